@@ -1,0 +1,88 @@
+#include "common/address.h"
+
+#include <arpa/inet.h>
+
+#include <algorithm>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+
+namespace rubato {
+namespace {
+
+bool IsIpv4(const std::string& host) {
+  in_addr ignored;
+  return inet_pton(AF_INET, host.c_str(), &ignored) == 1;
+}
+
+// With or without the zone of a link-local address: fe80::1%eth0.
+bool IsIpv6(const std::string& host) {
+  in6_addr ignored;
+  const size_t zone = host.find('%');
+  if (zone != std::string::npos) {
+    const bool named = zone + 1 < host.size() &&
+                       std::all_of(host.begin() + zone + 1, host.end(), absl::ascii_isgraph);
+    if (!named) return false;
+  }
+  return inet_pton(AF_INET6, host.substr(0, zone).c_str(), &ignored) == 1;
+}
+
+// RFC 1123, with the underscore that container networks allow.
+bool IsName(absl::string_view host) {
+  if (host.size() > 253) return false;
+  if (!host.empty() && host.back() == '.') host.remove_suffix(1);
+  for (absl::string_view label : absl::StrSplit(host, '.')) {
+    if (label.empty() || label.size() > 63 || label.front() == '-' || label.back() == '-') {
+      return false;
+    }
+    for (char c : label) {
+      if (!absl::ascii_isalnum(c) && c != '-' && c != '_') return false;
+    }
+  }
+  // What looks like an IPv4 address must be one.
+  return host.find_first_not_of("0123456789.") != absl::string_view::npos;
+}
+
+}  // namespace
+
+absl::StatusOr<HostPort> ParseAddress(absl::string_view text) {
+  const auto error = [text](absl::string_view expected) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "found \"", absl::Utf8SafeCEscape(text.substr(0, 300)), "\", expected ", expected));
+  };
+  HostPort address;
+  absl::string_view port;
+  if (!text.empty() && text[0] == '[') {
+    const size_t close = text.find("]:");
+    if (close == absl::string_view::npos) return error("[IPV6]:PORT, such as [::1]:29500");
+    address.host = std::string(text.substr(1, close - 1));
+    port = text.substr(close + 2);
+    if (!IsIpv6(address.host)) return error("an IPv6 address in the brackets, such as [::1]:29500");
+  } else {
+    const size_t colon = text.rfind(':');
+    if (colon == absl::string_view::npos) return error("HOST:PORT, such as 127.0.0.1:29500");
+    address.host = std::string(text.substr(0, colon));
+    port = text.substr(colon + 1);
+    if (IsIpv6(address.host)) {
+      return error("an IPv6 address to stand in brackets, such as [::1]:29500");
+    }
+    if (!IsIpv4(address.host) && !IsName(address.host)) {
+      return error("a host's name or address before the port, such as 127.0.0.1:29500");
+    }
+  }
+  const bool digits = !port.empty() && std::all_of(port.begin(), port.end(), absl::ascii_isdigit);
+  if (!digits || !absl::SimpleAtoi(port, &address.port) || address.port > 65535) {
+    return error("a port from 0 to 65535 after the host");
+  }
+  return address;
+}
+
+std::string ToString(const HostPort& address) {
+  const bool ipv6 = address.host.find(':') != std::string::npos;
+  return absl::StrCat(ipv6 ? "[" : "", address.host, ipv6 ? "]:" : ":", address.port);
+}
+
+}  // namespace rubato

@@ -1,0 +1,31 @@
+// Where a process can be reached.
+#ifndef RUBATO_COMMON_ADDRESS_H_
+#define RUBATO_COMMON_ADDRESS_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace rubato {
+
+struct HostPort {
+  std::string host;  // a name, an IPv4 or an IPv6 address; without brackets
+  int port = 0;      // 0: any free one, for a listener
+
+  friend bool operator==(const HostPort& a, const HostPort& b) {
+    return a.host == b.host && a.port == b.port;
+  }
+};
+
+// Reads "127.0.0.1:29500", "node-7.cluster:29500" or "[::1]:29500". InvalidArgument if it is none
+// of these; the message says what was found and expected, without a prefix. Names are not looked
+// up.
+absl::StatusOr<HostPort> ParseAddress(absl::string_view text);
+
+// What ParseAddress reads to `address`, and gRPC connects to.
+std::string ToString(const HostPort& address);
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_ADDRESS_H_

@@ -1,0 +1,225 @@
+#include "common/job/job.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <initializer_list>
+#include <memory>
+
+#include "absl/strings/str_cat.h"
+#include "absl/types/optional.h"
+#include "common/address.h"
+#include "common/digest.h"
+#include "common/job/completion.h"
+#include "common/job/report.h"
+#include "common/job/yaml_reader.h"
+#include "common/job/yaml_writer.h"
+#include "common/status.h"
+#include "proto/options.pb.h"
+
+namespace rubato {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::Reflection;
+
+// A file of more is not a job, and would only make a mistake slow.
+constexpr size_t kMaxFileBytes = 1 << 20;
+
+absl::StatusOr<std::string> ReadFile(const std::string& path) {
+  const auto error = [&](int code) {
+    const std::string message = absl::StrCat(path, ": cannot read the job: ", std::strerror(code));
+    if (code == ENOENT || code == ENOTDIR) return absl::NotFoundError(message);
+    if (code == EISDIR) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(path, ": found a folder, expected a job's YAML file"));
+    }
+    return absl::FailedPreconditionError(message);
+  };
+  const std::unique_ptr<std::FILE, int (*)(std::FILE*)> file(std::fopen(path.c_str(), "rb"),
+                                                             &std::fclose);
+  if (file == nullptr) return error(errno);
+  std::string text;
+  char piece[4096];
+  while (text.size() <= kMaxFileBytes) {
+    errno = 0;
+    const size_t length = std::fread(piece, 1, sizeof(piece), file.get());
+    text.append(piece, length);
+    if (std::ferror(file.get())) return error(errno);
+    if (length < sizeof(piece)) break;
+  }
+  if (text.size() > kMaxFileBytes) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": found more than 1 MiB, expected a job's YAML file"));
+  }
+  return text;
+}
+
+// What has a default that another key gives; proto/job.proto says so there.
+void DeriveDefaults(proto::Job* job) {
+  proto::Workers& workers = *job->mutable_cluster()->mutable_workers();
+  if (!workers.has_max()) workers.set_max(workers.start());
+  proto::Schedule& schedule = *job->mutable_optimizer()->mutable_schedule();
+  if (schedule.name() == proto::Schedule::NAME_COSINE && !schedule.has_until() &&
+      job->train().has_until()) {
+    *schedule.mutable_until() = job->train().until();
+  }
+}
+
+// In samples; nullopt where that takes the data set to know.
+absl::optional<double> Samples(const proto::Point& point, const proto::Job& job) {
+  switch (point.at_case()) {
+    case proto::Point::kSamples:
+      return static_cast<double>(point.samples());
+    case proto::Point::kSteps:
+      return static_cast<double>(point.steps()) * static_cast<double>(job.train().batch_size());
+    case proto::Point::kEpochs:
+      if (job.data().format() != proto::Data::FORMAT_GLYPHS) return absl::nullopt;
+      return point.epochs() * static_cast<double>(job.data().train_size());
+    case proto::Point::AT_NOT_SET:
+      break;
+  }
+  return absl::nullopt;
+}
+
+// Contradictions between keys, which no key's own range can tell. A key that has a mistake already
+// is left alone.
+class Checks {
+ public:
+  Checks(const proto::Job& job, Report* report) : job_(job), report_(*report) {}
+
+  void Run() {
+    CheckAddress();
+    CheckWorkers();
+    CheckNormalize();
+    CheckNesterov();
+    CheckWarmup();
+    CheckMicroBatches();
+  }
+
+ private:
+  bool Sound(std::initializer_list<absl::string_view> keys) const {
+    for (absl::string_view key : keys) {
+      if (!report_.Sound(key)) return false;
+    }
+    return true;
+  }
+
+  void CheckAddress() {
+    const absl::StatusOr<HostPort> address = ParseAddress(job_.cluster().address());
+    if (!address.ok() && Sound({"cluster.address"})) {
+      report_.Add("cluster.address", std::string(address.status().message()));
+    }
+  }
+
+  void CheckWorkers() {
+    const proto::Workers& workers = job_.cluster().workers();
+    if (!Sound({"cluster.workers"})) return;
+    if (workers.min() > workers.start()) {
+      report_.Add("cluster.workers.min",
+                  absl::StrCat("found ", workers.min(), ", expected at most start, which is ",
+                               workers.start()));
+    }
+    if (workers.max() < workers.start()) {
+      report_.Add("cluster.workers.max",
+                  absl::StrCat("found ", workers.max(), ", expected at least start, which is ",
+                               workers.start()));
+    }
+  }
+
+  void CheckNormalize() {
+    const proto::Normalize& normalize = job_.data().normalize();
+    if (!Sound({"data.normalize"}) || normalize.mean_size() == normalize.std_size()) return;
+    report_.Add("data.normalize.std",
+                absl::StrCat("found ", normalize.std_size(),
+                             normalize.std_size() == 1 ? " number" : " numbers",
+                             ", expected as many as mean has, which is ", normalize.mean_size()));
+  }
+
+  void CheckNesterov() {
+    const proto::Optimizer& optimizer = job_.optimizer();
+    if (!optimizer.nesterov()) return;
+    if (Sound({"optimizer.nesterov", "optimizer.momentum"}) && optimizer.momentum() == 0) {
+      report_.Add("optimizer.nesterov", "found true with momentum 0, expected momentum above 0");
+    }
+    if (Sound({"optimizer.nesterov", "optimizer.dampening"}) && optimizer.dampening() != 0) {
+      report_.Add("optimizer.nesterov",
+                  absl::StrCat("found true with dampening ", optimizer.dampening(),
+                               ", expected dampening 0"));
+    }
+  }
+
+  void CheckWarmup() {
+    const proto::Schedule& schedule = job_.optimizer().schedule();
+    if (!schedule.has_warmup() || !schedule.has_until()) return;
+    if (!Sound({"optimizer.schedule", "train", "data"})) return;
+    const absl::optional<double> warmup = Samples(schedule.warmup(), job_);
+    const absl::optional<double> until = Samples(schedule.until(), job_);
+    if (warmup.has_value() && until.has_value() && *warmup >= *until) {
+      report_.Add("optimizer.schedule.warmup",
+                  absl::StrCat("found ", *warmup, " samples, expected fewer than until, which is ",
+                               *until, " samples"));
+    }
+  }
+
+  void CheckMicroBatches() {
+    const proto::Train& train = job_.train();
+    if (!Sound({"train.batch_size", "train.micro_batches"}) || !train.has_batch_size()) return;
+    if (train.batch_size() % train.micro_batches() == 0) return;
+    report_.Add("train.micro_batches",
+                absl::StrCat("found ", train.micro_batches(),
+                             ", expected a divisor of batch_size, which is ", train.batch_size()));
+  }
+
+  const proto::Job& job_;
+  Report& report_;
+};
+
+void ClearLocal(Message* message) {
+  const Reflection& reflection = *message->GetReflection();
+  for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor* field = message->GetDescriptor()->field(i);
+    if (field->options().GetExtension(proto::local)) {
+      reflection.ClearField(message, field);
+    } else if (field->message_type() != nullptr && !field->is_repeated() &&
+               reflection.HasField(*message, field)) {
+      ClearLocal(reflection.MutableMessage(message, field));
+    }
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<proto::Job> LoadJob(const std::string& path,
+                                   absl::Span<const std::string> overrides) {
+  RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
+  proto::Job job;
+  YamlReader reader(&job);
+  RUBATO_RETURN_IF_ERROR(reader.ReadDocument(text, path));
+  for (const std::string& assignment : overrides) reader.ReadOverride(assignment);
+  Report& report = reader.report();
+  // Of another version of the schema nothing else can be judged.
+  RUBATO_RETURN_IF_ERROR(report.ToStatus("version"));
+  Complete(&job, &report);
+  DeriveDefaults(&job);
+  Checks(job, &report).Run();
+  RUBATO_RETURN_IF_ERROR(report.ToStatus());
+  return job;
+}
+
+std::string ResolvedYaml(const proto::Job& job) {
+  proto::Job resolved = job;
+  Report ignored;
+  Complete(&resolved, &ignored);
+  DeriveDefaults(&resolved);
+  return WriteYaml(resolved);
+}
+
+std::string JobDigest(const proto::Job& job) {
+  proto::Job shared = job;
+  ClearLocal(&shared);
+  return Sha256Hex(ResolvedYaml(shared));
+}
+
+}  // namespace rubato

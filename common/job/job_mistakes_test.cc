@@ -1,0 +1,401 @@
+// What a user reads who has made a mistake.
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "common/job/job.h"
+#include "common/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+constexpr char kGood[] =
+    "version: 1\n"
+    "name: good\n"
+    "seed: 1\n"
+    "cluster: {servers: 2, workers: 2}\n"
+    "data: {format: glyphs}\n"
+    "model:\n"
+    "  layers:\n"
+    "    - flatten\n"
+    "    - linear: {out_features: 10}\n"
+    "loss: cross_entropy\n"
+    "optimizer: {name: sgd, learning_rate: 0.05, momentum: 0.9}\n"
+    "train: {batch_size: 64, micro_batches: 4, until: {epochs: 3}}\n";
+
+// The lines of the error that `text` gives as the file job.yaml; none if it is a job.
+std::vector<std::string> MistakesIn(absl::string_view text,
+                                    const std::vector<std::string>& overrides = {}) {
+  const std::string file = testing::TempDir() + "/job.yaml";
+  std::ofstream(file, std::ios::binary) << text;
+  const absl::StatusOr<proto::Job> job = LoadJob(file, overrides);
+  if (job.ok()) return {};
+  EXPECT_EQ(job.status().code(), absl::StatusCode::kInvalidArgument) << job.status();
+  return absl::StrSplit(absl::StrReplaceAll(job.status().message(), {{file, "job.yaml"}}), '\n');
+}
+
+// kGood with one line in place of that which begins with the same key; a new key comes last.
+std::string With(absl::string_view line) {
+  const absl::string_view key = line.substr(0, line.find(':') + 1);
+  std::vector<std::string> lines = absl::StrSplit(kGood, '\n', absl::SkipEmpty());
+  bool replaced = false;
+  for (std::string& old : lines) {
+    if (!absl::StartsWith(old, key)) continue;
+    old = std::string(line);
+    replaced = true;
+  }
+  if (!replaced) lines.emplace_back(line);
+  return absl::StrJoin(lines, "\n") + "\n";
+}
+
+TEST(JobMistakesTest, TheGoodJobHasNone) { EXPECT_THAT(MistakesIn(kGood), ElementsAre()); }
+
+TEST(JobMistakesTest, OneWrongLine) {
+  const struct {
+    const char* line;     // of kGood, changed
+    const char* mistake;  // the only one
+  } kCases[] = {
+      // Types.
+      {"seed: one", "3:7: seed: found one, expected an integer from 0 to 18446744073709551615"},
+      {"seed: -1", "3:7: seed: found -1, expected an integer from 0 to 18446744073709551615"},
+      {"seed: 1.5", "3:7: seed: found 1.5, expected an integer from 0 to 18446744073709551615"},
+      {"seed: 18446744073709551616",
+       "3:7: seed: found 18446744073709551616, expected an integer from 0 to "
+       "18446744073709551615"},
+      {"seed: \"1\"",
+       "3:7: seed: found 1 in quotes, expected an integer from 0 to 18446744073709551615"},
+      {"seed:", "3:1: seed: found nothing, expected an integer from 0 to 18446744073709551615"},
+      {"seed: [1]", "3:7: seed: found a list, expected an integer from 0 to 18446744073709551615"},
+      {"seed: {a: b}",
+       "3:7: seed: found a map, expected an integer from 0 to 18446744073709551615"},
+      {"name: \"two words\"",
+       "2:7: name: found \"two words\", expected 1 to 128 letters, digits, '_', '.' or '-'"},
+      {"name: a/b", "2:7: name: found a/b, expected 1 to 128 letters, digits, '_', '.' or '-'"},
+      {"name: \"\"", "2:7: name: found \"\", expected 1 to 128 letters, digits, '_', '.' or '-'"},
+      {"name: ~", "2:1: name: found nothing, expected 1 to 128 letters, digits, '_', '.' or '-'"},
+      {"optimizer: {nesterov: yes}",
+       "11:23: optimizer.nesterov: found yes, expected true or false"},
+      {"optimizer: {nesterov: True}",
+       "11:23: optimizer.nesterov: found True, expected true or false"},
+      {"optimizer: {learning_rate: fast}",
+       "11:28: optimizer.learning_rate: found fast, expected a number above 0"},
+      {"optimizer: {learning_rate: .inf}",
+       "11:28: optimizer.learning_rate: found .inf, expected a number above 0"},
+      {"optimizer: {learning_rate: 1e999}",
+       "11:28: optimizer.learning_rate: found 1e999, expected a number above 0"},
+      {"optimizer: {learning_rate: '0.1'}",
+       "11:28: optimizer.learning_rate: found 0.1 in quotes, expected a number above 0"},
+      {"optimizer: [sgd]",
+       "11:12: optimizer: found a list, expected sgd, or a map {name, learning_rate, "
+       "learning_rate_parity, momentum, dampening, nesterov, weight_decay, schedule}"},
+      {"train: 3", "12:8: train: found 3, expected a map {batch_size, micro_batches, until}"},
+      {"metrics:", "13:1: metrics: found nothing, expected a map {every}"},
+      {"cluster: {start_timeout: 5 parsecs}",
+       "4:26: cluster.start_timeout: found \"5 parsecs\", expected a duration such as 5s or 10m "
+       "above 0 and at most 7d"},
+      {"wire: {chunk: 64KB}",
+       "13:15: wire.chunk: found 64KB, expected a size such as 256KiB, a multiple of 64, from 64 "
+       "to 1MiB"},
+      {"data: {format: glyphs, normalize: {mean: 0.5, std: [0.5]}}",
+       "5:42: data.normalize.mean: found 0.5, expected a list of numbers"},
+      {"data: {format: glyphs, normalize: {mean: [], std: [0.5]}}",
+       "5:42: data.normalize.mean: found an empty list, expected a list of numbers"},
+      // Ranges.
+      {"version: 2", "1:10: version: found 2, expected 1"},
+      {"version: 1.0", "1:10: version: found 1.0, expected 1"},
+      {"cluster: {servers: 0}",
+       "4:20: cluster.servers: found 0, expected an integer from 1 to 4096"},
+      {"cluster: {servers: 99999999999999999999}",
+       "4:20: cluster.servers: found 99999999999999999999, expected an integer from 1 to 4096"},
+      {"cluster: {workers: 0}",
+       "4:20: cluster.workers.start: found 0, expected an integer from 1 to 65536"},
+      {"cluster: {start_timeout: 0s}",
+       "4:26: cluster.start_timeout: found 0s, expected a duration such as 5s or 10m above 0 and "
+       "at most 7d"},
+      {"optimizer: {learning_rate: 0}",
+       "11:28: optimizer.learning_rate: found 0, expected a number above 0"},
+      {"optimizer: {momentum: 1}",
+       "11:23: optimizer.momentum: found 1, expected a number at least 0 and below 1"},
+      {"optimizer: {weight_decay: -1e-4}",
+       "11:27: optimizer.weight_decay: found -1e-4, expected a number at least 0"},
+      {"wire: {chunk: 100}",
+       "13:15: wire.chunk: found 100, expected a size such as 256KiB, a multiple of 64, from 64 to "
+       "1MiB"},
+      {"wire: {chunk: 0}",
+       "13:15: wire.chunk: found 0, expected a size such as 256KiB, a multiple of 64, from 64 to "
+       "1MiB"},
+      {"train: {batch_size: 64, until: {steps: 0}}",
+       "12:40: train.until.steps: found 0, expected an integer from 1 to 1000000000000"},
+      {"train: {batch_size: 64, until: {epochs: 0}}",
+       "12:41: train.until.epochs: found 0, expected a number above 0 and at most 1000000"},
+      {"data: {format: glyphs, normalize: {mean: [0.5], std: [0]}}",
+       "5:55: data.normalize.std[0]: found 0, expected a number above 0"},
+      // Names.
+      {"optimizer: {momentun: 0.9}",
+       "11:13: optimizer.momentun: found an unknown key; did you mean momentum?"},
+      {"optimizer: {learning-rate: 0.9}",
+       "11:13: optimizer.learning-rate: found an unknown key; did you mean learning_rate?"},
+      {"optimizer: {nam: sgd}", "11:13: optimizer.nam: found an unknown key; did you mean name?"},
+      {"train: {batch_size: 64, untill: {epochs: 3}}",
+       "12:25: train.untill: found an unknown key; did you mean until?"},
+      {"train: {batch_size: 64, until: {epoch: 3}}",
+       "12:33: train.until.epoch: found an unknown key; did you mean epochs?"},
+      {"train: {batch_size: 64, until: {time: 3h}}",
+       "12:33: train.until.time: found an unknown key, expected epochs, steps or samples"},
+      {"learning_rate: 3",
+       "13:1: learning_rate: found an unknown key; did you mean optimizer.learning_rate?"},
+      {"loss: {name: cross_entropy, momentum: 0.5}",
+       "10:29: loss.momentum: found an unknown key, expected name; did you mean "
+       "optimizer.momentum?"},
+      {"nonsense: 3",
+       "13:1: nonsense: found an unknown key, expected version, name, seed, cluster, device, data, "
+       "model, loss, optimizer, consistency, wire, train, metrics or log"},
+      {"<<: {a: b}",
+       "13:1: <<: found a merge key, expected plain keys: << is not part of YAML 1.2"},
+      {"log: {level:error}",
+       "13:7: log.level:error: found a key with a colon in it, expected a space after the colon"},
+      {"log: {level: debug}", "13:14: log.level: found debug, expected info, warning or error"},
+      {"consistency: asynch",
+       "13:14: consistency.mode: found asynch, expected sync or async; did you mean async?"},
+      {"consistency: Sync",
+       "13:14: consistency.mode: found Sync, expected sync or async; did you mean sync?"},
+      {"device: cuda",
+       "13:9: device.type: found cuda, expected auto or cpu (CUDA is not part of this build)"},
+      {"device: gpu", "13:9: device.type: found gpu, expected auto or cpu"},
+      // Duplicates.
+      {"cluster: {servers: 1, servers: 2}",
+       "4:23: cluster.servers: found twice (first in line 4), expected once"},
+      {"optimizer: {momentum: 0.5, learning_rate: 0.1, momentum: 0.9}",
+       "11:48: optimizer.momentum: found twice (first in line 11), expected once"},
+      {"train: {batch_size: 64, until: {epochs: 3, steps: 5}}",
+       "12:44: train.until: found epochs and steps, expected only one of them"},
+      // Missing.
+      {"train: {batch_size: 64}",
+       "12:1: train.until: found nothing, expected {epochs: N}, {steps: N} or {samples: N}"},
+      {"train: {batch_size: 64, until: {}}",
+       "12:25: train.until: found nothing, expected {epochs: N}, {steps: N} or {samples: N}"},
+      {"train: {until: {steps: 1}}",
+       "12:1: train.batch_size: found nothing, expected an integer from 1 to 16777216"},
+      {"data: {}", "5:1: data.format: found nothing, expected glyphs or idx"},
+      {"data: {format: idx}",
+       "5:1: data.path: found nothing, expected a path, because format is idx"},
+      {"optimizer: {schedule: step}",
+       "11:13: optimizer.schedule.every: found nothing, expected {epochs: N}, {steps: N} or "
+       "{samples: N}, because name is step"},
+      {"data: {format: glyphs, normalize: {mean: [0.5]}}",
+       "5:24: data.normalize.std: found nothing, expected a list of numbers above 0"},
+      // Contradictions.
+      {"data: {format: glyphs, path: x}",
+       "5:24: data.path: found with format: glyphs, expected only with format: idx"},
+      {"data: {format: idx, path: x, train_size: 5}",
+       "5:30: data.train_size: found with format: idx, expected only with format: glyphs"},
+      {"optimizer: {schedule: {until: {steps: 4}}}",
+       "11:24: optimizer.schedule.until: found with name: constant, expected only with name: "
+       "cosine"},
+      {"optimizer: {schedule: {name: cosine, gamma: 0.5}}",
+       "11:38: optimizer.schedule.gamma: found with name: cosine, expected only with name: step"},
+      {"optimizer: {schedule: {name: cosine, warmup: {epochs: 3}}}",
+       "11:38: optimizer.schedule.warmup: found 180000 samples, expected fewer than until, which "
+       "is 180000 samples"},
+      {"optimizer: {schedule: {name: cosine, warmup: {samples: 641}, until: {steps: 10}}}",
+       "11:38: optimizer.schedule.warmup: found 641 samples, expected fewer than until, which is "
+       "640 samples"},
+      {"optimizer: {nesterov: true}",
+       "11:13: optimizer.nesterov: found true with momentum 0, expected momentum above 0"},
+      {"optimizer: {nesterov: true, momentum: 0.9, dampening: 0.1}",
+       "11:13: optimizer.nesterov: found true with dampening 0.1, expected dampening 0"},
+      {"train: {batch_size: 65, micro_batches: 4, until: {epochs: 3}}",
+       "12:25: train.micro_batches: found 4, expected a divisor of batch_size, which is 65"},
+      {"train: {batch_size: 2, micro_batches: 4, until: {epochs: 3}}",
+       "12:24: train.micro_batches: found 4, expected a divisor of batch_size, which is 2"},
+      {"cluster: {workers: {start: 2, min: 3}}",
+       "4:31: cluster.workers.min: found 3, expected at most start, which is 2"},
+      {"cluster: {workers: {start: 2, max: 1}}",
+       "4:31: cluster.workers.max: found 1, expected at least start, which is 2"},
+      {"cluster: {address: localhost}",
+       "4:11: cluster.address: found \"localhost\", expected HOST:PORT, such as 127.0.0.1:29500"},
+      {"data: {format: glyphs, normalize: {mean: [0.5, 0.5], std: [0.5]}}",
+       "5:54: data.normalize.std: found 1 number, expected as many as mean has, which is 2"},
+  };
+  for (const auto& c : kCases) {
+    EXPECT_THAT(MistakesIn(With(c.line)), ElementsAre(absl::StrCat("job.yaml:", c.mistake)))
+        << c.line;
+  }
+}
+
+TEST(JobMistakesTest, AllAtOnceInTheOrderOfTheFile) {
+  EXPECT_THAT(
+      MistakesIn("name: a b\n"
+                 "device: {threads: 0, isa: sse}\n"
+                 "model:\n"
+                 "  layers:\n"
+                 "    - linear\n"
+                 "    - linear: {out_features: 0, bias: 1}\n"
+                 "    - [relu]\n"
+                 "    - flatten: {x: 1}\n"
+                 "      relu: {}\n"
+                 "? {a: b}\n"
+                 ": c\n"
+                 "train: {batch_size: 0, micro_batches: 4}\n",
+                 {"optimizer.learning_rat=1", "optimizer={momentum: 2, nesterov: 1}"}),
+      ElementsAre(
+          "job.yaml:1:1: version: found nothing, expected 1",
+          "job.yaml:1:1: data: found nothing, expected a map {format, path, seed, train_size, "
+          "test_size, normalize}",
+          "job.yaml:1:7: name: found \"a b\", expected 1 to 128 letters, digits, '_', '.' or '-'",
+          "job.yaml:2:19: device.threads: found 0, expected an integer from 1 to 1024",
+          "job.yaml:2:27: device.isa: found sse, expected auto, generic, avx2 or avx512",
+          "job.yaml:5:7: model.layers[0].linear.out_features: found nothing, expected an integer "
+          "from 1 to 10000000",
+          "job.yaml:6:30: model.layers[1].linear.out_features: found 0, expected an integer from 1 "
+          "to 10000000",
+          "job.yaml:6:39: model.layers[1].linear.bias: found 1, expected true or false",
+          "job.yaml:7:7: model.layers[2]: found a list, expected flatten, linear or relu",
+          "job.yaml:8:17: model.layers[3].flatten.x: found an unknown key, expected no keys here",
+          "job.yaml:9:7: model.layers[3]: found flatten and relu, expected only one of them",
+          "job.yaml:10:3: found a map as a key, expected version, name, seed, cluster, device, "
+          "data, model, loss, optimizer, consistency, wire, train, metrics or log",
+          "job.yaml:12:1: train.until: found nothing, expected {epochs: N}, {steps: N} or "
+          "{samples: N}",
+          "job.yaml:12:21: train.batch_size: found 0, expected an integer from 1 to 16777216",
+          "--set optimizer: optimizer.momentum: found 2, expected a number at least 0 and below 1",
+          "--set optimizer: optimizer.nesterov: found 1, expected true or false"));
+}
+
+TEST(JobMistakesTest, OfAnotherVersionNothingElseIsSaid) {
+  EXPECT_THAT(MistakesIn("version: 2\nfoo: bar\n"),
+              ElementsAre("job.yaml:1:10: version: found 2, expected 1"));
+}
+
+TEST(JobMistakesTest, ManyAreCounted) {
+  std::string text = kGood;
+  for (int i = 0; i < 1000; ++i) absl::StrAppend(&text, "x", i, ": 0\n");
+  const std::vector<std::string> mistakes = MistakesIn(text);
+  ASSERT_EQ(mistakes.size(), 101u);
+  EXPECT_EQ(mistakes.back(), "and 900 more");
+}
+
+TEST(JobMistakesTest, BrokenYamlGivesOneLine) {
+  const struct {
+    std::string text;
+    const char* mistake;
+  } kCases[] = {
+      {"", "1:1: found an empty file, expected a map of keys, such as version: 1"},
+      {"# nothing\n\n", "1:1: found an empty file, expected a map of keys, such as version: 1"},
+      {"[version]", "1:1: found a list, expected a map of keys, such as version: 1"},
+      {"version", "1:1: found version, expected a map of keys, such as version: 1"},
+      {std::string("version\0: 1", 11), "1:1: found binary data, expected YAML"},
+      {"version: 1\n---\nversion: 1\n",
+       "2:1: found a second document after ---, expected only one"},
+      {"- version\nname: x\n",
+       "2:1: broken YAML: found something that does not belong to what is above it"},
+      // Endless documents to yaml-cpp's LoadAll.
+      {",", "1:1: broken YAML: found something that does not belong to what is above it"},
+      {"version: 1\n\tname: x\n",
+       "2:1: broken YAML: illegal tab when looking for indentation (this line is indented with a "
+       "tab; YAML wants spaces)"},
+      {"version: 1\nname:x\nseed: 1\n",
+       "3:5: broken YAML: found a key where none can be; is the indentation right, with a space "
+       "after every colon?"},
+      {"version: 1\n  name: x\n",
+       "2:7: broken YAML: found a key where none can be; is the indentation right, with a space "
+       "after every colon?"},
+      {"version: 1\ncluster: {servers: 2\nname: x\n",
+       "3:5: broken YAML: found a { without its }, or no comma between keys"},
+      {"model: {layers: [relu relu\n",
+       "2:1: broken YAML: found a [ without its ], or no comma between entries"},
+      {"model:\n    a: 1\n  b: 1\n",
+       "3:3: broken YAML: found a line that is not indented like its map"},
+      {"name: *x\n", "1:7: broken YAML: found an alias (*) without its anchor (&)"},
+      {"name: @x\n",
+       "1:7: broken YAML: found a character that cannot begin a value; does it belong in quotes?"},
+      {"name: \"x", "1:9: broken YAML: found the end of the file inside quotes"},
+      {"name: \"\\q\"", "1:10: broken YAML: unknown escape character: q"},
+      {std::string(100000, '['), "1:1: broken YAML: nested too deeply"},
+      {std::string(100000, '{'), "1:1: broken YAML: nested too deeply"},
+  };
+  for (const auto& c : kCases) {
+    EXPECT_THAT(MistakesIn(c.text), ElementsAre(absl::StrCat("job.yaml:", c.mistake)))
+        << c.text.substr(0, 80);
+  }
+}
+
+TEST(JobMistakesTest, OverridesAreNamedInPlaceOfTheFile) {
+  const struct {
+    const char* assignment;
+    const char* mistake;
+  } kCases[] = {
+      {"optimizer.learning_rat=1",
+       "--set optimizer.learning_rat: found an unknown key; did you mean "
+       "optimizer.learning_rate?"},
+      {"optimiser.learning_rate=1",
+       "--set optimiser.learning_rate: optimiser: found an unknown key; did you mean optimizer?"},
+      {"learning_rate=1",
+       "--set learning_rate: found an unknown key; did you mean optimizer.learning_rate?"},
+      {"optimizer.learning_rate=-1",
+       "--set optimizer.learning_rate: found -1, expected a number above 0"},
+      {"optimizer.learning_rate=",
+       "--set optimizer.learning_rate: found nothing, expected a number above 0"},
+      {"optimizer.learning_rate",
+       "--set optimizer.learning_rate: found no value, expected KEY=VALUE, such as "
+       "optimizer.learning_rate=0.1"},
+      {"=1", "--set \"\": found no key, expected KEY=VALUE, such as optimizer.learning_rate=0.1"},
+      {"", "--set \"\": found no key, expected KEY=VALUE, such as optimizer.learning_rate=0.1"},
+      {"optimizer.learning_rate.x=1",
+       "--set optimizer.learning_rate.x: found a key in a single value, expected "
+       "optimizer.learning_rate=VALUE"},
+      {"model.layers.1=relu",
+       "--set model.layers.1: found a part of a list, expected the whole: model.layers=[...]"},
+      {"model.layers=[]",
+       "--set model.layers: found an empty list, expected a list of flatten, linear or relu"},
+      {"model.layers=[flatten, flaten]",
+       "--set model.layers: model.layers[1]: found flaten, expected flatten, linear or relu; did "
+       "you mean flatten?"},
+      {"model.layers=[conv2d]",
+       "--set model.layers: model.layers[0]: found conv2d, expected flatten, linear or relu"},
+      {"model.layers=[{conv2d: {channels: 3}}]",
+       "--set model.layers: model.layers[0].conv2d: found an unknown key, expected flatten, linear "
+       "or relu"},
+      {"train.until={epochs: 1",
+       "--set train.until: broken YAML: found a { without its }, or no comma between keys, at "
+       "character 1 of \"{epochs: 1\""},
+      {"train.until={epochs: -1}",
+       "--set train.until: train.until.epochs: found -1, expected a number above 0 and at most "
+       "1000000"},
+      {"train={batch_size: 64}",
+       "--set train: train.until: found nothing, expected {epochs: N}, {steps: N} or {samples: "
+       "N}"},
+      {"train.batch_size=66",
+       "job.yaml:12:25: train.micro_batches: found 4, expected a divisor of batch_size, which is "
+       "66"},
+      {"train.micro_batches=5",
+       "--set train.micro_batches: found 5, expected a divisor of batch_size, which is 64"},
+  };
+  for (const auto& c : kCases) {
+    EXPECT_THAT(MistakesIn(kGood, {c.assignment}), ElementsAre(c.mistake)) << c.assignment;
+  }
+}
+
+TEST(JobMistakesTest, WhatWasFoundIsShownShortAndPrintable) {
+  EXPECT_THAT(MistakesIn(With(absl::StrCat("name: ", std::string(100000, 'x'), "/"))),
+              ElementsAre(absl::StrCat("job.yaml:2:7: name: found ", std::string(60, 'x'),
+                                       "..., expected 1 to 128 letters, digits, '_', '.' or '-'")));
+  EXPECT_THAT(MistakesIn(With("name: \"\\e[31m\\n\"")),
+              ElementsAre("job.yaml:2:7: name: found \"\\033[31m\\n\", expected 1 to 128 letters, "
+                          "digits, '_', '.' or '-'"));
+  EXPECT_THAT(MistakesIn(With("\"\\e\\n\": 1")),
+              ElementsAre(HasSubstr("job.yaml:13:1: \"\\033\\n\": found an unknown key")));
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,279 @@
+#include "common/job/job.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "common/status_matchers.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/util/message_differencer.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::google::protobuf::util::MessageDifferencer;
+using ::testing::HasSubstr;
+
+// The shortest job.
+constexpr char kMinimal[] =
+    "version: 1\n"
+    "name: minimal\n"
+    "data: {format: glyphs}\n"
+    "model: {layers: [flatten, linear: {out_features: 10}]}\n"
+    "train: {batch_size: 64, until: {epochs: 3}}\n";
+
+std::string JobFile() { return testing::TempDir() + "/job.yaml"; }
+
+// Loads `text` as the file job.yaml; that is also its name in errors.
+absl::StatusOr<proto::Job> Load(absl::string_view text, std::vector<std::string> overrides = {}) {
+  std::ofstream(JobFile(), std::ios::binary) << text;
+  absl::StatusOr<proto::Job> job = LoadJob(JobFile(), overrides);
+  if (job.ok()) return job;
+  return absl::Status(job.status().code(),
+                      absl::StrReplaceAll(job.status().message(), {{JobFile(), "job.yaml"}}));
+}
+
+proto::Job LoadMinimal(std::vector<std::string> overrides = {}) {
+  const absl::StatusOr<proto::Job> job = Load(kMinimal, overrides);
+  RUBATO_EXPECT_OK(job);
+  return job.ok() ? *job : proto::Job();
+}
+
+TEST(LoadJobTest, FillsInEveryDefault) {
+  EXPECT_EQ(ResolvedYaml(LoadMinimal()),
+            "version: 1\n"
+            "name: minimal\n"
+            "seed: 0\n"
+            "cluster:\n"
+            "  servers: 1\n"
+            "  workers: {start: 1, min: 1, max: 1}\n"
+            "  address: \"127.0.0.1:29500\"\n"
+            "  start_timeout: 1m\n"
+            "device: {type: auto, threads: 1, isa: auto}\n"
+            "data: {format: glyphs, seed: 0, train_size: 60000, test_size: 10000}\n"
+            "model:\n"
+            "  layers:\n"
+            "    - flatten\n"
+            "    - linear: {out_features: 10, bias: true}\n"
+            "loss: {name: cross_entropy}\n"
+            "optimizer:\n"
+            "  name: sgd\n"
+            "  learning_rate: 0.01\n"
+            "  learning_rate_parity: true\n"
+            "  momentum: 0\n"
+            "  dampening: 0\n"
+            "  nesterov: false\n"
+            "  weight_decay: 0\n"
+            "  schedule: {name: constant}\n"
+            "consistency: {mode: sync}\n"
+            "wire: {chunk: 256KiB}\n"
+            "train: {batch_size: 64, micro_batches: 1, until: {epochs: 3}}\n"
+            "metrics: {every: {steps: 50}}\n"
+            "log: {level: info}\n");
+}
+
+TEST(LoadJobTest, AScalarSetsThePrincipalField) {
+  const proto::Job job = LoadMinimal({"cluster.workers=3", "consistency=async", "device=cpu",
+                                      "loss=cross_entropy", "optimizer=sgd", "log=error"});
+  EXPECT_EQ(job.cluster().workers().start(), 3);
+  EXPECT_EQ(job.cluster().workers().min(), 1);
+  EXPECT_EQ(job.cluster().workers().max(), 3);
+  EXPECT_EQ(job.consistency().mode(), proto::Consistency::MODE_ASYNC);
+  EXPECT_EQ(job.device().type(), proto::Device::TYPE_CPU);
+  EXPECT_EQ(job.optimizer().name(), proto::Optimizer::NAME_SGD);
+  EXPECT_EQ(job.log().level(), proto::Log::LEVEL_ERROR);
+}
+
+TEST(LoadJobTest, ALayerIsABareNameOrAMapOfOneKey) {
+  const proto::Job job = LoadMinimal(
+      {"model.layers=[flatten, relu: , linear: {out_features: 5, bias: false}, relu: {}]"});
+  ASSERT_EQ(job.model().layers_size(), 4);
+  EXPECT_TRUE(job.model().layers(0).has_flatten());
+  EXPECT_TRUE(job.model().layers(1).has_relu());
+  EXPECT_EQ(job.model().layers(2).linear().out_features(), 5);
+  EXPECT_FALSE(job.model().layers(2).linear().bias());
+  EXPECT_TRUE(job.model().layers(3).has_relu());
+}
+
+TEST(LoadJobTest, ReadsDurationsSizesAndNumbers) {
+  const proto::Job job =
+      LoadMinimal({"cluster.start_timeout=1.5h", "wire.chunk=1MiB", "seed=18446744073709551615",
+                   "optimizer.learning_rate=1e-3", "train.until.epochs=0.5"});
+  EXPECT_EQ(job.cluster().start_timeout(), 5400);
+  EXPECT_EQ(job.wire().chunk(), 1048576);
+  EXPECT_EQ(job.seed(), 18446744073709551615u);
+  EXPECT_EQ(job.optimizer().learning_rate(), 1e-3);
+  EXPECT_EQ(job.train().until().epochs(), 0.5);
+}
+
+TEST(LoadJobTest, ACosineEndsWithTheTrainingUnlessToldOtherwise) {
+  EXPECT_EQ(LoadMinimal({"optimizer.schedule=cosine"}).optimizer().schedule().until().epochs(), 3);
+  EXPECT_EQ(LoadMinimal({"optimizer.schedule={name: cosine, until: {steps: 7}}"})
+                .optimizer()
+                .schedule()
+                .until()
+                .steps(),
+            7);
+  EXPECT_FALSE(LoadMinimal().optimizer().schedule().has_until());
+}
+
+TEST(LoadJobTest, ReadsAnchorsCommentsAndCarriageReturns) {
+  const absl::StatusOr<proto::Job> job = Load(
+      "\xef\xbb\xbf# a comment\r\n"
+      "version: 1\r\n"
+      "name: &name anchored\r\n"
+      "data: {format: glyphs}\r\n"
+      "model: {layers: [linear: &wide {out_features: 10}, linear: *wide]}\r\n"
+      "train: {batch_size: 64, until: {epochs: 3}}\r\n"
+      "...\r\n");
+  RUBATO_ASSERT_OK(job);
+  EXPECT_EQ(job->name(), "anchored");
+  EXPECT_EQ(job->model().layers(1).linear().out_features(), 10);
+}
+
+TEST(LoadJobTest, PathsAreRelativeToTheFileAndInOverridesToTheCurrentFolder) {
+  const std::string folder = testing::TempDir() + "/paths";
+  std::filesystem::create_directories(folder + "/configs");
+  std::ofstream(folder + "/configs/job.yaml")
+      << absl::StrReplaceAll(kMinimal, {{"format: glyphs", "format: idx, path: ../data//x/"}});
+  absl::StatusOr<proto::Job> job = LoadJob(folder + "/configs/job.yaml");
+  RUBATO_ASSERT_OK(job);
+  EXPECT_EQ(std::filesystem::path(job->data().path()),
+            std::filesystem::path(folder + "/data/x").lexically_normal());
+
+  job = LoadJob(folder + "/configs/job.yaml", {"data.path=here"});
+  RUBATO_ASSERT_OK(job);
+  EXPECT_EQ(job->data().path(), std::filesystem::current_path() / "here");
+
+  job = LoadJob(folder + "/configs/job.yaml", {"data.path=/there"});
+  RUBATO_ASSERT_OK(job);
+  EXPECT_EQ(job->data().path(), "/there");
+
+  const std::string start = std::filesystem::current_path();
+  std::filesystem::current_path(folder);
+  job = LoadJob("configs/job.yaml");
+  std::filesystem::current_path(start);
+  RUBATO_ASSERT_OK(job);
+  EXPECT_EQ(std::filesystem::path(job->data().path()),
+            std::filesystem::path(folder + "/data/x").lexically_normal());
+}
+
+TEST(LoadJobTest, OverridesReplaceWhatTheFileSays) {
+  const proto::Job job =
+      LoadMinimal({"train={batch_size: 8, until: {epochs: 1}}", "train.until.steps=9",
+                   "train.micro_batches=2", "model.layers=[relu]", "name=\"7\"", "name=second"});
+  EXPECT_EQ(job.train().batch_size(), 8);
+  EXPECT_EQ(job.train().micro_batches(), 2);
+  EXPECT_EQ(job.train().until().steps(), 9);
+  EXPECT_FALSE(job.train().until().has_epochs());
+  EXPECT_EQ(job.model().layers_size(), 1);
+  EXPECT_EQ(job.name(), "second");
+}
+
+TEST(LoadJobTest, AnOverrideMendsAMistakeOfTheFile) {
+  const absl::StatusOr<proto::Job> job =
+      Load(absl::StrCat(kMinimal, "device: cuda\noptimizer: {momentum: 2, learning_rate: x}\n"),
+           {"device.type=cpu", "optimizer={}"});
+  RUBATO_ASSERT_OK(job);
+  EXPECT_EQ(job->optimizer().learning_rate(), 0.01);
+}
+
+TEST(LoadJobTest, SaysWhatIsWrongWithTheFileItself) {
+  const std::string folder = testing::TempDir() + "/folder.yaml";
+  std::filesystem::create_directories(folder);
+  EXPECT_THAT(LoadJob("/no/such.yaml"),
+              IsError(absl::StatusCode::kNotFound,
+                      "/no/such.yaml: cannot read the job: No such file or directory"));
+  EXPECT_THAT(LoadJob(folder), IsError(absl::StatusCode::kInvalidArgument,
+                                       folder + ": found a folder, expected a job's YAML file"));
+  EXPECT_THAT(LoadJob("/dev/zero"),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "/dev/zero: found more than 1 MiB, expected a job's YAML file"));
+}
+
+// The process that reads the resolved job must read the same job.
+TEST(ResolvedYamlTest, IsReadBackToAnEqualMessage) {
+  const std::vector<std::vector<std::string>> kOverrides = {
+      {},
+      {"seed=18446744073709551615", "optimizer.learning_rate=0.1",
+       "optimizer.momentum=0.30000000000000004", "optimizer.weight_decay=4.9e-324",
+       "cluster.start_timeout=0.1", "wire.chunk=320"},
+      {"data={format: idx, path: \"/odd: name/#1 \\\" \\\\ {é}\\t\"}",
+       "data.normalize={mean: [0.1, -2e-9], std: [1e300, 0.3]}"},
+      {"optimizer.schedule={name: cosine, warmup: {samples: 7}, until: {steps: 100}}"},
+      {"optimizer.schedule={name: step, every: {epochs: 0.1}, gamma: 0.5}", "name=null-1",
+       "cluster.address=\"[::1]:0\""},
+      {"name=\"true\""},
+      {"name=\"1e3\""},
+  };
+  for (const std::vector<std::string>& overrides : kOverrides) {
+    const proto::Job job = LoadMinimal(overrides);
+    const std::string yaml = ResolvedYaml(job);
+    const absl::StatusOr<proto::Job> again = Load(yaml);
+    RUBATO_ASSERT_OK(again) << yaml;
+    EXPECT_TRUE(MessageDifferencer::Equals(job, *again)) << yaml;
+    EXPECT_EQ(ResolvedYaml(*again), yaml);
+  }
+}
+
+TEST(ResolvedYamlTest, FillsInTheDefaultsOfAJobMadeByHand) {
+  proto::Job job;
+  job.set_version(1);
+  job.set_name("minimal");
+  job.mutable_data()->set_format(proto::Data::FORMAT_GLYPHS);
+  job.mutable_model()->add_layers()->mutable_flatten();
+  job.mutable_model()->add_layers()->mutable_linear()->set_out_features(10);
+  job.mutable_train()->set_batch_size(64);
+  job.mutable_train()->mutable_until()->set_epochs(3);
+  EXPECT_EQ(ResolvedYaml(job), ResolvedYaml(LoadMinimal()));
+  EXPECT_EQ(JobDigest(job), JobDigest(LoadMinimal()));
+}
+
+TEST(JobDigestTest, ChangesWithWhatTheProcessesMustAgreeOn) {
+  const std::string digest = JobDigest(LoadMinimal());
+  EXPECT_EQ(digest.size(), 64u);
+  for (const char* assignment :
+       {"name=other", "seed=1", "cluster.servers=2", "cluster.workers=2",
+        "cluster.workers={start: 1, max: 2}", "device.isa=avx2", "data.seed=1",
+        "data.train_size=100", "data.normalize={mean: [0], std: [1]}", "model.layers=[relu]",
+        "optimizer.learning_rate=0.010000000000000002", "optimizer.learning_rate_parity=false",
+        "optimizer.schedule=cosine", "consistency=async", "wire.chunk=64", "train.batch_size=128",
+        "train.micro_batches=2", "train.until.epochs=4", "train.until.steps=3"}) {
+    EXPECT_NE(JobDigest(LoadMinimal({assignment})), digest) << assignment;
+  }
+}
+
+TEST(JobDigestTest, LeavesOutWhatMayDifferFromProcessToProcess) {
+  const std::string digest = JobDigest(LoadMinimal());
+  for (const char* assignment :
+       {"cluster.address=other:1", "cluster.start_timeout=1s", "device=cpu", "device.threads=2",
+        "metrics.every={epochs: 1}", "log=error",
+        // Other words for the same.
+        "cluster.workers={max: 1}", "optimizer=sgd", "wire.chunk=262144",
+        "train.until.epochs=3.0"}) {
+    EXPECT_EQ(JobDigest(LoadMinimal({assignment})), digest) << assignment;
+  }
+  EXPECT_EQ(JobDigest(LoadMinimal({"data={format: idx, path: /a}"})),
+            JobDigest(LoadMinimal({"data={format: idx, path: /b}"})));
+}
+
+TEST(ConfigsTest, AllAreLoaded) {
+  int count = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("configs")) {
+    if (entry.path().extension() != ".yaml") continue;
+    ++count;
+    const absl::StatusOr<proto::Job> job = LoadJob(entry.path());
+    RUBATO_ASSERT_OK(job) << entry.path();
+    EXPECT_EQ(job->name(), entry.path().stem());
+  }
+  EXPECT_GE(count, 2);
+}
+
+}  // namespace
+}  // namespace rubato

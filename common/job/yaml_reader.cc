@@ -1,0 +1,354 @@
+#include "common/job/yaml_reader.h"
+
+#include <filesystem>
+#include <map>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/job/scalar_field.h"
+#include "common/job/schema.h"
+#include "common/job/yaml_document.h"
+#include "common/nearest.h"
+#include "proto/options.pb.h"
+
+namespace rubato {
+
+using google::protobuf::Descriptor;
+using google::protobuf::EnumValueDescriptor;
+using google::protobuf::FieldDescriptor;
+using google::protobuf::FieldOptions;
+using google::protobuf::Message;
+using google::protobuf::OneofDescriptor;
+using google::protobuf::Reflection;
+
+namespace {
+
+std::string Join(const std::string& key, absl::string_view name) {
+  return key.empty() ? std::string(name) : absl::StrCat(key, ".", name);
+}
+
+// `key` shown in an error message is what the user wrote: short and printable.
+std::string ShownKey(const std::string& parent, const std::string& name) {
+  return Join(parent, Show(name));
+}
+
+}  // namespace
+
+Place YamlReader::PlaceOf(const YAML::Node& node, const Place& otherwise) const {
+  if (override_) return Place{source_, 0, 0};
+  const YAML::Mark mark = node.Mark();
+  // What is not written has no place of its own.
+  if (mark.is_null() || node.IsNull()) return otherwise;
+  return Place{source_, mark.line + 1, mark.column + 1};
+}
+
+absl::Status YamlReader::ReadDocument(absl::string_view text, const std::string& file) {
+  TextPosition where;
+  const absl::StatusOr<YAML::Node> root = ParseYaml(text, &where);
+  if (!root.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(Place{file, where.line, where.column}.ToString(),
+                                                   ": ", root.status().message()));
+  }
+  source_ = file;
+  std::error_code ignored;
+  folder_ = std::filesystem::absolute(file, ignored).parent_path();
+  override_ = false;
+  const Place begin{file, 1, 1};
+  if (!root->IsMap()) {
+    const Place place = PlaceOf(*root, begin);
+    return absl::InvalidArgumentError(absl::StrCat(
+        place.ToString(), ": found ", root->IsNull() ? "an empty file" : Describe(*root),
+        ", expected a map of keys, such as version: 1"));
+  }
+  report_.Note("", begin);
+  ReadMap(*root, "", message_);
+  return absl::OkStatus();
+}
+
+void YamlReader::ReadOverride(absl::string_view assignment) {
+  const std::pair<std::string, std::string> parts =
+      absl::StrSplit(assignment, absl::MaxSplits('=', 1));
+  source_ = absl::StrCat("--set ", Show(parts.first));
+  folder_.clear();
+  override_ = true;
+  const Place place{source_, 0, 0};
+  if (parts.first.empty() || parts.first.size() == assignment.size()) {
+    report_.Add(place, "",
+                absl::StrCat("found no ", parts.first.empty() ? "key" : "value",
+                             ", expected KEY=VALUE, such as optimizer.learning_rate=0.1"));
+    return;
+  }
+  const std::vector<std::string> names = absl::StrSplit(parts.first, '.');
+  Message* message = message_;
+  std::string key;
+  for (size_t i = 0; i < names.size(); ++i) {
+    const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(names[i]);
+    if (field == nullptr) {
+      RejectKey(names[i], key, place, *message->GetDescriptor());
+      return;
+    }
+    const std::string parent = std::exchange(key, Join(key, names[i]));
+    if (const OneofDescriptor* oneof = field->real_containing_oneof()) {
+      // Choosing this one unmakes the choice in the file.
+      for (int j = 0; j < oneof->field_count(); ++j) {
+        if (oneof->field(j) != field) report_.Forget(Join(parent, oneof->field(j)->name()));
+      }
+    }
+    if (i + 1 == names.size()) {
+      Assign(parts.second, key, place, *field, message);
+      return;
+    }
+    if (field->is_repeated() || field->message_type() == nullptr) {
+      report_.Add(place, parts.first,
+                  field->is_repeated()
+                      ? absl::StrCat("found a part of a list, expected the whole: ", key, "=[...]")
+                      : absl::StrCat("found a key in a single value, expected ", key, "=VALUE"));
+      return;
+    }
+    message = message->GetReflection()->MutableMessage(message, field);
+  }
+}
+
+void YamlReader::Assign(const std::string& text, const std::string& key, const Place& place,
+                        const Field& field, Message* message) {
+  report_.Forget(key);
+  report_.Note(key, place);
+  message->GetReflection()->ClearField(message, &field);
+  TextPosition where;
+  const absl::StatusOr<YAML::Node> value = ParseYaml(text, &where);
+  if (!value.ok()) {
+    report_.Add(place, key,
+                absl::StrCat(value.status().message(), ", at character ", where.column, " of ",
+                             Show(text)));
+    return;
+  }
+  ReadField(*value, key, place, field, message);
+}
+
+void YamlReader::ReadMap(const YAML::Node& map, const std::string& key, Message* message) {
+  const Descriptor& type = *message->GetDescriptor();
+  std::map<std::string, Place> seen;
+  std::map<const OneofDescriptor*, std::string> chosen;
+  for (const auto& entry : map) {
+    const Place place = PlaceOf(entry.first, report_.PlaceOf(key));
+    if (!entry.first.IsScalar()) {
+      report_.Add(place, key,
+                  absl::StrCat("found ", Describe(entry.first), " as a key, expected ",
+                               JoinOr(KeyNames(type))));
+      continue;
+    }
+    const std::string name = entry.first.Scalar();
+    const FieldDescriptor* field = type.FindFieldByName(name);
+    if (field == nullptr) {
+      RejectKey(name, key, place, type);
+      continue;
+    }
+    const std::string path = Join(key, name);
+    const auto inserted = seen.insert({name, place});
+    if (!inserted.second) {
+      const Place& first = inserted.first->second;
+      report_.Add(
+          place, path,
+          absl::StrCat("found twice",
+                       first.line > 0 ? absl::StrCat(" (first in line ", first.line, ")") : "",
+                       ", expected once"));
+      continue;
+    }
+    report_.Note(path, place);
+    if (const OneofDescriptor* oneof = field->real_containing_oneof()) {
+      const auto choice = chosen.insert({oneof, name});
+      if (!choice.second) {
+        report_.Add(place, key,
+                    absl::StrCat("found ", choice.first->second, " and ", name,
+                                 ", expected only one of them"));
+        continue;
+      }
+    }
+    ReadField(entry.second, path, place, *field, message);
+  }
+}
+
+void YamlReader::ReadField(const YAML::Node& value, const std::string& key, const Place& place,
+                           const Field& field, Message* message) {
+  const Reflection& reflection = *message->GetReflection();
+  if (!field.is_repeated()) {
+    if (field.message_type() != nullptr) {
+      ReadMessage(value, key, place, field, message, reflection.MutableMessage(message, &field));
+    } else {
+      ReadScalar(value, key, place, field, message);
+    }
+    return;
+  }
+  const bool empty_but_required = value.IsSequence() && value.begin() == value.end() &&
+                                  field.options().GetExtension(proto::required);
+  if (!value.IsSequence() || empty_but_required) {
+    Reject(value, key, place, ListExpectation(field));
+    return;
+  }
+  int index = 0;
+  for (const YAML::Node& entry : value) {
+    const std::string entry_key = absl::StrCat(key, "[", index++, "]");
+    const Place entry_place = PlaceOf(entry, place);
+    report_.Note(entry_key, entry_place);
+    if (field.message_type() != nullptr) {
+      ReadMessage(entry, entry_key, entry_place, field, message,
+                  reflection.AddMessage(message, &field));
+    } else {
+      ReadScalar(entry, entry_key, entry_place, field, message);
+    }
+  }
+}
+
+void YamlReader::ReadMessage(const YAML::Node& value, const std::string& key, const Place& place,
+                             const Field& field, Message* parent, Message* message) {
+  const Descriptor& type = *message->GetDescriptor();
+  if (value.IsMap()) {
+    ReadMap(value, key, message);
+    return;
+  }
+  if (value.IsScalar() && IsChoice(type)) {
+    ReadChoice(value, key, place, message);
+    return;
+  }
+  const FieldDescriptor* principal = Principal(type);
+  if (value.IsScalar() && principal != nullptr) {
+    const std::string principal_key = Join(key, principal->name());
+    report_.Note(principal_key, place);
+    ReadScalar(value, principal_key, place, *principal, message);
+    return;
+  }
+  // `- relu:` is `- relu`.
+  const OneofDescriptor* oneof = field.real_containing_oneof();
+  if (value.IsNull() && oneof != nullptr && IsChoice(*field.containing_type())) return;
+  if (!field.is_repeated()) parent->GetReflection()->ClearField(parent, &field);
+  Reject(value, key, place, Expectation(field));
+}
+
+void YamlReader::ReadChoice(const YAML::Node& value, const std::string& key, const Place& place,
+                            Message* message) {
+  const Descriptor& type = *message->GetDescriptor();
+  const FieldDescriptor* chosen = type.FindFieldByName(value.Scalar());
+  if (chosen != nullptr) {
+    report_.Note(Join(key, chosen->name()), place);
+    message->GetReflection()->MutableMessage(message, chosen);
+    return;
+  }
+  const std::vector<std::string> names = KeyNames(type);
+  const std::string near = NearestWord(value.Scalar(), names);
+  Reject(value, key, place,
+         near.empty() ? JoinOr(names) : absl::StrCat(JoinOr(names), "; did you mean ", near, "?"));
+}
+
+void YamlReader::ReadScalar(const YAML::Node& value, const std::string& key, const Place& place,
+                            const Field& field, Message* message) {
+  if (!value.IsScalar()) {
+    Reject(value, key, place, Expectation(field));
+    return;
+  }
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_ENUM:
+      ReadEnum(value, key, place, field, message);
+      return;
+    case FieldDescriptor::CPPTYPE_STRING:
+      ReadString(value, key, place, field, message);
+      return;
+    case FieldDescriptor::CPPTYPE_BOOL:
+      if (!IsQuoted(value) && (value.Scalar() == "true" || value.Scalar() == "false")) {
+        StoreBool(value.Scalar() == "true", field, message);
+        return;
+      }
+      break;
+    default:
+      if (!IsQuoted(value) && StoreNumber(value.Scalar(), field, message)) return;
+  }
+  Reject(value, key, place, Expectation(field));
+}
+
+void YamlReader::ReadEnum(const YAML::Node& value, const std::string& key, const Place& place,
+                          const Field& field, Message* message) {
+  const EnumValueDescriptor* found = FindValue(*field.enum_type(), value.Scalar());
+  const std::vector<std::string> names = ValueNames(*field.enum_type());
+  std::string expected = JoinOr(names);
+  if (found == nullptr) {
+    const std::string near = NearestWord(value.Scalar(), names);
+    if (!near.empty() && names.size() > 1) absl::StrAppend(&expected, "; did you mean ", near, "?");
+  } else if (found->options().HasExtension(proto::refused)) {
+    absl::StrAppend(&expected, " (", found->options().GetExtension(proto::refused), ")");
+  } else {
+    StoreEnum(*found, field, message);
+    return;
+  }
+  Reject(value, key, place, expected);
+}
+
+void YamlReader::ReadString(const YAML::Node& value, const std::string& key, const Place& place,
+                            const Field& field, Message* message) {
+  const FieldOptions& options = field.options();
+  std::string text = value.Scalar();
+  bool right = !(text.empty() && options.GetExtension(proto::not_empty));
+  if (options.GetExtension(proto::is_file_name)) {
+    right = !text.empty() && text.size() <= 128 &&
+            text.find_first_not_of(
+                "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+                "0123456789_.-") == std::string::npos;
+  }
+  if (!right) {
+    Reject(value, key, place, Expectation(field));
+    return;
+  }
+  if (options.GetExtension(proto::is_path) && !text.empty()) {
+    // An empty folder is the current one.
+    std::error_code ignored;
+    const std::filesystem::path path =
+        std::filesystem::absolute(std::filesystem::path(folder_) / text, ignored);
+    text = path.lexically_normal().string();
+    if (text.size() > 1 && text.back() == '/') text.pop_back();
+  }
+  StoreText(text, field, message);
+}
+
+void YamlReader::Reject(const YAML::Node& value, const std::string& key, const Place& place,
+                        const std::string& expected) {
+  std::string found = Describe(value);
+  // 10 is a number, "10" is not: that must show.
+  if (value.IsScalar() && IsQuoted(value)) {
+    absl::StrAppend(&found, found.front() == '"' ? "" : " in quotes");
+  }
+  report_.Add(PlaceOf(value, place), key, absl::StrCat("found ", found, ", expected ", expected));
+}
+
+void YamlReader::RejectKey(const std::string& name, const std::string& parent, const Place& place,
+                           const Descriptor& type) {
+  const std::string key = ShownKey(parent, name);
+  const std::string near = NearestWord(name, KeyNames(type));
+  if (!near.empty()) {
+    report_.Excuse(Join(parent, near));
+    report_.Add(place, key,
+                absl::StrCat("found an unknown key; did you mean ",
+                             override_ ? Join(parent, near) : near, "?"));
+    return;
+  }
+  if (name == "<<") {
+    report_.Add(place, key, "found a merge key, expected plain keys: << is not part of YAML 1.2");
+    return;
+  }
+  const size_t colon = name.find(':');
+  if (colon != std::string::npos && type.FindFieldByName(name.substr(0, colon)) != nullptr) {
+    report_.Excuse(Join(parent, name.substr(0, colon)));
+    report_.Add(place, key, "found a key with a colon in it, expected a space after the colon");
+    return;
+  }
+  std::string what = "found an unknown key";
+  const std::vector<std::string> elsewhere = PathsTo(*message_->GetDescriptor(), name);
+  // The keys of the whole document are many, and a better guess is there.
+  if (!parent.empty() || elsewhere.empty()) {
+    absl::StrAppend(&what, ", expected ",
+                    type.field_count() == 0 ? "no keys here" : JoinOr(KeyNames(type)));
+  }
+  if (!elsewhere.empty()) absl::StrAppend(&what, "; did you mean ", JoinOr(elsewhere), "?");
+  report_.Add(place, key, what);
+}
+
+}  // namespace rubato

@@ -1,0 +1,81 @@
+// Reads YAML into a protobuf message by reflection: the message, with the options of
+// proto/options.proto, is the schema, and adding a field to it needs no code here.
+#ifndef RUBATO_COMMON_JOB_YAML_READER_H_
+#define RUBATO_COMMON_JOB_YAML_READER_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "common/job/report.h"
+#include "google/protobuf/message.h"
+
+namespace YAML {
+class Node;
+}
+
+namespace rubato {
+
+// Fills one message from one document and any number of overrides. Mistakes do not end the reading:
+// they are collected in the report, and what is wrong is left unset.
+//
+//   YamlReader reader(&job);
+//   RUBATO_RETURN_IF_ERROR(reader.ReadDocument(text, "job.yaml"));
+//   reader.ReadOverride("optimizer.learning_rate=0.1");
+//   Complete(&job, &reader.report());
+//   return reader.report().ToStatus();
+class YamlReader {
+ public:
+  // `message` must outlive the reader, and be empty.
+  explicit YamlReader(google::protobuf::Message* message) : message_(message) {}
+
+  // Reads a whole document. `file` is the name that mistakes give, and relative paths in the
+  // document are relative to its folder. InvalidArgument, in one line, if the text is not one map
+  // of YAML; then there is nothing to go on with.
+  absl::Status ReadDocument(absl::string_view text, const std::string& file);
+
+  // Reads "KEY=VALUE", where KEY is a path of keys with dots and VALUE is YAML, in place of what
+  // stood there.
+  void ReadOverride(absl::string_view assignment);
+
+  // For checks beyond the schema, which add their own mistakes.
+  Report& report() { return report_; }
+
+ private:
+  using Message = google::protobuf::Message;
+  using Field = google::protobuf::FieldDescriptor;
+
+  // Puts the YAML in `text` in place of what `field` held.
+  void Assign(const std::string& text, const std::string& key, const Place& place,
+              const Field& field, Message* message);
+  void ReadMap(const YAML::Node& map, const std::string& key, Message* message);
+  // `place` is where the key stands; the value's own place is taken where it has one.
+  void ReadField(const YAML::Node& value, const std::string& key, const Place& place,
+                 const Field& field, Message* message);
+  void ReadMessage(const YAML::Node& value, const std::string& key, const Place& place,
+                   const Field& field, Message* parent, Message* message);
+  void ReadChoice(const YAML::Node& value, const std::string& key, const Place& place,
+                  Message* message);
+  void ReadScalar(const YAML::Node& value, const std::string& key, const Place& place,
+                  const Field& field, Message* message);
+  void ReadEnum(const YAML::Node& value, const std::string& key, const Place& place,
+                const Field& field, Message* message);
+  void ReadString(const YAML::Node& value, const std::string& key, const Place& place,
+                  const Field& field, Message* message);
+  void Reject(const YAML::Node& value, const std::string& key, const Place& place,
+              const std::string& expected);
+  void RejectKey(const std::string& name, const std::string& parent, const Place& place,
+                 const google::protobuf::Descriptor& type);
+
+  Place PlaceOf(const YAML::Node& node, const Place& otherwise) const;
+
+  Message* message_;
+  Report report_;
+  std::string source_;  // what mistakes name
+  std::string folder_;  // that paths are relative to
+  bool override_ = false;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_JOB_YAML_READER_H_

@@ -1,0 +1,179 @@
+#include "common/job/yaml_writer.h"
+
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/check.h"
+#include "common/job/scalar.h"
+#include "common/job/schema.h"
+#include "google/protobuf/descriptor.h"
+#include "proto/options.pb.h"
+
+namespace rubato {
+namespace {
+
+using google::protobuf::FieldDescriptor;
+using google::protobuf::Message;
+using google::protobuf::OneofDescriptor;
+using google::protobuf::Reflection;
+
+// Maps that fit are written in one line.
+constexpr size_t kMaxFlow = 76;
+
+// Whether every reader of YAML takes `text`, as it is, for text.
+bool IsPlain(const std::string& text) {
+  const std::string lower = absl::AsciiStrToLower(text);
+  for (const char* word : {"null", "true", "false", "yes", "no", "on", "off", "y", "n"}) {
+    if (lower == word) return false;
+  }
+  if (text.empty() || !(absl::ascii_isalpha(text[0]) || text[0] == '/')) return false;
+  for (char c : text) {
+    if (!absl::ascii_isalnum(c) && c != '_' && c != '-' && c != '.' && c != '/') return false;
+  }
+  return true;
+}
+
+std::string WriteText(const std::string& text) {
+  if (IsPlain(text)) return text;
+  std::string quoted = "\"";
+  for (char c : text) {
+    if (c == '"' || c == '\\') {
+      absl::StrAppend(&quoted, "\\", std::string(1, c));
+    } else if (absl::ascii_iscntrl(c)) {
+      absl::StrAppendFormat(&quoted, "\\x%02x", static_cast<unsigned char>(c));
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
+// The value of a scalar field; of entry `index` of a repeated one.
+std::string WriteScalar(const Message& message, const FieldDescriptor& field, int index) {
+  const Reflection& r = *message.GetReflection();
+  const bool repeated = field.is_repeated();
+  const proto::Unit unit = field.options().GetExtension(proto::unit);
+  switch (field.cpp_type()) {
+    case FieldDescriptor::CPPTYPE_INT32:
+      return absl::StrCat(repeated ? r.GetRepeatedInt32(message, &field, index)
+                                   : r.GetInt32(message, &field));
+    case FieldDescriptor::CPPTYPE_INT64: {
+      const int64_t value =
+          repeated ? r.GetRepeatedInt64(message, &field, index) : r.GetInt64(message, &field);
+      return unit == proto::UNIT_BYTES ? FormatSize(value) : absl::StrCat(value);
+    }
+    case FieldDescriptor::CPPTYPE_UINT64:
+      return absl::StrCat(repeated ? r.GetRepeatedUInt64(message, &field, index)
+                                   : r.GetUInt64(message, &field));
+    case FieldDescriptor::CPPTYPE_DOUBLE: {
+      const double value =
+          repeated ? r.GetRepeatedDouble(message, &field, index) : r.GetDouble(message, &field);
+      return unit == proto::UNIT_DURATION ? FormatDuration(value) : FormatNumber(value);
+    }
+    case FieldDescriptor::CPPTYPE_BOOL:
+      return (repeated ? r.GetRepeatedBool(message, &field, index) : r.GetBool(message, &field))
+                 ? "true"
+                 : "false";
+    case FieldDescriptor::CPPTYPE_ENUM:
+      return YamlName(repeated ? *r.GetRepeatedEnum(message, &field, index)
+                               : *r.GetEnum(message, &field));
+    case FieldDescriptor::CPPTYPE_STRING:
+      return WriteText(repeated ? r.GetRepeatedString(message, &field, index)
+                                : r.GetString(message, &field));
+    default:
+      RUBATO_CHECK(false);  // the schema keeps to the types above
+      return "";
+  }
+}
+
+std::vector<const FieldDescriptor*> SetFields(const Message& message) {
+  // In the order of declaration; Reflection::ListFields has the order of numbers.
+  std::vector<const FieldDescriptor*> fields;
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const FieldDescriptor* field = message.GetDescriptor()->field(i);
+    const Reflection& reflection = *message.GetReflection();
+    if (field->is_repeated() ? reflection.FieldSize(message, field) > 0
+                             : reflection.HasField(message, field)) {
+      fields.push_back(field);
+    }
+  }
+  return fields;
+}
+
+std::string WriteFlow(const Message& message);
+
+std::string WriteFlowValue(const Message& message, const FieldDescriptor& field, int index) {
+  if (field.message_type() == nullptr) return WriteScalar(message, field, index);
+  const Reflection& r = *message.GetReflection();
+  return WriteFlow(field.is_repeated() ? r.GetRepeatedMessage(message, &field, index)
+                                       : r.GetMessage(message, &field));
+}
+
+std::string WriteFlowField(const Message& message, const FieldDescriptor& field) {
+  if (!field.is_repeated()) return WriteFlowValue(message, field, 0);
+  std::vector<std::string> entries;
+  for (int i = 0; i < message.GetReflection()->FieldSize(message, &field); ++i) {
+    entries.push_back(WriteFlowValue(message, field, i));
+  }
+  return absl::StrCat("[", absl::StrJoin(entries, ", "), "]");
+}
+
+// "{a: 1, b: 2}"; "relu" for a choice without settings.
+std::string WriteFlow(const Message& message) {
+  const std::vector<const FieldDescriptor*> fields = SetFields(message);
+  if (IsChoice(*message.GetDescriptor()) && fields.size() == 1 &&
+      SetFields(message.GetReflection()->GetMessage(message, fields[0])).empty()) {
+    return fields[0]->name();
+  }
+  std::vector<std::string> entries;
+  for (const FieldDescriptor* field : fields) {
+    entries.push_back(absl::StrCat(field->name(), ": ", WriteFlowField(message, *field)));
+  }
+  return absl::StrCat("{", absl::StrJoin(entries, ", "), "}");
+}
+
+bool HasListOfMaps(const Message& message) {
+  for (const FieldDescriptor* field : SetFields(message)) {
+    if (field->is_repeated() && field->message_type() != nullptr) return true;
+  }
+  return false;
+}
+
+// The fields of `message`, a line or a block of lines each. A choice is never written as a block.
+void WriteBlock(const Message& message, int indent, std::string* out) {
+  const std::string margin(indent, ' ');
+  for (const FieldDescriptor* field : SetFields(message)) {
+    const std::string flow = WriteFlowField(message, *field);
+    const bool nested = field->message_type() != nullptr;
+    absl::StrAppend(out, margin, field->name(), ":");
+    if (nested && field->is_repeated()) {
+      absl::StrAppend(out, "\n");
+      for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i) {
+        const std::string entry = WriteFlowValue(message, *field, i);
+        // A choice has one key: "- linear: {...}" reads better than "- {linear: {...}}".
+        const bool braced = IsChoice(*field->message_type()) && entry.front() == '{';
+        absl::StrAppend(out, margin, "  - ", braced ? entry.substr(1, entry.size() - 2) : entry,
+                        "\n");
+      }
+    } else if (nested && (margin.size() + field->name().size() + flow.size() > kMaxFlow ||
+                          HasListOfMaps(message.GetReflection()->GetMessage(message, field)))) {
+      absl::StrAppend(out, "\n");
+      WriteBlock(message.GetReflection()->GetMessage(message, field), indent + 2, out);
+    } else {
+      absl::StrAppend(out, " ", flow, "\n");
+    }
+  }
+}
+
+}  // namespace
+
+std::string WriteYaml(const Message& message) {
+  std::string out;
+  WriteBlock(message, 0, &out);
+  return out;
+}
+
+}  // namespace rubato

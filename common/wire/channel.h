@@ -1,0 +1,36 @@
+// gRPC's settings, the same for all channels and servers of a job.
+#ifndef RUBATO_COMMON_WIRE_CHANNEL_H_
+#define RUBATO_COMMON_WIRE_CHANNEL_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+
+namespace rubato {
+
+// Messages hold a block and its header, or a layout: 64 MiB is far above both, and bounds what
+// nonsense can claim.
+constexpr int kMaxMessageBytes = 64 << 20;
+
+// A channel of its own connection (not shared with others to the same address), never through a
+// proxy.
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
+
+// Settings for a server: an address in use is an error, not shared.
+void ConfigureServer(grpc::ServerBuilder* builder);
+
+// Keeps freed memory in the process instead of giving it back to the system and asking again:
+// without this, messages of 256 KiB cost twice the time. Call it first in main.
+void KeepFreedMemory();
+
+// The same code and message.
+absl::Status FromGrpc(const grpc::Status& status);
+grpc::Status ToGrpc(const absl::Status& status);
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_CHANNEL_H_

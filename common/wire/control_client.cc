@@ -1,0 +1,100 @@
+#include "common/wire/control_client.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/wire/channel.h"
+
+namespace rubato {
+
+absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
+    const std::string& address, absl::Duration timeout, const proto::Registration& registration,
+    std::function<bool()> cancelled) {
+  const std::shared_ptr<grpc::Channel> channel = MakeChannel(address);
+  const absl::Time deadline = absl::Now() + timeout;
+  constexpr absl::Duration kTry = absl::Milliseconds(100);  // so that a signal is soon heeded
+  while (!channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kTry))) {
+    if (cancelled()) return absl::CancelledError("interrupted");
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrFormat("no answer from the coordinator (shard 0) at %s within %s", address,
+                          absl::FormatDuration(timeout)));
+    }
+  }
+  std::unique_ptr<ControlClient> client(new ControlClient(address, channel));
+  proto::PeerMessage message;
+  *message.mutable_registration() = registration;
+  client->Send(message);
+  return client;
+}
+
+void ControlClient::Start(ControlCallbacks callbacks) {
+  callbacks_ = std::move(callbacks);
+  thread_ = std::thread([this] { Run(); });
+}
+
+ControlClient::ControlClient(std::string address, std::shared_ptr<grpc::Channel> channel)
+    : address_(std::move(address)),
+      stub_(proto::Coordination::NewStub(channel)),
+      call_(stub_->Join(&context_)) {}
+
+ControlClient::~ControlClient() {
+  {
+    absl::MutexLock lock(&mutex_);
+    closing_ = true;
+  }
+  if (!thread_.joinable()) {  // never started
+    context_.TryCancel();
+    call_->Finish();
+    return;
+  }
+  {
+    // Half-closing, rather than cancelling, lets what was sent arrive.
+    absl::MutexLock lock(&write_mutex_);
+    call_->WritesDone();
+  }
+  // A coordinator that does not answer keeps nobody.
+  if (!ended_.WaitForNotificationWithTimeout(absl::Seconds(1))) context_.TryCancel();
+  thread_.join();
+}
+
+void ControlClient::Send(const proto::PeerMessage& message) {
+  absl::MutexLock lock(&write_mutex_);
+  call_->Write(message);
+}
+
+void ControlClient::Run() {
+  proto::CoordinatorMessage message;
+  bool stopped = false;
+  while (call_->Read(&message)) {
+    if (message.has_stop()) stopped = true;
+    callbacks_.on_message(message);
+  }
+  const grpc::Status status = call_->Finish();
+  ended_.Notify();
+  {
+    absl::MutexLock lock(&mutex_);
+    if (closing_ || stopped) return;
+  }
+  callbacks_.on_failure(absl::UnavailableError(
+      absl::StrCat("the coordinator (shard 0) at ", address_, " is gone",
+                   status.error_message().empty() ? "" : ": ", status.error_message())));
+}
+
+std::string ProcessDescription() {
+  char host[256] = "localhost";
+  gethostname(host, sizeof(host) - 1);
+  return absl::StrFormat("%s pid %d", host, getpid());
+}
+
+absl::Status FromStop(const proto::Stop& stop) {
+  if (stop.exit_code() == 0) return absl::OkStatus();
+  return stop.exit_code() == 2 ? absl::FailedPreconditionError(stop.reason())
+                               : absl::AbortedError(stop.reason());
+}
+
+}  // namespace rubato

@@ -1,0 +1,72 @@
+// A process's call to the coordinator: registers it and brings messages both ways. Used by workers
+// and by the shards other than 0.
+#ifndef RUBATO_COMMON_WIRE_CONTROL_CLIENT_H_
+#define RUBATO_COMMON_WIRE_CONTROL_CLIENT_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "absl/time/time.h"
+#include "proto/cluster.grpc.pb.h"
+
+namespace rubato {
+
+// What to do with the coordinator's messages. Called on the client's own thread, from Start on.
+struct ControlCallbacks {
+  std::function<void(proto::CoordinatorMessage message)> on_message;
+  // The call has broken without a Stop, once. The status names the coordinator's address.
+  std::function<void(absl::Status status)> on_failure;
+};
+
+class ControlClient {
+ public:
+  // Connects to the coordinator at `address`, trying again until `timeout` has passed (the
+  // processes of a job may start in any order), and registers. DeadlineExceeded, saying where and
+  // how long, if nobody answers; Cancelled if `cancelled` becomes true meanwhile.
+  static absl::StatusOr<std::unique_ptr<ControlClient>> Connect(
+      const std::string& address, absl::Duration timeout, const proto::Registration& registration,
+      std::function<bool()> cancelled);
+
+  // Begins to receive. Once.
+  void Start(ControlCallbacks callbacks);
+
+  // Hangs up.
+  ~ControlClient();
+
+  // Any thread. Lost if the call is broken: on_failure tells.
+  void Send(const proto::PeerMessage& message) ABSL_LOCKS_EXCLUDED(write_mutex_);
+
+ private:
+  ControlClient(std::string address, std::shared_ptr<grpc::Channel> channel);
+  void Run();
+
+  const std::string address_;
+  const std::unique_ptr<proto::Coordination::Stub> stub_;
+  ControlCallbacks callbacks_;
+  grpc::ClientContext context_;
+  absl::Mutex write_mutex_;
+  std::unique_ptr<grpc::ClientReaderWriter<proto::PeerMessage, proto::CoordinatorMessage>> call_;
+  absl::Mutex mutex_;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Notification ended_;  // no message comes any more
+  std::thread thread_;
+};
+
+// "host pid 123", for messages to people.
+std::string ProcessDescription();
+
+// The status of a process that was told to stop: its exit code is the one that the message carries.
+absl::Status FromStop(const proto::Stop& stop);
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_CONTROL_CLIENT_H_

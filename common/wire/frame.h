@@ -1,0 +1,52 @@
+// A data stream carries frames: a fixed header of 64 bytes, little-endian, and then float32 values.
+#ifndef RUBATO_COMMON_WIRE_FRAME_H_
+#define RUBATO_COMMON_WIRE_FRAME_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/flat_space.h"
+
+namespace rubato {
+
+// Instead of a rank: a puller that computes nothing and reads whatever is there.
+constexpr uint32_t kObserver = 0xffffffff;
+
+enum class FrameKind : uint8_t {
+  kPush = 1,  // worker to shard: a gradient sum for one block; payload: its values
+  kPull = 2,  // worker to shard: wants `block_count` blocks from `block` on, each as soon as it may
+              // be read
+  kParameters = 3,  // shard to worker: one block; payload: its values
+};
+
+struct Frame {
+  FrameKind kind = FrameKind::kPush;
+  uint32_t view = 0;
+  uint32_t worker = 0;       // rank of the sender (to a shard) or the receiver
+  uint32_t incarnation = 0;  // of that worker
+  uint64_t block = 0;
+  uint64_t clock = 0;        // push: step (sync) or the worker's clock; pull: the clock it is for;
+                             // parameters: as asked
+  uint64_t version = 0;      // push: the version of the block that the gradient was computed at;
+                             // parameters: its version
+  uint32_t block_count = 0;  // pull
+  uint32_t samples = 0;      // push: the weight of the sum
+  uint32_t first_leaf = 0;   // push: the node of the reduction tree
+  uint32_t end_leaf = 0;
+  uint32_t staleness = 0;  // parameters: that of the worker's last contribution to the block
+
+  Range node() const { return {first_leaf, end_leaf}; }
+};
+
+constexpr int64_t kFrameHeaderBytes = 64;
+
+// Writes the header to `out`, which has kFrameHeaderBytes.
+void EncodeFrame(const Frame& frame, uint8_t* out);
+
+// Reads a header. InvalidArgument if the bytes are no frame of this version of the protocol.
+absl::StatusOr<Frame> DecodeFrame(absl::Span<const uint8_t> header);
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_FRAME_H_

@@ -1,0 +1,173 @@
+#include "common/wire/shard_streams.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "common/wire/channel.h"
+
+namespace rubato {
+
+// One call. Its operations end on the completion-queue thread, each with a tag that points to what
+// runs then.
+class ShardStreams::Stream {
+ public:
+  using Tag = std::function<void(bool ok)>;
+
+  Stream(int shard, const std::string& address, const std::string& job_digest,
+         const Callbacks* callbacks, grpc::CompletionQueue* queue)
+      : shard_(shard), address_(address), callbacks_(callbacks), stub_(MakeChannel(address)) {
+    started_ = [this](bool ok) { OnStarted(ok); };
+    read_ = [this](bool ok) { OnRead(ok); };
+    written_ = [this](bool ok) { OnWritten(ok); };
+    finished_ = [this](bool) { OnFinished(); };
+    context_.AddMetadata(kJobDigestKey, job_digest);
+    call_ = stub_.PrepareCall(&context_, kDataMethod, queue);
+    call_->StartCall(&started_);
+  }
+
+  void Send(grpc::ByteBuffer message) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    outbox_.push_back(std::move(message));
+    WriteNext();
+  }
+
+  // Breaks the call; no failure is reported from here on.
+  void Cancel() ABSL_LOCKS_EXCLUDED(mutex_) {
+    {
+      absl::MutexLock lock(&mutex_);
+      closing_ = true;
+      outbox_.clear();
+    }
+    context_.TryCancel();
+  }
+
+  // Until no operation is outstanding and none will begin.
+  void AwaitEnd() { ended_.WaitForNotification(); }
+
+ private:
+  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    if (!started_ok_ || broken_ || writing_ || outbox_.empty()) return;
+    writing_ = true;
+    call_->Write(outbox_.front(), &written_);
+    outbox_.pop_front();
+  }
+
+  void OnStarted(bool ok) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    if (!ok) {
+      Break();
+      return;
+    }
+    started_ok_ = true;
+    reading_ = true;
+    call_->Read(&incoming_, &read_);
+    WriteNext();
+  }
+
+  void OnRead(bool ok) ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (ok) {
+      absl::StatusOr<Message> message = ParseMessage(std::move(incoming_));
+      incoming_ = grpc::ByteBuffer();
+      if (message.ok()) {
+        callbacks_->on_message(shard_, *std::move(message));
+        absl::MutexLock lock(&mutex_);
+        call_->Read(&incoming_, &read_);
+        return;
+      }
+      absl::MutexLock lock(&mutex_);
+      parse_error_ = message.status();
+      context_.TryCancel();
+    }
+    absl::MutexLock lock(&mutex_);
+    reading_ = false;
+    Break();
+  }
+
+  void OnWritten(bool ok) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    writing_ = false;
+    if (!ok) broken_ = true;
+    if (broken_) {
+      Break();
+    } else {
+      WriteNext();
+    }
+  }
+
+  // Finishes the call once no other operation is outstanding.
+  void Break() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    broken_ = true;
+    if (reading_ || writing_ || finishing_) return;
+    finishing_ = true;
+    call_->Finish(&status_, &finished_);
+  }
+
+  void OnFinished() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::Status status;
+    bool report;
+    {
+      absl::MutexLock lock(&mutex_);
+      report = !closing_;
+      status = parse_error_.ok() ? FromGrpc(status_) : parse_error_;
+    }
+    if (status.ok()) status = absl::UnavailableError("the stream was closed");
+    if (report) {
+      callbacks_->on_failure(
+          shard_, absl::Status(status.code(), absl::StrCat("shard ", shard_, " at ", address_, ": ",
+                                                           status.message())));
+    }
+    ended_.Notify();
+  }
+
+  const int shard_;
+  const std::string address_;
+  const Callbacks* const callbacks_;
+  grpc::GenericStub stub_;
+  grpc::ClientContext context_;
+  std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
+  Tag started_, read_, written_, finished_;
+  grpc::ByteBuffer incoming_;  // of the outstanding read
+  grpc::Status status_;        // of the outstanding finish
+
+  absl::Mutex mutex_;
+  std::deque<grpc::ByteBuffer> outbox_ ABSL_GUARDED_BY(mutex_);
+  absl::Status parse_error_ ABSL_GUARDED_BY(mutex_);
+  bool started_ok_ ABSL_GUARDED_BY(mutex_) = false;
+  bool reading_ ABSL_GUARDED_BY(mutex_) = false;
+  bool writing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool broken_ ABSL_GUARDED_BY(mutex_) = false;
+  bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Notification ended_;
+};
+
+ShardStreams::ShardStreams(const std::vector<std::string>& addresses, const std::string& job_digest,
+                           Callbacks callbacks)
+    : callbacks_(std::move(callbacks)) {
+  for (size_t shard = 0; shard < addresses.size(); ++shard) {
+    streams_.push_back(std::make_unique<Stream>(static_cast<int>(shard), addresses[shard],
+                                                job_digest, &callbacks_, &queue_));
+  }
+  thread_ = std::thread([this] { Run(); });
+}
+
+ShardStreams::~ShardStreams() {
+  for (const auto& stream : streams_) stream->Cancel();
+  for (const auto& stream : streams_)
+    stream->AwaitEnd();  // a shut-down queue takes no new operation
+  queue_.Shutdown();
+  thread_.join();
+}
+
+void ShardStreams::Send(int shard, const Frame& frame, const Payload& payload) {
+  streams_[shard]->Send(MakeMessage(frame, payload));
+}
+
+void ShardStreams::Run() {
+  void* tag;
+  bool ok;
+  while (queue_.Next(&tag, &ok)) (*static_cast<Stream::Tag*>(tag))(ok);
+}
+
+}  // namespace rubato

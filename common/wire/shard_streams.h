@@ -1,0 +1,55 @@
+// The worker's ends of its data streams, one to each shard, driven by one completion-queue thread.
+#ifndef RUBATO_COMMON_WIRE_SHARD_STREAMS_H_
+#define RUBATO_COMMON_WIRE_SHARD_STREAMS_H_
+
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/wire/message.h"
+
+namespace rubato {
+
+class ShardStreams {
+ public:
+  // Called on the completion-queue thread.
+  struct Callbacks {
+    std::function<void(int shard, Message message)> on_message;
+    // Once a shard, when its stream has broken; not after the destructor has begun. The status
+    // names the address.
+    std::function<void(int shard, absl::Status status)> on_failure;
+  };
+
+  // Opens a stream to each of `addresses`; the shards answer only processes of the job with this
+  // digest. A shard that cannot be reached shows as a failure.
+  ShardStreams(const std::vector<std::string>& addresses, const std::string& job_digest,
+               Callbacks callbacks);
+  // Breaks the streams and waits until no callback runs any more.
+  ~ShardStreams();
+
+  // Any thread. Messages to one shard arrive in the order of the calls.
+  void Send(int shard, const Frame& frame, const Payload& payload);
+
+ private:
+  class Stream;
+
+  void Run();
+
+  Callbacks callbacks_;
+  grpc::CompletionQueue queue_;
+  std::vector<std::unique_ptr<Stream>> streams_;
+  std::thread thread_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_SHARD_STREAMS_H_
