@@ -1,0 +1,88 @@
+#include <cblas.h>
+
+#include <cstdlib>
+#include <limits>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "tensor/kernels.h"
+
+// OpenBLAS chooses its kernels when it is loaded, by the processor or by the environment variable
+// OPENBLAS_CORETYPE. Its header keeps silent about these two, which undo the choice and repeat it.
+extern "C" {
+void gotoblas_dynamic_quit(void);
+void gotoblas_dynamic_init(void);
+}
+
+namespace rubato {
+namespace {
+
+// The library would choose its number of threads by itself, and with it the bits of its sums.
+void UseOneThread() {
+  static const bool once = [] {
+    openblas_set_num_threads(1);
+    return true;
+  }();
+  static_cast<void>(once);
+}
+
+// The library's name of the processor whose kernels need the level and no more. Prescott is the
+// least that it knows of 64 bits.
+const char* CoreOf(Isa isa) {
+  switch (isa) {
+    case Isa::kAvx512:
+      return "SkylakeX";
+    case Isa::kAvx2:
+      return "Haswell";
+    case Isa::kGeneric:
+      break;
+  }
+  return "Prescott";
+}
+
+blasint Dim(int64_t dim) {
+  RUBATO_CHECK(dim <= std::numeric_limits<blasint>::max());
+  return static_cast<blasint>(dim);
+}
+
+CBLAS_TRANSPOSE Blas(Transpose transpose) {
+  return transpose == Transpose::kYes ? CblasTrans : CblasNoTrans;
+}
+
+}  // namespace
+
+void MatMul(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef& b,
+            Transpose transpose_b, const TensorRef& c) {
+  RUBATO_CHECK(a.shape().size() == 2 && b.shape().size() == 2 && c.shape().size() == 2);
+  RUBATO_CHECK(a.dtype() == c.dtype() && b.dtype() == c.dtype());
+  const int64_t m = c.dim(0), n = c.dim(1), k = a.dim(transpose_a == Transpose::kYes ? 0 : 1);
+  RUBATO_CHECK(a.dim(transpose_a == Transpose::kYes ? 1 : 0) == m);
+  RUBATO_CHECK(b.dim(transpose_b == Transpose::kYes ? 1 : 0) == k);
+  RUBATO_CHECK(b.dim(transpose_b == Transpose::kYes ? 0 : 1) == n);
+  UseOneThread();
+  if (c.dtype() == DType::kFloat32) {
+    cblas_sgemm(CblasRowMajor, Blas(transpose_a), Blas(transpose_b), Dim(m), Dim(n), Dim(k), 1,
+                a.values<float>().data(), Dim(a.dim(1)), b.values<float>().data(), Dim(b.dim(1)), 0,
+                c.values<float>().data(), Dim(n));
+  } else {
+    cblas_dgemm(CblasRowMajor, Blas(transpose_a), Blas(transpose_b), Dim(m), Dim(n), Dim(k), 1,
+                a.values<double>().data(), Dim(a.dim(1)), b.values<double>().data(), Dim(b.dim(1)),
+                0, c.values<double>().data(), Dim(n));
+  }
+}
+
+void FixMatMulKernels(Isa isa) {
+  setenv("OPENBLAS_CORETYPE", CoreOf(isa), /*overwrite=*/1);
+  gotoblas_dynamic_quit();
+  gotoblas_dynamic_init();
+}
+
+std::string MatMulSignature() {
+  // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...": the version is the second word.
+  const std::string config = openblas_get_config();
+  const size_t end = config.find(' ', config.find(' ') + 1);
+  return absl::StrCat(config.substr(0, end), " ", openblas_get_corename());
+}
+
+}  // namespace rubato

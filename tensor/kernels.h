@@ -1,0 +1,61 @@
+// The arithmetic behind layers and loss. Kernels check the shapes of what they are given: a
+// mismatch is a bug of the caller. Unless said otherwise they take float32 or float64, the same
+// for all tensors of a call, and tensors that do not overlap.
+//
+// Bits: MatMul is the BLAS library's, on one thread, and its sums depend on the library's version
+// and on the kernels that it has chosen for the processor (MatMulSignature). All others are the
+// project's own and give equal bits at every level of the instruction set (common/isa.h).
+#ifndef RUBATO_TENSOR_KERNELS_H_
+#define RUBATO_TENSOR_KERNELS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/types/span.h"
+#include "common/isa.h"
+#include "tensor/tensor.h"
+
+namespace rubato {
+
+enum class Transpose { kNo, kYes };
+
+// c = a b, where a or b may be read as its transpose. a as read: (m, k), b: (k, n), c: (m, n).
+void MatMul(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef& b,
+            Transpose transpose_b, const TensorRef& c);
+
+// What decides the bits of MatMul besides its operands, e.g. "OpenBLAS 0.3.21 SkylakeX".
+std::string MatMulSignature();
+
+// Makes MatMul use one set of kernels on every processor that has the level, instead of the one
+// that the library would choose for it: for equal bits on unequal machines. For the start of main.
+void FixMatMulKernels(Isa isa);
+
+// y = x, value by value in row-major order; the shapes may differ, the sizes not.
+void Copy(const ConstTensorRef& x, const TensorRef& y);
+
+// y[i, j] += bias[j]. bias: (features), y: (n, features).
+void AddBias(const ConstTensorRef& bias, const TensorRef& y);
+
+// sums[j] = sum over i of x[i, j]. x: (n, features), sums: (features). Each column is summed by
+// four accumulators that take the rows in turn, added as (0 + 1) + (2 + 3).
+void ColumnSums(const ConstTensorRef& x, const TensorRef& sums);
+
+// y = max(x, 0), where NaN stays NaN. y may be x.
+void Relu(const ConstTensorRef& x, const TensorRef& y);
+
+// dx = dy where y is positive (or NaN), 0 elsewhere; y is what Relu gave. dx may be dy.
+void ReluBackward(const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx);
+
+struct CrossEntropySums {
+  double loss = 0;      // sum over the samples of -log softmax(logits)[label]
+  int64_t correct = 0;  // samples whose label has the greatest logit (the first among equals)
+};
+
+// Softmax cross-entropy of logits (n, classes) against labels (n), each in [0, classes), and its
+// gradient (n, classes) by the logits: softmax(logits), less 1 at the label.
+CrossEntropySums SoftmaxCrossEntropy(const ConstTensorRef& logits, absl::Span<const int32_t> labels,
+                                     const TensorRef& gradient);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TENSOR_KERNELS_H_

@@ -1,0 +1,183 @@
+#include "tensor/kernels.h"
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "common/isa.h"
+#include "common/random.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::MatchesRegex;
+
+// Uniform in [-1, 1).
+template <typename T>
+std::vector<T> Draw(int64_t n, uint64_t key) {
+  RandomStream stream(key);
+  std::vector<T> values(n);
+  for (T& value : values) value = stream.Uniform(-1, 1);
+  return values;
+}
+
+template <typename T>
+void ExpectSumsOfProducts() {
+  const int64_t m = 7, n = 5, k = 33;
+  for (Transpose ta : {Transpose::kNo, Transpose::kYes}) {
+    for (Transpose tb : {Transpose::kNo, Transpose::kYes}) {
+      const bool ya = ta == Transpose::kYes, yb = tb == Transpose::kYes;
+      const std::vector<T> a = Draw<T>(m * k, 1), b = Draw<T>(k * n, 2);
+      std::vector<T> c(m * n, 77);  // must be overwritten
+      MatMul(ConstTensorRef(a).Reshaped(ya ? Shape{k, m} : Shape{m, k}), ta,
+             ConstTensorRef(b).Reshaped(yb ? Shape{n, k} : Shape{k, n}), tb,
+             TensorRef(c).Reshaped({m, n}));
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t j = 0; j < n; ++j) {
+          double sum = 0, magnitude = 0;
+          for (int64_t l = 0; l < k; ++l) {
+            const double product =
+                double{ya ? a[l * m + i] : a[i * k + l]} * double{yb ? b[j * k + l] : b[l * n + j]};
+            sum += product;
+            magnitude += std::abs(product);
+          }
+          EXPECT_NEAR(c[i * n + j], sum, k * std::numeric_limits<T>::epsilon() * magnitude);
+        }
+      }
+    }
+  }
+}
+
+template <typename T>
+struct Kernels : ::testing::Test {};
+using Types = ::testing::Types<float, double>;
+TYPED_TEST_SUITE(Kernels, Types);
+
+TYPED_TEST(Kernels, MatMulIsTheSumOfProducts) { ExpectSumsOfProducts<TypeParam>(); }
+
+TYPED_TEST(Kernels, MatMulsKernelsCanBeFixed) {
+  for (Isa isa : {Isa::kGeneric, Isa::kAvx2, Isa::kAvx512}) {
+    if (isa > DetectIsa()) continue;
+    const std::string cores[] = {"Prescott", "Haswell", "SkylakeX"};
+    FixMatMulKernels(isa);
+    EXPECT_THAT(MatMulSignature(),
+                MatchesRegex("OpenBLAS [0-9.]+ " + cores[static_cast<int>(isa)]));
+    ExpectSumsOfProducts<TypeParam>();
+  }
+}
+
+TYPED_TEST(Kernels, AddBiasAddsToEveryRow) {
+  const std::vector<TypeParam> bias = {1, 2, 3};
+  std::vector<TypeParam> y = {10, 20, 30, 40, 50, 60};
+  AddBias(bias, TensorRef(y).Reshaped({2, 3}));
+  EXPECT_THAT(y, ElementsAre(11, 22, 33, 41, 52, 63));
+}
+
+TYPED_TEST(Kernels, ColumnSumsSumEachColumn) {
+  for (int64_t rows : {1, 2, 3, 4, 5, 64, 67}) {
+    for (int64_t columns : {1, 15, 16, 17, 53}) {
+      // Whole numbers: any order gives the exact sum.
+      std::vector<TypeParam> x = Draw<TypeParam>(rows * columns, rows), sums(columns, 77);
+      for (TypeParam& value : x) value = std::round(100 * value);
+      ColumnSums(ConstTensorRef(x).Reshaped({rows, columns}), sums);
+      for (int64_t j = 0; j < columns; ++j) {
+        TypeParam sum = 0;
+        for (int64_t i = 0; i < rows; ++i) sum += x[i * columns + j];
+        EXPECT_EQ(sums[j], sum) << rows << " rows, column " << j << " of " << columns;
+      }
+    }
+  }
+}
+
+TYPED_TEST(Kernels, ReluKeepsWhatIsPositiveAndWhatIsNaN) {
+  const std::vector<TypeParam> x = {-1, 0, 2, std::numeric_limits<TypeParam>::quiet_NaN()};
+  const std::vector<TypeParam> dy = {5, 6, 7, 8};
+  std::vector<TypeParam> y(4), dx(4);
+  Relu(x, y);
+  EXPECT_THAT(absl::MakeSpan(y).first(3), ElementsAre(0, 0, 2));
+  EXPECT_TRUE(std::isnan(y[3]));
+  ReluBackward(y, dy, dx);
+  EXPECT_THAT(dx, ElementsAre(0, 0, 7, 8));
+}
+
+TYPED_TEST(Kernels, ReluMayWriteOverItsInput) {
+  std::vector<TypeParam> x = Draw<TypeParam>(37, 1), dy = Draw<TypeParam>(37, 2), y(37), dx(37);
+  Relu(x, y);
+  ReluBackward(y, dy, dx);
+  Relu(x, x);
+  ReluBackward(x, dy, dy);
+  EXPECT_EQ(x, y);
+  EXPECT_EQ(dy, dx);
+}
+
+TYPED_TEST(Kernels, ALossThatIsNotANumberIsSaid) {
+  const TypeParam nan = std::numeric_limits<TypeParam>::quiet_NaN();
+  const std::vector<TypeParam> logits = {1, nan, 2, 3};
+  std::vector<TypeParam> gradient(4);
+  const CrossEntropySums sums =
+      SoftmaxCrossEntropy(ConstTensorRef(logits).Reshaped({1, 4}), {0}, gradient);
+  EXPECT_TRUE(std::isnan(sums.loss));
+  for (TypeParam value : gradient) EXPECT_TRUE(std::isnan(value));
+}
+
+// Every kernel of ours on one draw of the given size, its results one after another. `offset`
+// values before the operands make them unaligned.
+template <typename T>
+std::vector<T> RunAll(int64_t rows, int64_t columns, int64_t offset) {
+  const int64_t n = rows * columns;
+  const Shape shape = {rows, columns};
+  std::vector<T> x = Draw<T>(offset + n, 1), dy = Draw<T>(offset + n, 2);
+  for (T& value : x) value *= 10;
+  const std::vector<T> bias = Draw<T>(offset + columns, 3);
+  std::vector<int32_t> labels(rows);
+  for (int64_t i = 0; i < rows; ++i) labels[i] = i % columns;
+  std::vector<T> all;
+  const auto run = [&](int64_t size, auto kernel) {
+    std::vector<T> out(offset + size);
+    kernel(TensorRef(out).Slice(offset, {size}));
+    all.insert(all.end(), out.begin() + offset, out.end());
+  };
+  const ConstTensorRef xs = ConstTensorRef(x).Slice(offset, shape);
+  const ConstTensorRef dys = ConstTensorRef(dy).Slice(offset, shape);
+  run(n, [&](TensorRef y) { Relu(xs, y); });
+  run(n, [&](TensorRef dx) { ReluBackward(xs, dys, dx); });
+  run(columns, [&](TensorRef sums) { ColumnSums(xs, sums); });
+  run(n, [&](TensorRef y) {
+    Copy(xs, y);
+    AddBias(ConstTensorRef(bias).Slice(offset, {columns}), y.Reshaped(shape));
+  });
+  run(n, [&](TensorRef gradient) {
+    const CrossEntropySums sums = SoftmaxCrossEntropy(xs, labels, gradient.Reshaped(shape));
+    all.push_back(sums.loss);
+    all.push_back(sums.correct);
+  });
+  return all;
+}
+
+TYPED_TEST(Kernels, OwnKernelsGiveEqualBitsAtEveryLevel) {
+  const Isa best = DetectIsa();
+  if (best == Isa::kGeneric) GTEST_SKIP() << "this processor has one level only";
+  for (int64_t columns : {1, 3, 10, 15, 16, 17, 31, 64, 1003}) {
+    for (int64_t offset : {0, 1, 3}) {
+      SetIsa(Isa::kGeneric);
+      const std::vector<TypeParam> expected = RunAll<TypeParam>(13, columns, offset);
+      for (Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
+        if (isa > best) continue;
+        SetIsa(isa);
+        const std::vector<TypeParam> found = RunAll<TypeParam>(13, columns, offset);
+        ASSERT_EQ(found.size(), expected.size());
+        EXPECT_EQ(std::memcmp(found.data(), expected.data(), found.size() * sizeof found[0]), 0)
+            << IsaName(isa) << ", " << columns << " columns, offset " << offset;
+      }
+    }
+  }
+  SetIsa(best);
+}
+
+}  // namespace
+}  // namespace rubato

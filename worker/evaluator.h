@@ -1,0 +1,58 @@
+// Tests parameters on a whole split, on a thread of its own, so that training goes on meanwhile.
+#ifndef RUBATO_WORKER_EVALUATOR_H_
+#define RUBATO_WORKER_EVALUATOR_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "proto/job.pb.h"
+#include "worker/data/dataset.h"
+#include "worker/loss.h"
+#include "worker/micro_batches.h"
+#include "worker/model.h"
+
+namespace rubato {
+
+class Evaluator {
+ public:
+  // Called on the evaluator's thread with the unit that was passed to Start.
+  using Done = std::function<void(int64_t unit, const BatchResult& result)>;
+
+  // `split` must outlive it. Errors as Model::Create.
+  static absl::StatusOr<std::unique_ptr<Evaluator>> Create(const proto::Model& config,
+                                                           const Dataset* split, int64_t classes,
+                                                           Done done);
+  // Waits for the test at hand; one that waits is dropped.
+  ~Evaluator();
+
+  // Copies `parameters` and tests them. Waits first while an earlier test is still running.
+  void Start(int64_t unit, absl::Span<const float> parameters) ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  Evaluator(std::unique_ptr<Model> model, const Dataset* split, Done done);
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const std::unique_ptr<Model> model_;
+  const Dataset* const split_;
+  const Done done_;
+  BatchReader reader_;
+
+  absl::Mutex mutex_;
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+  // While busy, of the evaluator's thread.
+  int64_t unit_ = 0;
+  std::vector<float> parameters_;
+  std::thread thread_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_EVALUATOR_H_

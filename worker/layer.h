@@ -1,0 +1,61 @@
+// One step of a model: a function of its input and its parameters, and the derivative of it.
+#ifndef RUBATO_WORKER_LAYER_H_
+#define RUBATO_WORKER_LAYER_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "proto/layout.pb.h"
+#include "tensor/tensor.h"
+
+namespace rubato {
+
+// A layer has no memory between calls but what it computes: parameters, activations and gradients
+// belong to the caller, and are of one type, float32 or float64. Its parameters are one flat
+// range, in the order of parameters(). Batches have the examples as first dimension. Calls
+// allocate nothing.
+class Layer {
+ public:
+  virtual ~Layer() = default;
+
+  // What the job calls it: "linear".
+  virtual std::string kind() const = 0;
+
+  // Of one example.
+  const Shape& input_shape() const { return input_shape_; }
+  const Shape& output_shape() const { return output_shape_; }
+
+  // Names are within the layer, as PyTorch's module calls them: "weight".
+  const std::vector<proto::Parameter>& parameters() const { return parameters_; }
+
+  // True if the output is the input under another shape, so that a caller that looks at its own
+  // memory under that shape need not call the layer at all.
+  virtual bool OutputIsInput() const { return false; }
+
+  // y = f(x). x: (n, *input_shape), y: (n, *output_shape); parameters: (number of them).
+  virtual void Forward(const ConstTensorRef& parameters, const ConstTensorRef& x,
+                       const TensorRef& y) = 0;
+
+  // From dy, the gradient of some scalar by y: its gradient by the parameters and, unless dx is
+  // null, by x. Both are overwritten. x and y are those of Forward. dx may not be dy.
+  virtual void Backward(const ConstTensorRef& parameters, const ConstTensorRef& x,
+                        const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx,
+                        const TensorRef& dparameters) = 0;
+
+ protected:
+  Layer(Shape input_shape, Shape output_shape, std::vector<proto::Parameter> parameters)
+      : input_shape_(std::move(input_shape)),
+        output_shape_(std::move(output_shape)),
+        parameters_(std::move(parameters)) {}
+
+ private:
+  const Shape input_shape_;
+  const Shape output_shape_;
+  const std::vector<proto::Parameter> parameters_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_LAYER_H_

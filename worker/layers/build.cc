@@ -1,0 +1,25 @@
+#include "worker/layers/build.h"
+
+#include "absl/status/status.h"
+#include "worker/layers/flatten.h"
+#include "worker/layers/linear.h"
+#include "worker/layers/relu.h"
+
+namespace rubato {
+
+absl::StatusOr<std::unique_ptr<Layer>> BuildLayer(const proto::Layer& config,
+                                                  absl::Span<const int64_t> input_shape) {
+  switch (config.kind_case()) {
+    case proto::Layer::kFlatten:
+      return std::make_unique<FlattenLayer>(input_shape);
+    case proto::Layer::kLinear:
+      return LinearLayer::Create(config.linear(), input_shape);
+    case proto::Layer::kRelu:
+      return std::make_unique<ReluLayer>(input_shape);
+    case proto::Layer::KIND_NOT_SET:
+      break;
+  }
+  return absl::InvalidArgumentError("no kind of layer is given");
+}
+
+}  // namespace rubato

@@ -1,0 +1,51 @@
+#include "worker/loss.h"
+
+#include <cmath>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "tests/golden.h"
+
+namespace rubato {
+namespace {
+
+template <typename T>
+void ExpectPyTorchsValues(const Golden& golden, const std::string& name) {
+  SCOPED_TRACE(name);
+  const std::vector<int64_t> shape = golden.Shape(name + ".x");
+  const std::vector<T> logits = golden.Values<T>(name + ".x");
+  std::vector<T> gradient(logits.size(), 77);
+  const BatchResult result =
+      CrossEntropy(ConstTensorRef(logits).Reshaped(Shape(shape.begin(), shape.end())),
+                   golden.Values<int32_t>(name + ".labels"), gradient);
+
+  // Logits are differences to the greatest, so each sample's loss and probabilities carry the
+  // rounding of such a difference, which is at most twice the largest logit.
+  double largest = 0;
+  for (T logit : logits) largest = std::max(largest, std::abs(double{logit}));
+  const double rounding = std::numeric_limits<T>::epsilon() * (2 * largest + 8);
+  EXPECT_NEAR(result.loss_sum, golden.Values<double>(name + ".loss")[0], shape[0] * rounding);
+  EXPECT_EQ(result.correct, golden.Values<int64_t>(name + ".correct")[0]);
+  EXPECT_EQ(result.samples, shape[0]);
+  const std::vector<double> expected = golden.Values<double>(name + ".dx");
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(gradient[i], expected[i], rounding) << "gradient[" << i << "]";
+  }
+}
+
+TEST(CrossEntropy, AgreesWithPyTorch) {
+  const Golden golden("layers.safetensors");
+  int cases = 0;
+  for (const auto& [name, settings] : golden.metadata()) {
+    if (settings != "loss") continue;
+    ++cases;
+    ExpectPyTorchsValues<float>(golden, name);
+    ExpectPyTorchsValues<double>(golden, name);
+  }
+  EXPECT_EQ(cases, 8);
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,140 @@
+#include "worker/micro_batches.h"
+
+#include <cmath>
+#include <map>
+
+#include "absl/strings/str_cat.h"
+#include "common/permutation.h"
+#include "common/random.h"
+#include "common/reduction_tree.h"
+#include "common/status_matchers.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+constexpr uint64_t kSeed = 5;
+constexpr int64_t kSamples = 23, kBatch = 10, kLeaves = 5;
+
+// A small model on 2x3 images of three classes.
+class MicroBatchesTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        "layers { flatten {} } layers { linear { out_features: 4 bias: true } } layers { relu {} } "
+        "layers { linear { out_features: 3 bias: true } }",
+        &config_));
+    Examples examples;
+    examples.shape = {1, 2, 3};
+    examples.classes = 3;
+    RandomStream random(Key(1, "test"));
+    for (int64_t i = 0; i < kSamples; ++i) {
+      for (int j = 0; j < 6; ++j) examples.pixels.push_back(random.Below(256));
+      examples.labels.push_back(random.Below(3));
+    }
+    data_ = std::make_unique<Dataset>(examples, Normalization{{0.0f}, {1.0f}});
+    auto model = Model::Create(config_, {1, 2, 3}, 3, kBatch / kLeaves);
+    RUBATO_ASSERT_OK(model);
+    model_ = *std::move(model);
+    for (int64_t i = 0; i < model_->parameter_count(); ++i) {
+      parameters_.push_back(random.Uniform(-1, 1));
+    }
+  }
+
+  // The sum over all of unit `unit`, as a shard would fold what workers with these leaves push.
+  std::vector<float> Sum(int64_t unit, const std::vector<Range>& workers, int64_t block_values) {
+    const FlatSpace space(model_->parameter_count(), block_values, 1);
+    const SampleSchedule schedule(kSamples, kBatch, kLeaves);
+    const ReductionTree tree(kLeaves);
+    BatchReader reader(data_.get(), kSeed, kBatch / kLeaves);
+    MicroBatches micro_batches(model_.get(), &space, &reader);
+    std::map<int64_t, std::vector<float>> nodes;  // by first leaf
+    std::map<int64_t, Range> ranges;
+    samples_ = 0;
+    for (const Range& leaves : workers) {
+      for (const Range& node : tree.MaximalNodes(leaves)) {
+        std::vector<float> sum(space.values(), NAN);
+        int64_t last_block = space.blocks();
+        const auto results = micro_batches.Compute(
+            schedule, unit, node, parameters_, [&](int64_t block, const Payload& payload) {
+              EXPECT_EQ(block, last_block - 1) << "last blocks leave first, each once";
+              last_block = block;
+              std::copy(payload.values.begin(), payload.values.end(),
+                        sum.begin() + space.BlockValues(block).begin);
+            });
+        EXPECT_EQ(last_block, 0);
+        for (const BatchResult& result : results) samples_ += result.samples;
+        nodes[node.begin] = sum;
+        ranges[node.begin] = node;
+      }
+    }
+    while (nodes.size() > 1) {
+      for (auto it = ranges.begin(); it != ranges.end(); ++it) {
+        const Range sibling = tree.Sibling(it->second);
+        const auto other = ranges.find(sibling.begin);
+        if (sibling.begin < it->first || other == ranges.end() || !(other->second == sibling))
+          continue;
+        for (size_t i = 0; i < parameters_.size(); ++i) {
+          nodes[it->first][i] += nodes[sibling.begin][i];
+        }
+        it->second = tree.Parent(it->second);
+        nodes.erase(sibling.begin);
+        ranges.erase(sibling.begin);
+        break;
+      }
+    }
+    return nodes.begin()->second;
+  }
+
+  proto::Model config_;
+  std::unique_ptr<Dataset> data_;
+  std::unique_ptr<Model> model_;
+  std::vector<float> parameters_;
+  int64_t samples_ = 0;
+};
+
+TEST_F(MicroBatchesTest, TheSumHasTheSameBitsHoweverWorkAndBlocksAreCut) {
+  for (int64_t unit :
+       {0, 2, 4}) {  // full; the short last of epoch 0, with empty micro-batches; epoch 1
+    const std::vector<float> one = Sum(unit, {{0, 5}}, 1000);
+    for (int64_t block_values : {1, 7, 16}) {
+      EXPECT_EQ(Sum(unit, {{0, 5}}, block_values), one);
+      EXPECT_EQ(Sum(unit, {{0, 2}, {2, 5}}, block_values), one);
+      EXPECT_EQ(Sum(unit, {{0, 1}, {1, 3}, {3, 5}}, block_values), one);
+      EXPECT_EQ(Sum(unit, {{0, 1}, {1, 2}, {2, 3}, {3, 4}, {4, 5}}, block_values), one);
+    }
+  }
+}
+
+// The oracle: one batch in double precision over the samples that the definition of the order
+// names.
+TEST_F(MicroBatchesTest, TheSumIsThatOfTheStepsSamples) {
+  auto model = Model::Create(config_, {1, 2, 3}, 3, kBatch, DType::kFloat64);
+  RUBATO_ASSERT_OK(model);
+  const std::vector<double> parameters(parameters_.begin(), parameters_.end());
+  for (int64_t unit = 0; unit < 6; ++unit) {
+    const int64_t epoch = unit / 3, begin = unit % 3 * kBatch;
+    std::vector<double> features;
+    std::vector<int32_t> labels;
+    for (int64_t i = begin; i < std::min(begin + kBatch, kSamples); ++i) {
+      const int64_t sample = SampleAt(kSeed, epoch, i, kSamples);
+      for (int j = 0; j < 6; ++j) {
+        features.push_back(data_->examples().pixels[sample * 6 + j] / 255.0);
+      }
+      labels.push_back(data_->examples().labels[sample]);
+    }
+    std::vector<double> expected(parameters.size());
+    (*model)->Gradient(parameters, features, labels, TensorRef(expected), [](int64_t) {});
+    const std::vector<float> sum = Sum(unit, {{0, 2}, {2, 5}}, 16);
+    EXPECT_EQ(samples_, static_cast<int64_t>(labels.size()));
+    double scale = 0;
+    for (double value : expected) scale = std::max(scale, std::abs(value));
+    for (size_t i = 0; i < sum.size(); ++i) {
+      EXPECT_NEAR(sum[i], expected[i], 1e-5 * scale) << "unit " << unit << " value " << i;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,384 @@
+#include "worker/worker.h"
+
+#include <algorithm>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "common/flat_space.h"
+#include "common/isa.h"
+#include "common/job/job.h"
+#include "common/log.h"
+#include "common/status.h"
+#include "common/version.h"
+#include "common/wire/control_client.h"
+#include "common/wire/shard_streams.h"
+#include "tensor/kernels.h"
+#include "worker/data/load.h"
+#include "worker/evaluator.h"
+#include "worker/micro_batches.h"
+#include "worker/model.h"
+#include "worker/worker_loop.h"
+
+namespace rubato {
+namespace {
+
+// A stream that breaks is a symptom: a shard has died, or the job is over. The coordinator knows
+// which, and tells within this time.
+constexpr absl::Duration kStreamFailureGrace = absl::Seconds(2);
+
+// What other threads bring to the worker's own thread, in order.
+class Mailbox {
+ public:
+  void Post(std::function<void()> event) ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    events_.push_back(std::move(event));
+  }
+
+  // The next event; null if none has come by `deadline`.
+  std::function<void()> Take(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_) {
+    const auto filled = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !events_.empty(); };
+    absl::MutexLock lock(&mutex_);
+    if (!mutex_.AwaitWithDeadline(absl::Condition(&filled), deadline)) return nullptr;
+    std::function<void()> event = std::move(events_.front());
+    events_.pop_front();
+    return event;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::deque<std::function<void()>> events_ ABSL_GUARDED_BY(mutex_);
+};
+
+class Worker {
+ public:
+  Worker(const proto::Job& job, const Data* data)
+      : job_(job),
+        data_(data),
+        job_digest_(JobDigest(job)),
+        loop_(job.train().batch_size(), job.train().micro_batches()) {}
+
+  absl::Status Run(const WorkerOptions& options, SignalWatcher* signals);
+
+ private:
+  absl::Status Prepare();
+  proto::Registration MakeRegistration(const WorkerOptions& options) const;
+  void OnControlMessage(const proto::CoordinatorMessage& message);
+  void OnView(const proto::View& view, WorkerActions* actions);
+  void OnStreamFailure(const absl::Status& status);
+
+  void RunActions(const WorkerActions& actions);
+  void Pull(const WorkerAction& action);
+  void Compute(const WorkerAction& action);
+  void OnShardMessage(int shard, const Message& message);
+  void SendEvaluation(int64_t unit, const BatchResult& result);
+
+  void End(const absl::Status& status) {
+    if (!end_.has_value()) end_ = status;
+  }
+
+  const proto::Job job_;
+  const Data* const data_;
+  const std::string job_digest_;
+  std::unique_ptr<Model> model_;
+  Mailbox mailbox_;
+  WorkerLoop loop_;
+  std::optional<absl::Status> end_;
+  bool was_stopped_ = false;  // by the coordinator
+  absl::Status stream_failure_;
+  absl::Time stream_failure_deadline_ = absl::InfiniteFuture();
+  std::optional<Log> log_;
+
+  // From the view on.
+  std::optional<FlatSpace> space_;
+  std::unique_ptr<BatchReader> reader_;
+  std::unique_ptr<MicroBatches> micro_batches_;
+  std::vector<float> parameters_;
+  std::vector<int64_t> versions_;  // by block, of parameters_
+
+  // Of the outstanding pull: the streams' thread fills parameters_ while this thread waits.
+  int64_t pull_clock_ = 0;
+  bool pull_exact_ = false;  // sync: the version must be the clock
+  int64_t missing_blocks_ = 0;
+  int64_t staleness_sum_ = 0;
+
+  std::unique_ptr<ControlClient> control_;
+  std::unique_ptr<Evaluator> evaluator_;
+  std::unique_ptr<ShardStreams> streams_;
+};
+
+absl::Status Worker::Prepare() {
+  const Dataset& train = data_->train;
+  const ExampleShape& shape = train.shape();
+  const int64_t micro_batch = job_.train().batch_size() / job_.train().micro_batches();
+  RUBATO_ASSIGN_OR_RETURN(model_,
+                          Model::Create(job_.model(), {shape.channels, shape.height, shape.width},
+                                        train.classes(), micro_batch));
+  RUBATO_ASSIGN_OR_RETURN(evaluator_,
+                          Evaluator::Create(job_.model(), &data_->test, train.classes(),
+                                            [this](int64_t unit, const BatchResult& result) {
+                                              SendEvaluation(unit, result);
+                                            }));
+  return absl::OkStatus();
+}
+
+proto::Registration Worker::MakeRegistration(const WorkerOptions& options) const {
+  proto::Registration registration;
+  registration.set_version(kVersion);
+  registration.set_job_digest(job_digest_);
+  registration.set_process(ProcessDescription());
+  proto::WorkerRegistration* worker = registration.mutable_worker();
+  worker->set_rank(options.rank);
+  *worker->mutable_layout() = model_->layout();
+  worker->set_data_digest(data_->digest);
+  worker->set_train_samples(data_->train.size());
+  worker->set_test_samples(data_->test.size());
+  worker->set_numerics(absl::StrCat("cpu, ", MatMulSignature()));
+  return registration;
+}
+
+absl::Status Worker::Run(const WorkerOptions& options, SignalWatcher* signals) {
+  RUBATO_RETURN_IF_ERROR(Prepare());
+  RUBATO_ASSIGN_OR_RETURN(
+      control_, ControlClient::Connect(
+                    job_.cluster().address(), absl::Seconds(job_.cluster().start_timeout()),
+                    MakeRegistration(options), [signals] { return signals->signal() != 0; }));
+  const auto end_with = [this](const absl::Status& status) {
+    mailbox_.Post([this, status] { End(status); });
+  };
+  signals->OnSignal([end_with](int signal) { end_with(InterruptedBy(signal)); });
+  ControlCallbacks callbacks;
+  callbacks.on_message = [this](const proto::CoordinatorMessage& message) {
+    mailbox_.Post([this, message] { OnControlMessage(message); });
+  };
+  callbacks.on_failure = end_with;
+  control_->Start(std::move(callbacks));
+
+  while (!end_.has_value()) {
+    if (const std::function<void()> event = mailbox_.Take(stream_failure_deadline_)) {
+      event();
+    } else {
+      end_ = stream_failure_;
+    }
+  }
+  signals->OnSignal(nullptr);
+  if (!end_->ok() && !was_stopped_) {
+    proto::PeerMessage message;
+    message.mutable_failure()->set_exit_code(ExitCode(*end_));
+    message.mutable_failure()->set_reason(std::string(end_->message()));
+    control_->Send(message);
+  }
+  streams_.reset();
+  evaluator_.reset();
+  control_.reset();
+  return *end_;
+}
+
+void Worker::OnControlMessage(const proto::CoordinatorMessage& message) {
+  if (end_.has_value()) return;
+  WorkerActions actions;
+  switch (message.kind_case()) {
+    case proto::CoordinatorMessage::kView:
+      OnView(message.view(), &actions);
+      break;
+    case proto::CoordinatorMessage::kWork:
+      loop_.OnWork(message.work(), &actions);
+      break;
+    case proto::CoordinatorMessage::kEvaluationRequest:
+      loop_.OnEvaluationRequest(message.evaluation_request(), &actions);
+      break;
+    case proto::CoordinatorMessage::kStop:
+      was_stopped_ = true;
+      End(FromStop(message.stop()));
+      break;
+    default:
+      break;  // not for workers
+  }
+  RunActions(actions);
+}
+
+void Worker::OnView(const proto::View& view, WorkerActions* actions) {
+  log_.emplace("worker", view.your_rank(), static_cast<LogLevel>(job_.log().level()));
+  log_->Info("takes part", {{"view", view.number()}, {"workers", view.members_size()}});
+  space_.emplace(model_->parameter_count(), job_.wire().chunk() / sizeof(float),
+                 view.shards_size());
+  reader_ = std::make_unique<BatchReader>(&data_->train, job_.seed(), model_->max_batch());
+  micro_batches_ = std::make_unique<MicroBatches>(model_.get(), &*space_, reader_.get());
+  parameters_.resize(space_->values());
+  versions_.assign(space_->blocks(), 0);
+  ShardStreams::Callbacks callbacks;
+  callbacks.on_message = [this](int shard, const Message& message) {
+    OnShardMessage(shard, message);
+  };
+  callbacks.on_failure = [this](int, const absl::Status& status) {
+    mailbox_.Post([this, status] { OnStreamFailure(status); });
+  };
+  const std::vector<std::string> addresses(view.shards().begin(), view.shards().end());
+  streams_ = std::make_unique<ShardStreams>(addresses, job_digest_, std::move(callbacks));
+  loop_.OnView(view, actions);
+}
+
+void Worker::OnStreamFailure(const absl::Status& status) {
+  if (!stream_failure_.ok()) return;
+  stream_failure_ = status;
+  stream_failure_deadline_ = absl::Now() + kStreamFailureGrace;
+}
+
+void Worker::RunActions(const WorkerActions& actions) {
+  for (const WorkerAction& action : actions) {
+    if (end_.has_value()) return;
+    proto::PeerMessage message;
+    switch (action.kind) {
+      case WorkerAction::Kind::kPull:
+        Pull(action);
+        break;
+      case WorkerAction::Kind::kRequestWork:
+        message.mutable_work_request();
+        control_->Send(message);
+        break;
+      case WorkerAction::Kind::kEvaluate:
+        evaluator_->Start(action.unit, parameters_);
+        break;
+      case WorkerAction::Kind::kCompute:
+        Compute(action);
+        break;
+      case WorkerAction::Kind::kFinish:
+        message.mutable_worker_finished();
+        control_->Send(message);
+        break;
+    }
+  }
+}
+
+void Worker::Pull(const WorkerAction& action) {
+  const proto::View& view = loop_.view();
+  pull_clock_ = action.clock;
+  pull_exact_ = view.mode() == proto::View::MODE_SYNC;
+  missing_blocks_ = space_->blocks();
+  staleness_sum_ = 0;
+  for (int shard = 0; shard < space_->shards(); ++shard) {
+    const Range blocks = space_->ShardBlocks(shard);
+    if (blocks.empty()) continue;
+    Frame frame;
+    frame.kind = FrameKind::kPull;
+    frame.view = view.number();
+    frame.worker = action.observer ? kObserver : static_cast<uint32_t>(view.your_rank());
+    frame.block = static_cast<uint64_t>(blocks.begin);
+    frame.block_count = static_cast<uint32_t>(blocks.size());
+    frame.clock = static_cast<uint64_t>(action.clock);
+    streams_->Send(shard, frame, {});
+  }
+}
+
+// On the streams' thread; nothing else touches what the pull fills until it is complete.
+void Worker::OnShardMessage(int shard, const Message& message) {
+  const Frame& frame = message.frame;
+  const int64_t block = static_cast<int64_t>(frame.block);
+  absl::Status status;
+  if (frame.kind != FrameKind::kParameters || !space_->ShardBlocks(shard).Contains(block) ||
+      static_cast<int64_t>(message.payload.values.size()) != space_->BlockValues(block).size()) {
+    status = absl::InternalError(absl::StrFormat("shard %d sent %d values as block %d", shard,
+                                                 message.payload.values.size(), block));
+  } else if (pull_exact_ && static_cast<int64_t>(frame.version) != pull_clock_) {
+    status =
+        absl::InternalError(absl::StrFormat("shard %d sent version %d of block %d; expected %d",
+                                            shard, frame.version, block, pull_clock_));
+  }
+  if (!status.ok()) {
+    mailbox_.Post([this, status] { End(status); });
+    return;
+  }
+  std::copy(message.payload.values.begin(), message.payload.values.end(),
+            parameters_.begin() + space_->BlockValues(block).begin);
+  versions_[block] = static_cast<int64_t>(frame.version);
+  staleness_sum_ += frame.staleness;
+  if (--missing_blocks_ > 0) return;
+  mailbox_.Post([this] {
+    WorkerActions actions;
+    loop_.OnParameters(&actions);
+    RunActions(actions);
+  });
+}
+
+void Worker::Compute(const WorkerAction& action) {
+  const proto::View& view = loop_.view();
+  proto::PeerMessage message;
+  proto::Progress* progress = message.mutable_progress();
+  progress->set_unit(action.unit);
+  progress->set_first_leaf(action.leaves.begin);
+  progress->set_staleness(static_cast<double>(staleness_sum_) / space_->blocks());
+  for (const Range& node : action.nodes) {
+    Frame frame;
+    frame.kind = FrameKind::kPush;
+    frame.view = view.number();
+    frame.worker = static_cast<uint32_t>(view.your_rank());
+    frame.incarnation = view.members(view.your_rank()).incarnation();
+    frame.clock = static_cast<uint64_t>(action.clock);
+    frame.first_leaf = static_cast<uint32_t>(node.begin);
+    frame.end_leaf = static_cast<uint32_t>(node.end);
+    int64_t samples = 0;
+    for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
+      samples += loop_.schedule().MicroBatch(action.unit, leaf).positions.size();
+    }
+    frame.samples = static_cast<uint32_t>(samples);
+    const std::vector<BatchResult> results =
+        micro_batches_->Compute(loop_.schedule(), action.unit, node, parameters_,
+                                [&](int64_t block, const Payload& payload) {
+                                  frame.block = static_cast<uint64_t>(block);
+                                  frame.version = static_cast<uint64_t>(versions_[block]);
+                                  streams_->Send(space_->ShardOfBlock(block), frame, payload);
+                                });
+    for (const BatchResult& result : results) {
+      progress->add_loss_sum(result.loss_sum);
+      progress->add_correct(result.correct);
+      progress->add_samples(result.samples);
+    }
+  }
+  control_->Send(message);
+  WorkerActions actions;
+  loop_.OnComputed(&actions);
+  RunActions(actions);
+}
+
+// On the evaluator's thread.
+void Worker::SendEvaluation(int64_t unit, const BatchResult& result) {
+  proto::PeerMessage message;
+  proto::Evaluation* evaluation = message.mutable_evaluation();
+  evaluation->set_unit(unit);
+  evaluation->set_loss_sum(result.loss_sum);
+  evaluation->set_correct(result.correct);
+  evaluation->set_samples(result.samples);
+  control_->Send(message);
+}
+
+// device.isa, for our own kernels and the matrix library's. Before any thread computes.
+absl::Status FixIsa(proto::Device::Isa wanted) {
+  const std::string name = proto::Device::Isa_Name(wanted);  // "ISA_AVX2"
+  RUBATO_ASSIGN_OR_RETURN(const Isa isa,
+                          IsaFromName(absl::AsciiStrToLower(absl::StripPrefix(name, "ISA_"))));
+  SetIsa(isa);
+  if (wanted != proto::Device::ISA_AUTO) FixMatMulKernels(isa);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunWorker(const proto::Job& job, const WorkerOptions& options,
+                       SignalWatcher* signals) {
+  RUBATO_RETURN_IF_ERROR(FixIsa(job.device().isa()));
+  RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job.data()));
+  Worker worker(job, &data);
+  return worker.Run(options, signals);
+}
+
+}  // namespace rubato

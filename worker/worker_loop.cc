@@ -1,0 +1,102 @@
+#include "worker/worker_loop.h"
+
+#include "common/check.h"
+
+namespace rubato {
+
+void WorkerLoop::OnView(const proto::View& view, WorkerActions* actions) {
+  view_ = view;
+  schedule_.emplace(view.samples_per_epoch(), micro_batch_ * view.leaves(), view.leaves());
+  if (!sync()) {
+    actions->push_back({WorkerAction::Kind::kRequestWork});
+    Pull(me().start_clock(), actions);
+  } else if (me().first_leaf() == me().end_leaf()) {
+    Pull(view.until_step(), actions);  // a spare worker: only sees the end
+  } else {
+    Pull(view.from_step(), actions);
+  }
+}
+
+void WorkerLoop::Pull(int64_t clock, WorkerActions* actions) {
+  clock_ = clock;
+  waiting_ = Waiting::kParameters;
+  parameters_here_ = false;
+  WorkerAction pull{WorkerAction::Kind::kPull};
+  pull.clock = clock;
+  actions->push_back(pull);
+}
+
+void WorkerLoop::OnParameters(WorkerActions* actions) {
+  if (waiting_ == Waiting::kFinal) {
+    WorkerAction evaluate{WorkerAction::Kind::kEvaluate};
+    evaluate.unit = final_unit_;
+    actions->push_back(evaluate);
+  } else if (sync()) {
+    NextStep(actions);
+  } else {
+    parameters_here_ = true;
+    MaybeCompute(actions);
+  }
+}
+
+void WorkerLoop::NextStep(WorkerActions* actions) {
+  if (clock_ >= view_.until_step()) {
+    actions->push_back({WorkerAction::Kind::kFinish});
+    return;
+  }
+  // The owner of the first micro-batch tests the parameters at the end of each epoch.
+  if (clock_ > 0 && clock_ % schedule_->units_per_epoch() == 0 && me().first_leaf() == 0) {
+    WorkerAction evaluate{WorkerAction::Kind::kEvaluate};
+    evaluate.unit = clock_;
+    actions->push_back(evaluate);
+  }
+  WorkerAction compute{WorkerAction::Kind::kCompute};
+  compute.clock = compute.unit = clock_;
+  compute.leaves = {me().first_leaf(), me().end_leaf()};
+  compute.nodes = ReductionTree(view_.leaves()).MaximalNodes(compute.leaves);
+  actions->push_back(compute);
+}
+
+void WorkerLoop::OnWork(const proto::Work& work, WorkerActions* actions) {
+  work_ = work;
+  MaybeCompute(actions);
+}
+
+void WorkerLoop::MaybeCompute(WorkerActions* actions) {
+  if (!parameters_here_ || !work_.has_value()) return;
+  if (!work_->has_contribution()) {
+    // The parameters for this clock hold all of this worker's contributions.
+    actions->push_back({WorkerAction::Kind::kFinish});
+    return;
+  }
+  const int64_t unit = work_->contribution();
+  if (work_->evaluate()) {
+    WorkerAction evaluate{WorkerAction::Kind::kEvaluate};
+    evaluate.unit = unit;
+    actions->push_back(evaluate);
+  }
+  work_.reset();
+  actions->push_back(
+      {WorkerAction::Kind::kRequestWork});  // the answer comes while this one computes
+  WorkerAction compute{WorkerAction::Kind::kCompute};
+  compute.clock = clock_;
+  compute.unit = unit;
+  compute.leaves = {0, view_.leaves()};
+  compute.nodes = {compute.leaves};
+  actions->push_back(compute);
+}
+
+void WorkerLoop::OnComputed(WorkerActions* actions) { Pull(clock_ + 1, actions); }
+
+void WorkerLoop::OnEvaluationRequest(const proto::EvaluationRequest& request,
+                                     WorkerActions* actions) {
+  RUBATO_CHECK(schedule_.has_value());
+  waiting_ = Waiting::kFinal;
+  final_unit_ = request.step();
+  WorkerAction pull{WorkerAction::Kind::kPull};
+  pull.clock = request.step();
+  pull.observer = true;
+  actions->push_back(pull);
+}
+
+}  // namespace rubato
