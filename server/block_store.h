@@ -1,0 +1,74 @@
+// The floats of a shard: for each of its blocks the parameters at the current version, the
+// optimizer's slots and one spare buffer. A new version is written beside the current one, which
+// may still be on its way to a worker, and the two change places; so parameters are sent straight
+// from the block, without a copy.
+#ifndef RUBATO_SERVER_BLOCK_STORE_H_
+#define RUBATO_SERVER_BLOCK_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/flat_space.h"
+#include "proto/layout.pb.h"
+
+namespace rubato {
+
+// A fixed number of floats, aligned to a cache line.
+class FloatBuffer {
+ public:
+  // Zeroes. ResourceExhausted if there is no memory for them.
+  static absl::StatusOr<std::shared_ptr<FloatBuffer>> Create(int64_t size);
+
+  absl::Span<float> values() { return {data_.get(), size_}; }
+  absl::Span<const float> values() const { return {data_.get(), size_}; }
+
+ private:
+  struct Free {
+    void operator()(float* data) const;
+  };
+  FloatBuffer(float* data, size_t size) : data_(data), size_(size) {}
+
+  std::unique_ptr<float[], Free> data_;
+  size_t size_;
+};
+
+class BlockStore {
+ public:
+  // The blocks of `shard`, at their initial values, with `slots` zeroed floats a parameter.
+  // ResourceExhausted, saying how much was asked for, if memory does not hold them.
+  static absl::StatusOr<BlockStore> Create(const FlatSpace& space, int shard,
+                                           const proto::Layout& layout, uint64_t seed, int slots);
+
+  int64_t BlockSize(int64_t block) const { return at(block).current->values().size(); }
+  std::shared_ptr<const FloatBuffer> Current(int64_t block) const { return at(block).current; }
+  absl::Span<const absl::Span<float>> Slots(int64_t block) { return at(block).slot_views; }
+
+  // A buffer of the block's size for the caller to write: the spare one if nobody reads it any
+  // more, else a new one.
+  std::shared_ptr<FloatBuffer> TakeSpare(int64_t block);
+
+  // Makes `next` the current version; the previous buffer becomes the spare.
+  void Publish(int64_t block, std::shared_ptr<FloatBuffer> next);
+
+ private:
+  struct Block {
+    std::shared_ptr<FloatBuffer> current;
+    std::shared_ptr<FloatBuffer> spare;  // may be null
+    std::vector<std::shared_ptr<FloatBuffer>> slots;
+    std::vector<absl::Span<float>> slot_views;
+  };
+
+  explicit BlockStore(int64_t first_block) : first_block_(first_block) {}
+  const Block& at(int64_t block) const { return blocks_[block - first_block_]; }
+  Block& at(int64_t block) { return blocks_[block - first_block_]; }
+
+  int64_t first_block_;
+  std::vector<Block> blocks_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_BLOCK_STORE_H_

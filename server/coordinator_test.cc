@@ -1,0 +1,377 @@
+#include "server/coordinator.h"
+
+#include <map>
+#include <set>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_matchers.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr char kDigest[] = "0123456789abcdef";
+const absl::Time kStart = absl::UnixEpoch() + absl::Hours(1);
+
+// A coordinator and what it has told whom. Time moves by hand.
+class CoordinatorTest : public ::testing::Test {
+ protected:
+  // 2 shards, 2 workers, 4 micro-batches of a batch of 8; 20 samples: 3 steps an epoch; two epochs.
+  void Start(const std::string& more = "") {
+    proto::Job job;
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        "cluster { servers: 2 workers { start: 2 min: 1 } address: '127.0.0.1:1' start_timeout: 60 "
+        "} "
+        "optimizer { learning_rate: 0.1 learning_rate_parity: true } "
+        "consistency { mode: MODE_SYNC } "
+        "train { batch_size: 8 micro_batches: 4 until { epochs: 2 } } "
+        "metrics { every { steps: 1 } }",
+        &job));
+    proto::Job changes;
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(more, &changes));
+    job.MergeFrom(changes);
+    coordinator_ = std::make_unique<Coordinator>(job, kDigest, "1.0", kStart);
+  }
+
+  static proto::PeerMessage Shard(int shard) {
+    proto::PeerMessage message;
+    proto::Registration* registration = message.mutable_registration();
+    registration->set_version("1.0");
+    registration->set_job_digest(kDigest);
+    registration->set_address(absl::StrCat("host:", shard));
+    registration->set_shard(shard);
+    registration->set_process(absl::StrCat("host pid ", shard));
+    return message;
+  }
+
+  static proto::PeerMessage Worker(int rank = -1, const std::string& data = "data") {
+    proto::PeerMessage message = Shard(0);
+    proto::WorkerRegistration* worker = message.mutable_registration()->mutable_worker();
+    worker->set_rank(rank);
+    worker->set_data_digest(data);
+    worker->set_train_samples(20);
+    worker->set_numerics("cpu");
+    worker->mutable_layout()->add_parameters()->add_shape(10);
+    return message;
+  }
+
+  void Handle(const CoordinatorActions& actions) {
+    for (const CoordinatorAction& action : actions) {
+      switch (action.kind) {
+        case CoordinatorAction::Kind::kSend:
+          sent_[action.peer].push_back(action.message);
+          break;
+        case CoordinatorAction::Kind::kWarn:
+          warnings_.push_back(action.text);
+          break;
+        case CoordinatorAction::Kind::kMetrics:
+          lines_.push_back(action.metrics);
+          break;
+        case CoordinatorAction::Kind::kCollect:
+          collect_ = action.version;
+          break;
+        case CoordinatorAction::Kind::kEnd:
+          end_ = action.end;
+          break;
+        case CoordinatorAction::Kind::kLog:
+          break;
+      }
+    }
+  }
+
+  void Receive(PeerId peer, const proto::PeerMessage& message) {
+    CoordinatorActions actions;
+    coordinator_->OnMessage(peer, message, now_, &actions);
+    Handle(actions);
+  }
+
+  // All register and the shards open: peers 0, 1 are shards, 2 and 3 are workers.
+  void Begin() {
+    Receive(2, Worker());
+    Receive(3, Worker());
+    Receive(kOwnShard, Shard(0));
+    Receive(1, Shard(1));
+    Opened();
+  }
+
+  void Opened() {
+    proto::PeerMessage opened;
+    opened.mutable_shard_opened()->set_view(1);
+    Receive(kOwnShard, opened);
+    EXPECT_THAT(sent_[2], IsEmpty()) << "workers hear of a view when all shards have opened it";
+    Receive(1, opened);
+  }
+
+  static proto::PeerMessage Computed(int64_t unit, Range leaves, double loss, int64_t samples) {
+    proto::PeerMessage message;
+    proto::Progress* progress = message.mutable_progress();
+    progress->set_unit(unit);
+    progress->set_first_leaf(leaves.begin);
+    for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
+      progress->add_loss_sum(loss * samples);
+      progress->add_correct(1);
+      progress->add_samples(samples);
+    }
+    return message;
+  }
+
+  static proto::PeerMessage Finished() {
+    proto::PeerMessage message;
+    message.mutable_worker_finished();
+    return message;
+  }
+
+  std::string Reason(PeerId peer) {
+    return sent_[peer].empty() ? "" : sent_[peer].back().stop().reason();
+  }
+
+  absl::Time now_ = kStart;
+  std::unique_ptr<Coordinator> coordinator_;
+  std::map<PeerId, std::vector<proto::CoordinatorMessage>> sent_;
+  std::vector<std::string> warnings_;
+  std::vector<MetricsLine> lines_;
+  std::optional<int64_t> collect_;
+  std::optional<absl::Status> end_;
+};
+
+TEST_F(CoordinatorTest, InstallsAViewWhenAllAreThereInAnyOrder) {
+  Start();
+  Begin();
+  ASSERT_EQ(sent_[3].size(), 1u);
+  const proto::View& view = sent_[3][0].view();
+  EXPECT_EQ(view.your_rank(), 1);
+  EXPECT_THAT(view.shards(), ElementsAre("host:0", "host:1"));
+  EXPECT_EQ(view.until_step(), 6);
+  ASSERT_EQ(view.members_size(), 2);
+  EXPECT_EQ(view.members(0).end_leaf(), 2);
+  EXPECT_EQ(view.members(1).first_leaf(), 2);
+  EXPECT_EQ(view.members(1).end_leaf(), 4);
+}
+
+TEST_F(CoordinatorTest, GivesEachWorkerTheRankItAsksForIfItIsFree) {
+  Start();
+  Receive(2, Worker(1));
+  Receive(3, Worker(1));
+  Receive(kOwnShard, Shard(0));
+  Receive(1, Shard(1));
+  Opened();
+  EXPECT_EQ(sent_[2][0].view().your_rank(), 1);
+  EXPECT_EQ(sent_[3][0].view().your_rank(), 0);
+}
+
+TEST_F(CoordinatorTest, CountsStepsAsGivenWhateverTheShortOnes) {
+  Start("train { until { steps: 4 } }");
+  Begin();
+  EXPECT_EQ(sent_[2][0].view().until_step(), 4);
+}
+
+TEST_F(CoordinatorTest, RefusesEachMistakeWithItsReason) {
+  Start();
+  Receive(kOwnShard, Shard(0));
+  Receive(2, Worker());
+  proto::PeerMessage other_job = Worker();
+  other_job.mutable_registration()->set_job_digest("fedcba9876543210");
+  proto::PeerMessage other_version = Worker();
+  other_version.mutable_registration()->set_version("0.9");
+  proto::PeerMessage other_model = Worker();
+  other_model.mutable_registration()
+      ->mutable_worker()
+      ->mutable_layout()
+      ->mutable_parameters(0)
+      ->set_name("x");
+  const std::vector<std::pair<proto::PeerMessage, std::string>> mistakes = {
+      {other_job, "another job"},         {other_version, "version 0.9"},
+      {other_model, "parameters differ"}, {Worker(-1, "other data"), "data differ"},
+      {Shard(0), "already served"},       {Shard(2), "shards are 0 to 1"},
+      {Shard(-1), "no shard -1"},         {Finished(), "begins with a registration"},
+  };
+  PeerId peer = 10;
+  for (const auto& [message, reason] : mistakes) {
+    Receive(++peer, message);
+    EXPECT_THAT(Reason(peer), HasSubstr(reason));
+    EXPECT_NE(sent_[peer].back().stop().exit_code(), 0);
+  }
+  // The others are not disturbed.
+  Receive(3, Worker());
+  Receive(1, Shard(1));
+  EXPECT_EQ(sent_[1].size(), 1u);
+  Receive(20, Worker());
+  EXPECT_THAT(Reason(20), HasSubstr("2 workers already"));
+}
+
+TEST_F(CoordinatorTest, WarnsWhereNumericsDiffer) {
+  Start();
+  Receive(2, Worker());
+  proto::PeerMessage other = Worker();
+  other.mutable_registration()->mutable_worker()->set_numerics("gpu");
+  Receive(3, other);
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("last bits")));
+}
+
+TEST_F(CoordinatorTest, AfterTheTimeoutBeginsWithFewerWorkersOrSaysWhoIsMissing) {
+  for (const bool enough : {true, false}) {
+    SCOPED_TRACE(enough);
+    sent_.clear();
+    end_.reset();
+    Start();
+    Receive(kOwnShard, Shard(0));
+    if (enough) {
+      Receive(1, Shard(1));
+      Receive(2, Worker());
+    }
+    CoordinatorActions actions;
+    coordinator_->OnTick(kStart + absl::Seconds(59), &actions);
+    EXPECT_THAT(actions, IsEmpty());
+    coordinator_->OnTick(kStart + absl::Seconds(60), &actions);
+    Handle(actions);
+    if (enough) {
+      ASSERT_EQ(sent_[kOwnShard].size(), 1u);
+      EXPECT_EQ(sent_[kOwnShard][0].view().members(0).end_leaf(), 4);
+    } else {
+      ASSERT_TRUE(end_.has_value());
+      EXPECT_THAT(*end_, IsError(absl::StatusCode::kDeadlineExceeded,
+                                 HasSubstr("shard 1 and 2 of 2 workers did not come")));
+    }
+  }
+}
+
+TEST_F(CoordinatorTest, LinesInSyncComeInOrderOfStepsWhoeverIsFaster) {
+  Start();
+  Begin();
+  now_ += absl::Seconds(2);
+  Receive(2, Computed(0, {0, 2}, 1.0, 2));
+  Receive(2, Computed(1, {0, 2}, 3.0, 2));
+  EXPECT_THAT(lines_, IsEmpty());
+  Receive(3, Computed(1, {2, 4}, 3.0, 2));
+  EXPECT_THAT(lines_, IsEmpty());
+  Receive(3, Computed(0, {2, 4}, 2.0, 2));
+  ASSERT_EQ(lines_.size(), 2u);
+  EXPECT_EQ(lines_[0].step, 1);
+  EXPECT_DOUBLE_EQ(lines_[0].loss, 1.5);
+  EXPECT_DOUBLE_EQ(lines_[0].accuracy, 0.5);
+  EXPECT_DOUBLE_EQ(lines_[0].samples_per_second, 4);
+  EXPECT_DOUBLE_EQ(lines_[0].epoch, 0.4);
+  EXPECT_DOUBLE_EQ(lines_[1].loss, 3.0);
+}
+
+TEST_F(CoordinatorTest, GivesOutEachContributionOnceAndTestsAtEpochs) {
+  // A contribution is half a step: 4 samples, 5 contributions an epoch.
+  Start("consistency { mode: MODE_ASYNC }");
+  Begin();
+  EXPECT_EQ(sent_[2][0].view().leaves(), 2);
+  proto::PeerMessage request;
+  request.mutable_work_request();
+  std::vector<int64_t> given;
+  std::set<int64_t> tested;
+  for (int i = 0; i < 12; ++i) {
+    const PeerId peer = 2 + i % 2;
+    Receive(peer, request);
+    const proto::Work& work = sent_[peer].back().work();
+    if (!work.has_contribution()) continue;
+    given.push_back(work.contribution());
+    if (work.evaluate()) tested.insert(work.contribution());
+  }
+  EXPECT_THAT(given, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
+  EXPECT_THAT(tested, ElementsAre(5));
+  EXPECT_FALSE(sent_[3].back().work().has_contribution());
+}
+
+TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
+  Start();
+  Begin();
+  for (int64_t step = 0; step < 6; ++step) {
+    now_ += absl::Seconds(1);
+    const int64_t samples = step % 3 == 2 ? 1 : 2;  // the third of each epoch has 4 samples
+    Receive(2, Computed(step, {0, 2}, 1, samples));
+    Receive(3, Computed(step, {2, 4}, 1, samples));
+  }
+  Receive(2, Finished());
+  EXPECT_FALSE(sent_[2].back().has_evaluation_request());
+  Receive(3, Finished());
+  ASSERT_TRUE(sent_[2].back().has_evaluation_request());
+  EXPECT_EQ(sent_[2].back().evaluation_request().step(), 6);
+
+  proto::PeerMessage tested;
+  tested.mutable_evaluation()->set_unit(6);
+  tested.mutable_evaluation()->set_loss_sum(5);
+  tested.mutable_evaluation()->set_correct(9);
+  tested.mutable_evaluation()->set_samples(10);
+  Receive(2, tested);
+  EXPECT_TRUE(lines_.back().is_test);
+  EXPECT_DOUBLE_EQ(lines_.back().epoch, 2);
+  ASSERT_TRUE(sent_[1].back().has_report_request());
+
+  proto::PeerMessage report;
+  report.mutable_shard_report()->set_duplicates(1);
+  report.mutable_shard_report()->add_blocks()->set_block(1);
+  Receive(1, report);
+  EXPECT_FALSE(collect_.has_value());
+  report.mutable_shard_report()->mutable_blocks(0)->set_block(0);
+  Receive(kOwnShard, report);
+  ASSERT_TRUE(collect_.has_value());
+  EXPECT_EQ(*collect_, 6);
+  const Summary& summary = coordinator_->summary();
+  EXPECT_EQ(summary.samples, 40);
+  EXPECT_EQ(summary.steps, 6);
+  EXPECT_DOUBLE_EQ(summary.test_accuracy, 0.9);
+  EXPECT_DOUBLE_EQ(summary.samples_per_second, 40.0 / 6);
+  EXPECT_EQ(summary.duplicates, 2);
+  EXPECT_EQ(summary.blocks[0].block(), 0);
+  EXPECT_FALSE(end_.has_value());
+
+  CoordinatorActions actions;
+  coordinator_->OnCollected(absl::OkStatus(), &actions);
+  Handle(actions);
+  RUBATO_EXPECT_OK(*end_);
+  for (PeerId peer : {1, 2, 3}) EXPECT_EQ(sent_[peer].back().stop().exit_code(), 0);
+}
+
+TEST_F(CoordinatorTest, APeerThatIsGoneEndsTheJobForAll) {
+  Start();
+  Begin();
+  CoordinatorActions actions;
+  coordinator_->OnPeerGone(3, now_, &actions);
+  Handle(actions);
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_THAT(*end_,
+              IsError(absl::StatusCode::kAborted, HasSubstr("worker 1 (host pid 0) is gone")));
+  EXPECT_THAT(Reason(2), HasSubstr("worker 1"));
+  EXPECT_THAT(Reason(1), HasSubstr("worker 1"));
+}
+
+TEST_F(CoordinatorTest, APeerThatLeavesBeforeTheStartMayBeReplaced) {
+  Start();
+  Receive(2, Worker());
+  Receive(3, Worker());
+  CoordinatorActions actions;
+  coordinator_->OnPeerGone(2, now_, &actions);
+  Handle(actions);
+  EXPECT_FALSE(end_.has_value());
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("before the start")));
+  sent_.clear();
+  Receive(2, Worker());
+  Receive(kOwnShard, Shard(0));
+  Receive(1, Shard(1));
+  EXPECT_TRUE(sent_[1].back().has_view());
+}
+
+TEST_F(CoordinatorTest, AFailureIsPassedOnWithItsExitCode) {
+  Start();
+  Begin();
+  proto::PeerMessage failure;
+  failure.mutable_failure()->set_exit_code(2);
+  failure.mutable_failure()->set_reason("no such file");
+  Receive(2, failure);
+  EXPECT_THAT(*end_,
+              IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("failed: no such file")));
+  EXPECT_EQ(sent_[3].back().stop().exit_code(), 2);
+}
+
+}  // namespace
+}  // namespace rubato

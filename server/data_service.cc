@@ -1,0 +1,202 @@
+#include "server/data_service.h"
+
+#include <grpcpp/alarm.h>
+
+#include <deque>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/wire/channel.h"
+
+namespace rubato {
+
+// One call. All of it runs on the queue's thread. It waits for a peer, then always has one read
+// outstanding and writes its outbox in order; it ends when the peer is gone or has sent nonsense,
+// and is removed when no operation is left.
+class DataService::Stream {
+ public:
+  Stream(uint64_t id, DataService* service) : id_(id), service_(service), call_(&context_) {
+    accepted_ = [this](bool ok) { OnAccepted(ok); };
+    read_ = [this](bool ok) { OnRead(ok); };
+    written_ = [this](bool ok) { OnWritten(ok); };
+    finished_ = [this](bool) { service_->Remove(id_); };
+    service_->service_.RequestCall(&context_, &call_, service_->queue_.get(),
+                                   service_->queue_.get(), &accepted_);
+  }
+
+  void Send(grpc::ByteBuffer message) {
+    outbox_.push_back(std::move(message));
+    WriteNext();
+  }
+
+ private:
+  void OnAccepted(bool ok) {
+    if (!ok) {  // the server is shutting down
+      service_->Remove(id_);
+      return;
+    }
+    service_->Accept();
+    if (context_.method() != kDataMethod) {
+      End(grpc::Status(grpc::StatusCode::UNIMPLEMENTED,
+                       absl::StrCat("no method ", context_.method())));
+      return;
+    }
+    const auto& metadata = context_.client_metadata();
+    const auto digest = metadata.find(kJobDigestKey);
+    if (digest == metadata.end() ||
+        absl::string_view(digest->second.data(), digest->second.size()) != service_->job_digest_) {
+      End(grpc::Status(grpc::StatusCode::FAILED_PRECONDITION,
+                       "this server runs another job: the digests of the job differ"));
+      return;
+    }
+    reading_ = true;
+    call_.Read(&incoming_, &read_);
+  }
+
+  void OnRead(bool ok) {
+    reading_ = false;
+    if (!ok) {
+      End(grpc::Status::OK);
+      return;
+    }
+    absl::StatusOr<Message> message = ParseMessage(std::move(incoming_));
+    incoming_ = grpc::ByteBuffer();
+    const absl::Status status =
+        message.ok() ? service_->engine_->OnFrame(id_, message->frame, std::move(message->payload))
+                     : message.status();
+    if (!status.ok()) {
+      service_->log_->Warning("a data stream ends: its peer sent what no worker sends",
+                              {{"peer", context_.peer()}, {"reason", status.message()}});
+      End(ToGrpc(status));
+      return;
+    }
+    reading_ = true;
+    call_.Read(&incoming_, &read_);
+  }
+
+  void OnWritten(bool ok) {
+    writing_ = false;
+    if (!ok) ended_ = true;  // the read fails as well, and ends the stream
+    if (ended_) {
+      MaybeFinish();
+    } else {
+      WriteNext();
+    }
+  }
+
+  void WriteNext() {
+    if (ended_ || writing_ || outbox_.empty()) return;
+    writing_ = true;
+    call_.Write(outbox_.front(), &written_);
+    outbox_.pop_front();
+  }
+
+  void End(grpc::Status status) {
+    if (!has_status_) status_ = std::move(status);
+    has_status_ = true;
+    ended_ = true;
+    outbox_.clear();
+    if (writing_) context_.TryCancel();  // a stalled peer may never let the write end
+    MaybeFinish();
+  }
+
+  void MaybeFinish() {
+    if (!has_status_ || writing_ || reading_ || finishing_) return;
+    finishing_ = true;
+    service_->engine_->OnStreamGone(id_);
+    call_.Finish(status_, &finished_);
+  }
+
+  const uint64_t id_;
+  DataService* const service_;
+  grpc::GenericServerContext context_;
+  grpc::GenericServerAsyncReaderWriter call_;
+  Tag accepted_, read_, written_, finished_;
+  grpc::ByteBuffer incoming_;
+  std::deque<grpc::ByteBuffer> outbox_;
+  grpc::Status status_;
+  bool has_status_ = false;
+  bool reading_ = false;
+  bool writing_ = false;
+  bool ended_ = false;
+  bool finishing_ = false;
+};
+
+struct DataService::PostedTask {
+  Tag tag;
+  grpc::Alarm alarm;
+};
+
+DataService::DataService(std::string job_digest, const Log* log)
+    : job_digest_(std::move(job_digest)), log_(log) {}
+
+DataService::~DataService() { Stop(); }
+
+void DataService::Stop() {
+  if (queue_ == nullptr || stopped_) return;
+  stopped_ = true;
+  if (thread_.joinable()) {
+    // A queue that is shut down takes no new operation, so the streams must have ended before.
+    absl::Notification empty;
+    Post([this, &empty] {
+      when_empty_ = &empty;
+      if (streams_.empty()) empty.Notify();
+    });
+    empty.WaitForNotification();
+    queue_->Shutdown();
+    thread_.join();
+  } else {
+    queue_->Shutdown();
+    void* tag;
+    bool ok;
+    while (queue_->Next(&tag, &ok)) {
+    }
+  }
+}
+
+void DataService::Register(grpc::ServerBuilder* builder) {
+  builder->RegisterAsyncGenericService(&service_);
+  queue_ = builder->AddCompletionQueue();
+}
+
+void DataService::Start(ShardEngine* engine) {
+  engine_ = engine;
+  Accept();
+  thread_ = std::thread([this] { Run(); });
+}
+
+void DataService::Accept() {
+  const uint64_t id = ++last_stream_;
+  streams_[id] = std::make_unique<Stream>(id, this);
+}
+
+void DataService::Post(std::function<void()> task) {
+  auto* posted = new PostedTask;
+  posted->tag = [this, posted, task = std::move(task)](bool ok) {
+    if (ok) task();
+    const std::unique_ptr<PostedTask> owner(posted);  // and of this function: nothing follows
+    absl::MutexLock lock(&post_mutex_);               // until Set has returned in the other thread
+  };
+  absl::MutexLock lock(&post_mutex_);
+  posted->alarm.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC), &posted->tag);
+}
+
+void DataService::Send(uint64_t stream, const Frame& frame, const Payload& payload) {
+  const auto it = streams_.find(stream);
+  if (it != streams_.end()) it->second->Send(MakeMessage(frame, payload));
+}
+
+void DataService::Remove(uint64_t stream) {
+  const auto it = streams_.find(stream);
+  removed_ = std::move(it->second);  // not destroyed here: one of its functions is running
+  streams_.erase(it);
+  if (when_empty_ != nullptr && streams_.empty()) when_empty_->Notify();
+}
+
+void DataService::Run() {
+  void* tag;
+  bool ok;
+  while (queue_->Next(&tag, &ok)) (*static_cast<Tag*>(tag))(ok);
+}
+
+}  // namespace rubato

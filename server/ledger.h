@@ -1,0 +1,54 @@
+// What a shard knows of each of its blocks: who contributed what, and which version came of it.
+// Never a float.
+#ifndef RUBATO_SERVER_LEDGER_H_
+#define RUBATO_SERVER_LEDGER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "common/flat_space.h"
+
+namespace rubato {
+
+// Names a payload (a gradient sum for one block) that the shell holds.
+using PayloadId = uint64_t;
+
+// A part of a step or an update on arrival, for one block.
+struct Contribution {
+  uint32_t view = 0;
+  uint32_t worker = 0;
+  uint32_t incarnation = 0;
+  int64_t clock = 0;         // sync: the step; on arrival: the worker's clock
+  Range node;                // sync: the leaves whose gradients it sums
+  int64_t samples = 0;       // its weight
+  int64_t read_version = 0;  // of the block, when the gradient was computed
+};
+
+struct BlockLedger {
+  struct Pending {
+    Contribution contribution;
+    PayloadId payload;
+  };
+  // Of one member, on arrival.
+  struct Clock {
+    int64_t accepted = 0;   // clocks below this one have arrived
+    int64_t applied = 0;    // clocks below this one are in the parameters
+    int64_t staleness = 0;  // of its last applied contribution
+  };
+
+  int64_t version = 0;  // updates applied
+  int64_t samples = 0;  // in those updates
+  // Sync: disjoint nodes of the open step (which is `version`). On arrival: first in, first out.
+  std::vector<Pending> pending;
+  std::vector<Clock> clocks;  // by rank
+  // The outstanding action that changes the block. While it is kApply, pending.front() is what is
+  // applied.
+  enum class Change { kNone, kSum, kApply };
+  Change change = Change::kNone;
+  int64_t staleness_sum = 0;
+  int64_t staleness_max = 0;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_LEDGER_H_

@@ -1,0 +1,51 @@
+// rubato-server: one shard of a job.
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/flags.h"
+#include "common/job/job.h"
+#include "common/log.h"
+#include "common/process_exit.h"
+#include "common/status.h"
+#include "common/wire/channel.h"
+#include "server/server.h"
+
+namespace {
+
+absl::Status Serve(const std::string& config, const std::vector<std::string>& overrides,
+                   const rubato::ServerOptions& options, rubato::SignalWatcher* signals) {
+  RUBATO_ASSIGN_OR_RETURN(const rubato::proto::Job job, rubato::LoadJob(config, overrides));
+  return rubato::RunServer(job, options, signals);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  rubato::KeepFreedMemory();
+  std::string config;
+  std::vector<std::string> overrides;
+  rubato::ServerOptions options;
+  rubato::Flags flags(
+      "rubato-server", "Serves one shard of a job's parameters; shard 0 also coordinates the job.",
+      {"rubato-server --config job.yaml --shard 0",
+       "rubato-server --config job.yaml --shard 1 --listen 10.0.0.7:29501",
+       "rubato-server --config job.yaml --shard 0 --set cluster.address=127.0.0.1:0"});
+  flags.Add("config", &config, "FILE", "the job", rubato::Flags::kRequired);
+  flags.Add("shard", &options.shard, "K", "which shard, 0 to cluster.servers - 1",
+            rubato::Flags::kRequired);
+  flags.Add(
+      "listen", &options.listen, "HOST:PORT",
+      "where to listen; default: cluster.address for shard 0, else any free port of loopback");
+  flags.Add("advertise", &options.advertise, "HOST:PORT",
+            "what others shall connect to; default: where it listens");
+  flags.Add("set", &overrides, "KEY=VALUE", "overrides a key of the job");
+  flags.Add("run-dir", &options.run_dir, "DIR",
+            "shard 0: an existing folder for the run's files; default: a new one under runs/");
+  if (const std::optional<int> code = flags.Handle(argc, argv)) return *code;
+  rubato::SignalWatcher signals;
+  const absl::Status status = Serve(config, overrides, options, &signals);
+  if (!status.ok()) rubato::PrintError(status);
+  return rubato::ExitCode(status);
+}

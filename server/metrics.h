@@ -1,0 +1,100 @@
+// Turns what workers report into lines of metrics.jsonl. Part of the coordinator's core: no I/O,
+// time comes in.
+#ifndef RUBATO_SERVER_METRICS_H_
+#define RUBATO_SERVER_METRICS_H_
+
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "common/learning_rate.h"
+#include "common/sample_schedule.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+
+namespace rubato {
+
+struct MetricsLine {
+  bool is_test =
+      false;         // of the test split; else means over the training samples since the last line
+  int64_t step = 0;  // units done: steps (sync) or contributions (on arrival)
+  double epoch = 0;  // samples done / samples of an epoch
+  int64_t samples = 0;  // done since the start of training
+  double time = 0;      // seconds since the start of training
+  double loss = 0;      // a sample
+  double accuracy = 0;  // share of correct predictions
+  // Of training lines only:
+  double learning_rate = 0;       // of the last update
+  double samples_per_second = 0;  // since the last line
+  double staleness = 0;           // mean over updates and blocks
+};
+
+// Figures of a whole run.
+struct Summary {
+  int64_t steps = 0;
+  int64_t samples = 0;
+  double seconds = 0;
+  double samples_per_second = 0;
+  double test_loss = 0;
+  double test_accuracy = 0;
+  int64_t duplicates = 0;  // contributions refused as already counted, over all shards
+  std::vector<proto::ShardReport::Block> blocks;  // in order
+};
+
+class Metrics {
+ public:
+  // `schedule` cuts the job's samples into units; sync tells whether the parts of a unit are put
+  // together.
+  Metrics(const proto::Job& job, bool sync, const SampleSchedule& schedule,
+          int64_t samples_per_epoch, absl::Time start);
+
+  // A part of a unit has been computed. Appends the lines that are complete now: in sync in the
+  // order of steps, with sums in the order of micro-batches, so that they do not depend on who
+  // computed what.
+  void OnProgress(const proto::Progress& progress, absl::Time now, std::vector<MetricsLine>* lines);
+
+  // The line of a test at about `unit` units.
+  MetricsLine OnEvaluation(const proto::Evaluation& evaluation, absl::Time now) const;
+
+  int64_t units() const { return units_; }
+  int64_t samples() const { return samples_; }
+  double Seconds(absl::Time now) const { return absl::ToDoubleSeconds(now - start_); }
+
+ private:
+  struct Leaf {
+    bool done = false;
+    double loss_sum = 0;
+    int64_t correct = 0;
+    int64_t samples = 0;
+  };
+
+  void CountUnit(const std::vector<Leaf>& leaves, double staleness, absl::Time now,
+                 std::vector<MetricsLine>* lines);
+
+  const bool sync_;
+  const SampleSchedule schedule_;
+  const int64_t samples_per_epoch_;
+  const int64_t batch_size_;
+  const bool parity_;
+  const int64_t every_samples_;
+  const LearningRate learning_rate_;
+  const absl::Time start_;
+
+  // Of the whole run.
+  int64_t units_ = 0;
+  int64_t samples_ = 0;
+  std::map<int64_t, std::vector<Leaf>> open_;  // sync: steps of which parts are missing
+
+  // Since the last line.
+  absl::Time window_start_;
+  int64_t window_units_ = 0;
+  double window_loss_ = 0;
+  int64_t window_correct_ = 0;
+  int64_t window_samples_ = 0;
+  double window_staleness_ = 0;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_METRICS_H_

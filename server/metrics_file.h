@@ -1,0 +1,40 @@
+// metrics.jsonl and summary.json of a run folder.
+#ifndef RUBATO_SERVER_METRICS_FILE_H_
+#define RUBATO_SERVER_METRICS_FILE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "server/metrics.h"
+
+namespace rubato {
+
+// One JSON object a line, each written whole; numbers that are not finite are null.
+class MetricsFile {
+ public:
+  // Makes the file. The error names it.
+  static absl::StatusOr<MetricsFile> Create(const std::string& path);
+  MetricsFile(MetricsFile&& other);
+  ~MetricsFile();
+
+  // ResourceExhausted, Unavailable, … if the disk does not take the line: it is cut off again and
+  // the file stays valid.
+  absl::Status Append(const MetricsLine& line);
+
+ private:
+  MetricsFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+
+  std::string path_;
+  int fd_;
+};
+
+// The line, without its newline.
+std::string ToJson(const MetricsLine& line);
+
+// The contents of summary.json; `digest` is that of the final parameters.
+std::string ToJson(const Summary& summary, const std::string& digest);
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_METRICS_FILE_H_

@@ -1,0 +1,185 @@
+#include "server/shard_engine.h"
+
+#include <cmath>
+#include <map>
+
+#include "common/initialize.h"
+#include "common/random.h"
+#include "common/status_matchers.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int64_t kValues = 40;  // in blocks of 16: two and a half
+
+class ShardEngineTest : public ::testing::Test {
+ protected:
+  void Start(proto::View::Mode mode, int workers, int64_t leaves) {
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        "seed: 3 cluster { servers: 1 } wire { chunk: 64 } "
+        "optimizer { learning_rate: 0.5 momentum: 0.75 learning_rate_parity: true } "
+        "train { batch_size: 8 until { epochs: 1 } }",
+        &job_));
+    proto::Parameter* parameter = view_.mutable_layout()->add_parameters();
+    parameter->set_name("0.weight");
+    parameter->add_shape(kValues);
+    parameter->mutable_init()->set_uniform_bound(1);
+    view_.set_number(1);
+    view_.set_mode(mode);
+    view_.set_leaves(leaves);
+    view_.set_samples_per_epoch(100);
+    for (int rank = 0; rank < workers; ++rank) {
+      view_.add_members()->set_rank(rank);
+      view_.mutable_members(rank)->set_incarnation(1);
+    }
+    auto engine =
+        ShardEngine::Create(job_, 0, [this](uint64_t, const Frame& frame, const Payload& payload) {
+          sent_[frame.block] = {frame, payload};
+        });
+    RUBATO_ASSERT_OK(engine);
+    engine_ = *std::move(engine);
+  }
+
+  // A gradient that is a pure function of its key.
+  static std::vector<float> Gradient(uint64_t key) {
+    RandomStream random(Key(key));
+    std::vector<float> values(kValues);
+    for (float& value : values) value = random.Uniform(-1, 1);
+    return values;
+  }
+
+  absl::Status Push(uint32_t worker, uint64_t clock, Range node, uint32_t samples, uint64_t key,
+                    int64_t block) {
+    Frame frame;
+    frame.kind = FrameKind::kPush;
+    frame.view = 1;
+    frame.worker = worker;
+    frame.incarnation = 1;
+    frame.clock = clock;
+    frame.block = block;
+    frame.samples = samples;
+    frame.first_leaf = node.begin;
+    frame.end_leaf = node.end;
+    auto values = std::make_shared<std::vector<float>>(Gradient(key));
+    const size_t begin = block * 16;
+    return engine_->OnFrame(1, frame, {values, absl::MakeConstSpan(*values).subspan(begin, 16)});
+  }
+
+  std::vector<float> Parameters(uint32_t worker, uint64_t clock) {
+    Frame pull;
+    pull.kind = FrameKind::kPull;
+    pull.worker = worker;
+    pull.clock = clock;
+    pull.block_count = 3;
+    sent_.clear();
+    RUBATO_EXPECT_OK(engine_->OnFrame(1, pull, {}));
+    std::vector<float> all;
+    for (const auto& [block, message] : sent_) {
+      all.insert(all.end(), message.second.values.begin(), message.second.values.end());
+    }
+    return all;
+  }
+
+  std::vector<float> Initial() const {
+    std::vector<float> values(kValues);
+    InitializeRange(view_.layout().parameters(0), job_.seed(), 0, absl::MakeSpan(values));
+    return values;
+  }
+
+  proto::Job job_;
+  proto::View view_;
+  std::unique_ptr<ShardEngine> engine_;
+  std::map<uint64_t, std::pair<Frame, Payload>> sent_;
+};
+
+TEST_F(ShardEngineTest, BeginsWithTheInitialValuesWhateverTheBlocks) {
+  Start(proto::View::MODE_SYNC, 1, 1);
+  RUBATO_ASSERT_OK(engine_->Open(view_));
+  EXPECT_EQ(Parameters(0, 0), Initial());
+}
+
+// The formulas written out: sums along the tree, one division by the weight, momentum.
+TEST_F(ShardEngineTest, SyncStepsAreMomentumStepsOnTheWeightedMean) {
+  Start(proto::View::MODE_SYNC, 2, 3);
+  RUBATO_ASSERT_OK(engine_->Open(view_));
+  std::vector<float> w = Initial(), m(kValues);
+  for (uint64_t step = 0; step < 4; ++step) {
+    const std::vector<float> a = Gradient(step * 2), b = Gradient(step * 2 + 1);
+    const uint32_t samples_b = step == 3 ? 1 : 2;  // a short step
+    for (int64_t block = 0; block < 2; ++block) {
+      RUBATO_ASSERT_OK(Push(1, step, {2, 3}, samples_b, step * 2 + 1, block));
+      RUBATO_ASSERT_OK(Push(0, step, {0, 2}, 4, step * 2, block));
+    }
+    for (int64_t i = 0; i < 32; ++i) {
+      const float g = (a[i] + b[i]) * static_cast<float>(1.0 / (4 + samples_b));
+      m[i] = step == 0 ? g : 0.75f * m[i] + g;
+      w[i] = w[i] - 0.5f * m[i];
+    }
+  }
+  std::vector<float> parameters = Parameters(0, 0);
+  parameters.resize(32);  // the last block has waited all the time
+  w.resize(32);
+  EXPECT_EQ(parameters, w);
+}
+
+TEST_F(ShardEngineTest, OnArrivalTheRateIsScaledByTheShareOfABatch) {
+  Start(proto::View::MODE_ASYNC, 2, 1);
+  RUBATO_ASSERT_OK(engine_->Open(view_));
+  RUBATO_ASSERT_OK(Push(0, 0, {0, 1}, 2, 7, 0));  // 2 of 8 samples
+  const std::vector<float> parameters = Parameters(0xffffffff, 0), before = Initial(),
+                           g = Gradient(7);
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_EQ(parameters[i], before[i] - 0.125f * (g[i] * 0.5f)) << i;
+  }
+}
+
+// A version that is still being sent must not change under the sender.
+TEST_F(ShardEngineTest, WhatHasBeenSentStaysAsItWas) {
+  Start(proto::View::MODE_ASYNC, 1, 1);
+  RUBATO_ASSERT_OK(engine_->Open(view_));
+  Parameters(0xffffffff, 0);
+  const Payload kept = sent_[0].second;
+  const std::vector<float> before(kept.values.begin(), kept.values.end());
+  for (uint64_t clock = 0; clock < 5; ++clock)
+    RUBATO_ASSERT_OK(Push(0, clock, {0, 1}, 8, clock, 0));
+  EXPECT_EQ(std::vector<float>(kept.values.begin(), kept.values.end()), before);
+  EXPECT_NE(Parameters(0xffffffff, 0)[0], before[0]);
+}
+
+TEST_F(ShardEngineTest, RefusesFramesThatDoNotFit) {
+  Start(proto::View::MODE_SYNC, 1, 1);
+  Frame push;
+  push.kind = FrameKind::kPush;
+  EXPECT_THAT(engine_->OnFrame(1, push, {}),
+              IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("not begun")));
+  RUBATO_ASSERT_OK(engine_->Open(view_));
+  push.view = 1;
+  push.incarnation = 1;
+  const std::vector<float> twelve(12);
+  EXPECT_THAT(
+      engine_->OnFrame(1, push, {nullptr, twelve}),
+      IsError(absl::StatusCode::kInvalidArgument, HasSubstr("12 values; block 0 holds 16")));
+  push.block = 3;
+  EXPECT_THAT(engine_->OnFrame(1, push, {}),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("block 3")));
+  push.block = ~uint64_t{0};
+  EXPECT_THAT(engine_->OnFrame(1, push, {}),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("block -1")));
+  Frame pull;
+  pull.kind = FrameKind::kPull;
+  pull.block_count = ~uint32_t{0};
+  EXPECT_THAT(engine_->OnFrame(1, pull, {}),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("owns blocks")));
+  Frame parameters;
+  parameters.kind = FrameKind::kParameters;
+  EXPECT_THAT(engine_->OnFrame(1, parameters, {}),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("pushes and pulls")));
+}
+
+}  // namespace
+}  // namespace rubato
