@@ -1,0 +1,107 @@
+"""A model trained here gives the same logits in PyTorch.
+
+Trains a small job on IDX files that the test writes, loads parameters.safetensors into the equivalent torch.nn.Sequential with
+strict=True, and compares PyTorch's loss and accuracy on the test split, in float64, with those that Rubato measured.
+
+Usage: pytorch_logits_test.py RUBATO   (the binary). Needs Debian's python3-torch; skipped without it.
+"""
+
+import gzip
+import json
+import os
+import random
+import struct
+import subprocess
+import sys
+import tempfile
+
+
+def skip(reason):
+    print("SKIPPED:", reason)
+    path = os.environ.get("XML_OUTPUT_FILE")
+    if path:
+        with open(path, "w") as file:
+            file.write(
+                '<testsuites><testsuite name="PyTorchLogitsTest" tests="1" skipped="1">'
+                '<testcase name="SameLogits" classname="PyTorchLogitsTest">'
+                f'<skipped message="{reason}"/></testcase></testsuite></testsuites>')
+    sys.exit(0)
+
+
+try:
+    import torch
+except ImportError:
+    skip("python3-torch is not installed")
+
+
+def write_split(folder, prefix, count, rng):
+    """Noisy images whose class is the row that is brightest."""
+    pixels, labels = bytearray(), bytearray()
+    for _ in range(count):
+        label = rng.randrange(4)
+        labels.append(label)
+        for row in range(4):
+            for _ in range(6):
+                pixels.append(rng.randrange(80, 256) if row == label else rng.randrange(160))
+    with gzip.open(f"{folder}/{prefix}-images-idx3-ubyte.gz", "wb") as file:
+        file.write(struct.pack(">IIII", 0x803, count, 4, 6) + bytes(pixels))
+    with open(f"{folder}/{prefix}-labels-idx1-ubyte", "wb") as file:
+        file.write(struct.pack(">II", 0x801, count) + bytes(labels))
+    return (torch.tensor(list(pixels), dtype=torch.float64).reshape(count, 1, 4, 6) / 255,
+            torch.tensor(list(labels)))
+
+
+def read_safetensors(path):
+    """The format in ten lines, so that the test needs no package of it."""
+    with open(path, "rb") as file:
+        header = json.loads(file.read(struct.unpack("<Q", file.read(8))[0]))
+        data = file.read()
+    tensors = {}
+    for name, info in header.items():
+        if name == "__metadata__":
+            continue
+        assert info["dtype"] == "F32", info
+        begin, end = info["data_offsets"]
+        tensors[name] = torch.frombuffer(bytearray(data[begin:end]), dtype=torch.float32).reshape(info["shape"])
+    return tensors
+
+
+def main():
+    rubato = sys.argv[1]
+    folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+    rng = random.Random(1)
+    write_split(folder, "train", 400, rng)
+    images, labels = write_split(folder, "t10k", 300, rng)
+    job = f"""
+version: 1
+name: logits
+seed: 4
+cluster: {{servers: 2, workers: 2, address: "127.0.0.1:0"}}
+data: {{format: idx, path: {folder}, normalize: {{mean: [0.4], std: [0.3]}}}}
+model:
+  layers: [flatten, {{linear: {{out_features: 12}}}}, relu, {{linear: {{out_features: 4, bias: false}}}}]
+optimizer: {{learning_rate: 0.1, momentum: 0.9}}
+train: {{batch_size: 20, micro_batches: 4, until: {{epochs: 5}}}}
+"""
+    with open(f"{folder}/job.yaml", "w") as file:
+        file.write(job)
+    run = f"{folder}/run"
+    subprocess.run([rubato, "train", f"{folder}/job.yaml", "--run-dir", run], check=True)
+    with open(f"{run}/summary.json") as file:
+        summary = json.load(file)
+
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(24, 12), torch.nn.ReLU(),
+                                torch.nn.Linear(12, 4, bias=False))
+    model.load_state_dict(read_safetensors(f"{run}/parameters.safetensors"), strict=True)
+    model.double()
+    with torch.no_grad():
+        logits = model((images - 0.4) / 0.3)
+    loss = torch.nn.functional.cross_entropy(logits, labels).item()
+    accuracy = (logits.argmax(1) == labels).double().mean().item()
+    print("PyTorch:", loss, accuracy, "Rubato:", summary["test_loss"], summary["test_accuracy"])
+    assert abs(loss - summary["test_loss"]) <= 1e-5 * loss
+    assert accuracy == summary["test_accuracy"]
+    assert accuracy > 0.5, "it has not learned"
+
+
+main()

@@ -1,0 +1,347 @@
+// The command `rubato` as a user meets it: its output, its exit codes, its processes. Servers and
+// workers are scripts, so that each way in which they may end can be played.
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+constexpr char kJob[] = R"(version: 1
+name: tiny
+cluster: {servers: 2, workers: 2, address: "127.0.0.1:0", start_timeout: 30s}
+data: {format: glyphs, train_size: 1000, test_size: 100}
+model: {layers: [flatten, linear: {out_features: 10}]}
+train: {batch_size: 10, until: {epochs: 1}}
+)";
+
+// Every script starts with this: what it was called with, as variables, and a note of it in the
+// file `calls`.
+constexpr char kPrelude[] = R"(#!/bin/sh
+echo "$(basename "$0") $*" >> calls
+while [ $# -gt 0 ]; do
+  case $1 in
+    --config) config=$2 ;;
+    --shard) shard=$2 ;;
+    --run-dir) run=$2 ;;
+    --set) set=$2 ;;
+  esac
+  shift 2
+done
+)";
+// Shard 0 of a run that ends well when both workers have.
+constexpr char kGoodServer[] = R"(
+if [ $shard = 0 ]; then
+  echo '{"kind":"train","step":50,"samples":500,"time":1,"loss":0.5,"samples_per_second":500}' > $run/metrics.jsonl
+  echo '{"test_accuracy":0.975,"test_loss":0.1,"samples_per_second":500,"seconds":2,"steps":100,"samples":1000}' \
+      > $run/summary.json
+  exec 3<> gate
+  echo 127.0.0.1:4711 > $run/address.new && mv $run/address.new $run/address
+fi
+)";
+constexpr char kAwaitWorkers[] = "if [ $shard = 0 ]; then read a <&3; read b <&3; fi\n";
+constexpr char kGoodWorker[] = "echo done > gate\n";
+
+struct Result {
+  int code;  // exit code, or -signal
+  std::string out, err;
+};
+
+std::string Read(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+class RubatoCommandTest : public testing::Test {
+ protected:
+  RubatoCommandTest() {
+    if (mkdtemp(folder_.data()) == nullptr) abort();
+    fs::create_directory(Path("bin"));
+    Write("job.yaml", kJob);
+    SetScripts(absl::StrCat(kGoodServer, kAwaitWorkers), kGoodWorker);
+    if (mkfifo(Path("alive").c_str(), 0600) != 0 || mkfifo(Path("gate").c_str(), 0600) != 0)
+      abort();
+    alive_ = open(Path("alive").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  }
+  ~RubatoCommandTest() override { close(alive_); }
+
+  std::string Path(absl::string_view name) const { return absl::StrCat(folder_, "/", name); }
+  void Write(absl::string_view name, absl::string_view text) { std::ofstream(Path(name)) << text; }
+
+  void SetScripts(absl::string_view server, absl::string_view worker) {
+    const std::string fake = fs::absolute("tests/fake_process").string();
+    for (const auto& [name, body] :
+         {std::pair("rubato-server", server), std::pair("rubato-worker", worker)}) {
+      const std::string path = absl::StrCat("bin/", name);
+      Write(path, absl::StrCat(kPrelude, "fake=", fake, "\n", body));
+      fs::permissions(Path(path), fs::perms::owner_all);
+    }
+  }
+
+  // Starts rubato in the test's folder.
+  pid_t Start(const std::vector<std::string>& arguments) {
+    const std::string binary = fs::absolute("tools/rubato").string();
+    const pid_t pid = fork();
+    if (pid != 0) return pid;
+    if (chdir(folder_.c_str()) != 0) _exit(99);
+    setenv("RUBATO_BIN_DIR", Path("bin").c_str(), 1);
+    dup2(open("out", O_CREAT | O_TRUNC | O_WRONLY, 0600), 1);
+    dup2(open("err", O_CREAT | O_TRUNC | O_WRONLY, 0600), 2);
+    std::vector<char*> argv = {const_cast<char*>("rubato")};
+    for (const std::string& argument : arguments)
+      argv.push_back(const_cast<char*>(argument.c_str()));
+    argv.push_back(nullptr);
+    execv(binary.c_str(), argv.data());
+    _exit(99);
+  }
+
+  Result Await(pid_t pid) {
+    int status = 0;
+    EXPECT_EQ(waitpid(pid, &status, 0), pid);
+    return {WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status), Read(Path("out")),
+            Read(Path("err"))};
+  }
+
+  Result Rubato(const std::vector<std::string>& arguments) { return Await(Start(arguments)); }
+
+  // Reads the FIFO until `count` processes have announced themselves.
+  void AwaitAnnounced(int count) {
+    char byte;
+    while (count > 0) {
+      if (Byte(&byte) && byte == '\n') --count;
+    }
+  }
+  // Reads it until none of them lives.
+  void AwaitAllDead() {
+    char byte;
+    while (Byte(&byte)) {
+    }
+  }
+
+  std::vector<std::string> Calls() {
+    std::vector<std::string> calls = absl::StrSplit(Read(Path("calls")), '\n', absl::SkipEmpty());
+    std::sort(calls.begin(), calls.end());
+    return calls;
+  }
+
+  std::string folder_ = testing::TempDir() + "/rubato_XXXXXX";
+  int alive_;
+
+ private:
+  bool Byte(char* byte) {
+    pollfd fd = {alive_, POLLIN, 0};
+    while (poll(&fd, 1, -1) < 0) {
+    }
+    return read(alive_, byte, 1) == 1;
+  }
+};
+
+TEST_F(RubatoCommandTest, HelpHasExamplesAndEndsWithZero) {
+  for (const std::vector<std::string>& arguments : {std::vector<std::string>{"--help"},
+                                                    {"-h"},
+                                                    {"help"},
+                                                    {"train", "--help"},
+                                                    {"help", "train"},
+                                                    {"inspect", "-h"}}) {
+    const Result result = Rubato(arguments);
+    EXPECT_EQ(result.code, 0);
+    EXPECT_THAT(result.out,
+                AllOf(StartsWith("usage: rubato "), HasSubstr("\nExamples:\n  rubato ")));
+    EXPECT_THAT(result.err, IsEmpty());
+  }
+  EXPECT_THAT(Rubato({"--help"}).out, AllOf(HasSubstr("\n  train "), HasSubstr("\n  inspect ")));
+  EXPECT_EQ(Rubato({"--version"}).out, Rubato({"version"}).out);
+}
+
+TEST_F(RubatoCommandTest, UnknownVerbsAndFlagsEndWithTwoAndTheNearest) {
+  const std::vector<std::pair<std::vector<std::string>, std::string>> cases = {
+      {{}, "error: missing argument VERB (see rubato --help)\n"},
+      {{"trian"}, "error: unknown verb trian; did you mean train? (see rubato --help)\n"},
+      {{"help", "inspct"},
+       "error: unknown verb inspct; did you mean inspect? (see rubato --help)\n"},
+      {{"--hepl"}, "error: unknown flag --hepl; did you mean --help? (see rubato --help)\n"},
+      {{"train"}, "error: missing argument CONFIG.yaml (see rubato train --help)\n"},
+      {{"train", "job.yaml", "--dry"},
+       "error: unknown flag --dry; did you mean --dry-run? (see rubato train --help)\n"},
+  };
+  for (const auto& [arguments, message] : cases) {
+    const Result result = Rubato(arguments);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_EQ(result.err, message);
+    EXPECT_THAT(result.out, IsEmpty());
+  }
+}
+
+TEST_F(RubatoCommandTest, DryRunStartsNothingAndPrintsAJob) {
+  const Result result =
+      Rubato({"train", "job.yaml", "--dry_run", "--set", "optimizer.learning_rate=0.25"});
+  EXPECT_EQ(result.code, 0);
+  EXPECT_THAT(result.out, HasSubstr("learning_rate: 0.25"));
+  EXPECT_THAT(result.out, HasSubstr("1.weight"));
+  EXPECT_FALSE(fs::exists(Path("runs")));
+  EXPECT_FALSE(fs::exists(Path("calls")));
+  // What it prints is a job that resolves to itself.
+  Write("resolved.yaml", result.out);
+  const Result again = Rubato({"train", "resolved.yaml", "--dry-run"});
+  EXPECT_EQ(again.code, 0);
+  EXPECT_EQ(again.out, result.out);
+}
+
+TEST_F(RubatoCommandTest, MistakesAreToldOnceBeforeAnythingStarts) {
+  for (const std::string mistake :
+       {"optimizer.learning_rat=1", "model={layers: [linear: {out_features: 10}]}",
+        "cluster.workers=0", "data={format: idx, path: nowhere}", "train.micro_batches=3"}) {
+    const Result result = Rubato({"train", "job.yaml", "--set", mistake});
+    EXPECT_EQ(result.code, 2) << mistake;
+    EXPECT_THAT(result.err, StartsWith("error: ")) << mistake;
+    EXPECT_FALSE(fs::exists(Path("runs"))) << mistake;
+    EXPECT_FALSE(fs::exists(Path("calls"))) << mistake;
+  }
+  EXPECT_EQ(Rubato({"train", "missing.yaml"}).code, 2);
+}
+
+TEST_F(RubatoCommandTest, TrainStartsServersAndWorkersAndSumsUp) {
+  const Result result = Rubato({"train", "job.yaml", "--set", "optimizer.momentum=0.5"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  const std::string run = "runs/" + fs::read_symlink(Path("runs/latest")).string();
+  EXPECT_THAT(run, StartsWith("runs/tiny-"));
+  EXPECT_THAT(Read(Path(run + "/job.yaml")), HasSubstr("momentum: 0.5"));
+  const std::string config = absl::StrCat(" --config ", run, "/job.yaml");
+  const std::string address = " --set cluster.address=127.0.0.1:4711";
+  EXPECT_THAT(Calls(),
+              testing::ElementsAre(  //
+                  absl::StrCat("rubato-server", config, " --shard 0 --run-dir ", run),
+                  absl::StrCat("rubato-server", config, " --shard 1 --run-dir ", run, address),
+                  absl::StrCat("rubato-worker", config, " --rank 0", address),
+                  absl::StrCat("rubato-worker", config, " --rank 1", address)));
+  EXPECT_EQ(
+      result.out,
+      absl::StrCat(
+          "test accuracy  97.50 %  (loss 0.1000)\n"
+          "speed          500 samples/s  (1000 samples, 100 steps, 2.0 s)\n"
+          "files          ",
+          run,
+          "\n\nTry next:\n"
+          "  rubato inspect ",
+          run,
+          "\n"
+          "  rubato train job.yaml --set optimizer.momentum=0.5 --set consistency.mode=async\n"));
+  EXPECT_THAT(
+      result.err,
+      HasSubstr(
+          "Z launcher 0 step=50 epoch=0.50 loss=0.5 samples_per_second=500 seconds_left=1\n"));
+}
+
+TEST_F(RubatoCommandTest, RunFolderIsTheGivenOneAndNeverOverwritten) {
+  EXPECT_EQ(Rubato({"train", "job.yaml", "--run-dir", "mine"}).code, 0);
+  EXPECT_TRUE(fs::exists(Path("mine/job.yaml")));
+  EXPECT_FALSE(fs::exists(Path("runs")));
+  const Result again = Rubato({"train", "job.yaml", "--run-dir", "mine"});
+  EXPECT_EQ(again.code, 2);
+  EXPECT_EQ(again.err,
+            "error: run folder mine is not empty; an existing run is never overwritten\n");
+}
+
+TEST_F(RubatoCommandTest, FirstServersFailureIsShownAtOnceAndNoOtherStarts) {
+  SetScripts("echo 'error: cannot listen on 127.0.0.1:1: Address already in use' >&2; exit 1", "");
+  const Result result = Rubato({"train", "job.yaml", "--run-dir", "run"});
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err,
+              EndsWith("error: server 0: cannot listen on 127.0.0.1:1: Address already in use\n"
+                       "log: run/logs/server-0.log\n"));
+  EXPECT_EQ(Calls().size(), 1u);
+}
+
+TEST_F(RubatoCommandTest, FirstFailureEndsAllAndGivesCodeAndReason) {
+  SetScripts(absl::StrCat(kGoodServer, "exec $fake announce alive pause"),
+             "echo 'error: two lines' >&2; echo 'error: of reason' >&2; exit 2");
+  const Result result = Rubato({"train", "job.yaml", "--run-dir", "run"});
+  AwaitAllDead();
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr(": two lines\nerror: worker "));
+  EXPECT_THAT(result.err, HasSubstr("log: run/logs/worker-"));
+  EXPECT_THAT(result.out, IsEmpty());
+}
+
+TEST_F(RubatoCommandTest, EndBeforeItsTimeIsAnError) {
+  SetScripts("", "");
+  const Result early = Rubato({"train", "job.yaml", "--run-dir", "run"});
+  EXPECT_EQ(early.code, 1);
+  EXPECT_THAT(early.err, HasSubstr("error: server 0 has ended before it listened"));
+
+  SetScripts(absl::StrCat(kGoodServer, "rm -f $run/summary.json\n", kAwaitWorkers), kGoodWorker);
+  const Result unfinished = Rubato({"train", "job.yaml", "--run-dir", "run2"});
+  EXPECT_EQ(unfinished.code, 1);
+  EXPECT_THAT(
+      unfinished.err,
+      HasSubstr("error: server 0 has ended without a summary: cannot open run2/summary.json"));
+}
+
+TEST_F(RubatoCommandTest, SignalsEndAllAndGiveTheirCode) {
+  SetScripts(absl::StrCat(kGoodServer, "exec $fake ignore-term announce alive pause"),
+             "exec $fake announce alive pause");
+  for (const int number : {SIGINT, SIGTERM}) {
+    const pid_t pid = Start({"train", "job.yaml", "--run-dir", absl::StrCat("run", number)});
+    AwaitAnnounced(4);
+    ASSERT_EQ(kill(pid, number), 0);
+    const Result result = Await(pid);
+    AwaitAllDead();
+    EXPECT_EQ(result.code, 128 + number);
+    EXPECT_THAT(result.err, HasSubstr(absl::StrCat("files: run", number, "\n")));
+  }
+}
+
+TEST_F(RubatoCommandTest, NothingIsLeftWhenItIsKilled) {
+  SetScripts(absl::StrCat(kGoodServer, "exec $fake ignore-term announce alive pause"),
+             "exec $fake ignore-term announce alive pause");
+  const pid_t pid = Start({"train", "job.yaml", "--run-dir", "run"});
+  AwaitAnnounced(4);
+  ASSERT_EQ(kill(pid, SIGKILL), 0);
+  EXPECT_EQ(Await(pid).code, -SIGKILL);
+  AwaitAllDead();
+}
+
+TEST_F(RubatoCommandTest, MissingProgramsAreNamed) {
+  fs::remove(Path("bin/rubato-worker"));
+  const Result result = Rubato({"train", "job.yaml"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("error: found no program rubato-worker; looked for "));
+  EXPECT_FALSE(fs::exists(Path("runs")));
+}
+
+TEST_F(RubatoCommandTest, InspectTellsWhatIsWrongWithAFile) {
+  EXPECT_EQ(Rubato({"inspect", "nothing"}).code, 2);
+  Write("broken.safetensors", "nonsense");
+  const Result result = Rubato({"inspect", "broken.safetensors"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, AllOf(StartsWith("error: "), HasSubstr("broken.safetensors")));
+}
+
+}  // namespace
+}  // namespace rubato

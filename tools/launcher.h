@@ -1,0 +1,104 @@
+// Starts the processes of a job, waits for them and ends them, so that none is left behind whatever
+// way the launcher itself ends.
+//
+// Each child leads a process group of its own, so that a terminal's Ctrl-C reaches only the
+// launcher, which then ends the others in order; and each asks the kernel to be killed when its
+// parent dies (PR_SET_PDEATHSIG), which covers even SIGKILL. The kernel takes the *thread* that
+// started a child for its parent: use a launcher on the main thread.
+#ifndef RUBATO_TOOLS_LAUNCHER_H_
+#define RUBATO_TOOLS_LAUNCHER_H_
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace rubato {
+
+// A process to start.
+struct Command {
+  std::string role;                    // "server", "worker"
+  int rank = 0;                        // within its role
+  std::vector<std::string> arguments;  // [0] is the path of the program
+  std::string log_path;                // gets standard output and error
+};
+
+// How a process failed.
+struct Failure {
+  std::string role;
+  int rank = 0;
+  int exit_code = 1;   // the process's own; 1 if a signal killed it
+  std::string reason;  // one or more lines
+  std::string log_path;
+};
+
+class Launcher {
+ public:
+  enum class Event {
+    kTimeout,    // nothing has happened
+    kAllEnded,   // every process that was started has ended well
+    kFailure,    // a process has failed: see failure()
+    kInterrupt,  // Interrupt() was called: see interrupted_by()
+  };
+
+  Launcher();
+  Launcher(const Launcher&) = delete;
+  Launcher& operator=(const Launcher&) = delete;
+  // Kills and reaps what still runs.
+  ~Launcher();
+
+  // NotFound, PermissionDenied, … if the program or its log cannot be opened.
+  absl::Status Start(const Command& command);
+
+  // Waits for the first event, at most `timeout`. kFailure and kInterrupt are returned again by
+  // every later call.
+  Event Wait(absl::Duration timeout);
+
+  // Wakes Wait. From any thread, any number of times; the first signal is kept.
+  void Interrupt(int signal);
+
+  // Ends and reaps all processes. Unless Interrupt() was called they first get `grace` to end by
+  // themselves, and so to log why; all then get SIGTERM, and kPatience later SIGKILL. Returns
+  // within `grace` + kPatience and what the kernel needs: under two seconds.
+  static constexpr absl::Duration kGrace = absl::Milliseconds(300);
+  static constexpr absl::Duration kPatience = absl::Milliseconds(1500);
+  void Stop(absl::Duration grace = kGrace);
+
+  // The first failure. Of several seen at the same moment, the one that explains most: a signal
+  // before exit code 2 before others.
+  const std::optional<Failure>& failure() const { return failure_; }
+  int interrupted_by() const { return interrupted_by_; }
+  int running() const { return static_cast<int>(children_.size()); }
+
+ private:
+  struct Child {
+    Command command;
+    pid_t pid;
+    int pid_fd;  // readable when the process has ended
+  };
+
+  // Waits until a process ends, Interrupt is called or `deadline` is reached; reaps what has ended.
+  void Poll(absl::Time deadline);
+  // Until `deadline` or no process is left.
+  void Drain(absl::Time deadline, bool stop_on_interrupt);
+  void SignalAll(int signal);
+
+  std::vector<Child> children_;
+  std::optional<Failure> failure_;
+  int wake_fd_;
+  std::atomic<int> interrupted_by_{0};
+};
+
+// Why a process failed, for a person: the last run of `error: ` lines of its log, without that
+// mark; else how it ended, with the log's last line. `wait_status` is waitpid's.
+std::string FailureReason(absl::string_view log, int wait_status);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_LAUNCHER_H_

@@ -1,0 +1,179 @@
+#!/usr/bin/python3
+"""Makes tests/goldens/{layers,trajectories}.safetensors: what PyTorch computes in float64.
+
+Needs python3-torch. The tests need only the files.
+
+    tools/make_model_goldens.py [FOLDER]
+
+layers.safetensors: each layer and the loss alone. The metadata name the cases. For a layer they
+hold its settings as a text-format proto, and the tensors are CASE.x, CASE.y = f(x), the parameters
+CASE.weight, CASE.bias, and the gradients of sum(y * CASE.dy): CASE.dx, CASE.dweight, CASE.dbias.
+For the loss: CASE.x (logits), CASE.labels, CASE.loss (the sum), CASE.correct and CASE.dx.
+
+trajectories.safetensors: SGD on a linear model and an MLP. `features` (batches, batch, features)
+and `labels` (batches, batch) are shared: step t takes batch t modulo their number. MODEL/PARAMETER
+is where a model begins, exact in float32. For each VARIANT the metadata hold the optimizer's
+settings as a text-format proto; MODEL/VARIANT/losses (steps) are the batches' mean losses, each
+before its update, and MODEL/VARIANT/PARAMETER is where the model ends.
+"""
+
+import pathlib
+import sys
+
+import torch
+
+from make_optimizer_goldens import text_proto, write_safetensors
+
+
+class File:
+    """What goes into one golden file."""
+
+    def __init__(self):
+        self.tensors = {}
+        self.metadata = {}
+
+    def add(self, name, tensor):
+        self.tensors[name] = tensor.detach()
+
+    def write(self, path):
+        write_safetensors(path, self.tensors, self.metadata)
+
+
+def normal(generator, *shape):
+    """Float64, exact in float32."""
+    return torch.randn(*shape, generator=generator, dtype=torch.float64).float().double()
+
+
+def add_layer(file, name, module, x, generator):
+    for parameter in module.parameters():
+        parameter.data = normal(generator, *parameter.shape)
+    x.requires_grad_(True)
+    y = module(x)
+    dy = normal(generator, *y.shape)
+    (y * dy).sum().backward()
+    for key, value in {"x": x, "y": y, "dy": dy, "dx": x.grad}.items():
+        file.add(f"{name}.{key}", value)
+    for key, parameter in module.named_parameters():
+        file.add(f"{name}.{key}", parameter)
+        file.add(f"{name}.d{key}", parameter.grad)
+
+
+def add_loss(file, name, logits, labels):
+    logits.requires_grad_(True)
+    loss = torch.nn.functional.cross_entropy(logits, labels, reduction="sum")
+    loss.backward()
+    file.add(f"{name}.x", logits)
+    file.add(f"{name}.labels", labels.float())
+    file.add(f"{name}.loss", loss)
+    file.add(f"{name}.correct", (logits.argmax(dim=1) == labels).sum().float())
+    file.add(f"{name}.dx", logits.grad)
+
+
+def layers():
+    generator = torch.Generator().manual_seed(1)
+    file = File()
+    for name, batch, inputs, outputs, bias in [
+        ("linear", 5, 33, 17, True),
+        ("linear_batch_1", 1, 13, 7, True),
+        ("linear_one_by_one", 3, 1, 1, True),
+        ("linear_no_bias", 4, 7, 19, False),
+    ]:
+        module = torch.nn.Linear(inputs, outputs, bias=bias)
+        add_layer(file, name, module, normal(generator, batch, inputs), generator)
+        settings = f"out_features: {outputs} bias: {str(bias).lower()}"
+        file.metadata[name] = f"linear {{ {settings} }}"
+    for name, shape in [("relu", (3, 5, 7)), ("relu_batch_1", (1, 37))]:
+        x = normal(generator, *shape)
+        x[..., 0] = 0.0
+        x[..., 1] = -0.0
+        add_layer(file, name, torch.nn.ReLU(), x, generator)
+        file.metadata[name] = "relu {}"
+    for name, shape in [("flatten", (3, 2, 3, 5)), ("flatten_batch_1", (1, 3, 5))]:
+        add_layer(file, name, torch.nn.Flatten(), normal(generator, *shape), generator)
+        file.metadata[name] = "flatten {}"
+    for name, batch, classes, scale in [
+        ("cross_entropy", 7, 10, 1.0),
+        ("cross_entropy_batch_1", 1, 33, 3.0),
+        ("cross_entropy_one_class", 3, 1, 1.0),
+        ("cross_entropy_two_classes", 9, 2, 1.0),
+        ("cross_entropy_17_classes", 5, 17, 2.0),
+        ("cross_entropy_far_apart", 6, 16, 60.0),
+        ("cross_entropy_large_values", 4, 10, 10000.0),
+    ]:
+        logits = (scale * normal(generator, batch, classes)).float().double()
+        labels = torch.randint(classes, (batch,), generator=generator, dtype=torch.int64)
+        add_loss(file, name, logits, labels)
+        file.metadata[name] = "loss"
+    # Two equal greatest logits: the prediction is the first.
+    add_loss(file, "cross_entropy_tie", torch.tensor([[1.0, 2, 2, 0], [1, 2, 2, 0]]).double(),
+             torch.tensor([1, 2], dtype=torch.int64))
+    file.metadata["cross_entropy_tie"] = "loss"
+    return file
+
+
+STEPS, BATCHES, BATCH, FEATURES, CLASSES, HIDDEN = 20, 5, 16, 20, 10, 24
+VARIANTS = {
+    "plain": (0.5, dict()),
+    "momentum": (0.2, dict(momentum=0.9)),
+    "nesterov_decay": (0.2, dict(momentum=0.9, nesterov=True, weight_decay=0.01)),
+    "dampening_decay": (0.4, dict(momentum=0.8, dampening=0.5, weight_decay=0.05)),
+}
+
+
+def make_model(kind):
+    if kind == "linear":
+        return torch.nn.Sequential(torch.nn.Linear(FEATURES, CLASSES)).double()
+    return torch.nn.Sequential(
+        torch.nn.Linear(FEATURES, HIDDEN),
+        torch.nn.ReLU(),
+        torch.nn.Linear(HIDDEN, CLASSES),
+    ).double()
+
+
+def trajectories():
+    generator = torch.Generator().manual_seed(2)
+    file = File()
+    features = normal(generator, BATCHES, BATCH, FEATURES)
+    # Something to learn: the labels follow a linear rule, with noise.
+    rule = normal(generator, FEATURES, CLASSES)
+    noisy = features @ rule + normal(generator, BATCHES, BATCH, CLASSES)
+    labels = noisy.argmax(dim=2)
+    file.add("features", features.float())
+    file.add("labels", labels.float())
+    for kind in ("linear", "mlp"):
+        initial = {}
+        for name, parameter in make_model(kind).named_parameters():
+            bound = (FEATURES if name.startswith("0.") else HIDDEN) ** -0.5
+            unit = torch.rand(*parameter.shape, generator=generator, dtype=torch.float64)
+            initial[name] = ((2 * unit - 1) * bound).float()
+            file.add(f"{kind}/{name}", initial[name])
+        for variant, (rate, settings) in VARIANTS.items():
+            model = make_model(kind)
+            model.load_state_dict({k: v.double() for k, v in initial.items()}, strict=True)
+            optimizer = torch.optim.SGD(model.parameters(), lr=rate, **settings)
+            losses = []
+            for step in range(STEPS):
+                optimizer.zero_grad()
+                logits = model(features[step % BATCHES])
+                loss = torch.nn.functional.cross_entropy(logits, labels[step % BATCHES])
+                losses.append(loss.item())
+                loss.backward()
+                optimizer.step()
+            file.add(f"{kind}/{variant}/losses", torch.tensor(losses, dtype=torch.float64))
+            for name, parameter in model.named_parameters():
+                file.add(f"{kind}/{variant}/{name}", parameter)
+    for variant, (rate, settings) in VARIANTS.items():
+        file.metadata[variant] = text_proto(rate, settings)
+    return file
+
+
+def main():
+    here = pathlib.Path(__file__).resolve().parent.parent
+    folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here / "tests" / "goldens"
+    torch.set_num_threads(1)
+    layers().write(folder / "layers.safetensors")
+    trajectories().write(folder / "trajectories.safetensors")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+#include "tools/plan.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/flat_space.h"
+#include "common/job/job.h"
+#include "common/learning_rate.h"
+#include "common/status.h"
+#include "worker/data/load.h"
+#include "worker/model.h"
+
+namespace rubato {
+namespace {
+
+constexpr int64_t kValueBytes = sizeof(float);
+
+// Rows of cells as text: each row begins with "# ", numbers stand to the right.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header) { Add(std::move(header)); }
+
+  void Add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+
+  std::string Text() const {
+    std::vector<size_t> widths(rows_[0].size(), 0);
+    for (const auto& row : rows_) {
+      for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    }
+    std::string text;
+    for (const auto& row : rows_) {
+      absl::StrAppend(&text, "#");
+      for (size_t i = 0; i < row.size(); ++i) {
+        const std::string padding(widths[i] - row[i].size(), ' ');
+        // The first column is a name.
+        absl::StrAppend(&text, "  ", i == 0 ? row[i] + padding : padding + row[i]);
+      }
+      absl::StrAppend(&text, "\n");
+    }
+    return text;
+  }
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+std::string ParametersText(const proto::Layout& layout) {
+  Table table({"parameter", "shape", "values", "bytes"});
+  for (const proto::Parameter& parameter : layout.parameters()) {
+    const int64_t values = ValueCount(parameter);
+    table.Add({parameter.name(), absl::StrCat("(", absl::StrJoin(parameter.shape(), ", "), ")"),
+               absl::StrCat(values), absl::StrCat(values * kValueBytes)});
+  }
+  const int64_t total = ValueCount(layout);
+  table.Add({"total", "", absl::StrCat(total), absl::StrCat(total * kValueBytes)});
+  return table.Text();
+}
+
+std::string Interval(const Range& range) {
+  return range.empty() ? "none" : absl::StrCat("[", range.begin, ", ", range.end, ")");
+}
+
+std::string ShardsText(const FlatSpace& space) {
+  Table table({"shard", "blocks", "values", "bytes"});
+  for (int shard = 0; shard < space.shards(); ++shard) {
+    const Range values = space.ShardValues(shard);
+    table.Add({absl::StrCat(shard), Interval(space.ShardBlocks(shard)), Interval(values),
+               absl::StrCat(values.size() * kValueBytes)});
+  }
+  return table.Text();
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> MakePlan(proto::Job job) {
+  Plan plan;
+  proto::Data data_config = job.data();
+  if (data_config.format() == proto::Data::FORMAT_GLYPHS) {
+    // Sizes are known; one drawing tells the shape. The workers draw the rest.
+    data_config.set_train_size(1);
+    data_config.set_test_size(1);
+  }
+  RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(data_config));
+  const bool drawn = data_config.format() == proto::Data::FORMAT_GLYPHS;
+  plan.train_samples = drawn ? job.data().train_size() : data.train.size();
+  plan.test_samples = drawn ? job.data().test_size() : data.test.size();
+  const ExampleShape& shape = data.train.shape();
+  RUBATO_ASSIGN_OR_RETURN(
+      plan.layout,
+      LayoutOf(job.model(), {shape.channels, shape.height, shape.width}, data.train.classes()));
+  plan.job = std::move(job);
+  return plan;
+}
+
+int64_t TotalSamples(const Plan& plan) {
+  return SamplesAt(plan.job.train().until(), plan.job.train().batch_size(), plan.train_samples);
+}
+
+std::string DryRunText(const Plan& plan) {
+  const proto::Train& train = plan.job.train();
+  const int64_t block_values = plan.job.wire().chunk() / kValueBytes;
+  const FlatSpace space(ValueCount(plan.layout), block_values, plan.job.cluster().servers());
+  const int64_t micro_batch = train.batch_size() / train.micro_batches();
+  const int64_t contribution =
+      std::max<int64_t>(1, train.micro_batches() / plan.job.cluster().workers().start());
+  const auto micro_batches = [&](int64_t count) {
+    return absl::StrCat(count * micro_batch, " samples, ", count,
+                        count == 1 ? " micro-batch" : " micro-batches", " of ", micro_batch);
+  };
+  return absl::StrCat(
+      ResolvedYaml(plan.job), "\n", ParametersText(plan.layout), "#\n", ShardsText(space), "#\n",
+      "#  ", space.blocks(), space.blocks() == 1 ? " block" : " blocks", " of ", block_values,
+      " values, ", block_values * kValueBytes, " bytes\n",  //
+      "#  data: ", plan.train_samples, " training samples, ", plan.test_samples, " test samples\n",
+      "#  step: ", micro_batches(train.micro_batches()), "\n",  //
+      "#  async contribution: ", micro_batches(contribution), "\n");
+}
+
+}  // namespace rubato

@@ -1,0 +1,36 @@
+// A job, checked as far as one process can before any other is started, so that a mistake is told
+// once.
+#ifndef RUBATO_TOOLS_PLAN_H_
+#define RUBATO_TOOLS_PLAN_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+#include "proto/layout.pb.h"
+
+namespace rubato {
+
+struct Plan {
+  proto::Job job;
+  proto::Layout layout;
+  int64_t train_samples = 0;  // of an epoch
+  int64_t test_samples = 0;
+};
+
+// `job` as LoadJob makes it. Reads data files, for their errors; draws next to nothing. NotFound,
+// FailedPrecondition or InvalidArgument if the data are wrong or the model does not fit them.
+absl::StatusOr<Plan> MakePlan(proto::Job job);
+
+// Samples that the whole training processes.
+int64_t TotalSamples(const Plan& plan);
+
+// What `rubato train --dry-run` prints: the resolved job as YAML and below it, as comments, so that
+// the whole is a job again: the parameters, the shards, the samples of a step and of an async
+// contribution.
+std::string DryRunText(const Plan& plan);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_PLAN_H_

@@ -1,0 +1,92 @@
+#include "tools/plan.h"
+
+#include "common/job/job.h"
+#include "common/status_matchers.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// 784-256-10 in blocks of 256 KiB: 203,530 values in 4 blocks.
+proto::Job MakeJob() {
+  proto::Job job;
+  const bool parsed = google::protobuf::TextFormat::ParseFromString(R"(
+    version: 1
+    name: "test"
+    cluster { servers: 2 workers { start: 3 } }
+    data { format: FORMAT_GLYPHS train_size: 6000 test_size: 1000 }
+    model {
+      layers { flatten {} }
+      layers { linear { out_features: 256 } }
+      layers { relu {} }
+      layers { linear { out_features: 10 } }
+    }
+    wire { chunk: 262144 }
+    train { batch_size: 64 micro_batches: 8 until { epochs: 2.5 } })",
+                                                                    &job);
+  EXPECT_TRUE(parsed);
+  return job;
+}
+
+TEST(PlanTest, DryRunTellsParametersShardsAndSteps) {
+  const auto plan = MakePlan(MakeJob());
+  RUBATO_ASSERT_OK(plan);
+  const std::string text = DryRunText(*plan);
+  EXPECT_THAT(text, StartsWith(ResolvedYaml(plan->job)));
+  EXPECT_THAT(text, HasSubstr("#  parameter       shape  values   bytes\n"
+                              "#  1.weight   (256, 784)  200704  802816\n"
+                              "#  1.bias          (256)     256    1024\n"
+                              "#  3.weight    (10, 256)    2560   10240\n"
+                              "#  3.bias           (10)      10      40\n"
+                              "#  total                  203530  814120\n"));
+  EXPECT_THAT(text, HasSubstr("#  shard  blocks            values   bytes\n"
+                              "#  0      [0, 2)       [0, 131072)  524288\n"
+                              "#  1      [2, 4)  [131072, 203530)  289832\n"));
+  EXPECT_THAT(text, HasSubstr("#  4 blocks of 65536 values, 262144 bytes\n"
+                              "#  data: 6000 training samples, 1000 test samples\n"
+                              "#  step: 64 samples, 8 micro-batches of 8\n"
+                              "#  async contribution: 16 samples, 2 micro-batches of 8\n"));
+}
+
+TEST(PlanTest, ContributionHasAtLeastOneMicroBatchAndShardsMayBeEmpty) {
+  proto::Job job = MakeJob();
+  job.mutable_cluster()->mutable_workers()->set_start(20);
+  job.mutable_cluster()->set_servers(5);
+  const auto plan = MakePlan(job);
+  RUBATO_ASSERT_OK(plan);
+  EXPECT_THAT(DryRunText(*plan),
+              HasSubstr("#  async contribution: 8 samples, 1 micro-batch of 8\n"));
+  EXPECT_THAT(DryRunText(*plan), HasSubstr("none              none       0\n"));
+}
+
+TEST(PlanTest, TotalSamplesFollowsTheUnitOfUntil) {
+  proto::Job job = MakeJob();
+  EXPECT_EQ(TotalSamples(*MakePlan(job)), 15000);
+  job.mutable_train()->mutable_until()->set_steps(10);
+  EXPECT_EQ(TotalSamples(*MakePlan(job)), 640);
+  job.mutable_train()->mutable_until()->set_samples(7);
+  EXPECT_EQ(TotalSamples(*MakePlan(job)), 7);
+}
+
+TEST(PlanTest, MistakesInDataAndModelAreErrors) {
+  proto::Job unfit = MakeJob();
+  unfit.mutable_model()->mutable_layers()->DeleteSubrange(0, 1);  // no flatten
+  EXPECT_THAT(MakePlan(unfit), IsError(absl::StatusCode::kInvalidArgument, HasSubstr("linear")));
+  proto::Job missing = MakeJob();
+  missing.mutable_data()->set_format(proto::Data::FORMAT_IDX);
+  missing.mutable_data()->set_path("/no/such/folder");
+  EXPECT_THAT(MakePlan(missing),
+              IsError(absl::StatusCode::kNotFound, HasSubstr("/no/such/folder")));
+  proto::Job channels = MakeJob();
+  channels.mutable_data()->mutable_normalize()->add_mean(0);
+  EXPECT_THAT(MakePlan(channels),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("data.normalize")));
+}
+
+}  // namespace
+}  // namespace rubato

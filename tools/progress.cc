@@ -1,0 +1,197 @@
+#include "tools/progress.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "nlohmann/json.hpp"
+
+namespace rubato {
+namespace {
+
+constexpr absl::Duration kBetweenLines = absl::Seconds(5);
+
+// The number under `key`; nothing if it is missing or null, which stands for what is not finite.
+std::optional<double> Number(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number()) return std::nullopt;
+  return found->get<double>();
+}
+
+// 1.25 -> "1.2", 3 -> "3": one digit after the point, downwards, so that "3/3" means the end.
+std::string OneDigit(double value) {
+  const double tenths = std::floor(value * 10 + 1e-6) / 10;
+  return tenths == std::floor(tenths) ? absl::StrFormat("%.0f", tenths)
+                                      : absl::StrFormat("%.1f", tenths);
+}
+
+int TerminalWidth(int fd) {
+  winsize size;
+  return ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+}  // namespace
+
+std::string ClockText(double seconds) {
+  const int64_t whole = static_cast<int64_t>(std::ceil(std::clamp(seconds, 0.0, 1e12)));
+  const int64_t hours = whole / 3600, minutes = whole / 60 % 60;
+  return hours > 0 ? absl::StrFormat("%d:%02d:%02d", hours, minutes, whole % 60)
+                   : absl::StrFormat("%d:%02d", minutes, whole % 60);
+}
+
+Progress::Progress(double total_samples, double epoch_samples)
+    : total_samples_(total_samples), epoch_samples_(epoch_samples) {}
+
+Progress::Kind Progress::OnLine(absl::string_view json) {
+  const nlohmann::json line =
+      nlohmann::json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
+  if (!line.is_object()) return Kind::kOther;
+  const auto kind = line.find("kind");
+  if (kind == line.end()) return Kind::kOther;
+  if (*kind == "train") {
+    started_ = true;
+    step_ = Number(line, "step").value_or(step_);
+    samples_ = Number(line, "samples").value_or(samples_);
+    time_ = Number(line, "time").value_or(time_);
+    loss_ = Number(line, "loss");
+    accuracy_ = Number(line, "accuracy");
+    samples_per_second_ = Number(line, "samples_per_second");
+    staleness_ = Number(line, "staleness");
+    return Kind::kTrain;
+  }
+  if (*kind == "test") {
+    test_loss_ = Number(line, "loss");
+    test_accuracy_ = Number(line, "accuracy");
+    return Kind::kTest;
+  }
+  return Kind::kOther;
+}
+
+std::optional<double> Progress::SecondsLeft() const {
+  if (samples_ <= 0 || time_ <= 0) return std::nullopt;
+  return std::max(0.0, total_samples_ - samples_) * time_ / samples_;
+}
+
+std::string Progress::LiveLine(int width) const {
+  if (!started_) return std::string("waiting for the first step").substr(0, std::max(0, width - 1));
+  struct Part {
+    std::string text;
+    int importance;
+  };
+  std::vector<Part> parts;
+  parts.push_back(
+      {absl::StrCat("epoch ", OneDigit(Epoch()), "/", OneDigit(total_samples_ / epoch_samples_)),
+       6});
+  parts.push_back({absl::StrFormat("step %.0f", step_), 0});
+  parts.push_back({loss_ ? absl::StrFormat("loss %.4f", *loss_) : "loss not finite", 5});
+  if (accuracy_) parts.push_back({absl::StrFormat("accuracy %.1f %%", 100 * *accuracy_), 2});
+  if (test_accuracy_) parts.push_back({absl::StrFormat("test %.1f %%", 100 * *test_accuracy_), 3});
+  if (samples_per_second_)
+    parts.push_back({absl::StrFormat("%.0f samples/s", *samples_per_second_), 1});
+  if (const auto left = SecondsLeft())
+    parts.push_back({absl::StrCat(ClockText(*left), " left"), 4});
+
+  while (true) {
+    std::string line;
+    for (const Part& part : parts) absl::StrAppend(&line, line.empty() ? "" : "  ", part.text);
+    // One column stays free: a cursor past the last one would wrap.
+    if (static_cast<int>(line.size()) < width) return line;
+    if (parts.size() == 1) return line.substr(0, std::max(0, width - 1));
+    parts.erase(std::min_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
+      return a.importance < b.importance;
+    }));
+  }
+}
+
+LogFields Progress::Fields() const {
+  const auto number = [](const std::optional<double>& value) {
+    return value ? absl::StrCat(*value) : "null";
+  };
+  LogFields fields = {{"step", static_cast<int64_t>(step_)},
+                      {"epoch", absl::StrFormat("%.2f", Epoch())},
+                      {"loss", number(loss_)}};
+  if (accuracy_) fields.push_back({"accuracy", *accuracy_});
+  if (test_loss_) fields.push_back({"test_loss", *test_loss_});
+  if (test_accuracy_) fields.push_back({"test_accuracy", *test_accuracy_});
+  if (samples_per_second_)
+    fields.push_back({"samples_per_second", std::round(*samples_per_second_)});
+  if (staleness_) fields.push_back({"staleness", *staleness_});
+  if (const auto left = SecondsLeft()) fields.push_back({"seconds_left", std::ceil(*left)});
+  return fields;
+}
+
+LineTail::LineTail(std::string path) : path_(std::move(path)) {}
+
+LineTail::~LineTail() {
+  if (fd_ >= 0) close(fd_);
+}
+
+std::optional<std::string> LineTail::Next() {
+  if (fd_ < 0) fd_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  while (true) {
+    const size_t end = buffer_.find('\n', begin_);
+    if (end != std::string::npos) {
+      std::string line = buffer_.substr(begin_, end - begin_);
+      begin_ = end + 1;
+      return line;
+    }
+    buffer_.erase(0, std::exchange(begin_, 0));
+    if (fd_ < 0) return std::nullopt;
+    char bytes[1 << 14];
+    const ssize_t got = read(fd_, bytes, sizeof bytes);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return std::nullopt;
+    buffer_.append(bytes, static_cast<size_t>(got));
+  }
+}
+
+bool IsTerminal(int fd) {
+  const char* term = getenv("TERM");
+  return isatty(fd) == 1 && term != nullptr && absl::string_view(term) != "dumb";
+}
+
+ProgressDisplay::ProgressDisplay(std::string metrics_path, Progress progress, int fd, bool terminal,
+                                 LogLevel level)
+    : tail_(std::move(metrics_path)),
+      progress_(std::move(progress)),
+      fd_(fd),
+      terminal_(terminal),
+      log_("launcher", 0, level, fd) {}
+
+ProgressDisplay::~ProgressDisplay() {
+  if (drawn_) WriteAll(fd_, "\r\x1b[K");
+}
+
+void ProgressDisplay::Draw() {
+  // Back to the first column, the new text, the rest of the old line erased: in one write, so that
+  // nothing flickers.
+  WriteAll(fd_, absl::StrCat("\r", progress_.LiveLine(TerminalWidth(fd_)), "\x1b[K"));
+  drawn_ = true;
+}
+
+void ProgressDisplay::Update(absl::Time now) {
+  bool changed = false, tested = false;
+  while (const std::optional<std::string> line = tail_.Next()) {
+    const Progress::Kind kind = progress_.OnLine(*line);
+    changed = changed || kind != Progress::Kind::kOther;
+    tested = tested || kind == Progress::Kind::kTest;
+  }
+  if (terminal_) {
+    if (changed || !drawn_) Draw();
+  } else if (changed && (tested || now >= next_line_)) {
+    log_.Info("", progress_.Fields());
+    next_line_ = now + kBetweenLines;
+  }
+}
+
+}  // namespace rubato

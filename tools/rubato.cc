@@ -1,0 +1,148 @@
+// The command line of Rubato: one tool with verbs.
+#include <cstdio>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/flags.h"
+#include "common/log.h"
+#include "common/nearest.h"
+#include "common/process_exit.h"
+#include "common/version.h"
+#include "tools/inspect.h"
+#include "tools/train.h"
+
+namespace rubato {
+namespace {
+
+struct Invocation {
+  std::string program;                 // as it was called
+  std::vector<std::string> arguments;  // after the verb
+  SignalWatcher& signals;
+};
+
+// A verb is a row in kVerbs. It returns the exit code and understands --help.
+struct Verb {
+  const char* name;
+  const char* summary;
+  int (*run)(const Invocation&);
+};
+
+int Train(const Invocation& invocation) {
+  return TrainMain(invocation.program, invocation.arguments, invocation.signals);
+}
+
+int Inspect(const Invocation& invocation) {
+  std::string path;
+  Flags flags("rubato inspect",
+              "Prints the parameters of a run, or of a safetensors file: names, shapes, "
+              "statistics, and a digest of\n"
+              "the bits that does not depend on how they were sharded.",
+              {"rubato inspect runs/latest", "rubato inspect runs/latest/parameters.safetensors"});
+  flags.AddPositional(&path, "RUN|FILE", "a run folder or a safetensors file");
+  if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
+  const absl::StatusOr<std::string> text = InspectText(path);
+  if (!text.ok()) {
+    PrintError(text.status());
+    return ExitCode(text.status());
+  }
+  std::fputs(text->c_str(), stdout);
+  return 0;
+}
+
+int Help(const Invocation& invocation);
+int Version(const Invocation& invocation);
+
+constexpr Verb kVerbs[] = {
+    {"train", "train a job with servers and workers on this machine", Train},
+    {"inspect", "print names, shapes and digest of a run's parameters", Inspect},
+    {"help", "print this, or the help of a verb", Help},
+    {"version", "print the version", Version},
+};
+
+std::string HelpText() {
+  std::string text =
+      "usage: rubato VERB ...\n"
+      "\n"
+      "Rubato is a parameter server: it trains a model across server and worker processes.\n"
+      "\n"
+      "Verbs:\n";
+  for (const Verb& verb : kVerbs)
+    absl::StrAppend(&text, absl::StrFormat("  %-10s%s\n", verb.name, verb.summary));
+  return absl::StrCat(text,
+                      "\n"
+                      "`rubato VERB --help` tells more about a verb.\n"
+                      "\n"
+                      "Examples:\n"
+                      "  rubato train configs/quickstart.yaml\n"
+                      "  rubato inspect runs/latest\n");
+}
+
+const Verb* FindVerb(const std::string& name) {
+  for (const Verb& verb : kVerbs) {
+    if (name == verb.name) return &verb;
+  }
+  return nullptr;
+}
+
+int UnknownVerb(const std::string& name) {
+  std::vector<std::string> known;
+  for (const Verb& verb : kVerbs) known.emplace_back(verb.name);
+  const std::string nearest = NearestWord(name, known);
+  PrintError(absl::InvalidArgumentError(absl::StrCat(
+      "unknown verb ", name, nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?"),
+      " (see rubato --help)")));
+  return 2;
+}
+
+int Help(const Invocation& invocation) {
+  std::string name;
+  Flags flags("rubato help", "Prints what the verbs are, or the help of one.",
+              {"rubato help train"});
+  flags.AddPositional(&name, "VERB", "the verb", Flags::kOptional);
+  if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
+  if (name.empty()) {
+    std::fputs(HelpText().c_str(), stdout);
+    return 0;
+  }
+  const Verb* verb = FindVerb(name);
+  if (verb == nullptr) return UnknownVerb(name);
+  return verb->run({invocation.program, {"--help"}, invocation.signals});
+}
+
+int Version(const Invocation& invocation) {
+  Flags flags("rubato version", "Prints the version.");
+  if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
+  std::printf("rubato %s\n", kVersion);
+  return 0;
+}
+
+int Main(int argc, char** argv) {
+  SignalWatcher signals;
+  const std::vector<std::string> words(argv + (argc > 0 ? 1 : 0), argv + argc);
+  const std::string first = words.empty() ? "" : words[0];
+  // What stands before a verb are flags of the tool itself: --help, --version, none else.
+  if (first.empty() || absl::StartsWith(first, "-")) {
+    std::string verb;
+    Flags flags("rubato", "");
+    flags.AddPositional(&verb, "VERB", "what to do");
+    const absl::StatusOr<Flags::Request> request = flags.Parse(words);
+    if (request.ok() && *request == Flags::Request::kHelp) return Help({argv[0], {}, signals});
+    if (request.ok() && *request == Flags::Request::kVersion)
+      return Version({argv[0], {}, signals});
+    PrintError(request.ok() ? absl::InvalidArgumentError("missing verb (see rubato --help)")
+                            : request.status());
+    return 2;
+  }
+  const Verb* verb = FindVerb(first);
+  if (verb == nullptr) return UnknownVerb(first);
+  return verb->run({argv[0], std::vector<std::string>(words.begin() + 1, words.end()), signals});
+}
+
+}  // namespace
+}  // namespace rubato
+
+int main(int argc, char** argv) { return rubato::Main(argc, argv); }

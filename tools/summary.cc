@@ -1,0 +1,52 @@
+#include "tools/summary.h"
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "nlohmann/json.hpp"
+
+namespace rubato {
+namespace {
+
+// The number under `key`, times `factor`, with `digits` after the point.
+std::string Number(const nlohmann::json& object, const char* key, int digits, double factor = 1) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number()) return "-";
+  return absl::StrFormat("%.*f", digits, factor * found->get<double>());
+}
+
+std::string Quoted(const std::string& word) {
+  bool plain = !word.empty();
+  for (const char c : word) {
+    plain = plain && (absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                      absl::string_view("_@%+=:,./-").find(c) != absl::string_view::npos);
+  }
+  return plain ? word : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
+}
+
+}  // namespace
+
+std::string ShellLine(const std::vector<std::string>& words) {
+  return absl::StrJoin(
+      words, " ", [](std::string* out, const std::string& word) { out->append(Quoted(word)); });
+}
+
+absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_view run_path,
+                                        const std::vector<std::string>& next) {
+  const nlohmann::json summary =
+      nlohmann::json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
+  if (!summary.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(run_path, "/summary.json is not a JSON object"));
+  }
+  const std::string test_loss = Number(summary, "test_loss", 4);
+  return absl::StrCat("test accuracy  ", Number(summary, "test_accuracy", 2, 100), " %  (loss ",
+                      test_loss, ")\n", "speed          ", Number(summary, "samples_per_second", 0),
+                      " samples/s  (", Number(summary, "samples", 0), " samples, ",
+                      Number(summary, "steps", 0), " steps, ", Number(summary, "seconds", 1),
+                      " s)\n", "files          ", run_path, "\n\n", "Try next:\n  ",
+                      absl::StrJoin(next, "\n  "), "\n");
+}
+
+}  // namespace rubato

@@ -1,0 +1,43 @@
+#include "tools/summary.h"
+
+#include "common/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(SummaryTest, TellsFiguresFilesAndWhatToTryNext) {
+  const auto text = SummaryText(
+      R"({"test_accuracy":0.97125,"test_loss":0.09121,"samples_per_second":41234.4,"seconds":4.365,"steps":2814,)"
+      R"("samples":180000,"digest":"ab"})",
+      "runs/x", {"rubato inspect runs/x", "rubato help"});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_EQ(*text,
+            "test accuracy  97.12 %  (loss 0.0912)\n"
+            "speed          41234 samples/s  (180000 samples, 2814 steps, 4.4 s)\n"
+            "files          runs/x\n"
+            "\n"
+            "Try next:\n"
+            "  rubato inspect runs/x\n"
+            "  rubato help\n");
+}
+
+TEST(SummaryTest, WhatIsMissingIsADash) {
+  const auto text = SummaryText(R"({"test_accuracy":null,"steps":"many"})", "run", {});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text, HasSubstr("test accuracy  - %  (loss -)\n"));
+  EXPECT_THAT(*text, HasSubstr("(- samples, - steps, - s)"));
+  EXPECT_THAT(SummaryText("[]", "run", {}),
+              IsError(absl::StatusCode::kInvalidArgument, "run/summary.json is not a JSON object"));
+}
+
+TEST(ShellLineTest, QuotesWhatAShellWouldChange) {
+  EXPECT_EQ(ShellLine({"rubato", "--set", "a.b=1e-3", "it's {x: 1}", ""}),
+            "rubato --set a.b=1e-3 'it'\\''s {x: 1}' ''");
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,238 @@
+#include "tools/train.h"
+
+#include <unistd.h>
+
+#include <cstdio>
+#include <optional>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/flags.h"
+#include "common/job/job.h"
+#include "common/log.h"
+#include "common/run_folder.h"
+#include "common/status.h"
+#include "tools/binaries.h"
+#include "tools/launcher.h"
+#include "tools/plan.h"
+#include "tools/progress.h"
+#include "tools/summary.h"
+
+namespace rubato {
+namespace {
+
+using Event = Launcher::Event;
+
+constexpr int kStderr = 2;
+constexpr absl::Duration kAddressPoll = absl::Milliseconds(10);
+constexpr absl::Duration kProgressPoll = absl::Milliseconds(200);
+
+// What was typed.
+struct Options {
+  std::string program;
+  std::string config;
+  std::vector<std::string> set;
+  std::string run_dir;
+  bool dry_run = false;
+};
+
+void Say(absl::string_view text) { WriteAll(kStderr, absl::StrCat(text, "\n")); }
+
+// The same job again with one thing changed, and a look at this one's result.
+std::vector<std::string> Suggestions(const Options& options, const Plan& plan,
+                                     const RunFolder& folder) {
+  const bool sync = plan.job.consistency().mode() == proto::Consistency::MODE_SYNC;
+  std::vector<std::string> again = {options.program, "train", options.config};
+  for (const std::string& override : options.set) {
+    if (!absl::StartsWith(override, "consistency")) again.insert(again.end(), {"--set", override});
+  }
+  again.insert(again.end(), {"--set", absl::StrCat("consistency.mode=", sync ? "async" : "sync")});
+  return {ShellLine({options.program, "inspect", folder.path()}), ShellLine(again)};
+}
+
+// The programs to start.
+struct Programs {
+  std::string server, worker;
+};
+
+// One run: its folder, its processes, and what is said about them.
+class Run {
+ public:
+  Run(const Plan& plan, const Programs& programs, RunFolder folder, Launcher& launcher)
+      : plan_(plan), programs_(programs), folder_(std::move(folder)), launcher_(launcher) {}
+
+  // Starts all processes and waits for their end. Then kAllEnded, kFailure or kInterrupt; an error
+  // if a process could not be started. What still runs is left to Stop.
+  absl::StatusOr<Event> Train() {
+    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder_.JobFile(), ResolvedYaml(plan_.job)));
+
+    RUBATO_RETURN_IF_ERROR(StartServer(0, ""));
+    // The others start when shard 0 listens: they then find this run's, not another program that
+    // holds its port.
+    RUBATO_ASSIGN_OR_RETURN(const Event event, AwaitAddress());
+    if (event != Event::kTimeout) return event;
+    RUBATO_ASSIGN_OR_RETURN(std::string address, ReadSmallFile(folder_.AddressFile()));
+    absl::StripAsciiWhitespace(&address);
+    for (int shard = 1; shard < plan_.job.cluster().servers(); ++shard) {
+      RUBATO_RETURN_IF_ERROR(StartServer(shard, address));
+    }
+    for (int rank = 0; rank < plan_.job.cluster().workers().start(); ++rank) {
+      RUBATO_RETURN_IF_ERROR(
+          Start("worker", rank,
+                {programs_.worker, "--config", folder_.JobFile(), "--rank", absl::StrCat(rank)},
+                address));
+    }
+    return Watch();
+  }
+
+ private:
+  absl::Status StartServer(int shard, const std::string& address) {
+    return Start("server", shard,
+                 {programs_.server, "--config", folder_.JobFile(), "--shard", absl::StrCat(shard),
+                  "--run-dir", folder_.path()},
+                 address);
+  }
+
+  absl::Status Start(const std::string& role, int rank, std::vector<std::string> arguments,
+                     const std::string& address) {
+    if (!address.empty())
+      arguments.insert(arguments.end(), {"--set", "cluster.address=" + address});
+    return launcher_.Start({role, rank, std::move(arguments), folder_.LogFile(role, rank)});
+  }
+
+  // kTimeout when the address is there, as nothing else has happened.
+  absl::StatusOr<Event> AwaitAddress() {
+    const double limit = plan_.job.cluster().start_timeout();
+    const absl::Time deadline = absl::Now() + absl::Seconds(limit);
+    while (access(folder_.AddressFile().c_str(), F_OK) != 0) {
+      const Event event = launcher_.Wait(kAddressPoll);
+      if (event == Event::kAllEnded) {
+        return absl::InternalError("server 0 has ended before it listened; see " +
+                                   folder_.LogFile("server", 0));
+      }
+      if (event != Event::kTimeout) return event;
+      if (absl::Now() > deadline) {
+        return absl::DeadlineExceededError(absl::StrCat(
+            "server 0 has not begun to listen within cluster.start_timeout, ", limit, " s"));
+      }
+    }
+    return Event::kTimeout;
+  }
+
+  Event Watch() {
+    ProgressDisplay display(folder_.MetricsFile(),
+                            Progress(static_cast<double>(TotalSamples(plan_)),
+                                     static_cast<double>(plan_.train_samples)),
+                            kStderr, IsTerminal(kStderr),
+                            static_cast<LogLevel>(plan_.job.log().level()));
+    while (true) {
+      const Event event = launcher_.Wait(kProgressPoll);
+      display.Update(absl::Now());
+      if (event != Event::kTimeout) return event;
+    }
+  }
+
+  const Plan& plan_;
+  const Programs& programs_;
+  const RunFolder folder_;
+  Launcher& launcher_;
+};
+
+void PrintFailure(const Failure& failure) {
+  std::string text;
+  for (const absl::string_view line : absl::StrSplit(failure.reason, '\n')) {
+    absl::StrAppend(&text, failure.role, " ", failure.rank, ": ", line, "\n");
+  }
+  PrintError(absl::UnknownError(text));
+  Say(absl::StrCat("log: ", failure.log_path));
+}
+
+absl::Status PrintSummary(const Options& options, const Plan& plan, const RunFolder& folder) {
+  const absl::StatusOr<std::string> json = ReadSmallFile(folder.SummaryFile());
+  if (!json.ok()) {
+    return absl::InternalError(
+        absl::StrCat("server 0 has ended without a summary: ", json.status().message()));
+  }
+  RUBATO_ASSIGN_OR_RETURN(const std::string text,
+                          SummaryText(*json, folder.path(), Suggestions(options, plan, folder)));
+  std::fputs(text.c_str(), stdout);
+  return absl::OkStatus();
+}
+
+// The exit code of a run that has not failed to start.
+absl::StatusOr<int> Launch(const Options& options, const Plan& plan, SignalWatcher& signals) {
+  Programs programs;
+  RUBATO_ASSIGN_OR_RETURN(programs.server, FindBinary("rubato-server"));
+  RUBATO_ASSIGN_OR_RETURN(programs.worker, FindBinary("rubato-worker"));
+  RUBATO_ASSIGN_OR_RETURN(const RunFolder folder,
+                          RunFolder::Create(plan.job.name(), options.run_dir, absl::Now()));
+  Say(absl::StrCat("run: ", folder.path()));
+
+  Launcher launcher;
+  signals.OnSignal([&launcher](int number) { launcher.Interrupt(number); });
+  const auto stop_listening = absl::MakeCleanup([&signals] { signals.OnSignal(nullptr); });
+
+  const absl::StatusOr<Event> event = Run(plan, programs, folder, launcher).Train();
+  if (event.ok() && *event == Event::kFailure) PrintFailure(*launcher.failure());
+  if (event.ok() && *event == Event::kInterrupt) Say("interrupted: ending all processes");
+  launcher.Stop();
+  RUBATO_RETURN_IF_ERROR(event.status());
+  switch (*event) {
+    case Event::kFailure:
+      return launcher.failure()->exit_code;
+    case Event::kInterrupt:
+      Say(absl::StrCat("files: ", folder.path()));
+      return ExitCode(InterruptedBy(launcher.interrupted_by()));
+    default:
+      RUBATO_RETURN_IF_ERROR(PrintSummary(options, plan, folder));
+      return 0;
+  }
+}
+
+absl::StatusOr<int> Train(const Options& options, SignalWatcher& signals) {
+  RUBATO_ASSIGN_OR_RETURN(proto::Job job, LoadJob(options.config, options.set));
+  RUBATO_ASSIGN_OR_RETURN(const Plan plan, MakePlan(std::move(job)));
+  if (options.dry_run) {
+    std::fputs(DryRunText(plan).c_str(), stdout);
+    return 0;
+  }
+  return Launch(options, plan, signals);
+}
+
+}  // namespace
+
+int TrainMain(const std::string& program, const std::vector<std::string>& arguments,
+              SignalWatcher& signals) {
+  Options options;
+  options.program = program;
+  Flags flags(
+      "rubato train",
+      "Trains the job in CONFIG.yaml: starts its servers and workers as processes on this machine, "
+      "shows\n"
+      "progress, and leaves parameters, metrics and logs in a new run folder. Ctrl-C ends all of "
+      "it.",
+      {"rubato train configs/quickstart.yaml",
+       "rubato train configs/quickstart.yaml --set consistency.mode=async --set cluster.workers=4",
+       "rubato train configs/quickstart.yaml --run-dir runs/first",
+       "rubato train configs/quickstart.yaml --dry-run"});
+  flags.AddPositional(&options.config, "CONFIG.yaml", "the job");
+  flags.Add("set", &options.set, "KEY=VALUE",
+            "override a key of the job, as optimizer.learning_rate=0.1; may be repeated");
+  flags.Add("run-dir", &options.run_dir, "DIR",
+            "new or empty folder for the run (default runs/NAME-TIME-XXXX)");
+  flags.Add("dry-run", &options.dry_run, "",
+            "only print the resolved job, its parameters, shards and steps");
+  if (const std::optional<int> code = flags.Handle(arguments)) return *code;
+
+  const absl::StatusOr<int> code = Train(options, signals);
+  if (code.ok()) return *code;
+  PrintError(code.status());
+  return ExitCode(code.status());
+}
+
+}  // namespace rubato
