@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <grpcpp/grpcpp.h>
+#include <unistd.h>
 
 #include <functional>
 #include <memory>
@@ -120,28 +121,48 @@ proto::Registration MakeRegistration(const std::string& job_digest, int shard,
   return registration;
 }
 
+// A new folder under runs/, or `run_dir`, which exists. AlreadyExists if that holds a run's
+// results.
+absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const std::string& run_dir) {
+  if (run_dir.empty()) {
+    RUBATO_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Create(job.name(), "", absl::Now()));
+    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.JobFile(), ResolvedYaml(job)));
+    return folder;
+  }
+  RunFolder folder(run_dir);
+  for (const std::string& file :
+       {folder.AddressFile(), folder.SummaryFile(), folder.ParametersFile()}) {
+    if (access(file.c_str(), F_OK) == 0) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("--run-dir ", run_dir, " holds a run already: ", file, " exists"));
+    }
+  }
+  return folder;
+}
+
 absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
                             const std::string& job_digest, const Log& log, SignalWatcher* signals) {
-  std::optional<RunFolder> folder;
-  if (options.run_dir.empty()) {
-    RUBATO_ASSIGN_OR_RETURN(folder, RunFolder::Create(job.name(), "", absl::Now()));
-    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder->JobFile(), ResolvedYaml(job)));
-  } else {
-    folder.emplace(options.run_dir);
-  }
-  RUBATO_ASSIGN_OR_RETURN(MetricsFile metrics, MetricsFile::Create(folder->MetricsFile()));
-
+  std::optional<MetricsFile> metrics;
+  const auto on_metrics = [&metrics, &log](const MetricsLine& line) {
+    const absl::Status status = metrics->Append(line);
+    if (!status.ok()) log.Warning(status.message());
+  };
   ShardHost host(job, job_digest, &log);
   std::function<void(const proto::PeerMessage&)> from_own_shard;
   ClusterService service(
-      Coordinator(job, job_digest, kVersion, absl::Now()), &metrics, &log,
+      Coordinator(job, job_digest, kVersion, absl::Now()), on_metrics, &log,
       [&](const proto::CoordinatorMessage& message) { host.OnMessage(message, from_own_shard); });
   from_own_shard = [&service](const proto::PeerMessage& message) { service.FromOwnShard(message); };
   const absl::Cleanup stop = [&host] { host.Stop(); };  // before the service goes
   const std::string listen = options.listen.empty() ? job.cluster().address() : options.listen;
   RUBATO_RETURN_IF_ERROR(host.Start(0, listen, &service));
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder->AddressFile(), host.address() + "\n"));
-  log.Info("listening", {{"address", host.address()}, {"run", folder->path()}});
+  // Nothing is written for a server that cannot listen; training begins only when this shard has
+  // registered.
+  RUBATO_ASSIGN_OR_RETURN(const RunFolder folder, OpenRunFolder(job, options.run_dir));
+  RUBATO_ASSIGN_OR_RETURN(MetricsFile file, MetricsFile::Create(folder.MetricsFile()));
+  metrics.emplace(std::move(file));
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.AddressFile(), host.address() + "\n"));
+  log.Info("listening", {{"address", host.address()}, {"run", folder.path()}});
   const std::string advertise = options.advertise.empty() ? host.address() : options.advertise;
 
   signals->OnSignal([&service](int signal) { service.Fail(InterruptedBy(signal)); });
@@ -155,13 +176,13 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
     RUBATO_ASSIGN_OR_RETURN(std::vector<float> parameters,
                             CollectParameters(view, space, version, job_digest, kCollectTimeout));
     RUBATO_ASSIGN_OR_RETURN(std::string digest,
-                            WriteParameters(folder->ParametersFile(), view.layout(), parameters));
-    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder->SummaryFile(), ToJson(summary, digest)));
+                            WriteParameters(folder.ParametersFile(), view.layout(), parameters));
+    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.SummaryFile(), ToJson(summary, digest)));
     log.Info("done", {{"test_accuracy", summary.test_accuracy},
                       {"test_loss", summary.test_loss},
                       {"samples_per_second", summary.samples_per_second},
                       {"digest", digest},
-                      {"run", folder->path()}});
+                      {"run", folder.path()}});
     return absl::OkStatus();
   });
   signals->OnSignal(nullptr);
