@@ -45,11 +45,11 @@ LearningRate::LearningRate(const proto::Optimizer& optimizer, int64_t batch_size
                : samples_at(schedule.has_until() ? schedule.until() : train_until);
 }
 
-float LearningRate::At(int64_t samples) const {
+float LearningRate::At(int64_t samples, double learning_rate) const {
   RUBATO_CHECK(samples >= 0);
   const double s = static_cast<double>(samples);
   const double warmup = s < warmup_ ? s / warmup_ : 1;
-  return static_cast<float>(learning_rate_ * warmup * Factor(s));
+  return static_cast<float>(learning_rate * warmup * Factor(s));
 }
 
 double LearningRate::Factor(double samples) const {

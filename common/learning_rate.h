@@ -39,7 +39,9 @@ class LearningRate {
                const proto::Point& train_until);
 
   // Samples are at least 0.
-  float At(int64_t samples) const;
+  float At(int64_t samples) const { return At(samples, learning_rate_); }
+  // Likewise with another learning_rate in place of the optimizer's.
+  float At(int64_t samples, double learning_rate) const;
 
  private:
   double Factor(double samples) const;

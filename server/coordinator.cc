@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/flat_space.h"
+#include "server/parameter_groups.h"
 
 namespace rubato {
 namespace {
@@ -277,6 +278,9 @@ void Coordinator::Open(CoordinatorActions* actions) {
         absl::StrFormat("%d of %d workers have nothing to compute: train.micro_batches is %d",
                         count - micro_batches, count, micro_batches),
         actions);
+  }
+  for (std::string& group : UnusedGroups(job_.optimizer(), view_.layout())) {
+    Say(CoordinatorAction::Kind::kWarn, std::move(group), actions);
   }
   phase_ = Phase::kOpening;
   for (const auto& [id, peer] : peers_) {

@@ -373,5 +373,13 @@ TEST_F(CoordinatorTest, AFailureIsPassedOnWithItsExitCode) {
   EXPECT_EQ(sent_[3].back().stop().exit_code(), 2);
 }
 
+TEST_F(CoordinatorTest, WarnsOfAParameterGroupThatMatchesNothing) {
+  Start("optimizer { groups { match: '*.bias' weight_decay: 0 } groups { match: '*' } }");
+  Begin();
+  EXPECT_THAT(warnings_, ElementsAre("optimizer.groups[0] changes nothing: no parameter matches "
+                                     "\"*.bias\""));
+  EXPECT_FALSE(end_.has_value());
+}
+
 }  // namespace
 }  // namespace rubato

@@ -25,6 +25,7 @@ absl::Status ShardEngine::Open(const proto::View& view) {
                           job_.cluster().servers());
     RUBATO_ASSIGN_OR_RETURN(store_, BlockStore::Create(space, shard_, view.layout(), job_.seed(),
                                                        optimizer_.slots().size()));
+    RUBATO_ASSIGN_OR_RETURN(groups_, ParameterGroups::Create(job_.optimizer(), view.layout()));
     learning_rate_.emplace(job_.optimizer(), job_.train().batch_size(), view.samples_per_epoch(),
                            job_.train().until());
     core_.emplace(space.ShardBlocks(shard_));
@@ -135,16 +136,21 @@ void ShardEngine::Apply(const ShardAction& action) {
   // Parts that claim no samples make a step of none: it changes nothing by its gradient.
   const float scale =
       action.samples > 0 ? static_cast<float>(1.0 / static_cast<double>(action.samples)) : 0.0f;
-  double rate = learning_rate_->At(action.samples_before);
-  if (action.on_arrival && job_.optimizer().learning_rate_parity()) {
-    rate *= static_cast<double>(action.samples) / static_cast<double>(job_.train().batch_size());
-  }
+  const auto rate_of = [&](double learning_rate) {
+    double rate = learning_rate_->At(action.samples_before, learning_rate);
+    if (action.on_arrival && job_.optimizer().learning_rate_parity()) {
+      rate *= static_cast<double>(action.samples) / static_cast<double>(job_.train().batch_size());
+    }
+    return static_cast<float>(rate);
+  };
   // The new version goes over the sum, or into the spare buffer if the gradient is as received.
   std::shared_ptr<FloatBuffer> next =
       gradient.buffer != nullptr ? gradient.buffer : store_->TakeSpare(action.block);
-  optimizer_.Apply({static_cast<float>(rate), scale, action.version - 1},
-                   store_->Current(action.block)->values(), gradient.payload.values,
-                   store_->Slots(action.block), next->values());
+  const int64_t begin = action.block * (job_.wire().chunk() / static_cast<int64_t>(sizeof(float)));
+  groups_->Apply({begin, begin + store_->BlockSize(action.block)}, rate_of, scale,
+                 action.version - 1,
+                 {store_->Current(action.block)->values(), gradient.payload.values,
+                  store_->Slots(action.block), next->values()});
   store_->Publish(action.block, std::move(next));
 }
 

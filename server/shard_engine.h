@@ -18,6 +18,7 @@
 #include "proto/view.pb.h"
 #include "server/block_store.h"
 #include "server/optimizer.h"
+#include "server/parameter_groups.h"
 #include "server/shard.h"
 
 namespace rubato {
@@ -63,6 +64,7 @@ class ShardEngine {
 
   // From the first view on.
   std::optional<LearningRate> learning_rate_;
+  std::optional<ParameterGroups> groups_;
   std::optional<BlockStore> store_;
   std::optional<Shard> core_;
   uint32_t view_ = 0;

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "common/initialize.h"
 #include "common/random.h"
 #include "common/status_matchers.h"
@@ -19,16 +20,23 @@ constexpr int64_t kValues = 40;  // in blocks of 16: two and a half
 
 class ShardEngineTest : public ::testing::Test {
  protected:
-  void Start(proto::View::Mode mode, int workers, int64_t leaves) {
+  // The first `first` values are of one parameter, the rest of another.
+  void Start(proto::View::Mode mode, int workers, int64_t leaves, const std::string& more = "",
+             int64_t first = kValues) {
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
         "seed: 3 cluster { servers: 1 } wire { chunk: 64 } "
         "optimizer { learning_rate: 0.5 momentum: 0.75 learning_rate_parity: true } "
         "train { batch_size: 8 until { epochs: 1 } }",
         &job_));
-    proto::Parameter* parameter = view_.mutable_layout()->add_parameters();
-    parameter->set_name("0.weight");
-    parameter->add_shape(kValues);
-    parameter->mutable_init()->set_uniform_bound(1);
+    proto::Job changes;
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(more, &changes));
+    job_.MergeFrom(changes);
+    for (int i = 0; i < (first < kValues ? 2 : 1); ++i) {
+      proto::Parameter* parameter = view_.mutable_layout()->add_parameters();
+      parameter->set_name(absl::StrCat(i, ".weight"));
+      parameter->add_shape(i == 0 ? first : kValues - first);
+      parameter->mutable_init()->set_uniform_bound(1);
+    }
     view_.set_number(1);
     view_.set_mode(mode);
     view_.set_leaves(leaves);
@@ -86,9 +94,13 @@ class ShardEngineTest : public ::testing::Test {
   }
 
   std::vector<float> Initial() const {
-    std::vector<float> values(kValues);
-    InitializeRange(view_.layout().parameters(0), job_.seed(), 0, absl::MakeSpan(values));
-    return values;
+    std::vector<float> all;
+    for (const proto::Parameter& parameter : view_.layout().parameters()) {
+      std::vector<float> values(parameter.shape(0));
+      InitializeRange(parameter, job_.seed(), 0, absl::MakeSpan(values));
+      all.insert(all.end(), values.begin(), values.end());
+    }
+    return all;
   }
 
   proto::Job job_;
@@ -135,6 +147,45 @@ TEST_F(ShardEngineTest, OnArrivalTheRateIsScaledByTheShareOfABatch) {
                            g = Gradient(7);
   for (int i = 0; i < 16; ++i) {
     EXPECT_EQ(parameters[i], before[i] - 0.125f * (g[i] * 0.5f)) << i;
+  }
+}
+
+// The border between them lies within a block that is not the first.
+TEST_F(ShardEngineTest, EachParameterHasTheRateOfItsGroupAndTheSchedulesFactor) {
+  Start(proto::View::MODE_ASYNC, 1, 1,
+        "optimizer { momentum: 0 schedule { name: NAME_STEP every { samples: 4 } gamma: 0.5 } "
+        "groups { match: '1.*' learning_rate: 2 } }",
+        /*first=*/20);
+  RUBATO_ASSERT_OK(engine_->Open(view_));
+  std::vector<float> w = Initial();
+  for (uint64_t clock = 0; clock < 2; ++clock) {
+    const std::vector<float> g = Gradient(clock);
+    // 4 of 8 samples; after the first 4 the schedule halves the rate.
+    for (int64_t block = 0; block < 2; ++block) {
+      RUBATO_ASSERT_OK(Push(0, clock, {0, 1}, 4, clock, block));
+    }
+    for (int i = 0; i < 32; ++i) {
+      const float rate = (i < 20 ? 0.5f : 2) * 0.5f * (clock == 0 ? 1 : 0.5f);
+      w[i] = w[i] - rate * (0.25f * g[i]);
+    }
+  }
+  EXPECT_EQ(Parameters(0xffffffff, 0), w);
+}
+
+TEST_F(ShardEngineTest, AFrozenParameterKeepsItsBitsAndABlockOfNothingElseGoesOn) {
+  Start(proto::View::MODE_SYNC, 1, 1, "optimizer { groups { match: '0.*' learning_rate: 0 } }",
+        /*first=*/20);
+  RUBATO_ASSERT_OK(engine_->Open(view_));
+  for (uint64_t step = 0; step < 3; ++step) {
+    for (int64_t block = 0; block < 2; ++block) {
+      RUBATO_ASSERT_OK(Push(0, step, {0, 1}, 8, step, block));
+    }
+  }
+  Parameters(0, 3);
+  ASSERT_EQ(sent_.size(), 2u);  // the last block has waited
+  const std::vector<float> before = Initial();
+  for (int i = 0; i < 32; ++i) {
+    EXPECT_EQ(sent_[i / 16].second.values[i % 16] == before[i], i < 20) << i;
   }
 }
 

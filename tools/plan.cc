@@ -4,12 +4,14 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/flat_space.h"
 #include "common/job/job.h"
 #include "common/learning_rate.h"
 #include "common/status.h"
+#include "server/parameter_groups.h"
 #include "worker/data/load.h"
 #include "worker/model.h"
 
@@ -32,13 +34,13 @@ class Table {
     }
     std::string text;
     for (const auto& row : rows_) {
-      absl::StrAppend(&text, "#");
+      std::string line = "#";
       for (size_t i = 0; i < row.size(); ++i) {
         const std::string padding(widths[i] - row[i].size(), ' ');
         // The first column is a name.
-        absl::StrAppend(&text, "  ", i == 0 ? row[i] + padding : padding + row[i]);
+        absl::StrAppend(&line, "  ", i == 0 ? row[i] + padding : padding + row[i]);
       }
-      absl::StrAppend(&text, "\n");
+      absl::StrAppend(&text, absl::StripTrailingAsciiWhitespace(line), "\n");
     }
     return text;
   }
@@ -47,16 +49,38 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
-std::string ParametersText(const proto::Layout& layout) {
-  Table table({"parameter", "shape", "values", "bytes"});
-  for (const proto::Parameter& parameter : layout.parameters()) {
+// Where the optimizer has groups, with what holds for each parameter.
+std::string ParametersText(const proto::Layout& layout, const proto::Optimizer& optimizer) {
+  const bool grouped = optimizer.groups_size() > 0;
+  std::vector<std::string> header = {"parameter", "shape", "values", "bytes"};
+  if (grouped) header.insert(header.end(), {"group", "learning_rate", "weight_decay"});
+  Table table(header);
+  const std::vector<int> groups = GroupsOf(optimizer, layout);
+  for (int i = 0; i < layout.parameters_size(); ++i) {
+    const proto::Parameter& parameter = layout.parameters(i);
     const int64_t values = ValueCount(parameter);
-    table.Add({parameter.name(), absl::StrCat("(", absl::StrJoin(parameter.shape(), ", "), ")"),
-               absl::StrCat(values), absl::StrCat(values * kValueBytes)});
+    std::vector<std::string> row = {parameter.name(),
+                                    absl::StrCat("(", absl::StrJoin(parameter.shape(), ", "), ")"),
+                                    absl::StrCat(values), absl::StrCat(values * kValueBytes)};
+    if (grouped) {
+      const proto::Optimizer own = GroupSettings(optimizer, groups[i]);
+      const bool frozen = own.learning_rate() == 0;
+      row.push_back(groups[i] == kNoGroup ? "-" : absl::StrCat(groups[i]));
+      row.push_back(frozen ? "frozen" : absl::StrCat(own.learning_rate()));
+      row.push_back(frozen ? "-" : absl::StrCat(own.weight_decay()));
+    }
+    table.Add(row);
   }
   const int64_t total = ValueCount(layout);
-  table.Add({"total", "", absl::StrCat(total), absl::StrCat(total * kValueBytes)});
-  return table.Text();
+  std::vector<std::string> last = {"total", "", absl::StrCat(total),
+                                   absl::StrCat(total * kValueBytes)};
+  last.resize(header.size());
+  table.Add(last);
+  std::string text = table.Text();
+  for (const std::string& unused : UnusedGroups(optimizer, layout)) {
+    absl::StrAppend(&text, "#  warning: ", unused, "\n");
+  }
+  return text;
 }
 
 std::string Interval(const Range& range) {
@@ -111,9 +135,9 @@ std::string DryRunText(const Plan& plan) {
                         count == 1 ? " micro-batch" : " micro-batches", " of ", micro_batch);
   };
   return absl::StrCat(
-      ResolvedYaml(plan.job), "\n", ParametersText(plan.layout), "#\n", ShardsText(space), "#\n",
-      "#  ", space.blocks(), space.blocks() == 1 ? " block" : " blocks", " of ", block_values,
-      " values, ", block_values * kValueBytes, " bytes\n",  //
+      ResolvedYaml(plan.job), "\n", ParametersText(plan.layout, plan.job.optimizer()), "#\n",
+      ShardsText(space), "#\n", "#  ", space.blocks(), space.blocks() == 1 ? " block" : " blocks",
+      " of ", block_values, " values, ", block_values * kValueBytes, " bytes\n",  //
       "#  data: ", plan.train_samples, " training samples, ", plan.test_samples, " test samples\n",
       "#  step: ", micro_batches(train.micro_batches()), "\n",  //
       "#  async contribution: ", micro_batches(contribution), "\n");

@@ -53,6 +53,28 @@ TEST(PlanTest, DryRunTellsParametersShardsAndSteps) {
                               "#  async contribution: 16 samples, 2 micro-batches of 8\n"));
 }
 
+TEST(PlanTest, DryRunTellsWhatAGroupChanges) {
+  proto::Job job = MakeJob();
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"(name: NAME_ADAMW learning_rate: 0.001 weight_decay: 0.01
+         groups { match: "3.*" learning_rate: 0 }
+         groups { match: "*.bias" weight_decay: 0 }
+         groups { match: "2.*" weight_decay: 0 })",
+      job.mutable_optimizer()));
+  const auto plan = MakePlan(job);
+  RUBATO_ASSERT_OK(plan);
+  EXPECT_THAT(
+      DryRunText(*plan),
+      HasSubstr("#  parameter       shape  values   bytes  group  learning_rate  weight_decay\n"
+                "#  1.weight   (256, 784)  200704  802816      -          0.001          0.01\n"
+                "#  1.bias          (256)     256    1024      1          0.001             0\n"
+                "#  3.weight    (10, 256)    2560   10240      0         frozen             -\n"
+                "#  3.bias           (10)      10      40      0         frozen             -\n"
+                "#  total                  203530  814120\n"
+                "#  warning: optimizer.groups[2] changes nothing: no parameter matches \"2.*\"\n"
+                "#\n"));
+}
+
 TEST(PlanTest, ContributionHasAtLeastOneMicroBatchAndShardsMayBeEmpty) {
   proto::Job job = MakeJob();
   job.mutable_cluster()->mutable_workers()->set_start(20);

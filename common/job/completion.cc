@@ -1,5 +1,6 @@
 #include "common/job/completion.h"
 
+#include <memory>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -20,6 +21,12 @@ std::string Join(const std::string& key, const std::string& name) {
   return key.empty() ? name : absl::StrCat(key, ".", name);
 }
 
+// The values beside which `field` has a meaning: "csv or libsvm".
+std::string Alternatives(const FieldDescriptor& field) {
+  const proto::When& when = field.options().GetExtension(proto::when);
+  return JoinOr({when.is().begin(), when.is().end()});
+}
+
 bool IsPresent(const Message& message, const FieldDescriptor& field) {
   const Reflection& reflection = *message.GetReflection();
   return field.is_repeated() ? reflection.FieldSize(message, &field) > 0
@@ -28,6 +35,11 @@ bool IsPresent(const Message& message, const FieldDescriptor& field) {
 
 void SetToDefault(const FieldDescriptor& field, Message* message) {
   const Reflection& reflection = *message->GetReflection();
+  for (int i = 0; i < field.options().ExtensionSize(proto::default_when); ++i) {
+    const proto::DefaultWhen& other = field.options().GetExtension(proto::default_when, i);
+    if (!KeyIs(*message, other.key(), other.is())) continue;
+    return reflection.SetDouble(message, &field, other.value());
+  }
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_INT32:
       return reflection.SetInt32(message, &field, field.default_value_int32());
@@ -74,8 +86,7 @@ class Completion {
       const FieldDescriptor* by = message->GetDescriptor()->FindFieldByName(decider);
       report_.Add(path, absl::StrCat("found with ", decider, ": ",
                                      YamlName(*message->GetReflection()->GetEnum(*message, by)),
-                                     ", expected only with ", decider, ": ",
-                                     field.options().GetExtension(proto::when).is()));
+                                     ", expected only with ", decider, ": ", Alternatives(field)));
     }
     message->GetReflection()->ClearField(message, &field);
     return true;
@@ -89,13 +100,17 @@ class Completion {
                        field.is_repeated() ? ListExpectation(field) : Expectation(field));
       if (field.options().HasExtension(proto::when)) {
         const proto::When& when = field.options().GetExtension(proto::when);
-        absl::StrAppend(&what, ", because ", when.key(), " is ", when.is());
+        absl::StrAppend(&what, ", because ", when.key(), " is ",
+                        YamlName(*message->GetReflection()->GetEnum(
+                            *message, message->GetDescriptor()->FindFieldByName(when.key()))));
       }
       report_.Add(path, what);
       return;
     }
-    if (field.is_repeated() || field.real_containing_oneof() != nullptr) return;
-    if (field.message_type() == nullptr) {
+    if (field.real_containing_oneof() != nullptr) return;
+    if (field.is_repeated()) {
+      FillList(path, field, message);
+    } else if (field.message_type() == nullptr) {
       if (field.has_default_value()) SetToDefault(field, message);
     } else if (field.options().HasExtension(proto::default_yaml)) {
       YamlReader reader(message->GetReflection()->MutableMessage(message, &field));
@@ -105,6 +120,16 @@ class Completion {
     } else if (IsFillable(*field.message_type())) {
       message->GetReflection()->MutableMessage(message, &field);
     }
+  }
+
+  void FillList(const std::string& path, const FieldDescriptor& field, Message* message) {
+    if (!field.options().HasExtension(proto::default_yaml)) return;
+    const std::unique_ptr<Message> filled(message->New());
+    YamlReader reader(filled.get());
+    const std::string& list = field.options().GetExtension(proto::default_yaml);
+    RUBATO_CHECK(reader.ReadDocument(absl::StrCat(field.name(), ": ", list), path).ok());
+    RUBATO_CHECK(reader.report().ToStatus().ok());
+    message->MergeFrom(*filled);
   }
 
   void CompletePresent(const std::string& path, const FieldDescriptor& field, Message* message) {

@@ -94,6 +94,7 @@ class Checks {
     CheckWorkers();
     CheckNormalize();
     CheckNesterov();
+    CheckBetas();
     CheckWarmup();
     CheckMicroBatches();
   }
@@ -148,6 +149,13 @@ class Checks {
                   absl::StrCat("found true with dampening ", optimizer.dampening(),
                                ", expected dampening 0"));
     }
+  }
+
+  void CheckBetas() {
+    const int found = job_.optimizer().betas_size();
+    if (!Sound({"optimizer.betas"}) || found == 0 || found == 2) return;
+    report_.Add("optimizer.betas",
+                absl::StrCat("found ", found, found == 1 ? " number" : " numbers", ", expected 2"));
   }
 
   void CheckWarmup() {

@@ -96,8 +96,10 @@ TEST(JobMistakesTest, OneWrongLine) {
       {"optimizer: {learning_rate: '0.1'}",
        "11:28: optimizer.learning_rate: found 0.1 in quotes, expected a number above 0"},
       {"optimizer: [sgd]",
-       "11:12: optimizer: found a list, expected sgd, or a map {name, learning_rate, "
-       "learning_rate_parity, momentum, dampening, nesterov, weight_decay, schedule}"},
+       "11:12: optimizer: found a list, expected sgd, adam, adamw, adagrad or rmsprop, or a map "
+       "{name, learning_rate, learning_rate_parity, momentum, dampening, nesterov, betas, amsgrad, "
+       "lr_decay, initial_accumulator_value, alpha, centered, eps, weight_decay, groups, "
+       "schedule}"},
       {"train: 3", "12:8: train: found 3, expected a map {batch_size, micro_batches, until}"},
       {"metrics:", "13:1: metrics: found nothing, expected a map {every}"},
       {"cluster: {start_timeout: 5 parsecs}",
@@ -128,6 +130,12 @@ TEST(JobMistakesTest, OneWrongLine) {
        "11:23: optimizer.momentum: found 1, expected a number at least 0 and below 1"},
       {"optimizer: {weight_decay: -1e-4}",
        "11:27: optimizer.weight_decay: found -1e-4, expected a number at least 0"},
+      {"optimizer: {name: adam, betas: [0.9, 1]}",
+       "11:38: optimizer.betas[1]: found 1, expected a number at least 0 and below 1"},
+      {"optimizer: {name: adam, eps: 0}",
+       "11:30: optimizer.eps: found 0, expected a number at least 1e-30"},
+      {"optimizer: {groups: [{match: a, learning_rate: -1}]}",
+       "11:48: optimizer.groups[0].learning_rate: found -1, expected a number at least 0"},
       {"wire: {chunk: 100}",
        "13:15: wire.chunk: found 100, expected a size such as 256KiB, a multiple of 64, from 64 to "
        "1MiB"},
@@ -146,6 +154,12 @@ TEST(JobMistakesTest, OneWrongLine) {
       {"optimizer: {learning-rate: 0.9}",
        "11:13: optimizer.learning-rate: found an unknown key; did you mean learning_rate?"},
       {"optimizer: {nam: sgd}", "11:13: optimizer.nam: found an unknown key; did you mean name?"},
+      {"optimizer: adamm",
+       "11:12: optimizer.name: found adamm, expected sgd, adam, adamw, adagrad or rmsprop; did you "
+       "mean adam?"},
+      {"optimizer: {groups: [{match: a, momentum: 0.5}]}",
+       "11:33: optimizer.groups[0].momentum: found an unknown key, expected match, learning_rate "
+       "or weight_decay; did you mean optimizer.momentum?"},
       {"train: {batch_size: 64, untill: {epochs: 3}}",
        "12:25: train.untill: found an unknown key; did you mean until?"},
       {"train: {batch_size: 64, until: {epoch: 3}}",
@@ -192,6 +206,8 @@ TEST(JobMistakesTest, OneWrongLine) {
       {"optimizer: {schedule: step}",
        "11:13: optimizer.schedule.every: found nothing, expected {epochs: N}, {steps: N} or "
        "{samples: N}, because name is step"},
+      {"optimizer: {groups: [{weight_decay: 0}]}",
+       "11:22: optimizer.groups[0].match: found nothing, expected text"},
       {"data: {format: glyphs, normalize: {mean: [0.5]}}",
        "5:24: data.normalize.std: found nothing, expected a list of numbers above 0"},
       // Contradictions.
@@ -214,6 +230,23 @@ TEST(JobMistakesTest, OneWrongLine) {
        "11:13: optimizer.nesterov: found true with momentum 0, expected momentum above 0"},
       {"optimizer: {nesterov: true, momentum: 0.9, dampening: 0.1}",
        "11:13: optimizer.nesterov: found true with dampening 0.1, expected dampening 0"},
+      {"optimizer: {name: adam, momentum: 0.9}",
+       "11:25: optimizer.momentum: found with name: adam, expected only with name: sgd or rmsprop"},
+      {"optimizer: {name: rmsprop, nesterov: false}",
+       "11:28: optimizer.nesterov: found with name: rmsprop, expected only with name: sgd"},
+      {"optimizer: {betas: [0.9, 0.99]}",
+       "11:13: optimizer.betas: found with name: sgd, expected only with name: adam or adamw"},
+      {"optimizer: {name: adagrad, alpha: 0.9}",
+       "11:28: optimizer.alpha: found with name: adagrad, expected only with name: rmsprop"},
+      {"optimizer: {name: adamw, lr_decay: 0.1}",
+       "11:26: optimizer.lr_decay: found with name: adamw, expected only with name: adagrad"},
+      {"optimizer: {eps: 1e-8}",
+       "11:13: optimizer.eps: found with name: sgd, expected only with name: adam, adamw, adagrad "
+       "or rmsprop"},
+      {"optimizer: {name: adam, betas: [0.9]}",
+       "11:25: optimizer.betas: found 1 number, expected 2"},
+      {"optimizer: {name: adam, betas: [0.9, 0.9, 0.9]}",
+       "11:25: optimizer.betas: found 3 numbers, expected 2"},
       {"train: {batch_size: 65, micro_batches: 4, until: {epochs: 3}}",
        "12:25: train.micro_batches: found 4, expected a divisor of batch_size, which is 65"},
       {"train: {batch_size: 2, micro_batches: 4, until: {epochs: 3}}",

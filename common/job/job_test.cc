@@ -78,6 +78,68 @@ TEST(LoadJobTest, FillsInEveryDefault) {
             "log: {level: info}\n");
 }
 
+// Those of PyTorch 1.13's constructors.
+TEST(LoadJobTest, AnOptimizersDefaultsAreItsOwn) {
+  const std::vector<std::pair<const char*, const char*>> kOptimizers = {
+      {"adam",
+       "  name: adam\n"
+       "  learning_rate: 0.001\n"
+       "  learning_rate_parity: true\n"
+       "  betas: [0.9, 0.999]\n"
+       "  amsgrad: false\n"
+       "  eps: 1e-08\n"
+       "  weight_decay: 0\n"},
+      {"adamw",
+       "  name: adamw\n"
+       "  learning_rate: 0.001\n"
+       "  learning_rate_parity: true\n"
+       "  betas: [0.9, 0.999]\n"
+       "  amsgrad: false\n"
+       "  eps: 1e-08\n"
+       "  weight_decay: 0.01\n"},
+      {"adagrad",
+       "  name: adagrad\n"
+       "  learning_rate: 0.01\n"
+       "  learning_rate_parity: true\n"
+       "  lr_decay: 0\n"
+       "  initial_accumulator_value: 0\n"
+       "  eps: 1e-10\n"
+       "  weight_decay: 0\n"},
+      {"rmsprop",
+       "  name: rmsprop\n"
+       "  learning_rate: 0.01\n"
+       "  learning_rate_parity: true\n"
+       "  momentum: 0\n"
+       "  alpha: 0.99\n"
+       "  centered: false\n"
+       "  eps: 1e-08\n"
+       "  weight_decay: 0\n"},
+  };
+  for (const auto& [name, keys] : kOptimizers) {
+    EXPECT_THAT(ResolvedYaml(LoadMinimal({absl::StrCat("optimizer=", name)})),
+                HasSubstr(absl::StrCat("optimizer:\n", keys, "  schedule")));
+  }
+  const proto::Job given = LoadMinimal({"optimizer={name: adamw, weight_decay: 0, betas: [0, 0]}"});
+  EXPECT_EQ(given.optimizer().weight_decay(), 0);
+  EXPECT_EQ(given.optimizer().betas_size(), 2);
+  EXPECT_EQ(given.optimizer().betas(1), 0);
+}
+
+TEST(LoadJobTest, AParameterGroupHasTheKeysThatItIsGiven) {
+  const proto::Job job =
+      LoadMinimal({"optimizer.groups=[{match: \"*.bias\", weight_decay: 0}, {match: \"1.?\", "
+                   "learning_rate: 0}]"});
+  ASSERT_EQ(job.optimizer().groups_size(), 2);
+  EXPECT_EQ(job.optimizer().groups(0).match(), "*.bias");
+  EXPECT_TRUE(job.optimizer().groups(0).has_weight_decay());
+  EXPECT_FALSE(job.optimizer().groups(0).has_learning_rate());
+  EXPECT_EQ(job.optimizer().groups(1).match(), "1.?");
+  EXPECT_TRUE(job.optimizer().groups(1).has_learning_rate());
+  EXPECT_THAT(ResolvedYaml(job), HasSubstr("  groups:\n"
+                                           "    - {match: \"*.bias\", weight_decay: 0}\n"
+                                           "    - {match: \"1.?\", learning_rate: 0}\n"));
+}
+
 TEST(LoadJobTest, AScalarSetsThePrincipalField) {
   const proto::Job job = LoadMinimal({"cluster.workers=3", "consistency=async", "device=cpu",
                                       "loss=cross_entropy", "optimizer=sgd", "log=error"});
@@ -209,6 +271,8 @@ TEST(ResolvedYamlTest, IsReadBackToAnEqualMessage) {
       {"optimizer.schedule={name: cosine, warmup: {samples: 7}, until: {steps: 100}}"},
       {"optimizer.schedule={name: step, every: {epochs: 0.1}, gamma: 0.5}", "name=null-1",
        "cluster.address=\"[::1]:0\""},
+      {"optimizer={name: adamw, betas: [0.5, 0.25], groups: [{match: \"*\", learning_rate: 0}]}"},
+      {"optimizer=rmsprop", "optimizer.eps=1e-30"},
       {"name=\"true\""},
       {"name=\"1e3\""},
   };
@@ -238,13 +302,27 @@ TEST(ResolvedYamlTest, FillsInTheDefaultsOfAJobMadeByHand) {
 TEST(JobDigestTest, ChangesWithWhatTheProcessesMustAgreeOn) {
   const std::string digest = JobDigest(LoadMinimal());
   EXPECT_EQ(digest.size(), 64u);
-  for (const char* assignment :
-       {"name=other", "seed=1", "cluster.servers=2", "cluster.workers=2",
-        "cluster.workers={start: 1, max: 2}", "device.isa=avx2", "data.seed=1",
-        "data.train_size=100", "data.normalize={mean: [0], std: [1]}", "model.layers=[relu]",
-        "optimizer.learning_rate=0.010000000000000002", "optimizer.learning_rate_parity=false",
-        "optimizer.schedule=cosine", "consistency=async", "wire.chunk=64", "train.batch_size=128",
-        "train.micro_batches=2", "train.until.epochs=4", "train.until.steps=3"}) {
+  for (const char* assignment : {"name=other",
+                                 "seed=1",
+                                 "cluster.servers=2",
+                                 "cluster.workers=2",
+                                 "cluster.workers={start: 1, max: 2}",
+                                 "device.isa=avx2",
+                                 "data.seed=1",
+                                 "data.train_size=100",
+                                 "data.normalize={mean: [0], std: [1]}",
+                                 "model.layers=[relu]",
+                                 "optimizer.learning_rate=0.010000000000000002",
+                                 "optimizer.learning_rate_parity=false",
+                                 "optimizer.schedule=cosine",
+                                 "optimizer=adam",
+                                 "optimizer.groups=[{match: \"*\"}]",
+                                 "consistency=async",
+                                 "wire.chunk=64",
+                                 "train.batch_size=128",
+                                 "train.micro_batches=2",
+                                 "train.until.epochs=4",
+                                 "train.until.steps=3"}) {
     EXPECT_NE(JobDigest(LoadMinimal({assignment})), digest) << assignment;
   }
 }

@@ -152,13 +152,21 @@ bool IsChoice(const Descriptor& type) {
   return true;
 }
 
+bool KeyIs(const Message& message, const std::string& key,
+           const google::protobuf::RepeatedPtrField<std::string>& names) {
+  const FieldDescriptor* field = message.GetDescriptor()->FindFieldByName(key);
+  RUBATO_CHECK(field != nullptr && field->enum_type() != nullptr);
+  const EnumValueDescriptor* value = message.GetReflection()->GetEnum(message, field);
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    RUBATO_CHECK(FindValue(*field->enum_type(), name) != nullptr);
+    return YamlName(*value) == name;
+  });
+}
+
 bool IsApplicable(const Message& message, const FieldDescriptor& field) {
   if (!field.options().HasExtension(proto::when)) return true;
   const proto::When& when = field.options().GetExtension(proto::when);
-  const FieldDescriptor* key = message.GetDescriptor()->FindFieldByName(when.key());
-  RUBATO_CHECK(key != nullptr && key->enum_type() != nullptr);
-  RUBATO_CHECK(FindValue(*key->enum_type(), when.is()) != nullptr);
-  return YamlName(*message.GetReflection()->GetEnum(message, key)) == when.is();
+  return KeyIs(message, when.key(), when.is());
 }
 
 bool IsFillable(const Descriptor& type) {

@@ -35,6 +35,9 @@ const google::protobuf::OneofDescriptor* RequiredOneof(const google::protobuf::D
 // messages.
 bool IsChoice(const google::protobuf::Descriptor& type);
 
+// Whether the enum `key` of `message` has one of the values `names`.
+bool KeyIs(const google::protobuf::Message& message, const std::string& key,
+           const google::protobuf::RepeatedPtrField<std::string>& names);
 // Whether `field` has a meaning beside the other values of `message`.
 bool IsApplicable(const google::protobuf::Message& message,
                   const google::protobuf::FieldDescriptor& field);

@@ -1,0 +1,64 @@
+// Parameter groups: which of a job's optimizer settings hold for which values of the flat vector.
+#ifndef RUBATO_SERVER_PARAMETER_GROUPS_H_
+#define RUBATO_SERVER_PARAMETER_GROUPS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "common/flat_space.h"
+#include "proto/job.pb.h"
+#include "proto/layout.pb.h"
+#include "server/optimizer.h"
+
+namespace rubato {
+
+constexpr int kNoGroup = -1;
+
+// For each parameter of `layout` the index in settings.groups of the first group that matches its
+// name, or kNoGroup.
+std::vector<int> GroupsOf(const proto::Optimizer& settings, const proto::Layout& layout);
+
+// `settings` as group number `group` of them changes them; the same without groups for kNoGroup.
+proto::Optimizer GroupSettings(const proto::Optimizer& settings, int group);
+
+// A sentence for each group that is no parameter's, which is likely a mistake.
+std::vector<std::string> UnusedGroups(const proto::Optimizer& settings,
+                                      const proto::Layout& layout);
+
+// The optimizer of a whole layout. Immutable.
+class ParameterGroups {
+ public:
+  // InvalidArgument if the settings are wrong (see Optimizer::Create).
+  static absl::StatusOr<ParameterGroups> Create(const proto::Optimizer& settings,
+                                                const proto::Layout& layout);
+
+  // Updates the values `values` of the flat vector, to which `spans` belong, as Optimizer::Apply
+  // does, each by its group's settings. `rate_of` gives the rate of this update for a
+  // learning_rate of the settings. Frozen parameters are copied to `out` and their slots left as
+  // they are, whatever the gradient. Any cut of the vector gives the same bits.
+  void Apply(Range values, absl::FunctionRef<float(double)> rate_of, float scale, int64_t count,
+             const OptimizerSpans& spans) const;
+
+ private:
+  struct Group {
+    double learning_rate;
+    Optimizer optimizer;
+  };
+  // Values with the same settings.
+  struct Run {
+    Range values;
+    size_t group;  // in groups_
+  };
+
+  ParameterGroups() = default;
+
+  std::vector<Group> groups_;  // the last is of the parameters in no group
+  std::vector<Run> runs_;      // the whole vector, in order; neighbours differ
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_PARAMETER_GROUPS_H_
