@@ -80,7 +80,7 @@ class ClusterService::Call
   bool finished_ = false;
 };
 
-ClusterService::ClusterService(Coordinator coordinator, MetricsFile* metrics, const Log* log,
+ClusterService::ClusterService(Coordinator coordinator, MetricsRecorder* metrics, const Log* log,
                                std::function<void(const proto::CoordinatorMessage&)> to_own_shard)
     : metrics_(metrics),
       log_(log),
@@ -157,11 +157,9 @@ void ClusterService::Run(const CoordinatorActions& actions) {
       case CoordinatorAction::Kind::kWarn:
         log_->Warning(action.text);
         break;
-      case CoordinatorAction::Kind::kMetrics: {
-        const absl::Status status = metrics_->Append(action.metrics);
-        if (!status.ok()) log_->Warning(status.message());
+      case CoordinatorAction::Kind::kMetrics:
+        metrics_->Record(action.metrics, absl::Now());
         break;
-      }
       case CoordinatorAction::Kind::kCollect:
         collect_ = action.version;
         break;

@@ -20,7 +20,7 @@
 #include "common/run_folder.h"
 #include "proto/cluster.grpc.pb.h"
 #include "server/coordinator.h"
-#include "server/metrics_file.h"
+#include "server/metrics_recorder.h"
 
 namespace rubato {
 
@@ -28,7 +28,7 @@ class ClusterService : public proto::Coordination::CallbackService {
  public:
   // `to_own_shard` gets what the coordinator sends to shard 0, which lives in this process; it must
   // not block. The others must outlive the service.
-  ClusterService(Coordinator coordinator, MetricsFile* metrics, const Log* log,
+  ClusterService(Coordinator coordinator, MetricsRecorder* metrics, const Log* log,
                  std::function<void(const proto::CoordinatorMessage&)> to_own_shard);
 
   grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* Join(
@@ -50,7 +50,7 @@ class ClusterService : public proto::Coordination::CallbackService {
 
   void Run(const CoordinatorActions& actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  MetricsFile* const metrics_;
+  MetricsRecorder* const metrics_;
   const Log* const log_;
   const std::function<void(const proto::CoordinatorMessage&)> to_own_shard_;
 

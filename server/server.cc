@@ -24,7 +24,7 @@
 #include "server/collect.h"
 #include "server/coordinator.h"
 #include "server/data_service.h"
-#include "server/metrics_file.h"
+#include "server/metrics_recorder.h"
 #include "server/shard_engine.h"
 
 namespace rubato {
@@ -125,11 +125,14 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
   std::optional<RunFolder> folder;
   if (options.run_dir.empty()) {
     RUBATO_ASSIGN_OR_RETURN(folder, RunFolder::Create(job.name(), "", absl::Now()));
-    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder->JobFile(), ResolvedYaml(job)));
+    RUBATO_RETURN_IF_ERROR(
+        WriteFileAtomically(folder->JobFile(), ResolvedYaml(job, options.sources)));
   } else {
     folder.emplace(options.run_dir);
   }
-  RUBATO_ASSIGN_OR_RETURN(MetricsFile metrics, MetricsFile::Create(folder->MetricsFile()));
+  RUBATO_ASSIGN_OR_RETURN(
+      MetricsRecorder metrics,
+      MetricsRecorder::Create(*folder, job.metrics().tensorboard(), absl::Now(), &log));
 
   ShardHost host(job, job_digest, &log);
   std::function<void(const proto::PeerMessage&)> from_own_shard;
@@ -219,7 +222,8 @@ absl::Status RunServer(const proto::Job& job, const ServerOptions& options,
         absl::StrFormat("--shard: found %d, expected 0 to %d: cluster.servers is %d", options.shard,
                         servers - 1, servers));
   }
-  const Log log("server", options.shard, static_cast<LogLevel>(job.log().level()));
+  const Log log("server", options.shard, static_cast<LogLevel>(job.log().level()),
+                static_cast<LogFormat>(job.log().format()));
   const std::string job_digest = JobDigest(job);
   return options.shard == 0 ? RunCoordinator(job, options, job_digest, log, signals)
                             : RunShard(job, options, job_digest, log, signals);

@@ -255,7 +255,7 @@ TEST_F(RubatoCommandTest, TrainStartsServersAndWorkersAndSumsUp) {
   EXPECT_THAT(
       result.err,
       HasSubstr(
-          "Z launcher 0 step=50 epoch=0.50 loss=0.5 samples_per_second=500 seconds_left=1\n"));
+          "Z launcher 0 step=50 epoch=0.5 loss=0.5 samples_per_second=500 seconds_left=1\n"));
 }
 
 TEST_F(RubatoCommandTest, RunFolderIsTheGivenOneAndNeverOverwritten) {

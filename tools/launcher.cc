@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
@@ -28,6 +29,18 @@ namespace rubato {
 namespace {
 
 constexpr absl::string_view kErrorMark = "error: ";
+
+// What a line says of its process's failure (see Log::Fatal): nothing if it is another line.
+std::optional<std::string> LastWords(absl::string_view line) {
+  if (absl::StartsWith(line, kErrorMark)) return std::string(absl::StripPrefix(line, kErrorMark));
+  if (!absl::StartsWith(line, "{")) return std::nullopt;
+  const nlohmann::json json =
+      nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || json.value("level", nlohmann::json()) != "fatal") return std::nullopt;
+  const auto message = json.find("message");
+  if (message == json.end() || !message->is_string()) return std::nullopt;
+  return message->get<std::string>();
+}
 
 absl::Status SystemError(absl::string_view what, absl::string_view path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
@@ -73,14 +86,13 @@ int Weight(int wait_status) {
 std::string FailureReason(absl::string_view log, int wait_status) {
   const std::vector<absl::string_view> lines = absl::StrSplit(log, '\n', absl::SkipWhitespace());
   size_t end = lines.size();
-  while (end > 0 && !absl::StartsWith(lines[end - 1], kErrorMark)) --end;
+  while (end > 0 && !LastWords(lines[end - 1])) --end;
   size_t begin = end;
-  while (begin > 0 && absl::StartsWith(lines[begin - 1], kErrorMark)) --begin;
+  while (begin > 0 && LastWords(lines[begin - 1])) --begin;
   if (begin < end) {
-    return absl::StrJoin(lines.begin() + begin, lines.begin() + end, "\n",
-                         [](std::string* out, absl::string_view line) {
-                           absl::StrAppend(out, absl::StripPrefix(line, kErrorMark));
-                         });
+    return absl::StrJoin(
+        lines.begin() + begin, lines.begin() + end, "\n",
+        [](std::string* out, absl::string_view line) { absl::StrAppend(out, *LastWords(line)); });
   }
   if (WIFSIGNALED(wait_status)) {
     const int number = WTERMSIG(wait_status);

@@ -111,9 +111,9 @@ std::string DryRunText(const Plan& plan) {
                         count == 1 ? " micro-batch" : " micro-batches", " of ", micro_batch);
   };
   return absl::StrCat(
-      ResolvedYaml(plan.job), "\n", ParametersText(plan.layout), "#\n", ShardsText(space), "#\n",
-      "#  ", space.blocks(), space.blocks() == 1 ? " block" : " blocks", " of ", block_values,
-      " values, ", block_values * kValueBytes, " bytes\n",  //
+      ResolvedYaml(plan.job, plan.sources), "\n", ParametersText(plan.layout), "#\n",
+      ShardsText(space), "#\n", "#  ", space.blocks(), space.blocks() == 1 ? " block" : " blocks",
+      " of ", block_values, " values, ", block_values * kValueBytes, " bytes\n",  //
       "#  data: ", plan.train_samples, " training samples, ", plan.test_samples, " test samples\n",
       "#  step: ", micro_batches(train.micro_batches()), "\n",  //
       "#  async contribution: ", micro_batches(contribution), "\n");

@@ -9,6 +9,7 @@
 #include <fstream>
 
 #include "absl/strings/str_cat.h"
+#include "common/terminal.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -69,7 +70,7 @@ TEST(ProgressTest, UnknownAndBrokenLinesAreSkipped) {
 
 TEST(ProgressTest, FieldsAreThoseOfALogLine) {
   EXPECT_EQ(Log("launcher", 0).Line(absl::UnixEpoch(), LogLevel::kInfo, "", HalfWay().Fields()),
-            "1970-01-01T00:00:00.000Z launcher 0 step=30 epoch=1.50 loss=0.25 accuracy=0.941 "
+            "1970-01-01T00:00:00.000Z launcher 0 step=30 epoch=1.5 loss=0.25 accuracy=0.941 "
             "test_loss=0.2 "
             "test_accuracy=0.9525 samples_per_second=150 staleness=0 seconds_left=10\n");
 }
@@ -174,7 +175,7 @@ TEST_F(ProgressDisplayTest, ElsewhereALineEveryFewSecondsAndAtEachTest) {
   display.Update(start_);
   EXPECT_THAT(
       Shown(),
-      EndsWith("Z launcher 0 step=30 epoch=1.50 loss=0.25 accuracy=0.941 samples_per_second=150 "
+      EndsWith("Z launcher 0 step=30 epoch=1.5 loss=0.25 accuracy=0.941 samples_per_second=150 "
                "staleness=0 seconds_left=10\n"));
   Append(absl::StrCat(kTrain, "\n"));
   display.Update(start_ + absl::Seconds(1));
