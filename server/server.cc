@@ -222,6 +222,10 @@ absl::Status RunServer(const proto::Job& job, const ServerOptions& options,
         absl::StrFormat("--shard: found %d, expected 0 to %d: cluster.servers is %d", options.shard,
                         servers - 1, servers));
   }
+  if (job.model().has_init_from()) {
+    return absl::FailedPreconditionError(
+        "model.init_from: found a file, expected none: this build's servers only draw parameters");
+  }
   const Log log("server", options.shard, static_cast<LogLevel>(job.log().level()),
                 static_cast<LogFormat>(job.log().format()));
   const std::string job_digest = JobDigest(job);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/flat_space.h"
+#include "common/init_from.h"
 #include "common/job/job.h"
 #include "common/learning_rate.h"
 #include "common/status.h"
@@ -91,6 +92,12 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
   RUBATO_ASSIGN_OR_RETURN(
       plan.layout,
       LayoutOf(job.model(), {shape.channels, shape.height, shape.width}, data.train.classes()));
+  if (job.model().has_init_from()) {
+    const absl::Status fits = OpenInitialParameters(job.model().init_from(), plan.layout).status();
+    if (!fits.ok()) {
+      return absl::Status(fits.code(), absl::StrCat("model.init_from: ", fits.message()));
+    }
+  }
   plan.job = std::move(job);
   return plan;
 }
