@@ -258,6 +258,15 @@ TEST(FailureReasonTest, LastErrorLinesWinThenTheSignalThenTheLastLine) {
   const int exit_3 = 3 << 8, killed = SIGKILL;
   EXPECT_EQ(FailureReason("error: old\nx\nerror: a\nerror: b\nmore\n", exit_3), "a\nb");
   EXPECT_EQ(FailureReason("x\nerror: a\n", killed), "a");
+  // The same from a process that logs JSON.
+  EXPECT_EQ(FailureReason("{\"level\":\"info\",\"message\":\"x\"}\n"
+                          "{\"level\":\"fatal\",\"message\":\"a \\\"b\\\"\"}\n"
+                          "{\"level\":\"fatal\",\"message\":\"c\"}\n"
+                          "{\"level\":\"info\",\"message\":\"y\"}\n",
+                          exit_3),
+            "a \"b\"\nc");
+  EXPECT_EQ(FailureReason("{\"level\":\"fatal\"}\n{nonsense\n{}\n", exit_3),
+            "exited with code 3: {}");
   EXPECT_EQ(FailureReason("x\ny\n", killed), "killed by signal 9 (SIGKILL)");
   EXPECT_EQ(FailureReason("x\ny\n\n", exit_3), "exited with code 3: y");
   EXPECT_EQ(FailureReason("", exit_3), "exited with code 3");

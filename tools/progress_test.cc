@@ -8,6 +8,7 @@
 
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/terminal.h"
 #include "gmock/gmock.h"
@@ -186,6 +187,34 @@ TEST_F(ProgressDisplayTest, ElsewhereALineEveryFewSecondsAndAtEachTest) {
   Append(absl::StrCat(kTrain, "\n"));
   display.Update(start_ + absl::Seconds(9));
   EXPECT_THAT(Shown(), HasSubstr("step=30"));
+}
+
+TEST_F(ProgressDisplayTest, ColorsAreSparingAndMayBeRefused) {
+  Append(R"({"kind":"train","step":1,"samples":10,"time":1,"loss":null})"
+         "\n"
+         R"({"kind":"test","step":1,"loss":1,"accuracy":0.5})"
+         "\n");
+  setenv("TERM", "xterm", 1);
+  for (const bool refused : {false, true}) {
+    refused ? setenv("NO_COLOR", "1", 1) : unsetenv("NO_COLOR");
+    ProgressDisplay display(path(), Progress(20, 20), program_, true, LogLevel::kInfo);
+    display.Update(start_);
+    const std::string shown = Shown();
+    EXPECT_THAT(shown, HasSubstr("loss not finite"));
+    EXPECT_EQ(absl::StrContains(shown, "\x1b[1;31mloss not finite\x1b[0m"), !refused) << shown;
+    EXPECT_EQ(absl::StrContains(shown, "\x1b[1mtest 50.0 %\x1b[0m"), !refused) << shown;
+  }
+  unsetenv("NO_COLOR");
+}
+
+TEST_F(ProgressDisplayTest, JsonLinesHaveNumbers) {
+  Append(R"({"kind":"train","step":1,"samples":10,"time":1,"loss":null})"
+         "\n");
+  ProgressDisplay display(path(), Progress(20, 20), program_, false, LogLevel::kInfo,
+                          LogFormat::kJson);
+  display.Update(start_);
+  EXPECT_THAT(Shown(), HasSubstr("\"role\":\"launcher\",\"rank\":0,\"level\":\"info\",\"message\":"
+                                 "\"\",\"fields\":{\"step\":1,\"epoch\":0.5,\"loss\":null"));
 }
 
 TEST_F(ProgressDisplayTest, KnowsATerminal) {

@@ -171,18 +171,20 @@
   };
 
   const tested = run => run.kinds.test || run.kinds.eval || {};
+  // The end may lie between two lines of training.
+  const end = (run, figure) => Math.max(...Object.values(run.kinds).map(kind => last(kind[figure]) || 0));
   const columns = [
     ['mode', run => run.mode || '–'],
-    ['steps', run => number(last((run.kinds.train || {}).step))],
-    ['samples', run => number(last((run.kinds.train || {}).samples))],
-    ['time', run => clock(last((run.kinds.train || {}).time) || 0)],
+    ['steps', run => number(end(run, 'step'))],
+    ['samples', run => number(end(run, 'samples'))],
+    ['time', run => clock(end(run, 'time'))],
     ['train loss', run => four(last((run.kinds.train || {}).loss, () => true))],
     ['test loss', run => four(last(tested(run).loss, () => true))],
     ['test accuracy', run => {
       const value = last(tested(run).accuracy, () => true);
       return value === null ? '–' : (100 * value).toFixed(2) + ' %';
     }],
-    ['samples/s', run => number(Math.round(last((run.kinds.train || {}).samples_per_second) || 0))],
+    ['samples/s', run => number(Math.round(end(run, 'samples') / end(run, 'time')))],
   ];
   const rows = runs.map((run, index) => {
     const swatch = element('span', {className: 'swatch'});
