@@ -31,7 +31,8 @@
     if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e7)) return value.toExponential(2);
     return value.toLocaleString('en', {maximumSignificantDigits: Math.abs(value) >= 1000 ? 6 : 4});
   };
-  const four = value => value === null || (value !== 0 && Math.abs(value) < 1e-3) ? number(value) : value.toFixed(4);
+  const four = value => value === null ? 'not finite'
+      : value === undefined || (value !== 0 && Math.abs(value) < 1e-3) ? number(value) : value.toFixed(4);
   const clock = seconds => {
     if (seconds < 60) return number(Math.round(10 * seconds) / 10) + ' s';
     const whole = Math.round(seconds);
@@ -43,7 +44,7 @@
   const onAxis = value => axis === 'time' ? clock(value) : number(value);
   const last = (values, wanted = value => value !== null) => {
     for (let i = (values || []).length - 1; i >= 0; --i) if (wanted(values[i])) return values[i];
-    return null;
+    return undefined;
   };
 
   // An exponential moving average without the pull of its start; gaps stay gaps.
@@ -110,7 +111,7 @@
         ticks: {color: style('--faint'), maxTicksLimit: 8, maxRotation: 0, callback: onAxis},
       },
       y: {
-        type: chart.logarithmic ? 'logarithmic' : 'linear', grid, beginAtZero: chart.figure === 'samples_per_second',
+        type: chart.logarithmic ? 'logarithmic' : 'linear', grid, beginAtZero: !['loss', 'accuracy'].includes(chart.figure),
         ticks: {
           color: style('--faint'), maxTicksLimit: 7,
           callback: value => chart.figure === 'accuracy' ? number(100 * value) + ' %' : number(value),
@@ -182,7 +183,7 @@
     ['test loss', run => four(last(tested(run).loss, () => true))],
     ['test accuracy', run => {
       const value = last(tested(run).accuracy, () => true);
-      return value === null ? '–' : (100 * value).toFixed(2) + ' %';
+      return typeof value !== 'number' ? '–' : (100 * value).toFixed(2) + ' %';
     }],
     ['samples/s', run => number(Math.round(end(run, 'samples') / end(run, 'time')))],
   ];
