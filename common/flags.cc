@@ -83,6 +83,11 @@ void Flags::AddPositional(std::string* target, absl::string_view value_name, abs
   positionals_.push_back({target, std::string(value_name), std::string(help), need});
 }
 
+void Flags::AddPositional(std::vector<std::string>* target, absl::string_view value_name,
+                          absl::string_view help, Need need) {
+  positionals_.push_back({target, absl::StrCat(value_name, "..."), std::string(help), need});
+}
+
 absl::Status Flags::Error(absl::string_view message) const {
   return absl::InvalidArgumentError(absl::StrCat(message, " (see ", program_, " --help)"));
 }
@@ -149,7 +154,11 @@ absl::StatusOr<Flags::Request> Flags::Parse(const std::vector<std::string>& argu
   }
   for (size_t i = 0; i < positionals_.size(); ++i) {
     if (i < rest.size()) {
-      *positionals_[i].target = rest[i];
+      if (auto* const* list = std::get_if<std::vector<std::string>*>(&positionals_[i].target)) {
+        (*list)->assign(rest.begin() + i, rest.end());
+        return Request::kRun;
+      }
+      *std::get<std::string*>(positionals_[i].target) = rest[i];
     } else if (positionals_[i].need == kRequired) {
       return Error(absl::StrCat("missing argument ", positionals_[i].value_name));
     }

@@ -43,6 +43,9 @@ class Flags {
   // Positional arguments fill their targets in the order of declaration; optional ones last.
   void AddPositional(std::string* target, absl::string_view value_name, absl::string_view help,
                      Need need = kRequired);
+  // The last one, of which there may be any number, but one at least if it is required.
+  void AddPositional(std::vector<std::string>* target, absl::string_view value_name,
+                     absl::string_view help, Need need = kRequired);
 
   // Fills the targets. `arguments` are without the program's name. InvalidArgument, naming the flag
   // and the nearest known one, for an unknown flag, a missing or malformed value, a missing
@@ -68,7 +71,7 @@ class Flags {
     std::string default_text;  // empty: none worth showing
   };
   struct Positional {
-    std::string* target;
+    std::variant<std::string*, std::vector<std::string>*> target;
     std::string value_name;
     std::string help;
     Need need;

@@ -174,5 +174,19 @@ TEST(FlagsTest, HandleSkipsTheProgramsName) {
   EXPECT_EQ(p.input, "in");
 }
 
+TEST(FlagsTest, TheLastPositionalMayBeAList) {
+  std::string first;
+  std::vector<std::string> rest;
+  Flags flags("rubato test", "");
+  flags.AddPositional(&first, "FIRST", "one");
+  flags.AddPositional(&rest, "MORE", "the others");
+  RUBATO_EXPECT_OK(flags.Parse({"a", "b", "--", "--c", "d"}));
+  EXPECT_EQ(first, "a");
+  EXPECT_EQ(rest, (std::vector<std::string>{"b", "--c", "d"}));
+  EXPECT_THAT(flags.Parse({"a"}).status(),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("missing argument MORE...")));
+  EXPECT_THAT(flags.Help(), HasSubstr("usage: rubato test FIRST MORE...\n"));
+}
+
 }  // namespace
 }  // namespace rubato

@@ -43,10 +43,41 @@ TEST(LogTest, ValuesCanAlwaysBeSplitAgain) {
             "name=Zürich flag=true\n");
 }
 
+// Read back by another implementation in tests/json_log_test.py.
+TEST(LogTest, JsonHasOneObjectALine) {
+  const Log log("worker", 1, LogLevel::kInfo, LogFormat::kJson);
+  EXPECT_EQ(log.Line(kTime, LogLevel::kInfo, "",
+                     {{"step", 120}, {"loss", 0.31234567}, {"mode", "sync"}, {"last", true}}),
+            "{\"time\":\"2026-11-21T07:59:01.123Z\",\"role\":\"worker\",\"rank\":1,\"level\":"
+            "\"info\",\"message\":\"\",\"fields\":{\"step\":120,\"loss\":0.312346,\"mode\":"
+            "\"sync\",\"last\":true}}\n");
+  EXPECT_EQ(log.Line(kTime, LogLevel::kWarning, "two\nlines \"x\" \xff",
+                     {{"nan", std::nan("")}, {"inf", -HUGE_VAL}, {"text", "12"}, {"big", 1e300}}),
+            "{\"time\":\"2026-11-21T07:59:01.123Z\",\"role\":\"worker\",\"rank\":1,\"level\":"
+            "\"warning\",\"message\":\"two\\nlines \\\"x\\\" \xEF\xBF\xBD\",\"fields\":{"
+            "\"nan\":null,\"inf\":null,\"text\":\"12\",\"big\":1e+300}}\n");
+  EXPECT_THAT(Log("worker", -1, LogLevel::kInfo, LogFormat::kJson)
+                  .Line(kTime, LogLevel::kError, "gone", {}),
+              HasSubstr("\"rank\":null,\"level\":\"error\""));
+}
+
+TEST(LogTest, FatalWordsAreALineEach) {
+  int fds[2];
+  ASSERT_EQ(pipe(fds), 0);
+  const Log log("server", 0, LogLevel::kError, LogFormat::kJson, fds[1]);
+  log.Fatal(absl::InvalidArgumentError("one\ntwo"));
+  close(fds[1]);
+  char buffer[1024];
+  const std::string got(buffer, read(fds[0], buffer, sizeof buffer));
+  close(fds[0]);
+  EXPECT_THAT(got, HasSubstr("\"level\":\"fatal\",\"message\":\"one\",\"fields\":{}}\n{"));
+  EXPECT_THAT(got, HasSubstr("\"message\":\"two\",\"fields\":{}}\n"));
+}
+
 TEST(LogTest, LinesBelowTheLevelAreDropped) {
   int fds[2];
   ASSERT_EQ(pipe(fds), 0);
-  const Log log("server", 0, LogLevel::kWarning, fds[1]);
+  const Log log("server", 0, LogLevel::kWarning, LogFormat::kText, fds[1]);
   log.Info("dropped");
   log.Warning("kept");
   log.Error("kept too");
@@ -66,7 +97,7 @@ TEST(LogTest, LinesOfManyThreadsStayWhole) {
   std::vector<std::thread> threads;
   for (int t = 0; t < kThreads; ++t) {
     threads.emplace_back([t, fd = fds[1]] {
-      const Log log("worker", t, LogLevel::kInfo, fd);
+      const Log log("worker", t, LogLevel::kInfo, LogFormat::kText, fd);
       for (int i = 0; i < kLines; ++i) log.Info("", {{"pad", std::string(100, 'x')}, {"i", i}});
     });
   }

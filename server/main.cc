@@ -15,8 +15,13 @@
 namespace {
 
 absl::Status Serve(const std::string& config, const std::vector<std::string>& overrides,
-                   const rubato::ServerOptions& options, rubato::SignalWatcher* signals) {
-  RUBATO_ASSIGN_OR_RETURN(const rubato::proto::Job job, rubato::LoadJob(config, overrides));
+                   rubato::ServerOptions options, rubato::SignalWatcher* signals,
+                   std::optional<rubato::Log>* log) {
+  RUBATO_ASSIGN_OR_RETURN(
+      const rubato::proto::Job job,
+      rubato::LoadJob(config, overrides, rubato::ProcessEnvironment(), &options.sources));
+  log->emplace("server", options.shard, static_cast<rubato::LogLevel>(job.log().level()),
+               static_cast<rubato::LogFormat>(job.log().format()));
   return rubato::RunServer(job, options, signals);
 }
 
@@ -41,12 +46,14 @@ int main(int argc, char** argv) {
       "where to listen; default: cluster.address for shard 0, else any free port of loopback");
   flags.Add("advertise", &options.advertise, "HOST:PORT",
             "what others shall connect to; default: where it listens");
-  flags.Add("set", &overrides, "KEY=VALUE", "overrides a key of the job");
+  flags.Add("set", &overrides, "KEY=VALUE",
+            "overrides a key of the job, and RUBATO__... of the environment");
   flags.Add("run-dir", &options.run_dir, "DIR",
             "shard 0: an existing folder for the run's files; default: a new one under runs/");
   if (const std::optional<int> code = flags.Handle(argc, argv)) return *code;
   rubato::SignalWatcher signals;
-  const absl::Status status = Serve(config, overrides, options, &signals);
-  if (!status.ok()) rubato::PrintError(status);
+  std::optional<rubato::Log> log;  // once the job says how
+  const absl::Status status = Serve(config, overrides, options, &signals, &log);
+  if (!status.ok()) log.has_value() ? log->Fatal(status) : rubato::PrintError(status);
   return rubato::ExitCode(status);
 }

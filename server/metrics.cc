@@ -2,6 +2,8 @@
 
 namespace rubato {
 
+absl::string_view KindName(const MetricsLine& line) { return line.is_test ? "test" : "train"; }
+
 Metrics::Metrics(const proto::Job& job, bool sync, const SampleSchedule& schedule,
                  int64_t samples_per_epoch, absl::Time start)
     : sync_(sync),

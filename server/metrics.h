@@ -7,6 +7,7 @@
 #include <map>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/learning_rate.h"
 #include "common/sample_schedule.h"
@@ -29,6 +30,9 @@ struct MetricsLine {
   double samples_per_second = 0;  // since the last line
   double staleness = 0;           // mean over updates and blocks
 };
+
+// What a line's figures are called together: "train", "test".
+absl::string_view KindName(const MetricsLine& line);
 
 // Figures of a whole run.
 struct Summary {

@@ -1,47 +1,26 @@
 #include "server/metrics_file.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <nlohmann/json.hpp>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
+#include "common/status.h"
 
 namespace rubato {
 
 using Json = nlohmann::ordered_json;
 
 absl::StatusOr<MetricsFile> MetricsFile::Create(const std::string& path) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
-  return MetricsFile(path, fd);
-}
-
-MetricsFile::MetricsFile(MetricsFile&& other)
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
-
-MetricsFile::~MetricsFile() {
-  if (fd_ >= 0) close(fd_);
+  RUBATO_ASSIGN_OR_RETURN(RecordFile file, RecordFile::Open(path));
+  return MetricsFile(std::move(file));
 }
 
 absl::Status MetricsFile::Append(const MetricsLine& line) {
-  const std::string text = ToJson(line) + "\n";
-  const off_t end = lseek(fd_, 0, SEEK_END);
-  const ssize_t written = write(fd_, text.data(), text.size());
-  if (written == static_cast<ssize_t>(text.size())) return absl::OkStatus();
-  const int error = written < 0 ? errno : ENOSPC;
-  if (written > 0 && end >= 0 && ftruncate(fd_, end) != 0) {
-    return absl::ErrnoToStatus(errno, absl::StrCat("cannot repair ", path_));
-  }
-  return absl::ErrnoToStatus(error,
-                             absl::StrCat("a line of metrics is lost: cannot write ", path_));
+  return file_.Append(ToJson(line) + "\n");
 }
 
 std::string ToJson(const MetricsLine& line) {
   Json json;
-  json["kind"] = line.is_test ? "test" : "train";
+  json["kind"] = std::string(KindName(line));
   json["step"] = line.step;
   json["epoch"] = line.epoch;
   json["samples"] = line.samples;

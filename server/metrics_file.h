@@ -3,9 +3,11 @@
 #define RUBATO_SERVER_METRICS_FILE_H_
 
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/record_file.h"
 #include "server/metrics.h"
 
 namespace rubato {
@@ -15,18 +17,14 @@ class MetricsFile {
  public:
   // Makes the file. The error names it.
   static absl::StatusOr<MetricsFile> Create(const std::string& path);
-  MetricsFile(MetricsFile&& other);
-  ~MetricsFile();
 
-  // ResourceExhausted, Unavailable, … if the disk does not take the line: it is cut off again and
-  // the file stays valid.
+  // Errors as RecordFile: the file stays valid.
   absl::Status Append(const MetricsLine& line);
 
  private:
-  MetricsFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  explicit MetricsFile(RecordFile file) : file_(std::move(file)) {}
 
-  std::string path_;
-  int fd_;
+  RecordFile file_;
 };
 
 // The line, without its newline.

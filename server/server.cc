@@ -25,7 +25,7 @@
 #include "server/collect.h"
 #include "server/coordinator.h"
 #include "server/data_service.h"
-#include "server/metrics_file.h"
+#include "server/metrics_recorder.h"
 #include "server/shard_engine.h"
 
 namespace rubato {
@@ -121,12 +121,14 @@ proto::Registration MakeRegistration(const std::string& job_digest, int shard,
   return registration;
 }
 
-// A new folder under runs/, or `run_dir`, which exists. AlreadyExists if that holds a run's
+// A new folder under runs/, or options.run_dir, which exists. AlreadyExists if that holds a run's
 // results.
-absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const std::string& run_dir) {
+absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptions& options) {
+  const std::string& run_dir = options.run_dir;
   if (run_dir.empty()) {
     RUBATO_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Create(job.name(), "", absl::Now()));
-    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.JobFile(), ResolvedYaml(job)));
+    RUBATO_RETURN_IF_ERROR(
+        WriteFileAtomically(folder.JobFile(), ResolvedYaml(job, options.sources)));
     return folder;
   }
   RunFolder folder(run_dir);
@@ -142,10 +144,9 @@ absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const std::string
 
 absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
                             const std::string& job_digest, const Log& log, SignalWatcher* signals) {
-  std::optional<MetricsFile> metrics;
-  const auto on_metrics = [&metrics, &log](const MetricsLine& line) {
-    const absl::Status status = metrics->Append(line);
-    if (!status.ok()) log.Warning(status.message());
+  std::optional<MetricsRecorder> metrics;
+  const auto on_metrics = [&metrics](const MetricsLine& line) {
+    metrics->Record(line, absl::Now());
   };
   ShardHost host(job, job_digest, &log);
   std::function<void(const proto::PeerMessage&)> from_own_shard;
@@ -158,9 +159,9 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
   RUBATO_RETURN_IF_ERROR(host.Start(0, listen, &service));
   // Nothing is written for a server that cannot listen; training begins only when this shard has
   // registered.
-  RUBATO_ASSIGN_OR_RETURN(const RunFolder folder, OpenRunFolder(job, options.run_dir));
-  RUBATO_ASSIGN_OR_RETURN(MetricsFile file, MetricsFile::Create(folder.MetricsFile()));
-  metrics.emplace(std::move(file));
+  RUBATO_ASSIGN_OR_RETURN(const RunFolder folder, OpenRunFolder(job, options));
+  RUBATO_ASSIGN_OR_RETURN(
+      metrics, MetricsRecorder::Create(folder, job.metrics().tensorboard(), absl::Now(), &log));
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.AddressFile(), host.address() + "\n"));
   log.Info("listening", {{"address", host.address()}, {"run", folder.path()}});
   const std::string advertise = options.advertise.empty() ? host.address() : options.advertise;
@@ -240,7 +241,12 @@ absl::Status RunServer(const proto::Job& job, const ServerOptions& options,
         absl::StrFormat("--shard: found %d, expected 0 to %d: cluster.servers is %d", options.shard,
                         servers - 1, servers));
   }
-  const Log log("server", options.shard, static_cast<LogLevel>(job.log().level()));
+  if (job.model().has_init_from()) {
+    return absl::FailedPreconditionError(
+        "model.init_from: found a file, expected none: this build's servers only draw parameters");
+  }
+  const Log log("server", options.shard, static_cast<LogLevel>(job.log().level()),
+                static_cast<LogFormat>(job.log().format()));
   const std::string job_digest = JobDigest(job);
   return options.shard == 0 ? RunCoordinator(job, options, job_digest, log, signals)
                             : RunShard(job, options, job_digest, log, signals);

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/job/job.h"
 #include "common/process_exit.h"
 #include "proto/job.pb.h"
 
@@ -19,6 +20,8 @@ struct ServerOptions {
   std::string advertise;
   // Shard 0: an existing folder for the run's files; a new one under runs/ if empty.
   std::string run_dir;
+  // Which keys of the job were not taken from its file, for the run's copy of it.
+  Sources sources;
 };
 
 // Serves until the job is over. FailedPrecondition and the like where repeating cannot help (exit

@@ -93,6 +93,12 @@ train: {{batch_size: 20, micro_batches: 4, until: {{epochs: 5}}}}
     model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(24, 12), torch.nn.ReLU(),
                                 torch.nn.Linear(12, 4, bias=False))
     model.load_state_dict(read_safetensors(f"{run}/parameters.safetensors"), strict=True)
+    exported = f"{folder}/exported.safetensors"
+    subprocess.run([rubato, "export", run, exported], check=True)
+    again = read_safetensors(exported)
+    assert set(again) == set(model.state_dict())
+    for name, tensor in model.state_dict().items():
+        assert torch.equal(again[name], tensor), name
     model.double()
     with torch.no_grad():
         logits = model((images - 0.4) / 0.3)

@@ -17,6 +17,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -206,11 +207,12 @@ TEST_F(RubatoCommandTest, DryRunStartsNothingAndPrintsAJob) {
   EXPECT_THAT(result.out, HasSubstr("1.weight"));
   EXPECT_FALSE(fs::exists(Path("runs")));
   EXPECT_FALSE(fs::exists(Path("calls")));
-  // What it prints is a job that resolves to itself.
+  EXPECT_THAT(result.out, HasSubstr("learning_rate: 0.25  # from --set\n"));
+  // What it prints is a job that resolves to itself, now all from the file.
   Write("resolved.yaml", result.out);
   const Result again = Rubato({"train", "resolved.yaml", "--dry-run"});
   EXPECT_EQ(again.code, 0);
-  EXPECT_EQ(again.out, result.out);
+  EXPECT_EQ(again.out, absl::StrReplaceAll(result.out, {{"  # from --set", ""}}));
 }
 
 TEST_F(RubatoCommandTest, MistakesAreToldOnceBeforeAnythingStarts) {
@@ -254,8 +256,57 @@ TEST_F(RubatoCommandTest, TrainStartsServersAndWorkersAndSumsUp) {
           "  rubato train job.yaml --set optimizer.momentum=0.5 --set consistency.mode=async\n"));
   EXPECT_THAT(
       result.err,
-      HasSubstr(
-          "Z launcher 0 step=50 epoch=0.50 loss=0.5 samples_per_second=500 seconds_left=1\n"));
+      HasSubstr("Z launcher 0 step=50 epoch=0.5 loss=0.5 samples_per_second=500 seconds_left=1\n"));
+}
+
+TEST_F(RubatoCommandTest, TheEnvironmentReachesTheProcessesThroughTheJobAlone) {
+  SetScripts(absl::StrCat("env >> environments\n", kGoodServer, kAwaitWorkers),
+             absl::StrCat("env >> environments\n", kGoodWorker));
+  setenv("RUBATO__SEED", "77", 1);
+  setenv("RUBATO__OPTIMIZER__MOMENTUM", "0.25", 1);
+  setenv("WORLD_SIZE", "2", 1);
+  setenv("RANK", "1", 1);
+  setenv("RUBATO_PORT", "tcp://10.96.0.7:80", 1);
+  const Result result =
+      Rubato({"train", "job.yaml", "--run-dir", "run", "--set", "optimizer.momentum=0.5"});
+  setenv("RUBATO__OPTIMIZER__MOMENTU", "1", 1);
+  const Result unknown = Rubato({"train", "job.yaml", "--dry-run"});
+  for (const char* name : {"RUBATO__SEED", "RUBATO__OPTIMIZER__MOMENTUM", "WORLD_SIZE", "RANK",
+                           "RUBATO_PORT", "RUBATO__OPTIMIZER__MOMENTU"}) {
+    unsetenv(name);
+  }
+  EXPECT_EQ(result.code, 0) << result.err;
+  const std::string job = Read(Path("run/job.yaml"));
+  EXPECT_THAT(job, HasSubstr("seed: 77  # from RUBATO__SEED\n"));
+  EXPECT_THAT(job, HasSubstr("momentum: 0.5  # from --set\n"));
+  EXPECT_THAT(job, HasSubstr("# start from WORLD_SIZE\n"));
+  const std::string environments = Read(Path("environments"));
+  EXPECT_THAT(environments, Not(HasSubstr("RUBATO__")));
+  EXPECT_THAT(environments, Not(HasSubstr("WORLD_SIZE")));
+  EXPECT_THAT(environments, Not(HasSubstr("\nRANK=")));
+  EXPECT_THAT(environments, HasSubstr("RUBATO_PORT=tcp://10.96.0.7:80\n"));
+
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_EQ(unknown.err,
+            "error: RUBATO__OPTIMIZER__MOMENTU: found an unknown key; did you mean "
+            "RUBATO__OPTIMIZER__MOMENTUM?\n");
+}
+
+TEST_F(RubatoCommandTest, ExportAndPlotTellWhatIsWrong) {
+  const Result exported = Rubato({"export", "nothing", "out.safetensors"});
+  EXPECT_EQ(exported.code, 2);
+  EXPECT_EQ(exported.err,
+            "error: found no nothing, expected a run's folder or a safetensors file\n");
+  const Result plotted = Rubato({"plot", "nothing"});
+  EXPECT_EQ(plotted.code, 2);
+  EXPECT_EQ(plotted.err, "error: found no nothing, expected a run's folder\n");
+  EXPECT_FALSE(fs::exists(Path("plot.html")));
+  Write("model.yaml", absl::StrCat(kJob, "loss: cross_entropy\n"));
+  const Result init =
+      Rubato({"train", "model.yaml", "--set", "model.init_from=nothing.safetensors", "--dry-run"});
+  EXPECT_EQ(init.code, 2);
+  EXPECT_THAT(init.err, AllOf(StartsWith("error: model.init_from: "),
+                              HasSubstr("nothing.safetensors: No such file")));
 }
 
 TEST_F(RubatoCommandTest, RunFolderIsTheGivenOneAndNeverOverwritten) {

@@ -1,7 +1,5 @@
 #include "tools/inspect.h"
 
-#include <sys/stat.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
@@ -13,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/run_folder.h"
 #include "common/safetensors.h"
 #include "common/status.h"
+#include "tools/parameters_file.h"
 
 namespace rubato {
 namespace {
@@ -135,22 +133,11 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-bool IsFolder(const std::string& path) {
-  struct stat file = {};
-  return stat(path.c_str(), &file) == 0 && S_ISDIR(file.st_mode);
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> InspectText(const std::string& path) {
-  const bool is_folder = IsFolder(path);
-  absl::StatusOr<SafetensorsReader> opened =
-      SafetensorsReader::Open(is_folder ? RunFolder(path).ParametersFile() : path);
-  if (is_folder && absl::IsNotFound(opened.status())) {
-    return absl::NotFoundError(
-        absl::StrCat(opened.status().message(), ": the run has written no final parameters"));
-  }
-  RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader file, std::move(opened));
+  RUBATO_ASSIGN_OR_RETURN(const std::string found, FindParametersFile(path));
+  RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader file, SafetensorsReader::Open(found));
 
   std::vector<std::vector<std::string>> rows = {
       {"name", "dtype", "shape", "min", "max", "mean", "std", "non-finite"}};

@@ -20,7 +20,6 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::ElementsAre;
-using ::testing::EndsWith;
 using ::testing::HasSubstr;
 
 class InspectTest : public testing::Test {
@@ -130,11 +129,11 @@ TEST_F(InspectTest, ReadsEveryType) {
 
 TEST_F(InspectTest, SaysWhatIsMissingOrDamaged) {
   EXPECT_THAT(InspectText(folder_ + "/missing"),
-              IsError(absl::StatusCode::kNotFound, HasSubstr("/missing: No such file")));
+              IsError(absl::StatusCode::kNotFound,
+                      AllOf(HasSubstr("/missing"), HasSubstr("expected a run's folder"))));
   EXPECT_THAT(InspectText(folder_),
               IsError(absl::StatusCode::kNotFound,
-                      AllOf(HasSubstr(folder_ + "/parameters.safetensors"),
-                            EndsWith("the run has written no final parameters"))));
+                      HasSubstr("found no parameters.safetensors in " + folder_)));
   std::ofstream(folder_ + "/parameters.safetensors") << "nonsense";
   EXPECT_THAT(InspectText(folder_), IsError(absl::StatusCode::kInvalidArgument,
                                             HasSubstr("not a whole safetensors file")));

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <nlohmann/json.hpp>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
@@ -29,6 +30,24 @@ namespace {
 
 constexpr absl::string_view kErrorMark = "error: ";
 constexpr absl::string_view kStoppedMark = "stopped: ";  // of one that ends because others did
+
+// What a line says of its process's failure (see Log::Fatal): nothing if it is another line, or of
+// the other kind.
+std::optional<std::string> LastWords(absl::string_view line, bool stopped) {
+  const absl::string_view mark = stopped ? kStoppedMark : kErrorMark;
+  if (absl::StartsWith(line, mark)) return std::string(absl::StripPrefix(line, mark));
+  if (!absl::StartsWith(line, "{")) return std::nullopt;
+  const nlohmann::json json =
+      nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || json.value("level", nlohmann::json()) != "fatal") return std::nullopt;
+  const nlohmann::json fields = json.value("fields", nlohmann::json::object());
+  if (stopped != (fields.is_object() && fields.value("stopped", nlohmann::json()) == true)) {
+    return std::nullopt;
+  }
+  const auto message = json.find("message");
+  if (message == json.end() || !message->is_string()) return std::nullopt;
+  return message->get<std::string>();
+}
 
 absl::Status SystemError(absl::string_view what, absl::string_view path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
@@ -64,15 +83,15 @@ void BecomeChild(pid_t parent, int log_fd, char* const* arguments) {
   execv(arguments[0], arguments);
 }
 
-// The marked lines that end a log, without their mark; empty if there are none.
-std::string LastLines(const std::vector<absl::string_view>& lines, absl::string_view mark) {
+// The last words of a log, of one kind; empty if there are none.
+std::string LastLines(const std::vector<absl::string_view>& lines, bool stopped) {
   size_t end = lines.size();
-  while (end > 0 && !absl::StartsWith(lines[end - 1], mark)) --end;
+  while (end > 0 && !LastWords(lines[end - 1], stopped)) --end;
   size_t begin = end;
-  while (begin > 0 && absl::StartsWith(lines[begin - 1], mark)) --begin;
+  while (begin > 0 && LastWords(lines[begin - 1], stopped)) --begin;
   return absl::StrJoin(lines.begin() + begin, lines.begin() + end, "\n",
-                       [mark](std::string* out, absl::string_view line) {
-                         absl::StrAppend(out, absl::StripPrefix(line, mark));
+                       [stopped](std::string* out, absl::string_view line) {
+                         absl::StrAppend(out, *LastWords(line, stopped));
                        });
 }
 
@@ -84,7 +103,8 @@ std::vector<absl::string_view> Lines(absl::string_view log) {
 int Weight(absl::string_view log, int wait_status) {
   if (WIFSIGNALED(wait_status)) return 3;
   if (WEXITSTATUS(wait_status) == 2) return 2;
-  return LastLines(Lines(log), kErrorMark).empty() && !LastLines(Lines(log), kStoppedMark).empty()
+  return LastLines(Lines(log), /*stopped=*/false).empty() &&
+                 !LastLines(Lines(log), /*stopped=*/true).empty()
              ? 0
              : 1;
 }
@@ -93,8 +113,8 @@ int Weight(absl::string_view log, int wait_status) {
 
 std::string FailureReason(absl::string_view log, int wait_status) {
   const std::vector<absl::string_view> lines = Lines(log);
-  for (const absl::string_view mark : {kErrorMark, kStoppedMark}) {
-    const std::string reason = LastLines(lines, mark);
+  for (const bool stopped : {false, true}) {
+    const std::string reason = LastLines(lines, stopped);
     if (!reason.empty()) return reason;
   }
   if (WIFSIGNALED(wait_status)) {

@@ -102,7 +102,8 @@ class Launcher {
 };
 
 // Why a process failed, for a person: the last run of `error: ` lines of its log, without that
-// mark; else how it ended, with the log's last line. `wait_status` is waitpid's.
+// mark, or of JSON lines of level fatal; else the same of `stopped: `; else how it ended, with the
+// log's last line. `wait_status` is waitpid's.
 std::string FailureReason(absl::string_view log, int wait_status);
 
 }  // namespace rubato

@@ -164,6 +164,23 @@ TEST_F(LauncherTest, AVictimThatIsSeenFirstIsNotBlamed) {
   EXPECT_EQ(launcher.failure()->reason, "disk full");
 }
 
+TEST_F(LauncherTest, AVictimThatLogsJsonIsNotBlamed) {
+  ASSERT_EQ(mkfifo(Path("go").c_str(), 0600), 0);
+  Launcher launcher(/*grace=*/absl::InfiniteDuration());
+  RUBATO_ASSERT_OK(launcher.Start(Fake("server", 1,
+                                       {"complain",
+                                        R"({"level":"fatal","message":"worker 0 is gone",)"
+                                        R"("fields":{"stopped":true}})",
+                                        "announce", Path("go"), "exit", "1"})));
+  RUBATO_ASSERT_OK(launcher.Start(
+      Fake("worker", 0,
+           {"await", Path("go"), "complain",
+            R"({"level":"fatal","message":"disk full","fields":{}})", "exit", "1"})));
+  EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kFailure);
+  EXPECT_EQ(launcher.failure()->role, "worker");
+  EXPECT_EQ(launcher.failure()->reason, "disk full");
+}
+
 TEST_F(LauncherTest, KilledProcessCountsAsOneAndIsSaidToBeKilled) {
   Launcher launcher;
   RUBATO_ASSERT_OK(launcher.Start(Fake("worker", 0, {"raise", "9"})));
@@ -271,6 +288,15 @@ TEST(FailureReasonTest, LastErrorLinesWinThenTheSignalThenTheLastLine) {
   const int exit_3 = 3 << 8, killed = SIGKILL;
   EXPECT_EQ(FailureReason("error: old\nx\nerror: a\nerror: b\nmore\n", exit_3), "a\nb");
   EXPECT_EQ(FailureReason("x\nerror: a\n", killed), "a");
+  // The same from a process that logs JSON.
+  EXPECT_EQ(FailureReason("{\"level\":\"info\",\"message\":\"x\"}\n"
+                          "{\"level\":\"fatal\",\"message\":\"a \\\"b\\\"\"}\n"
+                          "{\"level\":\"fatal\",\"message\":\"c\"}\n"
+                          "{\"level\":\"info\",\"message\":\"y\"}\n",
+                          exit_3),
+            "a \"b\"\nc");
+  EXPECT_EQ(FailureReason("{\"level\":\"fatal\"}\n{nonsense\n{}\n", exit_3),
+            "exited with code 3: {}");
   EXPECT_EQ(FailureReason("x\ny\n", killed), "killed by signal 9 (SIGKILL)");
   EXPECT_EQ(FailureReason("x\ny\n\n", exit_3), "exited with code 3: y");
   EXPECT_EQ(FailureReason("", exit_3), "exited with code 3");

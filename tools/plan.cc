@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/flat_space.h"
+#include "common/init_from.h"
 #include "common/job/job.h"
 #include "common/learning_rate.h"
 #include "common/status.h"
@@ -115,6 +116,12 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
   RUBATO_ASSIGN_OR_RETURN(
       plan.layout,
       LayoutOf(job.model(), {shape.channels, shape.height, shape.width}, data.train.classes()));
+  if (job.model().has_init_from()) {
+    const absl::Status fits = OpenInitialParameters(job.model().init_from(), plan.layout).status();
+    if (!fits.ok()) {
+      return absl::Status(fits.code(), absl::StrCat("model.init_from: ", fits.message()));
+    }
+  }
   plan.job = std::move(job);
   return plan;
 }
@@ -135,7 +142,8 @@ std::string DryRunText(const Plan& plan) {
                         count == 1 ? " micro-batch" : " micro-batches", " of ", micro_batch);
   };
   return absl::StrCat(
-      ResolvedYaml(plan.job), "\n", ParametersText(plan.layout, plan.job.optimizer()), "#\n",
+      ResolvedYaml(plan.job, plan.sources), "\n",
+      ParametersText(plan.layout, plan.job.optimizer()), "#\n",
       ShardsText(space), "#\n", "#  ", space.blocks(), space.blocks() == 1 ? " block" : " blocks",
       " of ", block_values, " values, ", block_values * kValueBytes, " bytes\n",  //
       "#  data: ", plan.train_samples, " training samples, ", plan.test_samples, " test samples\n",

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/job/job.h"
 #include "proto/job.pb.h"
 #include "proto/layout.pb.h"
 
@@ -14,6 +15,8 @@ namespace rubato {
 
 struct Plan {
   proto::Job job;
+  // Which of its keys were not taken from the file; for the caller to fill in.
+  Sources sources;
   proto::Layout layout;
   int64_t train_samples = 0;  // of an epoch
   int64_t test_samples = 0;

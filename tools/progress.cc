@@ -8,18 +8,19 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
-#include <cstdlib>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/terminal.h"
 #include "nlohmann/json.hpp"
 
 namespace rubato {
 namespace {
 
 constexpr absl::Duration kBetweenLines = absl::Seconds(5);
+constexpr char kBold[] = "\x1b[1m", kRed[] = "\x1b[1;31m", kPlain[] = "\x1b[0m";
 
 // The number under `key`; nothing if it is missing or null, which stands for what is not finite.
 std::optional<double> Number(const nlohmann::json& object, const char* key) {
@@ -82,30 +83,38 @@ std::optional<double> Progress::SecondsLeft() const {
   return std::max(0.0, total_samples_ - samples_) * time_ / samples_;
 }
 
-std::string Progress::LiveLine(int width) const {
+std::string Progress::LiveLine(int width, bool color) const {
   if (!started_) return std::string("waiting for the first step").substr(0, std::max(0, width - 1));
   struct Part {
     std::string text;
     int importance;
+    const char* style = "";  // where colours are wanted
   };
   std::vector<Part> parts;
   parts.push_back(
       {absl::StrCat("epoch ", OneDigit(Epoch()), "/", OneDigit(total_samples_ / epoch_samples_)),
        6});
   parts.push_back({absl::StrFormat("step %.0f", step_), 0});
-  parts.push_back({loss_ ? absl::StrFormat("loss %.4f", *loss_) : "loss not finite", 5});
+  parts.push_back(
+      {loss_ ? absl::StrFormat("loss %.4f", *loss_) : "loss not finite", 5, loss_ ? "" : kRed});
   if (accuracy_) parts.push_back({absl::StrFormat("accuracy %.1f %%", 100 * *accuracy_), 2});
-  if (test_accuracy_) parts.push_back({absl::StrFormat("test %.1f %%", 100 * *test_accuracy_), 3});
+  if (test_accuracy_)
+    parts.push_back({absl::StrFormat("test %.1f %%", 100 * *test_accuracy_), 3, kBold});
   if (samples_per_second_)
     parts.push_back({absl::StrFormat("%.0f samples/s", *samples_per_second_), 1});
   if (const auto left = SecondsLeft())
     parts.push_back({absl::StrCat(ClockText(*left), " left"), 4});
 
   while (true) {
-    std::string line;
-    for (const Part& part : parts) absl::StrAppend(&line, line.empty() ? "" : "  ", part.text);
+    std::string line, styled;
+    for (const Part& part : parts) {
+      const char* space = line.empty() ? "" : "  ";
+      absl::StrAppend(&line, space, part.text);
+      const bool plain = !color || *part.style == '\0';
+      absl::StrAppend(&styled, space, plain ? "" : part.style, part.text, plain ? "" : kPlain);
+    }
     // One column stays free: a cursor past the last one would wrap.
-    if (static_cast<int>(line.size()) < width) return line;
+    if (static_cast<int>(line.size()) < width) return styled;
     if (parts.size() == 1) return line.substr(0, std::max(0, width - 1));
     parts.erase(std::min_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
       return a.importance < b.importance;
@@ -114,12 +123,9 @@ std::string Progress::LiveLine(int width) const {
 }
 
 LogFields Progress::Fields() const {
-  const auto number = [](const std::optional<double>& value) {
-    return value ? absl::StrCat(*value) : "null";
-  };
   LogFields fields = {{"step", static_cast<int64_t>(step_)},
-                      {"epoch", absl::StrFormat("%.2f", Epoch())},
-                      {"loss", number(loss_)}};
+                      {"epoch", std::round(100 * Epoch()) / 100},
+                      {"loss", loss_.value_or(std::nan(""))}};
   if (accuracy_) fields.push_back({"accuracy", *accuracy_});
   if (test_loss_) fields.push_back({"test_loss", *test_loss_});
   if (test_accuracy_) fields.push_back({"test_accuracy", *test_accuracy_});
@@ -155,18 +161,14 @@ std::optional<std::string> LineTail::Next() {
   }
 }
 
-bool IsTerminal(int fd) {
-  const char* term = getenv("TERM");
-  return isatty(fd) == 1 && term != nullptr && absl::string_view(term) != "dumb";
-}
-
 ProgressDisplay::ProgressDisplay(std::string metrics_path, Progress progress, int fd, bool terminal,
-                                 LogLevel level)
+                                 LogLevel level, LogFormat format)
     : tail_(std::move(metrics_path)),
       progress_(std::move(progress)),
       fd_(fd),
       terminal_(terminal),
-      log_("launcher", 0, level, fd) {}
+      color_(terminal && UsesColor(fd)),
+      log_("launcher", 0, level, format, fd) {}
 
 ProgressDisplay::~ProgressDisplay() {
   if (drawn_) WriteAll(fd_, "\r\x1b[K");
@@ -175,7 +177,7 @@ ProgressDisplay::~ProgressDisplay() {
 void ProgressDisplay::Draw() {
   // Back to the first column, the new text, the rest of the old line erased: in one write, so that
   // nothing flickers.
-  WriteAll(fd_, absl::StrCat("\r", progress_.LiveLine(TerminalWidth(fd_)), "\x1b[K"));
+  WriteAll(fd_, absl::StrCat("\r", progress_.LiveLine(TerminalWidth(fd_), color_), "\x1b[K"));
   drawn_ = true;
 }
 

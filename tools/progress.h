@@ -23,8 +23,9 @@ class Progress {
   Kind OnLine(absl::string_view json);
 
   // Such as "epoch 1.4/3  step 1312  loss 0.2134  accuracy 94.1 %  test 95.2 %  41200 samples/s
-  // 0:23 left". Under `width` columns, by leaving out what matters least. ASCII, no newline.
-  std::string LiveLine(int width) const;
+  // 0:23 left". Under `width` columns, by leaving out what matters least. ASCII, no newline. With
+  // `color` the test's figure is bold and a loss that is not finite red.
+  std::string LiveLine(int width, bool color = false) const;
 
   // The same for a log line.
   LogFields Fields() const;
@@ -66,10 +67,10 @@ class LineTail {
 // each test.
 class ProgressDisplay {
  public:
-  // `terminal`: whether a line can be redrawn in place; see IsTerminal. Log lines are of level
-  // info: a higher `level` drops them.
+  // `terminal`: whether a line can be redrawn in place; see common/terminal.h. Log lines are of
+  // level info: a higher `level` drops them.
   ProgressDisplay(std::string metrics_path, Progress progress, int fd, bool terminal,
-                  LogLevel level);
+                  LogLevel level, LogFormat format = LogFormat::kText);
   // Removes the live line.
   ~ProgressDisplay();
 
@@ -83,13 +84,11 @@ class ProgressDisplay {
   Progress progress_;
   const int fd_;
   const bool terminal_;
+  const bool color_;
   const Log log_;
   bool drawn_ = false;
   absl::Time next_line_ = absl::InfinitePast();
 };
-
-// Whether `fd` is a terminal that can redraw a line.
-bool IsTerminal(int fd);
 
 // "0:07", "12:34", "3:00:00".
 std::string ClockText(double seconds);

@@ -8,7 +8,9 @@
 
 #include <fstream>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/terminal.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -69,7 +71,7 @@ TEST(ProgressTest, UnknownAndBrokenLinesAreSkipped) {
 
 TEST(ProgressTest, FieldsAreThoseOfALogLine) {
   EXPECT_EQ(Log("launcher", 0).Line(absl::UnixEpoch(), LogLevel::kInfo, "", HalfWay().Fields()),
-            "1970-01-01T00:00:00.000Z launcher 0 step=30 epoch=1.50 loss=0.25 accuracy=0.941 "
+            "1970-01-01T00:00:00.000Z launcher 0 step=30 epoch=1.5 loss=0.25 accuracy=0.941 "
             "test_loss=0.2 "
             "test_accuracy=0.9525 samples_per_second=150 staleness=0 seconds_left=10\n");
 }
@@ -174,7 +176,7 @@ TEST_F(ProgressDisplayTest, ElsewhereALineEveryFewSecondsAndAtEachTest) {
   display.Update(start_);
   EXPECT_THAT(
       Shown(),
-      EndsWith("Z launcher 0 step=30 epoch=1.50 loss=0.25 accuracy=0.941 samples_per_second=150 "
+      EndsWith("Z launcher 0 step=30 epoch=1.5 loss=0.25 accuracy=0.941 samples_per_second=150 "
                "staleness=0 seconds_left=10\n"));
   Append(absl::StrCat(kTrain, "\n"));
   display.Update(start_ + absl::Seconds(1));
@@ -185,6 +187,34 @@ TEST_F(ProgressDisplayTest, ElsewhereALineEveryFewSecondsAndAtEachTest) {
   Append(absl::StrCat(kTrain, "\n"));
   display.Update(start_ + absl::Seconds(9));
   EXPECT_THAT(Shown(), HasSubstr("step=30"));
+}
+
+TEST_F(ProgressDisplayTest, ColorsAreSparingAndMayBeRefused) {
+  Append(R"({"kind":"train","step":1,"samples":10,"time":1,"loss":null})"
+         "\n"
+         R"({"kind":"test","step":1,"loss":1,"accuracy":0.5})"
+         "\n");
+  setenv("TERM", "xterm", 1);
+  for (const bool refused : {false, true}) {
+    refused ? setenv("NO_COLOR", "1", 1) : unsetenv("NO_COLOR");
+    ProgressDisplay display(path(), Progress(20, 20), program_, true, LogLevel::kInfo);
+    display.Update(start_);
+    const std::string shown = Shown();
+    EXPECT_THAT(shown, HasSubstr("loss not finite"));
+    EXPECT_EQ(absl::StrContains(shown, "\x1b[1;31mloss not finite\x1b[0m"), !refused) << shown;
+    EXPECT_EQ(absl::StrContains(shown, "\x1b[1mtest 50.0 %\x1b[0m"), !refused) << shown;
+  }
+  unsetenv("NO_COLOR");
+}
+
+TEST_F(ProgressDisplayTest, JsonLinesHaveNumbers) {
+  Append(R"({"kind":"train","step":1,"samples":10,"time":1,"loss":null})"
+         "\n");
+  ProgressDisplay display(path(), Progress(20, 20), program_, false, LogLevel::kInfo,
+                          LogFormat::kJson);
+  display.Update(start_);
+  EXPECT_THAT(Shown(), HasSubstr("\"role\":\"launcher\",\"rank\":0,\"level\":\"info\",\"message\":"
+                                 "\"\",\"fields\":{\"step\":1,\"epoch\":0.5,\"loss\":null"));
 }
 
 TEST_F(ProgressDisplayTest, KnowsATerminal) {

@@ -12,7 +12,9 @@
 #include "common/nearest.h"
 #include "common/process_exit.h"
 #include "common/version.h"
+#include "tools/export.h"
 #include "tools/inspect.h"
+#include "tools/plot/plot.h"
 #include "tools/train.h"
 
 namespace rubato {
@@ -53,12 +55,34 @@ int Inspect(const Invocation& invocation) {
   return 0;
 }
 
+int Export(const Invocation& invocation) {
+  std::string from, to;
+  Flags flags("rubato export",
+              "Writes the parameters of a run into one new safetensors file, which PyTorch, NumPy "
+              "and Hugging Face's\nreaders open, and model.init_from.",
+              {"rubato export runs/latest model.safetensors"});
+  flags.AddPositional(&from, "RUN|FILE", "a run folder or a safetensors file");
+  flags.AddPositional(&to, "OUT.safetensors", "the new file");
+  if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
+  const absl::StatusOr<std::string> text = ExportParameters(from, to);
+  if (!text.ok()) {
+    PrintError(text.status());
+    return ExitCode(text.status());
+  }
+  std::printf("%s\n", text->c_str());
+  return 0;
+}
+
+int Plot(const Invocation& invocation) { return PlotMain(invocation.arguments); }
+
 int Help(const Invocation& invocation);
 int Version(const Invocation& invocation);
 
 constexpr Verb kVerbs[] = {
     {"train", "train a job with servers and workers on this machine", Train},
     {"inspect", "print names, shapes and digest of a run's parameters", Inspect},
+    {"export", "write a run's parameters into one safetensors file", Export},
+    {"plot", "draw the curves of runs into one page for a browser", Plot},
     {"help", "print this, or the help of a verb", Help},
     {"version", "print the version", Version},
 };

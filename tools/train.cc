@@ -17,6 +17,7 @@
 #include "common/log.h"
 #include "common/run_folder.h"
 #include "common/status.h"
+#include "common/terminal.h"
 #include "tools/binaries.h"
 #include "tools/launcher.h"
 #include "tools/plan.h"
@@ -41,7 +42,15 @@ struct Options {
   bool dry_run = false;
 };
 
-void Say(absl::string_view text) { WriteAll(kStderr, absl::StrCat(text, "\n")); }
+Log LogOf(const proto::Job& job) {
+  return Log("launcher", 0, static_cast<LogLevel>(job.log().level()),
+             static_cast<LogFormat>(job.log().format()));
+}
+
+// For people a line is what it says; programs get it as they get all lines.
+void Say(const Log& log, absl::string_view text) {
+  log.format() == LogFormat::kJson ? log.Info(text) : WriteAll(kStderr, absl::StrCat(text, "\n"));
+}
 
 // The same job again with one thing changed, and a look at this one's result.
 std::vector<std::string> Suggestions(const Options& options, const Plan& plan,
@@ -69,7 +78,8 @@ class Run {
   // Starts all processes and waits for their end. Then kAllEnded, kFailure or kInterrupt; an error
   // if a process could not be started. What still runs is left to Stop.
   absl::StatusOr<Event> Train() {
-    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder_.JobFile(), ResolvedYaml(plan_.job)));
+    RUBATO_RETURN_IF_ERROR(
+        WriteFileAtomically(folder_.JobFile(), ResolvedYaml(plan_.job, plan_.sources)));
 
     RUBATO_RETURN_IF_ERROR(StartServer(0, ""));
     // The others start when shard 0 listens: they then find this run's, not another program that
@@ -125,11 +135,12 @@ class Run {
   }
 
   Event Watch() {
-    ProgressDisplay display(folder_.MetricsFile(),
-                            Progress(static_cast<double>(TotalSamples(plan_)),
-                                     static_cast<double>(plan_.train_samples)),
-                            kStderr, IsTerminal(kStderr),
-                            static_cast<LogLevel>(plan_.job.log().level()));
+    ProgressDisplay display(
+        folder_.MetricsFile(),
+        Progress(static_cast<double>(TotalSamples(plan_)),
+                 static_cast<double>(plan_.train_samples)),
+        kStderr, IsTerminal(kStderr) && LogOf(plan_.job).format() == LogFormat::kText,
+        static_cast<LogLevel>(plan_.job.log().level()), LogOf(plan_.job).format());
     while (true) {
       const Event event = launcher_.Wait(kProgressPoll);
       display.Update(absl::Now());
@@ -143,13 +154,13 @@ class Run {
   Launcher& launcher_;
 };
 
-void PrintFailure(const Failure& failure) {
+void PrintFailure(const Log& log, const Failure& failure) {
   std::string text;
   for (const absl::string_view line : absl::StrSplit(failure.reason, '\n')) {
     absl::StrAppend(&text, failure.role, " ", failure.rank, ": ", line, "\n");
   }
-  PrintError(absl::UnknownError(text));
-  Say(absl::StrCat("log: ", failure.log_path));
+  log.Fatal(absl::UnknownError(text));
+  Say(log, absl::StrCat("log: ", failure.log_path));
 }
 
 absl::Status PrintSummary(const Options& options, const Plan& plan, const RunFolder& folder) {
@@ -171,22 +182,26 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, SignalWatch
   RUBATO_ASSIGN_OR_RETURN(programs.worker, FindBinary("rubato-worker"));
   RUBATO_ASSIGN_OR_RETURN(const RunFolder folder,
                           RunFolder::Create(plan.job.name(), options.run_dir, absl::Now()));
-  Say(absl::StrCat("run: ", folder.path()));
+  const Log log = LogOf(plan.job);
+  Say(log, absl::StrCat("run: ", folder.path()));
+  // The children's job is resolved: what this environment says must not apply to it again, over the
+  // flags. Nothing else runs yet that could read the environment.
+  RemoveJobVariables();
 
   Launcher launcher;
   signals.OnSignal([&launcher](int number) { launcher.Interrupt(number); });
   const auto stop_listening = absl::MakeCleanup([&signals] { signals.OnSignal(nullptr); });
 
   const absl::StatusOr<Event> event = Run(plan, programs, folder, launcher).Train();
-  if (event.ok() && *event == Event::kFailure) PrintFailure(*launcher.failure());
-  if (event.ok() && *event == Event::kInterrupt) Say("interrupted: ending all processes");
+  if (event.ok() && *event == Event::kFailure) PrintFailure(log, *launcher.failure());
+  if (event.ok() && *event == Event::kInterrupt) Say(log, "interrupted: ending all processes");
   launcher.Stop();
   RUBATO_RETURN_IF_ERROR(event.status());
   switch (*event) {
     case Event::kFailure:
       return launcher.failure()->exit_code;
     case Event::kInterrupt:
-      Say(absl::StrCat("files: ", folder.path()));
+      Say(log, absl::StrCat("files: ", folder.path()));
       return ExitCode(InterruptedBy(launcher.interrupted_by()));
     default:
       RUBATO_RETURN_IF_ERROR(PrintSummary(options, plan, folder));
@@ -194,9 +209,14 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, SignalWatch
   }
 }
 
-absl::StatusOr<int> Train(const Options& options, SignalWatcher& signals) {
-  RUBATO_ASSIGN_OR_RETURN(proto::Job job, LoadJob(options.config, options.set));
-  RUBATO_ASSIGN_OR_RETURN(const Plan plan, MakePlan(std::move(job)));
+// `log` is set once the job says how.
+absl::StatusOr<int> Train(const Options& options, SignalWatcher& signals, std::optional<Log>* log) {
+  Sources sources;
+  RUBATO_ASSIGN_OR_RETURN(proto::Job job,
+                          LoadJob(options.config, options.set, ProcessEnvironment(), &sources));
+  log->emplace(LogOf(job));
+  RUBATO_ASSIGN_OR_RETURN(Plan plan, MakePlan(std::move(job)));
+  plan.sources = std::move(sources);
   if (options.dry_run) {
     std::fputs(DryRunText(plan).c_str(), stdout);
     return 0;
@@ -222,16 +242,18 @@ int TrainMain(const std::string& program, const std::vector<std::string>& argume
        "rubato train configs/quickstart.yaml --dry-run"});
   flags.AddPositional(&options.config, "CONFIG.yaml", "the job");
   flags.Add("set", &options.set, "KEY=VALUE",
-            "override a key of the job, as optimizer.learning_rate=0.1; may be repeated");
+            "override a key of the job, as optimizer.learning_rate=0.1; may be repeated; beats\n"
+            "                        RUBATO__OPTIMIZER__LEARNING_RATE=0.1 in the environment");
   flags.Add("run-dir", &options.run_dir, "DIR",
             "new or empty folder for the run (default runs/NAME-TIME-XXXX)");
   flags.Add("dry-run", &options.dry_run, "",
             "only print the resolved job, its parameters, shards and steps");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
 
-  const absl::StatusOr<int> code = Train(options, signals);
+  std::optional<Log> log;
+  const absl::StatusOr<int> code = Train(options, signals, &log);
   if (code.ok()) return *code;
-  PrintError(code.status());
+  log.has_value() ? log->Fatal(code.status()) : PrintError(code.status());
   return ExitCode(code.status());
 }
 

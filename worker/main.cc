@@ -15,8 +15,17 @@
 namespace {
 
 absl::Status Work(const std::string& config, const std::vector<std::string>& overrides,
-                  const rubato::WorkerOptions& options, rubato::SignalWatcher* signals) {
-  RUBATO_ASSIGN_OR_RETURN(const rubato::proto::Job job, rubato::LoadJob(config, overrides));
+                  rubato::WorkerOptions options, rubato::SignalWatcher* signals,
+                  std::optional<rubato::Log>* log) {
+  const rubato::Environment environment = rubato::ProcessEnvironment();
+  RUBATO_ASSIGN_OR_RETURN(const rubato::proto::Job job,
+                          rubato::LoadJob(config, overrides, environment));
+  if (options.rank < 0) {
+    RUBATO_ASSIGN_OR_RETURN(const absl::optional<int> rank, rubato::WorkerRank(environment));
+    options.rank = rank.value_or(-1);
+  }
+  log->emplace("worker", options.rank, static_cast<rubato::LogLevel>(job.log().level()),
+               static_cast<rubato::LogFormat>(job.log().format()));
   return rubato::RunWorker(job, options, signals);
 }
 
@@ -33,11 +42,15 @@ int main(int argc, char** argv) {
                       {"rubato-worker --config job.yaml",
                        "rubato-worker --config job.yaml --set cluster.address=10.0.0.7:29500"});
   flags.Add("config", &config, "FILE", "the job", rubato::Flags::kRequired);
-  flags.Add("set", &overrides, "KEY=VALUE", "overrides a key of the job");
-  flags.Add("rank", &options.rank, "R", "the rank to ask for; default: any free one");
+  flags.Add("set", &overrides, "KEY=VALUE",
+            "overrides a key of the job, and RUBATO__... of the environment");
+  flags.Add("rank", &options.rank, "R",
+            "the rank to ask for; default: that of RANK, JOB_COMPLETION_INDEX or LOCAL_RANK in the "
+            "environment, else any free one");
   if (const std::optional<int> code = flags.Handle(argc, argv)) return *code;
   rubato::SignalWatcher signals;
-  const absl::Status status = Work(config, overrides, options, &signals);
-  if (!status.ok()) rubato::PrintError(status);
+  std::optional<rubato::Log> log;  // once the job says how
+  const absl::Status status = Work(config, overrides, options, &signals, &log);
+  if (!status.ok()) log.has_value() ? log->Fatal(status) : rubato::PrintError(status);
   return rubato::ExitCode(status);
 }

@@ -208,7 +208,8 @@ void Worker::OnControlMessage(const proto::CoordinatorMessage& message) {
 }
 
 void Worker::OnView(const proto::View& view, WorkerActions* actions) {
-  log_.emplace("worker", view.your_rank(), static_cast<LogLevel>(job_.log().level()));
+  log_.emplace("worker", view.your_rank(), static_cast<LogLevel>(job_.log().level()),
+               static_cast<LogFormat>(job_.log().format()));
   log_->Info("takes part", {{"view", view.number()}, {"workers", view.members_size()}});
   space_.emplace(model_->parameter_count(), job_.wire().chunk() / sizeof(float),
                  view.shards_size());

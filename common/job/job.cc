@@ -4,8 +4,11 @@
 #include <cstdio>
 #include <cstring>
 #include <initializer_list>
+#include <iterator>
 #include <memory>
+#include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
 #include "common/address.h"
@@ -197,15 +200,31 @@ void ClearLocal(Message* message) {
   }
 }
 
+// Notes that `key`, with all that is in it, comes from `source`.
+void Take(const std::string& key, const std::string& source, Sources* sources) {
+  for (auto it = sources->begin(); it != sources->end();) {
+    it = absl::StartsWith(it->first + ".", key + ".") ? sources->erase(it) : std::next(it);
+  }
+  sources->emplace(key, source);
+}
+
 }  // namespace
 
-absl::StatusOr<proto::Job> LoadJob(const std::string& path,
-                                   absl::Span<const std::string> overrides) {
+absl::StatusOr<proto::Job> LoadJob(const std::string& path, absl::Span<const std::string> overrides,
+                                   const Environment& environment, Sources* sources) {
   RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadFile(path));
   proto::Job job;
   YamlReader reader(&job);
   RUBATO_RETURN_IF_ERROR(reader.ReadDocument(text, path));
-  for (const std::string& assignment : overrides) reader.ReadOverride(assignment);
+  Sources taken;
+  for (const Assignment& assignment : JobAssignments(environment, job.cluster().address())) {
+    reader.ReadVariable(assignment.source, assignment.key, assignment.value);
+    Take(assignment.key, assignment.source, &taken);
+  }
+  for (const std::string& assignment : overrides) {
+    reader.ReadOverride(assignment);
+    Take(assignment.substr(0, assignment.find('=')), "--set", &taken);
+  }
   Report& report = reader.report();
   // Of another version of the schema nothing else can be judged.
   RUBATO_RETURN_IF_ERROR(report.ToStatus("version"));
@@ -213,15 +232,16 @@ absl::StatusOr<proto::Job> LoadJob(const std::string& path,
   DeriveDefaults(&job);
   Checks(job, &report).Run();
   RUBATO_RETURN_IF_ERROR(report.ToStatus());
+  if (sources != nullptr) *sources = std::move(taken);
   return job;
 }
 
-std::string ResolvedYaml(const proto::Job& job) {
+std::string ResolvedYaml(const proto::Job& job, const Sources& sources) {
   proto::Job resolved = job;
   Report ignored;
   Complete(&resolved, &ignored);
   DeriveDefaults(&resolved);
-  return WriteYaml(resolved);
+  return WriteYaml(resolved, sources);
 }
 
 std::string JobDigest(const proto::Job& job) {

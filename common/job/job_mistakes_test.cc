@@ -101,7 +101,7 @@ TEST(JobMistakesTest, OneWrongLine) {
        "lr_decay, initial_accumulator_value, alpha, centered, eps, weight_decay, groups, "
        "schedule}"},
       {"train: 3", "12:8: train: found 3, expected a map {batch_size, micro_batches, until}"},
-      {"metrics:", "13:1: metrics: found nothing, expected a map {every}"},
+      {"metrics:", "13:1: metrics: found nothing, expected a map {every, tensorboard}"},
       {"cluster: {start_timeout: 5 parsecs}",
        "4:26: cluster.start_timeout: found \"5 parsecs\", expected a duration such as 5s or 10m "
        "above 0 and at most 7d"},

@@ -74,8 +74,8 @@ TEST(LoadJobTest, FillsInEveryDefault) {
             "consistency: {mode: sync}\n"
             "wire: {chunk: 256KiB}\n"
             "train: {batch_size: 64, micro_batches: 1, until: {epochs: 3}}\n"
-            "metrics: {every: {steps: 50}}\n"
-            "log: {level: info}\n");
+            "metrics: {every: {steps: 50}, tensorboard: true}\n"
+            "log: {level: info, format: text}\n");
 }
 
 // Those of PyTorch 1.13's constructors.

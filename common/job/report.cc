@@ -88,8 +88,7 @@ absl::Status Report::ToStatus(absl::string_view key) const {
   for (size_t i = 0; i < lines; ++i) {
     const Mistake& mistake = *mistakes[i];
     absl::StrAppend(&message, i > 0 ? "\n" : "", mistake.place.ToString(), ": ");
-    // An override names its key already.
-    if (!mistake.key.empty() && mistake.place.source != "--set " + mistake.key) {
+    if (!mistake.key.empty() && mistake.place.key != mistake.key) {
       absl::StrAppend(&message, mistake.key, ": ");
     }
     absl::StrAppend(&message, mistake.what);

@@ -13,11 +13,12 @@
 
 namespace rubato {
 
-// A place in a file, or an override on the command line.
+// A place in a file, or an override on the command line or in the environment.
 struct Place {
-  std::string source;  // a file's path, or "--set KEY"
+  std::string source;  // a file's path, "--set KEY" or a variable's name
   int line = 0;        // from 1; 0 for an override
   int column = 0;
+  std::string key = {};  // that `source` itself names, so that a message need not again
 
   // "job.yaml:3:5", "--set train.until".
   std::string ToString() const;

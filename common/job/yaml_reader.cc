@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/job/environment.h"
 #include "common/job/scalar_field.h"
 #include "common/job/schema.h"
 #include "common/job/yaml_document.h"
@@ -37,7 +38,7 @@ std::string ShownKey(const std::string& parent, const std::string& name) {
 }  // namespace
 
 Place YamlReader::PlaceOf(const YAML::Node& node, const Place& otherwise) const {
-  if (override_) return Place{source_, 0, 0};
+  if (override_.has_value()) return *override_;
   const YAML::Mark mark = node.Mark();
   // What is not written has no place of its own.
   if (mark.is_null() || node.IsNull()) return otherwise;
@@ -54,7 +55,7 @@ absl::Status YamlReader::ReadDocument(absl::string_view text, const std::string&
   source_ = file;
   std::error_code ignored;
   folder_ = std::filesystem::absolute(file, ignored).parent_path();
-  override_ = false;
+  override_.reset();
   const Place begin{file, 1, 1};
   if (!root->IsMap()) {
     const Place place = PlaceOf(*root, begin);
@@ -70,17 +71,28 @@ absl::Status YamlReader::ReadDocument(absl::string_view text, const std::string&
 void YamlReader::ReadOverride(absl::string_view assignment) {
   const std::pair<std::string, std::string> parts =
       absl::StrSplit(assignment, absl::MaxSplits('=', 1));
-  source_ = absl::StrCat("--set ", Show(parts.first));
-  folder_.clear();
-  override_ = true;
-  const Place place{source_, 0, 0};
+  spell_ = [](absl::string_view key) { return std::string(key); };
+  const Place place{absl::StrCat("--set ", Show(parts.first)), 0, 0, parts.first};
   if (parts.first.empty() || parts.first.size() == assignment.size()) {
     report_.Add(place, "",
                 absl::StrCat("found no ", parts.first.empty() ? "key" : "value",
                              ", expected KEY=VALUE, such as optimizer.learning_rate=0.1"));
     return;
   }
-  const std::vector<std::string> names = absl::StrSplit(parts.first, '.');
+  Override(parts.first, parts.second, place);
+}
+
+void YamlReader::ReadVariable(const std::string& variable, const std::string& key,
+                              const std::string& value) {
+  spell_ = VariableOf;
+  // A variable with a name of its own does not tell which key it sets.
+  Override(key, value, Place{Show(variable), 0, 0, variable == VariableOf(key) ? key : ""});
+}
+
+void YamlReader::Override(const std::string& path, const std::string& value, const Place& place) {
+  folder_.clear();
+  override_ = place;
+  const std::vector<std::string> names = absl::StrSplit(path, '.');
   Message* message = message_;
   std::string key;
   for (size_t i = 0; i < names.size(); ++i) {
@@ -97,14 +109,15 @@ void YamlReader::ReadOverride(absl::string_view assignment) {
       }
     }
     if (i + 1 == names.size()) {
-      Assign(parts.second, key, place, *field, message);
+      Assign(value, key, place, *field, message);
       return;
     }
     if (field->is_repeated() || field->message_type() == nullptr) {
-      report_.Add(place, parts.first,
-                  field->is_repeated()
-                      ? absl::StrCat("found a part of a list, expected the whole: ", key, "=[...]")
-                      : absl::StrCat("found a key in a single value, expected ", key, "=VALUE"));
+      report_.Add(
+          place, path,
+          field->is_repeated()
+              ? absl::StrCat("found a part of a list, expected the whole: ", spell_(key), "=[...]")
+              : absl::StrCat("found a key in a single value, expected ", spell_(key), "=VALUE"));
       return;
     }
     message = message->GetReflection()->MutableMessage(message, field);
@@ -327,7 +340,7 @@ void YamlReader::RejectKey(const std::string& name, const std::string& parent, c
     report_.Excuse(Join(parent, near));
     report_.Add(place, key,
                 absl::StrCat("found an unknown key; did you mean ",
-                             override_ ? Join(parent, near) : near, "?"));
+                             override_.has_value() ? spell_(Join(parent, near)) : near, "?"));
     return;
   }
   if (name == "<<") {
@@ -341,7 +354,10 @@ void YamlReader::RejectKey(const std::string& name, const std::string& parent, c
     return;
   }
   std::string what = "found an unknown key";
-  const std::vector<std::string> elsewhere = PathsTo(*message_->GetDescriptor(), name);
+  std::vector<std::string> elsewhere = PathsTo(*message_->GetDescriptor(), name);
+  if (override_.has_value()) {
+    for (std::string& path : elsewhere) path = spell_(path);
+  }
   // The keys of the whole document are many, and a better guess is there.
   if (!parent.empty() || elsewhere.empty()) {
     absl::StrAppend(&what, ", expected ",

@@ -7,6 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/optional.h"
 #include "common/job/report.h"
 #include "google/protobuf/message.h"
 
@@ -37,6 +38,8 @@ class YamlReader {
   // Reads "KEY=VALUE", where KEY is a path of keys with dots and VALUE is YAML, in place of what
   // stood there.
   void ReadOverride(absl::string_view assignment);
+  // The same for a key that the variable `variable` of the environment sets.
+  void ReadVariable(const std::string& variable, const std::string& key, const std::string& value);
 
   // For checks beyond the schema, which add their own mistakes.
   Report& report() { return report_; }
@@ -45,6 +48,8 @@ class YamlReader {
   using Message = google::protobuf::Message;
   using Field = google::protobuf::FieldDescriptor;
 
+  // Puts `value` in the place of `path`, for the override at `place`.
+  void Override(const std::string& path, const std::string& value, const Place& place);
   // Puts the YAML in `text` in place of what `field` held.
   void Assign(const std::string& text, const std::string& key, const Place& place,
               const Field& field, Message* message);
@@ -73,7 +78,9 @@ class YamlReader {
   Report report_;
   std::string source_;  // what mistakes name
   std::string folder_;  // that paths are relative to
-  bool override_ = false;
+  // What is being read: an override's place, and how it would spell another key.
+  absl::optional<Place> override_;
+  std::string (*spell_)(absl::string_view key) = nullptr;
 };
 
 }  // namespace rubato

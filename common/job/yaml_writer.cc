@@ -3,6 +3,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -142,15 +143,33 @@ bool HasListOfMaps(const Message& message) {
   return false;
 }
 
-// The fields of `message`, a line or a block of lines each. A choice is never written as a block.
-void WriteBlock(const Message& message, int indent, std::string* out) {
+using Sources = std::map<std::string, std::string>;
+
+// "  # from --set", of `key` or, with `inner`, of what is in it too; else "".
+std::string Comment(const std::string& key, bool inner, const Sources& sources) {
+  std::vector<std::string> parts;
+  for (const auto& [path, source] : sources) {
+    if (path == key) {
+      parts.push_back(absl::StrCat("from ", source));
+    } else if (inner && absl::StartsWith(path, key + ".")) {
+      parts.push_back(absl::StrCat(path.substr(key.size() + 1), " from ", source));
+    }
+  }
+  return parts.empty() ? "" : absl::StrCat("  # ", absl::StrJoin(parts, ", "));
+}
+
+// The fields of `message`, which is at `path`, a line or a block of lines each. A choice is never
+// written as a block.
+void WriteBlock(const Message& message, int indent, const std::string& path, const Sources& sources,
+                std::string* out) {
   const std::string margin(indent, ' ');
   for (const FieldDescriptor* field : SetFields(message)) {
     const std::string flow = WriteFlowField(message, *field);
     const bool nested = field->message_type() != nullptr;
+    const std::string key = path.empty() ? field->name() : absl::StrCat(path, ".", field->name());
     absl::StrAppend(out, margin, field->name(), ":");
     if (nested && field->is_repeated()) {
-      absl::StrAppend(out, "\n");
+      absl::StrAppend(out, Comment(key, true, sources), "\n");
       for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i) {
         const std::string entry = WriteFlowValue(message, *field, i);
         // A choice has one key: "- linear: {...}" reads better than "- {linear: {...}}".
@@ -160,19 +179,20 @@ void WriteBlock(const Message& message, int indent, std::string* out) {
       }
     } else if (nested && (margin.size() + field->name().size() + flow.size() > kMaxFlow ||
                           HasListOfMaps(message.GetReflection()->GetMessage(message, field)))) {
-      absl::StrAppend(out, "\n");
-      WriteBlock(message.GetReflection()->GetMessage(message, field), indent + 2, out);
+      absl::StrAppend(out, Comment(key, false, sources), "\n");
+      WriteBlock(message.GetReflection()->GetMessage(message, field), indent + 2, key, sources,
+                 out);
     } else {
-      absl::StrAppend(out, " ", flow, "\n");
+      absl::StrAppend(out, " ", flow, Comment(key, true, sources), "\n");
     }
   }
 }
 
 }  // namespace
 
-std::string WriteYaml(const Message& message) {
+std::string WriteYaml(const Message& message, const Sources& sources) {
   std::string out;
-  WriteBlock(message, 0, &out);
+  WriteBlock(message, 0, "", sources, &out);
   return out;
 }
 

@@ -1,0 +1,26 @@
+#include "common/crc32c.h"
+
+#include <string>
+
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+// The examples of RFC 3720, appendix B.4, and the customary check value.
+TEST(Crc32cTest, PublishedValues) {
+  std::string rising, falling;
+  for (char i = 0; i < 32; ++i) {
+    rising += i;
+    falling += static_cast<char>(31 - i);
+  }
+  EXPECT_EQ(Crc32c(std::string(32, '\0')), 0x8a9136aau);
+  EXPECT_EQ(Crc32c(std::string(32, '\xff')), 0x62a8ab43u);
+  EXPECT_EQ(Crc32c(rising), 0x46dd794eu);
+  EXPECT_EQ(Crc32c(falling), 0x113fdb5cu);
+  EXPECT_EQ(Crc32c("123456789"), 0xe3069283u);
+  EXPECT_EQ(Crc32c(""), 0u);
+}
+
+}  // namespace
+}  // namespace rubato

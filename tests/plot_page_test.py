@@ -1,0 +1,123 @@
+"""A browser draws the page of `rubato plot`.
+
+Makes two runs' metrics with a gap, lets headless Chromium open the page, and asks Chart.js in it what it has drawn, and the
+canvases whether they hold the runs' colours. Skipped without Chromium.
+
+Usage: plot_page_test.py RUBATO   (the binary).
+"""
+
+import html
+import json
+import math
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+
+PROBE = """
+<script>
+const errors = [];
+addEventListener('error', event => errors.push(event.message));
+</script>
+"""
+# At the end of the page: what is there, then again after some clicks.
+ASK = """
+<script>
+const look = () => [...document.querySelectorAll('canvas')].map(canvas => {
+  const chart = Chart.getChart(canvas);
+  const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
+  let blue = 0, orange = 0;
+  for (let i = 0; i < pixels.length; i += 4) {
+    if (pixels[i] === 0x00 && pixels[i + 1] === 0x72 && pixels[i + 2] === 0xb2 && pixels[i + 3] === 255) ++blue;
+    if (pixels[i] === 0xd5 && pixels[i + 1] === 0x5e && pixels[i + 2] === 0x00 && pixels[i + 3] === 255) ++orange;
+  }
+  return {
+    title: canvas.closest('section').querySelector('h2').firstChild.data,
+    type: chart.options.scales.y.type, end: chart.options.scales.x.max, blue, orange,
+    sets: chart.data.datasets.map(set => ({label: set.label, hidden: set.hidden, points: set.data.length,
+        gaps: set.data.filter(point => Number.isNaN(point.y)).length})),
+  };
+});
+const answer = {title: document.title, notes: document.getElementById('notes').textContent,
+                rows: document.querySelectorAll('#runs tr').length, first: look()};
+document.querySelector('#axis button[value=time]').click();
+document.querySelector('section .head button').click();
+document.querySelectorAll('#runs button')[1].click();
+answer.second = look();
+answer.errors = errors;
+document.body.dataset.answer = JSON.stringify(answer);
+</script>
+"""
+
+
+def skip(reason):
+    print("SKIPPED:", reason)
+    path = os.environ.get("XML_OUTPUT_FILE")
+    if path:
+        with open(path, "w") as file:
+            file.write('<testsuites><testsuite name="PlotPageTest" tests="1" skipped="1">'
+                       '<testcase name="ABrowserDrawsIt" classname="PlotPageTest">'
+                       f'<skipped message="{reason}"/></testcase></testsuite></testsuites>')
+    sys.exit(0)
+
+
+def write_run(folder, staleness, scale):
+    os.mkdir(folder)
+    with open(f"{folder}/metrics.jsonl", "w") as file:
+        for i in range(1, 101):
+            line = dict(kind="train", step=10 * i, epoch=i / 10, samples=100 * i, time=0.5 * i,
+                        loss=None if 40 <= i < 50 else scale * math.exp(-i / 30), accuracy=1 - math.exp(-i / 30),
+                        learning_rate=0.1, samples_per_second=200, staleness=staleness)
+            file.write(json.dumps(line) + "\n")
+            if i % 25 == 0:
+                file.write(json.dumps(dict(kind="test", step=10 * i, epoch=i / 10, samples=100 * i, time=0.5 * i,
+                                           loss=scale * math.exp(-i / 29), accuracy=0.5)) + "\n")
+
+
+def main():
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        skip("chromium is not installed")
+    rubato = os.path.abspath(sys.argv[1])
+    folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+    write_run(f"{folder}/first", 0, 2)
+    write_run(f"{folder}/second", 0, 3)
+    subprocess.run([rubato, "plot", "first", "second", "--output", "page.html"], check=True, cwd=folder)
+    with open(f"{folder}/page.html") as file:
+        page = file.read()
+    begin, end = page.index("<head>") + 6, page.rindex("</body>")
+    with open(f"{folder}/probed.html", "w") as file:
+        file.write(page[:begin] + PROBE + page[begin:end] + ASK + page[end:])
+    done = subprocess.run(
+        [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile",
+         "--window-size=1400,1200", "--virtual-time-budget=5000", "--dump-dom", f"file://{folder}/probed.html"],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, env={**os.environ, "HOME": folder})
+    found = re.search(r'data-answer="([^"]*)"', done.stdout)
+    assert found, (done.returncode, done.stderr[-2000:], done.stdout[-500:])
+    answer = json.loads(html.unescape(found.group(1)))
+
+    assert answer["errors"] == [], answer["errors"]
+    assert answer["title"] == "2 runs – Rubato", answer["title"]
+    assert answer["rows"] == 3
+    assert "Staleness: 0 throughout" in answer["notes"], answer["notes"]
+    first, second = answer["first"], answer["second"]
+    assert [chart["title"] for chart in first] == ["Loss", "Accuracy", "Learning rate", "Samples per second"]
+    loss = first[0]
+    assert sorted(loss["sets"], key=lambda one: one["label"]) == [
+        {"label": "first", "hidden": False, "points": 100, "gaps": 10},
+        {"label": "first (test)", "hidden": False, "points": 4, "gaps": 0},
+        {"label": "second", "hidden": False, "points": 100, "gaps": 10},
+        {"label": "second (test)", "hidden": False, "points": 4, "gaps": 0}], loss["sets"]
+    assert loss["type"] == "linear" and loss["end"] == 1000
+    assert loss["blue"] > 100 and loss["orange"] > 100, loss
+    # Over time, the loss on a logarithmic scale, the second run hidden.
+    loss = second[0]
+    assert loss["type"] == "logarithmic" and second[1]["type"] == "linear" and loss["end"] == 50, second
+    assert [one["hidden"] for one in loss["sets"]] == [False, False, True, True]
+    assert loss["blue"] > 100 and loss["orange"] == 0, loss
+    print("drawn:", [(chart["title"], chart["blue"], chart["orange"]) for chart in first])
+
+
+main()

@@ -1,0 +1,18 @@
+// The parts of the page, as they were when this was built.
+#ifndef RUBATO_TOOLS_PLOT_ASSETS_H_
+#define RUBATO_TOOLS_PLOT_ASSETS_H_
+
+#include <string_view>
+
+namespace rubato {
+
+extern const std::string_view kPageHtml;
+extern const std::string_view kPageStyle;
+extern const std::string_view kPageScript;
+// Chart.js of the distribution, and its licence.
+extern const std::string_view kChartLibrary;
+extern const std::string_view kChartLicence;
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_PLOT_ASSETS_H_

@@ -1,0 +1,36 @@
+// The curves of a run, read from its metrics.jsonl.
+#ifndef RUBATO_TOOLS_PLOT_CURVES_H_
+#define RUBATO_TOOLS_PLOT_CURVES_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace rubato {
+
+// Figures by name ("step", "samples", "time", "loss", …), all of one length, by rising step. NaN
+// stands for what is null or missing.
+using Curves = std::map<std::string, std::vector<double>>;
+
+struct RunCurves {
+  std::string name;                     // of the run's folder
+  std::string mode;                     // "sync", "async"; empty if the run's job does not say
+  std::map<std::string, Curves> kinds;  // by what they are of: "train", "test", "eval"
+  int64_t skipped = 0;                  // lines that are no metrics
+};
+
+// `path` is a run's folder, or a file of metrics. NotFound if there is none, FailedPrecondition if
+// it has no metrics yet. A run that was taken up again repeats steps: their later lines count. A
+// last line without an end, which is being written, is left out.
+absl::StatusOr<RunCurves> ReadCurves(const std::string& path);
+
+// The curves in the text of a metrics.jsonl; name and mode stay empty.
+RunCurves ParseCurves(absl::string_view text);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_PLOT_CURVES_H_

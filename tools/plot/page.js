@@ -1,0 +1,225 @@
+'use strict';
+// Draws what `rubato plot` has put into #data: {runs: [{name, mode, kinds: {train: {step: [...], ...}, test: ...}}]}.
+// A null is a figure that was not finite: a gap in the curve.
+(() => {
+  const runs = JSON.parse(document.getElementById('data').textContent).runs;
+  // Okabe and Ito's colours, which most eyes tell apart; then the same again.
+  const palette = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#8c6bb1', '#7f7f7f'];
+  const axes = [['step', 'step'], ['samples', 'samples'], ['epoch', 'epoch'], ['time', 'time']];
+  const figures = [
+    ['loss', 'Loss'],
+    ['accuracy', 'Accuracy'],
+    ['learning_rate', 'Learning rate'],
+    ['samples_per_second', 'Samples per second'],
+    ['staleness', 'Staleness'],
+  ];
+  const pointStyles = {test: 'circle', eval: 'triangle'};
+  // A step is not the same in all modes; a sample is.
+  let axis = new Set(runs.map(run => run.mode)).size > 1 ? 'samples' : 'step';
+  let smoothing = 0;
+  const hidden = runs.map(() => false);
+  const charts = [];
+
+  const element = (name, properties = {}, ...children) => {
+    const made = Object.assign(document.createElement(name), properties);
+    made.append(...children);
+    return made;
+  };
+  const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const number = value => {
+    if (value === null || value === undefined || Number.isNaN(value)) return '–';
+    if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e7)) return value.toExponential(2);
+    return value.toLocaleString('en', {maximumSignificantDigits: Math.abs(value) >= 1000 ? 6 : 4});
+  };
+  const four = value => value === null ? 'not finite'
+      : value === undefined || (value !== 0 && Math.abs(value) < 1e-3) ? number(value) : value.toFixed(4);
+  const clock = seconds => {
+    if (seconds < 60) return number(Math.round(10 * seconds) / 10) + ' s';
+    const whole = Math.round(seconds);
+    const two = part => String(part).padStart(2, '0');
+    const minutes = Math.floor(whole / 60) % 60;
+    return whole < 3600 ? minutes + ':' + two(whole % 60)
+                        : Math.floor(whole / 3600) + ':' + two(minutes) + ':' + two(whole % 60);
+  };
+  const onAxis = value => axis === 'time' ? clock(value) : number(value);
+  const last = (values, wanted = value => value !== null) => {
+    for (let i = (values || []).length - 1; i >= 0; --i) if (wanted(values[i])) return values[i];
+    return undefined;
+  };
+
+  // An exponential moving average without the pull of its start; gaps stay gaps.
+  const smooth = values => {
+    if (smoothing === 0) return values;
+    let sum = 0, weight = 0;
+    return values.map(value => {
+      if (value === null) return null;
+      sum = smoothing * sum + (1 - smoothing) * value;
+      weight = smoothing * weight + (1 - smoothing);
+      return sum / weight;
+    });
+  };
+
+  // Points of a curve. Of very many, the least and the greatest of each stretch, so that no peak is lost.
+  const points = (xs, ys) => {
+    const all = xs.map((x, i) => ({x, y: ys[i] === null || ys[i] === undefined ? NaN : ys[i]}))
+        .filter(point => point.x !== null);
+    const stretch = Math.ceil(all.length / 1500);
+    if (stretch < 3) return all;
+    const kept = [];
+    for (let begin = 0; begin < all.length; begin += stretch) {
+      let least = begin, greatest = begin, gap = -1;
+      for (let i = begin; i < Math.min(all.length, begin + stretch); ++i) {
+        if (Number.isNaN(all[i].y)) gap = i;
+        if (!(all[i].y >= all[least].y)) least = i;
+        if (!(all[i].y <= all[greatest].y)) greatest = i;
+      }
+      for (const i of [...new Set([least, greatest, gap])].sort((a, b) => a - b)) if (i >= 0) kept.push(all[i]);
+    }
+    return kept;
+  };
+
+  const datasets = figure => {
+    const made = [];
+    runs.forEach((run, index) => {
+      const color = palette[index % palette.length];
+      for (const [kind, columns] of Object.entries(run.kinds)) {
+        if (!columns[figure]) continue;
+        const train = kind === 'train';
+        const data = points(columns[axis], train ? smooth(columns[figure]) : columns[figure]);
+        made.push({
+          label: run.name + (train ? '' : ' (' + kind + ')'),
+          data, hidden: hidden[index], borderColor: color, backgroundColor: train ? color : style('--card'),
+          borderWidth: train ? 1.8 : 1.3, borderDash: train ? [] : [4, 3],
+          // A lone point has no line to be seen by.
+          pointRadius: train ? (data.length === 1 ? 3 : 0) : 4, pointBorderWidth: 1.8, pointHoverRadius: train ? 4 : 6,
+          pointStyle: pointStyles[kind] || 'rect', order: train ? 1 : 0, clip: 8,
+        });
+      }
+    });
+    return made;
+  };
+
+  const scales = chart => {
+    const ends = [];
+    for (const run of runs.filter((_, index) => !hidden[index])) {
+      for (const columns of Object.values(run.kinds)) ends.push(last(columns[axis]) || 0);
+    }
+    const grid = {color: style('--line'), borderColor: style('--line')};
+    return {
+      x: {
+        type: 'linear', min: 0, max: Math.max(0, ...ends) || 1, grid,
+        ticks: {color: style('--faint'), maxTicksLimit: 8, maxRotation: 0, callback: onAxis},
+      },
+      y: {
+        type: chart.logarithmic ? 'logarithmic' : 'linear', grid, beginAtZero: !['loss', 'accuracy'].includes(chart.figure),
+        ticks: {
+          color: style('--faint'), maxTicksLimit: 7,
+          callback: value => chart.figure === 'accuracy' ? number(100 * value) + ' %' : number(value),
+        },
+      },
+    };
+  };
+
+  const redraw = () => {
+    for (const chart of charts) {
+      chart.view.data.datasets = datasets(chart.figure);
+      chart.view.options.scales = scales(chart);
+      chart.view.update('none');
+    }
+    for (const button of document.querySelectorAll('#axis button')) {
+      button.setAttribute('aria-pressed', button.value === axis);
+    }
+    document.querySelectorAll('#runs button').forEach((button, i) => button.setAttribute('aria-pressed', !hidden[i]));
+  };
+
+  const addChart = (figure, title) => {
+    const has = kind => runs.some(run => run.kinds[kind] && run.kinds[kind][figure]);
+    const keys = ['train', 'eval', 'test'].filter(has)
+        .map(kind => kind + {train: ' ——', eval: ' △', test: ' ○'}[kind]);
+    const button = element('button', {textContent: 'log', title: 'logarithmic scale'});
+    const canvas = element('canvas', {ariaLabel: title});
+    const chart = {figure, logarithmic: false};
+    button.setAttribute('aria-pressed', false);
+    button.onclick = () => {
+      chart.logarithmic = !chart.logarithmic;
+      button.setAttribute('aria-pressed', chart.logarithmic);
+      redraw();
+    };
+    document.getElementById('charts').append(element('section', {},
+        element('div', {className: 'head'},
+            element('h2', {textContent: title},
+                element('span', {className: 'key', textContent: keys.join('   ')})), button),
+        element('div', {className: 'plot'}, canvas)));
+    chart.view = new Chart(canvas, {
+      type: 'line',
+      data: {datasets: []},
+      options: {
+        animation: false, parsing: false, normalized: true, maintainAspectRatio: false, spanGaps: false,
+        interaction: {mode: 'nearest', intersect: false, axis: 'xy'},
+        plugins: {
+          legend: {display: false},
+          tooltip: {
+            callbacks: {
+              title: items => items.length ? axis + ' ' + onAxis(items[0].parsed.x) : '',
+              label: item => ' ' + item.dataset.label + ': ' +
+                  (figure === 'accuracy' ? number(100 * item.parsed.y) + ' %' : number(item.parsed.y)),
+            },
+          },
+        },
+      },
+    });
+    charts.push(chart);
+  };
+
+  const tested = run => run.kinds.test || run.kinds.eval || {};
+  // The end may lie between two lines of training.
+  const end = (run, figure) => Math.max(...Object.values(run.kinds).map(kind => last(kind[figure]) || 0));
+  const columns = [
+    ['mode', run => run.mode || '–'],
+    ['steps', run => number(end(run, 'step'))],
+    ['samples', run => number(end(run, 'samples'))],
+    ['time', run => clock(end(run, 'time'))],
+    ['train loss', run => four(last((run.kinds.train || {}).loss, () => true))],
+    ['test loss', run => four(last(tested(run).loss, () => true))],
+    ['test accuracy', run => {
+      const value = last(tested(run).accuracy, () => true);
+      return typeof value !== 'number' ? '–' : (100 * value).toFixed(2) + ' %';
+    }],
+    ['samples/s', run => number(Math.round(end(run, 'samples') / end(run, 'time')))],
+  ];
+  const rows = runs.map((run, index) => {
+    const swatch = element('span', {className: 'swatch'});
+    swatch.style.background = palette[index % palette.length];
+    const button = element('button', {title: 'show or hide'}, swatch, run.name);
+    button.onclick = () => { hidden[index] = !hidden[index]; redraw(); };
+    return element('tr', {}, element('td', {}, button), ...columns.map(([, value]) => element('td', {textContent: value(run)})));
+  });
+  document.getElementById('runs').append(
+      element('tr', {}, element('th', {textContent: 'run'}), ...columns.map(([title]) => element('th', {textContent: title}))),
+      ...rows);
+  const title = runs.length === 1 ? runs[0].name : runs.length + ' runs';
+  document.getElementById('title').textContent = title;
+  document.title = title + ' – Rubato';
+
+  for (const [value, text] of axes) {
+    const button = element('button', {value, textContent: text});
+    button.onclick = () => { axis = value; redraw(); };
+    document.getElementById('axis').append(button);
+  }
+  document.getElementById('smooth').oninput = event => { smoothing = Number(event.target.value); redraw(); };
+  const notes = [];
+  for (const [figure, title] of figures) {
+    const values = runs.flatMap(run => Object.values(run.kinds).flatMap(kind => kind[figure] || []));
+    if (!values.some(value => value !== null)) {
+      if (values.length > 0) notes.push(title + ': never finite.');
+    } else if (figure === 'staleness' && values.every(value => value === 0)) {
+      notes.push('Staleness: 0 throughout, as in sync every gradient is of the current parameters.');
+    } else {
+      addChart(figure, title);
+    }
+  }
+  document.getElementById('notes').textContent = notes.join(' ');
+  Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
+  redraw();
+  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
+})();

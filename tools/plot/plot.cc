@@ -1,0 +1,57 @@
+#include "tools/plot/plot.h"
+
+#include <cstdio>
+#include <map>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/flags.h"
+#include "common/log.h"
+#include "common/process_exit.h"
+#include "common/run_folder.h"
+#include "common/status.h"
+#include "tools/plot/curves.h"
+#include "tools/plot/page.h"
+
+namespace rubato {
+namespace {
+
+absl::Status Plot(const std::vector<std::string>& paths, const std::string& output) {
+  std::vector<RunCurves> runs;
+  std::map<std::string, int> named;
+  for (const std::string& path : paths) {
+    RUBATO_ASSIGN_OR_RETURN(RunCurves run, ReadCurves(path));
+    if (run.skipped > 0) {
+      std::fprintf(stderr, "%s: %lld lines that are no metrics are left out\n", path.c_str(),
+                   static_cast<long long>(run.skipped));
+    }
+    ++named[run.name];
+    runs.push_back(std::move(run));
+  }
+  // Folders of one name in different places are told apart as they were typed.
+  for (size_t i = 0; i < runs.size(); ++i) {
+    if (named[runs[i].name] > 1) runs[i].name = paths[i];
+  }
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(output, PlotPage(runs)));
+  std::printf("%s\n", output.c_str());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int PlotMain(const std::vector<std::string>& arguments) {
+  std::vector<std::string> runs;
+  std::string output = "plot.html";
+  Flags flags("rubato plot",
+              "Draws the curves of one or several runs, which may still be training, into one page "
+              "for a browser.\nThe page needs no other file and no network.",
+              {"rubato plot runs/latest", "rubato plot runs/* --output compare.html"});
+  flags.AddPositional(&runs, "RUN", "run folders");
+  flags.Add("output", &output, "FILE.html", "the page; an older one is replaced");
+  if (const std::optional<int> code = flags.Handle(arguments)) return *code;
+  const absl::Status status = Plot(runs, output);
+  if (!status.ok()) PrintError(status);
+  return ExitCode(status);
+}
+
+}  // namespace rubato

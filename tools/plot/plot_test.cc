@@ -1,0 +1,142 @@
+#include <stdlib.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/plot/curves.h"
+#include "tools/plot/page.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::NanSensitiveDoubleEq;
+using ::testing::Not;
+
+constexpr char kLines[] =
+    R"({"kind":"train","step":10,"epoch":0.5,"samples":100,"time":1.5,"loss":2.25,"accuracy":0.5,"learning_rate":0.1,"samples_per_second":66,"staleness":0})"
+    "\n"
+    R"({"kind":"train","step":20,"epoch":1,"samples":200,"time":3,"loss":null,"accuracy":0.25,"learning_rate":0.1,"samples_per_second":66,"staleness":1.5})"
+    "\n"
+    R"({"kind":"test","step":20,"epoch":1,"samples":200,"time":3.1,"loss":2,"accuracy":0.75})"
+    "\n";
+
+std::string NewFolder(const std::string& metrics) {
+  std::string folder = testing::TempDir() + "/plot-XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) abort();
+  std::ofstream(folder + "/metrics.jsonl") << metrics;
+  return folder;
+}
+
+// What stands between two texts of a page.
+std::string Between(const std::string& page, const std::string& begin, const std::string& end) {
+  const size_t from = page.find(begin);
+  if (from == std::string::npos) return "";
+  const size_t to = page.find(end, from + begin.size());
+  return page.substr(from + begin.size(), to - from - begin.size());
+}
+
+nlohmann::json DataOf(const std::string& page) {
+  return nlohmann::json::parse(Between(page, "type=\"application/json\">", "</script>"), nullptr,
+                               false);
+}
+
+TEST(CurvesTest, ReadsKindsWithGaps) {
+  const RunCurves run = ParseCurves(kLines);
+  EXPECT_THAT(run.kinds.at("train").at("step"), ElementsAre(10, 20));
+  EXPECT_THAT(run.kinds.at("train").at("loss"),
+              ElementsAre(2.25, NanSensitiveDoubleEq(std::nan(""))));
+  EXPECT_THAT(run.kinds.at("train").at("staleness"), ElementsAre(0, 1.5));
+  EXPECT_THAT(run.kinds.at("test").at("accuracy"), ElementsAre(0.75));
+  EXPECT_THAT(run.kinds.at("test").at("time"), ElementsAre(3.1));
+  EXPECT_EQ(run.skipped, 0);
+}
+
+TEST(CurvesTest, WhatIsNoMetricsIsCountedAndTheLineBeingWrittenIsNot) {
+  const RunCurves run =
+      ParseCurves(absl::StrCat("nonsense\n[1]\n{\"kind\":\"train\"}\n{\"kind\":3,\"step\":1}\n\n",
+                               kLines, "{\"kind\":\"tr"));
+  EXPECT_EQ(run.skipped, 4);
+  EXPECT_EQ(run.kinds.at("train").at("step").size(), 2u);
+}
+
+TEST(CurvesTest, ARunTakenUpAgainGoesOnFromItsCheckpoint) {
+  std::string text;
+  for (const int step : {10, 20, 30, 40}) {
+    absl::StrAppend(&text, R"({"kind":"train","loss":1,"step":)", step, "}\n");
+  }
+  for (const int step : {30, 50}) {
+    absl::StrAppend(&text, R"({"kind":"train","loss":2,"step":)", step, "}\n");
+  }
+  const RunCurves run = ParseCurves(text);
+  EXPECT_THAT(run.kinds.at("train").at("step"), ElementsAre(10, 20, 30, 50));
+  EXPECT_THAT(run.kinds.at("train").at("loss"), ElementsAre(1, 1, 2, 2));
+}
+
+TEST(CurvesTest, ARunIsCalledAsItsFolder) {
+  const std::string folder = NewFolder(kLines);
+  const std::string link = folder + "-link";
+  std::filesystem::create_symlink(folder, link);
+  const absl::StatusOr<RunCurves> run = ReadCurves(link);
+  RUBATO_ASSERT_OK(run);
+  EXPECT_EQ(run->name, std::filesystem::path(folder).filename().string());
+  RUBATO_EXPECT_OK(ReadCurves(folder + "/metrics.jsonl"));
+}
+
+TEST(CurvesTest, ErrorsSayWhatWasExpected) {
+  EXPECT_THAT(ReadCurves("/nowhere/run").status(),
+              IsError(absl::StatusCode::kNotFound,
+                      HasSubstr("found no /nowhere/run, expected a run's folder")));
+  const std::string folder = NewFolder("");
+  EXPECT_THAT(ReadCurves(folder).status(),
+              IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("no line of metrics yet")));
+  EXPECT_THAT(ReadCurves(NewFolder("x\n")).status(),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("found no line of metrics")));
+  std::filesystem::remove(folder + "/metrics.jsonl");
+  EXPECT_THAT(ReadCurves(folder).status(),
+              IsError(absl::StatusCode::kNotFound, HasSubstr("found no metrics.jsonl in")));
+}
+
+TEST(PlotPageTest, HoldsTheDataOfAllRuns) {
+  RunCurves first = ParseCurves(kLines);
+  first.name = "first";
+  first.mode = "async";
+  RunCurves second = first;
+  second.name = "</script><script>alert(1)</script> \xff";
+  const std::string page = PlotPage({first, second});
+  const nlohmann::json data = DataOf(page);
+  ASSERT_TRUE(data.is_object());
+  ASSERT_EQ(data["runs"].size(), 2u);
+  EXPECT_EQ(data["runs"][0]["mode"], "async");
+  EXPECT_EQ(data["runs"][0]["kinds"]["train"]["loss"].dump(), "[2.25,null]");
+  EXPECT_EQ(data["runs"][0]["kinds"]["test"]["accuracy"].dump(), "[0.75]");
+  EXPECT_FALSE(data["runs"][0]["kinds"]["test"].contains("staleness"));
+  EXPECT_EQ(data["runs"][1]["name"], "</script><script>alert(1)</script> \xef\xbf\xbd");
+  EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
+}
+
+TEST(PlotPageTest, IsWholeAndLoadsNothing) {
+  const std::string page = PlotPage({ParseCurves(kLines)});
+  EXPECT_THAT(page, HasSubstr("Chart.js v"));
+  EXPECT_THAT(page, HasSubstr("Permission is hereby granted, free of charge"));
+  for (const char* place : {"@STYLE@", "@DATA@", "@LICENCE@", "@LIBRARY@", "@SCRIPT@"}) {
+    EXPECT_THAT(page, Not(HasSubstr(place)));
+  }
+  // And if it tried, the browser would refuse.
+  EXPECT_THAT(page, HasSubstr("default-src 'none'"));
+  for (const char* loads : {" src=", "<link", "@import", "url("}) {
+    EXPECT_THAT(page, Not(HasSubstr(loads)));
+  }
+}
+
+}  // namespace
+}  // namespace rubato
