@@ -88,9 +88,10 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
   plan.train_samples = drawn ? job.data().train_size() : data.train.size();
   plan.test_samples = drawn ? job.data().test_size() : data.test.size();
   const ExampleShape& shape = data.train.shape();
+  RUBATO_ASSIGN_OR_RETURN(const Objective objective,
+                          ObjectiveFor(job.loss(), data.train.classes(), /*target_values=*/0));
   RUBATO_ASSIGN_OR_RETURN(
-      plan.layout,
-      LayoutOf(job.model(), {shape.channels, shape.height, shape.width}, data.train.classes()));
+      plan.layout, LayoutOf(job.model(), {shape.channels, shape.height, shape.width}, objective));
   plan.job = std::move(job);
   return plan;
 }

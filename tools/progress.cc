@@ -95,7 +95,11 @@ std::string Progress::LiveLine(int width) const {
   parts.push_back({absl::StrFormat("step %.0f", step_), 0});
   parts.push_back({loss_ ? absl::StrFormat("loss %.4f", *loss_) : "loss not finite", 5});
   if (accuracy_) parts.push_back({absl::StrFormat("accuracy %.1f %%", 100 * *accuracy_), 2});
-  if (test_accuracy_) parts.push_back({absl::StrFormat("test %.1f %%", 100 * *test_accuracy_), 3});
+  if (test_accuracy_) {
+    parts.push_back({absl::StrFormat("test %.1f %%", 100 * *test_accuracy_), 3});
+  } else if (test_loss_) {
+    parts.push_back({absl::StrFormat("test loss %.4f", *test_loss_), 3});
+  }
   if (samples_per_second_)
     parts.push_back({absl::StrFormat("%.0f samples/s", *samples_per_second_), 1});
   if (const auto left = SecondsLeft())

@@ -27,8 +27,8 @@ class Evaluator {
 
   // `split` must outlive it. Errors as Model::Create.
   static absl::StatusOr<std::unique_ptr<Evaluator>> Create(const proto::Model& config,
-                                                           const Dataset* split, int64_t classes,
-                                                           Done done);
+                                                           const Objective& objective,
+                                                           const Dataset* split, Done done);
   // Waits for the test at hand; one that waits is dropped.
   ~Evaluator();
 

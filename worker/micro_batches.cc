@@ -7,6 +7,7 @@
 #include "common/check.h"
 #include "common/kernels.h"
 #include "common/permutation.h"
+#include "common/random.h"
 #include "common/reduction_tree.h"
 
 namespace rubato {
@@ -42,10 +43,10 @@ absl::Span<const float> BatchReader::features() const {
   return absl::MakeConstSpan(features_.data(), indices_.size() * data_->shape().size());
 }
 
-absl::Span<const int32_t> BatchReader::labels() const { return labels_; }
+Targets BatchReader::targets() const { return {labels_, {}}; }
 
-MicroBatches::MicroBatches(Model* model, const FlatSpace* space, BatchReader* reader)
-    : model_(model), space_(space), reader_(reader) {}
+MicroBatches::MicroBatches(Model* model, const FlatSpace* space, BatchReader* reader, uint64_t seed)
+    : model_(model), space_(space), reader_(reader), seed_(seed) {}
 
 MicroBatches::Gradient MicroBatches::TakeBuffer() {
   for (const Gradient& buffer : buffers_) {
@@ -94,7 +95,8 @@ std::vector<BatchResult> MicroBatches::Compute(const SampleSchedule& schedule, i
       ready(0);
     } else {
       reader_->ReadShuffled(range);
-      results.push_back(model_->Gradient(parameters, reader_->features(), reader_->labels(),
+      const uint64_t key = Key(seed_, "dropout", unit, leaf);
+      results.push_back(model_->Gradient(parameters, reader_->features(), reader_->targets(), key,
                                          absl::MakeSpan(*sum.gradient), ready));
     }
     RUBATO_CHECK(next_block < 0);

@@ -29,9 +29,9 @@ class BatchReader {
   void ReadShuffled(const SampleRange& range);
   void ReadInOrder(Range positions);
 
-  // (n, channels, height, width) and (n), until the next read.
+  // (n, channels, height, width) and n targets, until the next read.
   absl::Span<const float> features() const;
-  absl::Span<const int32_t> labels() const;
+  Targets targets() const;
 
  private:
   void Read();
@@ -48,8 +48,8 @@ class MicroBatches {
   // What is pushed: the sum's values of one block, last blocks first.
   using Push = absl::FunctionRef<void(int64_t block, const Payload& payload)>;
 
-  // All must outlive it.
-  MicroBatches(Model* model, const FlatSpace* space, BatchReader* reader);
+  // All must outlive it. What layers draw is a function of (seed, unit, micro-batch).
+  MicroBatches(Model* model, const FlatSpace* space, BatchReader* reader, uint64_t seed);
 
   // The gradient sum over the micro-batches of `node`, a node of the tree over schedule.leaves(),
   // of `unit`. Returns the result of each micro-batch, in order.
@@ -69,6 +69,7 @@ class MicroBatches {
   Model* const model_;
   const FlatSpace* const space_;
   BatchReader* const reader_;
+  const uint64_t seed_;
   std::vector<Gradient> buffers_;
 };
 

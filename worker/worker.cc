@@ -121,11 +121,13 @@ absl::Status Worker::Prepare() {
   const Dataset& train = data_->train;
   const ExampleShape& shape = train.shape();
   const int64_t micro_batch = job_.train().batch_size() / job_.train().micro_batches();
-  RUBATO_ASSIGN_OR_RETURN(model_,
-                          Model::Create(job_.model(), {shape.channels, shape.height, shape.width},
-                                        train.classes(), micro_batch));
+  RUBATO_ASSIGN_OR_RETURN(const Objective objective,
+                          ObjectiveFor(job_.loss(), train.classes(), /*target_values=*/0));
+  RUBATO_ASSIGN_OR_RETURN(
+      model_, Model::Create(job_.model(), {shape.channels, shape.height, shape.width}, objective,
+                            micro_batch));
   RUBATO_ASSIGN_OR_RETURN(evaluator_,
-                          Evaluator::Create(job_.model(), &data_->test, train.classes(),
+                          Evaluator::Create(job_.model(), objective, &data_->test,
                                             [this](int64_t unit, const BatchResult& result) {
                                               SendEvaluation(unit, result);
                                             }));
@@ -213,7 +215,8 @@ void Worker::OnView(const proto::View& view, WorkerActions* actions) {
   space_.emplace(model_->parameter_count(), job_.wire().chunk() / sizeof(float),
                  view.shards_size());
   reader_ = std::make_unique<BatchReader>(&data_->train, job_.seed(), model_->max_batch());
-  micro_batches_ = std::make_unique<MicroBatches>(model_.get(), &*space_, reader_.get());
+  micro_batches_ =
+      std::make_unique<MicroBatches>(model_.get(), &*space_, reader_.get(), job_.seed());
   parameters_.resize(space_->values());
   versions_.assign(space_->blocks(), 0);
   ShardStreams::Callbacks callbacks;
@@ -340,7 +343,7 @@ void Worker::Compute(const WorkerAction& action) {
                                 });
     for (const BatchResult& result : results) {
       progress->add_loss_sum(result.loss_sum);
-      progress->add_correct(result.correct);
+      if (IsClassification(job_.loss().name())) progress->add_correct(result.correct);
       progress->add_samples(result.samples);
     }
   }
@@ -356,7 +359,7 @@ void Worker::SendEvaluation(int64_t unit, const BatchResult& result) {
   proto::Evaluation* evaluation = message.mutable_evaluation();
   evaluation->set_unit(unit);
   evaluation->set_loss_sum(result.loss_sum);
-  evaluation->set_correct(result.correct);
+  if (IsClassification(job_.loss().name())) evaluation->set_correct(result.correct);
   evaluation->set_samples(result.samples);
   control_->Send(message);
 }

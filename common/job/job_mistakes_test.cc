@@ -260,7 +260,8 @@ TEST(JobMistakesTest, AllAtOnceInTheOrderOfTheFile) {
           "job.yaml:6:30: model.layers[1].linear.out_features: found 0, expected an integer from 1 "
           "to 10000000",
           "job.yaml:6:39: model.layers[1].linear.bias: found 1, expected true or false",
-          "job.yaml:7:7: model.layers[2]: found a list, expected flatten, linear or relu",
+          "job.yaml:7:7: model.layers[2]: found a list, expected flatten, linear, relu, "
+          "gelu, tanh, sigmoid or dropout",
           "job.yaml:8:17: model.layers[3].flatten.x: found an unknown key, expected no keys here",
           "job.yaml:9:7: model.layers[3]: found flatten and relu, expected only one of them",
           "job.yaml:10:3: found a map as a key, expected version, name, seed, cluster, device, "
@@ -357,15 +358,17 @@ TEST(JobMistakesTest, OverridesAreNamedInPlaceOfTheFile) {
       {"model.layers.1=relu",
        "--set model.layers.1: found a part of a list, expected the whole: model.layers=[...]"},
       {"model.layers=[]",
-       "--set model.layers: found an empty list, expected a list of flatten, linear or relu"},
+       "--set model.layers: found an empty list, expected a list of flatten, linear, relu, gelu, "
+       "tanh, sigmoid or dropout"},
       {"model.layers=[flatten, flaten]",
-       "--set model.layers: model.layers[1]: found flaten, expected flatten, linear or relu; did "
-       "you mean flatten?"},
+       "--set model.layers: model.layers[1]: found flaten, expected flatten, linear, relu, gelu, "
+       "tanh, sigmoid or dropout; did you mean flatten?"},
       {"model.layers=[conv2d]",
-       "--set model.layers: model.layers[0]: found conv2d, expected flatten, linear or relu"},
+       "--set model.layers: model.layers[0]: found conv2d, expected flatten, linear, relu, gelu, "
+       "tanh, sigmoid or dropout"},
       {"model.layers=[{conv2d: {channels: 3}}]",
-       "--set model.layers: model.layers[0].conv2d: found an unknown key, expected flatten, linear "
-       "or relu"},
+       "--set model.layers: model.layers[0].conv2d: found an unknown key, expected flatten, "
+       "linear, relu, gelu, tanh, sigmoid or dropout"},
       {"train.until={epochs: 1",
        "--set train.until: broken YAML: found a { without its }, or no comma between keys, at "
        "character 1 of \"{epochs: 1\""},
