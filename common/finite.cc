@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
 
 #include "common/isa.h"
 
@@ -16,13 +15,17 @@ constexpr size_t kChunk = 1024;
 // Of a float's bits: the top bit is set if the exponent is all ones, so not finite.
 RUBATO_ALWAYS_INLINE uint32_t Flag(uint32_t bits) { return (bits & 0x7fffffffu) + 0x00800000u; }
 
+// The i-th value's bits, at any address, which costs these processors nothing.
+RUBATO_ALWAYS_INLINE uint32_t BitsAt(const char* bytes, size_t i) {
+  uint32_t bits;
+  __builtin_memcpy(&bits, bytes + sizeof bits * i, sizeof bits);
+  return bits;
+}
+
 struct AnyNonFinite {
   static RUBATO_ALWAYS_INLINE bool Run(const char* bytes, size_t n) {
-    // Read from any address, which costs these processors nothing.
-    using UnalignedBits = uint32_t __attribute__((aligned(1), may_alias));
-    const auto* values = reinterpret_cast<const UnalignedBits*>(bytes);
     uint32_t flags = 0;
-    for (size_t i = 0; i < n; ++i) flags |= Flag(values[i]);
+    for (size_t i = 0; i < n; ++i) flags |= Flag(BitsAt(bytes, i));
     return flags >> 31 != 0;
   }
 };
@@ -34,9 +37,7 @@ size_t FirstNonFinite(const char* bytes, size_t n) {
     const size_t size = std::min(kChunk, n - begin);
     if (!Dispatch<AnyNonFinite>(bytes + 4 * begin, size)) continue;
     for (size_t i = begin; i < begin + size; ++i) {
-      uint32_t bits;
-      std::memcpy(&bits, bytes + 4 * i, sizeof bits);
-      if (Flag(bits) >> 31 != 0) return i;
+      if (Flag(BitsAt(bytes, i)) >> 31 != 0) return i;
     }
   }
   return n;
