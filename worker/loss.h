@@ -9,6 +9,12 @@
 
 namespace rubato {
 
+// What a batch is to be compared with. One of the two is filled.
+struct Targets {
+  absl::Span<const int32_t> labels;  // of classes
+  absl::Span<const float> values;    // of a regression
+};
+
 // What one batch gave.
 struct BatchResult {
   double loss_sum = 0;  // over the samples

@@ -121,9 +121,8 @@ absl::Status Worker::Prepare() {
   const Dataset& train = data_->train;
   const ExampleShape& shape = train.shape();
   const int64_t micro_batch = job_.train().batch_size() / job_.train().micro_batches();
-  RUBATO_ASSIGN_OR_RETURN(model_,
-                          Model::Create(job_.model(), {shape.channels, shape.height, shape.width},
-                                        train.classes(), micro_batch));
+  RUBATO_ASSIGN_OR_RETURN(
+      model_, Model::Create(job_.model(), shape.dimensions(), train.classes(), micro_batch));
   RUBATO_ASSIGN_OR_RETURN(evaluator_,
                           Evaluator::Create(job_.model(), &data_->test, train.classes(),
                                             [this](int64_t unit, const BatchResult& result) {
@@ -376,7 +375,7 @@ absl::Status FixIsa(proto::Device::Isa wanted) {
 absl::Status RunWorker(const proto::Job& job, const WorkerOptions& options,
                        SignalWatcher* signals) {
   RUBATO_RETURN_IF_ERROR(FixIsa(job.device().isa()));
-  RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job.data()));
+  RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job));
   Worker worker(job, &data);
   return worker.Run(options, signals);
 }
