@@ -24,6 +24,7 @@
 #include "common/wire/control_client.h"
 #include "common/wire/shard_streams.h"
 #include "tensor/kernels.h"
+#include "worker/batch_reader.h"
 #include "worker/data/load.h"
 #include "worker/evaluator.h"
 #include "worker/micro_batches.h"
@@ -66,7 +67,7 @@ class Worker {
       : job_(job),
         data_(data),
         job_digest_(JobDigest(job)),
-        loop_(job.train().batch_size(), job.train().micro_batches()) {}
+        loop_(job.train().batch_size(), job.train().micro_batches(), job.data().prefetch()) {}
 
   absl::Status Run(const WorkerOptions& options, SignalWatcher* signals);
 
@@ -211,7 +212,11 @@ void Worker::OnView(const proto::View& view, WorkerActions* actions) {
   log_->Info("takes part", {{"view", view.number()}, {"workers", view.members_size()}});
   space_.emplace(model_->parameter_count(), job_.wire().chunk() / sizeof(float),
                  view.shards_size());
-  reader_ = std::make_unique<BatchReader>(&data_->train, job_.seed(), model_->max_batch());
+  // `prefetch` global batches, of which a worker's share is one of `workers` in either mode.
+  const int64_t share =
+      (job_.train().micro_batches() + view.members_size() - 1) / std::max(1, view.members_size());
+  reader_ = std::make_unique<BatchReader>(&data_->train, job_.seed(), model_->max_batch(),
+                                          job_.data().prefetch() * share);
   micro_batches_ = std::make_unique<MicroBatches>(model_.get(), &*space_, reader_.get());
   parameters_.resize(space_->values());
   versions_.assign(space_->blocks(), 0);
@@ -247,6 +252,12 @@ void Worker::RunActions(const WorkerActions& actions) {
         break;
       case WorkerAction::Kind::kEvaluate:
         evaluator_->Start(action.unit, parameters_);
+        break;
+      case WorkerAction::Kind::kReadAhead:
+        for (int64_t leaf = action.leaves.begin; leaf < action.leaves.end; ++leaf) {
+          const SampleRange range = loop_.schedule().MicroBatch(action.unit, leaf);
+          if (!range.positions.empty()) reader_->Announce(range);
+        }
         break;
       case WorkerAction::Kind::kCompute:
         Compute(action);
