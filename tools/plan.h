@@ -16,6 +16,7 @@ struct Plan {
   proto::Job job;
   proto::Layout layout;
   int64_t train_samples = 0;  // of an epoch
+  int64_t validation_samples = 0;
   int64_t test_samples = 0;
 };
 

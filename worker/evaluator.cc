@@ -17,9 +17,9 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const proto::Model&
                                                              const Objective& objective,
                                                              const Dataset* split, Done done) {
   const ExampleShape& shape = split->shape();
-  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                          Model::Create(config, {shape.channels, shape.height, shape.width},
-                                        objective, std::min(kBatch, split->size())));
+  RUBATO_ASSIGN_OR_RETURN(
+      std::unique_ptr<Model> model,
+      Model::Create(config, shape.dimensions(), objective, std::min(kBatch, split->size())));
   return std::unique_ptr<Evaluator>(new Evaluator(std::move(model), split, std::move(done)));
 }
 

@@ -13,9 +13,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "proto/job.pb.h"
+#include "worker/batch_reader.h"
 #include "worker/data/dataset.h"
 #include "worker/loss.h"
-#include "worker/micro_batches.h"
 #include "worker/model.h"
 
 namespace rubato {

@@ -12,36 +12,11 @@
 #include "common/flat_space.h"
 #include "common/sample_schedule.h"
 #include "common/wire/payload.h"
-#include "worker/data/dataset.h"
+#include "worker/batch_reader.h"
 #include "worker/loss.h"
 #include "worker/model.h"
 
 namespace rubato {
-
-// Reads the examples at `positions` of the order of `epoch`, which is a function of (seed, epoch,
-// position) alone.
-class BatchReader {
- public:
-  // At most `max_batch` examples at a time. `data` must outlive it.
-  BatchReader(const Dataset* data, uint64_t seed, int64_t max_batch);
-
-  // Training order; then, for tests of a whole split, the order of the data set.
-  void ReadShuffled(const SampleRange& range);
-  void ReadInOrder(Range positions);
-
-  // (n, channels, height, width) and n targets, until the next read.
-  absl::Span<const float> features() const;
-  Targets targets() const;
-
- private:
-  void Read();
-
-  const Dataset* const data_;
-  const uint64_t seed_;
-  std::vector<int64_t> indices_;
-  std::vector<float> features_;
-  std::vector<int32_t> labels_;
-};
 
 class MicroBatches {
  public:

@@ -50,11 +50,16 @@ class MicroBatchesTest : public ::testing::Test {
   }
 
   // The sum over all of unit `unit`, as a shard would fold what workers with these leaves push.
-  std::vector<float> Sum(int64_t unit, const std::vector<Range>& workers, int64_t block_values) {
+  std::vector<float> Sum(int64_t unit, const std::vector<Range>& workers, int64_t block_values,
+                         int64_t ahead = 0) {
     const FlatSpace space(model_->parameter_count(), block_values, 1);
     const SampleSchedule schedule(kSamples, kBatch, kLeaves);
     const ReductionTree tree(kLeaves);
-    BatchReader reader(data_.get(), kSeed, kBatch / kLeaves);
+    BatchReader reader(data_.get(), kSeed, kBatch / kLeaves, ahead);
+    for (int64_t leaf = 0; ahead > 0 && leaf < kLeaves; ++leaf) {
+      const SampleRange range = schedule.MicroBatch(unit, leaf);
+      if (!range.positions.empty()) reader.Announce(range);
+    }
     MicroBatches micro_batches(model_.get(), &space, &reader, kSeed);
     std::map<int64_t, std::vector<float>> nodes;  // by first leaf
     std::map<int64_t, Range> ranges;
@@ -142,6 +147,17 @@ TEST_F(MicroBatchesTest, DropoutDiffersFromStepToStepAndAmongMicroBatches) {
     }
   }
   EXPECT_EQ(sums.size(), 20u);
+}
+
+TEST_F(MicroBatchesTest, TheSumHasTheSameBitsIfBatchesAreReadAhead) {
+  for (int64_t unit : {0, 2, 4}) {
+    const std::vector<float> plain = Sum(unit, {{0, 5}}, 1000);
+    for (int64_t ahead : {1, 3, 100}) {
+      EXPECT_EQ(Sum(unit, {{0, 5}}, 1000, ahead), plain);
+      // Out of turn.
+      EXPECT_EQ(Sum(unit, {{2, 5}, {0, 2}}, 1000, ahead), plain);
+    }
+  }
 }
 
 // The oracle: one batch in double precision over the samples that the definition of the order

@@ -20,6 +20,12 @@ std::string Join(const std::string& key, const std::string& name) {
   return key.empty() ? name : absl::StrCat(key, ".", name);
 }
 
+// The values beside which `field` has a meaning: "csv or libsvm".
+std::string Alternatives(const FieldDescriptor& field) {
+  const proto::When& when = field.options().GetExtension(proto::when);
+  return JoinOr({when.is().begin(), when.is().end()});
+}
+
 bool IsPresent(const Message& message, const FieldDescriptor& field) {
   const Reflection& reflection = *message.GetReflection();
   return field.is_repeated() ? reflection.FieldSize(message, &field) > 0
@@ -74,8 +80,7 @@ class Completion {
       const FieldDescriptor* by = message->GetDescriptor()->FindFieldByName(decider);
       report_.Add(path, absl::StrCat("found with ", decider, ": ",
                                      YamlName(*message->GetReflection()->GetEnum(*message, by)),
-                                     ", expected only with ", decider, ": ",
-                                     field.options().GetExtension(proto::when).is()));
+                                     ", expected only with ", decider, ": ", Alternatives(field)));
     }
     message->GetReflection()->ClearField(message, &field);
     return true;
@@ -89,7 +94,9 @@ class Completion {
                        field.is_repeated() ? ListExpectation(field) : Expectation(field));
       if (field.options().HasExtension(proto::when)) {
         const proto::When& when = field.options().GetExtension(proto::when);
-        absl::StrAppend(&what, ", because ", when.key(), " is ", when.is());
+        absl::StrAppend(&what, ", because ", when.key(), " is ",
+                        YamlName(*message->GetReflection()->GetEnum(
+                            *message, message->GetDescriptor()->FindFieldByName(when.key()))));
       }
       report_.Add(path, what);
       return;

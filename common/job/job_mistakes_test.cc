@@ -186,17 +186,19 @@ TEST(JobMistakesTest, OneWrongLine) {
        "12:25: train.until: found nothing, expected {epochs: N}, {steps: N} or {samples: N}"},
       {"train: {until: {steps: 1}}",
        "12:1: train.batch_size: found nothing, expected an integer from 1 to 16777216"},
-      {"data: {}", "5:1: data.format: found nothing, expected glyphs or idx"},
+      {"data: {}", "5:1: data.format: found nothing, expected glyphs, idx, csv or libsvm"},
       {"data: {format: idx}",
        "5:1: data.path: found nothing, expected a path, because format is idx"},
       {"optimizer: {schedule: step}",
        "11:13: optimizer.schedule.every: found nothing, expected {epochs: N}, {steps: N} or "
        "{samples: N}, because name is step"},
       {"data: {format: glyphs, normalize: {mean: [0.5]}}",
-       "5:24: data.normalize.std: found nothing, expected a list of numbers above 0"},
+       "5:24: data.normalize.std: found nothing, expected a list of numbers above 0, because by is "
+       "values"},
       // Contradictions.
       {"data: {format: glyphs, path: x}",
-       "5:24: data.path: found with format: glyphs, expected only with format: idx"},
+       "5:24: data.path: found with format: glyphs, expected only with format: idx, csv, libsvm or "
+       "text"},
       {"data: {format: idx, path: x, train_size: 5}",
        "5:30: data.train_size: found with format: idx, expected only with format: glyphs"},
       {"optimizer: {schedule: {until: {steps: 4}}}",
@@ -250,8 +252,10 @@ TEST(JobMistakesTest, AllAtOnceInTheOrderOfTheFile) {
                  {"optimizer.learning_rat=1", "optimizer={momentum: 2, nesterov: 1}"}),
       ElementsAre(
           "job.yaml:1:1: version: found nothing, expected 1",
-          "job.yaml:1:1: data: found nothing, expected a map {format, path, seed, train_size, "
-          "test_size, normalize}",
+          "job.yaml:1:1: data: found nothing, expected a map {format, path, test_path, "
+          "test_fraction, seed, train_size, test_size, task, target_scale, header, separator, "
+          "target, categorical, numeric, missing, impute, index_base, features, context, "
+          "normalize, validation, prefetch}",
           "job.yaml:1:7: name: found \"a b\", expected 1 to 128 letters, digits, '_', '.' or '-'",
           "job.yaml:2:19: device.threads: found 0, expected an integer from 1 to 1024",
           "job.yaml:2:27: device.isa: found sse, expected auto, generic, avx2 or avx512",

@@ -157,8 +157,13 @@ bool IsApplicable(const Message& message, const FieldDescriptor& field) {
   const proto::When& when = field.options().GetExtension(proto::when);
   const FieldDescriptor* key = message.GetDescriptor()->FindFieldByName(when.key());
   RUBATO_CHECK(key != nullptr && key->enum_type() != nullptr);
-  RUBATO_CHECK(FindValue(*key->enum_type(), when.is()) != nullptr);
-  return YamlName(*message.GetReflection()->GetEnum(message, key)) == when.is();
+  const std::string value = YamlName(*message.GetReflection()->GetEnum(message, key));
+  bool applicable = false;
+  for (const std::string& name : when.is()) {
+    RUBATO_CHECK(FindValue(*key->enum_type(), name) != nullptr);
+    applicable = applicable || name == value;
+  }
+  return applicable;
 }
 
 bool IsFillable(const Descriptor& type) {
