@@ -254,10 +254,31 @@ TEST_F(CoordinatorTest, LinesInSyncComeInOrderOfStepsWhoeverIsFaster) {
   ASSERT_EQ(lines_.size(), 2u);
   EXPECT_EQ(lines_[0].step, 1);
   EXPECT_DOUBLE_EQ(lines_[0].loss, 1.5);
-  EXPECT_DOUBLE_EQ(lines_[0].accuracy, 0.5);
+  EXPECT_DOUBLE_EQ(lines_[0].accuracy.value(), 0.5);
   EXPECT_DOUBLE_EQ(lines_[0].samples_per_second, 4);
   EXPECT_DOUBLE_EQ(lines_[0].epoch, 0.4);
   EXPECT_DOUBLE_EQ(lines_[1].loss, 3.0);
+}
+
+TEST_F(CoordinatorTest, WhereTargetsAreNumbersThereIsNoAccuracy) {
+  Start();
+  Begin();
+  for (const PeerId peer : {2, 3}) {
+    const int64_t first = peer == 2 ? 0 : 2;
+    proto::PeerMessage computed = Computed(0, {first, first + 2}, 1.5, 2);
+    computed.mutable_progress()->clear_correct();
+    Receive(peer, computed);
+  }
+  ASSERT_EQ(lines_.size(), 1u);
+  EXPECT_DOUBLE_EQ(lines_[0].loss, 1.5);
+  EXPECT_FALSE(lines_[0].accuracy.has_value());
+  proto::PeerMessage tested;
+  tested.mutable_evaluation()->set_unit(1);
+  tested.mutable_evaluation()->set_loss_sum(5);
+  tested.mutable_evaluation()->set_samples(10);
+  Receive(2, tested);
+  EXPECT_DOUBLE_EQ(lines_.back().loss, 0.5);
+  EXPECT_FALSE(lines_.back().accuracy.has_value());
 }
 
 TEST_F(CoordinatorTest, GivesOutEachContributionOnceAndTestsAtEpochs) {
@@ -319,7 +340,7 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
   const Summary& summary = coordinator_->summary();
   EXPECT_EQ(summary.samples, 40);
   EXPECT_EQ(summary.steps, 6);
-  EXPECT_DOUBLE_EQ(summary.test_accuracy, 0.9);
+  EXPECT_DOUBLE_EQ(summary.test_accuracy.value(), 0.9);
   EXPECT_DOUBLE_EQ(summary.samples_per_second, 40.0 / 6);
   EXPECT_EQ(summary.duplicates, 2);
   EXPECT_EQ(summary.blocks[0].block(), 0);

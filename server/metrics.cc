@@ -22,15 +22,18 @@ void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
                          std::vector<MetricsLine>* lines) {
   const int64_t parts = progress.loss_sum_size();
   const int64_t first = progress.first_leaf();
-  if (progress.correct_size() != parts || progress.samples_size() != parts || first < 0 ||
-      first + parts > schedule_.leaves()) {
+  const bool has_correct = progress.correct_size() > 0;
+  if ((has_correct && progress.correct_size() != parts) || progress.samples_size() != parts ||
+      first < 0 || first + parts > schedule_.leaves()) {
     return;  // of no worker of ours; figures for people are all that is lost
   }
   std::vector<Leaf> leaves(schedule_.leaves());
   std::vector<Leaf>& unit =
       sync_ ? open_.try_emplace(progress.unit(), leaves).first->second : leaves;
   for (int64_t i = 0; i < parts; ++i) {
-    unit[first + i] = {true, progress.loss_sum(i), progress.correct(i), progress.samples(i)};
+    Leaf& leaf = unit[first + i];
+    leaf = {true, progress.loss_sum(i), std::nullopt, progress.samples(i)};
+    if (has_correct) leaf.correct = progress.correct(i);
   }
   if (!sync_) {
     CountUnit(unit, progress.staleness(), now, lines);
@@ -55,7 +58,8 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
   for (const Leaf& leaf : leaves) {
     loss += leaf.loss_sum;
     samples += leaf.samples;
-    window_correct_ += leaf.correct;
+    window_correct_ += leaf.correct.value_or(0);
+    window_has_correct_ = window_has_correct_ || leaf.correct.has_value();
   }
   const int64_t before = samples_;
   window_loss_ += loss;
@@ -75,7 +79,7 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
   line.epoch = static_cast<double>(samples_) / samples_per_epoch_;
   line.time = Seconds(now);
   line.loss = window_loss_ / window_samples_;
-  line.accuracy = static_cast<double>(window_correct_) / window_samples_;
+  if (window_has_correct_) line.accuracy = static_cast<double>(window_correct_) / window_samples_;
   line.learning_rate = learning_rate_.At(before);
   if (!sync_ && parity_) line.learning_rate *= static_cast<double>(samples) / batch_size_;
   const double seconds = absl::ToDoubleSeconds(now - window_start_);
@@ -86,6 +90,7 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
   window_start_ = now;
   window_units_ = window_correct_ = window_samples_ = 0;
   window_loss_ = window_staleness_ = 0;
+  window_has_correct_ = false;
 }
 
 MetricsLine Metrics::OnEvaluation(const proto::Evaluation& evaluation, absl::Time now) const {
@@ -96,7 +101,9 @@ MetricsLine Metrics::OnEvaluation(const proto::Evaluation& evaluation, absl::Tim
   line.epoch = static_cast<double>(line.samples) / samples_per_epoch_;
   line.time = Seconds(now);
   line.loss = evaluation.loss_sum() / evaluation.samples();
-  line.accuracy = static_cast<double>(evaluation.correct()) / evaluation.samples();
+  if (evaluation.has_correct()) {
+    line.accuracy = static_cast<double>(evaluation.correct()) / evaluation.samples();
+  }
   return line;
 }
 

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -21,10 +22,10 @@ struct MetricsLine {
       false;         // of the test split; else means over the training samples since the last line
   int64_t step = 0;  // units done: steps (sync) or contributions (on arrival)
   double epoch = 0;  // samples done / samples of an epoch
-  int64_t samples = 0;  // done since the start of training
-  double time = 0;      // seconds since the start of training
-  double loss = 0;      // a sample
-  double accuracy = 0;  // share of correct predictions
+  int64_t samples = 0;             // done since the start of training
+  double time = 0;                 // seconds since the start of training
+  double loss = 0;                 // a sample
+  std::optional<double> accuracy;  // share of correct predictions; none if targets are numbers
   // Of training lines only:
   double learning_rate = 0;       // of the last update
   double samples_per_second = 0;  // since the last line
@@ -41,7 +42,7 @@ struct Summary {
   double seconds = 0;
   double samples_per_second = 0;
   double test_loss = 0;
-  double test_accuracy = 0;
+  std::optional<double> test_accuracy;
   int64_t duplicates = 0;  // contributions refused as already counted, over all shards
   std::vector<proto::ShardReport::Block> blocks;  // in order
 };
@@ -69,7 +70,7 @@ class Metrics {
   struct Leaf {
     bool done = false;
     double loss_sum = 0;
-    int64_t correct = 0;
+    std::optional<int64_t> correct;
     int64_t samples = 0;
   };
 
@@ -96,6 +97,7 @@ class Metrics {
   int64_t window_units_ = 0;
   double window_loss_ = 0;
   int64_t window_correct_ = 0;
+  bool window_has_correct_ = false;
   int64_t window_samples_ = 0;
   double window_staleness_ = 0;
 };

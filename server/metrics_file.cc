@@ -26,7 +26,7 @@ std::string ToJson(const MetricsLine& line) {
   json["samples"] = line.samples;
   json["time"] = line.time;
   json["loss"] = line.loss;
-  json["accuracy"] = line.accuracy;
+  if (line.accuracy.has_value()) json["accuracy"] = *line.accuracy;
   if (!line.is_test) {
     json["learning_rate"] = line.learning_rate;
     json["samples_per_second"] = line.samples_per_second;
@@ -37,7 +37,7 @@ std::string ToJson(const MetricsLine& line) {
 
 std::string ToJson(const Summary& summary, const std::string& digest) {
   Json json;
-  json["test_accuracy"] = summary.test_accuracy;
+  if (summary.test_accuracy.has_value()) json["test_accuracy"] = *summary.test_accuracy;
   json["test_loss"] = summary.test_loss;
   json["samples_per_second"] = summary.samples_per_second;
   json["seconds"] = summary.seconds;

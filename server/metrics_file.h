@@ -12,7 +12,8 @@
 
 namespace rubato {
 
-// One JSON object a line, each written whole; numbers that are not finite are null.
+// One JSON object a line, each written whole; numbers that are not finite are null. `accuracy` is
+// there only where the loss takes labels.
 class MetricsFile {
  public:
   // Makes the file. The error names it.
@@ -30,7 +31,7 @@ class MetricsFile {
 // The line, without its newline.
 std::string ToJson(const MetricsLine& line);
 
-// The contents of summary.json; `digest` is that of the final parameters.
+// The contents of summary.json; `digest` is that of the final parameters. `test_accuracy` as above.
 std::string ToJson(const Summary& summary, const std::string& digest);
 
 }  // namespace rubato

@@ -179,11 +179,14 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
     RUBATO_ASSIGN_OR_RETURN(std::string digest,
                             WriteParameters(folder.ParametersFile(), view.layout(), parameters));
     RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.SummaryFile(), ToJson(summary, digest)));
-    log.Info("done", {{"test_accuracy", summary.test_accuracy},
-                      {"test_loss", summary.test_loss},
-                      {"samples_per_second", summary.samples_per_second},
-                      {"digest", digest},
-                      {"run", folder.path()}});
+    LogFields fields = {{"test_loss", summary.test_loss},
+                        {"samples_per_second", summary.samples_per_second},
+                        {"digest", digest},
+                        {"run", folder.path()}};
+    if (summary.test_accuracy.has_value()) {
+      fields.insert(fields.begin(), {"test_accuracy", *summary.test_accuracy});
+    }
+    log.Info("done", fields);
     return absl::OkStatus();
   });
   signals->OnSignal(nullptr);

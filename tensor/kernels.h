@@ -46,6 +46,31 @@ void Relu(const ConstTensorRef& x, const TensorRef& y);
 // dx = dy where y is positive (or NaN), 0 elsewhere; y is what Relu gave. dx may be dy.
 void ReluBackward(const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx);
 
+// y = 1 / (1 + e^-x), and dx = dy y (1 - y); y is what Sigmoid gave. float32 results of this and of
+// the next functions are the nearest floats but for 0.02 units in the last place.
+void Sigmoid(const ConstTensorRef& x, const TensorRef& y);
+void SigmoidBackward(const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx);
+
+// y = tanh x, and dx = dy (1 - y^2); y is what Tanh gave.
+void Tanh(const ConstTensorRef& x, const TensorRef& y);
+void TanhBackward(const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx);
+
+// y = x P(X <= x) of the normal distribution, i.e. x (1 + erf(x / sqrt(2))) / 2, or
+// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2; and dx = dy times the derivative.
+enum class GeluForm { kExact, kTanh };
+void Gelu(GeluForm form, const ConstTensorRef& x, const TensorRef& y);
+void GeluBackward(GeluForm form, const ConstTensorRef& x, const ConstTensorRef& dy,
+                  const TensorRef& dx);
+
+// y[i] = x[i] / (1 - p) where RandomBits(key, i) >= p 2^32, x[i] * 0 elsewhere: a value stays with
+// probability 1 - p, in [0, 1) up to 2^-32. It is its own gradient: dx = Dropout(dy).
+void Dropout(uint64_t key, double p, const ConstTensorRef& x, const TensorRef& y);
+
+// The sum of (x[i] - t[i])^2 over all values, and its gradient times `factor`:
+// gradient[i] = 2 factor (x[i] - t[i]).
+double SquaredError(const ConstTensorRef& x, absl::Span<const float> t, double factor,
+                    const TensorRef& gradient);
+
 struct CrossEntropySums {
   double loss = 0;      // sum over the samples of -log softmax(logits)[label]
   int64_t correct = 0;  // samples whose label has the greatest logit (the first among equals)

@@ -115,6 +115,97 @@ TYPED_TEST(Kernels, ReluMayWriteOverItsInput) {
   EXPECT_EQ(dy, dx);
 }
 
+// What the functions are is tested beside them; here, that the kernels apply them.
+TYPED_TEST(Kernels, ActivationsAndTheirGradientsAreElementwise) {
+  using T = TypeParam;
+  const std::vector<T> x = {-2, -0.5, 0, 0.25, 3}, dy = {1, 2, 3, -4, 5};
+  std::vector<T> y(5), dx(5);
+  const auto expect = [&](auto value, auto derivative, const char* what) {
+    for (int i = 0; i < 5; ++i) {
+      const double rounding = 4 * std::numeric_limits<T>::epsilon();
+      EXPECT_NEAR(y[i], value(double{x[i]}), rounding * 3) << what << " of " << x[i];
+      EXPECT_NEAR(dx[i], dy[i] * derivative(double{x[i]}), rounding * 5) << what << " of " << x[i];
+    }
+  };
+  const auto sigmoid = [](double x) { return 1 / (1 + std::exp(-x)); };
+  Sigmoid(x, y);
+  SigmoidBackward(y, dy, dx);
+  expect(
+      sigmoid, [&](double x) { return sigmoid(x) * sigmoid(-x); }, "sigmoid");
+  Tanh(x, y);
+  TanhBackward(y, dy, dx);
+  const auto tanh = [](double x) { return std::tanh(x); };
+  expect(
+      tanh, [](double x) { return 1 / (std::cosh(x) * std::cosh(x)); }, "tanh");
+  Gelu(GeluForm::kExact, x, y);
+  GeluBackward(GeluForm::kExact, x, dy, dx);
+  const auto normal = [](double x) { return 0.5 * (1 + std::erf(x / std::sqrt(2.0))); };
+  expect([&](double x) { return x * normal(x); },
+         [&](double x) { return normal(x) + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI); },
+         "gelu");
+  Gelu(GeluForm::kTanh, x, y);
+  GeluBackward(GeluForm::kTanh, x, dy, dx);
+  const auto inner = [](double x) { return std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x); };
+  expect([&](double x) { return 0.5 * x * (1 + std::tanh(inner(x))); },
+         [&](double x) {
+           const double c = std::cosh(inner(x));
+           return 0.5 * (1 + std::tanh(inner(x))) +
+                  0.5 * x / (c * c) * std::sqrt(2 / M_PI) * (1 + 3 * 0.044715 * x * x);
+         },
+         "gelu by tanh");
+}
+
+TYPED_TEST(Kernels, DropoutKeepsWhatTheDrawsSayAndScalesIt) {
+  for (int64_t n : {1, 3, 63, 64, 65, 200}) {
+    for (double p : {0.0, 0.3, 0.5, 0.999}) {
+      const std::vector<TypeParam> x = Draw<TypeParam>(n, 1);
+      std::vector<TypeParam> y(n, 77);
+      Dropout(/*key=*/n, p, x, y);
+      for (int64_t i = 0; i < n; ++i) {
+        const bool kept = RandomBits(n, i) >= p * 0x1p32;
+        EXPECT_EQ(y[i], x[i] * (kept ? static_cast<TypeParam>(1 / (1 - p)) : 0)) << p << " " << i;
+      }
+    }
+  }
+}
+
+TYPED_TEST(Kernels, DropoutKeepsTheShareThatItShould) {
+  const int64_t n = 1000000;
+  const std::vector<TypeParam> x(n, 1);
+  std::vector<TypeParam> y(n);
+  for (double p : {0.1, 0.5, 0.9}) {
+    int64_t kept = 0, both = 0;
+    double sum = 0;
+    Dropout(Key(3, "test"), p, x, y);
+    for (int64_t i = 0; i < n; ++i) {
+      kept += y[i] != 0;
+      both += i > 0 && y[i] != 0 && y[i - 1] != 0;
+      sum += y[i];
+    }
+    // Within five standard deviations of a binomial; neighbours fall independently.
+    const double keep = 1 - p;
+    EXPECT_NEAR(kept, n * keep, 5 * std::sqrt(n * keep * p));
+    EXPECT_NEAR(both, n * keep * keep, 10 * std::sqrt(n * keep * keep * (1 - keep * keep)));
+    EXPECT_NEAR(sum / n, 1, 5 * std::sqrt(p / keep / n));
+  }
+}
+
+TYPED_TEST(Kernels, SquaredErrorIsASumOverAllValues) {
+  for (int64_t n : {1, 15, 16, 17, 100}) {
+    const std::vector<TypeParam> x = Draw<TypeParam>(n, 1);
+    const std::vector<float> t = Draw<float>(n, 2);
+    std::vector<TypeParam> gradient(n, 77);
+    const double sum = SquaredError(x, t, /*factor=*/0.25, gradient);
+    double expected = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const double difference = static_cast<double>(x[i]) - t[i];
+      expected += difference * difference;
+      EXPECT_NEAR(gradient[i], 0.5 * difference, 2 * std::numeric_limits<TypeParam>::epsilon());
+    }
+    EXPECT_NEAR(sum, expected, n * 8 * std::numeric_limits<TypeParam>::epsilon());
+  }
+}
+
 TYPED_TEST(Kernels, ALossThatIsNotANumberIsSaid) {
   const TypeParam nan = std::numeric_limits<TypeParam>::quiet_NaN();
   const std::vector<TypeParam> logits = {1, nan, 2, 3};
@@ -146,6 +237,19 @@ std::vector<T> RunAll(int64_t rows, int64_t columns, int64_t offset) {
   const ConstTensorRef dys = ConstTensorRef(dy).Slice(offset, shape);
   run(n, [&](TensorRef y) { Relu(xs, y); });
   run(n, [&](TensorRef dx) { ReluBackward(xs, dys, dx); });
+  run(n, [&](TensorRef y) { Sigmoid(xs, y); });
+  run(n, [&](TensorRef dx) { SigmoidBackward(xs, dys, dx); });
+  run(n, [&](TensorRef y) { Tanh(xs, y); });
+  run(n, [&](TensorRef dx) { TanhBackward(xs, dys, dx); });
+  for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
+    run(n, [&](TensorRef y) { Gelu(form, xs, y); });
+    run(n, [&](TensorRef dx) { GeluBackward(form, xs, dys, dx); });
+  }
+  run(n, [&](TensorRef y) { Dropout(/*key=*/5, /*p=*/0.3, xs, y); });
+  const std::vector<float> targets = Draw<float>(n, 4);
+  run(n, [&](TensorRef gradient) {
+    all.push_back(SquaredError(xs, targets, /*factor=*/0.5, gradient));
+  });
   run(columns, [&](TensorRef sums) { ColumnSums(xs, sums); });
   run(n, [&](TensorRef y) {
     Copy(xs, y);

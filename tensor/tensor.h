@@ -84,7 +84,8 @@ class ConstTensorRef {
 
   // The values from `offset` on (in row-major order), as many as `shape` holds.
   ConstTensorRef Slice(int64_t offset, Shape shape) const {
-    return ConstTensorRef(Address(offset, shape), dtype_, std::move(shape));
+    void* const address = Address(offset, shape);  // before `shape` is moved from
+    return ConstTensorRef(address, dtype_, std::move(shape));
   }
 
  protected:
@@ -135,7 +136,8 @@ class TensorRef : public ConstTensorRef {
   }
 
   TensorRef Slice(int64_t offset, Shape shape) const {
-    return TensorRef(Address(offset, shape), dtype(), std::move(shape));
+    void* const address = Address(offset, shape);  // before `shape` is moved from
+    return TensorRef(address, dtype(), std::move(shape));
   }
 
  private:

@@ -79,7 +79,7 @@ seed: 4
 cluster: {{servers: 2, workers: 2, address: "127.0.0.1:0"}}
 data: {{format: idx, path: {folder}, normalize: {{mean: [0.4], std: [0.3]}}}}
 model:
-  layers: [flatten, {{linear: {{out_features: 12}}}}, relu, {{linear: {{out_features: 4, bias: false}}}}]
+  layers: [flatten, {{linear: {{out_features: 12}}}}, gelu, {{dropout: 0.1}}, {{linear: {{out_features: 4, bias: false}}}}]
 optimizer: {{learning_rate: 0.1, momentum: 0.9}}
 train: {{batch_size: 20, micro_batches: 4, until: {{epochs: 5}}}}
 """
@@ -90,8 +90,8 @@ train: {{batch_size: 20, micro_batches: 4, until: {{epochs: 5}}}}
     with open(f"{run}/summary.json") as file:
         summary = json.load(file)
 
-    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(24, 12), torch.nn.ReLU(),
-                                torch.nn.Linear(12, 4, bias=False))
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(24, 12), torch.nn.GELU(),
+                                torch.nn.Dropout(0.1), torch.nn.Linear(12, 4, bias=False)).eval()
     model.load_state_dict(read_safetensors(f"{run}/parameters.safetensors"), strict=True)
     exported = f"{folder}/exported.safetensors"
     subprocess.run([rubato, "export", run, exported], check=True)

@@ -30,11 +30,30 @@ Message Parse(const std::string& text) {
   return message;
 }
 
-const std::pair<const char*, const char*> kModels[] = {
-    {"linear", "layers { linear { out_features: 10 } }"},
+struct ModelCase {
+  const char* name;
+  Objective objective;
+  const char* layers;
+};
+const ModelCase kModels[] = {
+    {"linear", {10}, "layers { linear { out_features: 10 } }"},
     {"mlp",
+     {10},
      "layers { linear { out_features: 24 } } layers { relu {} }"
      "layers { linear { out_features: 10 } }"},
+    {"gelu",
+     {10},
+     "layers { linear { out_features: 24 } } layers { gelu {} }"
+     "layers { linear { out_features: 10 } }"},
+    {"tanh_mse",
+     {3, proto::Loss::NAME_MSE},
+     "layers { linear { out_features: 24 } } layers { tanh {} }"
+     "layers { linear { out_features: 3 } }"},
+    {"deep_mse",
+     {3, proto::Loss::NAME_MSE},
+     "layers { linear { out_features: 24 } } layers { gelu { approximate: APPROXIMATE_TANH } }"
+     "layers { linear { out_features: 24 } } layers { sigmoid {} }"
+     "layers { linear { out_features: 3 } }"},
 };
 
 // The parameters PREFIX + name of a layout, in its order: the flat vector.
@@ -50,25 +69,42 @@ std::vector<T> Flat(const Golden& golden, const proto::Layout& layout, const std
 
 struct Batch {
   absl::Span<const float> features;
-  absl::Span<const int32_t> labels;
+  Targets targets;
 };
 
+// The first `samples` of a batch, which keeps the rest.
+Batch TakeFirst(Batch& batch, int64_t samples, int64_t width, const Objective& objective) {
+  const auto take = [](auto& span, int64_t count) {
+    const auto first = span.first(count);
+    span.remove_prefix(count);
+    return first;
+  };
+  Batch first;
+  first.features = take(batch.features, samples * width);
+  if (IsClassification(objective.loss)) {
+    first.targets.labels = take(batch.targets.labels, samples);
+  } else {
+    first.targets.values = take(batch.targets.values, samples * objective.outputs);
+  }
+  return first;
+}
+
 // The loss and gradient of a batch, summed over its micro-batches, the given numbers of samples.
-double SumOverMicroBatches(Model& model, absl::Span<const float> parameters, Batch batch,
+double SumOverMicroBatches(Model& model, const Objective& objective,
+                           absl::Span<const float> parameters, Batch batch,
                            absl::Span<const int> micro_batches, absl::Span<float> sum) {
   double loss = 0;
   std::fill(sum.begin(), sum.end(), 0.0f);
   std::vector<float> gradient(sum.size());
   for (int samples : micro_batches) {
+    const Batch part = TakeFirst(batch, samples, model.example_size(), objective);
     loss += model
-                .Gradient(parameters, batch.features.first(samples * model.example_size()),
-                          batch.labels.first(samples), TensorRef(gradient), [](int64_t) {})
+                .Gradient(parameters, part.features, part.targets, /*key=*/0, TensorRef(gradient),
+                          [](int64_t) {})
                 .loss_sum;
     Add(sum.data(), gradient.data(), sum.data(), sum.size());
-    batch.features.remove_prefix(samples * model.example_size());
-    batch.labels.remove_prefix(samples);
   }
-  RUBATO_CHECK(batch.labels.empty());
+  RUBATO_CHECK(batch.features.empty());
   return loss;
 }
 
@@ -77,14 +113,17 @@ double Norm(const std::vector<double>& values) {
 }
 
 // Trains MODEL/VARIANT of the golden file with every step cut into the given micro-batches.
-void ExpectPyTorchsTrajectory(const Golden& golden, const proto::Model& model_config,
-                              const std::string& model_name, const std::string& variant,
-                              const std::vector<int>& micro_batches) {
+void ExpectPyTorchsTrajectory(const Golden& golden, const ModelCase& model_case,
+                              const std::string& variant, const std::vector<int>& micro_batches) {
+  const std::string model_name = model_case.name;
+  const Objective& objective = model_case.objective;
   const std::vector<float> features = golden.Values<float>("features");
   const std::vector<int32_t> labels = golden.Values<int32_t>("labels");
+  const std::vector<float> values = golden.Values<float>("values");
   const std::vector<int64_t> shape = golden.Shape("features");
   const int64_t batches = shape[0], samples = shape[1], width = shape[2];
-  auto model = Model::Create(model_config, {width}, 10, micro_batches[0]);
+  auto model =
+      Model::Create(Parse<proto::Model>(model_case.layers), {width}, objective, micro_batches[0]);
   RUBATO_ASSERT_OK(model);
   auto config = Parse<proto::Optimizer>(golden.metadata().at(variant));
   Report report;
@@ -106,9 +145,10 @@ void ExpectPyTorchsTrajectory(const Golden& golden, const proto::Model& model_co
   for (size_t step = 0; step < losses.size(); ++step) {
     const int64_t begin = step % batches * samples;
     const Batch batch = {absl::MakeSpan(features).subspan(begin * width, samples * width),
-                         absl::MakeSpan(labels).subspan(begin, samples)};
-    const double loss =
-        SumOverMicroBatches(**model, parameters, batch, micro_batches, absl::MakeSpan(sum));
+                         {absl::MakeSpan(labels).subspan(begin, samples),
+                          absl::MakeSpan(values).subspan(begin * 3, samples * 3)}};
+    const double loss = SumOverMicroBatches(**model, objective, parameters, batch, micro_batches,
+                                            absl::MakeSpan(sum));
     EXPECT_NEAR(loss / samples, losses[step], 1e-5 * losses[step]) << "step " << step;
     groups->Apply({0, (*model)->parameter_count()},
                   [](double rate) { return static_cast<float>(rate); }, 1.0f / samples, step,
@@ -124,14 +164,13 @@ void ExpectPyTorchsTrajectory(const Golden& golden, const proto::Model& model_co
 TEST(Trajectory, FollowsPyTorch) {
   const Golden golden("trajectories.safetensors");
   ASSERT_EQ(golden.metadata().size(), 4u);
-  for (const auto& [model_name, layers] : kModels) {
+  for (const ModelCase& model_case : kModels) {
     for (const auto& [variant, settings] : golden.metadata()) {
       for (const auto& micro_batches :
            std::vector<std::vector<int>>{{16}, {4, 4, 4, 4}, {6, 5, 5}}) {
-        SCOPED_TRACE(absl::StrCat(model_name, ", ", variant, " (", settings,
+        SCOPED_TRACE(absl::StrCat(model_case.name, ", ", variant, " (", settings,
                                   "), micro-batches: ", absl::StrJoin(micro_batches, " + ")));
-        ExpectPyTorchsTrajectory(golden, Parse<proto::Model>(layers), model_name, variant,
-                                 micro_batches);
+        ExpectPyTorchsTrajectory(golden, model_case, variant, micro_batches);
       }
     }
   }

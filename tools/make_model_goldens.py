@@ -8,10 +8,12 @@ Needs python3-torch. The tests need only the files.
 layers.safetensors: each layer and the loss alone. The metadata name the cases. For a layer they
 hold its settings as a text-format proto, and the tensors are CASE.x, CASE.y = f(x), the parameters
 CASE.weight, CASE.bias, and the gradients of sum(y * CASE.dy): CASE.dx, CASE.dweight, CASE.dbias.
-For the loss: CASE.x (logits), CASE.labels, CASE.loss (the sum), CASE.correct and CASE.dx.
+For cross-entropy: CASE.x (logits), CASE.labels, CASE.loss (the sum), CASE.correct and CASE.dx; for
+the squared error CASE.x (outputs), CASE.values, CASE.loss (batch size times the mean) and CASE.dx.
 
-trajectories.safetensors: SGD on a linear model and an MLP. `features` (batches, batch, features)
-and `labels` (batches, batch) are shared: step t takes batch t modulo their number. MODEL/PARAMETER
+trajectories.safetensors: SGD on five small models. `features` (batches, batch, features), `labels`
+(batches, batch) for cross-entropy and `values` (batches, batch, outputs) for the squared error are
+shared: step t takes batch t modulo their number. MODEL/PARAMETER
 is where a model begins, exact in float32. For each VARIANT the metadata hold the optimizer's
 settings as a text-format proto; MODEL/VARIANT/losses (steps) are the batches' mean losses, each
 before its update, and MODEL/VARIANT/PARAMETER is where the model ends.
@@ -72,6 +74,16 @@ def add_loss(file, name, logits, labels):
     file.add(f"{name}.dx", logits.grad)
 
 
+def add_mse(file, name, outputs, values):
+    outputs.requires_grad_(True)
+    loss = len(outputs) * torch.nn.MSELoss()(outputs, values)
+    loss.backward()
+    file.add(f"{name}.x", outputs)
+    file.add(f"{name}.values", values.float())
+    file.add(f"{name}.loss", loss)
+    file.add(f"{name}.dx", outputs.grad)
+
+
 def layers():
     generator = torch.Generator().manual_seed(1)
     file = File()
@@ -111,10 +123,27 @@ def layers():
     add_loss(file, "cross_entropy_tie", torch.tensor([[1.0, 2, 2, 0], [1, 2, 2, 0]]).double(),
              torch.tensor([1, 2], dtype=torch.int64))
     file.metadata["cross_entropy_tie"] = "loss"
+    generator = torch.Generator().manual_seed(3)
+    for kind, module, settings in [
+        ("gelu", torch.nn.GELU(), "gelu {}"),
+        ("gelu_tanh", torch.nn.GELU(approximate="tanh"), "gelu { approximate: APPROXIMATE_TANH }"),
+        ("tanh", torch.nn.Tanh(), "tanh {}"),
+        ("sigmoid", torch.nn.Sigmoid(), "sigmoid {}"),
+    ]:
+        for name, shape in [(kind, (3, 5, 7)), (f"{kind}_batch_1", (1, 37))]:
+            x = (3 * normal(generator, *shape)).float().double()
+            for i, value in enumerate([0.0, -0.0, 30.0, -30.0, 2.0**-40]):
+                x[..., i] = value
+            add_layer(file, name, module, x, generator)
+            file.metadata[name] = settings
+    for name, batch, outputs in [("mse", 7, 3), ("mse_batch_1", 1, 5), ("mse_one_output", 9, 1),
+                                 ("mse_17_outputs", 4, 17)]:
+        add_mse(file, name, normal(generator, batch, outputs), normal(generator, batch, outputs))
+        file.metadata[name] = "mse"
     return file
 
 
-STEPS, BATCHES, BATCH, FEATURES, CLASSES, HIDDEN = 20, 5, 16, 20, 10, 24
+STEPS, BATCHES, BATCH, FEATURES, CLASSES, HIDDEN, OUTPUTS = 20, 5, 16, 20, 10, 24, 3
 VARIANTS = {
     "plain": (0.5, dict()),
     "momentum": (0.2, dict(momentum=0.9)),
@@ -124,13 +153,16 @@ VARIANTS = {
 
 
 def make_model(kind):
-    if kind == "linear":
-        return torch.nn.Sequential(torch.nn.Linear(FEATURES, CLASSES)).double()
-    return torch.nn.Sequential(
-        torch.nn.Linear(FEATURES, HIDDEN),
-        torch.nn.ReLU(),
-        torch.nn.Linear(HIDDEN, CLASSES),
-    ).double()
+    nn = torch.nn
+    layers = {
+        "linear": [nn.Linear(FEATURES, CLASSES)],
+        "mlp": [nn.Linear(FEATURES, HIDDEN), nn.ReLU(), nn.Linear(HIDDEN, CLASSES)],
+        "gelu": [nn.Linear(FEATURES, HIDDEN), nn.GELU(), nn.Linear(HIDDEN, CLASSES)],
+        "tanh_mse": [nn.Linear(FEATURES, HIDDEN), nn.Tanh(), nn.Linear(HIDDEN, OUTPUTS)],
+        "deep_mse": [nn.Linear(FEATURES, HIDDEN), nn.GELU(approximate="tanh"),
+                     nn.Linear(HIDDEN, HIDDEN), nn.Sigmoid(), nn.Linear(HIDDEN, OUTPUTS)],
+    }
+    return nn.Sequential(*layers[kind]).double()
 
 
 def trajectories():
@@ -143,7 +175,11 @@ def trajectories():
     labels = noisy.argmax(dim=2)
     file.add("features", features.float())
     file.add("labels", labels.float())
-    for kind in ("linear", "mlp"):
+    more = torch.Generator().manual_seed(4)
+    rule = normal(more, FEATURES, OUTPUTS) / FEATURES**0.5
+    values = (torch.tanh(features @ rule) + 0.1 * normal(more, BATCHES, BATCH, OUTPUTS)).float()
+    file.add("values", values)
+    for kind in ("linear", "mlp", "gelu", "tanh_mse", "deep_mse"):
         initial = {}
         for name, parameter in make_model(kind).named_parameters():
             bound = (FEATURES if name.startswith("0.") else HIDDEN) ** -0.5
@@ -157,8 +193,11 @@ def trajectories():
             losses = []
             for step in range(STEPS):
                 optimizer.zero_grad()
-                logits = model(features[step % BATCHES])
-                loss = torch.nn.functional.cross_entropy(logits, labels[step % BATCHES])
+                outputs = model(features[step % BATCHES])
+                if kind.endswith("_mse"):
+                    loss = torch.nn.MSELoss()(outputs, values[step % BATCHES].double())
+                else:
+                    loss = torch.nn.functional.cross_entropy(outputs, labels[step % BATCHES])
                 losses.append(loss.item())
                 loss.backward()
                 optimizer.step()

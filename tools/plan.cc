@@ -102,20 +102,23 @@ std::string ShardsText(const FlatSpace& space) {
 
 absl::StatusOr<Plan> MakePlan(proto::Job job) {
   Plan plan;
-  proto::Data data_config = job.data();
-  if (data_config.format() == proto::Data::FORMAT_GLYPHS) {
+  proto::Job small = job;
+  const bool drawn = job.data().format() == proto::Data::FORMAT_GLYPHS;
+  if (drawn) {
     // Sizes are known; one drawing tells the shape. The workers draw the rest.
-    data_config.set_train_size(1);
-    data_config.set_test_size(1);
+    small.mutable_data()->set_train_size(1);
+    small.mutable_data()->set_test_size(1);
+    small.mutable_data()->clear_validation();
   }
-  RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(data_config));
-  const bool drawn = data_config.format() == proto::Data::FORMAT_GLYPHS;
-  plan.train_samples = drawn ? job.data().train_size() : data.train.size();
+  RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(small));
+  const int64_t drawings = job.data().train_size();
+  plan.validation_samples = drawn ? ValidationSize(job.data(), drawings) : data.validation.size();
+  plan.train_samples = drawn ? drawings - plan.validation_samples : data.train.size();
   plan.test_samples = drawn ? job.data().test_size() : data.test.size();
   const ExampleShape& shape = data.train.shape();
-  RUBATO_ASSIGN_OR_RETURN(
-      plan.layout,
-      LayoutOf(job.model(), {shape.channels, shape.height, shape.width}, data.train.classes()));
+  RUBATO_ASSIGN_OR_RETURN(const Objective objective, ObjectiveFor(job.loss(), data.train.classes(),
+                                                                  data.train.target_values()));
+  RUBATO_ASSIGN_OR_RETURN(plan.layout, LayoutOf(job.model(), shape.dimensions(), objective));
   if (job.model().has_init_from()) {
     const absl::Status fits = OpenInitialParameters(job.model().init_from(), plan.layout).status();
     if (!fits.ok()) {
@@ -143,11 +146,13 @@ std::string DryRunText(const Plan& plan) {
   };
   return absl::StrCat(
       ResolvedYaml(plan.job, plan.sources), "\n",
-      ParametersText(plan.layout, plan.job.optimizer()), "#\n",
-      ShardsText(space), "#\n", "#  ", space.blocks(), space.blocks() == 1 ? " block" : " blocks",
-      " of ", block_values, " values, ", block_values * kValueBytes, " bytes\n",  //
-      "#  data: ", plan.train_samples, " training samples, ", plan.test_samples, " test samples\n",
-      "#  step: ", micro_batches(train.micro_batches()), "\n",  //
+      ParametersText(plan.layout, plan.job.optimizer()), "#\n", ShardsText(space), "#\n", "#  ",
+      space.blocks(), space.blocks() == 1 ? " block" : " blocks", " of ", block_values, " values, ",
+      block_values * kValueBytes, " bytes\n",  //
+      "#  data: ", plan.train_samples, " training samples, ",
+      plan.validation_samples > 0 ? absl::StrCat(plan.validation_samples, " for validation, ") : "",
+      plan.test_samples, " test samples\n", "#  step: ", micro_batches(train.micro_batches()),
+      "\n",  //
       "#  async contribution: ", micro_batches(contribution), "\n");
 }
 

@@ -19,6 +19,7 @@ struct Plan {
   Sources sources;
   proto::Layout layout;
   int64_t train_samples = 0;  // of an epoch
+  int64_t validation_samples = 0;
   int64_t test_samples = 0;
 };
 

@@ -75,6 +75,16 @@ TEST(PlanTest, DryRunTellsWhatAGroupChanges) {
                 "#\n"));
 }
 
+TEST(PlanTest, CountsWhatIsKeptForValidation) {
+  proto::Job job = MakeJob();
+  job.mutable_data()->mutable_validation()->set_fraction(0.1);
+  const auto plan = MakePlan(job);
+  RUBATO_ASSERT_OK(plan);
+  EXPECT_EQ(TotalSamples(*plan), 2.5 * 5400);
+  EXPECT_THAT(DryRunText(*plan), HasSubstr("#  data: 5400 training samples, 600 for validation, "
+                                           "1000 test samples\n"));
+}
+
 TEST(PlanTest, ContributionHasAtLeastOneMicroBatchAndShardsMayBeEmpty) {
   proto::Job job = MakeJob();
   job.mutable_cluster()->mutable_workers()->set_start(20);

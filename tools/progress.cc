@@ -98,8 +98,11 @@ std::string Progress::LiveLine(int width, bool color) const {
   parts.push_back(
       {loss_ ? absl::StrFormat("loss %.4f", *loss_) : "loss not finite", 5, loss_ ? "" : kRed});
   if (accuracy_) parts.push_back({absl::StrFormat("accuracy %.1f %%", 100 * *accuracy_), 2});
-  if (test_accuracy_)
+  if (test_accuracy_) {
     parts.push_back({absl::StrFormat("test %.1f %%", 100 * *test_accuracy_), 3, kBold});
+  } else if (test_loss_) {
+    parts.push_back({absl::StrFormat("test loss %.4f", *test_loss_), 3, kBold});
+  }
   if (samples_per_second_)
     parts.push_back({absl::StrFormat("%.0f samples/s", *samples_per_second_), 1});
   if (const auto left = SecondsLeft())

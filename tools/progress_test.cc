@@ -42,6 +42,14 @@ TEST(ProgressTest, LiveLineTellsWhereTheRunIs) {
       "epoch 1.5/3  step 30  loss 0.2500  accuracy 94.1 %  test 95.2 %  150 samples/s  0:10 left");
 }
 
+TEST(ProgressTest, WithoutAccuracyTheTestsLossIsTold) {
+  Progress progress(3000, 1000);
+  progress.OnLine(R"({"kind":"train","step":30,"samples":1500,"time":10.0,"loss":0.25})");
+  progress.OnLine(R"({"kind":"test","step":20,"loss":0.2})");
+  EXPECT_EQ(progress.LiveLine(200),
+            "epoch 1.5/3  step 30  loss 0.2500  test loss 0.2000  0:10 left");
+}
+
 TEST(ProgressTest, LiveLineFitsEveryWidth) {
   const Progress progress = HalfWay();
   for (int width = 1; width < 120; ++width) {

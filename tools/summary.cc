@@ -41,8 +41,13 @@ absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_vie
     return absl::InvalidArgumentError(absl::StrCat(run_path, "/summary.json is not a JSON object"));
   }
   const std::string test_loss = Number(summary, "test_loss", 4);
-  return absl::StrCat("test accuracy  ", Number(summary, "test_accuracy", 2, 100), " %  (loss ",
-                      test_loss, ")\n", "speed          ", Number(summary, "samples_per_second", 0),
+  // Where targets are numbers there is no accuracy.
+  const std::string tested =
+      summary.contains("test_accuracy")
+          ? absl::StrCat("test accuracy  ", Number(summary, "test_accuracy", 2, 100), " %  (loss ",
+                         test_loss, ")\n")
+          : absl::StrCat("test loss      ", test_loss, "\n");
+  return absl::StrCat(tested, "speed          ", Number(summary, "samples_per_second", 0),
                       " samples/s  (", Number(summary, "samples", 0), " samples, ",
                       Number(summary, "steps", 0), " steps, ", Number(summary, "seconds", 1),
                       " s)\n", "files          ", run_path, "\n\n", "Try next:\n  ",

@@ -8,6 +8,7 @@ namespace rubato {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 TEST(SummaryTest, TellsFiguresFilesAndWhatToTryNext) {
   const auto text = SummaryText(
@@ -32,6 +33,12 @@ TEST(SummaryTest, WhatIsMissingIsADash) {
   EXPECT_THAT(*text, HasSubstr("(- samples, - steps, - s)"));
   EXPECT_THAT(SummaryText("[]", "run", {}),
               IsError(absl::StatusCode::kInvalidArgument, "run/summary.json is not a JSON object"));
+}
+
+TEST(SummaryTest, WithoutAccuracyTheLossIsTold) {
+  const auto text = SummaryText(R"({"test_loss":0.52431})", "run", {});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text, StartsWith("test loss      0.5243\nspeed "));
 }
 
 TEST(ShellLineTest, QuotesWhatAShellWouldChange) {

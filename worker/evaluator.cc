@@ -14,12 +14,12 @@ constexpr int64_t kBatch = 250;
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const proto::Model& config,
-                                                             const Dataset* split, int64_t classes,
-                                                             Done done) {
+                                                             const Objective& objective,
+                                                             const Dataset* split, Done done) {
   const ExampleShape& shape = split->shape();
-  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                          Model::Create(config, {shape.channels, shape.height, shape.width},
-                                        classes, std::min(kBatch, split->size())));
+  RUBATO_ASSIGN_OR_RETURN(
+      std::unique_ptr<Model> model,
+      Model::Create(config, shape.dimensions(), objective, std::min(kBatch, split->size())));
   return std::unique_ptr<Evaluator>(new Evaluator(std::move(model), split, std::move(done)));
 }
 
@@ -59,7 +59,7 @@ void Evaluator::Run() {
     for (int64_t begin = 0; begin < split_->size(); begin += batch) {
       reader_.ReadInOrder({begin, std::min(begin + batch, split_->size())});
       const BatchResult result =
-          model_->Evaluate(parameters_, reader_.features(), reader_.labels());
+          model_->Evaluate(parameters_, reader_.features(), reader_.targets());
       total.loss_sum += result.loss_sum;
       total.correct += result.correct;
       total.samples += result.samples;

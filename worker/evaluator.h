@@ -13,9 +13,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "proto/job.pb.h"
+#include "worker/batch_reader.h"
 #include "worker/data/dataset.h"
 #include "worker/loss.h"
-#include "worker/micro_batches.h"
 #include "worker/model.h"
 
 namespace rubato {
@@ -27,8 +27,8 @@ class Evaluator {
 
   // `split` must outlive it. Errors as Model::Create.
   static absl::StatusOr<std::unique_ptr<Evaluator>> Create(const proto::Model& config,
-                                                           const Dataset* split, int64_t classes,
-                                                           Done done);
+                                                           const Objective& objective,
+                                                           const Dataset* split, Done done);
   // Waits for the test at hand; one that waits is dropped.
   ~Evaluator();
 

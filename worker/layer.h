@@ -12,6 +12,12 @@
 
 namespace rubato {
 
+// What a call depends on besides its operands.
+struct LayerContext {
+  bool training = false;  // else evaluation
+  uint64_t key = 0;       // of the layer's random draws (common/random.h); unused in evaluation
+};
+
 // A layer has no memory between calls but what it computes: parameters, activations and gradients
 // belong to the caller, and are of one type, float32 or float64. Its parameters are one flat
 // range, in the order of parameters(). Batches have the examples as first dimension. Calls
@@ -35,14 +41,14 @@ class Layer {
   virtual bool OutputIsInput() const { return false; }
 
   // y = f(x). x: (n, *input_shape), y: (n, *output_shape); parameters: (number of them).
-  virtual void Forward(const ConstTensorRef& parameters, const ConstTensorRef& x,
-                       const TensorRef& y) = 0;
+  virtual void Forward(const LayerContext& context, const ConstTensorRef& parameters,
+                       const ConstTensorRef& x, const TensorRef& y) = 0;
 
   // From dy, the gradient of some scalar by y: its gradient by the parameters and, unless dx is
-  // null, by x. Both are overwritten. x and y are those of Forward. dx may not be dy.
-  virtual void Backward(const ConstTensorRef& parameters, const ConstTensorRef& x,
-                        const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx,
-                        const TensorRef& dparameters) = 0;
+  // null, by x. Both are overwritten. context, x and y are those of Forward. dx may not be dy.
+  virtual void Backward(const LayerContext& context, const ConstTensorRef& parameters,
+                        const ConstTensorRef& x, const ConstTensorRef& y, const ConstTensorRef& dy,
+                        const TensorRef& dx, const TensorRef& dparameters) = 0;
 
  protected:
   Layer(Shape input_shape, Shape output_shape, std::vector<proto::Parameter> parameters)

@@ -4,23 +4,63 @@
 
 #include <cstdint>
 
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "proto/job.pb.h"
 #include "tensor/tensor.h"
 
 namespace rubato {
 
+// What a batch of n examples should give: a class each, or numbers.
+struct Targets {
+  absl::Span<const int32_t> labels = {};  // (n), for cross-entropy
+  absl::Span<const float> values = {};    // (n, outputs), for the squared error
+};
+
+// What a model is to learn.
+struct Objective {
+  // Cross-entropy: the number of classes, so that labels lie in [0, outputs), and the model may
+  // give more. Squared error: the numbers of a target, and the model gives as many.
+  int64_t outputs = 0;
+  proto::Loss::Name loss = proto::Loss::NAME_CROSS_ENTROPY;
+};
+
+// Whether the loss takes labels, so that predictions can be right or wrong.
+inline bool IsClassification(proto::Loss::Name loss) {
+  return loss == proto::Loss::NAME_CROSS_ENTROPY;
+}
+
+// The objective of a job on data whose targets are labels of `classes` classes or, if `classes` is
+// 0, `target_values` numbers. InvalidArgument if the loss takes the other.
+absl::StatusOr<Objective> ObjectiveFor(const proto::Loss& loss, int64_t classes,
+                                       int64_t target_values);
+
 // What one batch gave.
 struct BatchResult {
   double loss_sum = 0;  // over the samples
-  int64_t correct = 0;  // samples whose label had the greatest logit (the first among equals)
+  int64_t correct = 0;  // samples whose label had the greatest logit (the first among equals); 0 if
+                        // targets are numbers
   int64_t samples = 0;
 };
+
+// Losses and gradients are sums over the samples: whoever divides them by the number of samples
+// has PyTorch's default, a mean.
 
 // Cross-entropy: -log softmax(logits)[label], summed over the samples, as
 // torch.nn.CrossEntropyLoss(reduction="sum"). logits: (n, outputs); labels: (n), each in
 // [0, outputs). `gradient` (n, outputs) receives the gradient of the sum by the logits.
 BatchResult CrossEntropy(const ConstTensorRef& logits, absl::Span<const int32_t> labels,
                          const TensorRef& gradient);
+
+// Squared error: the mean over a sample's outputs of (output - value)^2, summed over the samples,
+// i.e. n times torch.nn.MSELoss(), which is a mean over samples and outputs. outputs, values,
+// gradient: (n, outputs).
+BatchResult MeanSquaredError(const ConstTensorRef& outputs, absl::Span<const float> values,
+                             const TensorRef& gradient);
+
+// One of these.
+BatchResult ComputeLoss(proto::Loss::Name loss, const ConstTensorRef& outputs,
+                        const Targets& targets, const TensorRef& gradient);
 
 }  // namespace rubato
 

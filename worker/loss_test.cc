@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "common/status_matchers.h"
 #include "gtest/gtest.h"
 #include "tests/golden.h"
 
@@ -45,6 +46,58 @@ TEST(CrossEntropy, AgreesWithPyTorch) {
     ExpectPyTorchsValues<double>(golden, name);
   }
   EXPECT_EQ(cases, 8);
+}
+
+template <typename T>
+void ExpectPyTorchsSquaredError(const Golden& golden, const std::string& name) {
+  SCOPED_TRACE(name);
+  const std::vector<int64_t> shape = golden.Shape(name + ".x");
+  const std::vector<T> outputs = golden.Values<T>(name + ".x");
+  std::vector<T> gradient(outputs.size(), 77);
+  const BatchResult result = ComputeLoss(
+      proto::Loss::NAME_MSE, ConstTensorRef(outputs).Reshaped(Shape(shape.begin(), shape.end())),
+      {{}, golden.Values<float>(name + ".values")}, gradient);
+  // A difference, of at most about 8 here, its square and the sum round a few times each.
+  const double rounding = 10 * std::numeric_limits<T>::epsilon();
+  const double loss = golden.Values<double>(name + ".loss")[0];
+  EXPECT_NEAR(result.loss_sum, loss, rounding * loss);
+  EXPECT_EQ(result.correct, 0);
+  EXPECT_EQ(result.samples, shape[0]);
+  const std::vector<double> expected = golden.Values<double>(name + ".dx");
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(gradient[i], expected[i], rounding) << "gradient[" << i << "]";
+  }
+}
+
+TEST(MeanSquaredError, IsPyTorchsMeanTimesTheSamples) {
+  const Golden golden("layers.safetensors");
+  int cases = 0;
+  for (const auto& [name, settings] : golden.metadata()) {
+    if (settings != "mse") continue;
+    ++cases;
+    ExpectPyTorchsSquaredError<float>(golden, name);
+    ExpectPyTorchsSquaredError<double>(golden, name);
+  }
+  EXPECT_EQ(cases, 4);
+}
+
+TEST(Objective, ALossTakesLabelsOrNumbers) {
+  proto::Loss cross_entropy, mse;
+  mse.set_name(proto::Loss::NAME_MSE);
+  const auto classes = ObjectiveFor(cross_entropy, 10, 0);
+  RUBATO_ASSERT_OK(classes);
+  EXPECT_EQ(classes->outputs, 10);
+  const auto numbers = ObjectiveFor(mse, 0, 2);
+  RUBATO_ASSERT_OK(numbers);
+  EXPECT_EQ(numbers->outputs, 2);
+  EXPECT_THAT(
+      ObjectiveFor(mse, 10, 0),
+      IsError(absl::StatusCode::kInvalidArgument,
+              "loss.name: found mse, but the data's targets are classes; expected cross_entropy"));
+  EXPECT_THAT(
+      ObjectiveFor(cross_entropy, 0, 2),
+      IsError(absl::StatusCode::kInvalidArgument,
+              "loss.name: found cross_entropy, but the data's targets are numbers; expected mse"));
 }
 
 }  // namespace

@@ -6,46 +6,13 @@
 
 #include "common/check.h"
 #include "common/kernels.h"
-#include "common/permutation.h"
+#include "common/random.h"
 #include "common/reduction_tree.h"
 
 namespace rubato {
 
-BatchReader::BatchReader(const Dataset* data, uint64_t seed, int64_t max_batch)
-    : data_(data), seed_(seed) {
-  indices_.reserve(max_batch);
-  labels_.reserve(max_batch);
-  features_.resize(max_batch * data->shape().size());
-}
-
-void BatchReader::ReadShuffled(const SampleRange& range) {
-  indices_.clear();
-  for (int64_t position = range.positions.begin; position < range.positions.end; ++position) {
-    indices_.push_back(static_cast<int64_t>(SampleAt(seed_, range.epoch, position, data_->size())));
-  }
-  Read();
-}
-
-void BatchReader::ReadInOrder(Range positions) {
-  indices_.clear();
-  for (int64_t i = positions.begin; i < positions.end; ++i) indices_.push_back(i);
-  Read();
-}
-
-void BatchReader::Read() {
-  labels_.resize(indices_.size());
-  RUBATO_CHECK(indices_.size() * data_->shape().size() <= features_.size());
-  data_->Read(indices_, features_.data(), labels_.data());
-}
-
-absl::Span<const float> BatchReader::features() const {
-  return absl::MakeConstSpan(features_.data(), indices_.size() * data_->shape().size());
-}
-
-absl::Span<const int32_t> BatchReader::labels() const { return labels_; }
-
-MicroBatches::MicroBatches(Model* model, const FlatSpace* space, BatchReader* reader)
-    : model_(model), space_(space), reader_(reader) {}
+MicroBatches::MicroBatches(Model* model, const FlatSpace* space, BatchReader* reader, uint64_t seed)
+    : model_(model), space_(space), reader_(reader), seed_(seed) {}
 
 MicroBatches::Gradient MicroBatches::TakeBuffer() {
   for (const Gradient& buffer : buffers_) {
@@ -94,7 +61,8 @@ std::vector<BatchResult> MicroBatches::Compute(const SampleSchedule& schedule, i
       ready(0);
     } else {
       reader_->ReadShuffled(range);
-      results.push_back(model_->Gradient(parameters, reader_->features(), reader_->labels(),
+      const uint64_t key = Key(seed_, "dropout", unit, leaf);
+      results.push_back(model_->Gradient(parameters, reader_->features(), reader_->targets(), key,
                                          absl::MakeSpan(*sum.gradient), ready));
     }
     RUBATO_CHECK(next_block < 0);

@@ -12,44 +12,19 @@
 #include "common/flat_space.h"
 #include "common/sample_schedule.h"
 #include "common/wire/payload.h"
-#include "worker/data/dataset.h"
+#include "worker/batch_reader.h"
 #include "worker/loss.h"
 #include "worker/model.h"
 
 namespace rubato {
-
-// Reads the examples at `positions` of the order of `epoch`, which is a function of (seed, epoch,
-// position) alone.
-class BatchReader {
- public:
-  // At most `max_batch` examples at a time. `data` must outlive it.
-  BatchReader(const Dataset* data, uint64_t seed, int64_t max_batch);
-
-  // Training order; then, for tests of a whole split, the order of the data set.
-  void ReadShuffled(const SampleRange& range);
-  void ReadInOrder(Range positions);
-
-  // (n, channels, height, width) and (n), until the next read.
-  absl::Span<const float> features() const;
-  absl::Span<const int32_t> labels() const;
-
- private:
-  void Read();
-
-  const Dataset* const data_;
-  const uint64_t seed_;
-  std::vector<int64_t> indices_;
-  std::vector<float> features_;
-  std::vector<int32_t> labels_;
-};
 
 class MicroBatches {
  public:
   // What is pushed: the sum's values of one block, last blocks first.
   using Push = absl::FunctionRef<void(int64_t block, const Payload& payload)>;
 
-  // All must outlive it.
-  MicroBatches(Model* model, const FlatSpace* space, BatchReader* reader);
+  // All must outlive it. What layers draw is a function of (seed, unit, micro-batch).
+  MicroBatches(Model* model, const FlatSpace* space, BatchReader* reader, uint64_t seed);
 
   // The gradient sum over the micro-batches of `node`, a node of the tree over schedule.leaves(),
   // of `unit`. Returns the result of each micro-batch, in order.
@@ -69,6 +44,7 @@ class MicroBatches {
   Model* const model_;
   const FlatSpace* const space_;
   BatchReader* const reader_;
+  const uint64_t seed_;
   std::vector<Gradient> buffers_;
 };
 

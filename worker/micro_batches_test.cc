@@ -1,7 +1,10 @@
 #include "worker/micro_batches.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
+#include <string>
 
 #include "absl/strings/str_cat.h"
 #include "common/permutation.h"
@@ -20,10 +23,13 @@ constexpr int64_t kSamples = 23, kBatch = 10, kLeaves = 5;
 // A small model on 2x3 images of three classes.
 class MicroBatchesTest : public ::testing::Test {
  protected:
-  void SetUp() override {
+  void SetUp() override { Use("layers { relu {} }"); }
+
+  // The model, with these layers in its midst.
+  void Use(const std::string& layers) {
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
-        "layers { flatten {} } layers { linear { out_features: 4 bias: true } } layers { relu {} } "
-        "layers { linear { out_features: 3 bias: true } }",
+        absl::StrCat("layers { flatten {} } layers { linear { out_features: 4 bias: true } } ",
+                     layers, " layers { linear { out_features: 3 bias: true } }"),
         &config_));
     Examples examples;
     examples.shape = {1, 2, 3};
@@ -34,21 +40,27 @@ class MicroBatchesTest : public ::testing::Test {
       examples.labels.push_back(random.Below(3));
     }
     data_ = std::make_unique<Dataset>(examples, Normalization{{0.0f}, {1.0f}});
-    auto model = Model::Create(config_, {1, 2, 3}, 3, kBatch / kLeaves);
+    auto model = Model::Create(config_, {1, 2, 3}, {3}, kBatch / kLeaves);
     RUBATO_ASSERT_OK(model);
     model_ = *std::move(model);
+    parameters_.clear();
     for (int64_t i = 0; i < model_->parameter_count(); ++i) {
       parameters_.push_back(random.Uniform(-1, 1));
     }
   }
 
   // The sum over all of unit `unit`, as a shard would fold what workers with these leaves push.
-  std::vector<float> Sum(int64_t unit, const std::vector<Range>& workers, int64_t block_values) {
+  std::vector<float> Sum(int64_t unit, const std::vector<Range>& workers, int64_t block_values,
+                         int64_t ahead = 0) {
     const FlatSpace space(model_->parameter_count(), block_values, 1);
     const SampleSchedule schedule(kSamples, kBatch, kLeaves);
     const ReductionTree tree(kLeaves);
-    BatchReader reader(data_.get(), kSeed, kBatch / kLeaves);
-    MicroBatches micro_batches(model_.get(), &space, &reader);
+    BatchReader reader(data_.get(), kSeed, kBatch / kLeaves, ahead);
+    for (int64_t leaf = 0; ahead > 0 && leaf < kLeaves; ++leaf) {
+      const SampleRange range = schedule.MicroBatch(unit, leaf);
+      if (!range.positions.empty()) reader.Announce(range);
+    }
+    MicroBatches micro_batches(model_.get(), &space, &reader, kSeed);
     std::map<int64_t, std::vector<float>> nodes;  // by first leaf
     std::map<int64_t, Range> ranges;
     samples_ = 0;
@@ -107,10 +119,51 @@ TEST_F(MicroBatchesTest, TheSumHasTheSameBitsHoweverWorkAndBlocksAreCut) {
   }
 }
 
+TEST_F(MicroBatchesTest, DropoutDoesNotDependOnWhoComputesWhat) {
+  const std::vector<float> plain = Sum(0, {{0, 5}}, 1000);
+  Use("layers { dropout { p: 0.4 } } layers { relu {} } layers { dropout {} }");
+  for (int64_t unit : {0, 2, 4}) {
+    const std::vector<float> one = Sum(unit, {{0, 5}}, 1000);
+    EXPECT_NE(one, plain);
+    EXPECT_EQ(Sum(unit, {{0, 5}}, 7), one);
+    EXPECT_EQ(Sum(unit, {{0, 2}, {2, 5}}, 16), one);
+    EXPECT_EQ(Sum(unit, {{0, 1}, {1, 3}, {3, 5}}, 16), one);
+    EXPECT_EQ(Sum(unit, {{4, 5}, {2, 3}, {3, 4}, {0, 1}, {1, 2}}, 16), one);
+  }
+}
+
+// All examples are the same, so that only what is dropped can make a difference.
+TEST_F(MicroBatchesTest, DropoutDiffersFromStepToStepAndAmongMicroBatches) {
+  Use("layers { linear { out_features: 40 } } layers { dropout { p: 0.5 } }");
+  Examples examples = data_->examples();
+  for (size_t i = 0; i < examples.pixels.size(); ++i) examples.pixels[i] = 40 * (i % 6);
+  std::fill(examples.labels.begin(), examples.labels.end(), 1);
+  data_ = std::make_unique<Dataset>(examples, Normalization{{0.0f}, {1.0f}});
+  // 80 values are dropped or not in each micro-batch of 2: none of 2^80 patterns comes twice.
+  std::set<std::vector<float>> sums;
+  for (const int64_t unit : {0, 1, 3, 4}) {  // two steps of each of two epochs
+    for (int64_t leaf = 0; leaf < kLeaves; ++leaf) {
+      sums.insert(Sum(unit, {{leaf, leaf + 1}}, 1000));
+    }
+  }
+  EXPECT_EQ(sums.size(), 20u);
+}
+
+TEST_F(MicroBatchesTest, TheSumHasTheSameBitsIfBatchesAreReadAhead) {
+  for (int64_t unit : {0, 2, 4}) {
+    const std::vector<float> plain = Sum(unit, {{0, 5}}, 1000);
+    for (int64_t ahead : {1, 3, 100}) {
+      EXPECT_EQ(Sum(unit, {{0, 5}}, 1000, ahead), plain);
+      // Out of turn.
+      EXPECT_EQ(Sum(unit, {{2, 5}, {0, 2}}, 1000, ahead), plain);
+    }
+  }
+}
+
 // The oracle: one batch in double precision over the samples that the definition of the order
 // names.
 TEST_F(MicroBatchesTest, TheSumIsThatOfTheStepsSamples) {
-  auto model = Model::Create(config_, {1, 2, 3}, 3, kBatch, DType::kFloat64);
+  auto model = Model::Create(config_, {1, 2, 3}, {3}, kBatch, DType::kFloat64);
   RUBATO_ASSERT_OK(model);
   const std::vector<double> parameters(parameters_.begin(), parameters_.end());
   for (int64_t unit = 0; unit < 6; ++unit) {
@@ -125,7 +178,8 @@ TEST_F(MicroBatchesTest, TheSumIsThatOfTheStepsSamples) {
       labels.push_back(data_->examples().labels[sample]);
     }
     std::vector<double> expected(parameters.size());
-    (*model)->Gradient(parameters, features, labels, TensorRef(expected), [](int64_t) {});
+    (*model)->Gradient(parameters, features, {labels}, /*key=*/0, TensorRef(expected),
+                       [](int64_t) {});
     const std::vector<float> sum = Sum(unit, {{0, 2}, {2, 5}}, 16);
     EXPECT_EQ(samples_, static_cast<int64_t>(labels.size()));
     double scale = 0;

@@ -7,6 +7,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "common/random.h"
 #include "common/status.h"
 #include "worker/layers/build.h"
 
@@ -21,22 +22,28 @@ absl::Status At(int index, const proto::Layer& layer, const absl::Status& status
                       absl::StrCat("model.layers[", index, "]", name, ": ", status.message()));
 }
 
-absl::Status CheckOutput(absl::Span<const int64_t> shape, int64_t classes) {
+absl::Status CheckOutput(absl::Span<const int64_t> shape, const Objective& objective) {
+  const int64_t outputs = objective.outputs;
+  const bool classes = IsClassification(objective.loss);
+  const std::string data = absl::StrCat(outputs, classes        ? " classes"
+                                                 : outputs == 1 ? " target value"
+                                                                : " target values");
   if (shape.size() != 1) {
     return absl::InvalidArgumentError(
         absl::StrCat("the last layer's output has shape ", ShapeText(shape),
-                     "; expected one value for each of the data's ", classes, " classes"));
+                     "; expected one value for each of the data's ", data));
   }
-  if (shape[0] < classes) {
+  if (classes ? shape[0] < outputs : shape[0] != outputs) {
     return absl::InvalidArgumentError(absl::StrCat("the last layer gives ", shape[0],
                                                    shape[0] == 1 ? " value" : " values",
-                                                   "; the data has ", classes, " classes"));
+                                                   "; the data has ", data));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<std::unique_ptr<Layer>>> BuildLayers(
-    const proto::Model& config, absl::Span<const int64_t> example_shape, int64_t classes) {
+    const proto::Model& config, absl::Span<const int64_t> example_shape,
+    const Objective& objective) {
   std::vector<std::unique_ptr<Layer>> layers;
   Shape shape(example_shape.begin(), example_shape.end());
   bool trainable = false;
@@ -51,7 +58,7 @@ absl::StatusOr<std::vector<std::unique_ptr<Layer>>> BuildLayers(
     return absl::InvalidArgumentError("model.layers: no layer has parameters; nothing to train");
   }
   const int last = config.layers_size() - 1;
-  const absl::Status status = CheckOutput(shape, classes);
+  const absl::Status status = CheckOutput(shape, objective);
   if (!status.ok()) return At(last, config.layers(last), status);
   return layers;
 }
@@ -83,18 +90,20 @@ TensorRef FirstExamples(Tensor& tensor, int64_t n, const Shape& example) {
 }  // namespace
 
 absl::StatusOr<proto::Layout> LayoutOf(const proto::Model& config,
-                                       absl::Span<const int64_t> example_shape, int64_t classes) {
-  RUBATO_ASSIGN_OR_RETURN(const auto layers, BuildLayers(config, example_shape, classes));
+                                       absl::Span<const int64_t> example_shape,
+                                       const Objective& objective) {
+  RUBATO_ASSIGN_OR_RETURN(const auto layers, BuildLayers(config, example_shape, objective));
   return NameParameters(layers);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> Model::Create(const proto::Model& config,
                                                      absl::Span<const int64_t> example_shape,
-                                                     int64_t classes, int64_t max_batch,
+                                                     const Objective& objective, int64_t max_batch,
                                                      DType dtype) {
   RUBATO_CHECK(max_batch >= 1 && dtype != DType::kInt32);
-  RUBATO_ASSIGN_OR_RETURN(auto layers, BuildLayers(config, example_shape, classes));
-  auto model = absl::WrapUnique(new Model(NameParameters(layers), example_shape, max_batch));
+  RUBATO_ASSIGN_OR_RETURN(auto layers, BuildLayers(config, example_shape, objective));
+  auto model =
+      absl::WrapUnique(new Model(NameParameters(layers), example_shape, objective, max_batch));
   int64_t widest = 0;  // values of an example's largest activation
   for (std::unique_ptr<Layer>& layer : layers) {
     Stage stage;
@@ -115,51 +124,59 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Create(const proto::Model& config,
   return model;
 }
 
-Model::Model(proto::Layout layout, absl::Span<const int64_t> example_shape, int64_t max_batch)
+Model::Model(proto::Layout layout, absl::Span<const int64_t> example_shape,
+             const Objective& objective, int64_t max_batch)
     : layout_(std::move(layout)),
       example_shape_(example_shape.begin(), example_shape.end()),
+      objective_(objective),
       max_batch_(max_batch) {}
 
-void Model::Forward(const ConstTensorRef& parameters, const ConstTensorRef& features, int64_t n) {
+int64_t Model::Forward(const ConstTensorRef& parameters, const ConstTensorRef& features,
+                       bool training, uint64_t key) {
+  const int64_t n = features.size() / example_size();
   RUBATO_CHECK(n >= 1 && n <= max_batch_);
   RUBATO_CHECK(parameters.size() == parameter_count_);
   ConstTensorRef x = features.Reshaped(BatchOf(n, example_shape_));
-  for (Stage& stage : stages_) {
+  for (size_t i = 0; i < stages_.size(); ++i) {
+    Stage& stage = stages_[i];
+    stage.context = {training, Key(key, i)};
     stage.x = x;
     const Shape& shape = stage.layer->output_shape();
     if (stage.layer->OutputIsInput()) {
       stage.y = x.Reshaped(BatchOf(n, shape));
     } else {
       const TensorRef y = FirstExamples(stage.output, n, shape);
-      stage.layer->Forward(parameters.Slice(stage.begin, {stage.parameters}), x, y);
+      stage.layer->Forward(stage.context, parameters.Slice(stage.begin, {stage.parameters}), x, y);
       stage.y = y;
     }
     x = stage.y;
   }
+  return n;
+}
+
+BatchResult Model::Loss(const Targets& targets, const TensorRef& gradient) {
+  return ComputeLoss(objective_.loss, stages_.back().y, targets, gradient);
 }
 
 ConstTensorRef Model::Logits(const ConstTensorRef& parameters, const ConstTensorRef& features) {
-  Forward(parameters, features, features.size() / example_size());
+  Forward(parameters, features, /*training=*/false, /*key=*/0);
   return stages_.back().y;
 }
 
 BatchResult Model::Evaluate(const ConstTensorRef& parameters, const ConstTensorRef& features,
-                            absl::Span<const int32_t> labels) {
-  const int64_t n = labels.size();
-  Forward(parameters, features, n);
-  const Stage& last = stages_.back();
-  return CrossEntropy(last.y, labels, FirstExamples(gradients_[0], n, last.layer->output_shape()));
+                            const Targets& targets) {
+  const int64_t n = Forward(parameters, features, /*training=*/false, /*key=*/0);
+  return Loss(targets, FirstExamples(gradients_[0], n, stages_.back().layer->output_shape()));
 }
 
 BatchResult Model::Gradient(const ConstTensorRef& parameters, const ConstTensorRef& features,
-                            absl::Span<const int32_t> labels, const TensorRef& gradient,
+                            const Targets& targets, uint64_t key, const TensorRef& gradient,
                             absl::FunctionRef<void(int64_t begin)> ready) {
-  const int64_t n = labels.size();
-  Forward(parameters, features, n);
+  const int64_t n = Forward(parameters, features, /*training=*/true, key);
   RUBATO_CHECK(gradient.size() == parameter_count_);
   int side = 0;  // of gradients_, that holds the gradient by the output of the stage at hand
   TensorRef dy = FirstExamples(gradients_[side], n, stages_.back().layer->output_shape());
-  const BatchResult result = CrossEntropy(stages_.back().y, labels, dy);
+  const BatchResult result = Loss(targets, dy);
   for (auto stage = stages_.rbegin(); stage != stages_.rend(); ++stage) {
     Layer& layer = *stage->layer;
     // The stage whose parameters come first in the vector: nothing before it wants a gradient.
@@ -172,8 +189,8 @@ BatchResult Model::Gradient(const ConstTensorRef& parameters, const ConstTensorR
         side = 1 - side;
         dx = FirstExamples(gradients_[side], n, layer.input_shape());
       }
-      layer.Backward(parameters.Slice(stage->begin, {stage->parameters}), stage->x, stage->y, dy,
-                     dx, gradient.Slice(stage->begin, {stage->parameters}));
+      layer.Backward(stage->context, parameters.Slice(stage->begin, {stage->parameters}), stage->x,
+                     stage->y, dy, dx, gradient.Slice(stage->begin, {stage->parameters}));
     }
     if (stage->parameters > 0) ready(stage->begin);
     if (first) break;

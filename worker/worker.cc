@@ -24,6 +24,7 @@
 #include "common/wire/control_client.h"
 #include "common/wire/shard_streams.h"
 #include "tensor/kernels.h"
+#include "worker/batch_reader.h"
 #include "worker/data/load.h"
 #include "worker/evaluator.h"
 #include "worker/micro_batches.h"
@@ -66,7 +67,7 @@ class Worker {
       : job_(job),
         data_(data),
         job_digest_(JobDigest(job)),
-        loop_(job.train().batch_size(), job.train().micro_batches()) {}
+        loop_(job.train().batch_size(), job.train().micro_batches(), job.data().prefetch()) {}
 
   absl::Status Run(const WorkerOptions& options, SignalWatcher* signals);
 
@@ -121,11 +122,12 @@ absl::Status Worker::Prepare() {
   const Dataset& train = data_->train;
   const ExampleShape& shape = train.shape();
   const int64_t micro_batch = job_.train().batch_size() / job_.train().micro_batches();
+  RUBATO_ASSIGN_OR_RETURN(const Objective objective,
+                          ObjectiveFor(job_.loss(), train.classes(), train.target_values()));
   RUBATO_ASSIGN_OR_RETURN(model_,
-                          Model::Create(job_.model(), {shape.channels, shape.height, shape.width},
-                                        train.classes(), micro_batch));
+                          Model::Create(job_.model(), shape.dimensions(), objective, micro_batch));
   RUBATO_ASSIGN_OR_RETURN(evaluator_,
-                          Evaluator::Create(job_.model(), &data_->test, train.classes(),
+                          Evaluator::Create(job_.model(), objective, &data_->test,
                                             [this](int64_t unit, const BatchResult& result) {
                                               SendEvaluation(unit, result);
                                             }));
@@ -213,8 +215,13 @@ void Worker::OnView(const proto::View& view, WorkerActions* actions) {
   log_->Info("takes part", {{"view", view.number()}, {"workers", view.members_size()}});
   space_.emplace(model_->parameter_count(), job_.wire().chunk() / sizeof(float),
                  view.shards_size());
-  reader_ = std::make_unique<BatchReader>(&data_->train, job_.seed(), model_->max_batch());
-  micro_batches_ = std::make_unique<MicroBatches>(model_.get(), &*space_, reader_.get());
+  // `prefetch` global batches, of which a worker's share is one of `workers` in either mode.
+  const int64_t share =
+      (job_.train().micro_batches() + view.members_size() - 1) / std::max(1, view.members_size());
+  reader_ = std::make_unique<BatchReader>(&data_->train, job_.seed(), model_->max_batch(),
+                                          job_.data().prefetch() * share);
+  micro_batches_ =
+      std::make_unique<MicroBatches>(model_.get(), &*space_, reader_.get(), job_.seed());
   parameters_.resize(space_->values());
   versions_.assign(space_->blocks(), 0);
   ShardStreams::Callbacks callbacks;
@@ -249,6 +256,12 @@ void Worker::RunActions(const WorkerActions& actions) {
         break;
       case WorkerAction::Kind::kEvaluate:
         evaluator_->Start(action.unit, parameters_);
+        break;
+      case WorkerAction::Kind::kReadAhead:
+        for (int64_t leaf = action.leaves.begin; leaf < action.leaves.end; ++leaf) {
+          const SampleRange range = loop_.schedule().MicroBatch(action.unit, leaf);
+          if (!range.positions.empty()) reader_->Announce(range);
+        }
         break;
       case WorkerAction::Kind::kCompute:
         Compute(action);
@@ -341,7 +354,7 @@ void Worker::Compute(const WorkerAction& action) {
                                 });
     for (const BatchResult& result : results) {
       progress->add_loss_sum(result.loss_sum);
-      progress->add_correct(result.correct);
+      if (IsClassification(job_.loss().name())) progress->add_correct(result.correct);
       progress->add_samples(result.samples);
     }
   }
@@ -357,7 +370,7 @@ void Worker::SendEvaluation(int64_t unit, const BatchResult& result) {
   proto::Evaluation* evaluation = message.mutable_evaluation();
   evaluation->set_unit(unit);
   evaluation->set_loss_sum(result.loss_sum);
-  evaluation->set_correct(result.correct);
+  if (IsClassification(job_.loss().name())) evaluation->set_correct(result.correct);
   evaluation->set_samples(result.samples);
   control_->Send(message);
 }
@@ -377,7 +390,7 @@ absl::Status FixIsa(proto::Device::Isa wanted) {
 absl::Status RunWorker(const proto::Job& job, const WorkerOptions& options,
                        SignalWatcher* signals) {
   RUBATO_RETURN_IF_ERROR(FixIsa(job.device().isa()));
-  RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job.data()));
+  RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job));
   Worker worker(job, &data);
   return worker.Run(options, signals);
 }

@@ -13,8 +13,20 @@ void WorkerLoop::OnView(const proto::View& view, WorkerActions* actions) {
   } else if (me().first_leaf() == me().end_leaf()) {
     Pull(view.until_step(), actions);  // a spare worker: only sees the end
   } else {
+    // The first step too: it is read while its parameters are on their way.
+    for (int64_t step = view.from_step(); step < view.from_step() + prefetch_; ++step) {
+      ReadAhead(step, {me().first_leaf(), me().end_leaf()}, actions);
+    }
     Pull(view.from_step(), actions);
   }
+}
+
+void WorkerLoop::ReadAhead(int64_t unit, Range leaves, WorkerActions* actions) {
+  if (prefetch_ == 0 || (sync() && unit >= view_.until_step())) return;
+  WorkerAction read{WorkerAction::Kind::kReadAhead};
+  read.unit = unit;
+  read.leaves = leaves;
+  actions->push_back(read);
 }
 
 void WorkerLoop::Pull(int64_t clock, WorkerActions* actions) {
@@ -53,12 +65,14 @@ void WorkerLoop::NextStep(WorkerActions* actions) {
   WorkerAction compute{WorkerAction::Kind::kCompute};
   compute.clock = compute.unit = clock_;
   compute.leaves = {me().first_leaf(), me().end_leaf()};
+  ReadAhead(clock_ + prefetch_, compute.leaves, actions);
   compute.nodes = ReductionTree(view_.leaves()).MaximalNodes(compute.leaves);
   actions->push_back(compute);
 }
 
 void WorkerLoop::OnWork(const proto::Work& work, WorkerActions* actions) {
   work_ = work;
+  if (work.has_contribution()) ReadAhead(work.contribution(), {0, view_.leaves()}, actions);
   MaybeCompute(actions);
 }
 

@@ -19,11 +19,13 @@ struct WorkerAction {
   enum class Kind {
     kPull,         // ask all shards for all blocks at `clock`; ends with OnParameters
     kRequestWork,  // ask the coordinator for a contribution; ends with OnWork
-    kEvaluate,  // test the parameters that are here, which have seen `unit` units, beside the next
-                // computation
-    kCompute,   // gradients of the micro-batches `leaves` of `unit`, each of `nodes` pushed as one
-                // sum under `clock`
-    kFinish,    // tell the coordinator that nothing is left to do
+    kEvaluate,   // test the parameters that are here, which have seen `unit` units, beside the next
+                 // computation
+    kReadAhead,  // a hint: the micro-batches `leaves` of `unit` will be computed after those that
+                 // were announced before
+    kCompute,    // gradients of the micro-batches `leaves` of `unit`, each of `nodes` pushed as one
+                 // sum under `clock`
+    kFinish,     // tell the coordinator that nothing is left to do
   };
   Kind kind;
   int64_t clock = 0;
@@ -36,9 +38,9 @@ using WorkerActions = std::vector<WorkerAction>;
 
 class WorkerLoop {
  public:
-  // `batch_size` samples in `micro_batches` make a step.
-  WorkerLoop(int64_t batch_size, int64_t micro_batches)
-      : micro_batch_(batch_size / micro_batches) {}
+  // `batch_size` samples in `micro_batches` make a step; `prefetch` steps are announced ahead.
+  WorkerLoop(int64_t batch_size, int64_t micro_batches, int64_t prefetch = 0)
+      : micro_batch_(batch_size / micro_batches), prefetch_(prefetch) {}
 
   // view.your_rank() is this worker's.
   void OnView(const proto::View& view, WorkerActions* actions);
@@ -60,8 +62,10 @@ class WorkerLoop {
   void Pull(int64_t clock, WorkerActions* actions);
   void NextStep(WorkerActions* actions);
   void MaybeCompute(WorkerActions* actions);
+  void ReadAhead(int64_t unit, Range leaves, WorkerActions* actions);
 
   const int64_t micro_batch_;  // samples
+  const int64_t prefetch_;     // units
   proto::View view_;
   std::optional<SampleSchedule> schedule_;
 

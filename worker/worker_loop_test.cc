@@ -46,6 +46,9 @@ std::string Text(const WorkerAction& action) {
                           absl::StrJoin(action.nodes, ",", [](std::string* out, const Range& node) {
                             absl::StrAppend(out, node.begin, "-", node.end);
                           }));
+    case WorkerAction::Kind::kReadAhead:
+      return absl::StrCat("read ", action.unit, " leaves ", action.leaves.begin, "-",
+                          action.leaves.end);
     case WorkerAction::Kind::kFinish:
       return "finish";
   }
@@ -137,6 +140,34 @@ TEST(WorkerLoopTest, OnArrivalFinishesOnlyWhenItsLastContributionIsApplied) {
   Do([&](auto* a) { loop.OnComputed(a); });
   EXPECT_TRUE(Do([&](auto* a) { loop.OnWork(proto::Work(), a); }).empty());  // no more
   EXPECT_THAT(Do([&](auto* a) { loop.OnParameters(a); }), ElementsAre("finish"));
+}
+
+TEST(WorkerLoopTest, InSyncAnnouncesEachStepOnceAndInOrder) {
+  WorkerLoop loop(4, 4, /*prefetch=*/2);
+  const proto::View view = MakeView(proto::View::MODE_SYNC, 4, {1, 4}, 4);
+  EXPECT_THAT(Do([&](auto* a) { loop.OnView(view, a); }),
+              ElementsAre("read 0 leaves 1-4", "read 1 leaves 1-4", "pull 0"));
+  std::vector<std::string> all;
+  for (int step = 0; step < 4; ++step) {
+    for (const std::string& text : Do([&](auto* a) { loop.OnParameters(a); })) {
+      all.push_back(text.substr(0, text.find(" clock")));
+    }
+    Do([&](auto* a) { loop.OnComputed(a); });
+  }
+  EXPECT_THAT(all, ElementsAre("read 2 leaves 1-4", "compute 0", "read 3 leaves 1-4", "compute 1",
+                               "compute 2", "compute 3"));
+}
+
+TEST(WorkerLoopTest, OnArrivalAnnouncesTheContributionThatItIsGiven) {
+  WorkerLoop loop(4, 4, /*prefetch=*/2);
+  Do([&](auto* a) { loop.OnView(MakeView(proto::View::MODE_ASYNC, 2, {0, 0}), a); });
+  proto::Work work;
+  work.set_contribution(7);
+  EXPECT_THAT(Do([&](auto* a) { loop.OnWork(work, a); }), ElementsAre("read 7 leaves 0-2"));
+  EXPECT_THAT(Do([&](auto* a) { loop.OnParameters(a); }),
+              ElementsAre("request", "compute 7 clock 0 nodes 0-2"));
+  EXPECT_THAT(Do([&](auto* a) { loop.OnComputed(a); }), ElementsAre("pull 1"));
+  EXPECT_THAT(Do([&](auto* a) { loop.OnWork(proto::Work(), a); }), ElementsAre());
 }
 
 TEST(WorkerLoopTest, TestsTheFinalParametersWhenAsked) {

@@ -79,7 +79,9 @@ absl::optional<double> Samples(const proto::Point& point, const proto::Job& job)
       return static_cast<double>(point.steps()) * static_cast<double>(job.train().batch_size());
     case proto::Point::kEpochs:
       if (job.data().format() != proto::Data::FORMAT_GLYPHS) return absl::nullopt;
-      return point.epochs() * static_cast<double>(job.data().train_size());
+      // Without `validation` its fraction is 0.
+      return point.epochs() * static_cast<double>(job.data().train_size()) *
+             (1 - job.data().validation().fraction());
     case proto::Point::AT_NOT_SET:
       break;
   }
@@ -96,6 +98,7 @@ class Checks {
     CheckAddress();
     CheckWorkers();
     CheckNormalize();
+    CheckTestSplit();
     CheckNesterov();
     CheckBetas();
     CheckWarmup();
@@ -139,6 +142,19 @@ class Checks {
                 absl::StrCat("found ", normalize.std_size(),
                              normalize.std_size() == 1 ? " number" : " numbers",
                              ", expected as many as mean has, which is ", normalize.mean_size()));
+  }
+
+  void CheckTestSplit() {
+    const proto::Data& data = job_.data();
+    if (!Sound({"data.format", "data.test_path", "data.test_fraction"})) return;
+    if (data.has_test_path() && data.has_test_fraction()) {
+      report_.Add("data.test_fraction", "found with test_path, expected one of the two");
+    }
+    const bool of_one_file =
+        data.format() == proto::Data::FORMAT_CSV || data.format() == proto::Data::FORMAT_LIBSVM;
+    if (of_one_file && !data.has_test_path() && !data.has_test_fraction()) {
+      report_.Add("data", "found neither test_path nor test_fraction, expected one of the two");
+    }
   }
 
   void CheckNesterov() {

@@ -200,7 +200,7 @@ TEST(JobMistakesTest, OneWrongLine) {
        "12:25: train.until: found nothing, expected {epochs: N}, {steps: N} or {samples: N}"},
       {"train: {until: {steps: 1}}",
        "12:1: train.batch_size: found nothing, expected an integer from 1 to 16777216"},
-      {"data: {}", "5:1: data.format: found nothing, expected glyphs or idx"},
+      {"data: {}", "5:1: data.format: found nothing, expected glyphs, idx, csv or libsvm"},
       {"data: {format: idx}",
        "5:1: data.path: found nothing, expected a path, because format is idx"},
       {"optimizer: {schedule: step}",
@@ -209,10 +209,12 @@ TEST(JobMistakesTest, OneWrongLine) {
       {"optimizer: {groups: [{weight_decay: 0}]}",
        "11:22: optimizer.groups[0].match: found nothing, expected text"},
       {"data: {format: glyphs, normalize: {mean: [0.5]}}",
-       "5:24: data.normalize.std: found nothing, expected a list of numbers above 0"},
+       "5:24: data.normalize.std: found nothing, expected a list of numbers above 0, because by is "
+       "values"},
       // Contradictions.
       {"data: {format: glyphs, path: x}",
-       "5:24: data.path: found with format: glyphs, expected only with format: idx"},
+       "5:24: data.path: found with format: glyphs, expected only with format: idx, csv, libsvm or "
+       "text"},
       {"data: {format: idx, path: x, train_size: 5}",
        "5:30: data.train_size: found with format: idx, expected only with format: glyphs"},
       {"optimizer: {schedule: {until: {steps: 4}}}",
@@ -283,8 +285,10 @@ TEST(JobMistakesTest, AllAtOnceInTheOrderOfTheFile) {
                  {"optimizer.learning_rat=1", "optimizer={momentum: 2, nesterov: 1}"}),
       ElementsAre(
           "job.yaml:1:1: version: found nothing, expected 1",
-          "job.yaml:1:1: data: found nothing, expected a map {format, path, seed, train_size, "
-          "test_size, normalize}",
+          "job.yaml:1:1: data: found nothing, expected a map {format, path, test_path, "
+          "test_fraction, seed, train_size, test_size, task, target_scale, header, separator, "
+          "target, categorical, numeric, missing, impute, index_base, features, context, "
+          "normalize, validation, prefetch}",
           "job.yaml:1:7: name: found \"a b\", expected 1 to 128 letters, digits, '_', '.' or '-'",
           "job.yaml:2:19: device.threads: found 0, expected an integer from 1 to 1024",
           "job.yaml:2:27: device.isa: found sse, expected auto, generic, avx2 or avx512",
@@ -293,7 +297,8 @@ TEST(JobMistakesTest, AllAtOnceInTheOrderOfTheFile) {
           "job.yaml:6:30: model.layers[1].linear.out_features: found 0, expected an integer from 1 "
           "to 10000000",
           "job.yaml:6:39: model.layers[1].linear.bias: found 1, expected true or false",
-          "job.yaml:7:7: model.layers[2]: found a list, expected flatten, linear or relu",
+          "job.yaml:7:7: model.layers[2]: found a list, expected flatten, linear, relu, "
+          "gelu, tanh, sigmoid or dropout",
           "job.yaml:8:17: model.layers[3].flatten.x: found an unknown key, expected no keys here",
           "job.yaml:9:7: model.layers[3]: found flatten and relu, expected only one of them",
           "job.yaml:10:3: found a map as a key, expected version, name, seed, cluster, device, "
@@ -390,15 +395,17 @@ TEST(JobMistakesTest, OverridesAreNamedInPlaceOfTheFile) {
       {"model.layers.1=relu",
        "--set model.layers.1: found a part of a list, expected the whole: model.layers=[...]"},
       {"model.layers=[]",
-       "--set model.layers: found an empty list, expected a list of flatten, linear or relu"},
+       "--set model.layers: found an empty list, expected a list of flatten, linear, relu, gelu, "
+       "tanh, sigmoid or dropout"},
       {"model.layers=[flatten, flaten]",
-       "--set model.layers: model.layers[1]: found flaten, expected flatten, linear or relu; did "
-       "you mean flatten?"},
+       "--set model.layers: model.layers[1]: found flaten, expected flatten, linear, relu, gelu, "
+       "tanh, sigmoid or dropout; did you mean flatten?"},
       {"model.layers=[conv2d]",
-       "--set model.layers: model.layers[0]: found conv2d, expected flatten, linear or relu"},
+       "--set model.layers: model.layers[0]: found conv2d, expected flatten, linear, relu, gelu, "
+       "tanh, sigmoid or dropout"},
       {"model.layers=[{conv2d: {channels: 3}}]",
-       "--set model.layers: model.layers[0].conv2d: found an unknown key, expected flatten, linear "
-       "or relu"},
+       "--set model.layers: model.layers[0].conv2d: found an unknown key, expected flatten, "
+       "linear, relu, gelu, tanh, sigmoid or dropout"},
       {"train.until={epochs: 1",
        "--set train.until: broken YAML: found a { without its }, or no comma between keys, at "
        "character 1 of \"{epochs: 1\""},

@@ -3,6 +3,7 @@
 
 #include "common/check.h"
 #include "common/isa.h"
+#include "tensor/cpu/by_dtype.h"
 #include "tensor/kernels.h"
 
 namespace rubato {
@@ -59,16 +60,6 @@ struct ReluBackwardKernel {
     for (int64_t i = 0; i < n; ++i) dx[i] = y[i] <= 0 ? 0 : dy[i];
   }
 };
-
-// Dispatches a kernel template by the tensors' type; call(T()) runs it.
-template <typename Call>
-void ByDType(const ConstTensorRef& tensor, Call call) {
-  if (tensor.dtype() == DType::kFloat32) {
-    call(float());
-  } else {
-    call(double());  // other types are refused by values<double>()
-  }
-}
 
 }  // namespace
 

@@ -1,5 +1,6 @@
 #include "worker/data/dataset.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "common/check.h"
@@ -7,11 +8,16 @@
 namespace rubato {
 
 Dataset::Dataset(Examples examples, const Normalization& normalization)
-    : examples_(std::move(examples)), tables_(examples_.shape.channels) {
-  RUBATO_CHECK(examples_.pixels.size() == examples_.labels.size() * examples_.shape.size());
-  RUBATO_CHECK(normalization.mean.size() == tables_.size());
-  RUBATO_CHECK(normalization.std.size() == tables_.size());
-  for (size_t channel = 0; channel < tables_.size(); ++channel) {
+    : examples_(std::move(examples)), normalization_(normalization) {
+  const size_t channels = examples_.shape.channels;
+  const size_t values = size() * examples_.shape.size();
+  RUBATO_CHECK(normalization.mean.size() == channels && normalization.std.size() == channels);
+  RUBATO_CHECK(examples_.pixels.empty() || examples_.features.empty());
+  RUBATO_CHECK(examples_.pixels.size() + examples_.features.size() == values);
+  RUBATO_CHECK(examples_.labels.empty() || examples_.values.empty());
+  if (examples_.pixels.empty()) return;
+  tables_.resize(channels);
+  for (size_t channel = 0; channel < channels; ++channel) {
     for (int byte = 0; byte < 256; ++byte) {
       const float scaled = static_cast<float>(byte) / 255.0f;
       tables_[channel][byte] = (scaled - normalization.mean[channel]) / normalization.std[channel];
@@ -19,15 +25,31 @@ Dataset::Dataset(Examples examples, const Normalization& normalization)
   }
 }
 
-void Dataset::Read(absl::Span<const int64_t> indices, float* features, int32_t* labels) const {
-  const int64_t plane = examples_.shape.height * examples_.shape.width;
+void Dataset::Read(absl::Span<const int64_t> indices, float* features, int32_t* labels,
+                   float* values) const {
+  const int64_t plane = examples_.shape.plane();
+  const int64_t channels = examples_.shape.channels;
+  const int64_t labels_each = examples_.labels_each;
   for (const int64_t index : indices) {
     RUBATO_CHECK(index >= 0 && index < size());
-    const uint8_t* pixel = examples_.pixels.data() + index * examples_.shape.size();
-    for (const std::array<float, 256>& table : tables_) {
-      for (int64_t i = 0; i < plane; ++i) *features++ = table[*pixel++];
+    const int64_t begin = index * examples_.shape.size();
+    if (!tables_.empty()) {
+      const uint8_t* pixel = examples_.pixels.data() + begin;
+      for (const std::array<float, 256>& table : tables_) {
+        for (int64_t i = 0; i < plane; ++i) *features++ = table[*pixel++];
+      }
+    } else {
+      const float* value = examples_.features.data() + begin;
+      for (int64_t channel = 0; channel < channels; ++channel) {
+        const float mean = normalization_.mean[channel], std = normalization_.std[channel];
+        for (int64_t i = 0; i < plane; ++i) *features++ = (*value++ - mean) / std;
+      }
     }
-    *labels++ = examples_.labels[index];
+    if (examples_.classes > 0) {
+      labels = std::copy_n(examples_.labels.data() + index * labels_each, labels_each, labels);
+    } else {
+      *values++ = examples_.values[index];
+    }
   }
 }
 

@@ -1,34 +1,53 @@
-// Labelled images in memory: one split (train or test) of a data set.
+// Examples in memory: one split (training, validation or test) of a data set.
 #ifndef RUBATO_WORKER_DATA_DATASET_H_
 #define RUBATO_WORKER_DATA_DATASET_H_
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/types/span.h"
 
 namespace rubato {
 
+// Of one example: an image, or a row of a table, which has `channels` columns and neither height
+// nor width.
 struct ExampleShape {
   int64_t channels = 0, height = 0, width = 0;
 
-  int64_t size() const { return channels * height * width; }
+  bool is_row() const { return height == 0 && width == 0; }
+  int64_t plane() const { return is_row() ? 1 : height * width; }  // values of one channel
+  int64_t size() const { return channels * plane(); }
+  // As a model takes it: (channels, height, width) or (channels).
+  std::vector<int64_t> dimensions() const {
+    return is_row() ? std::vector<int64_t>{channels}
+                    : std::vector<int64_t>{channels, height, width};
+  }
 };
 
 inline bool operator==(const ExampleShape& a, const ExampleShape& b) {
   return a.channels == b.channels && a.height == b.height && a.width == b.width;
 }
 
-// What a source of data hands over: images as bytes and their labels.
+// What a source of data hands over: features as bytes or as floats, targets as labels or as values.
+// Of each pair one vector stays empty.
 struct Examples {
   ExampleShape shape;
-  int64_t classes = 0;          // labels lie in [0, classes)
+  int64_t classes = 0;          // labels lie in [0, classes); 0: the targets are values
+  int64_t labels_each = 1;      // of one example: a text has a label for each place
   std::vector<uint8_t> pixels;  // (examples, channels, height, width)
-  std::vector<uint8_t> labels;  // (examples)
+  std::vector<float> features;  // the same, or (examples, columns); NaN where a value is missing
+  std::vector<int32_t> labels;  // (examples, labels_each)
+  std::vector<float> values;    // (examples)
+
+  int64_t size() const {
+    return classes > 0 ? static_cast<int64_t>(labels.size()) / labels_each
+                       : static_cast<int64_t>(values.size());
+  }
 };
 
-// Per channel: a pixel x of 0…255 becomes (x / 255 - mean) / std.
+// Per channel or column. A byte x becomes (x / 255 - mean) / std, a float x (x - mean) / std.
 struct Normalization {
   std::vector<float> mean, std;  // (channels); std > 0
 };
@@ -38,18 +57,23 @@ class Dataset {
  public:
   Dataset(Examples examples, const Normalization& normalization);
 
-  int64_t size() const { return static_cast<int64_t>(examples_.labels.size()); }
+  int64_t size() const { return examples_.size(); }
   const ExampleShape& shape() const { return examples_.shape; }
-  int64_t classes() const { return examples_.classes; }
+  int64_t classes() const { return examples_.classes; }  // 0: a regression
+  int64_t target_values() const { return classes() > 0 ? 0 : 1; }
+  int64_t labels_each() const { return examples_.labels_each; }
   const Examples& examples() const { return examples_; }
 
   // Copies the examples at `indices`, each in [0, size()), in that order.
-  // features: (indices, channels, height, width), normalised, in the float32 arithmetic of
-  // torchvision's ToTensor and Normalize; labels: (indices).
-  void Read(absl::Span<const int64_t> indices, float* features, int32_t* labels) const;
+  // features: (indices, *shape), normalised, bytes in the float32 arithmetic of torchvision's
+  // ToTensor and Normalize; labels: (indices, labels_each), or values: (indices). The one that the
+  // data set has not is not touched and may be null.
+  void Read(absl::Span<const int64_t> indices, float* features, int32_t* labels,
+            float* values = nullptr) const;
 
  private:
   Examples examples_;
+  Normalization normalization_;                 // of features that are floats
   std::vector<std::array<float, 256>> tables_;  // (channels): of each byte, its normalised value
 };
 

@@ -58,6 +58,43 @@ TEST(DatasetTest, NormalisesEachChannelByItsOwn) {
   EXPECT_THAT(features, ElementsAre(-1, 1, -1, 3));
 }
 
+TEST(DatasetTest, ReadsRowsOfFloatsAndValues) {
+  Examples examples;
+  examples.shape = {2, 0, 0};
+  examples.features = {1, 10, 2, 20, 3, 30};
+  examples.values = {0.5f, 1.5f, 2.5f};
+  const Dataset dataset(examples, {{1, 0}, {2, 10}});
+  EXPECT_EQ(dataset.size(), 3);
+  EXPECT_EQ(dataset.classes(), 0);
+  EXPECT_EQ(dataset.shape().size(), 2);
+  EXPECT_THAT(dataset.shape().dimensions(), ElementsAre(2));
+  std::vector<float> features(4), values(2);
+  dataset.Read({2, 0}, features.data(), nullptr, values.data());
+  EXPECT_THAT(features, ElementsAre(1, 3, 0, 1));
+  EXPECT_THAT(values, ElementsAre(2.5f, 0.5f));
+}
+
+TEST(DatasetTest, ReadsAsManyLabelsAsAnExampleHas) {
+  Examples examples;
+  examples.shape = {2, 0, 0};
+  examples.classes = 3;
+  examples.labels_each = 2;
+  examples.features = {0, 1, 1, 2};
+  examples.labels = {1, 2, 2, 0};
+  const Dataset dataset(examples, {{0, 0}, {1, 1}});
+  EXPECT_EQ(dataset.size(), 2);
+  std::vector<float> features(2);
+  std::vector<int32_t> labels(2);
+  dataset.Read({1}, features.data(), labels.data());
+  EXPECT_THAT(labels, ElementsAre(2, 0));
+}
+
+TEST(DatasetTest, MayBeEmpty) {
+  Examples examples;
+  examples.shape = {1, 28, 28};
+  EXPECT_EQ(Dataset(examples, {{0}, {1}}).size(), 0);
+}
+
 TEST(DatasetDeathTest, RefusesIndicesThatItDoesNotHave) {
   const Dataset dataset(ThreeExamples(), {{0}, {1}});
   float features[2];

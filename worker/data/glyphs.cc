@@ -196,7 +196,7 @@ Examples DrawGlyphs(uint64_t seed, absl::string_view split, int64_t count) {
   const uint64_t key = Key(seed, "glyphs", split);
   for (int64_t i = 0; i < count; ++i) {
     const Permutation labels(Key(key, "labels", i / kGlyphClasses), kGlyphClasses);
-    examples.labels[i] = static_cast<uint8_t>(labels(i % kGlyphClasses));
+    examples.labels[i] = static_cast<int32_t>(labels(i % kGlyphClasses));
     DrawExample(examples.labels[i], Key(key, "example", i), examples.pixels.data() + i * kPixels);
   }
   return examples;

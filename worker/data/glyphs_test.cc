@@ -20,7 +20,8 @@ std::string Image(const Examples& examples, int64_t index) {
 
 std::string Digest(const Examples& examples) {
   Sha256 digest;
-  for (const std::vector<uint8_t>* bytes : {&examples.pixels, &examples.labels}) {
+  const std::vector<uint8_t> labels(examples.labels.begin(), examples.labels.end());
+  for (const std::vector<uint8_t>* bytes : {&examples.pixels, &labels}) {
     digest.Update({reinterpret_cast<const char*>(bytes->data()), bytes->size()});
   }
   return digest.FinishHex();

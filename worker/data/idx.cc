@@ -1,12 +1,7 @@
 #include "worker/data/idx.h"
 
-#include <zlib.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstring>
 #include <filesystem>
-#include <memory>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -15,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "common/digest.h"
 #include "common/status.h"
+#include "worker/data/gzip_reader.h"
 
 namespace rubato {
 namespace {
@@ -38,58 +34,6 @@ struct Array {
 absl::Status Wrong(const std::string& path, absl::string_view sentence) {
   return absl::InvalidArgumentError(absl::StrCat(path, ": ", sentence));
 }
-
-// A stream of a file's bytes, decompressed if it is compressed.
-class GzipReader {
- public:
-  static absl::StatusOr<GzipReader> Open(const std::string& path) {
-    gzFile file = gzopen(path.c_str(), "rb");
-    if (file == nullptr) {
-      return absl::FailedPreconditionError(
-          absl::StrCat(path, ": cannot be opened: ", std::strerror(errno)));
-    }
-    gzbuffer(file, 128 << 10);
-    return GzipReader(path, file);
-  }
-
-  // Appends up to `bytes` bytes to `out`; fewer only where the file ends.
-  absl::Status Append(size_t bytes, std::vector<uint8_t>* out) {
-    // In pieces, so that memory grows with what is there and not with what a header announces.
-    constexpr size_t kPiece = 4 << 20;
-    while (bytes > 0) {
-      const size_t piece = std::min(bytes, kPiece);
-      const size_t before = out->size();
-      out->resize(before + piece);
-      const int got = gzread(file_.get(), out->data() + before, static_cast<unsigned>(piece));
-      out->resize(before + std::max(got, 0));
-      if (got < static_cast<int>(piece)) return AtEnd();
-      bytes -= piece;
-    }
-    return absl::OkStatus();
-  }
-
- private:
-  struct Close {
-    void operator()(gzFile file) const { gzclose(file); }
-  };
-
-  GzipReader(std::string path, gzFile file) : path_(std::move(path)), file_(file) {}
-
-  // OK if the file is whole as far as its compression can tell.
-  absl::Status AtEnd() const {
-    int error = Z_OK;
-    const char* message = gzerror(file_.get(), &error);
-    if (error == Z_ERRNO) {
-      return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": cannot be read"));
-    }
-    if (error == Z_BUF_ERROR) return Wrong(path_, "is cut off: its gzip data has no end");
-    if (error != Z_OK) return Wrong(path_, absl::StrCat("has damaged gzip data (", message, ")"));
-    return absl::OkStatus();
-  }
-
-  std::string path_;
-  std::unique_ptr<gzFile_s, Close> file_;
-};
 
 // A header: two zero bytes, the type of the values, the number of dimensions, and each dimension
 // as 32 bits, most significant byte first.
@@ -192,7 +136,7 @@ absl::StatusOr<Examples> Join(Array images, Array labels) {
   Examples examples;
   examples.shape = {1, images.dimensions[1], images.dimensions[2]};
   examples.pixels = std::move(images.values);
-  examples.labels = std::move(labels.values);
+  examples.labels.assign(labels.values.begin(), labels.values.end());
   return examples;
 }
 
@@ -230,10 +174,10 @@ absl::StatusOr<IdxFolder> ReadIdxFolder(const std::string& folder) {
                               result.test.shape.width, " pixels, but ", paths[0], " of ",
                               result.train.shape.height, " x ", result.train.shape.width));
   }
-  const uint8_t largest = *std::max_element(result.train.labels.begin(), result.train.labels.end());
+  const int32_t largest = *std::max_element(result.train.labels.begin(), result.train.labels.end());
   result.train.classes = result.test.classes = int64_t{largest} + 1;
   const auto strange = std::find_if(result.test.labels.begin(), result.test.labels.end(),
-                                    [largest](uint8_t label) { return label > largest; });
+                                    [largest](int32_t label) { return label > largest; });
   if (strange != result.test.labels.end()) {
     return Wrong(paths[3], absl::StrCat("has label ", *strange, " at place ",
                                         strange - result.test.labels.begin(),

@@ -8,72 +8,134 @@
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "common/digest.h"
+#include "common/random.h"
 #include "common/status.h"
+#include "worker/data/csv.h"
 #include "worker/data/glyphs.h"
 #include "worker/data/idx.h"
+#include "worker/data/libsvm.h"
+#include "worker/data/source.h"
+#include "worker/data/split.h"
+#include "worker/data/statistics.h"
+#include "worker/data/text.h"
 
 namespace rubato {
 namespace {
 
-struct Source {
-  Examples train, test;
-  std::string digest;
-};
-
-Source DrawSource(const proto::Data& config) {
-  return {DrawGlyphs(config.seed(), "train", config.train_size()),
-          DrawGlyphs(config.seed(), "test", config.test_size()),
-          Sha256Hex(absl::StrCat("glyphs ", kGlyphsVersion, " seed ", config.seed(), " train ",
-                                 config.train_size(), " test ", config.test_size()))};
-}
-
-absl::StatusOr<Source> ReadSource(const proto::Data& config) {
-  switch (config.format()) {
-    case proto::Data::FORMAT_GLYPHS:
-      return DrawSource(config);
-    case proto::Data::FORMAT_IDX: {
-      RUBATO_ASSIGN_OR_RETURN(IdxFolder folder, ReadIdxFolder(config.path()));
-      return Source{std::move(folder.train), std::move(folder.test), std::move(folder.digest)};
-    }
+// Whether the targets are labels. Formats of images always have labels.
+absl::StatusOr<bool> IsClassification(const proto::Job& job) {
+  const bool by_loss = job.loss().name() == proto::Loss::NAME_CROSS_ENTROPY;
+  switch (job.data().task()) {
+    case proto::Data::TASK_AUTO:
+      return by_loss;
+    case proto::Data::TASK_CLASSIFICATION:
+      return true;
+    case proto::Data::TASK_REGRESSION:
+      if (!by_loss) return false;
+      return absl::InvalidArgumentError(
+          "data.task: found regression with loss: cross_entropy, expected a loss of values");
   }
   RUBATO_CHECK(false);
 }
 
-// Of images with `channels` channels; without `normalize` pixels stay in [0, 1].
-absl::StatusOr<Normalization> MakeNormalization(const proto::Data& config, int64_t channels) {
-  if (!config.has_normalize()) {
-    return Normalization{std::vector<float>(channels, 0), std::vector<float>(channels, 1)};
+absl::StatusOr<Source> ReadSource(const proto::Job& job) {
+  const proto::Data& config = job.data();
+  Source source;
+  switch (config.format()) {
+    case proto::Data::FORMAT_GLYPHS:
+      source.train = DrawGlyphs(config.seed(), "train", config.train_size());
+      source.test = DrawGlyphs(config.seed(), "test", config.test_size());
+      source.digest =
+          Sha256Hex(absl::StrCat("glyphs ", kGlyphsVersion, " seed ", config.seed(), " train ",
+                                 config.train_size(), " test ", config.test_size()));
+      break;
+    case proto::Data::FORMAT_IDX: {
+      RUBATO_ASSIGN_OR_RETURN(IdxFolder folder, ReadIdxFolder(config.path()));
+      source.train = std::move(folder.train);
+      source.test = std::move(folder.test);
+      source.digest = std::move(folder.digest);
+      break;
+    }
+    case proto::Data::FORMAT_CSV:
+    case proto::Data::FORMAT_LIBSVM: {
+      RUBATO_ASSIGN_OR_RETURN(const bool classification, IsClassification(job));
+      return config.format() == proto::Data::FORMAT_CSV ? ReadCsv(config, classification)
+                                                        : ReadLibsvm(config, classification);
+    }
+    case proto::Data::FORMAT_TEXT:
+      return ReadText(config);
   }
+  source.quantities = source.train.shape.channels;
+  return source;
+}
+
+// Without `normalize` features stay as they are, pixels in [0, 1].
+absl::StatusOr<Normalization> MakeNormalization(const proto::Data& config, const Source& source) {
+  const int64_t channels = source.train.shape.channels;
+  Normalization result{std::vector<float>(channels, 0), std::vector<float>(channels, 1)};
+  if (!config.has_normalize()) return result;
   const proto::Normalize& normalize = config.normalize();
-  if (normalize.mean_size() != channels || normalize.std_size() != channels) {
+  if (normalize.by() == proto::Normalize::BY_AUTO) {
+    return ComputeNormalization(source.train, source.quantities);
+  }
+  const int64_t expected = source.quantities;
+  if (normalize.mean_size() != expected || normalize.std_size() != expected) {
     return absl::InvalidArgumentError(absl::StrCat(
         "data.normalize: found ", normalize.mean_size(), " entries of mean and ",
-        normalize.std_size(), " of std, expected ", channels, " of each: the images have ",
-        channels, channels == 1 ? " channel" : " channels"));
+        normalize.std_size(), " of std, expected ", expected,
+        " of each: ", source.train.shape.is_row() ? "the table has " : "the images have ", expected,
+        source.train.shape.is_row() ? " numeric column" : " channel", expected == 1 ? "" : "s"));
   }
-  Normalization result;
-  for (int64_t i = 0; i < channels; ++i) {
+  for (int64_t i = 0; i < expected; ++i) {
     const float mean = static_cast<float>(normalize.mean(i));
     const float std = static_cast<float>(normalize.std(i));
     if (!(std > 0) || !std::isfinite((0 - mean) / std) || !std::isfinite((1 - mean) / std)) {
       return absl::InvalidArgumentError(
           absl::StrCat("data.normalize: found mean ", normalize.mean(i), " and std ",
-                       normalize.std(i), ", with which pixels overflow a float32"));
+                       normalize.std(i), ", with which values overflow a float32"));
     }
-    result.mean.push_back(mean);
-    result.std.push_back(std);
+    result.mean[i] = mean;
+    result.std[i] = std;
   }
   return result;
 }
 
 }  // namespace
 
-absl::StatusOr<Data> LoadData(const proto::Data& config) {
-  RUBATO_ASSIGN_OR_RETURN(Source source, ReadSource(config));
-  RUBATO_ASSIGN_OR_RETURN(const Normalization normalization,
-                          MakeNormalization(config, source.train.shape.channels));
+int64_t ValidationSize(const proto::Data& config, int64_t size) {
+  return config.has_validation() ? FractionOf(size, config.validation().fraction()) : 0;
+}
+
+absl::StatusOr<Data> LoadData(const proto::Job& job) {
+  const proto::Data& config = job.data();
+  RUBATO_ASSIGN_OR_RETURN(Source source, ReadSource(job));
+  if (config.has_test_fraction()) {
+    RUBATO_ASSIGN_OR_RETURN(source.test,
+                            TakeFraction(config.test_fraction(), Key(config.seed(), "test split"),
+                                         "data.test_fraction", &source.train));
+  }
+  if (source.test.size() == 0) {
+    return absl::InvalidArgumentError(
+        "data: found neither test_path nor test_fraction, expected one of the two");
+  }
+  Examples validation;
+  validation.shape = source.train.shape;
+  if (config.has_validation()) {
+    RUBATO_ASSIGN_OR_RETURN(
+        validation, TakeFraction(config.validation().fraction(), Key(job.seed(), "validation"),
+                                 "data.validation.fraction", &source.train));
+  }
+  if (config.impute() == proto::Data::IMPUTE_MEAN) {
+    RUBATO_RETURN_IF_ERROR(
+        ImputeMeans(source.train, source.columns, {&validation, &source.test, &source.train}));
+  }
+  RUBATO_ASSIGN_OR_RETURN(const Normalization normalization, MakeNormalization(config, source));
   return Data{Dataset(std::move(source.train), normalization),
-              Dataset(std::move(source.test), normalization), std::move(source.digest)};
+              Dataset(std::move(validation), normalization),
+              Dataset(std::move(source.test), normalization),
+              std::move(source.columns),
+              std::move(source.classes),
+              std::move(source.digest)};
 }
 
 }  // namespace rubato

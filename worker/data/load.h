@@ -1,8 +1,9 @@
-// From the `data:` section of a job to the examples it means.
+// From a job to the examples that its `data:` section means.
 #ifndef RUBATO_WORKER_DATA_LOAD_H_
 #define RUBATO_WORKER_DATA_LOAD_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
@@ -11,15 +12,20 @@
 namespace rubato {
 
 struct Data {
-  Dataset train, test;
-  // SHA-256, in hex, of what the examples are, whatever their path and normalisation: processes
-  // with equal digests hold the same examples in the same places.
+  Dataset train, validation, test;  // disjoint; validation is empty unless the job asks for it
+  // Names of the channels and of the classes, where the format has any.
+  std::vector<std::string> columns, classes;
+  // SHA-256, in hex, of what the examples are, whatever their path, split and normalisation:
+  // processes with equal digests and equal jobs hold the same examples in the same places.
   std::string digest;
 };
 
-// `config` as LoadJob makes it. NotFound, FailedPrecondition or InvalidArgument, in one sentence,
-// if the files that it names, or normalize beside them, are wrong.
-absl::StatusOr<Data> LoadData(const proto::Data& config);
+// How many of `size` examples the job keeps apart as validation.
+int64_t ValidationSize(const proto::Data& config, int64_t size);
+
+// `job` as LoadJob makes it: its data, seed and loss are read. NotFound, FailedPrecondition or
+// InvalidArgument, in one sentence, if the files that it names, or keys beside them, are wrong.
+absl::StatusOr<Data> LoadData(const proto::Job& job);
 
 }  // namespace rubato
 

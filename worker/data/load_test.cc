@@ -1,26 +1,30 @@
 #include "worker/data/load.h"
 
+#include <cmath>
 #include <cstdlib>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "common/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/data/glyphs.h"
+#include "worker/data/test_files.h"
 
 namespace rubato {
 namespace {
 
 using ::testing::Each;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::SizeIs;
 
-proto::Data Glyphs() {
-  proto::Data config;
-  config.set_format(proto::Data::FORMAT_GLYPHS);
-  config.set_train_size(30);
-  config.set_test_size(20);
-  return config;
+proto::Job Glyphs() {
+  proto::Job job;
+  job.mutable_data()->set_format(proto::Data::FORMAT_GLYPHS);
+  job.mutable_data()->set_train_size(30);
+  job.mutable_data()->set_test_size(20);
+  return job;
 }
 
 TEST(LoadDataTest, DrawsAsManyGlyphsAsAsked) {
@@ -38,27 +42,30 @@ TEST(LoadDataTest, DigestTellsExamplesApartAndNothingElse) {
   const std::string digest = LoadData(Glyphs())->digest;
   EXPECT_THAT(digest, SizeIs(64));
 
-  proto::Data same = Glyphs();
-  same.mutable_normalize()->add_mean(0.5);
-  same.mutable_normalize()->add_std(0.25);
-  same.set_path("/somewhere");
+  proto::Job same = Glyphs();
+  same.set_seed(5);
+  same.mutable_data()->mutable_normalize()->add_mean(0.5);
+  same.mutable_data()->mutable_normalize()->add_std(0.25);
+  same.mutable_data()->mutable_validation()->set_fraction(0.5);
+  same.mutable_data()->set_path("/somewhere");
   EXPECT_EQ(LoadData(same)->digest, digest);
 
-  proto::Data other_seed = Glyphs(), other_train = Glyphs(), other_test = Glyphs();
-  other_seed.set_seed(1);
-  other_train.set_train_size(31);
-  other_test.set_test_size(21);
-  for (const proto::Data& config : {other_seed, other_train, other_test}) {
-    EXPECT_NE(LoadData(config)->digest, digest);
+  proto::Job other_seed = Glyphs(), other_train = Glyphs(), other_test = Glyphs();
+  other_seed.mutable_data()->set_seed(1);
+  other_train.mutable_data()->set_train_size(31);
+  other_test.mutable_data()->set_test_size(21);
+  for (const proto::Job& job : {other_seed, other_train, other_test}) {
+    EXPECT_NE(LoadData(job)->digest, digest);
   }
 }
 
 TEST(LoadDataTest, LeavesPixelsBetweenZeroAndOneUnlessAskedToNormalise) {
-  proto::Data config = Glyphs();
-  const auto plain = LoadData(config);
+  proto::Job job = Glyphs();
+  proto::Data& config = *job.mutable_data();
+  const auto plain = LoadData(job);
   config.mutable_normalize()->add_mean(0.5);
   config.mutable_normalize()->add_std(0.25);
-  const auto normalised = LoadData(config);
+  const auto normalised = LoadData(job);
   RUBATO_ASSERT_OK(normalised);
   std::vector<float> x(784), y(784);
   int32_t label;
@@ -72,37 +79,124 @@ TEST(LoadDataTest, LeavesPixelsBetweenZeroAndOneUnlessAskedToNormalise) {
 }
 
 TEST(LoadDataTest, RefusesAsManyMeansAsThereAreNoChannels) {
-  proto::Data config = Glyphs();
+  proto::Job job = Glyphs();
+  proto::Data& config = *job.mutable_data();
   for (double mean : {0.5, 0.4, 0.3}) config.mutable_normalize()->add_mean(mean);
   config.mutable_normalize()->add_std(0.25);
-  EXPECT_THAT(LoadData(config),
+  EXPECT_THAT(LoadData(job),
               IsError(absl::StatusCode::kInvalidArgument,
                       HasSubstr("found 3 entries of mean and 1 of std, expected 1 of each")));
 }
 
 TEST(LoadDataTest, RefusesADeviationThatVanishesInFloat32) {
-  proto::Data config = Glyphs();
+  proto::Job job = Glyphs();
+  proto::Data& config = *job.mutable_data();
   config.mutable_normalize()->add_mean(0);
   config.mutable_normalize()->add_std(1e-50);
-  EXPECT_THAT(LoadData(config),
+  EXPECT_THAT(LoadData(job),
               IsError(absl::StatusCode::kInvalidArgument, HasSubstr("found mean 0 and std 1e-50")));
 }
 
+TEST(LoadDataTest, KeepsAPartOfTheTrainingExamplesApartByTheJobsSeed) {
+  proto::Job job = Glyphs();
+  const Examples all = DrawGlyphs(0, "train", 30);
+  job.mutable_data()->mutable_validation()->set_fraction(0.2);
+  std::set<std::vector<uint8_t>> images;
+  std::vector<int32_t> labels[2];
+  for (const uint64_t seed : {0, 1}) {
+    job.set_seed(seed);
+    const auto data = LoadData(job);
+    RUBATO_ASSERT_OK(data);
+    EXPECT_EQ(data->train.size(), 24);
+    EXPECT_EQ(data->validation.size(), 6);
+    EXPECT_EQ(data->validation.size(), ValidationSize(job.data(), 30));
+    EXPECT_EQ(data->test.size(), 20);
+    images.clear();
+    for (const Dataset* part : {&data->train, &data->validation}) {
+      const std::vector<uint8_t>& pixels = part->examples().pixels;
+      for (int64_t i = 0; i < part->size(); ++i) {
+        images.emplace(pixels.begin() + 784 * i, pixels.begin() + 784 * (i + 1));
+      }
+    }
+    EXPECT_THAT(images, SizeIs(30)) << "no two glyphs are alike";
+    labels[seed] = data->validation.examples().labels;
+  }
+  EXPECT_NE(labels[0], labels[1]);
+}
+
+TEST(LoadDataTest, NormalisesByTheTrainingSplitAlone) {
+  const TestFolder folder("load_test");
+  proto::Job job;
+  proto::Data& config = *job.mutable_data();
+  config.set_format(proto::Data::FORMAT_CSV);
+  config.set_task(proto::Data::TASK_CLASSIFICATION);
+  config.set_path(folder.Write("train.csv", "x,kind,y\n1,a,0\n,b,1\n5,b,1\n3,a,0\n"));
+  config.set_test_path(folder.Write("test.csv", "x,kind,y\n1001,b,1\n,a,0\n"));
+  config.set_target("y");
+  config.add_categorical("kind");
+  config.set_impute(proto::Data::IMPUTE_MEAN);
+  config.mutable_normalize()->set_by(proto::Normalize::BY_AUTO);
+  const auto data = LoadData(job);
+  RUBATO_ASSERT_OK(data);
+  // 1, 3 (for the missing one), 5, 3: mean 3, deviation sqrt(2).
+  const float root = std::sqrt(2.0f);
+  std::vector<float> features(12);
+  std::vector<int32_t> labels(4);
+  data->train.Read({0, 1, 2, 3}, features.data(), labels.data());
+  EXPECT_THAT(features, ElementsAre(-2 / root, 1, 0, 0, 0, 1, 2 / root, 0, 1, 0, 1, 0));
+  EXPECT_THAT(labels, ElementsAre(0, 1, 1, 0));
+  data->test.Read({0, 1}, features.data(), labels.data());
+  features.resize(6);
+  EXPECT_THAT(features, ElementsAre(998 / root, 0, 1, 0, 1, 0));
+}
+
+TEST(LoadDataTest, TakesTheTestSplitByTheSeedOfTheData) {
+  const TestFolder folder("load_test");
+  std::string text;
+  for (int i = 0; i < 100; ++i) absl::StrAppend(&text, i % 2, " 1:", i, "\n");
+  proto::Job job;
+  proto::Data& config = *job.mutable_data();
+  config.set_format(proto::Data::FORMAT_LIBSVM);
+  config.set_path(folder.Write("t.svm", text));
+  EXPECT_THAT(LoadData(job), IsError(absl::StatusCode::kInvalidArgument,
+                                     HasSubstr("found neither test_path nor test_fraction")));
+  config.set_test_fraction(0.25);
+  const auto data = LoadData(job);
+  RUBATO_ASSERT_OK(data);
+  EXPECT_EQ(data->train.size(), 75);
+  EXPECT_EQ(data->test.size(), 25);
+  job.set_seed(1);
+  EXPECT_EQ(LoadData(job)->test.examples().features, data->test.examples().features);
+  config.set_seed(1);
+  EXPECT_NE(LoadData(job)->test.examples().features, data->test.examples().features);
+  EXPECT_EQ(LoadData(job)->digest, data->digest) << "the split is no part of it";
+}
+
+TEST(LoadDataTest, RefusesValuesForALossOfLabels) {
+  proto::Job job;
+  job.mutable_data()->set_format(proto::Data::FORMAT_LIBSVM);
+  job.mutable_data()->set_task(proto::Data::TASK_REGRESSION);
+  EXPECT_THAT(LoadData(job), IsError(absl::StatusCode::kInvalidArgument,
+                                     HasSubstr("found regression with loss: cross_entropy")));
+}
+
 TEST(LoadDataTest, PassesOnWhatIsWrongWithAnIdxFolder) {
-  proto::Data config;
+  proto::Job job;
+  proto::Data& config = *job.mutable_data();
   config.set_format(proto::Data::FORMAT_IDX);
   config.set_path("/nonexistent/folder");
-  EXPECT_THAT(LoadData(config),
+  EXPECT_THAT(LoadData(job),
               IsError(absl::StatusCode::kNotFound, HasSubstr("/nonexistent/folder")));
 }
 
 TEST(LoadDataTest, ReadsAnIdxFolder) {
   const char* root = std::getenv("RUBATO_TEST_DATA");
   if (root == nullptr) GTEST_SKIP() << "RUBATO_TEST_DATA is not set";
-  proto::Data config;
+  proto::Job job;
+  proto::Data& config = *job.mutable_data();
   config.set_format(proto::Data::FORMAT_IDX);
   config.set_path(absl::StrCat(root, "/fashion-mnist"));
-  const auto data = LoadData(config);
+  const auto data = LoadData(job);
   RUBATO_ASSERT_OK(data);
   EXPECT_EQ(data->train.size(), 60000);
   EXPECT_EQ(data->test.size(), 10000);

@@ -1,9 +1,10 @@
 #include "worker/layers/build.h"
 
 #include "absl/status/status.h"
+#include "worker/layers/activation.h"
+#include "worker/layers/dropout.h"
 #include "worker/layers/flatten.h"
 #include "worker/layers/linear.h"
-#include "worker/layers/relu.h"
 
 namespace rubato {
 
@@ -15,7 +16,15 @@ absl::StatusOr<std::unique_ptr<Layer>> BuildLayer(const proto::Layer& config,
     case proto::Layer::kLinear:
       return LinearLayer::Create(config.linear(), input_shape);
     case proto::Layer::kRelu:
-      return std::make_unique<ReluLayer>(input_shape);
+      return MakeRelu(input_shape);
+    case proto::Layer::kGelu:
+      return MakeGelu(config.gelu(), input_shape);
+    case proto::Layer::kTanh:
+      return MakeTanh(input_shape);
+    case proto::Layer::kSigmoid:
+      return MakeSigmoid(input_shape);
+    case proto::Layer::kDropout:
+      return DropoutLayer::Create(config.dropout(), input_shape);
     case proto::Layer::KIND_NOT_SET:
       break;
   }

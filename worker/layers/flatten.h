@@ -15,11 +15,11 @@ class FlattenLayer : public Layer {
 
   std::string kind() const override { return "flatten"; }
   bool OutputIsInput() const override { return true; }
-  void Forward(const ConstTensorRef& parameters, const ConstTensorRef& x,
-               const TensorRef& y) override;
-  void Backward(const ConstTensorRef& parameters, const ConstTensorRef& x,
-                const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx,
-                const TensorRef& dparameters) override;
+  void Forward(const LayerContext& context, const ConstTensorRef& parameters,
+               const ConstTensorRef& x, const TensorRef& y) override;
+  void Backward(const LayerContext& context, const ConstTensorRef& parameters,
+                const ConstTensorRef& x, const ConstTensorRef& y, const ConstTensorRef& dy,
+                const TensorRef& dx, const TensorRef& dparameters) override;
 };
 
 }  // namespace rubato

@@ -57,16 +57,16 @@ LinearLayer::LinearLayer(int64_t in_features, int64_t out_features, bool bias)
       out_(out_features),
       bias_(bias) {}
 
-void LinearLayer::Forward(const ConstTensorRef& parameters, const ConstTensorRef& x,
-                          const TensorRef& y) {
+void LinearLayer::Forward(const LayerContext&, const ConstTensorRef& parameters,
+                          const ConstTensorRef& x, const TensorRef& y) {
   const ConstTensorRef weight = parameters.Slice(0, {out_, in_});
   MatMul(x, Transpose::kNo, weight, Transpose::kYes, y);
   if (bias_) AddBias(parameters.Slice(out_ * in_, {out_}), y);
 }
 
-void LinearLayer::Backward(const ConstTensorRef& parameters, const ConstTensorRef& x,
-                           const ConstTensorRef&, const ConstTensorRef& dy, const TensorRef& dx,
-                           const TensorRef& dparameters) {
+void LinearLayer::Backward(const LayerContext&, const ConstTensorRef& parameters,
+                           const ConstTensorRef& x, const ConstTensorRef&, const ConstTensorRef& dy,
+                           const TensorRef& dx, const TensorRef& dparameters) {
   MatMul(dy, Transpose::kYes, x, Transpose::kNo, dparameters.Slice(0, {out_, in_}));
   if (bias_) ColumnSums(dy, dparameters.Slice(out_ * in_, {out_}));
   if (!dx.is_null()) {

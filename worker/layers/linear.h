@@ -22,11 +22,11 @@ class LinearLayer : public Layer {
   LinearLayer(int64_t in_features, int64_t out_features, bool bias);
 
   std::string kind() const override { return "linear"; }
-  void Forward(const ConstTensorRef& parameters, const ConstTensorRef& x,
-               const TensorRef& y) override;
-  void Backward(const ConstTensorRef& parameters, const ConstTensorRef& x,
-                const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx,
-                const TensorRef& dparameters) override;
+  void Forward(const LayerContext& context, const ConstTensorRef& parameters,
+               const ConstTensorRef& x, const TensorRef& y) override;
+  void Backward(const LayerContext& context, const ConstTensorRef& parameters,
+                const ConstTensorRef& x, const ConstTensorRef& y, const ConstTensorRef& dy,
+                const TensorRef& dx, const TensorRef& dparameters) override;
 
  private:
   const int64_t in_;

@@ -1,0 +1,56 @@
+#include "worker/batch_reader.h"
+
+#include <vector>
+
+#include "common/check.h"
+#include "common/permutation.h"
+
+namespace rubato {
+
+BatchReader::BatchReader(const Dataset* data, uint64_t seed, int64_t max_batch, int64_t ahead)
+    : data_(data),
+      seed_(seed),
+      max_batch_(max_batch),
+      prefetch_([this](const SampleRange& range, Batch* batch) { ReadOrdered(range, batch); },
+                ahead) {}
+
+void BatchReader::Announce(const SampleRange& range) { prefetch_.Announce(range); }
+
+void BatchReader::ReadShuffled(const SampleRange& range) { batch_ = &prefetch_.Take(range); }
+
+void BatchReader::ReadInOrder(Range positions) {
+  std::vector<int64_t> indices;
+  indices.reserve(positions.size());
+  for (int64_t i = positions.begin; i < positions.end; ++i) indices.push_back(i);
+  Read(indices, &in_order_);
+  batch_ = &in_order_;
+}
+
+void BatchReader::ReadOrdered(const SampleRange& range, Batch* batch) const {
+  std::vector<int64_t> indices;
+  indices.reserve(range.positions.size());
+  for (int64_t position = range.positions.begin; position < range.positions.end; ++position) {
+    indices.push_back(static_cast<int64_t>(SampleAt(seed_, range.epoch, position, data_->size())));
+  }
+  Read(indices, batch);
+}
+
+void BatchReader::Read(absl::Span<const int64_t> indices, Batch* batch) const {
+  const int64_t size = static_cast<int64_t>(indices.size());
+  RUBATO_CHECK(size <= max_batch_);
+  batch->size = size;
+  // Once as large as can be, so that a short batch does not make the next one fill it anew.
+  batch->features.resize(max_batch_ * data_->shape().size());
+  if (data_->classes() > 0) {
+    batch->labels.resize(size * data_->labels_each());
+  } else {
+    batch->values.resize(size);
+  }
+  data_->Read(indices, batch->features.data(), batch->labels.data(), batch->values.data());
+}
+
+absl::Span<const float> BatchReader::features() const {
+  return absl::MakeConstSpan(batch_->features.data(), batch_->size * data_->shape().size());
+}
+
+}  // namespace rubato

@@ -1,0 +1,53 @@
+// Examples of a data set, batch by batch.
+#ifndef RUBATO_WORKER_BATCH_READER_H_
+#define RUBATO_WORKER_BATCH_READER_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "common/flat_space.h"
+#include "common/sample_schedule.h"
+#include "worker/data/dataset.h"
+#include "worker/loss.h"
+#include "worker/prefetch.h"
+
+namespace rubato {
+
+// Reads the examples at `positions` of the order of `epoch`, which is a function of (seed, epoch,
+// position) alone.
+class BatchReader {
+ public:
+  // At most `max_batch` examples at a time; up to `ahead` announced batches are read before they
+  // are asked for. `data` must outlive it.
+  BatchReader(const Dataset* data, uint64_t seed, int64_t max_batch, int64_t ahead = 0);
+
+  // ReadShuffled(range) will follow those that were announced before: a hint, that changes no
+  // result.
+  void Announce(const SampleRange& range);
+
+  // Training order; then, for tests of a whole split, the order of the data set.
+  void ReadShuffled(const SampleRange& range);
+  void ReadInOrder(Range positions);
+
+  // (n, *shape), (n) and one of (n) labels or values, until the next read.
+  absl::Span<const float> features() const;
+  absl::Span<const int32_t> labels() const { return batch_->labels; }
+  Targets targets() const { return batch_->targets(); }
+  // Reads that had been done ahead.
+  int64_t hits() const { return prefetch_.hits(); }
+
+ private:
+  void Read(absl::Span<const int64_t> indices, Batch* batch) const;
+  void ReadOrdered(const SampleRange& range, Batch* batch) const;
+
+  const Dataset* const data_;
+  const uint64_t seed_;
+  const int64_t max_batch_;
+  Batch in_order_;
+  const Batch* batch_ = &in_order_;  // the last one read
+  Prefetch prefetch_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_BATCH_READER_H_

@@ -1,0 +1,286 @@
+#include "worker/data/csv.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "common/nearest.h"
+#include "common/status.h"
+#include "worker/data/csv_reader.h"
+#include "worker/data/field.h"
+#include "worker/data/gzip_reader.h"
+#include "worker/data/names.h"
+#include "worker/data/target_column.h"
+
+namespace rubato {
+namespace {
+
+// Places of columns in the records of one file.
+struct Places {
+  size_t width = 0;  // fields of a record
+  size_t target = 0;
+  std::vector<size_t> numeric, categorical;
+};
+
+class Table {
+ public:
+  Table(const proto::Data& config, bool classification)
+      : config_(config),
+        target_(classification, config.target_scale()),
+        missing_(config.missing().begin(), config.missing().end()),
+        numeric_(config.numeric().begin(), config.numeric().end()),
+        categorical_(config.categorical().begin(), config.categorical().end()),
+        names_(categorical_.size()) {
+    if (missing_.empty()) missing_.insert("");
+  }
+
+  absl::Status CheckKeys() const;
+  absl::Status Read(const std::string& path);
+  absl::StatusOr<Source> Finish() const;
+
+ private:
+  struct File {
+    int64_t rows = 0;
+    std::vector<float> numbers;   // (rows, numeric columns)
+    std::vector<int32_t> labels;  // (rows, categorical columns): numbers of names_
+  };
+
+  absl::StatusOr<Places> FindColumns(const std::string& where,
+                                     const std::vector<std::string>& header);
+  absl::Status AddRecord(const CsvReader& reader, const Places& places, File* file);
+  bool IsMissing(absl::string_view field) const {
+    return missing_.contains(absl::StripAsciiWhitespace(field));
+  }
+
+  const proto::Data& config_;
+  TargetColumn target_;
+  absl::flat_hash_set<std::string> missing_;
+  std::vector<std::string> numeric_;  // known from the training file on
+  const std::vector<std::string> categorical_;
+  std::vector<Names> names_;  // (categorical columns)
+  std::vector<File> files_;   // training, test
+};
+
+absl::Status Table::CheckKeys() const {
+  const std::string& separator = config_.separator();
+  if (separator.size() != 1 || separator == "\"" || separator == "\n" || separator == "\r") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.separator: found ", Quoted(separator),
+                     ", expected one character that is neither a quotation mark nor a line's end"));
+  }
+  absl::flat_hash_map<std::string, std::string> keys = {{config_.target(), "data.target"}};
+  for (const auto& [key, columns] :
+       {std::pair("data.categorical", &categorical_), {"data.numeric", &numeric_}}) {
+    for (const std::string& column : *columns) {
+      const auto [other, is_new] = keys.emplace(column, key);
+      if (!is_new) {
+        return absl::InvalidArgumentError(absl::StrCat(key, ": found the column ", Quoted(column),
+                                                       " that ", other->second,
+                                                       " names already, expected each once"));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Places> Table::FindColumns(const std::string& where,
+                                          const std::vector<std::string>& header) {
+  absl::flat_hash_map<std::string, size_t> places;
+  for (size_t i = 0; i < header.size(); ++i) {
+    const auto [other, is_new] = places.emplace(header[i], i);
+    if (!is_new) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(where, ": columns ", other->second + 1, " and ", i + 1, " are both named ",
+                       Quoted(header[i]), ", expected different names"));
+    }
+  }
+  Places result;
+  result.width = header.size();
+  const auto find = [&](const std::string& name, absl::string_view key, size_t* place) {
+    const auto found = places.find(name);
+    if (found != places.end()) {
+      *place = found->second;
+      return absl::OkStatus();
+    }
+    const std::string near = NearestWord(name, header);
+    const size_t shown = std::min<size_t>(header.size(), 20);
+    return absl::InvalidArgumentError(absl::StrCat(
+        where, ": has no column ", Quoted(name), " (", key, "); ",
+        near.empty() ? absl::StrCat("its columns are ",
+                                    absl::StrJoin(header.begin(), header.begin() + shown, ", "),
+                                    shown < header.size() ? ", ..." : "")
+                     : absl::StrCat("did you mean ", Quoted(near), "?")));
+  };
+  RUBATO_RETURN_IF_ERROR(find(config_.target(), "data.target", &result.target));
+  for (const std::string& name : categorical_) {
+    RUBATO_RETURN_IF_ERROR(find(name, "data.categorical", &result.categorical.emplace_back()));
+  }
+  if (numeric_.empty()) {
+    for (size_t i = 0; i < header.size(); ++i) {
+      if (i != result.target &&
+          std::count(result.categorical.begin(), result.categorical.end(), i) == 0) {
+        numeric_.push_back(header[i]);
+      }
+    }
+  }
+  for (const std::string& name : numeric_) {
+    RUBATO_RETURN_IF_ERROR(find(
+        name, config_.numeric().empty() ? "a numeric column of the training file" : "data.numeric",
+        &result.numeric.emplace_back()));
+  }
+  if (numeric_.empty() && categorical_.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(where, ": found no column but the target, expected one to learn from"));
+  }
+  return result;
+}
+
+absl::Status Table::AddRecord(const CsvReader& reader, const Places& places, File* file) {
+  const std::vector<absl::string_view>& fields = reader.fields();
+  const auto wrong = [&](const std::string& column, absl::string_view sentence) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(reader.path(), ":", reader.line(), ": column ", column, ": ", sentence));
+  };
+  const auto missing = [&](const std::string& column, absl::string_view field,
+                           absl::string_view expected, absl::string_view advice) {
+    return wrong(column, absl::StrCat("found ", Quoted(field), ", a missing value, expected ",
+                                      expected, " (", advice, ")"));
+  };
+  if (fields.size() != places.width) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(reader.path(), ":", reader.line(), ": found ", fields.size(),
+                     fields.size() == 1 ? " field" : " fields", ", expected ", places.width,
+                     ", as in the ", config_.header() ? "header" : "first line"));
+  }
+  const proto::Data::Impute impute = config_.impute();
+  if (impute == proto::Data::IMPUTE_DROP) {
+    bool drop = IsMissing(fields[places.target]);
+    for (const size_t place : places.numeric) drop = drop || IsMissing(fields[place]);
+    for (const size_t place : places.categorical) drop = drop || IsMissing(fields[place]);
+    if (drop) return absl::OkStatus();
+  }
+  const absl::string_view target = fields[places.target];
+  if (IsMissing(target)) {
+    return missing(config_.target(), target, target_.Expectation(),
+                   "data.impute: drop leaves such lines out");
+  }
+  if (!target_.Add(target, reader.line())) {
+    return wrong(config_.target(),
+                 absl::StrCat("found ", Quoted(target), ", expected ", target_.Expectation()));
+  }
+  for (size_t i = 0; i < numeric_.size(); ++i) {
+    const absl::string_view field = fields[places.numeric[i]];
+    float value = std::numeric_limits<float>::quiet_NaN();
+    if (IsMissing(field)) {
+      if (impute != proto::Data::IMPUTE_MEAN) {
+        return missing(numeric_[i], field, "a number",
+                       "data.impute: mean fills it in, drop leaves such lines out");
+      }
+    } else if (!ParseNumber(field, &value)) {
+      return wrong(numeric_[i],
+                   absl::StrCat("found ", Quoted(field),
+                                ", expected a number (data.categorical takes names, data.missing "
+                                "what stands for none)"));
+    }
+    file->numbers.push_back(value);
+  }
+  for (size_t i = 0; i < categorical_.size(); ++i) {
+    const absl::string_view field = fields[places.categorical[i]];
+    if (IsMissing(field)) {
+      return missing(categorical_[i], field, "a name",
+                     "names have no mean; data.impute: drop leaves such lines out");
+    }
+    file->labels.push_back(names_[i].Number(field));
+  }
+  ++file->rows;
+  return absl::OkStatus();
+}
+
+absl::Status Table::Read(const std::string& path) {
+  RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadWhole(path));
+  CsvReader reader(path, text, config_.separator()[0]);
+  RUBATO_ASSIGN_OR_RETURN(bool more, reader.Next());
+  if (!more) {
+    return absl::InvalidArgumentError(absl::StrCat(path,
+                                                   ": holds nothing but empty lines, expected ",
+                                                   config_.header() ? "a header" : "records"));
+  }
+  std::vector<std::string> header;
+  for (size_t i = 0; i < reader.fields().size(); ++i) {
+    header.push_back(config_.header() ? std::string(reader.fields()[i]) : absl::StrCat(i + 1));
+  }
+  RUBATO_ASSIGN_OR_RETURN(const Places places,
+                          FindColumns(absl::StrCat(path, ":", reader.line()), header));
+  target_.OpenFile(path);
+  File& file = files_.emplace_back();
+  if (!config_.header()) RUBATO_RETURN_IF_ERROR(AddRecord(reader, places, &file));
+  while (true) {
+    RUBATO_ASSIGN_OR_RETURN(more, reader.Next());
+    if (!more) break;
+    RUBATO_RETURN_IF_ERROR(AddRecord(reader, places, &file));
+  }
+  if (file.rows == 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": holds no records",
+                     config_.impute() == proto::Data::IMPUTE_DROP ? " without a missing value" : "",
+                     ", expected at least one"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Source> Table::Finish() const {
+  Source source;
+  source.quantities = static_cast<int64_t>(numeric_.size());
+  source.columns = numeric_;
+  std::vector<std::vector<int32_t>> channels;  // of each number of each categorical column
+  for (size_t i = 0; i < categorical_.size(); ++i) {
+    const int32_t first = static_cast<int32_t>(source.columns.size());
+    std::vector<std::string> ordered;
+    channels.push_back(names_[i].Ranks(&ordered));
+    for (int32_t& channel : channels.back()) channel += first;
+    for (const std::string& name : ordered) {
+      source.columns.push_back(absl::StrCat(categorical_[i], "=", name));
+    }
+  }
+  const size_t width = source.columns.size();
+  RUBATO_RETURN_IF_ERROR(target_.Finish(&source));
+  for (size_t f = 0; f < files_.size(); ++f) {
+    const File& file = files_[f];
+    Examples& examples = f == 0 ? source.train : source.test;
+    examples.features.resize(file.rows * width);
+    const float* number = file.numbers.data();
+    const int32_t* label = file.labels.data();
+    for (int64_t row = 0; row < file.rows; ++row) {
+      float* out = examples.features.data() + row * width;
+      std::copy_n(number, numeric_.size(), out);
+      number += numeric_.size();
+      for (const std::vector<int32_t>& its_channels : channels) out[its_channels[*label++]] = 1;
+    }
+  }
+  for (Examples* examples : {&source.train, &source.test}) {
+    examples->shape = {static_cast<int64_t>(width), 0, 0};
+  }
+  source.digest = DigestOf(source);
+  return source;
+}
+
+}  // namespace
+
+absl::StatusOr<Source> ReadCsv(const proto::Data& config, bool classification) {
+  Table table(config, classification);
+  RUBATO_RETURN_IF_ERROR(table.CheckKeys());
+  RUBATO_RETURN_IF_ERROR(table.Read(config.path()));
+  if (config.has_test_path()) RUBATO_RETURN_IF_ERROR(table.Read(config.test_path()));
+  return table.Finish();
+}
+
+}  // namespace rubato

@@ -1,0 +1,22 @@
+// Tables with a header line in CSV files, plain or gzip.
+#ifndef RUBATO_WORKER_DATA_CSV_H_
+#define RUBATO_WORKER_DATA_CSV_H_
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+#include "worker/data/source.h"
+
+namespace rubato {
+
+// Reads `path` and, if it is given, `test_path`, whose columns may stand in another order; by the
+// keys of `config` as proto/job.proto explains them. Channels are the numeric columns and then, for
+// each categorical one and each of its names, "column=name". With impute: mean what is missing is
+// NaN here.
+//
+// NotFound or InvalidArgument, in one sentence with the file, the line, the column, what was found
+// and what was expected.
+absl::StatusOr<Source> ReadCsv(const proto::Data& config, bool classification);
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_DATA_CSV_H_

@@ -1,0 +1,255 @@
+#include "worker/data/csv.h"
+
+#include <cmath>
+
+#include "absl/strings/str_cat.h"
+#include "common/random.h"
+#include "common/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/data/test_files.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::IsNan;
+using ::testing::StartsWith;
+
+constexpr auto kInvalid = absl::StatusCode::kInvalidArgument;
+constexpr char kHouses[] =
+    "rooms,age,sea,price\n"
+    "3,10.5,near,200\n"
+    "4,20,far,100\n"
+    "5,30,\"an island, far out\",300\n";
+
+class CsvTest : public ::testing::Test {
+ protected:
+  CsvTest() {
+    config_.set_format(proto::Data::FORMAT_CSV);
+    config_.set_target("price");
+    config_.add_categorical("sea");
+  }
+
+  absl::StatusOr<Source> Read(const std::string& text, bool classification = false) {
+    config_.set_path(folder_.Write("t.csv", text));
+    return ReadCsv(config_, classification);
+  }
+  void ExpectWrong(const std::string& text, const std::string& line, const std::string& sentence,
+                   bool classification = false) {
+    EXPECT_THAT(Read(text, classification),
+                IsError(kInvalid, AllOf(StartsWith(absl::StrCat(folder_.Path("t.csv"), line)),
+                                        HasSubstr(sentence))));
+  }
+
+  const TestFolder folder_{"csv_test"};
+  proto::Data config_;
+};
+
+TEST_F(CsvTest, ReadsNumbersThenACategoryInColumnsOfItsOwn) {
+  const auto source = Read(kHouses);
+  RUBATO_ASSERT_OK(source);
+  EXPECT_THAT(source->columns,
+              ElementsAre("rooms", "age", "sea=an island, far out", "sea=far", "sea=near"));
+  EXPECT_EQ(source->quantities, 2);
+  EXPECT_EQ(source->train.shape, (ExampleShape{5, 0, 0}));
+  EXPECT_THAT(source->train.features,
+              ElementsAre(3, 10.5f, 0, 0, 1, /**/ 4, 20, 0, 1, 0, /**/ 5, 30, 1, 0, 0));
+  EXPECT_THAT(source->train.values, ElementsAre(200, 100, 300));
+  EXPECT_EQ(source->train.classes, 0);
+  EXPECT_THAT(source->train.labels, IsEmpty());
+  EXPECT_EQ(source->test.size(), 0);
+}
+
+TEST_F(CsvTest, TakesOnlyTheNumericColumnsThatAreNamedInThatOrder) {
+  config_.clear_categorical();
+  config_.add_numeric("age");
+  EXPECT_THAT(Read(kHouses)->train.features, ElementsAre(10.5f, 20, 30));
+  config_.add_numeric("rooms");
+  EXPECT_THAT(Read(kHouses)->train.features, ElementsAre(10.5f, 3, 20, 4, 30, 5));
+}
+
+TEST_F(CsvTest, ScalesTheTargetsOfARegression) {
+  config_.set_target_scale(100);
+  EXPECT_THAT(Read(kHouses)->train.values, ElementsAre(2, 1, 3));
+}
+
+TEST_F(CsvTest, NumbersClassesInAscendingOrder) {
+  config_.set_target("sea");
+  config_.clear_categorical();
+  const auto names = Read(kHouses, true);
+  RUBATO_ASSERT_OK(names);
+  EXPECT_THAT(names->classes, ElementsAre("an island, far out", "far", "near"));
+  EXPECT_THAT(names->train.labels, ElementsAre(2, 1, 0));
+  EXPECT_EQ(names->train.classes, 3);
+  config_.set_target("price");
+  config_.add_categorical("sea");
+  const auto integers = Read("price,sea\n10,a\n9,a\n-1,b\n9,b\n", true);
+  RUBATO_ASSERT_OK(integers);
+  EXPECT_THAT(integers->classes, ElementsAre("-1", "9", "10"));
+  EXPECT_THAT(integers->train.labels, ElementsAre(2, 1, 0, 1));
+}
+
+TEST_F(CsvTest, ReadsTheSameFromCrlfOtherSeparatorsGzipAndAnotherOrderOfColumns) {
+  const std::string digest = Read(kHouses)->digest;
+  config_.set_path(folder_.WriteGzip("t.csv.gz", kHouses));
+  EXPECT_EQ(ReadCsv(config_, false)->digest, digest);
+  EXPECT_EQ(Read("rooms,age,sea,price\r\n3,10.5,near,200\r\n4,20,far,100\r\n5,30,"
+                 "\"an island, far out\",300")
+                ->digest,
+            digest);
+  EXPECT_EQ(Read("price,rooms,sea,age\n200,3,near,10.5\n100,4,far,20\n300,5,"
+                 "\"an island, far out\",30\n")
+                ->digest,
+            digest);
+  config_.set_separator("\t");
+  EXPECT_EQ(Read("rooms\tage\tsea\tprice\n3\t10.5\tnear\t200\n4\t20\tfar\t100\n"
+                 "5\t30\tan island, far out\t300\n")
+                ->digest,
+            digest);
+  config_.set_separator(",");
+  EXPECT_NE(Read("rooms,age,sea,price\n3,10.5,near,200\n4,20,far,100\n5,30,far,300\n")->digest,
+            digest);
+}
+
+TEST_F(CsvTest, NamesColumnsByNumberWithoutAHeader) {
+  config_.set_header(false);
+  config_.set_target("1");
+  config_.clear_categorical();
+  const auto source = Read("1,5,6\n2,7,8\n");
+  RUBATO_ASSERT_OK(source);
+  EXPECT_THAT(source->train.features, ElementsAre(5, 6, 7, 8));
+  EXPECT_THAT(source->train.values, ElementsAre(1, 2));
+  EXPECT_THAT(source->columns, ElementsAre("2", "3"));
+}
+
+TEST_F(CsvTest, ReadsATestFileWithColumnsInAnotherOrderAndNamesOfItsOwn) {
+  config_.set_test_path(folder_.Write("test.csv", "price,sea,rooms,age\n150,river,6,7\n"));
+  const auto source = Read(kHouses);
+  RUBATO_ASSERT_OK(source);
+  EXPECT_THAT(source->columns, ElementsAre("rooms", "age", "sea=an island, far out", "sea=far",
+                                           "sea=near", "sea=river"));
+  EXPECT_THAT(source->test.features, ElementsAre(6, 7, 0, 0, 0, 1));
+  EXPECT_THAT(source->test.values, ElementsAre(150));
+}
+
+TEST_F(CsvTest, RefusesATestFileWithClassesThatTrainingDoesNotHave) {
+  config_.set_target("sea");
+  config_.clear_categorical();
+  config_.set_test_path(folder_.Write("test.csv", "rooms,age,sea,price\n1,1,far,1\n1,1,hill,1\n"));
+  EXPECT_THAT(Read(kHouses, true), IsError(kInvalid, AllOf(HasSubstr("test.csv:3: found the label "
+                                                                     "\"hill\", which "),
+                                                           HasSubstr("t.csv does not have"))));
+}
+
+TEST_F(CsvTest, LetsMissingValuesBeAnErrorAMeanOrNoLine) {
+  const std::string text = "rooms,age,sea,price\n3,,near,200\n4,20,far,\n5,NA,x,300\n6,1,far,7\n";
+  ExpectWrong(text, ":2: column age: ",
+              "found \"\", a missing value, expected a number "
+              "(data.impute: mean fills it in, drop leaves such lines out)");
+  config_.set_impute(proto::Data::IMPUTE_DROP);
+  ExpectWrong(text, ":4: column age: ", "found \"NA\", expected a number");
+  config_.add_missing("NA");
+  config_.add_missing("");
+  const auto dropped = Read(text);
+  RUBATO_ASSERT_OK(dropped);
+  EXPECT_THAT(dropped->train.features, ElementsAre(6, 1, 1));
+  config_.set_impute(proto::Data::IMPUTE_MEAN);
+  ExpectWrong(text, ":3: column price: ", "found \"\", a missing value, expected a number");
+  ExpectWrong("rooms,age,sea,price\n1,1,,1\n", ":2: column sea: ", "names have no mean");
+  const auto marked = Read("rooms,age,sea,price\n1,NA,x,1\n, 2 ,x,1\n");
+  RUBATO_ASSERT_OK(marked);
+  EXPECT_THAT(marked->train.features, ElementsAre(1, IsNan(), 1, IsNan(), 2, 1));
+}
+
+TEST_F(CsvTest, NamesLineAndColumnOfWhatIsWrong) {
+  ExpectWrong("rooms,age,sea,price\n3,old,near,200\n",
+              ":2: column age: ", "found \"old\", expected a number");
+  ExpectWrong("rooms,age,sea,price\n3,1,near,dear\n",
+              ":2: column price: ", "found \"dear\", expected a number");
+  ExpectWrong("rooms,age,sea,price\n3,1,near,1e60\n", ":2: column price: ", "expected a number");
+  ExpectWrong("rooms,age,sea,price\n\n3,1,near\n", ":3: ",
+              "found 3 fields, expected 4, as in the "
+              "header");
+  ExpectWrong("rooms,age,sea,price\n3,1,near,2,9\n", ":2: ", "found 5 fields, expected 4");
+  ExpectWrong("rooms,age,sea,cost\n", ":1: has no column \"price\" (data.target)",
+              "its columns are rooms, age, sea, cost");
+  ExpectWrong("rooms,age,sea,prices\n", ":1: has no column \"price\" (data.target)",
+              "did you mean \"prices\"?");
+  ExpectWrong("rooms,sea,rooms,price\n", ":1: ", "columns 1 and 3 are both named \"rooms\"");
+  ExpectWrong("rooms,age,sea,price\n", ": holds no records", "expected at least one");
+  ExpectWrong("", ": is empty", "");
+  ExpectWrong("\n\n", ": holds nothing but empty lines", "expected a header");
+  ExpectWrong("rooms,sea,price\n1,a,5\n2,a,5\n", ": all targets are \"5\"",
+              "expected at least two classes", true);
+}
+
+TEST_F(CsvTest, RefusesKeysThatContradictOneAnother) {
+  config_.add_numeric("sea");
+  EXPECT_THAT(Read(kHouses), IsError(kInvalid, HasSubstr("data.numeric: found the column \"sea\" "
+                                                         "that data.categorical names already")));
+  config_.clear_numeric();
+  config_.set_separator(";;");
+  EXPECT_THAT(Read(kHouses), IsError(kInvalid, HasSubstr("data.separator: found \";;\"")));
+}
+
+TEST_F(CsvTest, SaysWhatIsNotThere) {
+  config_.set_path(folder_.Path("none.csv"));
+  EXPECT_THAT(ReadCsv(config_, false),
+              IsError(absl::StatusCode::kNotFound, HasSubstr("none.csv: there is no such file")));
+  config_.set_path(folder_.Path("."));
+  EXPECT_THAT(ReadCsv(config_, false), IsError(kInvalid, HasSubstr("is a folder")));
+}
+
+TEST_F(CsvTest, RefusesGzipThatIsCutOff) {
+  const std::string path = folder_.WriteGzip("t.csv.gz", kHouses);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) - 12);
+  config_.set_path(path);
+  EXPECT_THAT(ReadCsv(config_, false), IsError(kInvalid, HasSubstr("t.csv.gz: is cut off")));
+}
+
+// Whatever becomes of a file, reading it ends with examples that fit together or with a sentence
+// that names it.
+TEST_F(CsvTest, SurvivesMutations) {
+  int read = 0;
+  for (uint64_t seed = 0; seed < 1000; ++seed) {
+    RandomStream random(Key(seed, "mutations"));
+    std::string text = kHouses;
+    for (uint32_t i = 1 + random.Below(4); i > 0 && !text.empty(); --i) {
+      const uint32_t at = random.Below(text.size());
+      switch (random.Below(4)) {
+        case 0:
+          text[at] = static_cast<char>(random.Below(256));
+          break;
+        case 1:
+          text.erase(at, 1 + random.Below(8));
+          break;
+        case 2:
+          text.insert(at, 1, ",\"\n\r.-e9"[random.Below(8)]);
+          break;
+        default:
+          text.insert(at, text.substr(random.Below(text.size()), random.Below(12)));
+      }
+    }
+    const bool classification = random.Below(2) == 0;
+    const auto source = Read(text, classification);
+    if (!source.ok()) {
+      EXPECT_THAT(source, IsError(kInvalid, HasSubstr("t.csv"))) << "seed " << seed;
+      continue;
+    }
+    ++read;
+    const Examples& train = source->train;
+    EXPECT_GT(train.size(), 0);
+    EXPECT_EQ(train.features.size(), train.size() * source->columns.size()) << "seed " << seed;
+    for (const float x : train.features) EXPECT_TRUE(std::isfinite(x)) << "seed " << seed;
+    for (const int32_t label : train.labels) EXPECT_TRUE(0 <= label && label < train.classes);
+  }
+  EXPECT_GT(read, 30);
+  EXPECT_LT(read, 970);
+}
+
+}  // namespace
+}  // namespace rubato

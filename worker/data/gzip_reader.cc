@@ -1,0 +1,82 @@
+#include "worker/data/gzip_reader.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/status.h"
+
+namespace rubato {
+
+absl::StatusOr<GzipReader> GzipReader::Open(const std::string& path) {
+  gzFile file = gzopen(path.c_str(), "rb");
+  if (file == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": cannot be opened: ", std::strerror(errno)));
+  }
+  gzbuffer(file, 128 << 10);
+  return GzipReader(path, file);
+}
+
+GzipReader::GzipReader(std::string path, gzFile file) : path_(std::move(path)), file_(file) {}
+
+absl::Status GzipReader::Append(size_t bytes, std::vector<uint8_t>* out) {
+  return AppendTo(bytes, out);
+}
+
+absl::Status GzipReader::Append(size_t bytes, std::string* out) { return AppendTo(bytes, out); }
+
+template <typename Bytes>
+absl::Status GzipReader::AppendTo(size_t bytes, Bytes* out) {
+  // In growing pieces, so that memory grows with what is there and not with what a header
+  // announces.
+  constexpr size_t kSmallest = 64 << 10, kLargest = 4 << 20;
+  while (bytes > 0) {
+    const size_t before = out->size();
+    const size_t piece = std::min(bytes, std::clamp(before, kSmallest, kLargest));
+    out->resize(before + piece);
+    const int got = gzread(file_.get(), out->data() + before, static_cast<unsigned>(piece));
+    out->resize(before + std::max(got, 0));
+    if (got < static_cast<int>(piece)) return AtEnd();
+    bytes -= piece;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GzipReader::AtEnd() const {
+  int error = Z_OK;
+  const char* message = gzerror(file_.get(), &error);
+  if (error == Z_ERRNO) {
+    return absl::ErrnoToStatus(errno, absl::StrCat(path_, ": cannot be read"));
+  }
+  if (error == Z_BUF_ERROR) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": is cut off: its gzip data has no end"));
+  }
+  if (error != Z_OK) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path_, ": has damaged gzip data (", message, ")"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReadWhole(const std::string& path) {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path, ignored)) {
+    return absl::NotFoundError(absl::StrCat(path, ": there is no such file"));
+  }
+  if (std::filesystem::is_directory(path, ignored)) {
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is a folder, expected a file"));
+  }
+  RUBATO_ASSIGN_OR_RETURN(GzipReader reader, GzipReader::Open(path));
+  std::string text;
+  RUBATO_RETURN_IF_ERROR(reader.Append(std::numeric_limits<size_t>::max(), &text));
+  if (text.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": is empty"));
+  return text;
+}
+
+}  // namespace rubato

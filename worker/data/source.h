@@ -1,0 +1,28 @@
+// What the reader of a format hands over.
+#ifndef RUBATO_WORKER_DATA_SOURCE_H_
+#define RUBATO_WORKER_DATA_SOURCE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "worker/data/dataset.h"
+
+namespace rubato {
+
+struct Source {
+  Examples train;
+  Examples test;  // none if it is still to be taken from train
+  // Channels [0, quantities) are quantities, which normalisation concerns; the rest are 0 or 1.
+  int64_t quantities = 0;
+  // Names of the channels and of the classes, where the format has any.
+  std::vector<std::string> columns, classes;
+  std::string digest;  // SHA-256, in hex, of all the above
+};
+
+// The digest of a source of floats.
+std::string DigestOf(const Source& source);
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_DATA_SOURCE_H_

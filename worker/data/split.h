@@ -1,0 +1,24 @@
+// Splits: which examples of a set are kept apart.
+#ifndef RUBATO_WORKER_DATA_SPLIT_H_
+#define RUBATO_WORKER_DATA_SPLIT_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "worker/data/dataset.h"
+
+namespace rubato {
+
+// How many of `size` examples a fraction is: to nearest, half up.
+int64_t FractionOf(int64_t size, double fraction);
+
+// Takes a fraction of `examples` out of them: a pure function of (key, size, fraction), the same on
+// every machine. Both parts keep the order. InvalidArgument, naming `what` (a key of the job), if
+// either part would be empty.
+absl::StatusOr<Examples> TakeFraction(double fraction, uint64_t key, absl::string_view what,
+                                      Examples* examples);
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_DATA_SPLIT_H_

@@ -1,0 +1,48 @@
+// The targets of a table, as its lines come.
+#ifndef RUBATO_WORKER_DATA_TARGET_COLUMN_H_
+#define RUBATO_WORKER_DATA_TARGET_COLUMN_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "worker/data/names.h"
+#include "worker/data/source.h"
+
+namespace rubato {
+
+class TargetColumn {
+ public:
+  // Labels (integers or names), or values, which are divided by `scale`.
+  TargetColumn(bool classification, double scale)
+      : classification_(classification), scale_(scale) {}
+
+  // Opens the training file, then, if there is one, that of the test.
+  void OpenFile(const std::string& path);
+  // False if `text` cannot be a target; Expectation() says what could.
+  bool Add(absl::string_view text, int64_t line);
+  absl::string_view Expectation() const { return classification_ ? "a label" : "a number"; }
+
+  // Fills labels or values, and the names of the classes. InvalidArgument if there is one class
+  // only, or if the test file has one that the training file lacks.
+  absl::Status Finish(Source* source) const;
+
+ private:
+  struct File {
+    std::string path;
+    std::vector<int32_t> labels;       // numbers of names_
+    std::vector<int64_t> first_lines;  // by number: where it stands first, 0 if nowhere
+    std::vector<float> values;
+  };
+
+  const bool classification_;
+  const double scale_;
+  Names names_;
+  std::vector<File> files_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_DATA_TARGET_COLUMN_H_
