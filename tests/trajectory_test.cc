@@ -119,7 +119,9 @@ void ExpectPyTorchsTrajectory(const Golden& golden, const ModelCase& model_case,
   const Objective& objective = model_case.objective;
   const std::vector<float> features = golden.Values<float>("features");
   const std::vector<int32_t> labels = golden.Values<int32_t>("labels");
-  const std::vector<float> values = golden.Values<float>("values");
+  const std::vector<float> values = IsClassification(objective.loss)
+                                        ? std::vector<float>()
+                                        : golden.Values<float>("values");
   const std::vector<int64_t> shape = golden.Shape("features");
   const int64_t batches = shape[0], samples = shape[1], width = shape[2];
   auto model =
@@ -144,9 +146,13 @@ void ExpectPyTorchsTrajectory(const Golden& golden, const ModelCase& model_case,
   ASSERT_EQ(losses.size(), 20u);
   for (size_t step = 0; step < losses.size(); ++step) {
     const int64_t begin = step % batches * samples;
-    const Batch batch = {absl::MakeSpan(features).subspan(begin * width, samples * width),
-                         {absl::MakeSpan(labels).subspan(begin, samples),
-                          absl::MakeSpan(values).subspan(begin * 3, samples * 3)}};
+    Batch batch = {absl::MakeSpan(features).subspan(begin * width, samples * width), {}};
+    if (IsClassification(objective.loss)) {
+      batch.targets.labels = absl::MakeSpan(labels).subspan(begin, samples);
+    } else {
+      batch.targets.values = absl::MakeSpan(values).subspan(begin * objective.outputs,
+                                                            samples * objective.outputs);
+    }
     const double loss = SumOverMicroBatches(**model, objective, parameters, batch, micro_batches,
                                             absl::MakeSpan(sum));
     EXPECT_NEAR(loss / samples, losses[step], 1e-5 * losses[step]) << "step " << step;
@@ -187,7 +193,7 @@ TEST(Trajectory, OfEveryOptimizerFollowsPyTorch) {
       if (absl::StartsWith(variant, kModel)) continue;
       SCOPED_TRACE(absl::StrCat(model_name, ", ", variant, " (", settings, ")"));
       ++cases;
-      ExpectPyTorchsTrajectory(golden, Parse<proto::Model>(layers), model_name, variant,
+      ExpectPyTorchsTrajectory(golden, {model_name.c_str(), {10}, layers.c_str()}, variant,
                                {4, 4, 4, 4});
     }
   }

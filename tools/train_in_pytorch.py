@@ -3,8 +3,8 @@
     tools/train_in_pytorch.py agaricus|california-housing DIR [SEED...]
 
 DIR holds the data set's files as they are. Prints, for each seed, the loss and the accuracy or the root of the mean squared error on
-the test split; the configs state the range. Needs Debian's python3-torch. Initial parameters, order of samples and, for California
-housing, the split are drawn by PyTorch: figures are comparable, not equal.
+the test split; the configs state the range. Needs Debian's python3-torch. The examples of each split are those of Rubato; initial
+parameters and the order of samples are drawn by PyTorch, so figures are comparable, not equal.
 """
 
 import csv
@@ -15,7 +15,47 @@ import sys
 import torch
 
 
-def read_agaricus(folder, _):
+def mix(x):
+    x = (x + 0x9e3779b97f4a7c15) % 2**64
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9 % 2**64
+    x = (x ^ x >> 27) * 0x94d049bb133111eb % 2**64
+    return x ^ x >> 31
+
+
+def key(seed, *parts):
+    """common/random.h."""
+    for part in parts:
+        if isinstance(part, str):
+            value = 0xcbf29ce484222325
+            for character in part.encode():
+                value = (value ^ character) * 0x100000001b3 % 2**64
+            part = value
+        seed = mix(seed) ^ part
+    return mix(seed)
+
+
+def permutation(its_key, size):
+    """common/permutation.h, as a list."""
+    half = ((size - 1).bit_length() + 1) // 2
+    mask = 2**half - 1
+    round_keys = [key(its_key, 'feistel', i) for i in range(8)]
+
+    def feistel(value):
+        left, right = value >> half, value & mask
+        for round_key in round_keys:
+            left, right = right, left ^ mix(round_key ^ right) & mask
+        return left << half | right
+
+    order = []
+    for index in range(size):
+        index = feistel(index)
+        while index >= size:
+            index = feistel(index)
+        order.append(index)
+    return order
+
+
+def read_agaricus(folder):
     def read(name):
         with open(os.path.join(folder, name)) as file:
             rows = [line.split() for line in file]
@@ -28,7 +68,7 @@ def read_agaricus(folder, _):
     return read('agaricus.txt.train'), read('agaricus.txt.test')
 
 
-def read_california_housing(folder, seed):
+def read_california_housing(folder):
     with open(os.path.join(folder, 'housing.csv'), newline='') as file:
         rows = list(csv.DictReader(file))
     numeric = [name for name in rows[0] if name not in ('median_house_value', 'ocean_proximity')]
@@ -36,7 +76,7 @@ def read_california_housing(folder, seed):
     x = torch.tensor([[float(row[name] or 'nan') for name in numeric] for row in rows])
     place = torch.tensor([[float(row['ocean_proximity'] == name) for name in places] for row in rows])
     y = torch.tensor([[float(row['median_house_value']) / 100000] for row in rows])
-    order = torch.randperm(len(rows), generator=torch.Generator().manual_seed(seed))
+    order = permutation(key(0, 'test split'), len(rows))  # data.seed: 0, test_fraction: 0.2
     test, train = order[:len(rows) // 5], order[len(rows) // 5:]
     mean = torch.stack([column[~column.isnan()].double().mean() for column in x[train].T]).float()
     x = torch.where(x.isnan(), mean, x)
@@ -55,20 +95,24 @@ def linear_relu(*sizes):
 SETTINGS = {
     'agaricus': dict(read=read_agaricus, sizes=(126, 32, 2), loss=torch.nn.CrossEntropyLoss(), rate=0.1, epochs=5),
     'california-housing': dict(read=read_california_housing, sizes=(13, 64, 64, 1), loss=torch.nn.MSELoss(), rate=0.01,
-                               epochs=20),
+                               epochs=20, cosine=True),
 }
 
 
-def train(folder, seed, read, sizes, loss, rate, epochs, batch=64):
-    (x, y), (test_x, test_y) = read(folder, seed)
+def train(folder, seed, read, sizes, loss, rate, epochs, cosine=False, batch=64):
+    (x, y), (test_x, test_y) = read(folder)
     torch.manual_seed(seed)
     model = linear_relu(*sizes)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
+    steps = epochs * math.ceil(len(x) / batch)
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: (1 + math.cos(math.pi * step / steps)) / 2 if cosine else 1)
     for _ in range(epochs):
         for indices in torch.randperm(len(x)).split(batch):
             optimizer.zero_grad()
             loss(model(x[indices]), y[indices]).backward()
             optimizer.step()
+            schedule.step()
     with torch.no_grad():
         output = model(test_x)
         value = loss(output, test_y).item()
