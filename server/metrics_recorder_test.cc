@@ -23,6 +23,7 @@ namespace rubato {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 std::string Contents(const std::string& path) {
   std::stringstream text;
@@ -65,6 +66,11 @@ TEST(MetricsRecorderTest, WithoutTensorboardThereIsNoEventFile) {
     RUBATO_ASSERT_OK(recorder);
     recorder->Record(MetricsLine(), absl::Now());
     EXPECT_EQ(EventFile(folder).empty(), !wanted);
+    if (wanted) {
+      const std::string events = Contents(EventFile(folder));
+      EXPECT_THAT(events, HasSubstr("train/loss"));
+      EXPECT_THAT(events, Not(HasSubstr("accuracy")));  // a regression has none
+    }
     EXPECT_THAT(Contents(folder + "/metrics.jsonl"), HasSubstr("\"kind\":\"train\""));
   }
 }

@@ -64,7 +64,7 @@ absl::Status TensorboardFile::Append(const MetricsLine& line, absl::Time now) {
     scalar.set_simple_value(static_cast<float>(value));
   };
   add("loss", line.loss);
-  add("accuracy", line.accuracy);
+  if (line.accuracy.has_value()) add("accuracy", *line.accuracy);
   if (!line.is_test) {
     add("learning_rate", line.learning_rate);
     add("samples_per_second", line.samples_per_second);
