@@ -52,14 +52,15 @@ std::string Digest(const proto::Layout& layout, const Floats& parameters) {
 }  // namespace
 
 SequentialResult TrainSequentially(const proto::Job& job, bool rate_by_samples) {
-  const absl::StatusOr<Data> data = LoadData(job.data());
+  const absl::StatusOr<Data> data = LoadData(job);
   RUBATO_CHECK(data.ok());
   const Dataset& train = data->train;
   const int64_t batch = job.train().batch_size(), leaves = job.train().micro_batches();
   const ExampleShape& shape = train.shape();
   const int64_t largest = std::max(batch, data->test.size());
-  absl::StatusOr<std::unique_ptr<Model>> model = Model::Create(
-      job.model(), {shape.channels, shape.height, shape.width}, train.classes(), largest);
+  const Objective objective = {train.classes()};  // cross-entropy
+  absl::StatusOr<std::unique_ptr<Model>> model =
+      Model::Create(job.model(), shape.dimensions(), objective, largest);
   RUBATO_CHECK(model.ok());
   Floats features(largest * shape.size());
   std::vector<int32_t> labels;
@@ -95,7 +96,9 @@ SequentialResult TrainSequentially(const proto::Job& job, bool rate_by_samples) 
       Floats gradient(w.size());
       if (indices.empty()) return gradient;
       const absl::Span<const float> x = read(train, indices);
-      loss += (*model)->Gradient(w, x, labels, absl::MakeSpan(gradient), [](int64_t) {}).loss_sum;
+      loss += (*model)
+                  ->Gradient(w, x, {labels}, /*key=*/0, TensorRef(gradient), [](int64_t) {})
+                  .loss_sum;
       return gradient;
     });
 
@@ -114,7 +117,7 @@ SequentialResult TrainSequentially(const proto::Job& job, bool rate_by_samples) 
   std::vector<int64_t> all(data->test.size());
   for (size_t i = 0; i < all.size(); ++i) all[i] = i;
   const absl::Span<const float> x = read(data->test, all);
-  const BatchResult test = (*model)->Evaluate(w, x, labels);
+  const BatchResult test = (*model)->Evaluate(w, x, {labels});
   result.test_accuracy = static_cast<double>(test.correct) / test.samples;
   result.test_loss = test.loss_sum / test.samples;
   result.digest = Digest((*model)->layout(), w);

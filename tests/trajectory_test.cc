@@ -119,9 +119,8 @@ void ExpectPyTorchsTrajectory(const Golden& golden, const ModelCase& model_case,
   const Objective& objective = model_case.objective;
   const std::vector<float> features = golden.Values<float>("features");
   const std::vector<int32_t> labels = golden.Values<int32_t>("labels");
-  const std::vector<float> values = IsClassification(objective.loss)
-                                        ? std::vector<float>()
-                                        : golden.Values<float>("values");
+  const std::vector<float> values =
+      IsClassification(objective.loss) ? std::vector<float>() : golden.Values<float>("values");
   const std::vector<int64_t> shape = golden.Shape("features");
   const int64_t batches = shape[0], samples = shape[1], width = shape[2];
   auto model =
@@ -150,8 +149,8 @@ void ExpectPyTorchsTrajectory(const Golden& golden, const ModelCase& model_case,
     if (IsClassification(objective.loss)) {
       batch.targets.labels = absl::MakeSpan(labels).subspan(begin, samples);
     } else {
-      batch.targets.values = absl::MakeSpan(values).subspan(begin * objective.outputs,
-                                                            samples * objective.outputs);
+      batch.targets.values =
+          absl::MakeSpan(values).subspan(begin * objective.outputs, samples * objective.outputs);
     }
     const double loss = SumOverMicroBatches(**model, objective, parameters, batch, micro_batches,
                                             absl::MakeSpan(sum));

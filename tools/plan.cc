@@ -145,9 +145,9 @@ std::string DryRunText(const Plan& plan) {
                         count == 1 ? " micro-batch" : " micro-batches", " of ", micro_batch);
   };
   return absl::StrCat(
-      ResolvedYaml(plan.job, plan.sources), "\n",
-      ParametersText(plan.layout, plan.job.optimizer()), "#\n", ShardsText(space), "#\n", "#  ",
-      space.blocks(), space.blocks() == 1 ? " block" : " blocks", " of ", block_values, " values, ",
+      ResolvedYaml(plan.job, plan.sources), "\n", ParametersText(plan.layout, plan.job.optimizer()),
+      "#\n", ShardsText(space), "#\n", "#  ", space.blocks(),
+      space.blocks() == 1 ? " block" : " blocks", " of ", block_values, " values, ",
       block_values * kValueBytes, " bytes\n",  //
       "#  data: ", plan.train_samples, " training samples, ",
       plan.validation_samples > 0 ? absl::StrCat(plan.validation_samples, " for validation, ") : "",
