@@ -59,7 +59,7 @@ Progress::Kind Progress::OnLine(absl::string_view json) {
   const auto kind = line.find("kind");
   if (kind == line.end()) return Kind::kOther;
   if (*kind == "train") {
-    started_ = true;
+    started_ = has_trained_ = true;
     step_ = Number(line, "step").value_or(step_);
     samples_ = Number(line, "samples").value_or(samples_);
     time_ = Number(line, "time").value_or(time_);
@@ -70,6 +70,11 @@ Progress::Kind Progress::OnLine(absl::string_view json) {
     return Kind::kTrain;
   }
   if (*kind == "test") {
+    started_ = true;
+    // It may tell of a moment before the last training line.
+    step_ = std::max(step_, Number(line, "step").value_or(step_));
+    samples_ = std::max(samples_, Number(line, "samples").value_or(samples_));
+    time_ = std::max(time_, Number(line, "time").value_or(time_));
     test_loss_ = Number(line, "loss");
     test_accuracy_ = Number(line, "accuracy");
     return Kind::kTest;
@@ -117,9 +122,11 @@ LogFields Progress::Fields() const {
   const auto number = [](const std::optional<double>& value) {
     return value ? absl::StrCat(*value) : "null";
   };
-  LogFields fields = {{"step", static_cast<int64_t>(step_)},
-                      {"epoch", absl::StrFormat("%.2f", Epoch())},
-                      {"loss", number(loss_)}};
+  LogFields fields = {
+      {"step", static_cast<int64_t>(step_)},
+      {"epoch", absl::StrFormat("%.2f", Epoch())},
+  };
+  if (has_trained_) fields.push_back({"loss", number(loss_)});
   if (accuracy_) fields.push_back({"accuracy", *accuracy_});
   if (test_loss_) fields.push_back({"test_loss", *test_loss_});
   if (test_accuracy_) fields.push_back({"test_accuracy", *test_accuracy_});

@@ -34,7 +34,8 @@ int main(int argc, char** argv) {
                        "rubato-worker --config job.yaml --set cluster.address=10.0.0.7:29500"});
   flags.Add("config", &config, "FILE", "the job", rubato::Flags::kRequired);
   flags.Add("set", &overrides, "KEY=VALUE", "overrides a key of the job");
-  flags.Add("rank", &options.rank, "R", "the rank to ask for; default: any free one");
+  flags.Add("rank", &options.rank, "R",
+            "the rank to ask for; -1 or one that is taken: any free one");
   if (const std::optional<int> code = flags.Handle(argc, argv)) return *code;
   rubato::SignalWatcher signals;
   const absl::Status status = Work(config, overrides, options, &signals);
