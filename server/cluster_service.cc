@@ -14,8 +14,8 @@ class ClusterService::Call
  public:
   Call(PeerId id, ClusterService* service) : id_(id), service_(service) { StartRead(&incoming_); }
 
-  void Send(const proto::CoordinatorMessage& message)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(service_->mutex_) {
+  void Send(const proto::CoordinatorMessage& message) {
+    service_->mutex_.AssertHeld();
     if (finished_) return;
     outbox_.push_back(message);
     if (!writing_) WriteNext();
@@ -30,7 +30,7 @@ class ClusterService::Call
       service_->Run(actions);
       return;
     }
-    service_->coordinator_.OnPeerGone(id_, absl::Now(), &actions);
+    service_->coordinator_.OnPeerGone(id_, &actions);
     service_->Run(actions);
     peer_is_gone_ = true;
     if (!writing_) FinishOnce();
@@ -55,7 +55,7 @@ class ClusterService::Call
   }
 
  private:
-  void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(service_->mutex_) {
+  void WriteNext() {
     writing_ = true;
     outgoing_ = std::move(outbox_.front());
     outbox_.pop_front();
@@ -63,7 +63,7 @@ class ClusterService::Call
     StartWrite(&outgoing_);
   }
 
-  void FinishOnce() ABSL_EXCLUSIVE_LOCKS_REQUIRED(service_->mutex_) {
+  void FinishOnce() {
     if (finished_) return;
     finished_ = true;
     Finish(grpc::Status::OK);

@@ -11,6 +11,11 @@ absl::StatusOr<bool> ConsistencyPolicy::Admit(const BlockLedger& ledger,
     return absl::InvalidArgumentError("contribution is of 0 samples");
   }
   if (on_arrival()) {
+    if (contribution.read_version < 0 || contribution.read_version > ledger.version) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("contribution was computed at version %d; the block is at version %d",
+                          contribution.read_version, ledger.version));
+    }
     const int64_t expected = ledger.clocks[contribution.worker].accepted;
     if (contribution.clock > expected) {
       return absl::InvalidArgumentError(

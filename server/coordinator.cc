@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/flat_space.h"
+#include "common/learning_rate.h"
 #include "server/parameter_groups.h"
 
 namespace rubato {
@@ -63,7 +64,7 @@ void Coordinator::OnMessage(PeerId peer, const proto::PeerMessage& message, absl
                             CoordinatorActions* actions) {
   if (phase_ == Phase::kEnded) return;
   if (message.has_registration()) {
-    OnRegistration(peer, message.registration(), now, actions);
+    OnRegistration(peer, message.registration(), actions);
     return;
   }
   const auto it = peers_.find(peer);
@@ -104,7 +105,7 @@ void Coordinator::OnMessage(PeerId peer, const proto::PeerMessage& message, absl
 }
 
 void Coordinator::OnRegistration(PeerId peer, const proto::Registration& registration,
-                                 absl::Time now, CoordinatorActions* actions) {
+                                 CoordinatorActions* actions) {
   if (peers_.count(peer) != 0) return;
   if (const absl::Status status = CheckRegistration(registration); !status.ok()) {
     Say(CoordinatorAction::Kind::kWarn,
@@ -121,7 +122,11 @@ void Coordinator::OnRegistration(PeerId peer, const proto::Registration& registr
     shard.rank = registration.shard();
     peers_[peer] = std::move(shard);
   }
-  MaybeBegin(now, /*deadline_passed=*/false, actions);
+  MaybeBegin(/*deadline_passed=*/false, actions);
+  if (phase_ == Phase::kGathering) {
+    Say(CoordinatorAction::Kind::kLog,
+        absl::StrCat(Describe(peers_[peer]), " is here; waiting for ", Missing()), actions);
+  }
 }
 
 absl::Status Coordinator::CheckRegistration(const proto::Registration& registration) const {
@@ -132,8 +137,8 @@ absl::Status Coordinator::CheckRegistration(const proto::Registration& registrat
   }
   if (registration.job_digest() != job_digest_) {
     return absl::FailedPreconditionError(absl::StrFormat(
-        "this process has another job than the coordinator: the digest of its job file is %s, the "
-        "coordinator's %s",
+        "this process has another job than the coordinator: the digest of its job is %s, the "
+        "coordinator's %s; compare what it was started with and the run's job.yaml",
         registration.job_digest().substr(0, 12), job_digest_.substr(0, 12)));
   }
   if (!registration.has_worker()) {
@@ -204,7 +209,7 @@ void Coordinator::AddWorker(PeerId id, const proto::Registration& registration,
   peers_[id] = std::move(worker);
 }
 
-void Coordinator::MaybeBegin(absl::Time now, bool deadline_passed, CoordinatorActions* actions) {
+void Coordinator::MaybeBegin(bool deadline_passed, CoordinatorActions* actions) {
   if (phase_ != Phase::kGathering) return;
   const proto::Workers& workers = job_.cluster().workers();
   const bool all_shards = CountShards() == job_.cluster().servers();
@@ -218,12 +223,12 @@ void Coordinator::MaybeBegin(absl::Time now, bool deadline_passed, CoordinatorAc
         actions);
     Open(actions);
   } else if (deadline_passed) {
-    const std::string reason = absl::StrFormat(
-        "waited %s at %s: %s", absl::FormatDuration(absl::Seconds(job_.cluster().start_timeout())),
-        job_.cluster().address(), Missing());
+    const std::string reason =
+        absl::StrFormat("waited %s at %s: %s did not come",
+                        absl::FormatDuration(absl::Seconds(job_.cluster().start_timeout())),
+                        job_.cluster().address(), Missing());
     End(absl::DeadlineExceededError(reason), kExitFailure, reason, actions);
   }
-  (void)now;
 }
 
 void Coordinator::Open(CoordinatorActions* actions) {
@@ -292,7 +297,7 @@ void Coordinator::Open(CoordinatorActions* actions) {
 }
 
 void Coordinator::OnShardOpened(PeerId peer, absl::Time now, CoordinatorActions* actions) {
-  if (phase_ != Phase::kOpening) return;
+  if (phase_ != Phase::kOpening || peers_[peer].is_worker) return;
   peers_[peer].finished = true;
   if (!AllFinished(/*workers=*/false)) return;
   phase_ = Phase::kRunning;
@@ -331,10 +336,13 @@ void Coordinator::OnProgress(const proto::Progress& progress, absl::Time now,
 }
 
 void Coordinator::OnWorkerFinished(PeerId peer, absl::Time now, CoordinatorActions* actions) {
-  if (phase_ != Phase::kRunning) return;
+  if (phase_ != Phase::kRunning || !peers_[peer].is_worker) return;
   peers_[peer].finished = true;
   if (!AllFinished(/*workers=*/true)) return;
-  summary_.steps = metrics_->units();
+  std::vector<MetricsLine> lines;
+  metrics_->CloseWindow(now, &lines);
+  for (const MetricsLine& line : lines) Report(line, actions);
+  summary_.steps = metrics_->steps();
   summary_.samples = metrics_->samples();
   summary_.seconds = metrics_->Seconds(now);
   summary_.samples_per_second =
@@ -384,7 +392,7 @@ void Coordinator::OnCollected(const absl::Status& status, CoordinatorActions* ac
       status.ok() ? "" : absl::StrCat("shard 0 has failed: ", status.message()), actions);
 }
 
-void Coordinator::OnPeerGone(PeerId peer, absl::Time now, CoordinatorActions* actions) {
+void Coordinator::OnPeerGone(PeerId peer, CoordinatorActions* actions) {
   const auto it = peers_.find(peer);
   if (it == peers_.end() || phase_ == Phase::kEnded) return;
   const std::string who = Describe(it->second);
@@ -397,12 +405,11 @@ void Coordinator::OnPeerGone(PeerId peer, absl::Time now, CoordinatorActions* ac
                                              metrics_.has_value() ? metrics_->units() : 0);
   peers_.erase(it);
   End(absl::AbortedError(reason), kExitFailure, reason, actions);
-  (void)now;
 }
 
 void Coordinator::OnTick(absl::Time now, CoordinatorActions* actions) {
   if (phase_ == Phase::kGathering && now >= deadline_) {
-    MaybeBegin(now, /*deadline_passed=*/true, actions);
+    MaybeBegin(/*deadline_passed=*/true, actions);
   }
 }
 
@@ -442,7 +449,7 @@ std::string Coordinator::Missing() const {
   if (workers < wanted) {
     missing.push_back(absl::StrFormat("%d of %d workers", wanted - workers, wanted));
   }
-  return absl::StrCat(absl::StrJoin(missing, " and "), " did not come");
+  return absl::StrJoin(missing, " and ");
 }
 
 std::string Coordinator::Describe(const Peer& peer) const {

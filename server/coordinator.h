@@ -13,7 +13,6 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "common/learning_rate.h"
 #include "common/sample_schedule.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
@@ -53,7 +52,7 @@ class Coordinator {
 
   void OnMessage(PeerId peer, const proto::PeerMessage& message, absl::Time now,
                  CoordinatorActions* actions);
-  void OnPeerGone(PeerId peer, absl::Time now, CoordinatorActions* actions);
+  void OnPeerGone(PeerId peer, CoordinatorActions* actions);
   // From time to time: deadlines pass.
   void OnTick(absl::Time now, CoordinatorActions* actions);
   // The kCollect action is done, or has failed.
@@ -62,7 +61,6 @@ class Coordinator {
   void OnFailure(const absl::Status& status, CoordinatorActions* actions);
 
   const proto::View& view() const { return view_; }
-  const std::string& layout_bytes() const { return layout_bytes_; }
   // Of the whole run, when kCollect is asked for.
   const Summary& summary() const { return summary_; }
 
@@ -76,12 +74,12 @@ class Coordinator {
     bool finished = false;  // opened (shard), no more work (worker)
   };
 
-  void OnRegistration(PeerId peer, const proto::Registration& registration, absl::Time now,
+  void OnRegistration(PeerId peer, const proto::Registration& registration,
                       CoordinatorActions* actions);
   // Why the peer cannot take part, or OK.
   absl::Status CheckRegistration(const proto::Registration& registration) const;
   void AddWorker(PeerId id, const proto::Registration& registration, CoordinatorActions* actions);
-  void MaybeBegin(absl::Time now, bool deadline_passed, CoordinatorActions* actions);
+  void MaybeBegin(bool deadline_passed, CoordinatorActions* actions);
   void Open(CoordinatorActions* actions);
   void OnShardOpened(PeerId peer, absl::Time now, CoordinatorActions* actions);
   void OnWorkRequest(PeerId peer, CoordinatorActions* actions);

@@ -357,7 +357,7 @@ TEST_F(CoordinatorTest, APeerThatIsGoneEndsTheJobForAll) {
   Start();
   Begin();
   CoordinatorActions actions;
-  coordinator_->OnPeerGone(3, now_, &actions);
+  coordinator_->OnPeerGone(3, &actions);
   Handle(actions);
   ASSERT_TRUE(end_.has_value());
   EXPECT_THAT(*end_,
@@ -371,7 +371,7 @@ TEST_F(CoordinatorTest, APeerThatLeavesBeforeTheStartMayBeReplaced) {
   Receive(2, Worker());
   Receive(3, Worker());
   CoordinatorActions actions;
-  coordinator_->OnPeerGone(2, now_, &actions);
+  coordinator_->OnPeerGone(2, &actions);
   Handle(actions);
   EXPECT_FALSE(end_.has_value());
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("before the start")));

@@ -143,9 +143,17 @@ void DataService::Stop() {
       if (streams_.empty()) empty.Notify();
     });
     empty.WaitForNotification();
+    {
+      absl::MutexLock lock(&post_mutex_);
+      closed_ = true;
+    }
     queue_->Shutdown();
     thread_.join();
   } else {
+    {
+      absl::MutexLock lock(&post_mutex_);
+      closed_ = true;
+    }
     queue_->Shutdown();
     void* tag;
     bool ok;
@@ -178,6 +186,10 @@ void DataService::Post(std::function<void()> task) {
     absl::MutexLock lock(&post_mutex_);               // until Set has returned in the other thread
   };
   absl::MutexLock lock(&post_mutex_);
+  if (closed_) {
+    delete posted;
+    return;
+  }
   posted->alarm.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC), &posted->tag);
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <thread>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
@@ -37,7 +38,7 @@ class DataService {
   // and before it is destroyed, since the queue's events refer to the server.
   void Stop();
 
-  // Runs `task` on the queue's thread, any thread may ask.
+  // Runs `task` on the queue's thread, any thread may ask; drops it after Stop.
   void Post(std::function<void()> task);
 
   // For the engine: sends on a stream, or drops the message if the stream is gone. Only on the
@@ -60,7 +61,8 @@ class DataService {
   ShardEngine* engine_ = nullptr;
   bool stopped_ = false;
   std::thread thread_;
-  absl::Mutex post_mutex_;  // held while a task is posted
+  absl::Mutex post_mutex_;                            // held while a task is posted
+  bool closed_ ABSL_GUARDED_BY(post_mutex_) = false;  // the queue takes no more
 
   // Of the queue's thread.
   absl::flat_hash_map<uint64_t, std::unique_ptr<Stream>> streams_;

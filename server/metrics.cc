@@ -1,6 +1,12 @@
 #include "server/metrics.h"
 
 namespace rubato {
+namespace {
+
+// Who watches shall see something.
+constexpr absl::Duration kLongestWindow = absl::Seconds(5);
+
+}  // namespace
 
 absl::string_view KindName(const MetricsLine& line) { return line.is_test ? "test" : "train"; }
 
@@ -27,6 +33,7 @@ void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
       first < 0 || first + parts > schedule_.leaves()) {
     return;  // of no worker of ours; figures for people are all that is lost
   }
+  if (sync_ && progress.unit() < units_) return;
   std::vector<Leaf> leaves(schedule_.leaves());
   std::vector<Leaf>& unit =
       sync_ ? open_.try_emplace(progress.unit(), leaves).first->second : leaves;
@@ -68,20 +75,23 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
   samples_ += samples;
   ++units_;
   ++window_units_;
-  if (every_steps_ > 0 ? units_ % every_steps_ != 0
-                       : before / every_samples_ == samples_ / every_samples_) {
-    return;
-  }
+  const bool is_due = every_steps_ > 0 ? units_ % every_steps_ == 0
+                                       : before / every_samples_ != samples_ / every_samples_;
+  last_rate_ = learning_rate_.At(before);
+  if (!sync_ && parity_) last_rate_ *= static_cast<double>(samples) / batch_size_;
+  if (is_due || now - window_start_ >= kLongestWindow) CloseWindow(now, lines);
+}
 
+void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
+  if (window_units_ == 0) return;
   MetricsLine line;
-  line.step = units_;
+  line.step = steps();
   line.samples = samples_;
   line.epoch = static_cast<double>(samples_) / samples_per_epoch_;
   line.time = Seconds(now);
   line.loss = window_loss_ / window_samples_;
   if (window_has_correct_) line.accuracy = static_cast<double>(window_correct_) / window_samples_;
-  line.learning_rate = learning_rate_.At(before);
-  if (!sync_ && parity_) line.learning_rate *= static_cast<double>(samples) / batch_size_;
+  line.learning_rate = last_rate_;
   const double seconds = absl::ToDoubleSeconds(now - window_start_);
   line.samples_per_second = seconds > 0 ? window_samples_ / seconds : 0;
   line.staleness = window_staleness_ / window_units_;
@@ -96,8 +106,8 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
 MetricsLine Metrics::OnEvaluation(const proto::Evaluation& evaluation, absl::Time now) const {
   MetricsLine line;
   line.is_test = true;
-  line.step = evaluation.unit();
   line.samples = schedule_.SamplesBefore(evaluation.unit());
+  line.step = sync_ ? evaluation.unit() : line.samples / batch_size_;
   line.epoch = static_cast<double>(line.samples) / samples_per_epoch_;
   line.time = Seconds(now);
   line.loss = evaluation.loss_sum() / evaluation.samples();

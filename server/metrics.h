@@ -20,7 +20,7 @@ namespace rubato {
 struct MetricsLine {
   bool is_test =
       false;         // of the test split; else means over the training samples since the last line
-  int64_t step = 0;  // units done: steps (sync) or contributions (on arrival)
+  int64_t step = 0;  // done; on arrival, samples / batch_size
   double epoch = 0;  // samples done / samples of an epoch
   int64_t samples = 0;             // done since the start of training
   double time = 0;                 // seconds since the start of training
@@ -62,7 +62,12 @@ class Metrics {
   // The line of a test at about `unit` units.
   MetricsLine OnEvaluation(const proto::Evaluation& evaluation, absl::Time now) const;
 
+  // What has been counted since the last line, if anything.
+  void CloseWindow(absl::Time now, std::vector<MetricsLine>* lines);
+
   int64_t units() const { return units_; }
+  // In sync units; on arrival as many global batches as the samples make.
+  int64_t steps() const { return sync_ ? units_ : samples_ / batch_size_; }
   int64_t samples() const { return samples_; }
   double Seconds(absl::Time now) const { return absl::ToDoubleSeconds(now - start_); }
 
@@ -100,6 +105,7 @@ class Metrics {
   bool window_has_correct_ = false;
   int64_t window_samples_ = 0;
   double window_staleness_ = 0;
+  double last_rate_ = 0;  // of the last unit
 };
 
 }  // namespace rubato

@@ -38,7 +38,7 @@ constexpr absl::Duration kCollectTimeout = absl::Minutes(2);
 class ShardHost {
  public:
   ShardHost(const proto::Job& job, const std::string& job_digest, const Log* log)
-      : job_(job), log_(log), data_(job_digest, log) {}
+      : job_(job), data_(job_digest, log) {}
 
   ~ShardHost() { Stop(); }
 
@@ -65,8 +65,11 @@ class ShardHost {
     if (cluster != nullptr) builder.RegisterService(cluster);
     server_ = builder.BuildAndStart();
     if (server_ == nullptr || port == 0) {
-      return absl::UnavailableError(absl::StrFormat(
-          "cannot listen at %s: is the port in use, or the address not of this machine?", listen));
+      return absl::UnavailableError(
+          absl::StrFormat("cannot listen at %s: the port is in use (by another job? port 0 takes "
+                          "any free one), or the "
+                          "address is not of this machine",
+                          listen));
     }
     data_.Start(engine_.get());
     address.port = port;
@@ -103,7 +106,6 @@ class ShardHost {
 
  private:
   const proto::Job job_;
-  const Log* const log_;
   std::unique_ptr<ShardEngine> engine_;
   DataService data_;
   std::unique_ptr<grpc::Server> server_;
@@ -138,6 +140,9 @@ absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptio
       return absl::AlreadyExistsError(
           absl::StrCat("--run-dir ", run_dir, " holds a run already: ", file, " exists"));
     }
+  }
+  if (access(folder.JobFile().c_str(), F_OK) != 0) {
+    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.JobFile(), ResolvedYaml(job)));
   }
   return folder;
 }
@@ -231,6 +236,7 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
   mutex.Unlock();
   signals->OnSignal(nullptr);
   host.Stop();
+  control.reset();  // before the host, which its thread calls
   return status;
 }
 

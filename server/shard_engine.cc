@@ -46,6 +46,11 @@ absl::Status ShardEngine::OnFrame(uint64_t stream, const Frame& frame, Payload p
       return OnPush(frame, std::move(payload));
     case FrameKind::kPull: {
       const int64_t begin = static_cast<int64_t>(frame.block);
+      if (!core_->blocks().Contains(begin)) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("pull begins at block %d; this shard owns blocks %d to %d", begin,
+                            core_->blocks().begin, core_->blocks().end));
+      }
       ShardActions actions;
       RUBATO_RETURN_IF_ERROR(core_->OnPull(stream, frame.worker,
                                            {begin, begin + static_cast<int64_t>(frame.block_count)},

@@ -63,8 +63,8 @@ TEST_F(RefusalTest, AnotherJobIsRefusedAndTheJobGoesOn) {
     const Process::Result result = stranger->Wait();
     EXPECT_EQ(result.code, 2);
     EXPECT_THAT(result.err, ContainsRegex("error: this process has another job than the "
-                                          "coordinator: the digest of its job file is "
-                                          "[0-9a-f]{12}, the coordinator's [0-9a-f]{12}\n$"));
+                                          "coordinator: the digest of its job is [0-9a-f]{12}, the "
+                                          "coordinator's [0-9a-f]{12}; compare .*\n$"));
   }
   ExpectGoodEnd({&StartServer(1, set), &StartWorker(set), &shard_0});
   EXPECT_THAT(shard_0.err(), HasSubstr("refused "));
@@ -90,7 +90,7 @@ TEST_F(RefusalTest, OneWorkerTooManyIsRefusedAndTheJobGoesOn) {
   const bool first_is_refused = AwaitFirstEnd({&first, &second}) == &first;
   Process& refused = first_is_refused ? first : second;
   EXPECT_EQ(refused.Wait().code, 1);
-  EXPECT_EQ(refused.err(), "error: no more workers are wanted: cluster.workers is 1\n");
+  EXPECT_THAT(refused.err(), EndsWith("error: no more workers are wanted: cluster.workers is 1\n"));
   ExpectGoodEnd({&StartServer(1, set), first_is_refused ? &second : &first, &shard_0});
 }
 
@@ -131,7 +131,7 @@ TEST_F(RefusalTest, AServerThatCannotBeReached) {
                                              address, " within 1s\n");
     Process &worker = StartWorker(set), &shard_1 = StartServer(1, set);
     EXPECT_EQ(worker.Wait().code, 1);
-    EXPECT_EQ(worker.err(), message);
+    EXPECT_THAT(worker.err(), EndsWith(message));
     EXPECT_EQ(shard_1.Wait().code, 1);
     EXPECT_THAT(shard_1.err(), EndsWith(message));
   }

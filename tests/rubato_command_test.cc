@@ -235,7 +235,7 @@ TEST_F(RubatoCommandTest, TrainStartsServersAndWorkersAndSumsUp) {
   EXPECT_THAT(run, StartsWith("runs/tiny-"));
   EXPECT_THAT(Read(Path(run + "/job.yaml")), HasSubstr("momentum: 0.5"));
   const std::string config = absl::StrCat(" --config ", run, "/job.yaml");
-  const std::string address = " --set cluster.address=127.0.0.1:4711";
+  const std::string address = " --set cluster.address=\"127.0.0.1:4711\"";
   EXPECT_THAT(Calls(),
               testing::ElementsAre(  //
                   absl::StrCat("rubato-server", config, " --shard 0 --run-dir ", run),

@@ -131,7 +131,8 @@ def report(cases):
     for outcome in (SKIPPED, FAILED):
         for case in cases:
             if case.outcome == outcome:
-                reason = case.reason.splitlines()[0] if case.reason else ''
+                # GoogleTest's failures begin with the place; what was wrong follows.
+                reason = ' '.join(case.reason.split('\n')[:2])
                 lines.append(f'{outcome}: {case.name}' + (f': {reason}' if reason else ''))
     count = collections.Counter(case.outcome for case in cases)
     lines.append(f'{count[PASSED]} passed, {count[FAILED]} failed, {count[SKIPPED]} skipped')

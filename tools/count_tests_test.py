@@ -87,7 +87,7 @@ class CountTestsTest(unittest.TestCase):
                            'skipped: Good.Skips (//x:bad): no data here',
                            'skipped: Good.SkipsSilently (//x:bad): x/x.cc:7',
                            'skipped: Good.DISABLED_Sleeps (//x:bad): disabled',
-                           'failed: All/P.Works/2 (//x:bad): x/x.cc:10',
+                           'failed: All/P.Works/2 (//x:bad): x/x.cc:10 Expected: 3 < 3',
                            '3 passed, 1 failed, 3 skipped',
                        ])
 

@@ -60,7 +60,7 @@ Progress::Kind Progress::OnLine(absl::string_view json) {
   const auto kind = line.find("kind");
   if (kind == line.end()) return Kind::kOther;
   if (*kind == "train") {
-    started_ = true;
+    started_ = has_trained_ = true;
     step_ = Number(line, "step").value_or(step_);
     samples_ = Number(line, "samples").value_or(samples_);
     time_ = Number(line, "time").value_or(time_);
@@ -71,6 +71,11 @@ Progress::Kind Progress::OnLine(absl::string_view json) {
     return Kind::kTrain;
   }
   if (*kind == "test") {
+    started_ = true;
+    // It may tell of a moment before the last training line.
+    step_ = std::max(step_, Number(line, "step").value_or(step_));
+    samples_ = std::max(samples_, Number(line, "samples").value_or(samples_));
+    time_ = std::max(time_, Number(line, "time").value_or(time_));
     test_loss_ = Number(line, "loss");
     test_accuracy_ = Number(line, "accuracy");
     return Kind::kTest;
@@ -127,8 +132,8 @@ std::string Progress::LiveLine(int width, bool color) const {
 
 LogFields Progress::Fields() const {
   LogFields fields = {{"step", static_cast<int64_t>(step_)},
-                      {"epoch", std::round(100 * Epoch()) / 100},
-                      {"loss", loss_.value_or(std::nan(""))}};
+                      {"epoch", std::round(100 * Epoch()) / 100}};
+  if (has_trained_) fields.push_back({"loss", loss_.value_or(std::nan(""))});
   if (accuracy_) fields.push_back({"accuracy", *accuracy_});
   if (test_loss_) fields.push_back({"test_loss", *test_loss_});
   if (test_accuracy_) fields.push_back({"test_accuracy", *test_accuracy_});

@@ -38,6 +38,7 @@ class Progress {
   const double total_samples_;
   const double epoch_samples_;
   bool started_ = false;
+  bool has_trained_ = false;  // a training line has come
   double step_ = 0;
   double samples_ = 0;
   double time_ = 0;  // seconds of training

@@ -111,7 +111,8 @@ class Run {
   absl::Status Start(const std::string& role, int rank, std::vector<std::string> arguments,
                      const std::string& address) {
     if (!address.empty())
-      arguments.insert(arguments.end(), {"--set", "cluster.address=" + address});
+      arguments.insert(arguments.end(),
+                       {"--set", absl::StrCat("cluster.address=\"", address, "\"")});
     return launcher_.Start({role, rank, std::move(arguments), folder_.LogFile(role, rank)});
   }
 

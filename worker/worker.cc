@@ -151,6 +151,10 @@ proto::Registration Worker::MakeRegistration(const WorkerOptions& options) const
 
 absl::Status Worker::Run(const WorkerOptions& options, SignalWatcher* signals) {
   RUBATO_RETURN_IF_ERROR(Prepare());
+  const Log log("worker", options.rank, static_cast<LogLevel>(job_.log().level()),
+                static_cast<LogFormat>(job_.log().format()));
+  log.Info("ready; waiting for the coordinator and the others",
+           {{"coordinator", job_.cluster().address()}});
   RUBATO_ASSIGN_OR_RETURN(
       control_, ControlClient::Connect(
                     job_.cluster().address(), absl::Seconds(job_.cluster().start_timeout()),
@@ -191,13 +195,18 @@ void Worker::OnControlMessage(const proto::CoordinatorMessage& message) {
   WorkerActions actions;
   switch (message.kind_case()) {
     case proto::CoordinatorMessage::kView:
+      if (message.view().your_rank() < 0 ||
+          message.view().your_rank() >= message.view().members_size()) {
+        End(absl::InternalError("the coordinator sent a view without this worker"));
+        return;
+      }
       OnView(message.view(), &actions);
       break;
     case proto::CoordinatorMessage::kWork:
       loop_.OnWork(message.work(), &actions);
       break;
     case proto::CoordinatorMessage::kEvaluationRequest:
-      loop_.OnEvaluationRequest(message.evaluation_request(), &actions);
+      if (streams_ != nullptr) loop_.OnEvaluationRequest(message.evaluation_request(), &actions);
       break;
     case proto::CoordinatorMessage::kStop:
       was_stopped_ = true;

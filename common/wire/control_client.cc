@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -15,6 +16,10 @@ namespace rubato {
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
     const std::string& address, absl::Duration timeout, const proto::Registration& registration,
     std::function<bool()> cancelled) {
+  if (absl::EndsWith(address, ":0")) {
+    return absl::InvalidArgumentError(absl::StrCat("cluster.address: found ", address,
+                                                   ", expected the port at which shard 0 listens"));
+  }
   const std::shared_ptr<grpc::Channel> channel = MakeChannel(address);
   const absl::Time deadline = absl::Now() + timeout;
   constexpr absl::Duration kTry = absl::Milliseconds(100);  // so that a signal is soon heeded
@@ -53,10 +58,13 @@ ControlClient::~ControlClient() {
     call_->Finish();
     return;
   }
-  {
-    // Half-closing, rather than cancelling, lets what was sent arrive.
-    absl::MutexLock lock(&write_mutex_);
+  // Half-closing, rather than cancelling, lets what was sent arrive. A write that does not end
+  // holds the mutex.
+  if (write_mutex_.TryLock()) {
     call_->WritesDone();
+    write_mutex_.Unlock();
+  } else {
+    context_.TryCancel();
   }
   // A coordinator that does not answer keeps nobody.
   if (!ended_.WaitForNotificationWithTimeout(absl::Seconds(1))) context_.TryCancel();

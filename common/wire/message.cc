@@ -49,7 +49,7 @@ absl::StatusOr<Message> ParseMessage(grpc::ByteBuffer bytes) {
     message.payload.owner = std::move(slice);
   } else {
     auto copy = std::make_shared<std::vector<float>>(count);
-    std::memcpy(copy->data(), data, payload_bytes);
+    if (count > 0) std::memcpy(copy->data(), data, payload_bytes);
     message.payload.values = absl::MakeConstSpan(*copy);
     message.payload.owner = std::move(copy);
   }
