@@ -3,7 +3,7 @@
 namespace rubato {
 
 Metrics::Metrics(const proto::Job& job, bool sync, const SampleSchedule& schedule,
-                 int64_t samples_per_epoch, absl::Time start)
+                 int64_t samples_per_epoch, int64_t units_before, absl::Time start, absl::Time now)
     : sync_(sync),
       schedule_(schedule),
       samples_per_epoch_(samples_per_epoch),
@@ -13,7 +13,10 @@ Metrics::Metrics(const proto::Job& job, bool sync, const SampleSchedule& schedul
       learning_rate_(job.optimizer(), job.train().batch_size(), samples_per_epoch,
                      job.train().until()),
       start_(start),
-      window_start_(start) {}
+      samples_before_(schedule.SamplesBefore(units_before)),
+      units_(units_before),
+      samples_(samples_before_),
+      window_start_(now) {}
 
 void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
                          std::vector<MetricsLine>* lines) {
@@ -55,6 +58,7 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
     window_correct_ += leaf.correct;
   }
   const int64_t before = samples_;
+  last_seconds_ = Seconds(now);
   window_loss_ += loss;
   window_samples_ += samples;
   window_staleness_ += staleness;
@@ -82,7 +86,7 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
   window_loss_ = window_staleness_ = 0;
 }
 
-MetricsLine Metrics::OnEvaluation(const proto::Evaluation& evaluation, absl::Time now) const {
+MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now) const {
   MetricsLine line;
   line.is_test = true;
   line.step = evaluation.unit();

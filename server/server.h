@@ -19,6 +19,9 @@ struct ServerOptions {
   std::string advertise;
   // Shard 0: an existing folder for the run's files; a new one under runs/ if empty.
   std::string run_dir;
+  // Shard 0: a checkpoint (or a run's folder: its newest one) to go on from; empty: from the
+  // beginning.
+  std::string resume;
 };
 
 // Serves until the job is over. FailedPrecondition and the like where repeating cannot help (exit

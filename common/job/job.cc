@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <initializer_list>
+#include <utility>
 #include <memory>
 
 #include "absl/strings/str_cat.h"
@@ -77,6 +78,7 @@ absl::optional<double> Samples(const proto::Point& point, const proto::Job& job)
     case proto::Point::kEpochs:
       if (job.data().format() != proto::Data::FORMAT_GLYPHS) return absl::nullopt;
       return point.epochs() * static_cast<double>(job.data().train_size());
+    case proto::Point::kTime:
     case proto::Point::AT_NOT_SET:
       break;
   }
@@ -96,6 +98,7 @@ class Checks {
     CheckNesterov();
     CheckWarmup();
     CheckMicroBatches();
+    CheckTimes();
   }
 
  private:
@@ -160,6 +163,23 @@ class Checks {
       report_.Add("optimizer.schedule.warmup",
                   absl::StrCat("found ", *warmup, " samples, expected fewer than until, which is ",
                                *until, " samples"));
+    }
+  }
+
+  // What is a function of samples knows no time.
+  void CheckTimes() {
+    const proto::Schedule& schedule = job_.optimizer().schedule();
+    const std::pair<const char*, const proto::Point*> points[] = {
+        {"optimizer.schedule.warmup", &schedule.warmup()},
+        {"optimizer.schedule.every", &schedule.every()},
+        {"optimizer.schedule.until", &schedule.until()},
+        {"evaluation.every", &job_.evaluation().every()},
+        {"metrics.every", &job_.metrics().every()},
+    };
+    for (const auto& [key, point] : points) {
+      if (point->has_time() && Sound({key})) {
+        report_.Add(key, "found a time, expected epochs, steps or samples");
+      }
     }
   }
 
