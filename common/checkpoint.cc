@@ -272,4 +272,12 @@ absl::StatusOr<TrainingState> ReadTrainingState(const std::string& path,
   return state;
 }
 
+absl::StatusOr<std::vector<float>> ReadParameters(const std::string& path,
+                                                  const proto::Layout& layout) {
+  RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::Open(path));
+  std::vector<float> parameters;
+  RUBATO_RETURN_IF_ERROR(ReadVector(reader, layout, "", &parameters));
+  return parameters;
+}
+
 }  // namespace rubato

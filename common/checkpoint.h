@@ -56,6 +56,11 @@ absl::StatusOr<TrainingState> ReadTrainingState(const std::string& path,
                                                 const proto::Manifest& manifest,
                                                 const proto::Layout& layout);
 
+// A safetensors file of parameters, in the order of `layout`. InvalidArgument if names or shapes
+// are others, listing them.
+absl::StatusOr<std::vector<float>> ReadParameters(const std::string& path,
+                                                  const proto::Layout& layout);
+
 }  // namespace rubato
 
 #endif  // RUBATO_COMMON_CHECKPOINT_H_

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "common/wire/channel.h"
 
 namespace rubato {
 
@@ -93,6 +94,40 @@ grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* ClusterS
   return calls_[id] = new Call(id, this);
 }
 
+grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* context,
+                                                  const proto::CommandRequest* request,
+                                                  proto::CommandReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  absl::MutexLock lock(&mutex_);
+  CoordinatorActions actions;
+  switch (request->kind()) {
+    case proto::CommandRequest::KIND_CHECKPOINT:
+      if (const absl::Status status = coordinator_.RequestCheckpoint(&actions); status.ok()) {
+        waiting_.push_back({reactor, reply});
+      } else {
+        reactor->Finish(ToGrpc(status));
+      }
+      break;
+    case proto::CommandRequest::KIND_STOP:
+      coordinator_.RequestStop(absl::OkStatus(), "asked to", &actions);
+      reply->set_text("the job is stopping");
+      reactor->Finish(grpc::Status::OK);
+      break;
+    default:
+      reactor->Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no such command"));
+  }
+  Run(actions);
+  return reactor;
+}
+
+void ClusterService::AnswerWaiting(const absl::StatusOr<std::string>& path) {
+  for (const Waiting& waiting : waiting_) {
+    if (path.ok()) waiting.reply->set_text(*path);
+    waiting.reactor->Finish(ToGrpc(path.status()));
+  }
+  waiting_.clear();
+}
+
 void ClusterService::FromOwnShard(const proto::PeerMessage& message) {
   absl::MutexLock lock(&mutex_);
   CoordinatorActions actions;
@@ -131,6 +166,7 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
     coordinator_.OnTick(absl::Now(), &actions);
     Run(actions);
   }
+  AnswerWaiting(absl::UnavailableError("the job has ended"));
   // Let the last messages leave; a peer that does not take its own is left behind.
   const auto all_gone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.empty(); };
   mutex_.AwaitWithTimeout(absl::Condition(&all_gone), absl::Seconds(1));
@@ -161,6 +197,7 @@ void ClusterService::RunTask(const CoordinatorAction& task, const Tasks& tasks) 
     coordinator_.OnCollected(status, &actions);
   } else if (task.kind == CoordinatorAction::Kind::kCheckpoint) {
     coordinator_.OnCheckpointed(task.snapshot, path, &actions);
+    AnswerWaiting(path);
   } else if (!status.ok()) {
     coordinator_.OnFailure(status, &actions);
   }

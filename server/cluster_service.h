@@ -12,6 +12,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -34,6 +35,10 @@ class ClusterService : public proto::Coordination::CallbackService {
 
   grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* Join(
       grpc::CallbackServerContext* context) override;
+
+  grpc::ServerUnaryReactor* Command(grpc::CallbackServerContext* context,
+                                    const proto::CommandRequest* request,
+                                    proto::CommandReply* reply) override;
 
   // What shard 0 has to say. Any thread.
   void FromOwnShard(const proto::PeerMessage& message) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -62,6 +67,8 @@ class ClusterService : public proto::Coordination::CallbackService {
   class Call;
 
   void Run(const CoordinatorActions& actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Answers those who wait for a checkpoint.
+  void AnswerWaiting(const absl::StatusOr<std::string>& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunTask(const CoordinatorAction& task, const Tasks& tasks)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
@@ -74,6 +81,12 @@ class ClusterService : public proto::Coordination::CallbackService {
   std::map<PeerId, Call*> calls_ ABSL_GUARDED_BY(mutex_);  // each deletes itself when it is done
   PeerId last_peer_ ABSL_GUARDED_BY(mutex_) = kOwnShard;
   std::deque<CoordinatorAction> tasks_ ABSL_GUARDED_BY(mutex_);
+  // Who waits for a checkpoint to be written.
+  struct Waiting {
+    grpc::ServerUnaryReactor* reactor;
+    proto::CommandReply* reply;
+  };
+  std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
 };
 

@@ -560,20 +560,19 @@ void Coordinator::OnEvaluated(const MetricsLine& line, CoordinatorActions* actio
 void Coordinator::RequestStop(const absl::Status& end, const std::string& reason,
                               CoordinatorActions* actions) {
   if (phase_ == Phase::kEnded) return;
-  if (phase_ != Phase::kRunning || (stopping_ && !end.ok())) {
-    // Nothing to save, or asked twice.
+  if (phase_ != Phase::kRunning) {  // nothing to save
     if (!end.ok()) End(end, kExitFailure, std::string(end.message()), actions);
     return;
   }
+  if (!end.ok() && stop_end_.ok()) stop_end_ = end;
   if (stopping_) return;
   stopping_ = true;
-  stop_end_ = end;
   Say(CoordinatorAction::Kind::kLog,
       absl::StrCat("stopping: ", end.ok() ? reason : std::string(end.message())), actions);
   if (snapshot_.phase == SnapshotPhase::kAnnounced) snapshot_.phase = SnapshotPhase::kNone;
-  if (sync() && snapshot_.phase == SnapshotPhase::kNone) Hold(actions);
-  // Else: as soon as the snapshot that is under way has been written. On arrival: no more work is
+  // Else as soon as the snapshot that is under way has been written. On arrival no more work is
   // given out.
+  if (sync() && snapshot_.phase == SnapshotPhase::kNone) Hold(actions);
 }
 
 absl::Status Coordinator::RequestCheckpoint(CoordinatorActions* actions) {

@@ -388,7 +388,7 @@ void Worker::Compute(const WorkerAction& action) {
     for (size_t i = 0; i < results.size(); ++i) {
       if (!std::isfinite(results[i].loss_sum) && !skip) {
         End(absl::AbortedError(
-            absl::StrFormat("worker %d: %s %d: the loss of micro-batch %d is %g", view.your_rank(),
+            absl::StrFormat("%s %d: the loss of micro-batch %d is %g",
                             on_arrival ? "contribution" : "step", action.unit, node.begin + i,
                             results[i].loss_sum / static_cast<double>(results[i].samples))));
         return;
@@ -403,9 +403,9 @@ void Worker::Compute(const WorkerAction& action) {
   }
   WorkerActions actions;
   if (non_finite >= 0 && !skip) {
-    End(absl::AbortedError(absl::StrFormat("worker %d: %s %d: the gradient of %s is not finite",
-                                           view.your_rank(), on_arrival ? "contribution" : "step",
-                                           action.unit, ParameterAt(non_finite))));
+    End(absl::AbortedError(absl::StrFormat("%s %d: the gradient of %s is not finite",
+                                           on_arrival ? "contribution" : "step", action.unit,
+                                           ParameterAt(non_finite))));
     return;
   }
   progress->set_left_out(non_finite >= 0);
