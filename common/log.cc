@@ -6,18 +6,24 @@
 #include <utility>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/process_exit.h"
 
 namespace rubato {
 namespace {
 
-// Quoted where a reader that splits at spaces and at the first '=' would go wrong; a newline never
-// ends a line early.
+// A newline never ends a line early; an apostrophe needs no escape.
+std::string Escape(absl::string_view text) {
+  return absl::StrReplaceAll(absl::Utf8SafeCEscape(text), {{"\\'", "'"}});
+}
+
+// Quoted where a reader that splits at spaces and at the first '=' would go wrong.
 std::string Value(const std::string& value) {
   bool plain = !value.empty();
   for (const unsigned char c : value)
     plain = plain && c > ' ' && c != '"' && c != '\\' && c != 0x7f;
-  return plain ? value : absl::StrCat("\"", absl::Utf8SafeCEscape(value), "\"");
+  return plain ? value : absl::StrCat("\"", Escape(value), "\"");
 }
 
 }  // namespace
@@ -32,7 +38,7 @@ std::string Log::Line(absl::Time time, LogLevel level, absl::string_view message
                    role_, " ", rank_);
   if (level == LogLevel::kWarning) absl::StrAppend(&line, " warning:");
   if (level == LogLevel::kError) absl::StrAppend(&line, " error:");
-  if (!message.empty()) absl::StrAppend(&line, " ", absl::Utf8SafeCEscape(message));
+  if (!message.empty()) absl::StrAppend(&line, " ", Escape(message));
   for (const LogField& field : fields)
     absl::StrAppend(&line, " ", field.key, "=", Value(field.value));
   return absl::StrCat(line, "\n");
@@ -59,7 +65,7 @@ void PrintError(const absl::Status& status) {
   std::string text;
   for (const absl::string_view line :
        absl::StrSplit(status.message(), '\n', absl::SkipWhitespace())) {
-    absl::StrAppend(&text, "error: ", line, "\n");
+    absl::StrAppend(&text, IsStoppedByOthers(status) ? "stopped: " : "error: ", line, "\n");
   }
   // A message is a contract of every Status here; should one lack it, its code is better than
   // silence.

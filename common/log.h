@@ -67,9 +67,9 @@ class Log {
   int fd_;
 };
 
-// Writes `error: <line>` to standard error for each line of the message, in one write. The launcher
-// shows a process's last such lines as its reason, so that a main prints its failure this way and
-// last.
+// Writes `error: <line>` to standard error for each line of the message, in one write; `stopped:
+// <line>` if the process ends because others did (IsStoppedByOthers). The launcher shows a
+// process's last such lines as its reason, so that a main prints its failure this way and last.
 void PrintError(const absl::Status& status);
 
 // Writes all of `text` in as few write(2) as the kernel allows, one normally. Errors are dropped:

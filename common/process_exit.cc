@@ -1,13 +1,12 @@
 #include "common/process_exit.h"
 
 #include <errno.h>
-#include <poll.h>
-#include <pthread.h>
+#include <fcntl.h>
 #include <string.h>
-#include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <iterator>
 #include <utility>
 
 #include "absl/strings/cord.h"
@@ -20,13 +19,19 @@ namespace rubato {
 namespace {
 
 constexpr char kSignalPayload[] = "rubato.signal";
+constexpr char kStoppedPayload[] = "rubato.stopped";
 
-sigset_t WatchedSignals() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  sigaddset(&signals, SIGINT);
-  sigaddset(&signals, SIGTERM);
-  return signals;
+constexpr int kWatched[] = {SIGINT, SIGTERM};
+
+// The write end of the watcher's pipe. Signals may arrive on any thread (a library may have started
+// some before main), so they are handled, not blocked and read.
+std::atomic<int> handler_fd{-1};
+
+void HandleSignal(int number) {
+  const int saved_errno = errno;
+  const unsigned char byte = static_cast<unsigned char>(number);
+  (void)!write(handler_fd.load(), &byte, 1);
+  errno = saved_errno;
 }
 
 }  // namespace
@@ -60,23 +65,38 @@ absl::Status InterruptedBy(int signal) {
   return status;
 }
 
+absl::Status StoppedByOthers(absl::Status status) {
+  if (!status.ok()) status.SetPayload(kStoppedPayload, absl::Cord());
+  return status;
+}
+
+bool IsStoppedByOthers(const absl::Status& status) {
+  return status.GetPayload(kStoppedPayload).has_value();
+}
+
 SignalWatcher::SignalWatcher() {
-  const sigset_t signals = WatchedSignals();
-  RUBATO_CHECK(pthread_sigmask(SIG_BLOCK, &signals, &previous_mask_) == 0);
   ::signal(SIGPIPE, SIG_IGN);
-  signal_fd_ = signalfd(-1, &signals, SFD_CLOEXEC);
-  stop_fd_ = eventfd(0, EFD_CLOEXEC);
-  RUBATO_CHECK(signal_fd_ >= 0 && stop_fd_ >= 0);
+  RUBATO_CHECK(pipe2(pipe_, O_CLOEXEC) == 0);
+  RUBATO_CHECK(handler_fd.exchange(pipe_[1]) == -1);  // one at a time
+  struct sigaction action = {};
+  action.sa_handler = HandleSignal;
+  action.sa_flags = SA_RESTART;
+  for (size_t i = 0; i < std::size(kWatched); ++i) {
+    RUBATO_CHECK(sigaction(kWatched[i], &action, &previous_[i]) == 0);
+  }
   thread_ = std::thread([this] { Run(); });
 }
 
 SignalWatcher::~SignalWatcher() {
-  const uint64_t one = 1;
-  RUBATO_CHECK(write(stop_fd_, &one, sizeof one) == sizeof one);
+  for (size_t i = 0; i < std::size(kWatched); ++i) {
+    sigaction(kWatched[i], &previous_[i], nullptr);
+  }
+  const unsigned char stop = 0;
+  RUBATO_CHECK(write(pipe_[1], &stop, 1) == 1);
   thread_.join();
-  close(signal_fd_);
-  close(stop_fd_);
-  pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr);
+  handler_fd = -1;
+  close(pipe_[0]);
+  close(pipe_[1]);
 }
 
 void SignalWatcher::OnSignal(std::function<void(int)> callback) {
@@ -96,15 +116,12 @@ int SignalWatcher::signal() const {
 void SignalWatcher::Run() {
   std::thread caller;
   while (true) {
-    pollfd fds[] = {{signal_fd_, POLLIN, 0}, {stop_fd_, POLLIN, 0}};
-    if (poll(fds, 2, -1) < 0) {
+    unsigned char number = 0;
+    if (read(pipe_[0], &number, 1) != 1) {
       RUBATO_CHECK(errno == EINTR);
       continue;
     }
-    if (fds[1].revents != 0) break;
-    signalfd_siginfo info;
-    if (read(signal_fd_, &info, sizeof info) != sizeof info) continue;
-    const int number = static_cast<int>(info.ssi_signo);
+    if (number == 0) break;
     std::function<void(int)> callback;
     {
       absl::MutexLock lock(&mutex_);

@@ -21,9 +21,14 @@ int ExitCode(const absl::Status& status);
 // Cancelled, remembering which signal asked.
 absl::Status InterruptedBy(int signal);
 
-// Turns SIGINT and SIGTERM into a call. Construct it first in main: it blocks both in the calling
-// thread, and threads started later inherit that. SIGPIPE is ignored from then on (a write to a
-// closed pipe fails instead).
+// The same, remembering that the process ends because another did: told so, or left alone. Such a
+// reason is printed as `stopped: ` (common/log.h), so that the launcher can tell a victim from a
+// culprit.
+absl::Status StoppedByOthers(absl::Status status);
+bool IsStoppedByOthers(const absl::Status& status);
+
+// Turns SIGINT and SIGTERM into a call. Construct it early in main, one a process. SIGPIPE is
+// ignored from then on (a write to a closed pipe fails instead).
 //
 // While no callback is set, a signal ends the process at once with 128 + its number; so does the
 // second one always.
@@ -32,7 +37,7 @@ class SignalWatcher {
   SignalWatcher();
   SignalWatcher(const SignalWatcher&) = delete;
   SignalWatcher& operator=(const SignalWatcher&) = delete;
-  // Stops watching and restores the calling thread's mask. On the constructing thread.
+  // Stops watching; signals do what they did before.
   ~SignalWatcher();
 
   // `callback` runs on the watcher's thread, once, with the number of the first signal. Replaces
@@ -46,9 +51,8 @@ class SignalWatcher {
  private:
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  sigset_t previous_mask_;
-  int signal_fd_;
-  int stop_fd_;
+  int pipe_[2];  // a byte for each signal; 0 to stop
+  struct sigaction previous_[2];
 
   mutable absl::Mutex mutex_;
   std::function<void(int)> callback_ ABSL_GUARDED_BY(mutex_);

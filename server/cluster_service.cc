@@ -80,9 +80,10 @@ class ClusterService::Call
   bool finished_ = false;
 };
 
-ClusterService::ClusterService(Coordinator coordinator, MetricsFile* metrics, const Log* log,
+ClusterService::ClusterService(Coordinator coordinator,
+                               std::function<void(const MetricsLine&)> on_metrics, const Log* log,
                                std::function<void(const proto::CoordinatorMessage&)> to_own_shard)
-    : metrics_(metrics),
+    : on_metrics_(std::move(on_metrics)),
       log_(log),
       to_own_shard_(std::move(to_own_shard)),
       coordinator_(std::move(coordinator)) {}
@@ -222,11 +223,9 @@ void ClusterService::Run(const CoordinatorActions& actions) {
       case CoordinatorAction::Kind::kWarn:
         log_->Warning(action.text);
         break;
-      case CoordinatorAction::Kind::kMetrics: {
-        const absl::Status status = metrics_->Append(action.metrics);
-        if (!status.ok()) log_->Warning(status.message());
+      case CoordinatorAction::Kind::kMetrics:
+        on_metrics_(action.metrics);
         break;
-      }
       case CoordinatorAction::Kind::kCollect:
       case CoordinatorAction::Kind::kRestore:
       case CoordinatorAction::Kind::kCheckpoint:

@@ -19,18 +19,19 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/log.h"
-#include "common/run_folder.h"
 #include "proto/cluster.grpc.pb.h"
 #include "server/coordinator.h"
-#include "server/metrics_file.h"
+#include "server/metrics.h"
 
 namespace rubato {
 
 class ClusterService : public proto::Coordination::CallbackService {
  public:
-  // `to_own_shard` gets what the coordinator sends to shard 0, which lives in this process; it must
-  // not block. The others must outlive the service.
-  ClusterService(Coordinator coordinator, MetricsFile* metrics, const Log* log,
+  // `on_metrics` gets each line of metrics and must not block for long. `to_own_shard` gets what
+  // the coordinator sends to shard 0, which lives in this process; it must not block. The others
+  // must outlive the service.
+  ClusterService(Coordinator coordinator, std::function<void(const MetricsLine&)> on_metrics,
+                 const Log* log,
                  std::function<void(const proto::CoordinatorMessage&)> to_own_shard);
 
   grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* Join(
@@ -72,7 +73,7 @@ class ClusterService : public proto::Coordination::CallbackService {
   void RunTask(const CoordinatorAction& task, const Tasks& tasks)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  MetricsFile* const metrics_;
+  const std::function<void(const MetricsLine&)> on_metrics_;
   const Log* const log_;
   const std::function<void(const proto::CoordinatorMessage&)> to_own_shard_;
 

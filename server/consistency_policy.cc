@@ -6,6 +6,10 @@ namespace rubato {
 
 absl::StatusOr<bool> ConsistencyPolicy::Admit(const BlockLedger& ledger,
                                               const Contribution& contribution) const {
+  // A part of a short step may be empty; a whole update is divided by its weight.
+  if (contribution.samples <= 0 && (on_arrival() || contribution.node == tree_.root())) {
+    return absl::InvalidArgumentError("contribution is of 0 samples");
+  }
   if (on_arrival()) {
     const int64_t expected = ledger.clocks[contribution.worker].accepted;
     if (contribution.clock > expected) {

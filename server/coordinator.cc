@@ -24,8 +24,10 @@ void Send(PeerId peer, proto::CoordinatorMessage message, CoordinatorActions* ac
   actions->push_back(std::move(action));
 }
 
-void SendStop(PeerId peer, int exit_code, const std::string& reason, CoordinatorActions* actions) {
+void SendStop(PeerId peer, int exit_code, const std::string& reason, bool refused,
+              CoordinatorActions* actions) {
   proto::CoordinatorMessage message;
+  message.mutable_stop()->set_refused(refused);
   message.mutable_stop()->set_exit_code(exit_code);
   message.mutable_stop()->set_reason(reason);
   Send(peer, std::move(message), actions);
@@ -78,7 +80,7 @@ void Coordinator::OnMessage(PeerId peer, const proto::PeerMessage& message, absl
   }
   const auto it = peers_.find(peer);
   if (it == peers_.end()) {
-    SendStop(peer, kExitFailure, "a call begins with a registration", actions);
+    SendStop(peer, kExitFailure, "a call begins with a registration", /*refused=*/true, actions);
     return;
   }
   switch (message.kind_case()) {
@@ -142,7 +144,7 @@ void Coordinator::OnRegistration(PeerId peer, const proto::Registration& registr
     Say(CoordinatorAction::Kind::kWarn,
         absl::StrCat("refused ", registration.process(), ": ", status.message()), actions);
     SendStop(peer, status.code() == absl::StatusCode::kUnavailable ? kExitFailure : kExitUsage,
-             std::string(status.message()), actions);
+             std::string(status.message()), /*refused=*/true, actions);
     return;
   }
   if (registration.has_worker()) {
@@ -185,8 +187,8 @@ absl::Status Coordinator::CheckRegistration(const proto::Registration& registrat
     return absl::OkStatus();
   }
   if (phase_ != Phase::kGathering || CountWorkers() >= job_.cluster().workers().start()) {
-    return absl::UnavailableError(
-        absl::StrFormat("the job has its %d workers already", CountWorkers()));
+    return absl::UnavailableError(absl::StrFormat(
+        "no more workers are wanted: cluster.workers is %d", job_.cluster().workers().start()));
   }
   const proto::WorkerRegistration& worker = registration.worker();
   if (worker.train_samples() <= 0 || ValueCount(worker.layout()) <= 0) {
@@ -789,7 +791,8 @@ void Coordinator::OnShardReport(const proto::ShardReport& report, CoordinatorAct
 
 void Coordinator::OnCollected(const absl::Status& status, CoordinatorActions* actions) {
   if (phase_ != Phase::kCollecting) return;
-  End(status, status.ok() ? 0 : kExitFailure, std::string(status.message()), actions);
+  End(status, status.ok() ? 0 : kExitFailure,
+      status.ok() ? "" : absl::StrCat("shard 0 has failed: ", status.message()), actions);
 }
 
 void Coordinator::OnPeerGone(PeerId peer, absl::Time now, CoordinatorActions* actions) {
@@ -826,7 +829,7 @@ void Coordinator::OnTick(absl::Time now, CoordinatorActions* actions) {
 
 void Coordinator::OnFailure(const absl::Status& status, CoordinatorActions* actions) {
   if (phase_ == Phase::kEnded) return;
-  End(status, kExitFailure, absl::StrCat("shard 0 has ended: ", status.message()), actions);
+  End(status, kExitFailure, absl::StrCat("shard 0 has failed: ", status.message()), actions);
 }
 
 void Coordinator::End(const absl::Status& status, int exit_code, const std::string& reason,
@@ -838,7 +841,7 @@ void Coordinator::End(const absl::Status& status, int exit_code, const std::stri
         absl::StrCat("the last good checkpoint is ", last_checkpoint_), actions);
   }
   for (const auto& [id, peer] : peers_) {
-    if (id != kOwnShard) SendStop(id, exit_code, reason, actions);
+    if (id != kOwnShard) SendStop(id, exit_code, reason, /*refused=*/false, actions);
   }
   CoordinatorAction action{CoordinatorAction::Kind::kEnd};
   action.end = status;

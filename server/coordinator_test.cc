@@ -202,7 +202,7 @@ TEST_F(CoordinatorTest, RefusesEachMistakeWithItsReason) {
   Receive(1, Shard(1));
   EXPECT_EQ(sent_[1].size(), 1u);
   Receive(20, Worker());
-  EXPECT_THAT(Reason(20), HasSubstr("2 workers already"));
+  EXPECT_THAT(Reason(20), HasSubstr("cluster.workers is 2"));
 }
 
 TEST_F(CoordinatorTest, WarnsWhereNumericsDiffer) {

@@ -9,6 +9,7 @@ Metrics::Metrics(const proto::Job& job, bool sync, const SampleSchedule& schedul
       samples_per_epoch_(samples_per_epoch),
       batch_size_(job.train().batch_size()),
       parity_(job.optimizer().learning_rate_parity()),
+      every_steps_(sync && job.metrics().every().has_steps() ? job.metrics().every().steps() : 0),
       every_samples_(SamplesAt(job.metrics().every(), job.train().batch_size(), samples_per_epoch)),
       learning_rate_(job.optimizer(), job.train().batch_size(), samples_per_epoch,
                      job.train().until()),
@@ -65,7 +66,10 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
   samples_ += samples;
   ++units_;
   ++window_units_;
-  if (before / every_samples_ == samples_ / every_samples_) return;
+  if (every_steps_ > 0 ? units_ % every_steps_ != 0
+                       : before / every_samples_ == samples_ / every_samples_) {
+    return;
+  }
 
   MetricsLine line;
   line.step = units_;

@@ -81,6 +81,7 @@ class Metrics {
   const int64_t samples_per_epoch_;
   const int64_t batch_size_;
   const bool parity_;
+  const int64_t every_steps_;  // in sync, where metrics.every counts them; else 0
   const int64_t every_samples_;
   const LearningRate learning_rate_;
   const absl::Time start_;

@@ -1,6 +1,7 @@
 #include "server/server.h"
 
 #include <grpcpp/grpcpp.h>
+#include <unistd.h>
 
 #include <functional>
 #include <memory>
@@ -22,19 +23,14 @@
 #include "common/wire/channel.h"
 #include "common/wire/control_client.h"
 #include "server/cluster_service.h"
-#include "server/collect.h"
 #include "server/coordinator.h"
 #include "server/data_service.h"
-#include "server/kept_checkpoints.h"
 #include "server/metrics_file.h"
-#include "server/optimizer.h"
+#include "server/run_files.h"
 #include "server/shard_engine.h"
 
 namespace rubato {
 namespace {
-
-// How long the shards have to send the final parameters.
-constexpr absl::Duration kCollectTimeout = absl::Minutes(2);
 
 // How long a process that was told to end waits for the coordinator to end the job in order.
 constexpr absl::Duration kStopGrace = absl::Seconds(30);
@@ -107,83 +103,24 @@ proto::Registration MakeRegistration(const std::string& job_digest, int shard,
   return registration;
 }
 
-// What shard 0's process does for the coordinator: files.
-class RunFiles {
- public:
-  RunFiles(const proto::Job& job, std::string job_digest, RunFolder folder, const Log* log)
-      : job_(job), job_digest_(std::move(job_digest)), folder_(std::move(folder)), log_(*log) {}
-
-  absl::Status WriteResult(const proto::View& view, int64_t version, const Summary& summary) const {
-    Selection selection;
-    selection.version = version;
-    RUBATO_ASSIGN_OR_RETURN(const TrainingState state, CollectState(view, Space(view), selection,
-                                                                    job_digest_, kCollectTimeout));
-    RUBATO_ASSIGN_OR_RETURN(
-        const std::string digest,
-        WriteParameters(folder_.ParametersFile(), view.layout(), state.parameters));
-    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder_.SummaryFile(), ToJson(summary, digest)));
-    log_.Info("done", {{"test_accuracy", summary.test_accuracy},
-                       {"test_loss", summary.test_loss},
-                       {"samples_per_second", summary.samples_per_second},
-                       {"digest", digest},
-                       {"run", folder_.path()}});
-    return absl::OkStatus();
+// A new folder under runs/, or `run_dir`, which exists. AlreadyExists if that holds a run's
+// results.
+absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const std::string& run_dir) {
+  if (run_dir.empty()) {
+    RUBATO_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Create(job.name(), "", absl::Now()));
+    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.JobFile(), ResolvedYaml(job)));
+    return folder;
   }
-
-  absl::StatusOr<std::string> WriteSnapshot(const proto::View& view, uint32_t snapshot,
-                                            proto::Manifest manifest) {
-    RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(job_.optimizer()));
-    for (const std::string& slot : optimizer.slots()) manifest.add_slots(slot);
-    Selection selection;
-    selection.snapshot = snapshot;
-    selection.slots = manifest.slots_size();
-    RUBATO_ASSIGN_OR_RETURN(const TrainingState state, CollectState(view, Space(view), selection,
-                                                                    job_digest_, kCollectTimeout));
-    RUBATO_ASSIGN_OR_RETURN(const std::string path,
-                            WriteCheckpoint(folder_.CheckpointFolder(), manifest,
-                                            ResolvedYaml(job_), view.layout(), state));
-    kept_.Add({path, manifest.step(),
-               manifest.has_eval_loss() ? std::optional<double>(Metric(manifest)) : std::nullopt});
-    for (const std::string& old : kept_.Expire(job_.checkpoint())) {
-      const absl::Status status = RemoveCheckpoint(old);
-      if (!status.ok()) log_.Warning(status.message());
+  RunFolder folder(run_dir);
+  for (const std::string& file :
+       {folder.AddressFile(), folder.SummaryFile(), folder.ParametersFile()}) {
+    if (access(file.c_str(), F_OK) == 0) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("--run-dir ", run_dir, " holds a run already: ", file, " exists"));
     }
-    return path;
   }
-
-  absl::Status Restore(const proto::View& view, const std::string& checkpoint,
-                       const proto::Manifest& manifest,
-                       std::function<void(absl::Status)> on_failure) {
-    RUBATO_ASSIGN_OR_RETURN(TrainingState state,
-                            ReadTrainingState(checkpoint, manifest, view.layout()));
-    restoring_ =
-        SendState(view, Space(view), std::make_shared<const TrainingState>(std::move(state)),
-                  job_digest_, std::move(on_failure));
-    return absl::OkStatus();
-  }
-
-  // The shards go away: their streams are of no use any more.
-  void StopRestoring() { restoring_.reset(); }
-
- private:
-  FlatSpace Space(const proto::View& view) const {
-    return FlatSpace(ValueCount(view.layout()), job_.wire().chunk() / sizeof(float),
-                     view.shards_size());
-  }
-
-  double Metric(const proto::Manifest& manifest) const {
-    return job_.checkpoint().keep_best().metric() == proto::METRIC_EVAL_LOSS
-               ? manifest.eval_loss()
-               : manifest.eval_accuracy();
-  }
-
-  const proto::Job job_;
-  const std::string job_digest_;
-  const RunFolder folder_;
-  const Log& log_;
-  KeptCheckpoints kept_;
-  std::unique_ptr<ShardStreams> restoring_;
-};
+  return folder;
+}
 
 absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
                             const std::string& job_digest, const Log& log, SignalWatcher* signals) {
@@ -195,32 +132,34 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
     for (const std::string& warning : warnings) log.Warning(warning);
     RUBATO_ASSIGN_OR_RETURN(resume, CheckCheckpoint(checkpoint));
   }
-  std::optional<RunFolder> folder;
-  if (options.run_dir.empty()) {
-    RUBATO_ASSIGN_OR_RETURN(folder, RunFolder::Create(job.name(), "", absl::Now()));
-    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder->JobFile(), ResolvedYaml(job)));
-  } else {
-    folder.emplace(options.run_dir);
-  }
-  RUBATO_ASSIGN_OR_RETURN(MetricsFile metrics, MetricsFile::Create(folder->MetricsFile()));
-
-  RunFiles files(job, job_digest, *folder, &log);
+  std::optional<MetricsFile> metrics;
+  const auto on_metrics = [&metrics, &log](const MetricsLine& line) {
+    const absl::Status status = metrics->Append(line);
+    if (!status.ok()) log.Warning(status.message());
+  };
+  std::optional<RunFiles> files;
   ClusterService* service_pointer = nullptr;
   ShardHost host(job, job_digest, &log, [&service_pointer](const proto::PeerMessage& message) {
     service_pointer->FromOwnShard(message);
   });
   ClusterService service(
-      Coordinator(job, job_digest, kVersion, resume, /*initial=*/false, absl::Now()), &metrics,
+      Coordinator(job, job_digest, kVersion, resume, /*initial=*/false, absl::Now()), on_metrics,
       &log, [&host](const proto::CoordinatorMessage& message) { host.OnMessage(message); });
   service_pointer = &service;
   const absl::Cleanup stop = [&] {  // before the service goes
-    files.StopRestoring();
+    if (files.has_value()) files->StopRestoring();
     host.Stop();
   };
   const std::string listen = options.listen.empty() ? job.cluster().address() : options.listen;
   RUBATO_RETURN_IF_ERROR(host.Start(0, listen, &service));
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder->AddressFile(), host.address() + "\n"));
-  log.Info("listening", {{"address", host.address()}, {"run", folder->path()}});
+  // Nothing is written for a server that cannot listen; training begins only when this shard has
+  // registered.
+  RUBATO_ASSIGN_OR_RETURN(const RunFolder folder, OpenRunFolder(job, options.run_dir));
+  RUBATO_ASSIGN_OR_RETURN(MetricsFile file, MetricsFile::Create(folder.MetricsFile()));
+  metrics.emplace(std::move(file));
+  files.emplace(job, job_digest, folder, &log);
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.AddressFile(), host.address() + "\n"));
+  log.Info("listening", {{"address", host.address()}, {"run", folder.path()}});
   const std::string advertise = options.advertise.empty() ? host.address() : options.advertise;
 
   signals->OnSignal([&service](int signal) { service.RequestStop(InterruptedBy(signal), ""); });
@@ -229,15 +168,15 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
   service.FromOwnShard(registration);
   ClusterService::Tasks tasks;
   tasks.collect = [&files](const proto::View& view, int64_t version, const Summary& summary) {
-    return files.WriteResult(view, version, summary);
+    return files->WriteResult(view, version, summary);
   };
   tasks.checkpoint = [&files](const proto::View& view, uint32_t snapshot,
                               const proto::Manifest& manifest) {
-    return files.WriteSnapshot(view, snapshot, manifest);
+    return files->WriteSnapshot(view, snapshot, manifest);
   };
   tasks.restore = [&](const proto::View& view) {
-    return files.Restore(view, checkpoint, *resume,
-                         [&service](const absl::Status& status) { service.Fail(status); });
+    return files->Restore(view, checkpoint, *resume,
+                          [&service](const absl::Status& status) { service.Fail(status); });
   };
   const absl::Status status = service.Wait(tasks);
   signals->OnSignal(nullptr);

@@ -277,7 +277,10 @@ void ShardEngine::Sum(const ShardAction& action) {
 void ShardEngine::Apply(const ShardAction& action) {
   Held gradient = std::move(held_.at(action.payload));
   held_.erase(action.payload);
-  const float scale = static_cast<float>(action.factor / static_cast<double>(action.samples));
+  // Parts that claim no samples make a step of none: it changes nothing by its gradient.
+  const float scale = action.samples > 0
+                          ? static_cast<float>(action.factor / static_cast<double>(action.samples))
+                          : 0.0f;
   double rate = learning_rate_->At(action.samples_before);
   if (action.on_arrival && job_.optimizer().learning_rate_parity()) {
     rate *= static_cast<double>(action.samples) / static_cast<double>(job_.train().batch_size());

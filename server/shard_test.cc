@@ -226,6 +226,7 @@ TEST(ShardTest, KeepsOneChangeOfABlockOutstanding) {
     Contribution contribution;
     contribution.view = 1;
     contribution.clock = clock;
+    contribution.samples = 1;
     RUBATO_ASSERT_OK(shard.OnPush(0, contribution, clock + 1, &actions));
   }
   for (int applied = 1; applied <= 3; ++applied) {

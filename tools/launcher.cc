@@ -28,6 +28,7 @@ namespace rubato {
 namespace {
 
 constexpr absl::string_view kErrorMark = "error: ";
+constexpr absl::string_view kStoppedMark = "stopped: ";  // of one that ends because others did
 
 absl::Status SystemError(absl::string_view what, absl::string_view path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
@@ -63,24 +64,38 @@ void BecomeChild(pid_t parent, int log_fd, char* const* arguments) {
   execv(arguments[0], arguments);
 }
 
-int Weight(int wait_status) {
-  if (WIFSIGNALED(wait_status)) return 2;
-  return WEXITSTATUS(wait_status) == 2 ? 1 : 0;
+// The marked lines that end a log, without their mark; empty if there are none.
+std::string LastLines(const std::vector<absl::string_view>& lines, absl::string_view mark) {
+  size_t end = lines.size();
+  while (end > 0 && !absl::StartsWith(lines[end - 1], mark)) --end;
+  size_t begin = end;
+  while (begin > 0 && absl::StartsWith(lines[begin - 1], mark)) --begin;
+  return absl::StrJoin(lines.begin() + begin, lines.begin() + end, "\n",
+                       [mark](std::string* out, absl::string_view line) {
+                         absl::StrAppend(out, absl::StripPrefix(line, mark));
+                       });
+}
+
+std::vector<absl::string_view> Lines(absl::string_view log) {
+  return absl::StrSplit(log, '\n', absl::SkipWhitespace());
+}
+
+// How much an end explains: a signal most, a victim of others least.
+int Weight(absl::string_view log, int wait_status) {
+  if (WIFSIGNALED(wait_status)) return 3;
+  if (WEXITSTATUS(wait_status) == 2) return 2;
+  return LastLines(Lines(log), kErrorMark).empty() && !LastLines(Lines(log), kStoppedMark).empty()
+             ? 0
+             : 1;
 }
 
 }  // namespace
 
 std::string FailureReason(absl::string_view log, int wait_status) {
-  const std::vector<absl::string_view> lines = absl::StrSplit(log, '\n', absl::SkipWhitespace());
-  size_t end = lines.size();
-  while (end > 0 && !absl::StartsWith(lines[end - 1], kErrorMark)) --end;
-  size_t begin = end;
-  while (begin > 0 && absl::StartsWith(lines[begin - 1], kErrorMark)) --begin;
-  if (begin < end) {
-    return absl::StrJoin(lines.begin() + begin, lines.begin() + end, "\n",
-                         [](std::string* out, absl::string_view line) {
-                           absl::StrAppend(out, absl::StripPrefix(line, kErrorMark));
-                         });
+  const std::vector<absl::string_view> lines = Lines(log);
+  for (const absl::string_view mark : {kErrorMark, kStoppedMark}) {
+    const std::string reason = LastLines(lines, mark);
+    if (!reason.empty()) return reason;
   }
   if (WIFSIGNALED(wait_status)) {
     const int number = WTERMSIG(wait_status);
@@ -92,7 +107,8 @@ std::string FailureReason(absl::string_view log, int wait_status) {
                       lines.empty() ? "" : absl::StrCat(": ", lines.back()));
 }
 
-Launcher::Launcher() : wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Launcher::Launcher(absl::Duration grace)
+    : grace_(grace), wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   RUBATO_CHECK(wake_fd_ >= 0);
 }
 
@@ -174,8 +190,6 @@ void Launcher::Poll(absl::Time deadline) {
     (void)!read(wake_fd_, &count, sizeof count);
   }
 
-  const bool first = !failure_.has_value();
-  int weight = -1;
   for (size_t i = children_.size(); i-- > 0;) {
     if (fds[i + 1].revents == 0) continue;
     const Child child = children_[i];
@@ -186,11 +200,14 @@ void Launcher::Poll(absl::Time deadline) {
     RUBATO_CHECK(waitpid(child.pid, &status, 0) == child.pid);
     close(child.pid_fd);
     children_.erase(children_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (status == 0 || !first || Weight(status) < weight) continue;
-    weight = Weight(status);
+    if (status == 0 || stopping_) continue;
+    const std::string log = Tail(child.command.log_path);
+    if (failure_.has_value() && Weight(log, status) <= failure_weight_) continue;
+    if (!failure_.has_value()) judge_failure_at_ = absl::Now() + grace_;
+    failure_weight_ = Weight(log, status);
     failure_ =
         Failure{child.command.role, child.command.rank, WIFEXITED(status) ? WEXITSTATUS(status) : 1,
-                FailureReason(Tail(child.command.log_path), status), child.command.log_path};
+                FailureReason(log, status), child.command.log_path};
   }
 }
 
@@ -198,10 +215,12 @@ Launcher::Event Launcher::Wait(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   while (true) {
     if (interrupted_by_ != 0) return Event::kInterrupt;
-    if (failure_.has_value()) return Event::kFailure;
+    if (failure_.has_value() && (children_.empty() || absl::Now() >= judge_failure_at_)) {
+      return Event::kFailure;
+    }
     if (children_.empty()) return Event::kAllEnded;
     if (absl::Now() >= deadline) return Event::kTimeout;
-    Poll(deadline);
+    Poll(std::min(deadline, judge_failure_at_));
   }
 }
 
@@ -212,8 +231,8 @@ void Launcher::Drain(absl::Time deadline, bool stop_on_interrupt) {
   }
 }
 
-void Launcher::Stop(absl::Duration grace) {
-  Drain(absl::Now() + grace, /*stop_on_interrupt=*/true);
+void Launcher::Stop() {
+  stopping_ = true;
   SignalAll(SIGTERM);
   Drain(absl::Now() + kPatience, /*stop_on_interrupt=*/false);
   SignalAll(SIGKILL);

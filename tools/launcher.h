@@ -47,7 +47,11 @@ class Launcher {
     kInterrupt,  // Interrupt() was called: see interrupted_by()
   };
 
-  Launcher();
+  // When one process has failed, how long the others have to end by themselves and say why before
+  // the failure is judged: the kernel may tell of a victim's end before that of the culprit.
+  static constexpr absl::Duration kGrace = absl::Milliseconds(300);
+
+  explicit Launcher(absl::Duration grace = kGrace);
   Launcher(const Launcher&) = delete;
   Launcher& operator=(const Launcher&) = delete;
   // Kills and reaps what still runs.
@@ -63,15 +67,13 @@ class Launcher {
   // Wakes Wait. From any thread, any number of times; the first signal is kept.
   void Interrupt(int signal);
 
-  // Ends and reaps all processes. Unless Interrupt() was called they first get `grace` to end by
-  // themselves, and so to log why; all then get SIGTERM, and kPatience later SIGKILL. Returns
-  // within `grace` + kPatience and what the kernel needs: under two seconds.
-  static constexpr absl::Duration kGrace = absl::Milliseconds(300);
+  // Ends and reaps all processes: SIGTERM, and kPatience later SIGKILL. Returns within kPatience
+  // and what the kernel needs: with kGrace before, under two seconds.
   static constexpr absl::Duration kPatience = absl::Milliseconds(1500);
-  void Stop(absl::Duration grace = kGrace);
+  void Stop();
 
-  // The first failure. Of several seen at the same moment, the one that explains most: a signal
-  // before exit code 2 before others.
+  // The first failure. Of several within kGrace, the one that explains most: a signal before exit
+  // code 2 before others, those that only followed another last.
   const std::optional<Failure>& failure() const { return failure_; }
   int interrupted_by() const { return interrupted_by_; }
   int running() const { return static_cast<int>(children_.size()); }
@@ -91,6 +93,10 @@ class Launcher {
 
   std::vector<Child> children_;
   std::optional<Failure> failure_;
+  int failure_weight_ = 0;
+  const absl::Duration grace_;
+  absl::Time judge_failure_at_ = absl::InfiniteFuture();
+  bool stopping_ = false;
   int wake_fd_;
   std::atomic<int> interrupted_by_{0};
 };

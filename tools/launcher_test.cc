@@ -139,7 +139,7 @@ TEST_F(LauncherTest, FirstFailureIsKeptWithItsCodeAndReason) {
 
 TEST_F(LauncherTest, OthersMayEndByThemselvesAfterAFailure) {
   ASSERT_EQ(mkfifo(Path("go").c_str(), 0600), 0);
-  Launcher launcher;
+  Launcher launcher(/*grace=*/absl::InfiniteDuration());
   // Ends in its own way when the failing process does, and would exit with 9 on SIGTERM.
   RUBATO_ASSERT_OK(launcher.Start(Fake("server", 0,
                                        {"on-term", "9", "announce", Path("alive"), "await",
@@ -147,8 +147,21 @@ TEST_F(LauncherTest, OthersMayEndByThemselvesAfterAFailure) {
   RUBATO_ASSERT_OK(launcher.Start(Fake("worker", 1, {"announce", Path("go"), "exit", "3"})));
   AwaitStarted(1);
   EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kFailure);
-  launcher.Stop(/*grace=*/absl::InfiniteDuration());
+  EXPECT_EQ(launcher.running(), 0);
   EXPECT_EQ(Log("server", 0), "lost worker 1\n");
+}
+
+TEST_F(LauncherTest, AVictimThatIsSeenFirstIsNotBlamed) {
+  ASSERT_EQ(mkfifo(Path("go").c_str(), 0600), 0);
+  Launcher launcher(/*grace=*/absl::InfiniteDuration());
+  RUBATO_ASSERT_OK(launcher.Start(
+      Fake("server", 1,
+           {"complain", "stopped: worker 0 is gone", "announce", Path("go"), "exit", "1"})));
+  RUBATO_ASSERT_OK(launcher.Start(
+      Fake("worker", 0, {"await", Path("go"), "complain", "error: disk full", "exit", "1"})));
+  EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kFailure);
+  EXPECT_EQ(launcher.failure()->role, "worker");
+  EXPECT_EQ(launcher.failure()->reason, "disk full");
 }
 
 TEST_F(LauncherTest, KilledProcessCountsAsOneAndIsSaidToBeKilled) {

@@ -244,7 +244,7 @@ void Worker::OnView(const proto::View& view, WorkerActions* actions) {
 
 void Worker::OnStreamFailure(const absl::Status& status) {
   if (!stream_failure_.ok()) return;
-  stream_failure_ = status;
+  stream_failure_ = StoppedByOthers(status);
   deadline_ = std::min(deadline_, absl::Now() + kStreamFailureGrace);
 }
 

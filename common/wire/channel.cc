@@ -1,6 +1,10 @@
 #include "common/wire/channel.h"
 
+#include <grpc/compression.h>
+#include <grpc/support/log.h>
 #include <malloc.h>
+
+#include <cstdlib>
 
 namespace rubato {
 
@@ -10,14 +14,23 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
-  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 50);
+  // Also the time that one attempt to connect is given: a loaded machine may need it.
+  arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20000);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
 void ConfigureServer(grpc::ServerBuilder* builder) {
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
+  // The limit on messages would be checked only after unpacking: refuse what is compressed.
+  builder->AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
+                              1 << GRPC_COMPRESS_NONE);
+  builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   builder->SetMaxReceiveMessageSize(kMaxMessageBytes);
+}
+
+void SilenceGrpc() {
+  if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
 }
 
 void KeepFreedMemory() {

@@ -27,6 +27,10 @@ void ConfigureServer(grpc::ServerBuilder* builder);
 // without this, messages of 256 KiB cost twice the time. Call it first in main.
 void KeepFreedMemory();
 
+// What goes wrong reaches us as a status and is told in one sentence: gRPC's own log lines are
+// dropped, unless GRPC_VERBOSITY is set. Call it early in main.
+void SilenceGrpc();
+
 // The same code and message.
 absl::Status FromGrpc(const grpc::Status& status);
 grpc::Status ToGrpc(const absl::Status& status);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/process_exit.h"
 #include "common/wire/channel.h"
 
 namespace rubato {
@@ -80,9 +81,9 @@ void ControlClient::Run() {
     absl::MutexLock lock(&mutex_);
     if (closing_ || stopped) return;
   }
-  callbacks_.on_failure(absl::UnavailableError(
+  callbacks_.on_failure(StoppedByOthers(absl::UnavailableError(
       absl::StrCat("the coordinator (shard 0) at ", address_, " is gone",
-                   status.error_message().empty() ? "" : ": ", status.error_message())));
+                   status.error_message().empty() ? "" : ": ", status.error_message()))));
 }
 
 std::string ProcessDescription() {
@@ -93,8 +94,9 @@ std::string ProcessDescription() {
 
 absl::Status FromStop(const proto::Stop& stop) {
   if (stop.exit_code() == 0) return absl::OkStatus();
-  return stop.exit_code() == 2 ? absl::FailedPreconditionError(stop.reason())
-                               : absl::AbortedError(stop.reason());
+  const absl::Status status = stop.exit_code() == 2 ? absl::FailedPreconditionError(stop.reason())
+                                                    : absl::AbortedError(stop.reason());
+  return stop.refused() ? status : StoppedByOthers(status);
 }
 
 }  // namespace rubato

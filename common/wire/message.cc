@@ -30,7 +30,7 @@ grpc::ByteBuffer MakeMessage(const Frame& frame, const Payload& payload) {
 absl::StatusOr<Message> ParseMessage(grpc::ByteBuffer bytes) {
   auto slice = std::make_shared<grpc::Slice>();
   if (!bytes.TrySingleSlice(slice.get()).ok() && !bytes.DumpToSingleSlice(slice.get()).ok()) {
-    return absl::InvalidArgumentError("message cannot be decompressed");
+    return absl::InvalidArgumentError("message cannot be read");
   }
   const int64_t size = slice->size();
   Message message;

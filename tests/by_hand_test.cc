@@ -1,0 +1,93 @@
+// Processes started by hand, in any order, give what `rubato train` gives.
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster.h"
+
+namespace rubato {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+
+using ByHandTest = ClusterTest;
+
+TEST_F(ByHandTest, WorkersFirstAndShard0LastGiveTheSameBits) {
+  const std::vector<std::string> cluster = {"cluster.workers=2", "cluster.servers=3"};
+  Train("train", cluster);
+
+  const FreePort port;
+  std::vector<std::string> set = cluster;
+  set.push_back("cluster.address=" + port.address());
+  // Who has come too early is refused at this door; each is seen to have knocked.
+  const int door = port.Listen();
+  std::vector<Process*> processes;
+  const auto await_knock = [door](Process* process) {
+    const int connection = accept(door, nullptr, nullptr);
+    EXPECT_GE(connection, 0);
+    close(connection);
+    return process;
+  };
+  processes.push_back(await_knock(&StartWorker(set)));
+  processes.push_back(await_knock(&StartWorker(set)));
+  processes.push_back(await_knock(&StartServer(2, set)));
+  processes.push_back(await_knock(&StartServer(1, set)));
+  close(door);
+  processes.push_back(&StartServer(0, set));
+
+  for (Process* process : processes) {
+    const Process::Result result = process->Wait();
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  // Shard 0 has made a run's folder of the customary name.
+  const std::string run = "runs/" + fs::read_symlink(Path("runs/latest")).string();
+  EXPECT_TRUE(absl::StartsWith(run, "runs/small-")) << run;
+  EXPECT_EQ(Summary(run)["digest"], Summary("train")["digest"]);
+  EXPECT_EQ(InspectDigest(run), InspectDigest("train"));
+  EXPECT_EQ(InspectDigest("runs/latest"), InspectDigest("train"));
+  // The resolved job is the same but for where shard 0 listens.
+  EXPECT_EQ(ReadText(Path(run + "/address")), port.address() + "\n");
+  EXPECT_THAT(ReadText(Path(run + "/job.yaml")), HasSubstr("momentum: 0.9"));
+  std::vector<nlohmann::json> by_hand = Metrics(run, "train"), train = Metrics("train", "train");
+  ASSERT_EQ(by_hand.size(), train.size());
+  for (size_t i = 0; i < train.size(); ++i) EXPECT_EQ(by_hand[i]["loss"], train[i]["loss"]) << i;
+}
+
+TEST_F(ByHandTest, EveryShardMayListenWhereItIsTold) {
+  fs::create_directory(Path("run"));
+  const FreePort port_0, port_1;
+  const std::vector<std::string> set = {"cluster.servers=2", "cluster.address=" + port_0.address()};
+  Process& shard_1 = StartServer(1, set, {"--listen", port_1.address()});
+  AwaitText(shard_1.err_path(), "address=" + port_1.address(), shard_1);
+  // Shard 0 listens elsewhere than it is told others to look for it: at all addresses.
+  const std::string everywhere =
+      absl::StrCat("0.0.0.0", port_0.address().substr(port_0.address().find(':')));
+  Process& shard_0 = StartServer(
+      0, set, {"--listen", everywhere, "--advertise", port_0.address(), "--run-dir", "run"});
+  Process& worker = StartWorker(set);
+  for (Process* process : {&worker, &shard_0, &shard_1}) {
+    const Process::Result result = process->Wait();
+    EXPECT_EQ(result.code, 0) << result.err;
+  }
+  Train("train");
+  EXPECT_EQ(Summary("run")["digest"], Summary("train")["digest"]);
+}
+
+// The job file of a run is a job file.
+TEST_F(ByHandTest, ARunsOwnJobGivesItsBitsAgain) {
+  Train("first", {"cluster.workers=2", "consistency.mode=sync"});
+  const Process::Result again =
+      Start({"tools/rubato", "train", "first/job.yaml", "--run-dir", "again"}).Wait();
+  EXPECT_EQ(again.code, 0) << again.err;
+  EXPECT_EQ(InspectDigest("again"), InspectDigest("first"));
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,208 @@
+// Processes that die, and processes that are told to end: all others end as well, and say why.
+#include <signal.h>
+
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster.h"
+
+namespace rubato {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::AnyOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// `rubato train` of two shards and two workers, in the midst of a job that has no end.
+class LauncherFailureTest : public ClusterTest {
+ protected:
+  LauncherFailureTest() {
+    fs::create_directory(Path("run"));
+    launcher_ = &StartTrain("run", {"cluster={servers: 2, workers: 2, address: '127.0.0.1:0'}",
+                                    "metrics.every={steps: 20}", kForever});
+    AwaitTraining("run", *launcher_);
+    children_ = ChildrenOf(launcher_->pid());
+    EXPECT_EQ(children_.size(), 4u);
+  }
+
+  const ProcessHandle& Child(absl::string_view command) const {
+    for (const RunningChild& child : children_) {
+      if (absl::StrContains(child.command, command)) return child.process;
+    }
+    ADD_FAILURE() << "no process " << command;
+    return launcher_->handle();
+  }
+
+  void ExpectAllChildrenEnd() const {
+    for (const RunningChild& child : children_) {
+      EXPECT_TRUE(child.process.AwaitEnd()) << "still runs: " << child.command;
+    }
+  }
+
+  Process* launcher_;
+  std::vector<RunningChild> children_;
+};
+
+TEST_F(LauncherFailureTest, NamesAWorkerThatIsKilled) {
+  Child("--rank 1").Signal(SIGKILL);
+  const Process::Result result = launcher_->Wait();
+  ExpectAllChildrenEnd();
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, EndsWith("\nerror: worker 1: killed by signal 9 (SIGKILL)\n"
+                                   "log: run/logs/worker-1.log\n"));
+}
+
+TEST_F(LauncherFailureTest, NamesAShardThatIsKilled) {
+  Child("--shard 1").Signal(SIGKILL);
+  const Process::Result result = launcher_->Wait();
+  ExpectAllChildrenEnd();
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, EndsWith("\nerror: server 1: killed by signal 9 (SIGKILL)\n"
+                                   "log: run/logs/server-1.log\n"));
+}
+
+TEST_F(LauncherFailureTest, NamesShard0ThatIsKilled) {
+  Child("--shard 0").Signal(SIGKILL);
+  const Process::Result result = launcher_->Wait();
+  ExpectAllChildrenEnd();
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, EndsWith("\nerror: server 0: killed by signal 9 (SIGKILL)\n"
+                                   "log: run/logs/server-0.log\n"));
+}
+
+TEST_F(LauncherFailureTest, SigintEndsAllAndLeavesTheFiles) {
+  launcher_->Signal(SIGINT);
+  const Process::Result result = launcher_->Wait();
+  ExpectAllChildrenEnd();
+  EXPECT_EQ(result.code, 130);
+  EXPECT_THAT(result.err, EndsWith("\ninterrupted: ending all processes\nfiles: run\n"));
+  EXPECT_THAT(ReadText(Path("run/job.yaml")), HasSubstr("steps: 1000000000"));
+  EXPECT_FALSE(Metrics("run", "train").empty());
+  EXPECT_TRUE(fs::exists(Path("run/logs/worker-1.log")));
+  EXPECT_FALSE(fs::exists(Path("run/parameters.safetensors")));
+}
+
+TEST_F(LauncherFailureTest, SigtermEndsAll) {
+  launcher_->Signal(SIGTERM);
+  const Process::Result result = launcher_->Wait();
+  ExpectAllChildrenEnd();
+  EXPECT_EQ(result.code, 143);
+  EXPECT_FALSE(Metrics("run", "train").empty());
+}
+
+TEST_F(LauncherFailureTest, AProcessThatDoesNotAnswerIsEndedToo) {
+  const ProcessHandle& stuck = Child("--rank 0");
+  stuck.Signal(SIGSTOP);
+  launcher_->Signal(SIGINT);
+  EXPECT_EQ(launcher_->Wait().code, 130);
+  ExpectAllChildrenEnd();
+}
+
+TEST_F(LauncherFailureTest, NothingIsLeftWhenItIsKilled) {
+  launcher_->Signal(SIGKILL);
+  EXPECT_EQ(launcher_->Wait().code, -SIGKILL);
+  ExpectAllChildrenEnd();
+}
+
+// The same processes started by hand: each must find its end by itself.
+class ByHandFailureTest : public ClusterTest {
+ protected:
+  ByHandFailureTest() {
+    fs::create_directory(Path("run"));
+    std::vector<std::string> set = {"cluster.servers=2", "cluster.workers=2",
+                                    "metrics.every={steps: 20}", kForever};
+    shard_0_ = &StartServer(0, set, {"--run-dir", "run", "--listen", "127.0.0.1:0"});
+    address_ = AwaitAddress("run", *shard_0_);
+    set.push_back("cluster.address=" + address_);
+    shard_1_ = &StartServer(1, set);
+    worker_0_ = &StartWorker(set, {"--rank", "0"});
+    worker_1_ = &StartWorker(set, {"--rank", "1"});
+    AwaitTraining("run", *shard_0_);
+  }
+
+  // That each ends with 1 and a last line that contains `why`: as its own error, or as that of
+  // another.
+  static void ExpectFailure(const std::vector<Process*>& processes, const std::string& why) {
+    for (Process* process : processes) {
+      const Process::Result result = process->Wait();
+      EXPECT_EQ(result.code, 1);
+      const std::string last = result.err.substr(result.err.rfind("\n", result.err.size() - 2) + 1);
+      EXPECT_THAT(last,
+                  AllOf(AnyOf(StartsWith("error: "), StartsWith("stopped: ")), HasSubstr(why)));
+    }
+  }
+
+  std::string address_;
+  Process *shard_0_, *shard_1_, *worker_0_, *worker_1_;
+};
+
+TEST_F(ByHandFailureTest, AllNameAWorkerThatIsKilled) {
+  worker_1_->Signal(SIGKILL);
+  const std::string who = absl::StrCat("pid ", worker_1_->pid(), ") is gone");
+  ExpectFailure({shard_0_, shard_1_, worker_0_}, "worker 1 (");
+  for (Process* process : {shard_0_, shard_1_, worker_0_}) {
+    EXPECT_THAT(process->err(), HasSubstr(who));
+  }
+}
+
+TEST_F(ByHandFailureTest, AllNameAShardThatIsKilled) {
+  shard_1_->Signal(SIGKILL);
+  ExpectFailure({shard_0_, worker_0_, worker_1_}, "shard 1 ");
+  EXPECT_THAT(shard_0_->err(), HasSubstr(absl::StrCat("pid ", shard_1_->pid(), ") is gone")));
+}
+
+TEST_F(ByHandFailureTest, AllNameShard0ThatIsKilled) {
+  shard_0_->Signal(SIGKILL);
+  ExpectFailure({shard_1_, worker_0_, worker_1_}, "shard 0");
+  for (Process* process : {shard_1_, worker_0_, worker_1_}) {
+    EXPECT_THAT(process->err(), HasSubstr(address_));
+  }
+}
+
+TEST_F(ByHandFailureTest, AWorkerThatIsInterruptedEndsTheJob) {
+  worker_0_->Signal(SIGTERM);
+  EXPECT_EQ(worker_0_->Wait().code, 143);
+  ExpectFailure({shard_0_, shard_1_, worker_1_}, "worker 0 (");
+  EXPECT_THAT(shard_0_->err(), HasSubstr("interrupted by SIGTERM"));
+}
+
+TEST_F(ByHandFailureTest, AnInterruptedShardEndsTheJob) {
+  shard_1_->Signal(SIGINT);
+  EXPECT_EQ(shard_1_->Wait().code, 130);
+  ExpectFailure({shard_0_, worker_0_, worker_1_}, "shard 1 ");
+}
+
+TEST_F(ByHandFailureTest, Shard0ThatIsInterruptedEndsTheJob) {
+  shard_0_->Signal(SIGINT);
+  EXPECT_EQ(shard_0_->Wait().code, 130);
+  ExpectFailure({shard_1_, worker_0_, worker_1_}, "shard 0 ");
+  EXPECT_THAT(worker_0_->err(), HasSubstr("interrupted by SIGINT"));
+}
+
+using WaitingTest = ClusterTest;
+
+TEST_F(WaitingTest, ProcessesThatWaitForOthersHeedSignals) {
+  const FreePort port;
+  const std::vector<std::string> set = {"cluster.servers=2", "cluster.start_timeout=1h",
+                                        "cluster.address=" + port.address()};
+  Process& shard_1 = StartServer(1, set);
+  AwaitText(shard_1.err_path(), "listening", shard_1);
+  shard_1.Signal(SIGTERM);
+  EXPECT_EQ(shard_1.Wait().code, 143);
+
+  Process& shard_0 = StartServer(0, set);
+  AwaitText(shard_0.err_path(), "listening", shard_0);
+  shard_0.Signal(SIGINT);
+  EXPECT_EQ(shard_0.Wait().code, 130);
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,124 @@
+#include "tests/sequential_sgd.h"
+
+#include <algorithm>
+#include <functional>
+#include <memory>
+
+#include "absl/types/span.h"
+#include "common/check.h"
+#include "common/initialize.h"
+#include "common/permutation.h"
+#include "common/safetensors.h"
+#include "worker/data/load.h"
+#include "worker/model.h"
+
+namespace rubato {
+namespace {
+
+using Floats = std::vector<float>;
+
+// The sum over leaves [begin, end): a run of n > 1 leaves is split after the largest power of two
+// below n.
+Floats TreeSum(int64_t begin, int64_t end, const std::function<Floats(int64_t)>& leaf) {
+  if (end - begin == 1) return leaf(begin);
+  int64_t half = 1;
+  while (2 * half < end - begin) half *= 2;
+  Floats sum = TreeSum(begin, begin + half, leaf);
+  const Floats right = TreeSum(begin + half, end, leaf);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] = sum[i] + right[i];
+  return sum;
+}
+
+int64_t Size(const proto::Parameter& parameter) {
+  int64_t size = 1;
+  for (const int64_t dimension : parameter.shape()) size *= dimension;
+  return size;
+}
+
+std::string Digest(const proto::Layout& layout, const Floats& parameters) {
+  std::vector<TensorView> tensors;
+  int64_t begin = 0;
+  for (const proto::Parameter& parameter : layout.parameters()) {
+    TensorView tensor;
+    tensor.info.name = parameter.name();
+    tensor.info.shape.assign(parameter.shape().begin(), parameter.shape().end());
+    tensor.bytes = AsBytes(absl::MakeConstSpan(parameters).subspan(begin, Size(parameter)));
+    begin += Size(parameter);
+    tensors.push_back(tensor);
+  }
+  return TensorsDigest(tensors);
+}
+
+}  // namespace
+
+SequentialResult TrainSequentially(const proto::Job& job, bool rate_by_samples) {
+  const absl::StatusOr<Data> data = LoadData(job.data());
+  RUBATO_CHECK(data.ok());
+  const Dataset& train = data->train;
+  const int64_t batch = job.train().batch_size(), leaves = job.train().micro_batches();
+  const ExampleShape& shape = train.shape();
+  const int64_t largest = std::max(batch, data->test.size());
+  absl::StatusOr<std::unique_ptr<Model>> model = Model::Create(
+      job.model(), {shape.channels, shape.height, shape.width}, train.classes(), largest);
+  RUBATO_CHECK(model.ok());
+  Floats features(largest * shape.size());
+  std::vector<int32_t> labels;
+  const auto read = [&](const Dataset& split, const std::vector<int64_t>& indices) {
+    labels.resize(indices.size());
+    split.Read(indices, features.data(), labels.data());
+    return absl::MakeConstSpan(features.data(), indices.size() * shape.size());
+  };
+
+  Floats w, m((*model)->parameter_count());
+  for (const proto::Parameter& parameter : (*model)->layout().parameters()) {
+    Floats values(Size(parameter));
+    InitializeRange(parameter, job.seed(), 0, absl::MakeSpan(values));
+    w.insert(w.end(), values.begin(), values.end());
+  }
+
+  const int64_t steps_per_epoch = (train.size() + batch - 1) / batch;
+  const proto::Point& until = job.train().until();
+  const int64_t steps =
+      until.has_steps() ? until.steps() : static_cast<int64_t>(until.epochs()) * steps_per_epoch;
+  const float momentum = static_cast<float>(job.optimizer().momentum());
+  SequentialResult result;
+  for (int64_t step = 0; step < steps; ++step) {
+    const int64_t epoch = step / steps_per_epoch;
+    const int64_t begin = step % steps_per_epoch * batch;
+    const int64_t n = std::min(batch, train.size() - begin);
+    double loss = 0;
+    const Floats sum = TreeSum(0, leaves, [&](int64_t leaf) {
+      std::vector<int64_t> indices;
+      for (int64_t i = leaf * n / leaves; i < (leaf + 1) * n / leaves; ++i) {
+        indices.push_back(SampleAt(job.seed(), epoch, begin + i, train.size()));
+      }
+      Floats gradient(w.size());
+      if (indices.empty()) return gradient;
+      const absl::Span<const float> x = read(train, indices);
+      loss += (*model)->Gradient(w, x, labels, absl::MakeSpan(gradient), [](int64_t) {}).loss_sum;
+      return gradient;
+    });
+
+    float rate = static_cast<float>(job.optimizer().learning_rate());
+    if (rate_by_samples) rate = static_cast<float>(rate * (static_cast<double>(n) / batch));
+    const float scale = static_cast<float>(1.0 / static_cast<double>(n));
+    for (size_t i = 0; i < w.size(); ++i) {
+      const float g = scale * sum[i];
+      m[i] = step == 0 ? g : momentum * m[i] + g;
+      w[i] = w[i] - rate * m[i];
+    }
+    result.losses.push_back(loss / n);
+    result.samples += n;
+  }
+
+  std::vector<int64_t> all(data->test.size());
+  for (size_t i = 0; i < all.size(); ++i) all[i] = i;
+  const absl::Span<const float> x = read(data->test, all);
+  const BatchResult test = (*model)->Evaluate(w, x, labels);
+  result.test_accuracy = static_cast<double>(test.correct) / test.samples;
+  result.test_loss = test.loss_sum / test.samples;
+  result.digest = Digest((*model)->layout(), w);
+  return result;
+}
+
+}  // namespace rubato
