@@ -20,6 +20,7 @@ int64_t SamplesAt(const proto::Point& point, int64_t batch_size, int64_t samples
       return point.steps() * batch_size;
     case proto::Point::kSamples:
       return point.samples();
+    case proto::Point::kTime:
     case proto::Point::AT_NOT_SET:
       break;
   }

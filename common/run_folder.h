@@ -38,6 +38,7 @@ class RunFolder {
   std::string MetricsFile() const;
   std::string ParametersFile() const;
   std::string SummaryFile() const;
+  std::string CheckpointFolder() const;
   std::string LogFile(absl::string_view role, int rank) const;
 
  private:

@@ -3,101 +3,65 @@
 #include <algorithm>
 
 #include "common/check.h"
-#include "common/isa.h"
 
 namespace rubato {
 namespace {
 
-constexpr int64_t kUnit = SumOfSquares::kUnit;
-// Units that are summed at once: a node of level kLevel, if all of it is there.
-constexpr int kLevel = 6;
-constexpr int64_t kUnits = 1 << kLevel;
+constexpr int64_t kLeaf = SumOfSquares::kLeafValues;
 
-// The sum of squares of `units` units.
-struct UnitSums {
-  static RUBATO_ALWAYS_INLINE void Run(const float* __restrict values, int64_t units,
-                                       double* __restrict sums) {
-    for (int64_t u = 0; u < units; ++u, values += kUnit) {
-      double squares[kUnit];
-      for (int64_t l = 0; l < kUnit; ++l) {
-        squares[l] = static_cast<double>(values[l]) * static_cast<double>(values[l]);
-      }
-      for (int64_t half = kUnit / 2; half > 0; half /= 2) {
-        for (int64_t l = 0; l < half; ++l) squares[l] += squares[l + half];
-      }
-      sums[u] = squares[0];
-    }
+// Of up to one leaf: four partial sums in turn, added as (0 + 1) + (2 + 3).
+double LeafSum(const float* values, int64_t count) {
+  double sums[4] = {0, 0, 0, 0};
+  for (int64_t i = 0; i < count; ++i) {
+    const double value = values[i];
+    sums[i & 3] += value * value;
   }
-};
+  return (sums[0] + sums[1]) + (sums[2] + sums[3]);
+}
+
+// The node over the leaves of values[0, count): split as the reduction tree splits.
+double NodeSum(const float* values, int64_t count) {
+  if (count <= kLeaf) return LeafSum(values, count);
+  int64_t left = kLeaf;
+  while (left * 2 < (count + kLeaf - 1) / kLeaf * kLeaf) left *= 2;
+  return NodeSum(values, left) + NodeSum(values + left, count - left);
+}
 
 }  // namespace
 
+SumOfSquares::SumOfSquares(int64_t values) : tree_((values + kLeaf - 1) / kLeaf) {}
+
 void SumOfSquares::Add(int64_t begin, absl::Span<const float> values) {
-  RUBATO_CHECK(begin >= 0 && begin % kUnit == 0);
-  int64_t unit = begin / kUnit;
-  while (!values.empty()) {
-    // Up to the end of a node of level kLevel.
-    const int64_t wanted = kUnits - unit % kUnits;
-    const int64_t whole = std::min(wanted, static_cast<int64_t>(values.size()) / kUnit);
-    double sums[kUnits];
-    Dispatch<UnitSums>(values.data(), whole, &sums[0]);
-    values.remove_prefix(whole * kUnit);
-    int64_t units = whole;
-    if (units < wanted && !values.empty()) {  // the vector's last, a part
-      float padded[kUnit] = {};
-      std::copy(values.begin(), values.end(), padded);
-      Dispatch<UnitSums>(&padded[0], int64_t{1}, &sums[units++]);
-      values.remove_prefix(values.size());
+  RUBATO_CHECK(begin % kLeaf == 0);
+  const int64_t count = static_cast<int64_t>(values.size());
+  const Range leaves{begin / kLeaf, (begin + count + kLeaf - 1) / kLeaf};
+  for (const Range& node : tree_.MaximalNodes(leaves)) {
+    const int64_t from = node.begin * kLeaf - begin;
+    const int64_t to = std::min(count, node.end * kLeaf - begin);
+    RUBATO_CHECK(AddNode({node, NodeSum(values.data() + from, to - from)}));
+  }
+}
+
+bool SumOfSquares::AddNode(const Node& node) {
+  if (!tree_.IsNode(node.leaves)) return false;
+  for (const Node& other : nodes_) {
+    if (other.leaves.begin < node.leaves.end && node.leaves.begin < other.leaves.end) return false;
+  }
+  Node sum = node;
+  for (bool folded = true; folded && !(sum.leaves == tree_.root());) {
+    folded = false;
+    const Range sibling = tree_.Sibling(sum.leaves);
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (!(nodes_[i].leaves == sibling)) continue;
+      sum = {tree_.Parent(sum.leaves), sum.sum + nodes_[i].sum};
+      nodes_[i] = nodes_.back();
+      nodes_.pop_back();
+      folded = true;
+      break;
     }
-    if (units == kUnits) {
-      for (int64_t count = kUnits / 2; count > 0; count /= 2) {
-        for (int64_t i = 0; i < count; ++i) sums[i] = sums[2 * i] + sums[2 * i + 1];
-      }
-      Add({kLevel, unit / kUnits, sums[0]});
-    } else {
-      for (int64_t i = 0; i < units; ++i) Add({0, unit + i, sums[i]});
-    }
-    unit += units;
   }
-}
-
-void SumOfSquares::Merge(const SumOfSquares& other) {
-  for (const Node& node : other.nodes()) Add(node);
-}
-
-void SumOfSquares::Add(const Node& node) {
-  RUBATO_CHECK(node.level >= 0 && node.index >= 0);
-  int level = node.level;
-  int64_t index = node.index;
-  double sum = node.sum;
-  while (true) {
-    const auto sibling = nodes_.find({level, index ^ 1});
-    if (sibling == nodes_.end()) break;
-    sum += sibling->second;  // of two numbers, so in either order the same
-    nodes_.erase(sibling);
-    ++level;
-    index /= 2;
-  }
-  RUBATO_CHECK(nodes_.emplace(std::make_pair(level, index), sum).second);
-}
-
-std::vector<SumOfSquares::Node> SumOfSquares::nodes() const {
-  std::vector<Node> nodes;
-  for (const auto& [place, sum] : nodes_) nodes.push_back({place.first, place.second, sum});
-  return nodes;
-}
-
-double SumOfSquares::Total() const {
-  // A node without a sibling is its parent's sum, for the other half is 0.
-  std::map<std::pair<int, int64_t>, double> open = nodes_;
-  while (open.size() > 1) {
-    const auto [place, sum] = *open.begin();  // the lowest
-    open.erase(open.begin());
-    const auto [parent, added] = open.try_emplace({place.first + 1, place.second / 2}, 0.0);
-    (void)added;
-    parent->second += sum;
-  }
-  return open.empty() ? 0 : open.begin()->second;
+  nodes_.push_back(sum);
+  return true;
 }
 
 }  // namespace rubato

@@ -1,57 +1,51 @@
-// The sum of squares of the flat vector, whose bits depend on the values alone: neither on blocks,
-// shards and processes that hold its parts, nor on the order in which those come.
+// The sum of squares of a flat vector, along one fixed tree: its bits depend neither on how the
+// vector is cut into blocks and shards nor on the order in which they are added. For the norm of a
+// gradient that no process holds whole.
 //
-// Squares of float32 are exact in double. They are added along one binary tree that is fixed by
-// absolute positions: its smallest nodes are *units* of 16 values that begin at multiples of 16;
-// four units make a leaf of 64 values; node i of level k covers the units [i 2^k, (i + 1) 2^k) and
-// is the sum of its two halves. Beyond the vector's end, values are 0. Blocks are multiples of 64
-// bytes, i.e. of units, so a part of the vector is a set of whole nodes.
-//
-//   SumOfSquares sum;                      // on each shard
-//   sum.Add(block_begin, gradient);        // its blocks, in any order
-//   sum.Merge(sum_of_another_shard);       // in any order
-//   norm = std::sqrt(sum.Total());
+// Leaves are runs of 16 values from multiples of 16 on (a block is a multiple of 64 bytes), each
+// summed in double precision in a fixed order; above them stands the tree of
+// common/reduction_tree.h.
 #ifndef RUBATO_COMMON_SUM_OF_SQUARES_H_
 #define RUBATO_COMMON_SUM_OF_SQUARES_H_
 
 #include <cstdint>
-#include <map>
-#include <utility>
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/reduction_tree.h"
 
 namespace rubato {
 
 class SumOfSquares {
  public:
-  static constexpr int64_t kUnit = 16;  // values
+  static constexpr int64_t kLeafValues = 16;
 
-  // A node of the tree, for the wire.
   struct Node {
-    int level = 0;
-    int64_t index = 0;
+    Range leaves;
     double sum = 0;
   };
 
-  // The values of the flat vector at [begin, begin + values.size()). `begin` is a multiple of
-  // kUnit, and so is the end, unless the vector ends there. Each value is added once.
+  // Over a vector of `values` > 0 floats.
+  explicit SumOfSquares(int64_t values);
+
+  // The values from `begin` on, a multiple of kLeafValues; a whole number of leaves, or up to the
+  // vector's end. Each value once.
   void Add(int64_t begin, absl::Span<const float> values);
+  // What another has summed. False, and nothing is changed, if it is no node of the tree or covers
+  // what is here.
+  bool AddNode(const Node& node);
 
-  // What another has added, or a node of it. Each node is added once: neither it nor a part of it
-  // may be here.
-  void Merge(const SumOfSquares& other);
-  void Add(const Node& node);
+  // As far as it has been summed: disjoint, in no order.
+  const std::vector<Node>& nodes() const { return nodes_; }
+  // Whether all is here; then its sum.
+  bool complete() const { return nodes_.size() == 1 && nodes_[0].leaves == tree_.root(); }
+  double sum() const { return nodes_[0].sum; }
 
-  // The fewest nodes that make up what was added, a few for each gap in it.
-  std::vector<Node> nodes() const;
-
-  // The sum over all that was added; what was not counts as 0. Not finite if a value is not.
-  double Total() const;
+  void Clear() { nodes_.clear(); }
 
  private:
-  // By (level, index). No two are siblings: those are added at once, to their parent.
-  std::map<std::pair<int, int64_t>, double> nodes_;
+  ReductionTree tree_;
+  std::vector<Node> nodes_;
 };
 
 }  // namespace rubato

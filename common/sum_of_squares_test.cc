@@ -2,133 +2,66 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <vector>
 
-#include "absl/types/span.h"
-#include "common/isa.h"
 #include "common/random.h"
 #include "gtest/gtest.h"
 
 namespace rubato {
 namespace {
 
-// Over many magnitudes, so that every other order of addition gives other bits.
-std::vector<float> RandomFloats(uint64_t key, size_t n) {
-  RandomStream stream(key);
-  std::vector<float> values(n);
-  for (float& value : values) {
-    value = std::ldexp(stream.Uniform(-1, 1), static_cast<int>(stream.Below(20)) - 10);
-  }
+std::vector<float> Values(int64_t count) {
+  RandomStream random(Key(3, "squares", count));
+  std::vector<float> values(count);
+  for (float& value : values) value = std::ldexp(random.Uniform(-1, 1), random.Below(12));
   return values;
 }
 
-double SumOf(absl::Span<const float> values) {
-  SumOfSquares sum;
-  sum.Add(0, values);
-  return sum.Total();
-}
-
-// The definition, read as it stands: recursion over units, then halves of 16 lanes.
-double ByDefinition(const std::vector<float>& values, int level, int64_t index) {
-  if (level > 0) {
-    return ByDefinition(values, level - 1, 2 * index) +
-           ByDefinition(values, level - 1, 2 * index + 1);
-  }
-  std::vector<double> squares(16, 0.0);
-  for (size_t i = 0; i < 16 && 16 * index + i < values.size(); ++i) {
-    squares[i] = std::pow(double{values[16 * index + i]}, 2);
-  }
-  while (squares.size() > 1) {
-    for (size_t i = 0; i < squares.size() / 2; ++i) squares[i] += squares[i + squares.size() / 2];
-    squares.resize(squares.size() / 2);
-  }
-  return squares[0];
-}
-
-const size_t kSizes[] = {0, 1, 15, 16, 17, 64, 100, 1023, 1024, 1025, 3000, 16384, 40007};
-
-TEST(SumOfSquares, IsTheTreesSum) {
-  for (const size_t n : kSizes) {
-    const std::vector<float> values = RandomFloats(n, n);
-    EXPECT_EQ(SumOf(values), ByDefinition(values, 12, 0)) << n;
+TEST(SumOfSquaresTest, IsThatOfLongDoubles) {
+  for (int64_t count : {1, 15, 16, 17, 100, 4097, 100000}) {
+    const std::vector<float> values = Values(count);
+    SumOfSquares sum(count);
+    sum.Add(0, values);
+    long double expected = 0;
+    for (float value : values) expected += static_cast<long double>(value) * value;
+    ASSERT_TRUE(sum.complete());
+    EXPECT_NEAR(sum.sum(), static_cast<double>(expected), 1e-14 * static_cast<double>(expected));
   }
 }
 
-TEST(SumOfSquares, IsNearTheExactSum) {
-  const std::vector<float> values = RandomFloats(1, 1000000);
-  long double exact = 0;
-  for (const float value : values) exact += static_cast<long double>(value) * value;
-  // A value passes 20 additions at most, each off by half a rounding.
-  const double bound = 10 * std::numeric_limits<double>::epsilon();
-  EXPECT_NEAR(static_cast<double>(SumOf(values) / exact - 1), 0, bound);
-}
-
-TEST(SumOfSquares, HasTheSameBitsHoweverTheVectorIsCut) {
-  RandomStream random(7);
-  const auto below = [&](size_t n) { return static_cast<size_t>(random.Below(n)); };
-  for (const size_t n : kSizes) {
-    const std::vector<float> values = RandomFloats(n, n);
-    const double expected = SumOf(values);
-    for (int repeat = 0; repeat < 50; ++repeat) {
-      // Random blocks of whole units, in random order, on a random number of shards; their sums
-      // merged in random order, some node by node.
-      std::vector<size_t> cuts = {0, n};
-      for (size_t i = below(20); i > 0 && n >= 16; --i) cuts.push_back(16 * below(n / 16 + 1));
-      std::sort(cuts.begin(), cuts.end());
-      std::vector<size_t> blocks;
-      for (size_t i = 0; i + 1 < cuts.size(); ++i) blocks.push_back(i);
-      for (size_t i = blocks.size(); i > 1; --i) std::swap(blocks[i - 1], blocks[below(i)]);
-      std::vector<SumOfSquares> shards(1 + below(5));
-      for (const size_t b : blocks) {
-        shards[below(shards.size())].Add(
-            cuts[b], absl::MakeSpan(values).subspan(cuts[b], cuts[b + 1] - cuts[b]));
+// Any cut into blocks, any division of the blocks among shards, any order: the same bits.
+TEST(SumOfSquaresTest, BitsDoNotDependOnCutsAndOrder) {
+  for (int64_t count : {1000, 4096, 5003}) {
+    const std::vector<float> values = Values(count);
+    SumOfSquares whole(count);
+    whole.Add(0, values);
+    RandomStream random(Key(4, count));
+    for (int trial = 0; trial < 50; ++trial) {
+      const int64_t block = 16 * (1 + random.Below(40));
+      std::vector<SumOfSquares> shards(1 + random.Below(4), SumOfSquares(count));
+      std::vector<int64_t> begins;
+      for (int64_t begin = 0; begin < count; begin += block) begins.push_back(begin);
+      for (size_t i = begins.size(); i > 1; --i) std::swap(begins[i - 1], begins[random.Below(i)]);
+      for (int64_t begin : begins) {
+        shards[random.Below(shards.size())].Add(begin,
+                                                absl::MakeConstSpan(values).subspan(begin, block));
       }
-      SumOfSquares total;
+      SumOfSquares total(count);
       for (const SumOfSquares& shard : shards) {
-        if (random.Below(2) == 0) {
-          total.Merge(shard);
-        } else {
-          std::vector<SumOfSquares::Node> nodes = shard.nodes();
-          for (size_t i = nodes.size(); i > 1; --i) std::swap(nodes[i - 1], nodes[below(i)]);
-          for (const SumOfSquares::Node& node : nodes) total.Add(node);
-        }
+        EXPECT_FALSE(shard.nodes().empty() && shards.size() == 1);
+        for (const SumOfSquares::Node& node : shard.nodes()) ASSERT_TRUE(total.AddNode(node));
       }
-      ASSERT_EQ(total.Total(), expected) << n;
-      ASSERT_LE(total.nodes().size(), 20u);
+      ASSERT_TRUE(total.complete());
+      EXPECT_EQ(total.sum(), whole.sum()) << "trial " << trial;
     }
   }
 }
 
-TEST(SumOfSquares, APartsSumIsThatOfItsValues) {
-  const std::vector<float> values = RandomFloats(3, 4096);
-  std::vector<float> masked(values.size());
-  std::copy(values.begin() + 176, values.begin() + 2000, masked.begin() + 176);
-  SumOfSquares part;
-  part.Add(176, absl::MakeSpan(values).subspan(176, 2000 - 176));
-  EXPECT_EQ(part.Total(), SumOf(masked));
-}
-
-TEST(SumOfSquares, HasTheSameBitsAtEveryLevel) {
-  const std::vector<float> values = RandomFloats(5, 10007);
-  SetIsa(Isa::kGeneric);
-  const double expected = SumOf(values);
-  for (const Isa isa : {Isa::kAvx2, Isa::kAvx512}) {
-    if (isa > DetectIsa()) continue;
-    SetIsa(isa);
-    EXPECT_EQ(SumOf(values), expected) << IsaName(isa);
-  }
-  SetIsa(DetectIsa());
-}
-
-TEST(SumOfSquares, SaysWhatIsNotFinite) {
-  for (const float bad : {NAN, HUGE_VALF, -HUGE_VALF}) {
-    std::vector<float> values(100, 1.0f);
-    values[70] = bad;
-    EXPECT_FALSE(std::isfinite(SumOf(values)));
-  }
-  // Squares beyond float's range are none beyond double's.
-  EXPECT_EQ(SumOf({0x1p127f, 0x1p127f}), 0x1p255);
+TEST(SumOfSquaresTest, RefusesWhatIsHereAlready) {
+  SumOfSquares sum(64);
+  EXPECT_TRUE(sum.AddNode({{0, 1}, 1}));
+  EXPECT_FALSE(sum.AddNode({{0, 2}, 1}));
+  EXPECT_FALSE(sum.AddNode({{1, 3}, 1}));
+  EXPECT_FALSE(sum.AddNode({{4, 5}, 1}));
 }
 
 }  // namespace

@@ -72,6 +72,14 @@ absl::StatusOr<BlockStore> BlockStore::Create(const FlatSpace& space, int shard,
   return store;
 }
 
+void BlockStore::Restore(int64_t block, int slot, absl::Span<const float> values) {
+  Block& target = at(block);
+  const absl::Span<float> out =
+      slot == 0 ? target.current->values() : target.slots[slot - 1]->values();
+  RUBATO_CHECK(values.size() == out.size());
+  std::copy(values.begin(), values.end(), out.begin());
+}
+
 std::shared_ptr<FloatBuffer> BlockStore::TakeSpare(int64_t block) {
   std::shared_ptr<FloatBuffer> spare = std::move(at(block).spare);
   at(block).spare = nullptr;

@@ -46,6 +46,10 @@ class BlockStore {
   std::shared_ptr<const FloatBuffer> Current(int64_t block) const { return at(block).current; }
   absl::Span<const absl::Span<float>> Slots(int64_t block) { return at(block).slot_views; }
 
+  // Overwrites the parameters (slot 0) or a slot of the optimizer (1…), before the first update. As
+  // many values as the block has.
+  void Restore(int64_t block, int slot, absl::Span<const float> values);
+
   // A buffer of the block's size for the caller to write: the spare one if nobody reads it any
   // more, else a new one.
   std::shared_ptr<FloatBuffer> TakeSpare(int64_t block);

@@ -1,9 +1,9 @@
 #include "server/cluster_service.h"
 
-#include <deque>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "common/wire/channel.h"
 
 namespace rubato {
 
@@ -95,6 +95,40 @@ grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* ClusterS
   return calls_[id] = new Call(id, this);
 }
 
+grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* context,
+                                                  const proto::CommandRequest* request,
+                                                  proto::CommandReply* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  absl::MutexLock lock(&mutex_);
+  CoordinatorActions actions;
+  switch (request->kind()) {
+    case proto::CommandRequest::KIND_CHECKPOINT:
+      if (const absl::Status status = coordinator_.RequestCheckpoint(&actions); status.ok()) {
+        waiting_.push_back({reactor, reply});
+      } else {
+        reactor->Finish(ToGrpc(status));
+      }
+      break;
+    case proto::CommandRequest::KIND_STOP:
+      coordinator_.RequestStop(absl::OkStatus(), "asked to", &actions);
+      reply->set_text("the job is stopping");
+      reactor->Finish(grpc::Status::OK);
+      break;
+    default:
+      reactor->Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no such command"));
+  }
+  Run(actions);
+  return reactor;
+}
+
+void ClusterService::AnswerWaiting(const absl::StatusOr<std::string>& path) {
+  for (const Waiting& waiting : waiting_) {
+    if (path.ok()) waiting.reply->set_text(*path);
+    waiting.reactor->Finish(ToGrpc(path.status()));
+  }
+  waiting_.clear();
+}
+
 void ClusterService::FromOwnShard(const proto::PeerMessage& message) {
   absl::MutexLock lock(&mutex_);
   CoordinatorActions actions;
@@ -109,35 +143,66 @@ void ClusterService::Fail(const absl::Status& status) {
   Run(actions);
 }
 
-absl::Status ClusterService::Wait(
-    std::function<absl::Status(const proto::View&, int64_t, const Summary&)> collect) {
+void ClusterService::RequestStop(const absl::Status& end, const std::string& reason) {
+  absl::MutexLock lock(&mutex_);
+  CoordinatorActions actions;
+  coordinator_.RequestStop(end, reason, &actions);
+  Run(actions);
+}
+
+absl::Status ClusterService::Wait(const Tasks& tasks) {
   constexpr absl::Duration kTick = absl::Milliseconds(100);
   mutex_.Lock();
   while (!end_.has_value()) {
     const auto something_to_do = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return end_.has_value() || collect_.has_value();
+      return end_.has_value() || !tasks_.empty();
     };
     mutex_.AwaitWithTimeout(absl::Condition(&something_to_do), kTick);
-    CoordinatorActions actions;
-    if (collect_.has_value() && !end_.has_value()) {
-      const int64_t version = *collect_;
-      collect_.reset();
-      const proto::View view = coordinator_.view();
-      const Summary summary = coordinator_.summary();
-      mutex_.Unlock();
-      const absl::Status collected = collect(view, version, summary);
-      mutex_.Lock();
-      coordinator_.OnCollected(collected, &actions);
+    if (!tasks_.empty() && !end_.has_value()) {
+      const CoordinatorAction task = std::move(tasks_.front());
+      tasks_.pop_front();
+      RunTask(task, tasks);
     }
+    CoordinatorActions actions;
     coordinator_.OnTick(absl::Now(), &actions);
     Run(actions);
   }
+  AnswerWaiting(absl::UnavailableError("the job has ended"));
   // Let the last messages leave; a peer that does not take its own is left behind.
   const auto all_gone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.empty(); };
   mutex_.AwaitWithTimeout(absl::Condition(&all_gone), absl::Seconds(1));
   const absl::Status end = *end_;
   mutex_.Unlock();
   return end;
+}
+
+void ClusterService::RunTask(const CoordinatorAction& task, const Tasks& tasks) {
+  const proto::View view = coordinator_.view();
+  const Summary summary = coordinator_.summary();
+  absl::Status status;
+  absl::StatusOr<std::string> path;
+  mutex_.Unlock();
+  switch (task.kind) {
+    case CoordinatorAction::Kind::kCollect:
+      status = tasks.collect(view, task.version, summary);
+      break;
+    case CoordinatorAction::Kind::kRestore:
+      status = tasks.restore(view);
+      break;
+    default:
+      path = tasks.checkpoint(view, task.snapshot, task.manifest);
+  }
+  mutex_.Lock();
+  CoordinatorActions actions;
+  if (task.kind == CoordinatorAction::Kind::kCollect) {
+    coordinator_.OnCollected(status, &actions);
+  } else if (task.kind == CoordinatorAction::Kind::kCheckpoint) {
+    coordinator_.OnCheckpointed(task.snapshot, path, &actions);
+    AnswerWaiting(path);
+  } else if (!status.ok()) {
+    coordinator_.OnFailure(status, &actions);
+  }
+  Run(actions);
 }
 
 void ClusterService::Run(const CoordinatorActions& actions) {
@@ -162,7 +227,9 @@ void ClusterService::Run(const CoordinatorActions& actions) {
         on_metrics_(action.metrics);
         break;
       case CoordinatorAction::Kind::kCollect:
-        collect_ = action.version;
+      case CoordinatorAction::Kind::kRestore:
+      case CoordinatorAction::Kind::kCheckpoint:
+        tasks_.push_back(action);
         break;
       case CoordinatorAction::Kind::kEnd:
         end_ = action.end;

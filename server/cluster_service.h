@@ -6,11 +6,13 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -35,21 +37,41 @@ class ClusterService : public proto::Coordination::CallbackService {
   grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* Join(
       grpc::CallbackServerContext* context) override;
 
+  grpc::ServerUnaryReactor* Command(grpc::CallbackServerContext* context,
+                                    const proto::CommandRequest* request,
+                                    proto::CommandReply* reply) override;
+
   // What shard 0 has to say. Any thread.
   void FromOwnShard(const proto::PeerMessage& message) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The process must end (a signal, its own failure): so must the job. Any thread.
+  // The process must end (its own failure): so must the job. Any thread.
   void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // See Coordinator. Any thread.
+  void RequestStop(const absl::Status& end, const std::string& reason) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Waits until the job is over; meanwhile `collect` is called, once, when the final parameters are
-  // to be written. Returns the job's status.
-  absl::Status Wait(
-      std::function<absl::Status(const proto::View& view, int64_t version, const Summary& summary)>
-          collect) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What takes time, done by the thread that waits.
+  struct Tasks {
+    // Writes the final parameters.
+    std::function<absl::Status(const proto::View& view, int64_t version, const Summary& summary)>
+        collect;
+    // Sends the floats that the job begins with to the shards.
+    std::function<absl::Status(const proto::View& view)> restore;
+    // Writes a snapshot; returns the checkpoint's path.
+    std::function<absl::StatusOr<std::string>(const proto::View& view, uint32_t snapshot,
+                                              const proto::Manifest& manifest)>
+        checkpoint;
+  };
+
+  // Waits until the job is over and does its tasks. Returns the job's status.
+  absl::Status Wait(const Tasks& tasks) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   class Call;
 
   void Run(const CoordinatorActions& actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Answers those who wait for a checkpoint.
+  void AnswerWaiting(const absl::StatusOr<std::string>& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RunTask(const CoordinatorAction& task, const Tasks& tasks)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::function<void(const MetricsLine&)> on_metrics_;
   const Log* const log_;
@@ -59,7 +81,13 @@ class ClusterService : public proto::Coordination::CallbackService {
   Coordinator coordinator_ ABSL_GUARDED_BY(mutex_);
   std::map<PeerId, Call*> calls_ ABSL_GUARDED_BY(mutex_);  // each deletes itself when it is done
   PeerId last_peer_ ABSL_GUARDED_BY(mutex_) = kOwnShard;
-  std::optional<int64_t> collect_ ABSL_GUARDED_BY(mutex_);  // the version to collect
+  std::deque<CoordinatorAction> tasks_ ABSL_GUARDED_BY(mutex_);
+  // Who waits for a checkpoint to be written.
+  struct Waiting {
+    grpc::ServerUnaryReactor* reactor;
+    proto::CommandReply* reply;
+  };
+  std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
 };
 

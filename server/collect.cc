@@ -1,6 +1,7 @@
 #include "server/collect.h"
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
 #include <utility>
 
@@ -12,26 +13,28 @@
 
 namespace rubato {
 
-absl::StatusOr<std::vector<float>> CollectParameters(const proto::View& view,
-                                                     const FlatSpace& space, int64_t version,
-                                                     const std::string& job_digest,
-                                                     absl::Duration timeout) {
-  std::vector<float> parameters(space.values());
+absl::StatusOr<TrainingState> CollectState(const proto::View& view, const FlatSpace& space,
+                                           const Selection& selection,
+                                           const std::string& job_digest, absl::Duration timeout) {
+  // Slot 0 is the parameters.
+  std::vector<std::vector<float>> vectors(1 + selection.slots, std::vector<float>(space.values()));
   absl::Mutex mutex;
-  int64_t missing = space.blocks();
+  int64_t missing = space.blocks() * static_cast<int64_t>(vectors.size());
   absl::Status failure;
   ShardStreams::Callbacks callbacks;
   callbacks.on_message = [&](int shard, const Message& message) {
     absl::MutexLock lock(&mutex);
-    const int64_t block = static_cast<int64_t>(message.frame.block);
-    if (message.frame.kind != FrameKind::kParameters || !space.ShardBlocks(shard).Contains(block) ||
+    const Frame& frame = message.frame;
+    const int64_t block = static_cast<int64_t>(frame.block);
+    if (frame.kind != FrameKind::kParameters || !space.ShardBlocks(shard).Contains(block) ||
+        frame.slot >= vectors.size() ||
         static_cast<int64_t>(message.payload.values.size()) != space.BlockValues(block).size()) {
       failure.Update(absl::InternalError(absl::StrFormat(
           "shard %d sent %d values as block %d", shard, message.payload.values.size(), block)));
       return;
     }
     std::copy(message.payload.values.begin(), message.payload.values.end(),
-              parameters.begin() + space.BlockValues(block).begin);
+              vectors[frame.slot].begin() + space.BlockValues(block).begin);
     --missing;
   };
   callbacks.on_failure = [&](int, const absl::Status& status) {
@@ -49,7 +52,8 @@ absl::StatusOr<std::vector<float>> CollectParameters(const proto::View& view,
     pull.worker = kObserver;
     pull.block = static_cast<uint64_t>(blocks.begin);
     pull.block_count = static_cast<uint32_t>(blocks.size());
-    pull.clock = static_cast<uint64_t>(version);
+    pull.clock = static_cast<uint64_t>(selection.version);
+    pull.snapshot = selection.snapshot;
     streams->Send(shard, pull, {});
   }
   const auto done = [&] { return missing == 0 || !failure.ok(); };
@@ -58,11 +62,43 @@ absl::StatusOr<std::vector<float>> CollectParameters(const proto::View& view,
   streams.reset();  // no callback runs from here on
   if (!failure.ok()) return failure;
   if (missing > 0) {
-    return absl::DeadlineExceededError(
-        absl::StrFormat("%d of %d blocks of the final parameters did not come within %s", missing,
-                        space.blocks(), absl::FormatDuration(timeout)));
+    return absl::DeadlineExceededError(absl::StrFormat(
+        "%d of %d blocks did not come within %s", missing,
+        space.blocks() * static_cast<int64_t>(vectors.size()), absl::FormatDuration(timeout)));
   }
-  return parameters;
+  TrainingState state;
+  state.parameters = std::move(vectors[0]);
+  state.slots.assign(std::make_move_iterator(vectors.begin() + 1),
+                     std::make_move_iterator(vectors.end()));
+  return state;
+}
+
+std::unique_ptr<ShardStreams> SendState(const proto::View& view, const FlatSpace& space,
+                                        std::shared_ptr<const TrainingState> state,
+                                        const std::string& job_digest,
+                                        std::function<void(absl::Status)> on_failure) {
+  ShardStreams::Callbacks callbacks;
+  callbacks.on_message = [](int, const Message&) {};
+  callbacks.on_failure = [on_failure = std::move(on_failure)](int, const absl::Status& status) {
+    on_failure(status);
+  };
+  const std::vector<std::string> addresses(view.shards().begin(), view.shards().end());
+  auto streams = std::make_unique<ShardStreams>(addresses, job_digest, std::move(callbacks));
+  for (int64_t block = 0; block < space.blocks(); ++block) {
+    const Range values = space.BlockValues(block);
+    for (size_t slot = 0; slot <= state->slots.size(); ++slot) {
+      const std::vector<float>& vector = slot == 0 ? state->parameters : state->slots[slot - 1];
+      Frame frame;
+      frame.kind = FrameKind::kRestore;
+      frame.worker = kObserver;
+      frame.block = static_cast<uint64_t>(block);
+      frame.slot = static_cast<uint32_t>(slot);
+      streams->Send(
+          space.ShardOfBlock(block), frame,
+          Payload{state, absl::MakeConstSpan(vector).subspan(values.begin, values.size())});
+    }
+  }
+  return streams;
 }
 
 absl::StatusOr<std::string> WriteParameters(const std::string& path, const proto::Layout& layout,

@@ -1,6 +1,7 @@
 #include "server/coordinator.h"
 
 #include <algorithm>
+#include <cmath>
 #include <set>
 #include <utility>
 
@@ -51,14 +52,32 @@ int64_t LeavesOnArrival(const proto::Job& job) {
   return std::max<int64_t>(1, job.train().micro_batches() / job.cluster().workers().start());
 }
 
+// A point of the job as whole units of work, at least one.
+int64_t UnitsAt(const proto::Point& point, const SampleSchedule& units, const proto::Job& job,
+                int64_t samples_per_epoch) {
+  const int64_t batch = job.train().batch_size();
+  const int64_t samples =
+      point.has_steps() ? SampleSchedule(samples_per_epoch, batch, 1).SamplesBefore(point.steps())
+                        : SamplesAt(point, batch, samples_per_epoch);
+  return std::max<int64_t>(1, units.UnitsFor(samples));
+}
+
+// What the others are told. Cancelled: by a signal to this process.
+std::string WhyStopped(const absl::Status& end) {
+  return absl::StrCat(end.code() == absl::StatusCode::kCancelled ? "shard 0 was ended: " : "",
+                      end.message());
+}
+
 }  // namespace
 
 Coordinator::Coordinator(const proto::Job& job, std::string job_digest, std::string version,
-                         absl::Time now)
+                         std::optional<proto::Manifest> resume, bool initial, absl::Time now)
     : job_(job),
       job_digest_(std::move(job_digest)),
       version_(std::move(version)),
-      deadline_(now + absl::Seconds(job.cluster().start_timeout())) {}
+      deadline_(now + absl::Seconds(job.cluster().start_timeout())),
+      resume_(std::move(resume)),
+      initial_(initial) {}
 
 void Coordinator::OnMessage(PeerId peer, const proto::PeerMessage& message, absl::Time now,
                             CoordinatorActions* actions) {
@@ -90,6 +109,28 @@ void Coordinator::OnMessage(PeerId peer, const proto::PeerMessage& message, absl
       break;
     case proto::PeerMessage::kShardReport:
       OnShardReport(message.shard_report(), actions);
+      break;
+    case proto::PeerMessage::kShardRestored:
+      if (phase_ == Phase::kRestoring && ++restored_ == job_.cluster().servers()) {
+        BeginTraining(now, actions);
+      }
+      break;
+    case proto::PeerMessage::kShardHeld:
+      OnShardHeld(message.shard_held(), actions);
+      break;
+    case proto::PeerMessage::kSnapshotCopied:
+      OnSnapshotCopied(message.snapshot_copied(), actions);
+      break;
+    case proto::PeerMessage::kSnapshotMissed:
+      OnSnapshotMissed(message.snapshot_missed(), actions);
+      break;
+    case proto::PeerMessage::kShardMeasured:
+      OnShardMeasured(message.shard_measured(), actions);
+      break;
+    case proto::PeerMessage::kStopRequest:
+      RequestStop(absl::AbortedError(absl::StrCat(Describe(it->second),
+                                                  " was ended: ", message.stop_request().reason())),
+                  "", actions);
       break;
     case proto::PeerMessage::kFailure: {
       const proto::Failure& failure = message.failure();
@@ -257,14 +298,28 @@ void Coordinator::Open(CoordinatorActions* actions) {
 
   const int64_t n = first.train_samples();
   const int64_t batch = job_.train().batch_size();
-  const SampleSchedule steps(n, batch, micro_batches);
-  const proto::Point& until = job_.train().until();
-  const int64_t samples =
-      until.has_steps() ? steps.SamplesBefore(until.steps()) : SamplesAt(until, batch, n);
   schedule_.emplace(n, batch / micro_batches * view_.leaves(), view_.leaves());
-  units_ = schedule_->UnitsFor(samples);
-  view_.set_from_step(0);
+  const proto::Point& until = job_.train().until();
+  // By time alone: as far as it comes. The bound keeps counts of samples within int64.
+  units_ = until.has_time() ? schedule_->UnitsFor(int64_t{1} << 50)
+                            : UnitsAt(until, *schedule_, job_, n);
+  view_.set_from_step(resume_.has_value() ? resume_->step() : 0);
   view_.set_until_step(units_);
+  view_.set_verdict_steps(sync &&
+                          (job_.optimizer().has_clip_grad_norm() ||
+                           job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP));
+  view_.set_evaluate_every(UnitsAt(job_.evaluation().every(), *schedule_, job_, n));
+  if (job_.checkpoint().every().has_time()) {
+    every_time_ = absl::Seconds(job_.checkpoint().every().time());
+  } else if (job_.checkpoint().has_every()) {
+    every_units_ = UnitsAt(job_.checkpoint().every(), *schedule_, job_, n);
+  }
+  if (resume_.has_value()) {
+    if (const absl::Status status = CheckResume(first); !status.ok()) {
+      End(status, kExitUsage, std::string(status.message()), actions);
+      return;
+    }
+  }
 
   const int64_t count = static_cast<int64_t>(workers.size());
   for (int64_t rank = 0; rank < count; ++rank) {
@@ -296,17 +351,114 @@ void Coordinator::Open(CoordinatorActions* actions) {
   }
 }
 
+absl::Status Coordinator::CheckResume(const proto::WorkerRegistration& worker) const {
+  if (resume_->data_digest() != worker.data_digest()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the checkpoint was made on other data: digests %s, now %s",
+                        resume_->data_digest().substr(0, 12), worker.data_digest().substr(0, 12)));
+  }
+  const int64_t unit_samples =
+      job_.train().batch_size() / job_.train().micro_batches() * view_.leaves();
+  if (resume_->mode() != view_.mode() || resume_->unit_samples() != unit_samples) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the checkpoint counts in %s of %d samples, this job in %s of %d: consistency.mode, "
+        "train.batch_size, and on arrival train.micro_batches and cluster.workers.start, must stay "
+        "as they were",
+        resume_->mode() == proto::View::MODE_SYNC ? "steps" : "contributions",
+        resume_->unit_samples(), sync() ? "steps" : "contributions", unit_samples));
+  }
+  if (!sync() && resume_->block_values() != BlockValues()) {
+    return absl::FailedPreconditionError(
+        "wire.chunk must stay as it was: on arrival each block has its own history");
+  }
+  return absl::OkStatus();
+}
+
+int64_t Coordinator::BlockValues() const {
+  return job_.wire().chunk() / static_cast<int64_t>(sizeof(float));
+}
+
+void Coordinator::SendToShards(const proto::CoordinatorMessage& message,
+                               CoordinatorActions* actions) {
+  for (const auto& [id, peer] : peers_) {
+    if (!peer.is_worker) Send(id, message, actions);
+  }
+}
+
 void Coordinator::OnShardOpened(PeerId peer, absl::Time now, CoordinatorActions* actions) {
   if (phase_ != Phase::kOpening || peers_[peer].is_worker) return;
   peers_[peer].finished = true;
   if (!AllFinished(/*workers=*/false)) return;
+  if (resume_.has_value() || initial_) {
+    phase_ = Phase::kRestoring;
+    SendRestore(actions);
+  } else {
+    BeginTraining(now, actions);
+  }
+}
+
+void Coordinator::SendRestore(CoordinatorActions* actions) {
+  const FlatSpace space(ValueCount(view_.layout()), BlockValues(), view_.shards_size());
+  std::map<int64_t, const proto::BlockState*> states;
+  if (resume_.has_value()) {
+    for (const proto::BlockState& block : resume_->blocks()) states[block.block()] = &block;
+    // What some block does not hold is given out again; blocks that do hold it take no notice.
+    if (!sync()) {
+      const auto holds = [](const proto::BlockState& block, int64_t unit) {
+        return unit < block.units_below() ||
+               std::count(block.units_above().begin(), block.units_above().end(), unit) > 0;
+      };
+      int64_t below = resume_->step();
+      for (const proto::BlockState& block : resume_->blocks()) {
+        below = std::min(below, block.units_below());
+      }
+      for (int64_t unit = below; unit < resume_->step(); ++unit) {
+        if (!std::all_of(resume_->blocks().begin(), resume_->blocks().end(),
+                         [&](const proto::BlockState& block) { return holds(block, unit); })) {
+          redo_.push_back(unit);
+        }
+      }
+      next_unit_ = resume_->step();
+    }
+  }
+  for (const auto& [id, peer] : peers_) {
+    if (peer.is_worker) continue;
+    proto::CoordinatorMessage message;
+    proto::Restore* restore = message.mutable_restore();
+    if (resume_.has_value()) restore->set_slots(resume_->slots_size());
+    const Range blocks = space.ShardBlocks(peer.rank);
+    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+      proto::BlockState* state = restore->add_blocks();
+      if (resume_.has_value() && sync()) {
+        // All blocks are at one version, so they may be cut anew.
+        *state = resume_->blocks(0);
+      } else if (resume_.has_value() && states.count(block) != 0) {
+        *state = *states[block];
+      }
+      state->set_block(block);
+    }
+    Send(id, std::move(message), actions);
+  }
+  actions->push_back({CoordinatorAction::Kind::kRestore});
+}
+
+void Coordinator::BeginTraining(absl::Time now, CoordinatorActions* actions) {
   phase_ = Phase::kRunning;
-  metrics_.emplace(job_, sync(), *schedule_, view_.samples_per_epoch(), now);
+  begin_time_ = last_snapshot_time_ = now;
+  seconds_before_ = resume_.has_value() ? resume_->seconds() : 0;
+  int64_t units_before = 0;
+  if (resume_.has_value()) {
+    units_before = resume_->step() - static_cast<int64_t>(redo_.size());
+  }
+  metrics_.emplace(job_, sync(), *schedule_, view_.samples_per_epoch(), units_before,
+                   now - absl::Seconds(seconds_before_), now);
   Say(CoordinatorAction::Kind::kLog,
-      absl::StrFormat("training begins: %d workers, %d shards, %d parameters, %d %s",
+      absl::StrFormat("training %s: %d workers, %d shards, %d parameters, %d %s",
+                      resume_.has_value() ? absl::StrCat("goes on at ", units_before) : "begins",
                       view_.members_size(), view_.shards_size(), ValueCount(view_.layout()), units_,
                       sync() ? "steps" : "contributions"),
       actions);
+  ScheduleSnapshot(units_before, actions);
   for (const auto& [id, worker] : peers_) {
     if (!worker.is_worker) continue;
     proto::CoordinatorMessage message;
@@ -320,8 +472,13 @@ void Coordinator::OnWorkRequest(PeerId peer, CoordinatorActions* actions) {
   if (phase_ != Phase::kRunning || sync()) return;
   proto::CoordinatorMessage message;
   proto::Work* work = message.mutable_work();
-  if (next_unit_ < units_) {
-    work->set_evaluate(next_unit_ > 0 && next_unit_ % schedule_->units_per_epoch() == 0);
+  if (stopping_) {
+    // What has been given out is the last.
+  } else if (!redo_.empty()) {
+    work->set_contribution(redo_.front());
+    redo_.erase(redo_.begin());
+  } else if (next_unit_ < units_) {
+    work->set_evaluate(next_unit_ > 0 && next_unit_ % view_.evaluate_every() == 0);
     work->set_contribution(next_unit_++);
   }
   Send(peer, std::move(message), actions);
@@ -330,47 +487,313 @@ void Coordinator::OnWorkRequest(PeerId peer, CoordinatorActions* actions) {
 void Coordinator::OnProgress(const proto::Progress& progress, absl::Time now,
                              CoordinatorActions* actions) {
   if (!metrics_.has_value()) return;
+  if (progress.left_out()) {
+    ++skipped_;
+    Say(CoordinatorAction::Kind::kWarn,
+        absl::StrFormat("contribution %d is left out: its gradient is not finite (%d so far)",
+                        progress.unit(), skipped_),
+        actions);
+  }
   std::vector<MetricsLine> lines;
   metrics_->OnProgress(progress, now, &lines);
   for (const MetricsLine& line : lines) Report(line, actions);
+  if (!sync() && every_units_ > 0 && metrics_->units() % every_units_ == 0) {
+    checkpoint_wanted_ = true;
+  }
+  OnTick(now, actions);
 }
 
 void Coordinator::OnWorkerFinished(PeerId peer, absl::Time now, CoordinatorActions* actions) {
-  if (phase_ != Phase::kRunning || !peers_[peer].is_worker) return;
+  if (phase_ != Phase::kRunning || !peers_[peer].is_worker || peers_[peer].finished) return;
   peers_[peer].finished = true;
   if (!AllFinished(/*workers=*/true)) return;
   std::vector<MetricsLine> lines;
   metrics_->CloseWindow(now, &lines);
   for (const MetricsLine& line : lines) Report(line, actions);
-  summary_.steps = metrics_->steps();
-  summary_.samples = metrics_->samples();
+  summary_.steps = sync() ? units_ : metrics_->steps();
+  summary_.samples = sync() ? schedule_->SamplesBefore(units_) : metrics_->samples();
   summary_.seconds = metrics_->Seconds(now);
+  const double seconds = absl::ToDoubleSeconds(now - begin_time_);
   summary_.samples_per_second =
-      summary_.seconds > 0 ? static_cast<double>(summary_.samples) / summary_.seconds : 0;
+      seconds > 0 ? static_cast<double>(metrics_->new_samples()) / seconds : 0;
+  summary_.skipped = skipped_;
+  MaybeEnd(actions);
+}
+
+void Coordinator::MaybeEnd(CoordinatorActions* actions) {
+  if (phase_ != Phase::kRunning || !AllFinished(/*workers=*/true)) return;
+  if (snapshot_.phase == SnapshotPhase::kAnnounced) {
+    snapshot_.phase = SnapshotPhase::kNone;  // of a step that will not be
+  }
+  if (snapshot_.phase != SnapshotPhase::kNone) return;
+  if (!final_checkpoint_done_ && (job_.checkpoint().has_every() || stopping_)) {
+    final_checkpoint_done_ = true;
+    Snapshot(units_, actions);
+    return;
+  }
+  if (!stop_end_.ok()) {
+    End(stop_end_, kExitFailure, WhyStopped(stop_end_), actions);
+    return;
+  }
   phase_ = Phase::kEvaluating;
+  final_unit_ = sync() ? units_ : metrics_->units();
   for (const auto& [id, worker] : peers_) {
     if (!worker.is_worker || worker.rank != 0) continue;
     proto::CoordinatorMessage message;
-    message.mutable_evaluation_request()->set_step(units_);
+    message.mutable_evaluation_request()->set_step(final_unit_);
     Send(id, std::move(message), actions);
   }
 }
 
-void Coordinator::OnEvaluation(const proto::Evaluation& evaluation, absl::Time now,
+void Coordinator::OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now,
                                CoordinatorActions* actions) {
   if (!metrics_.has_value() || evaluation.samples() <= 0 || evaluation.unit() < 0) return;
   const MetricsLine line = metrics_->OnEvaluation(evaluation, now);
   Report(line, actions);
-  if (phase_ != Phase::kEvaluating || evaluation.unit() != units_) return;
+  eval_loss_ = line.loss;
+  eval_accuracy_ = line.accuracy;
+  has_evaluation_ = true;
+  if (phase_ == Phase::kEvaluating && evaluation.unit() == final_unit_) {
+    OnEvaluated(line, actions);
+    return;
+  }
+  const proto::StopWhen& when = job_.train().stop_when();
+  if (!job_.train().has_stop_when()) return;
+  if (when.metric() == proto::METRIC_EVAL_ACCURACY && !line.accuracy.has_value()) return;
+  const bool is_loss = when.metric() == proto::METRIC_EVAL_LOSS;
+  const double value = is_loss ? line.loss : *line.accuracy;
+  if (when.has_at_least() ? value >= when.at_least() : value <= when.at_most()) {
+    RequestStop(absl::OkStatus(),
+                absl::StrFormat("the target is met: %s is %g",
+                                is_loss ? "eval/loss" : "eval/accuracy", value),
+                actions);
+  }
+}
+
+void Coordinator::OnEvaluated(const MetricsLine& line, CoordinatorActions* actions) {
   summary_.test_loss = line.loss;
   summary_.test_accuracy = line.accuracy;
   phase_ = Phase::kReporting;
-  for (const auto& [id, peer] : peers_) {
-    if (peer.is_worker) continue;
-    proto::CoordinatorMessage message;
-    message.mutable_report_request();
-    Send(id, std::move(message), actions);
+  proto::CoordinatorMessage message;
+  message.mutable_report_request();
+  SendToShards(message, actions);
+}
+
+void Coordinator::RequestStop(const absl::Status& end, const std::string& reason,
+                              CoordinatorActions* actions) {
+  if (phase_ == Phase::kEnded) return;
+  if (phase_ != Phase::kRunning) {  // nothing to save
+    if (!end.ok()) End(end, kExitFailure, WhyStopped(end), actions);
+    return;
   }
+  if (!end.ok() && stop_end_.ok()) stop_end_ = end;
+  if (stopping_) return;
+  stopping_ = true;
+  Say(CoordinatorAction::Kind::kLog,
+      absl::StrCat("stopping: ", end.ok() ? reason : std::string(end.message())), actions);
+  if (snapshot_.phase == SnapshotPhase::kAnnounced) snapshot_.phase = SnapshotPhase::kNone;
+  // Else as soon as the snapshot that is under way has been written. On arrival no more work is
+  // given out.
+  if (sync() && snapshot_.phase == SnapshotPhase::kNone) Hold(actions);
+}
+
+absl::Status Coordinator::RequestCheckpoint(CoordinatorActions* actions) {
+  if (phase_ != Phase::kRunning || stopping_) {
+    return absl::UnavailableError("the job is not training");
+  }
+  checkpoint_wanted_ = true;
+  StartWanted(actions);
+  return absl::OkStatus();
+}
+
+void Coordinator::StartWanted(CoordinatorActions* actions) {
+  if (phase_ != Phase::kRunning || !checkpoint_wanted_ || stopping_) return;
+  if (snapshot_.phase == SnapshotPhase::kAnnounced) snapshot_.phase = SnapshotPhase::kNone;
+  if (snapshot_.phase != SnapshotPhase::kNone) return;
+  checkpoint_wanted_ = false;
+  if (sync()) {
+    Hold(actions);
+  } else {
+    Snapshot(0, actions);
+  }
+}
+
+void Coordinator::Hold(CoordinatorActions* actions) {
+  snapshot_.phase = SnapshotPhase::kHolding;
+  snapshot_.answers = 0;
+  snapshot_.highest = 0;
+  proto::CoordinatorMessage message;
+  message.mutable_hold();
+  SendToShards(message, actions);
+}
+
+void Coordinator::OnShardHeld(const proto::ShardHeld& held, CoordinatorActions* actions) {
+  if (snapshot_.phase != SnapshotPhase::kHolding) return;
+  snapshot_.highest = std::max(snapshot_.highest, held.version());
+  if (++snapshot_.answers < job_.cluster().servers()) return;
+  // Every block can reach the step after the highest: its contributions do not depend on what is
+  // held.
+  const int64_t step = std::min(snapshot_.highest + 1, units_);
+  if (stopping_) {
+    units_ = step;
+    final_checkpoint_done_ = true;
+    for (const auto& [id, peer] : peers_) {
+      if (!peer.is_worker) continue;
+      proto::CoordinatorMessage message;
+      message.mutable_end_at()->set_step(step);
+      Send(id, std::move(message), actions);
+    }
+  }
+  Snapshot(step, actions);
+}
+
+void Coordinator::Snapshot(int64_t step, CoordinatorActions* actions) {
+  snapshot_.phase = SnapshotPhase::kTaking;
+  ++snapshot_.id;
+  snapshot_.step = step;
+  snapshot_.answers = 0;
+  snapshot_.blocks.clear();
+  proto::CoordinatorMessage message;
+  message.mutable_snapshot()->set_id(snapshot_.id);
+  message.mutable_snapshot()->set_step(step);
+  message.mutable_snapshot()->set_end(stopping_ && sync());
+  SendToShards(message, actions);
+}
+
+void Coordinator::ScheduleSnapshot(int64_t after, CoordinatorActions* actions) {
+  if (!sync() || every_units_ == 0 || stopping_ || snapshot_.phase != SnapshotPhase::kNone) return;
+  const int64_t step = (after / every_units_ + 1) * every_units_;
+  if (step >= units_) return;  // the end has one of its own
+  Snapshot(step, actions);
+  snapshot_.phase = SnapshotPhase::kAnnounced;
+}
+
+void Coordinator::OnSnapshotCopied(const proto::SnapshotCopied& copied,
+                                   CoordinatorActions* actions) {
+  if (copied.id() != snapshot_.id ||
+      (snapshot_.phase != SnapshotPhase::kAnnounced && snapshot_.phase != SnapshotPhase::kTaking)) {
+    return;
+  }
+  snapshot_.phase = SnapshotPhase::kTaking;
+  for (const proto::BlockState& block : copied.blocks()) snapshot_.blocks[block.block()] = block;
+  if (++snapshot_.answers < job_.cluster().servers()) return;
+  snapshot_.phase = SnapshotPhase::kWriting;
+  CoordinatorAction action{CoordinatorAction::Kind::kCheckpoint};
+  action.snapshot = snapshot_.id;
+  action.manifest = MakeManifest();
+  actions->push_back(std::move(action));
+}
+
+void Coordinator::OnSnapshotMissed(const proto::SnapshotMissed& missed,
+                                   CoordinatorActions* actions) {
+  if (missed.id() != snapshot_.id) return;
+  snapshot_.phase = SnapshotPhase::kNone;
+  ScheduleSnapshot(missed.version(), actions);
+}
+
+proto::Manifest Coordinator::MakeManifest() const {
+  proto::Manifest manifest;
+  manifest.set_format(1);
+  manifest.set_version(version_);
+  manifest.set_job_digest(job_digest_);
+  manifest.set_seed(job_.seed());
+  manifest.set_mode(view_.mode());
+  for (const auto& [id, peer] : peers_) {
+    if (!peer.is_worker) continue;
+    manifest.set_data_digest(peer.registration.worker().data_digest());
+  }
+  int64_t samples = 0;
+  for (const auto& [index, block] : snapshot_.blocks) {
+    *manifest.add_blocks() = block;
+    samples = std::max(samples, block.samples());
+  }
+  manifest.set_step(sync() ? snapshot_.step : next_unit_);
+  manifest.set_samples(samples);
+  manifest.set_samples_per_epoch(view_.samples_per_epoch());
+  manifest.set_epoch(static_cast<double>(samples) / view_.samples_per_epoch());
+  manifest.set_unit_samples(job_.train().batch_size() / job_.train().micro_batches() *
+                            view_.leaves());
+  manifest.set_block_values(BlockValues());
+  manifest.set_seconds(metrics_->last_seconds());
+  if (has_evaluation_) {
+    manifest.set_eval_loss(eval_loss_);
+    if (eval_accuracy_.has_value()) manifest.set_eval_accuracy(*eval_accuracy_);
+  }
+  return manifest;
+}
+
+void Coordinator::OnCheckpointed(uint32_t snapshot, const absl::StatusOr<std::string>& path,
+                                 CoordinatorActions* actions) {
+  proto::CoordinatorMessage message;
+  message.mutable_release_snapshot()->set_id(snapshot);
+  SendToShards(message, actions);
+  if (path.ok()) {
+    last_checkpoint_ = *path;
+    Say(CoordinatorAction::Kind::kLog, absl::StrCat("checkpoint ", *path), actions);
+  } else {
+    Say(CoordinatorAction::Kind::kWarn,
+        absl::StrFormat("no checkpoint of step %d: %s; training goes on, the last good one is %s",
+                        snapshot_.step, path.status().message(),
+                        last_checkpoint_.empty() ? "none" : last_checkpoint_),
+        actions);
+  }
+  if (phase_ == Phase::kEnded) return;
+  snapshot_.phase = SnapshotPhase::kNone;
+  if (stopping_ && sync() && !final_checkpoint_done_) {
+    Hold(actions);
+    return;
+  }
+  StartWanted(actions);
+  ScheduleSnapshot(std::max(snapshot_.step, metrics_->units()), actions);
+  MaybeEnd(actions);
+}
+
+void Coordinator::OnShardMeasured(const proto::ShardMeasured& measured,
+                                  CoordinatorActions* actions) {
+  const FlatSpace space(ValueCount(view_.layout()), BlockValues(), view_.shards_size());
+  Measured& step = measured_.try_emplace(measured.step(), space.values()).first->second;
+  step.samples = measured.samples();
+  if (measured.has_non_finite() &&
+      (step.non_finite < 0 || measured.non_finite() < step.non_finite)) {
+    step.non_finite = measured.non_finite();
+  }
+  for (const proto::ShardMeasured::Node& node : measured.nodes()) {
+    step.squares.AddNode({{node.begin(), node.end()}, node.sum()});
+  }
+  const int64_t owners = std::min<int64_t>(space.blocks(), space.shards());
+  if (++step.shards < owners) return;
+
+  proto::CoordinatorMessage message;
+  proto::Verdict* verdict = message.mutable_verdict();
+  verdict->set_step(measured.step());
+  if (step.non_finite >= 0) {
+    if (job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_STOP) {
+      OnFailure(absl::AbortedError(absl::StrFormat("step %d: the gradient of %s is not finite",
+                                                   measured.step(), ParameterAt(step.non_finite))),
+                actions);
+      return;
+    }
+    verdict->set_apply(false);
+    ++skipped_;
+    Say(CoordinatorAction::Kind::kWarn,
+        absl::StrFormat("step %d is left out: the gradient of %s is not finite (%d so far)",
+                        measured.step(), ParameterAt(step.non_finite), skipped_),
+        actions);
+  } else if (job_.optimizer().has_clip_grad_norm() && step.squares.complete()) {
+    // torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)).
+    const double norm = std::sqrt(step.squares.sum()) / static_cast<double>(step.samples);
+    verdict->set_factor(std::min(1.0, job_.optimizer().clip_grad_norm() / (norm + 1e-6)));
+  }
+  measured_.erase(measured.step());
+  SendToShards(message, actions);
+}
+
+std::string Coordinator::ParameterAt(int64_t index) const {
+  for (const proto::Parameter& parameter : view_.layout().parameters()) {
+    if (index < ValueCount(parameter)) return parameter.name();
+    index -= ValueCount(parameter);
+  }
+  return "an unknown parameter";
 }
 
 void Coordinator::OnShardReport(const proto::ShardReport& report, CoordinatorActions* actions) {
@@ -411,6 +834,16 @@ void Coordinator::OnTick(absl::Time now, CoordinatorActions* actions) {
   if (phase_ == Phase::kGathering && now >= deadline_) {
     MaybeBegin(/*deadline_passed=*/true, actions);
   }
+  if (phase_ != Phase::kRunning) return;
+  if (now - last_snapshot_time_ >= every_time_) {
+    last_snapshot_time_ = now;
+    checkpoint_wanted_ = true;
+  }
+  StartWanted(actions);
+  const proto::Point& until = job_.train().until();
+  if (until.has_time() && !stopping_ && metrics_->Seconds(now) >= until.time()) {
+    RequestStop(absl::OkStatus(), "train.until has been reached", actions);
+  }
 }
 
 void Coordinator::OnFailure(const absl::Status& status, CoordinatorActions* actions) {
@@ -420,7 +853,12 @@ void Coordinator::OnFailure(const absl::Status& status, CoordinatorActions* acti
 
 void Coordinator::End(const absl::Status& status, int exit_code, const std::string& reason,
                       CoordinatorActions* actions) {
+  const bool was_training = phase_ >= Phase::kRunning;
   phase_ = Phase::kEnded;
+  if (was_training && !status.ok() && !last_checkpoint_.empty()) {
+    Say(CoordinatorAction::Kind::kLog,
+        absl::StrCat("the last good checkpoint is ", last_checkpoint_), actions);
+  }
   for (const auto& [id, peer] : peers_) {
     if (id != kOwnShard) SendStop(id, exit_code, reason, /*refused=*/false, actions);
   }

@@ -36,7 +36,10 @@ class CoordinatorTest : public ::testing::Test {
     proto::Job changes;
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(more, &changes));
     job.MergeFrom(changes);
-    coordinator_ = std::make_unique<Coordinator>(job, kDigest, "1.0", kStart);
+    // What the YAML reader fills in.
+    job.mutable_evaluation()->mutable_every()->set_epochs(1);
+    coordinator_ =
+        std::make_unique<Coordinator>(job, kDigest, "1.0", resume_, /*initial=*/false, kStart);
   }
 
   static proto::PeerMessage Shard(int shard) {
@@ -78,6 +81,13 @@ class CoordinatorTest : public ::testing::Test {
           break;
         case CoordinatorAction::Kind::kEnd:
           end_ = action.end;
+          break;
+        case CoordinatorAction::Kind::kRestore:
+          ++restores_;
+          break;
+        case CoordinatorAction::Kind::kCheckpoint:
+          manifests_.push_back(action.manifest);
+          snapshots_.push_back(action.snapshot);
           break;
         case CoordinatorAction::Kind::kLog:
           break;
@@ -138,6 +148,10 @@ class CoordinatorTest : public ::testing::Test {
   std::vector<MetricsLine> lines_;
   std::optional<int64_t> collect_;
   std::optional<absl::Status> end_;
+  std::optional<proto::Manifest> resume_;
+  std::vector<proto::Manifest> manifests_;
+  std::vector<uint32_t> snapshots_;
+  int restores_ = 0;
 };
 
 TEST_F(CoordinatorTest, InstallsAViewWhenAllAreThereInAnyOrder) {
@@ -400,6 +414,205 @@ TEST_F(CoordinatorTest, WarnsOfAParameterGroupThatMatchesNothing) {
   EXPECT_THAT(warnings_, ElementsAre("optimizer.groups[0] changes nothing: no parameter matches "
                                      "\"*.bias\""));
   EXPECT_FALSE(end_.has_value());
+}
+
+// What the last message to both shards was.
+#define EXPECT_LAST_TO_SHARDS(has_what)                 \
+  for (const PeerId shard : {kOwnShard, PeerId{1}}) {   \
+    ASSERT_FALSE(sent_[shard].empty());                 \
+    EXPECT_TRUE(sent_[shard].back().has_what) << shard; \
+  }
+
+proto::PeerMessage Held(int64_t version) {
+  proto::PeerMessage message;
+  message.mutable_shard_held()->set_version(version);
+  return message;
+}
+
+proto::PeerMessage Copied(uint32_t id, int64_t block, int64_t version) {
+  proto::PeerMessage message;
+  message.mutable_snapshot_copied()->set_id(id);
+  proto::BlockState* state = message.mutable_snapshot_copied()->add_blocks();
+  state->set_block(block);
+  state->set_version(version);
+  return message;
+}
+
+TEST_F(CoordinatorTest, ScheduledCheckpointsAreAnnouncedAheadOneAfterTheOther) {
+  Start("checkpoint { every { steps: 2 } }");
+  Begin();
+  EXPECT_LAST_TO_SHARDS(has_snapshot());
+  const proto::Snapshot first = sent_[1].back().snapshot();
+  EXPECT_EQ(first.step(), 2);
+  EXPECT_FALSE(first.end());
+  Receive(kOwnShard, Copied(first.id(), 0, 2));
+  EXPECT_THAT(manifests_, IsEmpty());
+  Receive(1, Copied(first.id(), 1, 2));
+  ASSERT_EQ(manifests_.size(), 1u);
+  EXPECT_EQ(manifests_[0].step(), 2);
+  EXPECT_EQ(manifests_[0].blocks_size(), 2);
+  // The next is announced when this one has been written; a failure to write does not end the job.
+  CoordinatorActions actions;
+  coordinator_->OnCheckpointed(first.id(), absl::ResourceExhaustedError("disk full"), &actions);
+  Handle(actions);
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("disk full; training goes on")));
+  EXPECT_FALSE(end_.has_value());
+  EXPECT_EQ(sent_[1].back().snapshot().step(), 4);
+}
+
+TEST_F(CoordinatorTest, ASnapshotWhoseStepHasPassedIsTakenLater) {
+  Start("checkpoint { every { steps: 1 } }");
+  Begin();
+  proto::PeerMessage missed;
+  missed.mutable_snapshot_missed()->set_id(sent_[1].back().snapshot().id());
+  missed.mutable_snapshot_missed()->set_version(3);
+  Receive(1, missed);
+  EXPECT_EQ(sent_[1].back().snapshot().step(), 4);
+}
+
+// The shards stand still at different steps: the snapshot is of one that all can reach.
+TEST_F(CoordinatorTest, ACheckpointOnDemandIsOfTheStepAfterTheHighest) {
+  Start();
+  Begin();
+  CoordinatorActions actions;
+  RUBATO_ASSERT_OK(coordinator_->RequestCheckpoint(&actions));
+  Handle(actions);
+  EXPECT_LAST_TO_SHARDS(has_hold());
+  Receive(kOwnShard, Held(2));
+  EXPECT_TRUE(sent_[1].back().has_hold());
+  Receive(1, Held(3));
+  EXPECT_LAST_TO_SHARDS(has_snapshot());
+  EXPECT_EQ(sent_[1].back().snapshot().step(), 4);
+  EXPECT_FALSE(sent_[1].back().snapshot().end());
+}
+
+TEST_F(CoordinatorTest, AStopEndsAllAtOneStepWithACheckpoint) {
+  Start();
+  Begin();
+  CoordinatorActions actions;
+  coordinator_->RequestStop(absl::CancelledError("interrupted"), "", &actions);
+  coordinator_->RequestStop(absl::AbortedError("a worker was ended too"), "", &actions);
+  Handle(actions);
+  Receive(kOwnShard, Held(1));
+  Receive(1, Held(1));
+  EXPECT_TRUE(sent_[1].back().snapshot().end());
+  EXPECT_EQ(sent_[1].back().snapshot().step(), 2);
+  EXPECT_EQ(sent_[2].back().end_at().step(), 2);
+  EXPECT_EQ(sent_[3].back().end_at().step(), 2);
+  const uint32_t id = sent_[1].back().snapshot().id();
+  Receive(2, Finished());
+  Receive(kOwnShard, Copied(id, 0, 2));
+  Receive(1, Copied(id, 1, 2));
+  ASSERT_EQ(manifests_.size(), 1u);
+  Receive(3, Finished());
+  EXPECT_FALSE(end_.has_value()) << "not before the checkpoint is written";
+  CoordinatorActions written;
+  coordinator_->OnCheckpointed(id, std::string("step-2"), &written);
+  Handle(written);
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_THAT(*end_, IsError(absl::StatusCode::kCancelled, HasSubstr("interrupted")));
+}
+
+TEST_F(CoordinatorTest, GoesOnFromACheckpointAtItsStep) {
+  resume_.emplace();
+  resume_->set_step(4);
+  resume_->set_mode(proto::View::MODE_SYNC);
+  resume_->set_unit_samples(8);
+  resume_->set_data_digest("data");
+  resume_->add_blocks()->set_version(4);
+  Start();
+  Begin();
+  EXPECT_EQ(restores_, 1);
+  EXPECT_THAT(sent_[2], IsEmpty()) << "workers begin when the floats are there";
+  ASSERT_TRUE(sent_[1].back().has_restore());
+  proto::PeerMessage restored;
+  restored.mutable_shard_restored();
+  Receive(kOwnShard, restored);
+  Receive(1, restored);
+  ASSERT_EQ(sent_[2].size(), 1u);
+  EXPECT_EQ(sent_[2][0].view().from_step(), 4);
+}
+
+TEST_F(CoordinatorTest, RefusesACheckpointOfOtherDataOrUnits) {
+  for (const bool other_data : {true, false}) {
+    sent_.clear();
+    end_.reset();
+    resume_.emplace();
+    resume_->set_mode(proto::View::MODE_SYNC);
+    resume_->set_unit_samples(other_data ? 8 : 16);
+    resume_->set_data_digest(other_data ? "other" : "data");
+    Start();
+    Receive(2, Worker());
+    Receive(3, Worker());
+    Receive(kOwnShard, Shard(0));
+    Receive(1, Shard(1));
+    ASSERT_TRUE(end_.has_value());
+    EXPECT_THAT(*end_, IsError(absl::StatusCode::kFailedPrecondition,
+                               HasSubstr(other_data ? "other data" : "train.batch_size")));
+  }
+}
+
+// Contributions that only some blocks hold are given out again, first.
+TEST_F(CoordinatorTest, OnArrivalWhatIsNotWholeIsGivenOutAgain) {
+  resume_.emplace();
+  resume_->set_step(5);
+  resume_->set_mode(proto::View::MODE_ASYNC);
+  resume_->set_unit_samples(4);
+  resume_->set_block_values(8);
+  resume_->set_data_digest("data");
+  proto::BlockState* block = resume_->add_blocks();
+  block->set_units_below(5);
+  block = resume_->add_blocks();
+  block->set_block(1);
+  block->set_units_below(2);
+  block->add_units_above(3);
+  Start("consistency { mode: MODE_ASYNC } wire { chunk: 32 }");  // 10 values: two blocks of 8
+  Begin();
+  proto::PeerMessage restored;
+  restored.mutable_shard_restored();
+  Receive(kOwnShard, restored);
+  Receive(1, restored);
+  proto::PeerMessage request;
+  request.mutable_work_request();
+  std::vector<int64_t> given;
+  for (int i = 0; i < 4; ++i) {
+    Receive(2, request);
+    given.push_back(sent_[2].back().work().contribution());
+  }
+  EXPECT_THAT(given, ElementsAre(2, 4, 5, 6));
+}
+
+TEST_F(CoordinatorTest, AVerdictClipsByTheNormOverAllShardsAndLeavesOutWhatIsNotFinite) {
+  Start(
+      "optimizer { clip_grad_norm: 1 } train { on_non_finite: ON_NON_FINITE_SKIP } wire { chunk: "
+      "32 }");
+  Begin();  // 10 values: two blocks of 8, one a shard
+  proto::PeerMessage measured;
+  const auto set = [&](int64_t step, double sum) {
+    proto::ShardMeasured* m = measured.mutable_shard_measured();
+    m->Clear();
+    m->set_step(step);
+    m->set_samples(2);
+    proto::ShardMeasured::Node* node = m->add_nodes();
+    node->set_begin(0);
+    node->set_end(1);
+    node->set_sum(sum);
+  };
+  set(0, 100);  // norm 10 of the sum, 5 of the mean
+  Receive(kOwnShard, measured);
+  measured.mutable_shard_measured()->clear_nodes();
+  Receive(1, measured);
+  EXPECT_LAST_TO_SHARDS(has_verdict());
+  EXPECT_TRUE(sent_[1].back().verdict().apply());
+  EXPECT_DOUBLE_EQ(sent_[1].back().verdict().factor(), 1 / (5 + 1e-6));
+  measured.mutable_shard_measured()->Clear();
+  measured.mutable_shard_measured()->set_step(1);
+  measured.mutable_shard_measured()->set_non_finite(3);
+  Receive(1, measured);
+  set(1, 1);
+  Receive(kOwnShard, measured);
+  EXPECT_FALSE(sent_[1].back().verdict().apply());
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("step 1 is left out")));
 }
 
 }  // namespace

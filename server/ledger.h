@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "common/flat_space.h"
+#include "server/unit_set.h"
 
 namespace rubato {
 
@@ -19,6 +20,7 @@ struct Contribution {
   uint32_t worker = 0;
   uint32_t incarnation = 0;
   int64_t clock = 0;         // sync: the step; on arrival: the worker's clock
+  int64_t unit = 0;          // which samples: the step, or the number of the contribution
   Range node;                // sync: the leaves whose gradients it sums
   int64_t samples = 0;       // its weight
   int64_t read_version = 0;  // of the block, when the gradient was computed
@@ -28,6 +30,9 @@ struct BlockLedger {
   struct Pending {
     Contribution contribution;
     PayloadId payload;
+    // On arrival: the block holds these samples already (it was restored with them); only the
+    // worker's clock moves.
+    bool counted_before = false;
   };
   // Of one member, on arrival.
   struct Clock {
@@ -38,13 +43,17 @@ struct BlockLedger {
 
   int64_t version = 0;  // updates applied
   int64_t samples = 0;  // in those updates
+  int64_t skipped = 0;  // of those updates, left out by a verdict
   // Sync: disjoint nodes of the open step (which is `version`). On arrival: first in, first out.
   std::vector<Pending> pending;
   std::vector<Clock> clocks;  // by rank
   // The outstanding action that changes the block. While it is kApply, pending.front() is what is
   // applied.
-  enum class Change { kNone, kSum, kApply };
+  enum class Change { kNone, kSum, kMeasure, kApply };
   Change change = Change::kNone;
+  bool measured = false;  // the open step's sum is whole, and waits for the verdict
+  UnitSet units;          // on arrival: the contributions in the parameters
+  uint32_t snapshot = 0;  // the last one that it has been put into
   int64_t staleness_sum = 0;
   int64_t staleness_max = 0;
 };

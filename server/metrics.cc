@@ -11,7 +11,7 @@ constexpr absl::Duration kLongestWindow = absl::Seconds(5);
 absl::string_view KindName(const MetricsLine& line) { return line.is_test ? "test" : "train"; }
 
 Metrics::Metrics(const proto::Job& job, bool sync, const SampleSchedule& schedule,
-                 int64_t samples_per_epoch, absl::Time start)
+                 int64_t samples_per_epoch, int64_t units_before, absl::Time start, absl::Time now)
     : sync_(sync),
       schedule_(schedule),
       samples_per_epoch_(samples_per_epoch),
@@ -22,7 +22,10 @@ Metrics::Metrics(const proto::Job& job, bool sync, const SampleSchedule& schedul
       learning_rate_(job.optimizer(), job.train().batch_size(), samples_per_epoch,
                      job.train().until()),
       start_(start),
-      window_start_(start) {}
+      samples_before_(schedule.SamplesBefore(units_before)),
+      units_(units_before),
+      samples_(samples_before_),
+      window_start_(now) {}
 
 void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
                          std::vector<MetricsLine>* lines) {
@@ -69,6 +72,7 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
     window_has_correct_ = window_has_correct_ || leaf.correct.has_value();
   }
   const int64_t before = samples_;
+  last_seconds_ = Seconds(now);
   window_loss_ += loss;
   window_samples_ += samples;
   window_staleness_ += staleness;
@@ -103,7 +107,7 @@ void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
   window_has_correct_ = false;
 }
 
-MetricsLine Metrics::OnEvaluation(const proto::Evaluation& evaluation, absl::Time now) const {
+MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now) const {
   MetricsLine line;
   line.is_test = true;
   line.samples = schedule_.SamplesBefore(evaluation.unit());

@@ -43,16 +43,18 @@ struct Summary {
   double samples_per_second = 0;
   double test_loss = 0;
   std::optional<double> test_accuracy;
+  int64_t skipped = 0;     // steps or contributions left out because they were not finite
   int64_t duplicates = 0;  // contributions refused as already counted, over all shards
   std::vector<proto::ShardReport::Block> blocks;  // in order
 };
 
 class Metrics {
  public:
+  // `units_before` were done before this process began, as if from `start` on without a pause.
   // `schedule` cuts the job's samples into units; sync tells whether the parts of a unit are put
   // together.
   Metrics(const proto::Job& job, bool sync, const SampleSchedule& schedule,
-          int64_t samples_per_epoch, absl::Time start);
+          int64_t samples_per_epoch, int64_t units_before, absl::Time start, absl::Time now);
 
   // A part of a unit has been computed. Appends the lines that are complete now: in sync in the
   // order of steps, with sums in the order of micro-batches, so that they do not depend on who
@@ -60,7 +62,7 @@ class Metrics {
   void OnProgress(const proto::Progress& progress, absl::Time now, std::vector<MetricsLine>* lines);
 
   // The line of a test at about `unit` units.
-  MetricsLine OnEvaluation(const proto::Evaluation& evaluation, absl::Time now) const;
+  MetricsLine OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now) const;
 
   // What has been counted since the last line, if anything.
   void CloseWindow(absl::Time now, std::vector<MetricsLine>* lines);
@@ -69,6 +71,8 @@ class Metrics {
   // In sync units; on arrival as many global batches as the samples make.
   int64_t steps() const { return sync_ ? units_ : samples_ / batch_size_; }
   int64_t samples() const { return samples_; }
+  int64_t new_samples() const { return samples_ - samples_before_; }  // by this process
+  double last_seconds() const { return last_seconds_; }               // when a unit was last done
   double Seconds(absl::Time now) const { return absl::ToDoubleSeconds(now - start_); }
 
  private:
@@ -93,6 +97,8 @@ class Metrics {
   const absl::Time start_;
 
   // Of the whole run.
+  int64_t samples_before_ = 0;
+  double last_seconds_ = 0;
   int64_t units_ = 0;
   int64_t samples_ = 0;
   std::map<int64_t, std::vector<Leaf>> open_;  // sync: steps of which parts are missing

@@ -44,6 +44,7 @@ std::string ToJson(const Summary& summary, const std::string& digest) {
   json["steps"] = summary.steps;
   json["samples"] = summary.samples;
   json["duplicates"] = summary.duplicates;
+  json["skipped"] = summary.skipped;
   json["digest"] = digest;
   Json blocks = Json::array();
   for (const proto::ShardReport::Block& block : summary.blocks) {

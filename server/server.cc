@@ -14,6 +14,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/address.h"
+#include "common/checkpoint.h"
 #include "common/job/job.h"
 #include "common/log.h"
 #include "common/run_folder.h"
@@ -22,23 +23,24 @@
 #include "common/wire/channel.h"
 #include "common/wire/control_client.h"
 #include "server/cluster_service.h"
-#include "server/collect.h"
 #include "server/coordinator.h"
 #include "server/data_service.h"
 #include "server/metrics_recorder.h"
+#include "server/run_files.h"
 #include "server/shard_engine.h"
 
 namespace rubato {
 namespace {
 
-// How long the shards have to send the final parameters.
-constexpr absl::Duration kCollectTimeout = absl::Minutes(2);
+// How long a process that was told to end waits for the coordinator to end the job in order.
+constexpr absl::Duration kStopGrace = absl::Seconds(30);
 
 // The shard itself: its engine behind its data service, on one gRPC server.
 class ShardHost {
  public:
-  ShardHost(const proto::Job& job, const std::string& job_digest, const Log* log)
-      : job_(job), data_(job_digest, log) {}
+  ShardHost(const proto::Job& job, const std::string& job_digest, const Log* log,
+            ShardEngine::Reporter report)
+      : job_(job), report_(std::move(report)), data_(job_digest, log) {}
 
   ~ShardHost() { Stop(); }
 
@@ -51,11 +53,10 @@ class ShardHost {
   // Listens at `listen`, with `cluster` beside the data service if it is given. Unavailable if the
   // address is in use.
   absl::Status Start(int shard, const std::string& listen, grpc::Service* cluster) {
-    RUBATO_ASSIGN_OR_RETURN(engine_, ShardEngine::Create(job_, shard,
-                                                         [this](uint64_t stream, const Frame& frame,
-                                                                const Payload& payload) {
-                                                           data_.Send(stream, frame, payload);
-                                                         }));
+    const auto send = [this](uint64_t stream, const Frame& frame, const Payload& payload) {
+      data_.Send(stream, frame, payload);
+    };
+    RUBATO_ASSIGN_OR_RETURN(engine_, ShardEngine::Create(job_, shard, send, report_));
     RUBATO_ASSIGN_OR_RETURN(HostPort address, ParseAddress(listen));
     grpc::ServerBuilder builder;
     ConfigureServer(&builder);
@@ -79,33 +80,15 @@ class ShardHost {
 
   const std::string& address() const { return address_; }
 
-  // What the coordinator asks of a shard; the answer goes to `reply`, from the data service's
-  // thread. Never blocks.
-  void OnMessage(const proto::CoordinatorMessage& message,
-                 std::function<void(const proto::PeerMessage&)> reply) {
-    if (message.has_view()) {
-      data_.Post([this, view = message.view(), reply = std::move(reply)] {
-        proto::PeerMessage answer;
-        const absl::Status status = engine_->Open(view);
-        if (status.ok()) {
-          answer.mutable_shard_opened()->set_view(view.number());
-        } else {
-          answer.mutable_failure()->set_exit_code(ExitCode(status));
-          answer.mutable_failure()->set_reason(std::string(status.message()));
-        }
-        reply(answer);
-      });
-    } else if (message.has_report_request()) {
-      data_.Post([this, reply = std::move(reply)] {
-        proto::PeerMessage answer;
-        *answer.mutable_shard_report() = engine_->Report();
-        reply(answer);
-      });
-    }
+  // What the coordinator asks of a shard; answers go to `report`, from the data service's thread.
+  // Never blocks.
+  void OnMessage(const proto::CoordinatorMessage& message) {
+    data_.Post([this, message] { engine_->OnMessage(message); });
   }
 
  private:
   const proto::Job job_;
+  const ShardEngine::Reporter report_;
   std::unique_ptr<ShardEngine> engine_;
   DataService data_;
   std::unique_ptr<grpc::Server> server_;
@@ -149,17 +132,31 @@ absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptio
 
 absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
                             const std::string& job_digest, const Log& log, SignalWatcher* signals) {
+  std::optional<proto::Manifest> resume;
+  std::string checkpoint;
+  if (!options.resume.empty()) {
+    std::vector<std::string> warnings;
+    RUBATO_ASSIGN_OR_RETURN(checkpoint, FindCheckpoint(options.resume, &warnings));
+    for (const std::string& warning : warnings) log.Warning(warning);
+    RUBATO_ASSIGN_OR_RETURN(resume, CheckCheckpoint(checkpoint));
+  }
   std::optional<MetricsRecorder> metrics;
   const auto on_metrics = [&metrics](const MetricsLine& line) {
     metrics->Record(line, absl::Now());
   };
-  ShardHost host(job, job_digest, &log);
-  std::function<void(const proto::PeerMessage&)> from_own_shard;
+  std::optional<RunFiles> files;
+  ClusterService* service_pointer = nullptr;
+  ShardHost host(job, job_digest, &log, [&service_pointer](const proto::PeerMessage& message) {
+    service_pointer->FromOwnShard(message);
+  });
   ClusterService service(
-      Coordinator(job, job_digest, kVersion, absl::Now()), on_metrics, &log,
-      [&](const proto::CoordinatorMessage& message) { host.OnMessage(message, from_own_shard); });
-  from_own_shard = [&service](const proto::PeerMessage& message) { service.FromOwnShard(message); };
-  const absl::Cleanup stop = [&host] { host.Stop(); };  // before the service goes
+      Coordinator(job, job_digest, kVersion, resume, /*initial=*/false, absl::Now()), on_metrics,
+      &log, [&host](const proto::CoordinatorMessage& message) { host.OnMessage(message); });
+  service_pointer = &service;
+  const absl::Cleanup stop = [&] {  // before the service goes
+    if (files.has_value()) files->StopRestoring();
+    host.Stop();
+  };
   const std::string listen = options.listen.empty() ? job.cluster().address() : options.listen;
   RUBATO_RETURN_IF_ERROR(host.Start(0, listen, &service));
   // Nothing is written for a server that cannot listen; training begins only when this shard has
@@ -167,33 +164,28 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
   RUBATO_ASSIGN_OR_RETURN(const RunFolder folder, OpenRunFolder(job, options));
   RUBATO_ASSIGN_OR_RETURN(
       metrics, MetricsRecorder::Create(folder, job.metrics().tensorboard(), absl::Now(), &log));
+  files.emplace(job, job_digest, folder, &log);
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.AddressFile(), host.address() + "\n"));
   log.Info("listening", {{"address", host.address()}, {"run", folder.path()}});
   const std::string advertise = options.advertise.empty() ? host.address() : options.advertise;
 
-  signals->OnSignal([&service](int signal) { service.Fail(InterruptedBy(signal)); });
+  signals->OnSignal([&service](int signal) { service.RequestStop(InterruptedBy(signal), ""); });
   proto::PeerMessage registration;
   *registration.mutable_registration() = MakeRegistration(job_digest, 0, advertise);
   service.FromOwnShard(registration);
-  const absl::Status status = service.Wait([&](const proto::View& view, int64_t version,
-                                               const Summary& summary) -> absl::Status {
-    const FlatSpace space(ValueCount(view.layout()), job.wire().chunk() / sizeof(float),
-                          view.shards_size());
-    RUBATO_ASSIGN_OR_RETURN(std::vector<float> parameters,
-                            CollectParameters(view, space, version, job_digest, kCollectTimeout));
-    RUBATO_ASSIGN_OR_RETURN(std::string digest,
-                            WriteParameters(folder.ParametersFile(), view.layout(), parameters));
-    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.SummaryFile(), ToJson(summary, digest)));
-    LogFields fields = {{"test_loss", summary.test_loss},
-                        {"samples_per_second", summary.samples_per_second},
-                        {"digest", digest},
-                        {"run", folder.path()}};
-    if (summary.test_accuracy.has_value()) {
-      fields.insert(fields.begin(), {"test_accuracy", *summary.test_accuracy});
-    }
-    log.Info("done", fields);
-    return absl::OkStatus();
-  });
+  ClusterService::Tasks tasks;
+  tasks.collect = [&files](const proto::View& view, int64_t version, const Summary& summary) {
+    return files->WriteResult(view, version, summary);
+  };
+  tasks.checkpoint = [&files](const proto::View& view, uint32_t snapshot,
+                              const proto::Manifest& manifest) {
+    return files->WriteSnapshot(view, snapshot, manifest);
+  };
+  tasks.restore = [&](const proto::View& view) {
+    return files->Restore(view, checkpoint, *resume,
+                          [&service](const absl::Status& status) { service.Fail(status); });
+  };
+  const absl::Status status = service.Wait(tasks);
   signals->OnSignal(nullptr);
   return status;
 }
@@ -202,12 +194,15 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
                       const std::string& job_digest, const Log& log, SignalWatcher* signals) {
   absl::Mutex mutex;
   std::optional<absl::Status> end;
+  absl::Status interrupted;
+  absl::Time interrupt_deadline = absl::InfiniteFuture();
   const auto finish = [&](const absl::Status& status) {
     absl::MutexLock lock(&mutex);
     if (!end.has_value()) end = status;
   };
   std::unique_ptr<ControlClient> control;
-  ShardHost host(job, job_digest, &log);
+  ShardHost host(job, job_digest, &log,
+                 [&control](const proto::PeerMessage& message) { control->Send(message); });
   RUBATO_RETURN_IF_ERROR(
       host.Start(options.shard, options.listen.empty() ? "127.0.0.1:0" : options.listen, nullptr));
   log.Info("listening", {{"address", host.address()}});
@@ -218,21 +213,31 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
                    MakeRegistration(job_digest, options.shard,
                                     options.advertise.empty() ? host.address() : options.advertise),
                    [signals] { return signals->signal() != 0; }));
-  signals->OnSignal([&finish](int signal) { finish(InterruptedBy(signal)); });
+  signals->OnSignal([&](int signal) {
+    // The coordinator ends the job in order, or this process ends without it.
+    proto::PeerMessage message;
+    message.mutable_stop_request()->set_reason(std::string(InterruptedBy(signal).message()));
+    control->Send(message);
+    absl::MutexLock lock(&mutex);
+    if (!end.has_value()) {
+      interrupted = InterruptedBy(signal);
+      interrupt_deadline = absl::Now() + kStopGrace;
+    }
+  });
   ControlCallbacks callbacks;
   callbacks.on_message = [&](const proto::CoordinatorMessage& message) {
     if (message.has_stop()) {
       finish(FromStop(message.stop()));
     } else {
-      host.OnMessage(message,
-                     [&control](const proto::PeerMessage& reply) { control->Send(reply); });
+      host.OnMessage(message);
     }
   };
   callbacks.on_failure = finish;
   control->Start(std::move(callbacks));
-  const auto ended = [&] { return end.has_value(); };
-  mutex.LockWhen(absl::Condition(&ended));
-  const absl::Status status = *end;
+  const auto ended = [&] { return end.has_value() || absl::Now() >= interrupt_deadline; };
+  constexpr absl::Duration kTick = absl::Milliseconds(100);
+  while (!mutex.LockWhenWithTimeout(absl::Condition(&ended), kTick)) mutex.Unlock();
+  const absl::Status status = !interrupted.ok() ? interrupted : *end;
   mutex.Unlock();
   signals->OnSignal(nullptr);
   host.Stop();

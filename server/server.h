@@ -22,6 +22,9 @@ struct ServerOptions {
   std::string run_dir;
   // Which keys of the job were not taken from its file, for the run's copy of it.
   Sources sources;
+  // Shard 0: a checkpoint (or a run's folder: its newest one) to go on from; empty: from the
+  // beginning.
+  std::string resume;
 };
 
 // Serves until the job is over. FailedPrecondition and the like where repeating cannot help (exit

@@ -16,6 +16,7 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
     RUBATO_CHECK(member.rank() < view.members_size());
     members_[member.rank()] = member.incarnation();
   }
+  verdict_steps_ = view.verdict_steps();
   for (int64_t block = blocks_.begin; block < blocks_.end; ++block) {
     BlockLedger& ledger = mutable_ledger(block);
     ledger.clocks.assign(members_.size(), {});
@@ -48,14 +49,19 @@ absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, Payl
   }
   if (!is_new) {
     ++duplicates_;
-    ShardAction drop{ShardAction::Kind::kDrop};
-    drop.block = block;
-    drop.payload = payload;
-    actions->push_back(drop);
+    Drop(block, payload, actions);
     return absl::OkStatus();
   }
-  if (policy_->on_arrival()) ++ledger.clocks[contribution.worker].accepted;
-  ledger.pending.push_back({contribution, payload});
+  BlockLedger::Pending pending{contribution, payload};
+  if (policy_->on_arrival()) {
+    ++ledger.clocks[contribution.worker].accepted;
+    if (ledger.units.Contains(contribution.unit)) {
+      pending.counted_before = true;
+      ++duplicates_;
+      Drop(block, payload, actions);
+    }
+  }
+  ledger.pending.push_back(pending);
   Advance(block, actions);
   return absl::OkStatus();
 }
@@ -90,11 +96,23 @@ void Shard::OnPullerGone(uint64_t puller) {
   }
 }
 
+void Shard::Drop(int64_t block, PayloadId payload, ShardActions* actions) {
+  ShardAction drop{ShardAction::Kind::kDrop};
+  drop.block = block;
+  drop.payload = payload;
+  actions->push_back(drop);
+}
+
 void Shard::OnChanged(int64_t block, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
   RUBATO_CHECK(ledger.change != BlockLedger::Change::kNone);
-  if (ledger.change == BlockLedger::Change::kApply) OnApplied(&ledger);
+  const BlockLedger::Change change = ledger.change;
   ledger.change = BlockLedger::Change::kNone;
+  if (change == BlockLedger::Change::kApply) {
+    OnApplied(&ledger);
+  } else if (change == BlockLedger::Change::kMeasure) {
+    OnMeasured(block, actions);
+  }
   Advance(block, actions);
 }
 
@@ -106,14 +124,104 @@ void Shard::OnApplied(BlockLedger* ledger) {
     clock.staleness = ledger->version - applied.read_version;
     ledger->staleness_sum += clock.staleness;
     ledger->staleness_max = std::max(ledger->staleness_max, clock.staleness);
+    ledger->units.Insert(applied.unit);
   }
   ++ledger->version;
   ledger->samples += applied.samples;
+  if (ledger->measured && !verdict_.apply) ++ledger->skipped;
+  ledger->measured = false;
   ledger->pending.erase(ledger->pending.begin());
+}
+
+void Shard::OnMeasured(int64_t block, ShardActions* actions) {
+  BlockLedger& ledger = mutable_ledger(block);
+  ledger.measured = true;
+  if (++measured_ < blocks_.size()) return;
+  measured_ = 0;
+  ShardAction measured{ShardAction::Kind::kMeasured};
+  measured.version = ledger.version + 1;
+  actions->push_back(measured);
+}
+
+void Shard::OnVerdict(int64_t step, bool apply, double factor, ShardActions* actions) {
+  if (step <= verdict_.step) return;  // a second copy of it
+  verdict_ = {step, apply, factor};
+  for (int64_t block = blocks_.begin; block < blocks_.end; ++block) Advance(block, actions);
+}
+
+void Shard::OnHold(ShardActions* actions) {
+  ShardAction held{ShardAction::Kind::kHeld};
+  for (const BlockLedger& ledger : ledgers_) held.version = std::max(held.version, ledger.version);
+  held_ = true;
+  limit_ = std::min(limit_, held.version + 1);
+  actions->push_back(held);
+}
+
+void Shard::OnSnapshot(uint32_t id, int64_t step, bool end, ShardActions* actions) {
+  held_ = end;
+  limit_ = end ? step : kNoLimit;
+  if (!policy_->on_arrival()) {
+    ShardAction missed{ShardAction::Kind::kMissed};
+    missed.snapshot = id;
+    for (const BlockLedger& ledger : ledgers_) {
+      missed.version = std::max(missed.version, ledger.version);
+    }
+    if (missed.version > step) {
+      actions->push_back(missed);
+      return;
+    }
+  }
+  snapshot_ = id;
+  snapshot_step_ = step;
+  to_copy_ = blocks_.size();
+  if (to_copy_ == 0) {
+    ShardAction copied{ShardAction::Kind::kCopied};
+    copied.snapshot = id;
+    actions->push_back(copied);
+  }
+  for (int64_t block = blocks_.begin; block < blocks_.end; ++block) Advance(block, actions);
+}
+
+void Shard::MaybeCopy(int64_t block, ShardActions* actions) {
+  BlockLedger& ledger = mutable_ledger(block);
+  if (ledger.snapshot == snapshot_ || ledger.change == BlockLedger::Change::kApply) return;
+  if (!policy_->on_arrival() && ledger.version != snapshot_step_) return;
+  ledger.snapshot = snapshot_;
+  ShardAction copy{ShardAction::Kind::kCopy};
+  copy.block = block;
+  copy.snapshot = snapshot_;
+  copy.version = ledger.version;
+  actions->push_back(copy);
+  if (--to_copy_ > 0) return;
+  ShardAction copied{ShardAction::Kind::kCopied};
+  copied.snapshot = snapshot_;
+  actions->push_back(copied);
+}
+
+void Shard::Restore(int64_t block, int64_t version, int64_t samples, int64_t skipped,
+                    UnitSet units) {
+  BlockLedger& ledger = mutable_ledger(block);
+  ledger.version = version;
+  ledger.samples = samples;
+  ledger.skipped = skipped;
+  ledger.units = std::move(units);
+}
+
+bool Shard::MayChange(const BlockLedger& ledger) const {
+  if (policy_->on_arrival()) return !held_;
+  if (ledger.version >= limit_) return false;
+  return !ledger.measured || verdict_.step == ledger.version;
 }
 
 void Shard::Advance(int64_t block, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
+  MaybeCopy(block, actions);
+  if (policy_->on_arrival() && ledger.change == BlockLedger::Change::kNone) {
+    while (!ledger.pending.empty() && ledger.pending.front().counted_before) {
+      ++ledger.clocks[ledger.pending.front().contribution.worker].applied;
+      ledger.pending.erase(ledger.pending.begin());
+    }
+  }
   // Answer before the next change: who waits for this version shall not get a later one.
   std::vector<Pull>& pulls = waiting_[block - blocks_.begin];
   for (auto it = pulls.begin(); it != pulls.end();) {
@@ -125,10 +233,10 @@ void Shard::Advance(int64_t block, ShardActions* actions) {
     }
   }
   if (ledger.change != BlockLedger::Change::kNone) return;
-  if (policy_->MayApply(ledger)) {
-    Apply(block, actions);
-  } else {
+  if (!policy_->MayApply(ledger)) {
     SumSiblings(block, actions);
+  } else if (MayChange(ledger)) {
+    Apply(block, actions);
   }
 }
 
@@ -140,13 +248,22 @@ void Shard::Apply(int64_t block, ShardActions* actions) {
   apply.payload = first.payload;
   apply.samples = first.contribution.samples;
   apply.samples_before = ledger.samples;
+  apply.updates_before = ledger.version - ledger.skipped;
   apply.on_arrival = policy_->on_arrival();
   apply.version = ledger.version + 1;
   ledger.change = BlockLedger::Change::kApply;
+  if (verdict_steps_ && !ledger.measured) {
+    apply.kind = ShardAction::Kind::kMeasure;
+    ledger.change = BlockLedger::Change::kMeasure;
+  } else if (verdict_steps_) {
+    if (!verdict_.apply) apply.kind = ShardAction::Kind::kSkip;
+    apply.factor = verdict_.factor;
+  }
   actions->push_back(apply);
 }
 
 void Shard::SumSiblings(int64_t block, ShardActions* actions) {
+  if (policy_->on_arrival()) return;
   BlockLedger& ledger = mutable_ledger(block);
   std::vector<BlockLedger::Pending>& pending = ledger.pending;
   for (size_t i = 0; i < pending.size(); ++i) {

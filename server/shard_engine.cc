@@ -1,23 +1,73 @@
 #include "server/shard_engine.h"
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/finite.h"
 #include "common/kernels.h"
+#include "common/process_exit.h"
 #include "common/status.h"
 
 namespace rubato {
 
 absl::StatusOr<std::unique_ptr<ShardEngine>> ShardEngine::Create(const proto::Job& job, int shard,
-                                                                 Sender send) {
+                                                                 Sender send, Reporter report) {
   RUBATO_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(job.optimizer()));
   return std::unique_ptr<ShardEngine>(
-      new ShardEngine(job, shard, std::move(optimizer), std::move(send)));
+      new ShardEngine(job, shard, std::move(optimizer), std::move(send), std::move(report)));
 }
 
-ShardEngine::ShardEngine(const proto::Job& job, int shard, Optimizer optimizer, Sender send)
-    : job_(job), shard_(shard), optimizer_(std::move(optimizer)), send_(std::move(send)) {}
+ShardEngine::ShardEngine(const proto::Job& job, int shard, Optimizer optimizer, Sender send,
+                         Reporter report)
+    : job_(job),
+      shard_(shard),
+      optimizer_(std::move(optimizer)),
+      send_(std::move(send)),
+      report_(std::move(report)) {}
+
+void ShardEngine::OnMessage(const proto::CoordinatorMessage& message) {
+  proto::PeerMessage answer;
+  ShardActions actions;
+  switch (message.kind_case()) {
+    case proto::CoordinatorMessage::kView:
+      if (const absl::Status status = Open(message.view()); status.ok()) {
+        answer.mutable_shard_opened()->set_view(message.view().number());
+      } else {
+        answer.mutable_failure()->set_exit_code(ExitCode(status));
+        answer.mutable_failure()->set_reason(std::string(status.message()));
+      }
+      report_(answer);
+      break;
+    case proto::CoordinatorMessage::kRestore:
+      Restore(message.restore());
+      break;
+    case proto::CoordinatorMessage::kHold:
+      core_->OnHold(&actions);
+      break;
+    case proto::CoordinatorMessage::kSnapshot:
+      core_->OnSnapshot(message.snapshot().id(), message.snapshot().step(),
+                        message.snapshot().end(), &actions);
+      break;
+    case proto::CoordinatorMessage::kReleaseSnapshot:
+      // Older ones, of which only some shards had their part, go as well.
+      snapshots_.erase(snapshots_.begin(), snapshots_.upper_bound(message.release_snapshot().id()));
+      break;
+    case proto::CoordinatorMessage::kVerdict:
+      core_->OnVerdict(message.verdict().step(), message.verdict().apply(),
+                       message.verdict().factor(), &actions);
+      break;
+    case proto::CoordinatorMessage::kReportRequest:
+      *answer.mutable_shard_report() = Report();
+      report_(answer);
+      break;
+    default:
+      break;  // not for shards
+  }
+  Run(std::move(actions));
+}
 
 absl::Status ShardEngine::Open(const proto::View& view) {
   if (!core_.has_value()) {
@@ -29,12 +79,30 @@ absl::Status ShardEngine::Open(const proto::View& view) {
     learning_rate_.emplace(job_.optimizer(), job_.train().batch_size(), view.samples_per_epoch(),
                            job_.train().until());
     core_.emplace(space.ShardBlocks(shard_));
+    squares_.emplace(space.values());
   }
   view_ = view.number();
   ShardActions actions;
   core_->OnView(view, &actions);
   Run(std::move(actions));
   return absl::OkStatus();
+}
+
+void ShardEngine::Restore(const proto::Restore& restore) {
+  restore_expected_ = static_cast<int64_t>(restore.blocks_size()) * (1 + restore.slots());
+  for (const proto::BlockState& block : restore.blocks()) {
+    core_->Restore(block.block(), block.version(), block.samples(), block.skipped(),
+                   UnitSet(block.units_below(), block.units_above()));
+  }
+  MaybeReportRestored();
+}
+
+void ShardEngine::MaybeReportRestored() {
+  if (restored_ || restore_received_ != restore_expected_) return;
+  restored_ = true;
+  proto::PeerMessage answer;
+  answer.mutable_shard_restored();
+  report_(answer);
 }
 
 absl::Status ShardEngine::OnFrame(uint64_t stream, const Frame& frame, Payload payload) {
@@ -44,27 +112,17 @@ absl::Status ShardEngine::OnFrame(uint64_t stream, const Frame& frame, Payload p
   switch (frame.kind) {
     case FrameKind::kPush:
       return OnPush(frame, std::move(payload));
-    case FrameKind::kPull: {
-      const int64_t begin = static_cast<int64_t>(frame.block);
-      if (!core_->blocks().Contains(begin)) {
-        return absl::InvalidArgumentError(
-            absl::StrFormat("pull begins at block %d; this shard owns blocks %d to %d", begin,
-                            core_->blocks().begin, core_->blocks().end));
-      }
-      ShardActions actions;
-      RUBATO_RETURN_IF_ERROR(core_->OnPull(stream, frame.worker,
-                                           {begin, begin + static_cast<int64_t>(frame.block_count)},
-                                           static_cast<int64_t>(frame.clock), &actions));
-      Run(std::move(actions));
-      return absl::OkStatus();
-    }
+    case FrameKind::kPull:
+      return OnPull(stream, frame);
+    case FrameKind::kRestore:
+      return OnRestoreFrame(frame, payload);
     case FrameKind::kParameters:
       break;
   }
   return absl::InvalidArgumentError("a shard takes pushes and pulls; this frame has parameters");
 }
 
-absl::Status ShardEngine::OnPush(const Frame& frame, Payload payload) {
+absl::Status ShardEngine::CheckBlock(const Frame& frame, const Payload& payload) const {
   const int64_t block = static_cast<int64_t>(frame.block);
   if (!core_->blocks().Contains(block)) {
     return absl::InvalidArgumentError(
@@ -76,11 +134,18 @@ absl::Status ShardEngine::OnPush(const Frame& frame, Payload payload) {
                                                       payload.values.size(), block,
                                                       store_->BlockSize(block)));
   }
+  return absl::OkStatus();
+}
+
+absl::Status ShardEngine::OnPush(const Frame& frame, Payload payload) {
+  RUBATO_RETURN_IF_ERROR(CheckBlock(frame, payload));
+  const int64_t block = static_cast<int64_t>(frame.block);
   Contribution contribution;
   contribution.view = frame.view;
   contribution.worker = frame.worker;
   contribution.incarnation = frame.incarnation;
   contribution.clock = static_cast<int64_t>(frame.clock);
+  contribution.unit = static_cast<int64_t>(frame.unit);
   contribution.node = frame.node();
   contribution.samples = frame.samples;
   contribution.read_version = static_cast<int64_t>(frame.version);
@@ -92,6 +157,52 @@ absl::Status ShardEngine::OnPush(const Frame& frame, Payload payload) {
     return status;
   }
   Run(std::move(actions));
+  return absl::OkStatus();
+}
+
+absl::Status ShardEngine::OnRestoreFrame(const Frame& frame, const Payload& payload) {
+  RUBATO_RETURN_IF_ERROR(CheckBlock(frame, payload));
+  if (frame.worker != kObserver || restored_ || frame.slot > optimizer_.slots().size()) {
+    return absl::InvalidArgumentError("nothing is being restored");
+  }
+  store_->Restore(static_cast<int64_t>(frame.block), static_cast<int>(frame.slot), payload.values);
+  ++restore_received_;
+  MaybeReportRestored();
+  return absl::OkStatus();
+}
+
+absl::Status ShardEngine::OnPull(uint64_t stream, const Frame& frame) {
+  if (frame.snapshot != 0) return SendSnapshot(stream, frame);
+  const int64_t begin = static_cast<int64_t>(frame.block);
+  ShardActions actions;
+  RUBATO_RETURN_IF_ERROR(core_->OnPull(stream, frame.worker,
+                                       {begin, begin + static_cast<int64_t>(frame.block_count)},
+                                       static_cast<int64_t>(frame.clock), &actions));
+  Run(std::move(actions));
+  return absl::OkStatus();
+}
+
+absl::Status ShardEngine::SendSnapshot(uint64_t stream, const Frame& frame) const {
+  const auto snapshot = snapshots_.find(frame.snapshot);
+  if (snapshot == snapshots_.end()) {
+    return absl::NotFoundError(absl::StrFormat("there is no snapshot %d", frame.snapshot));
+  }
+  for (const auto& [block, copy] : snapshot->second) {
+    if (block < static_cast<int64_t>(frame.block) ||
+        block >= static_cast<int64_t>(frame.block + frame.block_count)) {
+      continue;
+    }
+    Frame answer;
+    answer.kind = FrameKind::kParameters;
+    answer.block = static_cast<uint64_t>(block);
+    answer.version = static_cast<uint64_t>(copy.state.version());
+    answer.snapshot = frame.snapshot;
+    send_(stream, answer, Payload{copy.parameters, copy.parameters->values()});
+    for (const auto& slot : copy.slots) {
+      ++answer.slot;
+      send_(stream, answer, Payload{slot, slot->values()});
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -118,6 +229,36 @@ void ShardEngine::Run(ShardActions actions) {
       case ShardAction::Kind::kDrop:
         held_.erase(action.payload);
         break;
+      case ShardAction::Kind::kMeasure:
+        Measure(action);
+        core_->OnChanged(action.block, &actions);
+        break;
+      case ShardAction::Kind::kMeasured:
+        ReportMeasured(action);
+        break;
+      case ShardAction::Kind::kSkip:
+        held_.erase(action.payload);
+        core_->OnChanged(action.block, &actions);
+        break;
+      case ShardAction::Kind::kCopy:
+        Copy(action);
+        break;
+      case ShardAction::Kind::kCopied:
+        ReportCopied(action);
+        break;
+      case ShardAction::Kind::kHeld: {
+        proto::PeerMessage answer;
+        answer.mutable_shard_held()->set_version(action.version);
+        report_(answer);
+        break;
+      }
+      case ShardAction::Kind::kMissed: {
+        proto::PeerMessage answer;
+        answer.mutable_snapshot_missed()->set_id(action.snapshot);
+        answer.mutable_snapshot_missed()->set_version(action.version);
+        report_(answer);
+        break;
+      }
     }
   }
 }
@@ -139,8 +280,9 @@ void ShardEngine::Apply(const ShardAction& action) {
   Held gradient = std::move(held_.at(action.payload));
   held_.erase(action.payload);
   // Parts that claim no samples make a step of none: it changes nothing by its gradient.
-  const float scale =
-      action.samples > 0 ? static_cast<float>(1.0 / static_cast<double>(action.samples)) : 0.0f;
+  const float scale = action.samples > 0
+                          ? static_cast<float>(action.factor / static_cast<double>(action.samples))
+                          : 0.0f;
   const auto rate_of = [&](double learning_rate) {
     double rate = learning_rate_->At(action.samples_before, learning_rate);
     if (action.on_arrival && job_.optimizer().learning_rate_parity()) {
@@ -153,7 +295,7 @@ void ShardEngine::Apply(const ShardAction& action) {
       gradient.buffer != nullptr ? gradient.buffer : store_->TakeSpare(action.block);
   const int64_t begin = action.block * (job_.wire().chunk() / static_cast<int64_t>(sizeof(float)));
   groups_->Apply({begin, begin + store_->BlockSize(action.block)}, rate_of, scale,
-                 action.version - 1,
+                 action.updates_before,
                  {store_->Current(action.block)->values(), gradient.payload.values,
                   store_->Slots(action.block), next->values()});
   store_->Publish(action.block, std::move(next));
@@ -169,6 +311,60 @@ void ShardEngine::SendBlock(const ShardAction& action) {
   frame.staleness = static_cast<uint32_t>(action.staleness);
   const std::shared_ptr<const FloatBuffer> block = store_->Current(action.block);
   send_(action.puller, frame, Payload{block, block->values()});
+}
+
+void ShardEngine::Measure(const ShardAction& action) {
+  const absl::Span<const float> values = held_.at(action.payload).payload.values;
+  const int64_t begin = action.block * job_.wire().chunk() / static_cast<int64_t>(sizeof(float));
+  measured_.set_samples(action.samples);
+  if (const size_t index = FirstNonFinite(values); index < values.size()) {
+    const int64_t at = begin + static_cast<int64_t>(index);
+    if (!measured_.has_non_finite() || at < measured_.non_finite()) measured_.set_non_finite(at);
+    return;
+  }
+  squares_->Add(begin, values);
+}
+
+void ShardEngine::ReportMeasured(const ShardAction& action) {
+  measured_.set_step(action.version - 1);
+  for (const SumOfSquares::Node& node : squares_->nodes()) {
+    proto::ShardMeasured::Node* out = measured_.add_nodes();
+    out->set_begin(node.leaves.begin);
+    out->set_end(node.leaves.end);
+    out->set_sum(node.sum);
+  }
+  proto::PeerMessage message;
+  message.mutable_shard_measured()->Swap(&measured_);
+  squares_->Clear();
+  report_(message);
+}
+
+void ShardEngine::Copy(const ShardAction& action) {
+  const BlockLedger& ledger = core_->ledger(action.block);
+  BlockCopy copy;
+  copy.state.set_block(action.block);
+  copy.state.set_version(ledger.version);
+  copy.state.set_samples(ledger.samples);
+  copy.state.set_skipped(ledger.skipped);
+  copy.state.set_units_below(ledger.units.below());
+  for (int64_t unit : ledger.units.above()) copy.state.add_units_above(unit);
+  copy.parameters = store_->Current(action.block);
+  for (const absl::Span<float> slot : store_->Slots(action.block)) {
+    absl::StatusOr<std::shared_ptr<FloatBuffer>> buffer = FloatBuffer::Create(slot.size());
+    RUBATO_CHECK(buffer.ok());
+    std::copy(slot.begin(), slot.end(), (*buffer)->values().begin());
+    copy.slots.push_back(*std::move(buffer));
+  }
+  snapshots_[action.snapshot][action.block] = std::move(copy);
+}
+
+void ShardEngine::ReportCopied(const ShardAction& action) {
+  proto::PeerMessage message;
+  message.mutable_snapshot_copied()->set_id(action.snapshot);
+  for (const auto& [block, copy] : snapshots_[action.snapshot]) {
+    *message.mutable_snapshot_copied()->add_blocks() = copy.state;
+  }
+  report_(message);
 }
 
 proto::ShardReport ShardEngine::Report() const {

@@ -5,12 +5,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "common/learning_rate.h"
+#include "common/sum_of_squares.h"
 #include "common/wire/frame.h"
 #include "common/wire/payload.h"
 #include "proto/cluster.pb.h"
@@ -28,20 +30,19 @@ class ShardEngine {
   // Sends one block of parameters on a stream.
   using Sender = std::function<void(uint64_t stream, const Frame& frame, const Payload& payload)>;
 
+  // Says something to the coordinator.
+  using Reporter = std::function<void(const proto::PeerMessage& message)>;
+
   // Shard number `shard` of `job`. InvalidArgument if the job's optimizer cannot be made.
   static absl::StatusOr<std::unique_ptr<ShardEngine>> Create(const proto::Job& job, int shard,
-                                                             Sender send);
+                                                             Sender send, Reporter report);
 
-  // Takes its blocks at the first view; every view holds from here on. ResourceExhausted if memory
-  // does not hold them.
-  absl::Status Open(const proto::View& view);
+  // What the coordinator says; answers go to the reporter.
+  void OnMessage(const proto::CoordinatorMessage& message);
 
   // A frame has arrived on `stream`. An error is the sender's fault: its stream ends with it.
   absl::Status OnFrame(uint64_t stream, const Frame& frame, Payload payload);
   void OnStreamGone(uint64_t stream);
-
-  // What the ledger has counted so far.
-  proto::ShardReport Report() const;
 
  private:
   // A gradient sum: as received, or in a buffer of ours that may be written.
@@ -50,17 +51,43 @@ class ShardEngine {
     std::shared_ptr<FloatBuffer> buffer;  // null: as received
   };
 
-  ShardEngine(const proto::Job& job, int shard, Optimizer optimizer, Sender send);
+  // A block as it was: the parameters by reference, since a version is never written again; the
+  // slots copied.
+  struct BlockCopy {
+    proto::BlockState state;
+    std::shared_ptr<const FloatBuffer> parameters;
+    std::vector<std::shared_ptr<const FloatBuffer>> slots;
+  };
+
+  ShardEngine(const proto::Job& job, int shard, Optimizer optimizer, Sender send, Reporter report);
+
+  // Takes its blocks at the first view; every view holds from here on. ResourceExhausted if memory
+  // does not hold them.
+  absl::Status Open(const proto::View& view);
+  void Restore(const proto::Restore& restore);
+  void MaybeReportRestored();
+  // What the ledger has counted so far.
+  proto::ShardReport Report() const;
+
   absl::Status OnPush(const Frame& frame, Payload payload);
+  absl::Status OnRestoreFrame(const Frame& frame, const Payload& payload);
+  absl::Status OnPull(uint64_t stream, const Frame& frame);
+  absl::Status SendSnapshot(uint64_t stream, const Frame& frame) const;
+  absl::Status CheckBlock(const Frame& frame, const Payload& payload) const;
   void Run(ShardActions actions);
   void Sum(const ShardAction& action);
   void Apply(const ShardAction& action);
   void SendBlock(const ShardAction& action);
+  void Measure(const ShardAction& action);
+  void ReportMeasured(const ShardAction& action);
+  void Copy(const ShardAction& action);
+  void ReportCopied(const ShardAction& action);
 
   const proto::Job job_;
   const int shard_;
   const Optimizer optimizer_;
   const Sender send_;
+  const Reporter report_;
 
   // From the first view on.
   std::optional<LearningRate> learning_rate_;
@@ -71,6 +98,17 @@ class ShardEngine {
 
   absl::flat_hash_map<PayloadId, Held> held_;
   PayloadId last_payload_ = 0;
+
+  // By snapshot and block.
+  std::map<uint32_t, std::map<int64_t, BlockCopy>> snapshots_;
+  // Of a checkpoint that the job goes on from. The floats may come before the message that
+  // announces them.
+  int64_t restore_expected_ = -1;  // frames; below 0: not announced yet
+  int64_t restore_received_ = 0;
+  bool restored_ = false;
+  // Of the step at hand, as far as it has come.
+  proto::ShardMeasured measured_;
+  std::optional<SumOfSquares> squares_;
 };
 
 }  // namespace rubato

@@ -45,12 +45,25 @@ class ShardEngineTest : public ::testing::Test {
       view_.add_members()->set_rank(rank);
       view_.mutable_members(rank)->set_incarnation(1);
     }
-    auto engine =
-        ShardEngine::Create(job_, 0, [this](uint64_t, const Frame& frame, const Payload& payload) {
+    auto engine = ShardEngine::Create(
+        job_, 0,
+        [this](uint64_t, const Frame& frame, const Payload& payload) {
           sent_[frame.block] = {frame, payload};
-        });
+          if (by_slot_ != nullptr) {
+            std::vector<float>& all = (*by_slot_)[frame.slot];
+            all.insert(all.end(), payload.values.begin(), payload.values.end());
+          }
+        },
+        [this](const proto::PeerMessage& message) { said_.push_back(message); });
     RUBATO_ASSERT_OK(engine);
     engine_ = *std::move(engine);
+  }
+
+  void Open() {
+    proto::CoordinatorMessage message;
+    *message.mutable_view() = view_;
+    engine_->OnMessage(message);
+    ASSERT_TRUE(said_.back().has_shard_opened());
   }
 
   // A gradient that is a pure function of its key.
@@ -68,7 +81,7 @@ class ShardEngineTest : public ::testing::Test {
     frame.view = 1;
     frame.worker = worker;
     frame.incarnation = 1;
-    frame.clock = clock;
+    frame.clock = frame.unit = clock;
     frame.block = block;
     frame.samples = samples;
     frame.first_leaf = node.begin;
@@ -107,18 +120,20 @@ class ShardEngineTest : public ::testing::Test {
   proto::View view_;
   std::unique_ptr<ShardEngine> engine_;
   std::map<uint64_t, std::pair<Frame, Payload>> sent_;
+  std::vector<proto::PeerMessage> said_;
+  std::map<uint32_t, std::vector<float>>* by_slot_ = nullptr;  // what is sent, put together by slot
 };
 
 TEST_F(ShardEngineTest, BeginsWithTheInitialValuesWhateverTheBlocks) {
   Start(proto::View::MODE_SYNC, 1, 1);
-  RUBATO_ASSERT_OK(engine_->Open(view_));
+  Open();
   EXPECT_EQ(Parameters(0, 0), Initial());
 }
 
 // The formulas written out: sums along the tree, one division by the weight, momentum.
 TEST_F(ShardEngineTest, SyncStepsAreMomentumStepsOnTheWeightedMean) {
   Start(proto::View::MODE_SYNC, 2, 3);
-  RUBATO_ASSERT_OK(engine_->Open(view_));
+  Open();
   std::vector<float> w = Initial(), m(kValues);
   for (uint64_t step = 0; step < 4; ++step) {
     const std::vector<float> a = Gradient(step * 2), b = Gradient(step * 2 + 1);
@@ -141,7 +156,7 @@ TEST_F(ShardEngineTest, SyncStepsAreMomentumStepsOnTheWeightedMean) {
 
 TEST_F(ShardEngineTest, OnArrivalTheRateIsScaledByTheShareOfABatch) {
   Start(proto::View::MODE_ASYNC, 2, 1);
-  RUBATO_ASSERT_OK(engine_->Open(view_));
+  Open();
   RUBATO_ASSERT_OK(Push(0, 0, {0, 1}, 2, 7, 0));  // 2 of 8 samples
   const std::vector<float> parameters = Parameters(0xffffffff, 0), before = Initial(),
                            g = Gradient(7);
@@ -156,7 +171,7 @@ TEST_F(ShardEngineTest, EachParameterHasTheRateOfItsGroupAndTheSchedulesFactor) 
         "optimizer { momentum: 0 schedule { name: NAME_STEP every { samples: 4 } gamma: 0.5 } "
         "groups { match: '1.*' learning_rate: 2 } }",
         /*first=*/20);
-  RUBATO_ASSERT_OK(engine_->Open(view_));
+  Open();
   std::vector<float> w = Initial();
   for (uint64_t clock = 0; clock < 2; ++clock) {
     const std::vector<float> g = Gradient(clock);
@@ -175,7 +190,7 @@ TEST_F(ShardEngineTest, EachParameterHasTheRateOfItsGroupAndTheSchedulesFactor) 
 TEST_F(ShardEngineTest, AFrozenParameterKeepsItsBitsAndABlockOfNothingElseGoesOn) {
   Start(proto::View::MODE_SYNC, 1, 1, "optimizer { groups { match: '0.*' learning_rate: 0 } }",
         /*first=*/20);
-  RUBATO_ASSERT_OK(engine_->Open(view_));
+  Open();
   for (uint64_t step = 0; step < 3; ++step) {
     for (int64_t block = 0; block < 2; ++block) {
       RUBATO_ASSERT_OK(Push(0, step, {0, 1}, 8, step, block));
@@ -192,7 +207,7 @@ TEST_F(ShardEngineTest, AFrozenParameterKeepsItsBitsAndABlockOfNothingElseGoesOn
 // A version that is still being sent must not change under the sender.
 TEST_F(ShardEngineTest, WhatHasBeenSentStaysAsItWas) {
   Start(proto::View::MODE_ASYNC, 1, 1);
-  RUBATO_ASSERT_OK(engine_->Open(view_));
+  Open();
   Parameters(0xffffffff, 0);
   const Payload kept = sent_[0].second;
   const std::vector<float> before(kept.values.begin(), kept.values.end());
@@ -208,7 +223,7 @@ TEST_F(ShardEngineTest, RefusesFramesThatDoNotFit) {
   push.kind = FrameKind::kPush;
   EXPECT_THAT(engine_->OnFrame(1, push, {}),
               IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("not begun")));
-  RUBATO_ASSERT_OK(engine_->Open(view_));
+  Open();
   push.view = 1;
   push.incarnation = 1;
   const std::vector<float> twelve(12);
@@ -230,6 +245,116 @@ TEST_F(ShardEngineTest, RefusesFramesThatDoNotFit) {
   parameters.kind = FrameKind::kParameters;
   EXPECT_THAT(engine_->OnFrame(1, parameters, {}),
               IsError(absl::StatusCode::kInvalidArgument, HasSubstr("pushes and pulls")));
+}
+
+// Training goes on between the request and the copy, and after it: the copy holds one version with
+// its slots.
+TEST_F(ShardEngineTest, ASnapshotHoldsOneVersionAndItsSlotsWhateverComesAfter) {
+  Start(proto::View::MODE_SYNC, 1, 1);
+  Open();
+  std::vector<float> w = Initial(), m(kValues);
+  proto::CoordinatorMessage message;
+  message.mutable_snapshot()->set_id(7);
+  message.mutable_snapshot()->set_step(2);
+  engine_->OnMessage(message);
+  for (uint64_t step = 0; step < 4; ++step) {
+    for (int64_t block = 2; block >= 0; --block) {
+      const int64_t size = block == 2 ? 8 : 16;
+      Frame frame;
+      frame.kind = FrameKind::kPush;
+      frame.view = frame.incarnation = 1;
+      frame.clock = step;
+      frame.block = block;
+      frame.samples = 1;
+      frame.end_leaf = 1;
+      auto values = std::make_shared<std::vector<float>>(Gradient(step));
+      RUBATO_ASSERT_OK(engine_->OnFrame(
+          1, frame, {values, absl::MakeConstSpan(*values).subspan(block * 16, size)}));
+    }
+    if (step >= 2) continue;
+    const std::vector<float> g = Gradient(step);
+    for (int64_t i = 0; i < kValues; ++i) {
+      m[i] = step == 0 ? g[i] : 0.75f * m[i] + g[i];
+      w[i] = w[i] - 0.5f * m[i];
+    }
+  }
+  ASSERT_TRUE(said_.back().has_snapshot_copied());
+  EXPECT_EQ(said_.back().snapshot_copied().blocks_size(), 3);
+  for (const proto::BlockState& state : said_.back().snapshot_copied().blocks()) {
+    EXPECT_EQ(state.version(), 2);
+  }
+  std::map<uint32_t, std::vector<float>> slots;
+  Frame pull;
+  pull.kind = FrameKind::kPull;
+  pull.worker = kObserver;
+  pull.snapshot = 7;
+  pull.block_count = 3;
+  by_slot_ = &slots;
+  RUBATO_ASSERT_OK(engine_->OnFrame(1, pull, {}));
+  by_slot_ = nullptr;
+  EXPECT_EQ(slots[0], w);
+  EXPECT_EQ(slots[1], m);
+  message.mutable_release_snapshot()->set_id(7);
+  engine_->OnMessage(message);
+  EXPECT_THAT(engine_->OnFrame(1, pull, {}),
+              IsError(absl::StatusCode::kNotFound, HasSubstr("snapshot 7")));
+}
+
+// A shard that goes on from a checkpoint ends where one that never stopped ends.
+TEST_F(ShardEngineTest, OnArrivalARestoredBlockTakesNothingTwice) {
+  Start(proto::View::MODE_ASYNC, 1, 1);
+  Open();
+  proto::CoordinatorMessage message;
+  for (int64_t block = 0; block < 3; ++block) {
+    proto::BlockState* state = message.mutable_restore()->add_blocks();
+    state->set_block(block);
+    state->set_version(3);
+    state->set_units_below(2);
+    state->add_units_above(4);
+  }
+  message.mutable_restore()->set_slots(1);
+  engine_->OnMessage(message);
+  EXPECT_FALSE(said_.back().has_shard_restored());
+  const std::vector<float> values = Gradient(50);
+  for (uint32_t slot = 0; slot < 2; ++slot) {
+    for (int64_t block = 0; block < 3; ++block) {
+      Frame frame;
+      frame.kind = FrameKind::kRestore;
+      frame.worker = kObserver;
+      frame.block = block;
+      frame.slot = slot;
+      RUBATO_ASSERT_OK(engine_->OnFrame(
+          1, frame,
+          {nullptr, absl::MakeConstSpan(values).subspan(block * 16, block == 2 ? 8 : 16)}));
+    }
+  }
+  EXPECT_TRUE(said_.back().has_shard_restored());
+  // Contribution 4 is in the block; 2 is not. The worker's clocks count both.
+  uint64_t clock = 0;
+  for (const uint64_t unit : {4, 2}) {
+    Frame frame;
+    frame.kind = FrameKind::kPush;
+    frame.view = frame.incarnation = 1;
+    frame.clock = clock++;
+    frame.unit = unit;
+    frame.samples = 8;
+    frame.version = 3;
+    auto gradient = std::make_shared<std::vector<float>>(Gradient(unit));
+    RUBATO_ASSERT_OK(
+        engine_->OnFrame(1, frame, {gradient, absl::MakeConstSpan(*gradient).subspan(0, 16)}));
+  }
+  sent_.clear();
+  Frame pull;
+  pull.kind = FrameKind::kPull;
+  pull.clock = 2;
+  pull.block_count = 1;
+  RUBATO_ASSERT_OK(engine_->OnFrame(1, pull, {}));
+  ASSERT_EQ(sent_.count(0), 1u) << "both clocks have been taken";
+  EXPECT_EQ(sent_[0].first.version, 4u);
+  const std::vector<float> g = Gradient(2);
+  for (int i = 0; i < 16; ++i) {
+    EXPECT_EQ(sent_[0].second.values[i], values[i] - 0.5f * (0.75f * values[i] + g[i] * 0.125f));
+  }
 }
 
 }  // namespace

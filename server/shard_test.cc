@@ -37,6 +37,7 @@ class SymbolicShard {
     contribution.view = view;
     contribution.worker = worker;
     contribution.clock = clock;
+    contribution.unit = last_payload_;  // each its own
     contribution.node = node;
     contribution.samples = node.empty() ? 1 : node.size();
     contribution.read_version = read_version;
@@ -58,6 +59,15 @@ class SymbolicShard {
 
   // "puller: version staleness parameters" of each answer so far.
   std::vector<std::string> sent;
+  std::vector<std::string> events;  // snapshots and verdicts
+  // Calls the shard and runs what it says.
+  template <typename Call>
+  void Do(Call call) {
+    ShardActions actions;
+    call(&actions);
+    Run(actions);
+  }
+  proto::View& view() { return view_; }
   std::string parameters[2];
   std::vector<int64_t> samples_before;
   size_t held_payloads() const { return payloads_.size(); }
@@ -90,6 +100,30 @@ class SymbolicShard {
           break;
         case ShardAction::Kind::kDrop:
           payloads_.erase(action.payload);
+          break;
+        case ShardAction::Kind::kMeasure:
+          shard_.OnChanged(action.block, &actions);
+          break;
+        case ShardAction::Kind::kMeasured:
+          events.push_back("measured " + std::to_string(action.version - 1));
+          break;
+        case ShardAction::Kind::kSkip:
+          payloads_.erase(action.payload);
+          shard_.OnChanged(action.block, &actions);
+          break;
+        case ShardAction::Kind::kCopy:
+          events.push_back("copy " + std::to_string(action.block) + " v" +
+                           std::to_string(action.version) + " " + parameters[action.block]);
+          break;
+        case ShardAction::Kind::kCopied:
+          events.push_back("copied " + std::to_string(action.snapshot));
+          break;
+        case ShardAction::Kind::kMissed:
+          events.push_back("missed " + std::to_string(action.snapshot) + " at " +
+                           std::to_string(action.version));
+          break;
+        case ShardAction::Kind::kHeld:
+          events.push_back("held at " + std::to_string(action.version));
           break;
       }
     }
@@ -225,7 +259,7 @@ TEST(ShardTest, KeepsOneChangeOfABlockOutstanding) {
   for (int clock = 0; clock < 3; ++clock) {
     Contribution contribution;
     contribution.view = 1;
-    contribution.clock = clock;
+    contribution.clock = contribution.unit = clock;
     contribution.samples = 1;
     RUBATO_ASSERT_OK(shard.OnPush(0, contribution, clock + 1, &actions));
   }
@@ -237,6 +271,83 @@ TEST(ShardTest, KeepsOneChangeOfABlockOutstanding) {
     EXPECT_EQ(shard.ledger(0).version, applied);
   }
   EXPECT_THAT(actions, IsEmpty());
+}
+
+TEST(SnapshotTest, InSyncEachBlockIsCopiedWhenItReachesTheStep) {
+  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+  shard.Open();
+  shard.Do([&](auto* a) { shard.shard().OnSnapshot(1, 2, false, a); });
+  for (int step = 0; step < 3; ++step) {
+    RUBATO_ASSERT_OK(shard.Push(0, step, {0, 1}, "a" + std::to_string(step)));
+  }
+  EXPECT_THAT(shard.events, ElementsAre("copy 0 v2 a0/1 a1/1 "));  // block 1 has not moved
+  for (int step = 0; step < 3; ++step) {
+    RUBATO_ASSERT_OK(shard.Push(0, step, {0, 1}, "b" + std::to_string(step), 0, 1));
+  }
+  EXPECT_THAT(shard.events,
+              ElementsAre("copy 0 v2 a0/1 a1/1 ", "copy 1 v2 b0/1 b1/1 ", "copied 1"));
+  shard.Do([&](auto* a) { shard.shard().OnSnapshot(2, 2, false, a); });
+  EXPECT_EQ(shard.events.back(), "missed 2 at 3");
+}
+
+TEST(SnapshotTest, AHeldShardGoesNoFurtherThanItsOpenStep) {
+  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a0"));
+  shard.Do([&](auto* a) { shard.shard().OnHold(a); });
+  EXPECT_THAT(shard.events, ElementsAre("held at 1"));
+  RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "a1"));
+  RUBATO_ASSERT_OK(shard.Push(0, 2, {0, 1}, "a2"));
+  EXPECT_EQ(shard.parameters[0], "a0/1 a1/1 ");
+  // Goes on, and the copy is of the step asked for.
+  shard.Do([&](auto* a) { shard.shard().OnSnapshot(1, 2, false, a); });
+  EXPECT_EQ(shard.events.back(), "copy 0 v2 a0/1 a1/1 ");
+  EXPECT_EQ(shard.parameters[0], "a0/1 a1/1 a2/1 ");
+}
+
+TEST(SnapshotTest, AtTheEndNothingIsAppliedBeyondTheStep) {
+  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+  shard.Open();
+  shard.Do([&](auto* a) { shard.shard().OnSnapshot(1, 1, /*end=*/true, a); });
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a0"));
+  RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "a1"));
+  EXPECT_EQ(shard.parameters[0], "a0/1 ");
+  EXPECT_EQ(shard.events.back(), "copy 0 v1 a0/1 ");
+}
+
+TEST(SnapshotTest, OnArrivalTheShardIsCopiedAsItIs) {
+  SymbolicShard shard(proto::View::MODE_ASYNC, 1, 1);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a0"));
+  shard.Do([&](auto* a) { shard.shard().OnHold(a); });
+  RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "a1"));
+  EXPECT_EQ(shard.parameters[0], "a0/1 ");
+  shard.Do([&](auto* a) { shard.shard().OnSnapshot(1, 0, false, a); });
+  EXPECT_THAT(shard.events, ElementsAre("held at 1", "copy 0 v1 a0/1 ", "copy 1 v0 ", "copied 1"));
+  EXPECT_EQ(shard.parameters[0], "a0/1 a1/1 ");
+}
+
+TEST(VerdictTest, AStepWaitsUntilAllBlocksAreMeasuredAndTheVerdictIsThere) {
+  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+  shard.view().set_verdict_steps(true);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a0"));
+  EXPECT_THAT(shard.events, IsEmpty());
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "b0", 0, 1));
+  EXPECT_THAT(shard.events, ElementsAre("measured 0"));
+  EXPECT_EQ(shard.parameters[0], "");
+  shard.Do([&](auto* a) { shard.shard().OnVerdict(0, true, 0.5, a); });
+  EXPECT_EQ(shard.parameters[0], "a0/1 ");
+  EXPECT_EQ(shard.parameters[1], "b0/1 ");
+  // A step that is left out counts but changes nothing, and is no update of the optimizer's.
+  RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "a1"));
+  RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "b1", 0, 1));
+  shard.Do([&](auto* a) { shard.shard().OnVerdict(1, false, 1, a); });
+  shard.Do([&](auto* a) { shard.shard().OnVerdict(1, true, 1, a); });  // a second copy
+  EXPECT_EQ(shard.parameters[0], "a0/1 ");
+  EXPECT_EQ(shard.shard().ledger(0).version, 2);
+  EXPECT_EQ(shard.shard().ledger(0).skipped, 1);
+  EXPECT_EQ(shard.held_payloads(), 0u);
 }
 
 }  // namespace

@@ -107,15 +107,19 @@ TEST_F(QuickstartTest, LearnsInAsync) {
             << Summary(run)["seconds"] << " s" << std::endl;
 }
 
-// What is not finite is null, in every file that is JSON, and told.
-TEST_F(QuickstartTest, ADivergedRunWritesNoNan) {
-  Train("run", {"optimizer.learning_rate=1e30"});
-  const std::vector<nlohmann::json> train = Metrics("run", "train");
-  ASSERT_EQ(train.size(), 40u);
-  EXPECT_TRUE(train.front()["loss"].is_number());
-  EXPECT_TRUE(train.back()["loss"].is_null());
-  EXPECT_TRUE(Summary("run")["test_loss"].is_null());
-  EXPECT_THAT(InspectDigest("run"), ContainsRegex("^[0-9a-f]{64}$"));
+// A loss that is not finite ends the run, with its reason, before it touches a parameter; or the
+// step is left out. What is not finite is null in every file that is JSON.
+TEST_F(QuickstartTest, ADivergedRunEndsOrLeavesStepsOutAndWritesNoNan) {
+  const Process::Result result = StartTrain("run", {"optimizer.learning_rate=1e30"}).Wait();
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, ContainsRegex("step 1: the loss of micro-batch 0 is -?(nan|inf)"));
+  for (const nlohmann::json& line : Metrics("run", "train")) EXPECT_TRUE(line["loss"].is_number());
+
+  Train("skip", {"optimizer.learning_rate=1e30", "train.on_non_finite=skip"});
+  EXPECT_EQ(Metrics("skip", "train").size(), 40u);
+  EXPECT_TRUE(Metrics("skip", "train").back()["loss"].is_null());
+  EXPECT_EQ(Summary("skip")["skipped"], 39);  // all but the first
+  EXPECT_THAT(InspectDigest("skip"), ContainsRegex("^[0-9a-f]{64}$"));
 }
 
 }  // namespace

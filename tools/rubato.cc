@@ -12,6 +12,9 @@
 #include "common/nearest.h"
 #include "common/process_exit.h"
 #include "common/version.h"
+#include "proto/cluster.pb.h"
+#include "tools/command.h"
+#include "tools/evaluate.h"
 #include "tools/export.h"
 #include "tools/inspect.h"
 #include "tools/plot/plot.h"
@@ -55,6 +58,51 @@ int Inspect(const Invocation& invocation) {
   return 0;
 }
 
+// Prints the text, or the error.
+int Print(const absl::StatusOr<std::string>& text) {
+  if (!text.ok()) {
+    PrintError(text.status());
+    return ExitCode(text.status());
+  }
+  std::fputs(text->c_str(), stdout);
+  return 0;
+}
+
+int Evaluate(const Invocation& invocation) {
+  std::string path, split = "test";
+  bool json = false;
+  Flags flags("rubato eval", "Tests the parameters of a run, or of a checkpoint, in this process.",
+              {"rubato eval runs/latest", "rubato eval runs/latest --split train --json",
+               "rubato eval runs/latest/checkpoints/step-00000500"});
+  flags.AddPositional(&path, "RUN|CHECKPOINT", "a run folder or a checkpoint in it");
+  flags.Add("split", &split, "SPLIT", "train, validation or test");
+  flags.Add("json", &json, "", "print one JSON object");
+  if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
+  return Print(EvaluateText(path, split, json));
+}
+
+int Ask(const Invocation& invocation, proto::CommandRequest::Kind kind, Flags flags) {
+  std::string run = "runs/latest", address;
+  flags.AddPositional(&run, "RUN", "a run folder", Flags::kOptional);
+  flags.Add("address", &address, "HOST:PORT", "shard 0 of the job, instead of a run folder");
+  if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
+  const absl::StatusOr<std::string> text = SendCommand(run, address, kind);
+  return Print(text.ok() ? absl::StatusOr<std::string>(*text + "\n") : text);
+}
+
+int Checkpoint(const Invocation& invocation) {
+  return Ask(invocation, proto::CommandRequest::KIND_CHECKPOINT,
+             Flags("rubato checkpoint",
+                   "Has a running job write a checkpoint, and prints its path when it is written.",
+                   {"rubato checkpoint", "rubato checkpoint runs/latest"}));
+}
+
+int Stop(const Invocation& invocation) {
+  return Ask(invocation, proto::CommandRequest::KIND_STOP,
+             Flags("rubato stop", "Ends a running job in order, with a checkpoint.",
+                   {"rubato stop", "rubato stop --address 10.0.0.7:29500"}));
+}
+
 int Export(const Invocation& invocation) {
   std::string from, to;
   Flags flags("rubato export",
@@ -65,12 +113,7 @@ int Export(const Invocation& invocation) {
   flags.AddPositional(&to, "OUT.safetensors", "the new file");
   if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
   const absl::StatusOr<std::string> text = ExportParameters(from, to);
-  if (!text.ok()) {
-    PrintError(text.status());
-    return ExitCode(text.status());
-  }
-  std::printf("%s\n", text->c_str());
-  return 0;
+  return Print(text.ok() ? absl::StatusOr<std::string>(*text + "\n") : text);
 }
 
 int Plot(const Invocation& invocation) { return PlotMain(invocation.arguments); }
@@ -81,6 +124,9 @@ int Version(const Invocation& invocation);
 constexpr Verb kVerbs[] = {
     {"train", "train a job with servers and workers on this machine", Train},
     {"inspect", "print names, shapes and digest of a run's parameters", Inspect},
+    {"eval", "test the parameters of a run or a checkpoint", Evaluate},
+    {"checkpoint", "have a running job write a checkpoint", Checkpoint},
+    {"stop", "end a running job in order, with a checkpoint", Stop},
     {"export", "write a run's parameters into one safetensors file", Export},
     {"plot", "draw the curves of runs into one page for a browser", Plot},
     {"help", "print this, or the help of a verb", Help},
@@ -95,7 +141,7 @@ std::string HelpText() {
       "\n"
       "Verbs:\n";
   for (const Verb& verb : kVerbs)
-    absl::StrAppend(&text, absl::StrFormat("  %-10s%s\n", verb.name, verb.summary));
+    absl::StrAppend(&text, absl::StrFormat("  %-12s%s\n", verb.name, verb.summary));
   return absl::StrCat(text,
                       "\n"
                       "`rubato VERB --help` tells more about a verb.\n"

@@ -1,5 +1,6 @@
 #include "tools/train.h"
 
+#include <google/protobuf/util/message_differencer.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -10,8 +11,10 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/checkpoint.h"
 #include "common/flags.h"
 #include "common/job/job.h"
 #include "common/log.h"
@@ -22,6 +25,7 @@
 #include "tools/launcher.h"
 #include "tools/plan.h"
 #include "tools/progress.h"
+#include "tools/resume.h"
 #include "tools/summary.h"
 
 namespace rubato {
@@ -39,7 +43,14 @@ struct Options {
   std::string config;
   std::vector<std::string> set;
   std::string run_dir;
+  std::string resume;
   bool dry_run = false;
+};
+
+// Where a run goes on from.
+struct Resume {
+  std::string checkpoint;  // empty: from the beginning
+  proto::Manifest manifest;
 };
 
 Log LogOf(const proto::Job& job) {
@@ -72,8 +83,13 @@ struct Programs {
 // One run: its folder, its processes, and what is said about them.
 class Run {
  public:
-  Run(const Plan& plan, const Programs& programs, RunFolder folder, Launcher& launcher)
-      : plan_(plan), programs_(programs), folder_(std::move(folder)), launcher_(launcher) {}
+  Run(const Plan& plan, const Resume& resume, const Programs& programs, RunFolder folder,
+      Launcher& launcher)
+      : plan_(plan),
+        resume_(resume),
+        programs_(programs),
+        folder_(std::move(folder)),
+        launcher_(launcher) {}
 
   // Starts all processes and waits for their end. Then kAllEnded, kFailure or kInterrupt; an error
   // if a process could not be started. What still runs is left to Stop.
@@ -81,6 +97,10 @@ class Run {
     RUBATO_RETURN_IF_ERROR(
         WriteFileAtomically(folder_.JobFile(), ResolvedYaml(plan_.job, plan_.sources)));
 
+    if (!resume_.checkpoint.empty()) {
+      RUBATO_RETURN_IF_ERROR(
+          CopyMetrics(resume_.checkpoint, resume_.manifest.step(), folder_.MetricsFile()));
+    }
     RUBATO_RETURN_IF_ERROR(StartServer(0, ""));
     // The others start when shard 0 listens: they then find this run's, not another program that
     // holds its port.
@@ -102,10 +122,13 @@ class Run {
 
  private:
   absl::Status StartServer(int shard, const std::string& address) {
-    return Start("server", shard,
-                 {programs_.server, "--config", folder_.JobFile(), "--shard", absl::StrCat(shard),
-                  "--run-dir", folder_.path()},
-                 address);
+    std::vector<std::string> arguments = {programs_.server, "--config",          folder_.JobFile(),
+                                          "--shard",        absl::StrCat(shard), "--run-dir",
+                                          folder_.path()};
+    if (shard == 0 && !resume_.checkpoint.empty()) {
+      arguments.insert(arguments.end(), {"--resume", resume_.checkpoint});
+    }
+    return Start("server", shard, std::move(arguments), address);
   }
 
   absl::Status Start(const std::string& role, int rank, std::vector<std::string> arguments,
@@ -150,6 +173,7 @@ class Run {
   }
 
   const Plan& plan_;
+  const Resume& resume_;
   const Programs& programs_;
   const RunFolder folder_;
   Launcher& launcher_;
@@ -177,7 +201,8 @@ absl::Status PrintSummary(const Options& options, const Plan& plan, const RunFol
 }
 
 // The exit code of a run that has not failed to start.
-absl::StatusOr<int> Launch(const Options& options, const Plan& plan, SignalWatcher& signals) {
+absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resume& resume,
+                           SignalWatcher& signals) {
   Programs programs;
   RUBATO_ASSIGN_OR_RETURN(programs.server, FindBinary("rubato-server"));
   RUBATO_ASSIGN_OR_RETURN(programs.worker, FindBinary("rubato-worker"));
@@ -193,7 +218,7 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, SignalWatch
   signals.OnSignal([&launcher](int number) { launcher.Interrupt(number); });
   const auto stop_listening = absl::MakeCleanup([&signals] { signals.OnSignal(nullptr); });
 
-  const absl::StatusOr<Event> event = Run(plan, programs, folder, launcher).Train();
+  const absl::StatusOr<Event> event = Run(plan, resume, programs, folder, launcher).Train();
   if (event.ok() && *event == Event::kFailure) PrintFailure(log, *launcher.failure());
   if (event.ok() && *event == Event::kInterrupt) Say(log, "interrupted: ending all processes");
   launcher.Stop();
@@ -210,8 +235,49 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, SignalWatch
   }
 }
 
+// The checkpoint that --resume means, if any, and the job to go on with.
+absl::StatusOr<Resume> FindResume(Options& options, const Log& log) {
+  Resume resume;
+  if (options.resume.empty()) return resume;
+  std::vector<std::string> warnings;
+  if (options.resume == "auto") {
+    RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(options.config, options.set));
+    resume.checkpoint = NewestCheckpoint("runs", job.name(), &warnings);
+    if (resume.checkpoint.empty()) Say(log, "no run to go on with: from the beginning");
+  } else {
+    RUBATO_ASSIGN_OR_RETURN(resume.checkpoint, FindCheckpoint(options.resume, &warnings));
+  }
+  for (const std::string& warning : warnings) Say(log, absl::StrCat("warning: ", warning));
+  if (resume.checkpoint.empty()) return resume;
+  RUBATO_ASSIGN_OR_RETURN(resume.manifest, CheckCheckpoint(resume.checkpoint));
+  if (options.config.empty()) options.config = resume.checkpoint + "/job.yaml";
+  return resume;
+}
+
+// Says which settings are not as they were, and refuses shapes that are not.
+absl::Status CheckResume(const Plan& plan, const Resume& resume, const Log& log) {
+  RUBATO_RETURN_IF_ERROR(
+      ReadTrainingState(resume.checkpoint, resume.manifest, plan.layout).status());
+  Say(log, absl::StrFormat("goes on from %s: step %d, epoch %.2f", resume.checkpoint,
+                           resume.manifest.step(), resume.manifest.epoch()));
+  RUBATO_ASSIGN_OR_RETURN(const proto::Job before, LoadJob(resume.checkpoint + "/job.yaml"));
+  google::protobuf::util::MessageDifferencer differencer;
+  std::string differences;
+  differencer.ReportDifferencesToString(&differences);
+  if (!differencer.Compare(before, plan.job)) {
+    for (const absl::string_view line : absl::StrSplit(differences, '\n', absl::SkipEmpty())) {
+      Say(log, absl::StrCat("changed: ", line));
+    }
+  }
+  return absl::OkStatus();
+}
+
 // `log` is set once the job says how.
-absl::StatusOr<int> Train(const Options& options, SignalWatcher& signals, std::optional<Log>* log) {
+absl::StatusOr<int> Train(Options options, SignalWatcher& signals, std::optional<Log>* log) {
+  if (options.config.empty() && (options.resume.empty() || options.resume == "auto")) {
+    return absl::InvalidArgumentError("missing argument CONFIG.yaml (see rubato train --help)");
+  }
+  RUBATO_ASSIGN_OR_RETURN(const Resume resume, FindResume(options, Log("launcher", 0)));
   Sources sources;
   RUBATO_ASSIGN_OR_RETURN(proto::Job job,
                           LoadJob(options.config, options.set, ProcessEnvironment(), &sources));
@@ -222,7 +288,8 @@ absl::StatusOr<int> Train(const Options& options, SignalWatcher& signals, std::o
     std::fputs(DryRunText(plan).c_str(), stdout);
     return 0;
   }
-  return Launch(options, plan, signals);
+  if (!resume.checkpoint.empty()) RUBATO_RETURN_IF_ERROR(CheckResume(plan, resume, **log));
+  return Launch(options, plan, resume, signals);
 }
 
 }  // namespace
@@ -241,12 +308,17 @@ int TrainMain(const std::string& program, const std::vector<std::string>& argume
        "rubato train configs/quickstart.yaml --set consistency.mode=async --set cluster.workers=4",
        "rubato train configs/quickstart.yaml --run-dir runs/first",
        "rubato train configs/quickstart.yaml --dry-run"});
-  flags.AddPositional(&options.config, "CONFIG.yaml", "the job");
+  flags.AddPositional(&options.config, "CONFIG.yaml",
+                      "the job; with --resume, that of the checkpoint by default",
+                      Flags::kOptional);
   flags.Add("set", &options.set, "KEY=VALUE",
             "override a key of the job, as optimizer.learning_rate=0.1; may be repeated; beats\n"
             "                        RUBATO__OPTIMIZER__LEARNING_RATE=0.1 in the environment");
   flags.Add("run-dir", &options.run_dir, "DIR",
             "new or empty folder for the run (default runs/NAME-TIME-XXXX)");
+  flags.Add(
+      "resume", &options.resume, "RUN|CHECKPOINT|auto",
+      "go on where a run stopped; auto: the newest of this name under runs/, if there is one");
   flags.Add("dry-run", &options.dry_run, "",
             "only print the resolved job, its parameters, shards and steps");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;

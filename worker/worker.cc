@@ -1,6 +1,7 @@
 #include "worker/worker.h"
 
 #include <algorithm>
+#include <cmath>
 #include <deque>
 #include <functional>
 #include <memory>
@@ -15,11 +16,13 @@
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "common/finite.h"
 #include "common/flat_space.h"
 #include "common/isa.h"
 #include "common/job/job.h"
 #include "common/log.h"
 #include "common/status.h"
+#include "common/sum_of_squares.h"
 #include "common/version.h"
 #include "common/wire/control_client.h"
 #include "common/wire/shard_streams.h"
@@ -37,6 +40,9 @@ namespace {
 // A stream that breaks is a symptom: a shard has died, or the job is over. The coordinator knows
 // which, and tells within this time.
 constexpr absl::Duration kStreamFailureGrace = absl::Seconds(2);
+
+// How long a process that was told to end waits for the coordinator to end the job in order.
+constexpr absl::Duration kStopGrace = absl::Seconds(30);
 
 // What other threads bring to the worker's own thread, in order.
 class Mailbox {
@@ -77,10 +83,14 @@ class Worker {
   void OnControlMessage(const proto::CoordinatorMessage& message);
   void OnView(const proto::View& view, WorkerActions* actions);
   void OnStreamFailure(const absl::Status& status);
+  void OnSignal(int signal);
 
   void RunActions(const WorkerActions& actions);
   void Pull(const WorkerAction& action);
   void Compute(const WorkerAction& action);
+  // On arrival: scales the gradient of a contribution down to optimizer.clip_grad_norm.
+  void Clip(const std::vector<std::pair<int64_t, Payload>>& blocks, int64_t samples) const;
+  std::string ParameterAt(int64_t index) const;
   void OnShardMessage(int shard, const Message& message);
   void SendEvaluation(int64_t unit, const BatchResult& result);
 
@@ -97,7 +107,8 @@ class Worker {
   std::optional<absl::Status> end_;
   bool was_stopped_ = false;  // by the coordinator
   absl::Status stream_failure_;
-  absl::Time stream_failure_deadline_ = absl::InfiniteFuture();
+  absl::Status interrupted_;                      // by a signal
+  absl::Time deadline_ = absl::InfiniteFuture();  // after either of them
   std::optional<Log> log_;
 
   // From the view on.
@@ -162,7 +173,7 @@ absl::Status Worker::Run(const WorkerOptions& options, SignalWatcher* signals) {
   const auto end_with = [this](const absl::Status& status) {
     mailbox_.Post([this, status] { End(status); });
   };
-  signals->OnSignal([end_with](int signal) { end_with(InterruptedBy(signal)); });
+  signals->OnSignal([this](int signal) { mailbox_.Post([this, signal] { OnSignal(signal); }); });
   ControlCallbacks callbacks;
   callbacks.on_message = [this](const proto::CoordinatorMessage& message) {
     mailbox_.Post([this, message] { OnControlMessage(message); });
@@ -171,12 +182,13 @@ absl::Status Worker::Run(const WorkerOptions& options, SignalWatcher* signals) {
   control_->Start(std::move(callbacks));
 
   while (!end_.has_value()) {
-    if (const std::function<void()> event = mailbox_.Take(stream_failure_deadline_)) {
+    if (const std::function<void()> event = mailbox_.Take(deadline_)) {
       event();
     } else {
-      end_ = stream_failure_;
+      end_ = interrupted_.ok() ? stream_failure_ : interrupted_;
     }
   }
+  if (!interrupted_.ok()) end_ = interrupted_;
   signals->OnSignal(nullptr);
   if (!end_->ok() && !was_stopped_) {
     proto::PeerMessage message;
@@ -207,6 +219,9 @@ void Worker::OnControlMessage(const proto::CoordinatorMessage& message) {
       break;
     case proto::CoordinatorMessage::kEvaluationRequest:
       if (streams_ != nullptr) loop_.OnEvaluationRequest(message.evaluation_request(), &actions);
+      break;
+    case proto::CoordinatorMessage::kEndAt:
+      loop_.OnEndAt(message.end_at(), &actions);
       break;
     case proto::CoordinatorMessage::kStop:
       was_stopped_ = true;
@@ -248,7 +263,20 @@ void Worker::OnView(const proto::View& view, WorkerActions* actions) {
 void Worker::OnStreamFailure(const absl::Status& status) {
   if (!stream_failure_.ok()) return;
   stream_failure_ = StoppedByOthers(status);
-  stream_failure_deadline_ = absl::Now() + kStreamFailureGrace;
+  deadline_ = std::min(deadline_, absl::Now() + kStreamFailureGrace);
+}
+
+// Goes on working until the coordinator has ended the job in order, with a checkpoint.
+void Worker::OnSignal(int signal) {
+  interrupted_ = InterruptedBy(signal);
+  if (streams_ == nullptr) {
+    End(interrupted_);
+    return;
+  }
+  proto::PeerMessage message;
+  message.mutable_stop_request()->set_reason(std::string(interrupted_.message()));
+  control_->Send(message);
+  deadline_ = std::min(deadline_, absl::Now() + kStopGrace);
 }
 
 void Worker::RunActions(const WorkerActions& actions) {
@@ -335,11 +363,16 @@ void Worker::OnShardMessage(int shard, const Message& message) {
 
 void Worker::Compute(const WorkerAction& action) {
   const proto::View& view = loop_.view();
+  const bool on_arrival = view.mode() != proto::View::MODE_SYNC;
+  const bool skip = job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
+  // What must be judged as a whole is kept back until it is; else blocks leave while backward runs.
+  const bool judge = on_arrival && (skip || job_.optimizer().has_clip_grad_norm());
   proto::PeerMessage message;
   proto::Progress* progress = message.mutable_progress();
   progress->set_unit(action.unit);
   progress->set_first_leaf(action.leaves.begin);
   progress->set_staleness(static_cast<double>(staleness_sum_) / space_->blocks());
+  int64_t non_finite = -1;  // the first such value of the flat gradient
   for (const Range& node : action.nodes) {
     Frame frame;
     frame.kind = FrameKind::kPush;
@@ -347,6 +380,7 @@ void Worker::Compute(const WorkerAction& action) {
     frame.worker = static_cast<uint32_t>(view.your_rank());
     frame.incarnation = view.members(view.your_rank()).incarnation();
     frame.clock = static_cast<uint64_t>(action.clock);
+    frame.unit = static_cast<uint64_t>(action.unit);
     frame.first_leaf = static_cast<uint32_t>(node.begin);
     frame.end_leaf = static_cast<uint32_t>(node.end);
     int64_t samples = 0;
@@ -354,29 +388,91 @@ void Worker::Compute(const WorkerAction& action) {
       samples += loop_.schedule().MicroBatch(action.unit, leaf).positions.size();
     }
     frame.samples = static_cast<uint32_t>(samples);
-    const std::vector<BatchResult> results =
-        micro_batches_->Compute(loop_.schedule(), action.unit, node, parameters_,
-                                [&](int64_t block, const Payload& payload) {
-                                  frame.block = static_cast<uint64_t>(block);
-                                  frame.version = static_cast<uint64_t>(versions_[block]);
-                                  streams_->Send(space_->ShardOfBlock(block), frame, payload);
-                                });
-    for (const BatchResult& result : results) {
-      progress->add_loss_sum(result.loss_sum);
-      if (IsClassification(job_.loss().name())) progress->add_correct(result.correct);
-      progress->add_samples(result.samples);
+    const auto send = [&](int64_t block, const Payload& payload) {
+      frame.block = static_cast<uint64_t>(block);
+      frame.version = static_cast<uint64_t>(versions_[block]);
+      streams_->Send(space_->ShardOfBlock(block), frame, payload);
+    };
+    std::vector<std::pair<int64_t, Payload>> kept;
+    const std::vector<BatchResult> results = micro_batches_->Compute(
+        loop_.schedule(), action.unit, node, parameters_,
+        [&](int64_t block, const Payload& payload) {
+          // In sync with `skip`, the shards judge the whole step.
+          if (on_arrival || !skip) {
+            const size_t index = FirstNonFinite(payload.values);
+            if (index < payload.values.size()) {
+              non_finite = space_->BlockValues(block).begin + static_cast<int64_t>(index);
+            }
+          }
+          if (judge) {
+            kept.emplace_back(block, payload);
+          } else if (non_finite < 0) {
+            send(block, payload);
+          }
+        });
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (!std::isfinite(results[i].loss_sum) && !skip) {
+        End(absl::AbortedError(
+            absl::StrFormat("%s %d: the loss of micro-batch %d is %g",
+                            on_arrival ? "contribution" : "step", action.unit, node.begin + i,
+                            results[i].loss_sum / static_cast<double>(results[i].samples))));
+        return;
+      }
+      progress->add_loss_sum(results[i].loss_sum);
+      if (IsClassification(job_.loss().name())) progress->add_correct(results[i].correct);
+      progress->add_samples(results[i].samples);
+    }
+    if (non_finite >= 0) break;
+    if (judge) Clip(kept, samples);
+    for (const auto& [block, payload] : kept) send(block, payload);
+  }
+  WorkerActions actions;
+  if (non_finite >= 0 && !skip) {
+    End(absl::AbortedError(absl::StrFormat("%s %d: the gradient of %s is not finite",
+                                           on_arrival ? "contribution" : "step", action.unit,
+                                           ParameterAt(non_finite))));
+    return;
+  }
+  progress->set_left_out(non_finite >= 0);
+  control_->Send(message);
+  if (non_finite >= 0) {
+    loop_.OnLeftOut(&actions);
+  } else {
+    loop_.OnComputed(&actions);
+  }
+  RunActions(actions);
+}
+
+void Worker::Clip(const std::vector<std::pair<int64_t, Payload>>& blocks, int64_t samples) const {
+  if (!job_.optimizer().has_clip_grad_norm()) return;
+  SumOfSquares squares(space_->values());
+  for (const auto& [block, payload] : blocks) {
+    squares.Add(space_->BlockValues(block).begin, payload.values);
+  }
+  const double norm = std::sqrt(squares.sum()) / static_cast<double>(samples);
+  const double factor = std::min(1.0, job_.optimizer().clip_grad_norm() / (norm + 1e-6));
+  if (factor >= 1) return;
+  for (const auto& [block, payload] : blocks) {
+    // The gradient is this worker's own, and nobody reads it yet.
+    float* values = const_cast<float*>(payload.values.data());
+    for (size_t i = 0; i < payload.values.size(); ++i) {
+      values[i] *= static_cast<float>(factor);
     }
   }
-  control_->Send(message);
-  WorkerActions actions;
-  loop_.OnComputed(&actions);
-  RunActions(actions);
+}
+
+std::string Worker::ParameterAt(int64_t index) const {
+  for (const proto::Parameter& parameter : model_->layout().parameters()) {
+    if (index < ValueCount(parameter)) return parameter.name();
+    index -= ValueCount(parameter);
+  }
+  return "an unknown parameter";
 }
 
 // On the evaluator's thread.
 void Worker::SendEvaluation(int64_t unit, const BatchResult& result) {
   proto::PeerMessage message;
-  proto::Evaluation* evaluation = message.mutable_evaluation();
+  proto::EvaluationResult* evaluation = message.mutable_evaluation();
   evaluation->set_unit(unit);
   evaluation->set_loss_sum(result.loss_sum);
   if (IsClassification(job_.loss().name())) evaluation->set_correct(result.correct);

@@ -1,5 +1,7 @@
 #include "worker/worker_loop.h"
 
+#include <algorithm>
+
 #include "common/check.h"
 
 namespace rubato {
@@ -53,11 +55,12 @@ void WorkerLoop::OnParameters(WorkerActions* actions) {
 
 void WorkerLoop::NextStep(WorkerActions* actions) {
   if (clock_ >= view_.until_step()) {
-    actions->push_back({WorkerAction::Kind::kFinish});
+    Finish(actions);
     return;
   }
   // The owner of the first micro-batch tests the parameters at the end of each epoch.
-  if (clock_ > 0 && clock_ % schedule_->units_per_epoch() == 0 && me().first_leaf() == 0) {
+  if (clock_ > view_.from_step() && clock_ % view_.evaluate_every() == 0 &&
+      me().first_leaf() == 0) {
     WorkerAction evaluate{WorkerAction::Kind::kEvaluate};
     evaluate.unit = clock_;
     actions->push_back(evaluate);
@@ -80,7 +83,7 @@ void WorkerLoop::MaybeCompute(WorkerActions* actions) {
   if (!parameters_here_ || !work_.has_value()) return;
   if (!work_->has_contribution()) {
     // The parameters for this clock hold all of this worker's contributions.
-    actions->push_back({WorkerAction::Kind::kFinish});
+    Finish(actions);
     return;
   }
   const int64_t unit = work_->contribution();
@@ -101,6 +104,20 @@ void WorkerLoop::MaybeCompute(WorkerActions* actions) {
 }
 
 void WorkerLoop::OnComputed(WorkerActions* actions) { Pull(clock_ + 1, actions); }
+
+void WorkerLoop::OnLeftOut(WorkerActions* actions) { MaybeCompute(actions); }
+
+void WorkerLoop::OnEndAt(const proto::EndAt& end_at, WorkerActions* actions) {
+  view_.set_until_step(std::min(view_.until_step(), end_at.step()));
+  // What it waits for beyond the end will not come.
+  if (waiting_ == Waiting::kParameters && clock_ > view_.until_step()) Finish(actions);
+}
+
+void WorkerLoop::Finish(WorkerActions* actions) {
+  if (finished_) return;
+  finished_ = true;
+  actions->push_back({WorkerAction::Kind::kFinish});
+}
 
 void WorkerLoop::OnEvaluationRequest(const proto::EvaluationRequest& request,
                                      WorkerActions* actions) {

@@ -49,6 +49,11 @@ class WorkerLoop {
   void OnWork(const proto::Work& work, WorkerActions* actions);
   // The last kCompute is done: its sums are on their way.
   void OnComputed(WorkerActions* actions);
+  // The last kCompute came to nothing: its gradient is not finite and has been left out (on arrival
+  // only).
+  void OnLeftOut(WorkerActions* actions);
+  // No step from `step` on will be applied (sync).
+  void OnEndAt(const proto::EndAt& end_at, WorkerActions* actions);
   // The coordinator wants the final parameters tested.
   void OnEvaluationRequest(const proto::EvaluationRequest& request, WorkerActions* actions);
 
@@ -63,6 +68,7 @@ class WorkerLoop {
   void NextStep(WorkerActions* actions);
   void MaybeCompute(WorkerActions* actions);
   void ReadAhead(int64_t unit, Range leaves, WorkerActions* actions);
+  void Finish(WorkerActions* actions);
 
   const int64_t micro_batch_;  // samples
   const int64_t prefetch_;     // units
@@ -77,6 +83,7 @@ class WorkerLoop {
   bool parameters_here_ = false;      // on arrival: those for clock_
   std::optional<proto::Work> work_;   // on arrival: the next, asked for while computing
   int64_t final_unit_ = 0;
+  bool finished_ = false;
 };
 
 }  // namespace rubato

@@ -19,6 +19,7 @@ proto::View MakeView(proto::View::Mode mode, int64_t leaves, Range mine, int64_t
   view.set_mode(mode);
   view.set_leaves(leaves);
   view.set_samples_per_epoch(10);
+  view.set_evaluate_every(3);
   view.set_from_step(0);
   view.set_until_step(until_step);
   for (int rank = 0; rank < 2; ++rank) {
@@ -168,6 +169,29 @@ TEST(WorkerLoopTest, OnArrivalAnnouncesTheContributionThatItIsGiven) {
               ElementsAre("request", "compute 7 clock 0 nodes 0-2"));
   EXPECT_THAT(Do([&](auto* a) { loop.OnComputed(a); }), ElementsAre("pull 1"));
   EXPECT_THAT(Do([&](auto* a) { loop.OnWork(proto::Work(), a); }), ElementsAre());
+}
+
+TEST(WorkerLoopTest, EndsEarlyWhereverItStands) {
+  proto::EndAt end_at;
+  end_at.set_step(2);
+  for (int steps = 0; steps <= 3; ++steps) {
+    WorkerLoop loop(4, 4);
+    const proto::View view = MakeView(proto::View::MODE_SYNC, 4, {1, 4}, 9);
+    Do([&](auto* a) { loop.OnView(view, a); });
+    for (int step = 0; step < steps; ++step) {
+      Do([&](auto* a) { loop.OnParameters(a); });
+      Do([&](auto* a) { loop.OnComputed(a); });
+    }
+    // Having computed step 2, whose sum is not applied any more, it waits for what will not come.
+    std::vector<std::string> texts = Do([&](auto* a) { loop.OnEndAt(end_at, a); });
+    for (int step = steps; step < 2; ++step) {
+      EXPECT_TRUE(texts.empty());
+      Do([&](auto* a) { loop.OnParameters(a); });
+      Do([&](auto* a) { loop.OnComputed(a); });
+    }
+    if (steps <= 2) texts = Do([&](auto* a) { loop.OnParameters(a); });
+    EXPECT_THAT(texts, ElementsAre("finish")) << steps;
+  }
 }
 
 TEST(WorkerLoopTest, TestsTheFinalParametersWhenAsked) {

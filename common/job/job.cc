@@ -82,6 +82,7 @@ absl::optional<double> Samples(const proto::Point& point, const proto::Job& job)
       // Without `validation` its fraction is 0.
       return point.epochs() * static_cast<double>(job.data().train_size()) *
              (1 - job.data().validation().fraction());
+    case proto::Point::kTime:
     case proto::Point::AT_NOT_SET:
       break;
   }
@@ -103,6 +104,7 @@ class Checks {
     CheckBetas();
     CheckWarmup();
     CheckMicroBatches();
+    CheckTimes();
   }
 
  private:
@@ -187,6 +189,23 @@ class Checks {
       report_.Add("optimizer.schedule.warmup",
                   absl::StrCat("found ", *warmup, " samples, expected fewer than until, which is ",
                                *until, " samples"));
+    }
+  }
+
+  // What is a function of samples knows no time.
+  void CheckTimes() {
+    const proto::Schedule& schedule = job_.optimizer().schedule();
+    const std::pair<const char*, const proto::Point*> points[] = {
+        {"optimizer.schedule.warmup", &schedule.warmup()},
+        {"optimizer.schedule.every", &schedule.every()},
+        {"optimizer.schedule.until", &schedule.until()},
+        {"evaluation.every", &job_.evaluation().every()},
+        {"metrics.every", &job_.metrics().every()},
+    };
+    for (const auto& [key, point] : points) {
+      if (point->has_time() && Sound({key})) {
+        report_.Add(key, "found a time, expected epochs, steps or samples");
+      }
     }
   }
 

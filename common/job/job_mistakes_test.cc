@@ -98,9 +98,11 @@ TEST(JobMistakesTest, OneWrongLine) {
       {"optimizer: [sgd]",
        "11:12: optimizer: found a list, expected sgd, adam, adamw, adagrad or rmsprop, or a map "
        "{name, learning_rate, learning_rate_parity, momentum, dampening, nesterov, betas, amsgrad, "
-       "lr_decay, initial_accumulator_value, alpha, centered, eps, weight_decay, groups, "
-       "schedule}"},
-      {"train: 3", "12:8: train: found 3, expected a map {batch_size, micro_batches, until}"},
+       "lr_decay, initial_accumulator_value, alpha, centered, eps, weight_decay, groups, schedule, "
+       "clip_grad_norm}"},
+      {"train: 3",
+       "12:8: train: found 3, expected a map {batch_size, micro_batches, until, stop_when, "
+       "on_non_finite}"},
       {"metrics:", "13:1: metrics: found nothing, expected a map {every, tensorboard}"},
       {"cluster: {start_timeout: 5 parsecs}",
        "4:26: cluster.start_timeout: found \"5 parsecs\", expected a duration such as 5s or 10m "
@@ -164,8 +166,9 @@ TEST(JobMistakesTest, OneWrongLine) {
        "12:25: train.untill: found an unknown key; did you mean until?"},
       {"train: {batch_size: 64, until: {epoch: 3}}",
        "12:33: train.until.epoch: found an unknown key; did you mean epochs?"},
-      {"train: {batch_size: 64, until: {time: 3h}}",
-       "12:33: train.until.time: found an unknown key, expected epochs, steps or samples"},
+      {"train: {batch_size: 64, until: {time: 3x}}",
+       "12:39: train.until.time: found 3x, expected a duration such as 5s or 10m above 0 and at "
+       "most 1e+08s"},
       {"learning_rate: 3",
        "13:1: learning_rate: found an unknown key; did you mean optimizer.learning_rate?"},
       {"loss: {name: cross_entropy, momentum: 0.5}",
@@ -173,7 +176,7 @@ TEST(JobMistakesTest, OneWrongLine) {
        "optimizer.momentum?"},
       {"nonsense: 3",
        "13:1: nonsense: found an unknown key, expected version, name, seed, cluster, device, data, "
-       "model, loss, optimizer, consistency, wire, train, metrics or log"},
+       "model, loss, optimizer, consistency, wire, train, metrics, log, evaluation or checkpoint"},
       {"<<: {a: b}",
        "13:1: <<: found a merge key, expected plain keys: << is not part of YAML 1.2"},
       {"log: {level:error}",
@@ -195,16 +198,18 @@ TEST(JobMistakesTest, OneWrongLine) {
        "12:44: train.until: found epochs and steps, expected only one of them"},
       // Missing.
       {"train: {batch_size: 64}",
-       "12:1: train.until: found nothing, expected {epochs: N}, {steps: N} or {samples: N}"},
+       "12:1: train.until: found nothing, expected {epochs: N}, {steps: N}, {samples: N} or {time: "
+       "N}"},
       {"train: {batch_size: 64, until: {}}",
-       "12:25: train.until: found nothing, expected {epochs: N}, {steps: N} or {samples: N}"},
+       "12:25: train.until: found nothing, expected {epochs: N}, {steps: N}, {samples: N} or "
+       "{time: N}"},
       {"train: {until: {steps: 1}}",
        "12:1: train.batch_size: found nothing, expected an integer from 1 to 16777216"},
       {"data: {format: idx}",
        "5:1: data.path: found nothing, expected a path, because format is idx"},
       {"optimizer: {schedule: step}",
-       "11:13: optimizer.schedule.every: found nothing, expected {epochs: N}, {steps: N} or "
-       "{samples: N}, because name is step"},
+       "11:13: optimizer.schedule.every: found nothing, expected {epochs: N}, {steps: N}, "
+       "{samples: N} or {time: N}, because name is step"},
       {"optimizer: {groups: [{weight_decay: 0}]}",
        "11:22: optimizer.groups[0].match: found nothing, expected text"},
       {"data: {format: glyphs, normalize: {mean: [0.5]}}",
@@ -297,9 +302,10 @@ TEST(JobMistakesTest, AllAtOnceInTheOrderOfTheFile) {
           "job.yaml:8:17: model.layers[3].flatten.x: found an unknown key, expected no keys here",
           "job.yaml:9:7: model.layers[3]: found flatten and relu, expected only one of them",
           "job.yaml:10:3: found a map as a key, expected version, name, seed, cluster, device, "
-          "data, model, loss, optimizer, consistency, wire, train, metrics or log",
-          "job.yaml:12:1: train.until: found nothing, expected {epochs: N}, {steps: N} or "
-          "{samples: N}",
+          "data, model, loss, optimizer, consistency, wire, train, metrics, log, evaluation or "
+          "checkpoint",
+          "job.yaml:12:1: train.until: found nothing, expected {epochs: N}, {steps: N}, {samples: "
+          "N} or {time: N}",
           "job.yaml:12:21: train.batch_size: found 0, expected an integer from 1 to 16777216",
           "--set optimizer: optimizer.momentum: found 2, expected a number at least 0 and below 1",
           "--set optimizer: optimizer.nesterov: found 1, expected true or false"));
@@ -408,8 +414,8 @@ TEST(JobMistakesTest, OverridesAreNamedInPlaceOfTheFile) {
        "--set train.until: train.until.epochs: found -1, expected a number above 0 and at most "
        "1000000"},
       {"train={batch_size: 64}",
-       "--set train: train.until: found nothing, expected {epochs: N}, {steps: N} or {samples: "
-       "N}"},
+       "--set train: train.until: found nothing, expected {epochs: N}, {steps: N}, {samples: N} or "
+       "{time: N}"},
       {"train.batch_size=66",
        "job.yaml:12:25: train.micro_batches: found 4, expected a divisor of batch_size, which is "
        "66"},

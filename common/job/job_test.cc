@@ -78,9 +78,15 @@ TEST(LoadJobTest, FillsInEveryDefault) {
             "  schedule: {name: constant}\n"
             "consistency: {mode: sync}\n"
             "wire: {chunk: 256KiB}\n"
-            "train: {batch_size: 64, micro_batches: 1, until: {epochs: 3}}\n"
+            "train:\n"
+            "  batch_size: 64\n"
+            "  micro_batches: 1\n"
+            "  until: {epochs: 3}\n"
+            "  on_non_finite: stop\n"
             "metrics: {every: {steps: 50}, tensorboard: true}\n"
-            "log: {level: info, format: text}\n");
+            "log: {level: info, format: text}\n"
+            "evaluation: {every: {epochs: 1}}\n"
+            "checkpoint: {keep_last: 3}\n");
 }
 
 // Those of PyTorch 1.13's constructors.

@@ -99,6 +99,9 @@ std::string NumberExpectation(const FieldDescriptor& field) {
 }  // namespace
 
 std::string YamlName(const EnumValueDescriptor& value) {
+  if (value.options().HasExtension(proto::spelled)) {
+    return value.options().GetExtension(proto::spelled);
+  }
   absl::string_view name = value.name();
   const std::string prefix = ValuePrefix(*value.type());
   RUBATO_CHECK(absl::StartsWith(name, prefix));

@@ -1,0 +1,156 @@
+#include "common/checkpoint.h"
+
+#include <sys/resource.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+
+#include "absl/strings/str_cat.h"
+#include "common/safetensors.h"
+#include "common/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = absl::StrCat(::testing::TempDir(), "/checkpoint_test_",
+                           ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(folder_);
+    proto::Parameter* weight = layout_.add_parameters();
+    weight->set_name("0.weight");
+    weight->add_shape(2);
+    weight->add_shape(3);
+    proto::Parameter* bias = layout_.add_parameters();
+    bias->set_name("0.bias");
+    bias->add_shape(2);
+    state_.parameters = {1, 2, 3, 4, 5, 6, 7, 8};
+    state_.slots = {{-1, -2, -3, -4, -5, -6, -7, -8}};
+    manifest_.set_format(1);
+    manifest_.add_slots("momentum");
+  }
+
+  std::string Write(int64_t step) {
+    manifest_.set_step(step);
+    const auto path = WriteCheckpoint(folder_, manifest_, "name: x\n", layout_, state_);
+    EXPECT_THAT(path, IsOk());
+    return path.value_or("");
+  }
+
+  static void Damage(const std::string& file) {
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(-1, std::ios::end);
+    stream.put('\x7f');
+  }
+
+  std::string folder_;
+  proto::Layout layout_;
+  TrainingState state_;
+  proto::Manifest manifest_;
+};
+
+TEST_F(CheckpointTest, WhatIsReadIsWhatWasWritten) {
+  const std::string path = Write(500);
+  EXPECT_EQ(path, folder_ + "/step-00000500");
+  const auto manifest = CheckCheckpoint(path);
+  RUBATO_ASSERT_OK(manifest);
+  EXPECT_EQ(manifest->step(), 500);
+  const auto state = ReadTrainingState(path, *manifest, layout_);
+  RUBATO_ASSERT_OK(state);
+  EXPECT_EQ(state->parameters, state_.parameters);
+  EXPECT_EQ(state->slots, state_.slots);
+  const auto slots = SafetensorsReader::Open(path + "/optimizer.safetensors");
+  RUBATO_ASSERT_OK(slots);
+  EXPECT_EQ(slots->tensors()[0].name, "0.weight.momentum");
+  EXPECT_THAT(slots->tensors()[0].shape, ElementsAre(2, 3));
+}
+
+TEST_F(CheckpointTest, ListsInOrderOfStepsAndReplacesTheSameStep) {
+  Write(100000000);
+  Write(7);
+  Write(7);
+  EXPECT_THAT(ListCheckpoints(folder_),
+              ElementsAre(folder_ + "/step-00000007", folder_ + "/step-100000000"));
+  EXPECT_THAT(ListCheckpoints(folder_ + "/none"), IsEmpty());
+  RUBATO_ASSERT_OK(RemoveCheckpoint(folder_ + "/step-00000007"));
+  EXPECT_EQ(ListCheckpoints(folder_).size(), 1u);
+}
+
+TEST_F(CheckpointTest, RefusesEveryDamageAndNamesTheOneBefore) {
+  for (const std::string file :
+       {"/parameters.safetensors", "/optimizer.safetensors", "/manifest.json", "/COMPLETE"}) {
+    fs::remove_all(folder_);
+    const std::string before = Write(1), path = Write(2);
+    if (file == "/COMPLETE") {
+      fs::remove(path + file);
+    } else {
+      Damage(path + file);
+    }
+    std::vector<std::string> warnings;
+    EXPECT_THAT(FindCheckpoint(path, &warnings), IsError(absl::StatusCode::kInvalidArgument,
+                                                         HasSubstr("the one before is " + before)))
+        << file;
+    EXPECT_THAT(warnings, IsEmpty());
+    // Of a run's folder the newest whole one is meant.
+    const std::string run = folder_ + "/run";
+    fs::create_directory(run);
+    fs::rename(before, run + "/a");
+    fs::rename(path, run + "/b");
+    fs::create_directory(run + "/checkpoints");
+    fs::rename(run + "/a", run + "/checkpoints/step-00000001");
+    fs::rename(run + "/b", run + "/checkpoints/step-00000002");
+    const auto found = FindCheckpoint(run, &warnings);
+    RUBATO_ASSERT_OK(found);
+    EXPECT_EQ(*found, run + "/checkpoints/step-00000001");
+    EXPECT_EQ(warnings.size(),
+              file == "/COMPLETE" ? 0u : 1u);  // a half-written one is no checkpoint
+  }
+  std::vector<std::string> warnings;
+  EXPECT_THAT(FindCheckpoint(folder_ + "/none", &warnings),
+              IsError(absl::StatusCode::kNotFound, HasSubstr("there is no run or checkpoint")));
+}
+
+TEST_F(CheckpointTest, RefusesAnotherModelAndSaysWhatDiffers) {
+  const std::string path = Write(1);
+  const auto manifest = CheckCheckpoint(path);
+  RUBATO_ASSERT_OK(manifest);
+  proto::Layout other = layout_;
+  other.mutable_parameters(0)->set_shape(0, 5);
+  other.mutable_parameters(1)->set_name("1.bias");
+  EXPECT_THAT(
+      ReadTrainingState(path, *manifest, other),
+      IsError(absl::StatusCode::kInvalidArgument,
+              HasSubstr("0.weight has shape (2, 3), the model's is (5, 3); 1.bias is missing")));
+}
+
+// A limit on the size of files stands for a full disk.
+TEST_F(CheckpointTest, AFullDiskLeavesTheLastGoodOneAndNothingElse) {
+  const std::string good = Write(1);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old_limit;
+  getrlimit(RLIMIT_FSIZE, &old_limit);
+  for (const rlim_t bytes : {0, 10, 100, 200}) {
+    const rlimit limit = {bytes, old_limit.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    manifest_.set_step(2);
+    const auto path = WriteCheckpoint(folder_, manifest_, "name: x\n", layout_, state_);
+    setrlimit(RLIMIT_FSIZE, &old_limit);
+    EXPECT_FALSE(path.ok()) << bytes;
+    EXPECT_THAT(ListCheckpoints(folder_), ElementsAre(good));
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+  }
+  std::signal(SIGXFSZ, old_handler);
+  RUBATO_EXPECT_OK(CheckCheckpoint(good));
+}
+
+}  // namespace
+}  // namespace rubato

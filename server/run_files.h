@@ -1,0 +1,61 @@
+// What shard 0's process does for the coordinator with files: results, checkpoints, and the state
+// to go on from.
+#ifndef RUBATO_SERVER_RUN_FILES_H_
+#define RUBATO_SERVER_RUN_FILES_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/checkpoint.h"
+#include "common/flat_space.h"
+#include "common/log.h"
+#include "common/run_folder.h"
+#include "common/wire/shard_streams.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/job.pb.h"
+#include "proto/view.pb.h"
+#include "server/kept_checkpoints.h"
+#include "server/metrics.h"
+
+namespace rubato {
+
+class RunFiles {
+ public:
+  // `log` must outlive it.
+  RunFiles(const proto::Job& job, std::string job_digest, RunFolder folder, const Log* log);
+
+  // Collects the parameters of all shards, at `version` or later, and writes them and the summary.
+  absl::Status WriteResult(const proto::View& view, int64_t version, const Summary& summary) const;
+
+  // Collects a snapshot and writes it as a checkpoint, whose path it returns; removes those that
+  // are not kept.
+  absl::StatusOr<std::string> WriteSnapshot(const proto::View& view, uint32_t snapshot,
+                                            proto::Manifest manifest);
+
+  // Sends the floats of a checkpoint to the shards; `on_failure` hears if a stream breaks.
+  absl::Status Restore(const proto::View& view, const std::string& checkpoint,
+                       const proto::Manifest& manifest,
+                       std::function<void(absl::Status)> on_failure);
+  // Before the shards go away: the streams to them are of no use any more.
+  void StopRestoring() { restoring_.reset(); }
+
+ private:
+  FlatSpace Space(const proto::View& view) const;
+  // Of checkpoint.keep_best.
+  std::optional<double> Metric(const proto::Manifest& manifest) const;
+
+  const proto::Job job_;
+  const std::string job_digest_;
+  const RunFolder folder_;
+  const Log& log_;
+  KeptCheckpoints kept_;
+  std::unique_ptr<ShardStreams> restoring_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_RUN_FILES_H_

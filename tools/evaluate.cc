@@ -1,0 +1,85 @@
+#include "tools/evaluate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/checkpoint.h"
+#include "common/job/job.h"
+#include "common/run_folder.h"
+#include "common/status.h"
+#include "worker/batch_reader.h"
+#include "worker/data/load.h"
+#include "worker/loss.h"
+#include "worker/model.h"
+
+namespace rubato {
+namespace {
+
+constexpr int64_t kBatch = 250;
+
+}  // namespace
+
+absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::string& split,
+                                         bool json) {
+  if (split != "train" && split != "validation" && split != "test") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--split: found ", split, ", expected train, validation or test"));
+  }
+  // A run's final parameters lie beside its job as a checkpoint's do.
+  std::string folder = path;
+  std::error_code error;
+  if (!std::filesystem::exists(RunFolder(path).ParametersFile(), error)) {
+    std::vector<std::string> warnings;
+    RUBATO_ASSIGN_OR_RETURN(folder, FindCheckpoint(path, &warnings));
+  }
+  RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(RunFolder(folder).JobFile()));
+  RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job));
+  const Dataset& examples = split == "train"        ? data.train
+                            : split == "validation" ? data.validation
+                                                    : data.test;
+  if (examples.size() == 0) {
+    return absl::FailedPreconditionError(absl::StrCat("the job's data has no ", split, " split"));
+  }
+  RUBATO_ASSIGN_OR_RETURN(const Objective objective, ObjectiveFor(job.loss(), data.train.classes(),
+                                                                  data.train.target_values()));
+  RUBATO_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
+                          Model::Create(job.model(), examples.shape().dimensions(), objective,
+                                        std::min(kBatch, examples.size())));
+  RUBATO_ASSIGN_OR_RETURN(const std::vector<float> parameters,
+                          ReadParameters(RunFolder(folder).ParametersFile(), model->layout()));
+
+  BatchReader reader(&examples, job.seed(), model->max_batch());
+  BatchResult total;
+  for (int64_t begin = 0; begin < examples.size(); begin += model->max_batch()) {
+    reader.ReadInOrder({begin, std::min(begin + model->max_batch(), examples.size())});
+    const BatchResult result = model->Evaluate(parameters, reader.features(), reader.targets());
+    total.loss_sum += result.loss_sum;
+    total.correct += result.correct;
+    total.samples += result.samples;
+  }
+  const double loss = total.loss_sum / static_cast<double>(total.samples);
+  const bool has_accuracy = IsClassification(job.loss().name());
+  const double accuracy = static_cast<double>(total.correct) / static_cast<double>(total.samples);
+  if (json) {
+    nlohmann::ordered_json object;
+    object["parameters"] = RunFolder(folder).ParametersFile();
+    object["split"] = split;
+    object["samples"] = total.samples;
+    object["loss"] = loss;
+    if (has_accuracy) object["accuracy"] = accuracy;
+    return object.dump() + "\n";
+  }
+  std::string text =
+      absl::StrFormat("parameters  %s\nsplit       %s, %d samples\nloss        %.6g\n",
+                      RunFolder(folder).ParametersFile(), split, total.samples, loss);
+  if (has_accuracy) absl::StrAppendFormat(&text, "accuracy    %.2f %%\n", 100 * accuracy);
+  return text;
+}
+
+}  // namespace rubato
