@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/init_from.h"
 #include "common/job/job.h"
 #include "common/status.h"
 #include "server/collect.h"
@@ -65,6 +66,19 @@ absl::Status RunFiles::Restore(const proto::View& view, const std::string& check
                                std::function<void(absl::Status)> on_failure) {
   RUBATO_ASSIGN_OR_RETURN(TrainingState state,
                           ReadTrainingState(checkpoint, manifest, view.layout()));
+  restoring_ = SendState(view, Space(view), std::make_shared<const TrainingState>(std::move(state)),
+                         job_digest_, std::move(on_failure));
+  return absl::OkStatus();
+}
+
+absl::Status RunFiles::SendInitial(const proto::View& view, const std::string& file,
+                                   std::function<void(absl::Status)> on_failure) {
+  RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader reader,
+                          OpenInitialParameters(file, view.layout()));
+  TrainingState state;
+  state.parameters.resize(ValueCount(view.layout()));
+  RUBATO_RETURN_IF_ERROR(
+      ReadInitialValues(reader, view.layout(), 0, absl::MakeSpan(state.parameters)));
   restoring_ = SendState(view, Space(view), std::make_shared<const TrainingState>(std::move(state)),
                          job_digest_, std::move(on_failure));
   return absl::OkStatus();

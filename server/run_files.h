@@ -40,6 +40,9 @@ class RunFiles {
   absl::Status Restore(const proto::View& view, const std::string& checkpoint,
                        const proto::Manifest& manifest,
                        std::function<void(absl::Status)> on_failure);
+  // The same with the parameters of model.init_from.
+  absl::Status SendInitial(const proto::View& view, const std::string& file,
+                           std::function<void(absl::Status)> on_failure);
   // Before the shards go away: the streams to them are of no use any more.
   void StopRestoring() { restoring_.reset(); }
 

@@ -140,6 +140,7 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
     for (const std::string& warning : warnings) log.Warning(warning);
     RUBATO_ASSIGN_OR_RETURN(resume, CheckCheckpoint(checkpoint));
   }
+  const bool initial = !resume.has_value() && !job.model().init_from().empty();
   std::optional<MetricsRecorder> metrics;
   const auto on_metrics = [&metrics](const MetricsLine& line) {
     metrics->Record(line, absl::Now());
@@ -150,8 +151,8 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
     service_pointer->FromOwnShard(message);
   });
   ClusterService service(
-      Coordinator(job, job_digest, kVersion, resume, /*initial=*/false, absl::Now()), on_metrics,
-      &log, [&host](const proto::CoordinatorMessage& message) { host.OnMessage(message); });
+      Coordinator(job, job_digest, kVersion, resume, initial, absl::Now()), on_metrics, &log,
+      [&host](const proto::CoordinatorMessage& message) { host.OnMessage(message); });
   service_pointer = &service;
   const absl::Cleanup stop = [&] {  // before the service goes
     if (files.has_value()) files->StopRestoring();
@@ -182,8 +183,9 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
     return files->WriteSnapshot(view, snapshot, manifest);
   };
   tasks.restore = [&](const proto::View& view) {
-    return files->Restore(view, checkpoint, *resume,
-                          [&service](const absl::Status& status) { service.Fail(status); });
+    const auto on_failure = [&service](const absl::Status& status) { service.Fail(status); };
+    return initial ? files->SendInitial(view, job.model().init_from(), on_failure)
+                   : files->Restore(view, checkpoint, *resume, on_failure);
   };
   const absl::Status status = service.Wait(tasks);
   signals->OnSignal(nullptr);
@@ -254,10 +256,6 @@ absl::Status RunServer(const proto::Job& job, const ServerOptions& options,
     return absl::OutOfRangeError(
         absl::StrFormat("--shard: found %d, expected 0 to %d: cluster.servers is %d", options.shard,
                         servers - 1, servers));
-  }
-  if (job.model().has_init_from()) {
-    return absl::FailedPreconditionError(
-        "model.init_from: found a file, expected none: this build's servers only draw parameters");
   }
   const Log log("server", options.shard, static_cast<LogLevel>(job.log().level()),
                 static_cast<LogFormat>(job.log().format()));

@@ -130,6 +130,7 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
 }
 
 int64_t TotalSamples(const Plan& plan) {
+  if (plan.job.train().until().has_time()) return 0;
   return SamplesAt(plan.job.train().until(), plan.job.train().batch_size(), plan.train_samples);
 }
 

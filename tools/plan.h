@@ -27,7 +27,7 @@ struct Plan {
 // FailedPrecondition or InvalidArgument if the data are wrong or the model does not fit them.
 absl::StatusOr<Plan> MakePlan(proto::Job job);
 
-// Samples that the whole training processes.
+// Samples that the whole training processes; 0 if a time decides.
 int64_t TotalSamples(const Plan& plan);
 
 // What `rubato train --dry-run` prints: the resolved job as YAML and below it, as comments, so that

@@ -84,7 +84,7 @@ Progress::Kind Progress::OnLine(absl::string_view json) {
 }
 
 std::optional<double> Progress::SecondsLeft() const {
-  if (samples_ <= 0 || time_ <= 0) return std::nullopt;
+  if (samples_ <= 0 || time_ <= 0 || total_samples_ <= 0) return std::nullopt;
   return std::max(0.0, total_samples_ - samples_) * time_ / samples_;
 }
 
@@ -96,9 +96,9 @@ std::string Progress::LiveLine(int width, bool color) const {
     const char* style = "";  // where colours are wanted
   };
   std::vector<Part> parts;
-  parts.push_back(
-      {absl::StrCat("epoch ", OneDigit(Epoch()), "/", OneDigit(total_samples_ / epoch_samples_)),
-       6});
+  const std::string total =
+      total_samples_ > 0 ? absl::StrCat("/", OneDigit(total_samples_ / epoch_samples_)) : "";
+  parts.push_back({absl::StrCat("epoch ", OneDigit(Epoch()), total), 6});
   parts.push_back({absl::StrFormat("step %.0f", step_), 0});
   parts.push_back(
       {loss_ ? absl::StrFormat("loss %.4f", *loss_) : "loss not finite", 5, loss_ ? "" : kRed});

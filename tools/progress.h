@@ -14,7 +14,7 @@ namespace rubato {
 // What is known so far. No I/O.
 class Progress {
  public:
-  // Training ends after `total_samples`, of which an epoch has `epoch_samples`; both > 0.
+  // Training ends after `total_samples`, of which an epoch has `epoch_samples`. A total of 0: it is not known.
   Progress(double total_samples, double epoch_samples);
 
   // A line of metrics.jsonl, and of which kind it was. What is not known is skipped, so that newer

@@ -1,0 +1,233 @@
+// Runs that stop, in whatever way, and go on from a checkpoint.
+#include <signal.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <random>
+
+#include "absl/strings/str_cat.h"
+#include "common/checkpoint.h"
+#include "common/safetensors.h"
+#include "common/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster.h"
+
+namespace rubato {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class ResumeTest : public ClusterTest {
+ protected:
+  // Goes on from `from` in the new folder `run_dir`, until its end.
+  Process::Result Resume(const std::string& from, const std::string& run_dir,
+                         const Arguments& set = {}) {
+    Arguments arguments = {"tools/rubato", "train", "job.yaml",
+                           "--resume",     from,    "--run-dir",
+                           run_dir,        "--set", "cluster.address=127.0.0.1:0"};
+    for (const std::string& override : set) arguments.insert(arguments.end(), {"--set", override});
+    return Start(arguments).Wait();
+  }
+
+  std::vector<std::string> Checkpoints(const std::string& run_dir) {
+    std::vector<std::string> names;
+    for (const std::string& path : ListCheckpoints(Path(run_dir + "/checkpoints"))) {
+      names.push_back(fs::path(path).filename().string());
+    }
+    return names;
+  }
+};
+
+// Killed at ten random moments, each time going on with other numbers of shards and workers.
+TEST_F(ResumeTest, EndsWithTheBitsOfTheRunThatNeverStopped) {
+  Train("undisturbed");
+  std::mt19937 random(5);
+  std::string from;
+  for (int i = 0; i < 10; ++i) {
+    const std::string run = absl::StrCat("run", i);
+    Arguments set = {absl::StrCat("cluster.workers=", 1 + random() % 3),
+                     absl::StrCat("cluster.servers=", 1 + random() % 3),
+                     absl::StrCat("wire.chunk=", 16384 << random() % 4),
+                     absl::StrCat("checkpoint.every={steps: ", 1 + random() % 3, "}"),
+                     "checkpoint.keep_last=100"};
+    Arguments arguments = {"tools/rubato",
+                           "train",
+                           "job.yaml",
+                           "--run-dir",
+                           run,
+                           "--set",
+                           "cluster.address=127.0.0.1:0"};
+    if (!from.empty()) arguments.insert(arguments.end(), {"--resume", from});
+    for (const std::string& override : set) arguments.insert(arguments.end(), {"--set", override});
+    fs::create_directory(Path(run));
+    Process& train = Start(arguments);
+    if (AwaitTraining(run, train)) train.Signal(SIGKILL);
+    train.Wait();
+    const std::vector<std::string> checkpoints = Checkpoints(run);
+    // An early one of those it has left: what came later is lost, and computed again.
+    if (!checkpoints.empty()) {
+      from = absl::StrCat(run, "/checkpoints/",
+                          checkpoints[random() % std::min<size_t>(3, checkpoints.size())]);
+    }
+  }
+  ASSERT_FALSE(from.empty());
+  const Process::Result result = Resume(from, "last");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(Summary("last")["digest"], Summary("undisturbed")["digest"]);
+  EXPECT_EQ(Summary("last")["test_loss"], Summary("undisturbed")["test_loss"]);
+}
+
+TEST_F(ResumeTest, ScheduledCheckpointsAreOfTheirStepsAndTheCurveGoesOn) {
+  Train("full", {"checkpoint.every={steps: 20}", "checkpoint.keep_last=2"});
+  EXPECT_THAT(Checkpoints("full"), ElementsAre("step-00000020", "step-00000040"));
+  const Process::Result result = Resume("full/checkpoints/step-00000020", "again",
+                                        {"cluster.workers=2", "optimizer.momentum=0.9"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("goes on from full/checkpoints/step-00000020: step 20"));
+  EXPECT_THAT(result.err, HasSubstr("cluster.workers.start: 1 -> 2"));
+  const auto full = Metrics("full", "train"), again = Metrics("again", "train");
+  ASSERT_EQ(full.size(), again.size());
+  for (size_t i = 0; i < full.size(); ++i) EXPECT_EQ(full[i]["loss"], again[i]["loss"]) << i;
+}
+
+TEST_F(ResumeTest, AnInterruptedRunLeavesACheckpointAndExitsWithItsSignal) {
+  for (const bool async : {false, true}) {
+    for (const int number : {SIGINT, SIGTERM}) {
+      const std::string run = absl::StrCat("run", async, number);
+      fs::create_directory(Path(run));
+      Process& train = StartTrain(run, {kForever, "cluster.workers=2", "cluster.servers=2",
+                                        async ? "consistency=async" : "consistency=sync"});
+      ASSERT_TRUE(AwaitTraining(run, train));
+      train.Signal(number);
+      const Process::Result result = train.Wait();
+      EXPECT_EQ(result.code, 128 + number) << result.err;
+      ASSERT_EQ(Checkpoints(run).size(), 1u) << result.err;
+      RUBATO_EXPECT_OK(CheckCheckpoint(Path(run + "/checkpoints/" + Checkpoints(run)[0])));
+    }
+  }
+}
+
+TEST_F(ResumeTest, ARunningJobWritesACheckpointWhenAskedAndStopsWhenAsked) {
+  fs::create_directory(Path("run"));
+  Process& train = StartTrain("run", {kForever, "cluster.workers=2", "cluster.servers=2"});
+  ASSERT_TRUE(AwaitTraining("run", train));
+  const Process::Result checkpoint = Start({"tools/rubato", "checkpoint", "run"}).Wait();
+  EXPECT_EQ(checkpoint.code, 0) << checkpoint.err;
+  EXPECT_THAT(checkpoint.out, HasSubstr("run/checkpoints/step-"));
+  const Process::Result stop = Start({"tools/rubato", "stop", "run"}).Wait();
+  EXPECT_EQ(stop.code, 0) << stop.err;
+  const Process::Result result = train.Wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  ASSERT_EQ(Checkpoints("run").size(), 2u);
+  // The last checkpoint holds the final parameters.
+  const Process::Result eval = Start({"tools/rubato", "eval", "run", "--json"}).Wait();
+  const Process::Result of_checkpoint =
+      Start({"tools/rubato", "eval", "run/checkpoints/" + Checkpoints("run")[1], "--json"}).Wait();
+  EXPECT_EQ(nlohmann::json::parse(eval.out)["loss"],
+            nlohmann::json::parse(of_checkpoint.out)["loss"]);
+  EXPECT_EQ(nlohmann::json::parse(eval.out)["loss"], Summary("run")["test_loss"]);
+  // And a job that has ended says so.
+  EXPECT_EQ(Start({"tools/rubato", "stop", "run"}).Wait().code, 1);
+}
+
+// Checkpoints are taken while workers push. Whatever each of them caught of a contribution, over
+// any number of stops every block takes every contribution exactly once.
+TEST_F(ResumeTest, OnArrivalEachContributionCountsOnceOverManyStops) {
+  const Arguments cluster = {"consistency=async",   "cluster.workers=3",
+                             "cluster.servers=2",   "train.micro_batches=3",
+                             "train.batch_size=60", "train.until={epochs: 8}",
+                             "wire.chunk=16KiB"};
+  std::string from;
+  for (int i = 0; i < 4; ++i) {
+    const std::string run = absl::StrCat("run", i);
+    Arguments arguments = {"tools/rubato",
+                           "train",
+                           "job.yaml",
+                           "--run-dir",
+                           run,
+                           "--set",
+                           "cluster.address=127.0.0.1:0"};
+    if (!from.empty()) arguments.insert(arguments.end(), {"--resume", from});
+    for (const std::string& override : cluster) {
+      arguments.insert(arguments.end(), {"--set", override});
+    }
+    arguments.insert(arguments.end(), {"--set", "checkpoint.every={samples: 300}"});
+    fs::create_directory(Path(run));
+    Process& train = Start(arguments);
+    if (i < 3) {
+      // Long enough for checkpoints to have been written, not long enough to be done.
+      AwaitText(
+          Path(run + "/metrics.jsonl"),
+          [](const std::string& text) { return std::count(text.begin(), text.end(), '\n') > 60; },
+          train);
+      train.Signal(SIGKILL);
+      train.Wait();
+    } else {
+      const Process::Result result = train.Wait();
+      EXPECT_EQ(result.code, 0) << result.err;
+    }
+    if (Checkpoints(run).empty()) continue;
+    from = run;
+  }
+  const int64_t samples = Job().data().train_size();
+  const int64_t contributions = 8 * ((samples + 19) / 20);
+  for (const auto& block : Summary("run3")["blocks"]) {
+    EXPECT_EQ(block["updates"], contributions) << block;
+    EXPECT_EQ(block["samples"], 8 * samples) << block;
+  }
+}
+
+TEST_F(ResumeTest, RefusesAnotherModelAndDamagedCheckpoints) {
+  Train("run", {"checkpoint.every={steps: 20}"});
+  Process::Result result = Resume("run", "other", {"model.layers=[flatten, {linear: 10}]"});
+  EXPECT_EQ(result.code, 2);
+  result = Resume("run", "other2", {"model.layers=[flatten, {linear: {out_features: 10}}]"});
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("does not fit the model"));
+  fs::resize_file(Path("run/checkpoints/step-00000040/parameters.safetensors"), 1000);
+  result = Resume("run/checkpoints/step-00000040", "other3");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("the one before is run/checkpoints/step-00000020"));
+  result = Resume("run", "again");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("passed over"));
+  EXPECT_EQ(Summary("again")["digest"], Summary("run")["digest"]);
+}
+
+TEST_F(ResumeTest, AFullDiskCostsACheckpointAndNothingElse) {
+  // The folder of checkpoints cannot be made: a file stands in its place.
+  fs::create_directory(Path("run"));
+  Process& shard_0 = StartServer(0, {"cluster.address=127.0.0.1:0", "checkpoint.every={steps: 10}"},
+                                 {"--run-dir", "run"});
+  Write("run/checkpoints", "");
+  const std::string address = AwaitAddress("run", shard_0);
+  Process& worker = StartWorker({"cluster.address=" + address});
+  EXPECT_EQ(worker.Wait().code, 0);
+  const Process::Result result = shard_0.Wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("training goes on, the last good one is none"));
+}
+
+TEST_F(ResumeTest, StopsWhenTheTargetIsMetOrTheTimeIsOver) {
+  Train("target", {kForever, "evaluation.every={steps: 5}",
+                   "train.stop_when={metric: eval/loss, at_most: 1e9}"});
+  EXPECT_GE(Summary("target")["steps"], 5);
+  Train("time", {"train.until={time: 1s}"});
+  EXPECT_GE(Summary("time")["seconds"], 1.0);
+  EXPECT_EQ(Checkpoints("time").size(), 1u);
+}
+
+// A rate that changes no bit shows what the training began with.
+TEST_F(ResumeTest, BeginsWithTheParametersOfAFile) {
+  Train("run");
+  Train("again", {"model.init_from=run/parameters.safetensors", "optimizer.learning_rate=1e-30",
+                  "train.until={steps: 1}", "cluster.servers=3", "cluster.workers=2"});
+  EXPECT_EQ(Summary("again")["digest"], Summary("run")["digest"]);
+  EXPECT_EQ(Summary("again")["test_loss"], Summary("run")["test_loss"]);
+}
+
+}  // namespace
+}  // namespace rubato
