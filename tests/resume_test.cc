@@ -43,7 +43,9 @@ class ResumeTest : public ClusterTest {
 
 // Killed at ten random moments, each time going on with other numbers of shards and workers.
 TEST_F(ResumeTest, EndsWithTheBitsOfTheRunThatNeverStopped) {
-  Train("undisturbed");
+  // Long enough that ten first checkpoints do not reach the end.
+  const std::string until = "train.until={steps: 600}";
+  Train("undisturbed", {until});
   std::mt19937 random(5);
   std::string from;
   for (int i = 0; i < 10; ++i) {
@@ -52,7 +54,8 @@ TEST_F(ResumeTest, EndsWithTheBitsOfTheRunThatNeverStopped) {
                      absl::StrCat("cluster.servers=", 1 + random() % 3),
                      absl::StrCat("wire.chunk=", 16384 << random() % 4),
                      absl::StrCat("checkpoint.every={steps: ", 1 + random() % 3, "}"),
-                     "checkpoint.keep_last=100"};
+                     "checkpoint.keep_last=1000",
+                     until};
     Arguments arguments = {"tools/rubato",
                            "train",
                            "job.yaml",
@@ -64,7 +67,9 @@ TEST_F(ResumeTest, EndsWithTheBitsOfTheRunThatNeverStopped) {
     for (const std::string& override : set) arguments.insert(arguments.end(), {"--set", override});
     fs::create_directory(Path(run));
     Process& train = Start(arguments);
-    if (AwaitTraining(run, train)) train.Signal(SIGKILL);
+    ASSERT_TRUE(AwaitTraining(run, train));
+    ASSERT_TRUE(AwaitText(Path(run + "/logs/server-0.log"), "server 0 checkpoint ", train));
+    train.Signal(SIGKILL);
     train.Wait();
     const std::vector<std::string> checkpoints = Checkpoints(run);
     // An early one of those it has left: what came later is lost, and computed again.
@@ -74,7 +79,7 @@ TEST_F(ResumeTest, EndsWithTheBitsOfTheRunThatNeverStopped) {
     }
   }
   ASSERT_FALSE(from.empty());
-  const Process::Result result = Resume(from, "last");
+  const Process::Result result = Resume(from, "last", {until});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(Summary("last")["digest"], Summary("undisturbed")["digest"]);
   EXPECT_EQ(Summary("last")["test_loss"], Summary("undisturbed")["test_loss"]);
