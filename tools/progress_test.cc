@@ -127,7 +127,7 @@ TEST_F(LineTailTest, ReturnsWholeLinesOnceAsTheyCome) {
 class ProgressDisplayTest : public FileTest {
  protected:
   ProgressDisplayTest() {
-    terminal_ = posix_openpt(O_RDWR | O_NOCTTY | O_NONBLOCK);
+    terminal_ = posix_openpt(O_RDWR | O_NOCTTY);
     if (grantpt(terminal_) != 0 || unlockpt(terminal_) != 0) abort();
     program_ = open(ptsname(terminal_), O_RDWR | O_NOCTTY);
     termios settings;
@@ -145,10 +145,20 @@ class ProgressDisplayTest : public FileTest {
     ASSERT_EQ(ioctl(program_, TIOCSWINSZ, &size), 0);
   }
 
+  // All that was written since the last call. A pseudo-terminal hands bytes over in its own time,
+  // so a mark behind them tells when they are all here.
   std::string Shown() {
+    static constexpr char kMark = '\0';
+    if (write(program_, &kMark, 1) != 1) abort();
+    std::string shown;
     char buffer[4096];
-    const ssize_t got = read(terminal_, buffer, sizeof buffer);
-    return std::string(buffer, got < 0 ? 0 : got);
+    while (shown.empty() || shown.back() != kMark) {
+      const ssize_t got = read(terminal_, buffer, sizeof buffer);
+      if (got <= 0) abort();
+      shown.append(buffer, static_cast<size_t>(got));
+    }
+    shown.pop_back();
+    return shown;
   }
 
   int terminal_, program_;
