@@ -550,13 +550,15 @@ void Coordinator::OnEvaluation(const proto::EvaluationResult& evaluation, absl::
   if (!metrics_.has_value() || evaluation.samples() <= 0 || evaluation.unit() < 0) return;
   const MetricsLine line = metrics_->OnEvaluation(evaluation, now);
   Report(line, actions);
+  if (evaluation.is_final()) {
+    if (phase_ == Phase::kEvaluating && evaluation.unit() == final_unit_) {
+      OnEvaluated(line, actions);
+    }
+    return;
+  }
   eval_loss_ = line.loss;
   eval_accuracy_ = line.accuracy;
   has_evaluation_ = true;
-  if (phase_ == Phase::kEvaluating && evaluation.unit() == final_unit_) {
-    OnEvaluated(line, actions);
-    return;
-  }
   const proto::StopWhen& when = job_.train().stop_when();
   if (!job_.train().has_stop_when()) return;
   if (when.metric() == proto::METRIC_EVAL_ACCURACY && !line.accuracy.has_value()) return;
@@ -573,6 +575,10 @@ void Coordinator::OnEvaluation(const proto::EvaluationResult& evaluation, absl::
 void Coordinator::OnEvaluated(const MetricsLine& line, CoordinatorActions* actions) {
   summary_.test_loss = line.loss;
   summary_.test_accuracy = line.accuracy;
+  if (has_evaluation_ && job_.evaluation().split() == proto::Evaluation::SPLIT_VALIDATION) {
+    summary_.validation_loss = eval_loss_;
+    summary_.validation_accuracy = eval_accuracy_;
+  }
   phase_ = Phase::kReporting;
   proto::CoordinatorMessage message;
   message.mutable_report_request();

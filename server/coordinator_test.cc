@@ -334,11 +334,18 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
 
   proto::PeerMessage tested;
   tested.mutable_evaluation()->set_unit(6);
+  // A late test of before the end, and the last of the evaluated split, do not end the job.
+  tested.mutable_evaluation()->set_samples(20);
+  Receive(2, tested);
+  EXPECT_EQ(lines_.back().kind, MetricsLine::Kind::kEval);
+  EXPECT_EQ(lines_.back().split, "validation");
+  EXPECT_FALSE(sent_[1].back().has_report_request());
+  tested.mutable_evaluation()->set_is_final(true);
   tested.mutable_evaluation()->set_loss_sum(5);
   tested.mutable_evaluation()->set_correct(9);
   tested.mutable_evaluation()->set_samples(10);
   Receive(2, tested);
-  EXPECT_TRUE(lines_.back().is_test);
+  EXPECT_EQ(lines_.back().kind, MetricsLine::Kind::kTest);
   EXPECT_DOUBLE_EQ(lines_.back().epoch, 2);
   ASSERT_TRUE(sent_[1].back().has_report_request());
 
@@ -355,6 +362,8 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
   EXPECT_EQ(summary.samples, 40);
   EXPECT_EQ(summary.steps, 6);
   EXPECT_DOUBLE_EQ(summary.test_accuracy.value(), 0.9);
+  EXPECT_DOUBLE_EQ(summary.test_loss, 0.5);
+  EXPECT_DOUBLE_EQ(summary.validation_loss.value(), 0);
   EXPECT_DOUBLE_EQ(summary.samples_per_second, 40.0 / 6);
   EXPECT_EQ(summary.duplicates, 2);
   EXPECT_EQ(summary.blocks[0].block(), 0);

@@ -8,7 +8,17 @@ constexpr absl::Duration kLongestWindow = absl::Seconds(5);
 
 }  // namespace
 
-absl::string_view KindName(const MetricsLine& line) { return line.is_test ? "test" : "train"; }
+absl::string_view KindName(const MetricsLine& line) {
+  switch (line.kind) {
+    case MetricsLine::Kind::kTrain:
+      return "train";
+    case MetricsLine::Kind::kEval:
+      return "eval";
+    case MetricsLine::Kind::kTest:
+      break;
+  }
+  return "test";
+}
 
 Metrics::Metrics(const proto::Job& job, bool sync, const SampleSchedule& schedule,
                  int64_t samples_per_epoch, int64_t units_before, absl::Time start, absl::Time now)
@@ -17,6 +27,8 @@ Metrics::Metrics(const proto::Job& job, bool sync, const SampleSchedule& schedul
       samples_per_epoch_(samples_per_epoch),
       batch_size_(job.train().batch_size()),
       parity_(job.optimizer().learning_rate_parity()),
+      evaluated_split_(job.evaluation().split() == proto::Evaluation::SPLIT_TEST ? "test"
+                                                                                 : "validation"),
       every_steps_(sync && job.metrics().every().has_steps() ? job.metrics().every().steps() : 0),
       every_samples_(SamplesAt(job.metrics().every(), job.train().batch_size(), samples_per_epoch)),
       learning_rate_(job.optimizer(), job.train().batch_size(), samples_per_epoch,
@@ -109,7 +121,8 @@ void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
 
 MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now) const {
   MetricsLine line;
-  line.is_test = true;
+  line.kind = evaluation.is_final() ? MetricsLine::Kind::kTest : MetricsLine::Kind::kEval;
+  if (!evaluation.is_final()) line.split = evaluated_split_;
   line.samples = schedule_.SamplesBefore(evaluation.unit());
   line.step = sync_ ? evaluation.unit() : line.samples / batch_size_;
   line.epoch = static_cast<double>(line.samples) / samples_per_epoch_;

@@ -18,10 +18,15 @@
 namespace rubato {
 
 struct MetricsLine {
-  bool is_test =
-      false;         // of the test split; else means over the training samples since the last line
-  int64_t step = 0;  // done; on arrival, samples / batch_size
-  double epoch = 0;  // samples done / samples of an epoch
+  enum class Kind {
+    kTrain,  // means over the training samples since the last line
+    kEval,   // of `split`, beside the training and at its end
+    kTest,   // of the final parameters on the test split
+  };
+  Kind kind = Kind::kTrain;
+  absl::string_view split;         // of kEval: "validation", "test"
+  int64_t step = 0;                // done; on arrival, samples / batch_size
+  double epoch = 0;                // samples done / samples of an epoch
   int64_t samples = 0;             // done since the start of training
   double time = 0;                 // seconds since the start of training
   double loss = 0;                 // a sample
@@ -32,7 +37,7 @@ struct MetricsLine {
   double staleness = 0;           // mean over updates and blocks
 };
 
-// What a line's figures are called together: "train", "test".
+// What a line's figures are called together: "train", "eval", "test".
 absl::string_view KindName(const MetricsLine& line);
 
 // Figures of a whole run.
@@ -43,6 +48,8 @@ struct Summary {
   double samples_per_second = 0;
   double test_loss = 0;
   std::optional<double> test_accuracy;
+  // The last of evaluation.split, where that is another.
+  std::optional<double> validation_loss, validation_accuracy;
   int64_t skipped = 0;     // steps or contributions left out because they were not finite
   int64_t duplicates = 0;  // contributions refused as already counted, over all shards
   std::vector<proto::ShardReport::Block> blocks;  // in order
@@ -91,6 +98,7 @@ class Metrics {
   const int64_t samples_per_epoch_;
   const int64_t batch_size_;
   const bool parity_;
+  const absl::string_view evaluated_split_;
   const int64_t every_steps_;  // in sync, where metrics.every counts them; else 0
   const int64_t every_samples_;
   const LearningRate learning_rate_;

@@ -21,13 +21,14 @@ absl::Status MetricsFile::Append(const MetricsLine& line) {
 std::string ToJson(const MetricsLine& line) {
   Json json;
   json["kind"] = std::string(KindName(line));
+  if (line.kind == MetricsLine::Kind::kEval) json["split"] = std::string(line.split);
   json["step"] = line.step;
   json["epoch"] = line.epoch;
   json["samples"] = line.samples;
   json["time"] = line.time;
   json["loss"] = line.loss;
   if (line.accuracy.has_value()) json["accuracy"] = *line.accuracy;
-  if (!line.is_test) {
+  if (line.kind == MetricsLine::Kind::kTrain) {
     json["learning_rate"] = line.learning_rate;
     json["samples_per_second"] = line.samples_per_second;
     json["staleness"] = line.staleness;
@@ -39,6 +40,10 @@ std::string ToJson(const Summary& summary, const std::string& digest) {
   Json json;
   if (summary.test_accuracy.has_value()) json["test_accuracy"] = *summary.test_accuracy;
   json["test_loss"] = summary.test_loss;
+  if (summary.validation_accuracy.has_value()) {
+    json["validation_accuracy"] = *summary.validation_accuracy;
+  }
+  if (summary.validation_loss.has_value()) json["validation_loss"] = *summary.validation_loss;
   json["samples_per_second"] = summary.samples_per_second;
   json["seconds"] = summary.seconds;
   json["steps"] = summary.steps;

@@ -58,6 +58,19 @@ TEST(TfRecordTest, FramesAnEmptyRecord) {
   EXPECT_EQ(record.substr(12), "\xd8\xea\x82\xa2");
 }
 
+TEST(MetricsRecorderTest, TestsBesideTheTrainingAndAtItsEndHaveNamesOfTheirOwn) {
+  MetricsLine line;
+  EXPECT_EQ(KindName(line), "train");
+  line.kind = MetricsLine::Kind::kEval;
+  line.split = "validation";
+  line.accuracy = 0.5;
+  EXPECT_EQ(ToJson(line),
+            "{\"kind\":\"eval\",\"split\":\"validation\",\"step\":0,\"epoch\":0.0,"
+            "\"samples\":0,\"time\":0.0,\"loss\":0.0,\"accuracy\":0.5}");
+  line.kind = MetricsLine::Kind::kTest;
+  EXPECT_THAT(ToJson(line), AllOf(HasSubstr("\"kind\":\"test\""), Not(HasSubstr("split"))));
+}
+
 TEST(MetricsRecorderTest, WithoutTensorboardThereIsNoEventFile) {
   const Log log("server", 0, LogLevel::kError);
   for (const bool wanted : {false, true}) {

@@ -65,7 +65,7 @@ absl::Status TensorboardFile::Append(const MetricsLine& line, absl::Time now) {
   };
   add("loss", line.loss);
   if (line.accuracy.has_value()) add("accuracy", *line.accuracy);
-  if (!line.is_test) {
+  if (line.kind == MetricsLine::Kind::kTrain) {
     add("learning_rate", line.learning_rate);
     add("samples_per_second", line.samples_per_second);
     add("staleness", line.staleness);

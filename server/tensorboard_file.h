@@ -26,8 +26,9 @@ class TensorboardFile {
 
   const std::string& path() const { return file_.path(); }
 
-  // Adds the line's figures, as scalars train/loss, test/accuracy and so on, at its step. A figure
-  // that is not finite goes in as it is; one that the line lacks is left out. Errors as RecordFile.
+  // Adds the line's figures, as scalars train/loss, eval/accuracy, test/loss and so on, at its
+  // step. A figure that is not finite goes in as it is; one that the line lacks is left out. Errors
+  // as RecordFile.
   absl::Status Append(const MetricsLine& line, absl::Time now);
 
  private:

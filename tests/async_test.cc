@@ -100,7 +100,8 @@ TEST_F(AsyncTest, EverySampleIsCountedOnceInEveryBlock) {
     EXPECT_LT(summary["test_loss"], 1.5);
     EXPECT_GT(summary["test_accuracy"], 0.5);
     EXPECT_GT(lines.front()["loss"], 2.0);
-    EXPECT_EQ(Metrics(run, "test").size(), 3u);
+    EXPECT_EQ(Metrics(run, "eval").size(), 3u);
+    EXPECT_EQ(Metrics(run, "test").size(), 1u);
   }
 }
 

@@ -72,7 +72,8 @@ TEST_P(BitsTest, AreThoseOfOneProcess) {
   for (const nlohmann::json& line : Metrics("run", "train")) losses.push_back(line["loss"]);
   EXPECT_EQ(losses, oracle.losses);
   // At the end of the first epoch, and at the end.
-  EXPECT_EQ(Metrics("run", "test").size(), 2u);
+  EXPECT_EQ(Metrics("run", "eval").size(), 2u);
+  EXPECT_EQ(Metrics("run", "test").size(), 1u);
 }
 
 std::string Name(const testing::TestParamInfo<Cut>& info) {

@@ -48,7 +48,7 @@ class ClusterTest : public testing::Test {
   // The digest that `rubato inspect` prints of a run or a file.
   std::string InspectDigest(const std::string& path);
   nlohmann::json Summary(const std::string& run_dir) const;
-  // The lines of metrics.jsonl of a kind, "train" or "test"; each must be a JSON object.
+  // The lines of metrics.jsonl of a kind, "train", "eval" or "test"; each must be a JSON object.
   std::vector<nlohmann::json> Metrics(const std::string& run_dir, absl::string_view kind) const;
 
   // Waits until the run has written a line of metrics, so that it is in the midst of training.

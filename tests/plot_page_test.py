@@ -72,7 +72,7 @@ def write_run(folder, staleness, scale):
                         learning_rate=0.1, samples_per_second=200, staleness=staleness)
             file.write(json.dumps(line) + "\n")
             if i % 25 == 0:
-                file.write(json.dumps(dict(kind="test", step=10 * i, epoch=i / 10, samples=100 * i, time=0.5 * i,
+                file.write(json.dumps(dict(kind="eval" if i < 100 else "test", step=10 * i, epoch=i / 10, samples=100 * i, time=0.5 * i,
                                            loss=scale * math.exp(-i / 29), accuracy=0.5)) + "\n")
 
 
@@ -107,15 +107,17 @@ def main():
     loss = first[0]
     assert sorted(loss["sets"], key=lambda one: one["label"]) == [
         {"label": "first", "hidden": False, "points": 100, "gaps": 10},
-        {"label": "first (test)", "hidden": False, "points": 4, "gaps": 0},
+        {"label": "first (eval)", "hidden": False, "points": 3, "gaps": 0},
+        {"label": "first (test)", "hidden": False, "points": 1, "gaps": 0},
         {"label": "second", "hidden": False, "points": 100, "gaps": 10},
-        {"label": "second (test)", "hidden": False, "points": 4, "gaps": 0}], loss["sets"]
+        {"label": "second (eval)", "hidden": False, "points": 3, "gaps": 0},
+        {"label": "second (test)", "hidden": False, "points": 1, "gaps": 0}], loss["sets"]
     assert loss["type"] == "linear" and loss["end"] == 1000
     assert loss["blue"] > 100 and loss["orange"] > 100, loss
     # Over time, the loss on a logarithmic scale, the second run hidden.
     loss = second[0]
     assert loss["type"] == "logarithmic" and second[1]["type"] == "linear" and loss["end"] == 50, second
-    assert [one["hidden"] for one in loss["sets"]] == [False, False, True, True]
+    assert [one["hidden"] for one in loss["sets"]] == [False, False, False, True, True, True]
     assert loss["blue"] > 100 and loss["orange"] == 0, loss
     print("drawn:", [(chart["title"], chart["blue"], chart["orange"]) for chart in first])
 

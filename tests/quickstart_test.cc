@@ -54,7 +54,8 @@ class QuickstartTest : public ClusterTest {
 
   // Three epochs of 60,000 samples, two workers.
   void ExpectMetrics(const std::string& run, bool sync) {
-    const std::vector<nlohmann::json> train = Metrics(run, "train"), test = Metrics(run, "test");
+    const std::vector<nlohmann::json> train = Metrics(run, "train"), eval = Metrics(run, "eval"),
+                                      test = Metrics(run, "test");
     ASSERT_FALSE(train.empty());
     double time = 0;
     for (const nlohmann::json& line : train) {
@@ -70,16 +71,22 @@ class QuickstartTest : public ClusterTest {
       time = line["time"];
       EXPECT_NEAR(line["epoch"], line["samples"].get<double>() / 60000, 1e-9);
     }
-    ASSERT_EQ(test.size(), 3u);
-    for (size_t i = 0; i < test.size(); ++i) {
-      EXPECT_EQ(Keys(test[i]), (std::set<std::string>{"kind", "step", "epoch", "samples", "time",
-                                                      "loss", "accuracy"}));
+    ASSERT_EQ(eval.size(), 3u);
+    for (size_t i = 0; i < eval.size(); ++i) {
+      EXPECT_EQ(Keys(eval[i]), (std::set<std::string>{"kind", "split", "step", "epoch", "samples",
+                                                      "time", "loss", "accuracy"}));
       // In sync an epoch's last step is short; on arrival steps are 64 samples each.
       const int64_t epochs = static_cast<int64_t>(i) + 1;
-      EXPECT_EQ(test[i]["step"], sync ? epochs * 938 : epochs * 60000 / 64);
-      EXPECT_EQ(test[i]["samples"], (i + 1) * 60000);
+      EXPECT_EQ(eval[i]["split"], "test");  // the job has no validation split
+      EXPECT_EQ(eval[i]["step"], sync ? epochs * 938 : epochs * 60000 / 64);
+      EXPECT_EQ(eval[i]["samples"], (i + 1) * 60000);
     }
-    EXPECT_EQ(test.back()["accuracy"], Summary(run)["test_accuracy"]);
+    ASSERT_EQ(test.size(), 1u);
+    EXPECT_EQ(Keys(test[0]), (std::set<std::string>{"kind", "step", "epoch", "samples", "time",
+                                                    "loss", "accuracy"}));
+    EXPECT_EQ(test[0]["samples"], 3 * 60000);
+    EXPECT_EQ(test[0]["accuracy"], eval.back()["accuracy"]);
+    EXPECT_EQ(test[0]["accuracy"], Summary(run)["test_accuracy"]);
     EXPECT_LT(train.back()["loss"], train.front()["loss"]);
   }
 

@@ -21,7 +21,7 @@ version: 1
 name: records
 seed: 4
 cluster: {servers: 2, workers: 2, address: "127.0.0.1:0"}
-data: {format: glyphs, train_size: 400, test_size: 100}
+data: {format: glyphs, train_size: 500, test_size: 100, validation: {fraction: 0.2}}
 model: {layers: [flatten, linear: {out_features: 10}]}
 optimizer: {learning_rate: 0.5}
 train: {batch_size: 20, micro_batches: 4, until: {epochs: 3}}
@@ -121,11 +121,11 @@ def expected_scalars(run):
 
 def compare(got, expected, start, end):
     assert set(got) == set(expected), (set(got), set(expected))
-    assert {"train/loss", "train/learning_rate", "test/accuracy"} <= set(got)
+    assert {"train/loss", "train/learning_rate", "eval/loss", "eval/accuracy", "test/accuracy"} <= set(got)
     for tag, points in expected.items():
         assert [point[:2] for point in got[tag]] == [point[:2] for point in points], tag
         assert all(start <= point[2] <= end for point in got[tag]), tag
-        assert len(points) == (12 if tag.startswith("train/") else 3), tag
+        assert len(points) == {"train": 12, "eval": 3, "test": 1}[tag.split("/")[0]], tag
 
 
 def check_json(path_or_text):

@@ -70,15 +70,19 @@ Progress::Kind Progress::OnLine(absl::string_view json) {
     staleness_ = Number(line, "staleness");
     return Kind::kTrain;
   }
-  if (*kind == "test") {
+  if (*kind == "eval" || *kind == "test") {
     started_ = true;
     // It may tell of a moment before the last training line.
     step_ = std::max(step_, Number(line, "step").value_or(step_));
     samples_ = std::max(samples_, Number(line, "samples").value_or(samples_));
     time_ = std::max(time_, Number(line, "time").value_or(time_));
-    test_loss_ = Number(line, "loss");
-    test_accuracy_ = Number(line, "accuracy");
-    return Kind::kTest;
+    tested_kind_ = kind->get<std::string>();
+    const auto split = line.find("split");
+    tested_split_ =
+        split != line.end() && split->is_string() ? split->get<std::string>() : tested_kind_;
+    tested_loss_ = Number(line, "loss");
+    tested_accuracy_ = Number(line, "accuracy");
+    return *kind == "eval" ? Kind::kEval : Kind::kTest;
   }
   return Kind::kOther;
 }
@@ -103,10 +107,11 @@ std::string Progress::LiveLine(int width, bool color) const {
   parts.push_back(
       {loss_ ? absl::StrFormat("loss %.4f", *loss_) : "loss not finite", 5, loss_ ? "" : kRed});
   if (accuracy_) parts.push_back({absl::StrFormat("accuracy %.1f %%", 100 * *accuracy_), 2});
-  if (test_accuracy_) {
-    parts.push_back({absl::StrFormat("test %.1f %%", 100 * *test_accuracy_), 3, kBold});
-  } else if (test_loss_) {
-    parts.push_back({absl::StrFormat("test loss %.4f", *test_loss_), 3, kBold});
+  if (tested_accuracy_) {
+    parts.push_back(
+        {absl::StrFormat("%s %.1f %%", tested_split_, 100 * *tested_accuracy_), 3, kBold});
+  } else if (tested_loss_) {
+    parts.push_back({absl::StrFormat("%s loss %.4f", tested_split_, *tested_loss_), 3, kBold});
   }
   if (samples_per_second_)
     parts.push_back({absl::StrFormat("%.0f samples/s", *samples_per_second_), 1});
@@ -135,8 +140,10 @@ LogFields Progress::Fields() const {
                       {"epoch", std::round(100 * Epoch()) / 100}};
   if (has_trained_) fields.push_back({"loss", loss_.value_or(std::nan(""))});
   if (accuracy_) fields.push_back({"accuracy", *accuracy_});
-  if (test_loss_) fields.push_back({"test_loss", *test_loss_});
-  if (test_accuracy_) fields.push_back({"test_accuracy", *test_accuracy_});
+  if (tested_loss_) fields.push_back({absl::StrCat(tested_kind_, "_loss"), *tested_loss_});
+  if (tested_accuracy_) {
+    fields.push_back({absl::StrCat(tested_kind_, "_accuracy"), *tested_accuracy_});
+  }
   if (samples_per_second_)
     fields.push_back({"samples_per_second", std::round(*samples_per_second_)});
   if (staleness_) fields.push_back({"staleness", *staleness_});
@@ -194,7 +201,7 @@ void ProgressDisplay::Update(absl::Time now) {
   while (const std::optional<std::string> line = tail_.Next()) {
     const Progress::Kind kind = progress_.OnLine(*line);
     changed = changed || kind != Progress::Kind::kOther;
-    tested = tested || kind == Progress::Kind::kTest;
+    tested = tested || kind == Progress::Kind::kEval || kind == Progress::Kind::kTest;
   }
   if (terminal_) {
     if (changed || !drawn_) Draw();

@@ -14,17 +14,19 @@ namespace rubato {
 // What is known so far. No I/O.
 class Progress {
  public:
-  // Training ends after `total_samples`, of which an epoch has `epoch_samples`. A total of 0: it is not known.
+  // Training ends after `total_samples`, of which an epoch has `epoch_samples`. A total of 0: it is
+  // not known.
   Progress(double total_samples, double epoch_samples);
 
   // A line of metrics.jsonl, and of which kind it was. What is not known is skipped, so that newer
   // files can be read.
-  enum class Kind { kTrain, kTest, kOther };
+  enum class Kind { kTrain, kEval, kTest, kOther };
   Kind OnLine(absl::string_view json);
 
-  // Such as "epoch 1.4/3  step 1312  loss 0.2134  accuracy 94.1 %  test 95.2 %  41200 samples/s
-  // 0:23 left". Under `width` columns, by leaving out what matters least. ASCII, no newline. With
-  // `color` the test's figure is bold and a loss that is not finite red.
+  // Such as "epoch 1.4/3  step 1312  loss 0.2134  accuracy 94.1 %  validation 95.2 %  41200
+  // samples/s  0:23 left". Under `width` columns, by leaving out what matters least. ASCII, no
+  // newline. With `color` the figure of the last test, which is called by its split, is bold and a
+  // loss that is not finite red.
   std::string LiveLine(int width, bool color = false) const;
 
   // The same for a log line.
@@ -42,8 +44,11 @@ class Progress {
   double step_ = 0;
   double samples_ = 0;
   double time_ = 0;  // seconds of training
-  std::optional<double> loss_, accuracy_, samples_per_second_, staleness_, test_loss_,
-      test_accuracy_;
+  std::optional<double> loss_, accuracy_, samples_per_second_, staleness_;
+  // The last test, beside the training or at its end.
+  std::string tested_kind_;   // "eval", "test"
+  std::string tested_split_;  // "validation", "test"
+  std::optional<double> tested_loss_, tested_accuracy_;
 };
 
 // Lines that are appended to a file, each once and whole. The file may come later.

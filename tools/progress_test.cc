@@ -42,6 +42,20 @@ TEST(ProgressTest, LiveLineTellsWhereTheRunIs) {
       "epoch 1.5/3  step 30  loss 0.2500  accuracy 94.1 %  test 95.2 %  150 samples/s  0:10 left");
 }
 
+TEST(ProgressTest, ATestBesideTheTrainingIsCalledByItsSplit) {
+  Progress progress(3000, 1000);
+  progress.OnLine(kTrain);
+  EXPECT_EQ(progress.OnLine(R"({"kind":"eval","split":"validation","loss":0.2,"accuracy":0.9525})"),
+            Kind::kEval);
+  EXPECT_THAT(progress.LiveLine(200), HasSubstr("  validation 95.2 %  "));
+  EXPECT_THAT(Log("launcher", 0).Line(absl::UnixEpoch(), LogLevel::kInfo, "", progress.Fields()),
+              HasSubstr(" eval_loss=0.2 eval_accuracy=0.9525 "));
+  progress.OnLine(R"({"kind":"test","loss":0.25,"accuracy":0.94})");
+  EXPECT_THAT(progress.LiveLine(200), HasSubstr("  test 94.0 %  "));
+  EXPECT_THAT(Log("launcher", 0).Line(absl::UnixEpoch(), LogLevel::kInfo, "", progress.Fields()),
+              HasSubstr(" test_loss=0.25 test_accuracy=0.94 "));
+}
+
 TEST(ProgressTest, WithoutAccuracyTheTestsLossIsTold) {
   Progress progress(3000, 1000);
   progress.OnLine(R"({"kind":"train","step":30,"samples":1500,"time":10.0,"loss":0.25})");

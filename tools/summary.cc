@@ -47,11 +47,19 @@ absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_vie
           ? absl::StrCat("test accuracy  ", Number(summary, "test_accuracy", 2, 100), " %  (loss ",
                          test_loss, ")\n")
           : absl::StrCat("test loss      ", test_loss, "\n");
-  return absl::StrCat(tested, "speed          ", Number(summary, "samples_per_second", 0),
-                      " samples/s  (", Number(summary, "samples", 0), " samples, ",
-                      Number(summary, "steps", 0), " steps, ", Number(summary, "seconds", 1),
-                      " s)\n", "files          ", run_path, "\n\n", "Try next:\n  ",
-                      absl::StrJoin(next, "\n  "), "\n");
+  const std::string validation_loss = Number(summary, "validation_loss", 4);
+  const std::string validated =
+      summary.contains("validation_accuracy")
+          ? absl::StrCat("validation     ", Number(summary, "validation_accuracy", 2, 100),
+                         " %  (loss ", validation_loss, ")\n")
+      : summary.contains("validation_loss")
+          ? absl::StrCat("validation loss ", validation_loss, "\n")
+          : "";
+  return absl::StrCat(tested, validated, "speed          ",
+                      Number(summary, "samples_per_second", 0), " samples/s  (",
+                      Number(summary, "samples", 0), " samples, ", Number(summary, "steps", 0),
+                      " steps, ", Number(summary, "seconds", 1), " s)\n", "files          ",
+                      run_path, "\n\n", "Try next:\n  ", absl::StrJoin(next, "\n  "), "\n");
 }
 
 }  // namespace rubato

@@ -35,6 +35,18 @@ TEST(SummaryTest, WhatIsMissingIsADash) {
               IsError(absl::StatusCode::kInvalidArgument, "run/summary.json is not a JSON object"));
 }
 
+TEST(SummaryTest, AValidationSplitIsToldBelowTheTest) {
+  auto text = SummaryText(
+      R"({"test_accuracy":0.5,"test_loss":1,"validation_accuracy":0.625,"validation_loss":1.5})",
+      "run", {});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text, StartsWith("test accuracy  50.00 %  (loss 1.0000)\n"
+                                "validation     62.50 %  (loss 1.5000)\nspeed "));
+  text = SummaryText(R"({"test_loss":1,"validation_loss":1.5})", "run", {});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text, StartsWith("test loss      1.0000\nvalidation loss 1.5000\nspeed "));
+}
+
 TEST(SummaryTest, WithoutAccuracyTheLossIsTold) {
   const auto text = SummaryText(R"({"test_loss":0.52431})", "run", {});
   RUBATO_ASSERT_OK(text);

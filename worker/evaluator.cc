@@ -15,19 +15,23 @@ constexpr int64_t kBatch = 250;
 
 absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const proto::Model& config,
                                                              const Objective& objective,
-                                                             const Dataset* split, Done done) {
-  const ExampleShape& shape = split->shape();
+                                                             const Dataset* evaluated,
+                                                             const Dataset* test, Done done) {
+  const ExampleShape& shape = test->shape();
   RUBATO_ASSIGN_OR_RETURN(
       std::unique_ptr<Model> model,
-      Model::Create(config, shape.dimensions(), objective, std::min(kBatch, split->size())));
-  return std::unique_ptr<Evaluator>(new Evaluator(std::move(model), split, std::move(done)));
+      Model::Create(config, shape.dimensions(), objective,
+                    std::min(kBatch, std::max(evaluated->size(), test->size()))));
+  return std::unique_ptr<Evaluator>(
+      new Evaluator(std::move(model), evaluated, test, std::move(done)));
 }
 
-Evaluator::Evaluator(std::unique_ptr<Model> model, const Dataset* split, Done done)
+Evaluator::Evaluator(std::unique_ptr<Model> model, const Dataset* evaluated, const Dataset* test,
+                     Done done)
     : model_(std::move(model)),
-      split_(split),
+      evaluated_(evaluated),
+      test_(test),
       done_(std::move(done)),
-      reader_(split, /*seed=*/0, model_->max_batch()),
       thread_([this] { Run(); }) {}
 
 Evaluator::~Evaluator() {
@@ -38,10 +42,11 @@ Evaluator::~Evaluator() {
   thread_.join();
 }
 
-void Evaluator::Start(int64_t unit, absl::Span<const float> parameters) {
+void Evaluator::Start(int64_t unit, absl::Span<const float> parameters, bool is_final) {
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !busy_; };
   absl::MutexLock lock(&mutex_, absl::Condition(&idle));
   unit_ = unit;
+  is_final_ = is_final;
   parameters_.assign(parameters.begin(), parameters.end());
   busy_ = true;
 }
@@ -54,20 +59,28 @@ void Evaluator::Run() {
       absl::MutexLock lock(&mutex_, absl::Condition(&wanted));
       if (closing_) return;
     }
-    BatchResult total;
-    const int64_t batch = model_->max_batch();
-    for (int64_t begin = 0; begin < split_->size(); begin += batch) {
-      reader_.ReadInOrder({begin, std::min(begin + batch, split_->size())});
-      const BatchResult result =
-          model_->Evaluate(parameters_, reader_.features(), reader_.targets());
-      total.loss_sum += result.loss_sum;
-      total.correct += result.correct;
-      total.samples += result.samples;
+    const BatchResult evaluated = Test(*evaluated_);
+    done_(unit_, /*is_final=*/false, evaluated);
+    if (is_final_) {
+      done_(unit_, /*is_final=*/true, test_ == evaluated_ ? evaluated : Test(*test_));
     }
-    done_(unit_, total);
     absl::MutexLock lock(&mutex_);
     busy_ = false;
   }
+}
+
+BatchResult Evaluator::Test(const Dataset& split) {
+  BatchResult total;
+  const int64_t batch = model_->max_batch();
+  BatchReader reader(&split, /*seed=*/0, batch);
+  for (int64_t begin = 0; begin < split.size(); begin += batch) {
+    reader.ReadInOrder({begin, std::min(begin + batch, split.size())});
+    const BatchResult result = model_->Evaluate(parameters_, reader.features(), reader.targets());
+    total.loss_sum += result.loss_sum;
+    total.correct += result.correct;
+    total.samples += result.samples;
+  }
+  return total;
 }
 
 }  // namespace rubato

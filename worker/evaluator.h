@@ -1,4 +1,4 @@
-// Tests parameters on a whole split, on a thread of its own, so that training goes on meanwhile.
+// Tests parameters on whole splits, on a thread of its own, so that training goes on meanwhile.
 #ifndef RUBATO_WORKER_EVALUATOR_H_
 #define RUBATO_WORKER_EVALUATOR_H_
 
@@ -22,33 +22,41 @@ namespace rubato {
 
 class Evaluator {
  public:
-  // Called on the evaluator's thread with the unit that was passed to Start.
-  using Done = std::function<void(int64_t unit, const BatchResult& result)>;
+  // Called on the evaluator's thread with the unit that was passed to Start; `is_final`: of the
+  // test split, as Start asked for.
+  using Done = std::function<void(int64_t unit, bool is_final, const BatchResult& result)>;
 
-  // `split` must outlive it. Errors as Model::Create.
+  // `evaluated` is evaluation.split, `test` the test split; they may be one, and must outlive it.
+  // Errors as Model::Create.
   static absl::StatusOr<std::unique_ptr<Evaluator>> Create(const proto::Model& config,
                                                            const Objective& objective,
-                                                           const Dataset* split, Done done);
+                                                           const Dataset* evaluated,
+                                                           const Dataset* test, Done done);
   // Waits for the test at hand; one that waits is dropped.
   ~Evaluator();
 
-  // Copies `parameters` and tests them. Waits first while an earlier test is still running.
-  void Start(int64_t unit, absl::Span<const float> parameters) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Copies `parameters` and tests them on the evaluated split, and then, if `is_final`, on the test
+  // split. Waits first while an earlier test is still running.
+  void Start(int64_t unit, absl::Span<const float> parameters, bool is_final)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  Evaluator(std::unique_ptr<Model> model, const Dataset* split, Done done);
+  Evaluator(std::unique_ptr<Model> model, const Dataset* evaluated, const Dataset* test, Done done);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of parameters_ on a whole split.
+  BatchResult Test(const Dataset& split);
 
   const std::unique_ptr<Model> model_;
-  const Dataset* const split_;
+  const Dataset* const evaluated_;
+  const Dataset* const test_;
   const Done done_;
-  BatchReader reader_;
 
   absl::Mutex mutex_;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   // While busy, of the evaluator's thread.
   int64_t unit_ = 0;
+  bool is_final_ = false;
   std::vector<float> parameters_;
   std::thread thread_;
 };

@@ -92,7 +92,7 @@ class Worker {
   void Clip(const std::vector<std::pair<int64_t, Payload>>& blocks, int64_t samples) const;
   std::string ParameterAt(int64_t index) const;
   void OnShardMessage(int shard, const Message& message);
-  void SendEvaluation(int64_t unit, const BatchResult& result);
+  void SendEvaluation(int64_t unit, bool is_final, const BatchResult& result);
 
   void End(const absl::Status& status) {
     if (!end_.has_value()) end_ = status;
@@ -137,11 +137,13 @@ absl::Status Worker::Prepare() {
                           ObjectiveFor(job_.loss(), train.classes(), train.target_values()));
   RUBATO_ASSIGN_OR_RETURN(model_,
                           Model::Create(job_.model(), shape.dimensions(), objective, micro_batch));
-  RUBATO_ASSIGN_OR_RETURN(evaluator_,
-                          Evaluator::Create(job_.model(), objective, &data_->test,
-                                            [this](int64_t unit, const BatchResult& result) {
-                                              SendEvaluation(unit, result);
-                                            }));
+  const bool on_test = job_.evaluation().split() == proto::Evaluation::SPLIT_TEST;
+  RUBATO_ASSIGN_OR_RETURN(
+      evaluator_, Evaluator::Create(job_.model(), objective,
+                                    on_test ? &data_->test : &data_->validation, &data_->test,
+                                    [this](int64_t unit, bool is_final, const BatchResult& result) {
+                                      SendEvaluation(unit, is_final, result);
+                                    }));
   return absl::OkStatus();
 }
 
@@ -292,7 +294,7 @@ void Worker::RunActions(const WorkerActions& actions) {
         control_->Send(message);
         break;
       case WorkerAction::Kind::kEvaluate:
-        evaluator_->Start(action.unit, parameters_);
+        evaluator_->Start(action.unit, parameters_, action.is_final);
         break;
       case WorkerAction::Kind::kReadAhead:
         for (int64_t leaf = action.leaves.begin; leaf < action.leaves.end; ++leaf) {
@@ -470,10 +472,11 @@ std::string Worker::ParameterAt(int64_t index) const {
 }
 
 // On the evaluator's thread.
-void Worker::SendEvaluation(int64_t unit, const BatchResult& result) {
+void Worker::SendEvaluation(int64_t unit, bool is_final, const BatchResult& result) {
   proto::PeerMessage message;
   proto::EvaluationResult* evaluation = message.mutable_evaluation();
   evaluation->set_unit(unit);
+  evaluation->set_is_final(is_final);
   evaluation->set_loss_sum(result.loss_sum);
   if (IsClassification(job_.loss().name())) evaluation->set_correct(result.correct);
   evaluation->set_samples(result.samples);

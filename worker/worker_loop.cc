@@ -44,6 +44,7 @@ void WorkerLoop::OnParameters(WorkerActions* actions) {
   if (waiting_ == Waiting::kFinal) {
     WorkerAction evaluate{WorkerAction::Kind::kEvaluate};
     evaluate.unit = final_unit_;
+    evaluate.is_final = true;
     actions->push_back(evaluate);
   } else if (sync()) {
     NextStep(actions);

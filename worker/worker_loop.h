@@ -33,6 +33,7 @@ struct WorkerAction {
   Range leaves{};
   std::vector<Range> nodes{};  // in order; they make up `leaves`
   bool observer = false;       // kPull: as one who computes nothing
+  bool is_final = false;       // kEvaluate: on the test split too
 };
 using WorkerActions = std::vector<WorkerAction>;
 

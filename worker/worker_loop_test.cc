@@ -41,7 +41,7 @@ std::string Text(const WorkerAction& action) {
     case WorkerAction::Kind::kRequestWork:
       return "request";
     case WorkerAction::Kind::kEvaluate:
-      return absl::StrCat("evaluate ", action.unit);
+      return absl::StrCat(action.is_final ? "test " : "evaluate ", action.unit);
     case WorkerAction::Kind::kCompute:
       return absl::StrCat("compute ", action.unit, " clock ", action.clock, " nodes ",
                           absl::StrJoin(action.nodes, ",", [](std::string* out, const Range& node) {
@@ -202,7 +202,7 @@ TEST(WorkerLoopTest, TestsTheFinalParametersWhenAsked) {
   proto::EvaluationRequest request;
   request.set_step(4);
   EXPECT_THAT(Do([&](auto* a) { loop.OnEvaluationRequest(request, a); }), ElementsAre("observe 4"));
-  EXPECT_THAT(Do([&](auto* a) { loop.OnParameters(a); }), ElementsAre("evaluate 4"));
+  EXPECT_THAT(Do([&](auto* a) { loop.OnParameters(a); }), ElementsAre("test 4"));
 }
 
 }  // namespace

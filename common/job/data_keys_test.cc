@@ -88,6 +88,12 @@ TEST(DataKeysTest, SaysWhatContradicts) {
   }
 }
 
+TEST(DataKeysTest, TheEvaluatedSplitIsValidationWhereThereIsOne) {
+  EXPECT_EQ(Load("{format: glyphs}")->evaluation().split(), proto::Evaluation::SPLIT_TEST);
+  EXPECT_EQ(Load("{format: glyphs, validation: 0.1}")->evaluation().split(),
+            proto::Evaluation::SPLIT_VALIDATION);
+}
+
 TEST(DataKeysTest, DigestLeavesOutPathsAndPrefetchAndNothingElse) {
   const std::string begin = "{format: csv, target: z, ";
   const auto digest = [&](const std::string& rest) {

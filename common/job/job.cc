@@ -68,6 +68,11 @@ void DeriveDefaults(proto::Job* job) {
       job->train().has_until()) {
     *schedule.mutable_until() = job->train().until();
   }
+  proto::Evaluation& evaluation = *job->mutable_evaluation();
+  if (!evaluation.has_split()) {
+    evaluation.set_split(job->data().has_validation() ? proto::Evaluation::SPLIT_VALIDATION
+                                                      : proto::Evaluation::SPLIT_TEST);
+  }
 }
 
 // In samples; nullopt where that takes the data set to know.
@@ -105,6 +110,11 @@ class Checks {
     CheckWarmup();
     CheckMicroBatches();
     CheckTimes();
+    CheckEvaluation();
+    CheckMetric("train.stop_when.metric", job_.train().has_stop_when(),
+                job_.train().stop_when().metric());
+    CheckMetric("checkpoint.keep_best.metric", job_.checkpoint().has_keep_best(),
+                job_.checkpoint().keep_best().metric());
   }
 
  private:
@@ -206,6 +216,22 @@ class Checks {
       if (point->has_time() && Sound({key})) {
         report_.Add(key, "found a time, expected epochs, steps or samples");
       }
+    }
+  }
+
+  void CheckEvaluation() {
+    if (job_.evaluation().split() == proto::Evaluation::SPLIT_VALIDATION &&
+        !job_.data().has_validation() && Sound({"evaluation.split", "data"})) {
+      report_.Add("evaluation.split",
+                  "found validation without data.validation, expected test, or a split of its own "
+                  "such as data.validation: {fraction: 0.1}");
+    }
+  }
+
+  void CheckMetric(const std::string& key, bool is_given, proto::Metric metric) {
+    if (is_given && metric == proto::METRIC_EVAL_ACCURACY &&
+        job_.loss().name() == proto::Loss::NAME_MSE && Sound({key, "loss"})) {
+      report_.Add(key, "found eval/accuracy beside loss: mse, expected eval/loss");
     }
   }
 

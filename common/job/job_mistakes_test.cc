@@ -189,6 +189,13 @@ TEST(JobMistakesTest, OneWrongLine) {
       {"device: cuda",
        "13:9: device.type: found cuda, expected auto or cpu (CUDA is not part of this build)"},
       {"device: gpu", "13:9: device.type: found gpu, expected auto or cpu"},
+      // Of what is not there.
+      {"evaluation: {split: validation}",
+       "13:14: evaluation.split: found validation without data.validation, expected test, or a "
+       "split of its own such as data.validation: {fraction: 0.1}"},
+      {"loss: mse\ncheckpoint: {keep_best: {metric: eval/accuracy, mode: max}}",
+       "11:26: checkpoint.keep_best.metric: found eval/accuracy beside loss: mse, expected "
+       "eval/loss"},
       // Duplicates.
       {"cluster: {servers: 1, servers: 2}",
        "4:23: cluster.servers: found twice (first in line 4), expected once"},

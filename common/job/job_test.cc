@@ -85,7 +85,7 @@ TEST(LoadJobTest, FillsInEveryDefault) {
             "  on_non_finite: stop\n"
             "metrics: {every: {steps: 50}, tensorboard: true}\n"
             "log: {level: info, format: text}\n"
-            "evaluation: {every: {epochs: 1}}\n"
+            "evaluation: {split: test, every: {epochs: 1}}\n"
             "checkpoint: {keep_last: 3}\n");
 }
 

@@ -171,7 +171,6 @@
     charts.push(chart);
   };
 
-  const tested = run => run.kinds.test || run.kinds.eval || {};
   // The end may lie between two lines of training.
   const end = (run, figure) => Math.max(...Object.values(run.kinds).map(kind => last(kind[figure]) || 0));
   const columns = [
@@ -180,11 +179,13 @@
     ['samples', run => number(end(run, 'samples'))],
     ['time', run => clock(end(run, 'time'))],
     ['train loss', run => four(last((run.kinds.train || {}).loss, () => true))],
-    ['test loss', run => four(last(tested(run).loss, () => true))],
-    ['test accuracy', run => {
-      const value = last(tested(run).accuracy, () => true);
-      return typeof value !== 'number' ? '–' : (100 * value).toFixed(2) + ' %';
-    }],
+    ...['eval', 'test'].filter(kind => runs.some(run => run.kinds[kind])).flatMap(kind => [
+      [kind + ' loss', run => four(last((run.kinds[kind] || {}).loss, () => true))],
+      [kind + ' accuracy', run => {
+        const value = last((run.kinds[kind] || {}).accuracy, () => true);
+        return typeof value !== 'number' ? '–' : (100 * value).toFixed(2) + ' %';
+      }],
+    ]),
     ['samples/s', run => number(Math.round(end(run, 'samples') / end(run, 'time')))],
   ];
   const rows = runs.map((run, index) => {

@@ -1,0 +1,78 @@
+// Evaluations beside the training: of which split, of which parameters, and under which names.
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class EvaluationTest : public ClusterTest {
+ protected:
+  // What `rubato eval` finds, in a process of its own.
+  nlohmann::json Eval(const std::string& path, const std::string& split) {
+    const Process::Result result =
+        Start({"tools/rubato", "eval", path, "--split", split, "--json"}).Wait();
+    EXPECT_EQ(result.code, 0) << result.err;
+    return nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  }
+};
+
+constexpr char kData[] =
+    "data={format: glyphs, train_size: 1500, test_size: 200, validation: {fraction: 0.2}}";
+
+// The checkpoint of a step holds the version that the evaluation at that step is of.
+TEST_F(EvaluationTest, InSyncIsOfTheValidationSplitAtOneVersion) {
+  Train("run", {kData, "cluster.workers=2", "cluster.servers=2", "evaluation.every={steps: 10}",
+                "checkpoint={every: {steps: 10}, keep_last: 10}"});
+  std::vector<int64_t> steps;
+  for (const nlohmann::json& line : Metrics("run", "eval")) {
+    steps.push_back(line["step"]);
+    EXPECT_EQ(line["split"], "validation");
+    const nlohmann::json eval = Eval(
+        absl::StrFormat("run/checkpoints/step-%08d", line["step"].get<int64_t>()), "validation");
+    EXPECT_EQ(eval["samples"], 300);
+    EXPECT_EQ(eval["loss"], line["loss"]);
+    EXPECT_EQ(eval["accuracy"], line["accuracy"]);
+  }
+  EXPECT_THAT(steps, ElementsAre(10, 20, 30, 40));
+  const std::vector<nlohmann::json> test = Metrics("run", "test");
+  ASSERT_EQ(test.size(), 1u);
+  EXPECT_EQ(test[0]["step"], 40);
+  const nlohmann::json eval = Eval("run", "test");
+  EXPECT_EQ(eval["samples"], 200);
+  EXPECT_EQ(eval["loss"], test[0]["loss"]);
+  EXPECT_EQ(Summary("run")["test_loss"], test[0]["loss"]);
+  EXPECT_EQ(Summary("run")["validation_loss"], Metrics("run", "eval").back()["loss"]);
+}
+
+TEST_F(EvaluationTest, OnArrivalTheFinalParametersAreEvaluatedAndTested) {
+  Train("run", {kData, "consistency=async", "cluster.workers=3", "cluster.servers=2",
+                "train={batch_size: 60, micro_batches: 3, until: {epochs: 2}}"});
+  const std::vector<nlohmann::json> eval = Metrics("run", "eval"), test = Metrics("run", "test");
+  ASSERT_EQ(eval.size(), 2u);
+  ASSERT_EQ(test.size(), 1u);
+  EXPECT_EQ(eval[1]["loss"], Eval("run", "validation")["loss"]);
+  EXPECT_EQ(test[0]["loss"], Eval("run", "test")["loss"]);
+}
+
+TEST_F(EvaluationTest, TheSplitMayBeChosenAndMustBeThere) {
+  Train("run", {kData, "evaluation.split=test"});
+  for (const nlohmann::json& line : Metrics("run", "eval")) EXPECT_EQ(line["split"], "test");
+  EXPECT_EQ(Metrics("run", "eval").back()["loss"], Metrics("run", "test").back()["loss"]);
+  EXPECT_FALSE(Summary("run").contains("validation_loss"));
+  const Process::Result result = StartTrain("none", {"evaluation.split=validation"}).Wait();
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("evaluation.split: found validation without data.validation"));
+}
+
+}  // namespace
+}  // namespace rubato
