@@ -1,29 +1,53 @@
 #include "server/kept_checkpoints.h"
 
+#include <cmath>
+#include <iterator>
+#include <set>
 #include <utility>
 
 namespace rubato {
 
 void KeptCheckpoints::Add(Entry entry) { entries_.push_back(std::move(entry)); }
 
-std::vector<std::string> KeptCheckpoints::Expire(const proto::Checkpoint& settings) {
-  const Entry* best = nullptr;
+void KeptCheckpoints::OnEvaluation(int64_t step, double metric) { evaluated_[step] = metric; }
+
+std::optional<double> KeptCheckpoints::MetricAt(int64_t step) const {
+  const auto after = evaluated_.upper_bound(step);
+  if (after == evaluated_.begin()) return std::nullopt;
+  return std::prev(after)->second;
+}
+
+std::vector<std::string> KeptCheckpoints::Expire(const proto::Checkpoint& settings,
+                                                 int64_t evaluate_every) {
+  std::set<std::string> candidates;
   if (settings.has_keep_best()) {
     const bool greater = settings.keep_best().mode() == proto::KeepBest::MODE_MAX;
+    const int64_t evaluated = evaluated_.empty() ? 0 : evaluated_.rbegin()->first;
+    std::optional<double> best_metric;
+    std::string best;
+    int64_t last_due = 0;
     for (const Entry& entry : entries_) {
-      if (!entry.metric.has_value()) continue;
-      if (best == nullptr ||
-          (greater ? *entry.metric > *best->metric : *entry.metric < *best->metric)) {
-        best = &entry;
+      const int64_t due = entry.step / evaluate_every * evaluate_every;
+      if (due > evaluated) {
+        // The first after an evaluation is nearest to what it is of.
+        if (due > last_due) candidates.insert(entry.path);
+        last_due = due;
+        continue;
+      }
+      const std::optional<double> metric = MetricAt(entry.step);
+      if (!metric.has_value() || std::isnan(*metric)) continue;
+      if (!best_metric.has_value() || (greater ? *metric > *best_metric : *metric < *best_metric)) {
+        best = entry.path;
+        best_metric = metric;
       }
     }
+    candidates.insert(best);
   }
-  const std::string best_path = best == nullptr ? "" : best->path;
   std::vector<std::string> expired;
   std::vector<Entry> kept;
   const size_t newest = settings.keep_last();
   for (size_t i = 0; i < entries_.size(); ++i) {
-    if (entries_.size() - i <= newest || entries_[i].path == best_path) {
+    if (entries_.size() - i <= newest || candidates.count(entries_[i].path) > 0) {
       kept.push_back(std::move(entries_[i]));
     } else {
       expired.push_back(std::move(entries_[i].path));

@@ -3,6 +3,7 @@
 #define RUBATO_SERVER_KEPT_CHECKPOINTS_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,18 +16,26 @@ class KeptCheckpoints {
  public:
   struct Entry {
     std::string path;
-    int64_t step = 0;
-    std::optional<double> metric;  // keep_best's, if the split had been tested by then
+    int64_t step = 0;  // its manifest's
   };
 
   // Later than all before it.
   void Add(Entry entry);
+  // keep_best's metric of parameters that have seen `step` units. It may come after the checkpoint
+  // of that step, which is written while they are evaluated.
+  void OnEvaluation(int64_t step, double metric);
 
-  // Forgets those that `settings` does not keep, and returns their paths.
-  std::vector<std::string> Expire(const proto::Checkpoint& settings);
+  // Forgets those that `settings` does not keep, and returns their paths. Parameters are evaluated
+  // every `evaluate_every` units: beside the best, what an evaluation that is still to come may
+  // find to be so is kept.
+  std::vector<std::string> Expire(const proto::Checkpoint& settings, int64_t evaluate_every);
 
  private:
-  std::vector<Entry> entries_;  // oldest first
+  // Of the last evaluation up to that step, if any.
+  std::optional<double> MetricAt(int64_t step) const;
+
+  std::vector<Entry> entries_;           // oldest first
+  std::map<int64_t, double> evaluated_;  // by step
 };
 
 }  // namespace rubato

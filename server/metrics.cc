@@ -123,6 +123,7 @@ MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, abs
   MetricsLine line;
   line.kind = evaluation.is_final() ? MetricsLine::Kind::kTest : MetricsLine::Kind::kEval;
   if (!evaluation.is_final()) line.split = evaluated_split_;
+  line.unit = evaluation.unit();
   line.samples = schedule_.SamplesBefore(evaluation.unit());
   line.step = sync_ ? evaluation.unit() : line.samples / batch_size_;
   line.epoch = static_cast<double>(line.samples) / samples_per_epoch_;

@@ -1,6 +1,7 @@
 #include "server/run_files.h"
 
 #include <utility>
+#include <vector>
 
 #include "common/init_from.h"
 #include "common/job/job.h"
@@ -53,8 +54,13 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
   RUBATO_ASSIGN_OR_RETURN(const std::string path,
                           WriteCheckpoint(folder_.CheckpointFolder(), manifest, ResolvedYaml(job_),
                                           view.layout(), state));
-  kept_.Add({path, manifest.step(), Metric(manifest)});
-  for (const std::string& old : kept_.Expire(job_.checkpoint())) {
+  std::vector<std::string> expired;
+  {
+    absl::MutexLock lock(&mutex_);
+    kept_.Add({path, manifest.step()});
+    expired = kept_.Expire(job_.checkpoint(), view.evaluate_every());
+  }
+  for (const std::string& old : expired) {
     const absl::Status status = RemoveCheckpoint(old);
     if (!status.ok()) log_.Warning(status.message());
   }
@@ -89,12 +95,12 @@ FlatSpace RunFiles::Space(const proto::View& view) const {
                    view.shards_size());
 }
 
-std::optional<double> RunFiles::Metric(const proto::Manifest& manifest) const {
-  if (job_.checkpoint().keep_best().metric() == proto::METRIC_EVAL_LOSS) {
-    return manifest.has_eval_loss() ? std::optional<double>(manifest.eval_loss()) : std::nullopt;
-  }
-  return manifest.has_eval_accuracy() ? std::optional<double>(manifest.eval_accuracy())
-                                      : std::nullopt;
+void RunFiles::OnMetrics(const MetricsLine& line) {
+  if (line.kind != MetricsLine::Kind::kEval) return;
+  const bool is_loss = job_.checkpoint().keep_best().metric() == proto::METRIC_EVAL_LOSS;
+  if (!is_loss && !line.accuracy.has_value()) return;
+  absl::MutexLock lock(&mutex_);
+  kept_.OnEvaluation(line.unit, is_loss ? line.loss : *line.accuracy);
 }
 
 }  // namespace rubato

@@ -8,8 +8,10 @@
 #include <optional>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "common/checkpoint.h"
 #include "common/flat_space.h"
 #include "common/log.h"
@@ -34,7 +36,9 @@ class RunFiles {
   // Collects a snapshot and writes it as a checkpoint, whose path it returns; removes those that
   // are not kept.
   absl::StatusOr<std::string> WriteSnapshot(const proto::View& view, uint32_t snapshot,
-                                            proto::Manifest manifest);
+                                            proto::Manifest manifest) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Which checkpoints are kept may depend on it. From any thread; other lines are ignored.
+  void OnMetrics(const MetricsLine& line) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Sends the floats of a checkpoint to the shards; `on_failure` hears if a stream breaks.
   absl::Status Restore(const proto::View& view, const std::string& checkpoint,
@@ -48,14 +52,12 @@ class RunFiles {
 
  private:
   FlatSpace Space(const proto::View& view) const;
-  // Of checkpoint.keep_best.
-  std::optional<double> Metric(const proto::Manifest& manifest) const;
-
   const proto::Job job_;
   const std::string job_digest_;
   const RunFolder folder_;
   const Log& log_;
-  KeptCheckpoints kept_;
+  absl::Mutex mutex_;
+  KeptCheckpoints kept_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<ShardStreams> restoring_;
 };
 

@@ -142,10 +142,11 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
   }
   const bool initial = !resume.has_value() && !job.model().init_from().empty();
   std::optional<MetricsRecorder> metrics;
-  const auto on_metrics = [&metrics](const MetricsLine& line) {
-    metrics->Record(line, absl::Now());
-  };
   std::optional<RunFiles> files;
+  const auto on_metrics = [&metrics, &files](const MetricsLine& line) {
+    metrics->Record(line, absl::Now());
+    files->OnMetrics(line);
+  };
   ClusterService* service_pointer = nullptr;
   ShardHost host(job, job_digest, &log, [&service_pointer](const proto::PeerMessage& message) {
     service_pointer->FromOwnShard(message);

@@ -1,4 +1,5 @@
 // Evaluations beside the training: of which split, of which parameters, and under which names.
+#include <filesystem>
 #include <set>
 #include <string>
 #include <vector>
@@ -52,6 +53,26 @@ TEST_F(EvaluationTest, InSyncIsOfTheValidationSplitAtOneVersion) {
   EXPECT_EQ(eval["loss"], test[0]["loss"]);
   EXPECT_EQ(Summary("run")["test_loss"], test[0]["loss"]);
   EXPECT_EQ(Summary("run")["validation_loss"], Metrics("run", "eval").back()["loss"]);
+}
+
+// By the greatest loss, so that it is an early one.
+TEST_F(EvaluationTest, TheBestCheckpointIsThatOfTheBestEvaluation) {
+  Train("run", {kData, "evaluation.every={steps: 10}",
+                "checkpoint={every: {steps: 10}, keep_last: 1, keep_best: {metric: eval/loss, "
+                "mode: max}}"});
+  int64_t best = 0;
+  double greatest = 0;
+  for (const nlohmann::json& line : Metrics("run", "eval")) {
+    if (line["loss"] > greatest) {
+      greatest = line["loss"];
+      best = line["step"];
+    }
+  }
+  std::set<std::string> kept;
+  for (const auto& entry : std::filesystem::directory_iterator(Path("run/checkpoints"))) {
+    kept.insert(entry.path().filename());
+  }
+  EXPECT_THAT(kept, ElementsAre(absl::StrFormat("step-%08d", best), "step-00000040"));
 }
 
 TEST_F(EvaluationTest, OnArrivalTheFinalParametersAreEvaluatedAndTested) {
