@@ -18,6 +18,14 @@ int64_t ValueCount(const proto::Layout& layout) {
   return count;
 }
 
+std::string ParameterAt(const proto::Layout& layout, int64_t index) {
+  for (const proto::Parameter& parameter : layout.parameters()) {
+    if (index < ValueCount(parameter)) return parameter.name();
+    index -= ValueCount(parameter);
+  }
+  return "an unknown parameter";
+}
+
 FlatSpace::FlatSpace(int64_t values, int64_t block_values, int shards)
     : values_(values),
       block_values_(block_values),

@@ -4,6 +4,7 @@
 #define RUBATO_COMMON_FLAT_SPACE_H_
 
 #include <cstdint>
+#include <string>
 
 #include "proto/layout.pb.h"
 
@@ -25,6 +26,9 @@ struct Range {
 // Number of values of one parameter / of all of them.
 int64_t ValueCount(const proto::Parameter& parameter);
 int64_t ValueCount(const proto::Layout& layout);
+
+// The name of the parameter that the value `index` of the flat vector belongs to.
+std::string ParameterAt(const proto::Layout& layout, int64_t index);
 
 class FlatSpace {
  public:

@@ -1,5 +1,8 @@
 #include "common/flat_space.h"
 
+#include <utility>
+#include <vector>
+
 #include "gtest/gtest.h"
 
 namespace rubato {
@@ -50,6 +53,22 @@ TEST(ValueCountTest, MultipliesExtentsAndAddsParameters) {
   layout.mutable_parameters(0)->add_shape(3);
   layout.add_parameters()->add_shape(5);
   EXPECT_EQ(ValueCount(layout), 20);
+}
+
+TEST(LayoutTest, ParameterAtNamesTheRange) {
+  proto::Layout layout;
+  const std::pair<const char*, std::vector<int64_t>> kParameters[] = {
+      {"w", {2, 3}}, {"b", {2}}, {"none", {0}}, {"s", {}}};
+  for (const auto& [name, shape] : kParameters) {
+    proto::Parameter* parameter = layout.add_parameters();
+    parameter->set_name(name);
+    for (const int64_t extent : shape) parameter->add_shape(extent);
+  }
+  EXPECT_EQ(ParameterAt(layout, 0), "w");
+  EXPECT_EQ(ParameterAt(layout, 5), "w");
+  EXPECT_EQ(ParameterAt(layout, 6), "b");
+  EXPECT_EQ(ParameterAt(layout, 7), "b");
+  EXPECT_EQ(ParameterAt(layout, 8), "s");
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "common/sum_of_squares.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "common/check.h"
 
@@ -62,6 +63,11 @@ bool SumOfSquares::AddNode(const Node& node) {
   }
   nodes_.push_back(sum);
   return true;
+}
+
+double ClipFactor(double sum, int64_t samples, double max_norm) {
+  const double norm = std::sqrt(sum) / static_cast<double>(samples);
+  return std::min(1.0, max_norm / (norm + 1e-6));
 }
 
 }  // namespace rubato

@@ -48,6 +48,11 @@ class SumOfSquares {
   std::vector<Node> nodes_;
 };
 
+// What the mean of a gradient over `samples` is multiplied by, so that its norm is at most
+// `max_norm`; `sum` is that of the squares of the gradient's sum over them. As
+// torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)).
+double ClipFactor(double sum, int64_t samples, double max_norm);
+
 }  // namespace rubato
 
 #endif  // RUBATO_COMMON_SUM_OF_SQUARES_H_

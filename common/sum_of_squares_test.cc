@@ -64,5 +64,17 @@ TEST(SumOfSquaresTest, RefusesWhatIsHereAlready) {
   EXPECT_FALSE(sum.AddNode({{4, 5}, 1}));
 }
 
+// By torch.nn.utils.clip_grad_norm_ on one parameter of gradient [3, 4] times n / 2, whose mean
+// over n samples has the norm 2.5.
+TEST(ClipFactorTest, IsThatOfPyTorch) {
+  for (const int64_t n : {1, 7}) {
+    const double sum = 25.0 * n * n / 4;
+    EXPECT_EQ(ClipFactor(sum, n, 3), 1);
+    EXPECT_EQ(ClipFactor(sum, n, 2.5000011), 1);
+    EXPECT_NEAR(ClipFactor(sum, n, 1), 0.39999984000006401, 1e-15);
+  }
+  EXPECT_EQ(ClipFactor(0, 1, 1e-3), 1);
+}
+
 }  // namespace
 }  // namespace rubato

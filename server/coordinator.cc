@@ -1,7 +1,6 @@
 #include "server/coordinator.h"
 
 #include <algorithm>
-#include <cmath>
 #include <set>
 #include <utility>
 
@@ -134,6 +133,10 @@ void Coordinator::OnMessage(PeerId peer, const proto::PeerMessage& message, absl
       break;
     case proto::PeerMessage::kFailure: {
       const proto::Failure& failure = message.failure();
+      if (failure.non_finite()) {
+        OnDiverged(peer, failure.reason(), actions);
+        break;
+      }
       const std::string reason = absl::StrCat(Describe(it->second), " failed: ", failure.reason());
       End(failure.exit_code() == kExitUsage ? absl::FailedPreconditionError(reason)
                                             : absl::AbortedError(reason),
@@ -745,6 +748,10 @@ void Coordinator::OnCheckpointed(uint32_t snapshot, const absl::StatusOr<std::st
   }
   if (phase_ == Phase::kEnded) return;
   snapshot_.phase = SnapshotPhase::kNone;
+  if (!diverged_.empty()) {
+    EndDiverged(actions);
+    return;
+  }
   if (stopping_ && sync() && !final_checkpoint_done_) {
     Hold(actions);
     return;
@@ -774,32 +781,46 @@ void Coordinator::OnShardMeasured(const proto::ShardMeasured& measured,
   verdict->set_step(measured.step());
   if (step.non_finite >= 0) {
     if (job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_STOP) {
-      OnFailure(absl::AbortedError(absl::StrFormat("step %d: the gradient of %s is not finite",
-                                                   measured.step(), ParameterAt(step.non_finite))),
-                actions);
+      // Each worker's own sums are finite, or it would have said so.
+      OnDiverged(
+          kOwnShard,
+          absl::StrFormat("step %d: the gradient of %s, summed over the workers, is not finite",
+                          measured.step(), ParameterAt(view_.layout(), step.non_finite)),
+          actions);
       return;
     }
     verdict->set_apply(false);
     ++skipped_;
     Say(CoordinatorAction::Kind::kWarn,
         absl::StrFormat("step %d is left out: the gradient of %s is not finite (%d so far)",
-                        measured.step(), ParameterAt(step.non_finite), skipped_),
+                        measured.step(), ParameterAt(view_.layout(), step.non_finite), skipped_),
         actions);
   } else if (job_.optimizer().has_clip_grad_norm() && step.squares.complete()) {
-    // torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)).
-    const double norm = std::sqrt(step.squares.sum()) / static_cast<double>(step.samples);
-    verdict->set_factor(std::min(1.0, job_.optimizer().clip_grad_norm() / (norm + 1e-6)));
+    verdict->set_factor(
+        ClipFactor(step.squares.sum(), step.samples, job_.optimizer().clip_grad_norm()));
   }
   measured_.erase(measured.step());
   SendToShards(message, actions);
 }
 
-std::string Coordinator::ParameterAt(int64_t index) const {
-  for (const proto::Parameter& parameter : view_.layout().parameters()) {
-    if (index < ValueCount(parameter)) return parameter.name();
-    index -= ValueCount(parameter);
+void Coordinator::OnDiverged(PeerId peer, const std::string& reason, CoordinatorActions* actions) {
+  if (!diverged_.empty()) return;
+  diverged_ = reason;
+  diverged_peer_ = peer;
+  if (snapshot_.phase != SnapshotPhase::kWriting) EndDiverged(actions);
+}
+
+void Coordinator::EndDiverged(CoordinatorActions* actions) {
+  const std::string checkpoint =
+      last_checkpoint_.empty() ? "there is no checkpoint"
+                               : absl::StrCat("the last good checkpoint is ", last_checkpoint_);
+  std::string reason = absl::StrCat(diverged_, "; ", checkpoint);
+  if (const auto culprit = peers_.find(diverged_peer_);
+      culprit != peers_.end() && diverged_peer_ != kOwnShard) {
+    SendStop(diverged_peer_, kExitFailure, reason, /*refused=*/true, actions);
+    reason = absl::StrCat(Describe(culprit->second), " failed: ", reason);
   }
-  return "an unknown parameter";
+  End(absl::AbortedError(reason), kExitFailure, reason, actions);
 }
 
 void Coordinator::OnShardReport(const proto::ShardReport& report, CoordinatorActions* actions) {
@@ -861,7 +882,7 @@ void Coordinator::End(const absl::Status& status, int exit_code, const std::stri
                       CoordinatorActions* actions) {
   const bool was_training = phase_ >= Phase::kRunning;
   phase_ = Phase::kEnded;
-  if (was_training && !status.ok() && !last_checkpoint_.empty()) {
+  if (was_training && !status.ok() && !last_checkpoint_.empty() && diverged_.empty()) {
     Say(CoordinatorAction::Kind::kLog,
         absl::StrCat("the last good checkpoint is ", last_checkpoint_), actions);
   }

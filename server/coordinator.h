@@ -9,6 +9,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -80,6 +81,9 @@ class Coordinator {
   // The process cannot go on (its own shard): ends the job.
   void OnFailure(const absl::Status& status, CoordinatorActions* actions);
 
+  // The one that the job goes on from, for people.
+  void set_last_checkpoint(std::string path) { last_checkpoint_ = std::move(path); }
+
   const proto::View& view() const { return view_; }
   // Of the whole run, when kCollect is asked for.
   const Summary& summary() const { return summary_; }
@@ -137,8 +141,10 @@ class Coordinator {
   proto::Manifest MakeManifest() const;
 
   void OnShardMeasured(const proto::ShardMeasured& measured, CoordinatorActions* actions);
-  // The parameter that the index of the flat vector lies in.
-  std::string ParameterAt(int64_t index) const;
+  // A loss or gradient is not finite: `peer` found it, for `reason`. Ends the job, with the last
+  // good checkpoint in the sentence; one that is being written is waited for.
+  void OnDiverged(PeerId peer, const std::string& reason, CoordinatorActions* actions);
+  void EndDiverged(CoordinatorActions* actions);
   void OnShardReport(const proto::ShardReport& report, CoordinatorActions* actions);
   void End(const absl::Status& status, int exit_code, const std::string& reason,
            CoordinatorActions* actions);
@@ -207,6 +213,8 @@ class Coordinator {
     SumOfSquares squares;
   };
   std::map<int64_t, Measured> measured_;  // by step
+  std::string diverged_;                  // why, once something is not finite
+  PeerId diverged_peer_ = kOwnShard;
   int64_t skipped_ = 0;
 };
 

@@ -522,6 +522,57 @@ TEST_F(CoordinatorTest, AStopEndsAllAtOneStepWithACheckpoint) {
   EXPECT_THAT(*end_, IsError(absl::StatusCode::kCancelled, HasSubstr("interrupted")));
 }
 
+proto::PeerMessage NotFinite() {
+  proto::PeerMessage message;
+  message.mutable_failure()->set_exit_code(1);
+  message.mutable_failure()->set_reason("step 2: the gradient of x is not finite");
+  message.mutable_failure()->set_non_finite(true);
+  return message;
+}
+
+TEST_F(CoordinatorTest, TheSentenceOfADivergedJobNamesTheLastGoodCheckpoint) {
+  Start();
+  Begin();
+  Receive(3, NotFinite());
+  ASSERT_TRUE(end_.has_value());
+  const std::string sentence = "step 2: the gradient of x is not finite; there is no checkpoint";
+  EXPECT_THAT(*end_,
+              IsError(absl::StatusCode::kAborted, "worker 1 (host pid 0) failed: " + sentence));
+  EXPECT_EQ(Reason(2), "worker 1 (host pid 0) failed: " + sentence);
+  // The culprit hears of its own failure first.
+  const proto::Stop& own = sent_[3][sent_[3].size() - 2].stop();
+  EXPECT_EQ(own.reason(), sentence);
+  EXPECT_TRUE(own.refused());
+}
+
+// It may be better than the one before, and training has stopped in any case.
+TEST_F(CoordinatorTest, ADivergedJobWaitsForTheCheckpointThatIsBeingWritten) {
+  for (const bool good : {true, false}) {
+    sent_.clear();
+    end_.reset();
+    Start("checkpoint { every { steps: 2 } }");
+    coordinator_->set_last_checkpoint("older");
+    Begin();
+    const uint32_t id = sent_[1].back().snapshot().id();
+    Receive(kOwnShard, Copied(id, 0, 2));
+    Receive(1, Copied(id, 1, 2));
+    Receive(3, NotFinite());
+    Receive(2, NotFinite());
+    EXPECT_FALSE(end_.has_value());
+    CoordinatorActions actions;
+    coordinator_->OnCheckpointed(id,
+                                 good ? absl::StatusOr<std::string>("newer")
+                                      : absl::StatusOr<std::string>(absl::InternalError("disk")),
+                                 &actions);
+    Handle(actions);
+    ASSERT_TRUE(end_.has_value());
+    EXPECT_THAT(std::string(end_->message()),
+                ::testing::AllOf(HasSubstr("worker 1"),
+                                 ::testing::EndsWith(absl::StrCat("the last good checkpoint is ",
+                                                                  good ? "newer" : "older"))));
+  }
+}
+
 TEST_F(CoordinatorTest, GoesOnFromACheckpointAtItsStep) {
   resume_.emplace();
   resume_->set_step(4);

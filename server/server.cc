@@ -151,8 +151,10 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
   ShardHost host(job, job_digest, &log, [&service_pointer](const proto::PeerMessage& message) {
     service_pointer->FromOwnShard(message);
   });
+  Coordinator coordinator(job, job_digest, kVersion, resume, initial, absl::Now());
+  coordinator.set_last_checkpoint(checkpoint);
   ClusterService service(
-      Coordinator(job, job_digest, kVersion, resume, initial, absl::Now()), on_metrics, &log,
+      std::move(coordinator), on_metrics, &log,
       [&host](const proto::CoordinatorMessage& message) { host.OnMessage(message); });
   service_pointer = &service;
   const absl::Cleanup stop = [&] {  // before the service goes

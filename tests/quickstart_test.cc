@@ -120,7 +120,25 @@ TEST_F(QuickstartTest, ADivergedRunEndsOrLeavesStepsOutAndWritesNoNan) {
   const Process::Result result = StartTrain("run", {"optimizer.learning_rate=1e30"}).Wait();
   EXPECT_EQ(result.code, 1);
   EXPECT_THAT(result.err, ContainsRegex("step 1: the loss of micro-batch 0 is -?(nan|inf)"));
+  EXPECT_THAT(result.err, HasSubstr(", and the gradient of 1.weight is not finite; there is no "
+                                    "checkpoint"));
   for (const nlohmann::json& line : Metrics("run", "train")) EXPECT_TRUE(line["loss"].is_number());
+
+  for (const std::string mode : {"sync", "async"}) {
+    const std::string first = mode + "/checkpoints/step-00000040", then = mode + "-again";
+    Train(mode, {"consistency=" + mode, "checkpoint.every={steps: 40}"});
+    ASSERT_TRUE(fs::create_directory(Path(then)));
+    const Process::Result again =
+        Start({"tools/rubato", "train", "job.yaml", "--run-dir", then, "--resume", mode, "--set",
+               "consistency=" + mode, "--set", "cluster.address=127.0.0.1:0", "--set",
+               "optimizer.learning_rate=1e30", "--set", "train.until={steps: 80}"})
+            .Wait();
+    EXPECT_EQ(again.code, 1);
+    EXPECT_THAT(again.err,
+                ContainsRegex("worker 0.*(step|contribution) 41: .*the gradient of .* is not "
+                              "finite; the last good checkpoint is .*" +
+                              first));
+  }
 
   Train("skip", {"optimizer.learning_rate=1e30", "train.on_non_finite=skip"});
   EXPECT_EQ(Metrics("skip", "train").size(), 40u);

@@ -41,7 +41,8 @@ namespace {
 // which, and tells within this time.
 constexpr absl::Duration kStreamFailureGrace = absl::Seconds(2);
 
-// How long a process that was told to end waits for the coordinator to end the job in order.
+// How long a process that was told to end, or cannot go on, waits for the coordinator to end the
+// job in order.
 constexpr absl::Duration kStopGrace = absl::Seconds(30);
 
 // What other threads bring to the worker's own thread, in order.
@@ -90,7 +91,8 @@ class Worker {
   void Compute(const WorkerAction& action);
   // On arrival: scales the gradient of a contribution down to optimizer.clip_grad_norm.
   void Clip(const std::vector<std::pair<int64_t, Payload>>& blocks, int64_t samples) const;
-  std::string ParameterAt(int64_t index) const;
+  // A loss or gradient is not finite: leaves it to the coordinator to end the job.
+  void OnDiverged(const std::string& reason);
   void OnShardMessage(int shard, const Message& message);
   void SendEvaluation(int64_t unit, bool is_final, const BatchResult& result);
 
@@ -107,8 +109,9 @@ class Worker {
   std::optional<absl::Status> end_;
   bool was_stopped_ = false;  // by the coordinator
   absl::Status stream_failure_;
-  absl::Status interrupted_;                      // by a signal
-  absl::Time deadline_ = absl::InfiniteFuture();  // after either of them
+  absl::Status interrupted_;  // by a signal
+  absl::Status diverged_;
+  absl::Time deadline_ = absl::InfiniteFuture();  // after any of them
   std::optional<Log> log_;
 
   // From the view on.
@@ -187,7 +190,7 @@ absl::Status Worker::Run(const WorkerOptions& options, SignalWatcher* signals) {
     if (const std::function<void()> event = mailbox_.Take(deadline_)) {
       event();
     } else {
-      end_ = interrupted_.ok() ? stream_failure_ : interrupted_;
+      end_ = !interrupted_.ok() ? interrupted_ : !diverged_.ok() ? diverged_ : stream_failure_;
     }
   }
   if (!interrupted_.ok()) end_ = interrupted_;
@@ -375,6 +378,7 @@ void Worker::Compute(const WorkerAction& action) {
   progress->set_first_leaf(action.leaves.begin);
   progress->set_staleness(static_cast<double>(staleness_sum_) / space_->blocks());
   int64_t non_finite = -1;  // the first such value of the flat gradient
+  const std::string what = absl::StrCat(on_arrival ? "contribution " : "step ", action.unit);
   for (const Range& node : action.nodes) {
     Frame frame;
     frame.kind = FrameKind::kPush;
@@ -403,7 +407,8 @@ void Worker::Compute(const WorkerAction& action) {
           if (on_arrival || !skip) {
             const size_t index = FirstNonFinite(payload.values);
             if (index < payload.values.size()) {
-              non_finite = space_->BlockValues(block).begin + static_cast<int64_t>(index);
+              const int64_t at = space_->BlockValues(block).begin + static_cast<int64_t>(index);
+              non_finite = non_finite < 0 ? at : std::min(non_finite, at);
             }
           }
           if (judge) {
@@ -414,10 +419,13 @@ void Worker::Compute(const WorkerAction& action) {
         });
     for (size_t i = 0; i < results.size(); ++i) {
       if (!std::isfinite(results[i].loss_sum) && !skip) {
-        End(absl::AbortedError(
-            absl::StrFormat("%s %d: the loss of micro-batch %d is %g",
-                            on_arrival ? "contribution" : "step", action.unit, node.begin + i,
-                            results[i].loss_sum / static_cast<double>(results[i].samples))));
+        OnDiverged(absl::StrCat(
+            what, ": the loss of micro-batch ", node.begin + i, " is ",
+            results[i].loss_sum / static_cast<double>(results[i].samples),
+            non_finite < 0
+                ? ""
+                : absl::StrCat(", and the gradient of ", ParameterAt(model_->layout(), non_finite),
+                               " is not finite")));
         return;
       }
       progress->add_loss_sum(results[i].loss_sum);
@@ -430,9 +438,8 @@ void Worker::Compute(const WorkerAction& action) {
   }
   WorkerActions actions;
   if (non_finite >= 0 && !skip) {
-    End(absl::AbortedError(absl::StrFormat("%s %d: the gradient of %s is not finite",
-                                           on_arrival ? "contribution" : "step", action.unit,
-                                           ParameterAt(non_finite))));
+    OnDiverged(absl::StrCat(what, ": the gradient of ", ParameterAt(model_->layout(), non_finite),
+                            " is not finite"));
     return;
   }
   progress->set_left_out(non_finite >= 0);
@@ -451,8 +458,7 @@ void Worker::Clip(const std::vector<std::pair<int64_t, Payload>>& blocks, int64_
   for (const auto& [block, payload] : blocks) {
     squares.Add(space_->BlockValues(block).begin, payload.values);
   }
-  const double norm = std::sqrt(squares.sum()) / static_cast<double>(samples);
-  const double factor = std::min(1.0, job_.optimizer().clip_grad_norm() / (norm + 1e-6));
+  const double factor = ClipFactor(squares.sum(), samples, job_.optimizer().clip_grad_norm());
   if (factor >= 1) return;
   for (const auto& [block, payload] : blocks) {
     // The gradient is this worker's own, and nobody reads it yet.
@@ -463,12 +469,14 @@ void Worker::Clip(const std::vector<std::pair<int64_t, Payload>>& blocks, int64_
   }
 }
 
-std::string Worker::ParameterAt(int64_t index) const {
-  for (const proto::Parameter& parameter : model_->layout().parameters()) {
-    if (index < ValueCount(parameter)) return parameter.name();
-    index -= ValueCount(parameter);
-  }
-  return "an unknown parameter";
+void Worker::OnDiverged(const std::string& reason) {
+  proto::PeerMessage message;
+  message.mutable_failure()->set_exit_code(ExitCode(absl::AbortedError(reason)));
+  message.mutable_failure()->set_reason(reason);
+  message.mutable_failure()->set_non_finite(true);
+  control_->Send(message);
+  diverged_ = absl::AbortedError(reason);
+  deadline_ = std::min(deadline_, absl::Now() + kStopGrace);
 }
 
 // On the evaluator's thread.
