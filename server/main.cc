@@ -50,7 +50,8 @@ int main(int argc, char** argv) {
             "overrides a key of the job, and RUBATO__... of the environment");
   flags.Add("run-dir", &options.run_dir, "DIR",
             "shard 0: an existing folder for the run's files; default: a new one under runs/");
-  flags.Add("resume", &options.resume, "RUN|CHECKPOINT", "shard 0: the checkpoint to go on from");
+  flags.Add("resume", &options.resume, "RUN|CHECKPOINT|auto",
+            "shard 0: the checkpoint to go on from; default: what checkpoint.resume says");
   if (const std::optional<int> code = flags.Handle(argc, argv)) return *code;
   rubato::SignalWatcher signals;
   std::optional<rubato::Log> log;  // once the job says how

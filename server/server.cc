@@ -17,6 +17,7 @@
 #include "common/checkpoint.h"
 #include "common/job/job.h"
 #include "common/log.h"
+#include "common/resume_point.h"
 #include "common/run_folder.h"
 #include "common/status.h"
 #include "common/version.h"
@@ -134,10 +135,10 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
                             const std::string& job_digest, const Log& log, SignalWatcher* signals) {
   std::optional<proto::Manifest> resume;
   std::string checkpoint;
-  if (!options.resume.empty()) {
-    std::vector<std::string> warnings;
-    RUBATO_ASSIGN_OR_RETURN(checkpoint, FindCheckpoint(options.resume, &warnings));
-    for (const std::string& warning : warnings) log.Warning(warning);
+  std::vector<std::string> warnings;
+  RUBATO_ASSIGN_OR_RETURN(checkpoint, ResumePoint(job, options.resume, "runs", &warnings));
+  for (const std::string& warning : warnings) log.Warning(warning);
+  if (!checkpoint.empty()) {
     RUBATO_ASSIGN_OR_RETURN(resume, CheckCheckpoint(checkpoint));
   }
   const bool initial = !resume.has_value() && !job.model().init_from().empty();

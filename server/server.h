@@ -22,8 +22,7 @@ struct ServerOptions {
   std::string run_dir;
   // Which keys of the job were not taken from its file, for the run's copy of it.
   Sources sources;
-  // Shard 0: a checkpoint (or a run's folder: its newest one) to go on from; empty: from the
-  // beginning.
+  // Shard 0: the value of --resume (common/resume_point.h).
   std::string resume;
 };
 

@@ -225,6 +225,84 @@ TEST_F(ResumeTest, StopsWhenTheTargetIsMetOrTheTimeIsOver) {
   EXPECT_EQ(Checkpoints("time").size(), 1u);
 }
 
+// checkpoint.resume, by `rubato train` and by a shard 0 that is started by hand.
+TEST_F(ResumeTest, AJobMayAskToGoOnByItself) {
+  const auto train = [&](const std::string& resume, const Arguments& more = {}) {
+    Arguments arguments = {"tools/rubato",
+                           "train",
+                           "job.yaml",
+                           "--set",
+                           "cluster.address=127.0.0.1:0",
+                           "--set",
+                           "checkpoint.every={steps: 20}",
+                           "--set",
+                           "checkpoint.resume=" + resume};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    return Start(arguments).Wait();
+  };
+  Process::Result result = train("required");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("checkpoint.resume: found no whole checkpoint of a run of " +
+                                    Job().name() + " under runs"));
+  EXPECT_FALSE(fs::exists(Path("runs")));
+  result = train("auto", {"--set", "train.until={steps: 20}"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("from the beginning"));
+  result = train("required");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("/checkpoints/step-00000020: step 20"));
+  const std::string latest = "runs/" + fs::read_symlink(Path("runs/latest")).string();
+  Train("undisturbed");
+  EXPECT_EQ(Summary(latest)["digest"], Summary("undisturbed")["digest"]);
+  result = train("required", {"--run-dir", "anew", "--resume", "never", "--set", "train.until={steps: 1}"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(result.err.find("goes on"), std::string::npos) << result.err;
+
+  fs::create_directory(Path("by-hand"));
+  Process& shard_0 = StartServer(0, {"cluster.address=127.0.0.1:0", "checkpoint.resume=auto"},
+                                 {"--run-dir", "by-hand"});
+  Process& worker = StartWorker(
+      {"cluster.address=" + AwaitAddress("by-hand", shard_0), "checkpoint.resume=auto"});
+  EXPECT_EQ(worker.Wait().code, 0);
+  EXPECT_EQ(shard_0.Wait().code, 0);
+  for (const nlohmann::json& line : Metrics("by-hand", "train")) EXPECT_GT(line["step"], 20);
+  EXPECT_EQ(Summary("by-hand")["digest"], Summary("undisturbed")["digest"]);
+}
+
+// What people look at: of a run that has ended, of one that has not, of a checkpoint.
+TEST_F(ResumeTest, InspectExportAndEvalTakeRunsAndCheckpoints) {
+  Train("run", {"checkpoint.every={steps: 20}"});
+  const std::string early = "run/checkpoints/step-00000020", late = "run/checkpoints/step-00000040";
+  const auto said = [&](const Arguments& arguments) {
+    const Process::Result result = Start(arguments).Wait();
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  };
+  const std::string page = said({"tools/rubato", "inspect", early});
+  EXPECT_THAT(page, HasSubstr("file: " + early + "/parameters.safetensors"));
+  EXPECT_THAT(page, HasSubstr("checkpoint: step 20, "));
+  EXPECT_THAT(page, HasSubstr("optimizer: momentum_buffer in optimizer.safetensors"));
+  EXPECT_EQ(InspectDigest(late), Summary("run")["digest"]);
+  EXPECT_NE(InspectDigest(early), Summary("run")["digest"]);
+  said({"tools/rubato", "export", early, "early.safetensors"});
+  EXPECT_EQ(InspectDigest("early.safetensors"), InspectDigest(early));
+
+  // As a run that was killed leaves it.
+  fs::remove(Path("run/parameters.safetensors"));
+  fs::remove(Path("run/summary.json"));
+  EXPECT_EQ(InspectDigest("run"), InspectDigest(late));
+  EXPECT_THAT(said({"tools/rubato", "export", "run", "late.safetensors"}), HasSubstr(late));
+  EXPECT_EQ(InspectDigest("late.safetensors"), InspectDigest(late));
+  EXPECT_THAT(said({"tools/rubato", "eval", "run", "--json"}), HasSubstr(late));
+  fs::resize_file(Path(late + "/parameters.safetensors"), 1000);
+  for (const std::string verb : {"inspect", "eval"}) {
+    const Process::Result result = Start({"tools/rubato", verb, late}).Wait();
+    EXPECT_EQ(result.code, 2) << verb;
+    EXPECT_THAT(result.err, HasSubstr(late)) << verb;
+  }
+  EXPECT_EQ(InspectDigest("run"), InspectDigest(early));
+}
+
 // A rate that changes no bit shows what the training began with.
 TEST_F(ResumeTest, BeginsWithTheParametersOfAFile) {
   Train("run");

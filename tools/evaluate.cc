@@ -13,6 +13,7 @@
 #include "common/job/job.h"
 #include "common/run_folder.h"
 #include "common/status.h"
+#include "tools/parameters_file.h"
 #include "worker/batch_reader.h"
 #include "worker/data/load.h"
 #include "worker/loss.h"
@@ -32,12 +33,8 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
         absl::StrCat("--split: found ", split, ", expected train, validation or test"));
   }
   // A run's final parameters lie beside its job as a checkpoint's do.
-  std::string folder = path;
-  std::error_code error;
-  if (!std::filesystem::exists(RunFolder(path).ParametersFile(), error)) {
-    std::vector<std::string> warnings;
-    RUBATO_ASSIGN_OR_RETURN(folder, FindCheckpoint(path, &warnings));
-  }
+  RUBATO_ASSIGN_OR_RETURN(const std::string file, FindParametersFile(path));
+  const std::string folder = std::filesystem::path(file).parent_path().string();
   RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(RunFolder(folder).JobFile()));
   RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job));
   const Dataset& examples = split == "train"        ? data.train
@@ -52,7 +49,7 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
                           Model::Create(job.model(), examples.shape().dimensions(), objective,
                                         std::min(kBatch, examples.size())));
   RUBATO_ASSIGN_OR_RETURN(const std::vector<float> parameters,
-                          ReadParameters(RunFolder(folder).ParametersFile(), model->layout()));
+                          ReadParameters(file, model->layout()));
 
   BatchReader reader(&examples, job.seed(), model->max_batch());
   BatchResult total;
@@ -68,7 +65,7 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
   const double accuracy = static_cast<double>(total.correct) / static_cast<double>(total.samples);
   if (json) {
     nlohmann::ordered_json object;
-    object["parameters"] = RunFolder(folder).ParametersFile();
+    object["parameters"] = file;
     object["split"] = split;
     object["samples"] = total.samples;
     object["loss"] = loss;
@@ -76,8 +73,8 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
     return object.dump() + "\n";
   }
   std::string text =
-      absl::StrFormat("parameters  %s\nsplit       %s, %d samples\nloss        %.6g\n",
-                      RunFolder(folder).ParametersFile(), split, total.samples, loss);
+      absl::StrFormat("parameters  %s\nsplit       %s, %d samples\nloss        %.6g\n", file, split,
+                      total.samples, loss);
   if (has_accuracy) absl::StrAppendFormat(&text, "accuracy    %.2f %%\n", 100 * accuracy);
   return text;
 }

@@ -41,7 +41,7 @@ absl::StatusOr<std::string> ExportParameters(const std::string& from, const std:
   RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader written, SafetensorsReader::Open(to));
   RUBATO_ASSIGN_OR_RETURN(const std::string digest, TensorsDigest(written));
   return absl::StrCat(to, ": ", file.tensors().size(), " tensors, ", elements,
-                      " parameters, digest ", digest);
+                      " parameters, digest ", digest, ", from ", path);
 }
 
 }  // namespace rubato

@@ -4,13 +4,16 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <filesystem>
 #include <limits>
+#include <system_error>
 #include <vector>
 
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/checkpoint.h"
 #include "common/safetensors.h"
 #include "common/status.h"
 #include "tools/parameters_file.h"
@@ -133,6 +136,30 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+// What else is in the checkpoint that the file belongs to; nothing if it belongs to none.
+absl::StatusOr<std::string> CheckpointText(const std::string& parameters) {
+  const std::string folder = std::filesystem::path(parameters).parent_path().string();
+  std::error_code error;
+  if (!std::filesystem::exists(folder + "/manifest.json", error)) return "";
+  RUBATO_ASSIGN_OR_RETURN(const proto::Manifest manifest, CheckCheckpoint(folder));
+  std::string text = absl::StrFormat(
+      "checkpoint: %s %d, %d samples, epoch %.2f, %.1f s of training, seed %d\n",
+      manifest.mode() == proto::View::MODE_SYNC ? "step" : "contribution", manifest.step(),
+      manifest.samples(), manifest.epoch(), manifest.seconds(), manifest.seed());
+  if (manifest.has_eval_loss()) {
+    absl::StrAppendFormat(&text, "last evaluation: loss %.6g", manifest.eval_loss());
+    if (manifest.has_eval_accuracy()) {
+      absl::StrAppendFormat(&text, ", accuracy %.2f %%", 100 * manifest.eval_accuracy());
+    }
+    text += '\n';
+  }
+  if (manifest.slots_size() > 0) {
+    absl::StrAppend(&text, "optimizer: ", absl::StrJoin(manifest.slots(), ", "),
+                    " in optimizer.safetensors\n");
+  }
+  return text;
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> InspectText(const std::string& path) {
@@ -156,6 +183,8 @@ absl::StatusOr<std::string> InspectText(const std::string& path) {
     bytes += info.Bytes();
   }
   std::string text = absl::StrCat("file: ", file.path(), "\n", Table(rows));
+  RUBATO_ASSIGN_OR_RETURN(const std::string checkpoint, CheckpointText(found));
+  text += checkpoint;
   for (const auto& [key, value] : file.metadata()) {
     absl::StrAppend(&text, "metadata: ", absl::Utf8SafeCHexEscape(key), " = ",
                     absl::Utf8SafeCHexEscape(value), "\n");

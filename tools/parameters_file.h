@@ -9,7 +9,9 @@
 namespace rubato {
 
 // The safetensors file that `path` stands for: itself, if it is a file; parameters.safetensors in
-// it, if it is a folder, of a run or of a checkpoint. NotFound, saying what is missing.
+// it, if it is a folder, of a run or of a checkpoint; of a run that has not come to its end, that
+// of its newest whole checkpoint. NotFound, saying what is missing; InvalidArgument if it is a
+// damaged checkpoint.
 absl::StatusOr<std::string> FindParametersFile(const std::string& path);
 
 }  // namespace rubato

@@ -4,16 +4,10 @@
 
 #include <cstdint>
 #include <string>
-#include <vector>
 
 #include "absl/status/status.h"
 
 namespace rubato {
-
-// The newest whole checkpoint of the newest run `name`-… under `runs` that has one; empty if none
-// has. `warnings` as FindCheckpoint.
-std::string NewestCheckpoint(const std::string& runs, const std::string& name,
-                             std::vector<std::string>* warnings);
 
 // Copies the metrics up to `step` of the run that `checkpoint` belongs to, so that a curve goes on
 // where it was. Nothing if that run has none.

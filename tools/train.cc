@@ -18,6 +18,7 @@
 #include "common/flags.h"
 #include "common/job/job.h"
 #include "common/log.h"
+#include "common/resume_point.h"
 #include "common/run_folder.h"
 #include "common/status.h"
 #include "common/terminal.h"
@@ -125,8 +126,11 @@ class Run {
     std::vector<std::string> arguments = {programs_.server, "--config",          folder_.JobFile(),
                                           "--shard",        absl::StrCat(shard), "--run-dir",
                                           folder_.path()};
-    if (shard == 0 && !resume_.checkpoint.empty()) {
-      arguments.insert(arguments.end(), {"--resume", resume_.checkpoint});
+    // It need not look again, and shall find the same.
+    if (shard == 0 && (!resume_.checkpoint.empty() ||
+                       plan_.job.checkpoint().resume() != proto::Checkpoint::RESUME_NEVER)) {
+      arguments.insert(arguments.end(),
+                       {"--resume", resume_.checkpoint.empty() ? "never" : resume_.checkpoint});
     }
     return Start("server", shard, std::move(arguments), address);
   }
@@ -235,20 +239,23 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
   }
 }
 
-// The checkpoint that --resume means, if any, and the job to go on with.
+// The checkpoint that --resume or the job means, if any, and the job to go on with.
 absl::StatusOr<Resume> FindResume(Options& options, const Log& log) {
-  Resume resume;
-  if (options.resume.empty()) return resume;
-  std::vector<std::string> warnings;
-  if (options.resume == "auto") {
-    RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(options.config, options.set));
-    resume.checkpoint = NewestCheckpoint("runs", job.name(), &warnings);
-    if (resume.checkpoint.empty()) Say(log, "no run to go on with: from the beginning");
-  } else {
-    RUBATO_ASSIGN_OR_RETURN(resume.checkpoint, FindCheckpoint(options.resume, &warnings));
+  proto::Job job;
+  if (options.resume.empty() || IsResumeMode(options.resume)) {
+    RUBATO_ASSIGN_OR_RETURN(job, LoadJob(options.config, options.set));
   }
+  Resume resume;
+  std::vector<std::string> warnings;
+  RUBATO_ASSIGN_OR_RETURN(resume.checkpoint, ResumePoint(job, options.resume, "runs", &warnings));
   for (const std::string& warning : warnings) Say(log, absl::StrCat("warning: ", warning));
-  if (resume.checkpoint.empty()) return resume;
+  if (resume.checkpoint.empty()) {
+    if (options.resume == "auto" ||
+        (options.resume.empty() && job.checkpoint().resume() == proto::Checkpoint::RESUME_AUTO)) {
+      Say(log, "no run to go on with: from the beginning");
+    }
+    return resume;
+  }
   RUBATO_ASSIGN_OR_RETURN(resume.manifest, CheckCheckpoint(resume.checkpoint));
   if (options.config.empty()) options.config = resume.checkpoint + "/job.yaml";
   return resume;
@@ -274,7 +281,7 @@ absl::Status CheckResume(const Plan& plan, const Resume& resume, const Log& log)
 
 // `log` is set once the job says how.
 absl::StatusOr<int> Train(Options options, SignalWatcher& signals, std::optional<Log>* log) {
-  if (options.config.empty() && (options.resume.empty() || options.resume == "auto")) {
+  if (options.config.empty() && (options.resume.empty() || IsResumeMode(options.resume))) {
     return absl::InvalidArgumentError("missing argument CONFIG.yaml (see rubato train --help)");
   }
   RUBATO_ASSIGN_OR_RETURN(const Resume resume, FindResume(options, Log("launcher", 0)));
@@ -318,7 +325,8 @@ int TrainMain(const std::string& program, const std::vector<std::string>& argume
             "new or empty folder for the run (default runs/NAME-TIME-XXXX)");
   flags.Add(
       "resume", &options.resume, "RUN|CHECKPOINT|auto",
-      "go on where a run stopped; auto: the newest of this name under runs/, if there is one");
+      "go on where a run stopped; auto: the newest of this name under runs/, if there is one;\n"
+      "                        required: not without one; never. Beats checkpoint.resume");
   flags.Add("dry-run", &options.dry_run, "",
             "only print the resolved job, its parameters, shards and steps");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
