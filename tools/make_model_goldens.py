@@ -1,5 +1,5 @@
 #!/usr/bin/python3
-"""Makes tests/goldens/{layers,trajectories,optimizer_trajectories}.safetensors: PyTorch in float64.
+"""Makes tests/goldens/{layers,trajectories,optimizer_trajectories,clipped_trajectories}.safetensors: PyTorch in float64.
 
 Needs python3-torch. The tests need only the files.
 
@@ -20,6 +20,11 @@ before its update, and MODEL/VARIANT/PARAMETER is where the model ends.
 
 optimizer_trajectories.safetensors: likewise every optimizer on five models, whose layers the
 metadata hold under `model/MODEL` as a text-format proto.
+
+clipped_trajectories.safetensors: two models under clip_grad_norm_, each step on all examples at
+once. `features` (examples, features), `labels` and `values` (examples); MODEL/PARAMETER as above.
+For each VARIANT the metadata hold `optimizer:` of a job as YAML; MODEL/VARIANT/norms (steps) are
+the gradient's norms before clipping, MODEL/VARIANT/losses and MODEL/VARIANT/PARAMETER as above.
 """
 
 import pathlib
@@ -294,6 +299,65 @@ def optimizer_trajectories():
     return file
 
 
+CLIPPED_VARIANTS = {
+    "sgd": ("{{name: sgd, learning_rate: 0.1, momentum: 0.9, clip_grad_norm: {}}}",
+            lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9)),
+    "adam": ("{{name: adam, learning_rate: 0.02, clip_grad_norm: {}}}",
+             lambda parameters: torch.optim.Adam(parameters, lr=0.02)),
+}
+# Some steps are longer, some shorter; see the assertion.
+CLIP_NORMS = {"classes/sgd": 0.4, "classes/adam": 0.35, "values/sgd": 0.5, "values/adam": 0.2}
+
+
+def clipped_trajectories():
+    generator = torch.Generator().manual_seed(5)
+    file = File()
+    examples = 96
+    features = normal(generator, examples, FEATURES)
+    noise = normal(generator, examples, CLASSES)
+    labels = (features @ normal(generator, FEATURES, CLASSES) + noise).argmax(dim=1)
+    assert len(labels.unique()) == CLASSES
+    values = torch.tanh(features @ normal(generator, FEATURES, 1) / FEATURES**0.5).float()
+    file.add("features", features.float())
+    file.add("labels", labels.float())
+    file.add("values", values)
+    for kind, outputs in ("classes", CLASSES), ("values", 1):
+        make = lambda: torch.nn.Sequential(torch.nn.Linear(FEATURES, HIDDEN), torch.nn.Tanh(),
+                                           torch.nn.Linear(HIDDEN, outputs)).double()
+        initial = {}
+        for name, parameter in make().named_parameters():
+            bound = (FEATURES if name.startswith("0.") else HIDDEN) ** -0.5
+            unit = torch.rand(*parameter.shape, generator=generator, dtype=torch.float64)
+            initial[name] = ((2 * unit - 1) * bound).float()
+            file.add(f"{kind}/{name}", initial[name])
+        for variant, (settings, make_optimizer) in CLIPPED_VARIANTS.items():
+            key = f"{kind}/{variant}"
+            model = make()
+            model.load_state_dict({k: v.double() for k, v in initial.items()}, strict=True)
+            optimizer = make_optimizer(model.parameters())
+            losses, norms = [], []
+            for _ in range(STEPS):
+                optimizer.zero_grad()
+                result = model(features)
+                if kind == "classes":
+                    loss = torch.nn.functional.cross_entropy(result, labels)
+                else:
+                    loss = torch.nn.MSELoss()(result, values.double())
+                losses.append(loss.item())
+                loss.backward()
+                norms.append(
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), CLIP_NORMS[key]).item())
+                optimizer.step()
+            clipped = sum(norm > CLIP_NORMS[key] for norm in norms)
+            assert 4 <= clipped <= STEPS - 4, (key, norms)
+            file.add(f"{key}/losses", torch.tensor(losses, dtype=torch.float64))
+            file.add(f"{key}/norms", torch.tensor(norms, dtype=torch.float64))
+            for name, parameter in model.named_parameters():
+                file.add(f"{key}/{name}", parameter)
+            file.metadata[key] = settings.format(CLIP_NORMS[key])
+    return file
+
+
 def main():
     here = pathlib.Path(__file__).resolve().parent.parent
     folder = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else here / "tests" / "goldens"
@@ -301,6 +365,7 @@ def main():
     layers().write(folder / "layers.safetensors")
     trajectories().write(folder / "trajectories.safetensors")
     optimizer_trajectories().write(folder / "optimizer_trajectories.safetensors")
+    clipped_trajectories().write(folder / "clipped_trajectories.safetensors")
 
 
 if __name__ == "__main__":
