@@ -138,6 +138,22 @@ absl::Status ReadVector(const SafetensorsReader& reader, const proto::Layout& la
       absl::StrFormat("%s does not fit the model: %s", reader.path(), absl::StrJoin(wrong, "; ")));
 }
 
+// Gives the whole checkpoint `temporary` its name. If there is one of that name they change places,
+// so that at no moment there is none.
+absl::Status Publish(const std::string& temporary, const std::string& path) {
+  const auto rename_with = [&](unsigned flags) {
+    return renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), flags) == 0;
+  };
+  if (rename_with(RENAME_EXCHANGE)) return absl::OkStatus();
+  if (errno != ENOENT) {
+    // A file system that knows no exchange.
+    std::error_code error;
+    if (fs::exists(path, error)) RUBATO_RETURN_IF_ERROR(RemoveCheckpoint(path));
+  }
+  if (rename_with(0)) return absl::OkStatus();
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot rename ", temporary, " to ", path));
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> WriteCheckpoint(const std::string& folder, proto::Manifest manifest,
@@ -152,23 +168,20 @@ absl::StatusOr<std::string> WriteCheckpoint(const std::string& folder, proto::Ma
   const std::string name = absl::StrFormat("%s%08d", kPrefix, manifest.step());
   const std::string path = absl::StrCat(folder, "/", name);
   const std::string temporary = absl::StrFormat("%s/.%s.%d.tmp", folder, name, getpid());
+  // The folder may be new, and the run's as well: their names shall be on the disk, too.
+  (void)SyncFolder(fs::path(folder).parent_path().string());
+  (void)SyncFolder(fs::path(folder).parent_path().parent_path().string());
   fs::remove_all(temporary, error);
   fs::create_directory(temporary, error);
   if (error) {
     return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make the folder ", temporary));
   }
   absl::Status status = WriteFiles(temporary, std::move(manifest), job_yaml, layout, state);
-  if (status.ok()) {
-    if (fs::exists(path, error)) status = RemoveCheckpoint(path);
-  }
-  if (status.ok() && rename(temporary.c_str(), path.c_str()) != 0) {
-    status = absl::ErrnoToStatus(errno, absl::StrCat("cannot rename ", temporary, " to ", path));
-  }
-  if (!status.ok()) {
-    fs::remove_all(temporary, error);
-    return status;
-  }
-  RUBATO_RETURN_IF_ERROR(SyncFolder(folder));
+  if (status.ok()) status = Publish(temporary, path);
+  if (status.ok()) status = SyncFolder(folder);
+  // What is left under the temporary name: a failure, or an older checkpoint of the same step.
+  fs::remove_all(temporary, error);
+  if (!status.ok()) return status;
   return path;
 }
 
@@ -192,6 +205,7 @@ absl::Status RemoveCheckpoint(const std::string& path) {
   if (unlink((path + kComplete).c_str()) != 0 && errno != ENOENT) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", path));
   }
+  (void)SyncFolder(path);  // the mark goes before the rest, whatever happens
   std::error_code error;
   fs::remove_all(path, error);
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot remove ", path));

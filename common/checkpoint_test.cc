@@ -1,10 +1,15 @@
 #include "common/checkpoint.h"
 
+#include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "common/safetensors.h"
@@ -150,6 +155,72 @@ TEST_F(CheckpointTest, AFullDiskLeavesTheLastGoodOneAndNothingElse) {
   }
   std::signal(SIGXFSZ, old_handler);
   RUBATO_EXPECT_OK(CheckCheckpoint(good));
+}
+
+// Runs `work` in a process of its own that is killed at its `stop`th entry to or return from a
+// system call. False if it came to its end before; nothing if processes cannot be traced here.
+std::optional<bool> KilledAt(int stop, const std::function<void()>& work) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(2);
+    raise(SIGSTOP);
+    work();
+    _exit(0);
+  }
+  int status;
+  waitpid(child, &status, 0);
+  if (WIFEXITED(status)) return std::nullopt;
+  for (int i = 0; i < stop; ++i) {
+    ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status)) {
+      EXPECT_EQ(WEXITSTATUS(status), 0);
+      return false;
+    }
+  }
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+  return true;
+}
+
+// At every moment there is a newest checkpoint, and it is whole: the one before or the new one.
+TEST_F(CheckpointTest, WhereverTheWriterIsKilledTheNewestOneLoads) {
+  const std::string before = Write(1);
+  const std::string old_digest = CheckCheckpoint(before)->parameters_digest();
+  const std::string saved = folder_ + "_saved";
+  fs::remove_all(saved);
+  fs::copy(folder_, saved, fs::copy_options::recursive);
+  for (const bool same_step : {false, true}) {
+    bool is_new = false;
+    int stops = 0;
+    // On disk the return from a call is no other moment than the entry to the next.
+    for (int stop = 0;; stop += 2) {
+      fs::remove_all(folder_);
+      fs::copy(saved, folder_, fs::copy_options::recursive);
+      const std::optional<bool> killed = KilledAt(stop, [&] {
+        state_.parameters[0] = 9;
+        Write(same_step ? 1 : 2);
+        if (!same_step) (void)RemoveCheckpoint(before);  // as keep_last: 1 does
+      });
+      if (!killed.has_value()) GTEST_SKIP() << "processes cannot be traced here";
+      const std::vector<std::string> all = ListCheckpoints(folder_);
+      ASSERT_FALSE(all.empty()) << "stop " << stop;
+      const auto newest = CheckCheckpoint(all.back());
+      RUBATO_ASSERT_OK(newest) << "stop " << stop;
+      // Once the new one is there it stays.
+      const bool now_new = newest->parameters_digest() != old_digest;
+      EXPECT_TRUE(now_new || !is_new) << "stop " << stop;
+      is_new = now_new;
+      if (stop % 20 == 0) {  // who goes on writes over what was left
+        Write(3);
+        RUBATO_ASSERT_OK(CheckCheckpoint(ListCheckpoints(folder_).back()));
+      }
+      stops = stop;
+      if (!*killed) break;
+    }
+    EXPECT_TRUE(is_new);
+    EXPECT_GT(stops, 50);
+  }
 }
 
 }  // namespace
