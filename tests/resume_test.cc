@@ -185,6 +185,99 @@ TEST_F(ResumeTest, OnArrivalEachContributionCountsOnceOverManyStops) {
   }
 }
 
+// With a rate that changes no bit of a parameter a contribution's gradient does not depend on when
+// it is computed. One worker's contributions reach each block in their order. So whatever snapshots
+// caught while it pushed, the slots must end with the bits of the run that never stopped.
+TEST_F(ResumeTest, OnArrivalSlotsEndWithTheBitsOfTheRunThatNeverStopped) {
+  for (const std::string optimizer : {"{name: sgd, learning_rate: 1.0e-30, momentum: 0.9}",
+                                      "{name: adam, learning_rate: 1.0e-30}"}) {
+    const Arguments set = {"consistency=async",           "cluster.servers=2",
+                           "optimizer=" + optimizer,      "train.until={steps: 200}",
+                           "checkpoint.every={steps: 1}", "checkpoint.keep_last=3"};
+    fs::remove_all(Path("undisturbed"));
+    Arguments undisturbed = set;
+    undisturbed.push_back("checkpoint.every={steps: 1000000}");  // at the end
+    Train("undisturbed", undisturbed);
+    const auto digest_of = [&](const std::string& run) {
+      const std::vector<std::string> all = ListCheckpoints(Path(run + "/checkpoints"));
+      const auto manifest = CheckCheckpoint(all.back());
+      RUBATO_EXPECT_OK(manifest);
+      return manifest->optimizer_digest();
+    };
+    std::mt19937 random(6);
+    std::string from;
+    for (int i = 0; i < 3; ++i) {
+      const std::string run = absl::StrCat(optimizer.substr(7, 4), i);
+      Arguments arguments = {"tools/rubato",
+                             "train",
+                             "job.yaml",
+                             "--run-dir",
+                             run,
+                             "--set",
+                             "cluster.address=127.0.0.1:0"};
+      if (!from.empty()) arguments.insert(arguments.end(), {"--resume", from});
+      for (const std::string& each : set) arguments.insert(arguments.end(), {"--set", each});
+      fs::create_directory(Path(run));
+      Process& train = Start(arguments);
+      ASSERT_TRUE(AwaitTraining(run, train));
+      ASSERT_TRUE(AwaitText(Path(run + "/logs/server-0.log"), "server 0 checkpoint ", train));
+      train.Signal(SIGKILL);
+      train.Wait();
+      const std::vector<std::string> checkpoints = Checkpoints(run);
+      ASSERT_FALSE(checkpoints.empty());
+      from = absl::StrCat(run, "/checkpoints/",
+                          checkpoints[random() % std::min<size_t>(3, checkpoints.size())]);
+    }
+    fs::remove_all(Path("last"));
+    const Process::Result result = Resume(from, "last", undisturbed);
+    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(Summary("last")["digest"], Summary("undisturbed")["digest"]);
+    EXPECT_EQ(digest_of("last"), digest_of("undisturbed"));
+  }
+}
+
+// Ended at once while a checkpoint is being written, after more or less of it: the newest one
+// loads.
+TEST_F(ResumeTest, KilledWhileItWritesACheckpointLeavesOneThatLoads) {
+  std::mt19937 random(7);
+  for (int i = 0; i < 8; ++i) {
+    const std::string run = absl::StrCat("run", i);
+    fs::create_directory(Path(run));
+    Process& train = StartTrain(run, {kForever, "cluster.workers=2", "cluster.servers=2",
+                                      "checkpoint.every={steps: 1}", "checkpoint.keep_last=1",
+                                      "model.layers=[flatten, linear: {out_features: 300}, relu, "
+                                      "linear: {out_features: 10}]",
+                                      i % 2 == 0 ? "consistency=sync" : "consistency=async"});
+    const size_t files = random() % 5;
+    ASSERT_TRUE(AwaitText(
+        Path(run + "/metrics.jsonl"),
+        [&](const std::string&) {
+          // A whole one, and as many files of the next.
+          bool whole = false, written = false;
+          std::error_code error;
+          for (fs::directory_iterator it(Path(run + "/checkpoints"), error), end;
+               !error && it != end; it.increment(error)) {
+            const bool temporary = it->path().filename().string()[0] == '.';
+            whole = whole || !temporary;
+            const fs::directory_iterator inside(it->path(), error);
+            written = written || (!error && temporary &&
+                                  std::distance(inside, fs::directory_iterator()) >=
+                                      static_cast<std::ptrdiff_t>(files));
+          }
+          return whole && written;
+        },
+        train));
+    train.Signal(SIGKILL);
+    train.Wait();
+    std::vector<std::string> passed_over;
+    const auto newest = FindCheckpoint(Path(run), &passed_over);
+    RUBATO_ASSERT_OK(newest);
+    EXPECT_THAT(passed_over, testing::IsEmpty());
+    const Process::Result eval = Start({"tools/rubato", "eval", run, "--json"}).Wait();
+    EXPECT_EQ(eval.code, 0) << eval.err;
+  }
+}
+
 TEST_F(ResumeTest, RefusesAnotherModelAndDamagedCheckpoints) {
   Train("run", {"checkpoint.every={steps: 20}"});
   Process::Result result = Resume("run", "other", {"model.layers=[flatten, {linear: 10}]"});
@@ -254,7 +347,8 @@ TEST_F(ResumeTest, AJobMayAskToGoOnByItself) {
   const std::string latest = "runs/" + fs::read_symlink(Path("runs/latest")).string();
   Train("undisturbed");
   EXPECT_EQ(Summary(latest)["digest"], Summary("undisturbed")["digest"]);
-  result = train("required", {"--run-dir", "anew", "--resume", "never", "--set", "train.until={steps: 1}"});
+  result = train("required",
+                 {"--run-dir", "anew", "--resume", "never", "--set", "train.until={steps: 1}"});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.err.find("goes on"), std::string::npos) << result.err;
 
