@@ -169,6 +169,7 @@ absl::Status Worker::Run(const WorkerOptions& options, SignalWatcher* signals) {
   RUBATO_RETURN_IF_ERROR(Prepare());
   const Log log("worker", options.rank, static_cast<LogLevel>(job_.log().level()),
                 static_cast<LogFormat>(job_.log().format()));
+  for (const std::string& note : data_->notes) log.Info(note);
   log.Info("ready; waiting for the coordinator and the others",
            {{"coordinator", job_.cluster().address()}});
   RUBATO_ASSIGN_OR_RETURN(

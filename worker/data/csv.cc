@@ -49,7 +49,9 @@ class Table {
 
  private:
   struct File {
+    std::string path;
     int64_t rows = 0;
+    int64_t dropped = 0;          // rows with a missing value
     std::vector<float> numbers;   // (rows, numeric columns)
     std::vector<int32_t> labels;  // (rows, categorical columns): numbers of names_
   };
@@ -166,7 +168,10 @@ absl::Status Table::AddRecord(const CsvReader& reader, const Places& places, Fil
     bool drop = IsMissing(fields[places.target]);
     for (const size_t place : places.numeric) drop = drop || IsMissing(fields[place]);
     for (const size_t place : places.categorical) drop = drop || IsMissing(fields[place]);
-    if (drop) return absl::OkStatus();
+    if (drop) {
+      ++file->dropped;
+      return absl::OkStatus();
+    }
   }
   const absl::string_view target = fields[places.target];
   if (IsMissing(target)) {
@@ -222,6 +227,7 @@ absl::Status Table::Read(const std::string& path) {
                           FindColumns(absl::StrCat(path, ":", reader.line()), header));
   target_.OpenFile(path);
   File& file = files_.emplace_back();
+  file.path = path;
   if (!config_.header()) RUBATO_RETURN_IF_ERROR(AddRecord(reader, places, &file));
   while (true) {
     RUBATO_ASSIGN_OR_RETURN(more, reader.Next());
@@ -257,6 +263,12 @@ absl::StatusOr<Source> Table::Finish() const {
     const File& file = files_[f];
     Examples& examples = f == 0 ? source.train : source.test;
     examples.features.resize(file.rows * width);
+    if (config_.impute() == proto::Data::IMPUTE_DROP) {
+      source.notes.push_back(absl::StrCat(file.path, ": ", file.dropped, " of ",
+                                          file.rows + file.dropped,
+                                          " records are left out, with a missing value "
+                                          "(data.impute: drop)"));
+    }
     const float* number = file.numbers.data();
     const int32_t* label = file.labels.data();
     for (int64_t row = 0; row < file.rows; ++row) {

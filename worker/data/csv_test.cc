@@ -1,13 +1,11 @@
 #include "worker/data/csv.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
-#include "common/random.h"
 #include "common/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/data/test_files.h"
+#include "worker/data/test_mutations.h"
 
 namespace rubato {
 namespace {
@@ -157,12 +155,16 @@ TEST_F(CsvTest, LetsMissingValuesBeAnErrorAMeanOrNoLine) {
   const auto dropped = Read(text);
   RUBATO_ASSERT_OK(dropped);
   EXPECT_THAT(dropped->train.features, ElementsAre(6, 1, 1));
+  EXPECT_THAT(dropped->notes,
+              ElementsAre(folder_.Path("t.csv") + ": 3 of 4 records are left out, with a missing "
+                                                  "value (data.impute: drop)"));
   config_.set_impute(proto::Data::IMPUTE_MEAN);
   ExpectWrong(text, ":3: column price: ", "found \"\", a missing value, expected a number");
   ExpectWrong("rooms,age,sea,price\n1,1,,1\n", ":2: column sea: ", "names have no mean");
   const auto marked = Read("rooms,age,sea,price\n1,NA,x,1\n, 2 ,x,1\n");
   RUBATO_ASSERT_OK(marked);
   EXPECT_THAT(marked->train.features, ElementsAre(1, IsNan(), 1, IsNan(), 2, 1));
+  EXPECT_THAT(marked->notes, IsEmpty());
 }
 
 TEST_F(CsvTest, NamesLineAndColumnOfWhatIsWrong) {
@@ -214,41 +216,9 @@ TEST_F(CsvTest, RefusesGzipThatIsCutOff) {
 // Whatever becomes of a file, reading it ends with examples that fit together or with a sentence
 // that names it.
 TEST_F(CsvTest, SurvivesMutations) {
-  int read = 0;
-  for (uint64_t seed = 0; seed < 1000; ++seed) {
-    RandomStream random(Key(seed, "mutations"));
-    std::string text = kHouses;
-    for (uint32_t i = 1 + random.Below(4); i > 0 && !text.empty(); --i) {
-      const uint32_t at = random.Below(text.size());
-      switch (random.Below(4)) {
-        case 0:
-          text[at] = static_cast<char>(random.Below(256));
-          break;
-        case 1:
-          text.erase(at, 1 + random.Below(8));
-          break;
-        case 2:
-          text.insert(at, 1, ",\"\n\r.-e9"[random.Below(8)]);
-          break;
-        default:
-          text.insert(at, text.substr(random.Below(text.size()), random.Below(12)));
-      }
-    }
-    const bool classification = random.Below(2) == 0;
-    const auto source = Read(text, classification);
-    if (!source.ok()) {
-      EXPECT_THAT(source, IsError(kInvalid, HasSubstr("t.csv"))) << "seed " << seed;
-      continue;
-    }
-    ++read;
-    const Examples& train = source->train;
-    EXPECT_GT(train.size(), 0);
-    EXPECT_EQ(train.features.size(), train.size() * source->columns.size()) << "seed " << seed;
-    for (const float x : train.features) EXPECT_TRUE(std::isfinite(x)) << "seed " << seed;
-    for (const int32_t label : train.labels) EXPECT_TRUE(0 <= label && label < train.classes);
-  }
-  EXPECT_GT(read, 30);
-  EXPECT_LT(read, 970);
+  ExpectSurvivesMutations(
+      kHouses, ",\"\n\r.-e9", "t.csv",
+      [this](const std::string& text, bool classification) { return Read(text, classification); });
 }
 
 }  // namespace

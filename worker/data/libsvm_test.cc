@@ -1,13 +1,11 @@
 #include "worker/data/libsvm.h"
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
-#include "common/random.h"
 #include "common/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/data/test_files.h"
+#include "worker/data/test_mutations.h"
 
 namespace rubato {
 namespace {
@@ -93,36 +91,8 @@ TEST_F(LibsvmTest, NamesLineAndFieldOfWhatIsWrong) {
 }
 
 TEST_F(LibsvmTest, SurvivesMutations) {
-  int read = 0;
-  for (uint64_t seed = 0; seed < 1000; ++seed) {
-    RandomStream random(Key(seed, "mutations"));
-    std::string text = kRows;
-    for (uint32_t i = 1 + random.Below(3); i > 0 && !text.empty(); --i) {
-      const uint32_t at = random.Below(text.size());
-      switch (random.Below(3)) {
-        case 0:
-          text[at] = static_cast<char>(random.Below(256));
-          break;
-        case 1:
-          text.erase(at, 1 + random.Below(4));
-          break;
-        default:
-          text.insert(at, 1, " :\n\r.-#e19"[random.Below(10)]);
-      }
-    }
-    const auto source = Read(text);
-    if (!source.ok()) {
-      EXPECT_THAT(source, IsError(kInvalid, HasSubstr("t.svm"))) << "seed " << seed;
-      continue;
-    }
-    ++read;
-    const Examples& train = source->train;
-    EXPECT_EQ(static_cast<int64_t>(train.features.size()), train.size() * train.shape.channels);
-    for (const float x : train.features) EXPECT_TRUE(std::isfinite(x)) << "seed " << seed;
-    for (const int32_t label : train.labels) EXPECT_TRUE(0 <= label && label < train.classes);
-  }
-  EXPECT_GT(read, 30);
-  EXPECT_LT(read, 970);
+  ExpectSurvivesMutations(kRows, " :\n\r.-#e19", "t.svm",
+                          [this](const std::string& text, bool) { return Read(text); });
 }
 
 }  // namespace

@@ -135,7 +135,8 @@ absl::StatusOr<Data> LoadData(const proto::Job& job) {
               Dataset(std::move(source.test), normalization),
               std::move(source.columns),
               std::move(source.classes),
-              std::move(source.digest)};
+              std::move(source.digest),
+              std::move(source.notes)};
 }
 
 }  // namespace rubato

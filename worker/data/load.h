@@ -18,6 +18,7 @@ struct Data {
   // SHA-256, in hex, of what the examples are, whatever their path, split and normalisation:
   // processes with equal digests and equal jobs hold the same examples in the same places.
   std::string digest;
+  std::vector<std::string> notes;  // what people should know of the reading, a sentence each
 };
 
 // How many of `size` examples the job keeps apart as validation.

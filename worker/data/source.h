@@ -18,6 +18,7 @@ struct Source {
   // Names of the channels and of the classes, where the format has any.
   std::vector<std::string> columns, classes;
   std::string digest;  // SHA-256, in hex, of all the above
+  std::vector<std::string> notes;  // what people should know of the reading, a sentence each
 };
 
 // The digest of a source of floats.
