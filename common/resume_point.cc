@@ -34,6 +34,15 @@ std::string NewestCheckpoint(const std::string& runs, const std::string& name,
   return "";
 }
 
+// Without links on the way: runs/latest is about to point to the new run.
+std::string WithoutLinks(const std::string& path) {
+  std::error_code error;
+  const fs::path real = fs::canonical(path, error);
+  if (error || real == fs::absolute(path).lexically_normal()) return path;
+  const fs::path near = real.lexically_relative(fs::current_path(error));
+  return near.empty() || *near.begin() == ".." ? real.string() : near.string();
+}
+
 }  // namespace
 
 bool IsResumeMode(const std::string& flag) {
@@ -43,7 +52,9 @@ bool IsResumeMode(const std::string& flag) {
 absl::StatusOr<std::string> ResumePoint(const proto::Job& job, const std::string& flag,
                                         const std::string& runs,
                                         std::vector<std::string>* warnings) {
-  if (!flag.empty() && !IsResumeMode(flag)) return FindCheckpoint(flag, warnings);
+  if (!flag.empty() && !IsResumeMode(flag)) {
+    return FindCheckpoint(WithoutLinks(flag), warnings);
+  }
   const auto mode = job.checkpoint().resume();
   const bool required =
       flag.empty() ? mode == proto::Checkpoint::RESUME_REQUIRED : flag == "required";

@@ -72,6 +72,17 @@ TEST_F(ResumePointTest, TheFlagBeatsTheJob) {
               IsError(absl::StatusCode::kNotFound, HasSubstr("nowhere")));
 }
 
+TEST_F(ResumePointTest, ALinkThatIsMovedLaterDoesNotMatter) {
+  const std::string checkpoint = Write("job-20261121T075901Z-3fa9", 900);
+  fs::create_directory_symlink("job-20261121T075901Z-3fa9", runs_ + "/latest");
+  for (const std::string path : {"/latest", "/latest/checkpoints/step-00000900"}) {
+    const auto found = Find(proto::Checkpoint::RESUME_NEVER, runs_ + path);
+    RUBATO_ASSERT_OK(found);
+    EXPECT_TRUE(fs::equivalent(*found, checkpoint));
+    EXPECT_THAT(*found, ::testing::Not(HasSubstr("latest")));
+  }
+}
+
 TEST_F(ResumePointTest, WhereThereIsNoneAutoBeginsAnewAndRequiredRefuses) {
   EXPECT_EQ(*Find(proto::Checkpoint::RESUME_AUTO), "");
   EXPECT_THAT(Find(proto::Checkpoint::RESUME_REQUIRED),

@@ -344,6 +344,8 @@ TEST_F(ResumeTest, AJobMayAskToGoOnByItself) {
   result = train("required");
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_THAT(result.err, HasSubstr("/checkpoints/step-00000020: step 20"));
+  result = train("never", {"--resume", "runs/latest"});
+  EXPECT_EQ(result.code, 0) << result.err;
   const std::string latest = "runs/" + fs::read_symlink(Path("runs/latest")).string();
   Train("undisturbed");
   EXPECT_EQ(Summary(latest)["digest"], Summary("undisturbed")["digest"]);
