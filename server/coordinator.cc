@@ -739,13 +739,14 @@ void Coordinator::OnCheckpointed(uint32_t snapshot, const absl::StatusOr<std::st
   if (path.ok()) {
     last_checkpoint_ = *path;
     Say(CoordinatorAction::Kind::kLog, absl::StrCat("checkpoint ", *path), actions);
-  } else {
+  } else if (!checkpoint_failed_) {  // one warning until there is one again
     Say(CoordinatorAction::Kind::kWarn,
         absl::StrFormat("no checkpoint of step %d: %s; training goes on, the last good one is %s",
                         snapshot_.step, path.status().message(),
                         last_checkpoint_.empty() ? "none" : last_checkpoint_),
         actions);
   }
+  checkpoint_failed_ = !path.ok();
   if (phase_ == Phase::kEnded) return;
   snapshot_.phase = SnapshotPhase::kNone;
   if (!diverged_.empty()) {

@@ -196,6 +196,7 @@ class Coordinator {
   absl::Time last_snapshot_time_;
   bool checkpoint_wanted_ = false;  // as soon as none is under way
   bool final_checkpoint_done_ = false;
+  bool checkpoint_failed_ = false;  // the last one
   std::string last_checkpoint_;
   double eval_loss_ = 0;
   std::optional<double> eval_accuracy_;

@@ -23,6 +23,7 @@ train: {batch_size: 32, micro_batches: 4, until: {epochs: 2}}
 GROUPS = """groups: [{match: "*.bias", weight_decay: 0}, {match: "3.*", learning_rate: 0.003}]"""
 OPTIMIZERS = [
     "name: sgd, momentum: 0.9, weight_decay: 0.1",
+    "name: sgd, momentum: 0.9, weight_decay: 0.1, clip_grad_norm: 0.5",
     "name: adam, amsgrad: true, weight_decay: 0.1",
     "name: adamw, schedule: {name: cosine, warmup: {steps: 3}}",
     "name: adagrad, lr_decay: 0.1, initial_accumulator_value: 0.1",

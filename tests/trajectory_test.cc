@@ -192,11 +192,13 @@ TEST(Trajectory, OfEveryOptimizerFollowsPyTorch) {
       if (absl::StartsWith(variant, kModel)) continue;
       SCOPED_TRACE(absl::StrCat(model_name, ", ", variant, " (", settings, ")"));
       ++cases;
-      ExpectPyTorchsTrajectory(golden, {model_name.c_str(), {10}, layers.c_str()}, variant,
+      const Objective objective =
+          absl::EndsWith(model_name, "_mse") ? Objective{3, proto::Loss::NAME_MSE} : Objective{10};
+      ExpectPyTorchsTrajectory(golden, {model_name.c_str(), objective, layers.c_str()}, variant,
                                {4, 4, 4, 4});
     }
   }
-  EXPECT_EQ(cases, 5 * 9);
+  EXPECT_EQ(cases, 6 * 9);
 }
 
 }  // namespace

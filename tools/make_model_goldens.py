@@ -18,7 +18,7 @@ is where a model begins, exact in float32. For each VARIANT the metadata hold th
 settings as a text-format proto; MODEL/VARIANT/losses (steps) are the batches' mean losses, each
 before its update, and MODEL/VARIANT/PARAMETER is where the model ends.
 
-optimizer_trajectories.safetensors: likewise every optimizer on five models, whose layers the
+optimizer_trajectories.safetensors: likewise every optimizer on six models, whose layers the
 metadata hold under `model/MODEL` as a text-format proto.
 
 clipped_trajectories.safetensors: two models under clip_grad_norm_, each step on all examples at
@@ -223,6 +223,8 @@ MODELS = {
     "mlp": ((FEATURES, 16, CLASSES), True),
     "deep": ((FEATURES, 14, 12, 12, CLASSES), True),
     "narrow": ((FEATURES, 4, CLASSES), False),
+    # Under the squared error.
+    "mlp_mse": ((FEATURES, 16, OUTPUTS), True),
 }
 OPTIMIZER_VARIANTS = {
     "sgd": ("sgd", dict(lr=0.2, momentum=0.9)),
@@ -271,6 +273,10 @@ def optimizer_trajectories():
     labels = (features @ rule + normal(generator, BATCHES, BATCH, CLASSES)).argmax(dim=2)
     file.add("features", features.float())
     file.add("labels", labels.float())
+    more = torch.Generator().manual_seed(6)
+    rule = normal(more, FEATURES, OUTPUTS) / FEATURES**0.5
+    values = (torch.tanh(features @ rule) + 0.1 * normal(more, BATCHES, BATCH, OUTPUTS)).float()
+    file.add("values", values)
     for kind, (widths, bias) in MODELS.items():
         file.metadata[f"model/{kind}"] = chain_text(widths, bias)
         initial = {}
@@ -286,8 +292,11 @@ def optimizer_trajectories():
             losses = []
             for step in range(STEPS):
                 model.zero_grad()
-                logits = model(features[step % BATCHES])
-                loss = torch.nn.functional.cross_entropy(logits, labels[step % BATCHES])
+                outputs = model(features[step % BATCHES])
+                if kind.endswith("_mse"):
+                    loss = torch.nn.MSELoss()(outputs, values[step % BATCHES].double())
+                else:
+                    loss = torch.nn.functional.cross_entropy(outputs, labels[step % BATCHES])
                 losses.append(loss.item())
                 loss.backward()
                 optimizer.step()
