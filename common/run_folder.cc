@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/atomic_file.h"
@@ -113,12 +114,33 @@ absl::StatusOr<RunFolder> RunFolder::Create(absl::string_view name, absl::string
 
 std::string RunFolder::JobFile() const { return path_ + "/job.yaml"; }
 std::string RunFolder::AddressFile() const { return path_ + "/address"; }
+std::string RunFolder::TokenFile() const { return absl::StrCat(path_, "/token"); }
+
+std::string RunFolder::ViewsFile() const { return absl::StrCat(path_, "/views.jsonl"); }
+
 std::string RunFolder::MetricsFile() const { return path_ + "/metrics.jsonl"; }
 std::string RunFolder::ParametersFile() const { return path_ + "/parameters.safetensors"; }
 std::string RunFolder::SummaryFile() const { return path_ + "/summary.json"; }
 std::string RunFolder::CheckpointFolder() const { return path_ + "/checkpoints"; }
 std::string RunFolder::LogFile(absl::string_view role, int rank) const {
   return absl::StrCat(path_, "/logs/", role, "-", rank, ".log");
+}
+
+absl::StatusOr<std::string> WriteToken(const std::string& path) {
+  uint8_t bytes[16];
+  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
+    return absl::ErrnoToStatus(errno, "no random numbers for a token");
+  }
+  const std::string token =
+      absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(bytes), sizeof bytes));
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+  const std::string line = token + "\n";
+  const bool written = write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  const int error = errno;
+  close(fd);
+  if (!written) return absl::ErrnoToStatus(error, absl::StrCat("cannot write ", path));
+  return token;
 }
 
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents) {

@@ -4,7 +4,9 @@
 //   runs/quickstart-20261121T075901Z-3fa9/
 //     job.yaml                 the resolved job
 //     address                  HOST:PORT of shard 0, once it listens
+//     token                    what commands that change the job must show; for its owner only
 //     metrics.jsonl            one JSON object per line
+//     views.jsonl              who took part since when, likewise
 //     logs/worker-1.log        standard output and error of each process
 //     parameters.safetensors   the final parameters
 //     summary.json             the final figures
@@ -35,7 +37,9 @@ class RunFolder {
   const std::string& path() const { return path_; }
   std::string JobFile() const;
   std::string AddressFile() const;
+  std::string TokenFile() const;
   std::string MetricsFile() const;
+  std::string ViewsFile() const;
   std::string ParametersFile() const;
   std::string SummaryFile() const;
   std::string CheckpointFolder() const;
@@ -44,6 +48,9 @@ class RunFolder {
  private:
   std::string path_;
 };
+
+// A new random token in a new file that only its owner may read. Errors as WriteFileAtomically.
+absl::StatusOr<std::string> WriteToken(const std::string& path);
 
 // The whole of a small file at once (see AtomicFile, which also says the codes of errors).
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents);

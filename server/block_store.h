@@ -44,6 +44,8 @@ class BlockStore {
 
   int64_t BlockSize(int64_t block) const { return at(block).current->values().size(); }
   std::shared_ptr<const FloatBuffer> Current(int64_t block) const { return at(block).current; }
+  // The version before the current one, until TakeSpare is called. Null if there is none.
+  std::shared_ptr<const FloatBuffer> Previous(int64_t block) const { return at(block).spare; }
   absl::Span<const absl::Span<float>> Slots(int64_t block) { return at(block).slot_views; }
 
   // Overwrites the parameters (slot 0) or a slot of the optimizer (1…), before the first update. As

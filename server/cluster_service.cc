@@ -30,7 +30,7 @@ class ClusterService::Call
       service_->Run(actions);
       return;
     }
-    service_->coordinator_.OnPeerGone(id_, &actions);
+    service_->coordinator_.OnPeerGone(id_, absl::Now(), &actions);
     service_->Run(actions);
     peer_is_gone_ = true;
     if (!writing_) FinishOnce();
@@ -80,13 +80,13 @@ class ClusterService::Call
   bool finished_ = false;
 };
 
-ClusterService::ClusterService(Coordinator coordinator,
-                               std::function<void(const MetricsLine&)> on_metrics, const Log* log,
-                               std::function<void(const proto::CoordinatorMessage&)> to_own_shard)
-    : on_metrics_(std::move(on_metrics)),
-      log_(log),
-      to_own_shard_(std::move(to_own_shard)),
-      coordinator_(std::move(coordinator)) {}
+ClusterService::ClusterService(Coordinator coordinator, Outlets outlets, const Log* log)
+    : outlets_(std::move(outlets)), log_(log), coordinator_(std::move(coordinator)) {}
+
+void ClusterService::SetToken(std::string token) {
+  absl::MutexLock lock(&mutex_);
+  token_ = std::move(token);
+}
 
 grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* ClusterService::Join(
     grpc::CallbackServerContext*) {
@@ -95,25 +95,61 @@ grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* ClusterS
   return calls_[id] = new Call(id, this);
 }
 
+grpc::ServerUnaryReactor* ClusterService::Heartbeat(grpc::CallbackServerContext* context,
+                                                    const proto::HeartbeatRequest* request,
+                                                    proto::HeartbeatReply*) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  {
+    absl::MutexLock lock(&mutex_);
+    coordinator_.OnHeartbeat({request->rank(), request->incarnation()}, absl::Now());
+  }
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* context,
                                                   const proto::CommandRequest* request,
                                                   proto::CommandReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   absl::MutexLock lock(&mutex_);
+  if (request->kind() != proto::CommandRequest::KIND_STATUS &&
+      (token_.empty() || request->token() != token_)) {
+    reactor->Finish(grpc::Status(
+        grpc::StatusCode::PERMISSION_DENIED,
+        request->token().empty()
+            ? "this changes the job: it needs the run's token (the file `token` in the run's "
+              "folder, or RUBATO_TOKEN in the environment)"
+            : "the token is not this run's"));
+    return reactor;
+  }
   CoordinatorActions actions;
   switch (request->kind()) {
     case proto::CommandRequest::KIND_CHECKPOINT:
-      if (const absl::Status status = coordinator_.RequestCheckpoint(&actions); status.ok()) {
+      if (const absl::Status status = coordinator_.RequestCheckpoint(absl::Now(), &actions);
+          status.ok()) {
         waiting_.push_back({reactor, reply});
       } else {
         reactor->Finish(ToGrpc(status));
       }
       break;
     case proto::CommandRequest::KIND_STOP:
-      coordinator_.RequestStop(absl::OkStatus(), "asked to", &actions);
+      coordinator_.RequestStop(absl::OkStatus(), "asked to", absl::Now(), &actions);
       reply->set_text("the job is stopping");
       reactor->Finish(grpc::Status::OK);
       break;
+    case proto::CommandRequest::KIND_STATUS:
+      *reply->mutable_status() = coordinator_.Status(absl::Now());
+      reactor->Finish(grpc::Status::OK);
+      break;
+    case proto::CommandRequest::KIND_SWITCH: {
+      const Mode mode{request->mode(), request->staleness()};
+      const absl::StatusOr<std::string> text =
+          request->staleness() < 0 ? absl::InvalidArgumentError("staleness is below 0")
+                                   : coordinator_.RequestSwitch(mode, absl::Now(), &actions);
+      if (text.ok()) reply->set_text(*text);
+      reactor->Finish(ToGrpc(text.status()));
+      break;
+    }
     default:
       reactor->Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no such command"));
   }
@@ -146,7 +182,7 @@ void ClusterService::Fail(const absl::Status& status) {
 void ClusterService::RequestStop(const absl::Status& end, const std::string& reason) {
   absl::MutexLock lock(&mutex_);
   CoordinatorActions actions;
-  coordinator_.RequestStop(end, reason, &actions);
+  coordinator_.RequestStop(end, reason, absl::Now(), &actions);
   Run(actions);
 }
 
@@ -197,7 +233,7 @@ void ClusterService::RunTask(const CoordinatorAction& task, const Tasks& tasks) 
   if (task.kind == CoordinatorAction::Kind::kCollect) {
     coordinator_.OnCollected(status, &actions);
   } else if (task.kind == CoordinatorAction::Kind::kCheckpoint) {
-    coordinator_.OnCheckpointed(task.snapshot, path, &actions);
+    coordinator_.OnCheckpointed(task.snapshot, path, absl::Now(), &actions);
     AnswerWaiting(path);
   } else if (!status.ok()) {
     coordinator_.OnFailure(status, &actions);
@@ -210,7 +246,7 @@ void ClusterService::Run(const CoordinatorActions& actions) {
     switch (action.kind) {
       case CoordinatorAction::Kind::kSend: {
         if (action.peer == kOwnShard) {
-          to_own_shard_(action.message);
+          outlets_.to_own_shard(action.message);
           break;
         }
         const auto call = calls_.find(action.peer);
@@ -224,7 +260,10 @@ void ClusterService::Run(const CoordinatorActions& actions) {
         log_->Warning(action.text);
         break;
       case CoordinatorAction::Kind::kMetrics:
-        on_metrics_(action.metrics);
+        outlets_.metrics(action.metrics);
+        break;
+      case CoordinatorAction::Kind::kJournal:
+        outlets_.journal(action.message.view(), action.text);
         break;
       case CoordinatorAction::Kind::kCollect:
       case CoordinatorAction::Kind::kRestore:

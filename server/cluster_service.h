@@ -27,15 +27,27 @@ namespace rubato {
 
 class ClusterService : public proto::Coordination::CallbackService {
  public:
-  // `on_metrics` gets each line of metrics and must not block for long. `to_own_shard` gets what
-  // the coordinator sends to shard 0, which lives in this process; it must not block. The others
-  // must outlive the service.
-  ClusterService(Coordinator coordinator, std::function<void(const MetricsLine&)> on_metrics,
-                 const Log* log,
-                 std::function<void(const proto::CoordinatorMessage&)> to_own_shard);
+  // None of them may block for long.
+  struct Outlets {
+    std::function<void(const MetricsLine&)> metrics;
+    // A view is about to hold, because of `reason`.
+    std::function<void(const proto::View& view, const std::string& reason)> journal;
+    // What the coordinator sends to shard 0, which lives in this process.
+    std::function<void(const proto::CoordinatorMessage&)> to_own_shard;
+  };
+
+  // `log` must outlive the service.
+  ClusterService(Coordinator coordinator, Outlets outlets, const Log* log);
+
+  // Commands that change the job must show it; before, there are none.
+  void SetToken(std::string token) ABSL_LOCKS_EXCLUDED(mutex_);
 
   grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* Join(
       grpc::CallbackServerContext* context) override;
+
+  grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
+                                      const proto::HeartbeatRequest* request,
+                                      proto::HeartbeatReply* reply) override;
 
   grpc::ServerUnaryReactor* Command(grpc::CallbackServerContext* context,
                                     const proto::CommandRequest* request,
@@ -73,11 +85,11 @@ class ClusterService : public proto::Coordination::CallbackService {
   void RunTask(const CoordinatorAction& task, const Tasks& tasks)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
-  const std::function<void(const MetricsLine&)> on_metrics_;
+  const Outlets outlets_;
   const Log* const log_;
-  const std::function<void(const proto::CoordinatorMessage&)> to_own_shard_;
 
   absl::Mutex mutex_;
+  std::string token_ ABSL_GUARDED_BY(mutex_);
   Coordinator coordinator_ ABSL_GUARDED_BY(mutex_);
   std::map<PeerId, Call*> calls_ ABSL_GUARDED_BY(mutex_);  // each deletes itself when it is done
   PeerId last_peer_ ABSL_GUARDED_BY(mutex_) = kOwnShard;

@@ -1,8 +1,20 @@
 #include "server/consistency_policy.h"
 
+#include <iterator>
+
 #include "absl/strings/str_format.h"
 
 namespace rubato {
+namespace {
+
+// Whether one of the disjoint nodes has a leaf of `node`.
+bool Overlaps(const std::map<int64_t, BlockLedger::Pending>& nodes, Range node) {
+  const auto next = nodes.lower_bound(node.begin);
+  if (next != nodes.end() && next->first < node.end) return true;
+  return next != nodes.begin() && std::prev(next)->second.contribution.node.end > node.begin;
+}
+
+}  // namespace
 
 absl::StatusOr<bool> ConsistencyPolicy::Admit(const BlockLedger& ledger,
                                               const Contribution& contribution) const {
@@ -34,22 +46,23 @@ absl::StatusOr<bool> ConsistencyPolicy::Admit(const BlockLedger& ledger,
         "contribution sums micro-batches %d to %d; they are no node of the tree over %d",
         contribution.node.begin, contribution.node.end, tree_.leaves()));
   }
-  if (contribution.clock < ledger.version) return false;
-  for (const BlockLedger::Pending& pending : ledger.pending) {
-    const Range& node = pending.contribution.node;
-    if (node.begin < contribution.node.end && contribution.node.begin < node.end) return false;
-  }
-  return true;
+  return contribution.clock == ledger.version && !Overlaps(ledger.nodes, contribution.node);
+}
+
+bool ConsistencyPolicy::HasOwn(const BlockLedger& ledger, uint32_t worker, int64_t clock) const {
+  return worker == kObserver || !on_arrival() || ledger.clocks[worker].applied >= clock;
 }
 
 bool ConsistencyPolicy::MayRead(const BlockLedger& ledger, uint32_t worker, int64_t clock) const {
   if (!on_arrival()) return ledger.version >= clock;
-  return worker == kObserver || ledger.clocks[worker].applied >= clock;
+  if (worker == kObserver) return true;
+  if (!HasOwn(ledger, worker, clock)) return false;
+  return mode_ == proto::View::MODE_ASYNC || ledger.slowest >= clock - staleness_;
 }
 
 bool ConsistencyPolicy::MayApply(const BlockLedger& ledger) const {
-  if (ledger.pending.empty()) return false;
-  return on_arrival() || ledger.pending.front().contribution.node == tree_.root();
+  if (on_arrival()) return !ledger.queue.empty();
+  return !ledger.nodes.empty() && ledger.nodes.begin()->second.contribution.node == tree_.root();
 }
 
 }  // namespace rubato

@@ -15,8 +15,9 @@ namespace rubato {
 
 class ConsistencyPolicy {
  public:
-  // Sync: the leaves are the micro-batches of a step.
-  ConsistencyPolicy(proto::View::Mode mode, int64_t leaves) : mode_(mode), tree_(leaves) {}
+  // Sync: the leaves are the micro-batches of a step. Bounded: see View.staleness.
+  ConsistencyPolicy(proto::View::Mode mode, int64_t leaves, int64_t staleness)
+      : mode_(mode), tree_(leaves), staleness_(staleness) {}
 
   // Whether each contribution is an update of its own, when it arrives.
   bool on_arrival() const { return mode_ != proto::View::MODE_SYNC; }
@@ -27,16 +28,20 @@ class ConsistencyPolicy {
   absl::StatusOr<bool> Admit(const BlockLedger& ledger, const Contribution& contribution) const;
 
   // Whether `worker` may now read the block for its clock.
-  //   sync:  the block has taken all steps below `clock`
-  //   async: the worker's own contributions below `clock` are in it
+  //   sync:    the block has taken all steps below `clock`
+  //   async:   the worker's own contributions below `clock` are in it
+  //   bounded: and of everybody who is waited for, those below `clock` - staleness
   bool MayRead(const BlockLedger& ledger, uint32_t worker, int64_t clock) const;
+  // Whether all that `worker` itself has sent below `clock` is in the block.
+  bool HasOwn(const BlockLedger& ledger, uint32_t worker, int64_t clock) const;
 
-  // Whether the first of `ledger.pending` makes an update by itself.
+  // Whether there is something that makes an update by itself.
   bool MayApply(const BlockLedger& ledger) const;
 
  private:
   proto::View::Mode mode_;
   ReductionTree tree_;
+  int64_t staleness_;
 };
 
 }  // namespace rubato

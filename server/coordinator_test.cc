@@ -4,6 +4,7 @@
 #include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/status_matchers.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
@@ -26,7 +27,8 @@ class CoordinatorTest : public ::testing::Test {
   void Start(const std::string& more = "") {
     proto::Job job;
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
-        "cluster { servers: 2 workers { start: 2 min: 1 } address: '127.0.0.1:1' start_timeout: 60 "
+        "cluster { servers: 2 workers { start: 2 min: 1 max: 3 } address: '127.0.0.1:1' "
+        "start_timeout: 60 "
         "} "
         "optimizer { learning_rate: 0.1 learning_rate_parity: true } "
         "consistency { mode: MODE_SYNC } "
@@ -89,6 +91,9 @@ class CoordinatorTest : public ::testing::Test {
           manifests_.push_back(action.manifest);
           snapshots_.push_back(action.snapshot);
           break;
+        case CoordinatorAction::Kind::kJournal:
+          journal_.push_back(action.text);
+          break;
         case CoordinatorAction::Kind::kLog:
           break;
       }
@@ -131,10 +136,56 @@ class CoordinatorTest : public ::testing::Test {
     return message;
   }
 
-  static proto::PeerMessage Finished() {
+  proto::PeerMessage Idle(int64_t applied = 0) const {
     proto::PeerMessage message;
-    message.mutable_worker_finished();
+    message.mutable_idle()->set_view(coordinator_->view().number());
+    message.mutable_idle()->set_applied(applied);
     return message;
+  }
+
+  // Both shards have closed the view with their blocks at these versions.
+  void Close(int64_t version0, int64_t version1) {
+    for (const PeerId shard : {kOwnShard, PeerId{1}}) {
+      ASSERT_TRUE(sent_[shard].back().has_close()) << shard;
+    }
+    for (const PeerId shard : {kOwnShard, PeerId{1}}) {
+      proto::PeerMessage message;
+      proto::ShardClosed* closed = message.mutable_shard_closed();
+      closed->set_view(coordinator_->view().number());
+      closed->set_lowest_version(shard == 0 ? version0 : version1);
+      closed->set_highest_version(shard == 0 ? version0 : version1);
+      closed->set_units_below(units_below_);
+      Receive(shard, message);
+    }
+  }
+
+  template <typename Call>
+  void Do(Call call) {
+    CoordinatorActions actions;
+    call(&actions);
+    Handle(actions);
+  }
+
+  void Gone(PeerId peer) {
+    Do([&](auto* actions) { coordinator_->OnPeerGone(peer, now_, actions); });
+  }
+
+  void Tick() {
+    Do([&](auto* actions) { coordinator_->OnTick(now_, actions); });
+  }
+
+  // "0: 0-2, 1: 2-4" for each assignment of the last view sent to the peer.
+  std::vector<std::string> Assignments(PeerId peer) {
+    std::vector<std::string> texts;
+    for (const proto::Assignment& assignment : sent_[peer].back().view().assignments()) {
+      std::vector<std::string> grants;
+      for (const proto::Grant& grant : assignment.grants()) {
+        grants.push_back(
+            absl::StrCat(grant.rank(), ":", grant.first_leaf(), "-", grant.end_leaf()));
+      }
+      texts.push_back(absl::StrCat(assignment.from_step(), " ", absl::StrJoin(grants, " ")));
+    }
+    return texts;
   }
 
   std::string Reason(PeerId peer) {
@@ -144,7 +195,8 @@ class CoordinatorTest : public ::testing::Test {
   absl::Time now_ = kStart;
   std::unique_ptr<Coordinator> coordinator_;
   std::map<PeerId, std::vector<proto::CoordinatorMessage>> sent_;
-  std::vector<std::string> warnings_;
+  std::vector<std::string> warnings_, journal_;
+  int64_t units_below_ = 0;
   std::vector<MetricsLine> lines_;
   std::optional<int64_t> collect_;
   std::optional<absl::Status> end_;
@@ -163,9 +215,7 @@ TEST_F(CoordinatorTest, InstallsAViewWhenAllAreThereInAnyOrder) {
   EXPECT_THAT(view.shards(), ElementsAre("host:0", "host:1"));
   EXPECT_EQ(view.until_step(), 6);
   ASSERT_EQ(view.members_size(), 2);
-  EXPECT_EQ(view.members(0).end_leaf(), 2);
-  EXPECT_EQ(view.members(1).first_leaf(), 2);
-  EXPECT_EQ(view.members(1).end_leaf(), 4);
+  EXPECT_THAT(Assignments(3), ElementsAre("0 0:0-2 1:2-4"));
 }
 
 TEST_F(CoordinatorTest, GivesEachWorkerTheRankItAsksForIfItIsFree) {
@@ -203,7 +253,7 @@ TEST_F(CoordinatorTest, RefusesEachMistakeWithItsReason) {
       {other_job, "another job"},         {other_version, "version 0.9"},
       {other_model, "parameters differ"}, {Worker(-1, "other data"), "data differ"},
       {Shard(0), "already served"},       {Shard(2), "shards are 0 to 1"},
-      {Shard(-1), "no shard -1"},         {Finished(), "begins with a registration"},
+      {Shard(-1), "no shard -1"},         {Idle(), "not registered"},
   };
   PeerId peer = 10;
   for (const auto& [message, reason] : mistakes) {
@@ -216,7 +266,9 @@ TEST_F(CoordinatorTest, RefusesEachMistakeWithItsReason) {
   Receive(1, Shard(1));
   EXPECT_EQ(sent_[1].size(), 1u);
   Receive(20, Worker());
-  EXPECT_THAT(Reason(20), HasSubstr("cluster.workers is 2"));
+  EXPECT_THAT(sent_[20], IsEmpty());
+  Receive(21, Worker());
+  EXPECT_THAT(Reason(21), HasSubstr("cluster.workers is at most 3"));
 }
 
 TEST_F(CoordinatorTest, WarnsWhereNumericsDiffer) {
@@ -246,7 +298,7 @@ TEST_F(CoordinatorTest, AfterTheTimeoutBeginsWithFewerWorkersOrSaysWhoIsMissing)
     Handle(actions);
     if (enough) {
       ASSERT_EQ(sent_[kOwnShard].size(), 1u);
-      EXPECT_EQ(sent_[kOwnShard][0].view().members(0).end_leaf(), 4);
+      EXPECT_THAT(Assignments(kOwnShard), ElementsAre("0 0:0-4"));
     } else {
       ASSERT_TRUE(end_.has_value());
       EXPECT_THAT(*end_, IsError(absl::StatusCode::kDeadlineExceeded,
@@ -326,9 +378,9 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
     Receive(2, Computed(step, {0, 2}, 1, samples));
     Receive(3, Computed(step, {2, 4}, 1, samples));
   }
-  Receive(2, Finished());
+  Receive(2, Idle());
   EXPECT_FALSE(sent_[2].back().has_evaluation_request());
-  Receive(3, Finished());
+  Receive(3, Idle());
   ASSERT_TRUE(sent_[2].back().has_evaluation_request());
   EXPECT_EQ(sent_[2].back().evaluation_request().step(), 6);
 
@@ -376,26 +428,22 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
   for (PeerId peer : {1, 2, 3}) EXPECT_EQ(sent_[peer].back().stop().exit_code(), 0);
 }
 
-TEST_F(CoordinatorTest, APeerThatIsGoneEndsTheJobForAll) {
+TEST_F(CoordinatorTest, AShardThatIsGoneEndsTheJobForAll) {
   Start();
   Begin();
-  CoordinatorActions actions;
-  coordinator_->OnPeerGone(3, &actions);
-  Handle(actions);
+  Gone(1);
   ASSERT_TRUE(end_.has_value());
   EXPECT_THAT(*end_,
-              IsError(absl::StatusCode::kAborted, HasSubstr("worker 1 (host pid 0) is gone")));
-  EXPECT_THAT(Reason(2), HasSubstr("worker 1"));
-  EXPECT_THAT(Reason(1), HasSubstr("worker 1"));
+              IsError(absl::StatusCode::kAborted, HasSubstr("shard 1 (host pid 1) is gone")));
+  EXPECT_THAT(Reason(2), HasSubstr("shard 1"));
+  EXPECT_THAT(Reason(3), HasSubstr("shard 1"));
 }
 
 TEST_F(CoordinatorTest, APeerThatLeavesBeforeTheStartMayBeReplaced) {
   Start();
   Receive(2, Worker());
   Receive(3, Worker());
-  CoordinatorActions actions;
-  coordinator_->OnPeerGone(2, &actions);
-  Handle(actions);
+  Gone(2);
   EXPECT_FALSE(end_.has_value());
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("before the start")));
   sent_.clear();
@@ -405,16 +453,26 @@ TEST_F(CoordinatorTest, APeerThatLeavesBeforeTheStartMayBeReplaced) {
   EXPECT_TRUE(sent_[1].back().has_view());
 }
 
-TEST_F(CoordinatorTest, AFailureIsPassedOnWithItsExitCode) {
-  Start();
-  Begin();
-  proto::PeerMessage failure;
-  failure.mutable_failure()->set_exit_code(2);
-  failure.mutable_failure()->set_reason("no such file");
-  Receive(2, failure);
-  EXPECT_THAT(*end_,
-              IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("failed: no such file")));
-  EXPECT_EQ(sent_[3].back().stop().exit_code(), 2);
+// Before the training has begun a mistake is everybody's; later, a worker that fails is lost.
+TEST_F(CoordinatorTest, AFailureBeforeTheStartIsPassedOnWithItsExitCode) {
+  for (const bool begun : {false, true}) {
+    sent_.clear();
+    end_.reset();
+    Start();
+    Receive(2, Worker());
+    if (begun) Begin();
+    proto::PeerMessage failure;
+    failure.mutable_failure()->set_exit_code(2);
+    failure.mutable_failure()->set_reason("no such file");
+    Receive(2, failure);
+    ASSERT_EQ(end_.has_value(), !begun);
+    if (begun) {
+      EXPECT_THAT(warnings_.back(), HasSubstr("failed: no such file"));
+    } else {
+      EXPECT_THAT(
+          *end_, IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("failed: no such file")));
+    }
+  }
 }
 
 TEST_F(CoordinatorTest, WarnsOfAParameterGroupThatMatchesNothing) {
@@ -432,12 +490,6 @@ TEST_F(CoordinatorTest, WarnsOfAParameterGroupThatMatchesNothing) {
     EXPECT_TRUE(sent_[shard].back().has_what) << shard; \
   }
 
-proto::PeerMessage Held(int64_t version) {
-  proto::PeerMessage message;
-  message.mutable_shard_held()->set_version(version);
-  return message;
-}
-
 proto::PeerMessage Copied(uint32_t id, int64_t block, int64_t version) {
   proto::PeerMessage message;
   message.mutable_snapshot_copied()->set_id(id);
@@ -453,7 +505,6 @@ TEST_F(CoordinatorTest, ScheduledCheckpointsAreAnnouncedAheadOneAfterTheOther) {
   EXPECT_LAST_TO_SHARDS(has_snapshot());
   const proto::Snapshot first = sent_[1].back().snapshot();
   EXPECT_EQ(first.step(), 2);
-  EXPECT_FALSE(first.end());
   Receive(kOwnShard, Copied(first.id(), 0, 2));
   EXPECT_THAT(manifests_, IsEmpty());
   Receive(1, Copied(first.id(), 1, 2));
@@ -461,9 +512,10 @@ TEST_F(CoordinatorTest, ScheduledCheckpointsAreAnnouncedAheadOneAfterTheOther) {
   EXPECT_EQ(manifests_[0].step(), 2);
   EXPECT_EQ(manifests_[0].blocks_size(), 2);
   // The next is announced when this one has been written; a failure to write does not end the job.
-  CoordinatorActions actions;
-  coordinator_->OnCheckpointed(first.id(), absl::ResourceExhaustedError("disk full"), &actions);
-  Handle(actions);
+  Do([&](auto* actions) {
+    coordinator_->OnCheckpointed(first.id(), absl::ResourceExhaustedError("disk full"), now_,
+                                 actions);
+  });
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("disk full; training goes on")));
   EXPECT_FALSE(end_.has_value());
   EXPECT_EQ(sent_[1].back().snapshot().step(), 4);
@@ -479,47 +531,205 @@ TEST_F(CoordinatorTest, ASnapshotWhoseStepHasPassedIsTakenLater) {
   EXPECT_EQ(sent_[1].back().snapshot().step(), 4);
 }
 
-// The shards stand still at different steps: the snapshot is of one that all can reach.
+// The shards stand still at different steps: the snapshot is of one that all can reach, and they
+// hear of it before they go on.
 TEST_F(CoordinatorTest, ACheckpointOnDemandIsOfTheStepAfterTheHighest) {
   Start();
   Begin();
-  CoordinatorActions actions;
-  RUBATO_ASSERT_OK(coordinator_->RequestCheckpoint(&actions));
-  Handle(actions);
-  EXPECT_LAST_TO_SHARDS(has_hold());
-  Receive(kOwnShard, Held(2));
-  EXPECT_TRUE(sent_[1].back().has_hold());
-  Receive(1, Held(3));
-  EXPECT_LAST_TO_SHARDS(has_snapshot());
-  EXPECT_EQ(sent_[1].back().snapshot().step(), 4);
-  EXPECT_FALSE(sent_[1].back().snapshot().end());
+  Do([&](auto* actions) { RUBATO_ASSERT_OK(coordinator_->RequestCheckpoint(now_, actions)); });
+  Close(2, 3);
+  EXPECT_LAST_TO_SHARDS(has_view());
+  const proto::CoordinatorMessage& before = sent_[1][sent_[1].size() - 2];
+  ASSERT_TRUE(before.has_snapshot());
+  EXPECT_EQ(before.snapshot().step(), 4);
+  EXPECT_EQ(sent_[2].back().view().number(), 2u);
 }
 
 TEST_F(CoordinatorTest, AStopEndsAllAtOneStepWithACheckpoint) {
   Start();
   Begin();
-  CoordinatorActions actions;
-  coordinator_->RequestStop(absl::CancelledError("interrupted"), "", &actions);
-  coordinator_->RequestStop(absl::AbortedError("a worker was ended too"), "", &actions);
-  Handle(actions);
-  Receive(kOwnShard, Held(1));
-  Receive(1, Held(1));
-  EXPECT_TRUE(sent_[1].back().snapshot().end());
+  Do([&](auto* actions) {
+    coordinator_->RequestStop(absl::CancelledError("interrupted"), "", now_, actions);
+  });
+  Close(1, 1);
+  for (const PeerId worker : {2, 3}) EXPECT_EQ(sent_[worker].back().view().until_step(), 2);
+  Receive(2, Idle());
+  EXPECT_TRUE(sent_[1].back().has_view());
+  Receive(3, Idle());
+  EXPECT_LAST_TO_SHARDS(has_snapshot());
   EXPECT_EQ(sent_[1].back().snapshot().step(), 2);
-  EXPECT_EQ(sent_[2].back().end_at().step(), 2);
-  EXPECT_EQ(sent_[3].back().end_at().step(), 2);
   const uint32_t id = sent_[1].back().snapshot().id();
-  Receive(2, Finished());
   Receive(kOwnShard, Copied(id, 0, 2));
   Receive(1, Copied(id, 1, 2));
   ASSERT_EQ(manifests_.size(), 1u);
-  Receive(3, Finished());
   EXPECT_FALSE(end_.has_value()) << "not before the checkpoint is written";
-  CoordinatorActions written;
-  coordinator_->OnCheckpointed(id, std::string("step-2"), &written);
-  Handle(written);
+  Do([&](auto* actions) {
+    coordinator_->OnCheckpointed(id, std::string("step-2"), now_, actions);
+  });
   ASSERT_TRUE(end_.has_value());
   EXPECT_THAT(*end_, IsError(absl::StatusCode::kCancelled, HasSubstr("interrupted")));
+}
+
+TEST_F(CoordinatorTest, ASecondSignalEndsAtOnce) {
+  Start();
+  Begin();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(end_.has_value());
+    Do([&](auto* actions) {
+      coordinator_->RequestStop(absl::CancelledError("interrupted"), "", now_, actions);
+    });
+  }
+  EXPECT_TRUE(end_.has_value());
+}
+
+// Open steps keep their division, but for what the lost one had been granted.
+TEST_F(CoordinatorTest, TheOthersTakeOverTheMicroBatchesOfALostWorker) {
+  Start();
+  Begin();
+  Gone(3);
+  EXPECT_THAT(warnings_,
+              ElementsAre("worker 1 (host pid 0) is gone: its connection broke at step 0"));
+  Close(0, 1);
+  EXPECT_FALSE(end_.has_value());
+  EXPECT_EQ(sent_[2].back().view().number(), 2u);
+  EXPECT_EQ(sent_[2].back().view().from_step(), 2);
+  EXPECT_THAT(Assignments(2), ElementsAre("0 0:0-2 0:2-4", "2 0:0-4"));
+  EXPECT_THAT(journal_.back(), HasSubstr("worker 1"));
+  // It comes back: another incarnation, at work from the step after the open one on.
+  Receive(4, Worker(1));
+  Close(2, 2);
+  EXPECT_EQ(sent_[4].back().view().members(1).incarnation(), 2u);
+  EXPECT_THAT(Assignments(4), ElementsAre("2 0:0-4", "3 0:0-2 1:2-4"));
+}
+
+TEST_F(CoordinatorTest, UnderTheLeastNumberOfWorkersItPausesAndGoesOn) {
+  Start("cluster { workers { min: 2 } }");
+  Begin();
+  Gone(3);
+  Close(0, 0);
+  EXPECT_THAT(warnings_.back(), HasSubstr("paused at step 0: 1 of at least 2 workers"));
+  EXPECT_TRUE(sent_[1].back().has_close()) << "the shards stand still";
+  EXPECT_EQ(coordinator_->Status(now_).state(), "paused");
+  Receive(4, Worker());
+  EXPECT_LAST_TO_SHARDS(has_view());
+  EXPECT_EQ(sent_[2].back().view().members_size(), 2);
+}
+
+TEST_F(CoordinatorTest, ASilentWorkerIsTakenForDeadAndToldSo) {
+  Start("cluster { lease: 5 }");
+  Begin();
+  for (int i = 0; i < 51; ++i) {
+    now_ += absl::Milliseconds(100);
+    coordinator_->OnHeartbeat({0, 1}, now_);
+    Tick();
+  }
+  ASSERT_TRUE(sent_[3].back().has_stop());
+  EXPECT_TRUE(sent_[3].back().stop().evicted());
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) was not heard of for 5s")));
+  EXPECT_TRUE(sent_[2].back().has_view()) << "the other stays";
+  EXPECT_LAST_TO_SHARDS(has_close());
+  // What it says afterwards changes nothing.
+  Receive(3, Computed(0, {2, 4}, 1, 2));
+  EXPECT_THAT(Reason(3), HasSubstr("not registered"));
+}
+
+TEST_F(CoordinatorTest, AFrozenCoordinatorTakesNobodyForDead) {
+  Start("cluster { lease: 5 }");
+  Begin();
+  now_ += absl::Milliseconds(100);
+  Tick();
+  now_ += absl::Seconds(10);
+  Tick();
+  now_ += absl::Milliseconds(100);
+  Tick();
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(CoordinatorTest, AWorkerThatIsAliveButHoldsUpTheOthersIsTakenForDead) {
+  Start("cluster { lease: 5 stall_timeout: 20 }");
+  Begin();
+  Receive(2, Computed(0, {0, 2}, 1, 2));
+  for (int i = 0; i < 201; ++i) {
+    now_ += absl::Milliseconds(100);
+    for (int rank : {0, 1}) coordinator_->OnHeartbeat({rank, 1}, now_);
+    Tick();
+  }
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) is alive but has computed "
+                                               "nothing for 20s")));
+}
+
+// The end of the lineage, its end seen by all, and another one from there on.
+TEST_F(CoordinatorTest, ASwitchTakesPlaceWhenNothingIsUnderWay) {
+  Start();
+  Begin();
+  Do([&](auto* actions) {
+    const auto text = coordinator_->RequestSwitch({proto::View::MODE_BOUNDED, 3}, now_, actions);
+    RUBATO_ASSERT_OK(text);
+    EXPECT_THAT(*text, HasSubstr("from sync to bounded, staleness 3"));
+  });
+  Close(0, 1);
+  EXPECT_EQ(sent_[2].back().view().until_step(), 2);
+  EXPECT_EQ(sent_[2].back().view().lineage(), 1u);
+  Receive(2, Idle());
+  Receive(3, Idle());
+  Close(2, 2);
+  const proto::View view = sent_[2].back().view();
+  EXPECT_EQ(view.lineage(), 2u);
+  EXPECT_EQ(view.mode(), proto::View::MODE_BOUNDED);
+  EXPECT_EQ(view.staleness(), 3);
+  EXPECT_EQ(view.origin_unit(), 2);
+  EXPECT_EQ(view.origin_samples(), 16);
+  // 24 samples in contributions of 4; the epoch's end is between them.
+  EXPECT_EQ(view.until_step(), 2 + 6);
+  // And back, when what has been given out is applied.
+  proto::PeerMessage request;
+  request.mutable_work_request();
+  Receive(2, request);
+  EXPECT_EQ(sent_[2].back().work().contribution(), 2);
+  Do([&](auto* actions) {
+    RUBATO_ASSERT_OK(coordinator_->RequestSwitch({proto::View::MODE_SYNC, 0}, now_, actions));
+  });
+  Receive(3, request);
+  EXPECT_FALSE(sent_[3].back().work().has_contribution());
+  Receive(3, Idle());
+  EXPECT_TRUE(sent_[1].back().has_view());
+  proto::PeerMessage computed = Computed(2, {0, 2}, 1, 2);
+  Receive(2, computed);
+  Receive(2, Idle(/*applied=*/1));
+  Close(3, 3);
+  EXPECT_EQ(sent_[2].back().view().mode(), proto::View::MODE_SYNC);
+  EXPECT_EQ(sent_[2].back().view().origin_samples(), 20);
+  EXPECT_EQ(coordinator_->Status(now_).ledger().applied(), 1);
+}
+
+TEST_F(CoordinatorTest, TheScheduleSaysWhichModeHoldsWhen) {
+  Start(
+      "consistency { schedule { mode: MODE_ASYNC until { epochs: 1 } } schedule { mode: MODE_SYNC "
+      "} }");
+  Begin();
+  EXPECT_EQ(sent_[2].back().view().mode(), proto::View::MODE_ASYNC);
+  EXPECT_EQ(sent_[2].back().view().until_step(), 5);
+}
+
+// applied + partial + lost = given, and what is not whole is given out again.
+TEST_F(CoordinatorTest, AccountsForWhatALostWorkerHadBeenGiven) {
+  Start("consistency { mode: MODE_ASYNC }");
+  Begin();
+  proto::PeerMessage request;
+  request.mutable_work_request();
+  Receive(3, request);  // 0
+  Receive(3, request);  // 1
+  Receive(2, request);  // 2
+  Gone(3);
+  units_below_ = 1;  // all blocks hold 0
+  Close(1, 1);
+  Receive(2, request);
+  EXPECT_EQ(sent_[2].back().work().contribution(), 1);
+  const proto::JobStatus::Ledger ledger = coordinator_->Status(now_).ledger();
+  EXPECT_EQ(ledger.given(), 4);
+  EXPECT_EQ(ledger.applied(), 1);
+  EXPECT_EQ(ledger.lost(), 1);
+  EXPECT_EQ(ledger.under_way(), 2);
 }
 
 proto::PeerMessage NotFinite() {
@@ -559,12 +769,12 @@ TEST_F(CoordinatorTest, ADivergedJobWaitsForTheCheckpointThatIsBeingWritten) {
     Receive(3, NotFinite());
     Receive(2, NotFinite());
     EXPECT_FALSE(end_.has_value());
-    CoordinatorActions actions;
-    coordinator_->OnCheckpointed(id,
-                                 good ? absl::StatusOr<std::string>("newer")
-                                      : absl::StatusOr<std::string>(absl::InternalError("disk")),
-                                 &actions);
-    Handle(actions);
+    Do([&](auto* actions) {
+      coordinator_->OnCheckpointed(id,
+                                   good ? absl::StatusOr<std::string>("newer")
+                                        : absl::StatusOr<std::string>(absl::InternalError("disk")),
+                                   now_, actions);
+    });
     ASSERT_TRUE(end_.has_value());
     EXPECT_THAT(std::string(end_->message()),
                 ::testing::AllOf(HasSubstr("worker 1"),
@@ -576,6 +786,7 @@ TEST_F(CoordinatorTest, ADivergedJobWaitsForTheCheckpointThatIsBeingWritten) {
 TEST_F(CoordinatorTest, GoesOnFromACheckpointAtItsStep) {
   resume_.emplace();
   resume_->set_step(4);
+  resume_->set_samples(28);
   resume_->set_mode(proto::View::MODE_SYNC);
   resume_->set_unit_samples(8);
   resume_->set_data_digest("data");
@@ -598,10 +809,10 @@ TEST_F(CoordinatorTest, RefusesACheckpointOfOtherDataOrUnits) {
     sent_.clear();
     end_.reset();
     resume_.emplace();
-    resume_->set_mode(proto::View::MODE_SYNC);
-    resume_->set_unit_samples(other_data ? 8 : 16);
+    resume_->set_mode(proto::View::MODE_ASYNC);
+    resume_->set_unit_samples(other_data ? 4 : 16);
     resume_->set_data_digest(other_data ? "other" : "data");
-    Start();
+    Start("consistency { mode: MODE_ASYNC }");
     Receive(2, Worker());
     Receive(3, Worker());
     Receive(kOwnShard, Shard(0));

@@ -17,8 +17,7 @@ std::optional<double> KeptCheckpoints::MetricAt(int64_t step) const {
   return std::prev(after)->second;
 }
 
-std::vector<std::string> KeptCheckpoints::Expire(const proto::Checkpoint& settings,
-                                                 int64_t evaluate_every) {
+std::vector<std::string> KeptCheckpoints::Expire(const proto::Checkpoint& settings) {
   std::set<std::string> candidates;
   if (settings.has_keep_best()) {
     const bool greater = settings.keep_best().mode() == proto::KeepBest::MODE_MAX;
@@ -27,11 +26,10 @@ std::vector<std::string> KeptCheckpoints::Expire(const proto::Checkpoint& settin
     std::string best;
     int64_t last_due = 0;
     for (const Entry& entry : entries_) {
-      const int64_t due = entry.step / evaluate_every * evaluate_every;
-      if (due > evaluated) {
+      if (entry.due > evaluated) {
         // The first after an evaluation is nearest to what it is of.
-        if (due > last_due) candidates.insert(entry.path);
-        last_due = due;
+        if (entry.due > last_due) candidates.insert(entry.path);
+        last_due = entry.due;
         continue;
       }
       const std::optional<double> metric = MetricAt(entry.step);

@@ -17,6 +17,7 @@ class KeptCheckpoints {
   struct Entry {
     std::string path;
     int64_t step = 0;  // its manifest's
+    int64_t due = 0;   // the last unit up to that step after which there is an evaluation
   };
 
   // Later than all before it.
@@ -25,10 +26,9 @@ class KeptCheckpoints {
   // of that step, which is written while they are evaluated.
   void OnEvaluation(int64_t step, double metric);
 
-  // Forgets those that `settings` does not keep, and returns their paths. Parameters are evaluated
-  // every `evaluate_every` units: beside the best, what an evaluation that is still to come may
-  // find to be so is kept.
-  std::vector<std::string> Expire(const proto::Checkpoint& settings, int64_t evaluate_every);
+  // Forgets those that `settings` does not keep, and returns their paths. Beside the best, what an
+  // evaluation that is still to come may find to be so is kept.
+  std::vector<std::string> Expire(const proto::Checkpoint& settings);
 
  private:
   // Of the last evaluation up to that step, if any.

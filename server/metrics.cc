@@ -1,5 +1,7 @@
 #include "server/metrics.h"
 
+#include <algorithm>
+
 namespace rubato {
 namespace {
 
@@ -20,24 +22,44 @@ absl::string_view KindName(const MetricsLine& line) {
   return "test";
 }
 
-Metrics::Metrics(const proto::Job& job, bool sync, const SampleSchedule& schedule,
-                 int64_t samples_per_epoch, int64_t units_before, absl::Time start, absl::Time now)
-    : sync_(sync),
-      schedule_(schedule),
-      samples_per_epoch_(samples_per_epoch),
+Metrics::Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time start, absl::Time now)
+    : samples_per_epoch_(samples_per_epoch),
       batch_size_(job.train().batch_size()),
       parity_(job.optimizer().learning_rate_parity()),
       evaluated_split_(job.evaluation().split() == proto::Evaluation::SPLIT_TEST ? "test"
                                                                                  : "validation"),
-      every_steps_(sync && job.metrics().every().has_steps() ? job.metrics().every().steps() : 0),
+      every_steps_(job.metrics().every().has_steps() ? job.metrics().every().steps() : 0),
       every_samples_(SamplesAt(job.metrics().every(), job.train().batch_size(), samples_per_epoch)),
       learning_rate_(job.optimizer(), job.train().batch_size(), samples_per_epoch,
                      job.train().until()),
       start_(start),
-      samples_before_(schedule.SamplesBefore(units_before)),
-      units_(units_before),
-      samples_(samples_before_),
       window_start_(now) {}
+
+void Metrics::Begin(bool sync, const SampleSchedule& schedule, int64_t units) {
+  const int64_t steps = has_begun_ ? this->steps() : 0;
+  sync_ = sync;
+  schedule_ = schedule;
+  units_ = units;
+  samples_ = schedule.SamplesBefore(units);
+  open_.clear();
+  if (has_begun_) {
+    first_step_ = steps;
+    first_samples_ = samples_;
+    return;
+  }
+  has_begun_ = true;
+  samples_before_ = samples_;
+  first_step_ = sync ? schedule.origin_unit() : 0;
+}
+
+std::vector<int64_t> Metrics::MissingLeaves() const {
+  std::vector<int64_t> missing;
+  const auto open = open_.find(units_);
+  for (int64_t leaf = 0; leaf < schedule_->leaves(); ++leaf) {
+    if (open == open_.end() || !open->second.leaves[leaf].done) missing.push_back(leaf);
+  }
+  return missing;
+}
 
 void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
                          std::vector<MetricsLine>* lines) {
@@ -45,30 +67,47 @@ void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
   const int64_t first = progress.first_leaf();
   const bool has_correct = progress.correct_size() > 0;
   if ((has_correct && progress.correct_size() != parts) || progress.samples_size() != parts ||
-      first < 0 || first + parts > schedule_.leaves()) {
+      first < 0 || first + parts > schedule_->leaves()) {
     return;  // of no worker of ours; figures for people are all that is lost
   }
   if (sync_ && progress.unit() < units_) return;
-  std::vector<Leaf> leaves(schedule_.leaves());
-  std::vector<Leaf>& unit =
-      sync_ ? open_.try_emplace(progress.unit(), leaves).first->second : leaves;
+  Unit on_arrival;
+  Unit& unit = sync_ ? open_[progress.unit()] : on_arrival;
+  if (unit.leaves.empty()) {
+    unit.leaves.resize(schedule_->leaves());
+    unit.missing = schedule_->leaves();
+  }
   for (int64_t i = 0; i < parts; ++i) {
-    Leaf& leaf = unit[first + i];
+    Leaf& leaf = unit.leaves[first + i];
+    if (!leaf.done) --unit.missing;
     leaf = {true, progress.loss_sum(i), std::nullopt, progress.samples(i)};
     if (has_correct) leaf.correct = progress.correct(i);
   }
   if (!sync_) {
-    CountUnit(unit, progress.staleness(), now, lines);
+    CountUnit(unit.leaves, progress.staleness(), now, lines);
     return;
   }
-  const auto is_whole = [](const std::vector<Leaf>& leaves) {
-    for (const Leaf& leaf : leaves) {
-      if (!leaf.done) return false;
+  while (!open_.empty() && open_.begin()->first == units_ && open_.begin()->second.missing == 0) {
+    CountUnit(open_.begin()->second.leaves, 0, now, lines);
+    open_.erase(open_.begin());
+  }
+}
+
+void Metrics::CatchUp(int64_t units, absl::Time now, std::vector<MetricsLine>* lines) {
+  if (!sync_) {
+    units_ = std::max(units_, units);
+    samples_ = std::max(samples_, schedule_->SamplesBefore(units));
+    return;
+  }
+  while (units_ < units) {
+    std::vector<Leaf>& leaves = open_[units_].leaves;
+    leaves.resize(schedule_->leaves());
+    for (int64_t leaf = 0; leaf < schedule_->leaves(); ++leaf) {
+      if (leaves[leaf].done) continue;
+      const SampleRange range = schedule_->MicroBatch(units_, leaf);
+      leaves[leaf].samples = static_cast<int64_t>(range.positions.size());
     }
-    return true;
-  };
-  while (!open_.empty() && open_.begin()->first == units_ && is_whole(open_.begin()->second)) {
-    CountUnit(open_.begin()->second, 0, now, lines);
+    CountUnit(leaves, 0, now, lines);
     open_.erase(open_.begin());
   }
 }
@@ -80,6 +119,7 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
   for (const Leaf& leaf : leaves) {
     loss += leaf.loss_sum;
     samples += leaf.samples;
+    if (leaf.done) window_told_ += leaf.samples;
     window_correct_ += leaf.correct.value_or(0);
     window_has_correct_ = window_has_correct_ || leaf.correct.has_value();
   }
@@ -91,22 +131,23 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
   samples_ += samples;
   ++units_;
   ++window_units_;
-  const bool is_due = every_steps_ > 0 ? units_ % every_steps_ == 0
-                                       : before / every_samples_ != samples_ / every_samples_;
+  const bool is_due = sync_ && every_steps_ > 0
+                          ? steps() % every_steps_ == 0
+                          : before / every_samples_ != samples_ / every_samples_;
   last_rate_ = learning_rate_.At(before);
   if (!sync_ && parity_) last_rate_ *= static_cast<double>(samples) / batch_size_;
   if (is_due || now - window_start_ >= kLongestWindow) CloseWindow(now, lines);
 }
 
 void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
-  if (window_units_ == 0) return;
+  if (window_told_ == 0) return;
   MetricsLine line;
   line.step = steps();
   line.samples = samples_;
   line.epoch = static_cast<double>(samples_) / samples_per_epoch_;
   line.time = Seconds(now);
-  line.loss = window_loss_ / window_samples_;
-  if (window_has_correct_) line.accuracy = static_cast<double>(window_correct_) / window_samples_;
+  line.loss = window_loss_ / window_told_;
+  if (window_has_correct_) line.accuracy = static_cast<double>(window_correct_) / window_told_;
   line.learning_rate = last_rate_;
   const double seconds = absl::ToDoubleSeconds(now - window_start_);
   line.samples_per_second = seconds > 0 ? window_samples_ / seconds : 0;
@@ -114,7 +155,7 @@ void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
   lines->push_back(line);
 
   window_start_ = now;
-  window_units_ = window_correct_ = window_samples_ = 0;
+  window_units_ = window_correct_ = window_samples_ = window_told_ = 0;
   window_loss_ = window_staleness_ = 0;
   window_has_correct_ = false;
 }
@@ -124,8 +165,10 @@ MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, abs
   line.kind = evaluation.is_final() ? MetricsLine::Kind::kTest : MetricsLine::Kind::kEval;
   if (!evaluation.is_final()) line.split = evaluated_split_;
   line.unit = evaluation.unit();
-  line.samples = schedule_.SamplesBefore(evaluation.unit());
-  line.step = sync_ ? evaluation.unit() : line.samples / batch_size_;
+  // A test may come to its end when another schedule holds.
+  const int64_t unit = std::max(evaluation.unit(), schedule_->origin_unit());
+  line.samples = schedule_->SamplesBefore(unit);
+  line.step = StepsAt(unit, line.samples);
   line.epoch = static_cast<double>(line.samples) / samples_per_epoch_;
   line.time = Seconds(now);
   line.loss = evaluation.loss_sum() / evaluation.samples();

@@ -14,6 +14,7 @@
 #include "common/sample_schedule.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
+#include "server/work_ledger.h"
 
 namespace rubato {
 
@@ -54,20 +55,30 @@ struct Summary {
   int64_t skipped = 0;     // steps or contributions left out because they were not finite
   int64_t duplicates = 0;  // contributions refused as already counted, over all shards
   std::vector<proto::ShardReport::Block> blocks;  // in order
+  WorkCounts work;                                // contributions on arrival
+  int64_t views = 0;                              // installed
+  int64_t switches = 0;                           // of mode
+  int64_t workers_lost = 0;                       // died, were taken for dead or left
 };
 
 class Metrics {
  public:
-  // `units_before` were done before this process began, as if from `start` on without a pause.
-  // `schedule` cuts the job's samples into units; sync tells whether the parts of a unit are put
-  // together.
-  Metrics(const proto::Job& job, bool sync, const SampleSchedule& schedule,
-          int64_t samples_per_epoch, int64_t units_before, absl::Time start, absl::Time now);
+  // The training counts from `start` on.
+  Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time start, absl::Time now);
+
+  // From now on `schedule` cuts the job's samples into units, of which `units` are done; sync tells
+  // whether the parts of a unit are put together. Before the first progress, and at each change of
+  // mode, when nothing is under way.
+  void Begin(bool sync, const SampleSchedule& schedule, int64_t units);
 
   // A part of a unit has been computed. Appends the lines that are complete now: in sync in the
   // order of steps, with sums in the order of micro-batches, so that they do not depend on who
   // computed what.
   void OnProgress(const proto::Progress& progress, absl::Time now, std::vector<MetricsLine>* lines);
+
+  // All units below `units` are done, and nobody will tell more of them: who computed the rest was
+  // lost before it told. Its samples count; lines tell the loss of the others.
+  void CatchUp(int64_t units, absl::Time now, std::vector<MetricsLine>* lines);
 
   // The line of a test at about `unit` units.
   MetricsLine OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now) const;
@@ -76,8 +87,10 @@ class Metrics {
   void CloseWindow(absl::Time now, std::vector<MetricsLine>* lines);
 
   int64_t units() const { return units_; }
-  // In sync units; on arrival as many global batches as the samples make.
-  int64_t steps() const { return sync_ ? units_ : samples_ / batch_size_; }
+  // In sync one a unit; on arrival as many as global batches go into the samples.
+  int64_t steps() const { return StepsAt(units_, samples_); }
+  // Sync: the micro-batches of the first step that is not done that nobody has computed yet.
+  std::vector<int64_t> MissingLeaves() const;
   int64_t samples() const { return samples_; }
   int64_t new_samples() const { return samples_ - samples_before_; }  // by this process
   double last_seconds() const { return last_seconds_; }               // when a unit was last done
@@ -85,22 +98,34 @@ class Metrics {
 
  private:
   struct Leaf {
-    bool done = false;
+    bool done = false;  // and told of
     double loss_sum = 0;
     std::optional<int64_t> correct;
     int64_t samples = 0;
   };
 
+  int64_t StepsAt(int64_t units, int64_t samples) const {
+    return first_step_ +
+           (sync_ ? units - schedule_->origin_unit() : (samples - first_samples_) / batch_size_);
+  }
+  struct Unit {
+    std::vector<Leaf> leaves;
+    int64_t missing = 0;
+  };
+
   void CountUnit(const std::vector<Leaf>& leaves, double staleness, absl::Time now,
                  std::vector<MetricsLine>* lines);
 
-  const bool sync_;
-  const SampleSchedule schedule_;
+  bool sync_ = true;
+  std::optional<SampleSchedule> schedule_;
+  bool has_begun_ = false;
+  int64_t first_step_ = 0;     // of this schedule
+  int64_t first_samples_ = 0;  // before it
   const int64_t samples_per_epoch_;
   const int64_t batch_size_;
   const bool parity_;
   const absl::string_view evaluated_split_;
-  const int64_t every_steps_;  // in sync, where metrics.every counts them; else 0
+  const int64_t every_steps_;  // where metrics.every counts them; else 0
   const int64_t every_samples_;
   const LearningRate learning_rate_;
   const absl::Time start_;
@@ -110,7 +135,7 @@ class Metrics {
   double last_seconds_ = 0;
   int64_t units_ = 0;
   int64_t samples_ = 0;
-  std::map<int64_t, std::vector<Leaf>> open_;  // sync: steps of which parts are missing
+  std::map<int64_t, Unit> open_;  // sync: steps of which parts are missing
 
   // Since the last line.
   absl::Time window_start_;
@@ -119,6 +144,7 @@ class Metrics {
   int64_t window_correct_ = 0;
   bool window_has_correct_ = false;
   int64_t window_samples_ = 0;
+  int64_t window_told_ = 0;  // samples whose loss is known
   double window_staleness_ = 0;
   double last_rate_ = 0;  // of the last unit
 };

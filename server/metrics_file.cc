@@ -50,6 +50,14 @@ std::string ToJson(const Summary& summary, const std::string& digest) {
   json["samples"] = summary.samples;
   json["duplicates"] = summary.duplicates;
   json["skipped"] = summary.skipped;
+  json["views"] = summary.views;
+  json["switches"] = summary.switches;
+  json["workers_lost"] = summary.workers_lost;
+  json["contributions"] = {{"given", summary.work.given},
+                           {"applied", summary.work.applied},
+                           {"left_out", summary.work.left_out},
+                           {"partial", summary.work.partial},
+                           {"lost", summary.work.lost}};
   json["digest"] = digest;
   Json blocks = Json::array();
   for (const proto::ShardReport::Block& block : summary.blocks) {

@@ -5,6 +5,7 @@
 
 #include "common/init_from.h"
 #include "common/job/job.h"
+#include "common/modes.h"
 #include "common/status.h"
 #include "server/collect.h"
 #include "server/metrics_file.h"
@@ -42,6 +43,13 @@ absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
   return absl::OkStatus();
 }
 
+int64_t RunFiles::EvaluationBefore(const proto::View& view, int64_t step) const {
+  const Mode mode{view.mode(), view.staleness()};
+  const int64_t n = view.samples_per_epoch();
+  return Recurrence(job_.evaluation().every(), job_, n)
+      .Last(ScheduleOf(job_, mode, n, view.origin_unit(), view.origin_samples()), mode, step);
+}
+
 absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uint32_t snapshot,
                                                     proto::Manifest manifest) {
   RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(job_.optimizer()));
@@ -57,8 +65,8 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
   std::vector<std::string> expired;
   {
     absl::MutexLock lock(&mutex_);
-    kept_.Add({path, manifest.step()});
-    expired = kept_.Expire(job_.checkpoint(), view.evaluate_every());
+    kept_.Add({path, manifest.step(), EvaluationBefore(view, manifest.step())});
+    expired = kept_.Expire(job_.checkpoint());
   }
   for (const std::string& old : expired) {
     const absl::Status status = RemoveCheckpoint(old);

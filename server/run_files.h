@@ -52,6 +52,8 @@ class RunFiles {
 
  private:
   FlatSpace Space(const proto::View& view) const;
+  // The last unit up to `step` after which the parameters are evaluated.
+  int64_t EvaluationBefore(const proto::View& view, int64_t step) const;
   const proto::Job job_;
   const std::string job_digest_;
   const RunFolder folder_;

@@ -17,6 +17,7 @@
 #include "common/checkpoint.h"
 #include "common/job/job.h"
 #include "common/log.h"
+#include "common/record_file.h"
 #include "common/resume_point.h"
 #include "common/run_folder.h"
 #include "common/status.h"
@@ -26,6 +27,7 @@
 #include "server/cluster_service.h"
 #include "server/coordinator.h"
 #include "server/data_service.h"
+#include "server/journal.h"
 #include "server/metrics_recorder.h"
 #include "server/run_files.h"
 #include "server/shard_engine.h"
@@ -144,19 +146,28 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
   const bool initial = !resume.has_value() && !job.model().init_from().empty();
   std::optional<MetricsRecorder> metrics;
   std::optional<RunFiles> files;
-  const auto on_metrics = [&metrics, &files](const MetricsLine& line) {
+  std::optional<RecordFile> journal;
+  ClusterService::Outlets outlets;
+  outlets.metrics = [&metrics, &files](const MetricsLine& line) {
     metrics->Record(line, absl::Now());
     files->OnMetrics(line);
+  };
+  outlets.journal = [&journal, &log](const proto::View& view, const std::string& reason) {
+    log.Info(absl::StrCat("view ", view.number(), ": ", reason),
+             {{"workers", view.members_size()}});
+    const absl::Status status = journal->Append(JournalLine(view, reason, absl::Now()));
+    if (!status.ok()) log.Warning(status.message());
   };
   ClusterService* service_pointer = nullptr;
   ShardHost host(job, job_digest, &log, [&service_pointer](const proto::PeerMessage& message) {
     service_pointer->FromOwnShard(message);
   });
+  outlets.to_own_shard = [&host](const proto::CoordinatorMessage& message) {
+    host.OnMessage(message);
+  };
   Coordinator coordinator(job, job_digest, kVersion, resume, initial, absl::Now());
   coordinator.set_last_checkpoint(checkpoint);
-  ClusterService service(
-      std::move(coordinator), on_metrics, &log,
-      [&host](const proto::CoordinatorMessage& message) { host.OnMessage(message); });
+  ClusterService service(std::move(coordinator), std::move(outlets), &log);
   service_pointer = &service;
   const absl::Cleanup stop = [&] {  // before the service goes
     if (files.has_value()) files->StopRestoring();
@@ -169,6 +180,9 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
   RUBATO_ASSIGN_OR_RETURN(const RunFolder folder, OpenRunFolder(job, options));
   RUBATO_ASSIGN_OR_RETURN(
       metrics, MetricsRecorder::Create(folder, job.metrics().tensorboard(), absl::Now(), &log));
+  RUBATO_ASSIGN_OR_RETURN(journal, RecordFile::Open(folder.ViewsFile()));
+  RUBATO_ASSIGN_OR_RETURN(std::string token, WriteToken(folder.TokenFile()));
+  service.SetToken(std::move(token));
   files.emplace(job, job_digest, folder, &log);
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.AddressFile(), host.address() + "\n"));
   log.Info("listening", {{"address", host.address()}, {"run", folder.path()}});

@@ -2,30 +2,139 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 
 namespace rubato {
+namespace {
+
+constexpr uint32_t kMostRanks = 1 << 16;  // cluster.workers.max is at most this
+
+void FindSlowest(BlockLedger* ledger) {
+  ledger->slowest = BlockLedger::kNobody;
+  for (const BlockLedger::Clock& clock : ledger->clocks) {
+    if (clock.waited_for) ledger->slowest = std::min(ledger->slowest, clock.applied);
+  }
+}
+
+}  // namespace
 
 void Shard::OnView(const proto::View& view, ShardActions* actions) {
+  if (view.number() <= view_) return;
+  const bool new_lineage = policy_ == nullptr || view.lineage() != lineage_;
   view_ = view.number();
-  policy_ = std::make_unique<ConsistencyPolicy>(view.mode(), view.leaves());
-  members_.assign(view.members_size(), 0);
-  for (const proto::Member& member : view.members()) {
-    RUBATO_CHECK(member.rank() < view.members_size());
-    members_[member.rank()] = member.incarnation();
-  }
+  lineage_ = view.lineage();
+  from_step_ = view.from_step();
   verdict_steps_ = view.verdict_steps();
+  policy_ = std::make_unique<ConsistencyPolicy>(view.mode(), view.leaves(), view.staleness());
+  closed_ = false;
+  limit_ = readable_ = policy_->on_arrival() ? kNoLimit : view.until_step();
+  std::vector<uint32_t> before = std::exchange(members_, {});
+  for (const proto::Member& member : view.members()) {
+    const size_t rank = static_cast<size_t>(member.rank());
+    RUBATO_CHECK(rank < kMostRanks);
+    if (members_.size() <= rank) members_.resize(rank + 1, 0);
+    members_[rank] = member.incarnation();
+  }
+  before.resize(std::max(before.size(), members_.size()), 0);
   for (int64_t block = blocks_.begin; block < blocks_.end; ++block) {
     BlockLedger& ledger = mutable_ledger(block);
-    ledger.clocks.assign(members_.size(), {});
+    if (new_lineage) BeginLineage(block, view, actions);
+    // Of workers that are gone, what has not been applied counts no more.
+    std::deque<BlockLedger::Pending> kept;
+    for (const BlockLedger::Pending& pending : ledger.queue) {
+      if (IsMember(pending.contribution)) {
+        kept.push_back(pending);
+      } else if (!pending.counted_before) {
+        Drop(block, pending.payload, actions);
+      }
+    }
+    ledger.queue = std::move(kept);
+    ledger.clocks.resize(std::max(ledger.clocks.size(), members_.size()));
+    for (size_t rank = 0; rank < ledger.clocks.size(); ++rank) {
+      if (!IsMember(rank)) ledger.clocks[rank].waited_for = false;
+    }
     for (const proto::Member& member : view.members()) {
       BlockLedger::Clock& clock = ledger.clocks[member.rank()];
-      clock.accepted = clock.applied = member.start_clock();
+      const bool is_new = new_lineage || before[member.rank()] != member.incarnation();
+      if (!is_new && !member.has_start_clock()) continue;  // goes on with its own
+      clock = {member.start_clock(), member.start_clock(), 0, is_new};
     }
+    FindSlowest(&ledger);
+    // A worker's pull counts in its view: it asks anew.
+    std::vector<Pull>& pulls = waiting_[block - blocks_.begin];
+    pulls.erase(
+        std::remove_if(pulls.begin(), pulls.end(),
+                       [this](const Pull& p) { return p.worker != kObserver && p.view < view_; }),
+        pulls.end());
+    AnswerPulls(block, actions);
     Advance(block, actions);
   }
+  for (const Early& early : std::exchange(early_, {})) {
+    OnPull(early.pull, early.blocks, actions).IgnoreError();
+  }
+}
+
+// Nothing is under way, so what is still here is of those that were lost.
+void Shard::BeginLineage(int64_t block, const proto::View& view, ShardActions* actions) {
+  BlockLedger& ledger = mutable_ledger(block);
+  RUBATO_CHECK(ledger.change == BlockLedger::Change::kNone);
+  for (const auto& [leaf, pending] : ledger.nodes) Drop(block, pending.payload, actions);
+  ledger.nodes.clear();
+  ledger.unpaired.clear();
+  for (const BlockLedger::Pending& pending : ledger.queue) {
+    if (!pending.counted_before) Drop(block, pending.payload, actions);
+  }
+  ledger.queue.clear();
+  ledger.clocks.clear();
+  ledger.has_previous = false;
+  ledger.measured = false;
+  ledger.units = UnitSet(view.origin_unit(), std::set<int64_t>());
+  measured_ = 0;
+}
+
+void Shard::OnClose(uint32_t view, ShardActions* actions) {
+  if (view != view_ || closed_) return;
+  closed_ = true;
+  readable_ = 0;
+  for (const BlockLedger& ledger : ledgers_) readable_ = std::max(readable_, ledger.version);
+  limit_ = std::min(limit_, readable_ + 1);
+  actions->push_back({ShardAction::Kind::kClosed});
+}
+
+ShardState Shard::State() const {
+  ShardState state;
+  if (ledgers_.empty()) return state;
+  state.lowest = ledgers_[0].version;
+  state.clocks.assign(members_.size(), BlockLedger::kNobody);
+  int64_t least_below = ledgers_[0].units.below(), most_below = least_below;
+  std::set<int64_t> candidates;
+  for (const BlockLedger& ledger : ledgers_) {
+    state.lowest = std::min(state.lowest, ledger.version);
+    state.highest = std::max(state.highest, ledger.version);
+    for (size_t rank = 0; rank < members_.size() && rank < ledger.clocks.size(); ++rank) {
+      state.clocks[rank] = std::min(state.clocks[rank], ledger.clocks[rank].applied);
+    }
+    least_below = std::min(least_below, ledger.units.below());
+    most_below = std::max(most_below, ledger.units.below());
+    candidates.insert(ledger.units.above().begin(), ledger.units.above().end());
+  }
+  for (int64_t unit = least_below; unit < most_below; ++unit) candidates.insert(unit);
+  std::vector<int64_t> whole;
+  for (const int64_t unit : candidates) {
+    const bool everywhere =
+        std::all_of(ledgers_.begin(), ledgers_.end(),
+                    [unit](const BlockLedger& ledger) { return ledger.units.Contains(unit); });
+    if (everywhere) {
+      whole.push_back(unit);
+    } else {
+      state.partial.insert(unit);
+    }
+  }
+  state.whole = UnitSet(least_below, whole);
+  return state;
 }
 
 absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, PayloadId payload,
@@ -35,14 +144,20 @@ absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, Payl
         absl::StrFormat("contribution is for block %d; this shard owns blocks %d to %d", block,
                         blocks_.begin, blocks_.end));
   }
-  if (!IsMember(contribution.worker)) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("contribution is from worker %d; the view has %d workers",
-                        contribution.worker, members_.size()));
+  if (contribution.view == view_ && !IsMember(contribution)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "contribution is from worker %d (incarnation %d), who is no member of view %d",
+        contribution.worker, contribution.incarnation, view_));
   }
   BlockLedger& ledger = mutable_ledger(block);
   bool is_new = false;
-  if (contribution.view == view_ && contribution.incarnation == members_[contribution.worker]) {
+  const bool counts =
+      policy_ != nullptr && contribution.lineage == lineage_ &&
+      (policy_->on_arrival() ? IsMember(contribution)
+                             // A step's sum does not depend on who computes it, but on one division
+                             // of its leaves, which older views do not know of later steps.
+                             : contribution.view >= view_ || contribution.clock < from_step_);
+  if (counts) {
     absl::StatusOr<bool> admitted = policy_->Admit(ledger, contribution);
     if (!admitted.ok()) return admitted.status();
     is_new = *admitted;
@@ -60,26 +175,43 @@ absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, Payl
       ++duplicates_;
       Drop(block, payload, actions);
     }
+    ledger.queue.push_back(pending);
+  } else {
+    ledger.has_previous = false;
+    ledger.nodes.emplace(contribution.node.begin, pending);
+    ledger.unpaired.push_back(contribution.node.begin);
   }
-  ledger.pending.push_back(pending);
   Advance(block, actions);
   return absl::OkStatus();
 }
 
-absl::Status Shard::OnPull(uint64_t puller, uint32_t worker, Range blocks, int64_t clock,
-                           ShardActions* actions) {
+absl::Status Shard::OnPull(const Pull& pull, Range blocks, ShardActions* actions) {
   if (blocks.begin < blocks_.begin || blocks.end > blocks_.end || blocks.empty()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("pull is for blocks %d to %d; this shard owns blocks %d to %d",
                         blocks.begin, blocks.end, blocks_.begin, blocks_.end));
   }
-  if (worker != kObserver && !IsMember(worker)) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "pull is from worker %d; the view has %d workers", worker, members_.size()));
+  if (pull.worker != kObserver) {
+    if (pull.view < view_) return absl::OkStatus();  // it asks anew when it hears of the next view
+    if (pull.view > view_) {
+      OnPullerGone(pull.puller);  // one asks for one thing at a time
+      early_.push_back({pull, blocks});
+      return absl::OkStatus();
+    }
+    if (!IsMember(pull.worker)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "pull is from worker %d, who is no member of view %d", pull.worker, view_));
+    }
   }
   for (int64_t block = blocks.begin; block < blocks.end; ++block) {
-    const Pull pull{puller, worker, clock};
-    if (policy_ != nullptr && policy_->MayRead(ledger(block), worker, clock)) {
+    BlockLedger& ledger = mutable_ledger(block);
+    if (policy_ != nullptr && policy_->on_arrival() && pull.worker != kObserver &&
+        ledger.clocks[pull.worker].waited_for == pull.retire) {
+      ledger.clocks[pull.worker].waited_for = !pull.retire;
+      FindSlowest(&ledger);
+      AnswerPulls(block, actions);
+    }
+    if (MayAnswer(ledger, pull)) {
       Send(block, pull, actions);
     } else {
       waiting_[block - blocks_.begin].push_back(pull);
@@ -94,6 +226,25 @@ void Shard::OnPullerGone(uint64_t puller) {
                                [puller](const Pull& pull) { return pull.puller == puller; }),
                 pulls.end());
   }
+  early_.erase(std::remove_if(early_.begin(), early_.end(),
+                              [puller](const Early& early) { return early.pull.puller == puller; }),
+               early_.end());
+}
+
+bool Shard::MayAnswer(const BlockLedger& ledger, const Pull& pull) const {
+  if (policy_ == nullptr) return false;
+  if (!policy_->on_arrival() && pull.clock > readable_) return false;
+  return pull.retire && policy_->on_arrival() ? policy_->HasOwn(ledger, pull.worker, pull.clock)
+                                              : policy_->MayRead(ledger, pull.worker, pull.clock);
+}
+
+void Shard::AnswerPulls(int64_t block, ShardActions* actions) {
+  std::vector<Pull>& pulls = waiting_[block - blocks_.begin];
+  const auto answered = std::stable_partition(pulls.begin(), pulls.end(), [&](const Pull& pull) {
+    return !MayAnswer(ledger(block), pull);
+  });
+  for (auto it = answered; it != pulls.end(); ++it) Send(block, *it, actions);
+  pulls.erase(answered, pulls.end());
 }
 
 void Shard::Drop(int64_t block, PayloadId payload, ShardActions* actions) {
@@ -109,28 +260,43 @@ void Shard::OnChanged(int64_t block, ShardActions* actions) {
   const BlockLedger::Change change = ledger.change;
   ledger.change = BlockLedger::Change::kNone;
   if (change == BlockLedger::Change::kApply) {
-    OnApplied(&ledger);
+    OnApplied(block);
+    // Before the next change: who waits for this version shall not get a later one.
+    MaybeCopy(block, actions);
+    AnswerPulls(block, actions);
   } else if (change == BlockLedger::Change::kMeasure) {
     OnMeasured(block, actions);
   }
   Advance(block, actions);
 }
 
-void Shard::OnApplied(BlockLedger* ledger) {
-  const Contribution& applied = ledger->pending.front().contribution;
+void Shard::MoveClock(BlockLedger* ledger, uint32_t worker) {
+  BlockLedger::Clock& clock = ledger->clocks[worker];
+  const bool was_slowest = clock.waited_for && clock.applied == ledger->slowest;
+  ++clock.applied;
+  if (was_slowest) FindSlowest(ledger);
+}
+
+void Shard::OnApplied(int64_t block) {
+  BlockLedger& ledger = mutable_ledger(block);
+  const Contribution applied = policy_->on_arrival() ? ledger.queue.front().contribution
+                                                     : ledger.nodes.begin()->second.contribution;
   if (policy_->on_arrival()) {
-    BlockLedger::Clock& clock = ledger->clocks[applied.worker];
-    ++clock.applied;
-    clock.staleness = ledger->version - applied.read_version;
-    ledger->staleness_sum += clock.staleness;
-    ledger->staleness_max = std::max(ledger->staleness_max, clock.staleness);
-    ledger->units.Insert(applied.unit);
+    const int64_t staleness = ledger.version - applied.read_version;
+    ledger.clocks[applied.worker].staleness = staleness;
+    ledger.staleness_sum += staleness;
+    ledger.staleness_max = std::max(ledger.staleness_max, staleness);
+    ledger.units.Insert(applied.unit);
+    ledger.queue.pop_front();
+    MoveClock(&ledger, applied.worker);
+  } else {
+    ledger.nodes.clear();
+    ledger.has_previous = true;
   }
-  ++ledger->version;
-  ledger->samples += applied.samples;
-  if (ledger->measured && !verdict_.apply) ++ledger->skipped;
-  ledger->measured = false;
-  ledger->pending.erase(ledger->pending.begin());
+  ++ledger.version;
+  ledger.samples += applied.samples;
+  if (ledger.measured && !verdict_.apply) ++ledger.skipped;
+  ledger.measured = false;
 }
 
 void Shard::OnMeasured(int64_t block, ShardActions* actions) {
@@ -149,17 +315,8 @@ void Shard::OnVerdict(int64_t step, bool apply, double factor, ShardActions* act
   for (int64_t block = blocks_.begin; block < blocks_.end; ++block) Advance(block, actions);
 }
 
-void Shard::OnHold(ShardActions* actions) {
-  ShardAction held{ShardAction::Kind::kHeld};
-  for (const BlockLedger& ledger : ledgers_) held.version = std::max(held.version, ledger.version);
-  held_ = true;
-  limit_ = std::min(limit_, held.version + 1);
-  actions->push_back(held);
-}
-
-void Shard::OnSnapshot(uint32_t id, int64_t step, bool end, ShardActions* actions) {
-  held_ = end;
-  limit_ = end ? step : kNoLimit;
+void Shard::OnSnapshot(uint32_t id, int64_t step, ShardActions* actions) {
+  if (policy_ == nullptr || id <= snapshot_) return;
   if (!policy_->on_arrival()) {
     ShardAction missed{ShardAction::Kind::kMissed};
     missed.snapshot = id;
@@ -179,7 +336,7 @@ void Shard::OnSnapshot(uint32_t id, int64_t step, bool end, ShardActions* action
     copied.snapshot = id;
     actions->push_back(copied);
   }
-  for (int64_t block = blocks_.begin; block < blocks_.end; ++block) Advance(block, actions);
+  for (int64_t block = blocks_.begin; block < blocks_.end; ++block) MaybeCopy(block, actions);
 }
 
 void Shard::MaybeCopy(int64_t block, ShardActions* actions) {
@@ -198,6 +355,10 @@ void Shard::MaybeCopy(int64_t block, ShardActions* actions) {
   actions->push_back(copied);
 }
 
+void Shard::OnLeftOut(int64_t unit) {
+  for (BlockLedger& ledger : ledgers_) ledger.units.Insert(unit);
+}
+
 void Shard::Restore(int64_t block, int64_t version, int64_t samples, int64_t skipped,
                     UnitSet units) {
   BlockLedger& ledger = mutable_ledger(block);
@@ -208,31 +369,23 @@ void Shard::Restore(int64_t block, int64_t version, int64_t samples, int64_t ski
 }
 
 bool Shard::MayChange(const BlockLedger& ledger) const {
-  if (policy_->on_arrival()) return !held_;
+  if (policy_->on_arrival()) return !closed_;
   if (ledger.version >= limit_) return false;
   return !ledger.measured || verdict_.step == ledger.version;
 }
 
 void Shard::Advance(int64_t block, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
-  MaybeCopy(block, actions);
-  if (policy_->on_arrival() && ledger.change == BlockLedger::Change::kNone) {
-    while (!ledger.pending.empty() && ledger.pending.front().counted_before) {
-      ++ledger.clocks[ledger.pending.front().contribution.worker].applied;
-      ledger.pending.erase(ledger.pending.begin());
-    }
-  }
-  // Answer before the next change: who waits for this version shall not get a later one.
-  std::vector<Pull>& pulls = waiting_[block - blocks_.begin];
-  for (auto it = pulls.begin(); it != pulls.end();) {
-    if (policy_->MayRead(ledger, it->worker, it->clock)) {
-      Send(block, *it, actions);
-      it = pulls.erase(it);
-    } else {
-      ++it;
-    }
-  }
   if (ledger.change != BlockLedger::Change::kNone) return;
+  MaybeCopy(block, actions);
+  bool moved = false;
+  while (!ledger.queue.empty() && ledger.queue.front().counted_before) {
+    const uint32_t worker = ledger.queue.front().contribution.worker;
+    ledger.queue.pop_front();
+    MoveClock(&ledger, worker);
+    moved = true;
+  }
+  if (moved) AnswerPulls(block, actions);
   if (!policy_->MayApply(ledger)) {
     SumSiblings(block, actions);
   } else if (MayChange(ledger)) {
@@ -242,7 +395,8 @@ void Shard::Advance(int64_t block, ShardActions* actions) {
 
 void Shard::Apply(int64_t block, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
-  const BlockLedger::Pending& first = ledger.pending.front();
+  const BlockLedger::Pending& first =
+      policy_->on_arrival() ? ledger.queue.front() : ledger.nodes.begin()->second;
   ShardAction apply{ShardAction::Kind::kApply};
   apply.block = block;
   apply.payload = first.payload;
@@ -263,35 +417,47 @@ void Shard::Apply(int64_t block, ShardActions* actions) {
 }
 
 void Shard::SumSiblings(int64_t block, ShardActions* actions) {
-  if (policy_->on_arrival()) return;
   BlockLedger& ledger = mutable_ledger(block);
-  std::vector<BlockLedger::Pending>& pending = ledger.pending;
-  for (size_t i = 0; i < pending.size(); ++i) {
-    const Range sibling = policy_->tree().Sibling(pending[i].contribution.node);
-    for (size_t j = i + 1; j < pending.size(); ++j) {
-      if (!(pending[j].contribution.node == sibling)) continue;
-      ShardAction sum{ShardAction::Kind::kSum};
-      sum.block = block;
-      sum.payload = pending[i].payload;
-      sum.other = pending[j].payload;
-      Contribution& folded = pending[i].contribution;
-      folded.node = policy_->tree().Parent(folded.node);
-      folded.samples += pending[j].contribution.samples;
-      pending.erase(pending.begin() + j);
-      ledger.change = BlockLedger::Change::kSum;
-      actions->push_back(sum);
-      return;
-    }
+  while (!ledger.unpaired.empty()) {
+    const auto node = ledger.nodes.find(ledger.unpaired.back());
+    ledger.unpaired.pop_back();
+    if (node == ledger.nodes.end()) continue;
+    Contribution& folded = node->second.contribution;
+    if (folded.node == policy_->tree().root()) continue;
+    const Range sibling = policy_->tree().Sibling(folded.node);
+    const auto other = ledger.nodes.find(sibling.begin);
+    if (other == ledger.nodes.end() || !(other->second.contribution.node == sibling)) continue;
+    ShardAction sum{ShardAction::Kind::kSum};
+    sum.block = block;
+    sum.payload = node->second.payload;
+    sum.other = other->second.payload;
+    BlockLedger::Pending parent = node->second;
+    parent.contribution.node = policy_->tree().Parent(folded.node);
+    parent.contribution.samples += other->second.contribution.samples;
+    ledger.nodes.erase(node);
+    ledger.nodes.erase(other);
+    const int64_t begin = parent.contribution.node.begin;
+    ledger.nodes.emplace(begin, parent);
+    ledger.unpaired.push_back(begin);
+    ledger.change = BlockLedger::Change::kSum;
+    actions->push_back(sum);
+    return;
   }
 }
 
 void Shard::Send(int64_t block, const Pull& pull, ShardActions* actions) const {
+  const BlockLedger& from = ledger(block);
   ShardAction send{ShardAction::Kind::kSend};
   send.block = block;
   send.puller = pull.puller;
   send.clock = pull.clock;
-  send.version = ledger(block).version;
-  if (pull.worker != kObserver) send.staleness = ledger(block).clocks[pull.worker].staleness;
+  send.pull = pull.number;
+  // In sync a later version than asked for tells the worker that its step is done everywhere.
+  send.previous = !policy_->on_arrival() && from.has_previous && pull.clock == from.version - 1;
+  send.version = from.version - (send.previous ? 1 : 0);
+  if (pull.worker != kObserver && policy_->on_arrival()) {
+    send.staleness = from.clocks[pull.worker].staleness;
+  }
   actions->push_back(send);
 }
 

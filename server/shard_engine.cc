@@ -41,15 +41,17 @@ void ShardEngine::OnMessage(const proto::CoordinatorMessage& message) {
       }
       report_(answer);
       break;
+    case proto::CoordinatorMessage::kClose:
+      core_->OnClose(message.close().view(), &actions);
+      break;
+    case proto::CoordinatorMessage::kLeftOut:
+      core_->OnLeftOut(message.left_out().unit());
+      break;
     case proto::CoordinatorMessage::kRestore:
       Restore(message.restore());
       break;
-    case proto::CoordinatorMessage::kHold:
-      core_->OnHold(&actions);
-      break;
     case proto::CoordinatorMessage::kSnapshot:
-      core_->OnSnapshot(message.snapshot().id(), message.snapshot().step(),
-                        message.snapshot().end(), &actions);
+      core_->OnSnapshot(message.snapshot().id(), message.snapshot().step(), &actions);
       break;
     case proto::CoordinatorMessage::kReleaseSnapshot:
       // Older ones, of which only some shards had their part, go as well.
@@ -81,11 +83,28 @@ absl::Status ShardEngine::Open(const proto::View& view) {
     core_.emplace(space.ShardBlocks(shard_));
     squares_.emplace(space.values());
   }
-  view_ = view.number();
   ShardActions actions;
   core_->OnView(view, &actions);
   Run(std::move(actions));
   return absl::OkStatus();
+}
+
+proto::ShardClosed ShardEngine::Closed() const {
+  proto::ShardClosed closed;
+  closed.set_view(core_->view());
+  if (core_->blocks().empty()) return closed;
+  const ShardState state = core_->State();
+  closed.set_lowest_version(state.lowest);
+  closed.set_highest_version(state.highest);
+  for (size_t rank = 0; rank < state.clocks.size(); ++rank) {
+    proto::ShardClosed::Clock* clock = closed.add_clocks();
+    clock->set_rank(static_cast<int32_t>(rank));
+    clock->set_applied(state.clocks[rank]);
+  }
+  closed.set_units_below(state.whole.below());
+  for (const int64_t unit : state.whole.above()) closed.add_units_whole(unit);
+  for (const int64_t unit : state.partial) closed.add_units_partial(unit);
+  return closed;
 }
 
 void ShardEngine::Restore(const proto::Restore& restore) {
@@ -113,6 +132,7 @@ absl::Status ShardEngine::OnFrame(uint64_t stream, const Frame& frame, Payload p
     case FrameKind::kPush:
       return OnPush(frame, std::move(payload));
     case FrameKind::kPull:
+    case FrameKind::kRetire:
       return OnPull(stream, frame);
     case FrameKind::kRestore:
       return OnRestoreFrame(frame, payload);
@@ -142,6 +162,7 @@ absl::Status ShardEngine::OnPush(const Frame& frame, Payload payload) {
   const int64_t block = static_cast<int64_t>(frame.block);
   Contribution contribution;
   contribution.view = frame.view;
+  contribution.lineage = frame.lineage;
   contribution.worker = frame.worker;
   contribution.incarnation = frame.incarnation;
   contribution.clock = static_cast<int64_t>(frame.clock);
@@ -175,9 +196,15 @@ absl::Status ShardEngine::OnPull(uint64_t stream, const Frame& frame) {
   if (frame.snapshot != 0) return SendSnapshot(stream, frame);
   const int64_t begin = static_cast<int64_t>(frame.block);
   ShardActions actions;
-  RUBATO_RETURN_IF_ERROR(core_->OnPull(stream, frame.worker,
-                                       {begin, begin + static_cast<int64_t>(frame.block_count)},
-                                       static_cast<int64_t>(frame.clock), &actions));
+  struct Pull pull;
+  pull.puller = stream;
+  pull.worker = frame.worker;
+  pull.view = frame.view;
+  pull.clock = static_cast<int64_t>(frame.clock);
+  pull.number = frame.unit;
+  pull.retire = frame.kind == FrameKind::kRetire;
+  RUBATO_RETURN_IF_ERROR(
+      core_->OnPull(pull, {begin, begin + static_cast<int64_t>(frame.block_count)}, &actions));
   Run(std::move(actions));
   return absl::OkStatus();
 }
@@ -246,9 +273,9 @@ void ShardEngine::Run(ShardActions actions) {
       case ShardAction::Kind::kCopied:
         ReportCopied(action);
         break;
-      case ShardAction::Kind::kHeld: {
+      case ShardAction::Kind::kClosed: {
         proto::PeerMessage answer;
-        answer.mutable_shard_held()->set_version(action.version);
+        *answer.mutable_shard_closed() = Closed();
         report_(answer);
         break;
       }
@@ -304,12 +331,14 @@ void ShardEngine::Apply(const ShardAction& action) {
 void ShardEngine::SendBlock(const ShardAction& action) {
   Frame frame;
   frame.kind = FrameKind::kParameters;
-  frame.view = view_;
+  frame.view = core_->view();
   frame.block = static_cast<uint64_t>(action.block);
   frame.clock = static_cast<uint64_t>(action.clock);
   frame.version = static_cast<uint64_t>(action.version);
+  frame.unit = action.pull;
   frame.staleness = static_cast<uint32_t>(action.staleness);
-  const std::shared_ptr<const FloatBuffer> block = store_->Current(action.block);
+  const std::shared_ptr<const FloatBuffer> block =
+      action.previous ? store_->Previous(action.block) : store_->Current(action.block);
   send_(action.puller, frame, Payload{block, block->values()});
 }
 

@@ -64,6 +64,7 @@ class ShardEngine {
   // Takes its blocks at the first view; every view holds from here on. ResourceExhausted if memory
   // does not hold them.
   absl::Status Open(const proto::View& view);
+  proto::ShardClosed Closed() const;
   void Restore(const proto::Restore& restore);
   void MaybeReportRestored();
   // What the ledger has counted so far.
@@ -94,7 +95,6 @@ class ShardEngine {
   std::optional<ParameterGroups> groups_;
   std::optional<BlockStore> store_;
   std::optional<Shard> core_;
-  uint32_t view_ = 0;
 
   absl::flat_hash_map<PayloadId, Held> held_;
   PayloadId last_payload_ = 0;

@@ -43,6 +43,7 @@ class ShardEngineTest : public ::testing::Test {
     view_.set_mode(mode);
     view_.set_leaves(leaves);
     view_.set_samples_per_epoch(100);
+    view_.set_until_step(1000);
     for (int rank = 0; rank < workers; ++rank) {
       view_.add_members()->set_rank(rank);
       view_.mutable_members(rank)->set_incarnation(1);
@@ -96,6 +97,7 @@ class ShardEngineTest : public ::testing::Test {
   std::vector<float> Parameters(uint32_t worker, uint64_t clock) {
     Frame pull;
     pull.kind = FrameKind::kPull;
+    pull.view = 1;
     pull.worker = worker;
     pull.clock = clock;
     pull.block_count = 3;
@@ -348,6 +350,7 @@ TEST_F(ShardEngineTest, OnArrivalARestoredBlockTakesNothingTwice) {
   sent_.clear();
   Frame pull;
   pull.kind = FrameKind::kPull;
+  pull.view = 1;
   pull.clock = 2;
   pull.block_count = 1;
   RUBATO_ASSERT_OK(engine_->OnFrame(1, pull, {}));

@@ -145,14 +145,14 @@ TEST_P(NonsenseTest, StreamsOfAnotherJobAndUnknownMethods) {
 TEST_P(NonsenseTest, MessagesThatAreNoFrames) {
   std::string wrong_kind = Bytes({FrameKind::kPull}), later_version = wrong_kind;
   wrong_kind[4] = 9;
-  later_version[3] = 3;
+  later_version[3] = 4;
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "0 bytes"},
-      {std::string(79, '\0'), "79 bytes"},
-      {std::string(80, '\0'), "00000000"},
+      {std::string(95, '\0'), "95 bytes"},
+      {std::string(96, '\0'), "00000000"},
       {std::string(1000000, '\xff'), "ffffffff"},
       {wrong_kind, "kind 9"},
-      {later_version, "03425552"},
+      {later_version, "04425552"},
       {Bytes({FrameKind::kPull}).substr(0, 40), "40 bytes"},
       {Bytes({FrameKind::kPush}, 3), "3 bytes"},
       {Bytes({FrameKind::kParameters}, kBlockBytes[0]), "parameters"},
@@ -185,7 +185,7 @@ TEST_P(NonsenseTest, FramesThatNoWorkerSends) {
   const bool sync = GetParam() == "sync";
   Frame push;  // one that fits, but of a step in the far future
   push.kind = FrameKind::kPush;
-  push.view = push.incarnation = 1;
+  push.view = push.lineage = push.incarnation = 1;
   push.clock = uint64_t{1} << 40;
   push.samples = 4;
   push.end_leaf = 2;
@@ -255,7 +255,7 @@ TEST_P(NonsenseTest, SumsOfNoSamples) {
   ASSERT_TRUE(parameters.ok());
   // What the worker is about to send for the open step, but for its weight.
   frame.kind = FrameKind::kPush;
-  frame.view = frame.incarnation = 1;
+  frame.view = frame.lineage = frame.incarnation = 1;
   frame.worker = 0;
   frame.clock = frame.version = parameters->version;
   frame.end_leaf = 2;

@@ -253,7 +253,7 @@ TEST_F(RubatoCommandTest, TrainStartsServersAndWorkersAndSumsUp) {
           "  rubato inspect ",
           run,
           "\n"
-          "  rubato train job.yaml --set optimizer.momentum=0.5 --set consistency.mode=async\n"));
+          "  rubato train job.yaml --set optimizer.momentum=0.5 --set consistency=async\n"));
   EXPECT_THAT(
       result.err,
       HasSubstr("Z launcher 0 step=50 epoch=0.5 loss=0.5 samples_per_second=500 seconds_left=1\n"));
@@ -354,9 +354,76 @@ TEST_F(RubatoCommandTest, EndBeforeItsTimeIsAnError) {
       HasSubstr("error: server 0 has ended without a summary: cannot open run2/summary.json"));
 }
 
+TEST_F(RubatoCommandTest, AWorkerThatDiesIsStartedAgain) {
+  SetScripts(absl::StrCat(kGoodServer, kAwaitWorkers),
+             absl::StrCat("if mkdir died 2> /dev/null; then kill -9 $$; fi\n", kGoodWorker));
+  const Result result = Rubato({"train", "job.yaml", "--run-dir", "run"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr(" ended: killed by signal 9 (SIGKILL); started again (1 of 3)\n"));
+  EXPECT_EQ(Calls().size(), 5u);
+}
+
+TEST_F(RubatoCommandTest, AWorkerThatAlwaysDiesEndsARunThatHasNotBegun) {
+  SetScripts(absl::StrCat(kGoodServer, "exec $fake announce alive pause"), "kill -9 $$");
+  const Result result =
+      Rubato({"train", "job.yaml", "--run-dir", "run", "--set", "cluster.max_restarts=1"});
+  AwaitAllDead();
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("started again (1 of 1)\n"), HasSubstr("\nerror: worker "),
+                    HasSubstr(": killed by signal 9 (")));
+}
+
+TEST_F(RubatoCommandTest, ARunThatHasBegunGoesOnWithoutAWorkerThatCannotWork) {
+  SetScripts(
+      absl::StrCat("if [ $shard = 0 ]; then echo '{\"mode\":\"sync\"}' > $run/views.jsonl; fi\n",
+                   kGoodServer, "if [ $shard = 0 ]; then read a <&3; fi\n"),
+      absl::StrCat("if mkdir died 2> /dev/null; then echo 'error: no such data' >&2; exit 2; fi\n",
+                   "until grep -q 'not started again' err; do :; done\n", kGoodWorker));
+  const Result result = Rubato({"train", "job.yaml", "--run-dir", "run"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr(" ended: no such data; not started again, which would not "
+                                    "help; log: run/logs/worker-"));
+  EXPECT_EQ(Calls().size(), 4u);
+}
+
+TEST_F(RubatoCommandTest, AWorkerThatLeavesIsNotStartedAgain) {
+  SetScripts(absl::StrCat(kGoodServer, "if [ $shard = 0 ]; then read a <&3; fi\n"),
+             absl::StrCat("if mkdir died 2> /dev/null; then exit 143; fi\n",
+                          "until grep -q 'has left' err; do :; done\n", kGoodWorker));
+  const Result result = Rubato({"train", "job.yaml", "--run-dir", "run"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(Calls().size(), 4u);
+}
+
+TEST_F(RubatoCommandTest, QuestionsToARunThatIsOverOrNotThereAreAnswered) {
+  EXPECT_EQ(Rubato({"train", "job.yaml", "--run-dir", "run"}).code, 0);
+  const Result over = Rubato({"status", "run"});
+  EXPECT_EQ(over.code, 1);
+  EXPECT_EQ(over.err, "error: the run run is over\n");
+  fs::remove(Path("run/summary.json"));
+  Write("run/address", "127.0.0.1:1\n");
+  const Result killed = Rubato({"switch", "--mode", "async", "run"});
+  EXPECT_EQ(killed.code, 1);
+  EXPECT_EQ(killed.err,
+            "error: nobody answers at 127.0.0.1:1: the run run is over, or was killed\n");
+  const Result nowhere = Rubato({"status"});
+  EXPECT_EQ(nowhere.code, 2);
+  EXPECT_EQ(nowhere.err, "error: found no run runs/latest\n");
+  const Result unknown = Rubato({"switch", "--mode", "fast", "run"});
+  EXPECT_EQ(unknown.code, 2);
+  EXPECT_EQ(unknown.err,
+            "error: --mode: found fast, expected sync, async or bounded,staleness=N\n");
+}
+
 TEST_F(RubatoCommandTest, SignalsEndAllAndGiveTheirCode) {
-  SetScripts(absl::StrCat(kGoodServer, "exec $fake ignore-term announce alive pause"),
-             "exec $fake announce alive pause");
+  // Shard 0 ends, and the others do not heed it.
+  SetScripts(
+      absl::StrCat(kGoodServer,
+                   "if [ $shard = 0 ]; then exec $fake on-term 143 announce alive pause; fi\n"
+                   "exec $fake ignore-term announce alive pause"),
+      "exec $fake announce alive pause");
   for (const int number : {SIGINT, SIGTERM}) {
     const pid_t pid = Start({"train", "job.yaml", "--run-dir", absl::StrCat("run", number)});
     AwaitAnnounced(4);

@@ -1,7 +1,17 @@
 #include "tools/command.h"
 
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/run_folder.h"
 #include "common/status.h"
@@ -9,32 +19,96 @@
 #include "proto/cluster.grpc.pb.h"
 
 namespace rubato {
+namespace {
 
-absl::StatusOr<std::string> SendCommand(const std::string& run, const std::string& address,
-                                        proto::CommandRequest::Kind kind) {
+// Whether somebody listens. Returns at the first refusal: a job that runs listens.
+bool Connects(grpc::Channel& channel, absl::Time deadline) {
+  while (true) {
+    const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_READY) return true;
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) return false;
+    if (!channel.WaitForStateChange(state, absl::ToChronoTime(deadline))) return false;
+  }
+}
+
+absl::StatusOr<std::string> AddressOf(const RunFolder& folder) {
+  if (access(folder.path().c_str(), F_OK) != 0) {
+    return absl::NotFoundError(absl::StrCat("found no run ", folder.path()));
+  }
+  if (access(folder.SummaryFile().c_str(), F_OK) == 0) {
+    return absl::UnavailableError(absl::StrCat("the run ", folder.path(), " is over"));
+  }
+  const absl::StatusOr<std::string> found = ReadSmallFile(folder.AddressFile());
+  if (!found.ok()) {
+    return absl::Status(found.status().code(),
+                        absl::StrCat("the run ", folder.path(),
+                                     " has no address (yet?): ", found.status().message()));
+  }
+  return std::string(absl::StripAsciiWhitespace(*found));
+}
+
+}  // namespace
+
+absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const std::string& address,
+                                                proto::CommandRequest request,
+                                                absl::Duration timeout) {
+  const RunFolder folder(run);
+  const absl::Time deadline = absl::Now() + timeout;
   std::string target = address;
   if (target.empty()) {
-    const absl::StatusOr<std::string> found = ReadSmallFile(RunFolder(run).AddressFile());
-    if (!found.ok()) {
-      return absl::NotFoundError(
-          absl::StrCat("no run ", run, ": it has no address (", found.status().message(), ")"));
-    }
-    target = std::string(absl::StripAsciiWhitespace(*found));
+    RUBATO_ASSIGN_OR_RETURN(target, AddressOf(folder));
   }
-  const auto stub = proto::Coordination::NewStub(MakeChannel(target));
+  const std::shared_ptr<grpc::Channel> channel = MakeChannel(target);
+  if (!Connects(*channel, deadline)) {
+    return absl::UnavailableError(
+        absl::StrCat("nobody answers at ", target, ": ",
+                     address.empty() ? absl::StrCat("the run ", run, " is over, or was killed")
+                                     : "does shard 0 of the job listen there?"));
+  }
+  if (const char* token = std::getenv("RUBATO_TOKEN")) {
+    request.set_token(token);
+  } else if (const absl::StatusOr<std::string> found = ReadSmallFile(folder.TokenFile());
+             found.ok()) {
+    request.set_token(std::string(absl::StripAsciiWhitespace(*found)));
+  }
   grpc::ClientContext context;
-  // A large checkpoint takes its time to be written.
-  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Minutes(10)));
-  proto::CommandRequest request;
-  request.set_kind(kind);
+  context.set_deadline(absl::ToChronoTime(deadline));
   proto::CommandReply reply;
-  const absl::Status status = FromGrpc(stub->Command(&context, request, &reply));
-  if (!status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat("no answer from shard 0 at ", target,
-                                     ": does the job still run? ", status.message()));
+  const absl::Status status =
+      FromGrpc(proto::Coordination::NewStub(channel)->Command(&context, request, &reply));
+  if (absl::IsDeadlineExceeded(status)) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        "shard 0 at ", target, " has not answered within ", absl::FormatDuration(timeout)));
   }
-  return reply.text();
+  if (!status.ok()) return status;
+  return reply;
+}
+
+absl::StatusOr<proto::CommandRequest> SwitchRequest(absl::string_view mode) {
+  const auto mistake = [mode](absl::string_view expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--mode: found ", mode, ", expected ", expected));
+  };
+  proto::CommandRequest request;
+  request.set_kind(proto::CommandRequest::KIND_SWITCH);
+  const std::vector<absl::string_view> parts = absl::StrSplit(mode, ',');
+  if (parts[0] == "bounded") {
+    constexpr absl::string_view kKey = "staleness=";
+    int64_t staleness = -1;
+    if (parts.size() != 2 || !absl::StartsWith(parts[1], kKey) ||
+        !absl::SimpleAtoi(parts[1].substr(kKey.size()), &staleness) || staleness < 0) {
+      return mistake("bounded,staleness=N with an N from 0 on");
+    }
+    request.set_mode(proto::View::MODE_BOUNDED);
+    request.set_staleness(staleness);
+  } else if (parts.size() == 1 && parts[0] == "sync") {
+    request.set_mode(proto::View::MODE_SYNC);
+  } else if (parts.size() == 1 && parts[0] == "async") {
+    request.set_mode(proto::View::MODE_ASYNC);
+  } else {
+    return mistake("sync, async or bounded,staleness=N");
+  }
+  return request;
 }
 
 }  // namespace rubato

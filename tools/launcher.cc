@@ -53,14 +53,15 @@ absl::Status SystemError(absl::string_view what, absl::string_view path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
 }
 
-// The end of a log: enough for a reason.
-std::string Tail(const std::string& path) {
+// The end of a log from `begin` on: enough for a reason.
+std::string Tail(const std::string& path, off_t begin) {
   constexpr off_t kBytes = 1 << 16;
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return "";
   const off_t size = lseek(fd, 0, SEEK_END);
-  std::string tail(static_cast<size_t>(std::clamp<off_t>(size, 0, kBytes)), '\0');
-  const ssize_t got = pread(fd, tail.data(), tail.size(), std::max<off_t>(0, size - kBytes));
+  begin = std::max(begin, size - kBytes);
+  std::string tail(static_cast<size_t>(std::max<off_t>(size - begin, 0)), '\0');
+  const ssize_t got = pread(fd, tail.data(), tail.size(), begin);
   tail.resize(got < 0 ? 0 : static_cast<size_t>(got));
   close(fd);
   return tail;
@@ -134,7 +135,7 @@ Launcher::Launcher(absl::Duration grace)
 
 Launcher::~Launcher() {
   SignalAll(SIGKILL);
-  Drain(absl::InfiniteFuture(), /*stop_on_interrupt=*/false);
+  Drain(absl::InfiniteFuture());
   close(wake_fd_);
 }
 
@@ -144,6 +145,7 @@ absl::Status Launcher::Start(const Command& command) {
       open(command.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (log_fd < 0) return SystemError("create", command.log_path);
   auto close_log = absl::MakeCleanup([log_fd] { close(log_fd); });
+  const off_t log_begins = lseek(log_fd, 0, SEEK_END);
   // Carries errno if exec fails; closed by exec if it does not.
   int result[2];
   if (pipe2(result, O_CLOEXEC) != 0) return SystemError("start", command.arguments[0]);
@@ -185,7 +187,7 @@ absl::Status Launcher::Start(const Command& command) {
     errno = pidfd_error;
     return SystemError("watch", command.arguments[0]);
   }
-  children_.push_back({command, pid, pid_fd});
+  children_.push_back({command, pid, pid_fd, log_begins});
   return absl::OkStatus();
 }
 
@@ -220,43 +222,96 @@ void Launcher::Poll(absl::Time deadline) {
     RUBATO_CHECK(waitpid(child.pid, &status, 0) == child.pid);
     close(child.pid_fd);
     children_.erase(children_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (status == 0 || stopping_) continue;
-    const std::string log = Tail(child.command.log_path);
-    if (failure_.has_value() && Weight(log, status) <= failure_weight_) continue;
-    if (!failure_.has_value()) judge_failure_at_ = absl::Now() + grace_;
-    failure_weight_ = Weight(log, status);
-    failure_ =
-        Failure{child.command.role, child.command.rank, WIFEXITED(status) ? WEXITSTATUS(status) : 1,
-                FailureReason(log, status), child.command.log_path};
+    if (stopping_) continue;
+    if (status != 0) {
+      const std::string log = Tail(child.command.log_path, child.log_begins);
+      bad_ends_.push_back(
+          {{child.command.role, child.command.rank, WIFEXITED(status) ? WEXITSTATUS(status) : 1,
+            FailureReason(log, status), child.command.log_path},
+           Weight(log, status),
+           child.command.expendable,
+           absl::Now()});
+    }
+    if (!OthersRun()) others_ended_at_ = std::min(others_ended_at_, absl::Now());
   }
+}
+
+bool Launcher::OthersRun() const {
+  return std::any_of(children_.begin(), children_.end(),
+                     [](const Child& child) { return !child.command.expendable; });
+}
+
+int Launcher::running(const std::string& role) const {
+  int count = 0;
+  for (const Child& child : children_) count += child.command.role == role;
+  for (const BadEnd& end : bad_ends_) count += end.failure.role == role;
+  return count;
+}
+
+absl::Time Launcher::NextJudgement(absl::Time now) const {
+  absl::Time next = absl::InfiniteFuture();
+  const auto consider = [&](absl::Time time) {
+    if (time > now) next = std::min(next, time);
+  };
+  consider(others_ended_at_ + kLastGrace);
+  for (const BadEnd& end : bad_ends_) consider(end.time + grace_);
+  return next;
 }
 
 Launcher::Event Launcher::Wait(absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
   while (true) {
     if (interrupted_by_ != 0) return Event::kInterrupt;
-    if (failure_.has_value() && (children_.empty() || absl::Now() >= judge_failure_at_)) {
-      return Event::kFailure;
+    if (failure_.has_value()) return Event::kFailure;
+    const absl::Time now = absl::Now();
+    const auto first = std::find_if(bad_ends_.begin(), bad_ends_.end(),
+                                    [](const BadEnd& end) { return !end.expendable; });
+    if (first != bad_ends_.end()) {
+      if (children_.empty() || now >= first->time + grace_) {
+        failure_ =
+            std::max_element(bad_ends_.begin(), bad_ends_.end(),
+                             [](const BadEnd& a, const BadEnd& b) { return a.weight < b.weight; })
+                ->failure;
+        continue;
+      }
+    } else if (!OthersRun()) {
+      if (children_.empty() || now >= others_ended_at_ + kLastGrace) return Event::kAllEnded;
+    } else if (!bad_ends_.empty() && now >= bad_ends_.front().time + grace_) {
+      lost_ = std::move(bad_ends_.front().failure);
+      bad_ends_.erase(bad_ends_.begin());
+      return Event::kLost;
     }
-    if (children_.empty()) return Event::kAllEnded;
-    if (absl::Now() >= deadline) return Event::kTimeout;
-    Poll(std::min(deadline, judge_failure_at_));
+    if (now >= deadline) return Event::kTimeout;
+    Poll(std::min(deadline, NextJudgement(now)));
   }
 }
 
-void Launcher::Drain(absl::Time deadline, bool stop_on_interrupt) {
-  while (!children_.empty() && absl::Now() < deadline) {
-    if (stop_on_interrupt && interrupted_by_ != 0) return;
-    Poll(deadline);
-  }
+void Launcher::Drain(absl::Time deadline) {
+  while (!children_.empty() && absl::Now() < deadline) Poll(deadline);
 }
 
 void Launcher::Stop() {
   stopping_ = true;
   SignalAll(SIGTERM);
-  Drain(absl::Now() + kPatience, /*stop_on_interrupt=*/false);
+  Drain(absl::Now() + kPatience);
   SignalAll(SIGKILL);
-  Drain(absl::InfiniteFuture(), /*stop_on_interrupt=*/false);
+  Drain(absl::InfiniteFuture());
+}
+
+void Launcher::Stop(const std::string& role, int rank, absl::Duration patience) {
+  stopping_ = true;
+  const auto is_first = [&](const Child& child) {
+    return child.command.role == role && child.command.rank == rank;
+  };
+  for (const Child& child : children_) {
+    if (is_first(child)) kill(-child.pid, SIGTERM);
+  }
+  const absl::Time deadline = absl::Now() + patience;
+  while (std::any_of(children_.begin(), children_.end(), is_first) && absl::Now() < deadline) {
+    Poll(deadline);
+  }
+  if (absl::Now() < deadline) Drain(absl::Now() + kPatience);  // the others have been told
+  Stop();
 }
 
 void Launcher::SignalAll(int signal) {

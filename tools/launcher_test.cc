@@ -189,6 +189,79 @@ TEST_F(LauncherTest, KilledProcessCountsAsOneAndIsSaidToBeKilled) {
   EXPECT_EQ(launcher.failure()->reason, "killed by signal 9 (SIGKILL)");
 }
 
+TEST_F(LauncherTest, OthersGoOnWithoutAnExpendableProcessWhichMayBeStartedAgain) {
+  ASSERT_EQ(mkfifo(Path("go").c_str(), 0600), 0);
+  Launcher launcher;
+  RUBATO_ASSERT_OK(launcher.Start(Fake("server", 0, {"await", Path("go"), "exit", "0"})));
+  Command worker = Fake("worker", 1, {"complain", "error: out of memory", "exit", "1"});
+  worker.expendable = true;
+  RUBATO_ASSERT_OK(launcher.Start(worker));
+  EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kLost);
+  EXPECT_EQ(launcher.lost().role, "worker");
+  EXPECT_EQ(launcher.lost().rank, 1);
+  EXPECT_EQ(launcher.lost().exit_code, 1);
+  EXPECT_EQ(launcher.lost().reason, "out of memory");
+  EXPECT_EQ(launcher.running("worker"), 0);
+  EXPECT_EQ(launcher.running("server"), 1);
+  // What it says of the second end is not what the first left in the log.
+  worker.arguments = {"tests/fake_process", "raise", "9"};
+  RUBATO_ASSERT_OK(launcher.Start(worker));
+  EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kLost);
+  EXPECT_EQ(launcher.lost().reason, "killed by signal 9 (SIGKILL)");
+  RUBATO_ASSERT_OK(launcher.Start(Fake("other", 0, {"announce", Path("go")})));
+  EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kAllEnded);
+}
+
+TEST_F(LauncherTest, AnExpendableProcessIsBlamedForAFailureThatFollowsItsOwn) {
+  ASSERT_EQ(mkfifo(Path("go").c_str(), 0600), 0);
+  Launcher launcher(/*grace=*/absl::InfiniteDuration());
+  RUBATO_ASSERT_OK(launcher.Start(
+      Fake("server", 0, {"await", Path("go"), "complain", "error: worker 1 failed", "exit", "1"})));
+  Command worker =
+      Fake("worker", 1, {"complain", "error: no such data", "announce", Path("go"), "exit", "2"});
+  worker.expendable = true;
+  RUBATO_ASSERT_OK(launcher.Start(worker));
+  EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kFailure);
+  EXPECT_EQ(launcher.failure()->reason, "no such data");
+  EXPECT_EQ(launcher.failure()->exit_code, 2);
+}
+
+TEST_F(LauncherTest, AllHaveEndedWithoutAnExpendableProcessThatDoesNotEnd) {
+  Launcher launcher;
+  RUBATO_ASSERT_OK(launcher.Start(Fake("server", 0, {"exit", "0"})));
+  Command worker = Fake("worker", 0, {"announce", Path("alive"), "pause"});
+  worker.expendable = true;
+  RUBATO_ASSERT_OK(launcher.Start(worker));
+  AwaitStarted(1);
+  EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kAllEnded);
+  EXPECT_EQ(launcher.running(), 1);
+  launcher.Stop();
+  EXPECT_TRUE(NobodyAlive());
+}
+
+TEST_F(LauncherTest, StopInOrderAsksOneAndLetsItEndTheOthers) {
+  ASSERT_EQ(mkfifo(Path("go").c_str(), 0600), 0);
+  Launcher launcher;
+  RUBATO_ASSERT_OK(launcher.Start(Fake(
+      "server", 0, {"on-term", "7", "announce", Path("go"), "announce", Path("alive"), "pause"})));
+  // Ends when the server has ended, and would exit with 9 on SIGTERM.
+  RUBATO_ASSERT_OK(launcher.Start(
+      Fake("worker", 0, {"on-term", "9", "await", Path("go"), "complain", "of itself"})));
+  AwaitStarted(1);
+  launcher.Stop("server", 0, absl::InfiniteDuration());
+  EXPECT_EQ(launcher.running(), 0);
+  EXPECT_EQ(Log("worker", 0), "of itself\n");
+}
+
+TEST_F(LauncherTest, StopInOrderDoesNotWaitForEver) {
+  Launcher launcher;
+  RUBATO_ASSERT_OK(
+      launcher.Start(Fake("server", 0, {"ignore-term", "announce", Path("alive"), "pause"})));
+  AwaitStarted(1);
+  launcher.Stop("server", 0, absl::Milliseconds(1));
+  EXPECT_TRUE(NobodyAlive());
+}
+
 TEST_F(LauncherTest, StubbornProcessIsKilled) {
   Launcher launcher;
   RUBATO_ASSERT_OK(

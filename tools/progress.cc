@@ -185,14 +185,30 @@ ProgressDisplay::ProgressDisplay(std::string metrics_path, Progress progress, in
       color_(terminal && UsesColor(fd)),
       log_("launcher", 0, level, format, fd) {}
 
-ProgressDisplay::~ProgressDisplay() {
+ProgressDisplay::~ProgressDisplay() { Clear(); }
+
+void ProgressDisplay::Clear() {
   if (drawn_) WriteAll(fd_, "\r\x1b[K");
+  drawn_ = false;
+}
+
+void ProgressDisplay::SetNotice(const std::string& notice) {
+  if (notice == notice_) return;
+  notice_ = notice;
+  if (terminal_) {
+    Draw();
+  } else if (!notice.empty()) {
+    log_.Info(notice);
+  }
 }
 
 void ProgressDisplay::Draw() {
   // Back to the first column, the new text, the rest of the old line erased: in one write, so that
   // nothing flickers.
-  WriteAll(fd_, absl::StrCat("\r", progress_.LiveLine(TerminalWidth(fd_), color_), "\x1b[K"));
+  const int width = TerminalWidth(fd_);
+  const std::string line = notice_.empty() ? progress_.LiveLine(width, color_)
+                                           : notice_.substr(0, std::max(0, width - 1));
+  WriteAll(fd_, absl::StrCat("\r", line, "\x1b[K"));
   drawn_ = true;
 }
 
@@ -203,6 +219,7 @@ void ProgressDisplay::Update(absl::Time now) {
     changed = changed || kind != Progress::Kind::kOther;
     tested = tested || kind == Progress::Kind::kEval || kind == Progress::Kind::kTest;
   }
+  if (changed) last_change_ = now;
   if (terminal_) {
     if (changed || !drawn_) Draw();
   } else if (changed && (tested || now >= next_line_)) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/log.h"
 
@@ -82,6 +83,12 @@ class ProgressDisplay {
 
   // Reads what is new and shows it if it is time.
   void Update(absl::Time now);
+  // Shown in place of progress until it is empty again; without a terminal as one line.
+  void SetNotice(const std::string& notice);
+  // Removes the live line, so that something else can be said; the next Update draws it again.
+  void Clear();
+  // When Update has last found something new; at first, when this was made.
+  absl::Time last_change() const { return last_change_; }
 
  private:
   void Draw();
@@ -92,6 +99,8 @@ class ProgressDisplay {
   const bool terminal_;
   const bool color_;
   const Log log_;
+  std::string notice_;
+  absl::Time last_change_ = absl::Now();
   bool drawn_ = false;
   absl::Time next_line_ = absl::InfinitePast();
 };

@@ -221,6 +221,29 @@ TEST_F(ProgressDisplayTest, ElsewhereALineEveryFewSecondsAndAtEachTest) {
   EXPECT_THAT(Shown(), HasSubstr("step=30"));
 }
 
+TEST_F(ProgressDisplayTest, ANoticeStandsInPlaceOfTheLineUntilItIsOver) {
+  SetWidth(30);
+  Append(absl::StrCat(kTrain, "\n"));
+  ProgressDisplay display(path(), Progress(3000, 1000), program_, /*terminal=*/true,
+                          LogLevel::kInfo);
+  display.Update(start_);
+  Shown();
+  display.SetNotice("paused: training waits for 1 more workers");
+  EXPECT_EQ(Shown(), "\rpaused: training waits for 1 \x1b[K");
+  display.SetNotice("paused: training waits for 1 more workers");
+  EXPECT_EQ(Shown(), "");
+  display.Clear();
+  EXPECT_EQ(Shown(), "\r\x1b[K");
+  display.SetNotice("");
+  EXPECT_EQ(Shown(), "\repoch 1.5/3  loss 0.2500\x1b[K");
+
+  ProgressDisplay lines(path(), Progress(3000, 1000), program_, /*terminal=*/false,
+                        LogLevel::kInfo);
+  lines.SetNotice("paused: it waits");
+  lines.SetNotice("");
+  EXPECT_THAT(Shown(), EndsWith(" paused: it waits\n"));
+}
+
 TEST_F(ProgressDisplayTest, ColorsAreSparingAndMayBeRefused) {
   Append(R"({"kind":"train","step":1,"samples":10,"time":1,"loss":null})"
          "\n"

@@ -2,6 +2,7 @@
 #include <cstdio>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -12,12 +13,14 @@
 #include "common/nearest.h"
 #include "common/process_exit.h"
 #include "common/version.h"
+#include "common/wire/channel.h"
 #include "proto/cluster.pb.h"
 #include "tools/command.h"
 #include "tools/evaluate.h"
 #include "tools/export.h"
 #include "tools/inspect.h"
 #include "tools/plot/plot.h"
+#include "tools/status.h"
 #include "tools/train.h"
 
 namespace rubato {
@@ -81,24 +84,68 @@ int Evaluate(const Invocation& invocation) {
   return Print(EvaluateText(path, split, json));
 }
 
-int Ask(const Invocation& invocation, proto::CommandRequest::Kind kind, Flags flags) {
+// The job that is meant, and what to do with the answer.
+int Ask(const Invocation& invocation, proto::CommandRequest request, absl::Duration timeout,
+        Flags flags, const std::string* mode = nullptr, const bool* json = nullptr) {
   std::string run = "runs/latest", address;
-  flags.AddPositional(&run, "RUN", "a run folder", Flags::kOptional);
+  flags.AddPositional(&run, "RUN", "a run folder; default: runs/latest", Flags::kOptional);
   flags.Add("address", &address, "HOST:PORT", "shard 0 of the job, instead of a run folder");
   if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
-  const absl::StatusOr<std::string> text = SendCommand(run, address, kind);
-  return Print(text.ok() ? absl::StatusOr<std::string>(*text + "\n") : text);
+  SilenceGrpc();
+  if (mode != nullptr) {
+    absl::StatusOr<proto::CommandRequest> wanted = SwitchRequest(*mode);
+    if (!wanted.ok()) return Print(wanted.status());
+    request = *std::move(wanted);
+  }
+  const absl::StatusOr<proto::CommandReply> reply =
+      SendCommand(run, address, std::move(request), timeout);
+  if (!reply.ok()) return Print(reply.status());
+  if (json == nullptr) return Print(reply->text() + "\n");
+  if (!reply->has_status()) {
+    return Print(absl::Status(absl::StatusCode::kInternal, "shard 0 sent no status"));
+  }
+  return Print(*json ? StatusJson(reply->status()) : StatusText(reply->status()));
+}
+
+proto::CommandRequest Request(proto::CommandRequest::Kind kind) {
+  proto::CommandRequest request;
+  request.set_kind(kind);
+  return request;
+}
+
+int Status(const Invocation& invocation) {
+  bool json = false;
+  Flags flags("rubato status",
+              "Tells how a running job stands: its mode, its workers and their clocks, who waits "
+              "for whom.",
+              {"rubato status", "rubato status runs/latest --json",
+               "rubato status --address 10.0.0.7:29500"});
+  flags.Add("json", &json, "", "print one JSON object");
+  return Ask(invocation, Request(proto::CommandRequest::KIND_STATUS), kAnswerTimeout,
+             std::move(flags), nullptr, &json);
+}
+
+int Switch(const Invocation& invocation) {
+  std::string mode;
+  Flags flags("rubato switch",
+              "Has a running job go on in another mode, up to the next point of its "
+              "consistency.schedule. Needs the\n"
+              "run's token: that in the run's folder, or RUBATO_TOKEN in the environment.",
+              {"rubato switch --mode async", "rubato switch --mode bounded,staleness=3 runs/latest",
+               "RUBATO_TOKEN=... rubato switch --mode sync --address 10.0.0.7:29500"});
+  flags.Add("mode", &mode, "MODE", "sync, async or bounded,staleness=N", Flags::kRequired);
+  return Ask(invocation, {}, kAnswerTimeout, std::move(flags), &mode);
 }
 
 int Checkpoint(const Invocation& invocation) {
-  return Ask(invocation, proto::CommandRequest::KIND_CHECKPOINT,
+  return Ask(invocation, Request(proto::CommandRequest::KIND_CHECKPOINT), kCheckpointTimeout,
              Flags("rubato checkpoint",
                    "Has a running job write a checkpoint, and prints its path when it is written.",
                    {"rubato checkpoint", "rubato checkpoint runs/latest"}));
 }
 
 int Stop(const Invocation& invocation) {
-  return Ask(invocation, proto::CommandRequest::KIND_STOP,
+  return Ask(invocation, Request(proto::CommandRequest::KIND_STOP), kAnswerTimeout,
              Flags("rubato stop", "Ends a running job in order, with a checkpoint.",
                    {"rubato stop", "rubato stop --address 10.0.0.7:29500"}));
 }
@@ -125,6 +172,8 @@ constexpr Verb kVerbs[] = {
     {"train", "train a job with servers and workers on this machine", Train},
     {"inspect", "print names, shapes and digest of a run's parameters", Inspect},
     {"eval", "test the parameters of a run or a checkpoint", Evaluate},
+    {"status", "tell how a running job stands, and who waits for whom", Status},
+    {"switch", "have a running job go on in another mode", Switch},
     {"checkpoint", "have a running job write a checkpoint", Checkpoint},
     {"stop", "end a running job in order, with a checkpoint", Stop},
     {"export", "write a run's parameters into one safetensors file", Export},

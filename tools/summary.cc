@@ -1,5 +1,7 @@
 #include "tools/summary.h"
 
+#include <cstdint>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -24,6 +26,31 @@ std::string Quoted(const std::string& word) {
                       absl::string_view("_@%+=:,./-").find(c) != absl::string_view::npos);
   }
   return plain ? word : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
+}
+
+int64_t Count(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() || !found->is_number_integer() ? 0 : found->get<int64_t>();
+}
+
+// What came of the contributions on arrival, and what changed while it ran; nothing where nothing
+// did.
+std::string Account(const nlohmann::json& summary) {
+  std::string text;
+  const auto work = summary.find("contributions");
+  if (work != summary.end() && work->is_object() && Count(*work, "given") > 0) {
+    const int64_t left_out = Count(*work, "left_out");
+    absl::StrAppendFormat(&text, "contributions  %d sent = %d applied + %d partial + %d lost",
+                          Count(*work, "given") - left_out, Count(*work, "applied"),
+                          Count(*work, "partial"), Count(*work, "lost"));
+    absl::StrAppend(&text, left_out > 0 ? absl::StrFormat("  (%d left out)", left_out) : "", "\n");
+  }
+  const int64_t switches = Count(summary, "switches"), lost = Count(summary, "workers_lost");
+  if (switches > 0 || lost > 0) {
+    absl::StrAppendFormat(&text, "changes        %d of the mode, %d workers lost  (%d views)\n",
+                          switches, lost, Count(summary, "views"));
+  }
+  return text;
 }
 
 }  // namespace
@@ -55,11 +82,11 @@ absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_vie
       : summary.contains("validation_loss")
           ? absl::StrCat("validation loss ", validation_loss, "\n")
           : "";
-  return absl::StrCat(tested, validated, "speed          ",
-                      Number(summary, "samples_per_second", 0), " samples/s  (",
-                      Number(summary, "samples", 0), " samples, ", Number(summary, "steps", 0),
-                      " steps, ", Number(summary, "seconds", 1), " s)\n", "files          ",
-                      run_path, "\n\n", "Try next:\n  ", absl::StrJoin(next, "\n  "), "\n");
+  return absl::StrCat(
+      tested, validated, "speed          ", Number(summary, "samples_per_second", 0),
+      " samples/s  (", Number(summary, "samples", 0), " samples, ", Number(summary, "steps", 0),
+      " steps, ", Number(summary, "seconds", 1), " s)\n", Account(summary), "files          ",
+      run_path, "\n\n", "Try next:\n  ", absl::StrJoin(next, "\n  "), "\n");
 }
 
 }  // namespace rubato

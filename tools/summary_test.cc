@@ -7,7 +7,9 @@
 namespace rubato {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 TEST(SummaryTest, TellsFiguresFilesAndWhatToTryNext) {
@@ -51,6 +53,21 @@ TEST(SummaryTest, WithoutAccuracyTheLossIsTold) {
   const auto text = SummaryText(R"({"test_loss":0.52431})", "run", {});
   RUBATO_ASSERT_OK(text);
   EXPECT_THAT(*text, StartsWith("test loss      0.5243\nspeed "));
+}
+
+TEST(SummaryTest, AccountsForEveryContributionAndEveryChange) {
+  const auto text = SummaryText(
+      R"({"contributions":{"given":40,"applied":30,"left_out":1,"partial":2,"lost":7},"views":9,"switches":3,)"
+      R"("workers_lost":2})",
+      "run", {});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text,
+              HasSubstr("contributions  39 sent = 30 applied + 2 partial + 7 lost  (1 left out)\n"
+                        "changes        3 of the mode, 2 workers lost  (9 views)\n"));
+  // In sync, where nothing changed, there is nothing to say.
+  const auto calm = SummaryText(R"({"contributions":{"given":0},"views":1})", "run", {});
+  RUBATO_ASSERT_OK(calm);
+  EXPECT_THAT(*calm, AllOf(Not(HasSubstr("contributions")), Not(HasSubstr("changes"))));
 }
 
 TEST(ShellLineTest, QuotesWhatAShellWouldChange) {

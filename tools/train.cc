@@ -1,9 +1,13 @@
 #include "tools/train.h"
 
 #include <google/protobuf/util/message_differencer.h>
+#include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -12,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/checkpoint.h"
@@ -22,7 +27,9 @@
 #include "common/run_folder.h"
 #include "common/status.h"
 #include "common/terminal.h"
+#include "common/wire/channel.h"
 #include "tools/binaries.h"
+#include "tools/command.h"
 #include "tools/launcher.h"
 #include "tools/plan.h"
 #include "tools/progress.h"
@@ -37,6 +44,13 @@ using Event = Launcher::Event;
 constexpr int kStderr = 2;
 constexpr absl::Duration kAddressPoll = absl::Milliseconds(10);
 constexpr absl::Duration kProgressPoll = absl::Milliseconds(200);
+// How long nothing may happen before shard 0 is asked what it waits for, and how long it has to
+// answer.
+constexpr absl::Duration kQuiet = absl::Seconds(1);
+constexpr absl::Duration kAskTimeout = absl::Seconds(1);
+// How long shard 0, when it is told to end, has to end the job in order: to finish its step without
+// those that do not answer, and to write a checkpoint. A second signal ends all at once.
+constexpr absl::Duration kStopTimeout = absl::Seconds(30);
 
 // What was typed.
 struct Options {
@@ -67,12 +81,13 @@ void Say(const Log& log, absl::string_view text) {
 // The same job again with one thing changed, and a look at this one's result.
 std::vector<std::string> Suggestions(const Options& options, const Plan& plan,
                                      const RunFolder& folder) {
-  const bool sync = plan.job.consistency().mode() == proto::Consistency::MODE_SYNC;
+  const bool sync = plan.job.consistency().schedule_size() == 0 &&
+                    plan.job.consistency().mode() == proto::Consistency::MODE_SYNC;
   std::vector<std::string> again = {options.program, "train", options.config};
   for (const std::string& override : options.set) {
     if (!absl::StartsWith(override, "consistency")) again.insert(again.end(), {"--set", override});
   }
-  again.insert(again.end(), {"--set", absl::StrCat("consistency.mode=", sync ? "async" : "sync")});
+  again.insert(again.end(), {"--set", absl::StrCat("consistency=", sync ? "async" : "sync")});
   return {ShellLine({options.program, "inspect", folder.path()}), ShellLine(again)};
 }
 
@@ -90,10 +105,13 @@ class Run {
         resume_(resume),
         programs_(programs),
         folder_(std::move(folder)),
-        launcher_(launcher) {}
+        launcher_(launcher),
+        log_(LogOf(plan.job)),
+        views_(folder_.ViewsFile()) {}
 
-  // Starts all processes and waits for their end. Then kAllEnded, kFailure or kInterrupt; an error
-  // if a process could not be started. What still runs is left to Stop.
+  // Starts all processes, workers that end badly anew, and waits for their end. Then kAllEnded,
+  // kFailure (see failure()) or kInterrupt; an error if a process could not be started, or if there
+  // are too few workers to go on. What still runs is left to Stop.
   absl::StatusOr<Event> Train() {
     RUBATO_RETURN_IF_ERROR(
         WriteFileAtomically(folder_.JobFile(), ResolvedYaml(plan_.job, plan_.sources)));
@@ -107,21 +125,27 @@ class Run {
     // holds its port.
     RUBATO_ASSIGN_OR_RETURN(const Event event, AwaitAddress());
     if (event != Event::kTimeout) return event;
-    RUBATO_ASSIGN_OR_RETURN(std::string address, ReadSmallFile(folder_.AddressFile()));
-    absl::StripAsciiWhitespace(&address);
+    RUBATO_ASSIGN_OR_RETURN(address_, ReadSmallFile(folder_.AddressFile()));
+    absl::StripAsciiWhitespace(&address_);
     for (int shard = 1; shard < plan_.job.cluster().servers(); ++shard) {
-      RUBATO_RETURN_IF_ERROR(StartServer(shard, address));
+      RUBATO_RETURN_IF_ERROR(StartServer(shard, address_));
     }
     for (int rank = 0; rank < plan_.job.cluster().workers().start(); ++rank) {
-      RUBATO_RETURN_IF_ERROR(
-          Start("worker", rank,
-                {programs_.worker, "--config", folder_.JobFile(), "--rank", absl::StrCat(rank)},
-                address));
+      RUBATO_RETURN_IF_ERROR(StartWorker(rank));
     }
     return Watch();
   }
 
+  // After kFailure.
+  const Failure& failure() const { return failure_.has_value() ? *failure_ : *launcher_.failure(); }
+
  private:
+  absl::Status StartWorker(int rank) {
+    return Start("worker", rank,
+                 {programs_.worker, "--config", folder_.JobFile(), "--rank", absl::StrCat(rank)},
+                 address_);
+  }
+
   absl::Status StartServer(int shard, const std::string& address) {
     std::vector<std::string> arguments = {programs_.server, "--config",          folder_.JobFile(),
                                           "--shard",        absl::StrCat(shard), "--run-dir",
@@ -140,7 +164,8 @@ class Run {
     if (!address.empty())
       arguments.insert(arguments.end(),
                        {"--set", absl::StrCat("cluster.address=\"", address, "\"")});
-    return launcher_.Start({role, rank, std::move(arguments), folder_.LogFile(role, rank)});
+    return launcher_.Start({role, rank, std::move(arguments), folder_.LogFile(role, rank),
+                            /*expendable=*/role == "worker"});
   }
 
   // kTimeout when the address is there, as nothing else has happened.
@@ -162,18 +187,100 @@ class Run {
     return Event::kTimeout;
   }
 
-  Event Watch() {
-    ProgressDisplay display(
-        folder_.MetricsFile(),
-        Progress(static_cast<double>(TotalSamples(plan_)),
-                 static_cast<double>(plan_.train_samples)),
-        kStderr, IsTerminal(kStderr) && LogOf(plan_.job).format() == LogFormat::kText,
-        static_cast<LogLevel>(plan_.job.log().level()), LogOf(plan_.job).format());
+  absl::StatusOr<Event> Watch() {
+    ProgressDisplay display(folder_.MetricsFile(),
+                            Progress(static_cast<double>(TotalSamples(plan_)),
+                                     static_cast<double>(plan_.train_samples)),
+                            kStderr, IsTerminal(kStderr) && log_.format() == LogFormat::kText,
+                            static_cast<LogLevel>(plan_.job.log().level()), log_.format());
     while (true) {
       const Event event = launcher_.Wait(kProgressPoll);
+      ReadViews(display);
       display.Update(absl::Now());
-      if (event != Event::kTimeout) return event;
+      if (event == Event::kLost) {
+        display.Clear();
+        RUBATO_ASSIGN_OR_RETURN(const bool goes_on, OnLost(launcher_.lost()));
+        if (!goes_on) return Event::kFailure;
+      } else if (event != Event::kTimeout) {
+        return event;
+      }
+      RUBATO_RETURN_IF_ERROR(CheckPaused(display));
     }
+  }
+
+  // Training has begun with the first view. Says when the mode changes.
+  void ReadViews(ProgressDisplay& display) {
+    while (const std::optional<std::string> line = views_.Next()) {
+      has_begun_ = true;
+      const auto json = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+      if (!json.is_object() || !json.contains("mode") || !json["mode"].is_string()) continue;
+      const std::string mode = json["mode"];
+      if (!mode_.empty() && mode != mode_) {
+        display.Clear();
+        Say(log_, absl::StrCat("mode: ", mode, " (was ", mode_, ")"));
+      }
+      mode_ = mode;
+    }
+  }
+
+  // Starts a worker anew if that may help. Whether the run goes on.
+  absl::StatusOr<bool> OnLost(const Failure& lost) {
+    const std::string who = absl::StrCat(lost.role, " ", lost.rank);
+    const std::string reason = absl::StrReplaceAll(lost.reason, {{"\n", "; "}});
+    const int most = plan_.job.cluster().max_restarts();
+    if (lost.exit_code == 128 + SIGTERM || lost.exit_code == 128 + SIGINT) {
+      Say(log_, absl::StrCat(who, " has left"));
+      return true;
+    }
+    if (lost.exit_code != 2 && restarts_[lost.rank] < most) {
+      ++restarts_[lost.rank];
+      Say(log_, absl::StrFormat("%s ended: %s; started again (%d of %d)", who, reason,
+                                restarts_[lost.rank], most));
+      RUBATO_RETURN_IF_ERROR(StartWorker(lost.rank));
+      return true;
+    }
+    if (!has_begun_) {
+      failure_ = lost;
+      return false;
+    }
+    Say(log_,
+        absl::StrCat(who, " ended: ", reason, "; not started again, ",
+                     lost.exit_code == 2 ? "which would not help"
+                                         : absl::StrFormat("cluster.max_restarts is %d", most),
+                     "; log: ", lost.log_path));
+    return true;
+  }
+
+  // When nothing happens: shows that the run is paused, if it is. If it would be so for ever, has
+  // shard 0 end it with a checkpoint.
+  absl::Status CheckPaused(ProgressDisplay& display) {
+    const absl::Time now = absl::Now();
+    if (!has_begun_ || now < ask_at_) return absl::OkStatus();
+    const int least = plan_.job.cluster().workers().min();
+    const int workers = launcher_.running("worker");
+    if (workers >= least && display.last_change() + kQuiet > now) {
+      display.SetNotice("");
+      return absl::OkStatus();
+    }
+    ask_at_ = now + kQuiet;
+    proto::CommandRequest request;
+    request.set_kind(proto::CommandRequest::KIND_STATUS);
+    const absl::StatusOr<proto::CommandReply> reply =
+        SendCommand(folder_.path(), address_, std::move(request), kAskTimeout);
+    if (!reply.ok()) return absl::OkStatus();
+    const bool paused = reply->status().state() == "paused";
+    if (paused && workers < least) {
+      display.Clear();
+      launcher_.Stop("server", 0, kStopTimeout);
+      return absl::AbortedError(
+          absl::StrFormat("too few workers are left to go on: %d of at least %d "
+                          "(cluster.workers.min), and none may be started again",
+                          workers, least));
+    }
+    display.SetNotice(paused && reply->status().waits_size() > 0
+                          ? absl::StrCat("paused: ", reply->status().waits(0))
+                          : "");
+    return absl::OkStatus();
   }
 
   const Plan& plan_;
@@ -181,6 +288,14 @@ class Run {
   const Programs& programs_;
   const RunFolder folder_;
   Launcher& launcher_;
+  const Log log_;
+  LineTail views_;
+  std::string address_;  // of shard 0
+  bool has_begun_ = false;
+  std::string mode_;
+  std::map<int, int> restarts_;  // by rank
+  std::optional<Failure> failure_;
+  absl::Time ask_at_ = absl::InfinitePast();
 };
 
 void PrintFailure(const Log& log, const Failure& failure) {
@@ -190,6 +305,14 @@ void PrintFailure(const Log& log, const Failure& failure) {
   }
   log.Fatal(absl::UnknownError(text));
   Say(log, absl::StrCat("log: ", failure.log_path));
+}
+
+// The command that goes on from the run's last checkpoint, after `before`; empty if it has none.
+std::string HowToGoOn(const Options& options, const RunFolder& folder, absl::string_view before) {
+  std::vector<std::string> warnings;
+  if (!FindCheckpoint(folder.path(), &warnings).ok()) return "";
+  return absl::StrCat(
+      before, "go on with: ", ShellLine({options.program, "train", "--resume", folder.path()}));
 }
 
 absl::Status PrintSummary(const Options& options, const Plan& plan, const RunFolder& folder) {
@@ -217,19 +340,31 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
   // The children's job is resolved: what this environment says must not apply to it again, over the
   // flags. Nothing else runs yet that could read the environment.
   RemoveJobVariables();
+  SilenceGrpc();
 
   Launcher launcher;
   signals.OnSignal([&launcher](int number) { launcher.Interrupt(number); });
   const auto stop_listening = absl::MakeCleanup([&signals] { signals.OnSignal(nullptr); });
 
-  const absl::StatusOr<Event> event = Run(plan, resume, programs, folder, launcher).Train();
-  if (event.ok() && *event == Event::kFailure) PrintFailure(log, *launcher.failure());
-  if (event.ok() && *event == Event::kInterrupt) Say(log, "interrupted: ending all processes");
+  Run run(plan, resume, programs, folder, launcher);
+  const absl::StatusOr<Event> event = run.Train();
+  if (event.ok() && *event == Event::kFailure) PrintFailure(log, run.failure());
+  if (event.ok() && *event == Event::kInterrupt) {
+    Say(log, "interrupted: ending all processes");
+    // Shard 0 ends the others. Workers alone would take it for leave to go.
+    launcher.Stop("server", 0, kStopTimeout);
+  }
   launcher.Stop();
-  RUBATO_RETURN_IF_ERROR(event.status());
+  if (!event.ok()) {
+    return absl::Status(event.status().code(),
+                        absl::StrCat(event.status().message(), HowToGoOn(options, folder, "; ")));
+  }
   switch (*event) {
     case Event::kFailure:
-      return launcher.failure()->exit_code;
+      if (run.failure().exit_code != 2) {
+        if (const std::string how = HowToGoOn(options, folder, ""); !how.empty()) Say(log, how);
+      }
+      return run.failure().exit_code;
     case Event::kInterrupt:
       Say(log, absl::StrCat("files: ", folder.path()));
       return ExitCode(InterruptedBy(launcher.interrupted_by()));

@@ -51,6 +51,11 @@ void Evaluator::Start(int64_t unit, absl::Span<const float> parameters, bool is_
   busy_ = true;
 }
 
+void Evaluator::Wait() {
+  const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !busy_; };
+  absl::MutexLock lock(&mutex_, absl::Condition(&idle));
+}
+
 void Evaluator::Run() {
   while (true) {
     {

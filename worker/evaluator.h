@@ -40,6 +40,9 @@ class Evaluator {
   void Start(int64_t unit, absl::Span<const float> parameters, bool is_final)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Until nothing is being tested.
+  void Wait() ABSL_LOCKS_EXCLUDED(mutex_);
+
  private:
   Evaluator(std::unique_ptr<Model> model, const Dataset* evaluated, const Dataset* test, Done done);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);

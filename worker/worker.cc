@@ -25,6 +25,7 @@
 #include "common/sum_of_squares.h"
 #include "common/version.h"
 #include "common/wire/control_client.h"
+#include "common/wire/heartbeat.h"
 #include "common/wire/shard_streams.h"
 #include "tensor/kernels.h"
 #include "worker/batch_reader.h"
@@ -41,8 +42,10 @@ namespace {
 // which, and tells within this time.
 constexpr absl::Duration kStreamFailureGrace = absl::Seconds(2);
 
-// How long a process that was told to end, or cannot go on, waits for the coordinator to end the
-// job in order.
+constexpr int kBeatsPerLease = 5;
+constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
+
+// How long a process that was told to end waits for the coordinator to end the job in order.
 constexpr absl::Duration kStopGrace = absl::Seconds(30);
 
 // What other threads bring to the worker's own thread, in order.
@@ -71,15 +74,16 @@ class Mailbox {
 class Worker {
  public:
   Worker(const proto::Job& job, const Data* data)
-      : job_(job),
-        data_(data),
-        job_digest_(JobDigest(job)),
-        loop_(job.train().batch_size(), job.train().micro_batches(), job.data().prefetch()) {}
+      : job_(job), data_(data), job_digest_(JobDigest(job)) {}
 
+  // Takes part until the job is over; joins anew after it was taken for dead or cut off.
   absl::Status Run(const WorkerOptions& options, SignalWatcher* signals);
 
  private:
   absl::Status Prepare();
+  // Takes part once, from a registration to its end.
+  absl::Status TakePart(const WorkerOptions& options, absl::Duration patience,
+                        SignalWatcher* signals);
   proto::Registration MakeRegistration(const WorkerOptions& options) const;
   void OnControlMessage(const proto::CoordinatorMessage& message);
   void OnView(const proto::View& view, WorkerActions* actions);
@@ -93,7 +97,8 @@ class Worker {
   void Clip(const std::vector<std::pair<int64_t, Payload>>& blocks, int64_t samples) const;
   // A loss or gradient is not finite: leaves it to the coordinator to end the job.
   void OnDiverged(const std::string& reason);
-  void OnShardMessage(int shard, const Message& message);
+  void JoinShards(const proto::View& view);
+  void OnShardMessage(int shard, const Message& message) ABSL_LOCKS_EXCLUDED(pull_mutex_);
   void SendEvaluation(int64_t unit, bool is_final, const BatchResult& result);
 
   void End(const absl::Status& status) {
@@ -104,15 +109,22 @@ class Worker {
   const Data* const data_;
   const std::string job_digest_;
   std::unique_ptr<Model> model_;
-  Mailbox mailbox_;
-  WorkerLoop loop_;
+  std::optional<Log> log_;
+  std::optional<int64_t> hangs_at_unit_;
+  bool has_taken_part_ = false;  // ever
+
+  // Of one taking part.
+  std::unique_ptr<Mailbox> mailbox_;
+  std::optional<WorkerLoop> loop_;
   std::optional<absl::Status> end_;
-  bool was_stopped_ = false;  // by the coordinator
+  bool took_part_ = false;       // was a member
+  bool has_parameters_ = false;  // all shards have answered: it is worth joining again
+  bool may_join_anew_ = false;   // after this end
+  bool was_stopped_ = false;     // by the coordinator
   absl::Status stream_failure_;
   absl::Status interrupted_;  // by a signal
   absl::Status diverged_;
   absl::Time deadline_ = absl::InfiniteFuture();  // after any of them
-  std::optional<Log> log_;
 
   // From the view on.
   std::optional<FlatSpace> space_;
@@ -120,14 +132,23 @@ class Worker {
   std::unique_ptr<MicroBatches> micro_batches_;
   std::vector<float> parameters_;
   std::vector<int64_t> versions_;  // by block, of parameters_
+  double staleness_ = 0;           // mean over blocks, of this worker's last contribution
 
-  // Of the outstanding pull: the streams' thread fills parameters_ while this thread waits.
-  int64_t pull_clock_ = 0;
-  bool pull_exact_ = false;  // sync: the version must be the clock
-  int64_t missing_blocks_ = 0;
-  int64_t staleness_sum_ = 0;
+  // Of the outstanding pull: the streams' thread fills parameters_ and versions_ until it is
+  // complete, and this thread leaves them alone meanwhile.
+  struct PullState {
+    uint64_t number = 0;
+    int64_t clock = 0;
+    bool exact = false;   // sync: the version must be the clock
+    bool passed = false;  // a block was at a later one
+    int64_t missing = 0;  // blocks
+    int64_t staleness_sum = 0;
+  };
+  absl::Mutex pull_mutex_;
+  PullState pull_ ABSL_GUARDED_BY(pull_mutex_);
 
   std::unique_ptr<ControlClient> control_;
+  std::unique_ptr<Heartbeat> heartbeat_;
   std::unique_ptr<Evaluator> evaluator_;
   std::unique_ptr<ShardStreams> streams_;
 };
@@ -166,31 +187,61 @@ proto::Registration Worker::MakeRegistration(const WorkerOptions& options) const
 }
 
 absl::Status Worker::Run(const WorkerOptions& options, SignalWatcher* signals) {
+  hangs_at_unit_ = options.hangs_at_unit;
   RUBATO_RETURN_IF_ERROR(Prepare());
-  const Log log("worker", options.rank, static_cast<LogLevel>(job_.log().level()),
-                static_cast<LogFormat>(job_.log().format()));
-  for (const std::string& note : data_->notes) log.Info(note);
-  log.Info("ready; waiting for the coordinator and the others",
-           {{"coordinator", job_.cluster().address()}});
-  RUBATO_ASSIGN_OR_RETURN(
-      control_, ControlClient::Connect(
-                    job_.cluster().address(), absl::Seconds(job_.cluster().start_timeout()),
-                    MakeRegistration(options), [signals] { return signals->signal() != 0; }));
-  const auto end_with = [this](const absl::Status& status) {
-    mailbox_.Post([this, status] { End(status); });
-  };
-  signals->OnSignal([this](int signal) { mailbox_.Post([this, signal] { OnSignal(signal); }); });
+  log_.emplace("worker", options.rank, static_cast<LogLevel>(job_.log().level()),
+               static_cast<LogFormat>(job_.log().format()));
+  for (const std::string& note : data_->notes) log_->Info(note);
+  log_->Info("ready; waiting for the coordinator and the others",
+             {{"coordinator", job_.cluster().address()}});
+  absl::Status status = TakePart(options, absl::Seconds(job_.cluster().start_timeout()), signals);
+  // While its place may still be held by what it was before, and while a cut may heal.
+  const absl::Duration patience = 2 * absl::Seconds(job_.cluster().lease()) + absl::Seconds(1);
+  absl::Time deadline = absl::Now() + patience;
+  while (may_join_anew_ && signals->signal() == 0) {
+    log_->Warning("joins anew", {{"reason", status.message()}});
+    const absl::Status end = status;
+    status = TakePart(options, patience, signals);
+    if (has_parameters_) deadline = absl::Now() + patience;
+    if (absl::Now() >= deadline) break;
+    // Nobody answers any more: why it was left alone says more.
+    if (absl::IsDeadlineExceeded(status)) return end;
+    if (may_join_anew_ && !took_part_) absl::SleepFor(kBetweenTries);
+  }
+  return status;
+}
+
+absl::Status Worker::TakePart(const WorkerOptions& options, absl::Duration patience,
+                              SignalWatcher* signals) {
+  mailbox_ = std::make_unique<Mailbox>();
+  loop_.emplace(job_);
+  end_.reset();
+  may_join_anew_ = was_stopped_ = took_part_ = has_parameters_ = false;
+  stream_failure_ = absl::OkStatus();
+  deadline_ = absl::InfiniteFuture();
+  RUBATO_ASSIGN_OR_RETURN(control_, ControlClient::Connect(job_.cluster().address(), patience,
+                                                           MakeRegistration(options), [signals] {
+                                                             return signals->signal() != 0;
+                                                           }));
+  signals->OnSignal([this](int signal) { mailbox_->Post([this, signal] { OnSignal(signal); }); });
   ControlCallbacks callbacks;
   callbacks.on_message = [this](const proto::CoordinatorMessage& message) {
-    mailbox_.Post([this, message] { OnControlMessage(message); });
+    mailbox_->Post([this, message] { OnControlMessage(message); });
   };
-  callbacks.on_failure = end_with;
+  callbacks.on_failure = [this](const absl::Status& status) {
+    mailbox_->Post([this, status] {
+      may_join_anew_ = true;
+      End(status);
+    });
+  };
   control_->Start(std::move(callbacks));
 
   while (!end_.has_value()) {
-    if (const std::function<void()> event = mailbox_.Take(deadline_)) {
+    if (const std::function<void()> event = mailbox_->Take(deadline_)) {
       event();
     } else {
+      // The coordinator has not ended the job: only this worker was cut off.
+      may_join_anew_ = interrupted_.ok() && diverged_.ok() && absl::IsUnavailable(stream_failure_);
       end_ = !interrupted_.ok() ? interrupted_ : !diverged_.ok() ? diverged_ : stream_failure_;
     }
   }
@@ -202,8 +253,9 @@ absl::Status Worker::Run(const WorkerOptions& options, SignalWatcher* signals) {
     message.mutable_failure()->set_reason(std::string(end_->message()));
     control_->Send(message);
   }
+  heartbeat_.reset();
   streams_.reset();
-  evaluator_.reset();
+  evaluator_->Wait();
   control_.reset();
   return *end_;
 }
@@ -213,24 +265,24 @@ void Worker::OnControlMessage(const proto::CoordinatorMessage& message) {
   WorkerActions actions;
   switch (message.kind_case()) {
     case proto::CoordinatorMessage::kView:
-      if (message.view().your_rank() < 0 ||
-          message.view().your_rank() >= message.view().members_size()) {
+      if (std::none_of(message.view().members().begin(), message.view().members().end(),
+                       [&](const auto& m) { return m.rank() == message.view().your_rank(); })) {
         End(absl::InternalError("the coordinator sent a view without this worker"));
         return;
       }
       OnView(message.view(), &actions);
       break;
     case proto::CoordinatorMessage::kWork:
-      loop_.OnWork(message.work(), &actions);
+      loop_->OnWork(message.work(), &actions);
       break;
     case proto::CoordinatorMessage::kEvaluationRequest:
-      if (streams_ != nullptr) loop_.OnEvaluationRequest(message.evaluation_request(), &actions);
-      break;
-    case proto::CoordinatorMessage::kEndAt:
-      loop_.OnEndAt(message.end_at(), &actions);
+      if (streams_ != nullptr) loop_->OnEvaluationRequest(message.evaluation_request(), &actions);
       break;
     case proto::CoordinatorMessage::kStop:
       was_stopped_ = true;
+      // Taken for dead; or back before that was noticed.
+      may_join_anew_ = message.stop().evicted() || (has_taken_part_ && message.stop().refused() &&
+                                                    message.stop().exit_code() == 1);
       End(FromStop(message.stop()));
       break;
     default:
@@ -240,30 +292,43 @@ void Worker::OnControlMessage(const proto::CoordinatorMessage& message) {
 }
 
 void Worker::OnView(const proto::View& view, WorkerActions* actions) {
+  took_part_ = has_taken_part_ = true;
   log_.emplace("worker", view.your_rank(), static_cast<LogLevel>(job_.log().level()),
                static_cast<LogFormat>(job_.log().format()));
   log_->Info("takes part", {{"view", view.number()}, {"workers", view.members_size()}});
-  space_.emplace(model_->parameter_count(), job_.wire().chunk() / sizeof(float),
-                 view.shards_size());
   // `prefetch` global batches, of which a worker's share is one of `workers` in either mode.
   const int64_t share =
       (job_.train().micro_batches() + view.members_size() - 1) / std::max(1, view.members_size());
   reader_ = std::make_unique<BatchReader>(&data_->train, job_.seed(), model_->max_batch(),
                                           job_.data().prefetch() * share);
+  if (!space_.has_value()) {
+    space_.emplace(model_->parameter_count(), job_.wire().chunk() / sizeof(float),
+                   view.shards_size());
+  }
   micro_batches_ =
       std::make_unique<MicroBatches>(model_.get(), &*space_, reader_.get(), job_.seed());
+  if (streams_ == nullptr) JoinShards(view);
+  loop_->OnView(view, actions);
+}
+
+void Worker::JoinShards(const proto::View& view) {
   parameters_.resize(space_->values());
   versions_.assign(space_->blocks(), 0);
+  const absl::Duration lease = absl::Seconds(job_.cluster().lease());
+  for (const proto::Member& member : view.members()) {
+    if (member.rank() != view.your_rank()) continue;
+    heartbeat_ = std::make_unique<Heartbeat>(job_.cluster().address(), member.rank(),
+                                             member.incarnation(), lease / kBeatsPerLease);
+  }
   ShardStreams::Callbacks callbacks;
   callbacks.on_message = [this](int shard, const Message& message) {
     OnShardMessage(shard, message);
   };
   callbacks.on_failure = [this](int, const absl::Status& status) {
-    mailbox_.Post([this, status] { OnStreamFailure(status); });
+    mailbox_->Post([this, status] { OnStreamFailure(status); });
   };
   const std::vector<std::string> addresses(view.shards().begin(), view.shards().end());
   streams_ = std::make_unique<ShardStreams>(addresses, job_digest_, std::move(callbacks));
-  loop_.OnView(view, actions);
 }
 
 void Worker::OnStreamFailure(const absl::Status& status) {
@@ -272,17 +337,17 @@ void Worker::OnStreamFailure(const absl::Status& status) {
   deadline_ = std::min(deadline_, absl::Now() + kStreamFailureGrace);
 }
 
-// Goes on working until the coordinator has ended the job in order, with a checkpoint.
+// Leaves the others to go on: first what it has begun.
 void Worker::OnSignal(int signal) {
   interrupted_ = InterruptedBy(signal);
   if (streams_ == nullptr) {
     End(interrupted_);
     return;
   }
-  proto::PeerMessage message;
-  message.mutable_stop_request()->set_reason(std::string(interrupted_.message()));
-  control_->Send(message);
   deadline_ = std::min(deadline_, absl::Now() + kStopGrace);
+  WorkerActions actions;
+  loop_->OnLeave(&actions);
+  RunActions(actions);
 }
 
 void Worker::RunActions(const WorkerActions& actions) {
@@ -294,7 +359,7 @@ void Worker::RunActions(const WorkerActions& actions) {
         Pull(action);
         break;
       case WorkerAction::Kind::kRequestWork:
-        message.mutable_work_request();
+        message.mutable_work_request()->set_applied(action.applied);
         control_->Send(message);
         break;
       case WorkerAction::Kind::kEvaluate:
@@ -302,15 +367,21 @@ void Worker::RunActions(const WorkerActions& actions) {
         break;
       case WorkerAction::Kind::kReadAhead:
         for (int64_t leaf = action.leaves.begin; leaf < action.leaves.end; ++leaf) {
-          const SampleRange range = loop_.schedule().MicroBatch(action.unit, leaf);
+          const SampleRange range = loop_->schedule().MicroBatch(action.unit, leaf);
           if (!range.positions.empty()) reader_->Announce(range);
         }
         break;
       case WorkerAction::Kind::kCompute:
         Compute(action);
         break;
-      case WorkerAction::Kind::kFinish:
-        message.mutable_worker_finished();
+      case WorkerAction::Kind::kIdle:
+        message.mutable_idle()->set_view(loop_->view().number());
+        message.mutable_idle()->set_applied(action.applied);
+        control_->Send(message);
+        break;
+      case WorkerAction::Kind::kLeave:
+        message.mutable_leave()->set_reason(std::string(interrupted_.message()));
+        message.mutable_leave()->set_applied(action.applied);
         control_->Send(message);
         break;
     }
@@ -318,16 +389,17 @@ void Worker::RunActions(const WorkerActions& actions) {
 }
 
 void Worker::Pull(const WorkerAction& action) {
-  const proto::View& view = loop_.view();
-  pull_clock_ = action.clock;
-  pull_exact_ = view.mode() == proto::View::MODE_SYNC;
-  missing_blocks_ = space_->blocks();
-  staleness_sum_ = 0;
+  const proto::View& view = loop_->view();
+  {
+    absl::MutexLock lock(&pull_mutex_);
+    pull_ = {action.pull, action.clock, loop_->sync(), false, space_->blocks(), 0};
+  }
   for (int shard = 0; shard < space_->shards(); ++shard) {
     const Range blocks = space_->ShardBlocks(shard);
     if (blocks.empty()) continue;
     Frame frame;
-    frame.kind = FrameKind::kPull;
+    frame.kind = action.retire ? FrameKind::kRetire : FrameKind::kPull;
+    frame.unit = action.pull;
     frame.view = view.number();
     frame.worker = action.observer ? kObserver : static_cast<uint32_t>(view.your_rank());
     frame.block = static_cast<uint64_t>(blocks.begin);
@@ -337,39 +409,47 @@ void Worker::Pull(const WorkerAction& action) {
   }
 }
 
-// On the streams' thread; nothing else touches what the pull fills until it is complete.
+// On the streams' thread.
 void Worker::OnShardMessage(int shard, const Message& message) {
   const Frame& frame = message.frame;
+  absl::MutexLock lock(&pull_mutex_);
+  if (frame.kind == FrameKind::kParameters && frame.unit != pull_.number) return;  // an older pull
   const int64_t block = static_cast<int64_t>(frame.block);
   absl::Status status;
   if (frame.kind != FrameKind::kParameters || !space_->ShardBlocks(shard).Contains(block) ||
       static_cast<int64_t>(message.payload.values.size()) != space_->BlockValues(block).size()) {
     status = absl::InternalError(absl::StrFormat("shard %d sent %d values as block %d", shard,
                                                  message.payload.values.size(), block));
-  } else if (pull_exact_ && static_cast<int64_t>(frame.version) != pull_clock_) {
-    status =
-        absl::InternalError(absl::StrFormat("shard %d sent version %d of block %d; expected %d",
-                                            shard, frame.version, block, pull_clock_));
+  } else if (pull_.exact && static_cast<int64_t>(frame.version) < pull_.clock) {
+    status = absl::InternalError(
+        absl::StrFormat("shard %d sent version %d of block %d; expected at least %d", shard,
+                        frame.version, block, pull_.clock));
   }
   if (!status.ok()) {
-    mailbox_.Post([this, status] { End(status); });
+    mailbox_->Post([this, status] { End(status); });
     return;
   }
   std::copy(message.payload.values.begin(), message.payload.values.end(),
             parameters_.begin() + space_->BlockValues(block).begin);
   versions_[block] = static_cast<int64_t>(frame.version);
-  staleness_sum_ += frame.staleness;
-  if (--missing_blocks_ > 0) return;
-  mailbox_.Post([this] {
+  pull_.staleness_sum += frame.staleness;
+  if (static_cast<int64_t>(frame.version) > pull_.clock) pull_.passed = pull_.exact;
+  if (--pull_.missing > 0) return;
+  mailbox_->Post([this, pull = pull_] {
     WorkerActions actions;
-    loop_.OnParameters(&actions);
+    has_parameters_ = true;
+    staleness_ = static_cast<double>(pull.staleness_sum) / space_->blocks();
+    loop_->OnParameters(pull.number, pull.passed, &actions);
     RunActions(actions);
   });
 }
 
 void Worker::Compute(const WorkerAction& action) {
-  const proto::View& view = loop_.view();
-  const bool on_arrival = view.mode() != proto::View::MODE_SYNC;
+  if (hangs_at_unit_.has_value() && action.unit >= *hangs_at_unit_) {
+    absl::SleepFor(absl::InfiniteDuration());
+  }
+  const proto::View& view = loop_->view();
+  const bool on_arrival = !loop_->sync();
   const bool skip = job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
   // What must be judged as a whole is kept back until it is; else blocks leave while backward runs.
   const bool judge = on_arrival && (skip || job_.optimizer().has_clip_grad_norm());
@@ -377,7 +457,8 @@ void Worker::Compute(const WorkerAction& action) {
   proto::Progress* progress = message.mutable_progress();
   progress->set_unit(action.unit);
   progress->set_first_leaf(action.leaves.begin);
-  progress->set_staleness(static_cast<double>(staleness_sum_) / space_->blocks());
+  progress->set_clock(action.clock);
+  progress->set_staleness(staleness_);
   int64_t non_finite = -1;  // the first such value of the flat gradient
   const std::string what = absl::StrCat(on_arrival ? "contribution " : "step ", action.unit);
   for (const Range& node : action.nodes) {
@@ -385,14 +466,15 @@ void Worker::Compute(const WorkerAction& action) {
     frame.kind = FrameKind::kPush;
     frame.view = view.number();
     frame.worker = static_cast<uint32_t>(view.your_rank());
-    frame.incarnation = view.members(view.your_rank()).incarnation();
+    frame.lineage = view.lineage();
+    frame.incarnation = loop_->me().incarnation();
     frame.clock = static_cast<uint64_t>(action.clock);
     frame.unit = static_cast<uint64_t>(action.unit);
     frame.first_leaf = static_cast<uint32_t>(node.begin);
     frame.end_leaf = static_cast<uint32_t>(node.end);
     int64_t samples = 0;
     for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
-      samples += loop_.schedule().MicroBatch(action.unit, leaf).positions.size();
+      samples += loop_->schedule().MicroBatch(action.unit, leaf).positions.size();
     }
     frame.samples = static_cast<uint32_t>(samples);
     const auto send = [&](int64_t block, const Payload& payload) {
@@ -402,7 +484,7 @@ void Worker::Compute(const WorkerAction& action) {
     };
     std::vector<std::pair<int64_t, Payload>> kept;
     const std::vector<BatchResult> results = micro_batches_->Compute(
-        loop_.schedule(), action.unit, node, parameters_,
+        loop_->schedule(), action.unit, node, parameters_,
         [&](int64_t block, const Payload& payload) {
           // In sync with `skip`, the shards judge the whole step.
           if (on_arrival || !skip) {
@@ -446,9 +528,9 @@ void Worker::Compute(const WorkerAction& action) {
   progress->set_left_out(non_finite >= 0);
   control_->Send(message);
   if (non_finite >= 0) {
-    loop_.OnLeftOut(&actions);
+    loop_->OnLeftOut(&actions);
   } else {
-    loop_.OnComputed(&actions);
+    loop_->OnComputed(&actions);
   }
   RunActions(actions);
 }

@@ -3,90 +3,189 @@
 #include <algorithm>
 
 #include "common/check.h"
+#include "common/reduction_tree.h"
 
 namespace rubato {
 
 void WorkerLoop::OnView(const proto::View& view, WorkerActions* actions) {
+  const bool new_lineage = !schedule_.has_value() || view.lineage() != view_.lineage();
   view_ = view;
-  schedule_.emplace(view.samples_per_epoch(), micro_batch_ * view.leaves(), view.leaves());
-  if (!sync()) {
-    actions->push_back({WorkerAction::Kind::kRequestWork});
-    Pull(me().start_clock(), actions);
-  } else if (me().first_leaf() == me().end_leaf()) {
-    Pull(view.until_step(), actions);  // a spare worker: only sees the end
-  } else {
-    // The first step too: it is read while its parameters are on their way.
-    for (int64_t step = view.from_step(); step < view.from_step() + prefetch_; ++step) {
-      ReadAhead(step, {me().first_leaf(), me().end_leaf()}, actions);
+  for (me_ = 0; me_ < view.members_size() && view.members(me_).rank() != view.your_rank();) ++me_;
+  RUBATO_CHECK(me_ < view.members_size());
+  if (new_lineage) {
+    schedule_.emplace(ScheduleOf(job_, mode(), view.samples_per_epoch(), view.origin_unit(),
+                                 view.origin_samples()));
+    evaluate_every_.emplace(job_.evaluation().every(), job_, view.samples_per_epoch());
+    have_ = -1;
+    done_below_ = view.origin_unit();
+    computed_.clear();
+    work_.reset();
+    request_is_out_ = no_more_ = false;
+    stale_ = state_ == State::kComputing;
+    if (!stale_) state_ = State::kIdle;
+  }
+  if (me().has_start_clock() && !sync()) clock_ = applied_ = me().start_clock();
+  if (left_ || state_ == State::kComputing) return;
+  if (sync()) {
+    if (new_lineage) {
+      for (int64_t step = view.origin_unit(); step < view.origin_unit() + prefetch_; ++step) {
+        for (const Range& leaves : ToDo(step)) ReadAhead(step, leaves, actions);
+      }
     }
-    Pull(view.from_step(), actions);
+    NextStep(actions);
+  } else if (state_ == State::kIdle) {
+    no_more_ = false;
+    RequestWork(actions);
+    Pull(clock_, /*retire=*/false, actions);
+  } else if (state_ == State::kPulling) {
+    Pull(clock_, no_more_ || leaving_, actions);
   }
 }
 
 void WorkerLoop::ReadAhead(int64_t unit, Range leaves, WorkerActions* actions) {
-  if (prefetch_ == 0 || (sync() && unit >= view_.until_step())) return;
+  if (prefetch_ == 0 || unit >= view_.until_step()) return;
   WorkerAction read{WorkerAction::Kind::kReadAhead};
   read.unit = unit;
   read.leaves = leaves;
   actions->push_back(read);
 }
 
-void WorkerLoop::Pull(int64_t clock, WorkerActions* actions) {
+void WorkerLoop::Pull(int64_t clock, bool retire, WorkerActions* actions) {
   clock_ = clock;
-  waiting_ = Waiting::kParameters;
-  parameters_here_ = false;
+  state_ = State::kPulling;
+  have_ = -1;
   WorkerAction pull{WorkerAction::Kind::kPull};
   pull.clock = clock;
+  pull.retire = retire;
+  pull.pull = ++pull_;
   actions->push_back(pull);
 }
 
-void WorkerLoop::OnParameters(WorkerActions* actions) {
-  if (waiting_ == Waiting::kFinal) {
+void WorkerLoop::RequestWork(WorkerActions* actions) {
+  if (request_is_out_) return;
+  request_is_out_ = true;
+  WorkerAction request{WorkerAction::Kind::kRequestWork};
+  request.applied = applied_;
+  actions->push_back(request);
+}
+
+void WorkerLoop::OnParameters(uint64_t pull, bool passed, WorkerActions* actions) {
+  if (pull != pull_ || state_ != State::kPulling) return;
+  if (final_) {
     WorkerAction evaluate{WorkerAction::Kind::kEvaluate};
     evaluate.unit = final_unit_;
     evaluate.is_final = true;
+    evaluate.is_final = true;
     actions->push_back(evaluate);
+    state_ = State::kIdle;
   } else if (sync()) {
+    have_ = passed ? -1 : clock_;
+    done_below_ = std::max(done_below_, passed ? clock_ + 1 : clock_);
+    computed_.erase(computed_.begin(), computed_.lower_bound(done_below_));
+    state_ = State::kWaiting;
     NextStep(actions);
   } else {
-    parameters_here_ = true;
-    MaybeCompute(actions);
+    applied_ = clock_;
+    state_ = State::kWaiting;
+    if (leaving_) {
+      OnLeave(actions);
+    } else if (no_more_) {
+      Idle(actions);
+    } else {
+      MaybeCompute(actions);
+    }
   }
 }
 
-void WorkerLoop::NextStep(WorkerActions* actions) {
-  if (clock_ >= view_.until_step()) {
-    Finish(actions);
-    return;
+std::vector<Range> WorkerLoop::ToDo(int64_t step) const {
+  std::vector<Range> leaves;
+  const proto::Assignment* assignment = nullptr;
+  for (const proto::Assignment& candidate : view_.assignments()) {
+    if (candidate.from_step() <= step) assignment = &candidate;
   }
-  // The owner of the first micro-batch tests the parameters at the end of each epoch.
-  if (clock_ > view_.from_step() && clock_ % view_.evaluate_every() == 0 &&
-      me().first_leaf() == 0) {
+  if (assignment == nullptr || step >= view_.until_step()) return leaves;
+  const auto done = computed_.find(step);
+  for (const proto::Grant& grant : assignment->grants()) {
+    const Range range{grant.first_leaf(), grant.end_leaf()};
+    if (grant.rank() != view_.your_rank()) continue;
+    if (done != computed_.end() &&
+        std::find(done->second.begin(), done->second.end(), range) != done->second.end()) {
+      continue;
+    }
+    leaves.push_back(range);
+  }
+  return leaves;
+}
+
+void WorkerLoop::NextStep(WorkerActions* actions) {
+  // It computes a step that may not be done, or the one after.
+  const int64_t first = std::max(done_below_, view_.assignments(0).from_step());
+  int64_t next = view_.until_step();
+  for (int64_t step = first; step <= first + static_cast<int64_t>(computed_.size()); ++step) {
+    if (step >= view_.until_step()) break;
+    if (!ToDo(step).empty()) {
+      next = step;
+      break;
+    }
+  }
+  if (next == view_.until_step()) {
+    // It may have nothing to do before the last assignment begins.
+    const int64_t last = view_.assignments(view_.assignments_size() - 1).from_step();
+    if (last > first && last < view_.until_step() && !ToDo(last).empty()) next = last;
+  }
+  clock_ = next;
+  if (have_ != next) {
+    Pull(next, /*retire=*/false, actions);
+  } else if (next == view_.until_step()) {
+    Idle(actions);
+  } else {
+    ComputeStep(actions);
+  }
+}
+
+void WorkerLoop::ComputeStep(WorkerActions* actions) {
+  const std::vector<Range> leaves = ToDo(clock_);
+  // The owner of the first micro-batch tests the parameters.
+  if (leaves[0].begin == 0 && clock_ != evaluated_ &&
+      evaluate_every_->IsDue(*schedule_, mode(), clock_)) {
+    evaluated_ = clock_;
     WorkerAction evaluate{WorkerAction::Kind::kEvaluate};
     evaluate.unit = clock_;
     actions->push_back(evaluate);
   }
+  state_ = State::kComputing;
+  computing_ = leaves[0];
+  ReadAhead(clock_ + prefetch_, computing_, actions);
   WorkerAction compute{WorkerAction::Kind::kCompute};
   compute.clock = compute.unit = clock_;
-  compute.leaves = {me().first_leaf(), me().end_leaf()};
-  ReadAhead(clock_ + prefetch_, compute.leaves, actions);
-  compute.nodes = ReductionTree(view_.leaves()).MaximalNodes(compute.leaves);
+  compute.leaves = computing_;
+  compute.nodes = ReductionTree(view_.leaves()).MaximalNodes(computing_);
   actions->push_back(compute);
 }
 
 void WorkerLoop::OnWork(const proto::Work& work, WorkerActions* actions) {
+  request_is_out_ = false;
+  if (!work.has_contribution()) {
+    no_more_ = true;
+    if (state_ == State::kPulling || state_ == State::kWaiting) {
+      Pull(clock_, /*retire=*/true, actions);
+    } else if (state_ == State::kIdle) {
+      Idle(actions);
+    }
+    return;
+  }
   work_ = work;
-  if (work.has_contribution()) ReadAhead(work.contribution(), {0, view_.leaves()}, actions);
-  MaybeCompute(actions);
+  ReadAhead(work.contribution(), {0, view_.leaves()}, actions);
+  if (state_ == State::kIdle) {
+    no_more_ = false;
+    Pull(clock_, /*retire=*/false, actions);
+  } else {
+    MaybeCompute(actions);
+  }
 }
 
 void WorkerLoop::MaybeCompute(WorkerActions* actions) {
-  if (!parameters_here_ || !work_.has_value()) return;
-  if (!work_->has_contribution()) {
-    // The parameters for this clock hold all of this worker's contributions.
-    Finish(actions);
-    return;
-  }
+  if (state_ != State::kWaiting || !work_.has_value()) return;
   const int64_t unit = work_->contribution();
   if (work_->evaluate()) {
     WorkerAction evaluate{WorkerAction::Kind::kEvaluate};
@@ -94,8 +193,8 @@ void WorkerLoop::MaybeCompute(WorkerActions* actions) {
     actions->push_back(evaluate);
   }
   work_.reset();
-  actions->push_back(
-      {WorkerAction::Kind::kRequestWork});  // the answer comes while this one computes
+  RequestWork(actions);  // the answer comes while this one computes
+  state_ = State::kComputing;
   WorkerAction compute{WorkerAction::Kind::kCompute};
   compute.clock = clock_;
   compute.unit = unit;
@@ -104,31 +203,60 @@ void WorkerLoop::MaybeCompute(WorkerActions* actions) {
   actions->push_back(compute);
 }
 
-void WorkerLoop::OnComputed(WorkerActions* actions) { Pull(clock_ + 1, actions); }
-
-void WorkerLoop::OnLeftOut(WorkerActions* actions) { MaybeCompute(actions); }
-
-void WorkerLoop::OnEndAt(const proto::EndAt& end_at, WorkerActions* actions) {
-  view_.set_until_step(std::min(view_.until_step(), end_at.step()));
-  // What it waits for beyond the end will not come.
-  if (waiting_ == Waiting::kParameters && clock_ > view_.until_step()) Finish(actions);
+void WorkerLoop::OnComputed(WorkerActions* actions) {
+  RUBATO_CHECK(state_ == State::kComputing);
+  state_ = State::kIdle;
+  if (stale_) {
+    stale_ = false;
+    const proto::View view = view_;
+    OnView(view, actions);
+  } else if (sync()) {
+    computed_[clock_].push_back(computing_);
+    leaving_ ? OnLeave(actions) : NextStep(actions);
+  } else {
+    Pull(clock_ + 1, no_more_ || leaving_, actions);
+  }
 }
 
-void WorkerLoop::Finish(WorkerActions* actions) {
-  if (finished_) return;
-  finished_ = true;
-  actions->push_back({WorkerAction::Kind::kFinish});
+void WorkerLoop::OnLeftOut(WorkerActions* actions) {
+  RUBATO_CHECK(state_ == State::kComputing);
+  state_ = State::kWaiting;
+  if (leaving_) {
+    OnLeave(actions);
+  } else if (no_more_) {
+    Pull(clock_, /*retire=*/true, actions);
+  } else {
+    MaybeCompute(actions);
+  }
+}
+
+void WorkerLoop::OnLeave(WorkerActions* actions) {
+  leaving_ = true;
+  if (left_ || state_ == State::kComputing) return;
+  if (!sync() && schedule_.has_value() && applied_ < clock_) {
+    if (state_ == State::kPulling) Pull(clock_, /*retire=*/true, actions);
+    return;
+  }
+  left_ = true;
+  WorkerAction leave{WorkerAction::Kind::kLeave};
+  leave.applied = applied_;
+  actions->push_back(leave);
+}
+
+void WorkerLoop::Idle(WorkerActions* actions) {
+  state_ = State::kIdle;
+  WorkerAction idle{WorkerAction::Kind::kIdle};
+  idle.applied = applied_;
+  actions->push_back(idle);
 }
 
 void WorkerLoop::OnEvaluationRequest(const proto::EvaluationRequest& request,
                                      WorkerActions* actions) {
   RUBATO_CHECK(schedule_.has_value());
-  waiting_ = Waiting::kFinal;
-  final_unit_ = request.step();
-  WorkerAction pull{WorkerAction::Kind::kPull};
-  pull.clock = request.step();
-  pull.observer = true;
-  actions->push_back(pull);
+  final_ = true;
+  final_unit_ = request.unit();
+  Pull(request.step(), /*retire=*/false, actions);
+  actions->back().observer = true;
 }
 
 }  // namespace rubato

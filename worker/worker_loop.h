@@ -4,28 +4,32 @@
 #define RUBATO_WORKER_WORKER_LOOP_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <vector>
 
 #include "common/flat_space.h"
-#include "common/reduction_tree.h"
+#include "common/modes.h"
 #include "common/sample_schedule.h"
 #include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
 #include "proto/view.pb.h"
 
 namespace rubato {
 
 struct WorkerAction {
   enum class Kind {
-    kPull,         // ask all shards for all blocks at `clock`; ends with OnParameters
+    kPull,         // ask all shards for all blocks at `clock`, as pull number `pull`; ends with
+                   // OnParameters. Answers to earlier pulls count no more.
     kRequestWork,  // ask the coordinator for a contribution; ends with OnWork
     kEvaluate,   // test the parameters that are here, which have seen `unit` units, beside the next
                  // computation
     kReadAhead,  // a hint: the micro-batches `leaves` of `unit` will be computed after those that
                  // were announced before
     kCompute,    // gradients of the micro-batches `leaves` of `unit`, each of `nodes` pushed as one
-                 // sum under `clock`
-    kFinish,     // tell the coordinator that nothing is left to do
+                 // sum under `clock`; ends with OnComputed or OnLeftOut
+    kIdle,       // tell the coordinator that nothing is left to do in this view
+    kLeave,      // tell the coordinator that this worker goes
   };
   Kind kind;
   int64_t clock = 0;
@@ -34,57 +38,83 @@ struct WorkerAction {
   std::vector<Range> nodes{};  // in order; they make up `leaves`
   bool observer = false;       // kPull: as one who computes nothing
   bool is_final = false;       // kEvaluate: on the test split too
+  bool retire = false;         // kPull: see FrameKind::kRetire
+  uint64_t pull = 0;
+  int64_t applied = 0;  // kRequestWork, kIdle, kLeave: this worker's contributions of clocks below
+                        // this one are in all blocks
 };
 using WorkerActions = std::vector<WorkerAction>;
 
 class WorkerLoop {
  public:
-  // `batch_size` samples in `micro_batches` make a step; `prefetch` steps are announced ahead.
-  WorkerLoop(int64_t batch_size, int64_t micro_batches, int64_t prefetch = 0)
-      : micro_batch_(batch_size / micro_batches), prefetch_(prefetch) {}
+  explicit WorkerLoop(const proto::Job& job) : job_(job), prefetch_(job.data().prefetch()) {}
 
-  // view.your_rank() is this worker's.
+  // view.your_rank() is this worker's. Views come in the order of their numbers.
   void OnView(const proto::View& view, WorkerActions* actions);
-  // All blocks have arrived for the last kPull.
-  void OnParameters(WorkerActions* actions);
+  // All blocks have arrived for pull number `pull`. `passed`: in sync, a block was at a later
+  // version than asked for, so that the step is done everywhere.
+  void OnParameters(uint64_t pull, bool passed, WorkerActions* actions);
   void OnWork(const proto::Work& work, WorkerActions* actions);
   // The last kCompute is done: its sums are on their way.
   void OnComputed(WorkerActions* actions);
   // The last kCompute came to nothing: its gradient is not finite and has been left out (on arrival
   // only).
   void OnLeftOut(WorkerActions* actions);
-  // No step from `step` on will be applied (sync).
-  void OnEndAt(const proto::EndAt& end_at, WorkerActions* actions);
+  // It shall go as soon as what it has begun is done.
+  void OnLeave(WorkerActions* actions);
   // The coordinator wants the final parameters tested.
   void OnEvaluationRequest(const proto::EvaluationRequest& request, WorkerActions* actions);
 
   const proto::View& view() const { return view_; }
+  bool sync() const { return view_.mode() == proto::View::MODE_SYNC; }
+  // This worker, in the view.
+  const proto::Member& me() const { return view_.members(me_); }
   // Where the samples of a unit lie; from the first view on.
   const SampleSchedule& schedule() const { return *schedule_; }
 
  private:
-  bool sync() const { return view_.mode() == proto::View::MODE_SYNC; }
-  const proto::Member& me() const { return view_.members(view_.your_rank()); }
-  void Pull(int64_t clock, WorkerActions* actions);
+  Mode mode() const { return {view_.mode(), view_.staleness()}; }
+  void Pull(int64_t clock, bool retire, WorkerActions* actions);
+  void RequestWork(WorkerActions* actions);
+  // Sync: what is left to do first, if anything; else sees the end.
   void NextStep(WorkerActions* actions);
+  // The micro-batches of the step that it has been granted and not computed, in the view's order.
+  std::vector<Range> ToDo(int64_t step) const;
+  void ComputeStep(WorkerActions* actions);
+  // On arrival.
   void MaybeCompute(WorkerActions* actions);
   void ReadAhead(int64_t unit, Range leaves, WorkerActions* actions);
-  void Finish(WorkerActions* actions);
+  void Idle(WorkerActions* actions);
 
-  const int64_t micro_batch_;  // samples
-  const int64_t prefetch_;     // units
+  const proto::Job job_;
+  const int64_t prefetch_;  // units
   proto::View view_;
+  int me_ = 0;  // index among the view's members
   std::optional<SampleSchedule> schedule_;
+  std::optional<Recurrence> evaluate_every_;
 
-  int64_t clock_ = 0;  // sync: the step at hand; on arrival: contributions computed
-  enum class Waiting {
-    kParameters,
-    kFinal
-  } waiting_ = Waiting::kParameters;  // for what the pull is
-  bool parameters_here_ = false;      // on arrival: those for clock_
-  std::optional<proto::Work> work_;   // on arrival: the next, asked for while computing
+  enum class State { kPulling, kComputing, kWaiting, kIdle };
+  State state_ = State::kIdle;  // kWaiting: on arrival, parameters are here, for work
+  uint64_t pull_ = 0;           // number of the last one
+  int64_t clock_ = 0;           // sync: the step at hand; on arrival: contributions computed
+  bool leaving_ = false, left_ = false;
+
+  // Sync.
+  int64_t have_ = -1;       // the version of the parameters that are here; below 0: none
+  int64_t done_below_ = 0;  // steps that are done everywhere
+  std::map<int64_t, std::vector<Range>> computed_;  // by step, of those that may not be done
+  Range computing_;
+  int64_t evaluated_ = -1;  // the last version that was
+  bool stale_ = false;      // what is being computed is of an older lineage
+
+  // On arrival.
+  bool request_is_out_ = false;
+  bool no_more_ = false;             // the answer to the last request
+  std::optional<proto::Work> work_;  // the next, asked for while computing
+  int64_t applied_ = 0;
+
+  bool final_ = false;  // the pull is for the final test
   int64_t final_unit_ = 0;
-  bool finished_ = false;
 };
 
 }  // namespace rubato

@@ -12,14 +12,33 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Two workers, V micro-batches, 10 samples an epoch in batches of 4: three steps an epoch.
-proto::View MakeView(proto::View::Mode mode, int64_t leaves, Range mine, int64_t until_step = 4) {
+// Batches of 4 samples in V micro-batches, 10 samples an epoch: three steps an epoch.
+proto::Job MakeJob(int prefetch = 0) {
+  proto::Job job;
+  job.mutable_train()->set_batch_size(4);
+  job.mutable_train()->set_micro_batches(4);
+  job.mutable_cluster()->mutable_workers()->set_start(2);
+  job.mutable_evaluation()->mutable_every()->set_epochs(1);
+  job.mutable_data()->set_prefetch(prefetch);
+  return job;
+}
+
+void Grant(int rank, Range leaves, proto::Assignment* assignment) {
+  if (leaves.empty()) return;
+  proto::Grant* grant = assignment->add_grants();
+  grant->set_rank(rank);
+  grant->set_first_leaf(leaves.begin);
+  grant->set_end_leaf(leaves.end);
+}
+
+// Two workers, of which this one has rank 1.
+proto::View MakeView(proto::View::Mode mode, Range mine, int64_t until_step = 4) {
   proto::View view;
   view.set_number(1);
+  view.set_lineage(1);
   view.set_mode(mode);
-  view.set_leaves(leaves);
+  view.set_leaves(mode == proto::View::MODE_SYNC ? 4 : 2);
   view.set_samples_per_epoch(10);
-  view.set_evaluate_every(3);
   view.set_from_step(0);
   view.set_until_step(until_step);
   for (int rank = 0; rank < 2; ++rank) {
@@ -28,8 +47,10 @@ proto::View MakeView(proto::View::Mode mode, int64_t leaves, Range mine, int64_t
     member->set_incarnation(1);
     member->set_start_clock(0);
   }
-  view.mutable_members(1)->set_first_leaf(mine.begin);
-  view.mutable_members(1)->set_end_leaf(mine.end);
+  if (mode == proto::View::MODE_SYNC) {
+    Grant(1, mine, view.add_assignments());
+    Grant(0, {0, mine.begin}, view.mutable_assignments(0));
+  }
   view.set_your_rank(1);
   return view;
 }
@@ -37,7 +58,10 @@ proto::View MakeView(proto::View::Mode mode, int64_t leaves, Range mine, int64_t
 std::string Text(const WorkerAction& action) {
   switch (action.kind) {
     case WorkerAction::Kind::kPull:
-      return absl::StrCat(action.observer ? "observe " : "pull ", action.clock);
+      return absl::StrCat(action.observer ? "observe "
+                          : action.retire ? "retire "
+                                          : "pull ",
+                          action.clock);
     case WorkerAction::Kind::kRequestWork:
       return "request";
     case WorkerAction::Kind::kEvaluate:
@@ -50,44 +74,80 @@ std::string Text(const WorkerAction& action) {
     case WorkerAction::Kind::kReadAhead:
       return absl::StrCat("read ", action.unit, " leaves ", action.leaves.begin, "-",
                           action.leaves.end);
-    case WorkerAction::Kind::kFinish:
-      return "finish";
+    case WorkerAction::Kind::kIdle:
+      return absl::StrCat("idle ", action.applied);
+    case WorkerAction::Kind::kLeave:
+      return "leave";
   }
   return "";
 }
 
-// The actions of the event that `call` raises.
-template <typename Call>
-std::vector<std::string> Do(Call call) {
-  WorkerActions actions;
-  call(&actions);
-  std::vector<std::string> texts;
-  for (const WorkerAction& action : actions) texts.push_back(Text(action));
-  return texts;
-}
+// A loop and the number of its last pull.
+class Loop {
+ public:
+  explicit Loop(int prefetch = 0) : loop_(MakeJob(prefetch)) {}
+
+  std::vector<std::string> View(const proto::View& view) {
+    return Do([&](auto* a) { loop_.OnView(view, a); });
+  }
+  std::vector<std::string> Parameters(bool passed = false) {
+    return Do([&](auto* a) { loop_.OnParameters(pull_, passed, a); });
+  }
+  std::vector<std::string> OldParameters() {
+    return Do([&](auto* a) { loop_.OnParameters(pull_ - 1, false, a); });
+  }
+  std::vector<std::string> Work(int64_t unit) {
+    proto::Work work;
+    if (unit >= 0) work.set_contribution(unit);
+    return Do([&](auto* a) { loop_.OnWork(work, a); });
+  }
+  std::vector<std::string> Computed() {
+    return Do([&](auto* a) { loop_.OnComputed(a); });
+  }
+  std::vector<std::string> Leave() {
+    return Do([&](auto* a) { loop_.OnLeave(a); });
+  }
+  std::vector<std::string> Test(int64_t step, int64_t unit) {
+    proto::EvaluationRequest request;
+    request.set_step(step);
+    request.set_unit(unit);
+    return Do([&](auto* a) { loop_.OnEvaluationRequest(request, a); });
+  }
+
+ private:
+  template <typename Call>
+  std::vector<std::string> Do(Call call) {
+    WorkerActions actions;
+    call(&actions);
+    std::vector<std::string> texts;
+    for (const WorkerAction& action : actions) {
+      texts.push_back(Text(action));
+      if (action.kind == WorkerAction::Kind::kPull) pull_ = action.pull;
+    }
+    return texts;
+  }
+
+  WorkerLoop loop_;
+  uint64_t pull_ = 0;
+};
 
 TEST(WorkerLoopTest, InSyncTakesEveryStepInTurnAndSeesTheEnd) {
-  WorkerLoop loop(4, 4);
-  const proto::View view = MakeView(proto::View::MODE_SYNC, 4, {1, 4}, 2);
-  EXPECT_THAT(Do([&](auto* a) { loop.OnView(view, a); }), ElementsAre("pull 0"));
-  EXPECT_THAT(Do([&](auto* a) { loop.OnParameters(a); }),
-              ElementsAre("compute 0 clock 0 nodes 1-2,2-4"));
-  EXPECT_THAT(Do([&](auto* a) { loop.OnComputed(a); }), ElementsAre("pull 1"));
-  EXPECT_THAT(Do([&](auto* a) { loop.OnParameters(a); }),
-              ElementsAre("compute 1 clock 1 nodes 1-2,2-4"));
-  EXPECT_THAT(Do([&](auto* a) { loop.OnComputed(a); }), ElementsAre("pull 2"));
-  EXPECT_THAT(Do([&](auto* a) { loop.OnParameters(a); }), ElementsAre("finish"));
+  Loop loop;
+  EXPECT_THAT(loop.View(MakeView(proto::View::MODE_SYNC, {1, 4}, 2)), ElementsAre("pull 0"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 0 clock 0 nodes 1-2,2-4"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 1 clock 1 nodes 1-2,2-4"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 2"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0"));
 }
 
 TEST(WorkerLoopTest, TheOwnerOfTheFirstMicroBatchTestsAtTheEndOfAnEpoch) {
   for (const Range mine : {Range{0, 2}, Range{2, 4}}) {
-    WorkerLoop loop(4, 4);
-    const proto::View view = MakeView(proto::View::MODE_SYNC, 4, mine);
-    std::vector<std::string> all = Do([&](auto* a) { loop.OnView(view, a); });
+    Loop loop;
+    std::vector<std::string> all = loop.View(MakeView(proto::View::MODE_SYNC, mine));
     for (int step = 0; step < 4; ++step) {
-      for (const std::string& text : Do([&](auto* a) { loop.OnParameters(a); }))
-        all.push_back(text);
-      for (const std::string& text : Do([&](auto* a) { loop.OnComputed(a); })) all.push_back(text);
+      for (const std::string& text : loop.Parameters()) all.push_back(text);
+      for (const std::string& text : loop.Computed()) all.push_back(text);
     }
     // Three steps make an epoch.
     EXPECT_EQ(std::count(all.begin(), all.end(), "evaluate 3"), mine.begin == 0 ? 1 : 0);
@@ -95,114 +155,167 @@ TEST(WorkerLoopTest, TheOwnerOfTheFirstMicroBatchTestsAtTheEndOfAnEpoch) {
 }
 
 TEST(WorkerLoopTest, ASpareWorkerWaitsForTheEnd) {
-  WorkerLoop loop(4, 4);
-  const proto::View view = MakeView(proto::View::MODE_SYNC, 4, {4, 4});
-  EXPECT_THAT(Do([&](auto* a) { loop.OnView(view, a); }), ElementsAre("pull 4"));
-  EXPECT_THAT(Do([&](auto* a) { loop.OnParameters(a); }), ElementsAre("finish"));
+  Loop loop;
+  EXPECT_THAT(loop.View(MakeView(proto::View::MODE_SYNC, {4, 4})), ElementsAre("pull 4"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0"));
 }
 
 TEST(WorkerLoopTest, OnArrivalNeedsBothParametersAndWorkInAnyOrder) {
   for (const bool work_first : {true, false}) {
-    WorkerLoop loop(4, 4);
-    const proto::View view = MakeView(proto::View::MODE_ASYNC, 2, {0, 0});
-    EXPECT_THAT(Do([&](auto* a) { loop.OnView(view, a); }), ElementsAre("request", "pull 0"));
-    proto::Work work;
-    work.set_contribution(7);
-    std::vector<std::string> first = Do([&](auto* a) {
-      if (work_first) {
-        loop.OnWork(work, a);
-      } else {
-        loop.OnParameters(a);
-      }
-    });
-    EXPECT_TRUE(first.empty());
+    Loop loop;
+    EXPECT_THAT(loop.View(MakeView(proto::View::MODE_ASYNC, {0, 0})),
+                ElementsAre("request", "pull 0"));
+    EXPECT_TRUE((work_first ? loop.Work(7) : loop.Parameters()).empty());
     // The next work is asked for before computing, so that it is there when it is wanted.
-    EXPECT_THAT(Do([&](auto* a) {
-                  if (work_first) {
-                    loop.OnParameters(a);
-                  } else {
-                    loop.OnWork(work, a);
-                  }
-                }),
+    EXPECT_THAT(work_first ? loop.Parameters() : loop.Work(7),
                 ElementsAre("request", "compute 7 clock 0 nodes 0-2"));
     // Its clock counts its own contributions, not the job's.
-    EXPECT_THAT(Do([&](auto* a) { loop.OnComputed(a); }), ElementsAre("pull 1"));
+    EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
   }
 }
 
-TEST(WorkerLoopTest, OnArrivalFinishesOnlyWhenItsLastContributionIsApplied) {
-  WorkerLoop loop(4, 4);
-  const proto::View view = MakeView(proto::View::MODE_ASYNC, 2, {0, 0});
-  Do([&](auto* a) { loop.OnView(view, a); });
-  proto::Work work;
-  work.set_contribution(0);
-  Do([&](auto* a) { loop.OnWork(work, a); });
-  Do([&](auto* a) { loop.OnParameters(a); });
-  Do([&](auto* a) { loop.OnComputed(a); });
-  EXPECT_TRUE(Do([&](auto* a) { loop.OnWork(proto::Work(), a); }).empty());  // no more
-  EXPECT_THAT(Do([&](auto* a) { loop.OnParameters(a); }), ElementsAre("finish"));
+// Others may wait for its clock: it says that nothing is left, and then waits for its own only.
+TEST(WorkerLoopTest, OnArrivalIsIdleOnlyWhenItsLastContributionIsApplied) {
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_ASYNC, {0, 0}));
+  loop.Work(0);
+  loop.Parameters();
+  loop.Computed();
+  EXPECT_THAT(loop.Work(-1), ElementsAre("retire 1"));
+  EXPECT_TRUE(loop.OldParameters().empty());
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 1"));
+  // Another's work, which was lost.
+  EXPECT_THAT(loop.Work(5), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("request", "compute 5 clock 1 nodes 0-2"));
 }
 
 TEST(WorkerLoopTest, InSyncAnnouncesEachStepOnceAndInOrder) {
-  WorkerLoop loop(4, 4, /*prefetch=*/2);
-  const proto::View view = MakeView(proto::View::MODE_SYNC, 4, {1, 4}, 4);
-  EXPECT_THAT(Do([&](auto* a) { loop.OnView(view, a); }),
+  Loop loop(/*prefetch=*/2);
+  EXPECT_THAT(loop.View(MakeView(proto::View::MODE_SYNC, {1, 4}, 4)),
               ElementsAre("read 0 leaves 1-4", "read 1 leaves 1-4", "pull 0"));
   std::vector<std::string> all;
   for (int step = 0; step < 4; ++step) {
-    for (const std::string& text : Do([&](auto* a) { loop.OnParameters(a); })) {
+    for (const std::string& text : loop.Parameters()) {
       all.push_back(text.substr(0, text.find(" clock")));
     }
-    Do([&](auto* a) { loop.OnComputed(a); });
+    loop.Computed();
   }
   EXPECT_THAT(all, ElementsAre("read 2 leaves 1-4", "compute 0", "read 3 leaves 1-4", "compute 1",
                                "compute 2", "compute 3"));
 }
 
 TEST(WorkerLoopTest, OnArrivalAnnouncesTheContributionThatItIsGiven) {
-  WorkerLoop loop(4, 4, /*prefetch=*/2);
-  Do([&](auto* a) { loop.OnView(MakeView(proto::View::MODE_ASYNC, 2, {0, 0}), a); });
-  proto::Work work;
-  work.set_contribution(7);
-  EXPECT_THAT(Do([&](auto* a) { loop.OnWork(work, a); }), ElementsAre("read 7 leaves 0-2"));
-  EXPECT_THAT(Do([&](auto* a) { loop.OnParameters(a); }),
-              ElementsAre("request", "compute 7 clock 0 nodes 0-2"));
-  EXPECT_THAT(Do([&](auto* a) { loop.OnComputed(a); }), ElementsAre("pull 1"));
-  EXPECT_THAT(Do([&](auto* a) { loop.OnWork(proto::Work(), a); }), ElementsAre());
+  Loop loop(/*prefetch=*/2);
+  loop.View(MakeView(proto::View::MODE_ASYNC, {0, 0}, 9));
+  EXPECT_THAT(loop.Work(7), ElementsAre("read 7 leaves 0-2"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("request", "compute 7 clock 0 nodes 0-2"));
+}
+
+// Worker 0 is lost; step 0 may be open somewhere, so that its micro-batches are needed at version
+// 0.
+proto::View WithoutTheOther(int64_t until_step = 4) {
+  proto::View view = MakeView(proto::View::MODE_SYNC, {2, 4}, until_step);
+  view.set_number(2);
+  view.mutable_members()->DeleteSubrange(0, 1);
+  view.set_from_step(2);
+  view.mutable_assignments(0)->mutable_grants(1)->set_rank(1);
+  Grant(1, {0, 4}, view.add_assignments());
+  view.mutable_assignments(1)->set_from_step(2);
+  return view;
+}
+
+TEST(WorkerLoopTest, TakesOverALostWorkersMicroBatchesAtTheirVersion) {
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_SYNC, {2, 4}));
+  loop.Parameters();
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.View(WithoutTheOther()), ElementsAre("pull 0"));
+  EXPECT_TRUE(loop.OldParameters().empty());
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 0 clock 0 nodes 0-2"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+  // The division of step 1 is still the old one: two sums, as others may have one of them.
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 1 clock 1 nodes 2-4"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("compute 1 clock 1 nodes 0-2"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 2"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 2 clock 2 nodes 0-4"));
+}
+
+TEST(WorkerLoopTest, AViewThatComesWhileItComputesTakesEffectAfterwards) {
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_SYNC, {2, 4}));
+  loop.Parameters();
+  EXPECT_TRUE(loop.View(WithoutTheOther()).empty());
+  // The parameters are still there.
+  EXPECT_THAT(loop.Computed(), ElementsAre("compute 0 clock 0 nodes 0-2"));
+}
+
+TEST(WorkerLoopTest, AStepThatIsDoneEverywhereNeedsNobodyAnyMore) {
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_SYNC, {2, 4}));
+  loop.Parameters();
+  loop.Computed();
+  loop.View(WithoutTheOther());
+  EXPECT_THAT(loop.Parameters(/*passed=*/true), ElementsAre("pull 1"));
 }
 
 TEST(WorkerLoopTest, EndsEarlyWhereverItStands) {
-  proto::EndAt end_at;
-  end_at.set_step(2);
-  for (int steps = 0; steps <= 3; ++steps) {
-    WorkerLoop loop(4, 4);
-    const proto::View view = MakeView(proto::View::MODE_SYNC, 4, {1, 4}, 9);
-    Do([&](auto* a) { loop.OnView(view, a); });
+  for (int steps = 0; steps <= 2; ++steps) {
+    Loop loop;
+    loop.View(MakeView(proto::View::MODE_SYNC, {1, 4}, 9));
     for (int step = 0; step < steps; ++step) {
-      Do([&](auto* a) { loop.OnParameters(a); });
-      Do([&](auto* a) { loop.OnComputed(a); });
+      loop.Parameters();
+      loop.Computed();
     }
-    // Having computed step 2, whose sum is not applied any more, it waits for what will not come.
-    std::vector<std::string> texts = Do([&](auto* a) { loop.OnEndAt(end_at, a); });
+    proto::View view = MakeView(proto::View::MODE_SYNC, {1, 4}, 2);
+    view.set_number(2);
+    EXPECT_THAT(loop.View(view), ElementsAre(absl::StrCat("pull ", steps)));
     for (int step = steps; step < 2; ++step) {
-      EXPECT_TRUE(texts.empty());
-      Do([&](auto* a) { loop.OnParameters(a); });
-      Do([&](auto* a) { loop.OnComputed(a); });
+      loop.Parameters();
+      loop.Computed();
     }
-    if (steps <= 2) texts = Do([&](auto* a) { loop.OnParameters(a); });
-    EXPECT_THAT(texts, ElementsAre("finish")) << steps;
+    EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0")) << steps;
   }
 }
 
+TEST(WorkerLoopTest, BeginsAnotherLineageFromNothing) {
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_SYNC, {1, 4}, 2));
+  for (int step = 0; step < 2; ++step) {
+    loop.Parameters();
+    loop.Computed();
+  }
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0"));
+  proto::View view = MakeView(proto::View::MODE_BOUNDED, {0, 0}, 9);
+  view.set_number(2);
+  view.set_lineage(2);
+  view.set_origin_unit(2);
+  view.set_origin_samples(8);
+  EXPECT_THAT(loop.View(view), ElementsAre("request", "pull 0"));
+  loop.Work(2);
+  EXPECT_THAT(loop.Parameters(), ElementsAre("request", "compute 2 clock 0 nodes 0-2"));
+}
+
+TEST(WorkerLoopTest, LeavesWhenWhatItHasBegunIsDone) {
+  Loop sync;
+  sync.View(MakeView(proto::View::MODE_SYNC, {1, 4}));
+  sync.Parameters();
+  EXPECT_TRUE(sync.Leave().empty());
+  EXPECT_THAT(sync.Computed(), ElementsAre("leave"));
+  Loop on_arrival;
+  on_arrival.View(MakeView(proto::View::MODE_ASYNC, {0, 0}));
+  on_arrival.Work(0);
+  on_arrival.Parameters();
+  EXPECT_TRUE(on_arrival.Leave().empty());
+  EXPECT_THAT(on_arrival.Computed(), ElementsAre("retire 1"));
+  EXPECT_THAT(on_arrival.Parameters(), ElementsAre("leave"));
+}
+
 TEST(WorkerLoopTest, TestsTheFinalParametersWhenAsked) {
-  WorkerLoop loop(4, 4);
-  const proto::View view = MakeView(proto::View::MODE_SYNC, 4, {4, 4});
-  Do([&](auto* a) { loop.OnView(view, a); });
-  Do([&](auto* a) { loop.OnParameters(a); });
-  proto::EvaluationRequest request;
-  request.set_step(4);
-  EXPECT_THAT(Do([&](auto* a) { loop.OnEvaluationRequest(request, a); }), ElementsAre("observe 4"));
-  EXPECT_THAT(Do([&](auto* a) { loop.OnParameters(a); }), ElementsAre("test 4"));
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_SYNC, {4, 4}));
+  loop.Parameters();
+  EXPECT_THAT(loop.Test(4, 9), ElementsAre("observe 4"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("test 9"));
 }
 
 }  // namespace

@@ -68,6 +68,8 @@ void DeriveDefaults(proto::Job* job) {
       job->train().has_until()) {
     *schedule.mutable_until() = job->train().until();
   }
+  // A schedule stands in place of the one mode.
+  if (job->consistency().schedule_size() > 0) job->mutable_consistency()->clear_mode();
   proto::Evaluation& evaluation = *job->mutable_evaluation();
   if (!evaluation.has_split()) {
     evaluation.set_split(job->data().has_validation() ? proto::Evaluation::SPLIT_VALIDATION
@@ -110,6 +112,7 @@ class Checks {
     CheckWarmup();
     CheckMicroBatches();
     CheckTimes();
+    CheckModes();
     CheckEvaluation();
     CheckMetric("train.stop_when.metric", job_.train().has_stop_when(),
                 job_.train().stop_when().metric());
@@ -215,6 +218,38 @@ class Checks {
     for (const auto& [key, point] : points) {
       if (point->has_time() && Sound({key})) {
         report_.Add(key, "found a time, expected epochs, steps or samples");
+      }
+    }
+  }
+
+  // Of two points whether the first is before the second; nullopt where that takes the data set to
+  // know.
+  absl::optional<bool> IsBefore(const proto::Point& a, const proto::Point& b) const {
+    if (a.has_epochs() && b.has_epochs()) return a.epochs() < b.epochs();
+    const absl::optional<double> first = Samples(a, job_), second = Samples(b, job_);
+    if (!first.has_value() || !second.has_value()) return absl::nullopt;
+    return *first < *second;
+  }
+
+  void CheckModes() {
+    const proto::Consistency& consistency = job_.consistency();
+    const int stages = consistency.schedule_size();
+    if (stages == 0 || !Sound({"consistency", "train", "data"})) return;
+    for (const char* key : {"consistency.mode", "consistency.staleness"}) {
+      if (report_.Given(key)) report_.Add(key, "found beside schedule, expected one of the two");
+    }
+    for (int i = 0; i < stages; ++i) {
+      const proto::Point& until = consistency.schedule(i).until();
+      const std::string key = absl::StrCat("consistency.schedule[", i, "].until");
+      if (until.has_time()) {
+        report_.Add(key, "found a time, expected epochs, steps or samples");
+      } else if (until.at_case() == proto::Point::AT_NOT_SET) {
+        if (i + 1 == stages) continue;
+        report_.Add(key, "found nothing, expected epochs, steps or samples: another mode follows");
+      } else if (i > 0 && !IsBefore(consistency.schedule(i - 1).until(), until).value_or(true)) {
+        report_.Add(key,
+                    "found a point that is not after that of the mode before, expected "
+                    "ascending ones");
       }
     }
   }

@@ -183,9 +183,9 @@ TEST(JobMistakesTest, OneWrongLine) {
        "13:7: log.level:error: found a key with a colon in it, expected a space after the colon"},
       {"log: {level: debug}", "13:14: log.level: found debug, expected info, warning or error"},
       {"consistency: asynch",
-       "13:14: consistency.mode: found asynch, expected sync or async; did you mean async?"},
+       "13:14: consistency.mode: found asynch, expected sync, async or bounded; did you mean async?"},
       {"consistency: Sync",
-       "13:14: consistency.mode: found Sync, expected sync or async; did you mean sync?"},
+       "13:14: consistency.mode: found Sync, expected sync, async or bounded; did you mean sync?"},
       {"device: cuda",
        "13:9: device.type: found cuda, expected auto or cpu (CUDA is not part of this build)"},
       {"device: gpu", "13:9: device.type: found gpu, expected auto or cpu"},
@@ -239,6 +239,20 @@ TEST(JobMistakesTest, OneWrongLine) {
       {"optimizer: {schedule: {name: cosine, warmup: {samples: 641}, until: {steps: 10}}}",
        "11:38: optimizer.schedule.warmup: found 641 samples, expected fewer than until, which is "
        "640 samples"},
+      {"consistency: {mode: async, schedule: [{mode: sync}]}",
+       "13:15: consistency.mode: found beside schedule, expected one of the two"},
+      {"consistency: {schedule: [{mode: bounded}]}",
+       "13:26: consistency.schedule[0].staleness: found nothing, expected an integer from 0 to "
+       "1000000, because mode is bounded"},
+      {"consistency: {schedule: [{mode: sync}, {mode: async}]}",
+       "13:26: consistency.schedule[0].until: found nothing, expected epochs, steps or samples: "
+       "another mode follows"},
+      {"consistency: {schedule: [{mode: sync, until: {time: 1m}}, {mode: async}]}",
+       "13:39: consistency.schedule[0].until: found a time, expected epochs, steps or samples"},
+      {"consistency: {schedule: [{mode: sync, until: {epochs: 1}}, {mode: async, until: {steps: "
+       "937}}]}",
+       "13:74: consistency.schedule[1].until: found a point that is not after that of the mode "
+       "before, expected ascending ones"},
       {"optimizer: {nesterov: true}",
        "11:13: optimizer.nesterov: found true with momentum 0, expected momentum above 0"},
       {"optimizer: {nesterov: true, momentum: 0.9, dampening: 0.1}",

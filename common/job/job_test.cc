@@ -55,6 +55,9 @@ TEST(LoadJobTest, FillsInEveryDefault) {
             "  workers: {start: 1, min: 1, max: 1}\n"
             "  address: \"127.0.0.1:29500\"\n"
             "  start_timeout: 1m\n"
+            "  lease: 5s\n"
+            "  stall_timeout: 10m\n"
+            "  max_restarts: 3\n"
             "device: {type: auto, threads: 1, isa: auto}\n"
             "data:\n"
             "  format: glyphs\n"
@@ -308,6 +311,21 @@ TEST(ResolvedYamlTest, FillsInTheDefaultsOfAJobMadeByHand) {
   job.mutable_train()->mutable_until()->set_epochs(3);
   EXPECT_EQ(ResolvedYaml(job), ResolvedYaml(LoadMinimal()));
   EXPECT_EQ(JobDigest(job), JobDigest(LoadMinimal()));
+}
+
+TEST(ResolvedYamlTest, AScheduleOfModesIsReadBack) {
+  const proto::Job job = LoadMinimal(
+      {"consistency={schedule: [{mode: sync, until: {epochs: 1}}, {mode: bounded, staleness: 2, "
+       "until: {samples: 100000}}, {mode: async}]}"});
+  ASSERT_EQ(job.consistency().schedule_size(), 3);
+  EXPECT_EQ(job.consistency().schedule(1).mode(), proto::Stage::MODE_BOUNDED);
+  EXPECT_EQ(job.consistency().schedule(1).staleness(), 2);
+  EXPECT_FALSE(job.consistency().has_mode());
+  const std::string file = testing::TempDir() + "/resolved.yaml";
+  std::ofstream(file) << ResolvedYaml(job);
+  const absl::StatusOr<proto::Job> again = LoadJob(file);
+  RUBATO_ASSERT_OK(again);
+  EXPECT_EQ(JobDigest(*again), JobDigest(job));
 }
 
 TEST(JobDigestTest, ChangesWithWhatTheProcessesMustAgreeOn) {

@@ -8,7 +8,7 @@ namespace rubato {
 namespace {
 
 // "RUB" and the version of the protocol.
-constexpr uint32_t kMagic = 0x02425552;
+constexpr uint32_t kMagic = 0x03425552;
 
 // Fields follow one another in this order; the rest of the header is zero.
 template <typename Visit>
@@ -27,6 +27,7 @@ void VisitFields(Frame& frame, Visit visit) {
   visit(frame.unit);
   visit(frame.slot);
   visit(frame.snapshot);
+  visit(frame.lineage);
 }
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-endian");
@@ -43,7 +44,8 @@ void EncodeFrame(const Frame& frame, uint8_t* out) {
     std::memcpy(at, &field, sizeof(field));
     at += sizeof(field);
   });
-  static_assert(8 + 4 * 4 + 3 * 8 + 4 * 4 + 8 + 2 * 4 == kFrameHeaderBytes, "the header is full");
+  static_assert(8 + 4 * 4 + 3 * 8 + 4 * 4 + 8 + 3 * 4 <= kFrameHeaderBytes,
+                "the header holds them");
 }
 
 absl::StatusOr<Frame> DecodeFrame(absl::Span<const uint8_t> header) {
@@ -59,8 +61,8 @@ absl::StatusOr<Frame> DecodeFrame(absl::Span<const uint8_t> header) {
   }
   Frame frame;
   const uint8_t kind = header[4];
-  if (kind < 1 || kind > 4) {
-    return absl::InvalidArgumentError(absl::StrFormat("frame has kind %d; expected 1 to 4", kind));
+  if (kind < 1 || kind > 5) {
+    return absl::InvalidArgumentError(absl::StrFormat("frame has kind %d; expected 1 to 5", kind));
   }
   frame.kind = static_cast<FrameKind>(kind);
   const uint8_t* at = header.data() + 8;

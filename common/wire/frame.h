@@ -1,4 +1,4 @@
-// A data stream carries frames: a fixed header of 80 bytes, little-endian, and then float32 values.
+// A data stream carries frames: a fixed header of 96 bytes, little-endian, and then float32 values.
 #ifndef RUBATO_COMMON_WIRE_FRAME_H_
 #define RUBATO_COMMON_WIRE_FRAME_H_
 
@@ -19,6 +19,8 @@ enum class FrameKind : uint8_t {
               // be read
   kParameters = 3,  // shard to worker: one block; payload: its values
   kRestore = 4,     // coordinator to shard: one block of a checkpoint; payload: its values
+  kRetire = 5,  // worker to shard: as kPull, of a worker that has nothing left to compute: waits
+                // only for its own contributions, and nobody waits for its clock any more
 };
 
 struct Frame {
@@ -36,15 +38,17 @@ struct Frame {
   uint32_t first_leaf = 0;   // push: the node of the reduction tree
   uint32_t end_leaf = 0;
   uint32_t staleness = 0;  // parameters: that of the worker's last contribution to the block
-  uint64_t unit = 0;       // push: which samples: the step (sync) or the contribution's number
+  uint64_t unit = 0;       // push: which samples: the step (sync) or the contribution's number;
+                           // pull and parameters: the number of the pull, among its worker's
   uint32_t slot =
       0;  // parameters of a snapshot, restore: 0 the parameters, 1… the optimizer's slots
   uint32_t snapshot = 0;  // pull: of this snapshot, all its slots; 0: the parameters in force
+  uint32_t lineage = 0;   // push: that of the view that it was computed in
 
   Range node() const { return {first_leaf, end_leaf}; }
 };
 
-constexpr int64_t kFrameHeaderBytes = 80;
+constexpr int64_t kFrameHeaderBytes = 96;
 
 // Writes the header to `out`, which has kFrameHeaderBytes.
 void EncodeFrame(const Frame& frame, uint8_t* out);

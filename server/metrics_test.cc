@@ -1,0 +1,69 @@
+#include "server/metrics.h"
+
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+constexpr int64_t kEpoch = 100;  // samples: batches of 40, 40 and 20, of two micro-batches each
+
+class MetricsTest : public testing::Test {
+ protected:
+  MetricsTest() {
+    job_.mutable_train()->set_batch_size(40);
+    job_.mutable_train()->mutable_until()->set_epochs(3);
+    job_.mutable_metrics()->mutable_every()->set_steps(1);
+    job_.mutable_optimizer()->set_learning_rate(0.1);
+  }
+
+  Metrics Begun(bool sync) const {
+    Metrics metrics(job_, kEpoch, now_, now_);
+    metrics.Begin(sync, SampleSchedule(kEpoch, 40, 2), 0);
+    return metrics;
+  }
+
+  // Loss 1 and 2 a sample.
+  static proto::Progress Told(int64_t unit, int64_t leaf, int64_t samples) {
+    proto::Progress progress;
+    progress.set_unit(unit);
+    progress.set_first_leaf(leaf);
+    progress.add_loss_sum(static_cast<double>((leaf + 1) * samples));
+    progress.add_samples(samples);
+    return progress;
+  }
+
+  proto::Job job_;
+  const absl::Time now_ = absl::UnixEpoch();
+  std::vector<MetricsLine> lines_;
+};
+
+TEST_F(MetricsTest, StepsThatOneWhoIsLostHasNotToldOfCountWithTheLossOfTheOthers) {
+  Metrics metrics = Begun(/*sync=*/true);
+  metrics.OnProgress(Told(0, 1, 20), now_, &lines_);
+  metrics.OnProgress(Told(2, 0, 10), now_, &lines_);
+  metrics.OnProgress(Told(2, 1, 10), now_, &lines_);
+  EXPECT_TRUE(lines_.empty());
+  EXPECT_EQ(metrics.MissingLeaves(), (std::vector<int64_t>{0}));
+  // Of step 0 a half is known, of step 1 nothing.
+  metrics.CatchUp(3, now_, &lines_);
+  EXPECT_EQ(metrics.steps(), 3);
+  EXPECT_EQ(metrics.samples(), kEpoch);
+  ASSERT_EQ(lines_.size(), 2u);
+  EXPECT_EQ(lines_[0].step, 1);
+  EXPECT_EQ(lines_[0].loss, 2);
+  EXPECT_EQ(lines_[1].step, 3);
+  EXPECT_EQ(lines_[1].loss, 1.5);
+  metrics.CatchUp(2, now_, &lines_);
+  EXPECT_EQ(metrics.steps(), 3);
+}
+
+TEST_F(MetricsTest, OnArrivalTheSamplesOfContributionsThatNobodyToldOfCount) {
+  Metrics metrics = Begun(/*sync=*/false);
+  metrics.OnProgress(Told(0, 0, 20), now_, &lines_);
+  metrics.CatchUp(3, now_, &lines_);
+  EXPECT_EQ(metrics.samples(), kEpoch);
+  EXPECT_EQ(metrics.units(), 3);
+}
+
+}  // namespace
+}  // namespace rubato
