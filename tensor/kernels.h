@@ -33,6 +33,9 @@ void FixMatMulKernels(Isa isa);
 // y = x, value by value in row-major order; the shapes may differ, the sizes not.
 void Copy(const ConstTensorRef& x, const TensorRef& y);
 
+// All values 0.
+void SetToZero(const TensorRef& y);
+
 // y[i, j] += bias[j]. bias: (features), y: (n, features).
 void AddBias(const ConstTensorRef& bias, const TensorRef& y);
 
@@ -76,10 +79,21 @@ struct CrossEntropySums {
   int64_t correct = 0;  // samples whose label has the greatest logit (the first among equals)
 };
 
+struct CrossEntropyOptions {
+  double label_smoothing = 0;  // the part of each label that is spread evenly over all classes
+  int64_t ignore_index = -1;   // labels that cost nothing
+  double gradient_scale = 1;
+};
+
 // Softmax cross-entropy of logits (n, classes) against labels (n), each in [0, classes), and its
-// gradient (n, classes) by the logits: softmax(logits), less 1 at the label.
+// gradient (n, classes) by the logits, scaled: softmax(logits), less the (smoothed) label.
 CrossEntropySums SoftmaxCrossEntropy(const ConstTensorRef& logits, absl::Span<const int32_t> labels,
-                                     const TensorRef& gradient);
+                                     const CrossEntropyOptions& options, const TensorRef& gradient);
+inline CrossEntropySums SoftmaxCrossEntropy(const ConstTensorRef& logits,
+                                            absl::Span<const int32_t> labels,
+                                            const TensorRef& gradient) {
+  return SoftmaxCrossEntropy(logits, labels, {}, gradient);
+}
 
 }  // namespace rubato
 

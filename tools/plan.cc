@@ -116,9 +116,11 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
   plan.train_samples = drawn ? drawings - plan.validation_samples : data.train.size();
   plan.test_samples = drawn ? job.data().test_size() : data.test.size();
   const ExampleShape& shape = data.train.shape();
-  RUBATO_ASSIGN_OR_RETURN(const Objective objective, ObjectiveFor(job.loss(), data.train.classes(),
-                                                                  data.train.target_values()));
+  RUBATO_ASSIGN_OR_RETURN(const Objective objective,
+                          ObjectiveFor(job.loss(), data.train.classes(), data.train.target_values(),
+                                       data.train.labels_each()));
   RUBATO_ASSIGN_OR_RETURN(plan.layout, LayoutOf(job.model(), shape.dimensions(), objective));
+  RUBATO_RETURN_IF_ERROR(CheckServable(plan.layout));
   if (job.model().has_init_from()) {
     const absl::Status fits = OpenInitialParameters(job.model().init_from(), plan.layout).status();
     if (!fits.ok()) {

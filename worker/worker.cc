@@ -133,10 +133,12 @@ absl::Status Worker::Prepare() {
   const Dataset& train = data_->train;
   const ExampleShape& shape = train.shape();
   const int64_t micro_batch = job_.train().batch_size() / job_.train().micro_batches();
-  RUBATO_ASSIGN_OR_RETURN(const Objective objective,
-                          ObjectiveFor(job_.loss(), train.classes(), train.target_values()));
+  RUBATO_ASSIGN_OR_RETURN(
+      const Objective objective,
+      ObjectiveFor(job_.loss(), train.classes(), train.target_values(), train.labels_each()));
   RUBATO_ASSIGN_OR_RETURN(model_,
                           Model::Create(job_.model(), shape.dimensions(), objective, micro_batch));
+  RUBATO_RETURN_IF_ERROR(CheckServable(model_->layout()));
   RUBATO_ASSIGN_OR_RETURN(evaluator_,
                           Evaluator::Create(job_.model(), objective, &data_->test,
                                             [this](int64_t unit, const BatchResult& result) {

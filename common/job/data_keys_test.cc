@@ -71,9 +71,8 @@ TEST(DataKeysTest, SaysWhatContradicts) {
        "data.target: found with format: libsvm, expected only with format: csv"},
       {"{format: idx, path: x, seed: 3}",
        "data.seed: found with format: idx, expected only with format: glyphs, csv, libsvm or text"},
-      {"{format: text, path: x, test_fraction: 0.1}",
-       "data.format: found text, expected glyphs, idx, csv or libsvm (no layer of this build reads "
-       "characters)"},
+      {"{format: text, path: x}",
+       "data.test_fraction: found nothing, expected a part of the text to test with"},
       {"{format: glyphs, validation: 1}",
        "data.validation.fraction: found 1, expected a number above 0 and below 1"},
       {"{format: glyphs, normalize: {by: auto, mean: [0]}}",

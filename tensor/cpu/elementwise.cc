@@ -67,7 +67,15 @@ void Copy(const ConstTensorRef& x, const TensorRef& y) {
   RUBATO_CHECK(x.size() == y.size());
   ByDType(x, [&](auto zero) {
     using T = decltype(zero);
+    if (y.values<T>().data() == x.values<T>().data()) return;
     std::memcpy(y.values<T>().data(), x.values<T>().data(), x.size() * sizeof(T));
+  });
+}
+
+void SetToZero(const TensorRef& y) {
+  ByDType(y, [&](auto zero) {
+    using T = decltype(zero);
+    std::memset(y.values<T>().data(), 0, y.size() * sizeof(T));
   });
 }
 

@@ -13,11 +13,12 @@ struct Activation {
   void (*forward)(const ConstTensorRef& x, const TensorRef& y);
   void (*backward)(const ConstTensorRef& from, const ConstTensorRef& dy, const TensorRef& dx);
   enum { kFromX, kFromY } backward_from;
+  bool in_place;  // whether y may be x, and dx may be dy
 };
 
-constexpr Activation kRelu = {"relu", Relu, ReluBackward, Activation::kFromY};
-constexpr Activation kTanh = {"tanh", Tanh, TanhBackward, Activation::kFromY};
-constexpr Activation kSigmoid = {"sigmoid", Sigmoid, SigmoidBackward, Activation::kFromY};
+constexpr Activation kRelu = {"relu", Relu, ReluBackward, Activation::kFromY, true};
+constexpr Activation kTanh = {"tanh", Tanh, TanhBackward, Activation::kFromY, false};
+constexpr Activation kSigmoid = {"sigmoid", Sigmoid, SigmoidBackward, Activation::kFromY, false};
 
 template <GeluForm kForm>
 constexpr Activation kGelu = {
@@ -25,7 +26,7 @@ constexpr Activation kGelu = {
     [](const ConstTensorRef& x, const ConstTensorRef& dy, const TensorRef& dx) {
       GeluBackward(kForm, x, dy, dx);
     },
-    Activation::kFromX};
+    Activation::kFromX, false};
 
 class ActivationLayer : public Layer {
  public:
@@ -35,6 +36,9 @@ class ActivationLayer : public Layer {
         activation_(activation) {}
 
   std::string kind() const override { return activation_.kind; }
+  bool BackwardReadsX() const override { return activation_.backward_from == Activation::kFromX; }
+  bool BackwardReadsY() const override { return activation_.backward_from == Activation::kFromY; }
+  bool MayRunInPlace() const override { return activation_.in_place; }
 
   void Forward(const LayerContext&, const ConstTensorRef&, const ConstTensorRef& x,
                const TensorRef& y) override {
