@@ -59,11 +59,15 @@ void Tanh(const ConstTensorRef& x, const TensorRef& y);
 void TanhBackward(const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx);
 
 // y = x P(X <= x) of the normal distribution, i.e. x (1 + erf(x / sqrt(2))) / 2, or
-// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2; and dx = dy times the derivative.
+// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2; with its derivative, which has most of its
+// terms in common with it. y may be x.
 enum class GeluForm { kExact, kTanh };
 void Gelu(GeluForm form, const ConstTensorRef& x, const TensorRef& y);
-void GeluBackward(GeluForm form, const ConstTensorRef& x, const ConstTensorRef& dy,
-                  const TensorRef& dx);
+void GeluWithDerivative(GeluForm form, const ConstTensorRef& x, const TensorRef& y,
+                        const TensorRef& derivative);
+
+// z = x y, value by value. z may be y.
+void Multiply(const ConstTensorRef& x, const ConstTensorRef& y, const TensorRef& z);
 
 // y[i] = x[i] / (1 - p) where RandomBits(key, i) >= p 2^32, x[i] * 0 elsewhere: a value stays with
 // probability 1 - p, in [0, 1) up to 2^-32. It is its own gradient: dx = Dropout(dy).

@@ -62,6 +62,10 @@ class Layer {
   virtual int64_t saved_size(int64_t) const { return 0; }
   virtual int64_t scratch_size(int64_t) const { return 0; }
 
+  // Products of two numbers, each added to a sum, in Forward for one example: what the layer costs,
+  // where that is what it costs.
+  virtual int64_t multiplications() const { return 0; }
+
   // y = f(x). x: (n, *input_shape), y: (n, *output_shape); parameters: (number of them).
   virtual void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                        const ConstTensorRef& x, const TensorRef& y) = 0;

@@ -51,6 +51,9 @@ class Model {
   int64_t trainable_count() const { return network_->graph().trainable; }
   int64_t example_size() const { return SizeOf(example_shape_); }  // values of one example
   int64_t max_batch() const { return max_batch_; }
+  const Graph& graph() const { return network_->graph(); }
+  // Of activations and gradients.
+  int64_t memory_bytes() const { return network_->memory_bytes(); }
 
   // The last layer's output in evaluation, (n, outputs), of which there may be more than classes.
   // Valid until the next call.

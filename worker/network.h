@@ -47,6 +47,7 @@ class Network {
                                                          DType dtype, bool wants_input_gradient);
 
   const Graph& graph() const { return graph_; }
+  int64_t memory_bytes() const { return plan_.size * BytesOf(arena_.ref().dtype()); }
 
   // The output for x, n examples, which the caller keeps until Backward is done. `parameters` is
   // the flat vector. In training, what nodes draw is a function of `key` (node i draws under

@@ -140,6 +140,18 @@ RUBATO_ALWAYS_INLINE double GeluDerivative(double x) {
          x * activations_internal::kInverseSqrt2Pi * std::exp(-0.5 * x * x);
 }
 
+// Both of these at the price of one.
+RUBATO_ALWAYS_INLINE float GeluWithDerivative(float x, float* derivative) {
+  double gauss;
+  const double p = activations_internal::NormalDistribution(x, &gauss);
+  *derivative = static_cast<float>(p + x * (activations_internal::kInverseSqrt2Pi * gauss));
+  return static_cast<float>(x * p);
+}
+RUBATO_ALWAYS_INLINE double GeluWithDerivative(double x, double* derivative) {
+  *derivative = GeluDerivative(x);
+  return Gelu(x);
+}
+
 // The same paper's approximation: x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2.
 RUBATO_ALWAYS_INLINE float GeluTanh(float value) {
   const double x = value;
@@ -162,6 +174,19 @@ RUBATO_ALWAYS_INLINE float GeluTanhDerivative(float value) {
 RUBATO_ALWAYS_INLINE double GeluTanhDerivative(double x) {
   const double t = std::tanh(activations_internal::GeluInner(x));
   return 0.5 * (1 + t) + 0.5 * x * (1 - t * t) * activations_internal::GeluInnerDerivative(x);
+}
+
+RUBATO_ALWAYS_INLINE float GeluTanhWithDerivative(float value, float* derivative) {
+  const double x = value;
+  double d;
+  const double s =
+      activations_internal::SigmoidForFloat(2 * activations_internal::GeluInner(x), &d);
+  *derivative = static_cast<float>(s + 2 * x * d * activations_internal::GeluInnerDerivative(x));
+  return static_cast<float>(x * s);
+}
+RUBATO_ALWAYS_INLINE double GeluTanhWithDerivative(double x, double* derivative) {
+  *derivative = GeluTanhDerivative(x);
+  return GeluTanh(x);
 }
 
 }  // namespace rubato

@@ -22,7 +22,10 @@ struct SoftmaxRowsKernel {
   static RUBATO_ALWAYS_INLINE void Run(bool causal, int64_t places, T* __restrict scores) {
     for (int64_t i = 0; i < places; ++i, scores += places) {
       const int64_t seen = causal ? i + 1 : places;
-      const int64_t whole = seen / kLanes * kLanes;
+      // What is not seen, up to a whole number of lanes, has the exponential 0.
+      const int64_t whole =
+          std::min((seen + kLanes - 1) / kLanes * kLanes, places / kLanes * kLanes);
+      for (int64_t j = seen; j < whole; ++j) scores[j] = -std::numeric_limits<T>::infinity();
       T lanes[kLanes];
       for (int64_t l = 0; l < kLanes; ++l) lanes[l] = -std::numeric_limits<T>::infinity();
       for (int64_t j = 0; j < whole; j += kLanes) {
@@ -35,10 +38,20 @@ struct SoftmaxRowsKernel {
       }
       T greatest = lanes[0];
       for (int64_t l = 1; l < kLanes; ++l) greatest = lanes[l] > greatest ? lanes[l] : greatest;
-      for (int64_t j = 0; j < seen; ++j) scores[j] = Exp(scores[j] - greatest);
-      const T factor = 1 / Sum(scores, seen);
-      for (int64_t j = 0; j < seen; ++j) scores[j] *= factor;
-      for (int64_t j = seen; j < places; ++j) scores[j] = 0;
+      for (int64_t l = 0; l < kLanes; ++l) lanes[l] = 0;
+      for (int64_t j = 0; j < whole; j += kLanes) {
+        for (int64_t l = 0; l < kLanes; ++l) {
+          scores[j + l] = Exp(scores[j + l] - greatest);
+          lanes[l] += scores[j + l];
+        }
+      }
+      for (int64_t j = whole; j < seen; ++j) {
+        scores[j] = Exp(scores[j] - greatest);
+        lanes[j - whole] += scores[j];
+      }
+      const T factor = 1 / TreeSum(lanes);
+      for (int64_t j = 0; j < std::max(whole, seen); ++j) scores[j] *= factor;
+      for (int64_t j = std::max(whole, seen); j < places; ++j) scores[j] = 0;
     }
   }
 };

@@ -14,25 +14,47 @@ namespace {
 // Copies n values by few wide moves: rows are too short for a call of memcpy.
 template <typename T>
 RUBATO_ALWAYS_INLINE void CopyRow(const T* from, T* to, int64_t n) {
-  const auto move = [](const T* a, T* b, auto width) __attribute__((always_inline)) {
-    std::memcpy(b, a, decltype(width)::value * sizeof(T));
-  };
-  using Sixteen = std::integral_constant<int, 16>;
-  using Eight = std::integral_constant<int, 8>;
-  using Four = std::integral_constant<int, 4>;
   if (n >= 16) {
     int64_t i = 0;
-    for (; i + 16 <= n; i += 16) move(from + i, to + i, Sixteen());
-    if (i < n) move(from + n - 16, to + n - 16, Sixteen());  // overlaps what is there
+    for (; i + 16 <= n; i += 16) std::memcpy(to + i, from + i, 16 * sizeof(T));
+    // Overlaps what is there.
+    if (i < n) std::memcpy(to + n - 16, from + n - 16, 16 * sizeof(T));
   } else if (n >= 8) {
-    move(from, to, Eight());
-    move(from + n - 8, to + n - 8, Eight());
+    std::memcpy(to, from, 8 * sizeof(T));
+    std::memcpy(to + n - 8, from + n - 8, 8 * sizeof(T));
   } else if (n >= 4) {
-    move(from, to, Four());
-    move(from + n - 4, to + n - 4, Four());
+    std::memcpy(to, from, 4 * sizeof(T));
+    std::memcpy(to + n - 4, from + n - 4, 4 * sizeof(T));
   } else {
     for (int64_t i = 0; i < n; ++i) to[i] = from[i];
   }
+}
+
+// `count` rows of n values, `stride` apart, one behind the other.
+template <typename T>
+RUBATO_ALWAYS_INLINE void CopyRows(const T* from, int64_t stride, T* to, int64_t n, int64_t count) {
+  if (n >= 8 && n < 16) {  // the usual case, without a branch a row
+    for (; count > 0; --count, from += stride, to += n) {
+      std::memcpy(to, from, 8 * sizeof(T));
+      std::memcpy(to + n - 8, from + n - 8, 8 * sizeof(T));
+    }
+    return;
+  }
+  for (; count > 0; --count, from += stride, to += n) CopyRow(from, to, n);
+}
+
+// to += from, likewise: the end of a row, which has no whole width left, in halves.
+template <typename T>
+RUBATO_ALWAYS_INLINE void AddRow(const T* __restrict from, T* __restrict to, int64_t n) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    for (int64_t l = 0; l < 8; ++l) to[i + l] += from[i + l];
+  }
+  if (i + 4 <= n) {
+    for (int64_t l = 0; l < 4; ++l) to[i + l] += from[i + l];
+    i += 4;
+  }
+  for (; i < n; ++i) to[i] += from[i];
 }
 
 // The columns [begin, end) of the output whose input column, column * stride + offset, exists.
@@ -57,6 +79,11 @@ struct UnfoldKernel {
       for (int64_t ky = 0; ky < w.kernel; ++ky) {
         for (int64_t kx = 0; kx < w.kernel; ++kx) {
           const int64_t offset = kx - w.padding;
+          if (w.stride == 1 && w.padding == 0) {
+            CopyRows(x + ky * w.width + kx, w.width, columns, ow, oh);
+            columns += oh * ow;
+            continue;
+          }
           const Columns inside = Inside(ow, w.width, w.stride, offset);
           for (int64_t oy = 0; oy < oh; ++oy, columns += ow) {
             const int64_t iy = oy * w.stride + ky - w.padding;
@@ -97,7 +124,7 @@ struct FoldKernel {
             if (iy < 0 || iy >= w.height) continue;
             T* row = x + iy * w.width + offset;
             if (w.stride == 1) {
-              for (int64_t i = inside.begin; i < inside.end; ++i) row[i] += columns[i];
+              AddRow(columns + inside.begin, row + inside.begin, inside.end - inside.begin);
             } else {
               for (int64_t i = inside.begin; i < inside.end; ++i) row[i * w.stride] += columns[i];
             }

@@ -18,6 +18,7 @@ class AttentionCore : public Layer {
 
   std::string kind() const override { return "attention"; }
   bool BackwardReadsY() const override { return false; }
+  int64_t multiplications() const override { return 2 * input_shape()[0] * SizeOf(output_shape()); }
   int64_t saved_size(int64_t n) const override { return n * heads_ * scratch_size(n); }
   int64_t scratch_size(int64_t) const override { return input_shape()[0] * input_shape()[0]; }
 

@@ -25,6 +25,9 @@ class Conv2dLayer : public Layer {
 
   std::string kind() const override { return "conv2d"; }
   bool BackwardReadsY() const override { return false; }
+  int64_t multiplications() const override {
+    return SizeOf(output_shape()) * convolution_.filter();
+  }
   int64_t scratch_size(int64_t) const override { return convolution_.scratch(); }
   void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                const ConstTensorRef& x, const TensorRef& y) override;

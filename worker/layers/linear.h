@@ -32,6 +32,7 @@ class LinearLayer : public Layer {
 
   std::string kind() const override { return "linear"; }
   bool BackwardReadsY() const override { return false; }
+  int64_t multiplications() const override { return SizeOf(output_shape()) * in_; }
   void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                const ConstTensorRef& x, const TensorRef& y) override;
   void Backward(const LayerContext& context, const ConstTensorRef& parameters,
