@@ -16,12 +16,14 @@ CASE/dx, of a sum over n (of means over places).
 preset_trajectories.safetensors: 20 steps of SGD with momentum 0.9 on small versions of presets. The
 metadata hold each model as a text-format proto; PRESET/features (batches, batch, ...),
 PRESET/labels (batches, batch, ...), PRESET/rate, PRESET/losses (steps), and each parameter before and
-after: PRESET/NAME, PRESET/end/NAME. PRESET/running/NAME: buffers at the end, where there are any.
+after: PRESET/NAME, PRESET/end/NAME; of resnet20, which begins as Rubato draws it with seed 6, some after,
+and all buffers.
 """
 
 import pathlib
 import sys
 
+import numpy
 import torch
 from torch import nn
 
@@ -281,16 +283,101 @@ def char_gpt(context, classes, channels, heads, blocks):
         nn.Linear(channels, classes))
 
 
-def trajectory(file, generator, name, text, model, features, labels, rate):
+class Basic(nn.Module):
+    """torchvision's BasicBlock, without its last relu."""
+
+    def __init__(self, channels, out, stride):
+        super().__init__()
+        self.conv1 = nn.Conv2d(channels, out, 3, stride, padding=1, bias=False)
+        self.bn1 = nn.BatchNorm2d(out)
+        self.conv2 = nn.Conv2d(out, out, 3, padding=1, bias=False)
+        self.bn2 = nn.BatchNorm2d(out)
+        self.downsample = None
+        if channels != out:
+            self.downsample = nn.Sequential(nn.Conv2d(channels, out, 1, stride, bias=False),
+                                            nn.BatchNorm2d(out))
+
+    def forward(self, x):
+        y = self.bn2(self.conv2(torch.relu(self.bn1(self.conv1(x)))))
+        return torch.relu(y + (x if self.downsample is None else self.downsample(x)))
+
+
+def resnet(depth, classes):
+    """resnet20 of CIFAR-10, and torchvision's resnet18."""
+    widths, blocks = ((16, 32, 64), 3) if depth == 20 else ((64, 128, 256, 512), 2)
+    net = nn.Sequential()
+    kernel = (3, 1, 1) if depth == 20 else (7, 2, 3)
+    net.add_module("conv1", nn.Conv2d(3, widths[0], *kernel, bias=False))
+    net.add_module("bn1", nn.BatchNorm2d(widths[0]))
+    net.add_module("relu", nn.ReLU())
+    if depth == 18:
+        net.add_module("maxpool", nn.MaxPool2d(3, 2, 1))
+    channels = widths[0]
+    for stage, width in enumerate(widths):
+        layers = []
+        for i in range(blocks):
+            layers.append(Basic(channels, width, 2 if stage > 0 and i == 0 else 1))
+            channels = width
+        net.add_module(f"layer{stage + 1}", nn.Sequential(*layers))
+    net.add_module("avgpool", nn.AdaptiveAvgPool2d(1))
+    net.add_module("flatten", nn.Flatten())
+    net.add_module("fc", nn.Linear(channels, classes))
+    return net
+
+
+def key(seed, *parts):
+    """common/random.h."""
+    def mix(x):
+        x = (x + 0x9e3779b97f4a7c15) % 2**64
+        x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9 % 2**64
+        x = (x ^ x >> 27) * 0x94d049bb133111eb % 2**64
+        return x ^ x >> 31
+
+    for part in parts:
+        value = 0xcbf29ce484222325
+        for character in part.encode():
+            value = (value ^ character) * 0x100000001b3 % 2**64
+        seed = mix(seed) ^ value
+    return mix(seed)
+
+
+def uniform(seed, name, shape, bound):
+    """common/initialize.h: what Rubato draws for a parameter, by Philox 4x32-10."""
+    count = int(numpy.prod(shape))
+    its_key = key(seed, "parameter", name)
+    block = numpy.arange((count + 3) // 4, dtype=numpy.uint64)
+    low = numpy.uint64(0xffffffff)
+    c = [block & low, block >> numpy.uint64(32), block * numpy.uint64(0), block * numpy.uint64(0)]
+    k0, k1 = its_key & 0xffffffff, its_key >> 32
+    for _ in range(10):
+        p0, p1 = numpy.uint64(0xD2511F53) * c[0], numpy.uint64(0xCD9E8D57) * c[2]
+        c = [(p1 >> numpy.uint64(32)) ^ c[1] ^ numpy.uint64(k0), p1 & low,
+             (p0 >> numpy.uint64(32)) ^ c[3] ^ numpy.uint64(k1), p0 & low]
+        k0, k1 = (k0 + 0x9E3779B9) % 2**32, (k1 + 0xBB67AE85) % 2**32
+    bits = numpy.stack(c, axis=1).reshape(-1)[:count]
+    unit = (bits >> numpy.uint64(8)).astype(numpy.float32) * numpy.float32(2.0**-24)
+    values = (2 * unit - 1) * numpy.float32(bound)
+    return torch.from_numpy(values.reshape(shape)).double()
+
+
+def trajectory(file, name, text, model, features, labels, rate, keep=None):
+    """keep: the only parameters that are written down, at the end; all begin as Rubato draws them
+    with seed 6."""
     model = model.double()
+    if keep is not None:
+        for key_, parameter in model.named_parameters():
+            if parameter.dim() == 4 or key_.startswith("fc."):
+                fan = parameter[0].numel() if parameter.dim() > 1 else 64
+                parameter.data = uniform(6, key_, parameter.shape, fan**-0.5)
     for parameter in model.parameters():
         parameter.data = parameter.data.float().double()
     file.metadata[name] = text
     file.add(f"{name}/features", features.float())
     file.add(f"{name}/labels", labels.float())
     file.add(f"{name}/rate", torch.tensor([rate], dtype=torch.float64))
-    for key, parameter in model.named_parameters():
-        file.add(f"{name}/{key}", parameter.float().clone())
+    for key_, parameter in model.named_parameters():
+        if keep is None:
+            file.add(f"{name}/{key_}", parameter.float().clone())
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=MOMENTUM)
     losses = []
     for step in range(STEPS):
@@ -303,11 +390,12 @@ def trajectory(file, generator, name, text, model, features, labels, rate):
         loss.backward()
         optimizer.step()
     file.add(f"{name}/losses", torch.tensor(losses, dtype=torch.float64))
-    for key, parameter in model.named_parameters():
-        file.add(f"{name}/end/{key}", parameter.float())
-    for key, buffer in model.named_buffers():
+    for key_, parameter in model.named_parameters():
+        if keep is None or key_ in keep:
+            file.add(f"{name}/end/{key_}", parameter.float())
+    for key_, buffer in model.named_buffers():
         if buffer.is_floating_point():
-            file.add(f"{name}/running/{key}", buffer.float())
+            file.add(f"{name}/end/{key_}", buffer.float())
 
 
 def preset_trajectories():
@@ -318,7 +406,7 @@ def preset_trajectories():
         features = normal(generator, BATCHES, 8, 1, side, side)
         labels = torch.randint(5, (BATCHES, 8), generator=generator)
         preset = f"preset: PRESET_{name.upper()}"
-        trajectory(file, generator, name, preset, make(side, 5), features, labels, 0.01)
+        trajectory(file, name, preset, make(side, 5), features, labels, 0.01)
     # A text in which what follows depends on the last two characters.
     text = [0, 1]
     while len(text) <= BATCHES * 4 * 12:
@@ -327,9 +415,16 @@ def preset_trajectories():
     text = torch.tensor(text)
     features = text[:-1].reshape(BATCHES, 4, 12)
     labels = text[1:].reshape(BATCHES, 4, 12)
-    trajectory(file, generator, "char_gpt",
+    trajectory(file, "char_gpt",
                "preset: PRESET_CHAR_GPT channels: 16 heads: 2 blocks: 2",
                char_gpt(12, 11, 16, 2, 2), features, labels, 0.05)
+    features = normal(generator, BATCHES, 6, 3, 8, 8)
+    labels = torch.randint(4, (BATCHES, 6), generator=generator)
+    # Well conditioned: where a relu's input passes 0 by less than float32 can tell, the gradient
+    # jumps, and PyTorch in float32 strays from float64 too.
+    trajectory(file, "resnet20", "preset: PRESET_RESNET20", resnet(20, 4), features, labels, 0.001,
+               keep=("conv1.weight", "bn1.weight", "layer1.2.bn2.bias", "layer2.0.downsample.0.weight",
+                     "layer3.0.downsample.1.bias", "fc.weight", "fc.bias"))
     return file
 
 

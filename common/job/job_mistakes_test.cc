@@ -218,8 +218,9 @@ TEST(JobMistakesTest, OneWrongLine) {
        "values"},
       // Contradictions.
       {"data: {format: glyphs, path: x}",
-       "5:24: data.path: found with format: glyphs, expected only with format: idx, csv, libsvm or "
-       "text"},
+       "5:24: data.path: found with format: glyphs, expected only with format: idx, csv, libsvm, "
+       "text "
+       "or cifar10"},
       {"data: {format: idx, path: x, train_size: 5}",
        "5:30: data.train_size: found with format: idx, expected only with format: glyphs"},
       {"optimizer: {schedule: {until: {steps: 4}}}",

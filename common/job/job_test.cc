@@ -62,6 +62,7 @@ TEST(LoadJobTest, FillsInEveryDefault) {
             "  seed: 0\n"
             "  train_size: 60000\n"
             "  test_size: 10000\n"
+            "  augment: {crop_padding: 0, horizontal_flip: false}\n"
             "  prefetch: 2\n"
             "model:\n"
             "  layers:\n"
@@ -197,7 +198,7 @@ TEST(LoadJobTest, AModelIsItsLayersOrAName) {
        "model.hidden: found with preset: none, expected only with preset: mlp"},
       {"{preset: char_gpt, channels: 30, heads: 4}",
        "model.heads: found 4, expected a divisor of channels, which is 30"},
-      {"cn", "expected none, mlp, cnn, lenet or char_gpt"},
+      {"cn", "expected none, mlp, cnn, lenet, char_gpt, resnet20 or resnet18"},
       {"{layers: [{residual: {layers: []}}]}",
        "model.layers[0].residual.layers: found an empty list"},
   };

@@ -51,6 +51,9 @@ absl::StatusOr<Setup> MakeSetup(const StepBench& bench) {
   setup.shape = bench.shape;
   setup.objective.outputs = bench.classes;
   const bool is_text = setup.model.preset() == proto::Model::PRESET_CHAR_GPT;
+  const bool is_resnet = setup.model.preset() == proto::Model::PRESET_RESNET20 ||
+                         setup.model.preset() == proto::Model::PRESET_RESNET18;
+  if (setup.shape.empty() && is_resnet) setup.shape = {3, 32, 32};
   if (setup.shape.empty())
     setup.shape = is_text ? std::vector<int64_t>{64} : std::vector<int64_t>{1, 28, 28};
   if (setup.objective.outputs == 0) setup.objective.outputs = is_text ? 65 : 10;
