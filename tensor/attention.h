@@ -17,7 +17,7 @@ namespace rubato {
 void ScaledDotProductAttention(int64_t heads, bool causal, const ConstTensorRef& x,
                                const TensorRef& y, const TensorRef& probabilities);
 // scratch: (places, places).
-void ScaledDotProductAttentionBackward(int64_t heads, const ConstTensorRef& x,
+void ScaledDotProductAttentionBackward(int64_t heads, bool causal, const ConstTensorRef& x,
                                        const ConstTensorRef& probabilities,
                                        const ConstTensorRef& dy, const TensorRef& dx,
                                        const TensorRef& scratch);

@@ -23,6 +23,10 @@ enum class Transpose { kNo, kYes };
 void MatMul(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef& b,
             Transpose transpose_b, const TensorRef& c);
 
+// c += a b, likewise.
+void MatMulAdd(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef& b,
+               Transpose transpose_b, const TensorRef& c);
+
 // What decides the bits of MatMul besides its operands, e.g. "OpenBLAS 0.3.21 SkylakeX".
 std::string MatMulSignature();
 
@@ -38,6 +42,9 @@ void SetToZero(const TensorRef& y);
 
 // y[i, j] += bias[j]. bias: (features), y: (n, features).
 void AddBias(const ConstTensorRef& bias, const TensorRef& y);
+
+// y[i, j] = bias[j].
+void FillRows(const ConstTensorRef& bias, const TensorRef& y);
 
 // sums[j] = sum over i of x[i, j]. x: (n, features), sums: (features). Each column is summed by
 // four accumulators that take the rows in turn, added as (0 + 1) + (2 + 3).

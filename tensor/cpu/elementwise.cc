@@ -87,6 +87,17 @@ void AddBias(const ConstTensorRef& bias, const TensorRef& y) {
   });
 }
 
+void FillRows(const ConstTensorRef& bias, const TensorRef& y) {
+  RUBATO_CHECK(y.shape().size() == 2 && bias.size() == y.dim(1));
+  ByDType(y, [&](auto zero) {
+    using T = decltype(zero);
+    T* row = y.values<T>().data();
+    for (int64_t i = 0; i < y.dim(0); ++i, row += bias.size()) {
+      std::memcpy(row, bias.values<T>().data(), bias.size() * sizeof(T));
+    }
+  });
+}
+
 void ColumnSums(const ConstTensorRef& x, const TensorRef& sums) {
   RUBATO_CHECK(x.shape().size() == 2 && sums.size() == x.dim(1));
   ByDType(x, [&](auto zero) {

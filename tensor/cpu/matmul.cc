@@ -70,8 +70,11 @@ void Gemm(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, in
               Dim(lda), b, Dim(ldb), beta, c, Dim(ldc));
 }
 
-void MatMul(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef& b,
-            Transpose transpose_b, const TensorRef& c) {
+namespace {
+
+// c = a b + beta c.
+void Product(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef& b,
+             Transpose transpose_b, int beta, const TensorRef& c) {
   RUBATO_CHECK(a.shape().size() == 2 && b.shape().size() == 2 && c.shape().size() == 2);
   RUBATO_CHECK(a.dtype() == c.dtype() && b.dtype() == c.dtype());
   const int64_t m = c.dim(0), n = c.dim(1), k = a.dim(transpose_a == Transpose::kYes ? 0 : 1);
@@ -81,9 +84,21 @@ void MatMul(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef
   const auto run = [&](auto zero) {
     using T = decltype(zero);
     Gemm(transpose_a, transpose_b, m, n, k, T(1), a.values<T>().data(), a.dim(1),
-         b.values<T>().data(), b.dim(1), T(0), c.values<T>().data(), n);
+         b.values<T>().data(), b.dim(1), T(beta), c.values<T>().data(), n);
   };
   ByDType(c, run);
+}
+
+}  // namespace
+
+void MatMul(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef& b,
+            Transpose transpose_b, const TensorRef& c) {
+  Product(a, transpose_a, b, transpose_b, 0, c);
+}
+
+void MatMulAdd(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef& b,
+               Transpose transpose_b, const TensorRef& c) {
+  Product(a, transpose_a, b, transpose_b, 1, c);
 }
 
 void FixMatMulKernels(Isa isa) {

@@ -31,7 +31,7 @@ class AttentionCore : public Layer {
                 const ConstTensorRef&, const ConstTensorRef& dy, const TensorRef& dx,
                 const TensorRef&) override {
     if (dx.is_null()) return;
-    ScaledDotProductAttentionBackward(heads_, x, context.saved, dy, dx, context.scratch);
+    ScaledDotProductAttentionBackward(heads_, causal_, x, context.saved, dy, dx, context.scratch);
   }
 
  private:

@@ -69,9 +69,14 @@ void LinearLayer::Forward(const LayerContext&, const ConstTensorRef& parameters,
                           const ConstTensorRef& x, const TensorRef& y) {
   const int64_t rows = x.size() / in_;
   const TensorRef out = y.Reshaped({rows, out_});
-  MatMul(x.Reshaped({rows, in_}), Transpose::kNo, parameters.Slice(0, {out_, in_}), Transpose::kYes,
-         out);
-  if (bias_) AddBias(parameters.Slice(out_ * in_, {out_}), out);
+  const ConstTensorRef in = x.Reshaped({rows, in_}), weight = parameters.Slice(0, {out_, in_});
+  if (bias_) {
+    // Cheaper than to add it afterwards: the library would fill with zeros.
+    FillRows(parameters.Slice(out_ * in_, {out_}), out);
+    MatMulAdd(in, Transpose::kNo, weight, Transpose::kYes, out);
+  } else {
+    MatMul(in, Transpose::kNo, weight, Transpose::kYes, out);
+  }
 }
 
 void LinearLayer::Backward(const LayerContext&, const ConstTensorRef& parameters,
