@@ -10,11 +10,14 @@ namespace {
 // runs forward at i, the loss at the number of nodes, step k of backward behind it.
 class Planner {
  public:
-  Planner(const Graph& graph, int64_t max_batch, bool wants_input_gradient)
-      : graph_(graph), n_(max_batch), nodes_(static_cast<int>(graph.nodes.size())) {
+  Planner(const Graph& graph, int64_t max_batch, Purpose purpose)
+      : graph_(graph),
+        n_(max_batch),
+        nodes_(static_cast<int>(graph.nodes.size())),
+        purpose_(purpose) {
     consumers_.resize(nodes_ + 1);
     needed_.resize(nodes_ + 1);
-    needed_[0] = wants_input_gradient;
+    needed_[0] = purpose == Purpose::kInputGradient;
     for (int i = 0; i < nodes_; ++i) {
       const Graph::Node& node = graph.nodes[i];
       consumers_[node.input].push_back(i);
@@ -80,6 +83,7 @@ class Planner {
     step_of_.assign(nodes_, -1);
     gradient_of_[nodes_] = NewGradient(nodes_, nodes_);
     plan_.output_gradient = gradient_of_[nodes_];
+    if (purpose_ == Purpose::kEvaluation) return;
     for (int i = nodes_ - 1; i >= 0; --i) {
       const Graph::Node& node = graph_.nodes[i];
       if (!needed_[i + 1]) continue;
@@ -215,6 +219,7 @@ class Planner {
   const Graph& graph_;
   const int64_t n_;
   const int nodes_;
+  const Purpose purpose_;
   std::vector<std::vector<int>> consumers_;  // by value
   std::vector<bool> needed_;                 // by value: whether it gets a gradient
   std::vector<GradientBuffer> buffers_;
@@ -226,8 +231,8 @@ class Planner {
 
 }  // namespace
 
-MemoryPlan PlanMemory(const Graph& graph, int64_t max_batch, bool wants_input_gradient) {
-  return Planner(graph, max_batch, wants_input_gradient).Run();
+MemoryPlan PlanMemory(const Graph& graph, int64_t max_batch, Purpose purpose) {
+  return Planner(graph, max_batch, purpose).Run();
 }
 
 }  // namespace rubato

@@ -67,6 +67,13 @@ absl::StatusOr<proto::Layout> LayoutOf(const proto::Model& config,
   return graph.layout;
 }
 
+absl::StatusOr<int64_t> MemoryOf(const proto::Model& config,
+                                 absl::Span<const int64_t> example_shape,
+                                 const Objective& objective, int64_t max_batch, Purpose purpose) {
+  RUBATO_ASSIGN_OR_RETURN(const Graph graph, Build(config, example_shape, objective));
+  return PlanMemory(graph, max_batch, purpose).size * BytesOf(DType::kFloat32);
+}
+
 absl::Status CheckServable(const proto::Layout& layout) {
   for (const proto::Parameter& parameter : layout.parameters()) {
     if (parameter.average() == 0) continue;
@@ -81,11 +88,10 @@ absl::Status CheckServable(const proto::Layout& layout) {
 absl::StatusOr<std::unique_ptr<Model>> Model::Create(const proto::Model& config,
                                                      absl::Span<const int64_t> example_shape,
                                                      const Objective& objective, int64_t max_batch,
-                                                     DType dtype) {
+                                                     DType dtype, Purpose purpose) {
   RUBATO_ASSIGN_OR_RETURN(Graph graph, Build(config, example_shape, objective));
-  RUBATO_ASSIGN_OR_RETURN(
-      std::unique_ptr<Network> network,
-      Network::Create(std::move(graph), max_batch, dtype, /*wants_input_gradient=*/false));
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Network> network,
+                          Network::Create(std::move(graph), max_batch, dtype, purpose));
   return absl::WrapUnique(new Model(std::move(network), example_shape, objective, max_batch));
 }
 

@@ -26,6 +26,12 @@ absl::StatusOr<proto::Layout> LayoutOf(const proto::Model& config,
                                        absl::Span<const int64_t> example_shape,
                                        const Objective& objective);
 
+// Bytes that such a Model holds: activations, their gradients, what layers keep. Errors as
+// LayoutOf.
+absl::StatusOr<int64_t> MemoryOf(const proto::Model& config,
+                                 absl::Span<const int64_t> example_shape,
+                                 const Objective& objective, int64_t max_batch, Purpose purpose);
+
 // InvalidArgument if there are buffers, which servers do not average yet.
 absl::Status CheckServable(const proto::Layout& layout);
 
@@ -38,12 +44,14 @@ absl::Status CheckServable(const proto::Layout& layout);
 class Model {
  public:
   // Errors as LayoutOf, and ResourceExhausted if there is no memory for max_batch examples.
-  // dtype: float32, or float64 for tests of the arithmetic.
+  // dtype: float32, or float64 for tests of the arithmetic. For kEvaluation, which needs a fraction
+  // of the memory, Gradient may not be called.
   static absl::StatusOr<std::unique_ptr<Model>> Create(const proto::Model& config,
                                                        absl::Span<const int64_t> example_shape,
                                                        const Objective& objective,
                                                        int64_t max_batch,
-                                                       DType dtype = DType::kFloat32);
+                                                       DType dtype = DType::kFloat32,
+                                                       Purpose purpose = Purpose::kTraining);
 
   const proto::Layout& layout() const { return network_->graph().layout; }
   // Values of the flat vector, of which the last may be buffers: see proto/layout.proto, `average`.

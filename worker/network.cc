@@ -12,9 +12,9 @@
 namespace rubato {
 
 absl::StatusOr<std::unique_ptr<Network>> Network::Create(Graph graph, int64_t max_batch,
-                                                         DType dtype, bool wants_input_gradient) {
+                                                         DType dtype, Purpose purpose) {
   RUBATO_CHECK(max_batch >= 1 && dtype != DType::kInt32);
-  MemoryPlan plan = PlanMemory(graph, max_batch, wants_input_gradient);
+  MemoryPlan plan = PlanMemory(graph, max_batch, purpose);
   RUBATO_ASSIGN_OR_RETURN(Tensor arena, Tensor::Zeros({plan.size}, dtype));
   auto network = absl::WrapUnique(new Network(std::move(graph), std::move(plan), max_batch));
   network->arena_ = std::move(arena);

@@ -35,16 +35,18 @@ struct MemoryPlan {
   int64_t size = 0;                                       // values of the arena
 };
 
+// What a network is for: gradients of its parameters, those of its input too, or neither.
+enum class Purpose { kTraining, kInputGradient, kEvaluation };
+
 // For batches of up to max_batch examples.
-MemoryPlan PlanMemory(const Graph& graph, int64_t max_batch, bool wants_input_gradient);
+MemoryPlan PlanMemory(const Graph& graph, int64_t max_batch, Purpose purpose);
 
 // After Create a call allocates nothing. For one thread at a time.
 class Network {
  public:
-  // ResourceExhausted if there is no memory. wants_input_gradient: whether Backward also gives the
-  // gradient by the input.
+  // ResourceExhausted if there is no memory.
   static absl::StatusOr<std::unique_ptr<Network>> Create(Graph graph, int64_t max_batch,
-                                                         DType dtype, bool wants_input_gradient);
+                                                         DType dtype, Purpose purpose);
 
   const Graph& graph() const { return graph_; }
   int64_t memory_bytes() const { return plan_.size * BytesOf(arena_.ref().dtype()); }
@@ -60,7 +62,7 @@ class Network {
   TensorRef output_gradient();
 
   // After Forward in training: overwrites the parameters' part of `gradient`. ready as in
-  // Model::Gradient. Returns the gradient by the input, or null.
+  // Model::Gradient. Returns the gradient by the input, if that is a purpose, or null.
   ConstTensorRef Backward(const ConstTensorRef& parameters, const TensorRef& gradient,
                           absl::FunctionRef<void(int64_t begin)> ready);
 

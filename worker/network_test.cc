@@ -36,7 +36,7 @@ std::unique_ptr<Network> Make(const std::string& text, absl::Span<const int64_t>
                               int64_t max_batch, DType dtype) {
   absl::StatusOr<Graph> graph = BuildGraph(Parse(text), shape, /*classes=*/0);
   RUBATO_CHECK(graph.ok());
-  auto network = Network::Create(*std::move(graph), max_batch, dtype, true);
+  auto network = Network::Create(*std::move(graph), max_batch, dtype, Purpose::kInputGradient);
   RUBATO_CHECK(network.ok());
   return *std::move(network);
 }

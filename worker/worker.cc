@@ -421,7 +421,8 @@ void Worker::Compute(const WorkerAction& action) {
         return;
       }
       progress->add_loss_sum(results[i].loss_sum);
-      if (IsClassification(job_.loss().name())) progress->add_correct(results[i].correct);
+      if (IsClassification(job_.loss().name()))
+        progress->add_correct(std::llround(results[i].correct));
       progress->add_samples(results[i].samples);
     }
     if (non_finite >= 0) break;
