@@ -115,9 +115,14 @@ absl::StatusOr<Data> LoadData(const proto::Job& job) {
   const proto::Data& config = job.data();
   RUBATO_ASSIGN_OR_RETURN(Source source, ReadSource(job));
   if (config.has_test_fraction()) {
-    RUBATO_ASSIGN_OR_RETURN(source.test,
-                            TakeFraction(config.test_fraction(), Key(config.seed(), "test split"),
-                                         "data.test_fraction", &source.train));
+    constexpr char kKey[] = "data.test_fraction";
+    absl::StatusOr<Examples> test =
+        config.format() == proto::Data::FORMAT_TEXT
+            ? TakeEnd(config.test_fraction(), kKey, &source.train)
+            : TakeFraction(config.test_fraction(), Key(config.seed(), "test split"), kKey,
+                           &source.train);
+    if (!test.ok()) return test.status();
+    source.test = *std::move(test);
   }
   if (source.test.size() == 0) {
     return absl::InvalidArgumentError(
