@@ -81,5 +81,23 @@ TEST(InitializeTest, WithoutABoundAllValuesAreTheConstant) {
   EXPECT_THAT(Draw(proto::Parameter(), 3, 5, 100), Each(0.0f));
 }
 
+// The share of values below x is the distribution's, (1 + erf(x / sqrt 2)) / 2. Bounds are five
+// standard errors of the estimate.
+TEST(InitializeTest, NormalValuesAreDistributedAsTheErrorFunctionSays) {
+  constexpr int kValues = 1 << 20;
+  proto::Parameter parameter;
+  parameter.set_name("0.weight");
+  parameter.mutable_init()->set_normal_deviation(0.5);
+  const std::vector<float> values = Draw(parameter, 1, 0, kValues);
+  for (double x : {-4.0, -3.0, -2.0, -1.5, -0.7, 0.0, 0.3, 1.0, 1.9, 2.1, 3.5}) {
+    const double share = (1 + std::erf(x / std::sqrt(2.0))) / 2;
+    const double found =
+        std::count_if(values.begin(), values.end(), [&](float v) { return v < 0.5 * x; });
+    EXPECT_NEAR(found / kValues, share, 5 * std::sqrt(share * (1 - share) / kValues)) << x;
+  }
+  EXPECT_THAT(Draw(parameter, 1, 1000, 7),
+              ::testing::ElementsAreArray(values.begin() + 1000, values.begin() + 1007));
+}
+
 }  // namespace
 }  // namespace rubato

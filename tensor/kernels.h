@@ -23,6 +23,10 @@ enum class Transpose { kNo, kYes };
 void MatMul(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef& b,
             Transpose transpose_b, const TensorRef& c);
 
+// c += a b, likewise.
+void MatMulAdd(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef& b,
+               Transpose transpose_b, const TensorRef& c);
+
 // What decides the bits of MatMul besides its operands, e.g. "OpenBLAS 0.3.21 SkylakeX".
 std::string MatMulSignature();
 
@@ -33,8 +37,14 @@ void FixMatMulKernels(Isa isa);
 // y = x, value by value in row-major order; the shapes may differ, the sizes not.
 void Copy(const ConstTensorRef& x, const TensorRef& y);
 
+// All values 0.
+void SetToZero(const TensorRef& y);
+
 // y[i, j] += bias[j]. bias: (features), y: (n, features).
 void AddBias(const ConstTensorRef& bias, const TensorRef& y);
+
+// y[i, j] = bias[j].
+void FillRows(const ConstTensorRef& bias, const TensorRef& y);
 
 // sums[j] = sum over i of x[i, j]. x: (n, features), sums: (features). Each column is summed by
 // four accumulators that take the rows in turn, added as (0 + 1) + (2 + 3).
@@ -56,11 +66,15 @@ void Tanh(const ConstTensorRef& x, const TensorRef& y);
 void TanhBackward(const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx);
 
 // y = x P(X <= x) of the normal distribution, i.e. x (1 + erf(x / sqrt(2))) / 2, or
-// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2; and dx = dy times the derivative.
+// x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2; with its derivative, which has most of its
+// terms in common with it. y may be x.
 enum class GeluForm { kExact, kTanh };
 void Gelu(GeluForm form, const ConstTensorRef& x, const TensorRef& y);
-void GeluBackward(GeluForm form, const ConstTensorRef& x, const ConstTensorRef& dy,
-                  const TensorRef& dx);
+void GeluWithDerivative(GeluForm form, const ConstTensorRef& x, const TensorRef& y,
+                        const TensorRef& derivative);
+
+// z = x y, value by value. z may be y.
+void Multiply(const ConstTensorRef& x, const ConstTensorRef& y, const TensorRef& z);
 
 // y[i] = x[i] / (1 - p) where RandomBits(key, i) >= p 2^32, x[i] * 0 elsewhere: a value stays with
 // probability 1 - p, in [0, 1) up to 2^-32. It is its own gradient: dx = Dropout(dy).
@@ -76,10 +90,21 @@ struct CrossEntropySums {
   int64_t correct = 0;  // samples whose label has the greatest logit (the first among equals)
 };
 
+struct CrossEntropyOptions {
+  double label_smoothing = 0;  // the part of each label that is spread evenly over all classes
+  int64_t ignore_index = -1;   // labels that cost nothing
+  double gradient_scale = 1;
+};
+
 // Softmax cross-entropy of logits (n, classes) against labels (n), each in [0, classes), and its
-// gradient (n, classes) by the logits: softmax(logits), less 1 at the label.
+// gradient (n, classes) by the logits, scaled: softmax(logits), less the (smoothed) label.
 CrossEntropySums SoftmaxCrossEntropy(const ConstTensorRef& logits, absl::Span<const int32_t> labels,
-                                     const TensorRef& gradient);
+                                     const CrossEntropyOptions& options, const TensorRef& gradient);
+inline CrossEntropySums SoftmaxCrossEntropy(const ConstTensorRef& logits,
+                                            absl::Span<const int32_t> labels,
+                                            const TensorRef& gradient) {
+  return SoftmaxCrossEntropy(logits, labels, {}, gradient);
+}
 
 }  // namespace rubato
 

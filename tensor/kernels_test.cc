@@ -10,6 +10,9 @@
 #include "common/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tensor/attention.h"
+#include "tensor/convolution.h"
+#include "tensor/normalization.h"
 
 namespace rubato {
 namespace {
@@ -137,14 +140,14 @@ TYPED_TEST(Kernels, ActivationsAndTheirGradientsAreElementwise) {
   const auto tanh = [](double x) { return std::tanh(x); };
   expect(
       tanh, [](double x) { return 1 / (std::cosh(x) * std::cosh(x)); }, "tanh");
-  Gelu(GeluForm::kExact, x, y);
-  GeluBackward(GeluForm::kExact, x, dy, dx);
+  GeluWithDerivative(GeluForm::kExact, x, y, dx);
+  Multiply(dx, dy, dx);
   const auto normal = [](double x) { return 0.5 * (1 + std::erf(x / std::sqrt(2.0))); };
   expect([&](double x) { return x * normal(x); },
          [&](double x) { return normal(x) + x * std::exp(-x * x / 2) / std::sqrt(2 * M_PI); },
          "gelu");
-  Gelu(GeluForm::kTanh, x, y);
-  GeluBackward(GeluForm::kTanh, x, dy, dx);
+  GeluWithDerivative(GeluForm::kTanh, x, y, dx);
+  Multiply(dx, dy, dx);
   const auto inner = [](double x) { return std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x); };
   expect([&](double x) { return 0.5 * x * (1 + std::tanh(inner(x))); },
          [&](double x) {
@@ -243,7 +246,34 @@ std::vector<T> RunAll(int64_t rows, int64_t columns, int64_t offset) {
   run(n, [&](TensorRef dx) { TanhBackward(xs, dys, dx); });
   for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
     run(n, [&](TensorRef y) { Gelu(form, xs, y); });
-    run(n, [&](TensorRef dx) { GeluBackward(form, xs, dys, dx); });
+    run(n, [&](TensorRef dx) {
+      std::vector<T> y(n);
+      GeluWithDerivative(form, xs, y, dx);
+      all.insert(all.end(), y.begin(), y.end());
+    });
+  }
+  const ConstTensorRef weight = ConstTensorRef(bias).Slice(offset, {columns});
+  std::vector<T> statistics(2 * rows), dweight(columns), dbias(columns);
+  run(n, [&](TensorRef y) { LayerNorm(xs, weight, weight, 1e-5, y, statistics); });
+  run(n, [&](TensorRef dx) {
+    LayerNormBackward(xs, weight, statistics, dys, dx, dweight, dbias);
+    all.insert(all.end(), dweight.begin(), dweight.end());
+  });
+  const ConstTensorRef planes = xs.Reshaped({1, rows, columns});
+  const TensorRef no_weight;
+  run(n, [&](TensorRef y) { GroupNorm(rows, planes, no_weight, no_weight, 1e-5, y, statistics); });
+  run(n, [&](TensorRef dx) {
+    GroupNormBackward(rows, planes, no_weight, statistics, dys, dx, no_weight, no_weight);
+  });
+  run(n, [&](TensorRef y) { AddRow(xs, weight, y); });
+  if (columns > 1) {
+    for (const Window& window : {Window{rows, columns, 2, 2, 0}, Window{rows, columns, 2, 1, 1}}) {
+      run(window.out_plane(), [&](TensorRef y) { MaxPool2d(window, xs, y); });
+      std::vector<T> y(window.out_plane()), dy_pool(y);
+      MaxPool2d(window, xs, y);
+      for (size_t i = 0; i < y.size(); ++i) dy_pool[i] = static_cast<T>(i);
+      run(n, [&](TensorRef dx) { MaxPool2dBackward(window, xs, y, dy_pool, dx); });
+    }
   }
   run(n, [&](TensorRef y) { Dropout(/*key=*/5, /*p=*/0.3, xs, y); });
   const std::vector<float> targets = Draw<float>(n, 4);

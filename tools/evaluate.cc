@@ -43,11 +43,13 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
   if (examples.size() == 0) {
     return absl::FailedPreconditionError(absl::StrCat("the job's data has no ", split, " split"));
   }
-  RUBATO_ASSIGN_OR_RETURN(const Objective objective, ObjectiveFor(job.loss(), data.train.classes(),
-                                                                  data.train.target_values()));
-  RUBATO_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
-                          Model::Create(job.model(), examples.shape().dimensions(), objective,
-                                        std::min(kBatch, examples.size())));
+  RUBATO_ASSIGN_OR_RETURN(const Objective objective,
+                          ObjectiveFor(job.loss(), data.train.classes(), data.train.target_values(),
+                                       data.train.labels_each()));
+  RUBATO_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Model> model,
+      Model::Create(job.model(), examples.shape().dimensions(), objective,
+                    std::min(kBatch, examples.size()), DType::kFloat32, Purpose::kEvaluation));
   RUBATO_ASSIGN_OR_RETURN(const std::vector<float> parameters,
                           ReadParameters(file, model->layout()));
 

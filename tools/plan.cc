@@ -14,6 +14,7 @@
 #include "common/status.h"
 #include "server/parameter_groups.h"
 #include "worker/data/load.h"
+#include "worker/evaluator.h"
 #include "worker/model.h"
 
 namespace rubato {
@@ -116,9 +117,18 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
   plan.train_samples = drawn ? drawings - plan.validation_samples : data.train.size();
   plan.test_samples = drawn ? job.data().test_size() : data.test.size();
   const ExampleShape& shape = data.train.shape();
-  RUBATO_ASSIGN_OR_RETURN(const Objective objective, ObjectiveFor(job.loss(), data.train.classes(),
-                                                                  data.train.target_values()));
+  RUBATO_ASSIGN_OR_RETURN(const Objective objective,
+                          ObjectiveFor(job.loss(), data.train.classes(), data.train.target_values(),
+                                       data.train.labels_each()));
   RUBATO_ASSIGN_OR_RETURN(plan.layout, LayoutOf(job.model(), shape.dimensions(), objective));
+  RUBATO_RETURN_IF_ERROR(CheckServable(plan.layout));
+  RUBATO_ASSIGN_OR_RETURN(
+      plan.training_bytes,
+      MemoryOf(job.model(), shape.dimensions(), objective,
+               job.train().batch_size() / job.train().micro_batches(), Purpose::kTraining));
+  RUBATO_ASSIGN_OR_RETURN(plan.test_bytes,
+                          MemoryOf(job.model(), shape.dimensions(), objective,
+                                   EvaluationBatch(plan.test_samples), Purpose::kEvaluation));
   if (job.model().has_init_from()) {
     const absl::Status fits = OpenInitialParameters(job.model().init_from(), plan.layout).status();
     if (!fits.ok()) {
@@ -154,7 +164,9 @@ std::string DryRunText(const Plan& plan) {
       plan.validation_samples > 0 ? absl::StrCat(plan.validation_samples, " for validation, ") : "",
       plan.test_samples, " test samples\n", "#  step: ", micro_batches(train.micro_batches()),
       "\n",  //
-      "#  async contribution: ", micro_batches(contribution), "\n");
+      "#  async contribution: ", micro_batches(contribution), "\n",
+      "#  memory of a worker's activations and gradients: ", plan.training_bytes,
+      " bytes in training, ", plan.test_bytes, " in tests\n");
 }
 
 }  // namespace rubato

@@ -21,6 +21,8 @@ struct Plan {
   int64_t train_samples = 0;  // of an epoch
   int64_t validation_samples = 0;
   int64_t test_samples = 0;
+  // Bytes of a worker's activations and gradients, in training and in tests.
+  int64_t training_bytes = 0, test_bytes = 0;
 };
 
 // `job` as LoadJob makes it. Reads data files, for their errors; draws next to nothing. NotFound,

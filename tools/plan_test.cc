@@ -1,5 +1,6 @@
 #include "tools/plan.h"
 
+#include "absl/strings/str_cat.h"
 #include "common/job/job.h"
 #include "common/status_matchers.h"
 #include "gmock/gmock.h"
@@ -51,6 +52,12 @@ TEST(PlanTest, DryRunTellsParametersShardsAndSteps) {
                               "#  data: 6000 training samples, 1000 test samples\n"
                               "#  step: 64 samples, 8 micro-batches of 8\n"
                               "#  async contribution: 16 samples, 2 micro-batches of 8\n"));
+  // Training, of 8: the most at a time are the 256 values, their gradient, and that of the 10
+  // outputs. Tests, of 250: the values and the outputs, whose number is rounded up to a multiple
+  // of 16.
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("#  memory of a worker's activations and gradients: ",
+                                           4 * 8 * (2 * 256 + 10), " bytes in training, ",
+                                           4 * (250 * 256 + 2512), " in tests\n")));
 }
 
 TEST(PlanTest, DryRunTellsWhatAGroupChanges) {

@@ -15,6 +15,7 @@
 #include "common/version.h"
 #include "common/wire/channel.h"
 #include "proto/cluster.pb.h"
+#include "tools/bench/step.h"
 #include "tools/command.h"
 #include "tools/evaluate.h"
 #include "tools/export.h"
@@ -165,6 +166,8 @@ int Export(const Invocation& invocation) {
 
 int Plot(const Invocation& invocation) { return PlotMain(invocation.arguments); }
 
+int Bench(const Invocation& invocation) { return BenchMain(invocation.arguments); }
+
 int Help(const Invocation& invocation);
 int Version(const Invocation& invocation);
 
@@ -177,6 +180,7 @@ constexpr Verb kVerbs[] = {
     {"checkpoint", "have a running job write a checkpoint", Checkpoint},
     {"stop", "end a running job in order, with a checkpoint", Stop},
     {"export", "write a run's parameters into one safetensors file", Export},
+    {"bench", "measure a step of training", Bench},
     {"plot", "draw the curves of runs into one page for a browser", Plot},
     {"help", "print this, or the help of a verb", Help},
     {"version", "print the version", Version},

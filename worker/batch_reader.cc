@@ -4,6 +4,7 @@
 
 #include "common/check.h"
 #include "common/permutation.h"
+#include "common/random.h"
 
 namespace rubato {
 
@@ -22,7 +23,7 @@ void BatchReader::ReadInOrder(Range positions) {
   std::vector<int64_t> indices;
   indices.reserve(positions.size());
   for (int64_t i = positions.begin; i < positions.end; ++i) indices.push_back(i);
-  Read(indices, &in_order_);
+  Read(indices, absl::nullopt, &in_order_);
   batch_ = &in_order_;
 }
 
@@ -32,10 +33,11 @@ void BatchReader::ReadOrdered(const SampleRange& range, Batch* batch) const {
   for (int64_t position = range.positions.begin; position < range.positions.end; ++position) {
     indices.push_back(static_cast<int64_t>(SampleAt(seed_, range.epoch, position, data_->size())));
   }
-  Read(indices, batch);
+  Read(indices, Key(seed_, "augment", static_cast<uint64_t>(range.epoch)), batch);
 }
 
-void BatchReader::Read(absl::Span<const int64_t> indices, Batch* batch) const {
+void BatchReader::Read(absl::Span<const int64_t> indices, absl::optional<uint64_t> augmentation_key,
+                       Batch* batch) const {
   const int64_t size = static_cast<int64_t>(indices.size());
   RUBATO_CHECK(size <= max_batch_);
   batch->size = size;
@@ -46,7 +48,8 @@ void BatchReader::Read(absl::Span<const int64_t> indices, Batch* batch) const {
   } else {
     batch->values.resize(size);
   }
-  data_->Read(indices, batch->features.data(), batch->labels.data(), batch->values.data());
+  data_->Read(indices, batch->features.data(), batch->labels.data(), batch->values.data(),
+              augmentation_key);
 }
 
 absl::Span<const float> BatchReader::features() const {

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "common/flat_space.h"
 #include "common/sample_schedule.h"
@@ -14,7 +15,7 @@
 namespace rubato {
 
 // Reads the examples at `positions` of the order of `epoch`, which is a function of (seed, epoch,
-// position) alone.
+// position) alone; how their images are augmented is one of (seed, epoch, example).
 class BatchReader {
  public:
   // At most `max_batch` examples at a time; up to `ahead` announced batches are read before they
@@ -37,7 +38,8 @@ class BatchReader {
   int64_t hits() const { return prefetch_.hits(); }
 
  private:
-  void Read(absl::Span<const int64_t> indices, Batch* batch) const;
+  void Read(absl::Span<const int64_t> indices, absl::optional<uint64_t> augmentation_key,
+            Batch* batch) const;
   void ReadOrdered(const SampleRange& range, Batch* batch) const;
 
   const Dataset* const data_;

@@ -6,12 +6,11 @@
 #include "common/status.h"
 
 namespace rubato {
-namespace {
-
-// Large enough for efficient products, small enough for the caches.
-constexpr int64_t kBatch = 250;
-
-}  // namespace
+int64_t EvaluationBatch(int64_t split_size) {
+  // Large enough for efficient products, small enough for the caches.
+  constexpr int64_t kBatch = 250;
+  return std::min(kBatch, split_size);
+}
 
 absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const proto::Model& config,
                                                              const Objective& objective,
@@ -21,7 +20,8 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const proto::Model&
   RUBATO_ASSIGN_OR_RETURN(
       std::unique_ptr<Model> model,
       Model::Create(config, shape.dimensions(), objective,
-                    std::min(kBatch, std::max(evaluated->size(), test->size()))));
+                    EvaluationBatch(std::max(evaluated->size(), test->size())), DType::kFloat32,
+                    Purpose::kEvaluation));
   return std::unique_ptr<Evaluator>(
       new Evaluator(std::move(model), evaluated, test, std::move(done)));
 }

@@ -20,6 +20,9 @@
 
 namespace rubato {
 
+// Samples that are tested at a time.
+int64_t EvaluationBatch(int64_t split_size);
+
 class Evaluator {
  public:
   // Called on the evaluator's thread with the unit that was passed to Start; `is_final`: of the

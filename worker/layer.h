@@ -12,10 +12,18 @@
 
 namespace rubato {
 
-// What a call depends on besides its operands.
+// What a call depends on besides its operands, and where it may write besides its results.
 struct LayerContext {
   bool training = false;  // else evaluation
   uint64_t key = 0;       // of the layer's random draws (common/random.h); unused in evaluation
+  // What Forward leaves for Backward: saved_size(n) values.
+  TensorRef saved = {};
+  // scratch_size(n) values, of no meaning between calls.
+  TensorRef scratch = {};
+  // Values of buffers(), one behind the other; in training Forward writes what the batch adds to
+  // their averages into `statistics`: n times what it measured.
+  ConstTensorRef buffers = {};
+  TensorRef statistics = {};
 };
 
 // A layer has no memory between calls but what it computes: parameters, activations and gradients
@@ -36,16 +44,34 @@ class Layer {
   // Names are within the layer, as PyTorch's module calls them: "weight".
   const std::vector<proto::Parameter>& parameters() const { return parameters_; }
 
+  // What is measured and not trained, such as running statistics; named likewise.
+  virtual std::vector<proto::Parameter> buffers() const { return {}; }
+
   // True if the output is the input under another shape, so that a caller that looks at its own
   // memory under that shape need not call the layer at all.
   virtual bool OutputIsInput() const { return false; }
+
+  // Whether Backward reads the values of x, and of y: else they may be gone.
+  virtual bool BackwardReadsX() const { return true; }
+  virtual bool BackwardReadsY() const { return true; }
+
+  // Whether y may be x, and dx may be dy: the same memory.
+  virtual bool MayRunInPlace() const { return false; }
+
+  // Values of LayerContext::saved and scratch for a batch of n.
+  virtual int64_t saved_size(int64_t) const { return 0; }
+  virtual int64_t scratch_size(int64_t) const { return 0; }
+
+  // Products of two numbers, each added to a sum, in Forward for one example: what the layer costs,
+  // where that is what it costs.
+  virtual int64_t multiplications() const { return 0; }
 
   // y = f(x). x: (n, *input_shape), y: (n, *output_shape); parameters: (number of them).
   virtual void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                        const ConstTensorRef& x, const TensorRef& y) = 0;
 
   // From dy, the gradient of some scalar by y: its gradient by the parameters and, unless dx is
-  // null, by x. Both are overwritten. context, x and y are those of Forward. dx may not be dy.
+  // null, by x. Both are overwritten. context, x and y are those of Forward.
   virtual void Backward(const LayerContext& context, const ConstTensorRef& parameters,
                         const ConstTensorRef& x, const ConstTensorRef& y, const ConstTensorRef& dy,
                         const TensorRef& dx, const TensorRef& dparameters) = 0;

@@ -1,27 +1,51 @@
 #include "worker/loss.h"
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "common/check.h"
 #include "tensor/kernels.h"
 
 namespace rubato {
 
 absl::StatusOr<Objective> ObjectiveFor(const proto::Loss& loss, int64_t classes,
-                                       int64_t target_values) {
-  if (IsClassification(loss.name())) {
-    if (classes > 0) return Objective{classes, loss.name()};
+                                       int64_t target_values, int64_t places) {
+  Objective objective;
+  objective.loss = loss.name();
+  if (!IsClassification(loss.name())) {
+    if (classes > 0) {
+      return absl::InvalidArgumentError(
+          "loss.name: found mse, but the data's targets are classes; expected cross_entropy");
+    }
+    objective.outputs = target_values;
+    return objective;
+  }
+  if (classes == 0) {
     return absl::InvalidArgumentError(
         "loss.name: found cross_entropy, but the data's targets are numbers; expected mse");
   }
-  if (classes == 0) return Objective{target_values, loss.name()};
-  return absl::InvalidArgumentError(
-      "loss.name: found mse, but the data's targets are classes; expected cross_entropy");
+  objective.outputs = classes;
+  objective.places = places;
+  objective.label_smoothing = loss.label_smoothing();
+  if (loss.has_ignore_index()) {
+    if (loss.ignore_index() >= classes) {
+      return absl::InvalidArgumentError(absl::StrCat("loss.ignore_index: found ",
+                                                     loss.ignore_index(), ", but the data has ",
+                                                     classes, " classes, counted from 0"));
+    }
+    objective.ignore_index = loss.ignore_index();
+  }
+  return objective;
 }
 
-BatchResult CrossEntropy(const ConstTensorRef& logits, absl::Span<const int32_t> labels,
-                         const TensorRef& gradient) {
-  const CrossEntropySums sums = SoftmaxCrossEntropy(logits, labels, gradient);
-  return {sums.loss, sums.correct, static_cast<int64_t>(labels.size())};
+BatchResult CrossEntropy(const Objective& objective, const ConstTensorRef& logits,
+                         absl::Span<const int32_t> labels, const TensorRef& gradient) {
+  const int64_t rows = static_cast<int64_t>(labels.size());
+  const int64_t outputs = logits.shape().back();
+  const double share = 1.0 / static_cast<double>(objective.places);
+  const CrossEntropySums sums =
+      SoftmaxCrossEntropy(logits.Reshaped({rows, outputs}), labels,
+                          {objective.label_smoothing, objective.ignore_index, share}, gradient);
+  return {sums.loss * share, static_cast<double>(sums.correct) * share, rows / objective.places};
 }
 
 BatchResult MeanSquaredError(const ConstTensorRef& outputs, absl::Span<const float> values,
@@ -29,13 +53,14 @@ BatchResult MeanSquaredError(const ConstTensorRef& outputs, absl::Span<const flo
   RUBATO_CHECK(outputs.shape().size() == 2 && outputs.dim(1) > 0);
   const double factor = 1.0 / outputs.dim(1);
   const double sum = SquaredError(outputs, values, factor, gradient);
-  return {sum * factor, /*correct=*/0, outputs.dim(0)};
+  return {sum * factor, /*correct=*/0.0, outputs.dim(0)};
 }
 
-BatchResult ComputeLoss(proto::Loss::Name loss, const ConstTensorRef& outputs,
+BatchResult ComputeLoss(const Objective& objective, const ConstTensorRef& outputs,
                         const Targets& targets, const TensorRef& gradient) {
-  return IsClassification(loss) ? CrossEntropy(outputs, targets.labels, gradient)
-                                : MeanSquaredError(outputs, targets.values, gradient);
+  return IsClassification(objective.loss)
+             ? CrossEntropy(objective, outputs, targets.labels, gradient)
+             : MeanSquaredError(outputs, targets.values, gradient);
 }
 
 }  // namespace rubato

@@ -13,7 +13,7 @@ namespace rubato {
 
 // What a batch of n examples should give: a class each, or numbers.
 struct Targets {
-  absl::Span<const int32_t> labels = {};  // (n), for cross-entropy
+  absl::Span<const int32_t> labels = {};  // (n, places), for cross-entropy
   absl::Span<const float> values = {};    // (n, outputs), for the squared error
 };
 
@@ -23,6 +23,11 @@ struct Objective {
   // give more. Squared error: the numbers of a target, and the model gives as many.
   int64_t outputs = 0;
   proto::Loss::Name loss = proto::Loss::NAME_CROSS_ENTROPY;
+  // Cross-entropy: labels of an example. The model gives (outputs) for each; an example's loss is
+  // their mean.
+  int64_t places = 1;
+  double label_smoothing = 0;
+  int64_t ignore_index = -1;  // labels that cost nothing; -1: none
 };
 
 // Whether the loss takes labels, so that predictions can be right or wrong.
@@ -31,15 +36,17 @@ inline bool IsClassification(proto::Loss::Name loss) {
 }
 
 // The objective of a job on data whose targets are labels of `classes` classes or, if `classes` is
-// 0, `target_values` numbers. InvalidArgument if the loss takes the other.
+// 0, `target_values` numbers; `places` labels an example. InvalidArgument if the loss takes the
+// other, or ignores a class that the data have not.
 absl::StatusOr<Objective> ObjectiveFor(const proto::Loss& loss, int64_t classes,
-                                       int64_t target_values);
+                                       int64_t target_values, int64_t places = 1);
 
 // What one batch gave.
 struct BatchResult {
   double loss_sum = 0;  // over the samples
-  int64_t correct = 0;  // samples whose label had the greatest logit (the first among equals); 0 if
-                        // targets are numbers
+  // Samples whose label had the greatest logit (the first among equals): of samples with several
+  // labels each, the sum of the shares that had. 0 if targets are numbers.
+  double correct = 0;
   int64_t samples = 0;
 };
 
@@ -47,10 +54,15 @@ struct BatchResult {
 // has PyTorch's default, a mean.
 
 // Cross-entropy: -log softmax(logits)[label], summed over the samples, as
-// torch.nn.CrossEntropyLoss(reduction="sum"). logits: (n, outputs); labels: (n), each in
-// [0, outputs). `gradient` (n, outputs) receives the gradient of the sum by the logits.
-BatchResult CrossEntropy(const ConstTensorRef& logits, absl::Span<const int32_t> labels,
-                         const TensorRef& gradient);
+// torch.nn.CrossEntropyLoss(reduction="sum"), with its label_smoothing and ignore_index; of a
+// sample with several places the mean over them. logits: (n, outputs) or (n, places, outputs);
+// labels: (n, places), each in [0, outputs). `gradient`, like logits, receives the gradient of the
+// sum by them.
+//
+// A label that is ignored has loss and gradient 0 but is counted: PyTorch's mean leaves it out of
+// the number that it divides by, here that number is the batch's.
+BatchResult CrossEntropy(const Objective& objective, const ConstTensorRef& logits,
+                         absl::Span<const int32_t> labels, const TensorRef& gradient);
 
 // Squared error: the mean over a sample's outputs of (output - value)^2, summed over the samples,
 // i.e. n times torch.nn.MSELoss(), which is a mean over samples and outputs. outputs, values,
@@ -59,7 +71,7 @@ BatchResult MeanSquaredError(const ConstTensorRef& outputs, absl::Span<const flo
                              const TensorRef& gradient);
 
 // One of these.
-BatchResult ComputeLoss(proto::Loss::Name loss, const ConstTensorRef& outputs,
+BatchResult ComputeLoss(const Objective& objective, const ConstTensorRef& outputs,
                         const Targets& targets, const TensorRef& gradient);
 
 }  // namespace rubato

@@ -5,7 +5,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/strip.h"
 #include "common/status_matchers.h"
+#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tests/golden.h"
 
@@ -18,9 +20,9 @@ void ExpectPyTorchsValues(const Golden& golden, const std::string& name) {
   const std::vector<int64_t> shape = golden.Shape(name + ".x");
   const std::vector<T> logits = golden.Values<T>(name + ".x");
   std::vector<T> gradient(logits.size(), 77);
-  const BatchResult result =
-      CrossEntropy(ConstTensorRef(logits).Reshaped(Shape(shape.begin(), shape.end())),
-                   golden.Values<int32_t>(name + ".labels"), gradient);
+  const BatchResult result = CrossEntropy(
+      Objective{shape[1]}, ConstTensorRef(logits).Reshaped(Shape(shape.begin(), shape.end())),
+      golden.Values<int32_t>(name + ".labels"), gradient);
 
   // Logits are differences to the greatest, so each sample's loss and probabilities carry the
   // rounding of such a difference, which is at most twice the largest logit.
@@ -54,9 +56,10 @@ void ExpectPyTorchsSquaredError(const Golden& golden, const std::string& name) {
   const std::vector<int64_t> shape = golden.Shape(name + ".x");
   const std::vector<T> outputs = golden.Values<T>(name + ".x");
   std::vector<T> gradient(outputs.size(), 77);
-  const BatchResult result = ComputeLoss(
-      proto::Loss::NAME_MSE, ConstTensorRef(outputs).Reshaped(Shape(shape.begin(), shape.end())),
-      {{}, golden.Values<float>(name + ".values")}, gradient);
+  const BatchResult result =
+      ComputeLoss({shape[1], proto::Loss::NAME_MSE},
+                  ConstTensorRef(outputs).Reshaped(Shape(shape.begin(), shape.end())),
+                  {{}, golden.Values<float>(name + ".values")}, gradient);
   // A difference, of at most about 8 here, its square and the sum round a few times each.
   const double rounding = 10 * std::numeric_limits<T>::epsilon();
   const double loss = golden.Values<double>(name + ".loss")[0];
@@ -79,6 +82,44 @@ TEST(MeanSquaredError, IsPyTorchsMeanTimesTheSamples) {
     ExpectPyTorchsSquaredError<double>(golden, name);
   }
   EXPECT_EQ(cases, 4);
+}
+
+template <typename T>
+void ExpectPyTorchsOptions(const Golden& golden, const std::string& name, const proto::Loss& loss) {
+  const std::vector<int64_t> shape = golden.Shape(name + "/x");
+  const std::vector<T> logits = golden.Values<T>(name + "/x");
+  const int64_t places = shape.size() == 3 ? shape[1] : 1;
+  const absl::StatusOr<Objective> objective = ObjectiveFor(loss, shape.back(), 0, places);
+  RUBATO_ASSERT_OK(objective);
+  std::vector<T> gradient(logits.size(), 77);
+  const BatchResult result =
+      CrossEntropy(*objective, ConstTensorRef(logits).Reshaped(Shape(shape.begin(), shape.end())),
+                   golden.Values<int32_t>(name + "/labels"), gradient);
+  EXPECT_EQ(result.samples, shape[0]);
+  // Logits are about 3, at most 12.
+  const double rounding = 60 * std::numeric_limits<T>::epsilon();
+  const double expected_loss = golden.Values<double>(name + "/loss")[0];
+  EXPECT_NEAR(result.loss_sum, expected_loss, rounding * expected_loss);
+  const std::vector<double> expected = golden.Values<double>(name + "/dx");
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(gradient[i], expected[i], rounding) << "gradient[" << i << "]";
+  }
+}
+
+TEST(CrossEntropy, SmoothsLabelsIgnoresAClassAndTakesPlacesAsPyTorch) {
+  const Golden golden("compositions.safetensors");
+  int cases = 0;
+  for (const auto& [name, text] : golden.metadata()) {
+    absl::string_view settings = text;
+    if (!absl::ConsumePrefix(&settings, "loss ")) continue;
+    SCOPED_TRACE(name);
+    ++cases;
+    proto::Loss loss;
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(std::string(settings), &loss));
+    ExpectPyTorchsOptions<float>(golden, name, loss);
+    ExpectPyTorchsOptions<double>(golden, name, loss);
+  }
+  EXPECT_EQ(cases, 6);
 }
 
 TEST(Objective, ALossTakesLabelsOrNumbers) {

@@ -1,4 +1,4 @@
-// A sequence of layers and the loss behind it, over a flat vector of parameters.
+// Layers and the loss behind them, over a flat vector of parameters.
 #ifndef RUBATO_WORKER_MODEL_H_
 #define RUBATO_WORKER_MODEL_H_
 
@@ -12,18 +12,28 @@
 #include "proto/job.pb.h"
 #include "proto/layout.pb.h"
 #include "tensor/tensor.h"
-#include "worker/layer.h"
 #include "worker/loss.h"
+#include "worker/network.h"
 
 namespace rubato {
 
 // The parameters of a model on examples of shape `example_shape` (without the batch): named as by
-// the torch.nn.Sequential of the same layers ("1.weight"), in forward order. Needs no memory for
-// them. InvalidArgument, naming the layer, if the layers do not fit the examples, one another or
-// the objective.
+// the torch.nn.Sequential of the same layers ("1.weight"), in forward order; buffers, such as
+// batch norm's running statistics, behind all parameters. Needs no memory for them.
+// InvalidArgument, naming the layer, if the layers do not fit the examples, one another or the
+// objective.
 absl::StatusOr<proto::Layout> LayoutOf(const proto::Model& config,
                                        absl::Span<const int64_t> example_shape,
                                        const Objective& objective);
+
+// Bytes that such a Model holds: activations, their gradients, what layers keep. Errors as
+// LayoutOf.
+absl::StatusOr<int64_t> MemoryOf(const proto::Model& config,
+                                 absl::Span<const int64_t> example_shape,
+                                 const Objective& objective, int64_t max_batch, Purpose purpose);
+
+// InvalidArgument if there are buffers, which servers do not average yet.
+absl::Status CheckServable(const proto::Layout& layout);
 
 // Holds activations and their gradients for a batch of at most max_batch examples, so that a
 // call allocates nothing; holds no parameters. For one thread at a time.
@@ -34,17 +44,24 @@ absl::StatusOr<proto::Layout> LayoutOf(const proto::Model& config,
 class Model {
  public:
   // Errors as LayoutOf, and ResourceExhausted if there is no memory for max_batch examples.
-  // dtype: float32, or float64 for tests of the arithmetic.
+  // dtype: float32, or float64 for tests of the arithmetic. For kEvaluation, which needs a fraction
+  // of the memory, Gradient may not be called.
   static absl::StatusOr<std::unique_ptr<Model>> Create(const proto::Model& config,
                                                        absl::Span<const int64_t> example_shape,
                                                        const Objective& objective,
                                                        int64_t max_batch,
-                                                       DType dtype = DType::kFloat32);
+                                                       DType dtype = DType::kFloat32,
+                                                       Purpose purpose = Purpose::kTraining);
 
-  const proto::Layout& layout() const { return layout_; }
-  int64_t parameter_count() const { return parameter_count_; }
+  const proto::Layout& layout() const { return network_->graph().layout; }
+  // Values of the flat vector, of which the last may be buffers: see proto/layout.proto, `average`.
+  int64_t parameter_count() const { return network_->graph().size; }
+  int64_t trainable_count() const { return network_->graph().trainable; }
   int64_t example_size() const { return SizeOf(example_shape_); }  // values of one example
   int64_t max_batch() const { return max_batch_; }
+  const Graph& graph() const { return network_->graph(); }
+  // Of activations and gradients.
+  int64_t memory_bytes() const { return network_->memory_bytes(); }
 
   // The last layer's output in evaluation, (n, outputs), of which there may be more than classes.
   // Valid until the next call.
@@ -55,7 +72,9 @@ class Model {
                        const Targets& targets);
 
   // The loss in training, and its gradient by the parameters: of the SUM over the samples, not the
-  // mean. What layers draw is a function of `key`: layer i draws under Key(key, i).
+  // mean; of buffers: the samples' number times what the batch measured. What layers draw is a
+  // function of `key`: node i of the graph, which is layer i unless there are compositions, draws
+  // under Key(key, i).
   // `gradient` (parameter_count) is overwritten; it may not overlap `parameters`. Last layers
   // come first: each time that gradient[begin, ...) has become final down from the previous
   // begin, ready(begin) is called; the last call is ready(0).
@@ -64,31 +83,13 @@ class Model {
                        absl::FunctionRef<void(int64_t begin)> ready);
 
  private:
-  // A layer and where its numbers lie.
-  struct Stage {
-    std::unique_ptr<Layer> layer;
-    LayerContext context;    // of the call at hand
-    int64_t begin = 0;       // of its parameters in the flat vector
-    int64_t parameters = 0;  // how many
-    Tensor output;           // (max_batch, *output_shape); none if its output is its input
-    ConstTensorRef x, y;     // of the batch at hand
-  };
+  Model(std::unique_ptr<Network> network, absl::Span<const int64_t> example_shape,
+        const Objective& objective, int64_t max_batch);
 
-  Model(proto::Layout layout, absl::Span<const int64_t> example_shape, const Objective& objective,
-        int64_t max_batch);
-  // Returns n.
-  int64_t Forward(const ConstTensorRef& parameters, const ConstTensorRef& features, bool training,
-                  uint64_t key);
-  BatchResult Loss(const Targets& targets, const TensorRef& gradient);
-
-  std::vector<Stage> stages_;
-  const proto::Layout layout_;
+  const std::unique_ptr<Network> network_;
   const Shape example_shape_;
   const Objective objective_;
   const int64_t max_batch_;
-  int64_t parameter_count_ = 0;
-  // The gradients by the output and by the input of the stage at hand, in turn.
-  Tensor gradients_[2];
 };
 
 }  // namespace rubato

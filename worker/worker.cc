@@ -157,10 +157,12 @@ absl::Status Worker::Prepare() {
   const Dataset& train = data_->train;
   const ExampleShape& shape = train.shape();
   const int64_t micro_batch = job_.train().batch_size() / job_.train().micro_batches();
-  RUBATO_ASSIGN_OR_RETURN(const Objective objective,
-                          ObjectiveFor(job_.loss(), train.classes(), train.target_values()));
+  RUBATO_ASSIGN_OR_RETURN(
+      const Objective objective,
+      ObjectiveFor(job_.loss(), train.classes(), train.target_values(), train.labels_each()));
   RUBATO_ASSIGN_OR_RETURN(model_,
                           Model::Create(job_.model(), shape.dimensions(), objective, micro_batch));
+  RUBATO_RETURN_IF_ERROR(CheckServable(model_->layout()));
   const bool on_test = job_.evaluation().split() == proto::Evaluation::SPLIT_TEST;
   RUBATO_ASSIGN_OR_RETURN(
       evaluator_, Evaluator::Create(job_.model(), objective,
@@ -512,7 +514,8 @@ void Worker::Compute(const WorkerAction& action) {
         return;
       }
       progress->add_loss_sum(results[i].loss_sum);
-      if (IsClassification(job_.loss().name())) progress->add_correct(results[i].correct);
+      if (IsClassification(job_.loss().name()))
+        progress->add_correct(std::llround(results[i].correct));
       progress->add_samples(results[i].samples);
     }
     if (non_finite >= 0) break;

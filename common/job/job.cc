@@ -107,6 +107,7 @@ class Checks {
     CheckWorkers();
     CheckNormalize();
     CheckTestSplit();
+    CheckHeads();
     CheckNesterov();
     CheckBetas();
     CheckWarmup();
@@ -170,6 +171,18 @@ class Checks {
     if (of_one_file && !data.has_test_path() && !data.has_test_fraction()) {
       report_.Add("data", "found neither test_path nor test_fraction, expected one of the two");
     }
+    if (data.format() == proto::Data::FORMAT_TEXT && !data.has_test_fraction()) {
+      report_.Add("data.test_fraction", "found nothing, expected a part of the text to test with");
+    }
+  }
+
+  void CheckHeads() {
+    const proto::Model& model = job_.model();
+    if (!model.has_heads() || !Sound({"model.heads", "model.channels"})) return;
+    if (model.channels() % model.heads() == 0) return;
+    report_.Add("model.heads",
+                absl::StrCat("found ", model.heads(), ", expected a divisor of channels, which is ",
+                             model.channels()));
   }
 
   void CheckNesterov() {

@@ -172,7 +172,8 @@ TEST(JobMistakesTest, OneWrongLine) {
       {"learning_rate: 3",
        "13:1: learning_rate: found an unknown key; did you mean optimizer.learning_rate?"},
       {"loss: {name: cross_entropy, momentum: 0.5}",
-       "10:29: loss.momentum: found an unknown key, expected name; did you mean "
+       "10:29: loss.momentum: found an unknown key, expected name, label_smoothing or "
+       "ignore_index; did you mean "
        "optimizer.momentum?"},
       {"nonsense: 3",
        "13:1: nonsense: found an unknown key, expected version, name, seed, cluster, device, data, "
@@ -224,8 +225,9 @@ TEST(JobMistakesTest, OneWrongLine) {
        "values"},
       // Contradictions.
       {"data: {format: glyphs, path: x}",
-       "5:24: data.path: found with format: glyphs, expected only with format: idx, csv, libsvm or "
-       "text"},
+       "5:24: data.path: found with format: glyphs, expected only with format: idx, csv, libsvm, "
+       "text "
+       "or cifar10"},
       {"data: {format: idx, path: x, train_size: 5}",
        "5:30: data.train_size: found with format: idx, expected only with format: glyphs"},
       {"optimizer: {schedule: {until: {steps: 4}}}",
@@ -319,7 +321,9 @@ TEST(JobMistakesTest, AllAtOnceInTheOrderOfTheFile) {
           "to 10000000",
           "job.yaml:6:39: model.layers[1].linear.bias: found 1, expected true or false",
           "job.yaml:7:7: model.layers[2]: found a list, expected flatten, linear, relu, "
-          "gelu, tanh, sigmoid or dropout",
+          "gelu, tanh, sigmoid, dropout, conv2d, max_pool2d, avg_pool2d, adaptive_avg_pool2d, "
+          "layer_norm, group_norm, batch_norm, sequential, residual, embedding, "
+          "position_embedding, attention or transformer_block",
           "job.yaml:8:17: model.layers[3].flatten.x: found an unknown key, expected no keys here",
           "job.yaml:9:7: model.layers[3]: found flatten and relu, expected only one of them",
           "job.yaml:10:3: found a map as a key, expected version, name, seed, cluster, device, "
@@ -418,16 +422,24 @@ TEST(JobMistakesTest, OverridesAreNamedInPlaceOfTheFile) {
        "--set model.layers.1: found a part of a list, expected the whole: model.layers=[...]"},
       {"model.layers=[]",
        "--set model.layers: found an empty list, expected a list of flatten, linear, relu, gelu, "
-       "tanh, sigmoid or dropout"},
+       "tanh, sigmoid, dropout, conv2d, max_pool2d, avg_pool2d, adaptive_avg_pool2d, layer_norm, "
+       "group_norm, batch_norm, sequential, residual, embedding, position_embedding, attention or "
+       "transformer_block"},
       {"model.layers=[flatten, flaten]",
        "--set model.layers: model.layers[1]: found flaten, expected flatten, linear, relu, gelu, "
-       "tanh, sigmoid or dropout; did you mean flatten?"},
-      {"model.layers=[conv2d]",
-       "--set model.layers: model.layers[0]: found conv2d, expected flatten, linear, relu, gelu, "
-       "tanh, sigmoid or dropout"},
-      {"model.layers=[{conv2d: {channels: 3}}]",
-       "--set model.layers: model.layers[0].conv2d: found an unknown key, expected flatten, "
-       "linear, relu, gelu, tanh, sigmoid or dropout"},
+       "tanh, sigmoid, dropout, conv2d, max_pool2d, avg_pool2d, adaptive_avg_pool2d, layer_norm, "
+       "group_norm, batch_norm, sequential, residual, embedding, position_embedding, attention or "
+       "transformer_block; did you mean flatten?"},
+      {"model.layers=[lstm]",
+       "--set model.layers: model.layers[0]: found lstm, expected flatten, linear, relu, gelu, "
+       "tanh, sigmoid, dropout, conv2d, max_pool2d, avg_pool2d, adaptive_avg_pool2d, layer_norm, "
+       "group_norm, batch_norm, sequential, residual, embedding, position_embedding, attention or "
+       "transformer_block"},
+      {"model.layers=[{lstm: {channels: 3}}]",
+       "--set model.layers: model.layers[0].lstm: found an unknown key, expected flatten, "
+       "linear, relu, gelu, tanh, sigmoid, dropout, conv2d, max_pool2d, avg_pool2d, "
+       "adaptive_avg_pool2d, layer_norm, group_norm, batch_norm, sequential, residual, embedding, "
+       "position_embedding, attention or transformer_block"},
       {"train.until={epochs: 1",
        "--set train.until: broken YAML: found a { without its }, or no comma between keys, at "
        "character 1 of \"{epochs: 1\""},

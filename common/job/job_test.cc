@@ -18,6 +18,7 @@ namespace rubato {
 namespace {
 
 using ::google::protobuf::util::MessageDifferencer;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // The shortest job.
@@ -64,12 +65,13 @@ TEST(LoadJobTest, FillsInEveryDefault) {
             "  seed: 0\n"
             "  train_size: 60000\n"
             "  test_size: 10000\n"
+            "  augment: {crop_padding: 0, horizontal_flip: false}\n"
             "  prefetch: 2\n"
             "model:\n"
             "  layers:\n"
             "    - flatten\n"
             "    - linear: {out_features: 10, bias: true}\n"
-            "loss: {name: cross_entropy}\n"
+            "loss: {name: cross_entropy, label_smoothing: 0}\n"
             "optimizer:\n"
             "  name: sgd\n"
             "  learning_rate: 0.01\n"
@@ -175,6 +177,38 @@ TEST(LoadJobTest, ALayerIsABareNameOrAMapOfOneKey) {
   EXPECT_EQ(job.model().layers(2).linear().out_features(), 5);
   EXPECT_FALSE(job.model().layers(2).linear().bias());
   EXPECT_TRUE(job.model().layers(3).has_relu());
+}
+
+TEST(LoadJobTest, AModelIsItsLayersOrAName) {
+  const auto load = [](const std::string& model) {
+    std::ofstream(JobFile()) << "version: 1\nname: a\nmodel: " << model
+                             << "\ntrain: {batch_size: 4, until: {steps: 1}}\n";
+    return LoadJob(JobFile());
+  };
+  const absl::StatusOr<proto::Job> cnn = load("cnn");
+  RUBATO_ASSERT_OK(cnn);
+  EXPECT_EQ(cnn->model().preset(), proto::Model::PRESET_CNN);
+  EXPECT_THAT(ResolvedYaml(*cnn), HasSubstr("model: {preset: cnn}\n"));
+  const absl::StatusOr<proto::Job> mlp = load("{preset: mlp, hidden: [30]}");
+  RUBATO_ASSERT_OK(mlp);
+  EXPECT_THAT(mlp->model().hidden(), ElementsAre(30));
+  EXPECT_THAT(load("mlp")->model().hidden(), ElementsAre(512, 256));
+  EXPECT_EQ(load("char_gpt")->model().channels(), 128);
+  const std::pair<const char*, const char*> kMistakes[] = {
+      {"{preset: cnn, layers: [relu]}",
+       "model.layers: found with preset: cnn, expected only with preset: none"},
+      {"{hidden: [3], layers: [relu]}",
+       "model.hidden: found with preset: none, expected only with preset: mlp"},
+      {"{preset: char_gpt, channels: 30, heads: 4}",
+       "model.heads: found 4, expected a divisor of channels, which is 30"},
+      {"cn", "expected none, mlp, cnn, lenet, char_gpt, resnet20 or resnet18"},
+      {"{layers: [{residual: {layers: []}}]}",
+       "model.layers[0].residual.layers: found an empty list"},
+  };
+  for (const auto& [model, sentence] : kMistakes) {
+    EXPECT_THAT(load(model), IsError(absl::StatusCode::kInvalidArgument, HasSubstr(sentence)))
+        << model;
+  }
 }
 
 TEST(LoadJobTest, ReadsDurationsSizesAndNumbers) {

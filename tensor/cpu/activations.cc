@@ -37,8 +37,8 @@ struct GeluFunction {
     return Gelu(x);
   }
   template <typename T>
-  static RUBATO_ALWAYS_INLINE T Derivative(T x) {
-    return GeluDerivative(x);
+  static RUBATO_ALWAYS_INLINE T Both(T x, T* derivative) {
+    return GeluWithDerivative(x, derivative);
   }
 };
 
@@ -48,8 +48,8 @@ struct GeluTanhFunction {
     return GeluTanh(x);
   }
   template <typename T>
-  static RUBATO_ALWAYS_INLINE T Derivative(T x) {
-    return GeluTanhDerivative(x);
+  static RUBATO_ALWAYS_INLINE T Both(T x, T* derivative) {
+    return GeluTanhWithDerivative(x, derivative);
   }
 };
 
@@ -65,6 +65,21 @@ struct DerivativeKernel {
   static RUBATO_ALWAYS_INLINE void Run(const T* __restrict of, const T* __restrict dy,
                                        T* __restrict dx, int64_t n) {
     for (int64_t i = 0; i < n; ++i) dx[i] = dy[i] * Function::Derivative(of[i]);
+  }
+};
+
+template <typename Function, typename T>
+struct BothKernel {
+  // y may be x.
+  static RUBATO_ALWAYS_INLINE void Run(const T* x, T* y, T* __restrict derivative, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) y[i] = Function::Both(x[i], &derivative[i]);
+  }
+};
+
+template <typename T>
+struct MultiplyKernel {
+  static RUBATO_ALWAYS_INLINE void Run(const T* __restrict x, const T* y, T* z, int64_t n) {
+    for (int64_t i = 0; i < n; ++i) z[i] = x[i] * y[i];
   }
 };
 
@@ -105,10 +120,27 @@ void Gelu(GeluForm form, const ConstTensorRef& x, const TensorRef& y) {
   form == GeluForm::kExact ? Values<GeluFunction>(x, y) : Values<GeluTanhFunction>(x, y);
 }
 
-void GeluBackward(GeluForm form, const ConstTensorRef& x, const ConstTensorRef& dy,
-                  const TensorRef& dx) {
-  form == GeluForm::kExact ? Derivatives<GeluFunction>(x, dy, dx)
-                           : Derivatives<GeluTanhFunction>(x, dy, dx);
+void GeluWithDerivative(GeluForm form, const ConstTensorRef& x, const TensorRef& y,
+                        const TensorRef& derivative) {
+  RUBATO_CHECK(x.size() == y.size() && derivative.size() == x.size());
+  ByDType(x, [&](auto zero) {
+    using T = decltype(zero);
+    const auto run = [&](auto kernel) {
+      Dispatch<decltype(kernel)>(x.values<T>().data(), y.values<T>().data(),
+                                 derivative.values<T>().data(), x.size());
+    };
+    form == GeluForm::kExact ? run(BothKernel<GeluFunction, T>())
+                             : run(BothKernel<GeluTanhFunction, T>());
+  });
+}
+
+void Multiply(const ConstTensorRef& x, const ConstTensorRef& y, const TensorRef& z) {
+  RUBATO_CHECK(x.size() == y.size() && z.size() == x.size());
+  ByDType(x, [&](auto zero) {
+    using T = decltype(zero);
+    Dispatch<MultiplyKernel<T>>(x.values<T>().data(), y.values<T>().data(), z.values<T>().data(),
+                                x.size());
+  });
 }
 
 }  // namespace rubato

@@ -67,7 +67,15 @@ void Copy(const ConstTensorRef& x, const TensorRef& y) {
   RUBATO_CHECK(x.size() == y.size());
   ByDType(x, [&](auto zero) {
     using T = decltype(zero);
+    if (y.values<T>().data() == x.values<T>().data()) return;
     std::memcpy(y.values<T>().data(), x.values<T>().data(), x.size() * sizeof(T));
+  });
+}
+
+void SetToZero(const TensorRef& y) {
+  ByDType(y, [&](auto zero) {
+    using T = decltype(zero);
+    std::memset(y.values<T>().data(), 0, y.size() * sizeof(T));
   });
 }
 
@@ -76,6 +84,17 @@ void AddBias(const ConstTensorRef& bias, const TensorRef& y) {
   ByDType(y, [&](auto zero) {
     using T = decltype(zero);
     Dispatch<AddBiasKernel<T>>(bias.values<T>().data(), y.dim(0), y.dim(1), y.values<T>().data());
+  });
+}
+
+void FillRows(const ConstTensorRef& bias, const TensorRef& y) {
+  RUBATO_CHECK(y.shape().size() == 2 && bias.size() == y.dim(1));
+  ByDType(y, [&](auto zero) {
+    using T = decltype(zero);
+    T* row = y.values<T>().data();
+    for (int64_t i = 0; i < y.dim(0); ++i, row += bias.size()) {
+      std::memcpy(row, bias.values<T>().data(), bias.size() * sizeof(T));
+    }
   });
 }
 

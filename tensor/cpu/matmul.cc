@@ -6,6 +6,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
+#include "tensor/cpu/by_dtype.h"
+#include "tensor/cpu/gemm.h"
 #include "tensor/kernels.h"
 
 // OpenBLAS chooses its kernels when it is loaded, by the processor or by the environment variable
@@ -52,24 +54,51 @@ CBLAS_TRANSPOSE Blas(Transpose transpose) {
 
 }  // namespace
 
-void MatMul(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef& b,
-            Transpose transpose_b, const TensorRef& c) {
+void Gemm(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k,
+          float alpha, const float* a, int64_t lda, const float* b, int64_t ldb, float beta,
+          float* c, int64_t ldc) {
+  UseOneThread();
+  cblas_sgemm(CblasRowMajor, Blas(transpose_a), Blas(transpose_b), Dim(m), Dim(n), Dim(k), alpha, a,
+              Dim(lda), b, Dim(ldb), beta, c, Dim(ldc));
+}
+
+void Gemm(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k,
+          double alpha, const double* a, int64_t lda, const double* b, int64_t ldb, double beta,
+          double* c, int64_t ldc) {
+  UseOneThread();
+  cblas_dgemm(CblasRowMajor, Blas(transpose_a), Blas(transpose_b), Dim(m), Dim(n), Dim(k), alpha, a,
+              Dim(lda), b, Dim(ldb), beta, c, Dim(ldc));
+}
+
+namespace {
+
+// c = a b + beta c.
+void Product(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef& b,
+             Transpose transpose_b, int beta, const TensorRef& c) {
   RUBATO_CHECK(a.shape().size() == 2 && b.shape().size() == 2 && c.shape().size() == 2);
   RUBATO_CHECK(a.dtype() == c.dtype() && b.dtype() == c.dtype());
   const int64_t m = c.dim(0), n = c.dim(1), k = a.dim(transpose_a == Transpose::kYes ? 0 : 1);
   RUBATO_CHECK(a.dim(transpose_a == Transpose::kYes ? 1 : 0) == m);
   RUBATO_CHECK(b.dim(transpose_b == Transpose::kYes ? 1 : 0) == k);
   RUBATO_CHECK(b.dim(transpose_b == Transpose::kYes ? 0 : 1) == n);
-  UseOneThread();
-  if (c.dtype() == DType::kFloat32) {
-    cblas_sgemm(CblasRowMajor, Blas(transpose_a), Blas(transpose_b), Dim(m), Dim(n), Dim(k), 1,
-                a.values<float>().data(), Dim(a.dim(1)), b.values<float>().data(), Dim(b.dim(1)), 0,
-                c.values<float>().data(), Dim(n));
-  } else {
-    cblas_dgemm(CblasRowMajor, Blas(transpose_a), Blas(transpose_b), Dim(m), Dim(n), Dim(k), 1,
-                a.values<double>().data(), Dim(a.dim(1)), b.values<double>().data(), Dim(b.dim(1)),
-                0, c.values<double>().data(), Dim(n));
-  }
+  const auto run = [&](auto zero) {
+    using T = decltype(zero);
+    Gemm(transpose_a, transpose_b, m, n, k, T(1), a.values<T>().data(), a.dim(1),
+         b.values<T>().data(), b.dim(1), T(beta), c.values<T>().data(), n);
+  };
+  ByDType(c, run);
+}
+
+}  // namespace
+
+void MatMul(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef& b,
+            Transpose transpose_b, const TensorRef& c) {
+  Product(a, transpose_a, b, transpose_b, 0, c);
+}
+
+void MatMulAdd(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef& b,
+               Transpose transpose_b, const TensorRef& c) {
+  Product(a, transpose_a, b, transpose_b, 1, c);
 }
 
 void FixMatMulKernels(Isa isa) {

@@ -47,19 +47,44 @@ struct SoftmaxKernel {
   }
 };
 
+// gradient = (gradient - even) * scale.
+template <typename T>
+struct SmoothKernel {
+  static RUBATO_ALWAYS_INLINE void Run(T even, T scale, T* gradient, int64_t n) {
+    for (int64_t j = 0; j < n; ++j) gradient[j] = (gradient[j] - even) * scale;
+  }
+};
+
 template <typename T>
 CrossEntropySums Run(absl::Span<const T> logits, absl::Span<const int32_t> labels,
-                     absl::Span<T> gradient) {
+                     const CrossEntropyOptions& options, absl::Span<T> gradient) {
   const int64_t classes = logits.size() / labels.size();
+  const double even = options.label_smoothing / static_cast<double>(classes);
   CrossEntropySums sums;
   for (size_t i = 0; i < labels.size(); ++i) {
     const absl::Span<const T> row = logits.subspan(i * classes, classes);
-    T max, sum;
-    Dispatch<SoftmaxKernel<T>>(row.data(), classes, &gradient[i * classes], &max, &sum);
+    T* const out = &gradient[i * classes];
     const int32_t label = labels[i];
     RUBATO_CHECK(label >= 0 && label < classes);
-    gradient[i * classes + label] -= 1;
-    sums.loss += std::log(static_cast<double>(sum)) + (static_cast<double>(max) - row[label]);
+    if (label == options.ignore_index) {
+      std::fill(out, out + classes, T(0));
+      continue;
+    }
+    T max, sum;
+    Dispatch<SoftmaxKernel<T>>(row.data(), classes, out, &max, &sum);
+    const double log_sum = std::log(static_cast<double>(sum));
+    double loss = log_sum + (static_cast<double>(max) - row[label]);
+    if (even > 0) {
+      double all = 0;  // of -log softmax over the classes
+      for (const T logit : row) all += log_sum + (static_cast<double>(max) - logit);
+      loss = (1 - options.label_smoothing) * loss + even * all;
+    }
+    out[label] -= static_cast<T>(1 - options.label_smoothing);
+    if (even > 0 || options.gradient_scale != 1) {
+      Dispatch<SmoothKernel<T>>(static_cast<T>(even), static_cast<T>(options.gradient_scale), out,
+                                classes);
+    }
+    sums.loss += loss;
     sums.correct += std::find(row.begin(), row.end(), max) == row.begin() + label;
   }
   return sums;
@@ -68,13 +93,14 @@ CrossEntropySums Run(absl::Span<const T> logits, absl::Span<const int32_t> label
 }  // namespace
 
 CrossEntropySums SoftmaxCrossEntropy(const ConstTensorRef& logits, absl::Span<const int32_t> labels,
+                                     const CrossEntropyOptions& options,
                                      const TensorRef& gradient) {
   RUBATO_CHECK(logits.shape().size() == 2 && gradient.size() == logits.size());
   RUBATO_CHECK(!labels.empty() && logits.dim(0) == static_cast<int64_t>(labels.size()));
   if (logits.dtype() == DType::kFloat32) {
-    return Run<float>(logits.values<float>(), labels, gradient.values<float>());
+    return Run<float>(logits.values<float>(), labels, options, gradient.values<float>());
   }
-  return Run<double>(logits.values<double>(), labels, gradient.values<double>());
+  return Run<double>(logits.values<double>(), labels, options, gradient.values<double>());
 }
 
 }  // namespace rubato

@@ -4,17 +4,23 @@
 #include <utility>
 
 #include "common/check.h"
+#include "common/random.h"
 
 namespace rubato {
 
-Dataset::Dataset(Examples examples, const Normalization& normalization)
-    : examples_(std::move(examples)), normalization_(normalization) {
+Dataset::Dataset(Examples examples, const Normalization& normalization,
+                 const Augmentation& augmentation)
+    : examples_(std::move(examples)), normalization_(normalization), augmentation_(augmentation) {
+  RUBATO_CHECK(augmentation.empty() || !examples_.shape.is_row());
   const size_t channels = examples_.shape.channels;
   const size_t values = size() * examples_.shape.size();
   RUBATO_CHECK(normalization.mean.size() == channels && normalization.std.size() == channels);
   RUBATO_CHECK(examples_.pixels.empty() || examples_.features.empty());
   RUBATO_CHECK(examples_.pixels.size() + examples_.features.size() == values);
   RUBATO_CHECK(examples_.labels.empty() || examples_.values.empty());
+  for (size_t channel = 0; channel < channels; ++channel) {
+    background_.push_back((0.0f - normalization.mean[channel]) / normalization.std[channel]);
+  }
   if (examples_.pixels.empty()) return;
   tables_.resize(channels);
   for (size_t channel = 0; channel < channels; ++channel) {
@@ -26,7 +32,9 @@ Dataset::Dataset(Examples examples, const Normalization& normalization)
 }
 
 void Dataset::Read(absl::Span<const int64_t> indices, float* features, int32_t* labels,
-                   float* values) const {
+                   float* values, absl::optional<uint64_t> augmentation_key) const {
+  const bool augments = augmentation_key.has_value() && !augmentation_.empty();
+  std::vector<float> scratch;
   const int64_t plane = examples_.shape.plane();
   const int64_t channels = examples_.shape.channels;
   const int64_t labels_each = examples_.labels_each;
@@ -44,6 +52,12 @@ void Dataset::Read(absl::Span<const int64_t> indices, float* features, int32_t* 
         const float mean = normalization_.mean[channel], std = normalization_.std[channel];
         for (int64_t i = 0; i < plane; ++i) *features++ = (*value++ - mean) / std;
       }
+    }
+    if (augments) {
+      const int64_t size = examples_.shape.size();
+      Augment(augmentation_, Key(*augmentation_key, static_cast<uint64_t>(index)),
+              examples_.shape.height, examples_.shape.width, background_,
+              absl::MakeSpan(features - size, size), &scratch);
     }
     if (examples_.classes > 0) {
       labels = std::copy_n(examples_.labels.data() + index * labels_each, labels_each, labels);

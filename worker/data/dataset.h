@@ -7,7 +7,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "worker/data/augment.h"
 
 namespace rubato {
 
@@ -55,7 +57,9 @@ struct Normalization {
 // Immutable once made, so any number of threads may read.
 class Dataset {
  public:
-  Dataset(Examples examples, const Normalization& normalization);
+  // An augmentation is for images only.
+  Dataset(Examples examples, const Normalization& normalization,
+          const Augmentation& augmentation = {});
 
   int64_t size() const { return examples_.size(); }
   const ExampleShape& shape() const { return examples_.shape; }
@@ -68,12 +72,17 @@ class Dataset {
   // features: (indices, *shape), normalised, bytes in the float32 arithmetic of torchvision's
   // ToTensor and Normalize; labels: (indices, labels_each), or values: (indices). The one that the
   // data set has not is not touched and may be null.
+  //
+  // With `augmentation_key` images are augmented: each as a function of the key and its index.
   void Read(absl::Span<const int64_t> indices, float* features, int32_t* labels,
-            float* values = nullptr) const;
+            float* values = nullptr,
+            absl::optional<uint64_t> augmentation_key = absl::nullopt) const;
 
  private:
   Examples examples_;
-  Normalization normalization_;                 // of features that are floats
+  Normalization normalization_;  // of features that are floats
+  Augmentation augmentation_;
+  std::vector<float> background_;               // (channels): a pixel of 0, normalised
   std::vector<std::array<float, 256>> tables_;  // (channels): of each byte, its normalised value
 };
 

@@ -10,6 +10,7 @@
 #include "common/digest.h"
 #include "common/random.h"
 #include "common/status.h"
+#include "worker/data/cifar10.h"
 #include "worker/data/csv.h"
 #include "worker/data/glyphs.h"
 #include "worker/data/idx.h"
@@ -64,6 +65,10 @@ absl::StatusOr<Source> ReadSource(const proto::Job& job) {
     }
     case proto::Data::FORMAT_TEXT:
       return ReadText(config);
+    case proto::Data::FORMAT_CIFAR10: {
+      RUBATO_ASSIGN_OR_RETURN(source, ReadCifar10(config.path()));
+      break;
+    }
   }
   source.quantities = source.train.shape.channels;
   return source;
@@ -110,9 +115,14 @@ absl::StatusOr<Data> LoadData(const proto::Job& job) {
   const proto::Data& config = job.data();
   RUBATO_ASSIGN_OR_RETURN(Source source, ReadSource(job));
   if (config.has_test_fraction()) {
-    RUBATO_ASSIGN_OR_RETURN(source.test,
-                            TakeFraction(config.test_fraction(), Key(config.seed(), "test split"),
-                                         "data.test_fraction", &source.train));
+    constexpr char kKey[] = "data.test_fraction";
+    absl::StatusOr<Examples> test =
+        config.format() == proto::Data::FORMAT_TEXT
+            ? TakeEnd(config.test_fraction(), kKey, &source.train)
+            : TakeFraction(config.test_fraction(), Key(config.seed(), "test split"), kKey,
+                           &source.train);
+    if (!test.ok()) return test.status();
+    source.test = *std::move(test);
   }
   if (source.test.size() == 0) {
     return absl::InvalidArgumentError(
@@ -130,7 +140,9 @@ absl::StatusOr<Data> LoadData(const proto::Job& job) {
         ImputeMeans(source.train, source.columns, {&validation, &source.test, &source.train}));
   }
   RUBATO_ASSIGN_OR_RETURN(const Normalization normalization, MakeNormalization(config, source));
-  return Data{Dataset(std::move(source.train), normalization),
+  const Augmentation augmentation = {config.augment().crop_padding(),
+                                     config.augment().horizontal_flip()};
+  return Data{Dataset(std::move(source.train), normalization, augmentation),
               Dataset(std::move(validation), normalization),
               Dataset(std::move(source.test), normalization),
               std::move(source.columns),

@@ -8,8 +8,14 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/permutation.h"
+#include "common/status.h"
 
 namespace rubato {
+
+int64_t FractionOf(int64_t size, double fraction) {
+  return static_cast<int64_t>(std::floor(static_cast<double>(size) * fraction + 0.5));
+}
+
 namespace {
 
 // The rows of `all`, each of `size` values, for which `taken` is `side`.
@@ -39,27 +45,40 @@ Examples Side(const Examples& all, const std::vector<bool>& taken, bool side) {
   return examples;
 }
 
-}  // namespace
-
-int64_t FractionOf(int64_t size, double fraction) {
-  return static_cast<int64_t>(std::floor(static_cast<double>(size) * fraction + 0.5));
+// How many of them the fraction is.
+absl::StatusOr<int64_t> Wanted(double fraction, absl::string_view what, int64_t size) {
+  const int64_t wanted = FractionOf(size, fraction);
+  if (wanted > 0 && wanted < size) return wanted;
+  return absl::InvalidArgumentError(absl::StrCat(what, ": found ", fraction, ", which is ", wanted,
+                                                 " of ", size,
+                                                 " examples, expected at least one and not all"));
 }
+
+// Takes out those of them that are `taken`.
+Examples Take(const std::vector<bool>& taken, Examples* examples) {
+  Examples result = Side(*examples, taken, true);
+  *examples = Side(*examples, taken, false);
+  return result;
+}
+
+}  // namespace
 
 absl::StatusOr<Examples> TakeFraction(double fraction, uint64_t key, absl::string_view what,
                                       Examples* examples) {
   const int64_t size = examples->size();
-  const int64_t wanted = FractionOf(size, fraction);
-  if (wanted <= 0 || wanted >= size) {
-    return absl::InvalidArgumentError(absl::StrCat(what, ": found ", fraction, ", which is ",
-                                                   wanted, " of ", size,
-                                                   " examples, expected at least one and not all"));
-  }
+  RUBATO_ASSIGN_OR_RETURN(const int64_t wanted, Wanted(fraction, what, size));
   const Permutation order(key, static_cast<uint64_t>(size));
   std::vector<bool> taken(size);
   for (int64_t i = 0; i < wanted; ++i) taken[order(i)] = true;
-  Examples result = Side(*examples, taken, true);
-  *examples = Side(*examples, taken, false);
-  return result;
+  return Take(taken, examples);
+}
+
+absl::StatusOr<Examples> TakeEnd(double fraction, absl::string_view what, Examples* examples) {
+  const int64_t size = examples->size();
+  RUBATO_ASSIGN_OR_RETURN(const int64_t wanted, Wanted(fraction, what, size));
+  std::vector<bool> taken(size);
+  std::fill(taken.end() - wanted, taken.end(), true);
+  return Take(taken, examples);
 }
 
 }  // namespace rubato

@@ -19,6 +19,9 @@ int64_t FractionOf(int64_t size, double fraction);
 absl::StatusOr<Examples> TakeFraction(double fraction, uint64_t key, absl::string_view what,
                                       Examples* examples);
 
+// Likewise the last of them: of a text, whose parts know of one another.
+absl::StatusOr<Examples> TakeEnd(double fraction, absl::string_view what, Examples* examples);
+
 }  // namespace rubato
 
 #endif  // RUBATO_WORKER_DATA_SPLIT_H_

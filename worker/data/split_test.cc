@@ -62,6 +62,17 @@ TEST(SplitTest, PrefersNoExample) {
   for (const int count : counts) EXPECT_NEAR(count, 250, 5 * 13.7);
 }
 
+TEST(SplitTest, TheEndIsTheEnd) {
+  Examples rest = Make(20);
+  const std::vector<int32_t> all = rest.labels;
+  const auto end = TakeEnd(0.15, "key", &rest);
+  RUBATO_ASSERT_OK(end);
+  EXPECT_EQ(end->labels, std::vector<int32_t>(all.end() - 3, all.end()));
+  EXPECT_EQ(rest.labels, std::vector<int32_t>(all.begin(), all.end() - 3));
+  EXPECT_THAT(TakeEnd(0.01, "data.test_fraction", &rest),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("expected at least one")));
+}
+
 TEST(SplitTest, RefusesPartsWithoutExamples) {
   for (const double fraction : {0.01, 0.99}) {
     Examples few = Make(3);

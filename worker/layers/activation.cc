@@ -7,25 +7,17 @@
 namespace rubato {
 namespace {
 
-// A function and its derivative, by which it is x or y that the derivative is computed from.
+// A function and its derivative, which is computed from the function's value.
 struct Activation {
   const char* kind;
   void (*forward)(const ConstTensorRef& x, const TensorRef& y);
-  void (*backward)(const ConstTensorRef& from, const ConstTensorRef& dy, const TensorRef& dx);
-  enum { kFromX, kFromY } backward_from;
+  void (*backward)(const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx);
+  bool in_place;  // whether y may be x, and dx may be dy
 };
 
-constexpr Activation kRelu = {"relu", Relu, ReluBackward, Activation::kFromY};
-constexpr Activation kTanh = {"tanh", Tanh, TanhBackward, Activation::kFromY};
-constexpr Activation kSigmoid = {"sigmoid", Sigmoid, SigmoidBackward, Activation::kFromY};
-
-template <GeluForm kForm>
-constexpr Activation kGelu = {
-    "gelu", [](const ConstTensorRef& x, const TensorRef& y) { Gelu(kForm, x, y); },
-    [](const ConstTensorRef& x, const ConstTensorRef& dy, const TensorRef& dx) {
-      GeluBackward(kForm, x, dy, dx);
-    },
-    Activation::kFromX};
+constexpr Activation kRelu = {"relu", Relu, ReluBackward, true};
+constexpr Activation kTanh = {"tanh", Tanh, TanhBackward, false};
+constexpr Activation kSigmoid = {"sigmoid", Sigmoid, SigmoidBackward, false};
 
 class ActivationLayer : public Layer {
  public:
@@ -35,21 +27,52 @@ class ActivationLayer : public Layer {
         activation_(activation) {}
 
   std::string kind() const override { return activation_.kind; }
+  bool BackwardReadsX() const override { return false; }
+  bool MayRunInPlace() const override { return activation_.in_place; }
 
   void Forward(const LayerContext&, const ConstTensorRef&, const ConstTensorRef& x,
                const TensorRef& y) override {
     activation_.forward(x, y);
   }
 
-  void Backward(const LayerContext&, const ConstTensorRef&, const ConstTensorRef& x,
+  void Backward(const LayerContext&, const ConstTensorRef&, const ConstTensorRef&,
                 const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx,
                 const TensorRef&) override {
     if (dx.is_null()) return;
-    activation_.backward(activation_.backward_from == Activation::kFromX ? x : y, dy, dx);
+    activation_.backward(y, dy, dx);
   }
 
  private:
   const Activation activation_;
+};
+
+// Keeps the derivative, which costs little beside the value, in place of x.
+class GeluLayer : public Layer {
+ public:
+  GeluLayer(GeluForm form, absl::Span<const int64_t> input_shape)
+      : Layer(Shape(input_shape.begin(), input_shape.end()),
+              Shape(input_shape.begin(), input_shape.end()), {}),
+        form_(form) {}
+
+  std::string kind() const override { return "gelu"; }
+  bool BackwardReadsX() const override { return false; }
+  bool BackwardReadsY() const override { return false; }
+  bool MayRunInPlace() const override { return true; }
+  int64_t saved_size(int64_t n) const override { return n * SizeOf(input_shape()); }
+
+  void Forward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
+               const TensorRef& y) override {
+    context.training ? GeluWithDerivative(form_, x, y, context.saved) : Gelu(form_, x, y);
+  }
+
+  void Backward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef&,
+                const ConstTensorRef&, const ConstTensorRef& dy, const TensorRef& dx,
+                const TensorRef&) override {
+    if (!dx.is_null()) Multiply(context.saved, dy, dx);
+  }
+
+ private:
+  const GeluForm form_;
 };
 
 }  // namespace
@@ -60,8 +83,7 @@ std::unique_ptr<Layer> MakeRelu(absl::Span<const int64_t> input_shape) {
 
 std::unique_ptr<Layer> MakeGelu(const proto::Gelu& config, absl::Span<const int64_t> input_shape) {
   const bool by_tanh = config.approximate() == proto::Gelu::APPROXIMATE_TANH;
-  return std::make_unique<ActivationLayer>(
-      by_tanh ? kGelu<GeluForm::kTanh> : kGelu<GeluForm::kExact>, input_shape);
+  return std::make_unique<GeluLayer>(by_tanh ? GeluForm::kTanh : GeluForm::kExact, input_shape);
 }
 
 std::unique_ptr<Layer> MakeTanh(absl::Span<const int64_t> input_shape) {

@@ -2,9 +2,13 @@
 
 #include "absl/status/status.h"
 #include "worker/layers/activation.h"
+#include "worker/layers/conv2d.h"
 #include "worker/layers/dropout.h"
+#include "worker/layers/embedding.h"
 #include "worker/layers/flatten.h"
 #include "worker/layers/linear.h"
+#include "worker/layers/norm.h"
+#include "worker/layers/pool.h"
 
 namespace rubato {
 
@@ -25,6 +29,29 @@ absl::StatusOr<std::unique_ptr<Layer>> BuildLayer(const proto::Layer& config,
       return MakeSigmoid(input_shape);
     case proto::Layer::kDropout:
       return DropoutLayer::Create(config.dropout(), input_shape);
+    case proto::Layer::kConv2D:
+      return Conv2dLayer::Create(config.conv2d(), input_shape);
+    case proto::Layer::kMaxPool2D:
+      return MakeMaxPool2d(config.max_pool2d(), input_shape);
+    case proto::Layer::kAvgPool2D:
+      return MakeAvgPool2d(config.avg_pool2d(), input_shape);
+    case proto::Layer::kAdaptiveAvgPool2D:
+      return MakeAdaptiveAvgPool2d(config.adaptive_avg_pool2d(), input_shape);
+    case proto::Layer::kLayerNorm:
+      return MakeLayerNorm(config.layer_norm(), input_shape);
+    case proto::Layer::kGroupNorm:
+      return MakeGroupNorm(config.group_norm(), input_shape);
+    case proto::Layer::kBatchNorm:
+      return MakeBatchNorm(config.batch_norm(), input_shape);
+    case proto::Layer::kEmbedding:
+      return MakeEmbedding(config.embedding(), input_shape);
+    case proto::Layer::kPositionEmbedding:
+      return MakePositionEmbedding(input_shape);
+    case proto::Layer::kSequential:
+    case proto::Layer::kResidual:
+    case proto::Layer::kAttention:
+    case proto::Layer::kTransformerBlock:
+      break;  // of several layers: see worker/graph.h
     case proto::Layer::KIND_NOT_SET:
       break;
   }

@@ -24,6 +24,8 @@ class DropoutLayer : public Layer {
   DropoutLayer(double p, absl::Span<const int64_t> input_shape);
 
   std::string kind() const override { return "dropout"; }
+  bool BackwardReadsX() const override { return false; }
+  bool BackwardReadsY() const override { return false; }
   void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                const ConstTensorRef& x, const TensorRef& y) override;
   void Backward(const LayerContext& context, const ConstTensorRef& parameters,

@@ -15,6 +15,8 @@ class FlattenLayer : public Layer {
 
   std::string kind() const override { return "flatten"; }
   bool OutputIsInput() const override { return true; }
+  bool BackwardReadsX() const override { return false; }
+  bool BackwardReadsY() const override { return false; }
   void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                const ConstTensorRef& x, const TensorRef& y) override;
   void Backward(const LayerContext& context, const ConstTensorRef& parameters,

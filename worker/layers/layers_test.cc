@@ -40,7 +40,10 @@ void Compute(Layer& layer, int64_t n, Call<T>& call) {
   call.dparameters.assign(call.parameters.size(), 77);
   const ConstTensorRef x = ConstTensorRef(call.x).Reshaped(in);
   const TensorRef y = TensorRef(call.y).Reshaped(out);
-  const LayerContext context = {/*training=*/true, /*key=*/7};
+  std::vector<T> saved(layer.saved_size(n)), scratch(layer.scratch_size(n));
+  LayerContext context = {/*training=*/true, /*key=*/7};
+  context.saved = saved;
+  context.scratch = scratch;
   layer.Forward(context, call.parameters, x, y);
   layer.Backward(context, call.parameters, x, y, ConstTensorRef(call.dy).Reshaped(out),
                  TensorRef(call.dx).Reshaped(in), call.dparameters);

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "tensor/kernels.h"
+#include "worker/layers/parameter.h"
 
 namespace rubato {
 namespace {
@@ -15,62 +16,80 @@ namespace {
 // The BLAS library counts rows and columns in 32 bits.
 constexpr int64_t kMaxFeatures = std::numeric_limits<int32_t>::max();
 
-proto::Parameter Uniform(const char* name, std::initializer_list<int64_t> shape, double bound) {
-  proto::Parameter parameter;
-  parameter.set_name(name);
-  for (int64_t dim : shape) parameter.add_shape(dim);
-  parameter.mutable_init()->set_uniform_bound(bound);
-  return parameter;
+std::vector<proto::Parameter> Declare(int64_t in, int64_t out,
+                                      const LinearLayer::Parameters& parameters) {
+  std::vector<proto::Parameter> declared = {
+      UniformParameter(parameters.weight, {out, in}, parameters.weight_bound)};
+  if (parameters.bias != nullptr) {
+    declared.push_back(UniformParameter(parameters.bias, {out}, parameters.bias_bound));
+  }
+  return declared;
 }
 
-// PyTorch's default: kaiming_uniform_ with a = sqrt(5) is U(±1/sqrt(in)), which is also what
-// torch.nn.Linear draws the bias from.
-std::vector<proto::Parameter> Parameters(int64_t in, int64_t out, bool bias) {
-  const double bound = 1 / std::sqrt(static_cast<double>(in));
-  std::vector<proto::Parameter> parameters = {Uniform("weight", {out, in}, bound)};
-  if (bias) parameters.push_back(Uniform("bias", {out}, bound));
-  return parameters;
+Shape OutputShape(absl::Span<const int64_t> input_shape, int64_t out_features) {
+  Shape shape(input_shape.begin(), input_shape.end());
+  shape.back() = out_features;
+  return shape;
 }
 
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Layer>> LinearLayer::Create(const proto::Linear& config,
                                                            absl::Span<const int64_t> input_shape) {
-  if (input_shape.size() != 1) {
+  if (input_shape.size() != 1 && input_shape.size() != 2) {
     return absl::InvalidArgumentError(
         absl::StrCat("input has shape ", ShapeText(input_shape),
                      "; expected one dimension: put flatten before it"));
   }
-  for (const auto& [what, features] : {std::make_pair("input features", input_shape[0]),
+  const int64_t in = input_shape.back();
+  for (const auto& [what, features] : {std::make_pair("input features", in),
                                        std::make_pair("out_features", config.out_features())}) {
     if (features < 1 || features > kMaxFeatures) {
       return absl::InvalidArgumentError(
           absl::StrCat(what, ": found ", features, "; expected 1 to ", kMaxFeatures));
     }
   }
-  return std::make_unique<LinearLayer>(input_shape[0], config.out_features(), config.bias());
+  // PyTorch's default: kaiming_uniform_ with a = sqrt(5) is U(±1/sqrt(in)), which is also what
+  // torch.nn.Linear draws the bias from.
+  const double bound = 1 / std::sqrt(static_cast<double>(in));
+  return std::make_unique<LinearLayer>(
+      input_shape, config.out_features(),
+      Parameters{"weight", config.bias() ? "bias" : nullptr, bound, bound});
 }
 
-LinearLayer::LinearLayer(int64_t in_features, int64_t out_features, bool bias)
-    : Layer({in_features}, {out_features}, Parameters(in_features, out_features, bias)),
-      in_(in_features),
+LinearLayer::LinearLayer(absl::Span<const int64_t> input_shape, int64_t out_features,
+                         const Parameters& parameters)
+    : Layer(Shape(input_shape.begin(), input_shape.end()), OutputShape(input_shape, out_features),
+            Declare(input_shape.back(), out_features, parameters)),
+      in_(input_shape.back()),
       out_(out_features),
-      bias_(bias) {}
+      bias_(parameters.bias != nullptr) {}
 
 void LinearLayer::Forward(const LayerContext&, const ConstTensorRef& parameters,
                           const ConstTensorRef& x, const TensorRef& y) {
-  const ConstTensorRef weight = parameters.Slice(0, {out_, in_});
-  MatMul(x, Transpose::kNo, weight, Transpose::kYes, y);
-  if (bias_) AddBias(parameters.Slice(out_ * in_, {out_}), y);
+  const int64_t rows = x.size() / in_;
+  const TensorRef out = y.Reshaped({rows, out_});
+  const ConstTensorRef in = x.Reshaped({rows, in_}), weight = parameters.Slice(0, {out_, in_});
+  if (bias_) {
+    // Cheaper than to add it afterwards: the library would fill with zeros.
+    FillRows(parameters.Slice(out_ * in_, {out_}), out);
+    MatMulAdd(in, Transpose::kNo, weight, Transpose::kYes, out);
+  } else {
+    MatMul(in, Transpose::kNo, weight, Transpose::kYes, out);
+  }
 }
 
 void LinearLayer::Backward(const LayerContext&, const ConstTensorRef& parameters,
                            const ConstTensorRef& x, const ConstTensorRef&, const ConstTensorRef& dy,
                            const TensorRef& dx, const TensorRef& dparameters) {
-  MatMul(dy, Transpose::kYes, x, Transpose::kNo, dparameters.Slice(0, {out_, in_}));
-  if (bias_) ColumnSums(dy, dparameters.Slice(out_ * in_, {out_}));
+  const int64_t rows = x.size() / in_;
+  const ConstTensorRef dout = dy.Reshaped({rows, out_});
+  MatMul(dout, Transpose::kYes, x.Reshaped({rows, in_}), Transpose::kNo,
+         dparameters.Slice(0, {out_, in_}));
+  if (bias_) ColumnSums(dout, dparameters.Slice(out_ * in_, {out_}));
   if (!dx.is_null()) {
-    MatMul(dy, Transpose::kNo, parameters.Slice(0, {out_, in_}), Transpose::kNo, dx);
+    MatMul(dout, Transpose::kNo, parameters.Slice(0, {out_, in_}), Transpose::kNo,
+           dx.Reshaped({rows, in_}));
   }
 }
 

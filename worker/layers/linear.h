@@ -11,17 +11,28 @@
 
 namespace rubato {
 
-// y = x W^T + b, as torch.nn.Linear. x: (n, in_features), W: (out_features, in_features),
-// b: (out_features), y: (n, out_features). Both are drawn from U(-1/sqrt(in), 1/sqrt(in)).
+// y = x W^T + b, as torch.nn.Linear; of each place, where x has places. Parameters: weight (out,
+// in) and, with bias, bias (out).
 class LinearLayer : public Layer {
  public:
-  // InvalidArgument if the input has not one dimension, or if out_features is out of range.
+  // How the parameters are called and drawn.
+  struct Parameters {
+    const char* weight = "weight";
+    const char* bias = "bias";  // null: none
+    double weight_bound = 0, bias_bound = 0;
+  };
+
+  // InvalidArgument if input_shape is not (in) or (places, in), or a number of features is not
+  // within [1, 2^31).
   static absl::StatusOr<std::unique_ptr<Layer>> Create(const proto::Linear& config,
                                                        absl::Span<const int64_t> input_shape);
 
-  LinearLayer(int64_t in_features, int64_t out_features, bool bias);
+  LinearLayer(absl::Span<const int64_t> input_shape, int64_t out_features,
+              const Parameters& parameters);
 
   std::string kind() const override { return "linear"; }
+  bool BackwardReadsY() const override { return false; }
+  int64_t multiplications() const override { return SizeOf(output_shape()) * in_; }
   void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                const ConstTensorRef& x, const TensorRef& y) override;
   void Backward(const LayerContext& context, const ConstTensorRef& parameters,
@@ -29,8 +40,7 @@ class LinearLayer : public Layer {
                 const TensorRef& dx, const TensorRef& dparameters) override;
 
  private:
-  const int64_t in_;
-  const int64_t out_;
+  const int64_t in_, out_;
   const bool bias_;
 };
 

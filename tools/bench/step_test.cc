@@ -1,0 +1,65 @@
+#include "tools/bench/step.h"
+
+#include "common/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace rubato {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(BenchStep, MeasuresAModelByNameOrByLayers) {
+  StepBench bench;
+  bench.model = "lenet";
+  bench.batch = 3;
+  bench.seconds = 0;
+  bench.layers = true;
+  const absl::StatusOr<std::string> text = BenchStep(bench, /*json=*/true);
+  RUBATO_ASSERT_OK(text);
+  const nlohmann::json object = nlohmann::json::parse(*text);
+  EXPECT_EQ(object["model"], "lenet");
+  EXPECT_EQ(object["parameters"], 61706);
+  EXPECT_GT(object["milliseconds"], 0);
+  EXPECT_NEAR(object["samples_per_second"].get<double>() * object["milliseconds"].get<double>(),
+              3000, 1e-6);
+  EXPECT_EQ(object["layers"].size(), 11u);  // all but flatten
+  bench.model = "{layers: [flatten, linear: {out_features: 10}]}";
+  bench.layers = false;
+  EXPECT_THAT(*BenchStep(bench, false), HasSubstr("7850 parameters, batch 3, 1 thread\n"));
+}
+
+// The first layer, linear here, has no gradient by its input: 4 operations a weight, then 6.
+TEST(BenchStep, CountsTheOperationsOfAStep) {
+  StepBench bench;
+  bench.model = "{preset: mlp, hidden: [20]}";
+  bench.shape = {5};
+  bench.classes = 7;
+  bench.batch = 2;
+  bench.seconds = 0;
+  const absl::StatusOr<std::string> text = BenchStep(bench, true);
+  RUBATO_ASSERT_OK(text);
+  const nlohmann::json object = nlohmann::json::parse(*text);
+  const double operations = 2 * (4 * 5 * 20 + 6 * 20 * 7);
+  EXPECT_NEAR(object["gflops"].get<double>() * object["milliseconds"].get<double>() * 1e6,
+              operations, 1e-6 * operations);
+}
+
+TEST(BenchStep, TakesModelsWithRunningStatistics) {
+  StepBench bench;
+  bench.model = "resnet20";
+  bench.batch = 2;
+  bench.seconds = 0;
+  RUBATO_EXPECT_OK(BenchStep(bench, false));
+}
+
+TEST(BenchStep, SaysWhatIsWrongWithTheModel) {
+  StepBench bench;
+  bench.model = "cn";
+  EXPECT_THAT(BenchStep(bench, false),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("found cn, expected")));
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,88 @@
+// Runs a graph forward and backward in memory that is planned once.
+#ifndef RUBATO_WORKER_NETWORK_H_
+#define RUBATO_WORKER_NETWORK_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "tensor/tensor.h"
+#include "worker/arena.h"
+#include "worker/graph.h"
+#include "worker/layer.h"
+
+namespace rubato {
+
+// How backward goes through a graph, and what lies where: activations, their gradients and what
+// layers keep for themselves, each only as long as it is needed.
+struct MemoryPlan {
+  struct Step {
+    enum Kind { kLayer, kAdd, kCopy, kReady } kind;
+    int node = 0;            // kLayer, kReady; kAdd, kCopy: the value
+    int dy = -1, dx = -1;    // kLayer: gradients; dx may be none
+    int from = -1, to = -1;  // kAdd, kCopy: gradients
+  };
+  std::vector<Step> backward;
+  // By value: the storage of its activation, -1 for the input's own memory.
+  std::vector<int> storage_of;
+  int output_gradient = 0;
+  int input_gradient = -1;  // none if it is not wanted
+  // Offsets of values in the arena.
+  std::vector<int64_t> storages, gradients;
+  std::vector<int64_t> saved, scratch, backward_scratch;  // by node
+  int64_t size = 0;                                       // values of the arena
+};
+
+// What a network is for: gradients of its parameters, those of its input too, or neither.
+enum class Purpose { kTraining, kInputGradient, kEvaluation };
+
+// For batches of up to max_batch examples.
+MemoryPlan PlanMemory(const Graph& graph, int64_t max_batch, Purpose purpose);
+
+// After Create a call allocates nothing. For one thread at a time.
+class Network {
+ public:
+  // ResourceExhausted if there is no memory.
+  static absl::StatusOr<std::unique_ptr<Network>> Create(Graph graph, int64_t max_batch,
+                                                         DType dtype, Purpose purpose);
+
+  const Graph& graph() const { return graph_; }
+  int64_t memory_bytes() const { return plan_.size * BytesOf(arena_.ref().dtype()); }
+
+  // The output for x, n examples, which the caller keeps until Backward is done. `parameters` is
+  // the flat vector. In training, what nodes draw is a function of `key` (node i draws under
+  // Key(key, i)), and what the batch adds to buffers is written to their place in `gradient`, the
+  // flat vector's like, unless it is null. Valid until the next call.
+  ConstTensorRef Forward(const ConstTensorRef& parameters, const ConstTensorRef& x, bool training,
+                         uint64_t key, const TensorRef& gradient);
+
+  // Where the caller puts the gradient by the last output before Backward.
+  TensorRef output_gradient();
+
+  // After Forward in training: overwrites the parameters' part of `gradient`. ready as in
+  // Model::Gradient. Returns the gradient by the input, if that is a purpose, or null.
+  ConstTensorRef Backward(const ConstTensorRef& parameters, const TensorRef& gradient,
+                          absl::FunctionRef<void(int64_t begin)> ready);
+
+ private:
+  Network(Graph graph, MemoryPlan plan, int64_t max_batch);
+
+  TensorRef Gradient(int gradient, int value);
+  LayerContext ContextOf(size_t node, const std::vector<int64_t>& scratch);
+
+  const Graph graph_;
+  const MemoryPlan plan_;
+  const int64_t max_batch_;
+  Tensor arena_;
+  // Of the batch at hand.
+  int64_t n_ = 0;
+  std::vector<ConstTensorRef> values_;
+  bool training_ = false;
+  uint64_t key_ = 0;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_NETWORK_H_
