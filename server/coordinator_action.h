@@ -57,7 +57,7 @@ inline void Say(CoordinatorAction::Kind kind, std::string text, CoordinatorActio
   actions->push_back(std::move(action));
 }
 
-inline void Report(const MetricsLine& line, CoordinatorActions* actions) {
+inline void ReportLine(const MetricsLine& line, CoordinatorActions* actions) {
   CoordinatorAction action{CoordinatorAction::Kind::kMetrics};
   action.metrics = line;
   actions->push_back(std::move(action));

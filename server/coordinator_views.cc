@@ -278,7 +278,9 @@ void Coordinator::AddMembers(bool is_new_lineage) {
     fastest = std::max(fastest, clock);
     if (!worker->idle) slowest = std::min(slowest, clock);
   }
-  const int64_t begin = slowest < std::numeric_limits<int64_t>::max() ? slowest : fastest;
+  int64_t begin = slowest < std::numeric_limits<int64_t>::max() ? slowest : fastest;
+  // One that has just nothing left to do, and has not said so yet, may be far behind already.
+  if (mode_.mode == proto::View::MODE_BOUNDED) begin = std::max(begin, fastest - mode_.staleness);
   for (Peer* worker : registry_.Workers()) {
     proto::Member* member = view_.add_members();
     member->set_rank(worker->worker.rank);

@@ -57,7 +57,7 @@ void Coordinator::OnProgress(Peer* peer, const proto::Progress& progress, absl::
   std::vector<MetricsLine> lines;
   metrics_->OnProgress(progress, now, &lines);
   if (sync() && metrics_->units() + 1 < progress.unit()) CatchUp(now, &lines);
-  for (const MetricsLine& line : lines) Report(line, actions);
+  for (const MetricsLine& line : lines) ReportLine(line, actions);
   if (!sync() && checkpoint_every_.has_value() && metrics_->units() >= next_checkpoint_unit_) {
     checkpoint_wanted_ = true;
     next_checkpoint_unit_ = checkpoint_every_->Next(*schedule_, mode_, metrics_->units());
@@ -99,7 +99,7 @@ void Coordinator::CheckDrained(absl::Time now, CoordinatorActions* actions) {
   if (registry_.workers() == 0 || work_.redo() > 0 || work_.under_way() > 0) return;
   std::vector<MetricsLine> lines;
   metrics_->CatchUp(sync() ? until_unit_ : work_.next(), now, &lines);
-  for (const MetricsLine& line : lines) Report(line, actions);
+  for (const MetricsLine& line : lines) ReportLine(line, actions);
   const int64_t position = Position();
   if (stopping_ || position >= stages_.back().until_samples) {
     EndTraining(now, actions);
@@ -117,7 +117,7 @@ void Coordinator::EndTraining(absl::Time now, CoordinatorActions* actions) {
   training_is_over_ = true;
   std::vector<MetricsLine> lines;
   metrics_->CloseWindow(now, &lines);
-  for (const MetricsLine& line : lines) Report(line, actions);
+  for (const MetricsLine& line : lines) ReportLine(line, actions);
   final_unit_ = sync() ? until_unit_ : work_.next();
   summary_.steps = metrics_->steps();
   summary_.samples = metrics_->samples();
@@ -181,7 +181,7 @@ void Coordinator::OnEvaluation(const proto::EvaluationResult& evaluation, absl::
                                CoordinatorActions* actions) {
   if (!metrics_.has_value() || evaluation.samples() <= 0 || evaluation.unit() < 0) return;
   const MetricsLine line = metrics_->OnEvaluation(evaluation, now);
-  Report(line, actions);
+  ReportLine(line, actions);
   if (evaluation.is_final()) {
     if (phase_ != Phase::kEvaluating || evaluation.unit() != final_unit_) return;
     summary_.test_loss = line.loss;

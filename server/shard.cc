@@ -29,7 +29,7 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
   from_step_ = view.from_step();
   verdict_steps_ = view.verdict_steps();
   policy_ = std::make_unique<ConsistencyPolicy>(view.mode(), view.leaves(), view.staleness());
-  closed_ = false;
+  closed_ = answers_close_ = false;
   limit_ = readable_ = policy_->on_arrival() ? kNoLimit : view.until_step();
   std::vector<uint32_t> before = std::exchange(members_, {});
   for (const proto::Member& member : view.members()) {
@@ -70,11 +70,12 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
                        [this](const Pull& p) { return p.worker != kObserver && p.view < view_; }),
         pulls.end());
     AnswerPulls(block, actions);
-    Advance(block, actions);
   }
+  // Before anything changes: an answer is of the version that the block is at.
   for (const Early& early : std::exchange(early_, {})) {
     OnPull(early.pull, early.blocks, actions).IgnoreError();
   }
+  for (int64_t block = blocks_.begin; block < blocks_.end; ++block) Advance(block, actions);
 }
 
 // Nothing is under way, so what is still here is of those that were lost.
@@ -101,7 +102,18 @@ void Shard::OnClose(uint32_t view, ShardActions* actions) {
   readable_ = 0;
   for (const BlockLedger& ledger : ledgers_) readable_ = std::max(readable_, ledger.version);
   limit_ = std::min(limit_, readable_ + 1);
-  actions->push_back({ShardAction::Kind::kClosed});
+  if (IsApplying()) {
+    answers_close_ = true;  // what it held would not stay true
+  } else {
+    actions->push_back({ShardAction::Kind::kClosed});
+  }
+}
+
+bool Shard::IsApplying() const {
+  return policy_->on_arrival() &&
+         std::any_of(ledgers_.begin(), ledgers_.end(), [](const BlockLedger& ledger) {
+           return ledger.change == BlockLedger::Change::kApply;
+         });
 }
 
 ShardState Shard::State() const {
@@ -268,6 +280,10 @@ void Shard::OnChanged(int64_t block, ShardActions* actions) {
     OnMeasured(block, actions);
   }
   Advance(block, actions);
+  if (answers_close_ && !IsApplying()) {
+    answers_close_ = false;
+    actions->push_back({ShardAction::Kind::kClosed});
+  }
 }
 
 void Shard::MoveClock(BlockLedger* ledger, uint32_t worker) {

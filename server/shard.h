@@ -102,7 +102,8 @@ class Shard {
 
   // From now on `view` holds, unless it is older than the one that does.
   void OnView(const proto::View& view, ShardActions* actions);
-  // `view` is about to be followed by another: see above. Answers with kClosed, if it holds.
+  // `view` is about to be followed by another: see above. Answers with kClosed, if it holds, as
+  // soon as what is being applied on arrival is done.
   void OnClose(uint32_t view, ShardActions* actions);
 
   // A payload for `block` has arrived. InvalidArgument, and the payload stays the caller's, if no
@@ -153,6 +154,8 @@ class Shard {
   void OnApplied(int64_t block);
   void MoveClock(BlockLedger* ledger, uint32_t worker);
   void OnMeasured(int64_t block, ShardActions* actions);
+  // Whether a contribution on arrival is being applied.
+  bool IsApplying() const;
   // Whether what is ready may change the block now.
   bool MayChange(const BlockLedger& ledger) const;
   bool MayAnswer(const BlockLedger& ledger, const Pull& pull) const;
@@ -169,6 +172,7 @@ class Shard {
 
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
   bool closed_ = false;
+  bool answers_close_ = false;   // when what is being applied is done
   int64_t limit_ = kNoLimit;     // sync: no block goes beyond this version
   int64_t readable_ = kNoLimit;  // sync: nobody reads beyond this version
   uint32_t snapshot_ = 0;        // the one being taken, or the last one

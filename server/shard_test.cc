@@ -304,6 +304,34 @@ TEST(ShardTest, KeepsOneChangeOfABlockOutstanding) {
   EXPECT_THAT(actions, IsEmpty());
 }
 
+// Else what it said of its blocks would not stay true until the next view.
+TEST(ViewTest, OnArrivalAShardIsClosedWhenWhatItAppliesIsDone) {
+  Shard shard({0, 1});
+  proto::View view;
+  view.set_number(1);
+  view.set_mode(proto::View::MODE_ASYNC);
+  view.set_leaves(1);
+  view.add_members()->set_incarnation(1);
+  ShardActions actions;
+  shard.OnView(view, &actions);
+  for (int clock = 0; clock < 2; ++clock) {
+    Contribution contribution;
+    contribution.view = contribution.incarnation = 1;
+    contribution.clock = contribution.unit = clock;
+    contribution.samples = 1;
+    RUBATO_ASSERT_OK(shard.OnPush(0, contribution, clock + 1, &actions));
+  }
+  ASSERT_EQ(actions.size(), 1u);  // the first is being applied
+  actions.clear();
+  shard.OnClose(1, &actions);
+  EXPECT_THAT(actions, IsEmpty());
+  shard.OnChanged(0, &actions);
+  ASSERT_EQ(actions.size(), 1u);  // and not the second
+  EXPECT_EQ(actions[0].kind, ShardAction::Kind::kClosed);
+  EXPECT_EQ(shard.State().highest, 1);
+  EXPECT_EQ(shard.State().whole.below(), 1);
+}
+
 TEST(SnapshotTest, InSyncEachBlockIsCopiedWhenItReachesTheStep) {
   SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
   shard.Open();
@@ -421,6 +449,20 @@ TEST(ViewTest, APullOfAViewToComeWaitsForIt) {
   shard.Join(1, 1);
   shard.Open(2, 1);
   EXPECT_THAT(shard.sent, ElementsAre("7: v0 s0 "));
+}
+
+// What was held back by the close changes the block only after those who waited have got what it
+// was when they were answered.
+TEST(ViewTest, AnEarlyPullGetsTheVersionThatItIsTold) {
+  SymbolicShard shard(proto::View::MODE_ASYNC, 1, 1);
+  shard.Open();
+  shard.Close(1);
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));
+  RUBATO_ASSERT_OK(shard.Pull(7, 1, 0, /*view=*/2));
+  shard.Join(1, 1);
+  shard.Open(2, 0);
+  EXPECT_THAT(shard.sent, ElementsAre("7: v0 s0 "));
+  EXPECT_EQ(shard.parameters[0], "a/1 ");
 }
 
 TEST(ViewTest, OnArrivalWhatALostWorkerSentCountsIfItWasAppliedBeforeTheClose) {
