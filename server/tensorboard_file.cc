@@ -45,10 +45,12 @@ std::string TfRecord(absl::string_view data) {
   return absl::StrCat(length, MaskedCrc(length), data, MaskedCrc(data));
 }
 
-absl::StatusOr<TensorboardFile> TensorboardFile::Create(const std::string& folder, absl::Time now) {
-  RUBATO_ASSIGN_OR_RETURN(RecordFile file, RecordFile::Open(absl::StrFormat(
-                                               "%s/events.out.tfevents.%010d.%s.%d", folder,
-                                               absl::ToUnixSeconds(now), HostName(), getpid())));
+absl::StatusOr<TensorboardFile> TensorboardFile::Create(const std::string& folder, absl::Time now,
+                                                        const std::string& writer) {
+  RUBATO_ASSIGN_OR_RETURN(RecordFile file,
+                          RecordFile::Open(absl::StrFormat(
+                              "%s/events.out.tfevents.%010d.%s", folder, absl::ToUnixSeconds(now),
+                              writer.empty() ? absl::StrCat(HostName(), ".", getpid()) : writer)));
   proto::tensorboard::Event event = EventAt(now);
   event.set_file_version("brain.Event:2");
   RUBATO_RETURN_IF_ERROR(file.Append(TfRecord(event.SerializeAsString())));

@@ -20,9 +20,11 @@ namespace rubato {
 
 class TensorboardFile {
  public:
-  // Makes FOLDER/events.out.tfevents.SECONDS.HOST.PID, a name that sorts by time and is new for
-  // each process, as TensorBoard expects of a run that is taken up again.
-  static absl::StatusOr<TensorboardFile> Create(const std::string& folder, absl::Time now);
+  // Makes FOLDER/events.out.tfevents.SECONDS.WRITER. By default the writer is HOST.PID: the name
+  // sorts by time and is new for each process, as TensorBoard expects of a run that is taken up
+  // again.
+  static absl::StatusOr<TensorboardFile> Create(const std::string& folder, absl::Time now,
+                                                const std::string& writer = "");
 
   const std::string& path() const { return file_.path(); }
 

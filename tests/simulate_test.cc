@@ -1,0 +1,125 @@
+// `rubato simulate` beside `rubato train`: the same job in virtual time.
+#include <cmath>
+#include <filesystem>
+#include <map>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster.h"
+#include "tests/sequential_sgd.h"
+
+namespace rubato {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+// Every file of a folder, by its path there.
+std::map<std::string, std::string> Contents(const std::string& folder) {
+  std::map<std::string, std::string> contents;
+  for (const auto& entry : fs::recursive_directory_iterator(folder)) {
+    if (!entry.is_regular_file()) continue;
+    contents[fs::relative(entry.path(), folder)] = ReadText(entry.path());
+  }
+  return contents;
+}
+
+class SimulateTest : public ClusterTest {
+ protected:
+  Process::Result Simulate(const std::string& run_dir, const Arguments& more = {}) {
+    Arguments arguments = {"tools/rubato", "simulate", "job.yaml", "--run-dir", run_dir};
+    arguments.insert(arguments.end(), more.begin(), more.end());
+    Process::Result result = Start(arguments).Wait();
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result;
+  }
+};
+
+TEST_F(SimulateTest, SyncLeavesTheBitsOfARealRunWhateverTheClusterAndItsSpeeds) {
+  const std::string set = "checkpoint={every: {steps: 15}}";
+  ASSERT_EQ(Train("real", {set}).code, 0);
+  const std::string parameters = ReadText(Path("real/parameters.safetensors"));
+  ASSERT_FALSE(parameters.empty());
+  EXPECT_EQ(Summary("real")["digest"], TrainSequentially(Job(), /*rate_by_samples=*/false).digest);
+  Simulate("simulated", {"--workers", "3", "--servers", "2", "--speeds", "lognormal:sigma=1",
+                         "--jitter", "5ms", "--set", set});
+  EXPECT_EQ(ReadText(Path("simulated/parameters.safetensors")), parameters);
+  // Checkpoints too, and all figures but those of time.
+  for (const std::string file : {"parameters.safetensors", "slots.safetensors"}) {
+    const std::string path = "checkpoints/step-00000030/" + file;
+    if (!fs::exists(Path("real/" + path))) continue;
+    EXPECT_EQ(ReadText(Path("simulated/" + path)), ReadText(Path("real/" + path)));
+  }
+  const auto real = Metrics("real", "train"), simulated = Metrics("simulated", "train");
+  ASSERT_EQ(real.size(), simulated.size());
+  for (size_t i = 0; i < real.size(); ++i) {
+    for (const char* key : {"step", "samples", "loss", "accuracy"}) {
+      EXPECT_EQ(real[i][key], simulated[i][key]) << key << " of " << real[i];
+    }
+  }
+}
+
+TEST_F(SimulateTest, OneWorkerOnArrivalIsSequential) {
+  Simulate("simulated", {"--workers", "1", "--set", "consistency.mode=async"});
+  EXPECT_EQ(Summary("simulated")["digest"], TrainSequentially(Job(), true).digest);
+}
+
+TEST_F(SimulateTest, TheSameSeedLeavesTheSameBytes) {
+  const Arguments arguments = {"--workers", "4",   "--speeds", "exponential",
+                               "--jitter",  "1ms", "--set",    "consistency.mode=async",
+                               "--seed"};
+  const auto with_seed = [&](const std::string& seed, const std::string& run_dir) {
+    Arguments all = arguments;
+    all.push_back(seed);
+    Simulate(run_dir, all);
+    return Contents(Path(run_dir));
+  };
+  const std::map<std::string, std::string> first = with_seed("3", "first");
+  EXPECT_EQ(with_seed("3", "second"), first);
+  for (const std::string file : {"job.yaml", "metrics.jsonl", "summary.json",
+                                 "parameters.safetensors", "logs/simulation.log"}) {
+    EXPECT_EQ(first.count(file), 1u) << file;
+  }
+  EXPECT_NE(with_seed("4", "third").at("parameters.safetensors"),
+            first.at("parameters.safetensors"));
+}
+
+// A step's 8 micro-batches of 10 ms each, divided over the workers.
+TEST_F(SimulateTest, SizesOnlyTellsTheTimeAndComputesNothing) {
+  const Arguments fast = {"--sizes-only",
+                          "--latency",
+                          "0",
+                          "--bandwidth",
+                          "unlimited",
+                          "--set",
+                          "train={batch_size: 64, micro_batches: 8, until: {steps: 10}}"};
+  for (const int workers : {1, 4, 8}) {
+    Arguments arguments = fast;
+    arguments.insert(arguments.end(), {"--workers", absl::StrCat(workers)});
+    const std::string run = absl::StrCat("run", workers);
+    EXPECT_THAT(Simulate(run, arguments).out, HasSubstr("10 steps"));
+    EXPECT_NEAR(Summary(run)["seconds"], 10 * 0.010 * 8 / workers, 1e-6);
+    EXPECT_FALSE(fs::exists(Path(run + "/parameters.safetensors")));
+  }
+}
+
+// Blocks of 16 KiB with a header of 80 bytes each; a card of 1 MB/s sends and takes one message
+// after the other. The first worker's sum leaves when it has its parameters, as the second one gets
+// its own, and so on: a step of W workers takes W + 1 times as long as its bytes on a card.
+TEST_F(SimulateTest, BandwidthIsThatOfTheMachinesNotOfTheConnections) {
+  constexpr double kBytes = (784 * 64 + 64 + 64 * 10 + 10) * 4;
+  const double blocks = std::ceil(kBytes / 16384);
+  const double once = (kBytes + 80 * blocks) / 1e6;
+  for (const int workers : {1, 2, 4}) {
+    const std::string run = absl::StrCat("run", workers);
+    Simulate(run, {"--sizes-only", "--latency", "0", "--bandwidth", "1MB", "--compute", "0",
+                   "--workers", absl::StrCat(workers)});
+    // The first parameters, pulls and control messages come on top.
+    EXPECT_NEAR(Summary(run)["seconds"].get<double>() / 40 / ((workers + 1) * once), 1, 0.03);
+  }
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,88 @@
+// The simulated process of the coordinator: a thin shell of its core.
+#ifndef RUBATO_TOOLS_SIMULATOR_COORDINATOR_PROCESS_H_
+#define RUBATO_TOOLS_SIMULATOR_COORDINATOR_PROCESS_H_
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/coordinator.h"
+#include "tools/simulator/network.h"
+
+namespace rubato {
+
+// When simulations begin, so that their times of day are the same each time.
+inline absl::Time SimStart() { return absl::UnixEpoch(); }
+inline absl::Time ToTime(SimTime time) { return SimStart() + absl::Nanoseconds(time); }
+
+class CoordinatorProcess : public Process {
+ public:
+  // What the coordinator has done by others. Each may be null.
+  struct Callbacks {
+    std::function<void(const MetricsLine&, absl::Time now)> on_metrics;
+    // A line for people; a warning or not.
+    std::function<void(bool is_warning, const std::string& text, absl::Time now)> on_text;
+    // A view is about to hold.
+    std::function<void(const proto::View& view, const std::string& reason, absl::Time now)> on_view;
+    std::function<absl::Status(int64_t version, const Summary&)> collect;
+    std::function<absl::StatusOr<std::string>(uint32_t snapshot, const proto::Manifest&)>
+        checkpoint;
+  };
+
+  CoordinatorProcess(VirtualNetwork* network, Coordinator core, Callbacks callbacks)
+      : network_(*network), core_(std::move(core)), callbacks_(std::move(callbacks)) {}
+
+  // `self` is this process; begins to tick.
+  void Start(ProcessId self);
+  // The connection of shard 0, which is in the same process.
+  void SetOwnShard(ConnectionId connection) { own_shard_ = connection; }
+
+  void OnMessage(ConnectionId connection, SimMessage&& message) override;
+  void OnBroken(ConnectionId connection) override;
+  void OnTimer(uint64_t argument) override;
+
+  // Ends the job in order.
+  void RequestStop(const std::string& reason);
+  absl::Status RequestSwitch(const Mode& mode);
+  // A heartbeat of the worker will arrive at `at`.
+  void SendHeartbeat(const WorkerId& worker, SimTime at) {
+    network_.SetTimer(self_, at,
+                      kHeartbeat | static_cast<uint64_t>(worker.rank) << 8 |
+                          static_cast<uint64_t>(worker.incarnation) << 32,
+                      EventQueue::Kind::kBackground);
+  }
+
+  const Coordinator& core() const { return core_; }
+  // What the job has ended with.
+  const std::optional<absl::Status>& end() const { return end_; }
+
+ private:
+  enum Timer : uint64_t { kTick, kTask, kHeartbeat };
+
+  PeerId PeerOf(ConnectionId connection) const {
+    return connection == own_shard_ ? kOwnShard : static_cast<PeerId>(connection) + 1;
+  }
+  ConnectionId ConnectionOf(PeerId peer) const {
+    return peer == kOwnShard ? own_shard_ : static_cast<ConnectionId>(peer - 1);
+  }
+  void Run(CoordinatorActions actions);
+  void Tick();
+  void RunTask();
+
+  VirtualNetwork& network_;
+  Coordinator core_;
+  const Callbacks callbacks_;
+  ProcessId self_ = 0;
+  ConnectionId own_shard_ = -1;
+  std::vector<CoordinatorAction> tasks_;
+  std::optional<absl::Status> end_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_SIMULATOR_COORDINATOR_PROCESS_H_

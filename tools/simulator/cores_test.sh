@@ -1,0 +1,20 @@
+#!/bin/bash
+# What is simulated is what runs: by the build's own graph, the simulator and the processes depend on
+# the same targets for what decides, and no other target compiles those sources.
+#
+#     cores_test.sh SERVER_CORES WORKER_CORES COMPILERS    # lists of labels, from genquery
+set -euo pipefail
+
+expect() { # FILE LABEL...
+  local found expected
+  found=$(sort "$1")
+  expected=$(printf '%s\n' "${@:2}" | sort)
+  if [[ $found != "$expected" ]]; then
+    printf 'found:\n%s\nexpected:\n%s\n' "$found" "$expected"
+    exit 1
+  fi
+}
+
+expect "$1" //server:consistency_policy //server:coordinator //server:shard
+expect "$2" //worker:worker_loop
+expect "$3" //server:consistency_policy //server:coordinator //server:shard //worker:worker_loop

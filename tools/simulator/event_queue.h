@@ -1,0 +1,67 @@
+// Virtual time: what is to happen, in order. Events at the same instant happen in the order in
+// which they were scheduled, so that a simulation is a function of its inputs alone.
+#ifndef RUBATO_TOOLS_SIMULATOR_EVENT_QUEUE_H_
+#define RUBATO_TOOLS_SIMULATOR_EVENT_QUEUE_H_
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+namespace rubato {
+
+// Nanoseconds since the start of the simulation, or between two instants.
+using SimTime = int64_t;
+constexpr SimTime kNever = std::numeric_limits<SimTime>::max();
+constexpr SimTime kMicrosecond = 1000;
+constexpr SimTime kMillisecond = 1000 * kMicrosecond;
+constexpr SimTime kSecond = 1000 * kMillisecond;
+
+class EventQueue {
+ public:
+  class Handler {
+   public:
+    virtual void OnEvent(uint64_t argument) = 0;
+
+   protected:
+    ~Handler() = default;
+  };
+
+  // What repeats for ever whether anybody works or not (a tick, a heartbeat) is background: with
+  // nothing else left to happen, the simulation has come to an end.
+  enum class Kind { kWork, kBackground };
+
+  SimTime now() const { return now_; }
+  // Events that are to happen and are not background.
+  int64_t work() const { return work_; }
+  int64_t happened() const { return happened_; }
+
+  // Calls handler->OnEvent(argument) at `time`, or now if that is past.
+  void Schedule(SimTime time, Handler* handler, uint64_t argument, Kind kind = Kind::kWork);
+
+  // Lets the next event happen; false if there is none.
+  bool RunNext();
+
+ private:
+  // A heap with four children a node: fewer levels, and siblings share cache lines. A thousand
+  // workers on 64 shards keep about 100,000 events here.
+  struct Event {
+    SimTime time;
+    uint64_t order;  // of scheduling, times two, plus one for background
+    Handler* handler;
+    uint64_t argument;
+
+    bool Before(const Event& other) const {
+      return time != other.time ? time < other.time : order < other.order;
+    }
+  };
+
+  std::vector<Event> heap_;
+  SimTime now_ = 0;
+  uint64_t scheduled_ = 0;
+  int64_t work_ = 0;
+  int64_t happened_ = 0;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_SIMULATOR_EVENT_QUEUE_H_

@@ -1,0 +1,308 @@
+#include "tools/simulator/invariants.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "common/modes.h"
+#include "common/status.h"
+#include "tools/simulator/symbolic_worker.h"
+
+namespace rubato {
+namespace {
+
+bool IsIn(const proto::View& view, const WorkerId& worker) {
+  return std::any_of(view.members().begin(), view.members().end(), [&](const auto& member) {
+    return member.rank() == worker.rank && member.incarnation() == worker.incarnation;
+  });
+}
+
+bool OnArrival(const proto::View& view) { return view.mode() != proto::View::MODE_SYNC; }
+
+}  // namespace
+
+Invariants::Invariants(const proto::Job& job, int64_t train_samples, int64_t blocks)
+    : job_(job), train_samples_(train_samples), blocks_(blocks) {}
+
+void Invariants::OnView(const proto::View& view, SimTime) {
+  if (view.number() != view_.number() + 1) {
+    Violated(absl::InternalError(
+        absl::StrFormat("view %d follows view %d", view.number(), view_.number())));
+  }
+  view_ = view;
+  lineages_[view.lineage()] = view;
+  if (!OnArrival(view)) return;
+  for (const proto::Member& member : view.members()) {
+    Runner& runner = runners_[{view.lineage(), {member.rank(), member.incarnation()}}];
+    runner.clock = std::max(runner.clock, member.start_clock());
+  }
+  for (Block& block : blocks_) {
+    const auto law = block.laws.find(view.lineage());
+    if (law == block.laws.end()) continue;
+    std::vector<WorkerId> gone;
+    for (const auto& [worker, version] : law->second.conservation.members()) {
+      if (!IsIn(view, worker)) gone.push_back(worker);
+    }
+    for (const WorkerId& worker : gone) law->second.conservation.OnLeave(worker);
+  }
+}
+
+Invariants::Law& Invariants::LawOf(int64_t block, uint32_t lineage, int64_t version) {
+  return blocks_[block].laws.try_emplace(lineage, Law{Conservation(version)}).first->second;
+}
+
+void Invariants::OnApplied(int64_t block, const Frame& contribution, const UpdateTerms& terms,
+                           int64_t version, uint64_t, uint64_t value) {
+  Block& own = blocks_[block];
+  if (version != static_cast<int64_t>(own.log.size()) + 1) {
+    Violated(absl::InternalError(
+        absl::StrFormat("block %d went from version %d to %d", block, own.log.size(), version)));
+  }
+  if (contribution.lineage != view_.lineage()) {
+    Violated(absl::InternalError(absl::StrFormat("block %d took a contribution of lineage %d in %d",
+                                                 block, contribution.lineage, view_.lineage())));
+  }
+  own.log.push_back({contribution, terms, value});
+  if (!terms.on_arrival) return;
+  const WorkerId worker{static_cast<int>(contribution.worker), contribution.incarnation};
+  Law& law = LawOf(block, contribution.lineage, version - 1);
+  if (!law.conservation.IsMember(worker)) {
+    Violated(absl::InternalError(absl::StrFormat(
+        "block %d took a contribution of worker %d (incarnation %d), who is no member", block,
+        worker.rank, worker.incarnation)));
+  }
+  law.conservation.OnApplied(worker, version);
+  law.staleness += version - 1 - static_cast<int64_t>(contribution.version);
+}
+
+void Invariants::OnTaken(int64_t block, const WorkerId& worker, uint32_t lineage, int64_t version) {
+  Block& own = blocks_[block];
+  const bool on_arrival = OnArrival(lineages_[lineage]);
+  int64_t& last = own.taken[{lineage, worker}];
+  // In sync a step may have to be computed once more.
+  if (version < last - (on_arrival ? 0 : 1)) {
+    Violated(absl::InternalError(
+        absl::StrFormat("worker %d took version %d of block %d after version %d", worker.rank,
+                        version, block, last)));
+  }
+  last = std::max(last, version);
+  if (!on_arrival || lineage != view_.lineage() || !IsIn(view_, worker)) return;
+  Law& law = LawOf(block, lineage, static_cast<int64_t>(own.log.size()));
+  if (law.conservation.IsMember(worker)) {
+    law.conservation.OnPulled(worker, version);
+  } else {
+    law.conservation.OnJoin(worker, version);
+  }
+}
+
+void Invariants::OnRetired(const WorkerId& worker, uint32_t lineage) {
+  runners_[{lineage, worker}].retired = true;
+}
+
+void Invariants::CheckGap(const WorkerId& worker, uint32_t lineage, int64_t clock, int64_t most,
+                          const char* when) {
+  if (lineage != view_.lineage() || view_.mode() != proto::View::MODE_BOUNDED) return;
+  if (!IsIn(view_, worker)) return;
+  for (const auto& [name, runner] : runners_) {
+    if (name.first != lineage || runner.retired || !IsIn(view_, name.second)) continue;
+    if (clock - runner.clock > most) {
+      Violated(absl::InternalError(absl::StrFormat(
+          "worker %d %s clock %d while worker %d has computed %d: staleness is %d", worker.rank,
+          when, clock, name.second.rank, runner.clock, view_.staleness())));
+    }
+  }
+}
+
+void Invariants::OnComputeBegins(const WorkerId& worker, uint32_t lineage, int64_t, int64_t clock,
+                                 SimTime) {
+  CheckGap(worker, lineage, clock, view_.staleness(), "begins");
+}
+
+void Invariants::OnComputeEnds(const WorkerId& worker, uint32_t lineage, int64_t, int64_t clock,
+                               SimTime) {
+  Runner& runner = runners_[{lineage, worker}];
+  runner.clock = std::max(runner.clock, clock + 1);
+  CheckGap(worker, lineage, clock + 1, view_.staleness() + 1, "ends");
+}
+
+void Invariants::OnPushed(const Frame& frame) {
+  const auto lineage = lineages_.find(frame.lineage);
+  if (lineage == lineages_.end() || !OnArrival(lineage->second)) return;
+  std::vector<int64_t>& versions = read_[NameOf(frame)];
+  versions.resize(blocks_.size(), -1);
+  int64_t& version = versions[frame.block];
+  if (version >= 0 && version != static_cast<int64_t>(frame.version)) {
+    Violated(absl::InternalError(absl::StrFormat(
+        "worker %d (incarnation %d) sends clock %d of lineage %d twice, computed at versions %d "
+        "and %d of block %d",
+        frame.worker, frame.incarnation, frame.clock, frame.lineage, version, frame.version,
+        frame.block)));
+  }
+  version = static_cast<int64_t>(frame.version);
+}
+
+std::vector<Mode> Invariants::Modes() const {
+  std::vector<Mode> modes;
+  for (const auto& [number, view] : lineages_) modes.push_back({view.mode(), view.staleness()});
+  return modes;
+}
+
+SampleSchedule Invariants::ScheduleIn(const proto::View& view) const {
+  return ScheduleOf(job_, {view.mode(), view.staleness()}, train_samples_, view.origin_unit(),
+                    view.origin_samples());
+}
+
+uint64_t Invariants::ValueAt(int64_t block, int64_t version) const {
+  return version == 0 ? InitialSymbol(job_.seed(), block) : blocks_[block].log[version - 1].value;
+}
+
+absl::Status Invariants::Check(const Simulation& simulation) const {
+  RUBATO_RETURN_IF_ERROR(violated_);
+  const int64_t updates = static_cast<int64_t>(blocks_[0].log.size());
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    if (static_cast<int64_t>(blocks_[block].log.size()) != updates) {
+      return absl::InternalError(absl::StrFormat("block %d has %d updates, block 0 has %d", block,
+                                                 blocks_[block].log.size(), updates));
+    }
+  }
+  int64_t at = 0, samples = 0, contributions = 0;
+  for (auto it = lineages_.begin(); it != lineages_.end(); ++it) {
+    const proto::View& view = it->second;
+    const auto next = std::next(it);
+    const int64_t end = next == lineages_.end() ? updates : next->second.origin_unit();
+    if (view.origin_unit() != at || view.origin_samples() != samples || end > updates) {
+      return absl::InternalError(absl::StrFormat(
+          "lineage %d begins at unit %d and sample %d, and ends at %d of %d; expected %d and %d",
+          it->first, view.origin_unit(), view.origin_samples(), end, updates, at, samples));
+    }
+    RUBATO_RETURN_IF_ERROR(OnArrival(view) ? CheckOnArrival(view, at, end)
+                                           : CheckSync(view, at, end));
+    if (OnArrival(view)) contributions += end - at;
+    samples = ScheduleIn(view).SamplesBefore(end);
+    at = end;
+  }
+  if (samples != train_samples_) {
+    return absl::InternalError(
+        absl::StrFormat("%d samples of %d were trained on", samples, train_samples_));
+  }
+  return CheckTotals(simulation, contributions);
+}
+
+// One worker that does it all, one step after the other, from where the lineage begins.
+absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64_t end) const {
+  const SampleSchedule schedule = ScheduleIn(view);
+  const int64_t count = static_cast<int64_t>(blocks_.size());
+  for (int64_t step = begin; step < end; ++step) {
+    uint64_t parameters = 0;
+    for (int64_t block = 0; block < count; ++block) {
+      parameters = AppendSymbol(parameters, ValueAt(block, step));
+    }
+    const UpdateTerms terms{schedule.SamplesBefore(step + 1) - schedule.SamplesBefore(step),
+                            schedule.SamplesBefore(step), step, false, 1};
+    for (int64_t block = 0; block < count; ++block) {
+      const Update& update = blocks_[block].log[step];
+      const uint64_t gradient =
+          NodeSymbol(job_.seed(), schedule, step, {0, view.leaves()}, block, parameters);
+      if (update.contribution.lineage != view.lineage() ||
+          update.value != UpdateSymbol(ValueAt(block, step), gradient, terms)) {
+        return absl::InternalError(
+            absl::StrFormat("block %d differs from the reference after step %d", block, step));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, int64_t end) const {
+  const SampleSchedule schedule = ScheduleIn(view);
+  const int64_t count = static_cast<int64_t>(blocks_.size());
+  for (int64_t block = 0; block < count; ++block) {
+    std::set<uint64_t> done;
+    std::map<WorkerId, int64_t> clocks;
+    int64_t samples = view.origin_samples();
+    for (int64_t i = begin; i < end; ++i) {
+      const Update& update = blocks_[block].log[i];
+      const Frame& frame = update.contribution;
+      const int64_t unit = static_cast<int64_t>(frame.unit);
+      if (frame.lineage != view.lineage() || unit < begin || unit >= end) {
+        return absl::InternalError(
+            absl::StrFormat("block %d holds contribution %d of lineage %d; lineage %d has %d to %d",
+                            block, unit, frame.lineage, view.lineage(), begin, end));
+      }
+      if (!done.insert(frame.unit).second) {
+        return absl::InternalError(
+            absl::StrFormat("block %d holds contribution %d twice", block, unit));
+      }
+      const int64_t clock = static_cast<int64_t>(frame.clock);
+      int64_t& next = clocks[{static_cast<int>(frame.worker), frame.incarnation}];
+      if (clock < next) {
+        return absl::InternalError(absl::StrFormat(
+            "block %d took clock %d of worker %d out of turn", block, clock, frame.worker));
+      }
+      next = clock + 1;
+      const auto read = read_.find(NameOf(frame));
+      uint64_t parameters = 0;
+      for (int64_t other = 0; other < count; ++other) {
+        const int64_t version = read == read_.end() ? -1 : read->second[other];
+        if (version < 0) {
+          return absl::InternalError(
+              absl::StrFormat("contribution %d of block %d was never computed", unit, block));
+        }
+        parameters = AppendSymbol(parameters, ValueAt(other, version));
+      }
+      const uint64_t gradient =
+          NodeSymbol(job_.seed(), schedule, unit, {0, view.leaves()}, block, parameters);
+      const int64_t own = schedule.SamplesBefore(unit + 1) - schedule.SamplesBefore(unit);
+      const UpdateTerms terms{own, samples, i, true, 1};
+      if (UpdateSymbol(ValueAt(block, i), gradient, terms) != update.value) {
+        return absl::InternalError(absl::StrFormat(
+            "update %d of block %d has other bits than contribution %d makes (worker %d, "
+            "incarnation %d, clock %d, lineage %d): %d samples after %d, expected %d after %d",
+            i, block, unit, frame.worker, frame.incarnation, frame.clock, frame.lineage,
+            update.terms.samples, update.terms.samples_before, own, samples));
+      }
+      samples += own;
+    }
+    const auto law = blocks_[block].laws.find(view.lineage());
+    if (law != blocks_[block].laws.end() &&
+        !law->second.conservation.Holds(law->second.staleness)) {
+      return absl::InternalError(absl::StrFormat(
+          "block %d: staleness is not conserved in lineage %d: %s", block, view.lineage(),
+          law->second.conservation.ToString(law->second.staleness)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Invariants::CheckTotals(const Simulation& simulation, int64_t contributions) const {
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const int64_t block = static_cast<int64_t>(i);
+    const int64_t updates = static_cast<int64_t>(blocks_[i].log.size());
+    const BlockLedger& ledger = simulation.ledger(block);
+    int64_t staleness = 0;
+    for (const auto& [lineage, law] : blocks_[i].laws) staleness += law.staleness;
+    if (ledger.version != updates || ledger.samples != train_samples_ ||
+        ledger.staleness_sum != staleness || simulation.Value(block) != ValueAt(block, updates)) {
+      return absl::InternalError(absl::StrFormat(
+          "block %d has %d updates, version %d, %d samples of %d, staleness %d; its updates' was "
+          "%d; its bits are %s",
+          block, updates, ledger.version, ledger.samples, train_samples_, ledger.staleness_sum,
+          staleness, simulation.Value(block) == ValueAt(block, updates) ? "theirs" : "others"));
+    }
+  }
+  const Summary& summary = simulation.coordinator().summary();
+  const WorkCounts& work = summary.work;
+  if (work.given != work.applied + work.left_out + work.partial + work.lost ||
+      work.applied != contributions) {
+    return absl::InternalError(absl::StrFormat(
+        "the account of work does not close: %d given = %d applied + %d left out + %d partial + %d "
+        "lost; %d were applied",
+        work.given, work.applied, work.left_out, work.partial, work.lost, contributions));
+  }
+  if (summary.samples != train_samples_) {
+    return absl::InternalError(
+        absl::StrFormat("the summary counts %d samples of %d", summary.samples, train_samples_));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace rubato

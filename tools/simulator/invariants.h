@@ -1,0 +1,98 @@
+// What must hold in every simulation on symbols, judged by what the shards did to their blocks and
+// what the workers computed, against the rules of the modes worked out one after the other.
+#ifndef RUBATO_TOOLS_SIMULATOR_INVARIANTS_H_
+#define RUBATO_TOOLS_SIMULATOR_INVARIANTS_H_
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "common/sample_schedule.h"
+#include "proto/job.pb.h"
+#include "tools/simulator/conservation.h"
+#include "tools/simulator/observer.h"
+#include "tools/simulator/simulation.h"
+
+namespace rubato {
+
+class Invariants : public Observer {
+ public:
+  Invariants(const proto::Job& job, int64_t train_samples, int64_t blocks);
+
+  void OnApplied(int64_t block, const Frame& contribution, const UpdateTerms& terms,
+                 int64_t version, uint64_t gradient, uint64_t value) override;
+  void OnTaken(int64_t block, const WorkerId& worker, uint32_t lineage, int64_t version) override;
+  void OnRetired(const WorkerId& worker, uint32_t lineage) override;
+  void OnComputeBegins(const WorkerId& worker, uint32_t lineage, int64_t unit, int64_t clock,
+                       SimTime now) override;
+  void OnComputeEnds(const WorkerId& worker, uint32_t lineage, int64_t unit, int64_t clock,
+                     SimTime now) override;
+  void OnPushed(const Frame& frame) override;
+  void OnView(const proto::View& view, SimTime now) override;
+
+  // After the end of the job: each contribution exactly once, the bits of the reference, versions,
+  // conservation, the account of work.
+  absl::Status Check(const Simulation& simulation) const;
+  // What has been violated so far.
+  const absl::Status& violated() const { return violated_; }
+  // The modes that held, in order.
+  std::vector<Mode> Modes() const;
+
+ private:
+  struct Update {
+    Frame contribution;
+    UpdateTerms terms;
+    uint64_t value;
+  };
+  // Of one lineage on arrival.
+  struct Law {
+    Conservation conservation;
+    int64_t staleness = 0;  // of its updates
+  };
+  struct Block {
+    std::vector<Update> log;  // update i makes version i + 1
+    std::map<uint32_t, Law> laws;
+    std::map<std::pair<uint32_t, WorkerId>, int64_t> taken;  // by lineage: the last version
+  };
+  // Names what a worker computed on arrival: rank, incarnation, lineage, clock.
+  using Name = std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>;
+  static Name NameOf(const Frame& frame) {
+    return {frame.worker, frame.incarnation, frame.lineage, frame.clock};
+  }
+  // A member of a bounded lineage.
+  struct Runner {
+    int64_t clock = 0;  // contributions computed
+    bool retired = false;
+  };
+
+  void Violated(absl::Status status) {
+    if (violated_.ok()) violated_ = std::move(status);
+  }
+  // Who is behind `worker`, at `clock`, by more than `most`.
+  void CheckGap(const WorkerId& worker, uint32_t lineage, int64_t clock, int64_t most,
+                const char* when);
+  Law& LawOf(int64_t block, uint32_t lineage, int64_t version);
+  SampleSchedule ScheduleIn(const proto::View& view) const;
+  uint64_t ValueAt(int64_t block, int64_t version) const;
+  // The updates [begin, end) of all blocks, which are of one lineage.
+  absl::Status CheckSync(const proto::View& view, int64_t begin, int64_t end) const;
+  absl::Status CheckOnArrival(const proto::View& view, int64_t begin, int64_t end) const;
+  absl::Status CheckTotals(const Simulation& simulation, int64_t contributions) const;
+
+  const proto::Job job_;
+  const int64_t train_samples_;
+  std::vector<Block> blocks_;
+  std::map<uint32_t, proto::View> lineages_;  // the last view of each
+  proto::View view_;
+  std::map<Name, std::vector<int64_t>> read_;  // by block: the versions that it was computed at
+  std::map<std::pair<uint32_t, WorkerId>, Runner> runners_;
+  absl::Status violated_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_SIMULATOR_INVARIANTS_H_

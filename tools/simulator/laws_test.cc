@@ -1,0 +1,230 @@
+// The exact laws of synchronous and asynchronous training, as closed formulas. The cores must show
+// them on a network that takes no time; the unit of time is the mean of a computation.
+#include <cmath>
+#include <map>
+#include <vector>
+
+#include "common/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/simulator/conservation.h"
+#include "tools/simulator/simulation.h"
+#include "tools/simulator/small_job.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::Each;
+using ::testing::Ge;
+using ::testing::Le;
+
+constexpr uint64_t kSeed = 20261121;
+
+// What happened to the blocks.
+class Record : public Observer {
+ public:
+  Record(int workers, int64_t blocks) : staleness(workers), conservation(blocks) {
+    for (Conservation& law : conservation) {
+      for (int worker = 0; worker < workers; ++worker) law.OnJoin({worker, 1}, 0);
+    }
+  }
+
+  void OnApplied(int64_t block, const Frame& contribution, const UpdateTerms&, int64_t version,
+                 uint64_t, uint64_t) override {
+    const int worker = static_cast<int>(contribution.worker);
+    conservation[block].OnApplied({worker, 1}, version);
+    if (block != 0) return;
+    staleness[worker].push_back(version - 1 - static_cast<int64_t>(contribution.version));
+  }
+  void OnTaken(int64_t block, const WorkerId& worker, uint32_t, int64_t version) override {
+    conservation[block].OnPulled(worker, version);
+  }
+
+  std::vector<int64_t> All() const {
+    std::vector<int64_t> all;
+    for (const auto& own : staleness) all.insert(all.end(), own.begin(), own.end());
+    return all;
+  }
+
+  std::vector<std::vector<int64_t>> staleness;  // of block 0's updates, by worker
+  std::vector<Conservation> conservation;       // by block
+};
+
+double Mean(const std::vector<int64_t>& values) {
+  double sum = 0;
+  for (int64_t value : values) sum += static_cast<double>(value);
+  return sum / static_cast<double>(values.size());
+}
+
+double Variance(const std::vector<int64_t>& values) {
+  const double mean = Mean(values);
+  double sum = 0;
+  for (int64_t value : values) sum += (value - mean) * (value - mean);
+  return sum / static_cast<double>(values.size());
+}
+
+// All but the first `n` of each worker.
+std::vector<int64_t> After(int64_t n, const std::vector<std::vector<int64_t>>& by_worker) {
+  std::vector<int64_t> rest;
+  for (const auto& own : by_worker) rest.insert(rest.end(), own.begin() + n, own.end());
+  return rest;
+}
+
+class LawsTest : public ::testing::Test {
+ protected:
+  // `units` computations of one micro-batch each by `workers` workers: steps of all of them in
+  // sync, contributions on arrival.
+  void Run(proto::Consistency::Mode mode, int workers, int64_t units, const std::string& speeds,
+           SimTime jitter = 0, int64_t staleness = 0) {
+    SmallJob small;
+    small.mode = mode;
+    small.staleness = staleness;
+    small.workers = workers;
+    small.micro_batches = workers;
+    small.steps = units / workers;
+    SimulationSetting setting = MakeSetting(small);
+    setting.seed = kSeed;
+    auto parsed = Speeds::Parse(speeds, kSeed);
+    RUBATO_ASSERT_OK(parsed);
+    setting.speeds = *parsed;
+    setting.jitter = jitter;
+    record_.emplace(workers, small.blocks);
+    setting.observer = &*record_;
+    auto simulation = Simulation::Create(std::move(setting));
+    RUBATO_ASSERT_OK(simulation);
+    simulation_ = *std::move(simulation);
+    RUBATO_ASSERT_OK(simulation_->Run());
+  }
+
+  double Seconds() const { return simulation_->coordinator().summary().seconds; }
+
+  std::optional<Record> record_;
+  std::unique_ptr<Simulation> simulation_;
+};
+
+constexpr auto kSync = proto::Consistency::MODE_SYNC;
+constexpr auto kAsync = proto::Consistency::MODE_ASYNC;
+constexpr auto kBounded = proto::Consistency::MODE_BOUNDED;
+
+TEST_F(LawsTest, EqualWorkersOnArrivalAreStaleByAllTheOthers) {
+  for (const int workers : {1, 2, 8}) {
+    Run(kAsync, workers, 100 * workers, "fixed");
+    EXPECT_THAT(After(1, record_->staleness), Each(workers - 1));
+    EXPECT_NEAR(Seconds(), 100, 1e-6);
+  }
+}
+
+TEST_F(LawsTest, AOnePercentJitterOfEightWorkersKeepsStalenessWithinEleven) {
+  Run(kAsync, 8, 8000, "jitter:width=0.01");
+  EXPECT_THAT(record_->All(), Each(Ge(0)));
+  EXPECT_THAT(record_->All(), Each(Le(11)));
+  EXPECT_NEAR(Mean(After(1, record_->staleness)), 7, 0.02);
+}
+
+// P(staleness = j) = (1/N) (1 - 1/N)^j: mean N - 1, variance N (N - 1).
+TEST_F(LawsTest, ExponentialWorkersOnArrivalAreGeometricallyStale) {
+  constexpr int kWorkers = 8;
+  constexpr int64_t kUnits = 40000;
+  Run(kAsync, kWorkers, kUnits, "exponential");
+  const std::vector<int64_t> staleness = record_->All();
+  ASSERT_EQ(staleness.size(), kUnits);
+  // Five standard errors of independent draws.
+  EXPECT_NEAR(Mean(staleness), kWorkers - 1, 5 * std::sqrt(56.0 / kUnits));
+  EXPECT_NEAR(Variance(staleness), kWorkers * (kWorkers - 1), 3);
+  std::map<int64_t, int64_t> counts;
+  for (int64_t value : staleness) ++counts[value];
+  double expected = 0, found = 0, distance = 0;
+  for (int64_t j = 0; j < 60; ++j) {
+    expected += std::pow(1 - 1.0 / kWorkers, j) / kWorkers;
+    found += static_cast<double>(counts[j]) / kUnits;
+    distance = std::max(distance, std::abs(expected - found));
+  }
+  // Kolmogorov and Smirnov's bound at a risk of 1e-4.
+  EXPECT_LT(distance, 2.22 / std::sqrt(kUnits));
+  // Each worker makes an update in a time of 1.
+  EXPECT_NEAR(kUnits / Seconds(), kWorkers, 0.1);
+}
+
+// One k times slow: it is stale by (N - 1) k, the others by N - 2 + 1/k; the rate is N - 1 + 1/k.
+TEST_F(LawsTest, OneSlowWorkerOnArrivalIsStaleByWhatTheOthersDoMeanwhile) {
+  constexpr int kWorkers = 8;
+  constexpr double k = 4;
+  constexpr int64_t kUnits = 16000;
+  Run(kAsync, kWorkers, kUnits, "straggler:factor=4,worker=3");
+  std::vector<std::vector<int64_t>> fast = record_->staleness;
+  // At the end it has one more to do, given to it before, and the others nothing.
+  const std::vector<int64_t> slow(fast[3].begin() + 1, fast[3].end() - 2);
+  fast.erase(fast.begin() + 3);
+  EXPECT_THAT(slow, Each(static_cast<int64_t>((kWorkers - 1) * k)));
+  EXPECT_NEAR(Mean(After(5, fast)), kWorkers - 2 + 1 / k, 0.01);
+  EXPECT_NEAR(kUnits / Seconds(), kWorkers - 1 + 1 / k, 0.02);
+}
+
+// A barrier waits for the slowest of N exponential times: the N-th harmonic number.
+TEST_F(LawsTest, ABarrierOfExponentialWorkersTakesTheHarmonicNumber) {
+  for (const int workers : {2, 8}) {
+    double harmonic = 0, variance = 0;
+    for (int i = 1; i <= workers; ++i) {
+      harmonic += 1.0 / i;
+      variance += 1.0 / (i * i);
+    }
+    constexpr int64_t kSteps = 5000;
+    Run(kSync, workers, kSteps * workers, "exponential");
+    EXPECT_NEAR(Seconds() / kSteps, harmonic, 4 * std::sqrt(variance / kSteps));
+  }
+}
+
+// Slow by 10 with probability 0.05: some of 8 is, in 1 - 0.95^8 of the steps.
+TEST_F(LawsTest, ABarrierWaitsForTransientStragglers) {
+  constexpr int64_t kSteps = 5000;
+  Run(kSync, 8, kSteps * 8, "transient:p=0.05,factor=10");
+  const double p = 1 - std::pow(0.95, 8);
+  EXPECT_NEAR(Seconds() / kSteps, 1 + 9 * p, 4 * 9 * std::sqrt(p * (1 - p) / kSteps));
+}
+
+TEST_F(LawsTest, ABarrierIsAsSlowAsItsSlowestWorker) {
+  Run(kSync, 8, 800, "straggler:factor=4");
+  EXPECT_NEAR(Seconds() / 100, 4, 1e-6);
+}
+
+// Two exponential workers are a random walk of the difference of their clocks between -(s + 1) and
+// s + 1, at whose ends one of them waits: the share of the time that they compute.
+TEST_F(LawsTest, TwoBoundedWorkersComputeInAllButOneOfTheStatesOfTheirGap) {
+  constexpr int64_t kUnits = 40000;
+  for (const int64_t staleness : {0, 1, 3}) {
+    Run(kBounded, 2, kUnits, "exponential", 0, staleness);
+    const double s = static_cast<double>(staleness);
+    EXPECT_NEAR(kUnits / (2 * Seconds()), (2 * s + 2) / (2 * s + 3), 0.012) << staleness;
+  }
+}
+
+// A bound helps against slow moments, not against a slow worker: the rate is that of the barrier.
+TEST_F(LawsTest, ABoundDoesNotHelpAgainstAWorkerThatIsAlwaysSlow) {
+  constexpr int64_t kUnits = 8000;
+  for (const int64_t staleness : {0, 3}) {
+    Run(kBounded, 8, kUnits, "straggler:factor=4", 0, staleness);
+    // But for the end, when the others may take over what the slow one would have done.
+    EXPECT_NEAR(kUnits / Seconds(), 8 / 4.0, 0.02) << staleness;
+  }
+}
+
+TEST_F(LawsTest, NoUpdateIsLostOrCountedTwiceInTheConservationLaw) {
+  for (const char* speeds : {"fixed", "exponential", "lognormal:sigma=1+transient:p=0.1,factor=20",
+                             "jitter+straggler:factor=7"}) {
+    for (const SimTime jitter : {SimTime{0}, 200 * kMillisecond}) {
+      for (const int workers : {1, 3, 8}) {
+        Run(kAsync, workers, 300 * workers, speeds, jitter);
+        for (int64_t block = 0; block < 4; ++block) {
+          const BlockLedger& ledger = simulation_->ledger(block);
+          EXPECT_EQ(ledger.version, 300 * workers);
+          EXPECT_TRUE(record_->conservation[block].Holds(ledger.staleness_sum))
+              << speeds << ", block " << block << ": "
+              << record_->conservation[block].ToString(ledger.staleness_sum);
+        }
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace rubato

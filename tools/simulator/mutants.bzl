@@ -1,0 +1,96 @@
+"""Cores with a bug on purpose, each of which the property tests must catch."""
+
+# By name: the source file, and the texts that are replaced in it.
+MUTANTS = {
+    "no_deduplication": ("consistency_policy.cc", [
+        "return contribution.clock == expected;",
+        "return true;",
+        "return contribution.clock == ledger.version && !Overlaps(ledger.nodes, contribution.node);",
+        "return contribution.clock == ledger.version || Overlaps(ledger.nodes, contribution.node);",
+    ]),
+    "units_counted_twice": ("shard.cc", [
+        "if (ledger.units.Contains(contribution.unit))",
+        "if (false)",
+    ]),
+    "key_without_incarnation": ("shard.cc", [
+        "IsMember(contribution)",
+        "IsMember(contribution.worker)",
+        "IsMember(pending.contribution)",
+        "IsMember(pending.contribution.worker)",
+    ]),
+    "sync_keyed_by_sender": ("consistency_policy.cc", [
+        "  return contribution.clock == ledger.version && !Overlaps",
+        "  for (const auto& [leaf, pending] : ledger.nodes) {\n" +
+        "    if (pending.contribution.worker == contribution.worker) return false;\n" +
+        "  }\n" +
+        "  return contribution.clock == ledger.version && !Overlaps",
+    ]),
+    "older_view_applied": ("shard.cc", [
+        "(policy_->on_arrival() ? IsMember(contribution)",
+        "(policy_->on_arrival() ? true",
+    ]),
+    "previous_version_freed_early": ("shard.cc", [
+        "ledger.has_previous = true;",
+        "ledger.has_previous = false;",
+    ]),
+    "acknowledged_before_applied": ("consistency_policy.cc", [
+        "ledger.clocks[worker].applied >= clock",
+        "ledger.clocks[worker].accepted >= clock",
+    ]),
+    "ssp_off_by_one": ("consistency_policy.cc", [
+        "ledger.slowest >= clock - staleness_",
+        "ledger.slowest >= clock - staleness_ - 1",
+    ]),
+    "dead_worker_in_min_clock": ("shard.cc", [
+        "if (!IsMember(rank)) ledger.clocks[rank].waited_for = false;",
+        "",
+    ]),
+    "unweighted_short_batch": ("shard.cc", [
+        "parent.contribution.samples += other->second.contribution.samples;",
+        "parent.contribution.samples *= 2;",
+    ]),
+    "optimizer_forgets_at_a_switch": ("shard.cc", [
+        "  ledger.has_previous = false;\n  ledger.measured = false;\n",
+        "  ledger.has_previous = false;\n  ledger.measured = false;\n  ledger.skipped = ledger.version;\n",
+    ]),
+    "open_before_all_have_closed": ("coordinator_views.cc", [
+        "if (static_cast<int>(closed_.size()) < job_.cluster().servers()) return;",
+        "",
+    ]),
+    "closed_while_applying": ("shard.cc", [
+        "if (IsApplying()) {",
+        "if (false) {",
+    ]),
+}
+
+def mutant_tests():
+    """One test for each: it passes when a seed fails.
+
+    The mutant's object comes before the library that has the sound one, so that the linker takes it.
+    """
+    for name, (source, texts) in MUTANTS.items():
+        native.genrule(
+            name = name + "_source",
+            testonly = True,
+            srcs = ["//server:" + source],
+            outs = ["mutants/" + name + ".cc"],
+            cmd = "python3 $(location mutate.py) $< $@ " + " ".join([
+                "'" + text.replace("$", "$$").replace("'", "'\\''") + "'"
+                for text in texts
+            ]),
+            tools = ["mutate.py"],
+        )
+        native.cc_test(
+            name = "mutant_" + name + "_test",
+            size = "small",
+            srcs = ["mutants/" + name + ".cc"],
+            env = {"RUBATO_MUTANT": "1"},
+            linkstatic = True,
+            deps = [
+                ":property",
+                "//server:consistency_policy",
+                "//server:coordinator",
+                "//server:shard",
+                "//tools/bazel:gtest_main",
+            ],
+        )

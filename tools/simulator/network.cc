@@ -1,0 +1,414 @@
+#include "tools/simulator/network.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "common/check.h"
+#include "common/random.h"
+
+namespace rubato {
+namespace {
+
+// What is smaller travels in the packet of what was sent just before it.
+constexpr int64_t kPacket = 1400;  // bytes
+
+// Of a hundred thousand messages on their way the next one is not in the cache.
+void PrefetchMessage(const SimMessage& message) {
+  const char* bytes = reinterpret_cast<const char*>(&message);
+  for (size_t at = 0; at < sizeof(message); at += 64) __builtin_prefetch(bytes + at);
+}
+
+}  // namespace
+
+void VirtualNetwork::SetJitter(SimTime mean, uint64_t seed) {
+  jitter_ = mean;
+  jitter_key_ = Key(seed, "network");
+}
+
+void VirtualNetwork::SetFaults(std::vector<Fault> faults) {
+  std::stable_sort(faults.begin(), faults.end(),
+                   [](const Fault& a, const Fault& b) { return a.at < b.at; });
+  faults_ = std::move(faults);
+  next_fault_ = 0;
+}
+
+int VirtualNetwork::AddCard(const Card& card) {
+  CardState state;
+  state.card = card;
+  state.nanoseconds_per_byte = 1e9 / card.bytes_per_second;
+  cards_.push_back(state);
+  return static_cast<int>(cards_.size()) - 1;
+}
+
+ProcessId VirtualNetwork::AddProcess(int card, Process* process) {
+  ProcessState state;
+  state.process = process;
+  state.card = card;
+  processes_.push_back(state);
+  held_.emplace_back();
+  return static_cast<ProcessId>(processes_.size()) - 1;
+}
+
+ConnectionId VirtualNetwork::Connect(ProcessId a, ProcessId b) {
+  const ConnectionId id = static_cast<ConnectionId>(broken_.size());
+  const int card_a = processes_[a].card, card_b = processes_[b].card;
+  Channel channel{a, b};
+  channel.local = card_a == card_b;
+  if (!channel.local) {
+    channel.latency = std::max(cards_[card_a].card.latency, cards_[card_b].card.latency);
+  }
+  channels_.push_back(channel);
+  std::swap(channel.from, channel.to);
+  channels_.push_back(channel);
+  broken_.push_back(!processes_[a].alive || !processes_[b].alive);
+  // Who calls a process that is dead hears so.
+  if (broken_.back()) Push(now() + channel.latency, EventKind::kBreak, 2 * id);
+  return id;
+}
+
+// In turn, so that what is sent in a row lies in a row: the processor then fetches ahead.
+int32_t VirtualNetwork::TakeParcel() {
+  if (2 * ++live_parcels_ > parcels_.size()) {
+    next_parcel_ = parcels_.size();
+    parcels_.resize(std::max<size_t>(64, 2 * parcels_.size()));
+    messages_.resize(parcels_.size());
+  }
+  while (true) {
+    if (next_parcel_ == parcels_.size()) next_parcel_ = 0;
+    if (!parcels_[next_parcel_].live) break;
+    ++next_parcel_;
+  }
+  parcels_[next_parcel_].live = true;
+  return static_cast<int32_t>(next_parcel_++);
+}
+
+void VirtualNetwork::FreeParcel(int32_t parcel) {
+  ++parcels_[parcel].use;
+  parcels_[parcel].live = false;
+  --live_parcels_;
+}
+
+void VirtualNetwork::Push(SimTime time, EventKind kind, uint64_t index,
+                          EventQueue::Kind importance) {
+  queue_->Schedule(time, this, index << 3 | static_cast<uint64_t>(kind), importance);
+}
+
+void VirtualNetwork::Send(ConnectionId connection, ProcessId from, SimMessage&& message) {
+  const int32_t channel = 2 * connection + (channels_[2 * connection].from == from ? 0 : 1);
+  SimTime extra = 0;
+  if (jitter_ > 0) {
+    const double u = (RandomBits(jitter_key_, static_cast<uint64_t>(sent_)) + 0.5) * 0x1p-32;
+    extra = static_cast<SimTime>(-std::log(u) * static_cast<double>(jitter_));
+  }
+  const int64_t number = sent_++;
+  while (next_fault_ < faults_.size() && faults_[next_fault_].at <= number) {
+    pending_.push_back(faults_[next_fault_++]);
+  }
+  bool lost = false;
+  for (size_t i = 0; i < pending_.size() && !lost;) {
+    const ProcessId victim = Victim(pending_[i], channel, message.kind);
+    if (victim < 0) {
+      ++i;
+      continue;
+    }
+    const Fault fault = pending_[i];
+    pending_.erase(pending_.begin() + static_cast<int64_t>(i));
+    lost = Strike(fault, channel, victim, &message, &extra);
+  }
+  if (!lost) Transmit(channel, std::move(message), extra);
+}
+
+ProcessId VirtualNetwork::Victim(const Fault& fault, int32_t channel, SimMessage::Kind kind) const {
+  if (fault.message >= 0 && fault.message != static_cast<int>(kind)) return -1;
+  if (broken_[channel / 2]) return -1;
+  const ProcessId ends[] = {channels_[channel].from, channels_[channel].to};
+  const ProcessId wanted = ends[fault.sender ? 0 : 1], other = ends[fault.sender ? 1 : 0];
+  switch (fault.kind) {
+    case Fault::Kind::kDuplicate:
+      // A control call does not repeat itself.
+      return IsData(kind) ? wanted : -1;
+    case Fault::Kind::kDelay:
+    case Fault::Kind::kFreeze:
+      return wanted;
+    case Fault::Kind::kCut:
+      if (fault.duration < kKeepAlive) return wanted;
+      break;
+    default:
+      break;
+  }
+  if (!processes_[wanted].vital) return wanted;
+  return processes_[other].vital ? -1 : other;
+}
+
+bool VirtualNetwork::Strike(const Fault& fault, int32_t channel, ProcessId struck,
+                            SimMessage* message, SimTime* extra) {
+  const SimMessage::Kind kind = message->kind;
+  bool lost = false;
+  switch (fault.kind) {
+    case Fault::Kind::kDelay:
+      *extra += fault.duration;
+      break;
+    case Fault::Kind::kDuplicate:
+      Transmit(channel, SimMessage(*message), *extra);
+      break;
+    case Fault::Kind::kDrop:
+      Break(channel / 2, -1);
+      lost = true;
+      break;
+    case Fault::Kind::kCut:
+      Cut(processes_[struck].card, fault.duration);
+      break;
+    case Fault::Kind::kFreeze:
+    case Fault::Kind::kHang:
+      Freeze(struck, fault.duration);
+      break;
+    case Fault::Kind::kCrash:
+    case Fault::Kind::kRestart:
+      Crash(struck);
+      lost = true;
+      break;
+    case Fault::Kind::kLeave:
+    case Fault::Kind::kJoin:
+      break;
+  }
+  if (on_fault_) on_fault_(fault, kind, struck);
+  return lost;
+}
+
+void VirtualNetwork::Transmit(int32_t channel_index, SimMessage&& message, SimTime extra) {
+  if (broken_[channel_index / 2]) return;
+  Channel& channel = channels_[channel_index];
+  Traffic& traffic = traffic_[static_cast<size_t>(message.kind)];
+  const int64_t bytes = message.bytes;
+  ++traffic.messages;
+  traffic.bytes += bytes;
+  const int32_t index = TakeParcel();
+  messages_[index] = std::move(message);
+  Parcel& parcel = parcels_[index];
+  parcel.channel = channel_index;
+  parcel.to = channel.to;
+  parcel.with = -1;
+  parcel.bytes = bytes;
+  if (channel.local) {
+    channel.last_first_bit = std::max(channel.last_first_bit, now() + extra);
+    Push(channel.last_first_bit, EventKind::kDelivery, index);
+    return;
+  }
+  parcel.from_card = processes_[channel.from].card;
+  CardState& card = cards_[parcel.from_card];
+  card.bytes_out += bytes;
+  const SimTime wire_time = WireTime(card, bytes);
+  if (bytes <= kPacket && extra == 0 && channel.last_sent == now() &&
+      parcels_[channel.last_parcel].use == channel.last_use) {
+    card.out_free += wire_time;
+    parcels_[channel.last_parcel].with = index;
+  } else {
+    const SimTime start = std::max({now(), card.out_free, card.cut_until});
+    card.out_free = start + wire_time;
+    SimTime first_bit = start + channel.latency + extra;
+    const bool in_line = card.out.first < 0 || parcels_[card.out.last].first_bit <= first_bit;
+    if (first_bit <= channel.last_first_bit) {
+      // Behind its channel's last one, which may stand in the line and become an event later.
+      first_bit = channel.last_first_bit + (in_line ? 0 : 1);
+    }
+    channel.last_first_bit = parcel.first_bit = first_bit;
+    parcel.last_bit = first_bit + wire_time;
+    channel.last_sent = now();
+    Join(&card.out, index, EventKind::kFirstBit, first_bit,
+         card.out.first < 0 ? 0 : parcels_[card.out.last].first_bit);
+  }
+  channel.last_parcel = index;
+  channel.last_use = parcel.use;
+}
+
+void VirtualNetwork::Join(Line* line, int32_t parcel, EventKind kind, SimTime time, SimTime last) {
+  if (line->first >= 0 && last <= time) {
+    parcels_[line->last].after = parcel;
+    line->last = parcel;
+    parcels_[parcel].after = -1;
+    return;
+  }
+  if (line->first < 0) {
+    line->first = line->last = parcel;
+    parcels_[parcel].after = -1;
+  }
+  Push(time, kind, parcel);
+}
+
+void VirtualNetwork::OnFirstBit(int32_t index) {
+  Parcel& parcel = parcels_[index];
+  CardState& sender = cards_[parcel.from_card];
+  if (sender.out.first == index) {
+    sender.out.first = parcel.after;
+    if (parcel.after >= 0) {
+      Push(parcels_[parcel.after].first_bit, EventKind::kFirstBit, parcel.after);
+    }
+  }
+  CardState& card = cards_[processes_[parcel.to].card];
+  if (card.cut_until > now() || !card.cut_off.empty()) {  // it is sent again until it comes through
+    card.cut_off.push_back(index);
+  } else {
+    Receive(index);
+  }
+}
+
+void VirtualNetwork::Receive(int32_t index) {
+  Parcel& parcel = parcels_[index];
+  CardState& card = cards_[processes_[parcel.to].card];
+  int64_t bytes = 0;
+  for (int32_t i = index; i >= 0; i = parcels_[i].with) bytes += parcels_[i].bytes;
+  card.bytes_in += bytes;
+  const SimTime begin = std::max(now(), card.in_free);
+  const SimTime end = std::max(begin + WireTime(card, bytes), parcel.last_bit);
+  card.in_free = end;
+  if (end == now() && card.in.first < 0) {
+    OnDelivery(index);
+    return;
+  }
+  const SimTime last = card.in.first < 0 ? 0 : parcels_[card.in.last].last_bit;
+  parcel.last_bit = end;
+  Join(&card.in, index, EventKind::kDelivery, end, last);
+}
+
+void VirtualNetwork::OnDelivery(int32_t index) {
+  const ProcessId to = parcels_[index].to;
+  CardState& card = cards_[processes_[to].card];
+  if (card.in.first == index) {
+    const int32_t after = parcels_[index].after;
+    card.in.first = after;
+    if (after >= 0) {
+      Push(parcels_[after].last_bit, EventKind::kDelivery, after);
+      PrefetchMessage(messages_[after]);
+    }
+  }
+  if (!Hold(to, static_cast<uint64_t>(index) << 3 | static_cast<uint64_t>(EventKind::kDelivery))) {
+    Deliver(index);
+  }
+}
+
+void VirtualNetwork::Deliver(int32_t index) {
+  while (index >= 0) {
+    const Parcel& parcel = parcels_[index];
+    const ConnectionId connection = parcel.channel / 2;
+    const int32_t next = parcel.with;
+    const ProcessState& to = processes_[parcel.to];
+    SimMessage message = std::move(messages_[index]);
+    FreeParcel(index);
+    index = next;
+    if (broken_[connection] || !to.alive) continue;
+    to.process->OnMessage(connection, std::move(message));
+  }
+}
+
+bool VirtualNetwork::Hold(ProcessId process, uint64_t event) {
+  ProcessState& state = processes_[process];
+  if (state.frozen_until <= now() && !state.holds) return false;
+  state.holds = true;
+  held_[process].push_back(event);
+  return true;
+}
+
+void VirtualNetwork::SetTimer(ProcessId process, SimTime at, uint64_t argument,
+                              EventQueue::Kind kind) {
+  int32_t timer = free_timer_;
+  if (timer < 0) {
+    timers_.emplace_back();
+    timer = static_cast<int32_t>(timers_.size()) - 1;
+  } else {
+    free_timer_ = timers_[timer].next_free;
+  }
+  timers_[timer] = {process, argument};
+  Push(at, EventKind::kTimer, timer, kind);
+}
+
+void VirtualNetwork::OnEvent(uint64_t event) {
+  const uint64_t index = event >> 3;
+  switch (static_cast<EventKind>(event & 7)) {
+    case EventKind::kFirstBit:
+      OnFirstBit(static_cast<int32_t>(index));
+      break;
+    case EventKind::kDelivery:
+      OnDelivery(static_cast<int32_t>(index));
+      break;
+    case EventKind::kTimer: {
+      const Timer timer = timers_[index];
+      const ProcessState& state = processes_[timer.process];
+      if (state.alive && Hold(timer.process, event)) break;
+      timers_[index].next_free = free_timer_;
+      free_timer_ = static_cast<int32_t>(index);
+      if (state.alive) state.process->OnTimer(timer.argument);
+      break;
+    }
+    case EventKind::kThaw: {
+      ProcessState& state = processes_[index];
+      if (state.frozen_until > now()) break;  // frozen once more meanwhile
+      const std::deque<uint64_t> held = std::move(held_[index]);
+      held_[index].clear();
+      state.holds = false;
+      state.frozen_until = 0;
+      for (const uint64_t kept : held) OnEvent(kept);
+      break;
+    }
+    case EventKind::kCutEnds: {
+      CardState& card = cards_[index];
+      if (card.cut_until > now()) break;  // cut off once more meanwhile
+      const std::deque<int32_t> parcels = std::move(card.cut_off);
+      card.cut_off.clear();
+      for (const int32_t parcel : parcels) Receive(parcel);
+      break;
+    }
+    case EventKind::kBreak: {
+      const ConnectionId connection = static_cast<ConnectionId>(index / 2);
+      const ProcessId ear = channels_[index].from;
+      if (!processes_[ear].alive || Hold(ear, event)) break;
+      processes_[ear].process->OnBroken(connection);
+      break;
+    }
+  }
+}
+
+// Both ends hear of it but `silent`, if that is one of them.
+void VirtualNetwork::Break(ConnectionId id, ProcessId silent) {
+  if (broken_[id]) return;
+  broken_[id] = true;
+  for (const int32_t index : {2 * id, 2 * id + 1}) {
+    const Channel& channel = channels_[index];
+    if (channel.from != silent) Push(now() + channel.latency, EventKind::kBreak, index);
+  }
+}
+
+void VirtualNetwork::Close(ConnectionId connection, ProcessId by) { Break(connection, by); }
+
+void VirtualNetwork::Crash(ProcessId process) {
+  ProcessState& state = processes_[process];
+  if (!state.alive) return;
+  state.alive = false;
+  state.holds = false;
+  held_[process].clear();
+  for (size_t index = 0; index < channels_.size(); ++index) {
+    if (channels_[index].from == process) Break(static_cast<ConnectionId>(index / 2), process);
+  }
+}
+
+void VirtualNetwork::Freeze(ProcessId process, SimTime duration) {
+  ProcessState& state = processes_[process];
+  state.frozen_until = std::max(state.frozen_until, now() + duration);
+  Push(state.frozen_until, EventKind::kThaw, process);
+}
+
+void VirtualNetwork::Cut(int card, SimTime duration) {
+  cards_[card].cut_until = std::max(cards_[card].cut_until, now() + duration);
+  Push(cards_[card].cut_until, EventKind::kCutEnds, card);
+  if (duration < kKeepAlive) return;
+  for (size_t index = 0; index < channels_.size(); ++index) {
+    const Channel& channel = channels_[index];
+    if (channel.local || broken_[index / 2] || processes_[channel.from].card != card) continue;
+    broken_[index / 2] = true;
+    for (const size_t end : {index, index ^ 1}) {
+      Push(now() + kKeepAlive, EventKind::kBreak, end);
+    }
+  }
+}
+
+}  // namespace rubato

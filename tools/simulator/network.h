@@ -1,0 +1,213 @@
+// A virtual network: machines with their network cards, processes on them, and connections between
+// processes. Time passes for bytes on both cards and for the way between them. Knows nothing of
+// what the messages mean.
+//
+// A message leaves when its sender's card has sent what was given to it before; its first bit is
+// there a latency later; it is delivered when the receiver's card, which takes one message after
+// the other in order of their first bits, has taken it whole. So many senders to one receiver share
+// that one's bandwidth, as they do in a parameter server. A connection keeps the order of its
+// messages.
+#ifndef RUBATO_TOOLS_SIMULATOR_NETWORK_H_
+#define RUBATO_TOOLS_SIMULATOR_NETWORK_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tools/simulator/event_queue.h"
+#include "tools/simulator/fault.h"
+#include "tools/simulator/message.h"
+
+namespace rubato {
+
+using ProcessId = int32_t;
+using ConnectionId = int32_t;
+
+// What runs in a process. Called in virtual time, one call after the other.
+class Process {
+ public:
+  virtual ~Process() = default;
+  virtual void OnMessage(ConnectionId connection, SimMessage&& message) = 0;
+  // The other end is gone.
+  virtual void OnBroken(ConnectionId connection) = 0;
+  virtual void OnTimer(uint64_t argument) = 0;
+};
+
+class VirtualNetwork : private EventQueue::Handler {
+ public:
+  struct Card {
+    SimTime latency = 0;  // of the way between two cards the larger one holds
+    double bytes_per_second = std::numeric_limits<double>::infinity();  // in each direction
+  };
+
+  struct Traffic {
+    int64_t messages = 0;
+    int64_t bytes = 0;
+  };
+
+  // How long a connection bears that nothing comes through before it breaks
+  // (common/wire/channel.h).
+  static constexpr SimTime kKeepAlive = 20 * kSecond;
+
+  // `queue` must outlive it.
+  explicit VirtualNetwork(EventQueue* queue) : queue_(queue) {}
+
+  // Delays each message by a random time, exponential with this mean: messages of different
+  // connections then overtake one another.
+  void SetJitter(SimTime mean, uint64_t seed);
+  // Each strikes the first message from its own on that it fits.
+  void SetFaults(std::vector<Fault> faults);
+  // No fault ends this process or its connections: the job would end with it.
+  void SetVital(ProcessId process) { processes_[process].vital = true; }
+  // Hears of each fault that has struck, and of the process that it struck.
+  using OnFault = std::function<void(const Fault&, SimMessage::Kind, ProcessId)>;
+  void SetOnFault(OnFault on_fault) { on_fault_ = std::move(on_fault); }
+
+  int AddCard(const Card& card);
+  // `process` must outlive it.
+  ProcessId AddProcess(int card, Process* process);
+  // Nothing is sent for it. Processes of one card reach each other at once.
+  ConnectionId Connect(ProcessId a, ProcessId b);
+  // To the other end. What is sent on a broken connection is lost.
+  void Send(ConnectionId connection, ProcessId from, SimMessage&& message);
+  // The other end hears of it.
+  void Close(ConnectionId connection, ProcessId by);
+  // Calls OnTimer(argument).
+  void SetTimer(ProcessId process, SimTime at, uint64_t argument,
+                EventQueue::Kind kind = EventQueue::Kind::kWork);
+
+  void Crash(ProcessId process);
+  void Freeze(ProcessId process, SimTime duration);
+  void Cut(int card, SimTime duration);
+  // Whether something sent now would come through.
+  bool Reaches(ProcessId a, ProcessId b) const {
+    return cards_[processes_[a].card].cut_until <= now() &&
+           cards_[processes_[b].card].cut_until <= now();
+  }
+
+  SimTime now() const { return queue_->now(); }
+  bool alive(ProcessId process) const { return processes_[process].alive; }
+  bool IsOpen(ConnectionId connection) const { return !broken_[connection]; }
+  int64_t sent() const { return sent_; }
+  const Traffic& traffic(SimMessage::Kind kind) const {
+    return traffic_[static_cast<size_t>(kind)];
+  }
+  // Bytes that the card has sent and received.
+  int64_t bytes_out(int card) const { return cards_[card].bytes_out; }
+  int64_t bytes_in(int card) const { return cards_[card].bytes_in; }
+
+ private:
+  // Of parcels in the order of their times, of which only the first is an event: the queue of
+  // events stays small.
+  struct Line {
+    int32_t first = -1;
+    int32_t last = -1;
+  };
+  struct CardState {
+    Card card;
+    double nanoseconds_per_byte = 0;
+    SimTime out_free = 0;  // when it has sent all that was given to it
+    SimTime in_free = 0;
+    SimTime cut_until = 0;
+    int64_t bytes_out = 0;
+    int64_t bytes_in = 0;
+    Line out, in;
+    std::deque<int32_t> cut_off{};  // parcels that came while it was cut off, in order
+  };
+  enum class EventKind : uint64_t { kFirstBit, kDelivery, kTimer, kThaw, kBreak, kCutEnds };
+  struct ProcessState {
+    Process* process = nullptr;
+    SimTime frozen_until = 0;
+    int card = 0;
+    bool alive = true;
+    bool holds = false;  // something in held_
+    bool vital = false;
+  };
+  // One direction of a connection, number 2 * connection + direction.
+  struct Channel {
+    ProcessId from, to;
+    SimTime latency = 0;
+    SimTime last_first_bit = 0;
+    // A small message travels with the one before it if that has been sent at the same instant and
+    // is still on its way.
+    SimTime last_sent = -1;
+    int32_t last_parcel = -1;
+    uint32_t last_use = 0;
+    bool local = false;
+  };
+  // A message on its way, apart from the message itself: what moving it touches is small.
+  struct Parcel {
+    int32_t channel = 0;
+    ProcessId to = 0;
+    int32_t from_card = 0;
+    int32_t with = -1;   // the next that travels with it
+    int32_t after = -1;  // the next of the card's queue
+    uint32_t use = 0;    // counts what the parcel has been used for
+    bool live = false;
+    int64_t bytes = 0;
+    SimTime first_bit = 0;
+    SimTime last_bit = 0;  // as sent; then when it is delivered
+  };
+  struct Timer {
+    ProcessId process = 0;
+    uint64_t argument = 0;
+    int32_t next_free = -1;
+  };
+
+  void OnEvent(uint64_t argument) override;
+  void Push(SimTime time, EventKind kind, uint64_t index,
+            EventQueue::Kind importance = EventQueue::Kind::kWork);
+  void Transmit(int32_t channel, SimMessage&& message, SimTime extra);
+  void OnFirstBit(int32_t parcel);
+  // The parcel is at the receiver's card.
+  void Receive(int32_t parcel);
+  void OnDelivery(int32_t parcel);
+  // Gives the parcel's messages to its receiver.
+  void Deliver(int32_t parcel);
+  // Puts the parcel behind the line, whose last time is `last`, or makes it an event of its own if
+  // it is earlier.
+  void Join(Line* line, int32_t parcel, EventKind kind, SimTime time, SimTime last);
+  // Keeps the event for later if the process is frozen.
+  bool Hold(ProcessId process, uint64_t event);
+  void Break(ConnectionId connection, ProcessId silent);
+  int32_t TakeParcel();
+  void FreeParcel(int32_t parcel);
+  // Whom the fault strikes at this message; below 0: it does not fit.
+  ProcessId Victim(const Fault& fault, int32_t channel, SimMessage::Kind kind) const;
+  // Whether the message is lost.
+  bool Strike(const Fault& fault, int32_t channel, ProcessId struck, SimMessage* message,
+              SimTime* extra);
+  static SimTime WireTime(const CardState& card, int64_t bytes) {
+    return static_cast<SimTime>(static_cast<double>(bytes) * card.nanoseconds_per_byte);
+  }
+
+  EventQueue* const queue_;
+  std::vector<CardState> cards_;
+  std::vector<ProcessState> processes_;
+  std::vector<std::deque<uint64_t>> held_;  // by process: what came while it was frozen, in order
+  std::vector<Channel> channels_;
+  std::vector<uint8_t> broken_;  // by connection
+  std::vector<Parcel> parcels_;
+  std::vector<SimMessage> messages_;  // by parcel
+  size_t live_parcels_ = 0;
+  size_t next_parcel_ = 0;  // to look at for a free one
+  std::vector<Timer> timers_;
+  int32_t free_timer_ = -1;
+
+  int64_t sent_ = 0;
+  std::array<Traffic, SimMessage::kKindNames.size()> traffic_{};
+  SimTime jitter_ = 0;
+  uint64_t jitter_key_ = 0;
+  std::vector<Fault> faults_;   // in the order of their messages
+  std::vector<Fault> pending_;  // whose messages have been sent, without one that they fit
+  size_t next_fault_ = 0;
+  OnFault on_fault_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_SIMULATOR_NETWORK_H_

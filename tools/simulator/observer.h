@@ -1,0 +1,42 @@
+// Who watches a simulation: laws and invariants are judged by what happens, not by what the cores
+// say of it.
+#ifndef RUBATO_TOOLS_SIMULATOR_OBSERVER_H_
+#define RUBATO_TOOLS_SIMULATOR_OBSERVER_H_
+
+#include <cstdint>
+
+#include "common/wire/frame.h"
+#include "proto/view.pb.h"
+#include "server/assignments.h"
+#include "tools/simulator/event_queue.h"
+#include "tools/simulator/symbol.h"
+
+namespace rubato {
+
+class Observer {
+ public:
+  virtual ~Observer() = default;
+  // A block has been updated to `version`. `contribution` is the push that did it, on arrival; in
+  // sync that of one part.
+  virtual void OnApplied(int64_t /*block*/, const Frame& /*contribution*/,
+                         const UpdateTerms& /*terms*/, int64_t /*version*/, uint64_t /*gradient*/,
+                         uint64_t /*value*/) {}
+  // A worker has received a block that it will compute with.
+  virtual void OnTaken(int64_t /*block*/, const WorkerId& /*worker*/, uint32_t /*lineage*/,
+                       int64_t /*version*/) {}
+  // A worker says that it has nothing left to compute.
+  virtual void OnRetired(const WorkerId& /*worker*/, uint32_t /*lineage*/) {}
+  // A worker begins or ends a computation.
+  virtual void OnComputeBegins(const WorkerId& /*worker*/, uint32_t /*lineage*/, int64_t /*unit*/,
+                               int64_t /*clock*/, SimTime /*now*/) {}
+  virtual void OnComputeEnds(const WorkerId& /*worker*/, uint32_t /*lineage*/, int64_t /*unit*/,
+                             int64_t /*clock*/, SimTime /*now*/) {}
+  // A worker sends what it has computed for a block.
+  virtual void OnPushed(const Frame& /*frame*/) {}
+  // The view is about to hold.
+  virtual void OnView(const proto::View& /*view*/, SimTime /*now*/) {}
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_SIMULATOR_OBSERVER_H_

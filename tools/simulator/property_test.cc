@@ -1,0 +1,107 @@
+// Random clusters, speeds and faults, judged by invariants. The environment may say which:
+//   RUBATO_SEED=123        this one alone, printed
+//   RUBATO_SEEDS=10000     so many, from 0
+//   RUBATO_MUTANT=1        the cores have a bug on purpose (mutants.bzl): a seed must fail
+#include <unistd.h>
+
+#include <atomic>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/synchronization/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/simulator/scenario.h"
+
+namespace rubato {
+namespace {
+
+constexpr int64_t kSeeds = 10000;
+constexpr int64_t kMutantSeeds = 1000;
+constexpr int kThreads = 2;
+
+int64_t FromEnvironment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  int64_t value = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &value) ? value : otherwise;
+}
+
+// What is said of a seed that fails.
+std::string Explain(const Scenario& scenario, const absl::Status& status) {
+  const Scenario shrunk = Shrink(scenario);
+  Coverage unused;
+  return absl::StrFormat("%s\n  %s\nshrunk to\n  %s\n  %s\nreplay with RUBATO_SEED=%d",
+                         status.message(), scenario.ToString(),
+                         RunScenario(shrunk, &unused).message(), shrunk.ToString(), scenario.seed);
+}
+
+// A core that breaks a rule of its own aborts: the seed is told all the same.
+thread_local uint64_t running = 0;
+
+bool is_mutant = false;
+
+void TellSeed(int) {
+  char text[64];
+  const int size = std::snprintf(text, sizeof(text), "aborted; replay with RUBATO_SEED=%llu\n",
+                                 static_cast<unsigned long long>(running));
+  if (write(2, text, size) != size) _exit(1);
+  if (is_mutant) _exit(0);
+}
+
+TEST(PropertyTest, InvariantsHoldUnderRandomClustersSpeedsAndFaults) {
+  std::signal(SIGABRT, TellSeed);
+  const int64_t only = FromEnvironment("RUBATO_SEED", -1);
+  if (only >= 0) {
+    const Scenario scenario = Scenario::Draw(static_cast<uint64_t>(only));
+    std::cout << scenario.ToString() << "\n";
+    Coverage coverage;
+    const absl::Status status = RunScenario(scenario, &coverage);
+    EXPECT_TRUE(status.ok()) << Explain(scenario, status);
+    return;
+  }
+  is_mutant = FromEnvironment("RUBATO_MUTANT", 0) != 0;
+  const int64_t seeds = is_mutant ? kMutantSeeds : FromEnvironment("RUBATO_SEEDS", kSeeds);
+  std::atomic<int64_t> next = 0;
+  absl::Mutex mutex;
+  Coverage all;
+  std::atomic<int> failed = 0;
+  std::vector<std::thread> threads;
+  for (int i = 0; i < kThreads; ++i) {
+    threads.emplace_back([&] {
+      Coverage own;
+      for (int64_t seed = next++; seed < seeds && !(is_mutant && failed > 0); seed = next++) {
+        const Scenario scenario = Scenario::Draw(static_cast<uint64_t>(seed));
+        running = scenario.seed;
+        const absl::Status status = RunScenario(scenario, &own);
+        if (status.ok()) continue;
+        absl::MutexLock lock(&mutex);
+        ++failed;
+        if (is_mutant) {
+          std::cout << "caught by seed " << seed << ": " << status.message() << "\n";
+        } else if (failed <= 3) {
+          ADD_FAILURE() << Explain(scenario, status);
+        }
+      }
+      absl::MutexLock lock(&mutex);
+      all.Add(own);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  if (is_mutant) {
+    EXPECT_GT(failed, 0) << "the mutant was not caught by " << seeds << " seeds";
+    return;
+  }
+  EXPECT_EQ(failed, 0) << "of " << seeds << " seeds";
+  std::cout << all.ToString();
+  if (seeds >= kSeeds) {
+    EXPECT_THAT(all.Empty(), ::testing::IsEmpty());
+  }
+}
+
+}  // namespace
+}  // namespace rubato

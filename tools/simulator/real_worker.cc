@@ -1,0 +1,85 @@
+#include "tools/simulator/real_worker.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/status.h"
+
+namespace rubato {
+namespace {
+
+// Of a test: large enough for efficient products, small enough for the caches.
+constexpr int64_t kTestBatch = 250;
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<RealWorker>> RealWorker::Create(const proto::Job& job,
+                                                               const Data* data,
+                                                               const FlatSpace* space) {
+  const Dataset& train = data->train;
+  const std::vector<int64_t> dimensions = train.shape().dimensions();
+  RUBATO_ASSIGN_OR_RETURN(const Objective objective,
+                          ObjectiveFor(job.loss(), train.classes(), train.target_values()));
+  const int64_t micro_batch = job.train().batch_size() / job.train().micro_batches();
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                          Model::Create(job.model(), dimensions, objective, micro_batch));
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Model> test_model,
+                          Model::Create(job.model(), dimensions, objective,
+                                        std::min<int64_t>(kTestBatch, data->test.size())));
+  return std::unique_ptr<RealWorker>(
+      new RealWorker(job, data, space, std::move(model), std::move(test_model)));
+}
+
+RealWorker::RealWorker(const proto::Job& job, const Data* data, const FlatSpace* space,
+                       std::unique_ptr<Model> model, std::unique_ptr<Model> test_model)
+    : classification_(IsClassification(job.loss().name())),
+      space_(space),
+      model_(std::move(model)),
+      test_model_(std::move(test_model)),
+      test_samples_(data->test.size()),
+      reader_(&data->train, job.seed(), model_->max_batch()),
+      test_reader_(&data->test, /*seed=*/0, test_model_->max_batch()),
+      micro_batches_(model_.get(), space, &reader_, job.seed()),
+      parameters_(space->values()) {}
+
+void RealWorker::OnBlock(int64_t block, const Content& content) {
+  std::copy(content.floats.values.begin(), content.floats.values.end(),
+            parameters_.begin() + space_->BlockValues(block).begin);
+}
+
+absl::Status RealWorker::Compute(const SampleSchedule& schedule, int64_t unit, Range node,
+                                 Push push, proto::Progress* progress) {
+  const std::vector<BatchResult> results = micro_batches_.Compute(
+      schedule, unit, node, parameters_, [&](int64_t block, const Payload& payload) {
+        push(block, {0, payload});
+      });
+  for (const BatchResult& result : results) {
+    if (!std::isfinite(result.loss_sum)) {
+      return absl::AbortedError(absl::StrFormat("unit %d: the loss is %g", unit, result.loss_sum));
+    }
+    progress->add_loss_sum(result.loss_sum);
+    if (classification_) progress->add_correct(result.correct);
+    progress->add_samples(result.samples);
+  }
+  return absl::OkStatus();
+}
+
+void RealWorker::Evaluate(proto::EvaluationResult* result) {
+  BatchResult total;
+  const int64_t batch = test_model_->max_batch();
+  for (int64_t begin = 0; begin < test_samples_; begin += batch) {
+    test_reader_.ReadInOrder({begin, std::min(begin + batch, test_samples_)});
+    const BatchResult part =
+        test_model_->Evaluate(parameters_, test_reader_.features(), test_reader_.targets());
+    total.loss_sum += part.loss_sum;
+    total.correct += part.correct;
+    total.samples += part.samples;
+  }
+  result->set_loss_sum(total.loss_sum);
+  if (classification_) result->set_correct(total.correct);
+  result->set_samples(total.samples);
+}
+
+}  // namespace rubato

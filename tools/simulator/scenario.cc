@@ -1,0 +1,273 @@
+#include "tools/simulator/scenario.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/modes.h"
+#include "common/random.h"
+#include "common/status.h"
+#include "tools/simulator/invariants.h"
+
+namespace rubato {
+namespace {
+
+// A run that takes longer than this does nothing useful any more: the longest take minutes.
+constexpr SimTime kLimit = 2 * 3600 * kSecond;
+
+// Seconds.
+constexpr double kLease = 2;
+constexpr double kStallTimeout = 60;
+
+template <typename T, size_t N>
+T OneOf(RandomStream* random, const T (&choices)[N]) {
+  return choices[random->Below(N)];
+}
+
+}  // namespace
+
+namespace {
+
+constexpr int kModes = 3;
+constexpr const char* kModeNames[] = {"sync", "async", "bounded"};
+
+Mode DrawMode(RandomStream* random) {
+  const auto mode = static_cast<proto::View::Mode>(random->Below(kModes));
+  return {mode, mode == proto::View::MODE_BOUNDED ? random->Below(4) : 0};
+}
+
+Fault DrawFault(RandomStream* random, int64_t at) {
+  Fault fault;
+  fault.kind = static_cast<Fault::Kind>(random->Below(Fault::kKindNames.size()));
+  fault.at = at;
+  fault.sender = random->Below(2) == 0;
+  // A control call does not repeat itself.
+  fault.message = static_cast<int>(
+      random->Below(fault.kind == Fault::Kind::kDuplicate ? 3 : SimMessage::kKindNames.size()));
+  const auto between = [&](double low, double high) {
+    return static_cast<SimTime>((low + (high - low) * random->Unit()) * kSecond);
+  };
+  switch (fault.kind) {
+    case Fault::Kind::kDelay:
+      fault.duration = between(0, 3);
+      break;
+    case Fault::Kind::kCut:
+      fault.duration = random->Below(4) == 0 ? between(20, 30) : between(0, 4);
+      break;
+    case Fault::Kind::kFreeze:
+      fault.duration = between(0, 5);
+      break;
+    case Fault::Kind::kHang:
+      fault.duration =
+          random->Below(2) == 0 ? between(0, 5) : between(kStallTimeout, 2 * kStallTimeout);
+      break;
+    case Fault::Kind::kRestart:
+      fault.duration = between(0, 2);
+      break;
+    default:
+      break;
+  }
+  return fault;
+}
+
+}  // namespace
+
+Scenario Scenario::Draw(uint64_t seed) {
+  RandomStream random(Key(seed, "scenario"));
+  Scenario scenario;
+  scenario.seed = seed;
+  SmallJob& job = scenario.job;
+  job.seed = seed;
+  const Mode mode = DrawMode(&random);
+  job.mode = static_cast<proto::Consistency::Mode>(mode.mode);
+  job.staleness = mode.staleness;
+  job.workers = 2 + static_cast<int>(random.Below(7));
+  job.most_workers = job.workers + 2;
+  job.servers = 2 + static_cast<int>(random.Below(3));
+  job.blocks = job.servers - 1 + random.Below(5);  // a shard may own none
+  job.micro_batches = job.workers * (1 + random.Below(3));
+  if (random.Below(3) == 0) job.micro_batches = 1 + random.Below(16);
+  job.micro_batch = 1 + random.Below(3);
+  job.steps = 20;  // 20 clocks of each worker
+  job.short_by = random.Below(static_cast<uint32_t>(job.micro_batches * job.micro_batch));
+  constexpr const char* kSpeeds[] = {"fixed", "exponential", "lognormal:sigma=1",
+                                     "jitter+straggler:factor=5", "transient:p=0.1,factor=20"};
+  scenario.speeds = OneOf(&random, kSpeeds);
+  constexpr SimTime kTimes[] = {0, 10 * kMicrosecond, kMillisecond, 10 * kMillisecond,
+                                100 * kMillisecond};
+  scenario.latency = OneOf(&random, kTimes);
+  scenario.jitter = OneOf(&random, kTimes);
+  constexpr double kRates[] = {0, 10000, 1000000};
+  scenario.bytes_per_second = OneOf(&random, kRates);
+  scenario.change_bytes_per_second = OneOf(&random, kRates);
+  // About as many messages as there will be.
+  const int64_t messages = 20 * job.workers * (2 * job.blocks + job.servers + 2);
+  const int switches = 1 + static_cast<int>(random.Below(3));
+  Mode now = mode;
+  for (int i = 0; i < switches; ++i) {
+    Mode next = DrawMode(&random);
+    while (next == now) next = DrawMode(&random);
+    const int64_t part = messages * 2 / 3 / switches;
+    scenario.switches.push_back(
+        {messages / 20 + i * part + random.Below(static_cast<uint32_t>(part)), next});
+    now = next;
+  }
+  const int faults = 2 + static_cast<int>(random.Below(4));
+  for (int i = 0; i < faults; ++i) {
+    int64_t at = random.Below(static_cast<uint32_t>(messages));
+    // Around a switch more happens.
+    if (random.Below(2) == 0) {
+      at = scenario.switches[random.Below(static_cast<uint32_t>(switches))].at +
+           random.Below(static_cast<uint32_t>(10 * job.workers));
+    }
+    scenario.faults.push_back(DrawFault(&random, at));
+  }
+  return scenario;
+}
+
+std::string Scenario::ToString() const {
+  std::string text = absl::StrFormat(
+      "seed %d: %s, %d workers, %d shards, %d blocks, %d micro-batches of %d, %d steps, short by "
+      "%d, speeds %s, latency %d ns, jitter %d ns, %g B/s, changes %g B/s",
+      seed, ModeName({static_cast<proto::View::Mode>(job.mode), job.staleness}), job.workers,
+      job.servers, job.blocks, job.micro_batches, job.micro_batch, job.steps, job.short_by, speeds,
+      latency, jitter, bytes_per_second, change_bytes_per_second);
+  for (const auto& change : switches) {
+    absl::StrAppend(&text, "; to ", ModeName(change.mode), " at message ", change.at);
+  }
+  for (const Fault& fault : faults) absl::StrAppend(&text, "; ", fault.ToString());
+  return text;
+}
+
+void Coverage::Add(const Coverage& other) {
+  for (const auto& [cell, count] : other.struck) struck[cell] += count;
+  runs += other.runs;
+  switches += other.switches;
+  faults += other.faults;
+  lost += other.lost;
+}
+
+namespace {
+
+// Calls `row` for each pair of modes and each fault.
+template <typename Row>
+void ForEachRow(const Row& row) {
+  for (int from = 0; from < kModes; ++from) {
+    for (int to = 0; to < kModes; ++to) {
+      // Of these there is only one; bounded changes to another staleness.
+      if (from == to && from != proto::View::MODE_BOUNDED) continue;
+      for (size_t fault = 0; fault < Fault::kKindNames.size(); ++fault) {
+        row(from, to, static_cast<int>(fault));
+      }
+    }
+  }
+}
+
+bool CanStrike(int fault, int message) {
+  return static_cast<Fault::Kind>(fault) != Fault::Kind::kDuplicate ||
+         IsData(static_cast<SimMessage::Kind>(message));
+}
+
+}  // namespace
+
+std::string Coverage::ToString() const {
+  std::string text = absl::StrFormat("%-18s %-10s", "modes", "fault");
+  const int messages = static_cast<int>(SimMessage::kKindNames.size());
+  for (const absl::string_view name : SimMessage::kKindNames) {
+    absl::StrAppend(&text, absl::StrFormat(" %16s", name));
+  }
+  absl::StrAppend(&text, "\n");
+  ForEachRow([&](int from, int to, int fault) {
+    absl::StrAppend(
+        &text, absl::StrFormat("%-18s %-10s", absl::StrCat(kModeNames[from], " ", kModeNames[to]),
+                               Fault::kKindNames[fault]));
+    for (int message = 0; message < messages; ++message) {
+      const auto cell = struck.find({from, to, fault, message});
+      const std::string count =
+          CanStrike(fault, message) ? absl::StrCat(cell == struck.end() ? 0 : cell->second) : "-";
+      absl::StrAppend(&text, absl::StrFormat(" %16s", count));
+    }
+    absl::StrAppend(&text, "\n");
+  });
+  return absl::StrCat(text, runs, " runs, ", switches, " switches, ", faults, " faults, ", lost,
+                      " workers lost\n");
+}
+
+std::vector<std::string> Coverage::Empty() const {
+  std::vector<std::string> empty;
+  ForEachRow([&](int from, int to, int fault) {
+    for (int message = 0; message < static_cast<int>(SimMessage::kKindNames.size()); ++message) {
+      if (!CanStrike(fault, message) || struck.count({from, to, fault, message}) != 0) continue;
+      empty.push_back(absl::StrFormat("%s to %s, %s at %s", kModeNames[from], kModeNames[to],
+                                      Fault::kKindNames[fault], SimMessage::kKindNames[message]));
+    }
+  });
+  return empty;
+}
+
+absl::Status RunScenario(const Scenario& scenario, Coverage* coverage) {
+  SimulationSetting setting = MakeSetting(scenario.job);
+  setting.job.mutable_cluster()->set_lease(kLease);
+  setting.job.mutable_cluster()->set_stall_timeout(kStallTimeout);
+  setting.micro_batch_time = 100 * kMillisecond;
+  setting.seed = scenario.seed;
+  RUBATO_ASSIGN_OR_RETURN(setting.speeds, Speeds::Parse(scenario.speeds, scenario.seed));
+  setting.card.latency = scenario.latency;
+  if (scenario.bytes_per_second > 0) setting.card.bytes_per_second = scenario.bytes_per_second;
+  setting.jitter = scenario.jitter;
+  setting.change_bytes_per_second = scenario.change_bytes_per_second;
+  setting.faults = scenario.faults;
+  setting.switches = scenario.switches;
+  setting.limit = kLimit;
+  std::vector<std::pair<int, int>> struck;
+  setting.on_fault = [&](const Fault& fault, SimMessage::Kind kind, ProcessId) {
+    struck.emplace_back(static_cast<int>(fault.kind), static_cast<int>(kind));
+  };
+  Invariants invariants(setting.job, setting.train_samples, scenario.job.blocks);
+  setting.observer = &invariants;
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Simulation> simulation,
+                          Simulation::Create(std::move(setting)));
+  const absl::Status status = simulation->Run();
+  // A rule that was broken tells more than what came of it.
+  RUBATO_RETURN_IF_ERROR(invariants.violated());
+  RUBATO_RETURN_IF_ERROR(status);
+  const std::vector<Mode> modes = invariants.Modes();
+  for (size_t i = 1; i < modes.size(); ++i) {
+    for (const auto& [fault, message] : struck) {
+      ++coverage->struck[{static_cast<int>(modes[i - 1].mode), static_cast<int>(modes[i].mode),
+                          fault, message}];
+    }
+  }
+  ++coverage->runs;
+  coverage->switches += static_cast<int64_t>(modes.size()) - 1;
+  coverage->faults += static_cast<int64_t>(struck.size());
+  coverage->lost += simulation->coordinator().summary().workers_lost;
+  return invariants.Check(*simulation);
+}
+
+Scenario Shrink(Scenario scenario) {
+  Coverage unused;
+  for (size_t i = 0; i < scenario.faults.size();) {
+    Scenario smaller = scenario;
+    smaller.faults.erase(smaller.faults.begin() + static_cast<int64_t>(i));
+    if (RunScenario(smaller, &unused).ok()) {
+      ++i;
+    } else {
+      scenario = std::move(smaller);
+    }
+  }
+  for (size_t i = 0; i < scenario.switches.size();) {
+    Scenario smaller = scenario;
+    smaller.switches.erase(smaller.switches.begin() + static_cast<int64_t>(i));
+    if (RunScenario(smaller, &unused).ok()) {
+      ++i;
+    } else {
+      scenario = std::move(smaller);
+    }
+  }
+  return scenario;
+}
+
+}  // namespace rubato

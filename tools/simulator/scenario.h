@@ -1,0 +1,57 @@
+// One drawn case of the property tests: a cluster, its speeds and network, and what goes wrong; run
+// on symbols to its end and judged by invariants. All of it is a function of the seed.
+#ifndef RUBATO_TOOLS_SIMULATOR_SCENARIO_H_
+#define RUBATO_TOOLS_SIMULATOR_SCENARIO_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "tools/simulator/fault.h"
+#include "tools/simulator/message.h"
+#include "tools/simulator/small_job.h"
+
+namespace rubato {
+
+struct Scenario {
+  uint64_t seed = 0;
+  SmallJob job;
+  std::string speeds;
+  SimTime latency = 0;
+  double bytes_per_second = 0;  // 0: unlimited
+  SimTime jitter = 0;
+  double change_bytes_per_second = 0;  // 0: changes take no time
+  std::vector<Fault> faults;
+  std::vector<SimulationSetting::Switch> switches;  // by hand
+
+  static Scenario Draw(uint64_t seed);
+  std::string ToString() const;
+};
+
+// Which faults have struck what, in runs that changed from which mode to which: the table of modes
+// x faults x messages that the drawn cases must fill.
+struct Coverage {
+  std::map<std::array<int, 4>, int64_t> struck;  // by mode, mode, Fault::Kind, SimMessage::Kind
+  int64_t runs = 0;
+  int64_t switches = 0;
+  int64_t faults = 0;
+  int64_t lost = 0;  // workers
+
+  void Add(const Coverage& other);
+  std::string ToString() const;
+  // The cells that must not be empty and are.
+  std::vector<std::string> Empty() const;
+};
+
+// Internal, saying which invariant does not hold, or what the simulation failed with.
+absl::Status RunScenario(const Scenario& scenario, Coverage* coverage);
+
+// `scenario`, which fails, without the faults that it fails without as well.
+Scenario Shrink(Scenario scenario);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_SIMULATOR_SCENARIO_H_

@@ -1,0 +1,158 @@
+#include "tools/simulator/simulated_run.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "common/checkpoint.h"
+#include "common/log.h"
+#include "common/status.h"
+#include "server/collect.h"
+#include "server/journal.h"
+#include "server/kept_checkpoints.h"
+#include "server/metrics_file.h"
+#include "server/optimizer.h"
+#include "server/tensorboard_file.h"
+
+namespace rubato {
+namespace {
+
+// The files of one run.
+class Files {
+ public:
+  Files(const proto::Job& job, bool has_floats, RunFolder folder)
+      : job_(job), has_floats_(has_floats), folder_(std::move(folder)) {}
+
+  absl::Status Open(const Sources& sources) {
+    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder_.JobFile(), ResolvedYaml(job_, sources)));
+    RUBATO_ASSIGN_OR_RETURN(metrics_, MetricsFile::Create(folder_.MetricsFile()));
+    if (job_.metrics().tensorboard()) {
+      RUBATO_ASSIGN_OR_RETURN(tensorboard_,
+                              TensorboardFile::Create(folder_.path(), SimStart(), "simulated"));
+    }
+    return absl::OkStatus();
+  }
+
+  void Record(const MetricsLine& line, absl::Time now) {
+    Keep(metrics_->Append(line));
+    if (tensorboard_.has_value()) Keep(tensorboard_->Append(line, now));
+  }
+
+  void Record(const proto::View& view, const std::string& reason, absl::Time now) {
+    views_ += JournalLine(view, reason, now);
+  }
+
+  void Say(LogLevel level, const std::string& text, absl::Time now) {
+    log_ += Log("server", 0).Line(now, level, text, {});
+  }
+
+  absl::Status WriteResult(const Simulation& simulation, const Summary& summary) {
+    std::string digest;
+    if (has_floats_) {
+      RUBATO_ASSIGN_OR_RETURN(const TrainingState state, simulation.ReadState(0, 0));
+      RUBATO_ASSIGN_OR_RETURN(
+          digest, WriteParameters(folder_.ParametersFile(),
+                                  simulation.coordinator().view().layout(), state.parameters));
+    }
+    summary_ = ToJson(summary, digest);
+    return WriteFileAtomically(folder_.SummaryFile(), summary_);
+  }
+
+  absl::StatusOr<std::string> WriteSnapshot(const Simulation& simulation, uint32_t snapshot,
+                                            proto::Manifest manifest) {
+    if (!has_floats_) return "none: nothing is computed";
+    RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(job_.optimizer()));
+    for (const std::string& slot : optimizer.slots()) manifest.add_slots(slot);
+    RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
+                            simulation.ReadState(snapshot, manifest.slots_size()));
+    return WriteCheckpoint(folder_.CheckpointFolder(), manifest, ResolvedYaml(job_),
+                           simulation.coordinator().view().layout(), state);
+  }
+
+  absl::Status Close() {
+    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder_.ViewsFile(), views_));
+    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder_.path() + "/logs/simulation.log", log_));
+    return failure_;
+  }
+
+  const std::string& summary() const { return summary_; }
+
+ private:
+  void Keep(const absl::Status& status) { failure_.Update(status); }
+
+  const proto::Job& job_;
+  const bool has_floats_;
+  const RunFolder folder_;
+  std::optional<MetricsFile> metrics_;
+  std::optional<TensorboardFile> tensorboard_;
+  std::string log_;
+  std::string views_;
+  std::string summary_;
+  absl::Status failure_;
+};
+
+SimulatedFigures Figures(const Simulation& simulation, const VirtualNetwork::Card& card,
+                         const std::string& summary_json) {
+  SimulatedFigures figures;
+  // Of the training: what comes after is the last test.
+  figures.seconds = simulation.coordinator().summary().seconds;
+  figures.steps = simulation.coordinator().summary().steps;
+  figures.events = simulation.queue().happened();
+  figures.summary_json = summary_json;
+  figures.slowest = 1;
+  for (const auto& worker : simulation.workers()) {
+    const double share =
+        static_cast<double>(worker->computing_time()) * 1e-9 / std::max(figures.seconds, 1e-9);
+    figures.computing += share / static_cast<double>(simulation.workers().size());
+    figures.slowest = std::min(figures.slowest, share);
+  }
+  const double capacity = card.bytes_per_second * figures.seconds;
+  for (int shard = 0; shard < simulation.blocks().space.shards(); ++shard) {
+    const int at = simulation.shard_card(shard);
+    figures.in_share = std::max(figures.in_share, simulation.network().bytes_in(at) / capacity);
+    figures.out_share = std::max(figures.out_share, simulation.network().bytes_out(at) / capacity);
+  }
+  for (size_t kind = 0; kind < SimMessage::kKindNames.size(); ++kind) {
+    figures.bytes += simulation.network().traffic(static_cast<SimMessage::Kind>(kind)).bytes;
+  }
+  return figures;
+}
+
+}  // namespace
+
+absl::StatusOr<SimulatedFigures> RunSimulation(SimulationSetting setting, const Sources& sources,
+                                               const RunFolder& folder) {
+  const proto::Job job = setting.job;
+  const VirtualNetwork::Card card = setting.card;
+  Files files(job, setting.data != nullptr, folder);
+  RUBATO_RETURN_IF_ERROR(files.Open(sources));
+  Simulation* pointer = nullptr;
+  setting.callbacks.on_metrics = [&files](const MetricsLine& line, absl::Time now) {
+    files.Record(line, now);
+  };
+  setting.callbacks.on_view = [&files](const proto::View& view, const std::string& reason,
+                                       absl::Time now) { files.Record(view, reason, now); };
+  setting.callbacks.on_text = [&files](bool is_warning, const std::string& text, absl::Time now) {
+    files.Say(is_warning ? LogLevel::kWarning : LogLevel::kInfo, text, now);
+  };
+  setting.callbacks.collect = [&](int64_t, const Summary& summary) {
+    return files.WriteResult(*pointer, summary);
+  };
+  setting.callbacks.checkpoint = [&](uint32_t snapshot, const proto::Manifest& manifest) {
+    return files.WriteSnapshot(*pointer, snapshot, manifest);
+  };
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Simulation> simulation,
+                          Simulation::Create(std::move(setting)));
+  pointer = simulation.get();
+  const absl::Status status = simulation->Run();
+  if (!status.ok()) {
+    files.Say(LogLevel::kError, std::string(status.message()), ToTime(simulation->queue().now()));
+  }
+  const absl::Status closed = files.Close();
+  RUBATO_RETURN_IF_ERROR(status);
+  RUBATO_RETURN_IF_ERROR(closed);
+  return Figures(*simulation, card, files.summary());
+}
+
+}  // namespace rubato

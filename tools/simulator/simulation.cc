@@ -1,0 +1,287 @@
+#include "tools/simulator/simulation.h"
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/job/job.h"
+#include "common/status.h"
+#include "common/version.h"
+#include "tools/simulator/engine_shard.h"
+#include "tools/simulator/real_worker.h"
+#include "tools/simulator/symbolic_worker.h"
+
+namespace rubato {
+namespace {
+
+// With nothing but ticks left to happen: longer than any time that the cores wait for by the clock.
+constexpr SimTime kPatience = 1000 * kSecond;
+
+// What a simulation does as a process: argument >> 8 is the index of a worker.
+enum Task : uint64_t { kStartWorker, kLeave };
+
+constexpr int kBeatsPerLease = 5;  // as in worker/worker.cc
+
+Blocks MakeBlocks(const SimulationSetting& setting) {
+  const FlatSpace space(ValueCount(setting.layout), setting.job.wire().chunk() / sizeof(float),
+                        setting.job.cluster().servers());
+  return setting.one_block_for_each_shard ? Blocks::OneForEachShard(space) : Blocks::Real(space);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Simulation>> Simulation::Create(SimulationSetting setting) {
+  Blocks blocks = MakeBlocks(setting);
+  std::unique_ptr<Simulation> simulation(new Simulation(std::move(setting), std::move(blocks)));
+  RUBATO_RETURN_IF_ERROR(simulation->Build());
+  return simulation;
+}
+
+Simulation::Simulation(SimulationSetting setting, Blocks blocks)
+    : setting_(std::move(setting)), blocks_(std::move(blocks)), network_(&queue_) {}
+
+absl::Status Simulation::Build() {
+  const proto::Job& job = setting_.job;
+  const int shards = job.cluster().servers();
+  const int workers = job.cluster().workers().start();
+  const std::string digest = JobDigest(job);
+  network_.SetJitter(setting_.jitter, setting_.seed);
+  network_.SetFaults(setting_.faults);
+  network_.SetOnFault([this](const Fault& fault, SimMessage::Kind kind, ProcessId struck) {
+    OnFault(fault, kind, struck);
+  });
+  for (int i = 0; i < shards; ++i) network_.AddCard(setting_.card);
+  const auto fail = [this](const absl::Status& status) { Fail(status); };
+
+  coordinator_ = std::make_unique<CoordinatorProcess>(
+      &network_,
+      Coordinator(job, digest, kVersion, std::nullopt, /*initial=*/false, ToTime(queue_.now())),
+      CallbacksWithObserver());
+  const ProcessId coordinator = network_.AddProcess(shard_card(0), coordinator_.get());
+  network_.SetVital(coordinator);
+  coordinator_->Start(coordinator);
+  self_ = network_.AddProcess(shard_card(0), this);
+
+  shard_setting_.blocks = &blocks_;
+  shard_setting_.network = &network_;
+  shard_setting_.change_bytes_per_second = setting_.change_bytes_per_second;
+  shard_setting_.job_digest = digest;
+  shard_setting_.version = kVersion;
+  shard_setting_.coordinator = coordinator;
+  shard_setting_.on_failure = fail;
+  worker_setting_.job = &setting_.job;
+  worker_setting_.blocks = &blocks_;
+  worker_setting_.network = &network_;
+  worker_setting_.speeds = &setting_.speeds;
+  worker_setting_.micro_batch_time = setting_.micro_batch_time;
+  worker_setting_.test_time = setting_.test_time;
+  worker_setting_.job_digest = digest;
+  worker_setting_.version = kVersion;
+  worker_setting_.coordinator = coordinator;
+  worker_setting_.observer = setting_.observer;
+  worker_setting_.on_failure = fail;
+  *worker_setting_.registration.mutable_layout() = setting_.layout;
+  worker_setting_.registration.set_data_digest(setting_.data_digest);
+  worker_setting_.registration.set_train_samples(setting_.train_samples);
+  worker_setting_.registration.set_test_samples(setting_.test_samples);
+  worker_setting_.registration.set_numerics("simulated");
+
+  for (int shard = 0; shard < shards; ++shard) {
+    const auto make =
+        [&](ShardModel::Sender send, ShardModel::Reporter report,
+            SymbolicShard::Defer defer) -> absl::StatusOr<std::unique_ptr<ShardModel>> {
+      if (setting_.data != nullptr) {
+        return EngineShard::Create(job, shard, std::move(send), std::move(report));
+      }
+      return std::make_unique<SymbolicShard>(&blocks_, shard, job.seed(), std::move(send),
+                                             std::move(report), std::move(defer),
+                                             setting_.observer);
+    };
+    RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardProcess> process,
+                            ShardProcess::Create(&shard_setting_, shard, make));
+    worker_setting_.shards.push_back(network_.AddProcess(shard_card(shard), process.get()));
+    network_.SetVital(worker_setting_.shards.back());
+    shards_.push_back(std::move(process));
+  }
+  for (int shard = 0; shard < shards; ++shard) {
+    shards_[shard]->Start(worker_setting_.shards[shard]);
+    if (shard == 0) coordinator_->SetOwnShard(shards_[0]->control());
+  }
+  for (int worker = 0; worker < workers; ++worker) RUBATO_RETURN_IF_ERROR(StartWorker(worker));
+  return absl::OkStatus();
+}
+
+absl::Status Simulation::StartWorker(int index) {
+  const proto::Job& job = setting_.job;
+  while (static_cast<int>(worker_cards_.size()) <= index) {
+    worker_cards_.push_back(network_.AddCard(setting_.card));
+  }
+  std::unique_ptr<WorkerModel> model;
+  if (setting_.data != nullptr) {
+    RUBATO_ASSIGN_OR_RETURN(model, RealWorker::Create(job, setting_.data, &blocks_.space));
+  } else {
+    model = std::make_unique<SymbolicWorker>(blocks_.space.blocks(), job.seed());
+  }
+  workers_.push_back(std::make_unique<WorkerProcess>(&worker_setting_, index, std::move(model)));
+  WorkerProcess* worker = workers_.back().get();
+  const ProcessId process = network_.AddProcess(worker_cards_[index], worker);
+  const SimTime beat = static_cast<SimTime>(job.cluster().lease() * 1e9 / kBeatsPerLease);
+  hearts_.push_back(std::make_unique<HeartbeatProcess>(&network_, beat, [this, worker, process] {
+    const WorkerId id = worker->id();
+    if (id.rank < 0 || !network_.Reaches(process, worker_setting_.coordinator)) return;
+    coordinator_->SendHeartbeat(id, network_.now() + setting_.card.latency);
+  }));
+  // First: the worker may die of its first message.
+  hearts_.back()->Start(network_.AddProcess(worker_cards_[index], hearts_.back().get()));
+  worker->Start(process);
+  return absl::OkStatus();
+}
+
+int Simulation::WorkersLeft() const {
+  return static_cast<int>(std::count_if(workers_.begin(), workers_.end(), [this](const auto& w) {
+    return network_.alive(w->self()) && !w->ended() && !w->leaves();
+  }));
+}
+
+WorkerProcess* Simulation::WorkerOf(ProcessId process) const {
+  for (const auto& worker : workers_) {
+    if (worker->self() == process) return worker.get();
+  }
+  return nullptr;
+}
+
+void Simulation::OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId struck) {
+  if (setting_.on_fault) setting_.on_fault(fault, kind, struck);
+  const auto tell = [this](Task task, int index, SimTime after) {
+    network_.SetTimer(self_, network_.now() + after, task | static_cast<uint64_t>(index) << 8);
+  };
+  WorkerProcess* const worker = WorkerOf(struck);
+  if (fault.kind == Fault::Kind::kJoin) {
+    tell(kStartWorker, static_cast<int>(worker_cards_.size()), 0);
+    return;
+  }
+  if (worker == nullptr) return;
+  const size_t number = std::find_if(workers_.begin(), workers_.end(),
+                                     [&](const auto& w) { return w.get() == worker; }) -
+                        workers_.begin();
+  switch (fault.kind) {
+    case Fault::Kind::kFreeze:
+      network_.Freeze(hearts_[number]->self(), fault.duration);
+      break;
+    case Fault::Kind::kCrash:
+      network_.Crash(hearts_[number]->self());
+      // Somebody has to go on.
+      if (WorkersLeft() == 0) tell(kStartWorker, worker->index(), kSecond);
+      break;
+    case Fault::Kind::kRestart:
+      network_.Crash(hearts_[number]->self());
+      tell(kStartWorker, worker->index(), fault.duration);
+      break;
+    case Fault::Kind::kLeave:
+      tell(kLeave, static_cast<int>(number), 0);
+      break;
+    default:
+      break;
+  }
+}
+
+void Simulation::OnTimer(uint64_t argument) {
+  const int number = static_cast<int>(argument >> 8);
+  if ((argument & 0xff) == kStartWorker) {
+    if (const absl::Status status = StartWorker(number); !status.ok()) Fail(status);
+  } else if (WorkersLeft() > 1) {
+    workers_[number]->Leave();
+  }
+}
+
+CoordinatorProcess::Callbacks Simulation::CallbacksWithObserver() const {
+  CoordinatorProcess::Callbacks callbacks = setting_.callbacks;
+  if (setting_.observer == nullptr) return callbacks;
+  callbacks.on_view = [this](const proto::View& view, const std::string& reason, absl::Time now) {
+    setting_.observer->OnView(view, network_.now());
+    if (setting_.callbacks.on_view) setting_.callbacks.on_view(view, reason, now);
+  };
+  return callbacks;
+}
+
+absl::Status Simulation::Run() {
+  SimTime idle_since = kNever;
+  while (failure_.ok() && !coordinator_->end().has_value()) {
+    if (queue_.work() > 0) {
+      idle_since = kNever;
+    } else if (idle_since == kNever) {
+      idle_since = queue_.now();
+    } else if (queue_.now() - idle_since > kPatience) {
+      return Waits("nothing is left to happen and the job has not ended");
+    }
+    if (!queue_.RunNext()) return Waits("nothing is left to happen and the job has not ended");
+    while (next_switch_ < setting_.switches.size() &&
+           setting_.switches[next_switch_].at <= network_.sent()) {
+      // Refused where the job is not training, or is in that mode.
+      RequestSwitch(setting_.switches[next_switch_++].mode).IgnoreError();
+    }
+    if (queue_.now() > setting_.limit) {
+      return Waits(absl::StrFormat("the job has not ended after %s",
+                                   absl::FormatDuration(absl::Nanoseconds(queue_.now()))));
+    }
+  }
+  return failure_.ok() ? *coordinator_->end() : failure_;
+}
+
+absl::Status Simulation::Waits(const std::string& what) const {
+  std::vector<std::string> who;
+  for (const auto& worker : workers_) {
+    who.push_back(absl::StrFormat("worker %d %s", worker->index(), worker->State()));
+  }
+  const proto::JobStatus status = coordinator_->core().Status(ToTime(queue_.now()));
+  return absl::InternalError(absl::StrFormat(
+      "%s (%s, view %d): %s; the coordinator: %s", what, status.state(), status.view(),
+      absl::StrJoin(who, "; "), absl::StrJoin(status.waits(), "; ")));
+}
+
+const SymbolicShard& Simulation::SymbolicOf(int64_t block) const {
+  return static_cast<const SymbolicShard&>(*shards_[blocks_.space.ShardOfBlock(block)]->model());
+}
+
+absl::StatusOr<TrainingState> Simulation::ReadState(uint32_t snapshot, int slots) const {
+  const FlatSpace& space = blocks_.space;
+  std::vector<std::vector<float>> vectors(1 + slots, std::vector<float>(space.values()));
+  int64_t missing = space.blocks() * (1 + slots);
+  for (int shard = 0; shard < space.shards(); ++shard) {
+    const Range blocks = space.ShardBlocks(shard);
+    if (blocks.empty()) continue;
+    Frame pull;
+    pull.kind = FrameKind::kPull;
+    pull.worker = kObserver;
+    pull.block = static_cast<uint64_t>(blocks.begin);
+    pull.block_count = static_cast<uint32_t>(blocks.size());
+    pull.snapshot = snapshot;
+    RUBATO_RETURN_IF_ERROR(
+        shards_[shard]->Read(pull, [&](const Frame& frame, const Content& content) {
+          const absl::Span<const float> values = content.floats.values;
+          std::copy(values.begin(), values.end(),
+                    vectors[frame.slot].begin() +
+                        space.BlockValues(static_cast<int64_t>(frame.block)).begin);
+          --missing;
+        }));
+  }
+  if (missing != 0) {
+    return absl::InternalError(absl::StrFormat("%d blocks could not be read", missing));
+  }
+  TrainingState state;
+  state.parameters = std::move(vectors[0]);
+  state.slots.assign(std::make_move_iterator(vectors.begin() + 1),
+                     std::make_move_iterator(vectors.end()));
+  return state;
+}
+
+uint64_t Simulation::Value(int64_t block) const { return SymbolicOf(block).value(block); }
+
+const BlockLedger& Simulation::ledger(int64_t block) const {
+  return SymbolicOf(block).core().ledger(block);
+}
+
+}  // namespace rubato

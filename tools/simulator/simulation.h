@@ -1,0 +1,130 @@
+// A whole job in virtual time: the very same cores that run in processes, thinly wrapped, on a
+// virtual network. A function of its setting: the same setting gives the same run, to the last bit.
+#ifndef RUBATO_TOOLS_SIMULATOR_SIMULATION_H_
+#define RUBATO_TOOLS_SIMULATOR_SIMULATION_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/checkpoint.h"
+#include "common/modes.h"
+#include "proto/job.pb.h"
+#include "proto/layout.pb.h"
+#include "tools/simulator/blocks.h"
+#include "tools/simulator/coordinator_process.h"
+#include "tools/simulator/event_queue.h"
+#include "tools/simulator/network.h"
+#include "tools/simulator/observer.h"
+#include "tools/simulator/shard_process.h"
+#include "tools/simulator/speeds.h"
+#include "tools/simulator/symbolic_shard.h"
+#include "tools/simulator/worker_process.h"
+#include "worker/data/load.h"
+
+namespace rubato {
+
+struct SimulationSetting {
+  proto::Job job;
+  uint64_t seed = 0;  // of speeds and network; job.seed() is that of the training
+  // What the workers register.
+  proto::Layout layout;
+  int64_t train_samples = 0;
+  int64_t test_samples = 0;
+  std::string data_digest = "simulated";
+
+  // The examples: gradients are really computed. Null: symbols stand for them.
+  const Data* data = nullptr;
+  // With symbols: one message stands for a worker's blocks to one shard.
+  bool one_block_for_each_shard = false;
+
+  Speeds speeds;
+  SimTime micro_batch_time = 10 * kMillisecond;  // that a worker takes for one by itself
+  SimTime test_time = 0;
+  VirtualNetwork::Card card;
+  SimTime jitter = 0;
+  double change_bytes_per_second = 0;  // of a shard's sums and updates; 0: they take no time
+  std::vector<Fault> faults;
+  VirtualNetwork::OnFault on_fault;
+  // By hand, at this many messages.
+  struct Switch {
+    int64_t at = 0;
+    Mode mode;
+  };
+  std::vector<Switch> switches;
+  SimTime limit = kNever;  // then the simulation has failed
+
+  Observer* observer = nullptr;
+  CoordinatorProcess::Callbacks callbacks;
+};
+
+class Simulation : private Process {
+ public:
+  // Errors of the job, the model and the data.
+  static absl::StatusOr<std::unique_ptr<Simulation>> Create(SimulationSetting setting);
+
+  // Runs to the end of the job and returns how it ended. Internal if a core broke a rule, or if
+  // nothing is left to happen and the job has not ended: then the message says who waits for what.
+  absl::Status Run();
+
+  const EventQueue& queue() const { return queue_; }
+  const VirtualNetwork& network() const { return network_; }
+  const Blocks& blocks() const { return blocks_; }
+  const Coordinator& coordinator() const { return coordinator_->core(); }
+  const std::vector<std::unique_ptr<WorkerProcess>>& workers() const { return workers_; }
+  // Of the machine of a shard.
+  int shard_card(int shard) const { return shard; }
+  // With symbols.
+  uint64_t Value(int64_t block) const;
+  const BlockLedger& ledger(int64_t block) const;
+  // With floats: all parameters as they are, or what snapshot `snapshot` holds, with `slots` of the
+  // optimizer.
+  absl::StatusOr<TrainingState> ReadState(uint32_t snapshot, int slots) const;
+  ShardModel* shard(int shard) { return shards_[shard]->model(); }
+  // Ends the run with this.
+  void Fail(const absl::Status& status) {
+    if (failure_.ok()) failure_ = status;
+  }
+  void RequestStop(const std::string& reason) { coordinator_->RequestStop(reason); }
+  // What people and supervisors do, at this moment.
+  absl::Status RequestSwitch(const Mode& mode) { return coordinator_->RequestSwitch(mode); }
+
+ private:
+  explicit Simulation(SimulationSetting setting, Blocks blocks);
+  absl::Status Build();
+  // `what` has gone wrong; and who waits for what.
+  absl::Status Waits(const std::string& what) const;
+  const SymbolicShard& SymbolicOf(int64_t block) const;
+  // As a process, it is who starts workers and asks them to go.
+  void OnMessage(ConnectionId, SimMessage&&) override {}
+  void OnBroken(ConnectionId) override {}
+  void OnTimer(uint64_t argument) override;
+  void OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId struck);
+  absl::Status StartWorker(int index);
+  // Workers that are there and not about to go.
+  int WorkersLeft() const;
+  CoordinatorProcess::Callbacks CallbacksWithObserver() const;
+  WorkerProcess* WorkerOf(ProcessId process) const;
+
+  const SimulationSetting setting_;
+  const Blocks blocks_;
+  EventQueue queue_;
+  VirtualNetwork network_;
+  ShardSetting shard_setting_;
+  WorkerSetting worker_setting_;
+  std::unique_ptr<CoordinatorProcess> coordinator_;
+  std::vector<std::unique_ptr<ShardProcess>> shards_;
+  std::vector<std::unique_ptr<WorkerProcess>> workers_;
+  std::vector<std::unique_ptr<HeartbeatProcess>> hearts_;  // by worker
+  std::vector<int> worker_cards_;                          // by index
+  ProcessId self_ = 0;
+  size_t next_switch_ = 0;
+  absl::Status failure_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_SIMULATOR_SIMULATION_H_

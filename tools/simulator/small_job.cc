@@ -1,0 +1,47 @@
+#include "tools/simulator/small_job.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/job/completion.h"
+#include "google/protobuf/text_format.h"
+
+namespace rubato {
+namespace {
+
+constexpr int64_t kBlockBytes = 64;
+
+}  // namespace
+
+SimulationSetting MakeSetting(const SmallJob& small) {
+  SimulationSetting setting;
+  proto::Job& job = setting.job;
+  RUBATO_CHECK(google::protobuf::TextFormat::ParseFromString(
+      "version: 1 name: 'small' model { layers { flatten {} } }", &job));
+  job.set_seed(small.seed);
+  job.mutable_cluster()->set_servers(small.servers);
+  job.mutable_cluster()->mutable_workers()->set_start(small.workers);
+  job.mutable_cluster()->mutable_workers()->set_max(std::max(small.workers, small.most_workers));
+  job.mutable_cluster()->mutable_workers()->set_min(1);
+  job.mutable_consistency()->set_mode(small.mode);
+  if (small.mode == proto::Consistency::MODE_BOUNDED) {
+    job.mutable_consistency()->set_staleness(small.staleness);
+  }
+  job.mutable_wire()->set_chunk(kBlockBytes);
+  job.mutable_train()->set_batch_size(small.micro_batches * small.micro_batch);
+  job.mutable_train()->set_micro_batches(small.micro_batches);
+  job.mutable_train()->mutable_until()->set_steps(small.steps);
+  Report report;
+  Complete(&job, &report);
+  proto::Parameter* parameter = setting.layout.add_parameters();
+  parameter->set_name("0.weight");
+  parameter->add_shape(small.blocks * kBlockBytes / static_cast<int64_t>(sizeof(float)));
+  setting.train_samples = small.steps * job.train().batch_size() - small.short_by;
+  setting.test_samples = 1;
+  setting.seed = small.seed;
+  setting.micro_batch_time = kSecond;
+  return setting;
+}
+
+}  // namespace rubato

@@ -1,0 +1,31 @@
+// Jobs for tests of the simulator: no data, no model, a few small blocks of symbols.
+#ifndef RUBATO_TOOLS_SIMULATOR_SMALL_JOB_H_
+#define RUBATO_TOOLS_SIMULATOR_SMALL_JOB_H_
+
+#include <cstdint>
+
+#include "proto/job.pb.h"
+#include "tools/simulator/simulation.h"
+
+namespace rubato {
+
+struct SmallJob {
+  proto::Consistency::Mode mode = proto::Consistency::MODE_SYNC;
+  int64_t staleness = 0;  // bounded
+  int workers = 2;
+  int servers = 2;
+  int64_t blocks = 4;
+  int64_t micro_batches = 8;
+  int64_t micro_batch = 1;  // samples
+  int64_t steps = 20;
+  int64_t short_by = 0;  // samples that the last step has less
+  int most_workers = 0;  // cluster.workers.max; 0: as many as there are at the start
+  uint64_t seed = 0;
+};
+
+// Whose workers take a second for a micro-batch, on a network that takes no time.
+SimulationSetting MakeSetting(const SmallJob& small);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_SIMULATOR_SMALL_JOB_H_

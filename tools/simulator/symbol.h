@@ -1,0 +1,57 @@
+// Arithmetic on symbols: 64 bits that stand for the floats of a block and tell how they came about.
+// Equal symbols mean equal expressions (but for a chance of 2^-64), so that a simulation without
+// floats shows a contribution counted twice, one of the wrong version, or a sum in other brackets,
+// as a difference of bits. It costs a few multiplications a block.
+#ifndef RUBATO_TOOLS_SIMULATOR_SYMBOL_H_
+#define RUBATO_TOOLS_SIMULATOR_SYMBOL_H_
+
+#include <cstdint>
+#include <cstring>
+
+#include "common/random.h"
+#include "common/sample_schedule.h"
+
+namespace rubato {
+
+// A block before the first update.
+inline uint64_t InitialSymbol(uint64_t seed, int64_t block) {
+  return Key(seed, "initial", static_cast<uint64_t>(block));
+}
+
+// All blocks together: those before, and one more. A gradient depends on every parameter.
+inline uint64_t AppendSymbol(uint64_t before, uint64_t block) { return Mix(before ^ Mix(block)); }
+
+// The gradient of one block over the samples of one micro-batch, at `parameters`.
+inline uint64_t LeafSymbol(uint64_t seed, const SampleRange& samples, int64_t block,
+                           uint64_t parameters) {
+  const uint64_t place = Mix(static_cast<uint64_t>(samples.epoch) << 48 ^
+                             static_cast<uint64_t>(samples.positions.begin) << 24 ^
+                             static_cast<uint64_t>(samples.positions.end)) +
+                         static_cast<uint64_t>(block);
+  return Mix(seed ^ place) ^ Mix(parameters + place);
+}
+
+// As float addition: commutative, not associative.
+inline uint64_t SumSymbol(uint64_t a, uint64_t b) { return Mix((a + b) ^ Mix(a ^ b)); }
+
+// What an update depends on besides the old version and the gradient.
+struct UpdateTerms {
+  int64_t samples = 0;
+  int64_t samples_before = 0;
+  int64_t updates_before = 0;
+  bool on_arrival = false;
+  double factor = 1;
+};
+
+inline uint64_t UpdateSymbol(uint64_t old, uint64_t gradient, const UpdateTerms& terms) {
+  uint64_t factor;
+  std::memcpy(&factor, &terms.factor, sizeof(factor));
+  const uint64_t settings = Key(
+      static_cast<uint64_t>(terms.samples), static_cast<uint64_t>(terms.samples_before),
+      static_cast<uint64_t>(terms.updates_before), static_cast<uint64_t>(terms.on_arrival), factor);
+  return Mix(Mix(old) ^ gradient) ^ settings;
+}
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_SIMULATOR_SYMBOL_H_

@@ -1,0 +1,261 @@
+#include "tools/simulator/symbolic_shard.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/check.h"
+#include "common/status.h"
+
+namespace rubato {
+
+SymbolicShard::SymbolicShard(const Blocks* blocks, int shard, uint64_t seed, Sender send,
+                             Reporter report, Defer defer, Observer* observer)
+    : blocks_(blocks),
+      seed_(seed),
+      send_(std::move(send)),
+      report_(std::move(report)),
+      defer_(std::move(defer)),
+      observer_(observer),
+      core_(blocks->space.ShardBlocks(shard)),
+      previous_(core_.blocks().size()),
+      deferred_(core_.blocks().size()) {
+  for (int64_t block = core_.blocks().begin; block < core_.blocks().end; ++block) {
+    values_.push_back(InitialSymbol(seed_, block));
+  }
+}
+
+PayloadId SymbolicShard::Keep(uint64_t symbol, const Frame& frame) {
+  if (free_ < 0) {
+    held_.push_back({symbol, frame});
+    return held_.size();
+  }
+  const int64_t index = free_;
+  free_ = held_[index].next_free;
+  held_[index] = {symbol, frame};
+  return static_cast<PayloadId>(index) + 1;
+}
+
+void SymbolicShard::Release(PayloadId id) {
+  Held& held = held_[id - 1];
+  RUBATO_CHECK(held.next_free == kInUse);
+  held.next_free = free_;
+  free_ = static_cast<int64_t>(id) - 1;
+}
+
+void SymbolicShard::OnMessage(const proto::CoordinatorMessage& message) {
+  proto::PeerMessage answer;
+  ShardActions actions;
+  switch (message.kind_case()) {
+    case proto::CoordinatorMessage::kView:
+      core_.OnView(message.view(), &actions);
+      answer.mutable_shard_opened()->set_view(message.view().number());
+      Answer(answer);
+      break;
+    case proto::CoordinatorMessage::kClose:
+      core_.OnClose(message.close().view(), &actions);
+      break;
+    case proto::CoordinatorMessage::kLeftOut:
+      core_.OnLeftOut(message.left_out().unit());
+      break;
+    case proto::CoordinatorMessage::kSnapshot:
+      core_.OnSnapshot(message.snapshot().id(), message.snapshot().step(), &actions);
+      break;
+    case proto::CoordinatorMessage::kVerdict:
+      core_.OnVerdict(message.verdict().step(), message.verdict().apply(),
+                      message.verdict().factor(), &actions);
+      break;
+    case proto::CoordinatorMessage::kReportRequest:
+      *answer.mutable_shard_report() = Report();
+      Answer(answer);
+      break;
+    default:
+      break;  // not for shards, or of no meaning here
+  }
+  Run(&actions);
+}
+
+absl::Status SymbolicShard::OnFrame(uint64_t stream, const Frame& frame, Content content) {
+  const int64_t block = static_cast<int64_t>(frame.block);
+  ShardActions actions = std::move(spare_);
+  actions.clear();
+  if (frame.kind == FrameKind::kPull || frame.kind == FrameKind::kRetire) {
+    struct Pull pull;
+    pull.puller = stream;
+    pull.worker = frame.worker;
+    pull.view = frame.view;
+    pull.clock = static_cast<int64_t>(frame.clock);
+    pull.number = frame.unit;
+    pull.retire = frame.kind == FrameKind::kRetire;
+    RUBATO_RETURN_IF_ERROR(
+        core_.OnPull(pull, {block, block + static_cast<int64_t>(frame.block_count)}, &actions));
+  } else {
+    RUBATO_CHECK(frame.kind == FrameKind::kPush);
+    Contribution contribution;
+    contribution.view = frame.view;
+    contribution.lineage = frame.lineage;
+    contribution.worker = frame.worker;
+    contribution.incarnation = frame.incarnation;
+    contribution.clock = static_cast<int64_t>(frame.clock);
+    contribution.unit = static_cast<int64_t>(frame.unit);
+    contribution.node = frame.node();
+    contribution.samples = frame.samples;
+    contribution.read_version = static_cast<int64_t>(frame.version);
+    const PayloadId id = Keep(content.symbol, frame);
+    if (absl::Status status = core_.OnPush(block, contribution, id, &actions); !status.ok()) {
+      Release(id);
+      return status;
+    }
+    const bool is_dropped = std::any_of(actions.begin(), actions.end(), [id](const auto& action) {
+      return action.kind == ShardAction::Kind::kDrop && action.payload == id;
+    });
+    if (!is_dropped) previous_[block - core_.blocks().begin].reset();
+  }
+  Run(&actions);
+  spare_ = std::move(actions);
+  return absl::OkStatus();
+}
+
+void SymbolicShard::Run(ShardActions* actions) {
+  for (size_t i = 0; i < actions->size(); ++i) {
+    const ShardAction action = (*actions)[i];  // a copy: more may be appended
+    switch (action.kind) {
+      case ShardAction::Kind::kSum:
+      case ShardAction::Kind::kApply:
+      case ShardAction::Kind::kMeasure:
+      case ShardAction::Kind::kSkip:
+        RUBATO_CHECK(!deferred_[action.block - core_.blocks().begin].has_value());
+        if (defer_ && defer_(action.block)) {
+          deferred_[action.block - core_.blocks().begin] = action;
+        } else {
+          Change(action, actions);
+        }
+        break;
+      case ShardAction::Kind::kSend: {
+        Frame frame;
+        frame.kind = FrameKind::kParameters;
+        frame.view = core_.view();
+        frame.block = static_cast<uint64_t>(action.block);
+        frame.clock = static_cast<uint64_t>(action.clock);
+        frame.version = static_cast<uint64_t>(action.version);
+        frame.unit = action.pull;
+        frame.staleness = static_cast<uint32_t>(action.staleness);
+        Content content;
+        content.symbol = value(action.block);
+        if (action.previous) {
+          // A buffer that is gone has no value that anybody could want.
+          content.symbol =
+              previous_[action.block - core_.blocks().begin].value_or(InitialSymbol(~seed_, -1));
+        }
+        send_(action.puller, frame, std::move(content));
+        break;
+      }
+      case ShardAction::Kind::kDrop:
+        Release(action.payload);
+        break;
+      case ShardAction::Kind::kCopy:
+        break;
+      case ShardAction::Kind::kMeasured: {
+        proto::PeerMessage message;
+        measured_.set_step(action.version - 1);
+        message.mutable_shard_measured()->Swap(&measured_);
+        Answer(message);
+        break;
+      }
+      case ShardAction::Kind::kCopied: {
+        proto::PeerMessage message;
+        message.mutable_snapshot_copied()->set_id(action.snapshot);
+        Answer(message);
+        break;
+      }
+      case ShardAction::Kind::kClosed: {
+        proto::PeerMessage message;
+        *message.mutable_shard_closed() = Closed();
+        Answer(message);
+        break;
+      }
+      case ShardAction::Kind::kMissed: {
+        proto::PeerMessage message;
+        message.mutable_snapshot_missed()->set_id(action.snapshot);
+        message.mutable_snapshot_missed()->set_version(action.version);
+        Answer(message);
+        break;
+      }
+    }
+  }
+}
+
+void SymbolicShard::Change(const ShardAction& action, ShardActions* actions) {
+  switch (action.kind) {
+    case ShardAction::Kind::kSum: {
+      Held& held = held_[action.payload - 1];
+      held.symbol = SumSymbol(held.symbol, held_[action.other - 1].symbol);
+      Release(action.other);
+      break;
+    }
+    case ShardAction::Kind::kApply: {
+      const Held& held = held_[action.payload - 1];
+      const UpdateTerms terms{action.samples, action.samples_before, action.updates_before,
+                              action.on_arrival, action.factor};
+      uint64_t& value = mutable_value(action.block);
+      previous_[action.block - core_.blocks().begin] = value;
+      value = UpdateSymbol(value, held.symbol, terms);
+      if (observer_ != nullptr) {
+        observer_->OnApplied(action.block, held.frame, terms, action.version, held.symbol, value);
+      }
+      Release(action.payload);
+      break;
+    }
+    case ShardAction::Kind::kMeasure:
+      measured_.set_samples(action.samples);
+      break;
+    default:  // kSkip
+      previous_[action.block - core_.blocks().begin] = value(action.block);
+      Release(action.payload);
+  }
+  core_.OnChanged(action.block, actions);
+}
+
+void SymbolicShard::OnDeferred(int64_t block) {
+  std::optional<ShardAction>& deferred = deferred_[block - core_.blocks().begin];
+  RUBATO_CHECK(deferred.has_value());
+  const ShardAction action = *deferred;
+  deferred.reset();
+  ShardActions actions;
+  Change(action, &actions);
+  Run(&actions);
+}
+
+proto::ShardClosed SymbolicShard::Closed() const {
+  proto::ShardClosed closed;
+  closed.set_view(core_.view());
+  if (core_.blocks().empty()) return closed;
+  const ShardState state = core_.State();
+  closed.set_lowest_version(state.lowest);
+  closed.set_highest_version(state.highest);
+  for (size_t rank = 0; rank < state.clocks.size(); ++rank) {
+    proto::ShardClosed::Clock* clock = closed.add_clocks();
+    clock->set_rank(static_cast<int32_t>(rank));
+    clock->set_applied(state.clocks[rank]);
+  }
+  closed.set_units_below(state.whole.below());
+  for (const int64_t unit : state.whole.above()) closed.add_units_whole(unit);
+  for (const int64_t unit : state.partial) closed.add_units_partial(unit);
+  return closed;
+}
+
+proto::ShardReport SymbolicShard::Report() const {
+  proto::ShardReport report;
+  for (int64_t block = core_.blocks().begin; block < core_.blocks().end; ++block) {
+    const BlockLedger& ledger = core_.ledger(block);
+    proto::ShardReport::Block* out = report.add_blocks();
+    out->set_block(block);
+    out->set_version(ledger.version);
+    out->set_samples(ledger.samples);
+    out->set_staleness_sum(ledger.staleness_sum);
+    out->set_staleness_max(ledger.staleness_max);
+  }
+  report.set_duplicates(core_.duplicates());
+  return report;
+}
+
+}  // namespace rubato

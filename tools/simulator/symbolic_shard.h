@@ -1,0 +1,75 @@
+// A thin shell of the shard's core on symbols.
+#ifndef RUBATO_TOOLS_SIMULATOR_SYMBOLIC_SHARD_H_
+#define RUBATO_TOOLS_SIMULATOR_SYMBOLIC_SHARD_H_
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <vector>
+
+#include "server/shard.h"
+#include "tools/simulator/blocks.h"
+#include "tools/simulator/observer.h"
+#include "tools/simulator/shard_model.h"
+#include "tools/simulator/symbol.h"
+
+namespace rubato {
+
+class SymbolicShard : public ShardModel {
+ public:
+  // Asked for each change of a block: true if OnDeferred(block) is called when it is done, else it
+  // is done here and now.
+  using Defer = std::function<bool(int64_t block)>;
+
+  // `blocks` and `observer` (which may be null) must outlive it.
+  SymbolicShard(const Blocks* blocks, int shard, uint64_t seed, Sender send, Reporter report,
+                Defer defer, Observer* observer);
+
+  void OnMessage(const proto::CoordinatorMessage& message) override;
+  absl::Status OnFrame(uint64_t stream, const Frame& frame, Content content) override;
+  void OnStreamGone(uint64_t stream) override { core_.OnPullerGone(stream); }
+  void OnDeferred(int64_t block) override;
+
+  const Shard& core() const { return core_; }
+  uint64_t value(int64_t block) const { return values_[block - core_.blocks().begin]; }
+
+ private:
+  static constexpr int64_t kInUse = -2;
+  struct Held {
+    uint64_t symbol = 0;
+    Frame frame;  // that it came in, or one part of it
+    int64_t next_free = kInUse;
+  };
+
+  PayloadId Keep(uint64_t symbol, const Frame& frame);
+  void Release(PayloadId id);
+  void Run(ShardActions* actions);
+  // Does what changes a block, and tells the core.
+  void Change(const ShardAction& action, ShardActions* actions);
+  void Answer(const proto::PeerMessage& message) { report_(message); }
+  proto::ShardReport Report() const;
+  proto::ShardClosed Closed() const;
+  uint64_t& mutable_value(int64_t block) { return values_[block - core_.blocks().begin]; }
+
+  const Blocks* const blocks_;
+  const uint64_t seed_;
+  const Sender send_;
+  const Reporter report_;
+  const Defer defer_;
+  Observer* const observer_;
+
+  Shard core_;
+  std::vector<uint64_t> values_;  // by block
+  // By block: the version before; none once the next step's sum has taken its buffer.
+  std::vector<std::optional<uint64_t>> previous_;
+  std::vector<std::optional<ShardAction>> deferred_;  // by block
+  std::vector<Held> held_;                            // by payload
+  int64_t free_ = -1;                                 // the first free one of held_
+  ShardActions spare_;                                // of the next event: no allocation for each
+  // Of the step that is being measured.
+  proto::ShardMeasured measured_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_SIMULATOR_SYMBOLIC_SHARD_H_

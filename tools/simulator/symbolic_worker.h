@@ -1,0 +1,59 @@
+// Gradients that are symbols of what they were computed from.
+#ifndef RUBATO_TOOLS_SIMULATOR_SYMBOLIC_WORKER_H_
+#define RUBATO_TOOLS_SIMULATOR_SYMBOLIC_WORKER_H_
+
+#include <cmath>
+#include <vector>
+
+#include "common/reduction_tree.h"
+#include "tools/simulator/symbol.h"
+#include "tools/simulator/worker_model.h"
+
+namespace rubato {
+
+// The gradient of `node` for one block, as the tree says.
+inline uint64_t NodeSymbol(uint64_t seed, const SampleSchedule& schedule, int64_t unit, Range node,
+                           int64_t block, uint64_t parameters) {
+  if (node.size() == 1) {
+    return LeafSymbol(seed, schedule.MicroBatch(unit, node.begin), block, parameters);
+  }
+  int64_t left = 1;  // the largest power of two below the node's size
+  while (2 * left < node.size()) left *= 2;
+  const int64_t middle = node.begin + left;
+  return SumSymbol(NodeSymbol(seed, schedule, unit, {node.begin, middle}, block, parameters),
+                   NodeSymbol(seed, schedule, unit, {middle, node.end}, block, parameters));
+}
+
+class SymbolicWorker : public WorkerModel {
+ public:
+  SymbolicWorker(int64_t blocks, uint64_t seed) : seed_(seed), values_(blocks) {}
+
+  void OnBlock(int64_t block, const Content& content) override { values_[block] = content.symbol; }
+
+  absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node, Push push,
+                       proto::Progress* progress) override {
+    uint64_t parameters = 0;
+    for (uint64_t value : values_) parameters = AppendSymbol(parameters, value);
+    for (int64_t block = static_cast<int64_t>(values_.size()) - 1; block >= 0; --block) {
+      push(block, {NodeSymbol(seed_, schedule, unit, node, block, parameters), {}});
+    }
+    for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
+      progress->add_loss_sum(std::nan(""));
+      progress->add_samples(schedule.MicroBatch(unit, leaf).positions.size());
+    }
+    return absl::OkStatus();
+  }
+
+  void Evaluate(proto::EvaluationResult* result) override {
+    result->set_loss_sum(std::nan(""));
+    result->set_samples(1);
+  }
+
+ private:
+  const uint64_t seed_;
+  std::vector<uint64_t> values_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_SIMULATOR_SYMBOLIC_WORKER_H_

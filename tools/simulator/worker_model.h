@@ -1,0 +1,33 @@
+// What a simulated worker computes with: the real model and data (real_worker.h), or symbols
+// (symbolic_worker.h).
+#ifndef RUBATO_TOOLS_SIMULATOR_WORKER_MODEL_H_
+#define RUBATO_TOOLS_SIMULATOR_WORKER_MODEL_H_
+
+#include <cstdint>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "common/flat_space.h"
+#include "common/sample_schedule.h"
+#include "proto/cluster.pb.h"
+#include "tools/simulator/message.h"
+
+namespace rubato {
+
+class WorkerModel {
+ public:
+  using Push = absl::FunctionRef<void(int64_t block, Content content)>;
+
+  virtual ~WorkerModel() = default;
+  // A block of parameters is here.
+  virtual void OnBlock(int64_t block, const Content& content) = 0;
+  // The gradient sum of `node` of `unit`, last blocks first; appends its micro-batches' results.
+  virtual absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node, Push push,
+                               proto::Progress* progress) = 0;
+  // Tests the parameters that are here.
+  virtual void Evaluate(proto::EvaluationResult* result) = 0;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_SIMULATOR_WORKER_MODEL_H_
