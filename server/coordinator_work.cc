@@ -10,6 +10,15 @@
 #include "server/coordinator.h"
 
 namespace rubato {
+namespace {
+
+// What the others are told. Cancelled: by a signal to this process.
+std::string WhyStopped(const absl::Status& end) {
+  return absl::StrCat(end.code() == absl::StatusCode::kCancelled ? "shard 0 was ended: " : "",
+                      end.message());
+}
+
+}  // namespace
 
 void Coordinator::OnWorkRequest(PeerId id, Peer* peer, const proto::WorkRequest& request,
                                 absl::Time now, CoordinatorActions* actions) {
@@ -152,9 +161,7 @@ void Coordinator::MaybeEnd(CoordinatorActions* actions) {
     return;
   }
   if (!stop_end_.ok()) {
-    const std::string prefix =
-        stop_end_.code() == absl::StatusCode::kCancelled ? "shard 0 was ended: " : "";
-    End(stop_end_, 1, absl::StrCat(prefix, stop_end_.message()), actions);
+    End(stop_end_, 1, WhyStopped(stop_end_), actions);
     return;
   }
   phase_ = Phase::kEvaluating;
@@ -238,11 +245,9 @@ void Coordinator::OnCollected(const absl::Status& status, CoordinatorActions* ac
 void Coordinator::RequestStop(const absl::Status& end, const std::string& reason, absl::Time now,
                               CoordinatorActions* actions) {
   if (phase_ == Phase::kEnded) return;
-  const std::string prefix =
-      end.code() == absl::StatusCode::kCancelled ? "shard 0 was ended: " : "";
   // Nothing to save, or no more patience.
   if (phase_ != Phase::kRunning || (stopping_ && !end.ok() && !stop_end_.ok())) {
-    if (!end.ok()) End(end, 1, absl::StrCat(prefix, end.message()), actions);
+    if (!end.ok()) End(end, 1, WhyStopped(end), actions);
     return;
   }
   if (!end.ok()) stop_end_ = end;

@@ -10,6 +10,7 @@
 #include "common/kernels.h"
 #include "common/process_exit.h"
 #include "common/status.h"
+#include "server/shard_closed.h"
 
 namespace rubato {
 
@@ -87,24 +88,6 @@ absl::Status ShardEngine::Open(const proto::View& view) {
   core_->OnView(view, &actions);
   Run(std::move(actions));
   return absl::OkStatus();
-}
-
-proto::ShardClosed ShardEngine::Closed() const {
-  proto::ShardClosed closed;
-  closed.set_view(core_->view());
-  if (core_->blocks().empty()) return closed;
-  const ShardState state = core_->State();
-  closed.set_lowest_version(state.lowest);
-  closed.set_highest_version(state.highest);
-  for (size_t rank = 0; rank < state.clocks.size(); ++rank) {
-    proto::ShardClosed::Clock* clock = closed.add_clocks();
-    clock->set_rank(static_cast<int32_t>(rank));
-    clock->set_applied(state.clocks[rank]);
-  }
-  closed.set_units_below(state.whole.below());
-  for (const int64_t unit : state.whole.above()) closed.add_units_whole(unit);
-  for (const int64_t unit : state.partial) closed.add_units_partial(unit);
-  return closed;
 }
 
 void ShardEngine::Restore(const proto::Restore& restore) {
@@ -275,7 +258,7 @@ void ShardEngine::Run(ShardActions actions) {
         break;
       case ShardAction::Kind::kClosed: {
         proto::PeerMessage answer;
-        *answer.mutable_shard_closed() = Closed();
+        *answer.mutable_shard_closed() = ClosedMessage(*core_);
         report_(answer);
         break;
       }

@@ -64,7 +64,6 @@ class ShardEngine {
   // Takes its blocks at the first view; every view holds from here on. ResourceExhausted if memory
   // does not hold them.
   absl::Status Open(const proto::View& view);
-  proto::ShardClosed Closed() const;
   void Restore(const proto::Restore& restore);
   void MaybeReportRestored();
   // What the ledger has counted so far.

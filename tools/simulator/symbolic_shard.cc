@@ -5,6 +5,7 @@
 
 #include "common/check.h"
 #include "common/status.h"
+#include "server/shard_closed.h"
 
 namespace rubato {
 
@@ -169,7 +170,7 @@ void SymbolicShard::Run(ShardActions* actions) {
       }
       case ShardAction::Kind::kClosed: {
         proto::PeerMessage message;
-        *message.mutable_shard_closed() = Closed();
+        *message.mutable_shard_closed() = ClosedMessage(core_);
         Answer(message);
         break;
       }
@@ -223,24 +224,6 @@ void SymbolicShard::OnDeferred(int64_t block) {
   ShardActions actions;
   Change(action, &actions);
   Run(&actions);
-}
-
-proto::ShardClosed SymbolicShard::Closed() const {
-  proto::ShardClosed closed;
-  closed.set_view(core_.view());
-  if (core_.blocks().empty()) return closed;
-  const ShardState state = core_.State();
-  closed.set_lowest_version(state.lowest);
-  closed.set_highest_version(state.highest);
-  for (size_t rank = 0; rank < state.clocks.size(); ++rank) {
-    proto::ShardClosed::Clock* clock = closed.add_clocks();
-    clock->set_rank(static_cast<int32_t>(rank));
-    clock->set_applied(state.clocks[rank]);
-  }
-  closed.set_units_below(state.whole.below());
-  for (const int64_t unit : state.whole.above()) closed.add_units_whole(unit);
-  for (const int64_t unit : state.partial) closed.add_units_partial(unit);
-  return closed;
 }
 
 proto::ShardReport SymbolicShard::Report() const {

@@ -1,0 +1,23 @@
+#include "server/shard_closed.h"
+
+namespace rubato {
+
+proto::ShardClosed ClosedMessage(const Shard& shard) {
+  proto::ShardClosed closed;
+  closed.set_view(shard.view());
+  if (shard.blocks().empty()) return closed;
+  const ShardState state = shard.State();
+  closed.set_lowest_version(state.lowest);
+  closed.set_highest_version(state.highest);
+  for (size_t rank = 0; rank < state.clocks.size(); ++rank) {
+    proto::ShardClosed::Clock* clock = closed.add_clocks();
+    clock->set_rank(static_cast<int32_t>(rank));
+    clock->set_applied(state.clocks[rank]);
+  }
+  closed.set_units_below(state.whole.below());
+  for (const int64_t unit : state.whole.above()) closed.add_units_whole(unit);
+  for (const int64_t unit : state.partial) closed.add_units_partial(unit);
+  return closed;
+}
+
+}  // namespace rubato
