@@ -1,0 +1,20 @@
+// The largest values of a span, for codec kTopK.
+#ifndef RUBATO_COMMON_CODEC_TOP_K_H_
+#define RUBATO_COMMON_CODEC_TOP_K_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace rubato {
+
+// Writes the `k` values of largest magnitude to `out`, which has EncodedBound(kTopK, k) bytes, and
+// sets `*sent` to their indices, ascending. Of equal magnitudes the first ones go; infinities and
+// NaN are larger than all numbers. k is at most values.size(), which is below 2^32.
+void EncodeTopK(absl::Span<const float> values, size_t k, char* out, std::vector<uint32_t>* sent);
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_CODEC_TOP_K_H_
