@@ -28,7 +28,9 @@ void Store(T value, char* at) {
   std::memcpy(at, &value, sizeof(value));
 }
 
-using UnalignedHalf = uint16_t __attribute__((aligned(1), may_alias));
+struct __attribute__((packed, may_alias)) UnalignedHalf {
+  uint16_t bits;
+};
 
 // The bits of the largest magnitude, which order as the magnitudes do: infinity and NaN are above
 // all others.
@@ -47,7 +49,7 @@ struct EncodeBf16 {
   static RUBATO_ALWAYS_INLINE void Run(const float* values, size_t n, char* out) {
     auto* halves = reinterpret_cast<UnalignedHalf*>(out);
     RUBATO_ELEMENTWISE
-    for (size_t i = 0; i < n; ++i) halves[i] = ToBf16(values[i]);
+    for (size_t i = 0; i < n; ++i) halves[i].bits = ToBf16(values[i]);
   }
 };
 
@@ -55,7 +57,7 @@ struct DecodeBf16 {
   static RUBATO_ALWAYS_INLINE void Run(const char* bytes, float* out, size_t n) {
     const auto* halves = reinterpret_cast<const UnalignedHalf*>(bytes);
     RUBATO_ELEMENTWISE
-    for (size_t i = 0; i < n; ++i) out[i] = FromBf16(halves[i]);
+    for (size_t i = 0; i < n; ++i) out[i] = FromBf16(halves[i].bits);
   }
 };
 
@@ -63,7 +65,7 @@ struct EncodeFp16 {
   static RUBATO_ALWAYS_INLINE void Run(float factor, const float* values, size_t n, char* out) {
     auto* halves = reinterpret_cast<UnalignedHalf*>(out);
     RUBATO_ELEMENTWISE
-    for (size_t i = 0; i < n; ++i) halves[i] = ToFp16(values[i] * factor);
+    for (size_t i = 0; i < n; ++i) halves[i].bits = ToFp16(values[i] * factor);
   }
 };
 
@@ -71,7 +73,7 @@ struct DecodeFp16 {
   static RUBATO_ALWAYS_INLINE void Run(float scale, const char* bytes, float* out, size_t n) {
     const auto* halves = reinterpret_cast<const UnalignedHalf*>(bytes);
     RUBATO_ELEMENTWISE
-    for (size_t i = 0; i < n; ++i) out[i] = FromFp16(halves[i]) * scale;
+    for (size_t i = 0; i < n; ++i) out[i] = FromFp16(halves[i].bits) * scale;
   }
 };
 
@@ -168,14 +170,14 @@ void EncodeScaledInt8(uint64_t key, absl::Span<const float> values, char* out) {
   char* const bytes = out + kScaleBytes;
   if (largest >= kInfinityBits) {
     Store(std::numeric_limits<float>::quiet_NaN(), out);
-    std::memset(bytes, 0, values.size());
+    std::fill_n(bytes, values.size(), 0);
     return;
   }
   // Where all is below 2^-118, 127 / largest would be infinite: that is 0 to any optimizer.
   const float magnitude = largest < BitsOf(0x1p-118f) ? 0.0f : FloatOf(largest);
   Store(magnitude / 127, out);
   if (magnitude == 0) {
-    std::memset(bytes, 0, values.size());
+    std::fill_n(bytes, values.size(), 0);
     return;
   }
   Dispatch<EncodeInt8>(key, 127 / magnitude, values.data(), values.size(), bytes);
@@ -220,7 +222,7 @@ size_t EncodedBound(Codec codec, size_t n) {
 void Encode(Codec codec, uint64_t key, absl::Span<const float> values, char* out) {
   switch (codec) {
     case Codec::kFloat32:
-      std::memcpy(out, values.data(), values.size() * sizeof(float));
+      std::copy_n(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float), out);
       return;
     case Codec::kBf16:
       Dispatch<EncodeBf16>(values.data(), values.size(), out);
@@ -270,6 +272,7 @@ absl::StatusOr<Encoded> Encoded::Create(Codec codec, absl::Span<const char> byte
 
 void Encoded::Decode(size_t begin, absl::Span<float> out) const {
   const size_t n = out.size();
+  if (n == 0) return;
   switch (codec_) {
     case Codec::kFloat32:
       std::memcpy(out.data(), bytes_ + begin * sizeof(float), n * sizeof(float));
