@@ -15,7 +15,7 @@
 #include "common/version.h"
 #include "common/wire/channel.h"
 #include "proto/cluster.pb.h"
-#include "tools/bench/step.h"
+#include "tools/bench/bench.h"
 #include "tools/command.h"
 #include "tools/evaluate.h"
 #include "tools/export.h"
@@ -182,7 +182,7 @@ constexpr Verb kVerbs[] = {
     {"checkpoint", "have a running job write a checkpoint", Checkpoint},
     {"stop", "end a running job in order, with a checkpoint", Stop},
     {"export", "write a run's parameters into one safetensors file", Export},
-    {"bench", "measure a step of training", Bench},
+    {"bench", "measure a step of training, or the kernels", Bench},
     {"plot", "draw the curves of runs into one page for a browser", Plot},
     {"simulate", "run a job in virtual time, on a cluster that is not there", Simulate},
     {"help", "print this, or the help of a verb", Help},

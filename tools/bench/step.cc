@@ -228,17 +228,17 @@ absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
   return text;
 }
 
-int BenchMain(const std::vector<std::string>& arguments) {
-  std::string what, shape;
+int BenchStepMain(const std::vector<std::string>& arguments) {
+  std::string shape;
   StepBench bench;
   int seconds = 3;
   bool json = false;
-  Flags flags("rubato bench",
-              "Measures. `step`: one local step of training (forward, backward, SGD with momentum) "
-              "on random\nexamples.",
-              {"rubato bench step --model cnn --batch 64 --json",
-               "rubato bench step --model '{preset: mlp, hidden: [1000]}' --layers"});
-  flags.AddPositional(&what, "WHAT", "step");
+  Flags flags(
+      "rubato bench step",
+      "Measures one local step of training (forward, backward, SGD with momentum) on random\n"
+      "examples.",
+      {"rubato bench step --model cnn --batch 64 --json",
+       "rubato bench step --model '{preset: mlp, hidden: [1000]}' --layers"});
   flags.Add("model", &bench.model, "MODEL", "a preset, or what stands behind `model:` in a job");
   flags.Add("shape", &shape, "N,N,N", "of an example, if it is not the preset's usual one");
   flags.Add("classes", &bench.classes, "N", "of the data; 0: the preset's usual number");
@@ -250,9 +250,7 @@ int BenchMain(const std::vector<std::string>& arguments) {
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
   bench.seconds = seconds;
   absl::Status status;
-  if (what != "step") {
-    status = absl::InvalidArgumentError(absl::StrCat("found ", what, ", expected step"));
-  } else if (bench.batch < 1 || bench.threads != 1) {
+  if (bench.batch < 1 || bench.threads != 1) {
     status = absl::InvalidArgumentError(
         absl::StrCat("found --batch ", bench.batch, " and --threads ", bench.threads,
                      ", expected a batch of 1 or more and 1 thread"));

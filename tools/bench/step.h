@@ -24,8 +24,8 @@ struct StepBench {
 // process; medians. For people, or as one JSON object. InvalidArgument if there is no such model.
 absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json);
 
-// The verb `rubato bench`.
-int BenchMain(const std::vector<std::string>& arguments);
+// Returns the exit code.
+int BenchStepMain(const std::vector<std::string>& arguments);
 
 }  // namespace rubato
 

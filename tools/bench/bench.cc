@@ -1,0 +1,33 @@
+#include "tools/bench/bench.h"
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/flags.h"
+#include "common/log.h"
+#include "tools/bench/kernels.h"
+#include "tools/bench/step.h"
+
+namespace rubato {
+
+int BenchMain(const std::vector<std::string>& arguments) {
+  const std::string what = arguments.empty() ? "" : arguments[0];
+  const std::vector<std::string> rest(arguments.begin() + (arguments.empty() ? 0 : 1),
+                                      arguments.end());
+  if (what == "step") return BenchStepMain(rest);
+  if (what == "kernels") return BenchKernelsMain(rest);
+  std::string target;
+  Flags flags("rubato bench",
+              "Measures. `rubato bench WHAT --help` tells more.\n"
+              "  step      one local step of training\n"
+              "  kernels   optimizers and codecs, against the memory's speed",
+              {"rubato bench step --model cnn --batch 64 --json", "rubato bench kernels"});
+  flags.AddPositional(&target, "WHAT", "step or kernels");
+  if (const std::optional<int> code = flags.Handle(arguments)) return *code;
+  PrintError(absl::InvalidArgumentError(
+      absl::StrCat("found ", target, ", expected step or kernels (see rubato bench --help)")));
+  return 2;
+}
+
+}  // namespace rubato

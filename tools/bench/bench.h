@@ -1,0 +1,15 @@
+// The verb `rubato bench`: its first word says what is measured.
+#ifndef RUBATO_TOOLS_BENCH_BENCH_H_
+#define RUBATO_TOOLS_BENCH_BENCH_H_
+
+#include <string>
+#include <vector>
+
+namespace rubato {
+
+// Returns the exit code.
+int BenchMain(const std::vector<std::string>& arguments);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_BENCH_BENCH_H_
