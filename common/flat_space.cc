@@ -18,6 +18,14 @@ int64_t ValueCount(const proto::Layout& layout) {
   return count;
 }
 
+int64_t TrainableCount(const proto::Layout& layout) {
+  int64_t count = 0;
+  for (const proto::Parameter& parameter : layout.parameters()) {
+    if (parameter.average() == 0) count += ValueCount(parameter);
+  }
+  return count;
+}
+
 std::string ParameterAt(const proto::Layout& layout, int64_t index) {
   for (const proto::Parameter& parameter : layout.parameters()) {
     if (index < ValueCount(parameter)) return parameter.name();

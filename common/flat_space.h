@@ -1,5 +1,6 @@
-// The flat parameter space: all trainable numbers of a model in one vector of float32, cut into
-// blocks of equal size (the last may be shorter); each shard owns a run of blocks. Knows no layers.
+// The flat parameter space: all trainable numbers of a model, and averages of statistics behind
+// them, in one vector of float32, cut into blocks of equal size (the last may be shorter); each
+// shard owns a run of blocks. Knows no layers.
 #ifndef RUBATO_COMMON_FLAT_SPACE_H_
 #define RUBATO_COMMON_FLAT_SPACE_H_
 
@@ -26,6 +27,8 @@ struct Range {
 // Number of values of one parameter / of all of them.
 int64_t ValueCount(const proto::Parameter& parameter);
 int64_t ValueCount(const proto::Layout& layout);
+// Of the parameters alone, behind which averages of statistics lie (proto::Parameter.average).
+int64_t TrainableCount(const proto::Layout& layout);
 
 // The name of the parameter that the value `index` of the flat vector belongs to.
 std::string ParameterAt(const proto::Layout& layout, int64_t index);

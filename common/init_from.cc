@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
 #include "common/check.h"
 #include "common/flat_space.h"
 #include "common/status.h"
@@ -17,6 +19,9 @@ namespace {
 
 // More would hide the rest of the message.
 constexpr size_t kMaxNames = 10;
+
+// Beside a batch norm's "running_mean".
+constexpr char kBatchCount[] = "num_batches_tracked";
 
 template <typename Shape>
 std::string ShapeText(const Shape& shape) {
@@ -57,7 +62,10 @@ absl::Status CheckInitialParameters(const SafetensorsReader& file, const proto::
     }
   }
   for (const TensorInfo& tensor : file.tensors()) {
-    if (known.count(tensor.name) == 0) unexpected.push_back(tensor.name);
+    const bool is_count =
+        absl::EndsWith(tensor.name, kBatchCount) &&
+        known.count(absl::StrCat(absl::StripSuffix(tensor.name, kBatchCount), "running_mean")) > 0;
+    if (known.count(tensor.name) == 0 && !is_count) unexpected.push_back(tensor.name);
   }
   std::vector<std::string> lines;
   if (!missing.empty()) {

@@ -18,6 +18,7 @@ namespace rubato {
 //   a.safetensors: found no 1.bias, 3.weight, expected all 4 parameters of the model
 //   a.safetensors: found fc.weight, which the model does not have
 //   a.safetensors: 1.weight: found shape (256, 784), expected (128, 784)
+// PyTorch's count of a batch norm's batches, "*.num_batches_tracked", may be there as well.
 absl::Status CheckInitialParameters(const SafetensorsReader& file, const proto::Layout& layout);
 
 // Opens `path` and checks it. Also the errors of SafetensorsReader::Open.

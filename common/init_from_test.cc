@@ -122,5 +122,15 @@ TEST(InitFromTest, ReadsAnyRangeOfTheFlatVector) {
   }
 }
 
+TEST(InitFrom, TakesPyTorchsCountOfBatches) {
+  proto::Layout layout = LayoutOf({{"bn.weight", {2}}, {"bn.running_mean", {2}}});
+  const std::vector<Tensor> tensors = {
+      {"bn.num_batches_tracked", {}, Dtype::kI64}, {"bn.weight", {2}}, {"bn.running_mean", {2}}};
+  RUBATO_EXPECT_OK(OpenInitialParameters(FileOf(tensors), layout));
+  layout = LayoutOf({{"bn.weight", {2}}, {"fc.running_mean", {2}}});
+  EXPECT_THAT(OpenInitialParameters(FileOf(tensors), layout).status().message(),
+              testing::HasSubstr("found bn.num_batches_tracked, bn.running_mean, which the model"));
+}
+
 }  // namespace
 }  // namespace rubato

@@ -210,7 +210,7 @@ void Coordinator::OpenFirst(absl::Time now, CoordinatorActions* actions) {
   for (const auto& [id, peer] : registry_.peers()) {
     if (!peer.is_worker) view_.set_shards(peer.worker.rank, peer.registration.address());
   }
-  verdicts_.emplace(job_, Space());
+  verdicts_.emplace(job_, Space(), TrainableCount(view_.layout()));
   if (resume_.has_value()) {
     if (const absl::Status status = CheckResume(model); !status.ok()) {
       End(status, kExitUsage, std::string(status.message()), actions);

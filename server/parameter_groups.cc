@@ -7,13 +7,31 @@
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/glob.h"
+#include "common/isa.h"
+#include "common/kernels.h"
 #include "common/status.h"
 
 namespace rubato {
 
+namespace {
+
+struct Average {
+  static RUBATO_ALWAYS_INLINE void Run(float weight, float mean_scale, const float* w,
+                                       const float* sum, float* out, size_t n) {
+    RUBATO_ELEMENTWISE
+    for (size_t i = 0; i < n; ++i) out[i] = w[i] + weight * (sum[i] * mean_scale - w[i]);
+  }
+};
+
+}  // namespace
+
 std::vector<int> GroupsOf(const proto::Optimizer& settings, const proto::Layout& layout) {
   std::vector<int> groups;
   for (const proto::Parameter& parameter : layout.parameters()) {
+    if (parameter.average() > 0) {
+      groups.push_back(kNoGroup);
+      continue;
+    }
     int group = 0;
     while (group < settings.groups_size() &&
            !MatchesGlob(settings.groups(group).match(), parameter.name())) {
@@ -41,9 +59,11 @@ std::vector<std::string> UnusedGroups(const proto::Optimizer& settings,
   for (int i = 0; i < settings.groups_size(); ++i) {
     if (std::count(groups.begin(), groups.end(), i) > 0) continue;
     const std::string& match = settings.groups(i).match();
-    const bool taken = std::any_of(
-        layout.parameters().begin(), layout.parameters().end(),
-        [&](const proto::Parameter& parameter) { return MatchesGlob(match, parameter.name()); });
+    const bool taken =
+        std::any_of(layout.parameters().begin(), layout.parameters().end(),
+                    [&](const proto::Parameter& parameter) {
+                      return parameter.average() == 0 && MatchesGlob(match, parameter.name());
+                    });
     unused.push_back(absl::StrFormat(
         "optimizer.groups[%d] changes nothing: %s", i,
         taken ? absl::StrFormat("every parameter that matches \"%s\" is in a group before", match)
@@ -66,18 +86,20 @@ absl::StatusOr<ParameterGroups> ParameterGroups::Create(const proto::Optimizer& 
   for (int i = 0; i < layout.parameters_size(); ++i) {
     const int64_t end = begin + ValueCount(layout.parameters(i));
     const size_t group = group_of[i] == kNoGroup ? groups.groups_.size() - 1 : group_of[i];
-    if (!groups.runs_.empty() && groups.runs_.back().group == group) {
+    const float average = static_cast<float>(layout.parameters(i).average());
+    if (!groups.runs_.empty() && groups.runs_.back().group == group &&
+        groups.runs_.back().average == average) {
       groups.runs_.back().values.end = end;
     } else if (begin < end) {
-      groups.runs_.push_back({{begin, end}, group});
+      groups.runs_.push_back({{begin, end}, group, average});
     }
     begin = end;
   }
   return groups;
 }
 
-void ParameterGroups::Apply(Range values, absl::FunctionRef<float(double)> rate_of, float scale,
-                            int64_t count, const OptimizerSpans& spans) const {
+void ParameterGroups::Apply(Range values, const GroupUpdate& update,
+                            const OptimizerSpans& spans) const {
   RUBATO_CHECK(static_cast<int64_t>(spans.parameters.size()) == values.size());
   auto run = std::partition_point(runs_.begin(), runs_.end(),
                                   [&](const Run& r) { return r.values.end <= values.begin; });
@@ -88,13 +110,16 @@ void ParameterGroups::Apply(Range values, absl::FunctionRef<float(double)> rate_
     const absl::Span<const float> parameters = spans.parameters.subspan(offset, size);
     const absl::Span<float> out = spans.out.subspan(offset, size);
     const Group& group = groups_[run->group];
-    if (group.learning_rate == 0) {
+    if (run->average != 0) {
+      Dispatch<Average>(run->average * update.share, update.mean_scale, parameters.data(),
+                        spans.gradient_sum.data() + offset, out.data(), size);
+    } else if (group.learning_rate == 0) {
       std::copy(parameters.begin(), parameters.end(), out.begin());
     } else {
       absl::InlinedVector<absl::Span<float>, 4> slots;
       for (absl::Span<float> slot : spans.slots) slots.push_back(slot.subspan(offset, size));
-      group.optimizer.Apply({rate_of(group.learning_rate), scale, count}, parameters,
-                            spans.gradient_sum.subspan(offset, size), slots, out);
+      group.optimizer.Apply({update.rate_of(group.learning_rate), update.scale, update.count},
+                            parameters, spans.gradient_sum.subspan(offset, size), slots, out);
     }
     at = end;
   }

@@ -18,7 +18,7 @@ namespace rubato {
 constexpr int kNoGroup = -1;
 
 // For each parameter of `layout` the index in settings.groups of the first group that matches its
-// name, or kNoGroup.
+// name, or kNoGroup. Averages of statistics are in no group.
 std::vector<int> GroupsOf(const proto::Optimizer& settings, const proto::Layout& layout);
 
 // `settings` as group number `group` of them changes them; the same without groups for kNoGroup.
@@ -28,6 +28,18 @@ proto::Optimizer GroupSettings(const proto::Optimizer& settings, int group);
 std::vector<std::string> UnusedGroups(const proto::Optimizer& settings,
                                       const proto::Layout& layout);
 
+// What differs from update to update.
+struct GroupUpdate {
+  // The rate of this update for a learning_rate of the settings.
+  absl::FunctionRef<float(double)> rate_of;
+  float scale = 1;    // the gradient is gradient_sum · scale
+  int64_t count = 0;  // updates that these parameters have had before this one
+  // Of averages of statistics: a statistic is gradient_sum · mean_scale, and its weight the
+  // average's own times `share`, that of the update in a global batch.
+  float mean_scale = 1;
+  float share = 1;
+};
+
 // The optimizer of a whole layout. Immutable.
 class ParameterGroups {
  public:
@@ -36,11 +48,10 @@ class ParameterGroups {
                                                 const proto::Layout& layout);
 
   // Updates the values `values` of the flat vector, to which `spans` belong, as Optimizer::Apply
-  // does, each by its group's settings. `rate_of` gives the rate of this update for a
-  // learning_rate of the settings. Frozen parameters are copied to `out` and their slots left as
-  // they are, whatever the gradient. Any cut of the vector gives the same bits.
-  void Apply(Range values, absl::FunctionRef<float(double)> rate_of, float scale, int64_t count,
-             const OptimizerSpans& spans) const;
+  // does, each by its group's settings. Frozen parameters are copied to `out` and their slots left
+  // as they are, whatever the gradient. Averages of statistics move: out = w + average · share ·
+  // (statistic − w). Any cut of the vector gives the same bits.
+  void Apply(Range values, const GroupUpdate& update, const OptimizerSpans& spans) const;
 
  private:
   struct Group {
@@ -50,7 +61,8 @@ class ParameterGroups {
   // Values with the same settings.
   struct Run {
     Range values;
-    size_t group;  // in groups_
+    size_t group;   // in groups_
+    float average;  // not 0: of statistics, in no group
   };
 
   ParameterGroups() = default;

@@ -75,8 +75,10 @@ struct State {
       std::vector<absl::Span<float>> spans;
       for (auto& slot : slots) spans.push_back(absl::MakeSpan(slot).subspan(begin, size));
       const absl::Span<float> span = absl::MakeSpan(parameters).subspan(begin, size);
-      groups.Apply({begin, begin + size}, rate_of, scale, count,
-                   {span, sum.subspan(begin, size), spans, span});
+      GroupUpdate update{rate_of};
+      update.scale = update.mean_scale = scale;
+      update.count = count;
+      groups.Apply({begin, begin + size}, update, {span, sum.subspan(begin, size), spans, span});
     }
   }
 
@@ -160,13 +162,46 @@ TEST(ParameterGroupsTest, FrozenParametersAndSlotsKeepTheirBits) {
   std::vector<float> sum(10, std::nanf("")), m(10, 5), v(10, 7);
   const std::vector<absl::Span<float>> slots = {absl::MakeSpan(m), absl::MakeSpan(v)};
   const absl::Span<const float> parameters = absl::MakeSpan(initial).subspan(14, 10);
-  groups.Apply({14, 24}, RateItself, 1, 3, {parameters, sum, slots, absl::MakeSpan(sum)});
+  GroupUpdate update{RateItself};
+  update.count = 3;
+  groups.Apply({14, 24}, update, {parameters, sum, slots, absl::MakeSpan(sum)});
   for (int i = 2; i < 10; ++i) {
     EXPECT_EQ(sum[i], parameters[i]);
     EXPECT_EQ(m[i], 5);
     EXPECT_EQ(v[i], 7);
   }
   EXPECT_TRUE(std::isnan(sum[0]) && std::isnan(sum[1]));
+}
+
+TEST(ParameterGroupsTest, AveragesOfStatisticsMoveByTheirWeightWhateverTheOptimizer) {
+  proto::Layout layout = TwoLayers();
+  proto::Parameter* buffer = layout.add_parameters();
+  buffer->set_name("bn.running_mean");
+  buffer->add_shape(3);
+  buffer->set_average(0.25);
+  const int64_t n = ValueCount(layout);
+  EXPECT_EQ(n, kValues + 3);
+  EXPECT_EQ(TrainableCount(layout), kValues);
+  for (const char* rule : {"weight_decay: 0.5 momentum: 0.9", "name: NAME_ADAMW"}) {
+    const proto::Optimizer settings =
+        Settings(absl::StrCat(rule, R"( groups { match: "*" learning_rate: 0 })"));
+    EXPECT_THAT(UnusedGroups(settings, layout), IsEmpty());
+    State state(settings, layout, std::vector<float>(n, 8));
+    // Statistics 16 over 4 samples, clipped: only the gradient is.
+    std::vector<float> sum(n, 64);
+    GroupUpdate update{RateItself};
+    update.scale = 1e-9f;
+    update.mean_scale = 0.25f;
+    update.share = 0.5f;
+    std::vector<absl::Span<float>> slots;
+    for (auto& slot : state.slots) slots.push_back(absl::MakeSpan(slot));
+    state.groups.Apply({0, n}, update,
+                       {state.parameters, sum, slots, absl::MakeSpan(state.parameters)});
+    // 8 + 1/4 · 1/2 · (64 / 4 − 8)
+    for (int64_t i = kValues; i < n; ++i) EXPECT_EQ(state.parameters[i], 9) << rule;
+    for (int64_t i = 0; i < kValues; ++i) EXPECT_EQ(state.parameters[i], 8) << rule;
+    for (const auto& slot : state.slots) EXPECT_EQ(slot.back(), 0) << rule;
+  }
 }
 
 TEST(ParameterGroupsTest, TheScheduleHoldsForEachGroupsRate) {

@@ -48,7 +48,7 @@ absl::Status Registry::Check(const proto::Registration& registration, int most_w
         absl::StrFormat("no more workers are wanted: cluster.workers is at most %d", most_workers));
   }
   const proto::WorkerRegistration& worker = registration.worker();
-  if (worker.train_samples() <= 0 || ValueCount(worker.layout()) <= 0) {
+  if (worker.train_samples() <= 0 || TrainableCount(worker.layout()) <= 0) {
     return absl::FailedPreconditionError("the worker has no data or no parameters");
   }
   if (!has_model_) return absl::OkStatus();

@@ -82,7 +82,8 @@ absl::Status ShardEngine::Open(const proto::View& view) {
     learning_rate_.emplace(job_.optimizer(), job_.train().batch_size(), view.samples_per_epoch(),
                            job_.train().until());
     core_.emplace(space.ShardBlocks(shard_));
-    squares_.emplace(space.values());
+    trainable_ = TrainableCount(view.layout());
+    squares_.emplace(trainable_);
   }
   ShardActions actions;
   core_->OnView(view, &actions);
@@ -289,23 +290,28 @@ void ShardEngine::Sum(const ShardAction& action) {
 void ShardEngine::Apply(const ShardAction& action) {
   Held gradient = std::move(held_.at(action.payload));
   held_.erase(action.payload);
-  // Parts that claim no samples make a step of none: it changes nothing by its gradient.
-  const float scale = action.samples > 0
-                          ? static_cast<float>(action.factor / static_cast<double>(action.samples))
-                          : 0.0f;
+  const bool parity = action.on_arrival && job_.optimizer().learning_rate_parity();
+  const double share =
+      parity ? static_cast<double>(action.samples) / static_cast<double>(job_.train().batch_size())
+             : 1.0;
   const auto rate_of = [&](double learning_rate) {
-    double rate = learning_rate_->At(action.samples_before, learning_rate);
-    if (action.on_arrival && job_.optimizer().learning_rate_parity()) {
-      rate *= static_cast<double>(action.samples) / static_cast<double>(job_.train().batch_size());
-    }
-    return static_cast<float>(rate);
+    return static_cast<float>(learning_rate_->At(action.samples_before, learning_rate) * share);
   };
+  GroupUpdate update{rate_of};
+  update.count = action.updates_before;
+  update.share = static_cast<float>(share);
+  if (action.samples > 0) {
+    const double mean_scale = 1 / static_cast<double>(action.samples);
+    update.scale = static_cast<float>(action.factor / static_cast<double>(action.samples));
+    update.mean_scale = static_cast<float>(mean_scale);
+  } else {  // parts that claim no samples make a step of none: it changes nothing by its sums
+    update.scale = update.mean_scale = update.share = 0;
+  }
   // The new version goes over the sum, or into the spare buffer if the gradient is as received.
   std::shared_ptr<FloatBuffer> next =
       gradient.buffer != nullptr ? gradient.buffer : store_->TakeSpare(action.block);
   const int64_t begin = action.block * (job_.wire().chunk() / static_cast<int64_t>(sizeof(float)));
-  groups_->Apply({begin, begin + store_->BlockSize(action.block)}, rate_of, scale,
-                 action.updates_before,
+  groups_->Apply({begin, begin + store_->BlockSize(action.block)}, update,
                  {store_->Current(action.block)->values(), gradient.payload.values,
                   store_->Slots(action.block), next->values()});
   store_->Publish(action.block, std::move(next));
@@ -334,7 +340,9 @@ void ShardEngine::Measure(const ShardAction& action) {
     if (!measured_.has_non_finite() || at < measured_.non_finite()) measured_.set_non_finite(at);
     return;
   }
-  squares_->Add(begin, values);
+  // Averages of statistics have no part in the gradient's norm.
+  if (begin < trainable_)
+    squares_->Add(begin, values.first(std::min<int64_t>(values.size(), trainable_ - begin)));
 }
 
 void ShardEngine::ReportMeasured(const ShardAction& action) {

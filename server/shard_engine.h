@@ -108,6 +108,7 @@ class ShardEngine {
   // Of the step at hand, as far as it has come.
   proto::ShardMeasured measured_;
   std::optional<SumOfSquares> squares_;
+  int64_t trainable_ = 0;  // values of the flat vector before averages of statistics
 };
 
 }  // namespace rubato

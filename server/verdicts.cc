@@ -4,10 +4,11 @@
 
 namespace rubato {
 
-Verdicts::Verdicts(const proto::Job& job, const FlatSpace& space) : job_(job), space_(space) {}
+Verdicts::Verdicts(const proto::Job& job, const FlatSpace& space, int64_t trainable)
+    : job_(job), space_(space), trainable_(trainable) {}
 
 std::optional<Verdicts::Decision> Verdicts::OnMeasured(const proto::ShardMeasured& measured) {
-  Measured& step = measured_.try_emplace(measured.step(), space_.values()).first->second;
+  Measured& step = measured_.try_emplace(measured.step(), trainable_).first->second;
   if (measured.has_non_finite() &&
       (step.non_finite < 0 || measured.non_finite() < step.non_finite)) {
     step.non_finite = measured.non_finite();

@@ -16,7 +16,8 @@ namespace rubato {
 
 class Verdicts {
  public:
-  Verdicts(const proto::Job& job, const FlatSpace& space);
+  // `trainable`: values of the flat vector that are parameters, whose norm is meant.
+  Verdicts(const proto::Job& job, const FlatSpace& space, int64_t trainable);
 
   struct Decision {
     proto::Verdict verdict;
@@ -36,6 +37,7 @@ class Verdicts {
 
   const proto::Job job_;
   const FlatSpace space_;
+  const int64_t trainable_;
   std::map<int64_t, Measured> measured_;  // by step
 };
 

@@ -22,6 +22,11 @@ const std::map<std::string, std::vector<std::string>>& Jobs() {
       {"Six",
        {"train={batch_size: 72, micro_batches: 6, until: {steps: 40}}",
         "data={format: glyphs, train_size: 1443, test_size: 200}"}},
+      // Running statistics behind the parameters.
+      {"BatchNorm",
+       {"train={batch_size: 64, micro_batches: 4, until: {steps: 40}}",
+        "model={layers: [flatten, linear: {out_features: 48}, batch_norm, relu, "
+        "linear: {out_features: 10}]}"}},
   };
   return *jobs;
 }
@@ -102,7 +107,9 @@ INSTANTIATE_TEST_SUITE_P(, BitsTest,
                                          // Shares of one and two micro-batches; a spare worker.
                                          Cut{"Six", 1, 1, "256KiB"},  //
                                          Cut{"Six", 4, 3, "16KiB"},   //
-                                         Cut{"Six", 7, 2, "16KiB"}),
+                                         Cut{"Six", 7, 2, "16KiB"},
+                                         Cut{"BatchNorm", 1, 1, "256KiB"},
+                                         Cut{"BatchNorm", 3, 2, "1KiB"}),
                          Name);
 
 }  // namespace

@@ -71,10 +71,12 @@ SequentialResult TrainSequentially(const proto::Job& job, bool rate_by_samples) 
   };
 
   Floats w, m((*model)->parameter_count());
+  Floats average;  // of each value: 0 for parameters
   for (const proto::Parameter& parameter : (*model)->layout().parameters()) {
     Floats values(Size(parameter));
     InitializeRange(parameter, job.seed(), 0, absl::MakeSpan(values));
     w.insert(w.end(), values.begin(), values.end());
+    average.resize(w.size(), static_cast<float>(parameter.average()));
   }
 
   const int64_t steps_per_epoch = (train.size() + batch - 1) / batch;
@@ -107,6 +109,10 @@ SequentialResult TrainSequentially(const proto::Job& job, bool rate_by_samples) 
     const float scale = static_cast<float>(1.0 / static_cast<double>(n));
     for (size_t i = 0; i < w.size(); ++i) {
       const float g = scale * sum[i];
+      if (average[i] > 0) {
+        w[i] = w[i] + average[i] * (g - w[i]);
+        continue;
+      }
       m[i] = step == 0 ? g : momentum * m[i] + g;
       w[i] = w[i] - rate * m[i];
     }

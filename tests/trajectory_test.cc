@@ -155,8 +155,11 @@ void ExpectPyTorchsTrajectory(const Golden& golden, const ModelCase& model_case,
     const double loss = SumOverMicroBatches(**model, objective, parameters, batch, micro_batches,
                                             absl::MakeSpan(sum));
     EXPECT_NEAR(loss / samples, losses[step], 1e-5 * losses[step]) << "step " << step;
-    groups->Apply({0, (*model)->parameter_count()},
-                  [](double rate) { return static_cast<float>(rate); }, 1.0f / samples, step,
+    const auto rate_of = [](double rate) { return static_cast<float>(rate); };
+    GroupUpdate update{rate_of};
+    update.scale = update.mean_scale = 1.0f / samples;
+    update.count = step;
+    groups->Apply({0, (*model)->parameter_count()}, update,
                   {parameters, sum, slot_spans, absl::MakeSpan(parameters)});
   }
   // Measured: 0.7e-7 to 1.8e-7.

@@ -121,7 +121,6 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
                           ObjectiveFor(job.loss(), data.train.classes(), data.train.target_values(),
                                        data.train.labels_each()));
   RUBATO_ASSIGN_OR_RETURN(plan.layout, LayoutOf(job.model(), shape.dimensions(), objective));
-  RUBATO_RETURN_IF_ERROR(CheckServable(plan.layout));
   RUBATO_ASSIGN_OR_RETURN(
       plan.training_bytes,
       MemoryOf(job.model(), shape.dimensions(), objective,

@@ -74,17 +74,6 @@ absl::StatusOr<int64_t> MemoryOf(const proto::Model& config,
   return PlanMemory(graph, max_batch, purpose).size * BytesOf(DType::kFloat32);
 }
 
-absl::Status CheckServable(const proto::Layout& layout) {
-  for (const proto::Parameter& parameter : layout.parameters()) {
-    if (parameter.average() == 0) continue;
-    return absl::InvalidArgumentError(
-        absl::StrCat("model: found ", parameter.name(),
-                     ", a running statistic, which the servers of this build do not keep; expected "
-                     "layer_norm or group_norm in place of batch_norm"));
-  }
-  return absl::OkStatus();
-}
-
 absl::StatusOr<std::unique_ptr<Model>> Model::Create(const proto::Model& config,
                                                      absl::Span<const int64_t> example_shape,
                                                      const Objective& objective, int64_t max_batch,

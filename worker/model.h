@@ -32,9 +32,6 @@ absl::StatusOr<int64_t> MemoryOf(const proto::Model& config,
                                  absl::Span<const int64_t> example_shape,
                                  const Objective& objective, int64_t max_batch, Purpose purpose);
 
-// InvalidArgument if there are buffers, which servers do not average yet.
-absl::Status CheckServable(const proto::Layout& layout);
-
 // Holds activations and their gradients for a batch of at most max_batch examples, so that a
 // call allocates nothing; holds no parameters. For one thread at a time.
 //

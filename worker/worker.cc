@@ -162,7 +162,6 @@ absl::Status Worker::Prepare() {
       ObjectiveFor(job_.loss(), train.classes(), train.target_values(), train.labels_each()));
   RUBATO_ASSIGN_OR_RETURN(model_,
                           Model::Create(job_.model(), shape.dimensions(), objective, micro_batch));
-  RUBATO_RETURN_IF_ERROR(CheckServable(model_->layout()));
   const bool on_test = job_.evaluation().split() == proto::Evaluation::SPLIT_TEST;
   RUBATO_ASSIGN_OR_RETURN(
       evaluator_, Evaluator::Create(job_.model(), objective,

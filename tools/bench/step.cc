@@ -161,11 +161,8 @@ absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
   proto::Optimizer settings;
   settings.set_learning_rate(1e-4);
   settings.set_momentum(0.9);
-  proto::Layout layout = model->layout();
-  for (int i = layout.parameters_size() - 1; i >= 0 && layout.parameters(i).average() > 0; --i) {
-    layout.mutable_parameters()->RemoveLast();
-  }
-  RUBATO_ASSIGN_OR_RETURN(const ParameterGroups groups, ParameterGroups::Create(settings, layout));
+  RUBATO_ASSIGN_OR_RETURN(const ParameterGroups groups,
+                          ParameterGroups::Create(settings, model->layout()));
   std::vector<float> parameters(model->parameter_count()), gradient(parameters.size()),
       slot(parameters.size());
   int64_t begin = 0;
@@ -174,17 +171,17 @@ absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
     InitializeRange(parameter, 1, begin, absl::MakeSpan(parameters).subspan(begin, size));
     begin += size;
   }
-  // Without buffers.
-  const absl::Span<float> trained = absl::MakeSpan(parameters).first(model->trainable_count());
-  const std::vector<absl::Span<float>> slots = {absl::MakeSpan(slot).first(trained.size())};
+  const std::vector<absl::Span<float>> slots = {absl::MakeSpan(slot)};
   int64_t count = 0;
   const double seconds = MedianSeconds(bench.seconds, [&] {
     model->Gradient(parameters, setup.features, {setup.labels, {}}, 0, TensorRef(gradient),
                     [](int64_t) {});
-    groups.Apply({0, model->trainable_count()},
-                 [](double rate) { return static_cast<float>(rate); },
-                 1.0f / static_cast<float>(bench.batch), count++,
-                 {trained, absl::MakeSpan(gradient).first(trained.size()), slots, trained});
+    const auto rate_of = [](double rate) { return static_cast<float>(rate); };
+    GroupUpdate update{rate_of};
+    update.scale = update.mean_scale = 1.0f / static_cast<float>(bench.batch);
+    update.count = count++;
+    groups.Apply({0, model->parameter_count()}, update,
+                 {parameters, gradient, slots, absl::MakeSpan(parameters)});
   });
   RUBATO_ASSIGN_OR_RETURN(const double peak, Peak());
   const double operations = OperationsOf(model->graph()) * static_cast<double>(bench.batch);
