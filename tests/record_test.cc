@@ -121,7 +121,8 @@ TEST_F(RecordTest, RecordingChangesNoBitOfASyncRunAndReplays) {
   ASSERT_FALSE(parameters.empty());
   EXPECT_EQ(ReadText(Path("run/parameters.safetensors")), parameters);
   ExpectReplays("run");
-  EXPECT_THAT(Replay("run").out, HasSubstr("with slots: step-00000030, step-00000040\n"));
+  // Where the disk is slow, steps in between have none.
+  EXPECT_THAT(Replay("run").out, testing::ContainsRegex("with slots: .*step-00000040\n"));
 }
 
 TEST_F(RecordTest, OnArrivalReplaysToo) {
@@ -142,7 +143,7 @@ TEST_F(RecordTest, ClippedStepsAndARunThatGoesOnReplay) {
   ExpectReplays("first");
   Arguments longer = set;
   longer.push_back("train.until={steps: 50}");
-  Record("second", longer, {"--resume", "first/checkpoints/step-00000020"});
+  Record("second", longer, {"--resume", "first"});
   ExpectReplays("second");
 }
 
