@@ -22,5 +22,19 @@ TEST(Crc32cTest, PublishedValues) {
   EXPECT_EQ(Crc32c(""), 0u);
 }
 
+// The polynomial division itself, bit by bit, for every cut of some bytes.
+TEST(Crc32cTest, HoweverTheBytesAreCut) {
+  std::string bytes;
+  for (int i = 0; i < 41; ++i) bytes += static_cast<char>(37 * i + 11);
+  uint32_t expected = ~uint32_t{0};
+  for (const char c : bytes) {
+    expected ^= static_cast<unsigned char>(c);
+    for (int bit = 0; bit < 8; ++bit) expected = expected >> 1 ^ (expected & 1 ? 0x82f63b78u : 0);
+  }
+  for (size_t cut = 0; cut <= bytes.size(); ++cut) {
+    EXPECT_EQ(Crc32c(bytes.substr(cut), Crc32c(bytes.substr(0, cut))), ~expected) << cut;
+  }
+}
+
 }  // namespace
 }  // namespace rubato

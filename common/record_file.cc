@@ -1,9 +1,11 @@
 #include "common/record_file.h"
 
 #include <fcntl.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 
@@ -29,9 +31,19 @@ RecordFile::~RecordFile() {
 }
 
 absl::Status RecordFile::Append(absl::string_view record) {
+  return Append(absl::MakeConstSpan(&record, 1));
+}
+
+absl::Status RecordFile::Append(absl::Span<const absl::string_view> pieces) {
+  std::vector<iovec> vectors;
+  ssize_t size = 0;
+  for (const absl::string_view piece : pieces) {
+    vectors.push_back({const_cast<char*>(piece.data()), piece.size()});
+    size += static_cast<ssize_t>(piece.size());
+  }
   const off_t end = lseek(fd_, 0, SEEK_END);
-  const ssize_t written = write(fd_, record.data(), record.size());
-  if (written == static_cast<ssize_t>(record.size())) return absl::OkStatus();
+  const ssize_t written = writev(fd_, vectors.data(), static_cast<int>(vectors.size()));
+  if (written == size) return absl::OkStatus();
   const int error = written < 0 ? errno : ENOSPC;
   if (written > 0 && end >= 0 && ftruncate(fd_, end) != 0) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot repair ", path_));

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 
 namespace rubato {
 
@@ -27,6 +28,8 @@ class RecordFile {
   // Unavailable, … if the disk does not take it: what was written of it is cut off again, and the
   // next record may be tried.
   absl::Status Append(absl::string_view record);
+  // The same for a record that lies in a few pieces.
+  absl::Status Append(absl::Span<const absl::string_view> pieces);
 
  private:
   RecordFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}

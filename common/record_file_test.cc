@@ -32,6 +32,14 @@ TEST(RecordFileTest, GoesOnAtTheEnd) {
   EXPECT_EQ(Contents(path), "first\nsecond\n");
 }
 
+TEST(RecordFileTest, PiecesMakeOneRecord) {
+  const std::string path = testing::TempDir() + "/pieces";
+  absl::StatusOr<RecordFile> file = RecordFile::Open(path);
+  RUBATO_ASSERT_OK(file);
+  RUBATO_EXPECT_OK(file->Append({"one, ", "", "two\n"}));
+  EXPECT_EQ(Contents(path), "one, two\n");
+}
+
 // A limit on the size of files takes part of a record, as a full disk may.
 TEST(RecordFileTest, ARecordThatDoesNotFitIsCutOffAgain) {
   const std::string path = testing::TempDir() + "/limited";

@@ -122,6 +122,7 @@ std::string RunFolder::MetricsFile() const { return path_ + "/metrics.jsonl"; }
 std::string RunFolder::ParametersFile() const { return path_ + "/parameters.safetensors"; }
 std::string RunFolder::SummaryFile() const { return path_ + "/summary.json"; }
 std::string RunFolder::CheckpointFolder() const { return path_ + "/checkpoints"; }
+std::string RunFolder::RecordFolder() const { return path_ + "/record"; }
 std::string RunFolder::LogFile(absl::string_view role, int rank) const {
   return absl::StrCat(path_, "/logs/", role, "-", rank, ".log");
 }

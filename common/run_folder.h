@@ -10,6 +10,7 @@
 //     logs/worker-1.log        standard output and error of each process
 //     parameters.safetensors   the final parameters
 //     summary.json             the final figures
+//     record/                  all that entered the cores, for `rubato replay`; only if asked for
 #ifndef RUBATO_COMMON_RUN_FOLDER_H_
 #define RUBATO_COMMON_RUN_FOLDER_H_
 
@@ -43,6 +44,7 @@ class RunFolder {
   std::string ParametersFile() const;
   std::string SummaryFile() const;
   std::string CheckpointFolder() const;
+  std::string RecordFolder() const;
   std::string LogFile(absl::string_view role, int rank) const;
 
  private:

@@ -80,7 +80,7 @@ class ClusterService::Call
   bool finished_ = false;
 };
 
-ClusterService::ClusterService(Coordinator coordinator, Outlets outlets, const Log* log)
+ClusterService::ClusterService(RecordedCoordinator coordinator, Outlets outlets, const Log* log)
     : outlets_(std::move(outlets)), log_(log), coordinator_(std::move(coordinator)) {}
 
 void ClusterService::SetToken(std::string token) {
@@ -138,7 +138,7 @@ grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* c
       reactor->Finish(grpc::Status::OK);
       break;
     case proto::CommandRequest::KIND_STATUS:
-      *reply->mutable_status() = coordinator_.Status(absl::Now());
+      *reply->mutable_status() = coordinator_.core().Status(absl::Now());
       reactor->Finish(grpc::Status::OK);
       break;
     case proto::CommandRequest::KIND_SWITCH: {
@@ -213,8 +213,8 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
 }
 
 void ClusterService::RunTask(const CoordinatorAction& task, const Tasks& tasks) {
-  const proto::View view = coordinator_.view();
-  const Summary summary = coordinator_.summary();
+  const proto::View view = coordinator_.core().view();
+  const Summary summary = coordinator_.core().summary();
   absl::Status status;
   absl::StatusOr<std::string> path;
   mutex_.Unlock();

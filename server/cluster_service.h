@@ -20,8 +20,8 @@
 #include "absl/time/time.h"
 #include "common/log.h"
 #include "proto/cluster.grpc.pb.h"
-#include "server/coordinator.h"
 #include "server/metrics.h"
+#include "server/recorded_coordinator.h"
 
 namespace rubato {
 
@@ -37,7 +37,7 @@ class ClusterService : public proto::Coordination::CallbackService {
   };
 
   // `log` must outlive the service.
-  ClusterService(Coordinator coordinator, Outlets outlets, const Log* log);
+  ClusterService(RecordedCoordinator coordinator, Outlets outlets, const Log* log);
 
   // Commands that change the job must show it; before, there are none.
   void SetToken(std::string token) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -90,7 +90,7 @@ class ClusterService : public proto::Coordination::CallbackService {
 
   absl::Mutex mutex_;
   std::string token_ ABSL_GUARDED_BY(mutex_);
-  Coordinator coordinator_ ABSL_GUARDED_BY(mutex_);
+  RecordedCoordinator coordinator_ ABSL_GUARDED_BY(mutex_);
   std::map<PeerId, Call*> calls_ ABSL_GUARDED_BY(mutex_);  // each deletes itself when it is done
   PeerId last_peer_ ABSL_GUARDED_BY(mutex_) = kOwnShard;
   std::deque<CoordinatorAction> tasks_ ABSL_GUARDED_BY(mutex_);

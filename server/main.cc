@@ -52,6 +52,9 @@ int main(int argc, char** argv) {
             "shard 0: an existing folder for the run's files; default: a new one under runs/");
   flags.Add("resume", &options.resume, "RUN|CHECKPOINT|auto",
             "shard 0: the checkpoint to go on from; default: what checkpoint.resume says");
+  flags.Add(
+      "record", &options.record, "DIR",
+      "a folder to write down in what enters the cores, for `rubato replay`; made if need be");
   if (const std::optional<int> code = flags.Handle(argc, argv)) return *code;
   rubato::SignalWatcher signals;
   std::optional<rubato::Log> log;  // once the job says how

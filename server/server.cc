@@ -29,8 +29,11 @@
 #include "server/data_service.h"
 #include "server/journal.h"
 #include "server/metrics_recorder.h"
+#include "server/recorded_coordinator.h"
+#include "server/recording.h"
 #include "server/run_files.h"
 #include "server/shard_engine.h"
+#include "server/shard_observer.h"
 
 namespace rubato {
 namespace {
@@ -41,9 +44,13 @@ constexpr absl::Duration kStopGrace = absl::Seconds(30);
 // The shard itself: its engine behind its data service, on one gRPC server.
 class ShardHost {
  public:
+  // `observer` may be null.
   ShardHost(const proto::Job& job, const std::string& job_digest, const Log* log,
-            ShardEngine::Reporter report)
-      : job_(job), report_(std::move(report)), data_(job_digest, log) {}
+            ShardEngine::Reporter report, std::unique_ptr<ShardObserver> observer)
+      : job_(job),
+        report_(std::move(report)),
+        observer_(std::move(observer)),
+        data_(job_digest, log) {}
 
   ~ShardHost() { Stop(); }
 
@@ -59,7 +66,8 @@ class ShardHost {
     const auto send = [this](uint64_t stream, const Frame& frame, const Payload& payload) {
       data_.Send(stream, frame, payload);
     };
-    RUBATO_ASSIGN_OR_RETURN(engine_, ShardEngine::Create(job_, shard, send, report_));
+    RUBATO_ASSIGN_OR_RETURN(engine_,
+                            ShardEngine::Create(job_, shard, send, report_, observer_.get()));
     RUBATO_ASSIGN_OR_RETURN(HostPort address, ParseAddress(listen));
     grpc::ServerBuilder builder;
     ConfigureServer(&builder);
@@ -92,6 +100,7 @@ class ShardHost {
  private:
   const proto::Job job_;
   const ShardEngine::Reporter report_;
+  const std::unique_ptr<ShardObserver> observer_;
   std::unique_ptr<ShardEngine> engine_;
   DataService data_;
   std::unique_ptr<grpc::Server> server_;
@@ -107,6 +116,28 @@ proto::Registration MakeRegistration(const std::string& job_digest, int shard,
   registration.set_shard(shard);
   registration.set_process(ProcessDescription());
   return registration;
+}
+
+proto::RecordHeader MakeRecordHeader(const proto::Job& job, const std::string& job_digest) {
+  proto::RecordHeader header;
+  header.set_version(kVersion);
+  header.set_job_digest(job_digest);
+  *header.mutable_job() = job;
+  return header;
+}
+
+// None if nothing is to be recorded.
+absl::StatusOr<std::unique_ptr<ShardObserver>> RecordShard(const proto::Job& job,
+                                                           const ServerOptions& options,
+                                                           const std::string& job_digest,
+                                                           const Log& log) {
+  if (options.record.empty()) return nullptr;
+  proto::RecordHeader header = MakeRecordHeader(job, job_digest);
+  header.set_shard(options.shard);
+  RUBATO_ASSIGN_OR_RETURN(
+      std::unique_ptr<RecordingWriter> writer,
+      RecordingWriter::Create(ShardRecording(options.record, options.shard), header, &log));
+  return std::make_unique<ShardRecorder>(std::move(writer));
 }
 
 // A new folder under runs/, or options.run_dir, which exists. AlreadyExists if that holds a run's
@@ -159,15 +190,32 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
     if (!status.ok()) log.Warning(status.message());
   };
   ClusterService* service_pointer = nullptr;
-  ShardHost host(job, job_digest, &log, [&service_pointer](const proto::PeerMessage& message) {
-    service_pointer->FromOwnShard(message);
-  });
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardObserver> observer,
+                          RecordShard(job, options, job_digest, log));
+  ShardHost host(
+      job, job_digest, &log,
+      [&service_pointer](const proto::PeerMessage& message) {
+        service_pointer->FromOwnShard(message);
+      },
+      std::move(observer));
   outlets.to_own_shard = [&host](const proto::CoordinatorMessage& message) {
     host.OnMessage(message);
   };
-  Coordinator coordinator(job, job_digest, kVersion, resume, initial, absl::Now());
+  const absl::Time begin = absl::Now();
+  std::unique_ptr<RecordingWriter> recording;
+  if (!options.record.empty()) {
+    proto::RecordHeader header = MakeRecordHeader(job, job_digest);
+    header.set_begin_nanos(absl::ToUnixNanos(begin));
+    if (resume.has_value()) *header.mutable_resume() = *resume;
+    header.set_initial(initial);
+    header.set_last_checkpoint(checkpoint);
+    RUBATO_ASSIGN_OR_RETURN(
+        recording, RecordingWriter::Create(CoordinatorRecording(options.record), header, &log));
+  }
+  Coordinator coordinator(job, job_digest, kVersion, resume, initial, begin);
   coordinator.set_last_checkpoint(checkpoint);
-  ClusterService service(std::move(coordinator), std::move(outlets), &log);
+  ClusterService service(RecordedCoordinator(std::move(coordinator), std::move(recording)),
+                         std::move(outlets), &log);
   service_pointer = &service;
   const absl::Cleanup stop = [&] {  // before the service goes
     if (files.has_value()) files->StopRestoring();
@@ -221,8 +269,12 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
     if (!end.has_value()) end = status;
   };
   std::unique_ptr<ControlClient> control;
-  ShardHost host(job, job_digest, &log,
-                 [&control](const proto::PeerMessage& message) { control->Send(message); });
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardObserver> observer,
+                          RecordShard(job, options, job_digest, log));
+  ShardHost host(
+      job, job_digest, &log,
+      [&control](const proto::PeerMessage& message) { control->Send(message); },
+      std::move(observer));
   RUBATO_RETURN_IF_ERROR(
       host.Start(options.shard, options.listen.empty() ? "127.0.0.1:0" : options.listen, nullptr));
   log.Info("listening", {{"address", host.address()}});

@@ -24,6 +24,8 @@ struct ServerOptions {
   Sources sources;
   // Shard 0: the value of --resume (common/resume_point.h).
   std::string resume;
+  // The folder to write down in what enters the cores (server/recording.h); empty: nothing is.
+  std::string record;
 };
 
 // Serves until the job is over. FailedPrecondition and the like where repeating cannot help (exit

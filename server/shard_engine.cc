@@ -11,25 +11,40 @@
 #include "common/process_exit.h"
 #include "common/status.h"
 #include "server/shard_closed.h"
+#include "server/shard_events.h"
 
 namespace rubato {
 
 absl::StatusOr<std::unique_ptr<ShardEngine>> ShardEngine::Create(const proto::Job& job, int shard,
-                                                                 Sender send, Reporter report) {
+                                                                 Sender send, Reporter report,
+                                                                 ShardObserver* observer) {
   RUBATO_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(job.optimizer()));
-  return std::unique_ptr<ShardEngine>(
-      new ShardEngine(job, shard, std::move(optimizer), std::move(send), std::move(report)));
+  if (observer != nullptr) {
+    send = [send = std::move(send), observer](uint64_t stream, const Frame& frame,
+                                              const Payload& payload) {
+      observer->OnOutcome(Sent(stream, frame));
+      send(stream, frame, payload);
+    };
+    report = [report = std::move(report), observer](const proto::PeerMessage& message) {
+      observer->OnOutcome(Said(message));
+      report(message);
+    };
+  }
+  return std::unique_ptr<ShardEngine>(new ShardEngine(
+      job, shard, std::move(optimizer), std::move(send), std::move(report), observer));
 }
 
 ShardEngine::ShardEngine(const proto::Job& job, int shard, Optimizer optimizer, Sender send,
-                         Reporter report)
+                         Reporter report, ShardObserver* observer)
     : job_(job),
       shard_(shard),
       optimizer_(std::move(optimizer)),
       send_(std::move(send)),
-      report_(std::move(report)) {}
+      report_(std::move(report)),
+      observer_(observer) {}
 
 void ShardEngine::OnMessage(const proto::CoordinatorMessage& message) {
+  if (observer_ != nullptr) observer_->OnEvent(EventOf(message), {});
   proto::PeerMessage answer;
   ShardActions actions;
   switch (message.kind_case()) {
@@ -109,6 +124,13 @@ void ShardEngine::MaybeReportRestored() {
 }
 
 absl::Status ShardEngine::OnFrame(uint64_t stream, const Frame& frame, Payload payload) {
+  if (observer_ != nullptr) observer_->OnEvent(EventOf(stream, frame), payload.values);
+  absl::Status status = Handle(stream, frame, std::move(payload));
+  if (observer_ != nullptr && !status.ok()) observer_->OnOutcome(Refused(status));
+  return status;
+}
+
+absl::Status ShardEngine::Handle(uint64_t stream, const Frame& frame, Payload payload) {
   if (!core_.has_value()) {
     return absl::FailedPreconditionError("the job has not begun: no view holds yet");
   }
@@ -218,6 +240,7 @@ absl::Status ShardEngine::SendSnapshot(uint64_t stream, const Frame& frame) cons
 }
 
 void ShardEngine::OnStreamGone(uint64_t stream) {
+  if (observer_ != nullptr) observer_->OnEvent(StreamGone(stream), {});
   if (core_.has_value()) core_->OnPullerGone(stream);
 }
 
@@ -315,6 +338,11 @@ void ShardEngine::Apply(const ShardAction& action) {
                  {store_->Current(action.block)->values(), gradient.payload.values,
                   store_->Slots(action.block), next->values()});
   store_->Publish(action.block, std::move(next));
+  if (observer_ != nullptr) {
+    observer_->OnOutcome(Updated(action.block, action.version,
+                                 store_->Current(action.block)->values(),
+                                 store_->Slots(action.block)));
+  }
 }
 
 void ShardEngine::SendBlock(const ShardAction& action) {

@@ -22,6 +22,7 @@
 #include "server/optimizer.h"
 #include "server/parameter_groups.h"
 #include "server/shard.h"
+#include "server/shard_observer.h"
 
 namespace rubato {
 
@@ -33,9 +34,11 @@ class ShardEngine {
   // Says something to the coordinator.
   using Reporter = std::function<void(const proto::PeerMessage& message)>;
 
-  // Shard number `shard` of `job`. InvalidArgument if the job's optimizer cannot be made.
+  // Shard number `shard` of `job`. `observer`, if there is one, must outlive it. InvalidArgument if
+  // the job's optimizer cannot be made.
   static absl::StatusOr<std::unique_ptr<ShardEngine>> Create(const proto::Job& job, int shard,
-                                                             Sender send, Reporter report);
+                                                             Sender send, Reporter report,
+                                                             ShardObserver* observer = nullptr);
 
   // What the coordinator says; answers go to the reporter.
   void OnMessage(const proto::CoordinatorMessage& message);
@@ -59,8 +62,10 @@ class ShardEngine {
     std::vector<std::shared_ptr<const FloatBuffer>> slots;
   };
 
-  ShardEngine(const proto::Job& job, int shard, Optimizer optimizer, Sender send, Reporter report);
+  ShardEngine(const proto::Job& job, int shard, Optimizer optimizer, Sender send, Reporter report,
+              ShardObserver* observer);
 
+  absl::Status Handle(uint64_t stream, const Frame& frame, Payload payload);
   // Takes its blocks at the first view; every view holds from here on. ResourceExhausted if memory
   // does not hold them.
   absl::Status Open(const proto::View& view);
@@ -88,6 +93,7 @@ class ShardEngine {
   const Optimizer optimizer_;
   const Sender send_;
   const Reporter report_;
+  ShardObserver* const observer_;  // may be null
 
   // From the first view on.
   std::optional<LearningRate> learning_rate_;

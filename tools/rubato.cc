@@ -21,6 +21,7 @@
 #include "tools/export.h"
 #include "tools/inspect.h"
 #include "tools/plot/plot.h"
+#include "tools/replay/replay.h"
 #include "tools/simulate.h"
 #include "tools/status.h"
 #include "tools/train.h"
@@ -168,6 +169,7 @@ int Export(const Invocation& invocation) {
 int Plot(const Invocation& invocation) { return PlotMain(invocation.arguments); }
 
 int Simulate(const Invocation& invocation) { return SimulateMain(invocation.arguments); }
+int Replay(const Invocation& invocation) { return ReplayMain(invocation.arguments); }
 int Bench(const Invocation& invocation) { return BenchMain(invocation.arguments); }
 
 int Help(const Invocation& invocation);
@@ -185,6 +187,7 @@ constexpr Verb kVerbs[] = {
     {"bench", "measure a step of training, or the kernels", Bench},
     {"plot", "draw the curves of runs into one page for a browser", Plot},
     {"simulate", "run a job in virtual time, on a cluster that is not there", Simulate},
+    {"replay", "run the servers of a recorded run again, to the same bits", Replay},
     {"help", "print this, or the help of a verb", Help},
     {"version", "print the version", Version},
 };

@@ -59,6 +59,7 @@ struct Options {
   std::vector<std::string> set;
   std::string run_dir;
   std::string resume;
+  bool record = false;
   bool dry_run = false;
 };
 
@@ -99,10 +100,11 @@ struct Programs {
 // One run: its folder, its processes, and what is said about them.
 class Run {
  public:
-  Run(const Plan& plan, const Resume& resume, const Programs& programs, RunFolder folder,
-      Launcher& launcher)
+  Run(const Plan& plan, const Resume& resume, bool record, const Programs& programs,
+      RunFolder folder, Launcher& launcher)
       : plan_(plan),
         resume_(resume),
+        record_(record),
         programs_(programs),
         folder_(std::move(folder)),
         launcher_(launcher),
@@ -150,6 +152,7 @@ class Run {
     std::vector<std::string> arguments = {programs_.server, "--config",          folder_.JobFile(),
                                           "--shard",        absl::StrCat(shard), "--run-dir",
                                           folder_.path()};
+    if (record_) arguments.insert(arguments.end(), {"--record", folder_.RecordFolder()});
     // It need not look again, and shall find the same.
     if (shard == 0 && (!resume_.checkpoint.empty() ||
                        plan_.job.checkpoint().resume() != proto::Checkpoint::RESUME_NEVER)) {
@@ -285,6 +288,7 @@ class Run {
 
   const Plan& plan_;
   const Resume& resume_;
+  const bool record_;
   const Programs& programs_;
   const RunFolder folder_;
   Launcher& launcher_;
@@ -346,7 +350,7 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
   signals.OnSignal([&launcher](int number) { launcher.Interrupt(number); });
   const auto stop_listening = absl::MakeCleanup([&signals] { signals.OnSignal(nullptr); });
 
-  Run run(plan, resume, programs, folder, launcher);
+  Run run(plan, resume, options.record, programs, folder, launcher);
   const absl::StatusOr<Event> event = run.Train();
   if (event.ok() && *event == Event::kFailure) PrintFailure(log, run.failure());
   if (event.ok() && *event == Event::kInterrupt) {
@@ -462,6 +466,9 @@ int TrainMain(const std::string& program, const std::vector<std::string>& argume
       "resume", &options.resume, "RUN|CHECKPOINT|auto",
       "go on where a run stopped; auto: the newest of this name under runs/, if there is one;\n"
       "                        required: not without one; never. Beats checkpoint.resume");
+  flags.Add("record", &options.record, "",
+            "write down in the run's folder what enters the servers' cores, for `rubato replay`: "
+            "every\n                        gradient");
   flags.Add("dry-run", &options.dry_run, "",
             "only print the resolved job, its parameters, shards and steps");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;

@@ -1,0 +1,68 @@
+#include "tools/replay/coordinator_replay.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/status.h"
+#include "server/coordinator.h"
+#include "server/coordinator_events.h"
+#include "server/journal.h"
+
+namespace rubato {
+namespace {
+
+std::string DescribeEvent(const proto::CoordinatorEvent& event) {
+  if (event.has_message()) {
+    return absl::StrCat(KindOf(event.message().message()), " of peer ", event.message().peer());
+  }
+  return KindOf(event);
+}
+
+std::string DescribeOutcome(const proto::CoordinatorOutcome& outcome) {
+  if (outcome.has_send()) {
+    return absl::StrCat(KindOf(outcome.send().message()), " to peer ", outcome.send().peer());
+  }
+  return absl::StrCat(KindOf(outcome), " {", Brief(outcome), "}");
+}
+
+}  // namespace
+
+absl::StatusOr<CoordinatorReplay> ReplayCoordinator(const std::string& path) {
+  CoordinatorReplay replay;
+  replay.part.name = "coordinator";
+  replay.part.path = path;
+  RUBATO_ASSIGN_OR_RETURN(RecordingReader reader, RecordingReader::Open(path));
+  replay.header = reader.header();
+  replay.part.bytes = reader.size();
+  const proto::RecordHeader& header = replay.header;
+  if (header.has_shard()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " is of shard ", header.shard(), ", expected the coordinator"));
+  }
+  std::optional<proto::Manifest> resume;
+  if (header.has_resume()) resume = header.resume();
+  Coordinator core(header.job(), header.job_digest(), header.version(), resume, header.initial(),
+                   absl::FromUnixNanos(header.begin_nanos()));
+  core.set_last_checkpoint(header.last_checkpoint());
+  const auto handle = [&](const proto::CoordinatorEvent& event, std::vector<float>,
+                          std::vector<proto::CoordinatorOutcome>* outcomes) {
+    Repeat(event, &core, outcomes);
+    for (const proto::CoordinatorOutcome& outcome : *outcomes) {
+      if (outcome.has_journal()) {
+        replay.views.push_back(
+            JournalLine(outcome.journal().view(), outcome.journal().reason(), absl::UnixEpoch()));
+      }
+      if (outcome.has_collect()) replay.summary = core.summary();
+    }
+    const proto::CoordinatorEvent::Checkpointed& done = event.checkpointed();
+    if (event.has_checkpointed() && FromResult(done.result()).ok()) {
+      replay.checkpoints.push_back({done.snapshot(), done.path()});
+    }
+    return absl::OkStatus();
+  };
+  RUBATO_RETURN_IF_ERROR((ReplayEvents<proto::CoordinatorEvent, proto::CoordinatorOutcome>(
+      &reader, handle, DescribeEvent, DescribeOutcome, &replay.part)));
+  replay.view = core.view();
+  return replay;
+}
+
+}  // namespace rubato

@@ -1,0 +1,302 @@
+#include "tools/replay/replay.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/checkpoint.h"
+#include "common/flags.h"
+#include "common/flat_space.h"
+#include "common/log.h"
+#include "common/process_exit.h"
+#include "common/run_folder.h"
+#include "common/safetensors.h"
+#include "common/status.h"
+#include "common/version.h"
+#include "server/metrics_file.h"
+#include "server/recording.h"
+#include "server/shard_events.h"
+#include "tools/replay/coordinator_replay.h"
+#include "tools/replay/shard_replay.h"
+
+namespace rubato {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::json;
+
+// A recorded run that has been run again, beside the files that the run left.
+class Replay {
+ public:
+  explicit Replay(RunFolder folder) : folder_(std::move(folder)) {}
+
+  // Runs all cores again. NotFound, InvalidArgument if recordings are missing, damaged or of
+  // different jobs.
+  absl::Status Run() {
+    std::error_code error;
+    if (!fs::is_directory(folder_.path(), error)) {
+      return absl::NotFoundError(
+          absl::StrCat("found no ", folder_.path(), ", expected a run's folder"));
+    }
+    const std::string record = folder_.RecordFolder();
+    if (!fs::is_directory(record, error)) {
+      return absl::NotFoundError(
+          absl::StrCat(folder_.path(), " holds no record: `rubato train --record` makes one"));
+    }
+    RUBATO_ASSIGN_OR_RETURN(coordinator_, ReplayCoordinator(CoordinatorRecording(record)));
+    Add(coordinator_->part);
+    for (int shard = 0; shard < coordinator_->header.job().cluster().servers(); ++shard) {
+      RUBATO_ASSIGN_OR_RETURN(ShardReplay replay,
+                              ReplayShard(ShardRecording(record, shard), shard));
+      if (replay.header.job_digest() != coordinator_->header.job_digest()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(replay.part.path, " is of another job than ", coordinator_->part.path));
+      }
+      Add(replay.part);
+      shards_.push_back(std::move(replay));
+    }
+    return absl::OkStatus();
+  }
+
+  // Compares with the run's files. Errors if these cannot be read.
+  absl::Status Compare() {
+    if (!differences_.empty()) return absl::OkStatus();
+    RUBATO_RETURN_IF_ERROR(CompareViews());
+    RUBATO_RETURN_IF_ERROR(CompareCheckpoints());
+    RUBATO_RETURN_IF_ERROR(CompareResult());
+    return absl::OkStatus();
+  }
+
+  const std::vector<std::string>& differences() const { return differences_; }
+
+  // A recording without an end, of a run that has one.
+  absl::Status CheckWhole() const {
+    std::error_code error;
+    if (!fs::exists(folder_.SummaryFile(), error)) return absl::OkStatus();
+    for (const ReplayedPart* part : Parts()) {
+      if (part->has_end) continue;
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s is truncated: it ends after event %d, and the run went on to its end (or the disk "
+          "was full); up to there it replays to the same bits",
+          part->path, part->events));
+    }
+    return absl::OkStatus();
+  }
+
+  std::string Text(absl::Duration time) const {
+    std::string text;
+    if (coordinator_->header.version() != kVersion) {
+      absl::StrAppend(&text, "recorded      by rubato ", coordinator_->header.version(),
+                      ", replayed by ", kVersion, "\n");
+    }
+    Line(coordinator_->part, absl::StrCat("up to view ", coordinator_->views.size()), &text);
+    for (const ShardReplay& shard : shards_) {
+      Line(shard.part,
+           absl::StrFormat("%d updates of %d blocks", shard.updates, shard.blocks.size()), &text);
+    }
+    for (const std::string& line : same_) absl::StrAppend(&text, line, "\n");
+    return absl::StrCat(
+        text, absl::StrFormat("replayed      %.1f MB in %.2f s\n",
+                              static_cast<double>(bytes_) * 1e-6, absl::ToDoubleSeconds(time)));
+  }
+
+ private:
+  void Add(const ReplayedPart& part) {
+    bytes_ += part.bytes;
+    if (part.difference.has_value()) differences_.push_back(*part.difference);
+  }
+
+  std::vector<const ReplayedPart*> Parts() const {
+    std::vector<const ReplayedPart*> parts = {&coordinator_->part};
+    for (const ShardReplay& shard : shards_) parts.push_back(&shard.part);
+    return parts;
+  }
+
+  static void Line(const ReplayedPart& part, const std::string& what, std::string* text) {
+    absl::StrAppend(
+        text, absl::StrFormat("%-14s%d events, %s: %s\n", part.name, part.events, what,
+                              part.difference.has_value() ? "differs"
+                              : part.has_end              ? "as recorded"
+                                             : "as recorded, up to where the record ends early"));
+  }
+
+  void Same(absl::string_view what, const std::string& text) {
+    same_.push_back(absl::StrFormat("%-14s%s", what, text));
+  }
+
+  FlatSpace Space() const {
+    const proto::Job& job = coordinator_->header.job();
+    return FlatSpace(ValueCount(coordinator_->view.layout()), job.wire().chunk() / sizeof(float),
+                     job.cluster().servers());
+  }
+
+  absl::Status CompareViews() {
+    std::error_code error;
+    if (!fs::exists(folder_.ViewsFile(), error)) return absl::OkStatus();
+    RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(folder_.ViewsFile()));
+    const std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
+    const auto without_time = [](const std::string& line) {
+      Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+      if (json.is_object()) json.erase("time");
+      return json;
+    };
+    const std::vector<std::string>& views = coordinator_->views;
+    const size_t count = coordinator_->part.has_end ? std::max(lines.size(), views.size())
+                                                    : std::min(lines.size(), views.size());
+    for (size_t i = 0; i < count; ++i) {
+      if (i < lines.size() && i < views.size() &&
+          without_time(lines[i]) == without_time(views[i])) {
+        continue;
+      }
+      differences_.push_back(
+          absl::StrFormat("%s, line %d: is %s; replayed: %s", folder_.ViewsFile(), i + 1,
+                          i < lines.size() ? without_time(lines[i]).dump() : "missing",
+                          i < views.size() ? without_time(views[i]).dump() : "no such view"));
+      return absl::OkStatus();
+    }
+    if (count > 0) Same("views", absl::StrCat("those of ", folder_.ViewsFile()));
+    return absl::OkStatus();
+  }
+
+  // Those that are still there, of which all shards were asked for their part.
+  absl::Status CompareCheckpoints() {
+    std::vector<std::string> names;
+    for (const CoordinatorReplay::Checkpoint& written : coordinator_->checkpoints) {
+      const std::string name = fs::path(written.path).filename();
+      const std::string path = absl::StrCat(folder_.CheckpointFolder(), "/", name);
+      std::error_code error;
+      if (!fs::exists(path, error)) continue;
+      RUBATO_ASSIGN_OR_RETURN(const proto::Manifest manifest, CheckCheckpoint(path));
+      RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
+                              ReadTrainingState(path, manifest, coordinator_->view.layout()));
+      if (const auto difference = CheckpointDifference(written.snapshot, state)) {
+        differences_.push_back(absl::StrCat(path, ": ", *difference));
+        return absl::OkStatus();
+      }
+      names.push_back(name);
+    }
+    if (!names.empty()) {
+      Same("checkpoints", absl::StrCat("bit for bit, with slots: ", absl::StrJoin(names, ", ")));
+    }
+    return absl::OkStatus();
+  }
+
+  std::optional<std::string> CheckpointDifference(uint32_t snapshot,
+                                                  const TrainingState& state) const {
+    const FlatSpace space = Space();
+    for (const ShardReplay& shard : shards_) {
+      const auto found = shard.snapshots.find(snapshot);
+      for (int64_t block = shard.blocks.begin; block < shard.blocks.end; ++block) {
+        const Range values = space.BlockValues(block);
+        for (uint32_t slot = 0; slot <= state.slots.size(); ++slot) {
+          const std::vector<float>& vector = slot == 0 ? state.parameters : state.slots[slot - 1];
+          const uint32_t bits =
+              BitsOf(absl::MakeConstSpan(vector).subspan(values.begin, values.size()));
+          if (found == shard.snapshots.end() || found->second.count({block, slot}) == 0) {
+            if (!shard.part.has_end) continue;
+            return absl::StrFormat("%s never sent block %d of it", shard.part.name, block);
+          }
+          const uint32_t replayed = found->second.at({block, slot});
+          if (replayed == bits) continue;
+          return absl::StrFormat("block %d, slot %d has bits %08x; replayed: %08x", block, slot,
+                                 bits, replayed);
+        }
+      }
+    }
+    return std::nullopt;
+  }
+
+  // The final parameters and figures, if the run came so far.
+  absl::Status CompareResult() {
+    std::error_code error;
+    for (const ReplayedPart* part : Parts()) {
+      if (!part->has_end) return absl::OkStatus();
+    }
+    if (!fs::exists(folder_.ParametersFile(), error) || !coordinator_->summary.has_value()) {
+      return absl::OkStatus();
+    }
+    const proto::Layout& layout = coordinator_->view.layout();
+    RUBATO_ASSIGN_OR_RETURN(const std::vector<float> parameters,
+                            rubato::ReadParameters(folder_.ParametersFile(), layout));
+    const FlatSpace space = Space();
+    for (const ShardReplay& shard : shards_) {
+      for (const auto& [block, values] : shard.parameters) {
+        const Range range = space.BlockValues(block);
+        if (std::memcmp(values.data(), parameters.data() + range.begin,
+                        values.size() * sizeof(float)) == 0) {
+          continue;
+        }
+        differences_.push_back(absl::StrFormat("%s: block %d, of %s, has other bits than replayed",
+                                               folder_.ParametersFile(), block, shard.part.name));
+        return absl::OkStatus();
+      }
+    }
+    RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader file,
+                            SafetensorsReader::Open(folder_.ParametersFile()));
+    RUBATO_ASSIGN_OR_RETURN(const std::string digest, TensorsDigest(file));
+    Same("parameters", absl::StrFormat("bit for bit those of %s (digest %s)",
+                                       folder_.ParametersFile(), digest.substr(0, 12)));
+    if (!fs::exists(folder_.SummaryFile(), error)) return absl::OkStatus();
+    RUBATO_ASSIGN_OR_RETURN(const std::string summary, ReadSmallFile(folder_.SummaryFile()));
+    if (ToJson(*coordinator_->summary, digest) != summary) {
+      differences_.push_back(absl::StrFormat("%s is %s; replayed: %s", folder_.SummaryFile(),
+                                             summary, ToJson(*coordinator_->summary, digest)));
+    } else {
+      Same("figures", absl::StrCat("those of ", folder_.SummaryFile()));
+    }
+    return absl::OkStatus();
+  }
+
+  const RunFolder folder_;
+  std::optional<CoordinatorReplay> coordinator_;
+  std::vector<ShardReplay> shards_;
+  int64_t bytes_ = 0;
+  std::vector<std::string> same_;  // what else was found equal
+  std::vector<std::string> differences_;
+};
+
+// The exit code, after what there is to print has been printed.
+absl::StatusOr<int> ReplayRun(const std::string& run) {
+  const absl::Time begin = absl::Now();
+  Replay replay{RunFolder(run)};
+  RUBATO_RETURN_IF_ERROR(replay.Run());
+  RUBATO_RETURN_IF_ERROR(replay.Compare());
+  std::fputs(replay.Text(absl::Now() - begin).c_str(), stdout);
+  for (const std::string& difference : replay.differences()) {
+    PrintError(absl::DataLossError(difference));
+  }
+  if (!replay.differences().empty()) return 1;
+  RUBATO_RETURN_IF_ERROR(replay.CheckWhole());
+  return 0;
+}
+
+}  // namespace
+
+int ReplayMain(const std::vector<std::string>& arguments) {
+  std::string run = "runs/latest";
+  Flags flags("rubato replay",
+              "Runs the servers of a run that was recorded (`rubato train --record`) once more, "
+              "without network, threads\n"
+              "or clock: the same cores, the same arithmetic. All decisions and bits must be as "
+              "recorded, and those of the\n"
+              "run's files; the first difference is named, and the exit code is then 1.",
+              {"rubato replay runs/latest"});
+  flags.AddPositional(&run, "RUN", "a run folder; default: runs/latest", Flags::kOptional);
+  if (const std::optional<int> code = flags.Handle(arguments)) return *code;
+  const absl::StatusOr<int> code = ReplayRun(run);
+  if (code.ok()) return *code;
+  PrintError(code.status());
+  return ExitCode(code.status());
+}
+
+}  // namespace rubato
