@@ -1,0 +1,51 @@
+// What tests of the whole system have a worker's process do, by variables of its environment that
+// are documented nowhere else:
+//
+//   RUBATO_TEST_HANG_AT_UNIT=N    it computes nothing of unit N or a later one, for ever, while its
+//                                 heartbeat goes on
+//   RUBATO_TEST_COMPUTE_MS=20     its computations take so many milliseconds each; or by rank, as
+//                                 "0:80,1:20,2:20"
+//   RUBATO_TEST_TRACE=FOLDER      it writes what it pulls to FOLDER/worker-RANK: for each block and
+//                                 pull a line `clock block version staleness`, with the staleness
+//                                 of its last contribution before that pull
+#ifndef RUBATO_WORKER_TEST_HOOKS_H_
+#define RUBATO_WORKER_TEST_HOOKS_H_
+
+#include <cstdint>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "absl/time/time.h"
+
+namespace rubato {
+
+class TestHooks {
+ public:
+  // Of this process's environment.
+  TestHooks();
+
+  // It is a member, with this rank, from now on.
+  void OnMember(int rank);
+
+  // Before a computation of `unit`: sleeps as long as the computation shall take. Computations that
+  // follow each other keep their pace: what lies between two of them is not added to it.
+  void OnCompute(int64_t unit);
+
+  // A block has arrived; then, all of them.
+  void OnBlock(int64_t clock, int64_t block, int64_t version, int64_t staleness);
+  void OnParameters();
+
+ private:
+  std::optional<int64_t> hangs_at_unit_;
+  std::map<int, absl::Duration> compute_;  // by rank; -1: the others
+  std::string trace_folder_;
+  absl::Duration pace_;                         // of this rank
+  absl::Time computed_ = absl::InfinitePast();  // when the last computation should have ended
+  std::ofstream trace_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_TEST_HOOKS_H_
