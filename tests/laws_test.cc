@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
+#include <iostream>
 #include <nlohmann/json.hpp>
-#include <sstream>
 #include <string>
 #include <vector>
 
@@ -14,41 +14,17 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster.h"
+#include "tests/worker_trace.h"
 
 namespace rubato {
 namespace {
 
-// Of one worker and one block: what it pulled, in order. The first pull with clock c + 1 is the
-// first one after its contribution number c, and tells that one's staleness.
-struct Pulled {
-  int64_t clock, version, staleness;
-};
-using Pulls = std::vector<Pulled>;
-
-// Of one worker and one block: its contributions, by clock.
-struct Contribution {
-  int64_t read = 0;                                      // the version that it was computed at
-  int64_t staleness = 0;                                 // when it was applied
-  int64_t made() const { return read + staleness + 1; }  // the version that came of it
-};
-using Contributions = std::vector<Contribution>;
-
-Contributions ContributionsOf(const Pulls& pulls) {
-  Contributions contributions;
-  for (size_t i = 1; i < pulls.size(); ++i) {
-    if (pulls[i].clock == pulls[i - 1].clock) continue;  // asked again, in another view
-    EXPECT_EQ(pulls[i].clock, pulls[i - 1].clock + 1);
-    contributions.push_back({pulls[i - 1].version, pulls[i].staleness});
-  }
-  return contributions;
-}
-
 // Of all but those at the beginning, when not all have joined in, and at the end.
-double MeanStaleness(const Contributions& contributions, size_t edge) {
-  EXPECT_GT(contributions.size(), 2 * edge);
+double MeanStaleness(const WorkerTrace& trace, size_t edge) {
+  EXPECT_GT(trace.computed.size(), 2 * edge);
   double sum = 0, count = 0;
-  for (size_t i = edge; i + edge < contributions.size(); ++i, ++count) {
-    sum += static_cast<double>(contributions[i].staleness);
+  for (size_t i = edge; i + edge < trace.computed.size(); ++i, ++count) {
+    sum += static_cast<double>(trace.computed[i].staleness[0]);
   }
   return sum / count;
 }
@@ -82,19 +58,11 @@ class LawsTest : public ClusterTest {
     summary_ = Summary("run");
     blocks_ = static_cast<int64_t>(summary_["blocks"].size());
     ASSERT_GT(blocks_, 1);
-    pulls_.assign(workers, std::vector<Pulls>(blocks_));
+    traces_.clear();
     for (int rank = 0; rank < workers; ++rank) {
-      std::istringstream lines(ReadText(Path(absl::StrCat("worker-", rank))));
-      Pulled pulled;
-      for (int64_t block; lines >> pulled.clock >> block >> pulled.version >> pulled.staleness;) {
-        pulls_[rank][block].push_back(pulled);
-      }
-      ASSERT_FALSE(pulls_[rank][0].empty()) << rank;
+      traces_.push_back(ReadWorkerTrace(ReadText(Path(absl::StrCat("worker-", rank)))));
+      ASSERT_EQ(static_cast<int64_t>(traces_[rank].pulls.size()), blocks_) << rank;
     }
-  }
-
-  Contributions Of(int worker, int64_t block) const {
-    return ContributionsOf(pulls_[worker][block]);
   }
 
   // The conservation law of each block, between integers: what the shard has counted as staleness,
@@ -106,22 +74,20 @@ class LawsTest : public ClusterTest {
       const int64_t updates = ledger["updates"];
       int64_t pulled = 0, lags = 0, stalest = 0;
       std::vector<int64_t> made;
-      for (int worker = 0; worker < workers_; ++worker) {
-        const Contributions contributions = Of(worker, block);
-        for (const Contribution& contribution : contributions) {
-          made.push_back(contribution.made());
-          stalest = std::max(stalest, contribution.staleness);
-        }
+      for (const WorkerTrace& trace : traces_) {
         int64_t seen = 0;  // the version after the last own push or pull
-        const Pulls& pulls = pulls_[worker][block];
-        for (size_t i = 0; i < pulls.size(); ++i) {
-          if (i > 0 && pulls[i].clock != pulls[i - 1].clock) {
-            seen = contributions[pulls[i - 1].clock].made();
+        size_t next = 0;   // of its computations
+        for (const WorkerTrace::Pulled& pull : trace.pulls[block]) {
+          if (next < trace.computed.size() && trace.computed[next].clock < pull.clock) {
+            const WorkerTrace::Computed& computed = trace.computed[next++];
+            made.push_back(seen = computed.made(block));
+            stalest = std::max(stalest, computed.staleness[block]);
           }
-          EXPECT_GE(pulls[i].version, seen) << "worker " << worker << " lacks its own update";
-          pulled += pulls[i].version - seen;
-          seen = pulls[i].version;
+          EXPECT_GE(pull.version, seen) << "a worker lacks its own update";
+          pulled += pull.version - seen;
+          seen = pull.version;
         }
+        EXPECT_EQ(next, trace.computed.size());
         lags += updates - seen;
       }
       const int64_t staleness = ledger["staleness_sum"];
@@ -137,7 +103,7 @@ class LawsTest : public ClusterTest {
   int workers_ = 0;
   int64_t blocks_ = 0;
   nlohmann::json summary_;
-  std::vector<std::vector<Pulls>> pulls_;  // by worker and block
+  std::vector<WorkerTrace> traces_;  // by rank
 };
 
 // By the conservation law the mean is N - 1 less what a worker sees between its push and its next
@@ -146,12 +112,15 @@ class LawsTest : public ClusterTest {
 TEST_F(LawsTest, EqualWorkersOnArrivalAreStaleByAllTheOthers) {
   for (const int workers : {2, 8}) {
     std::filesystem::remove_all(Path("run"));
-    Run("async", workers, "30", 60);
+    // At different moments: who push at once push before the other's pull, and are less stale.
+    std::string times;
+    for (int worker = 0; worker < workers; ++worker) {
+      absl::StrAppend(&times, worker, ":32+", 32 / workers * worker, ",");
+    }
+    Run("async", workers, times, 60);
     ExpectConservation();
     double mean = 0;
-    for (int worker = 0; worker < workers; ++worker) {
-      mean += MeanStaleness(Of(worker, 0), 3) / workers;
-    }
+    for (const WorkerTrace& trace : traces_) mean += MeanStaleness(trace, 3) / workers;
     std::cout << workers << " workers: mean staleness " << mean << std::endl;
     EXPECT_NEAR(mean, workers - 1, 0.15 * (workers - 1));
   }
@@ -165,9 +134,9 @@ TEST_F(LawsTest, OneSlowWorkerOnArrivalIsStaleByWhatTheOthersDoMeanwhile) {
   ExpectConservation();
   double fast = 0;
   for (int worker = 1; worker < kWorkers; ++worker) {
-    fast += MeanStaleness(Of(worker, 0), 5) / (kWorkers - 1);
+    fast += MeanStaleness(traces_[worker], 5) / (kWorkers - 1);
   }
-  const double slow = MeanStaleness(Of(0, 0), 2);
+  const double slow = MeanStaleness(traces_[0], 2);
   std::cout << "mean staleness: slow " << slow << ", fast " << fast << std::endl;
   EXPECT_NEAR(slow, (kWorkers - 1) * k, 0.15 * (kWorkers - 1) * k);
   EXPECT_NEAR(fast, kWorkers - 2 + 1 / k, 0.5);
@@ -182,33 +151,32 @@ TEST_F(LawsTest, NobodyComputesMoreThanTheBoundAheadOfTheSlowest) {
     Run(absl::StrCat("{mode: bounded, staleness: ", s, "}"), kWorkers, "10,0:60", 40);
     ExpectConservation();
     for (int64_t block = 0; block < blocks_; ++block) {
-      int64_t at_the_bound = 0, pulls = 0;
+      int64_t at_the_bound = 0, computations = 0;
       for (int worker = 0; worker < kWorkers; ++worker) {
         for (int other = 0; other < kWorkers; ++other) {
-          const Contributions others = Of(other, block);
-          const int64_t own = static_cast<int64_t>(Of(worker, block).size());
-          for (const Pulled& pull : pulls_[worker][block]) {
-            if (pull.clock == own) continue;  // it computed nothing more
+          const std::vector<WorkerTrace::Computed>& others = traces_[other].computed;
+          for (const WorkerTrace::Computed& computed : traces_[worker].computed) {
             // What is to come of one who was not given more in the end holds up nobody.
-            const int64_t needed = std::min(pull.clock - s, static_cast<int64_t>(others.size()));
+            const int64_t needed =
+                std::min(computed.clock - s, static_cast<int64_t>(others.size()));
             int64_t held = 0;
             while (held < static_cast<int64_t>(others.size()) &&
-                   others[held].made() <= pull.version) {
+                   others[held].made(block) <= computed.read[block]) {
               ++held;
             }
-            EXPECT_GE(held, needed) << "worker " << worker << " at clock " << pull.clock
+            EXPECT_GE(held, needed) << "worker " << worker << " at clock " << computed.clock
                                     << " lacks what worker " << other << " did";
             if (worker == 0 || other != 0) continue;
-            ++pulls;
-            if (held == pull.clock - s) ++at_the_bound;
+            ++computations;
+            if (held == computed.clock - s) ++at_the_bound;
           }
         }
       }
       // The fast ones have five times as long as they need to come to the bound.
-      EXPECT_GT(at_the_bound, pulls * 3 / 4);
+      EXPECT_GT(at_the_bound, computations * 3 / 4);
     }
     // So each of them makes one update in each of the slow one's computations.
-    const double slow = MeanStaleness(Of(0, 0), 3);
+    const double slow = MeanStaleness(traces_[0], 3);
     std::cout << "bound " << s << ": mean staleness of the slow one " << slow << std::endl;
     EXPECT_NEAR(slow, kWorkers - 1, 0.5);
   }
@@ -219,9 +187,9 @@ TEST_F(LawsTest, NobodyComputesMoreThanTheBoundAheadOfTheSlowest) {
 TEST_F(LawsTest, ABarrierIsAsSlowAsItsSlowestWorker) {
   constexpr int kSteps = 20;
   Run("sync", 4, "0:50,1:100,2:150,3:200", kSteps);
-  for (const std::vector<Pulls>& of_worker : pulls_) {
-    for (const Pulls& pulls : of_worker) {
-      for (const Pulled& pull : pulls) EXPECT_EQ(pull.version, pull.clock);
+  for (const WorkerTrace& trace : traces_) {
+    for (const auto& pulls : trace.pulls) {
+      for (const WorkerTrace::Pulled& pull : pulls) EXPECT_EQ(pull.version, pull.clock);
     }
   }
   for (const nlohmann::json& block : summary_["blocks"]) EXPECT_EQ(block["updates"], kSteps);

@@ -437,10 +437,9 @@ void Worker::OnShardMessage(int shard, const Message& message) {
             parameters_.begin() + space_->BlockValues(block).begin);
   versions_[block] = static_cast<int64_t>(frame.version);
   pull_.staleness_sum += frame.staleness;
-  if (!pull_.observer) hooks_.OnBlock(pull_.clock, block, versions_[block], frame.staleness);
+  if (!pull_.observer) hooks_.OnPulled(pull_.clock, block, versions_[block], frame.staleness);
   if (static_cast<int64_t>(frame.version) > pull_.clock) pull_.passed = pull_.exact;
   if (--pull_.missing > 0) return;
-  hooks_.OnParameters();
   mailbox_->Post([this, pull = pull_] {
     WorkerActions actions;
     has_parameters_ = true;
@@ -451,7 +450,7 @@ void Worker::OnShardMessage(int shard, const Message& message) {
 }
 
 void Worker::Compute(const WorkerAction& action) {
-  hooks_.OnCompute(action.unit);
+  hooks_.OnCompute(loop_->view().lineage(), action.clock, action.unit);
   const proto::View& view = loop_->view();
   const bool on_arrival = !loop_->sync();
   const bool skip = job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
