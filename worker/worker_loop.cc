@@ -118,20 +118,21 @@ std::vector<Range> WorkerLoop::ToDo(int64_t step) const {
 }
 
 void WorkerLoop::NextStep(WorkerActions* actions) {
-  // It computes a step that may not be done, or the one after.
   const int64_t first = std::max(done_below_, view_.assignments(0).from_step());
   int64_t next = view_.until_step();
-  for (int64_t step = first; step <= first + static_cast<int64_t>(computed_.size()); ++step) {
-    if (step >= view_.until_step()) break;
-    if (!ToDo(step).empty()) {
+  for (int i = 0; i < view_.assignments_size() && next == view_.until_step(); ++i) {
+    // Within one division of steps it has something to do in each or in none, but for those that it
+    // has computed.
+    const int64_t begin = std::max(first, view_.assignments(i).from_step());
+    const int64_t end = std::min(view_.until_step(), i + 1 < view_.assignments_size()
+                                                         ? view_.assignments(i + 1).from_step()
+                                                         : view_.until_step());
+    const int64_t most = begin + static_cast<int64_t>(computed_.size());
+    for (int64_t step = begin; step < end && step <= most; ++step) {
+      if (ToDo(step).empty()) continue;
       next = step;
       break;
     }
-  }
-  if (next == view_.until_step()) {
-    // It may have nothing to do before the last assignment begins.
-    const int64_t last = view_.assignments(view_.assignments_size() - 1).from_step();
-    if (last > first && last < view_.until_step() && !ToDo(last).empty()) next = last;
   }
   clock_ = next;
   if (have_ != next) {
