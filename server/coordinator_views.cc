@@ -24,8 +24,8 @@ void Coordinator::Lose(PeerId id, const std::string& why, absl::Time now,
   Say(CoordinatorAction::Kind::kWarn, reason, actions);
   lost_.push_back(peer->worker);
   const bool was_evaluator = phase_ == Phase::kEvaluating && id == evaluator_;
+  if (phase_ == Phase::kRunning) ++(peer->leaves ? summary_.workers_left : summary_.workers_lost);
   registry_.Remove(id);
-  if (phase_ == Phase::kRunning) ++summary_.workers_lost;
   ChangeView(reason, now, actions);
   if (was_evaluator) Evaluate(actions);
 }

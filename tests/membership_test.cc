@@ -39,6 +39,8 @@ TEST_P(MembershipTest, OthersGoOnWithoutOneThatIsKilled) {
   worker(1).Signal(SIGKILL);
   EXPECT_TRUE(AwaitSaid(absl::StrCat("pid ", pid, ") is gone: its connection broke at step ")));
   StopAndJudge();
+  EXPECT_EQ(Summary("run")["workers_lost"], 1);
+  EXPECT_EQ(Summary("run")["workers_left"], 0);
 }
 
 TEST_P(MembershipTest, OneThatIsToldToEndLeaves) {
@@ -48,6 +50,8 @@ TEST_P(MembershipTest, OneThatIsToldToEndLeaves) {
   EXPECT_EQ(worker(1).Wait().code, 143);
   EXPECT_TRUE(AwaitSaid(absl::StrCat("pid ", pid, ") leaves: interrupted by SIGTERM")));
   StopAndJudge();
+  EXPECT_EQ(Summary("run")["workers_lost"], 0);
+  EXPECT_EQ(Summary("run")["workers_left"], 1);
 }
 
 TEST_P(MembershipTest, OneThatFreezesIsToldSoAndJoinsAnew) {
