@@ -125,7 +125,7 @@ TEST_P(MembershipTest, TooFewWorkersPauseTheJobUntilOthersCome) {
   EXPECT_TRUE(AwaitSaid("1 of at least 2 workers (cluster.workers.min) are here"));
   const nlohmann::json status = Status();
   EXPECT_EQ(status["state"], "paused");
-  EXPECT_THAT(status["waits"].dump(), HasSubstr("training waits for 1 more workers"));
+  EXPECT_THAT(status["waits"].dump(), HasSubstr("training waits for 1 more worker "));
   AddWorker();
   EXPECT_TRUE(AwaitSaid("goes on at step "));
   StopAndJudge();

@@ -116,7 +116,14 @@ absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const st
                                                       request.token().empty() ? "" : ": that in ",
                                                       request.token().empty() ? "" : token_from));
   }
-  if (!status.ok()) return status;
+  if (absl::IsUnavailable(status)) {
+    return absl::UnavailableError(absl::StrCat("shard 0 at ", target, ": ", status.message()));
+  }
+  if (!status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat(target, " does not answer as shard 0 of a job does: ",
+                                     status.message()));
+  }
   return reply;
 }
 
