@@ -29,6 +29,16 @@ double MeanStaleness(const WorkerTrace& trace, size_t edge) {
   return sum / count;
 }
 
+// The mean of what the others do between two updates of the worker: its staleness, and what it sees
+// at its pull in between. Unlike the former it does not depend on how soon the pull follows the
+// push, which on a busy machine may be late.
+double MeanOfOthers(const WorkerTrace& trace, size_t edge) {
+  const WorkerTrace::Computed& first = trace.computed[edge - 1];
+  const WorkerTrace::Computed& last = trace.computed[trace.computed.size() - edge - 1];
+  const double updates = static_cast<double>(trace.computed.size() - 2 * edge);
+  return static_cast<double>(last.made(0) - first.made(0)) / updates - 1;
+}
+
 class LawsTest : public ClusterTest {
  protected:
   // A whole run of `steps` global batches by `workers` workers, whose computations are of a
@@ -130,16 +140,29 @@ TEST_F(LawsTest, EqualWorkersOnArrivalAreStaleByAllTheOthers) {
 TEST_F(LawsTest, OneSlowWorkerOnArrivalIsStaleByWhatTheOthersDoMeanwhile) {
   constexpr int kWorkers = 8;
   constexpr double k = 4;
-  Run("async", kWorkers, "30,0:120", 100);
+  std::string times = "0:128";
+  for (int worker = 1; worker < kWorkers; ++worker) {
+    absl::StrAppend(&times, ",", worker, ":32+", 4 * worker);
+  }
+  Run("async", kWorkers, times, 100);
   ExpectConservation();
-  double fast = 0;
+  const auto expect = [](double others, double staleness, double law) {
+    std::cout << "mean staleness " << staleness << ", others " << others << ", law " << law
+              << std::endl;
+    // Off by what the scheduler does to the ratio of the speeds, and by what is seen at pulls.
+    EXPECT_NEAR(others, law, 0.15 * law);
+    EXPECT_LE(staleness, others + 0.1 * law);
+    EXPECT_GE(staleness, 0.8 * others);
+  };
+  double fast = 0, fast_others = 0;
   for (int worker = 1; worker < kWorkers; ++worker) {
     fast += MeanStaleness(traces_[worker], 5) / (kWorkers - 1);
+    fast_others += MeanOfOthers(traces_[worker], 5) / (kWorkers - 1);
   }
-  const double slow = MeanStaleness(traces_[0], 2);
-  std::cout << "mean staleness: slow " << slow << ", fast " << fast << std::endl;
-  EXPECT_NEAR(slow, (kWorkers - 1) * k, 0.15 * (kWorkers - 1) * k);
-  EXPECT_NEAR(fast, kWorkers - 2 + 1 / k, 0.5);
+  expect(MeanOfOthers(traces_[0], 2), MeanStaleness(traces_[0], 2), (kWorkers - 1) * k);
+  expect(fast_others, fast, kWorkers - 2 + 1 / k);
+  // Whatever the ratio is: six others as fast as they are, and one that is slower.
+  EXPECT_NEAR(fast_others, kWorkers - 2 + 1 / k, 0.15);
 }
 
 // A pull at clock c holds all contributions below clock c - s; those who are fast make use of it,
