@@ -2,6 +2,9 @@
 // computations take given times (they sleep). What happened is told by the workers: each writes
 // which versions it pulled and how stale its contributions were. tools/simulator/laws_test.cc shows
 // the laws that need more workers, random times or no noise.
+#include <signal.h>
+#include <stdlib.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <filesystem>
@@ -13,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/cluster.h"
+#include "tests/membership.h"
 #include "tests/worker_trace.h"
 
 namespace rubato {
@@ -39,13 +42,12 @@ double MeanOfOthers(const WorkerTrace& trace, size_t edge) {
   return static_cast<double>(last.made(0) - first.made(0)) / updates - 1;
 }
 
-class LawsTest : public ClusterTest {
+class LawsTest : public MembershipJob {
  protected:
   // A whole run of `steps` global batches by `workers` workers, whose computations are of a
   // micro-batch each (on arrival) and take `milliseconds` (see worker/test_hooks.h).
   void Run(const std::string& consistency, int workers, const std::string& milliseconds,
            int steps) {
-    workers_ = workers;
     Arguments arguments = {"/usr/bin/env",
                            "RUBATO_TEST_COMPUTE_MS=" + milliseconds,
                            "RUBATO_TEST_TRACE=" + folder(),
@@ -65,6 +67,11 @@ class LawsTest : public ClusterTest {
     }
     const Process::Result result = Start(arguments).Wait();
     ASSERT_EQ(result.code, 0) << result.err;
+    ReadRun(workers);
+  }
+
+  // What the job and the workers of these ranks have recorded.
+  void ReadRun(int workers) {
     summary_ = Summary("run");
     blocks_ = static_cast<int64_t>(summary_["blocks"].size());
     ASSERT_GT(blocks_, 1);
@@ -78,15 +85,18 @@ class LawsTest : public ClusterTest {
   // The conservation law of each block, between integers: what the shard has counted as staleness,
   // the updates that workers saw between an own push and the next pull, and those since their last
   // pull, make up (N - 1) for each update. Also that each version was made by one contribution.
+  // A worker counts as a member from its first pull on and to the end: who leaves lags as much more
+  // on the one side as there are others on the other.
   void ExpectConservation() const {
     for (int64_t block = 0; block < blocks_; ++block) {
       const nlohmann::json& ledger = summary_["blocks"][block];
       const int64_t updates = ledger["updates"];
-      int64_t pulled = 0, lags = 0, stalest = 0;
+      int64_t pulled = 0, lags = 0, others = -updates, stalest = 0;
       std::vector<int64_t> made;
       for (const WorkerTrace& trace : traces_) {
-        int64_t seen = 0;  // the version after the last own push or pull
-        size_t next = 0;   // of its computations
+        int64_t seen = trace.pulls[block][0].version;  // after the last own push or pull
+        others += updates - seen;
+        size_t next = 0;  // of its computations
         for (const WorkerTrace::Pulled& pull : trace.pulls[block]) {
           if (next < trace.computed.size() && trace.computed[next].clock < pull.clock) {
             const WorkerTrace::Computed& computed = trace.computed[next++];
@@ -97,11 +107,11 @@ class LawsTest : public ClusterTest {
           pulled += pull.version - seen;
           seen = pull.version;
         }
-        EXPECT_EQ(next, trace.computed.size());
+        EXPECT_EQ(next, trace.computed.size()) << "of a worker's computations came to nothing";
         lags += updates - seen;
       }
       const int64_t staleness = ledger["staleness_sum"];
-      EXPECT_EQ(staleness + pulled + lags, updates * (workers_ - 1)) << "block " << block;
+      EXPECT_EQ(staleness + pulled + lags, others) << "block " << block;
       EXPECT_EQ(ledger["staleness_max"], stalest);
       std::sort(made.begin(), made.end());
       std::vector<int64_t> versions(updates);
@@ -110,7 +120,6 @@ class LawsTest : public ClusterTest {
     }
   }
 
-  int workers_ = 0;
   int64_t blocks_ = 0;
   nlohmann::json summary_;
   std::vector<WorkerTrace> traces_;  // by rank
@@ -163,6 +172,29 @@ TEST_F(LawsTest, OneSlowWorkerOnArrivalIsStaleByWhatTheOthersDoMeanwhile) {
   expect(fast_others, fast, kWorkers - 2 + 1 / k);
   // Whatever the ratio is: six others as fast as they are, and one that is slower.
   EXPECT_NEAR(fast_others, kWorkers - 2 + 1 / k, 0.15);
+}
+
+// While one joins and another leaves.
+TEST_F(LawsTest, NoUpdateIsLostOrCountedTwiceWhileWorkersComeAndGo) {
+  for (const std::string mode : {"async", "{mode: bounded, staleness: 2}"}) {
+    std::filesystem::remove_all(Path("run"));
+    setenv("RUBATO_TEST_TRACE", folder().c_str(), 1);
+    setenv("RUBATO_TEST_COMPUTE_MS", "4,0:9", 1);
+    const size_t before = workers().size();
+    Begin({"consistency=" + mode}, 3);
+    AddWorker();
+    ASSERT_TRUE(AwaitMembers(4));
+    ASSERT_TRUE(AwaitSteps(40));
+    worker(before + 1).Signal(SIGTERM);
+    EXPECT_EQ(worker(before + 1).Wait().code, 143);
+    ASSERT_TRUE(AwaitMembers(3));
+    ASSERT_TRUE(AwaitSteps(40));
+    Stop();
+    unsetenv("RUBATO_TEST_TRACE");
+    unsetenv("RUBATO_TEST_COMPUTE_MS");
+    ReadRun(4);
+    ExpectConservation();
+  }
 }
 
 // A pull at clock c holds all contributions below clock c - s; those who are fast make use of it,

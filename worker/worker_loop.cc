@@ -70,7 +70,7 @@ void WorkerLoop::RequestWork(WorkerActions* actions) {
 }
 
 void WorkerLoop::OnParameters(uint64_t pull, bool passed, WorkerActions* actions) {
-  if (pull != pull_ || state_ != State::kPulling) return;
+  if (pull != pull_ || state_ != State::kPulling || left_) return;
   if (final_) {
     WorkerAction evaluate{WorkerAction::Kind::kEvaluate};
     evaluate.unit = final_unit_;
@@ -166,6 +166,7 @@ void WorkerLoop::ComputeStep(WorkerActions* actions) {
 
 void WorkerLoop::OnWork(const proto::Work& work, WorkerActions* actions) {
   request_is_out_ = false;
+  if (left_) return;  // it will be given to others
   if (!work.has_contribution()) {
     no_more_ = true;
     if (state_ == State::kPulling || state_ == State::kWaiting) {

@@ -328,6 +328,19 @@ TEST(WorkerLoopTest, LeavesWhenWhatItHasBegunIsDone) {
   EXPECT_THAT(on_arrival.Parameters(), ElementsAre("leave"));
 }
 
+// What is still on its way to it is for others to do.
+TEST(WorkerLoopTest, ComputesNothingOnceItHasLeft) {
+  Loop sync;
+  sync.View(MakeView(proto::View::MODE_SYNC, {1, 4}));
+  EXPECT_THAT(sync.Leave(), ElementsAre("leave"));
+  EXPECT_TRUE(sync.Parameters().empty());
+  Loop on_arrival;
+  on_arrival.View(MakeView(proto::View::MODE_ASYNC, {0, 0}));
+  on_arrival.Parameters();
+  EXPECT_THAT(on_arrival.Leave(), ElementsAre("leave"));
+  EXPECT_TRUE(on_arrival.Work(0).empty());
+}
+
 TEST(WorkerLoopTest, TestsTheFinalParametersWhenAsked) {
   Loop loop;
   loop.View(MakeView(proto::View::MODE_SYNC, {4, 4}));
