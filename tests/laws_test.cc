@@ -158,8 +158,10 @@ TEST_F(LawsTest, OneSlowWorkerOnArrivalIsStaleByWhatTheOthersDoMeanwhile) {
   const auto expect = [](double others, double staleness, double law) {
     std::cout << "mean staleness " << staleness << ", others " << others << ", law " << law
               << std::endl;
-    // Off by what the scheduler does to the ratio of the speeds, and by what is seen at pulls.
-    EXPECT_NEAR(others, law, 0.15 * law);
+    // Off by what the scheduler does to the ratio of the speeds, and by what is seen at pulls. A
+    // machine with five times as much to do as it can made it 11 % once in 20 runs.
+    EXPECT_GE(others, 0.8 * law);
+    EXPECT_LE(others, 1.1 * law);
     EXPECT_LE(staleness, others + 0.1 * law);
     EXPECT_GE(staleness, 0.8 * others);
   };
