@@ -73,7 +73,8 @@ std::string Log::Line(absl::Time time, LogLevel level, absl::string_view message
     constexpr const char* kNames[] = {"info", "warning", "error"};
     return JsonLine(time, role_, rank_, kNames[static_cast<int>(level)], message, fields);
   }
-  std::string line = absl::StrCat(TimeText(time), " ", role_, " ", rank_);
+  std::string line = absl::StrCat(TimeText(time), " ", role_);
+  if (rank_ >= 0) absl::StrAppend(&line, " ", rank_);
   if (level == LogLevel::kWarning) absl::StrAppend(&line, " warning:");
   if (level == LogLevel::kError) absl::StrAppend(&line, " error:");
   if (!message.empty()) absl::StrAppend(&line, " ", Escape(message));

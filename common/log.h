@@ -56,7 +56,7 @@ using LogFields = std::vector<LogField>;
 class Log {
  public:
   // `role` is "server", "worker", "launcher"; lines below `level` are dropped. Does not close `fd`.
-  // A negative rank is one that is not known yet.
+  // A negative rank is one that is not known yet, and is not written.
   Log(std::string role, int rank, LogLevel level = LogLevel::kInfo,
       LogFormat format = LogFormat::kText, int fd = 2);
 

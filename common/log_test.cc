@@ -43,6 +43,11 @@ TEST(LogTest, ValuesCanAlwaysBeSplitAgain) {
             "name=Zürich flag=true\n");
 }
 
+TEST(LogTest, ARankThatIsNotKnownIsNotWritten) {
+  EXPECT_EQ(Log("worker", -1).Line(kTime, LogLevel::kInfo, "ready", {}),
+            "2026-11-21T07:59:01.123Z worker ready\n");
+}
+
 // Read back by another implementation in tests/json_log_test.py.
 TEST(LogTest, JsonHasOneObjectALine) {
   const Log log("worker", 1, LogLevel::kInfo, LogFormat::kJson);

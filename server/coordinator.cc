@@ -118,6 +118,7 @@ void Coordinator::OnMessage(PeerId id, const proto::PeerMessage& message, absl::
       SendStop(id, MakeStop(0, "it has left"), actions);
       work_.OnApplied(peer->worker, message.leave().applied());
       work_.OnLeaving(peer->worker);
+      peer->leaves = true;
       Lose(id, absl::StrCat("leaves: ", message.leave().reason()), now, actions);
       break;
     case proto::PeerMessage::kFailure:

@@ -681,6 +681,13 @@ TEST_F(CoordinatorTest, ASwitchTakesPlaceWhenNothingIsUnderWay) {
   EXPECT_EQ(view.origin_samples(), 16);
   // 24 samples in contributions of 4; the epoch's end is between them.
   EXPECT_EQ(view.until_step(), 2 + 6);
+  // Asked for once more, there is nothing to do.
+  Do([&](auto* actions) {
+    const auto text = coordinator_->RequestSwitch({proto::View::MODE_BOUNDED, 3}, now_, actions);
+    RUBATO_ASSERT_OK(text);
+    EXPECT_EQ(*text, "the mode is bounded, staleness 3 already");
+    EXPECT_TRUE(actions->empty());
+  });
   // And back, when what has been given out is applied.
   proto::PeerMessage request;
   request.mutable_work_request();

@@ -24,8 +24,8 @@ void Coordinator::Lose(PeerId id, const std::string& why, absl::Time now,
   Say(CoordinatorAction::Kind::kWarn, reason, actions);
   lost_.push_back(peer->worker);
   const bool was_evaluator = phase_ == Phase::kEvaluating && id == evaluator_;
+  if (phase_ == Phase::kRunning) ++(peer->leaves ? summary_.workers_left : summary_.workers_lost);
   registry_.Remove(id);
-  if (phase_ == Phase::kRunning) ++summary_.workers_lost;
   ChangeView(reason, now, actions);
   if (was_evaluator) Evaluate(actions);
 }
@@ -111,7 +111,7 @@ absl::StatusOr<std::string> Coordinator::RequestSwitch(const Mode& mode, absl::T
   if (phase_ != Phase::kRunning || stopping_ || training_is_over_) {
     return absl::UnavailableError("the job is not training");
   }
-  if (mode == mode_ && !asked_.has_value() && !new_lineage_) {
+  if (mode == mode_ && (!asked_.has_value() || asked_holds_) && !new_lineage_) {
     return absl::StrCat("the mode is ", ModeName(mode), " already");
   }
   asked_ = mode;
@@ -124,6 +124,7 @@ absl::StatusOr<std::string> Coordinator::RequestSwitch(const Mode& mode, absl::T
     draining_ = true;
     CheckDrained(now, actions);
   }
+  if (mode == mode_) return absl::StrCat("stays in ", ModeName(mode), " instead of switching");
   return absl::StrFormat(
       "switching from %s to %s %s", ModeName(mode_), ModeName(mode),
       sync() ? "after the step at hand" : "when the contributions under way are applied");

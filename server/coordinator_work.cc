@@ -405,8 +405,9 @@ proto::JobStatus Coordinator::Status(absl::Time now) const {
   if (phase_ != Phase::kRunning || training_is_over_) return status;
   if (view_state_ == ViewState::kPaused) {
     status.set_state("paused");
-    status.add_waits(absl::StrFormat("training waits for %d more workers (cluster.workers.min)",
-                                     job_.cluster().workers().min() - registry_.workers()));
+    const int missing = job_.cluster().workers().min() - registry_.workers();
+    status.add_waits(absl::StrFormat("training waits for %d more worker%s (cluster.workers.min)",
+                                     missing, missing == 1 ? "" : "s"));
     return status;
   }
   if (view_state_ == ViewState::kClosing) {

@@ -58,7 +58,8 @@ struct Summary {
   WorkCounts work;                                // contributions on arrival
   int64_t views = 0;                              // installed
   int64_t switches = 0;                           // of mode
-  int64_t workers_lost = 0;                       // died, were taken for dead or left
+  int64_t workers_lost = 0;                       // died, failed or were taken for dead
+  int64_t workers_left = 0;                       // in order
 };
 
 class Metrics {

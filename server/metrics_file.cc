@@ -53,6 +53,7 @@ std::string ToJson(const Summary& summary, const std::string& digest) {
   json["views"] = summary.views;
   json["switches"] = summary.switches;
   json["workers_lost"] = summary.workers_lost;
+  json["workers_left"] = summary.workers_left;
   json["contributions"] = {{"given", summary.work.given},
                            {"applied", summary.work.applied},
                            {"left_out", summary.work.left_out},

@@ -26,6 +26,7 @@ struct Peer {
   bool idle = false;       // has nothing left to do in that view
   int64_t clock = 0;       // in sync the next step that it computes; on arrival contributions
   double staleness = 0;    // of its last contribution
+  bool leaves = false;     // in order: it has done what it had begun
   absl::Time last_heard;
   absl::Time last_progress;
 };

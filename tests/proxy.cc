@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -55,7 +56,7 @@ bool Forward(int from, int to, std::string* pending) {
 }  // namespace
 
 Proxy::Proxy() : listener_(port_.Listen()) {
-  RUBATO_CHECK(pipe(wake_) == 0);
+  RUBATO_CHECK(pipe2(wake_, O_CLOEXEC) == 0);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -98,7 +99,7 @@ void Proxy::Heal() {
 }
 
 void Proxy::Accept() {
-  const int client = accept(listener_, nullptr, nullptr);
+  const int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
   if (client < 0) return;
   const int server = ConnectTo(target_);
   if (server < 0) {

@@ -109,6 +109,8 @@ TEST_F(ResumeTest, AnInterruptedRunLeavesACheckpointAndExitsWithItsSignal) {
       train.Signal(number);
       const Process::Result result = train.Wait();
       EXPECT_EQ(result.code, 128 + number) << result.err;
+      EXPECT_THAT(result.err, HasSubstr(absl::StrCat("files: ", run, "\ngo on with: ")));
+      EXPECT_THAT(result.err, HasSubstr(absl::StrCat("rubato train --resume ", run, "\n")));
       ASSERT_EQ(Checkpoints(run).size(), 1u) << result.err;
       RUBATO_EXPECT_OK(CheckCheckpoint(Path(run + "/checkpoints/" + Checkpoints(run)[0])));
     }

@@ -1,9 +1,12 @@
 // The command `rubato` as a user meets it: its output, its exit codes, its processes. Servers and
 // workers are scripts, so that each way in which they may end can be played.
+#include <arpa/inet.h>
 #include <fcntl.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -408,6 +411,24 @@ TEST_F(RubatoCommandTest, QuestionsToARunThatIsOverOrNotThereAreAnswered) {
   EXPECT_EQ(killed.code, 1);
   EXPECT_EQ(killed.err,
             "error: nobody answers at 127.0.0.1:1: the run run is over, or was killed\n");
+  // One that listens and takes nothing, as if it were frozen.
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t size = sizeof address;
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 5), 0);
+  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
+  Write("run/address", absl::StrCat("127.0.0.1:", ntohs(address.sin_port), "\n"));
+  const Result frozen = Rubato({"status", "run"});
+  close(listener);
+  EXPECT_EQ(frozen.code, 1);
+  EXPECT_THAT(frozen.err, EndsWith(" has not answered within 900ms: it is frozen, or cannot be "
+                                   "reached from here\n"));
+  const Result nonsense = Rubato({"status", "--address", "here"});
+  EXPECT_EQ(nonsense.code, 2);
+  EXPECT_THAT(nonsense.err, StartsWith("error: --address: found \"here\", expected HOST:PORT"));
   const Result nowhere = Rubato({"status"});
   EXPECT_EQ(nowhere.code, 2);
   EXPECT_EQ(nowhere.err, "error: found no run runs/latest\n");

@@ -5,12 +5,47 @@
 #define RUBATO_TESTS_SEQUENTIAL_SGD_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "proto/job.pb.h"
+#include "proto/layout.pb.h"
+#include "worker/data/load.h"
+#include "worker/model.h"
 
 namespace rubato {
+
+// The gradients of a job's model on its data.
+class SequentialGradients {
+ public:
+  explicit SequentialGradients(const proto::Job& job);
+
+  const proto::Layout& layout() const { return model_->layout(); }
+  int64_t train_size() const { return data_->train.size(); }
+  std::vector<float> InitialParameters() const;
+
+  // The sum over `n` samples of an epoch, from position `begin` of its order on, cut into `leaves`
+  // parts whose sums are added along the fixed tree. Adds the samples' losses to `loss`.
+  std::vector<float> Sum(const std::vector<float>& w, int64_t epoch, int64_t begin, int64_t n,
+                         int64_t leaves, double* loss);
+  BatchResult Test(const std::vector<float>& w);
+
+ private:
+  absl::Span<const float> Read(const Dataset& split, const std::vector<int64_t>& indices);
+
+  const uint64_t seed_;
+  const absl::StatusOr<Data> data_;
+  std::unique_ptr<Model> model_;
+  std::vector<float> features_;  // of the batch at hand
+  std::vector<int32_t> labels_;
+};
+
+// Of tensors that lie one after another, by their names in a file, to which `suffix` is added.
+std::string FlatDigest(const proto::Layout& layout, const std::vector<float>& values,
+                       const std::string& suffix = "");
 
 struct SequentialResult {
   std::vector<double> losses;  // of each step, a sample

@@ -41,7 +41,9 @@ class StressTest : public MembershipJob {
     Undo();
     while (Living().size() < 2) AddWorker();
     Process* const victim = Living()[static_cast<size_t>(Random(Living().size()))];
-    switch (Random(5)) {
+    const int what = Random(5);
+    ++disturbances_[what];
+    switch (what) {
       case 0:
         Note(absl::StrCat("kill ", victim->pid()));
         victim->Signal(SIGKILL);
@@ -97,7 +99,7 @@ class StressTest : public MembershipJob {
 
   std::string Checkpoint() {
     const Process::Result result = Rubato({"checkpoint", "run"});
-    EXPECT_EQ(result.code, 0) << result.err;
+    EXPECT_EQ(result.code, 0) << result.err << Status();
     return std::string(absl::StripAsciiWhitespace(result.out));
   }
 
@@ -146,6 +148,7 @@ class StressTest : public MembershipJob {
   std::mt19937_64 random_;
   int mode_ = 0;
   Process* frozen_ = nullptr;
+  int disturbances_[5] = {};  // by kind
   int references_ = 0;
 };
 
@@ -178,8 +181,13 @@ TEST_F(StressTest, NothingIsLostOrCountedTwice) {
   ExpectBalancedLedger();
   const nlohmann::json summary = Summary("run");
   std::cout << summary["contributions"] << ", " << summary["views"] << " views, "
-            << summary["workers_lost"] << " workers lost" << std::endl;
+            << summary["workers_lost"] << " workers lost, " << summary["workers_left"] << " left"
+            << std::endl;
   EXPECT_EQ(summary["switches"], switches);
+  // With so many, none of a kind would be a flaw of this test.
+  if (switches >= 20) {
+    EXPECT_THAT(disturbances_, testing::Each(testing::Gt(0)));
+  }
   ASSERT_FALSE(summary["blocks"].empty());
   const std::vector<std::pair<bool, int64_t>> lineages = Lineages();
   ASSERT_EQ(lineages.size(), static_cast<size_t>(switches) + 1);

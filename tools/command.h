@@ -11,14 +11,17 @@
 
 namespace rubato {
 
-// For what is answered at once, and for a checkpoint, which takes its time to be written.
-constexpr absl::Duration kAnswerTimeout = absl::Seconds(5);
+// For what a person shall know within a second, for a stop, which is worth waiting for, and for a
+// checkpoint, which takes its time to be written.
+constexpr absl::Duration kAnswerTimeout = absl::Milliseconds(900);
+constexpr absl::Duration kStopTimeout = absl::Seconds(5);
 constexpr absl::Duration kCheckpointTimeout = absl::Minutes(10);
 
 // Asks shard 0 of the run in folder `run`, or at `address` if that is not empty; returns its
-// answer. Shows the token in RUBATO_TOKEN, or that in the run's folder. NotFound if there is no
-// such run, Unavailable if the job does not run any more, DeadlineExceeded if it does not answer;
-// else what shard 0 says.
+// answer. Shows the token in RUBATO_TOKEN, or that in the run's folder. InvalidArgument if
+// `address` is none, NotFound if there is no such run, FailedPrecondition without its token,
+// Unavailable if the job does not run any more, DeadlineExceeded if it does not answer; else what
+// shard 0 says.
 absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const std::string& address,
                                                 proto::CommandRequest request,
                                                 absl::Duration timeout);

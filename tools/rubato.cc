@@ -100,10 +100,14 @@ int Ask(const Invocation& invocation, proto::CommandRequest request, absl::Durat
     if (!wanted.ok()) return Print(wanted.status());
     request = *std::move(wanted);
   }
+  const proto::CommandRequest::Kind request_kind = request.kind();
   const absl::StatusOr<proto::CommandReply> reply =
       SendCommand(run, address, std::move(request), timeout);
   if (!reply.ok()) return Print(reply.status());
-  if (json == nullptr) return Print(reply->text() + "\n");
+  if (request_kind != proto::CommandRequest::KIND_STATUS) {
+    const bool as_json = json != nullptr && *json;
+    return Print((as_json ? AnswerJson(reply->text()) : reply->text()) + "\n");
+  }
   if (!reply->has_status()) {
     return Print(absl::Status(absl::StatusCode::kInternal, "shard 0 sent no status"));
   }
@@ -136,8 +140,10 @@ int Switch(const Invocation& invocation) {
               "run's token: that in the run's folder, or RUBATO_TOKEN in the environment.",
               {"rubato switch --mode async", "rubato switch --mode bounded,staleness=3 runs/latest",
                "RUBATO_TOKEN=... rubato switch --mode sync --address 10.0.0.7:29500"});
+  bool json = false;
   flags.Add("mode", &mode, "MODE", "sync, async or bounded,staleness=N", Flags::kRequired);
-  return Ask(invocation, {}, kAnswerTimeout, std::move(flags), &mode);
+  flags.Add("json", &json, "", "print one JSON object");
+  return Ask(invocation, {}, kAnswerTimeout, std::move(flags), &mode, &json);
 }
 
 int Checkpoint(const Invocation& invocation) {
@@ -148,7 +154,7 @@ int Checkpoint(const Invocation& invocation) {
 }
 
 int Stop(const Invocation& invocation) {
-  return Ask(invocation, Request(proto::CommandRequest::KIND_STOP), kAnswerTimeout,
+  return Ask(invocation, Request(proto::CommandRequest::KIND_STOP), kStopTimeout,
              Flags("rubato stop", "Ends a running job in order, with a checkpoint.",
                    {"rubato stop", "rubato stop --address 10.0.0.7:29500"}));
 }

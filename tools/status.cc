@@ -104,4 +104,10 @@ std::string StatusJson(const proto::JobStatus& status) {
   return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
 }
 
+std::string AnswerJson(const std::string& text) {
+  Json json;
+  json["answer"] = text;
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 }  // namespace rubato

@@ -45,10 +45,12 @@ std::string Account(const nlohmann::json& summary) {
                           Count(*work, "partial"), Count(*work, "lost"));
     absl::StrAppend(&text, left_out > 0 ? absl::StrFormat("  (%d left out)", left_out) : "", "\n");
   }
-  const int64_t switches = Count(summary, "switches"), lost = Count(summary, "workers_lost");
-  if (switches > 0 || lost > 0) {
-    absl::StrAppendFormat(&text, "changes        %d of the mode, %d workers lost  (%d views)\n",
-                          switches, lost, Count(summary, "views"));
+  const int64_t switches = Count(summary, "switches"), lost = Count(summary, "workers_lost"),
+                left = Count(summary, "workers_left");
+  if (switches > 0 || lost > 0 || left > 0) {
+    absl::StrAppendFormat(&text,
+                          "changes        %d of the mode, %d workers lost, %d left  (%d views)\n",
+                          switches, lost, left, Count(summary, "views"));
   }
   return text;
 }

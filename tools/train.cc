@@ -371,6 +371,7 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
       return run.failure().exit_code;
     case Event::kInterrupt:
       Say(log, absl::StrCat("files: ", folder.path()));
+      if (const std::string how = HowToGoOn(options, folder, ""); !how.empty()) Say(log, how);
       return ExitCode(InterruptedBy(launcher.interrupted_by()));
     default:
       RUBATO_RETURN_IF_ERROR(PrintSummary(options, plan, folder));

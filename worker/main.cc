@@ -1,12 +1,9 @@
 // rubato-worker: computes gradients for a job.
 
-#include <cstdint>
-#include <cstdlib>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "common/flags.h"
 #include "common/job/job.h"
 #include "common/log.h"
@@ -51,12 +48,6 @@ int main(int argc, char** argv) {
             "the rank to ask for; default: that of RANK, JOB_COMPLETION_INDEX or LOCAL_RANK in the "
             "environment, else any free one");
   if (const std::optional<int> code = flags.Handle(argc, argv)) return *code;
-  // For tests of the whole system.
-  int64_t unit = 0;
-  const char* hang = std::getenv("RUBATO_TEST_HANG_AT_UNIT");
-  if (hang != nullptr && absl::SimpleAtoi(hang, &unit)) {
-    options.hangs_at_unit = unit;
-  }
   rubato::SignalWatcher signals;
   std::optional<rubato::Log> log;  // once the job says how
   const absl::Status status = Work(config, overrides, options, &signals, &log);

@@ -33,6 +33,7 @@
 #include "worker/evaluator.h"
 #include "worker/micro_batches.h"
 #include "worker/model.h"
+#include "worker/test_hooks.h"
 #include "worker/worker_loop.h"
 
 namespace rubato {
@@ -110,7 +111,7 @@ class Worker {
   const std::string job_digest_;
   std::unique_ptr<Model> model_;
   std::optional<Log> log_;
-  std::optional<int64_t> hangs_at_unit_;
+  TestHooks hooks_;
   bool has_taken_part_ = false;  // ever
 
   // Of one taking part.
@@ -143,6 +144,7 @@ class Worker {
     bool passed = false;  // a block was at a later one
     int64_t missing = 0;  // blocks
     int64_t staleness_sum = 0;
+    bool observer = false;
   };
   absl::Mutex pull_mutex_;
   PullState pull_ ABSL_GUARDED_BY(pull_mutex_);
@@ -188,7 +190,6 @@ proto::Registration Worker::MakeRegistration(const WorkerOptions& options) const
 }
 
 absl::Status Worker::Run(const WorkerOptions& options, SignalWatcher* signals) {
-  hangs_at_unit_ = options.hangs_at_unit;
   RUBATO_RETURN_IF_ERROR(Prepare());
   log_.emplace("worker", options.rank, static_cast<LogLevel>(job_.log().level()),
                static_cast<LogFormat>(job_.log().format()));
@@ -296,6 +297,7 @@ void Worker::OnView(const proto::View& view, WorkerActions* actions) {
   took_part_ = has_taken_part_ = true;
   log_.emplace("worker", view.your_rank(), static_cast<LogLevel>(job_.log().level()),
                static_cast<LogFormat>(job_.log().format()));
+  hooks_.OnMember(view.your_rank());
   log_->Info("takes part", {{"view", view.number()}, {"workers", view.members_size()}});
   // `prefetch` global batches, of which a worker's share is one of `workers` in either mode.
   const int64_t share =
@@ -393,7 +395,7 @@ void Worker::Pull(const WorkerAction& action) {
   const proto::View& view = loop_->view();
   {
     absl::MutexLock lock(&pull_mutex_);
-    pull_ = {action.pull, action.clock, loop_->sync(), false, space_->blocks(), 0};
+    pull_ = {action.pull, action.clock, loop_->sync(), false, space_->blocks(), 0, action.observer};
   }
   for (int shard = 0; shard < space_->shards(); ++shard) {
     const Range blocks = space_->ShardBlocks(shard);
@@ -434,6 +436,7 @@ void Worker::OnShardMessage(int shard, const Message& message) {
             parameters_.begin() + space_->BlockValues(block).begin);
   versions_[block] = static_cast<int64_t>(frame.version);
   pull_.staleness_sum += frame.staleness;
+  if (!pull_.observer) hooks_.OnPulled(pull_.clock, block, versions_[block], frame.staleness);
   if (static_cast<int64_t>(frame.version) > pull_.clock) pull_.passed = pull_.exact;
   if (--pull_.missing > 0) return;
   mailbox_->Post([this, pull = pull_] {
@@ -446,9 +449,7 @@ void Worker::OnShardMessage(int shard, const Message& message) {
 }
 
 void Worker::Compute(const WorkerAction& action) {
-  if (hangs_at_unit_.has_value() && action.unit >= *hangs_at_unit_) {
-    absl::SleepFor(absl::InfiniteDuration());
-  }
+  hooks_.OnCompute(loop_->view().lineage(), action.clock, action.unit);
   const proto::View& view = loop_->view();
   const bool on_arrival = !loop_->sync();
   const bool skip = job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;

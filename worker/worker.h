@@ -3,9 +3,6 @@
 #ifndef RUBATO_WORKER_WORKER_H_
 #define RUBATO_WORKER_WORKER_H_
 
-#include <cstdint>
-#include <optional>
-
 #include "absl/status/status.h"
 #include "common/process_exit.h"
 #include "proto/job.pb.h"
@@ -14,8 +11,6 @@ namespace rubato {
 
 struct WorkerOptions {
   int rank = -1;  // the rank it asks for; any free one by default
-  // For tests: computes nothing of this unit or a later one, for ever, while its heartbeat goes on.
-  std::optional<int64_t> hangs_at_unit;
 };
 
 // Works until the job is over. FailedPrecondition and the like where repeating cannot help (exit

@@ -70,7 +70,7 @@ void WorkerLoop::RequestWork(WorkerActions* actions) {
 }
 
 void WorkerLoop::OnParameters(uint64_t pull, bool passed, WorkerActions* actions) {
-  if (pull != pull_ || state_ != State::kPulling) return;
+  if (pull != pull_ || state_ != State::kPulling || left_) return;
   if (final_) {
     WorkerAction evaluate{WorkerAction::Kind::kEvaluate};
     evaluate.unit = final_unit_;
@@ -118,20 +118,21 @@ std::vector<Range> WorkerLoop::ToDo(int64_t step) const {
 }
 
 void WorkerLoop::NextStep(WorkerActions* actions) {
-  // It computes a step that may not be done, or the one after.
   const int64_t first = std::max(done_below_, view_.assignments(0).from_step());
   int64_t next = view_.until_step();
-  for (int64_t step = first; step <= first + static_cast<int64_t>(computed_.size()); ++step) {
-    if (step >= view_.until_step()) break;
-    if (!ToDo(step).empty()) {
+  for (int i = 0; i < view_.assignments_size() && next == view_.until_step(); ++i) {
+    // Within one division of steps it has something to do in each or in none, but for those that it
+    // has computed.
+    const int64_t begin = std::max(first, view_.assignments(i).from_step());
+    const int64_t end = std::min(view_.until_step(), i + 1 < view_.assignments_size()
+                                                         ? view_.assignments(i + 1).from_step()
+                                                         : view_.until_step());
+    const int64_t most = begin + static_cast<int64_t>(computed_.size());
+    for (int64_t step = begin; step < end && step <= most; ++step) {
+      if (ToDo(step).empty()) continue;
       next = step;
       break;
     }
-  }
-  if (next == view_.until_step()) {
-    // It may have nothing to do before the last assignment begins.
-    const int64_t last = view_.assignments(view_.assignments_size() - 1).from_step();
-    if (last > first && last < view_.until_step() && !ToDo(last).empty()) next = last;
   }
   clock_ = next;
   if (have_ != next) {
@@ -165,6 +166,7 @@ void WorkerLoop::ComputeStep(WorkerActions* actions) {
 
 void WorkerLoop::OnWork(const proto::Work& work, WorkerActions* actions) {
   request_is_out_ = false;
+  if (left_) return;  // it will be given to others
   if (!work.has_contribution()) {
     no_more_ = true;
     if (state_ == State::kPulling || state_ == State::kWaiting) {

@@ -240,6 +240,24 @@ TEST(WorkerLoopTest, TakesOverALostWorkersMicroBatchesAtTheirVersion) {
   EXPECT_THAT(loop.Parameters(), ElementsAre("compute 2 clock 2 nodes 0-4"));
 }
 
+// Two views, one soon after the other: the first gave it something from step 3 on, which nobody
+// else will compute, before the second divided the steps from 4 on.
+TEST(WorkerLoopTest, OneThatJoinsBeginsWithTheFirstStepThatItHasBeenGrantedSomethingOf) {
+  Loop loop;
+  proto::View view = MakeView(proto::View::MODE_SYNC, {0, 0}, 100);
+  view.mutable_assignments(0)->set_from_step(2);
+  Grant(0, {0, 4}, view.mutable_assignments(0));
+  for (const int64_t from_step : {3, 4}) {
+    proto::Assignment* assignment = view.add_assignments();
+    assignment->set_from_step(from_step);
+    Grant(0, {0, 2}, assignment);
+    Grant(1, {2, 4}, assignment);
+  }
+  EXPECT_THAT(loop.View(view), ElementsAre("pull 3"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 3 clock 3 nodes 2-4"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 4"));
+}
+
 TEST(WorkerLoopTest, AViewThatComesWhileItComputesTakesEffectAfterwards) {
   Loop loop;
   loop.View(MakeView(proto::View::MODE_SYNC, {2, 4}));
@@ -308,6 +326,19 @@ TEST(WorkerLoopTest, LeavesWhenWhatItHasBegunIsDone) {
   EXPECT_TRUE(on_arrival.Leave().empty());
   EXPECT_THAT(on_arrival.Computed(), ElementsAre("retire 1"));
   EXPECT_THAT(on_arrival.Parameters(), ElementsAre("leave"));
+}
+
+// What is still on its way to it is for others to do.
+TEST(WorkerLoopTest, ComputesNothingOnceItHasLeft) {
+  Loop sync;
+  sync.View(MakeView(proto::View::MODE_SYNC, {1, 4}));
+  EXPECT_THAT(sync.Leave(), ElementsAre("leave"));
+  EXPECT_TRUE(sync.Parameters().empty());
+  Loop on_arrival;
+  on_arrival.View(MakeView(proto::View::MODE_ASYNC, {0, 0}));
+  on_arrival.Parameters();
+  EXPECT_THAT(on_arrival.Leave(), ElementsAre("leave"));
+  EXPECT_TRUE(on_arrival.Work(0).empty());
 }
 
 TEST(WorkerLoopTest, TestsTheFinalParametersWhenAsked) {

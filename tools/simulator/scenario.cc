@@ -243,7 +243,8 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage) {
   ++coverage->runs;
   coverage->switches += static_cast<int64_t>(modes.size()) - 1;
   coverage->faults += static_cast<int64_t>(struck.size());
-  coverage->lost += simulation->coordinator().summary().workers_lost;
+  const Summary& summary = simulation->coordinator().summary();
+  coverage->lost += summary.workers_lost + summary.workers_left;
   return invariants.Check(*simulation);
 }
 
