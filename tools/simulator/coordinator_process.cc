@@ -1,6 +1,6 @@
 #include "tools/simulator/coordinator_process.h"
 
-#include <memory>
+#include <utility>
 
 namespace rubato {
 namespace {
@@ -16,9 +16,9 @@ void CoordinatorProcess::Start(ProcessId self) {
 }
 
 void CoordinatorProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
-  if (message.to_coordinator == nullptr) return;
+  if (message.kind != SimMessage::Kind::kToCoordinator) return;
   CoordinatorActions actions;
-  core_.OnMessage(PeerOf(connection), *message.to_coordinator, ToTime(network_.now()), &actions);
+  core_.OnMessage(PeerOf(connection), message.to_coordinator(), ToTime(network_.now()), &actions);
   Run(std::move(actions));
 }
 
@@ -89,15 +89,10 @@ void CoordinatorProcess::RunTask() {
 void CoordinatorProcess::Run(CoordinatorActions actions) {
   for (CoordinatorAction& action : actions) {
     switch (action.kind) {
-      case CoordinatorAction::Kind::kSend: {
-        SimMessage message;
-        message.kind = SimMessage::Kind::kFromCoordinator;
-        message.bytes = static_cast<int64_t>(action.message.ByteSizeLong());
-        message.from_coordinator =
-            std::make_shared<const proto::CoordinatorMessage>(std::move(action.message));
-        network_.Send(ConnectionOf(action.peer), self_, std::move(message));
+      case CoordinatorAction::Kind::kSend:
+        network_.Send(ConnectionOf(action.peer), self_,
+                      SimMessage::FromCoordinator(std::move(action.message)));
         break;
-      }
       case CoordinatorAction::Kind::kLog:
       case CoordinatorAction::Kind::kWarn:
         if (callbacks_.on_text) {

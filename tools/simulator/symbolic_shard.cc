@@ -26,13 +26,16 @@ SymbolicShard::SymbolicShard(const Blocks* blocks, int shard, uint64_t seed, Sen
 }
 
 PayloadId SymbolicShard::Keep(uint64_t symbol, const Frame& frame) {
-  if (free_ < 0) {
-    held_.push_back({symbol, frame});
-    return held_.size();
+  int64_t index = free_;
+  if (index < 0) {
+    index = static_cast<int64_t>(held_.size());
+    held_.emplace_back();
+    if (observer_ != nullptr) frames_.emplace_back();
+  } else {
+    free_ = held_[index].next_free;
   }
-  const int64_t index = free_;
-  free_ = held_[index].next_free;
-  held_[index] = {symbol, frame};
+  held_[index] = {symbol, kInUse};
+  if (observer_ != nullptr) frames_[index] = frame;
   return static_cast<PayloadId>(index) + 1;
 }
 
@@ -201,7 +204,8 @@ void SymbolicShard::Change(const ShardAction& action, ShardActions* actions) {
       previous_[action.block - core_.blocks().begin] = value;
       value = UpdateSymbol(value, held.symbol, terms);
       if (observer_ != nullptr) {
-        observer_->OnApplied(action.block, held.frame, terms, action.version, held.symbol, value);
+        observer_->OnApplied(action.block, frames_[action.payload - 1], terms, action.version,
+                             held.symbol, value);
       }
       Release(action.payload);
       break;

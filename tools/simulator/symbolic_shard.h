@@ -37,7 +37,6 @@ class SymbolicShard : public ShardModel {
   static constexpr int64_t kInUse = -2;
   struct Held {
     uint64_t symbol = 0;
-    Frame frame;  // that it came in, or one part of it
     int64_t next_free = kInUse;
   };
 
@@ -63,8 +62,9 @@ class SymbolicShard : public ShardModel {
   std::vector<std::optional<uint64_t>> previous_;
   std::vector<std::optional<ShardAction>> deferred_;  // by block
   std::vector<Held> held_;                            // by payload
-  int64_t free_ = -1;                                 // the first free one of held_
-  ShardActions spare_;                                // of the next event: no allocation for each
+  std::vector<Frame> frames_;  // by payload, that it or a part of it came in: for the observer
+  int64_t free_ = -1;          // the first free one of held_
+  ShardActions spare_;         // of the next event: no allocation for each
   // Of the step that is being measured.
   proto::ShardMeasured measured_;
 };

@@ -69,19 +69,15 @@ WorkerId WorkerProcess::id() const {
 }
 
 void WorkerProcess::Tell(proto::PeerMessage message) {
-  SimMessage out;
-  out.kind = SimMessage::Kind::kToCoordinator;
-  out.bytes = static_cast<int64_t>(message.ByteSizeLong());
-  out.to_coordinator = std::make_shared<const proto::PeerMessage>(std::move(message));
-  setting_.network->Send(control_, self_, std::move(out));
+  setting_.network->Send(control_, self_, SimMessage::ToCoordinator(std::move(message)));
 }
 
 void WorkerProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
   if (ended_ || !takes_part_) return;
-  if (message.from_coordinator == nullptr) {
+  if (message.kind == SimMessage::Kind::kParameters) {
     OnParameters(message);
   } else if (connection == control_) {
-    mailbox_.push_back({Mail::Kind::kCoordinator, std::move(message.from_coordinator)});
+    mailbox_.push_back({Mail::Kind::kCoordinator, message.from_coordinator()});
     ReadMail();
   }
 }
