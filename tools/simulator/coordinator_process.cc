@@ -64,6 +64,13 @@ absl::Status CoordinatorProcess::RequestSwitch(const Mode& mode) {
   return status;
 }
 
+absl::Status CoordinatorProcess::RequestCheckpoint() {
+  CoordinatorActions actions;
+  const absl::Status status = core_.RequestCheckpoint(ToTime(network_.now()), &actions);
+  Run(std::move(actions));
+  return status;
+}
+
 void CoordinatorProcess::RunTask() {
   const CoordinatorAction task = std::move(tasks_.front());
   tasks_.erase(tasks_.begin());
@@ -80,8 +87,10 @@ void CoordinatorProcess::RunTask() {
       core_.OnCheckpointed(task.snapshot, path, ToTime(network_.now()), &actions);
       break;
     }
-    default:
-      core_.OnFailure(absl::UnimplementedError("a simulation begins at the beginning"), &actions);
+    default:  // kRestore
+      if (const absl::Status status = callbacks_.restore(); !status.ok()) {
+        core_.OnFailure(status, &actions);
+      }
   }
   Run(std::move(actions));
 }

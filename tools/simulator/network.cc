@@ -38,6 +38,7 @@ int VirtualNetwork::AddCard(const Card& card) {
   state.card = card;
   state.nanoseconds_per_byte = 1e9 / card.bytes_per_second;
   cards_.push_back(state);
+  cut_off_.emplace_back();
   return static_cast<int>(cards_.size()) - 1;
 }
 
@@ -277,8 +278,9 @@ void VirtualNetwork::OnArrival(int32_t index) {
     }
   }
   CardState& card = cards_[processes_[parcel.to].card];
-  if (card.cut_until > now() || !card.cut_off.empty()) {  // it is sent again until it comes through
-    card.cut_off.push_back(index);
+  if (card.cut_until > now() || card.holds) {  // it is sent again until it comes through
+    card.holds = true;
+    cut_off_[processes_[parcel.to].card].push_back(index);
   } else {
     Receive(index);
   }
@@ -384,8 +386,8 @@ void VirtualNetwork::OnEvent(uint64_t event) {
     case EventKind::kCutEnds: {
       CardState& card = cards_[index];
       if (card.cut_until > now()) break;  // cut off once more meanwhile
-      const std::deque<int32_t> parcels = std::move(card.cut_off);
-      card.cut_off.clear();
+      card.holds = false;
+      const std::deque<int32_t> parcels = std::exchange(cut_off_[index], {});
       for (const int32_t parcel : parcels) Receive(parcel);
       break;
     }

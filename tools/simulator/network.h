@@ -77,6 +77,11 @@ class VirtualNetwork : private EventQueue::Handler {
   int AddCard(const Card& card);
   // For connections that are made from now on.
   void SetLink(int card, int other_card, const Link& link);
+  const Card& card(int card) const { return cards_[card].card; }
+  SimTime LatencyBetween(ProcessId a, ProcessId b) {
+    const int32_t way = WayBetween(processes_[a].card, processes_[b].card);
+    return way == kLocal ? 0 : ways_[way].latency;
+  }
   // `process` must outlive it.
   ProcessId AddProcess(int card, Process* process);
   // Nothing is sent for it. Processes of one card reach each other at once.
@@ -125,7 +130,7 @@ class VirtualNetwork : private EventQueue::Handler {
     int64_t bytes_out = 0;
     int64_t bytes_in = 0;
     Line out, in;
-    std::deque<int32_t> cut_off{};  // parcels that came while it was cut off, in order
+    bool holds = false;  // something in cut_off_
   };
   enum class EventKind : uint64_t { kArrival, kDelivery, kTimer, kThaw, kBreak, kCutEnds };
   struct ProcessState {
@@ -155,7 +160,7 @@ class VirtualNetwork : private EventQueue::Handler {
   };
   static constexpr int32_t kLocal = -1;
   // A message on its way, apart from the message itself: what moving it touches is small.
-  struct Parcel {
+  struct alignas(64) Parcel {
     int32_t channel = 0;
     ProcessId to = 0;
     int32_t from_card = 0;
@@ -207,6 +212,7 @@ class VirtualNetwork : private EventQueue::Handler {
 
   EventQueue* const queue_;
   std::vector<CardState> cards_;
+  std::vector<std::deque<int32_t>> cut_off_;  // by card: what came while it was cut off, in order
   std::vector<ProcessState> processes_;
   std::vector<std::deque<uint64_t>> held_;  // by process: what came while it was frozen, in order
   std::vector<Channel> channels_;

@@ -75,6 +75,10 @@ absl::Status ShardProcess::Read(const Frame& pull, const Take& take) {
   return status;
 }
 
+absl::Status ShardProcess::Restore(const Frame& frame, Content content) {
+  return model_->OnFrame(kReader, frame, std::move(content));
+}
+
 void ShardProcess::Send(ConnectionId stream, const Frame& frame, Content content) {
   SimMessage message;
   message.kind = SimMessage::Kind::kParameters;

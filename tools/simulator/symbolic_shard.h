@@ -4,9 +4,11 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <vector>
 
+#include "common/sum_of_squares.h"
 #include "server/shard.h"
 #include "tools/simulator/blocks.h"
 #include "tools/simulator/observer.h"
@@ -21,9 +23,11 @@ class SymbolicShard : public ShardModel {
   // is done here and now.
   using Defer = std::function<bool(int64_t block)>;
 
-  // `blocks` and `observer` (which may be null) must outlive it.
-  SymbolicShard(const Blocks* blocks, int shard, uint64_t seed, Sender send, Reporter report,
-                Defer defer, Observer* observer);
+  // `blocks` and `observer` (which may be null) must outlive it. With `measures`, gradients have
+  // norms, and with `leaves_out` some are not finite (symbol.h); else a verdict step is applied as
+  // it is.
+  SymbolicShard(const Blocks* blocks, int shard, uint64_t seed, bool measures, bool leaves_out,
+                Sender send, Reporter report, Defer defer, Observer* observer);
 
   void OnMessage(const proto::CoordinatorMessage& message) override;
   absl::Status OnFrame(uint64_t stream, const Frame& frame, Content content) override;
@@ -32,6 +36,10 @@ class SymbolicShard : public ShardModel {
 
   const Shard& core() const { return core_; }
   uint64_t value(int64_t block) const { return values_[block - core_.blocks().begin]; }
+  // What the snapshot holds of the block.
+  uint64_t copy(uint32_t snapshot, int64_t block) const {
+    return snapshots_.at(snapshot).at(block).value;
+  }
 
  private:
   static constexpr int64_t kInUse = -2;
@@ -45,12 +53,15 @@ class SymbolicShard : public ShardModel {
   void Run(ShardActions* actions);
   // Does what changes a block, and tells the core.
   void Change(const ShardAction& action, ShardActions* actions);
+  void Measure(const ShardAction& action);
   void Answer(const proto::PeerMessage& message) { report_(message); }
   proto::ShardReport Report() const;
   uint64_t& mutable_value(int64_t block) { return values_[block - core_.blocks().begin]; }
 
   const Blocks* const blocks_;
   const uint64_t seed_;
+  const bool measures_;
+  const bool leaves_out_;
   const Sender send_;
   const Reporter report_;
   const Defer defer_;
@@ -67,6 +78,12 @@ class SymbolicShard : public ShardModel {
   ShardActions spare_;         // of the next event: no allocation for each
   // Of the step that is being measured.
   proto::ShardMeasured measured_;
+  SumOfSquares squares_;
+  struct Copy {
+    proto::BlockState state;
+    uint64_t value = 0;
+  };
+  std::map<uint32_t, std::map<int64_t, Copy>> snapshots_;  // by block
 };
 
 }  // namespace rubato
