@@ -222,7 +222,8 @@ void Coordinator::Open(absl::Time now, CoordinatorActions* actions) {
   int64_t from_step = highest + 1;
   const bool is_new_lineage = new_lineage_;
   if (is_new_lineage) {
-    if (lowest != highest) {
+    // A contribution that some blocks hold may be left out when it is computed once more.
+    if (lowest != highest && job_.train().on_non_finite() != proto::Train::ON_NON_FINITE_SKIP) {
       OnFailure(absl::InternalError(absl::StrFormat(
                     "blocks are at versions %d to %d where all should be at one", lowest, highest)),
                 actions);
@@ -232,7 +233,7 @@ void Coordinator::Open(absl::Time now, CoordinatorActions* actions) {
     const Mode before = mode_;
     const Mode mode = asked_.value_or(StageAt(position).mode);
     from_step = highest;
-    snapshots_.ForgetAnnounced();
+    snapshots_.Forget();
     BeginLineage(mode, highest, position);
     asked_holds_ = asked_.has_value();
     ++summary_.switches;

@@ -29,6 +29,15 @@ void Invariants::OnView(const proto::View& view, SimTime) {
     Violated(absl::InternalError(
         absl::StrFormat("view %d follows view %d", view.number(), view_.number())));
   }
+  if (view.lineage() != view_.lineage()) {
+    // A block that lacks a contribution of others begins as if it had left it out.
+    for (Block& block : blocks_) {
+      while (static_cast<int64_t>(block.log.size()) < view.origin_unit()) {
+        const uint64_t value = ValueAt(&block - blocks_.data(), block.log.size());
+        block.log.push_back({{}, {}, value, /*skipped=*/true});
+      }
+    }
+  }
   view_ = view;
   lineages_[view.lineage()] = view;
   if (!OnArrival(view)) return;
@@ -221,6 +230,7 @@ void Invariants::OnCheckpoint(const proto::Manifest& manifest,
     }
     units.insert(state.units_above().begin(), state.units_above().end());
     for (int64_t i = manifest.origin_unit(); i < version; ++i) {
+      if (log[i].skipped) continue;
       const int64_t unit = static_cast<int64_t>(log[i].contribution.unit);
       if (units.erase(unit) == 0) {
         Violated(absl::InternalError(
@@ -261,14 +271,19 @@ absl::Status Invariants::CheckModes(const std::set<std::string>& asked) const {
 
 absl::Status Invariants::Check(const Simulation& simulation) const {
   RUBATO_RETURN_IF_ERROR(violated_);
-  const int64_t updates = static_cast<int64_t>(blocks_[0].log.size());
+  int64_t updates = 0;
+  for (const Block& block : blocks_) {
+    updates = std::max<int64_t>(updates, block.log.size());
+  }
   for (size_t block = 0; block < blocks_.size(); ++block) {
-    if (static_cast<int64_t>(blocks_[block].log.size()) != updates) {
+    if (static_cast<int64_t>(blocks_[block].log.size()) != updates &&
+        (!OnArrival(view_) || left_out_.count(view_.lineage()) == 0)) {
       return absl::InternalError(absl::StrFormat("block %d has %d updates, block 0 has %d", block,
                                                  blocks_[block].log.size(), updates));
     }
   }
-  int64_t at = 0, samples = 0, contributions = 0, left_out = 0;
+  int64_t at = 0, samples = 0;
+  Counts counts;
   for (auto it = lineages_.begin(); it != lineages_.end(); ++it) {
     const proto::View& view = it->second;
     const auto next = std::next(it);
@@ -278,13 +293,10 @@ absl::Status Invariants::Check(const Simulation& simulation) const {
           "lineage %d begins at unit %d and sample %d, and ends at %d of %d; expected %d and %d",
           it->first, view.origin_unit(), view.origin_samples(), end, updates, at, samples));
     }
-    RUBATO_RETURN_IF_ERROR(OnArrival(view) ? CheckOnArrival(view, at, end)
-                                           : CheckSync(view, at, end));
+    RUBATO_RETURN_IF_ERROR(OnArrival(view) ? CheckOnArrival(view, at, end, &counts)
+                                           : CheckSync(view, at, end, &counts));
     const int64_t unit_end = EndOf(view);
-    if (OnArrival(view)) {
-      contributions += end - at;
-      left_out += unit_end - end;
-    } else if (unit_end != end) {
+    if (!OnArrival(view) && unit_end != end) {
       return absl::InternalError(
           absl::StrFormat("lineage %d has steps up to %d and versions up to "
                           "%d",
@@ -297,15 +309,17 @@ absl::Status Invariants::Check(const Simulation& simulation) const {
     return absl::InternalError(
         absl::StrFormat("%d samples of %d were trained on", samples, train_samples_));
   }
-  return CheckTotals(simulation, contributions, left_out);
+  return CheckTotals(simulation, counts);
 }
 
 // One worker that does it all, one step after the other, from where the lineage begins.
-absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64_t end) const {
+absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64_t end,
+                                   Counts* counts) const {
   const SampleSchedule schedule = ScheduleIn(view);
   const int64_t count = static_cast<int64_t>(blocks_.size());
   const bool leaves_out = job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
-  std::pair<int64_t, int64_t> before = Held(0, begin);  // samples, steps left out
+  std::vector<std::pair<int64_t, int64_t>> before;  // by block: samples, updates left out
+  for (int64_t block = 0; block < count; ++block) before.push_back(Held(block, begin));
   for (int64_t step = begin; step < end; ++step) {
     uint64_t parameters = 0;
     for (int64_t block = 0; block < count; ++block) {
@@ -324,10 +338,12 @@ absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64
     const double factor = job_.optimizer().has_clip_grad_norm()
                               ? ClipFactor(squares, samples, job_.optimizer().clip_grad_norm())
                               : 1;
-    const UpdateTerms terms{samples, before.first, step - before.second, false, factor};
-    before.first += samples;
-    if (skipped) ++before.second;
+    if (skipped) ++counts->skipped;
     for (int64_t block = 0; block < count; ++block) {
+      const UpdateTerms terms{samples, before[block].first, step - before[block].second, false,
+                              factor};
+      before[block].first += samples;
+      if (skipped) ++before[block].second;
       const Update& update = blocks_[block].log[step];
       const uint64_t old = ValueAt(block, step);
       if (update.contribution.lineage != view.lineage() || update.skipped != skipped ||
@@ -341,17 +357,21 @@ absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64
   return absl::OkStatus();
 }
 
-absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, int64_t end) const {
+absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, int64_t end,
+                                        Counts* counts) const {
   const SampleSchedule schedule = ScheduleIn(view);
   const int64_t count = static_cast<int64_t>(blocks_.size());
   const int64_t unit_end = EndOf(view);
   const auto left_out = left_out_.find(view.lineage());
+  std::map<int64_t, int64_t> holders;  // by unit: blocks that hold it
   for (int64_t block = 0; block < count; ++block) {
     std::set<int64_t> done;
     std::map<WorkerId, int64_t> clocks;
     auto [samples, skipped] = Held(block, begin);
-    for (int64_t i = begin; i < end; ++i) {
+    const int64_t size = static_cast<int64_t>(blocks_[block].log.size());
+    for (int64_t i = begin; i < std::min(end, size); ++i) {
       const Update& update = blocks_[block].log[i];
+      if (update.skipped) continue;  // as the next lineage begins
       const Frame& frame = update.contribution;
       const int64_t unit = static_cast<int64_t>(frame.unit);
       if (frame.lineage != view.lineage() || unit < begin || unit >= unit_end) {
@@ -370,6 +390,7 @@ absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, 
             "block %d took clock %d of worker %d out of turn", block, clock, frame.worker));
       }
       next = clock + 1;
+      ++holders[unit];
       const auto read = read_.find(NameOf(frame));
       uint64_t parameters = 0;
       for (int64_t other = 0; other < count; ++other) {
@@ -393,14 +414,6 @@ absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, 
       }
       samples += own;
     }
-    for (int64_t unit = begin; unit < unit_end; ++unit) {
-      if (done.count(unit) != 0) continue;
-      if (left_out == left_out_.end() || left_out->second.count(unit) == 0) {
-        return absl::InternalError(absl::StrFormat(
-            "block %d does not hold contribution %d of lineage %d, and nobody left it out", block,
-            unit, view.lineage()));
-      }
-    }
     const auto law = blocks_[block].laws.find(view.lineage());
     if (law != blocks_[block].laws.end() &&
         !law->second.conservation.Holds(law->second.staleness)) {
@@ -409,11 +422,22 @@ absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, 
           law->second.conservation.ToString(law->second.staleness)));
     }
   }
+  for (int64_t unit = begin; unit < unit_end; ++unit) {
+    if (holders[unit] == count) {
+      ++counts->applied;
+      continue;
+    }
+    ++counts->left_out;
+    if (left_out == left_out_.end() || left_out->second.count(unit) == 0) {
+      return absl::InternalError(absl::StrFormat(
+          "%d of %d blocks hold contribution %d of lineage %d, and nobody left it out",
+          holders[unit], count, unit, view.lineage()));
+    }
+  }
   return absl::OkStatus();
 }
 
-absl::Status Invariants::CheckTotals(const Simulation& simulation, int64_t contributions,
-                                     int64_t left_out) const {
+absl::Status Invariants::CheckTotals(const Simulation& simulation, const Counts& counts) const {
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const int64_t block = static_cast<int64_t>(i);
     const int64_t updates = static_cast<int64_t>(blocks_[i].log.size());
@@ -433,13 +457,13 @@ absl::Status Invariants::CheckTotals(const Simulation& simulation, int64_t contr
   const Summary& summary = simulation.coordinator().summary();
   const WorkCounts& work = summary.work;
   if (work.given != work.applied + work.left_out + work.partial + work.lost ||
-      work.applied != contributions || work.left_out != left_out ||
-      summary.skipped != left_out + Held(0, static_cast<int64_t>(blocks_[0].log.size())).second) {
+      work.applied != counts.applied || work.left_out != counts.left_out ||
+      summary.skipped != counts.left_out + counts.skipped) {
     return absl::InternalError(absl::StrFormat(
         "the account of work does not close: %d given = %d applied + %d left out + %d partial + %d "
-        "lost; %d were applied and %d left out; of all, %d counted as left out",
-        work.given, work.applied, work.left_out, work.partial, work.lost, contributions, left_out,
-        summary.skipped));
+        "lost; %d were applied and %d left out, and %d steps; of all, %d counted as left out",
+        work.given, work.applied, work.left_out, work.partial, work.lost, counts.applied,
+        counts.left_out, counts.skipped, summary.skipped));
   }
   if (summary.samples != train_samples_) {
     return absl::InternalError(

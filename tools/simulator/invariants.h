@@ -71,6 +71,11 @@ class Invariants : public Observer {
     std::map<uint32_t, Law> laws;
     std::map<std::pair<uint32_t, WorkerId>, int64_t> taken;  // by lineage: the last version
   };
+  struct Counts {
+    int64_t applied = 0;   // contributions that all blocks hold
+    int64_t left_out = 0;  // others
+    int64_t skipped = 0;   // steps
+  };
   // Names what a worker computed on arrival: rank, incarnation, lineage, clock.
   using Name = std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>;
   static Name NameOf(const Frame& frame) {
@@ -97,10 +102,10 @@ class Invariants : public Observer {
   std::pair<int64_t, int64_t> Held(int64_t block, int64_t version) const;
   uint64_t ValueAt(int64_t block, int64_t version) const;
   // The updates [begin, end) of all blocks, which are of one lineage.
-  absl::Status CheckSync(const proto::View& view, int64_t begin, int64_t end) const;
-  absl::Status CheckOnArrival(const proto::View& view, int64_t begin, int64_t end) const;
-  absl::Status CheckTotals(const Simulation& simulation, int64_t contributions,
-                           int64_t left_out) const;
+  absl::Status CheckSync(const proto::View& view, int64_t begin, int64_t end, Counts* counts) const;
+  absl::Status CheckOnArrival(const proto::View& view, int64_t begin, int64_t end,
+                              Counts* counts) const;
+  absl::Status CheckTotals(const Simulation& simulation, const Counts& counts) const;
 
   const proto::Job job_;
   const int64_t train_samples_;
