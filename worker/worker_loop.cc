@@ -135,9 +135,13 @@ void WorkerLoop::NextStep(WorkerActions* actions) {
     }
   }
   if (next == view_.until_step()) {
-    // It may have nothing to do before the last assignment begins.
-    const int64_t last = view_.assignments(view_.assignments_size() - 1).from_step();
-    if (last > first && last < view_.until_step() && !ToDo(last).empty()) next = last;
+    // It may have nothing to do before a later assignment begins.
+    for (const proto::Assignment& assignment : view_.assignments()) {
+      const int64_t step = assignment.from_step();
+      if (step <= first || step >= view_.until_step() || ToDo(step).empty()) continue;
+      next = step;
+      break;
+    }
   }
   clock_ = next;
   if (have_ != next) {

@@ -10,6 +10,7 @@
 #include "common/modes.h"
 #include "common/random.h"
 #include "common/status.h"
+#include "server/journal.h"
 #include "tools/simulator/invariants.h"
 
 namespace rubato {
@@ -249,7 +250,7 @@ std::vector<std::string> Coverage::Empty() const {
   return empty;
 }
 
-absl::Status RunScenario(const Scenario& scenario, Coverage* coverage) {
+absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostream* log) {
   SimulationSetting setting = MakeSetting(scenario.job);
   setting.job.mutable_cluster()->set_lease(kLease);
   setting.job.mutable_cluster()->set_stall_timeout(kStallTimeout);
@@ -272,6 +273,15 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage) {
   setting.observer = &invariants;
   std::set<std::string> asked;
   for (const auto& change : scenario.switches) asked.insert(ModeName(change.mode));
+  if (log != nullptr) {
+    setting.callbacks.on_text = [log](bool, const std::string& text, absl::Time now) {
+      *log << absl::FormatDuration(now - SimStart()) << " " << text << "\n";
+    };
+    setting.callbacks.on_view = [log](const proto::View& view, const std::string& reason,
+                                      absl::Time now) {
+      *log << absl::FormatDuration(now - SimStart()) << " " << JournalLine(view, reason, now);
+    };
+  }
   Simulation* running = nullptr;
   int64_t checkpoints = 0;
   setting.callbacks.checkpoint = [&](uint32_t snapshot, const proto::Manifest& manifest) {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -51,7 +52,8 @@ struct Coverage {
 };
 
 // Internal, saying which invariant does not hold, or what the simulation failed with.
-absl::Status RunScenario(const Scenario& scenario, Coverage* coverage);
+// The coordinator's views and lines for people go to `log`, if there is one.
+absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostream* log = nullptr);
 
 // `scenario`, which fails, without what it fails without as well: faults, switches, checkpoints,
 // the schedule, clipping, leaving out.
