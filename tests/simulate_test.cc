@@ -85,13 +85,15 @@ TEST_F(SimulateTest, GoesOnFromInitialParametersAndFromACheckpoint) {
            {"--workers", "3", "--set", again[0], "--set", again[1], "--set", again[2]});
   EXPECT_EQ(Summary("simulated")["digest"], Summary("real")["digest"]);
   // From step 30 of 40, of a run that is called as the job.
-  const std::string run = absl::StrCat("runs/", Job().name(), "-1");
+  const std::string run = "runs/small-20260101T000000Z-0000";
   fs::rename(Path("runs/small-0"), Path(run));
   fs::remove_all(Path(run + "/checkpoints/step-00000040"));
   Simulate("resumed", {"--workers", "2", "--servers", "2", "--set", set[1], "--set",
                        "checkpoint.resume=required"});
   EXPECT_EQ(Summary("resumed")["digest"], Summary(run)["digest"]);
-  EXPECT_EQ(Metrics("resumed", "train").front()["step"], 31);
+  const auto lines = Metrics("resumed", "train");
+  ASSERT_EQ(lines.size(), 10);
+  EXPECT_EQ(lines[0]["step"], 31);
   Process::Result refused = Start({"tools/rubato", "simulate", "job.yaml", "--sizes-only", "--set",
                                    "checkpoint.resume=required"})
                                 .Wait();
