@@ -7,9 +7,7 @@ namespace {
 
 // Where a node of `n` > 1 leaves splits: the largest power of two below n.
 int64_t LeftLeaves(int64_t n) {
-  int64_t left = 1;
-  while (left * 2 < n) left *= 2;
-  return left;
+  return int64_t{1} << (63 - __builtin_clzll(static_cast<uint64_t>(n - 1)));
 }
 
 void Cover(Range node, Range leaves, std::vector<Range>* out) {

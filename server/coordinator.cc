@@ -98,11 +98,13 @@ void Coordinator::OnMessage(PeerId id, const proto::PeerMessage& message, absl::
         action.snapshot = snapshots_.id();
         action.manifest = MakeManifest();
         actions->push_back(std::move(action));
+        CheckDrained(now, actions);
       }
       break;
     case proto::PeerMessage::kSnapshotMissed:
       if (snapshots_.OnMissed(message.snapshot_missed())) {
         ScheduleSnapshot(message.snapshot_missed().version(), actions);
+        CheckDrained(now, actions);
       }
       break;
     case proto::PeerMessage::kShardMeasured:

@@ -55,15 +55,20 @@ void Coordinator::CheckLeases(absl::Time now, CoordinatorActions* actions) {
   }
   if (phase_ != Phase::kRunning || training_is_over_) return;
   std::vector<PeerId> silent, stalled;
-  const std::vector<WorkerId> waited_for = WaitedFor();
   for (const auto& [id, peer] : registry_.peers()) {
     if (!peer.is_worker || !peer.is_member) continue;
     if (now - peer.last_heard > lease_) {
       silent.push_back(id);
-    } else if (now - peer.last_progress > absl::Seconds(job_.cluster().stall_timeout()) &&
-               std::count(waited_for.begin(), waited_for.end(), peer.worker) > 0) {
+    } else if (now - peer.last_progress > absl::Seconds(job_.cluster().stall_timeout())) {
       stalled.push_back(id);
     }
+  }
+  if (!stalled.empty()) {  // of those who compute nothing, some may have nothing to compute
+    const std::vector<WorkerId> waited_for = WaitedFor();
+    const auto is_free = [&](PeerId id) {
+      return std::count(waited_for.begin(), waited_for.end(), registry_.Find(id)->worker) == 0;
+    };
+    stalled.erase(std::remove_if(stalled.begin(), stalled.end(), is_free), stalled.end());
   }
   for (const PeerId id : silent) {
     Evict(id,
@@ -218,7 +223,8 @@ void Coordinator::Open(absl::Time now, CoordinatorActions* actions) {
   int64_t from_step = highest + 1;
   const bool is_new_lineage = new_lineage_;
   if (is_new_lineage) {
-    if (lowest != highest) {
+    // A contribution that some blocks hold may be left out when it is computed once more.
+    if (lowest != highest && job_.train().on_non_finite() != proto::Train::ON_NON_FINITE_SKIP) {
       OnFailure(absl::InternalError(absl::StrFormat(
                     "blocks are at versions %d to %d where all should be at one", lowest, highest)),
                 actions);
@@ -228,7 +234,7 @@ void Coordinator::Open(absl::Time now, CoordinatorActions* actions) {
     const Mode before = mode_;
     const Mode mode = asked_.value_or(StageAt(position).mode);
     from_step = highest;
-    snapshots_.ForgetAnnounced();
+    snapshots_.Forget();
     BeginLineage(mode, highest, position);
     asked_holds_ = asked_.has_value();
     ++summary_.switches;

@@ -106,6 +106,8 @@ void Coordinator::CheckDrained(absl::Time now, CoordinatorActions* actions) {
     if (peer.is_worker && peer.is_member && !peer.idle) return;
   }
   if (registry_.workers() == 0 || work_.redo() > 0 || work_.under_way() > 0) return;
+  // What is being copied is of this lineage, and so shall its manifest be.
+  if (snapshots_.copying() && snapshots_.step() <= until_unit_) return;
   std::vector<MetricsLine> lines;
   metrics_->CatchUp(sync() ? until_unit_ : work_.next(), now, &lines);
   for (const MetricsLine& line : lines) ReportLine(line, actions);
@@ -142,7 +144,7 @@ void Coordinator::EndTraining(absl::Time now, CoordinatorActions* actions) {
 
 void Coordinator::MaybeEnd(CoordinatorActions* actions) {
   if (phase_ != Phase::kRunning || !training_is_over_) return;
-  snapshots_.ForgetAnnounced();  // of a step that will not be
+  snapshots_.Forget();
   if (snapshots_.under_way()) return;
   if (view_state_ == ViewState::kPaused) {
     const auto [lowest, highest] = LowestAndHighest();
@@ -283,6 +285,7 @@ void Coordinator::StartWanted(absl::Time now, CoordinatorActions* actions) {
     ChangeView("a checkpoint", now, actions);  // which is announced when it opens
     return;
   }
+  if (new_lineage_) return;  // this one is over: as soon as the next has begun
   checkpoint_wanted_ = false;
   SendToShards(snapshots_.Announce(0, Snapshots::Phase::kTaking), actions);
 }

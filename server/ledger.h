@@ -61,6 +61,7 @@ struct BlockLedger {
   std::deque<Pending> queue;
   std::vector<Clock> clocks;  // by rank
   int64_t slowest = kNobody;  // the least clock that is waited for
+  int64_t at_slowest = 0;     // so many workers have it
   // The outstanding action that changes the block. While it is kApply, the first of `nodes` or of
   // `queue` is what is applied.
   enum class Change { kNone, kSum, kMeasure, kApply };

@@ -1,7 +1,6 @@
 #include "server/registry.h"
 
 #include <algorithm>
-#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -52,10 +51,8 @@ absl::Status Registry::Check(const proto::Registration& registration, int most_w
     return absl::FailedPreconditionError("the worker has no data or no parameters");
   }
   if (!has_model_) return absl::OkStatus();
-  std::string others = "the workers before it";
-  for (const auto& [id, peer] : peers_) {
-    if (peer.is_worker) others = Describe(peer);
-  }
+  const std::string others =
+      ranks_.empty() ? "the workers before it" : Describe(peers_.at(ranks_.rbegin()->second));
   if (worker.data_digest() != model_.data_digest()) {
     return absl::FailedPreconditionError(
         absl::StrFormat("this worker's data differ from those of %s: digests %s and %s", others,
@@ -78,10 +75,8 @@ Peer* Registry::Add(PeerId id, const proto::Registration& registration, absl::Ti
     peer.is_worker = true;
     if (workers() == 0) model_ = registration.worker();
     has_model_ = true;
-    std::set<int> taken;
-    for (const auto& [other_id, other] : peers_) {
-      if (!other.is_worker) continue;
-      taken.insert(other.worker.rank);
+    for (const auto& [other_rank, other_id] : ranks_) {
+      const Peer& other = peers_.at(other_id);
       const std::string& numerics = other.registration.worker().numerics();
       if (numerics == registration.worker().numerics()) continue;
       Say(CoordinatorAction::Kind::kWarn,
@@ -92,15 +87,21 @@ Peer* Registry::Add(PeerId id, const proto::Registration& registration, absl::Ti
           actions);
     }
     int rank = registration.worker().rank();
-    if (rank < 0 || rank >= job_.cluster().workers().max() || taken.count(rank) != 0) {
-      for (rank = 0; taken.count(rank) != 0;) ++rank;
+    if (rank < 0 || rank >= job_.cluster().workers().max() || ranks_.count(rank) != 0) {
+      for (rank = 0; ranks_.count(rank) != 0;) ++rank;
     }
     peer.worker = {rank, ++incarnations_[rank]};
+    ranks_[rank] = id;
   }
   return &(peers_[id] = std::move(peer));
 }
 
-void Registry::Remove(PeerId id) { peers_.erase(id); }
+void Registry::Remove(PeerId id) {
+  const Peer* const peer = Find(id);
+  if (peer == nullptr) return;
+  if (peer->is_worker) ranks_.erase(peer->worker.rank);
+  peers_.erase(id);
+}
 
 Peer* Registry::Find(PeerId id) {
   const auto it = peers_.find(id);
@@ -108,26 +109,17 @@ Peer* Registry::Find(PeerId id) {
 }
 
 Peer* Registry::FindWorker(const WorkerId& worker, PeerId* id) {
-  for (auto& [peer_id, peer] : peers_) {
-    if (!peer.is_worker || !(peer.worker == worker)) continue;
-    if (id != nullptr) *id = peer_id;
-    return &peer;
-  }
-  return nullptr;
-}
-
-int Registry::workers() const {
-  return static_cast<int>(std::count_if(peers_.begin(), peers_.end(),
-                                        [](const auto& entry) { return entry.second.is_worker; }));
+  const auto found = ranks_.find(worker.rank);
+  if (found == ranks_.end()) return nullptr;
+  Peer* const peer = Find(found->second);
+  if (!(peer->worker == worker)) return nullptr;
+  if (id != nullptr) *id = found->second;
+  return peer;
 }
 
 std::vector<Peer*> Registry::Workers() {
   std::vector<Peer*> workers;
-  for (auto& [id, peer] : peers_) {
-    if (peer.is_worker) workers.push_back(&peer);
-  }
-  std::sort(workers.begin(), workers.end(),
-            [](const Peer* a, const Peer* b) { return a->worker < b->worker; });
+  for (const auto& [rank, id] : ranks_) workers.push_back(Find(id));
   return workers;
 }
 

@@ -48,7 +48,7 @@ class Registry {
   Peer* FindWorker(const WorkerId& worker, PeerId* id = nullptr);
   std::map<PeerId, Peer>& peers() { return peers_; }
   const std::map<PeerId, Peer>& peers() const { return peers_; }
-  int workers() const;
+  int workers() const { return static_cast<int>(ranks_.size()); }
   int shards() const { return static_cast<int>(peers_.size()) - workers(); }
   // In order of rank.
   std::vector<Peer*> Workers();
@@ -62,6 +62,7 @@ class Registry {
   const std::string job_digest_;
   const std::string version_;
   std::map<PeerId, Peer> peers_;
+  std::map<int, PeerId> ranks_;           // of the workers among them
   std::map<int, uint32_t> incarnations_;  // by rank: the last one given
   proto::WorkerRegistration model_;       // of the first worker
   bool has_model_ = false;

@@ -14,8 +14,11 @@ constexpr uint32_t kMostRanks = 1 << 16;  // cluster.workers.max is at most this
 
 void FindSlowest(BlockLedger* ledger) {
   ledger->slowest = BlockLedger::kNobody;
+  ledger->at_slowest = 0;
   for (const BlockLedger::Clock& clock : ledger->clocks) {
-    if (clock.waited_for) ledger->slowest = std::min(ledger->slowest, clock.applied);
+    if (!clock.waited_for || clock.applied > ledger->slowest) continue;
+    ledger->at_slowest = clock.applied < ledger->slowest ? 1 : ledger->at_slowest + 1;
+    ledger->slowest = clock.applied;
   }
 }
 
@@ -93,6 +96,10 @@ void Shard::BeginLineage(int64_t block, const proto::View& view, ShardActions* a
   ledger.has_previous = false;
   ledger.measured = false;
   ledger.units = UnitSet(view.origin_unit(), std::set<int64_t>());
+  // All blocks begin at one version. One that lacks an update of others has left it out: a
+  // contribution that was lost on its way, and not finite when it was computed once more.
+  ledger.skipped += view.origin_unit() - ledger.version;
+  ledger.version = view.origin_unit();
   measured_ = 0;
 }
 
@@ -290,7 +297,7 @@ void Shard::MoveClock(BlockLedger* ledger, uint32_t worker) {
   BlockLedger::Clock& clock = ledger->clocks[worker];
   const bool was_slowest = clock.waited_for && clock.applied == ledger->slowest;
   ++clock.applied;
-  if (was_slowest) FindSlowest(ledger);
+  if (was_slowest && --ledger->at_slowest == 0) FindSlowest(ledger);
 }
 
 void Shard::OnApplied(int64_t block) {
@@ -450,11 +457,10 @@ void Shard::SumSiblings(int64_t block, ShardActions* actions) {
     BlockLedger::Pending parent = node->second;
     parent.contribution.node = policy_->tree().Parent(folded.node);
     parent.contribution.samples += other->second.contribution.samples;
-    ledger.nodes.erase(node);
-    ledger.nodes.erase(other);
-    const int64_t begin = parent.contribution.node.begin;
-    ledger.nodes.emplace(begin, parent);
-    ledger.unpaired.push_back(begin);
+    const bool is_left = node->first < other->first;  // whose place the parent takes
+    (is_left ? node : other)->second = parent;
+    ledger.nodes.erase(is_left ? other : node);
+    ledger.unpaired.push_back(parent.contribution.node.begin);
     ledger.change = BlockLedger::Change::kSum;
     actions->push_back(sum);
     return;

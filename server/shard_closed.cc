@@ -20,4 +20,16 @@ proto::ShardClosed ClosedMessage(const Shard& shard) {
   return closed;
 }
 
+proto::BlockState BlockStateMessage(const Shard& shard, int64_t block) {
+  const BlockLedger& ledger = shard.ledger(block);
+  proto::BlockState state;
+  state.set_block(block);
+  state.set_version(ledger.version);
+  state.set_samples(ledger.samples);
+  state.set_skipped(ledger.skipped);
+  state.set_units_below(ledger.units.below());
+  for (const int64_t unit : ledger.units.above()) state.add_units_above(unit);
+  return state;
+}
+
 }  // namespace rubato

@@ -1,4 +1,5 @@
-// What a closed shard tells the coordinator, as the message that every shell of the core sends.
+// What a shard tells the coordinator of its ledgers, as the messages that every shell of the core
+// sends.
 #ifndef RUBATO_SERVER_SHARD_CLOSED_H_
 #define RUBATO_SERVER_SHARD_CLOSED_H_
 
@@ -9,6 +10,9 @@ namespace rubato {
 
 // The answer to ShardAction::Kind::kClosed.
 proto::ShardClosed ClosedMessage(const Shard& shard);
+
+// A block as it is now, for a snapshot.
+proto::BlockState BlockStateMessage(const Shard& shard, int64_t block);
 
 }  // namespace rubato
 

@@ -388,14 +388,8 @@ void ShardEngine::ReportMeasured(const ShardAction& action) {
 }
 
 void ShardEngine::Copy(const ShardAction& action) {
-  const BlockLedger& ledger = core_->ledger(action.block);
   BlockCopy copy;
-  copy.state.set_block(action.block);
-  copy.state.set_version(ledger.version);
-  copy.state.set_samples(ledger.samples);
-  copy.state.set_skipped(ledger.skipped);
-  copy.state.set_units_below(ledger.units.below());
-  for (int64_t unit : ledger.units.above()) copy.state.add_units_above(unit);
+  copy.state = BlockStateMessage(*core_, action.block);
   copy.parameters = store_->Current(action.block);
   for (const absl::Span<float> slot : store_->Slots(action.block)) {
     absl::StatusOr<std::shared_ptr<FloatBuffer>> buffer = FloatBuffer::Create(slot.size());

@@ -15,7 +15,6 @@ proto::CoordinatorMessage Snapshots::Announce(int64_t step, Phase phase) {
 
 bool Snapshots::OnCopied(const proto::SnapshotCopied& copied) {
   if (copied.id() != id_ || (phase_ != Phase::kAnnounced && phase_ != Phase::kTaking)) return false;
-  phase_ = Phase::kTaking;
   for (const proto::BlockState& block : copied.blocks()) blocks_[block.block()] = block;
   if (++answers_ < shards_) return false;
   phase_ = Phase::kWriting;

@@ -25,13 +25,14 @@ class Snapshots {
   bool OnMissed(const proto::SnapshotMissed& missed);
   // It is written, or not wanted any more.
   void Clear() { phase_ = Phase::kNone; }
-  // Of a step that will not be.
-  void ForgetAnnounced() {
-    if (phase_ == Phase::kAnnounced) phase_ = Phase::kNone;
+  // Its step will not be.
+  void Forget() {
+    if (phase_ != Phase::kWriting) phase_ = Phase::kNone;
   }
 
   Phase phase() const { return phase_; }
   bool under_way() const { return phase_ != Phase::kNone; }
+  bool copying() const { return phase_ == Phase::kAnnounced || phase_ == Phase::kTaking; }
   uint32_t id() const { return id_; }
   int64_t step() const { return step_; }
   // What its blocks hold, by block.

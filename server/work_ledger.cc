@@ -1,7 +1,6 @@
 #include "server/work_ledger.h"
 
 #include <algorithm>
-#include <iterator>
 #include <tuple>
 
 namespace rubato {
@@ -17,68 +16,75 @@ std::optional<int64_t> WorkLedger::Give(const WorkerId& worker, int64_t end) {
   } else {
     return std::nullopt;
   }
-  leases_[unit] = {worker, computed_before};
+  leases_[worker].push_back({unit, computed_before});
   ++counts_.given;
   return unit;
 }
 
 bool WorkLedger::OnComputed(const WorkerId& worker, int64_t unit, int64_t clock, bool left_out) {
-  const auto lease = leases_.find(unit);
-  if (lease == leases_.end() || !(lease->second.worker == worker)) return false;
-  const bool is_first = !lease->second.computed_before;
+  std::vector<Lease>& leases = leases_[worker];
+  const auto lease = std::find_if(leases.begin(), leases.end(),
+                                  [unit](const Lease& other) { return other.unit == unit; });
+  if (lease == leases.end()) return false;
+  const bool is_first = !lease->computed_before;
   if (left_out) {
     ++counts_.left_out;
-    leases_.erase(lease);
+    leases.erase(lease);
   } else {
-    lease->second.clock = clock;
+    lease->clock = clock;
   }
   return is_first;
 }
 
 void WorkLedger::OnApplied(const WorkerId& worker, int64_t clock) {
-  for (auto lease = leases_.begin(); lease != leases_.end();) {
-    const bool is_applied =
-        lease->second.worker == worker && lease->second.clock >= 0 && lease->second.clock < clock;
-    if (is_applied) ++counts_.applied;
-    lease = is_applied ? leases_.erase(lease) : std::next(lease);
-  }
+  std::vector<Lease>& leases = leases_[worker];
+  const auto applied = std::remove_if(leases.begin(), leases.end(), [clock](const Lease& lease) {
+    return lease.clock >= 0 && lease.clock < clock;
+  });
+  counts_.applied += leases.end() - applied;
+  leases.erase(applied, leases.end());
 }
 
 void WorkLedger::OnLost(const WorkerId& worker, const std::vector<UnitSet>& whole,
                         const std::set<int64_t>& partial) {
-  for (auto lease = leases_.begin(); lease != leases_.end();) {
-    if (!(lease->second.worker == worker)) {
-      ++lease;
-      continue;
-    }
-    const int64_t unit = lease->first;
+  for (const Lease& lease : leases_[worker]) {
+    const int64_t unit = lease.unit;
     const int64_t holders = std::count_if(
         whole.begin(), whole.end(), [unit](const UnitSet& units) { return units.Contains(unit); });
     if (holders == static_cast<int64_t>(whole.size())) {
       ++counts_.applied;
     } else {
       ++(holders > 0 || partial.count(unit) != 0 ? counts_.partial : counts_.lost);
-      redo_[unit] = lease->second.computed_before || lease->second.clock >= 0;
+      redo_[unit] = lease.computed_before || lease.clock >= 0;
     }
-    lease = leases_.erase(lease);
   }
+  leases_.erase(worker);
 }
 
 void WorkLedger::OnLeaving(const WorkerId& worker) {
-  for (auto lease = leases_.begin(); lease != leases_.end();) {
-    const bool returns = lease->second.worker == worker && lease->second.clock < 0;
-    if (returns) {
-      redo_[lease->first] = lease->second.computed_before;
-      --counts_.given;
+  std::vector<Lease>& leases = leases_[worker];
+  for (auto lease = leases.begin(); lease != leases.end();) {
+    if (lease->clock >= 0) {
+      ++lease;
+      continue;
     }
-    lease = returns ? leases_.erase(lease) : std::next(lease);
+    redo_[lease->unit] = lease->computed_before;
+    --counts_.given;
+    lease = leases.erase(lease);
   }
 }
 
+int64_t WorkLedger::under_way() const {
+  int64_t leases = 0;
+  for (const auto& [worker, own] : leases_) leases += static_cast<int64_t>(own.size());
+  return leases;
+}
+
 int64_t WorkLedger::Waiting(const WorkerId& worker) const {
-  return std::count_if(leases_.begin(), leases_.end(), [&worker](const auto& entry) {
-    return entry.second.worker == worker && entry.second.clock < 0;
-  });
+  const auto leases = leases_.find(worker);
+  if (leases == leases_.end()) return 0;
+  return std::count_if(leases->second.begin(), leases->second.end(),
+                       [](const Lease& lease) { return lease.clock < 0; });
 }
 
 }  // namespace rubato

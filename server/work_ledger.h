@@ -50,21 +50,21 @@ class WorkLedger {
 
   int64_t next() const { return next_; }  // all below have been given out
   int64_t redo() const { return static_cast<int64_t>(redo_.size()); }
-  int64_t under_way() const { return static_cast<int64_t>(leases_.size()); }
+  int64_t under_way() const;
   // Units given to the worker that it has not computed yet.
   int64_t Waiting(const WorkerId& worker) const;
   const WorkCounts& counts() const { return counts_; }
 
  private:
   struct Lease {
-    WorkerId worker;
+    int64_t unit;
     bool computed_before = false;  // by one who is lost
     int64_t clock = -1;            // below 0: not computed yet
   };
 
   int64_t next_;
-  std::map<int64_t, bool> redo_;     // and whether it has been computed before
-  std::map<int64_t, Lease> leases_;  // by unit
+  std::map<int64_t, bool> redo_;                   // and whether it has been computed before
+  std::map<WorkerId, std::vector<Lease>> leases_;  // in the order in which they were given
   WorkCounts counts_;
 };
 

@@ -66,6 +66,76 @@ TEST_F(SimulateTest, OneWorkerOnArrivalIsSequential) {
   EXPECT_EQ(Summary("simulated")["digest"], TrainSequentially(Job(), true).digest);
 }
 
+// What clips a contribution on arrival, and what leaves it out, is the real worker's code.
+TEST_F(SimulateTest, ClippingOnArrivalLeavesTheBitsOfARealRun) {
+  const Arguments set = {"consistency.mode=async", "optimizer.clip_grad_norm=0.3",
+                         "train.on_non_finite=skip"};
+  ASSERT_EQ(Train("real", set).code, 0);
+  Simulate("simulated", {"--set", set[0], "--set", set[1], "--set", set[2]});
+  EXPECT_EQ(Summary("simulated")["digest"], Summary("real")["digest"]);
+  EXPECT_NE(Summary("real")["digest"], TrainSequentially(Job(), true).digest);  // it did clip
+}
+
+TEST_F(SimulateTest, GoesOnFromInitialParametersAndFromACheckpoint) {
+  const Arguments set = {"checkpoint={every: {steps: 15}}", "optimizer.momentum=0.9"};
+  ASSERT_EQ(Train("runs/small-0", set).code, 0);
+  const Arguments again = {set[0], set[1], "model.init_from=runs/small-0/parameters.safetensors"};
+  ASSERT_EQ(Train("real", again).code, 0);
+  Simulate("simulated",
+           {"--workers", "3", "--set", again[0], "--set", again[1], "--set", again[2]});
+  EXPECT_EQ(Summary("simulated")["digest"], Summary("real")["digest"]);
+  // From step 30 of 40, of a run that is called as the job.
+  const std::string run = "runs/small-20260101T000000Z-0000";
+  fs::rename(Path("runs/small-0"), Path(run));
+  fs::remove_all(Path(run + "/checkpoints/step-00000040"));
+  Simulate("resumed", {"--workers", "2", "--servers", "2", "--set", set[1], "--set",
+                       "checkpoint.resume=required"});
+  EXPECT_EQ(Summary("resumed")["digest"], Summary(run)["digest"]);
+  const auto lines = Metrics("resumed", "train");
+  ASSERT_EQ(lines.size(), 10);
+  EXPECT_EQ(lines[0]["step"], 31);
+  Process::Result refused = Start({"tools/rubato", "simulate", "job.yaml", "--sizes-only", "--set",
+                                   "checkpoint.resume=required"})
+                                .Wait();
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("with --sizes-only nothing is resumed"));
+}
+
+TEST_F(SimulateTest, TellsTheModesThatHeld) {
+  const Arguments fast = {"--sizes-only", "--workers", "2", "--set"};
+  const auto out = [&](const std::string& run, const std::string& set) {
+    Arguments arguments = fast;
+    arguments.push_back(set);
+    return Simulate(run, arguments).out;
+  };
+  EXPECT_THAT(out("one", "consistency={mode: bounded, staleness: 3}"),
+              HasSubstr("2 on 1 shards, bounded, staleness 3, speeds fixed"));
+  EXPECT_THAT(out("two",
+                  "consistency={schedule: [{mode: sync, until: {epochs: 0.5}}, "
+                  "{mode: async}]}"),
+              HasSubstr("2 on 1 shards, sync; from epoch 0.5"));
+}
+
+// A machine, or the way between two, of 1 MB/s among others that take no time: each of the 40 steps
+// takes its bytes there, to and fro, and the latency twice.
+TEST_F(SimulateTest, ALinkTakesItsLatencyAndItsBytesOverItsBandwidth) {
+  constexpr double kBytes = (784 * 64 + 64 + 64 * 10 + 10) * 4;
+  const double once = (kBytes + 96 * std::ceil(kBytes / 16384)) / 1e6;
+  int number = 0;
+  for (const std::string machine : {"worker=1", "shard=0", "worker=1,shard=0"}) {
+    const std::string run = absl::StrCat("run", ++number);
+    Simulate(run, {"--sizes-only", "--latency", "0", "--bandwidth", "unlimited", "--compute", "0",
+                   "--workers", machine == "shard=0" ? "1" : "2", "--link",
+                   machine + ",latency=50ms,bandwidth=1MB"});
+    EXPECT_NEAR(Summary(run)["seconds"].get<double>() / 40 / (2 * once + 0.1), 1, 0.03) << machine;
+  }
+  Process::Result refused = Start({"tools/rubato", "simulate", "job.yaml", "--sizes-only", "--link",
+                                   "worker=9,latency=0"})
+                                .Wait();
+  EXPECT_EQ(refused.code, 2);
+  EXPECT_THAT(refused.err, HasSubstr("found worker=9, expected a number from 0 to"));
+}
+
 TEST_F(SimulateTest, TheSameSeedLeavesTheSameBytes) {
   const Arguments arguments = {"--workers", "4",   "--speeds", "exponential",
                                "--jitter",  "1ms", "--set",    "consistency.mode=async",

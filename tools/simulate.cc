@@ -1,6 +1,7 @@
 #include "tools/simulate.h"
 
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <utility>
 
@@ -8,14 +9,18 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/checkpoint.h"
 #include "common/flags.h"
+#include "common/init_from.h"
 #include "common/job/job.h"
 #include "common/log.h"
 #include "common/process_exit.h"
+#include "common/resume_point.h"
 #include "common/run_folder.h"
 #include "common/status.h"
 #include "nlohmann/json.hpp"
 #include "tools/plan.h"
+#include "tools/simulator/link.h"
 #include "tools/simulator/quantity.h"
 #include "tools/simulator/simulated_run.h"
 #include "worker/data/load.h"
@@ -33,6 +38,7 @@ struct Options {
   std::string compute = "10ms";
   std::string latency = "100us";
   std::string bandwidth = "10Gbit";
+  std::vector<std::string> link;
   std::string jitter = "0";
   std::string apply = "unlimited";
   bool sizes_only = false;
@@ -65,12 +71,11 @@ std::string Text(const SimulatedFigures& figures, const Options& options, const 
       "speed          %.0f samples/s\n"
       "computing      %.1f %% of a worker's time on average, %.1f %% of the least busy one's\n"
       "shards' cards  %.1f %% busy receiving, %.1f %% busy sending (the busiest one)\n",
-      job.cluster().workers().start(), job.cluster().servers(),
-      job.consistency().mode() == proto::Consistency::MODE_SYNC ? "sync" : "async", options.speeds,
+      job.cluster().workers().start(), job.cluster().servers(), figures.modes, options.speeds,
       seconds, steps > 0 ? 1000 * seconds / steps : 0, steps, FigureOf(json, "samples_per_second"),
       100 * figures.computing, 100 * figures.slowest, 100 * figures.in_share,
       100 * figures.out_share);
-  if (job.consistency().mode() != proto::Consistency::MODE_SYNC && updates > 0) {
+  if (figures.on_arrival && updates > 0) {
     absl::StrAppend(&text, absl::StrFormat("staleness      %.2f on average, %.0f at most\n",
                                            staleness / updates, most));
   }
@@ -86,6 +91,31 @@ std::string Text(const SimulatedFigures& figures, const Options& options, const 
   absl::StrAppend(&text, absl::StrFormat("simulated      %d events, %.2f GB sent, in %.2f s\n",
                                          figures.events, figures.bytes * 1e-9, wall_seconds));
   return absl::StrCat(text, "files          ", path, "\n");
+}
+
+// What the job goes on from, if it does not begin with initial values of its own.
+absl::Status ReadStart(const proto::Job& job, const proto::Layout& layout,
+                       SimulationSetting* setting) {
+  std::vector<std::string> warnings;
+  RUBATO_ASSIGN_OR_RETURN(const std::string checkpoint,
+                          ResumePoint(job, /*flag=*/"", "runs", &warnings));
+  for (const std::string& warning : warnings) {
+    std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  }
+  TrainingState state;
+  if (!checkpoint.empty()) {
+    RUBATO_ASSIGN_OR_RETURN(setting->resume, CheckCheckpoint(checkpoint));
+    RUBATO_ASSIGN_OR_RETURN(state, ReadTrainingState(checkpoint, *setting->resume, layout));
+  } else if (!job.model().init_from().empty()) {
+    RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader file,
+                            OpenInitialParameters(job.model().init_from(), layout));
+    state.parameters.resize(ValueCount(layout));
+    RUBATO_RETURN_IF_ERROR(ReadInitialValues(file, layout, 0, absl::MakeSpan(state.parameters)));
+  } else {
+    return absl::OkStatus();
+  }
+  setting->initial = std::make_shared<const TrainingState>(std::move(state));
+  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> Simulate(Options options) {
@@ -123,11 +153,18 @@ absl::StatusOr<std::string> Simulate(Options options) {
       static_cast<double>(plan.job.train().batch_size()) / plan.job.train().micro_batches();
   setting.test_time = static_cast<SimTime>(static_cast<double>(setting.micro_batch_time) *
                                            plan.test_samples / micro_batch / 3);
+  for (const std::string& link : options.link) {
+    RUBATO_ASSIGN_OR_RETURN(LinkSetting parsed, ParseLink(link, plan.job.cluster().workers().max(),
+                                                          plan.job.cluster().servers()));
+    setting.links.push_back(parsed);
+  }
   std::optional<Data> data;
+  if (options.sizes_only && plan.job.checkpoint().resume() == proto::Checkpoint::RESUME_REQUIRED) {
+    return absl::InvalidArgumentError(
+        "checkpoint.resume is required, and with --sizes-only nothing is resumed: set it to never");
+  }
   if (!options.sizes_only) {
-    if (plan.job.model().has_init_from()) {
-      return absl::UnimplementedError("a simulation does not begin with model.init_from yet");
-    }
+    RUBATO_RETURN_IF_ERROR(ReadStart(plan.job, plan.layout, &setting));
     RUBATO_ASSIGN_OR_RETURN(data, LoadData(plan.job));
     setting.data = &*data;
     setting.data_digest = data->digest;
@@ -170,6 +207,10 @@ int SimulateMain(const std::vector<std::string>& arguments) {
   flags.Add("latency", &options.latency, "TIME", "of the way between two machines");
   flags.Add("bandwidth", &options.bandwidth, "RATE",
             "of each machine, in each direction; or unlimited");
+  flags.Add("link", &options.link, "MACHINE,SETTINGS",
+            "of one machine, or of the way between two, instead of the above:\n"
+            "                        worker=3,latency=5ms,bandwidth=1Gbit; shard=0,...; "
+            "worker=3,shard=0,...; may be repeated");
   flags.Add("jitter", &options.jitter, "TIME", "mean of what each message is delayed by at random");
   flags.Add("apply", &options.apply, "RATE",
             "bytes a second that a shard sums and applies (with --sizes-only)");

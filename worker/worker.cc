@@ -16,19 +16,18 @@
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
-#include "common/finite.h"
 #include "common/flat_space.h"
 #include "common/isa.h"
 #include "common/job/job.h"
 #include "common/log.h"
 #include "common/status.h"
-#include "common/sum_of_squares.h"
 #include "common/version.h"
 #include "common/wire/control_client.h"
 #include "common/wire/heartbeat.h"
 #include "common/wire/shard_streams.h"
 #include "tensor/kernels.h"
 #include "worker/batch_reader.h"
+#include "worker/contributions.h"
 #include "worker/data/load.h"
 #include "worker/evaluator.h"
 #include "worker/micro_batches.h"
@@ -94,8 +93,6 @@ class Worker {
   void RunActions(const WorkerActions& actions);
   void Pull(const WorkerAction& action);
   void Compute(const WorkerAction& action);
-  // On arrival: scales the gradient of a contribution down to optimizer.clip_grad_norm.
-  void Clip(const std::vector<std::pair<int64_t, Payload>>& blocks, int64_t samples) const;
   // A loss or gradient is not finite: leaves it to the coordinator to end the job.
   void OnDiverged(const std::string& reason);
   void JoinShards(const proto::View& view);
@@ -131,6 +128,7 @@ class Worker {
   std::optional<FlatSpace> space_;
   std::unique_ptr<BatchReader> reader_;
   std::unique_ptr<MicroBatches> micro_batches_;
+  std::unique_ptr<Contributions> contributions_;
   std::vector<float> parameters_;
   std::vector<int64_t> versions_;  // by block, of parameters_
   double staleness_ = 0;           // mean over blocks, of this worker's last contribution
@@ -310,6 +308,8 @@ void Worker::OnView(const proto::View& view, WorkerActions* actions) {
   }
   micro_batches_ =
       std::make_unique<MicroBatches>(model_.get(), &*space_, reader_.get(), job_.seed());
+  contributions_ =
+      std::make_unique<Contributions>(job_, &model_->layout(), &*space_, micro_batches_.get());
   if (streams_ == nullptr) JoinShards(view);
   loop_->OnView(view, actions);
 }
@@ -452,17 +452,12 @@ void Worker::Compute(const WorkerAction& action) {
   hooks_.OnCompute(loop_->view().lineage(), action.clock, action.unit);
   const proto::View& view = loop_->view();
   const bool on_arrival = !loop_->sync();
-  const bool skip = job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
-  // What must be judged as a whole is kept back until it is; else blocks leave while backward runs.
-  const bool judge = on_arrival && (skip || job_.optimizer().has_clip_grad_norm());
   proto::PeerMessage message;
   proto::Progress* progress = message.mutable_progress();
   progress->set_unit(action.unit);
   progress->set_first_leaf(action.leaves.begin);
   progress->set_clock(action.clock);
   progress->set_staleness(staleness_);
-  int64_t non_finite = -1;  // the first such value of the flat gradient
-  const std::string what = absl::StrCat(on_arrival ? "contribution " : "step ", action.unit);
   for (const Range& node : action.nodes) {
     Frame frame;
     frame.kind = FrameKind::kPush;
@@ -484,75 +479,22 @@ void Worker::Compute(const WorkerAction& action) {
       frame.version = static_cast<uint64_t>(versions_[block]);
       streams_->Send(space_->ShardOfBlock(block), frame, payload);
     };
-    std::vector<std::pair<int64_t, Payload>> kept;
-    const std::vector<BatchResult> results = micro_batches_->Compute(
-        loop_->schedule(), action.unit, node, parameters_,
-        [&](int64_t block, const Payload& payload) {
-          // In sync with `skip`, the shards judge the whole step.
-          if (on_arrival || !skip) {
-            const size_t index = FirstNonFinite(payload.values);
-            if (index < payload.values.size()) {
-              const int64_t at = space_->BlockValues(block).begin + static_cast<int64_t>(index);
-              non_finite = non_finite < 0 ? at : std::min(non_finite, at);
-            }
-          }
-          if (judge) {
-            kept.emplace_back(block, payload);
-          } else if (non_finite < 0) {
-            send(block, payload);
-          }
-        });
-    for (size_t i = 0; i < results.size(); ++i) {
-      if (!std::isfinite(results[i].loss_sum) && !skip) {
-        OnDiverged(absl::StrCat(
-            what, ": the loss of micro-batch ", node.begin + i, " is ",
-            results[i].loss_sum / static_cast<double>(results[i].samples),
-            non_finite < 0
-                ? ""
-                : absl::StrCat(", and the gradient of ", ParameterAt(model_->layout(), non_finite),
-                               " is not finite")));
-        return;
-      }
-      progress->add_loss_sum(results[i].loss_sum);
-      if (IsClassification(job_.loss().name()))
-        progress->add_correct(std::llround(results[i].correct));
-      progress->add_samples(results[i].samples);
+    const absl::Status status = contributions_->Compute(loop_->schedule(), action.unit, node,
+                                                        on_arrival, parameters_, send, progress);
+    if (!status.ok()) {
+      OnDiverged(std::string(status.message()));
+      return;
     }
-    if (non_finite >= 0) break;
-    if (judge) Clip(kept, samples);
-    for (const auto& [block, payload] : kept) send(block, payload);
+    if (progress->left_out()) break;
   }
-  WorkerActions actions;
-  if (non_finite >= 0 && !skip) {
-    OnDiverged(absl::StrCat(what, ": the gradient of ", ParameterAt(model_->layout(), non_finite),
-                            " is not finite"));
-    return;
-  }
-  progress->set_left_out(non_finite >= 0);
   control_->Send(message);
-  if (non_finite >= 0) {
+  WorkerActions actions;
+  if (progress->left_out()) {
     loop_->OnLeftOut(&actions);
   } else {
     loop_->OnComputed(&actions);
   }
   RunActions(actions);
-}
-
-void Worker::Clip(const std::vector<std::pair<int64_t, Payload>>& blocks, int64_t samples) const {
-  if (!job_.optimizer().has_clip_grad_norm()) return;
-  SumOfSquares squares(space_->values());
-  for (const auto& [block, payload] : blocks) {
-    squares.Add(space_->BlockValues(block).begin, payload.values);
-  }
-  const double factor = ClipFactor(squares.sum(), samples, job_.optimizer().clip_grad_norm());
-  if (factor >= 1) return;
-  for (const auto& [block, payload] : blocks) {
-    // The gradient is this worker's own, and nobody reads it yet.
-    float* values = const_cast<float*>(payload.values.data());
-    for (size_t i = 0; i < payload.values.size(); ++i) {
-      values[i] *= static_cast<float>(factor);
-    }
-  }
 }
 
 void Worker::OnDiverged(const std::string& reason) {

@@ -10,6 +10,13 @@ namespace rubato {
 void WorkerLoop::OnView(const proto::View& view, WorkerActions* actions) {
   const bool new_lineage = !schedule_.has_value() || view.lineage() != view_.lineage();
   view_ = view;
+  for (proto::Assignment& assignment : *view_.mutable_assignments()) {
+    auto* const grants = assignment.mutable_grants();
+    grants->erase(
+        std::remove_if(grants->begin(), grants->end(),
+                       [&](const proto::Grant& grant) { return grant.rank() != view.your_rank(); }),
+        grants->end());
+  }
   for (me_ = 0; me_ < view.members_size() && view.members(me_).rank() != view.your_rank();) ++me_;
   RUBATO_CHECK(me_ < view.members_size());
   if (new_lineage) {
@@ -107,7 +114,6 @@ std::vector<Range> WorkerLoop::ToDo(int64_t step) const {
   const auto done = computed_.find(step);
   for (const proto::Grant& grant : assignment->grants()) {
     const Range range{grant.first_leaf(), grant.end_leaf()};
-    if (grant.rank() != view_.your_rank()) continue;
     if (done != computed_.end() &&
         std::find(done->second.begin(), done->second.end(), range) != done->second.end()) {
       continue;

@@ -88,8 +88,8 @@ class WorkerLoop {
 
   const proto::Job job_;
   const int64_t prefetch_;  // units
-  proto::View view_;
-  int me_ = 0;  // index among the view's members
+  proto::View view_;        // of its assignments, this worker's grants
+  int me_ = 0;              // index among the view's members
   std::optional<SampleSchedule> schedule_;
   std::optional<Recurrence> evaluate_every_;
 

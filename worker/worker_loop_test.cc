@@ -258,6 +258,24 @@ TEST(WorkerLoopTest, OneThatJoinsBeginsWithTheFirstStepThatItHasBeenGrantedSomet
   EXPECT_THAT(loop.Computed(), ElementsAre("pull 4"));
 }
 
+// Worker 1 joined for step 1; steps 0 and 1 are still open when the next view comes, whose own
+// division begins at step 2, where the lineage ends.
+TEST(WorkerLoopTest, FindsItsWorkBetweenTheFirstAssignmentAndTheLast) {
+  Loop loop;
+  proto::View view = MakeView(proto::View::MODE_SYNC, {2, 4}, /*until_step=*/2);
+  view.mutable_assignments(0)->clear_grants();
+  Grant(0, {0, 4}, view.mutable_assignments(0));
+  for (const int step : {1, 2}) {
+    proto::Assignment* assignment = view.add_assignments();
+    assignment->set_from_step(step);
+    Grant(0, {0, 2}, assignment);
+    Grant(1, {2, 4}, assignment);
+  }
+  EXPECT_THAT(loop.View(view), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 1 clock 1 nodes 2-4"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 2"));
+}
+
 TEST(WorkerLoopTest, AViewThatComesWhileItComputesTakesEffectAfterwards) {
   Loop loop;
   loop.View(MakeView(proto::View::MODE_SYNC, {2, 4}));

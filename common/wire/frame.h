@@ -37,9 +37,9 @@ struct Frame {
   uint32_t samples = 0;      // push: the weight of the sum
   uint32_t first_leaf = 0;   // push: the node of the reduction tree
   uint32_t end_leaf = 0;
-  uint32_t staleness = 0;  // parameters: that of the worker's last contribution to the block
   uint64_t unit = 0;       // push: which samples: the step (sync) or the contribution's number;
                            // pull and parameters: the number of the pull, among its worker's
+  uint32_t staleness = 0;  // parameters: that of the worker's last contribution to the block
   uint32_t slot =
       0;  // parameters of a snapshot, restore: 0 the parameters, 1… the optimizer's slots
   uint32_t snapshot = 0;  // pull: of this snapshot, all its slots; 0: the parameters in force

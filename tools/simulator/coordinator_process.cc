@@ -1,6 +1,6 @@
 #include "tools/simulator/coordinator_process.h"
 
-#include <memory>
+#include <utility>
 
 namespace rubato {
 namespace {
@@ -16,9 +16,9 @@ void CoordinatorProcess::Start(ProcessId self) {
 }
 
 void CoordinatorProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
-  if (message.to_coordinator == nullptr) return;
+  if (message.kind != SimMessage::Kind::kToCoordinator) return;
   CoordinatorActions actions;
-  core_.OnMessage(PeerOf(connection), *message.to_coordinator, ToTime(network_.now()), &actions);
+  core_.OnMessage(PeerOf(connection), message.to_coordinator(), ToTime(network_.now()), &actions);
   Run(std::move(actions));
 }
 
@@ -64,6 +64,13 @@ absl::Status CoordinatorProcess::RequestSwitch(const Mode& mode) {
   return status;
 }
 
+absl::Status CoordinatorProcess::RequestCheckpoint() {
+  CoordinatorActions actions;
+  const absl::Status status = core_.RequestCheckpoint(ToTime(network_.now()), &actions);
+  Run(std::move(actions));
+  return status;
+}
+
 void CoordinatorProcess::RunTask() {
   const CoordinatorAction task = std::move(tasks_.front());
   tasks_.erase(tasks_.begin());
@@ -80,8 +87,10 @@ void CoordinatorProcess::RunTask() {
       core_.OnCheckpointed(task.snapshot, path, ToTime(network_.now()), &actions);
       break;
     }
-    default:
-      core_.OnFailure(absl::UnimplementedError("a simulation begins at the beginning"), &actions);
+    default:  // kRestore
+      if (const absl::Status status = callbacks_.restore(); !status.ok()) {
+        core_.OnFailure(status, &actions);
+      }
   }
   Run(std::move(actions));
 }
@@ -89,15 +98,10 @@ void CoordinatorProcess::RunTask() {
 void CoordinatorProcess::Run(CoordinatorActions actions) {
   for (CoordinatorAction& action : actions) {
     switch (action.kind) {
-      case CoordinatorAction::Kind::kSend: {
-        SimMessage message;
-        message.kind = SimMessage::Kind::kFromCoordinator;
-        message.bytes = static_cast<int64_t>(action.message.ByteSizeLong());
-        message.from_coordinator =
-            std::make_shared<const proto::CoordinatorMessage>(std::move(action.message));
-        network_.Send(ConnectionOf(action.peer), self_, std::move(message));
+      case CoordinatorAction::Kind::kSend:
+        network_.Send(ConnectionOf(action.peer), self_,
+                      SimMessage::FromCoordinator(std::move(action.message)));
         break;
-      }
       case CoordinatorAction::Kind::kLog:
       case CoordinatorAction::Kind::kWarn:
         if (callbacks_.on_text) {

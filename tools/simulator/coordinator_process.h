@@ -30,6 +30,7 @@ class CoordinatorProcess : public Process {
     // A view is about to hold.
     std::function<void(const proto::View& view, const std::string& reason, absl::Time now)> on_view;
     std::function<absl::Status(int64_t version, const Summary&)> collect;
+    std::function<absl::Status()> restore;
     std::function<absl::StatusOr<std::string>(uint32_t snapshot, const proto::Manifest&)>
         checkpoint;
   };
@@ -49,6 +50,7 @@ class CoordinatorProcess : public Process {
   // Ends the job in order.
   void RequestStop(const std::string& reason);
   absl::Status RequestSwitch(const Mode& mode);
+  absl::Status RequestCheckpoint();
   // A heartbeat of the worker will arrive at `at`.
   void SendHeartbeat(const WorkerId& worker, SimTime at) {
     network_.SetTimer(self_, at,

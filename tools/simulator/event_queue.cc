@@ -9,6 +9,11 @@ void EventQueue::Schedule(SimTime time, Handler* handler, uint64_t argument, Kin
   const Event event{std::max(time, now_), 2 * scheduled_++ + (background ? 1 : 0), handler,
                     argument};
   if (!background) ++work_;
+  if (root_is_free_) {
+    root_is_free_ = false;
+    SiftDown(event);
+    return;
+  }
   size_t place = heap_.size();
   heap_.push_back(event);
   while (place > 0) {
@@ -20,32 +25,38 @@ void EventQueue::Schedule(SimTime time, Handler* handler, uint64_t argument, Kin
   heap_[place] = event;
 }
 
+void EventQueue::SiftDown(const Event& event) {
+  const size_t size = heap_.size();
+  size_t place = 0;
+  while (true) {
+    const size_t first = 4 * place + 1;
+    if (first >= size) break;
+    size_t least = first;
+    const size_t end = std::min(first + 4, size);
+    for (size_t child = first + 1; child < end; ++child) {
+      if (heap_[child].Before(heap_[least])) least = child;
+    }
+    if (!heap_[least].Before(event)) break;
+    heap_[place] = heap_[least];
+    place = least;
+  }
+  heap_[place] = event;
+}
+
 bool EventQueue::RunNext() {
   if (heap_.empty()) return false;
   const Event event = heap_.front();
-  const Event last = heap_.back();
-  heap_.pop_back();
-  const size_t size = heap_.size();
-  if (size > 0) {
-    size_t place = 0;
-    while (true) {
-      const size_t first = 4 * place + 1;
-      if (first >= size) break;
-      size_t least = first;
-      const size_t end = std::min(first + 4, size);
-      for (size_t child = first + 1; child < end; ++child) {
-        if (heap_[child].Before(heap_[least])) least = child;
-      }
-      if (!heap_[least].Before(last)) break;
-      heap_[place] = heap_[least];
-      place = least;
-    }
-    heap_[place] = last;
-  }
   now_ = event.time;
   if (event.order % 2 == 0) --work_;
   ++happened_;
+  root_is_free_ = true;
   event.handler->OnEvent(event.argument);
+  if (root_is_free_) {
+    root_is_free_ = false;
+    const Event last = heap_.back();
+    heap_.pop_back();
+    if (!heap_.empty()) SiftDown(last);
+  }
   return true;
 }
 

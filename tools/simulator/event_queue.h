@@ -55,7 +55,13 @@ class EventQueue {
     }
   };
 
+  // Puts the event at the root, or below it.
+  void SiftDown(const Event& event);
+
   std::vector<Event> heap_;
+  // The first event is happening: its place is free, and what it schedules first takes it, which
+  // spares a way down the heap and one up.
+  bool root_is_free_ = false;
   SimTime now_ = 0;
   uint64_t scheduled_ = 0;
   int64_t work_ = 0;

@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "common/modes.h"
 #include "common/status.h"
+#include "common/sum_of_squares.h"
 #include "tools/simulator/symbolic_worker.h"
 
 namespace rubato {
@@ -28,6 +29,15 @@ void Invariants::OnView(const proto::View& view, SimTime) {
     Violated(absl::InternalError(
         absl::StrFormat("view %d follows view %d", view.number(), view_.number())));
   }
+  if (view.lineage() != view_.lineage()) {
+    // A block that lacks a contribution of others begins as if it had left it out.
+    for (Block& block : blocks_) {
+      while (static_cast<int64_t>(block.log.size()) < view.origin_unit()) {
+        const uint64_t value = ValueAt(&block - blocks_.data(), block.log.size());
+        block.log.push_back({{}, {}, value, /*skipped=*/true});
+      }
+    }
+  }
   view_ = view;
   lineages_[view.lineage()] = view;
   if (!OnArrival(view)) return;
@@ -50,8 +60,8 @@ Invariants::Law& Invariants::LawOf(int64_t block, uint32_t lineage, int64_t vers
   return blocks_[block].laws.try_emplace(lineage, Law{Conservation(version)}).first->second;
 }
 
-void Invariants::OnApplied(int64_t block, const Frame& contribution, const UpdateTerms& terms,
-                           int64_t version, uint64_t, uint64_t value) {
+void Invariants::Append(int64_t block, const Frame& contribution, int64_t version,
+                        const Update& update) {
   Block& own = blocks_[block];
   if (version != static_cast<int64_t>(own.log.size()) + 1) {
     Violated(absl::InternalError(
@@ -61,7 +71,22 @@ void Invariants::OnApplied(int64_t block, const Frame& contribution, const Updat
     Violated(absl::InternalError(absl::StrFormat("block %d took a contribution of lineage %d in %d",
                                                  block, contribution.lineage, view_.lineage())));
   }
-  own.log.push_back({contribution, terms, value});
+  own.log.push_back(update);
+}
+
+void Invariants::OnSkipped(int64_t block, const Frame& contribution, int64_t samples,
+                           int64_t version) {
+  UpdateTerms terms;
+  terms.samples = samples;
+  Append(block, contribution, version,
+         {contribution, terms, ValueAt(block, version - 1), /*skipped=*/true});
+}
+
+void Invariants::OnLeftOut(uint32_t lineage, int64_t unit) { left_out_[lineage].insert(unit); }
+
+void Invariants::OnApplied(int64_t block, const Frame& contribution, const UpdateTerms& terms,
+                           int64_t version, uint64_t, uint64_t value) {
+  Append(block, contribution, version, {contribution, terms, value});
   if (!terms.on_arrival) return;
   const WorkerId worker{static_cast<int>(contribution.worker), contribution.incarnation};
   Law& law = LawOf(block, contribution.lineage, version - 1);
@@ -155,16 +180,110 @@ uint64_t Invariants::ValueAt(int64_t block, int64_t version) const {
   return version == 0 ? InitialSymbol(job_.seed(), block) : blocks_[block].log[version - 1].value;
 }
 
+int64_t Invariants::EndOf(const proto::View& view) const {
+  const auto next = lineages_.upper_bound(view.lineage());
+  const int64_t samples = next == lineages_.end() ? train_samples_ : next->second.origin_samples();
+  const SampleSchedule schedule = ScheduleIn(view);
+  int64_t end = view.origin_unit();
+  while (schedule.SamplesBefore(end) < samples) ++end;
+  return end;
+}
+
+std::pair<int64_t, int64_t> Invariants::Held(int64_t block, int64_t version) const {
+  int64_t samples = 0, skipped = 0;
+  for (int64_t i = 0; i < version; ++i) {
+    samples += blocks_[block].log[i].terms.samples;
+    if (blocks_[block].log[i].skipped) ++skipped;
+  }
+  return {samples, skipped};
+}
+
+void Invariants::OnCheckpoint(const proto::Manifest& manifest,
+                              absl::FunctionRef<uint64_t(int64_t block)> value) {
+  if (manifest.blocks_size() != static_cast<int>(blocks_.size())) {
+    Violated(absl::InternalError(absl::StrFormat("a checkpoint has %d of %d blocks",
+                                                 manifest.blocks_size(), blocks_.size())));
+    return;
+  }
+  const bool on_arrival = manifest.mode() != proto::View::MODE_SYNC;
+  for (const proto::BlockState& state : manifest.blocks()) {
+    const std::vector<Update>& log = blocks_[state.block()].log;
+    const int64_t version = state.version();
+    if (version > static_cast<int64_t>(log.size()) || (!on_arrival && version != manifest.step()) ||
+        value(state.block()) != ValueAt(state.block(), version) ||
+        Held(state.block(), version) !=
+            std::pair<int64_t, int64_t>(state.samples(), state.skipped())) {
+      Violated(absl::InternalError(absl::StrFormat(
+          "the checkpoint of step %d has block %d at version %d of %d, with %d samples and %d "
+          "updates left out, and %s bits",
+          manifest.step(), state.block(), version, log.size(), state.samples(), state.skipped(),
+          version <= static_cast<int64_t>(log.size()) &&
+                  value(state.block()) == ValueAt(state.block(), version)
+              ? "its"
+              : "other")));
+      return;
+    }
+    if (!on_arrival) continue;
+    std::set<int64_t> units;  // that it says it holds
+    for (int64_t unit = manifest.origin_unit(); unit < state.units_below(); ++unit) {
+      units.insert(unit);
+    }
+    units.insert(state.units_above().begin(), state.units_above().end());
+    for (int64_t i = manifest.origin_unit(); i < version; ++i) {
+      if (log[i].skipped) continue;
+      const int64_t unit = static_cast<int64_t>(log[i].contribution.unit);
+      if (units.erase(unit) == 0) {
+        Violated(absl::InternalError(
+            absl::StrFormat("the checkpoint does not know that block %d holds contribution %d",
+                            state.block(), unit)));
+      }
+    }
+    for (const int64_t unit : units) {
+      if (left_out_[view_.lineage()].count(unit) != 0) continue;
+      Violated(absl::InternalError(absl::StrFormat(
+          "by the checkpoint block %d holds contribution %d; it does not", state.block(), unit)));
+    }
+  }
+}
+
+absl::Status Invariants::CheckModes(const std::set<std::string>& asked) const {
+  const std::vector<ModeSpan> stages = ModesOf(job_, train_samples_);
+  for (const auto& [number, view] : lineages_) {
+    size_t stage = 0;
+    while (stage + 1 < stages.size() && view.origin_samples() >= stages[stage].until_samples) {
+      ++stage;
+    }
+    const Mode mode{view.mode(), view.staleness()};
+    const SampleSchedule schedule = ScheduleIn(view);
+    const int64_t end = EndOf(view);
+    if ((mode == stages[stage].mode || asked.count(ModeName(mode)) != 0) &&
+        (end == view.origin_unit() ||
+         schedule.SamplesBefore(end - 1) < stages[stage].until_samples)) {
+      continue;
+    }
+    return absl::InternalError(absl::StrFormat(
+        "lineage %d is %s from sample %d to %d; the schedule has %s up to sample %d", number,
+        ModeName(mode), view.origin_samples(), schedule.SamplesBefore(end),
+        ModeName(stages[stage].mode), stages[stage].until_samples));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Invariants::Check(const Simulation& simulation) const {
   RUBATO_RETURN_IF_ERROR(violated_);
-  const int64_t updates = static_cast<int64_t>(blocks_[0].log.size());
+  int64_t updates = 0;
+  for (const Block& block : blocks_) {
+    updates = std::max<int64_t>(updates, block.log.size());
+  }
   for (size_t block = 0; block < blocks_.size(); ++block) {
-    if (static_cast<int64_t>(blocks_[block].log.size()) != updates) {
+    if (static_cast<int64_t>(blocks_[block].log.size()) != updates &&
+        (!OnArrival(view_) || left_out_.count(view_.lineage()) == 0)) {
       return absl::InternalError(absl::StrFormat("block %d has %d updates, block 0 has %d", block,
                                                  blocks_[block].log.size(), updates));
     }
   }
-  int64_t at = 0, samples = 0, contributions = 0;
+  int64_t at = 0, samples = 0;
+  Counts counts;
   for (auto it = lineages_.begin(); it != lineages_.end(); ++it) {
     const proto::View& view = it->second;
     const auto next = std::next(it);
@@ -174,36 +293,62 @@ absl::Status Invariants::Check(const Simulation& simulation) const {
           "lineage %d begins at unit %d and sample %d, and ends at %d of %d; expected %d and %d",
           it->first, view.origin_unit(), view.origin_samples(), end, updates, at, samples));
     }
-    RUBATO_RETURN_IF_ERROR(OnArrival(view) ? CheckOnArrival(view, at, end)
-                                           : CheckSync(view, at, end));
-    if (OnArrival(view)) contributions += end - at;
-    samples = ScheduleIn(view).SamplesBefore(end);
+    RUBATO_RETURN_IF_ERROR(OnArrival(view) ? CheckOnArrival(view, at, end, &counts)
+                                           : CheckSync(view, at, end, &counts));
+    const int64_t unit_end = EndOf(view);
+    if (!OnArrival(view) && unit_end != end) {
+      return absl::InternalError(
+          absl::StrFormat("lineage %d has steps up to %d and versions up to "
+                          "%d",
+                          it->first, unit_end, end));
+    }
+    samples = ScheduleIn(view).SamplesBefore(unit_end);
     at = end;
   }
   if (samples != train_samples_) {
     return absl::InternalError(
         absl::StrFormat("%d samples of %d were trained on", samples, train_samples_));
   }
-  return CheckTotals(simulation, contributions);
+  return CheckTotals(simulation, counts);
 }
 
 // One worker that does it all, one step after the other, from where the lineage begins.
-absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64_t end) const {
+absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64_t end,
+                                   Counts* counts) const {
   const SampleSchedule schedule = ScheduleIn(view);
   const int64_t count = static_cast<int64_t>(blocks_.size());
+  const bool leaves_out = job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
+  std::vector<std::pair<int64_t, int64_t>> before;  // by block: samples, updates left out
+  for (int64_t block = 0; block < count; ++block) before.push_back(Held(block, begin));
   for (int64_t step = begin; step < end; ++step) {
     uint64_t parameters = 0;
     for (int64_t block = 0; block < count; ++block) {
       parameters = AppendSymbol(parameters, ValueAt(block, step));
     }
-    const UpdateTerms terms{schedule.SamplesBefore(step + 1) - schedule.SamplesBefore(step),
-                            schedule.SamplesBefore(step), step, false, 1};
+    std::vector<uint64_t> gradients;
+    double squares = 0;
+    bool skipped = false;
     for (int64_t block = 0; block < count; ++block) {
+      gradients.push_back(
+          NodeSymbol(job_.seed(), schedule, step, {0, view.leaves()}, block, parameters));
+      squares += double{NormOf(gradients.back())} * NormOf(gradients.back());
+      if (leaves_out && !IsFinite(gradients.back())) skipped = true;
+    }
+    const int64_t samples = schedule.SamplesBefore(step + 1) - schedule.SamplesBefore(step);
+    const double factor = job_.optimizer().has_clip_grad_norm()
+                              ? ClipFactor(squares, samples, job_.optimizer().clip_grad_norm())
+                              : 1;
+    if (skipped) ++counts->skipped;
+    for (int64_t block = 0; block < count; ++block) {
+      const UpdateTerms terms{samples, before[block].first, step - before[block].second, false,
+                              factor};
+      before[block].first += samples;
+      if (skipped) ++before[block].second;
       const Update& update = blocks_[block].log[step];
-      const uint64_t gradient =
-          NodeSymbol(job_.seed(), schedule, step, {0, view.leaves()}, block, parameters);
-      if (update.contribution.lineage != view.lineage() ||
-          update.value != UpdateSymbol(ValueAt(block, step), gradient, terms)) {
+      const uint64_t old = ValueAt(block, step);
+      if (update.contribution.lineage != view.lineage() || update.skipped != skipped ||
+          update.terms.samples != samples ||
+          update.value != (skipped ? old : UpdateSymbol(old, gradients[block], terms))) {
         return absl::InternalError(
             absl::StrFormat("block %d differs from the reference after step %d", block, step));
       }
@@ -212,23 +357,29 @@ absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64
   return absl::OkStatus();
 }
 
-absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, int64_t end) const {
+absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, int64_t end,
+                                        Counts* counts) const {
   const SampleSchedule schedule = ScheduleIn(view);
   const int64_t count = static_cast<int64_t>(blocks_.size());
+  const int64_t unit_end = EndOf(view);
+  const auto left_out = left_out_.find(view.lineage());
+  std::map<int64_t, int64_t> holders;  // by unit: blocks that hold it
   for (int64_t block = 0; block < count; ++block) {
-    std::set<uint64_t> done;
+    std::set<int64_t> done;
     std::map<WorkerId, int64_t> clocks;
-    int64_t samples = view.origin_samples();
-    for (int64_t i = begin; i < end; ++i) {
+    auto [samples, skipped] = Held(block, begin);
+    const int64_t size = static_cast<int64_t>(blocks_[block].log.size());
+    for (int64_t i = begin; i < std::min(end, size); ++i) {
       const Update& update = blocks_[block].log[i];
+      if (update.skipped) continue;  // as the next lineage begins
       const Frame& frame = update.contribution;
       const int64_t unit = static_cast<int64_t>(frame.unit);
-      if (frame.lineage != view.lineage() || unit < begin || unit >= end) {
+      if (frame.lineage != view.lineage() || unit < begin || unit >= unit_end) {
         return absl::InternalError(
             absl::StrFormat("block %d holds contribution %d of lineage %d; lineage %d has %d to %d",
-                            block, unit, frame.lineage, view.lineage(), begin, end));
+                            block, unit, frame.lineage, view.lineage(), begin, unit_end));
       }
-      if (!done.insert(frame.unit).second) {
+      if (!done.insert(unit).second) {
         return absl::InternalError(
             absl::StrFormat("block %d holds contribution %d twice", block, unit));
       }
@@ -239,6 +390,7 @@ absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, 
             "block %d took clock %d of worker %d out of turn", block, clock, frame.worker));
       }
       next = clock + 1;
+      ++holders[unit];
       const auto read = read_.find(NameOf(frame));
       uint64_t parameters = 0;
       for (int64_t other = 0; other < count; ++other) {
@@ -252,7 +404,7 @@ absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, 
       const uint64_t gradient =
           NodeSymbol(job_.seed(), schedule, unit, {0, view.leaves()}, block, parameters);
       const int64_t own = schedule.SamplesBefore(unit + 1) - schedule.SamplesBefore(unit);
-      const UpdateTerms terms{own, samples, i, true, 1};
+      const UpdateTerms terms{own, samples, i - skipped, true, 1};
       if (UpdateSymbol(ValueAt(block, i), gradient, terms) != update.value) {
         return absl::InternalError(absl::StrFormat(
             "update %d of block %d has other bits than contribution %d makes (worker %d, "
@@ -270,33 +422,48 @@ absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, 
           law->second.conservation.ToString(law->second.staleness)));
     }
   }
+  for (int64_t unit = begin; unit < unit_end; ++unit) {
+    if (holders[unit] == count) {
+      ++counts->applied;
+      continue;
+    }
+    ++counts->left_out;
+    if (left_out == left_out_.end() || left_out->second.count(unit) == 0) {
+      return absl::InternalError(absl::StrFormat(
+          "%d of %d blocks hold contribution %d of lineage %d, and nobody left it out",
+          holders[unit], count, unit, view.lineage()));
+    }
+  }
   return absl::OkStatus();
 }
 
-absl::Status Invariants::CheckTotals(const Simulation& simulation, int64_t contributions) const {
+absl::Status Invariants::CheckTotals(const Simulation& simulation, const Counts& counts) const {
   for (size_t i = 0; i < blocks_.size(); ++i) {
     const int64_t block = static_cast<int64_t>(i);
     const int64_t updates = static_cast<int64_t>(blocks_[i].log.size());
     const BlockLedger& ledger = simulation.ledger(block);
     int64_t staleness = 0;
     for (const auto& [lineage, law] : blocks_[i].laws) staleness += law.staleness;
-    if (ledger.version != updates || ledger.samples != train_samples_ ||
+    const auto [samples, skipped] = Held(block, updates);
+    if (ledger.version != updates || ledger.samples != samples || ledger.skipped != skipped ||
         ledger.staleness_sum != staleness || simulation.Value(block) != ValueAt(block, updates)) {
       return absl::InternalError(absl::StrFormat(
           "block %d has %d updates, version %d, %d samples of %d, staleness %d; its updates' was "
           "%d; its bits are %s",
-          block, updates, ledger.version, ledger.samples, train_samples_, ledger.staleness_sum,
-          staleness, simulation.Value(block) == ValueAt(block, updates) ? "theirs" : "others"));
+          block, updates, ledger.version, ledger.samples, samples, ledger.staleness_sum, staleness,
+          simulation.Value(block) == ValueAt(block, updates) ? "theirs" : "others"));
     }
   }
   const Summary& summary = simulation.coordinator().summary();
   const WorkCounts& work = summary.work;
   if (work.given != work.applied + work.left_out + work.partial + work.lost ||
-      work.applied != contributions) {
+      work.applied != counts.applied || work.left_out != counts.left_out ||
+      summary.skipped != counts.left_out + counts.skipped) {
     return absl::InternalError(absl::StrFormat(
         "the account of work does not close: %d given = %d applied + %d left out + %d partial + %d "
-        "lost; %d were applied",
-        work.given, work.applied, work.left_out, work.partial, work.lost, contributions));
+        "lost; %d were applied and %d left out, and %d steps; of all, %d counted as left out",
+        work.given, work.applied, work.left_out, work.partial, work.lost, counts.applied,
+        counts.left_out, counts.skipped, summary.skipped));
   }
   if (summary.samples != train_samples_) {
     return absl::InternalError(

@@ -6,12 +6,15 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/sample_schedule.h"
+#include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
 #include "tools/simulator/conservation.h"
 #include "tools/simulator/observer.h"
@@ -25,6 +28,9 @@ class Invariants : public Observer {
 
   void OnApplied(int64_t block, const Frame& contribution, const UpdateTerms& terms,
                  int64_t version, uint64_t gradient, uint64_t value) override;
+  void OnSkipped(int64_t block, const Frame& contribution, int64_t samples,
+                 int64_t version) override;
+  void OnLeftOut(uint32_t lineage, int64_t unit) override;
   void OnTaken(int64_t block, const WorkerId& worker, uint32_t lineage, int64_t version) override;
   void OnRetired(const WorkerId& worker, uint32_t lineage) override;
   void OnComputeBegins(const WorkerId& worker, uint32_t lineage, int64_t unit, int64_t clock,
@@ -34,6 +40,12 @@ class Invariants : public Observer {
   void OnPushed(const Frame& frame) override;
   void OnView(const proto::View& view, SimTime now) override;
 
+  // A checkpoint is about to be written, with `value` of each block.
+  void OnCheckpoint(const proto::Manifest& manifest,
+                    absl::FunctionRef<uint64_t(int64_t block)> value);
+
+  // Each mode that held was the schedule's at that place, up to its point, or has been asked for.
+  absl::Status CheckModes(const std::set<std::string>& asked) const;
   // After the end of the job: each contribution exactly once, the bits of the reference, versions,
   // conservation, the account of work.
   absl::Status Check(const Simulation& simulation) const;
@@ -47,6 +59,7 @@ class Invariants : public Observer {
     Frame contribution;
     UpdateTerms terms;
     uint64_t value;
+    bool skipped = false;
   };
   // Of one lineage on arrival.
   struct Law {
@@ -57,6 +70,11 @@ class Invariants : public Observer {
     std::vector<Update> log;  // update i makes version i + 1
     std::map<uint32_t, Law> laws;
     std::map<std::pair<uint32_t, WorkerId>, int64_t> taken;  // by lineage: the last version
+  };
+  struct Counts {
+    int64_t applied = 0;   // contributions that all blocks hold
+    int64_t left_out = 0;  // others
+    int64_t skipped = 0;   // steps
   };
   // Names what a worker computed on arrival: rank, incarnation, lineage, clock.
   using Name = std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>;
@@ -76,12 +94,18 @@ class Invariants : public Observer {
   void CheckGap(const WorkerId& worker, uint32_t lineage, int64_t clock, int64_t most,
                 const char* when);
   Law& LawOf(int64_t block, uint32_t lineage, int64_t version);
+  void Append(int64_t block, const Frame& contribution, int64_t version, const Update& update);
   SampleSchedule ScheduleIn(const proto::View& view) const;
+  // Where the view's lineage ends: the unit after its last.
+  int64_t EndOf(const proto::View& view) const;
+  // Samples in the first updates of a block, and those of them that a verdict left out.
+  std::pair<int64_t, int64_t> Held(int64_t block, int64_t version) const;
   uint64_t ValueAt(int64_t block, int64_t version) const;
   // The updates [begin, end) of all blocks, which are of one lineage.
-  absl::Status CheckSync(const proto::View& view, int64_t begin, int64_t end) const;
-  absl::Status CheckOnArrival(const proto::View& view, int64_t begin, int64_t end) const;
-  absl::Status CheckTotals(const Simulation& simulation, int64_t contributions) const;
+  absl::Status CheckSync(const proto::View& view, int64_t begin, int64_t end, Counts* counts) const;
+  absl::Status CheckOnArrival(const proto::View& view, int64_t begin, int64_t end,
+                              Counts* counts) const;
+  absl::Status CheckTotals(const Simulation& simulation, const Counts& counts) const;
 
   const proto::Job job_;
   const int64_t train_samples_;
@@ -90,6 +114,7 @@ class Invariants : public Observer {
   proto::View view_;
   std::map<Name, std::vector<int64_t>> read_;  // by block: the versions that it was computed at
   std::map<std::pair<uint32_t, WorkerId>, Runner> runners_;
+  std::map<uint32_t, std::set<int64_t>> left_out_;  // by lineage: units that somebody left out
   absl::Status violated_;
 };
 

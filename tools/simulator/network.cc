@@ -38,6 +38,7 @@ int VirtualNetwork::AddCard(const Card& card) {
   state.card = card;
   state.nanoseconds_per_byte = 1e9 / card.bytes_per_second;
   cards_.push_back(state);
+  cut_off_.emplace_back();
   return static_cast<int>(cards_.size()) - 1;
 }
 
@@ -50,20 +51,33 @@ ProcessId VirtualNetwork::AddProcess(int card, Process* process) {
   return static_cast<ProcessId>(processes_.size()) - 1;
 }
 
+void VirtualNetwork::SetLink(int card, int other_card, const Link& link) {
+  for (const std::pair<int, int>& cards :
+       {std::pair(card, other_card), std::pair(other_card, card)}) {
+    links_[cards] = static_cast<int32_t>(ways_.size());
+    ways_.push_back({link.latency, 1e9 / link.bytes_per_second});
+  }
+}
+
+int32_t VirtualNetwork::WayBetween(int card, int other_card) {
+  if (card == other_card) return kLocal;
+  if (const auto link = links_.find({card, other_card}); link != links_.end()) return link->second;
+  const SimTime latency = std::max(cards_[card].card.latency, cards_[other_card].card.latency);
+  const auto [way, is_new] = plain_ways_.try_emplace(latency, static_cast<int32_t>(ways_.size()));
+  if (is_new) ways_.push_back({latency});
+  return way->second;
+}
+
 ConnectionId VirtualNetwork::Connect(ProcessId a, ProcessId b) {
   const ConnectionId id = static_cast<ConnectionId>(broken_.size());
   const int card_a = processes_[a].card, card_b = processes_[b].card;
-  Channel channel{a, b};
-  channel.local = card_a == card_b;
-  if (!channel.local) {
-    channel.latency = std::max(cards_[card_a].card.latency, cards_[card_b].card.latency);
-  }
-  channels_.push_back(channel);
-  std::swap(channel.from, channel.to);
-  channels_.push_back(channel);
+  channels_.push_back({a, b});
+  channels_.back().way = WayBetween(card_a, card_b);
+  channels_.push_back({b, a});
+  channels_.back().way = WayBetween(card_b, card_a);
   broken_.push_back(!processes_[a].alive || !processes_[b].alive);
   // Who calls a process that is dead hears so.
-  if (broken_.back()) Push(now() + channel.latency, EventKind::kBreak, 2 * id);
+  if (broken_.back()) Push(now() + Latency(channels_.back()), EventKind::kBreak, 2 * id);
   return id;
 }
 
@@ -190,36 +204,54 @@ void VirtualNetwork::Transmit(int32_t channel_index, SimMessage&& message, SimTi
   parcel.to = channel.to;
   parcel.with = -1;
   parcel.bytes = bytes;
-  if (channel.local) {
-    channel.last_first_bit = std::max(channel.last_first_bit, now() + extra);
-    Push(channel.last_first_bit, EventKind::kDelivery, index);
+  if (channel.way == kLocal) {
+    channel.last_arrival = std::max(channel.last_arrival, now() + extra);
+    Push(channel.last_arrival, EventKind::kDelivery, index);
     return;
   }
   parcel.from_card = processes_[channel.from].card;
   CardState& card = cards_[parcel.from_card];
+  Way& way = ways_[channel.way];
   card.bytes_out += bytes;
-  const SimTime wire_time = WireTime(card, bytes);
-  if (bytes <= kPacket && extra == 0 && channel.last_sent == now() &&
-      parcels_[channel.last_parcel].use == channel.last_use) {
+  const SimTime wire_time = WireTime(card.nanoseconds_per_byte, bytes);
+  const SimTime link_time = WireTime(way.nanoseconds_per_byte, bytes);
+  if (bytes <= kPacket && extra == 0 && channel.last_parcel >= 0 &&
+      parcels_[channel.last_parcel].use == channel.last_use &&
+      parcels_[channel.last_parcel].sent == now()) {
     card.out_free += wire_time;
-    parcels_[channel.last_parcel].with = index;
+    way.free += link_time;
+    Parcel& before = parcels_[channel.last_parcel];
+    int32_t last = channel.last_parcel;
+    while (parcels_[last].with >= 0) last = parcels_[last].with;
+    parcels_[last].with = index;
+    if (before.arrival > now()) before.last_bit += std::max(wire_time, link_time);
   } else {
     const SimTime start = std::max({now(), card.out_free, card.cut_until});
     card.out_free = start + wire_time;
-    SimTime first_bit = start + channel.latency + extra;
-    const bool in_line = card.out.first < 0 || parcels_[card.out.last].first_bit <= first_bit;
-    if (first_bit <= channel.last_first_bit) {
-      // Behind its channel's last one, which may stand in the line and become an event later.
-      first_bit = channel.last_first_bit + (in_line ? 0 : 1);
+    SimTime first_bit = start + way.latency + extra;
+    if (link_time > 0) {
+      const SimTime link_start = std::max(start, way.free);
+      way.free = link_start + link_time;
+      first_bit += link_start - start;
     }
-    channel.last_first_bit = parcel.first_bit = first_bit;
-    parcel.last_bit = first_bit + wire_time;
-    channel.last_sent = now();
-    Join(&card.out, index, EventKind::kFirstBit, first_bit,
-         card.out.first < 0 ? 0 : parcels_[card.out.last].first_bit);
+    SimTime last_bit = first_bit + std::max(wire_time, link_time);
+    const CardState& to = cards_[processes_[channel.to].card];
+    SimTime arrival = std::max(first_bit, last_bit - WireTime(to.nanoseconds_per_byte, bytes));
+    const bool in_line = card.out.first < 0 || parcels_[card.out.last].arrival <= arrival;
+    if (arrival <= channel.last_arrival) {
+      // Behind its channel's last one, which may stand in the line and become an event later.
+      const SimTime behind = channel.last_arrival + (in_line ? 0 : 1);
+      last_bit += behind - arrival;
+      arrival = behind;
+    }
+    channel.last_arrival = parcel.arrival = arrival;
+    parcel.last_bit = last_bit;
+    parcel.sent = now();
+    channel.last_parcel = index;
+    channel.last_use = parcel.use;
+    Join(&card.out, index, EventKind::kArrival, arrival,
+         card.out.first < 0 ? 0 : parcels_[card.out.last].arrival);
   }
-  channel.last_parcel = index;
-  channel.last_use = parcel.use;
 }
 
 void VirtualNetwork::Join(Line* line, int32_t parcel, EventKind kind, SimTime time, SimTime last) {
@@ -236,18 +268,19 @@ void VirtualNetwork::Join(Line* line, int32_t parcel, EventKind kind, SimTime ti
   Push(time, kind, parcel);
 }
 
-void VirtualNetwork::OnFirstBit(int32_t index) {
+void VirtualNetwork::OnArrival(int32_t index) {
   Parcel& parcel = parcels_[index];
   CardState& sender = cards_[parcel.from_card];
   if (sender.out.first == index) {
     sender.out.first = parcel.after;
     if (parcel.after >= 0) {
-      Push(parcels_[parcel.after].first_bit, EventKind::kFirstBit, parcel.after);
+      Push(parcels_[parcel.after].arrival, EventKind::kArrival, parcel.after);
     }
   }
   CardState& card = cards_[processes_[parcel.to].card];
-  if (card.cut_until > now() || !card.cut_off.empty()) {  // it is sent again until it comes through
-    card.cut_off.push_back(index);
+  if (card.cut_until > now() || card.holds) {  // it is sent again until it comes through
+    card.holds = true;
+    cut_off_[processes_[parcel.to].card].push_back(index);
   } else {
     Receive(index);
   }
@@ -260,7 +293,7 @@ void VirtualNetwork::Receive(int32_t index) {
   for (int32_t i = index; i >= 0; i = parcels_[i].with) bytes += parcels_[i].bytes;
   card.bytes_in += bytes;
   const SimTime begin = std::max(now(), card.in_free);
-  const SimTime end = std::max(begin + WireTime(card, bytes), parcel.last_bit);
+  const SimTime end = std::max(begin + WireTime(card.nanoseconds_per_byte, bytes), parcel.last_bit);
   card.in_free = end;
   if (end == now() && card.in.first < 0) {
     OnDelivery(index);
@@ -279,7 +312,7 @@ void VirtualNetwork::OnDelivery(int32_t index) {
     card.in.first = after;
     if (after >= 0) {
       Push(parcels_[after].last_bit, EventKind::kDelivery, after);
-      PrefetchMessage(messages_[after]);
+      for (int32_t i = after; i >= 0; i = parcels_[i].with) PrefetchMessage(messages_[i]);
     }
   }
   if (!Hold(to, static_cast<uint64_t>(index) << 3 | static_cast<uint64_t>(EventKind::kDelivery))) {
@@ -325,8 +358,8 @@ void VirtualNetwork::SetTimer(ProcessId process, SimTime at, uint64_t argument,
 void VirtualNetwork::OnEvent(uint64_t event) {
   const uint64_t index = event >> 3;
   switch (static_cast<EventKind>(event & 7)) {
-    case EventKind::kFirstBit:
-      OnFirstBit(static_cast<int32_t>(index));
+    case EventKind::kArrival:
+      OnArrival(static_cast<int32_t>(index));
       break;
     case EventKind::kDelivery:
       OnDelivery(static_cast<int32_t>(index));
@@ -353,8 +386,8 @@ void VirtualNetwork::OnEvent(uint64_t event) {
     case EventKind::kCutEnds: {
       CardState& card = cards_[index];
       if (card.cut_until > now()) break;  // cut off once more meanwhile
-      const std::deque<int32_t> parcels = std::move(card.cut_off);
-      card.cut_off.clear();
+      card.holds = false;
+      const std::deque<int32_t> parcels = std::exchange(cut_off_[index], {});
       for (const int32_t parcel : parcels) Receive(parcel);
       break;
     }
@@ -374,7 +407,7 @@ void VirtualNetwork::Break(ConnectionId id, ProcessId silent) {
   broken_[id] = true;
   for (const int32_t index : {2 * id, 2 * id + 1}) {
     const Channel& channel = channels_[index];
-    if (channel.from != silent) Push(now() + channel.latency, EventKind::kBreak, index);
+    if (channel.from != silent) Push(now() + Latency(channel), EventKind::kBreak, index);
   }
 }
 
@@ -403,7 +436,8 @@ void VirtualNetwork::Cut(int card, SimTime duration) {
   if (duration < kKeepAlive) return;
   for (size_t index = 0; index < channels_.size(); ++index) {
     const Channel& channel = channels_[index];
-    if (channel.local || broken_[index / 2] || processes_[channel.from].card != card) continue;
+    if (channel.way == kLocal || broken_[index / 2] || processes_[channel.from].card != card)
+      continue;
     broken_[index / 2] = true;
     for (const size_t end : {index, index ^ 1}) {
       Push(now() + kKeepAlive, EventKind::kBreak, end);

@@ -4,9 +4,9 @@
 //
 // A message leaves when its sender's card has sent what was given to it before; its first bit is
 // there a latency later; it is delivered when the receiver's card, which takes one message after
-// the other in order of their first bits, has taken it whole. So many senders to one receiver share
-// that one's bandwidth, as they do in a parameter server. A connection keeps the order of its
-// messages.
+// the other, has taken it whole. So many senders to one receiver share that one's bandwidth, as
+// they do in a parameter server; one that sends slowly holds nobody up: its message comes to the
+// card so late that the last bit is just in time. A connection keeps the order of its messages.
 #ifndef RUBATO_TOOLS_SIMULATOR_NETWORK_H_
 #define RUBATO_TOOLS_SIMULATOR_NETWORK_H_
 
@@ -15,7 +15,9 @@
 #include <deque>
 #include <functional>
 #include <limits>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/simulator/event_queue.h"
@@ -43,6 +45,11 @@ class VirtualNetwork : private EventQueue::Handler {
     SimTime latency = 0;  // of the way between two cards the larger one holds
     double bytes_per_second = std::numeric_limits<double>::infinity();  // in each direction
   };
+  // What the way between two machines is, if it is not as their cards are.
+  struct Link {
+    SimTime latency = 0;
+    double bytes_per_second = std::numeric_limits<double>::infinity();  // in each direction
+  };
 
   struct Traffic {
     int64_t messages = 0;
@@ -68,6 +75,13 @@ class VirtualNetwork : private EventQueue::Handler {
   void SetOnFault(OnFault on_fault) { on_fault_ = std::move(on_fault); }
 
   int AddCard(const Card& card);
+  // For connections that are made from now on.
+  void SetLink(int card, int other_card, const Link& link);
+  const Card& card(int card) const { return cards_[card].card; }
+  SimTime LatencyBetween(ProcessId a, ProcessId b) {
+    const int32_t way = WayBetween(processes_[a].card, processes_[b].card);
+    return way == kLocal ? 0 : ways_[way].latency;
+  }
   // `process` must outlive it.
   ProcessId AddProcess(int card, Process* process);
   // Nothing is sent for it. Processes of one card reach each other at once.
@@ -116,9 +130,9 @@ class VirtualNetwork : private EventQueue::Handler {
     int64_t bytes_out = 0;
     int64_t bytes_in = 0;
     Line out, in;
-    std::deque<int32_t> cut_off{};  // parcels that came while it was cut off, in order
+    bool holds = false;  // something in cut_off_
   };
-  enum class EventKind : uint64_t { kFirstBit, kDelivery, kTimer, kThaw, kBreak, kCutEnds };
+  enum class EventKind : uint64_t { kArrival, kDelivery, kTimer, kThaw, kBreak, kCutEnds };
   struct ProcessState {
     Process* process = nullptr;
     SimTime frozen_until = 0;
@@ -127,20 +141,26 @@ class VirtualNetwork : private EventQueue::Handler {
     bool holds = false;  // something in held_
     bool vital = false;
   };
-  // One direction of a connection, number 2 * connection + direction.
-  struct Channel {
-    ProcessId from, to;
+  // From one card to another, or all pairs of cards that are equal in this.
+  struct Way {
     SimTime latency = 0;
-    SimTime last_first_bit = 0;
+    double nanoseconds_per_byte = 0;  // of a link of its own
+    SimTime free = 0;                 // when that has sent what was given to it
+  };
+  // One direction of a connection, number 2 * connection + direction. Of thousands of workers and
+  // their shards there are hundreds of thousands: both directions share a line of the cache.
+  struct alignas(32) Channel {
+    ProcessId from, to;
+    SimTime last_arrival = 0;
     // A small message travels with the one before it if that has been sent at the same instant and
     // is still on its way.
-    SimTime last_sent = -1;
     int32_t last_parcel = -1;
     uint32_t last_use = 0;
-    bool local = false;
+    int32_t way = 0;  // kLocal: they are on one machine
   };
+  static constexpr int32_t kLocal = -1;
   // A message on its way, apart from the message itself: what moving it touches is small.
-  struct Parcel {
+  struct alignas(64) Parcel {
     int32_t channel = 0;
     ProcessId to = 0;
     int32_t from_card = 0;
@@ -149,8 +169,9 @@ class VirtualNetwork : private EventQueue::Handler {
     uint32_t use = 0;    // counts what the parcel has been used for
     bool live = false;
     int64_t bytes = 0;
-    SimTime first_bit = 0;
-    SimTime last_bit = 0;  // as sent; then when it is delivered
+    SimTime sent = 0;
+    SimTime arrival = 0;   // when the receiver's card may begin to take it
+    SimTime last_bit = 0;  // when it is there as sent; then when it is delivered
   };
   struct Timer {
     ProcessId process = 0;
@@ -162,8 +183,8 @@ class VirtualNetwork : private EventQueue::Handler {
   void Push(SimTime time, EventKind kind, uint64_t index,
             EventQueue::Kind importance = EventQueue::Kind::kWork);
   void Transmit(int32_t channel, SimMessage&& message, SimTime extra);
-  void OnFirstBit(int32_t parcel);
-  // The parcel is at the receiver's card.
+  void OnArrival(int32_t parcel);
+  // The receiver's card takes the parcel.
   void Receive(int32_t parcel);
   void OnDelivery(int32_t parcel);
   // Gives the parcel's messages to its receiver.
@@ -181,16 +202,24 @@ class VirtualNetwork : private EventQueue::Handler {
   // Whether the message is lost.
   bool Strike(const Fault& fault, int32_t channel, ProcessId struck, SimMessage* message,
               SimTime* extra);
-  static SimTime WireTime(const CardState& card, int64_t bytes) {
-    return static_cast<SimTime>(static_cast<double>(bytes) * card.nanoseconds_per_byte);
+  static SimTime WireTime(double nanoseconds_per_byte, int64_t bytes) {
+    return static_cast<SimTime>(static_cast<double>(bytes) * nanoseconds_per_byte);
   }
+  SimTime Latency(const Channel& channel) const {
+    return channel.way == kLocal ? 0 : ways_[channel.way].latency;
+  }
+  int32_t WayBetween(int card, int other_card);
 
   EventQueue* const queue_;
   std::vector<CardState> cards_;
+  std::vector<std::deque<int32_t>> cut_off_;  // by card: what came while it was cut off, in order
   std::vector<ProcessState> processes_;
   std::vector<std::deque<uint64_t>> held_;  // by process: what came while it was frozen, in order
   std::vector<Channel> channels_;
-  std::vector<uint8_t> broken_;  // by connection
+  std::vector<Way> ways_;
+  std::map<SimTime, int32_t> plain_ways_;         // by latency
+  std::map<std::pair<int, int>, int32_t> links_;  // by cards: ways of their own
+  std::vector<uint8_t> broken_;                   // by connection
   std::vector<Parcel> parcels_;
   std::vector<SimMessage> messages_;  // by parcel
   size_t live_parcels_ = 0;

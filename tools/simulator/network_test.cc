@@ -89,6 +89,45 @@ TEST_F(NetworkTest, SendersToOneMachineShareItsCard) {
   EXPECT_THAT(ears_[2]->heard, ElementsAre(Pair(1, 10100), Pair(0, 20100)));
 }
 
+// The slower of two cards decides; the latency is the larger one.
+TEST_F(NetworkTest, AMachineMayHaveACardOfItsOwn) {
+  Build(1, {100, 1e9});
+  Build(1, {5000, 1e8});
+  const ConnectionId connection = network_.Connect(0, 1);
+  Send(connection, 0, 1, kTenMicroseconds);
+  Send(connection, 1, 2, kTenMicroseconds);
+  Run();
+  EXPECT_THAT(ears_[1]->heard, ElementsAre(Pair(1, 105000)));
+  EXPECT_THAT(ears_[0]->heard, ElementsAre(Pair(2, 105000)));
+}
+
+TEST_F(NetworkTest, ASlowSenderHoldsNobodyUp) {
+  Build(2, {100, 1e9});
+  Build(1, {100, 1e8});
+  const ConnectionId fast = network_.Connect(0, 1), slow = network_.Connect(2, 1);
+  Send(slow, 2, 1, kTenMicroseconds);
+  for (uint64_t i = 2; i < 5; ++i) Send(fast, 0, i, kTenMicroseconds);
+  Run();
+  EXPECT_THAT(ears_[1]->heard,
+              ElementsAre(Pair(2, 10100), Pair(3, 20100), Pair(4, 30100), Pair(1, 100100)));
+}
+
+// Latency, and size over bandwidth; one message after the other on the link, while the card goes
+// on.
+TEST_F(NetworkTest, TheWayBetweenTwoMachinesMayBeAnother) {
+  Build(3, {100, 1e9});
+  network_.SetLink(0, 1, {7000, 2e8});
+  const ConnectionId linked = network_.Connect(0, 1), plain = network_.Connect(0, 2);
+  Send(linked, 0, 1, kTenMicroseconds);
+  Send(linked, 0, 2, kTenMicroseconds);
+  Send(plain, 0, 3, kTenMicroseconds);
+  Send(linked, 1, 4, kTenMicroseconds);
+  Run();
+  EXPECT_THAT(ears_[1]->heard, ElementsAre(Pair(1, 57000), Pair(2, 107000)));
+  EXPECT_THAT(ears_[2]->heard, ElementsAre(Pair(3, 30100)));
+  EXPECT_THAT(ears_[0]->heard, ElementsAre(Pair(4, 57000)));
+}
+
 TEST_F(NetworkTest, ASmallMessageTravelsWithTheOneBeforeIt) {
   Build(2, {100, 1e9});
   const ConnectionId connection = network_.Connect(0, 1);

@@ -21,6 +21,9 @@ class Observer {
   virtual void OnApplied(int64_t /*block*/, const Frame& /*contribution*/,
                          const UpdateTerms& /*terms*/, int64_t /*version*/, uint64_t /*gradient*/,
                          uint64_t /*value*/) {}
+  // A verdict has left out the step that would have made `version`.
+  virtual void OnSkipped(int64_t /*block*/, const Frame& /*contribution*/, int64_t /*samples*/,
+                         int64_t /*version*/) {}
   // A worker has received a block that it will compute with.
   virtual void OnTaken(int64_t /*block*/, const WorkerId& /*worker*/, uint32_t /*lineage*/,
                        int64_t /*version*/) {}
@@ -31,6 +34,8 @@ class Observer {
                                int64_t /*clock*/, SimTime /*now*/) {}
   virtual void OnComputeEnds(const WorkerId& /*worker*/, uint32_t /*lineage*/, int64_t /*unit*/,
                              int64_t /*clock*/, SimTime /*now*/) {}
+  // On arrival: or leaves out what it has computed.
+  virtual void OnLeftOut(uint32_t /*lineage*/, int64_t /*unit*/) {}
   // A worker sends what it has computed for a block.
   virtual void OnPushed(const Frame& /*frame*/) {}
   // The view is about to hold.

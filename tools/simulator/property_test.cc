@@ -60,7 +60,7 @@ TEST(PropertyTest, InvariantsHoldUnderRandomClustersSpeedsAndFaults) {
     const Scenario scenario = Scenario::Draw(static_cast<uint64_t>(only));
     std::cout << scenario.ToString() << "\n";
     Coverage coverage;
-    const absl::Status status = RunScenario(scenario, &coverage);
+    const absl::Status status = RunScenario(scenario, &coverage, &std::cout);
     EXPECT_TRUE(status.ok()) << Explain(scenario, status);
     return;
   }

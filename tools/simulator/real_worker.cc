@@ -1,10 +1,8 @@
 #include "tools/simulator/real_worker.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
-#include "absl/strings/str_format.h"
 #include "common/status.h"
 
 namespace rubato {
@@ -42,6 +40,7 @@ RealWorker::RealWorker(const proto::Job& job, const Data* data, const FlatSpace*
       reader_(&data->train, job.seed(), model_->max_batch()),
       test_reader_(&data->test, /*seed=*/0, test_model_->max_batch()),
       micro_batches_(model_.get(), space, &reader_, job.seed()),
+      contributions_(job, &model_->layout(), space, &micro_batches_),
       parameters_(space->values()) {}
 
 void RealWorker::OnBlock(int64_t block, const Content& content) {
@@ -50,20 +49,13 @@ void RealWorker::OnBlock(int64_t block, const Content& content) {
 }
 
 absl::Status RealWorker::Compute(const SampleSchedule& schedule, int64_t unit, Range node,
-                                 Push push, proto::Progress* progress) {
-  const std::vector<BatchResult> results = micro_batches_.Compute(
-      schedule, unit, node, parameters_, [&](int64_t block, const Payload& payload) {
+                                 bool on_arrival, Push push, proto::Progress* progress) {
+  return contributions_.Compute(
+      schedule, unit, node, on_arrival, parameters_,
+      [&](int64_t block, const Payload& payload) {
         push(block, {0, payload});
-      });
-  for (const BatchResult& result : results) {
-    if (!std::isfinite(result.loss_sum)) {
-      return absl::AbortedError(absl::StrFormat("unit %d: the loss is %g", unit, result.loss_sum));
-    }
-    progress->add_loss_sum(result.loss_sum);
-    if (classification_) progress->add_correct(result.correct);
-    progress->add_samples(result.samples);
-  }
-  return absl::OkStatus();
+      },
+      progress);
 }
 
 void RealWorker::Evaluate(proto::EvaluationResult* result) {

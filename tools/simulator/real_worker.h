@@ -9,6 +9,7 @@
 #include "proto/job.pb.h"
 #include "tools/simulator/worker_model.h"
 #include "worker/batch_reader.h"
+#include "worker/contributions.h"
 #include "worker/data/load.h"
 #include "worker/micro_batches.h"
 #include "worker/model.h"
@@ -22,8 +23,8 @@ class RealWorker : public WorkerModel {
                                                             const FlatSpace* space);
 
   void OnBlock(int64_t block, const Content& content) override;
-  absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node, Push push,
-                       proto::Progress* progress) override;
+  absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node, bool on_arrival,
+                       Push push, proto::Progress* progress) override;
   void Evaluate(proto::EvaluationResult* result) override;
 
  private:
@@ -38,6 +39,7 @@ class RealWorker : public WorkerModel {
   BatchReader reader_;
   BatchReader test_reader_;
   MicroBatches micro_batches_;
+  Contributions contributions_;
   std::vector<float> parameters_;
 };
 

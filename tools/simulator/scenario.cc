@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -9,6 +10,7 @@
 #include "common/modes.h"
 #include "common/random.h"
 #include "common/status.h"
+#include "server/journal.h"
 #include "tools/simulator/invariants.h"
 
 namespace rubato {
@@ -72,6 +74,30 @@ Fault DrawFault(RandomStream* random, int64_t at) {
   return fault;
 }
 
+// What comes by itself: changes of mode, steps and contributions that are left out, checkpoints.
+void DrawRest(int64_t messages, Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "rest"));
+  SmallJob& job = scenario->job;
+  if (random.Below(3) == 0) {
+    const int64_t samples = job.steps * job.micro_batches * job.micro_batch - job.short_by;
+    const int64_t stages = 2 + random.Below(2);
+    Mode mode{static_cast<proto::View::Mode>(job.mode), job.staleness};
+    for (int64_t stage = 0; stage < stages; ++stage) {
+      const int64_t part = samples / stages;
+      job.schedule.push_back({mode, stage * part + 1 + random.Below(static_cast<uint32_t>(part))});
+      const Mode before = mode;
+      while (mode == before) mode = DrawMode(&random);
+    }
+  }
+  job.leaves_out = random.Below(4) == 0;
+  if (random.Below(4) == 0) job.clip_grad_norm = 1 + random.Below(100);
+  if (random.Below(3) == 0) job.checkpoint_every = 1 + random.Below(8);
+  for (int64_t count = random.Below(3); count > 0; --count) {
+    scenario->checkpoints.push_back(random.Below(static_cast<uint32_t>(messages)));
+  }
+  std::sort(scenario->checkpoints.begin(), scenario->checkpoints.end());
+}
+
 }  // namespace
 
 Scenario Scenario::Draw(uint64_t seed) {
@@ -124,6 +150,7 @@ Scenario Scenario::Draw(uint64_t seed) {
     }
     scenario.faults.push_back(DrawFault(&random, at));
   }
+  DrawRest(messages, &scenario);
   return scenario;
 }
 
@@ -134,6 +161,18 @@ std::string Scenario::ToString() const {
       seed, ModeName({static_cast<proto::View::Mode>(job.mode), job.staleness}), job.workers,
       job.servers, job.blocks, job.micro_batches, job.micro_batch, job.steps, job.short_by, speeds,
       latency, jitter, bytes_per_second, change_bytes_per_second);
+  for (const SmallJob::Stage& stage : job.schedule) {
+    absl::StrAppend(&text, "; ", ModeName(stage.mode));
+    if (&stage != &job.schedule.back()) {
+      absl::StrAppend(&text, " until sample ", stage.until_samples);
+    }
+  }
+  if (job.leaves_out) absl::StrAppend(&text, "; leaves out what is not finite");
+  if (job.clip_grad_norm > 0) absl::StrAppend(&text, "; clips to ", job.clip_grad_norm);
+  if (job.checkpoint_every > 0) {
+    absl::StrAppend(&text, "; checkpoints every ", job.checkpoint_every, " steps");
+  }
+  for (const int64_t at : checkpoints) absl::StrAppend(&text, "; checkpoint at message ", at);
   for (const auto& change : switches) {
     absl::StrAppend(&text, "; to ", ModeName(change.mode), " at message ", change.at);
   }
@@ -147,6 +186,9 @@ void Coverage::Add(const Coverage& other) {
   switches += other.switches;
   faults += other.faults;
   lost += other.lost;
+  scheduled += other.scheduled;
+  left_out += other.left_out;
+  checkpoints += other.checkpoints;
 }
 
 namespace {
@@ -191,8 +233,9 @@ std::string Coverage::ToString() const {
     }
     absl::StrAppend(&text, "\n");
   });
-  return absl::StrCat(text, runs, " runs, ", switches, " switches, ", faults, " faults, ", lost,
-                      " workers lost\n");
+  return absl::StrCat(text, runs, " runs, ", switches, " switches (", scheduled, " scheduled), ",
+                      faults, " faults, ", lost, " workers lost, ", left_out,
+                      " steps and contributions left out, ", checkpoints, " checkpoints\n");
 }
 
 std::vector<std::string> Coverage::Empty() const {
@@ -207,7 +250,7 @@ std::vector<std::string> Coverage::Empty() const {
   return empty;
 }
 
-absl::Status RunScenario(const Scenario& scenario, Coverage* coverage) {
+absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostream* log) {
   SimulationSetting setting = MakeSetting(scenario.job);
   setting.job.mutable_cluster()->set_lease(kLease);
   setting.job.mutable_cluster()->set_stall_timeout(kStallTimeout);
@@ -220,6 +263,7 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage) {
   setting.change_bytes_per_second = scenario.change_bytes_per_second;
   setting.faults = scenario.faults;
   setting.switches = scenario.switches;
+  setting.checkpoints = scenario.checkpoints;
   setting.limit = kLimit;
   std::vector<std::pair<int, int>> struck;
   setting.on_fault = [&](const Fault& fault, SimMessage::Kind kind, ProcessId) {
@@ -227,8 +271,28 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage) {
   };
   Invariants invariants(setting.job, setting.train_samples, scenario.job.blocks);
   setting.observer = &invariants;
+  std::set<std::string> asked;
+  for (const auto& change : scenario.switches) asked.insert(ModeName(change.mode));
+  if (log != nullptr) {
+    setting.callbacks.on_text = [log](bool, const std::string& text, absl::Time now) {
+      *log << absl::FormatDuration(now - SimStart()) << " " << text << "\n";
+    };
+    setting.callbacks.on_view = [log](const proto::View& view, const std::string& reason,
+                                      absl::Time now) {
+      *log << absl::FormatDuration(now - SimStart()) << " " << JournalLine(view, reason, now);
+    };
+  }
+  Simulation* running = nullptr;
+  int64_t checkpoints = 0;
+  setting.callbacks.checkpoint = [&](uint32_t snapshot, const proto::Manifest& manifest) {
+    ++checkpoints;
+    invariants.OnCheckpoint(manifest,
+                            [&](int64_t block) { return running->SnapshotValue(snapshot, block); });
+    return absl::StatusOr<std::string>("a checkpoint");
+  };
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Simulation> simulation,
                           Simulation::Create(std::move(setting)));
+  running = simulation.get();
   const absl::Status status = simulation->Run();
   // A rule that was broken tells more than what came of it.
   RUBATO_RETURN_IF_ERROR(invariants.violated());
@@ -245,29 +309,45 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage) {
   coverage->faults += static_cast<int64_t>(struck.size());
   const Summary& summary = simulation->coordinator().summary();
   coverage->lost += summary.workers_lost + summary.workers_left;
+  coverage->left_out += summary.skipped;
+  coverage->checkpoints += checkpoints;
+  for (size_t i = 1; i < modes.size(); ++i) {
+    if (asked.count(ModeName(modes[i])) == 0) ++coverage->scheduled;
+  }
+  RUBATO_RETURN_IF_ERROR(invariants.CheckModes(asked));
   return invariants.Check(*simulation);
 }
 
 Scenario Shrink(Scenario scenario) {
-  Coverage unused;
-  for (size_t i = 0; i < scenario.faults.size();) {
-    Scenario smaller = scenario;
-    smaller.faults.erase(smaller.faults.begin() + static_cast<int64_t>(i));
-    if (RunScenario(smaller, &unused).ok()) {
-      ++i;
-    } else {
-      scenario = std::move(smaller);
+  // Whether it fails without that too; then it goes on without.
+  const auto replace = [&scenario](const Scenario& smaller) {
+    Coverage unused;
+    if (RunScenario(smaller, &unused).ok()) return false;
+    scenario = smaller;
+    return true;
+  };
+  const auto erase = [&](auto Scenario::*list) {
+    for (size_t i = 0; i < (scenario.*list).size();) {
+      Scenario smaller = scenario;
+      (smaller.*list).erase((smaller.*list).begin() + static_cast<int64_t>(i));
+      if (!replace(smaller)) ++i;
     }
-  }
-  for (size_t i = 0; i < scenario.switches.size();) {
-    Scenario smaller = scenario;
-    smaller.switches.erase(smaller.switches.begin() + static_cast<int64_t>(i));
-    if (RunScenario(smaller, &unused).ok()) {
-      ++i;
-    } else {
-      scenario = std::move(smaller);
-    }
-  }
+  };
+  erase(&Scenario::faults);
+  erase(&Scenario::switches);
+  erase(&Scenario::checkpoints);
+  Scenario smaller = scenario;
+  smaller.job.schedule.clear();
+  replace(smaller);
+  smaller = scenario;
+  smaller.job.leaves_out = false;
+  replace(smaller);
+  smaller = scenario;
+  smaller.job.clip_grad_norm = 0;
+  replace(smaller);
+  smaller = scenario;
+  smaller.job.checkpoint_every = 0;
+  replace(smaller);
   return scenario;
 }
 

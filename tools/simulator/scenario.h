@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <ostream>
 #include <string>
 #include <vector>
 
@@ -26,6 +27,7 @@ struct Scenario {
   double change_bytes_per_second = 0;  // 0: changes take no time
   std::vector<Fault> faults;
   std::vector<SimulationSetting::Switch> switches;  // by hand
+  std::vector<int64_t> checkpoints;                 // by hand, at these messages
 
   static Scenario Draw(uint64_t seed);
   std::string ToString() const;
@@ -38,7 +40,10 @@ struct Coverage {
   int64_t runs = 0;
   int64_t switches = 0;
   int64_t faults = 0;
-  int64_t lost = 0;  // workers
+  int64_t lost = 0;       // workers
+  int64_t scheduled = 0;  // changes of mode that nobody asked for
+  int64_t left_out = 0;   // steps and contributions
+  int64_t checkpoints = 0;
 
   void Add(const Coverage& other);
   std::string ToString() const;
@@ -47,9 +52,11 @@ struct Coverage {
 };
 
 // Internal, saying which invariant does not hold, or what the simulation failed with.
-absl::Status RunScenario(const Scenario& scenario, Coverage* coverage);
+// The coordinator's views and lines for people go to `log`, if there is one.
+absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostream* log = nullptr);
 
-// `scenario`, which fails, without the faults that it fails without as well.
+// `scenario`, which fails, without what it fails without as well: faults, switches, checkpoints,
+// the schedule, clipping, leaving out.
 Scenario Shrink(Scenario scenario);
 
 }  // namespace rubato

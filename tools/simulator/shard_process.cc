@@ -51,8 +51,8 @@ void ShardProcess::Start(ProcessId self) {
 }
 
 void ShardProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
-  if (message.from_coordinator != nullptr) {
-    model_->OnMessage(*message.from_coordinator);
+  if (message.kind == SimMessage::Kind::kFromCoordinator) {
+    model_->OnMessage(*message.from_coordinator());
     return;
   }
   const absl::Status status =
@@ -75,6 +75,10 @@ absl::Status ShardProcess::Read(const Frame& pull, const Take& take) {
   return status;
 }
 
+absl::Status ShardProcess::Restore(const Frame& frame, Content content) {
+  return model_->OnFrame(kReader, frame, std::move(content));
+}
+
 void ShardProcess::Send(ConnectionId stream, const Frame& frame, Content content) {
   SimMessage message;
   message.kind = SimMessage::Kind::kParameters;
@@ -85,11 +89,7 @@ void ShardProcess::Send(ConnectionId stream, const Frame& frame, Content content
 }
 
 void ShardProcess::Tell(proto::PeerMessage message) {
-  SimMessage out;
-  out.kind = SimMessage::Kind::kToCoordinator;
-  out.bytes = static_cast<int64_t>(message.ByteSizeLong());
-  out.to_coordinator = std::make_shared<const proto::PeerMessage>(std::move(message));
-  setting_.network->Send(control_, self_, std::move(out));
+  setting_.network->Send(control_, self_, SimMessage::ToCoordinator(std::move(message)));
 }
 
 bool ShardProcess::Defer(int64_t block) {

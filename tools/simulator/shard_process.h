@@ -48,6 +48,9 @@ class ShardProcess : public Process {
   using Take = std::function<void(const Frame& frame, const Content& content)>;
   absl::Status Read(const Frame& pull, const Take& take);
 
+  // From the simulation itself, past the network.
+  absl::Status Restore(const Frame& frame, Content content);
+
   ConnectionId control() const { return control_; }
   ShardModel* model() { return model_.get(); }
 

@@ -5,8 +5,10 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "common/checkpoint.h"
 #include "common/log.h"
+#include "common/modes.h"
 #include "common/status.h"
 #include "server/collect.h"
 #include "server/journal.h"
@@ -41,6 +43,17 @@ class Files {
 
   void Record(const proto::View& view, const std::string& reason, absl::Time now) {
     views_ += JournalLine(view, reason, now);
+    if (view.lineage() == lineage_) return;
+    lineage_ = view.lineage();
+    const Mode mode{view.mode(), view.staleness()};
+    on_arrival_ = on_arrival_ || mode.on_arrival();
+    if (modes_.empty()) {
+      modes_ = ModeName(mode);
+    } else {
+      absl::StrAppendFormat(&modes_, "; from epoch %.2f on %s",
+                            static_cast<double>(view.origin_samples()) / view.samples_per_epoch(),
+                            ModeName(mode));
+    }
   }
 
   void Say(LogLevel level, const std::string& text, absl::Time now) {
@@ -77,6 +90,8 @@ class Files {
   }
 
   const std::string& summary() const { return summary_; }
+  const std::string& modes() const { return modes_; }
+  bool on_arrival() const { return on_arrival_; }
 
  private:
   void Keep(const absl::Status& status) { failure_.Update(status); }
@@ -88,18 +103,22 @@ class Files {
   std::optional<TensorboardFile> tensorboard_;
   std::string log_;
   std::string views_;
+  uint32_t lineage_ = 0;
+  std::string modes_;
+  bool on_arrival_ = false;
   std::string summary_;
   absl::Status failure_;
 };
 
-SimulatedFigures Figures(const Simulation& simulation, const VirtualNetwork::Card& card,
-                         const std::string& summary_json) {
+SimulatedFigures Figures(const Simulation& simulation, const Files& files) {
   SimulatedFigures figures;
+  figures.modes = files.modes();
+  figures.on_arrival = files.on_arrival();
   // Of the training: what comes after is the last test.
   figures.seconds = simulation.coordinator().summary().seconds;
   figures.steps = simulation.coordinator().summary().steps;
   figures.events = simulation.queue().happened();
-  figures.summary_json = summary_json;
+  figures.summary_json = files.summary();
   figures.slowest = 1;
   for (const auto& worker : simulation.workers()) {
     const double share =
@@ -107,9 +126,9 @@ SimulatedFigures Figures(const Simulation& simulation, const VirtualNetwork::Car
     figures.computing += share / static_cast<double>(simulation.workers().size());
     figures.slowest = std::min(figures.slowest, share);
   }
-  const double capacity = card.bytes_per_second * figures.seconds;
   for (int shard = 0; shard < simulation.blocks().space.shards(); ++shard) {
     const int at = simulation.shard_card(shard);
+    const double capacity = simulation.network().card(at).bytes_per_second * figures.seconds;
     figures.in_share = std::max(figures.in_share, simulation.network().bytes_in(at) / capacity);
     figures.out_share = std::max(figures.out_share, simulation.network().bytes_out(at) / capacity);
   }
@@ -124,7 +143,6 @@ SimulatedFigures Figures(const Simulation& simulation, const VirtualNetwork::Car
 absl::StatusOr<SimulatedFigures> RunSimulation(SimulationSetting setting, const Sources& sources,
                                                const RunFolder& folder) {
   const proto::Job job = setting.job;
-  const VirtualNetwork::Card card = setting.card;
   Files files(job, setting.data != nullptr, folder);
   RUBATO_RETURN_IF_ERROR(files.Open(sources));
   Simulation* pointer = nullptr;
@@ -152,7 +170,7 @@ absl::StatusOr<SimulatedFigures> RunSimulation(SimulationSetting setting, const 
   const absl::Status closed = files.Close();
   RUBATO_RETURN_IF_ERROR(status);
   RUBATO_RETURN_IF_ERROR(closed);
-  return Figures(*simulation, card, files.summary());
+  return Figures(*simulation, files);
 }
 
 }  // namespace rubato

@@ -21,6 +21,8 @@ struct SimulatedFigures {
   double out_share = 0;  // … sending
   int64_t events = 0;
   int64_t bytes = 0;
+  std::string modes;        // that held, in order
+  bool on_arrival = false;  // one of them
   std::string summary_json;
 };
 

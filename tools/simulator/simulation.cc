@@ -53,13 +53,15 @@ absl::Status Simulation::Build() {
   network_.SetOnFault([this](const Fault& fault, SimMessage::Kind kind, ProcessId struck) {
     OnFault(fault, kind, struck);
   });
-  for (int i = 0; i < shards; ++i) network_.AddCard(setting_.card);
+  for (int i = 0; i < shards; ++i) network_.AddCard(CardOf(&LinkSetting::shard, i));
   const auto fail = [this](const absl::Status& status) { Fail(status); };
 
   coordinator_ = std::make_unique<CoordinatorProcess>(
       &network_,
-      Coordinator(job, digest, kVersion, std::nullopt, /*initial=*/false, ToTime(queue_.now())),
-      CallbacksWithObserver());
+      Coordinator(job, digest, kVersion, setting_.resume,
+                  setting_.initial != nullptr && !setting_.resume.has_value(),
+                  ToTime(queue_.now())),
+      AllCallbacks());
   const ProcessId coordinator = network_.AddProcess(shard_card(0), coordinator_.get());
   network_.SetVital(coordinator);
   coordinator_->Start(coordinator);
@@ -96,9 +98,9 @@ absl::Status Simulation::Build() {
       if (setting_.data != nullptr) {
         return EngineShard::Create(job, shard, std::move(send), std::move(report));
       }
-      return std::make_unique<SymbolicShard>(&blocks_, shard, job.seed(), std::move(send),
-                                             std::move(report), std::move(defer),
-                                             setting_.observer);
+      return std::make_unique<SymbolicShard>(
+          &blocks_, shard, job.seed(), setting_.symbols_are_judged, LeavesOut(), std::move(send),
+          std::move(report), std::move(defer), setting_.observer);
     };
     RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardProcess> process,
                             ShardProcess::Create(&shard_setting_, shard, make));
@@ -117,13 +119,23 @@ absl::Status Simulation::Build() {
 absl::Status Simulation::StartWorker(int index) {
   const proto::Job& job = setting_.job;
   while (static_cast<int>(worker_cards_.size()) <= index) {
-    worker_cards_.push_back(network_.AddCard(setting_.card));
+    const int number = static_cast<int>(worker_cards_.size());
+    const int card = network_.AddCard(CardOf(&LinkSetting::worker, number));
+    worker_cards_.push_back(card);
+    for (const LinkSetting& link : setting_.links) {
+      if (link.worker != number || !link.shard.has_value()) continue;
+      const VirtualNetwork::Card& other = network_.card(shard_card(*link.shard));
+      VirtualNetwork::Link way{
+          link.latency.value_or(std::max(network_.card(card).latency, other.latency))};
+      if (link.bytes_per_second.has_value()) way.bytes_per_second = *link.bytes_per_second;
+      network_.SetLink(card, shard_card(*link.shard), way);
+    }
   }
   std::unique_ptr<WorkerModel> model;
   if (setting_.data != nullptr) {
     RUBATO_ASSIGN_OR_RETURN(model, RealWorker::Create(job, setting_.data, &blocks_.space));
   } else {
-    model = std::make_unique<SymbolicWorker>(blocks_.space.blocks(), job.seed());
+    model = std::make_unique<SymbolicWorker>(blocks_.space.blocks(), job.seed(), LeavesOut());
   }
   workers_.push_back(std::make_unique<WorkerProcess>(&worker_setting_, index, std::move(model)));
   WorkerProcess* worker = workers_.back().get();
@@ -132,7 +144,8 @@ absl::Status Simulation::StartWorker(int index) {
   hearts_.push_back(std::make_unique<HeartbeatProcess>(&network_, beat, [this, worker, process] {
     const WorkerId id = worker->id();
     if (id.rank < 0 || !network_.Reaches(process, worker_setting_.coordinator)) return;
-    coordinator_->SendHeartbeat(id, network_.now() + setting_.card.latency);
+    coordinator_->SendHeartbeat(
+        id, network_.now() + network_.LatencyBetween(process, worker_setting_.coordinator));
   }));
   // First: the worker may die of its first message.
   hearts_.back()->Start(network_.AddProcess(worker_cards_[index], hearts_.back().get()));
@@ -197,8 +210,40 @@ void Simulation::OnTimer(uint64_t argument) {
   }
 }
 
-CoordinatorProcess::Callbacks Simulation::CallbacksWithObserver() const {
+VirtualNetwork::Card Simulation::CardOf(std::optional<int> LinkSetting::*machine,
+                                        int number) const {
+  VirtualNetwork::Card card = setting_.card;
+  for (const LinkSetting& link : setting_.links) {
+    if (link.*machine != number || (link.worker.has_value() && link.shard.has_value())) continue;
+    card.latency = link.latency.value_or(card.latency);
+    card.bytes_per_second = link.bytes_per_second.value_or(card.bytes_per_second);
+  }
+  return card;
+}
+
+absl::Status Simulation::Restore() {
+  const TrainingState& state = *setting_.initial;
+  for (int64_t block = 0; block < blocks_.space.blocks(); ++block) {
+    const Range values = blocks_.space.BlockValues(block);
+    for (size_t slot = 0; slot <= state.slots.size(); ++slot) {
+      const std::vector<float>& vector = slot == 0 ? state.parameters : state.slots[slot - 1];
+      Frame frame;
+      frame.kind = FrameKind::kRestore;
+      frame.worker = kObserver;
+      frame.block = static_cast<uint64_t>(block);
+      frame.slot = static_cast<uint32_t>(slot);
+      const Payload floats{setting_.initial,
+                           absl::MakeConstSpan(vector).subspan(values.begin, values.size())};
+      RUBATO_RETURN_IF_ERROR(
+          shards_[blocks_.space.ShardOfBlock(block)]->Restore(frame, {0, floats}));
+    }
+  }
+  return absl::OkStatus();
+}
+
+CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
   CoordinatorProcess::Callbacks callbacks = setting_.callbacks;
+  callbacks.restore = [this] { return Restore(); };
   if (setting_.observer == nullptr) return callbacks;
   callbacks.on_view = [this](const proto::View& view, const std::string& reason, absl::Time now) {
     setting_.observer->OnView(view, network_.now());
@@ -222,6 +267,11 @@ absl::Status Simulation::Run() {
            setting_.switches[next_switch_].at <= network_.sent()) {
       // Refused where the job is not training, or is in that mode.
       RequestSwitch(setting_.switches[next_switch_++].mode).IgnoreError();
+    }
+    while (next_checkpoint_ < setting_.checkpoints.size() &&
+           setting_.checkpoints[next_checkpoint_] <= network_.sent()) {
+      ++next_checkpoint_;
+      coordinator_->RequestCheckpoint().IgnoreError();  // refused where the job is not training
     }
     if (queue_.now() > setting_.limit) {
       return Waits(absl::StrFormat("the job has not ended after %s",
@@ -279,6 +329,10 @@ absl::StatusOr<TrainingState> Simulation::ReadState(uint32_t snapshot, int slots
 }
 
 uint64_t Simulation::Value(int64_t block) const { return SymbolicOf(block).value(block); }
+
+uint64_t Simulation::SnapshotValue(uint32_t snapshot, int64_t block) const {
+  return SymbolicOf(block).copy(snapshot, block);
+}
 
 const BlockLedger& Simulation::ledger(int64_t block) const {
   return SymbolicOf(block).core().ledger(block);

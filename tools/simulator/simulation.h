@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,11 +13,13 @@
 #include "absl/status/statusor.h"
 #include "common/checkpoint.h"
 #include "common/modes.h"
+#include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
 #include "proto/layout.pb.h"
 #include "tools/simulator/blocks.h"
 #include "tools/simulator/coordinator_process.h"
 #include "tools/simulator/event_queue.h"
+#include "tools/simulator/link.h"
 #include "tools/simulator/network.h"
 #include "tools/simulator/observer.h"
 #include "tools/simulator/shard_process.h"
@@ -38,6 +41,9 @@ struct SimulationSetting {
 
   // The examples: gradients are really computed. Null: symbols stand for them.
   const Data* data = nullptr;
+  // With examples: what the job goes on from (model.init_from, or `resume` and its floats).
+  std::shared_ptr<const TrainingState> initial;
+  std::optional<proto::Manifest> resume;
   // With symbols: one message stands for a worker's blocks to one shard.
   bool one_block_for_each_shard = false;
 
@@ -45,6 +51,7 @@ struct SimulationSetting {
   SimTime micro_batch_time = 10 * kMillisecond;  // that a worker takes for one by itself
   SimTime test_time = 0;
   VirtualNetwork::Card card;
+  std::vector<LinkSetting> links;
   SimTime jitter = 0;
   double change_bytes_per_second = 0;  // of a shard's sums and updates; 0: they take no time
   std::vector<Fault> faults;
@@ -55,6 +62,9 @@ struct SimulationSetting {
     Mode mode;
   };
   std::vector<Switch> switches;
+  std::vector<int64_t> checkpoints;  // asked for by hand, at this many messages
+  // With symbols: gradients have norms, and some are not finite (symbol.h).
+  bool symbols_are_judged = false;
   SimTime limit = kNever;  // then the simulation has failed
 
   Observer* observer = nullptr;
@@ -80,6 +90,7 @@ class Simulation : private Process {
   // With symbols.
   uint64_t Value(int64_t block) const;
   const BlockLedger& ledger(int64_t block) const;
+  uint64_t SnapshotValue(uint32_t snapshot, int64_t block) const;
   // With floats: all parameters as they are, or what snapshot `snapshot` holds, with `slots` of the
   // optimizer.
   absl::StatusOr<TrainingState> ReadState(uint32_t snapshot, int slots) const;
@@ -95,6 +106,10 @@ class Simulation : private Process {
  private:
   explicit Simulation(SimulationSetting setting, Blocks blocks);
   absl::Status Build();
+  bool LeavesOut() const {
+    return setting_.symbols_are_judged &&
+           setting_.job.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
+  }
   // `what` has gone wrong; and who waits for what.
   absl::Status Waits(const std::string& what) const;
   const SymbolicShard& SymbolicOf(int64_t block) const;
@@ -104,9 +119,12 @@ class Simulation : private Process {
   void OnTimer(uint64_t argument) override;
   void OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId struck);
   absl::Status StartWorker(int index);
+  VirtualNetwork::Card CardOf(std::optional<int> LinkSetting::*machine, int number) const;
+  // Gives the shards what the job goes on from.
+  absl::Status Restore();
   // Workers that are there and not about to go.
   int WorkersLeft() const;
-  CoordinatorProcess::Callbacks CallbacksWithObserver() const;
+  CoordinatorProcess::Callbacks AllCallbacks();
   WorkerProcess* WorkerOf(ProcessId process) const;
 
   const SimulationSetting setting_;
@@ -122,6 +140,7 @@ class Simulation : private Process {
   std::vector<int> worker_cards_;                          // by index
   ProcessId self_ = 0;
   size_t next_switch_ = 0;
+  size_t next_checkpoint_ = 0;
   absl::Status failure_;
 };
 

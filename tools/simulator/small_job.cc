@@ -24,9 +24,24 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   job.mutable_cluster()->mutable_workers()->set_start(small.workers);
   job.mutable_cluster()->mutable_workers()->set_max(std::max(small.workers, small.most_workers));
   job.mutable_cluster()->mutable_workers()->set_min(1);
-  job.mutable_consistency()->set_mode(small.mode);
-  if (small.mode == proto::Consistency::MODE_BOUNDED) {
-    job.mutable_consistency()->set_staleness(small.staleness);
+  if (small.schedule.empty()) {
+    job.mutable_consistency()->set_mode(small.mode);
+    if (small.mode == proto::Consistency::MODE_BOUNDED) {
+      job.mutable_consistency()->set_staleness(small.staleness);
+    }
+  }
+  for (const SmallJob::Stage& stage : small.schedule) {
+    proto::Stage* out = job.mutable_consistency()->add_schedule();
+    out->set_mode(static_cast<proto::Stage::Mode>(stage.mode.mode));
+    if (stage.mode.mode == proto::View::MODE_BOUNDED) out->set_staleness(stage.mode.staleness);
+    if (&stage != &small.schedule.back()) out->mutable_until()->set_samples(stage.until_samples);
+  }
+  if (small.leaves_out) job.mutable_train()->set_on_non_finite(proto::Train::ON_NON_FINITE_SKIP);
+  if (small.clip_grad_norm > 0) {
+    job.mutable_optimizer()->set_clip_grad_norm(small.clip_grad_norm);
+  }
+  if (small.checkpoint_every > 0) {
+    job.mutable_checkpoint()->mutable_every()->set_steps(small.checkpoint_every);
   }
   job.mutable_wire()->set_chunk(kBlockBytes);
   job.mutable_train()->set_batch_size(small.micro_batches * small.micro_batch);
@@ -41,6 +56,7 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   setting.test_samples = 1;
   setting.seed = small.seed;
   setting.micro_batch_time = kSecond;
+  setting.symbols_are_judged = true;
   return setting;
 }
 

@@ -3,13 +3,21 @@
 #define RUBATO_TOOLS_SIMULATOR_SMALL_JOB_H_
 
 #include <cstdint>
+#include <vector>
 
+#include "common/modes.h"
 #include "proto/job.pb.h"
 #include "tools/simulator/simulation.h"
 
 namespace rubato {
 
 struct SmallJob {
+  // One mode of a schedule, up to a sample.
+  struct Stage {
+    Mode mode;
+    int64_t until_samples = 0;
+  };
+
   proto::Consistency::Mode mode = proto::Consistency::MODE_SYNC;
   int64_t staleness = 0;  // bounded
   int workers = 2;
@@ -20,6 +28,11 @@ struct SmallJob {
   int64_t steps = 20;
   int64_t short_by = 0;  // samples that the last step has less
   int most_workers = 0;  // cluster.workers.max; 0: as many as there are at the start
+  std::vector<Stage>
+      schedule;               // if not empty, instead of `mode`; the last one's end does not count
+  bool leaves_out = false;    // what is not finite (train.on_non_finite: skip)
+  double clip_grad_norm = 0;  // 0: none
+  int64_t checkpoint_every = 0;  // steps; 0: never
   uint64_t seed = 0;
 };
 

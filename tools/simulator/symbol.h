@@ -34,6 +34,12 @@ inline uint64_t LeafSymbol(uint64_t seed, const SampleRange& samples, int64_t bl
 // As float addition: commutative, not associative.
 inline uint64_t SumSymbol(uint64_t a, uint64_t b) { return Mix((a + b) ^ Mix(a ^ b)); }
 
+// Whether floats in the place of this gradient would be finite, where a job is to meet others.
+inline bool IsFinite(uint64_t gradient) { return gradient % 61 != 0; }
+
+// And their norm: small whole numbers, the sums of whose squares are exact.
+inline float NormOf(uint64_t gradient) { return static_cast<float>(gradient >> 8 & 0xff); }
+
 // What an update depends on besides the old version and the gradient.
 struct UpdateTerms {
   int64_t samples = 0;

@@ -9,30 +9,37 @@
 
 namespace rubato {
 
-SymbolicShard::SymbolicShard(const Blocks* blocks, int shard, uint64_t seed, Sender send,
-                             Reporter report, Defer defer, Observer* observer)
+SymbolicShard::SymbolicShard(const Blocks* blocks, int shard, uint64_t seed, bool measures,
+                             bool leaves_out, Sender send, Reporter report, Defer defer,
+                             Observer* observer)
     : blocks_(blocks),
       seed_(seed),
+      measures_(measures),
+      leaves_out_(leaves_out),
       send_(std::move(send)),
       report_(std::move(report)),
       defer_(std::move(defer)),
       observer_(observer),
       core_(blocks->space.ShardBlocks(shard)),
       previous_(core_.blocks().size()),
-      deferred_(core_.blocks().size()) {
+      deferred_(core_.blocks().size()),
+      squares_(blocks->space.values()) {
   for (int64_t block = core_.blocks().begin; block < core_.blocks().end; ++block) {
     values_.push_back(InitialSymbol(seed_, block));
   }
 }
 
 PayloadId SymbolicShard::Keep(uint64_t symbol, const Frame& frame) {
-  if (free_ < 0) {
-    held_.push_back({symbol, frame});
-    return held_.size();
+  int64_t index = free_;
+  if (index < 0) {
+    index = static_cast<int64_t>(held_.size());
+    held_.emplace_back();
+    if (observer_ != nullptr) frames_.emplace_back();
+  } else {
+    free_ = held_[index].next_free;
   }
-  const int64_t index = free_;
-  free_ = held_[index].next_free;
-  held_[index] = {symbol, frame};
+  held_[index] = {symbol, kInUse};
+  if (observer_ != nullptr) frames_[index] = frame;
   return static_cast<PayloadId>(index) + 1;
 }
 
@@ -60,6 +67,9 @@ void SymbolicShard::OnMessage(const proto::CoordinatorMessage& message) {
       break;
     case proto::CoordinatorMessage::kSnapshot:
       core_.OnSnapshot(message.snapshot().id(), message.snapshot().step(), &actions);
+      break;
+    case proto::CoordinatorMessage::kReleaseSnapshot:
+      snapshots_.erase(snapshots_.begin(), snapshots_.upper_bound(message.release_snapshot().id()));
       break;
     case proto::CoordinatorMessage::kVerdict:
       core_.OnVerdict(message.verdict().step(), message.verdict().apply(),
@@ -154,10 +164,19 @@ void SymbolicShard::Run(ShardActions* actions) {
         Release(action.payload);
         break;
       case ShardAction::Kind::kCopy:
+        snapshots_[action.snapshot][action.block] = {BlockStateMessage(core_, action.block),
+                                                     value(action.block)};
         break;
       case ShardAction::Kind::kMeasured: {
         proto::PeerMessage message;
         measured_.set_step(action.version - 1);
+        for (const SumOfSquares::Node& node : squares_.nodes()) {
+          proto::ShardMeasured::Node* out = measured_.add_nodes();
+          out->set_begin(node.leaves.begin);
+          out->set_end(node.leaves.end);
+          out->set_sum(node.sum);
+        }
+        squares_.Clear();
         message.mutable_shard_measured()->Swap(&measured_);
         Answer(message);
         break;
@@ -165,6 +184,9 @@ void SymbolicShard::Run(ShardActions* actions) {
       case ShardAction::Kind::kCopied: {
         proto::PeerMessage message;
         message.mutable_snapshot_copied()->set_id(action.snapshot);
+        for (const auto& [block, copy] : snapshots_[action.snapshot]) {
+          *message.mutable_snapshot_copied()->add_blocks() = copy.state;
+        }
         Answer(message);
         break;
       }
@@ -201,19 +223,40 @@ void SymbolicShard::Change(const ShardAction& action, ShardActions* actions) {
       previous_[action.block - core_.blocks().begin] = value;
       value = UpdateSymbol(value, held.symbol, terms);
       if (observer_ != nullptr) {
-        observer_->OnApplied(action.block, held.frame, terms, action.version, held.symbol, value);
+        observer_->OnApplied(action.block, frames_[action.payload - 1], terms, action.version,
+                             held.symbol, value);
       }
       Release(action.payload);
       break;
     }
     case ShardAction::Kind::kMeasure:
-      measured_.set_samples(action.samples);
+      Measure(action);
       break;
     default:  // kSkip
+      if (observer_ != nullptr) {
+        observer_->OnSkipped(action.block, frames_[action.payload - 1], action.samples,
+                             action.version);
+      }
       previous_[action.block - core_.blocks().begin] = value(action.block);
       Release(action.payload);
   }
   core_.OnChanged(action.block, actions);
+}
+
+void SymbolicShard::Measure(const ShardAction& action) {
+  measured_.set_samples(action.samples);
+  if (!measures_) return;
+  const uint64_t gradient = held_[action.payload - 1].symbol;
+  const Range values = blocks_->space.BlockValues(action.block);
+  if (leaves_out_ && !IsFinite(gradient)) {
+    if (!measured_.has_non_finite() || values.begin < measured_.non_finite()) {
+      measured_.set_non_finite(values.begin);
+    }
+    return;
+  }
+  std::vector<float> floats(values.size());
+  floats[0] = NormOf(gradient);
+  squares_.Add(values.begin, floats);
 }
 
 void SymbolicShard::OnDeferred(int64_t block) {

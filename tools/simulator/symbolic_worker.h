@@ -26,21 +26,30 @@ inline uint64_t NodeSymbol(uint64_t seed, const SampleSchedule& schedule, int64_
 
 class SymbolicWorker : public WorkerModel {
  public:
-  SymbolicWorker(int64_t blocks, uint64_t seed) : seed_(seed), values_(blocks) {}
+  // With `leaves_out` it leaves contributions out that are not finite.
+  SymbolicWorker(int64_t blocks, uint64_t seed, bool leaves_out)
+      : seed_(seed), leaves_out_(leaves_out), values_(blocks) {}
 
   void OnBlock(int64_t block, const Content& content) override { values_[block] = content.symbol; }
 
-  absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node, Push push,
-                       proto::Progress* progress) override {
+  absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node, bool on_arrival,
+                       Push push, proto::Progress* progress) override {
     uint64_t parameters = 0;
     for (uint64_t value : values_) parameters = AppendSymbol(parameters, value);
-    for (int64_t block = static_cast<int64_t>(values_.size()) - 1; block >= 0; --block) {
-      push(block, {NodeSymbol(seed_, schedule, unit, node, block, parameters), {}});
-    }
     for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
       progress->add_loss_sum(std::nan(""));
       progress->add_samples(schedule.MicroBatch(unit, leaf).positions.size());
     }
+    const int64_t blocks = static_cast<int64_t>(values_.size());
+    const auto gradient = [&](int64_t block) {
+      return NodeSymbol(seed_, schedule, unit, node, block, parameters);
+    };
+    for (int64_t block = 0; leaves_out_ && on_arrival && block < blocks; ++block) {
+      if (IsFinite(gradient(block))) continue;
+      progress->set_left_out(true);
+      return absl::OkStatus();
+    }
+    for (int64_t block = blocks - 1; block >= 0; --block) push(block, {gradient(block), {}});
     return absl::OkStatus();
   }
 
@@ -51,6 +60,7 @@ class SymbolicWorker : public WorkerModel {
 
  private:
   const uint64_t seed_;
+  const bool leaves_out_;
   std::vector<uint64_t> values_;
 };
 

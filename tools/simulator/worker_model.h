@@ -21,9 +21,9 @@ class WorkerModel {
   virtual ~WorkerModel() = default;
   // A block of parameters is here.
   virtual void OnBlock(int64_t block, const Content& content) = 0;
-  // The gradient sum of `node` of `unit`, last blocks first; appends its micro-batches' results.
-  virtual absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node, Push push,
-                               proto::Progress* progress) = 0;
+  // As worker/contributions.h.
+  virtual absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node,
+                               bool on_arrival, Push push, proto::Progress* progress) = 0;
   // Tests the parameters that are here.
   virtual void Evaluate(proto::EvaluationResult* result) = 0;
 };

@@ -69,19 +69,15 @@ WorkerId WorkerProcess::id() const {
 }
 
 void WorkerProcess::Tell(proto::PeerMessage message) {
-  SimMessage out;
-  out.kind = SimMessage::Kind::kToCoordinator;
-  out.bytes = static_cast<int64_t>(message.ByteSizeLong());
-  out.to_coordinator = std::make_shared<const proto::PeerMessage>(std::move(message));
-  setting_.network->Send(control_, self_, std::move(out));
+  setting_.network->Send(control_, self_, SimMessage::ToCoordinator(std::move(message)));
 }
 
 void WorkerProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
   if (ended_ || !takes_part_) return;
-  if (message.from_coordinator == nullptr) {
+  if (message.kind == SimMessage::Kind::kParameters) {
     OnParameters(message);
   } else if (connection == control_) {
-    mailbox_.push_back({Mail::Kind::kCoordinator, std::move(message.from_coordinator)});
+    mailbox_.push_back({Mail::Kind::kCoordinator, message.from_coordinator()});
     ReadMail();
   }
 }
@@ -319,9 +315,6 @@ void WorkerProcess::FinishCompute() {
   computing_.reset();
   const SimTime now = setting_.network->now();
   computing_time_ += now - compute_start_;
-  if (setting_.observer != nullptr) {
-    setting_.observer->OnComputeEnds(id(), loop_->view().lineage(), action.unit, action.clock, now);
-  }
   const proto::View& view = loop_->view();
   proto::PeerMessage told;
   proto::Progress* progress = told.mutable_progress();
@@ -332,7 +325,7 @@ void WorkerProcess::FinishCompute() {
   for (const Range& node : action.nodes) {
     const int64_t samples = Samples(action.unit, node);
     const absl::Status status = model_->Compute(
-        loop_->schedule(), action.unit, node,
+        loop_->schedule(), action.unit, node, !loop_->sync(),
         [&](int64_t block, Content content) {
           SimMessage message;
           message.kind = SimMessage::Kind::kPush;
@@ -356,14 +349,32 @@ void WorkerProcess::FinishCompute() {
                                  std::move(message));
         },
         progress);
-    if (!status.ok()) {
-      setting_.on_failure(status);
+    if (!status.ok()) {  // the coordinator will end the job
+      proto::PeerMessage failure;
+      failure.mutable_failure()->set_exit_code(1);
+      failure.mutable_failure()->set_reason(std::string(status.message()));
+      failure.mutable_failure()->set_non_finite(true);
+      Tell(std::move(failure));
       return;
+    }
+    if (progress->left_out()) break;
+  }
+  const bool left_out = progress->left_out();
+  if (setting_.observer != nullptr) {
+    if (left_out) {
+      setting_.observer->OnLeftOut(loop_->view().lineage(), action.unit);
+    } else {
+      setting_.observer->OnComputeEnds(id(), loop_->view().lineage(), action.unit, action.clock,
+                                       now);
     }
   }
   Tell(std::move(told));
   WorkerActions actions;
-  loop_->OnComputed(&actions);
+  if (left_out) {
+    loop_->OnLeftOut(&actions);
+  } else {
+    loop_->OnComputed(&actions);
+  }
   RunActions(actions);
   ReadMail();
 }

@@ -1,0 +1,83 @@
+#include "worker/contributions.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "common/finite.h"
+#include "common/sum_of_squares.h"
+#include "worker/loss.h"
+
+namespace rubato {
+
+absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit, Range node,
+                                    bool on_arrival, absl::Span<const float> parameters, Push push,
+                                    proto::Progress* progress) {
+  const bool skip = job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
+  // What must be judged as a whole is kept back until it is; else blocks leave while backward runs.
+  const bool judge = on_arrival && (skip || job_.optimizer().has_clip_grad_norm());
+  int64_t non_finite = -1;  // the first such value of the flat gradient
+  const std::string what = absl::StrCat(on_arrival ? "contribution " : "step ", unit);
+  Blocks kept;
+  const std::vector<BatchResult> results = micro_batches_.Compute(
+      schedule, unit, node, parameters, [&](int64_t block, const Payload& payload) {
+        // In sync with `skip`, the shards judge the whole step.
+        if (on_arrival || !skip) {
+          const size_t index = FirstNonFinite(payload.values);
+          if (index < payload.values.size()) {
+            const int64_t at = space_.BlockValues(block).begin + static_cast<int64_t>(index);
+            non_finite = non_finite < 0 ? at : std::min(non_finite, at);
+          }
+        }
+        if (judge) {
+          kept.emplace_back(block, payload);
+        } else if (non_finite < 0) {
+          push(block, payload);
+        }
+      });
+  const std::string gradient =
+      non_finite < 0
+          ? ""
+          : absl::StrCat("the gradient of ", ParameterAt(layout_, non_finite), " is not finite");
+  int64_t samples = 0;
+  for (size_t i = 0; i < results.size(); ++i) {
+    const BatchResult& result = results[i];
+    if (!std::isfinite(result.loss_sum) && !skip) {
+      return absl::AbortedError(
+          absl::StrCat(what, ": the loss of micro-batch ", node.begin + i, " is ",
+                       result.loss_sum / static_cast<double>(result.samples),
+                       gradient.empty() ? "" : absl::StrCat(", and ", gradient)));
+    }
+    progress->add_loss_sum(result.loss_sum);
+    if (IsClassification(job_.loss().name())) progress->add_correct(std::llround(result.correct));
+    progress->add_samples(result.samples);
+    samples += schedule.MicroBatch(unit, node.begin + static_cast<int64_t>(i)).positions.size();
+  }
+  if (non_finite >= 0) {
+    if (!skip) return absl::AbortedError(absl::StrCat(what, ": ", gradient));
+    progress->set_left_out(true);
+    return absl::OkStatus();
+  }
+  if (!judge) return absl::OkStatus();
+  Clip(kept, samples);
+  for (const auto& [block, payload] : kept) push(block, payload);
+  return absl::OkStatus();
+}
+
+void Contributions::Clip(const Blocks& blocks, int64_t samples) const {
+  if (!job_.optimizer().has_clip_grad_norm()) return;
+  SumOfSquares squares(space_.values());
+  for (const auto& [block, payload] : blocks) {
+    squares.Add(space_.BlockValues(block).begin, payload.values);
+  }
+  const double factor = ClipFactor(squares.sum(), samples, job_.optimizer().clip_grad_norm());
+  if (factor >= 1) return;
+  for (const auto& [block, payload] : blocks) {
+    // The gradient is this worker's own, and nobody reads it yet.
+    float* values = const_cast<float*>(payload.values.data());
+    for (size_t i = 0; i < payload.values.size(); ++i) values[i] *= static_cast<float>(factor);
+  }
+}
+
+}  // namespace rubato
