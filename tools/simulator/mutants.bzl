@@ -57,6 +57,14 @@ MUTANTS = {
         "if (static_cast<int>(closed_.size()) < job_.cluster().servers()) return;",
         "",
     ]),
+    "step_applied_against_its_verdict": ("shard.cc", [
+        "if (!verdict_.apply) apply.kind = ShardAction::Kind::kSkip;",
+        "",
+    ]),
+    "steps_left_out_counted_as_updates": ("shard.cc", [
+        "apply.updates_before = ledger.version - ledger.skipped;",
+        "apply.updates_before = ledger.version;",
+    ]),
     "closed_while_applying": ("shard.cc", [
         "if (IsApplying()) {",
         "if (false) {",
