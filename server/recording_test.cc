@@ -195,14 +195,15 @@ TEST_F(RecordingTest, AFullDiskEndsTheRecordingWithOneWarning) {
   signal(SIGXFSZ, SIG_IGN);
   rlimit previous;
   getrlimit(RLIMIT_FSIZE, &previous);
-  const rlimit limit = {300, previous.rlim_max};
+  // What is captured of stderr is a file, too.
+  const rlimit limit = {3000, previous.rlim_max};
   testing::internal::CaptureStderr();
   setrlimit(RLIMIT_FSIZE, &limit);
   {
     auto writer = Create();
     RUBATO_ASSERT_OK(writer);
     (*writer)->Event(Gone(1));
-    (*writer)->Event(Gone(2), std::vector<float>(1000));
+    (*writer)->Event(Gone(2), std::vector<float>(10000));
     (*writer)->Event(Gone(3));  // which would fit, and has no place
   }
   setrlimit(RLIMIT_FSIZE, &previous);

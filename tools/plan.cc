@@ -125,6 +125,8 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
       plan.training_bytes,
       MemoryOf(job.model(), shape.dimensions(), objective,
                job.train().batch_size() / job.train().micro_batches(), Purpose::kTraining));
+  // Each thread computes a micro-batch of its own.
+  plan.training_bytes *= std::min<int64_t>(job.device().threads(), job.train().micro_batches());
   RUBATO_ASSIGN_OR_RETURN(plan.test_bytes,
                           MemoryOf(job.model(), shape.dimensions(), objective,
                                    EvaluationBatch(plan.test_samples), Purpose::kEvaluation));

@@ -17,14 +17,15 @@ BatchReader::BatchReader(const Dataset* data, uint64_t seed, int64_t max_batch, 
 
 void BatchReader::Announce(const SampleRange& range) { prefetch_.Announce(range); }
 
-void BatchReader::ReadShuffled(const SampleRange& range) { batch_ = &prefetch_.Take(range); }
+void BatchReader::ReadShuffled(const SampleRange& range, Batch* batch) {
+  prefetch_.Take(range, batch);
+}
 
 void BatchReader::ReadInOrder(Range positions) {
   std::vector<int64_t> indices;
   indices.reserve(positions.size());
   for (int64_t i = positions.begin; i < positions.end; ++i) indices.push_back(i);
   Read(indices, absl::nullopt, &in_order_);
-  batch_ = &in_order_;
 }
 
 void BatchReader::ReadOrdered(const SampleRange& range, Batch* batch) const {
@@ -41,6 +42,7 @@ void BatchReader::Read(absl::Span<const int64_t> indices, absl::optional<uint64_
   const int64_t size = static_cast<int64_t>(indices.size());
   RUBATO_CHECK(size <= max_batch_);
   batch->size = size;
+  batch->width = data_->shape().size();
   // Once as large as can be, so that a short batch does not make the next one fill it anew.
   batch->features.resize(max_batch_ * data_->shape().size());
   if (data_->classes() > 0) {
@@ -50,10 +52,6 @@ void BatchReader::Read(absl::Span<const int64_t> indices, absl::optional<uint64_
   }
   data_->Read(indices, batch->features.data(), batch->labels.data(), batch->values.data(),
               augmentation_key);
-}
-
-absl::Span<const float> BatchReader::features() const {
-  return absl::MakeConstSpan(batch_->features.data(), batch_->size * data_->shape().size());
 }
 
 }  // namespace rubato

@@ -26,14 +26,13 @@ class BatchReader {
   // result.
   void Announce(const SampleRange& range);
 
-  // Training order; then, for tests of a whole split, the order of the data set.
-  void ReadShuffled(const SampleRange& range);
+  // Of the training order.
+  void ReadShuffled(const SampleRange& range, Batch* batch);
+  // Of the order of the data set, for tests of a whole split; until the next call.
   void ReadInOrder(Range positions);
-
-  // (n, *shape), (n) and one of (n) labels or values, until the next read.
-  absl::Span<const float> features() const;
-  absl::Span<const int32_t> labels() const { return batch_->labels; }
-  Targets targets() const { return batch_->targets(); }
+  absl::Span<const float> features() const { return in_order_.inputs(); }
+  absl::Span<const int32_t> labels() const { return in_order_.labels; }
+  Targets targets() const { return in_order_.targets(); }
   // Reads that had been done ahead.
   int64_t hits() const { return prefetch_.hits(); }
 
@@ -46,7 +45,6 @@ class BatchReader {
   const uint64_t seed_;
   const int64_t max_batch_;
   Batch in_order_;
-  const Batch* batch_ = &in_order_;  // the last one read
   Prefetch prefetch_;
 };
 

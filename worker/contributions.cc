@@ -67,16 +67,24 @@ absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit
 
 void Contributions::Clip(const Blocks& blocks, int64_t samples) const {
   if (!job_.optimizer().has_clip_grad_norm()) return;
-  SumOfSquares squares(space_.values());
+  // Averages of statistics have no part in it.
+  const int64_t trainable = TrainableCount(layout_);
+  const auto gradient = [&](int64_t block, absl::Span<const float> values) {
+    return values.first(std::max<int64_t>(
+        std::min(space_.BlockValues(block).end, trainable) - space_.BlockValues(block).begin, 0));
+  };
+  SumOfSquares squares(trainable);
   for (const auto& [block, payload] : blocks) {
-    squares.Add(space_.BlockValues(block).begin, payload.values);
+    const absl::Span<const float> values = gradient(block, payload.values);
+    if (!values.empty()) squares.Add(space_.BlockValues(block).begin, values);
   }
   const double factor = ClipFactor(squares.sum(), samples, job_.optimizer().clip_grad_norm());
   if (factor >= 1) return;
   for (const auto& [block, payload] : blocks) {
     // The gradient is this worker's own, and nobody reads it yet.
-    float* values = const_cast<float*>(payload.values.data());
-    for (size_t i = 0; i < payload.values.size(); ++i) values[i] *= static_cast<float>(factor);
+    for (const float& value : gradient(block, payload.values)) {
+      const_cast<float&>(value) *= static_cast<float>(factor);
+    }
   }
 }
 

@@ -4,15 +4,32 @@
 #include <atomic>
 #include <utility>
 
-#include "common/check.h"
 #include "common/kernels.h"
 #include "common/random.h"
 #include "common/reduction_tree.h"
 
 namespace rubato {
 
-MicroBatches::MicroBatches(Model* model, const FlatSpace* space, BatchReader* reader, uint64_t seed)
-    : model_(model), space_(space), reader_(reader), seed_(seed) {}
+MicroBatches::MicroBatches(std::vector<Model*> models, const FlatSpace* space, BatchReader* reader,
+                           uint64_t seed)
+    : space_(space), reader_(reader), seed_(seed) {
+  for (Model* model : models) {
+    lanes_.push_back(std::make_unique<Lane>());
+    Lane* const lane = lanes_.back().get();
+    lane->model = model;
+    if (lanes_.size() > 1) lane->thread = std::thread([this, lane] { RunLane(lane); });
+  }
+}
+
+MicroBatches::~MicroBatches() {
+  {
+    absl::MutexLock lock(&mutex_);
+    closing_ = true;
+  }
+  for (const auto& lane : lanes_) {
+    if (lane->thread.joinable()) lane->thread.join();
+  }
+}
 
 MicroBatches::Gradient MicroBatches::TakeBuffer() {
   for (const Gradient& buffer : buffers_) {
@@ -24,49 +41,109 @@ MicroBatches::Gradient MicroBatches::TakeBuffer() {
   return buffers_.back();
 }
 
+void MicroBatches::RunLane(Lane* lane) {
+  while (true) {
+    std::function<void()> work;
+    {
+      const auto wanted = [this, lane] { return closing_ || lane->work != nullptr; };
+      absl::MutexLock lock(&mutex_, absl::Condition(&wanted));
+      if (closing_) return;
+      work = std::exchange(lane->work, nullptr);
+    }
+    work();
+  }
+}
+
+void MicroBatches::SetReady(Lane* lane, int64_t begin) {
+  absl::MutexLock lock(&mutex_);
+  lane->ready = begin;
+}
+
+int64_t MicroBatches::OthersReadyBelow(int64_t than, size_t count) {
+  int64_t begin = 0;
+  const auto below = [&] {
+    begin = 0;
+    for (size_t i = 1; i < count; ++i) begin = std::max(begin, lanes_[i]->ready);
+    return begin < than;
+  };
+  absl::MutexLock lock(&mutex_, absl::Condition(&below));
+  return begin;
+}
+
 std::vector<BatchResult> MicroBatches::Compute(const SampleSchedule& schedule, int64_t unit,
                                                Range node, absl::Span<const float> parameters,
                                                Push push) {
   const ReductionTree tree(schedule.leaves());
   std::vector<BatchResult> results;
   std::vector<Sum> sums;  // of finished left siblings, outermost first
-  for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
-    // The left siblings that this leaf completes, innermost first: known before it is computed.
-    Sum sum{{leaf, leaf + 1}, TakeBuffer()};
-    std::vector<Gradient> left;
-    while (!(sum.node == node) && !sums.empty() && tree.Sibling(sum.node) == sums.back().node) {
-      left.push_back(std::move(sums.back().gradient));
-      sums.pop_back();
-      sum.node = tree.Parent(sum.node);
+  const int64_t width = static_cast<int64_t>(lanes_.size());
+  for (int64_t first = node.begin; first < node.end; first += width) {
+    // As many micro-batches as there are lanes. Which left siblings each of them completes,
+    // innermost first, is known before they are computed.
+    const size_t count = static_cast<size_t>(std::min(width, node.end - first));
+    std::vector<Addition> additions;
+    std::vector<Gradient> gradients;
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t leaf = first + static_cast<int64_t>(i);
+      Sum sum{{leaf, leaf + 1}, TakeBuffer()};
+      gradients.push_back(sum.gradient);
+      while (!(sum.node == node) && !sums.empty() && tree.Sibling(sum.node) == sums.back().node) {
+        additions.push_back({std::move(sums.back().gradient), sum.gradient->data()});
+        sums.pop_back();
+        sum.node = tree.Parent(sum.node);
+      }
+      sums.push_back(std::move(sum));
     }
-    const bool is_last = sum.node == node;
-    // Values from `done` on are whole: blocks of them are folded and, at the last leaf, leave.
+    const bool is_last = first + static_cast<int64_t>(count) == node.end;
+    // Values from `done` on are final in all lanes: blocks of them are folded and, with the last
+    // micro-batch, leave.
     int64_t next_block = space_->blocks() - 1;
-    const auto ready = [&](int64_t begin) {
-      for (; next_block >= 0 && space_->BlockValues(next_block).begin >= begin; --next_block) {
+    const auto fold = [&](int64_t done) {
+      for (; next_block >= 0 && space_->BlockValues(next_block).begin >= done; --next_block) {
         const Range values = space_->BlockValues(next_block);
-        float* out = sum.gradient->data() + values.begin;
-        for (const Gradient& gradient : left) {
-          Add(gradient->data() + values.begin, out, out, values.size());
+        for (const Addition& addition : additions) {
+          float* const to = addition.to + values.begin;
+          Add(addition.from->data() + values.begin, to, to, values.size());
         }
-        if (is_last) {
-          push(next_block, Payload{sum.gradient, absl::MakeConstSpan(out, values.size())});
-        }
+        if (!is_last) continue;
+        const Gradient& sum = sums.back().gradient;
+        push(next_block,
+             Payload{sum, absl::MakeConstSpan(*sum).subspan(values.begin, values.size())});
       }
     };
-    const SampleRange range = schedule.MicroBatch(unit, leaf);
-    if (range.positions.empty()) {  // of a short unit
-      std::fill(sum.gradient->begin(), sum.gradient->end(), 0.0f);
-      results.push_back({});
-      ready(0);
-    } else {
-      reader_->ReadShuffled(range);
+    for (size_t i = count; i-- > 0;) {
+      Lane* const lane = lanes_[i].get();
+      const int64_t leaf = first + static_cast<int64_t>(i);
+      const SampleRange range = schedule.MicroBatch(unit, leaf);
       const uint64_t key = Key(seed_, "dropout", unit, leaf);
-      results.push_back(model_->Gradient(parameters, reader_->features(), reader_->targets(), key,
-                                         absl::MakeSpan(*sum.gradient), ready));
+      const absl::Span<float> gradient = absl::MakeSpan(*gradients[i]);
+      lane->result = {};
+      if (range.positions.empty()) {  // of a short unit
+        std::fill(gradient.begin(), gradient.end(), 0.0f);
+        SetReady(lane, 0);
+      } else if (i > 0) {
+        reader_->ReadShuffled(range, &lane->batch);
+        absl::MutexLock lock(&mutex_);
+        lane->ready = space_->values();
+        lane->work = [this, lane, parameters, gradient, key] {
+          lane->result = lane->model->Gradient(
+              parameters, lane->batch.inputs(), lane->batch.targets(), key, TensorRef(gradient),
+              [&](int64_t begin) { SetReady(lane, std::max<int64_t>(begin, 1)); });
+          SetReady(lane, 0);  // not before its result is there
+        };
+      } else {
+        reader_->ReadShuffled(range, &lane->batch);
+        lane->result = lane->model->Gradient(
+            parameters, lane->batch.inputs(), lane->batch.targets(), key, TensorRef(gradient),
+            [&](int64_t begin) {
+              fold(std::max(begin, OthersReadyBelow(space_->values() + 1, count)));
+            });
+      }
     }
-    RUBATO_CHECK(next_block < 0);
-    if (!is_last) sums.push_back(std::move(sum));
+    while (next_block >= 0) {
+      fold(OthersReadyBelow(space_->BlockValues(next_block).begin + 1, count));
+    }
+    for (size_t i = 0; i < count; ++i) results.push_back(lanes_[i]->result);
   }
   return results;
 }

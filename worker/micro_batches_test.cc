@@ -51,7 +51,7 @@ class MicroBatchesTest : public ::testing::Test {
 
   // The sum over all of unit `unit`, as a shard would fold what workers with these leaves push.
   std::vector<float> Sum(int64_t unit, const std::vector<Range>& workers, int64_t block_values,
-                         int64_t ahead = 0) {
+                         int64_t ahead = 0, int threads = 1) {
     const FlatSpace space(model_->parameter_count(), block_values, 1);
     const SampleSchedule schedule(kSamples, kBatch, kLeaves);
     const ReductionTree tree(kLeaves);
@@ -60,7 +60,13 @@ class MicroBatchesTest : public ::testing::Test {
       const SampleRange range = schedule.MicroBatch(unit, leaf);
       if (!range.positions.empty()) reader.Announce(range);
     }
-    MicroBatches micro_batches(model_.get(), &space, &reader, kSeed);
+    std::vector<std::unique_ptr<Model>> more;
+    std::vector<Model*> models = {model_.get()};
+    while (static_cast<int>(models.size()) < threads) {
+      more.push_back(*Model::Create(config_, {1, 2, 3}, {3}, kBatch / kLeaves));
+      models.push_back(more.back().get());
+    }
+    MicroBatches micro_batches(models, &space, &reader, kSeed);
     std::map<int64_t, std::vector<float>> nodes;  // by first leaf
     std::map<int64_t, Range> ranges;
     samples_ = 0;
@@ -105,6 +111,18 @@ class MicroBatchesTest : public ::testing::Test {
   std::vector<float> parameters_;
   int64_t samples_ = 0;
 };
+
+TEST_F(MicroBatchesTest, TheSumHasTheSameBitsOnAnyNumberOfThreads) {
+  for (int repetition = 0; repetition < 50; ++repetition) {
+    for (int64_t unit : {0, 2, 4}) {
+      const std::vector<float> one = Sum(unit, {{0, 5}}, 7);
+      for (int threads : {2, 3, 4, 7}) {
+        EXPECT_EQ(Sum(unit, {{0, 5}}, 7, /*ahead=*/2, threads), one) << threads << " threads";
+        EXPECT_EQ(Sum(unit, {{0, 2}, {2, 5}}, 7, 0, threads), one) << threads << " threads";
+      }
+    }
+  }
+}
 
 TEST_F(MicroBatchesTest, TheSumHasTheSameBitsHoweverWorkAndBlocksAreCut) {
   for (int64_t unit :

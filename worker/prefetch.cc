@@ -12,8 +12,7 @@ bool Same(const SampleRange& a, const SampleRange& b) {
 
 }  // namespace
 
-Prefetch::Prefetch(Read read, int64_t ahead)
-    : read_(std::move(read)), ahead_(ahead), taken_(std::make_unique<Batch>()) {
+Prefetch::Prefetch(Read read, int64_t ahead) : read_(std::move(read)), ahead_(ahead) {
   if (ahead_ > 0) thread_ = std::thread([this] { Run(); });
 }
 
@@ -45,7 +44,7 @@ void Prefetch::DropReady() {
   drop_reading_ = reading_;
 }
 
-const Batch& Prefetch::Take(const SampleRange& range) {
+void Prefetch::Take(const SampleRange& range, Batch* batch) {
   {
     absl::MutexLock lock(&mutex_);
     if (reading_ && !drop_reading_ && Same(reading_range_, range)) {
@@ -60,10 +59,10 @@ const Batch& Prefetch::Take(const SampleRange& range) {
                                     [&](const Ready& ready) { return Same(ready.range, range); });
     if (found != ready_.end()) {
       ++hits_;
-      std::swap(taken_, found->batch);
+      std::swap(*batch, *found->batch);
       for (auto it = ready_.begin(); it <= found; ++it) free_.push_back(std::move(it->batch));
       ready_.erase(ready_.begin(), found + 1);
-      return *taken_;
+      return;
     }
     const auto announced =
         std::find_if(announced_.begin(), announced_.end(),
@@ -73,8 +72,7 @@ const Batch& Prefetch::Take(const SampleRange& range) {
       announced_.erase(announced_.begin(), announced + 1);
     }
   }
-  read_(range, taken_.get());
-  return *taken_;
+  read_(range, batch);
 }
 
 void Prefetch::Run() {

@@ -19,10 +19,12 @@ namespace rubato {
 // Examples, ready for a model.
 struct Batch {
   int64_t size = 0;             // examples
+  int64_t width = 0;            // values of an example
   std::vector<float> features;  // (size or more, *shape)
   std::vector<int32_t> labels;  // (size, labels of an example), or none
   std::vector<float> values;    // (size), or none
 
+  absl::Span<const float> inputs() const { return {features.data(), size_t(size * width)}; }
   Targets targets() const { return {labels, values}; }
 };
 
@@ -42,8 +44,8 @@ class Prefetch {
   // `range` will be asked for, after all that was announced before.
   void Announce(const SampleRange& range) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The examples of `range`, until the next call. What was announced before it is forgotten.
-  const Batch& Take(const SampleRange& range) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Fills `batch` with the examples of `range`. What was announced before it is forgotten.
+  void Take(const SampleRange& range, Batch* batch) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // How many Takes found their batch read, or being read.
   int64_t hits() const { return hits_; }
@@ -62,7 +64,6 @@ class Prefetch {
   const Read read_;
   const int64_t ahead_;
   // Of the thread that takes.
-  std::unique_ptr<Batch> taken_;
   int64_t hits_ = 0;
 
   absl::Mutex mutex_;

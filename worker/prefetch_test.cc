@@ -19,7 +19,8 @@ void Fill(const SampleRange& range, Batch* batch) {
 }
 
 void ExpectTakes(Prefetch& prefetch, int64_t n) {
-  const Batch& batch = prefetch.Take(Nth(n));
+  Batch batch;
+  prefetch.Take(Nth(n), &batch);
   EXPECT_EQ(batch.labels[0], Nth(n).epoch);
   EXPECT_EQ(batch.labels[1], Nth(n).positions.begin);
 }

@@ -107,6 +107,7 @@ class Worker {
   const Data* const data_;
   const std::string job_digest_;
   std::unique_ptr<Model> model_;
+  std::vector<std::unique_ptr<Model>> more_models_;  // one for each further thread
   std::optional<Log> log_;
   TestHooks hooks_;
   bool has_taken_part_ = false;  // ever
@@ -162,6 +163,13 @@ absl::Status Worker::Prepare() {
       ObjectiveFor(job_.loss(), train.classes(), train.target_values(), train.labels_each()));
   RUBATO_ASSIGN_OR_RETURN(model_,
                           Model::Create(job_.model(), shape.dimensions(), objective, micro_batch));
+  const int64_t threads =
+      std::min<int64_t>(job_.device().threads(), job_.train().micro_batches());
+  for (int64_t i = 1; i < threads; ++i) {
+    more_models_.emplace_back();
+    RUBATO_ASSIGN_OR_RETURN(more_models_.back(), Model::Create(job_.model(), shape.dimensions(),
+                                                               objective, micro_batch));
+  }
   const bool on_test = job_.evaluation().split() == proto::Evaluation::SPLIT_TEST;
   RUBATO_ASSIGN_OR_RETURN(
       evaluator_, Evaluator::Create(job_.model(), objective,
@@ -306,8 +314,10 @@ void Worker::OnView(const proto::View& view, WorkerActions* actions) {
     space_.emplace(model_->parameter_count(), job_.wire().chunk() / sizeof(float),
                    view.shards_size());
   }
+  std::vector<Model*> models = {model_.get()};
+  for (const std::unique_ptr<Model>& model : more_models_) models.push_back(model.get());
   micro_batches_ =
-      std::make_unique<MicroBatches>(model_.get(), &*space_, reader_.get(), job_.seed());
+      std::make_unique<MicroBatches>(std::move(models), &*space_, reader_.get(), job_.seed());
   contributions_ =
       std::make_unique<Contributions>(job_, &model_->layout(), &*space_, micro_batches_.get());
   if (streams_ == nullptr) JoinShards(view);

@@ -313,7 +313,7 @@ TEST(JobMistakesTest, AllAtOnceInTheOrderOfTheFile) {
       ElementsAre(
           "job.yaml:1:1: version: found nothing, expected 1",
           "job.yaml:1:7: name: found \"a b\", expected 1 to 128 letters, digits, '_', '.' or '-'",
-          "job.yaml:2:19: device.threads: found 0, expected 1",
+          "job.yaml:2:19: device.threads: found 0, expected an integer from 1 to 1024",
           "job.yaml:2:27: device.isa: found sse, expected auto, generic, avx2 or avx512",
           "job.yaml:5:7: model.layers[0].linear.out_features: found nothing, expected an integer "
           "from 1 to 10000000",

@@ -39,7 +39,7 @@ RealWorker::RealWorker(const proto::Job& job, const Data* data, const FlatSpace*
       test_samples_(data->test.size()),
       reader_(&data->train, job.seed(), model_->max_batch()),
       test_reader_(&data->test, /*seed=*/0, test_model_->max_batch()),
-      micro_batches_(model_.get(), space, &reader_, job.seed()),
+      micro_batches_({model_.get()}, space, &reader_, job.seed()),
       contributions_(job, &model_->layout(), space, &micro_batches_),
       parameters_(space->values()) {}
 
