@@ -39,9 +39,9 @@ void Mlp(const proto::Model& config, bool is_image, int64_t outputs, Chain chain
   chain.Linear(outputs);
 }
 
-void Cnn(int64_t outputs, Chain chain) {
+void Cnn(const proto::Model& config, int64_t outputs, Chain chain) {
   for (const int64_t channels : {32, 64}) {
-    chain.Conv(channels, 3, 0);
+    chain.Conv(channels, 3, config.padding());
     chain.Relu();
     chain.MaxPool(2);
   }
@@ -196,7 +196,7 @@ absl::StatusOr<proto::Model> ExpandPreset(const proto::Model& config,
       break;
     case proto::Model::PRESET_CNN:
       status = Expect(is_image, "cnn", "images", example_shape);
-      Cnn(outputs, chain);
+      Cnn(config, outputs, chain);
       break;
     case proto::Model::PRESET_LENET:
       status = Expect(is_image, "lenet", "images", example_shape);

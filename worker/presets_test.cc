@@ -203,6 +203,8 @@ TEST(Presets, HaveTheirNumbersOfParameters) {
   EXPECT_EQ(ParametersOf("preset: PRESET_MLP", {1, 28, 28}, {10}), 535818);
   EXPECT_EQ(ParametersOf("preset: PRESET_MLP hidden: 7", {3}, {2}), 3 * 7 + 7 + 7 * 2 + 2);
   EXPECT_EQ(ParametersOf("preset: PRESET_CNN", {1, 28, 28}, {10}), 225034);
+  EXPECT_EQ(ParametersOf("preset: PRESET_CNN padding: 1", {1, 28, 28}, {10}),
+            320 + 18496 + (49 * 64 + 1) * 128 + 1290);
   EXPECT_EQ(ParametersOf("preset: PRESET_LENET", {1, 28, 28}, {10}), 61706);
   // torchvision's resnet18 has 11,689,512 parameters.
   EXPECT_EQ(ParametersOf("preset: PRESET_RESNET18", {3, 64, 64}, {1000}) - 2 * 4800, 11689512);

@@ -188,7 +188,7 @@ TEST(LoadJobTest, AModelIsItsLayersOrAName) {
   const absl::StatusOr<proto::Job> cnn = load("cnn");
   RUBATO_ASSERT_OK(cnn);
   EXPECT_EQ(cnn->model().preset(), proto::Model::PRESET_CNN);
-  EXPECT_THAT(ResolvedYaml(*cnn), HasSubstr("model: {preset: cnn}\n"));
+  EXPECT_THAT(ResolvedYaml(*cnn), HasSubstr("model: {preset: cnn, padding: 0}\n"));
   const absl::StatusOr<proto::Job> mlp = load("{preset: mlp, hidden: [30]}");
   RUBATO_ASSERT_OK(mlp);
   EXPECT_THAT(mlp->model().hidden(), ElementsAre(30));

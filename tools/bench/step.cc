@@ -25,6 +25,7 @@
 #include "nlohmann/json.hpp"
 #include "server/parameter_groups.h"
 #include "tensor/kernels.h"
+#include "tools/bench/cluster_step.h"
 #include "worker/model.h"
 #include "worker/presets.h"
 
@@ -228,29 +229,44 @@ absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
 int BenchStepMain(const std::vector<std::string>& arguments) {
   std::string shape;
   StepBench bench;
+  ClusterStepBench cluster;
   int seconds = 3;
+  int64_t servers = 0, workers = 0;
   bool json = false;
   Flags flags(
       "rubato bench step",
       "Measures one local step of training (forward, backward, SGD with momentum) on random\n"
-      "examples.",
+      "examples; with --workers a step through servers, in processes of their own, on images of\n"
+      "28 by 28.",
       {"rubato bench step --model cnn --batch 64 --json",
-       "rubato bench step --model '{preset: mlp, hidden: [1000]}' --layers"});
+       "rubato bench step --model '{preset: mlp, hidden: [1000]}' --layers",
+       "rubato bench step --model cnn --servers 1 --workers 2"});
   flags.Add("model", &bench.model, "MODEL", "a preset, or what stands behind `model:` in a job");
   flags.Add("shape", &shape, "N,N,N", "of an example, if it is not the preset's usual one");
   flags.Add("classes", &bench.classes, "N", "of the data; 0: the preset's usual number");
-  flags.Add("batch", &bench.batch, "N", "samples of a step");
-  flags.Add("threads", &bench.threads, "N", "to compute with");
+  flags.Add("batch", &bench.batch, "N", "samples of a step, of each worker");
+  flags.Add("threads", &bench.threads, "N", "to compute with; of each worker");
+  flags.Add("workers", &workers, "N", "through servers: worker processes; 0: a local step");
+  flags.Add("servers", &servers, "N", "through servers: server processes; 0: one");
+  flags.Add("mode", &cluster.mode, "MODE", "through servers: the mode, as consistency.mode");
   flags.Add("seconds", &seconds, "N", "to measure for");
   flags.Add("layers", &bench.layers, "", "also time each layer by itself");
   flags.Add("json", &json, "", "print one JSON object");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
   bench.seconds = seconds;
   absl::Status status;
-  if (bench.batch < 1 || bench.threads != 1) {
+  const bool is_cluster = workers != 0 || servers != 0;
+  if (bench.batch < 1 || bench.threads < 1 || seconds < 0 || workers < 0 || servers < 0) {
     status = absl::InvalidArgumentError(
-        absl::StrCat("found --batch ", bench.batch, " and --threads ", bench.threads,
-                     ", expected a batch of 1 or more and 1 thread"));
+        "found a number below 1, expected a batch and threads of 1 or more");
+  } else if (bench.threads > 1 && !is_cluster) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("found --threads ", bench.threads,
+                     ", expected 1: a thread computes a micro-batch, and a local step is one "
+                     "(--workers 1 takes several)"));
+  } else if (is_cluster && (bench.layers || !shape.empty() || bench.classes != 0)) {
+    status = absl::InvalidArgumentError(
+        "found --layers, --shape or --classes, expected none of them beside --workers");
   }
   for (absl::string_view dim : absl::StrSplit(shape, ',', absl::SkipEmpty())) {
     int64_t size;
@@ -260,8 +276,15 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
     }
     bench.shape.push_back(size);
   }
-  const absl::StatusOr<std::string> text =
-      status.ok() ? BenchStep(bench, json) : absl::StatusOr<std::string>(status);
+  cluster.model = bench.model;
+  cluster.batch = bench.batch;
+  cluster.threads = bench.threads;
+  cluster.workers = std::max<int64_t>(workers, 1);
+  cluster.servers = std::max<int64_t>(servers, 1);
+  cluster.seconds = std::max(seconds, 1);
+  const absl::StatusOr<std::string> text = !status.ok() ? absl::StatusOr<std::string>(status)
+                                           : is_cluster ? BenchClusterStep(cluster, json)
+                                                        : BenchStep(bench, json);
   if (!text.ok()) {
     PrintError(text.status());
     return ExitCode(text.status());
