@@ -25,6 +25,7 @@
 #include "nlohmann/json.hpp"
 #include "server/parameter_groups.h"
 #include "tensor/kernels.h"
+#include "tools/bench/wire.h"
 #include "worker/model.h"
 #include "worker/presets.h"
 
@@ -229,6 +230,7 @@ absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
 }
 
 int BenchMain(const std::vector<std::string>& arguments) {
+  if (!arguments.empty() && arguments[0] == "wire") return BenchWireMain(arguments);
   std::string what, shape;
   StepBench bench;
   int seconds = 3;

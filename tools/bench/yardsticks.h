@@ -1,0 +1,42 @@
+// What a machine's memory and clock allow, to measure others by.
+#ifndef RUBATO_TOOLS_BENCH_YARDSTICKS_H_
+#define RUBATO_TOOLS_BENCH_YARDSTICKS_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+
+namespace rubato {
+
+// The middle one; of an even number the upper middle. `values` is not empty.
+double Median(std::vector<double> values);
+
+// Seconds that `call` takes, once.
+double SecondsOf(absl::FunctionRef<void()> call);
+
+// STREAM's triad (McCalpin): a[i] = b[i] + s · c[i] on one thread over arrays of doubles far larger
+// than any cache. As STREAM counts, 24 bytes an element: what a processor reads of `a` before it
+// writes it does not count.
+class Triad {
+ public:
+  Triad();
+  double GigabytesPerSecond();  // of one pass
+
+ private:
+  std::vector<double> a_, b_, c_;
+};
+
+// memcpy on one thread between arrays far larger than any cache, in bytes copied.
+class Copying {
+ public:
+  Copying();
+  double GigabytesPerSecond();
+
+ private:
+  std::vector<char> from_, to_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_BENCH_YARDSTICKS_H_
