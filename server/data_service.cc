@@ -9,6 +9,12 @@
 #include "common/wire/channel.h"
 
 namespace rubato {
+namespace {
+
+// Bytes of answers to one peer that may wait; above, it is not heard.
+constexpr size_t kMostWaiting = 4 << 20;
+
+}  // namespace
 
 // One call. All of it runs on the queue's thread. It waits for a peer, then always has one read
 // outstanding and writes its outbox in order; it ends when the peer is gone or has sent nonsense,
@@ -24,8 +30,10 @@ class DataService::Stream {
                                    service_->queue_.get(), &accepted_);
   }
 
-  void Send(grpc::ByteBuffer message) {
-    outbox_.push_back(std::move(message));
+  void Send(const Frame& frame, const Payload& payload) {
+    if (ended_) return;
+    outbox_.push_back({frame, payload});
+    outbox_bytes_ += kFrameHeaderBytes + payload.values.size() * sizeof(float);
     WriteNext();
   }
 
@@ -59,36 +67,46 @@ class DataService::Stream {
       End(grpc::Status::OK);
       return;
     }
-    absl::StatusOr<Message> message = ParseMessage(std::move(incoming_));
-    incoming_ = grpc::ByteBuffer();
     const absl::Status status =
-        message.ok() ? service_->engine_->OnFrame(id_, message->frame, std::move(message->payload))
-                     : message.status();
+        ReadMessage(incoming_, [this](const Frame& frame, const ReceivedValues& values) {
+          return service_->engine_->OnFrame(id_, frame, values);
+        });
+    incoming_.Clear();
     if (!status.ok()) {
       service_->log_->Warning("a data stream ends: its peer sent what no worker sends",
                               {{"peer", context_.peer()}, {"reason", status.message()}});
       End(ToGrpc(status));
       return;
     }
-    reading_ = true;
-    call_.Read(&incoming_, &read_);
+    ReadNext();
   }
 
   void OnWritten(bool ok) {
     writing_ = false;
     if (!ok) ended_ = true;  // the read fails as well, and ends the stream
-    if (ended_) {
+    if (!ok && !reading_) {
+      End(grpc::Status::OK);
+    } else if (ended_) {
       MaybeFinish();
     } else {
       WriteNext();
+      ReadNext();
     }
+  }
+
+  // A peer that does not take its answers is not heard either: so what waits for it is bounded.
+  void ReadNext() {
+    if (ended_ || reading_ || outbox_bytes_ > kMostWaiting) return;
+    reading_ = true;
+    call_.Read(&incoming_, &read_);
   }
 
   void WriteNext() {
     if (ended_ || writing_ || outbox_.empty()) return;
     writing_ = true;
-    call_.Write(outbox_.front(), &written_);
-    outbox_.pop_front();
+    const grpc::ByteBuffer message = TakeMessage(&outbox_);
+    outbox_bytes_ -= message.Length();
+    call_.Write(message, &written_);
   }
 
   void End(grpc::Status status) {
@@ -96,6 +114,7 @@ class DataService::Stream {
     has_status_ = true;
     ended_ = true;
     outbox_.clear();
+    outbox_bytes_ = 0;
     if (writing_) context_.TryCancel();  // a stalled peer may never let the write end
     MaybeFinish();
   }
@@ -113,7 +132,8 @@ class DataService::Stream {
   grpc::GenericServerAsyncReaderWriter call_;
   Tag accepted_, read_, written_, finished_;
   grpc::ByteBuffer incoming_;
-  std::deque<grpc::ByteBuffer> outbox_;
+  std::deque<OutgoingFrame> outbox_;
+  size_t outbox_bytes_ = 0;
   grpc::Status status_;
   bool has_status_ = false;
   bool reading_ = false;
@@ -195,7 +215,7 @@ void DataService::Post(std::function<void()> task) {
 
 void DataService::Send(uint64_t stream, const Frame& frame, const Payload& payload) {
   const auto it = streams_.find(stream);
-  if (it != streams_.end()) it->second->Send(MakeMessage(frame, payload));
+  if (it != streams_.end()) it->second->Send(frame, payload);
 }
 
 void DataService::Remove(uint64_t stream) {

@@ -98,7 +98,8 @@ class Worker {
   // A loss or gradient is not finite: leaves it to the coordinator to end the job.
   void OnDiverged(const std::string& reason);
   void JoinShards(const proto::View& view);
-  void OnShardMessage(int shard, const Message& message) ABSL_LOCKS_EXCLUDED(pull_mutex_);
+  void OnShardFrame(int shard, const Frame& frame, const ReceivedValues& values)
+      ABSL_LOCKS_EXCLUDED(pull_mutex_);
   void SendEvaluation(int64_t unit, bool is_final, const BatchResult& result);
 
   void End(const absl::Status& status) {
@@ -323,8 +324,8 @@ void Worker::JoinShards(const proto::View& view) {
                                              member.incarnation(), lease / kBeatsPerLease);
   }
   ShardStreams::Callbacks callbacks;
-  callbacks.on_message = [this](int shard, const Message& message) {
-    OnShardMessage(shard, message);
+  callbacks.on_frame = [this](int shard, const Frame& frame, const ReceivedValues& values) {
+    OnShardFrame(shard, frame, values);
   };
   callbacks.on_failure = [this](int, const absl::Status& status) {
     mailbox_->Post([this, status] { OnStreamFailure(status); });
@@ -412,16 +413,15 @@ void Worker::Pull(const WorkerAction& action) {
 }
 
 // On the streams' thread.
-void Worker::OnShardMessage(int shard, const Message& message) {
-  const Frame& frame = message.frame;
+void Worker::OnShardFrame(int shard, const Frame& frame, const ReceivedValues& values) {
   absl::MutexLock lock(&pull_mutex_);
   if (frame.kind == FrameKind::kParameters && frame.unit != pull_.number) return;  // an older pull
   const int64_t block = static_cast<int64_t>(frame.block);
   absl::Status status;
   if (frame.kind != FrameKind::kParameters || !space_->ShardBlocks(shard).Contains(block) ||
-      static_cast<int64_t>(message.payload.values.size()) != space_->BlockValues(block).size()) {
-    status = absl::InternalError(absl::StrFormat("shard %d sent %d values as block %d", shard,
-                                                 message.payload.values.size(), block));
+      static_cast<int64_t>(values.size()) != space_->BlockValues(block).size()) {
+    status = absl::InternalError(
+        absl::StrFormat("shard %d sent %d values as block %d", shard, values.size(), block));
   } else if (pull_.exact && static_cast<int64_t>(frame.version) < pull_.clock) {
     status = absl::InternalError(
         absl::StrFormat("shard %d sent version %d of block %d; expected at least %d", shard,
@@ -431,8 +431,8 @@ void Worker::OnShardMessage(int shard, const Message& message) {
     mailbox_->Post([this, status] { End(status); });
     return;
   }
-  std::copy(message.payload.values.begin(), message.payload.values.end(),
-            parameters_.begin() + space_->BlockValues(block).begin);
+  values.CopyTo(
+      absl::MakeSpan(parameters_).subspan(space_->BlockValues(block).begin, values.size()));
   versions_[block] = static_cast<int64_t>(frame.version);
   pull_.staleness_sum += frame.staleness;
   if (static_cast<int64_t>(frame.version) > pull_.clock) pull_.passed = pull_.exact;

@@ -26,9 +26,9 @@ class ShardStreams::Stream {
     call_->StartCall(&started_);
   }
 
-  void Send(grpc::ByteBuffer message) ABSL_LOCKS_EXCLUDED(mutex_) {
+  void Send(const Frame& frame, const Payload& payload) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    outbox_.push_back(std::move(message));
+    outbox_.push_back({frame, payload});
     WriteNext();
   }
 
@@ -49,8 +49,7 @@ class ShardStreams::Stream {
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!started_ok_ || broken_ || writing_ || outbox_.empty()) return;
     writing_ = true;
-    call_->Write(outbox_.front(), &written_);
-    outbox_.pop_front();
+    call_->Write(TakeMessage(&outbox_), &written_);
   }
 
   void OnStarted(bool ok) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -67,16 +66,18 @@ class ShardStreams::Stream {
 
   void OnRead(bool ok) ABSL_LOCKS_EXCLUDED(mutex_) {
     if (ok) {
-      absl::StatusOr<Message> message = ParseMessage(std::move(incoming_));
-      incoming_ = grpc::ByteBuffer();
-      if (message.ok()) {
-        callbacks_->on_message(shard_, *std::move(message));
-        absl::MutexLock lock(&mutex_);
+      const absl::Status status =
+          ReadMessage(incoming_, [this](const Frame& frame, const ReceivedValues& values) {
+            callbacks_->on_frame(shard_, frame, values);
+            return absl::OkStatus();
+          });
+      incoming_.Clear();
+      absl::MutexLock lock(&mutex_);
+      if (status.ok()) {
         call_->Read(&incoming_, &read_);
         return;
       }
-      absl::MutexLock lock(&mutex_);
-      parse_error_ = message.status();
+      parse_error_ = status;
       context_.TryCancel();
     }
     absl::MutexLock lock(&mutex_);
@@ -131,7 +132,7 @@ class ShardStreams::Stream {
   grpc::Status status_;        // of the outstanding finish
 
   absl::Mutex mutex_;
-  std::deque<grpc::ByteBuffer> outbox_ ABSL_GUARDED_BY(mutex_);
+  std::deque<OutgoingFrame> outbox_ ABSL_GUARDED_BY(mutex_);
   absl::Status parse_error_ ABSL_GUARDED_BY(mutex_);
   bool started_ok_ ABSL_GUARDED_BY(mutex_) = false;
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
@@ -161,7 +162,7 @@ ShardStreams::~ShardStreams() {
 }
 
 void ShardStreams::Send(int shard, const Frame& frame, const Payload& payload) {
-  streams_[shard]->Send(MakeMessage(frame, payload));
+  streams_[shard]->Send(frame, payload);
 }
 
 void ShardStreams::Run() {

@@ -23,7 +23,7 @@ class ShardStreams {
  public:
   // Called on the completion-queue thread.
   struct Callbacks {
-    std::function<void(int shard, Message message)> on_message;
+    std::function<void(int shard, const Frame& frame, const ReceivedValues& values)> on_frame;
     // Once a shard, when its stream has broken; not after the destructor has begun. The status
     // names the address.
     std::function<void(int shard, absl::Status status)> on_failure;

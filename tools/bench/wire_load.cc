@@ -27,7 +27,9 @@ WireLoad::WireLoad(const std::string& address, int64_t bytes)
       parameters_(space_.values()) {
   for (int64_t i = 0; i < space_.values(); ++i) (*gradient_)[i] = BenchGradient(i);
   ShardStreams::Callbacks callbacks;
-  callbacks.on_message = [this](int, const Message& message) { OnMessage(message); };
+  callbacks.on_frame = [this](int, const Frame& frame, const ReceivedValues& values) {
+    OnFrame(frame, values);
+  };
   callbacks.on_failure = [this](int, const absl::Status& status) {
     absl::MutexLock lock(&mutex_);
     failure_.Update(status);
@@ -129,21 +131,20 @@ void WireLoad::SendPushes() {
 }
 
 // On the streams' thread.
-void WireLoad::OnMessage(const Message& message) {
-  const int64_t block = static_cast<int64_t>(message.frame.block);
-  const Range values = space_.BlockValues(block);
+void WireLoad::OnFrame(const Frame& frame, const ReceivedValues& values) {
+  const int64_t block = static_cast<int64_t>(frame.block);
+  const Range range = space_.BlockValues(block);
   absl::MutexLock lock(&mutex_);
   if (block == blocks_.end) {
-    under_way_ -= static_cast<int64_t>(message.frame.unit);
+    under_way_ -= static_cast<int64_t>(frame.unit);
     Issue();
     return;
   }
-  if (static_cast<int64_t>(message.payload.values.size()) != values.size()) {
+  if (static_cast<int64_t>(values.size()) != range.size()) {
     failure_.Update(absl::InternalError("a block of another size came"));
     return;
   }
-  std::copy(message.payload.values.begin(), message.payload.values.end(),
-            parameters_.begin() + values.begin);
+  values.CopyTo(absl::MakeSpan(parameters_).subspan(range.begin, range.size()));
   if (--missing_ > 0) return;
   missing_ = blocks_.size();
   --under_way_;

@@ -38,7 +38,7 @@ class WireLoad {
   void Issue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendPull(Range blocks, uint64_t number, int64_t clock);
   void SendPushes();
-  void OnMessage(const Message& message) ABSL_LOCKS_EXCLUDED(mutex_);
+  void OnFrame(const Frame& frame, const ReceivedValues& values) ABSL_LOCKS_EXCLUDED(mutex_);
   // Internal unless all values that were pulled are those after `clock_` contributions.
   absl::Status Verify() const;
 
