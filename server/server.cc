@@ -43,7 +43,9 @@ class ShardHost {
  public:
   ShardHost(const proto::Job& job, const std::string& job_digest, const Log* log,
             ShardEngine::Reporter report)
-      : job_(job), report_(std::move(report)), data_(job_digest, log) {}
+      : job_(job),
+        report_(std::move(report)),
+        data_(job_digest, job.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO, log) {}
 
   ~ShardHost() { Stop(); }
 

@@ -330,8 +330,18 @@ void Worker::JoinShards(const proto::View& view) {
   callbacks.on_failure = [this](int, const absl::Status& status) {
     mailbox_->Post([this, status] { OnStreamFailure(status); });
   };
+  callbacks.on_shared = [log = *log_](int shard, const absl::Status& shared) {
+    if (shared.ok()) {
+      log.Info("shares memory with a server", {{"shard", shard}});
+    } else {
+      log.Warning("uses TCP on one host: no memory can be shared with the server",
+                  {{"shard", shard}, {"reason", shared.message()}});
+    }
+  };
   const std::vector<std::string> addresses(view.shards().begin(), view.shards().end());
-  streams_ = std::make_unique<ShardStreams>(addresses, job_digest_, std::move(callbacks));
+  streams_ = std::make_unique<ShardStreams>(
+      addresses, job_digest_, std::move(callbacks),
+      job_.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO);
 }
 
 void Worker::OnStreamFailure(const absl::Status& status) {

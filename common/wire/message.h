@@ -18,6 +18,10 @@ namespace rubato {
 // The streaming method that carries frames, and the metadata that opens a stream.
 constexpr char kDataMethod[] = "/rubato.Data/Stream";
 constexpr char kJobDigestKey[] = "rubato-job-digest";
+// In the call's metadata an offer of shared memory (common/wire/shared_segment.h); in the answer's
+// kSharedMemoryTaken, or why it is not taken.
+constexpr char kSharedMemoryKey[] = "rubato-shared-memory";
+constexpr char kSharedMemoryTaken[] = "taken";
 
 // What waits to be sent.
 struct OutgoingFrame {

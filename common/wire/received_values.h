@@ -26,6 +26,16 @@ class ReceivedValues {
   ReceivedValues(absl::Span<const Piece> pieces, size_t offset, size_t size)
       : pieces_(pieces), offset_(offset), size_(size) {}
 
+  // Whole floats, where they must lie, in memory that another processor has just written: they are
+  // fetched ahead of their use.
+  static ReceivedValues FromOtherProcessor(Piece piece) {
+    ReceivedValues values;
+    values.whole_ = piece;
+    values.size_ = piece.size() / sizeof(float);
+    values.is_fetched_ahead_ = true;
+    return values;
+  }
+
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
@@ -46,10 +56,15 @@ class ReceivedValues {
     return pieces_.empty() ? absl::MakeConstSpan(&whole_, 1) : pieces_;
   }
 
+  // Of what is fetched ahead, `run` values at a time.
+  void VisitAhead(size_t run,
+                  absl::FunctionRef<void(size_t begin, absl::Span<const float> run)> visit) const;
+
   Piece whole_;
   absl::Span<const Piece> pieces_;  // none: `whole_`
   size_t offset_ = 0;
   size_t size_ = 0;
+  bool is_fetched_ahead_ = false;
 };
 
 }  // namespace rubato

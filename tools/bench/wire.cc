@@ -42,7 +42,7 @@ struct Wire {
     wire.bytes = bytes;
     RUBATO_ASSIGN_OR_RETURN(
         wire.shard, Peer::Start({"bench", "wire", "--serve", absl::StrCat("shard:", bytes)}));
-    wire.load = std::make_unique<WireLoad>(wire.shard->address(), bytes);
+    wire.load = std::make_unique<WireLoad>(wire.shard->address(), bytes, path == "shm");
     return wire;
   }
 
@@ -116,7 +116,7 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
   RUBATO_ASSIGN_OR_RETURN(const std::unique_ptr<RawTcp> raw,
                           RawTcp::Connect(raw_server->address()));
   std::vector<Wire> wires, latency_wires;
-  for (const char* path : {"tcp"}) {
+  for (const char* path : {"tcp", "shm"}) {
     for (const int64_t bytes : bench.sizes) {
       RUBATO_ASSIGN_OR_RETURN(Wire wire, Wire::Start(path, bytes));
       wires.push_back(std::move(wire));
@@ -192,6 +192,7 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
 int BenchWireMain(const std::vector<std::string>& arguments) {
   KeepFreedMemory();
   SilenceGrpc();
+  PollPerThread();
   WireBench bench;
   std::string what, sizes, serve;
   bool quick = false, json = false;

@@ -20,7 +20,7 @@ constexpr absl::Duration kPatience = absl::Seconds(100);
 
 }  // namespace
 
-WireLoad::WireLoad(const std::string& address, int64_t bytes)
+WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared)
     : space_(BenchSpace(bytes)),
       blocks_{0, space_.blocks() - 1},
       gradient_(std::make_shared<std::vector<float>>(space_.values())),
@@ -34,8 +34,12 @@ WireLoad::WireLoad(const std::string& address, int64_t bytes)
     absl::MutexLock lock(&mutex_);
     failure_.Update(status);
   };
+  callbacks.on_shared = [this](int, const absl::Status& status) {
+    absl::MutexLock lock(&mutex_);
+    failure_.Update(status);
+  };
   streams_ = std::make_unique<ShardStreams>(std::vector<std::string>{address}, kBenchDigest,
-                                            std::move(callbacks));
+                                            std::move(callbacks), shared);
 }
 
 absl::StatusOr<double> WireLoad::Run(WireOp op, int64_t count) {

@@ -19,8 +19,8 @@ enum class WireOp { kPush, kPull, kPushPull };
 
 class WireLoad {
  public:
-  // Of a shard that ServeBenchShard(bytes) serves at `address`.
-  WireLoad(const std::string& address, int64_t bytes);
+  // Of a shard that ServeBenchShard(bytes) serves at `address`, through shared memory if `shared`.
+  WireLoad(const std::string& address, int64_t bytes, bool shared);
 
   // Seconds for `count` requests of all parameters, as many under way at a time as hold 4 MiB, at
   // least 2. A push goes without an answer, but for one small block every quarter of those under

@@ -51,7 +51,7 @@ int ServeBenchShard(int64_t bytes) {
   parameter->mutable_init();
 
   const Log log("server", 0, LogLevel::kWarning);
-  DataService data(kBenchDigest, &log);
+  DataService data(kBenchDigest, /*share_memory=*/true, &log);
   auto engine = ShardEngine::Create(
       job, 0,
       [&data](uint64_t stream, const Frame& frame, const Payload& payload) {
