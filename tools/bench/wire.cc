@@ -116,7 +116,7 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
   RUBATO_ASSIGN_OR_RETURN(const std::unique_ptr<RawTcp> raw,
                           RawTcp::Connect(raw_server->address()));
   std::vector<Wire> wires, latency_wires;
-  for (const char* path : {"tcp", "shm"}) {
+  for (const std::string& path : bench.paths) {
     for (const int64_t bytes : bench.sizes) {
       RUBATO_ASSIGN_OR_RETURN(Wire wire, Wire::Start(path, bytes));
       wires.push_back(std::move(wire));
@@ -194,7 +194,7 @@ int BenchWireMain(const std::vector<std::string>& arguments) {
   SilenceGrpc();
   PollPerThread();
   WireBench bench;
-  std::string what, sizes, serve;
+  std::string what, sizes, path, serve;
   bool quick = false, json = false;
   Flags flags(
       "rubato bench",
@@ -204,6 +204,7 @@ int BenchWireMain(const std::vector<std::string>& arguments) {
   flags.AddPositional(&what, "WHAT", "wire");
   flags.Add("sizes", &sizes, "N,N,N",
             "bytes of a request, multiples of 64; default: 4 KiB to 64 MiB");
+  flags.Add("path", &path, "tcp|shm", "only through TCP, or shared memory; default: both in turn");
   flags.Add("rounds", &bench.rounds, "N", "of which the medians count");
   flags.Add("quick", &quick, "", "little of everything: the figures mean nothing");
   flags.Add("json", &json, "", "print one JSON object");
@@ -225,6 +226,13 @@ int BenchWireMain(const std::vector<std::string>& arguments) {
           ", expected numbers of bytes: multiples of 64, above 262144 of that, up to 1073741824"));
     }
     bench.sizes.push_back(bytes);
+  }
+  if (!path.empty()) {
+    if (path != "tcp" && path != "shm") {
+      status =
+          absl::InvalidArgumentError(absl::StrCat("found --path ", path, ", expected tcp or shm"));
+    }
+    bench.paths = {path};
   }
   if (bench.rounds < 1 || bench.rounds > 1000) {
     status = absl::InvalidArgumentError(

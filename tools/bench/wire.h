@@ -12,6 +12,7 @@ namespace rubato {
 
 struct WireBench {
   std::vector<int64_t> sizes = {4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};  // bytes
+  std::vector<std::string> paths = {"tcp", "shm"};
   int rounds = 9;                   // of which the medians count; all take turns in each
   int64_t sample_bytes = 64 << 20;  // that go in one measurement, at least
   int64_t round_trips = 2000;       // a round
