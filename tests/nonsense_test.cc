@@ -146,14 +146,14 @@ TEST_P(NonsenseTest, StreamsOfAnotherJobAndUnknownMethods) {
 TEST_P(NonsenseTest, MessagesThatAreNoFrames) {
   std::string wrong_kind = Bytes({FrameKind::kPull}), later_version = wrong_kind;
   wrong_kind[4] = 9;
-  later_version[3] = 4;
+  later_version[3] = 5;
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "0 bytes"},
       {std::string(95, '\0'), "95 bytes"},
       {std::string(96, '\0'), "00000000"},
       {std::string(1000000, '\xff'), "ffffffff"},
       {wrong_kind, "kind 9"},
-      {later_version, "04425552"},
+      {later_version, "05425552"},
       {Bytes({FrameKind::kPull}).substr(0, 40), "40 bytes"},
       {Bytes({FrameKind::kPush}, 3), "3 bytes"},
       {Bytes({FrameKind::kParameters}, kBlockBytes[0]), "parameters"},
