@@ -99,6 +99,7 @@ class DataService::Stream {
   void OnLinkEnded(const absl::Status& status) {
     linked_ = false;
     status.ok() ? MaybeFinish() : Fail(status);
+    link_ = nullptr;  // and its memory: its thread is returning
   }
 
   absl::Status OnFrame(const Frame& frame, const ReceivedValues& values) {
