@@ -34,13 +34,13 @@ void Initialize(const proto::Layout& layout, uint64_t seed, Range range, absl::S
 
 void FloatBuffer::Free::operator()(float* data) const { std::free(data); }
 
-absl::StatusOr<std::shared_ptr<FloatBuffer>> FloatBuffer::Create(int64_t size) {
+absl::StatusOr<std::shared_ptr<FloatBuffer>> FloatBuffer::Create(int64_t size, bool zeroed) {
   const size_t bytes = (size * sizeof(float) + kCacheLine - 1) / kCacheLine * kCacheLine;
   auto* data = static_cast<float*>(std::aligned_alloc(kCacheLine, std::max(bytes, kCacheLine)));
   if (data == nullptr) {
     return absl::ResourceExhaustedError(absl::StrFormat("no memory for %d bytes", bytes));
   }
-  std::memset(data, 0, bytes);
+  if (zeroed) std::memset(data, 0, bytes);
   return std::shared_ptr<FloatBuffer>(new FloatBuffer(data, size));
 }
 
@@ -72,12 +72,11 @@ absl::StatusOr<BlockStore> BlockStore::Create(const FlatSpace& space, int shard,
   return store;
 }
 
-void BlockStore::Restore(int64_t block, int slot, absl::Span<const float> values) {
+void BlockStore::Restore(int64_t block, int slot, const ReceivedValues& values) {
   Block& target = at(block);
   const absl::Span<float> out =
       slot == 0 ? target.current->values() : target.slots[slot - 1]->values();
-  RUBATO_CHECK(values.size() == out.size());
-  std::copy(values.begin(), values.end(), out.begin());
+  values.CopyTo(out);
 }
 
 std::shared_ptr<FloatBuffer> BlockStore::TakeSpare(int64_t block) {
@@ -87,12 +86,22 @@ std::shared_ptr<FloatBuffer> BlockStore::TakeSpare(int64_t block) {
     std::atomic_thread_fence(std::memory_order_acquire);  // after what its last reader did
     return spare;
   }
-  absl::StatusOr<std::shared_ptr<FloatBuffer>> fresh = FloatBuffer::Create(BlockSize(block));
+  absl::StatusOr<std::shared_ptr<FloatBuffer>> fresh =
+      FloatBuffer::Create(BlockSize(block), /*zeroed=*/false);
   RUBATO_CHECK(fresh.ok());  // one block: a process that cannot get it cannot go on
   return *std::move(fresh);
 }
 
+std::shared_ptr<FloatBuffer> BlockStore::TakeWritable(int64_t block) {
+  const std::shared_ptr<FloatBuffer>& current = at(block).current;
+  if (current.use_count() > 1) return TakeSpare(block);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  at(block).spare = nullptr;  // no version before this one is there any more
+  return current;
+}
+
 void BlockStore::Publish(int64_t block, std::shared_ptr<FloatBuffer> next) {
+  if (next == at(block).current) return;
   at(block).spare = std::exchange(at(block).current, std::move(next));
 }
 

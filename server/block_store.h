@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/flat_space.h"
+#include "common/wire/received_values.h"
 #include "proto/layout.pb.h"
 
 namespace rubato {
@@ -19,8 +20,8 @@ namespace rubato {
 // A fixed number of floats, aligned to a cache line.
 class FloatBuffer {
  public:
-  // Zeroes. ResourceExhausted if there is no memory for them.
-  static absl::StatusOr<std::shared_ptr<FloatBuffer>> Create(int64_t size);
+  // Zeroes, or whatever values. ResourceExhausted if there is no memory for them.
+  static absl::StatusOr<std::shared_ptr<FloatBuffer>> Create(int64_t size, bool zeroed = true);
 
   absl::Span<float> values() { return {data_.get(), size_}; }
   absl::Span<const float> values() const { return {data_.get(), size_}; }
@@ -50,13 +51,16 @@ class BlockStore {
 
   // Overwrites the parameters (slot 0) or a slot of the optimizer (1…), before the first update. As
   // many values as the block has.
-  void Restore(int64_t block, int slot, absl::Span<const float> values);
+  void Restore(int64_t block, int slot, const ReceivedValues& values);
 
   // A buffer of the block's size for the caller to write: the spare one if nobody reads it any
   // more, else a new one.
   std::shared_ptr<FloatBuffer> TakeSpare(int64_t block);
 
-  // Makes `next` the current version; the previous buffer becomes the spare.
+  // The current version itself, to be overwritten, if nobody else reads it, else TakeSpare's.
+  std::shared_ptr<FloatBuffer> TakeWritable(int64_t block);
+
+  // Makes `next` the current version; the previous buffer, if it is another, becomes the spare.
   void Publish(int64_t block, std::shared_ptr<FloatBuffer> next);
 
  private:

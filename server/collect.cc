@@ -22,19 +22,18 @@ absl::StatusOr<TrainingState> CollectState(const proto::View& view, const FlatSp
   int64_t missing = space.blocks() * static_cast<int64_t>(vectors.size());
   absl::Status failure;
   ShardStreams::Callbacks callbacks;
-  callbacks.on_message = [&](int shard, const Message& message) {
+  callbacks.on_frame = [&](int shard, const Frame& frame, const ReceivedValues& values) {
     absl::MutexLock lock(&mutex);
-    const Frame& frame = message.frame;
     const int64_t block = static_cast<int64_t>(frame.block);
     if (frame.kind != FrameKind::kParameters || !space.ShardBlocks(shard).Contains(block) ||
         frame.slot >= vectors.size() ||
-        static_cast<int64_t>(message.payload.values.size()) != space.BlockValues(block).size()) {
-      failure.Update(absl::InternalError(absl::StrFormat(
-          "shard %d sent %d values as block %d", shard, message.payload.values.size(), block)));
+        static_cast<int64_t>(values.size()) != space.BlockValues(block).size()) {
+      failure.Update(absl::InternalError(
+          absl::StrFormat("shard %d sent %d values as block %d", shard, values.size(), block)));
       return;
     }
-    std::copy(message.payload.values.begin(), message.payload.values.end(),
-              vectors[frame.slot].begin() + space.BlockValues(block).begin);
+    values.CopyTo(
+        absl::MakeSpan(vectors[frame.slot]).subspan(space.BlockValues(block).begin, values.size()));
     --missing;
   };
   callbacks.on_failure = [&](int, const absl::Status& status) {
@@ -78,7 +77,7 @@ std::unique_ptr<ShardStreams> SendState(const proto::View& view, const FlatSpace
                                         const std::string& job_digest,
                                         std::function<void(absl::Status)> on_failure) {
   ShardStreams::Callbacks callbacks;
-  callbacks.on_message = [](int, const Message&) {};
+  callbacks.on_frame = [](int, const Frame&, const ReceivedValues&) {};
   callbacks.on_failure = [on_failure = std::move(on_failure)](int, const absl::Status& status) {
     on_failure(status);
   };

@@ -7,16 +7,26 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/wire/channel.h"
+#include "common/wire/shared_link.h"
+#include "common/wire/shared_segment.h"
 
 namespace rubato {
+namespace {
 
-// One call. All of it runs on the queue's thread. It waits for a peer, then always has one read
-// outstanding and writes its outbox in order; it ends when the peer is gone or has sent nonsense,
-// and is removed when no operation is left.
+// Bytes of answers to one peer that may wait; above, it is not heard.
+constexpr size_t kMostWaiting = 4 << 20;
+
+}  // namespace
+
+// One call. All of it runs while the service's mutex is held. It waits for a peer, then has one
+// read outstanding and writes its outbox in order; it ends when the peer is gone or has sent
+// nonsense, and is removed when no operation is left. With shared memory the frames go through
+// that, and the read only tells whether the peer lives.
 class DataService::Stream {
  public:
   Stream(uint64_t id, DataService* service) : id_(id), service_(service), call_(&context_) {
     accepted_ = [this](bool ok) { OnAccepted(ok); };
+    greeted_ = [this](bool ok) { OnWritten(ok); };
     read_ = [this](bool ok) { OnRead(ok); };
     written_ = [this](bool ok) { OnWritten(ok); };
     finished_ = [this](bool) { service_->Remove(id_); };
@@ -24,8 +34,14 @@ class DataService::Stream {
                                    service_->queue_.get(), &accepted_);
   }
 
-  void Send(grpc::ByteBuffer message) {
-    outbox_.push_back(std::move(message));
+  void Send(const Frame& frame, const Payload& payload) {
+    if (ended_) return;
+    if (link_ != nullptr) {
+      link_->Send(frame, payload);
+      return;
+    }
+    outbox_.push_back({frame, payload});
+    outbox_bytes_ += kFrameHeaderBytes + payload.values.size() * sizeof(float);
     WriteNext();
   }
 
@@ -49,8 +65,52 @@ class DataService::Stream {
                        "this server runs another job: the digests of the job differ"));
       return;
     }
-    reading_ = true;
-    call_.Read(&incoming_, &read_);
+    const auto offer = metadata.find(kSharedMemoryKey);
+    if (offer != metadata.end()) {
+      Link(absl::string_view(offer->second.data(), offer->second.size()));
+    }
+    ReadNext();
+  }
+
+  // Takes the offer of shared memory, or says why not.
+  void Link(absl::string_view offer) {
+    absl::StatusOr<std::unique_ptr<SharedSegment>> segment =
+        absl::UnavailableError("wire.shared_memory is off at the server");
+    if (service_->share_memory_) segment = SharedSegment::Open(offer);
+    if (segment.ok()) {
+      SharedLink::Callbacks callbacks;
+      callbacks.on_frame = [this](const Frame& frame, const ReceivedValues& values) {
+        absl::MutexLock lock(&service_->mutex_);
+        return ended_ ? absl::OkStatus() : OnFrame(frame, values);
+      };
+      callbacks.on_end = [service = service_, id = id_](const absl::Status& status) {
+        service->Post([service, id, status] { service->streams_.at(id)->OnLinkEnded(status); });
+      };
+      linked_ = true;
+      link_ = std::make_unique<SharedLink>(*std::move(segment), kMostWaiting, std::move(callbacks));
+    }
+    context_.AddInitialMetadata(kSharedMemoryKey, segment.ok()
+                                                      ? std::string(kSharedMemoryTaken)
+                                                      : std::string(segment.status().message()));
+    writing_ = true;
+    call_.SendInitialMetadata(&greeted_);
+  }
+
+  void OnLinkEnded(const absl::Status& status) {
+    linked_ = false;
+    status.ok() ? MaybeFinish() : Fail(status);
+    link_ = nullptr;  // and its memory: its thread is returning
+  }
+
+  absl::Status OnFrame(const Frame& frame, const ReceivedValues& values) {
+    return service_->engine_->OnFrame(id_, frame, values);
+  }
+
+  // The peer is to blame.
+  void Fail(const absl::Status& status) {
+    service_->log_->Warning("a data stream ends: its peer sent what no worker sends",
+                            {{"peer", context_.peer()}, {"reason", status.message()}});
+    End(ToGrpc(status));
   }
 
   void OnRead(bool ok) {
@@ -59,36 +119,44 @@ class DataService::Stream {
       End(grpc::Status::OK);
       return;
     }
-    absl::StatusOr<Message> message = ParseMessage(std::move(incoming_));
-    incoming_ = grpc::ByteBuffer();
     const absl::Status status =
-        message.ok() ? service_->engine_->OnFrame(id_, message->frame, std::move(message->payload))
-                     : message.status();
+        ReadMessage(incoming_, [this](const Frame& frame, const ReceivedValues& values) {
+          return OnFrame(frame, values);
+        });
+    incoming_.Clear();
     if (!status.ok()) {
-      service_->log_->Warning("a data stream ends: its peer sent what no worker sends",
-                              {{"peer", context_.peer()}, {"reason", status.message()}});
-      End(ToGrpc(status));
+      Fail(status);
       return;
     }
-    reading_ = true;
-    call_.Read(&incoming_, &read_);
+    ReadNext();
   }
 
   void OnWritten(bool ok) {
     writing_ = false;
     if (!ok) ended_ = true;  // the read fails as well, and ends the stream
-    if (ended_) {
+    if (!ok && !reading_) {
+      End(grpc::Status::OK);
+    } else if (ended_) {
       MaybeFinish();
     } else {
       WriteNext();
+      ReadNext();
     }
+  }
+
+  // A peer that does not take its answers is not heard either: so what waits for it is bounded.
+  void ReadNext() {
+    if (ended_ || reading_ || outbox_bytes_ > kMostWaiting) return;
+    reading_ = true;
+    call_.Read(&incoming_, &read_);
   }
 
   void WriteNext() {
     if (ended_ || writing_ || outbox_.empty()) return;
     writing_ = true;
-    call_.Write(outbox_.front(), &written_);
-    outbox_.pop_front();
+    const grpc::ByteBuffer message = TakeMessage(&outbox_);
+    outbox_bytes_ -= message.Length();
+    call_.Write(message, &written_);
   }
 
   void End(grpc::Status status) {
@@ -96,12 +164,14 @@ class DataService::Stream {
     has_status_ = true;
     ended_ = true;
     outbox_.clear();
+    outbox_bytes_ = 0;
     if (writing_) context_.TryCancel();  // a stalled peer may never let the write end
+    if (linked_) link_->Stop();
     MaybeFinish();
   }
 
   void MaybeFinish() {
-    if (!has_status_ || writing_ || reading_ || finishing_) return;
+    if (!has_status_ || writing_ || reading_ || linked_ || finishing_) return;
     finishing_ = true;
     service_->engine_->OnStreamGone(id_);
     call_.Finish(status_, &finished_);
@@ -111,15 +181,18 @@ class DataService::Stream {
   DataService* const service_;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter call_;
-  Tag accepted_, read_, written_, finished_;
+  Tag accepted_, greeted_, read_, written_, finished_;
   grpc::ByteBuffer incoming_;
-  std::deque<grpc::ByteBuffer> outbox_;
+  std::deque<OutgoingFrame> outbox_;
+  size_t outbox_bytes_ = 0;
   grpc::Status status_;
   bool has_status_ = false;
   bool reading_ = false;
   bool writing_ = false;
   bool ended_ = false;
   bool finishing_ = false;
+  bool linked_ = false;               // link_ has not ended
+  std::unique_ptr<SharedLink> link_;  // last: its thread uses all of the above
 };
 
 struct DataService::PostedTask {
@@ -127,8 +200,8 @@ struct DataService::PostedTask {
   grpc::Alarm alarm;
 };
 
-DataService::DataService(std::string job_digest, const Log* log)
-    : job_digest_(std::move(job_digest)), log_(log) {}
+DataService::DataService(std::string job_digest, bool share_memory, const Log* log)
+    : job_digest_(std::move(job_digest)), share_memory_(share_memory), log_(log) {}
 
 DataService::~DataService() { Stop(); }
 
@@ -169,7 +242,10 @@ void DataService::Register(grpc::ServerBuilder* builder) {
 
 void DataService::Start(ShardEngine* engine) {
   engine_ = engine;
-  Accept();
+  {
+    absl::MutexLock lock(&mutex_);
+    Accept();
+  }
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -195,7 +271,7 @@ void DataService::Post(std::function<void()> task) {
 
 void DataService::Send(uint64_t stream, const Frame& frame, const Payload& payload) {
   const auto it = streams_.find(stream);
-  if (it != streams_.end()) it->second->Send(MakeMessage(frame, payload));
+  if (it != streams_.end()) it->second->Send(frame, payload);
 }
 
 void DataService::Remove(uint64_t stream) {
@@ -208,7 +284,10 @@ void DataService::Remove(uint64_t stream) {
 void DataService::Run() {
   void* tag;
   bool ok;
-  while (queue_->Next(&tag, &ok)) (*static_cast<Tag*>(tag))(ok);
+  while (queue_->Next(&tag, &ok)) {
+    absl::MutexLock lock(&mutex_);
+    (*static_cast<Tag*>(tag))(ok);
+  }
 }
 
 }  // namespace rubato

@@ -1,6 +1,6 @@
-// The server's ends of the data streams: raw messages on one completion queue, whose thread also
-// runs the shard's engine, so that a sum is made on the thread that received it and the engine
-// needs no lock.
+// The server's ends of the data streams: raw messages on one completion queue, or frames in memory
+// shared with a worker of this host, each of which has a thread. A sum is made on the thread that
+// received it, one at a time.
 #ifndef RUBATO_SERVER_DATA_SERVICE_H_
 #define RUBATO_SERVER_DATA_SERVICE_H_
 
@@ -25,36 +25,40 @@ namespace rubato {
 
 class DataService {
  public:
-  // Answers only processes of the job with this digest. `log` must outlive it.
-  DataService(std::string job_digest, const Log* log);
+  // Answers only processes of the job with this digest, and takes their offers of shared memory if
+  // `share_memory`. `log` must outlive it.
+  DataService(std::string job_digest, bool share_memory, const Log* log);
   ~DataService();
 
   // Before the server is built.
   void Register(grpc::ServerBuilder* builder);
-  // After it is built: frames go to `engine`, which belongs to the queue's thread from here on.
-  void Start(ShardEngine* engine);
+  // After it is built: frames go to `engine`, of which this calls one function at a time.
+  void Start(ShardEngine* engine) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Waits for the streams to end and the thread to stop. Call it when the server has been shut down
   // and before it is destroyed, since the queue's events refer to the server.
   void Stop();
 
-  // Runs `task` on the queue's thread, any thread may ask; drops it after Stop.
+  // Runs `task` on the queue's thread as if it were an event of the engine's, any thread may ask;
+  // drops it after Stop.
   void Post(std::function<void()> task);
 
-  // For the engine: sends on a stream, or drops the message if the stream is gone. Only on the
-  // queue's thread.
-  void Send(uint64_t stream, const Frame& frame, const Payload& payload);
+  // For the engine, while it handles an event: sends on a stream, or drops the frame if the stream
+  // is gone.
+  void Send(uint64_t stream, const Frame& frame, const Payload& payload)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
  private:
   class Stream;
   struct PostedTask;
   using Tag = std::function<void(bool ok)>;
 
-  void Accept();
-  void Run();
-  void Remove(uint64_t stream);
+  void Accept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Remove(uint64_t stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string job_digest_;
+  const bool share_memory_;
   const Log* const log_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
@@ -64,11 +68,13 @@ class DataService {
   absl::Mutex post_mutex_;                            // held while a task is posted
   bool closed_ ABSL_GUARDED_BY(post_mutex_) = false;  // the queue takes no more
 
-  // Of the queue's thread.
-  absl::flat_hash_map<uint64_t, std::unique_ptr<Stream>> streams_;
-  std::unique_ptr<Stream> removed_;  // whose last operation is just being handled
-  uint64_t last_stream_ = 0;
-  absl::Notification* when_empty_ = nullptr;  // closing: told when the last stream is gone
+  absl::Mutex mutex_;  // held while an event is handled; before post_mutex_
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
+  // Whose last operation is just being handled.
+  std::unique_ptr<Stream> removed_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Closing: told when the last stream is gone.
+  absl::Notification* when_empty_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 
 }  // namespace rubato

@@ -50,7 +50,7 @@ class ShardHost {
       : job_(job),
         report_(std::move(report)),
         observer_(std::move(observer)),
-        data_(job_digest, log) {}
+        data_(job_digest, job.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO, log) {}
 
   ~ShardHost() { Stop(); }
 

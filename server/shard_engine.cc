@@ -4,6 +4,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/finite.h"
@@ -123,48 +124,52 @@ void ShardEngine::MaybeReportRestored() {
   report_(answer);
 }
 
-absl::Status ShardEngine::OnFrame(uint64_t stream, const Frame& frame, Payload payload) {
-  if (observer_ != nullptr) observer_->OnEvent(EventOf(stream, frame), payload.values);
-  absl::Status status = Handle(stream, frame, std::move(payload));
-  if (observer_ != nullptr && !status.ok()) observer_->OnOutcome(Refused(status));
+absl::Status ShardEngine::OnFrame(uint64_t stream, const Frame& frame,
+                                  const ReceivedValues& values) {
+  if (observer_ == nullptr) return Handle(stream, frame, values);
+  std::vector<float> scratch;
+  observer_->OnEvent(EventOf(stream, frame), values.Whole(&scratch));
+  absl::Status status = Handle(stream, frame, values);
+  if (!status.ok()) observer_->OnOutcome(Refused(status));
   return status;
 }
 
-absl::Status ShardEngine::Handle(uint64_t stream, const Frame& frame, Payload payload) {
+absl::Status ShardEngine::Handle(uint64_t stream, const Frame& frame,
+                                 const ReceivedValues& values) {
   if (!core_.has_value()) {
     return absl::FailedPreconditionError("the job has not begun: no view holds yet");
   }
   switch (frame.kind) {
     case FrameKind::kPush:
-      return OnPush(frame, std::move(payload));
+      return OnPush(frame, values);
     case FrameKind::kPull:
     case FrameKind::kRetire:
       return OnPull(stream, frame);
     case FrameKind::kRestore:
-      return OnRestoreFrame(frame, payload);
+      return OnRestoreFrame(frame, values);
     case FrameKind::kParameters:
       break;
   }
   return absl::InvalidArgumentError("a shard takes pushes and pulls; this frame has parameters");
 }
 
-absl::Status ShardEngine::CheckBlock(const Frame& frame, const Payload& payload) const {
+absl::Status ShardEngine::CheckBlock(const Frame& frame, const ReceivedValues& values) const {
   const int64_t block = static_cast<int64_t>(frame.block);
   if (!core_->blocks().Contains(block)) {
     return absl::InvalidArgumentError(
         absl::StrFormat("gradient is for block %d; this shard owns blocks %d to %d", block,
                         core_->blocks().begin, core_->blocks().end));
   }
-  if (static_cast<int64_t>(payload.values.size()) != store_->BlockSize(block)) {
+  if (static_cast<int64_t>(values.size()) != store_->BlockSize(block)) {
     return absl::InvalidArgumentError(absl::StrFormat("gradient has %d values; block %d holds %d",
-                                                      payload.values.size(), block,
+                                                      values.size(), block,
                                                       store_->BlockSize(block)));
   }
   return absl::OkStatus();
 }
 
-absl::Status ShardEngine::OnPush(const Frame& frame, Payload payload) {
-  RUBATO_RETURN_IF_ERROR(CheckBlock(frame, payload));
+absl::Status ShardEngine::OnPush(const Frame& frame, const ReceivedValues& values) {
+  RUBATO_RETURN_IF_ERROR(CheckBlock(frame, values));
   const int64_t block = static_cast<int64_t>(frame.block);
   Contribution contribution;
   contribution.view = frame.view;
@@ -176,23 +181,39 @@ absl::Status ShardEngine::OnPush(const Frame& frame, Payload payload) {
   contribution.node = frame.node();
   contribution.samples = frame.samples;
   contribution.read_version = static_cast<int64_t>(frame.version);
-  const PayloadId id = ++last_payload_;
-  held_[id] = {std::move(payload), nullptr};
+  arrived_ = {++last_payload_, block, &values};
   ShardActions actions;
-  if (absl::Status status = core_->OnPush(block, contribution, id, &actions); !status.ok()) {
-    held_.erase(id);
-    return status;
+  const absl::Status status = core_->OnPush(block, contribution, arrived_.id, &actions);
+  if (status.ok()) {
+    Run(std::move(actions));
+    KeepArrived();
   }
-  Run(std::move(actions));
-  return absl::OkStatus();
+  arrived_ = {};
+  return status;
 }
 
-absl::Status ShardEngine::OnRestoreFrame(const Frame& frame, const Payload& payload) {
-  RUBATO_RETURN_IF_ERROR(CheckBlock(frame, payload));
+void ShardEngine::KeepArrived() {
+  if (arrived_.id == 0) return;
+  std::shared_ptr<FloatBuffer> buffer = store_->TakeSpare(arrived_.block);
+  arrived_.values->CopyTo(buffer->values());
+  held_[arrived_.id] = std::move(buffer);
+  arrived_ = {};
+}
+
+void ShardEngine::Release(PayloadId id) {
+  if (id == arrived_.id) {
+    arrived_ = {};
+  } else {
+    held_.erase(id);
+  }
+}
+
+absl::Status ShardEngine::OnRestoreFrame(const Frame& frame, const ReceivedValues& values) {
+  RUBATO_RETURN_IF_ERROR(CheckBlock(frame, values));
   if (frame.worker != kObserver || restored_ || frame.slot > optimizer_.slots().size()) {
     return absl::InvalidArgumentError("nothing is being restored");
   }
-  store_->Restore(static_cast<int64_t>(frame.block), static_cast<int>(frame.slot), payload.values);
+  store_->Restore(static_cast<int64_t>(frame.block), static_cast<int>(frame.slot), values);
   ++restore_received_;
   MaybeReportRestored();
   return absl::OkStatus();
@@ -261,7 +282,7 @@ void ShardEngine::Run(ShardActions actions) {
         SendBlock(action);
         break;
       case ShardAction::Kind::kDrop:
-        held_.erase(action.payload);
+        Release(action.payload);
         break;
       case ShardAction::Kind::kMeasure:
         Measure(action);
@@ -271,7 +292,7 @@ void ShardEngine::Run(ShardActions actions) {
         ReportMeasured(action);
         break;
       case ShardAction::Kind::kSkip:
-        held_.erase(action.payload);
+        Release(action.payload);
         core_->OnChanged(action.block, &actions);
         break;
       case ShardAction::Kind::kCopy:
@@ -297,22 +318,23 @@ void ShardEngine::Run(ShardActions actions) {
   }
 }
 
+// Addition is commutative to the bit, so which of the two came first does not show.
 void ShardEngine::Sum(const ShardAction& action) {
-  Held left = std::move(held_.at(action.payload));
-  Held right = std::move(held_.at(action.other));
+  if (arrived_.id == action.payload || arrived_.id == action.other) {
+    const PayloadId held = arrived_.id == action.payload ? action.other : action.payload;
+    std::shared_ptr<FloatBuffer> sum = std::move(held_.at(held));
+    held_.erase(held);
+    arrived_.values->AddTo(sum->values());
+    arrived_ = {};
+    held_[action.payload] = std::move(sum);
+    return;
+  }
+  const absl::Span<float> sum = held_.at(action.payload)->values();
+  Add(sum.data(), held_.at(action.other)->values().data(), sum.data(), sum.size());
   held_.erase(action.other);
-  std::shared_ptr<FloatBuffer> sum = left.buffer    ? left.buffer
-                                     : right.buffer ? right.buffer
-                                                    : store_->TakeSpare(action.block);
-  // Addition is commutative to the bit, so which of the two came first does not show.
-  Add(left.payload.values.data(), right.payload.values.data(), sum->values().data(),
-      sum->values().size());
-  held_[action.payload] = {Payload{sum, sum->values()}, sum};
 }
 
 void ShardEngine::Apply(const ShardAction& action) {
-  Held gradient = std::move(held_.at(action.payload));
-  held_.erase(action.payload);
   const bool parity = action.on_arrival && job_.optimizer().learning_rate_parity();
   const double share =
       parity ? static_cast<double>(action.samples) / static_cast<double>(job_.train().batch_size())
@@ -330,13 +352,30 @@ void ShardEngine::Apply(const ShardAction& action) {
   } else {  // parts that claim no samples make a step of none: it changes nothing by its sums
     update.scale = update.mean_scale = update.share = 0;
   }
-  // The new version goes over the sum, or into the spare buffer if the gradient is as received.
-  std::shared_ptr<FloatBuffer> next =
-      gradient.buffer != nullptr ? gradient.buffer : store_->TakeSpare(action.block);
   const int64_t begin = action.block * (job_.wire().chunk() / static_cast<int64_t>(sizeof(float)));
-  groups_->Apply({begin, begin + store_->BlockSize(action.block)}, update,
-                 {store_->Current(action.block)->values(), gradient.payload.values,
-                  store_->Slots(action.block), next->values()});
+  const absl::Span<const float> current = store_->Current(action.block)->values();
+  const absl::Span<const absl::Span<float>> slots = store_->Slots(action.block);
+  std::shared_ptr<FloatBuffer> next;
+  const auto apply = [&](size_t offset, absl::Span<const float> gradient) {
+    absl::InlinedVector<absl::Span<float>, 4> slots_there;
+    for (const absl::Span<float> slot : slots) {
+      slots_there.push_back(slot.subspan(offset, gradient.size()));
+    }
+    const int64_t first = begin + static_cast<int64_t>(offset);
+    groups_->Apply({first, first + static_cast<int64_t>(gradient.size())}, update,
+                   {current.subspan(offset, gradient.size()), gradient, slots_there,
+                    next->values().subspan(offset, gradient.size())});
+  };
+  if (action.payload == arrived_.id) {
+    // In sync the version before may still be asked for.
+    next = action.on_arrival ? store_->TakeWritable(action.block) : store_->TakeSpare(action.block);
+    arrived_.values->ForEachRun(apply);
+    arrived_ = {};
+  } else {  // the new version goes over the sum
+    next = std::move(held_.at(action.payload));
+    held_.erase(action.payload);
+    apply(0, next->values());
+  }
   store_->Publish(action.block, std::move(next));
   if (observer_ != nullptr) {
     observer_->OnOutcome(Updated(action.block, action.version,
@@ -360,7 +399,8 @@ void ShardEngine::SendBlock(const ShardAction& action) {
 }
 
 void ShardEngine::Measure(const ShardAction& action) {
-  const absl::Span<const float> values = held_.at(action.payload).payload.values;
+  if (action.payload == arrived_.id) KeepArrived();
+  const absl::Span<const float> values = std::as_const(*held_.at(action.payload)).values();
   const int64_t begin = action.block * job_.wire().chunk() / static_cast<int64_t>(sizeof(float));
   measured_.set_samples(action.samples);
   if (const size_t index = FirstNonFinite(values); index < values.size()) {

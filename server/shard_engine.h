@@ -15,6 +15,7 @@
 #include "common/sum_of_squares.h"
 #include "common/wire/frame.h"
 #include "common/wire/payload.h"
+#include "common/wire/received_values.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "proto/view.pb.h"
@@ -43,17 +44,12 @@ class ShardEngine {
   // What the coordinator says; answers go to the reporter.
   void OnMessage(const proto::CoordinatorMessage& message);
 
-  // A frame has arrived on `stream`. An error is the sender's fault: its stream ends with it.
-  absl::Status OnFrame(uint64_t stream, const Frame& frame, Payload payload);
+  // A frame has arrived on `stream`, whose values are borrowed for the call. An error is the
+  // sender's fault: its stream ends with it.
+  absl::Status OnFrame(uint64_t stream, const Frame& frame, const ReceivedValues& values);
   void OnStreamGone(uint64_t stream);
 
  private:
-  // A gradient sum: as received, or in a buffer of ours that may be written.
-  struct Held {
-    Payload payload;
-    std::shared_ptr<FloatBuffer> buffer;  // null: as received
-  };
-
   // A block as it was: the parameters by reference, since a version is never written again; the
   // slots copied.
   struct BlockCopy {
@@ -65,7 +61,7 @@ class ShardEngine {
   ShardEngine(const proto::Job& job, int shard, Optimizer optimizer, Sender send, Reporter report,
               ShardObserver* observer);
 
-  absl::Status Handle(uint64_t stream, const Frame& frame, Payload payload);
+  absl::Status Handle(uint64_t stream, const Frame& frame, const ReceivedValues& values);
   // Takes its blocks at the first view; every view holds from here on. ResourceExhausted if memory
   // does not hold them.
   absl::Status Open(const proto::View& view);
@@ -74,11 +70,14 @@ class ShardEngine {
   // What the ledger has counted so far.
   proto::ShardReport Report() const;
 
-  absl::Status OnPush(const Frame& frame, Payload payload);
-  absl::Status OnRestoreFrame(const Frame& frame, const Payload& payload);
+  absl::Status OnPush(const Frame& frame, const ReceivedValues& values);
+  absl::Status OnRestoreFrame(const Frame& frame, const ReceivedValues& values);
   absl::Status OnPull(uint64_t stream, const Frame& frame);
   absl::Status SendSnapshot(uint64_t stream, const Frame& frame) const;
-  absl::Status CheckBlock(const Frame& frame, const Payload& payload) const;
+  absl::Status CheckBlock(const Frame& frame, const ReceivedValues& values) const;
+  // Copies what has just arrived into a buffer, if nothing has been done with it yet.
+  void KeepArrived();
+  void Release(PayloadId id);
   void Run(ShardActions actions);
   void Sum(const ShardAction& action);
   void Apply(const ShardAction& action);
@@ -101,7 +100,14 @@ class ShardEngine {
   std::optional<BlockStore> store_;
   std::optional<Shard> core_;
 
-  absl::flat_hash_map<PayloadId, Held> held_;
+  // A gradient sum that has just arrived is borrowed, and most often used at once, where it lies.
+  struct Arrived {
+    PayloadId id = 0;  // 0: none
+    int64_t block = 0;
+    const ReceivedValues* values = nullptr;
+  };
+  Arrived arrived_;
+  absl::flat_hash_map<PayloadId, std::shared_ptr<FloatBuffer>> held_;  // that wait for others
   PayloadId last_payload_ = 0;
 
   // By snapshot and block.

@@ -91,7 +91,7 @@ class ShardEngineTest : public ::testing::Test {
     frame.end_leaf = node.end;
     auto values = std::make_shared<std::vector<float>>(Gradient(key));
     const size_t begin = block * 16;
-    return engine_->OnFrame(1, frame, {values, absl::MakeConstSpan(*values).subspan(begin, 16)});
+    return engine_->OnFrame(1, frame, absl::MakeConstSpan(*values).subspan(begin, 16));
   }
 
   std::vector<float> Parameters(uint32_t worker, uint64_t clock) {
@@ -232,7 +232,7 @@ TEST_F(ShardEngineTest, RefusesFramesThatDoNotFit) {
   push.incarnation = 1;
   const std::vector<float> twelve(12);
   EXPECT_THAT(
-      engine_->OnFrame(1, push, {nullptr, twelve}),
+      engine_->OnFrame(1, push, absl::MakeConstSpan(twelve)),
       IsError(absl::StatusCode::kInvalidArgument, HasSubstr("12 values; block 0 holds 16")));
   push.block = 3;
   EXPECT_THAT(engine_->OnFrame(1, push, {}),
@@ -272,8 +272,8 @@ TEST_F(ShardEngineTest, ASnapshotHoldsOneVersionAndItsSlotsWhateverComesAfter) {
       frame.samples = 1;
       frame.end_leaf = 1;
       auto values = std::make_shared<std::vector<float>>(Gradient(step));
-      RUBATO_ASSERT_OK(engine_->OnFrame(
-          1, frame, {values, absl::MakeConstSpan(*values).subspan(block * 16, size)}));
+      RUBATO_ASSERT_OK(
+          engine_->OnFrame(1, frame, absl::MakeConstSpan(*values).subspan(block * 16, size)));
     }
     if (step >= 2) continue;
     const std::vector<float> g = Gradient(step);
@@ -328,8 +328,7 @@ TEST_F(ShardEngineTest, OnArrivalARestoredBlockTakesNothingTwice) {
       frame.block = block;
       frame.slot = slot;
       RUBATO_ASSERT_OK(engine_->OnFrame(
-          1, frame,
-          {nullptr, absl::MakeConstSpan(values).subspan(block * 16, block == 2 ? 8 : 16)}));
+          1, frame, absl::MakeConstSpan(values).subspan(block * 16, block == 2 ? 8 : 16)));
     }
   }
   EXPECT_TRUE(said_.back().has_shard_restored());
@@ -344,8 +343,7 @@ TEST_F(ShardEngineTest, OnArrivalARestoredBlockTakesNothingTwice) {
     frame.samples = 8;
     frame.version = 3;
     auto gradient = std::make_shared<std::vector<float>>(Gradient(unit));
-    RUBATO_ASSERT_OK(
-        engine_->OnFrame(1, frame, {gradient, absl::MakeConstSpan(*gradient).subspan(0, 16)}));
+    RUBATO_ASSERT_OK(engine_->OnFrame(1, frame, absl::MakeConstSpan(*gradient).subspan(0, 16)));
   }
   sent_.clear();
   Frame pull;
@@ -438,7 +436,7 @@ class SnapshotOnArrivalTest : public ShardEngineTest,
     auto values = std::make_shared<std::vector<float>>(Gradient(pushed.unit));
     const Range range = Values(block);
     RUBATO_ASSERT_OK(engine_->OnFrame(
-        1, frame, {values, absl::MakeConstSpan(*values).subspan(range.begin, range.size())}));
+        1, frame, absl::MakeConstSpan(*values).subspan(range.begin, range.size())));
   }
 
   Snapshot Read(uint32_t id, const proto::SnapshotCopied& copied) {
@@ -514,7 +512,7 @@ class SnapshotOnArrivalTest : public ShardEngineTest,
         frame.slot = slot;
         const Range range = Values(block);
         RUBATO_EXPECT_OK(engine_->OnFrame(
-            1, frame, {nullptr, absl::MakeConstSpan(floats).subspan(range.begin, range.size())}));
+            1, frame, absl::MakeConstSpan(floats).subspan(range.begin, range.size())));
       }
     }
     EXPECT_TRUE(said_.back().has_shard_restored());

@@ -32,7 +32,8 @@ using ::testing::Not;
 
 constexpr char kJoinMethod[] = "/rubato.proto.Coordination/Join";
 
-std::string Bytes(const Frame& frame, size_t payload_bytes = 0) {
+std::string Bytes(Frame frame, size_t payload_bytes = 0) {
+  frame.payload_bytes = static_cast<uint32_t>(payload_bytes);
   std::string bytes(kFrameHeaderBytes, '\0');
   EncodeFrame(frame, reinterpret_cast<uint8_t*>(bytes.data()));
   return bytes + std::string(payload_bytes, '\x3f');
@@ -148,14 +149,14 @@ TEST_P(NonsenseTest, StreamsOfAnotherJobAndUnknownMethods) {
 TEST_P(NonsenseTest, MessagesThatAreNoFrames) {
   std::string wrong_kind = Bytes({FrameKind::kPull}), later_version = wrong_kind;
   wrong_kind[4] = 9;
-  later_version[3] = 4;
+  later_version[3] = 5;
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "0 bytes"},
       {std::string(95, '\0'), "95 bytes"},
       {std::string(96, '\0'), "00000000"},
       {std::string(1000000, '\xff'), "ffffffff"},
       {wrong_kind, "kind 9"},
-      {later_version, "04425552"},
+      {later_version, "05425552"},
       {Bytes({FrameKind::kPull}).substr(0, 40), "40 bytes"},
       {Bytes({FrameKind::kPush}, 3), "3 bytes"},
       {Bytes({FrameKind::kParameters}, kBlockBytes[0]), "parameters"},

@@ -190,7 +190,7 @@ constexpr Verb kVerbs[] = {
     {"checkpoint", "have a running job write a checkpoint", Checkpoint},
     {"stop", "end a running job in order, with a checkpoint", Stop},
     {"export", "write a run's parameters into one safetensors file", Export},
-    {"bench", "measure a step of training, or the kernels", Bench},
+    {"bench", "measure a step of training, the kernels or the wire", Bench},
     {"plot", "draw the curves of runs into one page for a browser", Plot},
     {"simulate", "run a job in virtual time, on a cluster that is not there", Simulate},
     {"replay", "run the servers of a recorded run again, to the same bits", Replay},

@@ -34,6 +34,7 @@ absl::Status Work(const std::string& config, const std::vector<std::string>& ove
 int main(int argc, char** argv) {
   rubato::KeepFreedMemory();
   rubato::SilenceGrpc();
+  rubato::PollPerThread();
   std::string config;
   std::vector<std::string> overrides;
   rubato::WorkerOptions options;

@@ -96,7 +96,8 @@ class Worker {
   // A loss or gradient is not finite: leaves it to the coordinator to end the job.
   void OnDiverged(const std::string& reason);
   void JoinShards(const proto::View& view);
-  void OnShardMessage(int shard, const Message& message) ABSL_LOCKS_EXCLUDED(pull_mutex_);
+  void OnShardFrame(int shard, const Frame& frame, const ReceivedValues& values)
+      ABSL_LOCKS_EXCLUDED(pull_mutex_);
   void SendEvaluation(int64_t unit, bool is_final, const BatchResult& result);
 
   void End(const absl::Status& status) {
@@ -334,14 +335,24 @@ void Worker::JoinShards(const proto::View& view) {
                                              member.incarnation(), lease / kBeatsPerLease);
   }
   ShardStreams::Callbacks callbacks;
-  callbacks.on_message = [this](int shard, const Message& message) {
-    OnShardMessage(shard, message);
+  callbacks.on_frame = [this](int shard, const Frame& frame, const ReceivedValues& values) {
+    OnShardFrame(shard, frame, values);
   };
   callbacks.on_failure = [this](int, const absl::Status& status) {
     mailbox_->Post([this, status] { OnStreamFailure(status); });
   };
+  callbacks.on_shared = [log = *log_](int shard, const absl::Status& shared) {
+    if (shared.ok()) {
+      log.Info("shares memory with a server", {{"shard", shard}});
+    } else {
+      log.Warning("uses TCP on one host: no memory can be shared with the server",
+                  {{"shard", shard}, {"reason", shared.message()}});
+    }
+  };
   const std::vector<std::string> addresses(view.shards().begin(), view.shards().end());
-  streams_ = std::make_unique<ShardStreams>(addresses, job_digest_, std::move(callbacks));
+  streams_ = std::make_unique<ShardStreams>(
+      addresses, job_digest_, std::move(callbacks),
+      job_.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO);
 }
 
 void Worker::OnStreamFailure(const absl::Status& status) {
@@ -423,16 +434,15 @@ void Worker::Pull(const WorkerAction& action) {
 }
 
 // On the streams' thread.
-void Worker::OnShardMessage(int shard, const Message& message) {
-  const Frame& frame = message.frame;
+void Worker::OnShardFrame(int shard, const Frame& frame, const ReceivedValues& values) {
   absl::MutexLock lock(&pull_mutex_);
   if (frame.kind == FrameKind::kParameters && frame.unit != pull_.number) return;  // an older pull
   const int64_t block = static_cast<int64_t>(frame.block);
   absl::Status status;
   if (frame.kind != FrameKind::kParameters || !space_->ShardBlocks(shard).Contains(block) ||
-      static_cast<int64_t>(message.payload.values.size()) != space_->BlockValues(block).size()) {
-    status = absl::InternalError(absl::StrFormat("shard %d sent %d values as block %d", shard,
-                                                 message.payload.values.size(), block));
+      static_cast<int64_t>(values.size()) != space_->BlockValues(block).size()) {
+    status = absl::InternalError(
+        absl::StrFormat("shard %d sent %d values as block %d", shard, values.size(), block));
   } else if (pull_.exact && static_cast<int64_t>(frame.version) < pull_.clock) {
     status = absl::InternalError(
         absl::StrFormat("shard %d sent version %d of block %d; expected at least %d", shard,
@@ -442,8 +452,8 @@ void Worker::OnShardMessage(int shard, const Message& message) {
     mailbox_->Post([this, status] { End(status); });
     return;
   }
-  std::copy(message.payload.values.begin(), message.payload.values.end(),
-            parameters_.begin() + space_->BlockValues(block).begin);
+  values.CopyTo(
+      absl::MakeSpan(parameters_).subspan(space_->BlockValues(block).begin, values.size()));
   versions_[block] = static_cast<int64_t>(frame.version);
   pull_.staleness_sum += frame.staleness;
   if (!pull_.observer) hooks_.OnPulled(pull_.clock, block, versions_[block], frame.staleness);

@@ -47,6 +47,8 @@ void SilenceGrpc() {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
 }
 
+void PollPerThread() { setenv("GRPC_POLL_STRATEGY", "poll", /*overwrite=*/0); }
+
 void KeepFreedMemory() {
   constexpr int kHuge = 1 << 30;
   mallopt(M_TRIM_THRESHOLD, kHuge);

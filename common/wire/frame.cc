@@ -8,7 +8,7 @@ namespace rubato {
 namespace {
 
 // "RUB" and the version of the protocol.
-constexpr uint32_t kMagic = 0x03425552;
+constexpr uint32_t kMagic = 0x04425552;
 
 // Fields follow one another in this order; the rest of the header is zero.
 template <typename Visit>
@@ -28,6 +28,7 @@ void VisitFields(Frame& frame, Visit visit) {
   visit(frame.slot);
   visit(frame.snapshot);
   visit(frame.lineage);
+  visit(frame.payload_bytes);
 }
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-endian");
@@ -38,13 +39,14 @@ void EncodeFrame(const Frame& frame, uint8_t* out) {
   std::memset(out, 0, kFrameHeaderBytes);
   std::memcpy(out, &kMagic, sizeof(kMagic));
   out[4] = static_cast<uint8_t>(frame.kind);
+  out[5] = static_cast<uint8_t>(frame.codec);
   uint8_t* at = out + 8;
   Frame copy = frame;
   VisitFields(copy, [&at](auto& field) {
     std::memcpy(at, &field, sizeof(field));
     at += sizeof(field);
   });
-  static_assert(8 + 4 * 4 + 3 * 8 + 4 * 4 + 8 + 3 * 4 <= kFrameHeaderBytes,
+  static_assert(8 + 4 * 4 + 3 * 8 + 4 * 4 + 8 + 4 * 4 <= kFrameHeaderBytes,
                 "the header holds them");
 }
 
@@ -65,6 +67,11 @@ absl::StatusOr<Frame> DecodeFrame(absl::Span<const uint8_t> header) {
     return absl::InvalidArgumentError(absl::StrFormat("frame has kind %d; expected 1 to 5", kind));
   }
   frame.kind = static_cast<FrameKind>(kind);
+  if (header[5] != static_cast<uint8_t>(PayloadCodec::kFloat32)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("frame has codec %d; expected 0 (float32)", header[5]));
+  }
+  frame.codec = static_cast<PayloadCodec>(header[5]);
   const uint8_t* at = header.data() + 8;
   VisitFields(frame, [&at](auto& field) {
     std::memcpy(&field, at, sizeof(field));

@@ -1,4 +1,6 @@
-// A data stream carries frames: a fixed header of 96 bytes, little-endian, and then float32 values.
+// A data stream carries frames: a fixed header of 96 bytes, little-endian, and then a payload,
+// whose size and codec the header tells. A message holds one frame or several
+// (common/wire/message.h).
 #ifndef RUBATO_COMMON_WIRE_FRAME_H_
 #define RUBATO_COMMON_WIRE_FRAME_H_
 
@@ -23,8 +25,14 @@ enum class FrameKind : uint8_t {
                 // only for its own contributions, and nobody waits for its clock any more
 };
 
+// How a payload's values are written. The numbers stand in frames.
+enum class PayloadCodec : uint8_t {
+  kFloat32 = 0,  // 4 bytes a value: the bits themselves
+};
+
 struct Frame {
   FrameKind kind = FrameKind::kPush;
+  PayloadCodec codec = PayloadCodec::kFloat32;
   uint32_t view = 0;
   uint32_t worker = 0;       // rank of the sender (to a shard) or the receiver
   uint32_t incarnation = 0;  // of that worker
@@ -42,8 +50,9 @@ struct Frame {
   uint32_t staleness = 0;  // parameters: that of the worker's last contribution to the block
   uint32_t slot =
       0;  // parameters of a snapshot, restore: 0 the parameters, 1… the optimizer's slots
-  uint32_t snapshot = 0;  // pull: of this snapshot, all its slots; 0: the parameters in force
-  uint32_t lineage = 0;   // push: that of the view that it was computed in
+  uint32_t snapshot = 0;       // pull: of this snapshot, all its slots; 0: the parameters in force
+  uint32_t lineage = 0;        // push: that of the view that it was computed in
+  uint32_t payload_bytes = 0;  // that follow the header
 
   Range node() const { return {first_leaf, end_leaf}; }
 };

@@ -9,51 +9,109 @@
 #include "common/status.h"
 
 namespace rubato {
+namespace {
 
-grpc::ByteBuffer MakeMessage(const Frame& frame, const Payload& payload) {
-  uint8_t header[kFrameHeaderBytes];
-  EncodeFrame(frame, header);
-  if (payload.values.empty()) {
-    const grpc::Slice slice(header, sizeof(header));
-    return grpc::ByteBuffer(&slice, 1);
-  }
-  auto* owner = new std::shared_ptr<const void>(payload.owner);
-  const grpc::Slice slices[2] = {
-      grpc::Slice(header, sizeof(header)),
-      grpc::Slice(
-          const_cast<float*>(payload.values.data()), payload.values.size() * sizeof(float),
-          [](void* user_data) { delete static_cast<std::shared_ptr<const void>*>(user_data); },
-          owner)};
-  return grpc::ByteBuffer(slices, 2);
+// 128 to 512 KiB measured alike, and best.
+constexpr size_t kMessageBytes = (256 << 10) + 4096;
+
+// Payloads up to here are copied beside their headers: cheaper than slices of their own.
+constexpr size_t kCopiedBytes = 8 << 10;
+
+size_t PayloadBytes(const OutgoingFrame& outgoing) {
+  return outgoing.payload.values.size() * sizeof(float);
 }
 
-absl::StatusOr<Message> ParseMessage(grpc::ByteBuffer bytes) {
-  auto slice = std::make_shared<grpc::Slice>();
-  if (!bytes.TrySingleSlice(slice.get()).ok() && !bytes.DumpToSingleSlice(slice.get()).ok()) {
-    return absl::InvalidArgumentError("message cannot be read");
+// The values by reference; their owner is kept until the slice is gone.
+grpc::Slice Reference(Payload payload) {
+  auto* owner = new std::shared_ptr<const void>(std::move(payload.owner));
+  return grpc::Slice(
+      const_cast<float*>(payload.values.data()), payload.values.size() * sizeof(float),
+      [](void* user_data) { delete static_cast<std::shared_ptr<const void>*>(user_data); }, owner);
+}
+
+}  // namespace
+
+grpc::ByteBuffer TakeMessage(std::deque<OutgoingFrame>* outbox) {
+  size_t frames = 0, bytes = 0, copied = 0;
+  for (const OutgoingFrame& outgoing : *outbox) {
+    const size_t payload = PayloadBytes(outgoing);
+    if (frames > 0 && bytes + kFrameHeaderBytes + payload > kMessageBytes) break;
+    ++frames;
+    bytes += kFrameHeaderBytes + payload;
+    copied += kFrameHeaderBytes + (payload <= kCopiedBytes ? payload : 0);
   }
-  const int64_t size = slice->size();
-  Message message;
-  RUBATO_ASSIGN_OR_RETURN(
-      message.frame,
-      DecodeFrame(absl::MakeConstSpan(slice->begin(), std::min<int64_t>(size, kFrameHeaderBytes))));
-  const int64_t payload_bytes = size - kFrameHeaderBytes;
-  if (payload_bytes % sizeof(float) != 0) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("payload has %d bytes; expected a multiple of 4", payload_bytes));
+  // One buffer holds all that is copied; references lie between its parts.
+  const grpc_slice buffer = grpc_slice_malloc(copied);
+  const grpc::Slice whole(buffer, grpc::Slice::STEAL_REF);
+  uint8_t* const begin = const_cast<uint8_t*>(whole.begin());
+  uint8_t* at = begin;
+  size_t cut = 0;
+  std::vector<grpc::Slice> slices;
+  for (; frames > 0; --frames) {
+    OutgoingFrame& outgoing = outbox->front();
+    const size_t payload = PayloadBytes(outgoing);
+    outgoing.frame.payload_bytes = static_cast<uint32_t>(payload);
+    EncodeFrame(outgoing.frame, at);
+    at += kFrameHeaderBytes;
+    if (payload > kCopiedBytes) {
+      slices.push_back(whole.sub(cut, static_cast<size_t>(at - begin)));
+      cut = static_cast<size_t>(at - begin);
+      slices.push_back(Reference(std::move(outgoing.payload)));
+    } else if (payload > 0) {
+      std::memcpy(at, outgoing.payload.values.data(), payload);
+      at += payload;
+    }
+    outbox->pop_front();
   }
-  const size_t count = payload_bytes / sizeof(float);
-  const uint8_t* data = slice->begin() + kFrameHeaderBytes;
-  if (reinterpret_cast<uintptr_t>(data) % alignof(float) == 0) {
-    message.payload.values = absl::MakeConstSpan(reinterpret_cast<const float*>(data), count);
-    message.payload.owner = std::move(slice);
-  } else {
-    auto copy = std::make_shared<std::vector<float>>(count);
-    if (count > 0) std::memcpy(copy->data(), data, payload_bytes);
-    message.payload.values = absl::MakeConstSpan(*copy);
-    message.payload.owner = std::move(copy);
+  if (cut < copied) slices.push_back(whole.sub(cut, copied));
+  return grpc::ByteBuffer(slices.data(), slices.size());
+}
+
+absl::Status ReadMessage(
+    const grpc::ByteBuffer& message,
+    absl::FunctionRef<absl::Status(const Frame& frame, const ReceivedValues& values)> on_frame) {
+  std::vector<grpc::Slice> slices;
+  if (!message.Dump(&slices).ok()) return absl::InvalidArgumentError("message cannot be read");
+  std::vector<Piece> pieces;
+  size_t left = 0;
+  for (const grpc::Slice& slice : slices) {
+    if (slice.size() == 0) continue;
+    pieces.emplace_back(reinterpret_cast<const char*>(slice.begin()), slice.size());
+    left += slice.size();
   }
-  return message;
+  absl::Span<const Piece> rest = pieces;  // from the piece at hand on
+  size_t offset = 0;                      // in that
+  const auto skip = [&](size_t bytes) {
+    left -= bytes;
+    for (; bytes > 0 && bytes >= rest.front().size() - offset; offset = 0) {
+      bytes -= rest.front().size() - offset;
+      rest.remove_prefix(1);
+    }
+    offset += bytes;
+  };
+  do {
+    uint8_t header[kFrameHeaderBytes];
+    size_t size = 0;  // of what there is of a header
+    while (size < sizeof(header) && left > 0) {
+      const Piece piece = rest.front().subspan(offset, sizeof(header) - size);
+      std::memcpy(header + size, piece.data(), piece.size());
+      size += piece.size();
+      skip(piece.size());
+    }
+    RUBATO_ASSIGN_OR_RETURN(const Frame frame, DecodeFrame(absl::MakeConstSpan(header, size)));
+    if (frame.payload_bytes > left) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "frame has a payload of %d bytes; %d follow it", frame.payload_bytes, left));
+    }
+    if (frame.payload_bytes % sizeof(float) != 0) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("payload has %d bytes; expected a multiple of 4", frame.payload_bytes));
+    }
+    RUBATO_RETURN_IF_ERROR(
+        on_frame(frame, ReceivedValues(rest, offset, frame.payload_bytes / sizeof(float))));
+    skip(frame.payload_bytes);
+  } while (left > 0);
+  return absl::OkStatus();
 }
 
 }  // namespace rubato

@@ -1,30 +1,44 @@
-// Frames as gRPC messages: the header in one slice, the values by reference in another.
+// Frames as gRPC messages. A message holds one frame or several: small ones travel together, since
+// a message costs as much as some ten KiB of payload do.
 #ifndef RUBATO_COMMON_WIRE_MESSAGE_H_
 #define RUBATO_COMMON_WIRE_MESSAGE_H_
 
 #include <grpcpp/support/byte_buffer.h>
 
-#include "absl/status/statusor.h"
+#include <deque>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "common/wire/frame.h"
 #include "common/wire/payload.h"
+#include "common/wire/received_values.h"
 
 namespace rubato {
 
 // The streaming method that carries frames, and the metadata that opens a stream.
 constexpr char kDataMethod[] = "/rubato.Data/Stream";
 constexpr char kJobDigestKey[] = "rubato-job-digest";
+// In the call's metadata an offer of shared memory (common/wire/shared_segment.h); in the answer's
+// kSharedMemoryTaken, or why it is not taken.
+constexpr char kSharedMemoryKey[] = "rubato-shared-memory";
+constexpr char kSharedMemoryTaken[] = "taken";
 
-// The payload is not copied; its owner is kept until the message has been sent.
-grpc::ByteBuffer MakeMessage(const Frame& frame, const Payload& payload);
-
-struct Message {
+// What waits to be sent.
+struct OutgoingFrame {
   Frame frame;
   Payload payload;
 };
 
-// Copies the values only where they are not already contiguous and aligned. InvalidArgument if the
-// bytes are no frame followed by whole floats.
-absl::StatusOr<Message> ParseMessage(grpc::ByteBuffer bytes);
+// Takes the first frame from `outbox`, which has one, and those behind it that fit into a message
+// of some 256 KiB. Large payloads are not copied; their owners are kept until the message has been
+// sent.
+grpc::ByteBuffer TakeMessage(std::deque<OutgoingFrame>* outbox);
+
+// Calls `on_frame` with each frame of a message, in order, until one returns an error, which is
+// returned. InvalidArgument if the bytes are no whole frames.
+absl::Status ReadMessage(
+    const grpc::ByteBuffer& message,
+    absl::FunctionRef<absl::Status(const Frame& frame, const ReceivedValues& values)> on_frame);
 
 }  // namespace rubato
 

@@ -1,10 +1,13 @@
 #include "common/wire/shard_streams.h"
 
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/wire/channel.h"
+#include "common/wire/shared_link.h"
+#include "common/wire/shared_segment.h"
 
 namespace rubato {
 
@@ -15,21 +18,35 @@ class ShardStreams::Stream {
   using Tag = std::function<void(bool ok)>;
 
   Stream(int shard, const std::string& address, const std::string& job_digest,
-         const Callbacks* callbacks, grpc::CompletionQueue* queue)
+         const Callbacks* callbacks, grpc::CompletionQueue* queue, bool share_memory)
       : shard_(shard), address_(address), callbacks_(callbacks), stub_(MakeChannel(address)) {
     started_ = [this](bool ok) { OnStarted(ok); };
+    answered_ = [this](bool ok) { OnAnswered(ok); };
     read_ = [this](bool ok) { OnRead(ok); };
     written_ = [this](bool ok) { OnWritten(ok); };
     finished_ = [this](bool) { OnFinished(); };
     context_.AddMetadata(kJobDigestKey, job_digest);
+    if (share_memory) {
+      absl::StatusOr<std::unique_ptr<SharedSegment>> segment = SharedSegment::Create();
+      if (segment.ok()) {
+        segment_ = *std::move(segment);
+        context_.AddMetadata(kSharedMemoryKey, segment_->Offer());
+      } else if (callbacks_->on_shared) {
+        callbacks_->on_shared(shard_, segment.status());
+      }
+    }
     call_ = stub_.PrepareCall(&context_, kDataMethod, queue);
     call_->StartCall(&started_);
   }
 
-  void Send(grpc::ByteBuffer message) ABSL_LOCKS_EXCLUDED(mutex_) {
+  void Send(const Frame& frame, const Payload& payload) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    outbox_.push_back(std::move(message));
-    WriteNext();
+    if (linked_ && !broken_) {
+      link_->Send(frame, payload);
+    } else {
+      outbox_.push_back({frame, payload});
+      WriteNext();
+    }
   }
 
   // Breaks the call; no failure is reported from here on.
@@ -47,10 +64,9 @@ class ShardStreams::Stream {
 
  private:
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    if (!started_ok_ || broken_ || writing_ || outbox_.empty()) return;
+    if (!ready_ || broken_ || writing_ || outbox_.empty()) return;
     writing_ = true;
-    call_->Write(outbox_.front(), &written_);
-    outbox_.pop_front();
+    call_->Write(TakeMessage(&outbox_), &written_);
   }
 
   void OnStarted(bool ok) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -59,24 +75,85 @@ class ShardStreams::Stream {
       Break();
       return;
     }
-    started_ok_ = true;
     reading_ = true;
+    if (segment_ != nullptr) {
+      call_->ReadInitialMetadata(&answered_);
+    } else {
+      Begin();
+    }
+  }
+
+  // To the offer of shared memory.
+  void OnAnswered(bool ok) ABSL_LOCKS_EXCLUDED(mutex_) {
+    std::string refusal;
+    {
+      absl::MutexLock lock(&mutex_);
+      if (!ok || closing_) {
+        reading_ = false;
+        Break();
+        return;
+      }
+      const auto& metadata = context_.GetServerInitialMetadata();
+      const auto answer = metadata.find(kSharedMemoryKey);
+      refusal = answer == metadata.end()
+                    ? "the server has not answered"
+                    : std::string(answer->second.data(), answer->second.size());
+      if (refusal == kSharedMemoryTaken) {
+        refusal.clear();
+        Link();
+      }
+      segment_ = nullptr;
+      Begin();
+    }
+    if (callbacks_->on_shared == nullptr) return;
+    const absl::Status status =
+        refusal.empty() ? absl::OkStatus() : absl::UnavailableError(refusal);
+    if (!SharedSegment::IsFromAnotherHost(status)) callbacks_->on_shared(shard_, status);
+  }
+
+  // From here on the call itself only tells whether the shard lives.
+  void Link() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    SharedLink::Callbacks callbacks;
+    callbacks.on_frame = [this](const Frame& frame, const ReceivedValues& values) {
+      callbacks_->on_frame(shard_, frame, values);
+      return absl::OkStatus();
+    };
+    callbacks.on_end = [this](const absl::Status& status) {
+      absl::MutexLock lock(&mutex_);
+      linked_ = false;
+      if (!status.ok()) {
+        parse_error_ = status;
+        context_.TryCancel();
+      }
+      Break();
+    };
+    linked_ = true;
+    link_ = std::make_unique<SharedLink>(std::move(segment_), std::numeric_limits<size_t>::max(),
+                                         std::move(callbacks));
+    for (const OutgoingFrame& outgoing : outbox_) link_->Send(outgoing.frame, outgoing.payload);
+    outbox_.clear();
+  }
+
+  void Begin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    ready_ = true;
     call_->Read(&incoming_, &read_);
     WriteNext();
   }
 
   void OnRead(bool ok) ABSL_LOCKS_EXCLUDED(mutex_) {
     if (ok) {
-      absl::StatusOr<Message> message = ParseMessage(std::move(incoming_));
-      incoming_ = grpc::ByteBuffer();
-      if (message.ok()) {
-        callbacks_->on_message(shard_, *std::move(message));
-        absl::MutexLock lock(&mutex_);
+      const absl::Status status =
+          ReadMessage(incoming_, [this](const Frame& frame, const ReceivedValues& values) {
+            callbacks_->on_frame(shard_, frame, values);
+            return absl::OkStatus();
+          });
+      incoming_.Clear();
+      absl::MutexLock lock(&mutex_);
+      if (status.ok()) {
         call_->Read(&incoming_, &read_);
         return;
       }
-      absl::MutexLock lock(&mutex_);
-      parse_error_ = message.status();
+      parse_error_ = status;
       context_.TryCancel();
     }
     absl::MutexLock lock(&mutex_);
@@ -98,7 +175,8 @@ class ShardStreams::Stream {
   // Finishes the call once no other operation is outstanding.
   void Break() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     broken_ = true;
-    if (reading_ || writing_ || finishing_) return;
+    if (linked_) link_->Stop();
+    if (reading_ || writing_ || finishing_ || linked_) return;
     finishing_ = true;
     call_->Finish(&status_, &finished_);
   }
@@ -126,28 +204,31 @@ class ShardStreams::Stream {
   grpc::GenericStub stub_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-  Tag started_, read_, written_, finished_;
+  Tag started_, answered_, read_, written_, finished_;
   grpc::ByteBuffer incoming_;  // of the outstanding read
   grpc::Status status_;        // of the outstanding finish
 
   absl::Mutex mutex_;
-  std::deque<grpc::ByteBuffer> outbox_ ABSL_GUARDED_BY(mutex_);
+  std::deque<OutgoingFrame> outbox_ ABSL_GUARDED_BY(mutex_);
   absl::Status parse_error_ ABSL_GUARDED_BY(mutex_);
-  bool started_ok_ ABSL_GUARDED_BY(mutex_) = false;
+  std::unique_ptr<SharedSegment> segment_ ABSL_GUARDED_BY(mutex_);  // on offer
+  bool ready_ ABSL_GUARDED_BY(mutex_) = false;
+  bool linked_ ABSL_GUARDED_BY(mutex_) = false;  // link_ has not ended
   bool reading_ ABSL_GUARDED_BY(mutex_) = false;
   bool writing_ ABSL_GUARDED_BY(mutex_) = false;
   bool broken_ ABSL_GUARDED_BY(mutex_) = false;
   bool finishing_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Notification ended_;
+  std::unique_ptr<SharedLink> link_;  // last: its thread uses all of the above
 };
 
 ShardStreams::ShardStreams(const std::vector<std::string>& addresses, const std::string& job_digest,
-                           Callbacks callbacks)
+                           Callbacks callbacks, bool share_memory)
     : callbacks_(std::move(callbacks)) {
   for (size_t shard = 0; shard < addresses.size(); ++shard) {
     streams_.push_back(std::make_unique<Stream>(static_cast<int>(shard), addresses[shard],
-                                                job_digest, &callbacks_, &queue_));
+                                                job_digest, &callbacks_, &queue_, share_memory));
   }
   thread_ = std::thread([this] { Run(); });
 }
@@ -161,7 +242,7 @@ ShardStreams::~ShardStreams() {
 }
 
 void ShardStreams::Send(int shard, const Frame& frame, const Payload& payload) {
-  streams_[shard]->Send(MakeMessage(frame, payload));
+  streams_[shard]->Send(frame, payload);
 }
 
 void ShardStreams::Run() {

@@ -21,18 +21,23 @@ namespace rubato {
 
 class ShardStreams {
  public:
-  // Called on the completion-queue thread.
+  // Called on the completion-queue thread, or on threads of shared memory, one at a time for a
+  // shard.
   struct Callbacks {
-    std::function<void(int shard, Message message)> on_message;
+    std::function<void(int shard, const Frame& frame, const ReceivedValues& values)> on_frame;
     // Once a shard, when its stream has broken; not after the destructor has begun. The status
     // names the address.
     std::function<void(int shard, absl::Status status)> on_failure;
+    // May be null. Once a shard of this host: its frames go through shared memory, or why not.
+    std::function<void(int shard, const absl::Status& shared)> on_shared;
   };
 
   // Opens a stream to each of `addresses`; the shards answer only processes of the job with this
-  // digest. A shard that cannot be reached shows as a failure.
+  // digest. A shard that cannot be reached shows as a failure. With `share_memory` frames go
+  // through memory that is shared with a shard, where that can be had, and then each shard has a
+  // thread of its own here, which calls the callbacks.
   ShardStreams(const std::vector<std::string>& addresses, const std::string& job_digest,
-               Callbacks callbacks);
+               Callbacks callbacks, bool share_memory = false);
   // Breaks the streams and waits until no callback runs any more.
   ~ShardStreams();
 

@@ -8,6 +8,7 @@
 #include "common/log.h"
 #include "tools/bench/kernels.h"
 #include "tools/bench/step.h"
+#include "tools/bench/wire.h"
 
 namespace rubato {
 
@@ -17,16 +18,18 @@ int BenchMain(const std::vector<std::string>& arguments) {
                                       arguments.end());
   if (what == "step") return BenchStepMain(rest);
   if (what == "kernels") return BenchKernelsMain(rest);
+  if (what == "wire") return BenchWireMain(rest);
   std::string target;
   Flags flags("rubato bench",
               "Measures. `rubato bench WHAT --help` tells more.\n"
               "  step      one local step of training\n"
-              "  kernels   optimizers and codecs, against the memory's speed",
+              "  kernels   optimizers and codecs, against the memory's speed\n"
+              "  wire      pushes and pulls between processes, against raw TCP and memory",
               {"rubato bench step --model cnn --batch 64 --json", "rubato bench kernels"});
-  flags.AddPositional(&target, "WHAT", "step or kernels");
+  flags.AddPositional(&target, "WHAT", "step, kernels or wire");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
-  PrintError(absl::InvalidArgumentError(
-      absl::StrCat("found ", target, ", expected step or kernels (see rubato bench --help)")));
+  PrintError(absl::InvalidArgumentError(absl::StrCat(
+      "found ", target, ", expected step, kernels or wire (see rubato bench --help)")));
   return 2;
 }
 

@@ -30,7 +30,7 @@ class EngineShard : public ShardModel {
 
   void OnMessage(const proto::CoordinatorMessage& message) override { engine_->OnMessage(message); }
   absl::Status OnFrame(uint64_t stream, const Frame& frame, Content content) override {
-    return engine_->OnFrame(stream, frame, std::move(content.floats));
+    return engine_->OnFrame(stream, frame, content.floats);
   }
   void OnStreamGone(uint64_t stream) override { engine_->OnStreamGone(stream); }
 

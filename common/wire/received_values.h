@@ -1,0 +1,72 @@
+// The payload of a received frame, where it lies: in the pieces that the transport received it in,
+// which may split even a float. Borrowed for a call.
+#ifndef RUBATO_COMMON_WIRE_RECEIVED_VALUES_H_
+#define RUBATO_COMMON_WIRE_RECEIVED_VALUES_H_
+
+#include <cstddef>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/types/span.h"
+#include "common/wire/payload.h"
+
+namespace rubato {
+
+using Piece = absl::Span<const char>;
+
+class ReceivedValues {
+ public:
+  ReceivedValues() = default;
+  // Values that lie in one place.
+  ReceivedValues(absl::Span<const float> values)  // NOLINT: what is whole is the simplest case
+      : whole_(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)),
+        size_(values.size()) {}
+  ReceivedValues(const Payload& payload) : ReceivedValues(payload.values) {}  // NOLINT
+  // `size` values that begin `offset` bytes into the first of `pieces`, which hold so many.
+  ReceivedValues(absl::Span<const Piece> pieces, size_t offset, size_t size)
+      : pieces_(pieces), offset_(offset), size_(size) {}
+
+  // Whole floats, where they must lie, in memory that another processor has just written: they are
+  // fetched ahead of their use.
+  static ReceivedValues FromOtherProcessor(Piece piece) {
+    ReceivedValues values;
+    values.whole_ = piece;
+    values.size_ = piece.size() / sizeof(float);
+    values.is_fetched_ahead_ = true;
+    return values;
+  }
+
+  size_t size() const { return size_; }
+  bool empty() const { return size_ == 0; }
+
+  // Calls `visit` with runs of values, front to back: in the message itself where they lie as
+  // floats must, else copied a few thousand at a time. `begin` is the index of a run's first value.
+  void ForEachRun(absl::FunctionRef<void(size_t begin, absl::Span<const float> run)> visit) const;
+
+  // Of as many values as there are.
+  void CopyTo(absl::Span<float> out) const;
+  // sum[i] += value i
+  void AddTo(absl::Span<float> sum) const;
+
+  // All in one place: where they lie, or in `scratch`.
+  absl::Span<const float> Whole(std::vector<float>* scratch) const;
+
+ private:
+  absl::Span<const Piece> pieces() const {
+    return pieces_.empty() ? absl::MakeConstSpan(&whole_, 1) : pieces_;
+  }
+
+  // Of what is fetched ahead, `run` values at a time.
+  void VisitAhead(size_t run,
+                  absl::FunctionRef<void(size_t begin, absl::Span<const float> run)> visit) const;
+
+  Piece whole_;
+  absl::Span<const Piece> pieces_;  // none: `whole_`
+  size_t offset_ = 0;
+  size_t size_ = 0;
+  bool is_fetched_ahead_ = false;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_RECEIVED_VALUES_H_

@@ -1,0 +1,207 @@
+#include "common/wire/shared_link.h"
+
+#include <linux/futex.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/check.h"
+#include "common/status.h"
+
+namespace rubato {
+namespace {
+
+// A frame's header and payload each begin on a cache line.
+constexpr uint64_t kLine = 64;
+constexpr uint64_t kHeaderRoom = 128;
+static_assert(kFrameHeaderBytes <= kHeaderRoom);
+
+uint64_t Room(uint64_t payload_bytes) {
+  return kHeaderRoom + (payload_bytes + kLine - 1) / kLine * kLine;
+}
+
+// How long to look before sleeping: a few times what a system call and waking up cost.
+constexpr int64_t kLookNanos = 50000;
+
+// Lines that the other processor has in its cache are asked for so far ahead: without, copying
+// is several times slower.
+constexpr size_t kAhead = 2048;
+
+void CopyToRing(char* out, const char* from, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kAhead) {
+    const size_t size = std::min(kAhead, bytes - at);
+    for (size_t line = at + size; line < std::min(bytes, at + size + kAhead); line += kLine) {
+      __builtin_prefetch(out + line, 1);
+      __builtin_prefetch(from + line, 0);
+    }
+    std::memcpy(out + at, from + at, size);
+  }
+}
+
+void FutexWait(std::atomic<uint32_t>* word, uint32_t value) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAIT, value, nullptr, nullptr, 0);
+}
+
+void FutexWake(std::atomic<uint32_t>* word) {
+  syscall(SYS_futex, reinterpret_cast<uint32_t*>(word), FUTEX_WAKE, 1, nullptr, nullptr, 0);
+}
+
+void Relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+SharedLink::SharedLink(std::unique_ptr<SharedSegment> segment, size_t most_waiting,
+                       Callbacks callbacks)
+    : segment_(std::move(segment)), most_waiting_(most_waiting), callbacks_(std::move(callbacks)) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+SharedLink::~SharedLink() {
+  Stop();
+  thread_.join();
+}
+
+void SharedLink::Send(const Frame& frame, const Payload& payload) {
+  {
+    absl::MutexLock lock(&mutex_);
+    if (!outbox_.empty() || !TryWrite(frame, payload)) {
+      outbox_.push_back({frame, payload});
+      waiting_bytes_ += Room(payload.values.size() * sizeof(float));
+      return;
+    }
+  }
+  WakePeer();
+}
+
+void SharedLink::Stop() {
+  stopping_ = true;
+  own().sleeping = 0;
+  FutexWake(&own().sleeping);
+}
+
+void SharedLink::Run() {
+  absl::Status status;
+  int64_t looks_until = 0;
+  while (!stopping_ && status.ok()) {
+    // Whoever waits for an answer first.
+    const bool wrote = waiting_bytes_ > 0 && WriteWaiting();
+    if ((waiting_bytes_ <= most_waiting_ && ReadFrame(&status)) || wrote) {
+      looks_until = 0;
+      continue;
+    }
+    const int64_t now = absl::GetCurrentTimeNanos();
+    if (looks_until == 0) looks_until = now + kLookNanos;
+    if (now < looks_until) {
+      Relax();
+    } else {
+      Sleep();
+      looks_until = 0;
+    }
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    outbox_.clear();
+  }
+  callbacks_.on_end(status);
+}
+
+bool SharedLink::ReadFrame(absl::Status* status) {
+  const uint64_t written = peer().written.load(std::memory_order_acquire);
+  if (written == read_) return false;
+  const uint64_t available = written - read_;
+  const auto nonsense = [&](const std::string& what) {
+    *status = absl::InvalidArgumentError(absl::StrCat("in shared memory ", what));
+    return false;
+  };
+  if (available < kHeaderRoom || available > segment_->ring_bytes()) {
+    return nonsense(absl::StrFormat("the peer claims to have written %d bytes", available));
+  }
+  const char* const at =
+      segment_->ring(1 - segment_->end()) + (read_ & (segment_->ring_bytes() - 1));
+  uint8_t header[kFrameHeaderBytes];
+  std::memcpy(header, at, sizeof(header));  // once: the peer could change it
+  const absl::StatusOr<Frame> frame = DecodeFrame(header);
+  if (!frame.ok()) {
+    *status = frame.status();
+    return false;
+  }
+  if (Room(frame->payload_bytes) > available || frame->payload_bytes % sizeof(float) != 0) {
+    return nonsense(absl::StrFormat("a frame has a payload of %d bytes; %d bytes are there",
+                                    frame->payload_bytes, available));
+  }
+  const Piece payload(at + kHeaderRoom, frame->payload_bytes);
+  *status = callbacks_.on_frame(*frame, ReceivedValues::FromOtherProcessor(payload));
+  read_ += Room(frame->payload_bytes);
+  own().read.store(read_, std::memory_order_release);
+  WakePeer();  // it may wait for room
+  return true;
+}
+
+bool SharedLink::WriteWaiting() {
+  bool wrote = false;
+  {
+    absl::MutexLock lock(&mutex_);
+    while (!outbox_.empty() && TryWrite(outbox_.front().frame, outbox_.front().payload)) {
+      waiting_bytes_ -= Room(outbox_.front().payload.values.size() * sizeof(float));
+      outbox_.pop_front();
+      wrote = true;
+    }
+  }
+  if (wrote) WakePeer();
+  return wrote;
+}
+
+bool SharedLink::TryWrite(const Frame& frame, const Payload& payload) {
+  const uint64_t bytes = payload.values.size() * sizeof(float);
+  const uint64_t room = Room(bytes);
+  RUBATO_CHECK(room <= segment_->ring_bytes());
+  if (RoomLeft() < room) return false;
+  char* const at = segment_->ring(segment_->end()) + (written_ & (segment_->ring_bytes() - 1));
+  Frame sized = frame;
+  sized.payload_bytes = static_cast<uint32_t>(bytes);
+  EncodeFrame(sized, reinterpret_cast<uint8_t*>(at));
+  CopyToRing(at + kHeaderRoom, reinterpret_cast<const char*>(payload.values.data()), bytes);
+  written_ += room;
+  own().written.store(written_, std::memory_order_release);
+  return true;
+}
+
+bool SharedLink::MayGoOn() {
+  if (stopping_) return true;
+  if (waiting_bytes_ <= most_waiting_ && peer().written.load() != read_) return true;
+  absl::MutexLock lock(&mutex_);
+  return !outbox_.empty() &&
+         RoomLeft() >= Room(outbox_.front().payload.values.size() * sizeof(float));
+}
+
+uint64_t SharedLink::RoomLeft() {
+  const uint64_t taken = written_ - peer().read.load();
+  return taken > segment_->ring_bytes() ? 0 : segment_->ring_bytes() - taken;
+}
+
+// What the peer does after this looked is seen here, or the peer sees that this sleeps: each writes
+// its own word first, then reads the other's, both in one order for all (seq_cst).
+void SharedLink::Sleep() {
+  own().sleeping.store(1);
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (!MayGoOn()) FutexWait(&own().sleeping, 1);
+  own().sleeping.store(0);
+}
+
+void SharedLink::WakePeer() {
+  std::atomic_thread_fence(std::memory_order_seq_cst);
+  if (peer().sleeping.load(std::memory_order_relaxed) == 1 && peer().sleeping.exchange(0) == 1) {
+    FutexWake(&peer().sleeping);
+  }
+}
+
+}  // namespace rubato

@@ -1,0 +1,77 @@
+// One end of a data stream in shared memory: frames as on the wire, from one process's memory into
+// a ring, and out of the ring where the other uses them. Waits a moment by looking, then sleeps.
+#ifndef RUBATO_COMMON_WIRE_SHARED_LINK_H_
+#define RUBATO_COMMON_WIRE_SHARED_LINK_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "common/wire/message.h"
+#include "common/wire/shared_segment.h"
+
+namespace rubato {
+
+class SharedLink {
+ public:
+  // Called on the link's thread.
+  struct Callbacks {
+    // The values are borrowed for the call. An error ends the link.
+    std::function<absl::Status(const Frame& frame, const ReceivedValues& values)> on_frame;
+    // The last call: Stop was called, or the peer or on_frame has failed.
+    std::function<void(absl::Status status)> on_end;
+  };
+
+  // While more than `most_waiting` bytes wait for the peer to make room, it is not heard.
+  SharedLink(std::unique_ptr<SharedSegment> segment, size_t most_waiting, Callbacks callbacks);
+  // After on_end has begun.
+  ~SharedLink();
+
+  // Any thread. Frames arrive in the order of the calls. Payloads that find no room in the ring are
+  // kept until they do.
+  void Send(const Frame& frame, const Payload& payload) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Any thread, any number of times: lets the link end. Whether the peer lives does not matter.
+  void Stop();
+
+ private:
+  void Run();
+  // Whether there was one. Sets `*status` to an error of the peer or of on_frame.
+  bool ReadFrame(absl::Status* status);
+  // Whether anything was written.
+  bool WriteWaiting() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool TryWrite(const Frame& frame, const Payload& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether there is something to read that may be read, or to write and room for it.
+  bool MayGoOn() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Bytes that may be written now.
+  uint64_t RoomLeft() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Sleep();
+  void WakePeer();
+
+  SharedWords::End& own() const { return segment_->words()->ends[segment_->end()]; }
+  SharedWords::End& peer() const { return segment_->words()->ends[1 - segment_->end()]; }
+
+  const std::unique_ptr<SharedSegment> segment_;
+  const size_t most_waiting_;
+  const Callbacks callbacks_;
+  std::atomic<bool> stopping_{false};
+  uint64_t read_ = 0;  // own().read, which only this process writes
+
+  absl::Mutex mutex_;
+  std::deque<OutgoingFrame> outbox_ ABSL_GUARDED_BY(mutex_);
+  uint64_t written_ ABSL_GUARDED_BY(mutex_) = 0;  // own().written
+  std::atomic<size_t> waiting_bytes_{0};          // of outbox_
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_SHARED_LINK_H_

@@ -1,0 +1,224 @@
+#include "common/wire/shared_link.h"
+
+#include <time.h>
+
+#include <random>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "common/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr size_t kRing = 64 << 10;
+constexpr size_t kUnbounded = ~size_t{0};
+
+// One end, and what came through it.
+struct End {
+  SharedLink::Callbacks Collect() {
+    SharedLink::Callbacks callbacks;
+    callbacks.on_frame = [this](const Frame& frame, const ReceivedValues& values) {
+      absl::MutexLock lock(&mutex);
+      blocks.push_back(frame.block);
+      payloads.emplace_back(values.size());
+      values.CopyTo(absl::MakeSpan(payloads.back()));
+      return absl::OkStatus();
+    };
+    callbacks.on_end = [this](const absl::Status& status) {
+      end = status;
+      ended.Notify();
+    };
+    return callbacks;
+  }
+  void Await(size_t count) {
+    absl::MutexLock lock(&mutex);
+    const auto arrived = [&] { return blocks.size() >= count; };
+    ASSERT_TRUE(mutex.AwaitWithTimeout(absl::Condition(&arrived), absl::Seconds(100)));
+  }
+
+  absl::Mutex mutex;
+  std::vector<uint64_t> blocks;
+  std::vector<std::vector<float>> payloads;
+  absl::Status end;
+  absl::Notification ended;
+};
+
+class SharedLinkTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    auto created = SharedSegment::Create(kRing);
+    RUBATO_ASSERT_OK(created);
+    auto opened = SharedSegment::Open((*created)->Offer());
+    RUBATO_ASSERT_OK(opened);
+    segments_[0] = *std::move(created);
+    segments_[1] = *std::move(opened);
+    words_ = segments_[0]->words();
+  }
+  std::unique_ptr<SharedLink> Start(int end, size_t most_waiting = kUnbounded) {
+    return std::make_unique<SharedLink>(std::move(segments_[end]), most_waiting,
+                                        ends_[end].Collect());
+  }
+
+  std::unique_ptr<SharedSegment> segments_[2];
+  SharedWords* words_ = nullptr;  // as the creator maps them, while its segment lives
+  End ends_[2];
+};
+
+Frame FrameOf(uint64_t block) {
+  Frame frame;
+  frame.block = block;
+  return frame;
+}
+
+// Many times the ring, of all sizes that fit it, both ways at once, while the ends now and then
+// have nothing to do and sleep.
+TEST_F(SharedLinkTest, FramesArriveInOrderBothWays) {
+  const auto a = Start(0), b = Start(1);
+  std::mt19937 random(5);
+  std::vector<std::vector<float>> sent[2];
+  for (int round = 0; round < 200; ++round) {
+    for (int end = 0; end < 2; ++end) {
+      for (int i = 0; i < 10; ++i) {
+        const size_t most = random() % 4 == 0 ? kRing / sizeof(float) - 32 : 40;
+        auto values = std::make_shared<std::vector<float>>(random() % (most + 1));
+        for (float& value : *values) value = static_cast<float>(random() % 100);
+        sent[end].push_back(*values);
+        (end == 0 ? a : b)->Send(FrameOf(sent[end].size() - 1), {values, *values});
+      }
+    }
+    if (round % 10 != 0) continue;
+    ends_[1].Await(sent[0].size());
+    ends_[0].Await(sent[1].size());
+  }
+  ends_[1].Await(sent[0].size());
+  ends_[0].Await(sent[1].size());
+  for (int end = 0; end < 2; ++end) {
+    End& other = ends_[1 - end];
+    absl::MutexLock lock(&other.mutex);
+    EXPECT_EQ(other.payloads, sent[end]);
+    for (size_t i = 0; i < other.blocks.size(); ++i) ASSERT_EQ(other.blocks[i], i);
+  }
+}
+
+TEST_F(SharedLinkTest, APayloadIsKeptOnlyUntilItIsInTheRing) {
+  const auto a = Start(0);
+  const auto values = std::make_shared<std::vector<float>>(10000, 1.0f);
+  for (int i = 0; i < 3; ++i) a->Send(FrameOf(i), {values, *values});  // one finds room
+  EXPECT_EQ(values.use_count(), 3);
+  const auto b = Start(1);
+  ends_[1].Await(3);
+  a->Stop();
+  ends_[0].ended.WaitForNotification();
+  EXPECT_EQ(values.use_count(), 1);
+}
+
+// Else a peer that never takes its answers could ask for ever more of them.
+TEST_F(SharedLinkTest, APeerThatDoesNotReadIsNotHeard) {
+  std::unique_ptr<SharedLink> a;
+  SharedLink::Callbacks echo = ends_[0].Collect();
+  const auto answer = std::make_shared<std::vector<float>>(4000);
+  const auto count = [on_frame = echo.on_frame, &a, &answer](const Frame& frame,
+                                                             const ReceivedValues& values) {
+    a->Send(frame, {answer, *answer});
+    return on_frame(frame, values);
+  };
+  echo.on_frame = count;
+  // The other end, by hand: requests, and no reading.
+  SharedWords::End& peer = segments_[1]->words()->ends[1];
+  char* ring = segments_[1]->ring(1);
+  for (int i = 0; i < 100; ++i) {
+    EncodeFrame(FrameOf(i), reinterpret_cast<uint8_t*>(ring + i * 128));
+  }
+  peer.written = 100 * 128;
+  a = std::make_unique<SharedLink>(std::move(segments_[0]), 3 * 16128, std::move(echo));
+  while (segments_[1]->words()->ends[0].sleeping == 0) absl::SleepFor(absl::Milliseconds(1));
+  {
+    absl::MutexLock lock(&ends_[0].mutex);
+    // Four answers fill the ring, and as many more wait as may and one.
+    EXPECT_EQ(ends_[0].blocks.size(), 8u);
+  }
+  // Once it reads, it is heard to the end.
+  const auto b =
+      std::make_unique<SharedLink>(std::move(segments_[1]), kUnbounded, ends_[1].Collect());
+  ends_[1].Await(100);
+}
+
+TEST_F(SharedLinkTest, NonsenseEndsIt) {
+  for (const auto& [written, header, reason] :
+       std::vector<std::tuple<uint64_t, Frame, std::string>>{{64, Frame(), "64 bytes"},
+                                                             {kRing + 128, Frame(), "65664 bytes"},
+                                                             {~uint64_t{0}, Frame(), "claims"},
+                                                             {128,
+                                                              [] {
+                                                                Frame f;
+                                                                f.payload_bytes = 4;
+                                                                return f;
+                                                              }(),
+                                                              "payload of 4 bytes"},
+                                                             {256,
+                                                              [] {
+                                                                Frame f;
+                                                                f.payload_bytes = ~uint32_t{0};
+                                                                return f;
+                                                              }(),
+                                                              "4294967295"},
+                                                             {256,
+                                                              [] {
+                                                                Frame f;
+                                                                f.payload_bytes = 3;
+                                                                return f;
+                                                              }(),
+                                                              "payload of 3 bytes"}}) {
+    auto segment = SharedSegment::Create(kRing);
+    RUBATO_ASSERT_OK(segment);
+    EncodeFrame(header, reinterpret_cast<uint8_t*>((*segment)->ring(1)));
+    (*segment)->words()->ends[1].written = written;
+    End end;
+    SharedLink link(*std::move(segment), kUnbounded, end.Collect());
+    end.ended.WaitForNotification();
+    EXPECT_THAT(end.end, IsError(absl::StatusCode::kInvalidArgument, HasSubstr(reason)));
+    EXPECT_TRUE(end.blocks.empty());
+  }
+  auto segment = SharedSegment::Create(kRing);
+  RUBATO_ASSERT_OK(segment);
+  (*segment)->words()->ends[1].written = 128;  // zeroes
+  End end;
+  SharedLink link(*std::move(segment), kUnbounded, end.Collect());
+  end.ended.WaitForNotification();
+  EXPECT_THAT(end.end, IsError(absl::StatusCode::kInvalidArgument, HasSubstr("begins")));
+}
+
+double ProcessSeconds() {
+  timespec time;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// An idle link sleeps: it cannot be seen that it never looks, but that it asked to be woken.
+TEST_F(SharedLinkTest, AnIdleEndSleepsAndStops) {
+  const auto a = Start(0), b = Start(1);
+  while (words_->ends[0].sleeping == 0 || words_->ends[1].sleeping == 0) {
+    absl::SleepFor(absl::Milliseconds(1));
+  }
+  const double before = ProcessSeconds();
+  absl::SleepFor(absl::Milliseconds(300));
+  EXPECT_LT(ProcessSeconds() - before, 0.03);  // looking all the time it would be 0.6
+  a->Send(FrameOf(1), {});
+  ends_[1].Await(1);
+  a->Stop();
+  b->Stop();
+  ends_[0].ended.WaitForNotification();
+  ends_[1].ended.WaitForNotification();
+  RUBATO_EXPECT_OK(ends_[0].end);
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,149 @@
+#include "common/wire/shared_segment.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <fstream>
+#include <random>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "common/status.h"
+
+namespace rubato {
+namespace {
+
+constexpr uint64_t kMagic = 0x31676e6972627552;  // "Rubring1"
+constexpr char kName[] = "rubato";
+constexpr size_t kWordsBytes = 4096;
+static_assert(sizeof(SharedWords) <= kWordsBytes);
+static_assert(std::atomic<uint64_t>::is_always_lock_free &&
+              std::atomic<uint32_t>::is_always_lock_free);
+
+// The peer must not shrink what is mapped here: reading beyond the end would be fatal.
+constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
+
+constexpr char kOtherHost[] = "the worker is on another host";
+
+// Differs from one start of a machine to the next, and between machines.
+std::string BootId() {
+  std::string id;
+  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
+  return id;
+}
+
+absl::Status CannotOpen(absl::string_view why) {
+  return absl::UnavailableError(
+      absl::StrCat("the worker's memory cannot be opened from the server's process: ", why));
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Create(size_t ring_bytes) {
+  std::unique_ptr<SharedSegment> segment(new SharedSegment);
+  const size_t bytes = kWordsBytes + 2 * ring_bytes;
+  const auto failed = [&](int error) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%d bytes of memory to share cannot be had: %s", bytes, std::strerror(error)));
+  };
+  segment->fd_ = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  if (segment->fd_ < 0) return failed(errno);
+  // Now, and not by a fatal signal at the first write.
+  if (const int error = posix_fallocate(segment->fd_, 0, static_cast<off_t>(bytes)); error != 0) {
+    return failed(error);
+  }
+  if (fcntl(segment->fd_, F_ADD_SEALS, kSeals) != 0) return failed(errno);
+  RUBATO_RETURN_IF_ERROR(segment->Map(ring_bytes));
+  std::random_device random;
+  segment->words_->nonce = uint64_t{random()} << 32 | random();
+  segment->words_->magic = kMagic;
+  return segment;
+}
+
+std::string SharedSegment::Offer() const {
+  return absl::StrFormat("%s %d %d %d %d", BootId(), getpid(), fd_, ring_bytes_,
+                         words_->nonce.load());
+}
+
+absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Open(absl::string_view offer) {
+  const std::vector<absl::string_view> parts = absl::StrSplit(offer, ' ');
+  int pid, fd;
+  uint64_t ring_bytes, nonce;
+  if (parts.size() != 5 || !absl::SimpleAtoi(parts[1], &pid) || !absl::SimpleAtoi(parts[2], &fd) ||
+      !absl::SimpleAtoi(parts[3], &ring_bytes) || !absl::SimpleAtoi(parts[4], &nonce) ||
+      ring_bytes < 4096 || ring_bytes > 1 << 30 || (ring_bytes & (ring_bytes - 1)) != 0) {
+    return absl::UnavailableError("the offer of shared memory is not understood");
+  }
+  if (parts[0] != BootId()) return absl::UnavailableError(kOtherHost);
+  const std::string path = absl::StrFormat("/proc/%d/fd/%d", pid, fd);
+  // In another container the number may be that of any process: open nothing but such memory.
+  char target[64] = {};
+  if (readlink(path.c_str(), target, sizeof(target) - 1) < 0) {
+    return CannotOpen(absl::StrCat(path, ": ", std::strerror(errno)));
+  }
+  if (!absl::StartsWith(target, absl::StrCat("/memfd:", kName))) {
+    return CannotOpen(absl::StrCat(path, " is of another process (another container?)"));
+  }
+  std::unique_ptr<SharedSegment> segment(new SharedSegment);
+  segment->end_ = 1;
+  segment->fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (segment->fd_ < 0) return CannotOpen(absl::StrCat(path, ": ", std::strerror(errno)));
+  struct stat status;
+  if (fstat(segment->fd_, &status) != 0 ||
+      static_cast<uint64_t>(status.st_size) != kWordsBytes + 2 * ring_bytes ||
+      (fcntl(segment->fd_, F_GET_SEALS) & kSeals) != kSeals) {
+    return CannotOpen(absl::StrCat(path, " is not what was offered"));
+  }
+  RUBATO_RETURN_IF_ERROR(segment->Map(ring_bytes));
+  if (segment->words_->magic != kMagic || segment->words_->nonce != nonce) {
+    return CannotOpen(absl::StrCat(path, " is of another process (another container?)"));
+  }
+  return segment;
+}
+
+bool SharedSegment::IsFromAnotherHost(const absl::Status& status) {
+  return status.message() == kOtherHost;
+}
+
+absl::Status SharedSegment::Map(size_t ring_bytes) {
+  constexpr int kAccess = PROT_READ | PROT_WRITE;
+  const auto failed = [] {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("shared memory cannot be mapped: ", std::strerror(errno)));
+  };
+  void* words = mmap(nullptr, kWordsBytes, kAccess, MAP_SHARED, fd_, 0);
+  if (words == MAP_FAILED) return failed();
+  words_ = static_cast<SharedWords*>(words);
+  ring_bytes_ = ring_bytes;
+  for (int end = 0; end < 2; ++end) {
+    void* place = mmap(nullptr, 2 * ring_bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (place == MAP_FAILED) return failed();
+    rings_[end] = static_cast<char*>(place);
+    const off_t offset = static_cast<off_t>(kWordsBytes + static_cast<size_t>(end) * ring_bytes);
+    for (char* copy : {rings_[end], rings_[end] + ring_bytes}) {
+      if (mmap(copy, ring_bytes, kAccess, MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd_, offset) ==
+          MAP_FAILED) {
+        return failed();
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+SharedSegment::~SharedSegment() {
+  if (words_ != nullptr) munmap(words_, kWordsBytes);
+  for (char* ring : rings_) {
+    if (ring != nullptr) munmap(ring, 2 * ring_bytes_);
+  }
+  if (fd_ >= 0) close(fd_);
+}
+
+}  // namespace rubato

@@ -1,0 +1,70 @@
+// Memory that two processes of one host share: two rings of bytes, one each way. It has no name in
+// any file system and ends with the last process that maps it, however that dies.
+#ifndef RUBATO_COMMON_WIRE_SHARED_SEGMENT_H_
+#define RUBATO_COMMON_WIRE_SHARED_SEGMENT_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace rubato {
+
+// The words at a segment's beginning, each on cache lines of its own; bytes are counted from the
+// segment's creation. A process trusts nothing of it that its peer writes.
+struct SharedWords {
+  std::atomic<uint64_t> magic;
+  std::atomic<uint64_t> nonce;
+  struct End {
+    alignas(128) std::atomic<uint64_t> written;   // into the ring that this end writes
+    alignas(128) std::atomic<uint64_t> read;      // of the ring that the other end writes
+    alignas(128) std::atomic<uint32_t> sleeping;  // 1: wants to be woken (futex)
+  };
+  End ends[2];  // the creator, the opener
+};
+
+class SharedSegment {
+ public:
+  // Of each ring. Eight messages of 256 KiB: enough to work side by side, and little enough to stay
+  // in the last-level cache.
+  static constexpr size_t kRingBytes = 2 << 20;
+
+  // The creator's end. ResourceExhausted if the memory cannot be had, all of it, now.
+  static absl::StatusOr<std::unique_ptr<SharedSegment>> Create(size_t ring_bytes = kRingBytes);
+  // What another process of this host needs to open it.
+  std::string Offer() const;
+
+  // The opener's end. Unavailable, saying why, if the offer is of another host or cannot be opened
+  // from here.
+  static absl::StatusOr<std::unique_ptr<SharedSegment>> Open(absl::string_view offer);
+  // Whether Open failed because the offer comes from another host.
+  static bool IsFromAnotherHost(const absl::Status& status);
+
+  ~SharedSegment();
+  SharedSegment(const SharedSegment&) = delete;
+
+  SharedWords* words() const { return words_; }
+  int end() const { return end_; }  // which this is
+  size_t ring_bytes() const { return ring_bytes_; }
+  // The ring that end `end` writes. What lies at position p lies at p + ring_bytes() too, so that
+  // no run of up to ring_bytes() is ever cut.
+  char* ring(int end) const { return rings_[end]; }
+
+ private:
+  SharedSegment() = default;
+  absl::Status Map(size_t ring_bytes);
+
+  int fd_ = -1;
+  int end_ = 0;
+  size_t ring_bytes_ = 0;
+  SharedWords* words_ = nullptr;
+  char* rings_[2] = {nullptr, nullptr};
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_SHARED_SEGMENT_H_

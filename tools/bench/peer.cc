@@ -1,0 +1,103 @@
+#include "tools/bench/peer.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/check.h"
+
+extern char** environ;
+
+namespace rubato {
+namespace {
+
+double Seconds(clockid_t clock) {
+  timespec time = {};
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// The first line that `fd` brings.
+std::string ReadLine(int fd) {
+  std::string line;
+  char c;
+  while (read(fd, &c, 1) == 1 && c != '\n') line += c;
+  return line;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Peer>> Peer::Start(const std::vector<std::string>& arguments) {
+  int input[2], output[2];
+  RUBATO_CHECK(pipe2(input, O_CLOEXEC) == 0 && pipe2(output, O_CLOEXEC) == 0);
+  std::vector<std::string> words = arguments;
+  words.insert(words.begin(), "/proc/self/exe");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_adddup2(&actions, input[0], STDIN_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, output[1], STDOUT_FILENO);
+  pid_t pid;
+  const int error = posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  close(input[0]);
+  close(output[1]);
+  std::string address = error == 0 ? ReadLine(output[0]) : "";
+  close(output[0]);
+  if (error != 0) {
+    close(input[1]);
+    return absl::InternalError(absl::StrCat("cannot start a second process: error ", error));
+  }
+  std::unique_ptr<Peer> peer(new Peer(pid, input[1], std::move(address)));
+  if (peer->address().empty()) return absl::InternalError("the second process does not serve");
+  return peer;
+}
+
+Peer::~Peer() {
+  close(input_);
+  waitpid(pid_, nullptr, 0);
+}
+
+double Peer::CpuSeconds() const {
+  clockid_t clock;
+  return clock_getcpuclockid(pid_, &clock) == 0 ? Seconds(clock) : 0;
+}
+
+int64_t Peer::ResidentBytes() const {
+  std::ifstream status(absl::StrCat("/proc/", pid_, "/status"));
+  std::string line;
+  while (std::getline(status, line)) {
+    absl::string_view rest = line;
+    int64_t kib = 0;
+    if (absl::ConsumePrefix(&rest, "VmRSS:") && absl::ConsumeSuffix(&rest, "kB") &&
+        absl::SimpleAtoi(rest, &kib)) {
+      return kib * 1024;
+    }
+  }
+  return 0;
+}
+
+void ServeUntilTold(const std::string& address) {
+  std::printf("%s\n", address.c_str());
+  std::fflush(stdout);
+  char c;
+  while (read(STDIN_FILENO, &c, 1) > 0) {
+  }
+}
+
+double OwnCpuSeconds() { return Seconds(CLOCK_PROCESS_CPUTIME_ID); }
+
+}  // namespace rubato

@@ -1,0 +1,255 @@
+#include "tools/bench/wire.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "common/flags.h"
+#include "common/log.h"
+#include "common/process_exit.h"
+#include "common/status.h"
+#include "common/wire/channel.h"
+#include "nlohmann/json.hpp"
+#include "tools/bench/peer.h"
+#include "tools/bench/raw_tcp.h"
+#include "tools/bench/wire_load.h"
+#include "tools/bench/wire_shard.h"
+#include "tools/bench/yardsticks.h"
+
+namespace rubato {
+namespace {
+
+constexpr int64_t kLatencyBytes = 1 << 10;
+constexpr struct {
+  WireOp op;
+  const char* name;
+  int directions;
+} kOps[] = {
+    {WireOp::kPush, "push", 1}, {WireOp::kPull, "pull", 1}, {WireOp::kPushPull, "pushpull", 2}};
+
+// A shard in its own process, and the load on it.
+struct Wire {
+  static absl::StatusOr<Wire> Start(const std::string& path, int64_t bytes) {
+    Wire wire;
+    wire.path = path;
+    wire.bytes = bytes;
+    RUBATO_ASSIGN_OR_RETURN(
+        wire.shard, Peer::Start({"bench", "wire", "--serve", absl::StrCat("shard:", bytes)}));
+    wire.load = std::make_unique<WireLoad>(wire.shard->address(), bytes, path == "shm");
+    return wire;
+  }
+
+  std::string path;
+  int64_t bytes = 0;
+  std::unique_ptr<Peer> shard;
+  std::unique_ptr<WireLoad> load;
+};
+
+struct Samples {
+  std::vector<double> gbps, cpu_s_per_gb;
+};
+
+struct Latencies {
+  std::vector<double> p50, p99;  // microseconds, by round
+  void Add(std::vector<double> seconds) {
+    std::sort(seconds.begin(), seconds.end());
+    p50.push_back(seconds[seconds.size() / 2] * 1e6);
+    p99.push_back(seconds[seconds.size() * 99 / 100] * 1e6);
+  }
+};
+
+struct Measured {
+  std::map<int64_t, std::vector<double>> raw_push, raw_pull;
+  std::vector<double> copy, triad;
+  std::map<std::pair<size_t, size_t>, Samples> samples;  // by wire and operation
+  std::map<std::string, Latencies> latencies;            // by path
+};
+
+absl::Status MeasureRound(const WireBench& bench, RawTcp* raw, const std::vector<Wire>& wires,
+                          const std::vector<Wire>& latency_wires, Measured* measured) {
+  for (const int64_t bytes : bench.sizes) {
+    const int64_t count = std::max<int64_t>(4, bench.sample_bytes / bytes);
+    RUBATO_ASSIGN_OR_RETURN(const double push, raw->Push(bytes, count));
+    RUBATO_ASSIGN_OR_RETURN(const double pull, raw->Pull(bytes, count));
+    const double gigabytes = static_cast<double>(bytes * count) * 1e-9;
+    measured->raw_push[bytes].push_back(gigabytes / push);
+    measured->raw_pull[bytes].push_back(gigabytes / pull);
+    for (size_t i = 0; i < wires.size(); ++i) {
+      if (wires[i].bytes != bytes) continue;
+      for (size_t k = 0; k < std::size(kOps); ++k) {
+        const double before = OwnCpuSeconds() + wires[i].shard->CpuSeconds();
+        RUBATO_ASSIGN_OR_RETURN(const double seconds, wires[i].load->Run(kOps[k].op, count));
+        const double after = OwnCpuSeconds() + wires[i].shard->CpuSeconds();
+        Samples& samples = measured->samples[{i, k}];
+        samples.gbps.push_back(gigabytes * kOps[k].directions / seconds);
+        samples.cpu_s_per_gb.push_back((after - before) / (gigabytes * kOps[k].directions));
+      }
+    }
+  }
+  RUBATO_ASSIGN_OR_RETURN(const std::vector<double> raw_trips,
+                          raw->RoundTrips(kLatencyBytes, bench.round_trips));
+  measured->latencies["raw"].Add(raw_trips);
+  for (const Wire& wire : latency_wires) {
+    RUBATO_ASSIGN_OR_RETURN(const std::vector<double> trips,
+                            wire.load->RoundTrips(bench.round_trips));
+    measured->latencies[wire.path].Add(trips);
+  }
+  return absl::OkStatus();
+}
+
+std::string SizeText(int64_t bytes) {
+  return bytes < 1 << 20 ? absl::StrCat(bytes >> 10, " KiB") : absl::StrCat(bytes >> 20, " MiB");
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
+  RUBATO_ASSIGN_OR_RETURN(const std::unique_ptr<Peer> raw_server,
+                          Peer::Start({"bench", "wire", "--serve", "raw"}));
+  RUBATO_ASSIGN_OR_RETURN(const std::unique_ptr<RawTcp> raw,
+                          RawTcp::Connect(raw_server->address()));
+  std::vector<Wire> wires, latency_wires;
+  for (const std::string& path : bench.paths) {
+    for (const int64_t bytes : bench.sizes) {
+      RUBATO_ASSIGN_OR_RETURN(Wire wire, Wire::Start(path, bytes));
+      wires.push_back(std::move(wire));
+    }
+    RUBATO_ASSIGN_OR_RETURN(Wire wire, Wire::Start(path, kLatencyBytes));
+    latency_wires.push_back(std::move(wire));
+  }
+  WireBench warm_up = bench;
+  warm_up.sample_bytes = std::min<int64_t>(bench.sample_bytes, 16 << 20);
+  warm_up.round_trips = 100;
+  Measured ignored, measured;
+  RUBATO_RETURN_IF_ERROR(MeasureRound(warm_up, raw.get(), wires, latency_wires, &ignored));
+  auto triad = std::make_unique<Triad>();
+  auto copying = std::make_unique<Copying>();
+  for (int round = 0; round < bench.rounds; ++round) {
+    measured.copy.push_back(copying->GigabytesPerSecond());
+    measured.triad.push_back(triad->GigabytesPerSecond());
+    RUBATO_RETURN_IF_ERROR(MeasureRound(bench, raw.get(), wires, latency_wires, &measured));
+  }
+
+  if (json) {
+    nlohmann::ordered_json object;
+    nlohmann::ordered_json& yardsticks = object["yardsticks"];
+    for (const int64_t bytes : bench.sizes) {
+      yardsticks["tcp_sink_gbps"][absl::StrCat(bytes)] = Median(measured.raw_push[bytes]);
+    }
+    yardsticks["memcpy_gbps"] = Median(measured.copy);
+    yardsticks["triad_gbps"] = Median(measured.triad);
+    for (const auto& [key, samples] : measured.samples) {
+      object["results"].push_back({{"path", wires[key.first].path},
+                                   {"op", kOps[key.second].name},
+                                   {"codec", "float32"},
+                                   {"bytes", wires[key.first].bytes},
+                                   {"gbps", Median(samples.gbps)},
+                                   {"cpu_s_per_gb", Median(samples.cpu_s_per_gb)}});
+    }
+    for (const auto& [path, latencies] : measured.latencies) {
+      object["latency_us"][path] = {{"p50", Median(latencies.p50)}, {"p99", Median(latencies.p99)}};
+    }
+    return object.dump() + "\n";
+  }
+  std::string text = absl::StrFormat(
+      "medians of %d rounds; GB/s of float32 payload (both: in both directions), in brackets\n"
+      "processor seconds per GB, of worker and server together\n\n"
+      "memcpy %.1f GB/s, triad %.1f GB/s\n\n"
+      "%-5s%8s%20s%20s%20s%14s\n",
+      bench.rounds, Median(measured.copy), Median(measured.triad), "path", "size", "push", "pull",
+      "both", "server's MB");
+  for (const int64_t bytes : bench.sizes) {
+    absl::StrAppendFormat(&text, "%-5s%8s%20.2f%20.2f\n", "raw", SizeText(bytes),
+                          Median(measured.raw_push[bytes]), Median(measured.raw_pull[bytes]));
+    for (size_t i = 0; i < wires.size(); ++i) {
+      if (wires[i].bytes != bytes) continue;
+      absl::StrAppendFormat(&text, "%-5s%8s", wires[i].path, SizeText(bytes));
+      for (size_t k = 0; k < std::size(kOps); ++k) {
+        const Samples& samples = measured.samples[{i, k}];
+        absl::StrAppendFormat(
+            &text, "%20s",
+            absl::StrFormat("%.2f (%.2f)", Median(samples.gbps), Median(samples.cpu_s_per_gb)));
+      }
+      absl::StrAppendFormat(&text, "%14.0f\n",
+                            static_cast<double>(wires[i].shard->ResidentBytes()) * 1e-6);
+    }
+  }
+  text += "\nround trip of 1 KiB\n";
+  for (const auto& [path, latencies] : measured.latencies) {
+    absl::StrAppendFormat(&text, "%-5s p50 %.1f us, p99 %.1f us\n", path, Median(latencies.p50),
+                          Median(latencies.p99));
+  }
+  return text;
+}
+
+int BenchWireMain(const std::vector<std::string>& arguments) {
+  KeepFreedMemory();
+  SilenceGrpc();
+  PollPerThread();
+  WireBench bench;
+  std::string sizes, path, serve;
+  bool quick = false, json = false;
+  Flags flags(
+      "rubato bench wire",
+      "Measures how fast floats go between a worker and a server, each in its own process on "
+      "this machine, beside\nraw TCP and memory. Every float is checked.",
+      {"rubato bench wire --json", "rubato bench wire --sizes 1048576,4194304 --rounds 5"});
+  flags.Add("sizes", &sizes, "N,N,N",
+            "bytes of a request, multiples of 64; default: 4 KiB to 64 MiB");
+  flags.Add("path", &path, "tcp|shm", "only through TCP, or shared memory; default: both in turn");
+  flags.Add("rounds", &bench.rounds, "N", "of which the medians count");
+  flags.Add("quick", &quick, "", "little of everything: the figures mean nothing");
+  flags.Add("json", &json, "", "print one JSON object");
+  flags.Add("serve", &serve, "ROLE", "for the processes that it starts itself");
+  if (const std::optional<int> code = flags.Handle(arguments)) return *code;
+  if (serve == "raw") return ServeRawTcp();
+  int64_t bytes = 0;
+  const std::vector<std::string> role = absl::StrSplit(serve, ':');
+  if (role.size() == 2 && role[0] == "shard" && absl::SimpleAtoi(role[1], &bytes)) {
+    return ServeBenchShard(bytes);
+  }
+  absl::Status status;
+  if (!sizes.empty()) bench.sizes.clear();
+  for (absl::string_view size : absl::StrSplit(sizes, ',', absl::SkipEmpty())) {
+    if (!absl::SimpleAtoi(size, &bytes) || bytes < 64 || bytes % 64 != 0 || bytes > 1 << 30 ||
+        (bytes > 256 << 10 && bytes % (256 << 10) != 0)) {
+      status = absl::InvalidArgumentError(absl::StrCat(
+          "found --sizes ", sizes,
+          ", expected numbers of bytes: multiples of 64, above 262144 of that, up to 1073741824"));
+    }
+    bench.sizes.push_back(bytes);
+  }
+  if (!path.empty()) {
+    if (path != "tcp" && path != "shm") {
+      status =
+          absl::InvalidArgumentError(absl::StrCat("found --path ", path, ", expected tcp or shm"));
+    }
+    bench.paths = {path};
+  }
+  if (bench.rounds < 1 || bench.rounds > 1000) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("found --rounds ", bench.rounds, ", expected 1 to 1000"));
+  }
+  if (quick) {
+    bench.rounds = 1;
+    bench.sample_bytes = 1 << 20;
+    bench.round_trips = 100;
+  }
+  const absl::StatusOr<std::string> text =
+      status.ok() ? BenchWire(bench, json) : absl::StatusOr<std::string>(status);
+  if (!text.ok()) {
+    PrintError(text.status());
+    return ExitCode(text.status());
+  }
+  std::fputs(text->c_str(), stdout);
+  return 0;
+}
+
+}  // namespace rubato

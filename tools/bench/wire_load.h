@@ -1,0 +1,68 @@
+// The worker's side of `rubato bench wire`: requests over the streams that workers use.
+#ifndef RUBATO_TOOLS_BENCH_WIRE_LOAD_H_
+#define RUBATO_TOOLS_BENCH_WIRE_LOAD_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/flat_space.h"
+#include "common/wire/shard_streams.h"
+
+namespace rubato {
+
+enum class WireOp { kPush, kPull, kPushPull };
+
+class WireLoad {
+ public:
+  // Of a shard that ServeBenchShard(bytes) serves at `address`, through shared memory if `shared`.
+  WireLoad(const std::string& address, int64_t bytes, bool shared);
+
+  // Seconds for `count` requests of all parameters, as many under way at a time as hold 4 MiB, at
+  // least 2. A push goes without an answer, but for one small block every quarter of those under
+  // way; what is pulled goes with the pushes of the request, and is answered block by block.
+  // Internal if one float that comes of it is not what it should be.
+  absl::StatusOr<double> Run(WireOp op, int64_t count);
+
+  // Seconds of each of `count` round trips, one at a time: a push of all parameters, which come
+  // back as they are after it.
+  absl::StatusOr<std::vector<double>> RoundTrips(int64_t count);
+
+ private:
+  absl::Status Exchange(WireOp op, int64_t count, int64_t window, std::vector<double>* seconds)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void Issue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SendPull(Range blocks, uint64_t number, int64_t clock);
+  void SendPushes();
+  void OnFrame(const Frame& frame, const ReceivedValues& values) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Internal unless all values that were pulled are those after `clock_` contributions.
+  absl::Status Verify() const;
+
+  const FlatSpace space_;
+  const Range blocks_;  // without the receipt's
+  const std::shared_ptr<std::vector<float>> gradient_;
+  std::vector<float> parameters_;
+  int64_t clock_ = 0;    // contributions so far
+  uint64_t number_ = 0;  // of requests so far
+
+  absl::Mutex mutex_;
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  WireOp op_ ABSL_GUARDED_BY(mutex_) = WireOp::kPush;
+  int64_t window_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t to_issue_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t under_way_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t unanswered_ ABSL_GUARDED_BY(mutex_) = 0;  // pushes since the last receipt was asked for
+  int64_t missing_ ABSL_GUARDED_BY(mutex_) = 0;     // blocks of the pull that is being answered
+  int64_t began_ ABSL_GUARDED_BY(mutex_) = 0;       // nanoseconds
+  std::vector<double>* seconds_ ABSL_GUARDED_BY(mutex_) = nullptr;
+
+  std::unique_ptr<ShardStreams> streams_;  // last: its thread uses all of the above
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_BENCH_WIRE_LOAD_H_

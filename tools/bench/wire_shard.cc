@@ -1,0 +1,77 @@
+#include "tools/bench/wire_shard.h"
+
+#include <algorithm>
+#include <chrono>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/log.h"
+#include "common/wire/channel.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+#include "server/data_service.h"
+#include "server/shard_engine.h"
+#include "tools/bench/peer.h"
+
+namespace rubato {
+namespace {
+
+constexpr int64_t kBlockBytes = 256 << 10;
+
+}  // namespace
+
+FlatSpace BenchSpace(int64_t bytes) {
+  const int64_t values = bytes / static_cast<int64_t>(sizeof(float));
+  const int64_t block = std::min(bytes, kBlockBytes) / static_cast<int64_t>(sizeof(float));
+  return FlatSpace(values + kReceiptValues, block, 1);
+}
+
+int ServeBenchShard(int64_t bytes) {
+  const FlatSpace space = BenchSpace(bytes);
+  proto::Job job;
+  job.mutable_cluster()->set_servers(1);
+  job.mutable_wire()->set_chunk(space.block_values() * static_cast<int64_t>(sizeof(float)));
+  job.mutable_optimizer()->set_learning_rate(1);
+  job.mutable_train()->set_batch_size(1);
+  job.mutable_train()->mutable_until()->set_steps(1 << 30);
+  proto::CoordinatorMessage message;
+  proto::View& view = *message.mutable_view();
+  view.set_number(1);
+  view.set_mode(proto::View::MODE_ASYNC);
+  view.set_leaves(1);
+  view.set_samples_per_epoch(1);
+  view.set_until_step(1 << 30);
+  view.add_members()->set_incarnation(1);
+  view.mutable_members(0)->set_rank(0);
+  proto::Parameter* parameter = view.mutable_layout()->add_parameters();
+  parameter->set_name("weight");
+  parameter->add_shape(space.values());
+  parameter->mutable_init();
+
+  const Log log("server", 0, LogLevel::kWarning);
+  DataService data(kBenchDigest, /*share_memory=*/true, &log);
+  auto engine = ShardEngine::Create(
+      job, 0,
+      [&data](uint64_t stream, const Frame& frame, const Payload& payload) {
+        data.Send(stream, frame, payload);
+      },
+      [](const proto::PeerMessage& said) { RUBATO_CHECK(!said.has_failure()); });
+  RUBATO_CHECK(engine.ok());
+  (*engine)->OnMessage(message);
+  grpc::ServerBuilder builder;
+  ConfigureServer(&builder);
+  int port = 0;
+  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
+  data.Register(&builder);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  RUBATO_CHECK(server != nullptr && port != 0);
+  data.Start(engine->get());
+  ServeUntilTold(absl::StrCat("127.0.0.1:", port));
+  server->Shutdown(std::chrono::system_clock::now());
+  data.Stop();
+  return 0;
+}
+
+}  // namespace rubato

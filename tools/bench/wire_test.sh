@@ -1,0 +1,27 @@
+#!/bin/bash
+# The bench runs to its end, checks its floats, and prints the object that it promises.
+set -eu
+rubato=$1
+$rubato bench wire --quick --json --sizes 4096,524288 | python3 -c '
+import json, sys
+result = json.load(sys.stdin)
+assert list(result) == ["yardsticks", "results", "latency_us"], result
+assert set(result["yardsticks"]) == {"tcp_sink_gbps", "memcpy_gbps", "triad_gbps"}
+assert set(result["yardsticks"]["tcp_sink_gbps"]) == {"4096", "524288"}
+rows = {(r["path"], r["op"], r["codec"], r["bytes"]) for r in result["results"]}
+assert rows == {(p, o, "float32", n) for p in ("tcp", "shm") for o in ("push", "pull", "pushpull")
+                for n in (4096, 524288)}, rows
+assert all(r["gbps"] > 0 and r["cpu_s_per_gb"] > 0 for r in result["results"])
+assert {"tcp", "shm"} <= set(result["latency_us"])
+assert all(0 < l["p50"] <= l["p99"] for l in result["latency_us"].values())
+'
+refused() {
+  local code=0
+  "$rubato" bench wire "$@" 2>"$TEST_TMPDIR/refused" || code=$?
+  [ "$code" = 2 ] && grep -q "expected" "$TEST_TMPDIR/refused"
+}
+refused --sizes 100
+refused --sizes 300000
+refused --rounds 0
+refused --path carrier-pigeon
+rm -f "$TEST_TMPDIR/refused"
