@@ -11,6 +11,12 @@ namespace {
 
 constexpr int kKeepAliveMs = 10000;
 
+// Bytes of a stream that may be under way, which bounds what a receiver holds. gRPC would measure
+// how much the network takes and grow this to tens of MB on one machine, where data that wait leave
+// the caches: with 4 MiB the bench of the wire moves a quarter to a half more. Between machines it
+// is enough for 1 GB/s and round trips of 4 ms.
+constexpr int kWindowBytes = 4 << 20;
+
 }  // namespace
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
@@ -26,6 +32,8 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepAliveMs);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
+  arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 
@@ -41,6 +49,8 @@ void ConfigureServer(grpc::ServerBuilder* builder) {
                               1 << GRPC_COMPRESS_NONE);
   builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
   builder->SetMaxReceiveMessageSize(kMaxMessageBytes);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
+  builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
 }
 
 void SilenceGrpc() {

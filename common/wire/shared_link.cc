@@ -1,6 +1,7 @@
 #include "common/wire/shared_link.h"
 
 #include <linux/futex.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -99,7 +100,12 @@ void SharedLink::Run() {
       continue;
     }
     const int64_t now = absl::GetCurrentTimeNanos();
-    if (looks_until == 0) looks_until = now + kLookNanos;
+    if (looks_until == 0) {
+      looks_until = now + kLookNanos;
+      own().processor = 1 + sched_getcpu();
+      // Looking would only keep the peer from running.
+      if (peer().processor == own().processor) looks_until = now;
+    }
     if (now < looks_until) {
       Relax();
     } else {

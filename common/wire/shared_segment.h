@@ -23,6 +23,8 @@ struct SharedWords {
     alignas(128) std::atomic<uint64_t> written;   // into the ring that this end writes
     alignas(128) std::atomic<uint64_t> read;      // of the ring that the other end writes
     alignas(128) std::atomic<uint32_t> sleeping;  // 1: wants to be woken (futex)
+    // 1 + the number of the processor on which it last waited.
+    alignas(128) std::atomic<int32_t> processor;
   };
   End ends[2];  // the creator, the opener
 };
