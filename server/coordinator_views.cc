@@ -63,6 +63,8 @@ void Coordinator::CheckLeases(absl::Time now, CoordinatorActions* actions) {
       stalled.push_back(id);
     }
   }
+  // While the shards stand still nobody gets what it needs to go on; the next view counts anew.
+  if (view_state_ != ViewState::kOpen) stalled.clear();
   if (!stalled.empty()) {  // of those who compute nothing, some may have nothing to compute
     const std::vector<WorkerId> waited_for = WaitedFor();
     const auto is_free = [&](PeerId id) {
