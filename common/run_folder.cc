@@ -107,9 +107,13 @@ absl::StatusOr<RunFolder> RunFolder::Create(absl::string_view name, absl::string
       return SystemError(errno, "create the folder", folder.path());
     }
     RUBATO_RETURN_IF_ERROR(MakeFolders(folder.path() + "/logs"));
-    RUBATO_RETURN_IF_ERROR(PointLatestTo(leaf));
+    folder.leaf_ = leaf;
     return folder;
   }
+}
+
+absl::Status RunFolder::BecomeLatest() const {
+  return leaf_.empty() ? absl::OkStatus() : PointLatestTo(leaf_);
 }
 
 std::string RunFolder::JobFile() const { return path_ + "/job.yaml"; }

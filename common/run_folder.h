@@ -26,11 +26,14 @@ namespace rubato {
 class RunFolder {
  public:
   // Creates `run_dir`, or if that is empty runs/<name>-<UTC yyyymmddThhmmssZ>-<4 hex>/ under the
-  // current directory with runs/latest pointing to it, and logs/ in it. An existing run is never
-  // overwritten: AlreadyExists if `run_dir` is not empty or is a file. PermissionDenied,
-  // ResourceExhausted, … where the system refuses.
+  // current directory, and logs/ in it. An existing run is never overwritten: AlreadyExists if
+  // `run_dir` is not empty or is a file. PermissionDenied, ResourceExhausted, … where the system
+  // refuses.
   static absl::StatusOr<RunFolder> Create(absl::string_view name, absl::string_view run_dir,
                                           absl::Time now);
+
+  // Points runs/latest to the run, which has begun to train; not if Create was given its folder.
+  absl::Status BecomeLatest() const;
 
   // A folder that another process has created. Nothing is checked.
   explicit RunFolder(std::string path);
@@ -49,6 +52,7 @@ class RunFolder {
 
  private:
   std::string path_;
+  std::string leaf_;  // in runs/, if Create has named it
 };
 
 // A new random token in a new file that only its owner may read. Errors as WriteFileAtomically.

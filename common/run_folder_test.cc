@@ -43,6 +43,9 @@ TEST_F(RunFolderTest, LatestPointsToTheLastRunOfMany) {
   for (int i = 0; i < 20; ++i) {
     const auto run = RunFolder::Create("job", "", kTime);
     RUBATO_ASSERT_OK(run);
+    RUBATO_ASSERT_OK(RunFolder::Create("job", "", kTime));  // has never begun
+    EXPECT_FALSE(i > 0 && fs::equivalent("runs/latest", run->path()));
+    RUBATO_ASSERT_OK(run->BecomeLatest());
     paths.insert(run->path());
     EXPECT_TRUE(fs::equivalent("runs/latest", run->path()));
   }
@@ -56,6 +59,8 @@ TEST_F(RunFolderTest, GivenFolderIsTakenAsItIs) {
   RUBATO_ASSERT_OK(run);
   EXPECT_EQ(run->path(), "deep/below");
   EXPECT_TRUE(fs::is_directory("deep/below/logs"));
+  EXPECT_FALSE(fs::exists("runs"));
+  RUBATO_EXPECT_OK(run->BecomeLatest());
   EXPECT_FALSE(fs::exists("runs"));
   fs::create_directory("empty");
   RUBATO_EXPECT_OK(RunFolder::Create("job", "empty", kTime));

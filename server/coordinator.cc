@@ -425,9 +425,11 @@ void Coordinator::SendView(absl::Time now, CoordinatorActions* actions) {
     PeerId id;
     Peer* const worker = registry_.FindWorker({member.rank(), member.incarnation()}, &id);
     if (worker == nullptr) continue;
+    // Only members send heartbeats; one that has fallen silent is no younger by a new view.
+    if (!worker->is_member) worker->last_heard = now;
+    worker->last_progress = now;
     worker->is_member = true;
     worker->idle = false;
-    worker->last_heard = worker->last_progress = now;
     proto::CoordinatorMessage message;
     *message.mutable_view() = view_;
     message.mutable_view()->set_your_rank(member.rank());

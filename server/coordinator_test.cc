@@ -658,6 +658,68 @@ TEST_F(CoordinatorTest, AWorkerThatIsAliveButHoldsUpTheOthersIsTakenForDead) {
                                                "nothing for 20s")));
 }
 
+// Who has computed what it was given and does not ask for more holds up those who are ahead of it:
+// they have been given work, and may not begin.
+TEST_F(CoordinatorTest, AWorkerThatDoesNotAskForMoreIsTakenForDeadNotThoseWhoWaitForIt) {
+  Start(
+      "cluster { lease: 5 stall_timeout: 20 } "
+      "consistency { mode: MODE_BOUNDED staleness: 1 }");
+  Begin();
+  proto::PeerMessage request;
+  request.mutable_work_request();
+  for (const PeerId peer : {2, 3}) {
+    Receive(peer, request);
+    Receive(peer, Computed(sent_[peer].back().work().contribution(), {0, 2}, 1, 2));
+  }
+  Receive(3, request);
+  proto::PeerMessage second = Computed(sent_[3].back().work().contribution(), {0, 2}, 1, 2);
+  second.mutable_progress()->set_clock(1);
+  Receive(3, second);
+  Receive(3, request);
+  EXPECT_THAT(coordinator_->Status(now_).waits(),
+              ElementsAre("worker 0 is to finish what it has begun, for 0.0 s"));
+  for (int i = 0; i < 201; ++i) {
+    now_ += absl::Milliseconds(100);
+    for (int rank : {0, 1}) coordinator_->OnHeartbeat({rank, 1}, now_);
+    Tick();
+  }
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 0 (host pid 0) is alive but has computed "
+                                               "nothing for 20s")));
+}
+
+TEST_F(CoordinatorTest, ANewViewDoesNotRenewTheLeaseOfASilentWorker) {
+  Start("cluster { lease: 5 }");
+  Begin();
+  for (int i = 0; i < 51; ++i) {
+    now_ += absl::Milliseconds(100);
+    coordinator_->OnHeartbeat({0, 1}, now_);
+    if (i == 30) {
+      Receive(4, Worker());
+      Close(0, 0);
+      EXPECT_EQ(sent_[2].back().view().members_size(), 3);
+    }
+    Tick();
+  }
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) was not heard of for 5s")));
+}
+
+TEST_F(CoordinatorTest, NobodyIsBlamedForAPause) {
+  Start(
+      "cluster { workers { min: 2 } lease: 5 stall_timeout: 20 } "
+      "consistency { mode: MODE_ASYNC }");
+  Begin();
+  Gone(3);
+  Close(0, 0);
+  const size_t warnings = warnings_.size();
+  for (int i = 0; i < 300; ++i) {
+    now_ += absl::Milliseconds(100);
+    coordinator_->OnHeartbeat({0, 1}, now_);
+    Tick();
+  }
+  EXPECT_EQ(coordinator_->Status(now_).state(), "paused");
+  EXPECT_EQ(warnings_.size(), warnings);
+}
+
 // The end of the lineage, its end seen by all, and another one from there on.
 TEST_F(CoordinatorTest, ASwitchTakesPlaceWhenNothingIsUnderWay) {
   Start();

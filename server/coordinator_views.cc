@@ -63,6 +63,8 @@ void Coordinator::CheckLeases(absl::Time now, CoordinatorActions* actions) {
       stalled.push_back(id);
     }
   }
+  // While the shards stand still nobody gets what it needs to go on; the next view counts anew.
+  if (view_state_ != ViewState::kOpen) stalled.clear();
   if (!stalled.empty()) {  // of those who compute nothing, some may have nothing to compute
     const std::vector<WorkerId> waited_for = WaitedFor();
     const auto is_free = [&](PeerId id) {
@@ -89,8 +91,17 @@ void Coordinator::CheckLeases(absl::Time now, CoordinatorActions* actions) {
 std::vector<WorkerId> Coordinator::WaitedFor() const {
   std::vector<WorkerId> workers;
   if (phase_ != Phase::kRunning || !metrics_.has_value()) return workers;
+  // Who has done all that it was given is to say so, or to ask for more.
+  const auto is_to_answer = [](const Peer& peer) {
+    return peer.is_worker && peer.is_member && !peer.idle;
+  };
+  if (sync() && metrics_->units() >= until_unit_) {
+    for (const auto& [id, peer] : registry_.peers()) {
+      if (is_to_answer(peer)) workers.push_back(peer.worker);
+    }
+    return workers;
+  }
   if (sync()) {
-    if (metrics_->units() >= until_unit_) return workers;
     for (const int64_t leaf : metrics_->MissingLeaves()) {
       const WorkerId owner = assignments_->Owner(metrics_->units(), leaf);
       if (std::count(workers.begin(), workers.end(), owner) == 0) workers.push_back(owner);
@@ -100,10 +111,10 @@ std::vector<WorkerId> Coordinator::WaitedFor() const {
   // With a bound, only the slowest hold up others.
   int64_t slowest = std::numeric_limits<int64_t>::max();
   for (const auto& [id, peer] : registry_.peers()) {
-    if (work_.Waiting(peer.worker) > 0) slowest = std::min(slowest, peer.clock);
+    if (is_to_answer(peer)) slowest = std::min(slowest, peer.clock);
   }
   for (const auto& [id, peer] : registry_.peers()) {
-    if (!peer.is_worker || work_.Waiting(peer.worker) == 0) continue;
+    if (!is_to_answer(peer)) continue;
     if (mode_.mode != proto::View::MODE_BOUNDED || peer.clock == slowest) {
       workers.push_back(peer.worker);
     }

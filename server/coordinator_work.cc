@@ -64,8 +64,13 @@ void Coordinator::OnProgress(Peer* peer, const proto::Progress& progress, absl::
     if (!is_first) return;
   }
   std::vector<MetricsLine> lines;
+  const bool was_at_end = metrics_->units() >= until_unit_;
   metrics_->OnProgress(progress, now, &lines);
   if (sync() && metrics_->units() + 1 < progress.unit()) CatchUp(now, &lines);
+  if (sync() && !was_at_end && metrics_->units() >= until_unit_) {
+    // From now on all are waited for, those too who had nothing to compute.
+    for (auto& [id, other] : registry_.peers()) other.last_progress = now;
+  }
   for (const MetricsLine& line : lines) ReportLine(line, actions);
   if (!sync() && checkpoint_every_.has_value() && metrics_->units() >= next_checkpoint_unit_) {
     checkpoint_wanted_ = true;
@@ -424,10 +429,16 @@ proto::JobStatus Coordinator::Status(absl::Time now) const {
     for (const auto& [id, peer] : registry_.peers()) {
       if (!peer.is_worker || !(peer.worker == worker)) continue;
       const double silent = absl::ToDoubleSeconds(now - peer.last_progress);
-      status.add_waits(sync() ? absl::StrFormat("step %d waits for worker %d, for %.1f s",
-                                                metrics_->units(), worker.rank, silent)
-                              : absl::StrFormat("worker %d computes clock %d, for %.1f s",
-                                                worker.rank, peer.clock, silent));
+      if (sync() ? metrics_->units() >= until_unit_ : work_.Waiting(worker) == 0) {
+        status.add_waits(absl::StrFormat("worker %d is to finish what it has begun, for %.1f s",
+                                         worker.rank, silent));
+      } else if (sync()) {
+        status.add_waits(absl::StrFormat("step %d waits for worker %d, for %.1f s",
+                                         metrics_->units(), worker.rank, silent));
+      } else {
+        status.add_waits(absl::StrFormat("worker %d computes clock %d, for %.1f s", worker.rank,
+                                         peer.clock, silent));
+      }
     }
   }
   return status;

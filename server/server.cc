@@ -178,14 +178,19 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
   std::optional<MetricsRecorder> metrics;
   std::optional<RunFiles> files;
   std::optional<RecordFile> journal;
+  std::optional<RunFolder> folder;
   ClusterService::Outlets outlets;
   outlets.metrics = [&metrics, &files](const MetricsLine& line) {
     metrics->Record(line, absl::Now());
     files->OnMetrics(line);
   };
-  outlets.journal = [&journal, &log](const proto::View& view, const std::string& reason) {
+  outlets.journal = [&, begun = false](const proto::View& view, const std::string& reason) mutable {
     log.Info(absl::StrCat("view ", view.number(), ": ", reason),
              {{"workers", view.members_size()}});
+    if (!std::exchange(begun, true)) {
+      const absl::Status latest = folder->BecomeLatest();
+      if (!latest.ok()) log.Warning(latest.message());
+    }
     const absl::Status status = journal->Append(JournalLine(view, reason, absl::Now()));
     if (!status.ok()) log.Warning(status.message());
   };
@@ -225,15 +230,15 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
   RUBATO_RETURN_IF_ERROR(host.Start(0, listen, &service));
   // Nothing is written for a server that cannot listen; training begins only when this shard has
   // registered.
-  RUBATO_ASSIGN_OR_RETURN(const RunFolder folder, OpenRunFolder(job, options));
+  RUBATO_ASSIGN_OR_RETURN(folder, OpenRunFolder(job, options));
   RUBATO_ASSIGN_OR_RETURN(
-      metrics, MetricsRecorder::Create(folder, job.metrics().tensorboard(), absl::Now(), &log));
-  RUBATO_ASSIGN_OR_RETURN(journal, RecordFile::Open(folder.ViewsFile()));
-  RUBATO_ASSIGN_OR_RETURN(std::string token, WriteToken(folder.TokenFile()));
+      metrics, MetricsRecorder::Create(*folder, job.metrics().tensorboard(), absl::Now(), &log));
+  RUBATO_ASSIGN_OR_RETURN(journal, RecordFile::Open(folder->ViewsFile()));
+  RUBATO_ASSIGN_OR_RETURN(std::string token, WriteToken(folder->TokenFile()));
   service.SetToken(std::move(token));
-  files.emplace(job, job_digest, folder, &log);
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.AddressFile(), host.address() + "\n"));
-  log.Info("listening", {{"address", host.address()}, {"run", folder.path()}});
+  files.emplace(job, job_digest, *folder, &log);
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder->AddressFile(), host.address() + "\n"));
+  log.Info("listening", {{"address", host.address()}, {"run", folder->path()}});
   const std::string advertise = options.advertise.empty() ? host.address() : options.advertise;
 
   signals->OnSignal([&service](int signal) { service.RequestStop(InterruptedBy(signal), ""); });

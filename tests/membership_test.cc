@@ -15,6 +15,7 @@
 namespace rubato {
 namespace {
 
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -48,6 +49,7 @@ TEST_P(MembershipTest, OneThatIsToldToEndLeaves) {
   const pid_t pid = worker(1).pid();
   worker(1).Signal(SIGTERM);
   EXPECT_EQ(worker(1).Wait().code, 143);
+  EXPECT_THAT(worker(1).err(), EndsWith("\nleft: interrupted by SIGTERM\n"));
   EXPECT_TRUE(AwaitSaid(absl::StrCat("pid ", pid, ") leaves: interrupted by SIGTERM")));
   StopAndJudge();
   EXPECT_EQ(Summary("run")["workers_lost"], 0);

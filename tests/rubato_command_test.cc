@@ -69,7 +69,32 @@ if [ $shard = 0 ]; then
 fi
 )";
 constexpr char kAwaitWorkers[] = "if [ $shard = 0 ]; then read a <&3; read b <&3; fi\n";
+constexpr char kFirstView[] =
+    "if [ $shard = 0 ]; then echo '{\"mode\":\"sync\"}' > $run/views.jsonl; fi\n";
 constexpr char kGoodWorker[] = "echo done > gate\n";
+
+// A listener that takes nothing, as if it were frozen, stands for a run that is there.
+class Listener {
+ public:
+  Listener() : socket_(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    if (bind(socket_, reinterpret_cast<sockaddr*>(&address), size) != 0 ||
+        listen(socket_, 5) != 0 ||
+        getsockname(socket_, reinterpret_cast<sockaddr*>(&address), &size) != 0) {
+      abort();
+    }
+    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  }
+  ~Listener() { close(socket_); }
+  const std::string& address() const { return address_; }
+
+ private:
+  const int socket_;
+  std::string address_;
+};
 
 struct Result {
   int code;  // exit code, or -signal
@@ -232,6 +257,7 @@ TEST_F(RubatoCommandTest, MistakesAreToldOnceBeforeAnythingStarts) {
 }
 
 TEST_F(RubatoCommandTest, TrainStartsServersAndWorkersAndSumsUp) {
+  SetScripts(absl::StrCat(kGoodServer, kAwaitWorkers, kFirstView), kGoodWorker);
   const Result result = Rubato({"train", "job.yaml", "--set", "optimizer.momentum=0.5"});
   EXPECT_EQ(result.code, 0) << result.err;
   const std::string run = "runs/" + fs::read_symlink(Path("runs/latest")).string();
@@ -245,18 +271,17 @@ TEST_F(RubatoCommandTest, TrainStartsServersAndWorkersAndSumsUp) {
                   absl::StrCat("rubato-server", config, " --shard 1 --run-dir ", run, address),
                   absl::StrCat("rubato-worker", config, " --rank 0", address),
                   absl::StrCat("rubato-worker", config, " --rank 1", address)));
-  EXPECT_EQ(
-      result.out,
-      absl::StrCat(
-          "test accuracy  97.50 %  (loss 0.1000)\n"
-          "speed          500 samples/s  (1000 samples, 100 steps, 2.0 s)\n"
-          "files          ",
-          run,
-          "\n\nTry next:\n"
-          "  rubato inspect ",
-          run,
-          "\n"
-          "  rubato train job.yaml --set optimizer.momentum=0.5 --set consistency=async\n"));
+  EXPECT_EQ(result.out,
+            absl::StrCat(
+                "test accuracy  97.50 %  (loss 0.1000)\n"
+                "speed          500 samples/s  (1000 samples, 100 steps, 2.0 s)\n"
+                "files          ",
+                run,
+                "\n\nTry next:\n"
+                "  rubato inspect ",
+                run,
+                "\n"
+                "  rubato train job.yaml --set optimizer.momentum=0.5 --set consistency=async\n"));
   EXPECT_THAT(
       result.err,
       HasSubstr("Z launcher 0 step=50 epoch=0.5 loss=0.5 samples_per_second=500 seconds_left=1\n"));
@@ -411,18 +436,9 @@ TEST_F(RubatoCommandTest, QuestionsToARunThatIsOverOrNotThereAreAnswered) {
   EXPECT_EQ(killed.code, 1);
   EXPECT_EQ(killed.err,
             "error: nobody answers at 127.0.0.1:1: the run run is over, or was killed\n");
-  // One that listens and takes nothing, as if it were frozen.
-  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  sockaddr_in address = {};
-  address.sin_family = AF_INET;
-  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  socklen_t size = sizeof address;
-  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
-  ASSERT_EQ(listen(listener, 5), 0);
-  ASSERT_EQ(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size), 0);
-  Write("run/address", absl::StrCat("127.0.0.1:", ntohs(address.sin_port), "\n"));
+  const Listener listener;
+  Write("run/address", listener.address());
   const Result frozen = Rubato({"status", "run"});
-  close(listener);
   EXPECT_EQ(frozen.code, 1);
   EXPECT_THAT(frozen.err, EndsWith(" has not answered within 900ms: it is frozen, or cannot be "
                                    "reached from here\n"));
@@ -432,10 +448,48 @@ TEST_F(RubatoCommandTest, QuestionsToARunThatIsOverOrNotThereAreAnswered) {
   const Result nowhere = Rubato({"status"});
   EXPECT_EQ(nowhere.code, 2);
   EXPECT_EQ(nowhere.err, "error: found no run runs/latest\n");
+  const Result empty = Rubato({"switch", "--mode", "", "run"});
+  EXPECT_EQ(empty.code, 2);
+  EXPECT_EQ(empty.err,
+            "error: --mode: found nothing, expected sync, async or bounded,staleness=N\n");
   const Result unknown = Rubato({"switch", "--mode", "fast", "run"});
   EXPECT_EQ(unknown.code, 2);
   EXPECT_EQ(unknown.err,
             "error: --mode: found fast, expected sync, async or bounded,staleness=N\n");
+}
+
+TEST_F(RubatoCommandTest, WithoutARunTheNewestThatRunsIsMeant) {
+  const Listener listener;
+  const std::string there = absl::StrCat("error: shard 0 at ", listener.address(),
+                                         " has not answered within 900ms: it is frozen, or cannot "
+                                         "be reached from here\n");
+  for (const char* run : {"over", "killed", "begins", "first"}) {
+    fs::create_directories(Path(absl::StrCat("runs/", run)));
+  }
+  Write("runs/over/address", "127.0.0.1:1\n");
+  Write("runs/over/summary.json", "{}");
+  fs::create_symlink("over", Path("runs/latest"));
+  EXPECT_EQ(Rubato({"status"}).err, "error: the run runs/over is over\n");
+  Write("runs/first/address", listener.address());
+  Write("runs/killed/address", "127.0.0.1:1\n");  // newer
+  EXPECT_EQ(Rubato({"status"}).err, there);
+  // Who names a run means that one.
+  EXPECT_EQ(Rubato({"status", "runs/latest"}).err, "error: the run runs/latest is over\n");
+  fs::remove(Path("runs/over/summary.json"));
+  EXPECT_EQ(Rubato({"status"}).err, there);
+  fs::remove(Path("runs/over/address"));
+  EXPECT_EQ(Rubato({"status"}).err, there);
+  Write("runs/first/summary.json", "{}");
+  EXPECT_THAT(Rubato({"status"}).err,
+              StartsWith("error: the run runs/over has no address (yet?): "));
+  EXPECT_EQ(Rubato({"status"}).code, 2);
+}
+
+TEST_F(RubatoCommandTest, ATrainThatFailsAtItsStartIsNotTheNewestRun) {
+  SetScripts(absl::StrCat(kGoodServer, "rm $run/summary.json; exit 2\n"), kGoodWorker);
+  EXPECT_EQ(Rubato({"train", "job.yaml"}).code, 2);
+  EXPECT_TRUE(fs::is_directory(Path("runs")));
+  EXPECT_FALSE(fs::is_symlink(Path("runs/latest")));
 }
 
 TEST_F(RubatoCommandTest, SignalsEndAllAndGiveTheirCode) {

@@ -2,8 +2,12 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -71,44 +75,101 @@ absl::StatusOr<std::string> AddressOf(const RunFolder& folder) {
   return std::string(absl::StripAsciiWhitespace(*found));
 }
 
+// A job that is asked.
+struct Peer {
+  RunFolder folder;
+  std::string address;  // of shard 0
+  std::shared_ptr<grpc::Channel> channel;
+};
+
+std::string Silence(const std::string& address, absl::Duration timeout) {
+  return absl::StrCat("shard 0 at ", address, " has not answered within ",
+                      absl::FormatDuration(timeout),
+                      ": it is frozen, or cannot be reached from here");
+}
+
+// The run in `folder`; `address`, if not empty, is that of its shard 0.
+absl::StatusOr<Peer> ConnectTo(RunFolder folder, const std::string& address, absl::Time deadline,
+                               absl::Duration timeout) {
+  Peer peer{std::move(folder), address, nullptr};
+  if (address.empty()) {
+    RUBATO_ASSIGN_OR_RETURN(peer.address, AddressOf(peer.folder));
+  } else if (const absl::Status status = ParseAddress(address).status(); !status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--address: ", status.message()));
+  }
+  peer.channel = MakeChannel(peer.address);
+  const Connection connection = Connect(*peer.channel, deadline);
+  if (connection == Connection::kSilence) {
+    return absl::DeadlineExceededError(Silence(peer.address, timeout));
+  }
+  if (connection == Connection::kRefused) {
+    return absl::UnavailableError(absl::StrCat(
+        "nobody answers at ", peer.address, ": ",
+        address.empty() ? absl::StrCat("the run ", peer.folder.path(), " is over, or was killed")
+                        : "does shard 0 of the job listen there?"));
+  }
+  return peer;
+}
+
+// The runs under runs/ that have said where they listen, and not that they are over; the newest
+// first.
+std::vector<RunFolder> RunsUnderWay() {
+  namespace fs = std::filesystem;
+  std::vector<std::pair<fs::file_time_type, RunFolder>> found;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator("runs", error)) {
+    if (entry.is_symlink(error)) continue;
+    const RunFolder folder(entry.path().string());
+    const fs::file_time_type time = fs::last_write_time(folder.AddressFile(), error);
+    if (error || fs::exists(folder.SummaryFile(), error)) continue;
+    found.emplace_back(time, folder);
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<RunFolder> runs;
+  for (auto& [time, folder] : found) runs.push_back(std::move(folder));
+  return runs;
+}
+
+// runs/latest if it runs, else the newest that does: one that has yet to begin, or that was given a
+// folder under runs/.
+absl::StatusOr<Peer> ConnectToNewest(absl::Time deadline, absl::Duration timeout) {
+  std::error_code error;
+  const std::filesystem::path latest = std::filesystem::read_symlink("runs/latest", error);
+  const RunFolder first(error ? "runs/latest" : "runs/" + latest.string());
+  absl::StatusOr<Peer> peer = ConnectTo(first, "", deadline, timeout);
+  if (peer.ok() || absl::IsDeadlineExceeded(peer.status())) return peer;
+  for (RunFolder& folder : RunsUnderWay()) {
+    absl::StatusOr<Peer> other = ConnectTo(std::move(folder), "", deadline, timeout);
+    if (other.ok() || absl::IsDeadlineExceeded(other.status())) return other;
+  }
+  return peer;
+}
+
 }  // namespace
 
 absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const std::string& address,
                                                 proto::CommandRequest request,
                                                 absl::Duration timeout) {
-  const RunFolder folder(run);
   const absl::Time deadline = absl::Now() + timeout;
-  std::string target = address;
-  if (target.empty()) {
-    RUBATO_ASSIGN_OR_RETURN(target, AddressOf(folder));
-  } else if (const absl::Status status = ParseAddress(address).status(); !status.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("--address: ", status.message()));
-  }
+  RUBATO_ASSIGN_OR_RETURN(
+      const Peer peer,
+      run.empty() && address.empty()
+          ? ConnectToNewest(deadline, timeout)
+          : ConnectTo(RunFolder(run.empty() ? "runs/latest" : run), address, deadline, timeout));
   const bool changes = request.kind() != proto::CommandRequest::KIND_STATUS;
   std::string token_from;
   if (changes) {
-    RUBATO_ASSIGN_OR_RETURN(token_from, AddToken(folder, &request));
-  }
-  const std::string silence =
-      absl::StrCat("shard 0 at ", target, " has not answered within ",
-                   absl::FormatDuration(timeout), ": it is frozen, or cannot be reached from here");
-  const std::shared_ptr<grpc::Channel> channel = MakeChannel(target);
-  const Connection connection = Connect(*channel, deadline);
-  if (connection == Connection::kSilence) return absl::DeadlineExceededError(silence);
-  if (connection == Connection::kRefused) {
-    return absl::UnavailableError(
-        absl::StrCat("nobody answers at ", target, ": ",
-                     address.empty() ? absl::StrCat("the run ", run, " is over, or was killed")
-                                     : "does shard 0 of the job listen there?"));
+    RUBATO_ASSIGN_OR_RETURN(token_from, AddToken(peer.folder, &request));
   }
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(deadline));
   proto::CommandReply reply;
   const absl::Status status =
-      FromGrpc(proto::Coordination::NewStub(channel)->Command(&context, request, &reply));
+      FromGrpc(proto::Coordination::NewStub(peer.channel)->Command(&context, request, &reply));
   if (absl::IsDeadlineExceeded(status)) {
-    return absl::DeadlineExceededError(
-        absl::StrCat(silence, changes ? ", and may still do what was asked" : ""));
+    return absl::DeadlineExceededError(absl::StrCat(
+        Silence(peer.address, timeout), changes ? ", and may still do what was asked" : ""));
   }
   if (absl::IsPermissionDenied(status)) {
     // Asking again does not help.
@@ -117,11 +178,12 @@ absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const st
                                                       request.token().empty() ? "" : token_from));
   }
   if (absl::IsUnavailable(status)) {
-    return absl::UnavailableError(absl::StrCat("shard 0 at ", target, ": ", status.message()));
+    return absl::UnavailableError(
+        absl::StrCat("shard 0 at ", peer.address, ": ", status.message()));
   }
   if (!status.ok()) {
     return absl::Status(status.code(),
-                        absl::StrCat(target, " does not answer as shard 0 of a job does: ",
+                        absl::StrCat(peer.address, " does not answer as shard 0 of a job does: ",
                                      status.message()));
   }
   return reply;
@@ -130,7 +192,7 @@ absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const st
 absl::StatusOr<proto::CommandRequest> SwitchRequest(absl::string_view mode) {
   const auto mistake = [mode](absl::string_view expected) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--mode: found ", mode, ", expected ", expected));
+        absl::StrCat("--mode: found ", mode.empty() ? "nothing" : mode, ", expected ", expected));
   };
   proto::CommandRequest request;
   request.set_kind(proto::CommandRequest::KIND_SWITCH);

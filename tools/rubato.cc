@@ -90,8 +90,8 @@ int Evaluate(const Invocation& invocation) {
 // The job that is meant, and what to do with the answer.
 int Ask(const Invocation& invocation, proto::CommandRequest request, absl::Duration timeout,
         Flags flags, const std::string* mode = nullptr, const bool* json = nullptr) {
-  std::string run = "runs/latest", address;
-  flags.AddPositional(&run, "RUN", "a run folder; default: runs/latest", Flags::kOptional);
+  std::string run, address;
+  flags.AddPositional(&run, "RUN", "a run folder; default: the newest that runs", Flags::kOptional);
   flags.Add("address", &address, "HOST:PORT", "shard 0 of the job, instead of a run folder");
   if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
   SilenceGrpc();

@@ -1,5 +1,6 @@
 #include "tools/simulate.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -32,8 +33,8 @@ namespace {
 struct Options {
   std::string config;
   std::vector<std::string> set;
-  int workers = 0;
-  int servers = 0;
+  std::string workers;
+  std::string servers;
   std::string speeds = "fixed";
   std::string compute = "10ms";
   std::string latency = "100us";
@@ -120,10 +121,10 @@ absl::Status ReadStart(const proto::Job& job, const proto::Layout& layout,
 
 absl::StatusOr<std::string> Simulate(Options options) {
   const absl::Time start = absl::Now();
-  if (options.workers > 0) {
+  if (!options.workers.empty()) {
     options.set.push_back(absl::StrCat("cluster.workers=", options.workers));
   }
-  if (options.servers > 0) {
+  if (!options.servers.empty()) {
     options.set.push_back(absl::StrCat("cluster.servers=", options.servers));
   }
   Sources sources;
@@ -151,8 +152,10 @@ absl::StatusOr<std::string> Simulate(Options options) {
   // A test goes forward only, a third of the work, beside the training.
   const double micro_batch =
       static_cast<double>(plan.job.train().batch_size()) / plan.job.train().micro_batches();
-  setting.test_time = static_cast<SimTime>(static_cast<double>(setting.micro_batch_time) *
-                                           plan.test_samples / micro_batch / 3);
+  setting.test_time = static_cast<SimTime>(
+      std::min(static_cast<double>(setting.micro_batch_time) * plan.test_samples / micro_batch / 3,
+               static_cast<double>(kLongest)));
+  RUBATO_RETURN_IF_ERROR(setting.speeds.CheckWorkers(plan.job.cluster().workers().max()));
   for (const std::string& link : options.link) {
     RUBATO_ASSIGN_OR_RETURN(LinkSetting parsed, ParseLink(link, plan.job.cluster().workers().max(),
                                                           plan.job.cluster().servers()));

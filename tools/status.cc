@@ -17,6 +17,16 @@ void AppendLine(absl::string_view name, absl::string_view value, std::string* te
   absl::StrAppendFormat(text, "%-12s%s\n", name, value);
 }
 
+// "bounded" of "bounded, staleness 3": the bound is a number of its own.
+std::string NameOnly(const std::string& mode) { return mode.substr(0, mode.find(',')); }
+
+std::vector<proto::JobStatus::Member> ByRank(const proto::JobStatus& status) {
+  std::vector<proto::JobStatus::Member> members(status.members().begin(), status.members().end());
+  std::sort(members.begin(), members.end(),
+            [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
+  return members;
+}
+
 }  // namespace
 
 std::string StatusText(const proto::JobStatus& status) {
@@ -43,10 +53,7 @@ std::string StatusText(const proto::JobStatus& status) {
                                                 "staleness", "heard of", "computed", "process");
     AppendLine("workers", columns, &text);
   }
-  std::vector<proto::JobStatus::Member> members(status.members().begin(), status.members().end());
-  std::sort(members.begin(), members.end(),
-            [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
-  for (const proto::JobStatus::Member& member : members) {
+  for (const proto::JobStatus::Member& member : ByRank(status)) {
     AppendLine("",
                absl::StrFormat("%4d  %8d  %9.2f  %6.1f s  %6.1f s  %s", member.rank(),
                                member.clock(), member.staleness(), member.seconds_silent(),
@@ -76,9 +83,9 @@ std::string StatusJson(const proto::JobStatus& status) {
   if (status.has_view()) {
     json["view"] = status.view();
     json["lineage"] = status.lineage();
-    json["mode"] = status.mode();
+    json["mode"] = NameOnly(status.mode());
     json["staleness"] = status.staleness();
-    if (!status.next_mode().empty()) json["next_mode"] = status.next_mode();
+    if (!status.next_mode().empty()) json["next_mode"] = NameOnly(status.next_mode());
     json["step"] = status.step();
     json["samples"] = status.samples();
     json["epoch"] = status.epoch();
@@ -89,7 +96,7 @@ std::string StatusJson(const proto::JobStatus& status) {
                       {"left_out", ledger.left_out()}, {"under_way", ledger.under_way()}};
   }
   json["members"] = Json::array();
-  for (const proto::JobStatus::Member& member : status.members()) {
+  for (const proto::JobStatus::Member& member : ByRank(status)) {
     json["members"].push_back({{"rank", member.rank()},
                                {"incarnation", member.incarnation()},
                                {"process", member.process()},

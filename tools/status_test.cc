@@ -65,10 +65,16 @@ TEST(StatusTest, BeforeTheStartItTellsWhoIsMissing) {
 }
 
 TEST(StatusTest, AProgramGetsNumbersAsNumbers) {
-  const auto json = nlohmann::json::parse(StatusJson(Example()));
+  proto::JobStatus status = Example();
+  status.add_members()->set_rank(0);
+  const auto json = nlohmann::json::parse(StatusJson(status));
+  EXPECT_EQ(json["mode"], "bounded");
+  EXPECT_EQ(json["staleness"], 3);
+  EXPECT_EQ(json["members"][0]["rank"], 0);
+  EXPECT_EQ(json["members"][1]["rank"], 3);
   EXPECT_EQ(json["samples"], 78976);
   EXPECT_TRUE(json["samples"].is_number());
-  EXPECT_EQ(json["members"][0]["clock"], 99);
+  EXPECT_EQ(json["members"][1]["clock"], 99);
   EXPECT_EQ(json["ledger"]["given"], 400);
   EXPECT_EQ(json["next_mode"], "sync");
   EXPECT_EQ(json["waits"].size(), 1u);
@@ -85,6 +91,8 @@ TEST(SwitchRequestTest, ReadsModes) {
 }
 
 TEST(SwitchRequestTest, TellsWhatItExpected) {
+  EXPECT_THAT(SwitchRequest(""), IsError(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("--mode: found nothing, expected sync")));
   for (const char* mode : {"", "fast", "sync,staleness=3", "async,", "BOUNDED"}) {
     EXPECT_THAT(SwitchRequest(mode), IsError(absl::StatusCode::kInvalidArgument,
                                              HasSubstr("expected sync, async or bounded")))

@@ -214,6 +214,12 @@ class Run {
   // Training has begun with the first view. Says when the mode changes.
   void ReadViews(ProgressDisplay& display) {
     while (const std::optional<std::string> line = views_.Next()) {
+      if (!has_begun_) {
+        if (const absl::Status status = folder_.BecomeLatest(); !status.ok()) {
+          display.Clear();
+          Say(log_, absl::StrCat("warning: ", status.message()));
+        }
+      }
       has_begun_ = true;
       const auto json = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
       if (!json.is_object() || !json.contains("mode") || !json["mode"].is_string()) continue;

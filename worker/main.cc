@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/flags.h"
 #include "common/job/job.h"
 #include "common/log.h"
@@ -29,6 +30,16 @@ absl::Status Work(const std::string& config, const std::vector<std::string>& ove
   return rubato::RunWorker(job, options, signals);
 }
 
+// It was asked to, and the others go on: no error.
+void SayThatItLeft(const absl::Status& why, const std::optional<rubato::Log>& log) {
+  const std::string text = absl::StrCat("left: ", why.message());
+  if (log.has_value() && log->format() == rubato::LogFormat::kJson) {
+    log->Info(text);
+  } else {
+    rubato::WriteAll(2, text + "\n");
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -52,6 +63,10 @@ int main(int argc, char** argv) {
   rubato::SignalWatcher signals;
   std::optional<rubato::Log> log;  // once the job says how
   const absl::Status status = Work(config, overrides, options, &signals, &log);
-  if (!status.ok()) log.has_value() ? log->Fatal(status) : rubato::PrintError(status);
+  if (absl::IsCancelled(status) && !rubato::IsStoppedByOthers(status)) {
+    SayThatItLeft(status, log);
+  } else if (!status.ok()) {
+    log.has_value() ? log->Fatal(status) : rubato::PrintError(status);
+  }
   return rubato::ExitCode(status);
 }

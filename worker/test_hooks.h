@@ -4,7 +4,8 @@
 //   RUBATO_TEST_HANG_AT_UNIT=N    it computes nothing of unit N or a later one, for ever, while its
 //                                 heartbeat goes on
 //   RUBATO_TEST_COMPUTE_MS=20     its computations take so many milliseconds each; or by rank, as
-//                                 "0:80,1:20,2:20+5", where rank 2's first one takes 5 more
+//                                 "0:80,1:20,2:20+5", where rank 2's first one takes 5 more; with
+//                                 "exp20" exponential times of that mean, the same in each run
 //   RUBATO_TEST_TRACE=FOLDER      it writes to FOLDER/worker-RANK what it pulls, for each block a
 //                                 line `pull CLOCK BLOCK VERSION STALENESS` (of its contribution
 //                                 before that pull), and `compute LINEAGE CLOCK UNIT`
@@ -39,11 +40,14 @@ class TestHooks {
   std::optional<int64_t> hangs_at_unit_;
   struct Pace {
     absl::Duration each, more;  // more: of the first
+    bool exponential = false;
   };
   std::map<int, Pace> compute_;  // by rank; -1: the others
   std::string trace_folder_;
   Pace pace_;                                   // of this rank
   absl::Time computed_ = absl::InfinitePast();  // when the last computation should have ended
+  int rank_ = -1;
+  uint64_t computations_ = 0;
   std::ofstream trace_;
 };
 

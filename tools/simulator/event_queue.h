@@ -15,6 +15,8 @@ constexpr SimTime kNever = std::numeric_limits<SimTime>::max();
 constexpr SimTime kMicrosecond = 1000;
 constexpr SimTime kMillisecond = 1000 * kMicrosecond;
 constexpr SimTime kSecond = 1000 * kMillisecond;
+// What a user may ask for, and may simulate; sums and multiples of it are numbers still.
+constexpr SimTime kLongest = SimTime{10000} * 3600 * kSecond;
 
 class EventQueue {
  public:

@@ -1,5 +1,6 @@
 // The exact laws of synchronous and asynchronous training, as closed formulas. The cores must show
 // them on a network that takes no time; the unit of time is the mean of a computation.
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <vector>
@@ -34,6 +35,7 @@ class Record : public Observer {
     const int worker = static_cast<int>(contribution.worker);
     conservation[block].OnApplied({worker, 1}, version);
     if (block != 0) return;
+    read.push_back(static_cast<int64_t>(contribution.version));
     staleness[worker].push_back(version - 1 - static_cast<int64_t>(contribution.version));
   }
   void OnTaken(int64_t block, const WorkerId& worker, uint32_t, int64_t version) override {
@@ -47,7 +49,8 @@ class Record : public Observer {
   }
 
   std::vector<std::vector<int64_t>> staleness;  // of block 0's updates, by worker
-  std::vector<Conservation> conservation;       // by block
+  std::vector<int64_t> read;               // by update of block 0: the version it was computed at
+  std::vector<Conservation> conservation;  // by block
 };
 
 double Mean(const std::vector<int64_t>& values) {
@@ -83,8 +86,8 @@ class LawsTest : public ::testing::Test {
     small.micro_batches = workers;
     small.steps = units / workers;
     SimulationSetting setting = MakeSetting(small);
-    setting.seed = kSeed;
-    auto parsed = Speeds::Parse(speeds, kSeed);
+    setting.seed = seed_;
+    auto parsed = Speeds::Parse(speeds, seed_);
     RUBATO_ASSERT_OK(parsed);
     setting.speeds = *parsed;
     setting.jitter = jitter;
@@ -98,6 +101,15 @@ class LawsTest : public ::testing::Test {
 
   double Seconds() const { return simulation_->coordinator().summary().seconds; }
 
+  // w by version, from 1 on, when the gradient is that of (lambda / 2) w^2: each update moves w by
+  // `rate`, which is eta lambda, times the w that its worker had read.
+  std::vector<double> Quadratic(double rate) const {
+    std::vector<double> w = {1};
+    for (const int64_t version : record_->read) w.push_back(w.back() - rate * w[version]);
+    return w;
+  }
+
+  uint64_t seed_ = kSeed;
   std::optional<Record> record_;
   std::unique_ptr<Simulation> simulation_;
 };
@@ -223,6 +235,63 @@ TEST_F(LawsTest, NoUpdateIsLostOrCountedTwiceInTheConservationLaw) {
         }
       }
     }
+  }
+}
+
+// At a fixed delay tau a quadratic is stable up to eta lambda = 2 sin(pi / (4 tau + 2)): 2, 1,
+// .445, .209, .101 at tau = 0, 1, 3, 7, 15.
+TEST_F(LawsTest, AQuadraticAtAFixedDelayIsStableUpToItsEdge) {
+  for (const int workers : {1, 2, 4, 8, 16}) {
+    constexpr size_t kUpdates = 8000;
+    Run(kAsync, workers, kUpdates, "fixed");
+    const double edge = 2 * std::sin(M_PI / (4 * (workers - 1) + 2));
+    for (const double part : {0.95, 1.05}) {
+      const std::vector<double> w = Quadratic(part * edge);
+      ASSERT_EQ(w.size(), kUpdates + 1);
+      // What it is at most in the hundred updates up to there: more than a period.
+      const auto amplitude = [&w](size_t end) {
+        double most = 0;
+        for (size_t i = end - 100; i < end; ++i) most = std::max(most, std::abs(w[i]));
+        return most;
+      };
+      const double grows = amplitude(4000) / amplitude(2000);
+      if (part < 1) {
+        EXPECT_LT(grows, 0.5) << workers << " workers";
+      } else {
+        EXPECT_GT(grows, 2) << workers << " workers";
+      }
+    }
+  }
+}
+
+// Of workers that take exponential times the mean goes as a heavy ball with momentum 1 - 1/N and
+// learning rate eta / N: all are equally likely to be next, whatever has happened. Mitliagkas et
+// al. 2016.
+TEST_F(LawsTest, AQuadraticOfExponentialWorkersIsAHeavyBallInTheMean) {
+  constexpr int kWorkers = 4;
+  constexpr int kUpdates = 40;
+  constexpr int kRuns = 1000;
+  constexpr double kRate = 0.5;
+  std::vector<double> sum(kUpdates + 1), squares(kUpdates + 1);
+  for (int run = 0; run < kRuns; ++run) {
+    seed_ = kSeed + run;
+    Run(kAsync, kWorkers, kUpdates, "exponential");
+    const std::vector<double> w = Quadratic(kRate);
+    ASSERT_EQ(w.size(), sum.size());
+    for (size_t i = 0; i < w.size(); ++i) {
+      sum[i] += w[i];
+      squares[i] += w[i] * w[i];
+    }
+  }
+  constexpr double kMomentum = 1 - 1.0 / kWorkers;
+  double ball = 1, step = 0;
+  for (int i = 0; i <= kUpdates; ++i) {
+    const double mean = sum[i] / kRuns;
+    const double deviation = std::sqrt(std::max(squares[i] / kRuns - mean * mean, 0.0) / kRuns);
+    EXPECT_NEAR(mean, ball, 4 * deviation + 1e-12) << "after " << i << " updates";
+    // Before the first update all had read the same w: the ball has come down to it.
+    step = i == 0 ? -kRate * ball : kMomentum * step - kRate / kWorkers * ball;
+    ball += step;
   }
 }
 

@@ -31,9 +31,12 @@ absl::StatusOr<SimTime> ParseTime(absl::string_view what, absl::string_view text
   if (Split(text, &number, &unit)) {
     if (number == 0 && unit.empty()) return 0;
     for (const auto& [name, factor] : kUnits) {
-      if (unit == name && number * factor < 1e18) {
-        return static_cast<SimTime>(std::llround(number * factor));
+      if (unit != name) continue;
+      if (number * factor > static_cast<double>(kLongest)) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("%s: found %s, expected not more than 10000h", what, text));
       }
+      return static_cast<SimTime>(std::llround(number * factor));
     }
   }
   return absl::InvalidArgumentError(absl::StrFormat(

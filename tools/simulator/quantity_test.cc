@@ -24,6 +24,11 @@ TEST(QuantityTest, TimesHaveUnits) {
     EXPECT_THAT(ParseTime("--latency", text),
                 IsError(absl::StatusCode::kInvalidArgument, HasSubstr("--latency: found")));
   }
+  EXPECT_EQ(*ParseTime("--compute", "10000h"), kLongest);
+  for (const char* text : {"10001h", "1000000h", "99999999999999999999s"}) {
+    EXPECT_THAT(ParseTime("--compute", text), IsError(absl::StatusCode::kInvalidArgument,
+                                                      HasSubstr("expected not more than 10000h")));
+  }
 }
 
 TEST(QuantityTest, BandwidthIsInBytesASecond) {

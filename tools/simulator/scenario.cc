@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 #include <set>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "common/status.h"
 #include "server/journal.h"
 #include "tools/simulator/invariants.h"
+#include "tools/simulator/liveness.h"
 
 namespace rubato {
 namespace {
@@ -22,6 +24,9 @@ constexpr SimTime kLimit = 2 * 3600 * kSecond;
 // Seconds.
 constexpr double kLease = 2;
 constexpr double kStallTimeout = 60;
+
+// As many as are sent before a view holds everywhere, more or less.
+constexpr double kBytesOfAView = 20000;
 
 template <typename T, size_t N>
 T OneOf(RandomStream* random, const T (&choices)[N]) {
@@ -265,10 +270,19 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
   setting.switches = scenario.switches;
   setting.checkpoints = scenario.checkpoints;
   setting.limit = kLimit;
-  std::vector<std::pair<int, int>> struck;
-  setting.on_fault = [&](const Fault& fault, SimMessage::Kind kind, ProcessId) {
-    struck.emplace_back(static_cast<int>(fault.kind), static_cast<int>(kind));
+  // What struck which message while which of the modes that held was the last.
+  struct Struck {
+    int fault, message;
+    size_t mode;
   };
+  std::vector<Struck> struck;
+  // Views, and what they are told of, are small beside the times of the other cards.
+  const double bytes = scenario.bytes_per_second;
+  Liveness liveness(static_cast<SimTime>(kLease * kSecond),
+                    static_cast<SimTime>(kStallTimeout * kSecond),
+                    10 * (scenario.latency + scenario.jitter) +
+                        (bytes > 0 ? static_cast<SimTime>(kBytesOfAView / bytes * kSecond) : 0));
+  Simulation* running = nullptr;
   Invariants invariants(setting.job, setting.train_samples, scenario.job.blocks);
   setting.observer = &invariants;
   std::set<std::string> asked;
@@ -282,7 +296,18 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
       *log << absl::FormatDuration(now - SimStart()) << " " << JournalLine(view, reason, now);
     };
   }
-  Simulation* running = nullptr;
+  setting.on_fault = [&](const Fault& fault, SimMessage::Kind kind, ProcessId process) {
+    const size_t modes = invariants.Modes().size();
+    struck.push_back(
+        {static_cast<int>(fault.kind), static_cast<int>(kind), modes == 0 ? 0 : modes - 1});
+    if (running == nullptr) return;  // the first messages of all
+    std::optional<WorkerId> worker;
+    for (const auto& other : running->workers()) {
+      if (other->self() == process && other->id().rank >= 0) worker = other->id();
+    }
+    liveness.OnFault(fault, worker, *running);
+  };
+  setting.after_event = [&](const Simulation& simulation) { liveness.OnEvent(simulation); };
   int64_t checkpoints = 0;
   setting.callbacks.checkpoint = [&](uint32_t snapshot, const proto::Manifest& manifest) {
     ++checkpoints;
@@ -296,12 +321,14 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
   const absl::Status status = simulation->Run();
   // A rule that was broken tells more than what came of it.
   RUBATO_RETURN_IF_ERROR(invariants.violated());
+  RUBATO_RETURN_IF_ERROR(liveness.violated());
   RUBATO_RETURN_IF_ERROR(status);
   const std::vector<Mode> modes = invariants.Modes();
   for (size_t i = 1; i < modes.size(); ++i) {
-    for (const auto& [fault, message] : struck) {
+    for (const Struck& what : struck) {
+      if (what.mode != i - 1 && what.mode != i) continue;
       ++coverage->struck[{static_cast<int>(modes[i - 1].mode), static_cast<int>(modes[i].mode),
-                          fault, message}];
+                          what.fault, what.message}];
     }
   }
   ++coverage->runs;

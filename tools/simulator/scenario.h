@@ -33,8 +33,8 @@ struct Scenario {
   std::string ToString() const;
 };
 
-// Which faults have struck what, in runs that changed from which mode to which: the table of modes
-// x faults x messages that the drawn cases must fill.
+// Which faults have struck what, while the mode before a change held or the one after it: the table
+// of modes x faults x messages that the drawn cases must fill.
 struct Coverage {
   std::map<std::array<int, 4>, int64_t> struck;  // by mode, mode, Fault::Kind, SimMessage::Kind
   int64_t runs = 0;

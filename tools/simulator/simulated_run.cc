@@ -146,6 +146,7 @@ absl::StatusOr<SimulatedFigures> RunSimulation(SimulationSetting setting, const 
   Files files(job, setting.data != nullptr, folder);
   RUBATO_RETURN_IF_ERROR(files.Open(sources));
   Simulation* pointer = nullptr;
+  setting.limit = kLongest;
   setting.callbacks.on_metrics = [&files](const MetricsLine& line, absl::Time now) {
     files.Record(line, now);
   };

@@ -263,6 +263,7 @@ absl::Status Simulation::Run() {
       return Waits("nothing is left to happen and the job has not ended");
     }
     if (!queue_.RunNext()) return Waits("nothing is left to happen and the job has not ended");
+    if (setting_.after_event) setting_.after_event(*this);
     while (next_switch_ < setting_.switches.size() &&
            setting_.switches[next_switch_].at <= network_.sent()) {
       // Refused where the job is not training, or is in that mode.

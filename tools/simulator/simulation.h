@@ -4,6 +4,7 @@
 #define RUBATO_TOOLS_SIMULATOR_SIMULATION_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -29,6 +30,8 @@
 #include "worker/data/load.h"
 
 namespace rubato {
+
+class Simulation;
 
 struct SimulationSetting {
   proto::Job job;
@@ -68,6 +71,7 @@ struct SimulationSetting {
   SimTime limit = kNever;  // then the simulation has failed
 
   Observer* observer = nullptr;
+  std::function<void(const Simulation&)> after_event;
   CoordinatorProcess::Callbacks callbacks;
 };
 

@@ -18,6 +18,10 @@
 namespace rubato {
 namespace {
 
+// So that times stay numbers of nanoseconds.
+constexpr double kMostFactor = 1e6;
+constexpr double kMostSigma = 10;
+constexpr double kMostSeconds = 1e6;
 constexpr double kTau = 6.283185307179586;
 
 // Uniform in (0, 1), 52 bits.
@@ -34,6 +38,10 @@ absl::StatusOr<Speeds> Speeds::Parse(absl::string_view text, uint64_t seed) {
   for (const absl::string_view part : absl::StrSplit(text, '+')) {
     if (part == "fixed") continue;
     if (absl::string_view path = part; absl::ConsumePrefix(&path, "trace:")) {
+      if (path.empty()) {
+        return absl::InvalidArgumentError(
+            "speeds: found trace: without a file, expected trace:FILE");
+      }
       RUBATO_RETURN_IF_ERROR(speeds.ReadTrace(std::string(path)));
       speeds.terms_.push_back({Term::Kind::kTrace});
       continue;
@@ -69,18 +77,33 @@ absl::StatusOr<Speeds::Term> Speeds::ParseTerm(absl::string_view text) {
   for (const absl::string_view setting : absl::StrSplit(parts.second, ',', absl::SkipEmpty())) {
     const std::pair<absl::string_view, absl::string_view> pair =
         absl::StrSplit(setting, absl::MaxSplits('=', 1));
+    const auto mistake = [&](absl::string_view expected) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("speeds: found %s in %s; expected %s", setting, text, expected));
+    };
+    if (settings.count(pair.first) == 0) {
+      return mistake(settings.empty()
+                         ? "no setting"
+                         : absl::StrJoin(settings, " or ", [](std::string* out, const auto& entry) {
+                             absl::StrAppend(out, entry.first, "=NUMBER");
+                           }));
+    }
     double value = 0;
-    if (settings.count(pair.first) == 0 || !absl::SimpleAtod(pair.second, &value) ||
-        !std::isfinite(value) || value < 0 || (pair.first == "factor" && value == 0) ||
-        ((pair.first == "p" || pair.first == "width") && value > 1)) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "speeds: found %s in %s; expected %s", setting, text,
-          settings.empty()
-              ? "no setting"
-              : absl::StrCat("numbers not below 0 for ",
-                             absl::StrJoin(settings, ", ", [](std::string* out, const auto& entry) {
-                               absl::StrAppend(out, entry.first);
-                             }))));
+    const bool is_number = absl::SimpleAtod(pair.second, &value) && std::isfinite(value);
+    if (pair.first == "worker") {
+      int worker = 0;
+      if (!absl::SimpleAtoi(pair.second, &worker) || worker < 0) {
+        return mistake("the number of a worker, from 0 on");
+      }
+    } else if (pair.first == "factor") {
+      if (!is_number || value <= 0 || value > kMostFactor) {
+        return mistake("a number above 0 and not above 1000000");
+      }
+    } else {
+      const double most = pair.first == "sigma" ? kMostSigma : 1;
+      if (!is_number || value < 0 || value > most) {
+        return mistake(absl::StrFormat("a number from 0 to %g", most));
+      }
     }
     settings[pair.first] = value;
   }
@@ -97,6 +120,17 @@ absl::StatusOr<Speeds::Term> Speeds::ParseTerm(absl::string_view text) {
   return term;
 }
 
+absl::Status Speeds::CheckWorkers(int workers) const {
+  for (const Term& term : terms_) {
+    if (term.kind != Term::Kind::kStraggler || term.worker < workers) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("speeds: found straggler:worker=%d, expected a number from 0 to %d: the "
+                        "job has %d workers",
+                        term.worker, workers - 1, workers));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Speeds::ReadTrace(const std::string& path) {
   RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(path));
   int number = 0;
@@ -108,10 +142,10 @@ absl::Status Speeds::ReadTrace(const std::string& path) {
     double seconds = 0;
     if (fields.size() != 2 || !absl::SimpleAtoi(fields[0], &worker) || worker < 0 ||
         worker > (1 << 20) || !absl::SimpleAtod(fields[1], &seconds) || !(seconds > 0) ||
-        !std::isfinite(seconds)) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("%s:%d: found %s, expected `worker,seconds`, as 3,0.125", path, number,
-                          line.substr(0, 40)));
+        seconds > kMostSeconds) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s:%d: found %s, expected `worker,seconds`, as 3,0.125, of not more than 1000000 s",
+          path, number, line.substr(0, 40)));
     }
     if (static_cast<size_t>(worker) >= traces_.size()) traces_.resize(worker + 1);
     traces_[worker].push_back(seconds);

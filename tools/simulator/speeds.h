@@ -28,6 +28,9 @@ class Speeds {
   // or what reading the trace ends with.
   static absl::StatusOr<Speeds> Parse(absl::string_view text, uint64_t seed);
 
+  // InvalidArgument if they name a worker that a job of `workers` has not.
+  absl::Status CheckWorkers(int workers) const;
+
   // Seconds of the n-th computation (from 0) of `worker`, which takes `seconds` by itself.
   double Seconds(int worker, int64_t n, double seconds) const;
 

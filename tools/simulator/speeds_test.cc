@@ -82,6 +82,19 @@ TEST(SpeedsTest, ATraceGivesTheTimesInTurn) {
   std::ofstream(path) << "0,0.5\n0,fast\n";
   EXPECT_THAT(Speeds::Parse("trace:" + path, 1).status().ToString(),
               HasSubstr("trace.csv:2: found 0,fast"));
+  std::ofstream(path) << "0,1e300\n";
+  EXPECT_THAT(Speeds::Parse("trace:" + path, 1).status().ToString(),
+              HasSubstr("trace.csv:1: found 0,1e300, expected `worker,seconds`, as 3,0.125, of not "
+                        "more than 1000000 s"));
+}
+
+TEST(SpeedsTest, AStragglerMustBeAWorkerOfTheJob) {
+  RUBATO_EXPECT_OK(Make("straggler:worker=1").CheckWorkers(2));
+  EXPECT_THAT(
+      Make("exponential+straggler:worker=2").CheckWorkers(2),
+      IsError(absl::StatusCode::kInvalidArgument,
+              "speeds: found straggler:worker=2, expected a number from 0 to 1: the job has "
+              "2 workers"));
 }
 
 TEST(SpeedsTest, MistakesAreTold) {
@@ -89,7 +102,19 @@ TEST(SpeedsTest, MistakesAreTold) {
        {std::pair("", "found nothing"), std::pair("slow", "found slow; expected fixed"),
         std::pair("lognormal:mu=1", "found mu=1 in lognormal:mu=1"),
         std::pair("exponential:sigma=1", "expected no setting"),
-        std::pair("transient:p=2", "found p=2"), std::pair("straggler:factor=0", "found factor=0"),
+        std::pair("lognormal:sigma=1e9",
+                  "found sigma=1e9 in lognormal:sigma=1e9; expected a number from 0 to 10"),
+        std::pair("transient:p=2", "found p=2 in transient:p=2; expected a number from 0 to 1"),
+        std::pair("jitter:width=2",
+                  "found width=2 in jitter:width=2; expected a number from 0 to 1"),
+        std::pair("transient:p=nan", "found p=nan"),
+        std::pair("transient:q=1", "expected factor=NUMBER or p=NUMBER"),
+        std::pair("straggler:factor=0",
+                  "found factor=0 in straggler:factor=0; expected a number "
+                  "above 0 and not above 1000000"),
+        std::pair("straggler:factor=1e12", "not above 1000000"),
+        std::pair("straggler:worker=0.5", "expected the number of a worker, from 0 on"),
+        std::pair("trace:", "found trace: without a file, expected trace:FILE"),
         std::pair("fixed+", "found nothing")}) {
     EXPECT_THAT(Speeds::Parse(text, 1),
                 IsError(absl::StatusCode::kInvalidArgument, HasSubstr(message)));

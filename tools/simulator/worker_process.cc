@@ -307,7 +307,8 @@ void WorkerProcess::StartCompute(const WorkerAction& action) {
     setting_.observer->OnComputeBegins(id(), loop_->view().lineage(), action.unit, action.clock,
                                        compute_start_);
   }
-  SetTimer(kComputed, compute_start_ + static_cast<SimTime>(seconds * 1e9));
+  const double nanoseconds = std::min(seconds * 1e9, static_cast<double>(kLongest));
+  SetTimer(kComputed, compute_start_ + static_cast<SimTime>(nanoseconds));
 }
 
 void WorkerProcess::FinishCompute() {

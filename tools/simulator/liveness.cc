@@ -1,0 +1,106 @@
+#include "tools/simulator/liveness.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+
+namespace rubato {
+namespace {
+
+// Asking for the status costs more than an event.
+constexpr int64_t kEventsBetweenLooks = 256;
+
+bool IsMember(const proto::View& view, const WorkerId& worker) {
+  return std::any_of(view.members().begin(), view.members().end(), [&](const auto& member) {
+    return member.rank() == worker.rank && member.incarnation() == worker.incarnation;
+  });
+}
+
+bool HasRank(const proto::View& view, int rank) {
+  return std::any_of(view.members().begin(), view.members().end(),
+                     [rank](const auto& member) { return member.rank() == rank; });
+}
+
+}  // namespace
+
+void Liveness::OnFault(const Fault& fault, std::optional<WorkerId> worker,
+                       const Simulation& simulation) {
+  const SimTime now = simulation.queue().now();
+  // One that hangs holds up no view: it is waited for until the stall timeout, and no longer.
+  const SimTime end = fault.kind == Fault::Kind::kHang ? now : now + fault.duration;
+  for (Lost& lost : lost_) lost.deadline = std::max(lost.deadline, DeadlineFrom(end));
+  const bool dies = fault.kind == Fault::Kind::kCrash || fault.kind == Fault::Kind::kRestart;
+  const bool stands_still = fault.kind == Fault::Kind::kFreeze || fault.kind == Fault::Kind::kCut;
+  if (worker.has_value() && (dies || stands_still) &&
+      IsMember(simulation.coordinator().view(), *worker)) {
+    lost_.push_back(
+        {*worker, now, dies ? kNever : end, DeadlineFrom(std::max(now, disturbed_until_))});
+  }
+  disturbed_until_ = std::max(disturbed_until_, end);
+}
+
+void Liveness::OnEvent(const Simulation& simulation) {
+  if (!lost_.empty()) CheckLost(simulation);
+  if (simulation.queue().happened() % kEventsBetweenLooks == 0) CheckWaits(simulation);
+}
+
+void Liveness::CheckLost(const Simulation& simulation) {
+  const SimTime now = simulation.queue().now();
+  const proto::View& view = simulation.coordinator().view();
+  lost_.erase(std::remove_if(lost_.begin(), lost_.end(),
+                             [&](const Lost& lost) {
+                               return lost.until <= now || !IsMember(view, lost.worker);
+                             }),
+              lost_.end());
+  const bool somebody_is_left = static_cast<int>(lost_.size()) < view.members_size();
+  for (Lost& lost : lost_) {
+    if (lost.deadline >= now) continue;
+    // When the training is over, nobody waits for it to compute.
+    const proto::JobStatus status = simulation.coordinator().Status(ToTime(now));
+    if (somebody_is_left && status.state() == "training" && !status.waits().empty()) {
+      Violated(absl::StrFormat(
+          "worker %d was lost %.3f s ago, and view %d still counts on it: the lease is %.3f s",
+          lost.worker.rank, static_cast<double>(now - lost.since) * 1e-9, view.number(),
+          static_cast<double>(lease_) * 1e-9));
+    }
+    lost.deadline = DeadlineFrom(now);
+  }
+}
+
+void Liveness::CheckWaits(const Simulation& simulation) {
+  const Coordinator& coordinator = simulation.coordinator();
+  const SimTime now = simulation.queue().now();
+  const proto::JobStatus status = coordinator.Status(ToTime(now));
+  if (status.state() != "training" || !status.has_view()) return;
+  const auto tell = [&](const char* what) {
+    Violated(absl::StrFormat("%s in view %d, %s, at step %d: %s", what, status.view(),
+                             status.mode(), status.step(), absl::StrJoin(status.waits(), "; ")));
+  };
+  for (const std::string& wait : status.waits()) {
+    int rank = -1;
+    long long number = 0;
+    double seconds = 0;
+    if (std::sscanf(wait.c_str(), "step %lld waits for worker %d, for %lf s", &number, &rank,
+                    &seconds) != 3 &&
+        std::sscanf(wait.c_str(), "worker %d computes clock %lld, for %lf s", &rank, &number,
+                    &seconds) != 3 &&
+        std::sscanf(wait.c_str(), "worker %d is to finish what it has begun, for %lf s", &rank,
+                    &seconds) != 2) {
+      return;  // a view is being closed: the next one names who is waited for
+    }
+    if (!HasRank(coordinator.view(), rank)) tell("somebody is waited for who is no member");
+    if (seconds > static_cast<double>(stall_timeout_ + slack_ + kSecond) * 1e-9 &&
+        now > DeadlineFrom(disturbed_until_)) {
+      tell("somebody is waited for beyond the stall timeout");
+    }
+  }
+  if (!status.waits().empty()) return;
+  // On arrival: what is given out is under way with somebody.
+  if (status.ledger().under_way() > 0) tell("work is under way, and nobody is waited for");
+  if (simulation.queue().work() == 0) tell("nothing is on its way, and nobody is waited for");
+}
+
+}  // namespace rubato
