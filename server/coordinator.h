@@ -169,6 +169,7 @@ class Coordinator {
   // Whom the job waits for at this moment, to compute.
   std::vector<WorkerId> WaitedFor() const;
   void CheckLeases(absl::Time now, CoordinatorActions* actions);
+  void CheckEvaluator(absl::Time now, CoordinatorActions* actions);
 
   const proto::Job job_;
   const std::string job_digest_;
@@ -225,6 +226,7 @@ class Coordinator {
   std::optional<double> eval_accuracy_;
   int64_t final_unit_ = 0;  // that the final test is of
   PeerId evaluator_ = 0;
+  absl::Time evaluating_since_;
   bool has_evaluation_ = false;
 
   bool stopping_ = false;

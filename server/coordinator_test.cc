@@ -633,6 +633,42 @@ TEST_F(CoordinatorTest, ASilentWorkerIsTakenForDeadAndToldSo) {
   EXPECT_THAT(Reason(3), HasSubstr("not registered"));
 }
 
+TEST_F(CoordinatorTest, AWorkerThatDoesNotDoTheFinalTestIsTakenForDeadAndAnotherDoesIt) {
+  Start("cluster { lease: 5 stall_timeout: 20 }");
+  Begin();
+  for (int64_t step = 0; step < 6; ++step) {
+    const int64_t samples = step % 3 == 2 ? 1 : 2;
+    Receive(2, Computed(step, {0, 2}, 1, samples));
+    Receive(3, Computed(step, {2, 4}, 1, samples));
+  }
+  Receive(2, Idle());
+  Receive(3, Idle());
+  ASSERT_TRUE(sent_[2].back().has_evaluation_request());
+  const auto wait = [&](int tenths, std::vector<uint32_t> heard) {
+    for (int i = 0; i < tenths; ++i) {
+      now_ += absl::Milliseconds(100);
+      for (uint32_t rank : heard) coordinator_->OnHeartbeat({rank, 1}, now_);
+      Tick();
+    }
+  };
+  wait(190, {0, 1});
+  EXPECT_THAT(warnings_, IsEmpty());
+  EXPECT_THAT(coordinator_->Status(now_).waits(),
+              ElementsAre(HasSubstr("the final test waits for worker 0, for 19")));
+  wait(15, {0, 1});
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 0 (host pid 0) is alive but has not done "
+                                               "the final test in 20s (cluster.stall_timeout)")));
+  EXPECT_TRUE(sent_[2].back().stop().evicted());
+  ASSERT_TRUE(sent_[3].back().has_evaluation_request());
+  EXPECT_FALSE(sent_[1].back().has_report_request());
+  wait(51, {});
+  ASSERT_EQ(warnings_.size(), 3u);
+  EXPECT_THAT(warnings_[1], HasSubstr("worker 1 (host pid 0) was not heard of for 5s "
+                                      "(cluster.lease) during the final test"));
+  EXPECT_THAT(warnings_[2], HasSubstr("no worker is left to test the final parameters"));
+  EXPECT_TRUE(sent_[1].back().has_report_request());
+}
+
 TEST_F(CoordinatorTest, AFrozenCoordinatorTakesNobodyForDead) {
   Start("cluster { lease: 5 }");
   Begin();

@@ -51,6 +51,11 @@ void Coordinator::CheckLeases(absl::Time now, CoordinatorActions* actions) {
       peer.last_heard += frozen;
       peer.last_progress += frozen;
     }
+    evaluating_since_ += frozen;
+    return;
+  }
+  if (phase_ == Phase::kEvaluating) {
+    CheckEvaluator(now, actions);
     return;
   }
   if (phase_ != Phase::kRunning || training_is_over_) return;
@@ -85,6 +90,23 @@ void Coordinator::CheckLeases(absl::Time now, CoordinatorActions* actions) {
             "is alive but has computed nothing for %s (cluster.stall_timeout) at step %d",
             absl::FormatDuration(absl::Seconds(job_.cluster().stall_timeout())), metrics_->steps()),
         now, actions);
+  }
+}
+
+void Coordinator::CheckEvaluator(absl::Time now, CoordinatorActions* actions) {
+  const Peer* const evaluator = registry_.Find(evaluator_);
+  const absl::Duration stall_timeout = absl::Seconds(job_.cluster().stall_timeout());
+  if (evaluator == nullptr) return;
+  if (now - evaluator->last_heard > lease_) {
+    Evict(evaluator_,
+          absl::StrFormat("was not heard of for %s (cluster.lease) during the final test",
+                          absl::FormatDuration(lease_)),
+          now, actions);
+  } else if (now - evaluating_since_ > stall_timeout) {
+    Evict(evaluator_,
+          absl::StrFormat("is alive but has not done the final test in %s (cluster.stall_timeout)",
+                          absl::FormatDuration(stall_timeout)),
+          now, actions);
   }
 }
 

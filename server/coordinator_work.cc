@@ -180,6 +180,7 @@ void Coordinator::Evaluate(CoordinatorActions* actions) {
   for (Peer* worker : workers) {
     if (!worker->is_member) continue;
     registry_.FindWorker(worker->worker, &evaluator_);
+    evaluating_since_ = last_tick_;
     proto::CoordinatorMessage message;
     message.mutable_evaluation_request()->set_step(sync() ? final_unit_ : 0);
     message.mutable_evaluation_request()->set_unit(final_unit_);
@@ -410,6 +411,12 @@ proto::JobStatus Coordinator::Status(absl::Time now) const {
   ledger->set_lost(counts.lost);
   ledger->set_under_way(work_.under_way());
   if (asked_.has_value() && !asked_holds_) status.set_next_mode(ModeName(*asked_));
+  const auto evaluator = registry_.peers().find(evaluator_);
+  if (phase_ == Phase::kEvaluating && evaluator != registry_.peers().end()) {
+    status.add_waits(absl::StrFormat("the final test waits for worker %d, for %.1f s",
+                                     evaluator->second.worker.rank,
+                                     absl::ToDoubleSeconds(now - evaluating_since_)));
+  }
   if (phase_ != Phase::kRunning || training_is_over_) return status;
   if (view_state_ == ViewState::kPaused) {
     status.set_state("paused");
