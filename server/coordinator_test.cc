@@ -644,10 +644,10 @@ TEST_F(CoordinatorTest, AWorkerThatDoesNotDoTheFinalTestIsTakenForDeadAndAnother
   Receive(2, Idle());
   Receive(3, Idle());
   ASSERT_TRUE(sent_[2].back().has_evaluation_request());
-  const auto wait = [&](int tenths, std::vector<uint32_t> heard) {
+  const auto wait = [&](int tenths, std::vector<int> heard) {
     for (int i = 0; i < tenths; ++i) {
       now_ += absl::Milliseconds(100);
-      for (uint32_t rank : heard) coordinator_->OnHeartbeat({rank, 1}, now_);
+      for (int rank : heard) coordinator_->OnHeartbeat({rank, 1}, now_);
       Tick();
     }
   };
