@@ -30,6 +30,7 @@ namespace fs = std::filesystem;
 std::string JobYaml(const ClusterStepBench& bench) {
   return absl::StrFormat(
       "version: 1\n"
+      "name: bench\n"
       "cluster: {servers: %d, workers: %d, address: \"127.0.0.1:0\"}\n"
       "device: {threads: %d}\n"
       "data: {format: glyphs, test_size: 100}\n"
