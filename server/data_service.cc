@@ -29,7 +29,10 @@ class DataService::Stream {
     greeted_ = [this](bool ok) { OnWritten(ok); };
     read_ = [this](bool ok) { OnRead(ok); };
     written_ = [this](bool ok) { OnWritten(ok); };
-    finished_ = [this](bool) { service_->Remove(id_); };
+    finished_ = [this](bool) {
+      service_->mutex_.AssertHeld();
+      service_->Remove(id_);
+    };
     service_->service_.RequestCall(&context_, &call_, service_->queue_.get(),
                                    service_->queue_.get(), &accepted_);
   }
@@ -47,6 +50,7 @@ class DataService::Stream {
 
  private:
   void OnAccepted(bool ok) {
+    service_->mutex_.AssertHeld();
     if (!ok) {  // the server is shutting down
       service_->Remove(id_);
       return;
@@ -84,7 +88,10 @@ class DataService::Stream {
         return ended_ ? absl::OkStatus() : OnFrame(frame, values);
       };
       callbacks.on_end = [service = service_, id = id_](const absl::Status& status) {
-        service->Post([service, id, status] { service->streams_.at(id)->OnLinkEnded(status); });
+        service->Post([service, id, status] {
+          service->mutex_.AssertHeld();
+          service->streams_.at(id)->OnLinkEnded(status);
+        });
       };
       linked_ = true;
       link_ = std::make_unique<SharedLink>(*std::move(segment), kMostWaiting, std::move(callbacks));
@@ -212,6 +219,7 @@ void DataService::Stop() {
     // A queue that is shut down takes no new operation, so the streams must have ended before.
     absl::Notification empty;
     Post([this, &empty] {
+      mutex_.AssertHeld();
       when_empty_ = &empty;
       if (streams_.empty()) empty.Notify();
     });
@@ -270,6 +278,7 @@ void DataService::Post(std::function<void()> task) {
 }
 
 void DataService::Send(uint64_t stream, const Frame& frame, const Payload& payload) {
+  mutex_.AssertHeld();
   const auto it = streams_.find(stream);
   if (it != streams_.end()) it->second->Send(frame, payload);
 }

@@ -45,8 +45,7 @@ class DataService {
 
   // For the engine, while it handles an event: sends on a stream, or drops the frame if the stream
   // is gone.
-  void Send(uint64_t stream, const Frame& frame, const Payload& payload)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Send(uint64_t stream, const Frame& frame, const Payload& payload);
 
  private:
   class Stream;

@@ -45,7 +45,9 @@ void MicroBatches::RunLane(Lane* lane) {
   while (true) {
     std::function<void()> work;
     {
-      const auto wanted = [this, lane] { return closing_ || lane->work != nullptr; };
+      const auto wanted = [this, lane]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return closing_ || lane->work != nullptr;
+      };
       absl::MutexLock lock(&mutex_, absl::Condition(&wanted));
       if (closing_) return;
       work = std::exchange(lane->work, nullptr);
