@@ -7,7 +7,10 @@
 
 namespace rubato {
 
-void KeptCheckpoints::Add(Entry entry) { entries_.push_back(std::move(entry)); }
+void KeptCheckpoints::Add(Entry entry) {
+  if (!entries_.empty() && entries_.back().path == entry.path) entries_.pop_back();
+  entries_.push_back(std::move(entry));
+}
 
 void KeptCheckpoints::OnEvaluation(int64_t step, double metric) { evaluated_[step] = metric; }
 

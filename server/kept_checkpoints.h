@@ -20,7 +20,8 @@ class KeptCheckpoints {
     int64_t due = 0;   // the last unit up to that step after which there is an evaluation
   };
 
-  // Later than all before it.
+  // Later than all before it, or the last one written anew: on arrival the final checkpoint may be
+  // of the same units as the one before.
   void Add(Entry entry);
   // keep_best's metric of parameters that have seen `step` units. It may come after the checkpoint
   // of that step, which is written while they are evaluated.

@@ -73,5 +73,16 @@ TEST(KeptCheckpointsTest, WhatIsStillToBeEvaluatedIsKept) {
   EXPECT_THAT(kept.Expire(settings), ElementsAre("b"));
 }
 
+TEST(KeptCheckpointsTest, OneThatIsWrittenAnewIsOne) {
+  KeptCheckpoints kept;
+  proto::Checkpoint settings;
+  settings.set_keep_last(1);
+  kept.Add({"a", 1, 0});
+  kept.Add({"b", 2, 0});
+  EXPECT_THAT(kept.Expire(settings), testing::ElementsAre("a"));
+  kept.Add({"b", 2, 0});
+  EXPECT_THAT(kept.Expire(settings), testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace rubato
