@@ -277,23 +277,28 @@ TEST(ShardTest, ForgetsThePullsOfAPullerThatIsGone) {
   EXPECT_THAT(shard.sent, ElementsAre("5: v1 s0 a/1 "));
 }
 
-// A second action that changes a block is not given before the first is done.
-TEST(ShardTest, KeepsOneChangeOfABlockOutstanding) {
-  Shard shard({0, 1});
+// Opens an async view of one worker, which pushes `count` contributions: payloads 1, 2, ...
+void PushOnArrival(int count, Shard* shard, ShardActions* actions) {
   proto::View view;
   view.set_number(1);
   view.set_mode(proto::View::MODE_ASYNC);
   view.set_leaves(1);
   view.add_members()->set_incarnation(1);
-  ShardActions actions;
-  shard.OnView(view, &actions);
-  for (int clock = 0; clock < 3; ++clock) {
+  shard->OnView(view, actions);
+  for (int clock = 0; clock < count; ++clock) {
     Contribution contribution;
     contribution.view = contribution.incarnation = 1;
     contribution.clock = contribution.unit = clock;
     contribution.samples = 1;
-    RUBATO_ASSERT_OK(shard.OnPush(0, contribution, clock + 1, &actions));
+    RUBATO_ASSERT_OK(shard->OnPush(0, contribution, clock + 1, actions));
   }
+}
+
+// A second action that changes a block is not given before the first is done.
+TEST(ShardTest, KeepsOneChangeOfABlockOutstanding) {
+  Shard shard({0, 1});
+  ShardActions actions;
+  PushOnArrival(3, &shard, &actions);
   for (int applied = 1; applied <= 3; ++applied) {
     ASSERT_EQ(actions.size(), 1u);
     EXPECT_EQ(actions[0].payload, static_cast<PayloadId>(applied));
@@ -307,20 +312,8 @@ TEST(ShardTest, KeepsOneChangeOfABlockOutstanding) {
 // Else what it said of its blocks would not stay true until the next view.
 TEST(ViewTest, OnArrivalAShardIsClosedWhenWhatItAppliesIsDone) {
   Shard shard({0, 1});
-  proto::View view;
-  view.set_number(1);
-  view.set_mode(proto::View::MODE_ASYNC);
-  view.set_leaves(1);
-  view.add_members()->set_incarnation(1);
   ShardActions actions;
-  shard.OnView(view, &actions);
-  for (int clock = 0; clock < 2; ++clock) {
-    Contribution contribution;
-    contribution.view = contribution.incarnation = 1;
-    contribution.clock = contribution.unit = clock;
-    contribution.samples = 1;
-    RUBATO_ASSERT_OK(shard.OnPush(0, contribution, clock + 1, &actions));
-  }
+  PushOnArrival(2, &shard, &actions);
   ASSERT_EQ(actions.size(), 1u);  // the first is being applied
   actions.clear();
   shard.OnClose(1, &actions);

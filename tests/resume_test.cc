@@ -32,6 +32,27 @@ class ResumeTest : public ClusterTest {
     return Start(arguments).Wait();
   }
 
+  // Trains in the new folder `run_dir`, from the checkpoint `from` on if it is not empty, and kills
+  // the run when it has written a checkpoint.
+  void TrainUntilACheckpointAndKill(const std::string& run_dir, const std::string& from,
+                                    const Arguments& set) {
+    Arguments arguments = {"tools/rubato",
+                           "train",
+                           "job.yaml",
+                           "--run-dir",
+                           run_dir,
+                           "--set",
+                           "cluster.address=127.0.0.1:0"};
+    if (!from.empty()) arguments.insert(arguments.end(), {"--resume", from});
+    for (const std::string& override : set) arguments.insert(arguments.end(), {"--set", override});
+    fs::create_directory(Path(run_dir));
+    Process& train = Start(arguments);
+    ASSERT_TRUE(AwaitTraining(run_dir, train));
+    ASSERT_TRUE(AwaitText(Path(run_dir + "/logs/server-0.log"), "server 0 checkpoint ", train));
+    train.Signal(SIGKILL);
+    train.Wait();
+  }
+
   std::vector<std::string> Checkpoints(const std::string& run_dir) {
     std::vector<std::string> names;
     for (const std::string& path : ListCheckpoints(Path(run_dir + "/checkpoints"))) {
@@ -56,21 +77,8 @@ TEST_F(ResumeTest, EndsWithTheBitsOfTheRunThatNeverStopped) {
                      absl::StrCat("checkpoint.every={steps: ", 1 + random() % 3, "}"),
                      "checkpoint.keep_last=1000",
                      until};
-    Arguments arguments = {"tools/rubato",
-                           "train",
-                           "job.yaml",
-                           "--run-dir",
-                           run,
-                           "--set",
-                           "cluster.address=127.0.0.1:0"};
-    if (!from.empty()) arguments.insert(arguments.end(), {"--resume", from});
-    for (const std::string& override : set) arguments.insert(arguments.end(), {"--set", override});
-    fs::create_directory(Path(run));
-    Process& train = Start(arguments);
-    ASSERT_TRUE(AwaitTraining(run, train));
-    ASSERT_TRUE(AwaitText(Path(run + "/logs/server-0.log"), "server 0 checkpoint ", train));
-    train.Signal(SIGKILL);
-    train.Wait();
+    TrainUntilACheckpointAndKill(run, from, set);
+    if (HasFatalFailure()) return;
     const std::vector<std::string> checkpoints = Checkpoints(run);
     // An early one of those it has left: what came later is lost, and computed again.
     if (!checkpoints.empty()) {
@@ -210,21 +218,8 @@ TEST_F(ResumeTest, OnArrivalSlotsEndWithTheBitsOfTheRunThatNeverStopped) {
     std::string from;
     for (int i = 0; i < 3; ++i) {
       const std::string run = absl::StrCat(optimizer.substr(7, 4), i);
-      Arguments arguments = {"tools/rubato",
-                             "train",
-                             "job.yaml",
-                             "--run-dir",
-                             run,
-                             "--set",
-                             "cluster.address=127.0.0.1:0"};
-      if (!from.empty()) arguments.insert(arguments.end(), {"--resume", from});
-      for (const std::string& each : set) arguments.insert(arguments.end(), {"--set", each});
-      fs::create_directory(Path(run));
-      Process& train = Start(arguments);
-      ASSERT_TRUE(AwaitTraining(run, train));
-      ASSERT_TRUE(AwaitText(Path(run + "/logs/server-0.log"), "server 0 checkpoint ", train));
-      train.Signal(SIGKILL);
-      train.Wait();
+      TrainUntilACheckpointAndKill(run, from, set);
+      if (HasFatalFailure()) return;
       const std::vector<std::string> checkpoints = Checkpoints(run);
       ASSERT_FALSE(checkpoints.empty());
       from = absl::StrCat(run, "/checkpoints/",

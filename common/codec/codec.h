@@ -29,8 +29,7 @@ enum class Codec : uint8_t {
   // / 127.
   kInt8 = 3,
   // 4 bytes of count, then that many indices (4 bytes each, ascending), then as many values (4
-  // bytes
-  // each): all others are 0. Which values go is the sender's choice (common/codec/top_k.h).
+  // bytes each): all others are 0. Which values go is the sender's choice (common/codec/top_k.h).
   kTopK = 4,
 };
 
