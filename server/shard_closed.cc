@@ -20,6 +20,21 @@ proto::ShardClosed ClosedMessage(const Shard& shard) {
   return closed;
 }
 
+proto::ShardReport ReportMessage(const Shard& shard) {
+  proto::ShardReport report;
+  for (int64_t block = shard.blocks().begin; block < shard.blocks().end; ++block) {
+    const BlockLedger& ledger = shard.ledger(block);
+    proto::ShardReport::Block* out = report.add_blocks();
+    out->set_block(block);
+    out->set_version(ledger.version);
+    out->set_samples(ledger.samples);
+    out->set_staleness_sum(ledger.staleness_sum);
+    out->set_staleness_max(ledger.staleness_max);
+  }
+  report.set_duplicates(shard.duplicates());
+  return report;
+}
+
 proto::BlockState BlockStateMessage(const Shard& shard, int64_t block) {
   const BlockLedger& ledger = shard.ledger(block);
   proto::BlockState state;

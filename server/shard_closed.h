@@ -11,6 +11,9 @@ namespace rubato {
 // The answer to ShardAction::Kind::kClosed.
 proto::ShardClosed ClosedMessage(const Shard& shard);
 
+// What the ledgers have counted so far.
+proto::ShardReport ReportMessage(const Shard& shard);
+
 // A block as it is now, for a snapshot.
 proto::BlockState BlockStateMessage(const Shard& shard, int64_t block);
 

@@ -79,7 +79,8 @@ void ShardEngine::OnMessage(const proto::CoordinatorMessage& message) {
                        message.verdict().factor(), &actions);
       break;
     case proto::CoordinatorMessage::kReportRequest:
-      *answer.mutable_shard_report() = Report();
+      answer.mutable_shard_report();  // nothing before the first view
+      if (core_.has_value()) *answer.mutable_shard_report() = ReportMessage(*core_);
       report_(answer);
       break;
     default:
@@ -447,22 +448,6 @@ void ShardEngine::ReportCopied(const ShardAction& action) {
     *message.mutable_snapshot_copied()->add_blocks() = copy.state;
   }
   report_(message);
-}
-
-proto::ShardReport ShardEngine::Report() const {
-  proto::ShardReport report;
-  if (!core_.has_value()) return report;
-  for (int64_t block = core_->blocks().begin; block < core_->blocks().end; ++block) {
-    const BlockLedger& ledger = core_->ledger(block);
-    proto::ShardReport::Block* out = report.add_blocks();
-    out->set_block(block);
-    out->set_version(ledger.version);
-    out->set_samples(ledger.samples);
-    out->set_staleness_sum(ledger.staleness_sum);
-    out->set_staleness_max(ledger.staleness_max);
-  }
-  report.set_duplicates(core_->duplicates());
-  return report;
 }
 
 }  // namespace rubato

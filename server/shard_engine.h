@@ -67,8 +67,6 @@ class ShardEngine {
   absl::Status Open(const proto::View& view);
   void Restore(const proto::Restore& restore);
   void MaybeReportRestored();
-  // What the ledger has counted so far.
-  proto::ShardReport Report() const;
 
   absl::Status OnPush(const Frame& frame, const ReceivedValues& values);
   absl::Status OnRestoreFrame(const Frame& frame, const ReceivedValues& values);

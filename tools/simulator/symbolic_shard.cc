@@ -76,7 +76,7 @@ void SymbolicShard::OnMessage(const proto::CoordinatorMessage& message) {
                       message.verdict().factor(), &actions);
       break;
     case proto::CoordinatorMessage::kReportRequest:
-      *answer.mutable_shard_report() = Report();
+      *answer.mutable_shard_report() = ReportMessage(core_);
       Answer(answer);
       break;
     default:
@@ -267,21 +267,6 @@ void SymbolicShard::OnDeferred(int64_t block) {
   ShardActions actions;
   Change(action, &actions);
   Run(&actions);
-}
-
-proto::ShardReport SymbolicShard::Report() const {
-  proto::ShardReport report;
-  for (int64_t block = core_.blocks().begin; block < core_.blocks().end; ++block) {
-    const BlockLedger& ledger = core_.ledger(block);
-    proto::ShardReport::Block* out = report.add_blocks();
-    out->set_block(block);
-    out->set_version(ledger.version);
-    out->set_samples(ledger.samples);
-    out->set_staleness_sum(ledger.staleness_sum);
-    out->set_staleness_max(ledger.staleness_max);
-  }
-  report.set_duplicates(core_.duplicates());
-  return report;
 }
 
 }  // namespace rubato

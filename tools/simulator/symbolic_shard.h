@@ -55,7 +55,6 @@ class SymbolicShard : public ShardModel {
   void Change(const ShardAction& action, ShardActions* actions);
   void Measure(const ShardAction& action);
   void Answer(const proto::PeerMessage& message) { report_(message); }
-  proto::ShardReport Report() const;
   uint64_t& mutable_value(int64_t block) { return values_[block - core_.blocks().begin]; }
 
   const Blocks* const blocks_;
