@@ -24,8 +24,9 @@ struct AdagradKernel {
     RUBATO_ELEMENTWISE
     for (size_t i = 0; i < n; ++i) {
       const float g = step.scale * sum[i] + step.weight_decay * w[i];
-      s[i] = s[i] + g * g;
-      out[i] = w[i] - step.size * (g / (std::sqrt(s[i]) + step.eps));
+      const float square = s[i] + g * g;
+      s[i] = square;
+      out[i] = w[i] - step.size * (g / (std::sqrt(square) + step.eps));
     }
   }
 };

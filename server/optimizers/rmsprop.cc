@@ -9,20 +9,21 @@
 namespace rubato {
 namespace {
 
-template <bool has_momentum, bool centered>
+template <bool has_momentum, bool centered, bool mostly_old>
 struct RmsPropKernel {
   static RUBATO_ALWAYS_INLINE void Run(RmsProp rule, float learning_rate, float scale,
                                        const float* w, const float* sum, float* s, float* b,
                                        float* a, float* out, size_t n) {
-    const MovingAverage average(rule.alpha);
+    const MovingAverage<mostly_old> average(rule.alpha);
     RUBATO_ELEMENTWISE
     for (size_t i = 0; i < n; ++i) {
       const float g = scale * sum[i] + rule.weight_decay * w[i];
-      s[i] = average(s[i], g * g);
-      float square = s[i];
+      float square = average(s[i], g * g);
+      s[i] = square;
       if constexpr (centered) {
-        a[i] = average(a[i], g);
-        square = square - a[i] * a[i];
+        const float mean = average(a[i], g);
+        a[i] = mean;
+        square = square - mean * mean;
         square = square < 0 ? 0 : square;  // a steady gradient leaves nothing but rounding
       }
       float d = g / (std::sqrt(square) + rule.eps);
@@ -61,20 +62,15 @@ std::vector<std::string> RmsProp::SlotNames() const {
 void RmsProp::Apply(const OptimizerUpdate& update, const OptimizerSpans& spans) const {
   float* const buffer = momentum != 0 ? spans.Slot(1) : nullptr;
   float* const average = centered ? spans.Slot(momentum != 0 ? 2 : 1) : nullptr;
-  const auto run = [&](auto kernel) {
-    Dispatch<decltype(kernel)>(*this, update.learning_rate, update.scale, spans.parameters.data(),
-                               spans.gradient_sum.data(), spans.Slot(0), buffer, average,
-                               spans.out.data(), spans.out.size());
+  const auto run = [&](auto has_momentum, auto is_centered, auto mostly_old) {
+    Dispatch<RmsPropKernel<has_momentum.value, is_centered.value, mostly_old.value>>(
+        *this, update.learning_rate, update.scale, spans.parameters.data(),
+        spans.gradient_sum.data(), spans.Slot(0), buffer, average, spans.out.data(),
+        spans.out.size());
   };
-  if (momentum != 0 && centered) {
-    run(RmsPropKernel<true, true>());
-  } else if (momentum != 0) {
-    run(RmsPropKernel<true, false>());
-  } else if (centered) {
-    run(RmsPropKernel<false, true>());
-  } else {
-    run(RmsPropKernel<false, false>());
-  }
+  WithFlag(momentum != 0, [&](auto a) {
+    WithFlag(centered, [&](auto b) { WithFlag(alpha >= 0.5, [&](auto c) { run(a, b, c); }); });
+  });
 }
 
 }  // namespace rubato

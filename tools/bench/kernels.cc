@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <utility>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -21,8 +23,10 @@
 #include "common/process_exit.h"
 #include "common/random.h"
 #include "common/status.h"
+#include "common/wire/channel.h"
 #include "nlohmann/json.hpp"
 #include "proto/job.pb.h"
+#include "server/block_store.h"
 #include "server/optimizer.h"
 #include "tools/bench/yardsticks.h"
 
@@ -38,22 +42,33 @@ struct Kernel {
   std::function<void()> run;
 };
 
-struct Arrays {
-  explicit Arrays(int64_t n) : parameters(n), gradient(n), slots(3, std::vector<float>(n)) {
-    RandomStream stream(1);
-    for (std::vector<float>* array : {&parameters, &gradient, &slots[0]}) {
-      for (float& value : *array) value = stream.Uniform(-1, 1);
-    }
-    // Squares, and the greatest of them.
-    for (int64_t i = 0; i < n; ++i) slots[1][i] = slots[2][i] = gradient[i] * gradient[i];
-  }
-
-  std::vector<float> parameters, gradient;
-  std::vector<std::vector<float>> slots;
+// A block's floats, each array where a shard has it.
+struct Block {
+  std::shared_ptr<FloatBuffer> parameters, gradient;
+  std::vector<std::shared_ptr<FloatBuffer>> slots;
+  std::vector<char> coded;
 };
 
-void ForEachBlock(int64_t n, const std::function<void(int64_t begin, int64_t size)>& visit) {
-  for (int64_t begin = 0; begin < n; begin += kBlock) visit(begin, std::min(kBlock, n - begin));
+absl::StatusOr<std::vector<Block>> MakeBlocks(int64_t n) {
+  RandomStream stream(1);
+  std::vector<Block> blocks((n + kBlock - 1) / kBlock);
+  for (Block& block : blocks) {
+    const int64_t size = std::min(kBlock, n);
+    n -= size;
+    block.slots.resize(3);
+    block.coded.resize(EncodedBound(Codec::kTopK, size));
+    for (auto* array :
+         {&block.parameters, &block.slots[0], &block.slots[1], &block.slots[2], &block.gradient}) {
+      RUBATO_ASSIGN_OR_RETURN(*array, FloatBuffer::Create(size));
+      for (float& value : (*array)->values()) value = stream.Uniform(-1, 1);
+    }
+    // Squares, and the greatest of them.
+    for (int64_t i = 0; i < size; ++i) {
+      const float value = block.gradient->values()[i];
+      block.slots[1]->values()[i] = block.slots[2]->values()[i] = value * value;
+    }
+  }
+  return blocks;
 }
 
 struct Variant {
@@ -73,7 +88,7 @@ constexpr Variant kVariants[] = {
 };
 
 // The next version is written over the gradient, as a shard does it.
-absl::StatusOr<Kernel> OptimizerKernel(const Variant& variant, Arrays* arrays) {
+absl::StatusOr<Kernel> OptimizerKernel(const Variant& variant, const std::vector<Block>* blocks) {
   proto::Optimizer settings;
   settings.set_name(variant.optimizer);
   settings.set_learning_rate(1e-6);
@@ -85,54 +100,50 @@ absl::StatusOr<Kernel> OptimizerKernel(const Variant& variant, Arrays* arrays) {
   RUBATO_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(settings));
   const size_t slots = optimizer.slots().size();
   return Kernel{variant.name, 4.0 * (3 + 2 * static_cast<double>(slots)),
-                [arrays, optimizer = std::move(optimizer), slots] {
-                  const int64_t n = static_cast<int64_t>(arrays->parameters.size());
-                  ForEachBlock(n, [&](int64_t begin, int64_t size) {
-                    const auto part = [&](std::vector<float>& array) {
-                      return absl::MakeSpan(array).subspan(begin, size);
-                    };
-                    std::vector<absl::Span<float>> spans;
-                    for (size_t i = 0; i < slots; ++i) spans.push_back(part(arrays->slots[i]));
-                    optimizer.Apply({1e-6f, 1e-2f, 10}, part(arrays->parameters),
-                                    part(arrays->gradient), spans, part(arrays->gradient));
-                  });
+                [blocks, optimizer = std::move(optimizer), slots] {
+                  for (const Block& block : *blocks) {
+                    absl::InlinedVector<absl::Span<float>, 4> spans;
+                    for (size_t i = 0; i < slots; ++i) spans.push_back(block.slots[i]->values());
+                    optimizer.Apply({1e-6f, 1e-2f, 10}, block.parameters->values(),
+                                    block.gradient->values(), spans, block.gradient->values());
+                  }
                 }};
 }
 
-std::vector<Kernel> CodecKernels(Arrays* arrays, std::vector<char>* bytes) {
+std::vector<Kernel> CodecKernels(std::vector<Block>* blocks) {
+  constexpr double kDensity = 0.01;
   std::vector<Kernel> kernels;
-  const int64_t n = static_cast<int64_t>(arrays->parameters.size());
-  const int64_t stride = static_cast<int64_t>(EncodedBound(Codec::kTopK, kBlock));
-  bytes->resize((n + kBlock - 1) / kBlock * stride);
-  const auto at = [bytes, stride](int64_t begin) {
-    return bytes->data() + begin / kBlock * stride;
-  };
-  for (Codec codec : {Codec::kBf16, Codec::kFp16, Codec::kInt8, Codec::kTopK}) {
-    constexpr double kDensity = 0.01;
+  for (const Codec codec : {Codec::kBf16, Codec::kFp16, Codec::kInt8, Codec::kTopK}) {
     const bool is_top_k = codec == Codec::kTopK;
-    const auto count = [](int64_t size) { return static_cast<size_t>(kDensity * size); };
-    const double encoded =
+    // Of how many values the bytes are.
+    const auto count = [is_top_k](const Block& block) {
+      const size_t size = block.parameters->values().size();
+      return is_top_k ? static_cast<size_t>(kDensity * static_cast<double>(size)) : size;
+    };
+    const double coded =
         is_top_k ? 8 * kDensity : static_cast<double>(EncodedBound(codec, kBlock)) / kBlock;
     const auto encode = [=] {
       std::vector<uint32_t> sent;
-      ForEachBlock(n, [&](int64_t begin, int64_t size) {
-        const auto values = absl::MakeConstSpan(arrays->parameters).subspan(begin, size);
+      for (Block& block : *blocks) {
+        const absl::Span<const float> values = block.parameters->values();
         if (is_top_k) {
-          EncodeTopK(values, count(size), at(begin), &sent);
+          EncodeTopK(values, count(block), block.coded.data(), &sent);
         } else {
-          Encode(codec, static_cast<uint64_t>(begin), values, at(begin));
+          Encode(codec, /*key=*/1, values, block.coded.data());
         }
-      });
+      }
     };
     const auto decode = [=] {
-      ForEachBlock(n, [&](int64_t begin, int64_t size) {
-        const size_t length = EncodedBound(codec, is_top_k ? count(size) : size);
-        const auto read = Encoded::Create(codec, absl::MakeConstSpan(at(begin), length), size);
-        if (read.ok()) read->Decode(0, absl::MakeSpan(arrays->gradient).subspan(begin, size));
-      });
+      for (const Block& block : *blocks) {
+        const absl::Span<float> values = block.gradient->values();
+        const auto bytes =
+            absl::MakeConstSpan(block.coded).first(EncodedBound(codec, count(block)));
+        const absl::StatusOr<Encoded> read = Encoded::Create(codec, bytes, values.size());
+        if (read.ok()) read->Decode(0, values);
+      }
     };
-    kernels.push_back({absl::StrCat(CodecName(codec), " encode"), 4 + encoded, encode});
-    kernels.push_back({absl::StrCat(CodecName(codec), " decode"), 4 + encoded, decode});
+    kernels.push_back({absl::StrCat(CodecName(codec), " encode"), 4 + coded, encode});
+    kernels.push_back({absl::StrCat(CodecName(codec), " decode"), 4 + coded, decode});
   }
   return kernels;
 }
@@ -140,23 +151,23 @@ std::vector<Kernel> CodecKernels(Arrays* arrays, std::vector<char>* bytes) {
 }  // namespace
 
 absl::StatusOr<std::string> BenchKernels(const KernelBench& bench, bool json) {
-  Arrays arrays(bench.values);
-  std::vector<char> bytes;
-  std::vector<Kernel> kernels;
-  kernels.push_back({"sum", 12, [&] {
-                       ForEachBlock(bench.values, [&](int64_t begin, int64_t size) {
-                         Add(&arrays.slots[0][begin], &arrays.parameters[begin],
-                             &arrays.slots[0][begin], size);
-                       });
-                     }});
-  for (const Variant& variant : kVariants) {
-    RUBATO_ASSIGN_OR_RETURN(Kernel kernel, OptimizerKernel(variant, &arrays));
-    kernels.push_back(std::move(kernel));
-  }
-  for (Kernel& kernel : CodecKernels(&arrays, &bytes)) kernels.push_back(std::move(kernel));
-
   Triad triad;
   Copying copying;
+  KeepFreedMemory();  // as in a server
+  RUBATO_ASSIGN_OR_RETURN(std::vector<Block> blocks, MakeBlocks(bench.values));
+  std::vector<Kernel> kernels;
+  kernels.push_back({"sum", 12, [&] {
+                       for (const Block& block : blocks) {
+                         const absl::Span<float> sum = block.slots[0]->values();
+                         Add(sum.data(), block.parameters->values().data(), sum.data(), sum.size());
+                       }
+                     }});
+  for (const Variant& variant : kVariants) {
+    RUBATO_ASSIGN_OR_RETURN(Kernel kernel, OptimizerKernel(variant, &blocks));
+    kernels.push_back(std::move(kernel));
+  }
+  for (Kernel& kernel : CodecKernels(&blocks)) kernels.push_back(std::move(kernel));
+
   std::vector<double> triads, copies;
   std::vector<std::vector<double>> speeds(kernels.size());  // bytes a second of traffic
   for (const Kernel& kernel : kernels) kernel.run();        // touches all memory
