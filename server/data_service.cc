@@ -43,9 +43,18 @@ class DataService::Stream {
       link_->Send(frame, payload);
       return;
     }
+    service_->mutex_.AssertHeld();
+    if (outbox_.empty()) service_->to_write_.push_back(id_);
     outbox_.push_back({frame, payload});
     outbox_bytes_ += kFrameHeaderBytes + payload.values.size() * sizeof(float);
-    WriteNext();
+  }
+
+  void WriteNext() {
+    if (ended_ || writing_ || outbox_.empty()) return;
+    writing_ = true;
+    const grpc::ByteBuffer message = TakeMessage(&outbox_);
+    outbox_bytes_ -= message.Length();
+    call_.Write(message, &written_);
   }
 
  private:
@@ -85,7 +94,9 @@ class DataService::Stream {
       SharedLink::Callbacks callbacks;
       callbacks.on_frame = [this](const Frame& frame, const ReceivedValues& values) {
         absl::MutexLock lock(&service_->mutex_);
-        return ended_ ? absl::OkStatus() : OnFrame(frame, values);
+        absl::Status status = ended_ ? absl::OkStatus() : OnFrame(frame, values);
+        service_->WriteOutboxes();
+        return status;
       };
       callbacks.on_end = [service = service_, id = id_](const absl::Status& status) {
         service->Post([service, id, status] {
@@ -156,14 +167,6 @@ class DataService::Stream {
     if (ended_ || reading_ || outbox_bytes_ > kMostWaiting) return;
     reading_ = true;
     call_.Read(&incoming_, &read_);
-  }
-
-  void WriteNext() {
-    if (ended_ || writing_ || outbox_.empty()) return;
-    writing_ = true;
-    const grpc::ByteBuffer message = TakeMessage(&outbox_);
-    outbox_bytes_ -= message.Length();
-    call_.Write(message, &written_);
   }
 
   void End(grpc::Status status) {
@@ -283,6 +286,14 @@ void DataService::Send(uint64_t stream, const Frame& frame, const Payload& paylo
   if (it != streams_.end()) it->second->Send(frame, payload);
 }
 
+void DataService::WriteOutboxes() {
+  for (const uint64_t stream : to_write_) {
+    const auto it = streams_.find(stream);
+    if (it != streams_.end()) it->second->WriteNext();
+  }
+  to_write_.clear();
+}
+
 void DataService::Remove(uint64_t stream) {
   const auto it = streams_.find(stream);
   removed_ = std::move(it->second);  // not destroyed here: one of its functions is running
@@ -296,6 +307,7 @@ void DataService::Run() {
   while (queue_->Next(&tag, &ok)) {
     absl::MutexLock lock(&mutex_);
     (*static_cast<Tag*>(tag))(ok);
+    WriteOutboxes();
   }
 }
 

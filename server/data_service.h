@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
@@ -43,8 +44,8 @@ class DataService {
   // drops it after Stop.
   void Post(std::function<void()> task);
 
-  // For the engine, while it handles an event: sends on a stream, or drops the frame if the stream
-  // is gone.
+  // For the engine, while it handles an event: sends on a stream once the event has been handled,
+  // or drops the frame if the stream is gone.
   void Send(uint64_t stream, const Frame& frame, const Payload& payload);
 
  private:
@@ -54,6 +55,8 @@ class DataService {
 
   void Accept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  // So what one event answers goes together.
+  void WriteOutboxes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remove(uint64_t stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string job_digest_;
@@ -69,6 +72,8 @@ class DataService {
 
   absl::Mutex mutex_;  // held while an event is handled; before post_mutex_
   absl::flat_hash_map<uint64_t, std::unique_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
+  // Whose outboxes were empty before the event.
+  std::vector<uint64_t> to_write_ ABSL_GUARDED_BY(mutex_);
   // Whose last operation is just being handled.
   std::unique_ptr<Stream> removed_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;

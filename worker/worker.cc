@@ -164,8 +164,7 @@ absl::Status Worker::Prepare() {
       ObjectiveFor(job_.loss(), train.classes(), train.target_values(), train.labels_each()));
   RUBATO_ASSIGN_OR_RETURN(model_,
                           Model::Create(job_.model(), shape.dimensions(), objective, micro_batch));
-  const int64_t threads =
-      std::min<int64_t>(job_.device().threads(), job_.train().micro_batches());
+  const int64_t threads = std::min<int64_t>(job_.device().threads(), job_.train().micro_batches());
   for (int64_t i = 1; i < threads; ++i) {
     more_models_.emplace_back();
     RUBATO_ASSIGN_OR_RETURN(more_models_.back(), Model::Create(job_.model(), shape.dimensions(),
@@ -247,6 +246,7 @@ absl::Status Worker::TakePart(const WorkerOptions& options, absl::Duration patie
 
   while (!end_.has_value()) {
     if (const std::function<void()> event = mailbox_->Take(deadline_)) {
+      const ShardStreams::Batch batch(streams_.get());  // pushes and the pull behind them
       event();
     } else {
       // The coordinator has not ended the job: only this worker was cut off.

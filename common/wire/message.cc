@@ -11,8 +11,8 @@
 namespace rubato {
 namespace {
 
-// 128 to 512 KiB measured alike, and best.
-constexpr size_t kMessageBytes = (256 << 10) + 4096;
+// So that a block that fills a message takes a few small frames along.
+constexpr size_t kHeadersBytes = 4096;
 
 // Payloads up to here are copied beside their headers: cheaper than slices of their own.
 constexpr size_t kCopiedBytes = 8 << 10;
@@ -35,7 +35,7 @@ grpc::ByteBuffer TakeMessage(std::deque<OutgoingFrame>* outbox) {
   size_t frames = 0, bytes = 0, copied = 0;
   for (const OutgoingFrame& outgoing : *outbox) {
     const size_t payload = PayloadBytes(outgoing);
-    if (frames > 0 && bytes + kFrameHeaderBytes + payload > kMessageBytes) break;
+    if (frames > 0 && bytes + kFrameHeaderBytes + payload > kMessageBytes + kHeadersBytes) break;
     ++frames;
     bytes += kFrameHeaderBytes + payload;
     copied += kFrameHeaderBytes + (payload <= kCopiedBytes ? payload : 0);

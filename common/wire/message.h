@@ -29,9 +29,12 @@ struct OutgoingFrame {
   Payload payload;
 };
 
+// Of a full message; 128 to 512 KiB measured alike, and best.
+constexpr size_t kMessageBytes = 256 << 10;
+
 // Takes the first frame from `outbox`, which has one, and those behind it that fit into a message
-// of some 256 KiB. Large payloads are not copied; their owners are kept until the message has been
-// sent.
+// of kMessageBytes and little more. Large payloads are not copied; their owners are kept until the
+// message has been sent.
 grpc::ByteBuffer TakeMessage(std::deque<OutgoingFrame>* outbox);
 
 // Calls `on_frame` with each frame of a message, in order, until one returns an error, which is

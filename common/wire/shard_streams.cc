@@ -45,8 +45,20 @@ class ShardStreams::Stream {
       link_->Send(frame, payload);
     } else {
       outbox_.push_back({frame, payload});
+      outbox_bytes_ += kFrameHeaderBytes + payload.values.size() * sizeof(float);
       WriteNext();
     }
+  }
+
+  void BeginBatch() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    ++batches_;
+  }
+
+  void EndBatch() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    --batches_;
+    WriteNext();
   }
 
   // Breaks the call; no failure is reported from here on.
@@ -55,6 +67,7 @@ class ShardStreams::Stream {
       absl::MutexLock lock(&mutex_);
       closing_ = true;
       outbox_.clear();
+      outbox_bytes_ = 0;
     }
     context_.TryCancel();
   }
@@ -65,8 +78,11 @@ class ShardStreams::Stream {
  private:
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!ready_ || broken_ || writing_ || outbox_.empty()) return;
+    if (batches_ > 0 && outbox_bytes_ < kMessageBytes) return;
     writing_ = true;
-    call_->Write(TakeMessage(&outbox_), &written_);
+    const grpc::ByteBuffer message = TakeMessage(&outbox_);
+    outbox_bytes_ -= message.Length();
+    call_->Write(message, &written_);
   }
 
   void OnStarted(bool ok) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -132,6 +148,7 @@ class ShardStreams::Stream {
                                          std::move(callbacks));
     for (const OutgoingFrame& outgoing : outbox_) link_->Send(outgoing.frame, outgoing.payload);
     outbox_.clear();
+    outbox_bytes_ = 0;
   }
 
   void Begin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -142,12 +159,14 @@ class ShardStreams::Stream {
 
   void OnRead(bool ok) ABSL_LOCKS_EXCLUDED(mutex_) {
     if (ok) {
+      BeginBatch();
       const absl::Status status =
           ReadMessage(incoming_, [this](const Frame& frame, const ReceivedValues& values) {
             callbacks_->on_frame(shard_, frame, values);
             return absl::OkStatus();
           });
       incoming_.Clear();
+      EndBatch();
       absl::MutexLock lock(&mutex_);
       if (status.ok()) {
         call_->Read(&incoming_, &read_);
@@ -210,6 +229,8 @@ class ShardStreams::Stream {
 
   absl::Mutex mutex_;
   std::deque<OutgoingFrame> outbox_ ABSL_GUARDED_BY(mutex_);
+  size_t outbox_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int batches_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status parse_error_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<SharedSegment> segment_ ABSL_GUARDED_BY(mutex_);  // on offer
   bool ready_ ABSL_GUARDED_BY(mutex_) = false;
@@ -243,6 +264,16 @@ ShardStreams::~ShardStreams() {
 
 void ShardStreams::Send(int shard, const Frame& frame, const Payload& payload) {
   streams_[shard]->Send(frame, payload);
+}
+
+ShardStreams::Batch::Batch(ShardStreams* streams) : streams_(streams) {
+  if (streams_ == nullptr) return;
+  for (const auto& stream : streams_->streams_) stream->BeginBatch();
+}
+
+ShardStreams::Batch::~Batch() {
+  if (streams_ == nullptr) return;
+  for (const auto& stream : streams_->streams_) stream->EndBatch();
 }
 
 void ShardStreams::Run() {

@@ -44,6 +44,20 @@ class ShardStreams {
   // Any thread. Messages to one shard arrive in the order of the calls.
   void Send(int shard, const Frame& frame, const Payload& payload);
 
+  // While one is there, what is sent waits for more, until it fills a message: for an event whose
+  // handling sends several frames. Callbacks are called within one.
+  class Batch {
+   public:
+    // `streams` may be null.
+    explicit Batch(ShardStreams* streams);
+    ~Batch();
+    Batch(const Batch&) = delete;
+    Batch& operator=(const Batch&) = delete;
+
+   private:
+    ShardStreams* const streams_;
+  };
+
  private:
   class Stream;
 
