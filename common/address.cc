@@ -8,6 +8,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 
 namespace rubato {
@@ -80,9 +81,37 @@ absl::StatusOr<HostPort> ParseAddress(absl::string_view text) {
   return address;
 }
 
+absl::StatusOr<std::vector<HostPort>> ParseAddresses(absl::string_view text) {
+  std::vector<HostPort> addresses;
+  for (const absl::string_view part : absl::StrSplit(text, ',')) {
+    absl::StatusOr<HostPort> address = ParseAddress(absl::StripAsciiWhitespace(part));
+    if (!address.ok()) return address.status();
+    addresses.push_back(*std::move(address));
+  }
+  const bool ipv4 = std::all_of(addresses.begin(), addresses.end(),
+                                [](const HostPort& address) { return IsIpv4(address.host); });
+  const bool ipv6 = std::all_of(addresses.begin(), addresses.end(),
+                                [](const HostPort& address) { return IsIpv6(address.host); });
+  if (addresses.size() > 1 && !ipv4 && !ipv6) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("found \"", absl::Utf8SafeCEscape(text.substr(0, 300)),
+                     "\", expected several addresses to be all IPv4 or all IPv6; of names one, "
+                     "which may stand for several addresses"));
+  }
+  return addresses;
+}
+
 std::string ToString(const HostPort& address) {
   const bool ipv6 = address.host.find(':') != std::string::npos;
   return absl::StrCat(ipv6 ? "[" : "", address.host, ipv6 ? "]:" : ":", address.port);
+}
+
+std::string ChannelTarget(const std::vector<HostPort>& addresses) {
+  const std::string all = absl::StrJoin(
+      addresses, ",",
+      [](std::string* out, const HostPort& address) { out->append(ToString(address)); });
+  if (addresses.size() == 1) return all;
+  return absl::StrCat(IsIpv4(addresses[0].host) ? "ipv4:" : "ipv6:", all);
 }
 
 }  // namespace rubato

@@ -3,6 +3,7 @@
 #define RUBATO_COMMON_ADDRESS_H_
 
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -23,8 +24,17 @@ struct HostPort {
 // up.
 absl::StatusOr<HostPort> ParseAddress(absl::string_view text);
 
+// Reads one address, or several of one host behind commas: "10.0.0.7:29500,10.1.0.7:29500". Several
+// must be IPv4 addresses, or all IPv6, which is what gRPC connects to as one. InvalidArgument
+// likewise.
+absl::StatusOr<std::vector<HostPort>> ParseAddresses(absl::string_view text);
+
 // What ParseAddress reads to `address`, and gRPC connects to.
 std::string ToString(const HostPort& address);
+
+// What ParseAddresses has read, as the target of a gRPC channel, which connects to the first that
+// answers.
+std::string ChannelTarget(const std::vector<HostPort>& addresses);
 
 }  // namespace rubato
 

@@ -1,5 +1,6 @@
 #include "common/address.h"
 
+#include "absl/strings/str_cat.h"
 #include "common/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -78,6 +79,35 @@ TEST(AddressTest, SaysWhatIsWrong) {
   for (const auto& c : kCases) {
     EXPECT_THAT(ParseAddress(c.text), IsError(absl::StatusCode::kInvalidArgument, c.message))
         << c.text;
+  }
+}
+
+TEST(AddressTest, SeveralOfOneHostAreOneTarget) {
+  const struct {
+    const char* text;
+    const char* target;
+  } kCases[] = {
+      {"node-7:29500", "node-7:29500"},
+      {"[::1]:29500", "[::1]:29500"},
+      {"10.0.0.7:29500,10.1.0.7:29501", "ipv4:10.0.0.7:29500,10.1.0.7:29501"},
+      {"10.0.0.7:1, 10.1.0.7:2, 10.2.0.7:3", "ipv4:10.0.0.7:1,10.1.0.7:2,10.2.0.7:3"},
+      {"[fd00::1]:29500,[fd01::1]:29500", "ipv6:[fd00::1]:29500,[fd01::1]:29500"},
+  };
+  for (const auto& c : kCases) {
+    const auto addresses = ParseAddresses(c.text);
+    ASSERT_THAT(addresses, IsOk()) << c.text;
+    EXPECT_EQ(ChannelTarget(*addresses), c.target);
+  }
+  EXPECT_THAT(ParseAddresses("10.0.0.7:1,"),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "found \"\", expected HOST:PORT, such as 127.0.0.1:29500"));
+  for (const char* mixed : {"10.0.0.7:1,[::1]:1", "10.0.0.7:1,node-7:1", "node-7:1,node-8:1"}) {
+    EXPECT_THAT(
+        ParseAddresses(mixed),
+        IsError(absl::StatusCode::kInvalidArgument,
+                absl::StrCat("found \"", mixed,
+                             "\", expected several addresses to be all IPv4 or all IPv6; of "
+                             "names one, which may stand for several addresses")));
   }
 }
 

@@ -45,8 +45,10 @@ int main(int argc, char** argv) {
   flags.Add(
       "listen", &options.listen, "HOST:PORT",
       "where to listen; default: cluster.address for shard 0, else any free port of loopback");
-  flags.Add("advertise", &options.advertise, "HOST:PORT",
-            "what others shall connect to; default: where it listens");
+  flags.Add(
+      "advertise", &options.advertise, "HOST:PORT",
+      "what others shall connect to; default: where it listens. In each of the two, several IP "
+      "addresses with commas between");
   flags.Add("set", &overrides, "KEY=VALUE",
             "overrides a key of the job, and RUBATO__... of the environment");
   flags.Add("run-dir", &options.run_dir, "DIR",

@@ -68,24 +68,28 @@ class ShardHost {
     };
     RUBATO_ASSIGN_OR_RETURN(engine_,
                             ShardEngine::Create(job_, shard, send, report_, observer_.get()));
-    RUBATO_ASSIGN_OR_RETURN(HostPort address, ParseAddress(listen));
+    RUBATO_ASSIGN_OR_RETURN(std::vector<HostPort> addresses, ParseAddresses(listen));
     grpc::ServerBuilder builder;
     ConfigureServer(&builder);
-    int port = 0;
-    builder.AddListeningPort(ToString(address), grpc::InsecureServerCredentials(), &port);
+    std::vector<int> ports(addresses.size());
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      builder.AddListeningPort(ToString(addresses[i]), grpc::InsecureServerCredentials(),
+                               &ports[i]);
+    }
     data_.Register(&builder);
     if (cluster != nullptr) builder.RegisterService(cluster);
     server_ = builder.BuildAndStart();
-    if (server_ == nullptr || port == 0) {
-      return absl::UnavailableError(
-          absl::StrFormat("cannot listen at %s: the port is in use (by another job? port 0 takes "
-                          "any free one), or the "
-                          "address is not of this machine",
-                          listen));
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      if (server_ == nullptr || ports[i] == 0) {
+        return absl::UnavailableError(
+            absl::StrFormat("cannot listen at %s: the port is in use (by another job? port 0 takes "
+                            "any free one), or the address is not of this machine",
+                            listen));
+      }
+      addresses[i].port = ports[i];
+      absl::StrAppend(&address_, i > 0 ? "," : "", ToString(addresses[i]));
     }
     data_.Start(engine_.get());
-    address.port = port;
-    address_ = ToString(address);
     return absl::OkStatus();
   }
 
@@ -322,6 +326,23 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
   return status;
 }
 
+// Of a flag that may be empty.
+absl::Status CheckAddresses(absl::string_view flag, const std::string& text, int least_port) {
+  if (text.empty()) return absl::OkStatus();
+  const absl::StatusOr<std::vector<HostPort>> addresses = ParseAddresses(text);
+  if (!addresses.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat(flag, ": ", addresses.status().message()));
+  }
+  for (const HostPort& address : *addresses) {
+    if (address.port < least_port) {
+      return absl::InvalidArgumentError(absl::StrCat(flag, ": found \"", text,
+                                                     "\", expected a port that others can connect "
+                                                     "to"));
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::Status RunServer(const proto::Job& job, const ServerOptions& options,
@@ -332,6 +353,8 @@ absl::Status RunServer(const proto::Job& job, const ServerOptions& options,
         absl::StrFormat("--shard: found %d, expected 0 to %d: cluster.servers is %d", options.shard,
                         servers - 1, servers));
   }
+  RUBATO_RETURN_IF_ERROR(CheckAddresses("--listen", options.listen, 0));
+  RUBATO_RETURN_IF_ERROR(CheckAddresses("--advertise", options.advertise, 1));
   const Log log("server", options.shard, static_cast<LogLevel>(job.log().level()),
                 static_cast<LogFormat>(job.log().format()));
   const std::string job_digest = JobDigest(job);

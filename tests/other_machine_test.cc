@@ -1,6 +1,5 @@
-// A job across two machines, which are network namespaces with a cable between them: shard 0 on the
-// one, a worker and whoever asks or changes the job on the other. Skipped where the kernel permits
-// no namespaces.
+// A job across two machines: shard 0 on the one, a worker and whoever asks or changes the job on
+// the other.
 #include <signal.h>
 
 #include <filesystem>
@@ -9,71 +8,32 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tests/cluster.h"
+#include "tests/machines.h"
 
 namespace rubato {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 namespace fs = std::filesystem;
 
-class OtherMachineTest : public ClusterTest {
+class OtherMachineTest : public MachinesTest {
  protected:
-  // A process that holds a machine; of a user who may set up its network.
-  Process* Machine(const Arguments& enter) {
-    Arguments arguments = enter;
-    arguments.insert(arguments.end(), {"-n", "/bin/sh", "-c", "echo ready; exec sleep 1000"});
-    Process& holder = Start(arguments);
-    AwaitFirstOf(holder);
-    return holder.out() == "ready\n" ? &holder : nullptr;
-  }
-
-  Arguments On(const Process& machine, const Arguments& command) const {
-    Arguments arguments = {"/usr/bin/nsenter",       "-t", absl::StrCat(machine.pid()), "-U",
-                           "--preserve-credentials", "-n"};
-    arguments.insert(arguments.end(), command.begin(), command.end());
-    return arguments;
-  }
-  void Configure(const Process& machine, const Arguments& command) {
-    const Process::Result result = Start(On(machine, command)).Wait();
-    ASSERT_EQ(result.code, 0) << result.err;
-  }
   Process::Result Rubato(const Process& machine, const Arguments& arguments) {
     Arguments all = {"/usr/bin/env", "-C", Path("elsewhere"),
                      fs::absolute("tools/rubato").string()};
     all.insert(all.end(), arguments.begin(), arguments.end());
-    return Start(On(machine, all)).Wait();
-  }
-
- private:
-  // Until it has said something, or has ended.
-  void AwaitFirstOf(const Process& process) {
-    while (process.out().empty() && !process.handle().AwaitEnd(absl::Milliseconds(5))) {
-    }
+    return RunOn(machine, all);
   }
 };
 
 TEST_F(OtherMachineTest, StatusAndSwitchReachAJobByItsAddress) {
-  if (!fs::exists("/usr/bin/unshare") || !fs::exists("/usr/bin/nsenter") ||
-      (!fs::exists("/usr/sbin/ip") && !fs::exists("/bin/ip"))) {
-    GTEST_SKIP() << "unshare, nsenter or ip is not installed";
-  }
-  const Process* const here = Machine({"/usr/bin/unshare", "-Ur"});
-  if (here == nullptr) GTEST_SKIP() << "no network namespace may be made here";
-  const Process* const there = Machine(On(*here, {"/usr/bin/unshare"}));
-  ASSERT_NE(there, nullptr);
-  const std::string ip = fs::exists("/usr/sbin/ip") ? "/usr/sbin/ip" : "/bin/ip";
-  Configure(*here, {ip, "link", "add", "cable0", "type", "veth", "peer", "name", "cable1", "netns",
-                    absl::StrCat(there->pid())});
-  Configure(*here, {ip, "address", "add", "10.77.0.1/24", "dev", "cable0"});
-  Configure(*there, {ip, "address", "add", "10.77.0.2/24", "dev", "cable1"});
-  for (const Process* machine : {here, there}) {
-    Configure(*machine, {ip, "link", "set", "lo", "up"});
-    Configure(*machine, {ip, "link", "set", machine == here ? "cable0" : "cable1", "up"});
-  }
-
+  if (!MakeMachines()) GTEST_SKIP() << "no network namespaces, or no unshare, nsenter or ip";
+  Connect(7);
   fs::create_directory(Path("run"));
   fs::create_directory(Path("elsewhere"));
   const Arguments set = {"--set", kForever, "--set", "metrics.every={steps: 10}"};
@@ -87,29 +47,29 @@ TEST_F(OtherMachineTest, StatusAndSwitchReachAJobByItsAddress) {
                       "--set",
                       "cluster.address=10.77.0.1:0"};
   server.insert(server.end(), set.begin(), set.end());
-  Process& shard_0 = Start(On(*here, server));
+  Process& shard_0 = StartOn(here(), server);
   const std::string address = AwaitAddress("run", shard_0);
   ASSERT_THAT(address, StartsWith("10.77.0.1:"));
   Arguments worker = {fs::absolute("worker/rubato-worker").string(), "--config", "job.yaml",
                       "--set", "cluster.address=" + address};
   worker.insert(worker.end(), set.begin(), set.end());
-  Start(On(*there, worker));
+  StartOn(there(), worker);
   ASSERT_TRUE(AwaitTraining("run", shard_0));
 
-  Process::Result result = Rubato(*there, {"status", "--address", address, "--json"});
+  Process::Result result = Rubato(there(), {"status", "--address", address, "--json"});
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(nlohmann::json::parse(result.out, nullptr, false)["state"], "training") << result.out;
 
   // The token is in the run's folder, which is on the other machine.
   const Arguments change = {"switch", "--mode", "async", "--address", address, "--json"};
-  result = Rubato(*there, change);
+  result = Rubato(there(), change);
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, HasSubstr("needs the run's token"));
   const std::string token = ReadText(Path("run/token"));
   Arguments with_token = {"/usr/bin/env", "RUBATO_TOKEN=" + token.substr(0, token.find('\n')),
                           fs::absolute("tools/rubato").string()};
   with_token.insert(with_token.end(), change.begin(), change.end());
-  result = Start(On(*there, with_token)).Wait();
+  result = RunOn(there(), with_token);
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out, "{\"answer\":\"switching from sync to async after the step at hand\"}\n");
   EXPECT_TRUE(AwaitText(Path("run/views.jsonl"), "\"mode\":\"async\"", shard_0));
@@ -118,17 +78,70 @@ TEST_F(OtherMachineTest, StatusAndSwitchReachAJobByItsAddress) {
                                            " has not answered within 900ms: it is frozen, or "
                                            "cannot be reached from here\n");
   shard_0.Signal(SIGSTOP);
-  result = Rubato(*there, {"status", "--address", address});
+  result = Rubato(there(), {"status", "--address", address});
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.err, silence);
   shard_0.Signal(SIGCONT);
-  EXPECT_EQ(Rubato(*there, {"status", "--address", address}).code, 0);
+  EXPECT_EQ(Rubato(there(), {"status", "--address", address}).code, 0);
   // The cable is pulled out at the far end.
-  Configure(*here, {ip, "address", "del", "10.77.0.1/24", "dev", "cable0"});
-  Configure(*there, {ip, "neighbour", "flush", "dev", "cable1"});
-  result = Rubato(*there, {"status", "--address", address});
+  Configure(here(), {"ip", "address", "del", "10.77.0.1/24", "dev", "cable7"});
+  Configure(there(), {"ip", "neighbour", "flush", "dev", "cable7"});
+  result = Rubato(there(), {"status", "--address", address});
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.err, silence);
+}
+
+// Two cables, each of which drops packets when it is full. The one in use is pulled out: the worker
+// goes on by the other, and nothing is lost or counted twice.
+TEST_F(OtherMachineTest, AWorkerGoesOnByAnotherAddressOfTheServer) {
+  if (!MakeMachines()) GTEST_SKIP() << "no network namespaces, or no unshare, nsenter or ip";
+  Connect(7);
+  Connect(8);
+  bool drops = true;
+  for (const Process* machine : {&here(), &there()}) {
+    for (const char* cable : {"cable7", "cable8"}) {
+      const Process::Result result =
+          RunOn(*machine, {"/usr/bin/env", "tc", "qdisc", "add", "dev", cable, "root", "tbf",
+                           "rate", "400mbit", "burst", "20kb", "limit", "40kb"});
+      drops = drops && result.code == 0;  // not every kernel has it
+    }
+  }
+  fs::create_directory(Path("run"));
+  const Arguments set = {"--set", "cluster.lease=1s",          "--set", "train.until={steps: 300}",
+                         "--set", "metrics.every={steps: 10}", "--set", "wire.shared_memory=off"};
+  Arguments server = {fs::absolute("server/rubato-server").string(),
+                      "--config",
+                      "job.yaml",
+                      "--shard",
+                      "0",
+                      "--run-dir",
+                      "run",
+                      "--set",
+                      absl::StrCat("cluster.address=", Here(7), ":0,", Here(8), ":0")};
+  server.insert(server.end(), set.begin(), set.end());
+  Process& shard_0 = StartOn(here(), server);
+  const std::string address = AwaitAddress("run", shard_0);
+  ASSERT_THAT(address, MatchesRegex("10.77.0.1:[0-9]+,10.78.0.1:[0-9]+"));
+  Arguments arguments = {"/usr/bin/env",
+                         "RUBATO_TEST_COMPUTE_MS=10",
+                         fs::absolute("worker/rubato-worker").string(),
+                         "--config",
+                         "job.yaml",
+                         "--set",
+                         "cluster.address=" + address};
+  arguments.insert(arguments.end(), set.begin(), set.end());
+  Process& worker = StartOn(there(), arguments);
+  ASSERT_TRUE(AwaitTraining("run", shard_0));
+  Configure(there(), {"ip", "link", "set", "cable7", "down"});
+  EXPECT_EQ(worker.Wait().code, 0) << ReadText(worker.err_path());
+  EXPECT_EQ(shard_0.Wait().code, 0) << ReadText(shard_0.err_path());
+
+  Train("alone", {"cluster.lease=1s", "train.until={steps: 300}", "metrics.every={steps: 10}"});
+  EXPECT_EQ(Summary("run")["digest"], Summary("alone")["digest"]);
+  EXPECT_EQ(Summary("run")["workers_lost"], 1);
+  if (!drops) GTEST_SKIP() << "the kernel has no token bucket filter: no packet was dropped";
+  const std::string queue = Configure(there(), {"tc", "-s", "qdisc", "show", "dev", "cable8"});
+  EXPECT_THAT(queue, AllOf(HasSubstr("dropped "), Not(HasSubstr("dropped 0,"))));
 }
 
 }  // namespace

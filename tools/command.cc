@@ -94,7 +94,7 @@ absl::StatusOr<Peer> ConnectTo(RunFolder folder, const std::string& address, abs
   Peer peer{std::move(folder), address, nullptr};
   if (address.empty()) {
     RUBATO_ASSIGN_OR_RETURN(peer.address, AddressOf(peer.folder));
-  } else if (const absl::Status status = ParseAddress(address).status(); !status.ok()) {
+  } else if (const absl::Status status = ParseAddresses(address).status(); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--address: ", status.message()));
   }
   peer.channel = MakeChannel(peer.address);

@@ -43,9 +43,10 @@ void AddAddress(const Environment& environment, absl::string_view address,
   const std::string source = host.empty()   ? "MASTER_PORT"
                              : port.empty() ? "MASTER_ADDR"
                                             : "MASTER_ADDR and MASTER_PORT";
-  const absl::StatusOr<HostPort> otherwise = ParseAddress(address);
-  if (host.empty()) host = otherwise.ok() ? otherwise->host : "127.0.0.1";
-  if (port.empty()) port = absl::StrCat(otherwise.ok() ? otherwise->port : 29500);
+  const absl::StatusOr<std::vector<HostPort>> parsed = ParseAddresses(address);
+  const HostPort otherwise = parsed.ok() ? parsed->front() : HostPort{"127.0.0.1", 29500};
+  if (host.empty()) host = otherwise.host;
+  if (port.empty()) port = absl::StrCat(otherwise.port);
   if (absl::StrContains(host, ':') && !absl::StartsWith(host, "[")) {
     host = absl::StrCat("[", host, "]");
   }

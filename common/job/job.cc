@@ -130,9 +130,9 @@ class Checks {
   }
 
   void CheckAddress() {
-    const absl::StatusOr<HostPort> address = ParseAddress(job_.cluster().address());
-    if (!address.ok() && Sound({"cluster.address"})) {
-      report_.Add("cluster.address", std::string(address.status().message()));
+    const absl::Status status = ParseAddresses(job_.cluster().address()).status();
+    if (!status.ok() && Sound({"cluster.address"})) {
+      report_.Add("cluster.address", std::string(status.message()));
     }
   }
 

@@ -5,6 +5,10 @@
 #include <malloc.h>
 
 #include <cstdlib>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/address.h"
 
 namespace rubato {
 namespace {
@@ -34,7 +38,9 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
+  const absl::StatusOr<std::vector<HostPort>> addresses = ParseAddresses(address);
+  const std::string target = addresses.ok() ? ChannelTarget(*addresses) : address;
+  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
 }
 
 void ConfigureServer(grpc::ServerBuilder* builder) {

@@ -2,13 +2,16 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
+#include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/address.h"
 #include "common/process_exit.h"
+#include "common/status.h"
 #include "common/wire/channel.h"
 
 namespace rubato {
@@ -16,7 +19,9 @@ namespace rubato {
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
     const std::string& address, absl::Duration timeout, const proto::Registration& registration,
     std::function<bool()> cancelled) {
-  if (absl::EndsWith(address, ":0")) {
+  RUBATO_ASSIGN_OR_RETURN(const std::vector<HostPort> addresses, ParseAddresses(address));
+  if (std::any_of(addresses.begin(), addresses.end(),
+                  [](const HostPort& each) { return each.port == 0; })) {
     return absl::InvalidArgumentError(absl::StrCat("cluster.address: found ", address,
                                                    ", expected the port at which shard 0 listens"));
   }
