@@ -147,7 +147,7 @@ void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
   line.epoch = static_cast<double>(samples_) / samples_per_epoch_;
   line.time = Seconds(now);
   line.loss = window_loss_ / window_told_;
-  if (window_has_correct_) line.accuracy = static_cast<double>(window_correct_) / window_told_;
+  if (window_has_correct_) line.accuracy = window_correct_ / window_told_;
   line.learning_rate = last_rate_;
   const double seconds = absl::ToDoubleSeconds(now - window_start_);
   line.samples_per_second = seconds > 0 ? window_samples_ / seconds : 0;
@@ -155,8 +155,8 @@ void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
   lines->push_back(line);
 
   window_start_ = now;
-  window_units_ = window_correct_ = window_samples_ = window_told_ = 0;
-  window_loss_ = window_staleness_ = 0;
+  window_units_ = window_samples_ = window_told_ = 0;
+  window_loss_ = window_correct_ = window_staleness_ = 0;
   window_has_correct_ = false;
 }
 
@@ -173,7 +173,7 @@ MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, abs
   line.time = Seconds(now);
   line.loss = evaluation.loss_sum() / evaluation.samples();
   if (evaluation.has_correct()) {
-    line.accuracy = static_cast<double>(evaluation.correct()) / evaluation.samples();
+    line.accuracy = evaluation.correct() / evaluation.samples();
   }
   return line;
 }

@@ -101,7 +101,7 @@ class Metrics {
   struct Leaf {
     bool done = false;  // and told of
     double loss_sum = 0;
-    std::optional<int64_t> correct;
+    std::optional<double> correct;
     int64_t samples = 0;
   };
 
@@ -142,7 +142,7 @@ class Metrics {
   absl::Time window_start_;
   int64_t window_units_ = 0;
   double window_loss_ = 0;
-  int64_t window_correct_ = 0;
+  double window_correct_ = 0;
   bool window_has_correct_ = false;
   int64_t window_samples_ = 0;
   int64_t window_told_ = 0;  // samples whose loss is known

@@ -1,9 +1,9 @@
-"""What PyTorch reaches with the settings of configs/agaricus.yaml and configs/california_housing.yaml.
+"""What PyTorch reaches with the settings of configs/agaricus.yaml, california_housing.yaml and char_gpt.yaml.
 
-    tools/train_in_pytorch.py agaricus|california-housing DIR [SEED...]
+    tools/train_in_pytorch.py agaricus|california-housing|tiny-shakespeare DIR [SEED...]
 
 DIR holds the data set's files as they are. Prints, for each seed, the loss and the accuracy or the root of the mean squared error on
-the test split; the configs state the range. Needs Debian's python3-torch. The examples of each split are those of Rubato; initial
+the test split, of tiny Shakespeare every 500 steps; the configs state the range. Needs Debian's python3-torch. The examples of each split are those of Rubato; initial
 parameters and the order of samples are drawn by PyTorch, so figures are comparable, not equal.
 """
 
@@ -121,12 +121,56 @@ def train(folder, seed, read, sizes, loss, rate, epochs, cosine=False, batch=64)
         return f'loss {value:.4f}, root {math.sqrt(value):.4f}'
 
 
+def train_char_gpt(folder, seed, context=64, batch=12, steps=5500, warmup=100):
+    sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+    from make_layer_goldens import char_gpt
+
+    with open(os.path.join(folder, 'input.txt'), encoding='utf-8') as file:
+        text = file.read()
+    names = {character: number for number, character in enumerate(sorted(set(text)))}
+    numbers = torch.tensor([names[character] for character in text])
+    count = (len(numbers) - 1) // context
+    x = numbers[:count * context].view(count, context)
+    y = numbers[1:count * context + 1].view(count, context)
+    test = count // 10  # data.test_fraction: 0.1, the end
+    x, y, test_x, test_y = x[:-test], y[:-test], x[-test:], y[-test:]
+    torch.manual_seed(seed)
+    model = char_gpt(context, len(names), 128, 4, 4)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.002, weight_decay=0.1, betas=(0.9, 0.99))
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: min(1, step / warmup) * (1 + math.cos(math.pi * step / steps)) / 2)
+
+    def loss_of(inputs, labels):
+        outputs = model(inputs)
+        return torch.nn.functional.cross_entropy(outputs.reshape(-1, outputs.shape[-1]), labels.reshape(-1))
+
+    losses = []
+    order = []
+    for step in range(1, steps + 1):
+        if not order:
+            order = list(torch.randperm(len(x)).split(batch))
+        indices = order.pop(0)
+        optimizer.zero_grad()
+        loss_of(x[indices], y[indices]).backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1)
+        optimizer.step()
+        schedule.step()
+        if step % 500 == 0:
+            with torch.no_grad():
+                parts = [(len(a), loss_of(a, b).item()) for a, b in zip(test_x.split(128), test_y.split(128))]
+            losses.append(f'{step}: {sum(n * loss for n, loss in parts) / len(test_x):.3f}')
+            print(losses[-1], file=sys.stderr, flush=True)
+    return 'loss ' + ', '.join(losses)
+
+
 def main():
-    if len(sys.argv) < 3 or sys.argv[1] not in SETTINGS:
+    if len(sys.argv) < 3 or sys.argv[1] not in [*SETTINGS, 'tiny-shakespeare']:
         sys.exit(__doc__)
     torch.set_num_threads(1)
     for seed in map(int, sys.argv[3:] or ['1', '2', '3']):
-        print(f'seed {seed}:', train(sys.argv[2], seed, **SETTINGS[sys.argv[1]]), flush=True)
+        is_text = sys.argv[1] == 'tiny-shakespeare'
+        found = train_char_gpt(sys.argv[2], seed) if is_text else train(sys.argv[2], seed, **SETTINGS[sys.argv[1]])
+        print(f'seed {seed}:', found, flush=True)
 
 
 if __name__ == '__main__':
