@@ -146,6 +146,9 @@ class DataService::Stream {
       Fail(status);
       return;
     }
+    // Before the next read: so HTTP/2's window update goes with the answers instead of ahead of
+    // them, in a packet of its own.
+    service_->WriteOutboxes();
     ReadNext();
   }
 

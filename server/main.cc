@@ -30,7 +30,7 @@ absl::Status Serve(const std::string& config, const std::vector<std::string>& ov
 int main(int argc, char** argv) {
   rubato::KeepFreedMemory();
   rubato::SilenceGrpc();
-  rubato::PollPerThread();
+  rubato::TuneGrpc();
   std::string config;
   std::vector<std::string> overrides;
   rubato::ServerOptions options;

@@ -45,7 +45,7 @@ void SayThatItLeft(const absl::Status& why, const std::optional<rubato::Log>& lo
 int main(int argc, char** argv) {
   rubato::KeepFreedMemory();
   rubato::SilenceGrpc();
-  rubato::PollPerThread();
+  rubato::TuneGrpc();
   std::string config;
   std::vector<std::string> overrides;
   rubato::WorkerOptions options;

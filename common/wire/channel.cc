@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "common/address.h"
 
 namespace rubato {
@@ -63,7 +64,10 @@ void SilenceGrpc() {
   if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
 }
 
-void PollPerThread() { setenv("GRPC_POLL_STRATEGY", "poll", /*overwrite=*/0); }
+void TuneGrpc() {
+  setenv("GRPC_POLL_STRATEGY", "poll", /*overwrite=*/0);
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
+}
 
 void KeepFreedMemory() {
   constexpr int kHuge = 1 << 30;

@@ -192,7 +192,7 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
 int BenchWireMain(const std::vector<std::string>& arguments) {
   KeepFreedMemory();
   SilenceGrpc();
-  PollPerThread();
+  TuneGrpc();
   WireBench bench;
   std::string sizes, path, serve;
   bool quick = false, json = false;
