@@ -47,7 +47,11 @@ Coordinator::Coordinator(const proto::Job& job, std::string job_digest, std::str
       last_tick_(now),
       resume_(std::move(resume)),
       initial_(initial),
-      snapshots_(job.cluster().servers()) {}
+      snapshots_(job.cluster().servers()) {
+  if (job.wire().push().codec() == proto::Push::CODEC_TOPK) {
+    summary_.residuals_lost = resume_.has_value() ? resume_->residuals() : 0;
+  }
+}
 
 void Coordinator::OnMessage(PeerId id, const proto::PeerMessage& message, absl::Time now,
                             CoordinatorActions* actions) {

@@ -25,6 +25,9 @@ void Coordinator::Lose(PeerId id, const std::string& why, absl::Time now,
   lost_.push_back(peer->worker);
   const bool was_evaluator = phase_ == Phase::kEvaluating && id == evaluator_;
   if (phase_ == Phase::kRunning) ++(peer->leaves ? summary_.workers_left : summary_.workers_lost);
+  if (phase_ == Phase::kRunning && peer->is_member && summary_.residuals_lost.has_value()) {
+    ++*summary_.residuals_lost;
+  }
   registry_.Remove(id);
   ChangeView(reason, now, actions);
   if (was_evaluator) Evaluate(actions);

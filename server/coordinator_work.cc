@@ -234,6 +234,8 @@ void Coordinator::AskForReports(CoordinatorActions* actions) {
 void Coordinator::OnShardReport(const proto::ShardReport& report, CoordinatorActions* actions) {
   if (phase_ != Phase::kReporting) return;
   summary_.duplicates += report.duplicates();
+  summary_.pushed_bytes += report.pushed_bytes();
+  summary_.pulled_bytes += report.pulled_bytes();
   summary_.blocks.insert(summary_.blocks.end(), report.blocks().begin(), report.blocks().end());
   if (++reports_ < job_.cluster().servers()) return;
   std::sort(summary_.blocks.begin(), summary_.blocks.end(),
@@ -331,6 +333,7 @@ proto::Manifest Coordinator::MakeManifest() const {
                             view_.leaves());
   manifest.set_block_values(BlockValues());
   manifest.set_seconds(metrics_->last_seconds());
+  if (summary_.residuals_lost.has_value()) manifest.set_residuals(registry_.workers());
   if (has_evaluation_) {
     manifest.set_eval_loss(eval_loss_);
     if (eval_accuracy_.has_value()) manifest.set_eval_accuracy(*eval_accuracy_);

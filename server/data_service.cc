@@ -46,7 +46,7 @@ class DataService::Stream {
     service_->mutex_.AssertHeld();
     if (outbox_.empty()) service_->to_write_.push_back(id_);
     outbox_.push_back({frame, payload});
-    outbox_bytes_ += kFrameHeaderBytes + payload.values.size() * sizeof(float);
+    outbox_bytes_ += kFrameHeaderBytes + payload.bytes.size();
   }
 
   void WriteNext() {

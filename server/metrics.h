@@ -60,6 +60,10 @@ struct Summary {
   int64_t switches = 0;                           // of mode
   int64_t workers_lost = 0;                       // died, failed or were taken for dead
   int64_t workers_left = 0;                       // in order
+  // Of workers who went, or had been there at the checkpoint that the job goes on from; of jobs
+  // that push topk.
+  std::optional<int64_t> residuals_lost;
+  int64_t pushed_bytes = 0, pulled_bytes = 0;  // of workers' payloads
 };
 
 class Metrics {

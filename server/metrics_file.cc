@@ -54,6 +54,8 @@ std::string ToJson(const Summary& summary, const std::string& digest) {
   json["switches"] = summary.switches;
   json["workers_lost"] = summary.workers_lost;
   json["workers_left"] = summary.workers_left;
+  if (summary.residuals_lost.has_value()) json["residuals_lost"] = *summary.residuals_lost;
+  json["payload_bytes"] = {{"pushed", summary.pushed_bytes}, {"pulled", summary.pulled_bytes}};
   json["contributions"] = {{"given", summary.work.given},
                            {"applied", summary.work.applied},
                            {"left_out", summary.work.left_out},

@@ -42,4 +42,13 @@ void Optimizer::Apply(const Update& update, absl::Span<const float> parameters,
   std::visit([&](const auto& rule) { rule.Apply(update, spans); }, rule_);
 }
 
+proto::Optimizer ServerOptimizer(const proto::Job& job) {
+  proto::Optimizer settings = job.optimizer();
+  if (job.wire().push().codec() == proto::Push::CODEC_TOPK) {
+    settings.set_momentum(0);
+    settings.set_nesterov(false);
+  }
+  return settings;
+}
+
 }  // namespace rubato

@@ -52,6 +52,10 @@ class Optimizer {
   std::vector<std::string> slots_;
 };
 
+// The job's settings as its servers apply them: with top-k the momentum is the workers'
+// (worker/residuals.h).
+proto::Optimizer ServerOptimizer(const proto::Job& job);
+
 }  // namespace rubato
 
 #endif  // RUBATO_SERVER_OPTIMIZER_H_

@@ -52,7 +52,7 @@ int64_t RunFiles::EvaluationBefore(const proto::View& view, int64_t step) const 
 
 absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uint32_t snapshot,
                                                     proto::Manifest manifest) {
-  RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(job_.optimizer()));
+  RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job_)));
   for (const std::string& slot : optimizer.slots()) manifest.add_slots(slot);
   Selection selection;
   selection.snapshot = snapshot;

@@ -474,6 +474,8 @@ void Shard::Send(int64_t block, const Pull& pull, ShardActions* actions) const {
   send.puller = pull.puller;
   send.clock = pull.clock;
   send.pull = pull.number;
+  send.worker = pull.worker;
+  send.codec = pull.codec;
   // In sync a later version than asked for tells the worker that its step is done everywhere.
   send.previous = !policy_->on_arrival() && from.has_previous && pull.clock == from.version - 1;
   send.version = from.version - (send.previous ? 1 : 0);

@@ -56,10 +56,12 @@ struct ShardAction {
 
   // kSend:
   uint64_t puller = 0;
-  int64_t clock = 0;      // as asked
-  uint64_t pull = 0;      // its number, as asked
-  int64_t staleness = 0;  // of the worker's last contribution to the block
-  bool previous = false;  // the version before the current one
+  int64_t clock = 0;            // as asked
+  uint64_t pull = 0;            // its number, as asked
+  int64_t staleness = 0;        // of the worker's last contribution to the block
+  bool previous = false;        // the version before the current one
+  uint32_t worker = kObserver;  // who asked, and in which codec
+  Codec codec = Codec::kFloat32;
 
   int64_t version = 0;  // kSend: of the parameters; kApply: the version that it makes
 };
@@ -73,8 +75,9 @@ struct Pull {
   uint32_t worker = kObserver;
   uint32_t view = 0;  // a worker's pull counts in its view only
   int64_t clock = 0;
-  uint64_t number = 0;  // comes back with the answer
-  bool retire = false;  // see FrameKind::kRetire
+  uint64_t number = 0;            // comes back with the answer
+  bool retire = false;            // see FrameKind::kRetire
+  Codec codec = Codec::kFloat32;  // that the answer shall be in
 };
 
 // What a closed shard tells the coordinator. Of all blocks, of which there is at least one.

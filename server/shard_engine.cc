@@ -7,6 +7,7 @@
 #include "absl/container/inlined_vector.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/codec/job_codec.h"
 #include "common/finite.h"
 #include "common/kernels.h"
 #include "common/process_exit.h"
@@ -19,7 +20,7 @@ namespace rubato {
 absl::StatusOr<std::unique_ptr<ShardEngine>> ShardEngine::Create(const proto::Job& job, int shard,
                                                                  Sender send, Reporter report,
                                                                  ShardObserver* observer) {
-  RUBATO_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(job.optimizer()));
+  RUBATO_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(ServerOptimizer(job)));
   if (observer != nullptr) {
     send = [send = std::move(send), observer](uint64_t stream, const Frame& frame,
                                               const Payload& payload) {
@@ -81,6 +82,8 @@ void ShardEngine::OnMessage(const proto::CoordinatorMessage& message) {
     case proto::CoordinatorMessage::kReportRequest:
       answer.mutable_shard_report();  // nothing before the first view
       if (core_.has_value()) *answer.mutable_shard_report() = ReportMessage(*core_);
+      answer.mutable_shard_report()->set_pushed_bytes(pushed_bytes_);
+      answer.mutable_shard_report()->set_pulled_bytes(pulled_bytes_);
       report_(answer);
       break;
     default:
@@ -95,7 +98,7 @@ absl::Status ShardEngine::Open(const proto::View& view) {
                           job_.cluster().servers());
     RUBATO_ASSIGN_OR_RETURN(store_, BlockStore::Create(space, shard_, view.layout(), job_.seed(),
                                                        optimizer_.slots().size()));
-    RUBATO_ASSIGN_OR_RETURN(groups_, ParameterGroups::Create(job_.optimizer(), view.layout()));
+    RUBATO_ASSIGN_OR_RETURN(groups_, ParameterGroups::Create(ServerOptimizer(job_), view.layout()));
     learning_rate_.emplace(job_.optimizer(), job_.train().batch_size(), view.samples_per_epoch(),
                            job_.train().until());
     core_.emplace(space.ShardBlocks(shard_));
@@ -171,6 +174,7 @@ absl::Status ShardEngine::CheckBlock(const Frame& frame, const ReceivedValues& v
 
 absl::Status ShardEngine::OnPush(const Frame& frame, const ReceivedValues& values) {
   RUBATO_RETURN_IF_ERROR(CheckBlock(frame, values));
+  pushed_bytes_ += frame.payload_bytes;
   const int64_t block = static_cast<int64_t>(frame.block);
   Contribution contribution;
   contribution.view = frame.view;
@@ -231,6 +235,11 @@ absl::Status ShardEngine::OnPull(uint64_t stream, const Frame& frame) {
   pull.clock = static_cast<int64_t>(frame.clock);
   pull.number = frame.unit;
   pull.retire = frame.kind == FrameKind::kRetire;
+  pull.codec = frame.codec;
+  if (pull.codec == Codec::kInt8 || pull.codec == Codec::kTopK) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "pull asks for parameters in %s; expected float32, bf16 or fp16", CodecName(pull.codec)));
+  }
   RUBATO_RETURN_IF_ERROR(
       core_->OnPull(pull, {begin, begin + static_cast<int64_t>(frame.block_count)}, &actions));
   Run(std::move(actions));
@@ -396,7 +405,18 @@ void ShardEngine::SendBlock(const ShardAction& action) {
   frame.staleness = static_cast<uint32_t>(action.staleness);
   const std::shared_ptr<const FloatBuffer> block =
       action.previous ? store_->Previous(action.block) : store_->Current(action.block);
-  send_(action.puller, frame, Payload{block, block->values()});
+  const Range values = BlockRange(action.block);
+  frame.codec = HoldsStatistics(values, trainable_) ? Codec::kFloat32 : action.codec;
+  const Payload payload = frame.codec == Codec::kFloat32 ? Payload(block, block->values())
+                                                         : coded_.Get(action.block, action.version,
+                                                                      frame.codec, block->values());
+  if (action.worker != kObserver) pulled_bytes_ += static_cast<int64_t>(payload.bytes.size());
+  send_(action.puller, frame, payload);
+}
+
+Range ShardEngine::BlockRange(int64_t block) const {
+  const int64_t begin = block * (job_.wire().chunk() / static_cast<int64_t>(sizeof(float)));
+  return {begin, begin + store_->BlockSize(block)};
 }
 
 void ShardEngine::Measure(const ShardAction& action) {

@@ -20,6 +20,7 @@
 #include "proto/job.pb.h"
 #include "proto/view.pb.h"
 #include "server/block_store.h"
+#include "server/coded_blocks.h"
 #include "server/optimizer.h"
 #include "server/parameter_groups.h"
 #include "server/shard.h"
@@ -72,6 +73,7 @@ class ShardEngine {
   absl::Status OnRestoreFrame(const Frame& frame, const ReceivedValues& values);
   absl::Status OnPull(uint64_t stream, const Frame& frame);
   absl::Status SendSnapshot(uint64_t stream, const Frame& frame) const;
+  Range BlockRange(int64_t block) const;  // its values of the flat vector
   absl::Status CheckBlock(const Frame& frame, const ReceivedValues& values) const;
   // Copies what has just arrived into a buffer, if nothing has been done with it yet.
   void KeepArrived();
@@ -96,6 +98,7 @@ class ShardEngine {
   std::optional<LearningRate> learning_rate_;
   std::optional<ParameterGroups> groups_;
   std::optional<BlockStore> store_;
+  CodedBlocks coded_;
   std::optional<Shard> core_;
 
   // A gradient sum that has just arrived is borrowed, and most often used at once, where it lies.
@@ -118,7 +121,9 @@ class ShardEngine {
   // Of the step at hand, as far as it has come.
   proto::ShardMeasured measured_;
   std::optional<SumOfSquares> squares_;
-  int64_t trainable_ = 0;  // values of the flat vector before averages of statistics
+  int64_t trainable_ = 0;     // values of the flat vector before averages of statistics
+  int64_t pushed_bytes_ = 0;  // payloads of workers
+  int64_t pulled_bytes_ = 0;  // to workers
 };
 
 }  // namespace rubato

@@ -54,7 +54,7 @@ class ShardEngineTest : public ::testing::Test {
           sent_[frame.block] = {frame, payload};
           if (by_slot_ != nullptr) {
             std::vector<float>& all = (*by_slot_)[frame.slot];
-            all.insert(all.end(), payload.values.begin(), payload.values.end());
+            all.insert(all.end(), payload.values().begin(), payload.values().end());
           }
         },
         [this](const proto::PeerMessage& message) { said_.push_back(message); });
@@ -105,7 +105,7 @@ class ShardEngineTest : public ::testing::Test {
     RUBATO_EXPECT_OK(engine_->OnFrame(1, pull, {}));
     std::vector<float> all;
     for (const auto& [block, message] : sent_) {
-      all.insert(all.end(), message.second.values.begin(), message.second.values.end());
+      all.insert(all.end(), message.second.values().begin(), message.second.values().end());
     }
     return all;
   }
@@ -204,7 +204,7 @@ TEST_F(ShardEngineTest, AFrozenParameterKeepsItsBitsAndABlockOfNothingElseGoesOn
   ASSERT_EQ(sent_.size(), 2u);  // the last block has waited
   const std::vector<float> before = Initial();
   for (int i = 0; i < 32; ++i) {
-    EXPECT_EQ(sent_[i / 16].second.values[i % 16] == before[i], i < 20) << i;
+    EXPECT_EQ(sent_[i / 16].second.values()[i % 16] == before[i], i < 20) << i;
   }
 }
 
@@ -214,10 +214,10 @@ TEST_F(ShardEngineTest, WhatHasBeenSentStaysAsItWas) {
   Open();
   Parameters(0xffffffff, 0);
   const Payload kept = sent_[0].second;
-  const std::vector<float> before(kept.values.begin(), kept.values.end());
+  const std::vector<float> before(kept.values().begin(), kept.values().end());
   for (uint64_t clock = 0; clock < 5; ++clock)
     RUBATO_ASSERT_OK(Push(0, clock, {0, 1}, 8, clock, 0));
-  EXPECT_EQ(std::vector<float>(kept.values.begin(), kept.values.end()), before);
+  EXPECT_EQ(std::vector<float>(kept.values().begin(), kept.values().end()), before);
   EXPECT_NE(Parameters(0xffffffff, 0)[0], before[0]);
 }
 
@@ -356,7 +356,7 @@ TEST_F(ShardEngineTest, OnArrivalARestoredBlockTakesNothingTwice) {
   EXPECT_EQ(sent_[0].first.version, 4u);
   const std::vector<float> g = Gradient(2);
   for (int i = 0; i < 16; ++i) {
-    EXPECT_EQ(sent_[0].second.values[i], values[i] - 0.5f * (0.75f * values[i] + g[i] * 0.125f));
+    EXPECT_EQ(sent_[0].second.values()[i], values[i] - 0.5f * (0.75f * values[i] + g[i] * 0.125f));
   }
 }
 

@@ -34,6 +34,7 @@ constexpr char kJoinMethod[] = "/rubato.proto.Coordination/Join";
 
 std::string Bytes(Frame frame, size_t payload_bytes = 0) {
   frame.payload_bytes = static_cast<uint32_t>(payload_bytes);
+  frame.values = static_cast<uint32_t>(payload_bytes / sizeof(float));
   std::string bytes(kFrameHeaderBytes, '\0');
   EncodeFrame(frame, reinterpret_cast<uint8_t*>(bytes.data()));
   return bytes + std::string(payload_bytes, '\x3f');

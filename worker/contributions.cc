@@ -20,12 +20,13 @@ absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit
   int64_t non_finite = -1;  // the first such value of the flat gradient
   const std::string what = absl::StrCat(on_arrival ? "contribution " : "step ", unit);
   Blocks kept;
+  encoder_.Begin(schedule, unit, node, on_arrival);
   const std::vector<BatchResult> results = micro_batches_.Compute(
       schedule, unit, node, parameters, [&](int64_t block, const Payload& payload) {
         // In sync with `skip`, the shards judge the whole step.
         if (on_arrival || !skip) {
-          const size_t index = FirstNonFinite(payload.values);
-          if (index < payload.values.size()) {
+          const size_t index = FirstNonFinite(payload.values());
+          if (index < payload.size) {
             const int64_t at = space_.BlockValues(block).begin + static_cast<int64_t>(index);
             non_finite = non_finite < 0 ? at : std::min(non_finite, at);
           }
@@ -33,7 +34,7 @@ absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit
         if (judge) {
           kept.emplace_back(block, payload);
         } else if (non_finite < 0) {
-          push(block, payload);
+          push(block, encoder_.Encode(block, payload));
         }
       });
   const std::string gradient =
@@ -61,7 +62,7 @@ absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit
   }
   if (!judge) return absl::OkStatus();
   Clip(kept, samples);
-  for (const auto& [block, payload] : kept) push(block, payload);
+  for (const auto& [block, payload] : kept) push(block, encoder_.Encode(block, payload));
   return absl::OkStatus();
 }
 
@@ -75,14 +76,14 @@ void Contributions::Clip(const Blocks& blocks, int64_t samples) const {
   };
   SumOfSquares squares(trainable);
   for (const auto& [block, payload] : blocks) {
-    const absl::Span<const float> values = gradient(block, payload.values);
+    const absl::Span<const float> values = gradient(block, payload.values());
     if (!values.empty()) squares.Add(space_.BlockValues(block).begin, values);
   }
   const double factor = ClipFactor(squares.sum(), samples, job_.optimizer().clip_grad_norm());
   if (factor >= 1) return;
   for (const auto& [block, payload] : blocks) {
     // The gradient is this worker's own, and nobody reads it yet.
-    for (const float& value : gradient(block, payload.values)) {
+    for (const float& value : gradient(block, payload.values())) {
       const_cast<float&>(value) *= static_cast<float>(factor);
     }
   }

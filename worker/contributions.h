@@ -17,6 +17,7 @@
 #include "proto/job.pb.h"
 #include "proto/layout.pb.h"
 #include "worker/micro_batches.h"
+#include "worker/push_encoder.h"
 
 namespace rubato {
 
@@ -24,14 +25,18 @@ class Contributions {
  public:
   using Push = MicroBatches::Push;
 
-  // `layout`, `space` and `micro_batches` must outlive it.
+  // `layout`, `space`, `micro_batches` and `encoder` must outlive it.
   Contributions(const proto::Job& job, const proto::Layout* layout, const FlatSpace* space,
-                MicroBatches* micro_batches)
-      : job_(job), layout_(*layout), space_(*space), micro_batches_(*micro_batches) {}
+                MicroBatches* micro_batches, PushEncoder* encoder)
+      : job_(job),
+        layout_(*layout),
+        space_(*space),
+        micro_batches_(*micro_batches),
+        encoder_(*encoder) {}
 
-  // The gradient sum of `node` of `unit`, last blocks first; appends its micro-batches' results. If
-  // it is to be left out, says so in `progress`, and nothing has been pushed. Aborted, saying what
-  // is not finite, if the job cannot go on.
+  // The gradient sum of `node` of `unit`, in the job's codec, last blocks first; appends its
+  // micro-batches' results. If it is to be left out, says so in `progress`, and nothing has been
+  // pushed. Aborted, saying what is not finite, if the job cannot go on.
   absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node, bool on_arrival,
                        absl::Span<const float> parameters, Push push, proto::Progress* progress);
 
@@ -45,6 +50,7 @@ class Contributions {
   const proto::Layout& layout_;
   const FlatSpace& space_;
   MicroBatches& micro_batches_;
+  PushEncoder& encoder_;
 };
 
 }  // namespace rubato

@@ -78,7 +78,7 @@ class MicroBatchesTest : public ::testing::Test {
             schedule, unit, node, parameters_, [&](int64_t block, const Payload& payload) {
               EXPECT_EQ(block, last_block - 1) << "last blocks leave first, each once";
               last_block = block;
-              std::copy(payload.values.begin(), payload.values.end(),
+              std::copy(payload.values().begin(), payload.values().end(),
                         sum.begin() + space.BlockValues(block).begin);
             });
         EXPECT_EQ(last_block, 0);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "common/check.h"
 #include "common/codec/top_k.h"
@@ -12,58 +13,80 @@ namespace rubato {
 namespace {
 
 struct Accumulate {
-  static RUBATO_ALWAYS_INLINE void Run(const float* gradient, float* v, size_t n) {
+  static RUBATO_ALWAYS_INLINE void Run(float weight, const float* gradient, float* v, size_t n) {
     RUBATO_ELEMENTWISE
-    for (size_t i = 0; i < n; ++i) v[i] = v[i] + gradient[i];
+    for (size_t i = 0; i < n; ++i) v[i] = v[i] + weight * gradient[i];
   }
 };
 
 template <bool nesterov>
 struct AccumulateMomentum {
-  static RUBATO_ALWAYS_INLINE void Run(float momentum, bool first, const float* gradient, float* u,
-                                       float* v, size_t n) {
+  static RUBATO_ALWAYS_INLINE void Run(float momentum, bool first, float weight,
+                                       const float* gradient, float* u, float* v, size_t n) {
     const float decay = first ? momentum : 1.0f;
     RUBATO_ELEMENTWISE
     for (size_t i = 0; i < n; ++i) {
-      const float next = decay * u[i] + gradient[i];
+      const float g = weight * gradient[i];
+      const float next = decay * u[i] + g;
       u[i] = next;
-      const float added = first ? next : gradient[i];
-      v[i] = v[i] + (nesterov ? gradient[i] + momentum * added : added);
+      const float added = first ? next : g;
+      v[i] = v[i] + (nesterov ? g + momentum * added : added);
     }
   }
 };
+
+// Divides `n` floats at any address.
+void Divide(float divisor, char* at, size_t n) {
+  if (divisor == 1) return;
+  for (; n > 0; --n, at += sizeof(float)) {
+    float value;
+    std::memcpy(&value, at, sizeof(value));
+    value /= divisor;
+    std::memcpy(at, &value, sizeof(value));
+  }
+}
 
 }  // namespace
 
 Residuals::Residuals(int64_t values, Settings settings)
     : settings_(settings), u_(settings.momentum > 0 ? values : 0), v_(values) {}
 
-void Residuals::Encode(Range range, absl::Span<const float> gradient, bool first, size_t k,
-                       char* out) {
+void Residuals::Take(Range range, absl::Span<const float> gradient, const Step& step) {
   const size_t n = gradient.size();
   RUBATO_CHECK(range.size() == static_cast<int64_t>(n));
   RUBATO_CHECK(range.begin >= 0 && range.end <= static_cast<int64_t>(v_.size()));
-  if (n == 0) return EncodeTopK({}, 0, out, &sent_);
-  float* const v = &v_[range.begin];
-  float* const u = u_.empty() ? nullptr : &u_[range.begin];
-  if (u == nullptr) {
-    Dispatch<Accumulate>(gradient.data(), v, n);
+  float* const v = v_.data() + range.begin;
+  float* const u = u_.data() + range.begin;
+  if (u_.empty()) {
+    Dispatch<Accumulate>(step.weight, gradient.data(), v, n);
   } else if (settings_.nesterov) {
-    Dispatch<AccumulateMomentum<true>>(settings_.momentum, first, gradient.data(), u, v, n);
+    Dispatch<AccumulateMomentum<true>>(settings_.momentum, step.first, step.weight, gradient.data(),
+                                       u, v, n);
   } else {
-    Dispatch<AccumulateMomentum<false>>(settings_.momentum, first, gradient.data(), u, v, n);
-  }
-  EncodeTopK(absl::MakeConstSpan(v, n), k, out, &sent_);
-  for (uint32_t i : sent_) {
-    v[i] = 0;
-    if (u != nullptr) u[i] = 0;
+    Dispatch<AccumulateMomentum<false>>(settings_.momentum, step.first, step.weight,
+                                        gradient.data(), u, v, n);
   }
 }
 
-size_t Residuals::CountOf(size_t n, double density) {
-  if (n == 0) return 0;
-  const double count = std::round(static_cast<double>(n) * density);
-  return std::clamp<size_t>(static_cast<size_t>(count), 1, n);
+void Residuals::Encode(Range range, absl::Span<const float> gradient, const Step& step, size_t k,
+                       char* out) {
+  Take(range, gradient, step);
+  const absl::Span<float> v = absl::MakeSpan(v_).subspan(range.begin, gradient.size());
+  EncodeTopK(v, k, out, &sent_);
+  Divide(step.weight, out + sizeof(uint32_t) + k * sizeof(uint32_t), k);
+  for (uint32_t i : sent_) {
+    v[i] = 0;
+    if (!u_.empty()) u_[range.begin + i] = 0;
+  }
+}
+
+void Residuals::EncodeAll(Range range, absl::Span<const float> gradient, const Step& step,
+                          char* out) {
+  Take(range, gradient, step);
+  const absl::Span<float> v = absl::MakeSpan(v_).subspan(range.begin, gradient.size());
+  std::memcpy(out, v.data(), v.size() * sizeof(float));
+  Divide(step.weight, out, v.size());
+  std::fill(v.begin(), v.end(), 0.0f);
 }
 
 double Residuals::DensityAt(double density, double epoch, double warmup) {

@@ -16,6 +16,7 @@
 #include "absl/strings/strip.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "common/codec/job_codec.h"
 #include "common/flat_space.h"
 #include "common/isa.h"
 #include "common/job/job.h"
@@ -130,6 +131,7 @@ class Worker {
   std::optional<FlatSpace> space_;
   std::unique_ptr<BatchReader> reader_;
   std::unique_ptr<MicroBatches> micro_batches_;
+  std::unique_ptr<PushEncoder> encoder_;
   std::unique_ptr<Contributions> contributions_;
   std::vector<float> parameters_;
   std::vector<int64_t> versions_;  // by block, of parameters_
@@ -223,6 +225,8 @@ absl::Status Worker::TakePart(const WorkerOptions& options, absl::Duration patie
                               SignalWatcher* signals) {
   mailbox_ = std::make_unique<Mailbox>();
   loop_.emplace(job_);
+  contributions_.reset();
+  encoder_.reset();  // with what it had not sent
   end_.reset();
   may_join_anew_ = was_stopped_ = took_part_ = has_parameters_ = false;
   stream_failure_ = absl::OkStatus();
@@ -319,8 +323,11 @@ void Worker::OnView(const proto::View& view, WorkerActions* actions) {
   for (const std::unique_ptr<Model>& model : more_models_) models.push_back(model.get());
   micro_batches_ =
       std::make_unique<MicroBatches>(std::move(models), &*space_, reader_.get(), job_.seed());
-  contributions_ =
-      std::make_unique<Contributions>(job_, &model_->layout(), &*space_, micro_batches_.get());
+  if (encoder_ == nullptr) {
+    encoder_ = std::make_unique<PushEncoder>(job_, *space_, model_->trainable_count());
+  }
+  contributions_ = std::make_unique<Contributions>(job_, &model_->layout(), &*space_,
+                                                   micro_batches_.get(), encoder_.get());
   if (streams_ == nullptr) JoinShards(view);
   loop_->OnView(view, actions);
 }
@@ -429,6 +436,8 @@ void Worker::Pull(const WorkerAction& action) {
     frame.block = static_cast<uint64_t>(blocks.begin);
     frame.block_count = static_cast<uint32_t>(blocks.size());
     frame.clock = static_cast<uint64_t>(action.clock);
+    // The final test is of what is in force.
+    frame.codec = action.observer ? Codec::kFloat32 : PullCodec(job_);
     streams_->Send(shard, frame, {});
   }
 }

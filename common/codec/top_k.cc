@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <functional>
 
 #include "common/check.h"
+#include "common/codec/codec.h"
 #include "common/codec/half.h"
 
 namespace rubato {
@@ -70,6 +72,13 @@ void EncodeTopK(absl::Span<const float> values, size_t k, char* out, std::vector
     std::memcpy(out, &values[i], sizeof(float));
     out += sizeof(float);
   }
+}
+
+size_t TopKCount(size_t n, double density) {
+  if (n == 0) return 0;
+  const double count = std::round(static_cast<double>(n) * density);
+  const size_t k = std::clamp<size_t>(static_cast<size_t>(count), 1, n);
+  return EncodedBound(Codec::kTopK, k) < n * sizeof(float) ? k : n;
 }
 
 }  // namespace rubato

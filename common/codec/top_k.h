@@ -15,6 +15,10 @@ namespace rubato {
 // NaN are larger than all numbers. k is at most values.size(), which is below 2^32.
 void EncodeTopK(absl::Span<const float> values, size_t k, char* out, std::vector<uint32_t>* sent);
 
+// How many values of a span of `n` go out at a density: n · density, rounded, at least one; none of
+// none. All of them from where they take as many bytes as float32, in which they then go.
+size_t TopKCount(size_t n, double density);
+
 }  // namespace rubato
 
 #endif  // RUBATO_COMMON_CODEC_TOP_K_H_

@@ -61,6 +61,16 @@ TEST(TopK, SendsWhatASortWouldPutFirst) {
   }
 }
 
+TEST(TopK, CountsByDensityUpToWhereFloatsTakeNoMoreBytes) {
+  EXPECT_EQ(TopKCount(65536, 0.01), 655u);
+  EXPECT_EQ(TopKCount(10, 0.001), 1u);
+  EXPECT_EQ(TopKCount(10, 0.4), 4u);   // 36 bytes
+  EXPECT_EQ(TopKCount(10, 0.5), 10u);  // 44
+  EXPECT_EQ(TopKCount(10, 1), 10u);
+  EXPECT_EQ(TopKCount(2, 0.1), 2u);
+  EXPECT_EQ(TopKCount(0, 0.5), 0u);
+}
+
 TEST(TopK, WhatIsNotFiniteGoesFirst) {
   std::vector<float> values(100, 1e38f);
   values[3] = std::numeric_limits<float>::quiet_NaN();

@@ -109,6 +109,7 @@ class Checks {
     CheckTestSplit();
     CheckHeads();
     CheckNesterov();
+    CheckTopK();
     CheckBetas();
     CheckWarmup();
     CheckMicroBatches();
@@ -196,6 +197,36 @@ class Checks {
                   absl::StrCat("found true with dampening ", optimizer.dampening(),
                                ", expected dampening 0"));
     }
+  }
+
+  // With top-k part of a gradient comes steps later, and momentum is the workers'.
+  void CheckTopK() {
+    const proto::Optimizer& optimizer = job_.optimizer();
+    if (job_.wire().push().codec() != proto::Push::CODEC_TOPK || !Sound({"wire.push"})) return;
+    const auto refuse = [this](const std::string& key, bool found, const std::string& why) {
+      if (found && Sound({key})) report_.Add(key, why);
+    };
+    bool decays = optimizer.weight_decay() != 0;
+    for (const proto::ParameterGroup& group : optimizer.groups()) {
+      decays = decays || group.weight_decay() != 0;
+    }
+    refuse("optimizer.name", optimizer.name() != proto::Optimizer::NAME_SGD,
+           "found another than sgd beside wire.push: topk, expected sgd: its averages would take "
+           "values that come later for gradients of 0");
+    refuse(
+        "optimizer.dampening", optimizer.dampening() != 0,
+        "found beside wire.push: topk, expected 0: the momentum is the workers', which has none");
+    refuse(
+        "optimizer.weight_decay", decays && optimizer.momentum() > 0,
+        "found beside momentum and wire.push: topk, expected one of the two: the momentum is the "
+        "workers', and the decay would not be in it");
+    refuse(
+        "optimizer.clip_grad_norm", optimizer.has_clip_grad_norm(),
+        "found beside wire.push: topk, expected none: what is sent of a step is not its gradient");
+    refuse(
+        "train.on_non_finite", job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP,
+        "found skip beside wire.push: topk, expected stop: what a step that is left out had sent "
+        "of earlier ones would be lost");
   }
 
   void CheckBetas() {

@@ -8,7 +8,7 @@ namespace rubato {
 namespace {
 
 // "RUB" and the version of the protocol.
-constexpr uint32_t kMagic = 0x04425552;
+constexpr uint32_t kMagic = 0x05425552;
 
 // Fields follow one another in this order; the rest of the header is zero.
 template <typename Visit>
@@ -29,6 +29,7 @@ void VisitFields(Frame& frame, Visit visit) {
   visit(frame.snapshot);
   visit(frame.lineage);
   visit(frame.payload_bytes);
+  visit(frame.values);
 }
 
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "frames are little-endian");
@@ -46,7 +47,7 @@ void EncodeFrame(const Frame& frame, uint8_t* out) {
     std::memcpy(at, &field, sizeof(field));
     at += sizeof(field);
   });
-  static_assert(8 + 4 * 4 + 3 * 8 + 4 * 4 + 8 + 4 * 4 <= kFrameHeaderBytes,
+  static_assert(8 + 4 * 4 + 3 * 8 + 4 * 4 + 8 + 5 * 4 <= kFrameHeaderBytes,
                 "the header holds them");
 }
 
@@ -67,11 +68,11 @@ absl::StatusOr<Frame> DecodeFrame(absl::Span<const uint8_t> header) {
     return absl::InvalidArgumentError(absl::StrFormat("frame has kind %d; expected 1 to 5", kind));
   }
   frame.kind = static_cast<FrameKind>(kind);
-  if (header[5] != static_cast<uint8_t>(PayloadCodec::kFloat32)) {
+  if (!IsCodec(header[5])) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("frame has codec %d; expected 0 (float32)", header[5]));
+        absl::StrFormat("frame has codec %d; expected 0 to %d", header[5], Codec::kTopK));
   }
-  frame.codec = static_cast<PayloadCodec>(header[5]);
+  frame.codec = static_cast<Codec>(header[5]);
   const uint8_t* at = header.data() + 8;
   VisitFields(frame, [&at](auto& field) {
     std::memcpy(&field, at, sizeof(field));

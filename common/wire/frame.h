@@ -1,5 +1,5 @@
 // A data stream carries frames: a fixed header of 96 bytes, little-endian, and then a payload,
-// whose size and codec the header tells. A message holds one frame or several
+// whose codec, size and number of values the header tells. A message holds one frame or several
 // (common/wire/message.h).
 #ifndef RUBATO_COMMON_WIRE_FRAME_H_
 #define RUBATO_COMMON_WIRE_FRAME_H_
@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/codec/codec.h"
 #include "common/flat_space.h"
 
 namespace rubato {
@@ -25,14 +26,9 @@ enum class FrameKind : uint8_t {
                 // only for its own contributions, and nobody waits for its clock any more
 };
 
-// How a payload's values are written. The numbers stand in frames.
-enum class PayloadCodec : uint8_t {
-  kFloat32 = 0,  // 4 bytes a value: the bits themselves
-};
-
 struct Frame {
   FrameKind kind = FrameKind::kPush;
-  PayloadCodec codec = PayloadCodec::kFloat32;
+  Codec codec = Codec::kFloat32;  // of the payload; pull: that the answers shall be in
   uint32_t view = 0;
   uint32_t worker = 0;       // rank of the sender (to a shard) or the receiver
   uint32_t incarnation = 0;  // of that worker
@@ -53,6 +49,7 @@ struct Frame {
   uint32_t snapshot = 0;       // pull: of this snapshot, all its slots; 0: the parameters in force
   uint32_t lineage = 0;        // push: that of the view that it was computed in
   uint32_t payload_bytes = 0;  // that follow the header
+  uint32_t values = 0;         // in the payload
 
   Range node() const { return {first_leaf, end_leaf}; }
 };

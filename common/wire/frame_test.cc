@@ -31,14 +31,16 @@ TEST(FrameTest, HeaderHasTheDocumentedBytes) {
   frame.snapshot = 0xee;
   frame.lineage = 0xff;
   frame.payload_bytes = 0x1234;
+  frame.values = 0x56;
+  frame.codec = Codec::kInt8;
   uint8_t bytes[kFrameHeaderBytes];
   EncodeFrame(frame, bytes);
   const uint8_t expected[kFrameHeaderBytes] = {
-      'R',  'U', 'B', 4, 2,    0,    0, 0, 0x11, 0, 0, 0, 0x22, 0, 0, 0, 0x33, 0, 0, 0,
+      'R',  'U', 'B', 5, 2,    3,    0, 0, 0x11, 0, 0, 0, 0x22, 0, 0, 0, 0x33, 0, 0, 0,
       0x44, 0,   0,   0, 1,    0,    0, 0, 0x55, 0, 0, 0, 0x66, 0, 0, 0, 0,    0, 0, 0,
       0x77, 0,   0,   0, 0,    0,    0, 0, 0x88, 0, 0, 0, 0x99, 0, 0, 0, 0xaa, 0, 0, 0,
       0xbb, 0,   0,   0, 0xcc, 0,    0, 0, 0,    0, 0, 0, 0xdd, 0, 0, 0, 0xee, 0, 0, 0,
-      0xff, 0,   0,   0, 0x34, 0x12, 0, 0, 0,    0, 0, 0, 0,    0, 0, 0};
+      0xff, 0,   0,   0, 0x34, 0x12, 0, 0, 0x56, 0, 0, 0, 0,    0, 0, 0};
   EXPECT_EQ(std::memcmp(bytes, expected, sizeof(bytes)), 0);
 
   const auto decoded = DecodeFrame(bytes);
@@ -59,7 +61,7 @@ TEST(FrameTest, RefusesWhatIsNoFrame) {
   EncodeFrame(Frame(), bytes);
   bytes[5] = 200;
   EXPECT_THAT(DecodeFrame(bytes),
-              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("codec 200")));
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("codec 200; expected 0 to 4")));
 }
 
 }  // namespace

@@ -17,15 +17,11 @@ constexpr size_t kHeadersBytes = 4096;
 // Payloads up to here are copied beside their headers: cheaper than slices of their own.
 constexpr size_t kCopiedBytes = 8 << 10;
 
-size_t PayloadBytes(const OutgoingFrame& outgoing) {
-  return outgoing.payload.values.size() * sizeof(float);
-}
-
-// The values by reference; their owner is kept until the slice is gone.
+// The payload by reference; their owner is kept until the slice is gone.
 grpc::Slice Reference(Payload payload) {
   auto* owner = new std::shared_ptr<const void>(std::move(payload.owner));
   return grpc::Slice(
-      const_cast<float*>(payload.values.data()), payload.values.size() * sizeof(float),
+      const_cast<char*>(payload.bytes.data()), payload.bytes.size(),
       [](void* user_data) { delete static_cast<std::shared_ptr<const void>*>(user_data); }, owner);
 }
 
@@ -34,7 +30,7 @@ grpc::Slice Reference(Payload payload) {
 grpc::ByteBuffer TakeMessage(std::deque<OutgoingFrame>* outbox) {
   size_t frames = 0, bytes = 0, copied = 0;
   for (const OutgoingFrame& outgoing : *outbox) {
-    const size_t payload = PayloadBytes(outgoing);
+    const size_t payload = outgoing.payload.bytes.size();
     if (frames > 0 && bytes + kFrameHeaderBytes + payload > kMessageBytes + kHeadersBytes) break;
     ++frames;
     bytes += kFrameHeaderBytes + payload;
@@ -49,16 +45,15 @@ grpc::ByteBuffer TakeMessage(std::deque<OutgoingFrame>* outbox) {
   std::vector<grpc::Slice> slices;
   for (; frames > 0; --frames) {
     OutgoingFrame& outgoing = outbox->front();
-    const size_t payload = PayloadBytes(outgoing);
-    outgoing.frame.payload_bytes = static_cast<uint32_t>(payload);
-    EncodeFrame(outgoing.frame, at);
+    const size_t payload = outgoing.payload.bytes.size();
+    EncodeFrame(HeaderOf(outgoing.frame, outgoing.payload), at);
     at += kFrameHeaderBytes;
     if (payload > kCopiedBytes) {
       slices.push_back(whole.sub(cut, static_cast<size_t>(at - begin)));
       cut = static_cast<size_t>(at - begin);
       slices.push_back(Reference(std::move(outgoing.payload)));
     } else if (payload > 0) {
-      std::memcpy(at, outgoing.payload.values.data(), payload);
+      std::memcpy(at, outgoing.payload.bytes.data(), payload);
       at += payload;
     }
     outbox->pop_front();
@@ -73,6 +68,7 @@ absl::Status ReadMessage(
   std::vector<grpc::Slice> slices;
   if (!message.Dump(&slices).ok()) return absl::InvalidArgumentError("message cannot be read");
   std::vector<Piece> pieces;
+  std::vector<char> scratch;
   size_t left = 0;
   for (const grpc::Slice& slice : slices) {
     if (slice.size() == 0) continue;
@@ -103,12 +99,9 @@ absl::Status ReadMessage(
       return absl::InvalidArgumentError(absl::StrFormat(
           "frame has a payload of %d bytes; %d follow it", frame.payload_bytes, left));
     }
-    if (frame.payload_bytes % sizeof(float) != 0) {
-      return absl::InvalidArgumentError(
-          absl::StrFormat("payload has %d bytes; expected a multiple of 4", frame.payload_bytes));
-    }
-    RUBATO_RETURN_IF_ERROR(
-        on_frame(frame, ReceivedValues(rest, offset, frame.payload_bytes / sizeof(float))));
+    RUBATO_ASSIGN_OR_RETURN(const ReceivedValues values,
+                            ReceivedValues::Create(frame, rest, offset, &scratch));
+    RUBATO_RETURN_IF_ERROR(on_frame(frame, values));
     skip(frame.payload_bytes);
   } while (left > 0);
   return absl::OkStatus();

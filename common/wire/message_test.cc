@@ -25,7 +25,7 @@ struct Sent {
 std::vector<Sent> Read(const grpc::ByteBuffer& message) {
   std::vector<Sent> read;
   RUBATO_EXPECT_OK(ReadMessage(message, [&](const Frame& frame, const ReceivedValues& values) {
-    EXPECT_EQ(frame.payload_bytes, values.size() * sizeof(float));
+    EXPECT_EQ(frame.values, values.size());
     read.push_back({frame.block, std::vector<float>(values.size())});
     values.CopyTo(absl::MakeSpan(read.back().values));
     return absl::OkStatus();
@@ -55,11 +55,17 @@ TEST(MessageTest, FramesArriveAsTheyWereSentHoweverTheyArePackedAndCut) {
       // None, small, copied or not, and larger than a message should be.
       const size_t bounds[] = {1, 100, 5000, 200000};
       auto values = std::make_shared<std::vector<float>>(random() % bounds[random() % 4]);
-      for (float& value : *values) value = static_cast<float>(random() % 1000);
+      for (float& value : *values) value = static_cast<float>(random() % 200);
       Frame frame;
       frame.block = i;
-      outbox.push_back({frame, {values, *values}});
       sent.push_back({frame.block, *values});
+      if (i % 2 == 0) {
+        outbox.push_back({frame, {values, *values}});
+      } else {  // small integers are the same in bfloat16
+        auto bytes = std::make_shared<std::vector<char>>(2 * values->size());
+        Encode(Codec::kBf16, 0, *values, bytes->data());
+        outbox.push_back({frame, {bytes, Codec::kBf16, *bytes, values->size()}});
+      }
     }
     std::vector<Sent> read;
     while (!outbox.empty()) {
@@ -98,6 +104,7 @@ TEST(MessageTest, RefusesWhatIsNoFrames) {
   };
   Frame frame;
   frame.payload_bytes = 8;
+  frame.values = 2;
   std::string header(kFrameHeaderBytes, '\0');
   EncodeFrame(frame, reinterpret_cast<uint8_t*>(header.data()));
   EXPECT_EQ(refused("", "0 bytes"), 0);
@@ -107,7 +114,10 @@ TEST(MessageTest, RefusesWhatIsNoFrames) {
   EXPECT_EQ(refused(absl::StrCat(header, "12345678", "nonsense"), "8 bytes"), 1);
   frame.payload_bytes = 6;
   EncodeFrame(frame, reinterpret_cast<uint8_t*>(header.data()));
-  EXPECT_EQ(refused(absl::StrCat(header, "123456"), "multiple of 4"), 0);
+  EXPECT_EQ(refused(absl::StrCat(header, "123456"), "6 bytes; 2 values take 8"), 0);
+  frame.codec = Codec::kTopK;
+  EncodeFrame(frame, reinterpret_cast<uint8_t*>(header.data()));
+  EXPECT_EQ(refused(absl::StrCat(header, "123456"), "6 bytes with 875770417 of 2 values"), 0);
 }
 
 }  // namespace

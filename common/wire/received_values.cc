@@ -4,8 +4,11 @@
 #include <cstdint>
 #include <cstring>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/check.h"
 #include "common/kernels.h"
+#include "common/status.h"
 
 namespace rubato {
 namespace {
@@ -19,9 +22,9 @@ bool IsAligned(const char* data) { return reinterpret_cast<uintptr_t>(data) % al
 // KiB sums reach three times the speed that they have without.
 constexpr size_t kAheadRun = 512;
 
-void FetchAhead(const float* values, size_t count) {
-  constexpr size_t kLine = 64 / sizeof(float);
-  for (size_t i = 0; i < count; i += kLine) __builtin_prefetch(values + i);
+void FetchAhead(const char* bytes, size_t count) {
+  constexpr size_t kLine = 64;
+  for (size_t i = 0; i < count; i += kLine) __builtin_prefetch(bytes + i);
 }
 
 // Reads pieces front to back.
@@ -55,10 +58,99 @@ class Cursor {
   size_t offset_;
 };
 
+// Of a coded payload: more than any block has, so that a few bytes of topk cannot ask for memory
+// without bound.
+constexpr size_t kMostValues = 1 << 20;
+
+absl::Status CheckSize(const Frame& frame) {
+  if (frame.codec == Codec::kFloat32) {
+    if (frame.payload_bytes == frame.values * sizeof(float)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        absl::StrFormat("payload has %d bytes; %d values take %d in float32", frame.payload_bytes,
+                        frame.values, frame.values * sizeof(float)));
+  }
+  if (frame.values <= kMostValues) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrFormat("payload has %d values in %s; expected at most %d", frame.values,
+                      CodecName(frame.codec), kMostValues));
+}
+
+absl::StatusOr<Encoded> Check(const Frame& frame, Piece bytes) {
+  absl::StatusOr<Encoded> encoded = Encoded::Create(frame.codec, bytes, frame.values);
+  if (encoded.ok()) return encoded;
+  return absl::InvalidArgumentError(absl::StrCat("payload: ", encoded.status().message()));
+}
+
 }  // namespace
+
+ReceivedValues::ReceivedValues(const Payload& payload)
+    : whole_(payload.bytes), size_(payload.size) {
+  if (payload.codec == Codec::kFloat32) return;
+  absl::StatusOr<Encoded> encoded = Encoded::Create(payload.codec, payload.bytes, payload.size);
+  RUBATO_CHECK(encoded.ok());
+  encoded_ = *encoded;
+}
+
+absl::StatusOr<ReceivedValues> ReceivedValues::Create(const Frame& frame,
+                                                      absl::Span<const Piece> pieces, size_t offset,
+                                                      std::vector<char>* scratch) {
+  RUBATO_RETURN_IF_ERROR(CheckSize(frame));
+  if (frame.codec == Codec::kFloat32) return ReceivedValues(pieces, offset, frame.values);
+  Piece bytes;
+  if (frame.payload_bytes > 0) {
+    const Piece rest = Cursor(pieces, offset).rest();
+    if (rest.size() >= frame.payload_bytes) {
+      bytes = rest.first(frame.payload_bytes);
+    } else {
+      scratch->resize(frame.payload_bytes);
+      Cursor(pieces, offset).Read(scratch->data(), scratch->size());
+      bytes = *scratch;
+    }
+  }
+  RUBATO_ASSIGN_OR_RETURN(const Encoded encoded, Check(frame, bytes));
+  return ReceivedValues(encoded, bytes);
+}
+
+absl::StatusOr<ReceivedValues> ReceivedValues::FromOtherProcessor(const Frame& frame, Piece piece,
+                                                                  std::vector<char>* scratch) {
+  RUBATO_RETURN_IF_ERROR(CheckSize(frame));
+  ReceivedValues values;
+  if (frame.codec == Codec::kFloat32) {
+    values.whole_ = piece;
+    values.size_ = frame.values;
+  } else {
+    if (frame.codec == Codec::kTopK) {
+      // Its indices say where values go.
+      scratch->assign(piece.begin(), piece.end());
+      piece = *scratch;
+    }
+    RUBATO_ASSIGN_OR_RETURN(const Encoded encoded, Check(frame, piece));
+    values = ReceivedValues(encoded, piece);
+  }
+  values.is_fetched_ahead_ = true;
+  return values;
+}
+
+void ReceivedValues::Decode(size_t begin, absl::Span<float> out) const {
+  if (is_fetched_ahead_) {  // what comes after these
+    const size_t next = whole_.size() * (begin + out.size()) / size_;
+    FetchAhead(whole_.data() + next,
+               std::min(whole_.size() * out.size() / size_, whole_.size() - next));
+  }
+  encoded_->Decode(begin, out);
+}
 
 void ReceivedValues::ForEachRun(
     absl::FunctionRef<void(size_t begin, absl::Span<const float> run)> visit) const {
+  if (encoded_.has_value()) {
+    alignas(64) float decoded[kRun];
+    for (size_t begin = 0; begin < size_; begin += kRun) {
+      const absl::Span<float> run(decoded, std::min(kRun, size_ - begin));
+      Decode(begin, run);
+      visit(begin, run);
+    }
+    return;
+  }
   if (is_fetched_ahead_) {
     VisitAhead(kRun, visit);
     return;
@@ -85,13 +177,17 @@ void ReceivedValues::VisitAhead(
   const auto* values = reinterpret_cast<const float*>(whole_.data());
   for (size_t begin = 0; begin < size_; begin += run) {
     const size_t count = std::min(run, size_ - begin), next = begin + count;
-    FetchAhead(values + next, std::min(run, size_ - next));
+    FetchAhead(whole_.data() + next * sizeof(float), std::min(run, size_ - next) * sizeof(float));
     visit(begin, {values + begin, count});
   }
 }
 
 void ReceivedValues::CopyTo(absl::Span<float> out) const {
   RUBATO_CHECK(out.size() == size_);
+  if (encoded_.has_value()) {
+    for (size_t begin = 0; begin < size_; begin += kRun) Decode(begin, out.subspan(begin, kRun));
+    return;
+  }
   if (is_fetched_ahead_) {
     VisitAhead(kAheadRun, [&](size_t begin, absl::Span<const float> run) {
       std::memcpy(out.data() + begin, run.data(), run.size() * sizeof(float));
@@ -103,6 +199,12 @@ void ReceivedValues::CopyTo(absl::Span<float> out) const {
 
 void ReceivedValues::AddTo(absl::Span<float> sum) const {
   RUBATO_CHECK(sum.size() == size_);
+  if (encoded_.has_value()) {
+    ForEachRun([&](size_t begin, absl::Span<const float> run) {
+      Add(sum.data() + begin, run.data(), sum.data() + begin, run.size());
+    });
+    return;
+  }
   if (is_fetched_ahead_) {
     VisitAhead(kAheadRun, [&](size_t begin, absl::Span<const float> run) {
       Add(sum.data() + begin, run.data(), sum.data() + begin, run.size());
@@ -129,6 +231,11 @@ void ReceivedValues::AddTo(absl::Span<float> sum) const {
 
 absl::Span<const float> ReceivedValues::Whole(std::vector<float>* scratch) const {
   if (size_ == 0) return {};
+  if (encoded_.has_value()) {
+    scratch->resize(size_);
+    CopyTo(absl::MakeSpan(*scratch));
+    return *scratch;
+  }
   const Piece first = Cursor(pieces(), offset_).rest();
   if (first.size() >= size_ * sizeof(float) && IsAligned(first.data())) {
     return {reinterpret_cast<const float*>(first.data()), size_};

@@ -1,5 +1,6 @@
 // The payload of a received frame, where it lies: in the pieces that the transport received it in,
-// which may split even a float. Borrowed for a call.
+// which may split even a float. What is coded is decoded where it is used, a few thousand values at
+// a time. Borrowed for a call.
 #ifndef RUBATO_COMMON_WIRE_RECEIVED_VALUES_H_
 #define RUBATO_COMMON_WIRE_RECEIVED_VALUES_H_
 
@@ -7,7 +8,11 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "common/codec/codec.h"
+#include "common/wire/frame.h"
 #include "common/wire/payload.h"
 
 namespace rubato {
@@ -21,26 +26,26 @@ class ReceivedValues {
   ReceivedValues(absl::Span<const float> values)  // NOLINT: what is whole is the simplest case
       : whole_(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)),
         size_(values.size()) {}
-  ReceivedValues(const Payload& payload) : ReceivedValues(payload.values) {}  // NOLINT
-  // `size` values that begin `offset` bytes into the first of `pieces`, which hold so many.
-  ReceivedValues(absl::Span<const Piece> pieces, size_t offset, size_t size)
-      : pieces_(pieces), offset_(offset), size_(size) {}
+  ReceivedValues(const Payload& payload);  // NOLINT
 
-  // Whole floats, where they must lie, in memory that another processor has just written: they are
-  // fetched ahead of their use.
-  static ReceivedValues FromOtherProcessor(Piece piece) {
-    ReceivedValues values;
-    values.whole_ = piece;
-    values.size_ = piece.size() / sizeof(float);
-    values.is_fetched_ahead_ = true;
-    return values;
-  }
+  // The payload of `frame`, which begins `offset` bytes into the first of `pieces`; they hold it.
+  // InvalidArgument if its bytes cannot be that. A coded one that lies in several pieces is put
+  // together in `*scratch`, which is borrowed too.
+  static absl::StatusOr<ReceivedValues> Create(const Frame& frame, absl::Span<const Piece> pieces,
+                                               size_t offset, std::vector<char>* scratch);
+
+  // Likewise, of one that lies in one piece, where floats must lie, in memory that another
+  // processor has just written, and may go on writing: it is fetched ahead of its use, and what
+  // was checked cannot change any more.
+  static absl::StatusOr<ReceivedValues> FromOtherProcessor(const Frame& frame, Piece piece,
+                                                           std::vector<char>* scratch);
 
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
 
   // Calls `visit` with runs of values, front to back: in the message itself where they lie as
-  // floats must, else copied a few thousand at a time. `begin` is the index of a run's first value.
+  // floats must, else copied or decoded a few thousand at a time. `begin` is the index of a run's
+  // first value.
   void ForEachRun(absl::FunctionRef<void(size_t begin, absl::Span<const float> run)> visit) const;
 
   // Of as many values as there are.
@@ -52,6 +57,11 @@ class ReceivedValues {
   absl::Span<const float> Whole(std::vector<float>* scratch) const;
 
  private:
+  ReceivedValues(const Encoded& encoded, Piece bytes)
+      : whole_(bytes), size_(encoded.size()), encoded_(encoded) {}
+  ReceivedValues(absl::Span<const Piece> pieces, size_t offset, size_t size)
+      : pieces_(pieces), offset_(offset), size_(size) {}
+
   absl::Span<const Piece> pieces() const {
     return pieces_.empty() ? absl::MakeConstSpan(&whole_, 1) : pieces_;
   }
@@ -59,11 +69,14 @@ class ReceivedValues {
   // Of what is fetched ahead, `run` values at a time.
   void VisitAhead(size_t run,
                   absl::FunctionRef<void(size_t begin, absl::Span<const float> run)> visit) const;
+  // Of what is coded: values [begin, begin + out.size()).
+  void Decode(size_t begin, absl::Span<float> out) const;
 
   Piece whole_;
   absl::Span<const Piece> pieces_;  // none: `whole_`
   size_t offset_ = 0;
   size_t size_ = 0;
+  absl::optional<Encoded> encoded_;  // of what is not float32, in `whole_`
   bool is_fetched_ahead_ = false;
 };
 

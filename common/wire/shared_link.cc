@@ -76,7 +76,7 @@ void SharedLink::Send(const Frame& frame, const Payload& payload) {
     absl::MutexLock lock(&mutex_);
     if (!outbox_.empty() || !TryWrite(frame, payload)) {
       outbox_.push_back({frame, payload});
-      waiting_bytes_ += Room(payload.values.size() * sizeof(float));
+      waiting_bytes_ += Room(payload.bytes.size());
       return;
     }
   }
@@ -140,12 +140,14 @@ bool SharedLink::ReadFrame(absl::Status* status) {
     *status = frame.status();
     return false;
   }
-  if (Room(frame->payload_bytes) > available || frame->payload_bytes % sizeof(float) != 0) {
+  if (Room(frame->payload_bytes) > available) {
     return nonsense(absl::StrFormat("a frame has a payload of %d bytes; %d bytes are there",
                                     frame->payload_bytes, available));
   }
-  const Piece payload(at + kHeaderRoom, frame->payload_bytes);
-  *status = callbacks_.on_frame(*frame, ReceivedValues::FromOtherProcessor(payload));
+  const absl::StatusOr<ReceivedValues> values = ReceivedValues::FromOtherProcessor(
+      *frame, Piece(at + kHeaderRoom, frame->payload_bytes), &scratch_);
+  if (!values.ok()) return nonsense(std::string(values.status().message()));
+  *status = callbacks_.on_frame(*frame, *values);
   read_ += Room(frame->payload_bytes);
   own().read.store(read_, std::memory_order_release);
   WakePeer();  // it may wait for room
@@ -157,7 +159,7 @@ bool SharedLink::WriteWaiting() {
   {
     absl::MutexLock lock(&mutex_);
     while (!outbox_.empty() && TryWrite(outbox_.front().frame, outbox_.front().payload)) {
-      waiting_bytes_ -= Room(outbox_.front().payload.values.size() * sizeof(float));
+      waiting_bytes_ -= Room(outbox_.front().payload.bytes.size());
       outbox_.pop_front();
       wrote = true;
     }
@@ -167,15 +169,13 @@ bool SharedLink::WriteWaiting() {
 }
 
 bool SharedLink::TryWrite(const Frame& frame, const Payload& payload) {
-  const uint64_t bytes = payload.values.size() * sizeof(float);
+  const uint64_t bytes = payload.bytes.size();
   const uint64_t room = Room(bytes);
   RUBATO_CHECK(room <= segment_->ring_bytes());
   if (RoomLeft() < room) return false;
   char* const at = segment_->ring(segment_->end()) + (written_ & (segment_->ring_bytes() - 1));
-  Frame sized = frame;
-  sized.payload_bytes = static_cast<uint32_t>(bytes);
-  EncodeFrame(sized, reinterpret_cast<uint8_t*>(at));
-  CopyToRing(at + kHeaderRoom, reinterpret_cast<const char*>(payload.values.data()), bytes);
+  EncodeFrame(HeaderOf(frame, payload), reinterpret_cast<uint8_t*>(at));
+  CopyToRing(at + kHeaderRoom, payload.bytes.data(), bytes);
   written_ += room;
   own().written.store(written_, std::memory_order_release);
   return true;
@@ -185,8 +185,7 @@ bool SharedLink::MayGoOn() {
   if (stopping_) return true;
   if (waiting_bytes_ <= most_waiting_ && peer().written.load() != read_) return true;
   absl::MutexLock lock(&mutex_);
-  return !outbox_.empty() &&
-         RoomLeft() >= Room(outbox_.front().payload.values.size() * sizeof(float));
+  return !outbox_.empty() && RoomLeft() >= Room(outbox_.front().payload.bytes.size());
 }
 
 uint64_t SharedLink::RoomLeft() {

@@ -10,6 +10,7 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -63,6 +64,7 @@ class SharedLink {
   const Callbacks callbacks_;
   std::atomic<bool> stopping_{false};
   uint64_t read_ = 0;  // own().read, which only this process writes
+  std::vector<char> scratch_;
 
   absl::Mutex mutex_;
   std::deque<OutgoingFrame> outbox_ ABSL_GUARDED_BY(mutex_);

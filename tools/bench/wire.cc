@@ -5,6 +5,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -33,6 +34,11 @@ constexpr struct {
   int directions;
 } kOps[] = {
     {WireOp::kPush, "push", 1}, {WireOp::kPull, "pull", 1}, {WireOp::kPushPull, "pushpull", 2}};
+
+// Whether it differs from that of float32.
+bool IsOf(WireOp op, Codec codec) {
+  return op != WireOp::kPull || (codec != Codec::kInt8 && codec != Codec::kTopK);
+}
 
 // A shard in its own process, and the load on it.
 struct Wire {
@@ -68,8 +74,8 @@ struct Latencies {
 struct Measured {
   std::map<int64_t, std::vector<double>> raw_push, raw_pull;
   std::vector<double> copy, triad;
-  std::map<std::pair<size_t, size_t>, Samples> samples;  // by wire and operation
-  std::map<std::string, Latencies> latencies;            // by path
+  std::map<std::tuple<size_t, Codec, size_t>, Samples> samples;  // by wire and operation
+  std::map<std::string, Latencies> latencies;                    // by path
 };
 
 absl::Status MeasureRound(const WireBench& bench, RawTcp* raw, const std::vector<Wire>& wires,
@@ -83,13 +89,15 @@ absl::Status MeasureRound(const WireBench& bench, RawTcp* raw, const std::vector
     measured->raw_pull[bytes].push_back(gigabytes / pull);
     for (size_t i = 0; i < wires.size(); ++i) {
       if (wires[i].bytes != bytes) continue;
-      for (size_t k = 0; k < std::size(kOps); ++k) {
-        const double before = OwnCpuSeconds() + wires[i].shard->CpuSeconds();
-        RUBATO_ASSIGN_OR_RETURN(const double seconds, wires[i].load->Run(kOps[k].op, count));
-        const double after = OwnCpuSeconds() + wires[i].shard->CpuSeconds();
-        Samples& samples = measured->samples[{i, k}];
-        samples.gbps.push_back(gigabytes * kOps[k].directions / seconds);
-        samples.cpu_s_per_gb.push_back((after - before) / (gigabytes * kOps[k].directions));
+      for (const Codec codec : bench.codecs) {
+        for (size_t k = 0; k < std::size(kOps); ++k) {
+          if (!IsOf(kOps[k].op, codec)) continue;
+          RUBATO_ASSIGN_OR_RETURN(const WireLoad::Took took,
+                                  wires[i].load->Run(kOps[k].op, codec, count, *wires[i].shard));
+          Samples& samples = measured->samples[{i, codec, k}];
+          samples.gbps.push_back(gigabytes * kOps[k].directions / took.seconds);
+          samples.cpu_s_per_gb.push_back(took.cpu_seconds / (gigabytes * kOps[k].directions));
+        }
       }
     }
   }
@@ -146,10 +154,11 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
     yardsticks["memcpy_gbps"] = Median(measured.copy);
     yardsticks["triad_gbps"] = Median(measured.triad);
     for (const auto& [key, samples] : measured.samples) {
-      object["results"].push_back({{"path", wires[key.first].path},
-                                   {"op", kOps[key.second].name},
-                                   {"codec", "float32"},
-                                   {"bytes", wires[key.first].bytes},
+      const auto& [wire, codec, op] = key;
+      object["results"].push_back({{"path", wires[wire].path},
+                                   {"op", kOps[op].name},
+                                   {"codec", std::string(CodecName(codec))},
+                                   {"bytes", wires[wire].bytes},
                                    {"gbps", Median(samples.gbps)},
                                    {"cpu_s_per_gb", Median(samples.cpu_s_per_gb)}});
     }
@@ -162,23 +171,29 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
       "medians of %d rounds; GB/s of float32 payload (both: in both directions), in brackets\n"
       "processor seconds per GB, of worker and server together\n\n"
       "memcpy %.1f GB/s, triad %.1f GB/s\n\n"
-      "%-5s%8s%20s%20s%20s%14s\n",
-      bench.rounds, Median(measured.copy), Median(measured.triad), "path", "size", "push", "pull",
-      "both", "server's MB");
+      "%-5s%8s  %-8s%20s%20s%20s%14s\n",
+      bench.rounds, Median(measured.copy), Median(measured.triad), "path", "size", "codec", "push",
+      "pull", "both", "server's MB");
   for (const int64_t bytes : bench.sizes) {
-    absl::StrAppendFormat(&text, "%-5s%8s%20.2f%20.2f\n", "raw", SizeText(bytes),
+    absl::StrAppendFormat(&text, "%-5s%8s  %-8s%20.2f%20.2f\n", "raw", SizeText(bytes), "",
                           Median(measured.raw_push[bytes]), Median(measured.raw_pull[bytes]));
     for (size_t i = 0; i < wires.size(); ++i) {
       if (wires[i].bytes != bytes) continue;
-      absl::StrAppendFormat(&text, "%-5s%8s", wires[i].path, SizeText(bytes));
-      for (size_t k = 0; k < std::size(kOps); ++k) {
-        const Samples& samples = measured.samples[{i, k}];
-        absl::StrAppendFormat(
-            &text, "%20s",
-            absl::StrFormat("%.2f (%.2f)", Median(samples.gbps), Median(samples.cpu_s_per_gb)));
+      for (const Codec codec : bench.codecs) {
+        absl::StrAppendFormat(&text, "%-5s%8s  %-8s", wires[i].path, SizeText(bytes),
+                              CodecName(codec));
+        for (size_t k = 0; k < std::size(kOps); ++k) {
+          std::string cell = "as float32";
+          if (IsOf(kOps[k].op, codec)) {
+            const Samples& samples = measured.samples[{i, codec, k}];
+            cell =
+                absl::StrFormat("%.2f (%.2f)", Median(samples.gbps), Median(samples.cpu_s_per_gb));
+          }
+          absl::StrAppendFormat(&text, "%20s", cell);
+        }
+        absl::StrAppendFormat(&text, "%14.0f\n",
+                              static_cast<double>(wires[i].shard->ResidentBytes()) * 1e-6);
       }
-      absl::StrAppendFormat(&text, "%14.0f\n",
-                            static_cast<double>(wires[i].shard->ResidentBytes()) * 1e-6);
     }
   }
   text += "\nround trip of 1 KiB\n";
@@ -194,7 +209,7 @@ int BenchWireMain(const std::vector<std::string>& arguments) {
   SilenceGrpc();
   TuneGrpc();
   WireBench bench;
-  std::string sizes, path, serve;
+  std::string sizes, path, codecs, serve;
   bool quick = false, json = false;
   Flags flags(
       "rubato bench wire",
@@ -204,6 +219,9 @@ int BenchWireMain(const std::vector<std::string>& arguments) {
   flags.Add("sizes", &sizes, "N,N,N",
             "bytes of a request, multiples of 64; default: 4 KiB to 64 MiB");
   flags.Add("path", &path, "tcp|shm", "only through TCP, or shared memory; default: both in turn");
+  flags.Add("codec", &codecs, "C,C",
+            "of float32, bf16, fp16, int8 and topk; default: all. Parameters are pulled in float32 "
+            "where\n                        it is for gradients");
   flags.Add("rounds", &bench.rounds, "N", "of which the medians count");
   flags.Add("quick", &quick, "", "little of everything: the figures mean nothing");
   flags.Add("json", &json, "", "print one JSON object");
@@ -232,6 +250,20 @@ int BenchWireMain(const std::vector<std::string>& arguments) {
           absl::InvalidArgumentError(absl::StrCat("found --path ", path, ", expected tcp or shm"));
     }
     bench.paths = {path};
+  }
+  if (!codecs.empty()) {
+    std::vector<Codec> chosen;
+    for (absl::string_view name : absl::StrSplit(codecs, ',')) {
+      const auto codec = std::find_if(bench.codecs.begin(), bench.codecs.end(),
+                                      [&](Codec known) { return CodecName(known) == name; });
+      if (codec == bench.codecs.end()) {
+        status = absl::InvalidArgumentError(absl::StrCat(
+            "found --codec ", codecs, ", expected some of float32, bf16, fp16, int8 and topk"));
+        break;
+      }
+      chosen.push_back(*codec);
+    }
+    if (status.ok()) bench.codecs = chosen;
   }
   if (bench.rounds < 1 || bench.rounds > 1000) {
     status = absl::InvalidArgumentError(

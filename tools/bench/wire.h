@@ -7,12 +7,15 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/codec/codec.h"
 
 namespace rubato {
 
 struct WireBench {
   std::vector<int64_t> sizes = {4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20, 64 << 20};  // bytes
   std::vector<std::string> paths = {"tcp", "shm"};
+  std::vector<Codec> codecs = {Codec::kFloat32, Codec::kBf16, Codec::kFp16, Codec::kInt8,
+                               Codec::kTopK};
   int rounds = 9;                   // of which the medians count; all take turns in each
   int64_t sample_bytes = 64 << 20;  // that go in one measurement, at least
   int64_t round_trips = 2000;       // a round

@@ -18,13 +18,31 @@ constexpr int64_t kBytesUnderWay = 4 << 20;
 // No request of a healthy run takes nearly so long.
 constexpr absl::Duration kPatience = absl::Seconds(100);
 
+proto::Job PushesIn(Codec codec) {
+  proto::Job job;
+  job.mutable_wire()->mutable_push()->set_codec(static_cast<proto::Push::Codec>(codec));
+  job.mutable_train()->set_batch_size(1);
+  return job;
+}
+
 }  // namespace
+
+WireLoad::Coding::Coding(Codec codec, const FlatSpace& space)
+    : codec(codec),
+      pull_codec(codec == Codec::kInt8 || codec == Codec::kTopK ? Codec::kFloat32 : codec),
+      encoder(PushesIn(codec), space, space.values()),
+      expected(PushesIn(codec), space, space.values()) {
+  const SampleSchedule schedule(1 << 20, 1, 1);
+  encoder.Begin(schedule, 0, {0, 1}, /*on_arrival=*/true);
+  expected.Begin(schedule, 0, {0, 1}, /*on_arrival=*/true);
+}
 
 WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared)
     : space_(BenchSpace(bytes)),
       blocks_{0, space_.blocks() - 1},
       gradient_(std::make_shared<std::vector<float>>(space_.values())),
-      parameters_(space_.values()) {
+      parameters_(space_.values()),
+      expected_(space_.values()) {
   for (int64_t i = 0; i < space_.values(); ++i) (*gradient_)[i] = BenchGradient(i);
   ShardStreams::Callbacks callbacks;
   callbacks.on_frame = [this](int, const Frame& frame, const ReceivedValues& values) {
@@ -42,28 +60,34 @@ WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared)
                                             std::move(callbacks), shared);
 }
 
-absl::StatusOr<double> WireLoad::Run(WireOp op, int64_t count) {
+absl::StatusOr<WireLoad::Took> WireLoad::Run(WireOp op, Codec codec, int64_t count,
+                                             const Peer& shard) {
   const int64_t bytes = (space_.values() - kReceiptValues) * static_cast<int64_t>(sizeof(float));
   const int64_t window = std::max<int64_t>(2, kBytesUnderWay / bytes);
   std::fill(parameters_.begin(), parameters_.end(), NAN);
   absl::Status status;
-  const double seconds = SecondsOf([&] { status = Exchange(op, count, window, nullptr); });
+  const double before = OwnCpuSeconds() + shard.CpuSeconds();
+  Took took;
+  took.seconds = SecondsOf([&] { status = Exchange(op, codec, count, window, nullptr); });
+  took.cpu_seconds = OwnCpuSeconds() + shard.CpuSeconds() - before;
   RUBATO_RETURN_IF_ERROR(status);
-  if (op == WireOp::kPush) RUBATO_RETURN_IF_ERROR(Exchange(WireOp::kPull, 1, 1, nullptr));
+  if (op == WireOp::kPush) RUBATO_RETURN_IF_ERROR(Exchange(WireOp::kPull, codec, 1, 1, nullptr));
   RUBATO_RETURN_IF_ERROR(Verify());
-  return seconds;
+  return took;
 }
 
 absl::StatusOr<std::vector<double>> WireLoad::RoundTrips(int64_t count) {
   std::vector<double> seconds;
-  RUBATO_RETURN_IF_ERROR(Exchange(WireOp::kPushPull, count, 1, &seconds));
+  RUBATO_RETURN_IF_ERROR(Exchange(WireOp::kPushPull, Codec::kFloat32, count, 1, &seconds));
   RUBATO_RETURN_IF_ERROR(Verify());
   return seconds;
 }
 
-absl::Status WireLoad::Exchange(WireOp op, int64_t count, int64_t window,
+absl::Status WireLoad::Exchange(WireOp op, Codec codec, int64_t count, int64_t window,
                                 std::vector<double>* seconds) {
+  Coding* const coding = &codings_.try_emplace(codec, codec, space_).first->second;
   absl::MutexLock lock(&mutex_);
+  coding_ = coding;
   op_ = op;
   window_ = window;
   to_issue_ = count;
@@ -114,6 +138,7 @@ void WireLoad::SendPull(Range blocks, uint64_t number, int64_t clock) {
   pull.block = static_cast<uint64_t>(blocks.begin);
   pull.block_count = static_cast<uint32_t>(blocks.size());
   pull.clock = static_cast<uint64_t>(clock);
+  pull.codec = coding_->pull_codec;
   streams_->Send(0, pull, {});
 }
 
@@ -129,7 +154,10 @@ void WireLoad::SendPushes() {
     const Range values = space_.BlockValues(block);
     push.block = static_cast<uint64_t>(block);
     streams_->Send(
-        0, push, {gradient_, absl::MakeConstSpan(*gradient_).subspan(values.begin, values.size())});
+        0, push,
+        coding_->encoder.Encode(
+            block,
+            {gradient_, absl::MakeConstSpan(*gradient_).subspan(values.begin, values.size())}));
   }
   ++clock_;
 }
@@ -158,15 +186,34 @@ void WireLoad::OnFrame(const Frame& frame, const ReceivedValues& values) {
   Issue();
 }
 
-absl::Status WireLoad::Verify() const {
-  for (int64_t i = 0; i < space_.values() - kReceiptValues; ++i) {
-    const float expected = -static_cast<float>(clock_) * BenchGradient(i);
-    if (parameters_[i] != expected) {
+// Makes the server's updates again, with the codec's own idea of each contribution, in the same
+// order; then what a pull makes of them.
+absl::Status WireLoad::Verify() {
+  std::vector<float> values;
+  std::vector<char> bytes;
+  for (int64_t block = blocks_.begin; block < blocks_.end; ++block) {
+    const Range range = space_.BlockValues(block);
+    const absl::Span<float> expected = absl::MakeSpan(expected_).subspan(range.begin, range.size());
+    values.resize(range.size());
+    for (int64_t clock = verified_; clock < clock_; ++clock) {
+      const Payload payload = coding_->expected.Encode(
+          block, {nullptr, absl::MakeConstSpan(*gradient_).subspan(range.begin, range.size())});
+      ReceivedValues(payload).CopyTo(absl::MakeSpan(values));
+      for (size_t i = 0; i < values.size(); ++i) expected[i] = expected[i] - values[i];
+    }
+    bytes.resize(EncodedBound(coding_->pull_codec, values.size()));
+    Encode(coding_->pull_codec, 0, expected, bytes.data());
+    ReceivedValues(Payload(nullptr, coding_->pull_codec, bytes, values.size()))
+        .CopyTo(absl::MakeSpan(values));
+    for (size_t i = 0; i < values.size(); ++i) {
+      const float found = parameters_[range.begin + static_cast<int64_t>(i)];
+      if (found == values[i]) continue;
       return absl::InternalError(
-          absl::StrFormat("value %d is %g after %d contributions; expected %g", i, parameters_[i],
-                          clock_, expected));
+          absl::StrFormat("value %d is %g after %d contributions, the last in %s; expected %g",
+                          range.begin + i, found, clock_, CodecName(coding_->codec), values[i]));
     }
   }
+  verified_ = clock_;
   return absl::OkStatus();
 }
 

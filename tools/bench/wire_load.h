@@ -3,6 +3,7 @@
 #define RUBATO_TOOLS_BENCH_WIRE_LOAD_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,6 +13,8 @@
 #include "absl/synchronization/mutex.h"
 #include "common/flat_space.h"
 #include "common/wire/shard_streams.h"
+#include "tools/bench/peer.h"
+#include "worker/push_encoder.h"
 
 namespace rubato {
 
@@ -22,32 +25,48 @@ class WireLoad {
   // Of a shard that ServeBenchShard(bytes) serves at `address`, through shared memory if `shared`.
   WireLoad(const std::string& address, int64_t bytes, bool shared);
 
-  // Seconds for `count` requests of all parameters, as many under way at a time as hold 4 MiB, at
-  // least 2. A push goes without an answer, but for one small block every quarter of those under
+  // What `count` requests take of all parameters, which are pushed in `codec`, and pulled in it if
+  // it is for parameters, else in float32. As many under way at a time as hold 4 MiB,
+  // at least 2. A push goes without an answer, but for one small block every quarter of those under
   // way; what is pulled goes with the pushes of the request, and is answered block by block.
   // Internal if one float that comes of it is not what it should be.
-  absl::StatusOr<double> Run(WireOp op, int64_t count);
+  struct Took {
+    double seconds = 0;
+    double cpu_seconds = 0;  // of this process and of `shard`
+  };
+  absl::StatusOr<Took> Run(WireOp op, Codec codec, int64_t count, const Peer& shard);
 
   // Seconds of each of `count` round trips, one at a time: a push of all parameters, which come
   // back as they are after it.
   absl::StatusOr<std::vector<double>> RoundTrips(int64_t count);
 
  private:
-  absl::Status Exchange(WireOp op, int64_t count, int64_t window, std::vector<double>* seconds)
-      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of one codec: what is pushed, and the same again to check the server by.
+  struct Coding {
+    explicit Coding(Codec codec, const FlatSpace& space);
+    Codec codec, pull_codec;
+    PushEncoder encoder, expected;
+  };
+
+  absl::Status Exchange(WireOp op, Codec codec, int64_t count, int64_t window,
+                        std::vector<double>* seconds) ABSL_LOCKS_EXCLUDED(mutex_);
   void Issue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendPull(Range blocks, uint64_t number, int64_t clock);
   void SendPushes();
   void OnFrame(const Frame& frame, const ReceivedValues& values) ABSL_LOCKS_EXCLUDED(mutex_);
   // Internal unless all values that were pulled are those after `clock_` contributions.
-  absl::Status Verify() const;
+  absl::Status Verify();
 
   const FlatSpace space_;
   const Range blocks_;  // without the receipt's
   const std::shared_ptr<std::vector<float>> gradient_;
   std::vector<float> parameters_;
-  int64_t clock_ = 0;    // contributions so far
-  uint64_t number_ = 0;  // of requests so far
+  std::vector<float> expected_;  // at the server, after `verified_` contributions
+  int64_t verified_ = 0;
+  std::map<Codec, Coding> codings_;
+  Coding* coding_ = nullptr;  // at hand
+  int64_t clock_ = 0;         // contributions so far
+  uint64_t number_ = 0;       // of requests so far
 
   absl::Mutex mutex_;
   absl::Status failure_ ABSL_GUARDED_BY(mutex_);

@@ -23,7 +23,7 @@ FlatSpace BenchSpace(int64_t bytes);
 inline float BenchGradient(int64_t index) { return static_cast<float>(index % 7 + 1); }
 
 // The peer's role. The space's parameters begin at 0; contributions are applied on arrival with a
-// learning rate of 1, so that after k of them a value is exactly -k times its gradient.
+// learning rate of 1: a value is what the contributions subtracted from it in turn.
 int ServeBenchShard(int64_t bytes);
 
 }  // namespace rubato

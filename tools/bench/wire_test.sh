@@ -9,8 +9,9 @@ assert list(result) == ["yardsticks", "results", "latency_us"], result
 assert set(result["yardsticks"]) == {"tcp_sink_gbps", "memcpy_gbps", "triad_gbps"}
 assert set(result["yardsticks"]["tcp_sink_gbps"]) == {"4096", "524288"}
 rows = {(r["path"], r["op"], r["codec"], r["bytes"]) for r in result["results"]}
-assert rows == {(p, o, "float32", n) for p in ("tcp", "shm") for o in ("push", "pull", "pushpull")
-                for n in (4096, 524288)}, rows
+assert rows == {(p, o, c, n) for p in ("tcp", "shm") for o in ("push", "pull", "pushpull")
+                for c in ("float32", "bf16", "fp16", "int8", "topk") for n in (4096, 524288)
+                if o != "pull" or c not in ("int8", "topk")}, rows
 assert all(r["gbps"] > 0 and r["cpu_s_per_gb"] > 0 for r in result["results"])
 assert {"tcp", "shm"} <= set(result["latency_us"])
 assert all(0 < l["p50"] <= l["p99"] for l in result["latency_us"].values())
@@ -24,4 +25,5 @@ refused --sizes 100
 refused --sizes 300000
 refused --rounds 0
 refused --path carrier-pigeon
+refused --codec zip
 rm -f "$TEST_TMPDIR/refused"

@@ -109,9 +109,9 @@ absl::StatusOr<ShardReplay> ReplayShard(const std::string& path, int shard) {
   const auto send = [&replay](uint64_t stream, const Frame& frame, const Payload& payload) {
     const int64_t block = static_cast<int64_t>(frame.block);
     if (frame.snapshot != 0) {
-      replay.snapshots[frame.snapshot][{block, frame.slot}] = BitsOf(payload.values);
+      replay.snapshots[frame.snapshot][{block, frame.slot}] = BitsOf(payload.values());
     } else if (stream == kReader) {
-      replay.parameters[block].assign(payload.values.begin(), payload.values.end());
+      replay.parameters[block].assign(payload.values().begin(), payload.values().end());
     }
   };
   RUBATO_ASSIGN_OR_RETURN(

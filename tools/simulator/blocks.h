@@ -6,33 +6,44 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/codec/job_codec.h"
 #include "common/flat_space.h"
 #include "common/wire/frame.h"
+#include "proto/job.pb.h"
 
 namespace rubato {
 
 struct Blocks {
   FlatSpace space;
-  std::vector<int64_t> bytes;  // by block: of a message with its values
+  // By block: of its values and a header; of the messages that push and pull it, by the job's
+  // codecs (topk: when its warm-up is over).
+  std::vector<int64_t> bytes, push_bytes, pull_bytes;
 
-  // As in a real run.
-  static Blocks Real(const FlatSpace& space) {
-    Blocks blocks{space, {}};
+  // As in a real run of `job`, whose first `trainable` values are parameters.
+  static Blocks Real(const FlatSpace& space, const proto::Job& job, int64_t trainable) {
+    Blocks blocks{space, {}, {}, {}};
     for (int64_t block = 0; block < space.blocks(); ++block) {
-      blocks.bytes.push_back(kFrameHeaderBytes + space.BlockValues(block).size() * 4);
+      const Range values = space.BlockValues(block);
+      blocks.bytes.push_back(kFrameHeaderBytes + values.size() * 4);
+      blocks.push_bytes.push_back(kFrameHeaderBytes + PushedBytes(job, values, trainable));
+      blocks.pull_bytes.push_back(kFrameHeaderBytes + PulledBytes(job, values, trainable));
     }
     return blocks;
   }
 
   // One block stands for all that a shard owns, with the bytes of them all.
-  static Blocks OneForEachShard(const FlatSpace& space) {
-    const Blocks real = Real(space);
+  static Blocks OneForEachShard(const FlatSpace& space, const proto::Job& job, int64_t trainable) {
+    const Blocks real = Real(space, job, trainable);
     const int64_t owners = std::min<int64_t>(space.blocks(), space.shards());
-    Blocks blocks{FlatSpace(owners, 1, space.shards()), std::vector<int64_t>(owners)};
+    const std::vector<int64_t> none(owners);
+    Blocks blocks{FlatSpace(owners, 1, space.shards()), none, none, none};
     for (int shard = 0; shard < space.shards(); ++shard) {
       const Range owned = space.ShardBlocks(shard);
       for (int64_t block = owned.begin; block < owned.end; ++block) {
-        blocks.bytes[blocks.space.ShardBlocks(shard).begin] += real.bytes[block];
+        const int64_t into = blocks.space.ShardBlocks(shard).begin;
+        blocks.bytes[into] += real.bytes[block];
+        blocks.push_bytes[into] += real.push_bytes[block];
+        blocks.pull_bytes[into] += real.pull_bytes[block];
       }
     }
     return blocks;

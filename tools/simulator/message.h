@@ -21,6 +21,12 @@ struct Content {
   Payload floats;
 };
 
+// On the wire with its header; `symbolic` where it is a symbol.
+inline int64_t BytesOf(const Content& content, int64_t symbolic) {
+  if (content.floats.size == 0) return symbolic;
+  return kFrameHeaderBytes + static_cast<int64_t>(content.floats.bytes.size());
+}
+
 // Two lines of the cache: of a hundred thousand on their way, hardly one is in it.
 struct alignas(64) SimMessage {
   // Of which faults are told apart.

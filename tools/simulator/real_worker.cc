@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/status.h"
+#include "common/wire/received_values.h"
 
 namespace rubato {
 namespace {
@@ -32,7 +33,8 @@ absl::StatusOr<std::unique_ptr<RealWorker>> RealWorker::Create(const proto::Job&
 
 RealWorker::RealWorker(const proto::Job& job, const Data* data, const FlatSpace* space,
                        std::unique_ptr<Model> model, std::unique_ptr<Model> test_model)
-    : classification_(IsClassification(job.loss().name())),
+    : job_(job),
+      classification_(IsClassification(job.loss().name())),
       space_(space),
       model_(std::move(model)),
       test_model_(std::move(test_model)),
@@ -40,17 +42,22 @@ RealWorker::RealWorker(const proto::Job& job, const Data* data, const FlatSpace*
       reader_(&data->train, job.seed(), model_->max_batch()),
       test_reader_(&data->test, /*seed=*/0, test_model_->max_batch()),
       micro_batches_({model_.get()}, space, &reader_, job.seed()),
-      contributions_(job, &model_->layout(), space, &micro_batches_),
       parameters_(space->values()) {}
 
+void RealWorker::OnJoin() {
+  encoder_.emplace(job_, *space_, model_->trainable_count());
+  contributions_.emplace(job_, &model_->layout(), space_, &micro_batches_, &*encoder_);
+}
+
 void RealWorker::OnBlock(int64_t block, const Content& content) {
-  std::copy(content.floats.values.begin(), content.floats.values.end(),
-            parameters_.begin() + space_->BlockValues(block).begin);
+  ReceivedValues(content.floats)
+      .CopyTo(absl::MakeSpan(parameters_)
+                  .subspan(space_->BlockValues(block).begin, content.floats.size));
 }
 
 absl::Status RealWorker::Compute(const SampleSchedule& schedule, int64_t unit, Range node,
                                  bool on_arrival, Push push, proto::Progress* progress) {
-  return contributions_.Compute(
+  return contributions_->Compute(
       schedule, unit, node, on_arrival, parameters_,
       [&](int64_t block, const Payload& payload) {
         push(block, {0, payload});

@@ -3,6 +3,7 @@
 #define RUBATO_TOOLS_SIMULATOR_REAL_WORKER_H_
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -13,6 +14,7 @@
 #include "worker/data/load.h"
 #include "worker/micro_batches.h"
 #include "worker/model.h"
+#include "worker/push_encoder.h"
 
 namespace rubato {
 
@@ -22,6 +24,7 @@ class RealWorker : public WorkerModel {
   static absl::StatusOr<std::unique_ptr<RealWorker>> Create(const proto::Job& job, const Data* data,
                                                             const FlatSpace* space);
 
+  void OnJoin() override;
   void OnBlock(int64_t block, const Content& content) override;
   absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node, bool on_arrival,
                        Push push, proto::Progress* progress) override;
@@ -31,6 +34,7 @@ class RealWorker : public WorkerModel {
   RealWorker(const proto::Job& job, const Data* data, const FlatSpace* space,
              std::unique_ptr<Model> model, std::unique_ptr<Model> test_model);
 
+  const proto::Job job_;
   const bool classification_;
   const FlatSpace* const space_;
   const std::unique_ptr<Model> model_;
@@ -39,7 +43,8 @@ class RealWorker : public WorkerModel {
   BatchReader reader_;
   BatchReader test_reader_;
   MicroBatches micro_batches_;
-  Contributions contributions_;
+  std::optional<PushEncoder> encoder_;
+  std::optional<Contributions> contributions_;
   std::vector<float> parameters_;
 };
 

@@ -82,7 +82,7 @@ absl::Status ShardProcess::Restore(const Frame& frame, Content content) {
 void ShardProcess::Send(ConnectionId stream, const Frame& frame, Content content) {
   SimMessage message;
   message.kind = SimMessage::Kind::kParameters;
-  message.bytes = setting_.blocks->bytes[frame.block];
+  message.bytes = BytesOf(content, setting_.blocks->pull_bytes[frame.block]);
   message.frame = frame;
   message.content = std::move(content);
   setting_.network->Send(stream, self_, std::move(message));

@@ -75,7 +75,7 @@ class Files {
   absl::StatusOr<std::string> WriteSnapshot(const Simulation& simulation, uint32_t snapshot,
                                             proto::Manifest manifest) {
     if (!has_floats_) return "none: nothing is computed";
-    RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(job_.optimizer()));
+    RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job_)));
     for (const std::string& slot : optimizer.slots()) manifest.add_slots(slot);
     RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
                             simulation.ReadState(snapshot, manifest.slots_size()));

@@ -28,7 +28,9 @@ constexpr int kBeatsPerLease = 5;  // as in worker/worker.cc
 Blocks MakeBlocks(const SimulationSetting& setting) {
   const FlatSpace space(ValueCount(setting.layout), setting.job.wire().chunk() / sizeof(float),
                         setting.job.cluster().servers());
-  return setting.one_block_for_each_shard ? Blocks::OneForEachShard(space) : Blocks::Real(space);
+  const int64_t trainable = TrainableCount(setting.layout);
+  return setting.one_block_for_each_shard ? Blocks::OneForEachShard(space, setting.job, trainable)
+                                          : Blocks::Real(space, setting.job, trainable);
 }
 
 }  // namespace
@@ -312,7 +314,7 @@ absl::StatusOr<TrainingState> Simulation::ReadState(uint32_t snapshot, int slots
     pull.snapshot = snapshot;
     RUBATO_RETURN_IF_ERROR(
         shards_[shard]->Read(pull, [&](const Frame& frame, const Content& content) {
-          const absl::Span<const float> values = content.floats.values;
+          const absl::Span<const float> values = content.floats.values();
           std::copy(values.begin(), values.end(),
                     vectors[frame.slot].begin() +
                         space.BlockValues(static_cast<int64_t>(frame.block)).begin);

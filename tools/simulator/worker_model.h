@@ -19,6 +19,8 @@ class WorkerModel {
   using Push = absl::FunctionRef<void(int64_t block, Content content)>;
 
   virtual ~WorkerModel() = default;
+  // It takes part from here on, as one who has not been here before.
+  virtual void OnJoin() {}
   // A block of parameters is here.
   virtual void OnBlock(int64_t block, const Content& content) = 0;
   // As worker/contributions.h.

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/check.h"
+#include "common/codec/job_codec.h"
 
 namespace rubato {
 
@@ -28,6 +29,7 @@ void WorkerProcess::Start(ProcessId self) {
 
 void WorkerProcess::Join() {
   ++part_;
+  model_->OnJoin();
   takes_part_ = true;
   stream_broke_ = waits_for_work_ = false;
   loop_.emplace(*setting_.job);
@@ -279,6 +281,7 @@ void WorkerProcess::Pull(const WorkerAction& action) {
     frame.block = static_cast<uint64_t>(blocks.begin);
     frame.block_count = static_cast<uint32_t>(blocks.size());
     frame.clock = static_cast<uint64_t>(action.clock);
+    frame.codec = action.observer ? Codec::kFloat32 : PullCodec(*setting_.job);
     setting_.network->Send(streams_[shard], self_, std::move(message));
   }
 }
@@ -330,7 +333,7 @@ void WorkerProcess::FinishCompute() {
         [&](int64_t block, Content content) {
           SimMessage message;
           message.kind = SimMessage::Kind::kPush;
-          message.bytes = setting_.blocks->bytes[block];
+          message.bytes = BytesOf(content, setting_.blocks->push_bytes[block]);
           Frame& frame = message.frame;
           frame.kind = FrameKind::kPush;
           frame.view = view.number();
@@ -344,6 +347,7 @@ void WorkerProcess::FinishCompute() {
           frame.first_leaf = static_cast<uint32_t>(node.begin);
           frame.end_leaf = static_cast<uint32_t>(node.end);
           frame.samples = static_cast<uint32_t>(samples);
+          frame = HeaderOf(frame, content.floats);
           message.content = std::move(content);
           if (setting_.observer != nullptr) setting_.observer->OnPushed(frame);
           setting_.network->Send(streams_[setting_.blocks->space.ShardOfBlock(block)], self_,
