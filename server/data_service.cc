@@ -31,7 +31,8 @@ class DataService::Stream {
     written_ = [this](bool ok) { OnWritten(ok); };
     finished_ = [this](bool) {
       service_->mutex_.AssertHeld();
-      service_->Remove(id_);
+      finished_call_ = true;
+      MaybeRemove();
     };
     service_->service_.RequestCall(&context_, &call_, service_->queue_.get(),
                                    service_->queue_.get(), &accepted_);
@@ -104,7 +105,7 @@ class DataService::Stream {
           service->streams_.at(id)->OnLinkEnded(status);
         });
       };
-      linked_ = true;
+      linked_ = was_linked_ = true;
       link_ = std::make_unique<SharedLink>(*std::move(segment), kMostWaiting, std::move(callbacks));
     }
     context_.AddInitialMetadata(kSharedMemoryKey, segment.ok()
@@ -132,7 +133,12 @@ class DataService::Stream {
   }
 
   void OnRead(bool ok) {
+    service_->mutex_.AssertHeld();
     reading_ = false;
+    if (finishing_) {
+      MaybeRemove();
+      return;
+    }
     if (!ok) {
       End(grpc::Status::OK);
       return;
@@ -183,11 +189,17 @@ class DataService::Stream {
     MaybeFinish();
   }
 
+  // A read that is outstanding ends with the call: the peer of a link says nothing there.
   void MaybeFinish() {
-    if (!has_status_ || writing_ || reading_ || linked_ || finishing_) return;
+    if (!has_status_ || writing_ || (reading_ && !was_linked_) || linked_ || finishing_) return;
     finishing_ = true;
     service_->engine_->OnStreamGone(id_);
     call_.Finish(status_, &finished_);
+  }
+
+  void MaybeRemove() {
+    service_->mutex_.AssertHeld();
+    if (finished_call_ && !reading_) service_->Remove(id_);
   }
 
   const uint64_t id_;
@@ -204,7 +216,9 @@ class DataService::Stream {
   bool writing_ = false;
   bool ended_ = false;
   bool finishing_ = false;
-  bool linked_ = false;               // link_ has not ended
+  bool finished_call_ = false;
+  bool linked_ = false;  // link_ has not ended
+  bool was_linked_ = false;
   std::unique_ptr<SharedLink> link_;  // last: its thread uses all of the above
 };
 

@@ -149,7 +149,7 @@ TEST_F(CodecJobTest, TheSameJobGivesTheSameBitsByTcpAndSharedMemory) {
     const nlohmann::json summary = Summary("shared" + name);
     EXPECT_EQ(summary["digest"], Summary("tcp" + name)["digest"]) << wire;
     EXPECT_EQ(summary["payload_bytes"], Summary("tcp" + name)["payload_bytes"]) << wire;
-    digests.insert(summary["digest"]);
+    digests.insert(summary["digest"].get<std::string>());
   }
   EXPECT_EQ(digests.size(), 4u);
 }

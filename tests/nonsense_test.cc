@@ -9,10 +9,12 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "common/job/job.h"
 #include "common/version.h"
 #include "common/wire/frame.h"
 #include "common/wire/message.h"
+#include "common/wire/shard_streams.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/cluster.pb.h"
@@ -150,14 +152,14 @@ TEST_P(NonsenseTest, StreamsOfAnotherJobAndUnknownMethods) {
 TEST_P(NonsenseTest, MessagesThatAreNoFrames) {
   std::string wrong_kind = Bytes({FrameKind::kPull}), later_version = wrong_kind;
   wrong_kind[4] = 9;
-  later_version[3] = 5;
+  later_version[3] = 6;
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "0 bytes"},
       {std::string(95, '\0'), "95 bytes"},
       {std::string(96, '\0'), "00000000"},
       {std::string(1000000, '\xff'), "ffffffff"},
       {wrong_kind, "kind 9"},
-      {later_version, "05425552"},
+      {later_version, "06425552"},
       {Bytes({FrameKind::kPull}).substr(0, 40), "40 bytes"},
       {Bytes({FrameKind::kPush}, 3), "3 bytes"},
       {Bytes({FrameKind::kParameters}, kBlockBytes[0]), "parameters"},
@@ -242,6 +244,51 @@ TEST_P(NonsenseTest, FramesThatNoWorkerSends) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << c.reason;
     EXPECT_THAT(status.error_message(), HasSubstr(c.reason));
     EXPECT_THAT(shard_->err(), HasSubstr(c.reason));
+  }
+  ExpectGoodEnd();
+}
+
+// By either path: the peer is told what was wrong, though nothing more of it is read.
+TEST_P(NonsenseTest, PayloadsThatNoCodecWrites) {
+  const auto words = [](std::initializer_list<uint32_t> numbers) {
+    std::string bytes;
+    for (const uint32_t number : numbers) {
+      bytes.append(reinterpret_cast<const char*>(&number), sizeof(number));
+    }
+    return bytes;
+  };
+  struct Case {
+    Codec codec;
+    std::string bytes, reason;
+  };
+  for (const Case& c : std::vector<Case>{
+           {Codec::kTopK, words({2, 4095, 4096, 0, 0}), "index 4096 in topk"},
+           {Codec::kTopK, words({2, 7, 7, 0, 0}), "index 7 in topk"},
+           {Codec::kTopK, words({0xffffffff, 0}), "4294967295 of 4096 values in topk"},
+           {Codec::kInt8, std::string(4099, '1'), "4099 bytes; 4096 values take 4100 in int8"},
+           {Codec::kBf16, std::string(16384, '1'), "4096 values take 8192 in bf16"},
+           {Codec::kInt8, "", "pull asks for parameters in int8"}}) {
+    for (const bool shared : {false, true}) {
+      absl::Notification failed;
+      absl::Status failure, by_memory = absl::UnknownError("nobody said");
+      ShardStreams::Callbacks callbacks;
+      callbacks.on_frame = [](int, const Frame&, const ReceivedValues&) {};
+      callbacks.on_shared = [&](int, const absl::Status& status) { by_memory = status; };
+      callbacks.on_failure = [&](int, const absl::Status& status) {
+        failure = status;
+        failed.Notify();
+      };
+      ShardStreams streams({address_}, metadata_[kJobDigestKey], callbacks, shared);
+      Frame frame;
+      frame.kind = c.bytes.empty() ? FrameKind::kPull : FrameKind::kPush;
+      frame.codec = c.codec;
+      frame.view = frame.lineage = frame.incarnation = frame.block_count = 1;
+      streams.Send(0, frame, Payload(nullptr, c.codec, c.bytes, c.bytes.empty() ? 0 : 4096));
+      ASSERT_TRUE(failed.WaitForNotificationWithTimeout(kTestPatience)) << c.reason;
+      EXPECT_THAT(failure.message(), HasSubstr(c.reason));
+      EXPECT_EQ(failure.code(), absl::StatusCode::kInvalidArgument);
+      if (shared) EXPECT_TRUE(by_memory.ok()) << by_memory;
+    }
   }
   ExpectGoodEnd();
 }

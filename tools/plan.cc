@@ -7,6 +7,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/codec/job_codec.h"
 #include "common/flat_space.h"
 #include "common/init_from.h"
 #include "common/job/job.h"
@@ -152,6 +153,12 @@ std::string DryRunText(const Plan& plan) {
   const int64_t micro_batch = train.batch_size() / train.micro_batches();
   const int64_t contribution =
       std::max<int64_t>(1, train.micro_batches() / plan.job.cluster().workers().start());
+  const int64_t trainable = TrainableCount(plan.layout);
+  int64_t pushed = 0, pulled = 0;
+  for (int64_t block = 0; block < space.blocks(); ++block) {
+    pushed += PushedBytes(plan.job, space.BlockValues(block), trainable);
+    pulled += PulledBytes(plan.job, space.BlockValues(block), trainable);
+  }
   const auto micro_batches = [&](int64_t count) {
     return absl::StrCat(count * micro_batch, " samples, ", count,
                         count == 1 ? " micro-batch" : " micro-batches", " of ", micro_batch);
@@ -161,6 +168,7 @@ std::string DryRunText(const Plan& plan) {
       "#\n", ShardsText(space), "#\n", "#  ", space.blocks(),
       space.blocks() == 1 ? " block" : " blocks", " of ", block_values, " values, ",
       block_values * kValueBytes, " bytes\n",  //
+      "#  on the wire: a gradient sum takes ", pushed, " bytes, the parameters ", pulled, "\n",  //
       "#  data: ", plan.train_samples, " training samples, ",
       plan.validation_samples > 0 ? absl::StrCat(plan.validation_samples, " for validation, ") : "",
       plan.test_samples, " test samples\n", "#  step: ", micro_batches(train.micro_batches()),

@@ -141,6 +141,19 @@ TEST(JobMistakesTest, OneWrongLine) {
       {"wire: {chunk: 100}",
        "13:15: wire.chunk: found 100, expected a size such as 256KiB, a multiple of 64, from 64 to "
        "1MiB"},
+      {"wire: {push: zip}",
+       "13:14: wire.push.codec: found zip, expected float32, bf16, fp16, int8 or topk"},
+      {"wire: {push: {codec: bf16, density: 0.1}}",
+       "13:28: wire.push.density: found with codec: bf16, expected only with codec: topk"},
+      {"wire: {push: {codec: topk, density: 0}}",
+       "13:37: wire.push.density: found 0, expected a number above 0 and at most 1"},
+      {"wire: {pull: int8}",
+       "13:14: wire.pull: found int8, expected float32, bf16 or fp16 (a rounding of 1/127 of a "
+       "block's largest parameter would hide most updates from the workers; it is for gradients, "
+       "in wire.push)"},
+      {"wire: {pull: topk}",
+       "13:14: wire.pull: found topk, expected float32, bf16 or fp16 (parameters that are left out "
+       "would be 0; it is for gradients, in wire.push)"},
       {"wire: {chunk: 0}",
        "13:15: wire.chunk: found 0, expected a size such as 256KiB, a multiple of 64, from 64 to "
        "1MiB"},
@@ -293,6 +306,37 @@ TEST(JobMistakesTest, OneWrongLine) {
     EXPECT_THAT(MistakesIn(With(c.line)), ElementsAre(absl::StrCat("job.yaml:", c.mistake)))
         << c.line;
   }
+}
+
+TEST(JobMistakesTest, WhatTopKDoesNotGoWith) {
+  const struct {
+    const char* line;
+    const char* mistake;
+  } kCases[] = {
+      {"optimizer: {name: adam}",
+       "11:13: optimizer.name: found another than sgd beside wire.push: topk, expected sgd: its "
+       "averages would take values that come later for gradients of 0"},
+      {"optimizer: {momentum: 0.9, dampening: 0.1}",
+       "11:28: optimizer.dampening: found beside wire.push: topk, expected 0: the momentum is the "
+       "workers', which has none"},
+      {"optimizer: {momentum: 0.9, weight_decay: 1e-4}",
+       "11:28: optimizer.weight_decay: found beside momentum and wire.push: topk, expected one of "
+       "the two: the momentum is the workers', and the decay would not be in it"},
+      {"optimizer: {clip_grad_norm: 1}",
+       "11:13: optimizer.clip_grad_norm: found beside wire.push: topk, expected none: what is sent "
+       "of a step is not its gradient"},
+      {"train: {batch_size: 64, until: {epochs: 3}, on_non_finite: skip}",
+       "12:45: train.on_non_finite: found skip beside wire.push: topk, expected stop: what a step "
+       "that is left out had sent of earlier ones would be lost"},
+  };
+  for (const auto& c : kCases) {
+    EXPECT_THAT(MistakesIn(With(c.line) + "wire: {push: topk}\n"),
+                ElementsAre(absl::StrCat("job.yaml:", c.mistake)))
+        << c.line;
+    EXPECT_THAT(MistakesIn(With(c.line) + "wire: {push: int8}\n"), ElementsAre());
+  }
+  EXPECT_THAT(MistakesIn(With("optimizer: {weight_decay: 1e-4}") + "wire: {push: topk}\n"),
+              ElementsAre());
 }
 
 TEST(JobMistakesTest, AllAtOnceInTheOrderOfTheFile) {

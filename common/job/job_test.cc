@@ -82,7 +82,7 @@ TEST(LoadJobTest, FillsInEveryDefault) {
             "  weight_decay: 0\n"
             "  schedule: {name: constant}\n"
             "consistency: {mode: sync}\n"
-            "wire: {chunk: 256KiB, shared_memory: auto}\n"
+            "wire: {chunk: 256KiB, shared_memory: auto, push: {codec: float32}, pull: float32}\n"
             "train:\n"
             "  batch_size: 64\n"
             "  micro_batches: 1\n"

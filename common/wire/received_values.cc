@@ -75,6 +75,9 @@ absl::Status CheckSize(const Frame& frame) {
                       CodecName(frame.codec), kMostValues));
 }
 
+// Of a pull the codec is that of its answers.
+bool HasPayload(const Frame& frame) { return frame.payload_bytes > 0 || frame.values > 0; }
+
 absl::StatusOr<Encoded> Check(const Frame& frame, Piece bytes) {
   absl::StatusOr<Encoded> encoded = Encoded::Create(frame.codec, bytes, frame.values);
   if (encoded.ok()) return encoded;
@@ -94,6 +97,7 @@ ReceivedValues::ReceivedValues(const Payload& payload)
 absl::StatusOr<ReceivedValues> ReceivedValues::Create(const Frame& frame,
                                                       absl::Span<const Piece> pieces, size_t offset,
                                                       std::vector<char>* scratch) {
+  if (!HasPayload(frame)) return ReceivedValues();
   RUBATO_RETURN_IF_ERROR(CheckSize(frame));
   if (frame.codec == Codec::kFloat32) return ReceivedValues(pieces, offset, frame.values);
   Piece bytes;
@@ -113,6 +117,7 @@ absl::StatusOr<ReceivedValues> ReceivedValues::Create(const Frame& frame,
 
 absl::StatusOr<ReceivedValues> ReceivedValues::FromOtherProcessor(const Frame& frame, Piece piece,
                                                                   std::vector<char>* scratch) {
+  if (!HasPayload(frame)) return ReceivedValues();
   RUBATO_RETURN_IF_ERROR(CheckSize(frame));
   ReceivedValues values;
   if (frame.codec == Codec::kFloat32) {

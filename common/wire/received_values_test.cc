@@ -86,7 +86,7 @@ TEST(ReceivedValuesTest, SaysTheSameHoweverItIsCut) {
   std::mt19937 random(7);
   for (int round = 0; round < 500; ++round) {
     const Codec codec = kCodecs[round % 5];
-    std::vector<float> values(random() % 30000);
+    std::vector<float> values(1 + random() % 30000);
     for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(random() % 1000);
     const std::vector<char> bytes = EncodeAll(codec, values);
     const size_t offset = random() % 100;
@@ -102,7 +102,7 @@ TEST(ReceivedValuesTest, SaysTheSameHoweverItIsCut) {
 TEST(ReceivedValuesTest, SaysTheSameFromAnotherProcessor) {
   std::mt19937 random(8);
   for (Codec codec : kCodecs) {
-    for (const size_t size : {0, 1, 511, 512, 4096, 10000, 65536}) {
+    for (const size_t size : {1, 511, 512, 4096, 10000, 65536}) {
       std::vector<float> values(size);
       for (float& value : values) value = static_cast<float>(random() % 1000);
       const std::vector<char> bytes = EncodeAll(codec, values);
@@ -114,6 +114,20 @@ TEST(ReceivedValuesTest, SaysTheSameFromAnotherProcessor) {
       if (codec == Codec::kTopK) std::fill(ring.begin(), ring.end(), '\xff');
       ExpectSays(*received, DecodeAll(codec, bytes, size));
     }
+  }
+}
+
+TEST(ReceivedValuesTest, WithoutAPayloadThereIsNothingToCheck) {
+  Frame pull;
+  for (Codec codec : kCodecs) {
+    pull.codec = codec;
+    std::vector<char> scratch;
+    const auto tcp = ReceivedValues::Create(pull, {}, 0, &scratch);
+    RUBATO_ASSERT_OK(tcp);
+    EXPECT_TRUE(tcp->empty());
+    const auto shared = ReceivedValues::FromOtherProcessor(pull, {}, &scratch);
+    RUBATO_ASSERT_OK(shared);
+    EXPECT_TRUE(shared->empty());
   }
 }
 

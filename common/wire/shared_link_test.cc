@@ -176,7 +176,7 @@ TEST_F(SharedLinkTest, NonsenseEndsIt) {
                                                                 f.payload_bytes = 3;
                                                                 return f;
                                                               }(),
-                                                              "payload of 3 bytes"}}) {
+                                                              "payload has 3 bytes; 0 values take 0 in float32"}}) {
     auto segment = SharedSegment::Create(kRing);
     RUBATO_ASSERT_OK(segment);
     EncodeFrame(header, reinterpret_cast<uint8_t*>((*segment)->ring(1)));
