@@ -287,7 +287,7 @@ TEST_P(NonsenseTest, PayloadsThatNoCodecWrites) {
       ASSERT_TRUE(failed.WaitForNotificationWithTimeout(kTestPatience)) << c.reason;
       EXPECT_THAT(failure.message(), HasSubstr(c.reason));
       EXPECT_EQ(failure.code(), absl::StatusCode::kInvalidArgument);
-      if (shared) EXPECT_TRUE(by_memory.ok()) << by_memory;
+      EXPECT_EQ(by_memory.ok(), shared) << by_memory;
     }
   }
   ExpectGoodEnd();

@@ -167,7 +167,7 @@ std::string DryRunText(const Plan& plan) {
       ResolvedYaml(plan.job, plan.sources), "\n", ParametersText(plan.layout, plan.job.optimizer()),
       "#\n", ShardsText(space), "#\n", "#  ", space.blocks(),
       space.blocks() == 1 ? " block" : " blocks", " of ", block_values, " values, ",
-      block_values * kValueBytes, " bytes\n",  //
+      block_values * kValueBytes, " bytes\n",                                                    //
       "#  on the wire: a gradient sum takes ", pushed, " bytes, the parameters ", pulled, "\n",  //
       "#  data: ", plan.train_samples, " training samples, ",
       plan.validation_samples > 0 ? absl::StrCat(plan.validation_samples, " for validation, ") : "",

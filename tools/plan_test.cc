@@ -48,10 +48,23 @@ TEST(PlanTest, DryRunTellsParametersShardsAndSteps) {
   EXPECT_THAT(text, HasSubstr("#  shard  blocks            values   bytes\n"
                               "#  0      [0, 2)       [0, 131072)  524288\n"
                               "#  1      [2, 4)  [131072, 203530)  289832\n"));
-  EXPECT_THAT(text, HasSubstr("#  4 blocks of 65536 values, 262144 bytes\n"
-                              "#  data: 6000 training samples, 1000 test samples\n"
-                              "#  step: 64 samples, 8 micro-batches of 8\n"
-                              "#  async contribution: 16 samples, 2 micro-batches of 8\n"));
+  EXPECT_THAT(text,
+              HasSubstr("#  4 blocks of 65536 values, 262144 bytes\n"
+                        "#  on the wire: a gradient sum takes 814120 bytes, the parameters 814120\n"
+                        "#  data: 6000 training samples, 1000 test samples\n"
+                        "#  step: 64 samples, 8 micro-batches of 8\n"
+                        "#  async contribution: 16 samples, 2 micro-batches of 8\n"));
+  const auto wire_of = [](proto::Push::Codec push) {
+    proto::Job job = MakeJob();
+    job.mutable_wire()->mutable_push()->set_codec(push);
+    job.mutable_wire()->set_pull(proto::Wire::PULL_BF16);
+    return DryRunText(*MakePlan(job));
+  };
+  // A scale for each block; 1 % of 65536 and of 6922 values, with an index each and a count.
+  EXPECT_THAT(wire_of(proto::Push::CODEC_INT8),
+              HasSubstr("sum takes 203546 bytes, the parameters 407060\n"));
+  EXPECT_THAT(wire_of(proto::Push::CODEC_TOPK),
+              HasSubstr(absl::StrCat("sum takes ", 4 * 4 + 8 * (3 * 655 + 69), " bytes, ")));
   // Training, of 8: the most at a time are the 256 values, their gradient, and that of the 10
   // outputs. Tests, of 250: the values and the outputs, whose number is rounded up to a multiple
   // of 16.

@@ -197,7 +197,8 @@ TEST(JobMistakesTest, OneWrongLine) {
        "13:7: log.level:error: found a key with a colon in it, expected a space after the colon"},
       {"log: {level: debug}", "13:14: log.level: found debug, expected info, warning or error"},
       {"consistency: asynch",
-       "13:14: consistency.mode: found asynch, expected sync, async or bounded; did you mean async?"},
+       "13:14: consistency.mode: found asynch, expected sync, async or bounded; did you mean "
+       "async?"},
       {"consistency: Sync",
        "13:14: consistency.mode: found Sync, expected sync, async or bounded; did you mean sync?"},
       {"device: cuda",
