@@ -1,6 +1,7 @@
 #include "server/metrics.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace rubato {
 namespace {
@@ -70,6 +71,8 @@ void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
       first < 0 || first + parts > schedule_->leaves()) {
     return;  // of no worker of ours; figures for people are all that is lost
   }
+  window_pushed_ += progress.pushed_bytes();
+  window_pulled_ += progress.pulled_bytes();
   if (sync_ && progress.unit() < units_) return;
   Unit on_arrival;
   Unit& unit = sync_ ? open_[progress.unit()] : on_arrival;
@@ -152,6 +155,8 @@ void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
   const double seconds = absl::ToDoubleSeconds(now - window_start_);
   line.samples_per_second = seconds > 0 ? window_samples_ / seconds : 0;
   line.staleness = window_staleness_ / window_units_;
+  line.pushed_bytes = std::exchange(window_pushed_, 0);
+  line.pulled_bytes = std::exchange(window_pulled_, 0);
   lines->push_back(line);
 
   window_start_ = now;

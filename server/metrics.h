@@ -37,6 +37,8 @@ struct MetricsLine {
   double learning_rate = 0;       // of the last update
   double samples_per_second = 0;  // since the last line
   double staleness = 0;           // mean over updates and blocks
+  int64_t pushed_bytes = 0;       // of workers' payloads, since the last line
+  int64_t pulled_bytes = 0;
 };
 
 // What a line's figures are called together: "train", "eval", "test".
@@ -151,7 +153,8 @@ class Metrics {
   int64_t window_samples_ = 0;
   int64_t window_told_ = 0;  // samples whose loss is known
   double window_staleness_ = 0;
-  double last_rate_ = 0;  // of the last unit
+  int64_t window_pushed_ = 0, window_pulled_ = 0;  // bytes
+  double last_rate_ = 0;                           // of the last unit
 };
 
 }  // namespace rubato

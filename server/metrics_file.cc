@@ -32,6 +32,8 @@ std::string ToJson(const MetricsLine& line) {
     json["learning_rate"] = line.learning_rate;
     json["samples_per_second"] = line.samples_per_second;
     json["staleness"] = line.staleness;
+    json["pushed_bytes"] = line.pushed_bytes;
+    json["pulled_bytes"] = line.pulled_bytes;
   }
   return json.dump();  // which writes null for what is not finite
 }

@@ -173,6 +173,14 @@ TEST_F(CodecJobTest, BytesAreCounted) {
     EXPECT_NEAR(bytes["pushed"], 2 * 40 * expected.pushed * values, 2 * 40 * 8) << expected.wire;
     EXPECT_NEAR(bytes["pulled"], 2 * 41 * expected.pulled * values, 2 * 41 * 8) << expected.wire;
     EXPECT_EQ(Summary(name).contains("residuals_lost"), run == 4);
+    // The lines count what workers had pulled before they told of their last computation.
+    int64_t pushed = 0, pulled = 0;
+    for (const nlohmann::json& line : Metrics(name, "train")) {
+      pushed += line["pushed_bytes"].get<int64_t>();
+      pulled += line["pulled_bytes"].get<int64_t>();
+    }
+    EXPECT_EQ(pushed, bytes["pushed"]);
+    EXPECT_NEAR(pulled, 2 * 40 * expected.pulled * values, 2 * 40 * 8);
   }
 }
 

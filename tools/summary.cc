@@ -52,6 +52,10 @@ std::string Account(const nlohmann::json& summary) {
                           "changes        %d of the mode, %d workers lost, %d left  (%d views)\n",
                           switches, lost, left, Count(summary, "views"));
   }
+  const int64_t residuals = Count(summary, "residuals_lost");
+  if (residuals > 0) {
+    absl::StrAppendFormat(&text, "residuals      of %d workers lost with them\n", residuals);
+  }
   return text;
 }
 

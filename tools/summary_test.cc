@@ -58,12 +58,13 @@ TEST(SummaryTest, WithoutAccuracyTheLossIsTold) {
 TEST(SummaryTest, AccountsForEveryContributionAndEveryChange) {
   const auto text = SummaryText(
       R"({"contributions":{"given":40,"applied":30,"left_out":1,"partial":2,"lost":7},"views":9,"switches":3,)"
-      R"("workers_lost":2,"workers_left":1})",
+      R"("workers_lost":2,"workers_left":1,"residuals_lost":3})",
       "run", {});
   RUBATO_ASSERT_OK(text);
   EXPECT_THAT(*text,
               HasSubstr("contributions  39 sent = 30 applied + 2 partial + 7 lost  (1 left out)\n"
-                        "changes        3 of the mode, 2 workers lost, 1 left  (9 views)\n"));
+                        "changes        3 of the mode, 2 workers lost, 1 left  (9 views)\n"
+                        "residuals      of 3 workers lost with them\n"));
   // In sync, where nothing changed, there is nothing to say.
   const auto calm = SummaryText(R"({"contributions":{"given":0},"views":1})", "run", {});
   RUBATO_ASSERT_OK(calm);

@@ -150,6 +150,8 @@ class Worker {
   };
   absl::Mutex pull_mutex_;
   PullState pull_ ABSL_GUARDED_BY(pull_mutex_);
+  int64_t pulled_bytes_ ABSL_GUARDED_BY(pull_mutex_) = 0;  // since the last progress
+  int64_t pushed_bytes_ = 0;
 
   std::unique_ptr<ControlClient> control_;
   std::unique_ptr<Heartbeat> heartbeat_;
@@ -464,6 +466,7 @@ void Worker::OnShardFrame(int shard, const Frame& frame, const ReceivedValues& v
   values.CopyTo(
       absl::MakeSpan(parameters_).subspan(space_->BlockValues(block).begin, values.size()));
   versions_[block] = static_cast<int64_t>(frame.version);
+  pulled_bytes_ += frame.payload_bytes;
   pull_.staleness_sum += frame.staleness;
   if (!pull_.observer) hooks_.OnPulled(pull_.clock, block, versions_[block], frame.staleness);
   if (static_cast<int64_t>(frame.version) > pull_.clock) pull_.passed = pull_.exact;
@@ -506,6 +509,7 @@ void Worker::Compute(const WorkerAction& action) {
     const auto send = [&](int64_t block, const Payload& payload) {
       frame.block = static_cast<uint64_t>(block);
       frame.version = static_cast<uint64_t>(versions_[block]);
+      pushed_bytes_ += static_cast<int64_t>(payload.bytes.size());
       streams_->Send(space_->ShardOfBlock(block), frame, payload);
     };
     const absl::Status status = contributions_->Compute(loop_->schedule(), action.unit, node,
@@ -515,6 +519,11 @@ void Worker::Compute(const WorkerAction& action) {
       return;
     }
     if (progress->left_out()) break;
+  }
+  progress->set_pushed_bytes(std::exchange(pushed_bytes_, 0));
+  {
+    absl::MutexLock lock(&pull_mutex_);
+    progress->set_pulled_bytes(std::exchange(pulled_bytes_, 0));
   }
   control_->Send(message);
   WorkerActions actions;

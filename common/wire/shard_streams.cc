@@ -45,7 +45,7 @@ class ShardStreams::Stream {
       link_->Send(frame, payload);
     } else {
       outbox_.push_back({frame, payload});
-      outbox_bytes_ += kFrameHeaderBytes + payload.values.size() * sizeof(float);
+      outbox_bytes_ += kFrameHeaderBytes + payload.bytes.size();
       WriteNext();
     }
   }

@@ -153,30 +153,31 @@ TEST_F(SharedLinkTest, APeerThatDoesNotReadIsNotHeard) {
 
 TEST_F(SharedLinkTest, NonsenseEndsIt) {
   for (const auto& [written, header, reason] :
-       std::vector<std::tuple<uint64_t, Frame, std::string>>{{64, Frame(), "64 bytes"},
-                                                             {kRing + 128, Frame(), "65664 bytes"},
-                                                             {~uint64_t{0}, Frame(), "claims"},
-                                                             {128,
-                                                              [] {
-                                                                Frame f;
-                                                                f.payload_bytes = 4;
-                                                                return f;
-                                                              }(),
-                                                              "payload of 4 bytes"},
-                                                             {256,
-                                                              [] {
-                                                                Frame f;
-                                                                f.payload_bytes = ~uint32_t{0};
-                                                                return f;
-                                                              }(),
-                                                              "4294967295"},
-                                                             {256,
-                                                              [] {
-                                                                Frame f;
-                                                                f.payload_bytes = 3;
-                                                                return f;
-                                                              }(),
-                                                              "payload has 3 bytes; 0 values take 0 in float32"}}) {
+       std::vector<std::tuple<uint64_t, Frame, std::string>>{
+           {64, Frame(), "64 bytes"},
+           {kRing + 128, Frame(), "65664 bytes"},
+           {~uint64_t{0}, Frame(), "claims"},
+           {128,
+            [] {
+              Frame f;
+              f.payload_bytes = 4;
+              return f;
+            }(),
+            "payload of 4 bytes"},
+           {256,
+            [] {
+              Frame f;
+              f.payload_bytes = ~uint32_t{0};
+              return f;
+            }(),
+            "4294967295"},
+           {256,
+            [] {
+              Frame f;
+              f.payload_bytes = 3;
+              return f;
+            }(),
+            "payload has 3 bytes; 0 values take 0 in float32"}}) {
     auto segment = SharedSegment::Create(kRing);
     RUBATO_ASSERT_OK(segment);
     EncodeFrame(header, reinterpret_cast<uint8_t*>((*segment)->ring(1)));
