@@ -203,20 +203,29 @@ absl::string_view CodecName(Codec codec) {
 
 bool IsCodec(uint8_t number) { return number <= static_cast<uint8_t>(Codec::kTopK); }
 
-size_t EncodedBound(Codec codec, size_t n) {
+size_t ScaleBytes(Codec codec) {
+  return codec == Codec::kFp16 || codec == Codec::kInt8 ? kScaleBytes : 0;
+}
+
+size_t ValueBytes(Codec codec) {
   switch (codec) {
     case Codec::kFloat32:
-      return n * sizeof(float);
+      return sizeof(float);
     case Codec::kBf16:
-      return n * sizeof(uint16_t);
     case Codec::kFp16:
-      return kScaleBytes + n * sizeof(uint16_t);
+      return sizeof(uint16_t);
     case Codec::kInt8:
-      return kScaleBytes + n;
+      return sizeof(int8_t);
     case Codec::kTopK:
-      return sizeof(uint32_t) + n * (sizeof(uint32_t) + sizeof(float));
+      break;
   }
+  RUBATO_CHECK(codec != Codec::kTopK);
   return 0;
+}
+
+size_t EncodedBound(Codec codec, size_t n) {
+  if (codec == Codec::kTopK) return sizeof(uint32_t) + n * (sizeof(uint32_t) + sizeof(float));
+  return ScaleBytes(codec) + n * ValueBytes(codec);
 }
 
 void Encode(Codec codec, uint64_t key, absl::Span<const float> values, char* out) {
@@ -270,25 +279,32 @@ absl::StatusOr<Encoded> Encoded::Create(Codec codec, absl::Span<const char> byte
   return Encoded(codec, bytes.data(), n);
 }
 
-void Encoded::Decode(size_t begin, absl::Span<float> out) const {
-  const size_t n = out.size();
-  if (n == 0) return;
-  switch (codec_) {
+void DecodeValues(Codec codec, const char* scale, const char* bytes, absl::Span<float> out) {
+  switch (codec) {
     case Codec::kFloat32:
-      std::memcpy(out.data(), bytes_ + begin * sizeof(float), n * sizeof(float));
+      std::memcpy(out.data(), bytes, out.size() * sizeof(float));
       return;
     case Codec::kBf16:
-      Dispatch<DecodeBf16>(bytes_ + begin * sizeof(uint16_t), out.data(), n);
+      Dispatch<DecodeBf16>(bytes, out.data(), out.size());
       return;
     case Codec::kFp16:
-      Dispatch<DecodeFp16>(Load<float>(bytes_), bytes_ + kScaleBytes + begin * sizeof(uint16_t),
-                           out.data(), n);
+      Dispatch<DecodeFp16>(Load<float>(scale), bytes, out.data(), out.size());
       return;
     case Codec::kInt8:
-      Dispatch<DecodeInt8>(Load<float>(bytes_), bytes_ + kScaleBytes + begin, out.data(), n);
+      Dispatch<DecodeInt8>(Load<float>(scale), bytes, out.data(), out.size());
       return;
     case Codec::kTopK:
       break;
+  }
+  RUBATO_CHECK(codec != Codec::kTopK);
+}
+
+void Encoded::Decode(size_t begin, absl::Span<float> out) const {
+  const size_t n = out.size();
+  if (n == 0) return;
+  if (codec_ != Codec::kTopK) {
+    DecodeValues(codec_, bytes_, bytes_ + ScaleBytes(codec_) + begin * ValueBytes(codec_), out);
+    return;
   }
   std::fill(out.begin(), out.end(), 0.0f);
   const uint32_t count = Load<uint32_t>(bytes_);

@@ -41,11 +41,19 @@ bool IsCodec(uint8_t number);
 // The most bytes that `n` values take; exactly so many for all but kTopK.
 size_t EncodedBound(Codec codec, size_t n);
 
+// Of the codecs that have them, all but kTopK: the bytes of a scale that stands before the values,
+// and of each value.
+size_t ScaleBytes(Codec codec);
+size_t ValueBytes(Codec codec);
+
 // Writes `values` to `out`, which has EncodedBound() bytes; kTopK is written by EncodeTopK. `key`
 // is that of int8's rounding, in which value i takes the i-th draw; the others do not read it.
 // Values that are not finite stay so, for the server to see: bf16 and fp16 keep each (with one
 // among them fp16's scale is 1); in int8 one turns all into NaN.
 void Encode(Codec codec, uint64_t key, absl::Span<const float> values, char* out);
+
+// Values from their bytes, which lie anywhere; `scale` has ScaleBytes(). Not of kTopK.
+void DecodeValues(Codec codec, const char* scale, const char* bytes, absl::Span<float> out);
 
 // Values in a message, checked.
 class Encoded {

@@ -34,9 +34,9 @@ class Cursor {
 
   // What is left of the piece at hand; not empty while there are bytes.
   Piece rest() {
-    while (offset_ == pieces_.front().size()) {
+    while (offset_ >= pieces_.front().size()) {
+      offset_ -= pieces_.front().size();
       pieces_.remove_prefix(1);
-      offset_ = 0;
     }
     return pieces_.front().subspan(offset_);
   }
@@ -63,35 +63,48 @@ class Cursor {
 constexpr size_t kMostValues = 1 << 20;
 
 absl::Status CheckSize(const Frame& frame) {
-  if (frame.codec == Codec::kFloat32) {
-    if (frame.payload_bytes == frame.values * sizeof(float)) return absl::OkStatus();
-    return absl::InvalidArgumentError(
-        absl::StrFormat("payload has %d bytes; %d values take %d in float32", frame.payload_bytes,
-                        frame.values, frame.values * sizeof(float)));
+  if (frame.codec == Codec::kTopK) {
+    if (frame.values <= kMostValues) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "payload has %d values in topk; expected at most %d", frame.values, kMostValues));
   }
-  if (frame.values <= kMostValues) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("payload has %d values in %s; expected at most %d", frame.values,
-                      CodecName(frame.codec), kMostValues));
+  const size_t expected = EncodedBound(frame.codec, frame.values);
+  if (frame.payload_bytes == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat("payload has %d bytes; %d values take %d in %s",
+                                                    frame.payload_bytes, frame.values, expected,
+                                                    CodecName(frame.codec)));
 }
 
 // Of a pull the codec is that of its answers.
 bool HasPayload(const Frame& frame) { return frame.payload_bytes > 0 || frame.values > 0; }
 
-absl::StatusOr<Encoded> Check(const Frame& frame, Piece bytes) {
-  absl::StatusOr<Encoded> encoded = Encoded::Create(frame.codec, bytes, frame.values);
+absl::StatusOr<Encoded> CheckTopK(const Frame& frame, Piece bytes) {
+  absl::StatusOr<Encoded> encoded = Encoded::Create(Codec::kTopK, bytes, frame.values);
   if (encoded.ok()) return encoded;
   return absl::InvalidArgumentError(absl::StrCat("payload: ", encoded.status().message()));
 }
 
 }  // namespace
 
+ReceivedValues::ReceivedValues(Codec codec, absl::Span<const Piece> pieces, size_t offset,
+                               size_t size)
+    : pieces_(pieces), offset_(offset), size_(size), codec_(codec) {
+  if (size == 0) return;
+  Cursor(pieces, offset).Read(scale_, ScaleBytes(codec));
+  offset_ += ScaleBytes(codec);
+}
+
 ReceivedValues::ReceivedValues(const Payload& payload)
-    : whole_(payload.bytes), size_(payload.size) {
-  if (payload.codec == Codec::kFloat32) return;
-  absl::StatusOr<Encoded> encoded = Encoded::Create(payload.codec, payload.bytes, payload.size);
-  RUBATO_CHECK(encoded.ok());
-  encoded_ = *encoded;
+    : whole_(payload.bytes), size_(payload.size), codec_(payload.codec) {
+  if (codec_ == Codec::kTopK) {
+    absl::StatusOr<Encoded> encoded = Encoded::Create(codec_, payload.bytes, payload.size);
+    RUBATO_CHECK(encoded.ok());
+    top_k_ = *encoded;
+  } else if (size_ > 0) {
+    RUBATO_CHECK(payload.bytes.size() == EncodedBound(codec_, size_));
+    std::memcpy(scale_, whole_.data(), ScaleBytes(codec_));
+    whole_.remove_prefix(ScaleBytes(codec_));
+  }
 }
 
 absl::StatusOr<ReceivedValues> ReceivedValues::Create(const Frame& frame,
@@ -99,7 +112,9 @@ absl::StatusOr<ReceivedValues> ReceivedValues::Create(const Frame& frame,
                                                       std::vector<char>* scratch) {
   if (!HasPayload(frame)) return ReceivedValues();
   RUBATO_RETURN_IF_ERROR(CheckSize(frame));
-  if (frame.codec == Codec::kFloat32) return ReceivedValues(pieces, offset, frame.values);
+  if (frame.codec != Codec::kTopK) {
+    return ReceivedValues(frame.codec, pieces, offset, frame.values);
+  }
   Piece bytes;
   if (frame.payload_bytes > 0) {
     const Piece rest = Cursor(pieces, offset).rest();
@@ -111,56 +126,72 @@ absl::StatusOr<ReceivedValues> ReceivedValues::Create(const Frame& frame,
       bytes = *scratch;
     }
   }
-  RUBATO_ASSIGN_OR_RETURN(const Encoded encoded, Check(frame, bytes));
-  return ReceivedValues(encoded, bytes);
+  RUBATO_ASSIGN_OR_RETURN(const Encoded encoded, CheckTopK(frame, bytes));
+  return ReceivedValues(encoded);
 }
 
 absl::StatusOr<ReceivedValues> ReceivedValues::FromOtherProcessor(const Frame& frame, Piece piece,
                                                                   std::vector<char>* scratch) {
   if (!HasPayload(frame)) return ReceivedValues();
   RUBATO_RETURN_IF_ERROR(CheckSize(frame));
-  ReceivedValues values;
-  if (frame.codec == Codec::kFloat32) {
-    values.whole_ = piece;
-    values.size_ = frame.values;
-  } else {
-    if (frame.codec == Codec::kTopK) {
-      // Its indices say where values go.
-      scratch->assign(piece.begin(), piece.end());
-      piece = *scratch;
-    }
-    RUBATO_ASSIGN_OR_RETURN(const Encoded encoded, Check(frame, piece));
-    values = ReceivedValues(encoded, piece);
+  if (frame.codec == Codec::kTopK) {
+    // Its indices say where values go.
+    scratch->assign(piece.begin(), piece.end());
+    RUBATO_ASSIGN_OR_RETURN(const Encoded encoded, CheckTopK(frame, *scratch));
+    return ReceivedValues(encoded);
   }
+  ReceivedValues values(Payload(nullptr, frame.codec, piece, frame.values));
   values.is_fetched_ahead_ = true;
   return values;
 }
 
-void ReceivedValues::Decode(size_t begin, absl::Span<float> out) const {
-  if (is_fetched_ahead_) {  // what comes after these
-    const size_t next = whole_.size() * (begin + out.size()) / size_;
-    FetchAhead(whole_.data() + next,
-               std::min(whole_.size() * out.size() / size_, whole_.size() - next));
+void ReceivedValues::VisitDecoded(
+    size_t run, absl::Span<float> out,
+    absl::FunctionRef<void(size_t begin, absl::Span<const float> run)> visit) const {
+  const bool in_turn = out.size() == size_;  // each run behind the one before
+  Cursor cursor(pieces(), offset_);
+  const size_t value_bytes = top_k_.has_value() ? 0 : ValueBytes(codec_);
+  for (size_t begin = 0; begin < size_; begin += run) {
+    const absl::Span<float> decoded =
+        out.subspan(in_turn ? begin : 0, std::min(run, size_ - begin));
+    if (top_k_.has_value()) {
+      top_k_->Decode(begin, decoded);
+      visit(begin, decoded);
+      continue;
+    }
+    if (is_fetched_ahead_) {
+      const size_t next = begin + decoded.size();
+      FetchAhead(whole_.data() + next * value_bytes, std::min(run, size_ - next) * value_bytes);
+    }
+    for (absl::Span<float> left = decoded; !left.empty();) {
+      const Piece rest = cursor.rest();
+      size_t count = std::min(rest.size() / value_bytes, left.size());
+      if (count > 0) {
+        DecodeValues(codec_, scale_, rest.data(), left.first(count));
+        cursor.Skip(count * value_bytes);
+      } else {  // a value in two pieces
+        char split[sizeof(float)];
+        count = 1;
+        cursor.Read(split, value_bytes);
+        DecodeValues(codec_, scale_, split, left.first(count));
+      }
+      left.remove_prefix(count);
+    }
+    visit(begin, decoded);
   }
-  encoded_->Decode(begin, out);
 }
 
 void ReceivedValues::ForEachRun(
     absl::FunctionRef<void(size_t begin, absl::Span<const float> run)> visit) const {
-  if (encoded_.has_value()) {
-    alignas(64) float decoded[kRun];
-    for (size_t begin = 0; begin < size_; begin += kRun) {
-      const absl::Span<float> run(decoded, std::min(kRun, size_ - begin));
-      Decode(begin, run);
-      visit(begin, run);
-    }
+  alignas(64) float copy[kRun];
+  if (codec_ != Codec::kFloat32) {
+    VisitDecoded(kRun, absl::MakeSpan(copy), visit);
     return;
   }
   if (is_fetched_ahead_) {
     VisitAhead(kRun, visit);
     return;
   }
-  alignas(64) float copy[kRun];
   Cursor cursor(pieces(), offset_);
   for (size_t begin = 0; begin < size_;) {
     const Piece rest = cursor.rest();
@@ -189,8 +220,8 @@ void ReceivedValues::VisitAhead(
 
 void ReceivedValues::CopyTo(absl::Span<float> out) const {
   RUBATO_CHECK(out.size() == size_);
-  if (encoded_.has_value()) {
-    for (size_t begin = 0; begin < size_; begin += kRun) Decode(begin, out.subspan(begin, kRun));
+  if (codec_ != Codec::kFloat32) {
+    VisitDecoded(kRun, out, [](size_t, absl::Span<const float>) {});
     return;
   }
   if (is_fetched_ahead_) {
@@ -204,7 +235,7 @@ void ReceivedValues::CopyTo(absl::Span<float> out) const {
 
 void ReceivedValues::AddTo(absl::Span<float> sum) const {
   RUBATO_CHECK(sum.size() == size_);
-  if (encoded_.has_value()) {
+  if (codec_ != Codec::kFloat32) {
     ForEachRun([&](size_t begin, absl::Span<const float> run) {
       Add(sum.data() + begin, run.data(), sum.data() + begin, run.size());
     });
@@ -236,7 +267,7 @@ void ReceivedValues::AddTo(absl::Span<float> sum) const {
 
 absl::Span<const float> ReceivedValues::Whole(std::vector<float>* scratch) const {
   if (size_ == 0) return {};
-  if (encoded_.has_value()) {
+  if (codec_ != Codec::kFloat32) {
     scratch->resize(size_);
     CopyTo(absl::MakeSpan(*scratch));
     return *scratch;

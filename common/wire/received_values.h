@@ -29,8 +29,8 @@ class ReceivedValues {
   ReceivedValues(const Payload& payload);  // NOLINT
 
   // The payload of `frame`, which begins `offset` bytes into the first of `pieces`; they hold it.
-  // InvalidArgument if its bytes cannot be that. A coded one that lies in several pieces is put
-  // together in `*scratch`, which is borrowed too.
+  // InvalidArgument if its bytes cannot be that. Top-k that lies in several pieces is put together
+  // in `*scratch`, which is borrowed too.
   static absl::StatusOr<ReceivedValues> Create(const Frame& frame, absl::Span<const Piece> pieces,
                                                size_t offset, std::vector<char>* scratch);
 
@@ -57,10 +57,9 @@ class ReceivedValues {
   absl::Span<const float> Whole(std::vector<float>* scratch) const;
 
  private:
-  ReceivedValues(const Encoded& encoded, Piece bytes)
-      : whole_(bytes), size_(encoded.size()), encoded_(encoded) {}
-  ReceivedValues(absl::Span<const Piece> pieces, size_t offset, size_t size)
-      : pieces_(pieces), offset_(offset), size_(size) {}
+  explicit ReceivedValues(const Encoded& top_k)
+      : size_(top_k.size()), codec_(Codec::kTopK), top_k_(top_k) {}
+  ReceivedValues(Codec codec, absl::Span<const Piece> pieces, size_t offset, size_t size);
 
   absl::Span<const Piece> pieces() const {
     return pieces_.empty() ? absl::MakeConstSpan(&whole_, 1) : pieces_;
@@ -69,14 +68,17 @@ class ReceivedValues {
   // Of what is fetched ahead, `run` values at a time.
   void VisitAhead(size_t run,
                   absl::FunctionRef<void(size_t begin, absl::Span<const float> run)> visit) const;
-  // Of what is coded: values [begin, begin + out.size()).
-  void Decode(size_t begin, absl::Span<float> out) const;
+  // Of what is not float32, likewise; `out` has room for `run` values, or for all.
+  void VisitDecoded(size_t run, absl::Span<float> out,
+                    absl::FunctionRef<void(size_t begin, absl::Span<const float> run)> visit) const;
 
   Piece whole_;
   absl::Span<const Piece> pieces_;  // none: `whole_`
   size_t offset_ = 0;
   size_t size_ = 0;
-  absl::optional<Encoded> encoded_;  // of what is not float32, in `whole_`
+  Codec codec_ = Codec::kFloat32;
+  char scale_[sizeof(float)] = {};  // of codecs that have one; the values lie behind it
+  absl::optional<Encoded> top_k_;   // of that codec: the others' bytes lie as floats do
   bool is_fetched_ahead_ = false;
 };
 

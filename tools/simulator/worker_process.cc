@@ -178,6 +178,7 @@ void WorkerProcess::OnParameters(const SimMessage& message) {
     return;
   }
   model_->OnBlock(block, message.content);
+  pulled_bytes_ += message.bytes - kFrameHeaderBytes;
   versions_[block] = static_cast<int64_t>(frame.version);
   if (setting_.observer != nullptr) {
     setting_.observer->OnTaken(block, id(), loop_->view().lineage(), versions_[block]);
@@ -334,6 +335,7 @@ void WorkerProcess::FinishCompute() {
           SimMessage message;
           message.kind = SimMessage::Kind::kPush;
           message.bytes = BytesOf(content, setting_.blocks->push_bytes[block]);
+          pushed_bytes_ += message.bytes - kFrameHeaderBytes;
           Frame& frame = message.frame;
           frame.kind = FrameKind::kPush;
           frame.view = view.number();
@@ -365,6 +367,8 @@ void WorkerProcess::FinishCompute() {
     if (progress->left_out()) break;
   }
   const bool left_out = progress->left_out();
+  progress->set_pushed_bytes(std::exchange(pushed_bytes_, 0));
+  progress->set_pulled_bytes(std::exchange(pulled_bytes_, 0));
   if (setting_.observer != nullptr) {
     if (left_out) {
       setting_.observer->OnLeftOut(loop_->view().lineage(), action.unit);

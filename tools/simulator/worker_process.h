@@ -153,6 +153,7 @@ class WorkerProcess : public Process {
   std::vector<bool> missing_;  // by block
   int64_t missing_blocks_ = 0;
   int64_t staleness_sum_ = 0;
+  int64_t pushed_bytes_ = 0, pulled_bytes_ = 0;  // of payloads, since the last progress
   double staleness_ = 0;
 
   std::optional<WorkerAction> computing_;
