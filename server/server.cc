@@ -31,6 +31,7 @@
 #include "server/metrics_recorder.h"
 #include "server/recorded_coordinator.h"
 #include "server/recording.h"
+#include "server/resumed_slots.h"
 #include "server/run_files.h"
 #include "server/shard_engine.h"
 #include "server/shard_observer.h"
@@ -177,6 +178,8 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
   for (const std::string& warning : warnings) log.Warning(warning);
   if (!checkpoint.empty()) {
     RUBATO_ASSIGN_OR_RETURN(resume, CheckCheckpoint(checkpoint));
+    RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*resume));
+    if (!note.empty()) log.Warning(note);
   }
   const bool initial = !resume.has_value() && !job.model().init_from().empty();
   std::optional<MetricsRecorder> metrics;

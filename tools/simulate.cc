@@ -20,6 +20,7 @@
 #include "common/run_folder.h"
 #include "common/status.h"
 #include "nlohmann/json.hpp"
+#include "server/resumed_slots.h"
 #include "tools/plan.h"
 #include "tools/simulator/link.h"
 #include "tools/simulator/quantity.h"
@@ -106,6 +107,8 @@ absl::Status ReadStart(const proto::Job& job, const proto::Layout& layout,
   TrainingState state;
   if (!checkpoint.empty()) {
     RUBATO_ASSIGN_OR_RETURN(setting->resume, CheckCheckpoint(checkpoint));
+    RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*setting->resume));
+    if (!note.empty()) std::fprintf(stderr, "warning: %s\n", note.c_str());
     RUBATO_ASSIGN_OR_RETURN(state, ReadTrainingState(checkpoint, *setting->resume, layout));
   } else if (!job.model().init_from().empty()) {
     RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader file,
