@@ -2,7 +2,6 @@
 
 #include <grpcpp/alarm.h>
 
-#include <deque>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -46,16 +45,13 @@ class DataService::Stream {
     }
     service_->mutex_.AssertHeld();
     if (outbox_.empty()) service_->to_write_.push_back(id_);
-    outbox_.push_back({frame, payload});
-    outbox_bytes_ += kFrameHeaderBytes + payload.bytes.size();
+    outbox_.Push(frame, payload);
   }
 
   void WriteNext() {
     if (ended_ || writing_ || outbox_.empty()) return;
     writing_ = true;
-    const grpc::ByteBuffer message = TakeMessage(&outbox_);
-    outbox_bytes_ -= message.Length();
-    call_.Write(message, &written_);
+    call_.Write(TakeMessage(&outbox_), &written_);
   }
 
  private:
@@ -173,7 +169,7 @@ class DataService::Stream {
 
   // A peer that does not take its answers is not heard either: so what waits for it is bounded.
   void ReadNext() {
-    if (ended_ || reading_ || outbox_bytes_ > kMostWaiting) return;
+    if (ended_ || reading_ || outbox_.bytes() > kMostWaiting) return;
     reading_ = true;
     call_.Read(&incoming_, &read_);
   }
@@ -182,8 +178,7 @@ class DataService::Stream {
     if (!has_status_) status_ = std::move(status);
     has_status_ = true;
     ended_ = true;
-    outbox_.clear();
-    outbox_bytes_ = 0;
+    outbox_.Clear();
     if (writing_) context_.TryCancel();  // a stalled peer may never let the write end
     if (linked_) link_->Stop();
     MaybeFinish();
@@ -208,8 +203,7 @@ class DataService::Stream {
   grpc::GenericServerAsyncReaderWriter call_;
   Tag accepted_, greeted_, read_, written_, finished_;
   grpc::ByteBuffer incoming_;
-  std::deque<OutgoingFrame> outbox_;
-  size_t outbox_bytes_ = 0;
+  Outbox outbox_;
   grpc::Status status_;
   bool has_status_ = false;
   bool reading_ = false;

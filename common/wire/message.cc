@@ -27,15 +27,17 @@ grpc::Slice Reference(Payload payload) {
 
 }  // namespace
 
-grpc::ByteBuffer TakeMessage(std::deque<OutgoingFrame>* outbox) {
+grpc::ByteBuffer TakeMessage(Outbox* outbox) {
   size_t frames = 0, bytes = 0, copied = 0;
-  for (const OutgoingFrame& outgoing : *outbox) {
-    const size_t payload = outgoing.payload.bytes.size();
-    if (frames > 0 && bytes + kFrameHeaderBytes + payload > kMessageBytes + kHeadersBytes) break;
+  outbox->ForEachWhile([&](const OutgoingFrame& outgoing) {
+    const size_t payload = outgoing.payload_bytes();
+    if (frames > 0 && bytes + kFrameHeaderBytes + payload > kMessageBytes + kHeadersBytes)
+      return false;
     ++frames;
     bytes += kFrameHeaderBytes + payload;
     copied += kFrameHeaderBytes + (payload <= kCopiedBytes ? payload : 0);
-  }
+    return true;
+  });
   // One buffer holds all that is copied; references lie between its parts.
   const grpc_slice buffer = grpc_slice_malloc(copied);
   const grpc::Slice whole(buffer, grpc::Slice::STEAL_REF);
@@ -44,8 +46,8 @@ grpc::ByteBuffer TakeMessage(std::deque<OutgoingFrame>* outbox) {
   size_t cut = 0;
   std::vector<grpc::Slice> slices;
   for (; frames > 0; --frames) {
-    OutgoingFrame& outgoing = outbox->front();
-    const size_t payload = outgoing.payload.bytes.size();
+    OutgoingFrame outgoing = outbox->PopFront();
+    const size_t payload = outgoing.payload_bytes();
     EncodeFrame(HeaderOf(outgoing.frame, outgoing.payload), at);
     at += kFrameHeaderBytes;
     if (payload > kCopiedBytes) {
@@ -56,7 +58,6 @@ grpc::ByteBuffer TakeMessage(std::deque<OutgoingFrame>* outbox) {
       std::memcpy(at, outgoing.payload.bytes.data(), payload);
       at += payload;
     }
-    outbox->pop_front();
   }
   if (cut < copied) slices.push_back(whole.sub(cut, copied));
   return grpc::ByteBuffer(slices.data(), slices.size());

@@ -5,12 +5,10 @@
 
 #include <grpcpp/support/byte_buffer.h>
 
-#include <deque>
-
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "common/wire/frame.h"
-#include "common/wire/payload.h"
+#include "common/wire/outbox.h"
 #include "common/wire/received_values.h"
 
 namespace rubato {
@@ -23,19 +21,13 @@ constexpr char kJobDigestKey[] = "rubato-job-digest";
 constexpr char kSharedMemoryKey[] = "rubato-shared-memory";
 constexpr char kSharedMemoryTaken[] = "taken";
 
-// What waits to be sent.
-struct OutgoingFrame {
-  Frame frame;
-  Payload payload;
-};
-
 // Of a full message; 128 to 512 KiB measured alike, and best.
 constexpr size_t kMessageBytes = 256 << 10;
 
 // Takes the first frame from `outbox`, which has one, and those behind it that fit into a message
 // of kMessageBytes and little more. Large payloads are not copied; their owners are kept until the
 // message has been sent.
-grpc::ByteBuffer TakeMessage(std::deque<OutgoingFrame>* outbox);
+grpc::ByteBuffer TakeMessage(Outbox* outbox);
 
 // Calls `on_frame` with each frame of a message, in order, until one returns an error, which is
 // returned. InvalidArgument if the bytes are no whole frames.

@@ -49,7 +49,7 @@ grpc::ByteBuffer Recut(const grpc::ByteBuffer& message, std::mt19937* random) {
 TEST(MessageTest, FramesArriveAsTheyWereSentHoweverTheyArePackedAndCut) {
   std::mt19937 random(3);
   for (int round = 0; round < 50; ++round) {
-    std::deque<OutgoingFrame> outbox;
+    Outbox outbox;
     std::vector<Sent> sent;
     for (int i = 0; i < 40; ++i) {
       // None, small, copied or not, and larger than a message should be.
@@ -60,11 +60,11 @@ TEST(MessageTest, FramesArriveAsTheyWereSentHoweverTheyArePackedAndCut) {
       frame.block = i;
       sent.push_back({frame.block, *values});
       if (i % 2 == 0) {
-        outbox.push_back({frame, {values, *values}});
+        outbox.Push(frame, {values, *values});
       } else {  // small integers are the same in bfloat16
         auto bytes = std::make_shared<std::vector<char>>(2 * values->size());
         Encode(Codec::kBf16, 0, *values, bytes->data());
-        outbox.push_back({frame, {bytes, Codec::kBf16, *bytes, values->size()}});
+        outbox.Push(frame, {bytes, Codec::kBf16, *bytes, values->size()});
       }
     }
     std::vector<Sent> read;
@@ -82,7 +82,8 @@ TEST(MessageTest, FramesArriveAsTheyWereSentHoweverTheyArePackedAndCut) {
 
 TEST(MessageTest, ALargePayloadIsHeldUntilItsMessageIsGone) {
   auto values = std::make_shared<std::vector<float>>(100000, 1.0f);
-  std::deque<OutgoingFrame> outbox = {{Frame(), {values, *values}}};
+  Outbox outbox;
+  outbox.Push(Frame(), {values, *values});
   {
     const grpc::ByteBuffer message = TakeMessage(&outbox);
     EXPECT_EQ(values.use_count(), 2);

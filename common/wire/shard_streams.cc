@@ -44,8 +44,7 @@ class ShardStreams::Stream {
     if (linked_ && !broken_) {
       link_->Send(frame, payload);
     } else {
-      outbox_.push_back({frame, payload});
-      outbox_bytes_ += kFrameHeaderBytes + payload.bytes.size();
+      outbox_.Push(frame, payload);
       WriteNext();
     }
   }
@@ -66,8 +65,7 @@ class ShardStreams::Stream {
     {
       absl::MutexLock lock(&mutex_);
       closing_ = true;
-      outbox_.clear();
-      outbox_bytes_ = 0;
+      outbox_.Clear();
     }
     context_.TryCancel();
   }
@@ -78,11 +76,9 @@ class ShardStreams::Stream {
  private:
   void WriteNext() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     if (!ready_ || broken_ || writing_ || outbox_.empty()) return;
-    if (batches_ > 0 && outbox_bytes_ < kMessageBytes) return;
+    if (batches_ > 0 && outbox_.bytes() < kMessageBytes) return;
     writing_ = true;
-    const grpc::ByteBuffer message = TakeMessage(&outbox_);
-    outbox_bytes_ -= message.Length();
-    call_->Write(message, &written_);
+    call_->Write(TakeMessage(&outbox_), &written_);
   }
 
   void OnStarted(bool ok) ABSL_LOCKS_EXCLUDED(mutex_) {
@@ -146,9 +142,10 @@ class ShardStreams::Stream {
     linked_ = true;
     link_ = std::make_unique<SharedLink>(std::move(segment_), std::numeric_limits<size_t>::max(),
                                          std::move(callbacks));
-    for (const OutgoingFrame& outgoing : outbox_) link_->Send(outgoing.frame, outgoing.payload);
-    outbox_.clear();
-    outbox_bytes_ = 0;
+    while (!outbox_.empty()) {
+      const OutgoingFrame outgoing = outbox_.PopFront();
+      link_->Send(outgoing.frame, outgoing.payload);
+    }
   }
 
   void Begin() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -228,8 +225,7 @@ class ShardStreams::Stream {
   grpc::Status status_;        // of the outstanding finish
 
   absl::Mutex mutex_;
-  std::deque<OutgoingFrame> outbox_ ABSL_GUARDED_BY(mutex_);
-  size_t outbox_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  Outbox outbox_ ABSL_GUARDED_BY(mutex_);
   int batches_ ABSL_GUARDED_BY(mutex_) = 0;
   absl::Status parse_error_ ABSL_GUARDED_BY(mutex_);
   std::unique_ptr<SharedSegment> segment_ ABSL_GUARDED_BY(mutex_);  // on offer

@@ -5,7 +5,6 @@
 #include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -41,7 +40,8 @@ class ShardStreams {
   // Breaks the streams and waits until no callback runs any more.
   ~ShardStreams();
 
-  // Any thread. Messages to one shard arrive in the order of the calls.
+  // Any thread. Frames to one shard arrive in the order of the calls, but for those that find
+  // others waiting: see Outbox.
   void Send(int shard, const Frame& frame, const Payload& payload);
 
   // While one is there, what is sent waits for more, until it fills a message: for an event whose

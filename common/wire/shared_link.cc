@@ -75,7 +75,7 @@ void SharedLink::Send(const Frame& frame, const Payload& payload) {
   {
     absl::MutexLock lock(&mutex_);
     if (!outbox_.empty() || !TryWrite(frame, payload)) {
-      outbox_.push_back({frame, payload});
+      outbox_.Push(frame, payload);
       waiting_bytes_ += Room(payload.bytes.size());
       return;
     }
@@ -115,7 +115,7 @@ void SharedLink::Run() {
   }
   {
     absl::MutexLock lock(&mutex_);
-    outbox_.clear();
+    outbox_.Clear();
   }
   callbacks_.on_end(status);
 }
@@ -159,8 +159,7 @@ bool SharedLink::WriteWaiting() {
   {
     absl::MutexLock lock(&mutex_);
     while (!outbox_.empty() && TryWrite(outbox_.front().frame, outbox_.front().payload)) {
-      waiting_bytes_ -= Room(outbox_.front().payload.bytes.size());
-      outbox_.pop_front();
+      waiting_bytes_ -= Room(outbox_.PopFront().payload_bytes());
       wrote = true;
     }
   }
@@ -185,7 +184,7 @@ bool SharedLink::MayGoOn() {
   if (stopping_) return true;
   if (waiting_bytes_ <= most_waiting_ && peer().written.load() != read_) return true;
   absl::MutexLock lock(&mutex_);
-  return !outbox_.empty() && RoomLeft() >= Room(outbox_.front().payload.bytes.size());
+  return !outbox_.empty() && RoomLeft() >= Room(outbox_.front().payload_bytes());
 }
 
 uint64_t SharedLink::RoomLeft() {

@@ -6,7 +6,6 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <thread>
@@ -35,8 +34,8 @@ class SharedLink {
   // After on_end has begun.
   ~SharedLink();
 
-  // Any thread. Frames arrive in the order of the calls. Payloads that find no room in the ring are
-  // kept until they do.
+  // Any thread. Frames arrive in the order of the calls, but for those that find no room in the
+  // ring and wait until they do: see Outbox.
   void Send(const Frame& frame, const Payload& payload) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Any thread, any number of times: lets the link end. Whether the peer lives does not matter.
@@ -67,7 +66,7 @@ class SharedLink {
   std::vector<char> scratch_;
 
   absl::Mutex mutex_;
-  std::deque<OutgoingFrame> outbox_ ABSL_GUARDED_BY(mutex_);
+  Outbox outbox_ ABSL_GUARDED_BY(mutex_);
   uint64_t written_ ABSL_GUARDED_BY(mutex_) = 0;  // own().written
   std::atomic<size_t> waiting_bytes_{0};          // of outbox_
 

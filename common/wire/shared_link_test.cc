@@ -16,6 +16,7 @@
 namespace rubato {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 constexpr size_t kRing = 64 << 10;
@@ -118,6 +119,18 @@ TEST_F(SharedLinkTest, APayloadIsKeptOnlyUntilItIsInTheRing) {
   a->Stop();
   ends_[0].ended.WaitForNotification();
   EXPECT_EQ(values.use_count(), 1);
+}
+
+TEST_F(SharedLinkTest, OfWhatWaitsForAStalledPeerTheLowestBlockGoesFirstAndAPullInItsPlace) {
+  const auto a = Start(0);
+  const auto values = std::make_shared<std::vector<float>>(3800, 1.0f);  // four find room
+  for (uint64_t block = 9; block > 0; --block) a->Send(FrameOf(block), {values, *values});
+  a->Send(FrameOf(100), {});  // a pull
+  for (const uint64_t block : {12, 0}) a->Send(FrameOf(block), {values, *values});
+  const auto b = Start(1);
+  ends_[1].Await(12);
+  absl::MutexLock lock(&ends_[1].mutex);
+  EXPECT_THAT(ends_[1].blocks, ElementsAre(9, 8, 7, 6, 1, 2, 3, 4, 5, 100, 0, 12));
 }
 
 // Else a peer that never takes its answers could ask for ever more of them.

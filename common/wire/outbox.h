@@ -1,0 +1,79 @@
+// Frames that wait to be sent on one stream. Among the blocks that wait the lowest goes first: it
+// is the one that the next forward needs first, and backward, or the updates behind it, make it
+// last (priority-based parameter propagation: Jayarajan et al., MLSys 2019).
+#ifndef RUBATO_COMMON_WIRE_OUTBOX_H_
+#define RUBATO_COMMON_WIRE_OUTBOX_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <utility>
+
+#include "common/wire/frame.h"
+#include "common/wire/payload.h"
+
+namespace rubato {
+
+struct OutgoingFrame {
+  Frame frame;
+  Payload payload;
+
+  size_t payload_bytes() const { return payload.bytes.size(); }
+};
+
+// A frame without a payload, which is a pull, passes none and is passed by none: that it comes
+// behind the pushes that were sent before it is what makes acknowledgements needless
+// (docs/design.md). Frames of one block keep their order.
+class Outbox {
+ public:
+  void Push(const Frame& frame, const Payload& payload) {
+    const bool is_pull = payload.size == 0;
+    if (is_pull) ++group_;
+    frames_.emplace_hint(frames_.end(), Place{{group_, is_pull ? 0 : frame.block}, number_++},
+                         OutgoingFrame{frame, payload});
+    if (is_pull) ++group_;
+    bytes_ += BytesOf(payload);
+  }
+
+  bool empty() const { return frames_.empty(); }
+  size_t size() const { return frames_.size(); }
+  // Of all headers and payloads.
+  size_t bytes() const { return bytes_; }
+
+  // The frame to send next; there is one.
+  const OutgoingFrame& front() const { return frames_.begin()->second; }
+  OutgoingFrame PopFront() {
+    OutgoingFrame frame = std::move(frames_.begin()->second);
+    frames_.erase(frames_.begin());
+    bytes_ -= BytesOf(frame.payload);
+    return frame;
+  }
+
+  // In the order in which they will be sent.
+  template <typename Visit>
+  void ForEachWhile(Visit visit) const {
+    for (const auto& [place, frame] : frames_) {
+      if (!visit(frame)) return;
+    }
+  }
+
+  void Clear() {
+    frames_.clear();
+    bytes_ = 0;
+  }
+
+ private:
+  // ((frames between the same pulls, block), order of the calls)
+  using Place = std::pair<std::pair<uint64_t, uint64_t>, uint64_t>;
+
+  static size_t BytesOf(const Payload& payload) { return kFrameHeaderBytes + payload.bytes.size(); }
+
+  std::map<Place, OutgoingFrame> frames_;
+  size_t bytes_ = 0;
+  uint64_t group_ = 0;
+  uint64_t number_ = 0;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_OUTBOX_H_
