@@ -91,26 +91,30 @@ void SharedLink::Stop() {
 
 void SharedLink::Run() {
   absl::Status status;
-  int64_t looks_until = 0;
+  int64_t waits_since = 0, looks_until = 0;
+  bool last_was_short = true;
   while (!stopping_ && status.ok()) {
     // Whoever waits for an answer first.
     const bool wrote = waiting_bytes_ > 0 && WriteWaiting();
     if ((waiting_bytes_ <= most_waiting_ && ReadFrame(&status)) || wrote) {
-      looks_until = 0;
+      if (waits_since != 0) {
+        last_was_short = absl::GetCurrentTimeNanos() - waits_since < kLookNanos;
+        waits_since = 0;
+      }
       continue;
     }
     const int64_t now = absl::GetCurrentTimeNanos();
-    if (looks_until == 0) {
-      looks_until = now + kLookNanos;
+    if (waits_since == 0) {
+      waits_since = looks_until = now;
       own().processor = 1 + sched_getcpu();
-      // Looking would only keep the peer from running.
-      if (peer().processor == own().processor) looks_until = now;
+      // Looking at a peer on the same processor would only keep it from running, and where the
+      // last wait was longer than a look, this one mostly is.
+      if (last_was_short && peer().processor != own().processor) looks_until += kLookNanos;
     }
     if (now < looks_until) {
       Relax();
     } else {
       Sleep();
-      looks_until = 0;
     }
   }
   {
