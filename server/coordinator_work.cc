@@ -142,6 +142,7 @@ void Coordinator::EndTraining(absl::Time now, CoordinatorActions* actions) {
   summary_.samples_per_second =
       seconds > 0 ? static_cast<double>(metrics_->new_samples()) / seconds : 0;
   summary_.skipped = skipped_;
+  summary_.overlap = metrics_->overlap();
   summary_.work = work_.counts();
   summary_.views = view_.number();
   MaybeEnd(actions);

@@ -74,6 +74,13 @@ void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
   window_pushed_ += progress.pushed_bytes();
   window_pulled_ += progress.pulled_bytes();
   if (sync_ && progress.unit() < units_) return;
+  if (progress.has_communicating_seconds()) {
+    for (Overlap* overlap : {&overlap_, &window_overlap_}) {
+      overlap->waiting_seconds += progress.waiting_seconds();
+      overlap->communicating_seconds += progress.communicating_seconds();
+      ++overlap->told;
+    }
+  }
   Unit on_arrival;
   Unit& unit = sync_ ? open_[progress.unit()] : on_arrival;
   if (unit.leaves.empty()) {
@@ -157,6 +164,7 @@ void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
   line.staleness = window_staleness_ / window_units_;
   line.pushed_bytes = std::exchange(window_pushed_, 0);
   line.pulled_bytes = std::exchange(window_pulled_, 0);
+  line.overlap = std::exchange(window_overlap_, {});
   lines->push_back(line);
 
   window_start_ = now;

@@ -18,6 +18,21 @@
 
 namespace rubato {
 
+// How far communication hides behind computation, as workers tell it: see proto::Progress.
+struct Overlap {
+  double waiting_seconds = 0;        // sum over workers
+  double communicating_seconds = 0;  // likewise
+  int64_t told = 0;
+
+  // The share of the communication beside which its worker had something else to do.
+  std::optional<double> hidden() const {
+    if (communicating_seconds <= 0) return std::nullopt;
+    return 1 - waiting_seconds / communicating_seconds;
+  }
+  // Mean of what a worker waits for the parameters of one computation.
+  double mean_waiting_seconds() const { return told == 0 ? 0 : waiting_seconds / told; }
+};
+
 struct MetricsLine {
   enum class Kind {
     kTrain,  // means over the training samples since the last line
@@ -39,6 +54,7 @@ struct MetricsLine {
   double staleness = 0;           // mean over updates and blocks
   int64_t pushed_bytes = 0;       // of workers' payloads, since the last line
   int64_t pulled_bytes = 0;
+  Overlap overlap;  // since the last line
 };
 
 // What a line's figures are called together: "train", "eval", "test".
@@ -66,6 +82,7 @@ struct Summary {
   // that push topk.
   std::optional<int64_t> residuals_lost;
   int64_t pushed_bytes = 0, pulled_bytes = 0;  // of workers' payloads
+  Overlap overlap;
 };
 
 class Metrics {
@@ -101,6 +118,7 @@ class Metrics {
   int64_t samples() const { return samples_; }
   int64_t new_samples() const { return samples_ - samples_before_; }  // by this process
   double last_seconds() const { return last_seconds_; }               // when a unit was last done
+  const Overlap& overlap() const { return overlap_; }
   double Seconds(absl::Time now) const { return absl::ToDoubleSeconds(now - start_); }
 
  private:
@@ -143,6 +161,7 @@ class Metrics {
   int64_t units_ = 0;
   int64_t samples_ = 0;
   std::map<int64_t, Unit> open_;  // sync: steps of which parts are missing
+  Overlap overlap_;
 
   // Since the last line.
   absl::Time window_start_;
@@ -154,7 +173,8 @@ class Metrics {
   int64_t window_told_ = 0;  // samples whose loss is known
   double window_staleness_ = 0;
   int64_t window_pushed_ = 0, window_pulled_ = 0;  // bytes
-  double last_rate_ = 0;                           // of the last unit
+  Overlap window_overlap_;
+  double last_rate_ = 0;  // of the last unit
 };
 
 }  // namespace rubato

@@ -9,6 +9,17 @@ namespace rubato {
 
 using Json = nlohmann::ordered_json;
 
+namespace {
+
+// Nothing where nobody has told.
+void Add(const Overlap& overlap, Json* json) {
+  if (!overlap.hidden().has_value()) return;
+  (*json)["waiting_seconds"] = overlap.mean_waiting_seconds();
+  (*json)["communication_hidden"] = *overlap.hidden();
+}
+
+}  // namespace
+
 absl::StatusOr<MetricsFile> MetricsFile::Create(const std::string& path) {
   RUBATO_ASSIGN_OR_RETURN(RecordFile file, RecordFile::Open(path));
   return MetricsFile(std::move(file));
@@ -34,6 +45,7 @@ std::string ToJson(const MetricsLine& line) {
     json["staleness"] = line.staleness;
     json["pushed_bytes"] = line.pushed_bytes;
     json["pulled_bytes"] = line.pulled_bytes;
+    Add(line.overlap, &json);
   }
   return json.dump();  // which writes null for what is not finite
 }
@@ -63,6 +75,7 @@ std::string ToJson(const Summary& summary, const std::string& digest) {
                            {"left_out", summary.work.left_out},
                            {"partial", summary.work.partial},
                            {"lost", summary.work.lost}};
+  Add(summary.overlap, &json);
   json["digest"] = digest;
   Json blocks = Json::array();
   for (const proto::ShardReport::Block& block : summary.blocks) {

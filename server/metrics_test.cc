@@ -65,5 +65,29 @@ TEST_F(MetricsTest, OnArrivalTheSamplesOfContributionsThatNobodyToldOfCount) {
   EXPECT_EQ(metrics.units(), 3);
 }
 
+TEST_F(MetricsTest, TheShareOfCommunicationThatIsHiddenIsThatOfTheSumsSinceTheLastLine) {
+  Metrics metrics = Begun(/*sync=*/true);
+  const auto tell = [&](int64_t unit, int64_t leaf, double waiting, double communicating) {
+    proto::Progress progress = Told(unit, leaf, 20);
+    progress.set_waiting_seconds(waiting);
+    progress.set_communicating_seconds(communicating);
+    metrics.OnProgress(progress, now_, &lines_);
+  };
+  tell(0, 0, 1, 2);
+  tell(0, 1, 0, 6);
+  tell(1, 0, 3, 4);
+  tell(1, 0, 3, 4);  // its part of the step once more, by who took it over
+  metrics.OnProgress(Told(1, 1, 20), now_, &lines_);
+  ASSERT_EQ(lines_.size(), 2u);
+  EXPECT_EQ(lines_[0].overlap.hidden(), 1 - 1.0 / 8);
+  EXPECT_EQ(lines_[0].overlap.mean_waiting_seconds(), 0.5);
+  EXPECT_EQ(lines_[1].overlap.hidden(), 0.25);
+  EXPECT_EQ(lines_[1].overlap.mean_waiting_seconds(), 3);
+  EXPECT_EQ(metrics.overlap().hidden(), 1 - 7.0 / 16);
+  metrics.OnProgress(Told(2, 0, 10), now_, &lines_);
+  metrics.OnProgress(Told(2, 1, 10), now_, &lines_);
+  EXPECT_EQ(lines_.back().overlap.hidden(), std::nullopt);  // nobody told
+}
+
 }  // namespace
 }  // namespace rubato

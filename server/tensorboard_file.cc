@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -71,6 +72,9 @@ absl::Status TensorboardFile::Append(const MetricsLine& line, absl::Time now) {
     add("learning_rate", line.learning_rate);
     add("samples_per_second", line.samples_per_second);
     add("staleness", line.staleness);
+    if (const std::optional<double> hidden = line.overlap.hidden()) {
+      add("communication_hidden", *hidden);
+    }
   }
   return file_.Append(TfRecord(event.SerializeAsString()));
 }

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/finite.h"
+#include "common/status.h"
 #include "common/sum_of_squares.h"
 #include "worker/loss.h"
 
@@ -13,30 +15,34 @@ namespace rubato {
 
 absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit, Range node,
                                     bool on_arrival, absl::Span<const float> parameters, Push push,
-                                    proto::Progress* progress) {
+                                    proto::Progress* progress, AwaitParameters await) {
   const bool skip = job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
   // What must be judged as a whole is kept back until it is; else blocks leave while backward runs.
   const bool judge = on_arrival && (skip || job_.optimizer().has_clip_grad_norm());
   int64_t non_finite = -1;  // the first such value of the flat gradient
   const std::string what = absl::StrCat(on_arrival ? "contribution " : "step ", unit);
   Blocks kept;
-  encoder_.Begin(schedule, unit, node, on_arrival);
-  const std::vector<BatchResult> results = micro_batches_.Compute(
-      schedule, unit, node, parameters, [&](int64_t block, const Payload& payload) {
-        // In sync with `skip`, the shards judge the whole step.
-        if (on_arrival || !skip) {
-          const size_t index = FirstNonFinite(payload.values());
-          if (index < payload.size) {
-            const int64_t at = space_.BlockValues(block).begin + static_cast<int64_t>(index);
-            non_finite = non_finite < 0 ? at : std::min(non_finite, at);
-          }
-        }
-        if (judge) {
-          kept.emplace_back(block, payload);
-        } else if (non_finite < 0) {
-          push(block, encoder_.Encode(block, payload));
-        }
-      });
+  bool encodes = false;
+  const auto on_block = [&](int64_t block, const Payload& payload) {
+    // Not before: what does not wait for its parameters leaves the residuals as they are.
+    if (!std::exchange(encodes, true)) encoder_.Begin(schedule, unit, node, on_arrival);
+    // In sync with `skip`, the shards judge the whole step.
+    if (on_arrival || !skip) {
+      const size_t index = FirstNonFinite(payload.values());
+      if (index < payload.size) {
+        const int64_t at = space_.BlockValues(block).begin + static_cast<int64_t>(index);
+        non_finite = non_finite < 0 ? at : std::min(non_finite, at);
+      }
+    }
+    if (judge) {
+      kept.emplace_back(block, payload);
+    } else if (non_finite < 0) {
+      push(block, encoder_.Encode(block, payload));
+    }
+  };
+  RUBATO_ASSIGN_OR_RETURN(
+      const std::vector<BatchResult> results,
+      micro_batches_.Compute(schedule, unit, node, parameters, on_block, await));
   const std::string gradient =
       non_finite < 0
           ? ""

@@ -36,9 +36,11 @@ class Contributions {
 
   // The gradient sum of `node` of `unit`, in the job's codec, last blocks first; appends its
   // micro-batches' results. If it is to be left out, says so in `progress`, and nothing has been
-  // pushed. Aborted, saying what is not finite, if the job cannot go on.
+  // pushed. Aborted, saying what is not finite, if the job cannot go on. `await` and
+  // Cancelled as in MicroBatches::Compute.
   absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node, bool on_arrival,
-                       absl::Span<const float> parameters, Push push, proto::Progress* progress);
+                       absl::Span<const float> parameters, Push push, proto::Progress* progress,
+                       AwaitParameters await = AllHaveArrived);
 
  private:
   using Blocks = std::vector<std::pair<int64_t, Payload>>;

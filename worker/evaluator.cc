@@ -17,11 +17,10 @@ absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const proto::Model&
                                                              const Dataset* evaluated,
                                                              const Dataset* test, Done done) {
   const ExampleShape& shape = test->shape();
-  RUBATO_ASSIGN_OR_RETURN(
-      std::unique_ptr<Model> model,
-      Model::Create(config, shape.dimensions(), objective,
-                    EvaluationBatch(std::max(evaluated->size(), test->size())), DType::kFloat32,
-                    Purpose::kEvaluation));
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
+                          Model::Create(config, shape.dimensions(), objective,
+                                        EvaluationBatch(std::max(evaluated->size(), test->size())),
+                                        DType::kFloat32, Purpose::kEvaluation));
   return std::unique_ptr<Evaluator>(
       new Evaluator(std::move(model), evaluated, test, std::move(done)));
 }

@@ -72,9 +72,10 @@ int64_t MicroBatches::OthersReadyBelow(int64_t than, size_t count) {
   return begin;
 }
 
-std::vector<BatchResult> MicroBatches::Compute(const SampleSchedule& schedule, int64_t unit,
-                                               Range node, absl::Span<const float> parameters,
-                                               Push push) {
+absl::StatusOr<std::vector<BatchResult>> MicroBatches::Compute(const SampleSchedule& schedule,
+                                                               int64_t unit, Range node,
+                                                               absl::Span<const float> parameters,
+                                                               Push push, AwaitParameters await) {
   const ReductionTree tree(schedule.leaves());
   std::vector<BatchResult> results;
   std::vector<Sum> sums;  // of finished left siblings, outermost first
@@ -119,18 +120,19 @@ std::vector<BatchResult> MicroBatches::Compute(const SampleSchedule& schedule, i
       const SampleRange range = schedule.MicroBatch(unit, leaf);
       const uint64_t key = Key(seed_, "dropout", unit, leaf);
       const absl::Span<float> gradient = absl::MakeSpan(*gradients[i]);
-      lane->result = {};
+      lane->result = BatchResult();
       if (range.positions.empty()) {  // of a short unit
         std::fill(gradient.begin(), gradient.end(), 0.0f);
+        if (i == 0 && !await({0, space_->values()})) lane->result.reset();
         SetReady(lane, 0);
       } else if (i > 0) {
         reader_->ReadShuffled(range, &lane->batch);
         absl::MutexLock lock(&mutex_);
         lane->ready = space_->values();
-        lane->work = [this, lane, parameters, gradient, key] {
+        lane->work = [this, lane, parameters, gradient, key, await] {
           lane->result = lane->model->Gradient(
               parameters, lane->batch.inputs(), lane->batch.targets(), key, TensorRef(gradient),
-              [&](int64_t begin) { SetReady(lane, std::max<int64_t>(begin, 1)); });
+              [&](int64_t begin) { SetReady(lane, std::max<int64_t>(begin, 1)); }, await);
           SetReady(lane, 0);  // not before its result is there
         };
       } else {
@@ -139,15 +141,40 @@ std::vector<BatchResult> MicroBatches::Compute(const SampleSchedule& schedule, i
             parameters, lane->batch.inputs(), lane->batch.targets(), key, TensorRef(gradient),
             [&](int64_t begin) {
               fold(std::max(begin, OthersReadyBelow(space_->values() + 1, count)));
-            });
+            },
+            await);
       }
+    }
+    // The first lane waits for all parameters before it pushes anything, and so do the others.
+    if (!lanes_[0]->result.has_value()) {
+      OthersReadyBelow(1, count);
+      return absl::CancelledError("the parameters shall not be waited for");
     }
     while (next_block >= 0) {
       fold(OthersReadyBelow(space_->BlockValues(next_block).begin + 1, count));
     }
-    for (size_t i = 0; i < count; ++i) results.push_back(lanes_[i]->result);
+    for (size_t i = 0; i < count; ++i) results.push_back(*lanes_[i]->result);
   }
   return results;
+}
+
+int64_t MicroBatches::MostBuffers(int64_t leaves, Range node, int64_t threads) {
+  const ReductionTree tree(leaves);
+  std::vector<Range> sums;
+  int64_t most = 0;
+  for (int64_t first = node.begin; first < node.end; first += threads) {
+    const int64_t count = std::min(threads, node.end - first);
+    most = std::max(most, static_cast<int64_t>(sums.size()) + count);
+    for (int64_t leaf = first; leaf < first + count; ++leaf) {
+      Range sum{leaf, leaf + 1};
+      while (!(sum == node) && !sums.empty() && tree.Sibling(sum) == sums.back()) {
+        sums.pop_back();
+        sum = tree.Parent(sum);
+      }
+      sums.push_back(sum);
+    }
+  }
+  return most;
 }
 
 }  // namespace rubato

@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/flat_space.h"
@@ -35,10 +37,23 @@ class MicroBatches {
                uint64_t seed);
   ~MicroBatches();
 
+  // From now on batches come from `reader`.
+  void Use(BatchReader* reader) { reader_ = reader; }
+
   // The gradient sum over the micro-batches of `node`, a node of the tree over schedule.leaves(),
   // of `unit`. Returns the result of each micro-batch, in order. Pushes on the caller's thread.
-  std::vector<BatchResult> Compute(const SampleSchedule& schedule, int64_t unit, Range node,
-                                   absl::Span<const float> parameters, Push push);
+  // `await` as in Model::Gradient, asked by several threads; Cancelled, and nothing has been
+  // pushed, if it says no. Once all parameters have arrived it shall say yes.
+  absl::StatusOr<std::vector<BatchResult>> Compute(const SampleSchedule& schedule, int64_t unit,
+                                                   Range node, absl::Span<const float> parameters,
+                                                   Push push,
+                                                   AwaitParameters await = AllHaveArrived);
+
+  // How many gradients Compute holds at a time for `node` of the tree over `leaves`, on so many
+  // threads, if what it pushed before has left.
+  static int64_t MostBuffers(int64_t leaves, Range node, int64_t threads);
+  // How many this has made so far.
+  int64_t buffers() const { return static_cast<int64_t>(buffers_.size()); }
 
  private:
   using Gradient = std::shared_ptr<std::vector<float>>;
@@ -56,10 +71,10 @@ class MicroBatches {
   struct Lane {
     Model* model;
     Batch batch;
-    BatchResult result;
-    std::function<void()> work;  // empty: nothing to do
-    int64_t ready = 0;           // values from here on are final
-    std::thread thread;          // none of the first, which is the caller's
+    std::optional<BatchResult> result;  // none: it was told not to wait for parameters
+    std::function<void()> work;         // empty: nothing to do
+    int64_t ready = 0;                  // values from here on are final
+    std::thread thread;                 // none of the first, which is the caller's
   };
 
   // A buffer that nobody reads any more.
@@ -71,7 +86,7 @@ class MicroBatches {
   int64_t OthersReadyBelow(int64_t than, size_t count) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const FlatSpace* const space_;
-  BatchReader* const reader_;
+  BatchReader* reader_;
   const uint64_t seed_;
   std::vector<Gradient> buffers_;
   // The first is the caller's. `work` and `ready` are guarded by the mutex; the rest is of who has

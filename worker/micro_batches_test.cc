@@ -1,16 +1,19 @@
 #include "worker/micro_batches.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <map>
 #include <set>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
 #include "common/permutation.h"
 #include "common/random.h"
 #include "common/reduction_tree.h"
 #include "common/status_matchers.h"
+#include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
@@ -67,6 +70,7 @@ class MicroBatchesTest : public ::testing::Test {
       models.push_back(more.back().get());
     }
     MicroBatches micro_batches(models, &space, &reader, kSeed);
+    int64_t most_buffers = 0;
     std::map<int64_t, std::vector<float>> nodes;  // by first leaf
     std::map<int64_t, Range> ranges;
     samples_ = 0;
@@ -74,7 +78,7 @@ class MicroBatchesTest : public ::testing::Test {
       for (const Range& node : tree.MaximalNodes(leaves)) {
         std::vector<float> sum(space.values(), NAN);
         int64_t last_block = space.blocks();
-        const auto results = micro_batches.Compute(
+        const auto results = *micro_batches.Compute(
             schedule, unit, node, parameters_, [&](int64_t block, const Payload& payload) {
               EXPECT_EQ(block, last_block - 1) << "last blocks leave first, each once";
               last_block = block;
@@ -82,11 +86,13 @@ class MicroBatchesTest : public ::testing::Test {
                         sum.begin() + space.BlockValues(block).begin);
             });
         EXPECT_EQ(last_block, 0);
+        most_buffers = std::max(most_buffers, MicroBatches::MostBuffers(kLeaves, node, threads));
         for (const BatchResult& result : results) samples_ += result.samples;
         nodes[node.begin] = sum;
         ranges[node.begin] = node;
       }
     }
+    EXPECT_EQ(micro_batches.buffers(), most_buffers);
     while (nodes.size() > 1) {
       for (auto it = ranges.begin(); it != ranges.end(); ++it) {
         const Range sibling = tree.Sibling(it->second);
@@ -147,6 +153,73 @@ TEST_F(MicroBatchesTest, DropoutDoesNotDependOnWhoComputesWhat) {
     EXPECT_EQ(Sum(unit, {{0, 2}, {2, 5}}, 16), one);
     EXPECT_EQ(Sum(unit, {{0, 1}, {1, 3}, {3, 5}}, 16), one);
     EXPECT_EQ(Sum(unit, {{4, 5}, {2, 3}, {3, 4}, {0, 1}, {1, 2}}, 16), one);
+  }
+}
+
+// Parameters appear range by range, each only when it is asked for: what is read before is not a
+// number.
+TEST_F(MicroBatchesTest, TheSumHasTheSameBitsIfParametersArriveAsTheyAreNeeded) {
+  const FlatSpace space(model_->parameter_count(), 7, 1);
+  const SampleSchedule schedule(kSamples, kBatch, kLeaves);
+  BatchReader reader(data_.get(), kSeed, kBatch / kLeaves);
+  for (const int threads : {1, 3}) {
+    std::vector<std::unique_ptr<Model>> models;
+    std::vector<Model*> lanes;
+    for (int i = 0; i < threads; ++i) {
+      models.push_back(*Model::Create(config_, {1, 2, 3}, {3}, kBatch / kLeaves));
+      lanes.push_back(models.back().get());
+    }
+    MicroBatches micro_batches(lanes, &space, &reader, kSeed);
+    std::vector<float> arriving(space.values(), NAN);
+    absl::Mutex mutex;
+    const auto await = [&](Range values) {
+      absl::MutexLock lock(&mutex);
+      for (int64_t i = values.begin; i < values.end; ++i) {
+        if (std::isnan(arriving[i])) arriving[i] = parameters_[i];
+      }
+      return true;
+    };
+    std::vector<float> sum(space.values());
+    const auto push = [&](int64_t block, const Payload& payload) {
+      std::copy(payload.values.begin(), payload.values.end(),
+                sum.begin() + space.BlockValues(block).begin);
+    };
+    const auto results = micro_batches.Compute(schedule, 0, {0, 5}, arriving, push, await);
+    RUBATO_ASSERT_OK(results);
+    EXPECT_EQ(sum, Sum(0, {{0, 5}}, 7));
+  }
+}
+
+TEST_F(MicroBatchesTest, OneThatIsNotToWaitPushesNothingAndMayBeginAgain) {
+  const FlatSpace space(model_->parameter_count(), 7, 1);
+  const SampleSchedule schedule(kSamples, kBatch, kLeaves);
+  BatchReader reader(data_.get(), kSeed, kBatch / kLeaves);
+  for (const int threads : {1, 3}) {
+    std::vector<std::unique_ptr<Model>> models;
+    std::vector<Model*> lanes;
+    for (int i = 0; i < threads; ++i) {
+      models.push_back(*Model::Create(config_, {1, 2, 3}, {3}, kBatch / kLeaves));
+      lanes.push_back(models.back().get());
+    }
+    MicroBatches micro_batches(lanes, &space, &reader, kSeed);
+    for (const int64_t unit : {0, 2}) {  // of 2 the first thread's micro-batches are not all full
+      for (int questions = 0; questions < 3; ++questions) {
+        std::atomic<int> left(questions);
+        int pushed = 0;
+        const auto results = micro_batches.Compute(
+            schedule, unit, {0, 5}, parameters_, [&](int64_t, const Payload&) { ++pushed; },
+            [&](Range) { return left-- > 0; });
+        EXPECT_THAT(results, IsError(absl::StatusCode::kCancelled, ::testing::_));
+        EXPECT_EQ(pushed, 0);
+      }
+      std::vector<float> sum(space.values());
+      RUBATO_ASSERT_OK(micro_batches.Compute(
+          schedule, unit, {0, 5}, parameters_, [&](int64_t block, const Payload& payload) {
+            std::copy(payload.values.begin(), payload.values.end(),
+                      sum.begin() + space.BlockValues(block).begin);
+          }));
+      EXPECT_EQ(sum, Sum(unit, {{0, 5}}, 7));
+    }
   }
 }
 

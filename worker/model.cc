@@ -101,12 +101,15 @@ BatchResult Model::Evaluate(const ConstTensorRef& parameters, const ConstTensorR
   return ComputeLoss(objective_, logits, targets, network_->output_gradient());
 }
 
-BatchResult Model::Gradient(const ConstTensorRef& parameters, const ConstTensorRef& features,
-                            const Targets& targets, uint64_t key, const TensorRef& gradient,
-                            absl::FunctionRef<void(int64_t begin)> ready) {
+std::optional<BatchResult> Model::Gradient(const ConstTensorRef& parameters,
+                                           const ConstTensorRef& features, const Targets& targets,
+                                           uint64_t key, const TensorRef& gradient,
+                                           absl::FunctionRef<void(int64_t begin)> ready,
+                                           AwaitParameters await) {
   RUBATO_CHECK(gradient.size() == parameter_count());
   const ConstTensorRef logits =
-      network_->Forward(parameters, features, /*training=*/true, key, gradient);
+      network_->Forward(parameters, features, /*training=*/true, key, gradient, await);
+  if (logits.is_null() || !await({0, parameter_count()})) return std::nullopt;
   const BatchResult result = ComputeLoss(objective_, logits, targets, network_->output_gradient());
   network_->Backward(parameters, gradient, ready);
   return result;

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -75,9 +76,20 @@ class Model {
   // `gradient` (parameter_count) is overwritten; it may not overlap `parameters`. Last layers
   // come first: each time that gradient[begin, ...) has become final down from the previous
   // begin, ready(begin) is called; the last call is ready(0).
+  // `await` is asked for what a layer of forward reads, first layers first, and for all parameters
+  // before backward; if it says no, the call ends with none, `gradient` spoilt and ready not
+  // called.
+  std::optional<BatchResult> Gradient(const ConstTensorRef& parameters,
+                                      const ConstTensorRef& features, const Targets& targets,
+                                      uint64_t key, const TensorRef& gradient,
+                                      absl::FunctionRef<void(int64_t begin)> ready,
+                                      AwaitParameters await);
+  // While all parameters are there.
   BatchResult Gradient(const ConstTensorRef& parameters, const ConstTensorRef& features,
                        const Targets& targets, uint64_t key, const TensorRef& gradient,
-                       absl::FunctionRef<void(int64_t begin)> ready);
+                       absl::FunctionRef<void(int64_t begin)> ready) {
+    return *Gradient(parameters, features, targets, key, gradient, ready, AllHaveArrived);
+  }
 
  private:
   Model(std::unique_ptr<Network> network, absl::Span<const int64_t> example_shape,

@@ -37,7 +37,8 @@ LayerContext Network::ContextOf(size_t node, const std::vector<int64_t>& scratch
 }
 
 ConstTensorRef Network::Forward(const ConstTensorRef& parameters, const ConstTensorRef& x,
-                                bool training, uint64_t key, const TensorRef& gradient) {
+                                bool training, uint64_t key, const TensorRef& gradient,
+                                AwaitParameters await) {
   n_ = x.size() / SizeOf(graph_.shapes[0]);
   RUBATO_CHECK(n_ >= 1 && n_ <= max_batch_ && parameters.size() == graph_.size);
   training_ = training;
@@ -50,6 +51,10 @@ ConstTensorRef Network::Forward(const ConstTensorRef& parameters, const ConstTen
     if (node.layer != nullptr && node.layer->OutputIsInput()) {
       values_[i + 1] = input.Reshaped(shape);
       continue;
+    }
+    if (!await({node.begin, node.begin + node.parameters}) ||
+        !await({node.buffer_begin, node.buffer_begin + node.buffers})) {
+      return {};
     }
     const TensorRef y = arena_.ref().Slice(plan_.storages[plan_.storage_of[i + 1]], shape);
     if (node.layer == nullptr) {

@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "common/flat_space.h"
 #include "tensor/tensor.h"
 #include "worker/arena.h"
 #include "worker/graph.h"
@@ -35,6 +36,11 @@ struct MemoryPlan {
   int64_t size = 0;                                       // values of the arena
 };
 
+// Asked before values of the parameters are read that may not have arrived yet: whether they may be
+// now, or else the call shall end.
+using AwaitParameters = absl::FunctionRef<bool(Range values)>;
+inline bool AllHaveArrived(Range) { return true; }
+
 // What a network is for: gradients of its parameters, those of its input too, or neither.
 enum class Purpose { kTraining, kInputGradient, kEvaluation };
 
@@ -54,9 +60,11 @@ class Network {
   // The output for x, n examples, which the caller keeps until Backward is done. `parameters` is
   // the flat vector. In training, what nodes draw is a function of `key` (node i draws under
   // Key(key, i)), and what the batch adds to buffers is written to their place in `gradient`, the
-  // flat vector's like, unless it is null. Valid until the next call.
+  // flat vector's like, unless it is null. Valid until the next call. Each node waits for its own
+  // parameters; null if they shall not be waited for.
   ConstTensorRef Forward(const ConstTensorRef& parameters, const ConstTensorRef& x, bool training,
-                         uint64_t key, const TensorRef& gradient);
+                         uint64_t key, const TensorRef& gradient,
+                         AwaitParameters await = AllHaveArrived);
 
   // Where the caller puts the gradient by the last output before Backward.
   TensorRef output_gradient();

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,7 +13,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/codec/job_codec.h"
 #include "common/flat_space.h"
@@ -31,8 +29,10 @@
 #include "worker/contributions.h"
 #include "worker/data/load.h"
 #include "worker/evaluator.h"
+#include "worker/mailbox.h"
 #include "worker/micro_batches.h"
 #include "worker/model.h"
+#include "worker/pulled_parameters.h"
 #include "worker/test_hooks.h"
 #include "worker/worker_loop.h"
 
@@ -48,29 +48,6 @@ constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
 
 // How long a process that was told to end waits for the coordinator to end the job in order.
 constexpr absl::Duration kStopGrace = absl::Seconds(30);
-
-// What other threads bring to the worker's own thread, in order.
-class Mailbox {
- public:
-  void Post(std::function<void()> event) ABSL_LOCKS_EXCLUDED(mutex_) {
-    absl::MutexLock lock(&mutex_);
-    events_.push_back(std::move(event));
-  }
-
-  // The next event; null if none has come by `deadline`.
-  std::function<void()> Take(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_) {
-    const auto filled = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !events_.empty(); };
-    absl::MutexLock lock(&mutex_);
-    if (!mutex_.AwaitWithDeadline(absl::Condition(&filled), deadline)) return nullptr;
-    std::function<void()> event = std::move(events_.front());
-    events_.pop_front();
-    return event;
-  }
-
- private:
-  absl::Mutex mutex_;
-  std::deque<std::function<void()>> events_ ABSL_GUARDED_BY(mutex_);
-};
 
 class Worker {
  public:
@@ -93,13 +70,23 @@ class Worker {
 
   void RunActions(const WorkerActions& actions);
   void Pull(const WorkerAction& action);
+  // Begins to compute on what has arrived, if the core wants it.
+  void MaybeBeginEarly();
   void Compute(const WorkerAction& action);
+  // All parameters of the last pull are here.
+  void OnAllParameters(const PulledParameters::Arrived& arrived);
   // A loss or gradient is not finite: leaves it to the coordinator to end the job.
   void OnDiverged(const std::string& reason);
+  void OpenParameters();
   void JoinShards(const proto::View& view);
-  void OnShardFrame(int shard, const Frame& frame, const ReceivedValues& values)
-      ABSL_LOCKS_EXCLUDED(pull_mutex_);
   void SendEvaluation(int64_t unit, bool is_final, const BatchResult& result);
+
+  // How long the computing thread had nothing to do but wait for parameters, of the time from the
+  // first push before them to their last block.
+  struct Waiting {
+    double seconds = 0;
+    double communicating_seconds = 0;
+  };
 
   void End(const absl::Status& status) {
     if (!end_.has_value()) end_ = status;
@@ -115,6 +102,7 @@ class Worker {
   bool has_taken_part_ = false;  // ever
 
   // Of one taking part.
+  std::unique_ptr<PulledParameters> parameters_;
   std::unique_ptr<Mailbox> mailbox_;
   std::optional<WorkerLoop> loop_;
   std::optional<absl::Status> end_;
@@ -133,25 +121,10 @@ class Worker {
   std::unique_ptr<MicroBatches> micro_batches_;
   std::unique_ptr<PushEncoder> encoder_;
   std::unique_ptr<Contributions> contributions_;
-  std::vector<float> parameters_;
-  std::vector<int64_t> versions_;  // by block, of parameters_
-  double staleness_ = 0;           // mean over blocks, of this worker's last contribution
-
-  // Of the outstanding pull: the streams' thread fills parameters_ and versions_ until it is
-  // complete, and this thread leaves them alone meanwhile.
-  struct PullState {
-    uint64_t number = 0;
-    int64_t clock = 0;
-    bool exact = false;   // sync: the version must be the clock
-    bool passed = false;  // a block was at a later one
-    int64_t missing = 0;  // blocks
-    int64_t staleness_sum = 0;
-    bool observer = false;
-  };
-  absl::Mutex pull_mutex_;
-  PullState pull_ ABSL_GUARDED_BY(pull_mutex_);
-  int64_t pulled_bytes_ ABSL_GUARDED_BY(pull_mutex_) = 0;  // since the last progress
-  int64_t pushed_bytes_ = 0;
+  int64_t pushed_bytes_ = 0;  // since the last progress
+  double staleness_ = 0;      // mean over blocks, of this worker's last contribution
+  int64_t pushed_at_ = 0;     // nanoseconds: the first push behind the last pull; 0: none
+  Waiting waiting_;           // for the parameters at hand
 
   std::unique_ptr<ControlClient> control_;
   std::unique_ptr<Heartbeat> heartbeat_;
@@ -225,7 +198,8 @@ absl::Status Worker::Run(const WorkerOptions& options, SignalWatcher* signals) {
 
 absl::Status Worker::TakePart(const WorkerOptions& options, absl::Duration patience,
                               SignalWatcher* signals) {
-  mailbox_ = std::make_unique<Mailbox>();
+  mailbox_ = std::make_unique<Mailbox>([this] { parameters_->Wake(); });
+  parameters_ = std::make_unique<PulledParameters>(&mailbox_->waiting());
   loop_.emplace(job_);
   contributions_.reset();
   encoder_.reset();  // with what it had not sent
@@ -252,8 +226,13 @@ absl::Status Worker::TakePart(const WorkerOptions& options, absl::Duration patie
 
   while (!end_.has_value()) {
     if (const std::function<void()> event = mailbox_->Take(deadline_)) {
-      const ShardStreams::Batch batch(streams_.get());  // pushes and the pull behind them
-      event();
+      {
+        const ShardStreams::Batch batch(streams_.get());  // pushes and the pull behind them
+        event();
+      }
+      // A computation that waits must find what it waits for asked for.
+      const ShardStreams::Batch batch(streams_.get());
+      MaybeBeginEarly();
     } else {
       // The coordinator has not ended the job: only this worker was cut off.
       may_join_anew_ = interrupted_.ok() && diverged_.ok() && absl::IsUnavailable(stream_failure_);
@@ -321,10 +300,14 @@ void Worker::OnView(const proto::View& view, WorkerActions* actions) {
     space_.emplace(model_->parameter_count(), job_.wire().chunk() / sizeof(float),
                    view.shards_size());
   }
-  std::vector<Model*> models = {model_.get()};
-  for (const std::unique_ptr<Model>& model : more_models_) models.push_back(model.get());
-  micro_batches_ =
-      std::make_unique<MicroBatches>(std::move(models), &*space_, reader_.get(), job_.seed());
+  if (micro_batches_ == nullptr) {
+    std::vector<Model*> models = {model_.get()};
+    for (const std::unique_ptr<Model>& model : more_models_) models.push_back(model.get());
+    micro_batches_ =
+        std::make_unique<MicroBatches>(std::move(models), &*space_, reader_.get(), job_.seed());
+  } else {
+    micro_batches_->Use(reader_.get());
+  }
   if (encoder_ == nullptr) {
     encoder_ = std::make_unique<PushEncoder>(job_, *space_, model_->trainable_count());
   }
@@ -334,9 +317,28 @@ void Worker::OnView(const proto::View& view, WorkerActions* actions) {
   loop_->OnView(view, actions);
 }
 
+void Worker::OpenParameters() {
+  // The first layer's, with which a computation can begin.
+  Range first{0, space_->values()};
+  for (const Graph::Node& node : model_->graph().nodes) {
+    if (node.parameters == 0) continue;
+    first = {node.begin, node.begin + node.parameters};
+    break;
+  }
+  PulledParameters::Callbacks callbacks;
+  callbacks.on_block = [this](const Frame& frame) {
+    hooks_.OnPulled(static_cast<int64_t>(frame.clock), static_cast<int64_t>(frame.block),
+                    static_cast<int64_t>(frame.version), frame.staleness);
+  };
+  callbacks.on_first = [this] { mailbox_->Post([] {}); };  // and MaybeBeginEarly follows
+  callbacks.on_all = [this](const PulledParameters::Arrived& arrived) {
+    mailbox_->Post([this, arrived] { OnAllParameters(arrived); });
+  };
+  parameters_->Open(*space_, first, std::move(callbacks));
+}
+
 void Worker::JoinShards(const proto::View& view) {
-  parameters_.resize(space_->values());
-  versions_.assign(space_->blocks(), 0);
+  OpenParameters();
   const absl::Duration lease = absl::Seconds(job_.cluster().lease());
   for (const proto::Member& member : view.members()) {
     if (member.rank() != view.your_rank()) continue;
@@ -345,7 +347,8 @@ void Worker::JoinShards(const proto::View& view) {
   }
   ShardStreams::Callbacks callbacks;
   callbacks.on_frame = [this](int shard, const Frame& frame, const ReceivedValues& values) {
-    OnShardFrame(shard, frame, values);
+    const absl::Status status = parameters_->OnFrame(shard, frame, values);
+    if (!status.ok()) mailbox_->Post([this, status] { End(status); });
   };
   callbacks.on_failure = [this](int, const absl::Status& status) {
     mailbox_->Post([this, status] { OnStreamFailure(status); });
@@ -396,7 +399,7 @@ void Worker::RunActions(const WorkerActions& actions) {
         control_->Send(message);
         break;
       case WorkerAction::Kind::kEvaluate:
-        evaluator_->Start(action.unit, parameters_, action.is_final);
+        evaluator_->Start(action.unit, parameters_->values(), action.is_final);
         break;
       case WorkerAction::Kind::kReadAhead:
         for (int64_t leaf = action.leaves.begin; leaf < action.leaves.end; ++leaf) {
@@ -423,10 +426,7 @@ void Worker::RunActions(const WorkerActions& actions) {
 
 void Worker::Pull(const WorkerAction& action) {
   const proto::View& view = loop_->view();
-  {
-    absl::MutexLock lock(&pull_mutex_);
-    pull_ = {action.pull, action.clock, loop_->sync(), false, space_->blocks(), 0, action.observer};
-  }
+  parameters_->Begin({action.pull, action.clock, loop_->sync(), action.observer});
   for (int shard = 0; shard < space_->shards(); ++shard) {
     const Range blocks = space_->ShardBlocks(shard);
     if (blocks.empty()) continue;
@@ -444,44 +444,40 @@ void Worker::Pull(const WorkerAction& action) {
   }
 }
 
-// On the streams' thread.
-void Worker::OnShardFrame(int shard, const Frame& frame, const ReceivedValues& values) {
-  absl::MutexLock lock(&pull_mutex_);
-  if (frame.kind == FrameKind::kParameters && frame.unit != pull_.number) return;  // an older pull
-  const int64_t block = static_cast<int64_t>(frame.block);
-  absl::Status status;
-  if (frame.kind != FrameKind::kParameters || !space_->ShardBlocks(shard).Contains(block) ||
-      static_cast<int64_t>(values.size()) != space_->BlockValues(block).size()) {
-    status = absl::InternalError(
-        absl::StrFormat("shard %d sent %d values as block %d", shard, values.size(), block));
-  } else if (pull_.exact && static_cast<int64_t>(frame.version) < pull_.clock) {
-    status = absl::InternalError(
-        absl::StrFormat("shard %d sent version %d of block %d; expected at least %d", shard,
-                        frame.version, block, pull_.clock));
-  }
-  if (!status.ok()) {
-    mailbox_->Post([this, status] { End(status); });
-    return;
-  }
-  values.CopyTo(
-      absl::MakeSpan(parameters_).subspan(space_->BlockValues(block).begin, values.size()));
-  versions_[block] = static_cast<int64_t>(frame.version);
-  pulled_bytes_ += frame.payload_bytes;
-  pull_.staleness_sum += frame.staleness;
-  if (!pull_.observer) hooks_.OnPulled(pull_.clock, block, versions_[block], frame.staleness);
-  if (static_cast<int64_t>(frame.version) > pull_.clock) pull_.passed = pull_.exact;
-  if (--pull_.missing > 0) return;
-  mailbox_->Post([this, pull = pull_] {
-    WorkerActions actions;
-    has_parameters_ = true;
-    staleness_ = static_cast<double>(pull.staleness_sum) / space_->blocks();
-    loop_->OnParameters(pull.number, pull.passed, &actions);
-    RunActions(actions);
-  });
+void Worker::MaybeBeginEarly() {
+  if (end_.has_value() || streams_ == nullptr || absl::Now() >= deadline_) return;
+  const std::optional<uint64_t> pull = parameters_->MayBegin();
+  if (!pull.has_value()) return;
+  WorkerActions actions;
+  loop_->OnSomeParameters(*pull, &actions);
+  RunActions(actions);
+}
+
+void Worker::OnAllParameters(const PulledParameters::Arrived& arrived) {
+  has_parameters_ = true;
+  staleness_ = arrived.staleness;
+  const PulledParameters::Times times = parameters_->times();
+  waiting_.seconds = static_cast<double>(times.waited) * 1e-9;
+  waiting_.communicating_seconds =
+      static_cast<double>(times.arrived - (pushed_at_ > 0 ? pushed_at_ : times.begun)) * 1e-9;
+  pushed_at_ = 0;
+  WorkerActions actions;
+  loop_->OnParameters(arrived.number, arrived.passed, &actions);
+  RunActions(actions);
 }
 
 void Worker::Compute(const WorkerAction& action) {
-  hooks_.OnCompute(loop_->view().lineage(), action.clock, action.unit);
+  if (action.early && !parameters_->Use(deadline_)) {
+    loop_->OnInterrupted();
+    return;
+  }
+  bool waits = action.early;  // until all parameters are here
+  const auto begin = [&] {
+    if (std::exchange(waits, false)) OnAllParameters(parameters_->FinishUse());
+    hooks_.OnCompute(loop_->view().lineage(), action.clock, action.unit);
+  };
+  if (!waits) begin();
+  const auto await = [&](Range values) { return !action.early || parameters_->Await(values); };
   const proto::View& view = loop_->view();
   const bool on_arrival = !loop_->sync();
   proto::PeerMessage message;
@@ -489,7 +485,6 @@ void Worker::Compute(const WorkerAction& action) {
   progress->set_unit(action.unit);
   progress->set_first_leaf(action.leaves.begin);
   progress->set_clock(action.clock);
-  progress->set_staleness(staleness_);
   for (const Range& node : action.nodes) {
     Frame frame;
     frame.kind = FrameKind::kPush;
@@ -507,23 +502,35 @@ void Worker::Compute(const WorkerAction& action) {
     }
     frame.samples = static_cast<uint32_t>(samples);
     const auto send = [&](int64_t block, const Payload& payload) {
+      if (waits) begin();  // nothing is pushed before all parameters are here
+      if (pushed_at_ == 0) pushed_at_ = absl::GetCurrentTimeNanos();
       frame.block = static_cast<uint64_t>(block);
-      frame.version = static_cast<uint64_t>(versions_[block]);
+      frame.version = static_cast<uint64_t>(parameters_->version(block));
       pushed_bytes_ += static_cast<int64_t>(payload.bytes.size());
       streams_->Send(space_->ShardOfBlock(block), frame, payload);
     };
-    const absl::Status status = contributions_->Compute(loop_->schedule(), action.unit, node,
-                                                        on_arrival, parameters_, send, progress);
+    const absl::Status status =
+        contributions_->Compute(loop_->schedule(), action.unit, node, on_arrival,
+                                parameters_->values(), send, progress, await);
+    if (absl::IsCancelled(status)) {
+      loop_->OnInterrupted();
+      parameters_->Abandon();
+      return;
+    }
+    if (waits) begin();
     if (!status.ok()) {
       OnDiverged(std::string(status.message()));
       return;
     }
     if (progress->left_out()) break;
   }
+  progress->set_staleness(staleness_);
   progress->set_pushed_bytes(std::exchange(pushed_bytes_, 0));
-  {
-    absl::MutexLock lock(&pull_mutex_);
-    progress->set_pulled_bytes(std::exchange(pulled_bytes_, 0));
+  progress->set_pulled_bytes(parameters_->TakePulledBytes());
+  if (waiting_.communicating_seconds > 0) {
+    progress->set_waiting_seconds(waiting_.seconds);
+    progress->set_communicating_seconds(waiting_.communicating_seconds);
+    waiting_ = {};
   }
   control_->Send(message);
   WorkerActions actions;

@@ -8,6 +8,7 @@
 namespace rubato {
 
 void WorkerLoop::OnView(const proto::View& view, WorkerActions* actions) {
+  RUBATO_CHECK(state_ != State::kBeginning);
   const bool new_lineage = !schedule_.has_value() || view.lineage() != view_.lineage();
   view_ = view;
   for (proto::Assignment& assignment : *view_.mutable_assignments()) {
@@ -76,12 +77,47 @@ void WorkerLoop::RequestWork(WorkerActions* actions) {
   actions->push_back(request);
 }
 
+void WorkerLoop::OnSomeParameters(uint64_t pull, WorkerActions* actions) {
+  if (pull != pull_ || state_ != State::kPulling || left_ || leaving_ || final_) return;
+  // What is to be tested is copied first, whole.
+  if (sync()) {
+    const std::vector<Range> leaves = ToDo(clock_);
+    if (leaves.empty() || EvaluatesBefore(leaves)) return;
+    computing_ = leaves[0];
+    actions->push_back(ComputationOf(computing_));
+  } else {
+    if (no_more_ || !work_.has_value() || work_->evaluate()) return;
+    actions->push_back(ComputationOf(*work_));
+  }
+  actions->back().early = true;
+  state_ = State::kBeginning;
+}
+
+void WorkerLoop::OnInterrupted() {
+  RUBATO_CHECK(state_ == State::kBeginning);
+  state_ = State::kPulling;
+}
+
 void WorkerLoop::OnParameters(uint64_t pull, bool passed, WorkerActions* actions) {
+  if (state_ == State::kBeginning) {
+    RUBATO_CHECK(pull == pull_ && !passed);
+    state_ = State::kComputing;
+    if (sync()) {
+      have_ = clock_;
+      done_below_ = std::max(done_below_, clock_);
+      computed_.erase(computed_.begin(), computed_.lower_bound(done_below_));
+      ReadAhead(clock_ + prefetch_, computing_, actions);
+    } else {
+      applied_ = clock_;
+      work_.reset();
+      RequestWork(actions);
+    }
+    return;
+  }
   if (pull != pull_ || state_ != State::kPulling || left_) return;
   if (final_) {
     WorkerAction evaluate{WorkerAction::Kind::kEvaluate};
     evaluate.unit = final_unit_;
-    evaluate.is_final = true;
     evaluate.is_final = true;
     actions->push_back(evaluate);
     state_ = State::kIdle;
@@ -152,9 +188,7 @@ void WorkerLoop::NextStep(WorkerActions* actions) {
 
 void WorkerLoop::ComputeStep(WorkerActions* actions) {
   const std::vector<Range> leaves = ToDo(clock_);
-  // The owner of the first micro-batch tests the parameters.
-  if (leaves[0].begin == 0 && clock_ != evaluated_ &&
-      evaluate_every_->IsDue(*schedule_, mode(), clock_)) {
+  if (EvaluatesBefore(leaves)) {
     evaluated_ = clock_;
     WorkerAction evaluate{WorkerAction::Kind::kEvaluate};
     evaluate.unit = clock_;
@@ -163,11 +197,21 @@ void WorkerLoop::ComputeStep(WorkerActions* actions) {
   state_ = State::kComputing;
   computing_ = leaves[0];
   ReadAhead(clock_ + prefetch_, computing_, actions);
+  actions->push_back(ComputationOf(computing_));
+}
+
+// The owner of the first micro-batch tests the parameters.
+bool WorkerLoop::EvaluatesBefore(const std::vector<Range>& leaves) const {
+  return leaves[0].begin == 0 && clock_ != evaluated_ &&
+         evaluate_every_->IsDue(*schedule_, mode(), clock_);
+}
+
+WorkerAction WorkerLoop::ComputationOf(Range leaves) const {
   WorkerAction compute{WorkerAction::Kind::kCompute};
   compute.clock = compute.unit = clock_;
-  compute.leaves = computing_;
-  compute.nodes = ReductionTree(view_.leaves()).MaximalNodes(computing_);
-  actions->push_back(compute);
+  compute.leaves = leaves;
+  compute.nodes = ReductionTree(view_.leaves()).MaximalNodes(leaves);
+  return compute;
 }
 
 void WorkerLoop::OnWork(const proto::Work& work, WorkerActions* actions) {
@@ -200,15 +244,20 @@ void WorkerLoop::MaybeCompute(WorkerActions* actions) {
     evaluate.unit = unit;
     actions->push_back(evaluate);
   }
+  const WorkerAction compute = ComputationOf(*work_);
   work_.reset();
   RequestWork(actions);  // the answer comes while this one computes
   state_ = State::kComputing;
+  actions->push_back(compute);
+}
+
+WorkerAction WorkerLoop::ComputationOf(const proto::Work& work) const {
   WorkerAction compute{WorkerAction::Kind::kCompute};
   compute.clock = clock_;
-  compute.unit = unit;
+  compute.unit = work.contribution();
   compute.leaves = {0, view_.leaves()};
   compute.nodes = {compute.leaves};
-  actions->push_back(compute);
+  return compute;
 }
 
 void WorkerLoop::OnComputed(WorkerActions* actions) {

@@ -27,7 +27,9 @@ struct WorkerAction {
     kReadAhead,  // a hint: the micro-batches `leaves` of `unit` will be computed after those that
                  // were announced before
     kCompute,    // gradients of the micro-batches `leaves` of `unit`, each of `nodes` pushed as one
-                 // sum under `clock`; ends with OnComputed or OnLeftOut
+                 // sum under `clock`; ends with OnComputed or OnLeftOut. `early`: some parameters
+                 // of the outstanding pull are still to come; ends with OnInterrupted, and nothing
+                 // pushed, unless OnParameters has said that all are here
     kIdle,       // tell the coordinator that nothing is left to do in this view
     kLeave,      // tell the coordinator that this worker goes
   };
@@ -39,6 +41,7 @@ struct WorkerAction {
   bool observer = false;       // kPull: as one who computes nothing
   bool is_final = false;       // kEvaluate: on the test split too
   bool retire = false;         // kPull: see FrameKind::kRetire
+  bool early = false;          // kCompute
   uint64_t pull = 0;
   int64_t applied = 0;  // kRequestWork, kIdle, kLeave: this worker's contributions of clocks below
                         // this one are in all blocks
@@ -51,9 +54,15 @@ class WorkerLoop {
 
   // view.your_rank() is this worker's. Views come in the order of their numbers.
   void OnView(const proto::View& view, WorkerActions* actions);
+  // Some blocks of pull number `pull` have arrived, none of which was passed: a computation may
+  // begin early. No other event follows it than OnParameters, not passed, and OnInterrupted, until
+  // either has come: what else happens interrupts it first.
+  void OnSomeParameters(uint64_t pull, WorkerActions* actions);
   // All blocks have arrived for pull number `pull`. `passed`: in sync, a block was at a later
   // version than asked for, so that the step is done everywhere.
   void OnParameters(uint64_t pull, bool passed, WorkerActions* actions);
+  // What was begun early has come to nothing.
+  void OnInterrupted();
   void OnWork(const proto::Work& work, WorkerActions* actions);
   // The last kCompute is done: its sums are on their way.
   void OnComputed(WorkerActions* actions);
@@ -81,8 +90,11 @@ class WorkerLoop {
   // The micro-batches of the step that it has been granted and not computed, in the view's order.
   std::vector<Range> ToDo(int64_t step) const;
   void ComputeStep(WorkerActions* actions);
+  bool EvaluatesBefore(const std::vector<Range>& leaves) const;
+  WorkerAction ComputationOf(Range leaves) const;
   // On arrival.
   void MaybeCompute(WorkerActions* actions);
+  WorkerAction ComputationOf(const proto::Work& work) const;
   void ReadAhead(int64_t unit, Range leaves, WorkerActions* actions);
   void Idle(WorkerActions* actions);
 
@@ -93,10 +105,11 @@ class WorkerLoop {
   std::optional<SampleSchedule> schedule_;
   std::optional<Recurrence> evaluate_every_;
 
-  enum class State { kPulling, kComputing, kWaiting, kIdle };
-  State state_ = State::kIdle;  // kWaiting: on arrival, parameters are here, for work
-  uint64_t pull_ = 0;           // number of the last one
-  int64_t clock_ = 0;           // sync: the step at hand; on arrival: contributions computed
+  // kBeginning: computes, and pulls; kWaiting: on arrival, parameters are here, for work.
+  enum class State { kPulling, kBeginning, kComputing, kWaiting, kIdle };
+  State state_ = State::kIdle;
+  uint64_t pull_ = 0;  // number of the last one
+  int64_t clock_ = 0;  // sync: the step at hand; on arrival: contributions computed
   bool leaving_ = false, left_ = false;
 
   // Sync.

@@ -67,7 +67,8 @@ std::string Text(const WorkerAction& action) {
     case WorkerAction::Kind::kEvaluate:
       return absl::StrCat(action.is_final ? "test " : "evaluate ", action.unit);
     case WorkerAction::Kind::kCompute:
-      return absl::StrCat("compute ", action.unit, " clock ", action.clock, " nodes ",
+      return absl::StrCat(action.early ? "early " : "", "compute ", action.unit, " clock ",
+                          action.clock, " nodes ",
                           absl::StrJoin(action.nodes, ",", [](std::string* out, const Range& node) {
                             absl::StrAppend(out, node.begin, "-", node.end);
                           }));
@@ -93,6 +94,10 @@ class Loop {
   std::vector<std::string> Parameters(bool passed = false) {
     return Do([&](auto* a) { loop_.OnParameters(pull_, passed, a); });
   }
+  std::vector<std::string> SomeParameters() {
+    return Do([&](auto* a) { loop_.OnSomeParameters(pull_, a); });
+  }
+  void Interrupted() { loop_.OnInterrupted(); }
   std::vector<std::string> OldParameters() {
     return Do([&](auto* a) { loop_.OnParameters(pull_ - 1, false, a); });
   }
@@ -365,6 +370,66 @@ TEST(WorkerLoopTest, TestsTheFinalParametersWhenAsked) {
   loop.Parameters();
   EXPECT_THAT(loop.Test(4, 9), ElementsAre("observe 4"));
   EXPECT_THAT(loop.Parameters(), ElementsAre("test 9"));
+}
+
+TEST(WorkerLoopTest, BeginsWhenSomeParametersAreHere) {
+  Loop loop(/*prefetch=*/1);
+  EXPECT_THAT(loop.View(MakeView(proto::View::MODE_SYNC, {2, 4}, 2)),
+              ElementsAre("read 0 leaves 2-4", "pull 0"));
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 0 clock 0 nodes 2-4"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("read 1 leaves 2-4"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 1 clock 1 nodes 2-4"));
+  EXPECT_TRUE(loop.Parameters().empty());
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 2"));
+  EXPECT_TRUE(loop.SomeParameters().empty());  // there is nothing to compute at the end
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0"));
+}
+
+TEST(WorkerLoopTest, WhatWasBegunEarlyAndInterruptedIsAsIfItHadNotBeen) {
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_SYNC, {1, 4}));
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 0 clock 0 nodes 1-2,2-4"));
+  loop.Interrupted();
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 0 clock 0 nodes 1-2,2-4"));
+  loop.Interrupted();
+  EXPECT_THAT(loop.Parameters(/*passed=*/true), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 1 clock 1 nodes 1-2,2-4"));
+  loop.Interrupted();
+  proto::View view = MakeView(proto::View::MODE_SYNC, {2, 4});
+  view.set_number(2);
+  EXPECT_THAT(loop.View(view), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 1 clock 1 nodes 2-4"));
+  loop.Interrupted();
+  EXPECT_THAT(loop.Leave(), ElementsAre("leave"));
+  EXPECT_TRUE(loop.SomeParameters().empty());
+}
+
+TEST(WorkerLoopTest, OnArrivalAsksForMoreWorkOnlyWhenItsParametersAreAllHere) {
+  Loop loop;
+  EXPECT_THAT(loop.View(MakeView(proto::View::MODE_ASYNC, {})), ElementsAre("request", "pull 0"));
+  EXPECT_TRUE(loop.SomeParameters().empty());  // no work yet
+  EXPECT_TRUE(loop.Work(7).empty());
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 7 clock 0 nodes 0-2"));
+  loop.Interrupted();  // and the work stays
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 7 clock 0 nodes 0-2"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("request"));
+  EXPECT_TRUE(loop.Work(9).empty());
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 9 clock 1 nodes 0-2"));
+}
+
+// They are copied, so all must be there.
+TEST(WorkerLoopTest, WaitsForAllParametersThatAreToBeTested) {
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_SYNC, {0, 2}));
+  for (int step = 0; step < 3; ++step) {
+    EXPECT_EQ(loop.SomeParameters().size(), 1u);
+    loop.Parameters();
+    loop.Computed();
+  }
+  EXPECT_TRUE(loop.SomeParameters().empty());  // after three steps an epoch ends
+  EXPECT_THAT(loop.Parameters(), ElementsAre("evaluate 3", "compute 3 clock 3 nodes 0-2"));
 }
 
 }  // namespace

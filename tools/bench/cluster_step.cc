@@ -92,12 +92,14 @@ absl::StatusOr<std::string> BenchClusterStep(const ClusterStepBench& bench, bool
         absl::StripSuffix(at == std::string::npos ? said : said.substr(at + 7), "\n"));
     return code == 2 ? absl::InvalidArgumentError(reason) : absl::UnavailableError(reason);
   }
-  std::vector<double> speeds;
+  std::vector<double> speeds, hidden, waiting;
   std::ifstream lines(run + "/metrics.jsonl");
   for (std::string line; std::getline(lines, line);) {
     const nlohmann::json metrics = nlohmann::json::parse(line, nullptr, /*exceptions=*/false);
     if (metrics.is_object() && metrics.value("kind", "") == "train") {
       speeds.push_back(metrics.value("samples_per_second", 0.0));
+      hidden.push_back(metrics.value("communication_hidden", 0.0));
+      waiting.push_back(metrics.value("waiting_seconds", 0.0));
     }
   }
   // The first also tells how long all took to begin.
@@ -118,11 +120,15 @@ absl::StatusOr<std::string> BenchClusterStep(const ClusterStepBench& bench, bool
     object["mode"] = bench.mode;
     object["samples_per_second"] = rate;
     object["milliseconds"] = milliseconds;
+    object["waiting_milliseconds"] = Median(waiting) * 1e3;
+    object["communication_hidden"] = Median(hidden);
     return object.dump() + "\n";
   }
   return absl::StrFormat(
-      "cluster  %d workers with batch %d each, %d servers, %s\nstep     %.3f ms, %.0f samples/s\n",
-      bench.workers, bench.batch, bench.servers, bench.mode, milliseconds, rate);
+      "cluster  %d workers with batch %d each, %d servers, %s\nstep     %.3f ms, %.0f samples/s\n"
+      "waiting  %.3f ms of it for parameters; %.0f %% of the communication is hidden\n",
+      bench.workers, bench.batch, bench.servers, bench.mode, milliseconds, rate,
+      Median(waiting) * 1e3, Median(hidden) * 100);
 }
 
 }  // namespace rubato

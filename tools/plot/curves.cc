@@ -18,9 +18,11 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr const char* kFigures[] = {
-    "step",      "samples",  "epoch",         "time",
-    "loss",      "accuracy", "learning_rate", "samples_per_second",
-    "staleness",
+    "step",          "samples",
+    "epoch",         "time",
+    "loss",          "accuracy",
+    "learning_rate", "samples_per_second",
+    "staleness",     "communication_hidden",
 };
 
 bool AddLine(absl::string_view text, RunCurves* run) {

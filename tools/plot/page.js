@@ -12,6 +12,7 @@
     ['learning_rate', 'Learning rate'],
     ['samples_per_second', 'Samples per second'],
     ['staleness', 'Staleness'],
+    ['communication_hidden', 'Communication hidden behind computation'],
   ];
   const pointStyles = {test: 'circle', eval: 'triangle'};
   // A step is not the same in all modes; a sample is.

@@ -85,6 +85,7 @@ void WorkerProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
 }
 
 void WorkerProcess::ReadMail() {
+  if (!mailbox_.empty()) Interrupt();
   while (!computing_.has_value() && !mailbox_.empty() && !ended_) {
     const Mail mail = std::move(mailbox_.front());
     mailbox_.pop_front();
@@ -119,6 +120,25 @@ void WorkerProcess::ReadMail() {
         break;
     }
   }
+  MaybeBeginEarly();
+}
+
+void WorkerProcess::MaybeBeginEarly() {
+  // The first block has the first layer.
+  if (ended_ || !takes_part_ || computing_.has_value() || !mailbox_.empty() ||
+      missing_blocks_ == 0 || missing_[0] || passed_) {
+    return;
+  }
+  WorkerActions actions;
+  loop_->OnSomeParameters(pull_, &actions);
+  RunActions(actions);
+}
+
+void WorkerProcess::Interrupt() {
+  if (!std::exchange(began_early_, false)) return;
+  computing_.reset();
+  --computations_;
+  loop_->OnInterrupted();
 }
 
 void WorkerProcess::OnBroken(ConnectionId connection) {
@@ -186,12 +206,19 @@ void WorkerProcess::OnParameters(const SimMessage& message) {
   staleness_sum_ += frame.staleness;
   if (loop_->sync() && static_cast<int64_t>(frame.version) > pull_clock_) passed_ = true;
   missing_[block] = false;
-  if (--missing_blocks_ > 0) return;
+  --missing_blocks_;
+  if (passed_) Interrupt();
+  if (missing_blocks_ > 0) {
+    MaybeBeginEarly();
+    return;
+  }
   staleness_ =
       static_cast<double>(staleness_sum_) / static_cast<double>(setting_.blocks->space.blocks());
+  const bool goes_on = std::exchange(began_early_, false);
   WorkerActions actions;
   loop_->OnParameters(pull_, passed_, &actions);
   RunActions(actions);
+  if (goes_on) GoOnComputing();
 }
 
 void WorkerProcess::OnTimer(uint64_t argument) {
@@ -307,12 +334,19 @@ void WorkerProcess::StartCompute(const WorkerAction& action) {
       setting_.speeds->Seconds(index_, computations_++,
                                static_cast<double>(setting_.micro_batch_time) * 1e-9) *
       micro_batches;
+  compute_time_ = static_cast<SimTime>(std::min(seconds * 1e9, static_cast<double>(kLongest)));
+  began_early_ = action.early;
+  if (!began_early_) GoOnComputing();
+}
+
+// A third of it is forward, which may be over; backward begins now.
+void WorkerProcess::GoOnComputing() {
   if (setting_.observer != nullptr) {
-    setting_.observer->OnComputeBegins(id(), loop_->view().lineage(), action.unit, action.clock,
-                                       compute_start_);
+    setting_.observer->OnComputeBegins(id(), loop_->view().lineage(), computing_->unit,
+                                       computing_->clock, compute_start_);
   }
-  const double nanoseconds = std::min(seconds * 1e9, static_cast<double>(kLongest));
-  SetTimer(kComputed, compute_start_ + static_cast<SimTime>(nanoseconds));
+  const SimTime backward = compute_time_ - compute_time_ / 3;
+  SetTimer(kComputed, std::max(compute_start_ + compute_time_, setting_.network->now() + backward));
 }
 
 void WorkerProcess::FinishCompute() {
@@ -403,7 +437,9 @@ std::string WorkerProcess::State() const {
   if (ended_) return "ended";
   if (!setting_.network->alive(self_)) return "is dead";
   if (!takes_part_) return "waits to join anew";
-  if (computing_.has_value()) return absl::StrCat("computes unit ", computing_->unit);
+  if (computing_.has_value() && !began_early_) {
+    return absl::StrCat("computes unit ", computing_->unit);
+  }
   std::string state;
   if (streams_.empty()) state = "waits to become a member";
   if (missing_blocks_ > 0) {

@@ -121,7 +121,13 @@ class WorkerProcess : public Process {
   void OnView(const proto::View& view, WorkerActions* actions);
   void RunActions(const WorkerActions& actions);
   void Pull(const WorkerAction& action);
+  // Begins to compute on what has arrived, if the core wants it: as in worker/worker.cc.
+  void MaybeBeginEarly();
+  // What was begun early shall come to nothing, if there is such a thing.
+  void Interrupt();
   void StartCompute(const WorkerAction& action);
+  // All parameters are here.
+  void GoOnComputing();
   void FinishCompute();
   void StartTest(const WorkerAction& action);
   void Tell(proto::PeerMessage message);
@@ -157,6 +163,8 @@ class WorkerProcess : public Process {
   double staleness_ = 0;
 
   std::optional<WorkerAction> computing_;
+  bool began_early_ = false;  // and waits for parameters
+  SimTime compute_time_ = 0;  // that computing_ takes
   // What comes meanwhile waits: a worker has one thread.
   std::deque<Mail> mailbox_;
   SimTime compute_start_ = 0;
