@@ -17,7 +17,8 @@ absl::StatusOr<TrainingState> CollectState(const proto::View& view, const FlatSp
                                            const Selection& selection,
                                            const std::string& job_digest, absl::Duration timeout) {
   // Slot 0 is the parameters.
-  std::vector<std::vector<float>> vectors(1 + selection.slots, std::vector<float>(space.values()));
+  std::vector<std::vector<float>> vectors(1 + selection.slots);
+  for (std::vector<float>& vector : vectors) vector.resize(space.values());
   absl::Mutex mutex;
   int64_t missing = space.blocks() * static_cast<int64_t>(vectors.size());
   absl::Status failure;

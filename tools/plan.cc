@@ -6,7 +6,9 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/check.h"
 #include "common/codec/job_codec.h"
 #include "common/flat_space.h"
 #include "common/init_from.h"
@@ -14,6 +16,7 @@
 #include "common/learning_rate.h"
 #include "common/status.h"
 #include "server/parameter_groups.h"
+#include "server/server_memory.h"
 #include "worker/data/load.h"
 #include "worker/evaluator.h"
 #include "worker/model.h"
@@ -100,6 +103,48 @@ std::string ShardsText(const FlatSpace& space) {
   return table.Text();
 }
 
+int64_t BytesOf(const Examples& examples) {
+  return static_cast<int64_t>(examples.pixels.size() + kValueBytes * examples.features.size() +
+                              sizeof(int32_t) * examples.labels.size() +
+                              kValueBytes * examples.values.size());
+}
+
+std::string Megabytes(int64_t bytes) {
+  return absl::StrFormat("%.1f MB", static_cast<double>(bytes) * 1e-6);
+}
+
+// Rows of processes whose numbers follow each other and whose memory is the same are one.
+std::string MemoryText(const Plan& plan, const FlatSpace& space) {
+  Table table({"process", "in training", "at most"});
+  int64_t training = 0, most = 0;
+  const auto add = [&](const std::string& kind, int64_t count, auto memory_of) {
+    for (int64_t first = 0; first < count;) {
+      const std::pair<int64_t, int64_t> memory = memory_of(first);
+      int64_t end = first;
+      for (; end < count && memory_of(end) == memory; ++end) {
+        training += memory.first;
+        most += memory.first + memory.second;
+      }
+      table.Add({end - first == 1 ? absl::StrCat(kind, " ", first)
+                                  : absl::StrCat(kind, "s ", first, " to ", end - 1, ", each"),
+                 Megabytes(memory.first), Megabytes(memory.first + memory.second)});
+      first = end;
+    }
+  };
+  add("server", space.shards(), [&](int64_t shard) {
+    const absl::StatusOr<ServerMemory> memory =
+        PlanServerMemory(plan.job, space, static_cast<int>(shard));
+    RUBATO_CHECK(memory.ok());  // MakePlan has tried
+    return std::make_pair(memory->training, memory->checkpoint);
+  });
+  add("worker", plan.job.cluster().workers().start(), [&](int64_t index) {
+    const WorkerMemory memory = PlanWorkerMemory(plan.job, plan.sizes, index);
+    return std::make_pair(memory.training, memory.test);
+  });
+  table.Add({"all of them", Megabytes(training), Megabytes(most)});
+  return table.Text();
+}
+
 }  // namespace
 
 absl::StatusOr<Plan> MakePlan(proto::Job job) {
@@ -123,20 +168,34 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
                                        data.train.labels_each()));
   RUBATO_ASSIGN_OR_RETURN(plan.layout, LayoutOf(job.model(), shape.dimensions(), objective));
   RUBATO_ASSIGN_OR_RETURN(
-      plan.training_bytes,
+      plan.sizes.training_bytes,
       MemoryOf(job.model(), shape.dimensions(), objective,
                job.train().batch_size() / job.train().micro_batches(), Purpose::kTraining));
-  // Each thread computes a micro-batch of its own.
-  plan.training_bytes *= std::min<int64_t>(job.device().threads(), job.train().micro_batches());
-  RUBATO_ASSIGN_OR_RETURN(plan.test_bytes,
+  // The worker's one model for tests takes batches of the larger split.
+  const int64_t tested = std::max(plan.validation_samples, plan.test_samples);
+  RUBATO_ASSIGN_OR_RETURN(plan.sizes.test_bytes,
                           MemoryOf(job.model(), shape.dimensions(), objective,
-                                   EvaluationBatch(plan.test_samples), Purpose::kEvaluation));
+                                   EvaluationBatch(tested), Purpose::kEvaluation));
+  plan.sizes.values = ValueCount(plan.layout);
+  plan.sizes.example_values = shape.size();
+  for (const Dataset* split : {&data.train, &data.validation, &data.test}) {
+    plan.sizes.data_bytes += BytesOf(split->examples());
+  }
+  if (drawn) {
+    plan.sizes.data_bytes = BytesOf(data.train.examples()) * (drawings + plan.test_samples);
+  }
   if (job.model().has_init_from()) {
     const absl::Status fits = OpenInitialParameters(job.model().init_from(), plan.layout).status();
     if (!fits.ok()) {
       return absl::Status(fits.code(), absl::StrCat("model.init_from: ", fits.message()));
     }
   }
+  RUBATO_RETURN_IF_ERROR(
+      PlanServerMemory(
+          job,
+          FlatSpace(plan.sizes.values, job.wire().chunk() / kValueBytes, job.cluster().servers()),
+          0)
+          .status());
   plan.job = std::move(job);
   return plan;
 }
@@ -174,8 +233,13 @@ std::string DryRunText(const Plan& plan) {
       plan.test_samples, " test samples\n", "#  step: ", micro_batches(train.micro_batches()),
       "\n",  //
       "#  async contribution: ", micro_batches(contribution), "\n",
-      "#  memory of a worker's activations and gradients: ", plan.training_bytes,
-      " bytes in training, ", plan.test_bytes, " in tests\n");
+      "#  memory of a worker's activations and gradients: ",
+      plan.sizes.training_bytes *
+          std::min<int64_t>(plan.job.device().threads(), train.micro_batches()),
+      " bytes in training, ", plan.sizes.test_bytes, " in tests\n", "#\n", MemoryText(plan, space),
+      "#  resident memory on one host; at most: while a checkpoint is written, and where "
+      "parameters "
+      "have been tested\n");
 }
 
 }  // namespace rubato

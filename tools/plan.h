@@ -10,6 +10,7 @@
 #include "common/job/job.h"
 #include "proto/job.pb.h"
 #include "proto/layout.pb.h"
+#include "worker/worker_memory.h"
 
 namespace rubato {
 
@@ -21,8 +22,8 @@ struct Plan {
   int64_t train_samples = 0;  // of an epoch
   int64_t validation_samples = 0;
   int64_t test_samples = 0;
-  // Bytes of a worker's activations and gradients, in training and in tests.
-  int64_t training_bytes = 0, test_bytes = 0;
+  // What a worker holds; its bytes of training are of one thread.
+  WorkerSizes sizes;
 };
 
 // `job` as LoadJob makes it. Reads data files, for their errors; draws next to nothing. NotFound,
@@ -34,7 +35,7 @@ int64_t TotalSamples(const Plan& plan);
 
 // What `rubato train --dry-run` prints: the resolved job as YAML and below it, as comments, so that
 // the whole is a job again: the parameters, the shards, the samples of a step and of an async
-// contribution.
+// contribution, the memory that each process will hold.
 std::string DryRunText(const Plan& plan);
 
 }  // namespace rubato

@@ -1,6 +1,7 @@
 #include "tools/plan.h"
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/job/job.h"
 #include "common/status_matchers.h"
 #include "gmock/gmock.h"
@@ -71,12 +72,17 @@ TEST(PlanTest, DryRunTellsParametersShardsAndSteps) {
   EXPECT_THAT(text, HasSubstr(absl::StrCat("#  memory of a worker's activations and gradients: ",
                                            4 * 8 * (2 * 256 + 10), " bytes in training, ",
                                            4 * (250 * 256 + 2512), " in tests\n")));
+  // Of shard 1: 22 MiB, its values and three buffers for sums that wait (of three workers, of which
+  // two send two parts each), and three streams; a checkpoint's version, without slots.
+  EXPECT_THAT(text, HasSubstr(absl::StrFormat("#  server 1%22.1f MB%7.1f MB\n",
+                                              1e-6 * (289832.0 * 4 + 46.0 * (1 << 20)),
+                                              1e-6 * (289832.0 * 5 + 46.0 * (1 << 20)))));
 }
 
 TEST(PlanTest, DryRunTellsWhatAGroupChanges) {
   proto::Job job = MakeJob();
   ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      R"(name: NAME_ADAMW learning_rate: 0.001 weight_decay: 0.01
+      R"(name: NAME_ADAMW learning_rate: 0.001 weight_decay: 0.01 betas: 0.9 betas: 0.999
          groups { match: "3.*" learning_rate: 0 }
          groups { match: "*.bias" weight_decay: 0 }
          groups { match: "2.*" weight_decay: 0 })",

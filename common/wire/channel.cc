@@ -16,12 +16,6 @@ namespace {
 
 constexpr int kKeepAliveMs = 10000;
 
-// Bytes of a stream that may be under way, which bounds what a receiver holds. gRPC would measure
-// how much the network takes and grow this to tens of MB on one machine, where data that wait leave
-// the caches: with 4 MiB the bench of the wire moves a quarter to a half more. Between machines it
-// is enough for 1 GB/s and round trips of 4 ms.
-constexpr int kWindowBytes = 4 << 20;
-
 }  // namespace
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {

@@ -21,6 +21,7 @@
 #include "tools/bench/peer.h"
 #include "tools/bench/raw_tcp.h"
 #include "tools/bench/wire_load.h"
+#include "tools/bench/wire_memory.h"
 #include "tools/bench/wire_shard.h"
 #include "tools/bench/yardsticks.h"
 
@@ -145,6 +146,11 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
     RUBATO_RETURN_IF_ERROR(MeasureRound(bench, raw.get(), wires, latency_wires, &measured));
   }
 
+  std::map<std::string, double> memory;  // by path
+  for (const std::string& path : bench.paths) {
+    RUBATO_ASSIGN_OR_RETURN(memory[path], MeasureServerMemory(bench.memory_bytes, path == "shm"));
+  }
+
   if (json) {
     nlohmann::ordered_json object;
     nlohmann::ordered_json& yardsticks = object["yardsticks"];
@@ -165,6 +171,7 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
     for (const auto& [path, latencies] : measured.latencies) {
       object["latency_us"][path] = {{"p50", Median(latencies.p50)}, {"p99", Median(latencies.p99)}};
     }
+    for (const auto& [path, ratio] : memory) object["server_memory"][path] = ratio;
     return object.dump() + "\n";
   }
   std::string text = absl::StrFormat(
@@ -201,6 +208,9 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
     absl::StrAppendFormat(&text, "%-5s p50 %.1f us, p99 %.1f us\n", path, Median(latencies.p50),
                           Median(latencies.p99));
   }
+  absl::StrAppend(&text, "\nserver's memory over parameters, slots and one gradient (",
+                  SizeText(bench.memory_bytes), " each): SGD with momentum, two workers, sync\n");
+  for (const auto& [path, ratio] : memory) absl::StrAppendFormat(&text, "%-5s %.2f\n", path, ratio);
   return text;
 }
 
@@ -232,6 +242,9 @@ int BenchWireMain(const std::vector<std::string>& arguments) {
   const std::vector<std::string> role = absl::StrSplit(serve, ':');
   if (role.size() == 2 && role[0] == "shard" && absl::SimpleAtoi(role[1], &bytes)) {
     return ServeBenchShard(bytes);
+  }
+  if (role.size() == 2 && role[0] == "sync" && absl::SimpleAtoi(role[1], &bytes)) {
+    return ServeBenchShard(bytes, /*sync=*/true);
   }
   absl::Status status;
   if (!sizes.empty()) bench.sizes.clear();
@@ -273,6 +286,7 @@ int BenchWireMain(const std::vector<std::string>& arguments) {
     bench.rounds = 1;
     bench.sample_bytes = 1 << 20;
     bench.round_trips = 100;
+    bench.memory_bytes = 4 << 20;
   }
   const absl::StatusOr<std::string> text =
       status.ok() ? BenchWire(bench, json) : absl::StatusOr<std::string>(status);

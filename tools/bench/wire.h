@@ -16,9 +16,10 @@ struct WireBench {
   std::vector<std::string> paths = {"tcp", "shm"};
   std::vector<Codec> codecs = {Codec::kFloat32, Codec::kBf16, Codec::kFp16, Codec::kInt8,
                                Codec::kTopK};
-  int rounds = 9;                   // of which the medians count; all take turns in each
-  int64_t sample_bytes = 64 << 20;  // that go in one measurement, at least
-  int64_t round_trips = 2000;       // a round
+  int rounds = 9;                    // of which the medians count; all take turns in each
+  int64_t sample_bytes = 64 << 20;   // that go in one measurement, at least
+  int64_t round_trips = 2000;        // a round
+  int64_t memory_bytes = 128 << 20;  // of parameters, whose server's memory is measured
 };
 
 // Starts a shard in a process of its own for each size, and a raw TCP server, on loopback. For

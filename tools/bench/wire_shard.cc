@@ -28,23 +28,26 @@ FlatSpace BenchSpace(int64_t bytes) {
   return FlatSpace(values + kReceiptValues, block, 1);
 }
 
-int ServeBenchShard(int64_t bytes) {
+int ServeBenchShard(int64_t bytes, bool sync) {
   const FlatSpace space = BenchSpace(bytes);
   proto::Job job;
   job.mutable_cluster()->set_servers(1);
   job.mutable_wire()->set_chunk(space.block_values() * static_cast<int64_t>(sizeof(float)));
   job.mutable_optimizer()->set_learning_rate(1);
+  if (sync) job.mutable_optimizer()->set_momentum(0.5);
   job.mutable_train()->set_batch_size(1);
   job.mutable_train()->mutable_until()->set_steps(1 << 30);
   proto::CoordinatorMessage message;
   proto::View& view = *message.mutable_view();
   view.set_number(1);
-  view.set_mode(proto::View::MODE_ASYNC);
-  view.set_leaves(1);
+  view.set_mode(sync ? proto::View::MODE_SYNC : proto::View::MODE_ASYNC);
+  view.set_leaves(sync ? 2 : 1);
   view.set_samples_per_epoch(1);
   view.set_until_step(1 << 30);
-  view.add_members()->set_incarnation(1);
-  view.mutable_members(0)->set_rank(0);
+  for (int rank = 0; rank < (sync ? 2 : 1); ++rank) {
+    view.add_members()->set_incarnation(1);
+    view.mutable_members(rank)->set_rank(rank);
+  }
   proto::Parameter* parameter = view.mutable_layout()->add_parameters();
   parameter->set_name("weight");
   parameter->add_shape(space.values());

@@ -23,8 +23,9 @@ FlatSpace BenchSpace(int64_t bytes);
 inline float BenchGradient(int64_t index) { return static_cast<float>(index % 7 + 1); }
 
 // The peer's role. The space's parameters begin at 0; contributions are applied on arrival with a
-// learning rate of 1: a value is what the contributions subtracted from it in turn.
-int ServeBenchShard(int64_t bytes);
+// learning rate of 1: a value is what the contributions subtracted from it in turn. With `sync`
+// they are those of two workers in step, with a momentum of 0.5.
+int ServeBenchShard(int64_t bytes, bool sync = false);
 
 }  // namespace rubato
 

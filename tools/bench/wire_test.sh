@@ -5,7 +5,7 @@ rubato=$1
 $rubato bench wire --quick --json --sizes 4096,524288 | python3 -c '
 import json, sys
 result = json.load(sys.stdin)
-assert list(result) == ["yardsticks", "results", "latency_us"], result
+assert list(result) == ["yardsticks", "results", "latency_us", "server_memory"], result
 assert set(result["yardsticks"]) == {"tcp_sink_gbps", "memcpy_gbps", "triad_gbps"}
 assert set(result["yardsticks"]["tcp_sink_gbps"]) == {"4096", "524288"}
 rows = {(r["path"], r["op"], r["codec"], r["bytes"]) for r in result["results"]}
@@ -14,6 +14,8 @@ assert rows == {(p, o, c, n) for p in ("tcp", "shm") for o in ("push", "pull", "
                 if o != "pull" or c not in ("int8", "topk")}, rows
 assert all(r["gbps"] > 0 and r["cpu_s_per_gb"] > 0 for r in result["results"])
 assert {"tcp", "shm"} <= set(result["latency_us"])
+assert set(result["server_memory"]) == {"tcp", "shm"}
+assert all(r > 1 for r in result["server_memory"].values())
 assert all(0 < l["p50"] <= l["p99"] for l in result["latency_us"].values())
 '
 refused() {

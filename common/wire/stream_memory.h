@@ -1,0 +1,23 @@
+// What an end of a data stream holds of its process's memory.
+#ifndef RUBATO_COMMON_WIRE_STREAM_MEMORY_H_
+#define RUBATO_COMMON_WIRE_STREAM_MEMORY_H_
+
+#include <cstdint>
+
+#include "common/wire/channel.h"
+#include "common/wire/shared_segment.h"
+#include "proto/job.pb.h"
+
+namespace rubato {
+
+// Bytes that are resident, of a stream between processes of one host. Two rings, each mapped twice
+// in a row and counted twice; by TCP what may be under way to a receiver.
+inline int64_t StreamMemory(const proto::Wire& wire) {
+  return wire.shared_memory() == proto::Wire::SHARED_MEMORY_AUTO
+             ? 4 * static_cast<int64_t>(SharedSegment::kRingBytes)
+             : kWindowBytes;
+}
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_STREAM_MEMORY_H_
