@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "common/codec/job_codec.h"
 #include "common/reduction_tree.h"
 #include "common/status.h"
 #include "common/wire/stream_memory.h"
@@ -62,6 +63,11 @@ absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const FlatS
            : own / 2 * (workers > 1);
   ServerMemory memory;
   memory.training = kProcessBytes + own * (1 + slots) + spare + workers * StreamMemory(job.wire());
+  // Parameters are encoded once for all who pull them.
+  if (PullCodec(job) != Codec::kFloat32) {
+    memory.training +=
+        static_cast<int64_t>(PulledBytes(job, space.ShardValues(shard), space.values()));
+  }
   // The version of the checkpoint, which is held until it has been read, and its slots; what shard
   // 0 has read of all shards.
   memory.checkpoint = own * (1 + slots);

@@ -128,6 +128,12 @@ TEST_F(MemoryTest, OfSgdWithMomentumAndTwoWorkersOfTwoThreads) {
   Check({"cluster.workers=2", "device.threads=2"});
 }
 
+TEST_F(MemoryTest, OfTwoWorkersWithCodecs) {
+  Check({"cluster.workers=2", "wire.push=bf16", "wire.pull=bf16"});
+  std::filesystem::remove_all(Path("run"));
+  Check({"wire.push={codec: topk, density: 0.01, warmup: 0}"});
+}
+
 // How many blocks have a second buffer because they were being sent when they were updated.
 TEST_F(MemoryTest, OfTwoWorkersOnArrival) {
   Check({"cluster.workers=2", "consistency.mode=async"}, 12.6 * 4 / 2);

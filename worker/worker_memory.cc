@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "common/codec/job_codec.h"
 #include "common/reduction_tree.h"
 #include "common/wire/stream_memory.h"
 #include "worker/micro_batches.h"
@@ -52,6 +53,13 @@ WorkerMemory PlanWorkerMemory(const proto::Job& job, const WorkerSizes& sizes, i
                     sizes.values * kValue * (1 + GradientBuffers(job, index, threads)) +
                     threads * sizes.training_bytes + sizes.test_bytes + batches * batch +
                     job.cluster().servers() * StreamMemory(job.wire());
+  // What goes out in fewer bytes lies beside the gradient; of topk what has not gone out, too.
+  if (PushCodec(job) != Codec::kFloat32) {
+    memory.training += static_cast<int64_t>(PushedBytes(job, {0, sizes.values}, sizes.values));
+  }
+  if (PushCodec(job) == Codec::kTopK) {
+    memory.training += sizes.values * kValue * (job.optimizer().momentum() > 0 ? 2 : 1);
+  }
   memory.test = sizes.values * kValue;
   return memory;
 }
