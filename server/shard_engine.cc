@@ -43,7 +43,8 @@ ShardEngine::ShardEngine(const proto::Job& job, int shard, Optimizer optimizer, 
       optimizer_(std::move(optimizer)),
       send_(std::move(send)),
       report_(std::move(report)),
-      observer_(observer) {}
+      observer_(observer),
+      threads_(job.cluster().server_threads()) {}
 
 void ShardEngine::OnMessage(const proto::CoordinatorMessage& message) {
   if (observer_ != nullptr) observer_->OnEvent(EventOf(message), {});
@@ -376,15 +377,18 @@ void ShardEngine::Apply(const ShardAction& action) {
                    {current.subspan(offset, gradient.size()), gradient, slots_there,
                     next->values().subspan(offset, gradient.size())});
   };
-  if (action.payload == arrived_.id) {
+  if (action.payload == arrived_.id && threads_.size() == 1) {
     // In sync the version before may still be asked for.
     next = action.on_arrival ? store_->TakeWritable(action.block) : store_->TakeSpare(action.block);
     arrived_.values->ForEachRun(apply);
     arrived_ = {};
   } else {  // the new version goes over the sum
+    KeepArrived();
     next = std::move(held_.at(action.payload));
     held_.erase(action.payload);
-    apply(0, next->values());
+    threads_.Run(store_->BlockSize(action.block), [&](Range values) {
+      apply(values.begin, next->values().subspan(values.begin, values.size()));
+    });
   }
   store_->Publish(action.block, std::move(next));
   if (observer_ != nullptr) {

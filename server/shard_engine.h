@@ -25,6 +25,7 @@
 #include "server/parameter_groups.h"
 #include "server/shard.h"
 #include "server/shard_observer.h"
+#include "server/update_threads.h"
 
 namespace rubato {
 
@@ -99,6 +100,7 @@ class ShardEngine {
   std::optional<ParameterGroups> groups_;
   std::optional<BlockStore> store_;
   CodedBlocks coded_;
+  UpdateThreads threads_;
   std::optional<Shard> core_;
 
   // A gradient sum that has just arrived is borrowed, and most often used at once, where it lies.

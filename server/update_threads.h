@@ -24,6 +24,8 @@ class UpdateThreads {
   UpdateThreads(const UpdateThreads&) = delete;
   UpdateThreads& operator=(const UpdateThreads&) = delete;
 
+  int size() const { return static_cast<int>(threads_.size()) + 1; }
+
   // Calls `part` with ranges that make up [0, n), each on a thread of its own, and returns when all
   // have returned. Few values go as one, on the caller's thread.
   void Run(int64_t n, Part part) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -22,6 +22,8 @@ const std::map<std::string, std::vector<std::string>>& Jobs() {
       {"Six",
        {"train={batch_size: 72, micro_batches: 6, until: {steps: 40}}",
         "data={format: glyphs, train_size: 1443, test_size: 200}"}},
+      // Blocks that servers cut into parts: in the largest there are three.
+      {"ServerThreads", {"cluster.server_threads=3"}},
       // Running statistics behind the parameters.
       {"BatchNorm",
        {"train={batch_size: 64, micro_batches: 4, until: {steps: 40}}",
@@ -108,6 +110,7 @@ INSTANTIATE_TEST_SUITE_P(, BitsTest,
                                          Cut{"Six", 1, 1, "256KiB"},  //
                                          Cut{"Six", 4, 3, "16KiB"},   //
                                          Cut{"Six", 7, 2, "16KiB"},
+                                         Cut{"ServerThreads", 2, 1, "256KiB"},
                                          Cut{"BatchNorm", 1, 1, "256KiB"},
                                          Cut{"BatchNorm", 3, 2, "1KiB"}),
                          Name);

@@ -59,6 +59,7 @@ TEST(LoadJobTest, FillsInEveryDefault) {
             "  lease: 5s\n"
             "  stall_timeout: 10m\n"
             "  max_restarts: 3\n"
+            "  server_threads: 1\n"
             "device: {type: auto, threads: 1, isa: auto}\n"
             "data:\n"
             "  format: glyphs\n"
