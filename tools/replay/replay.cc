@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
@@ -170,16 +171,20 @@ class Replay {
 
   // Those that are still there, of which all shards were asked for their part.
   absl::Status CompareCheckpoints() {
-    std::vector<std::string> names;
+    // One at the end of a run on arrival may be written over one of the same step: the last counts.
+    std::map<std::string, uint32_t> snapshots;
     for (const CoordinatorReplay::Checkpoint& written : coordinator_->checkpoints) {
-      const std::string name = fs::path(written.path).filename();
+      snapshots[fs::path(written.path).filename()] = written.snapshot;
+    }
+    std::vector<std::string> names;
+    for (const auto& [name, snapshot] : snapshots) {
       const std::string path = absl::StrCat(folder_.CheckpointFolder(), "/", name);
       std::error_code error;
       if (!fs::exists(path, error)) continue;
       RUBATO_ASSIGN_OR_RETURN(const proto::Manifest manifest, CheckCheckpoint(path));
       RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
                               ReadTrainingState(path, manifest, coordinator_->view.layout()));
-      if (const auto difference = CheckpointDifference(written.snapshot, state)) {
+      if (const auto difference = CheckpointDifference(snapshot, state)) {
         differences_.push_back(absl::StrCat(path, ": ", *difference));
         return absl::OkStatus();
       }
