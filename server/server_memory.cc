@@ -48,7 +48,7 @@ int64_t MostSumsHeld(int64_t leaves, int64_t workers) {
 
 absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const FlatSpace& space,
                                               int shard) {
-  RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(job.optimizer()));
+  RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job)));
   const int64_t slots = static_cast<int64_t>(optimizer.slots().size());
   const int64_t own = space.ShardValues(shard).size() * static_cast<int64_t>(sizeof(float));
   const int64_t all = space.values() * static_cast<int64_t>(sizeof(float));
@@ -63,10 +63,10 @@ absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const FlatS
            : own / 2 * (workers > 1);
   ServerMemory memory;
   memory.training = kProcessBytes + own * (1 + slots) + spare + workers * StreamMemory(job.wire());
-  // Parameters are encoded once for all who pull them.
+  // Parameters are encoded once for all who pull them; two versions are kept.
   if (PullCodec(job) != Codec::kFloat32) {
     memory.training +=
-        static_cast<int64_t>(PulledBytes(job, space.ShardValues(shard), space.values()));
+        2 * static_cast<int64_t>(PulledBytes(job, space.ShardValues(shard), space.values()));
   }
   // The version of the checkpoint, which is held until it has been read, and its slots; what shard
   // 0 has read of all shards.

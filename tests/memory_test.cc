@@ -26,6 +26,8 @@ constexpr char kLarge[] =
     "model={layers: [flatten, linear: {out_features: 2500}, relu, linear: {out_features: 4200}, "
     "relu, linear: {out_features: 10}]}";
 
+constexpr double kParametersMb = 12.6 * 4;
+
 struct Memory {
   double training = 0, most = 0;  // MB
 };
@@ -108,7 +110,9 @@ class MemoryTest : public ClusterTest {
     const Process::Result result = Start({"tools/rubato", "checkpoint", "run"}).Wait();
     EXPECT_EQ(result.code, 0) << result.err;
     const double peak = Resident(server_0, "VmHWM");
-    EXPECT_NEAR(peak, predicted["server 0"].most, 0.1 * peak + open);
+    // Whether blocks are updated while the checkpoint's version is held, speeds decide.
+    EXPECT_LE(peak, 1.1 * predicted["server 0"].most + open);
+    EXPECT_GE(peak, 0.9 * (predicted["server 0"].most - kParametersMb) - open);
     train.Signal(SIGTERM);
     train.Wait();
   }
@@ -136,7 +140,7 @@ TEST_F(MemoryTest, OfTwoWorkersWithCodecs) {
 
 // How many blocks have a second buffer because they were being sent when they were updated.
 TEST_F(MemoryTest, OfTwoWorkersOnArrival) {
-  Check({"cluster.workers=2", "consistency.mode=async"}, 12.6 * 4 / 2);
+  Check({"cluster.workers=2", "consistency.mode=async"}, kParametersMb / 2);
 }
 
 }  // namespace

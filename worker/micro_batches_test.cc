@@ -181,7 +181,7 @@ TEST_F(MicroBatchesTest, TheSumHasTheSameBitsIfParametersArriveAsTheyAreNeeded) 
     };
     std::vector<float> sum(space.values());
     const auto push = [&](int64_t block, const Payload& payload) {
-      std::copy(payload.values.begin(), payload.values.end(),
+      std::copy(payload.values().begin(), payload.values().end(),
                 sum.begin() + space.BlockValues(block).begin);
     };
     const auto results = micro_batches.Compute(schedule, 0, {0, 5}, arriving, push, await);
@@ -215,7 +215,7 @@ TEST_F(MicroBatchesTest, OneThatIsNotToWaitPushesNothingAndMayBeginAgain) {
       std::vector<float> sum(space.values());
       RUBATO_ASSERT_OK(micro_batches.Compute(
           schedule, unit, {0, 5}, parameters_, [&](int64_t block, const Payload& payload) {
-            std::copy(payload.values.begin(), payload.values.end(),
+            std::copy(payload.values().begin(), payload.values().end(),
                       sum.begin() + space.BlockValues(block).begin);
           }));
       EXPECT_EQ(sum, Sum(unit, {{0, 5}}, 7));
