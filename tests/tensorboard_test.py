@@ -113,7 +113,8 @@ def expected_scalars(run):
     with open(f"{run}/metrics.jsonl") as file:
         for line in file:
             line = json.loads(line)
-            for figure in ("loss", "accuracy", "learning_rate", "samples_per_second", "staleness"):
+            for figure in ("loss", "accuracy", "learning_rate", "samples_per_second", "staleness",
+                           "communication_hidden"):
                 if figure in line:
                     scalars.setdefault(f"{line['kind']}/{figure}", []).append((line["step"], float32(line[figure]), line["time"]))
     return scalars
@@ -125,7 +126,8 @@ def compare(got, expected, start, end):
     for tag, points in expected.items():
         assert [point[:2] for point in got[tag]] == [point[:2] for point in points], tag
         assert all(start <= point[2] <= end for point in got[tag]), tag
-        assert len(points) == {"train": 12, "eval": 3, "test": 1}[tag.split("/")[0]], tag
+        if tag != "train/communication_hidden":  # which not every window knows
+            assert len(points) == {"train": 12, "eval": 3, "test": 1}[tag.split("/")[0]], tag
 
 
 def check_json(path_or_text):
