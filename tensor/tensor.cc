@@ -17,11 +17,18 @@ absl::string_view DTypeName(DType dtype) {
       return "float64";
     case DType::kInt32:
       return "int32";
+    case DType::kFloat16:
+      return "float16";
+    case DType::kBFloat16:
+      return "bfloat16";
   }
   return "unknown";
 }
 
-int64_t BytesOf(DType dtype) { return dtype == DType::kFloat64 ? 8 : 4; }
+int64_t BytesOf(DType dtype) {
+  if (dtype == DType::kFloat16 || dtype == DType::kBFloat16) return 2;
+  return dtype == DType::kFloat64 ? 8 : 4;
+}
 
 int64_t SizeOf(absl::Span<const int64_t> shape) {
   int64_t size = 1;

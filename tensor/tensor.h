@@ -16,7 +16,11 @@
 
 namespace rubato {
 
-enum class DType { kFloat32, kFloat64, kInt32 };
+enum class DType { kFloat32, kFloat64, kInt32, kFloat16, kBFloat16 };
+
+// Half floats, of which devices compute (tensor/half_float.h).
+struct Float16;
+struct BFloat16;
 
 // DTypeOf<float>() is kFloat32, and so on.
 template <typename T>
@@ -32,6 +36,14 @@ constexpr DType DTypeOf<double>() {
 template <>
 constexpr DType DTypeOf<int32_t>() {
   return DType::kInt32;
+}
+template <>
+constexpr DType DTypeOf<Float16>() {
+  return DType::kFloat16;
+}
+template <>
+constexpr DType DTypeOf<BFloat16>() {
+  return DType::kBFloat16;
 }
 
 absl::string_view DTypeName(DType dtype);  // "float32", ...
@@ -69,6 +81,7 @@ class ConstTensorRef {
   const Shape& shape() const { return shape_; }
   int64_t dim(int i) const { return shape_[i]; }
   int64_t size() const { return size_; }  // values
+  const void* address() const { return values_; }
 
   // The values, row-major. T must be the type that dtype() says.
   template <typename T>
@@ -124,6 +137,11 @@ class TensorRef : public ConstTensorRef {
   template <typename T>
   TensorRef(std::vector<T>& values)  // NOLINT: implicit
       : TensorRef(absl::MakeSpan(values)) {}
+
+  // Over memory that may be a device's, which the host cannot read.
+  static TensorRef At(void* memory, DType dtype, Shape shape) {
+    return TensorRef(memory, dtype, std::move(shape));
+  }
 
   template <typename T>
   absl::Span<T> values() const {

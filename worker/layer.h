@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "proto/layout.pb.h"
+#include "tensor/kernel_set.h"
 #include "tensor/tensor.h"
 
 namespace rubato {
@@ -15,7 +16,10 @@ namespace rubato {
 // What a call depends on besides its operands, and where it may write besides its results.
 struct LayerContext {
   bool training = false;  // else evaluation
-  uint64_t key = 0;       // of the layer's random draws (common/random.h); unused in evaluation
+  // What computes; all that is named here lies in its device's memory.
+  KernelSet* kernels = &CpuKernels();
+  // Of the layer's random draws (common/random.h); unused in evaluation.
+  const uint64_t* key = nullptr;
   // What Forward leaves for Backward: saved_size(n) values.
   TensorRef saved = {};
   // scratch_size(n) values, of no meaning between calls.
@@ -60,7 +64,13 @@ class Layer {
 
   // Values of LayerContext::saved and scratch for a batch of n.
   virtual int64_t saved_size(int64_t) const { return 0; }
-  virtual int64_t scratch_size(int64_t) const { return 0; }
+  virtual int64_t scratch_size(const KernelSet&, int64_t) const { return 0; }
+
+  // Whether what it saves are statistics, which are of float32 where values are half floats.
+  virtual bool SavesStatistics() const { return false; }
+
+  // Whether x are whole numbers, which half floats do not hold.
+  virtual bool TakesIndices() const { return false; }
 
   // Products of two numbers, each added to a sum, in Forward for one example: what the layer costs,
   // where that is what it costs.

@@ -10,8 +10,11 @@ namespace {
 // runs forward at i, the loss at the number of nodes, step k of backward behind it.
 class Planner {
  public:
-  Planner(const Graph& graph, int64_t max_batch, Purpose purpose)
+  Planner(const Graph& graph, int64_t max_batch, Purpose purpose, const KernelSet& kernels,
+          DType dtype)
       : graph_(graph),
+        kernels_(kernels),
+        statistic_(std::max<int64_t>(1, BytesOf(DType::kFloat32) / BytesOf(dtype))),
         n_(max_batch),
         nodes_(static_cast<int>(graph.nodes.size())),
         purpose_(purpose) {
@@ -198,8 +201,10 @@ class Planner {
     for (int i = 0; i < nodes_; ++i) {
       const Layer* layer = graph_.nodes[i].layer.get();
       const int back = std::max(step_of_[i], i);
-      const int64_t saved = layer == nullptr ? 0 : layer->saved_size(n_);
-      const int64_t scratch = layer == nullptr ? 0 : layer->scratch_size(n_);
+      const int64_t saved =
+          layer == nullptr ? 0
+                           : layer->saved_size(n_) * (layer->SavesStatistics() ? statistic_ : 1);
+      const int64_t scratch = layer == nullptr ? 0 : layer->scratch_size(kernels_, n_);
       requests.push_back({saved, i, back});
       requests.push_back({scratch, i, i});
       requests.push_back({scratch, back, back});
@@ -217,6 +222,8 @@ class Planner {
   }
 
   const Graph& graph_;
+  const KernelSet& kernels_;
+  const int64_t statistic_;  // values in the place of one
   const int64_t n_;
   const int nodes_;
   const Purpose purpose_;
@@ -231,8 +238,9 @@ class Planner {
 
 }  // namespace
 
-MemoryPlan PlanMemory(const Graph& graph, int64_t max_batch, Purpose purpose) {
-  return Planner(graph, max_batch, purpose).Run();
+MemoryPlan PlanMemory(const Graph& graph, int64_t max_batch, Purpose purpose,
+                      const KernelSet& kernels, DType dtype) {
+  return Planner(graph, max_batch, purpose, kernels, dtype).Run();
 }
 
 }  // namespace rubato

@@ -2,27 +2,33 @@
 
 #include <utility>
 
-#include "absl/memory/memory.h"
 #include "common/check.h"
 #include "common/random.h"
 #include "common/status.h"
-#include "tensor/attention.h"
-#include "tensor/kernels.h"
+#include "tensor/kernel_set.h"
 
 namespace rubato {
 
 absl::StatusOr<std::unique_ptr<Network>> Network::Create(Graph graph, int64_t max_batch,
                                                          DType dtype, Purpose purpose) {
-  RUBATO_CHECK(max_batch >= 1 && dtype != DType::kInt32);
+  RUBATO_CHECK(dtype == DType::kFloat32 || dtype == DType::kFloat64);
   MemoryPlan plan = PlanMemory(graph, max_batch, purpose);
-  RUBATO_ASSIGN_OR_RETURN(Tensor arena, Tensor::Zeros({plan.size}, dtype));
-  auto network = absl::WrapUnique(new Network(std::move(graph), std::move(plan), max_batch));
-  network->arena_ = std::move(arena);
+  RUBATO_ASSIGN_OR_RETURN(Tensor memory, Tensor::Zeros({plan.size}, dtype));
+  auto network = std::make_unique<Network>(std::move(graph), std::move(plan), max_batch,
+                                           &CpuKernels(), memory.ref());
+  network->memory_ = std::move(memory);
+  network->keys_.resize(network->graph_.nodes.size());
   return network;
 }
 
-Network::Network(Graph graph, MemoryPlan plan, int64_t max_batch)
-    : graph_(std::move(graph)), plan_(std::move(plan)), max_batch_(max_batch) {
+Network::Network(Graph graph, MemoryPlan plan, int64_t max_batch, KernelSet* kernels,
+                 TensorRef arena)
+    : graph_(std::move(graph)),
+      plan_(std::move(plan)),
+      max_batch_(max_batch),
+      kernels_(kernels),
+      arena_(std::move(arena)) {
+  RUBATO_CHECK(max_batch >= 1 && arena_.size() >= plan_.size);
   values_.resize(graph_.nodes.size() + 1);
 }
 
@@ -30,20 +36,46 @@ LayerContext Network::ContextOf(size_t node, const std::vector<int64_t>& scratch
   const Layer& layer = *graph_.nodes[node].layer;
   LayerContext context;
   context.training = training_;
-  context.key = Key(key_, node);
-  context.saved = arena_.ref().Slice(plan_.saved[node], {layer.saved_size(n_)});
-  context.scratch = arena_.ref().Slice(scratch[node], {layer.scratch_size(n_)});
+  context.kernels = kernels_;
+  context.key = inputs_.keys + node;
+  const int64_t saved = layer.saved_size(n_);
+  if (layer.SavesStatistics() && BytesOf(arena_.dtype()) < BytesOf(DType::kFloat32)) {
+    const TensorRef values = arena_.Slice(plan_.saved[node], {2 * saved});
+    context.saved = TensorRef::At(const_cast<void*>(values.address()), DType::kFloat32, {saved});
+  } else {
+    context.saved = arena_.Slice(plan_.saved[node], {saved});
+  }
+  context.scratch = arena_.Slice(scratch[node], {layer.scratch_size(*kernels_, n_)});
   return context;
+}
+
+ConstTensorRef Network::ParametersOf(size_t i) const {
+  const Graph::Node& node = graph_.nodes[i];
+  if (!inputs_.factors.is_null() && node.layer->multiplications() > 0) {
+    return inputs_.factors.Slice(inputs_.factor_begins[i], {node.parameters});
+  }
+  return inputs_.parameters.Slice(node.begin, {node.parameters});
+}
+
+const ConstTensorRef& Network::InputOf(const Graph::Node& node) const {
+  return node.input == 0 && node.layer->TakesIndices() ? indices_ : values_[node.input];
 }
 
 ConstTensorRef Network::Forward(const ConstTensorRef& parameters, const ConstTensorRef& x,
                                 bool training, uint64_t key, const TensorRef& gradient,
                                 AwaitParameters await) {
-  n_ = x.size() / SizeOf(graph_.shapes[0]);
-  RUBATO_CHECK(n_ >= 1 && n_ <= max_batch_ && parameters.size() == graph_.size);
+  for (size_t i = 0; i < keys_.size(); ++i) keys_[i] = Key(key, i);
+  return Forward({parameters, x, keys_.data()}, training, gradient, await);
+}
+
+ConstTensorRef Network::Forward(const Inputs& inputs, bool training, const TensorRef& gradient,
+                                AwaitParameters await) {
+  n_ = inputs.x.size() / SizeOf(graph_.shapes[0]);
+  RUBATO_CHECK(n_ >= 1 && n_ <= max_batch_ && inputs.parameters.size() == graph_.size);
   training_ = training;
-  key_ = key;
-  values_[0] = x.Reshaped(BatchOf(n_, graph_.shapes[0]));
+  inputs_ = inputs;
+  values_[0] = inputs.x.Reshaped(BatchOf(n_, graph_.shapes[0]));
+  indices_ = inputs.indices.is_null() ? values_[0] : inputs.indices.Reshaped(values_[0].shape());
   for (size_t i = 0; i < graph_.nodes.size(); ++i) {
     const Graph::Node& node = graph_.nodes[i];
     const ConstTensorRef& input = values_[node.input];
@@ -56,18 +88,18 @@ ConstTensorRef Network::Forward(const ConstTensorRef& parameters, const ConstTen
         !await({node.buffer_begin, node.buffer_begin + node.buffers})) {
       return {};
     }
-    const TensorRef y = arena_.ref().Slice(plan_.storages[plan_.storage_of[i + 1]], shape);
+    const TensorRef y = arena_.Slice(plan_.storages[plan_.storage_of[i + 1]], shape);
     if (node.layer == nullptr) {
-      AddTensors(input, values_[node.other], y);
+      kernels_->AddTensors(input, values_[node.other], y);
     } else {
       LayerContext context = ContextOf(i, plan_.scratch);
       if (node.buffers > 0) {
-        context.buffers = parameters.Slice(node.buffer_begin, {node.buffers});
+        context.buffers = inputs.parameters.Slice(node.buffer_begin, {node.buffers});
         if (!gradient.is_null()) {
           context.statistics = gradient.Slice(node.buffer_begin, {node.buffers});
         }
       }
-      node.layer->Forward(context, parameters.Slice(node.begin, {node.parameters}), input, y);
+      node.layer->Forward(context, ParametersOf(i), InputOf(node), y);
     }
     values_[i + 1] = y;
   }
@@ -75,7 +107,7 @@ ConstTensorRef Network::Forward(const ConstTensorRef& parameters, const ConstTen
 }
 
 TensorRef Network::Gradient(int gradient, int value) {
-  return arena_.ref().Slice(plan_.gradients[gradient], BatchOf(n_, graph_.shapes[value]));
+  return arena_.Slice(plan_.gradients[gradient], BatchOf(n_, graph_.shapes[value]));
 }
 
 TensorRef Network::output_gradient() {
@@ -84,7 +116,8 @@ TensorRef Network::output_gradient() {
 
 ConstTensorRef Network::Backward(const ConstTensorRef& parameters, const TensorRef& gradient,
                                  absl::FunctionRef<void(int64_t begin)> ready) {
-  RUBATO_CHECK(training_ && gradient.size() == graph_.size);
+  RUBATO_CHECK(training_ && gradient.size() == graph_.size &&
+               parameters.address() == inputs_.parameters.address());
   if (graph_.trainable < graph_.size) ready(graph_.trainable);
   for (const MemoryPlan::Step& step : plan_.backward) {
     // A gradient's steps name a value, of which there is one more.
@@ -94,18 +127,19 @@ ConstTensorRef Network::Backward(const ConstTensorRef& parameters, const TensorR
                          : 0];
     switch (step.kind) {
       case MemoryPlan::Step::kLayer:
-        node.layer->Backward(ContextOf(step.node, plan_.backward_scratch),
-                             parameters.Slice(node.begin, {node.parameters}), values_[node.input],
-                             values_[step.node + 1], Gradient(step.dy, step.node + 1),
+        node.layer->Backward(ContextOf(step.node, plan_.backward_scratch), ParametersOf(step.node),
+                             InputOf(node), values_[step.node + 1],
+                             Gradient(step.dy, step.node + 1),
                              step.dx < 0 ? TensorRef() : Gradient(step.dx, node.input),
                              gradient.Slice(node.begin, {node.parameters}));
         break;
       case MemoryPlan::Step::kAdd:
       case MemoryPlan::Step::kCopy: {
         const Shape shape = BatchOf(n_, graph_.shapes[step.node]);
-        const TensorRef from = arena_.ref().Slice(plan_.gradients[step.from], shape);
-        const TensorRef to = arena_.ref().Slice(plan_.gradients[step.to], shape);
-        step.kind == MemoryPlan::Step::kAdd ? AddTensors(to, from, to) : Copy(from, to);
+        const TensorRef from = arena_.Slice(plan_.gradients[step.from], shape);
+        const TensorRef to = arena_.Slice(plan_.gradients[step.to], shape);
+        step.kind == MemoryPlan::Step::kAdd ? kernels_->AddTensors(to, from, to)
+                                            : kernels_->Copy(from, to);
         break;
       }
       case MemoryPlan::Step::kReady:

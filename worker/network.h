@@ -44,8 +44,9 @@ inline bool AllHaveArrived(Range) { return true; }
 // What a network is for: gradients of its parameters, those of its input too, or neither.
 enum class Purpose { kTraining, kInputGradient, kEvaluation };
 
-// For batches of up to max_batch examples.
-MemoryPlan PlanMemory(const Graph& graph, int64_t max_batch, Purpose purpose);
+// For batches of up to max_batch examples, of values of type `dtype`.
+MemoryPlan PlanMemory(const Graph& graph, int64_t max_batch, Purpose purpose,
+                      const KernelSet& kernels = CpuKernels(), DType dtype = DType::kFloat32);
 
 // After Create a call allocates nothing. For one thread at a time.
 class Network {
@@ -54,8 +55,24 @@ class Network {
   static absl::StatusOr<std::unique_ptr<Network>> Create(Graph graph, int64_t max_batch,
                                                          DType dtype, Purpose purpose);
 
+  // Computes by `kernels`, which must outlive it, in `arena`, plan.size values of their device:
+  // half floats too. No allocation.
+  Network(Graph graph, MemoryPlan plan, int64_t max_batch, KernelSet* kernels, TensorRef arena);
+
+  // What a batch is computed from; all of it lies where the kernels compute.
+  struct Inputs {
+    ConstTensorRef parameters;  // the flat vector
+    ConstTensorRef x;
+    const uint64_t* keys = nullptr;  // that of each node's draws
+    // In half floats, where parameters are of float32: those of layers of products in the network's
+    // type, node i's from factor_begins[i] on; and x in float32, for layers that take indices.
+    ConstTensorRef factors = {};
+    absl::Span<const int64_t> factor_begins = {};
+    ConstTensorRef indices = {};
+  };
+
   const Graph& graph() const { return graph_; }
-  int64_t memory_bytes() const { return plan_.size * BytesOf(arena_.ref().dtype()); }
+  int64_t memory_bytes() const { return plan_.size * BytesOf(arena_.dtype()); }
 
   // The output for x, n examples, which the caller keeps until Backward is done. `parameters` is
   // the flat vector. In training, what nodes draw is a function of `key` (node i draws under
@@ -64,6 +81,10 @@ class Network {
   // parameters; null if they shall not be waited for.
   ConstTensorRef Forward(const ConstTensorRef& parameters, const ConstTensorRef& x, bool training,
                          uint64_t key, const TensorRef& gradient,
+                         AwaitParameters await = AllHaveArrived);
+
+  // Likewise, from where `inputs` lie until Backward is done.
+  ConstTensorRef Forward(const Inputs& inputs, bool training, const TensorRef& gradient,
                          AwaitParameters await = AllHaveArrived);
 
   // Where the caller puts the gradient by the last output before Backward.
@@ -75,20 +96,24 @@ class Network {
                           absl::FunctionRef<void(int64_t begin)> ready);
 
  private:
-  Network(Graph graph, MemoryPlan plan, int64_t max_batch);
-
   TensorRef Gradient(int gradient, int value);
   LayerContext ContextOf(size_t node, const std::vector<int64_t>& scratch);
+  ConstTensorRef ParametersOf(size_t node) const;
+  const ConstTensorRef& InputOf(const Graph::Node& node) const;
 
   const Graph graph_;
   const MemoryPlan plan_;
   const int64_t max_batch_;
-  Tensor arena_;
+  KernelSet* const kernels_;
+  Tensor memory_;  // of the arena, on the CPU
+  const TensorRef arena_;
   // Of the batch at hand.
   int64_t n_ = 0;
+  Inputs inputs_;
+  ConstTensorRef indices_;  // x as layers see it that take indices
   std::vector<ConstTensorRef> values_;
   bool training_ = false;
-  uint64_t key_ = 0;
+  std::vector<uint64_t> keys_;  // on the CPU
 };
 
 }  // namespace rubato

@@ -195,4 +195,22 @@ void BatchNormByStatistics(const ConstTensorRef& x, const ConstTensorRef& weight
   });
 }
 
+void BatchAverages(const ConstTensorRef& statistics, int64_t n, int64_t plane, double eps,
+                   const TensorRef& averages) {
+  RUBATO_CHECK(statistics.size() == averages.size());
+  ByDType(statistics, [&](auto zero) {
+    using T = decltype(zero);
+    const absl::Span<const T> saved = statistics.values<T>();
+    const absl::Span<T> out = averages.values<T>();
+    const int64_t channels = averages.size() / 2;
+    const double count = static_cast<double>(n * plane);
+    for (int64_t c = 0; c < channels; ++c) {
+      const double inverse = saved[2 * c + 1];
+      const double variance = 1 / (inverse * inverse) - eps;
+      out[c] = static_cast<T>(n * static_cast<double>(saved[2 * c]));
+      out[channels + c] = static_cast<T>(count > 1 ? n * (variance * count / (count - 1)) : 0);
+    }
+  });
+}
+
 }  // namespace rubato

@@ -2,7 +2,7 @@
 
 #include <string>
 
-#include "tensor/kernels.h"
+#include "tensor/kernel_set.h"
 
 namespace rubato {
 namespace {
@@ -10,14 +10,16 @@ namespace {
 // A function and its derivative, which is computed from the function's value.
 struct Activation {
   const char* kind;
-  void (*forward)(const ConstTensorRef& x, const TensorRef& y);
-  void (*backward)(const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx);
+  void (KernelSet::*forward)(const ConstTensorRef& x, const TensorRef& y);
+  void (KernelSet::*backward)(const ConstTensorRef& y, const ConstTensorRef& dy,
+                              const TensorRef& dx);
   bool in_place;  // whether y may be x, and dx may be dy
 };
 
-constexpr Activation kRelu = {"relu", Relu, ReluBackward, true};
-constexpr Activation kTanh = {"tanh", Tanh, TanhBackward, false};
-constexpr Activation kSigmoid = {"sigmoid", Sigmoid, SigmoidBackward, false};
+constexpr Activation kRelu = {"relu", &KernelSet::Relu, &KernelSet::ReluBackward, true};
+constexpr Activation kTanh = {"tanh", &KernelSet::Tanh, &KernelSet::TanhBackward, false};
+constexpr Activation kSigmoid = {"sigmoid", &KernelSet::Sigmoid, &KernelSet::SigmoidBackward,
+                                 false};
 
 class ActivationLayer : public Layer {
  public:
@@ -30,16 +32,16 @@ class ActivationLayer : public Layer {
   bool BackwardReadsX() const override { return false; }
   bool MayRunInPlace() const override { return activation_.in_place; }
 
-  void Forward(const LayerContext&, const ConstTensorRef&, const ConstTensorRef& x,
+  void Forward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
                const TensorRef& y) override {
-    activation_.forward(x, y);
+    (context.kernels->*activation_.forward)(x, y);
   }
 
-  void Backward(const LayerContext&, const ConstTensorRef&, const ConstTensorRef&,
+  void Backward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef&,
                 const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx,
                 const TensorRef&) override {
     if (dx.is_null()) return;
-    activation_.backward(y, dy, dx);
+    (context.kernels->*activation_.backward)(y, dy, dx);
   }
 
  private:
@@ -62,13 +64,14 @@ class GeluLayer : public Layer {
 
   void Forward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
                const TensorRef& y) override {
-    context.training ? GeluWithDerivative(form_, x, y, context.saved) : Gelu(form_, x, y);
+    context.training ? context.kernels->GeluWithDerivative(form_, x, y, context.saved)
+                     : context.kernels->Gelu(form_, x, y);
   }
 
   void Backward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef&,
                 const ConstTensorRef&, const ConstTensorRef& dy, const TensorRef& dx,
                 const TensorRef&) override {
-    if (!dx.is_null()) Multiply(context.saved, dy, dx);
+    if (!dx.is_null()) context.kernels->Multiply(context.saved, dy, dx);
   }
 
  private:

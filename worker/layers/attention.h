@@ -3,7 +3,6 @@
 
 #include <string>
 
-#include "tensor/attention.h"
 #include "worker/layer.h"
 
 namespace rubato {
@@ -19,19 +18,24 @@ class AttentionCore : public Layer {
   std::string kind() const override { return "attention"; }
   bool BackwardReadsY() const override { return false; }
   int64_t multiplications() const override { return 2 * input_shape()[0] * SizeOf(output_shape()); }
-  int64_t saved_size(int64_t n) const override { return n * heads_ * scratch_size(n); }
-  int64_t scratch_size(int64_t) const override { return input_shape()[0] * input_shape()[0]; }
+  int64_t saved_size(int64_t n) const override {
+    return n * heads_ * input_shape()[0] * input_shape()[0];
+  }
+  int64_t scratch_size(const KernelSet& kernels, int64_t n) const override {
+    return kernels.AttentionScratch(n, heads_, input_shape()[0]);
+  }
 
   void Forward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
                const TensorRef& y) override {
-    ScaledDotProductAttention(heads_, causal_, x, y, context.saved);
+    context.kernels->ScaledDotProductAttention(heads_, causal_, x, y, context.saved);
   }
 
   void Backward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
                 const ConstTensorRef&, const ConstTensorRef& dy, const TensorRef& dx,
                 const TensorRef&) override {
     if (dx.is_null()) return;
-    ScaledDotProductAttentionBackward(heads_, causal_, x, context.saved, dy, dx, context.scratch);
+    context.kernels->ScaledDotProductAttentionBackward(heads_, causal_, x, context.saved, dy, dx,
+                                                       context.scratch);
   }
 
  private:

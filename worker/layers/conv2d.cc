@@ -49,19 +49,20 @@ Conv2dLayer::Conv2dLayer(const Convolution& c, bool bias)
 void Conv2dLayer::Forward(const LayerContext& context, const ConstTensorRef& parameters,
                           const ConstTensorRef& x, const TensorRef& y) {
   const int64_t weights = convolution_.out_channels * convolution_.filter();
-  Conv2d(convolution_, x, parameters.Slice(0, {weights}),
-         bias_ ? parameters.Slice(weights, {convolution_.out_channels}) : ConstTensorRef(), y,
-         context.scratch);
+  context.kernels->Conv2d(
+      convolution_, x, parameters.Slice(0, {weights}),
+      bias_ ? parameters.Slice(weights, {convolution_.out_channels}) : ConstTensorRef(), y,
+      context.scratch);
 }
 
 void Conv2dLayer::Backward(const LayerContext& context, const ConstTensorRef& parameters,
                            const ConstTensorRef& x, const ConstTensorRef&, const ConstTensorRef& dy,
                            const TensorRef& dx, const TensorRef& dparameters) {
   const int64_t weights = convolution_.out_channels * convolution_.filter();
-  Conv2dBackward(convolution_, x, parameters.Slice(0, {weights}), dy, dx,
-                 dparameters.Slice(0, {weights}),
-                 bias_ ? dparameters.Slice(weights, {convolution_.out_channels}) : TensorRef(),
-                 context.scratch);
+  context.kernels->Conv2dBackward(
+      convolution_, x, parameters.Slice(0, {weights}), dy, dx, dparameters.Slice(0, {weights}),
+      bias_ ? dparameters.Slice(weights, {convolution_.out_channels}) : TensorRef(),
+      context.scratch);
 }
 
 }  // namespace rubato

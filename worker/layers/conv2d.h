@@ -28,7 +28,9 @@ class Conv2dLayer : public Layer {
   int64_t multiplications() const override {
     return SizeOf(output_shape()) * convolution_.filter();
   }
-  int64_t scratch_size(int64_t) const override { return convolution_.scratch(); }
+  int64_t scratch_size(const KernelSet& kernels, int64_t n) const override {
+    return kernels.ConvolutionScratch(convolution_, n);
+  }
   void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                const ConstTensorRef& x, const TensorRef& y) override;
   void Backward(const LayerContext& context, const ConstTensorRef& parameters,

@@ -2,7 +2,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "tensor/kernels.h"
 
 namespace rubato {
 
@@ -22,14 +21,15 @@ DropoutLayer::DropoutLayer(double p, absl::Span<const int64_t> input_shape)
 
 void DropoutLayer::Forward(const LayerContext& context, const ConstTensorRef&,
                            const ConstTensorRef& x, const TensorRef& y) {
-  context.training ? Dropout(context.key, p_, x, y) : Copy(x, y);
+  context.training ? context.kernels->Dropout(context.key, p_, x, y) : context.kernels->Copy(x, y);
 }
 
 void DropoutLayer::Backward(const LayerContext& context, const ConstTensorRef&,
                             const ConstTensorRef&, const ConstTensorRef&, const ConstTensorRef& dy,
                             const TensorRef& dx, const TensorRef&) {
   if (dx.is_null()) return;
-  context.training ? Dropout(context.key, p_, dy, dx) : Copy(dy, dx);
+  context.training ? context.kernels->Dropout(context.key, p_, dy, dx)
+                   : context.kernels->Copy(dy, dx);
 }
 
 }  // namespace rubato

@@ -4,8 +4,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "tensor/attention.h"
-#include "tensor/kernels.h"
 #include "worker/layers/parameter.h"
 
 namespace rubato {
@@ -19,18 +17,19 @@ class EmbeddingLayer : public Layer {
         rows_{config.num_embeddings(), config.embedding_dim()} {}
 
   std::string kind() const override { return "embedding"; }
+  bool TakesIndices() const override { return true; }
   bool BackwardReadsY() const override { return false; }
 
-  void Forward(const LayerContext&, const ConstTensorRef& parameters, const ConstTensorRef& x,
-               const TensorRef& y) override {
-    Embed(x, parameters.Reshaped(rows_), y);
+  void Forward(const LayerContext& context, const ConstTensorRef& parameters,
+               const ConstTensorRef& x, const TensorRef& y) override {
+    context.kernels->Embed(x, parameters.Reshaped(rows_), y);
   }
 
-  void Backward(const LayerContext&, const ConstTensorRef&, const ConstTensorRef& x,
+  void Backward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
                 const ConstTensorRef&, const ConstTensorRef& dy, const TensorRef& dx,
                 const TensorRef& dparameters) override {
-    EmbedBackward(x, dy, dparameters.Reshaped(rows_));
-    if (!dx.is_null()) SetToZero(dx);
+    context.kernels->EmbedBackward(x, dy, dparameters.Reshaped(rows_));
+    if (!dx.is_null()) context.kernels->SetToZero(dx);
   }
 
  private:
@@ -49,16 +48,16 @@ class PositionEmbeddingLayer : public Layer {
   bool BackwardReadsY() const override { return false; }
   bool MayRunInPlace() const override { return true; }
 
-  void Forward(const LayerContext&, const ConstTensorRef& parameters, const ConstTensorRef& x,
-               const TensorRef& y) override {
-    AddRow(x, parameters, y);
+  void Forward(const LayerContext& context, const ConstTensorRef& parameters,
+               const ConstTensorRef& x, const TensorRef& y) override {
+    context.kernels->AddRow(x, parameters, y);
   }
 
-  void Backward(const LayerContext&, const ConstTensorRef&, const ConstTensorRef&,
+  void Backward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef&,
                 const ConstTensorRef&, const ConstTensorRef& dy, const TensorRef& dx,
                 const TensorRef& dparameters) override {
-    ColumnSums(dy.Reshaped({dy.dim(0), dparameters.size()}), dparameters);
-    if (!dx.is_null()) Copy(dy, dx);
+    context.kernels->ColumnSums(dy.Reshaped({dy.dim(0), dparameters.size()}), dparameters);
+    if (!dx.is_null()) context.kernels->Copy(dy, dx);
   }
 };
 

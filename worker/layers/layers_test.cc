@@ -40,8 +40,11 @@ void Compute(Layer& layer, int64_t n, Call<T>& call) {
   call.dparameters.assign(call.parameters.size(), 77);
   const ConstTensorRef x = ConstTensorRef(call.x).Reshaped(in);
   const TensorRef y = TensorRef(call.y).Reshaped(out);
-  std::vector<T> saved(layer.saved_size(n)), scratch(layer.scratch_size(n));
-  LayerContext context = {/*training=*/true, /*key=*/7};
+  std::vector<T> saved(layer.saved_size(n)), scratch(layer.scratch_size(CpuKernels(), n));
+  const uint64_t key = 7;
+  LayerContext context;
+  context.training = true;
+  context.key = &key;
   context.saved = saved;
   context.scratch = scratch;
   layer.Forward(context, call.parameters, x, y);
@@ -225,7 +228,10 @@ TEST(Layers, DropoutDrawsByItsKeyAndOnlyInTraining) {
   RandomStream stream(13);
   std::vector<float> x(1000);
   for (float& value : x) value = stream.Uniform(1, 2);
-  const auto run = [&](const LayerContext& context, bool backward) {
+  const auto run = [&](bool training, uint64_t key, bool backward) {
+    LayerContext context;
+    context.training = training;
+    context.key = &key;
     std::vector<float> y(x.size(), 77);
     const ConstTensorRef xs = ConstTensorRef(x).Reshaped({2, 500});
     const TensorRef ys = TensorRef(y).Reshaped({2, 500});
@@ -236,7 +242,7 @@ TEST(Layers, DropoutDrawsByItsKeyAndOnlyInTraining) {
     }
     return y;
   };
-  const std::vector<float> y = run({true, 1}, false);
+  const std::vector<float> y = run(true, 1, false);
   int kept = 0;
   for (size_t i = 0; i < x.size(); ++i) {
     if (y[i] == 0) continue;
@@ -244,11 +250,11 @@ TEST(Layers, DropoutDrawsByItsKeyAndOnlyInTraining) {
     EXPECT_FLOAT_EQ(y[i], x[i] / 0.75f);
   }
   EXPECT_NEAR(kept, 750, 70);  // five standard deviations of a binomial
-  EXPECT_EQ(run({true, 1}, false), y);
-  EXPECT_EQ(run({true, 1}, true), y) << "Backward draws what Forward drew";
-  EXPECT_NE(run({true, 2}, false), y);
-  EXPECT_EQ(run({false, 1}, false), x);
-  EXPECT_EQ(run({false, 1}, true), x);
+  EXPECT_EQ(run(true, 1, false), y);
+  EXPECT_EQ(run(true, 1, true), y) << "Backward draws what Forward drew";
+  EXPECT_NE(run(true, 2, false), y);
+  EXPECT_EQ(run(false, 1, false), x);
+  EXPECT_EQ(run(false, 1, true), x);
 }
 
 TEST(Layers, ADropoutOfEverythingIsRefused) {

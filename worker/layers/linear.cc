@@ -7,7 +7,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "tensor/kernels.h"
 #include "worker/layers/parameter.h"
 
 namespace rubato {
@@ -65,32 +64,22 @@ LinearLayer::LinearLayer(absl::Span<const int64_t> input_shape, int64_t out_feat
       out_(out_features),
       bias_(parameters.bias != nullptr) {}
 
-void LinearLayer::Forward(const LayerContext&, const ConstTensorRef& parameters,
+void LinearLayer::Forward(const LayerContext& context, const ConstTensorRef& parameters,
                           const ConstTensorRef& x, const TensorRef& y) {
   const int64_t rows = x.size() / in_;
-  const TensorRef out = y.Reshaped({rows, out_});
-  const ConstTensorRef in = x.Reshaped({rows, in_}), weight = parameters.Slice(0, {out_, in_});
-  if (bias_) {
-    // Cheaper than to add it afterwards: the library would fill with zeros.
-    FillRows(parameters.Slice(out_ * in_, {out_}), out);
-    MatMulAdd(in, Transpose::kNo, weight, Transpose::kYes, out);
-  } else {
-    MatMul(in, Transpose::kNo, weight, Transpose::kYes, out);
-  }
+  context.kernels->Linear(x.Reshaped({rows, in_}), parameters.Slice(0, {out_, in_}),
+                          bias_ ? parameters.Slice(out_ * in_, {out_}) : ConstTensorRef(),
+                          y.Reshaped({rows, out_}));
 }
 
-void LinearLayer::Backward(const LayerContext&, const ConstTensorRef& parameters,
+void LinearLayer::Backward(const LayerContext& context, const ConstTensorRef& parameters,
                            const ConstTensorRef& x, const ConstTensorRef&, const ConstTensorRef& dy,
                            const TensorRef& dx, const TensorRef& dparameters) {
   const int64_t rows = x.size() / in_;
-  const ConstTensorRef dout = dy.Reshaped({rows, out_});
-  MatMul(dout, Transpose::kYes, x.Reshaped({rows, in_}), Transpose::kNo,
-         dparameters.Slice(0, {out_, in_}));
-  if (bias_) ColumnSums(dout, dparameters.Slice(out_ * in_, {out_}));
-  if (!dx.is_null()) {
-    MatMul(dout, Transpose::kNo, parameters.Slice(0, {out_, in_}), Transpose::kNo,
-           dx.Reshaped({rows, in_}));
-  }
+  context.kernels->LinearBackward(
+      x.Reshaped({rows, in_}), parameters.Slice(0, {out_, in_}), dy.Reshaped({rows, out_}),
+      dx.is_null() ? dx : dx.Reshaped({rows, in_}), dparameters.Slice(0, {out_, in_}),
+      bias_ ? dparameters.Slice(out_ * in_, {out_}) : TensorRef());
 }
 
 }  // namespace rubato

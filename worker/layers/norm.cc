@@ -5,7 +5,6 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "tensor/normalization.h"
 #include "worker/layers/parameter.h"
 
 namespace rubato {
@@ -17,6 +16,7 @@ Shape ToShape(absl::Span<const int64_t> shape) { return Shape(shape.begin(), sha
 class NormLayer : public Layer {
  public:
   bool BackwardReadsY() const override { return false; }
+  bool SavesStatistics() const override { return true; }
 
  protected:
   NormLayer(absl::Span<const int64_t> input_shape, absl::Span<const int64_t> affine, bool is_affine,
@@ -70,14 +70,15 @@ class LayerNormLayer : public NormLayer {
 
   void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                const ConstTensorRef& x, const TensorRef& y) override {
-    LayerNorm(x.Reshaped(Rows(x)), Weight(parameters), Bias(parameters), eps_, y, context.saved);
+    context.kernels->LayerNorm(x.Reshaped(Rows(x)), Weight(parameters), Bias(parameters), eps_, y,
+                               context.saved);
   }
 
   void Backward(const LayerContext& context, const ConstTensorRef& parameters,
                 const ConstTensorRef& x, const ConstTensorRef&, const ConstTensorRef& dy,
                 const TensorRef& dx, const TensorRef& dparameters) override {
-    LayerNormBackward(x.Reshaped(Rows(x)), Weight(parameters), context.saved, dy, dx,
-                      Weight(dparameters), Bias(dparameters));
+    context.kernels->LayerNormBackward(x.Reshaped(Rows(x)), Weight(parameters), context.saved, dy,
+                                       dx, Weight(dparameters), Bias(dparameters));
   }
 
  private:
@@ -97,15 +98,16 @@ class GroupNormLayer : public NormLayer {
 
   void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                const ConstTensorRef& x, const TensorRef& y) override {
-    GroupNorm(groups_, x.Reshaped(Planes(x)), Weight(parameters), Bias(parameters), eps_, y,
-              context.saved);
+    context.kernels->GroupNorm(groups_, x.Reshaped(Planes(x)), Weight(parameters), Bias(parameters),
+                               eps_, y, context.saved);
   }
 
   void Backward(const LayerContext& context, const ConstTensorRef& parameters,
                 const ConstTensorRef& x, const ConstTensorRef&, const ConstTensorRef& dy,
                 const TensorRef& dx, const TensorRef& dparameters) override {
-    GroupNormBackward(groups_, x.Reshaped(Planes(x)), Weight(parameters), context.saved, dy, dx,
-                      Weight(dparameters), Bias(dparameters));
+    context.kernels->GroupNormBackward(groups_, x.Reshaped(Planes(x)), Weight(parameters),
+                                       context.saved, dy, dx, Weight(dparameters),
+                                       Bias(dparameters));
   }
 
  private:
@@ -133,46 +135,26 @@ class BatchNormLayer : public NormLayer {
                const ConstTensorRef& x, const TensorRef& y) override {
     const ConstTensorRef planes = x.Reshaped(Planes(x));
     if (!context.training) {
-      BatchNormByStatistics(planes, Weight(parameters), Bias(parameters),
-                            context.buffers.Slice(0, {channels_}),
-                            context.buffers.Slice(channels_, {channels_}), eps_, y);
+      context.kernels->BatchNormByStatistics(
+          planes, Weight(parameters), Bias(parameters), context.buffers.Slice(0, {channels_}),
+          context.buffers.Slice(channels_, {channels_}), eps_, y);
       return;
     }
-    BatchNorm(planes, Weight(parameters), Bias(parameters), eps_, y, context.saved);
-    if (!context.statistics.is_null()) Report(context, planes.dim(0), planes.dim(2));
+    context.kernels->BatchNorm(planes, Weight(parameters), Bias(parameters), eps_, y,
+                               context.saved);
+    if (context.statistics.is_null()) return;
+    context.kernels->BatchAverages(context.saved, planes.dim(0), planes.dim(2), eps_,
+                                   context.statistics);
   }
 
   void Backward(const LayerContext& context, const ConstTensorRef& parameters,
                 const ConstTensorRef& x, const ConstTensorRef&, const ConstTensorRef& dy,
                 const TensorRef& dx, const TensorRef& dparameters) override {
-    BatchNormBackward(x.Reshaped(Planes(x)), Weight(parameters), context.saved, dy, dx,
-                      Weight(dparameters), Bias(dparameters));
+    context.kernels->BatchNormBackward(x.Reshaped(Planes(x)), Weight(parameters), context.saved, dy,
+                                       dx, Weight(dparameters), Bias(dparameters));
   }
 
  private:
-  void Report(const LayerContext& context, int64_t n, int64_t plane) const {
-    if (context.saved.dtype() == DType::kFloat32) {
-      Report<float>(context, n, plane);
-    } else {
-      Report<double>(context, n, plane);
-    }
-  }
-
-  template <typename T>
-  void Report(const LayerContext& context, int64_t n, int64_t plane) const {
-    const absl::Span<const T> saved = context.saved.values<T>();
-    const absl::Span<T> statistics = context.statistics.values<T>();
-    const double count = static_cast<double>(n * plane);
-    for (int64_t c = 0; c < channels_; ++c) {
-      const double inverse = saved[2 * c + 1];
-      const double variance = 1 / (inverse * inverse) - eps_;
-      statistics[c] = static_cast<T>(n * static_cast<double>(saved[2 * c]));
-      // One value has no unbiased variance: PyTorch refuses it, here it counts as 0.
-      statistics[channels_ + c] =
-          static_cast<T>(count > 1 ? n * (variance * count / (count - 1)) : 0);
-    }
-  }
-
   const int64_t channels_;
   const double momentum_;
 };

@@ -23,15 +23,15 @@ class MaxPool2dLayer : public Layer {
 
   std::string kind() const override { return "max_pool2d"; }
 
-  void Forward(const LayerContext&, const ConstTensorRef&, const ConstTensorRef& x,
+  void Forward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
                const TensorRef& y) override {
-    MaxPool2d(window_, x, y);
+    context.kernels->MaxPool2d(window_, x, y);
   }
 
-  void Backward(const LayerContext&, const ConstTensorRef&, const ConstTensorRef& x,
+  void Backward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
                 const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx,
                 const TensorRef&) override {
-    if (!dx.is_null()) MaxPool2dBackward(window_, x, y, dy, dx);
+    if (!dx.is_null()) context.kernels->MaxPool2dBackward(window_, x, y, dy, dx);
   }
 
  private:
@@ -49,15 +49,15 @@ class AvgPool2dLayer : public Layer {
   bool BackwardReadsX() const override { return false; }
   bool BackwardReadsY() const override { return false; }
 
-  void Forward(const LayerContext&, const ConstTensorRef&, const ConstTensorRef& x,
+  void Forward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
                const TensorRef& y) override {
-    AvgPool2d(window_, count_padding_, x, y);
+    context.kernels->AvgPool2d(window_, count_padding_, x, y);
   }
 
-  void Backward(const LayerContext&, const ConstTensorRef&, const ConstTensorRef&,
+  void Backward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef&,
                 const ConstTensorRef&, const ConstTensorRef& dy, const TensorRef& dx,
                 const TensorRef&) override {
-    if (!dx.is_null()) AvgPool2dBackward(window_, count_padding_, dy, dx);
+    if (!dx.is_null()) context.kernels->AvgPool2dBackward(window_, count_padding_, dy, dx);
   }
 
  private:
@@ -77,15 +77,15 @@ class AdaptiveAvgPool2dLayer : public Layer {
   bool BackwardReadsX() const override { return false; }
   bool BackwardReadsY() const override { return false; }
 
-  void Forward(const LayerContext&, const ConstTensorRef&, const ConstTensorRef& x,
+  void Forward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
                const TensorRef& y) override {
-    AdaptiveAvgPool2d(height_, width_, size_, x, y);
+    context.kernels->AdaptiveAvgPool2d(height_, width_, size_, x, y);
   }
 
-  void Backward(const LayerContext&, const ConstTensorRef&, const ConstTensorRef&,
+  void Backward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef&,
                 const ConstTensorRef&, const ConstTensorRef& dy, const TensorRef& dx,
                 const TensorRef&) override {
-    if (!dx.is_null()) AdaptiveAvgPool2dBackward(height_, width_, size_, dy, dx);
+    if (!dx.is_null()) context.kernels->AdaptiveAvgPool2dBackward(height_, width_, size_, dy, dx);
   }
 
  private:

@@ -1,0 +1,174 @@
+#include "tensor/kernel_set.h"
+
+#include "tensor/attention.h"
+#include "tensor/normalization.h"
+
+namespace rubato {
+namespace {
+
+class Cpu final : public KernelSet {
+ public:
+  void Linear(const ConstTensorRef& x, const ConstTensorRef& weight, const ConstTensorRef& bias,
+              const TensorRef& y) override {
+    if (bias.is_null()) {
+      MatMul(x, Transpose::kNo, weight, Transpose::kYes, y);
+    } else {
+      // Cheaper than to add it afterwards: the library would fill with zeros.
+      FillRows(bias, y);
+      MatMulAdd(x, Transpose::kNo, weight, Transpose::kYes, y);
+    }
+  }
+  void LinearBackward(const ConstTensorRef& x, const ConstTensorRef& weight,
+                      const ConstTensorRef& dy, const TensorRef& dx, const TensorRef& dweight,
+                      const TensorRef& dbias) override {
+    MatMul(dy, Transpose::kYes, x, Transpose::kNo, dweight);
+    if (!dbias.is_null()) rubato::ColumnSums(dy, dbias);
+    if (!dx.is_null()) MatMul(dy, Transpose::kNo, weight, Transpose::kNo, dx);
+  }
+  int64_t ConvolutionScratch(const Convolution& convolution, int64_t) const override {
+    return convolution.scratch();
+  }
+  int64_t AttentionScratch(int64_t, int64_t, int64_t places) const override {
+    return places * places;
+  }
+  void Dropout(const uint64_t* key, double p, const ConstTensorRef& x,
+               const TensorRef& y) override {
+    rubato::Dropout(*key, p, x, y);
+  }
+  void Conv2d(const Convolution& convolution, const ConstTensorRef& x, const ConstTensorRef& weight,
+              const ConstTensorRef& bias, const TensorRef& y, const TensorRef& scratch) override {
+    rubato::Conv2d(convolution, x, weight, bias, y, scratch);
+  }
+  void Conv2dBackward(const Convolution& convolution, const ConstTensorRef& x,
+                      const ConstTensorRef& weight, const ConstTensorRef& dy, const TensorRef& dx,
+                      const TensorRef& dweight, const TensorRef& dbias,
+                      const TensorRef& scratch) override {
+    rubato::Conv2dBackward(convolution, x, weight, dy, dx, dweight, dbias, scratch);
+  }
+  void ScaledDotProductAttention(int64_t heads, bool causal, const ConstTensorRef& x,
+                                 const TensorRef& y, const TensorRef& probabilities) override {
+    rubato::ScaledDotProductAttention(heads, causal, x, y, probabilities);
+  }
+  void ScaledDotProductAttentionBackward(int64_t heads, bool causal, const ConstTensorRef& x,
+                                         const ConstTensorRef& probabilities,
+                                         const ConstTensorRef& dy, const TensorRef& dx,
+                                         const TensorRef& scratch) override {
+    rubato::ScaledDotProductAttentionBackward(heads, causal, x, probabilities, dy, dx, scratch);
+  }
+  void Copy(const ConstTensorRef& x, const TensorRef& y) override { rubato::Copy(x, y); }
+  void SetToZero(const TensorRef& y) override { rubato::SetToZero(y); }
+  void AddTensors(const ConstTensorRef& x, const ConstTensorRef& y, const TensorRef& z) override {
+    rubato::AddTensors(x, y, z);
+  }
+  void AddRow(const ConstTensorRef& x, const ConstTensorRef& bias, const TensorRef& y) override {
+    rubato::AddRow(x, bias, y);
+  }
+  void ColumnSums(const ConstTensorRef& x, const TensorRef& sums) override {
+    rubato::ColumnSums(x, sums);
+  }
+  void Multiply(const ConstTensorRef& x, const ConstTensorRef& y, const TensorRef& z) override {
+    rubato::Multiply(x, y, z);
+  }
+  void Relu(const ConstTensorRef& x, const TensorRef& y) override { rubato::Relu(x, y); }
+  void ReluBackward(const ConstTensorRef& y, const ConstTensorRef& dy,
+                    const TensorRef& dx) override {
+    rubato::ReluBackward(y, dy, dx);
+  }
+  void Sigmoid(const ConstTensorRef& x, const TensorRef& y) override { rubato::Sigmoid(x, y); }
+  void SigmoidBackward(const ConstTensorRef& y, const ConstTensorRef& dy,
+                       const TensorRef& dx) override {
+    rubato::SigmoidBackward(y, dy, dx);
+  }
+  void Tanh(const ConstTensorRef& x, const TensorRef& y) override { rubato::Tanh(x, y); }
+  void TanhBackward(const ConstTensorRef& y, const ConstTensorRef& dy,
+                    const TensorRef& dx) override {
+    rubato::TanhBackward(y, dy, dx);
+  }
+  void Gelu(GeluForm form, const ConstTensorRef& x, const TensorRef& y) override {
+    rubato::Gelu(form, x, y);
+  }
+  void GeluWithDerivative(GeluForm form, const ConstTensorRef& x, const TensorRef& y,
+                          const TensorRef& derivative) override {
+    rubato::GeluWithDerivative(form, x, y, derivative);
+  }
+  void Embed(const ConstTensorRef& x, const ConstTensorRef& weight, const TensorRef& y) override {
+    rubato::Embed(x, weight, y);
+  }
+  void EmbedBackward(const ConstTensorRef& x, const ConstTensorRef& dy,
+                     const TensorRef& dweight) override {
+    rubato::EmbedBackward(x, dy, dweight);
+  }
+  void MaxPool2d(const Window& window, const ConstTensorRef& x, const TensorRef& y) override {
+    rubato::MaxPool2d(window, x, y);
+  }
+  void MaxPool2dBackward(const Window& window, const ConstTensorRef& x, const ConstTensorRef& y,
+                         const ConstTensorRef& dy, const TensorRef& dx) override {
+    rubato::MaxPool2dBackward(window, x, y, dy, dx);
+  }
+  void AvgPool2d(const Window& window, bool count_padding, const ConstTensorRef& x,
+                 const TensorRef& y) override {
+    rubato::AvgPool2d(window, count_padding, x, y);
+  }
+  void AvgPool2dBackward(const Window& window, bool count_padding, const ConstTensorRef& dy,
+                         const TensorRef& dx) override {
+    rubato::AvgPool2dBackward(window, count_padding, dy, dx);
+  }
+  void AdaptiveAvgPool2d(int64_t height, int64_t width, int64_t out, const ConstTensorRef& x,
+                         const TensorRef& y) override {
+    rubato::AdaptiveAvgPool2d(height, width, out, x, y);
+  }
+  void AdaptiveAvgPool2dBackward(int64_t height, int64_t width, int64_t out,
+                                 const ConstTensorRef& dy, const TensorRef& dx) override {
+    rubato::AdaptiveAvgPool2dBackward(height, width, out, dy, dx);
+  }
+  void LayerNorm(const ConstTensorRef& x, const ConstTensorRef& weight, const ConstTensorRef& bias,
+                 double eps, const TensorRef& y, const TensorRef& statistics) override {
+    rubato::LayerNorm(x, weight, bias, eps, y, statistics);
+  }
+  void LayerNormBackward(const ConstTensorRef& x, const ConstTensorRef& weight,
+                         const ConstTensorRef& statistics, const ConstTensorRef& dy,
+                         const TensorRef& dx, const TensorRef& dweight,
+                         const TensorRef& dbias) override {
+    rubato::LayerNormBackward(x, weight, statistics, dy, dx, dweight, dbias);
+  }
+  void GroupNorm(int64_t groups, const ConstTensorRef& x, const ConstTensorRef& weight,
+                 const ConstTensorRef& bias, double eps, const TensorRef& y,
+                 const TensorRef& statistics) override {
+    rubato::GroupNorm(groups, x, weight, bias, eps, y, statistics);
+  }
+  void GroupNormBackward(int64_t groups, const ConstTensorRef& x, const ConstTensorRef& weight,
+                         const ConstTensorRef& statistics, const ConstTensorRef& dy,
+                         const TensorRef& dx, const TensorRef& dweight,
+                         const TensorRef& dbias) override {
+    rubato::GroupNormBackward(groups, x, weight, statistics, dy, dx, dweight, dbias);
+  }
+  void BatchNorm(const ConstTensorRef& x, const ConstTensorRef& weight, const ConstTensorRef& bias,
+                 double eps, const TensorRef& y, const TensorRef& statistics) override {
+    rubato::BatchNorm(x, weight, bias, eps, y, statistics);
+  }
+  void BatchNormBackward(const ConstTensorRef& x, const ConstTensorRef& weight,
+                         const ConstTensorRef& statistics, const ConstTensorRef& dy,
+                         const TensorRef& dx, const TensorRef& dweight,
+                         const TensorRef& dbias) override {
+    rubato::BatchNormBackward(x, weight, statistics, dy, dx, dweight, dbias);
+  }
+  void BatchNormByStatistics(const ConstTensorRef& x, const ConstTensorRef& weight,
+                             const ConstTensorRef& bias, const ConstTensorRef& mean,
+                             const ConstTensorRef& variance, double eps,
+                             const TensorRef& y) override {
+    rubato::BatchNormByStatistics(x, weight, bias, mean, variance, eps, y);
+  }
+  void BatchAverages(const ConstTensorRef& statistics, int64_t n, int64_t plane, double eps,
+                     const TensorRef& averages) override {
+    rubato::BatchAverages(statistics, n, plane, eps, averages);
+  }
+};
+
+}  // namespace
+
+KernelSet& CpuKernels() {
+  static Cpu* const kernels = new Cpu;  // has no state
+  return *kernels;
+}
+
+}  // namespace rubato

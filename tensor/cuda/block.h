@@ -1,0 +1,195 @@
+// How kernels are written so that the same source runs on a GPU and, slowly, on the CPU.
+//
+// A kernel is a plain struct of pointers and numbers with
+//
+//   template <typename Block> RUBATO_HOST_DEVICE void operator()(Block& block) const;
+//
+// which says what one block of threads does, as a whole. What each thread does stands in phases:
+// block.ForEach(f) calls f(thread) for each, and none goes on before all have done so. Between
+// phases nothing depends on the thread. On a GPU (cuda_queue.h) each thread runs the operator for
+// itself; on the CPU (HostBlock) a phase is a loop over the threads. Sums over a block follow the
+// same tree in both.
+#ifndef RUBATO_TENSOR_CUDA_BLOCK_H_
+#define RUBATO_TENSOR_CUDA_BLOCK_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+#include "tensor/cuda/host_device.h"
+
+namespace rubato {
+
+constexpr int kWarp = 32;            // threads that sum without shared memory
+constexpr int kMaxThreads = 1024;    // of a block
+constexpr size_t kSharedBytes = 16;  // of memory that a block shares, for each thread
+constexpr int kUsualThreads = 256;
+
+struct Plus {
+  template <typename A>
+  RUBATO_HOST_DEVICE A operator()(A a, A b) const {
+    return a + b;
+  }
+};
+
+// The greater, b if a is not a number.
+struct Greater {
+  template <typename A>
+  RUBATO_HOST_DEVICE A operator()(A a, A b) const {
+    return a > b ? a : b;
+  }
+};
+
+struct Lesser {
+  template <typename A>
+  RUBATO_HOST_DEVICE A operator()(A a, A b) const {
+    return a < b ? a : b;
+  }
+};
+
+// Two sums at once.
+template <typename A>
+struct Pair {
+  A first, second;
+};
+template <typename A>
+RUBATO_HOST_DEVICE Pair<A> operator+(Pair<A> a, Pair<A> b) {
+  return {a.first + b.first, a.second + b.second};
+}
+
+// A block whose threads the CPU runs one after the other, forwards or, since their order has no
+// meaning, backwards.
+class HostBlock {
+ public:
+  HostBlock(int64_t index, int threads, bool backwards)
+      : index_(index), threads_(threads), backwards_(backwards) {}
+
+  int64_t index() const { return index_; }
+  int threads() const { return threads_; }  // a multiple of kWarp
+
+  template <typename F>
+  void ForEach(F f) {
+    for (int i = 0; i < threads_; ++i) f(backwards_ ? threads_ - 1 - i : i);
+  }
+
+  // f(thread) of all threads, brought together by `op`: within each warp, then over the warps, by
+  // halving. What is in Shared is lost.
+  template <typename A, typename F, typename Op>
+  A Reduce(A identity, F f, Op op) {
+    std::memset(shared_, 0xff, kWarp * sizeof(A));  // where a GPU has its warps' sums
+    A warps[kWarp], lanes[kWarp];
+    for (int w = 0; w < kWarp; ++w) {
+      warps[w] = identity;
+      if (w * kWarp >= threads_) continue;
+      for (int l = 0; l < kWarp; ++l) lanes[l] = f(w * kWarp + l);
+      warps[w] = Halve(lanes, op);
+    }
+    return Halve(warps, op);
+  }
+
+  template <typename A, typename F>
+  A Sum(A identity, F f) {
+    return Reduce(identity, f, Plus());
+  }
+
+  // An array of the block's, of one A a thread; what was there before is gone.
+  template <typename A>
+  A* Shared() {
+    static_assert(sizeof(A) <= kSharedBytes, "");
+    return reinterpret_cast<A*>(shared_);
+  }
+
+ private:
+  template <typename A, typename Op>
+  static A Halve(A* values, Op op) {
+    for (int half = kWarp / 2; half > 0; half /= 2) {
+      for (int l = 0; l < half; ++l) values[l] = op(values[l], values[l + half]);
+    }
+    return values[0];
+  }
+
+  const int64_t index_;
+  const int threads_;
+  const bool backwards_;
+  alignas(16) char shared_[kMaxThreads * kSharedBytes];
+};
+
+// f(i) for each i below n.
+template <typename F>
+struct ForEachIndex {
+  static constexpr int kEach = 4;  // values of a thread, so that several loads are under way
+
+  int64_t n;
+  F f;
+
+  template <typename Block>
+  RUBATO_HOST_DEVICE void operator()(Block& block) const {
+    block.ForEach([&](int thread) {
+      for (int k = 0; k < kEach; ++k) {
+        const int64_t i = (block.index() * kEach + k) * block.threads() + thread;
+        if (i < n) f(i);
+      }
+    });
+  }
+};
+
+template <typename Queue, typename F>
+void LaunchForEach(Queue& queue, int64_t n, const F& f) {
+  constexpr int64_t kPerBlock = int64_t{ForEachIndex<F>::kEach} * kUsualThreads;
+  if (n == 0) return;
+  queue.Launch((n + kPerBlock - 1) / kPerBlock, kUsualThreads, ForEachIndex<F>{n, f});
+}
+
+// Threads for a row of n values: as many, in whole warps, up to `most`.
+inline int ThreadsFor(int64_t n, int most = kUsualThreads) {
+  int threads = kWarp;
+  while (threads < n && threads < most) threads *= 2;
+  return threads;
+}
+
+// The sums over the rows of f.Value(row, column), which are given to f.Store(column, sum); f.Zero()
+// is the sum of nothing. Threads lie in `tile` columns side by side and take the rows in turn.
+template <typename F>
+struct SumColumns {
+  int64_t rows, columns;
+  int tile;  // divides the threads
+  F f;
+
+  template <typename Block>
+  RUBATO_HOST_DEVICE void operator()(Block& block) const {
+    using A = decltype(f.Zero());
+    A* const shared = block.template Shared<A>();
+    const int lanes = block.threads() / tile;
+    block.ForEach([&](int thread) {
+      const int64_t column = block.index() * tile + thread % tile;
+      A sum = f.Zero();
+      if (column < columns) {
+        for (int64_t row = thread / tile; row < rows; row += lanes) {
+          sum = sum + f.Value(row, column);
+        }
+      }
+      shared[thread] = sum;
+    });
+    for (int half = lanes / 2; half > 0; half /= 2) {
+      block.ForEach([&](int thread) {
+        if (thread < half * tile) shared[thread] = shared[thread] + shared[thread + half * tile];
+      });
+    }
+    block.ForEach([&](int thread) {
+      const int64_t column = block.index() * tile + thread;
+      if (thread < tile && column < columns) f.Store(column, shared[thread]);
+    });
+  }
+};
+
+template <typename Queue, typename F>
+void LaunchSumColumns(Queue& queue, int64_t rows, int64_t columns, const F& f) {
+  constexpr int kThreads = 512;
+  int tile = 4;
+  while (tile < columns && tile < kWarp) tile *= 2;
+  queue.Launch((columns + tile - 1) / tile, kThreads, SumColumns<F>{rows, columns, tile, f});
+}
+
+}  // namespace rubato
+
+#endif  // RUBATO_TENSOR_CUDA_BLOCK_H_

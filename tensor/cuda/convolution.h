@@ -1,0 +1,239 @@
+// Convolution by lowering to products of matrices: what each output sees is copied into a column.
+#ifndef RUBATO_TENSOR_CUDA_CONVOLUTION_H_
+#define RUBATO_TENSOR_CUDA_CONVOLUTION_H_
+
+#include <algorithm>
+
+#include "tensor/cuda/block.h"
+#include "tensor/cuda/numbers.h"
+#include "tensor/cuda/product.h"
+#include "tensor/device.h"
+
+namespace rubato {
+namespace convolution {
+
+// A Window as kernels read it.
+struct Grid {
+  int64_t height, width, kernel, stride, padding, out_height, out_width;
+
+  RUBATO_HOST_DEVICE int64_t plane() const { return height * width; }
+  RUBATO_HOST_DEVICE int64_t places() const { return out_height * out_width; }
+};
+inline Grid GridOf(const Window& w) {
+  return {w.height, w.width, w.kernel, w.stride, w.padding, w.out_height(), w.out_width()};
+}
+
+// columns (channels kernel^2, examples places) or, `by_example`, (examples, channels kernel^2,
+// places).
+template <typename T>
+struct Unfold {
+  Grid g;
+  int64_t channels, examples;
+  bool by_example;
+  const T* x;  // (examples, channels, height, width)
+  T* columns;
+
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    const int64_t places = g.places(), rows = channels * g.kernel * g.kernel;
+    const int64_t place = i % places, rest = i / places;
+    const int64_t row = by_example ? rest % rows : rest / examples;
+    const int64_t example = by_example ? rest / rows : rest % examples;
+    const int64_t kx = row % g.kernel, ky = row / g.kernel % g.kernel;
+    const int64_t channel = row / (g.kernel * g.kernel);
+    const int64_t iy = place / g.out_width * g.stride + ky - g.padding;
+    const int64_t ix = place % g.out_width * g.stride + kx - g.padding;
+    const bool inside = iy >= 0 && iy < g.height && ix >= 0 && ix < g.width;
+    columns[i] =
+        inside ? x[((example * channels + channel) * g.height + iy) * g.width + ix] : T(0.0f);
+  }
+};
+
+// x = the sum of the columns' values at each place of the input; columns (channels kernel^2,
+// examples places).
+template <typename T>
+struct Fold {
+  Grid g;
+  int64_t channels, examples;
+  const T* columns;
+  T* x;
+
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    const int64_t ix = i % g.width, iy = i / g.width % g.height, rest = i / g.plane();
+    const int64_t channel = rest % channels, example = rest / channels;
+    Wide<T> sum = 0;
+    for (int64_t ky = 0; ky < g.kernel; ++ky) {
+      const int64_t y = iy + g.padding - ky;
+      if (y < 0 || y % g.stride != 0 || y / g.stride >= g.out_height) continue;
+      for (int64_t kx = 0; kx < g.kernel; ++kx) {
+        const int64_t at = ix + g.padding - kx;
+        if (at < 0 || at % g.stride != 0 || at / g.stride >= g.out_width) continue;
+        const int64_t row = (channel * g.kernel + ky) * g.kernel + kx;
+        const int64_t place = y / g.stride * g.out_width + at / g.stride;
+        sum += Widen(columns[(row * examples + example) * g.places() + place]);
+      }
+    }
+    x[i] = static_cast<T>(sum);
+  }
+};
+
+// to (channels, examples, places) of from (examples, channels, places).
+template <typename T>
+struct ChannelsFirst {
+  int64_t channels, examples, places;
+  const T* from;
+  T* to;
+
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    const int64_t place = i % places, rest = i / places;
+    to[i] = from[(rest % examples * channels + rest / examples) * places + place];
+  }
+};
+
+// y[example, channel, place] += bias[channel].
+template <typename T>
+struct AddToPlanes {
+  int64_t channels, places;
+  const T* bias;
+  T* y;
+
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    y[i] = static_cast<T>(Widen(y[i]) + Widen(bias[i / places % channels]));
+  }
+};
+
+// sums[channel] = or += the sum of its n values, a block's.
+template <typename T>
+struct SumChannel {
+  int64_t n;
+  bool adds;
+  const T* values;
+  Wide<T>* sums;
+
+  template <typename Block>
+  RUBATO_HOST_DEVICE void operator()(Block& block) const {
+    const T* const row = values + block.index() * n;
+    const Wide<T> sum = block.Sum(Wide<T>(0), [&](int thread) {
+      Wide<T> part = 0;
+      for (int64_t j = thread; j < n; j += block.threads()) part += Widen(row[j]);
+      return part;
+    });
+    block.ForEach([&](int thread) {
+      if (thread == 0) sums[block.index()] = adds ? sums[block.index()] + sum : sum;
+    });
+  }
+};
+
+}  // namespace convolution
+
+template <typename Queue>
+class ConvolutionKernels : public virtual DeviceKernels {
+ public:
+  // Examples are taken so many at a time that their columns stay below `most` values.
+  ConvolutionKernels(Queue* queue, int64_t most) : queue_(*queue), most_(most) {}
+
+  int64_t ConvolutionScratch(const Convolution& c, int64_t n) const override {
+    return ExamplesAtATime(c, n) * PerExample(c);
+  }
+
+  void Conv2d(const Convolution& c, const ConstTensorRef& x, const ConstTensorRef& weight,
+              const ConstTensorRef& bias, const TensorRef& y, const TensorRef& scratch) override {
+    const int64_t n = x.dim(0), places = c.window.out_plane(), filter = c.filter();
+    const int64_t out = c.out_channels / c.groups, step = ExamplesAtATime(c, n);
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      for (int64_t first = 0; first < n; first += step) {
+        const int64_t examples = std::min(step, n - first);
+        const T* columns = Pointer<T>(x) + first * c.in_channels * c.window.plane();
+        if (!IsPointwise(c.window)) {
+          LaunchForEach(queue_, examples * Rows(c) * places,
+                        convolution::Unfold<T>{convolution::GridOf(c.window), c.in_channels,
+                                               examples, true, columns, Pointer<T>(scratch)});
+          columns = Pointer<T>(scratch);
+        }
+        for (int64_t g = 0; g < c.groups; ++g) {
+          Product product(Transpose::kNo, Transpose::kNo, out, places, filter);
+          product.a = MatrixAt(Pointer<T>(weight) + g * out * filter, filter);
+          product.b = MatrixAt(columns + g * filter * places, places, Rows(c) * places);
+          product.c = MatrixAt(Pointer<T>(y) + (first * c.out_channels + g * out) * places, places,
+                               c.out_channels * places);
+          product.count = examples;
+          queue_.Multiply(product);
+        }
+      }
+      if (bias.is_null()) return;
+      LaunchForEach(
+          queue_, y.size(),
+          convolution::AddToPlanes<T>{c.out_channels, places, Pointer<T>(bias), Pointer<T>(y)});
+    });
+  }
+
+  void Conv2dBackward(const Convolution& c, const ConstTensorRef& x, const ConstTensorRef& weight,
+                      const ConstTensorRef& dy, const TensorRef& dx, const TensorRef& dweight,
+                      const TensorRef& dbias, const TensorRef& scratch) override {
+    const int64_t n = x.dim(0), places = c.window.out_plane(), filter = c.filter();
+    const int64_t out = c.out_channels / c.groups, step = ExamplesAtATime(c, n);
+    const convolution::Grid grid = convolution::GridOf(c.window);
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      // One product over all examples' places, which lie behind one another.
+      T* const dout = Pointer<T>(scratch);
+      for (int64_t first = 0; first < n; first += step) {
+        const int64_t examples = std::min(step, n - first), width = examples * places;
+        const int64_t inputs = first * c.in_channels * c.window.plane();
+        T* const columns = dout + c.out_channels * width;
+        LaunchForEach(
+            queue_, c.out_channels * width,
+            convolution::ChannelsFirst<T>{c.out_channels, examples, places,
+                                          Pointer<T>(dy) + first * c.out_channels * places, dout});
+        LaunchForEach(queue_, Rows(c) * width,
+                      convolution::Unfold<T>{grid, c.in_channels, examples, false,
+                                             Pointer<T>(x) + inputs, columns});
+        for (int64_t g = 0; g < c.groups; ++g) {
+          Product product(Transpose::kNo, Transpose::kYes, out, filter, width);
+          product.a = MatrixAt(dout + g * out * width, width);
+          product.b = MatrixAt(columns + g * filter * width, width);
+          product.c = MatrixAt(Pointer<Wide<T>>(dweight) + g * out * filter, filter);
+          product.beta = first == 0 ? 0 : 1;
+          queue_.Multiply(product);
+        }
+        if (!dbias.is_null()) {
+          queue_.Launch(
+              c.out_channels, ThreadsFor(width, kMaxThreads),
+              convolution::SumChannel<T>{width, first != 0, dout, Pointer<Wide<T>>(dbias)});
+        }
+        if (dx.is_null()) continue;
+        for (int64_t g = 0; g < c.groups; ++g) {
+          Product product(Transpose::kYes, Transpose::kNo, filter, width, out);
+          product.a = MatrixAt(Pointer<T>(weight) + g * out * filter, filter);
+          product.b = MatrixAt(dout + g * out * width, width);
+          product.c = MatrixAt(columns + g * filter * width, width);
+          queue_.Multiply(product);
+        }
+        LaunchForEach(
+            queue_, examples * c.in_channels * c.window.plane(),
+            convolution::Fold<T>{grid, c.in_channels, examples, columns, Pointer<T>(dx) + inputs});
+      }
+    });
+  }
+
+ private:
+  // Whether the input, as it is, holds the columns.
+  static bool IsPointwise(const Window& w) {
+    return w.kernel == 1 && w.stride == 1 && w.padding == 0;
+  }
+  static int64_t Rows(const Convolution& c) { return c.groups * c.filter(); }
+  // The columns, and the outputs' gradient in another order.
+  static int64_t PerExample(const Convolution& c) {
+    return (Rows(c) + c.out_channels) * c.window.out_plane();
+  }
+  int64_t ExamplesAtATime(const Convolution& c, int64_t n) const {
+    return std::min(n, std::max<int64_t>(1, most_ / PerExample(c)));
+  }
+
+  Queue& queue_;
+  const int64_t most_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TENSOR_CUDA_CONVOLUTION_H_

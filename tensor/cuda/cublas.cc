@@ -1,0 +1,212 @@
+#include "tensor/cuda/cublas.h"
+
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/check.h"
+#include "common/status.h"
+#include "tensor/cuda/cuda_check.h"
+
+namespace rubato {
+namespace {
+
+// On the loader's own path, or where it lay beside the compiler.
+const std::string& Soname() {
+  static const std::string* const name =
+      new std::string(absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR));
+  return *name;
+}
+
+cudaDataType_t TypeOf(DType dtype) {
+  switch (dtype) {
+    case DType::kFloat32:
+      return CUDA_R_32F;
+    case DType::kBFloat16:
+      return CUDA_R_16BF;
+    case DType::kFloat16:
+      return CUDA_R_16F;
+    default:
+      break;
+  }
+  RUBATO_CHECK(false);
+}
+
+// The greatest power of two, up to 256, that divides an address.
+uint32_t AlignmentOf(const void* address) {
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(address) | 256;
+  return static_cast<uint32_t>(bits & -bits);
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<const Cublas>> Cublas::Open() {
+  const std::string beside = absl::StrCat(RUBATO_CUDA_FOLDER "/lib64/", Soname());
+  void* library = nullptr;
+  for (const std::string& name : {Soname(), beside}) {
+    if (library == nullptr) library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  }
+  if (library == nullptr) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cuBLAS is needed for the GPU, but ", Soname(),
+                     " was found neither on the loader's path (LD_LIBRARY_PATH) nor as ", beside));
+  }
+  auto cublas = std::make_shared<Cublas>();
+  std::string missing;
+  const auto find = [&](auto* function, const char* name) {
+    *function = reinterpret_cast<std::decay_t<decltype(*function)>>(dlsym(library, name));
+    if (*function == nullptr) missing = name;
+  };
+  find(&cublas->Create, "cublasLtCreate");
+  find(&cublas->Destroy, "cublasLtDestroy");
+  find(&cublas->GetStatusString, "cublasLtGetStatusString");
+  find(&cublas->Matmul, "cublasLtMatmul");
+  find(&cublas->MatmulAlgoGetHeuristic, "cublasLtMatmulAlgoGetHeuristic");
+  find(&cublas->MatmulDescCreate, "cublasLtMatmulDescCreate");
+  find(&cublas->MatmulDescDestroy, "cublasLtMatmulDescDestroy");
+  find(&cublas->MatmulDescSetAttribute, "cublasLtMatmulDescSetAttribute");
+  find(&cublas->MatmulPreferenceCreate, "cublasLtMatmulPreferenceCreate");
+  find(&cublas->MatmulPreferenceDestroy, "cublasLtMatmulPreferenceDestroy");
+  find(&cublas->MatmulPreferenceSetAttribute, "cublasLtMatmulPreferenceSetAttribute");
+  find(&cublas->MatrixLayoutCreate, "cublasLtMatrixLayoutCreate");
+  find(&cublas->MatrixLayoutDestroy, "cublasLtMatrixLayoutDestroy");
+  find(&cublas->MatrixLayoutSetAttribute, "cublasLtMatrixLayoutSetAttribute");
+  if (!missing.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(Soname(), " has no function ", missing,
+                                                      "; expected cuBLAS ", CUBLAS_VER_MAJOR, ".",
+                                                      CUBLAS_VER_MINOR, " or later"));
+  }
+  return cublas;
+}
+
+// cuBLAS reads matrices by columns. What is row-major to us is its transpose to it, so it is asked
+// for c^T = b^T a^T: its A is our b, its rows are our columns.
+struct CublasHandle::Plan {
+  cublasLtMatmulDesc_t description = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
+  cublasLtMatmulAlgo_t algorithm;
+};
+
+CublasHandle::CublasHandle(std::shared_ptr<const Cublas> cublas, ProductPrecision precision,
+                           void* workspace)
+    : cublas_(std::move(cublas)), precision_(precision), workspace_(workspace) {}
+
+absl::StatusOr<std::unique_ptr<CublasHandle>> CublasHandle::Create(ProductPrecision precision,
+                                                                   void* workspace) {
+  RUBATO_ASSIGN_OR_RETURN(std::shared_ptr<const Cublas> cublas, Cublas::Open());
+  std::unique_ptr<CublasHandle> handle(new CublasHandle(std::move(cublas), precision, workspace));
+  const cublasStatus_t status = handle->cublas_->Create(&handle->handle_);
+  if (status != CUBLAS_STATUS_SUCCESS) {
+    return absl::InternalError(
+        absl::StrCat("cuBLAS does not start: ", handle->cublas_->GetStatusString(status)));
+  }
+  return handle;
+}
+
+CublasHandle::~CublasHandle() {
+  for (const auto& [shape, plan] : plans_) {
+    for (cublasLtMatrixLayout_t layout : {plan->a, plan->b, plan->c}) {
+      if (layout != nullptr) cublas_->MatrixLayoutDestroy(layout);
+    }
+    if (plan->description != nullptr) cublas_->MatmulDescDestroy(plan->description);
+  }
+  if (handle_ != nullptr) cublas_->Destroy(handle_);
+}
+
+void CublasHandle::Check(cublasStatus_t status, const char* what) const {
+  if (status == CUBLAS_STATUS_SUCCESS) return;
+  EndProcess(absl::InternalError(
+      absl::StrCat(what, " failed: ", cublas_->GetStatusString(status), " (cuBLAS)")));
+}
+
+const CublasHandle::Plan& CublasHandle::PlanOf(const Product& p) {
+  const uint64_t alignments = uint64_t{AlignmentOf(p.a.values)} << 32 |
+                              uint64_t{AlignmentOf(p.b.values)} << 16 | AlignmentOf(p.c.values);
+  const int kinds = (p.transpose_a == Transpose::kYes) | (p.transpose_b == Transpose::kYes) << 1 |
+                    (p.bias != nullptr) << 2 | (p.beta != 0) << 3;
+  const int types = static_cast<int>(p.a.dtype) << 8 | static_cast<int>(p.c.dtype);
+  const Shape shape = {p.m,       p.n,     p.k,          p.a.pitch,    p.b.pitch,
+                       p.c.pitch, p.count, p.a.distance, p.b.distance, p.c.distance,
+                       kinds,     types,   alignments};
+  std::unique_ptr<Plan>& plan = plans_[shape];
+  if (plan != nullptr) return *plan;
+  plan = std::make_unique<Plan>();
+  const bool tf32 = precision_ == ProductPrecision::kTf32 && p.a.dtype == DType::kFloat32;
+  Check(
+      cublas_->MatmulDescCreate(
+          &plan->description, tf32 ? CUBLAS_COMPUTE_32F_FAST_TF32 : CUBLAS_COMPUTE_32F, CUDA_R_32F),
+      "a product's description");
+  const auto describe = [&](cublasLtMatmulDescAttributes_t attribute, const auto& value) {
+    Check(cublas_->MatmulDescSetAttribute(plan->description, attribute, &value, sizeof value),
+          "a product's description");
+  };
+  const bool ta = p.transpose_a == Transpose::kYes, tb = p.transpose_b == Transpose::kYes;
+  describe(CUBLASLT_MATMUL_DESC_TRANSA, tb ? CUBLAS_OP_T : CUBLAS_OP_N);
+  describe(CUBLASLT_MATMUL_DESC_TRANSB, ta ? CUBLAS_OP_T : CUBLAS_OP_N);
+  if (p.bias != nullptr) {
+    describe(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+    describe(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(p.c.dtype));
+    describe(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+  }
+  const auto lay_out = [&](cublasLtMatrixLayout_t* layout, const Matrix& matrix, int64_t rows,
+                           int64_t columns) {
+    Check(cublas_->MatrixLayoutCreate(layout, TypeOf(matrix.dtype), columns, rows, matrix.pitch),
+          "a matrix's layout");
+    if (p.count == 1) return;
+    const int32_t count = static_cast<int32_t>(p.count);
+    const int64_t distance = matrix.distance;
+    Check(cublas_->MatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                            sizeof count),
+          "a matrix's layout");
+    Check(cublas_->MatrixLayoutSetAttribute(*layout, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                            &distance, sizeof distance),
+          "a matrix's layout");
+  };
+  lay_out(&plan->a, p.b, tb ? p.n : p.k, tb ? p.k : p.n);
+  lay_out(&plan->b, p.a, ta ? p.k : p.m, ta ? p.m : p.k);
+  lay_out(&plan->c, p.c, p.m, p.n);
+
+  cublasLtMatmulPreference_t preference;
+  Check(cublas_->MatmulPreferenceCreate(&preference), "the choice of a product's algorithm");
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
+    Check(cublas_->MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
+          "the choice of a product's algorithm");
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<size_t>(kWorkspaceBytes));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(p.b.values));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(p.a.values));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(p.c.values));
+  prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(p.c.values));
+  cublasLtMatmulHeuristicResult_t result;
+  int found = 0;
+  Check(cublas_->MatmulAlgoGetHeuristic(handle_, plan->description, plan->a, plan->b, plan->c,
+                                        plan->c, preference, 1, &result, &found),
+        "the choice of a product's algorithm");
+  cublas_->MatmulPreferenceDestroy(preference);
+  if (found == 0) {
+    EndProcess(absl::InternalError(absl::StrCat("cuBLAS has no algorithm for a product of ", p.m,
+                                                " x ", p.k, " and ", p.k, " x ", p.n)));
+  }
+  plan->algorithm = result.algo;
+  return *plan;
+}
+
+void CublasHandle::Multiply(const Product& p, cudaStream_t stream) {
+  const Plan& plan = PlanOf(p);
+  if (p.bias != nullptr) {
+    Check(cublas_->MatmulDescSetAttribute(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
+                                          &p.bias, sizeof p.bias),
+          "a product's bias");
+  }
+  const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
+  void* const c = const_cast<void*>(p.c.values);
+  Check(cublas_->Matmul(handle_, plan.description, &alpha, p.b.values, plan.a, p.a.values, plan.b,
+                        &beta, c, plan.c, c, plan.c, &plan.algorithm, workspace_, kWorkspaceBytes,
+                        stream),
+        "a product");
+}
+
+}  // namespace rubato

@@ -1,0 +1,229 @@
+#include "tensor/cuda/cuda_device.h"
+
+#include <cuda_runtime.h>
+
+#include <array>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "common/status.h"
+#include "tensor/cuda/cublas.h"
+#include "tensor/cuda/cuda_check.h"
+#include "tensor/cuda/cuda_queue.h"
+
+namespace rubato {
+namespace {
+
+// Of A100, H100 and what came after them.
+constexpr int kLeastCapability = 8;
+
+// How often a host that waits looks whether the GPU is still at work.
+constexpr absl::Duration kLook = absl::Milliseconds(200);
+
+class CudaDevice final : public Device {
+ public:
+  explicit CudaDevice(int index) : index_(index) {}
+  ~CudaDevice() override;
+
+  absl::Status Open(ProductPrecision precision);
+
+  std::string description() const override { return description_; }
+  DeviceKernels& kernels() override { return *kernels_; }
+
+  absl::StatusOr<void*> Allocate(int64_t bytes) override;
+  absl::StatusOr<void*> AllocatePinned(int64_t bytes) override;
+  int64_t free_bytes() const override { return Memory().first; }
+  int64_t total_bytes() const override { return Memory().second; }
+
+  void Upload(Stream stream, const void* host, void* device, int64_t bytes) override {
+    Use();
+    CheckCuda(cudaMemcpyAsync(device, host, bytes, cudaMemcpyHostToDevice, At(stream)),
+              "a copy to the GPU");
+  }
+  void Download(Stream stream, const void* device, void* host, int64_t bytes) override {
+    Use();
+    CheckCuda(cudaMemcpyAsync(host, device, bytes, cudaMemcpyDeviceToHost, At(stream)),
+              "a copy from the GPU");
+  }
+  void Order(Stream waiting, Stream other) override {
+    Use();
+    const cudaEvent_t event = events_[static_cast<int>(other)];
+    CheckCuda(cudaEventRecord(event, At(other)), "an event");
+    CheckCuda(cudaStreamWaitEvent(At(waiting), event, 0), "an event");
+  }
+
+  void Signal(Stream stream) override {
+    const auto count = [](void* self) { static_cast<CudaDevice*>(self)->CountSignal(); };
+    CheckCuda(cudaLaunchHostFunc(At(stream), count, this), "a signal");
+  }
+  void ResetSignals() override {
+    absl::MutexLock lock(&mutex_);
+    signals_ = 0;
+  }
+  void AwaitSignals(int64_t count) override;
+  void Synchronize() override {
+    Use();
+    for (cudaStream_t stream : streams_) {
+      if (stream != nullptr) CheckCuda(cudaStreamSynchronize(stream), "a step");
+    }
+  }
+
+  void BeginRecording() override {
+    Use();
+    CheckCuda(cudaStreamBeginCapture(At(Stream::kCompute), cudaStreamCaptureModeThreadLocal),
+              "the recording of a step");
+  }
+  int EndRecording() override {
+    cudaGraph_t graph;
+    CheckCuda(cudaStreamEndCapture(At(Stream::kCompute), &graph), "the recording of a step");
+    recordings_.emplace_back();
+    CheckCuda(cudaGraphInstantiate(&recordings_.back(), graph, 0), "the recording of a step");
+    CheckCuda(cudaGraphDestroy(graph), "the recording of a step");
+    return static_cast<int>(recordings_.size()) - 1;
+  }
+  void Replay(int recording) override {
+    Use();
+    CheckCuda(cudaGraphLaunch(recordings_[recording], At(Stream::kCompute)), "a step");
+  }
+
+ private:
+  cudaStream_t At(Stream stream) const { return streams_[static_cast<int>(stream)]; }
+  // This GPU is the calling thread's.
+  void Use() const { CheckCuda(cudaSetDevice(index_), "the choice of a GPU"); }
+  std::pair<int64_t, int64_t> Memory() const {
+    Use();
+    size_t free = 0, total = 0;
+    CheckCuda(cudaMemGetInfo(&free, &total), "a look at the GPU's memory");
+    return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
+  }
+  void CountSignal() {
+    absl::MutexLock lock(&mutex_);
+    ++signals_;
+  }
+
+  const int index_;
+  std::string description_;
+  std::array<cudaStream_t, kStreams> streams_ = {};
+  std::array<cudaEvent_t, kStreams> events_ = {};
+  std::vector<void*> memory_, pinned_;
+  std::vector<cudaGraphExec_t> recordings_;
+  std::unique_ptr<CublasHandle> cublas_;
+  std::unique_ptr<CudaQueue> queue_;
+  std::unique_ptr<DeviceKernels> kernels_;
+  absl::Mutex mutex_;
+  int64_t signals_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+absl::Status CudaDevice::Open(ProductPrecision precision) {
+  RUBATO_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(index_), "the choice of a GPU"));
+  cudaDeviceProp properties;
+  RUBATO_RETURN_IF_ERROR(
+      CudaStatus(cudaGetDeviceProperties(&properties, index_), "a look at the GPU"));
+  description_ = absl::StrCat(properties.name, " (GPU ", index_, ")");
+  if (properties.major < kLeastCapability) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(description_, " has compute capability ", properties.major, ".",
+                     properties.minor, ", expected ", kLeastCapability, ".0 or later"));
+  }
+  for (int i = 0; i < kStreams; ++i) {
+    RUBATO_RETURN_IF_ERROR(
+        CudaStatus(cudaStreamCreateWithFlags(&streams_[i], cudaStreamNonBlocking), "a stream"));
+    RUBATO_RETURN_IF_ERROR(
+        CudaStatus(cudaEventCreateWithFlags(&events_[i], cudaEventDisableTiming), "an event"));
+  }
+  RUBATO_ASSIGN_OR_RETURN(void* const workspace, Allocate(CublasHandle::kWorkspaceBytes));
+  RUBATO_ASSIGN_OR_RETURN(cublas_, CublasHandle::Create(precision, workspace));
+  queue_ = std::make_unique<CudaQueue>(At(Stream::kCompute), cublas_.get());
+  kernels_ = MakeCudaKernels(queue_.get());
+  return absl::OkStatus();
+}
+
+// Nothing is checked: a process that ends may have no driver any more.
+CudaDevice::~CudaDevice() {
+  cudaSetDevice(index_);
+  for (cudaGraphExec_t recording : recordings_) cudaGraphExecDestroy(recording);
+  kernels_.reset();
+  cublas_.reset();
+  for (void* memory : memory_) cudaFree(memory);
+  for (void* memory : pinned_) cudaFreeHost(memory);
+  for (int i = 0; i < kStreams; ++i) {
+    if (events_[i] != nullptr) cudaEventDestroy(events_[i]);
+    if (streams_[i] != nullptr) cudaStreamDestroy(streams_[i]);
+  }
+}
+
+absl::StatusOr<void*> CudaDevice::Allocate(int64_t bytes) {
+  Use();
+  void* memory = nullptr;
+  const cudaError_t error = cudaMalloc(&memory, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it heals
+    return absl::ResourceExhaustedError(absl::StrCat(description_, " has no memory for ", bytes,
+                                                     " bytes; of ", total_bytes(), ", ",
+                                                     free_bytes(), " are free"));
+  }
+  RUBATO_RETURN_IF_ERROR(CudaStatus(error, "taking the GPU's memory"));
+  memory_.push_back(memory);
+  return memory;
+}
+
+absl::StatusOr<void*> CudaDevice::AllocatePinned(int64_t bytes) {
+  Use();
+  void* memory = nullptr;
+  RUBATO_RETURN_IF_ERROR(
+      CudaStatus(cudaMallocHost(&memory, bytes), "taking memory that the GPU reads"));
+  pinned_.push_back(memory);
+  return memory;
+}
+
+void CudaDevice::AwaitSignals(int64_t count) {
+  const auto there = [this, count]()
+                         ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return signals_ >= count; };
+  while (true) {
+    {
+      absl::MutexLock lock(&mutex_);
+      if (mutex_.AwaitWithTimeout(absl::Condition(&there), kLook)) return;
+    }
+    // A stream that has failed signals nothing.
+    for (cudaStream_t stream : streams_) {
+      const cudaError_t error = cudaStreamQuery(stream);
+      if (error != cudaErrorNotReady) CheckCuda(error, "a step");
+    }
+  }
+}
+
+}  // namespace
+
+void CudaQueue::Multiply(const Product& product) { cublas_.Multiply(product, stream_); }
+
+absl::StatusOr<int> CountGpus() {
+  int count = 0, driver = 0;
+  const cudaError_t error = cudaGetDeviceCount(&count);
+  if (error == cudaSuccess && count > 0) return count;
+  cudaDriverGetVersion(&driver);
+  const std::string installed =
+      driver == 0 ? "no driver is installed"
+                  : absl::StrCat("the driver is for CUDA ", driver / 1000, ".", driver % 1000 / 10);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "there is no GPU: ", error == cudaSuccess ? "none is visible" : cudaGetErrorString(error),
+      " (", installed, "; this build wants one for CUDA ", CUDART_VERSION / 1000, ".0 or later)"));
+}
+
+absl::StatusOr<std::string> GpuModel(int index) {
+  cudaDeviceProp properties;
+  RUBATO_RETURN_IF_ERROR(
+      CudaStatus(cudaGetDeviceProperties(&properties, index), "a look at the GPU"));
+  return absl::StrCat(properties.name, ", cuBLAS ", CUBLAS_VER_MAJOR, ".", CUBLAS_VER_MINOR);
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int index, ProductPrecision precision) {
+  auto device = std::make_unique<CudaDevice>(index);
+  RUBATO_RETURN_IF_ERROR(device->Open(precision));
+  return device;
+}
+
+}  // namespace rubato

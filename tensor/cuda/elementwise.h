@@ -1,0 +1,310 @@
+// Kernels of single values, and sums over rows: the part of the set that needs no shapes.
+#ifndef RUBATO_TENSOR_CUDA_ELEMENTWISE_H_
+#define RUBATO_TENSOR_CUDA_ELEMENTWISE_H_
+
+#include <cmath>
+
+#include "tensor/cuda/block.h"
+#include "tensor/cuda/numbers.h"
+#include "tensor/cuda/random.h"
+#include "tensor/device.h"
+
+namespace rubato {
+namespace elementwise {
+
+struct ReluFunction {
+  template <typename A>
+  static RUBATO_HOST_DEVICE A Value(A x) {
+    return x > 0 || x != x ? x : A(0);
+  }
+  template <typename A>
+  static RUBATO_HOST_DEVICE A Times(A y, A dy) {
+    return y > 0 || y != y ? dy : A(0);
+  }
+};
+
+struct SigmoidFunction {
+  template <typename A>
+  static RUBATO_HOST_DEVICE A Value(A x) {
+    return numbers::Sigmoid(x);
+  }
+  template <typename A>
+  static RUBATO_HOST_DEVICE A Times(A y, A dy) {
+    return dy * (y * (1 - y));
+  }
+};
+
+struct TanhFunction {
+  template <typename A>
+  static RUBATO_HOST_DEVICE A Value(A x) {
+    return numbers::Tanh(x);
+  }
+  template <typename A>
+  static RUBATO_HOST_DEVICE A Times(A y, A dy) {
+    return dy * (1 - y * y);
+  }
+};
+
+struct Product {
+  template <typename A>
+  static RUBATO_HOST_DEVICE A Times(A x, A y) {
+    return x * y;
+  }
+};
+
+struct Addition {
+  template <typename A>
+  static RUBATO_HOST_DEVICE A Times(A x, A y) {
+    return x + y;
+  }
+};
+
+// y = f(x).
+template <typename T, typename F>
+struct Apply {
+  const T* x;
+  T* y;
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    y[i] = static_cast<T>(F::Value(Widen(x[i])));
+  }
+};
+
+// z = f(x, y).
+template <typename T, typename F>
+struct Combine {
+  const T* x;
+  const T* y;
+  T* z;
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    z[i] = static_cast<T>(F::Times(Widen(x[i]), Widen(y[i])));
+  }
+};
+
+template <typename T>
+struct GeluValues {
+  const T* x;
+  T* y;
+  T* derivative;  // or null
+  bool by_tanh;
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    Wide<T> d;
+    const Wide<T> value = Widen(x[i]);
+    y[i] = static_cast<T>(by_tanh ? numbers::GeluTanh(value, &d) : numbers::Gelu(value, &d));
+    if (derivative != nullptr) derivative[i] = static_cast<T>(d);
+  }
+};
+
+// Four values, which one draw of four words decides.
+template <typename T>
+struct DropFour {
+  const uint64_t* key;
+  uint32_t threshold;
+  Wide<T> scale;
+  int64_t n;
+  const T* x;
+  T* y;
+  RUBATO_HOST_DEVICE void operator()(int64_t block) const {
+    uint32_t words[4];
+    DrawFour(*key, static_cast<uint64_t>(block), words);
+    for (int w = 0; w < 4; ++w) {
+      const int64_t i = 4 * block + w;
+      if (i < n) y[i] = static_cast<T>(Widen(x[i]) * (words[w] >= threshold ? scale : Wide<T>(0)));
+    }
+  }
+};
+
+template <typename T>
+struct CopyValues {
+  const T* x;
+  T* y;
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const { y[i] = x[i]; }
+};
+
+template <typename T>
+struct Zero {
+  T* y;
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const { y[i] = T(0.0f); }
+};
+
+template <typename From, typename To>
+struct ConvertValues {
+  const From* x;
+  To* y;
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const { y[i] = static_cast<To>(Widen(x[i])); }
+};
+
+// y[i, j] = x[i, j] + bias[j].
+template <typename T>
+struct AddToRows {
+  const T* x;
+  const Wide<T>* bias;
+  int64_t columns;
+  T* y;
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    y[i] = static_cast<T>(Widen(x[i]) + bias[i % columns]);
+  }
+};
+
+template <typename T>
+struct Column {
+  const T* x;
+  int64_t columns;
+  Wide<T>* sums;
+  RUBATO_HOST_DEVICE Wide<T> Zero() const { return 0; }
+  RUBATO_HOST_DEVICE Wide<T> Value(int64_t row, int64_t column) const {
+    return Widen(x[row * columns + column]);
+  }
+  RUBATO_HOST_DEVICE void Store(int64_t column, Wide<T> sum) const { sums[column] = sum; }
+};
+
+template <typename T>
+struct UnscaleValues {
+  const float* scale;
+  T* gradient;
+  double* overflow;
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    const T value = gradient[i] / *scale;
+    gradient[i] = value;
+    if (!(value - value == 0)) *overflow = 1;  // infinite, or no number; all write the same
+  }
+};
+
+}  // namespace elementwise
+
+template <typename Queue>
+class ElementwiseKernels : public virtual DeviceKernels {
+ public:
+  explicit ElementwiseKernels(Queue* queue) : queue_(*queue) {}
+
+  void Copy(const ConstTensorRef& x, const TensorRef& y) override {
+    Each<elementwise::CopyValues>(x, y.size(), [&](auto zero) {
+      using T = decltype(zero);
+      return elementwise::CopyValues<T>{Pointer<T>(x), Pointer<T>(y)};
+    });
+  }
+  void SetToZero(const TensorRef& y) override {
+    if (y.dtype() == DType::kFloat64) {  // also on GPUs: the loss's sums
+      LaunchForEach(queue_, y.size(), elementwise::Zero<double>{Pointer<double>(y)});
+      return;
+    }
+    Each<elementwise::Zero>(y, y.size(), [&](auto zero) {
+      return elementwise::Zero<decltype(zero)>{Pointer<decltype(zero)>(y)};
+    });
+  }
+  void AddTensors(const ConstTensorRef& x, const ConstTensorRef& y, const TensorRef& z) override {
+    Binary<elementwise::Addition>(x, y, z);
+  }
+  void Multiply(const ConstTensorRef& x, const ConstTensorRef& y, const TensorRef& z) override {
+    Binary<elementwise::Product>(x, y, z);
+  }
+  void AddRow(const ConstTensorRef& x, const ConstTensorRef& bias, const TensorRef& y) override {
+    Each<elementwise::AddToRows>(x, y.size(), [&](auto zero) {
+      using T = decltype(zero);
+      return elementwise::AddToRows<T>{Pointer<T>(x), Pointer<Wide<T>>(bias), bias.size(),
+                                       Pointer<T>(y)};
+    });
+  }
+  void ColumnSums(const ConstTensorRef& x, const TensorRef& sums) override {
+    const int64_t rows = x.size() / sums.size();
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      LaunchSumColumns(queue_, rows, sums.size(),
+                       elementwise::Column<T>{Pointer<T>(x), sums.size(), Pointer<Wide<T>>(sums)});
+    });
+  }
+
+  void Relu(const ConstTensorRef& x, const TensorRef& y) override {
+    Unary<elementwise::ReluFunction>(x, y);
+  }
+  void ReluBackward(const ConstTensorRef& y, const ConstTensorRef& dy,
+                    const TensorRef& dx) override {
+    Binary<elementwise::ReluFunction>(y, dy, dx);
+  }
+  void Sigmoid(const ConstTensorRef& x, const TensorRef& y) override {
+    Unary<elementwise::SigmoidFunction>(x, y);
+  }
+  void SigmoidBackward(const ConstTensorRef& y, const ConstTensorRef& dy,
+                       const TensorRef& dx) override {
+    Binary<elementwise::SigmoidFunction>(y, dy, dx);
+  }
+  void Tanh(const ConstTensorRef& x, const TensorRef& y) override {
+    Unary<elementwise::TanhFunction>(x, y);
+  }
+  void TanhBackward(const ConstTensorRef& y, const ConstTensorRef& dy,
+                    const TensorRef& dx) override {
+    Binary<elementwise::TanhFunction>(y, dy, dx);
+  }
+  void Gelu(GeluForm form, const ConstTensorRef& x, const TensorRef& y) override {
+    GeluWithDerivative(form, x, y, TensorRef());
+  }
+  void GeluWithDerivative(GeluForm form, const ConstTensorRef& x, const TensorRef& y,
+                          const TensorRef& derivative) override {
+    Each<elementwise::GeluValues>(x, y.size(), [&](auto zero) {
+      using T = decltype(zero);
+      return elementwise::GeluValues<T>{Pointer<T>(x), Pointer<T>(y), Pointer<T>(derivative),
+                                        form == GeluForm::kTanh};
+    });
+  }
+  void Dropout(const uint64_t* key, double p, const ConstTensorRef& x,
+               const TensorRef& y) override {
+    const double threshold = std::nearbyint(p * 0x1p32);
+    Each<elementwise::DropFour>(x, (x.size() + 3) / 4, [&](auto zero) {
+      using T = decltype(zero);
+      return elementwise::DropFour<T>{
+          key,
+          static_cast<uint32_t>(threshold < 0x1p32 ? threshold : 0x1p32 - 1),
+          static_cast<Wide<T>>(1 / (1 - p)),
+          x.size(),
+          Pointer<T>(x),
+          Pointer<T>(y)};
+    });
+  }
+
+  void Convert(const ConstTensorRef& x, const TensorRef& y) override {
+    ByType<Queue>(y.dtype(), [&](auto zero) {
+      using To = decltype(zero);
+      LaunchForEach(queue_, y.size(),
+                    elementwise::ConvertValues<Wide<To>, To>{Pointer<Wide<To>>(x), Pointer<To>(y)});
+    });
+  }
+  void Unscale(const ConstTensorRef& scale, const TensorRef& gradient,
+               const TensorRef& overflow) override {
+    LaunchForEach(queue_, gradient.size(),
+                  elementwise::UnscaleValues<float>{Pointer<float>(scale), Pointer<float>(gradient),
+                                                    Pointer<double>(overflow)});
+  }
+
+ protected:
+  Queue& queue_;
+
+ private:
+  // n calls of what make(T()) gives.
+  template <template <typename> class F, typename Make>
+  void Each(const ConstTensorRef& of, int64_t n, Make make) {
+    ByType<Queue>(of.dtype(), [&](auto zero) {
+      const F<decltype(zero)> f = make(zero);
+      LaunchForEach(queue_, n, f);
+    });
+  }
+
+  template <typename F>
+  void Unary(const ConstTensorRef& x, const TensorRef& y) {
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      LaunchForEach(queue_, x.size(), elementwise::Apply<T, F>{Pointer<T>(x), Pointer<T>(y)});
+    });
+  }
+
+  template <typename F>
+  void Binary(const ConstTensorRef& x, const ConstTensorRef& y, const TensorRef& z) {
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      LaunchForEach(queue_, x.size(),
+                    elementwise::Combine<T, F>{Pointer<T>(x), Pointer<T>(y), Pointer<T>(z)});
+    });
+  }
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TENSOR_CUDA_ELEMENTWISE_H_

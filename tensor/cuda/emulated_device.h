@@ -1,0 +1,26 @@
+#ifndef RUBATO_TENSOR_CUDA_EMULATED_DEVICE_H_
+#define RUBATO_TENSOR_CUDA_EMULATED_DEVICE_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "tensor/cuda/gpu_kernels.h"
+#include "tensor/cuda/product.h"
+#include "tensor/device.h"
+
+namespace rubato {
+
+struct EmulatedDeviceOptions {
+  ProductPrecision precision = ProductPrecision::kFloat32;
+  uint64_t seed = 1;  // of the order of work, see EmulatedQueue
+  int64_t memory_bytes = int64_t{4} << 30;
+  int64_t columns = kColumns;  // see ConvolutionKernels
+};
+
+// A GPU's kernels, streams and transfers on the CPU, slowly: for tests on machines without one. Its
+// memory is filled with NaNs before use.
+std::unique_ptr<Device> MakeEmulatedDevice(const EmulatedDeviceOptions& options = {});
+
+}  // namespace rubato
+
+#endif  // RUBATO_TENSOR_CUDA_EMULATED_DEVICE_H_

@@ -1,0 +1,74 @@
+#ifndef RUBATO_TENSOR_CUDA_EMULATED_QUEUE_H_
+#define RUBATO_TENSOR_CUDA_EMULATED_QUEUE_H_
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <vector>
+
+#include "common/random.h"
+#include "tensor/cuda/block.h"
+#include "tensor/cuda/product.h"
+#include "tensor/device.h"
+
+namespace rubato {
+
+// Streams of work on the CPU. Nothing is done before the host waits, and then in any order that the
+// streams allow, drawn from a seed: what misses an order, or reads on the host too early, shows.
+// Blocks and threads run forwards or backwards, as drawn.
+class EmulatedQueue {
+ public:
+  static constexpr bool kHasDouble = true;
+
+  EmulatedQueue(ProductPrecision precision, uint64_t seed) : precision_(precision), random_(seed) {}
+
+  template <typename Kernel>
+  void Launch(int64_t blocks, int threads, const Kernel& kernel) {
+    RUBATO_CHECK(blocks > 0 && threads % kWarp == 0 && threads <= kMaxThreads);
+    const bool backwards = random_.Below(2) == 1;
+    Give(Stream::kCompute, [=] {
+      for (int64_t i = 0; i < blocks; ++i) {
+        HostBlock block(backwards ? blocks - 1 - i : i, threads, backwards);
+        kernel(block);
+      }
+    });
+  }
+
+  void Multiply(const Product& product);
+
+  void Give(Stream stream, std::function<void()> work);
+  void Order(Stream waiting, Stream other);
+  // Does work until `until` holds, or all is done.
+  void Run(const std::function<bool()>& until);
+
+  void BeginRecording();
+  int EndRecording();
+  void Replay(int recording);
+
+ private:
+  // Work, or a wait for the `count` first pieces of another stream.
+  struct Piece {
+    std::function<void()> work;
+    int other = 0;
+    int64_t count = 0;
+  };
+  struct Recorded {
+    Stream stream;
+    std::function<void()> work;  // or an order
+    Stream other;
+  };
+
+  bool IsReady(const Piece& piece) const { return piece.work || done_[piece.other] >= piece.count; }
+
+  const ProductPrecision precision_;
+  RandomStream random_;
+  std::array<std::deque<Piece>, kStreams> streams_;
+  std::array<int64_t, kStreams> given_ = {}, done_ = {};
+  bool is_recording_ = false;
+  std::vector<std::vector<Recorded>> recordings_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TENSOR_CUDA_EMULATED_QUEUE_H_

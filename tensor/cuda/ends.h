@@ -1,0 +1,268 @@
+// The two ends of a model: embeddings, and the loss.
+#ifndef RUBATO_TENSOR_CUDA_ENDS_H_
+#define RUBATO_TENSOR_CUDA_ENDS_H_
+
+#include <cmath>
+
+#include "tensor/cuda/block.h"
+#include "tensor/cuda/numbers.h"
+#include "tensor/device.h"
+
+namespace rubato {
+namespace ends {
+
+// y[i] = the row of `weight` that x[i] says; of an index that there is not, no numbers.
+template <typename T>
+struct Embed {
+  int64_t count, channels;
+  const Wide<T>* x;
+  const Wide<T>* weight;
+  T* y;
+
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    const int64_t index = static_cast<int64_t>(x[i / channels]);
+    y[i] = static_cast<T>(index >= 0 && index < count ? weight[index * channels + i % channels]
+                                                      : static_cast<Wide<T>>(NAN));
+  }
+};
+
+// A row of dweight, a block's, which looks through x for its index. Rows of dy are added in turn,
+// so that sums need no atomics and have the CPU's order.
+template <typename T>
+struct EmbedBackward {
+  int64_t rows, channels;  // of dy
+  const Wide<T>* x;
+  const T* dy;
+  Wide<T>* dweight;
+
+  template <typename Block>
+  RUBATO_HOST_DEVICE void operator()(Block& block) const {
+    const Wide<T> index = static_cast<Wide<T>>(block.index());
+    Wide<T>* const sums = dweight + block.index() * channels;
+    int* const is_here = block.template Shared<int>();
+    block.ForEach([&](int thread) {
+      for (int64_t c = thread; c < channels; c += block.threads()) sums[c] = 0;
+    });
+    for (int64_t first = 0; first < rows; first += block.threads()) {
+      const int64_t left = rows - first;
+      const int count = block.Sum(
+          0, [&](int thread) { return thread < left && x[first + thread] == index ? 1 : 0; });
+      if (count == 0) continue;
+      block.ForEach([&](int thread) {
+        is_here[thread] = thread < left && x[first + thread] == index ? 1 : 0;
+      });
+      for (int k = 0; k < block.threads(); ++k) {
+        if (is_here[k] == 0) continue;
+        const T* const row = dy + (first + k) * channels;
+        block.ForEach([&](int thread) {
+          for (int64_t c = thread; c < channels; c += block.threads()) sums[c] += Widen(row[c]);
+        });
+      }
+    }
+  }
+};
+
+// A row of logits, a block's.
+template <typename T>
+struct CrossEntropyRow {
+  int64_t classes;
+  double label_smoothing, gradient_scale;
+  int64_t ignore_index;
+  const T* logits;
+  const int32_t* labels;
+  const float* scale;
+  T* gradient;
+  double* rows;  // of each row its loss, and whether it was right
+
+  template <typename Block>
+  RUBATO_HOST_DEVICE void operator()(Block& block) const {
+    using A = Wide<T>;
+    const int64_t row = block.index(), label = labels[row];
+    const T* const x = logits + row * classes;
+    T* const g = gradient + row * classes;
+    if (label == ignore_index) {
+      block.ForEach([&](int thread) {
+        for (int64_t j = thread; j < classes; j += block.threads()) g[j] = T(0.0f);
+        if (thread == 0) rows[2 * row] = rows[2 * row + 1] = 0;
+      });
+      return;
+    }
+    const A lowest = numbers::Lowest<A>();
+    const A greatest = block.Reduce(
+        lowest,
+        [&](int thread) {
+          A most = lowest;
+          for (int64_t j = thread; j < classes; j += block.threads()) {
+            most = Greater()(most, Widen(x[j]));
+          }
+          return most;
+        },
+        Greater());
+    const A sum = block.Sum(A(0), [&](int thread) {
+      A part = 0;
+      for (int64_t j = thread; j < classes; j += block.threads()) {
+        part += numbers::Exp(Widen(x[j]) - greatest);
+      }
+      return part;
+    });
+    const int64_t first = block.Reduce(
+        classes,
+        [&](int thread) {
+          for (int64_t j = thread; j < classes; j += block.threads()) {
+            if (Widen(x[j]) == greatest) return j;
+          }
+          return classes;
+        },
+        Lesser());
+    const double even = label_smoothing / static_cast<double>(classes);
+    const double below = even == 0 ? 0 : block.Sum(0.0, [&](int thread) {
+      double part = 0;
+      for (int64_t j = thread; j < classes; j += block.threads()) {
+        part += static_cast<double>(greatest) - static_cast<double>(Widen(x[j]));
+      }
+      return part;
+    });
+    const double own = 1 - label_smoothing;
+    const A factor = static_cast<A>(gradient_scale) * static_cast<A>(*scale);
+    block.ForEach([&](int thread) {
+      if (thread == 0) {
+        const double log_sum = log(static_cast<double>(sum));
+        double loss =
+            log_sum + (static_cast<double>(greatest) - static_cast<double>(Widen(x[label])));
+        if (even > 0) loss = own * loss + even * (static_cast<double>(classes) * log_sum + below);
+        rows[2 * row] = loss;
+        rows[2 * row + 1] = first == label ? 1 : 0;
+      }
+      for (int64_t j = thread; j < classes; j += block.threads()) {
+        A value = numbers::Exp(Widen(x[j]) - greatest) / sum - static_cast<A>(even);
+        if (j == label) value -= static_cast<A>(own);
+        g[j] = static_cast<T>(value * factor);
+      }
+    });
+  }
+};
+
+// The squared errors of a row, a block's.
+template <typename T>
+struct SquaredErrorRow {
+  int64_t columns;
+  double factor;
+  const T* x;
+  const float* targets;
+  const float* scale;
+  T* gradient;
+  double* rows;
+
+  template <typename Block>
+  RUBATO_HOST_DEVICE void operator()(Block& block) const {
+    using A = Wide<T>;
+    const int64_t begin = block.index() * columns;
+    const double sum = block.Sum(0.0, [&](int thread) {
+      double part = 0;
+      for (int64_t j = begin + thread; j < begin + columns; j += block.threads()) {
+        const A difference = Widen(x[j]) - static_cast<A>(targets[j]);
+        part += static_cast<double>(difference) * static_cast<double>(difference);
+        gradient[j] =
+            static_cast<T>(static_cast<A>(2 * factor) * difference * static_cast<A>(*scale));
+      }
+      return part;
+    });
+    block.ForEach([&](int thread) {
+      if (thread != 0) return;
+      rows[2 * block.index()] = sum;
+      rows[2 * block.index() + 1] = 0;
+    });
+  }
+};
+
+// One block adds up all rows.
+struct SumRows {
+  int64_t n;
+  const double* rows;
+  double* sums;
+
+  template <typename Block>
+  RUBATO_HOST_DEVICE void operator()(Block& block) const {
+    const Pair<double> sum = block.Sum(Pair<double>{0, 0}, [&](int thread) {
+      Pair<double> part = {0, 0};
+      for (int64_t i = thread; i < n; i += block.threads()) {
+        part = part + Pair<double>{rows[2 * i], rows[2 * i + 1]};
+      }
+      return part;
+    });
+    block.ForEach([&](int thread) {
+      if (thread != 0) return;
+      sums[0] = sum.first;
+      sums[1] = sum.second;
+    });
+  }
+};
+
+}  // namespace ends
+
+template <typename Queue>
+class EndKernels : public virtual DeviceKernels {
+ public:
+  explicit EndKernels(Queue* queue) : queue_(*queue) {}
+
+  void Embed(const ConstTensorRef& x, const ConstTensorRef& weight, const TensorRef& y) override {
+    ByType<Queue>(y.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      LaunchForEach(queue_, y.size(),
+                    ends::Embed<T>{weight.dim(0), weight.dim(1), Pointer<Wide<T>>(x),
+                                   Pointer<Wide<T>>(weight), Pointer<T>(y)});
+    });
+  }
+  void EmbedBackward(const ConstTensorRef& x, const ConstTensorRef& dy,
+                     const TensorRef& dweight) override {
+    const int64_t channels = dweight.dim(1);
+    ByType<Queue>(dy.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      queue_.Launch(dweight.dim(0), ThreadsFor(channels),
+                    ends::EmbedBackward<T>{x.size(), channels, Pointer<Wide<T>>(x), Pointer<T>(dy),
+                                           Pointer<Wide<T>>(dweight)});
+    });
+  }
+
+  void CrossEntropy(const ConstTensorRef& logits, const ConstTensorRef& labels,
+                    const CrossEntropyOptions& options, const ConstTensorRef& scale,
+                    const TensorRef& gradient, const TensorRef& rows,
+                    const TensorRef& sums) override {
+    const int64_t classes = logits.dim(1);
+    ByType<Queue>(logits.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      queue_.Launch(labels.size(), ThreadsFor(classes),
+                    ends::CrossEntropyRow<T>{
+                        classes, options.label_smoothing, options.gradient_scale,
+                        options.ignore_index, Pointer<T>(logits), Pointer<int32_t>(labels),
+                        Pointer<float>(scale), Pointer<T>(gradient), Pointer<double>(rows)});
+    });
+    AddUp(labels.size(), rows, sums);
+  }
+
+  void SquaredErrors(const ConstTensorRef& x, const ConstTensorRef& targets, double factor,
+                     const ConstTensorRef& scale, const TensorRef& gradient, const TensorRef& rows,
+                     const TensorRef& sums) override {
+    const int64_t columns = x.dim(1);
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      queue_.Launch(x.dim(0), ThreadsFor(columns),
+                    ends::SquaredErrorRow<T>{columns, factor, Pointer<T>(x),
+                                             Pointer<float>(targets), Pointer<float>(scale),
+                                             Pointer<T>(gradient), Pointer<double>(rows)});
+    });
+    AddUp(x.dim(0), rows, sums);
+  }
+
+ private:
+  void AddUp(int64_t n, const TensorRef& rows, const TensorRef& sums) {
+    queue_.Launch(1, ThreadsFor(n, kMaxThreads),
+                  ends::SumRows{n, Pointer<double>(rows), Pointer<double>(sums)});
+  }
+
+  Queue& queue_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TENSOR_CUDA_ENDS_H_

@@ -1,0 +1,290 @@
+// A GPU's kernels, emulated, against the CPU's in float64, at sizes of many blocks, of rows longer
+// than blocks have threads, and of lengths that nothing divides. What goldens of PyTorch hold, at
+// smaller sizes, is tested with the layers.
+#include "tensor/cuda/gpu_kernels.h"
+
+#include <cmath>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "common/random.h"
+#include "gtest/gtest.h"
+#include "tensor/cuda/emulated_device.h"
+
+namespace rubato {
+namespace {
+
+using Values = std::vector<double>;
+
+Values Draw(int64_t n, uint64_t key) {
+  RandomStream stream(key);
+  Values values(n);
+  for (double& value : values) value = stream.Uniform(-1, 1);
+  return values;
+}
+
+TensorRef As(Values& values, const Shape& shape) { return TensorRef(values).Reshaped(shape); }
+ConstTensorRef As(const Values& values, const Shape& shape) {
+  return ConstTensorRef(values).Reshaped(shape);
+}
+
+class GpuKernelsTest : public ::testing::TestWithParam<uint64_t> {
+ protected:
+  GpuKernelsTest() {
+    EmulatedDeviceOptions options;
+    options.seed = GetParam();
+    options.columns = 100000;
+    device_ = MakeEmulatedDevice(options);
+  }
+
+  // That call(kernels, outputs), with outputs of these sizes, gives the same by both sets, but for
+  // the roundings of sums of some thousand terms in another order.
+  using Call = std::function<void(KernelSet& kernels, std::vector<Values>& outputs)>;
+  void ExpectAlike(const char* what, const std::vector<int64_t>& sizes, const Call& call) {
+    std::vector<Values> expected, found;
+    for (int64_t size : sizes) expected.emplace_back(size, 77.0);
+    found = expected;
+    call(CpuKernels(), expected);
+    call(device_->kernels(), found);
+    device_->Synchronize();
+    for (size_t k = 0; k < sizes.size(); ++k) {
+      double greatest = 0;
+      for (double value : expected[k]) greatest = std::max(greatest, std::abs(value));
+      for (size_t i = 0; i < expected[k].size(); ++i) {
+        ASSERT_NEAR(found[k][i], expected[k][i], 1e-12 * (1 + greatest))
+            << what << ", output " << k << ", value " << i;
+      }
+    }
+  }
+
+  // Memory until the test ends: a device's work is done later.
+  Values* Keep(int64_t size) {
+    kept_.push_back(std::make_unique<Values>(size));
+    return kept_.back().get();
+  }
+
+  std::unique_ptr<Device> device_;
+  std::vector<std::unique_ptr<Values>> kept_;
+};
+
+TEST_P(GpuKernelsTest, OfSingleValues) {
+  const int64_t n = 5003;
+  Values x = Draw(n, 1), dy = Draw(n, 2);
+  for (double& value : x) value *= 4;
+  const auto unary = [&](const char* what, auto function) {
+    ExpectAlike(what, {n}, [&](KernelSet& k, auto& out) { (k.*function)(x, out[0]); });
+  };
+  const auto binary = [&](const char* what, auto function) {
+    ExpectAlike(what, {n}, [&](KernelSet& k, auto& out) { (k.*function)(x, dy, out[0]); });
+  };
+  unary("copy", &KernelSet::Copy);
+  unary("relu", &KernelSet::Relu);
+  unary("sigmoid", &KernelSet::Sigmoid);
+  unary("tanh", &KernelSet::Tanh);
+  binary("add", &KernelSet::AddTensors);
+  binary("multiply", &KernelSet::Multiply);
+  binary("relu backward", &KernelSet::ReluBackward);
+  binary("sigmoid backward", &KernelSet::SigmoidBackward);
+  binary("tanh backward", &KernelSet::TanhBackward);
+  ExpectAlike("zeros", {n}, [](KernelSet& k, auto& out) { k.SetToZero(out[0]); });
+  for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
+    ExpectAlike("gelu", {n}, [&](KernelSet& k, auto& out) { k.Gelu(form, x, out[0]); });
+    ExpectAlike("gelu with derivative", {n, n},
+                [&](KernelSet& k, auto& out) { k.GeluWithDerivative(form, x, out[0], out[1]); });
+  }
+}
+
+TEST_P(GpuKernelsTest, DropoutDrawsTheSameNumbers) {
+  const Values x = Draw(5003, 1);
+  for (const uint64_t key : {uint64_t{0}, uint64_t{0x123456789abcdef}, ~uint64_t{0}}) {
+    for (const double p : {0.0, 0.1, 0.5, 0.999}) {
+      ExpectAlike("dropout", {5003},
+                  [&](KernelSet& k, auto& out) { k.Dropout(&key, p, x, out[0]); });
+    }
+  }
+}
+
+TEST_P(GpuKernelsTest, OfRowsAndColumns) {
+  for (const auto& [rows, columns] : {std::make_pair(1, 3000), std::make_pair(1500, 3),
+                                      std::make_pair(517, 70), std::make_pair(33, 33)}) {
+    const int64_t n = int64_t{rows} * columns;
+    const Shape shape = {rows, columns};
+    const Values x = Draw(n, 1), dy = Draw(n, 2), row = Draw(columns, 3);
+    const int64_t c = columns, r = rows;
+    ExpectAlike("column sums", {c},
+                [&](KernelSet& k, auto& out) { k.ColumnSums(As(x, shape), out[0]); });
+    ExpectAlike("add row", {n},
+                [&](KernelSet& k, auto& out) { k.AddRow(As(x, shape), row, As(out[0], shape)); });
+    ExpectAlike("layer norm", {n, 2 * r}, [&](KernelSet& k, auto& out) {
+      k.LayerNorm(As(x, shape), row, row, 1e-5, As(out[0], shape), out[1]);
+    });
+    Values statistics(2 * r), y(n);
+    CpuKernels().LayerNorm(As(x, shape), row, row, 1e-5, y, statistics);
+    ExpectAlike("layer norm backward", {n, c, c}, [&](KernelSet& k, auto& out) {
+      k.LayerNormBackward(As(x, shape), row, statistics, As(dy, shape), As(out[0], shape), out[1],
+                          out[2]);
+    });
+  }
+}
+
+TEST_P(GpuKernelsTest, OfPlanes) {
+  const int64_t n = 5, channels = 6, plane = 307, size = n * channels * plane;
+  const Shape shape = {n, channels, plane};
+  const Values x = Draw(size, 1), dy = Draw(size, 2), weight = Draw(channels, 3),
+               bias = Draw(channels, 4), mean = Draw(channels, 5), variance(channels, 0.7);
+  const auto check = [&](const char* what, int64_t sets, auto forward, auto backward) {
+    ExpectAlike(what, {size, 2 * sets},
+                [&](KernelSet& k, auto& out) { forward(k, As(out[0], shape), out[1]); });
+    Values statistics(2 * sets), y(size);
+    forward(CpuKernels(), As(y, shape), statistics);
+    ExpectAlike(what, {size, channels, channels}, [&](KernelSet& k, auto& out) {
+      backward(k, statistics, As(out[0], shape), out[1], out[2]);
+    });
+  };
+  check(
+      "group norm", n * 3,
+      [&](KernelSet& k, TensorRef y, TensorRef statistics) {
+        k.GroupNorm(3, As(x, shape), weight, bias, 1e-5, y, statistics);
+      },
+      [&](KernelSet& k, const Values& s, TensorRef dx, TensorRef dweight, TensorRef dbias) {
+        k.GroupNormBackward(3, As(x, shape), weight, s, As(dy, shape), dx, dweight, dbias);
+      });
+  check(
+      "batch norm", channels,
+      [&](KernelSet& k, TensorRef y, TensorRef statistics) {
+        k.BatchNorm(As(x, shape), weight, bias, 1e-5, y, statistics);
+      },
+      [&](KernelSet& k, const Values& s, TensorRef dx, TensorRef dweight, TensorRef dbias) {
+        k.BatchNormBackward(As(x, shape), weight, s, As(dy, shape), dx, dweight, dbias);
+      });
+  ExpectAlike("batch norm by statistics", {size}, [&](KernelSet& k, auto& out) {
+    k.BatchNormByStatistics(As(x, shape), weight, bias, mean, variance, 1e-5, As(out[0], shape));
+  });
+  const Values statistics = {0.5, 2, -1, 0.25, 3, 1, 0, 4, 1, 1, 2, 0.5};
+  ExpectAlike("averages", {2 * channels}, [&](KernelSet& k, auto& out) {
+    k.BatchAverages(statistics, n, plane, 1e-5, out[0]);
+  });
+}
+
+TEST_P(GpuKernelsTest, OfWindows) {
+  for (const Window& w : {Window{23, 31, 2, 2, 0}, Window{23, 31, 3, 2, 1}, Window{9, 7, 5, 1, 2},
+                          Window{8, 8, 3, 3, 0}}) {
+    const int64_t planes = 14, in = planes * w.plane(), out_size = planes * w.out_plane();
+    const Values x = Draw(in, 1), dy = Draw(out_size, 2);
+    Values y(out_size);
+    ExpectAlike("max", {out_size}, [&](KernelSet& k, auto& out) { k.MaxPool2d(w, x, out[0]); });
+    CpuKernels().MaxPool2d(w, x, y);
+    ExpectAlike("max backward", {in},
+                [&](KernelSet& k, auto& out) { k.MaxPool2dBackward(w, x, y, dy, out[0]); });
+    for (const bool count_padding : {false, true}) {
+      ExpectAlike("average", {out_size},
+                  [&](KernelSet& k, auto& out) { k.AvgPool2d(w, count_padding, x, out[0]); });
+      ExpectAlike("average backward", {in}, [&](KernelSet& k, auto& out) {
+        k.AvgPool2dBackward(w, count_padding, dy, out[0]);
+      });
+    }
+    for (const int64_t side : {1, 3, 7}) {
+      const Values d = Draw(planes * side * side, 3);
+      ExpectAlike("adaptive", {planes * side * side}, [&](KernelSet& k, auto& out) {
+        k.AdaptiveAvgPool2d(w.height, w.width, side, x, out[0]);
+      });
+      ExpectAlike("adaptive backward", {in}, [&](KernelSet& k, auto& out) {
+        k.AdaptiveAvgPool2dBackward(w.height, w.width, side, d, out[0]);
+      });
+    }
+    for (const int64_t groups : {1, 2}) {
+      const Convolution c = {w, 2, 6, groups};
+      const int64_t n = 7;
+      const Shape shape = {n, 2, w.height, w.width};  // as many planes as above
+      const Values weight = Draw(c.out_channels * c.filter(), 4), bias = Draw(6, 5);
+      const Values g = Draw(n * 6 * w.out_plane(), 6);
+      const Shape outputs = {n, 6, w.out_height(), w.out_width()};
+      const int64_t scratch = std::max(CpuKernels().ConvolutionScratch(c, n),
+                                       device_->kernels().ConvolutionScratch(c, n));
+      ExpectAlike("convolution", {SizeOf(outputs)}, [&](KernelSet& k, auto& out) {
+        Values* const memory = Keep(scratch);
+        k.Conv2d(c, As(x, shape), weight, bias, As(out[0], outputs), *memory);
+      });
+      ExpectAlike("convolution backward", {SizeOf(shape), static_cast<int64_t>(weight.size()), 6},
+                  [&](KernelSet& k, auto& out) {
+                    Values* const memory = Keep(scratch);
+                    k.Conv2dBackward(c, As(x, shape), weight, As(g, outputs), As(out[0], shape),
+                                     out[1], out[2], *memory);
+                  });
+    }
+  }
+}
+
+TEST_P(GpuKernelsTest, OfTexts) {
+  const int64_t rows = 700, count = 9, channels = 300;
+  Values x(rows);
+  RandomStream stream(1);
+  for (double& value : x) value = stream.Below(count - 1);  // one is never there
+  const Values weight = Draw(count * channels, 2), dy = Draw(rows * channels, 3);
+  ExpectAlike("embedding", {rows * channels}, [&](KernelSet& k, auto& out) {
+    k.Embed(x, As(weight, {count, channels}), out[0]);
+  });
+  ExpectAlike("embedding backward", {count * channels}, [&](KernelSet& k, auto& out) {
+    k.EmbedBackward(x, dy, As(out[0], {count, channels}));
+  });
+  // More examples than heads, and fewer; rows longer than a block.
+  for (const auto& [n, heads, places] :
+       {std::make_tuple(3, 2, 37), std::make_tuple(2, 3, 20), std::make_tuple(1, 1, 300)}) {
+    const int64_t size = 4, c = heads * size, values = int64_t{n} * places * c;
+    const Values qkv = Draw(3 * values, 4), d = Draw(values, 5);
+    const Shape in = {n, places, 3 * c}, out_shape = {n, places, c};
+    const int64_t scores = int64_t{n} * heads * places * places;
+    for (const bool causal : {false, true}) {
+      ExpectAlike("attention", {values, scores}, [&](KernelSet& k, auto& out) {
+        k.ScaledDotProductAttention(heads, causal, As(qkv, in), As(out[0], out_shape), out[1]);
+      });
+      Values y(values), p(scores);
+      CpuKernels().ScaledDotProductAttention(heads, causal, As(qkv, in), As(y, out_shape), p);
+      ExpectAlike("attention backward", {3 * values}, [&](KernelSet& k, auto& out) {
+        k.ScaledDotProductAttentionBackward(heads, causal, As(qkv, in), p, As(d, out_shape),
+                                            As(out[0], in), *Keep(scores));
+      });
+    }
+  }
+}
+
+TEST_P(GpuKernelsTest, OfLosses) {
+  const int64_t rows = 700;
+  for (const int64_t classes : {3, 65, 1000}) {
+    const Values logits = Draw(rows * classes, 1);
+    std::vector<int32_t> labels(rows);
+    RandomStream stream(2);
+    for (int32_t& label : labels) label = static_cast<int32_t>(stream.Below(classes));
+    for (const CrossEntropyOptions& options :
+         {CrossEntropyOptions{}, CrossEntropyOptions{0.1, 2, 0.25}}) {
+      Values expected(rows * classes), found(rows * classes, 77), row(2 * rows), sums(2);
+      const CrossEntropySums e =
+          SoftmaxCrossEntropy(As(logits, {rows, classes}), labels, options, expected);
+      const float scale = 8;
+      device_->kernels().CrossEntropy(As(logits, {rows, classes}), labels, options,
+                                      absl::MakeConstSpan(&scale, 1), found, row, sums);
+      device_->Synchronize();
+      EXPECT_NEAR(sums[0], e.loss, 1e-11 * e.loss);
+      EXPECT_EQ(sums[1], e.correct);
+      for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], 8 * expected[i], 1e-12);
+    }
+  }
+  const int64_t columns = 300;
+  const Values x = Draw(rows * columns, 3);
+  std::vector<float> targets(x.size(), 0.25f);
+  Values expected(x.size()), found(x.size(), 77), row(2 * rows), sums(2);
+  const double e = SquaredError(x, targets, 0.5, expected);
+  const float scale = 1;
+  device_->kernels().SquaredErrors(As(x, {rows, columns}), targets, 0.5,
+                                   absl::MakeConstSpan(&scale, 1), found, row, sums);
+  device_->Synchronize();
+  EXPECT_NEAR(sums[0], e, 1e-11 * e);
+  for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-12);
+}
+
+// Orders of work, blocks and threads.
+INSTANTIATE_TEST_SUITE_P(Seeds, GpuKernelsTest, ::testing::Values(1, 2, 3, 4));
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,358 @@
+// Norms of rows, of groups of planes and of channels. Where the means of a gradient over a row or
+// group are needed they are computed by the block that has it; the gradients by weight and bias by
+// another kernel, over columns or channels.
+#ifndef RUBATO_TENSOR_CUDA_NORMALIZATION_H_
+#define RUBATO_TENSOR_CUDA_NORMALIZATION_H_
+
+#include "tensor/cuda/block.h"
+#include "tensor/cuda/numbers.h"
+#include "tensor/device.h"
+
+namespace rubato {
+namespace normalization {
+
+// Values that share mean and variance, and which weight is whose. Set s has the values At(s, i), i
+// below count, of the channels Channel(s, i).
+
+// Rows (columns): each column is a channel.
+struct Rows {
+  int64_t count;
+  RUBATO_HOST_DEVICE int64_t At(int64_t s, int64_t i) const { return s * count + i; }
+  RUBATO_HOST_DEVICE int64_t Channel(int64_t, int64_t i) const { return i; }
+};
+
+// Groups of channels of each example, (channels, plane).
+struct Groups {
+  int64_t count, groups, plane;  // count: channels of a group times plane
+  RUBATO_HOST_DEVICE int64_t At(int64_t s, int64_t i) const { return s * count + i; }
+  RUBATO_HOST_DEVICE int64_t Channel(int64_t s, int64_t i) const {
+    return (s % groups * count + i) / plane;
+  }
+};
+
+// Channels of all examples.
+struct Channels {
+  int64_t count, channels, plane;  // count: examples times plane
+  RUBATO_HOST_DEVICE int64_t At(int64_t s, int64_t i) const {
+    return (i / plane * channels + s) * plane + i % plane;
+  }
+  RUBATO_HOST_DEVICE int64_t Channel(int64_t s, int64_t) const { return s; }
+};
+
+template <typename T, typename Sets>
+struct Normalize {
+  Sets sets;
+  const T* x;
+  const Wide<T>* weight;  // or null, as bias
+  const Wide<T>* bias;
+  Wide<T> eps;
+  T* y;
+  Wide<T>* statistics;
+
+  template <typename Block>
+  RUBATO_HOST_DEVICE void operator()(Block& block) const {
+    using A = Wide<T>;
+    const int64_t s = block.index();
+    const A mean = block.Sum(A(0), [&](int thread) {
+      A sum = 0;
+      for (int64_t i = thread; i < sets.count; i += block.threads()) {
+        sum += Widen(x[sets.At(s, i)]);
+      }
+      return sum;
+    }) / static_cast<A>(sets.count);
+    const A variance = block.Sum(A(0), [&](int thread) {
+      A sum = 0;
+      for (int64_t i = thread; i < sets.count; i += block.threads()) {
+        const A off = Widen(x[sets.At(s, i)]) - mean;
+        sum += off * off;
+      }
+      return sum;
+    }) / static_cast<A>(sets.count);
+    const A inverse = 1 / numbers::Sqrt(variance + eps);
+    block.ForEach([&](int thread) {
+      if (thread == 0) {
+        statistics[2 * s] = mean;
+        statistics[2 * s + 1] = inverse;
+      }
+      for (int64_t i = thread; i < sets.count; i += block.threads()) {
+        const int64_t at = sets.At(s, i);
+        const A value = (Widen(x[at]) - mean) * inverse;
+        y[at] = static_cast<T>(weight == nullptr
+                                   ? value
+                                   : value * weight[sets.Channel(s, i)] + bias[sets.Channel(s, i)]);
+      }
+    });
+  }
+};
+
+// The gradient by x.
+template <typename T, typename Sets>
+struct NormalizeBackward {
+  Sets sets;
+  const T* x;
+  const Wide<T>* weight;  // or null
+  const Wide<T>* statistics;
+  const T* dy;
+  T* dx;
+
+  template <typename Block>
+  RUBATO_HOST_DEVICE void operator()(Block& block) const {
+    using A = Wide<T>;
+    const int64_t s = block.index();
+    const A mean = statistics[2 * s], inverse = statistics[2 * s + 1];
+    const Pair<A> sums = block.Sum(Pair<A>{0, 0}, [&](int thread) {
+      Pair<A> part = {0, 0};
+      for (int64_t i = thread; i < sets.count; i += block.threads()) {
+        const A gradient = Gradient(s, i), value = (Widen(x[sets.At(s, i)]) - mean) * inverse;
+        part = part + Pair<A>{gradient, gradient * value};
+      }
+      return part;
+    });
+    const A count = static_cast<A>(sets.count);
+    block.ForEach([&](int thread) {
+      for (int64_t i = thread; i < sets.count; i += block.threads()) {
+        const int64_t at = sets.At(s, i);
+        const A value = (Widen(x[at]) - mean) * inverse;
+        dx[at] =
+            static_cast<T>(inverse * (Gradient(s, i) - (sums.first + value * sums.second) / count));
+      }
+    });
+  }
+
+  // By the normalised value.
+  RUBATO_HOST_DEVICE Wide<T> Gradient(int64_t s, int64_t i) const {
+    const Wide<T> gradient = Widen(dy[sets.At(s, i)]);
+    return weight == nullptr ? gradient : gradient * weight[sets.Channel(s, i)];
+  }
+};
+
+// The gradients by weight and bias of rows, as sums of columns.
+template <typename T>
+struct ColumnGradients {
+  int64_t columns;
+  const T* x;
+  const Wide<T>* statistics;
+  const T* dy;
+  Wide<T>* dweight;
+  Wide<T>* dbias;
+
+  RUBATO_HOST_DEVICE Pair<Wide<T>> Zero() const { return {0, 0}; }
+  RUBATO_HOST_DEVICE Pair<Wide<T>> Value(int64_t row, int64_t column) const {
+    const int64_t at = row * columns + column;
+    const Wide<T> gradient = Widen(dy[at]);
+    return {gradient * ((Widen(x[at]) - statistics[2 * row]) * statistics[2 * row + 1]), gradient};
+  }
+  RUBATO_HOST_DEVICE void Store(int64_t column, Pair<Wide<T>> sums) const {
+    dweight[column] = sums.first;
+    dbias[column] = sums.second;
+  }
+};
+
+// Those of a channel, a block's: of groups of channels or, if groups is 0, of whole channels.
+template <typename T>
+struct ChannelGradients {
+  Channels all;
+  int64_t groups;
+  const T* x;
+  const Wide<T>* statistics;
+  const T* dy;
+  Wide<T>* dweight;
+  Wide<T>* dbias;
+
+  template <typename Block>
+  RUBATO_HOST_DEVICE void operator()(Block& block) const {
+    using A = Wide<T>;
+    const int64_t c = block.index();
+    const Pair<A> sums = block.Sum(Pair<A>{0, 0}, [&](int thread) {
+      Pair<A> part = {0, 0};
+      for (int64_t i = thread; i < all.count; i += block.threads()) {
+        const int64_t at = all.At(c, i);
+        const int64_t s = groups == 0 ? c : i / all.plane * groups + c * groups / all.channels;
+        const A gradient = Widen(dy[at]);
+        const A value = (Widen(x[at]) - statistics[2 * s]) * statistics[2 * s + 1];
+        part = part + Pair<A>{gradient * value, gradient};
+      }
+      return part;
+    });
+    block.ForEach([&](int thread) {
+      if (thread != 0) return;
+      dweight[c] = sums.first;
+      dbias[c] = sums.second;
+    });
+  }
+};
+
+template <typename T>
+struct ByStatistics {
+  int64_t channels, plane;
+  const T* x;
+  const Wide<T>* weight;
+  const Wide<T>* bias;
+  const Wide<T>* mean;
+  const Wide<T>* variance;
+  Wide<T> eps;
+  T* y;
+
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    using A = Wide<T>;
+    const int64_t c = i / plane % channels;
+    const A value = (Widen(x[i]) - mean[c]) * (1 / numbers::Sqrt(variance[c] + eps));
+    y[i] = static_cast<T>(weight == nullptr ? value : value * weight[c] + bias[c]);
+  }
+};
+
+template <typename A>
+struct Averages {
+  const A* statistics;
+  int64_t channels;
+  double n, count, eps;  // count: values of a channel
+  A* averages;
+
+  RUBATO_HOST_DEVICE void operator()(int64_t c) const {
+    const double inverse = statistics[2 * c + 1];
+    const double variance = 1 / (inverse * inverse) - eps;
+    averages[c] = static_cast<A>(n * static_cast<double>(statistics[2 * c]));
+    averages[channels + c] = static_cast<A>(count > 1 ? n * (variance * count / (count - 1)) : 0.0);
+  }
+};
+
+}  // namespace normalization
+
+template <typename Queue>
+class NormalizationKernels : public virtual DeviceKernels {
+ public:
+  explicit NormalizationKernels(Queue* queue) : queue_(*queue) {}
+
+  void LayerNorm(const ConstTensorRef& x, const ConstTensorRef& weight, const ConstTensorRef& bias,
+                 double eps, const TensorRef& y, const TensorRef& statistics) override {
+    Forward(normalization::Rows{x.dim(1)}, x.dim(0), kUsualThreads, x, weight, bias, eps, y,
+            statistics);
+  }
+  void LayerNormBackward(const ConstTensorRef& x, const ConstTensorRef& weight,
+                         const ConstTensorRef& statistics, const ConstTensorRef& dy,
+                         const TensorRef& dx, const TensorRef& dweight,
+                         const TensorRef& dbias) override {
+    if (!dx.is_null()) {
+      Backward(normalization::Rows{x.dim(1)}, x.dim(0), kUsualThreads, x, weight, statistics, dy,
+               dx);
+    }
+    if (dweight.is_null()) return;
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      LaunchSumColumns(queue_, x.dim(0), x.dim(1),
+                       normalization::ColumnGradients<T>{
+                           x.dim(1), Pointer<T>(x), Pointer<Wide<T>>(statistics), Pointer<T>(dy),
+                           Pointer<Wide<T>>(dweight), Pointer<Wide<T>>(dbias)});
+    });
+  }
+
+  void GroupNorm(int64_t groups, const ConstTensorRef& x, const ConstTensorRef& weight,
+                 const ConstTensorRef& bias, double eps, const TensorRef& y,
+                 const TensorRef& statistics) override {
+    Forward(GroupsOf(x, groups), x.dim(0) * groups, kMaxThreads, x, weight, bias, eps, y,
+            statistics);
+  }
+  void GroupNormBackward(int64_t groups, const ConstTensorRef& x, const ConstTensorRef& weight,
+                         const ConstTensorRef& statistics, const ConstTensorRef& dy,
+                         const TensorRef& dx, const TensorRef& dweight,
+                         const TensorRef& dbias) override {
+    if (!dx.is_null()) {
+      Backward(GroupsOf(x, groups), x.dim(0) * groups, kMaxThreads, x, weight, statistics, dy, dx);
+    }
+    OfChannels(groups, x, statistics, dy, dweight, dbias);
+  }
+
+  void BatchNorm(const ConstTensorRef& x, const ConstTensorRef& weight, const ConstTensorRef& bias,
+                 double eps, const TensorRef& y, const TensorRef& statistics) override {
+    Forward(ChannelsOf(x), x.dim(1), kMaxThreads, x, weight, bias, eps, y, statistics);
+  }
+  void BatchNormBackward(const ConstTensorRef& x, const ConstTensorRef& weight,
+                         const ConstTensorRef& statistics, const ConstTensorRef& dy,
+                         const TensorRef& dx, const TensorRef& dweight,
+                         const TensorRef& dbias) override {
+    if (!dx.is_null()) {
+      Backward(ChannelsOf(x), x.dim(1), kMaxThreads, x, weight, statistics, dy, dx);
+    }
+    OfChannels(0, x, statistics, dy, dweight, dbias);
+  }
+  void BatchNormByStatistics(const ConstTensorRef& x, const ConstTensorRef& weight,
+                             const ConstTensorRef& bias, const ConstTensorRef& mean,
+                             const ConstTensorRef& variance, double eps,
+                             const TensorRef& y) override {
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      using A = Wide<T>;
+      LaunchForEach(
+          queue_, x.size(),
+          normalization::ByStatistics<T>{x.dim(1), x.dim(2), Pointer<T>(x), Pointer<A>(weight),
+                                         Pointer<A>(bias), Pointer<A>(mean), Pointer<A>(variance),
+                                         static_cast<A>(eps), Pointer<T>(y)});
+    });
+  }
+  void BatchAverages(const ConstTensorRef& statistics, int64_t n, int64_t plane, double eps,
+                     const TensorRef& averages) override {
+    const int64_t channels = averages.size() / 2;
+    const auto launch = [&](auto zero) {
+      using A = decltype(zero);
+      LaunchForEach(
+          queue_, channels,
+          normalization::Averages<A>{Pointer<A>(statistics), channels, static_cast<double>(n),
+                                     static_cast<double>(n * plane), eps, Pointer<A>(averages)});
+    };
+    statistics.dtype() == DType::kFloat64 ? launch(double()) : launch(float());
+  }
+
+ private:
+  static normalization::Groups GroupsOf(const ConstTensorRef& x, int64_t groups) {
+    return {x.dim(1) / groups * x.dim(2), groups, x.dim(2)};
+  }
+  static normalization::Channels ChannelsOf(const ConstTensorRef& x) {
+    return {x.dim(0) * x.dim(2), x.dim(1), x.dim(2)};
+  }
+
+  template <typename Sets>
+  void Forward(const Sets& sets, int64_t count, int threads, const ConstTensorRef& x,
+               const ConstTensorRef& weight, const ConstTensorRef& bias, double eps,
+               const TensorRef& y, const TensorRef& statistics) {
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      using A = Wide<T>;
+      queue_.Launch(count, ThreadsFor(sets.count, threads),
+                    normalization::Normalize<T, Sets>{sets, Pointer<T>(x), Pointer<A>(weight),
+                                                      Pointer<A>(bias), static_cast<A>(eps),
+                                                      Pointer<T>(y), Pointer<A>(statistics)});
+    });
+  }
+
+  template <typename Sets>
+  void Backward(const Sets& sets, int64_t count, int threads, const ConstTensorRef& x,
+                const ConstTensorRef& weight, const ConstTensorRef& statistics,
+                const ConstTensorRef& dy, const TensorRef& dx) {
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      queue_.Launch(count, ThreadsFor(sets.count, threads),
+                    normalization::NormalizeBackward<T, Sets>{
+                        sets, Pointer<T>(x), Pointer<Wide<T>>(weight), Pointer<Wide<T>>(statistics),
+                        Pointer<T>(dy), Pointer<T>(dx)});
+    });
+  }
+
+  void OfChannels(int64_t groups, const ConstTensorRef& x, const ConstTensorRef& statistics,
+                  const ConstTensorRef& dy, const TensorRef& dweight, const TensorRef& dbias) {
+    if (dweight.is_null()) return;
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      const normalization::Channels all = ChannelsOf(x);
+      queue_.Launch(x.dim(1), ThreadsFor(all.count, kMaxThreads),
+                    normalization::ChannelGradients<T>{
+                        all, groups, Pointer<T>(x), Pointer<Wide<T>>(statistics), Pointer<T>(dy),
+                        Pointer<Wide<T>>(dweight), Pointer<Wide<T>>(dbias)});
+    });
+  }
+
+  Queue& queue_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TENSOR_CUDA_NORMALIZATION_H_

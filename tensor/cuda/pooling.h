@@ -1,0 +1,225 @@
+// Pooling: forward by output, backward by input, each of which gathers what the windows that hold
+// it give, in their order; so no two threads write one value.
+#ifndef RUBATO_TENSOR_CUDA_POOLING_H_
+#define RUBATO_TENSOR_CUDA_POOLING_H_
+
+#include "tensor/cuda/block.h"
+#include "tensor/cuda/numbers.h"
+#include "tensor/device.h"
+
+namespace rubato {
+namespace pooling {
+
+struct Span {
+  int64_t begin, end;
+};
+
+// Windows of `kernel` values, `stride` apart, on a side of `size` values with padding.
+struct Sliding {
+  int64_t size, out, kernel, stride, padding;
+
+  // What window o sees of the side.
+  RUBATO_HOST_DEVICE Span Seen(int64_t o) const {
+    const int64_t begin = o * stride - padding, end = begin + kernel;
+    return {begin < 0 ? 0 : begin, end > size ? size : end};
+  }
+  // The windows that see value i.
+  RUBATO_HOST_DEVICE Span Holding(int64_t i) const {
+    const int64_t least = i + padding - kernel + 1;
+    const int64_t begin = least <= 0 ? 0 : (least + stride - 1) / stride;
+    const int64_t end = (i + padding) / stride + 1;
+    return {begin, end > out ? out : end};
+  }
+  RUBATO_HOST_DEVICE int64_t Length(int64_t o, bool count_padding) const {
+    return count_padding ? kernel : Seen(o).end - Seen(o).begin;
+  }
+};
+
+// out windows that share a side evenly: [floor(o s / out), ceil((o + 1) s / out)).
+struct Adaptive {
+  int64_t size, out;
+
+  RUBATO_HOST_DEVICE Span Seen(int64_t o) const {
+    return {o * size / out, ((o + 1) * size + out - 1) / out};
+  }
+  RUBATO_HOST_DEVICE Span Holding(int64_t i) const {
+    return {i * out / size, ((i + 1) * out + size - 1) / size};
+  }
+  RUBATO_HOST_DEVICE int64_t Length(int64_t o, bool) const { return Seen(o).end - Seen(o).begin; }
+};
+
+template <typename T>
+struct Maximum {
+  Sliding rows, columns;
+  const T* x;
+  T* y;
+
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    const int64_t plane = i / (rows.out * columns.out);
+    const Span ys = rows.Seen(i / columns.out % rows.out), xs = columns.Seen(i % columns.out);
+    const T* const from = x + plane * rows.size * columns.size;
+    T greatest = from[ys.begin * columns.size + xs.begin];
+    for (int64_t iy = ys.begin; iy < ys.end; ++iy) {
+      for (int64_t ix = xs.begin; ix < xs.end; ++ix) {
+        const Wide<T> value = Widen(from[iy * columns.size + ix]);
+        if (value > Widen(greatest) || value != value) greatest = from[iy * columns.size + ix];
+      }
+    }
+    y[i] = greatest;
+  }
+};
+
+template <typename T>
+struct MaximumBackward {
+  Sliding rows, columns;
+  const T* x;
+  const T* y;
+  const T* dy;
+  T* dx;
+
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    const int64_t iy = i / columns.size % rows.size, ix = i % columns.size;
+    const int64_t plane = i / (rows.size * columns.size);
+    const Span ys = rows.Holding(iy), xs = columns.Holding(ix);
+    Wide<T> sum = 0;
+    for (int64_t oy = ys.begin; oy < ys.end; ++oy) {
+      for (int64_t ox = xs.begin; ox < xs.end; ++ox) {
+        const int64_t o = (plane * rows.out + oy) * columns.out + ox;
+        if (IsFirstGreatest(plane, iy, ix, oy, ox, Widen(y[o]))) sum += Widen(dy[o]);
+      }
+    }
+    dx[i] = static_cast<T>(sum);
+  }
+
+  RUBATO_HOST_DEVICE bool IsFirstGreatest(int64_t plane, int64_t iy, int64_t ix, int64_t oy,
+                                          int64_t ox, Wide<T> greatest) const {
+    const T* const from = x + plane * rows.size * columns.size;
+    const Span ys = rows.Seen(oy), xs = columns.Seen(ox);
+    for (int64_t jy = ys.begin; jy <= iy; ++jy) {
+      for (int64_t jx = xs.begin; jx < xs.end; ++jx) {
+        const Wide<T> value = Widen(from[jy * columns.size + jx]);
+        if (value == greatest || value != value) return jy == iy && jx == ix;
+      }
+    }
+    return false;
+  }
+};
+
+template <typename T, typename Side>
+struct Average {
+  Side rows, columns;
+  bool count_padding;
+  const T* x;
+  T* y;
+
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    const int64_t oy = i / columns.out % rows.out, ox = i % columns.out;
+    const Span ys = rows.Seen(oy), xs = columns.Seen(ox);
+    const T* const from = x + i / (rows.out * columns.out) * rows.size * columns.size;
+    Wide<T> sum = 0;
+    for (int64_t iy = ys.begin; iy < ys.end; ++iy) {
+      for (int64_t ix = xs.begin; ix < xs.end; ++ix) sum += Widen(from[iy * columns.size + ix]);
+    }
+    y[i] = static_cast<T>(sum / static_cast<Wide<T>>(rows.Length(oy, count_padding) *
+                                                     columns.Length(ox, count_padding)));
+  }
+};
+
+template <typename T, typename Side>
+struct AverageBackward {
+  Side rows, columns;
+  bool count_padding;
+  const T* dy;
+  T* dx;
+
+  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+    const Span ys = rows.Holding(i / columns.size % rows.size),
+               xs = columns.Holding(i % columns.size);
+    const T* const from = dy + i / (rows.size * columns.size) * rows.out * columns.out;
+    Wide<T> sum = 0;
+    for (int64_t oy = ys.begin; oy < ys.end; ++oy) {
+      for (int64_t ox = xs.begin; ox < xs.end; ++ox) {
+        sum += Widen(from[oy * columns.out + ox]) /
+               static_cast<Wide<T>>(rows.Length(oy, count_padding) *
+                                    columns.Length(ox, count_padding));
+      }
+    }
+    dx[i] = static_cast<T>(sum);
+  }
+};
+
+}  // namespace pooling
+
+template <typename Queue>
+class PoolingKernels : public virtual DeviceKernels {
+ public:
+  explicit PoolingKernels(Queue* queue) : queue_(*queue) {}
+
+  void MaxPool2d(const Window& w, const ConstTensorRef& x, const TensorRef& y) override {
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      LaunchForEach(queue_, y.size(),
+                    pooling::Maximum<T>{Rows(w), Columns(w), Pointer<T>(x), Pointer<T>(y)});
+    });
+  }
+  void MaxPool2dBackward(const Window& w, const ConstTensorRef& x, const ConstTensorRef& y,
+                         const ConstTensorRef& dy, const TensorRef& dx) override {
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      LaunchForEach(queue_, dx.size(),
+                    pooling::MaximumBackward<T>{Rows(w), Columns(w), Pointer<T>(x), Pointer<T>(y),
+                                                Pointer<T>(dy), Pointer<T>(dx)});
+    });
+  }
+  void AvgPool2d(const Window& w, bool count_padding, const ConstTensorRef& x,
+                 const TensorRef& y) override {
+    Forward(Rows(w), Columns(w), count_padding, x, y);
+  }
+  void AvgPool2dBackward(const Window& w, bool count_padding, const ConstTensorRef& dy,
+                         const TensorRef& dx) override {
+    Backward(Rows(w), Columns(w), count_padding, dy, dx);
+  }
+  void AdaptiveAvgPool2d(int64_t height, int64_t width, int64_t out, const ConstTensorRef& x,
+                         const TensorRef& y) override {
+    Forward(pooling::Adaptive{height, out}, pooling::Adaptive{width, out}, false, x, y);
+  }
+  void AdaptiveAvgPool2dBackward(int64_t height, int64_t width, int64_t out,
+                                 const ConstTensorRef& dy, const TensorRef& dx) override {
+    Backward(pooling::Adaptive{height, out}, pooling::Adaptive{width, out}, false, dy, dx);
+  }
+
+ private:
+  static pooling::Sliding Rows(const Window& w) {
+    return {w.height, w.out_height(), w.kernel, w.stride, w.padding};
+  }
+  static pooling::Sliding Columns(const Window& w) {
+    return {w.width, w.out_width(), w.kernel, w.stride, w.padding};
+  }
+
+  template <typename Side>
+  void Forward(Side rows, Side columns, bool count_padding, const ConstTensorRef& x,
+               const TensorRef& y) {
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      LaunchForEach(
+          queue_, y.size(),
+          pooling::Average<T, Side>{rows, columns, count_padding, Pointer<T>(x), Pointer<T>(y)});
+    });
+  }
+  template <typename Side>
+  void Backward(Side rows, Side columns, bool count_padding, const ConstTensorRef& dy,
+                const TensorRef& dx) {
+    ByType<Queue>(dy.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      LaunchForEach(queue_, dx.size(),
+                    pooling::AverageBackward<T, Side>{rows, columns, count_padding, Pointer<T>(dy),
+                                                      Pointer<T>(dx)});
+    });
+  }
+
+  Queue& queue_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TENSOR_CUDA_POOLING_H_

@@ -1,0 +1,229 @@
+// Layers that are products of matrices: linear ones and attention.
+#ifndef RUBATO_TENSOR_CUDA_PRODUCTS_H_
+#define RUBATO_TENSOR_CUDA_PRODUCTS_H_
+
+#include <cmath>
+
+#include "tensor/cuda/block.h"
+#include "tensor/cuda/elementwise.h"
+#include "tensor/cuda/numbers.h"
+#include "tensor/cuda/product.h"
+#include "tensor/device.h"
+
+namespace rubato {
+namespace attention {
+
+// A row of scores becomes its softmax: a block's. Row i of a causal one has i + 1 values, then
+// zeros.
+template <typename T>
+struct SoftmaxRow {
+  T* scores;
+  int64_t places;
+  bool causal;
+
+  template <typename Block>
+  RUBATO_HOST_DEVICE void operator()(Block& block) const {
+    using A = Wide<T>;
+    T* const row = scores + block.index() * places;
+    const int64_t seen = causal ? block.index() % places + 1 : places;
+    const A lowest = numbers::Lowest<A>();
+    const A greatest = block.Reduce(
+        lowest,
+        [&](int thread) {
+          A most = lowest;
+          for (int64_t j = thread; j < seen; j += block.threads()) {
+            most = Greater()(most, Widen(row[j]));
+          }
+          return most;
+        },
+        Greater());
+    const A sum = block.Sum(A(0), [&](int thread) {
+      A part = 0;
+      for (int64_t j = thread; j < seen; j += block.threads()) {
+        part += numbers::Exp(Widen(row[j]) - greatest);
+      }
+      return part;
+    });
+    block.ForEach([&](int thread) {
+      for (int64_t j = thread; j < places; j += block.threads()) {
+        row[j] = static_cast<T>(j < seen ? numbers::Exp(Widen(row[j]) - greatest) / sum : A(0));
+      }
+    });
+  }
+};
+
+// gradient = probabilities * (gradient - sum of gradient * probabilities) * factor, likewise.
+template <typename T>
+struct SoftmaxRowBackward {
+  const T* probabilities;
+  T* gradient;
+  int64_t places;
+  Wide<T> factor;
+
+  template <typename Block>
+  RUBATO_HOST_DEVICE void operator()(Block& block) const {
+    using A = Wide<T>;
+    const T* const p = probabilities + block.index() * places;
+    T* const g = gradient + block.index() * places;
+    const A dot = block.Sum(A(0), [&](int thread) {
+      A part = 0;
+      for (int64_t j = thread; j < places; j += block.threads()) part += Widen(g[j]) * Widen(p[j]);
+      return part;
+    });
+    block.ForEach([&](int thread) {
+      for (int64_t j = thread; j < places; j += block.threads()) {
+        g[j] = static_cast<T>(Widen(p[j]) * (Widen(g[j]) - dot) * factor);
+      }
+    });
+  }
+};
+
+// Queries, keys and values of each place lie behind one another, so that the matrices of all
+// examples and heads have no one distance: one product is of one head and all examples, or of one
+// example and all heads, whichever makes fewer.
+struct Layout {
+  int64_t n, heads, places, channels;
+
+  int64_t size() const { return channels / heads; }
+  int64_t row() const { return 3 * channels; }
+  bool by_head() const { return heads <= n; }
+  int64_t products() const { return by_head() ? heads : n; }
+  int64_t count() const { return by_head() ? n : heads; }
+
+  // Of the i-th product: in x or dx, in y or dy, in the scores.
+  int64_t X(int64_t i) const { return by_head() ? i * size() : i * places * row(); }
+  int64_t Y(int64_t i) const { return by_head() ? i * size() : i * places * channels; }
+  int64_t Score(int64_t i) const { return (by_head() ? i : i * heads) * places * places; }
+  int64_t x_distance() const { return by_head() ? places * row() : size(); }
+  int64_t y_distance() const { return by_head() ? places * channels : size(); }
+  int64_t score_distance() const { return (by_head() ? heads : 1) * places * places; }
+};
+
+}  // namespace attention
+
+template <typename Queue>
+class ProductKernels : public virtual DeviceKernels {
+ public:
+  explicit ProductKernels(Queue* queue) : queue_(*queue) {}
+
+  void Linear(const ConstTensorRef& x, const ConstTensorRef& weight, const ConstTensorRef& bias,
+              const TensorRef& y) override {
+    const int64_t rows = x.dim(0), in = x.dim(1), out = weight.dim(0);
+    Product product(Transpose::kNo, Transpose::kYes, rows, out, in);
+    product.a = All(x, in);
+    product.b = All(weight, in);
+    product.c = All(y, out);
+    product.bias = bias.address();
+    queue_.Multiply(product);
+  }
+
+  void LinearBackward(const ConstTensorRef& x, const ConstTensorRef& weight,
+                      const ConstTensorRef& dy, const TensorRef& dx, const TensorRef& dweight,
+                      const TensorRef& dbias) override {
+    const int64_t rows = x.dim(0), in = x.dim(1), out = weight.dim(0);
+    Product product(Transpose::kYes, Transpose::kNo, out, in, rows);
+    product.a = All(dy, out);
+    product.b = All(x, in);
+    product.c = All(dweight, in);
+    queue_.Multiply(product);
+    if (!dbias.is_null()) ColumnSums(dy, dbias);
+    if (dx.is_null()) return;
+    product = Product(Transpose::kNo, Transpose::kNo, rows, in, out);
+    product.a = All(dy, out);
+    product.b = All(weight, in);
+    product.c = All(dx, in);
+    queue_.Multiply(product);
+  }
+
+  int64_t AttentionScratch(int64_t n, int64_t heads, int64_t places) const override {
+    return n * heads * places * places;
+  }
+
+  void ScaledDotProductAttention(int64_t heads, bool causal, const ConstTensorRef& x,
+                                 const TensorRef& y, const TensorRef& probabilities) override {
+    const attention::Layout l = {x.dim(0), heads, x.dim(1), x.dim(2) / 3};
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      T* const scores = Pointer<T>(probabilities);
+      for (int64_t i = 0; i < l.products(); ++i) {
+        const T* q = Pointer<T>(x) + l.X(i);
+        Product product(Transpose::kNo, Transpose::kYes, l.places, l.places, l.size());
+        product.a = MatrixAt(q, l.row(), l.x_distance());
+        product.b = MatrixAt(q + l.channels, l.row(), l.x_distance());
+        product.c = Scores(l, scores, i);
+        product.alpha = 1 / std::sqrt(static_cast<double>(l.size()));
+        product.count = l.count();
+        queue_.Multiply(product);
+      }
+      queue_.Launch(l.n * heads * l.places, ThreadsFor(l.places),
+                    attention::SoftmaxRow<T>{scores, l.places, causal});
+      for (int64_t i = 0; i < l.products(); ++i) {
+        Product product(Transpose::kNo, Transpose::kNo, l.places, l.size(), l.places);
+        product.a = Scores(l, scores, i);
+        product.b = MatrixAt(Pointer<T>(x) + l.X(i) + 2 * l.channels, l.row(), l.x_distance());
+        product.c = MatrixAt(Pointer<T>(y) + l.Y(i), l.channels, l.y_distance());
+        product.count = l.count();
+        queue_.Multiply(product);
+      }
+    });
+  }
+
+  void ScaledDotProductAttentionBackward(int64_t heads, bool, const ConstTensorRef& x,
+                                         const ConstTensorRef& probabilities,
+                                         const ConstTensorRef& dy, const TensorRef& dx,
+                                         const TensorRef& scratch) override {
+    const attention::Layout l = {x.dim(0), heads, x.dim(1), x.dim(2) / 3};
+    ByType<Queue>(x.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      const T* const p = Pointer<T>(probabilities);
+      T* const ds = Pointer<T>(scratch);
+      const auto multiply = [&](Transpose ta, Transpose tb, int64_t n, int64_t k, Matrix a,
+                                Matrix b, Matrix c) {
+        Product product(ta, tb, l.places, n, k);
+        product.a = a;
+        product.b = b;
+        product.c = c;
+        product.count = l.count();
+        queue_.Multiply(product);
+      };
+      const auto in_x = [&](const T* values, int64_t i, int part) {
+        return MatrixAt(values + l.X(i) + part * l.channels, l.row(), l.x_distance());
+      };
+      const auto in_y = [&](int64_t i) {
+        return MatrixAt(Pointer<T>(dy) + l.Y(i), l.channels, l.y_distance());
+      };
+      for (int64_t i = 0; i < l.products(); ++i) {
+        multiply(Transpose::kNo, Transpose::kYes, l.places, l.size(), in_y(i),
+                 in_x(Pointer<T>(x), i, 2), Scores(l, ds, i));
+      }
+      const double factor = 1 / std::sqrt(static_cast<double>(l.size()));
+      queue_.Launch(
+          l.n * heads * l.places, ThreadsFor(l.places),
+          attention::SoftmaxRowBackward<T>{p, ds, l.places, static_cast<Wide<T>>(factor)});
+      for (int64_t i = 0; i < l.products(); ++i) {
+        multiply(Transpose::kNo, Transpose::kNo, l.size(), l.places, Scores(l, ds, i),
+                 in_x(Pointer<T>(x), i, 1), in_x(Pointer<T>(dx), i, 0));
+        multiply(Transpose::kYes, Transpose::kNo, l.size(), l.places, Scores(l, ds, i),
+                 in_x(Pointer<T>(x), i, 0), in_x(Pointer<T>(dx), i, 1));
+        multiply(Transpose::kYes, Transpose::kNo, l.size(), l.places, Scores(l, p, i), in_y(i),
+                 in_x(Pointer<T>(dx), i, 2));
+      }
+    });
+  }
+
+ private:
+  static Matrix All(const ConstTensorRef& tensor, int64_t pitch) {
+    return {tensor.address(), tensor.dtype(), pitch, 0};
+  }
+
+  template <typename T>
+  static Matrix Scores(const attention::Layout& l, const T* scores, int64_t i) {
+    return MatrixAt(scores + l.Score(i), l.places, l.score_distance());
+  }
+
+  Queue& queue_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TENSOR_CUDA_PRODUCTS_H_
