@@ -14,13 +14,15 @@ int64_t EvaluationBatch(int64_t split_size) {
 
 absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const proto::Model& config,
                                                              const Objective& objective,
+                                                             const ComputeDevice& device,
                                                              const Dataset* evaluated,
                                                              const Dataset* test, Done done) {
   const ExampleShape& shape = test->shape();
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Device> opened, device.Open());
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                           Model::Create(config, shape.dimensions(), objective,
                                         EvaluationBatch(std::max(evaluated->size(), test->size())),
-                                        DType::kFloat32, Purpose::kEvaluation));
+                                        device.dtype(), Purpose::kEvaluation, std::move(opened)));
   return std::unique_ptr<Evaluator>(
       new Evaluator(std::move(model), evaluated, test, std::move(done)));
 }
@@ -63,6 +65,7 @@ void Evaluator::Run() {
       absl::MutexLock lock(&mutex_, absl::Condition(&wanted));
       if (closing_) return;
     }
+    model_->OnNewParameters();
     const BatchResult evaluated = Test(*evaluated_);
     done_(unit_, /*is_final=*/false, evaluated);
     if (is_final_) {

@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "proto/job.pb.h"
 #include "worker/batch_reader.h"
+#include "worker/compute_device.h"
 #include "worker/data/dataset.h"
 #include "worker/loss.h"
 #include "worker/model.h"
@@ -30,9 +31,10 @@ class Evaluator {
   using Done = std::function<void(int64_t unit, bool is_final, const BatchResult& result)>;
 
   // `evaluated` is evaluation.split, `test` the test split; they may be one, and must outlive it.
-  // Errors as Model::Create.
+  // Errors as Model::Create, and of `device`.
   static absl::StatusOr<std::unique_ptr<Evaluator>> Create(const proto::Model& config,
                                                            const Objective& objective,
+                                                           const ComputeDevice& device,
                                                            const Dataset* evaluated,
                                                            const Dataset* test, Done done);
   // Waits for the test at hand; one that waits is dropped.

@@ -25,6 +25,10 @@ absl::Status Work(const std::string& config, const std::vector<std::string>& ove
     RUBATO_ASSIGN_OR_RETURN(const absl::optional<int> rank, rubato::WorkerRank(environment));
     options.rank = rank.value_or(-1);
   }
+  if (options.local_rank < 0) {
+    RUBATO_ASSIGN_OR_RETURN(const absl::optional<int> rank, rubato::LocalRank(environment));
+    options.local_rank = rank.value_or(0);
+  }
   log->emplace("worker", options.rank, static_cast<rubato::LogLevel>(job.log().level()),
                static_cast<rubato::LogFormat>(job.log().format()));
   return rubato::RunWorker(job, options, signals);
@@ -49,6 +53,7 @@ int main(int argc, char** argv) {
   std::string config;
   std::vector<std::string> overrides;
   rubato::WorkerOptions options;
+  options.local_rank = -1;
   rubato::Flags flags("rubato-worker",
                       "Computes gradients for a job and pushes them to its servers.",
                       {"rubato-worker --config job.yaml",
@@ -59,6 +64,9 @@ int main(int argc, char** argv) {
   flags.Add("rank", &options.rank, "R",
             "the rank to ask for; default: that of RANK, JOB_COMPLETION_INDEX or LOCAL_RANK in the "
             "environment, else any free one");
+  flags.Add("local-rank", &options.local_rank, "N",
+            "which of this host's workers it is, so that each has a GPU of its own; default: "
+            "LOCAL_RANK in the environment, else 0");
   if (const std::optional<int> code = flags.Handle(argc, argv)) return *code;
   rubato::SignalWatcher signals;
   std::optional<rubato::Log> log;  // once the job says how

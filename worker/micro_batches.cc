@@ -41,6 +41,53 @@ MicroBatches::Gradient MicroBatches::TakeBuffer() {
   return buffers_.back();
 }
 
+int WaitingSums(int64_t leaves) {
+  int height = 0;
+  while ((int64_t{1} << height) < leaves) ++height;
+  return height;
+}
+
+absl::StatusOr<std::vector<BatchResult>> MicroBatches::ComputeOnDevice(
+    const SampleSchedule& schedule, int64_t unit, Range node, absl::Span<const float> parameters,
+    Push push, AwaitParameters await) {
+  const ReductionTree tree(schedule.leaves());
+  Lane& lane = *lanes_[0];
+  const Gradient sum = TakeBuffer();
+  std::vector<BatchResult> results;
+  std::vector<Range> kept;  // outermost first
+  int64_t next_block = space_->blocks() - 1;
+  const auto leave = [&](int64_t done) {
+    for (; next_block >= 0 && space_->BlockValues(next_block).begin >= done; --next_block) {
+      const Range values = space_->BlockValues(next_block);
+      push(next_block,
+           Payload{sum, absl::MakeConstSpan(*sum).subspan(values.begin, values.size())});
+    }
+  };
+  for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
+    Range whole = {leaf, leaf + 1};
+    Summing summing;
+    while (!(whole == node) && !kept.empty() && tree.Sibling(whole) == kept.back()) {
+      kept.pop_back();
+      ++summing.adds;
+      whole = tree.Parent(whole);
+    }
+    summing.leaves = whole == node;
+    if (!summing.leaves) kept.push_back(whole);
+    const SampleRange range = schedule.MicroBatch(unit, leaf);
+    const bool is_empty = range.positions.empty();  // of a short unit
+    if (!is_empty) reader_->ReadShuffled(range, &lane.batch);
+    const std::optional<BatchResult> result = lane.model->GradientOnDevice(
+        parameters, is_empty ? absl::Span<const float>() : lane.batch.inputs(),
+        is_empty ? Targets() : lane.batch.targets(), Key(seed_, "dropout", unit, leaf),
+        TensorRef(absl::MakeSpan(*sum)), summing, leave, await);
+    if (!result.has_value()) {
+      return absl::CancelledError("the parameters shall not be waited for");
+    }
+    results.push_back(*result);
+  }
+  return results;
+}
+
 void MicroBatches::RunLane(Lane* lane) {
   while (true) {
     std::function<void()> work;
@@ -76,6 +123,11 @@ absl::StatusOr<std::vector<BatchResult>> MicroBatches::Compute(const SampleSched
                                                                int64_t unit, Range node,
                                                                absl::Span<const float> parameters,
                                                                Push push, AwaitParameters await) {
+  for (const auto& lane : lanes_) lane->model->OnNewParameters();
+  if (lanes_.size() == 1 && node.size() > 1 &&
+      lanes_[0]->model->keeps() >= WaitingSums(schedule.leaves())) {
+    return ComputeOnDevice(schedule, unit, node, parameters, push, await);
+  }
   const ReductionTree tree(schedule.leaves());
   std::vector<BatchResult> results;
   std::vector<Sum> sums;  // of finished left siblings, outermost first

@@ -24,6 +24,10 @@
 
 namespace rubato {
 
+// Sums of a tree over `leaves` micro-batches that wait for their siblings at a time: so many must a
+// model on a device keep (Model::keeps) for gradients to be added there.
+int WaitingSums(int64_t leaves);
+
 // With several models it computes as many micro-batches side by side, each on a thread of its own:
 // since a micro-batch is one thread's work and sums follow the tree, their number changes no bit.
 class MicroBatches {
@@ -77,6 +81,11 @@ class MicroBatches {
     std::thread thread;                 // none of the first, which is the caller's
   };
 
+  // Of a model on a device, which adds the gradients up: only their sum comes to the host.
+  absl::StatusOr<std::vector<BatchResult>> ComputeOnDevice(const SampleSchedule& schedule,
+                                                           int64_t unit, Range node,
+                                                           absl::Span<const float> parameters,
+                                                           Push push, AwaitParameters await);
   // A buffer that nobody reads any more.
   Gradient TakeBuffer();
   void RunLane(Lane* lane) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -77,26 +77,38 @@ absl::StatusOr<int64_t> MemoryOf(const proto::Model& config,
 absl::StatusOr<std::unique_ptr<Model>> Model::Create(const proto::Model& config,
                                                      absl::Span<const int64_t> example_shape,
                                                      const Objective& objective, int64_t max_batch,
-                                                     DType dtype, Purpose purpose) {
+                                                     DType dtype, Purpose purpose,
+                                                     std::unique_ptr<Device> device, int keeps) {
   RUBATO_ASSIGN_OR_RETURN(Graph graph, Build(config, example_shape, objective));
+  if (device != nullptr) {
+    RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<DeviceStep> step,
+                            DeviceStep::Create(std::move(graph), objective, max_batch, dtype,
+                                               purpose, keeps, std::move(device)));
+    return absl::WrapUnique(
+        new Model(nullptr, std::move(step), example_shape, objective, max_batch));
+  }
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Network> network,
                           Network::Create(std::move(graph), max_batch, dtype, purpose));
-  return absl::WrapUnique(new Model(std::move(network), example_shape, objective, max_batch));
+  return absl::WrapUnique(
+      new Model(std::move(network), nullptr, example_shape, objective, max_batch));
 }
 
-Model::Model(std::unique_ptr<Network> network, absl::Span<const int64_t> example_shape,
-             const Objective& objective, int64_t max_batch)
+Model::Model(std::unique_ptr<Network> network, std::unique_ptr<DeviceStep> device_step,
+             absl::Span<const int64_t> example_shape, const Objective& objective, int64_t max_batch)
     : network_(std::move(network)),
+      device_step_(std::move(device_step)),
       example_shape_(example_shape.begin(), example_shape.end()),
       objective_(objective),
       max_batch_(max_batch) {}
 
 ConstTensorRef Model::Logits(const ConstTensorRef& parameters, const ConstTensorRef& features) {
+  if (device_step_ != nullptr) return device_step_->Logits(parameters, features);
   return network_->Forward(parameters, features, /*training=*/false, /*key=*/0, TensorRef());
 }
 
 BatchResult Model::Evaluate(const ConstTensorRef& parameters, const ConstTensorRef& features,
                             const Targets& targets) {
+  if (device_step_ != nullptr) return device_step_->Evaluate(parameters, features, targets);
   const ConstTensorRef logits = Logits(parameters, features);
   return ComputeLoss(objective_, logits, targets, network_->output_gradient());
 }
@@ -107,12 +119,23 @@ std::optional<BatchResult> Model::Gradient(const ConstTensorRef& parameters,
                                            absl::FunctionRef<void(int64_t begin)> ready,
                                            AwaitParameters await) {
   RUBATO_CHECK(gradient.size() == parameter_count());
+  if (device_step_ != nullptr) {
+    return device_step_->Gradient(parameters, features, targets, key, gradient, ready, await);
+  }
   const ConstTensorRef logits =
       network_->Forward(parameters, features, /*training=*/true, key, gradient, await);
   if (logits.is_null() || !await({0, parameter_count()})) return std::nullopt;
   const BatchResult result = ComputeLoss(objective_, logits, targets, network_->output_gradient());
   network_->Backward(parameters, gradient, ready);
   return result;
+}
+
+std::optional<BatchResult> Model::GradientOnDevice(
+    const ConstTensorRef& parameters, const ConstTensorRef& features, const Targets& targets,
+    uint64_t key, const TensorRef& gradient, const Summing& summing,
+    absl::FunctionRef<void(int64_t begin)> ready, AwaitParameters await) {
+  return device_step_->Gradient(parameters, features, targets, key, gradient, ready, await,
+                                summing);
 }
 
 }  // namespace rubato

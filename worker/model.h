@@ -12,7 +12,9 @@
 #include "absl/types/span.h"
 #include "proto/job.pb.h"
 #include "proto/layout.pb.h"
+#include "tensor/device.h"
 #include "tensor/tensor.h"
+#include "worker/device_step.h"
 #include "worker/loss.h"
 #include "worker/network.h"
 
@@ -44,22 +46,33 @@ class Model {
   // Errors as LayoutOf, and ResourceExhausted if there is no memory for max_batch examples.
   // dtype: float32, or float64 for tests of the arithmetic. For kEvaluation, which needs a fraction
   // of the memory, Gradient may not be called.
-  static absl::StatusOr<std::unique_ptr<Model>> Create(const proto::Model& config,
-                                                       absl::Span<const int64_t> example_shape,
-                                                       const Objective& objective,
-                                                       int64_t max_batch,
-                                                       DType dtype = DType::kFloat32,
-                                                       Purpose purpose = Purpose::kTraining);
+  // With a device the model computes there, and the types of worker/device_step.h are known too;
+  // ResourceExhausted then says what batch would fit. It can keep up to `keeps` gradients there.
+  static absl::StatusOr<std::unique_ptr<Model>> Create(
+      const proto::Model& config, absl::Span<const int64_t> example_shape,
+      const Objective& objective, int64_t max_batch, DType dtype = DType::kFloat32,
+      Purpose purpose = Purpose::kTraining, std::unique_ptr<Device> device = nullptr,
+      int keeps = 0);
 
-  const proto::Layout& layout() const { return network_->graph().layout; }
+  const proto::Layout& layout() const { return graph().layout; }
   // Values of the flat vector, of which the last may be buffers: see proto/layout.proto, `average`.
-  int64_t parameter_count() const { return network_->graph().size; }
-  int64_t trainable_count() const { return network_->graph().trainable; }
+  int64_t parameter_count() const { return graph().size; }
+  int64_t trainable_count() const { return graph().trainable; }
   int64_t example_size() const { return SizeOf(example_shape_); }  // values of one example
   int64_t max_batch() const { return max_batch_; }
-  const Graph& graph() const { return network_->graph(); }
+  const Graph& graph() const {
+    return device_step_ != nullptr ? device_step_->graph() : network_->graph();
+  }
   // Of activations and gradients.
-  int64_t memory_bytes() const { return network_->memory_bytes(); }
+  int64_t memory_bytes() const {
+    return device_step_ != nullptr ? device_step_->memory_bytes() : network_->memory_bytes();
+  }
+
+  // From here until it is called again, `parameters` has the same values in all calls, so that a
+  // device is sent them once. Before the first time they may differ from call to call.
+  void OnNewParameters() {
+    if (device_step_ != nullptr) device_step_->OnNewParameters();
+  }
 
   // The last layer's output in evaluation, (n, outputs), of which there may be more than classes.
   // Valid until the next call.
@@ -91,11 +104,24 @@ class Model {
     return *Gradient(parameters, features, targets, key, gradient, ready, AllHaveArrived);
   }
 
- private:
-  Model(std::unique_ptr<Network> network, absl::Span<const int64_t> example_shape,
-        const Objective& objective, int64_t max_batch);
+  // Gradients that a device keeps, so as to add them up; 0 on the CPU.
+  int keeps() const { return device_step_ != nullptr ? device_step_->keeps() : 0; }
+  // As Gradient, on a device. Without features the gradient is 0. `gradient` is written only if the
+  // sum leaves.
+  std::optional<BatchResult> GradientOnDevice(const ConstTensorRef& parameters,
+                                              const ConstTensorRef& features,
+                                              const Targets& targets, uint64_t key,
+                                              const TensorRef& gradient, const Summing& summing,
+                                              absl::FunctionRef<void(int64_t begin)> ready,
+                                              AwaitParameters await);
 
+ private:
+  Model(std::unique_ptr<Network> network, std::unique_ptr<DeviceStep> device_step,
+        absl::Span<const int64_t> example_shape, const Objective& objective, int64_t max_batch);
+
+  // One of them.
   const std::unique_ptr<Network> network_;
+  const std::unique_ptr<DeviceStep> device_step_;
   const Shape example_shape_;
   const Objective objective_;
   const int64_t max_batch_;

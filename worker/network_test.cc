@@ -2,7 +2,6 @@
 // differences.
 #include "worker/network.h"
 
-#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -10,27 +9,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/random.h"
 #include "common/status_matchers.h"
-#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tests/golden.h"
+#include "worker/network_cases.h"
 
 namespace rubato {
 namespace {
-
-proto::Model Parse(const std::string& text) {
-  proto::Model model;
-  RUBATO_CHECK(google::protobuf::TextFormat::ParseFromString(text, &model));
-  return model;
-}
-
-// The operands of a network, and what it gives for them.
-template <typename T>
-struct Call {
-  std::vector<T> parameters, x, dy;
-  std::vector<T> y, dx, dparameters;
-};
 
 std::unique_ptr<Network> Make(const std::string& text, absl::Span<const int64_t> shape,
                               int64_t max_batch, DType dtype) {
@@ -55,110 +40,12 @@ void Compute(Network& network, Call<T>& call) {
 }
 
 template <typename T>
-Call<T> Convert(const Call<double>& call) {
-  const auto to = [](const std::vector<double>& v) { return std::vector<T>(v.begin(), v.end()); };
-  return {to(call.parameters), to(call.x), to(call.dy), {}, {}, {}};
-}
-
-double Greatest(const std::vector<double>& values) {
-  double greatest = 0;
-  for (double value : values) greatest = std::max(greatest, std::abs(value));
-  return greatest;
-}
-
-// How far values may be from those of exact operands: as far as they move when each operand is off
-// by some roundings, with random signs, a few times over.
-template <typename T>
-struct Tolerance {
-  Tolerance(Network& network, const Call<double>& call) {
-    constexpr double kRoundings = 4;
-    RandomStream stream(23);
-    const double epsilon = kRoundings * std::numeric_limits<T>::epsilon();
-    // Of what double itself can show.
-    const double scale = std::max(1.0, 1e-9 / epsilon);
-    Call<double> exact = call;
-    Compute(network, exact);
-    for (int i = 0; i < 6; ++i) {
-      Call<double> moved = call;
-      for (std::vector<double>* operand : {&moved.parameters, &moved.x, &moved.dy}) {
-        for (double& value : *operand) {
-          value *= 1 + epsilon * scale * (stream.Below(2) == 0 ? 1 : -1);
-        }
-      }
-      Compute(network, moved);
-      Add(moved.y, exact.y, scale, &y);
-      Add(moved.dx, exact.dx, scale, &dx);
-      Add(moved.dparameters, exact.dparameters, scale, &dparameters);
-    }
-  }
-
-  // The greatest move of any value of the tensor: single ones may happen to stand still.
-  static void Add(const std::vector<double>& moved, const std::vector<double>& exact, double scale,
-                  double* tolerance) {
-    for (size_t i = 0; i < moved.size(); ++i) {
-      *tolerance = std::max(*tolerance, std::abs(moved[i] - exact[i]) / scale);
-    }
-  }
-
-  double y = 0, dx = 0, dparameters = 0;
-};
-
-template <typename T>
-void ExpectNear(const std::vector<T>& found, const std::vector<double>& expected, double tolerance,
-                const char* what) {
-  ASSERT_EQ(found.size(), expected.size()) << what;
-  // A sum that is 0 but for roundings does not move with its operands.
-  tolerance += 4 * std::numeric_limits<T>::epsilon() * Greatest(expected);
-  for (size_t i = 0; i < found.size(); ++i) {
-    ASSERT_NEAR(found[i], expected[i], tolerance) << what << "[" << i << "]";
-  }
-}
-
-struct Case {
-  std::string text;
-  std::vector<int64_t> shape;
-  Call<double> call;
-  std::vector<double> running, evaluated;  // of batch norm
-};
-
-Case Read(const Golden& golden, const std::string& name) {
-  Case result{golden.metadata().at(name), golden.Shape(name + "/x"), {}, {}, {}};
-  const absl::Span<const int64_t> shape = absl::MakeSpan(result.shape).subspan(1);
-  const absl::StatusOr<Graph> graph = BuildGraph(Parse(result.text), shape, 0);
-  RUBATO_CHECK(graph.ok());
-  Call<double>& call = result.call;
-  for (const proto::Parameter& parameter : graph->layout.parameters()) {
-    const std::vector<int64_t> expected(parameter.shape().begin(), parameter.shape().end());
-    if (parameter.average() > 0) {
-      const std::vector<double> running =
-          golden.Values<double>(absl::StrCat(name, "/running:", parameter.name()));
-      result.running.insert(result.running.end(), running.begin(), running.end());
-      call.parameters.resize(call.parameters.size() + running.size(), parameter.init().constant());
-      continue;
-    }
-    EXPECT_EQ(golden.Shape(absl::StrCat(name, "/", parameter.name())), expected);
-    for (const auto& [prefix, values] :
-         {std::make_pair("/", &call.parameters), std::make_pair("/d:", &call.dparameters)}) {
-      const std::vector<double> v =
-          golden.Values<double>(absl::StrCat(name, prefix, parameter.name()));
-      values->insert(values->end(), v.begin(), v.end());
-    }
-  }
-  call.x = golden.Values<double>(name + "/x");
-  call.y = golden.Values<double>(name + "/y");
-  call.dy = golden.Values<double>(name + "/dy");
-  if (name != "embedding") call.dx = golden.Values<double>(name + "/dx");
-  if (!result.running.empty()) result.evaluated = golden.Values<double>(name + "/eval");
-  return result;
-}
-
-template <typename T>
 void ExpectPyTorchs(const Case& c) {
   const absl::Span<const int64_t> shape = absl::MakeSpan(c.shape).subspan(1);
   const std::unique_ptr<Network> reference = Make(c.text, shape, c.shape[0], DType::kFloat64);
   // Larger than the batch, so that what lies in memory is not where the batch would put it.
   const std::unique_ptr<Network> network = Make(c.text, shape, c.shape[0] + 2, DTypeOf<T>());
-  const Tolerance<T> tolerance(*reference, c.call);
+  const Tolerance<T> tolerance([&](Call<double>& call) { Compute(*reference, call); }, c.call);
   Call<T> call = Convert<T>(c.call);
   Compute(*network, call);
   ExpectNear(call.y, c.call.y, tolerance.y, "y");

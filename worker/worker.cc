@@ -26,6 +26,7 @@
 #include "common/wire/shard_streams.h"
 #include "tensor/kernels.h"
 #include "worker/batch_reader.h"
+#include "worker/compute_device.h"
 #include "worker/contributions.h"
 #include "worker/data/load.h"
 #include "worker/evaluator.h"
@@ -58,7 +59,7 @@ class Worker {
   absl::Status Run(const WorkerOptions& options, SignalWatcher* signals);
 
  private:
-  absl::Status Prepare();
+  absl::Status Prepare(int local_rank);
   // Takes part once, from a registration to its end.
   absl::Status TakePart(const WorkerOptions& options, absl::Duration patience,
                         SignalWatcher* signals);
@@ -95,6 +96,7 @@ class Worker {
   const proto::Job job_;
   const Data* const data_;
   const std::string job_digest_;
+  ComputeDevice compute_;
   std::unique_ptr<Model> model_;
   std::vector<std::unique_ptr<Model>> more_models_;  // one for each further thread
   std::optional<Log> log_;
@@ -132,24 +134,32 @@ class Worker {
   std::unique_ptr<ShardStreams> streams_;
 };
 
-absl::Status Worker::Prepare() {
+absl::Status Worker::Prepare(int local_rank) {
+  RUBATO_ASSIGN_OR_RETURN(compute_, ComputeDevice::Choose(job_.device(), local_rank));
   const Dataset& train = data_->train;
   const ExampleShape& shape = train.shape();
   const int64_t micro_batch = job_.train().batch_size() / job_.train().micro_batches();
   RUBATO_ASSIGN_OR_RETURN(
       const Objective objective,
       ObjectiveFor(job_.loss(), train.classes(), train.target_values(), train.labels_each()));
-  RUBATO_ASSIGN_OR_RETURN(model_,
-                          Model::Create(job_.model(), shape.dimensions(), objective, micro_batch));
-  const int64_t threads = std::min<int64_t>(job_.device().threads(), job_.train().micro_batches());
+  const auto make = [&]() -> absl::StatusOr<std::unique_ptr<Model>> {
+    RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, compute_.Open());
+    return Model::Create(job_.model(), shape.dimensions(), objective, micro_batch, compute_.dtype(),
+                         Purpose::kTraining, std::move(device),
+                         WaitingSums(job_.train().micro_batches()));
+  };
+  RUBATO_ASSIGN_OR_RETURN(model_, make());
+  // A GPU is kept busy by one micro-batch at a time.
+  const int64_t threads =
+      compute_.is_cpu() ? std::min<int64_t>(job_.device().threads(), job_.train().micro_batches())
+                        : 1;
   for (int64_t i = 1; i < threads; ++i) {
     more_models_.emplace_back();
-    RUBATO_ASSIGN_OR_RETURN(more_models_.back(), Model::Create(job_.model(), shape.dimensions(),
-                                                               objective, micro_batch));
+    RUBATO_ASSIGN_OR_RETURN(more_models_.back(), make());
   }
   const bool on_test = job_.evaluation().split() == proto::Evaluation::SPLIT_TEST;
   RUBATO_ASSIGN_OR_RETURN(
-      evaluator_, Evaluator::Create(job_.model(), objective,
+      evaluator_, Evaluator::Create(job_.model(), objective, compute_,
                                     on_test ? &data_->test : &data_->validation, &data_->test,
                                     [this](int64_t unit, bool is_final, const BatchResult& result) {
                                       SendEvaluation(unit, is_final, result);
@@ -168,15 +178,16 @@ proto::Registration Worker::MakeRegistration(const WorkerOptions& options) const
   worker->set_data_digest(data_->digest);
   worker->set_train_samples(data_->train.size());
   worker->set_test_samples(data_->test.size());
-  worker->set_numerics(absl::StrCat("cpu, ", MatMulSignature()));
+  worker->set_numerics(compute_.numerics());
   return registration;
 }
 
 absl::Status Worker::Run(const WorkerOptions& options, SignalWatcher* signals) {
-  RUBATO_RETURN_IF_ERROR(Prepare());
+  RUBATO_RETURN_IF_ERROR(Prepare(options.local_rank));
   log_.emplace("worker", options.rank, static_cast<LogLevel>(job_.log().level()),
                static_cast<LogFormat>(job_.log().format()));
   for (const std::string& note : data_->notes) log_->Info(note);
+  if (!compute_.note().empty()) log_->Info(compute_.note());
   log_->Info("ready; waiting for the coordinator and the others",
              {{"coordinator", job_.cluster().address()}});
   absl::Status status = TakePart(options, absl::Seconds(job_.cluster().start_timeout()), signals);

@@ -10,7 +10,8 @@
 namespace rubato {
 
 struct WorkerOptions {
-  int rank = -1;  // the rank it asks for; any free one by default
+  int rank = -1;       // the rank it asks for; any free one by default
+  int local_rank = 0;  // which of its host's workers it is: that decides its GPU
 };
 
 // Works until the job is over. FailedPrecondition and the like where repeating cannot help (exit

@@ -53,6 +53,18 @@ void AddAddress(const Environment& environment, absl::string_view address,
   assignments->push_back({source, "cluster.address", Quoted(absl::StrCat(host, ":", port))});
 }
 
+absl::StatusOr<absl::optional<int>> RankOf(const Environment& environment, const char* name) {
+  const std::string text = Value(environment, name);
+  if (text.empty()) return absl::optional<int>();
+  int rank = 0;
+  if (!absl::SimpleAtoi(text, &rank) || rank < 0 || rank > kMaxRank) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(name, ": found ", Show(text),
+                     ", expected a worker's rank, an integer from 0 to ", kMaxRank));
+  }
+  return absl::optional<int>(rank);
+}
+
 }  // namespace
 
 Environment ProcessEnvironment() {
@@ -104,17 +116,14 @@ std::vector<Assignment> JobAssignments(const Environment& environment, absl::str
 
 absl::StatusOr<absl::optional<int>> WorkerRank(const Environment& environment) {
   for (const char* name : kRankVariables) {
-    const std::string text = Value(environment, name);
-    if (text.empty()) continue;
-    int rank = 0;
-    if (!absl::SimpleAtoi(text, &rank) || rank < 0 || rank > kMaxRank) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(name, ": found ", Show(text),
-                       ", expected a worker's rank, an integer from 0 to ", kMaxRank));
-    }
-    return absl::optional<int>(rank);
+    const absl::StatusOr<absl::optional<int>> rank = RankOf(environment, name);
+    if (!rank.ok() || rank->has_value()) return rank;
   }
   return absl::optional<int>();
+}
+
+absl::StatusOr<absl::optional<int>> LocalRank(const Environment& environment) {
+  return RankOf(environment, "LOCAL_RANK");
 }
 
 }  // namespace rubato

@@ -51,6 +51,9 @@ std::vector<Assignment> JobAssignments(const Environment& environment, absl::str
 // variable, if it is not a rank.
 absl::StatusOr<absl::optional<int>> WorkerRank(const Environment& environment);
 
+// LOCAL_RANK alone, likewise: which of its host's workers one is.
+absl::StatusOr<absl::optional<int>> LocalRank(const Environment& environment);
+
 }  // namespace rubato
 
 #endif  // RUBATO_COMMON_JOB_ENVIRONMENT_H_

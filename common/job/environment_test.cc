@@ -145,6 +145,13 @@ TEST(EnvironmentTest, MasterIsShardZero) {
   EXPECT_EQ(address({{"MASTER_ADDR", "a"}, {"RUBATO__CLUSTER__ADDRESS", "\"b:1\""}}), "b:1");
 }
 
+TEST(EnvironmentTest, RankOnAHost) {
+  EXPECT_EQ(LocalRank({{"RANK", "7"}})->value_or(-1), -1);
+  EXPECT_EQ(LocalRank({{"RANK", "7"}, {"LOCAL_RANK", "3"}})->value_or(-1), 3);
+  EXPECT_THAT(LocalRank({{"LOCAL_RANK", "-1"}}).status(),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("LOCAL_RANK: found ")));
+}
+
 TEST(EnvironmentTest, RankOfAWorker) {
   const auto rank = [](const Environment& environment) {
     const auto found = WorkerRank(environment);

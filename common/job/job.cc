@@ -113,6 +113,7 @@ class Checks {
     CheckBetas();
     CheckWarmup();
     CheckMicroBatches();
+    CheckPrecision();
     CheckTimes();
     CheckModes();
     CheckEvaluation();
@@ -321,6 +322,15 @@ class Checks {
     report_.Add("train.micro_batches",
                 absl::StrCat("found ", train.micro_batches(),
                              ", expected a divisor of batch_size, which is ", train.batch_size()));
+  }
+
+  void CheckPrecision() {
+    if (!Sound({"device.precision", "train.on_non_finite"})) return;
+    if (job_.device().precision() != proto::Device::PRECISION_FP16) return;
+    if (job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP) return;
+    report_.Add("device.precision",
+                "found fp16 with train.on_non_finite: stop, expected it with skip: steps that "
+                "overflow are left out");
   }
 
   const proto::Job& job_;

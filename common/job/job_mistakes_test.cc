@@ -201,9 +201,12 @@ TEST(JobMistakesTest, OneWrongLine) {
        "async?"},
       {"consistency: Sync",
        "13:14: consistency.mode: found Sync, expected sync, async or bounded; did you mean sync?"},
-      {"device: cuda",
-       "13:9: device.type: found cuda, expected auto or cpu (CUDA is not part of this build)"},
-      {"device: gpu", "13:9: device.type: found gpu, expected auto or cpu"},
+      {"device: gpu", "13:9: device.type: found gpu, expected auto, cpu or cuda"},
+      {"device: {precision: half}",
+       "13:21: device.precision: found half, expected float32, tf32, bf16 or fp16"},
+      {"device: {precision: fp16}",
+       "13:10: device.precision: found fp16 with train.on_non_finite: stop, expected it with skip: "
+       "steps that overflow are left out"},
       // Of what is not there.
       {"evaluation: {split: validation}",
        "13:14: evaluation.split: found validation without data.validation, expected test, or a "

@@ -60,7 +60,7 @@ TEST(LoadJobTest, FillsInEveryDefault) {
             "  stall_timeout: 10m\n"
             "  max_restarts: 3\n"
             "  server_threads: 1\n"
-            "device: {type: auto, threads: 1, isa: auto}\n"
+            "device: {type: auto, threads: 1, isa: auto, precision: float32}\n"
             "data:\n"
             "  format: glyphs\n"
             "  seed: 0\n"
@@ -293,7 +293,7 @@ TEST(LoadJobTest, OverridesReplaceWhatTheFileSays) {
 
 TEST(LoadJobTest, AnOverrideMendsAMistakeOfTheFile) {
   const absl::StatusOr<proto::Job> job =
-      Load(absl::StrCat(kMinimal, "device: cuda\noptimizer: {momentum: 2, learning_rate: x}\n"),
+      Load(absl::StrCat(kMinimal, "device: gpu\noptimizer: {momentum: 2, learning_rate: x}\n"),
            {"device.type=cpu", "optimizer={}"});
   RUBATO_ASSERT_OK(job);
   EXPECT_EQ(job->optimizer().learning_rate(), 0.01);
@@ -376,6 +376,7 @@ TEST(JobDigestTest, ChangesWithWhatTheProcessesMustAgreeOn) {
                                  "cluster.workers=2",
                                  "cluster.workers={start: 1, max: 2}",
                                  "device.isa=avx2",
+                                 "device.precision=bf16",
                                  "data.seed=1",
                                  "data.train_size=100",
                                  "data.normalize={mean: [0], std: [1]}",
@@ -398,8 +399,8 @@ TEST(JobDigestTest, ChangesWithWhatTheProcessesMustAgreeOn) {
 TEST(JobDigestTest, LeavesOutWhatMayDifferFromProcessToProcess) {
   const std::string digest = JobDigest(LoadMinimal());
   for (const char* assignment :
-       {"cluster.address=other:1", "cluster.start_timeout=1s", "device=cpu", "device.threads=1",
-        "metrics.every={epochs: 1}", "log=error",
+       {"cluster.address=other:1", "cluster.start_timeout=1s", "device=cpu", "device=cuda",
+        "device.threads=1", "metrics.every={epochs: 1}", "log=error",
         // Other words for the same.
         "cluster.workers={max: 1}", "optimizer=sgd", "wire.chunk=262144",
         "train.until.epochs=3.0"}) {
