@@ -144,7 +144,8 @@ class Run {
  private:
   absl::Status StartWorker(int rank) {
     return Start("worker", rank,
-                 {programs_.worker, "--config", folder_.JobFile(), "--rank", absl::StrCat(rank)},
+                 {programs_.worker, "--config", folder_.JobFile(), "--rank", absl::StrCat(rank),
+                  "--local-rank", absl::StrCat(rank)},
                  address_);
   }
 

@@ -32,16 +32,17 @@ std::string JobYaml(const ClusterStepBench& bench) {
       "version: 1\n"
       "name: bench\n"
       "cluster: {servers: %d, workers: %d, address: \"127.0.0.1:0\"}\n"
-      "device: {threads: %d}\n"
+      "device: {type: %s, precision: %s, threads: %d}\n"
       "data: {format: glyphs, test_size: 100}\n"
       "model: %s\n"
       "optimizer: {name: sgd, learning_rate: 0.01, momentum: 0.9}\n"
       "consistency: {mode: %s}\n"
-      "train: {batch_size: %d, micro_batches: %d, until: {time: %ds}}\n"
+      "train: {batch_size: %d, micro_batches: %d, until: {time: %ds}, on_non_finite: %s}\n"
       "metrics: {every: {steps: 20}, tensorboard: false}\n"
       "evaluation: {every: {epochs: 1000}}\n",
-      bench.servers, bench.workers, bench.threads, bench.model, bench.mode,
-      bench.batch * bench.workers, bench.workers * bench.threads, bench.seconds);
+      bench.servers, bench.workers, bench.device, bench.precision, bench.threads, bench.model,
+      bench.mode, bench.batch * bench.workers, bench.workers * bench.threads, bench.seconds,
+      bench.precision == "fp16" ? "skip" : "stop");
 }
 
 std::string ReadText(const std::string& path) {
@@ -115,6 +116,8 @@ absl::StatusOr<std::string> BenchClusterStep(const ClusterStepBench& bench, bool
     object["model"] = bench.model;
     object["batch"] = bench.batch;
     object["threads"] = bench.threads;
+    object["device"] = bench.device;
+    object["precision"] = bench.precision;
     object["servers"] = bench.servers;
     object["workers"] = bench.workers;
     object["mode"] = bench.mode;

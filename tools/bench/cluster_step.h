@@ -13,6 +13,7 @@ struct ClusterStepBench {
   std::string model = "mlp";  // as StepBench, of images of 28 by 28
   int64_t batch = 64;         // samples of a worker's part of a step
   int64_t threads = 1;        // of a worker
+  std::string device = "cpu", precision = "float32";
   int64_t servers = 1;
   int64_t workers = 2;
   std::string mode = "sync";

@@ -26,6 +26,7 @@
 #include "server/parameter_groups.h"
 #include "tensor/kernels.h"
 #include "tools/bench/cluster_step.h"
+#include "worker/compute_device.h"
 #include "worker/model.h"
 #include "worker/presets.h"
 
@@ -36,6 +37,7 @@ namespace {
 struct Setup {
   proto::Model model;
   std::vector<int64_t> shape;
+  ComputeDevice device;
   Objective objective;
   std::vector<float> features;
   std::vector<int32_t> labels;
@@ -46,9 +48,13 @@ absl::StatusOr<Setup> MakeSetup(const StepBench& bench) {
   proto::Job job;
   YamlReader reader(&job);
   RUBATO_RETURN_IF_ERROR(reader.ReadDocument(absl::StrCat("model: ", bench.model), "--model"));
+  RUBATO_RETURN_IF_ERROR(reader.ReadDocument(
+      absl::StrCat("device: {type: ", bench.device, ", precision: ", bench.precision, "}"),
+      "--device and --precision"));
   Complete(job.mutable_model(), &reader.report());
   RUBATO_RETURN_IF_ERROR(reader.report().ToStatus());
   setup.model = job.model();
+  RUBATO_ASSIGN_OR_RETURN(setup.device, ComputeDevice::Choose(job.device(), /*local_rank=*/0));
   setup.shape = bench.shape;
   setup.objective.outputs = bench.classes;
   const bool is_text = setup.model.preset() == proto::Model::PRESET_CHAR_GPT;
@@ -134,10 +140,13 @@ absl::StatusOr<std::vector<LayerTime>> TimeLayers(const Setup& setup, int64_t n,
     };
     std::vector<float> x = node.input == 0 ? setup.features : make(SizeOf(in)),
                        y = make(SizeOf(out)), dy = make(SizeOf(out)), dx = make(SizeOf(in)),
-                       saved = make(layer.saved_size(n)), scratch = make(layer.scratch_size(n)),
+                       saved = make(layer.saved_size(n)),
+                       scratch = make(layer.scratch_size(CpuKernels(), n)),
                        gradient(node.parameters);
+    const uint64_t key = 0;
     LayerContext context;
     context.training = true;
+    context.key = &key;
     context.saved = saved;
     context.scratch = scratch;
     const ConstTensorRef values = ConstTensorRef(parameters).Slice(node.begin, {node.parameters});
@@ -153,12 +162,41 @@ absl::StatusOr<std::vector<LayerTime>> TimeLayers(const Setup& setup, int64_t n,
   return times;
 }
 
+// The report of a GPU's step, against nothing: its peak is not known here.
+std::string OnGpu(const StepBench& bench, const Setup& setup, double seconds, const Model& model,
+                  bool json) {
+  const double operations = OperationsOf(model.graph()) * static_cast<double>(bench.batch);
+  const double rate = static_cast<double>(bench.batch) / seconds;
+  if (json) {
+    nlohmann::ordered_json object;
+    object["model"] = bench.model;
+    object["batch"] = bench.batch;
+    object["device"] = setup.device.numerics();
+    object["samples_per_second"] = rate;
+    object["milliseconds"] = seconds * 1e3;
+    object["gflops"] = operations / seconds * 1e-9;
+    object["parameters"] = model.trainable_count();
+    object["arena_bytes"] = model.memory_bytes();
+    return object.dump() + "\n";
+  }
+  return absl::StrFormat(
+      "model    %s, %d parameters, batch %d, %s\n"
+      "step     %.3f ms, %.0f samples/s\n"
+      "speed    %.1f GFLOP/s\n"
+      "memory   %.1f MB of the GPU's\n",
+      bench.model, model.trainable_count(), bench.batch, setup.device.numerics(), seconds * 1e3,
+      rate, operations / seconds * 1e-9, static_cast<double>(model.memory_bytes()) * 1e-6);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
   RUBATO_ASSIGN_OR_RETURN(Setup setup, MakeSetup(bench));
-  RUBATO_ASSIGN_OR_RETURN(const std::unique_ptr<Model> model,
-                          Model::Create(setup.model, setup.shape, setup.objective, bench.batch));
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, setup.device.Open());
+  RUBATO_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Model> model,
+      Model::Create(setup.model, setup.shape, setup.objective, bench.batch, setup.device.dtype(),
+                    Purpose::kTraining, std::move(device)));
   proto::Optimizer settings;
   settings.set_learning_rate(1e-4);
   settings.set_momentum(0.9);
@@ -177,6 +215,7 @@ absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
   const double seconds = MedianSeconds(bench.seconds, [&] {
     model->Gradient(parameters, setup.features, {setup.labels, {}}, 0, TensorRef(gradient),
                     [](int64_t) {});
+    if (!setup.device.is_cpu()) return;
     const auto rate_of = [](double rate) { return static_cast<float>(rate); };
     GroupUpdate update{rate_of};
     update.scale = update.mean_scale = 1.0f / static_cast<float>(bench.batch);
@@ -184,12 +223,13 @@ absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
     groups.Apply({0, model->parameter_count()}, update,
                  {parameters, gradient, slots, absl::MakeSpan(parameters)});
   });
+  if (!setup.device.is_cpu()) return OnGpu(bench, setup, seconds, *model, json);
   RUBATO_ASSIGN_OR_RETURN(const double peak, Peak());
   const double operations = OperationsOf(model->graph()) * static_cast<double>(bench.batch);
   const double rate = static_cast<double>(bench.batch) / seconds;
   const double share = operations / seconds / peak;
   std::vector<LayerTime> layers;
-  if (bench.layers) {
+  if (bench.layers && setup.device.is_cpu()) {
     RUBATO_ASSIGN_OR_RETURN(layers, TimeLayers(setup, bench.batch, parameters));
   }
   if (json) {
@@ -245,6 +285,9 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
   flags.Add("shape", &shape, "N,N,N", "of an example, if it is not the preset's usual one");
   flags.Add("classes", &bench.classes, "N", "of the data; 0: the preset's usual number");
   flags.Add("batch", &bench.batch, "N", "samples of a step, of each worker");
+  flags.Add("device", &bench.device, "DEVICE",
+            "cpu or cuda; a GPU's step is parameters over, forward, backward, gradient back");
+  flags.Add("precision", &bench.precision, "P", "of a GPU: float32, tf32, bf16 or fp16");
   flags.Add("threads", &bench.threads, "N", "to compute with; of each worker");
   flags.Add("workers", &workers, "N", "through servers: worker processes; 0: a local step");
   flags.Add("servers", &servers, "N", "through servers: server processes; 0: one");
@@ -267,6 +310,9 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
   } else if (is_cluster && (bench.layers || !shape.empty() || bench.classes != 0)) {
     status = absl::InvalidArgumentError(
         "found --layers, --shape or --classes, expected none of them beside --workers");
+  } else if (bench.device != "cpu" && bench.layers) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("found --device ", bench.device, " beside --layers, expected cpu"));
   }
   for (absl::string_view dim : absl::StrSplit(shape, ',', absl::SkipEmpty())) {
     int64_t size;
@@ -279,6 +325,8 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
   cluster.model = bench.model;
   cluster.batch = bench.batch;
   cluster.threads = bench.threads;
+  cluster.device = bench.device;
+  cluster.precision = bench.precision;
   cluster.workers = std::max<int64_t>(workers, 1);
   cluster.servers = std::max<int64_t>(servers, 1);
   cluster.seconds = std::max(seconds, 1);

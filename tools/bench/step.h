@@ -16,12 +16,15 @@ struct StepBench {
   int64_t classes = 0;         // 0: likewise
   int64_t batch = 64;
   int64_t threads = 1;
-  double seconds = 3;   // to measure for
-  bool layers = false;  // also each layer by itself
+  std::string device = "cpu";         // or cuda, as in a job
+  std::string precision = "float32";  // of a GPU, likewise
+  double seconds = 3;                 // to measure for
+  bool layers = false;                // also each layer by itself
 };
 
 // Forward, backward and SGD with momentum of a batch of random examples, over and over in one
-// process; medians. For people, or as one JSON object. InvalidArgument if there is no such model.
+// process; medians. On a GPU, where a worker has no optimizer: parameters over, forward, backward
+// and gradient back. For people, or as one JSON object. InvalidArgument if there is no such model.
 absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json);
 
 // Returns the exit code.

@@ -1,5 +1,7 @@
 #include "tools/bench/step.h"
 
+#include <cstdlib>
+
 #include "common/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -52,6 +54,24 @@ TEST(BenchStep, TakesModelsWithRunningStatistics) {
   bench.batch = 2;
   bench.seconds = 0;
   RUBATO_EXPECT_OK(BenchStep(bench, false));
+}
+
+TEST(BenchStep, MeasuresOnAnEmulatedGpu) {
+  setenv("RUBATO_TEST_GPU", "emulated", 1);
+  StepBench bench;
+  bench.batch = 3;
+  bench.seconds = 0;
+  bench.device = "cuda";
+  bench.precision = "bf16";
+  const absl::StatusOr<std::string> text = BenchStep(bench, /*json=*/true);
+  unsetenv("RUBATO_TEST_GPU");
+  RUBATO_ASSERT_OK(text);
+  const nlohmann::json object = nlohmann::json::parse(*text);
+  EXPECT_THAT(object["device"].get<std::string>(), HasSubstr("emulated cuda, bf16"));
+  EXPECT_GT(object["milliseconds"], 0);
+  bench.precision = "half";
+  EXPECT_THAT(BenchStep(bench, false),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("found half, expected")));
 }
 
 TEST(BenchStep, SaysWhatIsWrongWithTheModel) {

@@ -1,0 +1,78 @@
+// Workers on emulated GPUs: all that a GPU's worker does, in real processes, but for the GPU. What
+// the kernels compute is tested elsewhere; here, that jobs keep their promises.
+#include <stdlib.h>
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::HasSubstr;
+
+class EmulatedGpuTest : public ClusterTest {
+ protected:
+  EmulatedGpuTest() { setenv("RUBATO_TEST_GPU", "emulated", 1); }
+  ~EmulatedGpuTest() override { unsetenv("RUBATO_TEST_GPU"); }
+
+  double LossAtTheEnd(const std::string& run) const {
+    return Metrics(run, "train").back()["loss"].get<double>();
+  }
+};
+
+TEST_F(EmulatedGpuTest, SyncResultsDoNotDependOnTheCluster) {
+  Train("one", {"device=cuda", "train.micro_batches=4"});
+  Train("more", {"device=cuda", "train.micro_batches=4", "cluster.workers=3", "cluster.servers=2"});
+  EXPECT_EQ(Summary("more")["digest"], Summary("one")["digest"]);
+  EXPECT_THAT(ReadText(Path("one/job.yaml")), HasSubstr("type: cuda"));
+  setenv("RUBATO_TEST_GPU", "none", 1);
+  Train("cpu", {"device=cpu", "train.micro_batches=4"});
+  // 40 steps of roundings apart.
+  EXPECT_NEAR(LossAtTheEnd("one"), LossAtTheEnd("cpu"), 1e-3 * LossAtTheEnd("cpu"));
+  EXPECT_NE(Summary("one")["digest"], Summary("cpu")["digest"]) << "was it emulated?";
+}
+
+TEST_F(EmulatedGpuTest, Bf16Learns) {
+  for (const std::string mode : {"sync", "async"}) {
+    Train(mode, {"device={type: cuda, precision: bf16}", "consistency=" + mode, "cluster.workers=2",
+                 "train.micro_batches=4"});
+    EXPECT_LT(LossAtTheEnd(mode), 0.8 * Metrics(mode, "train").front()["loss"].get<double>());
+  }
+}
+
+// The loss is scaled by 65536 at the start, which overflows; it is halved until it does not.
+TEST_F(EmulatedGpuTest, StepsThatOverflowInFp16AreLeftOutAndCounted) {
+  const std::vector<std::string> fp16 = {
+      "device={type: cuda, precision: fp16}", "train.on_non_finite=skip",
+      // As if the data's values were larger.
+      "data.normalize={mean: [0], std: [0.01]}", "optimizer.learning_rate=0.00001"};
+  Train("sync", fp16);
+  const int64_t skipped = Summary("sync")["skipped"].get<int64_t>();
+  EXPECT_GE(skipped, 1);
+  EXPECT_LE(skipped, 16);  // 2^16 at the most
+  EXPECT_TRUE(std::isfinite(LossAtTheEnd("sync")));
+
+  std::vector<std::string> async = fp16;
+  async.push_back("consistency=async");
+  Train("async", async);
+  EXPECT_GE(Summary("async")["contributions"]["left_out"].get<int64_t>(), 1);
+  EXPECT_TRUE(std::isfinite(LossAtTheEnd("async")));
+}
+
+TEST_F(EmulatedGpuTest, WithoutAGpuCudaEndsWith2AndASentence) {
+  setenv("RUBATO_TEST_GPU", "none", 1);
+  setenv("CUDA_VISIBLE_DEVICES", "", 1);  // none, where there are some
+  const Process::Result result = StartTrain("run", {"device=cuda"}).Wait();
+  unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("worker 0: device.type: found cuda, but "));
+}
+
+}  // namespace
+}  // namespace rubato
