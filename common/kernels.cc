@@ -15,10 +15,12 @@ struct AddFloats {
 struct AddBytes {
   static RUBATO_ALWAYS_INLINE void Run(const float* a, const char* b, float* out, size_t n) {
     // Read from any address, which costs these processors nothing.
-    using UnalignedFloat = float __attribute__((aligned(1), may_alias));
-    const auto* floats = reinterpret_cast<const UnalignedFloat*>(b);
+    struct __attribute__((packed, may_alias)) Unaligned {
+      float value;
+    };
+    const auto* floats = reinterpret_cast<const Unaligned*>(b);
     RUBATO_ELEMENTWISE
-    for (size_t i = 0; i < n; ++i) out[i] = a[i] + floats[i];
+    for (size_t i = 0; i < n; ++i) out[i] = a[i] + floats[i].value;
   }
 };
 
