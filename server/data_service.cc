@@ -25,7 +25,10 @@ class DataService::Stream {
  public:
   Stream(uint64_t id, DataService* service) : id_(id), service_(service), call_(&context_) {
     accepted_ = [this](bool ok) { OnAccepted(ok); };
-    greeted_ = [this](bool ok) { OnWritten(ok); };
+    greeted_ = [this](bool ok) {
+      greeting_ = false;
+      OnWritten(ok);
+    };
     read_ = [this](bool ok) { OnRead(ok); };
     written_ = [this](bool ok) { OnWritten(ok); };
     finished_ = [this](bool) {
@@ -107,7 +110,7 @@ class DataService::Stream {
     context_.AddInitialMetadata(kSharedMemoryKey, segment.ok()
                                                       ? std::string(kSharedMemoryTaken)
                                                       : std::string(segment.status().message()));
-    writing_ = true;
+    writing_ = greeting_ = true;
     call_.SendInitialMetadata(&greeted_);
   }
 
@@ -179,7 +182,8 @@ class DataService::Stream {
     has_status_ = true;
     ended_ = true;
     outbox_.Clear();
-    if (writing_) context_.TryCancel();  // a stalled peer may never let the write end
+    // A stalled peer may never let a write of floats end.
+    if (writing_ && !greeting_) context_.TryCancel();
     if (linked_) link_->Stop();
     MaybeFinish();
   }
@@ -208,6 +212,7 @@ class DataService::Stream {
   bool has_status_ = false;
   bool reading_ = false;
   bool writing_ = false;
+  bool greeting_ = false;  // what is being written are the first words
   bool ended_ = false;
   bool finishing_ = false;
   bool finished_call_ = false;
