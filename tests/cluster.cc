@@ -109,7 +109,9 @@ std::vector<nlohmann::json> ClusterTest::Metrics(const std::string& run_dir,
                                                  absl::string_view kind) const {
   std::vector<nlohmann::json> lines;
   const std::string text = ReadText(Path(absl::StrCat(run_dir, "/metrics.jsonl")));
-  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+  // A reader may see the first pages of a line that is just being written.
+  const absl::string_view whole(text.data(), text.rfind('\n') + 1);
+  for (const absl::string_view line : absl::StrSplit(whole, '\n', absl::SkipEmpty())) {
     nlohmann::json json =
         nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
     EXPECT_TRUE(json.is_object()) << line;

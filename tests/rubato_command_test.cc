@@ -269,8 +269,8 @@ TEST_F(RubatoCommandTest, TrainStartsServersAndWorkersAndSumsUp) {
               testing::ElementsAre(  //
                   absl::StrCat("rubato-server", config, " --shard 0 --run-dir ", run),
                   absl::StrCat("rubato-server", config, " --shard 1 --run-dir ", run, address),
-                  absl::StrCat("rubato-worker", config, " --rank 0", address),
-                  absl::StrCat("rubato-worker", config, " --rank 1", address)));
+                  absl::StrCat("rubato-worker", config, " --rank 0 --local-rank 0", address),
+                  absl::StrCat("rubato-worker", config, " --rank 1 --local-rank 1", address)));
   EXPECT_EQ(result.out,
             absl::StrCat(
                 "test accuracy  97.50 %  (loss 0.1000)\n"
