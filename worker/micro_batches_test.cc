@@ -53,6 +53,19 @@ class MicroBatchesTest : public ::testing::Test {
     }
   }
 
+  std::vector<std::unique_ptr<Model>> MakeModels(int count) const {
+    std::vector<std::unique_ptr<Model>> models;
+    for (int i = 0; i < count; ++i) {
+      models.push_back(*Model::Create(config_, {1, 2, 3}, {3}, kBatch / kLeaves));
+    }
+    return models;
+  }
+  static std::vector<Model*> Pointers(const std::vector<std::unique_ptr<Model>>& models) {
+    std::vector<Model*> pointers;
+    for (const std::unique_ptr<Model>& model : models) pointers.push_back(model.get());
+    return pointers;
+  }
+
   // The sum over all of unit `unit`, as a shard would fold what workers with these leaves push.
   std::vector<float> Sum(int64_t unit, const std::vector<Range>& workers, int64_t block_values,
                          int64_t ahead = 0, int threads = 1) {
@@ -64,12 +77,9 @@ class MicroBatchesTest : public ::testing::Test {
       const SampleRange range = schedule.MicroBatch(unit, leaf);
       if (!range.positions.empty()) reader.Announce(range);
     }
-    std::vector<std::unique_ptr<Model>> more;
-    std::vector<Model*> models = {model_.get()};
-    while (static_cast<int>(models.size()) < threads) {
-      more.push_back(*Model::Create(config_, {1, 2, 3}, {3}, kBatch / kLeaves));
-      models.push_back(more.back().get());
-    }
+    const std::vector<std::unique_ptr<Model>> more = MakeModels(threads - 1);
+    std::vector<Model*> models = Pointers(more);
+    models.insert(models.begin(), model_.get());
     MicroBatches micro_batches(models, &space, &reader, kSeed);
     int64_t most_buffers = 0;
     std::map<int64_t, std::vector<float>> nodes;  // by first leaf
@@ -173,13 +183,8 @@ TEST_F(MicroBatchesTest, TheSumHasTheSameBitsIfParametersArriveAsTheyAreNeeded) 
   const SampleSchedule schedule(kSamples, kBatch, kLeaves);
   BatchReader reader(data_.get(), kSeed, kBatch / kLeaves);
   for (const int threads : {1, 3}) {
-    std::vector<std::unique_ptr<Model>> models;
-    std::vector<Model*> lanes;
-    for (int i = 0; i < threads; ++i) {
-      models.push_back(*Model::Create(config_, {1, 2, 3}, {3}, kBatch / kLeaves));
-      lanes.push_back(models.back().get());
-    }
-    MicroBatches micro_batches(lanes, &space, &reader, kSeed);
+    const std::vector<std::unique_ptr<Model>> models = MakeModels(threads);
+    MicroBatches micro_batches(Pointers(models), &space, &reader, kSeed);
     std::vector<float> arriving(space.values(), NAN);
     absl::Mutex mutex;
     const auto await = [&](Range values) {
@@ -205,13 +210,8 @@ TEST_F(MicroBatchesTest, OneThatIsNotToWaitPushesNothingAndMayBeginAgain) {
   const SampleSchedule schedule(kSamples, kBatch, kLeaves);
   BatchReader reader(data_.get(), kSeed, kBatch / kLeaves);
   for (const int threads : {1, 3}) {
-    std::vector<std::unique_ptr<Model>> models;
-    std::vector<Model*> lanes;
-    for (int i = 0; i < threads; ++i) {
-      models.push_back(*Model::Create(config_, {1, 2, 3}, {3}, kBatch / kLeaves));
-      lanes.push_back(models.back().get());
-    }
-    MicroBatches micro_batches(lanes, &space, &reader, kSeed);
+    const std::vector<std::unique_ptr<Model>> models = MakeModels(threads);
+    MicroBatches micro_batches(Pointers(models), &space, &reader, kSeed);
     for (const int64_t unit : {0, 2}) {  // of 2 the first thread's micro-batches are not all full
       for (int questions = 0; questions < 3; ++questions) {
         std::atomic<int> left(questions);
