@@ -221,7 +221,7 @@ class DataService::Stream {
   std::unique_ptr<SharedLink> link_;  // last: its thread uses all of the above
 };
 
-struct DataService::PostedTask {
+struct DataService::TaskDue {
   Tag tag;
   grpc::Alarm alarm;
 };
@@ -281,19 +281,27 @@ void DataService::Accept() {
   streams_[id] = std::make_unique<Stream>(id, this);
 }
 
+// Alarms may end in another order than they were set in, even by one thread: each says only that
+// the next task is due.
 void DataService::Post(std::function<void()> task) {
-  auto* posted = new PostedTask;
-  posted->tag = [this, posted, task = std::move(task)](bool ok) {
-    if (ok) task();
-    const std::unique_ptr<PostedTask> owner(posted);  // and of this function: nothing follows
-    absl::MutexLock lock(&post_mutex_);               // until Set has returned in the other thread
+  auto* due = new TaskDue;
+  due->tag = [this, due](bool ok) {
+    std::function<void()> next;
+    {
+      absl::MutexLock lock(&post_mutex_);  // until Set has returned in the other thread
+      next = std::move(posted_.front());
+      posted_.pop_front();
+    }
+    const std::unique_ptr<TaskDue> owner(due);  // and of this function
+    if (ok) next();
   };
   absl::MutexLock lock(&post_mutex_);
   if (closed_) {
-    delete posted;
+    delete due;
     return;
   }
-  posted->alarm.Set(queue_.get(), gpr_now(GPR_CLOCK_MONOTONIC), &posted->tag);
+  posted_.push_back(std::move(task));
+  due->alarm.Set(queue_.get(), gpr_inf_past(GPR_CLOCK_MONOTONIC), &due->tag);
 }
 
 void DataService::Send(uint64_t stream, const Frame& frame, const Payload& payload) {

@@ -8,6 +8,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
@@ -40,8 +41,8 @@ class DataService {
   // and before it is destroyed, since the queue's events refer to the server.
   void Stop();
 
-  // Runs `task` on the queue's thread as if it were an event of the engine's, any thread may ask;
-  // drops it after Stop.
+  // Runs `task` on the queue's thread as if it were an event of the engine's, after those that were
+  // posted before it; any thread may ask. Drops it after Stop.
   void Post(std::function<void()> task);
 
   // For the engine, while it handles an event: sends on a stream once the event has been handled,
@@ -50,7 +51,7 @@ class DataService {
 
  private:
   class Stream;
-  struct PostedTask;
+  struct TaskDue;
   using Tag = std::function<void(bool ok)>;
 
   void Accept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -69,6 +70,7 @@ class DataService {
   std::thread thread_;
   absl::Mutex post_mutex_;                            // held while a task is posted
   bool closed_ ABSL_GUARDED_BY(post_mutex_) = false;  // the queue takes no more
+  std::deque<std::function<void()>> posted_ ABSL_GUARDED_BY(post_mutex_);
 
   absl::Mutex mutex_;  // held while an event is handled; before post_mutex_
   absl::flat_hash_map<uint64_t, std::unique_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
