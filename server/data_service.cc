@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/wire/channel.h"
+#include "common/wire/event_queue.h"
 #include "common/wire/shared_link.h"
 #include "common/wire/shared_segment.h"
 
@@ -328,7 +329,8 @@ void DataService::Remove(uint64_t stream) {
 void DataService::Run() {
   void* tag;
   bool ok;
-  while (queue_->Next(&tag, &ok)) {
+  LookRule rule;
+  while (NextEvent(queue_.get(), &rule, &tag, &ok)) {
     absl::MutexLock lock(&mutex_);
     (*static_cast<Tag*>(tag))(ok);
     WriteOutboxes();

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/wire/channel.h"
+#include "common/wire/event_queue.h"
 #include "common/wire/shared_link.h"
 #include "common/wire/shared_segment.h"
 
@@ -275,7 +276,8 @@ ShardStreams::Batch::~Batch() {
 void ShardStreams::Run() {
   void* tag;
   bool ok;
-  while (queue_.Next(&tag, &ok)) (*static_cast<Stream::Tag*>(tag))(ok);
+  LookRule rule;
+  while (NextEvent(&queue_, &rule, &tag, &ok)) (*static_cast<Stream::Tag*>(tag))(ok);
 }
 
 }  // namespace rubato

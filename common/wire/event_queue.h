@@ -1,0 +1,17 @@
+// Waiting for the events of a completion queue.
+#ifndef RUBATO_COMMON_WIRE_EVENT_QUEUE_H_
+#define RUBATO_COMMON_WIRE_EVENT_QUEUE_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include "common/wire/look_rule.h"
+
+namespace rubato {
+
+// As grpc::CompletionQueue::Next, but looks for a while before it sleeps, as `rule` says, which is
+// the calling thread's own.
+bool NextEvent(grpc::CompletionQueue* queue, LookRule* rule, void** tag, bool* ok);
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_EVENT_QUEUE_H_
