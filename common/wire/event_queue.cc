@@ -1,14 +1,22 @@
 #include "common/wire/event_queue.h"
 
+#include <utility>
+
 #include "absl/time/clock.h"
 
 namespace rubato {
+namespace {
+
+// A question that takes longer has moved bytes, of an event that is not whole yet.
+constexpr int64_t kQuestionNanos = 4000;
+
+}  // namespace
 
 bool NextEvent(grpc::CompletionQueue* queue, LookRule* rule, void** tag, bool* ok) {
   if (!rule->MayLook()) return queue->Next(tag, ok);
-  const int64_t begin = absl::GetCurrentTimeNanos();
+  int64_t now = absl::GetCurrentTimeNanos();
   bool waits = false;
-  do {
+  for (int64_t moved = now; now - moved < LookRule::kNanos;) {
     switch (queue->AsyncNext(tag, ok, gpr_inf_past(GPR_CLOCK_MONOTONIC))) {
       case grpc::CompletionQueue::GOT_EVENT:
         if (waits) rule->OnLooked(/*found=*/true);  // else it was there before
@@ -18,7 +26,9 @@ bool NextEvent(grpc::CompletionQueue* queue, LookRule* rule, void** tag, bool* o
       case grpc::CompletionQueue::TIMEOUT:
         waits = true;
     }
-  } while (absl::GetCurrentTimeNanos() - begin < LookRule::kNanos);
+    const int64_t before = std::exchange(now, absl::GetCurrentTimeNanos());
+    if (now - before > kQuestionNanos) moved = now;
+  }
   rule->OnLooked(/*found=*/false);
   return queue->Next(tag, ok);
 }

@@ -8,8 +8,8 @@
 
 namespace rubato {
 
-// As grpc::CompletionQueue::Next, but looks for a while before it sleeps, as `rule` says, which is
-// the calling thread's own.
+// As grpc::CompletionQueue::Next, but looks before it sleeps where `rule` says so, which is the
+// calling thread's own: until nothing has moved for LookRule::kNanos.
 bool NextEvent(grpc::CompletionQueue* queue, LookRule* rule, void** tag, bool* ok);
 
 }  // namespace rubato

@@ -11,7 +11,7 @@ namespace rubato {
 // Of one thread. Decides, and knows no clock.
 class LookRule {
  public:
-  // How long to look.
+  // How long to look at a peer that does nothing.
   static constexpr int64_t kNanos = 50000;
 
   // Whether to look during the wait that begins. After a look in vain the next wait goes without;
