@@ -65,6 +65,44 @@ TEST_F(EmulatedGpuTest, StepsThatOverflowInFp16AreLeftOutAndCounted) {
   EXPECT_TRUE(std::isfinite(LossAtTheEnd("async")));
 }
 
+// What tools/gpu_check measures of steps through a server, in small.
+TEST_F(EmulatedGpuTest, StepsThroughAServerAreMeasured) {
+  for (const std::string model :
+       {"{preset: char_gpt, blocks: 1, heads: 2, channels: 16}", "resnet20"}) {
+    const bool is_text = model != "resnet20";
+    std::vector<std::string> arguments = {"tools/rubato",
+                                          "bench",
+                                          "step",
+                                          "--device",
+                                          "cuda",
+                                          "--precision",
+                                          "bf16",
+                                          "--batch",
+                                          "2",
+                                          "--servers",
+                                          "1",
+                                          "--workers",
+                                          "1",
+                                          "--seconds",
+                                          "8",
+                                          "--json",
+                                          "--model",
+                                          model,
+                                          "--accumulate",
+                                          is_text ? "3" : "2"};
+    if (is_text) {
+      arguments.insert(arguments.end(), {"--shape", "8", "--classes", "3000"});
+    }
+    const Process::Result result = Start(arguments).Wait();
+    ASSERT_EQ(result.code, 0) << result.err;
+    const nlohmann::json measured = nlohmann::json::parse(result.out);
+    EXPECT_GT(measured["samples_per_second"], 0);
+    EXPECT_EQ(measured["accumulate"], is_text ? 3 : 2);
+    EXPECT_GE(measured["communication_hidden"], 0);
+    EXPECT_LE(measured["communication_hidden"], 1);
+  }
+}
+
 TEST_F(EmulatedGpuTest, WithoutAGpuCudaEndsWith2AndASentence) {
   setenv("RUBATO_TEST_GPU", "none", 1);
   setenv("CUDA_VISIBLE_DEVICES", "", 1);  // none, where there are some

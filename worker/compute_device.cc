@@ -6,6 +6,7 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "common/check.h"
 #include "common/status.h"
 #include "tensor/cuda/cuda_device.h"
 #include "tensor/cuda/emulated_device.h"
@@ -73,6 +74,12 @@ absl::StatusOr<std::unique_ptr<Device>> ComputeDevice::Open() const {
   EmulatedDeviceOptions options;
   options.precision = products_;
   return MakeEmulatedDevice(options);
+}
+
+absl::StatusOr<std::unique_ptr<ProductTimer>> ComputeDevice::OpenTimer() const {
+  RUBATO_CHECK(!is_cpu());
+  if (kind_ == Kind::kGpu) return OpenProductTimer(gpu_, products_);
+  return MakeEmulatedProductTimer(products_);
 }
 
 std::string ComputeDevice::numerics() const {

@@ -8,6 +8,7 @@
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 #include "tensor/cuda/product.h"
+#include "tensor/cuda/product_timer.h"
 #include "tensor/device.h"
 
 namespace rubato {
@@ -31,6 +32,8 @@ class ComputeDevice {
   bool is_cpu() const { return kind_ == Kind::kCpu; }
   // Of a model's share. Null on the CPU. Errors as OpenGpu.
   absl::StatusOr<std::unique_ptr<Device>> Open() const;
+  // For benchmarks of a GPU, which the CPU is not. Errors likewise.
+  absl::StatusOr<std::unique_ptr<ProductTimer>> OpenTimer() const;
   // What models compute in.
   DType dtype() const { return dtype_; }
   // What decides the bits of results, as far as it is known.

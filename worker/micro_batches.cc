@@ -47,22 +47,10 @@ int WaitingSums(int64_t leaves) {
   return height;
 }
 
-absl::StatusOr<std::vector<BatchResult>> MicroBatches::ComputeOnDevice(
-    const SampleSchedule& schedule, int64_t unit, Range node, absl::Span<const float> parameters,
-    Push push, AwaitParameters await) {
-  const ReductionTree tree(schedule.leaves());
-  Lane& lane = *lanes_[0];
-  const Gradient sum = TakeBuffer();
-  std::vector<BatchResult> results;
+std::vector<Summing> SummingsOf(int64_t leaves, Range node) {
+  const ReductionTree tree(leaves);
+  std::vector<Summing> summings;
   std::vector<Range> kept;  // outermost first
-  int64_t next_block = space_->blocks() - 1;
-  const auto leave = [&](int64_t done) {
-    for (; next_block >= 0 && space_->BlockValues(next_block).begin >= done; --next_block) {
-      const Range values = space_->BlockValues(next_block);
-      push(next_block,
-           Payload{sum, absl::MakeConstSpan(*sum).subspan(values.begin, values.size())});
-    }
-  };
   for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
     Range whole = {leaf, leaf + 1};
     Summing summing;
@@ -73,13 +61,34 @@ absl::StatusOr<std::vector<BatchResult>> MicroBatches::ComputeOnDevice(
     }
     summing.leaves = whole == node;
     if (!summing.leaves) kept.push_back(whole);
+    summings.push_back(summing);
+  }
+  return summings;
+}
+
+absl::StatusOr<std::vector<BatchResult>> MicroBatches::ComputeOnDevice(
+    const SampleSchedule& schedule, int64_t unit, Range node, absl::Span<const float> parameters,
+    Push push, AwaitParameters await) {
+  Lane& lane = *lanes_[0];
+  const Gradient sum = TakeBuffer();
+  const std::vector<Summing> summings = SummingsOf(schedule.leaves(), node);
+  std::vector<BatchResult> results;
+  int64_t next_block = space_->blocks() - 1;
+  const auto leave = [&](int64_t done) {
+    for (; next_block >= 0 && space_->BlockValues(next_block).begin >= done; --next_block) {
+      const Range values = space_->BlockValues(next_block);
+      push(next_block,
+           Payload{sum, absl::MakeConstSpan(*sum).subspan(values.begin, values.size())});
+    }
+  };
+  for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
     const SampleRange range = schedule.MicroBatch(unit, leaf);
     const bool is_empty = range.positions.empty();  // of a short unit
     if (!is_empty) reader_->ReadShuffled(range, &lane.batch);
     const std::optional<BatchResult> result = lane.model->GradientOnDevice(
         parameters, is_empty ? absl::Span<const float>() : lane.batch.inputs(),
         is_empty ? Targets() : lane.batch.targets(), Key(seed_, "dropout", unit, leaf),
-        TensorRef(absl::MakeSpan(*sum)), summing, leave, await);
+        TensorRef(absl::MakeSpan(*sum)), summings[leaf - node.begin], leave, await);
     if (!result.has_value()) {
       return absl::CancelledError("the parameters shall not be waited for");
     }

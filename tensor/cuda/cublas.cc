@@ -14,14 +14,15 @@
 namespace rubato {
 namespace {
 
-// On the loader's own path, or where it lay beside the compiler.
-const std::string& Soname() {
-  static const std::string* const name =
-      new std::string(absl::StrCat("libcublasLt.so.", CUBLAS_VER_MAJOR));
-  return *name;
+// The greatest power of two, up to 256, that divides an address.
+uint32_t AlignmentOf(const void* address) {
+  const uintptr_t bits = reinterpret_cast<uintptr_t>(address) | 256;
+  return static_cast<uint32_t>(bits & -bits);
 }
 
-cudaDataType_t TypeOf(DType dtype) {
+}  // namespace
+
+cudaDataType_t CudaTypeOf(DType dtype) {
   switch (dtype) {
     case DType::kFloat32:
       return CUDA_R_32F;
@@ -35,31 +36,39 @@ cudaDataType_t TypeOf(DType dtype) {
   RUBATO_CHECK(false);
 }
 
-// The greatest power of two, up to 256, that divides an address.
-uint32_t AlignmentOf(const void* address) {
-  const uintptr_t bits = reinterpret_cast<uintptr_t>(address) | 256;
-  return static_cast<uint32_t>(bits & -bits);
-}
-
-}  // namespace
-
-absl::StatusOr<std::shared_ptr<const Cublas>> Cublas::Open() {
-  const std::string beside = absl::StrCat(RUBATO_CUDA_FOLDER "/lib64/", Soname());
-  void* library = nullptr;
-  for (const std::string& name : {Soname(), beside}) {
-    if (library == nullptr) library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+absl::StatusOr<CublasLibrary> CublasLibrary::Open(absl::string_view name) {
+  CublasLibrary library;
+  library.name_ = absl::StrCat("lib", name, ".so.", CUBLAS_VER_MAJOR);
+  // On the loader's own path, or where it lay beside the compiler.
+  const std::string beside = absl::StrCat(RUBATO_CUDA_FOLDER "/lib64/", library.name_);
+  for (const std::string& path : {library.name_, beside}) {
+    if (library.handle_ == nullptr) library.handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   }
-  if (library == nullptr) {
+  if (library.handle_ == nullptr) {
     return absl::FailedPreconditionError(
-        absl::StrCat("cuBLAS is needed for the GPU, but ", Soname(),
+        absl::StrCat("cuBLAS is needed for the GPU, but ", library.name_,
                      " was found neither on the loader's path (LD_LIBRARY_PATH) nor as ", beside));
   }
+  return library;
+}
+
+void* CublasLibrary::Address(const char* function) {
+  void* const address = dlsym(handle_, function);
+  if (address == nullptr) missing_ = function;
+  return address;
+}
+
+absl::Status CublasLibrary::status() const {
+  if (missing_.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(name_, " has no function ", missing_,
+                                                    "; expected cuBLAS ", CUBLAS_VER_MAJOR, ".",
+                                                    CUBLAS_VER_MINOR, " or later"));
+}
+
+absl::StatusOr<std::shared_ptr<const Cublas>> Cublas::Open() {
+  RUBATO_ASSIGN_OR_RETURN(CublasLibrary library, CublasLibrary::Open("cublasLt"));
   auto cublas = std::make_shared<Cublas>();
-  std::string missing;
-  const auto find = [&](auto* function, const char* name) {
-    *function = reinterpret_cast<std::decay_t<decltype(*function)>>(dlsym(library, name));
-    if (*function == nullptr) missing = name;
-  };
+  const auto find = [&](auto* function, const char* name) { library.Find(function, name); };
   find(&cublas->Create, "cublasLtCreate");
   find(&cublas->Destroy, "cublasLtDestroy");
   find(&cublas->GetStatusString, "cublasLtGetStatusString");
@@ -74,11 +83,7 @@ absl::StatusOr<std::shared_ptr<const Cublas>> Cublas::Open() {
   find(&cublas->MatrixLayoutCreate, "cublasLtMatrixLayoutCreate");
   find(&cublas->MatrixLayoutDestroy, "cublasLtMatrixLayoutDestroy");
   find(&cublas->MatrixLayoutSetAttribute, "cublasLtMatrixLayoutSetAttribute");
-  if (!missing.empty()) {
-    return absl::FailedPreconditionError(absl::StrCat(Soname(), " has no function ", missing,
-                                                      "; expected cuBLAS ", CUBLAS_VER_MAJOR, ".",
-                                                      CUBLAS_VER_MINOR, " or later"));
-  }
+  RUBATO_RETURN_IF_ERROR(library.status());
   return cublas;
 }
 
@@ -148,13 +153,14 @@ const CublasHandle::Plan& CublasHandle::PlanOf(const Product& p) {
   describe(CUBLASLT_MATMUL_DESC_TRANSB, ta ? CUBLAS_OP_T : CUBLAS_OP_N);
   if (p.bias != nullptr) {
     describe(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    describe(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, TypeOf(p.c.dtype));
+    describe(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CudaTypeOf(p.c.dtype));
     describe(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
   }
   const auto lay_out = [&](cublasLtMatrixLayout_t* layout, const Matrix& matrix, int64_t rows,
                            int64_t columns) {
-    Check(cublas_->MatrixLayoutCreate(layout, TypeOf(matrix.dtype), columns, rows, matrix.pitch),
-          "a matrix's layout");
+    Check(
+        cublas_->MatrixLayoutCreate(layout, CudaTypeOf(matrix.dtype), columns, rows, matrix.pitch),
+        "a matrix's layout");
     if (p.count == 1) return;
     const int32_t count = static_cast<int32_t>(p.count);
     const int64_t distance = matrix.distance;

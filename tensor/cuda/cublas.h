@@ -14,13 +14,37 @@
 #include <tuple>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "tensor/cuda/product.h"
 
 namespace rubato {
 
+// The toolkit's name of a type of numbers on GPUs.
+cudaDataType_t CudaTypeOf(DType dtype);
+
+// A library of cuBLAS's, for as long as the process lives.
+class CublasLibrary {
+ public:
+  // name: "cublasLt". FailedPrecondition if it cannot be opened, saying where it was sought.
+  static absl::StatusOr<CublasLibrary> Open(absl::string_view name);
+
+  template <typename Function>
+  void Find(Function* function, const char* name) {
+    *function = reinterpret_cast<Function>(Address(name));
+  }
+  // FailedPrecondition if a function was not found.
+  absl::Status status() const;
+
+ private:
+  void* Address(const char* function);
+
+  std::string name_, missing_;
+  void* handle_ = nullptr;
+};
+
 // The library's functions.
 struct Cublas {
-  // Opens the library. FailedPrecondition if it cannot be opened, saying where it was sought.
+  // Errors as CublasLibrary's.
   static absl::StatusOr<std::shared_ptr<const Cublas>> Open();
 
   decltype(&cublasLtCreate) Create = nullptr;

@@ -1,6 +1,7 @@
 // Linked where the CUDA toolkit was not there to build with.
 #include "absl/status/status.h"
 #include "tensor/cuda/cuda_device.h"
+#include "tensor/cuda/product_timer.h"
 
 namespace rubato {
 namespace {
@@ -17,5 +18,9 @@ absl::StatusOr<int> CountGpus() { return NotBuilt(); }
 absl::StatusOr<std::string> GpuModel(int) { return NotBuilt(); }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int, ProductPrecision) { return NotBuilt(); }
+
+absl::StatusOr<std::unique_ptr<ProductTimer>> OpenProductTimer(int, ProductPrecision) {
+  return NotBuilt();
+}
 
 }  // namespace rubato

@@ -7,6 +7,7 @@
 #include "common/flags.h"
 #include "common/log.h"
 #include "tools/bench/kernels.h"
+#include "tools/bench/products.h"
 #include "tools/bench/step.h"
 #include "tools/bench/wire.h"
 
@@ -17,19 +18,21 @@ int BenchMain(const std::vector<std::string>& arguments) {
   const std::vector<std::string> rest(arguments.begin() + (arguments.empty() ? 0 : 1),
                                       arguments.end());
   if (what == "step") return BenchStepMain(rest);
+  if (what == "products") return BenchProductsMain(rest);
   if (what == "kernels") return BenchKernelsMain(rest);
   if (what == "wire") return BenchWireMain(rest);
   std::string target;
   Flags flags("rubato bench",
               "Measures. `rubato bench WHAT --help` tells more.\n"
-              "  step      one local step of training\n"
+              "  step      one step of training, local or through servers\n"
+              "  products  a step's products of matrices on a GPU, against cuBLAS alone\n"
               "  kernels   optimizers and codecs, against the memory's speed\n"
               "  wire      pushes and pulls between processes, against raw TCP and memory",
               {"rubato bench step --model cnn --batch 64 --json", "rubato bench kernels"});
-  flags.AddPositional(&target, "WHAT", "step, kernels or wire");
+  flags.AddPositional(&target, "WHAT", "step, products, kernels or wire");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
   PrintError(absl::InvalidArgumentError(absl::StrCat(
-      "found ", target, ", expected step, kernels or wire (see rubato bench --help)")));
+      "found ", target, ", expected step, products, kernels or wire (see rubato bench --help)")));
   return 2;
 }
 

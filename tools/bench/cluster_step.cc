@@ -17,7 +17,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/random.h"
 #include "common/status.h"
 #include "nlohmann/json.hpp"
 #include "tools/bench/yardsticks.h"
@@ -27,22 +29,79 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string JobYaml(const ClusterStepBench& bench) {
+// A step of many batches is long.
+int64_t StepsOfALine(const ClusterStepBench& bench) { return bench.accumulate > 1 ? 4 : 20; }
+
+// A character of a text of many: one that needs no escapes, below UTF-8's gap.
+void AppendCharacter(int64_t number, std::string* text) {
+  const int64_t code = number < 0x5e ? 0x21 + number : 0x100 + number;
+  if (code < 0x80) {
+    text->push_back(static_cast<char>(code));
+  } else if (code < 0x800) {
+    text->push_back(static_cast<char>(0xc0 | code >> 6));
+    text->push_back(static_cast<char>(0x80 | (code & 0x3f)));
+  } else {
+    text->push_back(static_cast<char>(0xe0 | code >> 12));
+    text->push_back(static_cast<char>(0x80 | (code >> 6 & 0x3f)));
+    text->push_back(static_cast<char>(0x80 | (code & 0x3f)));
+  }
+}
+constexpr int64_t kMostCharacters = 0xd800 - 0x100;
+
+// Writes what the model is trained on, enough for `samples` of a step. Returns the job's `data`.
+absl::StatusOr<std::string> MakeExamples(const BenchSetup& setup, int64_t samples,
+                                         const std::string& folder) {
+  const int64_t classes = setup.objective.outputs;
+  RandomStream random(1);
+  if (setup.objective.places > 1 && classes <= kMostCharacters) {
+    std::string text;
+    for (int64_t i = 0; i < classes; ++i) AppendCharacter(i, &text);
+    for (int64_t i = (2 * samples + 10) * setup.objective.places; i > 0; --i) {
+      AppendCharacter(random.Below(static_cast<uint32_t>(classes)), &text);
+    }
+    std::ofstream(folder + "/text.txt") << text;
+    return absl::StrCat("{format: text, path: ", folder, "/text.txt, context: ", setup.shape[0],
+                        ", test_fraction: 0.1}");
+  }
+  if (setup.shape == std::vector<int64_t>{3, 32, 32} && classes == 10) {
+    for (const std::string name : {"data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4",
+                                   "data_batch_5", "test_batch"}) {
+      std::ofstream file(absl::StrCat(folder, "/", name, ".bin"), std::ios::binary);
+      for (int64_t i = name == "test_batch" ? 10 : samples; i > 0; --i) {
+        file.put(static_cast<char>(random.Below(10)));
+        for (int pixel = 0; pixel < 3 * 32 * 32; ++pixel) {
+          file.put(static_cast<char>(random.Below(256)));
+        }
+      }
+    }
+    return absl::StrCat("{format: cifar10, path: ", folder, "}");
+  }
+  if (setup.shape == std::vector<int64_t>{1, 28, 28} && classes == 10) {
+    return std::string("{format: glyphs, test_size: 100}");
+  }
+  return absl::InvalidArgumentError(
+      absl::StrCat("found examples of ", absl::StrJoin(setup.shape, ","), " and ", classes,
+                   " classes, expected 1,28,28 or 3,32,32 and 10, or a text of at most ",
+                   kMostCharacters, " characters: through servers, examples are files"));
+}
+
+std::string JobYaml(const ClusterStepBench& bench, const std::string& data) {
+  const int64_t parts = bench.workers * bench.accumulate;
   return absl::StrFormat(
       "version: 1\n"
       "name: bench\n"
       "cluster: {servers: %d, workers: %d, address: \"127.0.0.1:0\"}\n"
       "device: {type: %s, precision: %s, threads: %d}\n"
-      "data: {format: glyphs, test_size: 100}\n"
+      "data: %s\n"
       "model: %s\n"
-      "optimizer: {name: sgd, learning_rate: 0.01, momentum: 0.9}\n"
+      "optimizer: {name: sgd, learning_rate: 0.001, momentum: 0.9}\n"
       "consistency: {mode: %s}\n"
       "train: {batch_size: %d, micro_batches: %d, until: {time: %ds}, on_non_finite: %s}\n"
-      "metrics: {every: {steps: 20}, tensorboard: false}\n"
-      "evaluation: {every: {epochs: 1000}}\n",
-      bench.servers, bench.workers, bench.device, bench.precision, bench.threads, bench.model,
-      bench.mode, bench.batch * bench.workers, bench.workers * bench.threads, bench.seconds,
-      bench.precision == "fp16" ? "skip" : "stop");
+      "metrics: {every: {steps: %d}, tensorboard: false}\n"
+      "evaluation: {every: {epochs: 1000000}}\n",
+      bench.servers, bench.workers, bench.device, bench.precision, bench.threads, data, bench.model,
+      bench.mode, bench.batch * parts, parts * bench.threads, bench.seconds,
+      bench.precision == "fp16" ? "skip" : "stop", StepsOfALine(bench));
 }
 
 std::string ReadText(const std::string& path) {
@@ -83,8 +142,12 @@ absl::StatusOr<std::string> BenchClusterStep(const ClusterStepBench& bench, bool
     std::error_code ignored;
     fs::remove_all(folder, ignored);
   };
+  RUBATO_ASSIGN_OR_RETURN(const BenchSetup setup, MakeSetup(bench));
+  RUBATO_ASSIGN_OR_RETURN(
+      const std::string data,
+      MakeExamples(setup, bench.batch * bench.accumulate * bench.workers, folder));
   const std::string job = folder + "/job.yaml", log = folder + "/log", run = folder + "/run";
-  std::ofstream(job) << JobYaml(bench);
+  std::ofstream(job) << JobYaml(bench, data);
   RUBATO_ASSIGN_OR_RETURN(const int code, RunSelf({"train", job, "--run-dir", run}, log));
   if (code != 0) {
     const std::string said = ReadText(log);
@@ -106,15 +169,17 @@ absl::StatusOr<std::string> BenchClusterStep(const ClusterStepBench& bench, bool
   // The first also tells how long all took to begin.
   if (speeds.size() > 1) speeds.erase(speeds.begin());
   if (speeds.empty()) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("no 20 steps in ", bench.seconds, " s; expected more --seconds"));
+    return absl::DeadlineExceededError(absl::StrCat("no ", StepsOfALine(bench), " steps in ",
+                                                    bench.seconds, " s; expected more --seconds"));
   }
   const double rate = Median(speeds);
-  const double milliseconds = 1e3 * static_cast<double>(bench.batch * bench.workers) / rate;
+  const double milliseconds =
+      1e3 * static_cast<double>(bench.batch * bench.accumulate * bench.workers) / rate;
   if (json) {
     nlohmann::ordered_json object;
     object["model"] = bench.model;
     object["batch"] = bench.batch;
+    object["accumulate"] = bench.accumulate;
     object["threads"] = bench.threads;
     object["device"] = bench.device;
     object["precision"] = bench.precision;
@@ -128,9 +193,10 @@ absl::StatusOr<std::string> BenchClusterStep(const ClusterStepBench& bench, bool
     return object.dump() + "\n";
   }
   return absl::StrFormat(
-      "cluster  %d workers with batch %d each, %d servers, %s\nstep     %.3f ms, %.0f samples/s\n"
+      "cluster  %d workers with %d times batch %d each, %d servers, %s\nstep     %.3f ms, %.0f "
+      "samples/s\n"
       "waiting  %.3f ms of it for parameters; %.0f %% of the communication is hidden\n",
-      bench.workers, bench.batch, bench.servers, bench.mode, milliseconds, rate,
+      bench.workers, bench.accumulate, bench.batch, bench.servers, bench.mode, milliseconds, rate,
       Median(waiting) * 1e3, Median(hidden) * 100);
 }
 

@@ -7,17 +7,12 @@
 #include <utility>
 
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/flags.h"
 #include "common/initialize.h"
 #include "common/isa.h"
-#include "common/job/completion.h"
-#include "common/job/report.h"
-#include "common/job/yaml_reader.h"
 #include "common/log.h"
 #include "common/process_exit.h"
 #include "common/random.h"
@@ -26,55 +21,12 @@
 #include "server/parameter_groups.h"
 #include "tensor/kernels.h"
 #include "tools/bench/cluster_step.h"
-#include "worker/compute_device.h"
+#include "worker/micro_batches.h"
 #include "worker/model.h"
 #include "worker/presets.h"
 
 namespace rubato {
 namespace {
-
-// A model with random examples for it.
-struct Setup {
-  proto::Model model;
-  std::vector<int64_t> shape;
-  ComputeDevice device;
-  Objective objective;
-  std::vector<float> features;
-  std::vector<int32_t> labels;
-};
-
-absl::StatusOr<Setup> MakeSetup(const StepBench& bench) {
-  Setup setup;
-  proto::Job job;
-  YamlReader reader(&job);
-  RUBATO_RETURN_IF_ERROR(reader.ReadDocument(absl::StrCat("model: ", bench.model), "--model"));
-  RUBATO_RETURN_IF_ERROR(reader.ReadDocument(
-      absl::StrCat("device: {type: ", bench.device, ", precision: ", bench.precision, "}"),
-      "--device and --precision"));
-  Complete(job.mutable_model(), &reader.report());
-  RUBATO_RETURN_IF_ERROR(reader.report().ToStatus());
-  setup.model = job.model();
-  RUBATO_ASSIGN_OR_RETURN(setup.device, ComputeDevice::Choose(job.device(), /*local_rank=*/0));
-  setup.shape = bench.shape;
-  setup.objective.outputs = bench.classes;
-  const bool is_text = setup.model.preset() == proto::Model::PRESET_CHAR_GPT;
-  const bool is_resnet = setup.model.preset() == proto::Model::PRESET_RESNET20 ||
-                         setup.model.preset() == proto::Model::PRESET_RESNET18;
-  if (setup.shape.empty() && is_resnet) setup.shape = {3, 32, 32};
-  if (setup.shape.empty())
-    setup.shape = is_text ? std::vector<int64_t>{64} : std::vector<int64_t>{1, 28, 28};
-  if (setup.objective.outputs == 0) setup.objective.outputs = is_text ? 65 : 10;
-  if (is_text) setup.objective.places = setup.shape[0];
-  RandomStream stream(1);
-  setup.features.resize(bench.batch * SizeOf(setup.shape));
-  for (float& value : setup.features) {
-    value =
-        is_text ? static_cast<float>(stream.Below(setup.objective.outputs)) : stream.Uniform(-1, 1);
-  }
-  setup.labels.resize(bench.batch * setup.objective.places);
-  for (int32_t& label : setup.labels) label = stream.Below(setup.objective.outputs);
-  return setup;
-}
 
 // Seconds that `call` takes: the median of as many calls as go into `seconds`, after three.
 double MedianSeconds(double seconds, absl::FunctionRef<void()> call) {
@@ -120,7 +72,7 @@ struct LayerTime {
 };
 
 // Each layer alone, its operands in memory of their own.
-absl::StatusOr<std::vector<LayerTime>> TimeLayers(const Setup& setup, int64_t n,
+absl::StatusOr<std::vector<LayerTime>> TimeLayers(const BenchSetup& setup, int64_t n,
                                                   const std::vector<float>& parameters) {
   RUBATO_ASSIGN_OR_RETURN(const proto::Model model,
                           ExpandPreset(setup.model, setup.shape, setup.objective.outputs));
@@ -163,14 +115,16 @@ absl::StatusOr<std::vector<LayerTime>> TimeLayers(const Setup& setup, int64_t n,
 }
 
 // The report of a GPU's step, against nothing: its peak is not known here.
-std::string OnGpu(const StepBench& bench, const Setup& setup, double seconds, const Model& model,
-                  bool json) {
-  const double operations = OperationsOf(model.graph()) * static_cast<double>(bench.batch);
-  const double rate = static_cast<double>(bench.batch) / seconds;
+std::string OnGpu(const StepBench& bench, const BenchSetup& setup, double seconds,
+                  const Model& model, bool json) {
+  const double samples = static_cast<double>(bench.batch * bench.accumulate);
+  const double operations = OperationsOf(model.graph()) * samples;
+  const double rate = samples / seconds;
   if (json) {
     nlohmann::ordered_json object;
     object["model"] = bench.model;
     object["batch"] = bench.batch;
+    object["accumulate"] = bench.accumulate;
     object["device"] = setup.device.numerics();
     object["samples_per_second"] = rate;
     object["milliseconds"] = seconds * 1e3;
@@ -180,23 +134,30 @@ std::string OnGpu(const StepBench& bench, const Setup& setup, double seconds, co
     return object.dump() + "\n";
   }
   return absl::StrFormat(
-      "model    %s, %d parameters, batch %d, %s\n"
+      "model    %s, %d parameters, batch %d%s, %s\n"
       "step     %.3f ms, %.0f samples/s\n"
       "speed    %.1f GFLOP/s\n"
       "memory   %.1f MB of the GPU's\n",
-      bench.model, model.trainable_count(), bench.batch, setup.device.numerics(), seconds * 1e3,
-      rate, operations / seconds * 1e-9, static_cast<double>(model.memory_bytes()) * 1e-6);
+      bench.model, model.trainable_count(), bench.batch,
+      bench.accumulate > 1 ? absl::StrCat(", ", bench.accumulate, " of them a step") : "",
+      setup.device.numerics(), seconds * 1e3, rate, operations / seconds * 1e-9,
+      static_cast<double>(model.memory_bytes()) * 1e-6);
 }
 
 }  // namespace
 
 absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
-  RUBATO_ASSIGN_OR_RETURN(Setup setup, MakeSetup(bench));
+  RUBATO_ASSIGN_OR_RETURN(BenchSetup setup, MakeSetup(bench));
+  if (setup.device.is_cpu() && bench.accumulate > 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("found --accumulate ", bench.accumulate, " for a local step on a ",
+                     bench.device, ", expected 1: only a GPU adds up gradients by itself"));
+  }
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, setup.device.Open());
   RUBATO_ASSIGN_OR_RETURN(
       const std::unique_ptr<Model> model,
       Model::Create(setup.model, setup.shape, setup.objective, bench.batch, setup.device.dtype(),
-                    Purpose::kTraining, std::move(device)));
+                    Purpose::kTraining, std::move(device), WaitingSums(bench.accumulate)));
   proto::Optimizer settings;
   settings.set_learning_rate(1e-4);
   settings.set_momentum(0.9);
@@ -212,10 +173,19 @@ absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
   }
   const std::vector<absl::Span<float>> slots = {absl::MakeSpan(slot)};
   int64_t count = 0;
+  const std::vector<Summing> summings = SummingsOf(bench.accumulate, {0, bench.accumulate});
   const double seconds = MedianSeconds(bench.seconds, [&] {
+    if (!setup.device.is_cpu()) {
+      model->OnNewParameters();
+      for (const Summing& summing : summings) {
+        model->GradientOnDevice(
+            parameters, setup.features, {setup.labels, {}}, 0, TensorRef(gradient), summing,
+            [](int64_t) {}, AllHaveArrived);
+      }
+      return;
+    }
     model->Gradient(parameters, setup.features, {setup.labels, {}}, 0, TensorRef(gradient),
                     [](int64_t) {});
-    if (!setup.device.is_cpu()) return;
     const auto rate_of = [](double rate) { return static_cast<float>(rate); };
     GroupUpdate update{rate_of};
     update.scale = update.mean_scale = 1.0f / static_cast<float>(bench.batch);
@@ -276,18 +246,12 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
   Flags flags(
       "rubato bench step",
       "Measures one local step of training (forward, backward, SGD with momentum) on random\n"
-      "examples; with --workers a step through servers, in processes of their own, on images of\n"
-      "28 by 28.",
+      "examples; with --servers or --workers a step through servers, in processes of their own.",
       {"rubato bench step --model cnn --batch 64 --json",
        "rubato bench step --model '{preset: mlp, hidden: [1000]}' --layers",
        "rubato bench step --model cnn --servers 1 --workers 2"});
-  flags.Add("model", &bench.model, "MODEL", "a preset, or what stands behind `model:` in a job");
-  flags.Add("shape", &shape, "N,N,N", "of an example, if it is not the preset's usual one");
-  flags.Add("classes", &bench.classes, "N", "of the data; 0: the preset's usual number");
-  flags.Add("batch", &bench.batch, "N", "samples of a step, of each worker");
-  flags.Add("device", &bench.device, "DEVICE",
-            "cpu or cuda; a GPU's step is parameters over, forward, backward, gradient back");
-  flags.Add("precision", &bench.precision, "P", "of a GPU: float32, tf32, bf16 or fp16");
+  AddSubjectFlags(&flags, &bench, &shape);
+  flags.Add("accumulate", &bench.accumulate, "N", "batches of a worker's step, added up");
   flags.Add("threads", &bench.threads, "N", "to compute with; of each worker");
   flags.Add("workers", &workers, "N", "through servers: worker processes; 0: a local step");
   flags.Add("servers", &servers, "N", "through servers: server processes; 0: one");
@@ -299,34 +263,30 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
   bench.seconds = seconds;
   absl::Status status;
   const bool is_cluster = workers != 0 || servers != 0;
-  if (bench.batch < 1 || bench.threads < 1 || seconds < 0 || workers < 0 || servers < 0) {
+  if (bench.batch < 1 || bench.threads < 1 || bench.accumulate < 1 || seconds < 0 || workers < 0 ||
+      servers < 0) {
     status = absl::InvalidArgumentError(
-        "found a number below 1, expected a batch and threads of 1 or more");
+        "found a number below 1, expected a batch, threads and --accumulate of 1 or more");
   } else if (bench.threads > 1 && !is_cluster) {
     status = absl::InvalidArgumentError(
         absl::StrCat("found --threads ", bench.threads,
                      ", expected 1: a thread computes a micro-batch, and a local step is one "
                      "(--workers 1 takes several)"));
-  } else if (is_cluster && (bench.layers || !shape.empty() || bench.classes != 0)) {
-    status = absl::InvalidArgumentError(
-        "found --layers, --shape or --classes, expected none of them beside --workers");
+  } else if (is_cluster && bench.layers) {
+    status = absl::InvalidArgumentError("found --layers beside --workers, expected a local step");
   } else if (bench.device != "cpu" && bench.layers) {
     status = absl::InvalidArgumentError(
         absl::StrCat("found --device ", bench.device, " beside --layers, expected cpu"));
   }
-  for (absl::string_view dim : absl::StrSplit(shape, ',', absl::SkipEmpty())) {
-    int64_t size;
-    if (!absl::SimpleAtoi(dim, &size) || size < 1) {
-      status = absl::InvalidArgumentError(
-          absl::StrCat("found --shape ", shape, ", expected numbers such as 3,32,32"));
-    }
-    bench.shape.push_back(size);
+  const absl::StatusOr<std::vector<int64_t>> sizes = ParseShape(shape);
+  if (sizes.ok()) {
+    bench.shape = *sizes;
+  } else {
+    status = sizes.status();
   }
-  cluster.model = bench.model;
-  cluster.batch = bench.batch;
+  static_cast<BenchSubject&>(cluster) = bench;
   cluster.threads = bench.threads;
-  cluster.device = bench.device;
-  cluster.precision = bench.precision;
+  cluster.accumulate = bench.accumulate;
   cluster.workers = std::max<int64_t>(workers, 1);
   cluster.servers = std::max<int64_t>(servers, 1);
   cluster.seconds = std::max(seconds, 1);

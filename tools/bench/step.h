@@ -7,19 +7,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "tools/bench/subject.h"
 
 namespace rubato {
 
-struct StepBench {
-  std::string model = "mlp";   // a preset, or a whole model: section as YAML
-  std::vector<int64_t> shape;  // of an example; empty: what the preset is usually trained with
-  int64_t classes = 0;         // 0: likewise
-  int64_t batch = 64;
+struct StepBench : BenchSubject {
   int64_t threads = 1;
-  std::string device = "cpu";         // or cuda, as in a job
-  std::string precision = "float32";  // of a GPU, likewise
-  double seconds = 3;                 // to measure for
-  bool layers = false;                // also each layer by itself
+  // Batches of a step, whose gradients a GPU adds up: parameters and gradient cross once a step.
+  int64_t accumulate = 1;
+  double seconds = 3;   // to measure for
+  bool layers = false;  // also each layer by itself
 };
 
 // Forward, backward and SGD with momentum of a batch of random examples, over and over in one

@@ -1,0 +1,177 @@
+#!/usr/bin/python3 -B
+"""Tests gpu_check's table with outputs as the commands print them, without a GPU."""
+
+import contextlib
+import importlib.machinery
+import importlib.util
+import io
+import json
+import pathlib
+import subprocess
+import tempfile
+import unittest
+
+loader = importlib.machinery.SourceFileLoader("gpu_check", "tools/gpu_check")
+gpu_check = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
+loader.exec_module(gpu_check)
+
+CONFORMANCE = """[==========] 4 tests from 1 test suite ran. (812 ms total)
+[  PASSED  ] 4 tests.
+"""
+STEP = {"model": "m", "batch": 16, "accumulate": 1, "device": "cuda, bf16, NVIDIA H200, cuBLAS 13.1",
+        "samples_per_second": 800.0, "milliseconds": 20.0, "gflops": 400000.0, "parameters": 5,
+        "arena_bytes": 7}
+SERVED = {"model": "m", "batch": 16, "accumulate": 16, "threads": 1, "device": "cuda",
+          "precision": "bf16", "servers": 1, "workers": 1, "mode": "sync",
+          "samples_per_second": 600.0, "milliseconds": 20.0, "waiting_milliseconds": 1.0,
+          "communication_hidden": 0.875}
+PRODUCTS = {"model": "m", "batch": 16, "device": "cuda", "products": [{}, {}], "milliseconds": 2.0,
+            "alone_milliseconds": 1.92, "gflop": 1000.0, "share_of_alone": 0.96,
+            "least_share_of_alone": 0.9, "difference": 0.001}
+PYTORCH = {"pytorch": "2.9.0", "compiled": False, "samples_per_second": 1000.0}
+SUMMARY = {"test_accuracy": 0.95, "samples_per_second": 1234.5}
+
+
+class Recorded:
+    """Runs nothing: answers as the commands would. `more` maps a word of a command to an answer."""
+
+    def __init__(self, folder, more=()):
+        self.folder = folder
+        self.commands = []
+        self.more = dict(more)
+
+    def __call__(self, command):
+        self.commands.append(command)
+        code, out = self.answer(command)
+        return subprocess.CompletedProcess(command, code, out, "")
+
+    def answer(self, command):
+        words = " ".join(command)
+        for word, answer in self.more.items():
+            if word in words:
+                if answer is None:
+                    raise FileNotFoundError(command[0])
+                return answer
+        if "worker/conformance_test" in command:
+            return 0, CONFORMANCE
+        if "tools/step_in_pytorch" in command:
+            return 0, json.dumps(PYTORCH)
+        if "products" in command:
+            return 0, json.dumps(PRODUCTS)
+        if "--servers" in command:
+            return 0, json.dumps(SERVED)
+        if "bench" in command:
+            return 0, json.dumps(STEP)
+        run = pathlib.Path(command[command.index("--run-dir") + 1])
+        run.mkdir(parents=True, exist_ok=True)
+        (run / "summary.json").write_text(json.dumps(SUMMARY))
+        (run / "metrics.jsonl").write_text('{"kind": "train", "loss": 2.0}\n'
+                                           '{"kind": "eval", "loss": 9.0}\n'
+                                           '{"kind": "train", "loss": 0.5}\n')
+        return 0, ""
+
+
+class TableTest(unittest.TestCase):
+    def take(self, more=()):
+        """The finished check, its rows by name, and the commands."""
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            recorded = Recorded(folder, more)
+            check = gpu_check.Check(recorded)
+            with contextlib.redirect_stdout(io.StringIO()):
+                for step in gpu_check.steps(folder):
+                    check.take(step)
+        return check, {what: (goal, found) for what, goal, found in check.rows}, recorded.commands
+
+    def test_every_goal_has_its_row(self):
+        check, rows, _ = self.take()
+        self.assertFalse(check.failed)
+        gpt = "char_gpt of 124 M parameters, bf16"
+        self.assertEqual(rows[f"{gpt}, batch 16, local step, eager PyTorch"],
+                         ("at least 1 of eager PyTorch",
+                          "800.0 samples/s, 400.0 TFLOP/s; PyTorch: 1000.0 without transfers "
+                          "(2.9.0), ratio 0.80: not reached"))
+        for name, compiled in ((f"{gpt}, batch 16", True), (f"{gpt}, 16 times batch 16", True),
+                               ("resnet18 on 32x32, bf16, batch 256", False),
+                               ("resnet18 on 32x32, tf32, batch 256", False)):
+            self.assertIn(f"{name}, local step, eager PyTorch", rows)
+            self.assertEqual(f"{name}, local step, torch.compile" in rows, compiled)
+        self.assertEqual(rows["resnet18 on 32x32, bf16, batch 256, local step, eager PyTorch"][0],
+                         "at least 0.9 of eager PyTorch")
+        self.assertEqual(rows[f"{gpt}, 16 times batch 16, through one server"],
+                         ("at least 0.8 of the local step",
+                          "600.0 samples/s, ratio 0.75; 88 % of the communication hidden: "
+                          "not reached"))
+        self.assertIn("resnet18 on 32x32, bf16, batch 256, through one server", rows)
+        self.assertEqual(rows[f"{gpt}, batch 16, products of matrices"],
+                         ("at least 0.95 of cuBLAS alone",
+                          "500.0 TFLOP/s, ratio 0.960 together, least 0.900 of 2; results 1.0e-03 "
+                          "apart: reached"))
+        self.assertEqual(rows["quickstart async"],
+                         ("", "loss 2.000 to 0.500, test accuracy 0.9500, 1234 samples/s"))
+
+    def test_a_quarter_of_a_million_tokens_a_step_cross_the_server(self):
+        _, _, commands = self.take()
+        served = next(c for c in commands if "--servers" in c)
+
+        def value(flag):
+            return int(served[served.index(flag) + 1])
+
+        self.assertEqual(value("--batch") * value("--accumulate") * value("--shape"), 2 ** 18)
+
+    def test_the_models_have_the_parameters_that_they_are_said_to_have(self):
+        options = dict(zip(gpu_check.GPT[::2], gpu_check.GPT[1::2]))
+        classes, context = int(options["--classes"]), int(options["--shape"])
+        c, blocks = 768, 12
+        self.assertIn("blocks: 12, heads: 12, channels: 768", options["--model"])
+        block = 12 * c * c + 13 * c  # weights; biases 3, 1, 4 and 1, and two layer norms
+        total = 2 * classes * c + classes + context * c + blocks * block + 2 * c
+        self.assertEqual(round(total / 1e6), 124)
+
+    def test_what_fails_is_told_and_decides_the_exit_code(self):
+        for word, answer, row, told in (
+                ("racecheck", (1, "ERROR SUMMARY: 2 errors\n"),
+                 "the same under compute-sanitizer's racecheck", "FAILED: ERROR SUMMARY: 2 errors"),
+                ("cnn-async-bf16.yaml", (2, "a\nb\nc\nerror: no\n"), "cnn async, bf16",
+                 "FAILED: b | c | error: no"),
+                ("products", (1, "error: lost\n"),
+                 "resnet18 on 32x32, tf32, batch 256, products of matrices", "FAILED: error: lost"),
+                ("products", (0, "no JSON"),
+                 "resnet18 on 32x32, tf32, batch 256, products of matrices",
+                 "FAILED: cannot read what it said: Expecting value: line 1 column 1 (char 0)"),
+                ("--gtest_filter", (0, "[  SKIPPED ] Gpu\n[  PASSED  ] 0 tests.\n"),
+                 "kernels against PyTorch's numbers",
+                 "FAILED: [  SKIPPED ] Gpu | [  PASSED  ] 0 tests.")):
+            check, rows, _ = self.take({word: answer})
+            self.assertEqual(rows[row][1], told)
+            self.assertTrue(check.failed)
+
+    def test_what_is_not_there_is_no_failure(self):
+        check, rows, _ = self.take({"compute-sanitizer": None,
+                                    "step_in_pytorch": (77, "No module named 'torch'\n")})
+        self.assertFalse(check.failed)
+        self.assertEqual(rows["the same under compute-sanitizer's memcheck"][1],
+                         "compute-sanitizer is not there")
+        self.assertEqual(rows["resnet18 on 32x32, bf16, batch 256, local step, eager PyTorch"][1],
+                         "800.0 samples/s, 400.0 TFLOP/s; PyTorch: not measured: No module named "
+                         "'torch'")
+
+    def test_the_table_is_markdown(self):
+        check = gpu_check.Check(None)
+        with contextlib.redirect_stdout(io.StringIO()):
+            check.row("a", "", "b | c")
+        self.assertEqual(check.table("2026-11-21"),
+                         "# On a GPU, 2026-11-21\n\n| what | goal | found |\n|---|---|---|\n"
+                         "| a |  | b / c |\n")
+
+    def test_the_list_needs_no_gpu(self):
+        listed = subprocess.run(["/usr/bin/python3", "tools/gpu_check", "--list"], check=True,
+                                capture_output=True, text=True).stdout
+        with tempfile.TemporaryDirectory() as folder:
+            for step in gpu_check.steps(pathlib.Path(folder)):
+                self.assertIn("\n" + step.what, "\n" + listed)
+        self.assertIn("    tools/rubato bench products --json --batch 16", listed)
+
+
+if __name__ == "__main__":
+    unittest.main()
