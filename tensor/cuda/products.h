@@ -52,12 +52,14 @@ struct SoftmaxRow {
   }
 };
 
-// gradient = probabilities * (gradient - sum of gradient * probabilities) * factor, likewise.
+// gradient = probabilities * (gradient - sum of gradient * probabilities) * factor, likewise: where
+// probabilities are 0 nothing is read.
 template <typename T>
 struct SoftmaxRowBackward {
   const T* probabilities;
   T* gradient;
   int64_t places;
+  bool causal;
   Wide<T> factor;
 
   template <typename Block>
@@ -65,14 +67,15 @@ struct SoftmaxRowBackward {
     using A = Wide<T>;
     const T* const p = probabilities + block.index() * places;
     T* const g = gradient + block.index() * places;
+    const int64_t seen = causal ? block.index() % places + 1 : places;
     const A dot = block.Sum(A(0), [&](int thread) {
       A part = 0;
-      for (int64_t j = thread; j < places; j += block.threads()) part += Widen(g[j]) * Widen(p[j]);
+      for (int64_t j = thread; j < seen; j += block.threads()) part += Widen(g[j]) * Widen(p[j]);
       return part;
     });
     block.ForEach([&](int thread) {
       for (int64_t j = thread; j < places; j += block.threads()) {
-        g[j] = static_cast<T>(Widen(p[j]) * (Widen(g[j]) - dot) * factor);
+        g[j] = static_cast<T>(j < seen ? Widen(p[j]) * (Widen(g[j]) - dot) * factor : A(0));
       }
     });
   }
@@ -168,7 +171,7 @@ class ProductKernels : public virtual DeviceKernels {
     });
   }
 
-  void ScaledDotProductAttentionBackward(int64_t heads, bool, const ConstTensorRef& x,
+  void ScaledDotProductAttentionBackward(int64_t heads, bool causal, const ConstTensorRef& x,
                                          const ConstTensorRef& probabilities,
                                          const ConstTensorRef& dy, const TensorRef& dx,
                                          const TensorRef& scratch) override {
@@ -199,7 +202,7 @@ class ProductKernels : public virtual DeviceKernels {
       const double factor = 1 / std::sqrt(static_cast<double>(l.size()));
       queue_.Launch(
           l.n * heads * l.places, ThreadsFor(l.places),
-          attention::SoftmaxRowBackward<T>{p, ds, l.places, static_cast<Wide<T>>(factor)});
+          attention::SoftmaxRowBackward<T>{p, ds, l.places, causal, static_cast<Wide<T>>(factor)});
       for (int64_t i = 0; i < l.products(); ++i) {
         multiply(Transpose::kNo, Transpose::kNo, l.size(), l.places, Scores(l, ds, i),
                  in_x(Pointer<T>(x), i, 1), in_x(Pointer<T>(dx), i, 0));
