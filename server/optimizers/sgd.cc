@@ -1,5 +1,7 @@
 #include "server/optimizers/sgd.h"
 
+#include <type_traits>
+
 #include "absl/strings/str_cat.h"
 #include "common/isa.h"
 #include "common/kernels.h"
@@ -31,26 +33,6 @@ struct SgdKernel {
   }
 };
 
-template <bool weight_decay, Momentum momentum, typename... Args>
-void RunSgd(const Sgd& sgd, Args... args) {
-  if (sgd.nesterov) {
-    Dispatch<SgdKernel<weight_decay, momentum, true>>(sgd, args...);
-  } else {
-    Dispatch<SgdKernel<weight_decay, momentum, false>>(sgd, args...);
-  }
-}
-
-template <bool weight_decay, typename... Args>
-void RunSgd(const Sgd& sgd, bool first, Args... args) {
-  if (sgd.momentum == 0) {
-    RunSgd<weight_decay, Momentum::kNone>(sgd, args...);
-  } else if (first) {
-    RunSgd<weight_decay, Momentum::kFirst>(sgd, args...);
-  } else {
-    RunSgd<weight_decay, Momentum::kLater>(sgd, args...);
-  }
-}
-
 }  // namespace
 
 absl::StatusOr<Sgd> Sgd::Create(const proto::Optimizer& settings) {
@@ -75,15 +57,22 @@ std::vector<std::string> Sgd::SlotNames() const {
 }
 
 void Sgd::Apply(const OptimizerUpdate& update, const OptimizerSpans& spans) const {
-  const auto run = [&](auto run_sgd) {
-    run_sgd(*this, update.count == 0, update.learning_rate, update.scale, spans.parameters.data(),
+  WithFlag(weight_decay != 0, [&](auto decays) {
+    WithFlag(nesterov, [&](auto looks_ahead) {
+      const auto run = [&](auto kind) {
+        Dispatch<SgdKernel<decays, kind, looks_ahead>>(
+            *this, update.learning_rate, update.scale, spans.parameters.data(),
             spans.gradient_sum.data(), spans.Slot(0), spans.out.data(), spans.out.size());
-  };
-  if (weight_decay == 0) {
-    run([](auto... args) { RunSgd<false>(args...); });
-  } else {
-    run([](auto... args) { RunSgd<true>(args...); });
-  }
+      };
+      if (momentum == 0) {
+        run(std::integral_constant<Momentum, Momentum::kNone>());
+      } else if (update.count == 0) {
+        run(std::integral_constant<Momentum, Momentum::kFirst>());
+      } else {
+        run(std::integral_constant<Momentum, Momentum::kLater>());
+      }
+    });
+  });
 }
 
 }  // namespace rubato
