@@ -10,13 +10,14 @@
 // targets. Neither brings fused multiply-adds: with them the levels would round differently.
 // AVX-512 works on 32 bytes at a time: what these loops do is bound by memory, which vectors of 64
 // bytes use less well (on an EPYC of the fourth generation by 15 %).
-#if defined(__clang__) && defined(__x86_64__)  // whose default that is
+#if defined(__x86_64__)
+#if defined(__clang__)  // whose default that is
+#define RUBATO_256_BITS
+#else
+#define RUBATO_256_BITS ",prefer-vector-width=256"
+#endif
 #define RUBATO_AVX2 __attribute__((target("avx2")))
-#define RUBATO_AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl")))
-#elif defined(__x86_64__)
-#define RUBATO_AVX2 __attribute__((target("avx2")))
-#define RUBATO_AVX512 \
-  __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl,prefer-vector-width=256")))
+#define RUBATO_AVX512 __attribute__((target("avx512f,avx512dq,avx512bw,avx512vl" RUBATO_256_BITS)))
 #else
 #define RUBATO_AVX2
 #define RUBATO_AVX512
