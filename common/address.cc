@@ -101,6 +101,18 @@ absl::StatusOr<std::vector<HostPort>> ParseAddresses(absl::string_view text) {
   return addresses;
 }
 
+absl::StatusOr<std::vector<HostPort>> ParseReachableAddresses(absl::string_view text) {
+  absl::StatusOr<std::vector<HostPort>> addresses = ParseAddresses(text);
+  if (!addresses.ok()) return addresses;
+  for (const HostPort& address : *addresses) {
+    if (address.port == 0) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("found \"", text, "\", expected a port that others can connect to"));
+    }
+  }
+  return addresses;
+}
+
 std::string ToString(const HostPort& address) {
   const bool ipv6 = address.host.find(':') != std::string::npos;
   return absl::StrCat(ipv6 ? "[" : "", address.host, ipv6 ? "]:" : ":", address.port);

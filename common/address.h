@@ -29,6 +29,9 @@ absl::StatusOr<HostPort> ParseAddress(absl::string_view text);
 // likewise.
 absl::StatusOr<std::vector<HostPort>> ParseAddresses(absl::string_view text);
 
+// Likewise, to connect to: port 0, which stands for any that is free, is none.
+absl::StatusOr<std::vector<HostPort>> ParseReachableAddresses(absl::string_view text);
+
 // What ParseAddress reads to `address`, and gRPC connects to.
 std::string ToString(const HostPort& address);
 

@@ -111,5 +111,16 @@ TEST(AddressTest, SeveralOfOneHostAreOneTarget) {
   }
 }
 
+TEST(ReachableAddressesTest, HaveAPort) {
+  EXPECT_THAT(ParseReachableAddresses("10.0.0.7:1,10.0.0.8:65535"), IsOk());
+  EXPECT_THAT(ParseReachableAddresses("10.0.0.7:1,10.0.0.8:0"),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "found \"10.0.0.7:1,10.0.0.8:0\", expected a port that others can connect "
+                      "to"));
+  EXPECT_THAT(ParseReachableAddresses("10.0.0.7"),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "found \"10.0.0.7\", expected HOST:PORT, such as 127.0.0.1:29500"));
+}
+
 }  // namespace
 }  // namespace rubato

@@ -330,20 +330,11 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
 }
 
 // Of a flag that may be empty.
-absl::Status CheckAddresses(absl::string_view flag, const std::string& text, int least_port) {
-  if (text.empty()) return absl::OkStatus();
-  const absl::StatusOr<std::vector<HostPort>> addresses = ParseAddresses(text);
-  if (!addresses.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat(flag, ": ", addresses.status().message()));
-  }
-  for (const HostPort& address : *addresses) {
-    if (address.port < least_port) {
-      return absl::InvalidArgumentError(absl::StrCat(flag, ": found \"", text,
-                                                     "\", expected a port that others can connect "
-                                                     "to"));
-    }
-  }
-  return absl::OkStatus();
+absl::Status CheckAddresses(absl::string_view flag, const std::string& text,
+                            absl::StatusOr<std::vector<HostPort>> parse(absl::string_view)) {
+  const absl::Status status = text.empty() ? absl::OkStatus() : parse(text).status();
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": ", status.message()));
 }
 
 }  // namespace
@@ -356,8 +347,8 @@ absl::Status RunServer(const proto::Job& job, const ServerOptions& options,
         absl::StrFormat("--shard: found %d, expected 0 to %d: cluster.servers is %d", options.shard,
                         servers - 1, servers));
   }
-  RUBATO_RETURN_IF_ERROR(CheckAddresses("--listen", options.listen, 0));
-  RUBATO_RETURN_IF_ERROR(CheckAddresses("--advertise", options.advertise, 1));
+  RUBATO_RETURN_IF_ERROR(CheckAddresses("--listen", options.listen, ParseAddresses));
+  RUBATO_RETURN_IF_ERROR(CheckAddresses("--advertise", options.advertise, ParseReachableAddresses));
   const Log log("server", options.shard, static_cast<LogLevel>(job.log().level()),
                 static_cast<LogFormat>(job.log().format()));
   const std::string job_digest = JobDigest(job);

@@ -2,9 +2,7 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -19,11 +17,9 @@ namespace rubato {
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
     const std::string& address, absl::Duration timeout, const proto::Registration& registration,
     std::function<bool()> cancelled) {
-  RUBATO_ASSIGN_OR_RETURN(const std::vector<HostPort> addresses, ParseAddresses(address));
-  if (std::any_of(addresses.begin(), addresses.end(),
-                  [](const HostPort& each) { return each.port == 0; })) {
-    return absl::InvalidArgumentError(absl::StrCat("cluster.address: found ", address,
-                                                   ", expected the port at which shard 0 listens"));
+  const absl::Status reachable = ParseReachableAddresses(address).status();
+  if (!reachable.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("cluster.address: ", reachable.message()));
   }
   const std::shared_ptr<grpc::Channel> channel = MakeChannel(address);
   const absl::Time deadline = absl::Now() + timeout;
