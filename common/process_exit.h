@@ -10,8 +10,12 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 
 namespace rubato {
+
+// How long a process that was told to end waits for the coordinator to end the job in order.
+constexpr absl::Duration kStopGrace = absl::Seconds(30);
 
 // 0 for OK; 2 where repeating cannot help: InvalidArgument, NotFound, FailedPrecondition,
 // OutOfRange, AlreadyExists; 128 + signal for InterruptedBy(signal), 130 for any other Cancelled; 1

@@ -17,6 +17,7 @@
 #include "common/checkpoint.h"
 #include "common/job/job.h"
 #include "common/log.h"
+#include "common/process_exit.h"
 #include "common/record_file.h"
 #include "common/resume_point.h"
 #include "common/run_folder.h"
@@ -38,9 +39,6 @@
 
 namespace rubato {
 namespace {
-
-// How long a process that was told to end waits for the coordinator to end the job in order.
-constexpr absl::Duration kStopGrace = absl::Seconds(30);
 
 // The shard itself: its engine behind its data service, on one gRPC server.
 class ShardHost {

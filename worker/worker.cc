@@ -19,6 +19,7 @@
 #include "common/isa.h"
 #include "common/job/job.h"
 #include "common/log.h"
+#include "common/process_exit.h"
 #include "common/status.h"
 #include "common/version.h"
 #include "common/wire/control_client.h"
@@ -46,9 +47,6 @@ constexpr absl::Duration kStreamFailureGrace = absl::Seconds(2);
 
 constexpr int kBeatsPerLease = 5;
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
-
-// How long a process that was told to end waits for the coordinator to end the job in order.
-constexpr absl::Duration kStopGrace = absl::Seconds(30);
 
 class Worker {
  public:
