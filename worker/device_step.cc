@@ -11,6 +11,7 @@
 #include "common/check.h"
 #include "common/random.h"
 #include "common/status.h"
+#include "worker/device_layout.h"
 
 namespace rubato {
 namespace {
@@ -18,24 +19,6 @@ namespace {
 // Parts of parameters and gradients cross at once: a block of wire.chunk's default. Smaller copies
 // reach less of a bus's speed.
 constexpr int64_t kPartBytes = 256 << 10;
-
-bool IsHalf(DType dtype) { return BytesOf(dtype) < BytesOf(DType::kFloat32); }
-
-// Places tensors behind one another in memory whose address is not known yet.
-class Places {
- public:
-  // Returns the offset.
-  int64_t Add(int64_t bytes) {
-    constexpr int64_t kAlignment = 256;
-    const int64_t offset = bytes_;
-    bytes_ += (bytes + kAlignment - 1) / kAlignment * kAlignment;
-    return offset;
-  }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  int64_t bytes_ = 0;
-};
 
 TensorRef At(void* memory, int64_t offset, DType dtype, int64_t size) {
   return TensorRef::At(static_cast<char*>(memory) + offset, dtype, {size});
@@ -50,65 +33,6 @@ void* Address(const ConstTensorRef& tensor) { return const_cast<void*>(tensor.ad
 int64_t BytesOf(const ConstTensorRef& tensor) { return tensor.size() * BytesOf(tensor.dtype()); }
 
 }  // namespace
-
-// What is needed of the device and of the host, and where it lies there.
-struct DeviceStep::Layout {
-  int64_t parameters, factors, features, converted, targets, scale, keys, rows, sums, arena;
-  std::vector<int64_t> gradients, factor_begins;
-  int64_t device_bytes;
-  struct {
-    int64_t parameters, gradient, features, targets, scale, keys, sums, logits;
-    int64_t bytes;
-  } host;
-  // Values.
-  int64_t n_features, n_targets, n_rows, n_logits, n_factors;
-  DType target;
-};
-
-DeviceStep::Layout DeviceStep::LayoutOf(const Graph& graph, const MemoryPlan& plan,
-                                        int64_t max_batch) const {
-  const bool trains = purpose_ != Purpose::kEvaluation, classes = IsClassification(objective_.loss);
-  Layout l;
-  l.target = classes ? DType::kInt32 : DType::kFloat32;
-  l.n_features = max_batch * SizeOf(graph.shapes[0]);
-  l.n_targets = max_batch * (classes ? objective_.places : objective_.outputs);
-  l.n_rows = max_batch * (classes ? objective_.places : 1);
-  l.n_logits = max_batch * SizeOf(graph.shapes.back());
-  const int64_t keys = static_cast<int64_t>(graph.nodes.size()) * 8;
-  Places device, factors;
-  for (const Graph::Node& node : graph.nodes) {
-    // Each aligned for itself: products are slow where their factors are not.
-    const bool multiplies = node.layer != nullptr && node.layer->multiplications() > 0;
-    l.factor_begins.push_back(factors.Add(multiplies ? node.parameters * BytesOf(dtype_) : 0) /
-                              BytesOf(dtype_));
-  }
-  l.n_factors = factors.bytes() / BytesOf(dtype_);
-  l.parameters = device.Add(graph.size * BytesOf(value_));
-  l.factors = device.Add(IsHalf(dtype_) ? factors.bytes() : 0);
-  for (int i = 0; trains && i <= keeps_; ++i) {
-    l.gradients.push_back(device.Add(graph.size * BytesOf(value_)));
-  }
-  l.features = device.Add(l.n_features * BytesOf(value_));
-  l.converted = device.Add(IsHalf(dtype_) ? l.n_features * BytesOf(dtype_) : 0);
-  l.targets = device.Add(l.n_targets * BytesOf(l.target));
-  l.scale = device.Add(4);
-  l.keys = device.Add(keys);
-  l.rows = device.Add(2 * l.n_rows * 8);
-  l.sums = device.Add(3 * 8);
-  l.arena = device.Add(plan.size * BytesOf(dtype_));
-  l.device_bytes = device.bytes();
-  Places host;
-  l.host.parameters = host.Add(graph.size * BytesOf(value_));
-  l.host.gradient = host.Add(trains ? graph.size * BytesOf(value_) : 0);
-  l.host.features = host.Add(l.n_features * BytesOf(value_));
-  l.host.targets = host.Add(l.n_targets * BytesOf(l.target));
-  l.host.scale = host.Add(4);
-  l.host.keys = host.Add(keys);
-  l.host.sums = host.Add(3 * 8);
-  l.host.logits = host.Add(l.n_logits * BytesOf(value_));
-  l.host.bytes = host.bytes();
-  return l;
-}
 
 absl::StatusOr<std::unique_ptr<DeviceStep>> DeviceStep::Create(Graph graph,
                                                                const Objective& objective,
@@ -126,7 +50,7 @@ DeviceStep::DeviceStep(const Objective& objective, int64_t max_batch, DType dtyp
     : objective_(objective),
       max_batch_(max_batch),
       dtype_(dtype),
-      value_(dtype == DType::kFloat64 ? dtype : DType::kFloat32),
+      value_(HostTypeOf(dtype)),
       purpose_(purpose),
       keeps_(keeps),
       device_(std::move(device)) {}
@@ -136,10 +60,12 @@ DeviceStep::~DeviceStep() { device_->Synchronize(); }
 absl::Status DeviceStep::Allocate(Graph graph) {
   const KernelSet& kernels = device_->kernels();
   const auto bytes_for = [&](int64_t n) {
-    return LayoutOf(graph, PlanMemory(graph, n, purpose_, kernels, dtype_), n).device_bytes;
+    return LayOut(graph, PlanMemory(graph, n, purpose_, kernels, dtype_), objective_, n, dtype_,
+                  purpose_, keeps_)
+        .device_bytes;
   };
   MemoryPlan plan = PlanMemory(graph, max_batch_, purpose_, kernels, dtype_);
-  const Layout l = LayoutOf(graph, plan, max_batch_);
+  const DeviceLayout l = LayOut(graph, plan, objective_, max_batch_, dtype_, purpose_, keeps_);
   const int64_t had = device_->free_bytes();
   const absl::StatusOr<void*> memory = device_->Allocate(l.device_bytes);
   if (!memory.ok()) {

@@ -60,7 +60,6 @@ class DeviceStep {
                                       AwaitParameters await, const Summing& summing = {});
 
  private:
-  struct Layout;
   // Of the gradient: [begin, end) leaves at once.
   struct Part {
     int64_t begin, end;
@@ -68,7 +67,6 @@ class DeviceStep {
 
   DeviceStep(const Objective& objective, int64_t max_batch, DType dtype, Purpose purpose, int keeps,
              std::unique_ptr<Device> device);
-  Layout LayoutOf(const Graph& graph, const MemoryPlan& plan, int64_t max_batch) const;
   absl::Status Allocate(Graph graph);
 
   // False if they shall not be waited for.
