@@ -1,6 +1,5 @@
 // Random numbers as pure functions of (key, counter): no state, so that any value of a stream can
-// be had by anyone in any order. Philox 4x32-10: Salmon et al., "Parallel random numbers: as easy
-// as 1, 2, 3", SC 2011.
+// be had by anyone in any order.
 #ifndef RUBATO_COMMON_RANDOM_H_
 #define RUBATO_COMMON_RANDOM_H_
 
@@ -8,6 +7,7 @@
 #include <cstdint>
 
 #include "absl/strings/string_view.h"
+#include "common/philox.h"
 
 namespace rubato {
 
@@ -36,20 +36,9 @@ uint64_t Key(uint64_t seed, absl::string_view part, Rest... rest) {
 
 // The counter-th block of four 32-bit words under `key`.
 inline std::array<uint32_t, 4> Philox(uint64_t key, uint64_t counter) {
-  uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32), c2 = 0,
-           c3 = 0;
-  uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t p0 = uint64_t{0xD2511F53u} * c0;
-    const uint64_t p1 = uint64_t{0xCD9E8D57u} * c2;
-    c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
-    c1 = static_cast<uint32_t>(p1);
-    c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
-    c3 = static_cast<uint32_t>(p0);
-    k0 += 0x9E3779B9u;
-    k1 += 0xBB67AE85u;
-  }
-  return {c0, c1, c2, c3};
+  std::array<uint32_t, 4> words;
+  DrawFour(key, counter, words.data());
+  return words;
 }
 
 // The index-th 32-bit word under `key`.

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tensor/cuda/host_device.h"
+#include "common/host_device.h"
 
 namespace rubato {
 namespace half_float_internal {

@@ -9,6 +9,7 @@
 #include "common/codec/half.h"
 #include "common/isa.h"
 #include "common/kernels.h"
+#include "common/philox.h"
 
 namespace rubato {
 namespace {
@@ -85,29 +86,16 @@ constexpr size_t kDraws = 8 * kLanes;
 RUBATO_ALWAYS_INLINE void DrawGroup(uint64_t key, uint64_t group, float* draws) {
   RUBATO_ELEMENTWISE
   for (size_t lane = 0; lane < kLanes; ++lane) {
-    const uint64_t counter = group * kLanes + lane;
-    uint32_t c0 = static_cast<uint32_t>(counter), c1 = static_cast<uint32_t>(counter >> 32);
-    uint32_t c2 = 0, c3 = 0;
-    uint32_t k0 = static_cast<uint32_t>(key), k1 = static_cast<uint32_t>(key >> 32);
-#pragma GCC unroll 10
-    for (int round = 0; round < 10; ++round) {  // as Philox() does
-      const uint64_t p0 = uint64_t{0xD2511F53u} * c0;
-      const uint64_t p1 = uint64_t{0xCD9E8D57u} * c2;
-      c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
-      c1 = static_cast<uint32_t>(p1);
-      c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
-      c3 = static_cast<uint32_t>(p0);
-      k0 += 0x9E3779B9u;
-      k1 += 0xBB67AE85u;
-    }
-    draws[lane] = static_cast<float>(static_cast<int32_t>(c0 & 0xffff));
-    draws[kLanes + lane] = static_cast<float>(static_cast<int32_t>(c0 >> 16));
-    draws[2 * kLanes + lane] = static_cast<float>(static_cast<int32_t>(c1 & 0xffff));
-    draws[3 * kLanes + lane] = static_cast<float>(static_cast<int32_t>(c1 >> 16));
-    draws[4 * kLanes + lane] = static_cast<float>(static_cast<int32_t>(c2 & 0xffff));
-    draws[5 * kLanes + lane] = static_cast<float>(static_cast<int32_t>(c2 >> 16));
-    draws[6 * kLanes + lane] = static_cast<float>(static_cast<int32_t>(c3 & 0xffff));
-    draws[7 * kLanes + lane] = static_cast<float>(static_cast<int32_t>(c3 >> 16));
+    uint32_t words[4];
+    DrawFour(key, group * kLanes + lane, words);
+    draws[lane] = static_cast<float>(static_cast<int32_t>(words[0] & 0xffff));
+    draws[kLanes + lane] = static_cast<float>(static_cast<int32_t>(words[0] >> 16));
+    draws[2 * kLanes + lane] = static_cast<float>(static_cast<int32_t>(words[1] & 0xffff));
+    draws[3 * kLanes + lane] = static_cast<float>(static_cast<int32_t>(words[1] >> 16));
+    draws[4 * kLanes + lane] = static_cast<float>(static_cast<int32_t>(words[2] & 0xffff));
+    draws[5 * kLanes + lane] = static_cast<float>(static_cast<int32_t>(words[2] >> 16));
+    draws[6 * kLanes + lane] = static_cast<float>(static_cast<int32_t>(words[3] & 0xffff));
+    draws[7 * kLanes + lane] = static_cast<float>(static_cast<int32_t>(words[3] >> 16));
   }
 }
 

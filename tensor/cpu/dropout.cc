@@ -12,8 +12,9 @@ namespace {
 
 constexpr int kBlocks = 16;  // blocks of four random words that are drawn side by side
 
-// Philox of common/random.h at kBlocks counters from `first` on: words[l + kBlocks * w] is word w
-// of counter first + l. Loops over counters are innermost, so that they vectorise.
+// DrawFour of common/philox.h at kBlocks counters from `first` on: words[l + kBlocks * w] is word w
+// of counter first + l. Loops over counters are innermost: by AVX-512 a quarter faster than a loop
+// around DrawFour.
 RUBATO_ALWAYS_INLINE void DrawBlocks(uint64_t key, uint64_t first, uint32_t* words) {
   uint32_t c0[kBlocks], c1[kBlocks], c2[kBlocks], c3[kBlocks];
   for (int l = 0; l < kBlocks; ++l) {

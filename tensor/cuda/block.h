@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "tensor/cuda/host_device.h"
+#include "common/host_device.h"
 
 namespace rubato {
 

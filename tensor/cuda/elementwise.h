@@ -4,9 +4,9 @@
 
 #include <cmath>
 
+#include "common/philox.h"
 #include "tensor/cuda/block.h"
 #include "tensor/cuda/numbers.h"
-#include "tensor/cuda/random.h"
 #include "tensor/device.h"
 
 namespace rubato {

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "tensor/cuda/host_device.h"
+#include "common/host_device.h"
 #include "tensor/half_float.h"
 #include "tensor/tensor.h"
 

@@ -1,5 +1,5 @@
-#ifndef RUBATO_TENSOR_CUDA_HOST_DEVICE_H_
-#define RUBATO_TENSOR_CUDA_HOST_DEVICE_H_
+#ifndef RUBATO_COMMON_HOST_DEVICE_H_
+#define RUBATO_COMMON_HOST_DEVICE_H_
 
 // Before a function that is compiled for GPUs too, by nvcc. The same function runs on the CPU,
 // where tests look at it.
@@ -9,4 +9,4 @@
 #define RUBATO_HOST_DEVICE inline
 #endif
 
-#endif  // RUBATO_TENSOR_CUDA_HOST_DEVICE_H_
+#endif  // RUBATO_COMMON_HOST_DEVICE_H_
