@@ -32,29 +32,34 @@ void Initialize(const proto::Layout& layout, uint64_t seed, Range range, absl::S
 
 }  // namespace
 
-void FloatBuffer::Free::operator()(float* data) const { std::free(data); }
-
-absl::StatusOr<std::shared_ptr<FloatBuffer>> FloatBuffer::Create(int64_t size, bool zeroed) {
+absl::StatusOr<std::shared_ptr<FloatBuffer>> FloatBuffer::Create(int64_t size, bool zeroed,
+                                                                 SharedArena* arena) {
   const size_t bytes = (size * sizeof(float) + kCacheLine - 1) / kCacheLine * kCacheLine;
-  auto* data = static_cast<float*>(std::aligned_alloc(kCacheLine, std::max(bytes, kCacheLine)));
+  std::shared_ptr<char> data;
+  if (arena != nullptr) data = arena->Allocate(bytes);
+  if (data == nullptr) {
+    data.reset(static_cast<char*>(std::aligned_alloc(kCacheLine, std::max(bytes, kCacheLine))),
+               std::free);
+  }
   if (data == nullptr) {
     return absl::ResourceExhaustedError(absl::StrFormat("no memory for %d bytes", bytes));
   }
-  if (zeroed) std::memset(data, 0, bytes);
-  return std::shared_ptr<FloatBuffer>(new FloatBuffer(data, size));
+  if (zeroed) std::memset(data.get(), 0, bytes);
+  return std::shared_ptr<FloatBuffer>(new FloatBuffer(std::move(data), size));
 }
 
 absl::StatusOr<BlockStore> BlockStore::Create(const FlatSpace& space, int shard,
-                                              const proto::Layout& layout, uint64_t seed,
-                                              int slots) {
+                                              const proto::Layout& layout, uint64_t seed, int slots,
+                                              std::shared_ptr<SharedArena> arena) {
   const Range owned = space.ShardBlocks(shard);
-  BlockStore store(owned.begin);
+  BlockStore store(owned.begin, std::move(arena));
   for (int64_t index = owned.begin; index < owned.end; ++index) {
     const Range values = space.BlockValues(index);
     Block block;
     std::vector<std::shared_ptr<FloatBuffer>> buffers;
     for (int i = 0; i < 1 + slots; ++i) {
-      absl::StatusOr<std::shared_ptr<FloatBuffer>> buffer = FloatBuffer::Create(values.size());
+      absl::StatusOr<std::shared_ptr<FloatBuffer>> buffer = FloatBuffer::Create(
+          values.size(), /*zeroed=*/true, i == 0 ? store.arena_.get() : nullptr);
       if (!buffer.ok()) {
         return absl::ResourceExhaustedError(absl::StrFormat(
             "no memory for shard %d: %d parameters with %d optimizer slots each need %d bytes",
@@ -87,7 +92,7 @@ std::shared_ptr<FloatBuffer> BlockStore::TakeSpare(int64_t block) {
     return spare;
   }
   absl::StatusOr<std::shared_ptr<FloatBuffer>> fresh =
-      FloatBuffer::Create(BlockSize(block), /*zeroed=*/false);
+      FloatBuffer::Create(BlockSize(block), /*zeroed=*/false, arena_.get());
   RUBATO_CHECK(fresh.ok());  // one block: a process that cannot get it cannot go on
   return *std::move(fresh);
 }

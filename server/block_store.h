@@ -7,12 +7,14 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/flat_space.h"
 #include "common/wire/received_values.h"
+#include "common/wire/shared_arena.h"
 #include "proto/layout.pb.h"
 
 namespace rubato {
@@ -21,27 +23,30 @@ namespace rubato {
 class FloatBuffer {
  public:
   // Zeroes, or whatever values. ResourceExhausted if there is no memory for them.
-  static absl::StatusOr<std::shared_ptr<FloatBuffer>> Create(int64_t size, bool zeroed = true);
+  // In `arena` if there is one and it has memory.
+  static absl::StatusOr<std::shared_ptr<FloatBuffer>> Create(int64_t size, bool zeroed = true,
+                                                             SharedArena* arena = nullptr);
 
-  absl::Span<float> values() { return {data_.get(), size_}; }
-  absl::Span<const float> values() const { return {data_.get(), size_}; }
+  absl::Span<float> values() { return {data(), size_}; }
+  absl::Span<const float> values() const { return {data(), size_}; }
 
  private:
-  struct Free {
-    void operator()(float* data) const;
-  };
-  FloatBuffer(float* data, size_t size) : data_(data), size_(size) {}
+  FloatBuffer(std::shared_ptr<char> data, size_t size) : data_(std::move(data)), size_(size) {}
 
-  std::unique_ptr<float[], Free> data_;
+  float* data() const { return reinterpret_cast<float*>(data_.get()); }
+
+  const std::shared_ptr<char> data_;
   size_t size_;
 };
 
 class BlockStore {
  public:
   // The blocks of `shard`, at their initial values, with `slots` zeroed floats a parameter.
-  // ResourceExhausted, saying how much was asked for, if memory does not hold them.
+  // ResourceExhausted, saying how much was asked for, if memory does not hold them. Parameters lie
+  // in `arena`, if there is one, so that they can be lent.
   static absl::StatusOr<BlockStore> Create(const FlatSpace& space, int shard,
-                                           const proto::Layout& layout, uint64_t seed, int slots);
+                                           const proto::Layout& layout, uint64_t seed, int slots,
+                                           std::shared_ptr<SharedArena> arena = nullptr);
 
   int64_t BlockSize(int64_t block) const { return at(block).current->values().size(); }
   std::shared_ptr<const FloatBuffer> Current(int64_t block) const { return at(block).current; }
@@ -71,11 +76,13 @@ class BlockStore {
     std::vector<absl::Span<float>> slot_views;
   };
 
-  explicit BlockStore(int64_t first_block) : first_block_(first_block) {}
+  BlockStore(int64_t first_block, std::shared_ptr<SharedArena> arena)
+      : first_block_(first_block), arena_(std::move(arena)) {}
   const Block& at(int64_t block) const { return blocks_[block - first_block_]; }
   Block& at(int64_t block) { return blocks_[block - first_block_]; }
 
   int64_t first_block_;
+  std::shared_ptr<SharedArena> arena_;
   std::vector<Block> blocks_;
 };
 

@@ -105,8 +105,10 @@ class DataService::Stream {
           service->streams_.at(id)->OnLinkEnded(status);
         });
       };
+      if (service_->arena_ != nullptr) (*segment)->Lend(*service_->arena_);
       linked_ = was_linked_ = true;
-      link_ = std::make_unique<SharedLink>(*std::move(segment), kMostWaiting, std::move(callbacks));
+      link_ = std::make_unique<SharedLink>(*std::move(segment), service_->arena_, kMostWaiting,
+                                           std::move(callbacks));
     }
     context_.AddInitialMetadata(kSharedMemoryKey, segment.ok()
                                                       ? std::string(kSharedMemoryTaken)
@@ -227,8 +229,12 @@ struct DataService::TaskDue {
   grpc::Alarm alarm;
 };
 
-DataService::DataService(std::string job_digest, bool share_memory, const Log* log)
-    : job_digest_(std::move(job_digest)), share_memory_(share_memory), log_(log) {}
+DataService::DataService(std::string job_digest, bool share_memory, const Log* log,
+                         std::shared_ptr<const SharedArena> arena)
+    : job_digest_(std::move(job_digest)),
+      share_memory_(share_memory),
+      log_(log),
+      arena_(std::move(arena)) {}
 
 DataService::~DataService() { Stop(); }
 

@@ -21,6 +21,7 @@
 #include "absl/synchronization/notification.h"
 #include "common/log.h"
 #include "common/wire/message.h"
+#include "common/wire/shared_arena.h"
 #include "server/shard_engine.h"
 
 namespace rubato {
@@ -28,8 +29,10 @@ namespace rubato {
 class DataService {
  public:
   // Answers only processes of the job with this digest, and takes their offers of shared memory if
-  // `share_memory`. `log` must outlive it.
-  DataService(std::string job_digest, bool share_memory, const Log* log);
+  // `share_memory`; payloads that lie in `arena`, if there is one, are lent to these. `log` must
+  // outlive it.
+  DataService(std::string job_digest, bool share_memory, const Log* log,
+              std::shared_ptr<const SharedArena> arena = nullptr);
   ~DataService();
 
   // Before the server is built.
@@ -63,6 +66,7 @@ class DataService {
   const std::string job_digest_;
   const bool share_memory_;
   const Log* const log_;
+  const std::shared_ptr<const SharedArena> arena_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   ShardEngine* engine_ = nullptr;

@@ -25,6 +25,7 @@
 #include "common/version.h"
 #include "common/wire/channel.h"
 #include "common/wire/control_client.h"
+#include "common/wire/shared_arena.h"
 #include "server/cluster_service.h"
 #include "server/coordinator.h"
 #include "server/data_service.h"
@@ -49,7 +50,9 @@ class ShardHost {
       : job_(job),
         report_(std::move(report)),
         observer_(std::move(observer)),
-        data_(job_digest, job.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO, log) {}
+        arena_(ArenaFor(job, log)),
+        data_(job_digest, job.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO, log,
+              arena_) {}
 
   ~ShardHost() { Stop(); }
 
@@ -65,8 +68,8 @@ class ShardHost {
     const auto send = [this](uint64_t stream, const Frame& frame, const Payload& payload) {
       data_.Send(stream, frame, payload);
     };
-    RUBATO_ASSIGN_OR_RETURN(engine_,
-                            ShardEngine::Create(job_, shard, send, report_, observer_.get()));
+    RUBATO_ASSIGN_OR_RETURN(
+        engine_, ShardEngine::Create(job_, shard, send, report_, observer_.get(), arena_));
     RUBATO_ASSIGN_OR_RETURN(std::vector<HostPort> addresses, ParseAddresses(listen));
     grpc::ServerBuilder builder;
     ConfigureServer(&builder);
@@ -101,10 +104,20 @@ class ShardHost {
   }
 
  private:
+  static std::shared_ptr<SharedArena> ArenaFor(const proto::Job& job, const Log* log) {
+    if (job.wire().shared_memory() != proto::Wire::SHARED_MEMORY_AUTO) return nullptr;
+    absl::StatusOr<std::shared_ptr<SharedArena>> arena = SharedArena::Create();
+    if (arena.ok()) return *std::move(arena);
+    log->Warning("lends no parameters to workers of this host",
+                 {{"reason", arena.status().message()}});
+    return nullptr;
+  }
+
   const proto::Job job_;
   const ShardEngine::Reporter report_;
   const std::unique_ptr<ShardObserver> observer_;
   std::unique_ptr<ShardEngine> engine_;
+  const std::shared_ptr<SharedArena> arena_;  // of the parameters; may be null
   DataService data_;
   std::unique_ptr<grpc::Server> server_;
   std::string address_;

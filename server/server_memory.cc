@@ -63,6 +63,11 @@ absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const FlatS
            : own / 2 * (workers > 1);
   ServerMemory memory;
   memory.training = kProcessBytes + own * (1 + slots) + spare + workers * StreamMemory(job.wire());
+  // Gradients are read in the workers' memory.
+  if (IsLent(job.wire(), PushCodec(job))) {
+    memory.training +=
+        workers * std::min(own, static_cast<int64_t>(SharedArenaView::kMostResident));
+  }
   // Parameters are encoded once for all who pull them; two versions are kept.
   if (PullCodec(job) != Codec::kFloat32) {
     memory.training +=

@@ -101,6 +101,7 @@ class Shard {
   const BlockLedger& ledger(int64_t block) const { return ledgers_[block - blocks_.begin]; }
   int64_t duplicates() const { return duplicates_; }
   uint32_t view() const { return view_; }
+  bool on_arrival() const { return policy_ != nullptr && policy_->on_arrival(); }
   ShardState State() const;
 
   // From now on `view` holds, unless it is older than the one that does.

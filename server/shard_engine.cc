@@ -17,9 +17,9 @@
 
 namespace rubato {
 
-absl::StatusOr<std::unique_ptr<ShardEngine>> ShardEngine::Create(const proto::Job& job, int shard,
-                                                                 Sender send, Reporter report,
-                                                                 ShardObserver* observer) {
+absl::StatusOr<std::unique_ptr<ShardEngine>> ShardEngine::Create(
+    const proto::Job& job, int shard, Sender send, Reporter report, ShardObserver* observer,
+    std::shared_ptr<SharedArena> arena) {
   RUBATO_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(ServerOptimizer(job)));
   if (observer != nullptr) {
     send = [send = std::move(send), observer](uint64_t stream, const Frame& frame,
@@ -32,18 +32,21 @@ absl::StatusOr<std::unique_ptr<ShardEngine>> ShardEngine::Create(const proto::Jo
       report(message);
     };
   }
-  return std::unique_ptr<ShardEngine>(new ShardEngine(
-      job, shard, std::move(optimizer), std::move(send), std::move(report), observer));
+  return std::unique_ptr<ShardEngine>(new ShardEngine(job, shard, std::move(optimizer),
+                                                      std::move(send), std::move(report), observer,
+                                                      std::move(arena)));
 }
 
 ShardEngine::ShardEngine(const proto::Job& job, int shard, Optimizer optimizer, Sender send,
-                         Reporter report, ShardObserver* observer)
+                         Reporter report, ShardObserver* observer,
+                         std::shared_ptr<SharedArena> arena)
     : job_(job),
       shard_(shard),
       optimizer_(std::move(optimizer)),
       send_(std::move(send)),
       report_(std::move(report)),
       observer_(observer),
+      arena_(std::move(arena)),
       threads_(job.cluster().server_threads()) {}
 
 void ShardEngine::OnMessage(const proto::CoordinatorMessage& message) {
@@ -98,7 +101,7 @@ absl::Status ShardEngine::Open(const proto::View& view) {
     const FlatSpace space(ValueCount(view.layout()), job_.wire().chunk() / sizeof(float),
                           job_.cluster().servers());
     RUBATO_ASSIGN_OR_RETURN(store_, BlockStore::Create(space, shard_, view.layout(), job_.seed(),
-                                                       optimizer_.slots().size()));
+                                                       optimizer_.slots().size(), arena_));
     RUBATO_ASSIGN_OR_RETURN(groups_, ParameterGroups::Create(ServerOptimizer(job_), view.layout()));
     learning_rate_.emplace(job_.optimizer(), job_.train().batch_size(), view.samples_per_epoch(),
                            job_.train().until());
@@ -202,6 +205,7 @@ void ShardEngine::KeepArrived() {
   if (arrived_.id == 0) return;
   std::shared_ptr<FloatBuffer> buffer = store_->TakeSpare(arrived_.block);
   arrived_.values->CopyTo(buffer->values());
+  arrived_.values->GiveBack();
   held_[arrived_.id] = std::move(buffer);
   arrived_ = {};
 }
@@ -336,6 +340,7 @@ void ShardEngine::Sum(const ShardAction& action) {
     std::shared_ptr<FloatBuffer> sum = std::move(held_.at(held));
     held_.erase(held);
     arrived_.values->AddTo(sum->values());
+    arrived_.values->GiveBack();
     arrived_ = {};
     held_[action.payload] = std::move(sum);
     return;
@@ -381,6 +386,7 @@ void ShardEngine::Apply(const ShardAction& action) {
     // In sync the version before may still be asked for.
     next = action.on_arrival ? store_->TakeWritable(action.block) : store_->TakeSpare(action.block);
     arrived_.values->ForEachRun(apply);
+    arrived_.values->GiveBack();
     arrived_ = {};
   } else {  // the new version goes over the sum
     KeepArrived();
@@ -411,9 +417,11 @@ void ShardEngine::SendBlock(const ShardAction& action) {
       action.previous ? store_->Previous(action.block) : store_->Current(action.block);
   const Range values = BlockRange(action.block);
   frame.codec = HoldsStatistics(values, trainable_) ? Codec::kFloat32 : action.codec;
-  const Payload payload = frame.codec == Codec::kFloat32 ? Payload(block, block->values())
-                                                         : coded_.Get(action.block, action.version,
-                                                                      frame.codec, block->values());
+  Payload payload = frame.codec == Codec::kFloat32
+                        ? Payload(block, block->values())
+                        : coded_.Get(action.block, action.version, frame.codec, block->values());
+  // On arrival a version is written over as soon as nobody reads it.
+  payload.may_lend = !core_->on_arrival();
   if (action.worker != kObserver) pulled_bytes_ += static_cast<int64_t>(payload.bytes.size());
   send_(action.puller, frame, payload);
 }

@@ -16,6 +16,7 @@
 #include "common/wire/frame.h"
 #include "common/wire/payload.h"
 #include "common/wire/received_values.h"
+#include "common/wire/shared_arena.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "proto/view.pb.h"
@@ -37,11 +38,11 @@ class ShardEngine {
   // Says something to the coordinator.
   using Reporter = std::function<void(const proto::PeerMessage& message)>;
 
-  // Shard number `shard` of `job`. `observer`, if there is one, must outlive it. InvalidArgument if
-  // the job's optimizer cannot be made.
-  static absl::StatusOr<std::unique_ptr<ShardEngine>> Create(const proto::Job& job, int shard,
-                                                             Sender send, Reporter report,
-                                                             ShardObserver* observer = nullptr);
+  // Shard number `shard` of `job`. `observer`, if there is one, must outlive it; parameters lie in
+  // `arena`, if there is one. InvalidArgument if the job's optimizer cannot be made.
+  static absl::StatusOr<std::unique_ptr<ShardEngine>> Create(
+      const proto::Job& job, int shard, Sender send, Reporter report,
+      ShardObserver* observer = nullptr, std::shared_ptr<SharedArena> arena = nullptr);
 
   // What the coordinator says; answers go to the reporter.
   void OnMessage(const proto::CoordinatorMessage& message);
@@ -61,7 +62,7 @@ class ShardEngine {
   };
 
   ShardEngine(const proto::Job& job, int shard, Optimizer optimizer, Sender send, Reporter report,
-              ShardObserver* observer);
+              ShardObserver* observer, std::shared_ptr<SharedArena> arena);
 
   absl::Status Handle(uint64_t stream, const Frame& frame, const ReceivedValues& values);
   // Takes its blocks at the first view; every view holds from here on. ResourceExhausted if memory
@@ -94,6 +95,7 @@ class ShardEngine {
   const Sender send_;
   const Reporter report_;
   ShardObserver* const observer_;  // may be null
+  const std::shared_ptr<SharedArena> arena_;
 
   // From the first view on.
   std::optional<LearningRate> learning_rate_;

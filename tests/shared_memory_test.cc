@@ -23,14 +23,20 @@ using ::testing::Not;
 
 constexpr char kShares[] = "shares memory with a server";
 
-// The files of shared memory that a process has open; they have no names.
-int OpenSegments(pid_t pid) {
+// The files of shared memory that a process has open, by what they begin with; they have no names.
+int OpenFiles(pid_t pid, const std::string& kind) {
   int count = 0;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(absl::StrCat("/proc/", pid, "/fd"), ignored)) {
-    count += absl::StartsWith(fs::read_symlink(entry, ignored).string(), "/memfd:rubato");
+    count += absl::StartsWith(fs::read_symlink(entry, ignored).string(), "/memfd:" + kind);
   }
   return count;
+}
+
+// A server's segments; and it has an arena of its own and one for each of its workers.
+int OpenSegments(pid_t pid) {
+  const int segments = OpenFiles(pid, "rubato"), arenas = OpenFiles(pid, "lent-rubato");
+  return arenas == segments + 1 ? segments : -1;
 }
 
 // Whether a process has so many open before long: a death is noticed, not awaited.

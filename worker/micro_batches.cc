@@ -11,8 +11,8 @@
 namespace rubato {
 
 MicroBatches::MicroBatches(std::vector<Model*> models, const FlatSpace* space, BatchReader* reader,
-                           uint64_t seed)
-    : space_(space), reader_(reader), seed_(seed) {
+                           uint64_t seed, std::shared_ptr<SharedArena> arena)
+    : space_(space), reader_(reader), seed_(seed), arena_(std::move(arena)) {
   for (Model* model : models) {
     lanes_.push_back(std::make_unique<Lane>());
     Lane* const lane = lanes_.back().get();
@@ -37,7 +37,21 @@ MicroBatches::Gradient MicroBatches::TakeBuffer() {
     std::atomic_thread_fence(std::memory_order_acquire);  // after what its last reader did
     return buffer;
   }
-  buffers_.push_back(std::make_shared<std::vector<float>>(space_->values()));
+  struct Buffer {
+    absl::Span<float> values;
+    std::shared_ptr<char> lendable;
+    std::vector<float> own;
+  };
+  const auto buffer = std::make_shared<Buffer>();
+  const size_t size = static_cast<size_t>(space_->values());
+  if (arena_ != nullptr) buffer->lendable = arena_->Allocate(size * sizeof(float));
+  if (buffer->lendable != nullptr) {
+    buffer->values = {reinterpret_cast<float*>(buffer->lendable.get()), size};
+  } else {
+    buffer->own.resize(size);
+    buffer->values = absl::MakeSpan(buffer->own);
+  }
+  buffers_.push_back(Gradient(buffer, &buffer->values));
   return buffers_.back();
 }
 

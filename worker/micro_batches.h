@@ -18,6 +18,7 @@
 #include "common/flat_space.h"
 #include "common/sample_schedule.h"
 #include "common/wire/payload.h"
+#include "common/wire/shared_arena.h"
 #include "worker/batch_reader.h"
 #include "worker/loss.h"
 #include "worker/model.h"
@@ -40,9 +41,9 @@ class MicroBatches {
   using Push = absl::FunctionRef<void(int64_t block, const Payload& payload)>;
 
   // All must outlive it. The models, at least one, are alike. What layers draw is a function of
-  // (seed, unit, micro-batch).
+  // (seed, unit, micro-batch). Gradients lie in `arena`, if there is one, so that they can be lent.
   MicroBatches(std::vector<Model*> models, const FlatSpace* space, BatchReader* reader,
-               uint64_t seed);
+               uint64_t seed, std::shared_ptr<SharedArena> arena = nullptr);
   ~MicroBatches();
 
   // From now on batches come from `reader`.
@@ -64,7 +65,7 @@ class MicroBatches {
   int64_t buffers() const { return static_cast<int64_t>(buffers_.size()); }
 
  private:
-  using Gradient = std::shared_ptr<std::vector<float>>;
+  using Gradient = std::shared_ptr<absl::Span<float>>;  // and its memory
   struct Sum {
     Range node;
     Gradient gradient;
@@ -101,6 +102,7 @@ class MicroBatches {
   const FlatSpace* const space_;
   BatchReader* reader_;
   const uint64_t seed_;
+  const std::shared_ptr<SharedArena> arena_;
   std::vector<Gradient> buffers_;
   // The first is the caller's. `work` and `ready` are guarded by the mutex; the rest is of who has
   // its work.

@@ -14,7 +14,7 @@ void PulledParameters::Open(const FlatSpace& space, Range first, Callbacks callb
   space_.emplace(space);
   first_ = first;
   callbacks_ = std::move(callbacks);
-  values_.resize(space.values());
+  memory_.emplace(space);
   versions_.assign(space.blocks(), 0);
   here_.assign(space.blocks(), false);
 }
@@ -23,6 +23,7 @@ void PulledParameters::Begin(const Pull& pull) {
   const auto at_rest = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return filling_ == 0; };
   absl::MutexLock lock(&mutex_, absl::Condition(&at_rest));
   pull_ = pull;
+  memory_->Begin(pull.clock);
   here_.assign(here_.size(), false);
   missing_ = space_->blocks();
   passed_ = in_use_ = false;
@@ -35,6 +36,7 @@ absl::Status PulledParameters::OnFrame(int shard, const Frame& frame,
                                        const ReceivedValues& values) {
   const int64_t block = static_cast<int64_t>(frame.block);
   const int64_t version = static_cast<int64_t>(frame.version);
+  bool may_borrow;
   {
     absl::MutexLock lock(&mutex_);
     if (frame.kind == FrameKind::kParameters && frame.unit != pull_.number) {
@@ -50,10 +52,12 @@ absl::Status PulledParameters::OnFrame(int shard, const Frame& frame,
           absl::StrFormat("shard %d sent version %d of block %d; expected at least %d", shard,
                           version, block, pull_.clock));
     }
+    // On arrival versions are not kept.
+    may_borrow = pull_.exact && !pull_.observer;
     ++filling_;
     pulled_bytes_ += frame.payload_bytes;
   }
-  values.CopyTo(absl::MakeSpan(values_).subspan(space_->BlockValues(block).begin, values.size()));
+  memory_->Fill(block, values, may_borrow);
   bool first = false, all = false;
   Arrived arrived;
   {

@@ -18,6 +18,7 @@
 #include "common/flat_space.h"
 #include "common/wire/frame.h"
 #include "common/wire/received_values.h"
+#include "worker/parameter_memory.h"
 
 namespace rubato {
 
@@ -79,7 +80,7 @@ class PulledParameters {
   void Wake() ABSL_LOCKS_EXCLUDED(mutex_) { absl::MutexLock lock(&mutex_); }
 
   // For the owner, while all is here.
-  absl::Span<const float> values() const { return values_; }
+  absl::Span<const float> values() const { return memory_->values(); }
   int64_t version(int64_t block) const { return versions_[block]; }
 
   // Of the last pull, when all is here.
@@ -101,7 +102,7 @@ class PulledParameters {
   Range first_;
   Callbacks callbacks_;
   // Of a block: its streams' thread writes it until it is here, and from then on all may read it.
-  std::vector<float> values_;
+  std::optional<ParameterMemory> memory_;
   std::vector<int64_t> versions_;
 
   mutable absl::Mutex mutex_;

@@ -25,6 +25,7 @@
 #include "common/wire/control_client.h"
 #include "common/wire/heartbeat.h"
 #include "common/wire/shard_streams.h"
+#include "common/wire/shared_arena.h"
 #include "tensor/kernels.h"
 #include "worker/batch_reader.h"
 #include "worker/compute_device.h"
@@ -118,6 +119,7 @@ class Worker {
   // From the view on.
   std::optional<FlatSpace> space_;
   std::unique_ptr<BatchReader> reader_;
+  std::shared_ptr<SharedArena> arena_;  // of the gradients; may be null
   std::unique_ptr<MicroBatches> micro_batches_;
   std::unique_ptr<PushEncoder> encoder_;
   std::unique_ptr<Contributions> contributions_;
@@ -212,6 +214,12 @@ absl::Status Worker::TakePart(const WorkerOptions& options, absl::Duration patie
   loop_.emplace(job_);
   contributions_.reset();
   encoder_.reset();  // with what it had not sent
+  // A server may still read what it was lent before: that is not written again.
+  micro_batches_.reset();
+  arena_ = nullptr;
+  if (job_.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO) {
+    if (auto arena = SharedArena::Create(); arena.ok()) arena_ = *std::move(arena);
+  }
   end_.reset();
   may_join_anew_ = was_stopped_ = took_part_ = has_parameters_ = false;
   stream_failure_ = absl::OkStatus();
@@ -312,8 +320,8 @@ void Worker::OnView(const proto::View& view, WorkerActions* actions) {
   if (micro_batches_ == nullptr) {
     std::vector<Model*> models = {model_.get()};
     for (const std::unique_ptr<Model>& model : more_models_) models.push_back(model.get());
-    micro_batches_ =
-        std::make_unique<MicroBatches>(std::move(models), &*space_, reader_.get(), job_.seed());
+    micro_batches_ = std::make_unique<MicroBatches>(std::move(models), &*space_, reader_.get(),
+                                                    job_.seed(), arena_);
   } else {
     micro_batches_->Use(reader_.get());
   }
@@ -373,7 +381,7 @@ void Worker::JoinShards(const proto::View& view) {
   const std::vector<std::string> addresses(view.shards().begin(), view.shards().end());
   streams_ = std::make_unique<ShardStreams>(
       addresses, job_digest_, std::move(callbacks),
-      job_.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO);
+      job_.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO, arena_);
 }
 
 void Worker::OnStreamFailure(const absl::Status& status) {

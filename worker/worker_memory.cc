@@ -49,8 +49,12 @@ WorkerMemory PlanWorkerMemory(const proto::Job& job, const WorkerSizes& sizes, i
   const int64_t batches = threads + 1 + job.data().prefetch() * share;
   const int64_t batch = train.batch_size() / train.micro_batches() * sizes.example_values * kValue;
   WorkerMemory memory;
+  // In sync the two versions that the servers keep are read in their memory.
+  const bool borrows = (job.consistency().mode() == proto::Consistency::MODE_SYNC ||
+                        job.consistency().schedule_size() > 0) &&
+                       IsLent(job.wire(), PullCodec(job));
   memory.training = kProcessBytes + sizes.data_bytes +
-                    sizes.values * kValue * (1 + GradientBuffers(job, index, threads)) +
+                    sizes.values * kValue * (1 + borrows + GradientBuffers(job, index, threads)) +
                     threads * sizes.training_bytes + sizes.test_bytes + batches * batch +
                     job.cluster().servers() * StreamMemory(job.wire());
   // What goes out in fewer bytes lies beside the gradient; of topk what has not gone out, too.

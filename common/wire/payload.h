@@ -34,6 +34,8 @@ struct Payload {
   Codec codec = Codec::kFloat32;
   absl::Span<const char> bytes;
   size_t size = 0;  // values
+  // Whether its receiver may go on reading it where it lies, in an arena (shared_arena.h).
+  bool may_lend = true;
 };
 
 // `frame` with what its header says of `payload`; as it is if there is none.

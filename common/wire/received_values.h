@@ -5,6 +5,9 @@
 #define RUBATO_COMMON_WIRE_RECEIVED_VALUES_H_
 
 #include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -14,10 +17,18 @@
 #include "common/codec/codec.h"
 #include "common/wire/frame.h"
 #include "common/wire/payload.h"
+#include "common/wire/shared_arena.h"
 
 namespace rubato {
 
 using Piece = absl::Span<const char>;
+
+// Values in another process's arena, which leaves them as they are while a share of `loan` is held.
+struct LentValues {
+  std::shared_ptr<const SharedArenaView> arena;
+  uint64_t offset = 0;
+  std::shared_ptr<const void> loan;
+};
 
 class ReceivedValues {
  public:
@@ -39,6 +50,14 @@ class ReceivedValues {
   // was checked cannot change any more.
   static absl::StatusOr<ReceivedValues> FromOtherProcessor(const Frame& frame, Piece piece,
                                                            std::vector<char>* scratch);
+
+  // Of values that are lent: who takes a share of the loan may read them after the call too.
+  void SetLent(LentValues lent) { lent_ = std::move(lent); }
+  // Null if they are not, or were given back.
+  const LentValues* lent() const { return lent_.loan == nullptr ? nullptr : &lent_; }
+  // They will not be read any more: now, and not at the end of the call, their sender may use their
+  // memory again.
+  void GiveBack() const { lent_.loan = nullptr; }
 
   size_t size() const { return size_; }
   bool empty() const { return size_ == 0; }
@@ -80,6 +99,7 @@ class ReceivedValues {
   char scale_[sizeof(float)] = {};  // of codecs that have one; the values lie behind it
   absl::optional<Encoded> top_k_;   // of that codec: the others' bytes lie as floats do
   bool is_fetched_ahead_ = false;
+  mutable LentValues lent_;
 };
 
 }  // namespace rubato

@@ -19,8 +19,13 @@ class ShardStreams::Stream {
   using Tag = std::function<void(bool ok)>;
 
   Stream(int shard, const std::string& address, const std::string& job_digest,
-         const Callbacks* callbacks, grpc::CompletionQueue* queue, bool share_memory)
-      : shard_(shard), address_(address), callbacks_(callbacks), stub_(MakeChannel(address)) {
+         const Callbacks* callbacks, grpc::CompletionQueue* queue, bool share_memory,
+         std::shared_ptr<const SharedArena> arena)
+      : shard_(shard),
+        address_(address),
+        callbacks_(callbacks),
+        stub_(MakeChannel(address)),
+        arena_(std::move(arena)) {
     started_ = [this](bool ok) { OnStarted(ok); };
     answered_ = [this](bool ok) { OnAnswered(ok); };
     read_ = [this](bool ok) { OnRead(ok); };
@@ -31,6 +36,7 @@ class ShardStreams::Stream {
       absl::StatusOr<std::unique_ptr<SharedSegment>> segment = SharedSegment::Create();
       if (segment.ok()) {
         segment_ = *std::move(segment);
+        if (arena_ != nullptr) segment_->Lend(*arena_);
         context_.AddMetadata(kSharedMemoryKey, segment_->Offer());
       } else if (callbacks_->on_shared) {
         callbacks_->on_shared(shard_, segment.status());
@@ -141,8 +147,8 @@ class ShardStreams::Stream {
       Break();
     };
     linked_ = true;
-    link_ = std::make_unique<SharedLink>(std::move(segment_), std::numeric_limits<size_t>::max(),
-                                         std::move(callbacks));
+    link_ = std::make_unique<SharedLink>(std::move(segment_), arena_,
+                                         std::numeric_limits<size_t>::max(), std::move(callbacks));
     while (!outbox_.empty()) {
       const OutgoingFrame outgoing = outbox_.PopFront();
       link_->Send(outgoing.frame, outgoing.payload);
@@ -219,6 +225,7 @@ class ShardStreams::Stream {
   const std::string address_;
   const Callbacks* const callbacks_;
   grpc::GenericStub stub_;
+  const std::shared_ptr<const SharedArena> arena_;  // may be null
   grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
   Tag started_, answered_, read_, written_, finished_;
@@ -242,11 +249,13 @@ class ShardStreams::Stream {
 };
 
 ShardStreams::ShardStreams(const std::vector<std::string>& addresses, const std::string& job_digest,
-                           Callbacks callbacks, bool share_memory)
+                           Callbacks callbacks, bool share_memory,
+                           std::shared_ptr<const SharedArena> arena)
     : callbacks_(std::move(callbacks)) {
   for (size_t shard = 0; shard < addresses.size(); ++shard) {
     streams_.push_back(std::make_unique<Stream>(static_cast<int>(shard), addresses[shard],
-                                                job_digest, &callbacks_, &queue_, share_memory));
+                                                job_digest, &callbacks_, &queue_, share_memory,
+                                                arena));
   }
   thread_ = std::thread([this] { Run(); });
 }

@@ -15,6 +15,7 @@
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "common/wire/message.h"
+#include "common/wire/shared_arena.h"
 
 namespace rubato {
 
@@ -34,9 +35,11 @@ class ShardStreams {
   // Opens a stream to each of `addresses`; the shards answer only processes of the job with this
   // digest. A shard that cannot be reached shows as a failure. With `share_memory` frames go
   // through memory that is shared with a shard, where that can be had, and then each shard has a
-  // thread of its own here, which calls the callbacks.
+  // thread of its own here, which calls the callbacks; payloads that lie in `arena`, if there is
+  // one, are lent to shards.
   ShardStreams(const std::vector<std::string>& addresses, const std::string& job_digest,
-               Callbacks callbacks, bool share_memory = false);
+               Callbacks callbacks, bool share_memory = false,
+               std::shared_ptr<const SharedArena> arena = nullptr);
   // Breaks the streams and waits until no callback runs any more.
   ~ShardStreams();
 

@@ -22,6 +22,17 @@ constexpr uint64_t kLine = 64;
 constexpr uint64_t kHeaderRoom = 128;
 static_assert(kFrameHeaderBytes <= kHeaderRoom);
 
+// Behind a frame's header: of a payload that is lent, and then does not follow.
+struct LoanWords {
+  uint64_t offset;  // in the sender's arena
+  uint32_t number;  // of the loan
+  uint32_t is_lent;
+};
+static_assert(kFrameHeaderBytes + sizeof(LoanWords) <= kHeaderRoom);
+
+// Below, copying costs less than what a loan does.
+constexpr size_t kLeastLent = 8 << 10;
+
 uint64_t Room(uint64_t payload_bytes) {
   return kHeaderRoom + (payload_bytes + kLine - 1) / kLine * kLine;
 }
@@ -60,9 +71,18 @@ void Relax() {
 
 }  // namespace
 
-SharedLink::SharedLink(std::unique_ptr<SharedSegment> segment, size_t most_waiting,
+SharedLink::SharedLink(std::unique_ptr<SharedSegment> segment,
+                       std::shared_ptr<const SharedArena> arena, size_t most_waiting,
                        Callbacks callbacks)
-    : segment_(std::move(segment)), most_waiting_(most_waiting), callbacks_(std::move(callbacks)) {
+    : segment_(std::move(segment)),
+      arena_(std::move(arena)),
+      most_waiting_(most_waiting),
+      callbacks_(std::move(callbacks)) {
+  // Where it does not work one way, as between some containers, payloads go through the ring.
+  if (auto view = SharedArenaView::Open(segment_->LentByPeer()); view.ok()) {
+    peers_arena_ = *std::move(view);
+    own().borrows = 1;
+  }
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -127,6 +147,10 @@ void SharedLink::Run() {
 bool SharedLink::ReadFrame(absl::Status* status) {
   const uint64_t written = peer().written.load(std::memory_order_acquire);
   if (written == read_) return false;
+  if (arena_ != nullptr) {  // before what is lent is needed for what the frame asks for
+    absl::MutexLock lock(&mutex_);
+    TakeBack();
+  }
   const uint64_t available = written - read_;
   const auto nonsense = [&](const std::string& what) {
     *status = absl::InvalidArgumentError(absl::StrCat("in shared memory ", what));
@@ -138,21 +162,45 @@ bool SharedLink::ReadFrame(absl::Status* status) {
   const char* const at =
       segment_->ring(1 - segment_->end()) + (read_ & (segment_->ring_bytes() - 1));
   uint8_t header[kFrameHeaderBytes];
+  LoanWords loan;
   std::memcpy(header, at, sizeof(header));  // once: the peer could change it
+  std::memcpy(&loan, at + sizeof(header), sizeof(loan));
   const absl::StatusOr<Frame> frame = DecodeFrame(header);
   if (!frame.ok()) {
     *status = frame.status();
     return false;
   }
-  if (Room(frame->payload_bytes) > available) {
+  const bool is_lent = loan.is_lent != 0;
+  const uint64_t room = is_lent ? kHeaderRoom : Room(frame->payload_bytes);
+  const char* payload = at + kHeaderRoom;
+  if (is_lent) {
+    payload =
+        peers_arena_ == nullptr || loan.offset % kLine != 0 || loan.number >= SharedWords::kLoans
+            ? nullptr
+            : peers_arena_->At(loan.offset, frame->payload_bytes);
+    if (payload == nullptr) {
+      return nonsense(absl::StrFormat("a frame has a payload of %d bytes at %d, which is not lent",
+                                      frame->payload_bytes, loan.offset));
+    }
+  } else if (room > available) {
     return nonsense(absl::StrFormat("a frame has a payload of %d bytes; %d bytes are there",
                                     frame->payload_bytes, available));
   }
-  const absl::StatusOr<ReceivedValues> values = ReceivedValues::FromOtherProcessor(
-      *frame, Piece(at + kHeaderRoom, frame->payload_bytes), &scratch_);
+  absl::StatusOr<ReceivedValues> values =
+      ReceivedValues::FromOtherProcessor(*frame, Piece(payload, frame->payload_bytes), &scratch_);
   if (!values.ok()) return nonsense(std::string(values.status().message()));
+  if (is_lent) {
+    std::atomic<uint8_t>* const given_back = &own().given_back[loan.number];
+    values->SetLent(
+        {peers_arena_, loan.offset,
+         std::shared_ptr<const void>(given_back, [segment = segment_](const void* flag) {
+           auto* word = static_cast<std::atomic<uint8_t>*>(const_cast<void*>(flag));
+           word->store(1, std::memory_order_release);
+         })});
+  }
   *status = callbacks_.on_frame(*frame, *values);
-  read_ += Room(frame->payload_bytes);
+  values->GiveBack();
+  read_ += room;
   own().read.store(read_, std::memory_order_release);
   WakePeer();  // it may wait for room
   return true;
@@ -173,22 +221,51 @@ bool SharedLink::WriteWaiting() {
 
 bool SharedLink::TryWrite(const Frame& frame, const Payload& payload) {
   const uint64_t bytes = payload.bytes.size();
-  const uint64_t room = Room(bytes);
+  const std::optional<uint64_t> lent_at = FindToLend(payload);
+  const uint64_t room = lent_at.has_value() ? kHeaderRoom : Room(bytes);
   RUBATO_CHECK(room <= segment_->ring_bytes());
   if (RoomLeft() < room) return false;
   char* const at = segment_->ring(segment_->end()) + (written_ & (segment_->ring_bytes() - 1));
   EncodeFrame(HeaderOf(frame, payload), reinterpret_cast<uint8_t*>(at));
-  CopyToRing(at + kHeaderRoom, payload.bytes.data(), bytes);
+  LoanWords loan = {};
+  if (lent_at.has_value()) {
+    loan = {*lent_at, static_cast<uint32_t>((first_loan_ + lent_.size()) % SharedWords::kLoans), 1};
+    peer().given_back[loan.number] = 0;
+    lent_.push_back(payload.owner);
+  } else {
+    CopyToRing(at + kHeaderRoom, payload.bytes.data(), bytes);
+  }
+  std::memcpy(at + kFrameHeaderBytes, &loan, sizeof(loan));
   written_ += room;
   own().written.store(written_, std::memory_order_release);
   return true;
+}
+
+std::optional<uint64_t> SharedLink::FindToLend(const Payload& payload) {
+  if (arena_ == nullptr || !payload.may_lend || payload.bytes.size() < kLeastLent ||
+      payload.bytes.size() > SharedArenaView::kMostBytes || peer().borrows != 1) {
+    return std::nullopt;
+  }
+  TakeBack();
+  if (lent_.size() == SharedWords::kLoans) return std::nullopt;
+  return arena_->Find(payload.bytes);
+}
+
+void SharedLink::TakeBack() {
+  while (!lent_.empty() && peer().given_back[first_loan_ % SharedWords::kLoans].load(
+                               std::memory_order_acquire) != 0) {
+    lent_.pop_front();
+    ++first_loan_;
+  }
 }
 
 bool SharedLink::MayGoOn() {
   if (stopping_) return true;
   if (waiting_bytes_ <= most_waiting_ && peer().written.load() != read_) return true;
   absl::MutexLock lock(&mutex_);
-  return !outbox_.empty() && RoomLeft() >= Room(outbox_.front().payload_bytes());
+  if (outbox_.empty()) return false;
+  const Payload& next = outbox_.front().payload;
+  return RoomLeft() >= (FindToLend(next).has_value() ? kHeaderRoom : Room(next.bytes.size()));
 }
 
 uint64_t SharedLink::RoomLeft() {

@@ -6,8 +6,10 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <thread>
 #include <vector>
 
@@ -29,9 +31,12 @@ class SharedLink {
     std::function<void(absl::Status status)> on_end;
   };
 
-  // While more than `most_waiting` bytes wait for the peer to make room, it is not heard.
-  SharedLink(std::unique_ptr<SharedSegment> segment, size_t most_waiting, Callbacks callbacks);
-  // After on_end has begun.
+  // While more than `most_waiting` bytes wait for the peer to make room, it is not heard. Payloads
+  // that lie in `arena`, which may be null and is what the segment lends, go by reference if the
+  // peer can read them there; their owners are kept until it has given them back.
+  SharedLink(std::unique_ptr<SharedSegment> segment, std::shared_ptr<const SharedArena> arena,
+             size_t most_waiting, Callbacks callbacks);
+  // After on_end has begun. What the peer has not given back it may still read.
   ~SharedLink();
 
   // Any thread. Frames arrive in the order of the calls, but for those that find no room in the
@@ -48,6 +53,10 @@ class SharedLink {
   // Whether anything was written.
   bool WriteWaiting() ABSL_LOCKS_EXCLUDED(mutex_);
   bool TryWrite(const Frame& frame, const Payload& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Where in the arena it lies, if it may be lent now.
+  std::optional<uint64_t> FindToLend(const Payload& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Forgets the owners of what the peer has given back, in the order in which it was lent.
+  void TakeBack() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether there is something to read that may be read, or to write and room for it.
   bool MayGoOn() ABSL_LOCKS_EXCLUDED(mutex_);
   // Bytes that may be written now.
@@ -58,7 +67,9 @@ class SharedLink {
   SharedWords::End& own() const { return segment_->words()->ends[segment_->end()]; }
   SharedWords::End& peer() const { return segment_->words()->ends[1 - segment_->end()]; }
 
-  const std::unique_ptr<SharedSegment> segment_;
+  const std::shared_ptr<SharedSegment> segment_;  // of loans too
+  const std::shared_ptr<const SharedArena> arena_;
+  std::shared_ptr<SharedArenaView> peers_arena_;  // null: it lends nothing
   const size_t most_waiting_;
   const Callbacks callbacks_;
   std::atomic<bool> stopping_{false};
@@ -69,6 +80,9 @@ class SharedLink {
   Outbox outbox_ ABSL_GUARDED_BY(mutex_);
   uint64_t written_ ABSL_GUARDED_BY(mutex_) = 0;  // own().written
   std::atomic<size_t> waiting_bytes_{0};          // of outbox_
+  // Owners of what the peer may be reading, by number of the loan from `first_loan_` on.
+  std::deque<std::shared_ptr<const void>> lent_ ABSL_GUARDED_BY(mutex_);
+  uint64_t first_loan_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::thread thread_;  // last: it uses all of the above
 };

@@ -2,6 +2,8 @@
 
 #include <time.h>
 
+#include <algorithm>
+#include <cstring>
 #include <random>
 #include <string>
 #include <utility>
@@ -64,13 +66,14 @@ class SharedLinkTest : public ::testing::Test {
     words_ = segments_[0]->words();
   }
   std::unique_ptr<SharedLink> Start(int end, size_t most_waiting = kUnbounded) {
-    return std::make_unique<SharedLink>(std::move(segments_[end]), most_waiting,
+    return std::make_unique<SharedLink>(std::move(segments_[end]), arenas_[end], most_waiting,
                                         ends_[end].Collect());
   }
 
   std::unique_ptr<SharedSegment> segments_[2];
   SharedWords* words_ = nullptr;  // as the creator maps them, while its segment lives
   End ends_[2];
+  std::shared_ptr<SharedArena> arenas_[2];  // of no end unless a test lends
 };
 
 Frame FrameOf(uint64_t block) {
@@ -151,7 +154,7 @@ TEST_F(SharedLinkTest, APeerThatDoesNotReadIsNotHeard) {
     EncodeFrame(FrameOf(i), reinterpret_cast<uint8_t*>(ring + i * 128));
   }
   peer.written = 100 * 128;
-  a = std::make_unique<SharedLink>(std::move(segments_[0]), 3 * 16128, std::move(echo));
+  a = std::make_unique<SharedLink>(std::move(segments_[0]), nullptr, 3 * 16128, std::move(echo));
   while (segments_[1]->words()->ends[0].sleeping == 0) absl::SleepFor(absl::Milliseconds(1));
   {
     absl::MutexLock lock(&ends_[0].mutex);
@@ -159,8 +162,8 @@ TEST_F(SharedLinkTest, APeerThatDoesNotReadIsNotHeard) {
     EXPECT_EQ(ends_[0].blocks.size(), 8u);
   }
   // Once it reads, it is heard to the end.
-  const auto b =
-      std::make_unique<SharedLink>(std::move(segments_[1]), kUnbounded, ends_[1].Collect());
+  const auto b = std::make_unique<SharedLink>(std::move(segments_[1]), nullptr, kUnbounded,
+                                              ends_[1].Collect());
   ends_[1].Await(100);
 }
 
@@ -196,7 +199,7 @@ TEST_F(SharedLinkTest, NonsenseEndsIt) {
     EncodeFrame(header, reinterpret_cast<uint8_t*>((*segment)->ring(1)));
     (*segment)->words()->ends[1].written = written;
     End end;
-    SharedLink link(*std::move(segment), kUnbounded, end.Collect());
+    SharedLink link(*std::move(segment), nullptr, kUnbounded, end.Collect());
     end.ended.WaitForNotification();
     EXPECT_THAT(end.end, IsError(absl::StatusCode::kInvalidArgument, HasSubstr(reason)));
     EXPECT_TRUE(end.blocks.empty());
@@ -205,9 +208,162 @@ TEST_F(SharedLinkTest, NonsenseEndsIt) {
   RUBATO_ASSERT_OK(segment);
   (*segment)->words()->ends[1].written = 128;  // zeroes
   End end;
-  SharedLink link(*std::move(segment), kUnbounded, end.Collect());
+  SharedLink link(*std::move(segment), nullptr, kUnbounded, end.Collect());
   end.ended.WaitForNotification();
   EXPECT_THAT(end.end, IsError(absl::StatusCode::kInvalidArgument, HasSubstr("begins")));
+}
+
+// A link whose first end lends, and where.
+class LendingLinkTest : public SharedLinkTest {
+ protected:
+  void SetUp() override {
+    SharedLinkTest::SetUp();
+    auto arena = SharedArena::Create();
+    RUBATO_ASSERT_OK(arena);
+    arenas_[0] = *std::move(arena);
+    segments_[0]->Lend(*arenas_[0]);
+  }
+
+  // In the arena. Its owner tells whether it is still lent.
+  Payload New(float value, size_t size = 20000) {
+    const std::shared_ptr<char> piece = arenas_[0]->Allocate(size * sizeof(float));
+    const absl::Span<float> values(reinterpret_cast<float*>(piece.get()), size);
+    std::fill(values.begin(), values.end(), value);
+    return Payload(piece, values);
+  }
+  void AwaitSleep(int end) {
+    while (words_->ends[end].sleeping == 0) absl::SleepFor(absl::Milliseconds(1));
+  }
+};
+
+// Larger than the ring, which they do not pass through.
+TEST_F(LendingLinkTest, WhatIsLentIsReadWhereItLiesAndGivenBack) {
+  const auto b = Start(1);
+  AwaitSleep(1);  // and can borrow
+  const auto a = Start(0);
+  std::vector<std::weak_ptr<const void>> owners;
+  for (uint64_t i = 0; i < 100; ++i) {
+    const Payload payload = New(static_cast<float>(i), 100000 + i);
+    owners.push_back(payload.owner);
+    a->Send(FrameOf(i), payload);
+  }
+  ends_[1].Await(100);
+  AwaitSleep(1);
+  a->Send(FrameOf(100), New(-1));  // notices what has been given back
+  for (const auto& owner : owners) EXPECT_TRUE(owner.expired());
+  absl::MutexLock lock(&ends_[1].mutex);
+  for (size_t i = 0; i < 100; ++i) {
+    EXPECT_EQ(ends_[1].payloads[i], std::vector<float>(100000 + i, static_cast<float>(i)));
+  }
+}
+
+TEST_F(LendingLinkTest, MoreThanMayBeLentAtATimeGoesThroughTheRing) {
+  absl::Mutex mutex;
+  std::vector<LentValues> kept;
+  uint64_t copied = 0;
+  SharedLink::Callbacks callbacks = ends_[1].Collect();
+  callbacks.on_frame = [&](const Frame&, const ReceivedValues& values) {
+    absl::MutexLock lock(&mutex);
+    EXPECT_EQ(values.size(), 2048u);
+    values.ForEachRun([](size_t, absl::Span<const float> run) { EXPECT_EQ(run.back(), 7.0f); });
+    if (values.lent() != nullptr) kept.push_back(*values.lent());
+    copied += values.lent() == nullptr;
+    return absl::OkStatus();
+  };
+  const auto b = std::make_unique<SharedLink>(std::move(segments_[1]), nullptr, kUnbounded,
+                                              std::move(callbacks));
+  AwaitSleep(1);
+  const auto a = Start(0);
+  const Payload payload = New(7, 2048);
+  for (uint64_t i = 0; i < SharedWords::kLoans + 10; ++i) a->Send(FrameOf(i), payload);
+  {
+    absl::MutexLock lock(&mutex);
+    const auto all = [&] { return kept.size() + copied == SharedWords::kLoans + 10; };
+    mutex.Await(absl::Condition(&all));
+    EXPECT_EQ(copied, 10u);
+    kept.clear();
+  }
+  a->Send(FrameOf(0), payload);
+  absl::MutexLock lock(&mutex);
+  const auto again = [&] { return kept.size() == 1; };
+  mutex.Await(absl::Condition(&again));
+}
+
+TEST_F(LendingLinkTest, WhoKeepsTheLoanKeepsTheOwner) {
+  SharedLink::Callbacks callbacks = ends_[1].Collect();
+  std::vector<LentValues> kept;
+  callbacks.on_frame = [&, on_frame = callbacks.on_frame](const Frame& frame,
+                                                          const ReceivedValues& values) {
+    if (frame.block == 0) kept.push_back(*values.lent());
+    return on_frame(frame, values);
+  };
+  const auto b = std::make_unique<SharedLink>(std::move(segments_[1]), nullptr, kUnbounded,
+                                              std::move(callbacks));
+  AwaitSleep(1);
+  const auto a = Start(0);
+  std::weak_ptr<const void> owner;
+  {
+    const Payload payload = New(1);
+    owner = payload.owner;
+    a->Send(FrameOf(0), payload);
+  }
+  a->Send(FrameOf(1), New(2));
+  ends_[1].Await(2);
+  AwaitSleep(1);
+  a->Send(FrameOf(2), New(3));
+  EXPECT_FALSE(owner.expired());
+  kept.clear();
+  a->Send(FrameOf(3), New(4));
+  EXPECT_TRUE(owner.expired());
+}
+
+TEST_F(LendingLinkTest, APayloadThatMayNotBeLentOrIsSmallGoesThroughTheRing) {
+  const auto b = Start(1);
+  AwaitSleep(1);
+  const auto a = Start(0);
+  Payload payload = New(5, 10000);
+  payload.may_lend = false;
+  Payload small = New(6, 10);
+  a->Send(FrameOf(0), payload);
+  a->Send(FrameOf(1), small);
+  EXPECT_EQ(payload.owner.use_count(), 1);
+  EXPECT_EQ(small.owner.use_count(), 1);
+  ends_[1].Await(2);
+  absl::MutexLock lock(&ends_[1].mutex);
+  EXPECT_EQ(ends_[1].payloads[0], std::vector<float>(10000, 5));
+}
+
+// Places where nothing is lent: of no arena, beyond its end, at no line, of no loan; and too much.
+TEST_F(LendingLinkTest, NonsenseAboutLoansEndsIt) {
+  struct Words {
+    uint64_t offset;
+    uint32_t number, is_lent;
+  };
+  for (const auto& [lends, bytes, words] :
+       std::vector<std::tuple<bool, uint32_t, Words>>{{false, 400, {4096, 0, 1}},
+                                                      {true, 400, {uint64_t{1} << 40, 0, 1}},
+                                                      {true, 400, {~uint64_t{63}, 0, 1}},
+                                                      {true, 400, {(64 << 20) - 64, 0, 1}},
+                                                      {true, 400, {4100, 0, 1}},
+                                                      {true, 400, {4096, SharedWords::kLoans, 1}},
+                                                      {true, (2 << 20) + 4, {4096, 0, 1}}}) {
+    auto segment = SharedSegment::Create(kRing);
+    RUBATO_ASSERT_OK(segment);
+    auto peer = SharedSegment::Open((*segment)->Offer());
+    RUBATO_ASSERT_OK(peer);
+    if (lends) (*peer)->Lend(*arenas_[0]);
+    Frame frame;
+    frame.payload_bytes = bytes;
+    frame.values = bytes / 4;
+    EncodeFrame(frame, reinterpret_cast<uint8_t*>((*peer)->ring(1)));
+    std::memcpy((*peer)->ring(1) + kFrameHeaderBytes, &words, sizeof(words));
+    (*peer)->words()->ends[1].written = 128;
+    End end;
+    SharedLink link(*std::move(segment), nullptr, kUnbounded, end.Collect());
+    end.ended.WaitForNotification();
+    EXPECT_THAT(end.end, IsError(absl::StatusCode::kInvalidArgument, HasSubstr("not lent")));
+    EXPECT_TRUE(end.blocks.empty());
+  }
 }
 
 double ProcessSeconds() {

@@ -16,15 +16,15 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/check.h"
 #include "common/status.h"
 
 namespace rubato {
 namespace {
 
-constexpr uint64_t kMagic = 0x31676e6972627552;  // "Rubring1"
+constexpr uint64_t kMagic = 0x32676e6972627552;  // "Rubring2"
 constexpr char kName[] = "rubato";
-constexpr size_t kWordsBytes = 4096;
-static_assert(sizeof(SharedWords) <= kWordsBytes);
+constexpr size_t kWordsBytes = (sizeof(SharedWords) + kSharedPage - 1) / kSharedPage * kSharedPage;
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<uint32_t>::is_always_lock_free);
 
@@ -71,6 +71,19 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Create(size_t ring
 std::string SharedSegment::Offer() const {
   return absl::StrFormat("%s %d %d %d %d", BootId(), getpid(), fd_, ring_bytes_,
                          words_->nonce.load());
+}
+
+void SharedSegment::Lend(const SharedArena& arena) {
+  const std::string offer = arena.Offer();
+  RUBATO_CHECK(offer.size() < SharedArena::kMostOffer);
+  std::memcpy(words_->ends[end_].offer, offer.c_str(), offer.size() + 1);
+}
+
+std::string SharedSegment::LentByPeer() const {
+  char offer[SharedArena::kMostOffer];
+  std::memcpy(offer, words_->ends[1 - end_].offer, sizeof(offer));  // once: it could change
+  offer[sizeof(offer) - 1] = 0;
+  return offer;
 }
 
 absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Open(absl::string_view offer) {

@@ -11,12 +11,15 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/wire/shared_arena.h"
 
 namespace rubato {
 
 // The words at a segment's beginning, each on cache lines of its own; bytes are counted from the
 // segment's creation. A process trusts nothing of it that its peer writes.
 struct SharedWords {
+  static constexpr uint32_t kLoans = 16384;  // that are out at a time: of 4 GiB of parameters
+
   std::atomic<uint64_t> magic;
   std::atomic<uint64_t> nonce;
   struct End {
@@ -25,6 +28,12 @@ struct SharedWords {
     alignas(128) std::atomic<uint32_t> sleeping;  // 1: wants to be woken (futex)
     // 1 + the number of the processor on which it last waited.
     alignas(128) std::atomic<int32_t> processor;
+    // 1: takes frames whose payload lies in the other end's SharedArena.
+    alignas(128) std::atomic<uint32_t> borrows;
+    // Of its own arena, from before the other end begins; empty: it has none.
+    char offer[SharedArena::kMostOffer];
+    // By the number of a loan: 1 when what the other end lent has been given back.
+    alignas(128) std::atomic<uint8_t> given_back[kLoans];
   };
   End ends[2];  // the creator, the opener
 };
@@ -39,6 +48,12 @@ class SharedSegment {
   static absl::StatusOr<std::unique_ptr<SharedSegment>> Create(size_t ring_bytes = kRingBytes);
   // What another process of this host needs to open it.
   std::string Offer() const;
+
+  // Offers this end's arena to the other: the creator before it offers the segment, the opener
+  // before it says that it has opened it.
+  void Lend(const SharedArena& arena);
+  // The other's; an offer that cannot be opened if there is none.
+  std::string LentByPeer() const;
 
   // The opener's end. Unavailable, saying why, if the offer is of another host or cannot be opened
   // from here.

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 
+#include "common/codec/codec.h"
 #include "common/wire/channel.h"
 #include "common/wire/shared_segment.h"
 #include "proto/job.pb.h"
@@ -16,6 +17,12 @@ inline int64_t StreamMemory(const proto::Wire& wire) {
   return wire.shared_memory() == proto::Wire::SHARED_MEMORY_AUTO
              ? 4 * static_cast<int64_t>(SharedSegment::kRingBytes)
              : kWindowBytes;
+}
+
+// Whether blocks in this codec are lent where memory is shared: of whole pages and in float32.
+inline bool IsLent(const proto::Wire& wire, Codec codec) {
+  return wire.shared_memory() == proto::Wire::SHARED_MEMORY_AUTO && codec == Codec::kFloat32 &&
+         wire.chunk() % static_cast<int64_t>(kSharedPage) == 0;
 }
 
 }  // namespace rubato

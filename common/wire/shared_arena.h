@@ -1,0 +1,96 @@
+// Memory of a process that others of its host may read: what lies there need not be copied to be
+// sent. It has no name in any file system and ends with the last process that maps it.
+#ifndef RUBATO_COMMON_WIRE_SHARED_ARENA_H_
+#define RUBATO_COMMON_WIRE_SHARED_ARENA_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+
+namespace rubato {
+
+// What is lent begins at a page and takes whole ones, so that it can be mapped anywhere.
+constexpr size_t kSharedPage = 4096;
+
+// Its owner's end. Any thread.
+class SharedArena : public std::enable_shared_from_this<SharedArena> {
+ public:
+  // ResourceExhausted if there is no such memory. Later it takes what Allocate asks for.
+  static absl::StatusOr<std::shared_ptr<SharedArena>> Create();
+  ~SharedArena();
+  SharedArena(const SharedArena&) = delete;
+
+  // `bytes` of whatever values, at a page; all of it is there now, and when the last share is gone
+  // it is for the next that is as large. Null if it cannot be had.
+  std::shared_ptr<char> Allocate(size_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // What another process of this host needs to open it: at most kMostOffer bytes.
+  std::string Offer() const;
+  static constexpr size_t kMostOffer = 64;
+
+  // Where `bytes`, if they lie in it, are.
+  std::optional<uint64_t> Find(absl::Span<const char> bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Slab {
+    char* begin;
+    uint64_t offset, size;
+  };
+
+  SharedArena() = default;
+  absl::Status AddSlab(uint64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  int fd_ = -1;
+  uint64_t nonce_ = 0;
+  mutable absl::Mutex mutex_;
+  std::vector<Slab> slabs_ ABSL_GUARDED_BY(mutex_);  // one behind the other
+  uint64_t used_ ABSL_GUARDED_BY(mutex_) = 0;        // of the last slab
+  std::map<size_t, std::vector<char*>> free_ ABSL_GUARDED_BY(mutex_);
+};
+
+// Another process's end, which reads. It trusts nothing that the owner says.
+class SharedArenaView {
+ public:
+  // What At gives is no more at a time.
+  static constexpr size_t kMostBytes = 2 << 20;
+  // Resident of what At has given: so a server's memory does not grow with what workers lend.
+  static constexpr size_t kMostResident = 8 << 20;
+
+  // Unavailable, saying why, if the offer cannot be opened from here.
+  static absl::StatusOr<std::shared_ptr<SharedArenaView>> Open(absl::string_view offer);
+  ~SharedArenaView();
+  SharedArenaView(const SharedArenaView&) = delete;
+
+  // The `bytes` at `offset`; null if the arena does not hold them. By one thread at a time. The
+  // owner may change them at any time.
+  const char* At(uint64_t offset, size_t bytes);
+
+  // Maps what At has given also at `place`, a page of memory of the caller's, over what is there.
+  // Any thread. False if it could not; then what was there is there.
+  bool MapTo(char* place, uint64_t offset, size_t bytes) const;
+
+ private:
+  SharedArenaView() = default;
+
+  int fd_ = -1;
+  uint64_t size_ = 0;                             // which the arena has, at least
+  absl::flat_hash_map<uint64_t, char*> windows_;  // by number
+  // What may be resident, by offset.
+  absl::flat_hash_map<uint64_t, size_t> given_;
+  size_t given_bytes_ = 0;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_SHARED_ARENA_H_
