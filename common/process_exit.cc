@@ -76,6 +76,7 @@ bool IsStoppedByOthers(const absl::Status& status) {
 
 SignalWatcher::SignalWatcher() {
   ::signal(SIGPIPE, SIG_IGN);
+  ::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the call
   RUBATO_CHECK(pipe2(pipe_, O_CLOEXEC) == 0);
   RUBATO_CHECK(handler_fd.exchange(pipe_[1]) == -1);  // one at a time
   struct sigaction action = {};

@@ -109,6 +109,10 @@ class DataService::Stream {
       linked_ = was_linked_ = true;
       link_ = std::make_unique<SharedLink>(*std::move(segment), service_->arena_, kMostWaiting,
                                            std::move(callbacks));
+      if (!link_->borrowing().ok()) {
+        service_->log_->Warning("copies the gradients of a worker of this host",
+                                {{"reason", link_->borrowing().message()}});
+      }
     }
     context_.AddInitialMetadata(kSharedMemoryKey, segment.ok()
                                                       ? std::string(kSharedMemoryTaken)

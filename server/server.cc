@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "common/address.h"
 #include "common/checkpoint.h"
+#include "common/codec/job_codec.h"
 #include "common/job/job.h"
 #include "common/log.h"
 #include "common/process_exit.h"
@@ -26,6 +27,7 @@
 #include "common/wire/channel.h"
 #include "common/wire/control_client.h"
 #include "common/wire/shared_arena.h"
+#include "common/wire/stream_memory.h"
 #include "server/cluster_service.h"
 #include "server/coordinator.h"
 #include "server/data_service.h"
@@ -105,7 +107,7 @@ class ShardHost {
 
  private:
   static std::shared_ptr<SharedArena> ArenaFor(const proto::Job& job, const Log* log) {
-    if (job.wire().shared_memory() != proto::Wire::SHARED_MEMORY_AUTO) return nullptr;
+    if (!IsLent(job.wire(), PullCodec(job))) return nullptr;
     absl::StatusOr<std::shared_ptr<SharedArena>> arena = SharedArena::Create();
     if (arena.ok()) return *std::move(arena);
     log->Warning("lends no parameters to workers of this host",

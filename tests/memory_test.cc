@@ -132,6 +132,9 @@ TEST_F(MemoryTest, OfSgdWithMomentumAndTwoWorkersOfTwoThreads) {
   Check({"cluster.workers=2", "device.threads=2"});
 }
 
+// Too small to be lent: in no arena, which would take a page for each.
+TEST_F(MemoryTest, OfSmallBlocks) { Check({"wire.chunk=4KiB"}); }
+
 TEST_F(MemoryTest, OfTwoWorkersWithCodecs) {
   Check({"cluster.workers=2", "wire.push=bf16", "wire.pull=bf16"});
   std::filesystem::remove_all(Path("run"));

@@ -9,6 +9,8 @@
 namespace rubato {
 namespace {
 
+constexpr uint64_t kNowhere = ~uint64_t{0};
+
 constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
 
 size_t WholePages(size_t bytes) { return (bytes + kSharedPage - 1) / kSharedPage * kSharedPage; }
@@ -53,6 +55,7 @@ void ParameterMemory::Fill(int64_t block, const ReceivedValues& values, bool may
         mmap(At(block), PagesOf(range.size()), PROT_READ | PROT_WRITE, kPrivate | MAP_FIXED, -1, 0);
     RUBATO_CHECK(own != MAP_FAILED);
     place = {};
+    --borrowed_places_;
   }
   values.CopyTo({vectors_[current_].begin + range.begin, values.size()});
 }
@@ -67,8 +70,15 @@ bool ParameterMemory::Map(int64_t block, const LentValues& lent) {
   const Range range = space_.BlockValues(block);
   // Other blocks must not share its pages.
   if (static_cast<size_t>(space_.block_values()) * sizeof(float) % kSharedPage != 0 ||
-      lent.offset % kSharedPage != 0 ||
-      !lent.arena->MapTo(At(block), lent.offset, PagesOf(range.size()))) {
+      lent.offset % kSharedPage != 0) {
+    return false;
+  }
+  if (place.arena == nullptr) {
+    if (borrowed_places_ >= kMostBorrowed) return false;
+    ++borrowed_places_;
+  }
+  if (!lent.arena->MapTo(At(block), lent.offset, PagesOf(range.size()))) {
+    place = {lent.arena, kNowhere};  // to be mapped anew, whatever is there
     return false;
   }
   place = {lent.arena, lent.offset};

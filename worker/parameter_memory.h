@@ -45,6 +45,10 @@ class ParameterMemory {
     std::vector<Place> places;  // by block
   };
 
+  // Of places in both vectors; beyond, blocks are copied. Each may be a mapping of its own, and
+  // the system allows a process some 65,000.
+  static constexpr int kMostBorrowed = 16000;
+
   char* At(int64_t block) const;
   // Whether the lent values lie at the block's place now.
   bool Map(int64_t block, const LentValues& lent);
@@ -54,6 +58,7 @@ class ParameterMemory {
   int current_ = 0;
   std::vector<std::shared_ptr<const void>> loans_;  // by block
   std::atomic<bool> borrows_{false};                // since Begin
+  std::atomic<int> borrowed_places_{0};
 };
 
 }  // namespace rubato

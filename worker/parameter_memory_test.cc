@@ -131,5 +131,36 @@ TEST(ParameterMemory, CopiesBlocksThatAreNoWholePages) {
   EXPECT_THAT(memory.values().subspan(1500), Each(2.0f));
 }
 
+// Each place may take one of the mappings that the system allows a process.
+TEST(ParameterMemoryLimitTest, BorrowsSomeThousandPlacesAndCopiesTheRest) {
+  constexpr int64_t kBlocks = 16100;
+  auto arena = SharedArena::Create();
+  RUBATO_ASSERT_OK(arena);
+  const std::shared_ptr<char> piece = (*arena)->Allocate(kSharedPage);
+  const absl::Span<float> floats(reinterpret_cast<float*>(piece.get()), kBlock);
+  std::fill(floats.begin(), floats.end(), 7.0f);
+  auto view = SharedArenaView::Open((*arena)->Offer());
+  RUBATO_ASSERT_OK(view);
+  ParameterMemory memory(FlatSpace(kBlocks * kBlock, kBlock, 1));
+  // Of the third version, in the other vector, none: the places of the first stay as they are.
+  const std::vector<std::pair<int64_t, int>> borrowed = {{1, 16000}, {2, 16000}, {3, 0}};
+  for (const auto& [version, expected] : borrowed) {
+    memory.Begin(version);
+    std::vector<std::weak_ptr<const void>> loans;
+    for (int64_t block = 0; block < kBlocks; ++block) {
+      ReceivedValues values(floats);
+      auto loan = std::make_shared<int>(0);
+      loans.push_back(loan);
+      values.SetLent({*view, *(*arena)->Find({piece.get(), kSharedPage}), std::move(loan)});
+      memory.Fill(block, values, true);
+    }
+    EXPECT_EQ(
+        std::count_if(loans.begin(), loans.end(), [](const auto& loan) { return !loan.expired(); }),
+        expected);
+    EXPECT_TRUE(std::all_of(memory.values().begin(), memory.values().end(),
+                            [](float value) { return value == 7.0f; }));
+  }
+}
+
 }  // namespace
 }  // namespace rubato

@@ -26,6 +26,7 @@
 #include "common/wire/heartbeat.h"
 #include "common/wire/shard_streams.h"
 #include "common/wire/shared_arena.h"
+#include "common/wire/stream_memory.h"
 #include "tensor/kernels.h"
 #include "worker/batch_reader.h"
 #include "worker/compute_device.h"
@@ -217,8 +218,13 @@ absl::Status Worker::TakePart(const WorkerOptions& options, absl::Duration patie
   // A server may still read what it was lent before: that is not written again.
   micro_batches_.reset();
   arena_ = nullptr;
-  if (job_.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO) {
-    if (auto arena = SharedArena::Create(); arena.ok()) arena_ = *std::move(arena);
+  if (IsLent(job_.wire(), PushCodec(job_))) {
+    if (auto arena = SharedArena::Create(); arena.ok()) {
+      arena_ = *std::move(arena);
+    } else {
+      log_->Warning("copies its gradients to servers of this host",
+                    {{"reason", arena.status().message()}});
+    }
   }
   end_.reset();
   may_join_anew_ = was_stopped_ = took_part_ = has_parameters_ = false;
@@ -377,6 +383,10 @@ void Worker::JoinShards(const proto::View& view) {
       log.Warning("uses TCP on one host: no memory can be shared with the server",
                   {{"shard", shard}, {"reason", shared.message()}});
     }
+  };
+  callbacks.on_copied = [log = *log_](int shard, const absl::Status& why) {
+    log.Warning("copies the parameters of a server of this host",
+                {{"shard", shard}, {"reason", why.message()}});
   };
   const std::vector<std::string> addresses(view.shards().begin(), view.shards().end());
   streams_ = std::make_unique<ShardStreams>(

@@ -105,6 +105,7 @@ class ShardStreams::Stream {
   // To the offer of shared memory.
   void OnAnswered(bool ok) ABSL_LOCKS_EXCLUDED(mutex_) {
     std::string refusal;
+    absl::Status borrowing;
     {
       absl::MutexLock lock(&mutex_);
       if (!ok || closing_) {
@@ -120,10 +121,12 @@ class ShardStreams::Stream {
       if (refusal == kSharedMemoryTaken) {
         refusal.clear();
         Link();
+        borrowing = link_->borrowing();
       }
       segment_ = nullptr;
       Begin();
     }
+    if (callbacks_->on_copied && !borrowing.ok()) callbacks_->on_copied(shard_, borrowing);
     if (callbacks_->on_shared == nullptr) return;
     const absl::Status status =
         refusal.empty() ? absl::OkStatus() : absl::UnavailableError(refusal);

@@ -30,6 +30,8 @@ class ShardStreams {
     std::function<void(int shard, absl::Status status)> on_failure;
     // May be null. Once a shard of this host: its frames go through shared memory, or why not.
     std::function<void(int shard, const absl::Status& shared)> on_shared;
+    // May be null. Memory is shared, but what the shard would lend has to be copied, and why.
+    std::function<void(int shard, const absl::Status& why)> on_copied;
   };
 
   // Opens a stream to each of `addresses`; the shards answer only processes of the job with this

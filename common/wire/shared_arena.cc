@@ -48,6 +48,19 @@ absl::Status CannotOpen(absl::string_view why) {
 
 }  // namespace
 
+int ReserveMemory(int fd, uint64_t offset, uint64_t bytes) {
+  int error;
+  do {
+    error = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));
+  } while (error == EINTR);
+  return error;
+}
+
+bool HasSeals(int fd, int seals) {
+  const int has = fcntl(fd, F_GET_SEALS);
+  return has >= 0 && (has & seals) == seals;
+}
+
 absl::StatusOr<std::shared_ptr<SharedArena>> SharedArena::Create() {
   std::shared_ptr<SharedArena> arena(new SharedArena);
   arena->fd_ = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
@@ -59,7 +72,7 @@ absl::StatusOr<std::shared_ptr<SharedArena>> SharedArena::Create() {
   arena->nonce_ = uint64_t{random()} << 32 | random();
   absl::MutexLock lock(&arena->mutex_);
   RUBATO_RETURN_IF_ERROR(arena->AddSlab(kSlab));
-  if (const int error = posix_fallocate(arena->fd_, 0, kSharedPage); error != 0) {
+  if (const int error = ReserveMemory(arena->fd_, 0, kSharedPage); error != 0) {
     return absl::ResourceExhaustedError(
         absl::StrCat("memory to lend cannot be had: ", std::strerror(error)));
   }
@@ -103,10 +116,7 @@ std::shared_ptr<char> SharedArena::Allocate(size_t bytes) {
       if (slabs_.back().size - used_ < size && !AddSlab(RoundUp(size, kSlab)).ok()) return nullptr;
       const Slab& slab = slabs_.back();
       // Now, and not by a fatal signal at the first write.
-      if (posix_fallocate(fd_, static_cast<off_t>(slab.offset + used_), static_cast<off_t>(size)) !=
-          0) {
-        return nullptr;
-      }
+      if (ReserveMemory(fd_, slab.offset + used_, size) != 0) return nullptr;
       place = slab.begin + used_;
       used_ += size;
     }
@@ -149,9 +159,10 @@ absl::StatusOr<std::shared_ptr<SharedArenaView>> SharedArenaView::Open(absl::str
     return CannotOpen(absl::StrCat(path, " is of another process (another container?)"));
   }
   std::shared_ptr<SharedArenaView> view(new SharedArenaView);
-  view->fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // By now the number may be another file's: it is not waited for.
+  view->fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (view->fd_ < 0) return CannotOpen(absl::StrCat(path, ": ", std::strerror(errno)));
-  if ((fcntl(view->fd_, F_GET_SEALS) & F_SEAL_SHRINK) == 0) {
+  if (!HasSeals(view->fd_, F_SEAL_SHRINK)) {
     return CannotOpen(absl::StrCat(path, " is not what was offered"));
   }
   Label label;
@@ -188,6 +199,7 @@ const char* SharedArenaView::At(uint64_t offset, size_t bytes) {
     given_bytes_ = bytes;
   }
   const uint64_t number = offset / kHalfWindow;
+  if (windows_.size() == kMostWindows && windows_.count(number) == 0) return nullptr;
   char*& window = windows_[number];
   if (window == nullptr) {
     void* begin = mmap(nullptr, 2 * kHalfWindow, PROT_READ, MAP_SHARED, fd_,

@@ -23,6 +23,15 @@ namespace rubato {
 // What is lent begins at a page and takes whole ones, so that it can be mapped anywhere.
 constexpr size_t kSharedPage = 4096;
 
+// What is smaller is not lent: copying it costs less than keeping account of it.
+constexpr size_t kLeastLent = 8 << 10;
+
+// Reserves memory of a file, so that writing there cannot be fatal. Returns an errno, or 0.
+int ReserveMemory(int fd, uint64_t offset, uint64_t bytes);
+
+// Whether the file has all of these seals, which it keeps. False of what can have none.
+bool HasSeals(int fd, int seals);
+
 // Its owner's end. Any thread.
 class SharedArena : public std::enable_shared_from_this<SharedArena> {
  public:
@@ -66,6 +75,8 @@ class SharedArenaView {
   static constexpr size_t kMostBytes = 2 << 20;
   // Resident of what At has given: so a server's memory does not grow with what workers lend.
   static constexpr size_t kMostResident = 8 << 20;
+  // Windows onto an arena of up to 256 GiB: the system bounds a process's mappings.
+  static constexpr size_t kMostWindows = 4096;
 
   // Unavailable, saying why, if the offer cannot be opened from here.
   static absl::StatusOr<std::shared_ptr<SharedArenaView>> Open(absl::string_view offer);
@@ -77,7 +88,7 @@ class SharedArenaView {
   const char* At(uint64_t offset, size_t bytes);
 
   // Maps what At has given also at `place`, a page of memory of the caller's, over what is there.
-  // Any thread. False if it could not; then what was there is there.
+  // Any thread. False if it could not; then what is there is not known.
   bool MapTo(char* place, uint64_t offset, size_t bytes) const;
 
  private:

@@ -30,12 +30,13 @@ struct LoanWords {
 };
 static_assert(kFrameHeaderBytes + sizeof(LoanWords) <= kHeaderRoom);
 
-// Below, copying costs less than what a loan does.
-constexpr size_t kLeastLent = 8 << 10;
-
 uint64_t Room(uint64_t payload_bytes) {
   return kHeaderRoom + (payload_bytes + kLine - 1) / kLine * kLine;
 }
+
+// Lent bytes that the peer may have before it: what is in the ring cannot be overtaken by what is
+// more urgent. As much as a stream's window by TCP.
+constexpr uint64_t kMostUnread = 4 << 20;
 
 // How long to look before sleeping: a few times what a system call and waking up cost.
 constexpr int64_t kLookNanos = 50000;
@@ -79,9 +80,13 @@ SharedLink::SharedLink(std::unique_ptr<SharedSegment> segment,
       most_waiting_(most_waiting),
       callbacks_(std::move(callbacks)) {
   // Where it does not work one way, as between some containers, payloads go through the ring.
-  if (auto view = SharedArenaView::Open(segment_->LentByPeer()); view.ok()) {
-    peers_arena_ = *std::move(view);
-    own().borrows = 1;
+  if (const std::string offer = segment_->LentByPeer(); !offer.empty()) {
+    auto view = SharedArenaView::Open(offer);
+    borrowing_ = view.status();
+    if (view.ok()) {
+      peers_arena_ = *std::move(view);
+      own().borrows = 1;
+    }
   }
   thread_ = std::thread([this] { Run(); });
 }
@@ -174,10 +179,9 @@ bool SharedLink::ReadFrame(absl::Status* status) {
   const uint64_t room = is_lent ? kHeaderRoom : Room(frame->payload_bytes);
   const char* payload = at + kHeaderRoom;
   if (is_lent) {
-    payload =
-        peers_arena_ == nullptr || loan.offset % kLine != 0 || loan.number >= SharedWords::kLoans
-            ? nullptr
-            : peers_arena_->At(loan.offset, frame->payload_bytes);
+    const bool may_be = peers_arena_ != nullptr && loan.offset % kLine == 0 &&
+                        loan.number < SharedWords::kLoans && frame->payload_bytes >= kLeastLent;
+    payload = may_be ? peers_arena_->At(loan.offset, frame->payload_bytes) : nullptr;
     if (payload == nullptr) {
       return nonsense(absl::StrFormat("a frame has a payload of %d bytes at %d, which is not lent",
                                       frame->payload_bytes, loan.offset));
@@ -224,7 +228,7 @@ bool SharedLink::TryWrite(const Frame& frame, const Payload& payload) {
   const std::optional<uint64_t> lent_at = FindToLend(payload);
   const uint64_t room = lent_at.has_value() ? kHeaderRoom : Room(bytes);
   RUBATO_CHECK(room <= segment_->ring_bytes());
-  if (RoomLeft() < room) return false;
+  if (!HasRoom(payload, lent_at.has_value())) return false;
   char* const at = segment_->ring(segment_->end()) + (written_ & (segment_->ring_bytes() - 1));
   EncodeFrame(HeaderOf(frame, payload), reinterpret_cast<uint8_t*>(at));
   LoanWords loan = {};
@@ -237,6 +241,10 @@ bool SharedLink::TryWrite(const Frame& frame, const Payload& payload) {
   }
   std::memcpy(at + kFrameHeaderBytes, &loan, sizeof(loan));
   written_ += room;
+  if (lent_at.has_value()) {
+    unread_.push_back({written_, bytes});
+    unread_bytes_ += bytes;
+  }
   own().written.store(written_, std::memory_order_release);
   return true;
 }
@@ -265,12 +273,19 @@ bool SharedLink::MayGoOn() {
   absl::MutexLock lock(&mutex_);
   if (outbox_.empty()) return false;
   const Payload& next = outbox_.front().payload;
-  return RoomLeft() >= (FindToLend(next).has_value() ? kHeaderRoom : Room(next.bytes.size()));
+  return HasRoom(next, FindToLend(next).has_value());
 }
 
-uint64_t SharedLink::RoomLeft() {
-  const uint64_t taken = written_ - peer().read.load();
-  return taken > segment_->ring_bytes() ? 0 : segment_->ring_bytes() - taken;
+bool SharedLink::HasRoom(const Payload& payload, bool lends) {
+  const uint64_t read = peer().read.load();
+  const uint64_t taken = written_ - read;
+  const uint64_t room = lends ? kHeaderRoom : Room(payload.bytes.size());
+  if (taken > segment_->ring_bytes() || segment_->ring_bytes() - taken < room) return false;
+  while (!unread_.empty() && unread_.front().end <= read) {
+    unread_bytes_ -= unread_.front().bytes;
+    unread_.pop_front();
+  }
+  return !lends || unread_bytes_ < kMostUnread;
 }
 
 // What the peer does after this looked is seen here, or the peer sees that this sleeps: each writes

@@ -43,6 +43,9 @@ class SharedLink {
   // ring and wait until they do: see Outbox.
   void Send(const Frame& frame, const Payload& payload) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Why the peer's payloads come through the ring although it would lend them.
+  const absl::Status& borrowing() const { return borrowing_; }
+
   // Any thread, any number of times: lets the link end. Whether the peer lives does not matter.
   void Stop();
 
@@ -59,8 +62,8 @@ class SharedLink {
   void TakeBack() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether there is something to read that may be read, or to write and room for it.
   bool MayGoOn() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Bytes that may be written now.
-  uint64_t RoomLeft() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Whether a frame with this payload may be written now, lent or not.
+  bool HasRoom(const Payload& payload, bool lends) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Sleep();
   void WakePeer();
 
@@ -70,6 +73,7 @@ class SharedLink {
   const std::shared_ptr<SharedSegment> segment_;  // of loans too
   const std::shared_ptr<const SharedArena> arena_;
   std::shared_ptr<SharedArenaView> peers_arena_;  // null: it lends nothing
+  absl::Status borrowing_;
   const size_t most_waiting_;
   const Callbacks callbacks_;
   std::atomic<bool> stopping_{false};
@@ -82,6 +86,12 @@ class SharedLink {
   std::atomic<size_t> waiting_bytes_{0};          // of outbox_
   // Owners of what the peer may be reading, by number of the loan from `first_loan_` on.
   std::deque<std::shared_ptr<const void>> lent_ ABSL_GUARDED_BY(mutex_);
+  // Of what is lent and the peer has not come to yet: where its frame ends in the ring, and bytes.
+  struct Unread {
+    uint64_t end, bytes;
+  };
+  std::deque<Unread> unread_ ABSL_GUARDED_BY(mutex_);
+  uint64_t unread_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   uint64_t first_loan_ ABSL_GUARDED_BY(mutex_) = 0;
 
   std::thread thread_;  // last: it uses all of the above

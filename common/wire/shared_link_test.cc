@@ -289,6 +289,28 @@ TEST_F(LendingLinkTest, MoreThanMayBeLentAtATimeGoesThroughTheRing) {
   mutex.Await(absl::Condition(&again));
 }
 
+// What is lent takes little of the ring; the most urgent does not wait behind all of it for that.
+TEST_F(LendingLinkTest, AStalledPeerHasFourMebibytesBeforeItAndThenTheLowestBlockGoesFirst) {
+  SharedLink::Callbacks callbacks = ends_[1].Collect();
+  absl::Notification go_on;
+  callbacks.on_frame = [&go_on, on_frame = callbacks.on_frame](const Frame& frame,
+                                                               const ReceivedValues& values) {
+    go_on.WaitForNotification();
+    return on_frame(frame, values);
+  };
+  const auto b = std::make_unique<SharedLink>(std::move(segments_[1]), nullptr, kUnbounded,
+                                              std::move(callbacks));
+  AwaitSleep(1);
+  const auto a = Start(0);
+  const Payload payload = New(1, 1 << 18);  // 1 MiB
+  for (uint64_t block = 20; block >= 10; --block) a->Send(FrameOf(block), payload);
+  a->Send(FrameOf(0), payload);
+  go_on.Notify();
+  ends_[1].Await(12);
+  absl::MutexLock lock(&ends_[1].mutex);
+  EXPECT_THAT(ends_[1].blocks, ElementsAre(20, 19, 18, 17, 0, 10, 11, 12, 13, 14, 15, 16));
+}
+
 TEST_F(LendingLinkTest, WhoKeepsTheLoanKeepsTheOwner) {
   SharedLink::Callbacks callbacks = ends_[1].Collect();
   std::vector<LentValues> kept;

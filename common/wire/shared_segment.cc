@@ -57,7 +57,7 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Create(size_t ring
   segment->fd_ = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (segment->fd_ < 0) return failed(errno);
   // Now, and not by a fatal signal at the first write.
-  if (const int error = posix_fallocate(segment->fd_, 0, static_cast<off_t>(bytes)); error != 0) {
+  if (const int error = ReserveMemory(segment->fd_, 0, bytes); error != 0) {
     return failed(error);
   }
   if (fcntl(segment->fd_, F_ADD_SEALS, kSeals) != 0) return failed(errno);
@@ -107,12 +107,12 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Open(absl::string_
   }
   std::unique_ptr<SharedSegment> segment(new SharedSegment);
   segment->end_ = 1;
-  segment->fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC);
+  segment->fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
   if (segment->fd_ < 0) return CannotOpen(absl::StrCat(path, ": ", std::strerror(errno)));
   struct stat status;
   if (fstat(segment->fd_, &status) != 0 ||
       static_cast<uint64_t>(status.st_size) != kWordsBytes + 2 * ring_bytes ||
-      (fcntl(segment->fd_, F_GET_SEALS) & kSeals) != kSeals) {
+      !HasSeals(segment->fd_, kSeals)) {
     return CannotOpen(absl::StrCat(path, " is not what was offered"));
   }
   RUBATO_RETURN_IF_ERROR(segment->Map(ring_bytes));

@@ -19,9 +19,11 @@ inline int64_t StreamMemory(const proto::Wire& wire) {
              : kWindowBytes;
 }
 
-// Whether blocks in this codec are lent where memory is shared: of whole pages and in float32.
+// Whether blocks in this codec are lent where memory is shared: of whole pages, in float32 and
+// large enough. Only then a process has an arena for them.
 inline bool IsLent(const proto::Wire& wire, Codec codec) {
   return wire.shared_memory() == proto::Wire::SHARED_MEMORY_AUTO && codec == Codec::kFloat32 &&
+         wire.chunk() >= static_cast<int64_t>(kLeastLent) &&
          wire.chunk() % static_cast<int64_t>(kSharedPage) == 0;
 }
 

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/check.h"
 #include "common/status.h"
 #include "tools/bench/wire_shard.h"
 #include "tools/bench/yardsticks.h"
@@ -40,10 +41,17 @@ WireLoad::Coding::Coding(Codec codec, const FlatSpace& space)
 WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared)
     : space_(BenchSpace(bytes)),
       blocks_{0, space_.blocks() - 1},
-      gradient_(std::make_shared<std::vector<float>>(space_.values())),
+      arena_(shared ? SharedArena::Create().value_or(nullptr) : nullptr),
       parameters_(space_.values()),
       expected_(space_.values()) {
-  for (int64_t i = 0; i < space_.values(); ++i) (*gradient_)[i] = BenchGradient(i);
+  if (arena_ != nullptr) {
+    const std::shared_ptr<char> memory = arena_->Allocate(space_.values() * sizeof(float));
+    RUBATO_CHECK(memory != nullptr);
+    gradient_ = {memory, reinterpret_cast<float*>(memory.get())};
+  } else {
+    gradient_ = {new float[space_.values()], std::default_delete<float[]>()};
+  }
+  for (int64_t i = 0; i < space_.values(); ++i) gradient_.get()[i] = BenchGradient(i);
   ShardStreams::Callbacks callbacks;
   callbacks.on_frame = [this](int, const Frame& frame, const ReceivedValues& values) {
     OnFrame(frame, values);
@@ -57,7 +65,7 @@ WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared)
     failure_.Update(status);
   };
   streams_ = std::make_unique<ShardStreams>(std::vector<std::string>{address}, kBenchDigest,
-                                            std::move(callbacks), shared);
+                                            std::move(callbacks), shared, arena_);
 }
 
 absl::StatusOr<WireLoad::Took> WireLoad::Run(WireOp op, Codec codec, int64_t count,
@@ -153,11 +161,7 @@ void WireLoad::SendPushes() {
   for (int64_t block = blocks_.begin; block < blocks_.end; ++block) {
     const Range values = space_.BlockValues(block);
     push.block = static_cast<uint64_t>(block);
-    streams_->Send(
-        0, push,
-        coding_->encoder.Encode(
-            block,
-            {gradient_, absl::MakeConstSpan(*gradient_).subspan(values.begin, values.size())}));
+    streams_->Send(0, push, coding_->encoder.Encode(block, {gradient_, GradientOf(values)}));
   }
   ++clock_;
 }
@@ -196,8 +200,7 @@ absl::Status WireLoad::Verify() {
     const absl::Span<float> expected = absl::MakeSpan(expected_).subspan(range.begin, range.size());
     values.resize(range.size());
     for (int64_t clock = verified_; clock < clock_; ++clock) {
-      const Payload payload = coding_->expected.Encode(
-          block, {nullptr, absl::MakeConstSpan(*gradient_).subspan(range.begin, range.size())});
+      const Payload payload = coding_->expected.Encode(block, {nullptr, GradientOf(range)});
       ReceivedValues(payload).CopyTo(absl::MakeSpan(values));
       for (size_t i = 0; i < values.size(); ++i) expected[i] = expected[i] - values[i];
     }

@@ -13,6 +13,7 @@
 #include "absl/synchronization/mutex.h"
 #include "common/flat_space.h"
 #include "common/wire/shard_streams.h"
+#include "common/wire/shared_arena.h"
 #include "tools/bench/peer.h"
 #include "worker/push_encoder.h"
 
@@ -53,13 +54,17 @@ class WireLoad {
   void Issue() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void SendPull(Range blocks, uint64_t number, int64_t clock);
   void SendPushes();
+  absl::Span<const float> GradientOf(Range values) const {
+    return {gradient_.get() + values.begin, static_cast<size_t>(values.size())};
+  }
   void OnFrame(const Frame& frame, const ReceivedValues& values) ABSL_LOCKS_EXCLUDED(mutex_);
   // Internal unless all values that were pulled are those after `clock_` contributions.
   absl::Status Verify();
 
   const FlatSpace space_;
-  const Range blocks_;  // without the receipt's
-  const std::shared_ptr<std::vector<float>> gradient_;
+  const Range blocks_;                        // without the receipt's
+  const std::shared_ptr<SharedArena> arena_;  // of the gradient, as a worker's; or null
+  std::shared_ptr<float> gradient_;
   std::vector<float> parameters_;
   std::vector<float> expected_;  // at the server, after `verified_` contributions
   int64_t verified_ = 0;

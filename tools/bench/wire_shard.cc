@@ -9,6 +9,7 @@
 #include "common/check.h"
 #include "common/log.h"
 #include "common/wire/channel.h"
+#include "common/wire/shared_arena.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "server/data_service.h"
@@ -54,13 +55,15 @@ int ServeBenchShard(int64_t bytes, bool sync) {
   parameter->mutable_init();
 
   const Log log("server", 0, LogLevel::kWarning);
-  DataService data(kBenchDigest, /*share_memory=*/true, &log);
+  absl::StatusOr<std::shared_ptr<SharedArena>> arena = SharedArena::Create();
+  RUBATO_CHECK(arena.ok());
+  DataService data(kBenchDigest, /*share_memory=*/true, &log, *arena);
   auto engine = ShardEngine::Create(
       job, 0,
       [&data](uint64_t stream, const Frame& frame, const Payload& payload) {
         data.Send(stream, frame, payload);
       },
-      [](const proto::PeerMessage& said) { RUBATO_CHECK(!said.has_failure()); });
+      [](const proto::PeerMessage& said) { RUBATO_CHECK(!said.has_failure()); }, nullptr, *arena);
   RUBATO_CHECK(engine.ok());
   (*engine)->OnMessage(message);
   grpc::ServerBuilder builder;
