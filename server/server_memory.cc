@@ -69,10 +69,7 @@ absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const FlatS
                     space.ShardBlocks(shard).size() * kBlockBytes +
                     workers * StreamMemory(job.wire());
   // Gradients are read in the workers' memory.
-  if (IsLent(job.wire(), PushCodec(job))) {
-    memory.training +=
-        workers * std::min(own, static_cast<int64_t>(SharedArenaView::kMostResident));
-  }
+  if (IsLent(job.wire(), PushCodec(job)) && LendsGradients(space)) memory.training += workers * own;
   // Parameters are encoded once for all who pull them; two versions are kept.
   if (PullCodec(job) != Codec::kFloat32) {
     memory.training +=

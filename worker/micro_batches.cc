@@ -7,6 +7,7 @@
 #include "common/kernels.h"
 #include "common/random.h"
 #include "common/reduction_tree.h"
+#include "common/wire/stream_memory.h"
 
 namespace rubato {
 
@@ -44,7 +45,9 @@ MicroBatches::Gradient MicroBatches::TakeBuffer() {
   };
   const auto buffer = std::make_shared<Buffer>();
   const size_t size = static_cast<size_t>(space_->values());
-  if (arena_ != nullptr) buffer->lendable = arena_->Allocate(size * sizeof(float));
+  if (arena_ != nullptr && LendsGradients(*space_)) {
+    buffer->lendable = arena_->Allocate(size * sizeof(float));
+  }
   if (buffer->lendable != nullptr) {
     buffer->values = {reinterpret_cast<float*>(buffer->lendable.get()), size};
   } else {

@@ -5,7 +5,9 @@
 #include <cstdint>
 
 #include "common/codec/codec.h"
+#include "common/flat_space.h"
 #include "common/wire/channel.h"
+#include "common/wire/shared_arena.h"
 #include "common/wire/shared_segment.h"
 #include "proto/job.pb.h"
 
@@ -25,6 +27,12 @@ inline bool IsLent(const proto::Wire& wire, Codec codec) {
   return wire.shared_memory() == proto::Wire::SHARED_MEMORY_AUTO && codec == Codec::kFloat32 &&
          wire.chunk() >= static_cast<int64_t>(kLeastLent) &&
          wire.chunk() % static_cast<int64_t>(kSharedPage) == 0;
+}
+
+// Whether workers lend their gradients, if blocks are lent: where all that a server reads of one
+// worker may stay mapped. What is mapped again in every step is slower than the ring.
+inline bool LendsGradients(const FlatSpace& space) {
+  return space.ShardValues(0).size() * sizeof(float) <= SharedArenaView::kMostResident;
 }
 
 }  // namespace rubato

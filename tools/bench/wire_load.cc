@@ -8,6 +8,7 @@
 #include "absl/time/clock.h"
 #include "common/check.h"
 #include "common/status.h"
+#include "common/wire/stream_memory.h"
 #include "tools/bench/wire_shard.h"
 #include "tools/bench/yardsticks.h"
 
@@ -41,7 +42,7 @@ WireLoad::Coding::Coding(Codec codec, const FlatSpace& space)
 WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared)
     : space_(BenchSpace(bytes)),
       blocks_{0, space_.blocks() - 1},
-      arena_(shared ? SharedArena::Create().value_or(nullptr) : nullptr),
+      arena_(shared && LendsGradients(space_) ? SharedArena::Create().value_or(nullptr) : nullptr),
       parameters_(space_.values()),
       expected_(space_.values()) {
   if (arena_ != nullptr) {
