@@ -28,7 +28,7 @@ SERVED = {"model": "m", "batch": 16, "accumulate": 16, "threads": 1, "device": "
 PRODUCTS = {"model": "m", "batch": 16, "device": "cuda", "products": [{}, {}], "milliseconds": 2.0,
             "alone_milliseconds": 1.92, "gflop": 1000.0, "share_of_alone": 0.96,
             "least_share_of_alone": 0.9, "difference": 0.001}
-PYTORCH = {"pytorch": "2.9.0", "compiled": False, "samples_per_second": 1000.0}
+PYTORCH = {"pytorch": "2.9.0", "compiled": False, "parameters": 5, "samples_per_second": 1000.0}
 SUMMARY = {"test_accuracy": 0.95, "samples_per_second": 1234.5}
 
 
@@ -89,8 +89,8 @@ class TableTest(unittest.TestCase):
         gpt = "char_gpt of 124 M parameters, bf16"
         self.assertEqual(rows[f"{gpt}, batch 16, local step, eager PyTorch"],
                          ("at least 1 of eager PyTorch",
-                          "800.0 samples/s, 400.0 TFLOP/s; PyTorch: 1000.0 without transfers "
-                          "(2.9.0), ratio 0.80: not reached"))
+                          "5 parameters, 800.0 samples/s, 400.0 TFLOP/s; PyTorch: 5 parameters, "
+                          "1000.0 without transfers (2.9.0), ratio 0.80: not reached"))
         for name, compiled in ((f"{gpt}, batch 16", True), (f"{gpt}, 16 times batch 16", True),
                                ("resnet18 on 32x32, bf16, batch 256", False),
                                ("resnet18 on 32x32, tf32, batch 256", False)):
@@ -139,6 +139,10 @@ class TableTest(unittest.TestCase):
                 ("products", (0, "no JSON"),
                  "resnet18 on 32x32, tf32, batch 256, products of matrices",
                  "FAILED: cannot read what it said: Expecting value: line 1 column 1 (char 0)"),
+                ("tools/step_in_pytorch --model resnet18 --precision bf16",
+                 (0, json.dumps({**PYTORCH, "parameters": 6})),
+                 "resnet18 on 32x32, bf16, batch 256, local step, eager PyTorch",
+                 "FAILED: not the same model: 5 parameters, PyTorch's 6"),
                 ("--gtest_filter", (0, "[  SKIPPED ] Gpu\n[  PASSED  ] 0 tests.\n"),
                  "kernels against PyTorch's numbers",
                  "FAILED: [  SKIPPED ] Gpu | [  PASSED  ] 0 tests.")):
@@ -153,8 +157,8 @@ class TableTest(unittest.TestCase):
         self.assertEqual(rows["the same under compute-sanitizer's memcheck"][1],
                          "compute-sanitizer is not there")
         self.assertEqual(rows["resnet18 on 32x32, bf16, batch 256, local step, eager PyTorch"][1],
-                         "800.0 samples/s, 400.0 TFLOP/s; PyTorch: not measured: No module named "
-                         "'torch'")
+                         "5 parameters, 800.0 samples/s, 400.0 TFLOP/s; PyTorch: not measured: No "
+                         "module named 'torch'")
 
     def test_the_table_is_markdown(self):
         check = gpu_check.Check(None)
