@@ -29,7 +29,7 @@ PRODUCTS = {"model": "m", "batch": 16, "device": "cuda", "products": [{}, {}], "
             "alone_milliseconds": 1.92, "gflop": 1000.0, "share_of_alone": 0.96,
             "least_share_of_alone": 0.9, "difference": 0.001}
 PYTORCH = {"pytorch": "2.9.0", "compiled": False, "parameters": 5, "samples_per_second": 1000.0}
-SUMMARY = {"test_accuracy": 0.95, "samples_per_second": 1234.5}
+SUMMARY = {"test_accuracy": 0.95, "skipped": 0, "samples_per_second": 1234.5}
 
 
 class Recorded:
@@ -104,9 +104,9 @@ class TableTest(unittest.TestCase):
                           "not reached"))
         self.assertIn("resnet18 on 32x32, bf16, batch 256, through one server", rows)
         self.assertEqual(rows[f"{gpt}, batch 16, products of matrices"],
-                         ("at least 0.95 of cuBLAS alone",
-                          "500.0 TFLOP/s, ratio 0.960 together, least 0.900 of 2; results 1.0e-03 "
-                          "apart: reached"))
+                         ("at least 0.95 of cuBLAS alone, at each shape",
+                          "500.0 TFLOP/s, least ratio 0.900 of 2, 0.960 together; results 1.0e-03 "
+                          "apart: not reached"))
         self.assertEqual(rows["quickstart async"],
                          ("", "loss 2.000 to 0.500, test accuracy 0.9500, 1234 samples/s"))
 
@@ -159,6 +159,46 @@ class TableTest(unittest.TestCase):
         self.assertEqual(rows["resnet18 on 32x32, bf16, batch 256, local step, eager PyTorch"][1],
                          "5 parameters, 800.0 samples/s, 400.0 TFLOP/s; PyTorch: not measured: No "
                          "module named 'torch'")
+
+    def test_steps_that_overflow_are_told_and_have_no_loss(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            step = gpu_check.training(folder, "a b", ["job.yaml"])
+            Recorded(folder)(step.commands[0])
+            (folder / "runs/a-b/summary.json").write_text(json.dumps({**SUMMARY, "skipped": 3}))
+            with (folder / "runs/a-b/metrics.jsonl").open("r+") as lines:
+                text = lines.read()
+                lines.seek(0)
+                lines.write('{"kind": "train", "loss": null}\n' + text)
+            self.assertEqual(step.judge(None),
+                             ("loss 2.000 to 0.500, test accuracy 0.9500, 3 steps left out, "
+                              "1234 samples/s", True))
+
+    def test_every_precision_is_trained_in(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            trained = [step.what for step in gpu_check.steps(folder)]
+            for model in ("cnn", "char_gpt"):
+                for precision in ("float32", "tf32", "bf16", "fp16"):
+                    self.assertIn(f"{model} sync, {precision}", trained)
+            self.assertIn("precision: fp16", (folder / "cnn-sync-fp16.yaml").read_text())
+            self.assertIn("on_non_finite: skip", (folder / "cnn-sync-fp16.yaml").read_text())
+            self.assertIn("on_non_finite: stop", (folder / "cnn-sync-tf32.yaml").read_text())
+
+    def test_only_where_there_is_no_gpu_is_nothing_wrong(self):
+        def stopped(code, out):
+            return gpu_check.what_stops_it(
+                lambda command: subprocess.CompletedProcess(command, code, out, ""))
+
+        self.assertIsNone(stopped(0, "model ...\n"))
+        self.assertEqual(stopped(2, "error: device.type: found cuda, but there is no GPU: why\n"),
+                         ("nothing was checked, for there is no GPU here: error: device.type: found "
+                          "cuda, but there is no GPU: why", 77))
+        for code, said in ((2, "error: cuBLAS is needed for the GPU, but libcublasLt.so.13"),
+                           (2, "error: NVIDIA V100 (GPU 0) has compute capability 7.0"),
+                           (1, "error: on the GPU: a step failed")):
+            self.assertEqual(stopped(code, said),
+                             (f"nothing was checked, for no step runs on the GPU: {said}", 1))
 
     def test_the_table_is_markdown(self):
         check = gpu_check.Check(None)
