@@ -15,7 +15,7 @@ loader = importlib.machinery.SourceFileLoader("gpu_check", "tools/gpu_check")
 gpu_check = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
 loader.exec_module(gpu_check)
 
-CONFORMANCE = """[==========] 4 tests from 1 test suite ran. (812 ms total)
+PASSED = """[==========] 4 tests from 1 test suite ran. (812 ms total)
 [  PASSED  ] 4 tests.
 """
 STEP = {"model": "m", "batch": 16, "accumulate": 1, "device": "cuda, bf16, NVIDIA H200, cuBLAS 13.1",
@@ -52,8 +52,8 @@ class Recorded:
                 if answer is None:
                     raise FileNotFoundError(command[0])
                 return answer
-        if "worker/conformance_test" in command:
-            return 0, CONFORMANCE
+        if "--gtest_filter" in words:
+            return 0, PASSED
         if "tools/step_in_pytorch" in command:
             return 0, json.dumps(PYTORCH)
         if "products" in command:
@@ -131,7 +131,9 @@ class TableTest(unittest.TestCase):
     def test_what_fails_is_told_and_decides_the_exit_code(self):
         for word, answer, row, told in (
                 ("racecheck", (1, "ERROR SUMMARY: 2 errors\n"),
-                 "the same under compute-sanitizer's racecheck", "FAILED: ERROR SUMMARY: 2 errors"),
+                 "kernels, under compute-sanitizer's racecheck", "FAILED: ERROR SUMMARY: 2 errors"),
+                ("worker/device_step_test", (0, "[  PASSED  ] 0 tests.\n"),
+                 "steps against PyTorch's and the CPU's", "FAILED: [  PASSED  ] 0 tests."),
                 ("cnn-async-bf16.yaml", (2, "a\nb\nc\nerror: no\n"), "cnn async, bf16",
                  "FAILED: b | c | error: no"),
                 ("products", (1, "error: lost\n"),
@@ -144,7 +146,7 @@ class TableTest(unittest.TestCase):
                  "resnet18 on 32x32, bf16, batch 256, local step, eager PyTorch",
                  "FAILED: not the same model: 5 parameters, PyTorch's 6"),
                 ("--gtest_filter", (0, "[  SKIPPED ] Gpu\n[  PASSED  ] 0 tests.\n"),
-                 "kernels against PyTorch's numbers",
+                 "layers against PyTorch's numbers",
                  "FAILED: [  SKIPPED ] Gpu | [  PASSED  ] 0 tests.")):
             check, rows, _ = self.take({word: answer})
             self.assertEqual(rows[row][1], told)
@@ -154,7 +156,7 @@ class TableTest(unittest.TestCase):
         check, rows, _ = self.take({"compute-sanitizer": None,
                                     "step_in_pytorch": (77, "No module named 'torch'\n")})
         self.assertFalse(check.failed)
-        self.assertEqual(rows["the same under compute-sanitizer's memcheck"][1],
+        self.assertEqual(rows["kernels, under compute-sanitizer's memcheck"][1],
                          "compute-sanitizer is not there")
         self.assertEqual(rows["resnet18 on 32x32, bf16, batch 256, local step, eager PyTorch"][1],
                          "5 parameters, 800.0 samples/s, 400.0 TFLOP/s; PyTorch: not measured: No "

@@ -2,11 +2,23 @@
 # Where there is no GPU, gpu_check says so and ends with 77; its bundle is what it takes it to be.
 set -euo pipefail
 bundle=$TEST_TMPDIR/bundle
-mkdir -p "$bundle"/{tools,server,worker}
+mkdir -p "$bundle"/{tools,server,worker,tensor/cuda}
 cp tools/gpu_check "$bundle/"
-for binary in tools/rubato server/rubato-server worker/rubato-worker worker/conformance_test; do
+tests=(worker/conformance_test worker/device_step_test tensor/cuda/device_kernels_test)
+for binary in tools/rubato server/rubato-server worker/rubato-worker "${tests[@]}"; do
   ln -s "$PWD/$binary" "$bundle/$binary"
 done
+
+# What it picks of each test is there.
+list=$(/usr/bin/python3 "$bundle/gpu_check" --list)
+for test in "${tests[@]}"; do
+  for line in "$test" "compute-sanitizer .* $test"; do
+    command=$(grep -m1 -E "^    $line" <<<"$list")
+    filter=$(grep -o -E -- "--gtest_filter=[^']*" <<<"$command")
+    [[ -n $("$bundle/$test" "$filter" --gtest_list_tests) ]] || { echo "none of $command"; exit 1; }
+  done
+done
+
 code=0
 out=$(CUDA_VISIBLE_DEVICES="" /usr/bin/python3 "$bundle/gpu_check") || code=$?
 [[ $code == 77 ]] || { echo "exit code $code: $out"; exit 1; }

@@ -13,9 +13,8 @@
 #include "common/random.h"
 #include "common/status_matchers.h"
 #include "gtest/gtest.h"
-#include "tensor/cuda/cuda_device.h"
-#include "tensor/cuda/emulated_device.h"
 #include "tensor/cuda/numbers.h"
+#include "tensor/cuda/tested_gpu.h"
 #include "tests/golden.h"
 #include "worker/network.h"
 #include "worker/network_cases.h"
@@ -38,14 +37,11 @@ constexpr Precision kPrecisions[] = {
     {"fp16", DType::kFloat16, ProductPrecision::kFloat32, 0x1p-10},
 };
 
-enum class Kind { kEmulated, kGpu };
-
-absl::StatusOr<std::unique_ptr<Device>> Open(Kind kind, ProductPrecision products) {
-  if (kind == Kind::kGpu) return OpenGpu(0, products);
+absl::StatusOr<std::unique_ptr<Device>> Open(TestedGpu gpu, ProductPrecision products) {
   EmulatedDeviceOptions options;
   options.precision = products;
   options.columns = 300;  // convolutions take few examples at a time
-  return MakeEmulatedDevice(options);
+  return OpenTested(gpu, options);
 }
 
 // A network in a device's memory.
@@ -173,7 +169,7 @@ class DeviceNetwork {
 };
 
 template <typename T>
-void ExpectPyTorchs(const Case& c, Kind kind, const Precision& precision) {
+void ExpectPyTorchs(const Case& c, TestedGpu gpu, const Precision& precision) {
   const absl::Span<const int64_t> shape = absl::MakeSpan(c.shape).subspan(1);
   absl::StatusOr<Graph> graph = BuildGraph(Parse(c.text), shape, /*classes=*/0);
   RUBATO_ASSERT_OK(graph);
@@ -192,7 +188,7 @@ void ExpectPyTorchs(const Case& c, Kind kind, const Precision& precision) {
     call.dx = values((*reference)->Backward(call.parameters, call.dparameters, [](int64_t) {}));
   };
   const Tolerance<T> tolerance(exactly, c.call, precision.rounding);
-  const auto device = Open(kind, precision.products);
+  const auto device = Open(gpu, precision.products);
   RUBATO_ASSERT_OK(device);
   DeviceNetwork network(c.text, shape, c.shape[0] + 2, precision.dtype, device->get());
   Call<T> call = Convert<T>(c.call);
@@ -221,7 +217,7 @@ void ExpectPyTorchs(const Case& c, Kind kind, const Precision& precision) {
   expect(network.Forward(call, /*training=*/false), c.evaluated, tolerance.y, "evaluation");
 }
 
-void ExpectAll(Kind kind, const Precision& precision) {
+void ExpectAll(TestedGpu gpu, const Precision& precision) {
   const Golden golden("compositions.safetensors");
   int cases = 0;
   for (const auto& [name, text] : golden.metadata()) {
@@ -230,9 +226,9 @@ void ExpectAll(Kind kind, const Precision& precision) {
     ++cases;
     const Case c = Read(golden, name);
     if (precision.dtype == DType::kFloat64) {
-      ExpectPyTorchs<double>(c, kind, precision);
+      ExpectPyTorchs<double>(c, gpu, precision);
     } else {
-      ExpectPyTorchs<float>(c, kind, precision);
+      ExpectPyTorchs<float>(c, gpu, precision);
     }
   }
   EXPECT_EQ(cases, 59);
@@ -242,16 +238,16 @@ std::string NameOf(const ::testing::TestParamInfo<Precision>& info) { return inf
 
 class EmulatedGpu : public ::testing::TestWithParam<Precision> {};
 
-TEST_P(EmulatedGpu, AgreesWithPyTorch) { ExpectAll(Kind::kEmulated, GetParam()); }
+TEST_P(EmulatedGpu, AgreesWithPyTorch) { ExpectAll(TestedGpu::kEmulated, GetParam()); }
 
 INSTANTIATE_TEST_SUITE_P(Conformance, EmulatedGpu, ::testing::ValuesIn(kPrecisions), NameOf);
 
 class Gpu : public ::testing::TestWithParam<Precision> {};
 
 TEST_P(Gpu, AgreesWithPyTorch) {
-  const absl::StatusOr<int> gpus = CountGpus();
-  if (!gpus.ok()) GTEST_SKIP() << gpus.status().message();
-  ExpectAll(Kind::kGpu, GetParam());
+  const std::string absent = WhyAbsent(TestedGpu::kReal);
+  if (!absent.empty()) GTEST_SKIP() << absent;
+  ExpectAll(TestedGpu::kReal, GetParam());
 }
 
 // float64 is the emulated one's alone.

@@ -1,18 +1,22 @@
-// Steps on a device, by its emulation: all of a GPU's own kernels, transfers and orders on the CPU.
+// Steps on a device: all of a GPU's own kernels, transfers and orders, by its emulation on the CPU,
+// and on a real one where there is one.
 #include "worker/device_step.h"
 
 #include <cmath>
 #include <limits>
 #include <memory>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/random.h"
+#include "common/status.h"
 #include "common/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "tensor/cuda/emulated_device.h"
+#include "tensor/cuda/tested_gpu.h"
 #include "tests/golden.h"
 #include "worker/model.h"
 #include "worker/preset_trajectory.h"
@@ -24,8 +28,22 @@ using ::testing::HasSubstr;
 
 constexpr auto kIgnore = [](int64_t) {};
 
+void SkipIfAbsent(TestedGpu gpu) {
+  const std::string absent = WhyAbsent(gpu);
+  if (!absent.empty()) GTEST_SKIP() << absent;
+}
+
+absl::StatusOr<std::unique_ptr<Model>> OnGpu(TestedGpu gpu, const proto::Model& model,
+                                             const std::vector<int64_t>& example,
+                                             const Objective& objective, int64_t batch, DType dtype,
+                                             const EmulatedDeviceOptions& options = {},
+                                             Purpose purpose = Purpose::kTraining) {
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, OpenTested(gpu, options));
+  return Model::Create(model, example, objective, batch, dtype, purpose, std::move(device));
+}
+
 template <typename T>
-void Follow(const std::string& name, int micro_batches, const Tolerances& tolerances,
+void Follow(TestedGpu gpu, const std::string& name, int micro_batches, const Tolerances& tolerances,
             uint64_t seed) {
   const Golden golden("preset_trajectories.safetensors");
   const auto make = [&](const proto::Model& model, const std::vector<int64_t>& example,
@@ -33,34 +51,56 @@ void Follow(const std::string& name, int micro_batches, const Tolerances& tolera
     EmulatedDeviceOptions options;
     options.seed = seed;
     options.columns = 40000;  // convolutions take some examples at a time
-    return Model::Create(model, example, objective, batch, DTypeOf<T>(), Purpose::kTraining,
-                         MakeEmulatedDevice(options));
+    return OnGpu(gpu, model, example, objective, batch, DTypeOf<T>(), options);
   };
   Watch watch;
   ExpectPyTorchsTrajectory<T>(golden, name, micro_batches, tolerances, make, &watch);
 }
 
-class Trajectories : public ::testing::TestWithParam<const char*> {};
+class Trajectories : public ::testing::TestWithParam<std::tuple<TestedGpu, const char*>> {
+ protected:
+  void SetUp() override { SkipIfAbsent(gpu_); }
+
+  const TestedGpu gpu_ = std::get<0>(GetParam());
+  const std::string name_ = std::get<1>(GetParam());
+};
 
 // Tolerances as on the CPU.
-TEST_P(Trajectories, FollowPyTorchInFloat64) { Follow<double>(GetParam(), 1, {1e-9, 6e-8}, 1); }
-
 TEST_P(Trajectories, FollowPyTorchInFloat32) {
-  const bool jumps = std::string(GetParam()) == "resnet20";
-  Follow<float>(GetParam(), 1, jumps ? Tolerances{1e-4, 1e-4} : Tolerances{1e-5, 2e-6}, 2);
+  const bool jumps = name_ == "resnet20";
+  Follow<float>(gpu_, name_, 1, jumps ? Tolerances{1e-4, 1e-4} : Tolerances{1e-5, 2e-6}, 2);
 }
 
 // Not of resnet20: its batch norms' statistics are those of the micro-batch.
-TEST(DeviceStep, FollowsPyTorchByMicroBatches) {
-  for (const char* name : {"char_gpt", "cnn", "lenet"}) {
-    SCOPED_TRACE(name);
-    Follow<double>(name, 2, {1e-9, 6e-8}, 3);
-  }
+TEST_P(Trajectories, FollowPyTorchByMicroBatches) {
+  if (name_ == "resnet20") return;
+  Follow<float>(gpu_, name_, 2, {1e-5, 2e-6}, 3);
 }
 
-INSTANTIATE_TEST_SUITE_P(DeviceStep, Trajectories,
-                         ::testing::Values("char_gpt", "cnn", "lenet", "resnet20"),
-                         [](const auto& info) { return std::string(info.param); });
+std::string NameOfModel(const ::testing::TestParamInfo<Trajectories::ParamType>& info) {
+  return std::get<1>(info.param);
+}
+
+const auto kModels = ::testing::Values("char_gpt", "cnn", "lenet", "resnet20");
+
+INSTANTIATE_TEST_SUITE_P(EmulatedGpu, Trajectories,
+                         ::testing::Combine(::testing::Values(TestedGpu::kEmulated), kModels),
+                         NameOfModel);
+INSTANTIATE_TEST_SUITE_P(Gpu, Trajectories,
+                         ::testing::Combine(::testing::Values(TestedGpu::kReal), kModels),
+                         NameOfModel);
+
+// float64 is the emulated one's alone.
+TEST(ExactTrajectories, FollowPyTorch) {
+  for (const char* name : {"char_gpt", "cnn", "lenet", "resnet20"}) {
+    SCOPED_TRACE(name);
+    Follow<double>(TestedGpu::kEmulated, name, 1, {1e-9, 6e-8}, 1);
+  }
+  for (const char* name : {"char_gpt", "cnn", "lenet"}) {
+    SCOPED_TRACE(name);
+    Follow<double>(TestedGpu::kEmulated, name, 2, {1e-9, 6e-8}, 3);
+  }
+}
 
 struct Problem {
   proto::Model model;
@@ -88,14 +128,20 @@ Problem Mlp(int64_t n, int64_t width = 300) {
   return p;
 }
 
-absl::StatusOr<std::unique_ptr<Model>> OnDevice(const Problem& p, int64_t n, DType dtype,
-                                                const EmulatedDeviceOptions& options = {}) {
-  return Model::Create(p.model, p.example, p.objective, n, dtype, Purpose::kTraining,
-                       MakeEmulatedDevice(options));
-}
+class DeviceStepTest : public ::testing::TestWithParam<TestedGpu> {
+ protected:
+  void SetUp() override { SkipIfAbsent(GetParam()); }
+
+  static absl::StatusOr<std::unique_ptr<Model>> OnDevice(const Problem& p, int64_t n, DType dtype) {
+    return OnGpu(GetParam(), p.model, p.example, p.objective, n, dtype);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(EmulatedGpu, DeviceStepTest, ::testing::Values(TestedGpu::kEmulated));
+INSTANTIATE_TEST_SUITE_P(Gpu, DeviceStepTest, ::testing::Values(TestedGpu::kReal));
 
 // Keys, parameters and batches change from step to step, while a recording is the same.
-TEST(DeviceStep, ARecordingReadsEachStepsOwnInputs) {
+TEST_P(DeviceStepTest, ARecordingReadsEachStepsOwnInputs) {
   const int64_t n = 8;
   const Problem p = Mlp(n);
   auto reference = Model::Create(p.model, p.example, p.objective, n);
@@ -125,7 +171,7 @@ TEST(DeviceStep, ARecordingReadsEachStepsOwnInputs) {
   }
 }
 
-TEST(DeviceStep, PartsOfTheGradientLeaveLastOnesFirstAndAreFinal) {
+TEST_P(DeviceStepTest, PartsOfTheGradientLeaveLastOnesFirstAndAreFinal) {
   const Problem p = Mlp(4, 400);  // more than one part
   auto model = OnDevice(p, 4, DType::kFloat32);
   RUBATO_ASSERT_OK(model);
@@ -151,7 +197,7 @@ TEST(DeviceStep, PartsOfTheGradientLeaveLastOnesFirstAndAreFinal) {
   }
 }
 
-TEST(DeviceStep, ParametersAreSentWhenTheyAreNew) {
+TEST_P(DeviceStepTest, ParametersAreSentWhenTheyAreNew) {
   const Problem p = Mlp(4);
   auto model = OnDevice(p, 4, DType::kFloat32);
   RUBATO_ASSERT_OK(model);
@@ -173,7 +219,7 @@ TEST(DeviceStep, ParametersAreSentWhenTheyAreNew) {
 
 // While parameters arrive, each part crosses when it is there; and nothing is left of a call that
 // was told not to wait.
-TEST(DeviceStep, WaitsForParametersPartByPart) {
+TEST_P(DeviceStepTest, WaitsForParametersPartByPart) {
   const Problem p = Mlp(4, 400);
   auto model = OnDevice(p, 4, DType::kFloat32);
   RUBATO_ASSERT_OK(model);
@@ -207,7 +253,7 @@ TEST(DeviceStep, WaitsForParametersPartByPart) {
 
 // Tolerances: each value passes some ten roundings of 2^-8 or 2^-11, and where they move a relu's
 // input over 0 its gradient jumps.
-TEST(DeviceStep, HalfFloatsComeNearFloat32) {
+TEST_P(DeviceStepTest, HalfFloatsComeNearFloat32) {
   const Problem p = Mlp(16);
   auto reference = Model::Create(p.model, p.example, p.objective, 16);
   RUBATO_ASSERT_OK(reference);
@@ -238,7 +284,7 @@ TEST(DeviceStep, HalfFloatsComeNearFloat32) {
 }
 
 // A loss of 2^17 times float16's smallest step: nothing is left of its gradient unscaled.
-TEST(DeviceStep, InFloat16SmallGradientsSurviveByScalingAndOverflowsAreSeen) {
+TEST_P(DeviceStepTest, InFloat16SmallGradientsSurviveByScalingAndOverflowsAreSeen) {
   Problem p;
   p.model = ParseModel("layers { linear { out_features: 1 } }");
   p.example = {2};
@@ -261,24 +307,27 @@ TEST(DeviceStep, InFloat16SmallGradientsSurviveByScalingAndOverflowsAreSeen) {
   EXPECT_EQ(gradient, (std::vector<float>{1, 2, 1})) << "the scale was halved";
 }
 
-TEST(DeviceStep, SaysWhatBatchWouldFit) {
+TEST(DeviceMemory, SaysWhatBatchWouldFit) {
   const Problem p = Mlp(64);
   EmulatedDeviceOptions options;
-  const int64_t one = (*OnDevice(p, 1, DType::kFloat32))->memory_bytes();
-  const int64_t ten = (*OnDevice(p, 10, DType::kFloat32))->memory_bytes();
+  const auto create = [&](int64_t n) {
+    return OnGpu(TestedGpu::kEmulated, p.model, p.example, p.objective, n, DType::kFloat32,
+                 options);
+  };
+  const int64_t one = (*create(1))->memory_bytes();
+  const int64_t ten = (*create(10))->memory_bytes();
   options.memory_bytes = ten;
-  RUBATO_EXPECT_OK(OnDevice(p, 10, DType::kFloat32, options));
-  EXPECT_THAT(OnDevice(p, 64, DType::kFloat32, options),
+  RUBATO_EXPECT_OK(create(10));
+  EXPECT_THAT(create(64),
               IsError(absl::StatusCode::kResourceExhausted, HasSubstr("; batches of 64 need")));
-  EXPECT_THAT(OnDevice(p, 64, DType::kFloat32, options),
+  EXPECT_THAT(create(64),
               IsError(absl::StatusCode::kResourceExhausted, HasSubstr(", 10 would fit")));
   options.memory_bytes = one - 1;
-  EXPECT_THAT(
-      OnDevice(p, 64, DType::kFloat32, options),
-      IsError(absl::StatusCode::kResourceExhausted, HasSubstr("even single samples do not fit")));
+  EXPECT_THAT(create(64), IsError(absl::StatusCode::kResourceExhausted,
+                                  HasSubstr("even single samples do not fit")));
 }
 
-TEST(DeviceStep, LearnsFromNumbersToo) {
+TEST_P(DeviceStepTest, LearnsFromNumbersToo) {
   Problem p;
   p.model = ParseModel("layers { linear { out_features: 3 } }");
   p.example = {4};

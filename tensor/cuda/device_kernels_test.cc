@@ -1,0 +1,259 @@
+// Kernels of single values and of losses, in the types that GPUs train in, on an emulated GPU and
+// on a real one: against the CPU's in float64, on the same rounded operands. Layers are tested in
+// worker/conformance_test.cc.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/random.h"
+#include "gtest/gtest.h"
+#include "tensor/cuda/numbers.h"
+#include "tensor/cuda/tested_gpu.h"
+#include "tensor/half_float.h"
+#include "tensor/kernels.h"
+
+namespace rubato {
+namespace {
+
+using Values = std::vector<double>;
+
+// Calls f with a zero of the type.
+template <typename F>
+void OfType(DType dtype, F f) {
+  switch (dtype) {
+    case DType::kFloat16:
+      return f(Float16(0));
+    case DType::kBFloat16:
+      return f(BFloat16(0));
+    case DType::kFloat32:
+      return f(float{0});
+    default:
+      return f(double{0});
+  }
+}
+
+class DeviceKernelsTest : public ::testing::TestWithParam<std::tuple<TestedGpu, DType>> {
+ protected:
+  void SetUp() override {
+    const std::string absent = WhyAbsent(std::get<0>(GetParam()));
+    if (!absent.empty()) GTEST_SKIP() << absent;
+    absl::StatusOr<std::unique_ptr<Device>> device = OpenTested(std::get<0>(GetParam()));
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+  }
+
+  DeviceKernels& kernels() { return device_->kernels(); }
+
+  // Numbers of the type.
+  Values Draw(int64_t n, uint64_t key, double greatest = 1) {
+    RandomStream stream(key);
+    Values values(n);
+    OfType(dtype_, [&](auto zero) {
+      using T = decltype(zero);
+      for (double& value : values) {
+        value = Widen(T(static_cast<float>(greatest * stream.Uniform(-1, 1))));
+      }
+    });
+    return values;
+  }
+
+  template <typename T>
+  TensorRef Send(const std::vector<T>& values) {
+    const TensorRef to = Take(static_cast<int64_t>(values.size()), DTypeOf<T>());
+    device_->Upload(Stream::kCompute, values.data(), const_cast<void*>(to.address()),
+                    static_cast<int64_t>(values.size() * sizeof(T)));
+    device_->Synchronize();
+    return to;
+  }
+  // In the type.
+  TensorRef Send(const Values& values) {
+    TensorRef sent;
+    OfType(dtype_, [&](auto zero) {
+      using T = decltype(zero);
+      std::vector<T> converted;
+      for (double value : values) converted.push_back(T(static_cast<float>(value)));
+      sent = Send<T>(converted);
+    });
+    return sent;
+  }
+
+  TensorRef Take(int64_t n, DType dtype) {
+    const absl::StatusOr<void*> memory = device_->Allocate(n * BytesOf(dtype));
+    RUBATO_CHECK(memory.ok());
+    return TensorRef::At(*memory, dtype, {n});
+  }
+  TensorRef Take(int64_t n) { return Take(n, dtype_); }
+
+  Values Receive(const TensorRef& from) {
+    Values values(from.size());
+    OfType(from.dtype(), [&](auto zero) {
+      using T = decltype(zero);
+      std::vector<T> found(from.size());
+      device_->Download(Stream::kCompute, from.address(), found.data(),
+                        static_cast<int64_t>(found.size() * sizeof(T)));
+      device_->Synchronize();
+      std::transform(found.begin(), found.end(), values.begin(), [](T v) { return Widen(v); });
+    });
+    return values;
+  }
+
+  // But for float32's roundings on the way, and the type's of the result.
+  void ExpectNear(const char* what, const TensorRef& found, const Values& expected,
+                  double greatest = 1) {
+    const Values values = Receive(found);
+    for (size_t i = 0; i < expected.size(); ++i) {
+      ASSERT_NEAR(values[i], expected[i],
+                  4e-6 * (greatest + std::abs(expected[i])) + rounding_ * std::abs(expected[i]))
+          << what << ", value " << i;
+    }
+  }
+
+  const DType dtype_ = std::get<1>(GetParam());
+  const double rounding_ = dtype_ == DType::kBFloat16  ? 0x1p-8
+                           : dtype_ == DType::kFloat16 ? 0x1p-11
+                                                       : 0x1p-24;
+  std::unique_ptr<Device> device_;
+};
+
+TEST_P(DeviceKernelsTest, OfSingleValues) {
+  const int64_t n = 5003;
+  const Values x = Draw(n, 1, 4), dy = Draw(n, 2);
+  const TensorRef on_device = Send(x), dy_on_device = Send(dy);
+  const auto unary = [&](const char* what, auto function) {
+    Values expected(n);
+    const TensorRef found = Take(n);
+    (CpuKernels().*function)(x, expected);
+    (kernels().*function)(on_device, found);
+    ExpectNear(what, found, expected);
+  };
+  const auto binary = [&](const char* what, auto function) {
+    Values expected(n);
+    const TensorRef found = Take(n);
+    (CpuKernels().*function)(x, dy, expected);
+    (kernels().*function)(on_device, dy_on_device, found);
+    ExpectNear(what, found, expected, 16);  // 1 - y * y
+  };
+  unary("copy", &KernelSet::Copy);
+  unary("relu", &KernelSet::Relu);
+  unary("sigmoid", &KernelSet::Sigmoid);
+  unary("tanh", &KernelSet::Tanh);
+  binary("add", &KernelSet::AddTensors);
+  binary("multiply", &KernelSet::Multiply);
+  binary("relu backward", &KernelSet::ReluBackward);
+  binary("sigmoid backward", &KernelSet::SigmoidBackward);
+  binary("tanh backward", &KernelSet::TanhBackward);
+  for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
+    Values y(n), derivative(n);
+    CpuKernels().GeluWithDerivative(form, x, y, derivative);
+    const TensorRef found = Take(n), with = Take(n), slope = Take(n);
+    kernels().Gelu(form, on_device, found);
+    kernels().GeluWithDerivative(form, on_device, with, slope);
+    ExpectNear("gelu", found, y);
+    ExpectNear("gelu beside its derivative", with, y);
+    ExpectNear("gelu's derivative", slope, derivative);
+  }
+  const TensorRef zeros = Send(x);
+  kernels().SetToZero(zeros);
+  EXPECT_EQ(Receive(zeros), Values(n, 0.0));
+}
+
+TEST_P(DeviceKernelsTest, DropoutDrawsTheSameNumbers) {
+  const int64_t n = 5003;
+  const Values x = Draw(n, 1);
+  const uint64_t key = 0x123456789abcdef;
+  double bits;
+  std::memcpy(&bits, &key, sizeof bits);
+  const TensorRef on_device = Send(x), found = Take(n), keys = Send<double>({bits});
+  for (const double p : {0.1, 0.5}) {
+    Values expected(n);
+    CpuKernels().Dropout(&key, p, x, expected);
+    kernels().Dropout(static_cast<const uint64_t*>(keys.address()), p, on_device, found);
+    ExpectNear("dropout", found, expected);
+  }
+}
+
+TEST_P(DeviceKernelsTest, ConvertRoundsToNearest) {
+  RandomStream stream(1);
+  std::vector<float> x = {0, -0.0f, 1, -1, 1 + 0x1p-8f, 1 + 0x3p-8f, 1 + 0x1p-11f, 60000, 0x1p-24f};
+  for (int i = 0; i < 5000; ++i) x.push_back(stream.Uniform(-100, 100));
+  const TensorRef found = Take(static_cast<int64_t>(x.size()));
+  kernels().Convert(Send<float>(x), found);
+  Values expected;
+  OfType(dtype_, [&](auto zero) {
+    for (float value : x) expected.push_back(Widen(decltype(zero)(value)));
+  });
+  EXPECT_EQ(Receive(found), expected);
+}
+
+TEST_P(DeviceKernelsTest, OfCrossEntropy) {
+  const int64_t rows = 700;
+  for (const int64_t classes : {3, 65, 1000}) {
+    const Values logits = Draw(rows * classes, 1, 8);  // of half floats some are equal
+    std::vector<int32_t> labels(rows);
+    RandomStream stream(2);
+    for (int32_t& label : labels) label = static_cast<int32_t>(stream.Below(classes));
+    for (const CrossEntropyOptions& options :
+         {CrossEntropyOptions{}, CrossEntropyOptions{0.1, 2, 0.25}}) {
+      SCOPED_TRACE(absl::StrCat(classes, " classes"));
+      Values expected(rows * classes);
+      const CrossEntropySums e = SoftmaxCrossEntropy(
+          ConstTensorRef(logits).Reshaped({rows, classes}), labels, options, expected);
+      for (double& value : expected) value *= 8;
+      const TensorRef gradient = Take(rows * classes), sums = Take(2, DType::kFloat64);
+      kernels().CrossEntropy(Send(logits).Reshaped({rows, classes}), Send<int32_t>(labels), options,
+                             Send<float>({8}), gradient, Take(2 * rows, DType::kFloat64), sums);
+      const Values found = Receive(sums);
+      EXPECT_NEAR(found[0], e.loss, 1e-5 * e.loss);
+      EXPECT_EQ(found[1], e.correct);
+      ExpectNear("gradient", gradient, expected, 8);
+    }
+  }
+}
+
+TEST_P(DeviceKernelsTest, OfSquaredErrors) {
+  const int64_t rows = 700, columns = 300;
+  const Values x = Draw(rows * columns, 3);
+  const std::vector<float> targets(x.size(), 0.25f);
+  Values expected(x.size());
+  const double e = SquaredError(x, targets, 0.5, expected);
+  for (double& value : expected) value *= 4;
+  const TensorRef gradient = Take(rows * columns), sums = Take(2, DType::kFloat64);
+  kernels().SquaredErrors(Send(x).Reshaped({rows, columns}), Send<float>(targets), 0.5,
+                          Send<float>({4}), gradient, Take(2 * rows, DType::kFloat64), sums);
+  EXPECT_NEAR(Receive(sums)[0], e, 1e-5 * e);
+  ExpectNear("gradient", gradient, expected, 4);
+}
+
+TEST_P(DeviceKernelsTest, UnscaleDividesAndSeesOverflows) {
+  for (const float odd : {3.0f, INFINITY, -INFINITY, NAN}) {
+    std::vector<float> values(5003, 1.5f);
+    values[4097] = odd;
+    const TensorRef gradient = Send<float>(values), overflow = Send<double>({0});
+    kernels().Unscale(Send<float>({8}), gradient, overflow);
+    EXPECT_EQ(Receive(overflow)[0], std::isfinite(odd) ? 0 : 1) << odd;
+    const Values found = Receive(gradient);
+    EXPECT_EQ(found[0], 0.1875);
+    EXPECT_EQ(std::isfinite(found[4097]), std::isfinite(odd));
+  }
+}
+
+std::string NameOf(const ::testing::TestParamInfo<DeviceKernelsTest::ParamType>& info) {
+  return std::string(DTypeName(std::get<1>(info.param)));
+}
+
+const auto kTypes = ::testing::Values(DType::kFloat32, DType::kBFloat16, DType::kFloat16);
+
+INSTANTIATE_TEST_SUITE_P(EmulatedGpu, DeviceKernelsTest,
+                         ::testing::Combine(::testing::Values(TestedGpu::kEmulated), kTypes),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Gpu, DeviceKernelsTest,
+                         ::testing::Combine(::testing::Values(TestedGpu::kReal), kTypes), NameOf);
+
+}  // namespace
+}  // namespace rubato
