@@ -30,7 +30,6 @@ DeviceLayout LayOut(const Graph& graph, const MemoryPlan& plan, const Objective&
   l.n_features = max_batch * SizeOf(graph.shapes[0]);
   l.n_targets = max_batch * (classes ? objective.places : objective.outputs);
   l.n_rows = max_batch * (classes ? objective.places : 1);
-  l.n_logits = max_batch * SizeOf(graph.shapes.back());
   const int64_t keys = static_cast<int64_t>(graph.nodes.size()) * 8;
   Places device, factors;
   for (const Graph::Node& node : graph.nodes) {
@@ -62,7 +61,6 @@ DeviceLayout LayOut(const Graph& graph, const MemoryPlan& plan, const Objective&
   l.host.scale = host.Add(4);
   l.host.keys = host.Add(keys);
   l.host.sums = host.Add(3 * 8);
-  l.host.logits = host.Add(l.n_logits * BytesOf(value));
   l.host.bytes = host.bytes();
   return l;
 }

@@ -106,7 +106,6 @@ absl::Status DeviceStep::Allocate(Graph graph) {
   staged_features_ = At(host, l.host.features, value_, l.n_features);
   staged_targets_ = At(host, l.host.targets, l.target, l.n_targets);
   staged_sums_ = At(host, l.host.sums, DType::kFloat64, 3);
-  staged_logits_ = At(host, l.host.logits, dtype_, l.n_logits);
   staged_scale_ = reinterpret_cast<float*>(static_cast<char*>(host) + l.host.scale);
   staged_keys_ = reinterpret_cast<uint64_t*>(static_cast<char*>(host) + l.host.keys);
   const TensorRef arena = At(*memory, l.arena, dtype_, plan.size);
@@ -267,18 +266,6 @@ BatchResult DeviceStep::ResultOf(int64_t n) const {
       1.0 / static_cast<double>(IsClassification(objective_.loss) ? objective_.places
                                                                   : objective_.outputs);
   return {sums[0] * share, sums[1] * share, n};
-}
-
-ConstTensorRef DeviceStep::Logits(const ConstTensorRef& parameters,
-                                  const ConstTensorRef& features) {
-  const int64_t n = features.size() / SizeOf(graph().shapes[0]);
-  RUBATO_CHECK(!IsHalf(dtype_));
-  UploadParameters(parameters);
-  std::memcpy(Address(staged_features_), features.address(), BytesOf(features));
-  EnqueueForward(n, /*training=*/false);
-  device_->Download(Stream::kCompute, logits_.address(), Address(staged_logits_), BytesOf(logits_));
-  device_->Synchronize();
-  return staged_logits_.Slice(0, logits_.shape());
 }
 
 BatchResult DeviceStep::Evaluate(const ConstTensorRef& parameters, const ConstTensorRef& features,

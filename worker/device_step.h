@@ -48,8 +48,6 @@ class DeviceStep {
 
   // See Model.
   void OnNewParameters() { ++version_; }
-  // On the host, until the next call.
-  ConstTensorRef Logits(const ConstTensorRef& parameters, const ConstTensorRef& features);
   BatchResult Evaluate(const ConstTensorRef& parameters, const ConstTensorRef& features,
                        const Targets& targets);
   // Parameters go over part by part as they arrive.
@@ -105,8 +103,7 @@ class DeviceStep {
   ConstTensorRef logits_;  // of the last forward
 
   // Where the device reads and writes on the host.
-  TensorRef staged_parameters_, staged_features_, staged_targets_, staged_gradient_, staged_sums_,
-      staged_logits_;
+  TensorRef staged_parameters_, staged_features_, staged_targets_, staged_gradient_, staged_sums_;
   float* staged_scale_ = nullptr;
   uint64_t* staged_keys_ = nullptr;
 

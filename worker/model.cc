@@ -102,7 +102,7 @@ Model::Model(std::unique_ptr<Network> network, std::unique_ptr<DeviceStep> devic
       max_batch_(max_batch) {}
 
 ConstTensorRef Model::Logits(const ConstTensorRef& parameters, const ConstTensorRef& features) {
-  if (device_step_ != nullptr) return device_step_->Logits(parameters, features);
+  RUBATO_CHECK(device_step_ == nullptr);
   return network_->Forward(parameters, features, /*training=*/false, /*key=*/0, TensorRef());
 }
 

@@ -75,7 +75,7 @@ class Model {
   }
 
   // The last layer's output in evaluation, (n, outputs), of which there may be more than classes.
-  // Valid until the next call.
+  // Valid until the next call. On the CPU alone.
   ConstTensorRef Logits(const ConstTensorRef& parameters, const ConstTensorRef& features);
 
   // The loss of a batch in evaluation, without its gradient: nothing is random.
