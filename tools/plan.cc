@@ -167,15 +167,16 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
                           ObjectiveFor(job.loss(), data.train.classes(), data.train.target_values(),
                                        data.train.labels_each()));
   RUBATO_ASSIGN_OR_RETURN(plan.layout, LayoutOf(job.model(), shape.dimensions(), objective));
+  const int64_t micro_batch = job.train().batch_size() / job.train().micro_batches();
   RUBATO_ASSIGN_OR_RETURN(
       plan.sizes.training_bytes,
-      MemoryOf(job.model(), shape.dimensions(), objective,
-               job.train().batch_size() / job.train().micro_batches(), Purpose::kTraining));
-  // The worker's one model for tests takes batches of the larger split.
+      MemoryOf(job.model(), shape.dimensions(), objective, micro_batch, Purpose::kTraining));
+  // On the CPU. The worker's one model for tests takes batches of the larger split.
   const int64_t tested = std::max(plan.validation_samples, plan.test_samples);
-  RUBATO_ASSIGN_OR_RETURN(plan.sizes.test_bytes,
-                          MemoryOf(job.model(), shape.dimensions(), objective,
-                                   EvaluationBatch(tested), Purpose::kEvaluation));
+  RUBATO_ASSIGN_OR_RETURN(
+      plan.sizes.test_bytes,
+      MemoryOf(job.model(), shape.dimensions(), objective,
+               EvaluationBatch(tested, ComputeDevice(), micro_batch), Purpose::kEvaluation));
   plan.sizes.values = ValueCount(plan.layout);
   plan.sizes.example_values = shape.size();
   for (const Dataset* split : {&data.train, &data.validation, &data.test}) {

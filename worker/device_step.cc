@@ -77,8 +77,9 @@ absl::Status DeviceStep::Allocate(Graph graph) {
     }
     return absl::ResourceExhaustedError(absl::StrCat(
         device_->description(), " has ", Gigabytes(had), " free of ",
-        Gigabytes(device_->total_bytes()), "; batches of ", max_batch_, " need ",
-        Gigabytes(l.device_bytes), ", ",
+        Gigabytes(device_->total_bytes()), "; ",
+        purpose_ == Purpose::kEvaluation ? "evaluation" : "training", " in batches of ", max_batch_,
+        " needs ", Gigabytes(l.device_bytes), ", ",
         fits == 0 ? "and even single samples do not fit"
                   : absl::StrCat(fits, " would fit (train.batch_size over train.micro_batches)")));
   }

@@ -318,13 +318,29 @@ TEST(DeviceMemory, SaysWhatBatchWouldFit) {
   const int64_t ten = (*create(10))->memory_bytes();
   options.memory_bytes = ten;
   RUBATO_EXPECT_OK(create(10));
-  EXPECT_THAT(create(64),
-              IsError(absl::StatusCode::kResourceExhausted, HasSubstr("; batches of 64 need")));
+  EXPECT_THAT(create(64), IsError(absl::StatusCode::kResourceExhausted,
+                                  HasSubstr("; training in batches of 64 needs")));
   EXPECT_THAT(create(64),
               IsError(absl::StatusCode::kResourceExhausted, HasSubstr(", 10 would fit")));
   options.memory_bytes = one - 1;
   EXPECT_THAT(create(64), IsError(absl::StatusCode::kResourceExhausted,
                                   HasSubstr("even single samples do not fit")));
+}
+
+// Where training fits, evaluation by as many samples does, and not by any number; who reads that it
+// does not is told what was for lack of memory.
+TEST(DeviceMemory, SufficesForEvaluationByTheMicroBatch) {
+  const Problem p = Mlp(8);
+  EmulatedDeviceOptions options;
+  const auto create = [&](int64_t n, Purpose purpose) {
+    return OnGpu(TestedGpu::kEmulated, p.model, p.example, p.objective, n, DType::kFloat32, options,
+                 purpose);
+  };
+  options.memory_bytes = (*create(8, Purpose::kTraining))->memory_bytes();
+  RUBATO_EXPECT_OK(create(8, Purpose::kEvaluation));
+  EXPECT_THAT(
+      create(2500, Purpose::kEvaluation),
+      IsError(absl::StatusCode::kResourceExhausted, HasSubstr("; evaluation in batches of 2500")));
 }
 
 TEST_P(DeviceStepTest, LearnsFromNumbersToo) {

@@ -6,23 +6,23 @@
 #include "common/status.h"
 
 namespace rubato {
-int64_t EvaluationBatch(int64_t split_size) {
+
+int64_t EvaluationBatch(int64_t split_size, const ComputeDevice& device, int64_t micro_batch) {
   // Large enough for efficient products, small enough for the caches.
   constexpr int64_t kBatch = 250;
-  return std::min(kBatch, split_size);
+  return std::min({kBatch, split_size, device.is_cpu() ? kBatch : micro_batch});
 }
 
-absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(const proto::Model& config,
-                                                             const Objective& objective,
-                                                             const ComputeDevice& device,
-                                                             const Dataset* evaluated,
-                                                             const Dataset* test, Done done) {
+absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(
+    const proto::Model& config, const Objective& objective, const ComputeDevice& device,
+    int64_t micro_batch, const Dataset* evaluated, const Dataset* test, Done done) {
   const ExampleShape& shape = test->shape();
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Device> opened, device.Open());
-  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
-                          Model::Create(config, shape.dimensions(), objective,
-                                        EvaluationBatch(std::max(evaluated->size(), test->size())),
-                                        device.dtype(), Purpose::kEvaluation, std::move(opened)));
+  RUBATO_ASSIGN_OR_RETURN(
+      std::unique_ptr<Model> model,
+      Model::Create(config, shape.dimensions(), objective,
+                    EvaluationBatch(std::max(evaluated->size(), test->size()), device, micro_batch),
+                    device.dtype(), Purpose::kEvaluation, std::move(opened)));
   return std::unique_ptr<Evaluator>(
       new Evaluator(std::move(model), evaluated, test, std::move(done)));
 }

@@ -21,8 +21,9 @@
 
 namespace rubato {
 
-// Samples that are tested at a time.
-int64_t EvaluationBatch(int64_t split_size);
+// Samples that are tested at a time: on a GPU, whose memory training shares, no more than are
+// trained on at a time.
+int64_t EvaluationBatch(int64_t split_size, const ComputeDevice& device, int64_t micro_batch);
 
 class Evaluator {
  public:
@@ -31,12 +32,10 @@ class Evaluator {
   using Done = std::function<void(int64_t unit, bool is_final, const BatchResult& result)>;
 
   // `evaluated` is evaluation.split, `test` the test split; they may be one, and must outlive it.
-  // Errors as Model::Create, and of `device`.
-  static absl::StatusOr<std::unique_ptr<Evaluator>> Create(const proto::Model& config,
-                                                           const Objective& objective,
-                                                           const ComputeDevice& device,
-                                                           const Dataset* evaluated,
-                                                           const Dataset* test, Done done);
+  // `micro_batch` is training's. Errors as Model::Create, and of `device`.
+  static absl::StatusOr<std::unique_ptr<Evaluator>> Create(
+      const proto::Model& config, const Objective& objective, const ComputeDevice& device,
+      int64_t micro_batch, const Dataset* evaluated, const Dataset* test, Done done);
   // Waits for the test at hand; one that waits is dropped.
   ~Evaluator();
 

@@ -160,7 +160,7 @@ absl::Status Worker::Prepare(int local_rank) {
   }
   const bool on_test = job_.evaluation().split() == proto::Evaluation::SPLIT_TEST;
   RUBATO_ASSIGN_OR_RETURN(
-      evaluator_, Evaluator::Create(job_.model(), objective, compute_,
+      evaluator_, Evaluator::Create(job_.model(), objective, compute_, micro_batch,
                                     on_test ? &data_->test : &data_->validation, &data_->test,
                                     [this](int64_t unit, bool is_final, const BatchResult& result) {
                                       SendEvaluation(unit, is_final, result);

@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <array>
+#include <fstream>
 #include <string>
 #include <vector>
 
@@ -23,6 +24,19 @@ constexpr int kLeastCapability = 8;
 
 // How often a host that waits looks whether the GPU is still at work.
 constexpr absl::Duration kLook = absl::Milliseconds(200);
+
+// Of the host's memory; how much of it may be pinned is known to the driver alone.
+std::string AvailableOnHost() {
+  std::ifstream file("/proc/meminfo");
+  std::string word;
+  int64_t kilobytes;
+  while (file >> word) {
+    if (word == "MemAvailable:" && file >> kilobytes) {
+      return absl::StrCat(kilobytes * 1024, " are available");
+    }
+  }
+  return "how much is available is not known";
+}
 
 class CudaDevice final : public Device {
  public:
@@ -174,8 +188,14 @@ absl::StatusOr<void*> CudaDevice::Allocate(int64_t bytes) {
 absl::StatusOr<void*> CudaDevice::AllocatePinned(int64_t bytes) {
   Use();
   void* memory = nullptr;
-  RUBATO_RETURN_IF_ERROR(
-      CudaStatus(cudaMallocHost(&memory, bytes), "taking memory that the GPU reads"));
+  const cudaError_t error = cudaMallocHost(&memory, bytes);
+  if (error == cudaErrorMemoryAllocation) {
+    cudaGetLastError();  // it heals
+    return absl::ResourceExhaustedError(absl::StrCat("the host has no memory for ", bytes,
+                                                     " bytes that ", description_,
+                                                     " reads and writes; ", AvailableOnHost()));
+  }
+  RUBATO_RETURN_IF_ERROR(CudaStatus(error, "taking memory that the GPU reads"));
   pinned_.push_back(memory);
   return memory;
 }
