@@ -4,11 +4,13 @@
 #include <spawn.h>
 #include <sys/wait.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -22,7 +24,10 @@
 #include "common/random.h"
 #include "common/status.h"
 #include "nlohmann/json.hpp"
+#include "tools/bench/operations.h"
 #include "tools/bench/yardsticks.h"
+#include "worker/graph.h"
+#include "worker/presets.h"
 
 namespace rubato {
 namespace {
@@ -30,7 +35,19 @@ namespace {
 namespace fs = std::filesystem;
 
 // A step of many batches is long.
-int64_t StepsOfALine(const ClusterStepBench& bench) { return bench.accumulate > 1 ? 4 : 20; }
+int64_t StepsOfALine(const ClusterStepBench& bench) {
+  const int64_t usual = bench.accumulate > 1 ? 4 : 20;
+  return bench.steps > 0 ? std::min(usual, bench.steps / 2) : usual;
+}
+
+// Of the model on one example.
+absl::StatusOr<double> OperationsOf(const BenchSetup& setup) {
+  RUBATO_ASSIGN_OR_RETURN(const proto::Model model,
+                          ExpandPreset(setup.model, setup.shape, setup.objective.outputs));
+  RUBATO_ASSIGN_OR_RETURN(const Graph graph,
+                          BuildGraph(model, setup.shape, setup.objective.outputs));
+  return OperationsOf(graph);
+}
 
 // A character of a text of many: one that needs no escapes, below UTF-8's gap.
 void AppendCharacter(int64_t number, std::string* text) {
@@ -96,11 +113,13 @@ std::string JobYaml(const ClusterStepBench& bench, const std::string& data) {
       "model: %s\n"
       "optimizer: {name: sgd, learning_rate: 0.001, momentum: 0.9}\n"
       "consistency: {mode: %s}\n"
-      "train: {batch_size: %d, micro_batches: %d, until: {time: %ds}, on_non_finite: %s}\n"
+      "train: {batch_size: %d, micro_batches: %d, until: {%s}, on_non_finite: %s}\n"
       "metrics: {every: {steps: %d}, tensorboard: false}\n"
       "evaluation: {every: {epochs: 1000000}}\n",
       bench.servers, bench.workers, bench.device, bench.precision, bench.threads, data, bench.model,
-      bench.mode, bench.batch * parts, parts * bench.threads, bench.seconds,
+      bench.mode, bench.batch * parts, parts * bench.threads,
+      bench.steps > 0 ? absl::StrCat("steps: ", bench.steps)
+                      : absl::StrCat("time: ", bench.seconds, "s"),
       bench.precision == "fp16" ? "skip" : "stop", StepsOfALine(bench));
 }
 
@@ -175,6 +194,13 @@ absl::StatusOr<std::string> BenchClusterStep(const ClusterStepBench& bench, bool
   const double rate = Median(speeds);
   const double milliseconds =
       1e3 * static_cast<double>(bench.batch * bench.accumulate * bench.workers) / rate;
+  RUBATO_ASSIGN_OR_RETURN(const double operations, OperationsOf(setup));
+  const double speed = operations * rate;
+  std::optional<double> peak;
+  if (setup.device.is_cpu()) {
+    RUBATO_ASSIGN_OR_RETURN(const double thread, PeakOfAThread());
+    peak = thread * static_cast<double>(bench.workers * bench.threads);
+  }
   if (json) {
     nlohmann::ordered_json object;
     object["model"] = bench.model;
@@ -188,6 +214,9 @@ absl::StatusOr<std::string> BenchClusterStep(const ClusterStepBench& bench, bool
     object["mode"] = bench.mode;
     object["samples_per_second"] = rate;
     object["milliseconds"] = milliseconds;
+    object["gflops"] = speed * 1e-9;
+    object["flops_share_of_peak"] = peak ? nlohmann::json(speed / *peak) : nullptr;
+    object["peak_gflops"] = peak ? nlohmann::json(*peak * 1e-9) : nullptr;
     object["waiting_milliseconds"] = Median(waiting) * 1e3;
     object["communication_hidden"] = Median(hidden);
     return object.dump() + "\n";
@@ -195,8 +224,14 @@ absl::StatusOr<std::string> BenchClusterStep(const ClusterStepBench& bench, bool
   return absl::StrFormat(
       "cluster  %d workers with %d times batch %d each, %d servers, %s\nstep     %.3f ms, %.0f "
       "samples/s\n"
+      "speed    %.1f GFLOP/s%s\n"
       "waiting  %.3f ms of it for parameters; %.0f %% of the communication is hidden\n",
       bench.workers, bench.accumulate, bench.batch, bench.servers, bench.mode, milliseconds, rate,
+      speed * 1e-9,
+      peak
+          ? absl::StrFormat(" of %.1f that products of matrices reach on as many threads (%.0f %%)",
+                            *peak * 1e-9, 100 * speed / *peak)
+          : "",
       Median(waiting) * 1e3, Median(hidden) * 100);
 }
 

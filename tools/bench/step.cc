@@ -9,7 +9,6 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "common/flags.h"
 #include "common/initialize.h"
 #include "common/isa.h"
@@ -19,8 +18,9 @@
 #include "common/status.h"
 #include "nlohmann/json.hpp"
 #include "server/parameter_groups.h"
-#include "tensor/kernels.h"
 #include "tools/bench/cluster_step.h"
+#include "tools/bench/operations.h"
+#include "tools/bench/yardsticks.h"
 #include "worker/micro_batches.h"
 #include "worker/model.h"
 #include "worker/presets.h"
@@ -28,43 +28,9 @@
 namespace rubato {
 namespace {
 
-// Seconds that `call` takes: the median of as many calls as go into `seconds`, after three.
-double MedianSeconds(double seconds, absl::FunctionRef<void()> call) {
-  for (int i = 0; i < 3; ++i) call();
-  std::vector<double> times;
-  const absl::Time end = absl::Now() + absl::Seconds(seconds);
-  while (times.size() < 5 || absl::Now() < end) {
-    const int64_t begin = absl::GetCurrentTimeNanos();
-    call();
-    times.push_back(static_cast<double>(absl::GetCurrentTimeNanos() - begin) * 1e-9);
-  }
-  std::nth_element(times.begin(), times.begin() + times.size() / 2, times.end());
-  return times[times.size() / 2];
-}
-
-// What products of matrices reach on one thread, in operations a second.
-absl::StatusOr<double> Peak() {
-  constexpr int64_t kSize = 768;
-  RUBATO_ASSIGN_OR_RETURN(Tensor a, Tensor::Zeros({kSize, kSize}, DType::kFloat32));
-  RUBATO_ASSIGN_OR_RETURN(Tensor b, Tensor::Zeros({kSize, kSize}, DType::kFloat32));
-  RUBATO_ASSIGN_OR_RETURN(Tensor c, Tensor::Zeros({kSize, kSize}, DType::kFloat32));
-  const double seconds = MedianSeconds(
-      0.3, [&] { MatMul(a.ref(), Transpose::kNo, b.ref(), Transpose::kNo, c.ref()); });
-  return 2.0 * kSize * kSize * kSize / seconds;
-}
-
-// Of one example: forward, and backward by parameters and, but for the first layer, by the input.
-double OperationsOf(const Graph& graph) {
-  double operations = 0;
-  bool is_first = true;
-  for (const Graph::Node& node : graph.nodes) {
-    if (node.layer == nullptr) continue;
-    const double forward = 2.0 * static_cast<double>(node.layer->multiplications());
-    operations += forward * (is_first ? 2 : 3);
-    if (node.parameters > 0) is_first = false;
-  }
-  return operations;
-}
+// What a local step is, said beside its time.
+constexpr char kStep[] = "forward, backward, SGD with momentum";
+constexpr char kStepOnGpu[] = "parameters over, forward, backward, gradient back";
 
 struct LayerTime {
   std::string name;
@@ -114,7 +80,7 @@ absl::StatusOr<std::vector<LayerTime>> TimeLayers(const BenchSetup& setup, int64
   return times;
 }
 
-// The report of a GPU's step, against nothing: its peak is not known here.
+// The report of a GPU's step, against nothing: what the GPU could reach is not known here.
 std::string OnGpu(const StepBench& bench, const BenchSetup& setup, double seconds,
                   const Model& model, bool json) {
   const double samples = static_cast<double>(bench.batch * bench.accumulate);
@@ -126,21 +92,24 @@ std::string OnGpu(const StepBench& bench, const BenchSetup& setup, double second
     object["batch"] = bench.batch;
     object["accumulate"] = bench.accumulate;
     object["device"] = setup.device.numerics();
+    object["step"] = kStepOnGpu;
     object["samples_per_second"] = rate;
     object["milliseconds"] = seconds * 1e3;
     object["gflops"] = operations / seconds * 1e-9;
+    object["flops_share_of_peak"] = nullptr;
+    object["peak_gflops"] = nullptr;
     object["parameters"] = model.trainable_count();
     object["arena_bytes"] = model.memory_bytes();
     return object.dump() + "\n";
   }
   return absl::StrFormat(
       "model    %s, %d parameters, batch %d%s, %s\n"
-      "step     %.3f ms, %.0f samples/s\n"
+      "step     %.3f ms, %.0f samples/s: %s\n"
       "speed    %.1f GFLOP/s\n"
       "memory   %.1f MB of the GPU's\n",
       bench.model, model.trainable_count(), bench.batch,
       bench.accumulate > 1 ? absl::StrCat(", ", bench.accumulate, " of them a step") : "",
-      setup.device.numerics(), seconds * 1e3, rate, operations / seconds * 1e-9,
+      setup.device.numerics(), seconds * 1e3, rate, kStepOnGpu, operations / seconds * 1e-9,
       static_cast<double>(model.memory_bytes()) * 1e-6);
 }
 
@@ -194,7 +163,7 @@ absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
                  {parameters, gradient, slots, absl::MakeSpan(parameters)});
   });
   if (!setup.device.is_cpu()) return OnGpu(bench, setup, seconds, *model, json);
-  RUBATO_ASSIGN_OR_RETURN(const double peak, Peak());
+  RUBATO_ASSIGN_OR_RETURN(const double peak, PeakOfAThread());
   const double operations = OperationsOf(model->graph()) * static_cast<double>(bench.batch);
   const double rate = static_cast<double>(bench.batch) / seconds;
   const double share = operations / seconds / peak;
@@ -207,6 +176,7 @@ absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
     object["model"] = bench.model;
     object["batch"] = bench.batch;
     object["threads"] = bench.threads;
+    object["step"] = kStep;
     object["samples_per_second"] = rate;
     object["milliseconds"] = seconds * 1e3;
     object["gflops"] = operations / seconds * 1e-9;
@@ -223,12 +193,12 @@ absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
   }
   std::string text = absl::StrFormat(
       "model    %s, %d parameters, batch %d, %d thread%s\n"
-      "step     %.3f ms, %.0f samples/s\n"
+      "step     %.3f ms, %.0f samples/s: %s\n"
       "speed    %.1f of %.1f GFLOP/s that products of matrices reach (%.0f %%)\n"
       "memory   %.1f MB of activations and gradients\n",
       bench.model, model->trainable_count(), bench.batch, bench.threads,
-      bench.threads == 1 ? "" : "s", seconds * 1e3, rate, operations / seconds * 1e-9, peak * 1e-9,
-      share * 100, static_cast<double>(model->memory_bytes()) * 1e-6);
+      bench.threads == 1 ? "" : "s", seconds * 1e3, rate, kStep, operations / seconds * 1e-9,
+      peak * 1e-9, share * 100, static_cast<double>(model->memory_bytes()) * 1e-6);
   for (const LayerTime& layer : layers) {
     absl::StrAppendFormat(&text, "  %-34s %8.3f ms forward %8.3f ms backward\n", layer.name,
                           layer.forward * 1e3, layer.backward * 1e3);
@@ -246,7 +216,10 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
   Flags flags(
       "rubato bench step",
       "Measures one local step of training (forward, backward, SGD with momentum) on random\n"
-      "examples; with --servers or --workers a step through servers, in processes of their own.",
+      "examples; with --servers or --workers a step through servers, in processes of their own.\n"
+      "On a GPU a local step is what its worker does: parameters over, forward, backward, "
+      "gradient\n"
+      "back; the update, which is the servers', is not part of it.",
       {"rubato bench step --model cnn --batch 64 --json",
        "rubato bench step --model '{preset: mlp, hidden: [1000]}' --layers",
        "rubato bench step --model cnn --servers 1 --workers 2"});
@@ -257,6 +230,8 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
   flags.Add("servers", &servers, "N", "through servers: server processes; 0: one");
   flags.Add("mode", &cluster.mode, "MODE", "through servers: the mode, as consistency.mode");
   flags.Add("seconds", &seconds, "N", "to measure for");
+  flags.Add("steps", &cluster.steps, "N",
+            "through servers: 2 or more, to measure instead; 0: none");
   flags.Add("layers", &bench.layers, "", "also time each layer by itself");
   flags.Add("json", &json, "", "print one JSON object");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
@@ -274,6 +249,9 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
                      "(--workers 1 takes several)"));
   } else if (is_cluster && bench.layers) {
     status = absl::InvalidArgumentError("found --layers beside --workers, expected a local step");
+  } else if (cluster.steps != 0 && (!is_cluster || cluster.steps < 2)) {
+    status = absl::InvalidArgumentError(
+        absl::StrCat("found --steps ", cluster.steps, ", expected 2 or more beside --servers"));
   } else if (bench.device != "cpu" && bench.layers) {
     status = absl::InvalidArgumentError(
         absl::StrCat("found --device ", bench.device, " beside --layers, expected cpu"));

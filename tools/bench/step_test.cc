@@ -11,6 +11,7 @@ namespace rubato {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 TEST(BenchStep, MeasuresAModelByNameOrByLayers) {
   StepBench bench;
@@ -24,6 +25,10 @@ TEST(BenchStep, MeasuresAModelByNameOrByLayers) {
   EXPECT_EQ(object["model"], "lenet");
   EXPECT_EQ(object["parameters"], 61706);
   EXPECT_GT(object["milliseconds"], 0);
+  EXPECT_GT(object["flops_share_of_peak"], 0);
+  EXPECT_NEAR(object["flops_share_of_peak"].get<double>() * object["peak_gflops"].get<double>(),
+              object["gflops"].get<double>(), 1e-6 * object["gflops"].get<double>());
+  EXPECT_THAT(object["step"].get<std::string>(), HasSubstr("SGD"));
   EXPECT_NEAR(object["samples_per_second"].get<double>() * object["milliseconds"].get<double>(),
               3000, 1e-6);
   EXPECT_EQ(object["layers"].size(), 11u);  // all but flatten
@@ -69,6 +74,9 @@ TEST(BenchStep, MeasuresOnAnEmulatedGpu) {
   const nlohmann::json object = nlohmann::json::parse(*text);
   EXPECT_THAT(object["device"].get<std::string>(), HasSubstr("emulated cuda, bf16"));
   EXPECT_GT(object["milliseconds"], 0);
+  EXPECT_GT(object["gflops"], 0);
+  EXPECT_TRUE(object["flops_share_of_peak"].is_null()) << "what a GPU could reach is not known";
+  EXPECT_THAT(object["step"].get<std::string>(), Not(HasSubstr("SGD")));
   bench.precision = "half";
   EXPECT_THAT(BenchStep(bench, false),
               IsError(absl::StatusCode::kInvalidArgument, HasSubstr("found half, expected")));

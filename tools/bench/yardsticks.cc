@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "absl/time/clock.h"
 #include "common/isa.h"
@@ -33,6 +34,14 @@ double SecondsOf(absl::FunctionRef<void()> call) {
   const int64_t begin = absl::GetCurrentTimeNanos();
   call();
   return static_cast<double>(std::max<int64_t>(absl::GetCurrentTimeNanos() - begin, 1)) * 1e-9;
+}
+
+double MedianSeconds(double seconds, absl::FunctionRef<void()> call) {
+  for (int i = 0; i < 3; ++i) call();
+  std::vector<double> times;
+  const absl::Time end = absl::Now() + absl::Seconds(seconds);
+  while (times.size() < 5 || absl::Now() < end) times.push_back(SecondsOf(call));
+  return Median(std::move(times));
 }
 
 Triad::Triad()

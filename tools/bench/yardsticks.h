@@ -15,6 +15,9 @@ double Median(std::vector<double> values);
 // Seconds that `call` takes, once.
 double SecondsOf(absl::FunctionRef<void()> call);
 
+// Likewise: the median of as many calls as go into `seconds`, at least five, after three.
+double MedianSeconds(double seconds, absl::FunctionRef<void()> call);
+
 // STREAM's triad (McCalpin): a[i] = b[i] + s · c[i] on one thread over arrays of doubles far larger
 // than any cache. As STREAM counts, 24 bytes an element: what a processor reads of `a` before it
 // writes it does not count.

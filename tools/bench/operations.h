@@ -1,0 +1,19 @@
+// How much a model's step computes, and how much could be.
+#ifndef RUBATO_TOOLS_BENCH_OPERATIONS_H_
+#define RUBATO_TOOLS_BENCH_OPERATIONS_H_
+
+#include "absl/status/statusor.h"
+#include "worker/graph.h"
+
+namespace rubato {
+
+// Additions and multiplications of the layers' products for one example: forward, and backward by
+// parameters and, but for the first layer that has any, by the input.
+double OperationsOf(const Graph& graph);
+
+// What products of matrices reach on one thread of this CPU, in operations a second.
+absl::StatusOr<double> PeakOfAThread();
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_BENCH_OPERATIONS_H_
