@@ -191,7 +191,7 @@ const CublasHandle::Plan& CublasHandle::PlanOf(const Product& p) {
   Check(cublas_->MatmulAlgoGetHeuristic(handle_, plan->description, plan->a, plan->b, plan->c,
                                         plan->c, preference, 1, &result, &found),
         "the choice of a product's algorithm");
-  cublas_->MatmulPreferenceDestroy(preference);
+  Check(cublas_->MatmulPreferenceDestroy(preference), "the choice of a product's algorithm");
   if (found == 0) {
     EndProcess(absl::InternalError(absl::StrCat("cuBLAS has no algorithm for a product of ", p.m,
                                                 " x ", p.k, " and ", p.k, " x ", p.n)));

@@ -156,7 +156,7 @@ absl::Status CudaDevice::Open(ProductPrecision precision) {
   return absl::OkStatus();
 }
 
-// Nothing is checked: a process that ends may have no driver any more.
+// Nothing is checked here or in other destructors: a process that ends may have no driver any more.
 CudaDevice::~CudaDevice() {
   cudaSetDevice(index_);
   for (cudaGraphExec_t recording : recordings_) cudaGraphExecDestroy(recording);
@@ -224,10 +224,13 @@ absl::StatusOr<int> CountGpus() {
   int count = 0, driver = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) return count;
-  cudaDriverGetVersion(&driver);
+  const cudaError_t asked = cudaDriverGetVersion(&driver);
   const std::string installed =
-      driver == 0 ? "no driver is installed"
-                  : absl::StrCat("the driver is for CUDA ", driver / 1000, ".", driver % 1000 / 10);
+      asked != cudaSuccess
+          ? absl::StrCat("the driver's version is not known: ", cudaGetErrorString(asked))
+      : driver == 0
+          ? "no driver is installed"
+          : absl::StrCat("the driver is for CUDA ", driver / 1000, ".", driver % 1000 / 10);
   return absl::FailedPreconditionError(absl::StrCat(
       "there is no GPU: ", error == cudaSuccess ? "none is visible" : cudaGetErrorString(error),
       " (", installed, "; this build wants one for CUDA ", CUDART_VERSION / 1000, ".0 or later)"));
