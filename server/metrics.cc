@@ -67,7 +67,9 @@ void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
   const int64_t parts = progress.loss_sum_size();
   const int64_t first = progress.first_leaf();
   const bool has_correct = progress.correct_size() > 0;
-  if ((has_correct && progress.correct_size() != parts) || progress.samples_size() != parts ||
+  const bool has_judged = progress.judged_size() > 0;
+  if ((has_correct && progress.correct_size() != parts) ||
+      (has_judged && progress.judged_size() != parts) || progress.samples_size() != parts ||
       first < 0 || first + parts > schedule_->leaves()) {
     return;  // of no worker of ours; figures for people are all that is lost
   }
@@ -90,8 +92,10 @@ void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
   for (int64_t i = 0; i < parts; ++i) {
     Leaf& leaf = unit.leaves[first + i];
     if (!leaf.done) --unit.missing;
-    leaf = {true, progress.loss_sum(i), std::nullopt, progress.samples(i)};
+    const int64_t samples = progress.samples(i);
+    leaf = {true, progress.loss_sum(i), std::nullopt, static_cast<double>(samples), samples};
     if (has_correct) leaf.correct = progress.correct(i);
+    if (has_judged) leaf.judged = progress.judged(i);
   }
   if (!sync_) {
     CountUnit(unit.leaves, progress.staleness(), now, lines);
@@ -130,8 +134,9 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
     loss += leaf.loss_sum;
     samples += leaf.samples;
     if (leaf.done) window_told_ += leaf.samples;
-    window_correct_ += leaf.correct.value_or(0);
-    window_has_correct_ = window_has_correct_ || leaf.correct.has_value();
+    if (!leaf.correct.has_value()) continue;
+    window_correct_ += *leaf.correct;
+    window_judged_ += leaf.judged;
   }
   const int64_t before = samples_;
   last_seconds_ = Seconds(now);
@@ -157,7 +162,7 @@ void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
   line.epoch = static_cast<double>(samples_) / samples_per_epoch_;
   line.time = Seconds(now);
   line.loss = window_loss_ / window_told_;
-  if (window_has_correct_) line.accuracy = window_correct_ / window_told_;
+  if (window_judged_ > 0) line.accuracy = window_correct_ / window_judged_;
   line.learning_rate = last_rate_;
   const double seconds = absl::ToDoubleSeconds(now - window_start_);
   line.samples_per_second = seconds > 0 ? window_samples_ / seconds : 0;
@@ -169,8 +174,7 @@ void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
 
   window_start_ = now;
   window_units_ = window_samples_ = window_told_ = 0;
-  window_loss_ = window_correct_ = window_staleness_ = 0;
-  window_has_correct_ = false;
+  window_loss_ = window_correct_ = window_judged_ = window_staleness_ = 0;
 }
 
 MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now) const {
@@ -185,9 +189,9 @@ MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, abs
   line.epoch = static_cast<double>(line.samples) / samples_per_epoch_;
   line.time = Seconds(now);
   line.loss = evaluation.loss_sum() / evaluation.samples();
-  if (evaluation.has_correct()) {
-    line.accuracy = evaluation.correct() / evaluation.samples();
-  }
+  const double judged =
+      evaluation.has_judged() ? evaluation.judged() : static_cast<double>(evaluation.samples());
+  if (evaluation.has_correct() && judged > 0) line.accuracy = evaluation.correct() / judged;
   return line;
 }
 

@@ -47,7 +47,7 @@ struct MetricsLine {
   int64_t samples = 0;             // done since the start of training
   double time = 0;                 // seconds since the start of training
   double loss = 0;                 // a sample
-  std::optional<double> accuracy;  // share of correct predictions; none if targets are numbers
+  std::optional<double> accuracy;  // share of correct predictions among those judged, if any
   // Of training lines only:
   double learning_rate = 0;       // of the last update
   double samples_per_second = 0;  // since the last line
@@ -126,6 +126,7 @@ class Metrics {
     bool done = false;  // and told of
     double loss_sum = 0;
     std::optional<double> correct;
+    double judged = 0;
     int64_t samples = 0;
   };
 
@@ -168,7 +169,7 @@ class Metrics {
   int64_t window_units_ = 0;
   double window_loss_ = 0;
   double window_correct_ = 0;
-  bool window_has_correct_ = false;
+  double window_judged_ = 0;
   int64_t window_samples_ = 0;
   int64_t window_told_ = 0;  // samples whose loss is known
   double window_staleness_ = 0;

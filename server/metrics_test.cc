@@ -1,5 +1,7 @@
 #include "server/metrics.h"
 
+#include <optional>
+
 #include "gtest/gtest.h"
 
 namespace rubato {
@@ -55,6 +57,34 @@ TEST_F(MetricsTest, StepsThatOneWhoIsLostHasNotToldOfCountWithTheLossOfTheOthers
   EXPECT_EQ(lines_[1].loss, 1.5);
   metrics.CatchUp(2, now_, &lines_);
   EXPECT_EQ(metrics.steps(), 3);
+}
+
+TEST_F(MetricsTest, AccuracyIsOfWhatIsJudgedTheLossOfAllSamples) {
+  Metrics metrics = Begun(/*sync=*/true);
+  proto::Progress left = Told(0, 0, 20), right = Told(0, 1, 20);
+  left.add_correct(6);
+  left.add_judged(8);
+  right.add_correct(3);
+  right.add_judged(10);
+  metrics.OnProgress(left, now_, &lines_);
+  metrics.OnProgress(right, now_, &lines_);
+  for (const int64_t leaf : {0, 1}) {  // all labels are ignored
+    proto::Progress nothing = Told(1, leaf, 20);
+    nothing.add_correct(0);
+    nothing.add_judged(0);
+    metrics.OnProgress(nothing, now_, &lines_);
+  }
+  ASSERT_EQ(lines_.size(), 2u);
+  EXPECT_EQ(lines_[0].accuracy, 0.5);
+  EXPECT_EQ(lines_[0].loss, 1.5);
+  EXPECT_EQ(lines_[1].accuracy, std::nullopt);
+  proto::EvaluationResult evaluation;
+  evaluation.set_loss_sum(30);
+  evaluation.set_correct(12);
+  evaluation.set_judged(16);
+  evaluation.set_samples(20);
+  EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).accuracy, 0.75);
+  EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).loss, 1.5);
 }
 
 TEST_F(MetricsTest, OnArrivalTheSamplesOfContributionsThatNobodyToldOfCount) {

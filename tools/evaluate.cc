@@ -57,14 +57,11 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
   BatchResult total;
   for (int64_t begin = 0; begin < examples.size(); begin += model->max_batch()) {
     reader.ReadInOrder({begin, std::min(begin + model->max_batch(), examples.size())});
-    const BatchResult result = model->Evaluate(parameters, reader.features(), reader.targets());
-    total.loss_sum += result.loss_sum;
-    total.correct += result.correct;
-    total.samples += result.samples;
+    total += model->Evaluate(parameters, reader.features(), reader.targets());
   }
   const double loss = total.loss_sum / static_cast<double>(total.samples);
-  const bool has_accuracy = IsClassification(job.loss().name());
-  const double accuracy = static_cast<double>(total.correct) / static_cast<double>(total.samples);
+  const bool has_accuracy = total.judged > 0;
+  const double accuracy = total.correct / total.judged;
   if (json) {
     nlohmann::ordered_json object;
     object["parameters"] = file;

@@ -11,7 +11,8 @@ the gradients of sum(y * CASE/dy): CASE/dx (unless x are indices) and CASE/d:NAM
 CASE/running:NAME, the buffers after one call that began with 0 and 1, and CASE/eval, what the module
 gives for x in evaluation with those buffers. Cases whose metadata begin with `loss` hold a Loss
 message behind it: CASE/x (logits; (n, outputs) or (n, places, outputs)), CASE/labels, CASE/loss and
-CASE/dx, of a sum over n (of means over places).
+CASE/dx, of a sum over n (of means over places), and CASE/mean and CASE/accuracy, of the labels that
+are not ignored.
 
 preset_trajectories.safetensors: 20 steps of SGD with momentum 0.9 on small versions of presets. The
 metadata hold each model as a text-format proto; PRESET/features (batches, batch, ...),
@@ -254,7 +255,13 @@ def compositions():
             label_smoothing=smoothing, ignore_index=-100 if ignored is None else ignored)
         loss = loss / (shape[1] if len(shape) == 3 else 1)
         loss.backward()
-        for key, value in {"x": x, "labels": labels.float(), "loss": loss, "dx": x.grad}.items():
+        mean = nn.functional.cross_entropy(
+            x.reshape(-1, shape[-1]), labels.reshape(-1), label_smoothing=smoothing,
+            ignore_index=-100 if ignored is None else ignored)
+        judged = labels != ignored
+        accuracy = (x.argmax(-1) == labels)[judged].double().mean()
+        for key, value in {"x": x, "labels": labels.float(), "loss": loss, "dx": x.grad,
+                           "mean": mean, "accuracy": accuracy}.items():
             file.add(f"{name}/{key}", value)
         ignore = "" if ignored is None else f" ignore_index: {ignored}"
         file.metadata[name] = f"loss label_smoothing: {smoothing}{ignore}"

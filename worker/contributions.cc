@@ -57,7 +57,10 @@ absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit
                        gradient.empty() ? "" : absl::StrCat(", and ", gradient)));
     }
     progress->add_loss_sum(result.loss_sum);
-    if (IsClassification(job_.loss().name())) progress->add_correct(result.correct);
+    if (IsClassification(job_.loss().name())) {
+      progress->add_correct(result.correct);
+      progress->add_judged(result.judged);
+    }
     progress->add_samples(result.samples);
     samples += schedule.MicroBatch(unit, node.begin + static_cast<int64_t>(i)).positions.size();
   }

@@ -261,12 +261,12 @@ void DeviceStep::EnqueueEvaluation(int64_t n) {
   device_->Download(Stream::kCompute, sums_.address(), Address(staged_sums_), BytesOf(sums_));
 }
 
-BatchResult DeviceStep::ResultOf(int64_t n) const {
+BatchResult DeviceStep::ResultOf(int64_t n, const Targets& targets) const {
   const absl::Span<const double> sums = staged_sums_.values<double>();
   const double share =
       1.0 / static_cast<double>(IsClassification(objective_.loss) ? objective_.places
                                                                   : objective_.outputs);
-  return {sums[0] * share, sums[1] * share, n};
+  return {sums[0] * share, sums[1] * share, Judged(objective_, targets, n), n};
 }
 
 BatchResult DeviceStep::Evaluate(const ConstTensorRef& parameters, const ConstTensorRef& features,
@@ -276,7 +276,7 @@ BatchResult DeviceStep::Evaluate(const ConstTensorRef& parameters, const ConstTe
   Stage(features, targets, /*key=*/0);
   EnqueueEvaluation(n);
   device_->Synchronize();
-  return ResultOf(n);
+  return ResultOf(n, targets);
 }
 
 std::optional<BatchResult> DeviceStep::Gradient(const ConstTensorRef& parameters,
@@ -316,7 +316,7 @@ std::optional<BatchResult> DeviceStep::Gradient(const ConstTensorRef& parameters
   kept_ += (summing.leaves ? 0 : 1) - summing.adds;
   has_stepped_ = true;
   if (staged_sums_.values<double>()[2] != 0) has_overflowed_ = true;
-  return ResultOf(n);
+  return ResultOf(n, targets);
 }
 
 }  // namespace rubato

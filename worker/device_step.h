@@ -78,7 +78,7 @@ class DeviceStep {
   // Of the gradient: a part that is whole, and parts of nothing but zeros.
   void FinishPart(const Part& part, const Summing& summing);
   void EnqueueZeros(const Summing& summing);
-  BatchResult ResultOf(int64_t n) const;
+  BatchResult ResultOf(int64_t n, const Targets& targets) const;
 
   const Objective objective_;
   const int64_t max_batch_;

@@ -163,6 +163,7 @@ TEST_P(DeviceStepTest, ARecordingReadsEachStepsOwnInputs) {
     const BatchResult e = run(**reference, &expected), f = run(**model, &found);
     EXPECT_NEAR(f.loss_sum, e.loss_sum, 1e-5 * e.loss_sum);
     EXPECT_EQ(f.correct, e.correct);
+    EXPECT_EQ(f.judged, e.judged);
     EXPECT_EQ(f.samples, count);
     for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 2e-5) << i;
     for (size_t i = 0; i < parameters.size(); ++i) parameters[i] -= 0.01f * expected[i];

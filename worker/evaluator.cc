@@ -82,10 +82,7 @@ BatchResult Evaluator::Test(const Dataset& split) {
   BatchReader reader(&split, /*seed=*/0, batch);
   for (int64_t begin = 0; begin < split.size(); begin += batch) {
     reader.ReadInOrder({begin, std::min(begin + batch, split.size())});
-    const BatchResult result = model_->Evaluate(parameters_, reader.features(), reader.targets());
-    total.loss_sum += result.loss_sum;
-    total.correct += result.correct;
-    total.samples += result.samples;
+    total += model_->Evaluate(parameters_, reader.features(), reader.targets());
   }
   return total;
 }

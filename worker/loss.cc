@@ -1,5 +1,7 @@
 #include "worker/loss.h"
 
+#include <algorithm>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "common/check.h"
@@ -37,6 +39,23 @@ absl::StatusOr<Objective> ObjectiveFor(const proto::Loss& loss, int64_t classes,
   return objective;
 }
 
+BatchResult& BatchResult::operator+=(const BatchResult& other) {
+  loss_sum += other.loss_sum;
+  correct += other.correct;
+  judged += other.judged;
+  samples += other.samples;
+  return *this;
+}
+
+double Judged(const Objective& objective, const Targets& targets, int64_t samples) {
+  if (!IsClassification(objective.loss)) return 0;
+  if (objective.ignore_index < 0) return static_cast<double>(samples);
+  const int64_t ignored = std::count(targets.labels.begin(), targets.labels.end(),
+                                     static_cast<int32_t>(objective.ignore_index));
+  return static_cast<double>(static_cast<int64_t>(targets.labels.size()) - ignored) /
+         static_cast<double>(objective.places);
+}
+
 BatchResult CrossEntropy(const Objective& objective, const ConstTensorRef& logits,
                          absl::Span<const int32_t> labels, const TensorRef& gradient) {
   const int64_t rows = static_cast<int64_t>(labels.size());
@@ -45,7 +64,9 @@ BatchResult CrossEntropy(const Objective& objective, const ConstTensorRef& logit
   const CrossEntropySums sums =
       SoftmaxCrossEntropy(logits.Reshaped({rows, outputs}), labels,
                           {objective.label_smoothing, objective.ignore_index, share}, gradient);
-  return {sums.loss * share, static_cast<double>(sums.correct) * share, rows / objective.places};
+  const int64_t samples = rows / objective.places;
+  return {sums.loss * share, static_cast<double>(sums.correct) * share,
+          Judged(objective, {labels, {}}, samples), samples};
 }
 
 BatchResult MeanSquaredError(const ConstTensorRef& outputs, absl::Span<const float> values,
@@ -53,7 +74,7 @@ BatchResult MeanSquaredError(const ConstTensorRef& outputs, absl::Span<const flo
   RUBATO_CHECK(outputs.shape().size() == 2 && outputs.dim(1) > 0);
   const double factor = 1.0 / outputs.dim(1);
   const double sum = SquaredError(outputs, values, factor, gradient);
-  return {sum * factor, /*correct=*/0.0, outputs.dim(0)};
+  return {sum * factor, /*correct=*/0.0, /*judged=*/0.0, outputs.dim(0)};
 }
 
 BatchResult ComputeLoss(const Objective& objective, const ConstTensorRef& outputs,

@@ -47,8 +47,15 @@ struct BatchResult {
   // Samples whose label had the greatest logit (the first among equals): of samples with several
   // labels each, the sum of the shares that had. 0 if targets are numbers.
   double correct = 0;
+  // Likewise the samples that could be right: all, but for the shares of labels that are ignored.
+  double judged = 0;
   int64_t samples = 0;
+
+  BatchResult& operator+=(const BatchResult& other);
 };
+
+// What `correct` may at most be.
+double Judged(const Objective& objective, const Targets& targets, int64_t samples);
 
 // Losses and gradients are sums over the samples: whoever divides them by the number of samples
 // has PyTorch's default, a mean.
@@ -59,8 +66,10 @@ struct BatchResult {
 // labels: (n, places), each in [0, outputs). `gradient`, like logits, receives the gradient of the
 // sum by them.
 //
-// A label that is ignored has loss and gradient 0 but is counted: PyTorch's mean leaves it out of
-// the number that it divides by, here that number is the batch's.
+// A label that is ignored has loss and gradient 0, yet its sample is one of those that the sum is
+// divided by. PyTorch's mean divides by the labels that are not ignored, so it and its gradient are
+// samples / judged times what comes of the division here. `judged` leaves them out, and with it
+// accuracy.
 BatchResult CrossEntropy(const Objective& objective, const ConstTensorRef& logits,
                          absl::Span<const int32_t> labels, const TensorRef& gradient);
 

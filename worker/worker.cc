@@ -586,7 +586,10 @@ void Worker::SendEvaluation(int64_t unit, bool is_final, const BatchResult& resu
   evaluation->set_unit(unit);
   evaluation->set_is_final(is_final);
   evaluation->set_loss_sum(result.loss_sum);
-  if (IsClassification(job_.loss().name())) evaluation->set_correct(result.correct);
+  if (IsClassification(job_.loss().name())) {
+    evaluation->set_correct(result.correct);
+    evaluation->set_judged(result.judged);
+  }
   evaluation->set_samples(result.samples);
   control_->Send(message);
 }

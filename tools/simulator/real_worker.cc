@@ -70,14 +70,13 @@ void RealWorker::Evaluate(proto::EvaluationResult* result) {
   const int64_t batch = test_model_->max_batch();
   for (int64_t begin = 0; begin < test_samples_; begin += batch) {
     test_reader_.ReadInOrder({begin, std::min(begin + batch, test_samples_)});
-    const BatchResult part =
-        test_model_->Evaluate(parameters_, test_reader_.features(), test_reader_.targets());
-    total.loss_sum += part.loss_sum;
-    total.correct += part.correct;
-    total.samples += part.samples;
+    total += test_model_->Evaluate(parameters_, test_reader_.features(), test_reader_.targets());
   }
   result->set_loss_sum(total.loss_sum);
-  if (classification_) result->set_correct(total.correct);
+  if (classification_) {
+    result->set_correct(total.correct);
+    result->set_judged(total.judged);
+  }
   result->set_samples(total.samples);
 }
 
