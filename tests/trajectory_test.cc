@@ -184,6 +184,16 @@ TEST(Trajectory, FollowsPyTorch) {
   }
 }
 
+// The running statistics are the sample-weighted mean of the micro-batches'.
+TEST(Trajectory, OfBatchNormOverUnequalMicroBatchesFollowsPyTorch) {
+  const Golden golden("trajectories.safetensors");
+  const ModelCase model = {"batch_norm",
+                           {10},
+                           "layers { linear { out_features: 24 } } layers { batch_norm {} } "
+                           "layers { tanh {} } layers { linear { out_features: 10 } }"};
+  ExpectPyTorchsTrajectory(golden, model, "momentum", {11, 5});
+}
+
 TEST(Trajectory, OfEveryOptimizerFollowsPyTorch) {
   const Golden golden("optimizer_trajectories.safetensors");
   constexpr absl::string_view kModel = "model/";

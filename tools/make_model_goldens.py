@@ -14,7 +14,8 @@ the squared error CASE.x (outputs), CASE.values, CASE.loss (batch size times the
 trajectories.safetensors: SGD on five small models. `features` (batches, batch, features), `labels`
 (batches, batch) for cross-entropy and `values` (batches, batch, outputs) for the squared error are
 shared: step t takes batch t modulo their number. MODEL/PARAMETER
-is where a model begins, exact in float32. For each VARIANT the metadata hold the optimizer's
+is where a model begins, exact in float32; of `batch_norm` each step is two parts, of 11 and 5 samples, each
+normalised by itself, and what the two have is averaged by samples into running statistics. For each VARIANT the metadata hold the optimizer's
 settings as a text-format proto; MODEL/VARIANT/losses (steps) are the batches' mean losses, each
 before its update, and MODEL/VARIANT/PARAMETER is where the model ends.
 
@@ -149,6 +150,7 @@ def layers():
 
 
 STEPS, BATCHES, BATCH, FEATURES, CLASSES, HIDDEN, OUTPUTS = 20, 5, 16, 20, 10, 24, 3
+BATCH_NORM_CUT = 11
 VARIANTS = {
     "plain": (0.5, dict()),
     "momentum": (0.2, dict(momentum=0.9)),
@@ -209,9 +211,45 @@ def trajectories():
             file.add(f"{kind}/{variant}/losses", torch.tensor(losses, dtype=torch.float64))
             for name, parameter in model.named_parameters():
                 file.add(f"{kind}/{variant}/{name}", parameter)
+    batch_norm_trajectory(file, features, labels)
     for variant, (rate, settings) in VARIANTS.items():
         file.metadata[variant] = text_proto(rate, settings)
     return file
+
+
+def batch_norm_trajectory(file, features, labels):
+    nn = torch.nn
+    model = nn.Sequential(nn.Linear(FEATURES, HIDDEN), nn.BatchNorm1d(HIDDEN, momentum=1), nn.Tanh(),
+                          nn.Linear(HIDDEN, CLASSES)).double()
+    generator = torch.Generator().manual_seed(7)
+    for name, parameter in model.named_parameters():
+        parameter.data = (normal(generator, *parameter.shape) / 4).float().double()
+        file.add(f"batch_norm/{name}", parameter.float().clone())
+    norm = model[1]
+    running = {"running_mean": norm.running_mean.clone(), "running_var": norm.running_var.clone()}
+    for name, value in running.items():
+        file.add(f"batch_norm/1.{name}", value.float())
+    rate, settings = VARIANTS["momentum"]
+    optimizer = torch.optim.SGD(model.parameters(), lr=rate, **settings)
+    losses = []
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        measured = {name: 0 for name in running}
+        total = 0
+        for part in (slice(0, BATCH_NORM_CUT), slice(BATCH_NORM_CUT, BATCH)):
+            x, y = features[step % BATCHES][part], labels[step % BATCHES][part]
+            loss = nn.functional.cross_entropy(model(x), y) * (len(x) / BATCH)
+            loss.backward()
+            total += loss.item()
+            for name in running:  # with momentum 1 what this part has
+                measured[name] += getattr(norm, name) * (len(x) / BATCH)
+        for name in running:
+            running[name] = torch.lerp(running[name], measured[name], 0.1)
+        losses.append(total)
+        optimizer.step()
+    file.add("batch_norm/momentum/losses", torch.tensor(losses, dtype=torch.float64))
+    for name, value in [*model.named_parameters(), *((f"1.{k}", v) for k, v in running.items())]:
+        file.add(f"batch_norm/momentum/{name}", value)
 
 
 # Widths, and whether there are biases; relus between. Well conditioned: PyTorch in float32 stays
