@@ -29,6 +29,14 @@ const std::map<std::string, std::vector<std::string>>& Jobs() {
        {"train={batch_size: 64, micro_batches: 4, until: {steps: 40}}",
         "model={layers: [flatten, linear: {out_features: 48}, batch_norm, relu, "
         "linear: {out_features: 10}]}"}},
+      // Micro-batches side by side in each worker; the oracle has one thread.
+      {"Threads",
+       {"train={batch_size: 72, micro_batches: 6, until: {steps: 40}}", "device.threads=3",
+        "data={format: glyphs, train_size: 1443, test_size: 200}"}},
+      {"BatchNormThreads",
+       {"train={batch_size: 64, micro_batches: 8, until: {steps: 40}}", "device.threads=3",
+        "model={layers: [flatten, linear: {out_features: 48}, batch_norm, relu, "
+        "linear: {out_features: 10}]}"}},
   };
   return *jobs;
 }
@@ -91,29 +99,31 @@ std::string Name(const testing::TestParamInfo<Cut>& info) {
 
 // Every number of workers meets every number of shards, and each of both every size of blocks:
 // one block for all, 13, and 199.
-INSTANTIATE_TEST_SUITE_P(, BitsTest,
-                         testing::Values(Cut{"Four", 1, 1, "256KiB"},  //
-                                         Cut{"Four", 1, 2, "16KiB"},   //
-                                         Cut{"Four", 1, 3, "1KiB"},    //
-                                         Cut{"Four", 2, 1, "16KiB"},   //
-                                         Cut{"Four", 2, 2, "1KiB"},    //
-                                         Cut{"Four", 2, 3, "256KiB"},  //
-                                         Cut{"Four", 3, 1, "1KiB"},    //
-                                         Cut{"Four", 3, 2, "256KiB"},  //
-                                         Cut{"Four", 3, 3, "16KiB"},   //
-                                         Cut{"Four", 4, 1, "256KiB"},  //
-                                         Cut{"Four", 4, 2, "16KiB"},   //
-                                         Cut{"Four", 4, 3, "1KiB"},    //
-                                         // Workers to spare:
-                                         Cut{"Four", 6, 2, "16KiB"},
-                                         // Shares of one and two micro-batches; a spare worker.
-                                         Cut{"Six", 1, 1, "256KiB"},  //
-                                         Cut{"Six", 4, 3, "16KiB"},   //
-                                         Cut{"Six", 7, 2, "16KiB"},
-                                         Cut{"ServerThreads", 2, 1, "256KiB"},
-                                         Cut{"BatchNorm", 1, 1, "256KiB"},
-                                         Cut{"BatchNorm", 3, 2, "1KiB"}),
-                         Name);
+INSTANTIATE_TEST_SUITE_P(
+    , BitsTest,
+    testing::Values(Cut{"Four", 1, 1, "256KiB"},  //
+                    Cut{"Four", 1, 2, "16KiB"},   //
+                    Cut{"Four", 1, 3, "1KiB"},    //
+                    Cut{"Four", 2, 1, "16KiB"},   //
+                    Cut{"Four", 2, 2, "1KiB"},    //
+                    Cut{"Four", 2, 3, "256KiB"},  //
+                    Cut{"Four", 3, 1, "1KiB"},    //
+                    Cut{"Four", 3, 2, "256KiB"},  //
+                    Cut{"Four", 3, 3, "16KiB"},   //
+                    Cut{"Four", 4, 1, "256KiB"},  //
+                    Cut{"Four", 4, 2, "16KiB"},   //
+                    Cut{"Four", 4, 3, "1KiB"},    //
+                    // Workers to spare:
+                    Cut{"Four", 6, 2, "16KiB"},
+                    // Shares of one and two micro-batches; a spare worker.
+                    Cut{"Six", 1, 1, "256KiB"},  //
+                    Cut{"Six", 4, 3, "16KiB"},   //
+                    Cut{"Six", 7, 2, "16KiB"}, Cut{"ServerThreads", 2, 1, "256KiB"},
+                    Cut{"BatchNorm", 1, 1, "256KiB"}, Cut{"BatchNorm", 3, 2, "1KiB"},
+                    // As many threads as micro-batches, more, and fewer.
+                    Cut{"Threads", 2, 1, "16KiB"}, Cut{"Threads", 3, 2, "256KiB"},
+                    Cut{"BatchNormThreads", 1, 1, "256KiB"}, Cut{"BatchNormThreads", 2, 2, "1KiB"}),
+    Name);
 
 }  // namespace
 }  // namespace rubato
