@@ -14,7 +14,12 @@ class Chain {
  public:
   explicit Chain(proto::Model* model) : model_(*model) {}
 
-  proto::Layer& Add() { return *model_.add_layers(); }
+  proto::Layer& Add() { return AddNamed(absl::StrCat(number_++)); }
+  // Beside the numbers.
+  proto::Layer& AddNamed(const std::string& name) {
+    model_.add_names(name);
+    return *model_.add_layers();
+  }
   void Linear(int64_t features) { Add().mutable_linear()->set_out_features(features); }
   void Relu() { Add().mutable_relu(); }
   void Flatten() { Add().mutable_flatten(); }
@@ -28,6 +33,7 @@ class Chain {
 
  private:
   proto::Model& model_;
+  int number_ = 0;
 };
 
 void Mlp(const proto::Model& config, bool is_image, int64_t outputs, Chain chain) {
@@ -70,9 +76,11 @@ void LeNet(int64_t outputs, Chain chain) {
 
 // The form of GPT-2: Radford et al., "Language models are unsupervised multitask learners", 2019.
 void CharGpt(const proto::Model& config, int64_t outputs, Chain chain) {
+  // A dropout has no parameters, so it takes no number: names do not depend on whether there is
+  // one.
   chain.Add().mutable_embedding()->set_embedding_dim(config.channels());
   chain.Add().mutable_position_embedding();
-  if (config.dropout() > 0) chain.Add().mutable_dropout()->set_p(config.dropout());
+  if (config.dropout() > 0) chain.AddNamed("dropout").mutable_dropout()->set_p(config.dropout());
   for (int64_t i = 0; i < config.blocks(); ++i) {
     proto::TransformerBlock& block = *chain.Add().mutable_transformer_block();
     block.set_heads(config.heads());

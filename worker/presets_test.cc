@@ -117,6 +117,22 @@ TEST(Presets, HaveTheirNumbersOfParameters) {
             65 * 128 + 64 * 128 + 4 * (12 * 128 * 128 + 13 * 128) + 2 * 128 + 129 * 65);
 }
 
+// So that a model trained without goes on with, and a state_dict fits both.
+TEST(Presets, DropoutDoesNotChangeNames) {
+  Objective text = {11};
+  text.places = 12;
+  const Golden golden("preset_trajectories.safetensors");
+  const std::string small = golden.metadata().at("char_gpt");
+  const absl::StatusOr<proto::Layout> layout =
+      LayoutOf(ParseModel(small + " dropout: 0.2"), {12}, text);
+  RUBATO_ASSERT_OK(layout);
+  for (const proto::Parameter& parameter : layout->parameters()) {
+    Read<float>(golden, "char_gpt/", parameter);
+  }
+  EXPECT_EQ(layout->SerializeAsString(),
+            LayoutOf(ParseModel(small), {12}, text)->SerializeAsString());
+}
+
 TEST(Presets, RefuseExamplesOfAnotherForm) {
   EXPECT_THAT(LayoutOf(ParseModel("preset: PRESET_CNN"), {13}, {2}),
               IsError(absl::StatusCode::kInvalidArgument,
