@@ -28,6 +28,9 @@ constexpr char kLarge[] =
 
 constexpr double kParametersMb = 12.6 * 4;
 
+// Few parameters, and many values computed from many samples at a time.
+constexpr char kConvolutions[] = "model={preset: cnn, padding: 1}";
+
 struct Memory {
   double training = 0, most = 0;  // MB
 };
@@ -83,7 +86,12 @@ class MemoryTest : public ClusterTest {
   // Trains until all buffers are in use, then writes a checkpoint. `open`: MB of a server that the
   // order of arrival decides on.
   void Check(const Arguments& more, double open = 0) {
-    Arguments set = {kLarge, kForever, "train.batch_size=16", "optimizer.learning_rate=0.0001"};
+    Arguments job = {kLarge, "train.batch_size=16"};
+    job.insert(job.end(), more.begin(), more.end());
+    CheckJob(job, open);
+  }
+  void CheckJob(const Arguments& more, double open = 0) {
+    Arguments set = {kForever, "optimizer.learning_rate=0.0001"};
     set.insert(set.end(), more.begin(), more.end());
     std::map<std::string, Memory> predicted = Predicted(set);
     std::filesystem::create_directory(Path("run"));
@@ -139,6 +147,11 @@ TEST_F(MemoryTest, OfTwoWorkersWithCodecs) {
   Check({"cluster.workers=2", "wire.push=bf16", "wire.pull=bf16"});
   std::filesystem::remove_all(Path("run"));
   Check({"wire.push={codec: topk, density: 0.01, warmup: 0}"});
+}
+
+// 300 MB of activations and what convolutions see, in a process of 336, beside 2 MB of parameters.
+TEST_F(MemoryTest, OfAWorkerWhoseActivationsAreMost) {
+  CheckJob({kConvolutions, "train.batch_size=1024", "train.micro_batches=1"});
 }
 
 // How many blocks have a second buffer because they were being sent when they were updated.
