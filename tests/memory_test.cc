@@ -149,7 +149,7 @@ TEST_F(MemoryTest, OfTwoWorkersWithCodecs) {
   Check({"wire.push={codec: topk, density: 0.01, warmup: 0}"});
 }
 
-// 300 MB of activations and what convolutions see, in a process of 336, beside 2 MB of parameters.
+// 300 MB of activations and what convolutions see, in a process of 336; few parameters.
 TEST_F(MemoryTest, OfAWorkerWhoseActivationsAreMost) {
   CheckJob({kConvolutions, "train.batch_size=1024", "train.micro_batches=1"});
 }
