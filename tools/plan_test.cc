@@ -73,10 +73,12 @@ TEST(PlanTest, DryRunTellsParametersShardsAndSteps) {
                                            4 * 8 * (2 * 256 + 10), " bytes in training, ",
                                            4 * (250 * 256 + 2512), " in tests\n")));
   // Of shard 1: 22 MiB, its values and three buffers for sums that wait (of three workers, of which
-  // two send two parts each), and three streams; a checkpoint's version, without slots.
-  EXPECT_THAT(text, HasSubstr(absl::StrFormat("#  server 1%22.1f MB%7.1f MB\n",
-                                              1e-6 * (289832.0 * 4 + 46.0 * (1 << 20)),
-                                              1e-6 * (289832.0 * 5 + 46.0 * (1 << 20)))));
+  // two send two parts each), two blocks' ledgers, three streams and the gradients that three
+  // workers lend; a checkpoint's version, without slots.
+  EXPECT_THAT(text,
+              HasSubstr(absl::StrFormat("#  server 1%22.1f MB%7.1f MB\n",
+                                        1e-6 * (289832.0 * 7 + 2 * 1800 + 46.0 * (1 << 20)),
+                                        1e-6 * (289832.0 * 8 + 2 * 1800 + 46.0 * (1 << 20)))));
 }
 
 TEST(PlanTest, DryRunTellsWhatAGroupChanges) {
