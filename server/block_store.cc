@@ -50,26 +50,27 @@ absl::StatusOr<std::shared_ptr<FloatBuffer>> FloatBuffer::Create(int64_t size, b
 
 absl::StatusOr<BlockStore> BlockStore::Create(const FlatSpace& space, int shard,
                                               const proto::Layout& layout, uint64_t seed, int slots,
-                                              std::shared_ptr<SharedArena> arena) {
+                                              bool spares, std::shared_ptr<SharedArena> arena) {
   const Range owned = space.ShardBlocks(shard);
-  BlockStore store(owned.begin, std::move(arena));
+  BlockStore store(owned.begin, spares, std::move(arena));
   for (int64_t index = owned.begin; index < owned.end; ++index) {
     const Range values = space.BlockValues(index);
     Block block;
     std::vector<std::shared_ptr<FloatBuffer>> buffers;
-    for (int i = 0; i < 1 + slots; ++i) {
+    for (int i = 0; i < 1 + spares + slots; ++i) {
       absl::StatusOr<std::shared_ptr<FloatBuffer>> buffer = FloatBuffer::Create(
-          values.size(), /*zeroed=*/true, i == 0 ? store.arena_.get() : nullptr);
+          values.size(), /*zeroed=*/true, i <= int{spares} ? store.arena_.get() : nullptr);
       if (!buffer.ok()) {
         return absl::ResourceExhaustedError(absl::StrFormat(
             "no memory for shard %d: %d parameters with %d optimizer slots each need %d bytes",
             shard, space.ShardValues(shard).size(), slots,
-            space.ShardValues(shard).size() * (1 + slots) * sizeof(float)));
+            space.ShardValues(shard).size() * (1 + spares + slots) * sizeof(float)));
       }
       buffers.push_back(*std::move(buffer));
     }
     block.current = buffers[0];
-    block.slots.assign(buffers.begin() + 1, buffers.end());
+    if (spares) block.spare = buffers[1];
+    block.slots.assign(buffers.begin() + 1 + spares, buffers.end());
     for (const auto& slot : block.slots) block.slot_views.push_back(slot->values());
     Initialize(layout, seed, values, block.current->values());
     store.blocks_.push_back(std::move(block));
@@ -101,7 +102,7 @@ std::shared_ptr<FloatBuffer> BlockStore::TakeWritable(int64_t block) {
   const std::shared_ptr<FloatBuffer>& current = at(block).current;
   if (current.use_count() > 1) return TakeSpare(block);
   std::atomic_thread_fence(std::memory_order_acquire);
-  at(block).spare = nullptr;  // no version before this one is there any more
+  if (!spares_) at(block).spare = nullptr;
   return current;
 }
 

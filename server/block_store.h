@@ -41,11 +41,14 @@ class FloatBuffer {
 
 class BlockStore {
  public:
-  // The blocks of `shard`, at their initial values, with `slots` zeroed floats a parameter.
-  // ResourceExhausted, saying how much was asked for, if memory does not hold them. Parameters lie
-  // in `arena`, if there is one, so that they can be lent.
+  // The blocks of `shard`, at their initial values, with `slots` zeroed floats a parameter, and a
+  // spare buffer for each from the beginning if `spares`: for several workers, so that memory does
+  // not grow with who happens to read while another's update comes. ResourceExhausted, saying how
+  // much was asked for, if memory does not hold them. Parameters lie in `arena`, if there is one,
+  // so that they can be lent.
   static absl::StatusOr<BlockStore> Create(const FlatSpace& space, int shard,
                                            const proto::Layout& layout, uint64_t seed, int slots,
+                                           bool spares,
                                            std::shared_ptr<SharedArena> arena = nullptr);
 
   int64_t BlockSize(int64_t block) const { return at(block).current->values().size(); }
@@ -76,12 +79,13 @@ class BlockStore {
     std::vector<absl::Span<float>> slot_views;
   };
 
-  BlockStore(int64_t first_block, std::shared_ptr<SharedArena> arena)
-      : first_block_(first_block), arena_(std::move(arena)) {}
+  BlockStore(int64_t first_block, bool spares, std::shared_ptr<SharedArena> arena)
+      : first_block_(first_block), spares_(spares), arena_(std::move(arena)) {}
   const Block& at(int64_t block) const { return blocks_[block - first_block_]; }
   Block& at(int64_t block) { return blocks_[block - first_block_]; }
 
   int64_t first_block_;
+  bool spares_;
   std::shared_ptr<SharedArena> arena_;
   std::vector<Block> blocks_;
 };

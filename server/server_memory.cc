@@ -59,11 +59,10 @@ absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const FlatS
   const bool sync = job.consistency().mode() == proto::Consistency::MODE_SYNC ||
                     job.consistency().schedule_size() > 0;
   // Buffers that become the next version: in sync they hold sums. On arrival a version is written
-  // over the one before, but for blocks that are being sent to another worker meanwhile: of these,
-  // some are, at most all.
+  // over the one before, but for blocks that are being sent to another worker meanwhile.
   const int64_t spare =
       sync ? own * std::max<int64_t>(1, MostSumsHeld(job.train().micro_batches(), workers))
-           : own / 2 * (workers > 1);
+           : own * (workers > 1);
   ServerMemory memory;
   memory.training = kProcessBytes + own * (1 + slots) + spare +
                     space.ShardBlocks(shard).size() * kBlockBytes +

@@ -100,8 +100,10 @@ absl::Status ShardEngine::Open(const proto::View& view) {
   if (!core_.has_value()) {
     const FlatSpace space(ValueCount(view.layout()), job_.wire().chunk() / sizeof(float),
                           job_.cluster().servers());
-    RUBATO_ASSIGN_OR_RETURN(store_, BlockStore::Create(space, shard_, view.layout(), job_.seed(),
-                                                       optimizer_.slots().size(), arena_));
+    RUBATO_ASSIGN_OR_RETURN(
+        store_,
+        BlockStore::Create(space, shard_, view.layout(), job_.seed(), optimizer_.slots().size(),
+                           job_.cluster().workers().start() > 1, arena_));
     RUBATO_ASSIGN_OR_RETURN(groups_, ParameterGroups::Create(ServerOptimizer(job_), view.layout()));
     learning_rate_.emplace(job_.optimizer(), job_.train().batch_size(), view.samples_per_epoch(),
                            job_.train().until());
