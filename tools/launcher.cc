@@ -74,7 +74,7 @@ void BecomeChild(pid_t parent, int log_fd, char* const* arguments) {
   // The parent may have died before prctl: then the kernel will never tell.
   if (getppid() != parent) _exit(1);
   // Ignored signals and the mask outlive exec; the launcher's own must not.
-  for (const int number : {SIGPIPE, SIGINT, SIGTERM, SIGCHLD, SIGHUP, SIGQUIT})
+  for (const int number : {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM, SIGCHLD, SIGHUP, SIGQUIT})
     signal(number, SIG_DFL);
   sigset_t none;
   sigemptyset(&none);

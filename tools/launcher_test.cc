@@ -103,7 +103,8 @@ TEST_F(LauncherTest, WaitsUntilAllHaveEndedWell) {
 }
 
 TEST_F(LauncherTest, ChildrenStartWithACleanSlate) {
-  SignalWatcher watcher;  // blocks SIGINT and SIGTERM, ignores SIGPIPE: children must not
+  // Blocks SIGINT and SIGTERM, ignores SIGPIPE and SIGXFSZ: children must not.
+  SignalWatcher watcher;
   Launcher launcher;
   RUBATO_ASSERT_OK(launcher.Start(Fake("server", 0, {"describe"})));
   EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kAllEnded);
