@@ -10,12 +10,12 @@
 #include <cstring>
 #include <random>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/status.h"
+#include "common/wire/memory_file.h"
 
 namespace rubato {
 namespace {
@@ -47,19 +47,6 @@ absl::Status CannotOpen(absl::string_view why) {
 }
 
 }  // namespace
-
-int ReserveMemory(int fd, uint64_t offset, uint64_t bytes) {
-  int error;
-  do {
-    error = posix_fallocate(fd, static_cast<off_t>(offset), static_cast<off_t>(bytes));
-  } while (error == EINTR);
-  return error;
-}
-
-bool HasSeals(int fd, int seals) {
-  const int has = fcntl(fd, F_GET_SEALS);
-  return has >= 0 && (has & seals) == seals;
-}
 
 absl::StatusOr<std::shared_ptr<SharedArena>> SharedArena::Create() {
   std::shared_ptr<SharedArena> arena(new SharedArena);
@@ -149,22 +136,11 @@ absl::StatusOr<std::shared_ptr<SharedArenaView>> SharedArenaView::Open(absl::str
       !absl::SimpleAtoi(parts[2], &nonce)) {
     return CannotOpen("its offer is not understood");
   }
-  const std::string path = absl::StrFormat("/proc/%d/fd/%d", pid, fd);
-  // In another container the number may be that of any process: open nothing but such memory.
-  char target[64] = {};
-  if (readlink(path.c_str(), target, sizeof(target) - 1) < 0) {
-    return CannotOpen(absl::StrCat(path, ": ", std::strerror(errno)));
-  }
-  if (!absl::StartsWith(target, absl::StrCat("/memfd:", kName))) {
-    return CannotOpen(absl::StrCat(path, " is of another process (another container?)"));
-  }
+  const std::string path = DescriptorPath(pid, fd);
+  const absl::StatusOr<int> file = OpenMemoryFile(path, kName, O_RDONLY, F_SEAL_SHRINK);
+  if (!file.ok()) return CannotOpen(file.status().message());
   std::shared_ptr<SharedArenaView> view(new SharedArenaView);
-  // By now the number may be another file's: it is not waited for.
-  view->fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (view->fd_ < 0) return CannotOpen(absl::StrCat(path, ": ", std::strerror(errno)));
-  if (!HasSeals(view->fd_, F_SEAL_SHRINK)) {
-    return CannotOpen(absl::StrCat(path, " is not what was offered"));
-  }
+  view->fd_ = *file;
   Label label;
   const char* const begin = view->At(0, sizeof(label));
   if (begin != nullptr) std::memcpy(&label, begin, sizeof(label));

@@ -26,12 +26,6 @@ constexpr size_t kSharedPage = 4096;
 // What is smaller is not lent: copying it costs less than keeping account of it.
 constexpr size_t kLeastLent = 8 << 10;
 
-// Reserves memory of a file, so that writing there cannot be fatal. Returns an errno, or 0.
-int ReserveMemory(int fd, uint64_t offset, uint64_t bytes);
-
-// Whether the file has all of these seals, which it keeps. False of what can have none.
-bool HasSeals(int fd, int seals);
-
 // Its owner's end. Any thread.
 class SharedArena : public std::enable_shared_from_this<SharedArena> {
  public:

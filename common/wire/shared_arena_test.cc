@@ -1,6 +1,5 @@
 #include "common/wire/shared_arena.h"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -175,19 +174,6 @@ TEST(SharedArenaView, OpensNothingElse) {
   const int fd = memfd_create("lent-rubato", 0);  // could shrink
   expect(absl::StrCat(getpid(), " ", fd, " 1"), "not what was offered");
   close(fd);
-}
-
-// A file that can have no seals answers -1, in which every bit is set.
-TEST(HasSealsTest, OnlyOfFilesThatHaveThemAll) {
-  const int file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
-  ASSERT_GE(file, 0);
-  EXPECT_FALSE(HasSeals(file, F_SEAL_SHRINK));
-  close(file);
-  const int sealed = memfd_create("sealed", MFD_ALLOW_SEALING | MFD_CLOEXEC);
-  ASSERT_EQ(fcntl(sealed, F_ADD_SEALS, F_SEAL_SHRINK), 0);
-  EXPECT_TRUE(HasSeals(sealed, F_SEAL_SHRINK));
-  EXPECT_FALSE(HasSeals(sealed, F_SEAL_SHRINK | F_SEAL_SEAL));
-  close(sealed);
 }
 
 }  // namespace

@@ -11,13 +11,13 @@
 #include <random>
 #include <vector>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/check.h"
 #include "common/status.h"
+#include "common/wire/memory_file.h"
 
 namespace rubato {
 namespace {
@@ -96,23 +96,15 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Open(absl::string_
     return absl::UnavailableError("the offer of shared memory is not understood");
   }
   if (parts[0] != BootId()) return absl::UnavailableError(kOtherHost);
-  const std::string path = absl::StrFormat("/proc/%d/fd/%d", pid, fd);
-  // In another container the number may be that of any process: open nothing but such memory.
-  char target[64] = {};
-  if (readlink(path.c_str(), target, sizeof(target) - 1) < 0) {
-    return CannotOpen(absl::StrCat(path, ": ", std::strerror(errno)));
-  }
-  if (!absl::StartsWith(target, absl::StrCat("/memfd:", kName))) {
-    return CannotOpen(absl::StrCat(path, " is of another process (another container?)"));
-  }
+  const std::string path = DescriptorPath(pid, fd);
+  const absl::StatusOr<int> file = OpenMemoryFile(path, kName, O_RDWR, kSeals);
+  if (!file.ok()) return CannotOpen(file.status().message());
   std::unique_ptr<SharedSegment> segment(new SharedSegment);
   segment->end_ = 1;
-  segment->fd_ = open(path.c_str(), O_RDWR | O_CLOEXEC | O_NONBLOCK);
-  if (segment->fd_ < 0) return CannotOpen(absl::StrCat(path, ": ", std::strerror(errno)));
+  segment->fd_ = *file;
   struct stat status;
   if (fstat(segment->fd_, &status) != 0 ||
-      static_cast<uint64_t>(status.st_size) != kWordsBytes + 2 * ring_bytes ||
-      !HasSeals(segment->fd_, kSeals)) {
+      static_cast<uint64_t>(status.st_size) != kWordsBytes + 2 * ring_bytes) {
     return CannotOpen(absl::StrCat(path, " is not what was offered"));
   }
   RUBATO_RETURN_IF_ERROR(segment->Map(ring_bytes));
