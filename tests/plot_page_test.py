@@ -16,6 +16,8 @@ import subprocess
 import sys
 import tempfile
 
+from skipped import skip
+
 PROBE = """
 <script>
 const errors = [];
@@ -52,17 +54,6 @@ document.body.dataset.answer = JSON.stringify(answer);
 """
 
 
-def skip(reason):
-    print("SKIPPED:", reason)
-    path = os.environ.get("XML_OUTPUT_FILE")
-    if path:
-        with open(path, "w") as file:
-            file.write('<testsuites><testsuite name="PlotPageTest" tests="1" skipped="1">'
-                       '<testcase name="ABrowserDrawsIt" classname="PlotPageTest">'
-                       f'<skipped message="{reason}"/></testcase></testsuite></testsuites>')
-    sys.exit(0)
-
-
 def write_run(folder, staleness, scale):
     os.mkdir(folder)
     with open(f"{folder}/metrics.jsonl", "w") as file:
@@ -79,7 +70,7 @@ def write_run(folder, staleness, scale):
 def main():
     chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
     if chromium is None:
-        skip("chromium is not installed")
+        skip("PlotPageTest", "ABrowserDrawsIt", "chromium is not installed")
     rubato = os.path.abspath(sys.argv[1])
     folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
     write_run(f"{folder}/first", 0, 2)

@@ -17,23 +17,12 @@ import subprocess
 import sys
 import tempfile
 
-
-def skip(reason):
-    print("SKIPPED:", reason)
-    path = os.environ.get("XML_OUTPUT_FILE")
-    if path:
-        with open(path, "w") as file:
-            file.write(
-                '<testsuites><testsuite name="PyTorchInitTest" tests="1" skipped="1">'
-                '<testcase name="GoesOnAsPyTorch" classname="PyTorchInitTest">'
-                f'<skipped message="{reason}"/></testcase></testsuite></testsuites>')
-    sys.exit(0)
-
+from skipped import skip
 
 try:
     import torch
 except ImportError:
-    skip("python3-torch is not installed")
+    skip("PyTorchInitTest", "GoesOnAsPyTorch", "python3-torch is not installed")
 
 sys.path.insert(0, "tools")
 from make_layer_goldens import cnn, resnet

@@ -15,23 +15,12 @@ import subprocess
 import sys
 import tempfile
 
-
-def skip(reason):
-    print("SKIPPED:", reason)
-    path = os.environ.get("XML_OUTPUT_FILE")
-    if path:
-        with open(path, "w") as file:
-            file.write(
-                '<testsuites><testsuite name="PyTorchLogitsTest" tests="1" skipped="1">'
-                '<testcase name="SameLogits" classname="PyTorchLogitsTest">'
-                f'<skipped message="{reason}"/></testcase></testsuite></testsuites>')
-    sys.exit(0)
-
+from skipped import skip
 
 try:
     import torch
 except ImportError:
-    skip("python3-torch is not installed")
+    skip("PyTorchLogitsTest", "SameLogits", "python3-torch is not installed")
 
 
 def write_split(folder, prefix, count, rng):

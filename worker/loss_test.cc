@@ -109,7 +109,9 @@ void ExpectPyTorchsOptions(const Golden& golden, const std::string& name, const 
   }
 }
 
-TEST(CrossEntropy, SmoothsLabelsIgnoresAClassAndTakesPlacesAsPyTorch) {
+// Calls check(golden, name, loss) for each golden of cross-entropy with options.
+template <typename Check>
+void ForEachOfPyTorchsOptions(Check check) {
   const Golden golden("compositions.safetensors");
   int cases = 0;
   for (const auto& [name, text] : golden.metadata()) {
@@ -119,54 +121,53 @@ TEST(CrossEntropy, SmoothsLabelsIgnoresAClassAndTakesPlacesAsPyTorch) {
     ++cases;
     proto::Loss loss;
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(std::string(settings), &loss));
-    ExpectPyTorchsOptions<float>(golden, name, loss);
-    ExpectPyTorchsOptions<double>(golden, name, loss);
+    check(golden, name, loss);
   }
   EXPECT_EQ(cases, 6);
 }
 
+TEST(CrossEntropy, SmoothsLabelsIgnoresAClassAndTakesPlacesAsPyTorch) {
+  ForEachOfPyTorchsOptions(
+      [](const Golden& golden, const std::string& name, const proto::Loss& loss) {
+        ExpectPyTorchsOptions<float>(golden, name, loss);
+        ExpectPyTorchsOptions<double>(golden, name, loss);
+      });
+}
+
 TEST(CrossEntropy, WithSmoothedAndIgnoredLabelsHasTheGradientOfCentralDifferences) {
-  const Golden golden("compositions.safetensors");
-  int cases = 0;
-  for (const auto& [name, text] : golden.metadata()) {
-    absl::string_view settings = text;
-    if (!absl::ConsumePrefix(&settings, "loss ")) continue;
-    SCOPED_TRACE(name);
-    ++cases;
-    proto::Loss loss;
-    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(std::string(settings), &loss));
-    const std::vector<int64_t> shape = golden.Shape(name + "/x");
-    const std::vector<int32_t> labels = golden.Values<int32_t>(name + "/labels");
-    std::vector<double> logits = golden.Values<double>(name + "/x");
-    const absl::StatusOr<Objective> objective =
-        ObjectiveFor(loss, shape.back(), 0, shape.size() == 3 ? shape[1] : 1);
-    RUBATO_ASSERT_OK(objective);
-    std::vector<double> gradient(logits.size()), ignored(logits.size());
-    const auto loss_of = [&](std::vector<double>& by_logits) {
-      return CrossEntropy(*objective,
-                          ConstTensorRef(logits).Reshaped(Shape(shape.begin(), shape.end())),
-                          labels, by_logits)
-          .loss_sum;
-    };
-    const double at = loss_of(gradient);
-    for (size_t i = 0; i < logits.size(); ++i) {
-      const auto difference = [&](double h) {
-        const double kept = logits[i];
-        logits[i] = kept + h;
-        const double up = loss_of(ignored);
-        logits[i] = kept - h;
-        const double down = loss_of(ignored);
-        logits[i] = kept;
-        return (up - down) / (2 * h);
-      };
-      // Richardson's: errors of the fourth order in h, and roundings of the loss over h.
-      const double h = 1e-3;
-      EXPECT_NEAR(gradient[i], (4 * difference(h) - difference(2 * h)) / 3,
-                  1e-11 + 20 * std::numeric_limits<double>::epsilon() * at / h)
-          << "logit " << i;
-    }
-  }
-  EXPECT_EQ(cases, 6);
+  ForEachOfPyTorchsOptions(
+      [](const Golden& golden, const std::string& name, const proto::Loss& loss) {
+        const std::vector<int64_t> shape = golden.Shape(name + "/x");
+        const std::vector<int32_t> labels = golden.Values<int32_t>(name + "/labels");
+        std::vector<double> logits = golden.Values<double>(name + "/x");
+        const absl::StatusOr<Objective> objective =
+            ObjectiveFor(loss, shape.back(), 0, shape.size() == 3 ? shape[1] : 1);
+        RUBATO_ASSERT_OK(objective);
+        std::vector<double> gradient(logits.size()), ignored(logits.size());
+        const auto loss_of = [&](std::vector<double>& by_logits) {
+          return CrossEntropy(*objective,
+                              ConstTensorRef(logits).Reshaped(Shape(shape.begin(), shape.end())),
+                              labels, by_logits)
+              .loss_sum;
+        };
+        const double at = loss_of(gradient);
+        for (size_t i = 0; i < logits.size(); ++i) {
+          const auto difference = [&](double h) {
+            const double kept = logits[i];
+            logits[i] = kept + h;
+            const double up = loss_of(ignored);
+            logits[i] = kept - h;
+            const double down = loss_of(ignored);
+            logits[i] = kept;
+            return (up - down) / (2 * h);
+          };
+          // Richardson's: errors of the fourth order in h, and roundings of the loss over h.
+          const double h = 1e-3;
+          EXPECT_NEAR(gradient[i], (4 * difference(h) - difference(2 * h)) / 3,
+                      1e-11 + 20 * std::numeric_limits<double>::epsilon() * at / h)
+              << "logit " << i;
+        }
+      });
 }
 
 TEST(Objective, ALossTakesLabelsOrNumbers) {

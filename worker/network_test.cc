@@ -120,67 +120,60 @@ double ToleranceOf(const Call<double>& call, double h, const std::vector<double>
   return 40 * std::numeric_limits<double>::epsilon() * terms / h + 1e-7 * Greatest(gradient);
 }
 
-// Calls check(operand, gradient, count, what) for x, unless it holds indices, and the parameters.
+// Calls check(sum_at, gradient, tolerance) for each value of x, unless it holds indices, and of the
+// parameters: sum_at(step) is the sum with that value moved.
 template <typename Check>
-void ForEachOperand(const Case& c, const Call<double>& call, Check check) {
-  if (!c.call.dx.empty()) check(&Call<double>::x, call.dx, call.x.size(), "dx");
-  check(&Call<double>::parameters, call.dparameters, c.call.dparameters.size(), "dparameters");
-}
-
-void ExpectCentralDifferences(const Case& c) {
+void ForEachOperand(const Case& c, double h, Check check) {
   const std::unique_ptr<Network> network =
       Make(c.text, absl::MakeSpan(c.shape).subspan(1), c.shape[0], DType::kFloat64);
   Call<double> call = c.call;
   Compute(*network, call);
+  const auto visit = [&](std::vector<double> Call<double>::*operand,
+                         const std::vector<double>& gradient, size_t count, const char* what) {
+    const double tolerance = ToleranceOf(call, h, gradient);
+    for (size_t i = 0; i < count; ++i) {
+      SCOPED_TRACE(absl::StrCat(what, "[", i, "]"));
+      const auto sum_at = [&](double step) {
+        Call<double> moved = call;
+        (moved.*operand)[i] += step;
+        return Sum(*network, moved);
+      };
+      check(sum_at, gradient[i], tolerance);
+      if (::testing::Test::HasFatalFailure()) return;
+    }
+  };
+  if (!c.call.dx.empty()) visit(&Call<double>::x, call.dx, call.x.size(), "dx");
+  visit(&Call<double>::parameters, call.dparameters, c.call.dparameters.size(), "dparameters");
+}
+
+void ExpectCentralDifferences(const Case& c) {
   const double h = 2e-4;
-  ForEachOperand(
-      c, call,
-      [&](std::vector<double> Call<double>::*operand, const std::vector<double>& gradient,
-          size_t count, const char* what) {
-        const double tolerance = ToleranceOf(call, h, gradient);
-        for (size_t i = 0; i < count; ++i) {
-          const auto difference = [&](double step) {
-            Call<double> up = call, down = call;
-            (up.*operand)[i] += step;
-            (down.*operand)[i] -= step;
-            return (Sum(*network, up) - Sum(*network, down)) / (2 * step);
-          };
-          // Richardson's.
-          ASSERT_NEAR(gradient[i], (4 * difference(h) - difference(2 * h)) / 3, tolerance)
-              << what << "[" << i << "]";
-        }
-      });
+  ForEachOperand(c, h, [&](const auto& sum_at, double gradient, double tolerance) {
+    const auto difference = [&](double step) {
+      return (sum_at(step) - sum_at(-step)) / (2 * step);
+    };
+    // Richardson's.
+    ASSERT_NEAR(gradient, (4 * difference(h) - difference(2 * h)) / 3, tolerance);
+  });
 }
 
 // Where a relu's input is 0, or a pool's two greatest are equal, there is no derivative: values to
 // the left and to the right show that. Adds up how many operands were looked at and passed over.
 void ExpectOneSidedDifferences(const Case& c, int64_t* looked_at, int64_t* passed_over) {
-  const std::unique_ptr<Network> network =
-      Make(c.text, absl::MakeSpan(c.shape).subspan(1), c.shape[0], DType::kFloat64);
-  Call<double> call = c.call;
-  Compute(*network, call);
-  const double h = 1e-5, here = Sum(*network, call);
-  ForEachOperand(
-      c, call,
-      [&](std::vector<double> Call<double>::*operand, const std::vector<double>& gradient,
-          size_t count, const char* what) {
-        const double tolerance = ToleranceOf(call, h, gradient);
-        for (size_t i = 0; i < count; ++i) {
-          const auto slope = [&](double step) {
-            Call<double> near = call, far = call;
-            (near.*operand)[i] += step;
-            (far.*operand)[i] += 2 * step;
-            return (4 * Sum(*network, near) - 3 * here - Sum(*network, far)) / (2 * step);
-          };
-          const double left = slope(-h), right = slope(h);
-          ++*looked_at;
-          if (std::abs(left - right) > tolerance) {
-            ++*passed_over;
-            continue;
-          }
-          ASSERT_NEAR(gradient[i], (left + right) / 2, tolerance) << what << "[" << i << "]";
-        }
-      });
+  const double h = 1e-5;
+  ForEachOperand(c, h, [&](const auto& sum_at, double gradient, double tolerance) {
+    const double here = sum_at(0);
+    const auto slope = [&](double step) {
+      return (4 * sum_at(step) - 3 * here - sum_at(2 * step)) / (2 * step);
+    };
+    const double left = slope(-h), right = slope(h);
+    ++*looked_at;
+    if (std::abs(left - right) > tolerance) {
+      ++*passed_over;
+      return;
+    }
+    ASSERT_NEAR(gradient, (left + right) / 2, tolerance);
+  });
 }
 
 bool HasKinks(const std::string& text) {
