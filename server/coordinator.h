@@ -147,6 +147,9 @@ class Coordinator {
   void Evaluate(CoordinatorActions* actions);
   void OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now,
                     CoordinatorActions* actions);
+  // Once the final test is done: asks for the reports, unless tests of earlier parameters are still
+  // under way, whose results would be lost.
+  void AwaitEvaluations(CoordinatorActions* actions);
   void AskForReports(CoordinatorActions* actions);
   void OnShardReport(const proto::ShardReport& report, CoordinatorActions* actions);
   void End(const absl::Status& status, int exit_code, const std::string& reason,
@@ -228,6 +231,10 @@ class Coordinator {
   PeerId evaluator_ = 0;
   absl::Time evaluating_since_;
   bool has_evaluation_ = false;
+  // Tests during training whose results have not come, by unit, and who makes them.
+  std::map<int64_t, WorkerId> evaluations_;
+  int64_t last_evaluated_ = -1;
+  bool is_tested_ = false;  // the final test is done, and only those are waited for
 
   bool stopping_ = false;
   absl::Status stop_end_;  // what the job ends with

@@ -399,6 +399,14 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
   Receive(2, tested);
   EXPECT_EQ(lines_.back().kind, MetricsLine::Kind::kTest);
   EXPECT_DOUBLE_EQ(lines_.back().epoch, 2);
+  // The test at the end of the first epoch has not come yet.
+  EXPECT_FALSE(sent_[1].back().has_report_request());
+  EXPECT_THAT(coordinator_->Status(now_).waits(),
+              ElementsAre(HasSubstr("a test of earlier parameters waits for worker 0")));
+  tested.mutable_evaluation()->set_is_final(false);
+  tested.mutable_evaluation()->set_unit(3);
+  Receive(2, tested);
+  EXPECT_DOUBLE_EQ(lines_.back().epoch, 1);
   ASSERT_TRUE(sent_[1].back().has_report_request());
 
   proto::PeerMessage report;
@@ -631,6 +639,37 @@ TEST_F(CoordinatorTest, ASilentWorkerIsTakenForDeadAndToldSo) {
   // What it says afterwards changes nothing.
   Receive(3, Computed(0, {2, 4}, 1, 2));
   EXPECT_THAT(Reason(3), HasSubstr("not registered"));
+}
+
+TEST_F(CoordinatorTest, TheTestsOfOthersAreWaitedForUnlessTheyDie) {
+  Start("consistency { mode: MODE_ASYNC } cluster { lease: 5 }");
+  Begin();
+  proto::PeerMessage request, tested;
+  request.mutable_work_request();
+  for (int64_t unit = 0; unit < 10; ++unit) {
+    const PeerId peer = 2 + unit % 2;
+    Receive(peer, request);
+    EXPECT_EQ(sent_[peer].back().work().evaluate(), unit == 5);  // by worker 1
+    proto::PeerMessage computed = Computed(unit, {0, 2}, 1, 2);
+    computed.mutable_progress()->set_clock(unit / 2);
+    Receive(peer, computed);
+  }
+  Receive(2, Idle(/*applied=*/5));
+  Receive(3, Idle(/*applied=*/5));
+  ASSERT_TRUE(sent_[2].back().has_evaluation_request());
+  tested.mutable_evaluation()->set_unit(10);
+  tested.mutable_evaluation()->set_is_final(true);
+  tested.mutable_evaluation()->set_samples(10);
+  Receive(2, tested);
+  EXPECT_FALSE(sent_[1].back().has_report_request());
+  for (int i = 0; i < 51; ++i) {
+    now_ += absl::Milliseconds(100);
+    coordinator_->OnHeartbeat({0, 1}, now_);
+    Tick();
+  }
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) was not heard of for 5s "
+                                               "(cluster.lease) during a test of earlier")));
+  EXPECT_TRUE(sent_[1].back().has_report_request());
 }
 
 TEST_F(CoordinatorTest, AWorkerThatDoesNotDoTheFinalTestIsTakenForDeadAndAnotherDoesIt) {

@@ -30,7 +30,12 @@ void Coordinator::Lose(PeerId id, const std::string& why, absl::Time now,
   }
   registry_.Remove(id);
   ChangeView(reason, now, actions);
-  if (was_evaluator) Evaluate(actions);
+  if (!was_evaluator) return;
+  if (is_tested_) {
+    AwaitEvaluations(actions);
+  } else {
+    Evaluate(actions);
+  }
 }
 
 void Coordinator::Evict(PeerId id, const std::string& why, absl::Time now,
@@ -100,14 +105,15 @@ void Coordinator::CheckEvaluator(absl::Time now, CoordinatorActions* actions) {
   const Peer* const evaluator = registry_.Find(evaluator_);
   const absl::Duration stall_timeout = absl::Seconds(job_.cluster().stall_timeout());
   if (evaluator == nullptr) return;
+  const absl::string_view test = is_tested_ ? "a test of earlier parameters" : "the final test";
   if (now - evaluator->last_heard > lease_) {
     Evict(evaluator_,
-          absl::StrFormat("was not heard of for %s (cluster.lease) during the final test",
-                          absl::FormatDuration(lease_)),
+          absl::StrFormat("was not heard of for %s (cluster.lease) during %s",
+                          absl::FormatDuration(lease_), test),
           now, actions);
   } else if (now - evaluating_since_ > stall_timeout) {
     Evict(evaluator_,
-          absl::StrFormat("is alive but has not done the final test in %s (cluster.stall_timeout)",
+          absl::StrFormat("is alive but has not done %s in %s (cluster.stall_timeout)", test,
                           absl::FormatDuration(stall_timeout)),
           now, actions);
   }

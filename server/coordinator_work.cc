@@ -37,6 +37,7 @@ void Coordinator::GiveWork(PeerId id, Peer* peer, absl::Time now, CoordinatorAct
     if (work_.Waiting(peer->worker) == 1) peer->last_progress = now;
     work->set_contribution(*unit);
     work->set_evaluate(*unit == first_new && evaluate_every_->IsDue(*schedule_, mode_, *unit));
+    if (work->evaluate()) evaluations_[*unit] = peer->worker;
   }
   Send(id, std::move(message), actions);
 }
@@ -62,6 +63,9 @@ void Coordinator::OnProgress(Peer* peer, const proto::Progress& progress, absl::
       SendToShards(message, actions);
     }
     if (!is_first) return;
+  } else if (progress.first_leaf() == 0 && progress.unit() > last_evaluated_ &&
+             evaluate_every_->IsDue(*schedule_, mode_, progress.unit())) {
+    evaluations_[progress.unit()] = peer->worker;
   }
   std::vector<MetricsLine> lines;
   const bool was_at_end = metrics_->units() >= until_unit_;
@@ -206,9 +210,14 @@ void Coordinator::OnEvaluation(const proto::EvaluationResult& evaluation, absl::
       summary_.validation_loss = eval_loss_;
       summary_.validation_accuracy = eval_accuracy_;
     }
-    AskForReports(actions);
+    is_tested_ = true;
+    AwaitEvaluations(actions);
     return;
   }
+  evaluations_.erase(evaluation.unit());
+  if (phase_ == Phase::kEvaluating && is_tested_) AwaitEvaluations(actions);
+  if (evaluation.unit() < last_evaluated_) return;
+  last_evaluated_ = evaluation.unit();
   eval_loss_ = line.loss;
   eval_accuracy_ = line.accuracy;
   has_evaluation_ = true;
@@ -223,6 +232,15 @@ void Coordinator::OnEvaluation(const proto::EvaluationResult& evaluation, absl::
                                 is_loss ? "eval/loss" : "eval/accuracy", value),
                 now, actions);
   }
+}
+
+void Coordinator::AwaitEvaluations(CoordinatorActions* actions) {
+  for (; !evaluations_.empty(); evaluations_.erase(evaluations_.begin())) {
+    if (registry_.FindWorker(evaluations_.begin()->second, &evaluator_) == nullptr) continue;
+    evaluating_since_ = last_tick_;
+    return;
+  }
+  AskForReports(actions);
 }
 
 void Coordinator::AskForReports(CoordinatorActions* actions) {
@@ -417,7 +435,8 @@ proto::JobStatus Coordinator::Status(absl::Time now) const {
   if (asked_.has_value() && !asked_holds_) status.set_next_mode(ModeName(*asked_));
   const auto evaluator = registry_.peers().find(evaluator_);
   if (phase_ == Phase::kEvaluating && evaluator != registry_.peers().end()) {
-    status.add_waits(absl::StrFormat("the final test waits for worker %d, for %.1f s",
+    status.add_waits(absl::StrFormat("%s waits for worker %d, for %.1f s",
+                                     is_tested_ ? "a test of earlier parameters" : "the final test",
                                      evaluator->second.worker.rank,
                                      absl::ToDoubleSeconds(now - evaluating_since_)));
   }
