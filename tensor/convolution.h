@@ -26,19 +26,20 @@ struct Convolution {
 
   // Of one filter, over the channels of its group.
   int64_t filter() const { return in_channels / groups * window.kernel * window.kernel; }
-  // Values that the two functions need for their own use.
-  int64_t scratch() const { return filter() * window.out_plane(); }
 };
+
+// Values of scratch that the next two functions need for batches of n.
+int64_t ConvolutionScratch(const Convolution& convolution, int64_t n);
 
 // y = x * weight + bias, zeros around x, as torch.nn.functional.conv2d. x: (n, in_channels, height,
 // width), weight: (out_channels, in_channels / groups, kernel, kernel), bias: (out_channels) or
-// null, y: (n, out_channels, out_height, out_width). Each example is a product of matrices for
-// each group: the BLAS library's bits.
+// null, y: (n, out_channels, out_height, out_width). oneDNN's, where it is the faster (float32, many
+// channels: tensor/cpu/onednn.h), or each example is a product of matrices for each group: in
+// either case a library's bits, see MatMulSignature.
 void Conv2d(const Convolution& convolution, const ConstTensorRef& x, const ConstTensorRef& weight,
             const ConstTensorRef& bias, const TensorRef& y, const TensorRef& scratch);
 
-// The gradients by x (unless dx is null), weight and bias (unless null). Those by weight are summed
-// over the examples in turn.
+// The gradients by x (unless dx is null), weight and bias (unless null).
 void Conv2dBackward(const Convolution& convolution, const ConstTensorRef& x,
                     const ConstTensorRef& weight, const ConstTensorRef& dy, const TensorRef& dx,
                     const TensorRef& dweight, const TensorRef& dbias, const TensorRef& scratch);

@@ -2,9 +2,10 @@
 // mismatch is a bug of the caller. Unless said otherwise they take float32 or float64, the same
 // for all tensors of a call, and tensors that do not overlap.
 //
-// Bits: MatMul is the BLAS library's, on one thread, and its sums depend on the library's version
-// and on the kernels that it has chosen for the processor (MatMulSignature). All others are the
-// project's own and give equal bits at every level of the instruction set (common/isa.h).
+// Bits: MatMul and convolutions are libraries', OpenBLAS's or oneDNN's, on one thread, and their sums
+// depend on the library's version and on the kernels that it has chosen for the processor
+// (MatMulSignature). All others are the project's own and give equal bits at every level of the
+// instruction set (common/isa.h).
 #ifndef RUBATO_TENSOR_KERNELS_H_
 #define RUBATO_TENSOR_KERNELS_H_
 
@@ -27,12 +28,16 @@ void MatMul(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef
 void MatMulAdd(const ConstTensorRef& a, Transpose transpose_a, const ConstTensorRef& b,
                Transpose transpose_b, const TensorRef& c);
 
-// What decides the bits of MatMul besides its operands, e.g. "OpenBLAS 0.3.21 SkylakeX".
+// What decides the bits of MatMul besides its operands, e.g. "OpenBLAS 0.3.21 SkylakeX, oneDNN
+// 2.6.3".
 std::string MatMulSignature();
 
-// Makes MatMul use one set of kernels on every processor that has the level, instead of the one
-// that the library would choose for it: for equal bits on unequal machines. For the start of main.
+// Makes the libraries use one set of kernels on every processor that has the level, instead of the
+// one that they would choose for it: for equal bits on unequal machines. For the start of main.
 void FixMatMulKernels(Isa isa);
+
+// Leaves to OpenBLAS what oneDNN measured faster at, for comparisons. For the start of main.
+void UseOpenBlasAlone();
 
 // y = x, value by value in row-major order; the shapes may differ, the sizes not.
 void Copy(const ConstTensorRef& x, const TensorRef& y);

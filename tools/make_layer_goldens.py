@@ -110,6 +110,10 @@ def cases():
         ("conv_large_kernel", (2, 2, 5, 6), 3, 5, 1, 2, 1, True),
         ("conv_wide", (1, 1, 4, 37), 2, 3, 1, 1, 1, True),
         ("conv_one_by_one", (1, 1, 1, 1), 1, 3, 1, 1, 1, True),
+        # Of many channels, where another library computes.
+        ("conv_channels", (2, 16, 5, 4), 9, 3, 1, 1, 1, True),
+        ("conv_channels_groups_stride", (1, 16, 7, 6), 24, 3, 2, 0, 2, False),
+        ("conv_depthwise_equal", (2, 9, 6, 5), 9, 3, 1, 1, 9, True),
     ]:
         module = nn.Conv2d(shape[1], out, kernel, stride, padding, groups=groups, bias=bias)
         yield name, shape, module, layer(conv_text(out, kernel, stride, padding, groups, bias))

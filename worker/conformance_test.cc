@@ -231,7 +231,7 @@ void ExpectAll(TestedGpu gpu, const Precision& precision) {
       ExpectPyTorchs<float>(c, gpu, precision);
     }
   }
-  EXPECT_EQ(cases, 59);
+  EXPECT_EQ(cases, 62);
 }
 
 std::string NameOf(const ::testing::TestParamInfo<Precision>& info) { return info.param.name; }

@@ -7,6 +7,7 @@
 #include "tensor/cpu/by_dtype.h"
 #include "tensor/cpu/gemm.h"
 #include "tensor/cpu/lanes.h"
+#include "tensor/cpu/onednn.h"
 
 namespace rubato {
 namespace {
@@ -183,14 +184,25 @@ void Check(const Convolution& c, const ConstTensorRef& x, const ConstTensorRef& 
   RUBATO_CHECK(x.size() == n * c.in_channels * c.window.plane());
   RUBATO_CHECK(y.size() == n * c.out_channels * c.window.out_plane());
   RUBATO_CHECK(weight.size() == c.out_channels * c.filter());
-  RUBATO_CHECK(scratch.size() >= c.scratch());
+  RUBATO_CHECK(scratch.size() >= ConvolutionScratch(c, n));
+}
+
+bool IsOneDnns(const Convolution& c, const ConstTensorRef& x) {
+  return x.dtype() == DType::kFloat32 && OneDnnTakes(OneDnnIsa(), c);
 }
 
 }  // namespace
 
+int64_t ConvolutionScratch(const Convolution& c, int64_t n) {
+  const int64_t columns = c.filter() * c.window.out_plane();
+  if (!OneDnnTakes(OneDnnIsa(), c)) return columns;
+  return std::max(columns, OneDnnConvolutionScratch(c, n));
+}
+
 void Conv2d(const Convolution& c, const ConstTensorRef& x, const ConstTensorRef& weight,
             const ConstTensorRef& bias, const TensorRef& y, const TensorRef& scratch) {
   Check(c, x, weight, y, scratch);
+  if (IsOneDnns(c, x) && OneDnnConv2d(c, x, weight, bias, y, scratch)) return;
   ByDType(x, [&](auto zero) {
     using T = decltype(zero);
     const Sizes s(c);
@@ -216,6 +228,9 @@ void Conv2dBackward(const Convolution& c, const ConstTensorRef& x, const ConstTe
                     const ConstTensorRef& dy, const TensorRef& dx, const TensorRef& dweight,
                     const TensorRef& dbias, const TensorRef& scratch) {
   Check(c, x, weight, dy, scratch);
+  if (IsOneDnns(c, x) && OneDnnConv2dBackward(c, x, weight, dy, dx, dweight, dbias, scratch)) {
+    return;
+  }
   ByDType(x, [&](auto zero) {
     using T = decltype(zero);
     const Sizes s(c);

@@ -25,8 +25,8 @@ class Cpu final : public KernelSet {
     if (!dbias.is_null()) rubato::ColumnSums(dy, dbias);
     if (!dx.is_null()) MatMul(dy, Transpose::kNo, weight, Transpose::kNo, dx);
   }
-  int64_t ConvolutionScratch(const Convolution& convolution, int64_t) const override {
-    return convolution.scratch();
+  int64_t ConvolutionScratch(const Convolution& convolution, int64_t n) const override {
+    return rubato::ConvolutionScratch(convolution, n);
   }
   int64_t AttentionScratch(int64_t, int64_t, int64_t places) const override {
     return places * places;

@@ -1,5 +1,6 @@
 #include <cblas.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <limits>
 #include <string>
@@ -8,6 +9,7 @@
 #include "common/check.h"
 #include "tensor/cpu/by_dtype.h"
 #include "tensor/cpu/gemm.h"
+#include "tensor/cpu/onednn.h"
 #include "tensor/kernels.h"
 
 // OpenBLAS chooses its kernels when it is loaded, by the processor or by the environment variable
@@ -43,6 +45,12 @@ const char* CoreOf(Isa isa) {
   return "Prescott";
 }
 
+// Of oneDNN. Written at start-up and by tests.
+std::atomic<Isa>& Level() {
+  static std::atomic<Isa> level(DetectIsa());
+  return level;
+}
+
 blasint Dim(int64_t dim) {
   RUBATO_CHECK(dim <= std::numeric_limits<blasint>::max());
   return static_cast<blasint>(dim);
@@ -54,9 +62,15 @@ CBLAS_TRANSPOSE Blas(Transpose transpose) {
 
 }  // namespace
 
+Isa OneDnnIsa() { return Level().load(std::memory_order_relaxed); }
+
 void Gemm(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k,
           float alpha, const float* a, int64_t lda, const float* b, int64_t ldb, float beta,
           float* c, int64_t ldc) {
+  if (OneDnnTakes(OneDnnIsa(), m, n, k)) {
+    OneDnnGemm(transpose_a, transpose_b, m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
+    return;
+  }
   UseOneThread();
   cblas_sgemm(CblasRowMajor, Blas(transpose_a), Blas(transpose_b), Dim(m), Dim(n), Dim(k), alpha, a,
               Dim(lda), b, Dim(ldb), beta, c, Dim(ldc));
@@ -105,13 +119,18 @@ void FixMatMulKernels(Isa isa) {
   setenv("OPENBLAS_CORETYPE", CoreOf(isa), /*overwrite=*/1);
   gotoblas_dynamic_quit();
   gotoblas_dynamic_init();
+  Level().store(isa, std::memory_order_relaxed);
 }
+
+void UseOpenBlasAlone() { Level().store(Isa::kGeneric, std::memory_order_relaxed); }
 
 std::string MatMulSignature() {
   // "OpenBLAS 0.3.21 NO_LAPACKE DYNAMIC_ARCH ...": the version is the second word.
   const std::string config = openblas_get_config();
   const size_t end = config.find(' ', config.find(' ') + 1);
-  return absl::StrCat(config.substr(0, end), " ", openblas_get_corename());
+  const std::string other = OneDnnSignature(OneDnnIsa());
+  return absl::StrCat(config.substr(0, end), " ", openblas_get_corename(),
+                      other.empty() ? "" : ", ", other);
 }
 
 }  // namespace rubato

@@ -212,7 +212,7 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
   ClusterStepBench cluster;
   int seconds = 3;
   int64_t servers = 0, workers = 0;
-  bool json = false;
+  bool json = false, openblas = false;
   Flags flags(
       "rubato bench step",
       "Measures one local step of training (forward, backward, SGD with momentum) on random\n"
@@ -233,8 +233,10 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
   flags.Add("steps", &cluster.steps, "N",
             "through servers: 2 or more, to measure instead; 0: none");
   flags.Add("layers", &bench.layers, "", "also time each layer by itself");
+  flags.Add("openblas", &openblas, "", "leave to OpenBLAS what oneDNN computes: a local step's");
   flags.Add("json", &json, "", "print one JSON object");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
+  if (openblas) UseOpenBlasAlone();
   bench.seconds = seconds;
   absl::Status status;
   const bool is_cluster = workers != 0 || servers != 0;
@@ -247,8 +249,10 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
         absl::StrCat("found --threads ", bench.threads,
                      ", expected 1: a thread computes a micro-batch, and a local step is one "
                      "(--workers 1 takes several)"));
-  } else if (is_cluster && bench.layers) {
-    status = absl::InvalidArgumentError("found --layers beside --workers, expected a local step");
+  } else if (is_cluster && (bench.layers || openblas)) {
+    status =
+        absl::InvalidArgumentError(absl::StrCat("found --", bench.layers ? "layers" : "openblas",
+                                                " beside --workers, expected a local step"));
   } else if (cluster.steps != 0 && (!is_cluster || cluster.steps < 2)) {
     status = absl::InvalidArgumentError(
         absl::StrCat("found --steps ", cluster.steps, ", expected 2 or more beside --servers"));
