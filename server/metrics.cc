@@ -188,9 +188,9 @@ MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, abs
   line.step = StepsAt(unit, line.samples);
   line.epoch = static_cast<double>(line.samples) / samples_per_epoch_;
   line.time = Seconds(now);
-  line.loss = evaluation.loss_sum() / evaluation.samples();
   const double judged =
       evaluation.has_judged() ? evaluation.judged() : static_cast<double>(evaluation.samples());
+  line.loss = judged > 0 ? evaluation.loss_sum() / judged : 0;
   if (evaluation.has_correct() && judged > 0) line.accuracy = evaluation.correct() / judged;
   return line;
 }

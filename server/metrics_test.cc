@@ -59,7 +59,7 @@ TEST_F(MetricsTest, StepsThatOneWhoIsLostHasNotToldOfCountWithTheLossOfTheOthers
   EXPECT_EQ(metrics.steps(), 3);
 }
 
-TEST_F(MetricsTest, AccuracyIsOfWhatIsJudgedTheLossOfAllSamples) {
+TEST_F(MetricsTest, AccuracyAndATestsLossAreOfWhatIsJudged) {
   Metrics metrics = Begun(/*sync=*/true);
   proto::Progress left = Told(0, 0, 20), right = Told(0, 1, 20);
   left.add_correct(6);
@@ -84,6 +84,15 @@ TEST_F(MetricsTest, AccuracyIsOfWhatIsJudgedTheLossOfAllSamples) {
   evaluation.set_judged(16);
   evaluation.set_samples(20);
   EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).accuracy, 0.75);
+  EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).loss, 1.875);  // 30 / 16
+  evaluation.set_loss_sum(0);
+  evaluation.set_correct(0);
+  evaluation.set_judged(0);
+  EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).loss, 0);
+  EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).accuracy, std::nullopt);
+  evaluation.clear_correct();  // targets are numbers
+  evaluation.clear_judged();
+  evaluation.set_loss_sum(30);
   EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).loss, 1.5);
 }
 

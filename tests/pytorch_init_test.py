@@ -2,7 +2,8 @@
 
 Writes state_dicts as safetensors, trains one step from each by `model.init_from`, makes the same step in PyTorch, and compares the losses
 before and after it, and what of the parameters has become. The models: a Sequential by PyTorch's names, one by names of its own, and resnet20
-by torchvision's names, with num_batches_tracked and running statistics that are not those of the beginning.
+by torchvision's names, with num_batches_tracked and running statistics that are not those of the beginning. Once more a class is ignored,
+and two workers share the step, each with another number of targets that count.
 
 Usage: pytorch_init_test.py RUBATO   (the binary). Needs Debian's python3-torch; skipped without it.
 """
@@ -108,16 +109,18 @@ def near(found, expected, tolerance, what):
     assert abs(found - expected) <= tolerance * abs(expected), what
 
 
-def check(rubato, folder, name, text, model, train, test):
+def check(rubato, folder, name, text, model, train, test, ignored=None):
+    """`ignored`: a class that costs nothing; then two workers compute the step, in parts."""
     write_safetensors(f"{folder}/{name}.safetensors", model.state_dict())
     job = f"""
 version: 1
 name: {name}
-cluster: {{servers: 2, workers: 1, address: "127.0.0.1:0"}}
+cluster: {{servers: 2, workers: {1 if ignored is None else 2}, address: "127.0.0.1:0"}}
 data: {{format: idx, path: {folder}, normalize: {{mean: [0.4], std: [0.3]}}}}
 model: {text}init_from: {name}.safetensors}}
+loss: {{name: cross_entropy{"" if ignored is None else f", ignore_index: {ignored}"}}}
 optimizer: {{learning_rate: {RATE}}}
-train: {{batch_size: {TRAIN}, micro_batches: 1, until: {{steps: 1}}}}
+train: {{batch_size: {TRAIN}, micro_batches: {1 if ignored is None else 4}, until: {{steps: 1}}}}
 metrics: {{every: {{steps: 1}}}}
 """
     path = f"{folder}/{name}.yaml"
@@ -130,13 +133,14 @@ metrics: {{every: {{steps: 1}}}}
 
     model.double().train()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
-    loss = nn.functional.cross_entropy(model(train[0]), train[1])
+    mean = nn.CrossEntropyLoss(ignore_index=-100 if ignored is None else ignored)
+    loss = mean(model(train[0]), train[1])
     loss.backward()
     optimizer.step()
     model.eval()
     with torch.no_grad():
         logits = model(test[0])
-        after = nn.functional.cross_entropy(logits, test[1]).item()
+        after = mean(logits, test[1]).item()
     near(first["loss"], loss.item(), 1e-5, f"{name}, before")
     assert logits.std() > 0.05, "too uniform to show anything"
     near(summary["test_loss"], after, 1e-4, f"{name}, after")
@@ -159,6 +163,8 @@ def main():
     train, test = [((images - 0.4) / 0.3, labels) for images, labels in splits]
     for name, text, model in models():
         check(sys.argv[1], folder, name, text, model, train, test)
+    torch.manual_seed(4)
+    check(sys.argv[1], folder, "ignoring", "{preset: cnn, ", cnn(SIDE, CLASSES), train, test, ignored=2)
 
 
 main()

@@ -59,8 +59,9 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
     reader.ReadInOrder({begin, std::min(begin + model->max_batch(), examples.size())});
     total += model->Evaluate(parameters, reader.features(), reader.targets());
   }
-  const double loss = total.loss_sum / static_cast<double>(total.samples);
   const bool has_accuracy = total.judged > 0;
+  const double loss =
+      total.loss_sum / (has_accuracy ? total.judged : static_cast<double>(total.samples));
   const double accuracy = total.correct / total.judged;
   if (json) {
     nlohmann::ordered_json object;

@@ -1,5 +1,6 @@
 #include "worker/batch_reader.h"
 
+#include <algorithm>
 #include <vector>
 
 #include "common/check.h"
@@ -28,11 +29,26 @@ void BatchReader::ReadInOrder(Range positions) {
   Read(indices, absl::nullopt, &in_order_);
 }
 
+int64_t BatchReader::IndexAt(int64_t epoch, int64_t position) const {
+  return static_cast<int64_t>(SampleAt(seed_, epoch, position, data_->size()));
+}
+
+int64_t BatchReader::CountLabels(const SampleRange& range, int64_t label) const {
+  const int64_t each = data_->labels_each();
+  int64_t count = 0;
+  for (int64_t position = range.positions.begin; position < range.positions.end; ++position) {
+    const int32_t* const labels =
+        data_->examples().labels.data() + IndexAt(range.epoch, position) * each;
+    count += std::count(labels, labels + each, static_cast<int32_t>(label));
+  }
+  return count;
+}
+
 void BatchReader::ReadOrdered(const SampleRange& range, Batch* batch) const {
   std::vector<int64_t> indices;
   indices.reserve(range.positions.size());
   for (int64_t position = range.positions.begin; position < range.positions.end; ++position) {
-    indices.push_back(static_cast<int64_t>(SampleAt(seed_, range.epoch, position, data_->size())));
+    indices.push_back(IndexAt(range.epoch, position));
   }
   Read(indices, Key(seed_, "augment", static_cast<uint64_t>(range.epoch)), batch);
 }

@@ -28,6 +28,8 @@ class BatchReader {
 
   // Of the training order.
   void ReadShuffled(const SampleRange& range, Batch* batch);
+  // How many of their labels are `label`; reads nothing else.
+  int64_t CountLabels(const SampleRange& range, int64_t label) const;
   // Of the order of the data set, for tests of a whole split; until the next call.
   void ReadInOrder(Range positions);
   absl::Span<const float> features() const { return in_order_.inputs(); }
@@ -40,6 +42,7 @@ class BatchReader {
   void Read(absl::Span<const int64_t> indices, absl::optional<uint64_t> augmentation_key,
             Batch* batch) const;
   void ReadOrdered(const SampleRange& range, Batch* batch) const;
+  int64_t IndexAt(int64_t epoch, int64_t position) const;
 
   const Dataset* const data_;
   const uint64_t seed_;

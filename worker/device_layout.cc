@@ -47,7 +47,7 @@ DeviceLayout LayOut(const Graph& graph, const MemoryPlan& plan, const Objective&
   l.features = device.Add(l.n_features * BytesOf(value));
   l.converted = device.Add(IsHalf(dtype) ? l.n_features * BytesOf(dtype) : 0);
   l.targets = device.Add(l.n_targets * BytesOf(l.target));
-  l.scale = device.Add(4);
+  l.scale = device.Add(8);
   l.keys = device.Add(keys);
   l.rows = device.Add(2 * l.n_rows * 8);
   l.sums = device.Add(3 * 8);
@@ -58,7 +58,7 @@ DeviceLayout LayOut(const Graph& graph, const MemoryPlan& plan, const Objective&
   l.host.gradient = host.Add(trains ? graph.size * BytesOf(value) : 0);
   l.host.features = host.Add(l.n_features * BytesOf(value));
   l.host.targets = host.Add(l.n_targets * BytesOf(l.target));
-  l.host.scale = host.Add(4);
+  l.host.scale = host.Add(8);
   l.host.keys = host.Add(keys);
   l.host.sums = host.Add(3 * 8);
   l.host.bytes = host.bytes();

@@ -99,7 +99,7 @@ absl::Status DeviceStep::Allocate(Graph graph) {
   }
   features_ = At(*memory, l.features, value_, l.n_features);
   targets_ = At(*memory, l.targets, l.target, l.n_targets);
-  scale_ = At(*memory, l.scale, DType::kFloat32, 1);
+  scale_ = At(*memory, l.scale, DType::kFloat32, 2);
   rows_ = At(*memory, l.rows, DType::kFloat64, 2 * l.n_rows);
   sums_ = At(*memory, l.sums, DType::kFloat64, 3);
   keys_ = reinterpret_cast<const uint64_t*>(static_cast<char*>(*memory) + l.keys);
@@ -158,7 +158,8 @@ void DeviceStep::Stage(const ConstTensorRef& features, const Targets& targets, u
     std::copy(targets.values.begin(), targets.values.end(),
               staged_targets_.values<float>().begin());
   }
-  *staged_scale_ = static_cast<float>(dtype_ == DType::kFloat16 ? scaler_.scale() : 1);
+  staged_scale_[0] = static_cast<float>(dtype_ == DType::kFloat16 ? scaler_.scale() : 1);
+  staged_scale_[1] = static_cast<float>(staged_scale_[0] * targets.weight);
   for (size_t i = 0; i < graph().nodes.size(); ++i) staged_keys_[i] = Key(key, i);
 }
 
@@ -169,7 +170,7 @@ void DeviceStep::EnqueueForward(int64_t n, bool training) {
   };
   upload(staged_features_.address(), features_.address(), values * BytesOf(value_));
   if (training) upload(staged_keys_, keys_, static_cast<int64_t>(graph().nodes.size()) * 8);
-  upload(staged_scale_, scale_.address(), sizeof(float));
+  upload(staged_scale_, scale_.address(), 2 * sizeof(float));
   Network::Inputs inputs;
   inputs.parameters = parameters_;
   inputs.keys = keys_;
@@ -191,15 +192,16 @@ void DeviceStep::EnqueueLoss(int64_t n) {
   device_->Upload(Stream::kCompute, staged_targets_.address(), Address(targets_),
                   n_targets * BytesOf(targets_.dtype()));
   const ConstTensorRef targets = targets_.Slice(0, {n_targets});
+  const ConstTensorRef factor = scale_.Slice(1, {1});
   kernels.SetToZero(sums_.Slice(0, {3}));
   if (IsClassification(objective_.loss)) {
     const CrossEntropyOptions options = {objective_.label_smoothing, objective_.ignore_index,
                                          1.0 / static_cast<double>(objective_.places)};
     kernels.CrossEntropy(logits_.Reshaped({n_targets, logits_.shape().back()}), targets, options,
-                         scale_, network_->output_gradient(), rows_, sums_);
+                         factor, network_->output_gradient(), rows_, sums_);
   } else {
     kernels.SquaredErrors(logits_.Reshaped({n, objective_.outputs}), targets,
-                          1.0 / static_cast<double>(objective_.outputs), scale_,
+                          1.0 / static_cast<double>(objective_.outputs), factor,
                           network_->output_gradient(), rows_, sums_);
   }
 }
@@ -210,7 +212,7 @@ void DeviceStep::FinishPart(const Part& part, const Summing& summing) {
   };
   // What is measured is not scaled.
   if (dtype_ == DType::kFloat16 && part.begin < graph().trainable) {
-    device_->kernels().Unscale(scale_, in(kept_), sums_.Slice(2, {1}));
+    device_->kernels().Unscale(scale_.Slice(0, {1}), in(kept_), sums_.Slice(2, {1}));
   }
   // In the order of the tree: the smallest sums first. The last one's place is the sum's.
   for (int i = 1; i < summing.adds; ++i) {
@@ -266,7 +268,7 @@ BatchResult DeviceStep::ResultOf(int64_t n, const Targets& targets) const {
   const double share =
       1.0 / static_cast<double>(IsClassification(objective_.loss) ? objective_.places
                                                                   : objective_.outputs);
-  return {sums[0] * share, sums[1] * share, Judged(objective_, targets, n), n};
+  return {sums[0] * share * targets.weight, sums[1] * share, Judged(objective_, targets, n), n};
 }
 
 BatchResult DeviceStep::Evaluate(const ConstTensorRef& parameters, const ConstTensorRef& features,

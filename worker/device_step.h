@@ -104,7 +104,7 @@ class DeviceStep {
 
   // Where the device reads and writes on the host.
   TensorRef staged_parameters_, staged_features_, staged_targets_, staged_gradient_, staged_sums_;
-  float* staged_scale_ = nullptr;
+  float* staged_scale_ = nullptr;  // fp16's factor; that times the targets' weight
   uint64_t* staged_keys_ = nullptr;
 
   std::vector<Part> parts_;  // of the gradient at hand, last ones first

@@ -56,16 +56,22 @@ double Judged(const Objective& objective, const Targets& targets, int64_t sample
          static_cast<double>(objective.places);
 }
 
+double TargetWeight(int64_t labels, int64_t ignored) {
+  return ignored == labels ? 1.0
+                           : static_cast<double>(labels) / static_cast<double>(labels - ignored);
+}
+
 BatchResult CrossEntropy(const Objective& objective, const ConstTensorRef& logits,
-                         absl::Span<const int32_t> labels, const TensorRef& gradient) {
+                         absl::Span<const int32_t> labels, const TensorRef& gradient,
+                         double weight) {
   const int64_t rows = static_cast<int64_t>(labels.size());
   const int64_t outputs = logits.shape().back();
   const double share = 1.0 / static_cast<double>(objective.places);
-  const CrossEntropySums sums =
-      SoftmaxCrossEntropy(logits.Reshaped({rows, outputs}), labels,
-                          {objective.label_smoothing, objective.ignore_index, share}, gradient);
+  const CrossEntropySums sums = SoftmaxCrossEntropy(
+      logits.Reshaped({rows, outputs}), labels,
+      {objective.label_smoothing, objective.ignore_index, weight * share}, gradient);
   const int64_t samples = rows / objective.places;
-  return {sums.loss * share, static_cast<double>(sums.correct) * share,
+  return {sums.loss * share * weight, static_cast<double>(sums.correct) * share,
           Judged(objective, {labels, {}}, samples), samples};
 }
 
@@ -80,7 +86,7 @@ BatchResult MeanSquaredError(const ConstTensorRef& outputs, absl::Span<const flo
 BatchResult ComputeLoss(const Objective& objective, const ConstTensorRef& outputs,
                         const Targets& targets, const TensorRef& gradient) {
   return IsClassification(objective.loss)
-             ? CrossEntropy(objective, outputs, targets.labels, gradient)
+             ? CrossEntropy(objective, outputs, targets.labels, gradient, targets.weight)
              : MeanSquaredError(outputs, targets.values, gradient);
 }
 

@@ -15,6 +15,8 @@ namespace rubato {
 struct Targets {
   absl::Span<const int32_t> labels = {};  // (n, places), for cross-entropy
   absl::Span<const float> values = {};    // (n, outputs), for the squared error
+  // Factor of their loss and its gradient, where labels are ignored: see TargetWeight.
+  double weight = 1;
 };
 
 // What a model is to learn.
@@ -60,18 +62,22 @@ double Judged(const Objective& objective, const Targets& targets, int64_t sample
 // Losses and gradients are sums over the samples: whoever divides them by the number of samples
 // has PyTorch's default, a mean.
 
+// What makes this so where labels are ignored, too, which PyTorch's mean leaves out of its divisor:
+// the factor of each label's loss if `ignored` of `labels`, those of all that is divided together,
+// are. 1 if all are: then there is no loss, where PyTorch has 0/0.
+double TargetWeight(int64_t labels, int64_t ignored);
+
 // Cross-entropy: -log softmax(logits)[label], summed over the samples, as
 // torch.nn.CrossEntropyLoss(reduction="sum"), with its label_smoothing and ignore_index; of a
 // sample with several places the mean over them. logits: (n, outputs) or (n, places, outputs);
 // labels: (n, places), each in [0, outputs). `gradient`, like logits, receives the gradient of the
 // sum by them.
 //
-// A label that is ignored has loss and gradient 0, yet its sample is one of those that the sum is
-// divided by. PyTorch's mean divides by the labels that are not ignored, so it and its gradient are
-// samples / judged times what comes of the division here. `judged` leaves them out, and with it
-// accuracy.
+// A label that is ignored has loss and gradient 0; loss and gradient of the others are multiplied
+// by `weight`. `judged` leaves them out, and with it accuracy.
 BatchResult CrossEntropy(const Objective& objective, const ConstTensorRef& logits,
-                         absl::Span<const int32_t> labels, const TensorRef& gradient);
+                         absl::Span<const int32_t> labels, const TensorRef& gradient,
+                         double weight = 1);
 
 // Squared error: the mean over a sample's outputs of (output - value)^2, summed over the samples,
 // i.e. n times torch.nn.MSELoss(), which is a mean over samples and outputs. outputs, values,

@@ -1,5 +1,6 @@
 #include "worker/loss.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -92,9 +93,10 @@ void ExpectPyTorchsOptions(const Golden& golden, const std::string& name, const 
   const absl::StatusOr<Objective> objective = ObjectiveFor(loss, shape.back(), 0, places);
   RUBATO_ASSERT_OK(objective);
   std::vector<T> gradient(logits.size(), 77);
+  const std::vector<int32_t> labels = golden.Values<int32_t>(name + "/labels");
   const BatchResult result =
       CrossEntropy(*objective, ConstTensorRef(logits).Reshaped(Shape(shape.begin(), shape.end())),
-                   golden.Values<int32_t>(name + "/labels"), gradient);
+                   labels, gradient);
   EXPECT_EQ(result.samples, shape[0]);
   // Logits are about 3, at most 12.
   const double rounding = 60 * std::numeric_limits<T>::epsilon();
@@ -106,6 +108,18 @@ void ExpectPyTorchsOptions(const Golden& golden, const std::string& name, const 
   const std::vector<double> expected = golden.Values<double>(name + "/dx");
   for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_NEAR(gradient[i], expected[i], rounding) << "gradient[" << i << "]";
+  }
+  // With the weight that is due, the division by the samples gives the mean.
+  const int64_t ignored = std::count(labels.begin(), labels.end(), objective->ignore_index);
+  const double weight = TargetWeight(static_cast<int64_t>(labels.size()), ignored);
+  const BatchResult weighted =
+      CrossEntropy(*objective, ConstTensorRef(logits).Reshaped(Shape(shape.begin(), shape.end())),
+                   labels, gradient, weight);
+  EXPECT_NEAR(weighted.loss_sum / weighted.samples, mean, rounding * mean);
+  EXPECT_EQ(weighted.correct, result.correct);
+  EXPECT_EQ(weighted.judged, result.judged);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    EXPECT_NEAR(gradient[i], weight * expected[i], 4 * rounding) << "gradient[" << i << "]";
   }
 }
 

@@ -83,12 +83,25 @@ std::vector<Summing> SummingsOf(int64_t leaves, Range node) {
   return summings;
 }
 
+double MicroBatches::WeightOf(const SampleSchedule& schedule, int64_t unit) const {
+  const Objective& objective = lanes_[0]->model->objective();
+  if (objective.ignore_index < 0) return 1;
+  int64_t labels = 0, ignored = 0;
+  for (int64_t leaf = 0; leaf < schedule.leaves(); ++leaf) {
+    const SampleRange range = schedule.MicroBatch(unit, leaf);
+    labels += static_cast<int64_t>(range.positions.size()) * objective.places;
+    ignored += reader_->CountLabels(range, objective.ignore_index);
+  }
+  return TargetWeight(labels, ignored);
+}
+
 absl::StatusOr<std::vector<BatchResult>> MicroBatches::ComputeOnDevice(
     const SampleSchedule& schedule, int64_t unit, Range node, absl::Span<const float> parameters,
     Push push, AwaitParameters await) {
   Lane& lane = *lanes_[0];
   const Gradient sum = TakeBuffer();
   const std::vector<Summing> summings = SummingsOf(schedule.leaves(), node);
+  const double weight = WeightOf(schedule, unit);
   std::vector<BatchResult> results;
   int64_t next_block = space_->blocks() - 1;
   const auto leave = [&](int64_t done) {
@@ -104,7 +117,7 @@ absl::StatusOr<std::vector<BatchResult>> MicroBatches::ComputeOnDevice(
     if (!is_empty) reader_->ReadShuffled(range, &lane.batch);
     const std::optional<BatchResult> result = lane.model->GradientOnDevice(
         parameters, is_empty ? absl::Span<const float>() : lane.batch.inputs(),
-        is_empty ? Targets() : lane.batch.targets(), Key(seed_, "dropout", unit, leaf),
+        is_empty ? Targets() : lane.batch.targets(weight), Key(seed_, "dropout", unit, leaf),
         TensorRef(absl::MakeSpan(*sum)), summings[leaf - node.begin], leave, await);
     if (!result.has_value()) {
       return absl::CancelledError("the parameters shall not be waited for");
@@ -155,6 +168,7 @@ absl::StatusOr<std::vector<BatchResult>> MicroBatches::Compute(const SampleSched
     return ComputeOnDevice(schedule, unit, node, parameters, push, await);
   }
   const ReductionTree tree(schedule.leaves());
+  const double weight = WeightOf(schedule, unit);
   std::vector<BatchResult> results;
   std::vector<Sum> sums;  // of finished left siblings, outermost first
   const int64_t width = static_cast<int64_t>(lanes_.size());
@@ -207,16 +221,17 @@ absl::StatusOr<std::vector<BatchResult>> MicroBatches::Compute(const SampleSched
         reader_->ReadShuffled(range, &lane->batch);
         absl::MutexLock lock(&mutex_);
         lane->ready = space_->values();
-        lane->work = [this, lane, parameters, gradient, key, await] {
+        lane->work = [this, lane, parameters, gradient, key, await, weight] {
           lane->result = lane->model->Gradient(
-              parameters, lane->batch.inputs(), lane->batch.targets(), key, TensorRef(gradient),
+              parameters, lane->batch.inputs(), lane->batch.targets(weight), key,
+              TensorRef(gradient),
               [&](int64_t begin) { SetReady(lane, std::max<int64_t>(begin, 1)); }, await);
           SetReady(lane, 0);  // not before its result is there
         };
       } else {
         reader_->ReadShuffled(range, &lane->batch);
         lane->result = lane->model->Gradient(
-            parameters, lane->batch.inputs(), lane->batch.targets(), key, TensorRef(gradient),
+            parameters, lane->batch.inputs(), lane->batch.targets(weight), key, TensorRef(gradient),
             [&](int64_t begin) {
               fold(std::max(begin, OthersReadyBelow(space_->values() + 1, count)));
             },

@@ -50,9 +50,10 @@ class MicroBatches {
   void Use(BatchReader* reader) { reader_ = reader; }
 
   // The gradient sum over the micro-batches of `node`, a node of the tree over schedule.leaves(),
-  // of `unit`. Returns the result of each micro-batch, in order. Pushes on the caller's thread.
-  // `await` as in Model::Gradient, asked by several threads; Cancelled, and nothing has been
-  // pushed, if it says no. Once all parameters have arrived it shall say yes.
+  // of `unit`: divided by the unit's samples it is PyTorch's, without the labels that are ignored.
+  // Returns the result of each micro-batch, in order. Pushes on the caller's thread. `await` as in
+  // Model::Gradient, asked by several threads; Cancelled, and nothing has been pushed, if it says
+  // no. Once all parameters have arrived it shall say yes.
   absl::StatusOr<std::vector<BatchResult>> Compute(const SampleSchedule& schedule, int64_t unit,
                                                    Range node, absl::Span<const float> parameters,
                                                    Push push,
@@ -91,6 +92,9 @@ class MicroBatches {
                                                            int64_t unit, Range node,
                                                            absl::Span<const float> parameters,
                                                            Push push, AwaitParameters await);
+  // Of the targets of `unit`, which are divided together: a function of all its labels, whoever
+  // computes what, so that sums have the same bits.
+  double WeightOf(const SampleSchedule& schedule, int64_t unit) const;
   // A buffer that nobody reads any more.
   Gradient TakeBuffer();
   void RunLane(Lane* lane) ABSL_LOCKS_EXCLUDED(mutex_);

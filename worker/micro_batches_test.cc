@@ -44,7 +44,7 @@ class MicroBatchesTest : public ::testing::Test {
       examples.labels.push_back(random.Below(3));
     }
     data_ = std::make_unique<Dataset>(examples, Normalization{{0.0f}, {1.0f}});
-    auto model = Model::Create(config_, {1, 2, 3}, {3}, kBatch / kLeaves);
+    auto model = Model::Create(config_, {1, 2, 3}, objective_, kBatch / kLeaves);
     RUBATO_ASSERT_OK(model);
     model_ = *std::move(model);
     parameters_.clear();
@@ -56,7 +56,7 @@ class MicroBatchesTest : public ::testing::Test {
   std::vector<std::unique_ptr<Model>> MakeModels(int count) const {
     std::vector<std::unique_ptr<Model>> models;
     for (int i = 0; i < count; ++i) {
-      models.push_back(*Model::Create(config_, {1, 2, 3}, {3}, kBatch / kLeaves));
+      models.push_back(*Model::Create(config_, {1, 2, 3}, objective_, kBatch / kLeaves));
     }
     return models;
   }
@@ -125,13 +125,14 @@ class MicroBatchesTest : public ::testing::Test {
 
   // The model, on an emulated GPU that keeps so many gradients.
   void UseDevice(int keeps, DType dtype = DType::kFloat32) {
-    auto model = Model::Create(config_, {1, 2, 3}, {3}, kBatch / kLeaves, dtype, Purpose::kTraining,
-                               MakeEmulatedDevice(), keeps);
+    auto model = Model::Create(config_, {1, 2, 3}, objective_, kBatch / kLeaves, dtype,
+                               Purpose::kTraining, MakeEmulatedDevice(), keeps);
     RUBATO_ASSERT_OK(model);
     model_ = *std::move(model);
   }
 
   proto::Model config_;
+  Objective objective_ = {3};
   std::unique_ptr<Dataset> data_;
   std::unique_ptr<Model> model_;
   std::vector<float> parameters_;
@@ -286,31 +287,50 @@ TEST_F(MicroBatchesTest, SumsThatWaitAreCounted) {
 }
 
 // The oracle: one batch in double precision over the samples that the definition of the order
-// names.
+// names; of ignored labels their number leaves the divisor.
 TEST_F(MicroBatchesTest, TheSumIsThatOfTheStepsSamples) {
-  auto model = Model::Create(config_, {1, 2, 3}, {3}, kBatch, DType::kFloat64);
-  RUBATO_ASSERT_OK(model);
-  const std::vector<double> parameters(parameters_.begin(), parameters_.end());
-  for (int64_t unit = 0; unit < 6; ++unit) {
-    const int64_t epoch = unit / 3, begin = unit % 3 * kBatch;
-    std::vector<double> features;
-    std::vector<int32_t> labels;
-    for (int64_t i = begin; i < std::min(begin + kBatch, kSamples); ++i) {
-      const int64_t sample = SampleAt(kSeed, epoch, i, kSamples);
-      for (int j = 0; j < 6; ++j) {
-        features.push_back(data_->examples().pixels[sample * 6 + j] / 255.0);
+  for (const int64_t ignored : {-1, 0, 1}) {
+    objective_.ignore_index = ignored;
+    Use("layers { relu {} }");
+    auto model = Model::Create(config_, {1, 2, 3}, objective_, kBatch, DType::kFloat64);
+    RUBATO_ASSERT_OK(model);
+    const std::vector<double> parameters(parameters_.begin(), parameters_.end());
+    std::map<int64_t, std::vector<float>> sums;
+    for (int64_t unit = 0; unit < 6; ++unit) {
+      SCOPED_TRACE(absl::StrCat("unit ", unit, ", ignored: ", ignored));
+      const int64_t epoch = unit / 3, begin = unit % 3 * kBatch;
+      std::vector<double> features;
+      std::vector<int32_t> labels;
+      for (int64_t i = begin; i < std::min(begin + kBatch, kSamples); ++i) {
+        const int64_t sample = SampleAt(kSeed, epoch, i, kSamples);
+        for (int j = 0; j < 6; ++j) {
+          features.push_back(data_->examples().pixels[sample * 6 + j] / 255.0);
+        }
+        labels.push_back(data_->examples().labels[sample]);
       }
-      labels.push_back(data_->examples().labels[sample]);
+      std::vector<double> expected(parameters.size());
+      (*model)->Gradient(parameters, features, {labels}, /*key=*/0, TensorRef(expected),
+                         [](int64_t) {});
+      const double counted =
+          static_cast<double>(labels.size() - std::count(labels.begin(), labels.end(), ignored));
+      for (double& value : expected) value *= static_cast<double>(labels.size()) / counted;
+      sums[unit] = Sum(unit, {{0, 2}, {2, 5}}, 16);
+      EXPECT_EQ(samples_, static_cast<int64_t>(labels.size()));
+      EXPECT_EQ(Sum(unit, {{0, 5}}, 7, /*ahead=*/2, /*threads=*/3), sums[unit]);
+      double scale = 0;
+      for (double value : expected) scale = std::max(scale, std::abs(value));
+      for (size_t i = 0; i < expected.size(); ++i) {
+        EXPECT_NEAR(sums[unit][i], expected[i], 1e-5 * scale) << "value " << i;
+      }
     }
-    std::vector<double> expected(parameters.size());
-    (*model)->Gradient(parameters, features, {labels}, /*key=*/0, TensorRef(expected),
-                       [](int64_t) {});
-    const std::vector<float> sum = Sum(unit, {{0, 2}, {2, 5}}, 16);
-    EXPECT_EQ(samples_, static_cast<int64_t>(labels.size()));
-    double scale = 0;
-    for (double value : expected) scale = std::max(scale, std::abs(value));
-    for (size_t i = 0; i < sum.size(); ++i) {
-      EXPECT_NEAR(sum[i], expected[i], 1e-5 * scale) << "unit " << unit << " value " << i;
+    for (const int keeps : {0, WaitingSums(kLeaves)}) {
+      UseDevice(keeps);
+      for (int repetition = 0; repetition < 3; ++repetition) {  // recorded from the second on
+        for (const auto& [unit, expected] : sums) {
+          const std::vector<float> sum = Sum(unit, {{0, 2}, {2, 5}}, 16);
+          for (size_t i = 0; i < sum.size(); ++i) ASSERT_NEAR(sum[i], expected[i], 1e-5);
+        }
+      }
     }
   }
 }

@@ -60,6 +60,7 @@ class Model {
   int64_t trainable_count() const { return graph().trainable; }
   int64_t example_size() const { return SizeOf(example_shape_); }  // values of one example
   int64_t max_batch() const { return max_batch_; }
+  const Objective& objective() const { return objective_; }
   const Graph& graph() const {
     return device_step_ != nullptr ? device_step_->graph() : network_->graph();
   }

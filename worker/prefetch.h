@@ -25,7 +25,7 @@ struct Batch {
   std::vector<float> values;    // (size), or none
 
   absl::Span<const float> inputs() const { return {features.data(), size_t(size * width)}; }
-  Targets targets() const { return {labels, values}; }
+  Targets targets(double weight = 1) const { return {labels, values, weight}; }
 };
 
 // An announcement is a hint: Take gives the examples that are asked for whatever was announced, so
