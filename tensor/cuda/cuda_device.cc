@@ -15,6 +15,7 @@
 #include "tensor/cuda/cublas.h"
 #include "tensor/cuda/cuda_check.h"
 #include "tensor/cuda/cuda_queue.h"
+#include "tensor/cuda/no_gpu.h"
 
 namespace rubato {
 namespace {
@@ -221,19 +222,16 @@ void CudaDevice::AwaitSignals(int64_t count) {
 void CudaQueue::Multiply(const Product& product) { cublas_.Multiply(product, stream_); }
 
 absl::StatusOr<int> CountGpus() {
-  int count = 0, driver = 0;
+  int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
   if (error == cudaSuccess && count > 0) return count;
-  const cudaError_t asked = cudaDriverGetVersion(&driver);
-  const std::string installed =
-      asked != cudaSuccess
-          ? absl::StrCat("the driver's version is not known: ", cudaGetErrorString(asked))
-      : driver == 0
-          ? "no driver is installed"
-          : absl::StrCat("the driver is for CUDA ", driver / 1000, ".", driver % 1000 / 10);
-  return absl::FailedPreconditionError(absl::StrCat(
-      "there is no GPU: ", error == cudaSuccess ? "none is visible" : cudaGetErrorString(error),
-      " (", installed, "; this build wants one for CUDA ", CUDART_VERSION / 1000, ".0 or later)"));
+  NoGpu found;
+  found.build = CUDART_VERSION;
+  if (error != cudaSuccess) found.error = cudaGetErrorString(error);
+  found.is_old_driver = error == cudaErrorInsufficientDriver;
+  const cudaError_t asked = cudaDriverGetVersion(&found.driver);
+  if (asked != cudaSuccess) found.driver_error = cudaGetErrorString(asked);
+  return absl::FailedPreconditionError(WhyNoGpu(found));
 }
 
 absl::StatusOr<std::string> GpuModel(int index) {
