@@ -144,12 +144,12 @@ class Coordinator {
   void EndTraining(absl::Time now, CoordinatorActions* actions);
   // Training is over: what is to be done before the end, one thing after the other.
   void MaybeEnd(CoordinatorActions* actions);
+  // Waits for the tests that are under way, whose results would be lost or come out of order, and
+  // asks for the final one.
+  void AwaitEvaluations(CoordinatorActions* actions);
   void Evaluate(CoordinatorActions* actions);
   void OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now,
                     CoordinatorActions* actions);
-  // Once the final test is done: asks for the reports, unless tests of earlier parameters are still
-  // under way, whose results would be lost.
-  void AwaitEvaluations(CoordinatorActions* actions);
   void AskForReports(CoordinatorActions* actions);
   void OnShardReport(const proto::ShardReport& report, CoordinatorActions* actions);
   void End(const absl::Status& status, int exit_code, const std::string& reason,
@@ -234,7 +234,7 @@ class Coordinator {
   // Tests during training whose results have not come, by unit, and who makes them.
   std::map<int64_t, WorkerId> evaluations_;
   int64_t last_evaluated_ = -1;
-  bool is_tested_ = false;  // the final test is done, and only those are waited for
+  bool is_testing_ = false;  // those are done, and the final test has been asked for
 
   bool stopping_ = false;
   absl::Status stop_end_;  // what the job ends with

@@ -136,6 +136,13 @@ class CoordinatorTest : public ::testing::Test {
     return message;
   }
 
+  static proto::PeerMessage Evaluated(int64_t unit) {
+    proto::PeerMessage message;
+    message.mutable_evaluation()->set_unit(unit);
+    message.mutable_evaluation()->set_samples(20);
+    return message;
+  }
+
   proto::PeerMessage Idle(int64_t applied = 0) const {
     proto::PeerMessage message;
     message.mutable_idle()->set_view(coordinator_->view().number());
@@ -381,6 +388,12 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
   Receive(2, Idle());
   EXPECT_FALSE(sent_[2].back().has_evaluation_request());
   Receive(3, Idle());
+  // The test at the end of the first epoch has not come yet.
+  EXPECT_FALSE(sent_[2].back().has_evaluation_request());
+  EXPECT_THAT(coordinator_->Status(now_).waits(),
+              ElementsAre(HasSubstr("a test of earlier parameters waits for worker 0")));
+  Receive(2, Evaluated(3));
+  EXPECT_DOUBLE_EQ(lines_.back().epoch, 1);
   ASSERT_TRUE(sent_[2].back().has_evaluation_request());
   EXPECT_EQ(sent_[2].back().evaluation_request().step(), 6);
 
@@ -399,14 +412,6 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
   Receive(2, tested);
   EXPECT_EQ(lines_.back().kind, MetricsLine::Kind::kTest);
   EXPECT_DOUBLE_EQ(lines_.back().epoch, 2);
-  // The test at the end of the first epoch has not come yet.
-  EXPECT_FALSE(sent_[1].back().has_report_request());
-  EXPECT_THAT(coordinator_->Status(now_).waits(),
-              ElementsAre(HasSubstr("a test of earlier parameters waits for worker 0")));
-  tested.mutable_evaluation()->set_is_final(false);
-  tested.mutable_evaluation()->set_unit(3);
-  Receive(2, tested);
-  EXPECT_DOUBLE_EQ(lines_.back().epoch, 1);
   ASSERT_TRUE(sent_[1].back().has_report_request());
 
   proto::PeerMessage report;
@@ -644,7 +649,7 @@ TEST_F(CoordinatorTest, ASilentWorkerIsTakenForDeadAndToldSo) {
 TEST_F(CoordinatorTest, TheTestsOfOthersAreWaitedForUnlessTheyDie) {
   Start("consistency { mode: MODE_ASYNC } cluster { lease: 5 }");
   Begin();
-  proto::PeerMessage request, tested;
+  proto::PeerMessage request;
   request.mutable_work_request();
   for (int64_t unit = 0; unit < 10; ++unit) {
     const PeerId peer = 2 + unit % 2;
@@ -656,12 +661,7 @@ TEST_F(CoordinatorTest, TheTestsOfOthersAreWaitedForUnlessTheyDie) {
   }
   Receive(2, Idle(/*applied=*/5));
   Receive(3, Idle(/*applied=*/5));
-  ASSERT_TRUE(sent_[2].back().has_evaluation_request());
-  tested.mutable_evaluation()->set_unit(10);
-  tested.mutable_evaluation()->set_is_final(true);
-  tested.mutable_evaluation()->set_samples(10);
-  Receive(2, tested);
-  EXPECT_FALSE(sent_[1].back().has_report_request());
+  EXPECT_FALSE(sent_[2].back().has_evaluation_request());
   for (int i = 0; i < 51; ++i) {
     now_ += absl::Milliseconds(100);
     coordinator_->OnHeartbeat({0, 1}, now_);
@@ -669,7 +669,7 @@ TEST_F(CoordinatorTest, TheTestsOfOthersAreWaitedForUnlessTheyDie) {
   }
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) was not heard of for 5s "
                                                "(cluster.lease) during a test of earlier")));
-  EXPECT_TRUE(sent_[1].back().has_report_request());
+  EXPECT_TRUE(sent_[2].back().has_evaluation_request());
 }
 
 TEST_F(CoordinatorTest, AWorkerThatDoesNotDoTheFinalTestIsTakenForDeadAndAnotherDoesIt) {
@@ -680,6 +680,7 @@ TEST_F(CoordinatorTest, AWorkerThatDoesNotDoTheFinalTestIsTakenForDeadAndAnother
     Receive(2, Computed(step, {0, 2}, 1, samples));
     Receive(3, Computed(step, {2, 4}, 1, samples));
   }
+  Receive(2, Evaluated(3));
   Receive(2, Idle());
   Receive(3, Idle());
   ASSERT_TRUE(sent_[2].back().has_evaluation_request());

@@ -30,12 +30,7 @@ void Coordinator::Lose(PeerId id, const std::string& why, absl::Time now,
   }
   registry_.Remove(id);
   ChangeView(reason, now, actions);
-  if (!was_evaluator) return;
-  if (is_tested_) {
-    AwaitEvaluations(actions);
-  } else {
-    Evaluate(actions);
-  }
+  if (was_evaluator) AwaitEvaluations(actions);
 }
 
 void Coordinator::Evict(PeerId id, const std::string& why, absl::Time now,
@@ -105,7 +100,7 @@ void Coordinator::CheckEvaluator(absl::Time now, CoordinatorActions* actions) {
   const Peer* const evaluator = registry_.Find(evaluator_);
   const absl::Duration stall_timeout = absl::Seconds(job_.cluster().stall_timeout());
   if (evaluator == nullptr) return;
-  const absl::string_view test = is_tested_ ? "a test of earlier parameters" : "the final test";
+  const absl::string_view test = is_testing_ ? "the final test" : "a test of earlier parameters";
   if (now - evaluator->last_heard > lease_) {
     Evict(evaluator_,
           absl::StrFormat("was not heard of for %s (cluster.lease) during %s",

@@ -177,6 +177,16 @@ void Coordinator::MaybeEnd(CoordinatorActions* actions) {
     return;
   }
   phase_ = Phase::kEvaluating;
+  AwaitEvaluations(actions);
+}
+
+void Coordinator::AwaitEvaluations(CoordinatorActions* actions) {
+  for (; !evaluations_.empty(); evaluations_.erase(evaluations_.begin())) {
+    if (registry_.FindWorker(evaluations_.begin()->second, &evaluator_) == nullptr) continue;
+    evaluating_since_ = last_tick_;
+    return;
+  }
+  is_testing_ = true;
   Evaluate(actions);
 }
 
@@ -210,12 +220,11 @@ void Coordinator::OnEvaluation(const proto::EvaluationResult& evaluation, absl::
       summary_.validation_loss = eval_loss_;
       summary_.validation_accuracy = eval_accuracy_;
     }
-    is_tested_ = true;
-    AwaitEvaluations(actions);
+    AskForReports(actions);
     return;
   }
   evaluations_.erase(evaluation.unit());
-  if (phase_ == Phase::kEvaluating && is_tested_) AwaitEvaluations(actions);
+  if (phase_ == Phase::kEvaluating && !is_testing_) AwaitEvaluations(actions);
   if (evaluation.unit() < last_evaluated_) return;
   last_evaluated_ = evaluation.unit();
   eval_loss_ = line.loss;
@@ -232,15 +241,6 @@ void Coordinator::OnEvaluation(const proto::EvaluationResult& evaluation, absl::
                                 is_loss ? "eval/loss" : "eval/accuracy", value),
                 now, actions);
   }
-}
-
-void Coordinator::AwaitEvaluations(CoordinatorActions* actions) {
-  for (; !evaluations_.empty(); evaluations_.erase(evaluations_.begin())) {
-    if (registry_.FindWorker(evaluations_.begin()->second, &evaluator_) == nullptr) continue;
-    evaluating_since_ = last_tick_;
-    return;
-  }
-  AskForReports(actions);
 }
 
 void Coordinator::AskForReports(CoordinatorActions* actions) {
@@ -435,10 +435,10 @@ proto::JobStatus Coordinator::Status(absl::Time now) const {
   if (asked_.has_value() && !asked_holds_) status.set_next_mode(ModeName(*asked_));
   const auto evaluator = registry_.peers().find(evaluator_);
   if (phase_ == Phase::kEvaluating && evaluator != registry_.peers().end()) {
-    status.add_waits(absl::StrFormat("%s waits for worker %d, for %.1f s",
-                                     is_tested_ ? "a test of earlier parameters" : "the final test",
-                                     evaluator->second.worker.rank,
-                                     absl::ToDoubleSeconds(now - evaluating_since_)));
+    status.add_waits(absl::StrFormat(
+        "%s waits for worker %d, for %.1f s",
+        is_testing_ ? "the final test" : "a test of earlier parameters",
+        evaluator->second.worker.rank, absl::ToDoubleSeconds(now - evaluating_since_)));
   }
   if (phase_ != Phase::kRunning || training_is_over_) return status;
   if (view_state_ == ViewState::kPaused) {
