@@ -136,6 +136,7 @@ class Coordinator {
   void OnProgress(Peer* peer, const proto::Progress& progress, absl::Time now,
                   CoordinatorActions* actions);
   // Sync: steps that all members are past are done, whoever was lost before it told of them.
+  void ExpectEvaluation(const Peer& peer, const proto::Progress& progress);
   void CatchUp(absl::Time now, std::vector<MetricsLine>* lines);
   void OnIdle(PeerId id, Peer* peer, const proto::Idle& idle, absl::Time now,
               CoordinatorActions* actions);
@@ -231,8 +232,9 @@ class Coordinator {
   PeerId evaluator_ = 0;
   absl::Time evaluating_since_;
   bool has_evaluation_ = false;
-  // Tests during training whose results have not come, by unit, and who makes them.
-  std::map<int64_t, WorkerId> evaluations_;
+  // Tests during training whose results have not come, by unit, and who makes them: on arrival those
+  // that were asked for, and those that have certainly begun.
+  std::map<int64_t, WorkerId> asked_evaluations_, evaluations_;
   int64_t last_evaluated_ = -1;
   bool is_testing_ = false;  // those are done, and the final test has been asked for
 

@@ -877,6 +877,27 @@ TEST_F(CoordinatorTest, AccountsForWhatALostWorkerHadBeenGiven) {
   EXPECT_EQ(ledger.under_way(), 2);
 }
 
+TEST_F(CoordinatorTest, ATestThatWasNotBegunIsAskedForWithTheUnitAgain) {
+  Start("consistency { mode: MODE_ASYNC }");
+  Begin();
+  proto::PeerMessage request;
+  request.mutable_work_request();
+  for (int64_t unit = 0; unit < 6; ++unit) Receive(2 + unit % 2, request);
+  EXPECT_TRUE(sent_[3].back().work().evaluate());
+  EXPECT_EQ(sent_[3].back().work().contribution(), 5);
+  Gone(3);
+  units_below_ = 0;
+  Close(0, 0);
+  std::set<int64_t> given, tested;
+  for (int i = 0; i < 7; ++i) {
+    Receive(2, request);
+    given.insert(sent_[2].back().work().contribution());
+    if (sent_[2].back().work().evaluate()) tested.insert(sent_[2].back().work().contribution());
+  }
+  EXPECT_THAT(given, ElementsAre(1, 3, 5, 6, 7, 8, 9));
+  EXPECT_THAT(tested, ElementsAre(5));
+}
+
 proto::PeerMessage NotFinite() {
   proto::PeerMessage message;
   message.mutable_failure()->set_exit_code(1);

@@ -36,8 +36,10 @@ void Coordinator::GiveWork(PeerId id, Peer* peer, absl::Time now, CoordinatorAct
   if (const std::optional<int64_t> unit = work_.Give(peer->worker, end)) {
     if (work_.Waiting(peer->worker) == 1) peer->last_progress = now;
     work->set_contribution(*unit);
-    work->set_evaluate(*unit == first_new && evaluate_every_->IsDue(*schedule_, mode_, *unit));
-    if (work->evaluate()) evaluations_[*unit] = peer->worker;
+    // One that is given again may have been given in vain.
+    const bool may_evaluate = *unit == first_new || asked_evaluations_.count(*unit) != 0;
+    work->set_evaluate(may_evaluate && evaluate_every_->IsDue(*schedule_, mode_, *unit));
+    if (work->evaluate()) asked_evaluations_[*unit] = peer->worker;
   }
   Send(id, std::move(message), actions);
 }
@@ -48,6 +50,7 @@ void Coordinator::OnProgress(Peer* peer, const proto::Progress& progress, absl::
   peer->last_progress = now;
   peer->staleness = progress.staleness();
   peer->clock = (sync() ? progress.unit() : progress.clock()) + 1;
+  ExpectEvaluation(*peer, progress);
   if (!sync()) {
     const bool is_first =
         work_.OnComputed(peer->worker, progress.unit(), progress.clock(), progress.left_out());
@@ -63,9 +66,6 @@ void Coordinator::OnProgress(Peer* peer, const proto::Progress& progress, absl::
       SendToShards(message, actions);
     }
     if (!is_first) return;
-  } else if (progress.first_leaf() == 0 && progress.unit() > last_evaluated_ &&
-             evaluate_every_->IsDue(*schedule_, mode_, progress.unit())) {
-    evaluations_[progress.unit()] = peer->worker;
   }
   std::vector<MetricsLine> lines;
   const bool was_at_end = metrics_->units() >= until_unit_;
@@ -81,6 +81,21 @@ void Coordinator::OnProgress(Peer* peer, const proto::Progress& progress, absl::
     next_checkpoint_unit_ = checkpoint_every_->Next(*schedule_, mode_, metrics_->units());
   }
   StartWanted(now, actions);
+}
+
+// Before a worker computes a unit that a test is due at, it begins with the test.
+void Coordinator::ExpectEvaluation(const Peer& peer, const proto::Progress& progress) {
+  const int64_t unit = progress.unit();
+  if (sync()) {
+    const bool is_evaluator =
+        progress.first_leaf() == 0 && evaluate_every_->IsDue(*schedule_, mode_, unit);
+    if (is_evaluator && unit > last_evaluated_) evaluations_[unit] = peer.worker;
+    return;
+  }
+  const auto asked = asked_evaluations_.find(unit);
+  if (asked == asked_evaluations_.end() || !(asked->second == peer.worker)) return;
+  evaluations_.insert(*asked);
+  asked_evaluations_.erase(asked);
 }
 
 void Coordinator::CatchUp(absl::Time now, std::vector<MetricsLine>* lines) {
@@ -223,6 +238,7 @@ void Coordinator::OnEvaluation(const proto::EvaluationResult& evaluation, absl::
     AskForReports(actions);
     return;
   }
+  asked_evaluations_.erase(evaluation.unit());
   evaluations_.erase(evaluation.unit());
   if (phase_ == Phase::kEvaluating && !is_testing_) AwaitEvaluations(actions);
   if (evaluation.unit() < last_evaluated_) return;

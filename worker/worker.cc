@@ -594,7 +594,7 @@ void Worker::SendEvaluation(int64_t unit, bool is_final, const BatchResult& resu
   control_->Send(message);
 }
 
-// device.isa, for our own kernels and the matrix library's. Before any thread computes.
+// device.isa, for our own kernels and the matrix libraries'. Before any thread computes.
 absl::Status FixIsa(proto::Device::Isa wanted) {
   const std::string name = proto::Device::Isa_Name(wanted);  // "ISA_AVX2"
   RUBATO_ASSIGN_OR_RETURN(const Isa isa,
