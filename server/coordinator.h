@@ -135,8 +135,9 @@ class Coordinator {
   void GiveWork(PeerId id, Peer* peer, absl::Time now, CoordinatorActions* actions);
   void OnProgress(Peer* peer, const proto::Progress& progress, absl::Time now,
                   CoordinatorActions* actions);
-  // Sync: steps that all members are past are done, whoever was lost before it told of them.
+  // Before a worker computes a unit that a test is due at, it begins the test.
   void ExpectEvaluation(const Peer& peer, const proto::Progress& progress);
+  // Sync: steps that all members are past are done, whoever was lost before it told of them.
   void CatchUp(absl::Time now, std::vector<MetricsLine>* lines);
   void OnIdle(PeerId id, Peer* peer, const proto::Idle& idle, absl::Time now,
               CoordinatorActions* actions);
@@ -235,7 +236,7 @@ class Coordinator {
   // Tests during training whose results have not come, by unit, and who makes them: on arrival those
   // that were asked for, and those that have certainly begun.
   std::map<int64_t, WorkerId> asked_evaluations_, evaluations_;
-  int64_t last_evaluated_ = -1;
+  int64_t last_evaluated_ = -1;  // the unit of the last result
   bool is_testing_ = false;  // those are done, and the final test has been asked for
 
   bool stopping_ = false;

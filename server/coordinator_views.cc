@@ -272,6 +272,8 @@ void Coordinator::Open(absl::Time now, CoordinatorActions* actions) {
     const Mode mode = asked_.value_or(StageAt(position).mode);
     from_step = highest;
     snapshots_.Forget();
+    asked_evaluations_.clear();
+    last_evaluated_ = -1;  // units may be counted anew
     BeginLineage(mode, highest, position);
     asked_holds_ = asked_.has_value();
     ++summary_.switches;

@@ -83,13 +83,13 @@ void Coordinator::OnProgress(Peer* peer, const proto::Progress& progress, absl::
   StartWanted(now, actions);
 }
 
-// Before a worker computes a unit that a test is due at, it begins with the test.
 void Coordinator::ExpectEvaluation(const Peer& peer, const proto::Progress& progress) {
   const int64_t unit = progress.unit();
   if (sync()) {
     const bool is_evaluator =
         progress.first_leaf() == 0 && evaluate_every_->IsDue(*schedule_, mode_, unit);
-    if (is_evaluator && unit > last_evaluated_) evaluations_[unit] = peer.worker;
+    // The result may have come first.
+    if (is_evaluator && unit != last_evaluated_) evaluations_[unit] = peer.worker;
     return;
   }
   const auto asked = asked_evaluations_.find(unit);
@@ -241,7 +241,6 @@ void Coordinator::OnEvaluation(const proto::EvaluationResult& evaluation, absl::
   asked_evaluations_.erase(evaluation.unit());
   evaluations_.erase(evaluation.unit());
   if (phase_ == Phase::kEvaluating && !is_testing_) AwaitEvaluations(actions);
-  if (evaluation.unit() < last_evaluated_) return;
   last_evaluated_ = evaluation.unit();
   eval_loss_ = line.loss;
   eval_accuracy_ = line.accuracy;

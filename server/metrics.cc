@@ -190,7 +190,7 @@ MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, abs
   line.time = Seconds(now);
   const double judged =
       evaluation.has_judged() ? evaluation.judged() : static_cast<double>(evaluation.samples());
-  line.loss = judged > 0 ? evaluation.loss_sum() / judged : 0;
+  line.loss = evaluation.loss_sum() / judged;  // of nothing, none: 0 / 0
   if (evaluation.has_correct() && judged > 0) line.accuracy = evaluation.correct() / judged;
   return line;
 }

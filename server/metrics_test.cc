@@ -1,5 +1,6 @@
 #include "server/metrics.h"
 
+#include <cmath>
 #include <optional>
 
 #include "gtest/gtest.h"
@@ -88,7 +89,7 @@ TEST_F(MetricsTest, AccuracyAndATestsLossAreOfWhatIsJudged) {
   evaluation.set_loss_sum(0);
   evaluation.set_correct(0);
   evaluation.set_judged(0);
-  EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).loss, 0);
+  EXPECT_TRUE(std::isnan(metrics.OnEvaluation(evaluation, now_).loss));
   EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).accuracy, std::nullopt);
   evaluation.clear_correct();  // targets are numbers
   evaluation.clear_judged();

@@ -33,8 +33,8 @@ int64_t ConvolutionScratch(const Convolution& convolution, int64_t n);
 
 // y = x * weight + bias, zeros around x, as torch.nn.functional.conv2d. x: (n, in_channels, height,
 // width), weight: (out_channels, in_channels / groups, kernel, kernel), bias: (out_channels) or
-// null, y: (n, out_channels, out_height, out_width). oneDNN's, where it is the faster (float32, many
-// channels: tensor/cpu/onednn.h), or each example is a product of matrices for each group: in
+// null, y: (n, out_channels, out_height, out_width). oneDNN's, where it is the faster (float32,
+// many channels: tensor/cpu/onednn.h), or each example is a product of matrices for each group: in
 // either case a library's bits, see MatMulSignature.
 void Conv2d(const Convolution& convolution, const ConstTensorRef& x, const ConstTensorRef& weight,
             const ConstTensorRef& bias, const TensorRef& y, const TensorRef& scratch);

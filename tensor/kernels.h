@@ -2,10 +2,10 @@
 // mismatch is a bug of the caller. Unless said otherwise they take float32 or float64, the same
 // for all tensors of a call, and tensors that do not overlap.
 //
-// Bits: MatMul and convolutions are libraries', OpenBLAS's or oneDNN's, on one thread, and their sums
-// depend on the library's version and on the kernels that it has chosen for the processor
-// (MatMulSignature). All others are the project's own and give equal bits at every level of the
-// instruction set (common/isa.h).
+// Bits: MatMul and convolutions are OpenBLAS's or oneDNN's, on one thread, and their sums depend on
+// the library's version and on the kernels that it has chosen for the processor (MatMulSignature).
+// All others are the project's own and give equal bits at every level of the instruction set
+// (common/isa.h).
 #ifndef RUBATO_TENSOR_KERNELS_H_
 #define RUBATO_TENSOR_KERNELS_H_
 
@@ -29,7 +29,7 @@ void MatMulAdd(const ConstTensorRef& a, Transpose transpose_a, const ConstTensor
                Transpose transpose_b, const TensorRef& c);
 
 // What decides the bits of MatMul besides its operands, e.g. "OpenBLAS 0.3.21 SkylakeX, oneDNN
-// 2.6.3".
+// 2.6.3 avx512".
 std::string MatMulSignature();
 
 // Makes the libraries use one set of kernels on every processor that has the level, instead of the

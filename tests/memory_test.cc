@@ -138,6 +138,14 @@ TEST_F(MemoryTest, OfSgdWithMomentumAndTwoWorkersOfTwoThreads) {
   Check({"cluster.workers=2", "device.threads=2"});
 }
 
+// What a process is by itself is most of it.
+TEST_F(MemoryTest, OfASmallModelAndTwoWorkers) {
+  CheckJob(
+      {"model={layers: [flatten, linear: {out_features: 256}, relu, linear: {out_features: "
+       "10}]}",
+       "train.batch_size=64", "cluster.workers=2"});
+}
+
 // Too small to be lent: in no arena, which would take a page for each.
 TEST_F(MemoryTest, OfSmallBlocks) { Check({"wire.chunk=4KiB"}); }
 

@@ -61,7 +61,8 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
   }
   const bool has_accuracy = total.judged > 0;
   const double loss =
-      total.loss_sum / (has_accuracy ? total.judged : static_cast<double>(total.samples));
+      total.loss_sum /
+      (IsClassification(objective.loss) ? total.judged : static_cast<double>(total.samples));
   const double accuracy = total.correct / total.judged;
   if (json) {
     nlohmann::ordered_json object;

@@ -196,7 +196,8 @@ class TableTest(unittest.TestCase):
         self.assertEqual(stopped(2, "error: device.type: found cuda, but there is no GPU: why\n"),
                          ("nothing was checked, for there is no GPU here: error: device.type: found "
                           "cuda, but there is no GPU: why", 77))
-        for code, said in ((2, "error: device.type: found cuda, but the GPU's driver is too old: why"),
+        for code, said in ((2, "error: device.type: found cuda, but the GPUs cannot be used: why"),
+                           (2, "error: device.type: found cuda, but the GPU's driver is too old: why"),
                            (2, "error: cuBLAS is needed for the GPU, but libcublasLt.so.13"),
                            (2, "error: NVIDIA V100 (GPU 0) has compute capability 7.0"),
                            (1, "error: on the GPU: a step failed")):

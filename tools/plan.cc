@@ -17,6 +17,7 @@
 #include "common/status.h"
 #include "server/parameter_groups.h"
 #include "server/server_memory.h"
+#include "worker/compute_device.h"
 #include "worker/data/load.h"
 #include "worker/evaluator.h"
 #include "worker/model.h"
@@ -148,6 +149,8 @@ std::string MemoryText(const Plan& plan, const FlatSpace& space) {
 }  // namespace
 
 absl::StatusOr<Plan> MakePlan(proto::Job job) {
+  // What convolutions need depends on it. If this processor lacks it, the workers' is near its own.
+  static_cast<void>(FixIsa(job.device()));
   Plan plan;
   proto::Job small = job;
   const bool drawn = job.data().format() == proto::Data::FORMAT_GLYPHS;

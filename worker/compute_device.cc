@@ -7,12 +7,22 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/check.h"
+#include "common/isa.h"
 #include "common/status.h"
 #include "tensor/cuda/cuda_device.h"
 #include "tensor/cuda/emulated_device.h"
 #include "tensor/kernels.h"
 
 namespace rubato {
+
+absl::Status FixIsa(const proto::Device& device) {
+  const std::string name = proto::Device::Isa_Name(device.isa());  // "ISA_AVX2"
+  RUBATO_ASSIGN_OR_RETURN(const Isa isa,
+                          IsaFromName(absl::AsciiStrToLower(absl::StripPrefix(name, "ISA_"))));
+  SetIsa(isa);
+  if (device.isa() != proto::Device::ISA_AUTO) FixMatMulKernels(isa);
+  return absl::OkStatus();
+}
 
 absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device, int local_rank) {
   ComputeDevice chosen;

@@ -5,6 +5,7 @@
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 #include "tensor/cuda/product.h"
@@ -20,6 +21,10 @@ inline int GpuOf(int local_rank, int count) { return local_rank % count; }
 // "emulated" has workers compute on an emulated GPU (tensor/cuda/emulated_device.h), slowly: for
 // tests of the whole system.
 constexpr char kTestGpuVariable[] = "RUBATO_TEST_GPU";
+
+// device.isa, for our own kernels and the matrix libraries'. Before any thread computes.
+// FailedPrecondition if this processor lacks it: then nothing has changed.
+absl::Status FixIsa(const proto::Device& device);
 
 class ComputeDevice {
  public:

@@ -52,9 +52,10 @@ void Evaluator::Start(int64_t unit, absl::Span<const float> parameters, bool is_
   busy_ = true;
 }
 
-void Evaluator::Wait() {
+void Evaluator::Wait(absl::Duration longest) {
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !busy_; };
-  absl::MutexLock lock(&mutex_, absl::Condition(&idle));
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&idle), longest);
 }
 
 void Evaluator::Run() {

@@ -11,6 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "proto/job.pb.h"
 #include "worker/batch_reader.h"
@@ -44,8 +45,8 @@ class Evaluator {
   void Start(int64_t unit, absl::Span<const float> parameters, bool is_final)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Until nothing is being tested.
-  void Wait() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Until nothing is being tested, but no longer than this.
+  void Wait(absl::Duration longest = absl::InfiniteDuration()) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   Evaluator(std::unique_ptr<Model> model, const Dataset* evaluated, const Dataset* test, Done done);

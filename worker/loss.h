@@ -63,8 +63,9 @@ double Judged(const Objective& objective, const Targets& targets, int64_t sample
 // has PyTorch's default, a mean.
 
 // What makes this so where labels are ignored, too, which PyTorch's mean leaves out of its divisor:
-// the factor of each label's loss if `ignored` of `labels`, those of all that is divided together,
-// are. 1 if all are: then there is no loss, where PyTorch has 0/0.
+// the factor of each label's loss. labels: of the whole step; ignored: how many of them are. It is
+// labels / (labels - ignored), or 1 if all are ignored: then there is no loss, where PyTorch has
+// 0/0.
 double TargetWeight(int64_t labels, int64_t ignored);
 
 // Cross-entropy: -log softmax(logits)[label], summed over the samples, as

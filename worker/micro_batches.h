@@ -92,8 +92,8 @@ class MicroBatches {
                                                            int64_t unit, Range node,
                                                            absl::Span<const float> parameters,
                                                            Push push, AwaitParameters await);
-  // Of the targets of `unit`, which are divided together: a function of all its labels, whoever
-  // computes what, so that sums have the same bits.
+  // The factor (TargetWeight) of all labels of `unit`, whoever computes which, so that sums have
+  // the same bits.
   double WeightOf(const SampleSchedule& schedule, int64_t unit) const;
   // A buffer that nobody reads any more.
   Gradient TakeBuffer();

@@ -443,6 +443,8 @@ void Worker::RunActions(const WorkerActions& actions) {
         control_->Send(message);
         break;
       case WorkerAction::Kind::kLeave:
+        // Who has left is not heard any more.
+        evaluator_->Wait(std::max(deadline_ - absl::Now(), absl::ZeroDuration()));
         message.mutable_leave()->set_reason(std::string(interrupted_.message()));
         message.mutable_leave()->set_applied(action.applied);
         control_->Send(message);
@@ -594,21 +596,11 @@ void Worker::SendEvaluation(int64_t unit, bool is_final, const BatchResult& resu
   control_->Send(message);
 }
 
-// device.isa, for our own kernels and the matrix libraries'. Before any thread computes.
-absl::Status FixIsa(proto::Device::Isa wanted) {
-  const std::string name = proto::Device::Isa_Name(wanted);  // "ISA_AVX2"
-  RUBATO_ASSIGN_OR_RETURN(const Isa isa,
-                          IsaFromName(absl::AsciiStrToLower(absl::StripPrefix(name, "ISA_"))));
-  SetIsa(isa);
-  if (wanted != proto::Device::ISA_AUTO) FixMatMulKernels(isa);
-  return absl::OkStatus();
-}
-
 }  // namespace
 
 absl::Status RunWorker(const proto::Job& job, const WorkerOptions& options,
                        SignalWatcher* signals) {
-  RUBATO_RETURN_IF_ERROR(FixIsa(job.device().isa()));
+  RUBATO_RETURN_IF_ERROR(FixIsa(job.device()));
   RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job));
   Worker worker(job, &data);
   return worker.Run(options, signals);

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/check.h"
@@ -27,6 +28,9 @@ constexpr auto kFloat = dnnl::memory::data_type::f32;
 // What was measured, for products and for channels of a group.
 constexpr int64_t kLeastMultiplications = 1 << 20;
 constexpr int64_t kLeastChannels = 8;
+constexpr double kLeastFill = 0.4;
+// Values of scratch for what a primitive needs besides its operands, and for whole cache lines.
+constexpr int64_t kScratchpad = 4096;
 
 // The library would choose its number of threads by itself; the number is each thread's own.
 void UseOneThread() {
@@ -55,6 +59,13 @@ bool IsDepthwise(const Convolution& c) {
   return c.groups > 1 && c.groups == c.in_channels && c.groups == c.out_channels;
 }
 
+// The share of the blocks that channels are laid out in, of 8 or of 16, that they fill.
+double Fill(int64_t channels) {
+  return channels == 8
+             ? 1
+             : static_cast<double>(channels) / static_cast<double>((channels + 15) / 16 * 16);
+}
+
 const dnnl::engine& Engine() {
   static const dnnl::engine engine(dnnl::engine::kind::cpu, 0);
   return engine;
@@ -75,8 +86,9 @@ class Pass {
     bool is_output;
   };
 
-  Pass(dnnl::primitive primitive, const std::vector<Operand>& operands)
-      : primitive_(std::move(primitive)) {
+  // scratchpad: what the primitive needs besides.
+  Pass(dnnl::primitive primitive, const std::vector<Operand>& operands, const Desc& scratchpad)
+      : primitive_(std::move(primitive)), scratchpad_(scratchpad, Engine(), nullptr) {
     for (const Operand& operand : operands) {
       Part part;
       part.callers = dnnl::memory(operand.callers, Engine(), nullptr);
@@ -89,12 +101,14 @@ class Pass {
         part.reorder = dnnl::reorder(from, to);
         part.from_and_to = {{{DNNL_ARG_FROM, from.get()}, {DNNL_ARG_TO, to.get()}}};
         part.offset = scratch_;
-        // In whole cache lines.
-        scratch_ += (static_cast<int64_t>(operand.own.get_size()) + 63) / 64 * 16;
+        scratch_ += Values(operand.own);
       }
       arguments_.push_back({operand.name, part.is_reordered ? part.own.get() : part.callers.get()});
       parts_.push_back(std::move(part));
     }
+    arguments_.push_back({DNNL_ARG_SCRATCHPAD, scratchpad_.get()});
+    scratchpad_offset_ = scratch_;
+    scratch_ += Values(scratchpad);
   }
 
   int64_t scratch() const { return scratch_; }
@@ -108,6 +122,7 @@ class Pass {
       Set(part.own, scratch + part.offset);
       if (!part.is_output) Reorder(part);
     }
+    Set(scratchpad_, scratch + scratchpad_offset_);
     Execute(primitive_, arguments_);
     for (Part& part : parts_) {
       if (part.is_reordered && part.is_output) Reorder(part);
@@ -123,6 +138,10 @@ class Pass {
     int64_t offset = 0;
   };
 
+  // In whole cache lines.
+  static int64_t Values(const Desc& desc) {
+    return (static_cast<int64_t>(desc.get_size()) + 63) / 64 * 16;
+  }
   static void Set(const dnnl::memory& memory, float* values) {
     RUBATO_CHECK(dnnl_memory_set_data_handle(memory.get(), values) == dnnl_success);
   }
@@ -133,6 +152,8 @@ class Pass {
   static void Reorder(const Part& part) { Execute(part.reorder, part.from_and_to); }
 
   dnnl::primitive primitive_;
+  dnnl::memory scratchpad_;
+  int64_t scratchpad_offset_ = 0;
   std::vector<Part> parts_;
   std::vector<dnnl_exec_arg_t> arguments_;
   int64_t scratch_ = 0;
@@ -156,7 +177,7 @@ struct Descriptions {
   Desc x, weight, bias, y;
 };
 
-// Throws dnnl::error if the library has nothing for it.
+// Null, or an exception, if the library has nothing for it but what a product does, too.
 std::unique_ptr<Pass> MakePass(Direction direction, const Convolution& c, int64_t n,
                                bool has_bias) {
   const Descriptions callers(c, n, /*any=*/false), any(c, n, /*any=*/true);
@@ -164,17 +185,22 @@ std::unique_ptr<Pass> MakePass(Direction direction, const Convolution& c, int64_
   const dnnl::memory::dims strides(2, c.window.stride), padding(2, c.window.padding);
   // Direct: those by transformation (Winograd) are faster still, and round more.
   const auto algorithm = dnnl::algorithm::convolution_direct;
+  dnnl::primitive_attr attributes;
+  attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const dnnl::convolution_forward::primitive_desc forward(
       {dnnl::prop_kind::forward_training, algorithm, any.x, any.weight, bias, any.y, strides,
        padding, padding},
-      Engine());
-  const auto make = [&](dnnl::primitive primitive, std::vector<Pass::Operand> operands,
-                        const Pass::Operand& last) {
+      attributes, Engine());
+  const auto make = [&](const auto& desc, dnnl::primitive primitive,
+                        std::vector<Pass::Operand> operands, const Pass::Operand& last) {
+    std::unique_ptr<Pass> pass;
+    if (absl::StrContains(desc.impl_info_str(), "gemm")) return pass;
     if (has_bias) operands.push_back(last);
-    return std::make_unique<Pass>(std::move(primitive), operands);
+    pass = std::make_unique<Pass>(std::move(primitive), operands, desc.scratchpad_desc());
+    return pass;
   };
   if (direction == Direction::kForward) {
-    return make(dnnl::convolution_forward(forward),
+    return make(forward, dnnl::convolution_forward(forward),
                 {{DNNL_ARG_SRC, callers.x, forward.src_desc(), false},
                  {DNNL_ARG_WEIGHTS, callers.weight, forward.weights_desc(), false},
                  {DNNL_ARG_DST, callers.y, forward.dst_desc(), true}},
@@ -182,20 +208,22 @@ std::unique_ptr<Pass> MakePass(Direction direction, const Convolution& c, int64_
   }
   if (direction == Direction::kByWeight) {
     const dnnl::convolution_backward_weights::primitive_desc by_weight(
-        {algorithm, any.x, any.weight, bias, any.y, strides, padding, padding}, Engine(), forward);
-    return make(dnnl::convolution_backward_weights(by_weight),
+        {algorithm, any.x, any.weight, bias, any.y, strides, padding, padding}, attributes,
+        Engine(), forward);
+    return make(by_weight, dnnl::convolution_backward_weights(by_weight),
                 {{DNNL_ARG_SRC, callers.x, by_weight.src_desc(), false},
                  {DNNL_ARG_DIFF_DST, callers.y, by_weight.diff_dst_desc(), false},
                  {DNNL_ARG_DIFF_WEIGHTS, callers.weight, by_weight.diff_weights_desc(), true}},
                 {DNNL_ARG_DIFF_BIAS, bias, bias, true});
   }
   const dnnl::convolution_backward_data::primitive_desc by_input(
-      {algorithm, any.x, any.weight, any.y, strides, padding, padding}, Engine(), forward);
-  return make(dnnl::convolution_backward_data(by_input),
+      {algorithm, any.x, any.weight, any.y, strides, padding, padding}, attributes, Engine(),
+      forward);
+  return make(by_input, dnnl::convolution_backward_data(by_input),
               {{DNNL_ARG_DIFF_DST, callers.y, by_input.diff_dst_desc(), false},
                {DNNL_ARG_WEIGHTS, callers.weight, by_input.weights_desc(), false},
                {DNNL_ARG_DIFF_SRC, callers.x, by_input.diff_src_desc(), true}},
-              {});
+              /*last=*/{});
 }
 
 // Null if the library has nothing for it.
@@ -220,8 +248,9 @@ Pass* PassOf(Direction direction, const Convolution& c, int64_t n, bool has_bias
     std::unique_ptr<Pass> pass;
     try {
       pass = MakePass(direction, c, n, has_bias);
-      if (pass->scratch() > OneDnnConvolutionScratch(c, n)) pass = nullptr;
-    } catch (const dnnl::error&) {
+      if (pass != nullptr && pass->scratch() > OneDnnConvolutionScratch(c, n)) pass = nullptr;
+    } catch (const dnnl::error& error) {
+      RUBATO_CHECK(error.status == dnnl_unimplemented);
     }
     found = passes.emplace(key, std::move(pass)).first;
   }
@@ -237,8 +266,10 @@ bool OneDnnTakes(Isa isa, int64_t m, int64_t n, int64_t k) {
 }
 
 bool OneDnnTakes(Isa isa, const Convolution& c) {
-  const bool is_wide = std::min(c.in_channels, c.out_channels) / c.groups >= kLeastChannels;
-  return c.window.kernel > 1 && (is_wide || IsDepthwise(c)) && IsAtLevel(isa);
+  const int64_t in = c.in_channels / c.groups, out = c.out_channels / c.groups;
+  const bool is_wide = std::min(in, out) >= kLeastChannels && Fill(in) * Fill(out) >= kLeastFill;
+  return c.window.kernel > std::max<int64_t>(1, c.window.padding) && (is_wide || IsDepthwise(c)) &&
+         IsAtLevel(isa);
 }
 
 void OneDnnGemm(Transpose transpose_a, Transpose transpose_b, int64_t m, int64_t n, int64_t k,
@@ -258,7 +289,7 @@ int64_t OneDnnConvolutionScratch(const Convolution& c, int64_t n) {
                                          : c.groups * whole(c.in_channels / c.groups) *
                                                whole(c.out_channels / c.groups);
   return n * (whole(c.in_channels) * w.plane() + whole(c.out_channels) * w.out_plane()) +
-         weights * w.kernel * w.kernel + 3 * 16;
+         weights * w.kernel * w.kernel + kScratchpad;
 }
 
 bool OneDnnConv2d(const Convolution& c, const ConstTensorRef& x, const ConstTensorRef& weight,
@@ -294,7 +325,8 @@ bool OneDnnConv2dBackward(const Convolution& c, const ConstTensorRef& x,
 std::string OneDnnSignature(Isa isa) {
   if (!IsAtLevel(isa)) return "";
   const dnnl_version_t& version = *dnnl_version();
-  return absl::StrCat("oneDNN ", version.major, ".", version.minor, ".", version.patch);
+  return absl::StrCat("oneDNN ", version.major, ".", version.minor, ".", version.patch, " ",
+                      IsaName(isa));
 }
 
 }  // namespace rubato

@@ -13,7 +13,8 @@
 namespace rubato {
 
 // Whether it is oneDNN that computes this, with `isa` for its level: by shapes alone, so that equal
-// jobs have equal bits. The level of the first call that may say yes is the process's.
+// jobs have equal bits. The library's level is fixed for the process by the first call whose shape
+// qualifies; at another level it then takes nothing.
 bool OneDnnTakes(Isa isa, int64_t m, int64_t n, int64_t k);
 bool OneDnnTakes(Isa isa, const Convolution& convolution);
 
@@ -34,7 +35,7 @@ bool OneDnnConv2dBackward(const Convolution& convolution, const ConstTensorRef& 
                           const TensorRef& dx, const TensorRef& dweight, const TensorRef& dbias,
                           const TensorRef& scratch);
 
-// "oneDNN 2.6.3", or "" if it computes nothing at `isa`.
+// "oneDNN 2.6.3 avx512", or "" if it computes nothing at `isa`.
 std::string OneDnnSignature(Isa isa);
 
 }  // namespace rubato

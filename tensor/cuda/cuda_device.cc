@@ -228,6 +228,7 @@ absl::StatusOr<int> CountGpus() {
   NoGpu found;
   found.build = CUDART_VERSION;
   if (error != cudaSuccess) found.error = cudaGetErrorString(error);
+  found.is_none = error == cudaSuccess || error == cudaErrorNoDevice;
   found.is_old_driver = error == cudaErrorInsufficientDriver;
   const cudaError_t asked = cudaDriverGetVersion(&found.driver);
   if (asked != cudaSuccess) found.driver_error = cudaGetErrorString(asked);

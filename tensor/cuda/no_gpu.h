@@ -12,6 +12,7 @@ namespace rubato {
 // What CUDA answered.
 struct NoGpu {
   absl::string_view error = "";  // to the question how many there are; empty: none is visible
+  bool is_none = true;           // the error is that there is none
   bool is_old_driver = false;    // the error is that the driver is older than the build, or none
   int driver = 0;                // the CUDA version that the driver is for, 12040 for 12.4; 0: no
                                  // driver
@@ -19,7 +20,8 @@ struct NoGpu {
   int build = 0;                        // the CUDA version of this build, likewise
 };
 
-// Begins with "there is no GPU", unless there may be one that an older driver serves.
+// Begins with "there is no GPU" only where that is so: there may be one that an older driver
+// serves, or one that does not work.
 inline std::string WhyNoGpu(const NoGpu& found) {
   const auto version = [](int number) {
     return absl::StrCat(number / 1000, ".", number % 1000 / 10);
@@ -35,8 +37,10 @@ inline std::string WhyNoGpu(const NoGpu& found) {
           ? absl::StrCat("the driver's version is not known: ", found.driver_error)
       : found.driver == 0 ? "no driver is installed"
                           : absl::StrCat("the driver is for CUDA ", version(found.driver));
-  return absl::StrCat("there is no GPU: ", found.error.empty() ? "none is visible" : found.error,
-                      " (", driver, "; this build wants one for CUDA ", wanted, " or later)");
+  const bool is_none = found.is_none || (found.is_old_driver && found.driver_error.empty());
+  return absl::StrCat(is_none ? "there is no GPU: " : "the GPUs cannot be used: ",
+                      found.error.empty() ? "none is visible" : found.error, " (", driver,
+                      "; this build wants one for CUDA ", wanted, " or later)");
 }
 
 }  // namespace rubato

@@ -9,6 +9,7 @@ TEST(WhyNoGpu, TellsAnOldDriverFromNone) {
   NoGpu found;
   found.build = 13010;
   found.error = "CUDA driver version is insufficient for CUDA runtime version";
+  found.is_none = false;
   found.is_old_driver = true;
   EXPECT_EQ(WhyNoGpu(found),
             "there is no GPU: CUDA driver version is insufficient for CUDA runtime version (no "
@@ -31,6 +32,18 @@ TEST(WhyNoGpu, SaysWhatIsVisible) {
   EXPECT_EQ(WhyNoGpu(found),
             "there is no GPU: no CUDA-capable device is detected (the driver's version is not "
             "known: unknown error; this build wants one for CUDA 13.0 or later)");
+}
+
+TEST(WhyNoGpu, DoesNotDenyGpusThatDoNotWork) {
+  NoGpu found;
+  found.build = 13000;
+  found.driver = 13000;
+  found.error = "system not yet initialized";
+  found.is_none = false;
+  EXPECT_EQ(
+      WhyNoGpu(found),
+      "the GPUs cannot be used: system not yet initialized (the driver is for CUDA 13.0; this "
+      "build wants one for CUDA 13.0 or later)");
 }
 
 }  // namespace

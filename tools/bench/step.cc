@@ -256,9 +256,10 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
   } else if (cluster.steps != 0 && (!is_cluster || cluster.steps < 2)) {
     status = absl::InvalidArgumentError(
         absl::StrCat("found --steps ", cluster.steps, ", expected 2 or more beside --servers"));
-  } else if (bench.device != "cpu" && bench.layers) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat("found --device ", bench.device, " beside --layers, expected cpu"));
+  } else if (bench.device != "cpu" && (bench.layers || openblas)) {
+    status = absl::InvalidArgumentError(absl::StrCat("found --device ", bench.device, " beside --",
+                                                     bench.layers ? "layers" : "openblas",
+                                                     ", expected cpu"));
   }
   const absl::StatusOr<std::vector<int64_t>> sizes = ParseShape(shape);
   if (sizes.ok()) {
