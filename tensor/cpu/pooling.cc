@@ -27,7 +27,7 @@ RUBATO_ALWAYS_INLINE bool IsPair(const Window& w) {
 // The greater; NaN if one is.
 template <typename T>
 RUBATO_ALWAYS_INLINE T Greater(T a, T b) {
-  return (b > a) | (b != b) ? b : a;
+  return ((b > a) | (b != b)) ? b : a;
 }
 
 // Outputs of a row that are computed at a time, where a piece of it is kept aside.

@@ -229,8 +229,9 @@ TEST_P(GpuKernelsTest, OfTexts) {
     k.EmbedBackward(x, dy, As(out[0], {count, channels}));
   });
   // More examples than heads, and fewer; rows longer than a block.
-  for (const auto& [n, heads, places] :
+  for (const auto& [n, head_count, places] :
        {std::make_tuple(3, 2, 37), std::make_tuple(2, 3, 20), std::make_tuple(1, 1, 300)}) {
+    const int64_t heads = head_count;  // a binding cannot be captured
     const int64_t size = 4, c = heads * size, values = int64_t{n} * places * c;
     const Values qkv = Draw(3 * values, 4), d = Draw(values, 5);
     const Shape in = {n, places, 3 * c}, out_shape = {n, places, c};
