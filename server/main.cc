@@ -4,13 +4,13 @@
 #include <string>
 #include <vector>
 
-#include "common/flags.h"
+#include "common/base/flags.h"
+#include "common/base/log.h"
+#include "common/base/process_exit.h"
+#include "common/base/status.h"
 #include "common/job/job.h"
-#include "common/log.h"
-#include "common/process_exit.h"
-#include "common/status.h"
 #include "common/wire/channel.h"
-#include "server/server.h"
+#include "server/process/server.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "common/host_device.h"
+#include "common/base/host_device.h"
 
 namespace rubato {
 namespace half_float_internal {

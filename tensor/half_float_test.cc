@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "common/codec/half.h"
+#include "common/base/half.h"
 #include "gtest/gtest.h"
 
 namespace rubato {

@@ -5,7 +5,7 @@
 // Bits: MatMul and convolutions are OpenBLAS's or oneDNN's, on one thread, and their sums depend on
 // the library's version and on the kernels that it has chosen for the processor (MatMulSignature).
 // All others are the project's own and give equal bits at every level of the instruction set
-// (common/isa.h).
+// (common/base/isa.h).
 #ifndef RUBATO_TENSOR_KERNELS_H_
 #define RUBATO_TENSOR_KERNELS_H_
 
@@ -13,7 +13,7 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "common/isa.h"
+#include "common/base/isa.h"
 #include "tensor/tensor.h"
 
 namespace rubato {

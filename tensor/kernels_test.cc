@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "common/isa.h"
-#include "common/random.h"
+#include "common/base/isa.h"
+#include "common/base/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tensor/attention.h"

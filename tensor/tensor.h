@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/types/span.h"
-#include "common/check.h"
+#include "common/base/check.h"
 
 namespace rubato {
 

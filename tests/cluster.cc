@@ -7,9 +7,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/check.h"
+#include "common/base/check.h"
+#include "common/base/status_matchers.h"
 #include "common/job/job.h"
-#include "common/status_matchers.h"
 
 namespace rubato {
 

@@ -1,5 +1,5 @@
 // Jobs whose gradients and parameters travel in fewer bytes.
-#include "common/codec/codec.h"
+#include "common/wire/codec.h"
 
 #include <signal.h>
 
@@ -13,10 +13,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/codec/job_codec.h"
-#include "common/random.h"
-#include "common/safetensors.h"
-#include "common/status_matchers.h"
+#include "common/base/random.h"
+#include "common/base/status_matchers.h"
+#include "common/files/safetensors.h"
+#include "common/space/job_codec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster.h"

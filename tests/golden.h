@@ -12,8 +12,8 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "common/check.h"
-#include "common/safetensors.h"
+#include "common/base/check.h"
+#include "common/files/safetensors.h"
 
 namespace rubato {
 

@@ -45,7 +45,7 @@ double MeanOfOthers(const WorkerTrace& trace, size_t edge) {
 class LawsTest : public MembershipJob {
  protected:
   // A whole run of `steps` global batches by `workers` workers, whose computations are of a
-  // micro-batch each (on arrival) and take `milliseconds` (see worker/test_hooks.h).
+  // micro-batch each (on arrival) and take `milliseconds` (see worker/process/test_hooks.h).
   void Run(const std::string& consistency, int workers, const std::string& milliseconds,
            int steps) {
     Arguments arguments = {"/usr/bin/env",

@@ -10,8 +10,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "common/base/version.h"
 #include "common/job/job.h"
-#include "common/version.h"
 #include "common/wire/frame.h"
 #include "common/wire/message.h"
 #include "common/wire/shard_streams.h"

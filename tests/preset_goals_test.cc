@@ -1,5 +1,5 @@
 // What configs/fashion_cnn.yaml and configs/char_gpt.yaml promise of real data, beside PyTorch's
-// figures with the same settings (tools/train_in_pytorch.py).
+// figures with the same settings (tools/scripts/train_in_pytorch.py).
 #include <cstdlib>
 #include <filesystem>
 #include <iostream>

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
-#include "common/check.h"
+#include "common/base/check.h"
 
 namespace rubato {
 namespace {

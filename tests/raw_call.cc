@@ -9,7 +9,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/time/clock.h"
-#include "common/check.h"
+#include "common/base/check.h"
 #include "common/wire/channel.h"
 #include "tests/process.h"
 

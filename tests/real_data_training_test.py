@@ -1,6 +1,6 @@
 """The jobs on real tables in configs/ reach what PyTorch reaches with the same settings.
 
-The ranges are those that tools/train_in_pytorch.py printed over six seeds, widened by their own width.
+The ranges are those that tools/scripts/train_in_pytorch.py printed over six seeds, widened by their own width.
 
 Usage: real_data_training_test.py RUBATO   (the binary). Skipped unless RUBATO_TEST_DATA is set.
 """

@@ -10,13 +10,13 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/log.h"
-#include "common/status_matchers.h"
+#include "common/base/log.h"
+#include "common/base/status_matchers.h"
 #include "common/wire/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/record.pb.h"
-#include "server/recording.h"
+#include "server/run/recording.h"
 #include "tests/cluster.h"
 
 namespace rubato {

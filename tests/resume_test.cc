@@ -6,9 +6,9 @@
 #include <random>
 
 #include "absl/strings/str_cat.h"
-#include "common/checkpoint.h"
-#include "common/safetensors.h"
-#include "common/status_matchers.h"
+#include "common/base/status_matchers.h"
+#include "common/files/checkpoint.h"
+#include "common/files/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster.h"

@@ -5,10 +5,10 @@
 #include <utility>
 
 #include "absl/types/span.h"
-#include "common/check.h"
-#include "common/initialize.h"
-#include "common/permutation.h"
-#include "common/safetensors.h"
+#include "common/base/check.h"
+#include "common/files/safetensors.h"
+#include "common/space/initialize.h"
+#include "common/space/permutation.h"
 
 namespace rubato {
 namespace {

@@ -14,7 +14,7 @@
 #include "proto/job.pb.h"
 #include "proto/layout.pb.h"
 #include "worker/data/load.h"
-#include "worker/model.h"
+#include "worker/model/model.h"
 
 namespace rubato {
 

@@ -11,14 +11,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
+#include "common/base/kernels.h"
+#include "common/base/status_matchers.h"
 #include "common/job/completion.h"
-#include "common/kernels.h"
-#include "common/status_matchers.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
-#include "server/parameter_groups.h"
+#include "server/optimizers/parameter_groups.h"
 #include "tests/golden.h"
-#include "worker/model.h"
+#include "worker/model/model.h"
 
 namespace rubato {
 namespace {

@@ -54,7 +54,7 @@ class Recorded:
                 return answer
         if "--gtest_filter" in words:
             return 0, PASSED
-        if "tools/step_in_pytorch" in command:
+        if "tools/scripts/step_in_pytorch" in command:
             return 0, json.dumps(PYTORCH)
         if "products" in command:
             return 0, json.dumps(PRODUCTS)
@@ -141,7 +141,7 @@ class TableTest(unittest.TestCase):
                 ("products", (0, "no JSON"),
                  "resnet18 on 32x32, tf32, batch 256, products of matrices",
                  "FAILED: cannot read what it said: Expecting value: line 1 column 1 (char 0)"),
-                ("tools/step_in_pytorch --model resnet18 --precision bf16",
+                ("tools/scripts/step_in_pytorch --model resnet18 --precision bf16",
                  (0, json.dumps({**PYTORCH, "parameters": 6})),
                  "resnet18 on 32x32, bf16, batch 256, local step, eager PyTorch",
                  "FAILED: not the same model: 5 parameters, PyTorch's 6"),

@@ -5,13 +5,13 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/flags.h"
+#include "common/base/flags.h"
+#include "common/base/log.h"
+#include "common/base/process_exit.h"
+#include "common/base/status.h"
 #include "common/job/job.h"
-#include "common/log.h"
-#include "common/process_exit.h"
-#include "common/status.h"
 #include "common/wire/channel.h"
-#include "worker/worker.h"
+#include "worker/process/worker.h"
 
 namespace {
 

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
+#include "common/base/check.h"
 #include "common/job/schema.h"
 #include "common/job/yaml_reader.h"
 #include "proto/options.pb.h"

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "common/base/status_matchers.h"
 #include "common/job/job.h"
-#include "common/status_matchers.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"

@@ -11,13 +11,13 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/optional.h"
-#include "common/address.h"
-#include "common/digest.h"
+#include "common/base/digest.h"
+#include "common/base/status.h"
 #include "common/job/completion.h"
 #include "common/job/report.h"
 #include "common/job/yaml_reader.h"
 #include "common/job/yaml_writer.h"
-#include "common/status.h"
+#include "common/wire/address.h"
 #include "proto/options.pb.h"
 
 namespace rubato {

@@ -3,7 +3,7 @@
 #include <limits>
 
 #include "absl/types/optional.h"
-#include "common/check.h"
+#include "common/base/check.h"
 #include "common/job/scalar.h"
 #include "proto/options.pb.h"
 

@@ -4,7 +4,7 @@
 #include <cstring>
 #include <limits>
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "gtest/gtest.h"
 
 namespace rubato {

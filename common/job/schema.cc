@@ -6,7 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/check.h"
+#include "common/base/check.h"
 #include "common/job/scalar.h"
 #include "proto/options.pb.h"
 

@@ -7,11 +7,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/nearest.h"
 #include "common/job/environment.h"
 #include "common/job/scalar_field.h"
 #include "common/job/schema.h"
 #include "common/job/yaml_document.h"
-#include "common/nearest.h"
 #include "proto/options.pb.h"
 
 namespace rubato {

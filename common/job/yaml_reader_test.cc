@@ -4,11 +4,11 @@
 #include <limits>
 #include <string>
 
+#include "common/base/random.h"
+#include "common/base/status_matchers.h"
 #include "common/job/completion.h"
 #include "common/job/sample.pb.h"
 #include "common/job/yaml_writer.h"
-#include "common/random.h"
-#include "common/status_matchers.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/util/message_differencer.h"
 #include "gtest/gtest.h"

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/check.h"
+#include "common/base/check.h"
 #include "common/job/scalar.h"
 #include "common/job/schema.h"
 #include "google/protobuf/descriptor.h"

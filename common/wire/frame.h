@@ -8,8 +8,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/codec/codec.h"
-#include "common/flat_space.h"
+#include "common/space/flat_space.h"
+#include "common/wire/codec.h"
 
 namespace rubato {
 

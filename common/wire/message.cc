@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_format.h"
-#include "common/status.h"
+#include "common/base/status.h"
 
 namespace rubato {
 namespace {

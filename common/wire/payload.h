@@ -8,8 +8,8 @@
 #include <utility>
 
 #include "absl/types/span.h"
-#include "common/check.h"
-#include "common/codec/codec.h"
+#include "common/base/check.h"
+#include "common/wire/codec.h"
 #include "common/wire/frame.h"
 
 namespace rubato {

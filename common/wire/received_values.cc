@@ -6,9 +6,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/check.h"
-#include "common/kernels.h"
-#include "common/status.h"
+#include "common/base/check.h"
+#include "common/base/kernels.h"
+#include "common/base/status.h"
 
 namespace rubato {
 namespace {

@@ -14,7 +14,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
-#include "common/codec/codec.h"
+#include "common/wire/codec.h"
 #include "common/wire/frame.h"
 #include "common/wire/payload.h"
 #include "common/wire/shared_arena.h"

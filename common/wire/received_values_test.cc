@@ -5,9 +5,9 @@
 #include <random>
 #include <string>
 
-#include "common/codec/codec.h"
-#include "common/codec/top_k.h"
-#include "common/status_matchers.h"
+#include "common/base/status_matchers.h"
+#include "common/wire/codec.h"
+#include "common/wire/top_k.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -11,8 +11,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "common/check.h"
-#include "common/status.h"
+#include "common/base/check.h"
+#include "common/base/status.h"
 
 namespace rubato {
 namespace {

@@ -4,9 +4,9 @@
 
 #include <cstdint>
 
-#include "common/codec/codec.h"
-#include "common/flat_space.h"
+#include "common/space/flat_space.h"
 #include "common/wire/channel.h"
+#include "common/wire/codec.h"
 #include "common/wire/shared_arena.h"
 #include "common/wire/shared_segment.h"
 #include "proto/job.pb.h"

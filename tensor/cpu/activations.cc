@@ -1,7 +1,7 @@
 #include "tensor/cpu/activations.h"
 
-#include "common/check.h"
-#include "common/isa.h"
+#include "common/base/check.h"
+#include "common/base/isa.h"
 #include "tensor/cpu/by_dtype.h"
 #include "tensor/kernels.h"
 

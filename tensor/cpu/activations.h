@@ -9,7 +9,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "common/isa.h"
+#include "common/base/isa.h"
 #include "tensor/cpu/exp.h"
 
 namespace rubato {

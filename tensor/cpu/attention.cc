@@ -5,8 +5,8 @@
 #include <cstring>
 #include <limits>
 
-#include "common/check.h"
-#include "common/isa.h"
+#include "common/base/check.h"
+#include "common/base/isa.h"
 #include "tensor/cpu/by_dtype.h"
 #include "tensor/cpu/exp.h"
 #include "tensor/cpu/gemm.h"

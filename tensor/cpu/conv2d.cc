@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <cstring>
 
-#include "common/check.h"
-#include "common/isa.h"
+#include "common/base/check.h"
+#include "common/base/isa.h"
 #include "tensor/convolution.h"
 #include "tensor/cpu/by_dtype.h"
 #include "tensor/cpu/gemm.h"

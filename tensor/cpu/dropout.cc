@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/check.h"
-#include "common/isa.h"
-#include "common/random.h"
+#include "common/base/check.h"
+#include "common/base/isa.h"
+#include "common/base/random.h"
 #include "tensor/cpu/by_dtype.h"
 #include "tensor/kernels.h"
 
@@ -12,7 +12,7 @@ namespace {
 
 constexpr int kBlocks = 16;  // blocks of four random words that are drawn side by side
 
-// DrawFour of common/philox.h at kBlocks counters from `first` on: words[l + kBlocks * w] is word w
+// DrawFour of common/base/philox.h at kBlocks counters from `first` on: words[l + kBlocks * w] is word w
 // of counter first + l. Loops over counters are innermost: by AVX-512 a quarter faster than a loop
 // around DrawFour.
 RUBATO_ALWAYS_INLINE void DrawBlocks(uint64_t key, uint64_t first, uint32_t* words) {

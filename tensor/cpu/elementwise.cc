@@ -1,8 +1,8 @@
 // Kernels that treat values, or columns, apart from one another.
 #include <cstring>
 
-#include "common/check.h"
-#include "common/isa.h"
+#include "common/base/check.h"
+#include "common/base/isa.h"
 #include "tensor/cpu/by_dtype.h"
 #include "tensor/kernels.h"
 

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <limits>
 
-#include "common/isa.h"
+#include "common/base/isa.h"
 
 namespace rubato {
 

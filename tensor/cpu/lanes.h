@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "common/isa.h"
+#include "common/base/isa.h"
 
 namespace rubato {
 

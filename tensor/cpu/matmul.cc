@@ -6,7 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
+#include "common/base/check.h"
 #include "tensor/cpu/by_dtype.h"
 #include "tensor/cpu/gemm.h"
 #include "tensor/cpu/onednn.h"

@@ -1,5 +1,5 @@
 // In place of onednn.cc where the library is not linked: it takes nothing.
-#include "common/check.h"
+#include "common/base/check.h"
 #include "tensor/cpu/onednn.h"
 
 namespace rubato {

@@ -12,7 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
-#include "common/check.h"
+#include "common/base/check.h"
 
 // Of the OpenMP library that oneDNN is built with. A header of its own is the compiler's.
 extern "C" void omp_set_num_threads(int);

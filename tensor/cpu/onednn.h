@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/isa.h"
+#include "common/base/isa.h"
 #include "tensor/convolution.h"
 #include "tensor/kernels.h"
 

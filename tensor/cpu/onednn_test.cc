@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/random.h"
+#include "common/base/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tensor/cpu/gemm.h"

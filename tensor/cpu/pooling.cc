@@ -1,7 +1,7 @@
 #include <algorithm>
 
-#include "common/check.h"
-#include "common/isa.h"
+#include "common/base/check.h"
+#include "common/base/isa.h"
 #include "tensor/convolution.h"
 #include "tensor/cpu/by_dtype.h"
 

@@ -2,8 +2,8 @@
 #include <cmath>
 #include <limits>
 
-#include "common/check.h"
-#include "common/isa.h"
+#include "common/base/check.h"
+#include "common/base/isa.h"
 #include "tensor/cpu/exp.h"
 #include "tensor/cpu/lanes.h"
 #include "tensor/kernels.h"

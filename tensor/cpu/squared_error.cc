@@ -1,5 +1,5 @@
-#include "common/check.h"
-#include "common/isa.h"
+#include "common/base/check.h"
+#include "common/base/isa.h"
 #include "tensor/cpu/by_dtype.h"
 #include "tensor/cpu/lanes.h"
 #include "tensor/kernels.h"

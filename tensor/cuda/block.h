@@ -16,7 +16,7 @@
 #include <cstdint>
 #include <cstring>
 
-#include "common/host_device.h"
+#include "common/base/host_device.h"
 
 namespace rubato {
 

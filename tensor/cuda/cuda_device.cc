@@ -11,7 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
-#include "common/status.h"
+#include "common/base/status.h"
 #include "tensor/cuda/cublas.h"
 #include "tensor/cuda/cuda_check.h"
 #include "tensor/cuda/cuda_queue.h"

@@ -1,6 +1,6 @@
 // Kernels of single values and of losses, in the types that GPUs train in, on an emulated GPU and
 // on a real one: against the CPU's in float64, on the same rounded operands. Layers are tested in
-// worker/conformance_test.cc.
+// worker/model/conformance_test.cc.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "common/random.h"
+#include "common/base/random.h"
 #include "gtest/gtest.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/cuda/tested_gpu.h"

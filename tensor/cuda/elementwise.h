@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "common/philox.h"
+#include "common/base/philox.h"
 #include "tensor/cuda/block.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/device.h"

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <vector>
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "tensor/cuda/emulated_queue.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/cuda/product_timer.h"

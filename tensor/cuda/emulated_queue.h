@@ -7,7 +7,7 @@
 #include <functional>
 #include <vector>
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "tensor/cuda/block.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"

@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "gtest/gtest.h"
 #include "tensor/cuda/emulated_device.h"
 

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "common/host_device.h"
+#include "common/base/host_device.h"
 #include "tensor/half_float.h"
 #include "tensor/tensor.h"
 

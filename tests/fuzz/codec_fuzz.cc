@@ -2,8 +2,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/check.h"
-#include "common/codec/codec.h"
+#include "common/base/check.h"
+#include "common/wire/codec.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using rubato::Codec;

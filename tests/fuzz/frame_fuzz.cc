@@ -4,7 +4,7 @@
 #include <cstring>
 #include <vector>
 
-#include "common/check.h"
+#include "common/base/check.h"
 #include "common/wire/message.h"
 
 namespace {

@@ -4,8 +4,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/flags.h"
-#include "common/log.h"
+#include "common/base/flags.h"
+#include "common/base/log.h"
 #include "tools/bench/kernels.h"
 #include "tools/bench/products.h"
 #include "tools/bench/step.h"

@@ -21,13 +21,13 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "common/random.h"
-#include "common/status.h"
+#include "common/base/random.h"
+#include "common/base/status.h"
 #include "nlohmann/json.hpp"
 #include "tools/bench/operations.h"
 #include "tools/bench/yardsticks.h"
-#include "worker/graph.h"
-#include "worker/presets.h"
+#include "worker/model/graph.h"
+#include "worker/model/presets.h"
 
 namespace rubato {
 namespace {

@@ -4,7 +4,7 @@
 #include <set>
 #include <string>
 
-#include "common/status_matchers.h"
+#include "common/base/status_matchers.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tools/bench/yardsticks.h"

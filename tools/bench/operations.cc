@@ -2,7 +2,7 @@
 
 #include <cstdint>
 
-#include "common/status.h"
+#include "common/base/status.h"
 #include "tensor/kernels.h"
 #include "tools/bench/yardsticks.h"
 

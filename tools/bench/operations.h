@@ -3,7 +3,7 @@
 #define RUBATO_TOOLS_BENCH_OPERATIONS_H_
 
 #include "absl/status/statusor.h"
-#include "worker/graph.h"
+#include "worker/model/graph.h"
 
 namespace rubato {
 

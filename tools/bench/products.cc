@@ -10,13 +10,13 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/flags.h"
-#include "common/log.h"
-#include "common/process_exit.h"
-#include "common/status.h"
+#include "common/base/flags.h"
+#include "common/base/log.h"
+#include "common/base/process_exit.h"
+#include "common/base/status.h"
 #include "nlohmann/json.hpp"
 #include "tensor/cuda/product_list.h"
-#include "worker/model.h"
+#include "worker/model/model.h"
 
 namespace rubato {
 namespace {

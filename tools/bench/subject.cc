@@ -3,11 +3,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/random.h"
+#include "common/base/status.h"
 #include "common/job/completion.h"
 #include "common/job/report.h"
 #include "common/job/yaml_reader.h"
-#include "common/random.h"
-#include "common/status.h"
 
 namespace rubato {
 

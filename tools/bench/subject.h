@@ -8,10 +8,10 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/flags.h"
+#include "common/base/flags.h"
 #include "proto/job.pb.h"
-#include "worker/compute_device.h"
-#include "worker/loss.h"
+#include "worker/model/loss.h"
+#include "worker/step/compute_device.h"
 
 namespace rubato {
 

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/codec/codec.h"
+#include "common/wire/codec.h"
 
 namespace rubato {
 

@@ -6,8 +6,8 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
-#include "common/check.h"
-#include "common/status.h"
+#include "common/base/check.h"
+#include "common/base/status.h"
 #include "common/wire/stream_memory.h"
 #include "tools/bench/wire_shard.h"
 #include "tools/bench/yardsticks.h"

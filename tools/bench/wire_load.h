@@ -11,11 +11,11 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/flat_space.h"
+#include "common/space/flat_space.h"
 #include "common/wire/shard_streams.h"
 #include "common/wire/shared_arena.h"
 #include "tools/bench/peer.h"
-#include "worker/push_encoder.h"
+#include "worker/step/push_encoder.h"
 
 namespace rubato {
 

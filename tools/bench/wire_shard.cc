@@ -6,14 +6,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "common/check.h"
-#include "common/log.h"
+#include "common/base/check.h"
+#include "common/base/log.h"
 #include "common/wire/channel.h"
 #include "common/wire/shared_arena.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
-#include "server/data_service.h"
-#include "server/shard_engine.h"
+#include "server/process/data_service.h"
+#include "server/shard/shard_engine.h"
 #include "tools/bench/peer.h"
 
 namespace rubato {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "common/flat_space.h"
+#include "common/space/flat_space.h"
 
 namespace rubato {
 

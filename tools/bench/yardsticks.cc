@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "common/isa.h"
-#include "common/kernels.h"
+#include "common/base/isa.h"
+#include "common/base/kernels.h"
 
 namespace rubato {
 namespace {

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/files/run_folder.h"
 #include "common/job/job.h"
 #include "common/job/schema.h"
-#include "common/run_folder.h"
-#include "common/status.h"
 
 namespace rubato {
 namespace {

@@ -5,11 +5,11 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
-#include "common/flags.h"
-#include "common/log.h"
-#include "common/process_exit.h"
-#include "common/run_folder.h"
-#include "common/status.h"
+#include "common/base/flags.h"
+#include "common/base/log.h"
+#include "common/base/process_exit.h"
+#include "common/base/status.h"
+#include "common/files/run_folder.h"
 #include "tools/plot/curves.h"
 #include "tools/plot/page.h"
 

@@ -2,10 +2,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "common/status.h"
-#include "server/coordinator.h"
-#include "server/coordinator_events.h"
-#include "server/journal.h"
+#include "common/base/status.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/coordinator_events.h"
+#include "server/run/journal.h"
 
 namespace rubato {
 namespace {

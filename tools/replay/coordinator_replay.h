@@ -10,7 +10,7 @@
 #include "absl/status/statusor.h"
 #include "proto/record.pb.h"
 #include "proto/view.pb.h"
-#include "server/metrics.h"
+#include "server/run/metrics.h"
 #include "tools/replay/replayed_part.h"
 
 namespace rubato {

@@ -12,9 +12,9 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/status.h"
+#include "common/base/status.h"
 #include "google/protobuf/message.h"
-#include "server/recording.h"
+#include "server/run/recording.h"
 
 namespace rubato {
 

@@ -4,12 +4,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/status.h"
+#include "common/base/status.h"
 #include "common/wire/frame.h"
 #include "common/wire/payload.h"
-#include "server/shard_engine.h"
-#include "server/shard_events.h"
-#include "server/shard_observer.h"
+#include "server/shard/shard_engine.h"
+#include "server/shard/shard_events.h"
+#include "server/shard/shard_observer.h"
 
 namespace rubato {
 namespace {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/flat_space.h"
+#include "common/space/flat_space.h"
 #include "proto/record.pb.h"
 #include "tools/replay/replayed_part.h"
 

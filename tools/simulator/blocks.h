@@ -6,8 +6,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/codec/job_codec.h"
-#include "common/flat_space.h"
+#include "common/space/flat_space.h"
+#include "common/space/job_codec.h"
 #include "common/wire/frame.h"
 #include "proto/job.pb.h"
 

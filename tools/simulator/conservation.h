@@ -15,7 +15,7 @@
 #include <string>
 
 #include "absl/strings/str_format.h"
-#include "server/assignments.h"
+#include "server/coordinator/assignments.h"
 
 namespace rubato {
 

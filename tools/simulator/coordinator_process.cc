@@ -5,7 +5,7 @@
 namespace rubato {
 namespace {
 
-// As in server/cluster_service.cc.
+// As in server/process/cluster_service.cc.
 constexpr SimTime kTickTime = 100 * kMillisecond;
 
 }  // namespace

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
-#include "server/coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "tools/simulator/network.h"
 
 namespace rubato {

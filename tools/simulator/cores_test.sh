@@ -15,6 +15,6 @@ expect() { # FILE LABEL...
   fi
 }
 
-expect "$1" //server:consistency_policy //server:coordinator //server:shard
-expect "$2" //worker:worker_loop
-expect "$3" //server:consistency_policy //server:coordinator //server:shard //worker:worker_loop
+expect "$1" //server/shard:consistency_policy //server/coordinator:coordinator //server/shard:shard
+expect "$2" //worker/process:worker_loop
+expect "$3" //server/shard:consistency_policy //server/coordinator:coordinator //server/shard:shard //worker/process:worker_loop

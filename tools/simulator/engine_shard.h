@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "common/status.h"
-#include "server/shard_engine.h"
+#include "common/base/status.h"
+#include "server/shard/shard_engine.h"
 #include "tools/simulator/shard_model.h"
 
 namespace rubato {

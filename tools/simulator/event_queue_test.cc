@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <vector>
 
-#include "common/random.h"
+#include "common/base/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

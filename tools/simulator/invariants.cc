@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
-#include "common/modes.h"
-#include "common/status.h"
-#include "common/sum_of_squares.h"
+#include "common/base/status.h"
+#include "common/space/modes.h"
+#include "common/space/sum_of_squares.h"
 #include "tools/simulator/symbolic_worker.h"
 
 namespace rubato {

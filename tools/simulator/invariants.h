@@ -13,7 +13,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "common/sample_schedule.h"
+#include "common/space/sample_schedule.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
 #include "tools/simulator/conservation.h"

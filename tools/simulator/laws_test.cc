@@ -5,7 +5,7 @@
 #include <map>
 #include <vector>
 
-#include "common/status_matchers.h"
+#include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/simulator/conservation.h"

@@ -1,6 +1,6 @@
 #include "tools/simulator/link.h"
 
-#include "common/status_matchers.h"
+#include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "server/assignments.h"
+#include "server/coordinator/assignments.h"
 #include "tools/simulator/fault.h"
 #include "tools/simulator/simulation.h"
 

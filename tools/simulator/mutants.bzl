@@ -2,70 +2,70 @@
 
 # By name: the source file, and the texts that are replaced in it.
 MUTANTS = {
-    "no_deduplication": ("consistency_policy.cc", [
+    "no_deduplication": ("//server/shard:consistency_policy.cc", [
         "return contribution.clock == expected;",
         "return true;",
         "return contribution.clock == ledger.version && !Overlaps(ledger.nodes, contribution.node);",
         "return contribution.clock == ledger.version || Overlaps(ledger.nodes, contribution.node);",
     ]),
-    "units_counted_twice": ("shard.cc", [
+    "units_counted_twice": ("//server/shard:shard.cc", [
         "if (ledger.units.Contains(contribution.unit))",
         "if (false)",
     ]),
-    "key_without_incarnation": ("shard.cc", [
+    "key_without_incarnation": ("//server/shard:shard.cc", [
         "IsMember(contribution)",
         "IsMember(contribution.worker)",
         "IsMember(pending.contribution)",
         "IsMember(pending.contribution.worker)",
     ]),
-    "sync_keyed_by_sender": ("consistency_policy.cc", [
+    "sync_keyed_by_sender": ("//server/shard:consistency_policy.cc", [
         "  return contribution.clock == ledger.version && !Overlaps",
         "  for (const auto& [leaf, pending] : ledger.nodes) {\n" +
         "    if (pending.contribution.worker == contribution.worker) return false;\n" +
         "  }\n" +
         "  return contribution.clock == ledger.version && !Overlaps",
     ]),
-    "older_view_applied": ("shard.cc", [
+    "older_view_applied": ("//server/shard:shard.cc", [
         "(policy_->on_arrival() ? IsMember(contribution)",
         "(policy_->on_arrival() ? true",
     ]),
-    "previous_version_freed_early": ("shard.cc", [
+    "previous_version_freed_early": ("//server/shard:shard.cc", [
         "ledger.has_previous = true;",
         "ledger.has_previous = false;",
     ]),
-    "acknowledged_before_applied": ("consistency_policy.cc", [
+    "acknowledged_before_applied": ("//server/shard:consistency_policy.cc", [
         "ledger.clocks[worker].applied >= clock",
         "ledger.clocks[worker].accepted >= clock",
     ]),
-    "ssp_off_by_one": ("consistency_policy.cc", [
+    "ssp_off_by_one": ("//server/shard:consistency_policy.cc", [
         "ledger.slowest >= clock - staleness_",
         "ledger.slowest >= clock - staleness_ - 1",
     ]),
-    "dead_worker_in_min_clock": ("shard.cc", [
+    "dead_worker_in_min_clock": ("//server/shard:shard.cc", [
         "if (!IsMember(rank)) ledger.clocks[rank].waited_for = false;",
         "",
     ]),
-    "unweighted_short_batch": ("shard.cc", [
+    "unweighted_short_batch": ("//server/shard:shard.cc", [
         "parent.contribution.samples += other->second.contribution.samples;",
         "parent.contribution.samples *= 2;",
     ]),
-    "optimizer_forgets_at_a_switch": ("shard.cc", [
+    "optimizer_forgets_at_a_switch": ("//server/shard:shard.cc", [
         "  ledger.has_previous = false;\n  ledger.measured = false;\n",
         "  ledger.has_previous = false;\n  ledger.measured = false;\n  ledger.skipped = ledger.version;\n",
     ]),
-    "open_before_all_have_closed": ("coordinator_views.cc", [
+    "open_before_all_have_closed": ("//server/coordinator:coordinator_views.cc", [
         "if (static_cast<int>(closed_.size()) < job_.cluster().servers()) return;",
         "",
     ]),
-    "step_applied_against_its_verdict": ("shard.cc", [
+    "step_applied_against_its_verdict": ("//server/shard:shard.cc", [
         "if (!verdict_.apply) apply.kind = ShardAction::Kind::kSkip;",
         "",
     ]),
-    "steps_left_out_counted_as_updates": ("shard.cc", [
+    "steps_left_out_counted_as_updates": ("//server/shard:shard.cc", [
         "apply.updates_before = ledger.version - ledger.skipped;",
         "apply.updates_before = ledger.version;",
     ]),
-    "closed_while_applying": ("shard.cc", [
+    "closed_while_applying": ("//server/shard:shard.cc", [
         "if (IsApplying()) {",
         "if (false) {",
     ]),
@@ -80,7 +80,7 @@ def mutant_tests():
         native.genrule(
             name = name + "_source",
             testonly = True,
-            srcs = ["//server:" + source],
+            srcs = [source],
             outs = ["mutants/" + name + ".cc"],
             cmd = "python3 $(location mutate.py) $< $@ " + " ".join([
                 "'" + text.replace("$", "$$").replace("'", "'\\''") + "'"
@@ -96,9 +96,9 @@ def mutant_tests():
             linkstatic = True,
             deps = [
                 ":property",
-                "//server:consistency_policy",
-                "//server:coordinator",
-                "//server:shard",
+                "//server/shard:consistency_policy",
+                "//server/coordinator:coordinator",
+                "//server/shard:shard",
                 "//tools/bazel:gtest_main",
             ],
         )

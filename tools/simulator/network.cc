@@ -4,8 +4,8 @@
 #include <cmath>
 #include <utility>
 
-#include "common/check.h"
-#include "common/random.h"
+#include "common/base/check.h"
+#include "common/base/random.h"
 
 namespace rubato {
 namespace {

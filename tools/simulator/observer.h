@@ -7,7 +7,7 @@
 
 #include "common/wire/frame.h"
 #include "proto/view.pb.h"
-#include "server/assignments.h"
+#include "server/coordinator/assignments.h"
 #include "tools/simulator/event_queue.h"
 #include "tools/simulator/symbol.h"
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/status.h"
+#include "common/base/status.h"
 #include "common/wire/received_values.h"
 
 namespace rubato {

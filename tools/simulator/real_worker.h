@@ -9,12 +9,12 @@
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
 #include "tools/simulator/worker_model.h"
-#include "worker/batch_reader.h"
-#include "worker/contributions.h"
+#include "worker/data/batch_reader.h"
 #include "worker/data/load.h"
-#include "worker/micro_batches.h"
-#include "worker/model.h"
-#include "worker/push_encoder.h"
+#include "worker/model/model.h"
+#include "worker/step/contributions.h"
+#include "worker/step/micro_batches.h"
+#include "worker/step/push_encoder.h"
 
 namespace rubato {
 

@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/modes.h"
-#include "common/random.h"
-#include "common/status.h"
-#include "server/journal.h"
+#include "common/base/random.h"
+#include "common/base/status.h"
+#include "common/space/modes.h"
+#include "server/run/journal.h"
 #include "tools/simulator/invariants.h"
 #include "tools/simulator/liveness.h"
 

@@ -6,16 +6,16 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "common/checkpoint.h"
-#include "common/log.h"
-#include "common/modes.h"
-#include "common/status.h"
-#include "server/collect.h"
-#include "server/journal.h"
-#include "server/kept_checkpoints.h"
-#include "server/metrics_file.h"
-#include "server/optimizer.h"
-#include "server/tensorboard_file.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "common/files/checkpoint.h"
+#include "common/space/modes.h"
+#include "server/optimizers/optimizer.h"
+#include "server/run/collect.h"
+#include "server/run/journal.h"
+#include "server/run/kept_checkpoints.h"
+#include "server/run/metrics_file.h"
+#include "server/run/tensorboard_file.h"
 
 namespace rubato {
 namespace {

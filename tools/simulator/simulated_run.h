@@ -5,8 +5,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/files/run_folder.h"
 #include "common/job/job.h"
-#include "common/run_folder.h"
 #include "tools/simulator/simulation.h"
 
 namespace rubato {

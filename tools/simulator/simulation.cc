@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/base/status.h"
+#include "common/base/version.h"
 #include "common/job/job.h"
-#include "common/status.h"
-#include "common/version.h"
 #include "tools/simulator/engine_shard.h"
 #include "tools/simulator/real_worker.h"
 #include "tools/simulator/symbolic_worker.h"
@@ -23,7 +23,7 @@ constexpr SimTime kPatience = 1000 * kSecond;
 // What a simulation does as a process: argument >> 8 is the index of a worker.
 enum Task : uint64_t { kStartWorker, kLeave };
 
-constexpr int kBeatsPerLease = 5;  // as in worker/worker.cc
+constexpr int kBeatsPerLease = 5;  // as in worker/process/worker.cc
 
 Blocks MakeBlocks(const SimulationSetting& setting) {
   const FlatSpace space(ValueCount(setting.layout), setting.job.wire().chunk() / sizeof(float),

@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/checkpoint.h"
-#include "common/modes.h"
+#include "common/files/checkpoint.h"
+#include "common/space/modes.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
 #include "proto/layout.pb.h"

@@ -5,7 +5,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "common/modes.h"
+#include "common/space/modes.h"
 #include "proto/job.pb.h"
 #include "tools/simulator/simulation.h"
 

@@ -11,9 +11,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "common/random.h"
-#include "common/run_folder.h"
-#include "common/status.h"
+#include "common/base/random.h"
+#include "common/base/status.h"
+#include "common/files/run_folder.h"
 
 namespace rubato {
 namespace {

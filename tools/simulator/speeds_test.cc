@@ -4,7 +4,7 @@
 #include <fstream>
 #include <functional>
 
-#include "common/status_matchers.h"
+#include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <cstring>
 
-#include "common/random.h"
-#include "common/sample_schedule.h"
+#include "common/base/random.h"
+#include "common/space/sample_schedule.h"
 
 namespace rubato {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/check.h"
-#include "common/status.h"
-#include "server/shard_closed.h"
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "server/shard/shard_closed.h"
 
 namespace rubato {
 

@@ -8,8 +8,8 @@
 #include <optional>
 #include <vector>
 
-#include "common/sum_of_squares.h"
-#include "server/shard.h"
+#include "common/space/sum_of_squares.h"
+#include "server/shard/shard.h"
 #include "tools/simulator/blocks.h"
 #include "tools/simulator/observer.h"
 #include "tools/simulator/shard_model.h"

@@ -5,7 +5,7 @@
 #include <cmath>
 #include <vector>
 
-#include "common/reduction_tree.h"
+#include "common/space/reduction_tree.h"
 #include "tools/simulator/symbol.h"
 #include "tools/simulator/worker_model.h"
 

@@ -7,8 +7,8 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "common/flat_space.h"
-#include "common/sample_schedule.h"
+#include "common/space/flat_space.h"
+#include "common/space/sample_schedule.h"
 #include "proto/cluster.pb.h"
 #include "tools/simulator/message.h"
 
@@ -23,7 +23,7 @@ class WorkerModel {
   virtual void OnJoin() {}
   // A block of parameters is here.
   virtual void OnBlock(int64_t block, const Content& content) = 0;
-  // As worker/contributions.h.
+  // As worker/step/contributions.h.
   virtual absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node,
                                bool on_arrival, Push push, proto::Progress* progress) = 0;
   // Tests the parameters that are here.

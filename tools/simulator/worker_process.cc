@@ -5,14 +5,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/check.h"
-#include "common/codec/job_codec.h"
+#include "common/base/check.h"
+#include "common/space/job_codec.h"
 
 namespace rubato {
 
 namespace {
 
-// As in worker/worker.cc.
+// As in worker/process/worker.cc.
 constexpr SimTime kStreamFailureGrace = 2 * kSecond;
 constexpr SimTime kBetweenTries = 200 * kMillisecond;
 

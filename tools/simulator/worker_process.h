@@ -13,13 +13,13 @@
 
 #include "absl/status/status.h"
 #include "proto/job.pb.h"
-#include "server/assignments.h"
+#include "server/coordinator/assignments.h"
 #include "tools/simulator/blocks.h"
 #include "tools/simulator/network.h"
 #include "tools/simulator/observer.h"
 #include "tools/simulator/speeds.h"
 #include "tools/simulator/worker_model.h"
-#include "worker/worker_loop.h"
+#include "worker/process/worker_loop.h"
 
 namespace rubato {
 
@@ -121,7 +121,7 @@ class WorkerProcess : public Process {
   void OnView(const proto::View& view, WorkerActions* actions);
   void RunActions(const WorkerActions& actions);
   void Pull(const WorkerAction& action);
-  // Begins to compute on what has arrived, if the core wants it: as in worker/worker.cc.
+  // Begins to compute on what has arrived, if the core wants it: as in worker/process/worker.cc.
   void MaybeBeginEarly();
   // What was begun early shall come to nothing, if there is such a thing.
   void Interrupt();

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "common/check.h"
-#include "common/random.h"
+#include "common/base/check.h"
+#include "common/base/random.h"
 
 namespace rubato {
 

@@ -1,7 +1,7 @@
 #include "worker/data/csv.h"
 
 #include "absl/strings/str_cat.h"
-#include "common/status_matchers.h"
+#include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/data/test_files.h"

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/check.h"
-#include "common/random.h"
+#include "common/base/check.h"
+#include "common/base/random.h"
 
 namespace rubato {
 

@@ -4,9 +4,9 @@
 #include <array>
 #include <cmath>
 
-#include "common/check.h"
-#include "common/permutation.h"
-#include "common/random.h"
+#include "common/base/check.h"
+#include "common/base/random.h"
+#include "common/space/permutation.h"
 #include "worker/data/strokes.h"
 
 namespace rubato {

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "common/permutation.h"
+#include "common/space/permutation.h"
 #include "gtest/gtest.h"
 #include "worker/data/dataset.h"
 #include "worker/data/glyphs.h"

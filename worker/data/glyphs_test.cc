@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "common/digest.h"
+#include "common/base/digest.h"
 #include "gtest/gtest.h"
 
 namespace rubato {

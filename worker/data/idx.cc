@@ -8,8 +8,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "common/digest.h"
-#include "common/status.h"
+#include "common/base/digest.h"
+#include "common/base/status.h"
 #include "worker/data/gzip_reader.h"
 
 namespace rubato {

@@ -10,7 +10,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "common/status_matchers.h"
+#include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

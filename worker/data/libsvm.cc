@@ -11,7 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "common/status.h"
+#include "common/base/status.h"
 #include "worker/data/field.h"
 #include "worker/data/gzip_reader.h"
 #include "worker/data/target_column.h"

@@ -5,7 +5,7 @@
 #include <map>
 
 #include "absl/strings/str_cat.h"
-#include "common/status_matchers.h"
+#include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "worker/data/csv.h"
@@ -70,7 +70,7 @@ TEST_F(RealDataTest, ReadsCaliforniaHousing) {
   EXPECT_EQ(data->train.shape(), (ExampleShape{9, 0, 0}));
   EXPECT_THAT(data->classes,
               ElementsAre("<1H OCEAN", "INLAND", "ISLAND", "NEAR BAY", "NEAR OCEAN"));
-  // The mean price, column 8, of the test split that tools/train_in_pytorch.py picks by its own
+  // The mean price, column 8, of the test split that tools/scripts/train_in_pytorch.py picks by its own
   // implementation of the permutation.
   double price = 0;
   for (int64_t i = 0; i < 4128; ++i) price += data->test.examples().features[9 * i + 8];

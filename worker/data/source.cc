@@ -2,7 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/digest.h"
+#include "common/base/digest.h"
 
 namespace rubato {
 namespace {

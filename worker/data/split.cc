@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
-#include "common/permutation.h"
-#include "common/status.h"
+#include "common/base/status.h"
+#include "common/space/permutation.h"
 
 namespace rubato {
 

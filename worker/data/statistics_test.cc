@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "common/status_matchers.h"
+#include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

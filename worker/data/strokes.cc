@@ -1,6 +1,6 @@
 #include "worker/data/strokes.h"
 
-#include "common/check.h"
+#include "common/base/check.h"
 
 namespace rubato {
 namespace {

@@ -9,7 +9,7 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/status.h"
+#include "common/base/status.h"
 #include "worker/data/gzip_reader.h"
 
 namespace rubato {

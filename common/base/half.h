@@ -1,0 +1,69 @@
+// Half floats, as integer arithmetic without branches: loops over it vectorise at every level of
+// the instruction set, with the same bits.
+#ifndef RUBATO_COMMON_BASE_HALF_H_
+#define RUBATO_COMMON_BASE_HALF_H_
+
+#include <cstdint>
+#include <cstring>
+
+#include "common/base/isa.h"
+
+namespace rubato {
+
+RUBATO_ALWAYS_INLINE uint32_t BitsOf(float value) {
+  uint32_t bits;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+RUBATO_ALWAYS_INLINE float FloatOf(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+// A choice that is computed, not jumped: both sides are always formed.
+RUBATO_ALWAYS_INLINE uint32_t Select(bool condition, uint32_t yes, uint32_t no) {
+  const uint32_t mask = -static_cast<uint32_t>(condition);
+  return (yes & mask) | (no & ~mask);
+}
+
+// bfloat16, to nearest, ties to even; a NaN stays one.
+RUBATO_ALWAYS_INLINE uint16_t ToBf16(float value) {
+  const uint32_t bits = BitsOf(value);
+  const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+  const uint32_t nan = (bits >> 16) | 0x40;
+  return static_cast<uint16_t>(Select((bits & 0x7fffffff) > 0x7f800000, nan, rounded));
+}
+
+RUBATO_ALWAYS_INLINE float FromBf16(uint16_t half) { return FloatOf(uint32_t{half} << 16); }
+
+// IEEE binary16, to nearest, ties to even; beyond its range infinity; a NaN stays one.
+RUBATO_ALWAYS_INLINE uint16_t ToFp16(float value) {
+  const uint32_t bits = BitsOf(value);
+  const uint32_t magnitude = bits & 0x7fffffff;
+  // Above 2^-14: ten bits of the mantissa remain, and the exponent's bias goes from 127 to 15.
+  const uint32_t normal =
+      (magnitude + 0xfff + ((magnitude >> 13) & 1) - (uint32_t{112} << 23)) >> 13;
+  // Below: multiples of 2^-24, which is the last place of floats at 1/2, so that the addition
+  // rounds. The sum's low bits are the half float.
+  const uint32_t subnormal = BitsOf(FloatOf(magnitude) + 0.5f) - BitsOf(0.5f);
+  // From 65520 on, the middle between the largest half and 65536, which is even.
+  uint32_t half = Select(magnitude < 0x38800000, subnormal, normal);
+  half = Select(magnitude >= 0x477ff000, 0x7c00, half);
+  half = Select(magnitude > 0x7f800000, 0x7e00, half);
+  return static_cast<uint16_t>(half | ((bits >> 16) & 0x8000));
+}
+
+RUBATO_ALWAYS_INLINE float FromFp16(uint16_t half) {
+  const uint32_t magnitude = half & 0x7fff;
+  const uint32_t normal = (magnitude << 13) + (uint32_t{112} << 23);
+  const uint32_t subnormal = BitsOf(static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
+  uint32_t bits = Select(magnitude < 0x400, subnormal, normal);
+  bits = Select(magnitude >= 0x7c00, (magnitude << 13) | 0x7f800000, bits);
+  return FloatOf(bits | (uint32_t{half} & 0x8000) << 16);
+}
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_BASE_HALF_H_

@@ -1,0 +1,71 @@
+// How a process ends: exit codes, and signals that ask for it.
+#ifndef RUBATO_COMMON_BASE_PROCESS_EXIT_H_
+#define RUBATO_COMMON_BASE_PROCESS_EXIT_H_
+
+#include <signal.h>
+
+#include <functional>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace rubato {
+
+// How long a process that was told to end waits for the coordinator to end the job in order.
+constexpr absl::Duration kStopGrace = absl::Seconds(30);
+
+// 0 for OK; 2 where repeating cannot help: InvalidArgument, NotFound, FailedPrecondition,
+// OutOfRange, AlreadyExists; 128 + signal for InterruptedBy(signal), 130 for any other Cancelled; 1
+// for the rest.
+int ExitCode(const absl::Status& status);
+
+// Cancelled, remembering which signal asked.
+absl::Status InterruptedBy(int signal);
+
+// The same, remembering that the process ends because another did: told so, or left alone. Such a
+// reason is printed as `stopped: ` (common/base/log.h), so that the launcher can tell a victim from a
+// culprit.
+absl::Status StoppedByOthers(absl::Status status);
+bool IsStoppedByOthers(const absl::Status& status);
+
+// Turns SIGINT and SIGTERM into a call. Construct it early in main, one a process. SIGPIPE is
+// ignored from then on (a write to a closed pipe fails instead).
+//
+// While no callback is set, a signal ends the process at once with 128 + its number; so does the
+// second one always.
+class SignalWatcher {
+ public:
+  SignalWatcher();
+  SignalWatcher(const SignalWatcher&) = delete;
+  SignalWatcher& operator=(const SignalWatcher&) = delete;
+  // Stops watching; signals do what they did before.
+  ~SignalWatcher();
+
+  // `callback` runs on the watcher's thread, once, with the number of the first signal. Replaces
+  // the previous one, after waiting for it to return if it is running; nullptr: none. Not from
+  // within a callback.
+  void OnSignal(std::function<void(int)> callback) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // The first signal that came, 0 if none has.
+  int signal() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  int pipe_[2];  // a byte for each signal; 0 to stop
+  struct sigaction previous_[2];
+
+  mutable absl::Mutex mutex_;
+  std::function<void(int)> callback_ ABSL_GUARDED_BY(mutex_);
+  bool callback_running_ ABSL_GUARDED_BY(mutex_) = false;
+  int signal_ ABSL_GUARDED_BY(mutex_) = 0;
+
+  std::thread thread_;  // last: it uses all of the above
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_BASE_PROCESS_EXIT_H_

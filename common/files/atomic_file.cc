@@ -1,0 +1,123 @@
+#include "common/files/atomic_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+
+namespace rubato {
+namespace {
+
+absl::StatusCode CodeOf(int error) {
+  switch (error) {
+    case ENOSPC:
+    case EDQUOT:
+    case EFBIG:
+    case ENOMEM:
+    case EMFILE:
+    case ENFILE:
+      return absl::StatusCode::kResourceExhausted;
+    case ENOENT:
+    case ENOTDIR:
+      return absl::StatusCode::kNotFound;
+    case EACCES:
+    case EPERM:
+    case EROFS:
+    case EISDIR:
+    case ENAMETOOLONG:
+    case ELOOP:
+      return absl::StatusCode::kFailedPrecondition;
+    default:
+      return absl::StatusCode::kUnavailable;
+  }
+}
+
+absl::Status ErrorOf(absl::string_view action, absl::string_view path, int error) {
+  return absl::Status(CodeOf(error), absl::StrCat("cannot ", action, " ", path, ": ",
+                                                  std::generic_category().message(error)));
+}
+
+std::string FolderOf(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return path.substr(0, slash == 0 ? 1 : slash);
+}
+
+}  // namespace
+
+absl::StatusOr<AtomicFile> AtomicFile::Create(std::string path) {
+  // The process's number keeps two writers of one path apart; the last to commit wins.
+  std::string temporary_path = absl::StrCat(path, ".", getpid(), ".tmp");
+  const int descriptor =
+      open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (descriptor < 0) return ErrorOf("create", path, errno);
+  return AtomicFile(std::move(path), std::move(temporary_path), descriptor);
+}
+
+AtomicFile::AtomicFile(std::string path, std::string temporary_path, int descriptor)
+    : path_(std::move(path)), temporary_path_(std::move(temporary_path)), descriptor_(descriptor) {}
+
+AtomicFile::AtomicFile(AtomicFile&& other)
+    : path_(std::move(other.path_)),
+      temporary_path_(std::move(other.temporary_path_)),
+      descriptor_(std::exchange(other.descriptor_, -1)) {}
+
+AtomicFile& AtomicFile::operator=(AtomicFile&& other) {
+  Discard();
+  path_ = std::move(other.path_);
+  temporary_path_ = std::move(other.temporary_path_);
+  descriptor_ = std::exchange(other.descriptor_, -1);
+  return *this;
+}
+
+AtomicFile::~AtomicFile() { Discard(); }
+
+absl::Status AtomicFile::Append(absl::string_view bytes) {
+  if (descriptor_ < 0) {
+    return absl::FailedPreconditionError(absl::StrCat(path_, " is no longer being written"));
+  }
+  while (!bytes.empty()) {
+    const ssize_t written = write(descriptor_, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return Fail("write", errno);
+    bytes.remove_prefix(written);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AtomicFile::Commit() {
+  if (descriptor_ < 0) {
+    return absl::FailedPreconditionError(absl::StrCat(path_, " is no longer being written"));
+  }
+  if (fsync(descriptor_) != 0) return Fail("write", errno);
+  // Some file systems report a full disk only now.
+  if (close(std::exchange(descriptor_, -1)) != 0) return Fail("write", errno);
+  if (rename(temporary_path_.c_str(), path_.c_str()) != 0) return Fail("rename to", errno);
+  // The new name is on the disk when the folder is. Where folders cannot be flushed, nothing more
+  // can be done.
+  const int folder = open(FolderOf(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder >= 0) {
+    (void)fsync(folder);
+    close(folder);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AtomicFile::Fail(absl::string_view action, int error) {
+  if (descriptor_ >= 0) close(std::exchange(descriptor_, -1));
+  unlink(temporary_path_.c_str());
+  return ErrorOf(action, path_, error);
+}
+
+void AtomicFile::Discard() {
+  if (descriptor_ < 0) return;
+  close(std::exchange(descriptor_, -1));
+  unlink(temporary_path_.c_str());
+}
+
+}  // namespace rubato

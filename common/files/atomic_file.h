@@ -1,0 +1,48 @@
+// A file that appears whole or not at all.
+#ifndef RUBATO_COMMON_FILES_ATOMIC_FILE_H_
+#define RUBATO_COMMON_FILES_ATOMIC_FILE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace rubato {
+
+// Bytes are written to a temporary file beside `path`, which Commit() flushes to the disk and
+// renames. Without Commit() (an error, a destructor) nothing is left behind and an older file of
+// that name stays as it was. A crash may leave the temporary file, never part of a file under the
+// final name. For one thread.
+//
+// Errors name the path and the reason: ResourceExhausted if the disk or a quota is full, NotFound
+// or FailedPrecondition if the folder is missing or may not be written, Unavailable for everything
+// else.
+class AtomicFile {
+ public:
+  static absl::StatusOr<AtomicFile> Create(std::string path);
+
+  AtomicFile(AtomicFile&& other);
+  AtomicFile& operator=(AtomicFile&& other);
+  ~AtomicFile();
+
+  const std::string& path() const { return path_; }
+
+  // After an error the file is gone, and Append and Commit fail.
+  absl::Status Append(absl::string_view bytes);
+  absl::Status Commit();
+
+ private:
+  AtomicFile(std::string path, std::string temporary_path, int descriptor);
+  // Removes the temporary file and reports what failed, by errno.
+  absl::Status Fail(absl::string_view action, int error);
+  void Discard();
+
+  std::string path_;
+  std::string temporary_path_;
+  int descriptor_ = -1;  // -1: committed, discarded or moved from
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_FILES_ATOMIC_FILE_H_

@@ -1,0 +1,130 @@
+#include "common/files/atomic_file.h"
+
+#include <dirent.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class AtomicFileTest : public testing::Test {
+ protected:
+  AtomicFileTest() : folder_(testing::TempDir() + "/atomic_file_XXXXXX") {
+    EXPECT_NE(mkdtemp(&folder_[0]), nullptr);
+  }
+
+  std::string Path(const std::string& name) const { return folder_ + "/" + name; }
+
+  std::vector<std::string> FolderNames() const {
+    std::vector<std::string> names;
+    DIR* folder = opendir(folder_.c_str());
+    while (const dirent* entry = readdir(folder)) {
+      if (entry->d_name[0] != '.') names.push_back(entry->d_name);
+    }
+    closedir(folder);
+    return names;
+  }
+
+  std::string Contents(const std::string& name) const {
+    std::ifstream file(Path(name), std::ios::binary);
+    std::ostringstream text;
+    text << file.rdbuf();
+    return text.str();
+  }
+
+  std::string folder_;
+};
+
+TEST_F(AtomicFileTest, AppearsWholeAtCommit) {
+  absl::StatusOr<AtomicFile> file = AtomicFile::Create(Path("a"));
+  RUBATO_ASSERT_OK(file);
+  RUBATO_EXPECT_OK(file->Append("one "));
+  RUBATO_EXPECT_OK(file->Append(std::string(100000, 'x')));
+  EXPECT_NE(access(Path("a").c_str(), F_OK), 0);
+  RUBATO_EXPECT_OK(file->Commit());
+  EXPECT_EQ(Contents("a"), "one " + std::string(100000, 'x'));
+  EXPECT_THAT(FolderNames(), ElementsAre("a"));
+}
+
+TEST_F(AtomicFileTest, WithoutCommitTheOldFileStays) {
+  std::ofstream(Path("a")) << "old";
+  {
+    absl::StatusOr<AtomicFile> file = AtomicFile::Create(Path("a"));
+    RUBATO_ASSERT_OK(file);
+    RUBATO_EXPECT_OK(file->Append("new"));
+    const AtomicFile moved = *std::move(file);
+  }
+  EXPECT_EQ(Contents("a"), "old");
+  EXPECT_THAT(FolderNames(), ElementsAre("a"));
+}
+
+TEST_F(AtomicFileTest, ReplacesTheOldFile) {
+  std::ofstream(Path("a")) << "old and longer";
+  absl::StatusOr<AtomicFile> file = AtomicFile::Create(Path("a"));
+  RUBATO_ASSERT_OK(file);
+  RUBATO_EXPECT_OK(file->Append("new"));
+  RUBATO_EXPECT_OK(file->Commit());
+  EXPECT_EQ(Contents("a"), "new");
+  EXPECT_THAT(file->Append("more"), IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("a")));
+}
+
+// A limit on the size of files stands in for the full disk: write() fails in the middle of the
+// file.
+TEST_F(AtomicFileTest, FullDiskLeavesNothingBehind) {
+  std::ofstream(Path("a")) << "old";
+  rlimit unlimited = {};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  rlimit small = unlimited;
+  small.rlim_cur = 1000;
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  absl::StatusOr<AtomicFile> file = AtomicFile::Create(Path("a"));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+  const absl::Status status = file->Append(std::string(5000, 'x'));
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &unlimited), 0);
+  std::signal(SIGXFSZ, old_handler);
+
+  EXPECT_THAT(status, IsError(absl::StatusCode::kResourceExhausted,
+                              AllOf(HasSubstr(Path("a")), HasSubstr("too large"))));
+  EXPECT_EQ(Contents("a"), "old");
+  EXPECT_THAT(FolderNames(), ElementsAre("a"));
+  EXPECT_THAT(file->Commit(), IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("a")));
+  EXPECT_EQ(Contents("a"), "old");
+}
+
+TEST_F(AtomicFileTest, SaysWhyItCannotBeCreated) {
+  EXPECT_THAT(AtomicFile::Create(Path("missing/a")),
+              IsError(absl::StatusCode::kNotFound,
+                      AllOf(HasSubstr("missing/a"), HasSubstr("No such file or directory"))));
+  std::ofstream(Path("file")) << "";
+  EXPECT_THAT(AtomicFile::Create(Path("file/a")),
+              IsError(absl::StatusCode::kNotFound, HasSubstr("Not a directory")));
+}
+
+TEST_F(AtomicFileTest, CannotReplaceAFolder) {
+  ASSERT_EQ(mkdir(Path("a").c_str(), 0777), 0);
+  absl::StatusOr<AtomicFile> file = AtomicFile::Create(Path("a"));
+  RUBATO_ASSERT_OK(file);
+  EXPECT_THAT(file->Commit(),
+              IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("Is a directory")));
+  EXPECT_THAT(FolderNames(), ElementsAre("a"));
+}
+
+}  // namespace
+}  // namespace rubato

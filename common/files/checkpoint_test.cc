@@ -1,0 +1,227 @@
+#include "common/files/checkpoint.h"
+
+#include <sys/ptrace.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_matchers.h"
+#include "common/files/safetensors.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+class CheckpointTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = absl::StrCat(::testing::TempDir(), "/checkpoint_test_",
+                           ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(folder_);
+    proto::Parameter* weight = layout_.add_parameters();
+    weight->set_name("0.weight");
+    weight->add_shape(2);
+    weight->add_shape(3);
+    proto::Parameter* bias = layout_.add_parameters();
+    bias->set_name("0.bias");
+    bias->add_shape(2);
+    state_.parameters = {1, 2, 3, 4, 5, 6, 7, 8};
+    state_.slots = {{-1, -2, -3, -4, -5, -6, -7, -8}};
+    manifest_.set_format(1);
+    manifest_.add_slots("momentum");
+  }
+
+  std::string Write(int64_t step) {
+    manifest_.set_step(step);
+    const auto path = WriteCheckpoint(folder_, manifest_, "name: x\n", layout_, state_);
+    EXPECT_THAT(path, IsOk());
+    return path.value_or("");
+  }
+
+  static void Damage(const std::string& file) {
+    std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
+    stream.seekp(-1, std::ios::end);
+    stream.put('\x7f');
+  }
+
+  std::string folder_;
+  proto::Layout layout_;
+  TrainingState state_;
+  proto::Manifest manifest_;
+};
+
+TEST_F(CheckpointTest, WhatIsReadIsWhatWasWritten) {
+  const std::string path = Write(500);
+  EXPECT_EQ(path, folder_ + "/step-00000500");
+  const auto manifest = CheckCheckpoint(path);
+  RUBATO_ASSERT_OK(manifest);
+  EXPECT_EQ(manifest->step(), 500);
+  const auto state = ReadTrainingState(path, *manifest, layout_);
+  RUBATO_ASSERT_OK(state);
+  EXPECT_EQ(state->parameters, state_.parameters);
+  EXPECT_EQ(state->slots, state_.slots);
+  const auto slots = SafetensorsReader::Open(path + "/optimizer.safetensors");
+  RUBATO_ASSERT_OK(slots);
+  EXPECT_EQ(slots->tensors()[0].name, "0.weight.momentum");
+  EXPECT_THAT(slots->tensors()[0].shape, ElementsAre(2, 3));
+}
+
+TEST_F(CheckpointTest, ListsInOrderOfStepsAndReplacesTheSameStep) {
+  Write(100000000);
+  Write(7);
+  Write(7);
+  EXPECT_THAT(ListCheckpoints(folder_),
+              ElementsAre(folder_ + "/step-00000007", folder_ + "/step-100000000"));
+  EXPECT_THAT(ListCheckpoints(folder_ + "/none"), IsEmpty());
+  RUBATO_ASSERT_OK(RemoveCheckpoint(folder_ + "/step-00000007"));
+  EXPECT_EQ(ListCheckpoints(folder_).size(), 1u);
+}
+
+TEST_F(CheckpointTest, RefusesEveryDamageAndNamesTheOneBefore) {
+  for (const std::string file :
+       {"/parameters.safetensors", "/optimizer.safetensors", "/manifest.json", "/COMPLETE"}) {
+    fs::remove_all(folder_);
+    const std::string before = Write(1), path = Write(2);
+    if (file == "/COMPLETE") {
+      fs::remove(path + file);
+    } else {
+      Damage(path + file);
+    }
+    std::vector<std::string> warnings;
+    EXPECT_THAT(FindCheckpoint(path, &warnings), IsError(absl::StatusCode::kInvalidArgument,
+                                                         HasSubstr("the one before is " + before)))
+        << file;
+    EXPECT_THAT(warnings, IsEmpty());
+    // Of a run's folder the newest whole one is meant.
+    const std::string run = folder_ + "/run";
+    fs::create_directory(run);
+    fs::rename(before, run + "/a");
+    fs::rename(path, run + "/b");
+    fs::create_directory(run + "/checkpoints");
+    fs::rename(run + "/a", run + "/checkpoints/step-00000001");
+    fs::rename(run + "/b", run + "/checkpoints/step-00000002");
+    const auto found = FindCheckpoint(run, &warnings);
+    RUBATO_ASSERT_OK(found);
+    EXPECT_EQ(*found, run + "/checkpoints/step-00000001");
+    EXPECT_EQ(warnings.size(),
+              file == "/COMPLETE" ? 0u : 1u);  // a half-written one is no checkpoint
+  }
+  std::vector<std::string> warnings;
+  EXPECT_THAT(FindCheckpoint(folder_ + "/none", &warnings),
+              IsError(absl::StatusCode::kNotFound, HasSubstr("there is no run or checkpoint")));
+}
+
+TEST_F(CheckpointTest, RefusesAnotherModelAndSaysWhatDiffers) {
+  const std::string path = Write(1);
+  const auto manifest = CheckCheckpoint(path);
+  RUBATO_ASSERT_OK(manifest);
+  proto::Layout other = layout_;
+  other.mutable_parameters(0)->set_shape(0, 5);
+  other.mutable_parameters(1)->set_name("1.bias");
+  EXPECT_THAT(
+      ReadTrainingState(path, *manifest, other),
+      IsError(absl::StatusCode::kInvalidArgument,
+              HasSubstr("0.weight has shape (2, 3), the model's is (5, 3); 1.bias is missing")));
+}
+
+// A limit on the size of files stands for a full disk.
+TEST_F(CheckpointTest, AFullDiskLeavesTheLastGoodOneAndNothingElse) {
+  const std::string good = Write(1);
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit old_limit;
+  getrlimit(RLIMIT_FSIZE, &old_limit);
+  for (const rlim_t bytes : {0, 10, 100, 200}) {
+    const rlimit limit = {bytes, old_limit.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &limit);
+    manifest_.set_step(2);
+    const auto path = WriteCheckpoint(folder_, manifest_, "name: x\n", layout_, state_);
+    setrlimit(RLIMIT_FSIZE, &old_limit);
+    EXPECT_FALSE(path.ok()) << bytes;
+    EXPECT_THAT(ListCheckpoints(folder_), ElementsAre(good));
+    EXPECT_EQ(std::distance(fs::directory_iterator(folder_), fs::directory_iterator()), 1);
+  }
+  std::signal(SIGXFSZ, old_handler);
+  RUBATO_EXPECT_OK(CheckCheckpoint(good));
+}
+
+// Runs `work` in a process of its own that is killed at its `stop`th entry to or return from a
+// system call. False if it came to its end before; nothing if processes cannot be traced here.
+std::optional<bool> KilledAt(int stop, const std::function<void()>& work) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(2);
+    raise(SIGSTOP);
+    work();
+    _exit(0);
+  }
+  int status;
+  waitpid(child, &status, 0);
+  if (WIFEXITED(status)) return std::nullopt;
+  for (int i = 0; i < stop; ++i) {
+    ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status)) {
+      EXPECT_EQ(WEXITSTATUS(status), 0);
+      return false;
+    }
+  }
+  kill(child, SIGKILL);
+  waitpid(child, &status, 0);
+  return true;
+}
+
+// At every moment there is a newest checkpoint, and it is whole: the one before or the new one.
+TEST_F(CheckpointTest, WhereverTheWriterIsKilledTheNewestOneLoads) {
+  const std::string before = Write(1);
+  const std::string old_digest = CheckCheckpoint(before)->parameters_digest();
+  const std::string saved = folder_ + "_saved";
+  fs::remove_all(saved);
+  fs::copy(folder_, saved, fs::copy_options::recursive);
+  for (const bool same_step : {false, true}) {
+    bool is_new = false;
+    int stops = 0;
+    // On disk the return from a call is no other moment than the entry to the next.
+    for (int stop = 0;; stop += 2) {
+      fs::remove_all(folder_);
+      fs::copy(saved, folder_, fs::copy_options::recursive);
+      const std::optional<bool> killed = KilledAt(stop, [&] {
+        state_.parameters[0] = 9;
+        Write(same_step ? 1 : 2);
+        if (!same_step) (void)RemoveCheckpoint(before);  // as keep_last: 1 does
+      });
+      if (!killed.has_value()) GTEST_SKIP() << "processes cannot be traced here";
+      const std::vector<std::string> all = ListCheckpoints(folder_);
+      ASSERT_FALSE(all.empty()) << "stop " << stop;
+      const auto newest = CheckCheckpoint(all.back());
+      RUBATO_ASSERT_OK(newest) << "stop " << stop;
+      // Once the new one is there it stays.
+      const bool now_new = newest->parameters_digest() != old_digest;
+      EXPECT_TRUE(now_new || !is_new) << "stop " << stop;
+      is_new = now_new;
+      if (stop % 20 == 0) {  // who goes on writes over what was left
+        Write(3);
+        RUBATO_ASSERT_OK(CheckCheckpoint(ListCheckpoints(folder_).back()));
+      }
+      stops = stop;
+      if (!*killed) break;
+    }
+    EXPECT_TRUE(is_new);
+    EXPECT_GT(stops, 50);
+  }
+}
+
+}  // namespace
+}  // namespace rubato

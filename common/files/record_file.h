@@ -1,0 +1,43 @@
+// A file that grows by records, each of which is in it whole or not at all.
+#ifndef RUBATO_COMMON_FILES_RECORD_FILE_H_
+#define RUBATO_COMMON_FILES_RECORD_FILE_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace rubato {
+
+// For one thread.
+class RecordFile {
+ public:
+  // Makes the file, or goes on at its end. The error names it.
+  static absl::StatusOr<RecordFile> Open(std::string path);
+
+  RecordFile(RecordFile&& other);
+  RecordFile& operator=(RecordFile&& other);
+  ~RecordFile();
+
+  const std::string& path() const { return path_; }
+
+  // In one write(2), so that a process that dies leaves no part of it. ResourceExhausted,
+  // Unavailable, … if the disk does not take it: what was written of it is cut off again, and the
+  // next record may be tried.
+  absl::Status Append(absl::string_view record);
+  // The same for a record that lies in a few pieces.
+  absl::Status Append(absl::Span<const absl::string_view> pieces);
+
+ private:
+  RecordFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+
+  std::string path_;
+  int fd_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_FILES_RECORD_FILE_H_

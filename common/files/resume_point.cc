@@ -1,0 +1,72 @@
+#include "common/files/resume_point.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <system_error>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/files/checkpoint.h"
+
+namespace rubato {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Empty if there is none.
+std::string NewestCheckpoint(const std::string& runs, const std::string& name,
+                             std::vector<std::string>* warnings) {
+  std::vector<std::string> paths;
+  std::error_code error;
+  for (fs::directory_iterator it(runs, error), end; !error && it != end; it.increment(error)) {
+    // NAME-20261121T075901Z-3fa9: 22 characters follow the name.
+    const std::string folder = it->path().filename().string();
+    if (folder.size() == name.size() + 22 && absl::StartsWith(folder, name + "-")) {
+      paths.push_back(it->path().string());
+    }
+  }
+  std::sort(paths.rbegin(), paths.rend());
+  for (const std::string& path : paths) {
+    if (!fs::is_directory(path + "/checkpoints", error)) continue;
+    const absl::StatusOr<std::string> checkpoint = FindCheckpoint(path, warnings);
+    if (checkpoint.ok()) return *checkpoint;
+  }
+  return "";
+}
+
+// Without links on the way: runs/latest is about to point to the new run.
+std::string WithoutLinks(const std::string& path) {
+  std::error_code error;
+  const fs::path real = fs::canonical(path, error);
+  if (error || real == fs::absolute(path).lexically_normal()) return path;
+  const fs::path near = real.lexically_relative(fs::current_path(error));
+  return near.empty() || *near.begin() == ".." ? real.string() : near.string();
+}
+
+}  // namespace
+
+bool IsResumeMode(const std::string& flag) {
+  return flag == "never" || flag == "auto" || flag == "required";
+}
+
+absl::StatusOr<std::string> ResumePoint(const proto::Job& job, const std::string& flag,
+                                        const std::string& runs,
+                                        std::vector<std::string>* warnings) {
+  if (!flag.empty() && !IsResumeMode(flag)) {
+    return FindCheckpoint(WithoutLinks(flag), warnings);
+  }
+  const auto mode = job.checkpoint().resume();
+  const bool required =
+      flag.empty() ? mode == proto::Checkpoint::RESUME_REQUIRED : flag == "required";
+  const bool wanted = flag.empty() ? mode != proto::Checkpoint::RESUME_NEVER : flag != "never";
+  if (!wanted) return "";
+  const std::string checkpoint = NewestCheckpoint(runs, job.name(), warnings);
+  if (required && checkpoint.empty()) {
+    return absl::NotFoundError(absl::StrCat(
+        flag.empty() ? "checkpoint.resume" : "--resume", ": found no whole checkpoint of a run of ",
+        job.name(), " under ", runs, ", expected one, because it is required"));
+  }
+  return checkpoint;
+}
+
+}  // namespace rubato

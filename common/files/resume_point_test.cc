@@ -1,0 +1,97 @@
+#include "common/files/resume_point.h"
+
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "common/base/status_matchers.h"
+#include "common/files/checkpoint.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+
+class ResumePointTest : public ::testing::Test {
+ protected:
+  ResumePointTest() {
+    if (mkdtemp(runs_.data()) == nullptr) abort();
+    job_.set_name("job");
+  }
+  ~ResumePointTest() override { fs::remove_all(runs_); }
+
+  std::string Write(const std::string& run, int64_t step) {
+    proto::Layout layout;
+    layout.add_parameters()->set_name("w");
+    layout.mutable_parameters(0)->add_shape(2);
+    proto::Manifest manifest;
+    manifest.set_step(step);
+    TrainingState state;
+    state.parameters = {1, 2};
+    const auto path =
+        WriteCheckpoint(runs_ + "/" + run + "/checkpoints", manifest, "", layout, state);
+    RUBATO_EXPECT_OK(path);
+    return *path;
+  }
+
+  absl::StatusOr<std::string> Find(proto::Checkpoint::Resume mode, const std::string& flag = "") {
+    job_.mutable_checkpoint()->set_resume(mode);
+    return ResumePoint(job_, flag, runs_, &warnings_);
+  }
+
+  std::string runs_ = testing::TempDir() + "/resume-XXXXXX";
+  proto::Job job_;
+  std::vector<std::string> warnings_;
+};
+
+TEST_F(ResumePointTest, IsTheNewestWholeCheckpointOfTheNewestRunThatHasOne) {
+  Write("job-20261121T075901Z-3fa9", 900);
+  const std::string expected = Write("job-20261122T075901Z-0000", 10);
+  const std::string damaged = Write("job-20261122T075901Z-0000", 20);
+  fs::resize_file(damaged + "/parameters.safetensors", 10);
+  fs::create_directories(runs_ + "/job-20261123T075901Z-0000/checkpoints");  // has none yet
+  Write("job-2-20261124T075901Z-0000", 1);                                   // of another job
+  EXPECT_EQ(*Find(proto::Checkpoint::RESUME_AUTO), expected);
+  ASSERT_EQ(warnings_.size(), 1u);
+  EXPECT_THAT(warnings_[0], HasSubstr("step-00000020"));
+  EXPECT_EQ(*Find(proto::Checkpoint::RESUME_REQUIRED), expected);
+  EXPECT_EQ(*Find(proto::Checkpoint::RESUME_NEVER), "");
+}
+
+TEST_F(ResumePointTest, TheFlagBeatsTheJob) {
+  const std::string other = Write("other", 3);
+  const std::string newest = Write("job-20261121T075901Z-3fa9", 900);
+  EXPECT_EQ(*Find(proto::Checkpoint::RESUME_NEVER, "auto"), newest);
+  EXPECT_EQ(*Find(proto::Checkpoint::RESUME_REQUIRED, "never"), "");
+  EXPECT_EQ(*Find(proto::Checkpoint::RESUME_REQUIRED, other), other);
+  EXPECT_THAT(Find(proto::Checkpoint::RESUME_AUTO, "nowhere"),
+              IsError(absl::StatusCode::kNotFound, HasSubstr("nowhere")));
+}
+
+TEST_F(ResumePointTest, ALinkThatIsMovedLaterDoesNotMatter) {
+  const std::string checkpoint = Write("job-20261121T075901Z-3fa9", 900);
+  fs::create_directory_symlink("job-20261121T075901Z-3fa9", runs_ + "/latest");
+  for (const std::string path : {"/latest", "/latest/checkpoints/step-00000900"}) {
+    const auto found = Find(proto::Checkpoint::RESUME_NEVER, runs_ + path);
+    RUBATO_ASSERT_OK(found);
+    EXPECT_TRUE(fs::equivalent(*found, checkpoint));
+    EXPECT_THAT(*found, ::testing::Not(HasSubstr("latest")));
+  }
+}
+
+TEST_F(ResumePointTest, WhereThereIsNoneAutoBeginsAnewAndRequiredRefuses) {
+  EXPECT_EQ(*Find(proto::Checkpoint::RESUME_AUTO), "");
+  EXPECT_THAT(Find(proto::Checkpoint::RESUME_REQUIRED),
+              IsError(absl::StatusCode::kNotFound,
+                      "checkpoint.resume: found no whole checkpoint of a run of job under " +
+                          runs_ + ", expected one, because it is required"));
+  EXPECT_THAT(Find(proto::Checkpoint::RESUME_NEVER, "required"),
+              IsError(absl::StatusCode::kNotFound, HasSubstr("--resume: found no")));
+}
+
+}  // namespace
+}  // namespace rubato

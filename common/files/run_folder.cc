@@ -1,0 +1,172 @@
+#include "common/files/run_folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "common/files/atomic_file.h"
+
+namespace rubato {
+namespace {
+
+// "cannot create /x/y: Permission denied", with the code that decides the exit code.
+absl::Status SystemError(int error, absl::string_view what, absl::string_view path) {
+  const std::string message = absl::StrCat("cannot ", what, " ", path, ": ", strerror(error));
+  switch (error) {
+    case EROFS:
+      return absl::PermissionDeniedError(message);
+    case EDQUOT:
+    case EFBIG:
+      return absl::ResourceExhaustedError(message);
+    default:
+      return absl::Status(absl::ErrnoToStatusCode(error), message);
+  }
+}
+
+std::string FourHex() {
+  uint16_t bits = 0;
+  while (getrandom(&bits, sizeof bits, 0) != sizeof bits) {
+  }
+  return absl::StrFormat("%04x", bits);
+}
+
+absl::Status MakeFolders(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return SystemError(error.value(), "create the folder", path);
+  return absl::OkStatus();
+}
+
+// Takes `path` for a run: creates it, or finds it empty.
+absl::Status Claim(const std::string& path) {
+  struct stat info;
+  if (stat(path.c_str(), &info) == 0) {
+    if (!S_ISDIR(info.st_mode)) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("run folder ", path, " is a file; expected a new or empty folder"));
+    }
+    std::error_code error;
+    const bool empty = std::filesystem::is_empty(path, error);
+    if (error) return SystemError(error.value(), "read the run folder", path);
+    if (!empty) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("run folder ", path, " is not empty; an existing run is never overwritten"));
+    }
+  }
+  return MakeFolders(path);
+}
+
+// Points runs/latest to `target`. Best taken over by renaming: a reader always finds a link.
+absl::Status PointLatestTo(const std::string& target) {
+  const std::string temporary = absl::StrCat("runs/.latest-", target);
+  if (symlink(target.c_str(), temporary.c_str()) != 0)
+    return SystemError(errno, "create the link", temporary);
+  if (rename(temporary.c_str(), "runs/latest") != 0) {
+    const int error = errno;
+    unlink(temporary.c_str());
+    return SystemError(error, "replace the link", "runs/latest");
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+RunFolder::RunFolder(std::string path) : path_(std::move(path)) {
+  while (path_.size() > 1 && path_.back() == '/') path_.pop_back();
+}
+
+absl::StatusOr<RunFolder> RunFolder::Create(absl::string_view name, absl::string_view run_dir,
+                                            absl::Time now) {
+  if (!run_dir.empty()) {
+    RunFolder folder{std::string(run_dir)};
+    RUBATO_RETURN_IF_ERROR(Claim(folder.path()));
+    RUBATO_RETURN_IF_ERROR(MakeFolders(folder.path() + "/logs"));
+    return folder;
+  }
+  RUBATO_RETURN_IF_ERROR(MakeFolders("runs"));
+  const std::string time = absl::FormatTime("%E4Y%m%dT%H%M%SZ", now, absl::UTCTimeZone());
+  while (true) {
+    const std::string leaf = absl::StrCat(name, "-", time, "-", FourHex());
+    RunFolder folder("runs/" + leaf);
+    if (mkdir(folder.path().c_str(), 0777) != 0) {
+      if (errno == EEXIST) continue;  // another run of this second: draw again
+      return SystemError(errno, "create the folder", folder.path());
+    }
+    RUBATO_RETURN_IF_ERROR(MakeFolders(folder.path() + "/logs"));
+    folder.leaf_ = leaf;
+    return folder;
+  }
+}
+
+absl::Status RunFolder::BecomeLatest() const {
+  return leaf_.empty() ? absl::OkStatus() : PointLatestTo(leaf_);
+}
+
+std::string RunFolder::JobFile() const { return path_ + "/job.yaml"; }
+std::string RunFolder::AddressFile() const { return path_ + "/address"; }
+std::string RunFolder::TokenFile() const { return absl::StrCat(path_, "/token"); }
+
+std::string RunFolder::ViewsFile() const { return absl::StrCat(path_, "/views.jsonl"); }
+
+std::string RunFolder::MetricsFile() const { return path_ + "/metrics.jsonl"; }
+std::string RunFolder::ParametersFile() const { return path_ + "/parameters.safetensors"; }
+std::string RunFolder::SummaryFile() const { return path_ + "/summary.json"; }
+std::string RunFolder::CheckpointFolder() const { return path_ + "/checkpoints"; }
+std::string RunFolder::RecordFolder() const { return path_ + "/record"; }
+std::string RunFolder::LogFile(absl::string_view role, int rank) const {
+  return absl::StrCat(path_, "/logs/", role, "-", rank, ".log");
+}
+
+absl::StatusOr<std::string> WriteToken(const std::string& path) {
+  uint8_t bytes[16];
+  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
+    return absl::ErrnoToStatus(errno, "no random numbers for a token");
+  }
+  const std::string token =
+      absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(bytes), sizeof bytes));
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
+  const std::string line = token + "\n";
+  const bool written = write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
+  const int error = errno;
+  close(fd);
+  if (!written) return absl::ErrnoToStatus(error, absl::StrCat("cannot write ", path));
+  return token;
+}
+
+absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents) {
+  RUBATO_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
+  RUBATO_RETURN_IF_ERROR(file.Append(contents));
+  return file.Commit();
+}
+
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return SystemError(errno, "open", path);
+  auto close_fd = absl::MakeCleanup([fd] { close(fd); });
+  std::string contents;
+  char buffer[1 << 14];
+  while (true) {
+    const ssize_t got = read(fd, buffer, sizeof buffer);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return SystemError(errno, "read", path);
+    if (got == 0) return contents;
+    contents.append(buffer, static_cast<size_t>(got));
+  }
+}
+
+}  // namespace rubato

@@ -1,0 +1,69 @@
+// The folder of one run and the names of what lies in it. The launcher creates it; server 0 writes
+// into it.
+//
+//   runs/quickstart-20261121T075901Z-3fa9/
+//     job.yaml                 the resolved job
+//     address                  HOST:PORT of shard 0, once it listens
+//     token                    what commands that change the job must show; for its owner only
+//     metrics.jsonl            one JSON object per line
+//     views.jsonl              who took part since when, likewise
+//     logs/worker-1.log        standard output and error of each process
+//     parameters.safetensors   the final parameters
+//     summary.json             the final figures
+//     record/                  all that entered the cores, for `rubato replay`; only if asked for
+#ifndef RUBATO_COMMON_FILES_RUN_FOLDER_H_
+#define RUBATO_COMMON_FILES_RUN_FOLDER_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace rubato {
+
+class RunFolder {
+ public:
+  // Creates `run_dir`, or if that is empty runs/<name>-<UTC yyyymmddThhmmssZ>-<4 hex>/ under the
+  // current directory, and logs/ in it. An existing run is never overwritten: AlreadyExists if
+  // `run_dir` is not empty or is a file. PermissionDenied, ResourceExhausted, … where the system
+  // refuses.
+  static absl::StatusOr<RunFolder> Create(absl::string_view name, absl::string_view run_dir,
+                                          absl::Time now);
+
+  // Points runs/latest to the run, which has begun to train; not if Create was given its folder.
+  absl::Status BecomeLatest() const;
+
+  // A folder that another process has created. Nothing is checked.
+  explicit RunFolder(std::string path);
+
+  const std::string& path() const { return path_; }
+  std::string JobFile() const;
+  std::string AddressFile() const;
+  std::string TokenFile() const;
+  std::string MetricsFile() const;
+  std::string ViewsFile() const;
+  std::string ParametersFile() const;
+  std::string SummaryFile() const;
+  std::string CheckpointFolder() const;
+  std::string RecordFolder() const;
+  std::string LogFile(absl::string_view role, int rank) const;
+
+ private:
+  std::string path_;
+  std::string leaf_;  // in runs/, if Create has named it
+};
+
+// A new random token in a new file that only its owner may read. Errors as WriteFileAtomically.
+absl::StatusOr<std::string> WriteToken(const std::string& path);
+
+// The whole of a small file at once (see AtomicFile, which also says the codes of errors).
+absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents);
+
+// The whole file. NotFound, PermissionDenied, … naming the file.
+absl::StatusOr<std::string> ReadSmallFile(const std::string& path);
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_FILES_RUN_FOLDER_H_

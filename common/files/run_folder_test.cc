@@ -1,0 +1,107 @@
+#include "common/files/run_folder.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <set>
+
+#include "common/base/process_exit.h"
+#include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::HasSubstr;
+using ::testing::MatchesRegex;
+
+const absl::Time kTime = absl::FromUnixSeconds(1795247941);  // 2026-11-21T07:59:01Z
+
+// Each test works in an empty folder of its own.
+class RunFolderTest : public testing::Test {
+ protected:
+  RunFolderTest() {
+    std::string folder = testing::TempDir() + "/run_folder_XXXXXX";
+    if (mkdtemp(folder.data()) == nullptr || chdir(folder.c_str()) != 0) abort();
+  }
+};
+
+TEST_F(RunFolderTest, IsNamedByJobTimeAndFourHexDigits) {
+  const auto run = RunFolder::Create("quickstart", "", kTime);
+  RUBATO_ASSERT_OK(run);
+  EXPECT_THAT(run->path(), MatchesRegex("runs/quickstart-20261121T075901Z-[0-9a-f]{4}"));
+  EXPECT_TRUE(fs::is_directory(run->path() + "/logs"));
+  EXPECT_EQ(run->LogFile("worker", 1), run->path() + "/logs/worker-1.log");
+}
+
+TEST_F(RunFolderTest, LatestPointsToTheLastRunOfMany) {
+  std::set<std::string> paths;
+  for (int i = 0; i < 20; ++i) {
+    const auto run = RunFolder::Create("job", "", kTime);
+    RUBATO_ASSERT_OK(run);
+    RUBATO_ASSERT_OK(RunFolder::Create("job", "", kTime));  // has never begun
+    EXPECT_FALSE(i > 0 && fs::equivalent("runs/latest", run->path()));
+    RUBATO_ASSERT_OK(run->BecomeLatest());
+    paths.insert(run->path());
+    EXPECT_TRUE(fs::equivalent("runs/latest", run->path()));
+  }
+  EXPECT_EQ(paths.size(), 20u);
+  // The link is relative, so that the folder of all runs may be moved.
+  EXPECT_TRUE(fs::read_symlink("runs/latest").is_relative());
+}
+
+TEST_F(RunFolderTest, GivenFolderIsTakenAsItIs) {
+  const auto run = RunFolder::Create("job", "deep/below/", kTime);
+  RUBATO_ASSERT_OK(run);
+  EXPECT_EQ(run->path(), "deep/below");
+  EXPECT_TRUE(fs::is_directory("deep/below/logs"));
+  EXPECT_FALSE(fs::exists("runs"));
+  RUBATO_EXPECT_OK(run->BecomeLatest());
+  EXPECT_FALSE(fs::exists("runs"));
+  fs::create_directory("empty");
+  RUBATO_EXPECT_OK(RunFolder::Create("job", "empty", kTime));
+}
+
+TEST_F(RunFolderTest, AnExistingRunIsNeverOverwritten) {
+  RUBATO_ASSERT_OK(RunFolder::Create("job", "run", kTime));
+  const auto again = RunFolder::Create("job", "run", kTime);
+  EXPECT_THAT(again, IsError(absl::StatusCode::kAlreadyExists,
+                             "run folder run is not empty; an existing run is never overwritten"));
+  EXPECT_EQ(ExitCode(again.status()), 2);
+  std::ofstream("file") << "x";
+  EXPECT_THAT(RunFolder::Create("job", "file", kTime),
+              IsError(absl::StatusCode::kAlreadyExists, HasSubstr("run folder file is a file")));
+  EXPECT_THAT(RunFolder::Create("job", "file/below", kTime),
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      HasSubstr("cannot create the folder file/below")));
+}
+
+TEST_F(RunFolderTest, RefusalOfTheSystemIsOneSentence) {
+  // No one, not even root, creates a folder there.
+  const auto run = RunFolder::Create("job", "/sys/rubato-run", kTime);
+  EXPECT_THAT(run, IsError(absl::StatusCode::kPermissionDenied,
+                           HasSubstr("cannot create the folder /sys/rubato-run: ")));
+  EXPECT_EQ(ExitCode(run.status()), 1);
+}
+
+TEST_F(RunFolderTest, SmallFilesAreReplacedWhole) {
+  RUBATO_ASSERT_OK(WriteFileAtomically("address", "127.0.0.1:1\n"));
+  RUBATO_ASSERT_OK(WriteFileAtomically("address", std::string(100000, 'x')));
+  EXPECT_EQ(*ReadSmallFile("address"), std::string(100000, 'x'));
+  EXPECT_EQ(std::distance(fs::directory_iterator("."), fs::directory_iterator()),
+            1);  // nothing left beside it
+}
+
+TEST_F(RunFolderTest, FailuresNameTheFile) {
+  EXPECT_THAT(WriteFileAtomically("missing/address", "x"),
+              IsError(absl::StatusCode::kNotFound, HasSubstr("missing/address")));
+  EXPECT_THAT(ReadSmallFile("nothing"), IsError(absl::StatusCode::kNotFound,
+                                                "cannot open nothing: No such file or directory"));
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,61 @@
+// The flat parameter space: all trainable numbers of a model, and averages of statistics behind
+// them, in one vector of float32, cut into blocks of equal size (the last may be shorter); each
+// shard owns a run of blocks. Knows no layers.
+#ifndef RUBATO_COMMON_SPACE_FLAT_SPACE_H_
+#define RUBATO_COMMON_SPACE_FLAT_SPACE_H_
+
+#include <cstdint>
+#include <string>
+
+#include "proto/layout.pb.h"
+
+namespace rubato {
+
+// Half-open range of indices.
+struct Range {
+  int64_t begin = 0;
+  int64_t end = 0;
+
+  int64_t size() const { return end - begin; }
+  bool empty() const { return begin >= end; }
+  bool Contains(int64_t index) const { return begin <= index && index < end; }
+  friend bool operator==(const Range& a, const Range& b) {
+    return a.begin == b.begin && a.end == b.end;
+  }
+};
+
+// Number of values of one parameter / of all of them.
+int64_t ValueCount(const proto::Parameter& parameter);
+int64_t ValueCount(const proto::Layout& layout);
+// Of the parameters alone, behind which averages of statistics lie (proto::Parameter.average).
+int64_t TrainableCount(const proto::Layout& layout);
+
+// The name of the parameter that the value `index` of the flat vector belongs to.
+std::string ParameterAt(const proto::Layout& layout, int64_t index);
+
+class FlatSpace {
+ public:
+  // `values` >= 0 numbers in blocks of `block_values` > 0, over `shards` > 0. With fewer blocks
+  // than shards some shards own none.
+  FlatSpace(int64_t values, int64_t block_values, int shards);
+
+  int64_t values() const { return values_; }
+  int64_t block_values() const { return block_values_; }
+  int shards() const { return shards_; }
+  int64_t blocks() const { return blocks_; }
+
+  Range BlockValues(int64_t block) const;  // the values of a block
+  Range ShardBlocks(int shard) const;      // the blocks of a shard
+  Range ShardValues(int shard) const;      // the values of a shard
+  int ShardOfBlock(int64_t block) const;
+
+ private:
+  int64_t values_;
+  int64_t block_values_;
+  int64_t blocks_;
+  int shards_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_SPACE_FLAT_SPACE_H_

@@ -1,0 +1,40 @@
+// The codecs of a job, as wire.push and wire.pull name them.
+#ifndef RUBATO_COMMON_SPACE_JOB_CODEC_H_
+#define RUBATO_COMMON_SPACE_JOB_CODEC_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "common/space/flat_space.h"
+#include "common/wire/codec.h"
+#include "proto/job.pb.h"
+
+namespace rubato {
+
+static_assert(static_cast<int>(Codec::kBf16) == proto::Push::CODEC_BF16 &&
+                  static_cast<int>(Codec::kFp16) == proto::Push::CODEC_FP16 &&
+                  static_cast<int>(Codec::kInt8) == proto::Push::CODEC_INT8 &&
+                  static_cast<int>(Codec::kTopK) == proto::Push::CODEC_TOPK &&
+                  static_cast<int>(Codec::kBf16) == proto::Wire::PULL_BF16 &&
+                  static_cast<int>(Codec::kFp16) == proto::Wire::PULL_FP16,
+              "a codec has one number");
+
+inline Codec PushCodec(const proto::Job& job) {
+  return static_cast<Codec>(job.wire().push().codec());
+}
+inline Codec PullCodec(const proto::Job& job) { return static_cast<Codec>(job.wire().pull()); }
+
+// A block that holds averages of statistics travels as float32, both ways: rounding them would add
+// up. `trainable` values lie before those (TrainableCount).
+inline bool HoldsStatistics(Range block_values, int64_t trainable) {
+  return block_values.end > trainable;
+}
+
+// Of the payload of a block's values as a worker pushes them (topk: when the warm-up is over), and
+// pulls them.
+size_t PushedBytes(const proto::Job& job, Range block_values, int64_t trainable);
+size_t PulledBytes(const proto::Job& job, Range block_values, int64_t trainable);
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_SPACE_JOB_CODEC_H_

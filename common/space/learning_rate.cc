@@ -1,0 +1,70 @@
+#include "common/space/learning_rate.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/check.h"
+
+namespace rubato {
+namespace {
+
+constexpr double kPi = 3.14159265358979323846;
+
+}  // namespace
+
+int64_t SamplesAt(const proto::Point& point, int64_t batch_size, int64_t samples_per_epoch) {
+  switch (point.at_case()) {
+    case proto::Point::kEpochs:
+      return std::max<int64_t>(1, std::llround(point.epochs() * samples_per_epoch));
+    case proto::Point::kSteps:
+      return point.steps() * batch_size;
+    case proto::Point::kSamples:
+      return point.samples();
+    case proto::Point::kTime:
+    case proto::Point::AT_NOT_SET:
+      break;
+  }
+  RUBATO_CHECK(false && "a point has epochs, steps or samples");
+  return 0;
+}
+
+LearningRate::LearningRate(const proto::Optimizer& optimizer, int64_t batch_size,
+                           int64_t samples_per_epoch, const proto::Point& train_until)
+    : learning_rate_(optimizer.learning_rate()),
+      name_(optimizer.schedule().name()),
+      gamma_(optimizer.schedule().gamma()),
+      final_ratio_(optimizer.schedule().final_ratio()) {
+  RUBATO_CHECK(batch_size > 0 && samples_per_epoch > 0);
+  const auto samples_at = [&](const proto::Point& point) {
+    return static_cast<double>(SamplesAt(point, batch_size, samples_per_epoch));
+  };
+  const proto::Schedule& schedule = optimizer.schedule();
+  warmup_ = schedule.has_warmup() ? samples_at(schedule.warmup()) : 0;
+  every_ = name_ == proto::Schedule::NAME_STEP ? samples_at(schedule.every()) : 0;
+  until_ = name_ != proto::Schedule::NAME_COSINE
+               ? 0
+               : samples_at(schedule.has_until() ? schedule.until() : train_until);
+}
+
+float LearningRate::At(int64_t samples, double learning_rate) const {
+  RUBATO_CHECK(samples >= 0);
+  const double s = static_cast<double>(samples);
+  const double warmup = s < warmup_ ? s / warmup_ : 1;
+  return static_cast<float>(learning_rate * warmup * Factor(s));
+}
+
+double LearningRate::Factor(double samples) const {
+  switch (name_) {
+    case proto::Schedule::NAME_CONSTANT:
+      return 1;
+    case proto::Schedule::NAME_STEP:
+      return std::pow(gamma_, std::floor(samples / every_));
+    case proto::Schedule::NAME_COSINE:
+      return final_ratio_ +
+             (1 - final_ratio_) * (1 + std::cos(kPi * std::min(1.0, samples / until_))) / 2;
+  }
+  RUBATO_CHECK(false && "an unknown schedule");
+  return 1;
+}
+
+}  // namespace rubato

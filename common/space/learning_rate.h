@@ -1,0 +1,60 @@
+// The learning rate as a function of how far the training has come.
+#ifndef RUBATO_COMMON_SPACE_LEARNING_RATE_H_
+#define RUBATO_COMMON_SPACE_LEARNING_RATE_H_
+
+#include <cstdint>
+
+#include "proto/job.pb.h"
+
+namespace rubato {
+
+// Samples from the start of training to `point`: an epoch is `samples_per_epoch` of them, a step
+// `batch_size` (also where an epoch's last step is shorter). Fractions are rounded; at least 1.
+int64_t SamplesAt(const proto::Point& point, int64_t batch_size, int64_t samples_per_epoch);
+
+// The rate of the update that comes after s samples have been processed: a function of samples, not
+// of updates, so that it is the same for one update of a large batch and many of small ones.
+//
+//   rate(s) = learning_rate · warm-up(s) · schedule(s)
+//
+//   warm-up   min(1, s / warmup); 1 without a warm-up
+//   constant  1
+//   step      gamma ^ floor(s / every)
+//   cosine    r + (1 − r) · (1 + cos(π · min(1, s / until))) / 2,  r = final_ratio
+//
+// In PyTorch's terms: its step t, counted from 0 with scheduler.step() after each
+// optimizer.step(), is s = t · batch_size, and every point given as {steps: n} is PyTorch's n:
+//
+//   step      StepLR(step_size=every, gamma=gamma)
+//   cosine    CosineAnnealingLR(T_max=until, eta_min=final_ratio · learning_rate) up to T_max;
+//             where PyTorch's would rise again, ours stays
+//   warm-up   LambdaLR(lambda t: min(1, t / warmup)); so the first update has rate 0
+//
+// and warm-up and schedule, which both count from the start of training, are multiplied.
+class LearningRate {
+ public:
+  // `train_until` is the cosine's end where the schedule gives none. The job has been loaded, so
+  // its values are in range; sizes are above 0.
+  LearningRate(const proto::Optimizer& optimizer, int64_t batch_size, int64_t samples_per_epoch,
+               const proto::Point& train_until);
+
+  // Samples are at least 0.
+  float At(int64_t samples) const { return At(samples, learning_rate_); }
+  // Likewise with another learning_rate in place of the optimizer's.
+  float At(int64_t samples, double learning_rate) const;
+
+ private:
+  double Factor(double samples) const;
+
+  double learning_rate_;
+  proto::Schedule::Name name_;
+  double warmup_;  // samples, as are the next two; 0: none
+  double every_;
+  double until_;
+  double gamma_;
+  double final_ratio_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_SPACE_LEARNING_RATE_H_

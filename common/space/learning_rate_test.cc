@@ -1,0 +1,97 @@
+#include "common/space/learning_rate.h"
+
+#include <cmath>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "common/base/status_matchers.h"
+#include "common/files/safetensors.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+template <typename Message>
+Message Parse(const std::string& text) {
+  Message message;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(text, &message)) << text;
+  return message;
+}
+
+LearningRate Make(const std::string& optimizer, int64_t batch_size = 10,
+                  int64_t samples_per_epoch = 1000, const std::string& until = "epochs: 4") {
+  return LearningRate(Parse<proto::Optimizer>(optimizer), batch_size, samples_per_epoch,
+                      Parse<proto::Point>(until));
+}
+
+// tests/goldens/learning_rates.safetensors, made by tools/scripts/make_optimizer_goldens.py with
+// torch.optim.lr_scheduler.
+TEST(LearningRateTest, FollowsPyTorchStepByStep) {
+  const absl::StatusOr<SafetensorsReader> file =
+      SafetensorsReader::Open("tests/goldens/learning_rates.safetensors");
+  RUBATO_ASSERT_OK(file);
+  int64_t batch_size = 0;
+  ASSERT_TRUE(absl::SimpleAtoi(file->metadata().at("batch_size"), &batch_size));
+  ASSERT_EQ(file->tensors().size(), 6);
+  for (size_t i = 0; i < file->tensors().size(); ++i) {
+    const TensorInfo& info = file->tensors()[i];
+    std::vector<double> expected(info.Elements());
+    RUBATO_ASSERT_OK(
+        file->Read(i, 0, absl::MakeSpan(reinterpret_cast<char*>(expected.data()), info.Bytes())));
+    const LearningRate rate = Make(file->metadata().at(info.name), batch_size);
+    ASSERT_EQ(expected.size(), 40);
+    for (size_t step = 0; step < expected.size(); ++step) {
+      // PyTorch's cosine is a product of forty ratios: far better than a float all the same.
+      EXPECT_NEAR(rate.At(step * batch_size), expected[step], 1e-7 * expected[step])
+          << info.name << " step " << step;
+    }
+  }
+}
+
+TEST(LearningRateTest, FallsInStepsExactlyAtThePoint) {
+  const LearningRate rate =
+      Make("learning_rate: 0.5 schedule { name: NAME_STEP every { epochs: 1.5 } gamma: 0.5 }");
+  EXPECT_EQ(rate.At(0), 0.5f);
+  EXPECT_EQ(rate.At(1499), 0.5f);
+  EXPECT_EQ(rate.At(1500), 0.25f);
+  EXPECT_EQ(rate.At(2999), 0.25f);
+  EXPECT_EQ(rate.At(3000), 0.125f);
+}
+
+TEST(LearningRateTest, CosineEndsWithTheTrainingAndThenStays) {
+  const LearningRate rate =
+      Make("learning_rate: 0.5 schedule { name: NAME_COSINE final_ratio: 0.25 }");
+  EXPECT_EQ(rate.At(0), 0.5f);
+  EXPECT_FLOAT_EQ(rate.At(2000), 0.5f * 0.625f);  // halfway between 1 and 0.25
+  EXPECT_FLOAT_EQ(rate.At(1000), 0.5f * (0.25f + 0.75f * (1 + std::sqrt(0.5f)) / 2));
+  EXPECT_EQ(rate.At(4000), 0.125f);
+  EXPECT_EQ(rate.At(9000), 0.125f);
+}
+
+TEST(LearningRateTest, WarmsUpFromZeroInProportionToSamples) {
+  const LearningRate rate = Make("learning_rate: 0.5 schedule { warmup { samples: 800 } }");
+  EXPECT_EQ(rate.At(0), 0);
+  EXPECT_EQ(rate.At(200), 0.125f);
+  EXPECT_EQ(rate.At(400), 0.25f);
+  EXPECT_EQ(rate.At(800), 0.5f);
+  EXPECT_EQ(rate.At(int64_t{1} << 60), 0.5f);
+}
+
+TEST(LearningRateTest, IsConstantByDefault) {
+  const LearningRate rate = Make("learning_rate: 0.3");
+  EXPECT_EQ(rate.At(0), 0.3f);
+  EXPECT_EQ(rate.At(123456789), 0.3f);
+}
+
+TEST(SamplesAtTest, CountsEpochsStepsAndSamples) {
+  EXPECT_EQ(SamplesAt(Parse<proto::Point>("epochs: 3"), 64, 60000), 180000);
+  EXPECT_EQ(SamplesAt(Parse<proto::Point>("epochs: 0.1"), 64, 60000), 6000);
+  EXPECT_EQ(SamplesAt(Parse<proto::Point>("epochs: 1e-9"), 64, 60000), 1);
+  EXPECT_EQ(SamplesAt(Parse<proto::Point>("steps: 7"), 64, 60000), 448);
+  EXPECT_EQ(SamplesAt(Parse<proto::Point>("samples: 12345"), 64, 60000), 12345);
+}
+
+}  // namespace
+}  // namespace rubato

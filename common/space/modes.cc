@@ -1,0 +1,92 @@
+#include "common/space/modes.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/space/learning_rate.h"
+
+namespace rubato {
+namespace {
+
+// By time alone a training goes as far as it comes; this keeps counts of samples within int64.
+constexpr int64_t kMostSamples = int64_t{1} << 50;
+
+// Steps are counted as they are, whatever the short ones at the ends of epochs.
+int64_t SamplesOf(const proto::Point& point, const proto::Job& job, int64_t samples_per_epoch) {
+  if (point.has_time()) return kMostSamples;
+  const int64_t batch = job.train().batch_size();
+  return point.has_steps()
+             ? SampleSchedule(samples_per_epoch, batch, 1).SamplesBefore(point.steps())
+             : SamplesAt(point, batch, samples_per_epoch);
+}
+
+}  // namespace
+
+std::string ModeName(const Mode& mode) {
+  switch (mode.mode) {
+    case proto::View::MODE_SYNC:
+      return "sync";
+    case proto::View::MODE_ASYNC:
+      return "async";
+    case proto::View::MODE_BOUNDED:
+      break;
+  }
+  return absl::StrCat("bounded, staleness ", mode.staleness);
+}
+
+int64_t TotalSamples(const proto::Job& job, int64_t samples_per_epoch) {
+  return SamplesOf(job.train().until(), job, samples_per_epoch);
+}
+
+std::vector<ModeSpan> ModesOf(const proto::Job& job, int64_t samples_per_epoch) {
+  const proto::Consistency& consistency = job.consistency();
+  const int64_t total = TotalSamples(job, samples_per_epoch);
+  // The enums of the file and of a view are numbered alike.
+  if (consistency.schedule_size() == 0) {
+    return {{{static_cast<proto::View::Mode>(consistency.mode()), consistency.staleness()}, total}};
+  }
+  std::vector<ModeSpan> spans;
+  for (const proto::Stage& stage : consistency.schedule()) {
+    const int64_t until =
+        stage.has_until() ? SamplesOf(stage.until(), job, samples_per_epoch) : total;
+    spans.push_back({{static_cast<proto::View::Mode>(stage.mode()), stage.staleness()},
+                     std::min(until, total)});
+  }
+  spans.back().until_samples = total;
+  return spans;
+}
+
+int64_t LeavesOf(const proto::Job& job, const Mode& mode) {
+  const int64_t micro_batches = job.train().micro_batches();
+  return mode.on_arrival() ? std::max<int64_t>(1, micro_batches / job.cluster().workers().start())
+                           : micro_batches;
+}
+
+SampleSchedule ScheduleOf(const proto::Job& job, const Mode& mode, int64_t samples_per_epoch,
+                          int64_t origin_unit, int64_t origin_samples) {
+  const int64_t leaves = LeavesOf(job, mode);
+  return SampleSchedule(samples_per_epoch,
+                        job.train().batch_size() / job.train().micro_batches() * leaves, leaves,
+                        origin_unit, origin_samples);
+}
+
+Recurrence::Recurrence(const proto::Point& every, const proto::Job& job, int64_t samples_per_epoch)
+    : steps_(every.has_steps() ? every.steps() : 0),
+      samples_(SamplesAt(every, job.train().batch_size(), samples_per_epoch)) {}
+
+int64_t Recurrence::Next(const SampleSchedule& schedule, const Mode& mode, int64_t units) const {
+  if (steps_ > 0 && !mode.on_arrival()) return (units / steps_ + 1) * steps_;
+  const int64_t samples = (schedule.SamplesBefore(units) / samples_ + 1) * samples_;
+  return std::max(units + 1, schedule.UnitsFor(samples));
+}
+
+int64_t Recurrence::Last(const SampleSchedule& schedule, const Mode& mode, int64_t units) const {
+  if (steps_ > 0 && !mode.on_arrival()) return units / steps_ * steps_;
+  return schedule.UnitsFor(schedule.SamplesBefore(units) / samples_ * samples_);
+}
+
+bool Recurrence::IsDue(const SampleSchedule& schedule, const Mode& mode, int64_t units) const {
+  return units > schedule.origin_unit() && Next(schedule, mode, units - 1) == units;
+}
+
+}  // namespace rubato

@@ -1,0 +1,68 @@
+// The modes of a job, as its YAML file says them: which holds when, and what a unit of work is.
+#ifndef RUBATO_COMMON_SPACE_MODES_H_
+#define RUBATO_COMMON_SPACE_MODES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "common/space/sample_schedule.h"
+#include "proto/job.pb.h"
+#include "proto/view.pb.h"
+
+namespace rubato {
+
+struct Mode {
+  proto::View::Mode mode = proto::View::MODE_SYNC;
+  int64_t staleness = 0;  // bounded
+
+  bool on_arrival() const { return mode != proto::View::MODE_SYNC; }
+  friend bool operator==(const Mode& a, const Mode& b) {
+    return a.mode == b.mode && a.staleness == b.staleness;
+  }
+};
+
+// "sync", "bounded, staleness 3".
+std::string ModeName(const Mode& mode);
+
+// One mode up to a point of the training.
+struct ModeSpan {
+  Mode mode;
+  int64_t until_samples = 0;
+};
+
+// Samples in the whole training; for one that ends by time alone, more than will come.
+int64_t TotalSamples(const proto::Job& job, int64_t samples_per_epoch);
+
+// In order; the last one ends with the training.
+std::vector<ModeSpan> ModesOf(const proto::Job& job, int64_t samples_per_epoch);
+
+// Micro-batches of a unit of work: of a step, or of a contribution on arrival, which is a worker's
+// share of a step, fixed for the job.
+int64_t LeavesOf(const proto::Job& job, const Mode& mode);
+
+// Steps or contributions from where an earlier mode has ended.
+SampleSchedule ScheduleOf(const proto::Job& job, const Mode& mode, int64_t samples_per_epoch,
+                          int64_t origin_unit, int64_t origin_samples);
+
+// What happens again and again, at points of the training.
+class Recurrence {
+ public:
+  // `every` counts no time.
+  Recurrence(const proto::Point& every, const proto::Job& job, int64_t samples_per_epoch);
+
+  // The first number of units above `units` after which it happens.
+  int64_t Next(const SampleSchedule& schedule, const Mode& mode, int64_t units) const;
+  // The last number of units up to `units` after which it happens; the origin's, or 0, if none is.
+  int64_t Last(const SampleSchedule& schedule, const Mode& mode, int64_t units) const;
+  // Whether it happens after `units` units.
+  bool IsDue(const SampleSchedule& schedule, const Mode& mode, int64_t units) const;
+
+ private:
+  int64_t steps_;  // in sync, where it counts them; else 0
+  int64_t samples_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_SPACE_MODES_H_

@@ -1,0 +1,553 @@
+#include "server/coordinator/coordinator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/space/flat_space.h"
+#include "server/optimizers/parameter_groups.h"
+
+namespace rubato {
+namespace {
+
+// Exit codes (docs/design.md): repeating cannot help / anything else.
+constexpr int kExitUsage = 2;
+constexpr int kExitFailure = 1;
+
+proto::Stop MakeStop(int exit_code, const std::string& reason) {
+  proto::Stop stop;
+  stop.set_exit_code(exit_code);
+  stop.set_reason(reason);
+  return stop;
+}
+
+proto::Stop MakeRefusal(int exit_code, const std::string& reason) {
+  proto::Stop stop = MakeStop(exit_code, reason);
+  stop.set_refused(true);
+  return stop;
+}
+
+constexpr CoordinatorAction::Kind kLog = CoordinatorAction::Kind::kLog;
+constexpr CoordinatorAction::Kind kWarn = CoordinatorAction::Kind::kWarn;
+
+}  // namespace
+
+Coordinator::Coordinator(const proto::Job& job, std::string job_digest, std::string version,
+                         std::optional<proto::Manifest> resume, bool initial, absl::Time now)
+    : job_(job),
+      job_digest_(job_digest),
+      version_(version),
+      deadline_(now + absl::Seconds(job.cluster().start_timeout())),
+      lease_(absl::Seconds(job.cluster().lease())),
+      registry_(job, std::move(job_digest), std::move(version)),
+      last_tick_(now),
+      resume_(std::move(resume)),
+      initial_(initial),
+      snapshots_(job.cluster().servers()) {
+  if (job.wire().push().codec() == proto::Push::CODEC_TOPK) {
+    summary_.residuals_lost = resume_.has_value() ? resume_->residuals() : 0;
+  }
+}
+
+void Coordinator::OnMessage(PeerId id, const proto::PeerMessage& message, absl::Time now,
+                            CoordinatorActions* actions) {
+  if (phase_ == Phase::kEnded) return;
+  if (message.has_registration()) {
+    OnRegistration(id, message.registration(), now, actions);
+    return;
+  }
+  Peer* const peer = registry_.Find(id);
+  if (peer == nullptr) {
+    SendStop(id,
+             MakeRefusal(kExitFailure,
+                         "this process is not registered: a call begins with a registration"),
+             actions);
+    return;
+  }
+  peer->last_heard = now;
+  switch (message.kind_case()) {
+    case proto::PeerMessage::kShardOpened:
+      OnShardOpened(peer, now, actions);
+      break;
+    case proto::PeerMessage::kWorkRequest:
+      OnWorkRequest(id, peer, message.work_request(), now, actions);
+      break;
+    case proto::PeerMessage::kProgress:
+      OnProgress(peer, message.progress(), now, actions);
+      break;
+    case proto::PeerMessage::kEvaluation:
+      OnEvaluation(message.evaluation(), now, actions);
+      break;
+    case proto::PeerMessage::kIdle:
+      OnIdle(id, peer, message.idle(), now, actions);
+      break;
+    case proto::PeerMessage::kShardReport:
+      OnShardReport(message.shard_report(), actions);
+      break;
+    case proto::PeerMessage::kShardRestored:
+      if (phase_ == Phase::kRestoring && ++restored_ == job_.cluster().servers()) {
+        BeginTraining(now, actions);
+      }
+      break;
+    case proto::PeerMessage::kShardClosed:
+      OnShardClosed(*peer, message.shard_closed(), now, actions);
+      break;
+    case proto::PeerMessage::kSnapshotCopied:
+      if (snapshots_.OnCopied(message.snapshot_copied())) {
+        CoordinatorAction action{CoordinatorAction::Kind::kCheckpoint};
+        action.snapshot = snapshots_.id();
+        action.manifest = MakeManifest();
+        actions->push_back(std::move(action));
+        CheckDrained(now, actions);
+      }
+      break;
+    case proto::PeerMessage::kSnapshotMissed:
+      if (snapshots_.OnMissed(message.snapshot_missed())) {
+        ScheduleSnapshot(message.snapshot_missed().version(), actions);
+        CheckDrained(now, actions);
+      }
+      break;
+    case proto::PeerMessage::kShardMeasured:
+      OnShardMeasured(message.shard_measured(), actions);
+      break;
+    case proto::PeerMessage::kStopRequest:
+      RequestStop(absl::AbortedError(absl::StrCat(Describe(*peer),
+                                                  " was ended: ", message.stop_request().reason())),
+                  "", now, actions);
+      break;
+    case proto::PeerMessage::kLeave:
+      if (!peer->is_worker) break;
+      SendStop(id, MakeStop(0, "it has left"), actions);
+      work_.OnApplied(peer->worker, message.leave().applied());
+      work_.OnLeaving(peer->worker);
+      peer->leaves = true;
+      Lose(id, absl::StrCat("leaves: ", message.leave().reason()), now, actions);
+      break;
+    case proto::PeerMessage::kFailure:
+      OnFailureMessage(id, *peer, message.failure(), now, actions);
+      break;
+    default:
+      break;  // of a later version
+  }
+}
+
+void Coordinator::OnFailureMessage(PeerId id, const Peer& peer, const proto::Failure& failure,
+                                   absl::Time now, CoordinatorActions* actions) {
+  const std::string reason = absl::StrCat(Describe(peer), " failed: ", failure.reason());
+  if (failure.non_finite()) {
+    OnDiverged(id, failure.reason(), actions);
+    return;
+  }
+  if (peer.is_worker && phase_ >= Phase::kRunning) {
+    Lose(id, absl::StrCat("failed: ", failure.reason()), now, actions);
+    return;
+  }
+  End(failure.exit_code() == kExitUsage ? absl::FailedPreconditionError(reason)
+                                        : absl::AbortedError(reason),
+      failure.exit_code(), reason, actions);
+}
+
+void Coordinator::OnRegistration(PeerId id, const proto::Registration& registration, absl::Time now,
+                                 CoordinatorActions* actions) {
+  if (registry_.Find(id) != nullptr) return;
+  const proto::Workers& workers = job_.cluster().workers();
+  absl::Status status =
+      registry_.Check(registration, phase_ == Phase::kGathering ? workers.start() : workers.max());
+  if (status.ok() && (phase_ > Phase::kRunning || training_is_over_)) {
+    status = absl::UnavailableError("the training is over");
+  }
+  if (!status.ok()) {
+    Say(kWarn, absl::StrCat("refused ", registration.process(), ": ", status.message()), actions);
+    SendStop(
+        id,
+        MakeRefusal(status.code() == absl::StatusCode::kUnavailable ? kExitFailure : kExitUsage,
+                    std::string(status.message())),
+        actions);
+    return;
+  }
+  const Peer* peer = registry_.Add(id, registration, now, actions);
+  if (phase_ == Phase::kGathering) {
+    MaybeBegin(/*deadline_passed=*/false, now, actions);
+    if (phase_ == Phase::kGathering) {
+      Say(kLog, absl::StrCat(Describe(*peer), " is here; waiting for ", registry_.Missing()),
+          actions);
+    }
+  } else if (phase_ == Phase::kRunning) {
+    ChangeView(absl::StrCat(Describe(*peer), " joins"), now, actions);
+  }
+}
+
+void Coordinator::MaybeBegin(bool deadline_passed, absl::Time now, CoordinatorActions* actions) {
+  if (phase_ != Phase::kGathering) return;
+  const proto::Workers& workers = job_.cluster().workers();
+  const std::string timeout = absl::FormatDuration(absl::Seconds(job_.cluster().start_timeout()));
+  const bool all_shards = registry_.shards() == job_.cluster().servers();
+  if (all_shards && registry_.workers() == workers.start()) {
+    OpenFirst(now, actions);
+  } else if (deadline_passed && all_shards && registry_.workers() >= workers.min()) {
+    Say(kWarn,
+        absl::StrFormat("begins with %d of %d workers: the others have not come within %s",
+                        registry_.workers(), workers.start(), timeout),
+        actions);
+    OpenFirst(now, actions);
+  } else if (deadline_passed) {
+    const std::string reason = absl::StrFormat("waited %s at %s: %s did not come", timeout,
+                                               job_.cluster().address(), registry_.Missing());
+    End(absl::DeadlineExceededError(reason), kExitFailure, reason, actions);
+  }
+}
+
+void Coordinator::OpenFirst(absl::Time now, CoordinatorActions* actions) {
+  const proto::WorkerRegistration& model = registry_.model();
+  const int64_t n = model.train_samples();
+  stages_ = ModesOf(job_, n);
+  evaluate_every_.emplace(job_.evaluation().every(), job_, n);
+  if (job_.checkpoint().every().has_time()) {
+    checkpoint_every_time_ = absl::Seconds(job_.checkpoint().every().time());
+  } else if (job_.checkpoint().has_every()) {
+    checkpoint_every_.emplace(job_.checkpoint().every(), job_, n);
+  }
+  view_.set_samples_per_epoch(n);
+  *view_.mutable_layout() = model.layout();
+  for (int shard = 0; shard < job_.cluster().servers(); ++shard) view_.add_shards();
+  for (const auto& [id, peer] : registry_.peers()) {
+    if (!peer.is_worker) view_.set_shards(peer.worker.rank, peer.registration.address());
+  }
+  verdicts_.emplace(job_, Space(), TrainableCount(view_.layout()));
+  if (resume_.has_value()) {
+    if (const absl::Status status = CheckResume(model); !status.ok()) {
+      End(status, kExitUsage, std::string(status.message()), actions);
+      return;
+    }
+    BeginFromCheckpoint();
+  } else {
+    BeginLineage(StageAt(0).mode, 0, 0);
+  }
+  const int64_t first = sync() ? schedule_->origin_unit() : 0;
+  if (sync()) {
+    std::vector<WorkerId> members;
+    for (const Peer* worker : registry_.Workers()) members.push_back(worker->worker);
+    assignments_->Change(first, first, members);
+  }
+  view_.set_number(1);
+  FillView(first);
+  AddMembers(/*is_new_lineage=*/true);
+  const int64_t spare = registry_.workers() - job_.train().micro_batches();
+  if (sync() && spare > 0) {
+    Say(kWarn,
+        absl::StrFormat("%d of %d workers have nothing to compute: train.micro_batches is %d",
+                        spare, registry_.workers(), job_.train().micro_batches()),
+        actions);
+  }
+  for (std::string& group : UnusedGroups(job_.optimizer(), view_.layout())) {
+    Say(kWarn, std::move(group), actions);
+  }
+  phase_ = Phase::kOpening;
+  reason_ = "the start";
+  last_tick_ = now;
+  proto::CoordinatorMessage message;
+  *message.mutable_view() = view_;
+  SendToShards(message, actions);
+}
+
+absl::Status Coordinator::CheckResume(const proto::WorkerRegistration& worker) const {
+  if (resume_->data_digest() != worker.data_digest()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the checkpoint was made on other data: digests %s, now %s",
+                        resume_->data_digest().substr(0, 12), worker.data_digest().substr(0, 12)));
+  }
+  if (resume_->mode() == proto::View::MODE_SYNC) return absl::OkStatus();
+  const int64_t unit_samples = job_.train().batch_size() / job_.train().micro_batches() *
+                               LeavesOf(job_, {proto::View::MODE_ASYNC, 0});
+  if (resume_->unit_samples() != unit_samples) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the checkpoint counts in contributions of %d samples, this job in contributions of %d: "
+        "train.batch_size, train.micro_batches and cluster.workers.start must stay as they were",
+        resume_->unit_samples(), unit_samples));
+  }
+  if (resume_->block_values() != BlockValues()) {
+    return absl::FailedPreconditionError(
+        "wire.chunk must stay as it was: on arrival each block has its own history");
+  }
+  return absl::OkStatus();
+}
+
+// In sync all blocks are at one version. On arrival some may lack contributions that others hold:
+// those are done first, and in the same numbers.
+void Coordinator::BeginFromCheckpoint() {
+  if (resume_->mode() == proto::View::MODE_SYNC) {
+    BeginLineage(StageAt(resume_->samples()).mode, resume_->step(), resume_->samples());
+    return;
+  }
+  std::vector<int64_t> redo;
+  const auto holds = [](const proto::BlockState& block, int64_t unit) {
+    return unit < block.units_below() ||
+           std::count(block.units_above().begin(), block.units_above().end(), unit) > 0;
+  };
+  int64_t below = resume_->step();
+  for (const proto::BlockState& block : resume_->blocks()) {
+    below = std::min(below, block.units_below());
+  }
+  for (int64_t unit = below; unit < resume_->step(); ++unit) {
+    if (!std::all_of(resume_->blocks().begin(), resume_->blocks().end(),
+                     [&](const proto::BlockState& block) { return holds(block, unit); })) {
+      redo.push_back(unit);
+    }
+  }
+  const Mode wanted = StageAt(resume_->samples()).mode;
+  const Mode before{resume_->mode(), wanted.staleness};
+  BeginLineage(wanted.on_arrival() ? wanted : before, resume_->origin_unit(),
+               resume_->origin_samples());
+  work_ = WorkLedger(resume_->step(), redo);
+  draining_ = !wanted.on_arrival();
+}
+
+const ModeSpan& Coordinator::StageAt(int64_t samples) const {
+  for (const ModeSpan& stage : stages_) {
+    if (samples < stage.until_samples) return stage;
+  }
+  return stages_.back();
+}
+
+void Coordinator::BeginLineage(const Mode& mode, int64_t origin_unit, int64_t origin_samples) {
+  mode_ = mode;
+  view_.set_lineage(view_.lineage() + 1);
+  schedule_.emplace(ScheduleOf(job_, mode, view_.samples_per_epoch(), origin_unit, origin_samples));
+  until_unit_ = schedule_->UnitsFor(StageAt(origin_samples).until_samples);
+  assignments_.emplace(schedule_->leaves());
+  work_.Restart(origin_unit);
+  draining_ = cut_ = new_lineage_ = false;
+}
+
+void Coordinator::FillView(int64_t from_step) {
+  view_.set_mode(mode_.mode);
+  view_.set_staleness(mode_.staleness);
+  view_.set_leaves(schedule_->leaves());
+  view_.set_origin_unit(schedule_->origin_unit());
+  view_.set_origin_samples(schedule_->SamplesBefore(schedule_->origin_unit()));
+  view_.set_from_step(from_step);
+  view_.set_until_step(until_unit_);
+  view_.set_verdict_steps(sync() &&
+                          (job_.optimizer().has_clip_grad_norm() ||
+                           job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP));
+  view_.clear_assignments();
+  if (sync()) assignments_->AddTo(&view_);
+}
+
+FlatSpace Coordinator::Space() const {
+  return FlatSpace(ValueCount(view_.layout()), BlockValues(), job_.cluster().servers());
+}
+
+void Coordinator::SendToShards(const proto::CoordinatorMessage& message,
+                               CoordinatorActions* actions) {
+  for (const auto& [id, peer] : registry_.peers()) {
+    if (!peer.is_worker) Send(id, message, actions);
+  }
+}
+
+void Coordinator::OnShardOpened(Peer* peer, absl::Time now, CoordinatorActions* actions) {
+  if (phase_ != Phase::kOpening || peer->is_worker) return;
+  peer->opened = true;
+  for (const auto& [id, other] : registry_.peers()) {
+    if (!other.is_worker && !other.opened) return;
+  }
+  if (resume_.has_value() || initial_) {
+    phase_ = Phase::kRestoring;
+    SendRestore(actions);
+  } else {
+    BeginTraining(now, actions);
+  }
+}
+
+void Coordinator::SendRestore(CoordinatorActions* actions) {
+  std::map<int64_t, const proto::BlockState*> states;
+  if (resume_.has_value()) {
+    for (const proto::BlockState& block : resume_->blocks()) states[block.block()] = &block;
+  }
+  const FlatSpace space = Space();
+  for (const auto& [id, peer] : registry_.peers()) {
+    if (peer.is_worker) continue;
+    proto::CoordinatorMessage message;
+    proto::Restore* restore = message.mutable_restore();
+    if (resume_.has_value()) restore->set_slots(resume_->slots_size());
+    const Range blocks = space.ShardBlocks(peer.worker.rank);
+    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+      proto::BlockState* state = restore->add_blocks();
+      if (resume_.has_value() && resume_->mode() == proto::View::MODE_SYNC) {
+        // All blocks are at one version, so they may be cut anew; units count from here.
+        *state = resume_->blocks(0);
+        state->set_units_below(resume_->step());
+      } else if (resume_.has_value() && states.count(block) != 0) {
+        *state = *states[block];
+      }
+      state->set_block(block);
+    }
+    Send(id, std::move(message), actions);
+  }
+  actions->push_back({CoordinatorAction::Kind::kRestore});
+}
+
+void Coordinator::BeginTraining(absl::Time now, CoordinatorActions* actions) {
+  phase_ = Phase::kRunning;
+  begin_time_ = last_snapshot_time_ = now;
+  seconds_before_ = resume_.has_value() ? resume_->seconds() : 0;
+  metrics_.emplace(job_, view_.samples_per_epoch(), now - absl::Seconds(seconds_before_), now);
+  const int64_t done = sync() ? schedule_->origin_unit() : work_.next() - work_.redo();
+  metrics_->Begin(sync(), *schedule_, done);
+  next_checkpoint_unit_ =
+      checkpoint_every_.has_value() ? checkpoint_every_->Next(*schedule_, mode_, done) : 0;
+  Say(kLog,
+      absl::StrFormat("training %s: %d workers, %d shards, %d parameters, %s",
+                      resume_.has_value() ? absl::StrCat("goes on at ", done) : "begins",
+                      view_.members_size(), view_.shards_size(), ValueCount(view_.layout()),
+                      ModeName(mode_)),
+      actions);
+  ScheduleSnapshot(done, actions);
+  // Not to the shards: they have it.
+  SendView(now, actions);
+  // Who has come or gone in the meantime.
+  for (const auto& [id, peer] : registry_.peers()) {
+    if (peer.is_worker && !peer.is_member) {
+      ChangeView(absl::StrCat(Describe(peer), " joins"), now, actions);
+      break;
+    }
+  }
+  if (!lost_.empty()) ChangeView("workers were lost", now, actions);
+}
+
+// To the workers that are its members.
+void Coordinator::SendView(absl::Time now, CoordinatorActions* actions) {
+  CoordinatorAction journal{CoordinatorAction::Kind::kJournal};
+  *journal.message.mutable_view() = view_;
+  journal.text = std::exchange(reason_, "");
+  actions->push_back(std::move(journal));
+  for (const proto::Member& member : view_.members()) {
+    PeerId id;
+    Peer* const worker = registry_.FindWorker({member.rank(), member.incarnation()}, &id);
+    if (worker == nullptr) continue;
+    // Only members send heartbeats; one that has fallen silent is no younger by a new view.
+    if (!worker->is_member) worker->last_heard = now;
+    worker->last_progress = now;
+    worker->is_member = true;
+    worker->idle = false;
+    proto::CoordinatorMessage message;
+    *message.mutable_view() = view_;
+    message.mutable_view()->set_your_rank(member.rank());
+    Send(id, std::move(message), actions);
+  }
+}
+
+void Coordinator::OnShardMeasured(const proto::ShardMeasured& measured,
+                                  CoordinatorActions* actions) {
+  if (!verdicts_.has_value()) return;
+  const std::optional<Verdicts::Decision> decision = verdicts_->OnMeasured(measured);
+  if (!decision.has_value()) return;
+  if (decision->non_finite >= 0) {
+    const std::string parameter = ParameterAt(view_.layout(), decision->non_finite);
+    if (job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_STOP) {
+      // Each worker's own sums are finite, or it would have said so.
+      OnDiverged(
+          kOwnShard,
+          absl::StrFormat("step %d: the gradient of %s, summed over the workers, is not finite",
+                          measured.step(), parameter),
+          actions);
+      return;
+    }
+    ++skipped_;
+    Say(kWarn,
+        absl::StrFormat("step %d is left out: the gradient of %s is not finite (%d so far)",
+                        measured.step(), parameter, skipped_),
+        actions);
+  }
+  proto::CoordinatorMessage message;
+  *message.mutable_verdict() = decision->verdict;
+  SendToShards(message, actions);
+}
+
+void Coordinator::OnDiverged(PeerId peer, const std::string& reason, CoordinatorActions* actions) {
+  if (!diverged_.empty()) return;
+  diverged_ = reason;
+  diverged_peer_ = peer;
+  if (snapshots_.phase() != Snapshots::Phase::kWriting) EndDiverged(actions);
+}
+
+void Coordinator::EndDiverged(CoordinatorActions* actions) {
+  std::string reason = absl::StrCat(
+      diverged_, "; ",
+      last_checkpoint_.empty() ? "there is no checkpoint"
+                               : absl::StrCat("the last good checkpoint is ", last_checkpoint_));
+  const Peer* const culprit =
+      diverged_peer_ == kOwnShard ? nullptr : registry_.Find(diverged_peer_);
+  if (culprit != nullptr) {
+    SendStop(diverged_peer_, MakeRefusal(kExitFailure, reason), actions);
+    reason = absl::StrCat(Describe(*culprit), " failed: ", reason);
+  }
+  End(absl::AbortedError(reason), kExitFailure, reason, actions);
+}
+
+void Coordinator::OnPeerGone(PeerId id, absl::Time now, CoordinatorActions* actions) {
+  const Peer* const peer = registry_.Find(id);
+  if (peer == nullptr || phase_ == Phase::kEnded) return;
+  const std::string who = Describe(*peer);
+  if (phase_ == Phase::kGathering) {
+    Say(kWarn, absl::StrCat(who, " has left before the start"), actions);
+    registry_.Remove(id);
+    return;
+  }
+  const std::string why = absl::StrFormat("is gone: its connection broke at step %d",
+                                          metrics_.has_value() ? metrics_->steps() : 0);
+  if (peer->is_worker) {
+    Lose(id, why, now, actions);
+    return;
+  }
+  const std::string reason = absl::StrCat(who, " ", why);
+  registry_.Remove(id);
+  End(absl::AbortedError(reason), kExitFailure, reason, actions);
+}
+
+void Coordinator::OnTick(absl::Time now, CoordinatorActions* actions) {
+  CheckLeases(now, actions);
+  last_tick_ = now;
+  if (phase_ == Phase::kGathering && now >= deadline_) {
+    MaybeBegin(/*deadline_passed=*/true, now, actions);
+  }
+  if (phase_ != Phase::kRunning) return;
+  if (now - last_snapshot_time_ >= checkpoint_every_time_) {
+    last_snapshot_time_ = now;
+    checkpoint_wanted_ = true;
+  }
+  StartWanted(now, actions);
+  const proto::Point& until = job_.train().until();
+  if (until.has_time() && !stopping_ && metrics_->Seconds(now) >= until.time()) {
+    RequestStop(absl::OkStatus(), "train.until has been reached", now, actions);
+  }
+}
+
+void Coordinator::OnFailure(const absl::Status& status, CoordinatorActions* actions) {
+  if (phase_ == Phase::kEnded) return;
+  End(status, kExitFailure, absl::StrCat("shard 0 has failed: ", status.message()), actions);
+}
+
+void Coordinator::End(const absl::Status& status, int exit_code, const std::string& reason,
+                      CoordinatorActions* actions) {
+  const bool was_training = phase_ >= Phase::kRunning;
+  phase_ = Phase::kEnded;
+  if (was_training && !status.ok() && !last_checkpoint_.empty() && diverged_.empty()) {
+    Say(kLog,
+        absl::StrCat("the last good checkpoint is ", last_checkpoint_,
+                     "; go on with: rubato train --resume ", last_checkpoint_),
+        actions);
+  }
+  for (const auto& [id, peer] : registry_.peers()) {
+    if (id != kOwnShard) SendStop(id, MakeStop(exit_code, reason), actions);
+  }
+  CoordinatorAction action{CoordinatorAction::Kind::kEnd};
+  action.end = status;
+  actions->push_back(std::move(action));
+}
+
+}  // namespace rubato

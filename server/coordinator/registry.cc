@@ -1,0 +1,146 @@
+#include "server/coordinator/registry.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "common/space/flat_space.h"
+
+namespace rubato {
+
+Registry::Registry(const proto::Job& job, std::string job_digest, std::string version)
+    : job_(job), job_digest_(std::move(job_digest)), version_(std::move(version)) {}
+
+absl::Status Registry::Check(const proto::Registration& registration, int most_workers) const {
+  if (registration.version() != version_) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("this process is version %s; the coordinator is version %s",
+                        registration.version(), version_));
+  }
+  if (registration.job_digest() != job_digest_) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "this process has another job than the coordinator: the digest of its job is %s, the "
+        "coordinator's %s; compare what it was started with and the run's job.yaml",
+        registration.job_digest().substr(0, 12), job_digest_.substr(0, 12)));
+  }
+  if (!registration.has_worker()) {
+    const int shard = registration.shard();
+    const int servers = job_.cluster().servers();
+    if (shard < 0 || shard >= servers) {
+      return absl::FailedPreconditionError(
+          absl::StrFormat("there is no shard %d: cluster.servers is %d, so shards are 0 to %d",
+                          shard, servers, servers - 1));
+    }
+    for (const auto& [id, peer] : peers_) {
+      if (!peer.is_worker && peer.worker.rank == shard) {
+        return absl::FailedPreconditionError(absl::StrFormat("shard %d is already served by %s",
+                                                             shard, peer.registration.process()));
+      }
+    }
+    return absl::OkStatus();
+  }
+  if (workers() >= most_workers) {
+    return absl::UnavailableError(
+        absl::StrFormat("no more workers are wanted: cluster.workers is at most %d", most_workers));
+  }
+  const proto::WorkerRegistration& worker = registration.worker();
+  if (worker.train_samples() <= 0 || TrainableCount(worker.layout()) <= 0) {
+    return absl::FailedPreconditionError("the worker has no data or no parameters");
+  }
+  if (!has_model_) return absl::OkStatus();
+  const std::string others =
+      ranks_.empty() ? "the workers before it" : Describe(peers_.at(ranks_.rbegin()->second));
+  if (worker.data_digest() != model_.data_digest()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("this worker's data differ from those of %s: digests %s and %s", others,
+                        worker.data_digest().substr(0, 12), model_.data_digest().substr(0, 12)));
+  }
+  if (worker.layout().SerializeAsString() != model_.layout().SerializeAsString()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("this worker's parameters differ from those of %s", others));
+  }
+  return absl::OkStatus();
+}
+
+Peer* Registry::Add(PeerId id, const proto::Registration& registration, absl::Time now,
+                    CoordinatorActions* actions) {
+  Peer peer;
+  peer.registration = registration;
+  peer.last_heard = peer.last_progress = now;
+  peer.worker.rank = registration.shard();
+  if (registration.has_worker()) {
+    peer.is_worker = true;
+    if (workers() == 0) model_ = registration.worker();
+    has_model_ = true;
+    for (const auto& [other_rank, other_id] : ranks_) {
+      const Peer& other = peers_.at(other_id);
+      const std::string& numerics = other.registration.worker().numerics();
+      if (numerics == registration.worker().numerics()) continue;
+      Say(CoordinatorAction::Kind::kWarn,
+          absl::StrFormat("%s computes with %s, %s with %s: results may differ in the last bits "
+                          "with who computes what",
+                          registration.process(), registration.worker().numerics(), Describe(other),
+                          numerics),
+          actions);
+    }
+    int rank = registration.worker().rank();
+    if (rank < 0 || rank >= job_.cluster().workers().max() || ranks_.count(rank) != 0) {
+      for (rank = 0; ranks_.count(rank) != 0;) ++rank;
+    }
+    peer.worker = {rank, ++incarnations_[rank]};
+    ranks_[rank] = id;
+  }
+  return &(peers_[id] = std::move(peer));
+}
+
+void Registry::Remove(PeerId id) {
+  const Peer* const peer = Find(id);
+  if (peer == nullptr) return;
+  if (peer->is_worker) ranks_.erase(peer->worker.rank);
+  peers_.erase(id);
+}
+
+Peer* Registry::Find(PeerId id) {
+  const auto it = peers_.find(id);
+  return it == peers_.end() ? nullptr : &it->second;
+}
+
+Peer* Registry::FindWorker(const WorkerId& worker, PeerId* id) {
+  const auto found = ranks_.find(worker.rank);
+  if (found == ranks_.end()) return nullptr;
+  Peer* const peer = Find(found->second);
+  if (!(peer->worker == worker)) return nullptr;
+  if (id != nullptr) *id = found->second;
+  return peer;
+}
+
+std::vector<Peer*> Registry::Workers() {
+  std::vector<Peer*> workers;
+  for (const auto& [rank, id] : ranks_) workers.push_back(Find(id));
+  return workers;
+}
+
+std::string Registry::Missing() const {
+  std::vector<std::string> missing;
+  for (int shard = 0; shard < job_.cluster().servers(); ++shard) {
+    const bool is_there = std::any_of(peers_.begin(), peers_.end(), [shard](const auto& entry) {
+      return !entry.second.is_worker && entry.second.worker.rank == shard;
+    });
+    if (!is_there) missing.push_back(absl::StrCat("shard ", shard));
+  }
+  const int wanted = job_.cluster().workers().start();
+  if (workers() < wanted) {
+    missing.push_back(absl::StrFormat("%d of %d workers", wanted - workers(), wanted));
+  }
+  return absl::StrJoin(missing, " and ");
+}
+
+std::string Describe(const Peer& peer) {
+  return absl::StrFormat("%s %d (%s)", peer.is_worker ? "worker" : "shard", peer.worker.rank,
+                         peer.registration.process());
+}
+
+}  // namespace rubato

@@ -1,0 +1,76 @@
+// Part of the coordinator's core: the processes of a job that have registered, and who of them may.
+#ifndef RUBATO_SERVER_COORDINATOR_REGISTRY_H_
+#define RUBATO_SERVER_COORDINATOR_REGISTRY_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+#include "server/coordinator/assignments.h"
+#include "server/coordinator/coordinator_action.h"
+
+namespace rubato {
+
+struct Peer {
+  proto::Registration registration;
+  bool is_worker = false;
+  WorkerId worker;      // of a shard, `rank` is its number
+  bool opened = false;  // a shard: the first view
+  // A worker:
+  bool is_member = false;  // of the view that was installed last
+  bool idle = false;       // has nothing left to do in that view
+  int64_t clock = 0;       // in sync the next step that it computes; on arrival contributions
+  double staleness = 0;    // of its last contribution
+  bool leaves = false;     // in order: it has done what it had begun
+  absl::Time last_heard;
+  absl::Time last_progress;
+};
+
+class Registry {
+ public:
+  // See Coordinator.
+  Registry(const proto::Job& job, std::string job_digest, std::string version);
+
+  // Why the process cannot take part, or OK: Unavailable where it may try again later.
+  absl::Status Check(const proto::Registration& registration, int most_workers) const;
+  // After Check. A worker gets the rank that it asks for, if that is free. Warns of what differs.
+  Peer* Add(PeerId id, const proto::Registration& registration, absl::Time now,
+            CoordinatorActions* actions);
+  void Remove(PeerId id);
+
+  Peer* Find(PeerId id);
+  // Null if no worker of that name is here.
+  Peer* FindWorker(const WorkerId& worker, PeerId* id = nullptr);
+  std::map<PeerId, Peer>& peers() { return peers_; }
+  const std::map<PeerId, Peer>& peers() const { return peers_; }
+  int workers() const { return static_cast<int>(ranks_.size()); }
+  int shards() const { return static_cast<int>(peers_.size()) - workers(); }
+  // In order of rank.
+  std::vector<Peer*> Workers();
+  // What a job of `start` workers waits for.
+  std::string Missing() const;
+  // What all workers of the job have shown to be the same.
+  const proto::WorkerRegistration& model() const { return model_; }
+
+ private:
+  const proto::Job job_;
+  const std::string job_digest_;
+  const std::string version_;
+  std::map<PeerId, Peer> peers_;
+  std::map<int, PeerId> ranks_;           // of the workers among them
+  std::map<int, uint32_t> incarnations_;  // by rank: the last one given
+  proto::WorkerRegistration model_;       // of the first worker
+  bool has_model_ = false;
+};
+
+// "worker 1 (host pid 123)".
+std::string Describe(const Peer& peer);
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_COORDINATOR_REGISTRY_H_

@@ -1,0 +1,46 @@
+// Part of the coordinator's core: the one decision over all shards on a step that may not be
+// applied as it is (clipping by the norm of the whole gradient, values that are not finite).
+#ifndef RUBATO_SERVER_COORDINATOR_VERDICTS_H_
+#define RUBATO_SERVER_COORDINATOR_VERDICTS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+
+#include "common/space/flat_space.h"
+#include "common/space/sum_of_squares.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+
+namespace rubato {
+
+class Verdicts {
+ public:
+  // `trainable`: values of the flat vector that are parameters, whose norm is meant.
+  Verdicts(const proto::Job& job, const FlatSpace& space, int64_t trainable);
+
+  struct Decision {
+    proto::Verdict verdict;
+    int64_t non_finite = -1;  // where in the flat vector; below 0: nowhere
+  };
+
+  // What all shards make of a step, when the last of them has measured it.
+  std::optional<Decision> OnMeasured(const proto::ShardMeasured& measured);
+
+ private:
+  struct Measured {
+    explicit Measured(int64_t values) : squares(values) {}
+    int shards = 0;
+    int64_t non_finite = -1;
+    SumOfSquares squares;
+  };
+
+  const proto::Job job_;
+  const FlatSpace space_;
+  const int64_t trainable_;
+  std::map<int64_t, Measured> measured_;  // by step
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_COORDINATOR_VERDICTS_H_

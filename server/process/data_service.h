@@ -1,0 +1,92 @@
+// The server's ends of the data streams: raw messages on one completion queue, or frames in memory
+// shared with a worker of this host, each of which has a thread. A sum is made on the thread that
+// received it, one at a time.
+#ifndef RUBATO_SERVER_PROCESS_DATA_SERVICE_H_
+#define RUBATO_SERVER_PROCESS_DATA_SERVICE_H_
+
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/grpcpp.h>
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/container/flat_hash_map.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
+#include "common/base/log.h"
+#include "common/wire/message.h"
+#include "common/wire/shared_arena.h"
+#include "server/shard/shard_engine.h"
+
+namespace rubato {
+
+class DataService {
+ public:
+  // Answers only processes of the job with this digest, and takes their offers of shared memory if
+  // `share_memory`; payloads that lie in `arena`, if there is one, are lent to these. `log` must
+  // outlive it.
+  DataService(std::string job_digest, bool share_memory, const Log* log,
+              std::shared_ptr<const SharedArena> arena = nullptr);
+  ~DataService();
+
+  // Before the server is built.
+  void Register(grpc::ServerBuilder* builder);
+  // After it is built: frames go to `engine`, of which this calls one function at a time.
+  void Start(ShardEngine* engine) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Waits for the streams to end and the thread to stop. Call it when the server has been shut down
+  // and before it is destroyed, since the queue's events refer to the server.
+  void Stop();
+
+  // Runs `task` on the queue's thread as if it were an event of the engine's, after those that were
+  // posted before it; any thread may ask. Drops it after Stop.
+  void Post(std::function<void()> task);
+
+  // For the engine, while it handles an event: sends on a stream once the event has been handled,
+  // or drops the frame if the stream is gone.
+  void Send(uint64_t stream, const Frame& frame, const Payload& payload);
+
+ private:
+  class Stream;
+  struct TaskDue;
+  using Tag = std::function<void(bool ok)>;
+
+  void Accept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  // So what one event answers goes together.
+  void WriteOutboxes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Remove(uint64_t stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const std::string job_digest_;
+  const bool share_memory_;
+  const Log* const log_;
+  const std::shared_ptr<const SharedArena> arena_;
+  grpc::AsyncGenericService service_;
+  std::unique_ptr<grpc::ServerCompletionQueue> queue_;
+  ShardEngine* engine_ = nullptr;
+  bool stopped_ = false;
+  std::thread thread_;
+  absl::Mutex post_mutex_;                            // held while a task is posted
+  bool closed_ ABSL_GUARDED_BY(post_mutex_) = false;  // the queue takes no more
+  std::deque<std::function<void()>> posted_ ABSL_GUARDED_BY(post_mutex_);
+
+  absl::Mutex mutex_;  // held while an event is handled; before post_mutex_
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
+  // Whose outboxes were empty before the event.
+  std::vector<uint64_t> to_write_ ABSL_GUARDED_BY(mutex_);
+  // Whose last operation is just being handled.
+  std::unique_ptr<Stream> removed_ ABSL_GUARDED_BY(mutex_);
+  uint64_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Closing: told when the last stream is gone.
+  absl::Notification* when_empty_ ABSL_GUARDED_BY(mutex_) = nullptr;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_PROCESS_DATA_SERVICE_H_

@@ -1,0 +1,372 @@
+#include "server/process/server.h"
+
+#include <grpcpp/grpcpp.h>
+#include <unistd.h>
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
+#include "common/base/log.h"
+#include "common/base/process_exit.h"
+#include "common/base/status.h"
+#include "common/base/version.h"
+#include "common/files/checkpoint.h"
+#include "common/files/record_file.h"
+#include "common/files/resume_point.h"
+#include "common/files/run_folder.h"
+#include "common/job/job.h"
+#include "common/space/job_codec.h"
+#include "common/wire/address.h"
+#include "common/wire/channel.h"
+#include "common/wire/control_client.h"
+#include "common/wire/shared_arena.h"
+#include "common/wire/stream_memory.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/recorded_coordinator.h"
+#include "server/process/cluster_service.h"
+#include "server/process/data_service.h"
+#include "server/run/journal.h"
+#include "server/run/metrics_recorder.h"
+#include "server/run/recording.h"
+#include "server/run/resumed_slots.h"
+#include "server/run/run_files.h"
+#include "server/shard/shard_engine.h"
+#include "server/shard/shard_observer.h"
+
+namespace rubato {
+namespace {
+
+// The shard itself: its engine behind its data service, on one gRPC server.
+class ShardHost {
+ public:
+  // `observer` may be null.
+  ShardHost(const proto::Job& job, const std::string& job_digest, const Log* log,
+            ShardEngine::Reporter report, std::unique_ptr<ShardObserver> observer)
+      : job_(job),
+        report_(std::move(report)),
+        observer_(std::move(observer)),
+        arena_(ArenaFor(job, log)),
+        data_(job_digest, job.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO, log,
+              arena_) {}
+
+  ~ShardHost() { Stop(); }
+
+  // Breaks all calls and takes no more.
+  void Stop() {
+    if (server_ != nullptr) server_->Shutdown(absl::ToChronoTime(absl::Now()));
+    data_.Stop();
+  }
+
+  // Listens at `listen`, with `cluster` beside the data service if it is given. Unavailable if the
+  // address is in use.
+  absl::Status Start(int shard, const std::string& listen, grpc::Service* cluster) {
+    const auto send = [this](uint64_t stream, const Frame& frame, const Payload& payload) {
+      data_.Send(stream, frame, payload);
+    };
+    RUBATO_ASSIGN_OR_RETURN(
+        engine_, ShardEngine::Create(job_, shard, send, report_, observer_.get(), arena_));
+    RUBATO_ASSIGN_OR_RETURN(std::vector<HostPort> addresses, ParseAddresses(listen));
+    grpc::ServerBuilder builder;
+    ConfigureServer(&builder);
+    std::vector<int> ports(addresses.size());
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      builder.AddListeningPort(ToString(addresses[i]), grpc::InsecureServerCredentials(),
+                               &ports[i]);
+    }
+    data_.Register(&builder);
+    if (cluster != nullptr) builder.RegisterService(cluster);
+    server_ = builder.BuildAndStart();
+    for (size_t i = 0; i < addresses.size(); ++i) {
+      if (server_ == nullptr || ports[i] == 0) {
+        return absl::UnavailableError(
+            absl::StrFormat("cannot listen at %s: the port is in use (by another job? port 0 takes "
+                            "any free one), or the address is not of this machine",
+                            listen));
+      }
+      addresses[i].port = ports[i];
+      absl::StrAppend(&address_, i > 0 ? "," : "", ToString(addresses[i]));
+    }
+    data_.Start(engine_.get());
+    return absl::OkStatus();
+  }
+
+  const std::string& address() const { return address_; }
+
+  // What the coordinator asks of a shard; answers go to `report`, from the data service's thread.
+  // Never blocks.
+  void OnMessage(const proto::CoordinatorMessage& message) {
+    data_.Post([this, message] { engine_->OnMessage(message); });
+  }
+
+ private:
+  static std::shared_ptr<SharedArena> ArenaFor(const proto::Job& job, const Log* log) {
+    if (!IsLent(job.wire(), PullCodec(job))) return nullptr;
+    absl::StatusOr<std::shared_ptr<SharedArena>> arena = SharedArena::Create();
+    if (arena.ok()) return *std::move(arena);
+    log->Warning("lends no parameters to workers of this host",
+                 {{"reason", arena.status().message()}});
+    return nullptr;
+  }
+
+  const proto::Job job_;
+  const ShardEngine::Reporter report_;
+  const std::unique_ptr<ShardObserver> observer_;
+  std::unique_ptr<ShardEngine> engine_;
+  const std::shared_ptr<SharedArena> arena_;  // of the parameters; may be null
+  DataService data_;
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+proto::Registration MakeRegistration(const std::string& job_digest, int shard,
+                                     const std::string& address) {
+  proto::Registration registration;
+  registration.set_version(kVersion);
+  registration.set_job_digest(job_digest);
+  registration.set_address(address);
+  registration.set_shard(shard);
+  registration.set_process(ProcessDescription());
+  return registration;
+}
+
+proto::RecordHeader MakeRecordHeader(const proto::Job& job, const std::string& job_digest) {
+  proto::RecordHeader header;
+  header.set_version(kVersion);
+  header.set_job_digest(job_digest);
+  *header.mutable_job() = job;
+  return header;
+}
+
+// None if nothing is to be recorded.
+absl::StatusOr<std::unique_ptr<ShardObserver>> RecordShard(const proto::Job& job,
+                                                           const ServerOptions& options,
+                                                           const std::string& job_digest,
+                                                           const Log& log) {
+  if (options.record.empty()) return nullptr;
+  proto::RecordHeader header = MakeRecordHeader(job, job_digest);
+  header.set_shard(options.shard);
+  RUBATO_ASSIGN_OR_RETURN(
+      std::unique_ptr<RecordingWriter> writer,
+      RecordingWriter::Create(ShardRecording(options.record, options.shard), header, &log));
+  return std::make_unique<ShardRecorder>(std::move(writer));
+}
+
+// A new folder under runs/, or options.run_dir, which exists. AlreadyExists if that holds a run's
+// results.
+absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptions& options) {
+  const std::string& run_dir = options.run_dir;
+  if (run_dir.empty()) {
+    RUBATO_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Create(job.name(), "", absl::Now()));
+    RUBATO_RETURN_IF_ERROR(
+        WriteFileAtomically(folder.JobFile(), ResolvedYaml(job, options.sources)));
+    return folder;
+  }
+  RunFolder folder(run_dir);
+  for (const std::string& file :
+       {folder.AddressFile(), folder.SummaryFile(), folder.ParametersFile()}) {
+    if (access(file.c_str(), F_OK) == 0) {
+      return absl::AlreadyExistsError(
+          absl::StrCat("--run-dir ", run_dir, " holds a run already: ", file, " exists"));
+    }
+  }
+  if (access(folder.JobFile().c_str(), F_OK) != 0) {
+    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.JobFile(), ResolvedYaml(job)));
+  }
+  return folder;
+}
+
+absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
+                            const std::string& job_digest, const Log& log, SignalWatcher* signals) {
+  std::optional<proto::Manifest> resume;
+  std::string checkpoint;
+  std::vector<std::string> warnings;
+  RUBATO_ASSIGN_OR_RETURN(checkpoint, ResumePoint(job, options.resume, "runs", &warnings));
+  for (const std::string& warning : warnings) log.Warning(warning);
+  if (!checkpoint.empty()) {
+    RUBATO_ASSIGN_OR_RETURN(resume, CheckCheckpoint(checkpoint));
+    RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*resume));
+    if (!note.empty()) log.Warning(note);
+  }
+  const bool initial = !resume.has_value() && !job.model().init_from().empty();
+  std::optional<MetricsRecorder> metrics;
+  std::optional<RunFiles> files;
+  std::optional<RecordFile> journal;
+  std::optional<RunFolder> folder;
+  ClusterService::Outlets outlets;
+  outlets.metrics = [&metrics, &files](const MetricsLine& line) {
+    metrics->Record(line, absl::Now());
+    files->OnMetrics(line);
+  };
+  outlets.journal = [&, begun = false](const proto::View& view, const std::string& reason) mutable {
+    log.Info(absl::StrCat("view ", view.number(), ": ", reason),
+             {{"workers", view.members_size()}});
+    if (!std::exchange(begun, true)) {
+      const absl::Status latest = folder->BecomeLatest();
+      if (!latest.ok()) log.Warning(latest.message());
+    }
+    const absl::Status status = journal->Append(JournalLine(view, reason, absl::Now()));
+    if (!status.ok()) log.Warning(status.message());
+  };
+  ClusterService* service_pointer = nullptr;
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardObserver> observer,
+                          RecordShard(job, options, job_digest, log));
+  ShardHost host(
+      job, job_digest, &log,
+      [&service_pointer](const proto::PeerMessage& message) {
+        service_pointer->FromOwnShard(message);
+      },
+      std::move(observer));
+  outlets.to_own_shard = [&host](const proto::CoordinatorMessage& message) {
+    host.OnMessage(message);
+  };
+  const absl::Time begin = absl::Now();
+  std::unique_ptr<RecordingWriter> recording;
+  if (!options.record.empty()) {
+    proto::RecordHeader header = MakeRecordHeader(job, job_digest);
+    header.set_begin_nanos(absl::ToUnixNanos(begin));
+    if (resume.has_value()) *header.mutable_resume() = *resume;
+    header.set_initial(initial);
+    header.set_last_checkpoint(checkpoint);
+    RUBATO_ASSIGN_OR_RETURN(
+        recording, RecordingWriter::Create(CoordinatorRecording(options.record), header, &log));
+  }
+  Coordinator coordinator(job, job_digest, kVersion, resume, initial, begin);
+  coordinator.set_last_checkpoint(checkpoint);
+  ClusterService service(RecordedCoordinator(std::move(coordinator), std::move(recording)),
+                         std::move(outlets), &log);
+  service_pointer = &service;
+  const absl::Cleanup stop = [&] {  // before the service goes
+    if (files.has_value()) files->StopRestoring();
+    host.Stop();
+  };
+  const std::string listen = options.listen.empty() ? job.cluster().address() : options.listen;
+  RUBATO_RETURN_IF_ERROR(host.Start(0, listen, &service));
+  // Nothing is written for a server that cannot listen; training begins only when this shard has
+  // registered.
+  RUBATO_ASSIGN_OR_RETURN(folder, OpenRunFolder(job, options));
+  RUBATO_ASSIGN_OR_RETURN(
+      metrics, MetricsRecorder::Create(*folder, job.metrics().tensorboard(), absl::Now(), &log));
+  RUBATO_ASSIGN_OR_RETURN(journal, RecordFile::Open(folder->ViewsFile()));
+  RUBATO_ASSIGN_OR_RETURN(std::string token, WriteToken(folder->TokenFile()));
+  service.SetToken(std::move(token));
+  files.emplace(job, job_digest, *folder, &log);
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder->AddressFile(), host.address() + "\n"));
+  log.Info("listening", {{"address", host.address()}, {"run", folder->path()}});
+  const std::string advertise = options.advertise.empty() ? host.address() : options.advertise;
+
+  signals->OnSignal([&service](int signal) { service.RequestStop(InterruptedBy(signal), ""); });
+  proto::PeerMessage registration;
+  *registration.mutable_registration() = MakeRegistration(job_digest, 0, advertise);
+  service.FromOwnShard(registration);
+  ClusterService::Tasks tasks;
+  tasks.collect = [&files](const proto::View& view, int64_t version, const Summary& summary) {
+    return files->WriteResult(view, version, summary);
+  };
+  tasks.checkpoint = [&files](const proto::View& view, uint32_t snapshot,
+                              const proto::Manifest& manifest) {
+    return files->WriteSnapshot(view, snapshot, manifest);
+  };
+  tasks.restore = [&](const proto::View& view) {
+    const auto on_failure = [&service](const absl::Status& status) { service.Fail(status); };
+    return initial ? files->SendInitial(view, job.model().init_from(), on_failure)
+                   : files->Restore(view, checkpoint, *resume, on_failure);
+  };
+  const absl::Status status = service.Wait(tasks);
+  signals->OnSignal(nullptr);
+  return status;
+}
+
+absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
+                      const std::string& job_digest, const Log& log, SignalWatcher* signals) {
+  absl::Mutex mutex;
+  std::optional<absl::Status> end;
+  absl::Status interrupted;
+  absl::Time interrupt_deadline = absl::InfiniteFuture();
+  const auto finish = [&](const absl::Status& status) {
+    absl::MutexLock lock(&mutex);
+    if (!end.has_value()) end = status;
+  };
+  std::unique_ptr<ControlClient> control;
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardObserver> observer,
+                          RecordShard(job, options, job_digest, log));
+  ShardHost host(
+      job, job_digest, &log,
+      [&control](const proto::PeerMessage& message) { control->Send(message); },
+      std::move(observer));
+  RUBATO_RETURN_IF_ERROR(
+      host.Start(options.shard, options.listen.empty() ? "127.0.0.1:0" : options.listen, nullptr));
+  log.Info("listening", {{"address", host.address()}});
+
+  RUBATO_ASSIGN_OR_RETURN(
+      control, ControlClient::Connect(
+                   job.cluster().address(), absl::Seconds(job.cluster().start_timeout()),
+                   MakeRegistration(job_digest, options.shard,
+                                    options.advertise.empty() ? host.address() : options.advertise),
+                   [signals] { return signals->signal() != 0; }));
+  signals->OnSignal([&](int signal) {
+    // The coordinator ends the job in order, or this process ends without it.
+    proto::PeerMessage message;
+    message.mutable_stop_request()->set_reason(std::string(InterruptedBy(signal).message()));
+    control->Send(message);
+    absl::MutexLock lock(&mutex);
+    if (!end.has_value()) {
+      interrupted = InterruptedBy(signal);
+      interrupt_deadline = absl::Now() + kStopGrace;
+    }
+  });
+  ControlCallbacks callbacks;
+  callbacks.on_message = [&](const proto::CoordinatorMessage& message) {
+    if (message.has_stop()) {
+      finish(FromStop(message.stop()));
+    } else {
+      host.OnMessage(message);
+    }
+  };
+  callbacks.on_failure = finish;
+  control->Start(std::move(callbacks));
+  const auto ended = [&] { return end.has_value() || absl::Now() >= interrupt_deadline; };
+  constexpr absl::Duration kTick = absl::Milliseconds(100);
+  while (!mutex.LockWhenWithTimeout(absl::Condition(&ended), kTick)) mutex.Unlock();
+  const absl::Status status = !interrupted.ok() ? interrupted : *end;
+  mutex.Unlock();
+  signals->OnSignal(nullptr);
+  host.Stop();
+  control.reset();  // before the host, which its thread calls
+  return status;
+}
+
+// Of a flag that may be empty.
+absl::Status CheckAddresses(absl::string_view flag, const std::string& text,
+                            absl::StatusOr<std::vector<HostPort>> parse(absl::string_view)) {
+  const absl::Status status = text.empty() ? absl::OkStatus() : parse(text).status();
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat(flag, ": ", status.message()));
+}
+
+}  // namespace
+
+absl::Status RunServer(const proto::Job& job, const ServerOptions& options,
+                       SignalWatcher* signals) {
+  const int servers = job.cluster().servers();
+  if (options.shard < 0 || options.shard >= servers) {
+    return absl::OutOfRangeError(
+        absl::StrFormat("--shard: found %d, expected 0 to %d: cluster.servers is %d", options.shard,
+                        servers - 1, servers));
+  }
+  RUBATO_RETURN_IF_ERROR(CheckAddresses("--listen", options.listen, ParseAddresses));
+  RUBATO_RETURN_IF_ERROR(CheckAddresses("--advertise", options.advertise, ParseReachableAddresses));
+  const Log log("server", options.shard, static_cast<LogLevel>(job.log().level()),
+                static_cast<LogFormat>(job.log().format()));
+  const std::string job_digest = JobDigest(job);
+  return options.shard == 0 ? RunCoordinator(job, options, job_digest, log, signals)
+                            : RunShard(job, options, job_digest, log, signals);
+}
+
+}  // namespace rubato

@@ -1,0 +1,121 @@
+#include "server/run/collect.h"
+
+#include <algorithm>
+#include <iterator>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/status.h"
+#include "common/files/safetensors.h"
+#include "common/wire/shard_streams.h"
+
+namespace rubato {
+
+absl::StatusOr<TrainingState> CollectState(const proto::View& view, const FlatSpace& space,
+                                           const Selection& selection,
+                                           const std::string& job_digest, absl::Duration timeout) {
+  // Slot 0 is the parameters.
+  std::vector<std::vector<float>> vectors(1 + selection.slots);
+  for (std::vector<float>& vector : vectors) vector.resize(space.values());
+  absl::Mutex mutex;
+  int64_t missing = space.blocks() * static_cast<int64_t>(vectors.size());
+  absl::Status failure;
+  ShardStreams::Callbacks callbacks;
+  callbacks.on_frame = [&](int shard, const Frame& frame, const ReceivedValues& values) {
+    absl::MutexLock lock(&mutex);
+    const int64_t block = static_cast<int64_t>(frame.block);
+    if (frame.kind != FrameKind::kParameters || !space.ShardBlocks(shard).Contains(block) ||
+        frame.slot >= vectors.size() ||
+        static_cast<int64_t>(values.size()) != space.BlockValues(block).size()) {
+      failure.Update(absl::InternalError(
+          absl::StrFormat("shard %d sent %d values as block %d", shard, values.size(), block)));
+      return;
+    }
+    values.CopyTo(
+        absl::MakeSpan(vectors[frame.slot]).subspan(space.BlockValues(block).begin, values.size()));
+    --missing;
+  };
+  callbacks.on_failure = [&](int, const absl::Status& status) {
+    absl::MutexLock lock(&mutex);
+    failure.Update(status);
+  };
+  const std::vector<std::string> addresses(view.shards().begin(), view.shards().end());
+  auto streams = std::make_unique<ShardStreams>(addresses, job_digest, std::move(callbacks));
+  for (int shard = 0; shard < space.shards(); ++shard) {
+    const Range blocks = space.ShardBlocks(shard);
+    if (blocks.empty()) continue;
+    Frame pull;
+    pull.kind = FrameKind::kPull;
+    pull.view = view.number();
+    pull.worker = kObserver;
+    pull.block = static_cast<uint64_t>(blocks.begin);
+    pull.block_count = static_cast<uint32_t>(blocks.size());
+    pull.clock = static_cast<uint64_t>(selection.version);
+    pull.snapshot = selection.snapshot;
+    streams->Send(shard, pull, {});
+  }
+  const auto done = [&] { return missing == 0 || !failure.ok(); };
+  mutex.LockWhenWithTimeout(absl::Condition(&done), timeout);
+  mutex.Unlock();
+  streams.reset();  // no callback runs from here on
+  if (!failure.ok()) return failure;
+  if (missing > 0) {
+    return absl::DeadlineExceededError(absl::StrFormat(
+        "%d of %d blocks did not come within %s", missing,
+        space.blocks() * static_cast<int64_t>(vectors.size()), absl::FormatDuration(timeout)));
+  }
+  TrainingState state;
+  state.parameters = std::move(vectors[0]);
+  state.slots.assign(std::make_move_iterator(vectors.begin() + 1),
+                     std::make_move_iterator(vectors.end()));
+  return state;
+}
+
+std::unique_ptr<ShardStreams> SendState(const proto::View& view, const FlatSpace& space,
+                                        std::shared_ptr<const TrainingState> state,
+                                        const std::string& job_digest,
+                                        std::function<void(absl::Status)> on_failure) {
+  ShardStreams::Callbacks callbacks;
+  callbacks.on_frame = [](int, const Frame&, const ReceivedValues&) {};
+  callbacks.on_failure = [on_failure = std::move(on_failure)](int, const absl::Status& status) {
+    on_failure(status);
+  };
+  const std::vector<std::string> addresses(view.shards().begin(), view.shards().end());
+  auto streams = std::make_unique<ShardStreams>(addresses, job_digest, std::move(callbacks));
+  for (int64_t block = 0; block < space.blocks(); ++block) {
+    const Range values = space.BlockValues(block);
+    for (size_t slot = 0; slot <= state->slots.size(); ++slot) {
+      const std::vector<float>& vector = slot == 0 ? state->parameters : state->slots[slot - 1];
+      Frame frame;
+      frame.kind = FrameKind::kRestore;
+      frame.worker = kObserver;
+      frame.block = static_cast<uint64_t>(block);
+      frame.slot = static_cast<uint32_t>(slot);
+      streams->Send(
+          space.ShardOfBlock(block), frame,
+          Payload{state, absl::MakeConstSpan(vector).subspan(values.begin, values.size())});
+    }
+  }
+  return streams;
+}
+
+absl::StatusOr<std::string> WriteParameters(const std::string& path, const proto::Layout& layout,
+                                            const std::vector<float>& parameters) {
+  std::vector<TensorView> tensors;
+  size_t begin = 0;
+  for (const proto::Parameter& parameter : layout.parameters()) {
+    TensorView tensor;
+    tensor.info.name = parameter.name();
+    tensor.info.shape.assign(parameter.shape().begin(), parameter.shape().end());
+    const size_t count = ValueCount(parameter);
+    tensor.bytes = AsBytes(absl::MakeConstSpan(parameters).subspan(begin, count));
+    begin += count;
+    tensors.push_back(std::move(tensor));
+  }
+  RUBATO_RETURN_IF_ERROR(WriteSafetensors(path, tensors, {{"format", "pt"}}));
+  return TensorsDigest(tensors);
+}
+
+}  // namespace rubato

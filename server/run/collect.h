@@ -1,0 +1,46 @@
+// Reads the parameters of all shards, as an observer, over the same streams that workers use.
+#ifndef RUBATO_SERVER_RUN_COLLECT_H_
+#define RUBATO_SERVER_RUN_COLLECT_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/files/checkpoint.h"
+#include "common/space/flat_space.h"
+#include "common/wire/shard_streams.h"
+#include "proto/view.pb.h"
+
+namespace rubato {
+
+// What to read of each block.
+struct Selection {
+  int64_t version = 0;    // parameters at this version or later, if there is no snapshot
+  uint32_t snapshot = 0;  // what this snapshot holds
+  int slots = 0;          // of the optimizer that come with it
+};
+
+// The whole flat vectors. DeadlineExceeded if a shard does not answer within `timeout`; the error
+// of a stream that breaks.
+absl::StatusOr<TrainingState> CollectState(const proto::View& view, const FlatSpace& space,
+                                           const Selection& selection,
+                                           const std::string& job_digest, absl::Duration timeout);
+
+// Sends them to the shards, whose coordinator waits for their answers. The streams must live until
+// those have come.
+std::unique_ptr<ShardStreams> SendState(const proto::View& view, const FlatSpace& space,
+                                        std::shared_ptr<const TrainingState> state,
+                                        const std::string& job_digest,
+                                        std::function<void(absl::Status)> on_failure);
+
+// Writes them under the layout's names and shapes; returns TensorsDigest of them.
+absl::StatusOr<std::string> WriteParameters(const std::string& path, const proto::Layout& layout,
+                                            const std::vector<float>& parameters);
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_RUN_COLLECT_H_

@@ -1,0 +1,61 @@
+#include "server/run/kept_checkpoints.h"
+
+#include <cmath>
+#include <iterator>
+#include <set>
+#include <utility>
+
+namespace rubato {
+
+void KeptCheckpoints::Add(Entry entry) {
+  if (!entries_.empty() && entries_.back().path == entry.path) entries_.pop_back();
+  entries_.push_back(std::move(entry));
+}
+
+void KeptCheckpoints::OnEvaluation(int64_t step, double metric) { evaluated_[step] = metric; }
+
+std::optional<double> KeptCheckpoints::MetricAt(int64_t step) const {
+  const auto after = evaluated_.upper_bound(step);
+  if (after == evaluated_.begin()) return std::nullopt;
+  return std::prev(after)->second;
+}
+
+std::vector<std::string> KeptCheckpoints::Expire(const proto::Checkpoint& settings) {
+  std::set<std::string> candidates;
+  if (settings.has_keep_best()) {
+    const bool greater = settings.keep_best().mode() == proto::KeepBest::MODE_MAX;
+    const int64_t evaluated = evaluated_.empty() ? 0 : evaluated_.rbegin()->first;
+    std::optional<double> best_metric;
+    std::string best;
+    int64_t last_due = 0;
+    for (const Entry& entry : entries_) {
+      if (entry.due > evaluated) {
+        // The first after an evaluation is nearest to what it is of.
+        if (entry.due > last_due) candidates.insert(entry.path);
+        last_due = entry.due;
+        continue;
+      }
+      const std::optional<double> metric = MetricAt(entry.step);
+      if (!metric.has_value() || std::isnan(*metric)) continue;
+      if (!best_metric.has_value() || (greater ? *metric > *best_metric : *metric < *best_metric)) {
+        best = entry.path;
+        best_metric = metric;
+      }
+    }
+    candidates.insert(best);
+  }
+  std::vector<std::string> expired;
+  std::vector<Entry> kept;
+  const size_t newest = settings.keep_last();
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_.size() - i <= newest || candidates.count(entries_[i].path) > 0) {
+      kept.push_back(std::move(entries_[i]));
+    } else {
+      expired.push_back(std::move(entries_[i].path));
+    }
+  }
+  entries_ = std::move(kept);
+  return expired;
+}
+
+}  // namespace rubato

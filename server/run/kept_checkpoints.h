@@ -1,0 +1,44 @@
+// Which checkpoints of a run are kept: the newest so many, and the best.
+#ifndef RUBATO_SERVER_RUN_KEPT_CHECKPOINTS_H_
+#define RUBATO_SERVER_RUN_KEPT_CHECKPOINTS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/job.pb.h"
+
+namespace rubato {
+
+class KeptCheckpoints {
+ public:
+  struct Entry {
+    std::string path;
+    int64_t step = 0;  // its manifest's
+    int64_t due = 0;   // the last unit up to that step after which there is an evaluation
+  };
+
+  // Later than all before it, or the last one written anew: on arrival the final checkpoint may be
+  // of the same units as the one before.
+  void Add(Entry entry);
+  // keep_best's metric of parameters that have seen `step` units. It may come after the checkpoint
+  // of that step, which is written while they are evaluated.
+  void OnEvaluation(int64_t step, double metric);
+
+  // Forgets those that `settings` does not keep, and returns their paths. Beside the best, what an
+  // evaluation that is still to come may find to be so is kept.
+  std::vector<std::string> Expire(const proto::Checkpoint& settings);
+
+ private:
+  // Of the last evaluation up to that step, if any.
+  std::optional<double> MetricAt(int64_t step) const;
+
+  std::vector<Entry> entries_;           // oldest first
+  std::map<int64_t, double> evaluated_;  // by step
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_RUN_KEPT_CHECKPOINTS_H_

@@ -1,0 +1,88 @@
+#include "server/run/kept_checkpoints.h"
+
+#include <cmath>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+proto::Checkpoint Settings(int keep_last) {
+  proto::Checkpoint settings;
+  settings.set_keep_last(keep_last);
+  return settings;
+}
+
+proto::Checkpoint KeepBest(int keep_last, proto::KeepBest::Mode mode) {
+  proto::Checkpoint settings = Settings(keep_last);
+  settings.mutable_keep_best()->set_metric(proto::METRIC_EVAL_LOSS);
+  settings.mutable_keep_best()->set_mode(mode);
+  return settings;
+}
+
+TEST(KeptCheckpointsTest, KeepsTheNewest) {
+  KeptCheckpoints kept;
+  kept.Add({"a", 1, 0});
+  kept.Add({"b", 2, 0});
+  EXPECT_THAT(kept.Expire(Settings(2)), IsEmpty());
+  kept.Add({"c", 3, 0});
+  EXPECT_THAT(kept.Expire(Settings(2)), ElementsAre("a"));
+  EXPECT_THAT(kept.Expire(Settings(1)), ElementsAre("b"));
+}
+
+// The evaluation of a checkpoint's step comes when the checkpoint has been written.
+TEST(KeptCheckpointsTest, AnEvaluationCountsForTheCheckpointOfItsStep) {
+  for (const auto mode : {proto::KeepBest::MODE_MIN, proto::KeepBest::MODE_MAX}) {
+    const double sign = mode == proto::KeepBest::MODE_MIN ? 1 : -1;
+    const proto::Checkpoint settings = KeepBest(1, mode);
+    KeptCheckpoints kept;
+    kept.Add({"a", 10, 10});
+    EXPECT_THAT(kept.Expire(settings), IsEmpty());
+    kept.OnEvaluation(10, sign * 3);
+    kept.Add({"b", 20, 20});
+    EXPECT_THAT(kept.Expire(settings), IsEmpty()) << "the newest, and the best that is known";
+    kept.OnEvaluation(20, sign * 1);
+    kept.Add({"c", 30, 30});
+    EXPECT_THAT(kept.Expire(settings), ElementsAre("a"));
+    kept.OnEvaluation(30, sign * 2);
+    kept.Add({"d", 35, 30});
+    EXPECT_THAT(kept.Expire(settings), ElementsAre("c"));
+    kept.Add({"e", 40, 40});
+    kept.OnEvaluation(40, std::nan(""));
+    EXPECT_THAT(kept.Expire(settings), ElementsAre("d"));
+    kept.Add({"f", 50, 50});
+    EXPECT_THAT(kept.Expire(settings), ElementsAre("e")) << "what is not a number is not best";
+  }
+}
+
+TEST(KeptCheckpointsTest, WhatIsStillToBeEvaluatedIsKept) {
+  const proto::Checkpoint settings = KeepBest(1, proto::KeepBest::MODE_MIN);
+  KeptCheckpoints kept;
+  kept.Add({"before", 5, 0});  // of no evaluation
+  kept.Add({"a", 10, 10});
+  kept.Add({"a5", 15, 10});
+  kept.Add({"b", 20, 20});
+  EXPECT_THAT(kept.Expire(settings), ElementsAre("before", "a5"));
+  kept.OnEvaluation(10, 1);
+  kept.OnEvaluation(20, 2);
+  kept.Add({"c", 30, 30});
+  EXPECT_THAT(kept.Expire(settings), ElementsAre("b"));
+}
+
+TEST(KeptCheckpointsTest, OneThatIsWrittenAnewIsOne) {
+  KeptCheckpoints kept;
+  proto::Checkpoint settings;
+  settings.set_keep_last(1);
+  kept.Add({"a", 1, 0});
+  kept.Add({"b", 2, 0});
+  EXPECT_THAT(kept.Expire(settings), testing::ElementsAre("a"));
+  kept.Add({"b", 2, 0});
+  EXPECT_THAT(kept.Expire(settings), testing::IsEmpty());
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,198 @@
+#include "server/run/metrics.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rubato {
+namespace {
+
+// Who watches shall see something.
+constexpr absl::Duration kLongestWindow = absl::Seconds(5);
+
+}  // namespace
+
+absl::string_view KindName(const MetricsLine& line) {
+  switch (line.kind) {
+    case MetricsLine::Kind::kTrain:
+      return "train";
+    case MetricsLine::Kind::kEval:
+      return "eval";
+    case MetricsLine::Kind::kTest:
+      break;
+  }
+  return "test";
+}
+
+Metrics::Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time start, absl::Time now)
+    : samples_per_epoch_(samples_per_epoch),
+      batch_size_(job.train().batch_size()),
+      parity_(job.optimizer().learning_rate_parity()),
+      evaluated_split_(job.evaluation().split() == proto::Evaluation::SPLIT_TEST ? "test"
+                                                                                 : "validation"),
+      every_steps_(job.metrics().every().has_steps() ? job.metrics().every().steps() : 0),
+      every_samples_(SamplesAt(job.metrics().every(), job.train().batch_size(), samples_per_epoch)),
+      learning_rate_(job.optimizer(), job.train().batch_size(), samples_per_epoch,
+                     job.train().until()),
+      start_(start),
+      window_start_(now) {}
+
+void Metrics::Begin(bool sync, const SampleSchedule& schedule, int64_t units) {
+  const int64_t steps = has_begun_ ? this->steps() : 0;
+  sync_ = sync;
+  schedule_ = schedule;
+  units_ = units;
+  samples_ = schedule.SamplesBefore(units);
+  open_.clear();
+  if (has_begun_) {
+    first_step_ = steps;
+    first_samples_ = samples_;
+    return;
+  }
+  has_begun_ = true;
+  samples_before_ = samples_;
+  first_step_ = sync ? schedule.origin_unit() : 0;
+}
+
+std::vector<int64_t> Metrics::MissingLeaves() const {
+  std::vector<int64_t> missing;
+  const auto open = open_.find(units_);
+  for (int64_t leaf = 0; leaf < schedule_->leaves(); ++leaf) {
+    if (open == open_.end() || !open->second.leaves[leaf].done) missing.push_back(leaf);
+  }
+  return missing;
+}
+
+void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
+                         std::vector<MetricsLine>* lines) {
+  const int64_t parts = progress.loss_sum_size();
+  const int64_t first = progress.first_leaf();
+  const bool has_correct = progress.correct_size() > 0;
+  const bool has_judged = progress.judged_size() > 0;
+  if ((has_correct && progress.correct_size() != parts) ||
+      (has_judged && progress.judged_size() != parts) || progress.samples_size() != parts ||
+      first < 0 || first + parts > schedule_->leaves()) {
+    return;  // of no worker of ours; figures for people are all that is lost
+  }
+  window_pushed_ += progress.pushed_bytes();
+  window_pulled_ += progress.pulled_bytes();
+  if (sync_ && progress.unit() < units_) return;
+  if (progress.has_communicating_seconds()) {
+    for (Overlap* overlap : {&overlap_, &window_overlap_}) {
+      overlap->waiting_seconds += progress.waiting_seconds();
+      overlap->communicating_seconds += progress.communicating_seconds();
+      ++overlap->told;
+    }
+  }
+  Unit on_arrival;
+  Unit& unit = sync_ ? open_[progress.unit()] : on_arrival;
+  if (unit.leaves.empty()) {
+    unit.leaves.resize(schedule_->leaves());
+    unit.missing = schedule_->leaves();
+  }
+  for (int64_t i = 0; i < parts; ++i) {
+    Leaf& leaf = unit.leaves[first + i];
+    if (!leaf.done) --unit.missing;
+    const int64_t samples = progress.samples(i);
+    leaf = {true, progress.loss_sum(i), std::nullopt, static_cast<double>(samples), samples};
+    if (has_correct) leaf.correct = progress.correct(i);
+    if (has_judged) leaf.judged = progress.judged(i);
+  }
+  if (!sync_) {
+    CountUnit(unit.leaves, progress.staleness(), now, lines);
+    return;
+  }
+  while (!open_.empty() && open_.begin()->first == units_ && open_.begin()->second.missing == 0) {
+    CountUnit(open_.begin()->second.leaves, 0, now, lines);
+    open_.erase(open_.begin());
+  }
+}
+
+void Metrics::CatchUp(int64_t units, absl::Time now, std::vector<MetricsLine>* lines) {
+  if (!sync_) {
+    units_ = std::max(units_, units);
+    samples_ = std::max(samples_, schedule_->SamplesBefore(units));
+    return;
+  }
+  while (units_ < units) {
+    std::vector<Leaf>& leaves = open_[units_].leaves;
+    leaves.resize(schedule_->leaves());
+    for (int64_t leaf = 0; leaf < schedule_->leaves(); ++leaf) {
+      if (leaves[leaf].done) continue;
+      const SampleRange range = schedule_->MicroBatch(units_, leaf);
+      leaves[leaf].samples = static_cast<int64_t>(range.positions.size());
+    }
+    CountUnit(leaves, 0, now, lines);
+    open_.erase(open_.begin());
+  }
+}
+
+void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl::Time now,
+                        std::vector<MetricsLine>* lines) {
+  double loss = 0;
+  int64_t samples = 0;
+  for (const Leaf& leaf : leaves) {
+    loss += leaf.loss_sum;
+    samples += leaf.samples;
+    if (leaf.done) window_told_ += leaf.samples;
+    if (!leaf.correct.has_value()) continue;
+    window_correct_ += *leaf.correct;
+    window_judged_ += leaf.judged;
+  }
+  const int64_t before = samples_;
+  last_seconds_ = Seconds(now);
+  window_loss_ += loss;
+  window_samples_ += samples;
+  window_staleness_ += staleness;
+  samples_ += samples;
+  ++units_;
+  ++window_units_;
+  const bool is_due = sync_ && every_steps_ > 0
+                          ? steps() % every_steps_ == 0
+                          : before / every_samples_ != samples_ / every_samples_;
+  last_rate_ = learning_rate_.At(before);
+  if (!sync_ && parity_) last_rate_ *= static_cast<double>(samples) / batch_size_;
+  if (is_due || now - window_start_ >= kLongestWindow) CloseWindow(now, lines);
+}
+
+void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
+  if (window_told_ == 0) return;
+  MetricsLine line;
+  line.step = steps();
+  line.samples = samples_;
+  line.epoch = static_cast<double>(samples_) / samples_per_epoch_;
+  line.time = Seconds(now);
+  line.loss = window_loss_ / window_told_;
+  if (window_judged_ > 0) line.accuracy = window_correct_ / window_judged_;
+  line.learning_rate = last_rate_;
+  const double seconds = absl::ToDoubleSeconds(now - window_start_);
+  line.samples_per_second = seconds > 0 ? window_samples_ / seconds : 0;
+  line.staleness = window_staleness_ / window_units_;
+  line.pushed_bytes = std::exchange(window_pushed_, 0);
+  line.pulled_bytes = std::exchange(window_pulled_, 0);
+  line.overlap = std::exchange(window_overlap_, {});
+  lines->push_back(line);
+
+  window_start_ = now;
+  window_units_ = window_samples_ = window_told_ = 0;
+  window_loss_ = window_correct_ = window_judged_ = window_staleness_ = 0;
+}
+
+MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now) const {
+  MetricsLine line;
+  line.kind = evaluation.is_final() ? MetricsLine::Kind::kTest : MetricsLine::Kind::kEval;
+  if (!evaluation.is_final()) line.split = evaluated_split_;
+  line.unit = evaluation.unit();
+  // A test may come to its end when another schedule holds.
+  const int64_t unit = std::max(evaluation.unit(), schedule_->origin_unit());
+  line.samples = schedule_->SamplesBefore(unit);
+  line.step = StepsAt(unit, line.samples);
+  line.epoch = static_cast<double>(line.samples) / samples_per_epoch_;
+  line.time = Seconds(now);
+  const double judged =
+      evaluation.has_judged() ? evaluation.judged() : static_cast<double>(evaluation.samples());
+  line.loss = evaluation.loss_sum() / judged;  // of nothing, none: 0 / 0
+  if (evaluation.has_correct() && judged > 0) line.accuracy = evaluation.correct() / judged;
+  return line;
+}
+
+}  // namespace rubato

@@ -1,0 +1,183 @@
+// Turns what workers report into lines of metrics.jsonl. Part of the coordinator's core: no I/O,
+// time comes in.
+#ifndef RUBATO_SERVER_RUN_METRICS_H_
+#define RUBATO_SERVER_RUN_METRICS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/space/learning_rate.h"
+#include "common/space/sample_schedule.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+#include "server/coordinator/work_ledger.h"
+
+namespace rubato {
+
+// How far communication hides behind computation, as workers tell it: see proto::Progress.
+struct Overlap {
+  double waiting_seconds = 0;        // sum over workers
+  double communicating_seconds = 0;  // likewise
+  int64_t told = 0;
+
+  // The share of the communication beside which its worker had something else to do.
+  std::optional<double> hidden() const {
+    if (communicating_seconds <= 0) return std::nullopt;
+    return 1 - waiting_seconds / communicating_seconds;
+  }
+  // Mean of what a worker waits for the parameters of one computation.
+  double mean_waiting_seconds() const { return told == 0 ? 0 : waiting_seconds / told; }
+};
+
+struct MetricsLine {
+  enum class Kind {
+    kTrain,  // means over the training samples since the last line
+    kEval,   // of `split`, beside the training and at its end
+    kTest,   // of the final parameters on the test split
+  };
+  Kind kind = Kind::kTrain;
+  int64_t unit = 0;                // of kEval: units that the parameters have seen
+  absl::string_view split;         // of kEval: "validation", "test"
+  int64_t step = 0;                // done; on arrival, samples / batch_size
+  double epoch = 0;                // samples done / samples of an epoch
+  int64_t samples = 0;             // done since the start of training
+  double time = 0;                 // seconds since the start of training
+  double loss = 0;                 // a sample
+  std::optional<double> accuracy;  // share of correct predictions among those judged, if any
+  // Of training lines only:
+  double learning_rate = 0;       // of the last update
+  double samples_per_second = 0;  // since the last line
+  double staleness = 0;           // mean over updates and blocks
+  int64_t pushed_bytes = 0;       // of workers' payloads, since the last line
+  int64_t pulled_bytes = 0;
+  Overlap overlap;  // since the last line
+};
+
+// What a line's figures are called together: "train", "eval", "test".
+absl::string_view KindName(const MetricsLine& line);
+
+// Figures of a whole run.
+struct Summary {
+  int64_t steps = 0;
+  int64_t samples = 0;
+  double seconds = 0;
+  double samples_per_second = 0;
+  double test_loss = 0;
+  std::optional<double> test_accuracy;
+  // The last of evaluation.split, where that is another.
+  std::optional<double> validation_loss, validation_accuracy;
+  int64_t skipped = 0;     // steps or contributions left out because they were not finite
+  int64_t duplicates = 0;  // contributions refused as already counted, over all shards
+  std::vector<proto::ShardReport::Block> blocks;  // in order
+  WorkCounts work;                                // contributions on arrival
+  int64_t views = 0;                              // installed
+  int64_t switches = 0;                           // of mode
+  int64_t workers_lost = 0;                       // died, failed or were taken for dead
+  int64_t workers_left = 0;                       // in order
+  // Of workers who went, or had been there at the checkpoint that the job goes on from; of jobs
+  // that push topk.
+  std::optional<int64_t> residuals_lost;
+  int64_t pushed_bytes = 0, pulled_bytes = 0;  // of workers' payloads
+  Overlap overlap;
+};
+
+class Metrics {
+ public:
+  // The training counts from `start` on.
+  Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time start, absl::Time now);
+
+  // From now on `schedule` cuts the job's samples into units, of which `units` are done; sync tells
+  // whether the parts of a unit are put together. Before the first progress, and at each change of
+  // mode, when nothing is under way.
+  void Begin(bool sync, const SampleSchedule& schedule, int64_t units);
+
+  // A part of a unit has been computed. Appends the lines that are complete now: in sync in the
+  // order of steps, with sums in the order of micro-batches, so that they do not depend on who
+  // computed what.
+  void OnProgress(const proto::Progress& progress, absl::Time now, std::vector<MetricsLine>* lines);
+
+  // All units below `units` are done, and nobody will tell more of them: who computed the rest was
+  // lost before it told. Its samples count; lines tell the loss of the others.
+  void CatchUp(int64_t units, absl::Time now, std::vector<MetricsLine>* lines);
+
+  // The line of a test at about `unit` units.
+  MetricsLine OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now) const;
+
+  // What has been counted since the last line, if anything.
+  void CloseWindow(absl::Time now, std::vector<MetricsLine>* lines);
+
+  int64_t units() const { return units_; }
+  // In sync one a unit; on arrival as many as global batches go into the samples.
+  int64_t steps() const { return StepsAt(units_, samples_); }
+  // Sync: the micro-batches of the first step that is not done that nobody has computed yet.
+  std::vector<int64_t> MissingLeaves() const;
+  int64_t samples() const { return samples_; }
+  int64_t new_samples() const { return samples_ - samples_before_; }  // by this process
+  double last_seconds() const { return last_seconds_; }               // when a unit was last done
+  const Overlap& overlap() const { return overlap_; }
+  double Seconds(absl::Time now) const { return absl::ToDoubleSeconds(now - start_); }
+
+ private:
+  struct Leaf {
+    bool done = false;  // and told of
+    double loss_sum = 0;
+    std::optional<double> correct;
+    double judged = 0;
+    int64_t samples = 0;
+  };
+
+  int64_t StepsAt(int64_t units, int64_t samples) const {
+    return first_step_ +
+           (sync_ ? units - schedule_->origin_unit() : (samples - first_samples_) / batch_size_);
+  }
+  struct Unit {
+    std::vector<Leaf> leaves;
+    int64_t missing = 0;
+  };
+
+  void CountUnit(const std::vector<Leaf>& leaves, double staleness, absl::Time now,
+                 std::vector<MetricsLine>* lines);
+
+  bool sync_ = true;
+  std::optional<SampleSchedule> schedule_;
+  bool has_begun_ = false;
+  int64_t first_step_ = 0;     // of this schedule
+  int64_t first_samples_ = 0;  // before it
+  const int64_t samples_per_epoch_;
+  const int64_t batch_size_;
+  const bool parity_;
+  const absl::string_view evaluated_split_;
+  const int64_t every_steps_;  // where metrics.every counts them; else 0
+  const int64_t every_samples_;
+  const LearningRate learning_rate_;
+  const absl::Time start_;
+
+  // Of the whole run.
+  int64_t samples_before_ = 0;
+  double last_seconds_ = 0;
+  int64_t units_ = 0;
+  int64_t samples_ = 0;
+  std::map<int64_t, Unit> open_;  // sync: steps of which parts are missing
+  Overlap overlap_;
+
+  // Since the last line.
+  absl::Time window_start_;
+  int64_t window_units_ = 0;
+  double window_loss_ = 0;
+  double window_correct_ = 0;
+  double window_judged_ = 0;
+  int64_t window_samples_ = 0;
+  int64_t window_told_ = 0;  // samples whose loss is known
+  double window_staleness_ = 0;
+  int64_t window_pushed_ = 0, window_pulled_ = 0;  // bytes
+  Overlap window_overlap_;
+  double last_rate_ = 0;  // of the last unit
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_RUN_METRICS_H_

@@ -1,0 +1,92 @@
+#include "server/run/metrics_file.h"
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "common/base/status.h"
+
+namespace rubato {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+// Nothing where nobody has told.
+void Add(const Overlap& overlap, Json* json) {
+  if (!overlap.hidden().has_value()) return;
+  (*json)["waiting_seconds"] = overlap.mean_waiting_seconds();
+  (*json)["communication_hidden"] = *overlap.hidden();
+}
+
+}  // namespace
+
+absl::StatusOr<MetricsFile> MetricsFile::Create(const std::string& path) {
+  RUBATO_ASSIGN_OR_RETURN(RecordFile file, RecordFile::Open(path));
+  return MetricsFile(std::move(file));
+}
+
+absl::Status MetricsFile::Append(const MetricsLine& line) {
+  return file_.Append(ToJson(line) + "\n");
+}
+
+std::string ToJson(const MetricsLine& line) {
+  Json json;
+  json["kind"] = std::string(KindName(line));
+  if (line.kind == MetricsLine::Kind::kEval) json["split"] = std::string(line.split);
+  json["step"] = line.step;
+  json["epoch"] = line.epoch;
+  json["samples"] = line.samples;
+  json["time"] = line.time;
+  json["loss"] = line.loss;
+  if (line.accuracy.has_value()) json["accuracy"] = *line.accuracy;
+  if (line.kind == MetricsLine::Kind::kTrain) {
+    json["learning_rate"] = line.learning_rate;
+    json["samples_per_second"] = line.samples_per_second;
+    json["staleness"] = line.staleness;
+    json["pushed_bytes"] = line.pushed_bytes;
+    json["pulled_bytes"] = line.pulled_bytes;
+    Add(line.overlap, &json);
+  }
+  return json.dump();  // which writes null for what is not finite
+}
+
+std::string ToJson(const Summary& summary, const std::string& digest) {
+  Json json;
+  if (summary.test_accuracy.has_value()) json["test_accuracy"] = *summary.test_accuracy;
+  json["test_loss"] = summary.test_loss;
+  if (summary.validation_accuracy.has_value()) {
+    json["validation_accuracy"] = *summary.validation_accuracy;
+  }
+  if (summary.validation_loss.has_value()) json["validation_loss"] = *summary.validation_loss;
+  json["samples_per_second"] = summary.samples_per_second;
+  json["seconds"] = summary.seconds;
+  json["steps"] = summary.steps;
+  json["samples"] = summary.samples;
+  json["duplicates"] = summary.duplicates;
+  json["skipped"] = summary.skipped;
+  json["views"] = summary.views;
+  json["switches"] = summary.switches;
+  json["workers_lost"] = summary.workers_lost;
+  json["workers_left"] = summary.workers_left;
+  if (summary.residuals_lost.has_value()) json["residuals_lost"] = *summary.residuals_lost;
+  json["payload_bytes"] = {{"pushed", summary.pushed_bytes}, {"pulled", summary.pulled_bytes}};
+  json["contributions"] = {{"given", summary.work.given},
+                           {"applied", summary.work.applied},
+                           {"left_out", summary.work.left_out},
+                           {"partial", summary.work.partial},
+                           {"lost", summary.work.lost}};
+  Add(summary.overlap, &json);
+  json["digest"] = digest;
+  Json blocks = Json::array();
+  for (const proto::ShardReport::Block& block : summary.blocks) {
+    blocks.push_back({{"block", block.block()},
+                      {"updates", block.version()},
+                      {"samples", block.samples()},
+                      {"staleness_sum", block.staleness_sum()},
+                      {"staleness_max", block.staleness_max()}});
+  }
+  json["blocks"] = std::move(blocks);
+  return json.dump(2) + "\n";
+}
+
+}  // namespace rubato

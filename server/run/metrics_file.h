@@ -1,0 +1,39 @@
+// metrics.jsonl and summary.json of a run folder.
+#ifndef RUBATO_SERVER_RUN_METRICS_FILE_H_
+#define RUBATO_SERVER_RUN_METRICS_FILE_H_
+
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/files/record_file.h"
+#include "server/run/metrics.h"
+
+namespace rubato {
+
+// One JSON object a line, each written whole; numbers that are not finite are null. `accuracy` is
+// there only where the loss takes labels.
+class MetricsFile {
+ public:
+  // Makes the file. The error names it.
+  static absl::StatusOr<MetricsFile> Create(const std::string& path);
+
+  // Errors as RecordFile: the file stays valid.
+  absl::Status Append(const MetricsLine& line);
+
+ private:
+  explicit MetricsFile(RecordFile file) : file_(std::move(file)) {}
+
+  RecordFile file_;
+};
+
+// The line, without its newline.
+std::string ToJson(const MetricsLine& line);
+
+// The contents of summary.json; `digest` is that of the final parameters. `test_accuracy` as above.
+std::string ToJson(const Summary& summary, const std::string& digest);
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_RUN_METRICS_FILE_H_

@@ -1,0 +1,36 @@
+#include "server/run/metrics_recorder.h"
+
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+
+namespace rubato {
+
+absl::StatusOr<MetricsRecorder> MetricsRecorder::Create(const RunFolder& folder, bool tensorboard,
+                                                        absl::Time now, const Log* log) {
+  RUBATO_ASSIGN_OR_RETURN(MetricsFile file, MetricsFile::Create(folder.MetricsFile()));
+  MetricsRecorder recorder(std::move(file), log);
+  if (tensorboard) {
+    absl::StatusOr<TensorboardFile> made = TensorboardFile::Create(folder.path(), now);
+    recorder.WarnOnce(made.status(), &recorder.warned_of_tensorboard_);
+    if (made.ok()) recorder.tensorboard_.emplace(*std::move(made));
+  }
+  return recorder;
+}
+
+void MetricsRecorder::Record(const MetricsLine& line, absl::Time now) {
+  WarnOnce(file_.Append(line), &warned_);
+  if (tensorboard_.has_value()) {
+    WarnOnce(tensorboard_->Append(line, now), &warned_of_tensorboard_);
+  }
+}
+
+void MetricsRecorder::WarnOnce(const absl::Status& status, bool* warned) {
+  if (status.ok() || *warned) return;
+  *warned = true;
+  log_->Warning(
+      absl::StrCat(status.message(), ": lines of metrics are lost, training goes on; said once"));
+}
+
+}  // namespace rubato

@@ -1,0 +1,132 @@
+#include "server/run/metrics_recorder.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+std::string Contents(const std::string& path) {
+  std::stringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return text.str();
+}
+
+std::string NewFolder() {
+  std::string folder = testing::TempDir() + "/recorder-XXXXXX";
+  if (mkdtemp(folder.data()) == nullptr) abort();
+  return folder;
+}
+
+// The path of the event file in `folder`; "" if there is none.
+std::string EventFile(const std::string& folder) {
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (absl::StrContains(entry.path().string(), "/events.out.tfevents.")) return entry.path();
+  }
+  return "";
+}
+
+// Whole files are read by tests/tensorboard_test.py, from the published format.
+TEST(TfRecordTest, FramesAnEmptyRecord) {
+  const std::string record = TfRecord("");
+  ASSERT_EQ(record.size(), 16u);
+  EXPECT_EQ(record.substr(0, 8), std::string(8, '\0'));
+  // CRC-32C of eight zero bytes is 0x8c28b28a; rotated right by 15 and plus 0xa282ead8.
+  const std::string crc = record.substr(8, 4);
+  uint32_t length_crc;
+  std::memcpy(&length_crc, crc.data(), 4);
+  EXPECT_EQ(length_crc, ((0x8c28b28au >> 15) | (0x8c28b28au << 17)) + 0xa282ead8u);
+  EXPECT_EQ(record.substr(12), "\xd8\xea\x82\xa2");
+}
+
+TEST(MetricsRecorderTest, TestsBesideTheTrainingAndAtItsEndHaveNamesOfTheirOwn) {
+  MetricsLine line;
+  EXPECT_EQ(KindName(line), "train");
+  line.kind = MetricsLine::Kind::kEval;
+  line.split = "validation";
+  line.accuracy = 0.5;
+  EXPECT_EQ(ToJson(line),
+            "{\"kind\":\"eval\",\"split\":\"validation\",\"step\":0,\"epoch\":0.0,"
+            "\"samples\":0,\"time\":0.0,\"loss\":0.0,\"accuracy\":0.5}");
+  line.kind = MetricsLine::Kind::kTest;
+  EXPECT_THAT(ToJson(line), AllOf(HasSubstr("\"kind\":\"test\""), Not(HasSubstr("split"))));
+}
+
+TEST(MetricsRecorderTest, WithoutTensorboardThereIsNoEventFile) {
+  const Log log("server", 0, LogLevel::kError);
+  for (const bool wanted : {false, true}) {
+    const std::string folder = NewFolder();
+    auto recorder = MetricsRecorder::Create(RunFolder(folder), wanted, absl::Now(), &log);
+    RUBATO_ASSERT_OK(recorder);
+    recorder->Record(MetricsLine(), absl::Now());
+    EXPECT_EQ(EventFile(folder).empty(), !wanted);
+    if (wanted) {
+      const std::string events = Contents(EventFile(folder));
+      EXPECT_THAT(events, HasSubstr("train/loss"));
+      EXPECT_THAT(events, Not(HasSubstr("accuracy")));  // a regression has none
+    }
+    EXPECT_THAT(Contents(folder + "/metrics.jsonl"), HasSubstr("\"kind\":\"train\""));
+  }
+}
+
+// A limit on the size of files stands for a full disk: both files keep what they had, whole, and
+// are warned of once each.
+TEST(MetricsRecorderTest, AFullDiskGivesOneWarningAFile) {
+  int fds[2];
+  ASSERT_EQ(pipe(fds), 0);
+  const Log log("server", 0, LogLevel::kInfo, LogFormat::kText, fds[1]);
+  const std::string folder = NewFolder();
+  auto recorder = MetricsRecorder::Create(RunFolder(folder), true, absl::Now(), &log);
+  RUBATO_ASSERT_OK(recorder);
+  recorder->Record(MetricsLine(), absl::Now());
+  const std::string json = Contents(folder + "/metrics.jsonl");
+  const std::string events = Contents(EventFile(folder));
+
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit previous;
+  getrlimit(RLIMIT_FSIZE, &previous);
+  const rlimit limit = {std::max(json.size(), events.size()) + 10, previous.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &limit);
+  for (int i = 0; i < 20; ++i) recorder->Record(MetricsLine(), absl::Now());
+  setrlimit(RLIMIT_FSIZE, &previous);
+  close(fds[1]);
+  char buffer[4096];
+  const std::string said(buffer, read(fds[0], buffer, sizeof buffer));
+  close(fds[0]);
+
+  const std::string now_json = Contents(folder + "/metrics.jsonl");
+  const std::string now_events = Contents(EventFile(folder));
+  EXPECT_EQ(now_json.size() % json.size(), 0u);
+  EXPECT_EQ(now_json.substr(0, json.size()), json);
+  EXPECT_EQ(now_events.substr(0, events.size()), events);
+  const std::vector<std::string> lines = absl::StrSplit(said, '\n', absl::SkipEmpty());
+  EXPECT_EQ(lines.size(), 2u) << said;
+  EXPECT_THAT(said, HasSubstr("metrics.jsonl: No space left on device: lines of metrics are lost, "
+                              "training goes on"));
+  EXPECT_THAT(said, HasSubstr("/events.out.tfevents."));
+  // And when there is room again, lines go in again.
+  recorder->Record(MetricsLine(), absl::Now());
+  EXPECT_EQ(Contents(folder + "/metrics.jsonl").size(), now_json.size() + json.size());
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,133 @@
+#include "server/run/metrics.h"
+
+#include <cmath>
+#include <optional>
+
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+constexpr int64_t kEpoch = 100;  // samples: batches of 40, 40 and 20, of two micro-batches each
+
+class MetricsTest : public testing::Test {
+ protected:
+  MetricsTest() {
+    job_.mutable_train()->set_batch_size(40);
+    job_.mutable_train()->mutable_until()->set_epochs(3);
+    job_.mutable_metrics()->mutable_every()->set_steps(1);
+    job_.mutable_optimizer()->set_learning_rate(0.1);
+  }
+
+  Metrics Begun(bool sync) const {
+    Metrics metrics(job_, kEpoch, now_, now_);
+    metrics.Begin(sync, SampleSchedule(kEpoch, 40, 2), 0);
+    return metrics;
+  }
+
+  // Loss 1 and 2 a sample.
+  static proto::Progress Told(int64_t unit, int64_t leaf, int64_t samples) {
+    proto::Progress progress;
+    progress.set_unit(unit);
+    progress.set_first_leaf(leaf);
+    progress.add_loss_sum(static_cast<double>((leaf + 1) * samples));
+    progress.add_samples(samples);
+    return progress;
+  }
+
+  proto::Job job_;
+  const absl::Time now_ = absl::UnixEpoch();
+  std::vector<MetricsLine> lines_;
+};
+
+TEST_F(MetricsTest, StepsThatOneWhoIsLostHasNotToldOfCountWithTheLossOfTheOthers) {
+  Metrics metrics = Begun(/*sync=*/true);
+  metrics.OnProgress(Told(0, 1, 20), now_, &lines_);
+  metrics.OnProgress(Told(2, 0, 10), now_, &lines_);
+  metrics.OnProgress(Told(2, 1, 10), now_, &lines_);
+  EXPECT_TRUE(lines_.empty());
+  EXPECT_EQ(metrics.MissingLeaves(), (std::vector<int64_t>{0}));
+  // Of step 0 a half is known, of step 1 nothing.
+  metrics.CatchUp(3, now_, &lines_);
+  EXPECT_EQ(metrics.steps(), 3);
+  EXPECT_EQ(metrics.samples(), kEpoch);
+  ASSERT_EQ(lines_.size(), 2u);
+  EXPECT_EQ(lines_[0].step, 1);
+  EXPECT_EQ(lines_[0].loss, 2);
+  EXPECT_EQ(lines_[1].step, 3);
+  EXPECT_EQ(lines_[1].loss, 1.5);
+  metrics.CatchUp(2, now_, &lines_);
+  EXPECT_EQ(metrics.steps(), 3);
+}
+
+TEST_F(MetricsTest, AccuracyAndATestsLossAreOfWhatIsJudged) {
+  Metrics metrics = Begun(/*sync=*/true);
+  proto::Progress left = Told(0, 0, 20), right = Told(0, 1, 20);
+  left.add_correct(6);
+  left.add_judged(8);
+  right.add_correct(3);
+  right.add_judged(10);
+  metrics.OnProgress(left, now_, &lines_);
+  metrics.OnProgress(right, now_, &lines_);
+  for (const int64_t leaf : {0, 1}) {  // all labels are ignored
+    proto::Progress nothing = Told(1, leaf, 20);
+    nothing.add_correct(0);
+    nothing.add_judged(0);
+    metrics.OnProgress(nothing, now_, &lines_);
+  }
+  ASSERT_EQ(lines_.size(), 2u);
+  EXPECT_EQ(lines_[0].accuracy, 0.5);
+  EXPECT_EQ(lines_[0].loss, 1.5);
+  EXPECT_EQ(lines_[1].accuracy, std::nullopt);
+  proto::EvaluationResult evaluation;
+  evaluation.set_loss_sum(30);
+  evaluation.set_correct(12);
+  evaluation.set_judged(16);
+  evaluation.set_samples(20);
+  EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).accuracy, 0.75);
+  EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).loss, 1.875);  // 30 / 16
+  evaluation.set_loss_sum(0);
+  evaluation.set_correct(0);
+  evaluation.set_judged(0);
+  EXPECT_TRUE(std::isnan(metrics.OnEvaluation(evaluation, now_).loss));
+  EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).accuracy, std::nullopt);
+  evaluation.clear_correct();  // targets are numbers
+  evaluation.clear_judged();
+  evaluation.set_loss_sum(30);
+  EXPECT_EQ(metrics.OnEvaluation(evaluation, now_).loss, 1.5);
+}
+
+TEST_F(MetricsTest, OnArrivalTheSamplesOfContributionsThatNobodyToldOfCount) {
+  Metrics metrics = Begun(/*sync=*/false);
+  metrics.OnProgress(Told(0, 0, 20), now_, &lines_);
+  metrics.CatchUp(3, now_, &lines_);
+  EXPECT_EQ(metrics.samples(), kEpoch);
+  EXPECT_EQ(metrics.units(), 3);
+}
+
+TEST_F(MetricsTest, TheShareOfCommunicationThatIsHiddenIsThatOfTheSumsSinceTheLastLine) {
+  Metrics metrics = Begun(/*sync=*/true);
+  const auto tell = [&](int64_t unit, int64_t leaf, double waiting, double communicating) {
+    proto::Progress progress = Told(unit, leaf, 20);
+    progress.set_waiting_seconds(waiting);
+    progress.set_communicating_seconds(communicating);
+    metrics.OnProgress(progress, now_, &lines_);
+  };
+  tell(0, 0, 1, 2);
+  tell(0, 1, 0, 6);
+  tell(1, 0, 3, 4);
+  tell(1, 0, 3, 4);  // its part of the step once more, by who took it over
+  metrics.OnProgress(Told(1, 1, 20), now_, &lines_);
+  ASSERT_EQ(lines_.size(), 2u);
+  EXPECT_EQ(lines_[0].overlap.hidden(), 1 - 1.0 / 8);
+  EXPECT_EQ(lines_[0].overlap.mean_waiting_seconds(), 0.5);
+  EXPECT_EQ(lines_[1].overlap.hidden(), 0.25);
+  EXPECT_EQ(lines_[1].overlap.mean_waiting_seconds(), 3);
+  EXPECT_EQ(metrics.overlap().hidden(), 1 - 7.0 / 16);
+  metrics.OnProgress(Told(2, 0, 10), now_, &lines_);
+  metrics.OnProgress(Told(2, 1, 10), now_, &lines_);
+  EXPECT_EQ(lines_.back().overlap.hidden(), std::nullopt);  // nobody told
+}
+
+}  // namespace
+}  // namespace rubato

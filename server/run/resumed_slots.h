@@ -1,0 +1,20 @@
+// What the optimizer of a job takes of a checkpoint.
+#ifndef RUBATO_SERVER_RUN_RESUMED_SLOTS_H_
+#define RUBATO_SERVER_RUN_RESUMED_SLOTS_H_
+
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/job.pb.h"
+
+namespace rubato {
+
+// A job may go on from a checkpoint of another optimizer, or of one whose momentum the workers
+// keep: then its own begins anew. Forgets the checkpoint's slots unless they are those of the job's
+// servers; returns a sentence for people if it does, or if these keep what is not in it, else "".
+absl::StatusOr<std::string> MatchSlots(const proto::Job& job, proto::Manifest* checkpoint);
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_RUN_RESUMED_SLOTS_H_

@@ -1,0 +1,114 @@
+#include "server/run/run_files.h"
+
+#include <utility>
+#include <vector>
+
+#include "common/base/status.h"
+#include "common/files/init_from.h"
+#include "common/job/job.h"
+#include "common/space/modes.h"
+#include "server/optimizers/optimizer.h"
+#include "server/run/collect.h"
+#include "server/run/metrics_file.h"
+
+namespace rubato {
+namespace {
+
+// How long the shards have to send their blocks.
+constexpr absl::Duration kCollectTimeout = absl::Minutes(2);
+
+}  // namespace
+
+RunFiles::RunFiles(const proto::Job& job, std::string job_digest, RunFolder folder, const Log* log)
+    : job_(job), job_digest_(std::move(job_digest)), folder_(std::move(folder)), log_(*log) {}
+
+absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
+                                   const Summary& summary) const {
+  Selection selection;
+  selection.version = version;
+  RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
+                          CollectState(view, Space(view), selection, job_digest_, kCollectTimeout));
+  RUBATO_ASSIGN_OR_RETURN(
+      const std::string digest,
+      WriteParameters(folder_.ParametersFile(), view.layout(), state.parameters));
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder_.SummaryFile(), ToJson(summary, digest)));
+  LogFields fields = {{"test_loss", summary.test_loss},
+                      {"samples_per_second", summary.samples_per_second},
+                      {"digest", digest},
+                      {"run", folder_.path()}};
+  if (summary.test_accuracy.has_value()) {
+    fields.insert(fields.begin(), {"test_accuracy", *summary.test_accuracy});
+  }
+  log_.Info("done", fields);
+  return absl::OkStatus();
+}
+
+int64_t RunFiles::EvaluationBefore(const proto::View& view, int64_t step) const {
+  const Mode mode{view.mode(), view.staleness()};
+  const int64_t n = view.samples_per_epoch();
+  return Recurrence(job_.evaluation().every(), job_, n)
+      .Last(ScheduleOf(job_, mode, n, view.origin_unit(), view.origin_samples()), mode, step);
+}
+
+absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uint32_t snapshot,
+                                                    proto::Manifest manifest) {
+  RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job_)));
+  for (const std::string& slot : optimizer.slots()) manifest.add_slots(slot);
+  Selection selection;
+  selection.snapshot = snapshot;
+  selection.slots = manifest.slots_size();
+  RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
+                          CollectState(view, Space(view), selection, job_digest_, kCollectTimeout));
+  RUBATO_ASSIGN_OR_RETURN(const std::string path,
+                          WriteCheckpoint(folder_.CheckpointFolder(), manifest, ResolvedYaml(job_),
+                                          view.layout(), state));
+  std::vector<std::string> expired;
+  {
+    absl::MutexLock lock(&mutex_);
+    kept_.Add({path, manifest.step(), EvaluationBefore(view, manifest.step())});
+    expired = kept_.Expire(job_.checkpoint());
+  }
+  for (const std::string& old : expired) {
+    const absl::Status status = RemoveCheckpoint(old);
+    if (!status.ok()) log_.Warning(status.message());
+  }
+  return path;
+}
+
+absl::Status RunFiles::Restore(const proto::View& view, const std::string& checkpoint,
+                               const proto::Manifest& manifest,
+                               std::function<void(absl::Status)> on_failure) {
+  RUBATO_ASSIGN_OR_RETURN(TrainingState state,
+                          ReadTrainingState(checkpoint, manifest, view.layout()));
+  restoring_ = SendState(view, Space(view), std::make_shared<const TrainingState>(std::move(state)),
+                         job_digest_, std::move(on_failure));
+  return absl::OkStatus();
+}
+
+absl::Status RunFiles::SendInitial(const proto::View& view, const std::string& file,
+                                   std::function<void(absl::Status)> on_failure) {
+  RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader reader,
+                          OpenInitialParameters(file, view.layout()));
+  TrainingState state;
+  state.parameters.resize(ValueCount(view.layout()));
+  RUBATO_RETURN_IF_ERROR(
+      ReadInitialValues(reader, view.layout(), 0, absl::MakeSpan(state.parameters)));
+  restoring_ = SendState(view, Space(view), std::make_shared<const TrainingState>(std::move(state)),
+                         job_digest_, std::move(on_failure));
+  return absl::OkStatus();
+}
+
+FlatSpace RunFiles::Space(const proto::View& view) const {
+  return FlatSpace(ValueCount(view.layout()), job_.wire().chunk() / sizeof(float),
+                   view.shards_size());
+}
+
+void RunFiles::OnMetrics(const MetricsLine& line) {
+  if (line.kind != MetricsLine::Kind::kEval) return;
+  const bool is_loss = job_.checkpoint().keep_best().metric() == proto::METRIC_EVAL_LOSS;
+  if (!is_loss && !line.accuracy.has_value()) return;
+  absl::MutexLock lock(&mutex_);
+  kept_.OnEvaluation(line.unit, is_loss ? line.loss : *line.accuracy);
+}
+
+}  // namespace rubato

@@ -1,0 +1,68 @@
+// What shard 0's process does for the coordinator with files: results, checkpoints, and the state
+// to go on from.
+#ifndef RUBATO_SERVER_RUN_RUN_FILES_H_
+#define RUBATO_SERVER_RUN_RUN_FILES_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/log.h"
+#include "common/files/checkpoint.h"
+#include "common/files/run_folder.h"
+#include "common/space/flat_space.h"
+#include "common/wire/shard_streams.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/job.pb.h"
+#include "proto/view.pb.h"
+#include "server/run/kept_checkpoints.h"
+#include "server/run/metrics.h"
+
+namespace rubato {
+
+class RunFiles {
+ public:
+  // `log` must outlive it.
+  RunFiles(const proto::Job& job, std::string job_digest, RunFolder folder, const Log* log);
+
+  // Collects the parameters of all shards, at `version` or later, and writes them and the summary.
+  absl::Status WriteResult(const proto::View& view, int64_t version, const Summary& summary) const;
+
+  // Collects a snapshot and writes it as a checkpoint, whose path it returns; removes those that
+  // are not kept.
+  absl::StatusOr<std::string> WriteSnapshot(const proto::View& view, uint32_t snapshot,
+                                            proto::Manifest manifest) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Which checkpoints are kept may depend on it. From any thread; other lines are ignored.
+  void OnMetrics(const MetricsLine& line) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Sends the floats of a checkpoint to the shards; `on_failure` hears if a stream breaks.
+  absl::Status Restore(const proto::View& view, const std::string& checkpoint,
+                       const proto::Manifest& manifest,
+                       std::function<void(absl::Status)> on_failure);
+  // The same with the parameters of model.init_from.
+  absl::Status SendInitial(const proto::View& view, const std::string& file,
+                           std::function<void(absl::Status)> on_failure);
+  // Before the shards go away: the streams to them are of no use any more.
+  void StopRestoring() { restoring_.reset(); }
+
+ private:
+  FlatSpace Space(const proto::View& view) const;
+  // The last unit up to `step` after which the parameters are evaluated.
+  int64_t EvaluationBefore(const proto::View& view, int64_t step) const;
+  const proto::Job job_;
+  const std::string job_digest_;
+  const RunFolder folder_;
+  const Log& log_;
+  absl::Mutex mutex_;
+  KeptCheckpoints kept_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<ShardStreams> restoring_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_RUN_RUN_FILES_H_

@@ -1,0 +1,47 @@
+// Metrics as TensorBoard reads them: `tensorboard --logdir runs`.
+//
+// The file is a sequence of records of TensorFlow's TFRecord format
+// (tensorflow/core/lib/io/record_writer.h): the length of the data as 8 bytes, its masked CRC-32C,
+// the data, their masked CRC-32C, all little-endian. The data of each is an Event
+// (proto/tensorboard_event.proto).
+#ifndef RUBATO_SERVER_RUN_TENSORBOARD_FILE_H_
+#define RUBATO_SERVER_RUN_TENSORBOARD_FILE_H_
+
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "common/files/record_file.h"
+#include "server/run/metrics.h"
+
+namespace rubato {
+
+class TensorboardFile {
+ public:
+  // Makes FOLDER/events.out.tfevents.SECONDS.WRITER. By default the writer is HOST.PID: the name
+  // sorts by time and is new for each process, as TensorBoard expects of a run that is taken up
+  // again.
+  static absl::StatusOr<TensorboardFile> Create(const std::string& folder, absl::Time now,
+                                                const std::string& writer = "");
+
+  const std::string& path() const { return file_.path(); }
+
+  // Adds the line's figures, as scalars train/loss, eval/accuracy, test/loss and so on, at its
+  // step. A figure that is not finite goes in as it is; one that the line lacks is left out. Errors
+  // as RecordFile.
+  absl::Status Append(const MetricsLine& line, absl::Time now);
+
+ private:
+  explicit TensorboardFile(RecordFile file) : file_(std::move(file)) {}
+
+  RecordFile file_;
+};
+
+// One record, framed.
+std::string TfRecord(absl::string_view data);
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_RUN_TENSORBOARD_FILE_H_

@@ -1,0 +1,114 @@
+#include "server/shard/block_store.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "common/space/initialize.h"
+
+namespace rubato {
+namespace {
+
+constexpr size_t kCacheLine = 64;  // bytes
+
+// Draws the values [range.begin, range.end) of the flat vector.
+void Initialize(const proto::Layout& layout, uint64_t seed, Range range, absl::Span<float> out) {
+  int64_t begin = 0;
+  for (const proto::Parameter& parameter : layout.parameters()) {
+    const int64_t end = begin + ValueCount(parameter);
+    const int64_t from = std::max(begin, range.begin);
+    const int64_t to = std::min(end, range.end);
+    if (from < to) {
+      InitializeRange(parameter, seed, from - begin, out.subspan(from - range.begin, to - from));
+    }
+    begin = end;
+  }
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<FloatBuffer>> FloatBuffer::Create(int64_t size, bool zeroed,
+                                                                 SharedArena* arena) {
+  const size_t bytes = (size * sizeof(float) + kCacheLine - 1) / kCacheLine * kCacheLine;
+  std::shared_ptr<char> data;
+  if (arena != nullptr) data = arena->Allocate(bytes);
+  if (data == nullptr) {
+    data.reset(static_cast<char*>(std::aligned_alloc(kCacheLine, std::max(bytes, kCacheLine))),
+               std::free);
+  }
+  if (data == nullptr) {
+    return absl::ResourceExhaustedError(absl::StrFormat("no memory for %d bytes", bytes));
+  }
+  if (zeroed) std::memset(data.get(), 0, bytes);
+  return std::shared_ptr<FloatBuffer>(new FloatBuffer(std::move(data), size));
+}
+
+absl::StatusOr<BlockStore> BlockStore::Create(const FlatSpace& space, int shard,
+                                              const proto::Layout& layout, uint64_t seed, int slots,
+                                              bool spares, std::shared_ptr<SharedArena> arena) {
+  const Range owned = space.ShardBlocks(shard);
+  BlockStore store(owned.begin, spares, std::move(arena));
+  for (int64_t index = owned.begin; index < owned.end; ++index) {
+    const Range values = space.BlockValues(index);
+    Block block;
+    std::vector<std::shared_ptr<FloatBuffer>> buffers;
+    for (int i = 0; i < 1 + spares + slots; ++i) {
+      absl::StatusOr<std::shared_ptr<FloatBuffer>> buffer = FloatBuffer::Create(
+          values.size(), /*zeroed=*/true, i <= int{spares} ? store.arena_.get() : nullptr);
+      if (!buffer.ok()) {
+        return absl::ResourceExhaustedError(absl::StrFormat(
+            "no memory for shard %d: %d parameters with %d optimizer slots each need %d bytes",
+            shard, space.ShardValues(shard).size(), slots,
+            space.ShardValues(shard).size() * (1 + spares + slots) * sizeof(float)));
+      }
+      buffers.push_back(*std::move(buffer));
+    }
+    block.current = buffers[0];
+    if (spares) block.spare = buffers[1];
+    block.slots.assign(buffers.begin() + 1 + spares, buffers.end());
+    for (const auto& slot : block.slots) block.slot_views.push_back(slot->values());
+    Initialize(layout, seed, values, block.current->values());
+    store.blocks_.push_back(std::move(block));
+  }
+  return store;
+}
+
+void BlockStore::Restore(int64_t block, int slot, const ReceivedValues& values) {
+  Block& target = at(block);
+  const absl::Span<float> out =
+      slot == 0 ? target.current->values() : target.slots[slot - 1]->values();
+  values.CopyTo(out);
+}
+
+std::shared_ptr<FloatBuffer> BlockStore::TakeSpare(int64_t block) {
+  std::shared_ptr<FloatBuffer> spare = std::move(at(block).spare);
+  at(block).spare = nullptr;
+  if (spare != nullptr && spare.use_count() == 1) {
+    std::atomic_thread_fence(std::memory_order_acquire);  // after what its last reader did
+    return spare;
+  }
+  absl::StatusOr<std::shared_ptr<FloatBuffer>> fresh =
+      FloatBuffer::Create(BlockSize(block), /*zeroed=*/false, arena_.get());
+  RUBATO_CHECK(fresh.ok());  // one block: a process that cannot get it cannot go on
+  return *std::move(fresh);
+}
+
+std::shared_ptr<FloatBuffer> BlockStore::TakeWritable(int64_t block) {
+  const std::shared_ptr<FloatBuffer>& current = at(block).current;
+  if (current.use_count() > 1) return TakeSpare(block);
+  std::atomic_thread_fence(std::memory_order_acquire);
+  if (!spares_) at(block).spare = nullptr;
+  return current;
+}
+
+void BlockStore::Publish(int64_t block, std::shared_ptr<FloatBuffer> next) {
+  if (next == at(block).current) return;
+  at(block).spare = std::exchange(at(block).current, std::move(next));
+}
+
+}  // namespace rubato

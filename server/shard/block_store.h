@@ -1,0 +1,95 @@
+// The floats of a shard: for each of its blocks the parameters at the current version, the
+// optimizer's slots and one spare buffer. A new version is written beside the current one, which
+// may still be on its way to a worker, and the two change places; so parameters are sent straight
+// from the block, without a copy.
+#ifndef RUBATO_SERVER_SHARD_BLOCK_STORE_H_
+#define RUBATO_SERVER_SHARD_BLOCK_STORE_H_
+
+#include <cstdint>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/space/flat_space.h"
+#include "common/wire/received_values.h"
+#include "common/wire/shared_arena.h"
+#include "proto/layout.pb.h"
+
+namespace rubato {
+
+// A fixed number of floats, aligned to a cache line.
+class FloatBuffer {
+ public:
+  // Zeroes, or whatever values. ResourceExhausted if there is no memory for them.
+  // In `arena` if there is one and it has memory.
+  static absl::StatusOr<std::shared_ptr<FloatBuffer>> Create(int64_t size, bool zeroed = true,
+                                                             SharedArena* arena = nullptr);
+
+  absl::Span<float> values() { return {data(), size_}; }
+  absl::Span<const float> values() const { return {data(), size_}; }
+
+ private:
+  FloatBuffer(std::shared_ptr<char> data, size_t size) : data_(std::move(data)), size_(size) {}
+
+  float* data() const { return reinterpret_cast<float*>(data_.get()); }
+
+  const std::shared_ptr<char> data_;
+  size_t size_;
+};
+
+class BlockStore {
+ public:
+  // The blocks of `shard`, at their initial values, with `slots` zeroed floats a parameter, and a
+  // spare buffer for each from the beginning if `spares`: for several workers, so that memory does
+  // not grow with who happens to read while another's update comes. ResourceExhausted, saying how
+  // much was asked for, if memory does not hold them. Parameters lie in `arena`, if there is one,
+  // so that they can be lent.
+  static absl::StatusOr<BlockStore> Create(const FlatSpace& space, int shard,
+                                           const proto::Layout& layout, uint64_t seed, int slots,
+                                           bool spares,
+                                           std::shared_ptr<SharedArena> arena = nullptr);
+
+  int64_t BlockSize(int64_t block) const { return at(block).current->values().size(); }
+  std::shared_ptr<const FloatBuffer> Current(int64_t block) const { return at(block).current; }
+  // The version before the current one, until TakeSpare is called. Null if there is none.
+  std::shared_ptr<const FloatBuffer> Previous(int64_t block) const { return at(block).spare; }
+  absl::Span<const absl::Span<float>> Slots(int64_t block) { return at(block).slot_views; }
+
+  // Overwrites the parameters (slot 0) or a slot of the optimizer (1…), before the first update. As
+  // many values as the block has.
+  void Restore(int64_t block, int slot, const ReceivedValues& values);
+
+  // A buffer of the block's size for the caller to write: the spare one if nobody reads it any
+  // more, else a new one.
+  std::shared_ptr<FloatBuffer> TakeSpare(int64_t block);
+
+  // The current version itself, to be overwritten, if nobody else reads it, else TakeSpare's.
+  std::shared_ptr<FloatBuffer> TakeWritable(int64_t block);
+
+  // Makes `next` the current version; the previous buffer, if it is another, becomes the spare.
+  void Publish(int64_t block, std::shared_ptr<FloatBuffer> next);
+
+ private:
+  struct Block {
+    std::shared_ptr<FloatBuffer> current;
+    std::shared_ptr<FloatBuffer> spare;  // may be null
+    std::vector<std::shared_ptr<FloatBuffer>> slots;
+    std::vector<absl::Span<float>> slot_views;
+  };
+
+  BlockStore(int64_t first_block, bool spares, std::shared_ptr<SharedArena> arena)
+      : first_block_(first_block), spares_(spares), arena_(std::move(arena)) {}
+  const Block& at(int64_t block) const { return blocks_[block - first_block_]; }
+  Block& at(int64_t block) { return blocks_[block - first_block_]; }
+
+  int64_t first_block_;
+  bool spares_;
+  std::shared_ptr<SharedArena> arena_;
+  std::vector<Block> blocks_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_SHARD_BLOCK_STORE_H_

@@ -1,0 +1,78 @@
+// What a shard knows of each of its blocks: who contributed what, and which version came of it.
+// Never a float.
+#ifndef RUBATO_SERVER_SHARD_LEDGER_H_
+#define RUBATO_SERVER_SHARD_LEDGER_H_
+
+#include <cstdint>
+#include <deque>
+#include <limits>
+#include <map>
+#include <vector>
+
+#include "common/space/flat_space.h"
+#include "server/shard/unit_set.h"
+
+namespace rubato {
+
+// Names a payload (a gradient sum for one block) that the shell holds.
+using PayloadId = uint64_t;
+
+// A part of a step or an update on arrival, for one block.
+struct Contribution {
+  uint32_t view = 0;
+  uint32_t lineage = 0;
+  uint32_t worker = 0;
+  uint32_t incarnation = 0;
+  int64_t clock = 0;         // sync: the step; on arrival: the worker's clock
+  int64_t unit = 0;          // which samples: the step, or the number of the contribution
+  Range node;                // sync: the leaves whose gradients it sums
+  int64_t samples = 0;       // its weight
+  int64_t read_version = 0;  // of the block, when the gradient was computed
+};
+
+struct BlockLedger {
+  struct Pending {
+    Contribution contribution;
+    PayloadId payload;
+    // On arrival: the block holds these samples already (it was restored with them, or a worker
+    // that was lost had sent them); only the worker's clock moves.
+    bool counted_before = false;
+  };
+  // Of one member, on arrival.
+  struct Clock {
+    int64_t accepted = 0;     // clocks below this one have arrived
+    int64_t applied = 0;      // clocks below this one are in the parameters
+    int64_t staleness = 0;    // of its last applied contribution
+    bool waited_for = false;  // it is a member, and has something left to compute
+  };
+  static constexpr int64_t kNobody = std::numeric_limits<int64_t>::max();
+
+  int64_t version = 0;  // updates applied
+  int64_t samples = 0;  // in those updates
+  int64_t skipped = 0;  // of those updates, left out by a verdict
+  // Sync: disjoint nodes of the open step (which is `version`), by their first leaf; and those that
+  // may have a sibling there.
+  std::map<int64_t, Pending> nodes;
+  std::vector<int64_t> unpaired;
+  // Sync: the version before is still there. It goes with the first contribution to the open step,
+  // which proves that all blocks of the job have come as far as that.
+  bool has_previous = false;
+  // On arrival: first in, first out.
+  std::deque<Pending> queue;
+  std::vector<Clock> clocks;  // by rank
+  int64_t slowest = kNobody;  // the least clock that is waited for
+  int64_t at_slowest = 0;     // so many workers have it
+  // The outstanding action that changes the block. While it is kApply, the first of `nodes` or of
+  // `queue` is what is applied.
+  enum class Change { kNone, kSum, kMeasure, kApply };
+  Change change = Change::kNone;
+  bool measured = false;  // the open step's sum is whole, and waits for the verdict
+  UnitSet units;          // on arrival: the contributions in the parameters
+  uint32_t snapshot = 0;  // the last one that it has been put into
+  int64_t staleness_sum = 0;
+  int64_t staleness_max = 0;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_SHARD_LEDGER_H_

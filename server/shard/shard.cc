@@ -1,0 +1,488 @@
+#include "server/shard/shard.h"
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+
+namespace rubato {
+namespace {
+
+constexpr uint32_t kMostRanks = 1 << 16;  // cluster.workers.max is at most this
+
+void FindSlowest(BlockLedger* ledger) {
+  ledger->slowest = BlockLedger::kNobody;
+  ledger->at_slowest = 0;
+  for (const BlockLedger::Clock& clock : ledger->clocks) {
+    if (!clock.waited_for || clock.applied > ledger->slowest) continue;
+    ledger->at_slowest = clock.applied < ledger->slowest ? 1 : ledger->at_slowest + 1;
+    ledger->slowest = clock.applied;
+  }
+}
+
+}  // namespace
+
+void Shard::OnView(const proto::View& view, ShardActions* actions) {
+  if (view.number() <= view_) return;
+  const bool new_lineage = policy_ == nullptr || view.lineage() != lineage_;
+  view_ = view.number();
+  lineage_ = view.lineage();
+  from_step_ = view.from_step();
+  verdict_steps_ = view.verdict_steps();
+  policy_ = std::make_unique<ConsistencyPolicy>(view.mode(), view.leaves(), view.staleness());
+  closed_ = answers_close_ = false;
+  limit_ = readable_ = policy_->on_arrival() ? kNoLimit : view.until_step();
+  std::vector<uint32_t> before = std::exchange(members_, {});
+  for (const proto::Member& member : view.members()) {
+    const size_t rank = static_cast<size_t>(member.rank());
+    RUBATO_CHECK(rank < kMostRanks);
+    if (members_.size() <= rank) members_.resize(rank + 1, 0);
+    members_[rank] = member.incarnation();
+  }
+  before.resize(std::max(before.size(), members_.size()), 0);
+  for (int64_t block = blocks_.begin; block < blocks_.end; ++block) {
+    BlockLedger& ledger = mutable_ledger(block);
+    if (new_lineage) BeginLineage(block, view, actions);
+    // Of workers that are gone, what has not been applied counts no more.
+    std::deque<BlockLedger::Pending> kept;
+    for (const BlockLedger::Pending& pending : ledger.queue) {
+      if (IsMember(pending.contribution)) {
+        kept.push_back(pending);
+      } else if (!pending.counted_before) {
+        Drop(block, pending.payload, actions);
+      }
+    }
+    ledger.queue = std::move(kept);
+    ledger.clocks.resize(std::max(ledger.clocks.size(), members_.size()));
+    for (size_t rank = 0; rank < ledger.clocks.size(); ++rank) {
+      if (!IsMember(rank)) ledger.clocks[rank].waited_for = false;
+    }
+    for (const proto::Member& member : view.members()) {
+      BlockLedger::Clock& clock = ledger.clocks[member.rank()];
+      const bool is_new = new_lineage || before[member.rank()] != member.incarnation();
+      if (!is_new && !member.has_start_clock()) continue;  // goes on with its own
+      clock = {member.start_clock(), member.start_clock(), 0, is_new};
+    }
+    FindSlowest(&ledger);
+    // A worker's pull counts in its view: it asks anew.
+    std::vector<Pull>& pulls = waiting_[block - blocks_.begin];
+    pulls.erase(
+        std::remove_if(pulls.begin(), pulls.end(),
+                       [this](const Pull& p) { return p.worker != kObserver && p.view < view_; }),
+        pulls.end());
+    AnswerPulls(block, actions);
+  }
+  // Before anything changes: an answer is of the version that the block is at.
+  for (const Early& early : std::exchange(early_, {})) {
+    OnPull(early.pull, early.blocks, actions).IgnoreError();
+  }
+  for (int64_t block = blocks_.begin; block < blocks_.end; ++block) Advance(block, actions);
+}
+
+// Nothing is under way, so what is still here is of those that were lost.
+void Shard::BeginLineage(int64_t block, const proto::View& view, ShardActions* actions) {
+  BlockLedger& ledger = mutable_ledger(block);
+  RUBATO_CHECK(ledger.change == BlockLedger::Change::kNone);
+  for (const auto& [leaf, pending] : ledger.nodes) Drop(block, pending.payload, actions);
+  ledger.nodes.clear();
+  ledger.unpaired.clear();
+  for (const BlockLedger::Pending& pending : ledger.queue) {
+    if (!pending.counted_before) Drop(block, pending.payload, actions);
+  }
+  ledger.queue.clear();
+  ledger.clocks.clear();
+  ledger.has_previous = false;
+  ledger.measured = false;
+  ledger.units = UnitSet(view.origin_unit(), std::set<int64_t>());
+  // All blocks begin at one version. One that lacks an update of others has left it out: a
+  // contribution that was lost on its way, and not finite when it was computed once more.
+  ledger.skipped += view.origin_unit() - ledger.version;
+  ledger.version = view.origin_unit();
+  measured_ = 0;
+}
+
+void Shard::OnClose(uint32_t view, ShardActions* actions) {
+  if (view != view_ || closed_) return;
+  closed_ = true;
+  readable_ = 0;
+  for (const BlockLedger& ledger : ledgers_) readable_ = std::max(readable_, ledger.version);
+  limit_ = std::min(limit_, readable_ + 1);
+  if (IsApplying()) {
+    answers_close_ = true;  // what it held would not stay true
+  } else {
+    actions->push_back({ShardAction::Kind::kClosed});
+  }
+}
+
+bool Shard::IsApplying() const {
+  return policy_->on_arrival() &&
+         std::any_of(ledgers_.begin(), ledgers_.end(), [](const BlockLedger& ledger) {
+           return ledger.change == BlockLedger::Change::kApply;
+         });
+}
+
+ShardState Shard::State() const {
+  ShardState state;
+  if (ledgers_.empty()) return state;
+  state.lowest = ledgers_[0].version;
+  state.clocks.assign(members_.size(), BlockLedger::kNobody);
+  int64_t least_below = ledgers_[0].units.below(), most_below = least_below;
+  std::set<int64_t> candidates;
+  for (const BlockLedger& ledger : ledgers_) {
+    state.lowest = std::min(state.lowest, ledger.version);
+    state.highest = std::max(state.highest, ledger.version);
+    for (size_t rank = 0; rank < members_.size() && rank < ledger.clocks.size(); ++rank) {
+      state.clocks[rank] = std::min(state.clocks[rank], ledger.clocks[rank].applied);
+    }
+    least_below = std::min(least_below, ledger.units.below());
+    most_below = std::max(most_below, ledger.units.below());
+    candidates.insert(ledger.units.above().begin(), ledger.units.above().end());
+  }
+  for (int64_t unit = least_below; unit < most_below; ++unit) candidates.insert(unit);
+  std::vector<int64_t> whole;
+  for (const int64_t unit : candidates) {
+    const bool everywhere =
+        std::all_of(ledgers_.begin(), ledgers_.end(),
+                    [unit](const BlockLedger& ledger) { return ledger.units.Contains(unit); });
+    if (everywhere) {
+      whole.push_back(unit);
+    } else {
+      state.partial.insert(unit);
+    }
+  }
+  state.whole = UnitSet(least_below, whole);
+  return state;
+}
+
+absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, PayloadId payload,
+                           ShardActions* actions) {
+  if (!blocks_.Contains(block)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("contribution is for block %d; this shard owns blocks %d to %d", block,
+                        blocks_.begin, blocks_.end));
+  }
+  if (contribution.view == view_ && !IsMember(contribution)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "contribution is from worker %d (incarnation %d), who is no member of view %d",
+        contribution.worker, contribution.incarnation, view_));
+  }
+  BlockLedger& ledger = mutable_ledger(block);
+  bool is_new = false;
+  const bool counts =
+      policy_ != nullptr && contribution.lineage == lineage_ &&
+      (policy_->on_arrival() ? IsMember(contribution)
+                             // A step's sum does not depend on who computes it, but on one division
+                             // of its leaves, which older views do not know of later steps.
+                             : contribution.view >= view_ || contribution.clock < from_step_);
+  if (counts) {
+    absl::StatusOr<bool> admitted = policy_->Admit(ledger, contribution);
+    if (!admitted.ok()) return admitted.status();
+    is_new = *admitted;
+  }
+  if (!is_new) {
+    ++duplicates_;
+    Drop(block, payload, actions);
+    return absl::OkStatus();
+  }
+  BlockLedger::Pending pending{contribution, payload};
+  if (policy_->on_arrival()) {
+    ++ledger.clocks[contribution.worker].accepted;
+    if (ledger.units.Contains(contribution.unit)) {
+      pending.counted_before = true;
+      ++duplicates_;
+      Drop(block, payload, actions);
+    }
+    ledger.queue.push_back(pending);
+  } else {
+    ledger.has_previous = false;
+    ledger.nodes.emplace(contribution.node.begin, pending);
+    ledger.unpaired.push_back(contribution.node.begin);
+  }
+  Advance(block, actions);
+  return absl::OkStatus();
+}
+
+absl::Status Shard::OnPull(const Pull& pull, Range blocks, ShardActions* actions) {
+  if (blocks.begin < blocks_.begin || blocks.end > blocks_.end || blocks.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("pull is for blocks %d to %d; this shard owns blocks %d to %d",
+                        blocks.begin, blocks.end, blocks_.begin, blocks_.end));
+  }
+  if (pull.worker != kObserver) {
+    if (pull.view < view_) return absl::OkStatus();  // it asks anew when it hears of the next view
+    if (pull.view > view_) {
+      OnPullerGone(pull.puller);  // one asks for one thing at a time
+      early_.push_back({pull, blocks});
+      return absl::OkStatus();
+    }
+    if (!IsMember(pull.worker)) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "pull is from worker %d, who is no member of view %d", pull.worker, view_));
+    }
+  }
+  for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+    BlockLedger& ledger = mutable_ledger(block);
+    if (policy_ != nullptr && policy_->on_arrival() && pull.worker != kObserver &&
+        ledger.clocks[pull.worker].waited_for == pull.retire) {
+      ledger.clocks[pull.worker].waited_for = !pull.retire;
+      FindSlowest(&ledger);
+      AnswerPulls(block, actions);
+    }
+    if (MayAnswer(ledger, pull)) {
+      Send(block, pull, actions);
+    } else {
+      waiting_[block - blocks_.begin].push_back(pull);
+    }
+  }
+  return absl::OkStatus();
+}
+
+void Shard::OnPullerGone(uint64_t puller) {
+  for (std::vector<Pull>& pulls : waiting_) {
+    pulls.erase(std::remove_if(pulls.begin(), pulls.end(),
+                               [puller](const Pull& pull) { return pull.puller == puller; }),
+                pulls.end());
+  }
+  early_.erase(std::remove_if(early_.begin(), early_.end(),
+                              [puller](const Early& early) { return early.pull.puller == puller; }),
+               early_.end());
+}
+
+bool Shard::MayAnswer(const BlockLedger& ledger, const Pull& pull) const {
+  if (policy_ == nullptr) return false;
+  if (!policy_->on_arrival() && pull.clock > readable_) return false;
+  return pull.retire && policy_->on_arrival() ? policy_->HasOwn(ledger, pull.worker, pull.clock)
+                                              : policy_->MayRead(ledger, pull.worker, pull.clock);
+}
+
+void Shard::AnswerPulls(int64_t block, ShardActions* actions) {
+  std::vector<Pull>& pulls = waiting_[block - blocks_.begin];
+  const auto answered = std::stable_partition(pulls.begin(), pulls.end(), [&](const Pull& pull) {
+    return !MayAnswer(ledger(block), pull);
+  });
+  for (auto it = answered; it != pulls.end(); ++it) Send(block, *it, actions);
+  pulls.erase(answered, pulls.end());
+}
+
+void Shard::Drop(int64_t block, PayloadId payload, ShardActions* actions) {
+  ShardAction drop{ShardAction::Kind::kDrop};
+  drop.block = block;
+  drop.payload = payload;
+  actions->push_back(drop);
+}
+
+void Shard::OnChanged(int64_t block, ShardActions* actions) {
+  BlockLedger& ledger = mutable_ledger(block);
+  RUBATO_CHECK(ledger.change != BlockLedger::Change::kNone);
+  const BlockLedger::Change change = ledger.change;
+  ledger.change = BlockLedger::Change::kNone;
+  if (change == BlockLedger::Change::kApply) {
+    OnApplied(block);
+    // Before the next change: who waits for this version shall not get a later one.
+    MaybeCopy(block, actions);
+    AnswerPulls(block, actions);
+  } else if (change == BlockLedger::Change::kMeasure) {
+    OnMeasured(block, actions);
+  }
+  Advance(block, actions);
+  if (answers_close_ && !IsApplying()) {
+    answers_close_ = false;
+    actions->push_back({ShardAction::Kind::kClosed});
+  }
+}
+
+void Shard::MoveClock(BlockLedger* ledger, uint32_t worker) {
+  BlockLedger::Clock& clock = ledger->clocks[worker];
+  const bool was_slowest = clock.waited_for && clock.applied == ledger->slowest;
+  ++clock.applied;
+  if (was_slowest && --ledger->at_slowest == 0) FindSlowest(ledger);
+}
+
+void Shard::OnApplied(int64_t block) {
+  BlockLedger& ledger = mutable_ledger(block);
+  const Contribution applied = policy_->on_arrival() ? ledger.queue.front().contribution
+                                                     : ledger.nodes.begin()->second.contribution;
+  if (policy_->on_arrival()) {
+    const int64_t staleness = ledger.version - applied.read_version;
+    ledger.clocks[applied.worker].staleness = staleness;
+    ledger.staleness_sum += staleness;
+    ledger.staleness_max = std::max(ledger.staleness_max, staleness);
+    ledger.units.Insert(applied.unit);
+    ledger.queue.pop_front();
+    MoveClock(&ledger, applied.worker);
+  } else {
+    ledger.nodes.clear();
+    ledger.has_previous = true;
+  }
+  ++ledger.version;
+  ledger.samples += applied.samples;
+  if (ledger.measured && !verdict_.apply) ++ledger.skipped;
+  ledger.measured = false;
+}
+
+void Shard::OnMeasured(int64_t block, ShardActions* actions) {
+  BlockLedger& ledger = mutable_ledger(block);
+  ledger.measured = true;
+  if (++measured_ < blocks_.size()) return;
+  measured_ = 0;
+  ShardAction measured{ShardAction::Kind::kMeasured};
+  measured.version = ledger.version + 1;
+  actions->push_back(measured);
+}
+
+void Shard::OnVerdict(int64_t step, bool apply, double factor, ShardActions* actions) {
+  if (step <= verdict_.step) return;  // a second copy of it
+  verdict_ = {step, apply, factor};
+  for (int64_t block = blocks_.begin; block < blocks_.end; ++block) Advance(block, actions);
+}
+
+void Shard::OnSnapshot(uint32_t id, int64_t step, ShardActions* actions) {
+  if (policy_ == nullptr || id <= snapshot_) return;
+  if (!policy_->on_arrival()) {
+    ShardAction missed{ShardAction::Kind::kMissed};
+    missed.snapshot = id;
+    for (const BlockLedger& ledger : ledgers_) {
+      missed.version = std::max(missed.version, ledger.version);
+    }
+    if (missed.version > step) {
+      actions->push_back(missed);
+      return;
+    }
+  }
+  snapshot_ = id;
+  snapshot_step_ = step;
+  to_copy_ = blocks_.size();
+  if (to_copy_ == 0) {
+    ShardAction copied{ShardAction::Kind::kCopied};
+    copied.snapshot = id;
+    actions->push_back(copied);
+  }
+  for (int64_t block = blocks_.begin; block < blocks_.end; ++block) MaybeCopy(block, actions);
+}
+
+void Shard::MaybeCopy(int64_t block, ShardActions* actions) {
+  BlockLedger& ledger = mutable_ledger(block);
+  if (ledger.snapshot == snapshot_ || ledger.change == BlockLedger::Change::kApply) return;
+  if (!policy_->on_arrival() && ledger.version != snapshot_step_) return;
+  ledger.snapshot = snapshot_;
+  ShardAction copy{ShardAction::Kind::kCopy};
+  copy.block = block;
+  copy.snapshot = snapshot_;
+  copy.version = ledger.version;
+  actions->push_back(copy);
+  if (--to_copy_ > 0) return;
+  ShardAction copied{ShardAction::Kind::kCopied};
+  copied.snapshot = snapshot_;
+  actions->push_back(copied);
+}
+
+void Shard::OnLeftOut(int64_t unit) {
+  for (BlockLedger& ledger : ledgers_) ledger.units.Insert(unit);
+}
+
+void Shard::Restore(int64_t block, int64_t version, int64_t samples, int64_t skipped,
+                    UnitSet units) {
+  BlockLedger& ledger = mutable_ledger(block);
+  ledger.version = version;
+  ledger.samples = samples;
+  ledger.skipped = skipped;
+  ledger.units = std::move(units);
+}
+
+bool Shard::MayChange(const BlockLedger& ledger) const {
+  if (policy_->on_arrival()) return !closed_;
+  if (ledger.version >= limit_) return false;
+  return !ledger.measured || verdict_.step == ledger.version;
+}
+
+void Shard::Advance(int64_t block, ShardActions* actions) {
+  BlockLedger& ledger = mutable_ledger(block);
+  if (ledger.change != BlockLedger::Change::kNone) return;
+  MaybeCopy(block, actions);
+  bool moved = false;
+  while (!ledger.queue.empty() && ledger.queue.front().counted_before) {
+    const uint32_t worker = ledger.queue.front().contribution.worker;
+    ledger.queue.pop_front();
+    MoveClock(&ledger, worker);
+    moved = true;
+  }
+  if (moved) AnswerPulls(block, actions);
+  if (!policy_->MayApply(ledger)) {
+    SumSiblings(block, actions);
+  } else if (MayChange(ledger)) {
+    Apply(block, actions);
+  }
+}
+
+void Shard::Apply(int64_t block, ShardActions* actions) {
+  BlockLedger& ledger = mutable_ledger(block);
+  const BlockLedger::Pending& first =
+      policy_->on_arrival() ? ledger.queue.front() : ledger.nodes.begin()->second;
+  ShardAction apply{ShardAction::Kind::kApply};
+  apply.block = block;
+  apply.payload = first.payload;
+  apply.samples = first.contribution.samples;
+  apply.samples_before = ledger.samples;
+  apply.updates_before = ledger.version - ledger.skipped;
+  apply.on_arrival = policy_->on_arrival();
+  apply.version = ledger.version + 1;
+  ledger.change = BlockLedger::Change::kApply;
+  if (verdict_steps_ && !ledger.measured) {
+    apply.kind = ShardAction::Kind::kMeasure;
+    ledger.change = BlockLedger::Change::kMeasure;
+  } else if (verdict_steps_) {
+    if (!verdict_.apply) apply.kind = ShardAction::Kind::kSkip;
+    apply.factor = verdict_.factor;
+  }
+  actions->push_back(apply);
+}
+
+void Shard::SumSiblings(int64_t block, ShardActions* actions) {
+  BlockLedger& ledger = mutable_ledger(block);
+  while (!ledger.unpaired.empty()) {
+    const auto node = ledger.nodes.find(ledger.unpaired.back());
+    ledger.unpaired.pop_back();
+    if (node == ledger.nodes.end()) continue;
+    Contribution& folded = node->second.contribution;
+    if (folded.node == policy_->tree().root()) continue;
+    const Range sibling = policy_->tree().Sibling(folded.node);
+    const auto other = ledger.nodes.find(sibling.begin);
+    if (other == ledger.nodes.end() || !(other->second.contribution.node == sibling)) continue;
+    ShardAction sum{ShardAction::Kind::kSum};
+    sum.block = block;
+    sum.payload = node->second.payload;
+    sum.other = other->second.payload;
+    BlockLedger::Pending parent = node->second;
+    parent.contribution.node = policy_->tree().Parent(folded.node);
+    parent.contribution.samples += other->second.contribution.samples;
+    const bool is_left = node->first < other->first;  // whose place the parent takes
+    (is_left ? node : other)->second = parent;
+    ledger.nodes.erase(is_left ? other : node);
+    ledger.unpaired.push_back(parent.contribution.node.begin);
+    ledger.change = BlockLedger::Change::kSum;
+    actions->push_back(sum);
+    return;
+  }
+}
+
+void Shard::Send(int64_t block, const Pull& pull, ShardActions* actions) const {
+  const BlockLedger& from = ledger(block);
+  ShardAction send{ShardAction::Kind::kSend};
+  send.block = block;
+  send.puller = pull.puller;
+  send.clock = pull.clock;
+  send.pull = pull.number;
+  send.worker = pull.worker;
+  send.codec = pull.codec;
+  // In sync a later version than asked for tells the worker that its step is done everywhere.
+  send.previous = !policy_->on_arrival() && from.has_previous && pull.clock == from.version - 1;
+  send.version = from.version - (send.previous ? 1 : 0);
+  if (pull.worker != kObserver && policy_->on_arrival()) {
+    send.staleness = from.clocks[pull.worker].staleness;
+  }
+  actions->push_back(send);
+}
+
+}  // namespace rubato

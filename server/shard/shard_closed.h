@@ -1,0 +1,22 @@
+// What a shard tells the coordinator of its ledgers, as the messages that every shell of the core
+// sends.
+#ifndef RUBATO_SERVER_SHARD_SHARD_CLOSED_H_
+#define RUBATO_SERVER_SHARD_SHARD_CLOSED_H_
+
+#include "proto/cluster.pb.h"
+#include "server/shard/shard.h"
+
+namespace rubato {
+
+// The answer to ShardAction::Kind::kClosed.
+proto::ShardClosed ClosedMessage(const Shard& shard);
+
+// What the ledgers have counted so far.
+proto::ShardReport ReportMessage(const Shard& shard);
+
+// A block as it is now, for a snapshot.
+proto::BlockState BlockStateMessage(const Shard& shard, int64_t block);
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_SHARD_SHARD_CLOSED_H_

@@ -1,0 +1,544 @@
+#include "server/shard/shard.h"
+
+#include <map>
+#include <string>
+
+#include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Runs actions at once on symbolic payloads, so that a block's "parameters" are the text of all
+// that went into them.
+class SymbolicShard {
+ public:
+  explicit SymbolicShard(proto::View::Mode mode, int workers, int64_t leaves) : shard_({0, 2}) {
+    view_.set_number(1);
+    view_.set_mode(mode);
+    view_.set_leaves(leaves);
+    view_.set_until_step(1000);
+    for (int rank = 0; rank < workers; ++rank) Join(rank, 1);
+  }
+
+  void Join(int rank, uint32_t incarnation) {
+    proto::Member* member = view_.add_members();
+    member->set_rank(rank);
+    member->set_incarnation(incarnation);
+  }
+
+  void Open() {
+    ShardActions actions;
+    shard_.OnView(view_, &actions);
+    Run(actions);
+  }
+
+  // The view as it is now holds.
+  void Open(uint32_t number, int64_t from_step) {
+    view_.set_number(number);
+    view_.set_from_step(from_step);
+    Open();
+  }
+
+  void Close(uint32_t number) {
+    Do([&](ShardActions* actions) { shard_.OnClose(number, actions); });
+  }
+
+  absl::Status Push(int worker, int64_t clock, Range node, const std::string& text,
+                    int64_t read_version = 0, int64_t block = 0, uint32_t view = 1,
+                    uint32_t lineage = 0) {
+    Contribution contribution;
+    contribution.view = view;
+    contribution.lineage = lineage;
+    contribution.worker = worker;
+    contribution.incarnation = 1;
+    contribution.clock = clock;
+    contribution.unit = last_payload_;  // each its own
+    contribution.node = node;
+    contribution.samples = node.empty() ? 1 : node.size();
+    contribution.read_version = read_version;
+    const PayloadId id = ++last_payload_;
+    payloads_[id] = text;
+    ShardActions actions;
+    absl::Status status = shard_.OnPush(block, contribution, id, &actions);
+    if (!status.ok()) payloads_.erase(id);
+    Run(actions);
+    return status;
+  }
+
+  absl::Status Pull(uint64_t puller, int worker, int64_t clock, uint32_t view = 1,
+                    bool retire = false) {
+    struct Pull pull;
+    pull.puller = puller;
+    pull.worker = worker;
+    pull.view = view;
+    pull.clock = clock;
+    pull.retire = retire;
+    ShardActions actions;
+    absl::Status status = shard_.OnPull(pull, {0, 1}, &actions);
+    Run(actions);
+    return status;
+  }
+
+  // "puller: version staleness parameters" of each answer so far.
+  std::vector<std::string> sent;
+  std::vector<std::string> events;  // snapshots and verdicts
+  // Calls the shard and runs what it says.
+  template <typename Call>
+  void Do(Call call) {
+    ShardActions actions;
+    call(&actions);
+    Run(actions);
+  }
+  proto::View& view() { return view_; }
+  std::string parameters[2], previous[2];
+  std::vector<int64_t> samples_before;
+  size_t held_payloads() const { return payloads_.size(); }
+  Shard& shard() { return shard_; }
+
+ private:
+  void Run(ShardActions actions) {
+    for (size_t i = 0; i < actions.size(); ++i) {
+      const ShardAction action = actions[i];
+      switch (action.kind) {
+        case ShardAction::Kind::kSum: {
+          // Addition is commutative: its text is the same from either side.
+          const auto [low, high] =
+              std::minmax(payloads_.at(action.payload), payloads_.at(action.other));
+          payloads_[action.payload] = "(" + low + "+" + high + ")";
+          payloads_.erase(action.other);
+          shard_.OnChanged(action.block, &actions);
+          break;
+        }
+        case ShardAction::Kind::kApply:
+          previous[action.block] = parameters[action.block];
+          parameters[action.block] +=
+              payloads_.at(action.payload) + "/" + std::to_string(action.samples) + " ";
+          samples_before.push_back(action.samples_before);
+          payloads_.erase(action.payload);
+          shard_.OnChanged(action.block, &actions);
+          break;
+        case ShardAction::Kind::kSend:
+          sent.push_back(std::to_string(action.puller) + ": v" + std::to_string(action.version) +
+                         " s" + std::to_string(action.staleness) + " " +
+                         (action.previous ? previous : parameters)[action.block]);
+          break;
+        case ShardAction::Kind::kDrop:
+          payloads_.erase(action.payload);
+          break;
+        case ShardAction::Kind::kMeasure:
+          shard_.OnChanged(action.block, &actions);
+          break;
+        case ShardAction::Kind::kMeasured:
+          events.push_back("measured " + std::to_string(action.version - 1));
+          break;
+        case ShardAction::Kind::kSkip:
+          payloads_.erase(action.payload);
+          shard_.OnChanged(action.block, &actions);
+          break;
+        case ShardAction::Kind::kCopy:
+          events.push_back("copy " + std::to_string(action.block) + " v" +
+                           std::to_string(action.version) + " " + parameters[action.block]);
+          break;
+        case ShardAction::Kind::kCopied:
+          events.push_back("copied " + std::to_string(action.snapshot));
+          break;
+        case ShardAction::Kind::kMissed:
+          events.push_back("missed " + std::to_string(action.snapshot) + " at " +
+                           std::to_string(action.version));
+          break;
+        case ShardAction::Kind::kClosed:
+          events.push_back("closed at " + std::to_string(shard_.State().highest));
+          break;
+      }
+    }
+  }
+
+  Shard shard_;
+  proto::View view_;
+  std::map<PayloadId, std::string> payloads_;
+  PayloadId last_payload_ = 0;
+};
+
+TEST(SyncShardTest, SumsAlongTheTreeWhateverTheOrderOfArrival) {
+  const std::vector<std::pair<Range, std::string>> nodes = {
+      {{0, 1}, "a"}, {{1, 2}, "b"}, {{2, 4}, "c"}};
+  std::vector<int> order = {0, 1, 2};
+  do {
+    SymbolicShard shard(proto::View::MODE_SYNC, 3, 4);
+    shard.Open();
+    for (int i : order) RUBATO_ASSERT_OK(shard.Push(i, 0, nodes[i].first, nodes[i].second));
+    EXPECT_EQ(shard.parameters[0], "((a+b)+c)/4 ");
+    EXPECT_EQ(shard.held_payloads(), 0u);
+  } while (std::next_permutation(order.begin(), order.end()));
+}
+
+TEST(SyncShardTest, APullWaitsForItsVersionAndGetsExactlyThat) {
+  SymbolicShard shard(proto::View::MODE_SYNC, 2, 2);
+  RUBATO_ASSERT_OK(shard.Pull(7, kObserver, 0));  // before the view: waits
+  EXPECT_THAT(shard.sent, IsEmpty());
+  shard.Open();
+  EXPECT_THAT(shard.sent, ElementsAre("7: v0 s0 "));
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));
+  RUBATO_ASSERT_OK(shard.Pull(0, 0, 1));
+  EXPECT_EQ(shard.sent.size(), 1u);
+  RUBATO_ASSERT_OK(shard.Push(1, 0, {1, 2}, "b"));
+  EXPECT_EQ(shard.sent.back(), "0: v1 s0 (a+b)/2 ");
+}
+
+TEST(SyncShardTest, ANodeIsCountedOnceWhoeverSendsIt) {
+  SymbolicShard shard(proto::View::MODE_SYNC, 2, 2);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));
+  RUBATO_ASSERT_OK(shard.Push(1, 0, {0, 1}, "again"));
+  RUBATO_ASSERT_OK(shard.Push(1, 0, {0, 2}, "more"));  // covers leaf 0 a second time
+  RUBATO_ASSERT_OK(shard.Push(1, 0, {1, 2}, "b"));
+  RUBATO_ASSERT_OK(shard.Push(1, 0, {1, 2}, "late"));  // for a step that is done
+  EXPECT_EQ(shard.parameters[0], "(a+b)/2 ");
+  EXPECT_EQ(shard.shard().duplicates(), 3);
+  EXPECT_EQ(shard.held_payloads(), 0u);
+}
+
+TEST(SyncShardTest, BlocksGoOnIndependently) {
+  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a", 0, /*block=*/1));
+  EXPECT_EQ(shard.shard().ledger(0).version, 0);
+  EXPECT_EQ(shard.shard().ledger(1).version, 1);
+}
+
+TEST(SyncShardTest, RefusesWhatNoHonestWorkerSends) {
+  SymbolicShard shard(proto::View::MODE_SYNC, 2, 4);
+  shard.Open();
+  EXPECT_THAT(shard.Push(0, 1, {0, 4}, "x"),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("open step is 0")));
+  EXPECT_THAT(shard.Push(0, 0, {1, 3}, "x"),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("no node")));
+  EXPECT_THAT(shard.Push(2, 0, {0, 4}, "x"),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("worker 2")));
+  EXPECT_THAT(shard.Push(0, 0, {0, 4}, "x", 0, 9),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("block 9")));
+  EXPECT_THAT(shard.Pull(0, 5, 0),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("worker 5")));
+  EXPECT_EQ(shard.parameters[0], "");
+}
+
+TEST(ShardTest, AContributionOfAnotherLineageChangesNothing) {
+  for (proto::View::Mode mode : {proto::View::MODE_SYNC, proto::View::MODE_ASYNC}) {
+    SymbolicShard shard(mode, 1, 1);
+    RUBATO_ASSERT_OK(shard.Pull(3, kObserver, 0));
+    shard.view().set_lineage(2);
+    shard.Open();
+    RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "old", 0, 0, /*view=*/1, /*lineage=*/1));
+    EXPECT_EQ(shard.parameters[0], "");
+    EXPECT_EQ(shard.held_payloads(), 0u);
+  }
+}
+
+TEST(AsyncShardTest, AppliesOnArrivalAndCountsStalenessPerBlock) {
+  SymbolicShard shard(proto::View::MODE_ASYNC, 2, 1);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a", /*read_version=*/0));
+  RUBATO_ASSERT_OK(shard.Push(1, 0, {0, 1}, "b", /*read_version=*/0));
+  RUBATO_ASSERT_OK(shard.Pull(1, 1, 1));
+  EXPECT_EQ(shard.sent.back(), "1: v2 s1 a/1 b/1 ");
+  RUBATO_ASSERT_OK(shard.Push(1, 1, {0, 1}, "c", /*read_version=*/2));
+  EXPECT_EQ(shard.shard().ledger(0).staleness_sum, 1);
+  EXPECT_EQ(shard.shard().ledger(0).staleness_max, 1);
+  EXPECT_EQ(shard.shard().ledger(0).version, 3);
+  EXPECT_THAT(shard.samples_before, ElementsAre(0, 1, 2));
+}
+
+TEST(AsyncShardTest, AClockIsCountedOnceAndAPullSeesItsOwn) {
+  SymbolicShard shard(proto::View::MODE_ASYNC, 1, 1);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Pull(9, 0, 1));  // waits for clock 0
+  EXPECT_THAT(shard.sent, IsEmpty());
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));
+  EXPECT_THAT(shard.sent, ElementsAre("9: v1 s0 a/1 "));
+  EXPECT_EQ(shard.parameters[0], "a/1 ");
+  EXPECT_THAT(shard.Push(0, 5, {0, 1}, "x"),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("clock 5")));
+}
+
+TEST(ShardTest, ForgetsThePullsOfAPullerThatIsGone) {
+  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Pull(4, 0, 1));
+  RUBATO_ASSERT_OK(shard.Pull(5, 0, 1));
+  shard.shard().OnPullerGone(4);
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));
+  EXPECT_THAT(shard.sent, ElementsAre("5: v1 s0 a/1 "));
+}
+
+// Opens an async view of one worker, which pushes `count` contributions: payloads 1, 2, ...
+void PushOnArrival(int count, Shard* shard, ShardActions* actions) {
+  proto::View view;
+  view.set_number(1);
+  view.set_mode(proto::View::MODE_ASYNC);
+  view.set_leaves(1);
+  view.add_members()->set_incarnation(1);
+  shard->OnView(view, actions);
+  for (int clock = 0; clock < count; ++clock) {
+    Contribution contribution;
+    contribution.view = contribution.incarnation = 1;
+    contribution.clock = contribution.unit = clock;
+    contribution.samples = 1;
+    RUBATO_ASSERT_OK(shard->OnPush(0, contribution, clock + 1, actions));
+  }
+}
+
+// A second action that changes a block is not given before the first is done.
+TEST(ShardTest, KeepsOneChangeOfABlockOutstanding) {
+  Shard shard({0, 1});
+  ShardActions actions;
+  PushOnArrival(3, &shard, &actions);
+  for (int applied = 1; applied <= 3; ++applied) {
+    ASSERT_EQ(actions.size(), 1u);
+    EXPECT_EQ(actions[0].payload, static_cast<PayloadId>(applied));
+    actions.clear();
+    shard.OnChanged(0, &actions);
+    EXPECT_EQ(shard.ledger(0).version, applied);
+  }
+  EXPECT_THAT(actions, IsEmpty());
+}
+
+// Else what it said of its blocks would not stay true until the next view.
+TEST(ViewTest, OnArrivalAShardIsClosedWhenWhatItAppliesIsDone) {
+  Shard shard({0, 1});
+  ShardActions actions;
+  PushOnArrival(2, &shard, &actions);
+  ASSERT_EQ(actions.size(), 1u);  // the first is being applied
+  actions.clear();
+  shard.OnClose(1, &actions);
+  EXPECT_THAT(actions, IsEmpty());
+  shard.OnChanged(0, &actions);
+  ASSERT_EQ(actions.size(), 1u);  // and not the second
+  EXPECT_EQ(actions[0].kind, ShardAction::Kind::kClosed);
+  EXPECT_EQ(shard.State().highest, 1);
+  EXPECT_EQ(shard.State().whole.below(), 1);
+}
+
+TEST(SnapshotTest, InSyncEachBlockIsCopiedWhenItReachesTheStep) {
+  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+  shard.Open();
+  shard.Do([&](auto* a) { shard.shard().OnSnapshot(1, 2, a); });
+  for (int step = 0; step < 3; ++step) {
+    RUBATO_ASSERT_OK(shard.Push(0, step, {0, 1}, "a" + std::to_string(step)));
+  }
+  EXPECT_THAT(shard.events, ElementsAre("copy 0 v2 a0/1 a1/1 "));  // block 1 has not moved
+  for (int step = 0; step < 3; ++step) {
+    RUBATO_ASSERT_OK(shard.Push(0, step, {0, 1}, "b" + std::to_string(step), 0, 1));
+  }
+  EXPECT_THAT(shard.events,
+              ElementsAre("copy 0 v2 a0/1 a1/1 ", "copy 1 v2 b0/1 b1/1 ", "copied 1"));
+  shard.Do([&](auto* a) { shard.shard().OnSnapshot(2, 2, a); });
+  EXPECT_EQ(shard.events.back(), "missed 2 at 3");
+}
+
+TEST(SnapshotTest, OnArrivalTheShardIsCopiedAsItIs) {
+  SymbolicShard shard(proto::View::MODE_ASYNC, 1, 1);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a0"));
+  shard.Do([&](auto* a) { shard.shard().OnSnapshot(1, 0, a); });
+  RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "a1"));
+  EXPECT_THAT(shard.events, ElementsAre("copy 0 v1 a0/1 ", "copy 1 v0 ", "copied 1"));
+  EXPECT_EQ(shard.parameters[0], "a0/1 a1/1 ");
+}
+
+TEST(VerdictTest, AStepWaitsUntilAllBlocksAreMeasuredAndTheVerdictIsThere) {
+  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+  shard.view().set_verdict_steps(true);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a0"));
+  EXPECT_THAT(shard.events, IsEmpty());
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "b0", 0, 1));
+  EXPECT_THAT(shard.events, ElementsAre("measured 0"));
+  EXPECT_EQ(shard.parameters[0], "");
+  shard.Do([&](auto* a) { shard.shard().OnVerdict(0, true, 0.5, a); });
+  EXPECT_EQ(shard.parameters[0], "a0/1 ");
+  EXPECT_EQ(shard.parameters[1], "b0/1 ");
+  // A step that is left out counts but changes nothing, and is no update of the optimizer's.
+  RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "a1"));
+  RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "b1", 0, 1));
+  shard.Do([&](auto* a) { shard.shard().OnVerdict(1, false, 1, a); });
+  shard.Do([&](auto* a) { shard.shard().OnVerdict(1, true, 1, a); });  // a second copy
+  EXPECT_EQ(shard.parameters[0], "a0/1 ");
+  EXPECT_EQ(shard.shard().ledger(0).version, 2);
+  EXPECT_EQ(shard.shard().ledger(0).skipped, 1);
+  EXPECT_EQ(shard.held_payloads(), 0u);
+}
+
+// From Close to Open a step that is open may end, but nobody sees what comes of it: else a worker
+// would begin the next step with the old division of its micro-batches.
+TEST(ViewTest, AClosedShardEndsItsOpenStepAndShowsItToNobody) {
+  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a0"));
+  shard.Close(1);
+  EXPECT_THAT(shard.events, ElementsAre("closed at 1"));
+  shard.Close(1);  // a second copy
+  EXPECT_EQ(shard.events.size(), 1u);
+  RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "a1"));
+  RUBATO_ASSERT_OK(shard.Push(0, 2, {0, 1}, "a2"));
+  EXPECT_EQ(shard.parameters[0], "a0/1 a1/1 ");
+  RUBATO_ASSERT_OK(shard.Pull(7, 0, 2));
+  EXPECT_THAT(shard.sent, IsEmpty());
+  // The next view: the worker asks anew, and what it has sent to steps beyond counts no more.
+  shard.Open(2, 2);
+  EXPECT_THAT(shard.sent, IsEmpty());
+  RUBATO_ASSERT_OK(shard.Pull(7, 0, 2, /*view=*/2));
+  EXPECT_EQ(shard.sent.back(), "7: v2 s0 a0/1 a1/1 ");
+}
+
+TEST(ViewTest, AnOlderViewCountsForItsStepsOnly) {
+  SymbolicShard shard(proto::View::MODE_SYNC, 2, 2);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));
+  shard.Close(1);
+  shard.Open(2, 1);
+  RUBATO_ASSERT_OK(shard.Push(1, 0, {1, 2}, "b", 0, 0, /*view=*/1));
+  EXPECT_EQ(shard.parameters[0], "(a+b)/2 ");
+  RUBATO_ASSERT_OK(shard.Push(1, 1, {1, 2}, "old", 0, 0, /*view=*/1));
+  RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 2}, "new", 0, 0, /*view=*/2));
+  EXPECT_EQ(shard.parameters[0], "(a+b)/2 new/2 ");
+  shard.Open(1, 0);  // an older view that comes late
+  EXPECT_EQ(shard.shard().view(), 2u);
+}
+
+// A worker died after it had sent its part to some shards: those who take over see the version of
+// that step, which the block keeps until the next step's first contribution.
+TEST(ViewTest, ASurvivorReadsTheVersionBefore) {
+  SymbolicShard shard(proto::View::MODE_SYNC, 2, 2);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));
+  RUBATO_ASSERT_OK(shard.Push(1, 0, {1, 2}, "b"));
+  shard.Close(1);
+  shard.view().mutable_members()->RemoveLast();
+  shard.Open(2, 2);
+  RUBATO_ASSERT_OK(shard.Pull(7, 0, 0, /*view=*/2));
+  EXPECT_EQ(shard.sent.back(), "7: v0 s0 ");
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {1, 2}, "b", 0, 0, /*view=*/2));  // again, by the other
+  RUBATO_ASSERT_OK(shard.Pull(7, 0, 1, /*view=*/2));
+  EXPECT_EQ(shard.sent.back(), "7: v1 s0 (a+b)/2 ");
+  RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "c", 0, 0, /*view=*/2));
+  // Step 0 is done everywhere: who asks for its version is told so by a later one.
+  RUBATO_ASSERT_OK(shard.Pull(7, 0, 0, /*view=*/2));
+  EXPECT_EQ(shard.sent.back(), "7: v1 s0 (a+b)/2 ");
+}
+
+TEST(ViewTest, APullOfAViewToComeWaitsForIt) {
+  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+  shard.Open();
+  shard.Close(1);
+  RUBATO_ASSERT_OK(shard.Pull(7, 1, 0, /*view=*/2));
+  EXPECT_THAT(shard.sent, IsEmpty());
+  shard.Join(1, 1);
+  shard.Open(2, 1);
+  EXPECT_THAT(shard.sent, ElementsAre("7: v0 s0 "));
+}
+
+// What was held back by the close changes the block only after those who waited have got what it
+// was when they were answered.
+TEST(ViewTest, AnEarlyPullGetsTheVersionThatItIsTold) {
+  SymbolicShard shard(proto::View::MODE_ASYNC, 1, 1);
+  shard.Open();
+  shard.Close(1);
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));
+  RUBATO_ASSERT_OK(shard.Pull(7, 1, 0, /*view=*/2));
+  shard.Join(1, 1);
+  shard.Open(2, 0);
+  EXPECT_THAT(shard.sent, ElementsAre("7: v0 s0 "));
+  EXPECT_EQ(shard.parameters[0], "a/1 ");
+}
+
+TEST(ViewTest, OnArrivalWhatALostWorkerSentCountsIfItWasAppliedBeforeTheClose) {
+  SymbolicShard shard(proto::View::MODE_ASYNC, 2, 1);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));  // unit 0
+  RUBATO_ASSERT_OK(shard.Push(1, 0, {0, 1}, "b"));  // unit 1
+  shard.Close(1);
+  RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "c"));  // unit 2
+  RUBATO_ASSERT_OK(shard.Push(1, 1, {0, 1}, "d"));  // unit 3
+  EXPECT_EQ(shard.parameters[0], "a/1 b/1 ");
+  const ShardState state = shard.shard().State();
+  EXPECT_THAT(state.partial, ElementsAre(0, 1));  // block 1 has nothing
+  EXPECT_EQ(state.whole.below(), 0);
+  shard.view().mutable_members()->RemoveLast();
+  shard.Open(2, 0);
+  EXPECT_EQ(shard.parameters[0], "a/1 b/1 c/1 ");
+  EXPECT_EQ(shard.held_payloads(), 0u);
+  RUBATO_ASSERT_OK(shard.Push(1, 1, {0, 1}, "late"));
+  EXPECT_EQ(shard.parameters[0], "a/1 b/1 c/1 ");
+}
+
+TEST(ViewTest, AReturnedWorkerBeginsAtTheClockOfItsView) {
+  SymbolicShard shard(proto::View::MODE_ASYNC, 1, 1);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));
+  shard.Close(1);
+  shard.view().mutable_members(0)->set_incarnation(2);
+  shard.view().mutable_members(0)->set_start_clock(7);
+  shard.Open(2, 0);
+  RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "of the one before"));
+  EXPECT_EQ(shard.parameters[0], "a/1 ");
+  EXPECT_EQ(shard.shard().ledger(0).clocks[0].accepted, 7);
+}
+
+// Clocks of updates so far; worker 0 is the fast one.
+TEST(BoundedTest, AWorkerIsAtMostSoManyClocksAhead) {
+  for (const int64_t staleness : {0, 1, 3}) {
+    SymbolicShard shard(proto::View::MODE_BOUNDED, 2, 1);
+    shard.view().set_staleness(staleness);
+    shard.Open();
+    for (int64_t clock = 0; clock < 6; ++clock) {
+      RUBATO_ASSERT_OK(shard.Pull(7, 0, clock));
+      // The other is at clock 0: c - min <= s.
+      EXPECT_EQ(shard.sent.size() == static_cast<size_t>(clock) + 1, clock <= staleness);
+      if (clock > staleness) break;
+      RUBATO_ASSERT_OK(shard.Push(0, clock, {0, 1}, "a"));
+    }
+    const size_t before = shard.sent.size();
+    RUBATO_ASSERT_OK(shard.Push(1, 0, {0, 1}, "b"));
+    EXPECT_EQ(shard.sent.size(), before + 1);
+  }
+}
+
+TEST(BoundedTest, NobodyWaitsForAWorkerThatIsGoneOrHasNothingLeftToDo) {
+  for (const bool gone : {true, false}) {
+    SymbolicShard shard(proto::View::MODE_BOUNDED, 3, 1);
+    shard.view().set_staleness(0);
+    shard.Open();
+    for (int worker : {0, 1}) RUBATO_ASSERT_OK(shard.Push(worker, 0, {0, 1}, "a"));
+    RUBATO_ASSERT_OK(shard.Pull(7, 0, 1));
+    EXPECT_THAT(shard.sent, IsEmpty());  // for worker 2
+    if (gone) {
+      shard.Close(1);
+      shard.view().mutable_members()->RemoveLast();
+      shard.Open(2, 0);
+      RUBATO_ASSERT_OK(shard.Pull(7, 0, 1, /*view=*/2));
+    } else {
+      RUBATO_ASSERT_OK(shard.Pull(9, 2, 0, 1, /*retire=*/true));
+      EXPECT_EQ(shard.sent[0].substr(0, 2), "7:");
+    }
+    EXPECT_FALSE(shard.sent.empty());
+  }
+}
+
+TEST(ShardTest, WhatWillNotComeLeavesNoGap) {
+  SymbolicShard shard(proto::View::MODE_ASYNC, 1, 1);
+  shard.Open();
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));  // unit 0
+  shard.shard().OnLeftOut(1);
+  EXPECT_EQ(shard.shard().ledger(0).units.below(), 2);
+  EXPECT_EQ(shard.shard().ledger(0).version, 1);
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,37 @@
+#include "tools/command/binaries.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <system_error>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+
+namespace rubato {
+
+absl::StatusOr<std::string> FindBinary(absl::string_view name) {
+  const std::string leaf(name);
+  std::vector<std::string> candidates;
+  if (const char* folder = getenv("RUBATO_BIN_DIR"); folder != nullptr && *folder != '\0') {
+    candidates.push_back(absl::StrCat(folder, "/", leaf));
+  } else {
+    std::error_code error;
+    const std::filesystem::path here =
+        std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+    const std::string part(absl::StripPrefix(leaf, "rubato-"));
+    candidates = {(here / leaf).string(), (here.parent_path() / part / leaf).string()};
+  }
+  for (const std::string& candidate : candidates) {
+    if (access(candidate.c_str(), X_OK) == 0 && !std::filesystem::is_directory(candidate))
+      return candidate;
+  }
+  return absl::NotFoundError(absl::StrCat("found no program ", leaf, "; looked for ",
+                                          absl::StrJoin(candidates, " and "),
+                                          " (RUBATO_BIN_DIR names another folder)"));
+}
+
+}  // namespace rubato

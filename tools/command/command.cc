@@ -1,0 +1,219 @@
+#include "tools/command/command.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <filesystem>
+#include <memory>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/base/status.h"
+#include "common/files/run_folder.h"
+#include "common/wire/address.h"
+#include "common/wire/channel.h"
+#include "proto/cluster.grpc.pb.h"
+
+namespace rubato {
+namespace {
+
+enum class Connection { kMade, kRefused, kSilence };
+
+// Ends at the first refusal: a job that runs listens. Silence is that of one that is frozen, or of
+// a network that does not lead there.
+Connection Connect(grpc::Channel& channel, absl::Time deadline) {
+  while (true) {
+    const grpc_connectivity_state state = channel.GetState(/*try_to_connect=*/true);
+    if (state == GRPC_CHANNEL_READY) return Connection::kMade;
+    if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
+      return Connection::kRefused;
+    }
+    if (!channel.WaitForStateChange(state, absl::ToChronoTime(deadline))) {
+      return Connection::kSilence;
+    }
+  }
+}
+
+// Shows the token, if there is one. Says where it was found.
+absl::StatusOr<std::string> AddToken(const RunFolder& folder, proto::CommandRequest* request) {
+  if (const char* token = std::getenv("RUBATO_TOKEN")) {
+    request->set_token(token);
+    return std::string("RUBATO_TOKEN");
+  }
+  const absl::StatusOr<std::string> found = ReadSmallFile(folder.TokenFile());
+  if (found.ok()) {
+    request->set_token(std::string(absl::StripAsciiWhitespace(*found)));
+  } else if (!absl::IsNotFound(found.status())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("this changes the job and needs the run's token: ", found.status().message()));
+  }
+  return folder.TokenFile();
+}
+
+absl::StatusOr<std::string> AddressOf(const RunFolder& folder) {
+  if (access(folder.path().c_str(), F_OK) != 0) {
+    return absl::NotFoundError(absl::StrCat("found no run ", folder.path()));
+  }
+  if (access(folder.SummaryFile().c_str(), F_OK) == 0) {
+    return absl::UnavailableError(absl::StrCat("the run ", folder.path(), " is over"));
+  }
+  const absl::StatusOr<std::string> found = ReadSmallFile(folder.AddressFile());
+  if (!found.ok()) {
+    return absl::Status(found.status().code(),
+                        absl::StrCat("the run ", folder.path(),
+                                     " has no address (yet?): ", found.status().message()));
+  }
+  return std::string(absl::StripAsciiWhitespace(*found));
+}
+
+// A job that is asked.
+struct Peer {
+  RunFolder folder;
+  std::string address;  // of shard 0
+  std::shared_ptr<grpc::Channel> channel;
+};
+
+std::string Silence(const std::string& address, absl::Duration timeout) {
+  return absl::StrCat("shard 0 at ", address, " has not answered within ",
+                      absl::FormatDuration(timeout),
+                      ": it is frozen, or cannot be reached from here");
+}
+
+// The run in `folder`; `address`, if not empty, is that of its shard 0.
+absl::StatusOr<Peer> ConnectTo(RunFolder folder, const std::string& address, absl::Time deadline,
+                               absl::Duration timeout) {
+  Peer peer{std::move(folder), address, nullptr};
+  if (address.empty()) {
+    RUBATO_ASSIGN_OR_RETURN(peer.address, AddressOf(peer.folder));
+  } else if (const absl::Status status = ParseAddresses(address).status(); !status.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("--address: ", status.message()));
+  }
+  peer.channel = MakeChannel(peer.address);
+  const Connection connection = Connect(*peer.channel, deadline);
+  if (connection == Connection::kSilence) {
+    return absl::DeadlineExceededError(Silence(peer.address, timeout));
+  }
+  if (connection == Connection::kRefused) {
+    return absl::UnavailableError(absl::StrCat(
+        "nobody answers at ", peer.address, ": ",
+        address.empty() ? absl::StrCat("the run ", peer.folder.path(), " is over, or was killed")
+                        : "does shard 0 of the job listen there?"));
+  }
+  return peer;
+}
+
+// The runs under runs/ that have said where they listen, and not that they are over; the newest
+// first.
+std::vector<RunFolder> RunsUnderWay() {
+  namespace fs = std::filesystem;
+  std::vector<std::pair<fs::file_time_type, RunFolder>> found;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::directory_iterator("runs", error)) {
+    if (entry.is_symlink(error)) continue;
+    const RunFolder folder(entry.path().string());
+    const fs::file_time_type time = fs::last_write_time(folder.AddressFile(), error);
+    if (error || fs::exists(folder.SummaryFile(), error)) continue;
+    found.emplace_back(time, folder);
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<RunFolder> runs;
+  for (auto& [time, folder] : found) runs.push_back(std::move(folder));
+  return runs;
+}
+
+// runs/latest if it runs, else the newest that does: one that has yet to begin, or that was given a
+// folder under runs/.
+absl::StatusOr<Peer> ConnectToNewest(absl::Time deadline, absl::Duration timeout) {
+  std::error_code error;
+  const std::filesystem::path latest = std::filesystem::read_symlink("runs/latest", error);
+  const RunFolder first(error ? "runs/latest" : "runs/" + latest.string());
+  absl::StatusOr<Peer> peer = ConnectTo(first, "", deadline, timeout);
+  if (peer.ok() || absl::IsDeadlineExceeded(peer.status())) return peer;
+  for (RunFolder& folder : RunsUnderWay()) {
+    absl::StatusOr<Peer> other = ConnectTo(std::move(folder), "", deadline, timeout);
+    if (other.ok() || absl::IsDeadlineExceeded(other.status())) return other;
+  }
+  return peer;
+}
+
+}  // namespace
+
+absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const std::string& address,
+                                                proto::CommandRequest request,
+                                                absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  RUBATO_ASSIGN_OR_RETURN(
+      const Peer peer,
+      run.empty() && address.empty()
+          ? ConnectToNewest(deadline, timeout)
+          : ConnectTo(RunFolder(run.empty() ? "runs/latest" : run), address, deadline, timeout));
+  const bool changes = request.kind() != proto::CommandRequest::KIND_STATUS;
+  std::string token_from;
+  if (changes) {
+    RUBATO_ASSIGN_OR_RETURN(token_from, AddToken(peer.folder, &request));
+  }
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(deadline));
+  proto::CommandReply reply;
+  const absl::Status status =
+      FromGrpc(proto::Coordination::NewStub(peer.channel)->Command(&context, request, &reply));
+  if (absl::IsDeadlineExceeded(status)) {
+    return absl::DeadlineExceededError(absl::StrCat(
+        Silence(peer.address, timeout), changes ? ", and may still do what was asked" : ""));
+  }
+  if (absl::IsPermissionDenied(status)) {
+    // Asking again does not help.
+    return absl::FailedPreconditionError(absl::StrCat(status.message(),
+                                                      request.token().empty() ? "" : ": that in ",
+                                                      request.token().empty() ? "" : token_from));
+  }
+  if (absl::IsUnavailable(status)) {
+    return absl::UnavailableError(
+        absl::StrCat("shard 0 at ", peer.address, ": ", status.message()));
+  }
+  if (!status.ok()) {
+    return absl::Status(status.code(),
+                        absl::StrCat(peer.address, " does not answer as shard 0 of a job does: ",
+                                     status.message()));
+  }
+  return reply;
+}
+
+absl::StatusOr<proto::CommandRequest> SwitchRequest(absl::string_view mode) {
+  const auto mistake = [mode](absl::string_view expected) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--mode: found ", mode.empty() ? "nothing" : mode, ", expected ", expected));
+  };
+  proto::CommandRequest request;
+  request.set_kind(proto::CommandRequest::KIND_SWITCH);
+  const std::vector<absl::string_view> parts = absl::StrSplit(mode, ',');
+  if (parts[0] == "bounded") {
+    constexpr absl::string_view kKey = "staleness=";
+    int64_t staleness = -1;
+    if (parts.size() != 2 || !absl::StartsWith(parts[1], kKey) ||
+        !absl::SimpleAtoi(parts[1].substr(kKey.size()), &staleness) || staleness < 0) {
+      return mistake("bounded,staleness=N with an N from 0 on");
+    }
+    request.set_mode(proto::View::MODE_BOUNDED);
+    request.set_staleness(staleness);
+  } else if (parts.size() == 1 && parts[0] == "sync") {
+    request.set_mode(proto::View::MODE_SYNC);
+  } else if (parts.size() == 1 && parts[0] == "async") {
+    request.set_mode(proto::View::MODE_ASYNC);
+  } else {
+    return mistake("sync, async or bounded,staleness=N");
+  }
+  return request;
+}
+
+}  // namespace rubato

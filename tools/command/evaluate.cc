@@ -1,0 +1,83 @@
+#include "tools/command/evaluate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "common/files/checkpoint.h"
+#include "common/files/run_folder.h"
+#include "common/job/job.h"
+#include "tools/command/parameters_file.h"
+#include "worker/data/batch_reader.h"
+#include "worker/data/load.h"
+#include "worker/model/loss.h"
+#include "worker/model/model.h"
+
+namespace rubato {
+namespace {
+
+constexpr int64_t kBatch = 250;
+
+}  // namespace
+
+absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::string& split,
+                                         bool json) {
+  if (split != "train" && split != "validation" && split != "test") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--split: found ", split, ", expected train, validation or test"));
+  }
+  // A run's final parameters lie beside its job as a checkpoint's do.
+  RUBATO_ASSIGN_OR_RETURN(const std::string file, FindParametersFile(path));
+  const std::string folder = std::filesystem::path(file).parent_path().string();
+  RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(RunFolder(folder).JobFile()));
+  RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job));
+  const Dataset& examples = split == "train"        ? data.train
+                            : split == "validation" ? data.validation
+                                                    : data.test;
+  if (examples.size() == 0) {
+    return absl::FailedPreconditionError(absl::StrCat("the job's data has no ", split, " split"));
+  }
+  RUBATO_ASSIGN_OR_RETURN(const Objective objective,
+                          ObjectiveFor(job.loss(), data.train.classes(), data.train.target_values(),
+                                       data.train.labels_each()));
+  RUBATO_ASSIGN_OR_RETURN(
+      const std::unique_ptr<Model> model,
+      Model::Create(job.model(), examples.shape().dimensions(), objective,
+                    std::min(kBatch, examples.size()), DType::kFloat32, Purpose::kEvaluation));
+  RUBATO_ASSIGN_OR_RETURN(const std::vector<float> parameters,
+                          ReadParameters(file, model->layout()));
+
+  BatchReader reader(&examples, job.seed(), model->max_batch());
+  BatchResult total;
+  for (int64_t begin = 0; begin < examples.size(); begin += model->max_batch()) {
+    reader.ReadInOrder({begin, std::min(begin + model->max_batch(), examples.size())});
+    total += model->Evaluate(parameters, reader.features(), reader.targets());
+  }
+  const bool has_accuracy = total.judged > 0;
+  const double loss =
+      total.loss_sum /
+      (IsClassification(objective.loss) ? total.judged : static_cast<double>(total.samples));
+  const double accuracy = total.correct / total.judged;
+  if (json) {
+    nlohmann::ordered_json object;
+    object["parameters"] = file;
+    object["split"] = split;
+    object["samples"] = total.samples;
+    object["loss"] = loss;
+    if (has_accuracy) object["accuracy"] = accuracy;
+    return object.dump() + "\n";
+  }
+  std::string text =
+      absl::StrFormat("parameters  %s\nsplit       %s, %d samples\nloss        %.6g\n", file, split,
+                      total.samples, loss);
+  if (has_accuracy) absl::StrAppendFormat(&text, "accuracy    %.2f %%\n", 100 * accuracy);
+  return text;
+}
+
+}  // namespace rubato

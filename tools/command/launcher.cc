@@ -1,0 +1,321 @@
+#include "tools/command/launcher.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "common/base/check.h"
+
+namespace rubato {
+namespace {
+
+constexpr absl::string_view kErrorMark = "error: ";
+constexpr absl::string_view kStoppedMark = "stopped: ";  // of one that ends because others did
+
+// What a line says of its process's failure (see Log::Fatal): nothing if it is another line, or of
+// the other kind.
+std::optional<std::string> LastWords(absl::string_view line, bool stopped) {
+  const absl::string_view mark = stopped ? kStoppedMark : kErrorMark;
+  if (absl::StartsWith(line, mark)) return std::string(absl::StripPrefix(line, mark));
+  if (!absl::StartsWith(line, "{")) return std::nullopt;
+  const nlohmann::json json =
+      nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object() || json.value("level", nlohmann::json()) != "fatal") return std::nullopt;
+  const nlohmann::json fields = json.value("fields", nlohmann::json::object());
+  if (stopped != (fields.is_object() && fields.value("stopped", nlohmann::json()) == true)) {
+    return std::nullopt;
+  }
+  const auto message = json.find("message");
+  if (message == json.end() || !message->is_string()) return std::nullopt;
+  return message->get<std::string>();
+}
+
+absl::Status SystemError(absl::string_view what, absl::string_view path) {
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
+}
+
+// The end of a log from `begin` on: enough for a reason.
+std::string Tail(const std::string& path, off_t begin) {
+  constexpr off_t kBytes = 1 << 16;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return "";
+  const off_t size = lseek(fd, 0, SEEK_END);
+  begin = std::max(begin, size - kBytes);
+  std::string tail(static_cast<size_t>(std::max<off_t>(size - begin, 0)), '\0');
+  const ssize_t got = pread(fd, tail.data(), tail.size(), begin);
+  tail.resize(got < 0 ? 0 : static_cast<size_t>(got));
+  close(fd);
+  return tail;
+}
+
+// In the child, between fork and exec: only async-signal-safe calls. Returns only if something
+// failed, with errno.
+void BecomeChild(pid_t parent, int log_fd, char* const* arguments) {
+  if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
+  // The parent may have died before prctl: then the kernel will never tell.
+  if (getppid() != parent) _exit(1);
+  // Ignored signals and the mask outlive exec; the launcher's own must not.
+  for (const int number : {SIGPIPE, SIGXFSZ, SIGINT, SIGTERM, SIGCHLD, SIGHUP, SIGQUIT})
+    signal(number, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  const int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0) return;
+  execv(arguments[0], arguments);
+}
+
+// The last words of a log, of one kind; empty if there are none.
+std::string LastLines(const std::vector<absl::string_view>& lines, bool stopped) {
+  size_t end = lines.size();
+  while (end > 0 && !LastWords(lines[end - 1], stopped)) --end;
+  size_t begin = end;
+  while (begin > 0 && LastWords(lines[begin - 1], stopped)) --begin;
+  return absl::StrJoin(lines.begin() + begin, lines.begin() + end, "\n",
+                       [stopped](std::string* out, absl::string_view line) {
+                         absl::StrAppend(out, *LastWords(line, stopped));
+                       });
+}
+
+std::vector<absl::string_view> Lines(absl::string_view log) {
+  return absl::StrSplit(log, '\n', absl::SkipWhitespace());
+}
+
+// How much an end explains: a signal most, a victim of others least.
+int Weight(absl::string_view log, int wait_status) {
+  if (WIFSIGNALED(wait_status)) return 3;
+  if (WEXITSTATUS(wait_status) == 2) return 2;
+  return LastLines(Lines(log), /*stopped=*/false).empty() &&
+                 !LastLines(Lines(log), /*stopped=*/true).empty()
+             ? 0
+             : 1;
+}
+
+}  // namespace
+
+std::string FailureReason(absl::string_view log, int wait_status) {
+  const std::vector<absl::string_view> lines = Lines(log);
+  for (const bool stopped : {false, true}) {
+    const std::string reason = LastLines(lines, stopped);
+    if (!reason.empty()) return reason;
+  }
+  if (WIFSIGNALED(wait_status)) {
+    const int number = WTERMSIG(wait_status);
+    const char* name = sigabbrev_np(number);
+    return absl::StrCat("killed by signal ", number,
+                        name == nullptr ? "" : absl::StrCat(" (SIG", name, ")"));
+  }
+  return absl::StrCat("exited with code ", WEXITSTATUS(wait_status),
+                      lines.empty() ? "" : absl::StrCat(": ", lines.back()));
+}
+
+Launcher::Launcher(absl::Duration grace)
+    : grace_(grace), wake_fd_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  RUBATO_CHECK(wake_fd_ >= 0);
+}
+
+Launcher::~Launcher() {
+  SignalAll(SIGKILL);
+  Drain(absl::InfiniteFuture());
+  close(wake_fd_);
+}
+
+absl::Status Launcher::Start(const Command& command) {
+  RUBATO_CHECK(!command.arguments.empty());
+  const int log_fd =
+      open(command.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  if (log_fd < 0) return SystemError("create", command.log_path);
+  auto close_log = absl::MakeCleanup([log_fd] { close(log_fd); });
+  const off_t log_begins = lseek(log_fd, 0, SEEK_END);
+  // Carries errno if exec fails; closed by exec if it does not.
+  int result[2];
+  if (pipe2(result, O_CLOEXEC) != 0) return SystemError("start", command.arguments[0]);
+  auto close_result = absl::MakeCleanup([&result] { close(result[0]); });
+
+  std::vector<char*> arguments;
+  for (const std::string& argument : command.arguments)
+    arguments.push_back(const_cast<char*>(argument.c_str()));
+  arguments.push_back(nullptr);
+  const pid_t self = getpid();
+  const pid_t pid = fork();
+  if (pid == 0) {
+    BecomeChild(self, log_fd, arguments.data());
+    const int error = errno;
+    (void)!write(result[1], &error, sizeof error);
+    _exit(127);
+  }
+  const int fork_error = errno;
+  close(result[1]);
+  errno = fork_error;
+  if (pid < 0) return SystemError("start", command.arguments[0]);
+  setpgid(pid, pid);  // as the child does: whoever comes first. Fails harmlessly after its exec.
+
+  int error = 0;
+  ssize_t got;
+  while ((got = read(result[0], &error, sizeof error)) < 0 && errno == EINTR) {
+  }
+  if (got > 0) {
+    waitpid(pid, nullptr, 0);
+    errno = error;
+    return SystemError("start", command.arguments[0]);
+  }
+  // Not by glibc 2.36's wrapper: its header cannot be used from C++.
+  const int pid_fd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0));
+  if (pid_fd < 0) {
+    const int pidfd_error = errno;
+    kill(-pid, SIGKILL);
+    waitpid(pid, nullptr, 0);
+    errno = pidfd_error;
+    return SystemError("watch", command.arguments[0]);
+  }
+  children_.push_back({command, pid, pid_fd, log_begins});
+  return absl::OkStatus();
+}
+
+void Launcher::Interrupt(int signal) {
+  int none = 0;
+  interrupted_by_.compare_exchange_strong(none, signal);
+  const uint64_t one = 1;
+  (void)!write(wake_fd_, &one, sizeof one);
+}
+
+void Launcher::Poll(absl::Time deadline) {
+  std::vector<pollfd> fds = {{wake_fd_, POLLIN, 0}};
+  for (const Child& child : children_) fds.push_back({child.pid_fd, POLLIN, 0});
+  const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
+  const int milliseconds =
+      left >= absl::Hours(1)
+          ? 3'600'000
+          : static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1))));
+  if (poll(fds.data(), fds.size(), milliseconds) <= 0) return;
+  if (fds[0].revents != 0) {
+    uint64_t count;
+    (void)!read(wake_fd_, &count, sizeof count);
+  }
+
+  for (size_t i = children_.size(); i-- > 0;) {
+    if (fds[i + 1].revents == 0) continue;
+    const Child child = children_[i];
+    int status = 0;
+    // What the process has itself started must not outlive it. Before it is reaped: until then its
+    // number, which is the group's, cannot be another's.
+    kill(-child.pid, SIGKILL);
+    RUBATO_CHECK(waitpid(child.pid, &status, 0) == child.pid);
+    close(child.pid_fd);
+    children_.erase(children_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (stopping_) continue;
+    if (status != 0) {
+      const std::string log = Tail(child.command.log_path, child.log_begins);
+      bad_ends_.push_back(
+          {{child.command.role, child.command.rank, WIFEXITED(status) ? WEXITSTATUS(status) : 1,
+            FailureReason(log, status), child.command.log_path},
+           Weight(log, status),
+           child.command.expendable,
+           absl::Now()});
+    }
+    if (!OthersRun()) others_ended_at_ = std::min(others_ended_at_, absl::Now());
+  }
+}
+
+bool Launcher::OthersRun() const {
+  return std::any_of(children_.begin(), children_.end(),
+                     [](const Child& child) { return !child.command.expendable; });
+}
+
+int Launcher::running(const std::string& role) const {
+  int count = 0;
+  for (const Child& child : children_) count += child.command.role == role;
+  for (const BadEnd& end : bad_ends_) count += end.failure.role == role;
+  return count;
+}
+
+absl::Time Launcher::NextJudgement(absl::Time now) const {
+  absl::Time next = absl::InfiniteFuture();
+  const auto consider = [&](absl::Time time) {
+    if (time > now) next = std::min(next, time);
+  };
+  consider(others_ended_at_ + kLastGrace);
+  for (const BadEnd& end : bad_ends_) consider(end.time + grace_);
+  return next;
+}
+
+Launcher::Event Launcher::Wait(absl::Duration timeout) {
+  const absl::Time deadline = absl::Now() + timeout;
+  while (true) {
+    if (interrupted_by_ != 0) return Event::kInterrupt;
+    if (failure_.has_value()) return Event::kFailure;
+    const absl::Time now = absl::Now();
+    const auto first = std::find_if(bad_ends_.begin(), bad_ends_.end(),
+                                    [](const BadEnd& end) { return !end.expendable; });
+    if (first != bad_ends_.end()) {
+      if (children_.empty() || now >= first->time + grace_) {
+        failure_ =
+            std::max_element(bad_ends_.begin(), bad_ends_.end(),
+                             [](const BadEnd& a, const BadEnd& b) { return a.weight < b.weight; })
+                ->failure;
+        continue;
+      }
+    } else if (!OthersRun()) {
+      if (children_.empty() || now >= others_ended_at_ + kLastGrace) return Event::kAllEnded;
+    } else if (!bad_ends_.empty() && now >= bad_ends_.front().time + grace_) {
+      lost_ = std::move(bad_ends_.front().failure);
+      bad_ends_.erase(bad_ends_.begin());
+      return Event::kLost;
+    }
+    if (now >= deadline) return Event::kTimeout;
+    Poll(std::min(deadline, NextJudgement(now)));
+  }
+}
+
+void Launcher::Drain(absl::Time deadline) {
+  while (!children_.empty() && absl::Now() < deadline) Poll(deadline);
+}
+
+void Launcher::Stop() {
+  stopping_ = true;
+  SignalAll(SIGTERM);
+  Drain(absl::Now() + kPatience);
+  SignalAll(SIGKILL);
+  Drain(absl::InfiniteFuture());
+}
+
+void Launcher::Stop(const std::string& role, int rank, absl::Duration patience) {
+  stopping_ = true;
+  const auto is_first = [&](const Child& child) {
+    return child.command.role == role && child.command.rank == rank;
+  };
+  for (const Child& child : children_) {
+    if (is_first(child)) kill(-child.pid, SIGTERM);
+  }
+  const absl::Time deadline = absl::Now() + patience;
+  while (std::any_of(children_.begin(), children_.end(), is_first) && absl::Now() < deadline) {
+    Poll(deadline);
+  }
+  if (absl::Now() < deadline) Drain(absl::Now() + kPatience);  // the others have been told
+  Stop();
+}
+
+void Launcher::SignalAll(int signal) {
+  for (const Child& child : children_) kill(-child.pid, signal);
+}
+
+}  // namespace rubato

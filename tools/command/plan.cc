@@ -1,0 +1,249 @@
+#include "tools/command/plan.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/check.h"
+#include "common/base/status.h"
+#include "common/files/init_from.h"
+#include "common/job/job.h"
+#include "common/space/flat_space.h"
+#include "common/space/job_codec.h"
+#include "common/space/learning_rate.h"
+#include "server/optimizers/parameter_groups.h"
+#include "server/process/server_memory.h"
+#include "worker/data/load.h"
+#include "worker/model/model.h"
+#include "worker/step/compute_device.h"
+#include "worker/step/evaluator.h"
+
+namespace rubato {
+namespace {
+
+constexpr int64_t kValueBytes = sizeof(float);
+
+// Rows of cells as text: each row begins with "# ", numbers stand to the right.
+class Table {
+ public:
+  explicit Table(std::vector<std::string> header) { Add(std::move(header)); }
+
+  void Add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+
+  std::string Text() const {
+    std::vector<size_t> widths(rows_[0].size(), 0);
+    for (const auto& row : rows_) {
+      for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+    }
+    std::string text;
+    for (const auto& row : rows_) {
+      std::string line = "#";
+      for (size_t i = 0; i < row.size(); ++i) {
+        const std::string padding(widths[i] - row[i].size(), ' ');
+        // The first column is a name.
+        absl::StrAppend(&line, "  ", i == 0 ? row[i] + padding : padding + row[i]);
+      }
+      absl::StrAppend(&text, absl::StripTrailingAsciiWhitespace(line), "\n");
+    }
+    return text;
+  }
+
+ private:
+  std::vector<std::vector<std::string>> rows_;
+};
+
+// Where the optimizer has groups, with what holds for each parameter.
+std::string ParametersText(const proto::Layout& layout, const proto::Optimizer& optimizer) {
+  const bool grouped = optimizer.groups_size() > 0;
+  std::vector<std::string> header = {"parameter", "shape", "values", "bytes"};
+  if (grouped) header.insert(header.end(), {"group", "learning_rate", "weight_decay"});
+  Table table(header);
+  const std::vector<int> groups = GroupsOf(optimizer, layout);
+  for (int i = 0; i < layout.parameters_size(); ++i) {
+    const proto::Parameter& parameter = layout.parameters(i);
+    const int64_t values = ValueCount(parameter);
+    std::vector<std::string> row = {parameter.name(),
+                                    absl::StrCat("(", absl::StrJoin(parameter.shape(), ", "), ")"),
+                                    absl::StrCat(values), absl::StrCat(values * kValueBytes)};
+    if (grouped) {
+      const proto::Optimizer own = GroupSettings(optimizer, groups[i]);
+      const bool frozen = own.learning_rate() == 0;
+      row.push_back(groups[i] == kNoGroup ? "-" : absl::StrCat(groups[i]));
+      row.push_back(frozen ? "frozen" : absl::StrCat(own.learning_rate()));
+      row.push_back(frozen ? "-" : absl::StrCat(own.weight_decay()));
+    }
+    table.Add(row);
+  }
+  const int64_t total = ValueCount(layout);
+  std::vector<std::string> last = {"total", "", absl::StrCat(total),
+                                   absl::StrCat(total * kValueBytes)};
+  last.resize(header.size());
+  table.Add(last);
+  std::string text = table.Text();
+  for (const std::string& unused : UnusedGroups(optimizer, layout)) {
+    absl::StrAppend(&text, "#  warning: ", unused, "\n");
+  }
+  return text;
+}
+
+std::string Interval(const Range& range) {
+  return range.empty() ? "none" : absl::StrCat("[", range.begin, ", ", range.end, ")");
+}
+
+std::string ShardsText(const FlatSpace& space) {
+  Table table({"shard", "blocks", "values", "bytes"});
+  for (int shard = 0; shard < space.shards(); ++shard) {
+    const Range values = space.ShardValues(shard);
+    table.Add({absl::StrCat(shard), Interval(space.ShardBlocks(shard)), Interval(values),
+               absl::StrCat(values.size() * kValueBytes)});
+  }
+  return table.Text();
+}
+
+int64_t BytesOf(const Examples& examples) {
+  return static_cast<int64_t>(examples.pixels.size() + kValueBytes * examples.features.size() +
+                              sizeof(int32_t) * examples.labels.size() +
+                              kValueBytes * examples.values.size());
+}
+
+std::string Megabytes(int64_t bytes) {
+  return absl::StrFormat("%.1f MB", static_cast<double>(bytes) * 1e-6);
+}
+
+// Rows of processes whose numbers follow each other and whose memory is the same are one.
+std::string MemoryText(const Plan& plan, const FlatSpace& space) {
+  Table table({"process", "in training", "at most"});
+  int64_t training = 0, most = 0;
+  const auto add = [&](const std::string& kind, int64_t count, auto memory_of) {
+    for (int64_t first = 0; first < count;) {
+      const std::pair<int64_t, int64_t> memory = memory_of(first);
+      int64_t end = first;
+      for (; end < count && memory_of(end) == memory; ++end) {
+        training += memory.first;
+        most += memory.first + memory.second;
+      }
+      table.Add({end - first == 1 ? absl::StrCat(kind, " ", first)
+                                  : absl::StrCat(kind, "s ", first, " to ", end - 1, ", each"),
+                 Megabytes(memory.first), Megabytes(memory.first + memory.second)});
+      first = end;
+    }
+  };
+  add("server", space.shards(), [&](int64_t shard) {
+    const absl::StatusOr<ServerMemory> memory =
+        PlanServerMemory(plan.job, space, static_cast<int>(shard));
+    RUBATO_CHECK(memory.ok());  // MakePlan has tried
+    return std::make_pair(memory->training, memory->checkpoint);
+  });
+  add("worker", plan.job.cluster().workers().start(), [&](int64_t index) {
+    const WorkerMemory memory = PlanWorkerMemory(plan.job, plan.sizes, index);
+    return std::make_pair(memory.training, memory.test);
+  });
+  table.Add({"all of them", Megabytes(training), Megabytes(most)});
+  return table.Text();
+}
+
+}  // namespace
+
+absl::StatusOr<Plan> MakePlan(proto::Job job) {
+  // What convolutions need depends on it. If this processor lacks it, the workers' is near its own.
+  static_cast<void>(FixIsa(job.device()));
+  Plan plan;
+  proto::Job small = job;
+  const bool drawn = job.data().format() == proto::Data::FORMAT_GLYPHS;
+  if (drawn) {
+    // Sizes are known; one drawing tells the shape. The workers draw the rest.
+    small.mutable_data()->set_train_size(1);
+    small.mutable_data()->set_test_size(1);
+    small.mutable_data()->clear_validation();
+  }
+  RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(small));
+  const int64_t drawings = job.data().train_size();
+  plan.validation_samples = drawn ? ValidationSize(job.data(), drawings) : data.validation.size();
+  plan.train_samples = drawn ? drawings - plan.validation_samples : data.train.size();
+  plan.test_samples = drawn ? job.data().test_size() : data.test.size();
+  const ExampleShape& shape = data.train.shape();
+  RUBATO_ASSIGN_OR_RETURN(const Objective objective,
+                          ObjectiveFor(job.loss(), data.train.classes(), data.train.target_values(),
+                                       data.train.labels_each()));
+  RUBATO_ASSIGN_OR_RETURN(plan.layout, LayoutOf(job.model(), shape.dimensions(), objective));
+  const int64_t micro_batch = job.train().batch_size() / job.train().micro_batches();
+  RUBATO_ASSIGN_OR_RETURN(
+      plan.sizes.training_bytes,
+      MemoryOf(job.model(), shape.dimensions(), objective, micro_batch, Purpose::kTraining));
+  // On the CPU. The worker's one model for tests takes batches of the larger split.
+  const int64_t tested = std::max(plan.validation_samples, plan.test_samples);
+  RUBATO_ASSIGN_OR_RETURN(
+      plan.sizes.test_bytes,
+      MemoryOf(job.model(), shape.dimensions(), objective,
+               EvaluationBatch(tested, ComputeDevice(), micro_batch), Purpose::kEvaluation));
+  plan.sizes.values = ValueCount(plan.layout);
+  plan.sizes.example_values = shape.size();
+  for (const Dataset* split : {&data.train, &data.validation, &data.test}) {
+    plan.sizes.data_bytes += BytesOf(split->examples());
+  }
+  if (drawn) {
+    plan.sizes.data_bytes = BytesOf(data.train.examples()) * (drawings + plan.test_samples);
+  }
+  if (job.model().has_init_from()) {
+    const absl::Status fits = OpenInitialParameters(job.model().init_from(), plan.layout).status();
+    if (!fits.ok()) {
+      return absl::Status(fits.code(), absl::StrCat("model.init_from: ", fits.message()));
+    }
+  }
+  RUBATO_RETURN_IF_ERROR(
+      PlanServerMemory(
+          job,
+          FlatSpace(plan.sizes.values, job.wire().chunk() / kValueBytes, job.cluster().servers()),
+          0)
+          .status());
+  plan.job = std::move(job);
+  return plan;
+}
+
+int64_t TotalSamples(const Plan& plan) {
+  if (plan.job.train().until().has_time()) return 0;
+  return SamplesAt(plan.job.train().until(), plan.job.train().batch_size(), plan.train_samples);
+}
+
+std::string DryRunText(const Plan& plan) {
+  const proto::Train& train = plan.job.train();
+  const int64_t block_values = plan.job.wire().chunk() / kValueBytes;
+  const FlatSpace space(ValueCount(plan.layout), block_values, plan.job.cluster().servers());
+  const int64_t micro_batch = train.batch_size() / train.micro_batches();
+  const int64_t contribution =
+      std::max<int64_t>(1, train.micro_batches() / plan.job.cluster().workers().start());
+  const int64_t trainable = TrainableCount(plan.layout);
+  int64_t pushed = 0, pulled = 0;
+  for (int64_t block = 0; block < space.blocks(); ++block) {
+    pushed += PushedBytes(plan.job, space.BlockValues(block), trainable);
+    pulled += PulledBytes(plan.job, space.BlockValues(block), trainable);
+  }
+  const auto micro_batches = [&](int64_t count) {
+    return absl::StrCat(count * micro_batch, " samples, ", count,
+                        count == 1 ? " micro-batch" : " micro-batches", " of ", micro_batch);
+  };
+  return absl::StrCat(
+      ResolvedYaml(plan.job, plan.sources), "\n", ParametersText(plan.layout, plan.job.optimizer()),
+      "#\n", ShardsText(space), "#\n", "#  ", space.blocks(),
+      space.blocks() == 1 ? " block" : " blocks", " of ", block_values, " values, ",
+      block_values * kValueBytes, " bytes\n",                                                    //
+      "#  on the wire: a gradient sum takes ", pushed, " bytes, the parameters ", pulled, "\n",  //
+      "#  data: ", plan.train_samples, " training samples, ",
+      plan.validation_samples > 0 ? absl::StrCat(plan.validation_samples, " for validation, ") : "",
+      plan.test_samples, " test samples\n", "#  step: ", micro_batches(train.micro_batches()),
+      "\n",  //
+      "#  async contribution: ", micro_batches(contribution), "\n",
+      "#  memory of a worker's activations and gradients: ",
+      plan.sizes.training_bytes *
+          std::min<int64_t>(plan.job.device().threads(), train.micro_batches()),
+      " bytes in training, ", plan.sizes.test_bytes, " in tests\n", "#\n", MemoryText(plan, space),
+      "#  resident memory on one host; at most: while a checkpoint is written, and where "
+      "parameters "
+      "have been tested\n");
+}
+
+}  // namespace rubato

@@ -1,0 +1,43 @@
+// A job, checked as far as one process can before any other is started, so that a mistake is told
+// once.
+#ifndef RUBATO_TOOLS_COMMAND_PLAN_H_
+#define RUBATO_TOOLS_COMMAND_PLAN_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/job/job.h"
+#include "proto/job.pb.h"
+#include "proto/layout.pb.h"
+#include "worker/process/worker_memory.h"
+
+namespace rubato {
+
+struct Plan {
+  proto::Job job;
+  // Which of its keys were not taken from the file; for the caller to fill in.
+  Sources sources;
+  proto::Layout layout;
+  int64_t train_samples = 0;  // of an epoch
+  int64_t validation_samples = 0;
+  int64_t test_samples = 0;
+  // What a worker holds; its bytes of training are of one thread.
+  WorkerSizes sizes;
+};
+
+// `job` as LoadJob makes it. Reads data files, for their errors; draws next to nothing. NotFound,
+// FailedPrecondition or InvalidArgument if the data are wrong or the model does not fit them.
+absl::StatusOr<Plan> MakePlan(proto::Job job);
+
+// Samples that the whole training processes; 0 if a time decides.
+int64_t TotalSamples(const Plan& plan);
+
+// What `rubato train --dry-run` prints: the resolved job as YAML and below it, as comments, so that
+// the whole is a job again: the parameters, the shards, the samples of a step and of an async
+// contribution, the memory that each process will hold.
+std::string DryRunText(const Plan& plan);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_COMMAND_PLAN_H_

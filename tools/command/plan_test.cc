@@ -1,0 +1,152 @@
+#include "tools/command/plan.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status_matchers.h"
+#include "common/job/job.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+// 784-256-10 in blocks of 256 KiB: 203,530 values in 4 blocks.
+proto::Job MakeJob() {
+  proto::Job job;
+  const bool parsed = google::protobuf::TextFormat::ParseFromString(R"(
+    version: 1
+    name: "test"
+    cluster { servers: 2 workers { start: 3 } }
+    data { format: FORMAT_GLYPHS train_size: 6000 test_size: 1000 }
+    model {
+      layers { flatten {} }
+      layers { linear { out_features: 256 } }
+      layers { relu {} }
+      layers { linear { out_features: 10 } }
+    }
+    wire { chunk: 262144 }
+    train { batch_size: 64 micro_batches: 8 until { epochs: 2.5 } })",
+                                                                    &job);
+  EXPECT_TRUE(parsed);
+  return job;
+}
+
+TEST(PlanTest, DryRunTellsParametersShardsAndSteps) {
+  const auto plan = MakePlan(MakeJob());
+  RUBATO_ASSERT_OK(plan);
+  const std::string text = DryRunText(*plan);
+  EXPECT_THAT(text, StartsWith(ResolvedYaml(plan->job)));
+  EXPECT_THAT(text, HasSubstr("#  parameter       shape  values   bytes\n"
+                              "#  1.weight   (256, 784)  200704  802816\n"
+                              "#  1.bias          (256)     256    1024\n"
+                              "#  3.weight    (10, 256)    2560   10240\n"
+                              "#  3.bias           (10)      10      40\n"
+                              "#  total                  203530  814120\n"));
+  EXPECT_THAT(text, HasSubstr("#  shard  blocks            values   bytes\n"
+                              "#  0      [0, 2)       [0, 131072)  524288\n"
+                              "#  1      [2, 4)  [131072, 203530)  289832\n"));
+  EXPECT_THAT(text,
+              HasSubstr("#  4 blocks of 65536 values, 262144 bytes\n"
+                        "#  on the wire: a gradient sum takes 814120 bytes, the parameters 814120\n"
+                        "#  data: 6000 training samples, 1000 test samples\n"
+                        "#  step: 64 samples, 8 micro-batches of 8\n"
+                        "#  async contribution: 16 samples, 2 micro-batches of 8\n"));
+  const auto wire_of = [](proto::Push::Codec push) {
+    proto::Job job = MakeJob();
+    job.mutable_wire()->mutable_push()->set_codec(push);
+    job.mutable_wire()->set_pull(proto::Wire::PULL_BF16);
+    return DryRunText(*MakePlan(job));
+  };
+  // A scale for each block; 1 % of 65536 and of 6922 values, with an index each and a count.
+  EXPECT_THAT(wire_of(proto::Push::CODEC_INT8),
+              HasSubstr("sum takes 203546 bytes, the parameters 407060\n"));
+  EXPECT_THAT(wire_of(proto::Push::CODEC_TOPK),
+              HasSubstr(absl::StrCat("sum takes ", 4 * 4 + 8 * (3 * 655 + 69), " bytes, ")));
+  // Training, of 8: the most at a time are the 256 values, their gradient, and that of the 10
+  // outputs. Tests, of 250: the values and the outputs, whose number is rounded up to a multiple
+  // of 16.
+  EXPECT_THAT(text, HasSubstr(absl::StrCat("#  memory of a worker's activations and gradients: ",
+                                           4 * 8 * (2 * 256 + 10), " bytes in training, ",
+                                           4 * (250 * 256 + 2512), " in tests\n")));
+  // Of shard 1: 22 MiB, its values and three buffers for sums that wait (of three workers, of which
+  // two send two parts each), two blocks' ledgers, three streams and the gradients that three
+  // workers lend; a checkpoint's version, without slots.
+  EXPECT_THAT(text,
+              HasSubstr(absl::StrFormat("#  server 1%22.1f MB%7.1f MB\n",
+                                        1e-6 * (289832.0 * 7 + 2 * 1800 + 46.0 * (1 << 20)),
+                                        1e-6 * (289832.0 * 8 + 2 * 1800 + 46.0 * (1 << 20)))));
+}
+
+TEST(PlanTest, DryRunTellsWhatAGroupChanges) {
+  proto::Job job = MakeJob();
+  ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      R"(name: NAME_ADAMW learning_rate: 0.001 weight_decay: 0.01 betas: 0.9 betas: 0.999
+         groups { match: "3.*" learning_rate: 0 }
+         groups { match: "*.bias" weight_decay: 0 }
+         groups { match: "2.*" weight_decay: 0 })",
+      job.mutable_optimizer()));
+  const auto plan = MakePlan(job);
+  RUBATO_ASSERT_OK(plan);
+  EXPECT_THAT(
+      DryRunText(*plan),
+      HasSubstr("#  parameter       shape  values   bytes  group  learning_rate  weight_decay\n"
+                "#  1.weight   (256, 784)  200704  802816      -          0.001          0.01\n"
+                "#  1.bias          (256)     256    1024      1          0.001             0\n"
+                "#  3.weight    (10, 256)    2560   10240      0         frozen             -\n"
+                "#  3.bias           (10)      10      40      0         frozen             -\n"
+                "#  total                  203530  814120\n"
+                "#  warning: optimizer.groups[2] changes nothing: no parameter matches \"2.*\"\n"
+                "#\n"));
+}
+
+TEST(PlanTest, CountsWhatIsKeptForValidation) {
+  proto::Job job = MakeJob();
+  job.mutable_data()->mutable_validation()->set_fraction(0.1);
+  const auto plan = MakePlan(job);
+  RUBATO_ASSERT_OK(plan);
+  EXPECT_EQ(TotalSamples(*plan), 2.5 * 5400);
+  EXPECT_THAT(DryRunText(*plan), HasSubstr("#  data: 5400 training samples, 600 for validation, "
+                                           "1000 test samples\n"));
+}
+
+TEST(PlanTest, ContributionHasAtLeastOneMicroBatchAndShardsMayBeEmpty) {
+  proto::Job job = MakeJob();
+  job.mutable_cluster()->mutable_workers()->set_start(20);
+  job.mutable_cluster()->set_servers(5);
+  const auto plan = MakePlan(job);
+  RUBATO_ASSERT_OK(plan);
+  EXPECT_THAT(DryRunText(*plan),
+              HasSubstr("#  async contribution: 8 samples, 1 micro-batch of 8\n"));
+  EXPECT_THAT(DryRunText(*plan), HasSubstr("none              none       0\n"));
+}
+
+TEST(PlanTest, TotalSamplesFollowsTheUnitOfUntil) {
+  proto::Job job = MakeJob();
+  EXPECT_EQ(TotalSamples(*MakePlan(job)), 15000);
+  job.mutable_train()->mutable_until()->set_steps(10);
+  EXPECT_EQ(TotalSamples(*MakePlan(job)), 640);
+  job.mutable_train()->mutable_until()->set_samples(7);
+  EXPECT_EQ(TotalSamples(*MakePlan(job)), 7);
+}
+
+TEST(PlanTest, MistakesInDataAndModelAreErrors) {
+  proto::Job unfit = MakeJob();
+  unfit.mutable_model()->mutable_layers()->DeleteSubrange(0, 1);  // no flatten
+  EXPECT_THAT(MakePlan(unfit), IsError(absl::StatusCode::kInvalidArgument, HasSubstr("linear")));
+  proto::Job missing = MakeJob();
+  missing.mutable_data()->set_format(proto::Data::FORMAT_IDX);
+  missing.mutable_data()->set_path("/no/such/folder");
+  EXPECT_THAT(MakePlan(missing),
+              IsError(absl::StatusCode::kNotFound, HasSubstr("/no/such/folder")));
+  proto::Job channels = MakeJob();
+  channels.mutable_data()->mutable_normalize()->add_mean(0);
+  EXPECT_THAT(MakePlan(channels),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("data.normalize")));
+}
+
+}  // namespace
+}  // namespace rubato

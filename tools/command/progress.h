@@ -1,0 +1,113 @@
+// How far a run is, from the lines that shard 0 writes to metrics.jsonl, and how that is shown.
+#ifndef RUBATO_TOOLS_COMMAND_PROGRESS_H_
+#define RUBATO_TOOLS_COMMAND_PROGRESS_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/base/log.h"
+
+namespace rubato {
+
+// What is known so far. No I/O.
+class Progress {
+ public:
+  // Training ends after `total_samples`, of which an epoch has `epoch_samples`. A total of 0: it is
+  // not known.
+  Progress(double total_samples, double epoch_samples);
+
+  // A line of metrics.jsonl, and of which kind it was. What is not known is skipped, so that newer
+  // files can be read.
+  enum class Kind { kTrain, kEval, kTest, kOther };
+  Kind OnLine(absl::string_view json);
+
+  // Such as "epoch 1.4/3  step 1312  loss 0.2134  accuracy 94.1 %  validation 95.2 %  41200
+  // samples/s  0:23 left". Under `width` columns, by leaving out what matters least. ASCII, no
+  // newline. With `color` the figure of the last test, which is called by its split, is bold and a
+  // loss that is not finite red.
+  std::string LiveLine(int width, bool color = false) const;
+
+  // The same for a log line.
+  LogFields Fields() const;
+
+ private:
+  double Epoch() const { return samples_ / epoch_samples_; }
+  // Seconds, at the average speed so far.
+  std::optional<double> SecondsLeft() const;
+
+  const double total_samples_;
+  const double epoch_samples_;
+  bool started_ = false;
+  bool has_trained_ = false;  // a training line has come
+  double step_ = 0;
+  double samples_ = 0;
+  double time_ = 0;  // seconds of training
+  std::optional<double> loss_, accuracy_, samples_per_second_, staleness_;
+  // The last test, beside the training or at its end.
+  std::string tested_kind_;   // "eval", "test"
+  std::string tested_split_;  // "validation", "test"
+  std::optional<double> tested_loss_, tested_accuracy_;
+};
+
+// Lines that are appended to a file, each once and whole. The file may come later.
+class LineTail {
+ public:
+  explicit LineTail(std::string path);
+  LineTail(const LineTail&) = delete;
+  LineTail& operator=(const LineTail&) = delete;
+  ~LineTail();
+
+  // The next line, without its newline; nothing while there is none.
+  std::optional<std::string> Next();
+
+ private:
+  const std::string path_;
+  int fd_ = -1;
+  std::string buffer_;
+  size_t begin_ = 0;  // of what has not been returned
+};
+
+// Shows progress on `fd`: one live line on a terminal, else a log line every few seconds and at
+// each test.
+class ProgressDisplay {
+ public:
+  // `terminal`: whether a line can be redrawn in place; see common/base/terminal.h. Log lines are of
+  // level info: a higher `level` drops them.
+  ProgressDisplay(std::string metrics_path, Progress progress, int fd, bool terminal,
+                  LogLevel level, LogFormat format = LogFormat::kText);
+  // Removes the live line.
+  ~ProgressDisplay();
+
+  // Reads what is new and shows it if it is time.
+  void Update(absl::Time now);
+  // Shown in place of progress until it is empty again; without a terminal as one line.
+  void SetNotice(const std::string& notice);
+  // Removes the live line, so that something else can be said; the next Update draws it again.
+  void Clear();
+  // When Update has last found something new; at first, when this was made.
+  absl::Time last_change() const { return last_change_; }
+
+ private:
+  void Draw();
+
+  LineTail tail_;
+  Progress progress_;
+  const int fd_;
+  const bool terminal_;
+  const bool color_;
+  const Log log_;
+  std::string notice_;
+  absl::Time last_change_ = absl::Now();
+  bool drawn_ = false;
+  absl::Time next_line_ = absl::InfinitePast();
+};
+
+// "0:07", "12:34", "3:00:00".
+std::string ClockText(double seconds);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_COMMAND_PROGRESS_H_

@@ -1,0 +1,241 @@
+#include "tools/command/simulate.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "common/base/flags.h"
+#include "common/base/log.h"
+#include "common/base/process_exit.h"
+#include "common/base/status.h"
+#include "common/files/checkpoint.h"
+#include "common/files/init_from.h"
+#include "common/files/resume_point.h"
+#include "common/files/run_folder.h"
+#include "common/job/job.h"
+#include "nlohmann/json.hpp"
+#include "server/run/resumed_slots.h"
+#include "tools/command/plan.h"
+#include "tools/simulator/link.h"
+#include "tools/simulator/quantity.h"
+#include "tools/simulator/simulated_run.h"
+#include "worker/data/load.h"
+
+namespace rubato {
+namespace {
+
+// What was typed.
+struct Options {
+  std::string config;
+  std::vector<std::string> set;
+  std::string workers;
+  std::string servers;
+  std::string speeds = "fixed";
+  std::string compute = "10ms";
+  std::string latency = "100us";
+  std::string bandwidth = "10Gbit";
+  std::vector<std::string> link;
+  std::string jitter = "0";
+  std::string apply = "unlimited";
+  bool sizes_only = false;
+  int64_t seed = 0;
+  std::string run_dir;
+};
+
+// A figure of summary.json; 0 if it is not there.
+double FigureOf(const nlohmann::json& json, const char* key) {
+  const auto found = json.find(key);
+  return found != json.end() && found->is_number() ? found->get<double>() : 0;
+}
+
+std::string Text(const SimulatedFigures& figures, const Options& options, const proto::Job& job,
+                 double wall_seconds, const std::string& path) {
+  const nlohmann::json json = nlohmann::json::parse(figures.summary_json, nullptr, false);
+  const double seconds = FigureOf(json, "seconds");
+  const double steps = FigureOf(json, "steps");
+  double updates = 0, staleness = 0, most = 0;
+  if (json.is_object() && json.contains("blocks")) {
+    for (const nlohmann::json& block : json["blocks"]) {
+      updates += FigureOf(block, "updates");
+      staleness += FigureOf(block, "staleness_sum");
+      most = std::max(most, FigureOf(block, "staleness_max"));
+    }
+  }
+  std::string text = absl::StrFormat(
+      "workers        %d on %d shards, %s, speeds %s\n"
+      "time           %.6g s of training, %.6g ms a step (%.0f steps)\n"
+      "speed          %.0f samples/s\n"
+      "computing      %.1f %% of a worker's time on average, %.1f %% of the least busy one's\n"
+      "shards' cards  %.1f %% busy receiving, %.1f %% busy sending (the busiest one)\n",
+      job.cluster().workers().start(), job.cluster().servers(), figures.modes, options.speeds,
+      seconds, steps > 0 ? 1000 * seconds / steps : 0, steps, FigureOf(json, "samples_per_second"),
+      100 * figures.computing, 100 * figures.slowest, 100 * figures.in_share,
+      100 * figures.out_share);
+  if (figures.on_arrival && updates > 0) {
+    absl::StrAppend(&text, absl::StrFormat("staleness      %.2f on average, %.0f at most\n",
+                                           staleness / updates, most));
+  }
+  if (!options.sizes_only) {
+    if (json.contains("test_accuracy")) {
+      absl::StrAppend(&text, absl::StrFormat("test accuracy  %.2f %%  (loss %.4f)\n",
+                                             100 * FigureOf(json, "test_accuracy"),
+                                             FigureOf(json, "test_loss")));
+    } else {
+      absl::StrAppend(&text, absl::StrFormat("test loss      %.4f\n", FigureOf(json, "test_loss")));
+    }
+  }
+  absl::StrAppend(&text, absl::StrFormat("simulated      %d events, %.2f GB sent, in %.2f s\n",
+                                         figures.events, figures.bytes * 1e-9, wall_seconds));
+  return absl::StrCat(text, "files          ", path, "\n");
+}
+
+// What the job goes on from, if it does not begin with initial values of its own.
+absl::Status ReadStart(const proto::Job& job, const proto::Layout& layout,
+                       SimulationSetting* setting) {
+  std::vector<std::string> warnings;
+  RUBATO_ASSIGN_OR_RETURN(const std::string checkpoint,
+                          ResumePoint(job, /*flag=*/"", "runs", &warnings));
+  for (const std::string& warning : warnings) {
+    std::fprintf(stderr, "warning: %s\n", warning.c_str());
+  }
+  TrainingState state;
+  if (!checkpoint.empty()) {
+    RUBATO_ASSIGN_OR_RETURN(setting->resume, CheckCheckpoint(checkpoint));
+    RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*setting->resume));
+    if (!note.empty()) std::fprintf(stderr, "warning: %s\n", note.c_str());
+    RUBATO_ASSIGN_OR_RETURN(state, ReadTrainingState(checkpoint, *setting->resume, layout));
+  } else if (!job.model().init_from().empty()) {
+    RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader file,
+                            OpenInitialParameters(job.model().init_from(), layout));
+    state.parameters.resize(ValueCount(layout));
+    RUBATO_RETURN_IF_ERROR(ReadInitialValues(file, layout, 0, absl::MakeSpan(state.parameters)));
+  } else {
+    return absl::OkStatus();
+  }
+  setting->initial = std::make_shared<const TrainingState>(std::move(state));
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> Simulate(Options options) {
+  const absl::Time start = absl::Now();
+  if (!options.workers.empty()) {
+    options.set.push_back(absl::StrCat("cluster.workers=", options.workers));
+  }
+  if (!options.servers.empty()) {
+    options.set.push_back(absl::StrCat("cluster.servers=", options.servers));
+  }
+  Sources sources;
+  RUBATO_ASSIGN_OR_RETURN(proto::Job job,
+                          LoadJob(options.config, options.set, ProcessEnvironment(), &sources));
+  SimulationSetting setting;
+  const uint64_t seed = static_cast<uint64_t>(options.seed);
+  setting.seed = seed;
+  RUBATO_ASSIGN_OR_RETURN(setting.speeds, Speeds::Parse(options.speeds, seed));
+  RUBATO_ASSIGN_OR_RETURN(setting.micro_batch_time, ParseTime("--compute", options.compute));
+  RUBATO_ASSIGN_OR_RETURN(setting.card.latency, ParseTime("--latency", options.latency));
+  RUBATO_ASSIGN_OR_RETURN(setting.card.bytes_per_second,
+                          ParseBandwidth("--bandwidth", options.bandwidth));
+  RUBATO_ASSIGN_OR_RETURN(setting.jitter, ParseTime("--jitter", options.jitter));
+  if (options.apply != "unlimited") {
+    RUBATO_ASSIGN_OR_RETURN(setting.change_bytes_per_second,
+                            ParseBandwidth("--apply", options.apply));
+  }
+  RUBATO_ASSIGN_OR_RETURN(Plan plan, MakePlan(std::move(job)));
+  setting.job = plan.job;
+  setting.layout = plan.layout;
+  setting.train_samples = plan.train_samples;
+  setting.test_samples = plan.test_samples;
+  setting.one_block_for_each_shard = options.sizes_only;
+  // A test goes forward only, a third of the work, beside the training.
+  const double micro_batch =
+      static_cast<double>(plan.job.train().batch_size()) / plan.job.train().micro_batches();
+  setting.test_time = static_cast<SimTime>(
+      std::min(static_cast<double>(setting.micro_batch_time) * plan.test_samples / micro_batch / 3,
+               static_cast<double>(kLongest)));
+  RUBATO_RETURN_IF_ERROR(setting.speeds.CheckWorkers(plan.job.cluster().workers().max()));
+  for (const std::string& link : options.link) {
+    RUBATO_ASSIGN_OR_RETURN(LinkSetting parsed, ParseLink(link, plan.job.cluster().workers().max(),
+                                                          plan.job.cluster().servers()));
+    setting.links.push_back(parsed);
+  }
+  std::optional<Data> data;
+  if (options.sizes_only && plan.job.checkpoint().resume() == proto::Checkpoint::RESUME_REQUIRED) {
+    return absl::InvalidArgumentError(
+        "checkpoint.resume is required, and with --sizes-only nothing is resumed: set it to never");
+  }
+  if (!options.sizes_only) {
+    RUBATO_RETURN_IF_ERROR(ReadStart(plan.job, plan.layout, &setting));
+    RUBATO_ASSIGN_OR_RETURN(data, LoadData(plan.job));
+    setting.data = &*data;
+    setting.data_digest = data->digest;
+  }
+  RUBATO_ASSIGN_OR_RETURN(const RunFolder folder,
+                          RunFolder::Create(plan.job.name(), options.run_dir, absl::Now()));
+  RUBATO_ASSIGN_OR_RETURN(const SimulatedFigures figures,
+                          RunSimulation(std::move(setting), sources, folder));
+  return Text(figures, options, plan.job, absl::ToDoubleSeconds(absl::Now() - start),
+              folder.path());
+}
+
+}  // namespace
+
+int SimulateMain(const std::vector<std::string>& arguments) {
+  Options options;
+  Flags flags(
+      "rubato simulate",
+      "Runs the job in CONFIG.yaml in virtual time, in this process: the cores of server and "
+      "worker, as they are, on\n"
+      "a virtual network, with workers as fast as you say. Answers what the job would do on a "
+      "cluster that is not\n"
+      "there. Leaves the run folder that `rubato train` would; the same seed gives the same bytes.",
+      {"rubato simulate configs/quickstart.yaml --workers 8 --speeds exponential",
+       "rubato simulate configs/quickstart.yaml --workers 64 --speeds "
+       "lognormal:sigma=0.3+straggler:factor=4 --sizes-only \\\n"
+       "      --set consistency.mode=async --set train.micro_batches=64",
+       "rubato simulate configs/quickstart.yaml --speeds transient:p=0.05,factor=10 --latency 50us "
+       "--bandwidth 25Gbit"});
+  flags.AddPositional(&options.config, "CONFIG.yaml", "the job");
+  flags.Add("workers", &options.workers, "N", "workers; default: cluster.workers of the job");
+  flags.Add("servers", &options.servers, "N", "shards; default: cluster.servers of the job");
+  flags.Add("speeds", &options.speeds, "SPEEDS",
+            "a factor of each computation's time: fixed, exponential, lognormal:sigma=0.5,\n"
+            "                        jitter:width=0.01, transient:p=0.05,factor=10, "
+            "straggler:factor=4,worker=0, trace:FILE\n"
+            "                        (lines `worker,seconds`); several with + between them");
+  flags.Add("compute", &options.compute, "TIME",
+            "that a worker takes for one micro-batch, times its factor");
+  flags.Add("latency", &options.latency, "TIME", "of the way between two machines");
+  flags.Add("bandwidth", &options.bandwidth, "RATE",
+            "of each machine, in each direction; or unlimited");
+  flags.Add("link", &options.link, "MACHINE,SETTINGS",
+            "of one machine, or of the way between two, instead of the above:\n"
+            "                        worker=3,latency=5ms,bandwidth=1Gbit; shard=0,...; "
+            "worker=3,shard=0,...; may be repeated");
+  flags.Add("jitter", &options.jitter, "TIME", "mean of what each message is delayed by at random");
+  flags.Add("apply", &options.apply, "RATE",
+            "bytes a second that a shard sums and applies (with --sizes-only)");
+  flags.Add(
+      "sizes-only", &options.sizes_only, "",
+      "compute nothing: messages only take their time, one for all of a worker's blocks on a\n"
+      "                        shard");
+  flags.Add("seed", &options.seed, "N", "of speeds and jitter; the training's own is in the job");
+  flags.Add("run-dir", &options.run_dir, "DIR",
+            "new or empty folder for the run (default runs/NAME-TIME-XXXX)");
+  flags.Add("set", &options.set, "KEY=VALUE", "override a key of the job; may be repeated");
+  if (const std::optional<int> code = flags.Handle(arguments)) return *code;
+  const absl::StatusOr<std::string> text = Simulate(std::move(options));
+  if (!text.ok()) {
+    PrintError(text.status());
+    return ExitCode(text.status());
+  }
+  std::fputs(text->c_str(), stdout);
+  return 0;
+}
+
+}  // namespace rubato

@@ -1,0 +1,120 @@
+#include "tools/command/status.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+
+namespace rubato {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void AppendLine(absl::string_view name, absl::string_view value, std::string* text) {
+  absl::StrAppendFormat(text, "%-12s%s\n", name, value);
+}
+
+// "bounded" of "bounded, staleness 3": the bound is a number of its own.
+std::string NameOnly(const std::string& mode) { return mode.substr(0, mode.find(',')); }
+
+std::vector<proto::JobStatus::Member> ByRank(const proto::JobStatus& status) {
+  std::vector<proto::JobStatus::Member> members(status.members().begin(), status.members().end());
+  std::sort(members.begin(), members.end(),
+            [](const auto& a, const auto& b) { return a.rank() < b.rank(); });
+  return members;
+}
+
+}  // namespace
+
+std::string StatusText(const proto::JobStatus& status) {
+  std::string text;
+  AppendLine("state", status.state(), &text);
+  if (status.has_view()) {
+    AppendLine(
+        "mode",
+        absl::StrCat(status.mode(), status.next_mode().empty()
+                                        ? ""
+                                        : absl::StrCat(", switching to ", status.next_mode())),
+        &text);
+    AppendLine("view",
+               absl::StrFormat("%d, lineage %d, %d shards", status.view(), status.lineage(),
+                               status.shards()),
+               &text);
+    AppendLine("progress",
+               absl::StrFormat("step %d, epoch %.2f, %d samples, %.0f samples/s", status.step(),
+                               status.epoch(), status.samples(), status.samples_per_second()),
+               &text);
+  }
+  if (status.members_size() > 0) {
+    const std::string columns = absl::StrFormat("%4s  %8s  %9s  %8s  %8s  %s", "rank", "clock",
+                                                "staleness", "heard of", "computed", "process");
+    AppendLine("workers", columns, &text);
+  }
+  for (const proto::JobStatus::Member& member : ByRank(status)) {
+    AppendLine("",
+               absl::StrFormat("%4d  %8d  %9.2f  %6.1f s  %6.1f s  %s", member.rank(),
+                               member.clock(), member.staleness(), member.seconds_silent(),
+                               member.seconds_idle(), member.process()),
+               &text);
+  }
+  for (int i = 0; i < status.waits_size(); ++i) {
+    AppendLine(i == 0 ? "waits" : "", status.waits(i), &text);
+  }
+  const proto::JobStatus::Ledger& ledger = status.ledger();
+  if (ledger.given() > 0) {
+    AppendLine("given out",
+               absl::StrFormat("%d contributions = %d applied + %d partial + %d lost + %d left out "
+                               "+ %d under way",
+                               ledger.given(), ledger.applied(), ledger.partial(), ledger.lost(),
+                               ledger.left_out(), ledger.under_way()),
+               &text);
+  }
+  if (!status.last_checkpoint().empty()) AppendLine("checkpoint", status.last_checkpoint(), &text);
+  return text;
+}
+
+std::string StatusJson(const proto::JobStatus& status) {
+  Json json;
+  json["state"] = status.state();
+  json["shards"] = status.shards();
+  if (status.has_view()) {
+    json["view"] = status.view();
+    json["lineage"] = status.lineage();
+    json["mode"] = NameOnly(status.mode());
+    json["staleness"] = status.staleness();
+    if (!status.next_mode().empty()) json["next_mode"] = NameOnly(status.next_mode());
+    json["step"] = status.step();
+    json["samples"] = status.samples();
+    json["epoch"] = status.epoch();
+    json["samples_per_second"] = status.samples_per_second();
+    const proto::JobStatus::Ledger& ledger = status.ledger();
+    json["ledger"] = {{"given", ledger.given()},       {"applied", ledger.applied()},
+                      {"partial", ledger.partial()},   {"lost", ledger.lost()},
+                      {"left_out", ledger.left_out()}, {"under_way", ledger.under_way()}};
+  }
+  json["members"] = Json::array();
+  for (const proto::JobStatus::Member& member : ByRank(status)) {
+    json["members"].push_back({{"rank", member.rank()},
+                               {"incarnation", member.incarnation()},
+                               {"process", member.process()},
+                               {"clock", member.clock()},
+                               {"staleness", member.staleness()},
+                               {"seconds_silent", member.seconds_silent()},
+                               {"seconds_idle", member.seconds_idle()}});
+  }
+  json["waits"] = Json::array();
+  for (const std::string& wait : status.waits()) json["waits"].push_back(wait);
+  json["last_checkpoint"] = status.last_checkpoint();
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
+std::string AnswerJson(const std::string& text) {
+  Json json;
+  json["answer"] = text;
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace rubato

@@ -1,0 +1,110 @@
+#include "tools/command/status.h"
+
+#include <nlohmann/json.hpp>
+
+#include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tools/command/command.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::HasSubstr;
+
+proto::JobStatus Example() {
+  proto::JobStatus status;
+  status.set_state("training");
+  status.set_view(7);
+  status.set_lineage(2);
+  status.set_mode("bounded, staleness 3");
+  status.set_staleness(3);
+  status.set_step(1234);
+  status.set_samples(78976);
+  status.set_epoch(1.316);
+  status.set_samples_per_second(18500.4);
+  status.set_shards(2);
+  status.set_next_mode("sync");
+  proto::JobStatus::Member* member = status.add_members();
+  member->set_rank(3);
+  member->set_incarnation(2);
+  member->set_process("host pid 12");
+  member->set_clock(99);
+  member->set_staleness(1.5);
+  member->set_seconds_silent(0.25);
+  member->set_seconds_idle(2);
+  status.add_waits("worker 3 computes clock 99, for 2.0 s");
+  proto::JobStatus::Ledger* ledger = status.mutable_ledger();
+  ledger->set_given(400);
+  ledger->set_applied(380);
+  ledger->set_partial(1);
+  ledger->set_lost(2);
+  ledger->set_under_way(17);
+  return status;
+}
+
+TEST(StatusTest, TellsAPersonHowAJobStands) {
+  EXPECT_EQ(StatusText(Example()),
+            "state       training\n"
+            "mode        bounded, staleness 3, switching to sync\n"
+            "view        7, lineage 2, 2 shards\n"
+            "progress    step 1234, epoch 1.32, 78976 samples, 18500 samples/s\n"
+            "workers     rank     clock  staleness  heard of  computed  process\n"
+            "               3        99       1.50     0.2 s     2.0 s  host pid 12\n"
+            "waits       worker 3 computes clock 99, for 2.0 s\n"
+            "given out   400 contributions = 380 applied + 1 partial + 2 lost + 0 left out + 17 "
+            "under way\n");
+}
+
+TEST(StatusTest, BeforeTheStartItTellsWhoIsMissing) {
+  proto::JobStatus status;
+  status.set_state("waiting for the others");
+  status.add_waits("the start waits for shard 1");
+  EXPECT_EQ(StatusText(status),
+            "state       waiting for the others\nwaits       the start waits for shard 1\n");
+}
+
+TEST(StatusTest, AProgramGetsNumbersAsNumbers) {
+  proto::JobStatus status = Example();
+  status.add_members()->set_rank(0);
+  const auto json = nlohmann::json::parse(StatusJson(status));
+  EXPECT_EQ(json["mode"], "bounded");
+  EXPECT_EQ(json["staleness"], 3);
+  EXPECT_EQ(json["members"][0]["rank"], 0);
+  EXPECT_EQ(json["members"][1]["rank"], 3);
+  EXPECT_EQ(json["samples"], 78976);
+  EXPECT_TRUE(json["samples"].is_number());
+  EXPECT_EQ(json["members"][1]["clock"], 99);
+  EXPECT_EQ(json["ledger"]["given"], 400);
+  EXPECT_EQ(json["next_mode"], "sync");
+  EXPECT_EQ(json["waits"].size(), 1u);
+}
+
+TEST(SwitchRequestTest, ReadsModes) {
+  const auto bounded = SwitchRequest("bounded,staleness=3");
+  RUBATO_ASSERT_OK(bounded);
+  EXPECT_EQ(bounded->mode(), proto::View::MODE_BOUNDED);
+  EXPECT_EQ(bounded->staleness(), 3);
+  EXPECT_EQ(SwitchRequest("sync")->mode(), proto::View::MODE_SYNC);
+  EXPECT_EQ(SwitchRequest("async")->mode(), proto::View::MODE_ASYNC);
+  EXPECT_EQ(SwitchRequest("async")->kind(), proto::CommandRequest::KIND_SWITCH);
+}
+
+TEST(SwitchRequestTest, TellsWhatItExpected) {
+  EXPECT_THAT(SwitchRequest(""), IsError(absl::StatusCode::kInvalidArgument,
+                                         HasSubstr("--mode: found nothing, expected sync")));
+  for (const char* mode : {"", "fast", "sync,staleness=3", "async,", "BOUNDED"}) {
+    EXPECT_THAT(SwitchRequest(mode), IsError(absl::StatusCode::kInvalidArgument,
+                                             HasSubstr("expected sync, async or bounded")))
+        << mode;
+  }
+  for (const char* mode : {"bounded", "bounded,staleness=", "bounded,staleness=-1", "bounded,3",
+                           "bounded,staleness=3,x=1", "bounded,staleness=1.5"}) {
+    EXPECT_THAT(SwitchRequest(mode), IsError(absl::StatusCode::kInvalidArgument,
+                                             HasSubstr("expected bounded,staleness=N")))
+        << mode;
+  }
+}
+
+}  // namespace
+}  // namespace rubato

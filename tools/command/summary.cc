@@ -1,0 +1,98 @@
+#include "tools/command/summary.h"
+
+#include <cstdint>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_replace.h"
+#include "nlohmann/json.hpp"
+
+namespace rubato {
+namespace {
+
+// The number under `key`, times `factor`, with `digits` after the point.
+std::string Number(const nlohmann::json& object, const char* key, int digits, double factor = 1) {
+  const auto found = object.find(key);
+  if (found == object.end() || !found->is_number()) return "-";
+  return absl::StrFormat("%.*f", digits, factor * found->get<double>());
+}
+
+std::string Quoted(const std::string& word) {
+  bool plain = !word.empty();
+  for (const char c : word) {
+    plain = plain && (absl::ascii_isalnum(static_cast<unsigned char>(c)) ||
+                      absl::string_view("_@%+=:,./-").find(c) != absl::string_view::npos);
+  }
+  return plain ? word : absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
+}
+
+int64_t Count(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() || !found->is_number_integer() ? 0 : found->get<int64_t>();
+}
+
+// What came of the contributions on arrival, and what changed while it ran; nothing where nothing
+// did.
+std::string Account(const nlohmann::json& summary) {
+  std::string text;
+  const auto work = summary.find("contributions");
+  if (work != summary.end() && work->is_object() && Count(*work, "given") > 0) {
+    const int64_t left_out = Count(*work, "left_out");
+    absl::StrAppendFormat(&text, "contributions  %d sent = %d applied + %d partial + %d lost",
+                          Count(*work, "given") - left_out, Count(*work, "applied"),
+                          Count(*work, "partial"), Count(*work, "lost"));
+    absl::StrAppend(&text, left_out > 0 ? absl::StrFormat("  (%d left out)", left_out) : "", "\n");
+  }
+  const int64_t switches = Count(summary, "switches"), lost = Count(summary, "workers_lost"),
+                left = Count(summary, "workers_left");
+  if (switches > 0 || lost > 0 || left > 0) {
+    absl::StrAppendFormat(&text,
+                          "changes        %d of the mode, %d workers lost, %d left  (%d views)\n",
+                          switches, lost, left, Count(summary, "views"));
+  }
+  const int64_t residuals = Count(summary, "residuals_lost");
+  if (residuals > 0) {
+    absl::StrAppendFormat(&text, "residuals      of %d workers lost with them\n", residuals);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string ShellLine(const std::vector<std::string>& words) {
+  return absl::StrJoin(
+      words, " ", [](std::string* out, const std::string& word) { out->append(Quoted(word)); });
+}
+
+absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_view run_path,
+                                        const std::vector<std::string>& next) {
+  const nlohmann::json summary =
+      nlohmann::json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
+  if (!summary.is_object()) {
+    return absl::InvalidArgumentError(absl::StrCat(run_path, "/summary.json is not a JSON object"));
+  }
+  const std::string test_loss = Number(summary, "test_loss", 4);
+  // Where targets are numbers there is no accuracy.
+  const std::string tested =
+      summary.contains("test_accuracy")
+          ? absl::StrCat("test accuracy  ", Number(summary, "test_accuracy", 2, 100), " %  (loss ",
+                         test_loss, ")\n")
+          : absl::StrCat("test loss      ", test_loss, "\n");
+  const std::string validation_loss = Number(summary, "validation_loss", 4);
+  const std::string validated =
+      summary.contains("validation_accuracy")
+          ? absl::StrCat("validation     ", Number(summary, "validation_accuracy", 2, 100),
+                         " %  (loss ", validation_loss, ")\n")
+      : summary.contains("validation_loss")
+          ? absl::StrCat("validation loss ", validation_loss, "\n")
+          : "";
+  return absl::StrCat(
+      tested, validated, "speed          ", Number(summary, "samples_per_second", 0),
+      " samples/s  (", Number(summary, "samples", 0), " samples, ", Number(summary, "steps", 0),
+      " steps, ", Number(summary, "seconds", 1), " s)\n", Account(summary), "files          ",
+      run_path, "\n\n", "Try next:\n  ", absl::StrJoin(next, "\n  "), "\n");
+}
+
+}  // namespace rubato

@@ -1,0 +1,80 @@
+#include "tools/command/summary.h"
+
+#include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+TEST(SummaryTest, TellsFiguresFilesAndWhatToTryNext) {
+  const auto text = SummaryText(
+      R"({"test_accuracy":0.97125,"test_loss":0.09121,"samples_per_second":41234.4,"seconds":4.365,"steps":2814,)"
+      R"("samples":180000,"digest":"ab"})",
+      "runs/x", {"rubato inspect runs/x", "rubato help"});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_EQ(*text,
+            "test accuracy  97.12 %  (loss 0.0912)\n"
+            "speed          41234 samples/s  (180000 samples, 2814 steps, 4.4 s)\n"
+            "files          runs/x\n"
+            "\n"
+            "Try next:\n"
+            "  rubato inspect runs/x\n"
+            "  rubato help\n");
+}
+
+TEST(SummaryTest, WhatIsMissingIsADash) {
+  const auto text = SummaryText(R"({"test_accuracy":null,"steps":"many"})", "run", {});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text, HasSubstr("test accuracy  - %  (loss -)\n"));
+  EXPECT_THAT(*text, HasSubstr("(- samples, - steps, - s)"));
+  EXPECT_THAT(SummaryText("[]", "run", {}),
+              IsError(absl::StatusCode::kInvalidArgument, "run/summary.json is not a JSON object"));
+}
+
+TEST(SummaryTest, AValidationSplitIsToldBelowTheTest) {
+  auto text = SummaryText(
+      R"({"test_accuracy":0.5,"test_loss":1,"validation_accuracy":0.625,"validation_loss":1.5})",
+      "run", {});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text, StartsWith("test accuracy  50.00 %  (loss 1.0000)\n"
+                                "validation     62.50 %  (loss 1.5000)\nspeed "));
+  text = SummaryText(R"({"test_loss":1,"validation_loss":1.5})", "run", {});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text, StartsWith("test loss      1.0000\nvalidation loss 1.5000\nspeed "));
+}
+
+TEST(SummaryTest, WithoutAccuracyTheLossIsTold) {
+  const auto text = SummaryText(R"({"test_loss":0.52431})", "run", {});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text, StartsWith("test loss      0.5243\nspeed "));
+}
+
+TEST(SummaryTest, AccountsForEveryContributionAndEveryChange) {
+  const auto text = SummaryText(
+      R"({"contributions":{"given":40,"applied":30,"left_out":1,"partial":2,"lost":7},"views":9,"switches":3,)"
+      R"("workers_lost":2,"workers_left":1,"residuals_lost":3})",
+      "run", {});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text,
+              HasSubstr("contributions  39 sent = 30 applied + 2 partial + 7 lost  (1 left out)\n"
+                        "changes        3 of the mode, 2 workers lost, 1 left  (9 views)\n"
+                        "residuals      of 3 workers lost with them\n"));
+  // In sync, where nothing changed, there is nothing to say.
+  const auto calm = SummaryText(R"({"contributions":{"given":0},"views":1})", "run", {});
+  RUBATO_ASSERT_OK(calm);
+  EXPECT_THAT(*calm, AllOf(Not(HasSubstr("contributions")), Not(HasSubstr("changes"))));
+}
+
+TEST(ShellLineTest, QuotesWhatAShellWouldChange) {
+  EXPECT_EQ(ShellLine({"rubato", "--set", "a.b=1e-3", "it's {x: 1}", ""}),
+            "rubato --set a.b=1e-3 'it'\\''s {x: 1}' ''");
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,48 @@
+#ifndef RUBATO_WORKER_MODEL_LAYERS_ATTENTION_H_
+#define RUBATO_WORKER_MODEL_LAYERS_ATTENTION_H_
+
+#include <string>
+
+#include "worker/model/layer.h"
+
+namespace rubato {
+
+// Scaled dot-product attention of several heads, without the projections around it: (places, 3
+// channels), queries, keys and values of each place, to (places, channels).
+class AttentionCore : public Layer {
+ public:
+  // heads divides channels.
+  AttentionCore(int64_t places, int64_t channels, int64_t heads, bool causal)
+      : Layer({places, 3 * channels}, {places, channels}, {}), heads_(heads), causal_(causal) {}
+
+  std::string kind() const override { return "attention"; }
+  bool BackwardReadsY() const override { return false; }
+  int64_t multiplications() const override { return 2 * input_shape()[0] * SizeOf(output_shape()); }
+  int64_t saved_size(int64_t n) const override {
+    return n * heads_ * input_shape()[0] * input_shape()[0];
+  }
+  int64_t scratch_size(const KernelSet& kernels, int64_t n) const override {
+    return kernels.AttentionScratch(n, heads_, input_shape()[0]);
+  }
+
+  void Forward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
+               const TensorRef& y) override {
+    context.kernels->ScaledDotProductAttention(heads_, causal_, x, y, context.saved);
+  }
+
+  void Backward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
+                const ConstTensorRef&, const ConstTensorRef& dy, const TensorRef& dx,
+                const TensorRef&) override {
+    if (dx.is_null()) return;
+    context.kernels->ScaledDotProductAttentionBackward(heads_, causal_, x, context.saved, dy, dx,
+                                                       context.scratch);
+  }
+
+ private:
+  const int64_t heads_;
+  const bool causal_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_MODEL_LAYERS_ATTENTION_H_

@@ -1,0 +1,93 @@
+#include "worker/model/loss.h"
+
+#include <algorithm>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "tensor/kernels.h"
+
+namespace rubato {
+
+absl::StatusOr<Objective> ObjectiveFor(const proto::Loss& loss, int64_t classes,
+                                       int64_t target_values, int64_t places) {
+  Objective objective;
+  objective.loss = loss.name();
+  if (!IsClassification(loss.name())) {
+    if (classes > 0) {
+      return absl::InvalidArgumentError(
+          "loss.name: found mse, but the data's targets are classes; expected cross_entropy");
+    }
+    objective.outputs = target_values;
+    return objective;
+  }
+  if (classes == 0) {
+    return absl::InvalidArgumentError(
+        "loss.name: found cross_entropy, but the data's targets are numbers; expected mse");
+  }
+  objective.outputs = classes;
+  objective.places = places;
+  objective.label_smoothing = loss.label_smoothing();
+  if (loss.has_ignore_index()) {
+    if (loss.ignore_index() >= classes) {
+      return absl::InvalidArgumentError(absl::StrCat("loss.ignore_index: found ",
+                                                     loss.ignore_index(), ", but the data has ",
+                                                     classes, " classes, counted from 0"));
+    }
+    objective.ignore_index = loss.ignore_index();
+  }
+  return objective;
+}
+
+BatchResult& BatchResult::operator+=(const BatchResult& other) {
+  loss_sum += other.loss_sum;
+  correct += other.correct;
+  judged += other.judged;
+  samples += other.samples;
+  return *this;
+}
+
+double Judged(const Objective& objective, const Targets& targets, int64_t samples) {
+  if (!IsClassification(objective.loss)) return 0;
+  if (objective.ignore_index < 0) return static_cast<double>(samples);
+  const int64_t ignored = std::count(targets.labels.begin(), targets.labels.end(),
+                                     static_cast<int32_t>(objective.ignore_index));
+  return static_cast<double>(static_cast<int64_t>(targets.labels.size()) - ignored) /
+         static_cast<double>(objective.places);
+}
+
+double TargetWeight(int64_t labels, int64_t ignored) {
+  return ignored == labels ? 1.0
+                           : static_cast<double>(labels) / static_cast<double>(labels - ignored);
+}
+
+BatchResult CrossEntropy(const Objective& objective, const ConstTensorRef& logits,
+                         absl::Span<const int32_t> labels, const TensorRef& gradient,
+                         double weight) {
+  const int64_t rows = static_cast<int64_t>(labels.size());
+  const int64_t outputs = logits.shape().back();
+  const double share = 1.0 / static_cast<double>(objective.places);
+  const CrossEntropySums sums = SoftmaxCrossEntropy(
+      logits.Reshaped({rows, outputs}), labels,
+      {objective.label_smoothing, objective.ignore_index, weight * share}, gradient);
+  const int64_t samples = rows / objective.places;
+  return {sums.loss * share * weight, static_cast<double>(sums.correct) * share,
+          Judged(objective, {labels, {}}, samples), samples};
+}
+
+BatchResult MeanSquaredError(const ConstTensorRef& outputs, absl::Span<const float> values,
+                             const TensorRef& gradient) {
+  RUBATO_CHECK(outputs.shape().size() == 2 && outputs.dim(1) > 0);
+  const double factor = 1.0 / outputs.dim(1);
+  const double sum = SquaredError(outputs, values, factor, gradient);
+  return {sum * factor, /*correct=*/0.0, /*judged=*/0.0, outputs.dim(0)};
+}
+
+BatchResult ComputeLoss(const Objective& objective, const ConstTensorRef& outputs,
+                        const Targets& targets, const TensorRef& gradient) {
+  return IsClassification(objective.loss)
+             ? CrossEntropy(objective, outputs, targets.labels, gradient, targets.weight)
+             : MeanSquaredError(outputs, targets.values, gradient);
+}
+
+}  // namespace rubato

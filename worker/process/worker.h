@@ -1,0 +1,23 @@
+// The process of a worker: runs the actions that its core decides, on the data, the model and the
+// streams.
+#ifndef RUBATO_WORKER_PROCESS_WORKER_H_
+#define RUBATO_WORKER_PROCESS_WORKER_H_
+
+#include "absl/status/status.h"
+#include "common/base/process_exit.h"
+#include "proto/job.pb.h"
+
+namespace rubato {
+
+struct WorkerOptions {
+  int rank = -1;       // the rank it asks for; any free one by default
+  int local_rank = 0;  // which of its host's workers it is: that decides its GPU
+};
+
+// Works until the job is over. FailedPrecondition and the like where repeating cannot help (exit
+// code 2); Cancelled after a signal.
+absl::Status RunWorker(const proto::Job& job, const WorkerOptions& options, SignalWatcher* signals);
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_PROCESS_WORKER_H_

@@ -1,0 +1,135 @@
+// The core of a worker: decides what to pull, compute and push next. A single-threaded state
+// machine: events in, actions out; no clock, socket, thread or float. The shell is worker/process/worker.h.
+#ifndef RUBATO_WORKER_PROCESS_WORKER_LOOP_H_
+#define RUBATO_WORKER_PROCESS_WORKER_LOOP_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <vector>
+
+#include "common/space/flat_space.h"
+#include "common/space/modes.h"
+#include "common/space/sample_schedule.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+#include "proto/view.pb.h"
+
+namespace rubato {
+
+struct WorkerAction {
+  enum class Kind {
+    kPull,         // ask all shards for all blocks at `clock`, as pull number `pull`; ends with
+                   // OnParameters. Answers to earlier pulls count no more.
+    kRequestWork,  // ask the coordinator for a contribution; ends with OnWork
+    kEvaluate,   // test the parameters that are here, which have seen `unit` units, beside the next
+                 // computation
+    kReadAhead,  // a hint: the micro-batches `leaves` of `unit` will be computed after those that
+                 // were announced before
+    kCompute,    // gradients of the micro-batches `leaves` of `unit`, each of `nodes` pushed as one
+                 // sum under `clock`; ends with OnComputed or OnLeftOut. `early`: some parameters
+                 // of the outstanding pull are still to come; ends with OnInterrupted, and nothing
+                 // pushed, unless OnParameters has said that all are here
+    kIdle,       // tell the coordinator that nothing is left to do in this view
+    kLeave,      // tell the coordinator that this worker goes
+  };
+  Kind kind;
+  int64_t clock = 0;
+  int64_t unit = 0;  // step (sync) or contribution (on arrival)
+  Range leaves{};
+  std::vector<Range> nodes{};  // in order; they make up `leaves`
+  bool observer = false;       // kPull: as one who computes nothing
+  bool is_final = false;       // kEvaluate: on the test split too
+  bool retire = false;         // kPull: see FrameKind::kRetire
+  bool early = false;          // kCompute
+  uint64_t pull = 0;
+  int64_t applied = 0;  // kRequestWork, kIdle, kLeave: this worker's contributions of clocks below
+                        // this one are in all blocks
+};
+using WorkerActions = std::vector<WorkerAction>;
+
+class WorkerLoop {
+ public:
+  explicit WorkerLoop(const proto::Job& job) : job_(job), prefetch_(job.data().prefetch()) {}
+
+  // view.your_rank() is this worker's. Views come in the order of their numbers.
+  void OnView(const proto::View& view, WorkerActions* actions);
+  // Some blocks of pull number `pull` have arrived, none of which was passed: a computation may
+  // begin early. No other event follows it than OnParameters, not passed, and OnInterrupted, until
+  // either has come: what else happens interrupts it first.
+  void OnSomeParameters(uint64_t pull, WorkerActions* actions);
+  // All blocks have arrived for pull number `pull`. `passed`: in sync, a block was at a later
+  // version than asked for, so that the step is done everywhere.
+  void OnParameters(uint64_t pull, bool passed, WorkerActions* actions);
+  // What was begun early has come to nothing.
+  void OnInterrupted();
+  void OnWork(const proto::Work& work, WorkerActions* actions);
+  // The last kCompute is done: its sums are on their way.
+  void OnComputed(WorkerActions* actions);
+  // The last kCompute came to nothing: its gradient is not finite and has been left out (on arrival
+  // only).
+  void OnLeftOut(WorkerActions* actions);
+  // It shall go as soon as what it has begun is done.
+  void OnLeave(WorkerActions* actions);
+  // The coordinator wants the final parameters tested.
+  void OnEvaluationRequest(const proto::EvaluationRequest& request, WorkerActions* actions);
+
+  const proto::View& view() const { return view_; }
+  bool sync() const { return view_.mode() == proto::View::MODE_SYNC; }
+  // This worker, in the view.
+  const proto::Member& me() const { return view_.members(me_); }
+  // Where the samples of a unit lie; from the first view on.
+  const SampleSchedule& schedule() const { return *schedule_; }
+
+ private:
+  Mode mode() const { return {view_.mode(), view_.staleness()}; }
+  void Pull(int64_t clock, bool retire, WorkerActions* actions);
+  void RequestWork(WorkerActions* actions);
+  // Sync: what is left to do first, if anything; else sees the end.
+  void NextStep(WorkerActions* actions);
+  // The micro-batches of the step that it has been granted and not computed, in the view's order.
+  std::vector<Range> ToDo(int64_t step) const;
+  void ComputeStep(WorkerActions* actions);
+  bool EvaluatesBefore(const std::vector<Range>& leaves) const;
+  WorkerAction ComputationOf(Range leaves) const;
+  // On arrival.
+  void MaybeCompute(WorkerActions* actions);
+  WorkerAction ComputationOf(const proto::Work& work) const;
+  void ReadAhead(int64_t unit, Range leaves, WorkerActions* actions);
+  void Idle(WorkerActions* actions);
+
+  const proto::Job job_;
+  const int64_t prefetch_;  // units
+  proto::View view_;        // of its assignments, this worker's grants
+  int me_ = 0;              // index among the view's members
+  std::optional<SampleSchedule> schedule_;
+  std::optional<Recurrence> evaluate_every_;
+
+  // kBeginning: computes, and pulls; kWaiting: on arrival, parameters are here, for work.
+  enum class State { kPulling, kBeginning, kComputing, kWaiting, kIdle };
+  State state_ = State::kIdle;
+  uint64_t pull_ = 0;  // number of the last one
+  int64_t clock_ = 0;  // sync: the step at hand; on arrival: contributions computed
+  bool leaving_ = false, left_ = false;
+
+  // Sync.
+  int64_t have_ = -1;       // the version of the parameters that are here; below 0: none
+  int64_t done_below_ = 0;  // steps that are done everywhere
+  std::map<int64_t, std::vector<Range>> computed_;  // by step, of those that may not be done
+  Range computing_;
+  int64_t evaluated_ = -1;  // the last version that was
+  bool stale_ = false;      // what is being computed is of an older lineage
+
+  // On arrival.
+  bool request_is_out_ = false;
+  bool no_more_ = false;             // the answer to the last request
+  std::optional<proto::Work> work_;  // the next, asked for while computing
+  int64_t applied_ = 0;
+
+  bool final_ = false;  // the pull is for the final test
+  int64_t final_unit_ = 0;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_PROCESS_WORKER_LOOP_H_

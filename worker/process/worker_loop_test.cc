@@ -1,0 +1,436 @@
+#include "worker/process/worker_loop.h"
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Batches of 4 samples in V micro-batches, 10 samples an epoch: three steps an epoch.
+proto::Job MakeJob(int prefetch = 0) {
+  proto::Job job;
+  job.mutable_train()->set_batch_size(4);
+  job.mutable_train()->set_micro_batches(4);
+  job.mutable_cluster()->mutable_workers()->set_start(2);
+  job.mutable_evaluation()->mutable_every()->set_epochs(1);
+  job.mutable_data()->set_prefetch(prefetch);
+  return job;
+}
+
+void Grant(int rank, Range leaves, proto::Assignment* assignment) {
+  if (leaves.empty()) return;
+  proto::Grant* grant = assignment->add_grants();
+  grant->set_rank(rank);
+  grant->set_first_leaf(leaves.begin);
+  grant->set_end_leaf(leaves.end);
+}
+
+// Two workers, of which this one has rank 1.
+proto::View MakeView(proto::View::Mode mode, Range mine, int64_t until_step = 4) {
+  proto::View view;
+  view.set_number(1);
+  view.set_lineage(1);
+  view.set_mode(mode);
+  view.set_leaves(mode == proto::View::MODE_SYNC ? 4 : 2);
+  view.set_samples_per_epoch(10);
+  view.set_from_step(0);
+  view.set_until_step(until_step);
+  for (int rank = 0; rank < 2; ++rank) {
+    proto::Member* member = view.add_members();
+    member->set_rank(rank);
+    member->set_incarnation(1);
+    member->set_start_clock(0);
+  }
+  if (mode == proto::View::MODE_SYNC) {
+    Grant(1, mine, view.add_assignments());
+    Grant(0, {0, mine.begin}, view.mutable_assignments(0));
+  }
+  view.set_your_rank(1);
+  return view;
+}
+
+std::string Text(const WorkerAction& action) {
+  switch (action.kind) {
+    case WorkerAction::Kind::kPull:
+      return absl::StrCat(action.observer ? "observe "
+                          : action.retire ? "retire "
+                                          : "pull ",
+                          action.clock);
+    case WorkerAction::Kind::kRequestWork:
+      return "request";
+    case WorkerAction::Kind::kEvaluate:
+      return absl::StrCat(action.is_final ? "test " : "evaluate ", action.unit);
+    case WorkerAction::Kind::kCompute:
+      return absl::StrCat(action.early ? "early " : "", "compute ", action.unit, " clock ",
+                          action.clock, " nodes ",
+                          absl::StrJoin(action.nodes, ",", [](std::string* out, const Range& node) {
+                            absl::StrAppend(out, node.begin, "-", node.end);
+                          }));
+    case WorkerAction::Kind::kReadAhead:
+      return absl::StrCat("read ", action.unit, " leaves ", action.leaves.begin, "-",
+                          action.leaves.end);
+    case WorkerAction::Kind::kIdle:
+      return absl::StrCat("idle ", action.applied);
+    case WorkerAction::Kind::kLeave:
+      return "leave";
+  }
+  return "";
+}
+
+// A loop and the number of its last pull.
+class Loop {
+ public:
+  explicit Loop(int prefetch = 0) : loop_(MakeJob(prefetch)) {}
+
+  std::vector<std::string> View(const proto::View& view) {
+    return Do([&](auto* a) { loop_.OnView(view, a); });
+  }
+  std::vector<std::string> Parameters(bool passed = false) {
+    return Do([&](auto* a) { loop_.OnParameters(pull_, passed, a); });
+  }
+  std::vector<std::string> SomeParameters() {
+    return Do([&](auto* a) { loop_.OnSomeParameters(pull_, a); });
+  }
+  void Interrupted() { loop_.OnInterrupted(); }
+  std::vector<std::string> OldParameters() {
+    return Do([&](auto* a) { loop_.OnParameters(pull_ - 1, false, a); });
+  }
+  std::vector<std::string> Work(int64_t unit) {
+    proto::Work work;
+    if (unit >= 0) work.set_contribution(unit);
+    return Do([&](auto* a) { loop_.OnWork(work, a); });
+  }
+  std::vector<std::string> Computed() {
+    return Do([&](auto* a) { loop_.OnComputed(a); });
+  }
+  std::vector<std::string> Leave() {
+    return Do([&](auto* a) { loop_.OnLeave(a); });
+  }
+  std::vector<std::string> Test(int64_t step, int64_t unit) {
+    proto::EvaluationRequest request;
+    request.set_step(step);
+    request.set_unit(unit);
+    return Do([&](auto* a) { loop_.OnEvaluationRequest(request, a); });
+  }
+
+ private:
+  template <typename Call>
+  std::vector<std::string> Do(Call call) {
+    WorkerActions actions;
+    call(&actions);
+    std::vector<std::string> texts;
+    for (const WorkerAction& action : actions) {
+      texts.push_back(Text(action));
+      if (action.kind == WorkerAction::Kind::kPull) pull_ = action.pull;
+    }
+    return texts;
+  }
+
+  WorkerLoop loop_;
+  uint64_t pull_ = 0;
+};
+
+TEST(WorkerLoopTest, InSyncTakesEveryStepInTurnAndSeesTheEnd) {
+  Loop loop;
+  EXPECT_THAT(loop.View(MakeView(proto::View::MODE_SYNC, {1, 4}, 2)), ElementsAre("pull 0"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 0 clock 0 nodes 1-2,2-4"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 1 clock 1 nodes 1-2,2-4"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 2"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0"));
+}
+
+TEST(WorkerLoopTest, TheOwnerOfTheFirstMicroBatchTestsAtTheEndOfAnEpoch) {
+  for (const Range mine : {Range{0, 2}, Range{2, 4}}) {
+    Loop loop;
+    std::vector<std::string> all = loop.View(MakeView(proto::View::MODE_SYNC, mine));
+    for (int step = 0; step < 4; ++step) {
+      for (const std::string& text : loop.Parameters()) all.push_back(text);
+      for (const std::string& text : loop.Computed()) all.push_back(text);
+    }
+    // Three steps make an epoch.
+    EXPECT_EQ(std::count(all.begin(), all.end(), "evaluate 3"), mine.begin == 0 ? 1 : 0);
+  }
+}
+
+TEST(WorkerLoopTest, ASpareWorkerWaitsForTheEnd) {
+  Loop loop;
+  EXPECT_THAT(loop.View(MakeView(proto::View::MODE_SYNC, {4, 4})), ElementsAre("pull 4"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0"));
+}
+
+TEST(WorkerLoopTest, OnArrivalNeedsBothParametersAndWorkInAnyOrder) {
+  for (const bool work_first : {true, false}) {
+    Loop loop;
+    EXPECT_THAT(loop.View(MakeView(proto::View::MODE_ASYNC, {0, 0})),
+                ElementsAre("request", "pull 0"));
+    EXPECT_TRUE((work_first ? loop.Work(7) : loop.Parameters()).empty());
+    // The next work is asked for before computing, so that it is there when it is wanted.
+    EXPECT_THAT(work_first ? loop.Parameters() : loop.Work(7),
+                ElementsAre("request", "compute 7 clock 0 nodes 0-2"));
+    // Its clock counts its own contributions, not the job's.
+    EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+  }
+}
+
+// Others may wait for its clock: it says that nothing is left, and then waits for its own only.
+TEST(WorkerLoopTest, OnArrivalIsIdleOnlyWhenItsLastContributionIsApplied) {
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_ASYNC, {0, 0}));
+  loop.Work(0);
+  loop.Parameters();
+  loop.Computed();
+  EXPECT_THAT(loop.Work(-1), ElementsAre("retire 1"));
+  EXPECT_TRUE(loop.OldParameters().empty());
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 1"));
+  // Another's work, which was lost.
+  EXPECT_THAT(loop.Work(5), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("request", "compute 5 clock 1 nodes 0-2"));
+}
+
+TEST(WorkerLoopTest, InSyncAnnouncesEachStepOnceAndInOrder) {
+  Loop loop(/*prefetch=*/2);
+  EXPECT_THAT(loop.View(MakeView(proto::View::MODE_SYNC, {1, 4}, 4)),
+              ElementsAre("read 0 leaves 1-4", "read 1 leaves 1-4", "pull 0"));
+  std::vector<std::string> all;
+  for (int step = 0; step < 4; ++step) {
+    for (const std::string& text : loop.Parameters()) {
+      all.push_back(text.substr(0, text.find(" clock")));
+    }
+    loop.Computed();
+  }
+  EXPECT_THAT(all, ElementsAre("read 2 leaves 1-4", "compute 0", "read 3 leaves 1-4", "compute 1",
+                               "compute 2", "compute 3"));
+}
+
+TEST(WorkerLoopTest, OnArrivalAnnouncesTheContributionThatItIsGiven) {
+  Loop loop(/*prefetch=*/2);
+  loop.View(MakeView(proto::View::MODE_ASYNC, {0, 0}, 9));
+  EXPECT_THAT(loop.Work(7), ElementsAre("read 7 leaves 0-2"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("request", "compute 7 clock 0 nodes 0-2"));
+}
+
+// Worker 0 is lost; step 0 may be open somewhere, so that its micro-batches are needed at version
+// 0.
+proto::View WithoutTheOther(int64_t until_step = 4) {
+  proto::View view = MakeView(proto::View::MODE_SYNC, {2, 4}, until_step);
+  view.set_number(2);
+  view.mutable_members()->DeleteSubrange(0, 1);
+  view.set_from_step(2);
+  view.mutable_assignments(0)->mutable_grants(1)->set_rank(1);
+  Grant(1, {0, 4}, view.add_assignments());
+  view.mutable_assignments(1)->set_from_step(2);
+  return view;
+}
+
+TEST(WorkerLoopTest, TakesOverALostWorkersMicroBatchesAtTheirVersion) {
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_SYNC, {2, 4}));
+  loop.Parameters();
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.View(WithoutTheOther()), ElementsAre("pull 0"));
+  EXPECT_TRUE(loop.OldParameters().empty());
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 0 clock 0 nodes 0-2"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+  // The division of step 1 is still the old one: two sums, as others may have one of them.
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 1 clock 1 nodes 2-4"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("compute 1 clock 1 nodes 0-2"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 2"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 2 clock 2 nodes 0-4"));
+}
+
+// Two views, one soon after the other: the first gave it something from step 3 on, which nobody
+// else will compute, before the second divided the steps from 4 on.
+TEST(WorkerLoopTest, OneThatJoinsBeginsWithTheFirstStepThatItHasBeenGrantedSomethingOf) {
+  Loop loop;
+  proto::View view = MakeView(proto::View::MODE_SYNC, {0, 0}, 100);
+  view.mutable_assignments(0)->set_from_step(2);
+  Grant(0, {0, 4}, view.mutable_assignments(0));
+  for (const int64_t from_step : {3, 4}) {
+    proto::Assignment* assignment = view.add_assignments();
+    assignment->set_from_step(from_step);
+    Grant(0, {0, 2}, assignment);
+    Grant(1, {2, 4}, assignment);
+  }
+  EXPECT_THAT(loop.View(view), ElementsAre("pull 3"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 3 clock 3 nodes 2-4"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 4"));
+}
+
+// Worker 1 joined for step 1; steps 0 and 1 are still open when the next view comes, whose own
+// division begins at step 2, where the lineage ends.
+TEST(WorkerLoopTest, FindsItsWorkBetweenTheFirstAssignmentAndTheLast) {
+  Loop loop;
+  proto::View view = MakeView(proto::View::MODE_SYNC, {2, 4}, /*until_step=*/2);
+  view.mutable_assignments(0)->clear_grants();
+  Grant(0, {0, 4}, view.mutable_assignments(0));
+  for (const int step : {1, 2}) {
+    proto::Assignment* assignment = view.add_assignments();
+    assignment->set_from_step(step);
+    Grant(0, {0, 2}, assignment);
+    Grant(1, {2, 4}, assignment);
+  }
+  EXPECT_THAT(loop.View(view), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("compute 1 clock 1 nodes 2-4"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 2"));
+}
+
+TEST(WorkerLoopTest, AViewThatComesWhileItComputesTakesEffectAfterwards) {
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_SYNC, {2, 4}));
+  loop.Parameters();
+  EXPECT_TRUE(loop.View(WithoutTheOther()).empty());
+  // The parameters are still there.
+  EXPECT_THAT(loop.Computed(), ElementsAre("compute 0 clock 0 nodes 0-2"));
+}
+
+TEST(WorkerLoopTest, AStepThatIsDoneEverywhereNeedsNobodyAnyMore) {
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_SYNC, {2, 4}));
+  loop.Parameters();
+  loop.Computed();
+  loop.View(WithoutTheOther());
+  EXPECT_THAT(loop.Parameters(/*passed=*/true), ElementsAre("pull 1"));
+}
+
+TEST(WorkerLoopTest, EndsEarlyWhereverItStands) {
+  for (int steps = 0; steps <= 2; ++steps) {
+    Loop loop;
+    loop.View(MakeView(proto::View::MODE_SYNC, {1, 4}, 9));
+    for (int step = 0; step < steps; ++step) {
+      loop.Parameters();
+      loop.Computed();
+    }
+    proto::View view = MakeView(proto::View::MODE_SYNC, {1, 4}, 2);
+    view.set_number(2);
+    EXPECT_THAT(loop.View(view), ElementsAre(absl::StrCat("pull ", steps)));
+    for (int step = steps; step < 2; ++step) {
+      loop.Parameters();
+      loop.Computed();
+    }
+    EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0")) << steps;
+  }
+}
+
+TEST(WorkerLoopTest, BeginsAnotherLineageFromNothing) {
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_SYNC, {1, 4}, 2));
+  for (int step = 0; step < 2; ++step) {
+    loop.Parameters();
+    loop.Computed();
+  }
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0"));
+  proto::View view = MakeView(proto::View::MODE_BOUNDED, {0, 0}, 9);
+  view.set_number(2);
+  view.set_lineage(2);
+  view.set_origin_unit(2);
+  view.set_origin_samples(8);
+  EXPECT_THAT(loop.View(view), ElementsAre("request", "pull 0"));
+  loop.Work(2);
+  EXPECT_THAT(loop.Parameters(), ElementsAre("request", "compute 2 clock 0 nodes 0-2"));
+}
+
+TEST(WorkerLoopTest, LeavesWhenWhatItHasBegunIsDone) {
+  Loop sync;
+  sync.View(MakeView(proto::View::MODE_SYNC, {1, 4}));
+  sync.Parameters();
+  EXPECT_TRUE(sync.Leave().empty());
+  EXPECT_THAT(sync.Computed(), ElementsAre("leave"));
+  Loop on_arrival;
+  on_arrival.View(MakeView(proto::View::MODE_ASYNC, {0, 0}));
+  on_arrival.Work(0);
+  on_arrival.Parameters();
+  EXPECT_TRUE(on_arrival.Leave().empty());
+  EXPECT_THAT(on_arrival.Computed(), ElementsAre("retire 1"));
+  EXPECT_THAT(on_arrival.Parameters(), ElementsAre("leave"));
+}
+
+// What is still on its way to it is for others to do.
+TEST(WorkerLoopTest, ComputesNothingOnceItHasLeft) {
+  Loop sync;
+  sync.View(MakeView(proto::View::MODE_SYNC, {1, 4}));
+  EXPECT_THAT(sync.Leave(), ElementsAre("leave"));
+  EXPECT_TRUE(sync.Parameters().empty());
+  Loop on_arrival;
+  on_arrival.View(MakeView(proto::View::MODE_ASYNC, {0, 0}));
+  on_arrival.Parameters();
+  EXPECT_THAT(on_arrival.Leave(), ElementsAre("leave"));
+  EXPECT_TRUE(on_arrival.Work(0).empty());
+}
+
+TEST(WorkerLoopTest, TestsTheFinalParametersWhenAsked) {
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_SYNC, {4, 4}));
+  loop.Parameters();
+  EXPECT_THAT(loop.Test(4, 9), ElementsAre("observe 4"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("test 9"));
+}
+
+TEST(WorkerLoopTest, BeginsWhenSomeParametersAreHere) {
+  Loop loop(/*prefetch=*/1);
+  EXPECT_THAT(loop.View(MakeView(proto::View::MODE_SYNC, {2, 4}, 2)),
+              ElementsAre("read 0 leaves 2-4", "pull 0"));
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 0 clock 0 nodes 2-4"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("read 1 leaves 2-4"));
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 1 clock 1 nodes 2-4"));
+  EXPECT_TRUE(loop.Parameters().empty());
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 2"));
+  EXPECT_TRUE(loop.SomeParameters().empty());  // there is nothing to compute at the end
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0"));
+}
+
+TEST(WorkerLoopTest, WhatWasBegunEarlyAndInterruptedIsAsIfItHadNotBeen) {
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_SYNC, {1, 4}));
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 0 clock 0 nodes 1-2,2-4"));
+  loop.Interrupted();
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 0 clock 0 nodes 1-2,2-4"));
+  loop.Interrupted();
+  EXPECT_THAT(loop.Parameters(/*passed=*/true), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 1 clock 1 nodes 1-2,2-4"));
+  loop.Interrupted();
+  proto::View view = MakeView(proto::View::MODE_SYNC, {2, 4});
+  view.set_number(2);
+  EXPECT_THAT(loop.View(view), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 1 clock 1 nodes 2-4"));
+  loop.Interrupted();
+  EXPECT_THAT(loop.Leave(), ElementsAre("leave"));
+  EXPECT_TRUE(loop.SomeParameters().empty());
+}
+
+TEST(WorkerLoopTest, OnArrivalAsksForMoreWorkOnlyWhenItsParametersAreAllHere) {
+  Loop loop;
+  EXPECT_THAT(loop.View(MakeView(proto::View::MODE_ASYNC, {})), ElementsAre("request", "pull 0"));
+  EXPECT_TRUE(loop.SomeParameters().empty());  // no work yet
+  EXPECT_TRUE(loop.Work(7).empty());
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 7 clock 0 nodes 0-2"));
+  loop.Interrupted();  // and the work stays
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 7 clock 0 nodes 0-2"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("request"));
+  EXPECT_TRUE(loop.Work(9).empty());
+  EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
+  EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 9 clock 1 nodes 0-2"));
+}
+
+// They are copied, so all must be there.
+TEST(WorkerLoopTest, WaitsForAllParametersThatAreToBeTested) {
+  Loop loop;
+  loop.View(MakeView(proto::View::MODE_SYNC, {0, 2}));
+  for (int step = 0; step < 3; ++step) {
+    EXPECT_EQ(loop.SomeParameters().size(), 1u);
+    loop.Parameters();
+    loop.Computed();
+  }
+  EXPECT_TRUE(loop.SomeParameters().empty());  // after three steps an epoch ends
+  EXPECT_THAT(loop.Parameters(), ElementsAre("evaluate 3", "compute 3 clock 3 nodes 0-2"));
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,107 @@
+#include "worker/step/compute_device.h"
+
+#include <cstdlib>
+
+#include "absl/status/status.h"
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/base/check.h"
+#include "common/base/isa.h"
+#include "common/base/status.h"
+#include "tensor/cuda/cuda_device.h"
+#include "tensor/cuda/emulated_device.h"
+#include "tensor/kernels.h"
+
+namespace rubato {
+
+absl::Status FixIsa(const proto::Device& device) {
+  const std::string name = proto::Device::Isa_Name(device.isa());  // "ISA_AVX2"
+  RUBATO_ASSIGN_OR_RETURN(const Isa isa,
+                          IsaFromName(absl::AsciiStrToLower(absl::StripPrefix(name, "ISA_"))));
+  SetIsa(isa);
+  if (device.isa() != proto::Device::ISA_AUTO) FixMatMulKernels(isa);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device, int local_rank) {
+  ComputeDevice chosen;
+  const char* const test = std::getenv(kTestGpuVariable);
+  if (device.type() == proto::Device::TYPE_CPU) {
+    chosen.kind_ = Kind::kCpu;
+  } else if (test != nullptr && absl::string_view(test) == "emulated") {
+    chosen.kind_ = Kind::kEmulatedGpu;
+  } else {
+    const absl::StatusOr<int> count = CountGpus();
+    if (count.ok()) {
+      chosen.kind_ = Kind::kGpu;
+      chosen.gpu_ = GpuOf(local_rank, *count);
+      RUBATO_ASSIGN_OR_RETURN(chosen.model_, GpuModel(chosen.gpu_));
+      chosen.note_ =
+          absl::StrCat("computes on GPU ", chosen.gpu_, " of ", *count, ", ", chosen.model_);
+    } else if (device.type() == proto::Device::TYPE_CUDA) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("device.type: found cuda, but ", count.status().message()));
+    } else {
+      chosen.note_ = absl::StrCat("computes on the CPU: ", count.status().message());
+    }
+  }
+  const std::string name = proto::Device::Precision_Name(device.precision());  // "PRECISION_BF16"
+  const std::string precision = absl::AsciiStrToLower(absl::StripPrefix(name, "PRECISION_"));
+  if (chosen.is_cpu()) {
+    if (device.precision() != proto::Device::PRECISION_FLOAT32) {
+      absl::StrAppend(&chosen.note_, chosen.note_.empty() ? "" : "; ",
+                      "in float32, because device.precision: ", precision, " is for GPUs");
+    }
+    return chosen;
+  }
+  chosen.precision_ = precision;
+  switch (device.precision()) {
+    case proto::Device::PRECISION_FLOAT32:
+      break;
+    case proto::Device::PRECISION_TF32:
+      chosen.products_ = ProductPrecision::kTf32;
+      break;
+    case proto::Device::PRECISION_BF16:
+      chosen.dtype_ = DType::kBFloat16;
+      break;
+    case proto::Device::PRECISION_FP16:
+      chosen.dtype_ = DType::kFloat16;
+      break;
+  }
+  return chosen;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> ComputeDevice::Open() const {
+  switch (kind_) {
+    case Kind::kCpu:
+      return std::unique_ptr<Device>();
+    case Kind::kGpu:
+      return OpenGpu(gpu_, products_);
+    case Kind::kEmulatedGpu:
+      break;
+  }
+  EmulatedDeviceOptions options;
+  options.precision = products_;
+  return MakeEmulatedDevice(options);
+}
+
+absl::StatusOr<std::unique_ptr<ProductTimer>> ComputeDevice::OpenTimer() const {
+  RUBATO_CHECK(!is_cpu());
+  if (kind_ == Kind::kGpu) return OpenProductTimer(gpu_, products_);
+  return MakeEmulatedProductTimer(products_);
+}
+
+std::string ComputeDevice::numerics() const {
+  switch (kind_) {
+    case Kind::kCpu:
+      break;
+    case Kind::kGpu:
+      return absl::StrCat("cuda, ", precision_, ", ", model_);
+    case Kind::kEmulatedGpu:
+      return absl::StrCat("emulated cuda, ", precision_, ", ", MatMulSignature());
+  }
+  return absl::StrCat("cpu, ", MatMulSignature());
+}
+
+}  // namespace rubato

@@ -1,0 +1,60 @@
+// What a worker sends for its micro-batches: gradient sums, judged as the job wants. On arrival a
+// contribution is an update of its own, so its worker clips it and leaves it out; in sync the
+// shards judge a whole step (server/coordinator/verdicts.h).
+#ifndef RUBATO_WORKER_STEP_CONTRIBUTIONS_H_
+#define RUBATO_WORKER_STEP_CONTRIBUTIONS_H_
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/space/flat_space.h"
+#include "common/space/sample_schedule.h"
+#include "common/wire/payload.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+#include "proto/layout.pb.h"
+#include "worker/step/micro_batches.h"
+#include "worker/step/push_encoder.h"
+
+namespace rubato {
+
+class Contributions {
+ public:
+  using Push = MicroBatches::Push;
+
+  // `layout`, `space`, `micro_batches` and `encoder` must outlive it.
+  Contributions(const proto::Job& job, const proto::Layout* layout, const FlatSpace* space,
+                MicroBatches* micro_batches, PushEncoder* encoder)
+      : job_(job),
+        layout_(*layout),
+        space_(*space),
+        micro_batches_(*micro_batches),
+        encoder_(*encoder) {}
+
+  // The gradient sum of `node` of `unit`, in the job's codec, last blocks first; appends its
+  // micro-batches' results. If it is to be left out, says so in `progress`, and nothing has been
+  // pushed. Aborted, saying what is not finite, if the job cannot go on. `await` and
+  // Cancelled as in MicroBatches::Compute.
+  absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node, bool on_arrival,
+                       absl::Span<const float> parameters, Push push, proto::Progress* progress,
+                       AwaitParameters await = AllHaveArrived);
+
+ private:
+  using Blocks = std::vector<std::pair<int64_t, Payload>>;
+
+  // Scales the gradient down to optimizer.clip_grad_norm.
+  void Clip(const Blocks& blocks, int64_t samples) const;
+
+  const proto::Job job_;
+  const proto::Layout& layout_;
+  const FlatSpace& space_;
+  MicroBatches& micro_batches_;
+  PushEncoder& encoder_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_STEP_CONTRIBUTIONS_H_

@@ -1,0 +1,40 @@
+// Where the memory of a model's steps on a device lies (worker/step/device_step.h).
+#ifndef RUBATO_WORKER_STEP_DEVICE_LAYOUT_H_
+#define RUBATO_WORKER_STEP_DEVICE_LAYOUT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "tensor/tensor.h"
+#include "worker/model/loss.h"
+#include "worker/model/network.h"
+
+namespace rubato {
+
+// Whether a device's activations are of this type and its parameters of another.
+inline bool IsHalf(DType dtype) { return BytesOf(dtype) < BytesOf(DType::kFloat32); }
+// Of the host's values beside a device that computes in `dtype`.
+inline DType HostTypeOf(DType dtype) { return dtype == DType::kFloat64 ? dtype : DType::kFloat32; }
+
+// What is needed of the device and of the host, and where it lies there, in bytes from the begin of
+// either's memory.
+struct DeviceLayout {
+  int64_t parameters, factors, features, converted, targets, scale, keys, rows, sums, arena;
+  std::vector<int64_t> gradients, factor_begins;
+  int64_t device_bytes;
+  struct {
+    int64_t parameters, gradient, features, targets, scale, keys, sums;
+    int64_t bytes;
+  } host;
+  // Values.
+  int64_t n_features, n_targets, n_rows, n_factors;
+  DType target;
+};
+
+// For batches of up to max_batch examples; arguments as DeviceStep::Create's.
+DeviceLayout LayOut(const Graph& graph, const MemoryPlan& plan, const Objective& objective,
+                    int64_t max_batch, DType dtype, Purpose purpose, int keeps);
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_STEP_DEVICE_LAYOUT_H_

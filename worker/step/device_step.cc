@@ -1,0 +1,324 @@
+#include "worker/step/device_step.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+#include "common/base/random.h"
+#include "common/base/status.h"
+#include "worker/step/device_layout.h"
+
+namespace rubato {
+namespace {
+
+// Parts of parameters and gradients cross at once: a block of wire.chunk's default. Smaller copies
+// reach less of a bus's speed.
+constexpr int64_t kPartBytes = 256 << 10;
+
+TensorRef At(void* memory, int64_t offset, DType dtype, int64_t size) {
+  return TensorRef::At(static_cast<char*>(memory) + offset, dtype, {size});
+}
+
+std::string Gigabytes(int64_t bytes) {
+  return absl::StrFormat("%.2f GiB", static_cast<double>(bytes) / (1 << 30));
+}
+
+void* Address(const ConstTensorRef& tensor) { return const_cast<void*>(tensor.address()); }
+
+int64_t BytesOf(const ConstTensorRef& tensor) { return tensor.size() * BytesOf(tensor.dtype()); }
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<DeviceStep>> DeviceStep::Create(Graph graph,
+                                                               const Objective& objective,
+                                                               int64_t max_batch, DType dtype,
+                                                               Purpose purpose, int keeps,
+                                                               std::unique_ptr<Device> device) {
+  std::unique_ptr<DeviceStep> step(
+      new DeviceStep(objective, max_batch, dtype, purpose, keeps, std::move(device)));
+  RUBATO_RETURN_IF_ERROR(step->Allocate(std::move(graph)));
+  return step;
+}
+
+DeviceStep::DeviceStep(const Objective& objective, int64_t max_batch, DType dtype, Purpose purpose,
+                       int keeps, std::unique_ptr<Device> device)
+    : objective_(objective),
+      max_batch_(max_batch),
+      dtype_(dtype),
+      value_(HostTypeOf(dtype)),
+      purpose_(purpose),
+      keeps_(keeps),
+      device_(std::move(device)) {}
+
+DeviceStep::~DeviceStep() { device_->Synchronize(); }
+
+absl::Status DeviceStep::Allocate(Graph graph) {
+  const KernelSet& kernels = device_->kernels();
+  const auto bytes_for = [&](int64_t n) {
+    return LayOut(graph, PlanMemory(graph, n, purpose_, kernels, dtype_), objective_, n, dtype_,
+                  purpose_, keeps_)
+        .device_bytes;
+  };
+  MemoryPlan plan = PlanMemory(graph, max_batch_, purpose_, kernels, dtype_);
+  const DeviceLayout l = LayOut(graph, plan, objective_, max_batch_, dtype_, purpose_, keeps_);
+  const int64_t had = device_->free_bytes();
+  const absl::StatusOr<void*> memory = device_->Allocate(l.device_bytes);
+  if (!memory.ok()) {
+    if (!absl::IsResourceExhausted(memory.status())) return memory.status();
+    int64_t fits = 0;  // the most that do
+    for (int64_t below = max_batch_; below - fits > 1;) {
+      const int64_t middle = (fits + below) / 2;
+      (bytes_for(middle) <= had ? fits : below) = middle;
+    }
+    return absl::ResourceExhaustedError(absl::StrCat(
+        device_->description(), " has ", Gigabytes(had), " free of ",
+        Gigabytes(device_->total_bytes()), "; ",
+        purpose_ == Purpose::kEvaluation ? "evaluation" : "training", " in batches of ", max_batch_,
+        " needs ", Gigabytes(l.device_bytes), ", ",
+        fits == 0 ? "and even single samples do not fit"
+                  : absl::StrCat(fits, " would fit (train.batch_size over train.micro_batches)")));
+  }
+  bytes_ = l.device_bytes;
+  RUBATO_ASSIGN_OR_RETURN(void* const host, device_->AllocatePinned(l.host.bytes));
+  parameters_ = At(*memory, l.parameters, value_, graph.size);
+  if (IsHalf(dtype_)) {
+    factors_ = At(*memory, l.factors, dtype_, l.n_factors);
+    factor_begins_ = l.factor_begins;
+    converted_ = At(*memory, l.converted, dtype_, l.n_features);
+  }
+  if (purpose_ != Purpose::kEvaluation) {
+    for (int64_t offset : l.gradients) {
+      gradients_.push_back(At(*memory, offset, value_, graph.size));
+    }
+    staged_gradient_ = At(host, l.host.gradient, value_, graph.size);
+  }
+  features_ = At(*memory, l.features, value_, l.n_features);
+  targets_ = At(*memory, l.targets, l.target, l.n_targets);
+  scale_ = At(*memory, l.scale, DType::kFloat32, 2);
+  rows_ = At(*memory, l.rows, DType::kFloat64, 2 * l.n_rows);
+  sums_ = At(*memory, l.sums, DType::kFloat64, 3);
+  keys_ = reinterpret_cast<const uint64_t*>(static_cast<char*>(*memory) + l.keys);
+  staged_parameters_ = At(host, l.host.parameters, value_, graph.size);
+  staged_features_ = At(host, l.host.features, value_, l.n_features);
+  staged_targets_ = At(host, l.host.targets, l.target, l.n_targets);
+  staged_sums_ = At(host, l.host.sums, DType::kFloat64, 3);
+  staged_scale_ = reinterpret_cast<float*>(static_cast<char*>(host) + l.host.scale);
+  staged_keys_ = reinterpret_cast<uint64_t*>(static_cast<char*>(host) + l.host.keys);
+  const TensorRef arena = At(*memory, l.arena, dtype_, plan.size);
+  network_ = std::make_unique<Network>(std::move(graph), std::move(plan), max_batch_,
+                                       &device_->kernels(), arena);
+  return absl::OkStatus();
+}
+
+bool DeviceStep::UploadParameters(const ConstTensorRef& parameters, AwaitParameters await) {
+  if (version_ != 0 && version_ == sent_) return true;
+  sent_ = -1;
+  if (has_stepped_) scaler_.OnStep(has_overflowed_);
+  has_stepped_ = has_overflowed_ = false;
+  const int64_t bytes = BytesOf(parameters);
+  const char* const from = static_cast<const char*>(parameters.address());
+  char* const staged = static_cast<char*>(Address(staged_parameters_));
+  // While one part crosses, the host copies the next.
+  for (int64_t begin = 0; begin < bytes; begin += kPartBytes) {
+    const int64_t part = std::min(kPartBytes, bytes - begin);
+    if (!await({begin / BytesOf(value_), (begin + part) / BytesOf(value_)})) {
+      device_->Synchronize();
+      return false;
+    }
+    std::memcpy(staged + begin, from + begin, part);
+    device_->Upload(Stream::kUpload, staged + begin,
+                    static_cast<char*>(Address(parameters_)) + begin, part);
+  }
+  device_->Order(Stream::kCompute, Stream::kUpload);
+  sent_ = version_;
+  if (!IsHalf(dtype_)) return true;
+  for (size_t i = 0; i < graph().nodes.size(); ++i) {
+    const Graph::Node& node = graph().nodes[i];
+    if (node.parameters == 0 || node.layer->multiplications() == 0) continue;
+    device_->kernels().Convert(parameters_.Slice(node.begin, {node.parameters}),
+                               factors_.Slice(factor_begins_[i], {node.parameters}));
+  }
+  return true;
+}
+
+void DeviceStep::Stage(const ConstTensorRef& features, const Targets& targets, uint64_t key) {
+  RUBATO_CHECK(features.dtype() == value_ && features.size() <= features_.size());
+  std::memcpy(Address(staged_features_), features.address(), BytesOf(features));
+  if (IsClassification(objective_.loss)) {
+    RUBATO_CHECK(static_cast<int64_t>(targets.labels.size()) <= targets_.size());
+    std::copy(targets.labels.begin(), targets.labels.end(),
+              staged_targets_.values<int32_t>().begin());
+  } else {
+    RUBATO_CHECK(static_cast<int64_t>(targets.values.size()) <= targets_.size());
+    std::copy(targets.values.begin(), targets.values.end(),
+              staged_targets_.values<float>().begin());
+  }
+  staged_scale_[0] = static_cast<float>(dtype_ == DType::kFloat16 ? scaler_.scale() : 1);
+  staged_scale_[1] = static_cast<float>(staged_scale_[0] * targets.weight);
+  for (size_t i = 0; i < graph().nodes.size(); ++i) staged_keys_[i] = Key(key, i);
+}
+
+void DeviceStep::EnqueueForward(int64_t n, bool training) {
+  const int64_t values = n * SizeOf(graph().shapes[0]);
+  const auto upload = [&](const void* host, const void* device, int64_t bytes) {
+    device_->Upload(Stream::kCompute, host, const_cast<void*>(device), bytes);
+  };
+  upload(staged_features_.address(), features_.address(), values * BytesOf(value_));
+  if (training) upload(staged_keys_, keys_, static_cast<int64_t>(graph().nodes.size()) * 8);
+  upload(staged_scale_, scale_.address(), 2 * sizeof(float));
+  Network::Inputs inputs;
+  inputs.parameters = parameters_;
+  inputs.keys = keys_;
+  inputs.x = features_.Slice(0, {values});
+  if (IsHalf(dtype_)) {
+    inputs.factors = factors_;
+    inputs.factor_begins = factor_begins_;
+    inputs.indices = inputs.x;
+    const TensorRef converted = converted_.Slice(0, {values});
+    device_->kernels().Convert(inputs.x, converted);
+    inputs.x = converted;
+  }
+  logits_ = network_->Forward(inputs, training, training ? gradients_[kept_] : TensorRef());
+}
+
+void DeviceStep::EnqueueLoss(int64_t n) {
+  DeviceKernels& kernels = device_->kernels();
+  const int64_t n_targets = targets_.size() / max_batch_ * n;
+  device_->Upload(Stream::kCompute, staged_targets_.address(), Address(targets_),
+                  n_targets * BytesOf(targets_.dtype()));
+  const ConstTensorRef targets = targets_.Slice(0, {n_targets});
+  const ConstTensorRef factor = scale_.Slice(1, {1});
+  kernels.SetToZero(sums_.Slice(0, {3}));
+  if (IsClassification(objective_.loss)) {
+    const CrossEntropyOptions options = {objective_.label_smoothing, objective_.ignore_index,
+                                         1.0 / static_cast<double>(objective_.places)};
+    kernels.CrossEntropy(logits_.Reshaped({n_targets, logits_.shape().back()}), targets, options,
+                         factor, network_->output_gradient(), rows_, sums_);
+  } else {
+    kernels.SquaredErrors(logits_.Reshaped({n, objective_.outputs}), targets,
+                          1.0 / static_cast<double>(objective_.outputs), factor,
+                          network_->output_gradient(), rows_, sums_);
+  }
+}
+
+void DeviceStep::FinishPart(const Part& part, const Summing& summing) {
+  const auto in = [&](int gradient) {
+    return gradients_[gradient].Slice(part.begin, {part.end - part.begin});
+  };
+  // What is measured is not scaled.
+  if (dtype_ == DType::kFloat16 && part.begin < graph().trainable) {
+    device_->kernels().Unscale(scale_.Slice(0, {1}), in(kept_), sums_.Slice(2, {1}));
+  }
+  // In the order of the tree: the smallest sums first. The last one's place is the sum's.
+  for (int i = 1; i < summing.adds; ++i) {
+    device_->kernels().AddTensors(in(kept_ - i), in(kept_), in(kept_));
+  }
+  const TensorRef sum = in(kept_ - summing.adds);
+  if (summing.adds > 0) device_->kernels().AddTensors(sum, in(kept_), sum);
+  if (!summing.leaves) return;
+  device_->Order(Stream::kDownload, Stream::kCompute);
+  device_->Download(Stream::kDownload, sum.address(),
+                    Address(staged_gradient_.Slice(part.begin, {part.end - part.begin})),
+                    BytesOf(sum));
+  device_->Signal(Stream::kDownload);
+  parts_.push_back(part);
+}
+
+void DeviceStep::EnqueueZeros(const Summing& summing) {
+  device_->kernels().SetToZero(gradients_[kept_]);
+  device_->kernels().SetToZero(sums_);
+  if (graph().trainable < graph().size) FinishPart({graph().trainable, graph().size}, summing);
+  FinishPart({0, graph().trainable}, summing);
+}
+
+void DeviceStep::EnqueueGradient(int64_t n, const Summing& summing) {
+  parts_.clear();
+  if (n == 0) {
+    EnqueueZeros(summing);
+  } else {
+    EnqueueForward(n, /*training=*/true);
+    EnqueueLoss(n);
+    int64_t end = graph().size;
+    network_->Backward(parameters_, gradients_[kept_], [&](int64_t begin) {
+      const int64_t least = kPartBytes / BytesOf(value_);
+      // What is measured is not scaled, so it is a part by itself.
+      if (begin == end || (begin > 0 && begin != graph().trainable && end - begin < least)) return;
+      FinishPart({begin, end}, summing);
+      end = begin;
+    });
+    RUBATO_CHECK(end == 0);
+  }
+  device_->Download(Stream::kCompute, sums_.address(), Address(staged_sums_), BytesOf(sums_));
+  if (summing.leaves) device_->Order(Stream::kCompute, Stream::kDownload);
+}
+
+void DeviceStep::EnqueueEvaluation(int64_t n) {
+  EnqueueForward(n, /*training=*/false);
+  EnqueueLoss(n);
+  device_->Download(Stream::kCompute, sums_.address(), Address(staged_sums_), BytesOf(sums_));
+}
+
+BatchResult DeviceStep::ResultOf(int64_t n, const Targets& targets) const {
+  const absl::Span<const double> sums = staged_sums_.values<double>();
+  const double share =
+      1.0 / static_cast<double>(IsClassification(objective_.loss) ? objective_.places
+                                                                  : objective_.outputs);
+  return {sums[0] * share * targets.weight, sums[1] * share, Judged(objective_, targets, n), n};
+}
+
+BatchResult DeviceStep::Evaluate(const ConstTensorRef& parameters, const ConstTensorRef& features,
+                                 const Targets& targets) {
+  const int64_t n = features.size() / SizeOf(graph().shapes[0]);
+  UploadParameters(parameters);
+  Stage(features, targets, /*key=*/0);
+  EnqueueEvaluation(n);
+  device_->Synchronize();
+  return ResultOf(n, targets);
+}
+
+std::optional<BatchResult> DeviceStep::Gradient(const ConstTensorRef& parameters,
+                                                const ConstTensorRef& features,
+                                                const Targets& targets, uint64_t key,
+                                                const TensorRef& gradient,
+                                                absl::FunctionRef<void(int64_t begin)> ready,
+                                                AwaitParameters await, const Summing& summing) {
+  const int64_t n = features.size() / SizeOf(graph().shapes[0]);
+  RUBATO_CHECK(summing.adds <= kept_ && (summing.leaves || kept_ - summing.adds < keeps_));
+  if (!UploadParameters(parameters, await)) return std::nullopt;
+  if (n > 0) Stage(features, targets, key);
+  device_->ResetSignals();
+  // The first time as it comes, so that libraries make their choices; the next times recorded.
+  Recording& recording = recordings_[{n, kept_, summing.adds, summing.leaves}];
+  if (recording.has_run && recording.id < 0) {
+    device_->BeginRecording();
+    EnqueueGradient(n, summing);
+    recording.id = device_->EndRecording();
+  }
+  if (recording.id < 0) {
+    EnqueueGradient(n, summing);
+  } else {
+    device_->Replay(recording.id);
+  }
+  if (!recording.has_run) recording.parts = parts_;
+  recording.has_run = true;
+  for (size_t i = 0; i < recording.parts.size(); ++i) {  // none if nothing leaves
+    const Part& part = recording.parts[i];
+    device_->AwaitSignals(static_cast<int64_t>(i) + 1);
+    const ConstTensorRef values = staged_gradient_.Slice(part.begin, {part.end - part.begin});
+    std::memcpy(Address(gradient.Slice(part.begin, {part.end - part.begin})), values.address(),
+                BytesOf(values));
+    ready(part.begin);
+  }
+  device_->Synchronize();
+  kept_ += (summing.leaves ? 0 : 1) - summing.adds;
+  has_stepped_ = true;
+  if (staged_sums_.values<double>()[2] != 0) has_overflowed_ = true;
+  return ResultOf(n, targets);
+}
+
+}  // namespace rubato

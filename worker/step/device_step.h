@@ -1,0 +1,124 @@
+// A model's steps on a device: what crosses between it and the host, and when.
+#ifndef RUBATO_WORKER_STEP_DEVICE_STEP_H_
+#define RUBATO_WORKER_STEP_DEVICE_STEP_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <tuple>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "tensor/device.h"
+#include "worker/model/loss.h"
+#include "worker/model/network.h"
+#include "worker/step/loss_scaler.h"
+
+namespace rubato {
+
+// What becomes of a gradient: sums along a tree stay on the device until they are whole.
+struct Summing {
+  int adds = 0;        // so many of the gradients kept last are added to it, and kept no longer
+  bool leaves = true;  // for the host; else it is kept
+};
+
+// All memory, the device's and what of the host's it reads and writes, is taken at once, before the
+// first step. A step is: parameters that are new go over in parts; then, as one recording, the
+// batch goes over, forward, loss and backward run, and each part of the gradient leaves as soon as
+// it is whole, in a stream of its own, while backward goes on. Methods as Model's, on host memory.
+//
+// In half floats (float16, bfloat16) factors of products and activations are half floats,
+// parameters and gradients float32. In float16 the loss is scaled (worker/step/loss_scaler.h); a
+// gradient that overflows comes back with infinities or no numbers in it.
+class DeviceStep {
+ public:
+  // ResourceExhausted if the device has not the memory, saying what batch would fit.
+  // At most `keeps` gradients are kept at a time.
+  static absl::StatusOr<std::unique_ptr<DeviceStep>> Create(Graph graph, const Objective& objective,
+                                                            int64_t max_batch, DType dtype,
+                                                            Purpose purpose, int keeps,
+                                                            std::unique_ptr<Device> device);
+  ~DeviceStep();
+
+  const Graph& graph() const { return network_->graph(); }
+  int64_t memory_bytes() const { return bytes_; }  // of the device
+  int keeps() const { return keeps_; }
+
+  // See Model.
+  void OnNewParameters() { ++version_; }
+  BatchResult Evaluate(const ConstTensorRef& parameters, const ConstTensorRef& features,
+                       const Targets& targets);
+  // Parameters go over part by part as they arrive.
+  std::optional<BatchResult> Gradient(const ConstTensorRef& parameters,
+                                      const ConstTensorRef& features, const Targets& targets,
+                                      uint64_t key, const TensorRef& gradient,
+                                      absl::FunctionRef<void(int64_t begin)> ready,
+                                      AwaitParameters await, const Summing& summing = {});
+
+ private:
+  // Of the gradient: [begin, end) leaves at once.
+  struct Part {
+    int64_t begin, end;
+  };
+
+  DeviceStep(const Objective& objective, int64_t max_batch, DType dtype, Purpose purpose, int keeps,
+             std::unique_ptr<Device> device);
+  absl::Status Allocate(Graph graph);
+
+  // False if they shall not be waited for.
+  bool UploadParameters(const ConstTensorRef& parameters, AwaitParameters await = AllHaveArrived);
+  void Stage(const ConstTensorRef& features, const Targets& targets, uint64_t key);
+  // Give the device a batch of n, from what is staged.
+  void EnqueueEvaluation(int64_t n);
+  void EnqueueGradient(int64_t n, const Summing& summing);
+  void EnqueueForward(int64_t n, bool training);
+  void EnqueueLoss(int64_t n);
+  // Of the gradient: a part that is whole, and parts of nothing but zeros.
+  void FinishPart(const Part& part, const Summing& summing);
+  void EnqueueZeros(const Summing& summing);
+  BatchResult ResultOf(int64_t n, const Targets& targets) const;
+
+  const Objective objective_;
+  const int64_t max_batch_;
+  const DType dtype_;  // of activations
+  const DType value_;  // of the host's values: float32, or float64 like dtype_
+  const Purpose purpose_;
+  const int keeps_;
+  const std::unique_ptr<Device> device_;
+  std::unique_ptr<Network> network_;
+  int64_t bytes_ = 0;
+  LossScaler scaler_;
+  // Of the gradients since parameters were last sent: whether there were any, and one overflowed.
+  bool has_stepped_ = false, has_overflowed_ = false;
+
+  // On the device.
+  TensorRef parameters_, factors_, features_, converted_, targets_, scale_, rows_, sums_;
+  // The first `kept_` are sums; the next is that of the batch at hand.
+  std::vector<TensorRef> gradients_;
+  int kept_ = 0;
+  std::vector<int64_t> factor_begins_;  // by node, of factors_
+  const uint64_t* keys_ = nullptr;
+  ConstTensorRef logits_;  // of the last forward
+
+  // Where the device reads and writes on the host.
+  TensorRef staged_parameters_, staged_features_, staged_targets_, staged_gradient_, staged_sums_;
+  float* staged_scale_ = nullptr;  // fp16's factor; that times the targets' weight
+  uint64_t* staged_keys_ = nullptr;
+
+  std::vector<Part> parts_;  // of the gradient at hand, last ones first
+  // Of the parameters: of the calls', 0 if that may be any, and of the device's.
+  int64_t version_ = 0, sent_ = -1;
+  struct Recording {
+    bool has_run = false;
+    int id = -1;
+    std::vector<Part> parts;
+  };
+  // Of gradients: by the size of the batch, how many are kept, and the summing.
+  std::map<std::tuple<int64_t, int, int, bool>, Recording> recordings_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_STEP_DEVICE_STEP_H_

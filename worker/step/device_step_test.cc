@@ -1,0 +1,371 @@
+// Steps on a device: all of a GPU's own kernels, transfers and orders, by its emulation on the CPU,
+// and on a real one where there is one.
+#include "worker/step/device_step.h"
+
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random.h"
+#include "common/base/status.h"
+#include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tensor/cuda/tested_gpu.h"
+#include "tests/golden.h"
+#include "worker/model/model.h"
+#include "worker/model/preset_trajectory.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr auto kIgnore = [](int64_t) {};
+
+void SkipIfAbsent(TestedGpu gpu) {
+  const std::string absent = WhyAbsent(gpu);
+  if (!absent.empty()) GTEST_SKIP() << absent;
+}
+
+absl::StatusOr<std::unique_ptr<Model>> OnGpu(TestedGpu gpu, const proto::Model& model,
+                                             const std::vector<int64_t>& example,
+                                             const Objective& objective, int64_t batch, DType dtype,
+                                             const EmulatedDeviceOptions& options = {},
+                                             Purpose purpose = Purpose::kTraining) {
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Device> device, OpenTested(gpu, options));
+  return Model::Create(model, example, objective, batch, dtype, purpose, std::move(device));
+}
+
+template <typename T>
+void Follow(TestedGpu gpu, const std::string& name, int micro_batches, const Tolerances& tolerances,
+            uint64_t seed) {
+  const Golden golden("preset_trajectories.safetensors");
+  const auto make = [&](const proto::Model& model, const std::vector<int64_t>& example,
+                        const Objective& objective, int64_t batch) {
+    EmulatedDeviceOptions options;
+    options.seed = seed;
+    options.columns = 40000;  // convolutions take some examples at a time
+    return OnGpu(gpu, model, example, objective, batch, DTypeOf<T>(), options);
+  };
+  Watch watch;
+  ExpectPyTorchsTrajectory<T>(golden, name, micro_batches, tolerances, make, &watch);
+}
+
+class Trajectories : public ::testing::TestWithParam<std::tuple<TestedGpu, const char*>> {
+ protected:
+  void SetUp() override { SkipIfAbsent(gpu_); }
+
+  const TestedGpu gpu_ = std::get<0>(GetParam());
+  const std::string name_ = std::get<1>(GetParam());
+};
+
+// Tolerances as on the CPU.
+TEST_P(Trajectories, FollowPyTorchInFloat32) {
+  const bool jumps = name_ == "resnet20";
+  Follow<float>(gpu_, name_, 1, jumps ? Tolerances{1e-4, 1e-4} : Tolerances{1e-5, 2e-6}, 2);
+}
+
+// Not of resnet20: its batch norms' statistics are those of the micro-batch.
+TEST_P(Trajectories, FollowPyTorchByMicroBatches) {
+  if (name_ == "resnet20") return;
+  Follow<float>(gpu_, name_, 2, {1e-5, 2e-6}, 3);
+}
+
+std::string NameOfModel(const ::testing::TestParamInfo<Trajectories::ParamType>& info) {
+  return std::get<1>(info.param);
+}
+
+const auto kModels = ::testing::Values("char_gpt", "cnn", "lenet", "resnet20");
+
+INSTANTIATE_TEST_SUITE_P(EmulatedGpu, Trajectories,
+                         ::testing::Combine(::testing::Values(TestedGpu::kEmulated), kModels),
+                         NameOfModel);
+INSTANTIATE_TEST_SUITE_P(Gpu, Trajectories,
+                         ::testing::Combine(::testing::Values(TestedGpu::kReal), kModels),
+                         NameOfModel);
+
+// float64 is the emulated one's alone.
+TEST(ExactTrajectories, FollowPyTorch) {
+  for (const char* name : {"char_gpt", "cnn", "lenet", "resnet20"}) {
+    SCOPED_TRACE(name);
+    Follow<double>(TestedGpu::kEmulated, name, 1, {1e-9, 6e-8}, 1);
+  }
+  for (const char* name : {"char_gpt", "cnn", "lenet"}) {
+    SCOPED_TRACE(name);
+    Follow<double>(TestedGpu::kEmulated, name, 2, {1e-9, 6e-8}, 3);
+  }
+}
+
+struct Problem {
+  proto::Model model;
+  std::vector<int64_t> example;
+  Objective objective;
+  std::vector<float> features, parameters;
+  std::vector<int32_t> labels;
+};
+
+// An MLP with dropout, of `n` random examples.
+Problem Mlp(int64_t n, int64_t width = 300) {
+  Problem p;
+  p.model = ParseModel(absl::StrCat("layers { linear { out_features: ", width,
+                                    " } } layers { relu {} }", "layers { dropout { p: 0.5 } }",
+                                    "layers { linear { out_features: ", width, " } }",
+                                    "layers { gelu {} } layers { linear { out_features: 5 } }"));
+  p.example = {20};
+  p.objective = {5};
+  RandomStream stream(3);
+  for (int64_t i = 0; i < n * 20; ++i) p.features.push_back(stream.Uniform(-1, 1));
+  for (int64_t i = 0; i < n; ++i) p.labels.push_back(static_cast<int32_t>(stream.Below(5)));
+  const int64_t parameters = 20 * width + width + width * width + width + width * 5 + 5;
+  const float bound = 1 / std::sqrt(static_cast<float>(width));
+  for (int64_t i = 0; i < parameters; ++i) p.parameters.push_back(stream.Uniform(-bound, bound));
+  return p;
+}
+
+class DeviceStepTest : public ::testing::TestWithParam<TestedGpu> {
+ protected:
+  void SetUp() override { SkipIfAbsent(GetParam()); }
+
+  static absl::StatusOr<std::unique_ptr<Model>> OnDevice(const Problem& p, int64_t n, DType dtype) {
+    return OnGpu(GetParam(), p.model, p.example, p.objective, n, dtype);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(EmulatedGpu, DeviceStepTest, ::testing::Values(TestedGpu::kEmulated));
+INSTANTIATE_TEST_SUITE_P(Gpu, DeviceStepTest, ::testing::Values(TestedGpu::kReal));
+
+// Keys, parameters and batches change from step to step, while a recording is the same.
+TEST_P(DeviceStepTest, ARecordingReadsEachStepsOwnInputs) {
+  const int64_t n = 8;
+  const Problem p = Mlp(n);
+  auto reference = Model::Create(p.model, p.example, p.objective, n);
+  auto model = OnDevice(p, n, DType::kFloat32);
+  RUBATO_ASSERT_OK(reference);
+  RUBATO_ASSERT_OK(model);
+  std::vector<float> parameters = p.parameters, features = p.features;
+  std::vector<int32_t> labels = p.labels;
+  for (uint64_t step = 0; step < 6; ++step) {
+    // Sizes of batches take turns, so that each is recorded.
+    const int64_t count = step % 2 == 0 ? n : n - 3;
+    const auto run = [&](Model& m, std::vector<float>* gradient) {
+      gradient->assign(parameters.size(), 77);
+      return m.Gradient(parameters, absl::MakeSpan(features).first(count * 20),
+                        {absl::MakeSpan(labels).first(count), {}}, /*key=*/step,
+                        TensorRef(*gradient), kIgnore);
+    };
+    std::vector<float> expected, found;
+    const BatchResult e = run(**reference, &expected), f = run(**model, &found);
+    EXPECT_NEAR(f.loss_sum, e.loss_sum, 1e-5 * e.loss_sum);
+    EXPECT_EQ(f.correct, e.correct);
+    EXPECT_EQ(f.judged, e.judged);
+    EXPECT_EQ(f.samples, count);
+    for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 2e-5) << i;
+    for (size_t i = 0; i < parameters.size(); ++i) parameters[i] -= 0.01f * expected[i];
+    for (float& value : features) value = -value;
+    for (int32_t& label : labels) label = (label + 1) % 5;
+  }
+}
+
+TEST_P(DeviceStepTest, PartsOfTheGradientLeaveLastOnesFirstAndAreFinal) {
+  const Problem p = Mlp(4, 400);  // more than one part
+  auto model = OnDevice(p, 4, DType::kFloat32);
+  RUBATO_ASSERT_OK(model);
+  std::vector<float> whole(p.parameters.size());
+  for (int run = 0; run < 3; ++run) {
+    std::vector<float> gradient(p.parameters.size(), 77);
+    std::vector<int64_t> begins;
+    (*model)->Gradient(
+        p.parameters, p.features, {p.labels, {}}, 1, TensorRef(gradient), [&](int64_t begin) {
+          if (begin > 0) {
+            EXPECT_EQ(gradient[begin - 1], 77);
+          }
+          if (run > 0) {
+            EXPECT_TRUE(
+                std::equal(gradient.begin() + begin, gradient.end(), whole.begin() + begin));
+          }
+          begins.push_back(begin);
+        });
+    EXPECT_GE(begins.size(), 2u);
+    EXPECT_TRUE(std::is_sorted(begins.rbegin(), begins.rend()));
+    EXPECT_EQ(begins.back(), 0);
+    whole = gradient;
+  }
+}
+
+TEST_P(DeviceStepTest, ParametersAreSentWhenTheyAreNew) {
+  const Problem p = Mlp(4);
+  auto model = OnDevice(p, 4, DType::kFloat32);
+  RUBATO_ASSERT_OK(model);
+  std::vector<float> parameters = p.parameters;
+  const auto loss = [&] {
+    return (*model)->Evaluate(parameters, p.features, {p.labels, {}}).loss_sum;
+  };
+  const double first = loss();
+  parameters[0] += 1;
+  const double second = loss();
+  EXPECT_NE(second, first) << "sent each time as long as nothing is said";
+  (*model)->OnNewParameters();
+  EXPECT_EQ(loss(), second);
+  parameters[0] += 1;
+  EXPECT_EQ(loss(), second);
+  (*model)->OnNewParameters();
+  EXPECT_NE(loss(), second);
+}
+
+// While parameters arrive, each part crosses when it is there; and nothing is left of a call that
+// was told not to wait.
+TEST_P(DeviceStepTest, WaitsForParametersPartByPart) {
+  const Problem p = Mlp(4, 400);
+  auto model = OnDevice(p, 4, DType::kFloat32);
+  RUBATO_ASSERT_OK(model);
+  std::vector<float> expected(p.parameters.size()), gradient(p.parameters.size());
+  const double loss =
+      (*model)
+          ->Gradient(p.parameters, p.features, {p.labels, {}}, 1, TensorRef(expected), kIgnore)
+          .loss_sum;
+  (*model)->OnNewParameters();
+  std::vector<float> arriving(p.parameters.size(), NAN);
+  int64_t there = 0, asked = 0;
+  const auto arrive = [&](Range values) {
+    EXPECT_EQ(values.begin, there) << "first ones first";
+    std::copy(p.parameters.begin() + values.begin, p.parameters.begin() + values.end,
+              arriving.begin() + values.begin);
+    there = values.end;
+    return ++asked != 2;
+  };
+  const auto run = [&] {
+    return (*model)->Gradient(arriving, p.features, {p.labels, {}}, 1, TensorRef(gradient), kIgnore,
+                              arrive);
+  };
+  EXPECT_FALSE(run().has_value());
+  there = 0;
+  const auto result = run();
+  ASSERT_TRUE(result.has_value());
+  EXPECT_EQ(there, static_cast<int64_t>(p.parameters.size()));
+  EXPECT_EQ(result->loss_sum, loss);
+  EXPECT_EQ(gradient, expected);
+}
+
+// Tolerances: each value passes some ten roundings of 2^-8 or 2^-11, and where they move a relu's
+// input over 0 its gradient jumps.
+TEST_P(DeviceStepTest, HalfFloatsComeNearFloat32) {
+  const Problem p = Mlp(16);
+  auto reference = Model::Create(p.model, p.example, p.objective, 16);
+  RUBATO_ASSERT_OK(reference);
+  std::vector<float> expected(p.parameters.size());
+  const double loss =
+      (*reference)
+          ->Gradient(p.parameters, p.features, {p.labels, {}}, 9, TensorRef(expected), kIgnore)
+          .loss_sum;
+  double norm = 0;
+  for (float value : expected) norm += double{value} * value;
+  for (const auto& [dtype, rounding] :
+       {std::make_pair(DType::kBFloat16, 0x1p-8), std::make_pair(DType::kFloat16, 0x1p-11)}) {
+    auto model = OnDevice(p, 16, dtype);
+    RUBATO_ASSERT_OK(model);
+    for (int run = 0; run < 3; ++run) {
+      std::vector<float> gradient(p.parameters.size());
+      const BatchResult result = (*model)->Gradient(p.parameters, p.features, {p.labels, {}}, 9,
+                                                    TensorRef(gradient), kIgnore);
+      EXPECT_NEAR(result.loss_sum, loss, 10 * rounding * loss);
+      double difference = 0;
+      for (size_t i = 0; i < gradient.size(); ++i) {
+        difference += std::pow(double{gradient[i]} - expected[i], 2);
+      }
+      EXPECT_LT(std::sqrt(difference / norm), 25 * rounding) << DTypeName(dtype);
+      EXPECT_GT(std::sqrt(difference / norm), rounding / 10) << "in float32?";
+    }
+  }
+}
+
+// A loss of 2^17 times float16's smallest step: nothing is left of its gradient unscaled.
+TEST_P(DeviceStepTest, InFloat16SmallGradientsSurviveByScalingAndOverflowsAreSeen) {
+  Problem p;
+  p.model = ParseModel("layers { linear { out_features: 1 } }");
+  p.example = {2};
+  p.objective = {1, proto::Loss::NAME_MSE};
+  const std::vector<float> parameters = {0x1p-26f, 0, 0}, features = {1, 2}, target = {0};
+  auto model = OnDevice(p, 1, DType::kFloat16);
+  RUBATO_ASSERT_OK(model);
+  std::vector<float> gradient(3);
+  const auto run = [&](float value) {
+    return (*model)->Gradient(parameters, features, {{}, absl::MakeConstSpan(&value, 1)}, 0,
+                              TensorRef(gradient), kIgnore);
+  };
+  // The output rounds to 0; its difference from -2^-26 has the derivative 2^-25.
+  run(-0x1p-26f);
+  EXPECT_EQ(gradient, (std::vector<float>{0x1p-25f, 0x1p-24f, 0x1p-25f}));
+  // 2 * 1 * 65536 is beyond float16.
+  run(-1);
+  EXPECT_FALSE(std::isfinite(gradient[0]));
+  run(-0.5f);
+  EXPECT_EQ(gradient, (std::vector<float>{1, 2, 1})) << "the scale was halved";
+}
+
+TEST(DeviceMemory, SaysWhatBatchWouldFit) {
+  const Problem p = Mlp(64);
+  EmulatedDeviceOptions options;
+  const auto create = [&](int64_t n) {
+    return OnGpu(TestedGpu::kEmulated, p.model, p.example, p.objective, n, DType::kFloat32,
+                 options);
+  };
+  const int64_t one = (*create(1))->memory_bytes();
+  const int64_t ten = (*create(10))->memory_bytes();
+  options.memory_bytes = ten;
+  RUBATO_EXPECT_OK(create(10));
+  EXPECT_THAT(create(64), IsError(absl::StatusCode::kResourceExhausted,
+                                  HasSubstr("; training in batches of 64 needs")));
+  EXPECT_THAT(create(64),
+              IsError(absl::StatusCode::kResourceExhausted, HasSubstr(", 10 would fit")));
+  options.memory_bytes = one - 1;
+  EXPECT_THAT(create(64), IsError(absl::StatusCode::kResourceExhausted,
+                                  HasSubstr("even single samples do not fit")));
+}
+
+// Where training fits, evaluation by as many samples does, and not by any number; who reads that it
+// does not is told what was for lack of memory.
+TEST(DeviceMemory, SufficesForEvaluationByTheMicroBatch) {
+  const Problem p = Mlp(8);
+  EmulatedDeviceOptions options;
+  const auto create = [&](int64_t n, Purpose purpose) {
+    return OnGpu(TestedGpu::kEmulated, p.model, p.example, p.objective, n, DType::kFloat32, options,
+                 purpose);
+  };
+  options.memory_bytes = (*create(8, Purpose::kTraining))->memory_bytes();
+  RUBATO_EXPECT_OK(create(8, Purpose::kEvaluation));
+  EXPECT_THAT(
+      create(2500, Purpose::kEvaluation),
+      IsError(absl::StatusCode::kResourceExhausted, HasSubstr("; evaluation in batches of 2500")));
+}
+
+TEST_P(DeviceStepTest, LearnsFromNumbersToo) {
+  Problem p;
+  p.model = ParseModel("layers { linear { out_features: 3 } }");
+  p.example = {4};
+  p.objective = {3, proto::Loss::NAME_MSE};
+  RandomStream stream(4);
+  std::vector<float> features(20), parameters(15), targets(15);
+  for (auto* values : {&features, &parameters, &targets}) {
+    for (float& value : *values) value = stream.Uniform(-1, 1);
+  }
+  auto reference = Model::Create(p.model, p.example, p.objective, 5);
+  auto model = OnDevice(p, 5, DType::kFloat32);
+  RUBATO_ASSERT_OK(reference);
+  RUBATO_ASSERT_OK(model);
+  std::vector<float> expected(15), found(15);
+  const BatchResult e =
+      (*reference)->Gradient(parameters, features, {{}, targets}, 0, TensorRef(expected), kIgnore);
+  const BatchResult f =
+      (*model)->Gradient(parameters, features, {{}, targets}, 0, TensorRef(found), kIgnore);
+  EXPECT_NEAR(f.loss_sum, e.loss_sum, 1e-6 * e.loss_sum);
+  for (size_t i = 0; i < found.size(); ++i) EXPECT_NEAR(found[i], expected[i], 1e-6);
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,91 @@
+#include "worker/step/evaluator.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/status.h"
+
+namespace rubato {
+
+int64_t EvaluationBatch(int64_t split_size, const ComputeDevice& device, int64_t micro_batch) {
+  // Large enough for efficient products, small enough for the caches.
+  constexpr int64_t kBatch = 250;
+  return std::min({kBatch, split_size, device.is_cpu() ? kBatch : micro_batch});
+}
+
+absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(
+    const proto::Model& config, const Objective& objective, const ComputeDevice& device,
+    int64_t micro_batch, const Dataset* evaluated, const Dataset* test, Done done) {
+  const ExampleShape& shape = test->shape();
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Device> opened, device.Open());
+  RUBATO_ASSIGN_OR_RETURN(
+      std::unique_ptr<Model> model,
+      Model::Create(config, shape.dimensions(), objective,
+                    EvaluationBatch(std::max(evaluated->size(), test->size()), device, micro_batch),
+                    device.dtype(), Purpose::kEvaluation, std::move(opened)));
+  return std::unique_ptr<Evaluator>(
+      new Evaluator(std::move(model), evaluated, test, std::move(done)));
+}
+
+Evaluator::Evaluator(std::unique_ptr<Model> model, const Dataset* evaluated, const Dataset* test,
+                     Done done)
+    : model_(std::move(model)),
+      evaluated_(evaluated),
+      test_(test),
+      done_(std::move(done)),
+      thread_([this] { Run(); }) {}
+
+Evaluator::~Evaluator() {
+  {
+    absl::MutexLock lock(&mutex_);
+    closing_ = true;
+  }
+  thread_.join();
+}
+
+void Evaluator::Start(int64_t unit, absl::Span<const float> parameters, bool is_final) {
+  const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !busy_; };
+  absl::MutexLock lock(&mutex_, absl::Condition(&idle));
+  unit_ = unit;
+  is_final_ = is_final;
+  parameters_.assign(parameters.begin(), parameters.end());
+  busy_ = true;
+}
+
+void Evaluator::Wait(absl::Duration longest) {
+  const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !busy_; };
+  absl::MutexLock lock(&mutex_);
+  mutex_.AwaitWithTimeout(absl::Condition(&idle), longest);
+}
+
+void Evaluator::Run() {
+  while (true) {
+    {
+      const auto wanted = [this]()
+                              ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return busy_ || closing_; };
+      absl::MutexLock lock(&mutex_, absl::Condition(&wanted));
+      if (closing_) return;
+    }
+    model_->OnNewParameters();
+    const BatchResult evaluated = Test(*evaluated_);
+    done_(unit_, /*is_final=*/false, evaluated);
+    if (is_final_) {
+      done_(unit_, /*is_final=*/true, test_ == evaluated_ ? evaluated : Test(*test_));
+    }
+    absl::MutexLock lock(&mutex_);
+    busy_ = false;
+  }
+}
+
+BatchResult Evaluator::Test(const Dataset& split) {
+  BatchResult total;
+  const int64_t batch = model_->max_batch();
+  BatchReader reader(&split, /*seed=*/0, batch);
+  for (int64_t begin = 0; begin < split.size(); begin += batch) {
+    reader.ReadInOrder({begin, std::min(begin + batch, split.size())});
+    total += model_->Evaluate(parameters_, reader.features(), reader.targets());
+  }
+  return total;
+}
+
+}  // namespace rubato

@@ -1,0 +1,273 @@
+#include "worker/step/micro_batches.h"
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "common/base/kernels.h"
+#include "common/base/random.h"
+#include "common/space/reduction_tree.h"
+#include "common/wire/stream_memory.h"
+
+namespace rubato {
+
+MicroBatches::MicroBatches(std::vector<Model*> models, const FlatSpace* space, BatchReader* reader,
+                           uint64_t seed, std::shared_ptr<SharedArena> arena)
+    : space_(space), reader_(reader), seed_(seed), arena_(std::move(arena)) {
+  for (Model* model : models) {
+    lanes_.push_back(std::make_unique<Lane>());
+    Lane* const lane = lanes_.back().get();
+    lane->model = model;
+    if (lanes_.size() > 1) lane->thread = std::thread([this, lane] { RunLane(lane); });
+  }
+}
+
+MicroBatches::~MicroBatches() {
+  {
+    absl::MutexLock lock(&mutex_);
+    closing_ = true;
+  }
+  for (const auto& lane : lanes_) {
+    if (lane->thread.joinable()) lane->thread.join();
+  }
+}
+
+MicroBatches::Gradient MicroBatches::TakeBuffer() {
+  for (const Gradient& buffer : buffers_) {
+    if (buffer.use_count() > 1) continue;
+    std::atomic_thread_fence(std::memory_order_acquire);  // after what its last reader did
+    return buffer;
+  }
+  struct Buffer {
+    absl::Span<float> values;
+    std::shared_ptr<char> lendable;
+    std::vector<float> own;
+  };
+  const auto buffer = std::make_shared<Buffer>();
+  const size_t size = static_cast<size_t>(space_->values());
+  if (arena_ != nullptr && LendsGradients(*space_)) {
+    buffer->lendable = arena_->Allocate(size * sizeof(float));
+  }
+  if (buffer->lendable != nullptr) {
+    buffer->values = {reinterpret_cast<float*>(buffer->lendable.get()), size};
+  } else {
+    buffer->own.resize(size);
+    buffer->values = absl::MakeSpan(buffer->own);
+  }
+  buffers_.push_back(Gradient(buffer, &buffer->values));
+  return buffers_.back();
+}
+
+int WaitingSums(int64_t leaves) {
+  int height = 0;
+  while ((int64_t{1} << height) < leaves) ++height;
+  return height;
+}
+
+std::vector<Summing> SummingsOf(int64_t leaves, Range node) {
+  const ReductionTree tree(leaves);
+  std::vector<Summing> summings;
+  std::vector<Range> kept;  // outermost first
+  for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
+    Range whole = {leaf, leaf + 1};
+    Summing summing;
+    while (!(whole == node) && !kept.empty() && tree.Sibling(whole) == kept.back()) {
+      kept.pop_back();
+      ++summing.adds;
+      whole = tree.Parent(whole);
+    }
+    summing.leaves = whole == node;
+    if (!summing.leaves) kept.push_back(whole);
+    summings.push_back(summing);
+  }
+  return summings;
+}
+
+double MicroBatches::WeightOf(const SampleSchedule& schedule, int64_t unit) const {
+  const Objective& objective = lanes_[0]->model->objective();
+  if (objective.ignore_index < 0) return 1;
+  int64_t labels = 0, ignored = 0;
+  for (int64_t leaf = 0; leaf < schedule.leaves(); ++leaf) {
+    const SampleRange range = schedule.MicroBatch(unit, leaf);
+    labels += static_cast<int64_t>(range.positions.size()) * objective.places;
+    ignored += reader_->CountLabels(range, objective.ignore_index);
+  }
+  return TargetWeight(labels, ignored);
+}
+
+absl::StatusOr<std::vector<BatchResult>> MicroBatches::ComputeOnDevice(
+    const SampleSchedule& schedule, int64_t unit, Range node, absl::Span<const float> parameters,
+    Push push, AwaitParameters await) {
+  Lane& lane = *lanes_[0];
+  const Gradient sum = TakeBuffer();
+  const std::vector<Summing> summings = SummingsOf(schedule.leaves(), node);
+  const double weight = WeightOf(schedule, unit);
+  std::vector<BatchResult> results;
+  int64_t next_block = space_->blocks() - 1;
+  const auto leave = [&](int64_t done) {
+    for (; next_block >= 0 && space_->BlockValues(next_block).begin >= done; --next_block) {
+      const Range values = space_->BlockValues(next_block);
+      push(next_block,
+           Payload{sum, absl::MakeConstSpan(*sum).subspan(values.begin, values.size())});
+    }
+  };
+  for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
+    const SampleRange range = schedule.MicroBatch(unit, leaf);
+    const bool is_empty = range.positions.empty();  // of a short unit
+    if (!is_empty) reader_->ReadShuffled(range, &lane.batch);
+    const std::optional<BatchResult> result = lane.model->GradientOnDevice(
+        parameters, is_empty ? absl::Span<const float>() : lane.batch.inputs(),
+        is_empty ? Targets() : lane.batch.targets(weight), Key(seed_, "dropout", unit, leaf),
+        TensorRef(absl::MakeSpan(*sum)), summings[leaf - node.begin], leave, await);
+    if (!result.has_value()) {
+      return absl::CancelledError("the parameters shall not be waited for");
+    }
+    results.push_back(*result);
+  }
+  return results;
+}
+
+void MicroBatches::RunLane(Lane* lane) {
+  while (true) {
+    std::function<void()> work;
+    {
+      const auto wanted = [this, lane]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return closing_ || lane->work != nullptr;
+      };
+      absl::MutexLock lock(&mutex_, absl::Condition(&wanted));
+      if (closing_) return;
+      work = std::exchange(lane->work, nullptr);
+    }
+    work();
+  }
+}
+
+void MicroBatches::SetReady(Lane* lane, int64_t begin) {
+  absl::MutexLock lock(&mutex_);
+  lane->ready = begin;
+}
+
+int64_t MicroBatches::OthersReadyBelow(int64_t than, size_t count) {
+  int64_t begin = 0;
+  const auto below = [&] {
+    begin = 0;
+    for (size_t i = 1; i < count; ++i) begin = std::max(begin, lanes_[i]->ready);
+    return begin < than;
+  };
+  absl::MutexLock lock(&mutex_, absl::Condition(&below));
+  return begin;
+}
+
+absl::StatusOr<std::vector<BatchResult>> MicroBatches::Compute(const SampleSchedule& schedule,
+                                                               int64_t unit, Range node,
+                                                               absl::Span<const float> parameters,
+                                                               Push push, AwaitParameters await) {
+  for (const auto& lane : lanes_) lane->model->OnNewParameters();
+  if (lanes_.size() == 1 && node.size() > 1 &&
+      lanes_[0]->model->keeps() >= WaitingSums(schedule.leaves())) {
+    return ComputeOnDevice(schedule, unit, node, parameters, push, await);
+  }
+  const ReductionTree tree(schedule.leaves());
+  const double weight = WeightOf(schedule, unit);
+  std::vector<BatchResult> results;
+  std::vector<Sum> sums;  // of finished left siblings, outermost first
+  const int64_t width = static_cast<int64_t>(lanes_.size());
+  for (int64_t first = node.begin; first < node.end; first += width) {
+    // As many micro-batches as there are lanes. Which left siblings each of them completes,
+    // innermost first, is known before they are computed.
+    const size_t count = static_cast<size_t>(std::min(width, node.end - first));
+    std::vector<Addition> additions;
+    std::vector<Gradient> gradients;
+    for (size_t i = 0; i < count; ++i) {
+      const int64_t leaf = first + static_cast<int64_t>(i);
+      Sum sum{{leaf, leaf + 1}, TakeBuffer()};
+      gradients.push_back(sum.gradient);
+      while (!(sum.node == node) && !sums.empty() && tree.Sibling(sum.node) == sums.back().node) {
+        additions.push_back({std::move(sums.back().gradient), sum.gradient->data()});
+        sums.pop_back();
+        sum.node = tree.Parent(sum.node);
+      }
+      sums.push_back(std::move(sum));
+    }
+    const bool is_last = first + static_cast<int64_t>(count) == node.end;
+    // Values from `done` on are final in all lanes: blocks of them are folded and, with the last
+    // micro-batch, leave.
+    int64_t next_block = space_->blocks() - 1;
+    const auto fold = [&](int64_t done) {
+      for (; next_block >= 0 && space_->BlockValues(next_block).begin >= done; --next_block) {
+        const Range values = space_->BlockValues(next_block);
+        for (const Addition& addition : additions) {
+          float* const to = addition.to + values.begin;
+          Add(addition.from->data() + values.begin, to, to, values.size());
+        }
+        if (!is_last) continue;
+        const Gradient& sum = sums.back().gradient;
+        push(next_block,
+             Payload{sum, absl::MakeConstSpan(*sum).subspan(values.begin, values.size())});
+      }
+    };
+    for (size_t i = count; i-- > 0;) {
+      Lane* const lane = lanes_[i].get();
+      const int64_t leaf = first + static_cast<int64_t>(i);
+      const SampleRange range = schedule.MicroBatch(unit, leaf);
+      const uint64_t key = Key(seed_, "dropout", unit, leaf);
+      const absl::Span<float> gradient = absl::MakeSpan(*gradients[i]);
+      lane->result = BatchResult();
+      if (range.positions.empty()) {  // of a short unit
+        std::fill(gradient.begin(), gradient.end(), 0.0f);
+        if (i == 0 && !await({0, space_->values()})) lane->result.reset();
+        SetReady(lane, 0);
+      } else if (i > 0) {
+        reader_->ReadShuffled(range, &lane->batch);
+        absl::MutexLock lock(&mutex_);
+        lane->ready = space_->values();
+        lane->work = [this, lane, parameters, gradient, key, await, weight] {
+          lane->result = lane->model->Gradient(
+              parameters, lane->batch.inputs(), lane->batch.targets(weight), key,
+              TensorRef(gradient),
+              [&](int64_t begin) { SetReady(lane, std::max<int64_t>(begin, 1)); }, await);
+          SetReady(lane, 0);  // not before its result is there
+        };
+      } else {
+        reader_->ReadShuffled(range, &lane->batch);
+        lane->result = lane->model->Gradient(
+            parameters, lane->batch.inputs(), lane->batch.targets(weight), key, TensorRef(gradient),
+            [&](int64_t begin) {
+              fold(std::max(begin, OthersReadyBelow(space_->values() + 1, count)));
+            },
+            await);
+      }
+    }
+    // The first lane waits for all parameters before it pushes anything, and so do the others.
+    if (!lanes_[0]->result.has_value()) {
+      OthersReadyBelow(1, count);
+      return absl::CancelledError("the parameters shall not be waited for");
+    }
+    while (next_block >= 0) {
+      fold(OthersReadyBelow(space_->BlockValues(next_block).begin + 1, count));
+    }
+    for (size_t i = 0; i < count; ++i) results.push_back(*lanes_[i]->result);
+  }
+  return results;
+}
+
+int64_t MicroBatches::MostBuffers(int64_t leaves, Range node, int64_t threads) {
+  const ReductionTree tree(leaves);
+  std::vector<Range> sums;
+  int64_t most = 0;
+  for (int64_t first = node.begin; first < node.end; first += threads) {
+    const int64_t count = std::min(threads, node.end - first);
+    most = std::max(most, static_cast<int64_t>(sums.size()) + count);
+    for (int64_t leaf = first; leaf < first + count; ++leaf) {
+      Range sum{leaf, leaf + 1};
+      while (!(sum == node) && !sums.empty() && tree.Sibling(sum) == sums.back()) {
+        sums.pop_back();
+        sum = tree.Parent(sum);
+      }
+      sums.push_back(sum);
+    }
+  }
+  return most;
+}
+
+}  // namespace rubato

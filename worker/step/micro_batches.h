@@ -1,0 +1,121 @@
+// Gradients of runs of micro-batches, added along the fixed tree; blocks leave as soon as they are
+// whole.
+#ifndef RUBATO_WORKER_STEP_MICRO_BATCHES_H_
+#define RUBATO_WORKER_STEP_MICRO_BATCHES_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+#include "common/space/flat_space.h"
+#include "common/space/sample_schedule.h"
+#include "common/wire/payload.h"
+#include "common/wire/shared_arena.h"
+#include "worker/data/batch_reader.h"
+#include "worker/model/loss.h"
+#include "worker/model/model.h"
+
+namespace rubato {
+
+// Sums of a tree over `leaves` micro-batches that wait for their siblings at a time: so many must a
+// model on a device keep (Model::keeps) for gradients to be added there.
+int WaitingSums(int64_t leaves);
+
+// What becomes of the gradients of the leaves of `node`, in turn, on a device: each is added to the
+// sums of finished left siblings, and only that of the node leaves.
+std::vector<Summing> SummingsOf(int64_t leaves, Range node);
+
+// With several models it computes as many micro-batches side by side, each on a thread of its own:
+// since a micro-batch is one thread's work and sums follow the tree, their number changes no bit.
+class MicroBatches {
+ public:
+  // What is pushed: the sum's values of one block, last blocks first.
+  using Push = absl::FunctionRef<void(int64_t block, const Payload& payload)>;
+
+  // All must outlive it. The models, at least one, are alike. What layers draw is a function of
+  // (seed, unit, micro-batch). Gradients lie in `arena`, if there is one, so that they can be lent.
+  MicroBatches(std::vector<Model*> models, const FlatSpace* space, BatchReader* reader,
+               uint64_t seed, std::shared_ptr<SharedArena> arena = nullptr);
+  ~MicroBatches();
+
+  // From now on batches come from `reader`.
+  void Use(BatchReader* reader) { reader_ = reader; }
+
+  // The gradient sum over the micro-batches of `node`, a node of the tree over schedule.leaves(),
+  // of `unit`: divided by the unit's samples it is PyTorch's, without the labels that are ignored.
+  // Returns the result of each micro-batch, in order. Pushes on the caller's thread. `await` as in
+  // Model::Gradient, asked by several threads; Cancelled, and nothing has been pushed, if it says
+  // no. Once all parameters have arrived it shall say yes.
+  absl::StatusOr<std::vector<BatchResult>> Compute(const SampleSchedule& schedule, int64_t unit,
+                                                   Range node, absl::Span<const float> parameters,
+                                                   Push push,
+                                                   AwaitParameters await = AllHaveArrived);
+
+  // How many gradients Compute holds at a time for `node` of the tree over `leaves`, on so many
+  // threads, if what it pushed before has left.
+  static int64_t MostBuffers(int64_t leaves, Range node, int64_t threads);
+  // How many this has made so far.
+  int64_t buffers() const { return static_cast<int64_t>(buffers_.size()); }
+
+ private:
+  using Gradient = std::shared_ptr<absl::Span<float>>;  // and its memory
+  struct Sum {
+    Range node;
+    Gradient gradient;
+  };
+  // An addition to a gradient, value by value.
+  struct Addition {
+    Gradient from;
+    float* to;
+  };
+
+  // What computes one micro-batch at a time.
+  struct Lane {
+    Model* model;
+    Batch batch;
+    std::optional<BatchResult> result;  // none: it was told not to wait for parameters
+    std::function<void()> work;         // empty: nothing to do
+    int64_t ready = 0;                  // values from here on are final
+    std::thread thread;                 // none of the first, which is the caller's
+  };
+
+  // Of a model on a device, which adds the gradients up: only their sum comes to the host.
+  absl::StatusOr<std::vector<BatchResult>> ComputeOnDevice(const SampleSchedule& schedule,
+                                                           int64_t unit, Range node,
+                                                           absl::Span<const float> parameters,
+                                                           Push push, AwaitParameters await);
+  // The factor (TargetWeight) of all labels of `unit`, whoever computes which, so that sums have
+  // the same bits.
+  double WeightOf(const SampleSchedule& schedule, int64_t unit) const;
+  // A buffer that nobody reads any more.
+  Gradient TakeBuffer();
+  void RunLane(Lane* lane) ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetReady(Lane* lane, int64_t begin) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The first value from which on all is final in the lanes 1 to `count` - 1; waits until it is
+  // below `than`.
+  int64_t OthersReadyBelow(int64_t than, size_t count) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const FlatSpace* const space_;
+  BatchReader* reader_;
+  const uint64_t seed_;
+  const std::shared_ptr<SharedArena> arena_;
+  std::vector<Gradient> buffers_;
+  // The first is the caller's. `work` and `ready` are guarded by the mutex; the rest is of who has
+  // its work.
+  std::vector<std::unique_ptr<Lane>> lanes_;
+
+  absl::Mutex mutex_;
+  bool closing_ ABSL_GUARDED_BY(mutex_) = false;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_STEP_MICRO_BATCHES_H_

@@ -1,0 +1,88 @@
+#include "worker/step/parameter_memory.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+#include "common/base/check.h"
+
+namespace rubato {
+namespace {
+
+constexpr uint64_t kNowhere = ~uint64_t{0};
+
+constexpr int kPrivate = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+
+size_t WholePages(size_t bytes) { return (bytes + kSharedPage - 1) / kSharedPage * kSharedPage; }
+
+// Of the floats of `values`.
+size_t PagesOf(int64_t values) {
+  return WholePages(static_cast<size_t>(std::max<int64_t>(values, 1)) * sizeof(float));
+}
+
+}  // namespace
+
+ParameterMemory::ParameterMemory(const FlatSpace& space)
+    : space_(space), loans_(static_cast<size_t>(space.blocks())) {
+  for (Vector& vector : vectors_) {
+    void* begin = mmap(nullptr, PagesOf(space.values()), PROT_READ | PROT_WRITE, kPrivate, -1, 0);
+    RUBATO_CHECK(begin != MAP_FAILED);
+    vector.begin = static_cast<float*>(begin);
+    vector.places.resize(loans_.size());
+  }
+}
+
+ParameterMemory::~ParameterMemory() {
+  for (const Vector& vector : vectors_) munmap(vector.begin, PagesOf(space_.values()));
+}
+
+void ParameterMemory::Begin(int64_t version) {
+  for (std::shared_ptr<const void>& loan : loans_) loan = nullptr;
+  // What is copied needs one vector only.
+  current_ = borrows_.exchange(false) ? static_cast<int>(version & 1) : 0;
+}
+
+void ParameterMemory::Fill(int64_t block, const ReceivedValues& values, bool may_borrow) {
+  if (may_borrow && values.lent() != nullptr && Map(block, *values.lent())) {
+    loans_[block] = values.lent()->loan;
+    borrows_ = true;
+    return;
+  }
+  Place& place = vectors_[current_].places[block];
+  const Range range = space_.BlockValues(block);
+  if (place.arena != nullptr) {
+    void* own =
+        mmap(At(block), PagesOf(range.size()), PROT_READ | PROT_WRITE, kPrivate | MAP_FIXED, -1, 0);
+    RUBATO_CHECK(own != MAP_FAILED);
+    place = {};
+    --borrowed_places_;
+  }
+  values.CopyTo({vectors_[current_].begin + range.begin, values.size()});
+}
+
+char* ParameterMemory::At(int64_t block) const {
+  return reinterpret_cast<char*>(vectors_[current_].begin + space_.BlockValues(block).begin);
+}
+
+bool ParameterMemory::Map(int64_t block, const LentValues& lent) {
+  Place& place = vectors_[current_].places[block];
+  if (place.arena == lent.arena && place.offset == lent.offset) return true;
+  const Range range = space_.BlockValues(block);
+  // Other blocks must not share its pages.
+  if (static_cast<size_t>(space_.block_values()) * sizeof(float) % kSharedPage != 0 ||
+      lent.offset % kSharedPage != 0) {
+    return false;
+  }
+  if (place.arena == nullptr) {
+    if (borrowed_places_ >= kMostBorrowed) return false;
+    ++borrowed_places_;
+  }
+  if (!lent.arena->MapTo(At(block), lent.offset, PagesOf(range.size()))) {
+    place = {lent.arena, kNowhere};  // to be mapped anew, whatever is there
+    return false;
+  }
+  place = {lent.arena, lent.offset};
+  return true;
+}
+
+}  // namespace rubato

@@ -1,0 +1,66 @@
+// The memory of the parameters that a worker has pulled: one flat vector, of which a block is the
+// worker's own copy, or a server's on the same host, read where it lies.
+#ifndef RUBATO_WORKER_STEP_PARAMETER_MEMORY_H_
+#define RUBATO_WORKER_STEP_PARAMETER_MEMORY_H_
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/space/flat_space.h"
+#include "common/wire/received_values.h"
+
+namespace rubato {
+
+// A server keeps two versions of a block in two places, in turn. So that nothing needs to be mapped
+// anew in every step there are two vectors in address space, one for even and one for odd versions;
+// memory is only what is copied.
+class ParameterMemory {
+ public:
+  explicit ParameterMemory(const FlatSpace& space);
+  ~ParameterMemory();
+  ParameterMemory(const ParameterMemory&) = delete;
+
+  // From now on blocks are filled in as of `version`. What was borrowed is given back.
+  void Begin(int64_t version);
+
+  // One thread at a time for a block. Borrows lent values until Begin if it may.
+  void Fill(int64_t block, const ReceivedValues& values, bool may_borrow);
+
+  // What has been filled in since Begin.
+  absl::Span<const float> values() const {
+    return {vectors_[current_].begin, static_cast<size_t>(space_.values())};
+  }
+
+ private:
+  // Whose memory lies at a block's place: of no arena, the worker's own.
+  struct Place {
+    std::shared_ptr<const SharedArenaView> arena;
+    uint64_t offset = 0;
+  };
+  struct Vector {
+    float* begin = nullptr;
+    std::vector<Place> places;  // by block
+  };
+
+  // Of places in both vectors; beyond, blocks are copied. Each may be a mapping of its own, and
+  // the system allows a process some 65,000.
+  static constexpr int kMostBorrowed = 16000;
+
+  char* At(int64_t block) const;
+  // Whether the lent values lie at the block's place now.
+  bool Map(int64_t block, const LentValues& lent);
+
+  const FlatSpace space_;
+  Vector vectors_[2];
+  int current_ = 0;
+  std::vector<std::shared_ptr<const void>> loans_;  // by block
+  std::atomic<bool> borrows_{false};                // since Begin
+  std::atomic<int> borrowed_places_{0};
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_STEP_PARAMETER_MEMORY_H_

@@ -1,0 +1,125 @@
+// The parameters that a worker has pulled, as they arrive: the streams fill them in block by block,
+// and a computation that has begun early waits for those that it needs next.
+#ifndef RUBATO_WORKER_STEP_PULLED_PARAMETERS_H_
+#define RUBATO_WORKER_STEP_PULLED_PARAMETERS_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <thread>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "common/space/flat_space.h"
+#include "common/wire/frame.h"
+#include "common/wire/received_values.h"
+#include "worker/step/parameter_memory.h"
+
+namespace rubato {
+
+// One thread pulls and computes, its owner; others bring frames.
+class PulledParameters {
+ public:
+  struct Pull {
+    uint64_t number = 0;
+    int64_t clock = 0;
+    bool exact = false;     // sync: the version must be the clock, or the step is done everywhere
+    bool observer = false;  // to look, not to compute
+  };
+  // What has come of a pull.
+  struct Arrived {
+    uint64_t number = 0;
+    bool passed = false;   // a block was at a later version than the exact one
+    double staleness = 0;  // mean over blocks
+  };
+  // Called by the threads that bring frames, with no lock held but for on_block.
+  struct Callbacks {
+    // A block of the outstanding pull has been filled in, if it is no observer's; one at a time.
+    // May be null.
+    std::function<void(const Frame& frame)> on_block;
+    // The values that a computation needs first are here, and MayBegin may have become true.
+    std::function<void()> on_first;
+    // All are here; not if a computation has begun, whose Await tells it.
+    std::function<void(const Arrived& arrived)> on_all;
+  };
+
+  // While `*interruptions` is not 0 no computation waits. Whoever makes it so calls Wake behind.
+  explicit PulledParameters(const std::atomic<int>* interruptions)
+      : interruptions_(*interruptions) {}
+
+  // Once, before the first pull. `first`: the values that a computation needs first.
+  void Open(const FlatSpace& space, Range first, Callbacks callbacks) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Owner: from now on blocks count for this pull only, and no computation is using them.
+  void Begin(const Pull& pull) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Fills in a block, if it answers the outstanding pull. Internal if no honest shard sends it.
+  absl::Status OnFrame(int shard, const Frame& frame, const ReceivedValues& values)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Owner: the number of the pull for which a computation may begin now, before all is here.
+  std::optional<uint64_t> MayBegin() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Owner: a computation begins early; from now on Await tells it what is here, until `deadline`.
+  // False if it is too late or too soon for that: on_all has been called, or will be.
+  bool Use(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Any thread of that computation: whether `values` may be read, as soon as they may. False if
+  // the computation has to end: interrupted, or the step has passed. If all of the flat space may
+  // be read once, all may be from then on.
+  bool Await(Range values) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Owner: what came of the pull of a computation for which Await(all of the flat space) was true.
+  Arrived FinishUse() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Owner: the computation has ended because Await said so: on_all has been called now, or will be.
+  void Abandon() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void Wake() ABSL_LOCKS_EXCLUDED(mutex_) { absl::MutexLock lock(&mutex_); }
+
+  // For the owner, while all is here.
+  absl::Span<const float> values() const { return memory_->values(); }
+  int64_t version(int64_t block) const { return versions_[block]; }
+
+  // Of the last pull, when all is here.
+  struct Times {
+    int64_t begun = 0, arrived = 0;  // absl::GetCurrentTimeNanos
+    int64_t waited = 0;              // nanoseconds that the owner had nothing else to do
+  };
+  Times times() const ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of the payloads that have come since the last call.
+  int64_t TakePulledBytes() ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  bool IsHere(Range values) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  Arrived Result() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool interrupted() const { return interruptions_ != 0; }
+
+  const std::atomic<int>& interruptions_;
+  std::optional<FlatSpace> space_;
+  Range first_;
+  Callbacks callbacks_;
+  // Of a block: its streams' thread writes it until it is here, and from then on all may read it.
+  std::optional<ParameterMemory> memory_;
+  std::vector<int64_t> versions_;
+
+  mutable absl::Mutex mutex_;
+  Pull pull_ ABSL_GUARDED_BY(mutex_);
+  std::vector<bool> here_ ABSL_GUARDED_BY(mutex_);  // by block
+  int64_t missing_ ABSL_GUARDED_BY(mutex_) = 0;     // blocks
+  int64_t filling_ ABSL_GUARDED_BY(mutex_) = 0;     // blocks that are being written
+  bool passed_ ABSL_GUARDED_BY(mutex_) = false;
+  int64_t staleness_sum_ ABSL_GUARDED_BY(mutex_) = 0;
+  bool in_use_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time deadline_ ABSL_GUARDED_BY(mutex_);
+  std::thread::id owner_ ABSL_GUARDED_BY(mutex_);
+  Times times_ ABSL_GUARDED_BY(mutex_);
+  int64_t pulled_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+  int64_t idle_since_ ABSL_GUARDED_BY(mutex_) = 0;  // nanoseconds; of the owner
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_STEP_PULLED_PARAMETERS_H_

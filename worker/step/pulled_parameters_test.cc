@@ -1,0 +1,200 @@
+#include "worker/step/pulled_parameters.h"
+
+#include <future>
+#include <optional>
+#include <vector>
+
+#include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
+#include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker/process/mailbox.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::Gt;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Ten values in five blocks, of which a computation needs the first two values first.
+class PulledParametersTest : public ::testing::Test {
+ protected:
+  PulledParametersTest() : mailbox_([this] { parameters_->Wake(); }) {
+    parameters_.emplace(&mailbox_.waiting());
+    PulledParameters::Callbacks callbacks;
+    callbacks.on_first = [this] { ++first_; };
+    callbacks.on_all = [this](const PulledParameters::Arrived& arrived) {
+      all_.push_back(arrived.number);
+      passed_ = arrived.passed;
+      staleness_ = arrived.staleness;
+    };
+    parameters_->Open(FlatSpace(10, 2, 1), {0, 2}, std::move(callbacks));
+  }
+
+  absl::Status Bring(uint64_t pull, int64_t block, int64_t version = 3, uint32_t staleness = 0) {
+    Frame frame;
+    frame.kind = FrameKind::kParameters;
+    frame.unit = pull;
+    frame.block = static_cast<uint64_t>(block);
+    frame.version = static_cast<uint64_t>(version);
+    frame.staleness = staleness;
+    const std::vector<float> values(2, static_cast<float>(10 * pull + frame.block));
+    return parameters_->OnFrame(0, frame, absl::MakeConstSpan(values));
+  }
+  void BringAll(uint64_t pull) {
+    for (int64_t block = 0; block < 5; ++block) RUBATO_EXPECT_OK(Bring(pull, block));
+  }
+
+  std::optional<PulledParameters> parameters_;
+  Mailbox mailbox_;
+  int first_ = 0;
+  std::vector<uint64_t> all_;
+  bool passed_ = false;
+  double staleness_ = 0;
+};
+
+TEST_F(PulledParametersTest, SaysWhenTheFirstAndWhenAllAreHere) {
+  parameters_->Begin({1, 3, /*exact=*/true});
+  for (const int64_t block : {4, 2}) RUBATO_EXPECT_OK(Bring(1, block, 3, 10));
+  EXPECT_EQ(parameters_->MayBegin(), std::nullopt);
+  RUBATO_EXPECT_OK(Bring(1, 0));
+  EXPECT_EQ(first_, 1);
+  EXPECT_EQ(parameters_->MayBegin(), 1u);
+  RUBATO_EXPECT_OK(Bring(1, 1));
+  EXPECT_THAT(all_, IsEmpty());
+  RUBATO_EXPECT_OK(Bring(1, 3));
+  EXPECT_EQ(first_, 1);
+  EXPECT_THAT(all_, ElementsAre(1));
+  EXPECT_FALSE(passed_);
+  EXPECT_EQ(staleness_, 4);
+  EXPECT_EQ(parameters_->MayBegin(), std::nullopt);
+  EXPECT_FALSE(parameters_->Use(absl::InfiniteFuture()));  // it is too late for that
+  EXPECT_THAT(parameters_->values(), ElementsAre(10, 10, 11, 11, 12, 12, 13, 13, 14, 14));
+  EXPECT_EQ(parameters_->version(2), 3);
+}
+
+TEST_F(PulledParametersTest, OnlyAnswersToTheLastPullCount) {
+  parameters_->Begin({1, 3});
+  RUBATO_EXPECT_OK(Bring(1, 0));
+  parameters_->Begin({2, 3});
+  RUBATO_EXPECT_OK(Bring(1, 1));
+  BringAll(2);
+  EXPECT_THAT(all_, ElementsAre(2));
+  parameters_->Begin({3, 3, false, /*observer=*/true});
+  BringAll(3);
+  EXPECT_EQ(first_, 2);  // not of the third: an observer computes nothing
+}
+
+TEST_F(PulledParametersTest, RefusesWhatNoHonestShardSends) {
+  parameters_->Begin({1, 3, /*exact=*/true});
+  EXPECT_THAT(Bring(1, 5), IsError(absl::StatusCode::kInternal, HasSubstr("block 5")));
+  EXPECT_THAT(Bring(1, 1, 2), IsError(absl::StatusCode::kInternal, HasSubstr("at least 3")));
+  RUBATO_EXPECT_OK(Bring(1, 1));
+  EXPECT_THAT(Bring(1, 1), IsError(absl::StatusCode::kInternal, HasSubstr("block 1")));
+}
+
+TEST_F(PulledParametersTest, AComputationThatHasBegunWaitsForWhatItNeeds) {
+  parameters_->Begin({1, 3, /*exact=*/true});
+  RUBATO_EXPECT_OK(Bring(1, 0));
+  ASSERT_TRUE(parameters_->Use(absl::InfiniteFuture()));
+  EXPECT_TRUE(parameters_->Await({0, 2}));
+  EXPECT_TRUE(parameters_->Await({7, 7}));  // a layer without parameters
+  std::vector<std::future<bool>> waiting;
+  for (const Range values : {Range{1, 3}, Range{5, 6}, Range{0, 10}}) {
+    waiting.push_back(
+        std::async(std::launch::async, [this, values] { return parameters_->Await(values); }));
+  }
+  for (const int64_t block : {4, 1, 2}) RUBATO_EXPECT_OK(Bring(1, block));
+  EXPECT_TRUE(waiting[0].get());
+  EXPECT_TRUE(waiting[1].get());
+  RUBATO_EXPECT_OK(Bring(1, 3));
+  EXPECT_TRUE(waiting[2].get());
+  EXPECT_THAT(all_, IsEmpty());  // the computation knows
+  EXPECT_EQ(parameters_->FinishUse().number, 1u);
+  EXPECT_TRUE(parameters_->Await({0, 10}));
+}
+
+// So a view that changes, a signal or a broken stream never waits behind a computation that waits.
+TEST_F(PulledParametersTest, AnyEventInterruptsAComputationThatWaits) {
+  parameters_->Begin({1, 3, /*exact=*/true});
+  RUBATO_EXPECT_OK(Bring(1, 0));
+  ASSERT_TRUE(parameters_->Use(absl::InfiniteFuture()));
+  std::future<bool> waiting = std::async(std::launch::async, [this] {
+    return parameters_->Await({2, 4});
+  });
+  mailbox_.Post([] {});
+  EXPECT_FALSE(waiting.get());
+  EXPECT_FALSE(parameters_->Await({2, 4}));
+  EXPECT_TRUE(parameters_->Await({0, 2}));  // what is here needs no waiting
+  parameters_->Abandon();
+  EXPECT_EQ(parameters_->MayBegin(), std::nullopt);  // the event comes first
+  mailbox_.Take(absl::InfiniteFuture())();
+  EXPECT_EQ(parameters_->MayBegin(), 1u);
+  ASSERT_TRUE(parameters_->Use(absl::InfiniteFuture()));
+  for (const int64_t block : {1, 2, 3, 4}) RUBATO_EXPECT_OK(Bring(1, block));
+  EXPECT_TRUE(parameters_->Await({0, 10}));
+  parameters_->FinishUse();
+}
+
+TEST_F(PulledParametersTest, AStepThatHasPassedEndsAComputationThatWaits) {
+  parameters_->Begin({1, 3, /*exact=*/true});
+  RUBATO_EXPECT_OK(Bring(1, 0));
+  ASSERT_TRUE(parameters_->Use(absl::InfiniteFuture()));
+  std::future<bool> waiting = std::async(std::launch::async, [this] {
+    return parameters_->Await({2, 4});
+  });
+  RUBATO_EXPECT_OK(Bring(1, 3, /*version=*/4));
+  EXPECT_FALSE(waiting.get());
+  EXPECT_FALSE(parameters_->Await({0, 2}));
+  parameters_->Abandon();
+  EXPECT_EQ(parameters_->MayBegin(), std::nullopt);
+  for (const int64_t block : {1, 2, 4}) RUBATO_EXPECT_OK(Bring(1, block));
+  EXPECT_THAT(all_, ElementsAre(1));
+  EXPECT_TRUE(passed_);
+}
+
+TEST_F(PulledParametersTest, WhatArrivesWhileAComputationIsAbandonedIsToldOnce) {
+  parameters_->Begin({1, 3, /*exact=*/true});
+  RUBATO_EXPECT_OK(Bring(1, 0));
+  ASSERT_TRUE(parameters_->Use(absl::InfiniteFuture()));
+  mailbox_.Post([] {});
+  EXPECT_FALSE(parameters_->Await({0, 10}));
+  for (const int64_t block : {1, 2, 3, 4}) RUBATO_EXPECT_OK(Bring(1, block));
+  EXPECT_THAT(all_, IsEmpty());
+  parameters_->Abandon();
+  EXPECT_THAT(all_, ElementsAre(1));
+}
+
+TEST_F(PulledParametersTest, NobodyWaitsBeyondTheDeadline) {
+  parameters_->Begin({1, 3});
+  RUBATO_EXPECT_OK(Bring(1, 0));
+  ASSERT_TRUE(parameters_->Use(absl::Now()));
+  EXPECT_FALSE(parameters_->Await({0, 10}));
+}
+
+TEST_F(PulledParametersTest, CountsTheTimeThatItsOwnerHasNothingElseToDo) {
+  const auto pause = [] {
+    const absl::Time end = absl::Now() + absl::Milliseconds(2);
+    while (absl::Now() < end) {
+    }
+  };
+  parameters_->Begin({1, 3});
+  pause();  // waits
+  RUBATO_EXPECT_OK(Bring(1, 0));
+  ASSERT_TRUE(parameters_->Use(absl::InfiniteFuture()));
+  pause();  // computes
+  for (const int64_t block : {1, 2, 3, 4}) RUBATO_EXPECT_OK(Bring(1, block));
+  pause();
+  EXPECT_TRUE(parameters_->Await({0, 10}));
+  parameters_->FinishUse();
+  const PulledParameters::Times times = parameters_->times();
+  EXPECT_GE(times.waited, 2000000);
+  EXPECT_GE(times.arrived - times.begun, times.waited + 2000000);
+  EXPECT_THAT(absl::GetCurrentTimeNanos() - times.arrived, Gt(2000000));
+}
+
+}  // namespace
+}  // namespace rubato
