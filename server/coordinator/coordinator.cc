@@ -12,6 +12,16 @@
 #include "server/optimizers/parameter_groups.h"
 
 namespace rubato {
+
+using coordinator::Journal;
+using coordinator::Log;
+using coordinator::Outcomes;
+using coordinator::Restore;
+using coordinator::Send;
+using coordinator::SendStop;
+using coordinator::Warn;
+using coordinator::WriteCheckpoint;
+
 namespace {
 
 // Exit codes (docs/design.md): repeating cannot help / anything else.
@@ -30,9 +40,6 @@ proto::Stop MakeRefusal(int exit_code, const std::string& reason) {
   stop.set_refused(true);
   return stop;
 }
-
-constexpr CoordinatorAction::Kind kLog = CoordinatorAction::Kind::kLog;
-constexpr CoordinatorAction::Kind kWarn = CoordinatorAction::Kind::kWarn;
 
 }  // namespace
 
@@ -53,82 +60,87 @@ Coordinator::Coordinator(const proto::Job& job, std::string job_digest, std::str
   }
 }
 
-void Coordinator::OnMessage(PeerId id, const proto::PeerMessage& message, absl::Time now,
-                            CoordinatorActions* actions) {
+Outcomes Coordinator::Handle(const coordinator::Event& event, absl::Time now) {
+  Outcomes out;
+  std::visit([&](const auto& kind) { On(kind, now, &out); }, event);
+  return out;
+}
+
+void Coordinator::On(const coordinator::FromPeer& event, absl::Time now, Outcomes* out) {
+  const PeerId id = event.peer;
+  const proto::PeerMessage& message = event.message;
   if (phase_ == Phase::kEnded) return;
   if (message.has_registration()) {
-    OnRegistration(id, message.registration(), now, actions);
+    OnRegistration(id, message.registration(), now, out);
     return;
   }
   Peer* const peer = registry_.Find(id);
   if (peer == nullptr) {
-    SendStop(id,
-             MakeRefusal(kExitFailure,
-                         "this process is not registered: a call begins with a registration"),
-             actions);
+    out->push_back(SendStop(
+        id, MakeRefusal(kExitFailure,
+                        "this process is not registered: a call begins with a registration")));
     return;
   }
   peer->last_heard = now;
   switch (message.kind_case()) {
     case proto::PeerMessage::kShardOpened:
-      OnShardOpened(peer, now, actions);
+      OnShardOpened(peer, now, out);
       break;
     case proto::PeerMessage::kWorkRequest:
-      OnWorkRequest(id, peer, message.work_request(), now, actions);
+      OnWorkRequest(id, peer, message.work_request(), now, out);
       break;
     case proto::PeerMessage::kProgress:
-      OnProgress(peer, message.progress(), now, actions);
+      OnProgress(peer, message.progress(), now, out);
       break;
     case proto::PeerMessage::kEvaluation:
-      OnEvaluation(message.evaluation(), now, actions);
+      OnEvaluation(message.evaluation(), now, out);
       break;
     case proto::PeerMessage::kIdle:
-      OnIdle(id, peer, message.idle(), now, actions);
+      OnIdle(id, peer, message.idle(), now, out);
       break;
     case proto::PeerMessage::kShardReport:
-      OnShardReport(message.shard_report(), actions);
+      OnShardReport(message.shard_report(), out);
       break;
     case proto::PeerMessage::kShardRestored:
       if (phase_ == Phase::kRestoring && ++restored_ == job_.cluster().servers()) {
-        BeginTraining(now, actions);
+        BeginTraining(now, out);
       }
       break;
     case proto::PeerMessage::kShardClosed:
-      OnShardClosed(*peer, message.shard_closed(), now, actions);
+      OnShardClosed(*peer, message.shard_closed(), now, out);
       break;
     case proto::PeerMessage::kSnapshotCopied:
       if (snapshots_.OnCopied(message.snapshot_copied())) {
-        CoordinatorAction action{CoordinatorAction::Kind::kCheckpoint};
-        action.snapshot = snapshots_.id();
-        action.manifest = MakeManifest();
-        actions->push_back(std::move(action));
-        CheckDrained(now, actions);
+        out->push_back(WriteCheckpoint{snapshots_.id(), MakeManifest()});
+        CheckDrained(now, out);
       }
       break;
     case proto::PeerMessage::kSnapshotMissed:
       if (snapshots_.OnMissed(message.snapshot_missed())) {
-        ScheduleSnapshot(message.snapshot_missed().version(), actions);
-        CheckDrained(now, actions);
+        ScheduleSnapshot(message.snapshot_missed().version(), out);
+        CheckDrained(now, out);
       }
       break;
     case proto::PeerMessage::kShardMeasured:
-      OnShardMeasured(message.shard_measured(), actions);
+      OnShardMeasured(message.shard_measured(), out);
       break;
     case proto::PeerMessage::kStopRequest:
-      RequestStop(absl::AbortedError(absl::StrCat(Describe(*peer),
-                                                  " was ended: ", message.stop_request().reason())),
-                  "", now, actions);
+      On(coordinator::StopRequested{absl::AbortedError(absl::StrCat(
+                                        Describe(*peer),
+                                        " was ended: ", message.stop_request().reason())),
+                                    ""},
+         now, out);
       break;
     case proto::PeerMessage::kLeave:
       if (!peer->is_worker) break;
-      SendStop(id, MakeStop(0, "it has left"), actions);
+      out->push_back(SendStop(id, MakeStop(0, "it has left")));
       work_.OnApplied(peer->worker, message.leave().applied());
       work_.OnLeaving(peer->worker);
       peer->leaves = true;
-      Lose(id, absl::StrCat("leaves: ", message.leave().reason()), now, actions);
+      Lose(id, absl::StrCat("leaves: ", message.leave().reason()), now, out);
       break;
     case proto::PeerMessage::kFailure:
-      OnFailureMessage(id, *peer, message.failure(), now, actions);
+      OnFailureMessage(id, *peer, message.failure(), now, out);
       break;
     default:
       break;  // of a later version
@@ -136,23 +148,23 @@ void Coordinator::OnMessage(PeerId id, const proto::PeerMessage& message, absl::
 }
 
 void Coordinator::OnFailureMessage(PeerId id, const Peer& peer, const proto::Failure& failure,
-                                   absl::Time now, CoordinatorActions* actions) {
+                                   absl::Time now, Outcomes* out) {
   const std::string reason = absl::StrCat(Describe(peer), " failed: ", failure.reason());
   if (failure.non_finite()) {
-    OnDiverged(id, failure.reason(), actions);
+    OnDiverged(id, failure.reason(), out);
     return;
   }
   if (peer.is_worker && phase_ >= Phase::kRunning) {
-    Lose(id, absl::StrCat("failed: ", failure.reason()), now, actions);
+    Lose(id, absl::StrCat("failed: ", failure.reason()), now, out);
     return;
   }
   End(failure.exit_code() == kExitUsage ? absl::FailedPreconditionError(reason)
                                         : absl::AbortedError(reason),
-      failure.exit_code(), reason, actions);
+      failure.exit_code(), reason, out);
 }
 
 void Coordinator::OnRegistration(PeerId id, const proto::Registration& registration, absl::Time now,
-                                 CoordinatorActions* actions) {
+                                 Outcomes* out) {
   if (registry_.Find(id) != nullptr) return;
   const proto::Workers& workers = job_.cluster().workers();
   absl::Status status =
@@ -161,47 +173,44 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
     status = absl::UnavailableError("the training is over");
   }
   if (!status.ok()) {
-    Say(kWarn, absl::StrCat("refused ", registration.process(), ": ", status.message()), actions);
-    SendStop(
-        id,
-        MakeRefusal(status.code() == absl::StatusCode::kUnavailable ? kExitFailure : kExitUsage,
-                    std::string(status.message())),
-        actions);
+    out->push_back(Warn{absl::StrCat("refused ", registration.process(), ": ", status.message())});
+    out->push_back(SendStop(
+        id, MakeRefusal(status.code() == absl::StatusCode::kUnavailable ? kExitFailure : kExitUsage,
+                        std::string(status.message()))));
     return;
   }
-  const Peer* peer = registry_.Add(id, registration, now, actions);
+  const Peer* peer = registry_.Add(id, registration, now, out);
   if (phase_ == Phase::kGathering) {
-    MaybeBegin(/*deadline_passed=*/false, now, actions);
+    MaybeBegin(/*deadline_passed=*/false, now, out);
     if (phase_ == Phase::kGathering) {
-      Say(kLog, absl::StrCat(Describe(*peer), " is here; waiting for ", registry_.Missing()),
-          actions);
+      out->push_back(
+          Log{absl::StrCat(Describe(*peer), " is here; waiting for ", registry_.Missing())});
     }
   } else if (phase_ == Phase::kRunning) {
-    ChangeView(absl::StrCat(Describe(*peer), " joins"), now, actions);
+    ChangeView(absl::StrCat(Describe(*peer), " joins"), now, out);
   }
 }
 
-void Coordinator::MaybeBegin(bool deadline_passed, absl::Time now, CoordinatorActions* actions) {
+void Coordinator::MaybeBegin(bool deadline_passed, absl::Time now, Outcomes* out) {
   if (phase_ != Phase::kGathering) return;
   const proto::Workers& workers = job_.cluster().workers();
   const std::string timeout = absl::FormatDuration(absl::Seconds(job_.cluster().start_timeout()));
   const bool all_shards = registry_.shards() == job_.cluster().servers();
   if (all_shards && registry_.workers() == workers.start()) {
-    OpenFirst(now, actions);
+    OpenFirst(now, out);
   } else if (deadline_passed && all_shards && registry_.workers() >= workers.min()) {
-    Say(kWarn,
-        absl::StrFormat("begins with %d of %d workers: the others have not come within %s",
-                        registry_.workers(), workers.start(), timeout),
-        actions);
-    OpenFirst(now, actions);
+    out->push_back(
+        Warn{absl::StrFormat("begins with %d of %d workers: the others have not come within %s",
+                             registry_.workers(), workers.start(), timeout)});
+    OpenFirst(now, out);
   } else if (deadline_passed) {
     const std::string reason = absl::StrFormat("waited %s at %s: %s did not come", timeout,
                                                job_.cluster().address(), registry_.Missing());
-    End(absl::DeadlineExceededError(reason), kExitFailure, reason, actions);
+    End(absl::DeadlineExceededError(reason), kExitFailure, reason, out);
   }
 }
 
-void Coordinator::OpenFirst(absl::Time now, CoordinatorActions* actions) {
+void Coordinator::OpenFirst(absl::Time now, Outcomes* out) {
   const proto::WorkerRegistration& model = registry_.model();
   const int64_t n = model.train_samples();
   stages_ = ModesOf(job_, n);
@@ -220,7 +229,7 @@ void Coordinator::OpenFirst(absl::Time now, CoordinatorActions* actions) {
   verdicts_.emplace(job_, Space(), TrainableCount(view_.layout()));
   if (resume_.has_value()) {
     if (const absl::Status status = CheckResume(model); !status.ok()) {
-      End(status, kExitUsage, std::string(status.message()), actions);
+      End(status, kExitUsage, std::string(status.message()), out);
       return;
     }
     BeginFromCheckpoint();
@@ -238,20 +247,19 @@ void Coordinator::OpenFirst(absl::Time now, CoordinatorActions* actions) {
   AddMembers(/*is_new_lineage=*/true);
   const int64_t spare = registry_.workers() - job_.train().micro_batches();
   if (sync() && spare > 0) {
-    Say(kWarn,
-        absl::StrFormat("%d of %d workers have nothing to compute: train.micro_batches is %d",
-                        spare, registry_.workers(), job_.train().micro_batches()),
-        actions);
+    out->push_back(
+        Warn{absl::StrFormat("%d of %d workers have nothing to compute: train.micro_batches is %d",
+                             spare, registry_.workers(), job_.train().micro_batches())});
   }
   for (std::string& group : UnusedGroups(job_.optimizer(), view_.layout())) {
-    Say(kWarn, std::move(group), actions);
+    out->push_back(Warn{std::move(group)});
   }
   phase_ = Phase::kOpening;
   reason_ = "the start";
   last_tick_ = now;
   proto::CoordinatorMessage message;
   *message.mutable_view() = view_;
-  SendToShards(message, actions);
+  SendToShards(message, out);
 }
 
 absl::Status Coordinator::CheckResume(const proto::WorkerRegistration& worker) const {
@@ -342,14 +350,13 @@ FlatSpace Coordinator::Space() const {
   return FlatSpace(ValueCount(view_.layout()), BlockValues(), job_.cluster().servers());
 }
 
-void Coordinator::SendToShards(const proto::CoordinatorMessage& message,
-                               CoordinatorActions* actions) {
+void Coordinator::SendToShards(const proto::CoordinatorMessage& message, Outcomes* out) {
   for (const auto& [id, peer] : registry_.peers()) {
-    if (!peer.is_worker) Send(id, message, actions);
+    if (!peer.is_worker) out->push_back(Send{id, message});
   }
 }
 
-void Coordinator::OnShardOpened(Peer* peer, absl::Time now, CoordinatorActions* actions) {
+void Coordinator::OnShardOpened(Peer* peer, absl::Time now, Outcomes* out) {
   if (phase_ != Phase::kOpening || peer->is_worker) return;
   peer->opened = true;
   for (const auto& [id, other] : registry_.peers()) {
@@ -357,13 +364,13 @@ void Coordinator::OnShardOpened(Peer* peer, absl::Time now, CoordinatorActions* 
   }
   if (resume_.has_value() || initial_) {
     phase_ = Phase::kRestoring;
-    SendRestore(actions);
+    SendRestore(out);
   } else {
-    BeginTraining(now, actions);
+    BeginTraining(now, out);
   }
 }
 
-void Coordinator::SendRestore(CoordinatorActions* actions) {
+void Coordinator::SendRestore(Outcomes* out) {
   std::map<int64_t, const proto::BlockState*> states;
   if (resume_.has_value()) {
     for (const proto::BlockState& block : resume_->blocks()) states[block.block()] = &block;
@@ -386,12 +393,12 @@ void Coordinator::SendRestore(CoordinatorActions* actions) {
       }
       state->set_block(block);
     }
-    Send(id, std::move(message), actions);
+    out->push_back(Send{id, std::move(message)});
   }
-  actions->push_back({CoordinatorAction::Kind::kRestore});
+  out->push_back(Restore{});
 }
 
-void Coordinator::BeginTraining(absl::Time now, CoordinatorActions* actions) {
+void Coordinator::BeginTraining(absl::Time now, Outcomes* out) {
   phase_ = Phase::kRunning;
   begin_time_ = last_snapshot_time_ = now;
   seconds_before_ = resume_.has_value() ? resume_->seconds() : 0;
@@ -400,31 +407,26 @@ void Coordinator::BeginTraining(absl::Time now, CoordinatorActions* actions) {
   metrics_->Begin(sync(), *schedule_, done);
   next_checkpoint_unit_ =
       checkpoint_every_.has_value() ? checkpoint_every_->Next(*schedule_, mode_, done) : 0;
-  Say(kLog,
-      absl::StrFormat("training %s: %d workers, %d shards, %d parameters, %s",
-                      resume_.has_value() ? absl::StrCat("goes on at ", done) : "begins",
-                      view_.members_size(), view_.shards_size(), ValueCount(view_.layout()),
-                      ModeName(mode_)),
-      actions);
-  ScheduleSnapshot(done, actions);
+  out->push_back(Log{absl::StrFormat(
+      "training %s: %d workers, %d shards, %d parameters, %s",
+      resume_.has_value() ? absl::StrCat("goes on at ", done) : "begins", view_.members_size(),
+      view_.shards_size(), ValueCount(view_.layout()), ModeName(mode_))});
+  ScheduleSnapshot(done, out);
   // Not to the shards: they have it.
-  SendView(now, actions);
+  SendView(now, out);
   // Who has come or gone in the meantime.
   for (const auto& [id, peer] : registry_.peers()) {
     if (peer.is_worker && !peer.is_member) {
-      ChangeView(absl::StrCat(Describe(peer), " joins"), now, actions);
+      ChangeView(absl::StrCat(Describe(peer), " joins"), now, out);
       break;
     }
   }
-  if (!lost_.empty()) ChangeView("workers were lost", now, actions);
+  if (!lost_.empty()) ChangeView("workers were lost", now, out);
 }
 
 // To the workers that are its members.
-void Coordinator::SendView(absl::Time now, CoordinatorActions* actions) {
-  CoordinatorAction journal{CoordinatorAction::Kind::kJournal};
-  *journal.message.mutable_view() = view_;
-  journal.text = std::exchange(reason_, "");
-  actions->push_back(std::move(journal));
+void Coordinator::SendView(absl::Time now, Outcomes* out) {
+  out->push_back(Journal{view_, std::exchange(reason_, "")});
   for (const proto::Member& member : view_.members()) {
     PeerId id;
     Peer* const worker = registry_.FindWorker({member.rank(), member.incarnation()}, &id);
@@ -437,12 +439,11 @@ void Coordinator::SendView(absl::Time now, CoordinatorActions* actions) {
     proto::CoordinatorMessage message;
     *message.mutable_view() = view_;
     message.mutable_view()->set_your_rank(member.rank());
-    Send(id, std::move(message), actions);
+    out->push_back(Send{id, std::move(message)});
   }
 }
 
-void Coordinator::OnShardMeasured(const proto::ShardMeasured& measured,
-                                  CoordinatorActions* actions) {
+void Coordinator::OnShardMeasured(const proto::ShardMeasured& measured, Outcomes* out) {
   if (!verdicts_.has_value()) return;
   const std::optional<Verdicts::Decision> decision = verdicts_->OnMeasured(measured);
   if (!decision.has_value()) return;
@@ -454,28 +455,27 @@ void Coordinator::OnShardMeasured(const proto::ShardMeasured& measured,
           kOwnShard,
           absl::StrFormat("step %d: the gradient of %s, summed over the workers, is not finite",
                           measured.step(), parameter),
-          actions);
+          out);
       return;
     }
     ++skipped_;
-    Say(kWarn,
-        absl::StrFormat("step %d is left out: the gradient of %s is not finite (%d so far)",
-                        measured.step(), parameter, skipped_),
-        actions);
+    out->push_back(
+        Warn{absl::StrFormat("step %d is left out: the gradient of %s is not finite (%d so far)",
+                             measured.step(), parameter, skipped_)});
   }
   proto::CoordinatorMessage message;
   *message.mutable_verdict() = decision->verdict;
-  SendToShards(message, actions);
+  SendToShards(message, out);
 }
 
-void Coordinator::OnDiverged(PeerId peer, const std::string& reason, CoordinatorActions* actions) {
+void Coordinator::OnDiverged(PeerId peer, const std::string& reason, Outcomes* out) {
   if (!diverged_.empty()) return;
   diverged_ = reason;
   diverged_peer_ = peer;
-  if (snapshots_.phase() != Snapshots::Phase::kWriting) EndDiverged(actions);
+  if (snapshots_.phase() != Snapshots::Phase::kWriting) EndDiverged(out);
 }
 
-void Coordinator::EndDiverged(CoordinatorActions* actions) {
+void Coordinator::EndDiverged(Outcomes* out) {
   std::string reason = absl::StrCat(
       diverged_, "; ",
       last_checkpoint_.empty() ? "there is no checkpoint"
@@ -483,71 +483,69 @@ void Coordinator::EndDiverged(CoordinatorActions* actions) {
   const Peer* const culprit =
       diverged_peer_ == kOwnShard ? nullptr : registry_.Find(diverged_peer_);
   if (culprit != nullptr) {
-    SendStop(diverged_peer_, MakeRefusal(kExitFailure, reason), actions);
+    out->push_back(SendStop(diverged_peer_, MakeRefusal(kExitFailure, reason)));
     reason = absl::StrCat(Describe(*culprit), " failed: ", reason);
   }
-  End(absl::AbortedError(reason), kExitFailure, reason, actions);
+  End(absl::AbortedError(reason), kExitFailure, reason, out);
 }
 
-void Coordinator::OnPeerGone(PeerId id, absl::Time now, CoordinatorActions* actions) {
+void Coordinator::On(const coordinator::PeerGone& event, absl::Time now, Outcomes* out) {
+  const PeerId id = event.peer;
   const Peer* const peer = registry_.Find(id);
   if (peer == nullptr || phase_ == Phase::kEnded) return;
   const std::string who = Describe(*peer);
   if (phase_ == Phase::kGathering) {
-    Say(kWarn, absl::StrCat(who, " has left before the start"), actions);
+    out->push_back(Warn{absl::StrCat(who, " has left before the start")});
     registry_.Remove(id);
     return;
   }
   const std::string why = absl::StrFormat("is gone: its connection broke at step %d",
                                           metrics_.has_value() ? metrics_->steps() : 0);
   if (peer->is_worker) {
-    Lose(id, why, now, actions);
+    Lose(id, why, now, out);
     return;
   }
   const std::string reason = absl::StrCat(who, " ", why);
   registry_.Remove(id);
-  End(absl::AbortedError(reason), kExitFailure, reason, actions);
+  End(absl::AbortedError(reason), kExitFailure, reason, out);
 }
 
-void Coordinator::OnTick(absl::Time now, CoordinatorActions* actions) {
-  CheckLeases(now, actions);
+void Coordinator::On(const coordinator::Tick&, absl::Time now, Outcomes* out) {
+  CheckLeases(now, out);
   last_tick_ = now;
   if (phase_ == Phase::kGathering && now >= deadline_) {
-    MaybeBegin(/*deadline_passed=*/true, now, actions);
+    MaybeBegin(/*deadline_passed=*/true, now, out);
   }
   if (phase_ != Phase::kRunning) return;
   if (now - last_snapshot_time_ >= checkpoint_every_time_) {
     last_snapshot_time_ = now;
     checkpoint_wanted_ = true;
   }
-  StartWanted(now, actions);
+  StartWanted(now, out);
   const proto::Point& until = job_.train().until();
   if (until.has_time() && !stopping_ && metrics_->Seconds(now) >= until.time()) {
-    RequestStop(absl::OkStatus(), "train.until has been reached", now, actions);
+    On(coordinator::StopRequested{absl::OkStatus(), "train.until has been reached"}, now, out);
   }
 }
 
-void Coordinator::OnFailure(const absl::Status& status, CoordinatorActions* actions) {
+void Coordinator::On(const coordinator::Failed& event, absl::Time, Outcomes* out) {
   if (phase_ == Phase::kEnded) return;
-  End(status, kExitFailure, absl::StrCat("shard 0 has failed: ", status.message()), actions);
+  End(event.status, kExitFailure, absl::StrCat("shard 0 has failed: ", event.status.message()),
+      out);
 }
 
 void Coordinator::End(const absl::Status& status, int exit_code, const std::string& reason,
-                      CoordinatorActions* actions) {
+                      Outcomes* out) {
   const bool was_training = phase_ >= Phase::kRunning;
   phase_ = Phase::kEnded;
   if (was_training && !status.ok() && !last_checkpoint_.empty() && diverged_.empty()) {
-    Say(kLog,
-        absl::StrCat("the last good checkpoint is ", last_checkpoint_,
-                     "; go on with: rubato train --resume ", last_checkpoint_),
-        actions);
+    out->push_back(Log{absl::StrCat("the last good checkpoint is ", last_checkpoint_,
+                                    "; go on with: rubato train --resume ", last_checkpoint_)});
   }
   for (const auto& [id, peer] : registry_.peers()) {
-    if (id != kOwnShard) SendStop(id, MakeStop(exit_code, reason), actions);
+    if (id != kOwnShard) out->push_back(SendStop(id, MakeStop(exit_code, reason)));
   }
-  CoordinatorAction action{CoordinatorAction::Kind::kEnd};
-  action.end = status;
-  actions->push_back(std::move(action));
+  out->push_back(coordinator::End{status});
 }
 
 }  // namespace rubato

@@ -1,6 +1,6 @@
 // The core of the coordinator, which lives in shard 0's process: decides who takes part, which view
 // holds, who works on which samples, and when the job is done or has failed. A single-threaded
-// state machine: events in, actions out; time comes in as an argument. The shell is
+// state machine: events in, outcomes out; time comes in as an argument. The shell is
 // server/process/cluster_service.h.
 //
 // A view is a statement of who takes part and how; every change is the next view, in two beats.
@@ -29,7 +29,8 @@
 #include "proto/job.pb.h"
 #include "proto/view.pb.h"
 #include "server/coordinator/assignments.h"
-#include "server/coordinator/coordinator_action.h"
+#include "server/coordinator/coordinator_event.h"
+#include "server/coordinator/coordinator_outcome.h"
 #include "server/coordinator/registry.h"
 #include "server/coordinator/snapshots.h"
 #include "server/coordinator/verdicts.h"
@@ -46,43 +47,19 @@ class Coordinator {
   Coordinator(const proto::Job& job, std::string job_digest, std::string version,
               std::optional<proto::Manifest> resume, bool initial, absl::Time now);
 
-  void OnMessage(PeerId peer, const proto::PeerMessage& message, absl::Time now,
-                 CoordinatorActions* actions);
-  void OnPeerGone(PeerId peer, absl::Time now, CoordinatorActions* actions);
-  // A worker is alive.
-  void OnHeartbeat(const WorkerId& worker, absl::Time now);
-  // From time to time: deadlines pass.
-  void OnTick(absl::Time now, CoordinatorActions* actions);
-  // The kCollect action is done, or has failed.
-  void OnCollected(const absl::Status& status, CoordinatorActions* actions);
-  // The kCheckpoint action is done: `path` is the new checkpoint; or has failed, and training goes
-  // on.
-  void OnCheckpointed(uint32_t snapshot, const absl::StatusOr<std::string>& path, absl::Time now,
-                      CoordinatorActions* actions);
-
-  // Writes a checkpoint as soon as may be. Unavailable if the job is not training.
-  absl::Status RequestCheckpoint(absl::Time now, CoordinatorActions* actions);
-  // Goes on in another mode as soon as may be, up to the next point of consistency.schedule.
-  // Returns a sentence for the person who asked. Unavailable if the job is not training.
-  absl::StatusOr<std::string> RequestSwitch(const Mode& mode, absl::Time now,
-                                            CoordinatorActions* actions);
-  // Ends the job in order, with a checkpoint: with `end` if that is an error (a signal) and then
-  // without testing and collecting the final parameters; at the second such, or before training, at
-  // once.
-  void RequestStop(const absl::Status& end, const std::string& reason, absl::Time now,
-                   CoordinatorActions* actions);
-  // The process cannot go on (its own shard): ends the job.
-  void OnFailure(const absl::Status& status, CoordinatorActions* actions);
+  // What comes of the event.
+  coordinator::Outcomes Handle(const coordinator::Event& event, absl::Time now);
 
   // The one that the job goes on from, for people.
   void set_last_checkpoint(std::string path) { last_checkpoint_ = std::move(path); }
 
   const proto::View& view() const { return view_; }
-  // Of the whole run, when kCollect is asked for.
+  // Of the whole run, when Collect is asked for.
   const Summary& summary() const { return summary_; }
   proto::JobStatus Status(absl::Time now) const;
 
  private:
+  using Outcomes = coordinator::Outcomes;
   enum class Phase {
     kGathering,
     kOpening,
@@ -96,85 +73,92 @@ class Coordinator {
   // kPaused: all shards are closed, and there are too few workers to go on.
   enum class ViewState { kOpen, kClosing, kPaused };
 
+  void On(const coordinator::FromPeer& event, absl::Time now, Outcomes* out);
+  void On(const coordinator::PeerGone& event, absl::Time now, Outcomes* out);
+  void On(const coordinator::Heartbeat& event, absl::Time now, Outcomes* out);
+  void On(const coordinator::Tick& event, absl::Time now, Outcomes* out);
+  void On(const coordinator::Collected& event, absl::Time now, Outcomes* out);
+  void On(const coordinator::Checkpointed& event, absl::Time now, Outcomes* out);
+  void On(const coordinator::CheckpointRequested& event, absl::Time now, Outcomes* out);
+  void On(const coordinator::SwitchRequested& event, absl::Time now, Outcomes* out);
+  void On(const coordinator::StopRequested& event, absl::Time now, Outcomes* out);
+  void On(const coordinator::Failed& event, absl::Time now, Outcomes* out);
+
   void OnRegistration(PeerId peer, const proto::Registration& registration, absl::Time now,
-                      CoordinatorActions* actions);
+                      Outcomes* out);
   void OnFailureMessage(PeerId id, const Peer& peer, const proto::Failure& failure, absl::Time now,
-                        CoordinatorActions* actions);
+                        Outcomes* out);
 
   // The beginning.
-  void MaybeBegin(bool deadline_passed, absl::Time now, CoordinatorActions* actions);
-  void OpenFirst(absl::Time now, CoordinatorActions* actions);
+  void MaybeBegin(bool deadline_passed, absl::Time now, Outcomes* out);
+  void OpenFirst(absl::Time now, Outcomes* out);
   absl::Status CheckResume(const proto::WorkerRegistration& worker) const;
   void BeginFromCheckpoint();
-  void OnShardOpened(Peer* peer, absl::Time now, CoordinatorActions* actions);
-  void SendRestore(CoordinatorActions* actions);
-  void BeginTraining(absl::Time now, CoordinatorActions* actions);
+  void OnShardOpened(Peer* peer, absl::Time now, Outcomes* out);
+  void SendRestore(Outcomes* out);
+  void BeginTraining(absl::Time now, Outcomes* out);
 
   // Views.
   void BeginLineage(const Mode& mode, int64_t origin_unit, int64_t origin_samples);
   // The stage of the schedule that the sample lies in.
   const ModeSpan& StageAt(int64_t samples) const;
-  void ChangeView(const std::string& reason, absl::Time now, CoordinatorActions* actions);
+  void ChangeView(const std::string& reason, absl::Time now, Outcomes* out);
   void OnShardClosed(const Peer& peer, const proto::ShardClosed& closed, absl::Time now,
-                     CoordinatorActions* actions);
-  void TryOpen(absl::Time now, CoordinatorActions* actions);
-  void Open(absl::Time now, CoordinatorActions* actions);
+                     Outcomes* out);
+  void TryOpen(absl::Time now, Outcomes* out);
+  void Open(absl::Time now, Outcomes* out);
   void FillView(int64_t from_step);
   void AddMembers(bool is_new_lineage);
-  void SendView(absl::Time now, CoordinatorActions* actions);
+  void SendView(absl::Time now, Outcomes* out);
   // Versions of all shards' blocks, by what they said when they closed.
   std::pair<int64_t, int64_t> LowestAndHighest() const;
   int64_t ClosedClock(int rank) const;
   // A worker is not there any more; `why` completes "worker 1 (host pid 2) ...".
-  void Lose(PeerId id, const std::string& why, absl::Time now, CoordinatorActions* actions);
-  void Evict(PeerId id, const std::string& why, absl::Time now, CoordinatorActions* actions);
+  void Lose(PeerId id, const std::string& why, absl::Time now, Outcomes* out);
+  void Evict(PeerId id, const std::string& why, absl::Time now, Outcomes* out);
 
   // Work, and its end.
   void OnWorkRequest(PeerId id, Peer* peer, const proto::WorkRequest& request, absl::Time now,
-                     CoordinatorActions* actions);
-  void GiveWork(PeerId id, Peer* peer, absl::Time now, CoordinatorActions* actions);
-  void OnProgress(Peer* peer, const proto::Progress& progress, absl::Time now,
-                  CoordinatorActions* actions);
+                     Outcomes* out);
+  void GiveWork(PeerId id, Peer* peer, absl::Time now, Outcomes* out);
+  void OnProgress(Peer* peer, const proto::Progress& progress, absl::Time now, Outcomes* out);
   // Before a worker computes a unit that a test is due at, it begins the test.
   void ExpectEvaluation(const Peer& peer, const proto::Progress& progress);
   // Sync: steps that all members are past are done, whoever was lost before it told of them.
   void CatchUp(absl::Time now, std::vector<MetricsLine>* lines);
-  void OnIdle(PeerId id, Peer* peer, const proto::Idle& idle, absl::Time now,
-              CoordinatorActions* actions);
-  void CheckDrained(absl::Time now, CoordinatorActions* actions);
+  void OnIdle(PeerId id, Peer* peer, const proto::Idle& idle, absl::Time now, Outcomes* out);
+  void CheckDrained(absl::Time now, Outcomes* out);
   int64_t Position() const;  // samples before what comes next, when nothing is under way
-  void EndTraining(absl::Time now, CoordinatorActions* actions);
+  void EndTraining(absl::Time now, Outcomes* out);
   // Training is over: what is to be done before the end, one thing after the other.
-  void MaybeEnd(CoordinatorActions* actions);
+  void MaybeEnd(Outcomes* out);
   // Waits for the tests that are under way, whose results would be lost or come out of order, and
   // asks for the final one.
-  void AwaitEvaluations(CoordinatorActions* actions);
-  void Evaluate(CoordinatorActions* actions);
-  void OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now,
-                    CoordinatorActions* actions);
-  void AskForReports(CoordinatorActions* actions);
-  void OnShardReport(const proto::ShardReport& report, CoordinatorActions* actions);
-  void End(const absl::Status& status, int exit_code, const std::string& reason,
-           CoordinatorActions* actions);
+  void AwaitEvaluations(Outcomes* out);
+  void Evaluate(Outcomes* out);
+  void OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now, Outcomes* out);
+  void AskForReports(Outcomes* out);
+  void OnShardReport(const proto::ShardReport& report, Outcomes* out);
+  void End(const absl::Status& status, int exit_code, const std::string& reason, Outcomes* out);
 
   // Checkpoints.
-  void StartWanted(absl::Time now, CoordinatorActions* actions);
-  void ScheduleSnapshot(int64_t after, CoordinatorActions* actions);
+  void StartWanted(absl::Time now, Outcomes* out);
+  void ScheduleSnapshot(int64_t after, Outcomes* out);
   proto::Manifest MakeManifest() const;
 
-  void OnShardMeasured(const proto::ShardMeasured& measured, CoordinatorActions* actions);
+  void OnShardMeasured(const proto::ShardMeasured& measured, Outcomes* out);
   // A loss or gradient is not finite: `peer` found it, for `reason`. Ends the job, with the last
   // good checkpoint in the sentence; one that is being written is waited for.
-  void OnDiverged(PeerId peer, const std::string& reason, CoordinatorActions* actions);
-  void EndDiverged(CoordinatorActions* actions);
-  void SendToShards(const proto::CoordinatorMessage& message, CoordinatorActions* actions);
+  void OnDiverged(PeerId peer, const std::string& reason, Outcomes* out);
+  void EndDiverged(Outcomes* out);
+  void SendToShards(const proto::CoordinatorMessage& message, Outcomes* out);
   FlatSpace Space() const;
   bool sync() const { return !mode_.on_arrival(); }
   int64_t BlockValues() const { return job_.wire().chunk() / static_cast<int64_t>(sizeof(float)); }
   // Whom the job waits for at this moment, to compute.
   std::vector<WorkerId> WaitedFor() const;
-  void CheckLeases(absl::Time now, CoordinatorActions* actions);
-  void CheckEvaluator(absl::Time now, CoordinatorActions* actions);
+  void CheckLeases(absl::Time now, Outcomes* out);
+  void CheckEvaluator(absl::Time now, Outcomes* out);
 
   const proto::Job job_;
   const std::string job_digest_;
@@ -233,11 +217,11 @@ class Coordinator {
   PeerId evaluator_ = 0;
   absl::Time evaluating_since_;
   bool has_evaluation_ = false;
-  // Tests during training whose results have not come, by unit, and who makes them: on arrival those
-  // that were asked for, and those that have certainly begun.
+  // Tests during training whose results have not come, by unit, and who makes them: on arrival
+  // those that were asked for, and those that have certainly begun.
   std::map<int64_t, WorkerId> asked_evaluations_, evaluations_;
   int64_t last_evaluated_ = -1;  // the unit of the last result
-  bool is_testing_ = false;  // those are done, and the final test has been asked for
+  bool is_testing_ = false;      // those are done, and the final test has been asked for
 
   bool stopping_ = false;
   absl::Status stop_end_;  // what the job ends with

@@ -66,44 +66,36 @@ class CoordinatorTest : public ::testing::Test {
     return message;
   }
 
-  void Handle(const CoordinatorActions& actions) {
-    for (const CoordinatorAction& action : actions) {
-      switch (action.kind) {
-        case CoordinatorAction::Kind::kSend:
-          sent_[action.peer].push_back(action.message);
-          break;
-        case CoordinatorAction::Kind::kWarn:
-          warnings_.push_back(action.text);
-          break;
-        case CoordinatorAction::Kind::kMetrics:
-          lines_.push_back(action.metrics);
-          break;
-        case CoordinatorAction::Kind::kCollect:
-          collect_ = action.version;
-          break;
-        case CoordinatorAction::Kind::kEnd:
-          end_ = action.end;
-          break;
-        case CoordinatorAction::Kind::kRestore:
-          ++restores_;
-          break;
-        case CoordinatorAction::Kind::kCheckpoint:
-          manifests_.push_back(action.manifest);
-          snapshots_.push_back(action.snapshot);
-          break;
-        case CoordinatorAction::Kind::kJournal:
-          journal_.push_back(action.text);
-          break;
-        case CoordinatorAction::Kind::kLog:
-          break;
+  // What the person who asked is answered, if one did.
+  absl::StatusOr<std::string> Handle(const coordinator::Event& event) {
+    absl::StatusOr<std::string> answer = "";
+    for (const coordinator::Outcome& outcome : coordinator_->Handle(event, now_)) {
+      if (const auto* send = std::get_if<coordinator::Send>(&outcome)) {
+        sent_[send->peer].push_back(send->message);
+      } else if (const auto* warn = std::get_if<coordinator::Warn>(&outcome)) {
+        warnings_.push_back(warn->text);
+      } else if (const auto* line = std::get_if<MetricsLine>(&outcome)) {
+        lines_.push_back(*line);
+      } else if (const auto* collect = std::get_if<coordinator::Collect>(&outcome)) {
+        collect_ = collect->version;
+      } else if (const auto* end = std::get_if<coordinator::End>(&outcome)) {
+        end_ = end->status;
+      } else if (std::holds_alternative<coordinator::Restore>(outcome)) {
+        ++restores_;
+      } else if (const auto* write = std::get_if<coordinator::WriteCheckpoint>(&outcome)) {
+        manifests_.push_back(write->manifest);
+        snapshots_.push_back(write->snapshot);
+      } else if (const auto* journal = std::get_if<coordinator::Journal>(&outcome)) {
+        journal_.push_back(journal->reason);
+      } else if (const auto* text = std::get_if<coordinator::Answer>(&outcome)) {
+        answer = text->text;
       }
     }
+    return answer;
   }
 
   void Receive(PeerId peer, const proto::PeerMessage& message) {
-    CoordinatorActions actions;
-    coordinator_->OnMessage(peer, message, now_, &actions);
-    Handle(actions);
+    Handle(coordinator::FromPeer{peer, message}).IgnoreError();
   }
 
   // All register and the shards open: peers 0, 1 are shards, 2 and 3 are workers.
@@ -166,19 +158,12 @@ class CoordinatorTest : public ::testing::Test {
     }
   }
 
-  template <typename Call>
-  void Do(Call call) {
-    CoordinatorActions actions;
-    call(&actions);
-    Handle(actions);
-  }
-
-  void Gone(PeerId peer) {
-    Do([&](auto* actions) { coordinator_->OnPeerGone(peer, now_, actions); });
-  }
-
-  void Tick() {
-    Do([&](auto* actions) { coordinator_->OnTick(now_, actions); });
+  void Gone(PeerId peer) { Handle(coordinator::PeerGone{peer}).IgnoreError(); }
+  void Tick() { Handle(coordinator::Tick{}).IgnoreError(); }
+  void Beat(int rank) { Handle(coordinator::Heartbeat{{rank, 1}}).IgnoreError(); }
+  void Stop(const absl::Status& end) { Handle(coordinator::StopRequested{end, ""}).IgnoreError(); }
+  void Checkpointed(uint32_t id, const absl::StatusOr<std::string>& path) {
+    Handle(coordinator::Checkpointed{id, path}).IgnoreError();
   }
 
   // "0: 0-2, 1: 2-4" for each assignment of the last view sent to the peer.
@@ -298,11 +283,10 @@ TEST_F(CoordinatorTest, AfterTheTimeoutBeginsWithFewerWorkersOrSaysWhoIsMissing)
       Receive(1, Shard(1));
       Receive(2, Worker());
     }
-    CoordinatorActions actions;
-    coordinator_->OnTick(kStart + absl::Seconds(59), &actions);
-    EXPECT_THAT(actions, IsEmpty());
-    coordinator_->OnTick(kStart + absl::Seconds(60), &actions);
-    Handle(actions);
+    now_ = kStart + absl::Seconds(59);
+    EXPECT_THAT(coordinator_->Handle(coordinator::Tick{}, now_), IsEmpty());
+    now_ = kStart + absl::Seconds(60);
+    Tick();
     if (enough) {
       ASSERT_EQ(sent_[kOwnShard].size(), 1u);
       EXPECT_THAT(Assignments(kOwnShard), ElementsAre("0 0:0-4"));
@@ -434,9 +418,7 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
   EXPECT_EQ(summary.blocks[0].block(), 0);
   EXPECT_FALSE(end_.has_value());
 
-  CoordinatorActions actions;
-  coordinator_->OnCollected(absl::OkStatus(), &actions);
-  Handle(actions);
+  Handle(coordinator::Collected{absl::OkStatus()}).IgnoreError();
   RUBATO_EXPECT_OK(*end_);
   for (PeerId peer : {1, 2, 3}) EXPECT_EQ(sent_[peer].back().stop().exit_code(), 0);
 }
@@ -525,10 +507,7 @@ TEST_F(CoordinatorTest, ScheduledCheckpointsAreAnnouncedAheadOneAfterTheOther) {
   EXPECT_EQ(manifests_[0].step(), 2);
   EXPECT_EQ(manifests_[0].blocks_size(), 2);
   // The next is announced when this one has been written; a failure to write does not end the job.
-  Do([&](auto* actions) {
-    coordinator_->OnCheckpointed(first.id(), absl::ResourceExhaustedError("disk full"), now_,
-                                 actions);
-  });
+  Checkpointed(first.id(), absl::ResourceExhaustedError("disk full"));
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("disk full; training goes on")));
   EXPECT_FALSE(end_.has_value());
   EXPECT_EQ(sent_[1].back().snapshot().step(), 4);
@@ -549,7 +528,7 @@ TEST_F(CoordinatorTest, ASnapshotWhoseStepHasPassedIsTakenLater) {
 TEST_F(CoordinatorTest, ACheckpointOnDemandIsOfTheStepAfterTheHighest) {
   Start();
   Begin();
-  Do([&](auto* actions) { RUBATO_ASSERT_OK(coordinator_->RequestCheckpoint(now_, actions)); });
+  RUBATO_ASSERT_OK(Handle(coordinator::CheckpointRequested{}));
   Close(2, 3);
   EXPECT_LAST_TO_SHARDS(has_view());
   const proto::CoordinatorMessage& before = sent_[1][sent_[1].size() - 2];
@@ -561,9 +540,7 @@ TEST_F(CoordinatorTest, ACheckpointOnDemandIsOfTheStepAfterTheHighest) {
 TEST_F(CoordinatorTest, AStopEndsAllAtOneStepWithACheckpoint) {
   Start();
   Begin();
-  Do([&](auto* actions) {
-    coordinator_->RequestStop(absl::CancelledError("interrupted"), "", now_, actions);
-  });
+  Stop(absl::CancelledError("interrupted"));
   Close(1, 1);
   for (const PeerId worker : {2, 3}) EXPECT_EQ(sent_[worker].back().view().until_step(), 2);
   Receive(2, Idle());
@@ -576,9 +553,7 @@ TEST_F(CoordinatorTest, AStopEndsAllAtOneStepWithACheckpoint) {
   Receive(1, Copied(id, 1, 2));
   ASSERT_EQ(manifests_.size(), 1u);
   EXPECT_FALSE(end_.has_value()) << "not before the checkpoint is written";
-  Do([&](auto* actions) {
-    coordinator_->OnCheckpointed(id, std::string("step-2"), now_, actions);
-  });
+  Checkpointed(id, std::string("step-2"));
   ASSERT_TRUE(end_.has_value());
   EXPECT_THAT(*end_, IsError(absl::StatusCode::kCancelled, HasSubstr("interrupted")));
 }
@@ -588,9 +563,7 @@ TEST_F(CoordinatorTest, ASecondSignalEndsAtOnce) {
   Begin();
   for (int i = 0; i < 2; ++i) {
     EXPECT_FALSE(end_.has_value());
-    Do([&](auto* actions) {
-      coordinator_->RequestStop(absl::CancelledError("interrupted"), "", now_, actions);
-    });
+    Stop(absl::CancelledError("interrupted"));
   }
   EXPECT_TRUE(end_.has_value());
 }
@@ -633,7 +606,7 @@ TEST_F(CoordinatorTest, ASilentWorkerIsTakenForDeadAndToldSo) {
   Begin();
   for (int i = 0; i < 51; ++i) {
     now_ += absl::Milliseconds(100);
-    coordinator_->OnHeartbeat({0, 1}, now_);
+    Beat(0);
     Tick();
   }
   ASSERT_TRUE(sent_[3].back().has_stop());
@@ -664,7 +637,7 @@ TEST_F(CoordinatorTest, TheTestsOfOthersAreWaitedForUnlessTheyDie) {
   EXPECT_FALSE(sent_[2].back().has_evaluation_request());
   for (int i = 0; i < 51; ++i) {
     now_ += absl::Milliseconds(100);
-    coordinator_->OnHeartbeat({0, 1}, now_);
+    Beat(0);
     Tick();
   }
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) was not heard of for 5s "
@@ -687,7 +660,7 @@ TEST_F(CoordinatorTest, AWorkerThatDoesNotDoTheFinalTestIsTakenForDeadAndAnother
   const auto wait = [&](int tenths, std::vector<int> heard) {
     for (int i = 0; i < tenths; ++i) {
       now_ += absl::Milliseconds(100);
-      for (int rank : heard) coordinator_->OnHeartbeat({rank, 1}, now_);
+      for (int rank : heard) Beat(rank);
       Tick();
     }
   };
@@ -727,7 +700,7 @@ TEST_F(CoordinatorTest, AWorkerThatIsAliveButHoldsUpTheOthersIsTakenForDead) {
   Receive(2, Computed(0, {0, 2}, 1, 2));
   for (int i = 0; i < 201; ++i) {
     now_ += absl::Milliseconds(100);
-    for (int rank : {0, 1}) coordinator_->OnHeartbeat({rank, 1}, now_);
+    for (int rank : {0, 1}) Beat(rank);
     Tick();
   }
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) is alive but has computed "
@@ -756,7 +729,7 @@ TEST_F(CoordinatorTest, AWorkerThatDoesNotAskForMoreIsTakenForDeadNotThoseWhoWai
               ElementsAre("worker 0 is to finish what it has begun, for 0.0 s"));
   for (int i = 0; i < 201; ++i) {
     now_ += absl::Milliseconds(100);
-    for (int rank : {0, 1}) coordinator_->OnHeartbeat({rank, 1}, now_);
+    for (int rank : {0, 1}) Beat(rank);
     Tick();
   }
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 0 (host pid 0) is alive but has computed "
@@ -768,7 +741,7 @@ TEST_F(CoordinatorTest, ANewViewDoesNotRenewTheLeaseOfASilentWorker) {
   Begin();
   for (int i = 0; i < 51; ++i) {
     now_ += absl::Milliseconds(100);
-    coordinator_->OnHeartbeat({0, 1}, now_);
+    Beat(0);
     if (i == 30) {
       Receive(4, Worker());
       Close(0, 0);
@@ -789,7 +762,7 @@ TEST_F(CoordinatorTest, NobodyIsBlamedForAPause) {
   const size_t warnings = warnings_.size();
   for (int i = 0; i < 300; ++i) {
     now_ += absl::Milliseconds(100);
-    coordinator_->OnHeartbeat({0, 1}, now_);
+    Beat(0);
     Tick();
   }
   EXPECT_EQ(coordinator_->Status(now_).state(), "paused");
@@ -800,11 +773,9 @@ TEST_F(CoordinatorTest, NobodyIsBlamedForAPause) {
 TEST_F(CoordinatorTest, ASwitchTakesPlaceWhenNothingIsUnderWay) {
   Start();
   Begin();
-  Do([&](auto* actions) {
-    const auto text = coordinator_->RequestSwitch({proto::View::MODE_BOUNDED, 3}, now_, actions);
-    RUBATO_ASSERT_OK(text);
-    EXPECT_THAT(*text, HasSubstr("from sync to bounded, staleness 3"));
-  });
+  auto text = Handle(coordinator::SwitchRequested{{proto::View::MODE_BOUNDED, 3}});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text, HasSubstr("from sync to bounded, staleness 3"));
   Close(0, 1);
   EXPECT_EQ(sent_[2].back().view().until_step(), 2);
   EXPECT_EQ(sent_[2].back().view().lineage(), 1u);
@@ -820,20 +791,17 @@ TEST_F(CoordinatorTest, ASwitchTakesPlaceWhenNothingIsUnderWay) {
   // 24 samples in contributions of 4; the epoch's end is between them.
   EXPECT_EQ(view.until_step(), 2 + 6);
   // Asked for once more, there is nothing to do.
-  Do([&](auto* actions) {
-    const auto text = coordinator_->RequestSwitch({proto::View::MODE_BOUNDED, 3}, now_, actions);
-    RUBATO_ASSERT_OK(text);
-    EXPECT_EQ(*text, "the mode is bounded, staleness 3 already");
-    EXPECT_TRUE(actions->empty());
-  });
+  const size_t sent = sent_[1].size();
+  text = Handle(coordinator::SwitchRequested{{proto::View::MODE_BOUNDED, 3}});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_EQ(*text, "the mode is bounded, staleness 3 already");
+  EXPECT_EQ(sent_[1].size(), sent);
   // And back, when what has been given out is applied.
   proto::PeerMessage request;
   request.mutable_work_request();
   Receive(2, request);
   EXPECT_EQ(sent_[2].back().work().contribution(), 2);
-  Do([&](auto* actions) {
-    RUBATO_ASSERT_OK(coordinator_->RequestSwitch({proto::View::MODE_SYNC, 0}, now_, actions));
-  });
+  RUBATO_ASSERT_OK(Handle(coordinator::SwitchRequested{{proto::View::MODE_SYNC, 0}}));
   Receive(3, request);
   EXPECT_FALSE(sent_[3].back().work().has_contribution());
   Receive(3, Idle());
@@ -935,12 +903,8 @@ TEST_F(CoordinatorTest, ADivergedJobWaitsForTheCheckpointThatIsBeingWritten) {
     Receive(3, NotFinite());
     Receive(2, NotFinite());
     EXPECT_FALSE(end_.has_value());
-    Do([&](auto* actions) {
-      coordinator_->OnCheckpointed(id,
-                                   good ? absl::StatusOr<std::string>("newer")
-                                        : absl::StatusOr<std::string>(absl::InternalError("disk")),
-                                   now_, actions);
-    });
+    Checkpointed(id, good ? absl::StatusOr<std::string>("newer")
+                          : absl::StatusOr<std::string>(absl::InternalError("disk")));
     ASSERT_TRUE(end_.has_value());
     EXPECT_THAT(std::string(end_->message()),
                 ::testing::AllOf(HasSubstr("worker 1"),

@@ -8,6 +8,13 @@
 #include "server/coordinator/coordinator.h"
 
 namespace rubato {
+
+using coordinator::Answer;
+using coordinator::Log;
+using coordinator::Outcomes;
+using coordinator::SendStop;
+using coordinator::Warn;
+
 namespace {
 
 // A coordinator that was itself frozen for longer than this has heard nobody meanwhile: everybody's
@@ -16,12 +23,11 @@ constexpr absl::Duration kFrozen = absl::Milliseconds(500);
 
 }  // namespace
 
-void Coordinator::Lose(PeerId id, const std::string& why, absl::Time now,
-                       CoordinatorActions* actions) {
+void Coordinator::Lose(PeerId id, const std::string& why, absl::Time now, Outcomes* out) {
   const Peer* const peer = registry_.Find(id);
   if (peer == nullptr || !peer->is_worker) return;
   const std::string reason = absl::StrCat(Describe(*peer), " ", why);
-  Say(CoordinatorAction::Kind::kWarn, reason, actions);
+  out->push_back(Warn{reason});
   lost_.push_back(peer->worker);
   const bool was_evaluator = phase_ == Phase::kEvaluating && id == evaluator_;
   if (phase_ == Phase::kRunning) ++(peer->leaves ? summary_.workers_left : summary_.workers_lost);
@@ -29,25 +35,24 @@ void Coordinator::Lose(PeerId id, const std::string& why, absl::Time now,
     ++*summary_.residuals_lost;
   }
   registry_.Remove(id);
-  ChangeView(reason, now, actions);
-  if (was_evaluator) AwaitEvaluations(actions);
+  ChangeView(reason, now, out);
+  if (was_evaluator) AwaitEvaluations(out);
 }
 
-void Coordinator::Evict(PeerId id, const std::string& why, absl::Time now,
-                        CoordinatorActions* actions) {
+void Coordinator::Evict(PeerId id, const std::string& why, absl::Time now, Outcomes* out) {
   proto::Stop stop;
   stop.set_exit_code(1);
   stop.set_evicted(true);
   stop.set_reason(absl::StrCat("taken for dead: it ", why));
-  SendStop(id, std::move(stop), actions);
-  Lose(id, why, now, actions);
+  out->push_back(SendStop(id, std::move(stop)));
+  Lose(id, why, now, out);
 }
 
-void Coordinator::OnHeartbeat(const WorkerId& worker, absl::Time now) {
-  if (Peer* const peer = registry_.FindWorker(worker)) peer->last_heard = now;
+void Coordinator::On(const coordinator::Heartbeat& event, absl::Time now, Outcomes*) {
+  if (Peer* const peer = registry_.FindWorker(event.worker)) peer->last_heard = now;
 }
 
-void Coordinator::CheckLeases(absl::Time now, CoordinatorActions* actions) {
+void Coordinator::CheckLeases(absl::Time now, Outcomes* out) {
   const absl::Duration frozen = now - last_tick_;
   if (frozen > kFrozen) {
     for (auto& [id, peer] : registry_.peers()) {
@@ -58,7 +63,7 @@ void Coordinator::CheckLeases(absl::Time now, CoordinatorActions* actions) {
     return;
   }
   if (phase_ == Phase::kEvaluating) {
-    CheckEvaluator(now, actions);
+    CheckEvaluator(now, out);
     return;
   }
   if (phase_ != Phase::kRunning || training_is_over_) return;
@@ -84,7 +89,7 @@ void Coordinator::CheckLeases(absl::Time now, CoordinatorActions* actions) {
     Evict(id,
           absl::StrFormat("was not heard of for %s (cluster.lease) at step %d",
                           absl::FormatDuration(lease_), metrics_->steps()),
-          now, actions);
+          now, out);
   }
   for (const PeerId id : stalled) {
     Evict(
@@ -92,11 +97,11 @@ void Coordinator::CheckLeases(absl::Time now, CoordinatorActions* actions) {
         absl::StrFormat(
             "is alive but has computed nothing for %s (cluster.stall_timeout) at step %d",
             absl::FormatDuration(absl::Seconds(job_.cluster().stall_timeout())), metrics_->steps()),
-        now, actions);
+        now, out);
   }
 }
 
-void Coordinator::CheckEvaluator(absl::Time now, CoordinatorActions* actions) {
+void Coordinator::CheckEvaluator(absl::Time now, Outcomes* out) {
   const Peer* const evaluator = registry_.Find(evaluator_);
   const absl::Duration stall_timeout = absl::Seconds(job_.cluster().stall_timeout());
   if (evaluator == nullptr) return;
@@ -105,12 +110,12 @@ void Coordinator::CheckEvaluator(absl::Time now, CoordinatorActions* actions) {
     Evict(evaluator_,
           absl::StrFormat("was not heard of for %s (cluster.lease) during %s",
                           absl::FormatDuration(lease_), test),
-          now, actions);
+          now, out);
   } else if (now - evaluating_since_ > stall_timeout) {
     Evict(evaluator_,
           absl::StrFormat("is alive but has not done %s in %s (cluster.stall_timeout)", test,
                           absl::FormatDuration(stall_timeout)),
-          now, actions);
+          now, out);
   }
 }
 
@@ -148,36 +153,38 @@ std::vector<WorkerId> Coordinator::WaitedFor() const {
   return workers;
 }
 
-absl::StatusOr<std::string> Coordinator::RequestSwitch(const Mode& mode, absl::Time now,
-                                                       CoordinatorActions* actions) {
+void Coordinator::On(const coordinator::SwitchRequested& event, absl::Time now, Outcomes* out) {
+  const Mode& mode = event.mode;
   if (phase_ != Phase::kRunning || stopping_ || training_is_over_) {
-    return absl::UnavailableError("the job is not training");
+    out->push_back(Answer{absl::UnavailableError("the job is not training")});
+    return;
   }
   if (mode == mode_ && (!asked_.has_value() || asked_holds_) && !new_lineage_) {
-    return absl::StrCat("the mode is ", ModeName(mode), " already");
+    out->push_back(Answer{absl::StrCat("the mode is ", ModeName(mode), " already")});
+    return;
   }
   asked_ = mode;
   asked_holds_ = false;
-  Say(CoordinatorAction::Kind::kLog, absl::StrCat("asked to switch to ", ModeName(mode)), actions);
+  out->push_back(Log{absl::StrCat("asked to switch to ", ModeName(mode))});
+  out->push_back(Answer{
+      mode == mode_ ? absl::StrCat("stays in ", ModeName(mode), " instead of switching")
+                    : absl::StrFormat("switching from %s to %s %s", ModeName(mode_), ModeName(mode),
+                                      sync() ? "after the step at hand"
+                                             : "when the contributions under way are applied")});
   if (sync()) {
     cut_ = true;
-    ChangeView(absl::StrCat("the switch to ", ModeName(mode)), now, actions);
+    ChangeView(absl::StrCat("the switch to ", ModeName(mode)), now, out);
   } else {
     draining_ = true;
-    CheckDrained(now, actions);
+    CheckDrained(now, out);
   }
-  if (mode == mode_) return absl::StrCat("stays in ", ModeName(mode), " instead of switching");
-  return absl::StrFormat(
-      "switching from %s to %s %s", ModeName(mode_), ModeName(mode),
-      sync() ? "after the step at hand" : "when the contributions under way are applied");
 }
 
-void Coordinator::ChangeView(const std::string& reason, absl::Time now,
-                             CoordinatorActions* actions) {
+void Coordinator::ChangeView(const std::string& reason, absl::Time now, Outcomes* out) {
   if (phase_ != Phase::kRunning || training_is_over_) return;
   if (reason_.size() < 1000) absl::StrAppend(&reason_, reason_.empty() ? "" : "; ", reason);
   if (view_state_ == ViewState::kPaused) {
-    TryOpen(now, actions);
+    TryOpen(now, out);
     return;
   }
   if (view_state_ == ViewState::kClosing) return;
@@ -185,15 +192,15 @@ void Coordinator::ChangeView(const std::string& reason, absl::Time now,
   closed_.clear();
   proto::CoordinatorMessage message;
   message.mutable_close()->set_view(view_.number());
-  SendToShards(message, actions);
+  SendToShards(message, out);
 }
 
 void Coordinator::OnShardClosed(const Peer& peer, const proto::ShardClosed& closed, absl::Time now,
-                                CoordinatorActions* actions) {
+                                Outcomes* out) {
   if (view_state_ != ViewState::kClosing || closed.view() != view_.number()) return;
   closed_[peer.worker.rank] = closed;
   if (static_cast<int>(closed_.size()) < job_.cluster().servers()) return;
-  TryOpen(now, actions);
+  TryOpen(now, out);
 }
 
 std::pair<int64_t, int64_t> Coordinator::LowestAndHighest() const {
@@ -216,28 +223,27 @@ int64_t Coordinator::ClosedClock(int rank) const {
   return least == std::numeric_limits<int64_t>::max() ? 0 : least;
 }
 
-void Coordinator::TryOpen(absl::Time now, CoordinatorActions* actions) {
+void Coordinator::TryOpen(absl::Time now, Outcomes* out) {
   const int members = registry_.workers();
   const int least = job_.cluster().workers().min();
   if (members >= least) {
-    Open(now, actions);
+    Open(now, out);
     return;
   }
   if (view_state_ != ViewState::kPaused) {
-    Say(CoordinatorAction::Kind::kWarn,
+    out->push_back(Warn{
         absl::StrFormat("paused at step %d: %d of at least %d workers (cluster.workers.min) are "
                         "here; goes on when others have joined",
-                        metrics_->steps(), members, least),
-        actions);
+                        metrics_->steps(), members, least)});
   }
   view_state_ = ViewState::kPaused;
   if (stopping_) {
     // Nobody is there to finish what is open.
-    EndTraining(now, actions);
+    EndTraining(now, out);
   }
 }
 
-void Coordinator::Open(absl::Time now, CoordinatorActions* actions) {
+void Coordinator::Open(absl::Time now, Outcomes* out) {
   const auto [lowest, highest] = LowestAndHighest();
   if (!sync()) {
     std::vector<UnitSet> whole;
@@ -251,10 +257,8 @@ void Coordinator::Open(absl::Time now, CoordinatorActions* actions) {
   }
   lost_.clear();
   if (view_state_ == ViewState::kPaused) {
-    Say(CoordinatorAction::Kind::kLog,
-        absl::StrFormat("goes on at step %d with %d workers", metrics_->steps(),
-                        registry_.workers()),
-        actions);
+    out->push_back(Log{absl::StrFormat("goes on at step %d with %d workers", metrics_->steps(),
+                                       registry_.workers())});
   }
   view_state_ = ViewState::kOpen;
   int64_t from_step = highest + 1;
@@ -262,9 +266,9 @@ void Coordinator::Open(absl::Time now, CoordinatorActions* actions) {
   if (is_new_lineage) {
     // A contribution that some blocks hold may be left out when it is computed once more.
     if (lowest != highest && job_.train().on_non_finite() != proto::Train::ON_NON_FINITE_SKIP) {
-      OnFailure(absl::InternalError(absl::StrFormat(
-                    "blocks are at versions %d to %d where all should be at one", lowest, highest)),
-                actions);
+      On(coordinator::Failed{absl::InternalError(absl::StrFormat(
+             "blocks are at versions %d to %d where all should be at one", lowest, highest))},
+         now, out);
       return;
     }
     const int64_t position = Position();
@@ -277,11 +281,10 @@ void Coordinator::Open(absl::Time now, CoordinatorActions* actions) {
     BeginLineage(mode, highest, position);
     asked_holds_ = asked_.has_value();
     ++summary_.switches;
-    Say(CoordinatorAction::Kind::kLog,
-        absl::StrFormat("from step %d, epoch %.2f on: %s (was %s)", metrics_->steps(),
-                        static_cast<double>(position) / view_.samples_per_epoch(), ModeName(mode),
-                        ModeName(before)),
-        actions);
+    out->push_back(
+        Log{absl::StrFormat("from step %d, epoch %.2f on: %s (was %s)", metrics_->steps(),
+                            static_cast<double>(position) / view_.samples_per_epoch(),
+                            ModeName(mode), ModeName(before))});
     metrics_->Begin(sync(), *schedule_, highest);
     if (checkpoint_every_.has_value()) {
       next_checkpoint_unit_ = checkpoint_every_->Next(*schedule_, mode_, highest);
@@ -298,7 +301,7 @@ void Coordinator::Open(absl::Time now, CoordinatorActions* actions) {
       // Every block can reach that step, and none goes beyond it before it hears of the snapshot.
       checkpoint_wanted_ = false;
       SendToShards(snapshots_.Announce(std::min(from_step, until_unit_), Snapshots::Phase::kTaking),
-                   actions);
+                   out);
     }
   }
   view_.set_number(view_.number() + 1);
@@ -306,10 +309,10 @@ void Coordinator::Open(absl::Time now, CoordinatorActions* actions) {
   AddMembers(is_new_lineage);
   proto::CoordinatorMessage message;
   *message.mutable_view() = view_;
-  SendToShards(message, actions);
-  SendView(now, actions);
+  SendToShards(message, out);
+  SendView(now, out);
   if (sync() && snapshots_.phase() == Snapshots::Phase::kNone) {
-    ScheduleSnapshot(from_step, actions);
+    ScheduleSnapshot(from_step, out);
   }
 }
 

@@ -10,6 +10,13 @@
 #include "server/coordinator/coordinator.h"
 
 namespace rubato {
+
+using coordinator::Answer;
+using coordinator::Log;
+using coordinator::Outcomes;
+using coordinator::Send;
+using coordinator::Warn;
+
 namespace {
 
 // What the others are told. Cancelled: by a signal to this process.
@@ -21,13 +28,13 @@ std::string WhyStopped(const absl::Status& end) {
 }  // namespace
 
 void Coordinator::OnWorkRequest(PeerId id, Peer* peer, const proto::WorkRequest& request,
-                                absl::Time now, CoordinatorActions* actions) {
+                                absl::Time now, Outcomes* out) {
   if (phase_ != Phase::kRunning || sync() || !peer->is_member) return;
   work_.OnApplied(peer->worker, request.applied());
-  GiveWork(id, peer, now, actions);
+  GiveWork(id, peer, now, out);
 }
 
-void Coordinator::GiveWork(PeerId id, Peer* peer, absl::Time now, CoordinatorActions* actions) {
+void Coordinator::GiveWork(PeerId id, Peer* peer, absl::Time now, Outcomes* out) {
   proto::CoordinatorMessage message;
   proto::Work* work = message.mutable_work();
   // When it is stopping or switching, what has been given out before is the last.
@@ -41,11 +48,11 @@ void Coordinator::GiveWork(PeerId id, Peer* peer, absl::Time now, CoordinatorAct
     work->set_evaluate(may_evaluate && evaluate_every_->IsDue(*schedule_, mode_, *unit));
     if (work->evaluate()) asked_evaluations_[*unit] = peer->worker;
   }
-  Send(id, std::move(message), actions);
+  out->push_back(Send{id, std::move(message)});
 }
 
 void Coordinator::OnProgress(Peer* peer, const proto::Progress& progress, absl::Time now,
-                             CoordinatorActions* actions) {
+                             Outcomes* out) {
   if (!metrics_.has_value() || !peer->is_member || phase_ != Phase::kRunning) return;
   peer->last_progress = now;
   peer->staleness = progress.staleness();
@@ -56,14 +63,13 @@ void Coordinator::OnProgress(Peer* peer, const proto::Progress& progress, absl::
         work_.OnComputed(peer->worker, progress.unit(), progress.clock(), progress.left_out());
     if (progress.left_out()) {
       ++skipped_;
-      Say(CoordinatorAction::Kind::kWarn,
+      out->push_back(Warn{
           absl::StrFormat("contribution %d is left out: its gradient is not finite (%d so far)",
-                          progress.unit(), skipped_),
-          actions);
+                          progress.unit(), skipped_)});
       // Else the blocks would keep a place for it for ever.
       proto::CoordinatorMessage message;
       message.mutable_left_out()->set_unit(progress.unit());
-      SendToShards(message, actions);
+      SendToShards(message, out);
     }
     if (!is_first) return;
   }
@@ -75,12 +81,12 @@ void Coordinator::OnProgress(Peer* peer, const proto::Progress& progress, absl::
     // From now on all are waited for, those too who had nothing to compute.
     for (auto& [id, other] : registry_.peers()) other.last_progress = now;
   }
-  for (const MetricsLine& line : lines) ReportLine(line, actions);
+  for (const MetricsLine& line : lines) out->push_back(line);
   if (!sync() && checkpoint_every_.has_value() && metrics_->units() >= next_checkpoint_unit_) {
     checkpoint_wanted_ = true;
     next_checkpoint_unit_ = checkpoint_every_->Next(*schedule_, mode_, metrics_->units());
   }
-  StartWanted(now, actions);
+  StartWanted(now, out);
 }
 
 void Coordinator::ExpectEvaluation(const Peer& peer, const proto::Progress& progress) {
@@ -107,24 +113,24 @@ void Coordinator::CatchUp(absl::Time now, std::vector<MetricsLine>* lines) {
 }
 
 void Coordinator::OnIdle(PeerId id, Peer* peer, const proto::Idle& idle, absl::Time now,
-                         CoordinatorActions* actions) {
+                         Outcomes* out) {
   if (phase_ != Phase::kRunning || !peer->is_member || idle.view() != view_.number()) return;
   if (!sync()) {
     work_.OnApplied(peer->worker, idle.applied());
     if (work_.redo() > 0 || (!draining_ && work_.next() < until_unit_)) {
-      GiveWork(id, peer, now, actions);
+      GiveWork(id, peer, now, out);
       return;
     }
   }
   peer->idle = true;
-  CheckDrained(now, actions);
+  CheckDrained(now, out);
 }
 
 int64_t Coordinator::Position() const {
   return schedule_->SamplesBefore(sync() ? until_unit_ : work_.next());
 }
 
-void Coordinator::CheckDrained(absl::Time now, CoordinatorActions* actions) {
+void Coordinator::CheckDrained(absl::Time now, Outcomes* out) {
   if (phase_ != Phase::kRunning || training_is_over_ || view_state_ != ViewState::kOpen) return;
   for (const auto& [id, peer] : registry_.peers()) {
     if (peer.is_worker && peer.is_member && !peer.idle) return;
@@ -134,25 +140,25 @@ void Coordinator::CheckDrained(absl::Time now, CoordinatorActions* actions) {
   if (snapshots_.copying() && snapshots_.step() <= until_unit_) return;
   std::vector<MetricsLine> lines;
   metrics_->CatchUp(sync() ? until_unit_ : work_.next(), now, &lines);
-  for (const MetricsLine& line : lines) ReportLine(line, actions);
+  for (const MetricsLine& line : lines) out->push_back(line);
   const int64_t position = Position();
   if (stopping_ || position >= stages_.back().until_samples) {
-    EndTraining(now, actions);
+    EndTraining(now, out);
     return;
   }
   const ModeSpan& stage = StageAt(schedule_->SamplesBefore(schedule_->origin_unit()));
   if (asked_holds_ && position >= stage.until_samples) asked_.reset();
   new_lineage_ = true;
   ChangeView(absl::StrCat("the switch to ", ModeName(asked_.value_or(StageAt(position).mode))), now,
-             actions);
+             out);
 }
 
-void Coordinator::EndTraining(absl::Time now, CoordinatorActions* actions) {
+void Coordinator::EndTraining(absl::Time now, Outcomes* out) {
   if (training_is_over_) return;
   training_is_over_ = true;
   std::vector<MetricsLine> lines;
   metrics_->CloseWindow(now, &lines);
-  for (const MetricsLine& line : lines) ReportLine(line, actions);
+  for (const MetricsLine& line : lines) out->push_back(line);
   final_unit_ = sync() ? until_unit_ : work_.next();
   summary_.steps = metrics_->steps();
   summary_.samples = metrics_->samples();
@@ -164,10 +170,10 @@ void Coordinator::EndTraining(absl::Time now, CoordinatorActions* actions) {
   summary_.overlap = metrics_->overlap();
   summary_.work = work_.counts();
   summary_.views = view_.number();
-  MaybeEnd(actions);
+  MaybeEnd(out);
 }
 
-void Coordinator::MaybeEnd(CoordinatorActions* actions) {
+void Coordinator::MaybeEnd(Outcomes* out) {
   if (phase_ != Phase::kRunning || !training_is_over_) return;
   snapshots_.Forget();
   if (snapshots_.under_way()) return;
@@ -177,35 +183,35 @@ void Coordinator::MaybeEnd(CoordinatorActions* actions) {
       const std::string reason =
           "the job was stopped while too few workers were there to finish "
           "the step at hand";
-      End(stop_end_.ok() ? absl::AbortedError(reason) : stop_end_, 1, reason, actions);
+      End(stop_end_.ok() ? absl::AbortedError(reason) : stop_end_, 1, reason, out);
       return;
     }
     final_unit_ = sync() ? highest : final_unit_;
   }
   if (!final_checkpoint_done_ && (job_.checkpoint().has_every() || stopping_)) {
     final_checkpoint_done_ = true;
-    SendToShards(snapshots_.Announce(final_unit_, Snapshots::Phase::kTaking), actions);
+    SendToShards(snapshots_.Announce(final_unit_, Snapshots::Phase::kTaking), out);
     return;
   }
   if (!stop_end_.ok()) {
-    End(stop_end_, 1, WhyStopped(stop_end_), actions);
+    End(stop_end_, 1, WhyStopped(stop_end_), out);
     return;
   }
   phase_ = Phase::kEvaluating;
-  AwaitEvaluations(actions);
+  AwaitEvaluations(out);
 }
 
-void Coordinator::AwaitEvaluations(CoordinatorActions* actions) {
+void Coordinator::AwaitEvaluations(Outcomes* out) {
   for (; !evaluations_.empty(); evaluations_.erase(evaluations_.begin())) {
     if (registry_.FindWorker(evaluations_.begin()->second, &evaluator_) == nullptr) continue;
     evaluating_since_ = last_tick_;
     return;
   }
   is_testing_ = true;
-  Evaluate(actions);
+  Evaluate(out);
 }
 
-void Coordinator::Evaluate(CoordinatorActions* actions) {
+void Coordinator::Evaluate(Outcomes* out) {
   const std::vector<Peer*> workers = registry_.Workers();
   for (Peer* worker : workers) {
     if (!worker->is_member) continue;
@@ -214,19 +220,19 @@ void Coordinator::Evaluate(CoordinatorActions* actions) {
     proto::CoordinatorMessage message;
     message.mutable_evaluation_request()->set_step(sync() ? final_unit_ : 0);
     message.mutable_evaluation_request()->set_unit(final_unit_);
-    Send(evaluator_, std::move(message), actions);
+    out->push_back(Send{evaluator_, std::move(message)});
     return;
   }
-  Say(CoordinatorAction::Kind::kWarn, "no worker is left to test the final parameters", actions);
+  out->push_back(Warn{"no worker is left to test the final parameters"});
   summary_.test_loss = std::numeric_limits<double>::quiet_NaN();
-  AskForReports(actions);
+  AskForReports(out);
 }
 
 void Coordinator::OnEvaluation(const proto::EvaluationResult& evaluation, absl::Time now,
-                               CoordinatorActions* actions) {
+                               Outcomes* out) {
   if (!metrics_.has_value() || evaluation.samples() <= 0 || evaluation.unit() < 0) return;
   const MetricsLine line = metrics_->OnEvaluation(evaluation, now);
-  ReportLine(line, actions);
+  out->push_back(line);
   if (evaluation.is_final()) {
     if (phase_ != Phase::kEvaluating || evaluation.unit() != final_unit_) return;
     summary_.test_loss = line.loss;
@@ -235,12 +241,12 @@ void Coordinator::OnEvaluation(const proto::EvaluationResult& evaluation, absl::
       summary_.validation_loss = eval_loss_;
       summary_.validation_accuracy = eval_accuracy_;
     }
-    AskForReports(actions);
+    AskForReports(out);
     return;
   }
   asked_evaluations_.erase(evaluation.unit());
   evaluations_.erase(evaluation.unit());
-  if (phase_ == Phase::kEvaluating && !is_testing_) AwaitEvaluations(actions);
+  if (phase_ == Phase::kEvaluating && !is_testing_) AwaitEvaluations(out);
   last_evaluated_ = evaluation.unit();
   eval_loss_ = line.loss;
   eval_accuracy_ = line.accuracy;
@@ -251,21 +257,21 @@ void Coordinator::OnEvaluation(const proto::EvaluationResult& evaluation, absl::
   const bool is_loss = when.metric() == proto::METRIC_EVAL_LOSS;
   const double value = is_loss ? line.loss : *line.accuracy;
   if (when.has_at_least() ? value >= when.at_least() : value <= when.at_most()) {
-    RequestStop(absl::OkStatus(),
-                absl::StrFormat("the target is met: %s is %g",
-                                is_loss ? "eval/loss" : "eval/accuracy", value),
-                now, actions);
+    On(coordinator::StopRequested{absl::OkStatus(),
+                                  absl::StrFormat("the target is met: %s is %g",
+                                                  is_loss ? "eval/loss" : "eval/accuracy", value)},
+       now, out);
   }
 }
 
-void Coordinator::AskForReports(CoordinatorActions* actions) {
+void Coordinator::AskForReports(Outcomes* out) {
   phase_ = Phase::kReporting;
   proto::CoordinatorMessage message;
   message.mutable_report_request();
-  SendToShards(message, actions);
+  SendToShards(message, out);
 }
 
-void Coordinator::OnShardReport(const proto::ShardReport& report, CoordinatorActions* actions) {
+void Coordinator::OnShardReport(const proto::ShardReport& report, Outcomes* out) {
   if (phase_ != Phase::kReporting) return;
   summary_.duplicates += report.duplicates();
   summary_.pushed_bytes += report.pushed_bytes();
@@ -275,64 +281,64 @@ void Coordinator::OnShardReport(const proto::ShardReport& report, CoordinatorAct
   std::sort(summary_.blocks.begin(), summary_.blocks.end(),
             [](const auto& a, const auto& b) { return a.block() < b.block(); });
   phase_ = Phase::kCollecting;
-  CoordinatorAction action{CoordinatorAction::Kind::kCollect};
-  action.version = sync() ? final_unit_ : 0;
-  actions->push_back(std::move(action));
+  out->push_back(coordinator::Collect{sync() ? final_unit_ : 0});
 }
 
-void Coordinator::OnCollected(const absl::Status& status, CoordinatorActions* actions) {
+void Coordinator::On(const coordinator::Collected& event, absl::Time, Outcomes* out) {
+  const absl::Status& status = event.status;
   if (phase_ != Phase::kCollecting) return;
   End(status, status.ok() ? 0 : 1,
-      status.ok() ? "" : absl::StrCat("shard 0 has failed: ", status.message()), actions);
+      status.ok() ? "" : absl::StrCat("shard 0 has failed: ", status.message()), out);
 }
 
-void Coordinator::RequestStop(const absl::Status& end, const std::string& reason, absl::Time now,
-                              CoordinatorActions* actions) {
+void Coordinator::On(const coordinator::StopRequested& event, absl::Time now, Outcomes* out) {
+  const absl::Status& end = event.end;
   if (phase_ == Phase::kEnded) return;
   // Nothing to save, or no more patience.
   if (phase_ != Phase::kRunning || (stopping_ && !end.ok() && !stop_end_.ok())) {
-    if (!end.ok()) End(end, 1, WhyStopped(end), actions);
+    if (!end.ok()) End(end, 1, WhyStopped(end), out);
     return;
   }
   if (!end.ok()) stop_end_ = end;
   if (stopping_) return;
   stopping_ = true;
-  Say(CoordinatorAction::Kind::kLog,
-      absl::StrCat("stopping: ", end.ok() ? reason : std::string(end.message())), actions);
+  out->push_back(
+      Log{absl::StrCat("stopping: ", end.ok() ? event.reason : std::string(end.message()))});
   if (training_is_over_) return;
   if (view_state_ == ViewState::kPaused) {
-    EndTraining(now, actions);
+    EndTraining(now, out);
   } else if (sync()) {
     cut_ = true;
-    ChangeView("the stop", now, actions);
+    ChangeView("the stop", now, out);
   } else {
     draining_ = true;
-    CheckDrained(now, actions);
+    CheckDrained(now, out);
   }
 }
 
-absl::Status Coordinator::RequestCheckpoint(absl::Time now, CoordinatorActions* actions) {
+void Coordinator::On(const coordinator::CheckpointRequested&, absl::Time now, Outcomes* out) {
   if (phase_ != Phase::kRunning || stopping_ || training_is_over_) {
-    return absl::UnavailableError("the job is not training");
+    out->push_back(Answer{absl::UnavailableError("the job is not training")});
+    return;
   }
+  out->push_back(Answer{""});
   checkpoint_wanted_ = true;
-  StartWanted(now, actions);
-  return absl::OkStatus();
+  StartWanted(now, out);
 }
 
-void Coordinator::StartWanted(absl::Time now, CoordinatorActions* actions) {
+void Coordinator::StartWanted(absl::Time now, Outcomes* out) {
   if (phase_ != Phase::kRunning || !checkpoint_wanted_ || stopping_ || training_is_over_) return;
   if (snapshots_.under_way() && snapshots_.phase() != Snapshots::Phase::kAnnounced) return;
   if (sync()) {
-    ChangeView("a checkpoint", now, actions);  // which is announced when it opens
+    ChangeView("a checkpoint", now, out);  // which is announced when it opens
     return;
   }
   if (new_lineage_) return;  // this one is over: as soon as the next has begun
   checkpoint_wanted_ = false;
-  SendToShards(snapshots_.Announce(0, Snapshots::Phase::kTaking), actions);
+  SendToShards(snapshots_.Announce(0, Snapshots::Phase::kTaking), out);
 }
 
-void Coordinator::ScheduleSnapshot(int64_t after, CoordinatorActions* actions) {
+void Coordinator::ScheduleSnapshot(int64_t after, Outcomes* out) {
   if (!sync() || !checkpoint_every_.has_value() || stopping_ || training_is_over_ ||
       snapshots_.under_way()) {
     return;
@@ -341,7 +347,7 @@ void Coordinator::ScheduleSnapshot(int64_t after, CoordinatorActions* actions) {
   // The end of the training has one of its own.
   const bool is_last = schedule_->SamplesBefore(until_unit_) >= stages_.back().until_samples;
   if (step > until_unit_ || (step == until_unit_ && is_last)) return;
-  SendToShards(snapshots_.Announce(step, Snapshots::Phase::kAnnounced), actions);
+  SendToShards(snapshots_.Announce(step, Snapshots::Phase::kAnnounced), out);
 }
 
 proto::Manifest Coordinator::MakeManifest() const {
@@ -375,31 +381,30 @@ proto::Manifest Coordinator::MakeManifest() const {
   return manifest;
 }
 
-void Coordinator::OnCheckpointed(uint32_t snapshot, const absl::StatusOr<std::string>& path,
-                                 absl::Time now, CoordinatorActions* actions) {
+void Coordinator::On(const coordinator::Checkpointed& event, absl::Time now, Outcomes* out) {
+  const absl::StatusOr<std::string>& path = event.path;
   proto::CoordinatorMessage message;
-  message.mutable_release_snapshot()->set_id(snapshot);
-  SendToShards(message, actions);
+  message.mutable_release_snapshot()->set_id(event.snapshot);
+  SendToShards(message, out);
   if (path.ok()) {
     last_checkpoint_ = *path;
-    Say(CoordinatorAction::Kind::kLog, absl::StrCat("checkpoint ", *path), actions);
+    out->push_back(Log{absl::StrCat("checkpoint ", *path)});
   } else if (!checkpoint_failed_) {  // one warning until there is one again
-    Say(CoordinatorAction::Kind::kWarn,
+    out->push_back(Warn{
         absl::StrFormat("no checkpoint of step %d: %s; training goes on, the last good one is %s",
                         snapshots_.step(), path.status().message(),
-                        last_checkpoint_.empty() ? "none" : last_checkpoint_),
-        actions);
+                        last_checkpoint_.empty() ? "none" : last_checkpoint_)});
   }
   checkpoint_failed_ = !path.ok();
   if (phase_ == Phase::kEnded) return;
   snapshots_.Clear();
   if (!diverged_.empty()) {
-    EndDiverged(actions);
+    EndDiverged(out);
     return;
   }
-  StartWanted(now, actions);
-  ScheduleSnapshot(std::max(snapshots_.step(), metrics_->units()), actions);
-  MaybeEnd(actions);
+  StartWanted(now, out);
+  ScheduleSnapshot(std::max(snapshots_.step(), metrics_->units()), out);
+  MaybeEnd(out);
 }
 
 proto::JobStatus Coordinator::Status(absl::Time now) const {

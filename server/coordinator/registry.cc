@@ -66,7 +66,7 @@ absl::Status Registry::Check(const proto::Registration& registration, int most_w
 }
 
 Peer* Registry::Add(PeerId id, const proto::Registration& registration, absl::Time now,
-                    CoordinatorActions* actions) {
+                    coordinator::Outcomes* out) {
   Peer peer;
   peer.registration = registration;
   peer.last_heard = peer.last_progress = now;
@@ -79,12 +79,10 @@ Peer* Registry::Add(PeerId id, const proto::Registration& registration, absl::Ti
       const Peer& other = peers_.at(other_id);
       const std::string& numerics = other.registration.worker().numerics();
       if (numerics == registration.worker().numerics()) continue;
-      Say(CoordinatorAction::Kind::kWarn,
-          absl::StrFormat("%s computes with %s, %s with %s: results may differ in the last bits "
-                          "with who computes what",
-                          registration.process(), registration.worker().numerics(), Describe(other),
-                          numerics),
-          actions);
+      out->push_back(coordinator::Warn{absl::StrFormat(
+          "%s computes with %s, %s with %s: results may differ in the last bits "
+          "with who computes what",
+          registration.process(), registration.worker().numerics(), Describe(other), numerics)});
     }
     int rank = registration.worker().rank();
     if (rank < 0 || rank >= job_.cluster().workers().max() || ranks_.count(rank) != 0) {

@@ -12,7 +12,7 @@
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "server/coordinator/assignments.h"
-#include "server/coordinator/coordinator_action.h"
+#include "server/coordinator/coordinator_outcome.h"
 
 namespace rubato {
 
@@ -40,7 +40,7 @@ class Registry {
   absl::Status Check(const proto::Registration& registration, int most_workers) const;
   // After Check. A worker gets the rank that it asks for, if that is free. Warns of what differs.
   Peer* Add(PeerId id, const proto::Registration& registration, absl::Time now,
-            CoordinatorActions* actions);
+            coordinator::Outcomes* out);
   void Remove(PeerId id);
 
   Peer* Find(PeerId id);

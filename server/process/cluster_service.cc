@@ -4,6 +4,7 @@
 
 #include "absl/time/clock.h"
 #include "common/wire/channel.h"
+#include "server/coordinator/coordinator_record.h"
 
 namespace rubato {
 
@@ -23,15 +24,12 @@ class ClusterService::Call
 
   void OnReadDone(bool ok) override {
     absl::MutexLock lock(&service_->mutex_);
-    CoordinatorActions actions;
     if (ok) {
-      service_->coordinator_.OnMessage(id_, incoming_, absl::Now(), &actions);
+      service_->Handle(coordinator::FromPeer{id_, std::move(incoming_)}).IgnoreError();
       if (!finished_) StartRead(&incoming_);
-      service_->Run(actions);
       return;
     }
-    service_->coordinator_.OnPeerGone(id_, absl::Now(), &actions);
-    service_->Run(actions);
+    service_->Handle(coordinator::PeerGone{id_}).IgnoreError();
     peer_is_gone_ = true;
     if (!writing_) FinishOnce();
   }
@@ -80,8 +78,12 @@ class ClusterService::Call
   bool finished_ = false;
 };
 
-ClusterService::ClusterService(RecordedCoordinator coordinator, Outlets outlets, const Log* log)
-    : outlets_(std::move(outlets)), log_(log), coordinator_(std::move(coordinator)) {}
+ClusterService::ClusterService(Coordinator core, std::unique_ptr<RecordingWriter> recording,
+                               Outlets outlets, const Log* log)
+    : outlets_(std::move(outlets)),
+      log_(log),
+      core_(std::move(core)),
+      recording_(std::move(recording)) {}
 
 void ClusterService::SetToken(std::string token) {
   absl::MutexLock lock(&mutex_);
@@ -101,7 +103,7 @@ grpc::ServerUnaryReactor* ClusterService::Heartbeat(grpc::CallbackServerContext*
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   {
     absl::MutexLock lock(&mutex_);
-    coordinator_.OnHeartbeat({request->rank(), request->incarnation()}, absl::Now());
+    Handle(coordinator::Heartbeat{{request->rank(), request->incarnation()}}).IgnoreError();
   }
   reactor->Finish(grpc::Status::OK);
   return reactor;
@@ -122,38 +124,32 @@ grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* c
             : "the token is not this run's"));
     return reactor;
   }
-  CoordinatorActions actions;
+  absl::StatusOr<std::string> text = "";
   switch (request->kind()) {
     case proto::CommandRequest::KIND_CHECKPOINT:
-      if (const absl::Status status = coordinator_.RequestCheckpoint(absl::Now(), &actions);
-          status.ok()) {
+      text = Handle(coordinator::CheckpointRequested{});
+      if (text.ok()) {
         waiting_.push_back({reactor, reply});
-      } else {
-        reactor->Finish(ToGrpc(status));
+        return reactor;
       }
       break;
     case proto::CommandRequest::KIND_STOP:
-      coordinator_.RequestStop(absl::OkStatus(), "asked to", absl::Now(), &actions);
-      reply->set_text("the job is stopping");
-      reactor->Finish(grpc::Status::OK);
+      Handle(coordinator::StopRequested{absl::OkStatus(), "asked to"}).IgnoreError();
+      text = "the job is stopping";
       break;
     case proto::CommandRequest::KIND_STATUS:
-      *reply->mutable_status() = coordinator_.core().Status(absl::Now());
-      reactor->Finish(grpc::Status::OK);
+      *reply->mutable_status() = core_.Status(absl::Now());
       break;
-    case proto::CommandRequest::KIND_SWITCH: {
-      const Mode mode{request->mode(), request->staleness()};
-      const absl::StatusOr<std::string> text =
-          request->staleness() < 0 ? absl::InvalidArgumentError("staleness is below 0")
-                                   : coordinator_.RequestSwitch(mode, absl::Now(), &actions);
-      if (text.ok()) reply->set_text(*text);
-      reactor->Finish(ToGrpc(text.status()));
+    case proto::CommandRequest::KIND_SWITCH:
+      text = request->staleness() < 0
+                 ? absl::InvalidArgumentError("staleness is below 0")
+                 : Handle(coordinator::SwitchRequested{{request->mode(), request->staleness()}});
       break;
-    }
     default:
-      reactor->Finish(grpc::Status(grpc::StatusCode::UNIMPLEMENTED, "no such command"));
+      text = absl::UnimplementedError("no such command");
   }
-  Run(actions);
+  if (text.ok() && !text->empty()) reply->set_text(*text);
+  reactor->Finish(ToGrpc(text.status()));
   return reactor;
 }
 
@@ -165,25 +161,9 @@ void ClusterService::AnswerWaiting(const absl::StatusOr<std::string>& path) {
   waiting_.clear();
 }
 
-void ClusterService::FromOwnShard(const proto::PeerMessage& message) {
+void ClusterService::Post(const coordinator::Event& event) {
   absl::MutexLock lock(&mutex_);
-  CoordinatorActions actions;
-  coordinator_.OnMessage(kOwnShard, message, absl::Now(), &actions);
-  Run(actions);
-}
-
-void ClusterService::Fail(const absl::Status& status) {
-  absl::MutexLock lock(&mutex_);
-  CoordinatorActions actions;
-  coordinator_.OnFailure(status, &actions);
-  Run(actions);
-}
-
-void ClusterService::RequestStop(const absl::Status& end, const std::string& reason) {
-  absl::MutexLock lock(&mutex_);
-  CoordinatorActions actions;
-  coordinator_.RequestStop(end, reason, absl::Now(), &actions);
-  Run(actions);
+  Handle(event).IgnoreError();
 }
 
 absl::Status ClusterService::Wait(const Tasks& tasks) {
@@ -195,13 +175,11 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
     };
     mutex_.AwaitWithTimeout(absl::Condition(&something_to_do), kTick);
     if (!tasks_.empty() && !end_.has_value()) {
-      const CoordinatorAction task = std::move(tasks_.front());
+      const Task task = std::move(tasks_.front());
       tasks_.pop_front();
       RunTask(task, tasks);
     }
-    CoordinatorActions actions;
-    coordinator_.OnTick(absl::Now(), &actions);
-    Run(actions);
+    Handle(coordinator::Tick{}).IgnoreError();
   }
   AnswerWaiting(absl::UnavailableError("the job has ended"));
   // Let the last messages leave; a peer that does not take its own is left behind.
@@ -212,69 +190,67 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
   return end;
 }
 
-void ClusterService::RunTask(const CoordinatorAction& task, const Tasks& tasks) {
-  const proto::View view = coordinator_.core().view();
-  const Summary summary = coordinator_.core().summary();
-  absl::Status status;
-  absl::StatusOr<std::string> path;
+namespace {
+
+// Does a task and tells what has come of it, if the core is to hear of that: one overload for each.
+struct Runner {
+  const ClusterService::Tasks& tasks;
+  const proto::View view;
+  const Summary summary;
+
+  std::optional<coordinator::Event> operator()(const coordinator::Collect& task) const {
+    return coordinator::Collected{tasks.collect(view, task.version, summary)};
+  }
+  std::optional<coordinator::Event> operator()(const coordinator::Restore&) const {
+    const absl::Status status = tasks.restore(view);
+    if (status.ok()) return std::nullopt;
+    return coordinator::Failed{status};
+  }
+  std::optional<coordinator::Event> operator()(const coordinator::WriteCheckpoint& task) const {
+    return coordinator::Checkpointed{task.snapshot,
+                                     tasks.checkpoint(view, task.snapshot, task.manifest)};
+  }
+};
+
+}  // namespace
+
+void ClusterService::RunTask(const Task& task, const Tasks& tasks) {
+  const Runner runner{tasks, core_.view(), core_.summary()};
   mutex_.Unlock();
-  switch (task.kind) {
-    case CoordinatorAction::Kind::kCollect:
-      status = tasks.collect(view, task.version, summary);
-      break;
-    case CoordinatorAction::Kind::kRestore:
-      status = tasks.restore(view);
-      break;
-    default:
-      path = tasks.checkpoint(view, task.snapshot, task.manifest);
-  }
+  const std::optional<coordinator::Event> event = std::visit(runner, task);
   mutex_.Lock();
-  CoordinatorActions actions;
-  if (task.kind == CoordinatorAction::Kind::kCollect) {
-    coordinator_.OnCollected(status, &actions);
-  } else if (task.kind == CoordinatorAction::Kind::kCheckpoint) {
-    coordinator_.OnCheckpointed(task.snapshot, path, absl::Now(), &actions);
-    AnswerWaiting(path);
-  } else if (!status.ok()) {
-    coordinator_.OnFailure(status, &actions);
-  }
-  Run(actions);
+  if (!event.has_value()) return;
+  Handle(*event).IgnoreError();
+  if (const auto* done = std::get_if<coordinator::Checkpointed>(&*event)) AnswerWaiting(done->path);
 }
 
-void ClusterService::Run(const CoordinatorActions& actions) {
-  for (const CoordinatorAction& action : actions) {
-    switch (action.kind) {
-      case CoordinatorAction::Kind::kSend: {
-        if (action.peer == kOwnShard) {
-          outlets_.to_own_shard(action.message);
-          break;
-        }
-        const auto call = calls_.find(action.peer);
-        if (call != calls_.end()) call->second->Send(action.message);
-        break;
-      }
-      case CoordinatorAction::Kind::kLog:
-        log_->Info(action.text);
-        break;
-      case CoordinatorAction::Kind::kWarn:
-        log_->Warning(action.text);
-        break;
-      case CoordinatorAction::Kind::kMetrics:
-        outlets_.metrics(action.metrics);
-        break;
-      case CoordinatorAction::Kind::kJournal:
-        outlets_.journal(action.message.view(), action.text);
-        break;
-      case CoordinatorAction::Kind::kCollect:
-      case CoordinatorAction::Kind::kRestore:
-      case CoordinatorAction::Kind::kCheckpoint:
-        tasks_.push_back(action);
-        break;
-      case CoordinatorAction::Kind::kEnd:
-        end_ = action.end;
-        break;
-    }
+absl::StatusOr<std::string> ClusterService::Handle(const coordinator::Event& event) {
+  answer_ = "";
+  for (const coordinator::Outcome& outcome :
+       coordinator::HandleAndRecord(event, absl::Now(), &core_, recording_.get())) {
+    std::visit([this](const auto& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { Do(what); },
+               outcome);
   }
+  return answer_;
 }
+
+void ClusterService::Do(const coordinator::Send& send) {
+  if (send.peer == kOwnShard) {
+    outlets_.to_own_shard(send.message);
+    return;
+  }
+  const auto call = calls_.find(send.peer);
+  if (call != calls_.end()) call->second->Send(send.message);
+}
+
+void ClusterService::Do(const coordinator::Collect& task) { tasks_.push_back(task); }
+
+void ClusterService::Do(const coordinator::Restore& task) { tasks_.push_back(task); }
+
+void ClusterService::Do(const coordinator::WriteCheckpoint& task) { tasks_.push_back(task); }
+
+void ClusterService::Do(const coordinator::End& end) { end_ = end.status; }
+
+void ClusterService::Do(const coordinator::Answer& answer) { answer_ = answer.text; }
 
 }  // namespace rubato

@@ -12,16 +12,19 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/log.h"
 #include "proto/cluster.grpc.pb.h"
-#include "server/coordinator/recorded_coordinator.h"
+#include "server/coordinator/coordinator.h"
 #include "server/run/metrics.h"
+#include "server/run/recording.h"
 
 namespace rubato {
 
@@ -36,8 +39,9 @@ class ClusterService : public proto::Coordination::CallbackService {
     std::function<void(const proto::CoordinatorMessage&)> to_own_shard;
   };
 
-  // `log` must outlive the service.
-  ClusterService(RecordedCoordinator coordinator, Outlets outlets, const Log* log);
+  // Without a `recording` nothing is recorded. `log` must outlive the service.
+  ClusterService(Coordinator core, std::unique_ptr<RecordingWriter> recording, Outlets outlets,
+                 const Log* log);
 
   // Commands that change the job must show it; before, there are none.
   void SetToken(std::string token) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -53,12 +57,9 @@ class ClusterService : public proto::Coordination::CallbackService {
                                     const proto::CommandRequest* request,
                                     proto::CommandReply* reply) override;
 
-  // What shard 0 has to say. Any thread.
-  void FromOwnShard(const proto::PeerMessage& message) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The process must end (its own failure): so must the job. Any thread.
-  void Fail(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
-  // See Coordinator. Any thread.
-  void RequestStop(const absl::Status& end, const std::string& reason) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What happens in this process: shard 0 says something (it is kOwnShard), a signal, a failure.
+  // Any thread.
+  void Post(const coordinator::Event& event) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // What takes time, done by the thread that waits.
   struct Tasks {
@@ -79,27 +80,45 @@ class ClusterService : public proto::Coordination::CallbackService {
  private:
   class Call;
 
-  void Run(const CoordinatorActions& actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What takes time: Collect, Restore, WriteCheckpoint.
+  using Task =
+      std::variant<coordinator::Collect, coordinator::Restore, coordinator::WriteCheckpoint>;
+
+  // Does what comes of the event. Returns what the person who asked is answered; OK if none did.
+  absl::StatusOr<std::string> Handle(const coordinator::Event& event)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // One overload for each outcome.
+  void Do(const coordinator::Send& send) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Do(const coordinator::Log& log) { log_->Info(log.text); }
+  void Do(const coordinator::Warn& warn) { log_->Warning(warn.text); }
+  void Do(const MetricsLine& line) { outlets_.metrics(line); }
+  void Do(const coordinator::Journal& journal) { outlets_.journal(journal.view, journal.reason); }
+  void Do(const coordinator::Collect& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Do(const coordinator::Restore& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Do(const coordinator::WriteCheckpoint& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Do(const coordinator::End& end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Do(const coordinator::Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Answers those who wait for a checkpoint.
   void AnswerWaiting(const absl::StatusOr<std::string>& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RunTask(const CoordinatorAction& task, const Tasks& tasks)
-      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RunTask(const Task& task, const Tasks& tasks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Outlets outlets_;
   const Log* const log_;
 
   absl::Mutex mutex_;
   std::string token_ ABSL_GUARDED_BY(mutex_);
-  RecordedCoordinator coordinator_ ABSL_GUARDED_BY(mutex_);
+  Coordinator core_ ABSL_GUARDED_BY(mutex_);
+  const std::unique_ptr<RecordingWriter> recording_ ABSL_GUARDED_BY(mutex_);
   std::map<PeerId, Call*> calls_ ABSL_GUARDED_BY(mutex_);  // each deletes itself when it is done
   PeerId last_peer_ ABSL_GUARDED_BY(mutex_) = kOwnShard;
-  std::deque<CoordinatorAction> tasks_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   // Who waits for a checkpoint to be written.
   struct Waiting {
     grpc::ServerUnaryReactor* reactor;
     proto::CommandReply* reply;
   };
   std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
+  absl::StatusOr<std::string> answer_ ABSL_GUARDED_BY(mutex_);  // of the event at hand
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
 };
 

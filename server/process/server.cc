@@ -29,7 +29,6 @@
 #include "common/wire/shared_arena.h"
 #include "common/wire/stream_memory.h"
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/recorded_coordinator.h"
 #include "server/process/cluster_service.h"
 #include "server/process/data_service.h"
 #include "server/run/journal.h"
@@ -220,7 +219,7 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
   ShardHost host(
       job, job_digest, &log,
       [&service_pointer](const proto::PeerMessage& message) {
-        service_pointer->FromOwnShard(message);
+        service_pointer->Post(coordinator::FromPeer{kOwnShard, message});
       },
       std::move(observer));
   outlets.to_own_shard = [&host](const proto::CoordinatorMessage& message) {
@@ -237,10 +236,9 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
     RUBATO_ASSIGN_OR_RETURN(
         recording, RecordingWriter::Create(CoordinatorRecording(options.record), header, &log));
   }
-  Coordinator coordinator(job, job_digest, kVersion, resume, initial, begin);
-  coordinator.set_last_checkpoint(checkpoint);
-  ClusterService service(RecordedCoordinator(std::move(coordinator), std::move(recording)),
-                         std::move(outlets), &log);
+  Coordinator core(job, job_digest, kVersion, resume, initial, begin);
+  core.set_last_checkpoint(checkpoint);
+  ClusterService service(std::move(core), std::move(recording), std::move(outlets), &log);
   service_pointer = &service;
   const absl::Cleanup stop = [&] {  // before the service goes
     if (files.has_value()) files->StopRestoring();
@@ -261,10 +259,12 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
   log.Info("listening", {{"address", host.address()}, {"run", folder->path()}});
   const std::string advertise = options.advertise.empty() ? host.address() : options.advertise;
 
-  signals->OnSignal([&service](int signal) { service.RequestStop(InterruptedBy(signal), ""); });
+  signals->OnSignal([&service](int signal) {
+    service.Post(coordinator::StopRequested{InterruptedBy(signal), ""});
+  });
   proto::PeerMessage registration;
   *registration.mutable_registration() = MakeRegistration(job_digest, 0, advertise);
-  service.FromOwnShard(registration);
+  service.Post(coordinator::FromPeer{kOwnShard, registration});
   ClusterService::Tasks tasks;
   tasks.collect = [&files](const proto::View& view, int64_t version, const Summary& summary) {
     return files->WriteResult(view, version, summary);
@@ -274,7 +274,9 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
     return files->WriteSnapshot(view, snapshot, manifest);
   };
   tasks.restore = [&](const proto::View& view) {
-    const auto on_failure = [&service](const absl::Status& status) { service.Fail(status); };
+    const auto on_failure = [&service](const absl::Status& status) {
+      service.Post(coordinator::Failed{status});
+    };
     return initial ? files->SendInitial(view, job.model().init_from(), on_failure)
                    : files->Restore(view, checkpoint, *resume, on_failure);
   };

@@ -4,7 +4,7 @@
 #include "absl/time/time.h"
 #include "common/base/status.h"
 #include "server/coordinator/coordinator.h"
-#include "server/coordinator/coordinator_events.h"
+#include "server/coordinator/coordinator_record.h"
 #include "server/run/journal.h"
 
 namespace rubato {
@@ -45,7 +45,7 @@ absl::StatusOr<CoordinatorReplay> ReplayCoordinator(const std::string& path) {
   core.set_last_checkpoint(header.last_checkpoint());
   const auto handle = [&](const proto::CoordinatorEvent& event, std::vector<float>,
                           std::vector<proto::CoordinatorOutcome>* outcomes) {
-    Repeat(event, &core, outcomes);
+    *outcomes = coordinator::Replay(event, &core);
     for (const proto::CoordinatorOutcome& outcome : *outcomes) {
       if (outcome.has_journal()) {
         replay.views.push_back(
@@ -54,7 +54,7 @@ absl::StatusOr<CoordinatorReplay> ReplayCoordinator(const std::string& path) {
       if (outcome.has_collect()) replay.summary = core.summary();
     }
     const proto::CoordinatorEvent::Checkpointed& done = event.checkpointed();
-    if (event.has_checkpointed() && FromResult(done.result()).ok()) {
+    if (event.has_checkpointed() && done.result().code() == 0) {
       replay.checkpoints.push_back({done.snapshot(), done.path()});
     }
     return absl::OkStatus();

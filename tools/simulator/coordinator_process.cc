@@ -17,117 +17,90 @@ void CoordinatorProcess::Start(ProcessId self) {
 
 void CoordinatorProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
   if (message.kind != SimMessage::Kind::kToCoordinator) return;
-  CoordinatorActions actions;
-  core_.OnMessage(PeerOf(connection), message.to_coordinator(), ToTime(network_.now()), &actions);
-  Run(std::move(actions));
+  Handle(coordinator::FromPeer{PeerOf(connection), message.to_coordinator()});
 }
 
 void CoordinatorProcess::OnBroken(ConnectionId connection) {
-  CoordinatorActions actions;
-  core_.OnPeerGone(PeerOf(connection), ToTime(network_.now()), &actions);
-  Run(std::move(actions));
+  Handle(coordinator::PeerGone{PeerOf(connection)});
 }
 
 void CoordinatorProcess::OnTimer(uint64_t argument) {
   if (end_.has_value()) return;
   switch (argument & 0xff) {
     case kTick:
-      Tick();
+      Handle(coordinator::Tick{});
+      network_.SetTimer(self_, network_.now() + kTickTime, kTick, EventQueue::Kind::kBackground);
       break;
-    case kTask:
-      RunTask();
+    case kTask: {
+      const auto task = std::move(tasks_.front());
+      tasks_.pop_front();
+      if (const std::optional<coordinator::Event> event = task()) Handle(*event);
       break;
+    }
     default:
-      core_.OnHeartbeat(
-          {static_cast<int>(argument >> 8 & 0xffffff), static_cast<uint32_t>(argument >> 32)},
-          ToTime(network_.now()));
+      Handle(coordinator::Heartbeat{
+          {static_cast<int>(argument >> 8 & 0xffffff), static_cast<uint32_t>(argument >> 32)}});
   }
 }
 
-void CoordinatorProcess::Tick() {
-  CoordinatorActions actions;
-  core_.OnTick(ToTime(network_.now()), &actions);
-  Run(std::move(actions));
-  network_.SetTimer(self_, network_.now() + kTickTime, kTick, EventQueue::Kind::kBackground);
+absl::Status CoordinatorProcess::Request(const coordinator::Event& request) {
+  answer_ = absl::OkStatus();
+  Handle(request);
+  return answer_;
 }
 
-void CoordinatorProcess::RequestStop(const std::string& reason) {
-  CoordinatorActions actions;
-  core_.RequestStop(absl::OkStatus(), reason, ToTime(network_.now()), &actions);
-  Run(std::move(actions));
-}
-
-absl::Status CoordinatorProcess::RequestSwitch(const Mode& mode) {
-  CoordinatorActions actions;
-  const absl::Status status = core_.RequestSwitch(mode, ToTime(network_.now()), &actions).status();
-  Run(std::move(actions));
-  return status;
-}
-
-absl::Status CoordinatorProcess::RequestCheckpoint() {
-  CoordinatorActions actions;
-  const absl::Status status = core_.RequestCheckpoint(ToTime(network_.now()), &actions);
-  Run(std::move(actions));
-  return status;
-}
-
-void CoordinatorProcess::RunTask() {
-  const CoordinatorAction task = std::move(tasks_.front());
-  tasks_.erase(tasks_.begin());
-  CoordinatorActions actions;
-  switch (task.kind) {
-    case CoordinatorAction::Kind::kCollect:
-      core_.OnCollected(
-          callbacks_.collect ? callbacks_.collect(task.version, core_.summary()) : absl::OkStatus(),
-          &actions);
-      break;
-    case CoordinatorAction::Kind::kCheckpoint: {
-      absl::StatusOr<std::string> path = "";
-      if (callbacks_.checkpoint) path = callbacks_.checkpoint(task.snapshot, task.manifest);
-      core_.OnCheckpointed(task.snapshot, path, ToTime(network_.now()), &actions);
-      break;
-    }
-    default:  // kRestore
-      if (const absl::Status status = callbacks_.restore(); !status.ok()) {
-        core_.OnFailure(status, &actions);
-      }
+void CoordinatorProcess::Handle(const coordinator::Event& event) {
+  for (coordinator::Outcome& outcome : core_.Handle(event, ToTime(network_.now()))) {
+    std::visit([this](auto& what) { Do(std::move(what)); }, outcome);
   }
-  Run(std::move(actions));
 }
 
-void CoordinatorProcess::Run(CoordinatorActions actions) {
-  for (CoordinatorAction& action : actions) {
-    switch (action.kind) {
-      case CoordinatorAction::Kind::kSend:
-        network_.Send(ConnectionOf(action.peer), self_,
-                      SimMessage::FromCoordinator(std::move(action.message)));
-        break;
-      case CoordinatorAction::Kind::kLog:
-      case CoordinatorAction::Kind::kWarn:
-        if (callbacks_.on_text) {
-          callbacks_.on_text(action.kind == CoordinatorAction::Kind::kWarn, action.text,
-                             ToTime(network_.now()));
-        }
-        break;
-      case CoordinatorAction::Kind::kMetrics:
-        if (callbacks_.on_metrics) callbacks_.on_metrics(action.metrics, ToTime(network_.now()));
-        break;
-      case CoordinatorAction::Kind::kJournal:
-        if (callbacks_.on_view) {
-          callbacks_.on_view(action.message.view(), action.text, ToTime(network_.now()));
-        }
-        break;
-      case CoordinatorAction::Kind::kCollect:
-      case CoordinatorAction::Kind::kRestore:
-      case CoordinatorAction::Kind::kCheckpoint:
-        tasks_.push_back(std::move(action));
-        network_.SetTimer(self_, network_.now(), kTask);
-        break;
-      case CoordinatorAction::Kind::kEnd:
-        end_ = action.end;
-        break;
-    }
+void CoordinatorProcess::Do(coordinator::Send&& send) {
+  network_.Send(ConnectionOf(send.peer), self_,
+                SimMessage::FromCoordinator(std::move(send.message)));
+}
+
+void CoordinatorProcess::Tell(bool is_warning, const std::string& text) {
+  if (callbacks_.on_text) callbacks_.on_text(is_warning, text, ToTime(network_.now()));
+}
+
+void CoordinatorProcess::Do(const MetricsLine& line) {
+  if (callbacks_.on_metrics) callbacks_.on_metrics(line, ToTime(network_.now()));
+}
+
+void CoordinatorProcess::Do(const coordinator::Journal& journal) {
+  if (callbacks_.on_view) {
+    callbacks_.on_view(journal.view, journal.reason, ToTime(network_.now()));
   }
+}
+
+void CoordinatorProcess::Do(const coordinator::Collect& collect) {
+  Later([this, collect]() -> std::optional<coordinator::Event> {
+    return coordinator::Collected{callbacks_.collect
+                                      ? callbacks_.collect(collect.version, core_.summary())
+                                      : absl::OkStatus()};
+  });
+}
+
+void CoordinatorProcess::Do(const coordinator::Restore&) {
+  Later([this]() -> std::optional<coordinator::Event> {
+    const absl::Status status = callbacks_.restore();
+    if (status.ok()) return std::nullopt;
+    return coordinator::Failed{status};
+  });
+}
+
+void CoordinatorProcess::Do(const coordinator::WriteCheckpoint& write) {
+  Later([this, write]() -> std::optional<coordinator::Event> {
+    absl::StatusOr<std::string> path = "";
+    if (callbacks_.checkpoint) path = callbacks_.checkpoint(write.snapshot, write.manifest);
+    return coordinator::Checkpointed{write.snapshot, path};
+  });
+}
+
+void CoordinatorProcess::Later(std::function<std::optional<coordinator::Event>()> task) {
+  tasks_.push_back(std::move(task));
+  network_.SetTimer(self_, network_.now(), kTask);
 }
 
 }  // namespace rubato

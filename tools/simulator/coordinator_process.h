@@ -2,6 +2,7 @@
 #ifndef RUBATO_TOOLS_SIMULATOR_COORDINATOR_PROCESS_H_
 #define RUBATO_TOOLS_SIMULATOR_COORDINATOR_PROCESS_H_
 
+#include <deque>
 #include <functional>
 #include <map>
 #include <optional>
@@ -47,10 +48,8 @@ class CoordinatorProcess : public Process {
   void OnBroken(ConnectionId connection) override;
   void OnTimer(uint64_t argument) override;
 
-  // Ends the job in order.
-  void RequestStop(const std::string& reason);
-  absl::Status RequestSwitch(const Mode& mode);
-  absl::Status RequestCheckpoint();
+  // What a person asks for, and is answered.
+  absl::Status Request(const coordinator::Event& request);
   // A heartbeat of the worker will arrive at `at`.
   void SendHeartbeat(const WorkerId& worker, SimTime at) {
     network_.SetTimer(self_, at,
@@ -72,16 +71,29 @@ class CoordinatorProcess : public Process {
   ConnectionId ConnectionOf(PeerId peer) const {
     return peer == kOwnShard ? own_shard_ : static_cast<ConnectionId>(peer - 1);
   }
-  void Run(CoordinatorActions actions);
-  void Tick();
-  void RunTask();
+  void Handle(const coordinator::Event& event);
+  // One overload for each outcome.
+  void Do(coordinator::Send&& send);
+  void Do(const coordinator::Log& log) { Tell(/*is_warning=*/false, log.text); }
+  void Do(const coordinator::Warn& warn) { Tell(/*is_warning=*/true, warn.text); }
+  void Do(const MetricsLine& line);
+  void Do(const coordinator::Journal& journal);
+  void Do(const coordinator::Collect& collect);
+  void Do(const coordinator::Restore& restore);
+  void Do(const coordinator::WriteCheckpoint& write);
+  void Do(const coordinator::End& end) { end_ = end.status; }
+  void Do(const coordinator::Answer& answer) { answer_ = answer.text.status(); }
+  void Tell(bool is_warning, const std::string& text);
+  // Does it as an event of its own; what comes of it is another event.
+  void Later(std::function<std::optional<coordinator::Event>()> task);
 
   VirtualNetwork& network_;
   Coordinator core_;
   const Callbacks callbacks_;
   ProcessId self_ = 0;
   ConnectionId own_shard_ = -1;
-  std::vector<CoordinatorAction> tasks_;
+  std::deque<std::function<std::optional<coordinator::Event>()>> tasks_;
+  absl::Status answer_;  // of the event at hand
   std::optional<absl::Status> end_;
 };
 

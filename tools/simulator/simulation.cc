@@ -269,12 +269,13 @@ absl::Status Simulation::Run() {
     while (next_switch_ < setting_.switches.size() &&
            setting_.switches[next_switch_].at <= network_.sent()) {
       // Refused where the job is not training, or is in that mode.
-      RequestSwitch(setting_.switches[next_switch_++].mode).IgnoreError();
+      Request(coordinator::SwitchRequested{setting_.switches[next_switch_++].mode}).IgnoreError();
     }
     while (next_checkpoint_ < setting_.checkpoints.size() &&
            setting_.checkpoints[next_checkpoint_] <= network_.sent()) {
       ++next_checkpoint_;
-      coordinator_->RequestCheckpoint().IgnoreError();  // refused where the job is not training
+      // Refused where the job is not training.
+      Request(coordinator::CheckpointRequested{}).IgnoreError();
     }
     if (queue_.now() > setting_.limit) {
       return Waits(absl::StrFormat("the job has not ended after %s",

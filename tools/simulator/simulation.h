@@ -103,9 +103,8 @@ class Simulation : private Process {
   void Fail(const absl::Status& status) {
     if (failure_.ok()) failure_ = status;
   }
-  void RequestStop(const std::string& reason) { coordinator_->RequestStop(reason); }
-  // What people and supervisors do, at this moment.
-  absl::Status RequestSwitch(const Mode& mode) { return coordinator_->RequestSwitch(mode); }
+  // What people and supervisors ask of the coordinator, at this moment.
+  absl::Status Request(const coordinator::Event& request) { return coordinator_->Request(request); }
 
  private:
   explicit Simulation(SimulationSetting setting, Blocks blocks);

@@ -1,0 +1,74 @@
+// What enters the coordinator's core (server/coordinator/coordinator.h): one struct for each kind of event.
+#ifndef RUBATO_SERVER_COORDINATOR_COORDINATOR_EVENT_H_
+#define RUBATO_SERVER_COORDINATOR_COORDINATOR_EVENT_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/space/modes.h"
+#include "proto/cluster.pb.h"
+#include "server/coordinator/assignments.h"
+#include "server/coordinator/coordinator_outcome.h"
+
+namespace rubato::coordinator {
+
+struct FromPeer {
+  PeerId peer;
+  proto::PeerMessage message;
+};
+
+// Its call is broken.
+struct PeerGone {
+  PeerId peer;
+};
+
+// The worker is alive.
+struct Heartbeat {
+  WorkerId worker;
+};
+
+// From time to time: deadlines pass.
+struct Tick {};
+
+// Collect is done, or has failed.
+struct Collected {
+  absl::Status status;
+};
+
+// WriteCheckpoint is done: `path` is the new checkpoint; or has failed, and training goes on.
+struct Checkpointed {
+  uint32_t snapshot;
+  absl::StatusOr<std::string> path;
+};
+
+// Writes a checkpoint as soon as possible. Answer: Unavailable if the job is not training.
+struct CheckpointRequested {};
+
+// Goes on in another mode as soon as possible, up to the next point of consistency.schedule.
+// Answer: a sentence; Unavailable if the job is not training.
+struct SwitchRequested {
+  Mode mode;
+};
+
+// Ends the job in order, with a checkpoint: with `end` if that is an error (a signal), and then
+// without testing and collecting the final parameters; at the second such, or before training, at
+// once.
+struct StopRequested {
+  absl::Status end;
+  std::string reason;
+};
+
+// The process cannot go on (its own shard): ends the job.
+struct Failed {
+  absl::Status status;
+};
+
+using Event = std::variant<FromPeer, PeerGone, Heartbeat, Tick, Collected, Checkpointed,
+                           CheckpointRequested, SwitchRequested, StopRequested, Failed>;
+
+}  // namespace rubato::coordinator
+
+#endif  // RUBATO_SERVER_COORDINATOR_COORDINATOR_EVENT_H_

@@ -1,0 +1,83 @@
+// What comes of an event in the coordinator's core, for its shell to do: one struct for each kind.
+#ifndef RUBATO_SERVER_COORDINATOR_COORDINATOR_OUTCOME_H_
+#define RUBATO_SERVER_COORDINATOR_COORDINATOR_OUTCOME_H_
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/cluster.pb.h"
+#include "proto/view.pb.h"
+#include "server/run/metrics.h"
+
+namespace rubato {
+
+// Names a peer's call. Shard 0 itself is peer 0: what is sent to it stays in the process.
+using PeerId = uint64_t;
+constexpr PeerId kOwnShard = 0;
+
+namespace coordinator {
+
+struct Send {
+  PeerId peer;
+  proto::CoordinatorMessage message;
+};
+
+// A line for people.
+struct Log {
+  std::string text;
+};
+
+struct Warn {
+  std::string text;
+};
+
+// The view is about to hold, because of `reason`.
+struct Journal {
+  proto::View view;
+  std::string reason;
+};
+
+// Write the final parameters (version `version` of every block in sync), then Collected.
+struct Collect {
+  int64_t version;
+};
+
+// Send the checkpoint's floats to the shards, which answer.
+struct Restore {};
+
+// Write the snapshot as a checkpoint, then Checkpointed.
+struct WriteCheckpoint {
+  uint32_t snapshot;
+  proto::Manifest manifest;
+};
+
+// The job is over; all peers have been sent Stop.
+struct End {
+  absl::Status status;
+};
+
+// To the person who asked.
+struct Answer {
+  absl::StatusOr<std::string> text;
+};
+
+// MetricsLine: it is complete.
+using Outcome = std::variant<Send, Log, Warn, MetricsLine, Journal, Collect, Restore,
+                             WriteCheckpoint, End, Answer>;
+using Outcomes = std::vector<Outcome>;
+
+inline Send SendStop(PeerId peer, proto::Stop stop) {
+  Send send{peer, {}};
+  *send.message.mutable_stop() = std::move(stop);
+  return send;
+}
+
+}  // namespace coordinator
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_COORDINATOR_COORDINATOR_OUTCOME_H_
