@@ -51,7 +51,7 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
       if (IsMember(pending.contribution)) {
         kept.push_back(pending);
       } else if (!pending.counted_before) {
-        Drop(block, pending.payload, actions);
+        actions->push_back(shard_action::Drop{pending.payload});
       }
     }
     ledger.queue = std::move(kept);
@@ -85,11 +85,12 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
 void Shard::BeginLineage(int64_t block, const proto::View& view, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
   RUBATO_CHECK(ledger.change == BlockLedger::Change::kNone);
-  for (const auto& [leaf, pending] : ledger.nodes) Drop(block, pending.payload, actions);
+  for (const auto& [leaf, pending] : ledger.nodes)
+    actions->push_back(shard_action::Drop{pending.payload});
   ledger.nodes.clear();
   ledger.unpaired.clear();
   for (const BlockLedger::Pending& pending : ledger.queue) {
-    if (!pending.counted_before) Drop(block, pending.payload, actions);
+    if (!pending.counted_before) actions->push_back(shard_action::Drop{pending.payload});
   }
   ledger.queue.clear();
   ledger.clocks.clear();
@@ -112,7 +113,7 @@ void Shard::OnClose(uint32_t view, ShardActions* actions) {
   if (IsApplying()) {
     answers_close_ = true;  // what it held would not stay true
   } else {
-    actions->push_back({ShardAction::Kind::kClosed});
+    actions->push_back(shard_action::Closed{});
   }
 }
 
@@ -183,7 +184,7 @@ absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, Payl
   }
   if (!is_new) {
     ++duplicates_;
-    Drop(block, payload, actions);
+    actions->push_back(shard_action::Drop{payload});
     return absl::OkStatus();
   }
   BlockLedger::Pending pending{contribution, payload};
@@ -192,7 +193,7 @@ absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, Payl
     if (ledger.units.Contains(contribution.unit)) {
       pending.counted_before = true;
       ++duplicates_;
-      Drop(block, payload, actions);
+      actions->push_back(shard_action::Drop{payload});
     }
     ledger.queue.push_back(pending);
   } else {
@@ -266,13 +267,6 @@ void Shard::AnswerPulls(int64_t block, ShardActions* actions) {
   pulls.erase(answered, pulls.end());
 }
 
-void Shard::Drop(int64_t block, PayloadId payload, ShardActions* actions) {
-  ShardAction drop{ShardAction::Kind::kDrop};
-  drop.block = block;
-  drop.payload = payload;
-  actions->push_back(drop);
-}
-
 void Shard::OnChanged(int64_t block, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
   RUBATO_CHECK(ledger.change != BlockLedger::Change::kNone);
@@ -289,7 +283,7 @@ void Shard::OnChanged(int64_t block, ShardActions* actions) {
   Advance(block, actions);
   if (answers_close_ && !IsApplying()) {
     answers_close_ = false;
-    actions->push_back({ShardAction::Kind::kClosed});
+    actions->push_back(shard_action::Closed{});
   }
 }
 
@@ -327,9 +321,7 @@ void Shard::OnMeasured(int64_t block, ShardActions* actions) {
   ledger.measured = true;
   if (++measured_ < blocks_.size()) return;
   measured_ = 0;
-  ShardAction measured{ShardAction::Kind::kMeasured};
-  measured.version = ledger.version + 1;
-  actions->push_back(measured);
+  actions->push_back(shard_action::Measured{ledger.version});
 }
 
 void Shard::OnVerdict(int64_t step, bool apply, double factor, ShardActions* actions) {
@@ -341,24 +333,17 @@ void Shard::OnVerdict(int64_t step, bool apply, double factor, ShardActions* act
 void Shard::OnSnapshot(uint32_t id, int64_t step, ShardActions* actions) {
   if (policy_ == nullptr || id <= snapshot_) return;
   if (!policy_->on_arrival()) {
-    ShardAction missed{ShardAction::Kind::kMissed};
-    missed.snapshot = id;
-    for (const BlockLedger& ledger : ledgers_) {
-      missed.version = std::max(missed.version, ledger.version);
-    }
-    if (missed.version > step) {
-      actions->push_back(missed);
+    int64_t highest = 0;
+    for (const BlockLedger& ledger : ledgers_) highest = std::max(highest, ledger.version);
+    if (highest > step) {
+      actions->push_back(shard_action::Missed{id, highest});
       return;
     }
   }
   snapshot_ = id;
   snapshot_step_ = step;
   to_copy_ = blocks_.size();
-  if (to_copy_ == 0) {
-    ShardAction copied{ShardAction::Kind::kCopied};
-    copied.snapshot = id;
-    actions->push_back(copied);
-  }
+  if (to_copy_ == 0) actions->push_back(shard_action::Copied{id});
   for (int64_t block = blocks_.begin; block < blocks_.end; ++block) MaybeCopy(block, actions);
 }
 
@@ -367,15 +352,8 @@ void Shard::MaybeCopy(int64_t block, ShardActions* actions) {
   if (ledger.snapshot == snapshot_ || ledger.change == BlockLedger::Change::kApply) return;
   if (!policy_->on_arrival() && ledger.version != snapshot_step_) return;
   ledger.snapshot = snapshot_;
-  ShardAction copy{ShardAction::Kind::kCopy};
-  copy.block = block;
-  copy.snapshot = snapshot_;
-  copy.version = ledger.version;
-  actions->push_back(copy);
-  if (--to_copy_ > 0) return;
-  ShardAction copied{ShardAction::Kind::kCopied};
-  copied.snapshot = snapshot_;
-  actions->push_back(copied);
+  actions->push_back(shard_action::Copy{block, ledger.version, snapshot_});
+  if (--to_copy_ == 0) actions->push_back(shard_action::Copied{snapshot_});
 }
 
 void Shard::OnLeftOut(int64_t unit) {
@@ -420,22 +398,27 @@ void Shard::Apply(int64_t block, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
   const BlockLedger::Pending& first =
       policy_->on_arrival() ? ledger.queue.front() : ledger.nodes.begin()->second;
-  ShardAction apply{ShardAction::Kind::kApply};
+  const PayloadId payload = first.payload;
+  const int64_t samples = first.contribution.samples;
+  if (verdict_steps_ && !ledger.measured) {
+    ledger.change = BlockLedger::Change::kMeasure;
+    actions->push_back(shard_action::Measure{block, payload, samples});
+    return;
+  }
+  ledger.change = BlockLedger::Change::kApply;
+  if (verdict_steps_ && !verdict_.apply) {
+    actions->push_back(shard_action::Skip{block, payload, samples, ledger.version + 1});
+    return;
+  }
+  shard_action::Apply apply;
   apply.block = block;
-  apply.payload = first.payload;
-  apply.samples = first.contribution.samples;
+  apply.payload = payload;
+  apply.samples = samples;
   apply.samples_before = ledger.samples;
   apply.updates_before = ledger.version - ledger.skipped;
   apply.on_arrival = policy_->on_arrival();
+  if (verdict_steps_) apply.factor = verdict_.factor;
   apply.version = ledger.version + 1;
-  ledger.change = BlockLedger::Change::kApply;
-  if (verdict_steps_ && !ledger.measured) {
-    apply.kind = ShardAction::Kind::kMeasure;
-    ledger.change = BlockLedger::Change::kMeasure;
-  } else if (verdict_steps_) {
-    if (!verdict_.apply) apply.kind = ShardAction::Kind::kSkip;
-    apply.factor = verdict_.factor;
-  }
   actions->push_back(apply);
 }
 
@@ -450,10 +433,7 @@ void Shard::SumSiblings(int64_t block, ShardActions* actions) {
     const Range sibling = policy_->tree().Sibling(folded.node);
     const auto other = ledger.nodes.find(sibling.begin);
     if (other == ledger.nodes.end() || !(other->second.contribution.node == sibling)) continue;
-    ShardAction sum{ShardAction::Kind::kSum};
-    sum.block = block;
-    sum.payload = node->second.payload;
-    sum.other = other->second.payload;
+    const shard_action::Sum sum{block, node->second.payload, other->second.payload};
     BlockLedger::Pending parent = node->second;
     parent.contribution.node = policy_->tree().Parent(folded.node);
     parent.contribution.samples += other->second.contribution.samples;
@@ -469,9 +449,9 @@ void Shard::SumSiblings(int64_t block, ShardActions* actions) {
 
 void Shard::Send(int64_t block, const Pull& pull, ShardActions* actions) const {
   const BlockLedger& from = ledger(block);
-  ShardAction send{ShardAction::Kind::kSend};
-  send.block = block;
+  shard_action::Send send;
   send.puller = pull.puller;
+  send.block = block;
   send.clock = pull.clock;
   send.pull = pull.number;
   send.worker = pull.worker;

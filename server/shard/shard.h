@@ -20,54 +20,9 @@
 #include "proto/view.pb.h"
 #include "server/shard/consistency_policy.h"
 #include "server/shard/ledger.h"
+#include "server/shard/shard_action.h"
 
 namespace rubato {
-
-struct ShardAction {
-  enum class Kind {
-    kSum,       // payload += other; `other` is released. Ends with OnChanged(block).
-    kApply,     // update the block with `payload`, which is released. Ends with OnChanged(block).
-    kSend,      // send the block's parameters to `puller`
-    kDrop,      // release `payload`: it was counted before, or counts no more
-    kMeasure,   // the sum of squares of `payload`, and whether it is finite. Ends with
-                // OnChanged(block).
-    kMeasured,  // all blocks' sums of step `version` - 1 are whole and measured: ask for the
-                // verdict
-    kSkip,      // release `payload`: the verdict leaves the step out. Ends with OnChanged(block).
-    kCopy,      // put the block, as it is, into snapshot `snapshot`
-    kCopied,    // all blocks are in snapshot `snapshot`
-    kMissed,    // snapshot `snapshot` cannot be taken: a block is at `version`, beyond its step
-    kClosed,    // the view is closed: report State()
-  };
-  Kind kind;
-  int64_t block = 0;
-
-  PayloadId payload = 0;  // kSum, kApply, kDrop, kMeasure, kSkip
-  PayloadId other = 0;    // kSum
-
-  // kApply:
-  int64_t samples = 0;         // weight of the sum
-  int64_t samples_before = 0;  // in earlier updates of the block: the schedule's argument
-  int64_t updates_before = 0;  // that the optimizer has made of the block
-  bool on_arrival = false;     // one contribution, not a whole step
-  double factor = 1;           // of the gradient, by the verdict
-
-  uint32_t snapshot = 0;  // kCopy, kCopied, kMissed
-
-  // kSend:
-  uint64_t puller = 0;
-  int64_t clock = 0;            // as asked
-  uint64_t pull = 0;            // its number, as asked
-  int64_t staleness = 0;        // of the worker's last contribution to the block
-  bool previous = false;        // the version before the current one
-  uint32_t worker = kObserver;  // who asked, and in which codec
-  Codec codec = Codec::kFloat32;
-
-  int64_t version = 0;  // kSend: of the parameters; kApply: the version that it makes
-};
-
-// Of the actions that change a block at most one is outstanding.
-using ShardActions = std::vector<ShardAction>;
 
 // A worker's wish for parameters, or an observer's.
 struct Pull {
@@ -106,7 +61,7 @@ class Shard {
 
   // From now on `view` holds, unless it is older than the one that does.
   void OnView(const proto::View& view, ShardActions* actions);
-  // `view` is about to be followed by another: see above. Answers with kClosed, if it holds, as
+  // `view` is about to be followed by another: see above. Answers with Closed, if it holds, as
   // soon as what is being applied on arrival is done.
   void OnClose(uint32_t view, ShardActions* actions);
 
@@ -121,7 +76,7 @@ class Shard {
   // The stream of `puller` is gone: what it waits for is forgotten.
   void OnPullerGone(uint64_t puller);
 
-  // The outstanding kSum, kMeasure, kApply or kSkip of `block` is done.
+  // The outstanding change of `block` (shard_action.h) is done.
   void OnChanged(int64_t block, ShardActions* actions);
 
   // Copies each block into snapshot `id` (above all earlier ones): in sync when it has reached
@@ -148,7 +103,6 @@ class Shard {
     return IsMember(contribution.worker) &&
            members_[contribution.worker] == contribution.incarnation;
   }
-  static void Drop(int64_t block, PayloadId payload, ShardActions* actions);
   void BeginLineage(int64_t block, const proto::View& view, ShardActions* actions);
   // Starts what may now be done with the block.
   void Advance(int64_t block, ShardActions* actions);

@@ -8,7 +8,7 @@
 
 namespace rubato {
 
-// The answer to ShardAction::Kind::kClosed.
+// The answer to shard_action::Closed.
 proto::ShardClosed ClosedMessage(const Shard& shard);
 
 // What the ledgers have counted so far.

@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/finite.h"
 #include "common/base/kernels.h"
+#include "common/base/overloaded.h"
 #include "common/base/process_exit.h"
 #include "common/base/status.h"
 #include "common/space/job_codec.h"
@@ -286,57 +287,45 @@ void ShardEngine::OnStreamGone(uint64_t stream) {
 void ShardEngine::Run(ShardActions actions) {
   for (size_t i = 0; i < actions.size(); ++i) {
     const ShardAction action = actions[i];  // a copy: more may be appended
-    switch (action.kind) {
-      case ShardAction::Kind::kSum:
-        Sum(action);
-        core_->OnChanged(action.block, &actions);
-        break;
-      case ShardAction::Kind::kApply:
-        Apply(action);
-        core_->OnChanged(action.block, &actions);
-        break;
-      case ShardAction::Kind::kSend:
-        SendBlock(action);
-        break;
-      case ShardAction::Kind::kDrop:
-        Release(action.payload);
-        break;
-      case ShardAction::Kind::kMeasure:
-        Measure(action);
-        core_->OnChanged(action.block, &actions);
-        break;
-      case ShardAction::Kind::kMeasured:
-        ReportMeasured(action);
-        break;
-      case ShardAction::Kind::kSkip:
-        Release(action.payload);
-        core_->OnChanged(action.block, &actions);
-        break;
-      case ShardAction::Kind::kCopy:
-        Copy(action);
-        break;
-      case ShardAction::Kind::kCopied:
-        ReportCopied(action);
-        break;
-      case ShardAction::Kind::kClosed: {
-        proto::PeerMessage answer;
-        *answer.mutable_shard_closed() = ClosedMessage(*core_);
-        report_(answer);
-        break;
-      }
-      case ShardAction::Kind::kMissed: {
-        proto::PeerMessage answer;
-        answer.mutable_snapshot_missed()->set_id(action.snapshot);
-        answer.mutable_snapshot_missed()->set_version(action.version);
-        report_(answer);
-        break;
-      }
-    }
+    const auto changed = [&](int64_t block) { core_->OnChanged(block, &actions); };
+    std::visit(Overloaded{[&](const shard_action::Sum& sum) {
+                            Sum(sum);
+                            changed(sum.block);
+                          },
+                          [&](const shard_action::Apply& apply) {
+                            Apply(apply);
+                            changed(apply.block);
+                          },
+                          [&](const shard_action::Measure& measure) {
+                            Measure(measure);
+                            changed(measure.block);
+                          },
+                          [&](const shard_action::Skip& skip) {
+                            Release(skip.payload);
+                            changed(skip.block);
+                          },
+                          [&](const shard_action::Send& send) { SendBlock(send); },
+                          [&](const shard_action::Drop& drop) { Release(drop.payload); },
+                          [&](const shard_action::Measured& done) { ReportMeasured(done.step); },
+                          [&](const shard_action::Copy& copy) { Copy(copy); },
+                          [&](const shard_action::Copied& done) { ReportCopied(done.snapshot); },
+                          [&](const shard_action::Missed& missed) {
+                            proto::PeerMessage answer;
+                            answer.mutable_snapshot_missed()->set_id(missed.snapshot);
+                            answer.mutable_snapshot_missed()->set_version(missed.version);
+                            report_(answer);
+                          },
+                          [&](const shard_action::Closed&) {
+                            proto::PeerMessage answer;
+                            *answer.mutable_shard_closed() = ClosedMessage(*core_);
+                            report_(answer);
+                          }},
+               action);
   }
 }
 
 // Addition is commutative to the bit, so which of the two came first does not show.
-void ShardEngine::Sum(const ShardAction& action) {
+void ShardEngine::Sum(const shard_action::Sum& action) {
   if (arrived_.id == action.payload || arrived_.id == action.other) {
     const PayloadId held = arrived_.id == action.payload ? action.other : action.payload;
     std::shared_ptr<FloatBuffer> sum = std::move(held_.at(held));
@@ -352,7 +341,7 @@ void ShardEngine::Sum(const ShardAction& action) {
   held_.erase(action.other);
 }
 
-void ShardEngine::Apply(const ShardAction& action) {
+void ShardEngine::Apply(const shard_action::Apply& action) {
   const bool parity = action.on_arrival && job_.optimizer().learning_rate_parity();
   const double share =
       parity ? static_cast<double>(action.samples) / static_cast<double>(job_.train().batch_size())
@@ -406,7 +395,7 @@ void ShardEngine::Apply(const ShardAction& action) {
   }
 }
 
-void ShardEngine::SendBlock(const ShardAction& action) {
+void ShardEngine::SendBlock(const shard_action::Send& action) {
   Frame frame;
   frame.kind = FrameKind::kParameters;
   frame.view = core_->view();
@@ -433,7 +422,7 @@ Range ShardEngine::BlockRange(int64_t block) const {
   return {begin, begin + store_->BlockSize(block)};
 }
 
-void ShardEngine::Measure(const ShardAction& action) {
+void ShardEngine::Measure(const shard_action::Measure& action) {
   if (action.payload == arrived_.id) KeepArrived();
   const absl::Span<const float> values = std::as_const(*held_.at(action.payload)).values();
   const int64_t begin = action.block * job_.wire().chunk() / static_cast<int64_t>(sizeof(float));
@@ -448,8 +437,8 @@ void ShardEngine::Measure(const ShardAction& action) {
     squares_->Add(begin, values.first(std::min<int64_t>(values.size(), trainable_ - begin)));
 }
 
-void ShardEngine::ReportMeasured(const ShardAction& action) {
-  measured_.set_step(action.version - 1);
+void ShardEngine::ReportMeasured(int64_t step) {
+  measured_.set_step(step);
   for (const SumOfSquares::Node& node : squares_->nodes()) {
     proto::ShardMeasured::Node* out = measured_.add_nodes();
     out->set_begin(node.leaves.begin);
@@ -462,7 +451,7 @@ void ShardEngine::ReportMeasured(const ShardAction& action) {
   report_(message);
 }
 
-void ShardEngine::Copy(const ShardAction& action) {
+void ShardEngine::Copy(const shard_action::Copy& action) {
   BlockCopy copy;
   copy.state = BlockStateMessage(*core_, action.block);
   copy.parameters = store_->Current(action.block);
@@ -475,10 +464,10 @@ void ShardEngine::Copy(const ShardAction& action) {
   snapshots_[action.snapshot][action.block] = std::move(copy);
 }
 
-void ShardEngine::ReportCopied(const ShardAction& action) {
+void ShardEngine::ReportCopied(uint32_t snapshot) {
   proto::PeerMessage message;
-  message.mutable_snapshot_copied()->set_id(action.snapshot);
-  for (const auto& [block, copy] : snapshots_[action.snapshot]) {
+  message.mutable_snapshot_copied()->set_id(snapshot);
+  for (const auto& [block, copy] : snapshots_[snapshot]) {
     *message.mutable_snapshot_copied()->add_blocks() = copy.state;
   }
   report_(message);

@@ -81,13 +81,13 @@ class ShardEngine {
   void KeepArrived();
   void Release(PayloadId id);
   void Run(ShardActions actions);
-  void Sum(const ShardAction& action);
-  void Apply(const ShardAction& action);
-  void SendBlock(const ShardAction& action);
-  void Measure(const ShardAction& action);
-  void ReportMeasured(const ShardAction& action);
-  void Copy(const ShardAction& action);
-  void ReportCopied(const ShardAction& action);
+  void Sum(const shard_action::Sum& action);
+  void Apply(const shard_action::Apply& action);
+  void SendBlock(const shard_action::Send& action);
+  void Measure(const shard_action::Measure& action);
+  void ReportMeasured(int64_t step);
+  void Copy(const shard_action::Copy& action);
+  void ReportCopied(uint32_t snapshot);
 
   const proto::Job job_;
   const int shard_;

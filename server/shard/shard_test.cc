@@ -104,59 +104,55 @@ class SymbolicShard {
  private:
   void Run(ShardActions actions) {
     for (size_t i = 0; i < actions.size(); ++i) {
-      const ShardAction action = actions[i];
-      switch (action.kind) {
-        case ShardAction::Kind::kSum: {
-          // Addition is commutative: its text is the same from either side.
-          const auto [low, high] =
-              std::minmax(payloads_.at(action.payload), payloads_.at(action.other));
-          payloads_[action.payload] = "(" + low + "+" + high + ")";
-          payloads_.erase(action.other);
-          shard_.OnChanged(action.block, &actions);
-          break;
-        }
-        case ShardAction::Kind::kApply:
-          previous[action.block] = parameters[action.block];
-          parameters[action.block] +=
-              payloads_.at(action.payload) + "/" + std::to_string(action.samples) + " ";
-          samples_before.push_back(action.samples_before);
-          payloads_.erase(action.payload);
-          shard_.OnChanged(action.block, &actions);
-          break;
-        case ShardAction::Kind::kSend:
-          sent.push_back(std::to_string(action.puller) + ": v" + std::to_string(action.version) +
-                         " s" + std::to_string(action.staleness) + " " +
-                         (action.previous ? previous : parameters)[action.block]);
-          break;
-        case ShardAction::Kind::kDrop:
-          payloads_.erase(action.payload);
-          break;
-        case ShardAction::Kind::kMeasure:
-          shard_.OnChanged(action.block, &actions);
-          break;
-        case ShardAction::Kind::kMeasured:
-          events.push_back("measured " + std::to_string(action.version - 1));
-          break;
-        case ShardAction::Kind::kSkip:
-          payloads_.erase(action.payload);
-          shard_.OnChanged(action.block, &actions);
-          break;
-        case ShardAction::Kind::kCopy:
-          events.push_back("copy " + std::to_string(action.block) + " v" +
-                           std::to_string(action.version) + " " + parameters[action.block]);
-          break;
-        case ShardAction::Kind::kCopied:
-          events.push_back("copied " + std::to_string(action.snapshot));
-          break;
-        case ShardAction::Kind::kMissed:
-          events.push_back("missed " + std::to_string(action.snapshot) + " at " +
-                           std::to_string(action.version));
-          break;
-        case ShardAction::Kind::kClosed:
-          events.push_back("closed at " + std::to_string(shard_.State().highest));
-          break;
-      }
+      const ShardAction action = actions[i];  // a copy: more may be appended
+      std::visit([&](const auto& what) { Do(what, &actions); }, action);
     }
+  }
+
+  void Do(const shard_action::Sum& sum, ShardActions* actions) {
+    // Addition is commutative: its text is the same from either side.
+    const auto [low, high] = std::minmax(payloads_.at(sum.payload), payloads_.at(sum.other));
+    payloads_[sum.payload] = "(" + low + "+" + high + ")";
+    payloads_.erase(sum.other);
+    shard_.OnChanged(sum.block, actions);
+  }
+  void Do(const shard_action::Apply& apply, ShardActions* actions) {
+    previous[apply.block] = parameters[apply.block];
+    parameters[apply.block] +=
+        payloads_.at(apply.payload) + "/" + std::to_string(apply.samples) + " ";
+    samples_before.push_back(apply.samples_before);
+    payloads_.erase(apply.payload);
+    shard_.OnChanged(apply.block, actions);
+  }
+  void Do(const shard_action::Measure& measure, ShardActions* actions) {
+    shard_.OnChanged(measure.block, actions);
+  }
+  void Do(const shard_action::Skip& skip, ShardActions* actions) {
+    payloads_.erase(skip.payload);
+    shard_.OnChanged(skip.block, actions);
+  }
+  void Do(const shard_action::Send& send, ShardActions*) {
+    sent.push_back(std::to_string(send.puller) + ": v" + std::to_string(send.version) + " s" +
+                   std::to_string(send.staleness) + " " +
+                   (send.previous ? previous : parameters)[send.block]);
+  }
+  void Do(const shard_action::Drop& drop, ShardActions*) { payloads_.erase(drop.payload); }
+  void Do(const shard_action::Measured& measured, ShardActions*) {
+    events.push_back("measured " + std::to_string(measured.step));
+  }
+  void Do(const shard_action::Copy& copy, ShardActions*) {
+    events.push_back("copy " + std::to_string(copy.block) + " v" + std::to_string(copy.version) +
+                     " " + parameters[copy.block]);
+  }
+  void Do(const shard_action::Copied& copied, ShardActions*) {
+    events.push_back("copied " + std::to_string(copied.snapshot));
+  }
+  void Do(const shard_action::Missed& missed, ShardActions*) {
+    events.push_back("missed " + std::to_string(missed.snapshot) + " at " +
+                     std::to_string(missed.version));
+  }
+  void Do(const shard_action::Closed&, ShardActions*) {
+    events.push_back("closed at " + std::to_string(shard_.State().highest));
   }
 
   Shard shard_;
@@ -301,7 +297,7 @@ TEST(ShardTest, KeepsOneChangeOfABlockOutstanding) {
   PushOnArrival(3, &shard, &actions);
   for (int applied = 1; applied <= 3; ++applied) {
     ASSERT_EQ(actions.size(), 1u);
-    EXPECT_EQ(actions[0].payload, static_cast<PayloadId>(applied));
+    EXPECT_EQ(std::get<shard_action::Apply>(actions[0]).payload, static_cast<PayloadId>(applied));
     actions.clear();
     shard.OnChanged(0, &actions);
     EXPECT_EQ(shard.ledger(0).version, applied);
@@ -320,7 +316,7 @@ TEST(ViewTest, OnArrivalAShardIsClosedWhenWhatItAppliesIsDone) {
   EXPECT_THAT(actions, IsEmpty());
   shard.OnChanged(0, &actions);
   ASSERT_EQ(actions.size(), 1u);  // and not the second
-  EXPECT_EQ(actions[0].kind, ShardAction::Kind::kClosed);
+  EXPECT_TRUE(std::holds_alternative<shard_action::Closed>(actions[0]));
   EXPECT_EQ(shard.State().highest, 1);
   EXPECT_EQ(shard.State().whole.below(), 1);
 }

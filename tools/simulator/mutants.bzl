@@ -58,8 +58,8 @@ MUTANTS = {
         "",
     ]),
     "step_applied_against_its_verdict": ("//server/shard:shard.cc", [
-        "if (!verdict_.apply) apply.kind = ShardAction::Kind::kSkip;",
-        "",
+        "if (verdict_steps_ && !verdict_.apply) {",
+        "if (false) {",
     ]),
     "steps_left_out_counted_as_updates": ("//server/shard:shard.cc", [
         "apply.updates_before = ledger.version - ledger.skipped;",

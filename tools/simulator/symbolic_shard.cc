@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/check.h"
+#include "common/base/overloaded.h"
 #include "common/base/status.h"
 #include "server/shard/shard_closed.h"
 
@@ -117,7 +118,8 @@ absl::Status SymbolicShard::OnFrame(uint64_t stream, const Frame& frame, Content
       return status;
     }
     const bool is_dropped = std::any_of(actions.begin(), actions.end(), [id](const auto& action) {
-      return action.kind == ShardAction::Kind::kDrop && action.payload == id;
+      const auto* drop = std::get_if<shard_action::Drop>(&action);
+      return drop != nullptr && drop->payload == id;
     });
     if (!is_dropped) previous_[block - core_.blocks().begin].reset();
   }
@@ -129,121 +131,117 @@ absl::Status SymbolicShard::OnFrame(uint64_t stream, const Frame& frame, Content
 void SymbolicShard::Run(ShardActions* actions) {
   for (size_t i = 0; i < actions->size(); ++i) {
     const ShardAction action = (*actions)[i];  // a copy: more may be appended
-    switch (action.kind) {
-      case ShardAction::Kind::kSum:
-      case ShardAction::Kind::kApply:
-      case ShardAction::Kind::kMeasure:
-      case ShardAction::Kind::kSkip:
-        RUBATO_CHECK(!deferred_[action.block - core_.blocks().begin].has_value());
-        if (defer_ && defer_(action.block)) {
-          deferred_[action.block - core_.blocks().begin] = action;
-        } else {
-          Change(action, actions);
-        }
-        break;
-      case ShardAction::Kind::kSend: {
-        Frame frame;
-        frame.kind = FrameKind::kParameters;
-        frame.view = core_.view();
-        frame.block = static_cast<uint64_t>(action.block);
-        frame.clock = static_cast<uint64_t>(action.clock);
-        frame.version = static_cast<uint64_t>(action.version);
-        frame.unit = action.pull;
-        frame.staleness = static_cast<uint32_t>(action.staleness);
-        Content content;
-        content.symbol = value(action.block);
-        if (action.previous) {
-          // A buffer that is gone has no value that anybody could want.
-          content.symbol =
-              previous_[action.block - core_.blocks().begin].value_or(InitialSymbol(~seed_, -1));
-        }
-        send_(action.puller, frame, std::move(content));
-        break;
+    const auto change = [&](int64_t block) {
+      RUBATO_CHECK(!deferred_[block - core_.blocks().begin].has_value());
+      if (defer_ && defer_(block)) {
+        deferred_[block - core_.blocks().begin] = action;
+      } else {
+        Change(action, actions);
       }
-      case ShardAction::Kind::kDrop:
-        Release(action.payload);
-        break;
-      case ShardAction::Kind::kCopy:
-        snapshots_[action.snapshot][action.block] = {BlockStateMessage(core_, action.block),
-                                                     value(action.block)};
-        break;
-      case ShardAction::Kind::kMeasured: {
-        proto::PeerMessage message;
-        measured_.set_step(action.version - 1);
-        for (const SumOfSquares::Node& node : squares_.nodes()) {
-          proto::ShardMeasured::Node* out = measured_.add_nodes();
-          out->set_begin(node.leaves.begin);
-          out->set_end(node.leaves.end);
-          out->set_sum(node.sum);
-        }
-        squares_.Clear();
-        message.mutable_shard_measured()->Swap(&measured_);
-        Answer(message);
-        break;
-      }
-      case ShardAction::Kind::kCopied: {
-        proto::PeerMessage message;
-        message.mutable_snapshot_copied()->set_id(action.snapshot);
-        for (const auto& [block, copy] : snapshots_[action.snapshot]) {
-          *message.mutable_snapshot_copied()->add_blocks() = copy.state;
-        }
-        Answer(message);
-        break;
-      }
-      case ShardAction::Kind::kClosed: {
-        proto::PeerMessage message;
-        *message.mutable_shard_closed() = ClosedMessage(core_);
-        Answer(message);
-        break;
-      }
-      case ShardAction::Kind::kMissed: {
-        proto::PeerMessage message;
-        message.mutable_snapshot_missed()->set_id(action.snapshot);
-        message.mutable_snapshot_missed()->set_version(action.version);
-        Answer(message);
-        break;
-      }
-    }
+    };
+    std::visit(Overloaded{[&](const shard_action::Sum& sum) { change(sum.block); },
+                          [&](const shard_action::Apply& apply) { change(apply.block); },
+                          [&](const shard_action::Measure& measure) { change(measure.block); },
+                          [&](const shard_action::Skip& skip) { change(skip.block); },
+                          [&](const shard_action::Send& send) { SendBlock(send); },
+                          [&](const shard_action::Drop& drop) { Release(drop.payload); },
+                          [&](const shard_action::Measured& done) { ReportMeasured(done.step); },
+                          [&](const shard_action::Copy& copy) {
+                            snapshots_[copy.snapshot][copy.block] = {
+                                BlockStateMessage(core_, copy.block), value(copy.block)};
+                          },
+                          [&](const shard_action::Copied& done) {
+                            proto::PeerMessage message;
+                            message.mutable_snapshot_copied()->set_id(done.snapshot);
+                            for (const auto& [block, copy] : snapshots_[done.snapshot]) {
+                              *message.mutable_snapshot_copied()->add_blocks() = copy.state;
+                            }
+                            Answer(message);
+                          },
+                          [&](const shard_action::Missed& missed) {
+                            proto::PeerMessage message;
+                            message.mutable_snapshot_missed()->set_id(missed.snapshot);
+                            message.mutable_snapshot_missed()->set_version(missed.version);
+                            Answer(message);
+                          },
+                          [&](const shard_action::Closed&) {
+                            proto::PeerMessage message;
+                            *message.mutable_shard_closed() = ClosedMessage(core_);
+                            Answer(message);
+                          }},
+               action);
   }
+}
+
+void SymbolicShard::SendBlock(const shard_action::Send& action) {
+  Frame frame;
+  frame.kind = FrameKind::kParameters;
+  frame.view = core_.view();
+  frame.block = static_cast<uint64_t>(action.block);
+  frame.clock = static_cast<uint64_t>(action.clock);
+  frame.version = static_cast<uint64_t>(action.version);
+  frame.unit = action.pull;
+  frame.staleness = static_cast<uint32_t>(action.staleness);
+  Content content;
+  content.symbol = value(action.block);
+  if (action.previous) {
+    // A buffer that is gone has no value that anybody could want.
+    content.symbol =
+        previous_[action.block - core_.blocks().begin].value_or(InitialSymbol(~seed_, -1));
+  }
+  send_(action.puller, frame, std::move(content));
+}
+
+void SymbolicShard::ReportMeasured(int64_t step) {
+  proto::PeerMessage message;
+  measured_.set_step(step);
+  for (const SumOfSquares::Node& node : squares_.nodes()) {
+    proto::ShardMeasured::Node* out = measured_.add_nodes();
+    out->set_begin(node.leaves.begin);
+    out->set_end(node.leaves.end);
+    out->set_sum(node.sum);
+  }
+  squares_.Clear();
+  message.mutable_shard_measured()->Swap(&measured_);
+  Answer(message);
 }
 
 void SymbolicShard::Change(const ShardAction& action, ShardActions* actions) {
-  switch (action.kind) {
-    case ShardAction::Kind::kSum: {
-      Held& held = held_[action.payload - 1];
-      held.symbol = SumSymbol(held.symbol, held_[action.other - 1].symbol);
-      Release(action.other);
-      break;
+  int64_t block = -1;
+  if (const auto* sum = std::get_if<shard_action::Sum>(&action)) {
+    block = sum->block;
+    Held& held = held_[sum->payload - 1];
+    held.symbol = SumSymbol(held.symbol, held_[sum->other - 1].symbol);
+    Release(sum->other);
+  } else if (const auto* apply = std::get_if<shard_action::Apply>(&action)) {
+    block = apply->block;
+    const Held& held = held_[apply->payload - 1];
+    const UpdateTerms terms{apply->samples, apply->samples_before, apply->updates_before,
+                            apply->on_arrival, apply->factor};
+    uint64_t& value = mutable_value(block);
+    previous_[block - core_.blocks().begin] = value;
+    value = UpdateSymbol(value, held.symbol, terms);
+    if (observer_ != nullptr) {
+      observer_->OnApplied(block, frames_[apply->payload - 1], terms, apply->version, held.symbol,
+                           value);
     }
-    case ShardAction::Kind::kApply: {
-      const Held& held = held_[action.payload - 1];
-      const UpdateTerms terms{action.samples, action.samples_before, action.updates_before,
-                              action.on_arrival, action.factor};
-      uint64_t& value = mutable_value(action.block);
-      previous_[action.block - core_.blocks().begin] = value;
-      value = UpdateSymbol(value, held.symbol, terms);
-      if (observer_ != nullptr) {
-        observer_->OnApplied(action.block, frames_[action.payload - 1], terms, action.version,
-                             held.symbol, value);
-      }
-      Release(action.payload);
-      break;
+    Release(apply->payload);
+  } else if (const auto* measure = std::get_if<shard_action::Measure>(&action)) {
+    block = measure->block;
+    Measure(*measure);
+  } else {
+    const auto& skip = std::get<shard_action::Skip>(action);
+    block = skip.block;
+    if (observer_ != nullptr) {
+      observer_->OnSkipped(block, frames_[skip.payload - 1], skip.samples, skip.version);
     }
-    case ShardAction::Kind::kMeasure:
-      Measure(action);
-      break;
-    default:  // kSkip
-      if (observer_ != nullptr) {
-        observer_->OnSkipped(action.block, frames_[action.payload - 1], action.samples,
-                             action.version);
-      }
-      previous_[action.block - core_.blocks().begin] = value(action.block);
-      Release(action.payload);
+    previous_[block - core_.blocks().begin] = value(block);
+    Release(skip.payload);
   }
-  core_.OnChanged(action.block, actions);
+  core_.OnChanged(block, actions);
 }
 
-void SymbolicShard::Measure(const ShardAction& action) {
+void SymbolicShard::Measure(const shard_action::Measure& action) {
   measured_.set_samples(action.samples);
   if (!measures_) return;
   const uint64_t gradient = held_[action.payload - 1].symbol;

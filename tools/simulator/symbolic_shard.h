@@ -53,7 +53,9 @@ class SymbolicShard : public ShardModel {
   void Run(ShardActions* actions);
   // Does what changes a block, and tells the core.
   void Change(const ShardAction& action, ShardActions* actions);
-  void Measure(const ShardAction& action);
+  void Measure(const shard_action::Measure& action);
+  void SendBlock(const shard_action::Send& action);
+  void ReportMeasured(int64_t step);
   void Answer(const proto::PeerMessage& message) { report_(message); }
   uint64_t& mutable_value(int64_t block) { return values_[block - core_.blocks().begin]; }
 
