@@ -228,8 +228,9 @@ absl::StatusOr<int> CountGpus() {
   NoGpu found;
   found.build = CUDART_VERSION;
   if (error != cudaSuccess) found.error = cudaGetErrorString(error);
-  found.is_none = error == cudaSuccess || error == cudaErrorNoDevice;
-  found.is_old_driver = error == cudaErrorInsufficientDriver;
+  found.kind = error == cudaSuccess || error == cudaErrorNoDevice ? NoGpu::kNone
+               : error == cudaErrorInsufficientDriver             ? NoGpu::kNoDriver
+                                                                  : NoGpu::kOther;
   const cudaError_t asked = cudaDriverGetVersion(&found.driver);
   if (asked != cudaSuccess) found.driver_error = cudaGetErrorString(asked);
   return absl::FailedPreconditionError(WhyNoGpu(found));

@@ -14,6 +14,7 @@
 #include "common/base/random.h"
 #include "gtest/gtest.h"
 #include "tensor/cuda/numbers.h"
+#include "tensor/cuda/single_value_kernels.h"
 #include "tensor/cuda/tested_gpu.h"
 #include "tensor/half_float.h"
 #include "tensor/kernels.h"
@@ -139,15 +140,7 @@ TEST_P(DeviceKernelsTest, OfSingleValues) {
     (kernels().*function)(on_device, dy_on_device, found);
     ExpectNear(what, found, expected, 16);  // 1 - y * y
   };
-  unary("copy", &KernelSet::Copy);
-  unary("relu", &KernelSet::Relu);
-  unary("sigmoid", &KernelSet::Sigmoid);
-  unary("tanh", &KernelSet::Tanh);
-  binary("add", &KernelSet::AddTensors);
-  binary("multiply", &KernelSet::Multiply);
-  binary("relu backward", &KernelSet::ReluBackward);
-  binary("sigmoid backward", &KernelSet::SigmoidBackward);
-  binary("tanh backward", &KernelSet::TanhBackward);
+  ForEachOfSingleValues(unary, binary);
   for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
     Values y(n), derivative(n);
     CpuKernels().GeluWithDerivative(form, x, y, derivative);

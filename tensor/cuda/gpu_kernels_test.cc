@@ -11,6 +11,7 @@
 #include "common/base/random.h"
 #include "gtest/gtest.h"
 #include "tensor/cuda/emulated_device.h"
+#include "tensor/cuda/single_value_kernels.h"
 
 namespace rubato {
 namespace {
@@ -78,15 +79,7 @@ TEST_P(GpuKernelsTest, OfSingleValues) {
   const auto binary = [&](const char* what, auto function) {
     ExpectAlike(what, {n}, [&](KernelSet& k, auto& out) { (k.*function)(x, dy, out[0]); });
   };
-  unary("copy", &KernelSet::Copy);
-  unary("relu", &KernelSet::Relu);
-  unary("sigmoid", &KernelSet::Sigmoid);
-  unary("tanh", &KernelSet::Tanh);
-  binary("add", &KernelSet::AddTensors);
-  binary("multiply", &KernelSet::Multiply);
-  binary("relu backward", &KernelSet::ReluBackward);
-  binary("sigmoid backward", &KernelSet::SigmoidBackward);
-  binary("tanh backward", &KernelSet::TanhBackward);
+  ForEachOfSingleValues(unary, binary);
   ExpectAlike("zeros", {n}, [](KernelSet& k, auto& out) { k.SetToZero(out[0]); });
   for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
     ExpectAlike("gelu", {n}, [&](KernelSet& k, auto& out) { k.Gelu(form, x, out[0]); });

@@ -11,9 +11,13 @@ namespace rubato {
 
 // What CUDA answered.
 struct NoGpu {
+  enum Kind {
+    kNone,      // there is none
+    kNoDriver,  // the driver is older than the build, or none
+    kOther,
+  };
   absl::string_view error = "";  // to the question how many there are; empty: none is visible
-  bool is_none = true;           // the error is that there is none
-  bool is_old_driver = false;    // the error is that the driver is older than the build, or none
+  Kind kind = kNone;             // of the error
   int driver = 0;                // the CUDA version that the driver is for, 12040 for 12.4; 0: no
                                  // driver
   absl::string_view driver_error = "";  // to the question for it
@@ -28,7 +32,7 @@ inline std::string WhyNoGpu(const NoGpu& found) {
   };
   // All drivers of one major version serve its builds.
   const std::string wanted = version(found.build / 1000 * 1000);
-  if (found.is_old_driver && found.driver > 0) {
+  if (found.kind == NoGpu::kNoDriver && found.driver > 0) {
     return absl::StrCat("the GPU's driver is too old: it is for CUDA ", version(found.driver),
                         ", and this build wants one for CUDA ", wanted, " or later");
   }
@@ -37,7 +41,8 @@ inline std::string WhyNoGpu(const NoGpu& found) {
           ? absl::StrCat("the driver's version is not known: ", found.driver_error)
       : found.driver == 0 ? "no driver is installed"
                           : absl::StrCat("the driver is for CUDA ", version(found.driver));
-  const bool is_none = found.is_none || (found.is_old_driver && found.driver_error.empty());
+  const bool is_none =
+      found.kind == NoGpu::kNone || (found.kind == NoGpu::kNoDriver && found.driver_error.empty());
   return absl::StrCat(is_none ? "there is no GPU: " : "the GPUs cannot be used: ",
                       found.error.empty() ? "none is visible" : found.error, " (", driver,
                       "; this build wants one for CUDA ", wanted, " or later)");

@@ -9,8 +9,7 @@ TEST(WhyNoGpu, TellsAnOldDriverFromNone) {
   NoGpu found;
   found.build = 13010;
   found.error = "CUDA driver version is insufficient for CUDA runtime version";
-  found.is_none = false;
-  found.is_old_driver = true;
+  found.kind = NoGpu::kNoDriver;
   EXPECT_EQ(WhyNoGpu(found),
             "there is no GPU: CUDA driver version is insufficient for CUDA runtime version (no "
             "driver is installed; this build wants one for CUDA 13.0 or later)");
@@ -39,7 +38,7 @@ TEST(WhyNoGpu, DoesNotDenyGpusThatDoNotWork) {
   found.build = 13000;
   found.driver = 13000;
   found.error = "system not yet initialized";
-  found.is_none = false;
+  found.kind = NoGpu::kOther;
   EXPECT_EQ(
       WhyNoGpu(found),
       "the GPUs cannot be used: system not yet initialized (the driver is for CUDA 13.0; this "

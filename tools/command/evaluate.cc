@@ -1,6 +1,5 @@
 #include "tools/command/evaluate.h"
 
-#include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <memory>
@@ -14,10 +13,11 @@
 #include "common/files/run_folder.h"
 #include "common/job/job.h"
 #include "tools/command/parameters_file.h"
-#include "worker/data/batch_reader.h"
 #include "worker/data/load.h"
 #include "worker/model/loss.h"
 #include "worker/model/model.h"
+#include "worker/step/compute_device.h"
+#include "worker/step/evaluator.h"
 
 namespace rubato {
 namespace {
@@ -49,16 +49,12 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
   RUBATO_ASSIGN_OR_RETURN(
       const std::unique_ptr<Model> model,
       Model::Create(job.model(), examples.shape().dimensions(), objective,
-                    std::min(kBatch, examples.size()), DType::kFloat32, Purpose::kEvaluation));
+                    EvaluationBatch(examples.size(), ComputeDevice(), examples.size()),
+                    DType::kFloat32, Purpose::kEvaluation));
   RUBATO_ASSIGN_OR_RETURN(const std::vector<float> parameters,
                           ReadParameters(file, model->layout()));
 
-  BatchReader reader(&examples, job.seed(), model->max_batch());
-  BatchResult total;
-  for (int64_t begin = 0; begin < examples.size(); begin += model->max_batch()) {
-    reader.ReadInOrder({begin, std::min(begin + model->max_batch(), examples.size())});
-    total += model->Evaluate(parameters, reader.features(), reader.targets());
-  }
+  const BatchResult total = EvaluateSplit(model.get(), parameters, examples);
   const bool has_accuracy = total.judged > 0;
   const double loss =
       total.loss_sum /

@@ -1,18 +1,13 @@
 #include "tools/simulator/real_worker.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "common/base/status.h"
 #include "common/wire/received_values.h"
+#include "worker/step/compute_device.h"
+#include "worker/step/evaluator.h"
 
 namespace rubato {
-namespace {
-
-// Of a test: large enough for efficient products, small enough for the caches.
-constexpr int64_t kTestBatch = 250;
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<RealWorker>> RealWorker::Create(const proto::Job& job,
                                                                const Data* data,
@@ -24,9 +19,10 @@ absl::StatusOr<std::unique_ptr<RealWorker>> RealWorker::Create(const proto::Job&
   const int64_t micro_batch = job.train().batch_size() / job.train().micro_batches();
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Model> model,
                           Model::Create(job.model(), dimensions, objective, micro_batch));
-  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Model> test_model,
-                          Model::Create(job.model(), dimensions, objective,
-                                        std::min<int64_t>(kTestBatch, data->test.size())));
+  RUBATO_ASSIGN_OR_RETURN(
+      std::unique_ptr<Model> test_model,
+      Model::Create(job.model(), dimensions, objective,
+                    EvaluationBatch(data->test.size(), ComputeDevice(), micro_batch)));
   return std::unique_ptr<RealWorker>(
       new RealWorker(job, data, space, std::move(model), std::move(test_model)));
 }
@@ -38,9 +34,8 @@ RealWorker::RealWorker(const proto::Job& job, const Data* data, const FlatSpace*
       space_(space),
       model_(std::move(model)),
       test_model_(std::move(test_model)),
-      test_samples_(data->test.size()),
+      test_(&data->test),
       reader_(&data->train, job.seed(), model_->max_batch()),
-      test_reader_(&data->test, /*seed=*/0, test_model_->max_batch()),
       micro_batches_({model_.get()}, space, &reader_, job.seed()),
       parameters_(space->values()) {}
 
@@ -66,12 +61,7 @@ absl::Status RealWorker::Compute(const SampleSchedule& schedule, int64_t unit, R
 }
 
 void RealWorker::Evaluate(proto::EvaluationResult* result) {
-  BatchResult total;
-  const int64_t batch = test_model_->max_batch();
-  for (int64_t begin = 0; begin < test_samples_; begin += batch) {
-    test_reader_.ReadInOrder({begin, std::min(begin + batch, test_samples_)});
-    total += test_model_->Evaluate(parameters_, test_reader_.features(), test_reader_.targets());
-  }
+  const BatchResult total = EvaluateSplit(test_model_.get(), parameters_, *test_);
   result->set_loss_sum(total.loss_sum);
   if (classification_) {
     result->set_correct(total.correct);

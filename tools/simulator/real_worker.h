@@ -39,9 +39,8 @@ class RealWorker : public WorkerModel {
   const FlatSpace* const space_;
   const std::unique_ptr<Model> model_;
   const std::unique_ptr<Model> test_model_;
-  const int64_t test_samples_;
+  const Dataset* const test_;
   BatchReader reader_;
-  BatchReader test_reader_;
   MicroBatches micro_batches_;
   std::optional<PushEncoder> encoder_;
   std::optional<Contributions> contributions_;

@@ -13,6 +13,17 @@ int64_t EvaluationBatch(int64_t split_size, const ComputeDevice& device, int64_t
   return std::min({kBatch, split_size, device.is_cpu() ? kBatch : micro_batch});
 }
 
+BatchResult EvaluateSplit(Model* model, absl::Span<const float> parameters, const Dataset& split) {
+  BatchResult total;
+  const int64_t batch = model->max_batch();
+  BatchReader reader(&split, /*seed=*/0, batch);
+  for (int64_t begin = 0; begin < split.size(); begin += batch) {
+    reader.ReadInOrder({begin, std::min(begin + batch, split.size())});
+    total += model->Evaluate(parameters, reader.features(), reader.targets());
+  }
+  return total;
+}
+
 absl::StatusOr<std::unique_ptr<Evaluator>> Evaluator::Create(
     const proto::Model& config, const Objective& objective, const ComputeDevice& device,
     int64_t micro_batch, const Dataset* evaluated, const Dataset* test, Done done) {
@@ -67,25 +78,15 @@ void Evaluator::Run() {
       if (closing_) return;
     }
     model_->OnNewParameters();
-    const BatchResult evaluated = Test(*evaluated_);
+    const BatchResult evaluated = EvaluateSplit(model_.get(), parameters_, *evaluated_);
     done_(unit_, /*is_final=*/false, evaluated);
     if (is_final_) {
-      done_(unit_, /*is_final=*/true, test_ == evaluated_ ? evaluated : Test(*test_));
+      done_(unit_, /*is_final=*/true,
+            test_ == evaluated_ ? evaluated : EvaluateSplit(model_.get(), parameters_, *test_));
     }
     absl::MutexLock lock(&mutex_);
     busy_ = false;
   }
-}
-
-BatchResult Evaluator::Test(const Dataset& split) {
-  BatchResult total;
-  const int64_t batch = model_->max_batch();
-  BatchReader reader(&split, /*seed=*/0, batch);
-  for (int64_t begin = 0; begin < split.size(); begin += batch) {
-    reader.ReadInOrder({begin, std::min(begin + batch, split.size())});
-    total += model_->Evaluate(parameters_, reader.features(), reader.targets());
-  }
-  return total;
 }
 
 }  // namespace rubato

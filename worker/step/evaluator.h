@@ -26,6 +26,9 @@ namespace rubato {
 // trained on at a time.
 int64_t EvaluationBatch(int64_t split_size, const ComputeDevice& device, int64_t micro_batch);
 
+// Sums over all samples of a split, in its order, model->max_batch() at a time.
+BatchResult EvaluateSplit(Model* model, absl::Span<const float> parameters, const Dataset& split);
+
 class Evaluator {
  public:
   // Called on the evaluator's thread with the unit that was passed to Start; `is_final`: of the
@@ -51,8 +54,6 @@ class Evaluator {
  private:
   Evaluator(std::unique_ptr<Model> model, const Dataset* evaluated, const Dataset* test, Done done);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of parameters_ on a whole split.
-  BatchResult Test(const Dataset& split);
 
   const std::unique_ptr<Model> model_;
   const Dataset* const evaluated_;
