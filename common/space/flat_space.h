@@ -7,22 +7,10 @@
 #include <cstdint>
 #include <string>
 
+#include "common/base/range.h"
 #include "proto/layout.pb.h"
 
 namespace rubato {
-
-// Half-open range of indices.
-struct Range {
-  int64_t begin = 0;
-  int64_t end = 0;
-
-  int64_t size() const { return end - begin; }
-  bool empty() const { return begin >= end; }
-  bool Contains(int64_t index) const { return begin <= index && index < end; }
-  friend bool operator==(const Range& a, const Range& b) {
-    return a.begin == b.begin && a.end == b.end;
-  }
-};
 
 // Number of values of one parameter / of all of them.
 int64_t ValueCount(const proto::Parameter& parameter);

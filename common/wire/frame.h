@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/space/flat_space.h"
+#include "common/base/range.h"
 #include "common/wire/codec.h"
 
 namespace rubato {

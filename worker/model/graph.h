@@ -11,7 +11,7 @@
 #include "proto/job.pb.h"
 #include "proto/layout.pb.h"
 #include "tensor/tensor.h"
-#include "worker/model/layer.h"
+#include "worker/model/layers/layer.h"
 
 namespace rubato {
 

@@ -14,9 +14,9 @@
 #include "proto/layout.pb.h"
 #include "tensor/device.h"
 #include "tensor/tensor.h"
+#include "worker/model/device_step.h"
 #include "worker/model/loss.h"
 #include "worker/model/network.h"
-#include "worker/step/device_step.h"
 
 namespace rubato {
 
@@ -46,7 +46,7 @@ class Model {
   // Errors as LayoutOf, and ResourceExhausted if there is no memory for max_batch examples.
   // dtype: float32, or float64 for tests of the arithmetic. For kEvaluation, which needs a fraction
   // of the memory, Gradient may not be called.
-  // With a device the model computes there, and the types of worker/step/device_step.h are known too;
+  // With a device the model computes there, and the types of worker/model/device_step.h are known too;
   // ResourceExhausted then says what batch would fit. It can keep up to `keeps` gradients there.
   static absl::StatusOr<std::unique_ptr<Model>> Create(
       const proto::Model& config, absl::Span<const int64_t> example_shape,

@@ -12,7 +12,7 @@
 #include "tensor/tensor.h"
 #include "worker/model/arena.h"
 #include "worker/model/graph.h"
-#include "worker/model/layer.h"
+#include "worker/model/layers/layer.h"
 
 namespace rubato {
 

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "worker/model/layer.h"
+#include "worker/model/layers/layer.h"
 
 namespace rubato {
 

@@ -8,7 +8,7 @@
 #include "absl/types/span.h"
 #include "proto/job.pb.h"
 #include "tensor/convolution.h"
-#include "worker/model/layer.h"
+#include "worker/model/layers/layer.h"
 
 namespace rubato {
 

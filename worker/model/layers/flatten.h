@@ -4,7 +4,7 @@
 #include <string>
 
 #include "absl/types/span.h"
-#include "worker/model/layer.h"
+#include "worker/model/layers/layer.h"
 
 namespace rubato {
 

@@ -1,6 +1,6 @@
 // A model's steps on a device: what crosses between it and the host, and when.
-#ifndef RUBATO_WORKER_STEP_DEVICE_STEP_H_
-#define RUBATO_WORKER_STEP_DEVICE_STEP_H_
+#ifndef RUBATO_WORKER_MODEL_DEVICE_STEP_H_
+#define RUBATO_WORKER_MODEL_DEVICE_STEP_H_
 
 #include <cstdint>
 #include <map>
@@ -13,8 +13,8 @@
 #include "absl/status/statusor.h"
 #include "tensor/device.h"
 #include "worker/model/loss.h"
+#include "worker/model/loss_scaler.h"
 #include "worker/model/network.h"
-#include "worker/step/loss_scaler.h"
 
 namespace rubato {
 
@@ -30,7 +30,7 @@ struct Summing {
 // it is whole, in a stream of its own, while backward goes on. Methods as Model's, on host memory.
 //
 // In half floats (float16, bfloat16) factors of products and activations are half floats,
-// parameters and gradients float32. In float16 the loss is scaled (worker/step/loss_scaler.h); a
+// parameters and gradients float32. In float16 the loss is scaled (worker/model/loss_scaler.h); a
 // gradient that overflows comes back with infinities or no numbers in it.
 class DeviceStep {
  public:
@@ -121,4 +121,4 @@ class DeviceStep {
 
 }  // namespace rubato
 
-#endif  // RUBATO_WORKER_STEP_DEVICE_STEP_H_
+#endif  // RUBATO_WORKER_MODEL_DEVICE_STEP_H_

@@ -1,4 +1,4 @@
-#include "worker/step/loss_scaler.h"
+#include "worker/model/loss_scaler.h"
 
 #include "gtest/gtest.h"
 

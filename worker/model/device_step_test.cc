@@ -1,6 +1,6 @@
 // Steps on a device: all of a GPU's own kernels, transfers and orders, by its emulation on the CPU,
 // and on a real one where there is one.
-#include "worker/step/device_step.h"
+#include "worker/model/device_step.h"
 
 #include <cmath>
 #include <limits>

@@ -1,4 +1,4 @@
-#include "worker/step/device_layout.h"
+#include "worker/model/device_layout.h"
 
 namespace rubato {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/step/device_step.h"
+#include "worker/model/device_step.h"
 
 #include <algorithm>
 #include <cstring>
@@ -11,7 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
-#include "worker/step/device_layout.h"
+#include "worker/model/device_layout.h"
 
 namespace rubato {
 namespace {

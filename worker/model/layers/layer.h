@@ -1,6 +1,6 @@
 // One step of a model: a function of its input and its parameters, and the derivative of it.
-#ifndef RUBATO_WORKER_MODEL_LAYER_H_
-#define RUBATO_WORKER_MODEL_LAYER_H_
+#ifndef RUBATO_WORKER_MODEL_LAYERS_LAYER_H_
+#define RUBATO_WORKER_MODEL_LAYERS_LAYER_H_
 
 #include <cstdint>
 #include <string>
@@ -100,4 +100,4 @@ class Layer {
 
 }  // namespace rubato
 
-#endif  // RUBATO_WORKER_MODEL_LAYER_H_
+#endif  // RUBATO_WORKER_MODEL_LAYERS_LAYER_H_

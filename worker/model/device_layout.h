@@ -1,6 +1,6 @@
-// Where the memory of a model's steps on a device lies (worker/step/device_step.h).
-#ifndef RUBATO_WORKER_STEP_DEVICE_LAYOUT_H_
-#define RUBATO_WORKER_STEP_DEVICE_LAYOUT_H_
+// Where the memory of a model's steps on a device lies (worker/model/device_step.h).
+#ifndef RUBATO_WORKER_MODEL_DEVICE_LAYOUT_H_
+#define RUBATO_WORKER_MODEL_DEVICE_LAYOUT_H_
 
 #include <cstdint>
 #include <vector>
@@ -37,4 +37,4 @@ DeviceLayout LayOut(const Graph& graph, const MemoryPlan& plan, const Objective&
 
 }  // namespace rubato
 
-#endif  // RUBATO_WORKER_STEP_DEVICE_LAYOUT_H_
+#endif  // RUBATO_WORKER_MODEL_DEVICE_LAYOUT_H_

@@ -1,5 +1,5 @@
-#ifndef RUBATO_WORKER_STEP_LOSS_SCALER_H_
-#define RUBATO_WORKER_STEP_LOSS_SCALER_H_
+#ifndef RUBATO_WORKER_MODEL_LOSS_SCALER_H_
+#define RUBATO_WORKER_MODEL_LOSS_SCALER_H_
 
 #include <cstdint>
 
@@ -37,4 +37,4 @@ class LossScaler {
 
 }  // namespace rubato
 
-#endif  // RUBATO_WORKER_STEP_LOSS_SCALER_H_
+#endif  // RUBATO_WORKER_MODEL_LOSS_SCALER_H_
