@@ -90,7 +90,7 @@ void WorkerProcess::ReadMail() {
     const Mail mail = std::move(mailbox_.front());
     mailbox_.pop_front();
     proto::PeerMessage failure;
-    WorkerActions actions;
+    WorkerLoop::Actions actions;
     switch (mail.kind) {
       case Mail::Kind::kCoordinator:
         OnCoordinator(*mail.message);
@@ -129,7 +129,7 @@ void WorkerProcess::MaybeBeginEarly() {
       missing_blocks_ == 0 || missing_[0] || passed_) {
     return;
   }
-  WorkerActions actions;
+  WorkerLoop::Actions actions;
   loop_->OnSomeParameters(pull_, &actions);
   RunActions(actions);
 }
@@ -151,7 +151,7 @@ void WorkerProcess::OnBroken(ConnectionId connection) {
 }
 
 void WorkerProcess::OnCoordinator(const proto::CoordinatorMessage& message) {
-  WorkerActions actions;
+  WorkerLoop::Actions actions;
   switch (message.kind_case()) {
     case proto::CoordinatorMessage::kView:
       OnView(message.view(), &actions);
@@ -173,7 +173,7 @@ void WorkerProcess::OnCoordinator(const proto::CoordinatorMessage& message) {
   RunActions(actions);
 }
 
-void WorkerProcess::OnView(const proto::View& view, WorkerActions* actions) {
+void WorkerProcess::OnView(const proto::View& view, WorkerLoop::Actions* actions) {
   if (streams_.empty()) {
     has_taken_part_ = true;
     ++parts_;
@@ -215,7 +215,7 @@ void WorkerProcess::OnParameters(const SimMessage& message) {
   staleness_ =
       static_cast<double>(staleness_sum_) / static_cast<double>(setting_.blocks->space.blocks());
   const bool goes_on = std::exchange(began_early_, false);
-  WorkerActions actions;
+  WorkerLoop::Actions actions;
   loop_->OnParameters(pull_, passed_, &actions);
   RunActions(actions);
   if (goes_on) GoOnComputing();
@@ -250,47 +250,40 @@ void WorkerProcess::OnTimer(uint64_t argument) {
   }
 }
 
-void WorkerProcess::RunActions(const WorkerActions& actions) {
-  for (const WorkerAction& action : actions) {
-    proto::PeerMessage message;
-    switch (action.kind) {
-      case WorkerAction::Kind::kPull:
-        Pull(action);
-        break;
-      case WorkerAction::Kind::kRequestWork:
-        waits_for_work_ = true;
-        message.mutable_work_request()->set_applied(action.applied);
-        Tell(std::move(message));
-        break;
-      case WorkerAction::Kind::kEvaluate:
-        StartTest(action);
-        break;
-      case WorkerAction::Kind::kReadAhead:
-        break;
-      case WorkerAction::Kind::kCompute:
-        StartCompute(action);
-        break;
-      case WorkerAction::Kind::kIdle:
-        message.mutable_idle()->set_view(loop_->view().number());
-        message.mutable_idle()->set_applied(action.applied);
-        Tell(std::move(message));
-        break;
-      case WorkerAction::Kind::kLeave:
-        message.mutable_leave()->set_reason("asked to");
-        message.mutable_leave()->set_applied(action.applied);
-        Tell(std::move(message));
-        break;
-    }
+void WorkerProcess::RunActions(const WorkerLoop::Actions& actions) {
+  for (const WorkerLoop::Action& action : actions) {
+    std::visit([this](const auto& what) { Run(what); }, action);
   }
 }
 
-void WorkerProcess::Pull(const WorkerAction& action) {
+void WorkerProcess::Run(const WorkerLoop::RequestWork& request) {
+  waits_for_work_ = true;
+  proto::PeerMessage message;
+  message.mutable_work_request()->set_applied(request.applied);
+  Tell(std::move(message));
+}
+
+void WorkerProcess::Run(const WorkerLoop::SayIdle& idle) {
+  proto::PeerMessage message;
+  message.mutable_idle()->set_view(loop_->view().number());
+  message.mutable_idle()->set_applied(idle.applied);
+  Tell(std::move(message));
+}
+
+void WorkerProcess::Run(const WorkerLoop::Leave& leave) {
+  proto::PeerMessage message;
+  message.mutable_leave()->set_reason("asked to");
+  message.mutable_leave()->set_applied(leave.applied);
+  Tell(std::move(message));
+}
+
+void WorkerProcess::Run(const WorkerLoop::Pull& pull) {
   const FlatSpace& space = setting_.blocks->space;
-  if (action.retire && setting_.observer != nullptr) {
+  if (pull.retire && setting_.observer != nullptr) {
     setting_.observer->OnRetired(id(), loop_->view().lineage());
   }
-  pull_ = action.pull;
-  pull_clock_ = action.clock;
+  pull_ = pull.number;
+  pull_clock_ = pull.clock;
   passed_ = false;
   missing_.assign(space.blocks(), true);
   missing_blocks_ = space.blocks();
@@ -302,14 +295,14 @@ void WorkerProcess::Pull(const WorkerAction& action) {
     message.kind = SimMessage::Kind::kPull;
     message.bytes = kFrameHeaderBytes;
     Frame& frame = message.frame;
-    frame.kind = action.retire ? FrameKind::kRetire : FrameKind::kPull;
-    frame.unit = action.pull;
+    frame.kind = pull.retire ? FrameKind::kRetire : FrameKind::kPull;
+    frame.unit = pull.number;
     frame.view = loop_->view().number();
-    frame.worker = action.observer ? kObserver : static_cast<uint32_t>(loop_->view().your_rank());
+    frame.worker = pull.observer ? kObserver : static_cast<uint32_t>(loop_->view().your_rank());
     frame.block = static_cast<uint64_t>(blocks.begin);
     frame.block_count = static_cast<uint32_t>(blocks.size());
-    frame.clock = static_cast<uint64_t>(action.clock);
-    frame.codec = action.observer ? Codec::kFloat32 : PullCodec(*setting_.job);
+    frame.clock = static_cast<uint64_t>(pull.clock);
+    frame.codec = pull.observer ? Codec::kFloat32 : PullCodec(*setting_.job);
     setting_.network->Send(streams_[shard], self_, std::move(message));
   }
 }
@@ -322,7 +315,7 @@ int64_t WorkerProcess::Samples(int64_t unit, Range leaves) const {
   return samples;
 }
 
-void WorkerProcess::StartCompute(const WorkerAction& action) {
+void WorkerProcess::Run(const WorkerLoop::Compute& action) {
   RUBATO_CHECK(!computing_.has_value());
   computing_ = action;
   compute_start_ = setting_.network->now();
@@ -350,7 +343,7 @@ void WorkerProcess::GoOnComputing() {
 }
 
 void WorkerProcess::FinishCompute() {
-  const WorkerAction action = *std::move(computing_);
+  const WorkerLoop::Compute action = *std::move(computing_);
   computing_.reset();
   const SimTime now = setting_.network->now();
   computing_time_ += now - compute_start_;
@@ -412,7 +405,7 @@ void WorkerProcess::FinishCompute() {
     }
   }
   Tell(std::move(told));
-  WorkerActions actions;
+  WorkerLoop::Actions actions;
   if (left_out) {
     loop_->OnLeftOut(&actions);
   } else {
@@ -422,8 +415,7 @@ void WorkerProcess::FinishCompute() {
   ReadMail();
 }
 
-// Beside the computations, one test after the other.
-void WorkerProcess::StartTest(const WorkerAction& action) {
+void WorkerProcess::Run(const WorkerLoop::Test& action) {
   proto::PeerMessage message;
   message.mutable_evaluation()->set_unit(action.unit);
   message.mutable_evaluation()->set_is_final(action.is_final);

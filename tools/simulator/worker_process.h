@@ -118,18 +118,23 @@ class WorkerProcess : public Process {
   void ReadMail();
   void OnParameters(const SimMessage& message);
   void OnCoordinator(const proto::CoordinatorMessage& message);
-  void OnView(const proto::View& view, WorkerActions* actions);
-  void RunActions(const WorkerActions& actions);
-  void Pull(const WorkerAction& action);
+  void OnView(const proto::View& view, WorkerLoop::Actions* actions);
+  void RunActions(const WorkerLoop::Actions& actions);
+  void Run(const WorkerLoop::Pull& pull);
+  void Run(const WorkerLoop::RequestWork& request);
+  // Beside the computations, one test after the other.
+  void Run(const WorkerLoop::Test& action);
+  void Run(const WorkerLoop::ReadAhead&) {}
+  void Run(const WorkerLoop::Compute& action);
+  void Run(const WorkerLoop::SayIdle& idle);
+  void Run(const WorkerLoop::Leave& leave);
   // Begins to compute on what has arrived, if the core wants it: as in worker/process/worker.cc.
   void MaybeBeginEarly();
   // What was begun early shall come to nothing, if there is such a thing.
   void Interrupt();
-  void StartCompute(const WorkerAction& action);
   // All parameters are here.
   void GoOnComputing();
   void FinishCompute();
-  void StartTest(const WorkerAction& action);
   void Tell(proto::PeerMessage message);
   int64_t Samples(int64_t unit, Range leaves) const;
 
@@ -162,7 +167,7 @@ class WorkerProcess : public Process {
   int64_t pushed_bytes_ = 0, pulled_bytes_ = 0;  // of payloads, since the last progress
   double staleness_ = 0;
 
-  std::optional<WorkerAction> computing_;
+  std::optional<WorkerLoop::Compute> computing_;
   bool began_early_ = false;  // and waits for parameters
   SimTime compute_time_ = 0;  // that computing_ takes
   // What comes meanwhile waits: a worker has one thread.

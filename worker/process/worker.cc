@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -65,15 +66,20 @@ class Worker {
                         SignalWatcher* signals);
   proto::Registration MakeRegistration(const WorkerOptions& options) const;
   void OnControlMessage(const proto::CoordinatorMessage& message);
-  void OnView(const proto::View& view, WorkerActions* actions);
+  void OnView(const proto::View& view, WorkerLoop::Actions* actions);
   void OnStreamFailure(const absl::Status& status);
   void OnSignal(int signal);
 
-  void RunActions(const WorkerActions& actions);
-  void Pull(const WorkerAction& action);
+  void RunActions(const WorkerLoop::Actions& actions);
+  void Run(const WorkerLoop::Pull& pull);
+  void Run(const WorkerLoop::RequestWork& request);
+  void Run(const WorkerLoop::Test& test);
+  void Run(const WorkerLoop::ReadAhead& read);
+  void Run(const WorkerLoop::Compute& action);
+  void Run(const WorkerLoop::SayIdle& idle);
+  void Run(const WorkerLoop::Leave& leave);
   // Begins to compute on what has arrived, if the core wants it.
   void MaybeBeginEarly();
-  void Compute(const WorkerAction& action);
   // All parameters of the last pull are here.
   void OnAllParameters(const PulledParameters::Arrived& arrived);
   // A loss or gradient is not finite: leaves it to the coordinator to end the job.
@@ -279,7 +285,7 @@ absl::Status Worker::TakePart(const WorkerOptions& options, absl::Duration patie
 
 void Worker::OnControlMessage(const proto::CoordinatorMessage& message) {
   if (end_.has_value()) return;
-  WorkerActions actions;
+  WorkerLoop::Actions actions;
   switch (message.kind_case()) {
     case proto::CoordinatorMessage::kView:
       if (std::none_of(message.view().members().begin(), message.view().members().end(),
@@ -308,7 +314,7 @@ void Worker::OnControlMessage(const proto::CoordinatorMessage& message) {
   RunActions(actions);
 }
 
-void Worker::OnView(const proto::View& view, WorkerActions* actions) {
+void Worker::OnView(const proto::View& view, WorkerLoop::Actions* actions) {
   took_part_ = has_taken_part_ = true;
   log_.emplace("worker", view.your_rank(), static_cast<LogLevel>(job_.log().level()),
                static_cast<LogFormat>(job_.log().format()));
@@ -408,67 +414,67 @@ void Worker::OnSignal(int signal) {
     return;
   }
   deadline_ = std::min(deadline_, absl::Now() + kStopGrace);
-  WorkerActions actions;
+  WorkerLoop::Actions actions;
   loop_->OnLeave(&actions);
   RunActions(actions);
 }
 
-void Worker::RunActions(const WorkerActions& actions) {
-  for (const WorkerAction& action : actions) {
+void Worker::RunActions(const WorkerLoop::Actions& actions) {
+  for (const WorkerLoop::Action& action : actions) {
     if (end_.has_value()) return;
-    proto::PeerMessage message;
-    switch (action.kind) {
-      case WorkerAction::Kind::kPull:
-        Pull(action);
-        break;
-      case WorkerAction::Kind::kRequestWork:
-        message.mutable_work_request()->set_applied(action.applied);
-        control_->Send(message);
-        break;
-      case WorkerAction::Kind::kEvaluate:
-        evaluator_->Start(action.unit, parameters_->values(), action.is_final);
-        break;
-      case WorkerAction::Kind::kReadAhead:
-        for (int64_t leaf = action.leaves.begin; leaf < action.leaves.end; ++leaf) {
-          const SampleRange range = loop_->schedule().MicroBatch(action.unit, leaf);
-          if (!range.positions.empty()) reader_->Announce(range);
-        }
-        break;
-      case WorkerAction::Kind::kCompute:
-        Compute(action);
-        break;
-      case WorkerAction::Kind::kIdle:
-        message.mutable_idle()->set_view(loop_->view().number());
-        message.mutable_idle()->set_applied(action.applied);
-        control_->Send(message);
-        break;
-      case WorkerAction::Kind::kLeave:
-        // Who has left is not heard any more.
-        evaluator_->Wait(std::max(deadline_ - absl::Now(), absl::ZeroDuration()));
-        message.mutable_leave()->set_reason(std::string(interrupted_.message()));
-        message.mutable_leave()->set_applied(action.applied);
-        control_->Send(message);
-        break;
-    }
+    std::visit([this](const auto& what) { Run(what); }, action);
   }
 }
 
-void Worker::Pull(const WorkerAction& action) {
+void Worker::Run(const WorkerLoop::RequestWork& request) {
+  proto::PeerMessage message;
+  message.mutable_work_request()->set_applied(request.applied);
+  control_->Send(message);
+}
+
+void Worker::Run(const WorkerLoop::Test& test) {
+  evaluator_->Start(test.unit, parameters_->values(), test.is_final);
+}
+
+void Worker::Run(const WorkerLoop::ReadAhead& read) {
+  for (int64_t leaf = read.leaves.begin; leaf < read.leaves.end; ++leaf) {
+    const SampleRange range = loop_->schedule().MicroBatch(read.unit, leaf);
+    if (!range.positions.empty()) reader_->Announce(range);
+  }
+}
+
+void Worker::Run(const WorkerLoop::SayIdle& idle) {
+  proto::PeerMessage message;
+  message.mutable_idle()->set_view(loop_->view().number());
+  message.mutable_idle()->set_applied(idle.applied);
+  control_->Send(message);
+}
+
+void Worker::Run(const WorkerLoop::Leave& leave) {
+  // Who has left is not heard any more.
+  evaluator_->Wait(std::max(deadline_ - absl::Now(), absl::ZeroDuration()));
+  proto::PeerMessage message;
+  message.mutable_leave()->set_reason(std::string(interrupted_.message()));
+  message.mutable_leave()->set_applied(leave.applied);
+  control_->Send(message);
+}
+
+void Worker::Run(const WorkerLoop::Pull& pull) {
   const proto::View& view = loop_->view();
-  parameters_->Begin({action.pull, action.clock, loop_->sync(), action.observer});
+  parameters_->Begin({pull.number, pull.clock, loop_->sync(), pull.observer});
   for (int shard = 0; shard < space_->shards(); ++shard) {
     const Range blocks = space_->ShardBlocks(shard);
     if (blocks.empty()) continue;
     Frame frame;
-    frame.kind = action.retire ? FrameKind::kRetire : FrameKind::kPull;
-    frame.unit = action.pull;
+    frame.kind = pull.retire ? FrameKind::kRetire : FrameKind::kPull;
+    frame.unit = pull.number;
     frame.view = view.number();
-    frame.worker = action.observer ? kObserver : static_cast<uint32_t>(view.your_rank());
+    frame.worker = pull.observer ? kObserver : static_cast<uint32_t>(view.your_rank());
     frame.block = static_cast<uint64_t>(blocks.begin);
     frame.block_count = static_cast<uint32_t>(blocks.size());
-    frame.clock = static_cast<uint64_t>(action.clock);
+    frame.clock = static_cast<uint64_t>(pull.clock);
     // The final test is of what is in force.
-    frame.codec = action.observer ? Codec::kFloat32 : PullCodec(job_);
+    frame.codec = pull.observer ? Codec::kFloat32 : PullCodec(job_);
     streams_->Send(shard, frame, {});
   }
 }
@@ -477,7 +483,7 @@ void Worker::MaybeBeginEarly() {
   if (end_.has_value() || streams_ == nullptr || absl::Now() >= deadline_) return;
   const std::optional<uint64_t> pull = parameters_->MayBegin();
   if (!pull.has_value()) return;
-  WorkerActions actions;
+  WorkerLoop::Actions actions;
   loop_->OnSomeParameters(*pull, &actions);
   RunActions(actions);
 }
@@ -490,12 +496,12 @@ void Worker::OnAllParameters(const PulledParameters::Arrived& arrived) {
   waiting_.communicating_seconds =
       static_cast<double>(times.arrived - (pushed_at_ > 0 ? pushed_at_ : times.begun)) * 1e-9;
   pushed_at_ = 0;
-  WorkerActions actions;
+  WorkerLoop::Actions actions;
   loop_->OnParameters(arrived.number, arrived.passed, &actions);
   RunActions(actions);
 }
 
-void Worker::Compute(const WorkerAction& action) {
+void Worker::Run(const WorkerLoop::Compute& action) {
   if (action.early && !parameters_->Use(deadline_)) {
     loop_->OnInterrupted();
     return;
@@ -562,7 +568,7 @@ void Worker::Compute(const WorkerAction& action) {
     waiting_ = {};
   }
   control_->Send(message);
-  WorkerActions actions;
+  WorkerLoop::Actions actions;
   if (progress->left_out()) {
     loop_->OnLeftOut(&actions);
   } else {

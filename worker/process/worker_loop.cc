@@ -1,13 +1,14 @@
 #include "worker/process/worker_loop.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "common/base/check.h"
 #include "common/space/reduction_tree.h"
 
 namespace rubato {
 
-void WorkerLoop::OnView(const proto::View& view, WorkerActions* actions) {
+void WorkerLoop::OnView(const proto::View& view, Actions* actions) {
   RUBATO_CHECK(state_ != State::kBeginning);
   const bool new_lineage = !schedule_.has_value() || view.lineage() != view_.lineage();
   view_ = view;
@@ -37,59 +38,50 @@ void WorkerLoop::OnView(const proto::View& view, WorkerActions* actions) {
   if (sync()) {
     if (new_lineage) {
       for (int64_t step = view.origin_unit(); step < view.origin_unit() + prefetch_; ++step) {
-        for (const Range& leaves : ToDo(step)) ReadAhead(step, leaves, actions);
+        for (const Range& leaves : ToDo(step)) Announce(step, leaves, actions);
       }
     }
     NextStep(actions);
   } else if (state_ == State::kIdle) {
     no_more_ = false;
-    RequestWork(actions);
-    Pull(clock_, /*retire=*/false, actions);
+    AskForWork(actions);
+    StartPull(clock_, /*retire=*/false, actions);
   } else if (state_ == State::kPulling) {
-    Pull(clock_, no_more_ || leaving_, actions);
+    StartPull(clock_, no_more_ || leaving_, actions);
   }
 }
 
-void WorkerLoop::ReadAhead(int64_t unit, Range leaves, WorkerActions* actions) {
+void WorkerLoop::Announce(int64_t unit, Range leaves, Actions* actions) {
   if (prefetch_ == 0 || unit >= view_.until_step()) return;
-  WorkerAction read{WorkerAction::Kind::kReadAhead};
-  read.unit = unit;
-  read.leaves = leaves;
-  actions->push_back(read);
+  actions->push_back(ReadAhead{unit, leaves});
 }
 
-void WorkerLoop::Pull(int64_t clock, bool retire, WorkerActions* actions) {
+void WorkerLoop::StartPull(int64_t clock, bool retire, Actions* actions) {
   clock_ = clock;
   state_ = State::kPulling;
   have_ = -1;
-  WorkerAction pull{WorkerAction::Kind::kPull};
-  pull.clock = clock;
-  pull.retire = retire;
-  pull.pull = ++pull_;
-  actions->push_back(pull);
+  actions->push_back(Pull{++pull_, clock, retire});
 }
 
-void WorkerLoop::RequestWork(WorkerActions* actions) {
+void WorkerLoop::AskForWork(Actions* actions) {
   if (request_is_out_) return;
   request_is_out_ = true;
-  WorkerAction request{WorkerAction::Kind::kRequestWork};
-  request.applied = applied_;
-  actions->push_back(request);
+  actions->push_back(RequestWork{applied_});
 }
 
-void WorkerLoop::OnSomeParameters(uint64_t pull, WorkerActions* actions) {
+void WorkerLoop::OnSomeParameters(uint64_t pull, Actions* actions) {
   if (pull != pull_ || state_ != State::kPulling || left_ || leaving_ || final_) return;
   // What is to be tested is copied first, whole.
   if (sync()) {
     const std::vector<Range> leaves = ToDo(clock_);
     if (leaves.empty() || EvaluatesBefore(leaves)) return;
     computing_ = leaves[0];
-    actions->push_back(ComputationOf(computing_));
-  } else {
-    if (no_more_ || !work_.has_value() || work_->evaluate()) return;
-    actions->push_back(ComputationOf(*work_));
+  } else if (no_more_ || !work_.has_value() || work_->evaluate()) {
+    return;
   }
-  actions->back().early = true;
+  Compute compute = sync() ? ComputationOf(computing_) : ComputationOf(*work_);
+  compute.early = true;
+  actions->push_back(std::move(compute));
   state_ = State::kBeginning;
 }
 
@@ -98,7 +90,7 @@ void WorkerLoop::OnInterrupted() {
   state_ = State::kPulling;
 }
 
-void WorkerLoop::OnParameters(uint64_t pull, bool passed, WorkerActions* actions) {
+void WorkerLoop::OnParameters(uint64_t pull, bool passed, Actions* actions) {
   if (state_ == State::kBeginning) {
     RUBATO_CHECK(pull == pull_ && !passed);
     state_ = State::kComputing;
@@ -106,20 +98,17 @@ void WorkerLoop::OnParameters(uint64_t pull, bool passed, WorkerActions* actions
       have_ = clock_;
       done_below_ = std::max(done_below_, clock_);
       computed_.erase(computed_.begin(), computed_.lower_bound(done_below_));
-      ReadAhead(clock_ + prefetch_, computing_, actions);
+      Announce(clock_ + prefetch_, computing_, actions);
     } else {
       applied_ = clock_;
       work_.reset();
-      RequestWork(actions);
+      AskForWork(actions);
     }
     return;
   }
   if (pull != pull_ || state_ != State::kPulling || left_) return;
   if (final_) {
-    WorkerAction evaluate{WorkerAction::Kind::kEvaluate};
-    evaluate.unit = final_unit_;
-    evaluate.is_final = true;
-    actions->push_back(evaluate);
+    actions->push_back(Test{final_unit_, /*is_final=*/true});
     state_ = State::kIdle;
   } else if (sync()) {
     have_ = passed ? -1 : clock_;
@@ -133,7 +122,7 @@ void WorkerLoop::OnParameters(uint64_t pull, bool passed, WorkerActions* actions
     if (leaving_) {
       OnLeave(actions);
     } else if (no_more_) {
-      Idle(actions);
+      BecomeIdle(actions);
     } else {
       MaybeCompute(actions);
     }
@@ -159,7 +148,7 @@ std::vector<Range> WorkerLoop::ToDo(int64_t step) const {
   return leaves;
 }
 
-void WorkerLoop::NextStep(WorkerActions* actions) {
+void WorkerLoop::NextStep(Actions* actions) {
   const int64_t first = std::max(done_below_, view_.assignments(0).from_step());
   int64_t next = view_.until_step();
   for (int i = 0; i < view_.assignments_size() && next == view_.until_step(); ++i) {
@@ -178,25 +167,23 @@ void WorkerLoop::NextStep(WorkerActions* actions) {
   }
   clock_ = next;
   if (have_ != next) {
-    Pull(next, /*retire=*/false, actions);
+    StartPull(next, /*retire=*/false, actions);
   } else if (next == view_.until_step()) {
-    Idle(actions);
+    BecomeIdle(actions);
   } else {
     ComputeStep(actions);
   }
 }
 
-void WorkerLoop::ComputeStep(WorkerActions* actions) {
+void WorkerLoop::ComputeStep(Actions* actions) {
   const std::vector<Range> leaves = ToDo(clock_);
   if (EvaluatesBefore(leaves)) {
     evaluated_ = clock_;
-    WorkerAction evaluate{WorkerAction::Kind::kEvaluate};
-    evaluate.unit = clock_;
-    actions->push_back(evaluate);
+    actions->push_back(Test{clock_});
   }
   state_ = State::kComputing;
   computing_ = leaves[0];
-  ReadAhead(clock_ + prefetch_, computing_, actions);
+  Announce(clock_ + prefetch_, computing_, actions);
   actions->push_back(ComputationOf(computing_));
 }
 
@@ -206,61 +193,48 @@ bool WorkerLoop::EvaluatesBefore(const std::vector<Range>& leaves) const {
          evaluate_every_->IsDue(*schedule_, mode(), clock_);
 }
 
-WorkerAction WorkerLoop::ComputationOf(Range leaves) const {
-  WorkerAction compute{WorkerAction::Kind::kCompute};
-  compute.clock = compute.unit = clock_;
-  compute.leaves = leaves;
-  compute.nodes = ReductionTree(view_.leaves()).MaximalNodes(leaves);
-  return compute;
+WorkerLoop::Compute WorkerLoop::ComputationOf(Range leaves) const {
+  return {clock_, clock_, leaves, ReductionTree(view_.leaves()).MaximalNodes(leaves)};
 }
 
-void WorkerLoop::OnWork(const proto::Work& work, WorkerActions* actions) {
+void WorkerLoop::OnWork(const proto::Work& work, Actions* actions) {
   request_is_out_ = false;
   if (left_) return;  // it will be given to others
   if (!work.has_contribution()) {
     no_more_ = true;
     if (state_ == State::kPulling || state_ == State::kWaiting) {
-      Pull(clock_, /*retire=*/true, actions);
+      StartPull(clock_, /*retire=*/true, actions);
     } else if (state_ == State::kIdle) {
-      Idle(actions);
+      BecomeIdle(actions);
     }
     return;
   }
   work_ = work;
-  ReadAhead(work.contribution(), {0, view_.leaves()}, actions);
+  Announce(work.contribution(), {0, view_.leaves()}, actions);
   if (state_ == State::kIdle) {
     no_more_ = false;
-    Pull(clock_, /*retire=*/false, actions);
+    StartPull(clock_, /*retire=*/false, actions);
   } else {
     MaybeCompute(actions);
   }
 }
 
-void WorkerLoop::MaybeCompute(WorkerActions* actions) {
+void WorkerLoop::MaybeCompute(Actions* actions) {
   if (state_ != State::kWaiting || !work_.has_value()) return;
-  const int64_t unit = work_->contribution();
-  if (work_->evaluate()) {
-    WorkerAction evaluate{WorkerAction::Kind::kEvaluate};
-    evaluate.unit = unit;
-    actions->push_back(evaluate);
-  }
-  const WorkerAction compute = ComputationOf(*work_);
+  if (work_->evaluate()) actions->push_back(Test{work_->contribution()});
+  Compute compute = ComputationOf(*work_);
   work_.reset();
-  RequestWork(actions);  // the answer comes while this one computes
+  AskForWork(actions);  // the answer comes while this one computes
   state_ = State::kComputing;
-  actions->push_back(compute);
+  actions->push_back(std::move(compute));
 }
 
-WorkerAction WorkerLoop::ComputationOf(const proto::Work& work) const {
-  WorkerAction compute{WorkerAction::Kind::kCompute};
-  compute.clock = clock_;
-  compute.unit = work.contribution();
-  compute.leaves = {0, view_.leaves()};
-  compute.nodes = {compute.leaves};
-  return compute;
+WorkerLoop::Compute WorkerLoop::ComputationOf(const proto::Work& work) const {
+  const Range leaves{0, view_.leaves()};
+  return {clock_, work.contribution(), leaves, {leaves}};
 }
 
-void WorkerLoop::OnComputed(WorkerActions* actions) {
+void WorkerLoop::OnComputed(Actions* actions) {
   RUBATO_CHECK(state_ == State::kComputing);
   state_ = State::kIdle;
   if (stale_) {
@@ -271,49 +245,44 @@ void WorkerLoop::OnComputed(WorkerActions* actions) {
     computed_[clock_].push_back(computing_);
     leaving_ ? OnLeave(actions) : NextStep(actions);
   } else {
-    Pull(clock_ + 1, no_more_ || leaving_, actions);
+    StartPull(clock_ + 1, no_more_ || leaving_, actions);
   }
 }
 
-void WorkerLoop::OnLeftOut(WorkerActions* actions) {
+void WorkerLoop::OnLeftOut(Actions* actions) {
   RUBATO_CHECK(state_ == State::kComputing);
   state_ = State::kWaiting;
   if (leaving_) {
     OnLeave(actions);
   } else if (no_more_) {
-    Pull(clock_, /*retire=*/true, actions);
+    StartPull(clock_, /*retire=*/true, actions);
   } else {
     MaybeCompute(actions);
   }
 }
 
-void WorkerLoop::OnLeave(WorkerActions* actions) {
+void WorkerLoop::OnLeave(Actions* actions) {
   leaving_ = true;
   if (left_ || state_ == State::kComputing) return;
   if (!sync() && schedule_.has_value() && applied_ < clock_) {
-    if (state_ == State::kPulling) Pull(clock_, /*retire=*/true, actions);
+    if (state_ == State::kPulling) StartPull(clock_, /*retire=*/true, actions);
     return;
   }
   left_ = true;
-  WorkerAction leave{WorkerAction::Kind::kLeave};
-  leave.applied = applied_;
-  actions->push_back(leave);
+  actions->push_back(Leave{applied_});
 }
 
-void WorkerLoop::Idle(WorkerActions* actions) {
+void WorkerLoop::BecomeIdle(Actions* actions) {
   state_ = State::kIdle;
-  WorkerAction idle{WorkerAction::Kind::kIdle};
-  idle.applied = applied_;
-  actions->push_back(idle);
+  actions->push_back(SayIdle{applied_});
 }
 
-void WorkerLoop::OnEvaluationRequest(const proto::EvaluationRequest& request,
-                                     WorkerActions* actions) {
+void WorkerLoop::OnEvaluationRequest(const proto::EvaluationRequest& request, Actions* actions) {
   RUBATO_CHECK(schedule_.has_value());
   final_ = true;
   final_unit_ = request.unit();
-  Pull(request.step(), /*retire=*/false, actions);
-  actions->back().observer = true;
+  StartPull(request.step(), /*retire=*/false, actions);
+  std::get<Pull>(actions->back()).observer = true;
 }
 
 }  // namespace rubato

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "common/space/flat_space.h"
@@ -17,62 +18,75 @@
 
 namespace rubato {
 
-struct WorkerAction {
-  enum class Kind {
-    kPull,         // ask all shards for all blocks at `clock`, as pull number `pull`; ends with
-                   // OnParameters. Answers to earlier pulls count no more.
-    kRequestWork,  // ask the coordinator for a contribution; ends with OnWork
-    kEvaluate,   // test the parameters that are here, which have seen `unit` units, beside the next
-                 // computation
-    kReadAhead,  // a hint: the micro-batches `leaves` of `unit` will be computed after those that
-                 // were announced before
-    kCompute,    // gradients of the micro-batches `leaves` of `unit`, each of `nodes` pushed as one
-                 // sum under `clock`; ends with OnComputed or OnLeftOut. `early`: some parameters
-                 // of the outstanding pull are still to come; ends with OnInterrupted, and nothing
-                 // pushed, unless OnParameters has said that all are here
-    kIdle,       // tell the coordinator that nothing is left to do in this view
-    kLeave,      // tell the coordinator that this worker goes
-  };
-  Kind kind;
-  int64_t clock = 0;
-  int64_t unit = 0;  // step (sync) or contribution (on arrival)
-  Range leaves{};
-  std::vector<Range> nodes{};  // in order; they make up `leaves`
-  bool observer = false;       // kPull: as one who computes nothing
-  bool is_final = false;       // kEvaluate: on the test split too
-  bool retire = false;         // kPull: see FrameKind::kRetire
-  bool early = false;          // kCompute
-  uint64_t pull = 0;
-  int64_t applied = 0;  // kRequestWork, kIdle, kLeave: this worker's contributions of clocks below
-                        // this one are in all blocks
-};
-using WorkerActions = std::vector<WorkerAction>;
-
 class WorkerLoop {
  public:
+  // Asks all shards for all blocks, as pull number `number`; ends with OnParameters. Answers to
+  // earlier pulls count no more.
+  struct Pull {
+    uint64_t number = 0;
+    int64_t clock = 0;
+    bool retire = false;    // see FrameKind::kRetire
+    bool observer = false;  // as one that computes nothing
+  };
+  // Asks the coordinator for a contribution; ends with OnWork.
+  struct RequestWork {
+    int64_t applied = 0;  // this worker's contributions of clocks below it are in all blocks
+  };
+  // Tests the parameters that are here, which have seen `unit` units, beside the next computation.
+  struct Test {
+    int64_t unit = 0;
+    bool is_final = false;  // on the test split too
+  };
+  // A hint: these micro-batches will be computed after those that were announced before.
+  struct ReadAhead {
+    int64_t unit = 0;
+    Range leaves;
+  };
+  // Computes the gradients of the micro-batches `leaves` of `unit` and pushes each of `nodes`,
+  // which make up `leaves`, as one sum; ends with OnComputed or OnLeftOut. `early`: some parameters
+  // of the outstanding pull are still to come; ends with OnInterrupted, and nothing is pushed,
+  // unless OnParameters has said that all are here.
+  struct Compute {
+    int64_t clock = 0;
+    int64_t unit = 0;  // step (sync) or contribution (on arrival)
+    Range leaves;
+    std::vector<Range> nodes;  // in order
+    bool early = false;
+  };
+  // Tells the coordinator that nothing is left to do in this view.
+  struct SayIdle {
+    int64_t applied = 0;  // as in RequestWork
+  };
+  // Tells the coordinator that this worker goes.
+  struct Leave {
+    int64_t applied = 0;  // as in RequestWork
+  };
+  using Action = std::variant<Pull, RequestWork, Test, ReadAhead, Compute, SayIdle, Leave>;
+  using Actions = std::vector<Action>;
+
   explicit WorkerLoop(const proto::Job& job) : job_(job), prefetch_(job.data().prefetch()) {}
 
   // view.your_rank() is this worker's. Views come in the order of their numbers.
-  void OnView(const proto::View& view, WorkerActions* actions);
+  void OnView(const proto::View& view, Actions* actions);
   // Some blocks of pull number `pull` have arrived, none of which was passed: a computation may
   // begin early. No other event follows it than OnParameters, not passed, and OnInterrupted, until
   // either has come: what else happens interrupts it first.
-  void OnSomeParameters(uint64_t pull, WorkerActions* actions);
+  void OnSomeParameters(uint64_t pull, Actions* actions);
   // All blocks have arrived for pull number `pull`. `passed`: in sync, a block was at a later
   // version than asked for, so that the step is done everywhere.
-  void OnParameters(uint64_t pull, bool passed, WorkerActions* actions);
+  void OnParameters(uint64_t pull, bool passed, Actions* actions);
   // What was begun early has come to nothing.
   void OnInterrupted();
-  void OnWork(const proto::Work& work, WorkerActions* actions);
-  // The last kCompute is done: its sums are on their way.
-  void OnComputed(WorkerActions* actions);
-  // The last kCompute came to nothing: its gradient is not finite and has been left out (on arrival
+  void OnWork(const proto::Work& work, Actions* actions);
+  // The last Compute is done: its sums are on their way.
+  void OnComputed(Actions* actions);
+  // The last Compute came to nothing: its gradient is not finite and has been left out (on arrival
   // only).
-  void OnLeftOut(WorkerActions* actions);
+  void OnLeftOut(Actions* actions);
   // It shall go as soon as what it has begun is done.
-  void OnLeave(WorkerActions* actions);
+  void OnLeave(Actions* actions);
   // The coordinator wants the final parameters tested.
-  void OnEvaluationRequest(const proto::EvaluationRequest& request, WorkerActions* actions);
+  void OnEvaluationRequest(const proto::EvaluationRequest& request, Actions* actions);
 
   const proto::View& view() const { return view_; }
   bool sync() const { return view_.mode() == proto::View::MODE_SYNC; }
@@ -83,20 +97,20 @@ class WorkerLoop {
 
  private:
   Mode mode() const { return {view_.mode(), view_.staleness()}; }
-  void Pull(int64_t clock, bool retire, WorkerActions* actions);
-  void RequestWork(WorkerActions* actions);
+  void StartPull(int64_t clock, bool retire, Actions* actions);
+  void AskForWork(Actions* actions);
   // Sync: what is left to do first, if anything; else sees the end.
-  void NextStep(WorkerActions* actions);
+  void NextStep(Actions* actions);
   // The micro-batches of the step that it has been granted and not computed, in the view's order.
   std::vector<Range> ToDo(int64_t step) const;
-  void ComputeStep(WorkerActions* actions);
+  void ComputeStep(Actions* actions);
   bool EvaluatesBefore(const std::vector<Range>& leaves) const;
-  WorkerAction ComputationOf(Range leaves) const;
+  Compute ComputationOf(Range leaves) const;
   // On arrival.
-  void MaybeCompute(WorkerActions* actions);
-  WorkerAction ComputationOf(const proto::Work& work) const;
-  void ReadAhead(int64_t unit, Range leaves, WorkerActions* actions);
-  void Idle(WorkerActions* actions);
+  void MaybeCompute(Actions* actions);
+  Compute ComputationOf(const proto::Work& work) const;
+  void Announce(int64_t unit, Range leaves, Actions* actions);
+  void BecomeIdle(Actions* actions);
 
   const proto::Job job_;
   const int64_t prefetch_;  // units

@@ -1,6 +1,8 @@
 #include "worker/process/worker_loop.h"
 
 #include <string>
+#include <variant>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -55,33 +57,25 @@ proto::View MakeView(proto::View::Mode mode, Range mine, int64_t until_step = 4)
   return view;
 }
 
-std::string Text(const WorkerAction& action) {
-  switch (action.kind) {
-    case WorkerAction::Kind::kPull:
-      return absl::StrCat(action.observer ? "observe "
-                          : action.retire ? "retire "
-                                          : "pull ",
-                          action.clock);
-    case WorkerAction::Kind::kRequestWork:
-      return "request";
-    case WorkerAction::Kind::kEvaluate:
-      return absl::StrCat(action.is_final ? "test " : "evaluate ", action.unit);
-    case WorkerAction::Kind::kCompute:
-      return absl::StrCat(action.early ? "early " : "", "compute ", action.unit, " clock ",
-                          action.clock, " nodes ",
-                          absl::StrJoin(action.nodes, ",", [](std::string* out, const Range& node) {
-                            absl::StrAppend(out, node.begin, "-", node.end);
-                          }));
-    case WorkerAction::Kind::kReadAhead:
-      return absl::StrCat("read ", action.unit, " leaves ", action.leaves.begin, "-",
-                          action.leaves.end);
-    case WorkerAction::Kind::kIdle:
-      return absl::StrCat("idle ", action.applied);
-    case WorkerAction::Kind::kLeave:
-      return "leave";
-  }
-  return "";
+std::string Text(const WorkerLoop::Pull& pull) {
+  return absl::StrCat(pull.observer ? "observe " : pull.retire ? "retire " : "pull ", pull.clock);
 }
+std::string Text(const WorkerLoop::RequestWork&) { return "request"; }
+std::string Text(const WorkerLoop::Test& test) {
+  return absl::StrCat(test.is_final ? "test " : "evaluate ", test.unit);
+}
+std::string Text(const WorkerLoop::ReadAhead& read) {
+  return absl::StrCat("read ", read.unit, " leaves ", read.leaves.begin, "-", read.leaves.end);
+}
+std::string Text(const WorkerLoop::Compute& compute) {
+  const auto join = [](std::string* out, const Range& node) {
+    absl::StrAppend(out, node.begin, "-", node.end);
+  };
+  return absl::StrCat(compute.early ? "early " : "", "compute ", compute.unit, " clock ",
+                      compute.clock, " nodes ", absl::StrJoin(compute.nodes, ",", join));
+}
+std::string Text(const WorkerLoop::SayIdle& idle) { return absl::StrCat("idle ", idle.applied); }
+std::string Text(const WorkerLoop::Leave&) { return "leave"; }
 
 // A loop and the number of its last pull.
 class Loop {
@@ -122,12 +116,12 @@ class Loop {
  private:
   template <typename Call>
   std::vector<std::string> Do(Call call) {
-    WorkerActions actions;
+    WorkerLoop::Actions actions;
     call(&actions);
     std::vector<std::string> texts;
-    for (const WorkerAction& action : actions) {
-      texts.push_back(Text(action));
-      if (action.kind == WorkerAction::Kind::kPull) pull_ = action.pull;
+    for (const WorkerLoop::Action& action : actions) {
+      texts.push_back(std::visit([](const auto& what) { return Text(what); }, action));
+      if (const auto* pull = std::get_if<WorkerLoop::Pull>(&action)) pull_ = pull->number;
     }
     return texts;
   }
