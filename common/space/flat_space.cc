@@ -34,36 +34,16 @@ std::string ParameterAt(const proto::Layout& layout, int64_t index) {
   return "an unknown parameter";
 }
 
-FlatSpace::FlatSpace(int64_t values, int64_t block_values, int shards)
+FlatSpace::FlatSpace(int64_t values, int64_t block_values)
     : values_(values),
       block_values_(block_values),
-      blocks_((values + block_values - 1) / block_values),
-      shards_(shards) {
-  RUBATO_CHECK(values >= 0 && block_values > 0 && shards > 0);
+      blocks_((values + block_values - 1) / block_values) {
+  RUBATO_CHECK(values >= 0 && block_values > 0);
 }
 
 Range FlatSpace::BlockValues(int64_t block) const {
   RUBATO_CHECK(0 <= block && block < blocks_);
   return {block * block_values_, std::min(values_, (block + 1) * block_values_)};
-}
-
-Range FlatSpace::ShardBlocks(int shard) const {
-  RUBATO_CHECK(0 <= shard && shard < shards_);
-  return {shard * blocks_ / shards_, (shard + 1) * blocks_ / shards_};
-}
-
-Range FlatSpace::ShardValues(int shard) const {
-  const Range blocks = ShardBlocks(shard);
-  return {std::min(values_, blocks.begin * block_values_),
-          std::min(values_, blocks.end * block_values_)};
-}
-
-int FlatSpace::ShardOfBlock(int64_t block) const {
-  RUBATO_CHECK(0 <= block && block < blocks_);
-  // The shard s with s*B/S <= block < (s+1)*B/S; the quotient is off by at most one.
-  int shard = static_cast<int>(block * shards_ / blocks_);
-  while (!ShardBlocks(shard).Contains(block)) ++shard;
-  return shard;
 }
 
 }  // namespace rubato

@@ -1,6 +1,6 @@
 // The flat parameter space: all trainable numbers of a model, and averages of statistics behind
-// them, in one vector of float32, cut into blocks of equal size (the last may be shorter); each
-// shard owns a run of blocks. Knows no layers.
+// them, in one vector of float32, cut into blocks of equal size (the last may be shorter). Which
+// shard holds which blocks, common/space/placement.h says. Knows no layers.
 #ifndef RUBATO_COMMON_SPACE_FLAT_SPACE_H_
 #define RUBATO_COMMON_SPACE_FLAT_SPACE_H_
 
@@ -23,25 +23,19 @@ std::string ParameterAt(const proto::Layout& layout, int64_t index);
 
 class FlatSpace {
  public:
-  // `values` >= 0 numbers in blocks of `block_values` > 0, over `shards` > 0. With fewer blocks
-  // than shards some shards own none.
-  FlatSpace(int64_t values, int64_t block_values, int shards);
+  // `values` >= 0 numbers in blocks of `block_values` > 0.
+  FlatSpace(int64_t values, int64_t block_values);
 
   int64_t values() const { return values_; }
   int64_t block_values() const { return block_values_; }
-  int shards() const { return shards_; }
   int64_t blocks() const { return blocks_; }
 
   Range BlockValues(int64_t block) const;  // the values of a block
-  Range ShardBlocks(int shard) const;      // the blocks of a shard
-  Range ShardValues(int shard) const;      // the values of a shard
-  int ShardOfBlock(int64_t block) const;
 
  private:
   int64_t values_;
   int64_t block_values_;
   int64_t blocks_;
-  int shards_;
 };
 
 }  // namespace rubato

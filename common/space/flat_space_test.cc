@@ -8,43 +8,18 @@
 namespace rubato {
 namespace {
 
-TEST(FlatSpaceTest, ShardsPartitionBlocksAndBlocksPartitionValues) {
+TEST(FlatSpaceTest, BlocksPartitionValues) {
   for (int64_t values : {1, 63, 64, 65, 1000, 4097}) {
     for (int64_t block_values : {1, 16, 64, 5000}) {
-      for (int shards : {1, 2, 3, 7, 100}) {
-        const FlatSpace space(values, block_values, shards);
-        int64_t next_value = 0, next_block = 0;
-        for (int shard = 0; shard < shards; ++shard) {
-          const Range blocks = space.ShardBlocks(shard);
-          EXPECT_EQ(blocks.begin, next_block);
-          EXPECT_EQ(space.ShardValues(shard).begin, next_value);
-          for (; next_block < blocks.end; ++next_block) {
-            EXPECT_EQ(space.ShardOfBlock(next_block), shard);
-            EXPECT_EQ(space.BlockValues(next_block).begin, next_value);
-            next_value = space.BlockValues(next_block).end;
-          }
-          EXPECT_EQ(space.ShardValues(shard).end, next_value);
-        }
-        EXPECT_EQ(next_block, space.blocks());
-        EXPECT_EQ(next_value, values);
+      const FlatSpace space(values, block_values);
+      int64_t next = 0;
+      for (int64_t block = 0; block < space.blocks(); ++block) {
+        EXPECT_EQ(space.BlockValues(block).begin, next);
+        next = space.BlockValues(block).end;
       }
+      EXPECT_EQ(next, values);
     }
   }
-}
-
-TEST(FlatSpaceTest, NoShardOwnsTwoBlocksMoreThanAnother) {
-  const FlatSpace space(1000, 10, 7);
-  for (int shard = 0; shard < 7; ++shard) {
-    EXPECT_GE(space.ShardBlocks(shard).size(), 14);
-    EXPECT_LE(space.ShardBlocks(shard).size(), 15);
-  }
-}
-
-TEST(FlatSpaceTest, AShardWithoutBlocksIsLegal) {
-  const FlatSpace space(10, 16, 3);
-  int64_t owned = 0;
-  for (int shard = 0; shard < 3; ++shard) owned += space.ShardBlocks(shard).size();
-  EXPECT_EQ(owned, 1);
 }
 
 TEST(ValueCountTest, MultipliesExtentsAndAddsParameters) {

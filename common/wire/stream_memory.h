@@ -4,7 +4,6 @@
 
 #include <cstdint>
 
-#include "common/space/flat_space.h"
 #include "common/wire/channel.h"
 #include "common/wire/codec.h"
 #include "common/wire/shared_arena.h"
@@ -29,10 +28,11 @@ inline bool IsLent(const proto::Wire& wire, Codec codec) {
          wire.chunk() % static_cast<int64_t>(kSharedPage) == 0;
 }
 
-// Whether workers lend their gradients, if blocks are lent: where all that a server reads of one
-// worker may stay mapped. What is mapped again in every step is slower than the ring.
-inline bool LendsGradients(const FlatSpace& space) {
-  return space.ShardValues(0).size() * sizeof(float) <= SharedArenaView::kMostResident;
+// Whether workers lend their gradients, if blocks are lent: where all that a server, which holds up
+// to `max_values`, reads of one worker may stay mapped. What is mapped again in every step is
+// slower than the ring.
+inline bool LendsGradients(int64_t max_values) {
+  return max_values * sizeof(float) <= SharedArenaView::kMostResident;
 }
 
 }  // namespace rubato

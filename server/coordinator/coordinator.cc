@@ -8,7 +8,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/space/flat_space.h"
 #include "server/optimizers/parameter_groups.h"
 
 namespace rubato {
@@ -222,11 +221,13 @@ void Coordinator::OpenFirst(absl::Time now, Outcomes* out) {
   }
   view_.set_samples_per_epoch(n);
   *view_.mutable_layout() = model.layout();
-  for (int shard = 0; shard < job_.cluster().servers(); ++shard) view_.add_shards();
+  placement_ = Placement::Even(SpaceOf(job_, view_.layout()), job_.cluster().servers());
+  placement_->AddTo(&view_);
   for (const auto& [id, peer] : registry_.peers()) {
-    if (!peer.is_worker) view_.set_shards(peer.worker.rank, peer.registration.address());
+    if (peer.is_worker) continue;
+    view_.mutable_shards(peer.worker.rank)->set_address(peer.registration.address());
   }
-  verdicts_.emplace(job_, Space(), TrainableCount(view_.layout()));
+  verdicts_.emplace(job_, *placement_, TrainableCount(view_.layout()));
   if (resume_.has_value()) {
     if (const absl::Status status = CheckResume(model); !status.ok()) {
       End(status, kExitUsage, std::string(status.message()), out);
@@ -277,7 +278,7 @@ absl::Status Coordinator::CheckResume(const proto::WorkerRegistration& worker) c
         "train.batch_size, train.micro_batches and cluster.workers.start must stay as they were",
         resume_->unit_samples(), unit_samples));
   }
-  if (resume_->block_values() != BlockValues()) {
+  if (resume_->block_values() != ValuesPerBlock(job_)) {
     return absl::FailedPreconditionError(
         "wire.chunk must stay as it was: on arrival each block has its own history");
   }
@@ -346,10 +347,6 @@ void Coordinator::FillView(int64_t from_step) {
   if (sync()) assignments_->AddTo(&view_);
 }
 
-FlatSpace Coordinator::Space() const {
-  return FlatSpace(ValueCount(view_.layout()), BlockValues(), job_.cluster().servers());
-}
-
 void Coordinator::SendToShards(const proto::CoordinatorMessage& message, Outcomes* out) {
   for (const auto& [id, peer] : registry_.peers()) {
     if (!peer.is_worker) out->push_back(Send{id, message});
@@ -375,13 +372,12 @@ void Coordinator::SendRestore(Outcomes* out) {
   if (resume_.has_value()) {
     for (const proto::BlockState& block : resume_->blocks()) states[block.block()] = &block;
   }
-  const FlatSpace space = Space();
   for (const auto& [id, peer] : registry_.peers()) {
     if (peer.is_worker) continue;
     proto::CoordinatorMessage message;
     proto::Restore* restore = message.mutable_restore();
     if (resume_.has_value()) restore->set_slots(resume_->slots_size());
-    const Range blocks = space.ShardBlocks(peer.worker.rank);
+    const Range blocks = placement_->Blocks(peer.worker.rank);
     for (int64_t block = blocks.begin; block < blocks.end; ++block) {
       proto::BlockState* state = restore->add_blocks();
       if (resume_.has_value() && resume_->mode() == proto::View::MODE_SYNC) {

@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/space/modes.h"
+#include "common/space/placement.h"
 #include "common/space/sample_schedule.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/cluster.pb.h"
@@ -152,9 +153,7 @@ class Coordinator {
   void OnDiverged(PeerId peer, const std::string& reason, Outcomes* out);
   void EndDiverged(Outcomes* out);
   void SendToShards(const proto::CoordinatorMessage& message, Outcomes* out);
-  FlatSpace Space() const;
   bool sync() const { return !mode_.on_arrival(); }
-  int64_t BlockValues() const { return job_.wire().chunk() / static_cast<int64_t>(sizeof(float)); }
   // Whom the job waits for at this moment, to compute.
   std::vector<WorkerId> WaitedFor() const;
   void CheckLeases(absl::Time now, Outcomes* out);
@@ -169,6 +168,7 @@ class Coordinator {
   Phase phase_ = Phase::kGathering;
   Registry registry_;
   proto::View view_;
+  std::optional<Placement> placement_;  // from the first view on
   std::vector<ModeSpan> stages_;
   Summary summary_;
   int reports_ = 0;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status_matchers.h"
+#include "common/space/placement.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -204,7 +205,7 @@ TEST_F(CoordinatorTest, InstallsAViewWhenAllAreThereInAnyOrder) {
   ASSERT_EQ(sent_[3].size(), 1u);
   const proto::View& view = sent_[3][0].view();
   EXPECT_EQ(view.your_rank(), 1);
-  EXPECT_THAT(view.shards(), ElementsAre("host:0", "host:1"));
+  EXPECT_THAT(ShardAddresses(view), ElementsAre("host:0", "host:1"));
   EXPECT_EQ(view.until_step(), 6);
   ASSERT_EQ(view.members_size(), 2);
   EXPECT_THAT(Assignments(3), ElementsAre("0 0:0-2 1:2-4"));

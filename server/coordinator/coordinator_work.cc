@@ -371,7 +371,7 @@ proto::Manifest Coordinator::MakeManifest() const {
   manifest.set_origin_samples(view_.origin_samples());
   manifest.set_unit_samples(job_.train().batch_size() / job_.train().micro_batches() *
                             view_.leaves());
-  manifest.set_block_values(BlockValues());
+  manifest.set_block_values(ValuesPerBlock(job_));
   manifest.set_seconds(metrics_->last_seconds());
   if (summary_.residuals_lost.has_value()) manifest.set_residuals(registry_.workers());
   if (has_evaluation_) {

@@ -1,11 +1,9 @@
 #include "server/coordinator/verdicts.h"
 
-#include <algorithm>
-
 namespace rubato {
 
-Verdicts::Verdicts(const proto::Job& job, const FlatSpace& space, int64_t trainable)
-    : job_(job), space_(space), trainable_(trainable) {}
+Verdicts::Verdicts(const proto::Job& job, const Placement& placement, int64_t trainable)
+    : job_(job), measuring_(placement.owners()), trainable_(trainable) {}
 
 std::optional<Verdicts::Decision> Verdicts::OnMeasured(const proto::ShardMeasured& measured) {
   Measured& step = measured_.try_emplace(measured.step(), trainable_).first->second;
@@ -16,8 +14,7 @@ std::optional<Verdicts::Decision> Verdicts::OnMeasured(const proto::ShardMeasure
   for (const proto::ShardMeasured::Node& node : measured.nodes()) {
     step.squares.AddNode({{node.begin(), node.end()}, node.sum()});
   }
-  // Shards without blocks measure nothing.
-  if (++step.shards < std::min<int64_t>(space_.blocks(), space_.shards())) return std::nullopt;
+  if (++step.shards < measuring_) return std::nullopt;
 
   Decision decision;
   decision.verdict.set_step(measured.step());

@@ -7,7 +7,7 @@
 #include <map>
 #include <optional>
 
-#include "common/space/flat_space.h"
+#include "common/space/placement.h"
 #include "common/space/sum_of_squares.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
@@ -17,7 +17,7 @@ namespace rubato {
 class Verdicts {
  public:
   // `trainable`: values of the flat vector that are parameters, whose norm is meant.
-  Verdicts(const proto::Job& job, const FlatSpace& space, int64_t trainable);
+  Verdicts(const proto::Job& job, const Placement& placement, int64_t trainable);
 
   struct Decision {
     proto::Verdict verdict;
@@ -36,7 +36,7 @@ class Verdicts {
   };
 
   const proto::Job job_;
-  const FlatSpace space_;
+  const int measuring_;  // shards: those without blocks measure nothing
   const int64_t trainable_;
   std::map<int64_t, Measured> measured_;  // by step
 };

@@ -49,12 +49,12 @@ int64_t MostSumsHeld(int64_t leaves, int64_t workers) {
   return nodes.begin()->second;
 }
 
-absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const FlatSpace& space,
+absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const Placement& placement,
                                               int shard) {
   RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job)));
   const int64_t slots = static_cast<int64_t>(optimizer.slots().size());
-  const int64_t own = space.ShardValues(shard).size() * static_cast<int64_t>(sizeof(float));
-  const int64_t all = space.values() * static_cast<int64_t>(sizeof(float));
+  const int64_t own = placement.Values(shard).size() * static_cast<int64_t>(sizeof(float));
+  const int64_t all = placement.space().values() * static_cast<int64_t>(sizeof(float));
   const int64_t workers = job.cluster().workers().start();
   const bool sync = job.consistency().mode() == proto::Consistency::MODE_SYNC ||
                     job.consistency().schedule_size() > 0;
@@ -65,14 +65,16 @@ absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const FlatS
            : own * (workers > 1);
   ServerMemory memory;
   memory.training = kProcessBytes + own * (1 + slots) + spare +
-                    space.ShardBlocks(shard).size() * kBlockBytes +
+                    placement.Blocks(shard).size() * kBlockBytes +
                     workers * StreamMemory(job.wire());
   // Gradients are read in the workers' memory.
-  if (IsLent(job.wire(), PushCodec(job)) && LendsGradients(space)) memory.training += workers * own;
+  if (IsLent(job.wire(), PushCodec(job)) && LendsGradients(placement.max_values())) {
+    memory.training += workers * own;
+  }
   // Parameters are encoded once for all who pull them; two versions are kept.
   if (PullCodec(job) != Codec::kFloat32) {
-    memory.training +=
-        2 * static_cast<int64_t>(PulledBytes(job, space.ShardValues(shard), space.values()));
+    memory.training += 2 * static_cast<int64_t>(PulledBytes(job, placement.Values(shard),
+                                                            placement.space().values()));
   }
   // The version of the checkpoint, which is held until it has been read, and its slots; what shard
   // 0 has read of all shards.

@@ -5,7 +5,7 @@
 #include <cstdint>
 
 #include "absl/status/statusor.h"
-#include "common/space/flat_space.h"
+#include "common/space/placement.h"
 #include "proto/job.pb.h"
 
 namespace rubato {
@@ -19,7 +19,7 @@ struct ServerMemory {
 
 // Of the process of `shard`, once every block has been updated, with cluster.workers.start workers
 // on the same host. InvalidArgument as Optimizer::Create.
-absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const FlatSpace& space,
+absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const Placement& placement,
                                               int shard);
 
 // Sync: how many sums of one block may wait for others at a time, if `workers` share `leaves`

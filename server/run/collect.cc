@@ -9,13 +9,16 @@
 #include "absl/synchronization/mutex.h"
 #include "common/base/status.h"
 #include "common/files/safetensors.h"
+#include "common/space/placement.h"
 #include "common/wire/shard_streams.h"
 
 namespace rubato {
 
-absl::StatusOr<TrainingState> CollectState(const proto::View& view, const FlatSpace& space,
+absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::View& view,
                                            const Selection& selection,
                                            const std::string& job_digest, absl::Duration timeout) {
+  RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job, view));
+  const FlatSpace& space = placement.space();
   // Slot 0 is the parameters.
   std::vector<std::vector<float>> vectors(1 + selection.slots);
   for (std::vector<float>& vector : vectors) vector.resize(space.values());
@@ -26,7 +29,7 @@ absl::StatusOr<TrainingState> CollectState(const proto::View& view, const FlatSp
   callbacks.on_frame = [&](int shard, const Frame& frame, const ReceivedValues& values) {
     absl::MutexLock lock(&mutex);
     const int64_t block = static_cast<int64_t>(frame.block);
-    if (frame.kind != FrameKind::kParameters || !space.ShardBlocks(shard).Contains(block) ||
+    if (frame.kind != FrameKind::kParameters || !placement.Blocks(shard).Contains(block) ||
         frame.slot >= vectors.size() ||
         static_cast<int64_t>(values.size()) != space.BlockValues(block).size()) {
       failure.Update(absl::InternalError(
@@ -41,10 +44,10 @@ absl::StatusOr<TrainingState> CollectState(const proto::View& view, const FlatSp
     absl::MutexLock lock(&mutex);
     failure.Update(status);
   };
-  const std::vector<std::string> addresses(view.shards().begin(), view.shards().end());
-  auto streams = std::make_unique<ShardStreams>(addresses, job_digest, std::move(callbacks));
-  for (int shard = 0; shard < space.shards(); ++shard) {
-    const Range blocks = space.ShardBlocks(shard);
+  auto streams =
+      std::make_unique<ShardStreams>(ShardAddresses(view), job_digest, std::move(callbacks));
+  for (int shard = 0; shard < placement.shards(); ++shard) {
+    const Range blocks = placement.Blocks(shard);
     if (blocks.empty()) continue;
     Frame pull;
     pull.kind = FrameKind::kPull;
@@ -73,19 +76,19 @@ absl::StatusOr<TrainingState> CollectState(const proto::View& view, const FlatSp
   return state;
 }
 
-std::unique_ptr<ShardStreams> SendState(const proto::View& view, const FlatSpace& space,
-                                        std::shared_ptr<const TrainingState> state,
-                                        const std::string& job_digest,
-                                        std::function<void(absl::Status)> on_failure) {
+absl::StatusOr<std::unique_ptr<ShardStreams>> SendState(
+    const proto::Job& job, const proto::View& view, std::shared_ptr<const TrainingState> state,
+    const std::string& job_digest, std::function<void(absl::Status)> on_failure) {
+  RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job, view));
   ShardStreams::Callbacks callbacks;
   callbacks.on_frame = [](int, const Frame&, const ReceivedValues&) {};
   callbacks.on_failure = [on_failure = std::move(on_failure)](int, const absl::Status& status) {
     on_failure(status);
   };
-  const std::vector<std::string> addresses(view.shards().begin(), view.shards().end());
-  auto streams = std::make_unique<ShardStreams>(addresses, job_digest, std::move(callbacks));
-  for (int64_t block = 0; block < space.blocks(); ++block) {
-    const Range values = space.BlockValues(block);
+  auto streams =
+      std::make_unique<ShardStreams>(ShardAddresses(view), job_digest, std::move(callbacks));
+  for (int64_t block = 0; block < placement.space().blocks(); ++block) {
+    const Range values = placement.space().BlockValues(block);
     for (size_t slot = 0; slot <= state->slots.size(); ++slot) {
       const std::vector<float>& vector = slot == 0 ? state->parameters : state->slots[slot - 1];
       Frame frame;
@@ -94,7 +97,7 @@ std::unique_ptr<ShardStreams> SendState(const proto::View& view, const FlatSpace
       frame.block = static_cast<uint64_t>(block);
       frame.slot = static_cast<uint32_t>(slot);
       streams->Send(
-          space.ShardOfBlock(block), frame,
+          placement.ShardOf(block), frame,
           Payload{state, absl::MakeConstSpan(vector).subspan(values.begin, values.size())});
     }
   }

@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/files/checkpoint.h"
-#include "common/space/flat_space.h"
 #include "common/wire/shard_streams.h"
+#include "proto/job.pb.h"
 #include "proto/view.pb.h"
 
 namespace rubato {
@@ -26,16 +26,15 @@ struct Selection {
 
 // The whole flat vectors. DeadlineExceeded if a shard does not answer within `timeout`; the error
 // of a stream that breaks.
-absl::StatusOr<TrainingState> CollectState(const proto::View& view, const FlatSpace& space,
+absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::View& view,
                                            const Selection& selection,
                                            const std::string& job_digest, absl::Duration timeout);
 
 // Sends them to the shards, whose coordinator waits for their answers. The streams must live until
 // those have come.
-std::unique_ptr<ShardStreams> SendState(const proto::View& view, const FlatSpace& space,
-                                        std::shared_ptr<const TrainingState> state,
-                                        const std::string& job_digest,
-                                        std::function<void(absl::Status)> on_failure);
+absl::StatusOr<std::unique_ptr<ShardStreams>> SendState(
+    const proto::Job& job, const proto::View& view, std::shared_ptr<const TrainingState> state,
+    const std::string& job_digest, std::function<void(absl::Status)> on_failure);
 
 // Writes them under the layout's names and shapes; returns TensorsDigest of them.
 absl::StatusOr<std::string> WriteParameters(const std::string& path, const proto::Layout& layout,

@@ -27,7 +27,7 @@ absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
   Selection selection;
   selection.version = version;
   RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
-                          CollectState(view, Space(view), selection, job_digest_, kCollectTimeout));
+                          CollectState(job_, view, selection, job_digest_, kCollectTimeout));
   RUBATO_ASSIGN_OR_RETURN(
       const std::string digest,
       WriteParameters(folder_.ParametersFile(), view.layout(), state.parameters));
@@ -58,7 +58,7 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
   selection.snapshot = snapshot;
   selection.slots = manifest.slots_size();
   RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
-                          CollectState(view, Space(view), selection, job_digest_, kCollectTimeout));
+                          CollectState(job_, view, selection, job_digest_, kCollectTimeout));
   RUBATO_ASSIGN_OR_RETURN(const std::string path,
                           WriteCheckpoint(folder_.CheckpointFolder(), manifest, ResolvedYaml(job_),
                                           view.layout(), state));
@@ -80,8 +80,9 @@ absl::Status RunFiles::Restore(const proto::View& view, const std::string& check
                                std::function<void(absl::Status)> on_failure) {
   RUBATO_ASSIGN_OR_RETURN(TrainingState state,
                           ReadTrainingState(checkpoint, manifest, view.layout()));
-  restoring_ = SendState(view, Space(view), std::make_shared<const TrainingState>(std::move(state)),
-                         job_digest_, std::move(on_failure));
+  RUBATO_ASSIGN_OR_RETURN(
+      restoring_, SendState(job_, view, std::make_shared<const TrainingState>(std::move(state)),
+                            job_digest_, std::move(on_failure)));
   return absl::OkStatus();
 }
 
@@ -93,14 +94,10 @@ absl::Status RunFiles::SendInitial(const proto::View& view, const std::string& f
   state.parameters.resize(ValueCount(view.layout()));
   RUBATO_RETURN_IF_ERROR(
       ReadInitialValues(reader, view.layout(), 0, absl::MakeSpan(state.parameters)));
-  restoring_ = SendState(view, Space(view), std::make_shared<const TrainingState>(std::move(state)),
-                         job_digest_, std::move(on_failure));
+  RUBATO_ASSIGN_OR_RETURN(
+      restoring_, SendState(job_, view, std::make_shared<const TrainingState>(std::move(state)),
+                            job_digest_, std::move(on_failure)));
   return absl::OkStatus();
-}
-
-FlatSpace RunFiles::Space(const proto::View& view) const {
-  return FlatSpace(ValueCount(view.layout()), job_.wire().chunk() / sizeof(float),
-                   view.shards_size());
 }
 
 void RunFiles::OnMetrics(const MetricsLine& line) {

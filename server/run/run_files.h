@@ -15,7 +15,6 @@
 #include "common/base/log.h"
 #include "common/files/checkpoint.h"
 #include "common/files/run_folder.h"
-#include "common/space/flat_space.h"
 #include "common/wire/shard_streams.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
@@ -51,7 +50,6 @@ class RunFiles {
   void StopRestoring() { restoring_.reset(); }
 
  private:
-  FlatSpace Space(const proto::View& view) const;
   // The last unit up to `step` after which the parameters are evaluated.
   int64_t EvaluationBefore(const proto::View& view, int64_t step) const;
   const proto::Job job_;

@@ -48,13 +48,13 @@ absl::StatusOr<std::shared_ptr<FloatBuffer>> FloatBuffer::Create(int64_t size, b
   return std::shared_ptr<FloatBuffer>(new FloatBuffer(std::move(data), size));
 }
 
-absl::StatusOr<BlockStore> BlockStore::Create(const FlatSpace& space, int shard,
+absl::StatusOr<BlockStore> BlockStore::Create(const Placement& placement, int shard,
                                               const proto::Layout& layout, uint64_t seed, int slots,
                                               bool spares, std::shared_ptr<SharedArena> arena) {
-  const Range owned = space.ShardBlocks(shard);
+  const Range owned = placement.Blocks(shard);
   BlockStore store(owned.begin, spares, std::move(arena));
   for (int64_t index = owned.begin; index < owned.end; ++index) {
-    const Range values = space.BlockValues(index);
+    const Range values = placement.space().BlockValues(index);
     Block block;
     std::vector<std::shared_ptr<FloatBuffer>> buffers;
     for (int i = 0; i < 1 + spares + slots; ++i) {
@@ -63,8 +63,8 @@ absl::StatusOr<BlockStore> BlockStore::Create(const FlatSpace& space, int shard,
       if (!buffer.ok()) {
         return absl::ResourceExhaustedError(absl::StrFormat(
             "no memory for shard %d: %d parameters with %d optimizer slots each need %d bytes",
-            shard, space.ShardValues(shard).size(), slots,
-            space.ShardValues(shard).size() * (1 + spares + slots) * sizeof(float)));
+            shard, placement.Values(shard).size(), slots,
+            placement.Values(shard).size() * (1 + spares + slots) * sizeof(float)));
       }
       buffers.push_back(*std::move(buffer));
     }

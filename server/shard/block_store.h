@@ -12,7 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/space/flat_space.h"
+#include "common/space/placement.h"
 #include "common/wire/received_values.h"
 #include "common/wire/shared_arena.h"
 #include "proto/layout.pb.h"
@@ -46,7 +46,7 @@ class BlockStore {
   // not grow with who happens to read while another's update comes. ResourceExhausted, saying how
   // much was asked for, if memory does not hold them. Parameters lie in `arena`, if there is one,
   // so that they can be lent.
-  static absl::StatusOr<BlockStore> Create(const FlatSpace& space, int shard,
+  static absl::StatusOr<BlockStore> Create(const Placement& placement, int shard,
                                            const proto::Layout& layout, uint64_t seed, int slots,
                                            bool spares,
                                            std::shared_ptr<SharedArena> arena = nullptr);

@@ -13,6 +13,7 @@
 #include "common/base/process_exit.h"
 #include "common/base/status.h"
 #include "common/space/job_codec.h"
+#include "common/space/placement.h"
 #include "server/shard/shard_closed.h"
 #include "server/shard/shard_events.h"
 
@@ -99,16 +100,19 @@ void ShardEngine::OnMessage(const proto::CoordinatorMessage& message) {
 
 absl::Status ShardEngine::Open(const proto::View& view) {
   if (!core_.has_value()) {
-    const FlatSpace space(ValueCount(view.layout()), job_.wire().chunk() / sizeof(float),
-                          job_.cluster().servers());
+    RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job_, view));
+    if (shard_ >= placement.shards()) {
+      return absl::InvalidArgumentError(absl::StrFormat("view %d has %d shards; this is shard %d",
+                                                        view.number(), placement.shards(), shard_));
+    }
     RUBATO_ASSIGN_OR_RETURN(
         store_,
-        BlockStore::Create(space, shard_, view.layout(), job_.seed(), optimizer_.slots().size(),
+        BlockStore::Create(placement, shard_, view.layout(), job_.seed(), optimizer_.slots().size(),
                            job_.cluster().workers().start() > 1, arena_));
     RUBATO_ASSIGN_OR_RETURN(groups_, ParameterGroups::Create(ServerOptimizer(job_), view.layout()));
     learning_rate_.emplace(job_.optimizer(), job_.train().batch_size(), view.samples_per_epoch(),
                            job_.train().until());
-    core_.emplace(space.ShardBlocks(shard_));
+    core_.emplace(placement.Blocks(shard_));
     trainable_ = TrainableCount(view.layout());
     squares_.emplace(trainable_);
   }

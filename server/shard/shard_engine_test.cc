@@ -9,6 +9,7 @@
 #include "common/base/random.h"
 #include "common/base/status_matchers.h"
 #include "common/space/initialize.h"
+#include "common/space/placement.h"
 #include "gmock/gmock.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
@@ -48,6 +49,7 @@ class ShardEngineTest : public ::testing::Test {
       view_.add_members()->set_rank(rank);
       view_.mutable_members(rank)->set_incarnation(1);
     }
+    Placement::Even(SpaceOf(job_, view_.layout()), 1).AddTo(&view_);
     auto engine = ShardEngine::Create(
         job_, 0,
         [this](uint64_t, const Frame& frame, const Payload& payload) {
@@ -249,6 +251,16 @@ TEST_F(ShardEngineTest, RefusesFramesThatDoNotFit) {
   parameters.kind = FrameKind::kParameters;
   EXPECT_THAT(engine_->OnFrame(1, parameters, {}),
               IsError(absl::StatusCode::kInvalidArgument, HasSubstr("pushes and pulls")));
+}
+
+TEST_F(ShardEngineTest, RefusesAViewThatDoesNotPlaceEachBlock) {
+  Start(proto::View::MODE_SYNC, 1, 1);
+  view_.mutable_shards(0)->set_end_block(2);
+  proto::CoordinatorMessage message;
+  *message.mutable_view() = view_;
+  engine_->OnMessage(message);
+  ASSERT_EQ(said_.size(), 1u);
+  EXPECT_THAT(said_[0].failure().reason(), HasSubstr("gives block 2 to no shard"));
 }
 
 // Training goes on between the request and the copy, and after it: the copy holds one version with
@@ -495,6 +507,7 @@ class SnapshotOnArrivalTest : public ShardEngineTest,
   std::vector<float> GoOn(const Snapshot& snapshot) {
     view_.clear_layout();
     view_.clear_members();
+    view_.clear_shards();
     Start(proto::View::MODE_ASYNC, 1, 1, GetParam().settings);
     Open();
     proto::CoordinatorMessage message;

@@ -42,7 +42,8 @@ WireLoad::Coding::Coding(Codec codec, const FlatSpace& space)
 WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared)
     : space_(BenchSpace(bytes)),
       blocks_{0, space_.blocks() - 1},
-      arena_(shared && LendsGradients(space_) ? SharedArena::Create().value_or(nullptr) : nullptr),
+      arena_(shared && LendsGradients(space_.values()) ? SharedArena::Create().value_or(nullptr)
+                                                       : nullptr),
       parameters_(space_.values()),
       expected_(space_.values()) {
   if (arena_ != nullptr) {

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/space/placement.h"
 #include "common/wire/channel.h"
 #include "common/wire/shared_arena.h"
 #include "proto/cluster.pb.h"
@@ -26,7 +27,7 @@ constexpr int64_t kBlockBytes = 256 << 10;
 FlatSpace BenchSpace(int64_t bytes) {
   const int64_t values = bytes / static_cast<int64_t>(sizeof(float));
   const int64_t block = std::min(bytes, kBlockBytes) / static_cast<int64_t>(sizeof(float));
-  return FlatSpace(values + kReceiptValues, block, 1);
+  return FlatSpace(values + kReceiptValues, block);
 }
 
 int ServeBenchShard(int64_t bytes, bool sync) {
@@ -53,6 +54,8 @@ int ServeBenchShard(int64_t bytes, bool sync) {
   parameter->set_name("weight");
   parameter->add_shape(space.values());
   parameter->mutable_init();
+
+  Placement::Even(space, 1).AddTo(&view);
 
   const Log log("server", 0, LogLevel::kWarning);
   absl::StatusOr<std::shared_ptr<SharedArena>> arena = SharedArena::Create();

@@ -12,9 +12,9 @@
 #include "common/base/status.h"
 #include "common/files/init_from.h"
 #include "common/job/job.h"
-#include "common/space/flat_space.h"
 #include "common/space/job_codec.h"
 #include "common/space/learning_rate.h"
+#include "common/space/placement.h"
 #include "server/optimizers/parameter_groups.h"
 #include "server/process/server_memory.h"
 #include "worker/data/load.h"
@@ -94,11 +94,11 @@ std::string Interval(const Range& range) {
   return range.empty() ? "none" : absl::StrCat("[", range.begin, ", ", range.end, ")");
 }
 
-std::string ShardsText(const FlatSpace& space) {
+std::string ShardsText(const Placement& placement) {
   Table table({"shard", "blocks", "values", "bytes"});
-  for (int shard = 0; shard < space.shards(); ++shard) {
-    const Range values = space.ShardValues(shard);
-    table.Add({absl::StrCat(shard), Interval(space.ShardBlocks(shard)), Interval(values),
+  for (int shard = 0; shard < placement.shards(); ++shard) {
+    const Range values = placement.Values(shard);
+    table.Add({absl::StrCat(shard), Interval(placement.Blocks(shard)), Interval(values),
                absl::StrCat(values.size() * kValueBytes)});
   }
   return table.Text();
@@ -115,7 +115,7 @@ std::string Megabytes(int64_t bytes) {
 }
 
 // Rows of processes whose numbers follow each other and whose memory is the same are one.
-std::string MemoryText(const Plan& plan, const FlatSpace& space) {
+std::string MemoryText(const Plan& plan, const Placement& placement) {
   Table table({"process", "in training", "at most"});
   int64_t training = 0, most = 0;
   const auto add = [&](const std::string& kind, int64_t count, auto memory_of) {
@@ -132,9 +132,9 @@ std::string MemoryText(const Plan& plan, const FlatSpace& space) {
       first = end;
     }
   };
-  add("server", space.shards(), [&](int64_t shard) {
+  add("server", placement.shards(), [&](int64_t shard) {
     const absl::StatusOr<ServerMemory> memory =
-        PlanServerMemory(plan.job, space, static_cast<int>(shard));
+        PlanServerMemory(plan.job, placement, static_cast<int>(shard));
     RUBATO_CHECK(memory.ok());  // MakePlan has tried
     return std::make_pair(memory->training, memory->checkpoint);
   });
@@ -194,12 +194,8 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
       return absl::Status(fits.code(), absl::StrCat("model.init_from: ", fits.message()));
     }
   }
-  RUBATO_RETURN_IF_ERROR(
-      PlanServerMemory(
-          job,
-          FlatSpace(plan.sizes.values, job.wire().chunk() / kValueBytes, job.cluster().servers()),
-          0)
-          .status());
+  const Placement placement = Placement::Even(SpaceOf(job, plan.layout), job.cluster().servers());
+  RUBATO_RETURN_IF_ERROR(PlanServerMemory(job, placement, 0).status());
   plan.job = std::move(job);
   return plan;
 }
@@ -211,8 +207,8 @@ int64_t TotalSamples(const Plan& plan) {
 
 std::string DryRunText(const Plan& plan) {
   const proto::Train& train = plan.job.train();
-  const int64_t block_values = plan.job.wire().chunk() / kValueBytes;
-  const FlatSpace space(ValueCount(plan.layout), block_values, plan.job.cluster().servers());
+  const FlatSpace space = SpaceOf(plan.job, plan.layout);
+  const Placement placement = Placement::Even(space, plan.job.cluster().servers());
   const int64_t micro_batch = train.batch_size() / train.micro_batches();
   const int64_t contribution =
       std::max<int64_t>(1, train.micro_batches() / plan.job.cluster().workers().start());
@@ -228,9 +224,9 @@ std::string DryRunText(const Plan& plan) {
   };
   return absl::StrCat(
       ResolvedYaml(plan.job, plan.sources), "\n", ParametersText(plan.layout, plan.job.optimizer()),
-      "#\n", ShardsText(space), "#\n", "#  ", space.blocks(),
-      space.blocks() == 1 ? " block" : " blocks", " of ", block_values, " values, ",
-      block_values * kValueBytes, " bytes\n",                                                    //
+      "#\n", ShardsText(placement), "#\n", "#  ", space.blocks(),
+      space.blocks() == 1 ? " block" : " blocks", " of ", space.block_values(), " values, ",
+      space.block_values() * kValueBytes, " bytes\n",                                            //
       "#  on the wire: a gradient sum takes ", pushed, " bytes, the parameters ", pulled, "\n",  //
       "#  data: ", plan.train_samples, " training samples, ",
       plan.validation_samples > 0 ? absl::StrCat(plan.validation_samples, " for validation, ") : "",
@@ -240,7 +236,8 @@ std::string DryRunText(const Plan& plan) {
       "#  memory of a worker's activations and gradients: ",
       plan.sizes.training_bytes *
           std::min<int64_t>(plan.job.device().threads(), train.micro_batches()),
-      " bytes in training, ", plan.sizes.test_bytes, " in tests\n", "#\n", MemoryText(plan, space),
+      " bytes in training, ", plan.sizes.test_bytes, " in tests\n", "#\n",
+      MemoryText(plan, placement),
       "#  resident memory on one host; at most: while a checkpoint is written, and where "
       "parameters "
       "have been tested\n");

@@ -23,7 +23,7 @@
 #include "common/files/checkpoint.h"
 #include "common/files/run_folder.h"
 #include "common/files/safetensors.h"
-#include "common/space/flat_space.h"
+#include "common/space/placement.h"
 #include "server/run/metrics_file.h"
 #include "server/run/recording.h"
 #include "server/shard/shard_events.h"
@@ -135,12 +135,6 @@ class Replay {
     same_.push_back(absl::StrFormat("%-14s%s", what, text));
   }
 
-  FlatSpace Space() const {
-    const proto::Job& job = coordinator_->header.job();
-    return FlatSpace(ValueCount(coordinator_->view.layout()), job.wire().chunk() / sizeof(float),
-                     job.cluster().servers());
-  }
-
   absl::Status CompareViews() {
     std::error_code error;
     if (!fs::exists(folder_.ViewsFile(), error)) return absl::OkStatus();
@@ -198,7 +192,7 @@ class Replay {
 
   std::optional<std::string> CheckpointDifference(uint32_t snapshot,
                                                   const TrainingState& state) const {
-    const FlatSpace space = Space();
+    const FlatSpace space = SpaceOf(coordinator_->header.job(), coordinator_->view.layout());
     for (const ShardReplay& shard : shards_) {
       const auto found = shard.snapshots.find(snapshot);
       for (int64_t block = shard.blocks.begin; block < shard.blocks.end; ++block) {
@@ -233,7 +227,7 @@ class Replay {
     const proto::Layout& layout = coordinator_->view.layout();
     RUBATO_ASSIGN_OR_RETURN(const std::vector<float> parameters,
                             rubato::ReadParameters(folder_.ParametersFile(), layout));
-    const FlatSpace space = Space();
+    const FlatSpace space = SpaceOf(coordinator_->header.job(), coordinator_->view.layout());
     for (const ShardReplay& shard : shards_) {
       for (const auto& [block, values] : shard.parameters) {
         const Range range = space.BlockValues(block);

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
+#include "common/space/placement.h"
 #include "common/wire/frame.h"
 #include "common/wire/payload.h"
 #include "server/shard/shard_engine.h"
@@ -125,10 +126,9 @@ absl::StatusOr<ShardReplay> ReplayShard(const std::string& path, int shard) {
     if (event.has_message()) {
       const proto::CoordinatorMessage& message = event.message();
       if (!has_view && message.has_view()) {
-        const FlatSpace space(ValueCount(message.view().layout()),
-                              replay.header.job().wire().chunk() / sizeof(float),
-                              replay.header.job().cluster().servers());
-        replay.blocks = space.ShardBlocks(shard);
+        RUBATO_ASSIGN_OR_RETURN(const Placement placement,
+                                Placement::Of(replay.header.job(), message.view()));
+        replay.blocks = placement.Blocks(shard);
         has_view = true;
       }
       if (!has_view) {

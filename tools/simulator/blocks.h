@@ -2,26 +2,27 @@
 #ifndef RUBATO_TOOLS_SIMULATOR_BLOCKS_H_
 #define RUBATO_TOOLS_SIMULATOR_BLOCKS_H_
 
-#include <algorithm>
 #include <cstdint>
 #include <vector>
 
-#include "common/space/flat_space.h"
 #include "common/space/job_codec.h"
+#include "common/space/placement.h"
 #include "common/wire/frame.h"
 #include "proto/job.pb.h"
 
 namespace rubato {
 
 struct Blocks {
-  FlatSpace space;
+  Placement placement;
   // By block: of its values and a header; of the messages that push and pull it, by the job's
   // codecs (topk: when its warm-up is over).
   std::vector<int64_t> bytes, push_bytes, pull_bytes;
 
-  // As in a real run of `job`, whose first `trainable` values are parameters.
-  static Blocks Real(const FlatSpace& space, const proto::Job& job, int64_t trainable) {
-    Blocks blocks{space, {}, {}, {}};
+  // As in a real run of `job`.
+  static Blocks Real(const proto::Job& job, const proto::Layout& layout) {
+    const FlatSpace space = SpaceOf(job, layout);
+    const int64_t trainable = TrainableCount(layout);
+    Blocks blocks{Placement::Even(space, job.cluster().servers()), {}, {}, {}};
     for (int64_t block = 0; block < space.blocks(); ++block) {
       const Range values = space.BlockValues(block);
       blocks.bytes.push_back(kFrameHeaderBytes + values.size() * 4);
@@ -32,15 +33,15 @@ struct Blocks {
   }
 
   // One block stands for all that a shard owns, with the bytes of them all.
-  static Blocks OneForEachShard(const FlatSpace& space, const proto::Job& job, int64_t trainable) {
-    const Blocks real = Real(space, job, trainable);
-    const int64_t owners = std::min<int64_t>(space.blocks(), space.shards());
+  static Blocks OneForEachShard(const proto::Job& job, const proto::Layout& layout) {
+    const Blocks real = Real(job, layout);
+    const int owners = real.placement.owners(), shards = real.placement.shards();
     const std::vector<int64_t> none(owners);
-    Blocks blocks{FlatSpace(owners, 1, space.shards()), none, none, none};
-    for (int shard = 0; shard < space.shards(); ++shard) {
-      const Range owned = space.ShardBlocks(shard);
+    Blocks blocks{Placement::Even(FlatSpace(owners, 1), shards), none, none, none};
+    for (int shard = 0; shard < shards; ++shard) {
+      const Range owned = real.placement.Blocks(shard);
       for (int64_t block = owned.begin; block < owned.end; ++block) {
-        const int64_t into = blocks.space.ShardBlocks(shard).begin;
+        const int64_t into = blocks.placement.Blocks(shard).begin;
         blocks.bytes[into] += real.bytes[block];
         blocks.push_bytes[into] += real.push_bytes[block];
         blocks.pull_bytes[into] += real.pull_bytes[block];

@@ -126,7 +126,7 @@ SimulatedFigures Figures(const Simulation& simulation, const Files& files) {
     figures.computing += share / static_cast<double>(simulation.workers().size());
     figures.slowest = std::min(figures.slowest, share);
   }
-  for (int shard = 0; shard < simulation.blocks().space.shards(); ++shard) {
+  for (int shard = 0; shard < simulation.blocks().placement.shards(); ++shard) {
     const int at = simulation.shard_card(shard);
     const double capacity = simulation.network().card(at).bytes_per_second * figures.seconds;
     figures.in_share = std::max(figures.in_share, simulation.network().bytes_in(at) / capacity);

@@ -26,11 +26,8 @@ enum Task : uint64_t { kStartWorker, kLeave };
 constexpr int kBeatsPerLease = 5;  // as in worker/process/worker.cc
 
 Blocks MakeBlocks(const SimulationSetting& setting) {
-  const FlatSpace space(ValueCount(setting.layout), setting.job.wire().chunk() / sizeof(float),
-                        setting.job.cluster().servers());
-  const int64_t trainable = TrainableCount(setting.layout);
-  return setting.one_block_for_each_shard ? Blocks::OneForEachShard(space, setting.job, trainable)
-                                          : Blocks::Real(space, setting.job, trainable);
+  return setting.one_block_for_each_shard ? Blocks::OneForEachShard(setting.job, setting.layout)
+                                          : Blocks::Real(setting.job, setting.layout);
 }
 
 }  // namespace
@@ -135,9 +132,11 @@ absl::Status Simulation::StartWorker(int index) {
   }
   std::unique_ptr<WorkerModel> model;
   if (setting_.data != nullptr) {
-    RUBATO_ASSIGN_OR_RETURN(model, RealWorker::Create(job, setting_.data, &blocks_.space));
+    RUBATO_ASSIGN_OR_RETURN(model,
+                            RealWorker::Create(job, setting_.data, &blocks_.placement.space()));
   } else {
-    model = std::make_unique<SymbolicWorker>(blocks_.space.blocks(), job.seed(), LeavesOut());
+    model = std::make_unique<SymbolicWorker>(blocks_.placement.space().blocks(), job.seed(),
+                                             LeavesOut());
   }
   workers_.push_back(std::make_unique<WorkerProcess>(&worker_setting_, index, std::move(model)));
   WorkerProcess* worker = workers_.back().get();
@@ -225,8 +224,9 @@ VirtualNetwork::Card Simulation::CardOf(std::optional<int> LinkSetting::*machine
 
 absl::Status Simulation::Restore() {
   const TrainingState& state = *setting_.initial;
-  for (int64_t block = 0; block < blocks_.space.blocks(); ++block) {
-    const Range values = blocks_.space.BlockValues(block);
+  const Placement& placement = blocks_.placement;
+  for (int64_t block = 0; block < placement.space().blocks(); ++block) {
+    const Range values = placement.space().BlockValues(block);
     for (size_t slot = 0; slot <= state.slots.size(); ++slot) {
       const std::vector<float>& vector = slot == 0 ? state.parameters : state.slots[slot - 1];
       Frame frame;
@@ -236,8 +236,7 @@ absl::Status Simulation::Restore() {
       frame.slot = static_cast<uint32_t>(slot);
       const Payload floats{setting_.initial,
                            absl::MakeConstSpan(vector).subspan(values.begin, values.size())};
-      RUBATO_RETURN_IF_ERROR(
-          shards_[blocks_.space.ShardOfBlock(block)]->Restore(frame, {0, floats}));
+      RUBATO_RETURN_IF_ERROR(shards_[placement.ShardOf(block)]->Restore(frame, {0, floats}));
     }
   }
   return absl::OkStatus();
@@ -297,15 +296,16 @@ absl::Status Simulation::Waits(const std::string& what) const {
 }
 
 const SymbolicShard& Simulation::SymbolicOf(int64_t block) const {
-  return static_cast<const SymbolicShard&>(*shards_[blocks_.space.ShardOfBlock(block)]->model());
+  return static_cast<const SymbolicShard&>(*shards_[blocks_.placement.ShardOf(block)]->model());
 }
 
 absl::StatusOr<TrainingState> Simulation::ReadState(uint32_t snapshot, int slots) const {
-  const FlatSpace& space = blocks_.space;
+  const Placement& placement = blocks_.placement;
+  const FlatSpace& space = placement.space();
   std::vector<std::vector<float>> vectors(1 + slots, std::vector<float>(space.values()));
   int64_t missing = space.blocks() * (1 + slots);
-  for (int shard = 0; shard < space.shards(); ++shard) {
-    const Range blocks = space.ShardBlocks(shard);
+  for (int shard = 0; shard < placement.shards(); ++shard) {
+    const Range blocks = placement.Blocks(shard);
     if (blocks.empty()) continue;
     Frame pull;
     pull.kind = FrameKind::kPull;

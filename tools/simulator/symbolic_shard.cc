@@ -21,10 +21,10 @@ SymbolicShard::SymbolicShard(const Blocks* blocks, int shard, uint64_t seed, boo
       report_(std::move(report)),
       defer_(std::move(defer)),
       observer_(observer),
-      core_(blocks->space.ShardBlocks(shard)),
+      core_(blocks->placement.Blocks(shard)),
       previous_(core_.blocks().size()),
       deferred_(core_.blocks().size()),
-      squares_(blocks->space.values()) {
+      squares_(blocks->placement.space().values()) {
   for (int64_t block = core_.blocks().begin; block < core_.blocks().end; ++block) {
     values_.push_back(InitialSymbol(seed_, block));
   }
@@ -245,7 +245,7 @@ void SymbolicShard::Measure(const shard_action::Measure& action) {
   measured_.set_samples(action.samples);
   if (!measures_) return;
   const uint64_t gradient = held_[action.payload - 1].symbol;
-  const Range values = blocks_->space.BlockValues(action.block);
+  const Range values = blocks_->placement.space().BlockValues(action.block);
   if (leaves_out_ && !IsFinite(gradient)) {
     if (!measured_.has_non_finite() || values.begin < measured_.non_finite()) {
       measured_.set_non_finite(values.begin);

@@ -180,8 +180,8 @@ void WorkerProcess::OnView(const proto::View& view, WorkerLoop::Actions* actions
     for (const ProcessId shard : setting_.shards) {
       streams_.push_back(setting_.network->Connect(self_, shard));
     }
-    versions_.assign(setting_.blocks->space.blocks(), 0);
-    missing_.assign(setting_.blocks->space.blocks(), false);
+    versions_.assign(setting_.blocks->placement.space().blocks(), 0);
+    missing_.assign(setting_.blocks->placement.space().blocks(), false);
   }
   loop_->OnView(view, actions);
 }
@@ -212,8 +212,8 @@ void WorkerProcess::OnParameters(const SimMessage& message) {
     MaybeBeginEarly();
     return;
   }
-  staleness_ =
-      static_cast<double>(staleness_sum_) / static_cast<double>(setting_.blocks->space.blocks());
+  staleness_ = static_cast<double>(staleness_sum_) /
+               static_cast<double>(setting_.blocks->placement.space().blocks());
   const bool goes_on = std::exchange(began_early_, false);
   WorkerLoop::Actions actions;
   loop_->OnParameters(pull_, passed_, &actions);
@@ -278,18 +278,18 @@ void WorkerProcess::Run(const WorkerLoop::Leave& leave) {
 }
 
 void WorkerProcess::Run(const WorkerLoop::Pull& pull) {
-  const FlatSpace& space = setting_.blocks->space;
+  const Placement& placement = setting_.blocks->placement;
   if (pull.retire && setting_.observer != nullptr) {
     setting_.observer->OnRetired(id(), loop_->view().lineage());
   }
   pull_ = pull.number;
   pull_clock_ = pull.clock;
   passed_ = false;
-  missing_.assign(space.blocks(), true);
-  missing_blocks_ = space.blocks();
+  missing_blocks_ = placement.space().blocks();
+  missing_.assign(missing_blocks_, true);
   staleness_sum_ = 0;
-  for (int shard = 0; shard < space.shards(); ++shard) {
-    const Range blocks = space.ShardBlocks(shard);
+  for (int shard = 0; shard < placement.shards(); ++shard) {
+    const Range blocks = placement.Blocks(shard);
     if (blocks.empty()) continue;
     SimMessage message;
     message.kind = SimMessage::Kind::kPull;
@@ -379,7 +379,7 @@ void WorkerProcess::FinishCompute() {
           frame = HeaderOf(frame, content.floats);
           message.content = std::move(content);
           if (setting_.observer != nullptr) setting_.observer->OnPushed(frame);
-          setting_.network->Send(streams_[setting_.blocks->space.ShardOfBlock(block)], self_,
+          setting_.network->Send(streams_[setting_.blocks->placement.ShardOf(block)], self_,
                                  std::move(message));
         },
         progress);
@@ -440,7 +440,7 @@ std::string WorkerProcess::State() const {
     for (size_t block = 0; block < missing_.size(); ++block) {
       if (missing_[block] && ++shown <= 4) {
         absl::StrAppend(&state, " ", block, " of shard ",
-                        setting_.blocks->space.ShardOfBlock(static_cast<int64_t>(block)));
+                        setting_.blocks->placement.ShardOf(static_cast<int64_t>(block)));
       }
     }
     if (shown > 4) absl::StrAppend(&state, " and ", shown - 4, " more");

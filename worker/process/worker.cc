@@ -21,8 +21,8 @@
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/job/job.h"
-#include "common/space/flat_space.h"
 #include "common/space/job_codec.h"
+#include "common/space/placement.h"
 #include "common/wire/control_client.h"
 #include "common/wire/heartbeat.h"
 #include "common/wire/shard_streams.h"
@@ -124,7 +124,7 @@ class Worker {
   absl::Time deadline_ = absl::InfiniteFuture();  // after any of them
 
   // From the view on.
-  std::optional<FlatSpace> space_;
+  std::optional<Placement> placement_;
   std::unique_ptr<BatchReader> reader_;
   std::shared_ptr<SharedArena> arena_;  // of the gradients; may be null
   std::unique_ptr<MicroBatches> micro_batches_;
@@ -325,22 +325,29 @@ void Worker::OnView(const proto::View& view, WorkerLoop::Actions* actions) {
       (job_.train().micro_batches() + view.members_size() - 1) / std::max(1, view.members_size());
   reader_ = std::make_unique<BatchReader>(&data_->train, job_.seed(), model_->max_batch(),
                                           job_.data().prefetch() * share);
-  if (!space_.has_value()) {
-    space_.emplace(model_->parameter_count(), job_.wire().chunk() / sizeof(float),
-                   view.shards_size());
+  absl::StatusOr<Placement> placement = Placement::Of(job_, view);
+  if (placement.ok() && placement->space().values() != model_->parameter_count()) {
+    placement = absl::InvalidArgumentError("the coordinator sent a view of another model");
   }
+  if (!placement.ok()) {
+    End(placement.status());
+    return;
+  }
+  if (!placement_.has_value()) placement_ = *std::move(placement);
+  const FlatSpace& space = placement_->space();
   if (micro_batches_ == nullptr) {
     std::vector<Model*> models = {model_.get()};
     for (const std::unique_ptr<Model>& model : more_models_) models.push_back(model.get());
-    micro_batches_ = std::make_unique<MicroBatches>(std::move(models), &*space_, reader_.get(),
-                                                    job_.seed(), arena_);
+    micro_batches_ =
+        std::make_unique<MicroBatches>(std::move(models), &space, reader_.get(), job_.seed(),
+                                       LendsGradients(placement_->max_values()) ? arena_ : nullptr);
   } else {
     micro_batches_->Use(reader_.get());
   }
   if (encoder_ == nullptr) {
-    encoder_ = std::make_unique<PushEncoder>(job_, *space_, model_->trainable_count());
+    encoder_ = std::make_unique<PushEncoder>(job_, space, model_->trainable_count());
   }
-  contributions_ = std::make_unique<Contributions>(job_, &model_->layout(), &*space_,
+  contributions_ = std::make_unique<Contributions>(job_, &model_->layout(), &space,
                                                    micro_batches_.get(), encoder_.get());
   if (streams_ == nullptr) JoinShards(view);
   loop_->OnView(view, actions);
@@ -348,7 +355,7 @@ void Worker::OnView(const proto::View& view, WorkerLoop::Actions* actions) {
 
 void Worker::OpenParameters() {
   // The first layer's, with which a computation can begin.
-  Range first{0, space_->values()};
+  Range first{0, placement_->space().values()};
   for (const Graph::Node& node : model_->graph().nodes) {
     if (node.parameters == 0) continue;
     first = {node.begin, node.begin + node.parameters};
@@ -363,7 +370,7 @@ void Worker::OpenParameters() {
   callbacks.on_all = [this](const PulledParameters::Arrived& arrived) {
     mailbox_->Post([this, arrived] { OnAllParameters(arrived); });
   };
-  parameters_->Open(*space_, first, std::move(callbacks));
+  parameters_->Open(*placement_, first, std::move(callbacks));
 }
 
 void Worker::JoinShards(const proto::View& view) {
@@ -394,9 +401,8 @@ void Worker::JoinShards(const proto::View& view) {
     log.Warning("copies the parameters of a server of this host",
                 {{"shard", shard}, {"reason", why.message()}});
   };
-  const std::vector<std::string> addresses(view.shards().begin(), view.shards().end());
   streams_ = std::make_unique<ShardStreams>(
-      addresses, job_digest_, std::move(callbacks),
+      ShardAddresses(view), job_digest_, std::move(callbacks),
       job_.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO, arena_);
 }
 
@@ -462,8 +468,8 @@ void Worker::Run(const WorkerLoop::Leave& leave) {
 void Worker::Run(const WorkerLoop::Pull& pull) {
   const proto::View& view = loop_->view();
   parameters_->Begin({pull.number, pull.clock, loop_->sync(), pull.observer});
-  for (int shard = 0; shard < space_->shards(); ++shard) {
-    const Range blocks = space_->ShardBlocks(shard);
+  for (int shard = 0; shard < placement_->shards(); ++shard) {
+    const Range blocks = placement_->Blocks(shard);
     if (blocks.empty()) continue;
     Frame frame;
     frame.kind = pull.retire ? FrameKind::kRetire : FrameKind::kPull;
@@ -542,7 +548,7 @@ void Worker::Run(const WorkerLoop::Compute& action) {
       frame.block = static_cast<uint64_t>(block);
       frame.version = static_cast<uint64_t>(parameters_->version(block));
       pushed_bytes_ += static_cast<int64_t>(payload.bytes.size());
-      streams_->Send(space_->ShardOfBlock(block), frame, payload);
+      streams_->Send(placement_->ShardOf(block), frame, payload);
     };
     const absl::Status status =
         contributions_->Compute(loop_->schedule(), action.unit, node, on_arrival,

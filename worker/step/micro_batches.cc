@@ -7,7 +7,6 @@
 #include "common/base/kernels.h"
 #include "common/base/random.h"
 #include "common/space/reduction_tree.h"
-#include "common/wire/stream_memory.h"
 
 namespace rubato {
 
@@ -45,7 +44,7 @@ MicroBatches::Gradient MicroBatches::TakeBuffer() {
   };
   const auto buffer = std::make_shared<Buffer>();
   const size_t size = static_cast<size_t>(space_->values());
-  if (arena_ != nullptr && LendsGradients(*space_)) {
+  if (arena_ != nullptr) {
     buffer->lendable = arena_->Allocate(size * sizeof(float));
   }
   if (buffer->lendable != nullptr) {

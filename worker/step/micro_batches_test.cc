@@ -69,7 +69,7 @@ class MicroBatchesTest : public ::testing::Test {
   // The sum over all of unit `unit`, as a shard would fold what workers with these leaves push.
   std::vector<float> Sum(int64_t unit, const std::vector<Range>& workers, int64_t block_values,
                          int64_t ahead = 0, int threads = 1) {
-    const FlatSpace space(model_->parameter_count(), block_values, 1);
+    const FlatSpace space(model_->parameter_count(), block_values);
     const SampleSchedule schedule(kSamples, kBatch, kLeaves);
     const ReductionTree tree(kLeaves);
     BatchReader reader(data_.get(), kSeed, kBatch / kLeaves, ahead);
@@ -180,7 +180,7 @@ TEST_F(MicroBatchesTest, DropoutDoesNotDependOnWhoComputesWhat) {
 // Parameters appear range by range, each only when it is asked for: what is read before is not a
 // number.
 TEST_F(MicroBatchesTest, TheSumHasTheSameBitsIfParametersArriveAsTheyAreNeeded) {
-  const FlatSpace space(model_->parameter_count(), 7, 1);
+  const FlatSpace space(model_->parameter_count(), 7);
   const SampleSchedule schedule(kSamples, kBatch, kLeaves);
   BatchReader reader(data_.get(), kSeed, kBatch / kLeaves);
   for (const int threads : {1, 3}) {
@@ -207,7 +207,7 @@ TEST_F(MicroBatchesTest, TheSumHasTheSameBitsIfParametersArriveAsTheyAreNeeded) 
 }
 
 TEST_F(MicroBatchesTest, OneThatIsNotToWaitPushesNothingAndMayBeginAgain) {
-  const FlatSpace space(model_->parameter_count(), 7, 1);
+  const FlatSpace space(model_->parameter_count(), 7);
   const SampleSchedule schedule(kSamples, kBatch, kLeaves);
   BatchReader reader(data_.get(), kSeed, kBatch / kLeaves);
   for (const int threads : {1, 3}) {

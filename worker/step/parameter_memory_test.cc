@@ -19,7 +19,7 @@ constexpr int64_t kBlock = kSharedPage / sizeof(float), kLast = 100;
 // Two whole blocks and a part of one, lent by an arena or brought along.
 class ParameterMemoryTest : public ::testing::Test {
  protected:
-  ParameterMemoryTest() : memory_(FlatSpace(2 * kBlock + kLast, kBlock, 1)) {
+  ParameterMemoryTest() : memory_(FlatSpace(2 * kBlock + kLast, kBlock)) {
     auto arena = SharedArena::Create();
     RUBATO_EXPECT_OK(arena);
     arena_ = *std::move(arena);
@@ -113,7 +113,7 @@ TEST_F(ParameterMemoryTest, BorrowedAndCopiedBlocksMakeOneVector) {
 }
 
 TEST(ParameterMemory, CopiesBlocksThatAreNoWholePages) {
-  ParameterMemory memory(FlatSpace(3000, 1500, 1));
+  ParameterMemory memory(FlatSpace(3000, 1500));
   auto arena = SharedArena::Create();
   RUBATO_ASSERT_OK(arena);
   auto view = SharedArenaView::Open((*arena)->Offer());
@@ -141,7 +141,7 @@ TEST(ParameterMemoryLimitTest, BorrowsSomeThousandPlacesAndCopiesTheRest) {
   std::fill(floats.begin(), floats.end(), 7.0f);
   auto view = SharedArenaView::Open((*arena)->Offer());
   RUBATO_ASSERT_OK(view);
-  ParameterMemory memory(FlatSpace(kBlocks * kBlock, kBlock, 1));
+  ParameterMemory memory(FlatSpace(kBlocks * kBlock, kBlock));
   // Of the third version, in the other vector, none: the places of the first stay as they are.
   const std::vector<std::pair<int64_t, int>> borrowed = {{1, 16000}, {2, 16000}, {3, 0}};
   for (const auto& [version, expected] : borrowed) {

@@ -9,9 +9,10 @@
 
 namespace rubato {
 
-void PulledParameters::Open(const FlatSpace& space, Range first, Callbacks callbacks) {
+void PulledParameters::Open(const Placement& placement, Range first, Callbacks callbacks) {
+  const FlatSpace& space = placement.space();
   absl::MutexLock lock(&mutex_);
-  space_.emplace(space);
+  placement_ = placement;
   first_ = first;
   callbacks_ = std::move(callbacks);
   memory_.emplace(space);
@@ -25,7 +26,7 @@ void PulledParameters::Begin(const Pull& pull) {
   pull_ = pull;
   memory_->Begin(pull.clock);
   here_.assign(here_.size(), false);
-  missing_ = space_->blocks();
+  missing_ = placement_->space().blocks();
   passed_ = in_use_ = false;
   staleness_sum_ = 0;
   times_ = {};
@@ -42,8 +43,9 @@ absl::Status PulledParameters::OnFrame(int shard, const Frame& frame,
     if (frame.kind == FrameKind::kParameters && frame.unit != pull_.number) {
       return absl::OkStatus();  // to an older pull
     }
-    if (frame.kind != FrameKind::kParameters || !space_->ShardBlocks(shard).Contains(block) ||
-        static_cast<int64_t>(values.size()) != space_->BlockValues(block).size() || here_[block]) {
+    if (frame.kind != FrameKind::kParameters || !placement_->Blocks(shard).Contains(block) ||
+        static_cast<int64_t>(values.size()) != placement_->space().BlockValues(block).size() ||
+        here_[block]) {
       return absl::InternalError(
           absl::StrFormat("shard %d sent %d values as block %d", shard, values.size(), block));
     }
@@ -85,7 +87,7 @@ absl::Status PulledParameters::OnFrame(int shard, const Frame& frame,
 
 bool PulledParameters::IsHere(Range values) const {
   if (missing_ == 0 || values.empty()) return true;
-  const int64_t size = space_->block_values();
+  const int64_t size = placement_->space().block_values();
   for (int64_t block = values.begin / size; block * size < values.end; ++block) {
     if (!here_[block]) return false;
   }
@@ -94,7 +96,7 @@ bool PulledParameters::IsHere(Range values) const {
 
 PulledParameters::Arrived PulledParameters::Result() const {
   return {pull_.number, passed_,
-          static_cast<double>(staleness_sum_) / static_cast<double>(space_->blocks())};
+          static_cast<double>(staleness_sum_) / static_cast<double>(placement_->space().blocks())};
 }
 
 std::optional<uint64_t> PulledParameters::MayBegin() const {

@@ -15,7 +15,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
-#include "common/space/flat_space.h"
+#include "common/space/placement.h"
 #include "common/wire/frame.h"
 #include "common/wire/received_values.h"
 #include "worker/step/parameter_memory.h"
@@ -53,7 +53,8 @@ class PulledParameters {
       : interruptions_(*interruptions) {}
 
   // Once, before the first pull. `first`: the values that a computation needs first.
-  void Open(const FlatSpace& space, Range first, Callbacks callbacks) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Open(const Placement& placement, Range first, Callbacks callbacks)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Owner: from now on blocks count for this pull only, and no computation is using them.
   void Begin(const Pull& pull) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -98,7 +99,7 @@ class PulledParameters {
   bool interrupted() const { return interruptions_ != 0; }
 
   const std::atomic<int>& interruptions_;
-  std::optional<FlatSpace> space_;
+  std::optional<Placement> placement_;
   Range first_;
   Callbacks callbacks_;
   // Of a block: its streams' thread writes it until it is here, and from then on all may read it.

@@ -31,7 +31,7 @@ class PulledParametersTest : public ::testing::Test {
       passed_ = arrived.passed;
       staleness_ = arrived.staleness;
     };
-    parameters_->Open(FlatSpace(10, 2, 1), {0, 2}, std::move(callbacks));
+    parameters_->Open(Placement::Even(FlatSpace(10, 2), 1), {0, 2}, std::move(callbacks));
   }
 
   absl::Status Bring(uint64_t pull, int64_t block, int64_t version = 3, uint32_t staleness = 0) {

@@ -34,7 +34,7 @@ std::vector<float> Gradient(uint64_t key) {
 
 // What a server takes of `gradient`.
 std::vector<float> Send(PushEncoder* encoder, const std::vector<float>& gradient) {
-  const FlatSpace space(kValues, kBlock, 1);
+  const FlatSpace space(kValues, kBlock);
   std::vector<float> received(kValues);
   for (int64_t block = space.blocks() - 1; block >= 0; --block) {
     const Range values = space.BlockValues(block);
@@ -49,8 +49,8 @@ std::vector<float> Send(PushEncoder* encoder, const std::vector<float>& gradient
 // by the samples of the step, apply its buffer.
 TEST(PushEncoder, WithDensityOneMomentumIsPyTorchs) {
   for (const bool nesterov : {false, true}) {
-    PushEncoder encoder(MakeJob(proto::Push::CODEC_TOPK, 0.9, nesterov),
-                        FlatSpace(kValues, kBlock, 1), kTrainable);
+    PushEncoder encoder(MakeJob(proto::Push::CODEC_TOPK, 0.9, nesterov), FlatSpace(kValues, kBlock),
+                        kTrainable);
     std::vector<double> buffer(kValues);
     for (int64_t step = 0; step < 12; ++step) {
       const double n = step % 4 == 3 ? 6 : 8;  // 30 = 3 * 8 + 6
@@ -77,7 +77,7 @@ TEST(PushEncoder, StatisticsAreExactInEveryCodec) {
         proto::Push::CODEC_INT8, proto::Push::CODEC_TOPK}) {
     proto::Job job = MakeJob(codec);
     job.mutable_wire()->mutable_push()->set_density(0.1);
-    PushEncoder encoder(job, FlatSpace(kValues, kBlock, 1), kTrainable);
+    PushEncoder encoder(job, FlatSpace(kValues, kBlock), kTrainable);
     encoder.Begin(kSchedule, 0, {0, 2}, false);
     std::vector<float> gradient = Gradient(3);
     for (float& value : gradient) value = value / 3;
@@ -91,7 +91,7 @@ TEST(PushEncoder, RoundsByUnitNodeAndBlockAlone) {
   const proto::Job job = MakeJob(proto::Push::CODEC_INT8);
   const std::vector<float> gradient = Gradient(4);
   const auto send = [&](int64_t unit, Range node) {
-    PushEncoder encoder(job, FlatSpace(kValues, kBlock, 1), kValues);
+    PushEncoder encoder(job, FlatSpace(kValues, kBlock), kValues);
     encoder.Begin(kSchedule, unit, node, false);
     return Send(&encoder, gradient);
   };
@@ -103,7 +103,7 @@ TEST(PushEncoder, RoundsByUnitNodeAndBlockAlone) {
 }
 
 TEST(PushEncoder, OverwritesNothingThatIsOnItsWay) {
-  PushEncoder encoder(MakeJob(proto::Push::CODEC_BF16), FlatSpace(kValues, kBlock, 1), kValues);
+  PushEncoder encoder(MakeJob(proto::Push::CODEC_BF16), FlatSpace(kValues, kBlock), kValues);
   const std::vector<float> ones(kBlock, 1), twos(kBlock, 2);
   encoder.Begin(kSchedule, 0, {0, 2}, false);
   const char* free;

@@ -1,0 +1,58 @@
+// Which shard holds which blocks of a job's flat space: what a view states of its shards.
+#ifndef RUBATO_COMMON_SPACE_PLACEMENT_H_
+#define RUBATO_COMMON_SPACE_PLACEMENT_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "common/space/flat_space.h"
+#include "proto/job.pb.h"
+#include "proto/layout.pb.h"
+#include "proto/view.pb.h"
+
+namespace rubato {
+
+// Floats of a block of the job, and its flat space.
+int64_t ValuesPerBlock(const proto::Job& job);
+FlatSpace SpaceOf(const proto::Job& job, const proto::Layout& layout);
+
+class Placement {
+ public:
+  // Runs of blocks in order of the shards (> 0), none two blocks longer than another. With fewer
+  // blocks than shards some own none.
+  static Placement Even(const FlatSpace& space, int shards);
+  // InvalidArgument unless the shards of `view` hold each block of the job's space exactly once.
+  static absl::StatusOr<Placement> Of(const proto::Job& job, const proto::View& view);
+
+  // States it in `view`: shards in their first incarnation, without addresses.
+  void AddTo(proto::View* view) const;
+
+  const FlatSpace& space() const { return space_; }
+  int shards() const { return static_cast<int>(blocks_.size()); }
+  // Shards that hold blocks.
+  int owners() const { return static_cast<int>(owners_.size()); }
+
+  Range Blocks(int shard) const;
+  Range Values(int shard) const;
+  int ShardOf(int64_t block) const;
+  // Those of the shard that holds most.
+  int64_t max_values() const;
+
+ private:
+  Placement(const FlatSpace& space, std::vector<Range> blocks);
+
+  FlatSpace space_;
+  std::vector<Range> blocks_;      // by shard
+  std::map<int64_t, int> owners_;  // shards that hold blocks, by the end of theirs
+};
+
+// Of the view's data services, "host:port", by shard.
+std::vector<std::string> ShardAddresses(const proto::View& view);
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_SPACE_PLACEMENT_H_
