@@ -128,7 +128,7 @@ class DataService::Stream {
   }
 
   absl::Status OnFrame(const Frame& frame, const ReceivedValues& values) {
-    return service_->engine_->OnFrame(id_, frame, values);
+    return service_->handle_(shard_event::Arrival{id_, frame, values});
   }
 
   // The peer is to blame.
@@ -199,7 +199,7 @@ class DataService::Stream {
   void MaybeFinish() {
     if (!has_status_ || writing_ || (reading_ && !was_linked_) || linked_ || finishing_) return;
     finishing_ = true;
-    service_->engine_->OnStreamGone(id_);
+    service_->handle_(shard_event::StreamGone{id_}).IgnoreError();
     call_.Finish(status_, &finished_);
   }
 
@@ -278,8 +278,8 @@ void DataService::Register(grpc::ServerBuilder* builder) {
   queue_ = builder->AddCompletionQueue();
 }
 
-void DataService::Start(ShardEngine* engine) {
-  engine_ = engine;
+void DataService::Start(Handler handle) {
+  handle_ = std::move(handle);
   {
     absl::MutexLock lock(&mutex_);
     Accept();

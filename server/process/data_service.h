@@ -22,7 +22,7 @@
 #include "common/base/log.h"
 #include "common/wire/message.h"
 #include "common/wire/shared_arena.h"
-#include "server/shard/shard_engine.h"
+#include "server/shard/shard_event.h"
 
 namespace rubato {
 
@@ -37,18 +37,20 @@ class DataService {
 
   // Before the server is built.
   void Register(grpc::ServerBuilder* builder);
-  // After it is built: frames go to `engine`, of which this calls one function at a time.
-  void Start(ShardEngine* engine) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Handles one event of a shard (server/shard/shard_protocol.h).
+  using Handler = std::function<absl::Status(const ShardEvent& event)>;
+  // After it is built: frames, and streams that are gone, go to `handle`, one at a time.
+  void Start(Handler handle) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Waits for the streams to end and the thread to stop. Call it when the server has been shut down
   // and before it is destroyed, since the queue's events refer to the server.
   void Stop();
 
-  // Runs `task` on the queue's thread as if it were an event of the engine's, after those that were
+  // Runs `task` on the queue's thread as if it were an event of the shard's, after those that were
   // posted before it; any thread may ask. Drops it after Stop.
   void Post(std::function<void()> task);
 
-  // For the engine, while it handles an event: sends on a stream once the event has been handled,
+  // For the shard, while it handles an event: sends on a stream once the event has been handled,
   // or drops the frame if the stream is gone.
   void Send(uint64_t stream, const Frame& frame, const Payload& payload);
 
@@ -69,7 +71,7 @@ class DataService {
   const std::shared_ptr<const SharedArena> arena_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
-  ShardEngine* engine_ = nullptr;
+  Handler handle_;
   bool stopped_ = false;
   std::thread thread_;
   absl::Mutex post_mutex_;                            // held while a task is posted

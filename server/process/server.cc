@@ -36,21 +36,25 @@
 #include "server/run/recording.h"
 #include "server/run/resumed_slots.h"
 #include "server/run/run_files.h"
-#include "server/shard/shard_engine.h"
-#include "server/shard/shard_observer.h"
+#include "server/shard/float_values.h"
+#include "server/shard/shard_protocol.h"
+#include "server/shard/shard_record.h"
 
 namespace rubato {
 namespace {
 
-// The shard itself: its engine behind its data service, on one gRPC server.
+// The shard itself: its protocol behind its data service, on one gRPC server.
 class ShardHost {
  public:
-  // `observer` may be null.
-  ShardHost(const proto::Job& job, const std::string& job_digest, const Log* log,
-            ShardEngine::Reporter report, std::unique_ptr<ShardObserver> observer)
+  // Says something to the coordinator.
+  using Reporter = std::function<void(const proto::PeerMessage& message)>;
+
+  // `recording` may be null.
+  ShardHost(const proto::Job& job, const std::string& job_digest, const Log* log, Reporter report,
+            std::unique_ptr<RecordingWriter> recording)
       : job_(job),
         report_(std::move(report)),
-        observer_(std::move(observer)),
+        recording_(std::move(recording)),
         arena_(ArenaFor(job, log)),
         data_(job_digest, job.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO, log,
               arena_) {}
@@ -66,11 +70,16 @@ class ShardHost {
   // Listens at `listen`, with `cluster` beside the data service if it is given. Unavailable if the
   // address is in use.
   absl::Status Start(int shard, const std::string& listen, grpc::Service* cluster) {
-    const auto send = [this](uint64_t stream, const Frame& frame, const Payload& payload) {
-      data_.Send(stream, frame, payload);
+    RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> values,
+                            FloatValues::Create(job_, shard, arena_));
+    const auto sink = [this](const ShardOutcome& outcome) {
+      if (const auto* sent = std::get_if<shard_outcome::Sent>(&outcome)) {
+        data_.Send(sent->stream, sent->frame, sent->payload);
+      } else if (const auto* said = std::get_if<shard_outcome::Said>(&outcome)) {
+        report_(said->message);
+      }
     };
-    RUBATO_ASSIGN_OR_RETURN(
-        engine_, ShardEngine::Create(job_, shard, send, report_, observer_.get(), arena_));
+    shard_.emplace(std::move(values), RecordingSink(sink, recording_.get()));
     RUBATO_ASSIGN_OR_RETURN(std::vector<HostPort> addresses, ParseAddresses(listen));
     grpc::ServerBuilder builder;
     ConfigureServer(&builder);
@@ -92,7 +101,7 @@ class ShardHost {
       addresses[i].port = ports[i];
       absl::StrAppend(&address_, i > 0 ? "," : "", ToString(addresses[i]));
     }
-    data_.Start(engine_.get());
+    data_.Start([this](const ShardEvent& event) { return Handle(event); });
     return absl::OkStatus();
   }
 
@@ -101,10 +110,14 @@ class ShardHost {
   // What the coordinator asks of a shard; answers go to `report`, from the data service's thread.
   // Never blocks.
   void OnMessage(const proto::CoordinatorMessage& message) {
-    data_.Post([this, message] { engine_->OnMessage(message); });
+    data_.Post([this, message] { Handle(shard_event::Message{message}).IgnoreError(); });
   }
 
  private:
+  absl::Status Handle(const ShardEvent& event) {
+    return HandleAndRecord(event, &*shard_, recording_.get());
+  }
+
   static std::shared_ptr<SharedArena> ArenaFor(const proto::Job& job, const Log* log) {
     if (!IsLent(job.wire(), PullCodec(job))) return nullptr;
     absl::StatusOr<std::shared_ptr<SharedArena>> arena = SharedArena::Create();
@@ -115,9 +128,9 @@ class ShardHost {
   }
 
   const proto::Job job_;
-  const ShardEngine::Reporter report_;
-  const std::unique_ptr<ShardObserver> observer_;
-  std::unique_ptr<ShardEngine> engine_;
+  const Reporter report_;
+  const std::unique_ptr<RecordingWriter> recording_;
+  std::optional<ShardProtocol> shard_;  // once it has been started
   const std::shared_ptr<SharedArena> arena_;  // of the parameters; may be null
   DataService data_;
   std::unique_ptr<grpc::Server> server_;
@@ -144,17 +157,14 @@ proto::RecordHeader MakeRecordHeader(const proto::Job& job, const std::string& j
 }
 
 // None if nothing is to be recorded.
-absl::StatusOr<std::unique_ptr<ShardObserver>> RecordShard(const proto::Job& job,
-                                                           const ServerOptions& options,
-                                                           const std::string& job_digest,
-                                                           const Log& log) {
+absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordShard(const proto::Job& job,
+                                                             const ServerOptions& options,
+                                                             const std::string& job_digest,
+                                                             const Log& log) {
   if (options.record.empty()) return nullptr;
   proto::RecordHeader header = MakeRecordHeader(job, job_digest);
   header.set_shard(options.shard);
-  RUBATO_ASSIGN_OR_RETURN(
-      std::unique_ptr<RecordingWriter> writer,
-      RecordingWriter::Create(ShardRecording(options.record, options.shard), header, &log));
-  return std::make_unique<ShardRecorder>(std::move(writer));
+  return RecordingWriter::Create(ShardRecording(options.record, options.shard), header, &log);
 }
 
 // A new folder under runs/, or options.run_dir, which exists. AlreadyExists if that holds a run's
@@ -214,14 +224,14 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
     if (!status.ok()) log.Warning(status.message());
   };
   ClusterService* service_pointer = nullptr;
-  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardObserver> observer,
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<RecordingWriter> shard_recording,
                           RecordShard(job, options, job_digest, log));
   ShardHost host(
       job, job_digest, &log,
       [&service_pointer](const proto::PeerMessage& message) {
         service_pointer->Post(coordinator::FromPeer{kOwnShard, message});
       },
-      std::move(observer));
+      std::move(shard_recording));
   outlets.to_own_shard = [&host](const proto::CoordinatorMessage& message) {
     host.OnMessage(message);
   };
@@ -296,12 +306,12 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
     if (!end.has_value()) end = status;
   };
   std::unique_ptr<ControlClient> control;
-  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardObserver> observer,
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<RecordingWriter> shard_recording,
                           RecordShard(job, options, job_digest, log));
   ShardHost host(
       job, job_digest, &log,
       [&control](const proto::PeerMessage& message) { control->Send(message); },
-      std::move(observer));
+      std::move(shard_recording));
   RUBATO_RETURN_IF_ERROR(
       host.Start(options.shard, options.listen.empty() ? "127.0.0.1:0" : options.listen, nullptr));
   log.Info("listening", {{"address", host.address()}});

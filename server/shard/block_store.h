@@ -71,6 +71,9 @@ class BlockStore {
   // Makes `next` the current version; the previous buffer, if it is another, becomes the spare.
   void Publish(int64_t block, std::shared_ptr<FloatBuffer> next);
 
+  // Counts the current version as the next one too, so that it is the version before as well.
+  void Republish(int64_t block) { at(block).spare = at(block).current; }
+
  private:
   struct Block {
     std::shared_ptr<FloatBuffer> current;

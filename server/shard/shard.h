@@ -1,7 +1,6 @@
 // The core of a parameter-server shard: decides when payloads are summed, when a block is updated
 // and which pulls may be answered. A single-threaded state machine: events in, actions out; no
-// clock, socket, thread or float. The shell (server/shard/shard_engine.h) runs the actions; tests and the
-// simulator call it directly.
+// clock, socket, thread or float. The protocol (server/shard/shard_protocol.h) runs the actions.
 //
 // Views change in two beats. From OnClose on, sync applies no step beyond the open one and nobody
 // reads what comes of it; on arrival nothing is applied. So the shard's State() tells the

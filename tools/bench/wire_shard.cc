@@ -14,7 +14,8 @@
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "server/process/data_service.h"
-#include "server/shard/shard_engine.h"
+#include "server/shard/float_values.h"
+#include "server/shard/shard_protocol.h"
 #include "tools/bench/peer.h"
 
 namespace rubato {
@@ -61,14 +62,16 @@ int ServeBenchShard(int64_t bytes, bool sync) {
   absl::StatusOr<std::shared_ptr<SharedArena>> arena = SharedArena::Create();
   RUBATO_CHECK(arena.ok());
   DataService data(kBenchDigest, /*share_memory=*/true, &log, *arena);
-  auto engine = ShardEngine::Create(
-      job, 0,
-      [&data](uint64_t stream, const Frame& frame, const Payload& payload) {
-        data.Send(stream, frame, payload);
-      },
-      [](const proto::PeerMessage& said) { RUBATO_CHECK(!said.has_failure()); }, nullptr, *arena);
-  RUBATO_CHECK(engine.ok());
-  (*engine)->OnMessage(message);
+  absl::StatusOr<std::unique_ptr<FloatValues>> values = FloatValues::Create(job, 0, *arena);
+  RUBATO_CHECK(values.ok());
+  ShardProtocol shard(*std::move(values), [&data](const ShardOutcome& outcome) {
+    if (const auto* sent = std::get_if<shard_outcome::Sent>(&outcome)) {
+      data.Send(sent->stream, sent->frame, sent->payload);
+    } else if (const auto* said = std::get_if<shard_outcome::Said>(&outcome)) {
+      RUBATO_CHECK(!said->message.has_failure());
+    }
+  });
+  RUBATO_CHECK(shard.Handle(shard_event::Message{message}).ok());
   grpc::ServerBuilder builder;
   ConfigureServer(&builder);
   int port = 0;
@@ -76,7 +79,7 @@ int ServeBenchShard(int64_t bytes, bool sync) {
   data.Register(&builder);
   const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   RUBATO_CHECK(server != nullptr && port != 0);
-  data.Start(engine->get());
+  data.Start([&shard](const ShardEvent& event) { return shard.Handle(event); });
   ServeUntilTold(absl::StrCat("127.0.0.1:", port));
   server->Shutdown(std::chrono::system_clock::now());
   data.Stop();

@@ -26,7 +26,7 @@
 #include "common/space/placement.h"
 #include "server/run/metrics_file.h"
 #include "server/run/recording.h"
-#include "server/shard/shard_events.h"
+#include "server/shard/shard_record.h"
 #include "tools/replay/coordinator_replay.h"
 #include "tools/replay/shard_replay.h"
 

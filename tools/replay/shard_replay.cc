@@ -5,12 +5,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
-#include "common/space/placement.h"
 #include "common/wire/frame.h"
 #include "common/wire/payload.h"
-#include "server/shard/shard_engine.h"
-#include "server/shard/shard_events.h"
-#include "server/shard/shard_observer.h"
+#include "server/shard/float_values.h"
+#include "server/shard/shard_protocol.h"
+#include "server/shard/shard_record.h"
 
 namespace rubato {
 namespace {
@@ -66,29 +65,14 @@ std::string DescribeOutcome(const proto::ShardOutcome& outcome) {
   return absl::StrCat("says ", KindOf(outcome.said()), " {", Brief(outcome.said()), "}");
 }
 
-// What comes of the event at hand.
-class Outcomes : public ShardObserver {
- public:
-  void OnEvent(const proto::ShardEvent&, absl::Span<const float>) override {}
-  void OnOutcome(const proto::ShardOutcome& outcome) override {
-    if (into_ != nullptr) into_->push_back(outcome);
-  }
-
-  // Null: they are of no interest.
-  void set_into(std::vector<proto::ShardOutcome>* into) { into_ = into; }
-
- private:
-  std::vector<proto::ShardOutcome>* into_ = nullptr;
-};
-
-absl::Status ReadParameters(ShardEngine* engine, Range blocks) {
+absl::Status ReadParameters(ShardProtocol* shard, Range blocks) {
   if (blocks.empty()) return absl::OkStatus();
   Frame pull;
   pull.kind = FrameKind::kPull;
   pull.worker = kObserver;
   pull.block = static_cast<uint64_t>(blocks.begin);
   pull.block_count = static_cast<uint32_t>(blocks.size());
-  return engine->OnFrame(kReader, pull, {});
+  return shard->Handle(shard_event::Arrival{kReader, pull, {}});
 }
 
 }  // namespace
@@ -106,51 +90,36 @@ absl::StatusOr<ShardReplay> ReplayShard(const std::string& path, int shard) {
         replay.header.has_shard() ? absl::StrCat("shard ", replay.header.shard()) : "a coordinator",
         shard));
   }
-  Outcomes outcomes;
-  const auto send = [&replay](uint64_t stream, const Frame& frame, const Payload& payload) {
-    const int64_t block = static_cast<int64_t>(frame.block);
-    if (frame.snapshot != 0) {
-      replay.snapshots[frame.snapshot][{block, frame.slot}] = BitsOf(payload.values());
-    } else if (stream == kReader) {
-      replay.parameters[block].assign(payload.values().begin(), payload.values().end());
+  std::vector<proto::ShardOutcome>* outcomes = nullptr;  // of the event at hand
+  const auto sink = [&](const ShardOutcome& outcome) {
+    if (outcomes != nullptr) outcomes->push_back(ToProto(outcome));
+    replay.updates += std::holds_alternative<shard_outcome::Updated>(outcome);
+    const auto* sent = std::get_if<shard_outcome::Sent>(&outcome);
+    if (sent == nullptr) return;
+    const int64_t block = static_cast<int64_t>(sent->frame.block);
+    if (sent->frame.snapshot != 0) {
+      replay.snapshots[sent->frame.snapshot][{block, sent->frame.slot}] =
+          BitsOf(sent->payload.values());
+    } else if (sent->stream == kReader) {
+      const absl::Span<const float> values = sent->payload.values();
+      replay.parameters[block].assign(values.begin(), values.end());
     }
   };
-  RUBATO_ASSIGN_OR_RETURN(
-      std::unique_ptr<ShardEngine> engine,
-      ShardEngine::Create(
-          replay.header.job(), shard, send, [](const proto::PeerMessage&) {}, &outcomes));
-  bool has_view = false;
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> floats,
+                          FloatValues::Create(replay.header.job(), shard));
+  ShardProtocol protocol(std::move(floats), sink);
   const auto handle = [&](const proto::ShardEvent& event, std::vector<float> values,
                           std::vector<proto::ShardOutcome>* into) -> absl::Status {
-    outcomes.set_into(into);
-    if (event.has_message()) {
-      const proto::CoordinatorMessage& message = event.message();
-      if (!has_view && message.has_view()) {
-        RUBATO_ASSIGN_OR_RETURN(const Placement placement,
-                                Placement::Of(replay.header.job(), message.view()));
-        replay.blocks = placement.Blocks(shard);
-        has_view = true;
-      }
-      if (!has_view) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(path, " is damaged: it does not begin with a view"));
-      }
-      engine->OnMessage(message);
-    } else if (event.has_frame()) {
-      RUBATO_ASSIGN_OR_RETURN(const Frame frame, FrameOf(event.frame()));
-      const auto floats = std::make_shared<const std::vector<float>>(std::move(values));
-      // Refused or not is an outcome.
-      engine->OnFrame(event.stream(), frame, Payload{floats, *floats}).IgnoreError();
-    } else {
-      engine->OnStreamGone(event.stream());
-    }
-    for (const proto::ShardOutcome& outcome : *into) replay.updates += outcome.has_update();
-    return absl::OkStatus();
+    outcomes = into;
+    return Replay(event, values, &protocol);
   };
   RUBATO_RETURN_IF_ERROR((ReplayEvents<proto::ShardEvent, proto::ShardOutcome>(
       &reader, handle, DescribeEvent, DescribeOutcome, &replay.part)));
-  outcomes.set_into(nullptr);
-  if (has_view) RUBATO_RETURN_IF_ERROR(ReadParameters(engine.get(), replay.blocks));
+  outcomes = nullptr;
+  if (protocol.core() != nullptr) {
+    replay.blocks = protocol.core()->blocks();
+    RUBATO_RETURN_IF_ERROR(ReadParameters(&protocol, replay.blocks));
+  }
   return replay;
 }
 

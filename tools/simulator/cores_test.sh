@@ -15,6 +15,8 @@ expect() { # FILE LABEL...
   fi
 }
 
-expect "$1" //server/shard:consistency_policy //server/coordinator:coordinator //server/shard:shard
+expect "$1" //server/shard:consistency_policy //server/coordinator:coordinator //server/shard:shard \
+  //server/shard:shard_protocol
 expect "$2" //worker/process:worker_loop
-expect "$3" //server/shard:consistency_policy //server/coordinator:coordinator //server/shard:shard //worker/process:worker_loop
+expect "$3" //server/shard:consistency_policy //server/coordinator:coordinator //server/shard:shard \
+  //server/shard:shard_protocol //worker/process:worker_loop

@@ -198,6 +198,20 @@ std::pair<int64_t, int64_t> Invariants::Held(int64_t block, int64_t version) con
   return {samples, skipped};
 }
 
+// Of the updates before, only what they come to is known; all blocks go on with the account of the
+// first, since they may be cut anew.
+void Invariants::OnResume(const proto::Manifest& manifest, const std::vector<uint64_t>& values) {
+  first_unit_ = manifest.step();
+  first_samples_ = manifest.samples();
+  const proto::BlockState& state = manifest.blocks(0);
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    std::vector<Update>& log = blocks_[block].log;
+    log.assign(state.version(), {{}, {}, values[block]});
+    for (int64_t i = 0; i < state.skipped(); ++i) log[i].skipped = true;
+    if (!log.empty()) log[0].terms.samples = state.samples();
+  }
+}
+
 void Invariants::OnCheckpoint(const proto::Manifest& manifest,
                               absl::FunctionRef<uint64_t(int64_t block)> value) {
   if (manifest.blocks_size() != static_cast<int>(blocks_.size())) {
@@ -282,7 +296,7 @@ absl::Status Invariants::Check(const Simulation& simulation) const {
                                                  blocks_[block].log.size(), updates));
     }
   }
-  int64_t at = 0, samples = 0;
+  int64_t at = first_unit_, samples = first_samples_;
   Counts counts;
   for (auto it = lineages_.begin(); it != lineages_.end(); ++it) {
     const proto::View& view = it->second;
@@ -453,6 +467,11 @@ absl::Status Invariants::CheckTotals(const Simulation& simulation, const Counts&
           block, updates, ledger.version, ledger.samples, samples, ledger.staleness_sum, staleness,
           simulation.Value(block) == ValueAt(block, updates) ? "theirs" : "others"));
     }
+  }
+  for (int shard = 0; shard < job_.cluster().servers(); ++shard) {
+    if (simulation.HeldPayloads(shard) == 0) continue;
+    return absl::InternalError(absl::StrFormat("shard %d still holds %d payloads at the end", shard,
+                                               simulation.HeldPayloads(shard)));
   }
   const Summary& summary = simulation.coordinator().summary();
   const WorkCounts& work = summary.work;

@@ -40,6 +40,8 @@ class Invariants : public Observer {
   void OnPushed(const Frame& frame) override;
   void OnView(const proto::View& view, SimTime now) override;
 
+  // The job goes on from a checkpoint of sync, with `values` of the blocks.
+  void OnResume(const proto::Manifest& manifest, const std::vector<uint64_t>& values);
   // A checkpoint is about to be written, with `value` of each block.
   void OnCheckpoint(const proto::Manifest& manifest,
                     absl::FunctionRef<uint64_t(int64_t block)> value);
@@ -110,6 +112,8 @@ class Invariants : public Observer {
   const proto::Job job_;
   const int64_t train_samples_;
   std::vector<Block> blocks_;
+  int64_t first_unit_ = 0;                    // of this run
+  int64_t first_samples_ = 0;                 // before it
   std::map<uint32_t, proto::View> lineages_;  // the last view of each
   proto::View view_;
   std::map<Name, std::vector<int64_t>> read_;  // by block: the versions that it was computed at

@@ -69,6 +69,32 @@ MUTANTS = {
         "if (IsApplying()) {",
         "if (false) {",
     ]),
+    "snapshot_shows_what_is_now": ("//server/shard:shard_protocol.cc", [
+        "for (const Payload& values : copy.values) {",
+        "for (const Payload& values : values_->Copy(block)) {",
+    ]),
+    "dropped_payload_is_kept": ("//server/shard:shard_protocol.cc", [
+        "(const shard_action::Drop& drop) { values_->Release(drop.payload); }",
+        "(const shard_action::Drop&) {}",
+    ]),
+    "restore_skips_a_block": ("//server/shard:shard_protocol.cc", [
+        "for (const proto::BlockState& block : restore.blocks()) {",
+        "for (const proto::BlockState& block : restore.blocks()) {\n" +
+        "    if (block.block() == core_->blocks().begin) continue;",
+    ]),
+    "closed_for_the_view_before": ("//server/shard:shard_protocol.cc", [
+        "*message.mutable_shard_closed() = ClosedMessage(*core_);",
+        "*message.mutable_shard_closed() = ClosedMessage(*core_);\n" +
+        "  message.mutable_shard_closed()->set_view(core_->view() - 1);",
+    ]),
+    "squares_of_the_step_before": ("//server/shard:shard_protocol.cc", [
+        "squares_->Clear();",
+        "",
+    ]),
+    "verdict_without_its_factor": ("//server/shard:shard_protocol.cc", [
+        "message.verdict().factor()",
+        "1",
+    ]),
 }
 
 def mutant_tests():
@@ -99,6 +125,7 @@ def mutant_tests():
                 "//server/shard:consistency_policy",
                 "//server/coordinator:coordinator",
                 "//server/shard:shard",
+                "//server/shard:shard_protocol",
                 "//tools/bazel:gtest_main",
             ],
         )

@@ -255,6 +255,33 @@ std::vector<std::string> Coverage::Empty() const {
   return empty;
 }
 
+namespace {
+
+struct Checkpoint {
+  proto::Manifest manifest;
+  std::vector<uint64_t> symbols;  // by block
+};
+
+// The job goes on from the checkpoint, in sync and without faults.
+absl::Status GoOn(const Scenario& scenario, const Checkpoint& checkpoint) {
+  SmallJob job = scenario.job;
+  job.mode = proto::Consistency::MODE_SYNC;
+  job.schedule.clear();
+  job.checkpoint_every = 0;
+  SimulationSetting setting = MakeSetting(job);
+  setting.resume = checkpoint.manifest;
+  setting.initial_symbols = checkpoint.symbols;
+  Invariants invariants(setting.job, setting.train_samples, job.blocks);
+  invariants.OnResume(checkpoint.manifest, checkpoint.symbols);
+  setting.observer = &invariants;
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Simulation> simulation,
+                          Simulation::Create(std::move(setting)));
+  RUBATO_RETURN_IF_ERROR(simulation->Run());
+  return invariants.Check(*simulation);
+}
+
+}  // namespace
+
 absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostream* log) {
   SimulationSetting setting = MakeSetting(scenario.job);
   setting.job.mutable_cluster()->set_lease(kLease);
@@ -309,10 +336,17 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
   };
   setting.after_event = [&](const Simulation& simulation) { liveness.OnEvent(simulation); };
   int64_t checkpoints = 0;
+  std::optional<Checkpoint> last;  // in sync
   setting.callbacks.checkpoint = [&](uint32_t snapshot, const proto::Manifest& manifest) {
     ++checkpoints;
-    invariants.OnCheckpoint(manifest,
-                            [&](int64_t block) { return running->SnapshotValue(snapshot, block); });
+    const auto value = [&](int64_t block) { return running->SnapshotValue(snapshot, block); };
+    invariants.OnCheckpoint(manifest, value);
+    if (manifest.mode() == proto::View::MODE_SYNC) {
+      last = {manifest, {}};
+      for (int64_t block = 0; block < scenario.job.blocks; ++block) {
+        last->symbols.push_back(value(block));
+      }
+    }
     return absl::StatusOr<std::string>("a checkpoint");
   };
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Simulation> simulation,
@@ -342,7 +376,8 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
     if (asked.count(ModeName(modes[i])) == 0) ++coverage->scheduled;
   }
   RUBATO_RETURN_IF_ERROR(invariants.CheckModes(asked));
-  return invariants.Check(*simulation);
+  RUBATO_RETURN_IF_ERROR(invariants.Check(*simulation));
+  return last.has_value() ? GoOn(scenario, *last) : absl::OkStatus();
 }
 
 Scenario Shrink(Scenario scenario) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
+#include "tools/simulator/symbolic_values.h"
 
 namespace rubato {
 namespace {
@@ -13,27 +14,26 @@ namespace {
 // Instead of a connection: the simulation itself.
 constexpr uint64_t kReader = ~uint64_t{0};
 
+ReceivedValues Received(const Content& content) {
+  if (content.floats.size > 0) return content.floats;
+  return AsFloats(content.symbol);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Create(const ShardSetting* setting,
                                                                    int shard,
-                                                                   const MakeModel& make) {
+                                                                   const MakeValues& make) {
   std::unique_ptr<ShardProcess> process(new ShardProcess(setting, shard));
   ShardProcess* self = process.get();
-  RUBATO_ASSIGN_OR_RETURN(
-      process->model_,
-      make(
-          [self](uint64_t stream, const Frame& frame, Content content) {
-            if (stream != kReader) {
-              self->Send(static_cast<ConnectionId>(stream), frame, std::move(content));
-            } else if (self->take_ != nullptr) {
-              (*self->take_)(frame, content);
-            }
-          },
-          [self](const proto::PeerMessage& message) { self->Tell(message); },
-          setting->change_bytes_per_second > 0
-              ? std::function<bool(int64_t)>([self](int64_t block) { return self->Defer(block); })
-              : nullptr));
+  std::function<bool(int64_t)> defer;
+  if (setting->change_bytes_per_second > 0) {
+    defer = [self](int64_t block) { return self->Defer(block); };
+  }
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> values, make(std::move(defer)));
+  process->protocol_.emplace(std::move(values), [self](const ShardOutcome& outcome) {
+    std::visit([self](const auto& what) { self->Do(what); }, outcome);
+  });
   return process;
 }
 
@@ -47,16 +47,16 @@ void ShardProcess::Start(ProcessId self) {
   registration->set_address(absl::StrCat("shard-", shard_));
   registration->set_shard(shard_);
   registration->set_process(absl::StrCat("simulated shard ", shard_));
-  Tell(std::move(message));
+  Do(shard_outcome::Said{std::move(message)});
 }
 
 void ShardProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
   if (message.kind == SimMessage::Kind::kFromCoordinator) {
-    model_->OnMessage(*message.from_coordinator());
+    protocol_->Handle(shard_event::Message{*message.from_coordinator()}).IgnoreError();
     return;
   }
-  const absl::Status status =
-      model_->OnFrame(static_cast<uint64_t>(connection), message.frame, std::move(message.content));
+  const absl::Status status = protocol_->Handle(shard_event::Arrival{
+      static_cast<uint64_t>(connection), message.frame, Received(message.content)});
   if (!status.ok()) {
     setting_.on_failure(absl::InternalError(
         absl::StrFormat("shard %d refused a %s of worker %d: %s", shard_, KindName(message.kind),
@@ -65,31 +65,46 @@ void ShardProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
 }
 
 void ShardProcess::OnBroken(ConnectionId connection) {
-  if (connection != control_) model_->OnStreamGone(static_cast<uint64_t>(connection));
+  if (connection == control_) return;
+  protocol_->Handle(shard_event::StreamGone{static_cast<uint64_t>(connection)}).IgnoreError();
+}
+
+void ShardProcess::OnTimer(uint64_t block) {
+  protocol_->Handle(shard_event::ChangeDue{static_cast<int64_t>(block)}).IgnoreError();
 }
 
 absl::Status ShardProcess::Read(const Frame& pull, const Take& take) {
   take_ = &take;
-  const absl::Status status = model_->OnFrame(kReader, pull, {});
+  const absl::Status status = protocol_->Handle(shard_event::Arrival{kReader, pull, {}});
   take_ = nullptr;
   return status;
 }
 
-absl::Status ShardProcess::Restore(const Frame& frame, Content content) {
-  return model_->OnFrame(kReader, frame, std::move(content));
+absl::Status ShardProcess::Restore(const Frame& frame, const Content& content) {
+  return protocol_->Handle(shard_event::Arrival{kReader, frame, Received(content)});
 }
 
-void ShardProcess::Send(ConnectionId stream, const Frame& frame, Content content) {
+void ShardProcess::Do(const shard_outcome::Sent& sent) {
+  Content content;
+  if (setting_.has_symbols) {
+    content.symbol = AsSymbol(sent.payload.values());
+  } else {
+    content.floats = sent.payload;
+  }
+  if (sent.stream == kReader) {
+    if (take_ != nullptr) (*take_)(sent.frame, content);
+    return;
+  }
   SimMessage message;
   message.kind = SimMessage::Kind::kParameters;
-  message.bytes = BytesOf(content, setting_.blocks->pull_bytes[frame.block]);
-  message.frame = frame;
+  message.bytes = kFrameHeaderBytes + sent.frame.payload_bytes;
+  message.frame = sent.frame;
   message.content = std::move(content);
-  setting_.network->Send(stream, self_, std::move(message));
+  setting_.network->Send(static_cast<ConnectionId>(sent.stream), self_, std::move(message));
 }
 
-void ShardProcess::Tell(proto::PeerMessage message) {
-  setting_.network->Send(control_, self_, SimMessage::ToCoordinator(std::move(message)));
+void ShardProcess::Do(const shard_outcome::Said& said) {
+  setting_.network->Send(control_, self_, SimMessage::ToCoordinator(said.message));
 }
 
 bool ShardProcess::Defer(int64_t block) {

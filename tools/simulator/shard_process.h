@@ -1,17 +1,18 @@
-// The simulated process of one shard: carries frames and messages between the network and what the
-// shard is (shard_model.h).
+// The simulated process of one shard: carries frames and messages between the network and the
+// shard's protocol.
 #ifndef RUBATO_TOOLS_SIMULATOR_SHARD_PROCESS_H_
 #define RUBATO_TOOLS_SIMULATOR_SHARD_PROCESS_H_
 
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "server/shard/shard_protocol.h"
 #include "tools/simulator/blocks.h"
 #include "tools/simulator/network.h"
-#include "tools/simulator/shard_model.h"
 
 namespace rubato {
 
@@ -19,6 +20,7 @@ namespace rubato {
 struct ShardSetting {
   const Blocks* blocks = nullptr;
   VirtualNetwork* network = nullptr;
+  bool has_symbols = false;  // in the place of floats
   // That a shard sums and applies; infinite: at once.
   double change_bytes_per_second = 0;
   std::string job_digest;
@@ -29,41 +31,45 @@ struct ShardSetting {
 
 class ShardProcess : public Process {
  public:
-  // Makes the shard, given how it sends, reports and defers.
-  using MakeModel = std::function<absl::StatusOr<std::unique_ptr<ShardModel>>(
-      ShardModel::Sender send, ShardModel::Reporter report, std::function<bool(int64_t)> defer)>;
+  // Makes the values, given how changes are deferred; null: they take no time.
+  using MakeValues = std::function<absl::StatusOr<std::unique_ptr<ShardValues>>(
+      std::function<bool(int64_t block)> defer)>;
 
   // Errors as `make`'s.
   static absl::StatusOr<std::unique_ptr<ShardProcess>> Create(const ShardSetting* setting,
-                                                              int shard, const MakeModel& make);
+                                                              int shard, const MakeValues& make);
 
   // Calls the coordinator. `self` is this process.
   void Start(ProcessId self);
 
   void OnMessage(ConnectionId connection, SimMessage&& message) override;
   void OnBroken(ConnectionId connection) override;
-  void OnTimer(uint64_t block) override { model_->OnDeferred(static_cast<int64_t>(block)); }
+  void OnTimer(uint64_t block) override;
 
   // Pulls for the simulation itself, past the network: `take` gets what is there now.
   using Take = std::function<void(const Frame& frame, const Content& content)>;
   absl::Status Read(const Frame& pull, const Take& take);
 
   // From the simulation itself, past the network.
-  absl::Status Restore(const Frame& frame, Content content);
+  absl::Status Restore(const Frame& frame, const Content& content);
 
   ConnectionId control() const { return control_; }
-  ShardModel* model() { return model_.get(); }
+  // Null before the first view.
+  const Shard* core() const { return protocol_->core(); }
 
  private:
   ShardProcess(const ShardSetting* setting, int shard) : setting_(*setting), shard_(shard) {}
 
-  void Send(ConnectionId stream, const Frame& frame, Content content);
-  void Tell(proto::PeerMessage message);
+  // One overload for each outcome.
+  void Do(const shard_outcome::Sent& sent);
+  void Do(const shard_outcome::Said& said);
+  void Do(const shard_outcome::Updated&) {}
+  void Do(const shard_outcome::Refused&) {}
   bool Defer(int64_t block);
 
   const ShardSetting& setting_;
   const int shard_;
-  std::unique_ptr<ShardModel> model_;
+  std::optional<ShardProtocol> protocol_;
   ProcessId self_ = 0;
   ConnectionId control_ = 0;
   SimTime busy_until_ = 0;

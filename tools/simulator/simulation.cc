@@ -7,10 +7,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/job/job.h"
-#include "tools/simulator/engine_shard.h"
+#include "server/shard/float_values.h"
 #include "tools/simulator/real_worker.h"
 #include "tools/simulator/symbolic_worker.h"
 
@@ -68,6 +69,7 @@ absl::Status Simulation::Build() {
 
   shard_setting_.blocks = &blocks_;
   shard_setting_.network = &network_;
+  shard_setting_.has_symbols = setting_.data == nullptr;
   shard_setting_.change_bytes_per_second = setting_.change_bytes_per_second;
   shard_setting_.job_digest = digest;
   shard_setting_.version = kVersion;
@@ -92,14 +94,13 @@ absl::Status Simulation::Build() {
 
   for (int shard = 0; shard < shards; ++shard) {
     const auto make =
-        [&](ShardModel::Sender send, ShardModel::Reporter report,
-            SymbolicShard::Defer defer) -> absl::StatusOr<std::unique_ptr<ShardModel>> {
-      if (setting_.data != nullptr) {
-        return EngineShard::Create(job, shard, std::move(send), std::move(report));
-      }
-      return std::make_unique<SymbolicShard>(
-          &blocks_, shard, job.seed(), setting_.symbols_are_judged, LeavesOut(), std::move(send),
-          std::move(report), std::move(defer), setting_.observer);
+        [&](SymbolicValues::Defer defer) -> absl::StatusOr<std::unique_ptr<ShardValues>> {
+      if (setting_.data != nullptr) return FloatValues::Create(job, shard);
+      auto symbols =
+          std::make_unique<SymbolicValues>(&blocks_, shard, job.seed(), setting_.symbols_are_judged,
+                                           LeavesOut(), std::move(defer), setting_.observer);
+      symbols_.push_back(symbols.get());
+      return symbols;
     };
     RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardProcess> process,
                             ShardProcess::Create(&shard_setting_, shard, make));
@@ -223,23 +224,30 @@ VirtualNetwork::Card Simulation::CardOf(std::optional<int> LinkSetting::*machine
 }
 
 absl::Status Simulation::Restore() {
-  const TrainingState& state = *setting_.initial;
-  const Placement& placement = blocks_.placement;
-  for (int64_t block = 0; block < placement.space().blocks(); ++block) {
-    const Range values = placement.space().BlockValues(block);
+  for (int64_t block = 0; block < blocks_.placement.space().blocks(); ++block) {
+    if (setting_.data == nullptr) {
+      RUBATO_RETURN_IF_ERROR(RestoreBlock(block, 0, {setting_.initial_symbols[block], {}}));
+      continue;
+    }
+    const TrainingState& state = *setting_.initial;
+    const Range values = blocks_.placement.space().BlockValues(block);
     for (size_t slot = 0; slot <= state.slots.size(); ++slot) {
       const std::vector<float>& vector = slot == 0 ? state.parameters : state.slots[slot - 1];
-      Frame frame;
-      frame.kind = FrameKind::kRestore;
-      frame.worker = kObserver;
-      frame.block = static_cast<uint64_t>(block);
-      frame.slot = static_cast<uint32_t>(slot);
-      const Payload floats{setting_.initial,
-                           absl::MakeConstSpan(vector).subspan(values.begin, values.size())};
-      RUBATO_RETURN_IF_ERROR(shards_[placement.ShardOf(block)]->Restore(frame, {0, floats}));
+      const absl::Span<const float> floats =
+          absl::MakeConstSpan(vector).subspan(values.begin, values.size());
+      RUBATO_RETURN_IF_ERROR(RestoreBlock(block, slot, {0, Payload{setting_.initial, floats}}));
     }
   }
   return absl::OkStatus();
+}
+
+absl::Status Simulation::RestoreBlock(int64_t block, size_t slot, const Content& content) {
+  Frame frame;
+  frame.kind = FrameKind::kRestore;
+  frame.worker = kObserver;
+  frame.block = static_cast<uint64_t>(block);
+  frame.slot = static_cast<uint32_t>(slot);
+  return shards_[blocks_.placement.ShardOf(block)]->Restore(frame, content);
 }
 
 CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
@@ -295,10 +303,6 @@ absl::Status Simulation::Waits(const std::string& what) const {
       absl::StrJoin(who, "; "), absl::StrJoin(status.waits(), "; ")));
 }
 
-const SymbolicShard& Simulation::SymbolicOf(int64_t block) const {
-  return static_cast<const SymbolicShard&>(*shards_[blocks_.placement.ShardOf(block)]->model());
-}
-
 absl::StatusOr<TrainingState> Simulation::ReadState(uint32_t snapshot, int slots) const {
   const Placement& placement = blocks_.placement;
   const FlatSpace& space = placement.space();
@@ -332,14 +336,27 @@ absl::StatusOr<TrainingState> Simulation::ReadState(uint32_t snapshot, int slots
   return state;
 }
 
-uint64_t Simulation::Value(int64_t block) const { return SymbolicOf(block).value(block); }
+uint64_t Simulation::Value(int64_t block) const {
+  return symbols_[blocks_.placement.ShardOf(block)]->value(block);
+}
 
 uint64_t Simulation::SnapshotValue(uint32_t snapshot, int64_t block) const {
-  return SymbolicOf(block).copy(snapshot, block);
+  Frame pull;
+  pull.kind = FrameKind::kPull;
+  pull.worker = kObserver;
+  pull.block = static_cast<uint64_t>(block);
+  pull.block_count = 1;
+  pull.snapshot = snapshot;
+  uint64_t value = 0;
+  RUBATO_CHECK(
+      shards_[blocks_.placement.ShardOf(block)]
+          ->Read(pull, [&](const Frame&, const Content& content) { value = content.symbol; })
+          .ok());
+  return value;
 }
 
 const BlockLedger& Simulation::ledger(int64_t block) const {
-  return SymbolicOf(block).core().ledger(block);
+  return shards_[blocks_.placement.ShardOf(block)]->core()->ledger(block);
 }
 
 }  // namespace rubato

@@ -25,7 +25,7 @@
 #include "tools/simulator/observer.h"
 #include "tools/simulator/shard_process.h"
 #include "tools/simulator/speeds.h"
-#include "tools/simulator/symbolic_shard.h"
+#include "tools/simulator/symbolic_values.h"
 #include "tools/simulator/worker_process.h"
 #include "worker/data/load.h"
 
@@ -44,8 +44,10 @@ struct SimulationSetting {
 
   // The examples: gradients are really computed. Null: symbols stand for them.
   const Data* data = nullptr;
-  // With examples: what the job goes on from (model.init_from, or `resume` and its floats).
+  // What the job goes on from: model.init_from, or `resume` and its floats; with symbols `resume`
+  // and the symbol of each block.
   std::shared_ptr<const TrainingState> initial;
+  std::vector<uint64_t> initial_symbols;
   std::optional<proto::Manifest> resume;
   // With symbols: one message stands for a worker's blocks to one shard.
   bool one_block_for_each_shard = false;
@@ -95,10 +97,11 @@ class Simulation : private Process {
   uint64_t Value(int64_t block) const;
   const BlockLedger& ledger(int64_t block) const;
   uint64_t SnapshotValue(uint32_t snapshot, int64_t block) const;
+  // Payloads that wait on a shard for others.
+  int64_t HeldPayloads(int shard) const { return symbols_[shard]->held(); }
   // With floats: all parameters as they are, or what snapshot `snapshot` holds, with `slots` of the
   // optimizer.
   absl::StatusOr<TrainingState> ReadState(uint32_t snapshot, int slots) const;
-  ShardModel* shard(int shard) { return shards_[shard]->model(); }
   // Ends the run with this.
   void Fail(const absl::Status& status) {
     if (failure_.ok()) failure_ = status;
@@ -115,7 +118,6 @@ class Simulation : private Process {
   }
   // `what` has gone wrong; and who waits for what.
   absl::Status Waits(const std::string& what) const;
-  const SymbolicShard& SymbolicOf(int64_t block) const;
   // As a process, it is who starts workers and asks them to go.
   void OnMessage(ConnectionId, SimMessage&&) override {}
   void OnBroken(ConnectionId) override {}
@@ -125,6 +127,7 @@ class Simulation : private Process {
   VirtualNetwork::Card CardOf(std::optional<int> LinkSetting::*machine, int number) const;
   // Gives the shards what the job goes on from.
   absl::Status Restore();
+  absl::Status RestoreBlock(int64_t block, size_t slot, const Content& content);
   // Workers that are there and not about to go.
   int WorkersLeft() const;
   CoordinatorProcess::Callbacks AllCallbacks();
@@ -138,6 +141,7 @@ class Simulation : private Process {
   WorkerSetting worker_setting_;
   std::unique_ptr<CoordinatorProcess> coordinator_;
   std::vector<std::unique_ptr<ShardProcess>> shards_;
+  std::vector<const SymbolicValues*> symbols_;  // by shard, with symbols
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
   std::vector<std::unique_ptr<HeartbeatProcess>> hearts_;  // by worker
   std::vector<int> worker_cards_;                          // by index

@@ -1,7 +1,6 @@
-// What a shard tells the coordinator of its ledgers, as the messages that every shell of the core
-// sends.
-#ifndef RUBATO_SERVER_SHARD_SHARD_CLOSED_H_
-#define RUBATO_SERVER_SHARD_SHARD_CLOSED_H_
+// What a shard tells the coordinator of its ledgers.
+#ifndef RUBATO_SERVER_SHARD_SHARD_ANSWERS_H_
+#define RUBATO_SERVER_SHARD_SHARD_ANSWERS_H_
 
 #include "proto/cluster.pb.h"
 #include "server/shard/shard.h"
@@ -19,4 +18,4 @@ proto::BlockState BlockStateMessage(const Shard& shard, int64_t block);
 
 }  // namespace rubato
 
-#endif  // RUBATO_SERVER_SHARD_SHARD_CLOSED_H_
+#endif  // RUBATO_SERVER_SHARD_SHARD_ANSWERS_H_

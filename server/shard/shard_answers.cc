@@ -1,4 +1,4 @@
-#include "server/shard/shard_closed.h"
+#include "server/shard/shard_answers.h"
 
 namespace rubato {
 

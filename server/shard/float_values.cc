@@ -1,0 +1,195 @@
+#include "server/shard/float_values.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/container/inlined_vector.h"
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+#include "common/base/finite.h"
+#include "common/base/kernels.h"
+#include "common/base/status.h"
+#include "common/space/job_codec.h"
+#include "common/space/placement.h"
+
+namespace rubato {
+namespace {
+
+GroupUpdate UpdateOf(const shard_action::Apply& apply, double share,
+                     absl::FunctionRef<float(double)> rate_of) {
+  GroupUpdate update{rate_of};
+  update.count = apply.updates_before;
+  if (apply.samples > 0) {
+    update.scale = static_cast<float>(apply.factor / static_cast<double>(apply.samples));
+    update.mean_scale = static_cast<float>(1 / static_cast<double>(apply.samples));
+    update.share = static_cast<float>(share);
+  } else {  // parts that claim no samples make a step of none: it changes nothing by its sums
+    update.scale = update.mean_scale = update.share = 0;
+  }
+  return update;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<FloatValues>> FloatValues::Create(
+    const proto::Job& job, int shard, std::shared_ptr<SharedArena> arena) {
+  RUBATO_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(ServerOptimizer(job)));
+  return std::unique_ptr<FloatValues>(
+      new FloatValues(job, shard, std::move(optimizer), std::move(arena)));
+}
+
+absl::StatusOr<Range> FloatValues::Open(const proto::View& view) {
+  RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job_, view));
+  if (shard_ >= placement.shards()) {
+    return absl::InvalidArgumentError(absl::StrFormat("view %d has %d shards; this is shard %d",
+                                                      view.number(), placement.shards(), shard_));
+  }
+  RUBATO_ASSIGN_OR_RETURN(store_, BlockStore::Create(placement, shard_, view.layout(), job_.seed(),
+                                                     optimizer_.slots().size(),
+                                                     job_.cluster().workers().start() > 1, arena_));
+  RUBATO_ASSIGN_OR_RETURN(groups_, ParameterGroups::Create(ServerOptimizer(job_), view.layout()));
+  learning_rate_.emplace(job_.optimizer(), job_.train().batch_size(), view.samples_per_epoch(),
+                         job_.train().until());
+  trainable_ = TrainableCount(view.layout());
+  return placement.Blocks(shard_);
+}
+
+PayloadId FloatValues::Arrive(const Frame& frame, const ReceivedValues& values) {
+  arrived_ = {++last_payload_, static_cast<int64_t>(frame.block), &values};
+  return arrived_.id;
+}
+
+void FloatValues::EndArrival() {
+  if (arrived_.id == 0) return;
+  std::shared_ptr<FloatBuffer> buffer = store_->TakeSpare(arrived_.block);
+  arrived_.values->CopyTo(buffer->values());
+  arrived_.values->GiveBack();
+  held_[arrived_.id] = std::move(buffer);
+  arrived_ = {};
+}
+
+void FloatValues::Release(PayloadId payload) {
+  if (payload == arrived_.id) {
+    arrived_ = {};
+  } else {
+    held_.erase(payload);
+  }
+}
+
+// Addition is commutative to the bit, so which of the two came first does not show.
+void FloatValues::Sum(const shard_action::Sum& action) {
+  if (arrived_.id == action.payload || arrived_.id == action.other) {
+    const PayloadId held = arrived_.id == action.payload ? action.other : action.payload;
+    std::shared_ptr<FloatBuffer> sum = std::move(held_.at(held));
+    held_.erase(held);
+    arrived_.values->AddTo(sum->values());
+    arrived_.values->GiveBack();
+    arrived_ = {};
+    held_[action.payload] = std::move(sum);
+    return;
+  }
+  const absl::Span<float> sum = held_.at(action.payload)->values();
+  Add(sum.data(), held_.at(action.other)->values().data(), sum.data(), sum.size());
+  held_.erase(action.other);
+}
+
+double FloatValues::ShareOf(const shard_action::Apply& apply) const {
+  const bool parity = apply.on_arrival && job_.optimizer().learning_rate_parity();
+  return parity
+             ? static_cast<double>(apply.samples) / static_cast<double>(job_.train().batch_size())
+             : 1.0;
+}
+
+ShardValues::Block FloatValues::Apply(const shard_action::Apply& action) {
+  const int64_t begin = BlockRange(action.block).begin;
+  const absl::Span<const float> current = store_->Current(action.block)->values();
+  const absl::Span<const absl::Span<float>> slots = store_->Slots(action.block);
+  const double share = ShareOf(action);
+  const auto rate_of = [&](double learning_rate) {
+    return static_cast<float>(learning_rate_->At(action.samples_before, learning_rate) * share);
+  };
+  const GroupUpdate update = UpdateOf(action, share, rate_of);
+  std::shared_ptr<FloatBuffer> next;
+  const auto apply = [&](size_t offset, absl::Span<const float> gradient) {
+    absl::InlinedVector<absl::Span<float>, 4> slots_there;
+    for (const absl::Span<float> slot : slots) {
+      slots_there.push_back(slot.subspan(offset, gradient.size()));
+    }
+    const int64_t first = begin + static_cast<int64_t>(offset);
+    groups_->Apply({first, first + static_cast<int64_t>(gradient.size())}, update,
+                   {current.subspan(offset, gradient.size()), gradient, slots_there,
+                    next->values().subspan(offset, gradient.size())});
+  };
+  if (action.payload == arrived_.id && threads_.size() == 1) {
+    // In sync the version before may still be asked for.
+    next = action.on_arrival ? store_->TakeWritable(action.block) : store_->TakeSpare(action.block);
+    arrived_.values->ForEachRun(apply);
+    arrived_.values->GiveBack();
+    arrived_ = {};
+  } else {  // the new version goes over the sum
+    EndArrival();
+    next = std::move(held_.at(action.payload));
+    held_.erase(action.payload);
+    threads_.Run(store_->BlockSize(action.block), [&](Range values) {
+      apply(values.begin, next->values().subspan(values.begin, values.size()));
+    });
+  }
+  store_->Publish(action.block, std::move(next));
+  return {store_->Current(action.block)->values(), slots};
+}
+
+void FloatValues::Skip(const shard_action::Skip& skip) {
+  Release(skip.payload);
+  store_->Republish(skip.block);
+}
+
+std::optional<int64_t> FloatValues::Measure(const shard_action::Measure& measure,
+                                            SumOfSquares* squares) {
+  if (measure.payload == arrived_.id) EndArrival();
+  const absl::Span<const float> values = std::as_const(*held_.at(measure.payload)).values();
+  const int64_t begin = BlockRange(measure.block).begin;
+  if (const size_t index = FirstNonFinite(values); index < values.size()) {
+    return begin + static_cast<int64_t>(index);
+  }
+  // Averages of statistics have no part in the gradient's norm.
+  if (begin < trainable_) {
+    squares->Add(begin, values.first(std::min<int64_t>(values.size(), trainable_ - begin)));
+  }
+  return std::nullopt;
+}
+
+Payload FloatValues::Read(const shard_action::Send& send, Frame* frame) {
+  const std::shared_ptr<const FloatBuffer> block =
+      send.previous ? store_->Previous(send.block) : store_->Current(send.block);
+  const Codec codec =
+      HoldsStatistics(BlockRange(send.block), trainable_) ? Codec::kFloat32 : send.codec;
+  Payload payload = codec == Codec::kFloat32
+                        ? Payload(block, block->values())
+                        : coded_.Get(send.block, send.version, codec, block->values());
+  *frame = HeaderOf(*frame, payload);
+  return payload;
+}
+
+// The parameters by reference, since a version is never written again; the slots copied.
+std::vector<Payload> FloatValues::Copy(int64_t block) {
+  const std::shared_ptr<const FloatBuffer> parameters = store_->Current(block);
+  std::vector<Payload> copy = {Payload(parameters, parameters->values())};
+  for (const absl::Span<float> slot : store_->Slots(block)) {
+    absl::StatusOr<std::shared_ptr<FloatBuffer>> buffer = FloatBuffer::Create(slot.size());
+    RUBATO_CHECK(buffer.ok());
+    std::copy(slot.begin(), slot.end(), (*buffer)->values().begin());
+    copy.push_back(Payload(*buffer, (*buffer)->values()));
+  }
+  return copy;
+}
+
+void FloatValues::Restore(int64_t block, uint32_t slot, const ReceivedValues& values) {
+  store_->Restore(block, static_cast<int>(slot), values);
+}
+
+Range FloatValues::BlockRange(int64_t block) const {
+  const int64_t begin = block * (job_.wire().chunk() / static_cast<int64_t>(sizeof(float)));
+  return {begin, begin + store_->BlockSize(block)};
+}
+
+}  // namespace rubato

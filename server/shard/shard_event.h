@@ -1,0 +1,72 @@
+// What enters a shard (server/shard/shard_protocol.h) and what comes of it.
+#ifndef RUBATO_SERVER_SHARD_SHARD_EVENT_H_
+#define RUBATO_SERVER_SHARD_SHARD_EVENT_H_
+
+#include <cstdint>
+#include <variant>
+
+#include "absl/status/status.h"
+#include "absl/types/span.h"
+#include "common/wire/frame.h"
+#include "common/wire/payload.h"
+#include "common/wire/received_values.h"
+#include "proto/cluster.pb.h"
+
+namespace rubato {
+
+// Borrowed for the call that handles it.
+namespace shard_event {
+
+struct Message {
+  const proto::CoordinatorMessage& message;
+};
+struct Arrival {
+  uint64_t stream;
+  const Frame& frame;
+  const ReceivedValues& values;
+};
+struct StreamGone {
+  uint64_t stream;
+};
+// The change of `block` that took its time (ShardValues::TakesTime) may be made now.
+struct ChangeDue {
+  int64_t block;
+};
+
+}  // namespace shard_event
+
+using ShardEvent = std::variant<shard_event::Message, shard_event::Arrival, shard_event::StreamGone,
+                                shard_event::ChangeDue>;
+
+namespace shard_outcome {
+
+// A frame goes out on `stream`; `payload` keeps its values alive.
+struct Sent {
+  uint64_t stream;
+  Frame frame;
+  Payload payload;
+};
+// To the coordinator.
+struct Said {
+  proto::PeerMessage message;
+};
+// An optimizer's step has made `version` of the block. The values are borrowed for the call.
+struct Updated {
+  int64_t block;
+  int64_t version;
+  absl::Span<const float> parameters;
+  absl::Span<const absl::Span<float>> slots;
+};
+// The frame is nonsense: its stream ends.
+struct Refused {
+  absl::Status status;
+};
+
+}  // namespace shard_outcome
+
+using ShardOutcome = std::variant<shard_outcome::Sent, shard_outcome::Said, shard_outcome::Updated,
+                                  shard_outcome::Refused>;
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_SHARD_SHARD_EVENT_H_

@@ -1,0 +1,349 @@
+#include "server/shard/shard_protocol.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+#include "common/base/overloaded.h"
+#include "common/base/process_exit.h"
+#include "common/base/status.h"
+#include "server/shard/shard_answers.h"
+
+namespace rubato {
+namespace {
+
+Contribution ContributionOf(const Frame& frame) {
+  Contribution contribution;
+  contribution.view = frame.view;
+  contribution.lineage = frame.lineage;
+  contribution.worker = frame.worker;
+  contribution.incarnation = frame.incarnation;
+  contribution.clock = static_cast<int64_t>(frame.clock);
+  contribution.unit = static_cast<int64_t>(frame.unit);
+  contribution.node = frame.node();
+  contribution.samples = frame.samples;
+  contribution.read_version = static_cast<int64_t>(frame.version);
+  return contribution;
+}
+
+Pull PullOf(uint64_t stream, const Frame& frame) {
+  Pull pull;
+  pull.puller = stream;
+  pull.worker = frame.worker;
+  pull.view = frame.view;
+  pull.clock = static_cast<int64_t>(frame.clock);
+  pull.number = frame.unit;
+  pull.retire = frame.kind == FrameKind::kRetire;
+  pull.codec = frame.codec;
+  return pull;
+}
+
+Range PulledBlocks(const Frame& frame) {
+  const int64_t begin = static_cast<int64_t>(frame.block);
+  return {begin, begin + static_cast<int64_t>(frame.block_count)};
+}
+
+}  // namespace
+
+absl::Status ShardProtocol::Handle(const ShardEvent& event) {
+  absl::Status status = std::visit([this](const auto& what) { return On(what); }, event);
+  if (!status.ok()) sink_(shard_outcome::Refused{status});
+  return status;
+}
+
+absl::Status ShardProtocol::On(const shard_event::Message& event) {
+  const proto::CoordinatorMessage& message = event.message;
+  if (message.has_view()) {
+    proto::PeerMessage answer;
+    if (const absl::Status status = Open(message.view()); status.ok()) {
+      answer.mutable_shard_opened()->set_view(message.view().number());
+    } else {
+      answer.mutable_failure()->set_exit_code(ExitCode(status));
+      answer.mutable_failure()->set_reason(std::string(status.message()));
+    }
+    Say(std::move(answer));
+    return absl::OkStatus();
+  }
+  if (message.has_report_request()) Report();
+  if (!core_.has_value()) return absl::OkStatus();  // nothing else has a meaning yet
+  ShardActions actions = NoActions();
+  switch (message.kind_case()) {
+    case proto::CoordinatorMessage::kClose:
+      core_->OnClose(message.close().view(), &actions);
+      break;
+    case proto::CoordinatorMessage::kLeftOut:
+      core_->OnLeftOut(message.left_out().unit());
+      break;
+    case proto::CoordinatorMessage::kRestore:
+      Restore(message.restore());
+      break;
+    case proto::CoordinatorMessage::kSnapshot:
+      core_->OnSnapshot(message.snapshot().id(), message.snapshot().step(), &actions);
+      break;
+    case proto::CoordinatorMessage::kReleaseSnapshot:
+      // Older ones, of which only some shards had their part, go as well.
+      snapshots_.erase(snapshots_.begin(), snapshots_.upper_bound(message.release_snapshot().id()));
+      break;
+    case proto::CoordinatorMessage::kVerdict:
+      core_->OnVerdict(message.verdict().step(), message.verdict().apply(),
+                       message.verdict().factor(), &actions);
+      break;
+    default:
+      break;  // not for shards
+  }
+  Run(std::move(actions));
+  return absl::OkStatus();
+}
+
+absl::Status ShardProtocol::Open(const proto::View& view) {
+  if (!core_.has_value()) {
+    RUBATO_ASSIGN_OR_RETURN(const Range blocks, values_->Open(view));
+    core_.emplace(blocks);
+    squares_.emplace(TrainableCount(view.layout()));
+  }
+  ShardActions actions = NoActions();
+  core_->OnView(view, &actions);
+  Run(std::move(actions));
+  return absl::OkStatus();
+}
+
+void ShardProtocol::Restore(const proto::Restore& restore) {
+  restore_expected_ = static_cast<int64_t>(restore.blocks_size()) * (1 + restore.slots());
+  for (const proto::BlockState& block : restore.blocks()) {
+    core_->Restore(block.block(), block.version(), block.samples(), block.skipped(),
+                   UnitSet(block.units_below(), block.units_above()));
+  }
+  MaybeSayRestored();
+}
+
+void ShardProtocol::MaybeSayRestored() {
+  if (restored_ || restore_received_ != restore_expected_) return;
+  restored_ = true;
+  proto::PeerMessage answer;
+  answer.mutable_shard_restored();
+  Say(std::move(answer));
+}
+
+void ShardProtocol::Report() {
+  proto::PeerMessage answer;
+  answer.mutable_shard_report();  // without blocks before the first view
+  if (core_.has_value()) *answer.mutable_shard_report() = ReportMessage(*core_);
+  answer.mutable_shard_report()->set_pushed_bytes(pushed_bytes_);
+  answer.mutable_shard_report()->set_pulled_bytes(pulled_bytes_);
+  Say(std::move(answer));
+}
+
+absl::Status ShardProtocol::On(const shard_event::Arrival& event) {
+  if (!core_.has_value()) {
+    return absl::FailedPreconditionError("the job has not begun: no view holds yet");
+  }
+  switch (event.frame.kind) {
+    case FrameKind::kPush:
+      return OnPush(event.frame, event.values);
+    case FrameKind::kPull:
+    case FrameKind::kRetire:
+      return event.frame.snapshot != 0 ? SendSnapshot(event.stream, event.frame)
+                                       : OnPull(event.stream, event.frame);
+    case FrameKind::kRestore:
+      return OnRestoredBlock(event.frame, event.values);
+    case FrameKind::kParameters:
+      break;
+  }
+  return absl::InvalidArgumentError("a shard takes pushes and pulls; this frame has parameters");
+}
+
+absl::Status ShardProtocol::CheckBlock(const Frame& frame, const ReceivedValues& values) const {
+  const int64_t block = static_cast<int64_t>(frame.block);
+  if (!core_->blocks().Contains(block)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("gradient is for block %d; this shard owns blocks %d to %d", block,
+                        core_->blocks().begin, core_->blocks().end));
+  }
+  if (values.size() != values_->BlockSize(block)) {
+    return absl::InvalidArgumentError(absl::StrFormat("gradient has %d values; block %d holds %d",
+                                                      values.size(), block,
+                                                      values_->BlockSize(block)));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardProtocol::OnPush(const Frame& frame, const ReceivedValues& values) {
+  RUBATO_RETURN_IF_ERROR(CheckBlock(frame, values));
+  pushed_bytes_ += frame.payload_bytes;
+  const PayloadId payload = values_->Arrive(frame, values);
+  ShardActions actions = NoActions();
+  const absl::Status status =
+      core_->OnPush(static_cast<int64_t>(frame.block), ContributionOf(frame), payload, &actions);
+  if (!status.ok()) values_->Release(payload);
+  Run(std::move(actions));
+  values_->EndArrival();
+  return status;
+}
+
+absl::Status ShardProtocol::OnPull(uint64_t stream, const Frame& frame) {
+  if (frame.codec == Codec::kInt8 || frame.codec == Codec::kTopK) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "pull asks for parameters in %s; expected float32, bf16 or fp16", CodecName(frame.codec)));
+  }
+  ShardActions actions = NoActions();
+  const absl::Status status = core_->OnPull(PullOf(stream, frame), PulledBlocks(frame), &actions);
+  Run(std::move(actions));
+  return status;
+}
+
+absl::Status ShardProtocol::OnRestoredBlock(const Frame& frame, const ReceivedValues& values) {
+  RUBATO_RETURN_IF_ERROR(CheckBlock(frame, values));
+  if (frame.worker != kObserver || restored_ || frame.slot > values_->slots()) {
+    return absl::InvalidArgumentError("nothing is being restored");
+  }
+  values_->Restore(static_cast<int64_t>(frame.block), frame.slot, values);
+  ++restore_received_;
+  MaybeSayRestored();
+  return absl::OkStatus();
+}
+
+absl::Status ShardProtocol::SendSnapshot(uint64_t stream, const Frame& frame) const {
+  const auto snapshot = snapshots_.find(frame.snapshot);
+  if (snapshot == snapshots_.end()) {
+    return absl::NotFoundError(absl::StrFormat("there is no snapshot %d", frame.snapshot));
+  }
+  for (const auto& [block, copy] : snapshot->second) {
+    if (!PulledBlocks(frame).Contains(block)) continue;
+    Frame answer;
+    answer.kind = FrameKind::kParameters;
+    answer.block = static_cast<uint64_t>(block);
+    answer.version = static_cast<uint64_t>(copy.state.version());
+    answer.snapshot = frame.snapshot;
+    for (const Payload& values : copy.values) {
+      sink_(shard_outcome::Sent{stream, answer, values});
+      ++answer.slot;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status ShardProtocol::On(const shard_event::StreamGone& event) {
+  if (core_.has_value()) core_->OnPullerGone(event.stream);
+  return absl::OkStatus();
+}
+
+absl::Status ShardProtocol::On(const shard_event::ChangeDue& event) {
+  const auto due = due_.find(event.block);
+  RUBATO_CHECK(due != due_.end());
+  const Change change = due->second;
+  due_.erase(due);
+  ShardActions actions = NoActions();
+  std::visit([&](const auto& what) { End(what, &actions); }, change);
+  Run(std::move(actions));
+  return absl::OkStatus();
+}
+
+ShardActions ShardProtocol::NoActions() {
+  ShardActions actions = std::move(spare_);
+  actions.clear();
+  return actions;
+}
+
+void ShardProtocol::Run(ShardActions actions) {
+  for (size_t i = 0; i < actions.size(); ++i) {
+    const ShardAction action = actions[i];  // a copy: more may be appended
+    std::visit(Overloaded{[&](const shard_action::Sum& sum) { Begin(sum, &actions); },
+                          [&](const shard_action::Apply& apply) { Begin(apply, &actions); },
+                          [&](const shard_action::Measure& measure) { Begin(measure, &actions); },
+                          [&](const shard_action::Skip& skip) { Begin(skip, &actions); },
+                          [&](const auto& other) { Do(other); }},
+               action);
+  }
+  spare_ = std::move(actions);
+}
+
+template <typename ShardChange>
+void ShardProtocol::Begin(const ShardChange& change, ShardActions* actions) {
+  if (values_->TakesTime(change.block)) {
+    RUBATO_CHECK(due_.emplace(change.block, change).second);
+  } else {
+    End(change, actions);
+  }
+}
+
+template <typename ShardChange>
+void ShardProtocol::End(const ShardChange& change, ShardActions* actions) {
+  Make(change);
+  core_->OnChanged(change.block, actions);
+}
+
+void ShardProtocol::Make(const shard_action::Apply& apply) {
+  const ShardValues::Block block = values_->Apply(apply);
+  sink_(shard_outcome::Updated{apply.block, apply.version, block.parameters, block.slots});
+}
+
+void ShardProtocol::Make(const shard_action::Measure& measure) {
+  measured_.set_samples(measure.samples);
+  const std::optional<int64_t> non_finite = values_->Measure(measure, &*squares_);
+  if (!non_finite.has_value()) return;
+  if (!measured_.has_non_finite() || *non_finite < measured_.non_finite()) {
+    measured_.set_non_finite(*non_finite);
+  }
+}
+
+void ShardProtocol::Do(const shard_action::Send& send) {
+  Frame frame;
+  frame.kind = FrameKind::kParameters;
+  frame.view = core_->view();
+  frame.block = static_cast<uint64_t>(send.block);
+  frame.clock = static_cast<uint64_t>(send.clock);
+  frame.version = static_cast<uint64_t>(send.version);
+  frame.unit = send.pull;
+  frame.staleness = static_cast<uint32_t>(send.staleness);
+  Payload payload = values_->Read(send, &frame);
+  // On arrival a version is written over as soon as nobody reads it.
+  payload.may_lend = !core_->on_arrival();
+  if (send.worker != kObserver) pulled_bytes_ += frame.payload_bytes;
+  sink_(shard_outcome::Sent{send.puller, frame, std::move(payload)});
+}
+
+void ShardProtocol::Do(const shard_action::Drop& drop) { values_->Release(drop.payload); }
+
+void ShardProtocol::Do(const shard_action::Measured& measured) {
+  measured_.set_step(measured.step);
+  for (const SumOfSquares::Node& node : squares_->nodes()) {
+    proto::ShardMeasured::Node* out = measured_.add_nodes();
+    out->set_begin(node.leaves.begin);
+    out->set_end(node.leaves.end);
+    out->set_sum(node.sum);
+  }
+  squares_->Clear();
+  proto::PeerMessage message;
+  message.mutable_shard_measured()->Swap(&measured_);
+  Say(std::move(message));
+}
+
+void ShardProtocol::Do(const shard_action::Copy& copy) {
+  snapshots_[copy.snapshot][copy.block] = {BlockStateMessage(*core_, copy.block),
+                                           values_->Copy(copy.block)};
+}
+
+void ShardProtocol::Do(const shard_action::Copied& copied) {
+  proto::PeerMessage message;
+  message.mutable_snapshot_copied()->set_id(copied.snapshot);
+  for (const auto& [block, copy] : snapshots_[copied.snapshot]) {
+    *message.mutable_snapshot_copied()->add_blocks() = copy.state;
+  }
+  Say(std::move(message));
+}
+
+void ShardProtocol::Do(const shard_action::Missed& missed) {
+  proto::PeerMessage message;
+  message.mutable_snapshot_missed()->set_id(missed.snapshot);
+  message.mutable_snapshot_missed()->set_version(missed.version);
+  Say(std::move(message));
+}
+
+void ShardProtocol::Do(const shard_action::Closed&) {
+  proto::PeerMessage message;
+  *message.mutable_shard_closed() = ClosedMessage(*core_);
+  Say(std::move(message));
+}
+
+}  // namespace rubato

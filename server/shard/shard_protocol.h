@@ -1,0 +1,109 @@
+// The protocol of a shard around its core (server/shard/shard.h): what messages of the coordinator
+// and frames of the data streams mean to it, which frames are refused, and what the shard answers.
+// Single-threaded and pure as the core is; values are behind ShardValues. The server, the replay of
+// a recording and the simulator run this class.
+#ifndef RUBATO_SERVER_SHARD_SHARD_PROTOCOL_H_
+#define RUBATO_SERVER_SHARD_SHARD_PROTOCOL_H_
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <variant>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
+#include "common/space/sum_of_squares.h"
+#include "proto/cluster.pb.h"
+#include "server/shard/shard.h"
+#include "server/shard/shard_event.h"
+#include "server/shard/shard_values.h"
+
+namespace rubato {
+
+class ShardProtocol {
+ public:
+  // Takes what comes of an event, in order, while it is handled. A call each and no list, since an
+  // outcome refers to values that the next change may overwrite, and a list of them would cost an
+  // allocation for every frame.
+  using Sink = std::function<void(const ShardOutcome& outcome)>;
+
+  ShardProtocol(std::unique_ptr<ShardValues> values, Sink sink)
+      : values_(std::move(values)), sink_(std::move(sink)) {}
+
+  // The only door. An error, which is an outcome as well, is the fault of the frame's sender.
+  absl::Status Handle(const ShardEvent& event);
+
+  // Null before the first view.
+  const Shard* core() const { return core_.has_value() ? &*core_ : nullptr; }
+
+ private:
+  using Change = std::variant<shard_action::Sum, shard_action::Apply, shard_action::Measure,
+                              shard_action::Skip>;
+  // A block as it was.
+  struct BlockCopy {
+    proto::BlockState state;
+    std::vector<Payload> values;  // parameters, then slots
+  };
+
+  absl::Status On(const shard_event::Message& event);
+  absl::Status On(const shard_event::Arrival& event);
+  absl::Status On(const shard_event::StreamGone& event);
+  absl::Status On(const shard_event::ChangeDue& event);
+
+  // Every view holds from here on.
+  absl::Status Open(const proto::View& view);
+  absl::Status CheckBlock(const Frame& frame, const ReceivedValues& values) const;
+  absl::Status OnPush(const Frame& frame, const ReceivedValues& values);
+  absl::Status OnPull(uint64_t stream, const Frame& frame);
+  absl::Status OnRestoredBlock(const Frame& frame, const ReceivedValues& values);
+  absl::Status SendSnapshot(uint64_t stream, const Frame& frame) const;
+  void Restore(const proto::Restore& restore);
+  void MaybeSayRestored();
+  void Report();
+
+  // An empty list with the memory of an earlier one.
+  ShardActions NoActions();
+  // Does what the core has decided, and what it decides meanwhile.
+  void Run(ShardActions actions);
+  template <typename ShardChange>
+  void Begin(const ShardChange& change, ShardActions* actions);
+  template <typename ShardChange>
+  void End(const ShardChange& change, ShardActions* actions);
+  void Make(const shard_action::Sum& sum) { values_->Sum(sum); }
+  void Make(const shard_action::Apply& apply);
+  void Make(const shard_action::Measure& measure);
+  void Make(const shard_action::Skip& skip) { values_->Skip(skip); }
+  void Do(const shard_action::Send& send);
+  void Do(const shard_action::Drop& drop);
+  void Do(const shard_action::Measured& measured);
+  void Do(const shard_action::Copy& copy);
+  void Do(const shard_action::Copied& copied);
+  void Do(const shard_action::Missed& missed);
+  void Do(const shard_action::Closed& closed);
+  void Say(proto::PeerMessage message) { sink_(shard_outcome::Said{std::move(message)}); }
+
+  const std::unique_ptr<ShardValues> values_;
+  const Sink sink_;
+  std::optional<Shard> core_;  // from the first view on
+  ShardActions spare_;
+  absl::flat_hash_map<int64_t, Change> due_;  // by block: those that take their time
+
+  std::map<uint32_t, std::map<int64_t, BlockCopy>> snapshots_;  // by block
+  // Of a checkpoint that the job goes on from. The values may come before the message that
+  // announces them.
+  int64_t restore_expected_ = -1;  // frames; below 0: not announced yet
+  int64_t restore_received_ = 0;
+  bool restored_ = false;
+  // Of the step that is being measured, as far as it has come.
+  proto::ShardMeasured measured_;
+  std::optional<SumOfSquares> squares_;
+  int64_t pushed_bytes_ = 0;  // payloads of workers
+  int64_t pulled_bytes_ = 0;  // to workers
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_SHARD_SHARD_PROTOCOL_H_

@@ -1,0 +1,232 @@
+#include "server/shard/shard_protocol.h"
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+// Two blocks of one number each; an update adds the gradient.
+class Numbers : public ShardValues {
+ public:
+  explicit Numbers(bool take_time) : take_time_(take_time) {}
+
+  size_t held() const { return held_.size(); }
+
+  absl::StatusOr<Range> Open(const proto::View&) override { return Range{0, 2}; }
+  size_t BlockSize(int64_t) const override { return 1; }
+  size_t slots() const override { return 0; }
+  PayloadId Arrive(const Frame&, const ReceivedValues& values) override {
+    values.CopyTo(absl::MakeSpan(&held_[++last_], 1));
+    return last_;
+  }
+  void EndArrival() override {}
+  void Release(PayloadId payload) override { ASSERT_EQ(held_.erase(payload), 1u); }
+  bool TakesTime(int64_t) override { return take_time_; }
+  void Sum(const shard_action::Sum& sum) override {
+    held_.at(sum.payload) += held_.at(sum.other);
+    Release(sum.other);
+  }
+  Block Apply(const shard_action::Apply& apply) override {
+    values_[apply.block] += held_.at(apply.payload);
+    Release(apply.payload);
+    return {absl::MakeConstSpan(&values_[apply.block], 1), {}};
+  }
+  void Skip(const shard_action::Skip& skip) override { Release(skip.payload); }
+  std::optional<int64_t> Measure(const shard_action::Measure&, SumOfSquares*) override {
+    return std::nullopt;
+  }
+  Payload Read(const shard_action::Send& send, Frame* frame) override {
+    return HeadedCopy(send.block, frame);
+  }
+  std::vector<Payload> Copy(int64_t block) override {
+    Frame unused;
+    return {HeadedCopy(block, &unused)};
+  }
+  void Restore(int64_t block, uint32_t, const ReceivedValues& values) override {
+    values.CopyTo(absl::MakeSpan(&values_[block], 1));
+  }
+
+ private:
+  Payload HeadedCopy(int64_t block, Frame* frame) {
+    const auto value = std::make_shared<const float>(values_[block]);
+    const Payload payload(value, absl::MakeConstSpan(value.get(), 1));
+    *frame = HeaderOf(*frame, payload);
+    return payload;
+  }
+
+  const bool take_time_;
+  float values_[2] = {0, 0};
+  std::map<PayloadId, float> held_;
+  PayloadId last_ = 0;
+};
+
+class ShardProtocolTest : public ::testing::Test {
+ protected:
+  explicit ShardProtocolTest(bool take_time = false) { Begin(take_time); }
+
+  // A new shard.
+  void Begin(bool take_time) {
+    auto numbers = std::make_unique<Numbers>(take_time);
+    numbers_ = numbers.get();
+    shard_.emplace(std::move(numbers), [this](const ShardOutcome& outcome) {
+      if (const auto* said = std::get_if<shard_outcome::Said>(&outcome)) {
+        outcomes_.push_back(said->message.ShortDebugString());
+      } else if (const auto* sent = std::get_if<shard_outcome::Sent>(&outcome)) {
+        outcomes_.push_back(absl::StrCat("block ", sent->frame.block, " v", sent->frame.version,
+                                         ": ", sent->payload.values()[0]));
+      } else if (const auto* updated = std::get_if<shard_outcome::Updated>(&outcome)) {
+        outcomes_.push_back(absl::StrCat("updated ", updated->block, " v", updated->version, ": ",
+                                         updated->parameters[0]));
+      } else {
+        outcomes_.push_back("refused");
+      }
+    });
+  }
+
+  // In sync; one worker.
+  void Open() {
+    proto::CoordinatorMessage message;
+    proto::View& view = *message.mutable_view();
+    view.set_number(1);
+    view.set_leaves(1);
+    view.set_until_step(100);
+    view.add_members()->set_incarnation(1);
+    view.mutable_layout()->add_parameters()->add_shape(2);
+    Tell(message);
+    EXPECT_THAT(Taken(), ElementsAre("shard_opened { view: 1 }"));
+  }
+
+  void Tell(const proto::CoordinatorMessage& message) {
+    RUBATO_EXPECT_OK(shard_->Handle(shard_event::Message{message}));
+  }
+  absl::Status Push(uint64_t step, float value, uint64_t block = 0) {
+    Frame frame;
+    frame.view = frame.incarnation = 1;
+    frame.clock = step;
+    frame.block = block;
+    frame.samples = frame.end_leaf = 1;
+    return shard_->Handle(shard_event::Arrival{7, frame, absl::MakeConstSpan(&value, 1)});
+  }
+  absl::Status Pull(uint32_t snapshot) {
+    Frame frame;
+    frame.kind = FrameKind::kPull;
+    frame.worker = kObserver;
+    frame.block_count = 2;
+    frame.snapshot = snapshot;
+    return shard_->Handle(shard_event::Arrival{7, frame, {}});
+  }
+  absl::Status RestoreBlock(uint64_t block, float value) {
+    Frame frame;
+    frame.kind = FrameKind::kRestore;
+    frame.worker = kObserver;
+    frame.block = block;
+    return shard_->Handle(shard_event::Arrival{7, frame, absl::MakeConstSpan(&value, 1)});
+  }
+  // What has come of events since the last call.
+  std::vector<std::string> Taken() { return std::exchange(outcomes_, {}); }
+
+  Numbers* numbers_;
+  std::optional<ShardProtocol> shard_;
+
+ private:
+  std::vector<std::string> outcomes_;
+};
+
+TEST_F(ShardProtocolTest, BeforeTheFirstViewItReportsNothingAndRefusesFrames) {
+  proto::CoordinatorMessage message;
+  message.mutable_close()->set_view(1);
+  Tell(message);
+  EXPECT_THAT(Taken(), IsEmpty());
+  message.mutable_report_request();
+  Tell(message);
+  EXPECT_THAT(Taken(), ElementsAre("shard_report { pushed_bytes: 0 pulled_bytes: 0 }"));
+  EXPECT_THAT(Push(0, 1), IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("not begun")));
+  EXPECT_THAT(Taken(), ElementsAre("refused"));
+}
+
+TEST_F(ShardProtocolTest, WhatIsRefusedOrCountedBeforeIsNotHeld) {
+  Open();
+  EXPECT_THAT(Push(1, 1), IsError(absl::StatusCode::kInvalidArgument, HasSubstr("step 1")));
+  EXPECT_THAT(Taken(), ElementsAre("refused"));
+  RUBATO_EXPECT_OK(Push(0, 3));
+  RUBATO_EXPECT_OK(Push(0, 4));
+  EXPECT_THAT(Taken(), ElementsAre("updated 0 v1: 3"));
+  EXPECT_EQ(numbers_->held(), 0u);
+}
+
+TEST_F(ShardProtocolTest, ASnapshotStaysAsItWasUntilItIsReleased) {
+  Open();
+  proto::CoordinatorMessage message;
+  message.mutable_snapshot()->set_id(5);
+  message.mutable_snapshot()->set_step(1);
+  Tell(message);
+  for (const uint64_t step : {0, 1}) {
+    for (const uint64_t block : {0, 1}) RUBATO_EXPECT_OK(Push(step, 1 + block, block));
+  }
+  Taken();
+  RUBATO_EXPECT_OK(Pull(5));
+  EXPECT_THAT(Taken(), ElementsAre("block 0 v1: 1", "block 1 v1: 2"));
+  message.mutable_release_snapshot()->set_id(5);
+  Tell(message);
+  EXPECT_THAT(Pull(5), IsError(absl::StatusCode::kNotFound, HasSubstr("snapshot 5")));
+}
+
+// On their data stream the values may overtake the message that announces them, or it them.
+TEST_F(ShardProtocolTest, IsRestoredWhenAllValuesAndTheirAnnouncementAreThere) {
+  for (const int before : {0, 1, 2}) {
+    Begin(/*take_time=*/false);
+    Open();
+    proto::CoordinatorMessage message;
+    for (int64_t block = 0; block < 2; ++block) {
+      proto::BlockState* state = message.mutable_restore()->add_blocks();
+      state->set_block(block);
+      state->set_version(4);
+    }
+    uint64_t block = 0;
+    for (int i = 0; i < 3; ++i) {
+      EXPECT_THAT(Taken(), IsEmpty());
+      if (i == before) {
+        Tell(message);
+      } else {
+        RUBATO_EXPECT_OK(RestoreBlock(block, 10 + block));
+        ++block;
+      }
+    }
+    EXPECT_THAT(Taken(), ElementsAre("shard_restored { }"));
+    EXPECT_THAT(RestoreBlock(0, 1), IsError(absl::StatusCode::kInvalidArgument,
+                                            HasSubstr("nothing is being restored")));
+    Taken();
+    RUBATO_EXPECT_OK(Pull(0));
+    EXPECT_THAT(Taken(), ElementsAre("block 0 v4: 10", "block 1 v4: 11"));
+  }
+}
+
+class SlowShardProtocolTest : public ShardProtocolTest {
+ protected:
+  SlowShardProtocolTest() : ShardProtocolTest(/*take_time=*/true) {}
+};
+
+TEST_F(SlowShardProtocolTest, AChangeThatTakesTimeIsMadeWhenItIsDue) {
+  Open();
+  RUBATO_EXPECT_OK(Push(0, 3));
+  EXPECT_THAT(Taken(), IsEmpty());
+  RUBATO_EXPECT_OK(shard_->Handle(shard_event::ChangeDue{0}));
+  EXPECT_THAT(Taken(), ElementsAre("updated 0 v1: 3"));
+}
+
+}  // namespace
+}  // namespace rubato
