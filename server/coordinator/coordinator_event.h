@@ -1,4 +1,5 @@
-// What enters the coordinator's core (server/coordinator/coordinator.h): one struct for each kind of event.
+// What enters the coordinator's core (server/coordinator/coordinator.h): one struct for each kind
+// of event.
 #ifndef RUBATO_SERVER_COORDINATOR_COORDINATOR_EVENT_H_
 #define RUBATO_SERVER_COORDINATOR_COORDINATOR_EVENT_H_
 

@@ -1,347 +1,279 @@
-// The coordinator's changes of view: who leaves, who joins, which mode holds.
+// The coordinator's views: the first one, each change, and what follows the last.
 #include <algorithm>
-#include <limits>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "server/coordinator/coordinator.h"
+#include "server/optimizers/parameter_groups.h"
 
 namespace rubato {
 
-using coordinator::Answer;
+using coordinator::Journal;
 using coordinator::Log;
-using coordinator::Outcomes;
+using coordinator::Send;
 using coordinator::SendStop;
 using coordinator::Warn;
 
-namespace {
+void Coordinator::Gather() {
+  const absl::StatusOr<bool> is_ready = starting_.IsReady(registry_, now_, &out_);
+  if (!is_ready.ok()) {
+    End(is_ready.status(), kExitFailure, std::string(is_ready.status().message()));
+  } else if (*is_ready) {
+    OpenFirstView();
+  }
+}
 
-// A coordinator that was itself frozen for longer than this has heard nobody meanwhile: everybody's
-// lease is extended by as much. The shell ticks ten times a second.
-constexpr absl::Duration kFrozen = absl::Milliseconds(500);
+void Coordinator::OpenFirstView() {
+  const proto::WorkerRegistration& model = registry_.model();
+  const std::optional<proto::Manifest>& resume = starting_.resume();
+  view_.set_samples_per_epoch(model.train_samples());
+  *view_.mutable_layout() = model.layout();
+  placement_ = Placement::Even(SpaceOf(job_, view_.layout()), job_.cluster().servers());
+  placement_->AddTo(&view_);
+  registry_.AddShards(&view_);
+  if (resume.has_value()) {
+    if (const absl::Status status = starting_.CheckResume(model); !status.ok()) {
+      End(status, kExitUsage, std::string(status.message()));
+      return;
+    }
+  }
+  verdicts_.emplace(job_, *placement_, registry_.Shards(), TrainableCount(view_.layout()));
+  evaluations_.emplace(job_, model.train_samples());
+  work_.emplace(job_, model.train_samples(), resume);
+  view_.set_number(1);
+  work_->AddTo(work_->BeginFirstView(registry_.WorkerIds()), &view_);
+  work_->AddMembers(change_, /*is_new_lineage=*/true, &registry_, &view_);
+  const int64_t spare = registry_.workers() - job_.train().micro_batches();
+  if (work_->sync() && spare > 0) {
+    out_.push_back(
+        Warn{absl::StrFormat("%d of %d workers have nothing to compute: train.micro_batches is %d",
+                             spare, registry_.workers(), job_.train().micro_batches())});
+  }
+  for (std::string& group : UnusedGroups(job_.optimizer(), view_.layout())) {
+    out_.push_back(Warn{std::move(group)});
+  }
+  change_.AddReason("the start");
+  starting_.Open(view_, registry_, &out_);
+}
 
-}  // namespace
+void Coordinator::BeginTraining() {
+  const std::optional<proto::Manifest>& resume = starting_.resume();
+  work_->BeginTraining(resume.has_value() ? resume->seconds() : 0, now_);
+  checkpoints_.BeginTraining(view_.samples_per_epoch(), *work_, now_);
+  out_.push_back(Log{
+      absl::StrFormat("training %s: %d workers, %d shards, %d parameters, %s",
+                      resume.has_value() ? absl::StrCat("goes on at ", work_->done()) : "begins",
+                      view_.members_size(), view_.shards_size(), ValueCount(view_.layout()),
+                      ModeName(work_->lineage().mode()))});
+  AnnounceCheckpoint(work_->done());
+  SendViewToWorkers();  // the shards have it
+  // Who has come or gone in the meantime.
+  for (const Peer* worker : registry_.Workers()) {
+    if (worker->is_member) continue;
+    ChangeView(absl::StrCat(Describe(*worker), " joins"));
+    break;
+  }
+  if (!change_.lost().empty()) ChangeView("workers were lost");
+}
 
-void Coordinator::Lose(PeerId id, const std::string& why, absl::Time now, Outcomes* out) {
+void Coordinator::ChangeView(const std::string& reason) {
+  if (!is_training()) return;
+  change_.AddReason(reason);
+  if (change_.state() == ViewChange::State::kPaused) {
+    TryOpen();
+  } else if (change_.state() == ViewChange::State::kOpen) {
+    registry_.SendToShards(change_.Close(view_.number(), registry_.Shards()), &out_);
+  }
+}
+
+void Coordinator::TryOpen() {
+  const int min = job_.cluster().workers().min();
+  const bool was_paused = change_.state() == ViewChange::State::kPaused;
+  const int64_t step = work_->metrics().steps();
+  if (registry_.workers() >= min) {
+    if (was_paused) {
+      out_.push_back(
+          Log{absl::StrFormat("goes on at step %d with %d workers", step, registry_.workers())});
+    }
+    OpenNextView();
+    return;
+  }
+  if (!was_paused) {
+    out_.push_back(Warn{
+        absl::StrFormat("paused at step %d: %d of at least %d workers (cluster.workers.min) are "
+                        "here; goes on when others have joined",
+                        step, registry_.workers(), min)});
+  }
+  change_.Pause();
+  if (ending_.stopping()) EndTraining();  // nobody is there to finish what is open
+}
+
+void Coordinator::OpenNextView() {
+  const bool is_new_lineage = work_->lineage().is_over();
+  const Mode before = work_->lineage().mode();
+  // A contribution that some blocks hold may be left out when it is computed once more.
+  if (is_new_lineage && !change_.has_one_version() &&
+      job_.train().on_non_finite() != proto::Train::ON_NON_FINITE_SKIP) {
+    On(coordinator::Failed{absl::InternalError(
+        absl::StrFormat("blocks are at versions %d to %d where all should be at one",
+                        change_.lowest(), change_.highest()))});
+    return;
+  }
+  const int64_t from_step = work_->OpenView(change_, ending_.stopping(), registry_.WorkerIds());
+  change_.Open();
+  if (is_new_lineage) OnNewLineage(before);
+  if (work_->sync() && checkpoints_.is_due() && !ending_.stopping()) {
+    // Every block can reach that step, and none goes beyond it before it hears of the snapshot.
+    checkpoints_.Take(std::min(from_step, work_->lineage().until()), registry_, &out_);
+  }
+  view_.set_number(view_.number() + 1);
+  work_->AddTo(from_step, &view_);
+  work_->AddMembers(change_, is_new_lineage, &registry_, &view_);
+  proto::CoordinatorMessage message;
+  *message.mutable_view() = view_;
+  registry_.SendToShards(message, &out_);
+  SendViewToWorkers();
+  AnnounceCheckpoint(from_step);
+}
+
+void Coordinator::OnNewLineage(const Mode& before) {
+  const Lineage& lineage = work_->lineage();
+  checkpoints_.BeginLineage(lineage);
+  evaluations_->BeginLineage();
+  ++summary_.switches;
+  const int64_t samples = lineage.schedule().SamplesBefore(lineage.origin());
+  out_.push_back(
+      Log{absl::StrFormat("from step %d, epoch %.2f on: %s (was %s)", work_->metrics().steps(),
+                          static_cast<double>(samples) / view_.samples_per_epoch(),
+                          ModeName(lineage.mode()), ModeName(before))});
+}
+
+void Coordinator::SendViewToWorkers() {
+  out_.push_back(Journal{view_, change_.TakeReasons()});
+  for (const proto::Member& member : view_.members()) {
+    PeerId id;
+    Peer* const worker = registry_.FindWorker({member.rank(), member.incarnation()}, &id);
+    if (worker == nullptr) continue;
+    // Only members send heartbeats; one that has fallen silent is no younger by a new view.
+    if (!worker->is_member) worker->last_heard = now_;
+    worker->last_progress = now_;
+    worker->is_member = true;
+    worker->idle = false;
+    proto::CoordinatorMessage message;
+    *message.mutable_view() = view_;
+    message.mutable_view()->set_your_rank(member.rank());
+    out_.push_back(Send{id, std::move(message)});
+  }
+}
+
+void Coordinator::CheckLeases() {
+  if (ending_.state() == Ending::State::kTesting) {
+    const Peer* const tester = registry_.Find(ending_.tester());
+    if (tester == nullptr) return;
+    const auto expired = leases_.CheckTester(ending_.tester(), *tester, ending_.test(), now_);
+    if (expired.has_value()) Evict(*expired);
+    return;
+  }
+  if (!is_training()) return;
+  // While the shards stand still nobody gets what it needs to go on; the next view counts anew.
+  const auto waited_for = [this] {
+    return change_.state() == ViewChange::State::kOpen ? work_->WaitedFor(registry_)
+                                                       : std::vector<WorkerId>();
+  };
+  for (const Leases::Expired& expired :
+       leases_.Check(registry_, waited_for, work_->metrics().steps(), now_)) {
+    Evict(expired);
+  }
+}
+
+void Coordinator::Evict(const Leases::Expired& expired) {
+  proto::Stop stop;
+  stop.set_exit_code(kExitFailure);
+  stop.set_evicted(true);
+  stop.set_reason(absl::StrCat("taken for dead: it ", expired.why));
+  out_.push_back(SendStop(expired.peer, std::move(stop)));
+  Lose(expired.peer, expired.why);
+}
+
+void Coordinator::Lose(PeerId id, const std::string& why) {
   const Peer* const peer = registry_.Find(id);
   if (peer == nullptr || !peer->is_worker) return;
   const std::string reason = absl::StrCat(Describe(*peer), " ", why);
-  out->push_back(Warn{reason});
-  lost_.push_back(peer->worker);
-  const bool was_evaluator = phase_ == Phase::kEvaluating && id == evaluator_;
-  if (phase_ == Phase::kRunning) ++(peer->leaves ? summary_.workers_left : summary_.workers_lost);
-  if (phase_ == Phase::kRunning && peer->is_member && summary_.residuals_lost.has_value()) {
-    ++*summary_.residuals_lost;
+  out_.push_back(Warn{reason});
+  change_.AddLost(peer->worker);
+  const bool was_tester = ending_.state() == Ending::State::kTesting && id == ending_.tester();
+  if (has_begun() && ending_.state() <= Ending::State::kSaving) {
+    ++(peer->leaves ? summary_.workers_left : summary_.workers_lost);
+    if (peer->is_member && summary_.residuals_lost.has_value()) ++*summary_.residuals_lost;
   }
   registry_.Remove(id);
-  ChangeView(reason, now, out);
-  if (was_evaluator) AwaitEvaluations(out);
+  ChangeView(reason);
+  if (was_tester) ending_.Test(&*evaluations_, &registry_, now_, &summary_, &out_);
 }
 
-void Coordinator::Evict(PeerId id, const std::string& why, absl::Time now, Outcomes* out) {
-  proto::Stop stop;
-  stop.set_exit_code(1);
-  stop.set_evicted(true);
-  stop.set_reason(absl::StrCat("taken for dead: it ", why));
-  out->push_back(SendStop(id, std::move(stop)));
-  Lose(id, why, now, out);
-}
-
-void Coordinator::On(const coordinator::Heartbeat& event, absl::Time now, Outcomes*) {
-  if (Peer* const peer = registry_.FindWorker(event.worker)) peer->last_heard = now;
-}
-
-void Coordinator::CheckLeases(absl::Time now, Outcomes* out) {
-  const absl::Duration frozen = now - last_tick_;
-  if (frozen > kFrozen) {
-    for (auto& [id, peer] : registry_.peers()) {
-      peer.last_heard += frozen;
-      peer.last_progress += frozen;
-    }
-    evaluating_since_ += frozen;
-    return;
-  }
-  if (phase_ == Phase::kEvaluating) {
-    CheckEvaluator(now, out);
-    return;
-  }
-  if (phase_ != Phase::kRunning || training_is_over_) return;
-  std::vector<PeerId> silent, stalled;
-  for (const auto& [id, peer] : registry_.peers()) {
-    if (!peer.is_worker || !peer.is_member) continue;
-    if (now - peer.last_heard > lease_) {
-      silent.push_back(id);
-    } else if (now - peer.last_progress > absl::Seconds(job_.cluster().stall_timeout())) {
-      stalled.push_back(id);
-    }
-  }
-  // While the shards stand still nobody gets what it needs to go on; the next view counts anew.
-  if (view_state_ != ViewState::kOpen) stalled.clear();
-  if (!stalled.empty()) {  // of those who compute nothing, some may have nothing to compute
-    const std::vector<WorkerId> waited_for = WaitedFor();
-    const auto is_free = [&](PeerId id) {
-      return std::count(waited_for.begin(), waited_for.end(), registry_.Find(id)->worker) == 0;
-    };
-    stalled.erase(std::remove_if(stalled.begin(), stalled.end(), is_free), stalled.end());
-  }
-  for (const PeerId id : silent) {
-    Evict(id,
-          absl::StrFormat("was not heard of for %s (cluster.lease) at step %d",
-                          absl::FormatDuration(lease_), metrics_->steps()),
-          now, out);
-  }
-  for (const PeerId id : stalled) {
-    Evict(
-        id,
-        absl::StrFormat(
-            "is alive but has computed nothing for %s (cluster.stall_timeout) at step %d",
-            absl::FormatDuration(absl::Seconds(job_.cluster().stall_timeout())), metrics_->steps()),
-        now, out);
-  }
-}
-
-void Coordinator::CheckEvaluator(absl::Time now, Outcomes* out) {
-  const Peer* const evaluator = registry_.Find(evaluator_);
-  const absl::Duration stall_timeout = absl::Seconds(job_.cluster().stall_timeout());
-  if (evaluator == nullptr) return;
-  const absl::string_view test = is_testing_ ? "the final test" : "a test of earlier parameters";
-  if (now - evaluator->last_heard > lease_) {
-    Evict(evaluator_,
-          absl::StrFormat("was not heard of for %s (cluster.lease) during %s",
-                          absl::FormatDuration(lease_), test),
-          now, out);
-  } else if (now - evaluating_since_ > stall_timeout) {
-    Evict(evaluator_,
-          absl::StrFormat("is alive but has not done %s in %s (cluster.stall_timeout)", test,
-                          absl::FormatDuration(stall_timeout)),
-          now, out);
-  }
-}
-
-std::vector<WorkerId> Coordinator::WaitedFor() const {
-  std::vector<WorkerId> workers;
-  if (phase_ != Phase::kRunning || !metrics_.has_value()) return workers;
-  // Who has done all that it was given is to say so, or to ask for more.
-  const auto is_to_answer = [](const Peer& peer) {
-    return peer.is_worker && peer.is_member && !peer.idle;
-  };
-  if (sync() && metrics_->units() >= until_unit_) {
-    for (const auto& [id, peer] : registry_.peers()) {
-      if (is_to_answer(peer)) workers.push_back(peer.worker);
-    }
-    return workers;
-  }
-  if (sync()) {
-    for (const int64_t leaf : metrics_->MissingLeaves()) {
-      const WorkerId owner = assignments_->Owner(metrics_->units(), leaf);
-      if (std::count(workers.begin(), workers.end(), owner) == 0) workers.push_back(owner);
-    }
-    return workers;
-  }
-  // With a bound, only the slowest hold up others.
-  int64_t slowest = std::numeric_limits<int64_t>::max();
-  for (const auto& [id, peer] : registry_.peers()) {
-    if (is_to_answer(peer)) slowest = std::min(slowest, peer.clock);
-  }
-  for (const auto& [id, peer] : registry_.peers()) {
-    if (!is_to_answer(peer)) continue;
-    if (mode_.mode != proto::View::MODE_BOUNDED || peer.clock == slowest) {
-      workers.push_back(peer.worker);
-    }
-  }
-  return workers;
-}
-
-void Coordinator::On(const coordinator::SwitchRequested& event, absl::Time now, Outcomes* out) {
-  const Mode& mode = event.mode;
-  if (phase_ != Phase::kRunning || stopping_ || training_is_over_) {
-    out->push_back(Answer{absl::UnavailableError("the job is not training")});
-    return;
-  }
-  if (mode == mode_ && (!asked_.has_value() || asked_holds_) && !new_lineage_) {
-    out->push_back(Answer{absl::StrCat("the mode is ", ModeName(mode), " already")});
-    return;
-  }
-  asked_ = mode;
-  asked_holds_ = false;
-  out->push_back(Log{absl::StrCat("asked to switch to ", ModeName(mode))});
-  out->push_back(Answer{
-      mode == mode_ ? absl::StrCat("stays in ", ModeName(mode), " instead of switching")
-                    : absl::StrFormat("switching from %s to %s %s", ModeName(mode_), ModeName(mode),
-                                      sync() ? "after the step at hand"
-                                             : "when the contributions under way are applied")});
-  if (sync()) {
-    cut_ = true;
-    ChangeView(absl::StrCat("the switch to ", ModeName(mode)), now, out);
+void Coordinator::EndLineage(const std::string& reason) {
+  if (work_->CutNow()) {
+    CheckDrained();
   } else {
-    draining_ = true;
-    CheckDrained(now, out);
+    ChangeView(reason);  // which ends it when it opens
   }
 }
 
-void Coordinator::ChangeView(const std::string& reason, absl::Time now, Outcomes* out) {
-  if (phase_ != Phase::kRunning || training_is_over_) return;
-  if (reason_.size() < 1000) absl::StrAppend(&reason_, reason_.empty() ? "" : "; ", reason);
-  if (view_state_ == ViewState::kPaused) {
-    TryOpen(now, out);
+void Coordinator::CheckDrained() {
+  if (!is_training() || change_.state() != ViewChange::State::kOpen) return;
+  Lineage& lineage = work_->lineage();
+  if (registry_.workers() == 0 || !registry_.MembersAreIdle() || !work_->is_done()) return;
+  // What is being copied is of this lineage, and so is its manifest.
+  if (checkpoints_.IsCopying(lineage.until())) return;
+  work_->CatchUp(now_, &out_);
+  if (ending_.stopping() || lineage.is_last()) {
+    EndTraining();
     return;
   }
-  if (view_state_ == ViewState::kClosing) return;
-  view_state_ = ViewState::kClosing;
-  closed_.clear();
-  proto::CoordinatorMessage message;
-  message.mutable_close()->set_view(view_.number());
-  SendToShards(message, out);
+  lineage.Finish();
+  ChangeView(absl::StrCat("the switch to ", ModeName(lineage.next_mode())));
 }
 
-void Coordinator::OnShardClosed(const Peer& peer, const proto::ShardClosed& closed, absl::Time now,
-                                Outcomes* out) {
-  if (view_state_ != ViewState::kClosing || closed.view() != view_.number()) return;
-  closed_[peer.worker.rank] = closed;
-  if (static_cast<int>(closed_.size()) < job_.cluster().servers()) return;
-  TryOpen(now, out);
-}
-
-std::pair<int64_t, int64_t> Coordinator::LowestAndHighest() const {
-  int64_t lowest = std::numeric_limits<int64_t>::max(), highest = 0;
-  for (const auto& [shard, closed] : closed_) {
-    if (!closed.has_lowest_version()) continue;  // it has no blocks
-    lowest = std::min(lowest, closed.lowest_version());
-    highest = std::max(highest, closed.highest_version());
-  }
-  return {lowest, highest};
-}
-
-int64_t Coordinator::ClosedClock(int rank) const {
-  int64_t least = std::numeric_limits<int64_t>::max();
-  for (const auto& [shard, closed] : closed_) {
-    for (const proto::ShardClosed::Clock& clock : closed.clocks()) {
-      if (clock.rank() == rank) least = std::min(least, clock.applied());
-    }
-  }
-  return least == std::numeric_limits<int64_t>::max() ? 0 : least;
-}
-
-void Coordinator::TryOpen(absl::Time now, Outcomes* out) {
-  const int members = registry_.workers();
-  const int least = job_.cluster().workers().min();
-  if (members >= least) {
-    Open(now, out);
-    return;
-  }
-  if (view_state_ != ViewState::kPaused) {
-    out->push_back(Warn{
-        absl::StrFormat("paused at step %d: %d of at least %d workers (cluster.workers.min) are "
-                        "here; goes on when others have joined",
-                        metrics_->steps(), members, least)});
-  }
-  view_state_ = ViewState::kPaused;
-  if (stopping_) {
-    // Nobody is there to finish what is open.
-    EndTraining(now, out);
+void Coordinator::TakeWantedCheckpoint() {
+  if (!is_training() || ending_.stopping() || !checkpoints_.is_due()) return;
+  if (work_->sync()) {
+    ChangeView("a checkpoint");  // which takes it when it opens
+  } else if (!work_->lineage().is_over()) {
+    checkpoints_.Take(0, registry_, &out_);
   }
 }
 
-void Coordinator::Open(absl::Time now, Outcomes* out) {
-  const auto [lowest, highest] = LowestAndHighest();
-  if (!sync()) {
-    std::vector<UnitSet> whole;
-    std::set<int64_t> partial;
-    for (const auto& [shard, closed] : closed_) {
-      if (!closed.has_lowest_version()) continue;
-      whole.emplace_back(closed.units_below(), closed.units_whole());
-      partial.insert(closed.units_partial().begin(), closed.units_partial().end());
-    }
-    for (const WorkerId& worker : lost_) work_.OnLost(worker, whole, partial);
-  }
-  lost_.clear();
-  if (view_state_ == ViewState::kPaused) {
-    out->push_back(Log{absl::StrFormat("goes on at step %d with %d workers", metrics_->steps(),
-                                       registry_.workers())});
-  }
-  view_state_ = ViewState::kOpen;
-  int64_t from_step = highest + 1;
-  const bool is_new_lineage = new_lineage_;
-  if (is_new_lineage) {
-    // A contribution that some blocks hold may be left out when it is computed once more.
-    if (lowest != highest && job_.train().on_non_finite() != proto::Train::ON_NON_FINITE_SKIP) {
-      On(coordinator::Failed{absl::InternalError(absl::StrFormat(
-             "blocks are at versions %d to %d where all should be at one", lowest, highest))},
-         now, out);
-      return;
-    }
-    const int64_t position = Position();
-    const Mode before = mode_;
-    const Mode mode = asked_.value_or(StageAt(position).mode);
-    from_step = highest;
-    snapshots_.Forget();
-    asked_evaluations_.clear();
-    last_evaluated_ = -1;  // units may be counted anew
-    BeginLineage(mode, highest, position);
-    asked_holds_ = asked_.has_value();
-    ++summary_.switches;
-    out->push_back(
-        Log{absl::StrFormat("from step %d, epoch %.2f on: %s (was %s)", metrics_->steps(),
-                            static_cast<double>(position) / view_.samples_per_epoch(),
-                            ModeName(mode), ModeName(before))});
-    metrics_->Begin(sync(), *schedule_, highest);
-    if (checkpoint_every_.has_value()) {
-      next_checkpoint_unit_ = checkpoint_every_->Next(*schedule_, mode_, highest);
-    }
-  } else if (cut_) {
-    until_unit_ = std::min(until_unit_, from_step);
-    cut_ = false;
-  }
-  if (sync()) {
-    std::vector<WorkerId> members;
-    for (const Peer* worker : registry_.Workers()) members.push_back(worker->worker);
-    assignments_->Change(lowest, from_step, members);
-    if (checkpoint_wanted_ && !stopping_ && snapshots_.phase() <= Snapshots::Phase::kAnnounced) {
-      // Every block can reach that step, and none goes beyond it before it hears of the snapshot.
-      checkpoint_wanted_ = false;
-      SendToShards(snapshots_.Announce(std::min(from_step, until_unit_), Snapshots::Phase::kTaking),
-                   out);
-    }
-  }
-  view_.set_number(view_.number() + 1);
-  FillView(from_step);
-  AddMembers(is_new_lineage);
-  proto::CoordinatorMessage message;
-  *message.mutable_view() = view_;
-  SendToShards(message, out);
-  SendView(now, out);
-  if (sync() && snapshots_.phase() == Snapshots::Phase::kNone) {
-    ScheduleSnapshot(from_step, out);
-  }
+void Coordinator::AnnounceCheckpoint(int64_t after) {
+  if (!is_training() || ending_.stopping()) return;
+  checkpoints_.Announce(after, work_->lineage(), registry_, &out_);
 }
 
-// All workers that are here. On arrival those who come, and those who had nothing to do, begin at
-// the clock of the slowest that is at work, so that nobody has to wait until they have caught up.
-void Coordinator::AddMembers(bool is_new_lineage) {
-  view_.clear_members();
-  int64_t slowest = std::numeric_limits<int64_t>::max(), fastest = 0;
-  for (const Peer* worker : registry_.Workers()) {
-    if (!worker->is_member) continue;
-    const int64_t clock = ClosedClock(worker->worker.rank);
-    fastest = std::max(fastest, clock);
-    if (!worker->idle) slowest = std::min(slowest, clock);
-  }
-  int64_t begin = slowest < std::numeric_limits<int64_t>::max() ? slowest : fastest;
-  // One that has just nothing left to do, and has not said so yet, may be far behind already.
-  if (mode_.mode == proto::View::MODE_BOUNDED) begin = std::max(begin, fastest - mode_.staleness);
-  for (Peer* worker : registry_.Workers()) {
-    proto::Member* member = view_.add_members();
-    member->set_rank(worker->worker.rank);
-    member->set_incarnation(worker->worker.incarnation);
-    if (is_new_lineage) {
-      member->set_start_clock(0);
-    } else if (!worker->is_member) {
-      member->set_start_clock(begin);
-    } else if (worker->idle) {
-      member->set_start_clock(std::max(begin, ClosedClock(worker->worker.rank)));
-    }
-    if (member->has_start_clock()) worker->clock = member->start_clock();
+void Coordinator::EndTraining() {
+  if (change_.state() == ViewChange::State::kPaused) work_->CutPaused(change_);
+  ending_.Begin(work_->lineage().until(), work_->sync());
+  work_->End(now_, &summary_, &out_);
+  summary_.views = view_.number();
+  GoOnEnding();
+}
+
+void Coordinator::GoOnEnding() {
+  if (ending_.state() != Ending::State::kSaving) return;
+  checkpoints_.Forget();
+  if (checkpoints_.is_under_way()) return;
+  const absl::Status& end = ending_.stop_end();
+  if (change_.state() == ViewChange::State::kPaused && work_->sync() &&
+      !change_.has_one_version()) {
+    const std::string reason =
+        "the job was stopped while too few workers were there to finish the step at hand";
+    End(end.ok() ? absl::AbortedError(reason) : end, kExitFailure, reason);
+  } else if (ending_.WantsCheckpoint()) {
+    checkpoints_.Take(ending_.unit(), registry_, &out_);
+  } else if (!end.ok()) {
+    End(end, kExitFailure, WhyStopped(end));
+  } else {
+    ending_.Test(&*evaluations_, &registry_, now_, &summary_, &out_);
   }
 }
 

@@ -14,7 +14,7 @@ namespace rubato {
 Registry::Registry(const proto::Job& job, std::string job_digest, std::string version)
     : job_(job), job_digest_(std::move(job_digest)), version_(std::move(version)) {}
 
-absl::Status Registry::Check(const proto::Registration& registration, int most_workers) const {
+absl::Status Registry::Check(const proto::Registration& registration, int max_workers) const {
   if (registration.version() != version_) {
     return absl::FailedPreconditionError(
         absl::StrFormat("this process is version %s; the coordinator is version %s",
@@ -35,16 +35,16 @@ absl::Status Registry::Check(const proto::Registration& registration, int most_w
                           shard, servers, servers - 1));
     }
     for (const auto& [id, peer] : peers_) {
-      if (!peer.is_worker && peer.worker.rank == shard) {
+      if (!peer.is_worker && peer.shard.number == shard) {
         return absl::FailedPreconditionError(absl::StrFormat("shard %d is already served by %s",
                                                              shard, peer.registration.process()));
       }
     }
     return absl::OkStatus();
   }
-  if (workers() >= most_workers) {
+  if (workers() >= max_workers) {
     return absl::UnavailableError(
-        absl::StrFormat("no more workers are wanted: cluster.workers is at most %d", most_workers));
+        absl::StrFormat("no more workers are wanted: cluster.workers is at most %d", max_workers));
   }
   const proto::WorkerRegistration& worker = registration.worker();
   if (worker.train_samples() <= 0 || TrainableCount(worker.layout()) <= 0) {
@@ -70,8 +70,10 @@ Peer* Registry::Add(PeerId id, const proto::Registration& registration, absl::Ti
   Peer peer;
   peer.registration = registration;
   peer.last_heard = peer.last_progress = now;
-  peer.worker.rank = registration.shard();
-  if (registration.has_worker()) {
+  if (!registration.has_worker()) {
+    const int number = registration.shard();
+    peer.shard = {number, ++shard_incarnations_[number]};
+  } else {
     peer.is_worker = true;
     if (workers() == 0) model_ = registration.worker();
     has_model_ = true;
@@ -88,7 +90,7 @@ Peer* Registry::Add(PeerId id, const proto::Registration& registration, absl::Ti
     if (rank < 0 || rank >= job_.cluster().workers().max() || ranks_.count(rank) != 0) {
       for (rank = 0; ranks_.count(rank) != 0;) ++rank;
     }
-    peer.worker = {rank, ++incarnations_[rank]};
+    peer.worker = {rank, ++worker_incarnations_[rank]};
     ranks_[rank] = id;
   }
   return &(peers_[id] = std::move(peer));
@@ -121,13 +123,51 @@ std::vector<Peer*> Registry::Workers() {
   return workers;
 }
 
+std::vector<WorkerId> Registry::WorkerIds() const {
+  std::vector<WorkerId> workers;
+  for (const auto& [rank, id] : ranks_) workers.push_back(peers_.at(id).worker);
+  return workers;
+}
+
+std::vector<ShardId> Registry::Shards() const {
+  std::vector<ShardId> shards;
+  for (const auto& [id, peer] : peers_) {
+    if (!peer.is_worker) shards.push_back(peer.shard);
+  }
+  std::sort(shards.begin(), shards.end());
+  return shards;
+}
+
+bool Registry::MembersAreIdle() const {
+  return std::all_of(peers_.begin(), peers_.end(), [](const auto& entry) {
+    return !entry.second.is_member || entry.second.idle;
+  });
+}
+
+void Registry::AddShards(proto::View* view) const {
+  for (const auto& [id, peer] : peers_) {
+    if (peer.is_worker) continue;
+    proto::Shard* const shard = view->mutable_shards(peer.shard.number);
+    shard->set_address(peer.registration.address());
+    shard->set_incarnation(peer.shard.incarnation);
+  }
+}
+
+void Registry::SendToShards(const proto::CoordinatorMessage& message,
+                            coordinator::Outcomes* out) const {
+  for (const auto& [id, peer] : peers_) {
+    if (!peer.is_worker) out->push_back(coordinator::Send{id, message});
+  }
+}
+
 std::string Registry::Missing() const {
   std::vector<std::string> missing;
-  for (int shard = 0; shard < job_.cluster().servers(); ++shard) {
-    const bool is_there = std::any_of(peers_.begin(), peers_.end(), [shard](const auto& entry) {
-      return !entry.second.is_worker && entry.second.worker.rank == shard;
+  const std::vector<ShardId> here = Shards();
+  for (int number = 0; number < job_.cluster().servers(); ++number) {
+    const bool is_here = std::any_of(here.begin(), here.end(), [number](const ShardId& shard) {
+      return shard.number == number;
     });
-    if (!is_there) missing.push_back(absl::StrCat("shard ", shard));
+    if (!is_here) missing.push_back(absl::StrCat("shard ", number));
   }
   const int wanted = job_.cluster().workers().start();
   if (workers() < wanted) {
@@ -137,7 +177,8 @@ std::string Registry::Missing() const {
 }
 
 std::string Describe(const Peer& peer) {
-  return absl::StrFormat("%s %d (%s)", peer.is_worker ? "worker" : "shard", peer.worker.rank,
+  return absl::StrFormat("%s %d (%s)", peer.is_worker ? "worker" : "shard",
+                         peer.is_worker ? peer.worker.rank : peer.shard.number,
                          peer.registration.process());
 }
 

@@ -11,16 +11,18 @@
 #include "absl/time/time.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
+#include "proto/view.pb.h"
 #include "server/coordinator/assignments.h"
 #include "server/coordinator/coordinator_outcome.h"
+#include "server/coordinator/roll_call.h"
 
 namespace rubato {
 
 struct Peer {
   proto::Registration registration;
   bool is_worker = false;
-  WorkerId worker;      // of a shard, `rank` is its number
-  bool opened = false;  // a shard: the first view
+  ShardId shard;    // what it is called, if it is a shard
+  WorkerId worker;  // and if it is a worker
   // A worker:
   bool is_member = false;  // of the view that was installed last
   bool idle = false;       // has nothing left to do in that view
@@ -37,7 +39,7 @@ class Registry {
   Registry(const proto::Job& job, std::string job_digest, std::string version);
 
   // Why the process cannot take part, or OK: Unavailable where it may try again later.
-  absl::Status Check(const proto::Registration& registration, int most_workers) const;
+  absl::Status Check(const proto::Registration& registration, int max_workers) const;
   // After Check. A worker gets the rank that it asks for, if that is free. Warns of what differs.
   Peer* Add(PeerId id, const proto::Registration& registration, absl::Time now,
             coordinator::Outcomes* out);
@@ -50,8 +52,15 @@ class Registry {
   const std::map<PeerId, Peer>& peers() const { return peers_; }
   int workers() const { return static_cast<int>(ranks_.size()); }
   int shards() const { return static_cast<int>(peers_.size()) - workers(); }
-  // In order of rank.
+  // In order of rank, and of number.
   std::vector<Peer*> Workers();
+  std::vector<WorkerId> WorkerIds() const;
+  std::vector<ShardId> Shards() const;
+  // Whether no member of the view that was installed last has anything left to do.
+  bool MembersAreIdle() const;
+  // States the shards' names and addresses.
+  void AddShards(proto::View* view) const;
+  void SendToShards(const proto::CoordinatorMessage& message, coordinator::Outcomes* out) const;
   // What a job of `start` workers waits for.
   std::string Missing() const;
   // What all workers of the job have shown to be the same.
@@ -62,9 +71,10 @@ class Registry {
   const std::string job_digest_;
   const std::string version_;
   std::map<PeerId, Peer> peers_;
-  std::map<int, PeerId> ranks_;           // of the workers among them
-  std::map<int, uint32_t> incarnations_;  // by rank: the last one given
-  proto::WorkerRegistration model_;       // of the first worker
+  std::map<int, PeerId> ranks_;  // of the workers among them
+  // The last ones given, by rank and by number.
+  std::map<int, uint32_t> worker_incarnations_, shard_incarnations_;
+  proto::WorkerRegistration model_;  // of the first worker
   bool has_model_ = false;
 };
 

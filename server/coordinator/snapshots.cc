@@ -2,10 +2,11 @@
 
 namespace rubato {
 
-proto::CoordinatorMessage Snapshots::Announce(int64_t step, Phase phase) {
+proto::CoordinatorMessage Snapshots::Announce(int64_t step, Phase phase,
+                                              const std::vector<ShardId>& shards) {
   phase_ = phase;
   step_ = step;
-  answers_ = 0;
+  call_.Ask(shards);
   blocks_.clear();
   proto::CoordinatorMessage message;
   message.mutable_snapshot()->set_id(++id_);
@@ -13,16 +14,16 @@ proto::CoordinatorMessage Snapshots::Announce(int64_t step, Phase phase) {
   return message;
 }
 
-bool Snapshots::OnCopied(const proto::SnapshotCopied& copied) {
-  if (copied.id() != id_ || (phase_ != Phase::kAnnounced && phase_ != Phase::kTaking)) return false;
+bool Snapshots::OnCopied(const ShardId& shard, const proto::SnapshotCopied& copied) {
+  if (copied.id() != id_ || !copying() || !call_.OnAnswer(shard)) return false;
   for (const proto::BlockState& block : copied.blocks()) blocks_[block.block()] = block;
-  if (++answers_ < shards_) return false;
+  if (!call_.complete()) return false;
   phase_ = Phase::kWriting;
   return true;
 }
 
 bool Snapshots::OnMissed(const proto::SnapshotMissed& missed) {
-  if (missed.id() != id_ || !under_way() || phase_ == Phase::kWriting) return false;
+  if (missed.id() != id_ || !copying()) return false;
   phase_ = Phase::kNone;
   return true;
 }

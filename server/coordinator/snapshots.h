@@ -5,22 +5,22 @@
 
 #include <cstdint>
 #include <map>
+#include <vector>
 
 #include "proto/cluster.pb.h"
+#include "server/coordinator/roll_call.h"
 
 namespace rubato {
 
 class Snapshots {
  public:
-  explicit Snapshots(int shards) : shards_(shards) {}
-
   // kAnnounced: of a step to come; kTaking: of the next moment.
   enum class Phase { kNone, kAnnounced, kTaking, kWriting };
 
-  // The message that announces another one to the shards. Forgets the one before.
-  proto::CoordinatorMessage Announce(int64_t step, Phase phase);
+  // The message that announces another one to `shards`. Forgets the one before.
+  proto::CoordinatorMessage Announce(int64_t step, Phase phase, const std::vector<ShardId>& shards);
   // Whether that was the last answer: then it is to be written.
-  bool OnCopied(const proto::SnapshotCopied& copied);
+  bool OnCopied(const ShardId& shard, const proto::SnapshotCopied& copied);
   // Whether it cannot be taken any more.
   bool OnMissed(const proto::SnapshotMissed& missed);
   // It is written, or not wanted any more.
@@ -39,11 +39,10 @@ class Snapshots {
   const std::map<int64_t, proto::BlockState>& blocks() const { return blocks_; }
 
  private:
-  const int shards_;
   Phase phase_ = Phase::kNone;
   uint32_t id_ = 0;  // the last one given
   int64_t step_ = 0;
-  int answers_ = 0;
+  RollCall call_;
   std::map<int64_t, proto::BlockState> blocks_;
 };
 

@@ -2,11 +2,20 @@
 
 namespace rubato {
 
-Verdicts::Verdicts(const proto::Job& job, const Placement& placement, int64_t trainable)
-    : job_(job), measuring_(placement.owners()), trainable_(trainable) {}
+Verdicts::Verdicts(const proto::Job& job, const Placement& placement,
+                   const std::vector<ShardId>& shards, int64_t trainable)
+    : job_(job), trainable_(trainable) {
+  for (const ShardId& shard : shards) {
+    if (!placement.Blocks(shard.number).empty()) shards_.push_back(shard);
+  }
+}
 
-std::optional<Verdicts::Decision> Verdicts::OnMeasured(const proto::ShardMeasured& measured) {
-  Measured& step = measured_.try_emplace(measured.step(), trainable_).first->second;
+std::optional<Verdicts::Decision> Verdicts::OnMeasured(const ShardId& shard,
+                                                       const proto::ShardMeasured& measured) {
+  const auto [entry, is_first] = measured_.try_emplace(measured.step(), trainable_);
+  Measured& step = entry->second;
+  if (is_first) step.call.Ask(shards_);
+  if (!step.call.OnAnswer(shard)) return std::nullopt;
   if (measured.has_non_finite() &&
       (step.non_finite < 0 || measured.non_finite() < step.non_finite)) {
     step.non_finite = measured.non_finite();
@@ -14,7 +23,7 @@ std::optional<Verdicts::Decision> Verdicts::OnMeasured(const proto::ShardMeasure
   for (const proto::ShardMeasured::Node& node : measured.nodes()) {
     step.squares.AddNode({{node.begin(), node.end()}, node.sum()});
   }
-  if (++step.shards < measuring_) return std::nullopt;
+  if (!step.call.complete()) return std::nullopt;
 
   Decision decision;
   decision.verdict.set_step(measured.step());

@@ -6,18 +6,22 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <vector>
 
 #include "common/space/placement.h"
 #include "common/space/sum_of_squares.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
+#include "server/coordinator/roll_call.h"
 
 namespace rubato {
 
 class Verdicts {
  public:
-  // `trainable`: values of the flat vector that are parameters, whose norm is meant.
-  Verdicts(const proto::Job& job, const Placement& placement, int64_t trainable);
+  // Those of `shards` measure that hold blocks. `trainable`: values of the flat vector that are
+  // parameters, whose norm is meant.
+  Verdicts(const proto::Job& job, const Placement& placement, const std::vector<ShardId>& shards,
+           int64_t trainable);
 
   struct Decision {
     proto::Verdict verdict;
@@ -25,18 +29,19 @@ class Verdicts {
   };
 
   // What all shards make of a step, when the last of them has measured it.
-  std::optional<Decision> OnMeasured(const proto::ShardMeasured& measured);
+  std::optional<Decision> OnMeasured(const ShardId& shard,
+                                     const proto::ShardMeasured& measured);
 
  private:
   struct Measured {
     explicit Measured(int64_t values) : squares(values) {}
-    int shards = 0;
+    RollCall call;
     int64_t non_finite = -1;
     SumOfSquares squares;
   };
 
   const proto::Job job_;
-  const int measuring_;  // shards: those without blocks measure nothing
+  std::vector<ShardId> shards_;  // that measure
   const int64_t trainable_;
   std::map<int64_t, Measured> measured_;  // by step
 };

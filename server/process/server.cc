@@ -246,8 +246,7 @@ absl::Status RunCoordinator(const proto::Job& job, const ServerOptions& options,
     RUBATO_ASSIGN_OR_RETURN(
         recording, RecordingWriter::Create(CoordinatorRecording(options.record), header, &log));
   }
-  Coordinator core(job, job_digest, kVersion, resume, initial, begin);
-  core.set_last_checkpoint(checkpoint);
+  Coordinator core(job, job_digest, kVersion, {resume, checkpoint, initial}, begin);
   ClusterService service(std::move(core), std::move(recording), std::move(outlets), &log);
   service_pointer = &service;
   const absl::Cleanup stop = [&] {  // before the service goes

@@ -38,11 +38,10 @@ absl::StatusOr<CoordinatorReplay> ReplayCoordinator(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is of shard ", header.shard(), ", expected the coordinator"));
   }
-  std::optional<proto::Manifest> resume;
-  if (header.has_resume()) resume = header.resume();
-  Coordinator core(header.job(), header.job_digest(), header.version(), resume, header.initial(),
+  Coordinator::Begin begin{std::nullopt, header.last_checkpoint(), header.initial()};
+  if (header.has_resume()) begin.resume = header.resume();
+  Coordinator core(header.job(), header.job_digest(), header.version(), begin,
                    absl::FromUnixNanos(header.begin_nanos()));
-  core.set_last_checkpoint(header.last_checkpoint());
   const auto handle = [&](const proto::CoordinatorEvent& event, std::vector<float>,
                           std::vector<proto::CoordinatorOutcome>* outcomes) {
     *outcomes = coordinator::Replay(event, &core);

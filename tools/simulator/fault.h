@@ -27,9 +27,11 @@ struct Fault {
     kHang,       // the end's process stands still for `duration`, but its heartbeat
     kLeave,      // the end's process is asked to go
     kJoin,       // another worker comes
+    kKillShard,  // the end, a shard, dies
   };
-  static constexpr std::array<absl::string_view, 10> kKindNames = {
-      "delay", "duplicate", "drop", "cut", "freeze", "crash", "restart", "hang", "leave", "join"};
+  static constexpr std::array<absl::string_view, 11> kKindNames = {
+      "delay",   "duplicate", "drop",  "cut",  "freeze",    "crash",
+      "restart", "hang",      "leave", "join", "kill shard"};
 
   Kind kind = Kind::kDelay;
   int64_t at = 0;       // the message: its number among all that are sent, from 0

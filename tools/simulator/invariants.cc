@@ -484,6 +484,11 @@ absl::Status Invariants::CheckTotals(const Simulation& simulation, const Counts&
         work.given, work.applied, work.left_out, work.partial, work.lost, counts.applied,
         counts.left_out, counts.skipped, summary.skipped));
   }
+  for (size_t i = 0; i < std::max(blocks_.size(), summary.blocks.size()); ++i) {
+    if (i < summary.blocks.size() && summary.blocks[i].block() == static_cast<int64_t>(i)) continue;
+    return absl::InternalError(absl::StrFormat("the summary has %d reports for %d blocks",
+                                               summary.blocks.size(), blocks_.size()));
+  }
   if (summary.samples != train_samples_) {
     return absl::InternalError(
         absl::StrFormat("the summary counts %d samples of %d", summary.samples, train_samples_));

@@ -53,9 +53,25 @@ MUTANTS = {
         "  ledger.has_previous = false;\n  ledger.measured = false;\n",
         "  ledger.has_previous = false;\n  ledger.measured = false;\n  ledger.skipped = ledger.version;\n",
     ]),
-    "open_before_all_have_closed": ("//server/coordinator:coordinator_views.cc", [
-        "if (static_cast<int>(closed_.size()) < job_.cluster().servers()) return;",
-        "",
+    "open_before_all_have_closed": ("//server/coordinator:view_change.cc", [
+        "  return call_.complete();",
+        "  return true;",
+    ]),
+    "shards_answer_counted_twice": ("//server/coordinator:roll_call.cc", [
+        "bool RollCall::OnAnswer(const ShardId& shard) { return missing_.erase(shard) > 0; }",
+        "bool RollCall::OnAnswer(const ShardId&) {\n" +
+        "  if (missing_.empty()) return false;\n" +
+        "  missing_.erase(missing_.begin());\n" +
+        "  return true;\n" +
+        "}",
+    ]),
+    "gone_shard_counted": ("//server/coordinator:coordinator.cc", [
+        "    registry_.Remove(event.peer);\n    return;\n",
+        "    return;\n",
+    ]),
+    "lease_extended_by_each_view": ("//server/coordinator:coordinator_views.cc", [
+        "if (!worker->is_member) worker->last_heard = now_;",
+        "worker->last_heard = now_;",
     ]),
     "step_applied_against_its_verdict": ("//server/shard:shard.cc", [
         "if (verdict_steps_ && !verdict_.apply) {",
@@ -124,6 +140,8 @@ def mutant_tests():
                 ":property",
                 "//server/shard:consistency_policy",
                 "//server/coordinator:coordinator",
+                "//server/coordinator:roll_call",
+                "//server/coordinator:view_change",
                 "//server/shard:shard",
                 "//server/shard:shard_protocol",
                 "//tools/bazel:gtest_main",

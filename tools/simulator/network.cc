@@ -140,8 +140,10 @@ ProcessId VirtualNetwork::Victim(const Fault& fault, int32_t channel, SimMessage
   const ProcessId wanted = ends[fault.sender ? 0 : 1], other = ends[fault.sender ? 1 : 0];
   switch (fault.kind) {
     case Fault::Kind::kDuplicate:
-      // A control call does not repeat itself.
-      return IsData(kind) ? wanted : -1;
+      // A worker's control call does not repeat itself.
+      return IsData(kind) || processes_[ends[0]].is_shard ? wanted : -1;
+    case Fault::Kind::kKillShard:
+      return processes_[wanted].is_shard ? wanted : processes_[other].is_shard ? other : -1;
     case Fault::Kind::kDelay:
     case Fault::Kind::kFreeze:
       return wanted;
@@ -179,6 +181,7 @@ bool VirtualNetwork::Strike(const Fault& fault, int32_t channel, ProcessId struc
       break;
     case Fault::Kind::kCrash:
     case Fault::Kind::kRestart:
+    case Fault::Kind::kKillShard:
       Crash(struck);
       lost = true;
       break;

@@ -68,8 +68,12 @@ class VirtualNetwork : private EventQueue::Handler {
   void SetJitter(SimTime mean, uint64_t seed);
   // Each strikes the first message from its own on that it fits.
   void SetFaults(std::vector<Fault> faults);
-  // No fault ends this process or its connections: the job would end with it.
-  void SetVital(ProcessId process) { processes_[process].vital = true; }
+  // No fault but kKillShard ends this process or its connections: the job would end with it. What
+  // it says on control calls may come twice.
+  void SetVital(ProcessId process, bool is_shard) {
+    processes_[process].vital = true;
+    processes_[process].is_shard = is_shard;
+  }
   // Hears of each fault that has struck, and of the process that it struck.
   using OnFault = std::function<void(const Fault&, SimMessage::Kind, ProcessId)>;
   void SetOnFault(OnFault on_fault) { on_fault_ = std::move(on_fault); }
@@ -140,6 +144,7 @@ class VirtualNetwork : private EventQueue::Handler {
     bool alive = true;
     bool holds = false;  // something in held_
     bool vital = false;
+    bool is_shard = false;
   };
   // From one card to another, or all pairs of cards that are equal in this.
   struct Way {

@@ -85,7 +85,9 @@ TEST(PropertyTest, InvariantsHoldUnderRandomClustersSpeedsAndFaults) {
         Coverage one;
         const absl::Status status = RunScenario(scenario, &one);
         if (status.ok()) {
-          if (one.switches < kLeastSwitches || one.faults < kLeastFaults) continue;
+          own.killed += one.killed;
+          if (one.killed > 0 || one.switches < kLeastSwitches || one.faults < kLeastFaults)
+            continue;
           ++counted;
           own.Add(one);
           continue;

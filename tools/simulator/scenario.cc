@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/random.h"
@@ -38,6 +39,8 @@ T OneOf(RandomStream* random, const T (&choices)[N]) {
 namespace {
 
 constexpr int kModes = 3;
+// Kinds of faults that a job survives: all but kKillShard, which is the last.
+constexpr uint32_t kSurvivable = Fault::kKindNames.size() - 1;
 constexpr const char* kModeNames[] = {"sync", "async", "bounded"};
 
 Mode DrawMode(RandomStream* random) {
@@ -47,12 +50,12 @@ Mode DrawMode(RandomStream* random) {
 
 Fault DrawFault(RandomStream* random, int64_t at) {
   Fault fault;
-  fault.kind = static_cast<Fault::Kind>(random->Below(Fault::kKindNames.size()));
+  fault.kind = static_cast<Fault::Kind>(random->Below(kSurvivable));
   fault.at = at;
   fault.sender = random->Below(2) == 0;
-  // A control call does not repeat itself.
+  // What the coordinator says does not come twice.
   fault.message = static_cast<int>(
-      random->Below(fault.kind == Fault::Kind::kDuplicate ? 3 : SimMessage::kKindNames.size()));
+      random->Below(fault.kind == Fault::Kind::kDuplicate ? 4 : SimMessage::kKindNames.size()));
   const auto between = [&](double low, double high) {
     return static_cast<SimTime>((low + (high - low) * random->Unit()) * kSecond);
   };
@@ -101,6 +104,12 @@ void DrawRest(int64_t messages, Scenario* scenario) {
     scenario->checkpoints.push_back(random.Below(static_cast<uint32_t>(messages)));
   }
   std::sort(scenario->checkpoints.begin(), scenario->checkpoints.end());
+  if (random.Below(20) == 0) {
+    Fault kill;
+    kill.kind = Fault::Kind::kKillShard;
+    kill.at = random.Below(random.Below(4) == 0 ? 20 : static_cast<uint32_t>(messages));
+    scenario->faults.push_back(kill);
+  }
 }
 
 }  // namespace
@@ -194,6 +203,7 @@ void Coverage::Add(const Coverage& other) {
   scheduled += other.scheduled;
   left_out += other.left_out;
   checkpoints += other.checkpoints;
+  killed += other.killed;
 }
 
 namespace {
@@ -205,7 +215,7 @@ void ForEachRow(const Row& row) {
     for (int to = 0; to < kModes; ++to) {
       // Of these there is only one; bounded changes to another staleness.
       if (from == to && from != proto::View::MODE_BOUNDED) continue;
-      for (size_t fault = 0; fault < Fault::kKindNames.size(); ++fault) {
+      for (uint32_t fault = 0; fault < kSurvivable; ++fault) {
         row(from, to, static_cast<int>(fault));
       }
     }
@@ -214,7 +224,7 @@ void ForEachRow(const Row& row) {
 
 bool CanStrike(int fault, int message) {
   return static_cast<Fault::Kind>(fault) != Fault::Kind::kDuplicate ||
-         IsData(static_cast<SimMessage::Kind>(message));
+         static_cast<SimMessage::Kind>(message) != SimMessage::Kind::kFromCoordinator;
 }
 
 }  // namespace
@@ -240,7 +250,8 @@ std::string Coverage::ToString() const {
   });
   return absl::StrCat(text, runs, " runs, ", switches, " switches (", scheduled, " scheduled), ",
                       faults, " faults, ", lost, " workers lost, ", left_out,
-                      " steps and contributions left out, ", checkpoints, " checkpoints\n");
+                      " steps and contributions left out, ", checkpoints, " checkpoints, ", killed,
+                      " runs that ended with a shard\n");
 }
 
 std::vector<std::string> Coverage::Empty() const {
@@ -280,6 +291,16 @@ absl::Status GoOn(const Scenario& scenario, const Checkpoint& checkpoint) {
   return invariants.Check(*simulation);
 }
 
+// A job whose shard has died ends, and says which.
+absl::Status CheckDeath(int shard, const absl::Status& end) {
+  const bool is_the_jobs = absl::IsAborted(end) || absl::IsDeadlineExceeded(end);
+  if (is_the_jobs && absl::StrContains(end.message(), absl::StrCat("shard ", shard))) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(
+      absl::StrFormat("shard %d has died, and the job ended with: %s", shard, end.ToString()));
+}
+
 }  // namespace
 
 absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostream* log) {
@@ -303,6 +324,7 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
     size_t mode;
   };
   std::vector<Struck> struck;
+  std::optional<ProcessId> killed;  // a shard
   // Views, and what they are told of, are small beside the times of the other cards.
   const double bytes = scenario.bytes_per_second;
   Liveness liveness(static_cast<SimTime>(kLease * kSecond),
@@ -327,6 +349,7 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
     const size_t modes = invariants.Modes().size();
     struck.push_back(
         {static_cast<int>(fault.kind), static_cast<int>(kind), modes == 0 ? 0 : modes - 1});
+    if (fault.kind == Fault::Kind::kKillShard) killed = process;
     if (running == nullptr) return;  // the first messages of all
     std::optional<WorkerId> worker;
     for (const auto& other : running->workers()) {
@@ -356,6 +379,10 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
   // A rule that was broken tells more than what came of it.
   RUBATO_RETURN_IF_ERROR(invariants.violated());
   RUBATO_RETURN_IF_ERROR(liveness.violated());
+  if (killed.has_value() && !status.ok()) {
+    coverage->killed = 1;
+    return CheckDeath(simulation->ShardOf(*killed), status);
+  }
   RUBATO_RETURN_IF_ERROR(status);
   const std::vector<Mode> modes = invariants.Modes();
   for (size_t i = 1; i < modes.size(); ++i) {

@@ -44,6 +44,7 @@ struct Coverage {
   int64_t scheduled = 0;  // changes of mode that nobody asked for
   int64_t left_out = 0;   // steps and contributions
   int64_t checkpoints = 0;
+  int64_t killed = 0;  // runs that ended with a shard
 
   void Add(const Coverage& other);
   std::string ToString() const;

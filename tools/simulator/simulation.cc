@@ -58,12 +58,13 @@ absl::Status Simulation::Build() {
 
   coordinator_ = std::make_unique<CoordinatorProcess>(
       &network_,
-      Coordinator(job, digest, kVersion, setting_.resume,
-                  setting_.initial != nullptr && !setting_.resume.has_value(),
-                  ToTime(queue_.now())),
+      Coordinator(
+          job, digest, kVersion,
+          {setting_.resume, "", setting_.initial != nullptr && !setting_.resume.has_value()},
+          ToTime(queue_.now())),
       AllCallbacks());
   const ProcessId coordinator = network_.AddProcess(shard_card(0), coordinator_.get());
-  network_.SetVital(coordinator);
+  network_.SetVital(coordinator, /*is_shard=*/false);
   coordinator_->Start(coordinator);
   self_ = network_.AddProcess(shard_card(0), this);
 
@@ -105,7 +106,8 @@ absl::Status Simulation::Build() {
     RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardProcess> process,
                             ShardProcess::Create(&shard_setting_, shard, make));
     worker_setting_.shards.push_back(network_.AddProcess(shard_card(shard), process.get()));
-    network_.SetVital(worker_setting_.shards.back());
+    // Shard 0 dies with the coordinator.
+    network_.SetVital(worker_setting_.shards.back(), /*is_shard=*/shard > 0);
     shards_.push_back(std::move(process));
   }
   for (int shard = 0; shard < shards; ++shard) {
@@ -159,6 +161,12 @@ int Simulation::WorkersLeft() const {
   return static_cast<int>(std::count_if(workers_.begin(), workers_.end(), [this](const auto& w) {
     return network_.alive(w->self()) && !w->ended() && !w->leaves();
   }));
+}
+
+int Simulation::ShardOf(ProcessId process) const {
+  const std::vector<ProcessId>& shards = worker_setting_.shards;
+  const auto found = std::find(shards.begin(), shards.end(), process);
+  return found == shards.end() ? -1 : static_cast<int>(found - shards.begin());
 }
 
 WorkerProcess* Simulation::WorkerOf(ProcessId process) const {

@@ -91,6 +91,8 @@ class Simulation : private Process {
   const Blocks& blocks() const { return blocks_; }
   const Coordinator& coordinator() const { return coordinator_->core(); }
   const std::vector<std::unique_ptr<WorkerProcess>>& workers() const { return workers_; }
+  // The number of the shard that the process is; below 0: it is none.
+  int ShardOf(ProcessId process) const;
   // Of the machine of a shard.
   int shard_card(int shard) const { return shard; }
   // With symbols.

@@ -1,0 +1,123 @@
+#include "server/coordinator/checkpoints.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/space/placement.h"
+
+namespace rubato {
+
+using coordinator::Log;
+using coordinator::Outcomes;
+using coordinator::Warn;
+using coordinator::WriteCheckpoint;
+
+Checkpoints::Checkpoints(const proto::Job& job, std::string job_digest, std::string version,
+                         std::string last)
+    : job_(job),
+      job_digest_(std::move(job_digest)),
+      version_(std::move(version)),
+      last_(std::move(last)) {}
+
+void Checkpoints::BeginTraining(int64_t samples_per_epoch, const Work& work, absl::Time now) {
+  const proto::Point& every = job_.checkpoint().every();
+  if (every.has_time()) {
+    every_time_ = absl::Seconds(every.time());
+  } else if (job_.checkpoint().has_every()) {
+    every_.emplace(every, job_, samples_per_epoch);
+    next_unit_ = every_->Next(work.lineage().schedule(), work.lineage().mode(), work.done());
+  }
+  last_time_ = now;
+}
+
+void Checkpoints::BeginLineage(const Lineage& lineage) {
+  Forget();
+  if (every_.has_value()) {
+    next_unit_ = every_->Next(lineage.schedule(), lineage.mode(), lineage.origin());
+  }
+}
+
+void Checkpoints::OnTick(absl::Time now) {
+  if (now - last_time_ < every_time_) return;
+  last_time_ = now;
+  Want();
+}
+
+void Checkpoints::OnProgress(const Work& work) {
+  const int64_t units = work.metrics().units();
+  if (work.sync() || !every_.has_value() || units < next_unit_) return;
+  Want();
+  next_unit_ = every_->Next(work.lineage().schedule(), work.lineage().mode(), units);
+}
+
+void Checkpoints::Take(int64_t step, const Registry& registry, Outcomes* out) {
+  is_wanted_ = false;
+  registry.SendToShards(snapshots_.Announce(step, Snapshots::Phase::kTaking, registry.Shards()),
+                        out);
+}
+
+void Checkpoints::Announce(int64_t after, const Lineage& lineage, const Registry& registry,
+                           Outcomes* out) {
+  if (!lineage.sync() || !every_.has_value() || snapshots_.under_way()) return;
+  const int64_t step = every_->Next(lineage.schedule(), lineage.mode(), after);
+  // The end of the training has one of its own.
+  if (step > lineage.until() || (step == lineage.until() && lineage.is_last())) return;
+  registry.SendToShards(snapshots_.Announce(step, Snapshots::Phase::kAnnounced, registry.Shards()),
+                        out);
+}
+
+WriteCheckpoint Checkpoints::Write(const proto::View& view, const Work& work,
+                                   const Evaluations& evaluations, const Registry& registry) const {
+  WriteCheckpoint write{snapshots_.id(), {}};
+  proto::Manifest& manifest = write.manifest;
+  manifest.set_format(1);
+  manifest.set_version(version_);
+  manifest.set_job_digest(job_digest_);
+  manifest.set_seed(job_.seed());
+  manifest.set_mode(view.mode());
+  manifest.set_data_digest(registry.model().data_digest());
+  int64_t samples = 0;
+  for (const auto& [index, block] : snapshots_.blocks()) {
+    *manifest.add_blocks() = block;
+    samples = std::max(samples, block.samples());
+  }
+  manifest.set_step(work.sync() ? snapshots_.step() : work.ledger().next());
+  manifest.set_samples(samples);
+  manifest.set_samples_per_epoch(view.samples_per_epoch());
+  manifest.set_epoch(static_cast<double>(samples) / view.samples_per_epoch());
+  manifest.set_origin_unit(view.origin_unit());
+  manifest.set_origin_samples(view.origin_samples());
+  manifest.set_unit_samples(job_.train().batch_size() / job_.train().micro_batches() *
+                            view.leaves());
+  manifest.set_block_values(ValuesPerBlock(job_));
+  manifest.set_seconds(work.metrics().last_seconds());
+  if (job_.wire().push().codec() == proto::Push::CODEC_TOPK) {
+    manifest.set_residuals(registry.workers());
+  }
+  if (const std::optional<MetricsLine>& last = evaluations.last()) {
+    manifest.set_eval_loss(last->loss);
+    if (last->accuracy.has_value()) manifest.set_eval_accuracy(*last->accuracy);
+  }
+  return write;
+}
+
+void Checkpoints::OnWritten(uint32_t snapshot, const absl::StatusOr<std::string>& path,
+                            const Registry& registry, Outcomes* out) {
+  proto::CoordinatorMessage message;
+  message.mutable_release_snapshot()->set_id(snapshot);
+  registry.SendToShards(message, out);
+  if (path.ok()) {
+    last_ = *path;
+    out->push_back(Log{absl::StrCat("checkpoint ", *path)});
+  } else if (!has_failed_) {  // one warning until there is one again
+    out->push_back(Warn{absl::StrFormat(
+        "no checkpoint of step %d: %s; training goes on, the last good one is %s",
+        snapshots_.step(), path.status().message(), last_.empty() ? "none" : last_)});
+  }
+  has_failed_ = !path.ok();
+  snapshots_.Clear();
+}
+
+}  // namespace rubato

@@ -1,0 +1,89 @@
+// Part of the coordinator's core: when a checkpoint is taken, and what it says of itself. At most
+// one is under way: of a step that is announced ahead (sync), or of what is there when a person,
+// the clock or the end of the training wants one.
+#ifndef RUBATO_SERVER_COORDINATOR_CHECKPOINTS_H_
+#define RUBATO_SERVER_COORDINATOR_CHECKPOINTS_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/space/modes.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+#include "proto/view.pb.h"
+#include "server/coordinator/coordinator_outcome.h"
+#include "server/coordinator/evaluations.h"
+#include "server/coordinator/registry.h"
+#include "server/coordinator/snapshots.h"
+#include "server/coordinator/work.h"
+
+namespace rubato {
+
+class Checkpoints {
+ public:
+  // See Coordinator. `last` is the one that the job goes on from; empty: none.
+  Checkpoints(const proto::Job& job, std::string job_digest, std::string version, std::string last);
+
+  void BeginTraining(int64_t samples_per_epoch, const Work& work, absl::Time now);
+  // The lineage has just begun.
+  void BeginLineage(const Lineage& lineage);
+  // The step that is announced will not be.
+  void Forget() { snapshots_.Forget(); }
+
+  // What wants one: a person, the clock, so many units done on arrival.
+  void Want() { is_wanted_ = true; }
+  void OnTick(absl::Time now);
+  void OnProgress(const Work& work);
+  // Whether one is wanted that can be taken now.
+  bool is_due() const {
+    return is_wanted_ &&
+           (!snapshots_.under_way() || snapshots_.phase() == Snapshots::Phase::kAnnounced);
+  }
+  // Takes one: of that step, which no block is beyond (sync), of what is there (on arrival).
+  void Take(int64_t step, const Registry& registry, coordinator::Outcomes* out);
+  // Sync: announces the next one of the schedule after step `after`, if none is under way.
+  void Announce(int64_t after, const Lineage& lineage, const Registry& registry,
+                coordinator::Outcomes* out);
+
+  // A shard's answers. Whether all have copied it: then it is to be written.
+  bool OnCopied(const ShardId& shard, const proto::SnapshotCopied& copied) {
+    return snapshots_.OnCopied(shard, copied);
+  }
+  coordinator::WriteCheckpoint Write(const proto::View& view, const Work& work,
+                                     const Evaluations& evaluations,
+                                     const Registry& registry) const;
+  // Whether it will not be taken.
+  bool OnMissed(const proto::SnapshotMissed& missed) { return snapshots_.OnMissed(missed); }
+  // It is written, or could not be.
+  void OnWritten(uint32_t snapshot, const absl::StatusOr<std::string>& path,
+                 const Registry& registry, coordinator::Outcomes* out);
+
+  // Whether one of a step up to `until` is being copied.
+  bool IsCopying(int64_t until) const { return snapshots_.copying() && snapshots_.step() <= until; }
+  bool is_writing() const { return snapshots_.phase() == Snapshots::Phase::kWriting; }
+  bool is_under_way() const { return snapshots_.under_way(); }
+  int64_t step() const { return snapshots_.step(); }  // of the one taken last
+  // The path of the last good one; empty: there is none.
+  const std::string& last() const { return last_; }
+
+ private:
+  const proto::Job job_;
+  const std::string job_digest_;
+  const std::string version_;
+  std::optional<Recurrence> every_;  // steps or samples
+  absl::Duration every_time_ = absl::InfiniteDuration();
+  absl::Time last_time_;   // that every_time_ counts from
+  int64_t next_unit_ = 0;  // on arrival
+  Snapshots snapshots_;
+  bool is_wanted_ = false;   // as soon as none is under way
+  bool has_failed_ = false;  // the last one
+  std::string last_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_COORDINATOR_CHECKPOINTS_H_

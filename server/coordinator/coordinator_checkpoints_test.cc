@@ -1,0 +1,51 @@
+// When checkpoints are taken.
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace rubato {
+namespace {
+
+TEST_F(CoordinatorTest, ScheduledCheckpointsAreAnnouncedAheadOneAfterTheOther) {
+  Start("checkpoint { every { steps: 2 } }");
+  Begin();
+  EXPECT_LAST_TO_SHARDS(has_snapshot());
+  const proto::Snapshot first = sent_[1].back().snapshot();
+  EXPECT_EQ(first.step(), 2);
+  Receive(kOwnShard, Copied(first.id(), 0, 2));
+  EXPECT_THAT(manifests_, IsEmpty());
+  Receive(1, Copied(first.id(), 1, 2));
+  ASSERT_EQ(manifests_.size(), 1u);
+  EXPECT_EQ(manifests_[0].step(), 2);
+  EXPECT_EQ(manifests_[0].blocks_size(), 2);
+  // The next is announced when this one has been written; a failure to write does not end the job.
+  Checkpointed(first.id(), absl::ResourceExhaustedError("disk full"));
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("disk full; training goes on")));
+  EXPECT_FALSE(end_.has_value());
+  EXPECT_EQ(sent_[1].back().snapshot().step(), 4);
+}
+
+TEST_F(CoordinatorTest, ASnapshotWhoseStepHasPassedIsTakenLater) {
+  Start("checkpoint { every { steps: 1 } }");
+  Begin();
+  proto::PeerMessage missed;
+  missed.mutable_snapshot_missed()->set_id(sent_[1].back().snapshot().id());
+  missed.mutable_snapshot_missed()->set_version(3);
+  Receive(1, missed);
+  EXPECT_EQ(sent_[1].back().snapshot().step(), 4);
+}
+
+// The shards stand still at different steps: the snapshot is of one that all can reach, and they
+// hear of it before they go on.
+TEST_F(CoordinatorTest, ACheckpointOnDemandIsOfTheStepAfterTheHighest) {
+  Start();
+  Begin();
+  RUBATO_ASSERT_OK(Handle(coordinator::CheckpointRequested{}));
+  Close(2, 3);
+  EXPECT_LAST_TO_SHARDS(has_view());
+  const proto::CoordinatorMessage& before = sent_[1][sent_[1].size() - 2];
+  ASSERT_TRUE(before.has_snapshot());
+  EXPECT_EQ(before.snapshot().step(), 4);
+  EXPECT_EQ(sent_[2].back().view().number(), 2u);
+}
+
+}  // namespace
+}  // namespace rubato

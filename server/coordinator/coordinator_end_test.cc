@@ -1,0 +1,160 @@
+// How a job ends.
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace rubato {
+namespace {
+
+proto::PeerMessage NotFinite() {
+  proto::PeerMessage message;
+  message.mutable_failure()->set_exit_code(1);
+  message.mutable_failure()->set_reason("step 2: the gradient of x is not finite");
+  message.mutable_failure()->set_non_finite(true);
+  return message;
+}
+
+TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
+  Start();
+  Begin();
+  for (int64_t step = 0; step < 6; ++step) {
+    now_ += absl::Seconds(1);
+    const int64_t samples = step % 3 == 2 ? 1 : 2;  // the third of each epoch has 4 samples
+    Receive(2, Computed(step, {0, 2}, 1, samples));
+    Receive(3, Computed(step, {2, 4}, 1, samples));
+  }
+  Receive(2, Idle());
+  EXPECT_FALSE(sent_[2].back().has_evaluation_request());
+  Receive(3, Idle());
+  // The test at the end of the first epoch has not come yet.
+  EXPECT_FALSE(sent_[2].back().has_evaluation_request());
+  EXPECT_THAT(coordinator_->Status(now_).waits(),
+              ElementsAre(HasSubstr("a test of earlier parameters waits for worker 0")));
+  Receive(2, Evaluated(3));
+  EXPECT_DOUBLE_EQ(lines_.back().epoch, 1);
+  ASSERT_TRUE(sent_[2].back().has_evaluation_request());
+  EXPECT_EQ(sent_[2].back().evaluation_request().step(), 6);
+
+  proto::PeerMessage tested;
+  tested.mutable_evaluation()->set_unit(6);
+  // A late test of before the end, and the last of the evaluated split, do not end the job.
+  tested.mutable_evaluation()->set_samples(20);
+  Receive(2, tested);
+  EXPECT_EQ(lines_.back().kind, MetricsLine::Kind::kEval);
+  EXPECT_EQ(lines_.back().split, "validation");
+  EXPECT_FALSE(sent_[1].back().has_report_request());
+  tested.mutable_evaluation()->set_is_final(true);
+  tested.mutable_evaluation()->set_loss_sum(5);
+  tested.mutable_evaluation()->set_correct(8.5);
+  tested.mutable_evaluation()->set_samples(10);
+  Receive(2, tested);
+  EXPECT_EQ(lines_.back().kind, MetricsLine::Kind::kTest);
+  EXPECT_DOUBLE_EQ(lines_.back().epoch, 2);
+  ASSERT_TRUE(sent_[1].back().has_report_request());
+
+  proto::PeerMessage report;
+  report.mutable_shard_report()->set_duplicates(1);
+  report.mutable_shard_report()->add_blocks()->set_block(1);
+  Receive(1, report);
+  EXPECT_FALSE(collect_.has_value());
+  report.mutable_shard_report()->mutable_blocks(0)->set_block(0);
+  Receive(kOwnShard, report);
+  ASSERT_TRUE(collect_.has_value());
+  EXPECT_EQ(*collect_, 6);
+  const Summary& summary = coordinator_->summary();
+  EXPECT_EQ(summary.samples, 40);
+  EXPECT_EQ(summary.steps, 6);
+  EXPECT_DOUBLE_EQ(summary.test_accuracy.value(), 0.85);
+  EXPECT_DOUBLE_EQ(summary.test_loss, 0.5);
+  EXPECT_DOUBLE_EQ(summary.validation_loss.value(), 0);
+  EXPECT_DOUBLE_EQ(summary.samples_per_second, 40.0 / 6);
+  EXPECT_EQ(summary.duplicates, 2);
+  EXPECT_EQ(summary.blocks[0].block(), 0);
+  EXPECT_FALSE(end_.has_value());
+
+  Handle(coordinator::Collected{absl::OkStatus()}).IgnoreError();
+  RUBATO_EXPECT_OK(*end_);
+  for (PeerId peer : {1, 2, 3}) EXPECT_EQ(sent_[peer].back().stop().exit_code(), 0);
+}
+
+TEST_F(CoordinatorTest, AShardThatIsGoneEndsTheJobForAll) {
+  Start();
+  Begin();
+  Gone(1);
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_THAT(*end_,
+              IsError(absl::StatusCode::kAborted, HasSubstr("shard 1 (host pid 1) is gone")));
+  EXPECT_THAT(Reason(2), HasSubstr("shard 1"));
+  EXPECT_THAT(Reason(3), HasSubstr("shard 1"));
+}
+
+TEST_F(CoordinatorTest, AStopEndsAllAtOneStepWithACheckpoint) {
+  Start();
+  Begin();
+  Stop(absl::CancelledError("interrupted"));
+  Close(1, 1);
+  for (const PeerId worker : {2, 3}) EXPECT_EQ(sent_[worker].back().view().until_step(), 2);
+  Receive(2, Idle());
+  EXPECT_TRUE(sent_[1].back().has_view());
+  Receive(3, Idle());
+  EXPECT_LAST_TO_SHARDS(has_snapshot());
+  EXPECT_EQ(sent_[1].back().snapshot().step(), 2);
+  const uint32_t id = sent_[1].back().snapshot().id();
+  Receive(kOwnShard, Copied(id, 0, 2));
+  Receive(1, Copied(id, 1, 2));
+  ASSERT_EQ(manifests_.size(), 1u);
+  EXPECT_FALSE(end_.has_value()) << "not before the checkpoint is written";
+  Checkpointed(id, std::string("step-2"));
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_THAT(*end_, IsError(absl::StatusCode::kCancelled, HasSubstr("interrupted")));
+}
+
+TEST_F(CoordinatorTest, ASecondSignalEndsAtOnce) {
+  Start();
+  Begin();
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_FALSE(end_.has_value());
+    Stop(absl::CancelledError("interrupted"));
+  }
+  EXPECT_TRUE(end_.has_value());
+}
+
+TEST_F(CoordinatorTest, TheSentenceOfADivergedJobNamesTheLastGoodCheckpoint) {
+  Start();
+  Begin();
+  Receive(3, NotFinite());
+  ASSERT_TRUE(end_.has_value());
+  const std::string sentence = "step 2: the gradient of x is not finite; there is no checkpoint";
+  EXPECT_THAT(*end_,
+              IsError(absl::StatusCode::kAborted, "worker 1 (host pid 0) failed: " + sentence));
+  EXPECT_EQ(Reason(2), "worker 1 (host pid 0) failed: " + sentence);
+  // The culprit hears of its own failure first.
+  const proto::Stop& own = sent_[3][sent_[3].size() - 2].stop();
+  EXPECT_EQ(own.reason(), sentence);
+  EXPECT_TRUE(own.refused());
+}
+
+// It may be better than the one before, and training has stopped in any case.
+TEST_F(CoordinatorTest, ADivergedJobWaitsForTheCheckpointThatIsBeingWritten) {
+  for (const bool good : {true, false}) {
+    sent_.clear();
+    end_.reset();
+    begin_.path = "older";
+    Start("checkpoint { every { steps: 2 } }");
+    Begin();
+    const uint32_t id = sent_[1].back().snapshot().id();
+    Receive(kOwnShard, Copied(id, 0, 2));
+    Receive(1, Copied(id, 1, 2));
+    Receive(3, NotFinite());
+    Receive(2, NotFinite());
+    EXPECT_FALSE(end_.has_value());
+    Checkpointed(id, good ? absl::StatusOr<std::string>("newer")
+                          : absl::StatusOr<std::string>(absl::InternalError("disk")));
+    ASSERT_TRUE(end_.has_value());
+    EXPECT_THAT(std::string(end_->message()),
+                ::testing::AllOf(HasSubstr("worker 1"),
+                                 ::testing::EndsWith(absl::StrCat("the last good checkpoint is ",
+                                                                  good ? "newer" : "older"))));
+  }
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,176 @@
+// Who is taken for dead.
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace rubato {
+namespace {
+
+TEST_F(CoordinatorTest, ASilentWorkerIsTakenForDeadAndToldSo) {
+  Start("cluster { lease: 5 }");
+  Begin();
+  for (int i = 0; i < 51; ++i) {
+    now_ += absl::Milliseconds(100);
+    Beat(0);
+    Tick();
+  }
+  ASSERT_TRUE(sent_[3].back().has_stop());
+  EXPECT_TRUE(sent_[3].back().stop().evicted());
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) was not heard of for 5s")));
+  EXPECT_TRUE(sent_[2].back().has_view()) << "the other stays";
+  EXPECT_LAST_TO_SHARDS(has_close());
+  // What it says afterwards changes nothing.
+  Receive(3, Computed(0, {2, 4}, 1, 2));
+  EXPECT_THAT(Reason(3), HasSubstr("not registered"));
+}
+
+TEST_F(CoordinatorTest, TheTestsOfOthersAreWaitedForUnlessTheyDie) {
+  Start("consistency { mode: MODE_ASYNC } cluster { lease: 5 }");
+  Begin();
+  proto::PeerMessage request;
+  request.mutable_work_request();
+  for (int64_t unit = 0; unit < 10; ++unit) {
+    const PeerId peer = 2 + unit % 2;
+    Receive(peer, request);
+    EXPECT_EQ(sent_[peer].back().work().evaluate(), unit == 5);  // by worker 1
+    proto::PeerMessage computed = Computed(unit, {0, 2}, 1, 2);
+    computed.mutable_progress()->set_clock(unit / 2);
+    Receive(peer, computed);
+  }
+  Receive(2, Idle(/*applied=*/5));
+  Receive(3, Idle(/*applied=*/5));
+  EXPECT_FALSE(sent_[2].back().has_evaluation_request());
+  for (int i = 0; i < 51; ++i) {
+    now_ += absl::Milliseconds(100);
+    Beat(0);
+    Tick();
+  }
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) was not heard of for 5s "
+                                               "(cluster.lease) during a test of earlier")));
+  EXPECT_TRUE(sent_[2].back().has_evaluation_request());
+}
+
+TEST_F(CoordinatorTest, AWorkerThatDoesNotDoTheFinalTestIsTakenForDeadAndAnotherDoesIt) {
+  Start("cluster { lease: 5 stall_timeout: 20 }");
+  Begin();
+  for (int64_t step = 0; step < 6; ++step) {
+    const int64_t samples = step % 3 == 2 ? 1 : 2;
+    Receive(2, Computed(step, {0, 2}, 1, samples));
+    Receive(3, Computed(step, {2, 4}, 1, samples));
+  }
+  Receive(2, Evaluated(3));
+  Receive(2, Idle());
+  Receive(3, Idle());
+  ASSERT_TRUE(sent_[2].back().has_evaluation_request());
+  const auto wait = [&](int tenths, std::vector<int> heard) {
+    for (int i = 0; i < tenths; ++i) {
+      now_ += absl::Milliseconds(100);
+      for (int rank : heard) Beat(rank);
+      Tick();
+    }
+  };
+  wait(190, {0, 1});
+  EXPECT_THAT(warnings_, IsEmpty());
+  EXPECT_THAT(coordinator_->Status(now_).waits(),
+              ElementsAre(HasSubstr("the final test waits for worker 0, for 19")));
+  wait(15, {0, 1});
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 0 (host pid 0) is alive but has not done "
+                                               "the final test in 20s (cluster.stall_timeout)")));
+  EXPECT_TRUE(sent_[2].back().stop().evicted());
+  ASSERT_TRUE(sent_[3].back().has_evaluation_request());
+  EXPECT_FALSE(sent_[1].back().has_report_request());
+  wait(51, {});
+  ASSERT_EQ(warnings_.size(), 3u);
+  EXPECT_THAT(warnings_[1], HasSubstr("worker 1 (host pid 0) was not heard of for 5s "
+                                      "(cluster.lease) during the final test"));
+  EXPECT_THAT(warnings_[2], HasSubstr("no worker is left to test the final parameters"));
+  EXPECT_TRUE(sent_[1].back().has_report_request());
+}
+
+TEST_F(CoordinatorTest, AFrozenCoordinatorTakesNobodyForDead) {
+  Start("cluster { lease: 5 }");
+  Begin();
+  now_ += absl::Milliseconds(100);
+  Tick();
+  now_ += absl::Seconds(10);
+  Tick();
+  now_ += absl::Milliseconds(100);
+  Tick();
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(CoordinatorTest, AWorkerThatIsAliveButHoldsUpTheOthersIsTakenForDead) {
+  Start("cluster { lease: 5 stall_timeout: 20 }");
+  Begin();
+  Receive(2, Computed(0, {0, 2}, 1, 2));
+  for (int i = 0; i < 201; ++i) {
+    now_ += absl::Milliseconds(100);
+    for (int rank : {0, 1}) Beat(rank);
+    Tick();
+  }
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) is alive but has computed "
+                                               "nothing for 20s")));
+}
+
+// Who has computed what it was given and does not ask for more holds up those who are ahead of it:
+// they have been given work, and may not begin.
+TEST_F(CoordinatorTest, AWorkerThatDoesNotAskForMoreIsTakenForDeadNotThoseWhoWaitForIt) {
+  Start(
+      "cluster { lease: 5 stall_timeout: 20 } "
+      "consistency { mode: MODE_BOUNDED staleness: 1 }");
+  Begin();
+  proto::PeerMessage request;
+  request.mutable_work_request();
+  for (const PeerId peer : {2, 3}) {
+    Receive(peer, request);
+    Receive(peer, Computed(sent_[peer].back().work().contribution(), {0, 2}, 1, 2));
+  }
+  Receive(3, request);
+  proto::PeerMessage second = Computed(sent_[3].back().work().contribution(), {0, 2}, 1, 2);
+  second.mutable_progress()->set_clock(1);
+  Receive(3, second);
+  Receive(3, request);
+  EXPECT_THAT(coordinator_->Status(now_).waits(),
+              ElementsAre("worker 0 is to finish what it has begun, for 0.0 s"));
+  for (int i = 0; i < 201; ++i) {
+    now_ += absl::Milliseconds(100);
+    for (int rank : {0, 1}) Beat(rank);
+    Tick();
+  }
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 0 (host pid 0) is alive but has computed "
+                                               "nothing for 20s")));
+}
+
+TEST_F(CoordinatorTest, ANewViewDoesNotRenewTheLeaseOfASilentWorker) {
+  Start("cluster { lease: 5 }");
+  Begin();
+  for (int i = 0; i < 51; ++i) {
+    now_ += absl::Milliseconds(100);
+    Beat(0);
+    if (i == 30) {
+      Receive(4, Worker());
+      Close(0, 0);
+      EXPECT_EQ(sent_[2].back().view().members_size(), 3);
+    }
+    Tick();
+  }
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) was not heard of for 5s")));
+}
+
+TEST_F(CoordinatorTest, NobodyIsBlamedForAPause) {
+  Start(
+      "cluster { workers { min: 2 } lease: 5 stall_timeout: 20 } "
+      "consistency { mode: MODE_ASYNC }");
+  Begin();
+  Gone(3);
+  Close(0, 0);
+  const size_t warnings = warnings_.size();
+  for (int i = 0; i < 300; ++i) {
+    now_ += absl::Milliseconds(100);
+    Beat(0);
+    Tick();
+  }
+  EXPECT_EQ(coordinator_->Status(now_).state(), "paused");
+  EXPECT_EQ(warnings_.size(), warnings);
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,193 @@
+// The beginning of a job.
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace rubato {
+namespace {
+
+TEST_F(CoordinatorTest, InstallsAViewWhenAllAreThereInAnyOrder) {
+  Start();
+  Begin();
+  ASSERT_EQ(sent_[3].size(), 1u);
+  const proto::View& view = sent_[3][0].view();
+  EXPECT_EQ(view.your_rank(), 1);
+  EXPECT_THAT(ShardAddresses(view), ElementsAre("host:0", "host:1"));
+  EXPECT_EQ(view.until_step(), 6);
+  ASSERT_EQ(view.members_size(), 2);
+  EXPECT_THAT(Assignments(3), ElementsAre("0 0:0-2 1:2-4"));
+}
+
+TEST_F(CoordinatorTest, GivesEachWorkerTheRankItAsksForIfItIsFree) {
+  Start();
+  Receive(2, Worker(1));
+  Receive(3, Worker(1));
+  Receive(kOwnShard, Shard(0));
+  Receive(1, Shard(1));
+  Opened();
+  EXPECT_EQ(sent_[2][0].view().your_rank(), 1);
+  EXPECT_EQ(sent_[3][0].view().your_rank(), 0);
+}
+
+TEST_F(CoordinatorTest, CountsStepsAsGivenWhateverTheShortOnes) {
+  Start("train { until { steps: 4 } }");
+  Begin();
+  EXPECT_EQ(sent_[2][0].view().until_step(), 4);
+}
+
+TEST_F(CoordinatorTest, RefusesEachMistakeWithItsReason) {
+  Start();
+  Receive(kOwnShard, Shard(0));
+  Receive(2, Worker());
+  proto::PeerMessage other_job = Worker();
+  other_job.mutable_registration()->set_job_digest("fedcba9876543210");
+  proto::PeerMessage other_version = Worker();
+  other_version.mutable_registration()->set_version("0.9");
+  proto::PeerMessage other_model = Worker();
+  other_model.mutable_registration()
+      ->mutable_worker()
+      ->mutable_layout()
+      ->mutable_parameters(0)
+      ->set_name("x");
+  const std::vector<std::pair<proto::PeerMessage, std::string>> mistakes = {
+      {other_job, "another job"},         {other_version, "version 0.9"},
+      {other_model, "parameters differ"}, {Worker(-1, "other data"), "data differ"},
+      {Shard(0), "already served"},       {Shard(2), "shards are 0 to 1"},
+      {Shard(-1), "no shard -1"},         {Idle(), "not registered"},
+  };
+  PeerId peer = 10;
+  for (const auto& [message, reason] : mistakes) {
+    Receive(++peer, message);
+    EXPECT_THAT(Reason(peer), HasSubstr(reason));
+    EXPECT_NE(sent_[peer].back().stop().exit_code(), 0);
+  }
+  // The others are not disturbed.
+  Receive(3, Worker());
+  Receive(1, Shard(1));
+  EXPECT_EQ(sent_[1].size(), 1u);
+  Receive(20, Worker());
+  EXPECT_THAT(sent_[20], IsEmpty());
+  Receive(21, Worker());
+  EXPECT_THAT(Reason(21), HasSubstr("cluster.workers is at most 3"));
+}
+
+TEST_F(CoordinatorTest, WarnsWhereNumericsDiffer) {
+  Start();
+  Receive(2, Worker());
+  proto::PeerMessage other = Worker();
+  other.mutable_registration()->mutable_worker()->set_numerics("gpu");
+  Receive(3, other);
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("last bits")));
+}
+
+TEST_F(CoordinatorTest, AfterTheTimeoutBeginsWithFewerWorkersOrSaysWhoIsMissing) {
+  for (const bool enough : {true, false}) {
+    SCOPED_TRACE(enough);
+    sent_.clear();
+    end_.reset();
+    now_ = kStart;
+    Start();
+    Receive(kOwnShard, Shard(0));
+    if (enough) {
+      Receive(1, Shard(1));
+      Receive(2, Worker());
+    }
+    now_ = kStart + absl::Seconds(59);
+    EXPECT_THAT(coordinator_->Handle(coordinator::Tick{}, now_), IsEmpty());
+    now_ = kStart + absl::Seconds(60);
+    Tick();
+    if (enough) {
+      ASSERT_EQ(sent_[kOwnShard].size(), 1u);
+      EXPECT_THAT(Assignments(kOwnShard), ElementsAre("0 0:0-4"));
+    } else {
+      ASSERT_TRUE(end_.has_value());
+      EXPECT_THAT(*end_, IsError(absl::StatusCode::kDeadlineExceeded,
+                                 HasSubstr("shard 1 and 2 of 2 workers did not come")));
+    }
+  }
+}
+
+TEST_F(CoordinatorTest, APeerThatLeavesBeforeTheStartMayBeReplaced) {
+  Start();
+  Receive(2, Worker());
+  Receive(3, Worker());
+  Gone(2);
+  EXPECT_FALSE(end_.has_value());
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("before the start")));
+  sent_.clear();
+  Receive(2, Worker());
+  Receive(kOwnShard, Shard(0));
+  Receive(1, Shard(1));
+  EXPECT_TRUE(sent_[1].back().has_view());
+}
+
+// Before the training has begun a mistake is everybody's; later, a worker that fails is lost.
+TEST_F(CoordinatorTest, AFailureBeforeTheStartIsPassedOnWithItsExitCode) {
+  for (const bool begun : {false, true}) {
+    sent_.clear();
+    end_.reset();
+    Start();
+    Receive(2, Worker());
+    if (begun) Begin();
+    proto::PeerMessage failure;
+    failure.mutable_failure()->set_exit_code(2);
+    failure.mutable_failure()->set_reason("no such file");
+    Receive(2, failure);
+    ASSERT_EQ(end_.has_value(), !begun);
+    if (begun) {
+      EXPECT_THAT(warnings_.back(), HasSubstr("failed: no such file"));
+    } else {
+      EXPECT_THAT(
+          *end_, IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("failed: no such file")));
+    }
+  }
+}
+
+TEST_F(CoordinatorTest, WarnsOfAParameterGroupThatMatchesNothing) {
+  Start("optimizer { groups { match: '*.bias' weight_decay: 0 } groups { match: '*' } }");
+  Begin();
+  EXPECT_THAT(warnings_, ElementsAre("optimizer.groups[0] changes nothing: no parameter matches "
+                                     "\"*.bias\""));
+  EXPECT_FALSE(end_.has_value());
+}
+
+TEST_F(CoordinatorTest, GoesOnFromACheckpointAtItsStep) {
+  begin_.resume.emplace();
+  begin_.resume->set_step(4);
+  begin_.resume->set_samples(28);
+  begin_.resume->set_mode(proto::View::MODE_SYNC);
+  begin_.resume->set_unit_samples(8);
+  begin_.resume->set_data_digest("data");
+  begin_.resume->add_blocks()->set_version(4);
+  Start();
+  Begin();
+  EXPECT_EQ(restores_, 1);
+  EXPECT_THAT(sent_[2], IsEmpty()) << "workers begin when the floats are there";
+  ASSERT_TRUE(sent_[1].back().has_restore());
+  proto::PeerMessage restored;
+  restored.mutable_shard_restored();
+  Receive(kOwnShard, restored);
+  Receive(1, restored);
+  ASSERT_EQ(sent_[2].size(), 1u);
+  EXPECT_EQ(sent_[2][0].view().from_step(), 4);
+}
+
+TEST_F(CoordinatorTest, RefusesACheckpointOfOtherDataOrUnits) {
+  for (const bool other_data : {true, false}) {
+    sent_.clear();
+    end_.reset();
+    begin_.resume.emplace();
+    begin_.resume->set_mode(proto::View::MODE_ASYNC);
+    begin_.resume->set_unit_samples(other_data ? 4 : 16);
+    begin_.resume->set_data_digest(other_data ? "other" : "data");
+    Start("consistency { mode: MODE_ASYNC }");
+    Receive(2, Worker());
+    Receive(3, Worker());
+    Receive(kOwnShard, Shard(0));
+    Receive(1, Shard(1));
+    ASSERT_TRUE(end_.has_value());
+    EXPECT_THAT(*end_, IsError(absl::StatusCode::kFailedPrecondition,
+                               HasSubstr(other_data ? "other data" : "train.batch_size")));
+  }
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,117 @@
+// What the coordinator says of itself: `rubato status`.
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/coordinator/coordinator.h"
+
+namespace rubato {
+namespace {
+
+const char* StateName(const Starting& starting, const ViewChange& change, const Ending& ending) {
+  switch (starting.state()) {
+    case Starting::State::kGathering:
+      return "waiting for the others";
+    case Starting::State::kOpening:
+      return "beginning";
+    case Starting::State::kRestoring:
+      return "restoring";
+    case Starting::State::kDone:
+      break;
+  }
+  switch (ending.state()) {
+    case Ending::State::kTraining:
+      return change.state() == ViewChange::State::kPaused ? "paused" : "training";
+    case Ending::State::kSaving:
+      return "training";
+    case Ending::State::kTesting:
+      return "testing";
+    case Ending::State::kReporting:
+    case Ending::State::kCollecting:
+      break;
+  }
+  return "ending";
+}
+
+void AddMembers(const Registry& registry, absl::Time now, proto::JobStatus* status) {
+  for (const auto& [id, peer] : registry.peers()) {
+    if (!peer.is_worker) continue;
+    proto::JobStatus::Member* member = status->add_members();
+    member->set_rank(peer.worker.rank);
+    member->set_incarnation(peer.worker.incarnation);
+    member->set_process(peer.registration.process());
+    member->set_clock(peer.clock);
+    member->set_staleness(peer.staleness);
+    member->set_seconds_silent(absl::ToDoubleSeconds(now - peer.last_heard));
+    member->set_seconds_idle(absl::ToDoubleSeconds(now - peer.last_progress));
+  }
+}
+
+void AddWork(const Work& work, absl::Time now, proto::JobStatus* status) {
+  const Metrics& metrics = work.metrics();
+  const Lineage& lineage = work.lineage();
+  status->set_lineage(lineage.number());
+  status->set_mode(ModeName(lineage.mode()));
+  status->set_staleness(lineage.mode().staleness);
+  if (lineage.asked().has_value()) status->set_next_mode(ModeName(*lineage.asked()));
+  status->set_step(metrics.steps());
+  status->set_samples(metrics.samples());
+  status->set_samples_per_second(work.samples_per_second(now));
+  const WorkCounts& counts = work.ledger().counts();
+  proto::JobStatus::Ledger* ledger = status->mutable_ledger();
+  ledger->set_given(counts.given);
+  ledger->set_applied(counts.applied);
+  ledger->set_left_out(counts.left_out);
+  ledger->set_partial(counts.partial);
+  ledger->set_lost(counts.lost);
+  ledger->set_under_way(work.ledger().under_way());
+}
+
+}  // namespace
+
+proto::JobStatus Coordinator::Status(absl::Time now) const {
+  proto::JobStatus status;
+  status.set_state(is_over_ ? "over" : StateName(starting_, change_, ending_));
+  status.set_shards(registry_.shards());
+  status.set_last_checkpoint(checkpoints_.last());
+  AddMembers(registry_, now, &status);
+  if (starting_.state() == Starting::State::kGathering && !is_over_) {
+    status.add_waits(absl::StrCat("the start waits for ", registry_.Missing()));
+  }
+  if (!has_begun()) return status;
+  status.set_view(view_.number());
+  status.set_epoch(static_cast<double>(work_->metrics().samples()) / view_.samples_per_epoch());
+  AddWork(*work_, now, &status);
+  AddWaits(now, &status);
+  return status;
+}
+
+void Coordinator::AddWaits(absl::Time now, proto::JobStatus* status) const {
+  const auto add = [status](std::string text) { status->add_waits(std::move(text)); };
+  const auto idle = [now](const Peer& peer) {
+    return absl::ToDoubleSeconds(now - peer.last_progress);
+  };
+  const auto tester = registry_.peers().find(ending_.tester());
+  if (ending_.state() == Ending::State::kTesting && tester != registry_.peers().end()) {
+    add(absl::StrFormat("%s waits for worker %d, for %.1f s", ending_.test(),
+                        tester->second.worker.rank, idle(tester->second)));
+  }
+  if (!is_training()) return;
+  if (change_.state() == ViewChange::State::kPaused) {
+    const int missing = job_.cluster().workers().min() - registry_.workers();
+    add(absl::StrFormat("training waits for %d more worker%s (cluster.workers.min)", missing,
+                        missing == 1 ? "" : "s"));
+    return;
+  }
+  if (change_.state() == ViewChange::State::kClosing) {
+    for (const ShardId& shard : change_.call().missing()) {
+      add(absl::StrFormat("view %d waits for shard %d to close view %d", view_.number() + 1,
+                          shard.number, view_.number()));
+    }
+  }
+  for (const WorkerId& worker : work_->WaitedFor(registry_)) {
+    for (const auto& [id, peer] : registry_.peers()) {
+      if (peer.is_worker && peer.worker == worker) add(work_->WaitText(peer, idle(peer)));
+    }
+  }
+}
+
+}  // namespace rubato

@@ -1,0 +1,175 @@
+// What is given out, and what comes of it.
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace rubato {
+namespace {
+
+TEST_F(CoordinatorTest, LinesInSyncComeInOrderOfStepsWhoeverIsFaster) {
+  Start();
+  Begin();
+  now_ += absl::Seconds(2);
+  Receive(2, Computed(0, {0, 2}, 1.0, 2));
+  Receive(2, Computed(1, {0, 2}, 3.0, 2));
+  EXPECT_THAT(lines_, IsEmpty());
+  Receive(3, Computed(1, {2, 4}, 3.0, 2));
+  EXPECT_THAT(lines_, IsEmpty());
+  Receive(3, Computed(0, {2, 4}, 2.0, 2));
+  ASSERT_EQ(lines_.size(), 2u);
+  EXPECT_EQ(lines_[0].step, 1);
+  EXPECT_DOUBLE_EQ(lines_[0].loss, 1.5);
+  EXPECT_DOUBLE_EQ(lines_[0].accuracy.value(), 0.375);
+  EXPECT_DOUBLE_EQ(lines_[0].samples_per_second, 4);
+  EXPECT_DOUBLE_EQ(lines_[0].epoch, 0.4);
+  EXPECT_DOUBLE_EQ(lines_[1].loss, 3.0);
+}
+
+TEST_F(CoordinatorTest, WhereTargetsAreNumbersThereIsNoAccuracy) {
+  Start();
+  Begin();
+  for (const PeerId peer : {2, 3}) {
+    const int64_t first = peer == 2 ? 0 : 2;
+    proto::PeerMessage computed = Computed(0, {first, first + 2}, 1.5, 2);
+    computed.mutable_progress()->clear_correct();
+    Receive(peer, computed);
+  }
+  ASSERT_EQ(lines_.size(), 1u);
+  EXPECT_DOUBLE_EQ(lines_[0].loss, 1.5);
+  EXPECT_FALSE(lines_[0].accuracy.has_value());
+  proto::PeerMessage tested;
+  tested.mutable_evaluation()->set_unit(1);
+  tested.mutable_evaluation()->set_loss_sum(5);
+  tested.mutable_evaluation()->set_samples(10);
+  Receive(2, tested);
+  EXPECT_DOUBLE_EQ(lines_.back().loss, 0.5);
+  EXPECT_FALSE(lines_.back().accuracy.has_value());
+}
+
+TEST_F(CoordinatorTest, GivesOutEachContributionOnceAndTestsAtEpochs) {
+  // A contribution is half a step: 4 samples, 5 contributions an epoch.
+  Start("consistency { mode: MODE_ASYNC }");
+  Begin();
+  EXPECT_EQ(sent_[2][0].view().leaves(), 2);
+  proto::PeerMessage request;
+  request.mutable_work_request();
+  std::vector<int64_t> given;
+  std::set<int64_t> tested;
+  for (int i = 0; i < 12; ++i) {
+    const PeerId peer = 2 + i % 2;
+    Receive(peer, request);
+    const proto::Work& work = sent_[peer].back().work();
+    if (!work.has_contribution()) continue;
+    given.push_back(work.contribution());
+    if (work.evaluate()) tested.insert(work.contribution());
+  }
+  EXPECT_THAT(given, ElementsAre(0, 1, 2, 3, 4, 5, 6, 7, 8, 9));
+  EXPECT_THAT(tested, ElementsAre(5));
+  EXPECT_FALSE(sent_[3].back().work().has_contribution());
+}
+
+// applied + partial + lost = given, and what is not whole is given out again.
+TEST_F(CoordinatorTest, AccountsForWhatALostWorkerHadBeenGiven) {
+  Start("consistency { mode: MODE_ASYNC }");
+  Begin();
+  proto::PeerMessage request;
+  request.mutable_work_request();
+  Receive(3, request);  // 0
+  Receive(3, request);  // 1
+  Receive(2, request);  // 2
+  Gone(3);
+  units_below_ = 1;  // all blocks hold 0
+  Close(1, 1);
+  Receive(2, request);
+  EXPECT_EQ(sent_[2].back().work().contribution(), 1);
+  const proto::JobStatus::Ledger ledger = coordinator_->Status(now_).ledger();
+  EXPECT_EQ(ledger.given(), 4);
+  EXPECT_EQ(ledger.applied(), 1);
+  EXPECT_EQ(ledger.lost(), 1);
+  EXPECT_EQ(ledger.under_way(), 2);
+}
+
+TEST_F(CoordinatorTest, ATestThatWasNotBegunIsAskedForWithTheUnitAgain) {
+  Start("consistency { mode: MODE_ASYNC }");
+  Begin();
+  proto::PeerMessage request;
+  request.mutable_work_request();
+  for (int64_t unit = 0; unit < 6; ++unit) Receive(2 + unit % 2, request);
+  EXPECT_TRUE(sent_[3].back().work().evaluate());
+  EXPECT_EQ(sent_[3].back().work().contribution(), 5);
+  Gone(3);
+  units_below_ = 0;
+  Close(0, 0);
+  std::set<int64_t> given, tested;
+  for (int i = 0; i < 7; ++i) {
+    Receive(2, request);
+    given.insert(sent_[2].back().work().contribution());
+    if (sent_[2].back().work().evaluate()) tested.insert(sent_[2].back().work().contribution());
+  }
+  EXPECT_THAT(given, ElementsAre(1, 3, 5, 6, 7, 8, 9));
+  EXPECT_THAT(tested, ElementsAre(5));
+}
+
+// Contributions that only some blocks hold are given out again, first.
+TEST_F(CoordinatorTest, OnArrivalWhatIsNotWholeIsGivenOutAgain) {
+  begin_.resume.emplace();
+  begin_.resume->set_step(5);
+  begin_.resume->set_mode(proto::View::MODE_ASYNC);
+  begin_.resume->set_unit_samples(4);
+  begin_.resume->set_block_values(8);
+  begin_.resume->set_data_digest("data");
+  proto::BlockState* block = begin_.resume->add_blocks();
+  block->set_units_below(5);
+  block = begin_.resume->add_blocks();
+  block->set_block(1);
+  block->set_units_below(2);
+  block->add_units_above(3);
+  Start("consistency { mode: MODE_ASYNC } wire { chunk: 32 }");  // 10 values: two blocks of 8
+  Begin();
+  proto::PeerMessage restored;
+  restored.mutable_shard_restored();
+  Receive(kOwnShard, restored);
+  Receive(1, restored);
+  proto::PeerMessage request;
+  request.mutable_work_request();
+  std::vector<int64_t> given;
+  for (int i = 0; i < 4; ++i) {
+    Receive(2, request);
+    given.push_back(sent_[2].back().work().contribution());
+  }
+  EXPECT_THAT(given, ElementsAre(2, 4, 5, 6));
+}
+
+TEST_F(CoordinatorTest, AVerdictClipsByTheNormOverAllShardsAndLeavesOutWhatIsNotFinite) {
+  Start(
+      "optimizer { clip_grad_norm: 1 } train { on_non_finite: ON_NON_FINITE_SKIP } wire { chunk: "
+      "32 }");
+  Begin();  // 10 values: two blocks of 8, one a shard
+  proto::PeerMessage measured;
+  const auto set = [&](int64_t step, double sum) {
+    proto::ShardMeasured* m = measured.mutable_shard_measured();
+    m->Clear();
+    m->set_step(step);
+    m->set_samples(2);
+    proto::ShardMeasured::Node* node = m->add_nodes();
+    node->set_begin(0);
+    node->set_end(1);
+    node->set_sum(sum);
+  };
+  set(0, 100);  // norm 10 of the sum, 5 of the mean
+  Receive(kOwnShard, measured);
+  measured.mutable_shard_measured()->clear_nodes();
+  Receive(1, measured);
+  EXPECT_LAST_TO_SHARDS(has_verdict());
+  EXPECT_TRUE(sent_[1].back().verdict().apply());
+  EXPECT_DOUBLE_EQ(sent_[1].back().verdict().factor(), 1 / (5 + 1e-6));
+  measured.mutable_shard_measured()->Clear();
+  measured.mutable_shard_measured()->set_step(1);
+  measured.mutable_shard_measured()->set_non_finite(3);
+  Receive(1, measured);
+  set(1, 1);
+  Receive(kOwnShard, measured);
+  EXPECT_FALSE(sent_[1].back().verdict().apply());
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("step 1 is left out")));
+}
+
+}  // namespace
+}  // namespace rubato

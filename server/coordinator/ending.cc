@@ -1,0 +1,96 @@
+#include "server/coordinator/ending.h"
+
+#include <algorithm>
+#include <limits>
+#include <map>
+
+namespace rubato {
+
+using coordinator::Outcomes;
+using coordinator::Send;
+using coordinator::Warn;
+
+void Ending::Stop(const absl::Status& end) {
+  stopping_ = true;
+  if (!end.ok()) stop_end_ = end;
+}
+
+bool Ending::Diverge(PeerId peer, const std::string& reason) {
+  if (!diverged_.empty()) return false;
+  diverged_ = reason;
+  culprit_ = peer;
+  return true;
+}
+
+void Ending::Begin(int64_t unit, bool sync) {
+  state_ = State::kSaving;
+  unit_ = unit;
+  version_ = sync ? unit : 0;
+}
+
+bool Ending::WantsCheckpoint() {
+  return !std::exchange(has_checkpoint_, true) && (job_.checkpoint().has_every() || stopping_);
+}
+
+void Ending::Test(Evaluations* evaluations, Registry* registry, absl::Time now, Summary* summary,
+                  Outcomes* out) {
+  state_ = State::kTesting;
+  std::map<int64_t, WorkerId>& tests = evaluations->under_way();
+  for (; !tests.empty(); tests.erase(tests.begin())) {
+    Peer* const worker = registry->FindWorker(tests.begin()->second, &tester_);
+    if (worker == nullptr) continue;
+    worker->last_progress = now;
+    return;
+  }
+  is_final_ = true;
+  for (Peer* worker : registry->Workers()) {
+    if (!worker->is_member) continue;
+    registry->FindWorker(worker->worker, &tester_);
+    worker->last_progress = now;
+    proto::CoordinatorMessage message;
+    message.mutable_evaluation_request()->set_step(version_);
+    message.mutable_evaluation_request()->set_unit(unit_);
+    out->push_back(Send{tester_, std::move(message)});
+    return;
+  }
+  out->push_back(Warn{"no worker is left to test the final parameters"});
+  summary->test_loss = std::numeric_limits<double>::quiet_NaN();
+  AskForReports(*registry, out);
+}
+
+void Ending::OnFinalTest(int64_t unit, const MetricsLine& line, const Evaluations& evaluations,
+                         const Registry& registry, Summary* summary, Outcomes* out) {
+  if (state_ != State::kTesting || unit != unit_) return;
+  summary->test_loss = line.loss;
+  summary->test_accuracy = line.accuracy;
+  const std::optional<MetricsLine>& last = evaluations.last();
+  if (last.has_value() && job_.evaluation().split() == proto::Evaluation::SPLIT_VALIDATION) {
+    summary->validation_loss = last->loss;
+    summary->validation_accuracy = last->accuracy;
+  }
+  AskForReports(registry, out);
+}
+
+void Ending::AskForReports(const Registry& registry, Outcomes* out) {
+  state_ = State::kReporting;
+  reports_.Ask(registry.Shards());
+  proto::CoordinatorMessage message;
+  message.mutable_report_request();
+  registry.SendToShards(message, out);
+}
+
+void Ending::OnReport(const ShardId& shard, const proto::ShardReport& report, Summary* summary,
+                      Outcomes* out) {
+  if (state_ != State::kReporting || !reports_.OnAnswer(shard)) return;
+  summary->duplicates += report.duplicates();
+  summary->pushed_bytes += report.pushed_bytes();
+  summary->pulled_bytes += report.pulled_bytes();
+  summary->blocks.insert(summary->blocks.end(), report.blocks().begin(), report.blocks().end());
+  if (!reports_.complete()) return;
+  std::sort(summary->blocks.begin(), summary->blocks.end(),
+            [](const auto& a, const auto& b) { return a.block() < b.block(); });
+  state_ = State::kCollecting;
+  out->push_back(coordinator::Collect{version_});
+}
+
+}  // namespace rubato

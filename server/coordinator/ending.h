@@ -1,0 +1,85 @@
+// Part of the coordinator's core: how the job comes to its end. When the training is over there may
+// be a last checkpoint; then tests that are under way, the final test, the shards' reports, and the
+// writing of the result, one after the other.
+#ifndef RUBATO_SERVER_COORDINATOR_ENDING_H_
+#define RUBATO_SERVER_COORDINATOR_ENDING_H_
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+#include "server/coordinator/coordinator_outcome.h"
+#include "server/coordinator/evaluations.h"
+#include "server/coordinator/registry.h"
+#include "server/coordinator/roll_call.h"
+#include "server/run/metrics.h"
+
+namespace rubato {
+
+class Ending {
+ public:
+  // kTraining: it is not over.
+  enum class State { kTraining, kSaving, kTesting, kReporting, kCollecting };
+
+  explicit Ending(const proto::Job& job) : job_(job) {}
+
+  // The job is to stop in order. With `end` if that is an error, and then without a final test.
+  void Stop(const absl::Status& end);
+  bool stopping() const { return stopping_; }
+  const absl::Status& stop_end() const { return stop_end_; }
+
+  // A loss or gradient is not finite: `peer` found it. False if the job has diverged before.
+  bool Diverge(PeerId peer, const std::string& reason);
+  // Why, once the job has diverged; else empty.
+  const std::string& diverged() const { return diverged_; }
+  PeerId culprit() const { return culprit_; }
+
+  // Training is over after unit `unit`, which in sync is the version of all blocks.
+  void Begin(int64_t unit, bool sync);
+  // Whether a last checkpoint is to be taken; says so once.
+  bool WantsCheckpoint();
+  int64_t unit() const { return unit_; }
+
+  // Waits for the tests that are under way, whose results would be lost or come out of order, and
+  // then asks for the final one.
+  void Test(Evaluations* evaluations, Registry* registry, absl::Time now, Summary* summary,
+            coordinator::Outcomes* out);
+  // Who tests, in state kTesting, and what.
+  PeerId tester() const { return tester_; }
+  absl::string_view test() const {
+    return is_final_ ? "the final test" : "a test of earlier parameters";
+  }
+  bool is_final() const { return is_final_; }
+  // The result of the final test.
+  void OnFinalTest(int64_t unit, const MetricsLine& line, const Evaluations& evaluations,
+                   const Registry& registry, Summary* summary, coordinator::Outcomes* out);
+  void OnReport(const ShardId& shard, const proto::ShardReport& report, Summary* summary,
+                coordinator::Outcomes* out);
+
+  State state() const { return state_; }
+
+ private:
+  void AskForReports(const Registry& registry, coordinator::Outcomes* out);
+
+  const proto::Job job_;
+  State state_ = State::kTraining;
+  bool stopping_ = false;
+  absl::Status stop_end_;  // what the job ends with
+  std::string diverged_;
+  PeerId culprit_ = kOwnShard;
+  int64_t unit_ = 0;
+  int64_t version_ = 0;  // of all blocks; on arrival 0: whatever is there
+  bool has_checkpoint_ = false;
+  bool is_final_ = false;  // the final test has been asked for
+  PeerId tester_ = 0;
+  RollCall reports_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_COORDINATOR_ENDING_H_

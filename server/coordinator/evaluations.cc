@@ -1,0 +1,47 @@
+#include "server/coordinator/evaluations.h"
+
+#include "absl/strings/str_format.h"
+
+namespace rubato {
+
+bool Evaluations::Ask(const WorkerId& worker, int64_t unit, bool is_new, const Lineage& lineage) {
+  if (!is_new && asked_.count(unit) == 0) return false;
+  if (!every_.IsDue(lineage.schedule(), lineage.mode(), unit)) return false;
+  asked_[unit] = worker;
+  return true;
+}
+
+void Evaluations::OnProgress(const WorkerId& worker, const proto::Progress& progress,
+                             const Lineage& lineage) {
+  const int64_t unit = progress.unit();
+  if (lineage.sync()) {
+    const bool is_tester =
+        progress.first_leaf() == 0 && every_.IsDue(lineage.schedule(), lineage.mode(), unit);
+    // The result may have come first.
+    if (is_tester && unit != last_unit_) under_way_[unit] = worker;
+    return;
+  }
+  const auto asked = asked_.find(unit);
+  if (asked == asked_.end() || !(asked->second == worker)) return;
+  under_way_.insert(*asked);
+  asked_.erase(asked);
+}
+
+std::optional<std::string> Evaluations::OnResult(int64_t unit, const MetricsLine& line) {
+  asked_.erase(unit);
+  under_way_.erase(unit);
+  last_unit_ = unit;
+  last_ = line;
+  const proto::StopWhen& when = job_.train().stop_when();
+  const bool is_loss = when.metric() == proto::METRIC_EVAL_LOSS;
+  if (!job_.train().has_stop_when() || (!is_loss && !line.accuracy.has_value())) {
+    return std::nullopt;
+  }
+  const double value = is_loss ? line.loss : *line.accuracy;
+  const bool is_met = when.has_at_least() ? value >= when.at_least() : value <= when.at_most();
+  if (!is_met) return std::nullopt;
+  return absl::StrFormat("the target is met: %s is %g", is_loss ? "eval/loss" : "eval/accuracy",
+                         value);
+}
+
+}  // namespace rubato

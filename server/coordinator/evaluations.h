@@ -1,0 +1,54 @@
+// Part of the coordinator's core: the tests of parameters beside the training. Which are asked for,
+// which are under way with whom, and what the last one has found.
+#ifndef RUBATO_SERVER_COORDINATOR_EVALUATIONS_H_
+#define RUBATO_SERVER_COORDINATOR_EVALUATIONS_H_
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "common/space/modes.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+#include "server/coordinator/assignments.h"
+#include "server/coordinator/lineage.h"
+#include "server/run/metrics.h"
+
+namespace rubato {
+
+class Evaluations {
+ public:
+  Evaluations(const proto::Job& job, int64_t samples_per_epoch)
+      : job_(job), every_(job.evaluation().every(), job, samples_per_epoch) {}
+
+  // On arrival: whether `worker`, who is given the unit, is to test the parameters that it pulls
+  // for it. One that is given again (not `is_new`) may have been given in vain.
+  bool Ask(const WorkerId& worker, int64_t unit, bool is_new, const Lineage& lineage);
+  // Before a worker computes a unit that a test is due at, it begins the test.
+  void OnProgress(const WorkerId& worker, const proto::Progress& progress, const Lineage& lineage);
+  // `line` is the result of the test at `unit`. Why the job is to stop, if train.stop_when says so.
+  std::optional<std::string> OnResult(int64_t unit, const MetricsLine& line);
+  // Units may be counted anew from here.
+  void BeginLineage() {
+    asked_.clear();
+    last_unit_ = -1;
+  }
+
+  // Tests that have certainly begun and whose results have not come, by unit, and who makes them.
+  std::map<int64_t, WorkerId>& under_way() { return under_way_; }
+  // The last result.
+  const std::optional<MetricsLine>& last() const { return last_; }
+
+ private:
+  const proto::Job job_;
+  const Recurrence every_;
+  std::map<int64_t, WorkerId> asked_;  // on arrival; not begun yet
+  std::map<int64_t, WorkerId> under_way_;
+  int64_t last_unit_ = -1;
+  std::optional<MetricsLine> last_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_COORDINATOR_EVALUATIONS_H_

@@ -1,0 +1,72 @@
+#include "server/coordinator/evaluations.h"
+
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+constexpr WorkerId kFirst{0, 1}, kSecond{1, 1};
+
+// Two epochs of 16 samples, tested after each; steps have 8 samples, contributions 4.
+class EvaluationsTest : public ::testing::Test {
+ protected:
+  EvaluationsTest() {
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        "cluster { workers { start: 2 } } train { batch_size: 8 micro_batches: 4 until { epochs: 2 "
+        "} stop_when { metric: METRIC_EVAL_LOSS at_most: 0.5 } } evaluation { every { epochs: 1 } "
+        "}",
+        &job_));
+  }
+
+  Lineage In(proto::View::Mode mode) const {
+    Lineage lineage(job_, 16);
+    lineage.Begin({mode, 0}, 0, 0);
+    return lineage;
+  }
+
+  static proto::Progress Computed(int64_t unit, int64_t first_leaf = 0) {
+    proto::Progress progress;
+    progress.set_unit(unit);
+    progress.set_first_leaf(first_leaf);
+    return progress;
+  }
+
+  proto::Job job_;
+};
+
+TEST_F(EvaluationsTest, OnArrivalOneIsAskedForWithItsUnitAndBeginsWithIt) {
+  Evaluations evaluations(job_, 16);
+  const Lineage lineage = In(proto::View::MODE_ASYNC);
+  EXPECT_FALSE(evaluations.Ask(kFirst, 3, /*is_new=*/true, lineage));
+  EXPECT_TRUE(evaluations.Ask(kFirst, 4, /*is_new=*/true, lineage));
+  EXPECT_TRUE(evaluations.under_way().empty());
+  EXPECT_TRUE(evaluations.Ask(kSecond, 4, /*is_new=*/false, lineage)) << "the first is lost";
+  evaluations.OnProgress(kSecond, Computed(4), lineage);
+  EXPECT_EQ(evaluations.under_way().at(4), kSecond);
+  EXPECT_FALSE(evaluations.Ask(kFirst, 4, /*is_new=*/false, lineage)) << "it is made already";
+}
+
+TEST_F(EvaluationsTest, InSyncWhoComputesTheFirstLeafTests) {
+  Evaluations evaluations(job_, 16);
+  const Lineage lineage = In(proto::View::MODE_SYNC);
+  evaluations.OnProgress(kSecond, Computed(2, /*first_leaf=*/2), lineage);
+  EXPECT_TRUE(evaluations.under_way().empty());
+  evaluations.OnProgress(kFirst, Computed(2), lineage);
+  EXPECT_EQ(evaluations.under_way().at(2), kFirst);
+  evaluations.OnResult(2, MetricsLine{});
+  EXPECT_TRUE(evaluations.under_way().empty());
+}
+
+TEST_F(EvaluationsTest, SaysWhenTheTargetIsMet) {
+  Evaluations evaluations(job_, 16);
+  MetricsLine line;
+  line.loss = 0.75;
+  EXPECT_FALSE(evaluations.OnResult(2, line).has_value());
+  line.loss = 0.5;
+  EXPECT_EQ(evaluations.OnResult(4, line), "the target is met: eval/loss is 0.5");
+  EXPECT_EQ(evaluations.last()->loss, 0.5);
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,48 @@
+// Part of the coordinator's core: which workers are to be taken for dead, because nothing is heard
+// of them or because they hold up the others.
+#ifndef RUBATO_SERVER_COORDINATOR_LEASES_H_
+#define RUBATO_SERVER_COORDINATOR_LEASES_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "proto/job.pb.h"
+#include "server/coordinator/registry.h"
+
+namespace rubato {
+
+class Leases {
+ public:
+  Leases(const proto::Job& job, absl::Time now);
+
+  // Each tick, before anything is judged. False if this process itself has stood still since the
+  // last one, and has heard nobody meanwhile: then everybody's time is extended by as much.
+  bool OnTick(absl::Time now, Registry* registry);
+
+  struct Expired {
+    PeerId peer;
+    std::string why;  // completes "worker 1 (host pid 2) ..."
+  };
+  // Members that are silent for longer than the lease, and those among `waited_for` that have
+  // computed nothing for longer than the stall timeout. `step` is the one at hand.
+  std::vector<Expired> Check(const Registry& registry,
+                             absl::FunctionRef<std::vector<WorkerId>()> waited_for, int64_t step,
+                             absl::Time now) const;
+  // The same of one that makes a test, since its last progress.
+  std::optional<Expired> CheckTester(PeerId id, const Peer& tester, absl::string_view test,
+                                     absl::Time now) const;
+
+ private:
+  const absl::Duration lease_;
+  const absl::Duration stall_timeout_;
+  absl::Time last_tick_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_COORDINATOR_LEASES_H_

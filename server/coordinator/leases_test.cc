@@ -1,0 +1,72 @@
+#include "server/coordinator/leases.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::HasSubstr;
+
+const absl::Time kStart = absl::UnixEpoch();
+
+class LeasesTest : public ::testing::Test {
+ protected:
+  LeasesTest() : registry_(Job(), "digest", "1.0"), leases_(Job(), kStart) {
+    for (PeerId id : {1, 2}) {
+      proto::Registration registration;
+      registration.mutable_worker();
+      registry_.Add(id, registration, kStart, &out_)->is_member = true;
+    }
+  }
+
+  static proto::Job Job() {
+    proto::Job job;
+    job.mutable_cluster()->set_lease(5);
+    job.mutable_cluster()->set_stall_timeout(20);
+    job.mutable_cluster()->mutable_workers()->set_max(2);
+    return job;
+  }
+
+  std::vector<Leases::Expired> Check(absl::Duration after, std::vector<WorkerId> waited_for) {
+    return leases_.Check(
+        registry_, [&] { return waited_for; }, 7, kStart + after);
+  }
+
+  coordinator::Outcomes out_;
+  Registry registry_;
+  Leases leases_;
+};
+
+TEST_F(LeasesTest, AMemberThatIsSilentForLongerThanTheLeaseIsDead) {
+  registry_.Find(2)->last_heard = kStart + absl::Seconds(1);
+  EXPECT_TRUE(Check(absl::Seconds(5), {}).empty());
+  const std::vector<Leases::Expired> expired = Check(absl::Seconds(5.5), {});
+  ASSERT_EQ(expired.size(), 1u);
+  EXPECT_EQ(expired[0].peer, 1u);
+  EXPECT_THAT(expired[0].why, HasSubstr("for 5s (cluster.lease) at step 7"));
+}
+
+TEST_F(LeasesTest, OneThatComputesNothingIsDeadIfItIsWaitedFor) {
+  for (auto& [id, peer] : registry_.peers()) peer.last_heard = kStart + absl::Seconds(20);
+  const std::vector<Leases::Expired> expired = Check(absl::Seconds(21), {{1, 1}});
+  ASSERT_EQ(expired.size(), 1u);
+  EXPECT_EQ(expired[0].peer, 2u);
+  EXPECT_THAT(expired[0].why, HasSubstr("stall_timeout"));
+}
+
+TEST_F(LeasesTest, OneThatIsNoMemberYetIsNotJudged) {
+  registry_.Find(1)->is_member = registry_.Find(2)->is_member = false;
+  EXPECT_TRUE(Check(absl::Seconds(60), {{0, 1}, {1, 1}}).empty());
+}
+
+TEST_F(LeasesTest, WhoHasStoodStillItselfGivesAllAsMuchTime) {
+  EXPECT_TRUE(leases_.OnTick(kStart + absl::Milliseconds(100), &registry_));
+  EXPECT_FALSE(leases_.OnTick(kStart + absl::Seconds(10), &registry_));
+  EXPECT_TRUE(leases_.OnTick(kStart + absl::Seconds(10.1), &registry_));
+  EXPECT_TRUE(Check(absl::Seconds(14), {}).empty());
+  EXPECT_EQ(Check(absl::Seconds(15), {}).size(), 2u);
+}
+
+}  // namespace
+}  // namespace rubato

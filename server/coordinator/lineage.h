@@ -1,0 +1,76 @@
+// Part of the coordinator's core: which mode holds, and for which units of work. A lineage is what
+// happens between two changes of mode; the schedule or a person asks for the next one.
+#ifndef RUBATO_SERVER_COORDINATOR_LINEAGE_H_
+#define RUBATO_SERVER_COORDINATOR_LINEAGE_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "common/space/modes.h"
+#include "common/space/sample_schedule.h"
+#include "proto/job.pb.h"
+
+namespace rubato {
+
+class Lineage {
+ public:
+  // None has begun: Begin is next.
+  Lineage(const proto::Job& job, int64_t samples_per_epoch);
+
+  // Begins in `mode` with unit `unit`, before which lie `samples` samples; ends where the schedule
+  // has another mode.
+  void Begin(const Mode& mode, int64_t unit, int64_t samples);
+  // Begins the one after this, which ended, with unit `unit`.
+  void BeginNext(int64_t unit);
+  // Ends before `unit`, if not earlier.
+  void Cut(int64_t unit) { until_ = std::min(until_, unit); }
+  // All its units are done, and the next view begins another.
+  void Finish() { is_over_ = true; }
+
+  // A person asks for `mode`, up to the next point of the schedule.
+  void Ask(const Mode& mode) {
+    asked_ = mode;
+    asked_holds_ = false;
+  }
+  // What a person has asked for and does not hold yet.
+  std::optional<Mode> asked() const { return asked_holds_ ? std::nullopt : asked_; }
+
+  uint32_t number() const { return number_; }  // from 1
+  const Mode& mode() const { return mode_; }
+  bool sync() const { return !mode_.on_arrival(); }
+  const SampleSchedule& schedule() const { return *schedule_; }
+  int64_t origin() const { return schedule_->origin_unit(); }
+  // The first unit that is not its.
+  int64_t until() const { return until_; }
+  // Samples of the job up to its end.
+  int64_t samples() const { return schedule_->SamplesBefore(until_); }
+  bool is_over() const { return is_over_; }
+  // Whether the training ends with it.
+  bool is_last() const { return samples() >= stages_.back().until_samples; }
+  // The mode after its end.
+  Mode next_mode() const;
+  // The mode that the schedule has after so many samples.
+  const Mode& ScheduledAt(int64_t samples) const { return StageAt(samples).mode; }
+
+ private:
+  const ModeSpan& StageAt(int64_t samples) const;
+  // Whether what a person has asked for held up to its end.
+  bool has_expired() const;
+
+  const proto::Job job_;
+  const int64_t samples_per_epoch_;
+  const std::vector<ModeSpan> stages_;
+  uint32_t number_ = 0;
+  Mode mode_;
+  std::optional<SampleSchedule> schedule_;
+  int64_t until_ = 0;
+  bool is_over_ = false;
+  std::optional<Mode> asked_;
+  bool asked_holds_ = false;  // this lineage is what was asked for
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_COORDINATOR_LINEAGE_H_

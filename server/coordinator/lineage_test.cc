@@ -1,0 +1,69 @@
+#include "server/coordinator/lineage.h"
+
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+constexpr Mode kSync{proto::View::MODE_SYNC, 0};
+constexpr Mode kAsync{proto::View::MODE_ASYNC, 0};
+constexpr Mode kBounded{proto::View::MODE_BOUNDED, 2};
+
+// Two epochs of 16 samples: async for the first, sync for the second. Steps have 8 samples,
+// contributions 4.
+Lineage Scheduled() {
+  proto::Job job;
+  EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+      "cluster { workers { start: 2 } } train { batch_size: 8 micro_batches: 4 until { epochs: 2 } "
+      "} consistency { schedule { mode: MODE_ASYNC until { epochs: 1 } } schedule { mode: "
+      "MODE_SYNC } }",
+      &job));
+  return Lineage(job, 16);
+}
+
+TEST(LineageTest, EndsWhereTheScheduleHasAnotherMode) {
+  Lineage lineage = Scheduled();
+  lineage.Begin(lineage.ScheduledAt(0), 0, 0);
+  EXPECT_EQ(lineage.mode(), kAsync);
+  EXPECT_EQ(lineage.until(), 4);
+  EXPECT_FALSE(lineage.is_last());
+  lineage.Finish();
+  EXPECT_TRUE(lineage.is_over());
+  lineage.BeginNext(4);
+  EXPECT_EQ(lineage.number(), 2u);
+  EXPECT_EQ(lineage.mode(), kSync);
+  EXPECT_FALSE(lineage.is_over());
+  EXPECT_EQ(lineage.until(), 6);
+  EXPECT_TRUE(lineage.is_last());
+}
+
+TEST(LineageTest, WhatAPersonAsksForHoldsUpToTheNextPointOfTheSchedule) {
+  Lineage lineage = Scheduled();
+  lineage.Begin(lineage.ScheduledAt(0), 0, 0);
+  lineage.Ask(kBounded);
+  EXPECT_EQ(lineage.asked(), kBounded);
+  lineage.Cut(1);
+  EXPECT_EQ(lineage.next_mode(), kBounded);
+  lineage.BeginNext(1);
+  EXPECT_FALSE(lineage.asked().has_value()) << "it holds";
+  EXPECT_EQ(lineage.until(), 4);
+  EXPECT_EQ(lineage.next_mode(), kSync);
+  lineage.BeginNext(4);
+  EXPECT_EQ(lineage.mode(), kSync);
+}
+
+TEST(LineageTest, OneThatIsCutBeforeTheSchedulesPointGoesOnAsAsked) {
+  Lineage lineage = Scheduled();
+  lineage.Begin(lineage.ScheduledAt(0), 0, 0);
+  lineage.Ask(kBounded);
+  lineage.Cut(1);
+  lineage.BeginNext(1);
+  lineage.Cut(2);
+  lineage.Cut(3);
+  EXPECT_EQ(lineage.until(), 2) << "it never grows";
+  EXPECT_EQ(lineage.next_mode(), kBounded);
+}
+
+}  // namespace
+}  // namespace rubato

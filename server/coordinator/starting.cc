@@ -1,0 +1,115 @@
+#include "server/coordinator/starting.h"
+
+#include <map>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "common/space/modes.h"
+
+namespace rubato {
+
+using coordinator::Outcomes;
+using coordinator::Send;
+using coordinator::Warn;
+
+Starting::Starting(const proto::Job& job, std::optional<proto::Manifest> resume, bool initial,
+                   absl::Time now)
+    : job_(job),
+      resume_(std::move(resume)),
+      initial_(initial),
+      deadline_(now + absl::Seconds(job.cluster().start_timeout())) {}
+
+absl::StatusOr<bool> Starting::IsReady(const Registry& registry, absl::Time now,
+                                       Outcomes* out) const {
+  const proto::Workers& workers = job_.cluster().workers();
+  const bool has_shards = registry.shards() == job_.cluster().servers();
+  if (has_shards && registry.workers() == workers.start()) return true;
+  if (now < deadline_) return false;
+  const std::string timeout = absl::FormatDuration(absl::Seconds(job_.cluster().start_timeout()));
+  if (!has_shards || registry.workers() < workers.min()) {
+    return absl::DeadlineExceededError(absl::StrFormat(
+        "waited %s at %s: %s did not come", timeout, job_.cluster().address(), registry.Missing()));
+  }
+  out->push_back(
+      Warn{absl::StrFormat("begins with %d of %d workers: the others have not come within %s",
+                           registry.workers(), workers.start(), timeout)});
+  return true;
+}
+
+absl::Status Starting::CheckResume(const proto::WorkerRegistration& worker) const {
+  if (resume_->data_digest() != worker.data_digest()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the checkpoint was made on other data: digests %s, now %s",
+                        resume_->data_digest().substr(0, 12), worker.data_digest().substr(0, 12)));
+  }
+  if (resume_->mode() == proto::View::MODE_SYNC) return absl::OkStatus();
+  const int64_t unit_samples = job_.train().batch_size() / job_.train().micro_batches() *
+                               LeavesOf(job_, {proto::View::MODE_ASYNC, 0});
+  if (resume_->unit_samples() != unit_samples) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the checkpoint counts in contributions of %d samples, this job in contributions of %d: "
+        "train.batch_size, train.micro_batches and cluster.workers.start must stay as they were",
+        resume_->unit_samples(), unit_samples));
+  }
+  if (resume_->block_values() != ValuesPerBlock(job_)) {
+    return absl::FailedPreconditionError(
+        "wire.chunk must stay as it was: on arrival each block has its own history");
+  }
+  return absl::OkStatus();
+}
+
+void Starting::Open(const proto::View& view, const Registry& registry, Outcomes* out) {
+  state_ = State::kOpening;
+  call_.Ask(registry.Shards());
+  proto::CoordinatorMessage message;
+  *message.mutable_view() = view;
+  registry.SendToShards(message, out);
+}
+
+bool Starting::OnOpened(const ShardId& shard, const Placement& placement, const Registry& registry,
+                        Outcomes* out) {
+  if (state_ != State::kOpening || !call_.OnAnswer(shard) || !call_.complete()) return false;
+  if (!resume_.has_value() && !initial_) {
+    state_ = State::kDone;
+    return true;
+  }
+  state_ = State::kRestoring;
+  call_.Ask(registry.Shards());
+  Restore(placement, registry, out);
+  return false;
+}
+
+bool Starting::OnRestored(const ShardId& shard) {
+  if (state_ != State::kRestoring || !call_.OnAnswer(shard) || !call_.complete()) return false;
+  state_ = State::kDone;
+  return true;
+}
+
+void Starting::Restore(const Placement& placement, const Registry& registry, Outcomes* out) {
+  std::map<int64_t, const proto::BlockState*> states;
+  if (resume_.has_value()) {
+    for (const proto::BlockState& block : resume_->blocks()) states[block.block()] = &block;
+  }
+  for (const auto& [id, peer] : registry.peers()) {
+    if (peer.is_worker) continue;
+    proto::CoordinatorMessage message;
+    proto::Restore* restore = message.mutable_restore();
+    if (resume_.has_value()) restore->set_slots(resume_->slots_size());
+    const Range blocks = placement.Blocks(peer.shard.number);
+    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+      proto::BlockState* state = restore->add_blocks();
+      if (resume_.has_value() && resume_->mode() == proto::View::MODE_SYNC) {
+        // All blocks are at one version, so they may be cut anew; units count from here.
+        *state = resume_->blocks(0);
+        state->set_units_below(resume_->step());
+      } else if (resume_.has_value() && states.count(block) != 0) {
+        *state = *states[block];
+      }
+      state->set_block(block);
+    }
+    out->push_back(Send{id, std::move(message)});
+  }
+  out->push_back(coordinator::Restore{});
+}
+
+}  // namespace rubato

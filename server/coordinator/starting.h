@@ -1,0 +1,62 @@
+// Part of the coordinator's core: the beginning of a job. Its processes gather; then all shards
+// open the first view and, if the job goes on from a checkpoint or from given parameters, get
+// these.
+#ifndef RUBATO_SERVER_COORDINATOR_STARTING_H_
+#define RUBATO_SERVER_COORDINATOR_STARTING_H_
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/space/placement.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+#include "proto/view.pb.h"
+#include "server/coordinator/coordinator_outcome.h"
+#include "server/coordinator/registry.h"
+#include "server/coordinator/roll_call.h"
+
+namespace rubato {
+
+class Starting {
+ public:
+  // kDone: the training has begun.
+  enum class State { kGathering, kOpening, kRestoring, kDone };
+
+  // See Coordinator.
+  Starting(const proto::Job& job, std::optional<proto::Manifest> resume, bool initial,
+           absl::Time now);
+
+  // Whether the first view can be opened: all are here, or, once the deadline has passed, enough.
+  // DeadlineExceeded, with who did not come, if they are not.
+  absl::StatusOr<bool> IsReady(const Registry& registry, absl::Time now,
+                               coordinator::Outcomes* out) const;
+  // FailedPrecondition if the job cannot go on from the checkpoint with such workers.
+  absl::Status CheckResume(const proto::WorkerRegistration& worker) const;
+
+  // Sends the first view to the shards. After that, whether the answer was the last one that the
+  // beginning of the training waits for.
+  void Open(const proto::View& view, const Registry& registry, coordinator::Outcomes* out);
+  bool OnOpened(const ShardId& shard, const Placement& placement, const Registry& registry,
+                coordinator::Outcomes* out);
+  bool OnRestored(const ShardId& shard);
+
+  State state() const { return state_; }
+  const std::optional<proto::Manifest>& resume() const { return resume_; }
+
+ private:
+  void Restore(const Placement& placement, const Registry& registry, coordinator::Outcomes* out);
+
+  const proto::Job job_;
+  const std::optional<proto::Manifest> resume_;
+  const bool initial_;
+  const absl::Time deadline_;  // for gathering
+  State state_ = State::kGathering;
+  RollCall call_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_COORDINATOR_STARTING_H_

@@ -1,0 +1,90 @@
+#include "server/coordinator/starting.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::HasSubstr;
+
+const absl::Time kStart = absl::UnixEpoch();
+const absl::Time kDeadline = kStart + absl::Seconds(60);
+
+// Two shards, two workers, of which one would do.
+class StartingTest : public ::testing::Test {
+ protected:
+  StartingTest() : registry_(Job(), "digest", "1.0") {}
+
+  static proto::Job Job() {
+    proto::Job job;
+    job.mutable_cluster()->set_servers(2);
+    job.mutable_cluster()->set_start_timeout(60);
+    job.mutable_cluster()->mutable_workers()->set_start(2);
+    job.mutable_cluster()->mutable_workers()->set_min(1);
+    job.mutable_cluster()->mutable_workers()->set_max(2);
+    return job;
+  }
+
+  void AddShard(int number) {
+    proto::Registration registration;
+    registration.set_shard(number);
+    registry_.Add(static_cast<PeerId>(number), registration, kStart, &out_);
+  }
+
+  void AddWorker(PeerId id) {
+    proto::Registration registration;
+    registration.mutable_worker();
+    registry_.Add(id, registration, kStart, &out_);
+  }
+
+  coordinator::Outcomes out_;
+  Registry registry_;
+};
+
+TEST_F(StartingTest, IsReadyWhenAllAreHere) {
+  const Starting starting(Job(), std::nullopt, /*initial=*/false, kStart);
+  AddShard(0);
+  AddShard(1);
+  AddWorker(2);
+  EXPECT_FALSE(*starting.IsReady(registry_, kStart, &out_));
+  AddWorker(3);
+  EXPECT_TRUE(*starting.IsReady(registry_, kStart, &out_));
+  EXPECT_TRUE(out_.empty());
+}
+
+TEST_F(StartingTest, AfterTheDeadlineFewerWorkersDoButNoFewerShards) {
+  const Starting starting(Job(), std::nullopt, /*initial=*/false, kStart);
+  AddShard(0);
+  AddWorker(2);
+  EXPECT_THAT(std::string(starting.IsReady(registry_, kDeadline, &out_).status().message()),
+              HasSubstr("shard 1 and 1 of 2 workers did not come"));
+  AddShard(1);
+  EXPECT_TRUE(*starting.IsReady(registry_, kDeadline, &out_));
+  EXPECT_THAT(std::get<coordinator::Warn>(out_.back()).text, HasSubstr("begins with 1 of 2"));
+}
+
+TEST_F(StartingTest, TheTrainingBeginsWhenEachShardHasOpenedAndRestored) {
+  proto::View view;
+  view.mutable_layout()->add_parameters()->add_shape(16);
+  proto::Job job = Job();
+  job.mutable_wire()->set_chunk(32);  // two blocks of 8 values
+  const Placement placement = Placement::Even(SpaceOf(job, view.layout()), 2);
+  Starting starting(job, std::nullopt, /*initial=*/true, kStart);
+  AddShard(0);
+  AddShard(1);
+  starting.Open(view, registry_, &out_);
+  EXPECT_FALSE(starting.OnOpened({0, 1}, placement, registry_, &out_));
+  EXPECT_FALSE(starting.OnOpened({0, 1}, placement, registry_, &out_)) << "for the second time";
+  EXPECT_EQ(starting.state(), Starting::State::kOpening);
+  EXPECT_FALSE(starting.OnOpened({1, 1}, placement, registry_, &out_));
+  EXPECT_EQ(starting.state(), Starting::State::kRestoring);
+  EXPECT_TRUE(std::holds_alternative<coordinator::Restore>(out_.back()));
+  EXPECT_FALSE(starting.OnRestored({1, 1}));
+  EXPECT_FALSE(starting.OnRestored({1, 2})) << "nobody asked it";
+  EXPECT_TRUE(starting.OnRestored({0, 1}));
+  EXPECT_EQ(starting.state(), Starting::State::kDone);
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,272 @@
+#include "server/coordinator/work.h"
+
+#include <algorithm>
+#include <limits>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+
+namespace rubato {
+
+using coordinator::Outcomes;
+using coordinator::Send;
+using coordinator::Warn;
+
+namespace {
+
+// The contributions that some blocks hold and others lack.
+std::vector<int64_t> NotWhole(const proto::Manifest& checkpoint) {
+  const auto holds = [](const proto::BlockState& block, int64_t unit) {
+    return unit < block.units_below() ||
+           std::count(block.units_above().begin(), block.units_above().end(), unit) > 0;
+  };
+  int64_t below = checkpoint.step();
+  for (const proto::BlockState& block : checkpoint.blocks()) {
+    below = std::min(below, block.units_below());
+  }
+  std::vector<int64_t> units;
+  for (int64_t unit = below; unit < checkpoint.step(); ++unit) {
+    if (!std::all_of(checkpoint.blocks().begin(), checkpoint.blocks().end(),
+                     [&](const proto::BlockState& block) { return holds(block, unit); })) {
+      units.push_back(unit);
+    }
+  }
+  return units;
+}
+
+}  // namespace
+
+Work::Work(const proto::Job& job, int64_t samples_per_epoch,
+           const std::optional<proto::Manifest>& resume)
+    : job_(job), samples_per_epoch_(samples_per_epoch), lineage_(job, samples_per_epoch) {
+  if (!resume.has_value()) {
+    lineage_.Begin(lineage_.ScheduledAt(0), 0, 0);
+    return;
+  }
+  const Mode wanted = lineage_.ScheduledAt(resume->samples());
+  if (resume->mode() == proto::View::MODE_SYNC) {  // all blocks are at one version
+    lineage_.Begin(wanted, resume->step(), resume->samples());
+    ledger_.Restart(lineage_.origin());
+    return;
+  }
+  // What only some blocks hold is done first, on arrival and in the same numbers.
+  const Mode before{resume->mode(), wanted.staleness};
+  lineage_.Begin(wanted.on_arrival() ? wanted : before, resume->origin_unit(),
+                 resume->origin_samples());
+  ledger_ = WorkLedger(resume->step(), NotWhole(*resume));
+  if (!wanted.on_arrival()) lineage_.Cut(ledger_.next());
+}
+
+void Work::BeginTraining(double seconds_before, absl::Time now) {
+  begin_ = now;
+  metrics_.emplace(job_, samples_per_epoch_, now - absl::Seconds(seconds_before), now);
+  metrics_->Begin(sync(), lineage_.schedule(), done());
+}
+
+int64_t Work::done() const { return sync() ? lineage_.origin() : ledger_.next() - ledger_.redo(); }
+
+int64_t Work::BeginFirstView(const std::vector<WorkerId>& members) {
+  assignments_.emplace(lineage_.schedule().leaves());
+  if (!sync()) return 0;
+  assignments_->Change(lineage_.origin(), lineage_.origin(), members);
+  return lineage_.origin();
+}
+
+int64_t Work::OpenView(const ViewChange& change, bool stopping,
+                       const std::vector<WorkerId>& members) {
+  if (!sync()) change.Settle(&ledger_);
+  int64_t from_step = change.highest() + 1;
+  if (lineage_.is_over()) {
+    from_step = change.highest();
+    lineage_.BeginNext(from_step);
+    assignments_.emplace(lineage_.schedule().leaves());
+    ledger_.Restart(from_step);
+    metrics_->Begin(sync(), lineage_.schedule(), from_step);
+  }
+  if (stopping || lineage_.asked().has_value()) lineage_.Cut(sync() ? from_step : ledger_.next());
+  if (sync()) assignments_->Change(change.lowest(), from_step, members);
+  return from_step;
+}
+
+void Work::AddTo(int64_t from_step, proto::View* view) const {
+  const SampleSchedule& schedule = lineage_.schedule();
+  view->set_lineage(lineage_.number());
+  view->set_mode(lineage_.mode().mode);
+  view->set_staleness(lineage_.mode().staleness);
+  view->set_leaves(schedule.leaves());
+  view->set_origin_unit(schedule.origin_unit());
+  view->set_origin_samples(schedule.SamplesBefore(schedule.origin_unit()));
+  view->set_from_step(from_step);
+  view->set_until_step(lineage_.until());
+  view->set_verdict_steps(sync() &&
+                          (job_.optimizer().has_clip_grad_norm() ||
+                           job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP));
+  view->clear_assignments();
+  if (sync()) assignments_->AddTo(view);
+}
+
+void Work::AddMembers(const ViewChange& change, bool is_new_lineage, Registry* registry,
+                      proto::View* view) const {
+  view->clear_members();
+  std::optional<int64_t> slowest;
+  int64_t fastest = 0;
+  for (const Peer* worker : registry->Workers()) {
+    if (!worker->is_member) continue;
+    const int64_t clock = change.Clock(worker->worker.rank);
+    fastest = std::max(fastest, clock);
+    if (!worker->idle) slowest = std::min(slowest.value_or(clock), clock);
+  }
+  int64_t begin = slowest.value_or(fastest);
+  // One that has just nothing left to do, and has not said so yet, may be far behind already.
+  const Mode& mode = lineage_.mode();
+  if (mode.mode == proto::View::MODE_BOUNDED) begin = std::max(begin, fastest - mode.staleness);
+  for (Peer* worker : registry->Workers()) {
+    proto::Member* member = view->add_members();
+    member->set_rank(worker->worker.rank);
+    member->set_incarnation(worker->worker.incarnation);
+    if (is_new_lineage) {
+      member->set_start_clock(0);
+    } else if (!worker->is_member) {
+      member->set_start_clock(begin);
+    } else if (worker->idle) {
+      member->set_start_clock(std::max(begin, change.Clock(worker->worker.rank)));
+    }
+    if (member->has_start_clock()) worker->clock = member->start_clock();
+  }
+}
+
+bool Work::CutNow() {
+  if (sync()) return false;
+  lineage_.Cut(ledger_.next());
+  return true;
+}
+
+void Work::CatchUp(absl::Time now, Outcomes* out) {
+  std::vector<MetricsLine> lines;
+  metrics_->CatchUp(lineage_.until(), now, &lines);
+  out->insert(out->end(), lines.begin(), lines.end());
+}
+
+void Work::Give(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now, Outcomes* out) {
+  proto::CoordinatorMessage message;
+  proto::Work* work = message.mutable_work();
+  const int64_t first_new = ledger_.next();
+  if (const std::optional<int64_t> unit = ledger_.Give(peer->worker, lineage_.until())) {
+    if (ledger_.Waiting(peer->worker) == 1) peer->last_progress = now;
+    work->set_contribution(*unit);
+    work->set_evaluate(evaluations->Ask(peer->worker, *unit, *unit == first_new, lineage_));
+  }
+  out->push_back(Send{id, std::move(message)});
+}
+
+bool Work::OnIdle(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now, Outcomes* out) {
+  if (!sync() && (ledger_.redo() > 0 || ledger_.next() < lineage_.until())) {
+    Give(id, peer, evaluations, now, out);
+    return false;
+  }
+  peer->idle = true;
+  return true;
+}
+
+void Work::OnLeaving(const WorkerId& worker, int64_t applied) {
+  ledger_.OnApplied(worker, applied);
+  ledger_.OnLeaving(worker);
+}
+
+void Work::OnProgress(const proto::Progress& progress, Peer* peer, Registry* registry,
+                      absl::Time now, Outcomes* out) {
+  peer->last_progress = now;
+  peer->staleness = progress.staleness();
+  peer->clock = (sync() ? progress.unit() : progress.clock()) + 1;
+  if (!sync()) {
+    const bool is_first =
+        ledger_.OnComputed(peer->worker, progress.unit(), progress.clock(), progress.left_out());
+    if (progress.left_out()) {
+      out->push_back(Warn{
+          absl::StrFormat("contribution %d is left out: its gradient is not finite (%d so far)",
+                          progress.unit(), Skip())});
+      // Else the blocks would keep a place for it for ever.
+      proto::CoordinatorMessage message;
+      message.mutable_left_out()->set_unit(progress.unit());
+      registry->SendToShards(message, out);
+    }
+    if (!is_first) return;
+  }
+  std::vector<MetricsLine> lines;
+  const bool was_at_end = metrics_->units() >= lineage_.until();
+  metrics_->OnProgress(progress, now, &lines);
+  if (sync() && metrics_->units() + 1 < progress.unit()) CatchUpWithMembers(*registry, now, &lines);
+  if (sync() && !was_at_end && metrics_->units() >= lineage_.until()) {
+    // From now on all are waited for, those too who had nothing to compute.
+    for (auto& [id, other] : registry->peers()) other.last_progress = now;
+  }
+  out->insert(out->end(), lines.begin(), lines.end());
+}
+
+// Sync: steps that all members are past are done, whoever was lost before it told of them.
+void Work::CatchUpWithMembers(const Registry& registry, absl::Time now,
+                              std::vector<MetricsLine>* lines) {
+  int64_t slowest = lineage_.until();
+  for (const auto& [id, peer] : registry.peers()) {
+    if (peer.is_member && !peer.idle) slowest = std::min(slowest, peer.clock - 1);
+  }
+  metrics_->CatchUp(slowest, now, lines);
+}
+
+std::vector<WorkerId> Work::WaitedFor(const Registry& registry) const {
+  std::vector<WorkerId> workers;
+  const auto add = [&workers](const WorkerId& worker) {
+    if (std::count(workers.begin(), workers.end(), worker) == 0) workers.push_back(worker);
+  };
+  if (sync() && metrics_->units() < lineage_.until()) {
+    for (const int64_t leaf : metrics_->MissingLeaves()) {
+      add(assignments_->Owner(metrics_->units(), leaf));
+    }
+    return workers;
+  }
+  // Who has done all that it was given is to say so, or to ask for more. With a bound, only the
+  // slowest hold up others.
+  int64_t slowest = std::numeric_limits<int64_t>::max();
+  for (const auto& [id, peer] : registry.peers()) {
+    if (peer.is_member && !peer.idle) slowest = std::min(slowest, peer.clock);
+  }
+  const bool is_bounded = lineage_.mode().mode == proto::View::MODE_BOUNDED;
+  for (const auto& [id, peer] : registry.peers()) {
+    if (peer.is_member && !peer.idle && (!is_bounded || peer.clock == slowest)) add(peer.worker);
+  }
+  return workers;
+}
+
+std::string Work::WaitText(const Peer& worker, double seconds) const {
+  const int rank = worker.worker.rank;
+  const bool finishes =
+      sync() ? metrics_->units() >= lineage_.until() : ledger_.Waiting(worker.worker) == 0;
+  if (finishes) {
+    return absl::StrFormat("worker %d is to finish what it has begun, for %.1f s", rank, seconds);
+  }
+  if (sync()) {
+    return absl::StrFormat("step %d waits for worker %d, for %.1f s", metrics_->units(), rank,
+                           seconds);
+  }
+  return absl::StrFormat("worker %d computes clock %d, for %.1f s", rank, worker.clock, seconds);
+}
+
+double Work::samples_per_second(absl::Time now) const {
+  const double seconds = absl::ToDoubleSeconds(now - begin_);
+  return seconds > 0 ? static_cast<double>(metrics_->new_samples()) / seconds : 0;
+}
+
+void Work::End(absl::Time now, Summary* summary, Outcomes* out) {
+  std::vector<MetricsLine> lines;
+  metrics_->CloseWindow(now, &lines);
+  out->insert(out->end(), lines.begin(), lines.end());
+  summary->steps = metrics_->steps();
+  summary->samples = metrics_->samples();
+  summary->seconds = metrics_->Seconds(now);
+  summary->samples_per_second = samples_per_second(now);
+  summary->skipped = skipped_;
+  summary->overlap = metrics_->overlap();
+  summary->work = ledger_.counts();
+}
+
+}  // namespace rubato

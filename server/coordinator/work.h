@@ -1,0 +1,108 @@
+// Part of the coordinator's core: who computes what, and what has been computed. In sync a view
+// divides each step's micro-batches over its members; on arrival contributions are given out on
+// demand, and an account is kept of each.
+#ifndef RUBATO_SERVER_COORDINATOR_WORK_H_
+#define RUBATO_SERVER_COORDINATOR_WORK_H_
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "absl/time/time.h"
+#include "proto/checkpoint.pb.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+#include "proto/view.pb.h"
+#include "server/coordinator/assignments.h"
+#include "server/coordinator/coordinator_outcome.h"
+#include "server/coordinator/evaluations.h"
+#include "server/coordinator/lineage.h"
+#include "server/coordinator/registry.h"
+#include "server/coordinator/view_change.h"
+#include "server/coordinator/work_ledger.h"
+#include "server/run/metrics.h"
+
+namespace rubato {
+
+class Work {
+ public:
+  // The first lineage begins: at the first sample, or where the checkpoint was made.
+  Work(const proto::Job& job, int64_t samples_per_epoch,
+       const std::optional<proto::Manifest>& resume);
+
+  // The training begins, after that of `seconds_before`.
+  void BeginTraining(double seconds_before, absl::Time now);
+  bool is_training() const { return metrics_.has_value(); }
+
+  // Views.
+  // Of the first view: the step that it begins at, which its members share.
+  int64_t BeginFirstView(const std::vector<WorkerId>& members);
+  // Of the next one, when all shards are closed: what the lost had been given is given to others;
+  // another lineage begins if this one is over; it ends with what is begun if the job is `stopping`
+  // or another mode has been asked for. Returns the step that the view begins at.
+  int64_t OpenView(const ViewChange& change, bool stopping, const std::vector<WorkerId>& members);
+  void AddTo(int64_t from_step, proto::View* view) const;
+  // States the members: all workers that are here. On arrival those who come, and those who had
+  // nothing to do, begin at the clock of the slowest that is at work, so that nobody has to wait
+  // until they have caught up.
+  void AddMembers(const ViewChange& change, bool is_new_lineage, Registry* registry,
+                  proto::View* view) const;
+
+  // The lineage is to end as early as possible. False if that takes another view (sync).
+  bool CutNow();
+  // All shards are closed, and nobody is there to finish what is open.
+  void CutPaused(const ViewChange& change) {
+    lineage_.Cut(sync() ? change.highest() : ledger_.next());
+  }
+  // Nothing is under way: counts what nobody has told of.
+  void CatchUp(absl::Time now, coordinator::Outcomes* out);
+  bool is_done() const { return ledger_.redo() == 0 && ledger_.under_way() == 0; }
+
+  // Workers, who are members.
+  void Give(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now,
+            coordinator::Outcomes* out);
+  void OnProgress(const proto::Progress& progress, Peer* peer, Registry* registry, absl::Time now,
+                  coordinator::Outcomes* out);
+  void OnApplied(const WorkerId& worker, int64_t clock) { ledger_.OnApplied(worker, clock); }
+  // It has nothing left to do. False if it is given more.
+  bool OnIdle(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now,
+              coordinator::Outcomes* out);
+  void OnLeaving(const WorkerId& worker, int64_t applied);
+  // Whom the job waits for at this moment, to compute.
+  std::vector<WorkerId> WaitedFor(const Registry& registry) const;
+  // What it waits for `worker` to do, for people.
+  std::string WaitText(const Peer& worker, double seconds) const;
+
+  // A step or contribution is left out. Returns how many have been.
+  int64_t Skip() { return ++skipped_; }
+
+  // The training is over: the last line, and the sums of the run.
+  void End(absl::Time now, Summary* summary, coordinator::Outcomes* out);
+
+  Lineage& lineage() { return lineage_; }
+  const Lineage& lineage() const { return lineage_; }
+  bool sync() const { return lineage_.sync(); }
+  const WorkLedger& ledger() const { return ledger_; }
+  // While is_training.
+  const Metrics& metrics() const { return *metrics_; }
+  double samples_per_second(absl::Time now) const;
+  // Units done when the training begins or has just gone on.
+  int64_t done() const;
+
+ private:
+  void CatchUpWithMembers(const Registry& registry, absl::Time now,
+                          std::vector<MetricsLine>* lines);
+
+  const proto::Job job_;
+  const int64_t samples_per_epoch_;
+  Lineage lineage_;
+  std::optional<Assignments> assignments_;  // sync
+  WorkLedger ledger_;                       // on arrival
+  std::optional<Metrics> metrics_;
+  absl::Time begin_;     // of training
+  int64_t skipped_ = 0;  // left out because they were not finite
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_COORDINATOR_WORK_H_
