@@ -74,6 +74,13 @@ bool IsStoppedByOthers(const absl::Status& status) {
   return status.GetPayload(kStoppedPayload).has_value();
 }
 
+absl::Status ToldToStop(int exit_code, absl::string_view reason, bool refused) {
+  if (exit_code == 0) return absl::OkStatus();
+  const absl::Status status =
+      exit_code == 2 ? absl::FailedPreconditionError(reason) : absl::AbortedError(reason);
+  return refused ? status : StoppedByOthers(status);
+}
+
 SignalWatcher::SignalWatcher() {
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the call

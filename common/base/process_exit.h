@@ -9,6 +9,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 
@@ -30,6 +31,10 @@ absl::Status InterruptedBy(int signal);
 // culprit.
 absl::Status StoppedByOthers(absl::Status status);
 bool IsStoppedByOthers(const absl::Status& status);
+
+// Of a process that was told to end with `exit_code`: `refused`, it does not fit the job; else the
+// job is over.
+absl::Status ToldToStop(int exit_code, absl::string_view reason, bool refused);
 
 // Turns SIGINT and SIGTERM into a call. Construct it early in main, one a process. SIGPIPE is
 // ignored from then on (a write to a closed pipe fails instead).

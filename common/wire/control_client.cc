@@ -101,11 +101,4 @@ std::string ProcessDescription() {
   return absl::StrFormat("%s pid %d", host, getpid());
 }
 
-absl::Status FromStop(const proto::Stop& stop) {
-  if (stop.exit_code() == 0) return absl::OkStatus();
-  const absl::Status status = stop.exit_code() == 2 ? absl::FailedPreconditionError(stop.reason())
-                                                    : absl::AbortedError(stop.reason());
-  return stop.refused() ? status : StoppedByOthers(status);
-}
-
 }  // namespace rubato

@@ -64,9 +64,6 @@ class ControlClient {
 // "host pid 123", for messages to people.
 std::string ProcessDescription();
 
-// The status of a process that was told to stop: its exit code is the one that the message carries.
-absl::Status FromStop(const proto::Stop& stop);
-
 }  // namespace rubato
 
 #endif  // RUBATO_COMMON_WIRE_CONTROL_CLIENT_H_

@@ -335,7 +335,8 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
   ControlCallbacks callbacks;
   callbacks.on_message = [&](const proto::CoordinatorMessage& message) {
     if (message.has_stop()) {
-      finish(FromStop(message.stop()));
+      finish(ToldToStop(message.stop().exit_code(), message.stop().reason(),
+                        message.stop().refused()));
     } else {
       host.OnMessage(message);
     }

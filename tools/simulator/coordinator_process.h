@@ -20,6 +20,7 @@ namespace rubato {
 // When simulations begin, so that their times of day are the same each time.
 inline absl::Time SimStart() { return absl::UnixEpoch(); }
 inline absl::Time ToTime(SimTime time) { return SimStart() + absl::Nanoseconds(time); }
+inline SimTime FromTime(absl::Time time) { return absl::ToInt64Nanoseconds(time - SimStart()); }
 
 class CoordinatorProcess : public Process {
  public:

@@ -15,8 +15,9 @@ expect() { # FILE LABEL...
   fi
 }
 
-expect "$1" //server/shard:consistency_policy //server/coordinator:coordinator //server/shard:shard \
-  //server/shard:shard_protocol
-expect "$2" //worker/process:worker_loop
-expect "$3" //server/shard:consistency_policy //server/coordinator:coordinator //server/shard:shard \
-  //server/shard:shard_protocol //worker/process:worker_loop
+servers=(//server/shard:consistency_policy //server/coordinator:coordinator //server/shard:shard
+  //server/shard:shard_protocol)
+workers=(//worker/process:worker_loop //worker/process:worker_session //worker/step:pulled_blocks)
+expect "$1" "${servers[@]}"
+expect "$2" "${workers[@]}"
+expect "$3" "${servers[@]}" "${workers[@]}"

@@ -13,6 +13,9 @@ namespace {
 // Asking for the status costs more than an event.
 constexpr int64_t kEventsBetweenLooks = 256;
 
+// A worker whose stream is broken goes within so long, if the coordinator does not end the job.
+constexpr SimTime kLongestAlone = 3 * kSecond;
+
 bool IsMember(const proto::View& view, const WorkerId& worker) {
   return std::any_of(view.members().begin(), view.members().end(), [&](const auto& member) {
     return member.rank() == worker.rank && member.incarnation() == worker.incarnation;
@@ -44,7 +47,26 @@ void Liveness::OnFault(const Fault& fault, std::optional<WorkerId> worker,
 
 void Liveness::OnEvent(const Simulation& simulation) {
   if (!lost_.empty()) CheckLost(simulation);
-  if (simulation.queue().happened() % kEventsBetweenLooks == 0) CheckWaits(simulation);
+  if (simulation.queue().happened() % kEventsBetweenLooks != 0) return;
+  CheckWaits(simulation);
+  CheckWorkers(simulation);
+}
+
+void Liveness::CheckWorkers(const Simulation& simulation) {
+  const SimTime now = simulation.queue().now();
+  const auto seconds = [](SimTime time) { return static_cast<double>(time) * 1e-9; };
+  for (const auto& worker : simulation.workers()) {
+    const SimTime since = worker->left_alone_since();
+    if (since != kNever && now - since > kLongestAlone) {
+      Violated(absl::StrFormat("worker %d does nothing about a stream that broke %.3f s ago",
+                               worker->index(), seconds(now - since)));
+    }
+    if (worker->gave_up_after() < 2 * lease_ + kSecond) {
+      Violated(
+          absl::StrFormat("worker %d had parameters %.3f s before it gave up: the lease is %.3f s",
+                          worker->index(), seconds(worker->gave_up_after()), seconds(lease_)));
+    }
+  }
 }
 
 void Liveness::CheckLost(const Simulation& simulation) {

@@ -39,6 +39,8 @@ class Liveness {
 
   void CheckLost(const Simulation& simulation);
   void CheckWaits(const Simulation& simulation);
+  // Workers join anew, and give up, when they are to.
+  void CheckWorkers(const Simulation& simulation);
   SimTime DeadlineFrom(SimTime from) const { return from + lease_ + kSecond + slack_; }
   void Violated(const std::string& text) {
     if (violated_.ok()) violated_ = absl::InternalError(text);

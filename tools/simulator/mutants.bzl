@@ -111,6 +111,26 @@ MUTANTS = {
         "message.verdict().factor()",
         "1",
     ]),
+    "broken_stream_endured": ("//worker/process:worker_session.cc", [
+        "WaitNoLongerThan(kStreamFailureGrace);",
+        "",
+    ]),
+    "never_joins_anew": ("//worker/process:worker_session.cc", [
+        "if (!may_join_anew || ",
+        "if (true || ",
+    ]),
+    "answers_of_an_earlier_pull_counted": ("//worker/step:pulled_blocks.cc", [
+        "frame.unit != pull_.number) return false;",
+        "false) return false;",
+    ]),
+    "passed_step_not_given_up": ("//worker/step:pulled_blocks.cc", [
+        "static_cast<int64_t>(frame.version) > pull_.clock) passed_ = true;",
+        "false) passed_ = true;",
+    ]),
+    "early_computation_not_interrupted": ("//worker/step:pulled_blocks.cc", [
+        "if (passed_) return Readable::kNever;",
+        "",
+    ]),
 }
 
 def mutant_tests():
@@ -145,5 +165,7 @@ def mutant_tests():
                 "//server/shard:shard",
                 "//server/shard:shard_protocol",
                 "//tools/bazel:gtest_main",
+                "//worker/process:worker_session",
+                "//worker/step:pulled_blocks",
             ],
         )

@@ -109,6 +109,11 @@ class VirtualNetwork : private EventQueue::Handler {
 
   SimTime now() const { return queue_->now(); }
   bool alive(ProcessId process) const { return processes_[process].alive; }
+  // Alive and not frozen.
+  bool Runs(ProcessId process) const {
+    const ProcessState& state = processes_[process];
+    return state.alive && state.frozen_until <= now() && !state.holds;
+  }
   bool IsOpen(ConnectionId connection) const { return !broken_[connection]; }
   int64_t sent() const { return sent_; }
   const Traffic& traffic(SimMessage::Kind kind) const {

@@ -21,11 +21,6 @@ namespace {
 // With nothing but ticks left to happen: longer than any time that the cores wait for by the clock.
 constexpr SimTime kPatience = 1000 * kSecond;
 
-// What a simulation does as a process: argument >> 8 is the index of a worker.
-enum Task : uint64_t { kStartWorker, kLeave };
-
-constexpr int kBeatsPerLease = 5;  // as in worker/process/worker.cc
-
 Blocks MakeBlocks(const SimulationSetting& setting) {
   return setting.one_block_for_each_shard ? Blocks::OneForEachShard(setting.job, setting.layout)
                                           : Blocks::Real(setting.job, setting.layout);
@@ -87,6 +82,9 @@ absl::Status Simulation::Build() {
   worker_setting_.coordinator = coordinator;
   worker_setting_.observer = setting_.observer;
   worker_setting_.on_failure = fail;
+  worker_setting_.on_end = [this](int index, const absl::Status& status) {
+    if (!status.ok()) Replace(index);
+  };
   *worker_setting_.registration.mutable_layout() = setting_.layout;
   worker_setting_.registration.set_data_digest(setting_.data_digest);
   worker_setting_.registration.set_train_samples(setting_.train_samples);
@@ -135,8 +133,7 @@ absl::Status Simulation::StartWorker(int index) {
   }
   std::unique_ptr<WorkerModel> model;
   if (setting_.data != nullptr) {
-    RUBATO_ASSIGN_OR_RETURN(model,
-                            RealWorker::Create(job, setting_.data, &blocks_.placement.space()));
+    RUBATO_ASSIGN_OR_RETURN(model, RealWorker::Create(job, setting_.data));
   } else {
     model = std::make_unique<SymbolicWorker>(blocks_.placement.space().blocks(), job.seed(),
                                              LeavesOut());
@@ -144,7 +141,7 @@ absl::Status Simulation::StartWorker(int index) {
   workers_.push_back(std::make_unique<WorkerProcess>(&worker_setting_, index, std::move(model)));
   WorkerProcess* worker = workers_.back().get();
   const ProcessId process = network_.AddProcess(worker_cards_[index], worker);
-  const SimTime beat = static_cast<SimTime>(job.cluster().lease() * 1e9 / kBeatsPerLease);
+  const SimTime beat = absl::ToInt64Nanoseconds(WorkerSession::BeatInterval(job));
   hearts_.push_back(std::make_unique<HeartbeatProcess>(&network_, beat, [this, worker, process] {
     const WorkerId id = worker->id();
     if (id.rank < 0 || !network_.Reaches(process, worker_setting_.coordinator)) return;
@@ -169,6 +166,14 @@ int Simulation::ShardOf(ProcessId process) const {
   return found == shards.end() ? -1 : static_cast<int>(found - shards.begin());
 }
 
+void Simulation::SetTask(Task task, int number, SimTime after) {
+  network_.SetTimer(self_, network_.now() + after, task | static_cast<uint64_t>(number) << 8);
+}
+
+void Simulation::Replace(int index) {
+  if (WorkersLeft() == 0) SetTask(kStartWorker, index, kSecond);
+}
+
 WorkerProcess* Simulation::WorkerOf(ProcessId process) const {
   for (const auto& worker : workers_) {
     if (worker->self() == process) return worker.get();
@@ -178,12 +183,9 @@ WorkerProcess* Simulation::WorkerOf(ProcessId process) const {
 
 void Simulation::OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId struck) {
   if (setting_.on_fault) setting_.on_fault(fault, kind, struck);
-  const auto tell = [this](Task task, int index, SimTime after) {
-    network_.SetTimer(self_, network_.now() + after, task | static_cast<uint64_t>(index) << 8);
-  };
   WorkerProcess* const worker = WorkerOf(struck);
   if (fault.kind == Fault::Kind::kJoin) {
-    tell(kStartWorker, static_cast<int>(worker_cards_.size()), 0);
+    SetTask(kStartWorker, static_cast<int>(worker_cards_.size()), 0);
     return;
   }
   if (worker == nullptr) return;
@@ -196,15 +198,14 @@ void Simulation::OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId st
       break;
     case Fault::Kind::kCrash:
       network_.Crash(hearts_[number]->self());
-      // Somebody has to go on.
-      if (WorkersLeft() == 0) tell(kStartWorker, worker->index(), kSecond);
+      Replace(worker->index());
       break;
     case Fault::Kind::kRestart:
       network_.Crash(hearts_[number]->self());
-      tell(kStartWorker, worker->index(), fault.duration);
+      SetTask(kStartWorker, worker->index(), fault.duration);
       break;
     case Fault::Kind::kLeave:
-      tell(kLeave, static_cast<int>(number), 0);
+      SetTask(kLeave, static_cast<int>(number), 0);
       break;
     default:
       break;

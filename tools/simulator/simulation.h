@@ -124,8 +124,13 @@ class Simulation : private Process {
   void OnMessage(ConnectionId, SimMessage&&) override {}
   void OnBroken(ConnectionId) override {}
   void OnTimer(uint64_t argument) override;
+  // What it does as that, later, of the worker with this index or number.
+  enum Task : uint64_t { kStartWorker, kLeave };
+  void SetTask(Task task, int number, SimTime after);
   void OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId struck);
   absl::Status StartWorker(int index);
+  // Somebody has to go on: another worker takes this one's place if nobody is left.
+  void Replace(int index);
   VirtualNetwork::Card CardOf(std::optional<int> LinkSetting::*machine, int number) const;
   // Gives the shards what the job goes on from.
   absl::Status Restore();

@@ -4,6 +4,7 @@
 #define RUBATO_TOOLS_SIMULATOR_WORKER_MODEL_H_
 
 #include <cstdint>
+#include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
@@ -26,8 +27,9 @@ class WorkerModel {
   // As worker/step/contributions.h.
   virtual absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node,
                                bool on_arrival, Push push, proto::Progress* progress) = 0;
-  // Tests the parameters that are here.
-  virtual void Evaluate(proto::EvaluationResult* result) = 0;
+  // Tests the parameters that are here, which have seen `unit` units; on the test split too if
+  // `is_final`.
+  virtual std::vector<proto::EvaluationResult> Test(int64_t unit, bool is_final) = 0;
 };
 
 }  // namespace rubato

@@ -1,4 +1,4 @@
-// The simulated process of one worker: a thin shell of the worker's core.
+// The simulated process of one worker: a thin shell of the worker's session.
 #ifndef RUBATO_TOOLS_SIMULATOR_WORKER_PROCESS_H_
 #define RUBATO_TOOLS_SIMULATOR_WORKER_PROCESS_H_
 
@@ -19,7 +19,8 @@
 #include "tools/simulator/observer.h"
 #include "tools/simulator/speeds.h"
 #include "tools/simulator/worker_model.h"
-#include "worker/process/worker_loop.h"
+#include "worker/process/worker_session.h"
+#include "worker/step/pulled_blocks.h"
 
 namespace rubato {
 
@@ -39,6 +40,8 @@ struct WorkerSetting {
   Observer* observer = nullptr;  // may be null
   // Something that no honest process does, or that the simulation cannot go on with.
   std::function<void(const absl::Status&)> on_failure;
+  // A worker has ended by itself.
+  std::function<void(int index, const absl::Status&)> on_end;
 };
 
 // Says that a worker is alive, as the thread of its own that does so in a real one: a worker that
@@ -75,7 +78,7 @@ class WorkerProcess : public Process {
 
   // Calls the coordinator. `self` is this process.
   void Start(ProcessId self);
-  // It shall go: as SIGTERM.
+  // It is to go: as SIGTERM.
   void Leave();
 
   void OnMessage(ConnectionId connection, SimMessage&& message) override;
@@ -86,97 +89,86 @@ class WorkerProcess : public Process {
   ProcessId self() const { return self_; }
   // Who it is in the view, for its heartbeat; {-1, 0}: nobody.
   WorkerId id() const;
-  bool ended() const { return ended_; }
+  bool ended() const { return end_.has_value(); }
   bool leaves() const { return asked_to_leave_; }
-  // How often it has been a member.
-  int parts() const { return parts_; }
   SimTime computing_time() const { return computing_time_; }
   int64_t computations() const { return computations_; }
   // What it waits for, for people.
   std::string State() const;
 
- private:
-  enum Timer : uint64_t { kComputed, kTested, kGrace, kJoinAnew, kLeaveNow };
-  // What its one thread has to deal with, in order.
-  struct Mail {
-    enum class Kind { kCoordinator, kControlBroke, kStreamBroke, kLeave, kGraceIsOver };
-    Kind kind;
-    std::shared_ptr<const proto::CoordinatorMessage> message;
-  };
+  // As seen from outside the session: since when a stream of it has been broken and it has had the
+  // time to do something about it; kNever: none is.
+  SimTime left_alone_since() const;
+  // How long it had had no parameters when it gave up; kNever: it has not given up.
+  SimTime gave_up_after() const;
 
-  void Post(Mail::Kind kind) {
-    mailbox_.push_back({kind, nullptr});
-    ReadMail();
-  }
+ private:
+  using Session = WorkerSession;
+  enum Timer : uint64_t { kComputed, kTested, kDeadline, kConnect, kLeave };
+
   void SetTimer(Timer timer, SimTime at) {
     setting_.network->SetTimer(self_, at, static_cast<uint64_t>(part_) << 8 | timer);
   }
-  // Registers, to take part once.
-  void Join();
-  // What it took part in is over; it joins anew, or ends.
-  void EndPart(bool joins_anew);
+  // A worker has one thread: what comes while it computes waits, and interrupts what waits itself.
+  void Post(Session::Event event);
   void ReadMail();
-  void OnParameters(const SimMessage& message);
-  void OnCoordinator(const proto::CoordinatorMessage& message);
-  void OnView(const proto::View& view, WorkerLoop::Actions* actions);
-  void RunActions(const WorkerLoop::Actions& actions);
-  void Run(const WorkerLoop::Pull& pull);
-  void Run(const WorkerLoop::RequestWork& request);
-  // Beside the computations, one test after the other.
-  void Run(const WorkerLoop::Test& action);
-  void Run(const WorkerLoop::ReadAhead&) {}
-  void Run(const WorkerLoop::Compute& action);
-  void Run(const WorkerLoop::SayIdle& idle);
-  void Run(const WorkerLoop::Leave& leave);
-  // Begins to compute on what has arrived, if the core wants it: as in worker/process/worker.cc.
+  // Gives the session an event and carries out what comes of it.
+  void Handle(const Session::Event& event);
+
+  void Run(const Session::Connect& connect);
+  void Run(const Session::UseView&) {}
+  void Run(const Session::OpenStreams& open);
+  void Run(const Session::SendToCoordinator& send);
+  void Run(const Session::StartPull& start) { blocks_->Begin(start.pull); }
+  void Run(const Session::SendFrame& send);
+  void Run(const Session::Test& test);
+  void Run(const Session::ReadAhead&) {}
+  void Run(const Session::Compute& compute);
+  void Run(const Session::Disconnect& disconnect);
+  void Run(const Session::End& end);
+
+  void TryToConnect();
+  void Tell(proto::PeerMessage message);
+  void OnParameters(int shard, const SimMessage& message);
+  // Begins to compute on what has arrived, if the session wants it.
   void MaybeBeginEarly();
-  // What was begun early shall come to nothing, if there is such a thing.
+  // What was begun early comes to nothing, if there is such a thing.
   void Interrupt();
   // All parameters are here.
   void GoOnComputing();
   void FinishCompute();
-  void Tell(proto::PeerMessage message);
-  int64_t Samples(int64_t unit, Range leaves) const;
+  // Returns the bytes of its payload.
+  int64_t Push(const Frame& header, int64_t block, Content content);
 
   const WorkerSetting& setting_;
   const int index_;
   const std::unique_ptr<WorkerModel> model_;
   ProcessId self_ = 0;
-  bool ended_ = false;
+  Session session_;
+  absl::Time deadline_ = absl::InfiniteFuture();  // for which a timer is set
   bool asked_to_leave_ = false;
-  bool leaving_ = false;
-  bool has_taken_part_ = false;  // ever
-  int parts_ = 0;
+  std::optional<absl::Status> end_;
+  SimTime ended_at_ = 0;
+  SimTime had_parameters_at_ = kNever;  // kNever: never
 
   // Of one taking part.
   uint32_t part_ = 0;
-  bool takes_part_ = false;  // else it waits to join anew
-  std::optional<WorkerLoop> loop_;
+  SimTime connects_until_ = 0;
   ConnectionId control_ = -1;
   std::vector<ConnectionId> streams_;  // by shard; from the view on
-  bool stream_broke_ = false;
+  SimTime broken_since_ = kNever;      // the first stream that broke
+  std::optional<PulledBlocks> blocks_;
 
-  std::vector<int64_t> versions_;  // by block
-  // Of the outstanding pull.
-  uint64_t pull_ = 0;
-  int64_t pull_clock_ = 0;
-  bool passed_ = false;
-  std::vector<bool> missing_;  // by block
-  int64_t missing_blocks_ = 0;
-  int64_t staleness_sum_ = 0;
-  int64_t pushed_bytes_ = 0, pulled_bytes_ = 0;  // of payloads, since the last progress
-  double staleness_ = 0;
-
-  std::optional<WorkerLoop::Compute> computing_;
+  std::optional<Session::Compute> computing_;
   bool began_early_ = false;  // and waits for parameters
   SimTime compute_time_ = 0;  // that computing_ takes
-  // What comes meanwhile waits: a worker has one thread.
-  std::deque<Mail> mailbox_;
+  std::deque<Session::Event> mailbox_;
   SimTime compute_start_ = 0;
+  SimTime computed_at_ = 0;
   SimTime computing_time_ = 0;
   int64_t computations_ = 0;
-  bool waits_for_work_ = false;
-  std::deque<proto::PeerMessage> tests_;  // whose results are due, in order
+  // What is to be said when the tests that are under way are done, in order.
+  std::deque<proto::PeerMessage> tests_;
   SimTime test_free_ = 0;
 };
 

@@ -5,6 +5,7 @@
 #include <atomic>
 #include <deque>
 #include <functional>
+#include <optional>
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
@@ -13,12 +14,13 @@
 
 namespace rubato {
 
+template <typename Event>
 class Mailbox {
  public:
   // `on_post` is called behind each event that is posted, by who posts it.
   explicit Mailbox(std::function<void()> on_post) : on_post_(std::move(on_post)) {}
 
-  void Post(std::function<void()> event) ABSL_LOCKS_EXCLUDED(mutex_) {
+  void Post(Event event) ABSL_LOCKS_EXCLUDED(mutex_) {
     {
       absl::MutexLock lock(&mutex_);
       events_.push_back(std::move(event));
@@ -27,15 +29,21 @@ class Mailbox {
     on_post_();
   }
 
-  // The next event; null if none has come by `deadline`.
-  std::function<void()> Take(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_) {
+  // The next event; none if none has come by `deadline`.
+  std::optional<Event> Take(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_) {
     const auto filled = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !events_.empty(); };
     absl::MutexLock lock(&mutex_);
-    if (!mutex_.AwaitWithDeadline(absl::Condition(&filled), deadline)) return nullptr;
-    std::function<void()> event = std::move(events_.front());
+    if (!mutex_.AwaitWithDeadline(absl::Condition(&filled), deadline)) return std::nullopt;
+    std::optional<Event> event = std::move(events_.front());
     events_.pop_front();
     --waiting_;
     return event;
+  }
+
+  void Clear() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    events_.clear();
+    waiting_ = 0;
   }
 
   // Events that wait, for any thread to look at.
@@ -44,7 +52,7 @@ class Mailbox {
  private:
   const std::function<void()> on_post_;
   absl::Mutex mutex_;
-  std::deque<std::function<void()>> events_ ABSL_GUARDED_BY(mutex_);
+  std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
   std::atomic<int> waiting_{0};
 };
 

@@ -1,5 +1,4 @@
-// The process of a worker: runs the actions that its core decides, on the data, the model and the
-// streams.
+// The process of a worker: the shell of its session, with threads, streams and floats.
 #ifndef RUBATO_WORKER_PROCESS_WORKER_H_
 #define RUBATO_WORKER_PROCESS_WORKER_H_
 

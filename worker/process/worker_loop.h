@@ -1,5 +1,6 @@
 // The core of a worker: decides what to pull, compute and push next. A single-threaded state
-// machine: events in, actions out; no clock, socket, thread or float. The shell is worker/process/worker.h.
+// machine: events in, actions out; no clock, socket, thread or float. The session carries them out
+// (worker_session.h).
 #ifndef RUBATO_WORKER_PROCESS_WORKER_LOOP_H_
 #define RUBATO_WORKER_PROCESS_WORKER_LOOP_H_
 
@@ -89,6 +90,7 @@ class WorkerLoop {
   void OnEvaluationRequest(const proto::EvaluationRequest& request, Actions* actions);
 
   const proto::View& view() const { return view_; }
+  bool waits_for_work() const { return request_is_out_; }
   bool sync() const { return view_.mode() == proto::View::MODE_SYNC; }
   // This worker, in the view.
   const proto::Member& me() const { return view_.members(me_); }

@@ -8,7 +8,6 @@
 #include <functional>
 #include <optional>
 #include <thread>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -19,31 +18,22 @@
 #include "common/wire/frame.h"
 #include "common/wire/received_values.h"
 #include "worker/step/parameter_memory.h"
+#include "worker/step/pulled_blocks.h"
 
 namespace rubato {
 
 // One thread pulls and computes, its owner; others bring frames.
 class PulledParameters {
  public:
-  struct Pull {
-    uint64_t number = 0;
-    int64_t clock = 0;
-    bool exact = false;     // sync: the version must be the clock, or the step is done everywhere
-    bool observer = false;  // to look, not to compute
-  };
-  // What has come of a pull.
-  struct Arrived {
-    uint64_t number = 0;
-    bool passed = false;   // a block was at a later version than the exact one
-    double staleness = 0;  // mean over blocks
-  };
+  using Pull = PulledBlocks::Pull;
+  using Arrived = PulledBlocks::Arrived;
   // Called by the threads that bring frames, with no lock held but for on_block.
   struct Callbacks {
     // A block of the outstanding pull has been filled in, if it is no observer's; one at a time.
     // May be null.
     std::function<void(const Frame& frame)> on_block;
-    // The values that a computation needs first are here, and MayBegin may have become true.
-    std::function<void()> on_first;
+    // MayBegin has become true for this pull.
+    std::function<void(uint64_t pull)> on_first;
     // All are here; not if a computation has begun, whose Await tells it.
     std::function<void(const Arrived& arrived)> on_all;
   };
@@ -52,7 +42,8 @@ class PulledParameters {
   explicit PulledParameters(const std::atomic<int>* interruptions)
       : interruptions_(*interruptions) {}
 
-  // Once, before the first pull. `first`: the values that a computation needs first.
+  // Before a first pull, while no thread brings frames. `first`: the values that a computation
+  // needs first.
   void Open(const Placement& placement, Range first, Callbacks callbacks)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -67,7 +58,7 @@ class PulledParameters {
   std::optional<uint64_t> MayBegin() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Owner: a computation begins early; from now on Await tells it what is here, until `deadline`.
-  // False if it is too late or too soon for that: on_all has been called, or will be.
+  // False if it may not: on_all has been called, or will be.
   bool Use(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
   // Any thread of that computation: whether `values` may be read, as soon as they may. False if
   // the computation has to end: interrupted, or the step has passed. If all of the flat space may
@@ -82,7 +73,9 @@ class PulledParameters {
 
   // For the owner, while all is here.
   absl::Span<const float> values() const { return memory_->values(); }
-  int64_t version(int64_t block) const { return versions_[block]; }
+  int64_t version(int64_t block) const ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return blocks_.version(block);
+  }
 
   // Of the last pull, when all is here.
   struct Times {
@@ -94,30 +87,21 @@ class PulledParameters {
   int64_t TakePulledBytes() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
-  bool IsHere(Range values) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  Arrived Result() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool interrupted() const { return interruptions_ != 0; }
 
   const std::atomic<int>& interruptions_;
-  std::optional<Placement> placement_;
-  Range first_;
+  std::optional<FlatSpace> space_;
   Callbacks callbacks_;
   // Of a block: its streams' thread writes it until it is here, and from then on all may read it.
   std::optional<ParameterMemory> memory_;
-  std::vector<int64_t> versions_;
 
   mutable absl::Mutex mutex_;
-  Pull pull_ ABSL_GUARDED_BY(mutex_);
-  std::vector<bool> here_ ABSL_GUARDED_BY(mutex_);  // by block
-  int64_t missing_ ABSL_GUARDED_BY(mutex_) = 0;     // blocks
-  int64_t filling_ ABSL_GUARDED_BY(mutex_) = 0;     // blocks that are being written
-  bool passed_ ABSL_GUARDED_BY(mutex_) = false;
-  int64_t staleness_sum_ ABSL_GUARDED_BY(mutex_) = 0;
+  PulledBlocks blocks_ ABSL_GUARDED_BY(mutex_){Placement::Even(FlatSpace(0, 1), 1), {}};
+  int64_t filling_ ABSL_GUARDED_BY(mutex_) = 0;  // blocks that are being written
   bool in_use_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time deadline_ ABSL_GUARDED_BY(mutex_);
   std::thread::id owner_ ABSL_GUARDED_BY(mutex_);
   Times times_ ABSL_GUARDED_BY(mutex_);
-  int64_t pulled_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   int64_t idle_since_ ABSL_GUARDED_BY(mutex_) = 0;  // nanoseconds; of the owner
 };
 

@@ -25,7 +25,7 @@ class PulledParametersTest : public ::testing::Test {
   PulledParametersTest() : mailbox_([this] { parameters_->Wake(); }) {
     parameters_.emplace(&mailbox_.waiting());
     PulledParameters::Callbacks callbacks;
-    callbacks.on_first = [this] { ++first_; };
+    callbacks.on_first = [this](uint64_t) { ++first_; };
     callbacks.on_all = [this](const PulledParameters::Arrived& arrived) {
       all_.push_back(arrived.number);
       passed_ = arrived.passed;
@@ -49,7 +49,7 @@ class PulledParametersTest : public ::testing::Test {
   }
 
   std::optional<PulledParameters> parameters_;
-  Mailbox mailbox_;
+  Mailbox<int> mailbox_;
   int first_ = 0;
   std::vector<uint64_t> all_;
   bool passed_ = false;
@@ -92,8 +92,15 @@ TEST_F(PulledParametersTest, RefusesWhatNoHonestShardSends) {
   parameters_->Begin({1, 3, /*exact=*/true});
   EXPECT_THAT(Bring(1, 5), IsError(absl::StatusCode::kInternal, HasSubstr("block 5")));
   EXPECT_THAT(Bring(1, 1, 2), IsError(absl::StatusCode::kInternal, HasSubstr("at least 3")));
+}
+
+TEST_F(PulledParametersTest, ASecondCopyOfABlockChangesNothing) {
+  parameters_->Begin({1, 3});
   RUBATO_EXPECT_OK(Bring(1, 1));
-  EXPECT_THAT(Bring(1, 1), IsError(absl::StatusCode::kInternal, HasSubstr("block 1")));
+  RUBATO_EXPECT_OK(Bring(1, 1, /*version=*/4));
+  for (const int64_t block : {0, 2, 3, 4}) RUBATO_EXPECT_OK(Bring(1, block));
+  EXPECT_THAT(all_, ElementsAre(1));
+  EXPECT_EQ(parameters_->version(1), 3);
 }
 
 TEST_F(PulledParametersTest, AComputationThatHasBegunWaitsForWhatItNeeds) {
@@ -125,13 +132,13 @@ TEST_F(PulledParametersTest, AnyEventInterruptsAComputationThatWaits) {
   std::future<bool> waiting = std::async(std::launch::async, [this] {
     return parameters_->Await({2, 4});
   });
-  mailbox_.Post([] {});
+  mailbox_.Post(0);
   EXPECT_FALSE(waiting.get());
   EXPECT_FALSE(parameters_->Await({2, 4}));
   EXPECT_TRUE(parameters_->Await({0, 2}));  // what is here needs no waiting
   parameters_->Abandon();
   EXPECT_EQ(parameters_->MayBegin(), std::nullopt);  // the event comes first
-  mailbox_.Take(absl::InfiniteFuture())();
+  EXPECT_TRUE(mailbox_.Take(absl::InfiniteFuture()).has_value());
   EXPECT_EQ(parameters_->MayBegin(), 1u);
   ASSERT_TRUE(parameters_->Use(absl::InfiniteFuture()));
   for (const int64_t block : {1, 2, 3, 4}) RUBATO_EXPECT_OK(Bring(1, block));
@@ -160,7 +167,7 @@ TEST_F(PulledParametersTest, WhatArrivesWhileAComputationIsAbandonedIsToldOnce) 
   parameters_->Begin({1, 3, /*exact=*/true});
   RUBATO_EXPECT_OK(Bring(1, 0));
   ASSERT_TRUE(parameters_->Use(absl::InfiniteFuture()));
-  mailbox_.Post([] {});
+  mailbox_.Post(0);
   EXPECT_FALSE(parameters_->Await({0, 10}));
   for (const int64_t block : {1, 2, 3, 4}) RUBATO_EXPECT_OK(Bring(1, block));
   EXPECT_THAT(all_, IsEmpty());

@@ -1,0 +1,304 @@
+#include "worker/process/worker_session.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "common/base/process_exit.h"
+#include "common/base/status.h"
+#include "common/space/job_codec.h"
+
+namespace rubato {
+namespace {
+
+// A stream that breaks is a symptom: a shard has died, or the job is over. The coordinator knows
+// which, and tells within this time.
+constexpr absl::Duration kStreamFailureGrace = absl::Seconds(2);
+
+constexpr int kBeatsPerLease = 5;
+constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
+
+// While its place may still be held by what it was before, and while a cut may heal.
+absl::Duration PatienceOf(const proto::Job& job) {
+  return 2 * absl::Seconds(job.cluster().lease()) + absl::Seconds(1);
+}
+
+}  // namespace
+
+WorkerSession::WorkerSession(const proto::Job& job, int64_t values,
+                             std::optional<Placement> instead)
+    : job_(job), values_(values), instead_(std::move(instead)), patience_(PatienceOf(job)) {}
+
+absl::Duration WorkerSession::BeatInterval(const proto::Job& job) {
+  return absl::Seconds(job.cluster().lease()) / kBeatsPerLease;
+}
+
+WorkerSession::Outcomes WorkerSession::Handle(const Event& event, absl::Time now) {
+  now_ = now;
+  outcomes_.clear();
+  if (state_ != State::kEnded) std::visit([this](const auto& what) { On(what); }, event);
+  return std::move(outcomes_);
+}
+
+void WorkerSession::On(const Started&) { Join(absl::Seconds(job_.cluster().start_timeout())); }
+
+void WorkerSession::Join(absl::Duration patience) {
+  state_ = State::kJoining;
+  loop_.emplace(job_);
+  deadline_ = absl::InfiniteFuture();
+  has_parameters_ = was_stopped_ = false;
+  stream_failure_ = diverged_ = absl::OkStatus();
+  outcomes_.emplace_back(Connect{patience, cut_off_});
+}
+
+void WorkerSession::On(const NotConnected& event) {
+  // Why it was left alone says more.
+  EndWith(absl::IsDeadlineExceeded(event.status) && !cut_off_.ok() ? cut_off_ : event.status);
+}
+
+void WorkerSession::On(const FromCoordinator& event) {
+  if (state_ == State::kCutOff) return;
+  const proto::CoordinatorMessage& message = *event.message;
+  WorkerLoop::Actions actions;
+  switch (message.kind_case()) {
+    case proto::CoordinatorMessage::kView:
+      OnView(message.view());
+      break;
+    case proto::CoordinatorMessage::kWork:
+      loop_->OnWork(message.work(), &actions);
+      break;
+    case proto::CoordinatorMessage::kEvaluationRequest:
+      if (is_member()) loop_->OnEvaluationRequest(message.evaluation_request(), &actions);
+      break;
+    case proto::CoordinatorMessage::kStop:
+      OnStop(message.stop());
+      break;
+    default:
+      break;  // not for workers
+  }
+  Run(actions);
+}
+
+void WorkerSession::OnView(const proto::View& view) {
+  if (std::none_of(view.members().begin(), view.members().end(),
+                   [&](const auto& member) { return member.rank() == view.your_rank(); })) {
+    EndPart(absl::InternalError("the coordinator sent a view without this worker"), false);
+    return;
+  }
+  absl::StatusOr<Placement> placement = PlacementOf(view);
+  if (!placement.ok()) {
+    EndPart(placement.status(), /*may_join_anew=*/false);
+    return;
+  }
+  if (!is_member()) placement_ = *std::move(placement);
+  WorkerLoop::Actions actions;
+  loop_->OnView(view, &actions);
+  outcomes_.emplace_back(UseView{});
+  if (!is_member()) outcomes_.emplace_back(OpenStreams{});
+  state_ = State::kMember;
+  has_taken_part_ = true;
+  Run(actions);
+}
+
+absl::StatusOr<Placement> WorkerSession::PlacementOf(const proto::View& view) const {
+  if (instead_.has_value()) return *instead_;
+  RUBATO_ASSIGN_OR_RETURN(Placement placement, Placement::Of(job_, view));
+  if (placement.space().values() != values_) {
+    return absl::InvalidArgumentError("the coordinator sent a view of another model");
+  }
+  return placement;
+}
+
+void WorkerSession::OnStop(const proto::Stop& stop) {
+  was_stopped_ = true;
+  // Taken for dead; or back before that was noticed.
+  EndPart(ToldToStop(stop.exit_code(), stop.reason(), stop.refused()),
+          stop.evicted() || (has_taken_part_ && stop.refused() && stop.exit_code() == 1));
+}
+
+void WorkerSession::On(const CallBroke& event) {
+  if (state_ != State::kCutOff) EndPart(event.status, /*may_join_anew=*/true);
+}
+
+void WorkerSession::On(const StreamBroke& event) {
+  if (!is_member() || !stream_failure_.ok()) return;
+  stream_failure_ = StoppedByOthers(event.status);
+  WaitNoLongerThan(kStreamFailureGrace);
+}
+
+void WorkerSession::On(const StreamLied& event) {
+  if (is_member()) EndPart(event.status, /*may_join_anew=*/false);
+}
+
+void WorkerSession::On(const SomeArrived& event) {
+  if (!is_member() || now_ >= deadline_) return;
+  WorkerLoop::Actions actions;
+  loop_->OnSomeParameters(event.pull, &actions);
+  Run(actions);
+}
+
+void WorkerSession::On(const AllArrived& event) {
+  if (!is_member()) return;
+  has_parameters_ = true;
+  staleness_ = event.arrived.staleness;
+  WorkerLoop::Actions actions;
+  loop_->OnParameters(event.arrived.number, event.arrived.passed, &actions);
+  Run(actions);
+}
+
+void WorkerSession::On(const Interrupted&) { loop_->OnInterrupted(); }
+
+void WorkerSession::On(const Computed& event) {
+  SendToCoordinator send;
+  proto::Progress* progress = send.message.mutable_progress();
+  *progress = event.progress;
+  progress->set_unit(computing_.unit);
+  progress->set_first_leaf(computing_.leaves.begin);
+  progress->set_clock(computing_.clock);
+  progress->set_staleness(staleness_);
+  outcomes_.emplace_back(std::move(send));
+  WorkerLoop::Actions actions;
+  if (event.progress.left_out()) {
+    loop_->OnLeftOut(&actions);
+  } else {
+    loop_->OnComputed(&actions);
+  }
+  Run(actions);
+}
+
+// Leaves it to the coordinator to end the job.
+void WorkerSession::On(const Diverged& event) {
+  diverged_ = absl::AbortedError(event.reason);
+  SendFailure(diverged_, /*non_finite=*/true);
+  WaitNoLongerThan(kStopGrace);
+}
+
+// Leaves the others to go on: first what it has begun.
+void WorkerSession::On(const AskedToLeave& event) {
+  if (!asked_to_leave_.ok()) return;
+  asked_to_leave_ = event.why;
+  if (!is_member()) {
+    EndPart(asked_to_leave_, /*may_join_anew=*/false);
+    return;
+  }
+  WaitNoLongerThan(kStopGrace);
+  WorkerLoop::Actions actions;
+  loop_->OnLeave(&actions);
+  Run(actions);
+}
+
+void WorkerSession::On(const DeadlinePassed&) {
+  if (now_ < deadline_) return;
+  if (state_ == State::kCutOff) {
+    Join(patience_);
+  } else {
+    // The coordinator has not ended the job: only this worker was cut off.
+    const absl::Status& status = diverged_.ok() ? stream_failure_ : diverged_;
+    EndPart(status, absl::IsUnavailable(status));
+  }
+}
+
+void WorkerSession::EndPart(absl::Status status, bool may_join_anew) {
+  if (!asked_to_leave_.ok()) status = asked_to_leave_;
+  if (!status.ok() && !was_stopped_ && state_ != State::kCutOff) {
+    SendFailure(status, /*non_finite=*/false);
+  }
+  const bool was_member = is_member();
+  if (state_ != State::kCutOff) outcomes_.emplace_back(Disconnect{});
+  state_ = State::kCutOff;
+  if (has_parameters_ || cut_off_.ok()) gives_up_at_ = now_ + patience_;
+  if (!may_join_anew || !asked_to_leave_.ok() || now_ >= gives_up_at_) {
+    EndWith(status);
+    return;
+  }
+  cut_off_ = status;
+  deadline_ = now_ + kBetweenTries;
+  if (was_member) Join(patience_);
+}
+
+void WorkerSession::EndWith(const absl::Status& status) {
+  state_ = State::kEnded;
+  deadline_ = absl::InfiniteFuture();
+  outcomes_.emplace_back(End{status});
+}
+
+void WorkerSession::SendFailure(const absl::Status& status, bool non_finite) {
+  SendToCoordinator send;
+  proto::Failure* failure = send.message.mutable_failure();
+  failure->set_exit_code(ExitCode(status));
+  failure->set_reason(std::string(status.message()));
+  if (non_finite) failure->set_non_finite(true);
+  outcomes_.emplace_back(std::move(send));
+}
+
+void WorkerSession::Run(const WorkerLoop::Actions& actions) {
+  for (const WorkerLoop::Action& action : actions) {
+    std::visit([this](const auto& what) { Run(what); }, action);
+  }
+}
+
+void WorkerSession::Run(const WorkerLoop::Pull& pull) {
+  outcomes_.reserve(outcomes_.size() + 1 + placement_->shards());
+  outcomes_.emplace_back(StartPull{{pull.number, pull.clock, sync(), pull.observer}});
+  SendFrame send;
+  Frame& frame = send.frame;
+  frame.kind = pull.retire ? FrameKind::kRetire : FrameKind::kPull;
+  frame.unit = pull.number;
+  frame.view = view().number();
+  frame.worker = pull.observer ? kObserver : static_cast<uint32_t>(view().your_rank());
+  frame.clock = static_cast<uint64_t>(pull.clock);
+  // The final test is of what is in force.
+  frame.codec = pull.observer ? Codec::kFloat32 : PullCodec(job_);
+  for (send.shard = 0; send.shard < placement_->shards(); ++send.shard) {
+    const Range blocks = placement_->Blocks(send.shard);
+    if (blocks.empty()) continue;
+    frame.block = static_cast<uint64_t>(blocks.begin);
+    frame.block_count = static_cast<uint32_t>(blocks.size());
+    outcomes_.emplace_back(send);
+  }
+}
+
+void WorkerSession::Run(const Compute& compute) {
+  computing_ = compute;
+  outcomes_.emplace_back(compute);
+}
+
+void WorkerSession::Run(const WorkerLoop::RequestWork& request) {
+  SendToCoordinator send;
+  send.message.mutable_work_request()->set_applied(request.applied);
+  outcomes_.emplace_back(std::move(send));
+}
+
+void WorkerSession::Run(const WorkerLoop::SayIdle& idle) {
+  SendToCoordinator send;
+  send.message.mutable_idle()->set_view(view().number());
+  send.message.mutable_idle()->set_applied(idle.applied);
+  outcomes_.emplace_back(std::move(send));
+}
+
+void WorkerSession::Run(const WorkerLoop::Leave& leave) {
+  SendToCoordinator send;
+  send.message.mutable_leave()->set_reason(std::string(asked_to_leave_.message()));
+  send.message.mutable_leave()->set_applied(leave.applied);
+  send.after_tests = true;  // who has left is not heard any more
+  outcomes_.emplace_back(std::move(send));
+}
+
+Frame WorkerSession::PushOf(const Compute& compute, Range node) const {
+  Frame frame;
+  frame.kind = FrameKind::kPush;
+  frame.view = view().number();
+  frame.worker = static_cast<uint32_t>(view().your_rank());
+  frame.lineage = view().lineage();
+  frame.incarnation = me().incarnation();
+  frame.clock = static_cast<uint64_t>(compute.clock);
+  frame.unit = static_cast<uint64_t>(compute.unit);
+  frame.first_leaf = static_cast<uint32_t>(node.begin);
+  frame.end_leaf = static_cast<uint32_t>(node.end);
+  for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
+    frame.samples +=
+        static_cast<uint32_t>(schedule().MicroBatch(compute.unit, leaf).positions.size());
+  }
+  return frame;
+}
+
+}  // namespace rubato

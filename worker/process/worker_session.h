@@ -1,0 +1,217 @@
+// The session of a worker with its cluster: registering, joining the shards, being taken for dead
+// and joining anew, leaving, and between them what the loop (worker_loop.h) wants to pull, compute
+// and say. A single-threaded state machine: an event in, outcomes out; no clock, socket, thread or
+// float. Its shells are worker.h and the simulated process (tools/simulator/worker_process.h).
+#ifndef RUBATO_WORKER_PROCESS_WORKER_SESSION_H_
+#define RUBATO_WORKER_PROCESS_WORKER_SESSION_H_
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/space/placement.h"
+#include "common/space/sample_schedule.h"
+#include "common/wire/frame.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+#include "proto/view.pb.h"
+#include "worker/process/worker_loop.h"
+#include "worker/step/pulled_blocks.h"
+
+namespace rubato {
+
+class WorkerSession {
+ public:
+  // Events. Those of a connection count only until Disconnect.
+
+  struct Started {};
+  // Connect has found no coordinator: DeadlineExceeded if nobody has answered in time.
+  struct NotConnected {
+    absl::Status status;
+  };
+  struct FromCoordinator {
+    std::shared_ptr<const proto::CoordinatorMessage> message;
+  };
+  // The call to the coordinator has broken without a Stop.
+  struct CallBroke {
+    absl::Status status;
+  };
+  // A stream to a shard has broken.
+  struct StreamBroke {
+    absl::Status status;
+  };
+  // A shard has sent what no honest one sends.
+  struct StreamLied {
+    absl::Status status;
+  };
+  // PulledBlocks::MayBegin.
+  struct SomeArrived {
+    uint64_t pull = 0;
+  };
+  // All blocks of a pull are here. It may come while a computation that has begun early runs, if
+  // none was passed; any other event comes behind Interrupted.
+  struct AllArrived {
+    PulledBlocks::Arrived arrived;
+  };
+  // What was begun early has come to nothing.
+  struct Interrupted {};
+  // The computation is done and its sums are on their way. `progress` says what came of it and how
+  // long it took; what it was of is added here.
+  struct Computed {
+    proto::Progress progress;
+  };
+  // The job cannot go on: a loss or gradient is not finite, as `reason` says.
+  struct Diverged {
+    std::string reason;
+  };
+  // The worker is to leave, because of `why`: a signal.
+  struct AskedToLeave {
+    absl::Status why;
+  };
+  // No other event has come by deadline().
+  struct DeadlinePassed {};
+
+  using Event = std::variant<Started, NotConnected, FromCoordinator, CallBroke, StreamBroke,
+                             StreamLied, SomeArrived, AllArrived, Interrupted, Computed, Diverged,
+                             AskedToLeave, DeadlinePassed>;
+
+  // Outcomes, to be carried out in order. Pull, Test, ReadAhead and Compute are the loop's.
+
+  using Test = WorkerLoop::Test;
+  using ReadAhead = WorkerLoop::ReadAhead;
+  using Compute = WorkerLoop::Compute;
+  // Connects to the coordinator and registers, as one who has not been here before.
+  struct Connect {
+    absl::Duration patience;  // with which it tries
+    absl::Status again;       // why it was cut off from what it took part in before; OK: it was not
+  };
+  // view() is another.
+  struct UseView {};
+  // Opens the streams to the view's shards, and has the heart beat for me().
+  struct OpenStreams {};
+  struct SendToCoordinator {
+    proto::PeerMessage message;
+    // Behind the results of the tests that are under way, if they come by deadline().
+    bool after_tests = false;
+  };
+  // From now on blocks count for this pull only. The frames that ask for it follow.
+  struct StartPull {
+    PulledBlocks::Pull pull;
+  };
+  struct SendFrame {
+    int shard = 0;
+    Frame frame;
+  };
+  // Ends the streams and the call, once what was sent on it has left.
+  struct Disconnect {};
+  // Nothing follows.
+  struct End {
+    absl::Status status;
+  };
+
+  using Outcome = std::variant<Connect, UseView, OpenStreams, SendToCoordinator, StartPull,
+                               SendFrame, Test, ReadAhead, Compute, Disconnect, End>;
+  using Outcomes = std::vector<Outcome>;
+
+  // The model has `values` values. A simulation in which one block stands for several has a
+  // placement `instead` of the view's.
+  WorkerSession(const proto::Job& job, int64_t values,
+                std::optional<Placement> instead = std::nullopt);
+
+  // How often a worker's heart beats.
+  static absl::Duration BeatInterval(const proto::Job& job);
+
+  Outcomes Handle(const Event& event, absl::Time now);
+
+  // When it wants to be told that it has passed; no computation waits beyond it.
+  absl::Time deadline() const { return deadline_; }
+
+  // Whether it is in a view, and its streams are open.
+  bool is_member() const { return state_ == State::kMember; }
+  // The rest once it has been a member.
+  const proto::View& view() const { return loop_->view(); }
+  const proto::Member& me() const { return loop_->me(); }
+  const Placement& placement() const { return *placement_; }
+  const SampleSchedule& schedule() const { return loop_->schedule(); }
+  bool sync() const { return loop_->sync(); }
+  bool waits_for_work() const { return loop_->waits_for_work(); }
+  // The header of the sum of `node`, one of compute.nodes, but for the block and its version.
+  Frame PushOf(const Compute& compute, Range node) const;
+
+ private:
+  // kCutOff: it waits to join anew. kJoining: it has no view yet.
+  enum class State { kCutOff, kJoining, kMember, kEnded };
+
+  void On(const Started& event);
+  void On(const NotConnected& event);
+  void On(const FromCoordinator& event);
+  void On(const CallBroke& event);
+  void On(const StreamBroke& event);
+  void On(const StreamLied& event);
+  void On(const SomeArrived& event);
+  void On(const AllArrived& event);
+  void On(const Interrupted& event);
+  void On(const Computed& event);
+  void On(const Diverged& event);
+  void On(const AskedToLeave& event);
+  void On(const DeadlinePassed& event);
+
+  void OnView(const proto::View& view);
+  // Which shard holds which blocks, in it.
+  absl::StatusOr<Placement> PlacementOf(const proto::View& view) const;
+  void OnStop(const proto::Stop& stop);
+
+  // Carries out what the loop wants.
+  void Run(const WorkerLoop::Actions& actions);
+  void Run(const WorkerLoop::Pull& pull);
+  void Run(const Compute& compute);
+  void Run(const WorkerLoop::RequestWork& request);
+  void Run(const WorkerLoop::SayIdle& idle);
+  void Run(const WorkerLoop::Leave& leave);
+  void Run(const Test& test) { outcomes_.emplace_back(test); }
+  void Run(const ReadAhead& read) { outcomes_.emplace_back(read); }
+
+  void Join(absl::Duration patience);
+  // What it takes part in is over: joins anew if it may, else ends with `status`.
+  void EndPart(absl::Status status, bool may_join_anew);
+  void EndWith(const absl::Status& status);
+  void SendFailure(const absl::Status& status, bool non_finite);
+  void WaitNoLongerThan(absl::Duration time) { deadline_ = std::min(deadline_, now_ + time); }
+
+  const proto::Job job_;
+  const int64_t values_;
+  const std::optional<Placement> instead_;
+  const absl::Duration patience_;  // with which it joins anew
+
+  State state_ = State::kCutOff;
+  std::optional<WorkerLoop> loop_;
+  absl::Time deadline_ = absl::InfiniteFuture();
+  absl::Status asked_to_leave_;
+  bool has_taken_part_ = false;                      // ever
+  absl::Status cut_off_;                             // why it joins anew
+  absl::Time gives_up_at_ = absl::InfiniteFuture();  // unless parameters come before
+
+  // Of one taking part.
+  std::optional<Placement> placement_;
+  bool has_parameters_ = false;  // all shards have answered: it is worth joining again
+  bool was_stopped_ = false;     // by the coordinator
+  absl::Status stream_failure_;
+  absl::Status diverged_;
+  Compute computing_;
+  double staleness_ = 0;  // mean over blocks, of this worker's last contribution
+
+  // While Handle runs.
+  absl::Time now_;
+  Outcomes outcomes_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_PROCESS_WORKER_SESSION_H_

@@ -1,0 +1,339 @@
+#include "worker/process/worker_session.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/process_exit.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using Session = WorkerSession;
+
+// The lease is 5 s, so that patience is 11 s. Two workers share two micro-batches of two samples a
+// step; six values in three blocks on two shards.
+proto::Job MakeJob() {
+  proto::Job job;
+  job.mutable_train()->set_batch_size(4);
+  job.mutable_train()->set_micro_batches(2);
+  job.mutable_cluster()->mutable_workers()->set_start(2);
+  job.mutable_cluster()->set_lease(5);
+  job.mutable_cluster()->set_start_timeout(60);
+  job.mutable_evaluation()->mutable_every()->set_epochs(1);
+  job.mutable_data()->set_prefetch(0);
+  job.mutable_wire()->set_chunk(2 * sizeof(float));
+  return job;
+}
+
+// This worker has rank 1 and the second micro-batch of each step.
+proto::View MakeView() {
+  proto::View view;
+  view.set_number(7);
+  view.set_lineage(3);
+  view.set_mode(proto::View::MODE_SYNC);
+  view.set_leaves(2);
+  view.set_samples_per_epoch(40);
+  view.set_until_step(9);
+  view.mutable_layout()->add_parameters()->add_shape(6);
+  Placement::Even(FlatSpace(6, 2), 2).AddTo(&view);
+  proto::Assignment* assignment = view.add_assignments();
+  for (int rank = 0; rank < 2; ++rank) {
+    proto::Member* member = view.add_members();
+    member->set_rank(rank);
+    member->set_incarnation(5);
+    proto::Grant* grant = assignment->add_grants();
+    grant->set_rank(rank);
+    grant->set_first_leaf(rank);
+    grant->set_end_leaf(rank + 1);
+  }
+  view.set_your_rank(1);
+  return view;
+}
+
+std::string Text(const Session::Connect& connect) {
+  return absl::StrCat("connect for ", absl::FormatDuration(connect.patience),
+                      connect.again.ok() ? "" : " again: ", connect.again.message());
+}
+std::string Text(const Session::UseView&) { return "use view"; }
+std::string Text(const Session::OpenStreams&) { return "open streams"; }
+std::string Text(const Session::SendToCoordinator& send) {
+  std::string text = send.message.ShortDebugString();
+  while (absl::EndsWith(text, " ")) text.pop_back();
+  return absl::StrCat(send.after_tests ? "say after tests " : "say ", text);
+}
+std::string Text(const Session::StartPull& start) {
+  return absl::StrCat("pull ", start.pull.number, " at clock ", start.pull.clock);
+}
+std::string Text(const Session::SendFrame& send) {
+  const Frame& frame = send.frame;
+  return absl::StrCat("ask shard ", send.shard, " for ", frame.block_count, " from ", frame.block,
+                      " in pull ", frame.unit, " of view ", frame.view);
+}
+std::string Text(const Session::Test& test) { return absl::StrCat("test ", test.unit); }
+std::string Text(const Session::ReadAhead&) { return "read ahead"; }
+std::string Text(const Session::Compute& compute) {
+  return absl::StrCat(compute.early ? "early compute " : "compute ", compute.unit);
+}
+std::string Text(const Session::Disconnect&) { return "disconnect"; }
+std::string Text(const Session::End& end) {
+  return absl::StrCat("end with ", ExitCode(end.status), ": ", end.status.message());
+}
+
+// A session and its clock, in seconds.
+class SessionTest : public ::testing::Test {
+ protected:
+  SessionTest() { Restart(); }
+
+  void Restart() { session_.emplace(MakeJob(), 6); }
+
+  std::vector<std::string> Tell(const Session::Event& event) {
+    std::vector<std::string> texts;
+    for (const Session::Outcome& outcome : session_->Handle(event, absl::FromUnixSeconds(now_))) {
+      texts.push_back(std::visit([](const auto& what) { return Text(what); }, outcome));
+      if (const auto* start = std::get_if<Session::StartPull>(&outcome)) pull_ = start->pull.number;
+      if (const auto* compute = std::get_if<Session::Compute>(&outcome)) compute_ = *compute;
+    }
+    return texts;
+  }
+  std::vector<std::string> Tell(const proto::View& view) {
+    proto::CoordinatorMessage message;
+    *message.mutable_view() = view;
+    return Tell(FromCoordinator(message));
+  }
+  std::vector<std::string> Stop(int exit_code, bool evicted = false, bool refused = false) {
+    proto::CoordinatorMessage message;
+    message.mutable_stop()->set_exit_code(exit_code);
+    message.mutable_stop()->set_reason("the reason");
+    message.mutable_stop()->set_evicted(evicted);
+    message.mutable_stop()->set_refused(refused);
+    return Tell(FromCoordinator(message));
+  }
+  static Session::Event FromCoordinator(const proto::CoordinatorMessage& message) {
+    return Session::FromCoordinator{std::make_shared<const proto::CoordinatorMessage>(message)};
+  }
+  std::vector<std::string> AllArrived(bool passed = false) {
+    return Tell(Session::AllArrived{{pull_, passed, /*staleness=*/0}});
+  }
+  std::vector<std::string> CallBroke() {
+    return Tell(Session::CallBroke{absl::UnavailableError("the call broke")});
+  }
+  std::vector<std::string> AskedToLeave() { return Tell(Session::AskedToLeave{InterruptedBy(15)}); }
+  void BecomeMember() {
+    Tell(Session::Started{});
+    Tell(MakeView());
+  }
+  int64_t Deadline() const { return absl::ToUnixSeconds(session_->deadline()); }
+
+  std::optional<WorkerSession> session_;
+  int64_t now_ = 0;
+  uint64_t pull_ = 0;
+  Session::Compute compute_;
+};
+
+TEST_F(SessionTest, RegistersJoinsTheShardsOfItsViewAndComputes) {
+  EXPECT_THAT(Tell(Session::Started{}), ElementsAre("connect for 1m"));
+  EXPECT_FALSE(session_->is_member());
+  EXPECT_THAT(Tell(MakeView()), ElementsAre("use view", "open streams", "pull 1 at clock 0",
+                                            "ask shard 0 for 1 from 0 in pull 1 of view 7",
+                                            "ask shard 1 for 2 from 1 in pull 1 of view 7"));
+  EXPECT_TRUE(session_->is_member());
+  EXPECT_THAT(AllArrived(), ElementsAre("compute 0"));
+  Session::Computed computed;
+  computed.progress.set_pushed_bytes(8);
+  EXPECT_THAT(Tell(computed),
+              ElementsAre("say progress { unit: 0 first_leaf: 1 staleness: 0 clock: 0 "
+                          "pushed_bytes: 8 }",
+                          "pull 2 at clock 1", "ask shard 0 for 1 from 0 in pull 2 of view 7",
+                          "ask shard 1 for 2 from 1 in pull 2 of view 7"));
+}
+
+TEST_F(SessionTest, ASumIsNamedByItsWorkersViewAndWeighsItsSamples) {
+  BecomeMember();
+  AllArrived();
+  const Frame push = session_->PushOf(compute_, {1, 2});
+  EXPECT_EQ(push.kind, FrameKind::kPush);
+  EXPECT_EQ(push.worker, 1u);
+  EXPECT_EQ(push.incarnation, 5u);
+  EXPECT_EQ(push.view, 7u);
+  EXPECT_EQ(push.lineage, 3u);
+  EXPECT_EQ(push.node(), (Range{1, 2}));
+  EXPECT_EQ(push.samples, 2u);
+}
+
+TEST_F(SessionTest, OneThatWasTakenForDeadJoinsAnewAtOnce) {
+  BecomeMember();
+  AllArrived();
+  EXPECT_THAT(Stop(1, /*evicted=*/true),
+              ElementsAre("disconnect", "connect for 11s again: the reason"));
+  EXPECT_THAT(AllArrived(), IsEmpty());  // of what it took part in before
+  EXPECT_THAT(Tell(MakeView()).size(), 5u);
+}
+
+TEST_F(SessionTest, OneThatDoesNotFitTheJobEnds) {
+  Tell(Session::Started{});
+  EXPECT_THAT(Stop(1, /*evicted=*/false, /*refused=*/true),
+              ElementsAre("disconnect", "end with 1: the reason"));
+  EXPECT_THAT(Tell(MakeView()), IsEmpty());
+}
+
+// Its place is still held by what it was before.
+TEST_F(SessionTest, OneThatIsRefusedWhenItComesBackTriesAgainAWhileLater) {
+  BecomeMember();
+  AllArrived();
+  CallBroke();
+  EXPECT_THAT(Stop(1, /*evicted=*/false, /*refused=*/true), ElementsAre("disconnect"));
+  EXPECT_EQ(session_->deadline(), absl::FromUnixSeconds(0) + absl::Milliseconds(200));
+  EXPECT_THAT(Tell(Session::DeadlinePassed{}), IsEmpty());  // not yet
+  now_ = 1;
+  EXPECT_THAT(Tell(Session::DeadlinePassed{}), ElementsAre("connect for 11s again: the reason"));
+  EXPECT_THAT(Stop(2, /*evicted=*/false, /*refused=*/true),
+              ElementsAre("disconnect", "end with 2: the reason"));
+}
+
+TEST_F(SessionTest, GivesUpWhenItHasHadNoParametersForItsPatience) {
+  BecomeMember();
+  AllArrived();
+  now_ = 100;
+  EXPECT_THAT(CallBroke().back(), "connect for 11s again: the call broke");
+  now_ = 110;
+  Tell(MakeView());
+  EXPECT_THAT(CallBroke().back(), "connect for 11s again: the call broke");
+  now_ = 111;
+  EXPECT_THAT(CallBroke().back(), "end with 1: the call broke");
+}
+
+TEST_F(SessionTest, ParametersRenewItsPatience) {
+  BecomeMember();
+  AllArrived();
+  now_ = 100;
+  CallBroke();
+  Tell(MakeView());
+  AllArrived();
+  now_ = 111;
+  EXPECT_THAT(CallBroke().back(), "connect for 11s again: the call broke");
+  now_ = 121;
+  EXPECT_THAT(CallBroke(),
+              ElementsAre("say failure { exit_code: 1 reason: \"the call broke\" }", "disconnect"));
+  now_ = 122;
+  Tell(Session::DeadlinePassed{});
+  EXPECT_THAT(CallBroke().back(), "end with 1: the call broke");
+}
+
+TEST_F(SessionTest, WhyItWasLeftAloneSaysMoreThanThatNobodyAnswers) {
+  const Session::NotConnected silence{absl::DeadlineExceededError("nobody answers")};
+  BecomeMember();
+  CallBroke();
+  EXPECT_THAT(Tell(silence), ElementsAre("end with 1: the call broke"));
+  Restart();
+  Tell(Session::Started{});
+  EXPECT_THAT(Tell(silence), ElementsAre("end with 1: nobody answers"));
+}
+
+TEST_F(SessionTest, AfterABrokenStreamTheCoordinatorHasTwoSecondsToEndTheJob) {
+  const Session::StreamBroke broke{absl::UnavailableError("a stream broke")};
+  BecomeMember();
+  now_ = 10;
+  EXPECT_THAT(Tell(broke), IsEmpty());
+  EXPECT_EQ(Deadline(), 12);
+  now_ = 11;
+  EXPECT_THAT(Tell(broke), IsEmpty());
+  EXPECT_EQ(Deadline(), 12);
+  now_ = 12;
+  // No computation begins any more.
+  EXPECT_THAT(Tell(Session::SomeArrived{pull_}), IsEmpty());
+  EXPECT_THAT(Tell(Session::DeadlinePassed{}),
+              ElementsAre("say failure { exit_code: 1 reason: \"a stream broke\" }", "disconnect",
+                          "connect for 11s again: a stream broke"));
+  EXPECT_EQ(session_->deadline(), absl::InfiniteFuture());
+  Tell(MakeView());
+  Tell(broke);
+  EXPECT_THAT(Stop(1), ElementsAre("disconnect", "end with 1: the reason"));
+}
+
+TEST_F(SessionTest, LeavesWhenWhatItComputesIsDone) {
+  BecomeMember();
+  AllArrived();
+  EXPECT_THAT(AskedToLeave(), IsEmpty());
+  EXPECT_EQ(Deadline(), 30);
+  EXPECT_THAT(
+      Tell(Session::Computed{}),
+      ElementsAre(HasSubstr("say progress"),
+                  "say after tests leave { reason: \"interrupted by SIGTERM\" applied: 0 }"));
+  EXPECT_THAT(Stop(0), ElementsAre("disconnect", "end with 143: interrupted by SIGTERM"));
+}
+
+TEST_F(SessionTest, LeavesWithoutAnAnswerInTheEnd) {
+  BecomeMember();
+  EXPECT_THAT(AskedToLeave(), ElementsAre(HasSubstr("leave")));
+  now_ = 30;
+  EXPECT_THAT(Tell(Session::DeadlinePassed{}),
+              ElementsAre("say failure { exit_code: 143 reason: \"interrupted by SIGTERM\" }",
+                          "disconnect", "end with 143: interrupted by SIGTERM"));
+}
+
+TEST_F(SessionTest, LeavesAtOnceWhileItIsNoMember) {
+  Tell(Session::Started{});
+  EXPECT_THAT(AskedToLeave().back(), "end with 143: interrupted by SIGTERM");
+  Restart();
+  Tell(Session::Started{});
+  CallBroke();  // it waits to join anew
+  EXPECT_THAT(AskedToLeave(), ElementsAre("end with 143: interrupted by SIGTERM"));
+}
+
+TEST_F(SessionTest, LeavesItToTheCoordinatorToEndAJobThatDiverges) {
+  BecomeMember();
+  AllArrived();
+  EXPECT_THAT(
+      Tell(Session::Diverged{"the loss is inf"}),
+      ElementsAre("say failure { exit_code: 1 reason: \"the loss is inf\" non_finite: true }"));
+  EXPECT_EQ(Deadline(), 30);
+  now_ = 30;
+  EXPECT_THAT(Tell(Session::DeadlinePassed{}).back(), "end with 1: the loss is inf");
+}
+
+TEST_F(SessionTest, WhatWasBegunEarlyGoesOnWhenAllHasArrivedOrIsInterrupted) {
+  BecomeMember();
+  EXPECT_THAT(Tell(Session::SomeArrived{pull_}), ElementsAre("early compute 0"));
+  EXPECT_THAT(Tell(Session::Interrupted{}), IsEmpty());
+  EXPECT_THAT(Tell(Session::SomeArrived{pull_}), ElementsAre("early compute 0"));
+  EXPECT_THAT(AllArrived(), IsEmpty());
+  EXPECT_THAT(Tell(Session::Computed{}).front(), HasSubstr("say progress { unit: 0"));
+  EXPECT_THAT(Tell(Session::SomeArrived{pull_}), ElementsAre("early compute 1"));
+  EXPECT_THAT(Tell(Session::Interrupted{}), IsEmpty());
+  EXPECT_THAT(AllArrived(/*passed=*/true).front(), "pull 3 at clock 2");
+}
+
+TEST_F(SessionTest, EndsIfPeersAreNotHonest) {
+  Tell(Session::Started{});
+  proto::View view = MakeView();
+  view.set_your_rank(2);
+  EXPECT_THAT(Tell(view).back(), HasSubstr("end with 1: the coordinator sent a view without"));
+  Restart();
+  Tell(Session::Started{});
+  view = MakeView();
+  view.mutable_shards(0)->set_end_block(0);
+  EXPECT_THAT(Tell(view).back(), HasSubstr("end with 2: view 7 gives block 0 to no shard"));
+  Restart();
+  Tell(Session::Started{});
+  view = MakeView();
+  view.mutable_layout()->mutable_parameters(0)->set_shape(0, 5);
+  EXPECT_THAT(Tell(view).back(), HasSubstr("end with 2: the coordinator sent a view of another"));
+  Restart();
+  BecomeMember();
+  EXPECT_THAT(Tell(Session::StreamLied{absl::InternalError("shard 0 lies")}),
+              ElementsAre("say failure { exit_code: 1 reason: \"shard 0 lies\" }", "disconnect",
+                          "end with 1: shard 0 lies"));
+}
+
+}  // namespace
+}  // namespace rubato
