@@ -15,6 +15,7 @@
 #include "common/wire/frame.h"
 #include "common/wire/message.h"
 #include "common/wire/shard_streams.h"
+#include "common/wire/stream_opening.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/cluster.pb.h"

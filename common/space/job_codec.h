@@ -1,4 +1,4 @@
-// The codecs of a job, as wire.push and wire.pull name them.
+// What a job says of its wire: the codecs that wire.push and wire.pull name, and what is shared.
 #ifndef RUBATO_COMMON_SPACE_JOB_CODEC_H_
 #define RUBATO_COMMON_SPACE_JOB_CODEC_H_
 
@@ -23,6 +23,10 @@ inline Codec PushCodec(const proto::Job& job) {
   return static_cast<Codec>(job.wire().push().codec());
 }
 inline Codec PullCodec(const proto::Job& job) { return static_cast<Codec>(job.wire().pull()); }
+
+inline bool SharesMemory(const proto::Job& job) {
+  return job.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO;
+}
 
 // A block that holds averages of statistics travels as float32, both ways: rounding them would add
 // up. `trainable` values lie before those (TrainableCount).

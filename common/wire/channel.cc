@@ -18,7 +18,8 @@ constexpr int kKeepAliveMs = 10000;
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           const Credentials& credentials) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -35,7 +36,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   const absl::StatusOr<std::vector<HostPort>> addresses = ParseAddresses(address);
   const std::string target = addresses.ok() ? ChannelTarget(*addresses) : address;
-  return grpc::CreateCustomChannel(target, grpc::InsecureChannelCredentials(), arguments);
+  return grpc::CreateCustomChannel(target, credentials.OfChannel(), arguments);
 }
 
 void ConfigureServer(grpc::ServerBuilder* builder) {

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "common/wire/credentials.h"
 
 namespace rubato {
 
@@ -24,9 +25,10 @@ constexpr int kWindowBytes = 4 << 20;
 
 // A channel of its own connection (not shared with others to the same address), never through a
 // proxy.
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address);
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           const Credentials& credentials);
 
-// Settings for a server: an address in use is an error, not shared.
+// Settings of a server (listener.h): an address in use is an error, not shared.
 void ConfigureServer(grpc::ServerBuilder* builder);
 
 // Settings of a process that moves much; call it before anything of gRPC. Each of gRPC's threads

@@ -4,13 +4,13 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include "common/wire/look_rule.h"
+#include "common/wire/spin_rule.h"
 
 namespace rubato {
 
-// As grpc::CompletionQueue::Next, but looks before it sleeps where `rule` says so, which is the
-// calling thread's own: until nothing has moved for LookRule::kNanos.
-bool NextEvent(grpc::CompletionQueue* queue, LookRule* rule, void** tag, bool* ok);
+// As grpc::CompletionQueue::Next, but spins before it sleeps where `rule` says so, which is the
+// calling thread's own: until nothing has moved for kSpinNanos.
+bool NextEvent(grpc::CompletionQueue* queue, SpinRule* rule, void** tag, bool* ok);
 
 }  // namespace rubato
 

@@ -28,10 +28,10 @@ class EventQueueTest : public ::testing::Test {
   }
 
   grpc::CompletionQueue queue_;
-  LookRule rule_;
+  SpinRule rule_;
 };
 
-// Some are there already, some come during a look, some after one in vain.
+// Some are there already, some come during a spin, some after one in vain.
 TEST_F(EventQueueTest, EachEventComesOnce) {
   constexpr int64_t kEvents = 2000;
   std::vector<grpc::Alarm> alarms(kEvents);
@@ -50,7 +50,7 @@ TEST_F(EventQueueTest, EachEventComesOnce) {
   EXPECT_EQ(Next(), -1);
 }
 
-// Of processor time, of which nobody else can take any: a thread that looked all the time would
+// Of processor time, of which nobody else can take any: a thread that spun all the time would
 // take all of the second.
 TEST_F(EventQueueTest, WhoWaitsLongSleeps) {
   const auto processor_time = [] {

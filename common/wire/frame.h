@@ -52,6 +52,14 @@ struct Frame {
   uint32_t values = 0;         // in the payload
 
   Range node() const { return {first_leaf, end_leaf}; }
+  // Pull: the blocks that it asks for. A peer may have sent anything: they may be no range at all.
+  Range blocks() const {
+    return {static_cast<int64_t>(block), static_cast<int64_t>(block + block_count)};
+  }
+  void set_blocks(Range blocks) {
+    block = static_cast<uint64_t>(blocks.begin);
+    block_count = static_cast<uint32_t>(blocks.size());
+  }
 };
 
 constexpr int64_t kFrameHeaderBytes = 96;

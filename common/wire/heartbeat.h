@@ -10,6 +10,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/wire/credentials.h"
 #include "proto/cluster.grpc.pb.h"
 
 namespace rubato {
@@ -18,7 +19,8 @@ class Heartbeat {
  public:
   // Beats every `interval` until it is destroyed. A beat that is not answered within that time is
   // given up; the next one follows.
-  Heartbeat(const std::string& address, int rank, uint32_t incarnation, absl::Duration interval);
+  Heartbeat(const std::string& address, int rank, uint32_t incarnation, absl::Duration interval,
+            const Credentials& credentials = {});
   ~Heartbeat();
 
  private:

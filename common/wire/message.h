@@ -13,17 +13,6 @@
 
 namespace rubato {
 
-// The streaming method that carries frames, and the metadata that opens a stream.
-constexpr char kDataMethod[] = "/rubato.Data/Stream";
-constexpr char kJobDigestKey[] = "rubato-job-digest";
-// In the call's metadata an offer of shared memory (common/wire/shared_segment.h); in the answer's
-// kSharedMemoryTaken, or why it is not taken.
-constexpr char kSharedMemoryKey[] = "rubato-shared-memory";
-constexpr char kSharedMemoryTaken[] = "taken";
-
-// Of a full message; 128 to 512 KiB measured alike, and best.
-constexpr size_t kMessageBytes = 256 << 10;
-
 // Takes the first frame from `outbox`, which has one, and those behind it that fit into a message
 // of kMessageBytes and little more. Large payloads are not copied; their owners are kept until the
 // message has been sent.

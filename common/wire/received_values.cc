@@ -60,13 +60,13 @@ class Cursor {
 
 // Of a coded payload: more than any block has, so that a few bytes of topk cannot ask for memory
 // without bound.
-constexpr size_t kMostValues = 1 << 20;
+constexpr size_t kMaxValues = 1 << 20;
 
 absl::Status CheckSize(const Frame& frame) {
   if (frame.codec == Codec::kTopK) {
-    if (frame.values <= kMostValues) return absl::OkStatus();
+    if (frame.values <= kMaxValues) return absl::OkStatus();
     return absl::InvalidArgumentError(absl::StrFormat(
-        "payload has %d values in topk; expected at most %d", frame.values, kMostValues));
+        "payload has %d values in topk; expected at most %d", frame.values, kMaxValues));
   }
   const size_t expected = EncodedBound(frame.codec, frame.values);
   if (frame.payload_bytes == expected) return absl::OkStatus();

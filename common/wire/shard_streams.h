@@ -2,7 +2,6 @@
 #ifndef RUBATO_COMMON_WIRE_SHARD_STREAMS_H_
 #define RUBATO_COMMON_WIRE_SHARD_STREAMS_H_
 
-#include <grpcpp/generic/generic_stub.h>
 #include <grpcpp/grpcpp.h>
 
 #include <functional>
@@ -11,10 +10,11 @@
 #include <thread>
 #include <vector>
 
-#include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
-#include "common/wire/message.h"
+#include "common/wire/credentials.h"
+#include "common/wire/frame.h"
+#include "common/wire/payload.h"
+#include "common/wire/received_values.h"
 #include "common/wire/shared_arena.h"
 
 namespace rubato {
@@ -36,12 +36,13 @@ class ShardStreams {
 
   // Opens a stream to each of `addresses`; the shards answer only processes of the job with this
   // digest. A shard that cannot be reached shows as a failure. With `share_memory` frames go
-  // through memory that is shared with a shard, where that can be had, and then each shard has a
+  // through memory that is shared with a shard where that is possible, and then each shard has a
   // thread of its own here, which calls the callbacks; payloads that lie in `arena`, if there is
   // one, are lent to shards.
   ShardStreams(const std::vector<std::string>& addresses, const std::string& job_digest,
                Callbacks callbacks, bool share_memory = false,
-               std::shared_ptr<const SharedArena> arena = nullptr);
+               std::shared_ptr<const SharedArena> arena = nullptr,
+               const Credentials& credentials = {});
   // Breaks the streams and waits until no callback runs any more.
   ~ShardStreams();
 
@@ -49,7 +50,7 @@ class ShardStreams {
   // others waiting: see Outbox.
   void Send(int shard, const Frame& frame, const Payload& payload);
 
-  // While one is there, what is sent waits for more, until it fills a message: for an event whose
+  // While one exists, what is sent waits for more, until it fills a message: for an event whose
   // handling sends several frames. Callbacks are called within one.
   class Batch {
    public:

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 #include <random>
 
 #include "absl/strings/numbers.h"
@@ -25,13 +26,10 @@ constexpr char kName[] = "lent-rubato";
 // The owner must not shrink what is mapped here: reading beyond the end would be fatal.
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_SEAL;
 
-// Address space is taken by so much, memory as it is allocated.
-constexpr uint64_t kSlab = 64 << 20;
-
 // A window of a view begins at a multiple of half its size, so that whatever begins in its first
 // half is in it.
-constexpr uint64_t kHalfWindow = kSlab;
-static_assert(SharedArenaView::kMostBytes <= kHalfWindow);
+constexpr uint64_t kHalfWindow = 64 << 20;
+static_assert(kMaxLent <= kHalfWindow);
 
 // At the arena's beginning: that it is the one of the offer.
 struct Label {
@@ -40,7 +38,10 @@ struct Label {
 };
 constexpr uint64_t kMagic = 0x31746e656c627552;  // "Rublent1"
 
-uint64_t RoundUp(uint64_t bytes, uint64_t unit) { return (bytes + unit - 1) / unit * unit; }
+absl::Status NoMemory() {
+  return absl::ResourceExhaustedError(
+      absl::StrCat("there is no memory to lend: ", std::strerror(errno)));
+}
 
 absl::Status CannotOpen(absl::string_view why) {
   return absl::UnavailableError(absl::StrCat("the peer's memory cannot be opened: ", why));
@@ -51,21 +52,14 @@ absl::Status CannotOpen(absl::string_view why) {
 absl::StatusOr<std::shared_ptr<SharedArena>> SharedArena::Create() {
   std::shared_ptr<SharedArena> arena(new SharedArena);
   arena->fd_ = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
-  if (arena->fd_ < 0 || fcntl(arena->fd_, F_ADD_SEALS, kSeals) != 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("memory to lend cannot be had: ", std::strerror(errno)));
-  }
+  if (arena->fd_ < 0 || fcntl(arena->fd_, F_ADD_SEALS, kSeals) != 0) return NoMemory();
   std::random_device random;
   arena->nonce_ = uint64_t{random()} << 32 | random();
   absl::MutexLock lock(&arena->mutex_);
-  RUBATO_RETURN_IF_ERROR(arena->AddSlab(kSlab));
-  if (const int error = ReserveMemory(arena->fd_, 0, kSharedPage); error != 0) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("memory to lend cannot be had: ", std::strerror(error)));
-  }
+  char* const begin = arena->Take(arena->space_.Find(sizeof(Label)));
+  if (begin == nullptr) return NoMemory();
   const Label label = {kMagic, arena->nonce_};
-  std::memcpy(arena->slabs_[0].begin, &label, sizeof(label));
-  arena->used_ = kSharedPage;
+  std::memcpy(begin, &label, sizeof(label));
   return arena;
 }
 
@@ -75,42 +69,44 @@ SharedArena::~SharedArena() {
   if (fd_ >= 0) close(fd_);
 }
 
-absl::Status SharedArena::AddSlab(uint64_t size) {
-  const uint64_t offset = slabs_.empty() ? 0 : slabs_.back().offset + slabs_.back().size;
-  const auto failed = [] {
-    return absl::ResourceExhaustedError(
-        absl::StrCat("memory to lend cannot be had: ", std::strerror(errno)));
-  };
-  if (ftruncate(fd_, static_cast<off_t>(offset + size)) != 0) return failed();
+bool SharedArena::AddSlab(uint64_t offset, uint64_t size) {
+  if (ftruncate(fd_, static_cast<off_t>(offset + size)) != 0) return false;
   void* begin =
       mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, static_cast<off_t>(offset));
-  if (begin == MAP_FAILED) return failed();
+  if (begin == MAP_FAILED) return false;
   slabs_.push_back({static_cast<char*>(begin), offset, size});
-  used_ = 0;
-  return absl::OkStatus();
+  return true;
+}
+
+char* SharedArena::At(uint64_t offset) const {
+  const auto behind =
+      std::upper_bound(slabs_.begin(), slabs_.end(), offset,
+                       [](uint64_t offset, const Slab& slab) { return offset < slab.offset; });
+  return std::prev(behind)->begin + (offset - std::prev(behind)->offset);
+}
+
+char* SharedArena::Take(const ArenaSpace::Piece& piece) {
+  if (piece.slab_bytes > 0) {
+    if (!AddSlab(piece.offset, piece.slab_bytes)) return nullptr;
+    space_.Grow(piece.slab_bytes);
+  }
+  if (!piece.is_reserved) {
+    // Now, and not by a fatal signal at the first write.
+    errno = ReserveMemory(fd_, piece.offset, piece.bytes);
+    if (errno != 0) return nullptr;
+  }
+  space_.Take(piece);
+  return At(piece.offset);
 }
 
 std::shared_ptr<char> SharedArena::Allocate(size_t bytes) {
-  const uint64_t size = RoundUp(std::max<uint64_t>(bytes, 1), kSharedPage);
-  char* place = nullptr;
-  {
-    absl::MutexLock lock(&mutex_);
-    std::vector<char*>& free = free_[size];
-    if (!free.empty()) {
-      place = free.back();
-      free.pop_back();
-    } else {
-      if (slabs_.back().size - used_ < size && !AddSlab(RoundUp(size, kSlab)).ok()) return nullptr;
-      const Slab& slab = slabs_.back();
-      // Now, and not by a fatal signal at the first write.
-      if (ReserveMemory(fd_, slab.offset + used_, size) != 0) return nullptr;
-      place = slab.begin + used_;
-      used_ += size;
-    }
-  }
-  return {place, [arena = shared_from_this(), size](char* begin) {
+  absl::MutexLock lock(&mutex_);
+  const ArenaSpace::Piece piece = space_.Find(bytes);
+  char* const place = Take(piece);
+  if (place == nullptr) return nullptr;
+  return {place, [arena = shared_from_this(), piece](char*) {
             absl::MutexLock lock(&arena->mutex_);
-            arena->free_[size].push_back(begin);
+            arena->space_.GiveBack(piece);
           }};
 }
 
@@ -156,26 +152,19 @@ SharedArenaView::~SharedArenaView() {
 }
 
 const char* SharedArenaView::At(uint64_t offset, size_t bytes) {
-  if (bytes > kMostBytes) return nullptr;
+  if (bytes > kMaxLent) return nullptr;
   if (offset > size_ || bytes > size_ - offset) {  // it may have grown
     struct stat status;
     if (fstat(fd_, &status) != 0) return nullptr;
     size_ = static_cast<uint64_t>(status.st_size);
     if (offset > size_ || bytes > size_ - offset) return nullptr;
   }
-  size_t& given = given_[offset];
-  if (bytes > given) {
-    given_bytes_ += bytes - given;
-    given = bytes;
-  }
-  if (given_bytes_ > kMostResident) {
+  if (resident_.MustDropFor(offset, bytes)) {
     // Pages that are read again are mapped again, some at a time; their values stay.
     for (const auto& [number, window] : windows_) madvise(window, 2 * kHalfWindow, MADV_DONTNEED);
-    given_ = {{offset, bytes}};
-    given_bytes_ = bytes;
   }
   const uint64_t number = offset / kHalfWindow;
-  if (windows_.size() == kMostWindows && windows_.count(number) == 0) return nullptr;
+  if (windows_.size() == kMaxWindows && windows_.count(number) == 0) return nullptr;
   char*& window = windows_[number];
   if (window == nullptr) {
     void* begin = mmap(nullptr, 2 * kHalfWindow, PROT_READ, MAP_SHARED, fd_,

@@ -5,7 +5,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -17,14 +16,9 @@
 #include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
+#include "common/wire/arena_space.h"
 
 namespace rubato {
-
-// What is lent begins at a page and takes whole ones, so that it can be mapped anywhere.
-constexpr size_t kSharedPage = 4096;
-
-// What is smaller is not lent: copying it costs less than keeping account of it.
-constexpr size_t kLeastLent = 8 << 10;
 
 // Its owner's end. Any thread.
 class SharedArena : public std::enable_shared_from_this<SharedArena> {
@@ -38,9 +32,9 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   // it is for the next that is as large. Null if it cannot be had.
   std::shared_ptr<char> Allocate(size_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // What another process of this host needs to open it: at most kMostOffer bytes.
+  // What another process of this host needs to open it: at most kMaxOffer bytes.
   std::string Offer() const;
-  static constexpr size_t kMostOffer = 64;
+  static constexpr size_t kMaxOffer = 64;
 
   // Where `bytes`, if they lie in it, are.
   std::optional<uint64_t> Find(absl::Span<const char> bytes) const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -52,33 +46,33 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   };
 
   SharedArena() = default;
-  absl::Status AddSlab(uint64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Memory for the piece, from now on taken; null with errno set if there is none.
+  char* Take(const ArenaSpace::Piece& piece) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  bool AddSlab(uint64_t offset, uint64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  char* At(uint64_t offset) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   int fd_ = -1;
   uint64_t nonce_ = 0;
   mutable absl::Mutex mutex_;
   std::vector<Slab> slabs_ ABSL_GUARDED_BY(mutex_);  // one behind the other
-  uint64_t used_ ABSL_GUARDED_BY(mutex_) = 0;        // of the last slab
-  std::map<size_t, std::vector<char*>> free_ ABSL_GUARDED_BY(mutex_);
+  ArenaSpace space_ ABSL_GUARDED_BY(mutex_);
 };
 
 // Another process's end, which reads. It trusts nothing that the owner says.
 class SharedArenaView {
  public:
-  // What At gives is no more at a time.
-  static constexpr size_t kMostBytes = 2 << 20;
   // Resident of what At has given: so a server's memory does not grow with what workers lend.
-  static constexpr size_t kMostResident = 8 << 20;
+  static constexpr size_t kMaxResident = 8 << 20;
   // Windows onto an arena of up to 256 GiB: the system bounds a process's mappings.
-  static constexpr size_t kMostWindows = 4096;
+  static constexpr size_t kMaxWindows = 4096;
 
   // Unavailable, saying why, if the offer cannot be opened from here.
   static absl::StatusOr<std::shared_ptr<SharedArenaView>> Open(absl::string_view offer);
   ~SharedArenaView();
   SharedArenaView(const SharedArenaView&) = delete;
 
-  // The `bytes` at `offset`; null if the arena does not hold them. By one thread at a time. The
-  // owner may change them at any time.
+  // The `bytes` at `offset`, kMaxLent at most; null if the arena does not hold them. By one thread
+  // at a time. The owner may change them at any time.
   const char* At(uint64_t offset, size_t bytes);
 
   // Maps what At has given also at `place`, a page of memory of the caller's, over what is there.
@@ -91,9 +85,7 @@ class SharedArenaView {
   int fd_ = -1;
   uint64_t size_ = 0;                             // which the arena has, at least
   absl::flat_hash_map<uint64_t, char*> windows_;  // by number
-  // What may be resident, by offset.
-  absl::flat_hash_map<uint64_t, size_t> given_;
-  size_t given_bytes_ = 0;
+  ResidentBytes resident_{kMaxResident};
 };
 
 }  // namespace rubato

@@ -95,7 +95,7 @@ TEST(SharedArenaView, GivesOnlyWhatTheArenaHolds) {
   EXPECT_EQ(view->At(kSize - 10, 11), nullptr);
   EXPECT_EQ(view->At(~uint64_t{0}, 1), nullptr);
   EXPECT_EQ(view->At(~uint64_t{0} - 5, 10), nullptr);
-  EXPECT_EQ(view->At(0, SharedArenaView::kMostBytes + 1), nullptr);
+  EXPECT_EQ(view->At(0, kMaxLent + 1), nullptr);
 }
 
 // Bytes that this process holds of shared memory.
@@ -127,7 +127,7 @@ TEST(SharedArenaView, HoldsLittleOfWhatItHasRead) {
   }
   EXPECT_GE(SharedResident() - before, kPiece);
   // The kernel counts a little late.
-  EXPECT_LE(SharedResident() - before, SharedArenaView::kMostResident + (1 << 20));
+  EXPECT_LE(SharedResident() - before, SharedArenaView::kMaxResident + (1 << 20));
 }
 
 TEST(SharedArenaView, MapsWhatIsLentOverTheCallersMemory) {

@@ -1,12 +1,11 @@
 // One end of a data stream in shared memory: frames as on the wire, from one process's memory into
-// a ring, and out of the ring where the other uses them. Waits a moment by looking, then sleeps.
+// a ring, and out of the ring where the other uses them. Waits a moment by spinning, then sleeps.
 #ifndef RUBATO_COMMON_WIRE_SHARED_LINK_H_
 #define RUBATO_COMMON_WIRE_SHARED_LINK_H_
 
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,7 +15,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
-#include "common/wire/message.h"
+#include "common/wire/outbox.h"
+#include "common/wire/received_values.h"
+#include "common/wire/ring.h"
 #include "common/wire/shared_segment.h"
 
 namespace rubato {
@@ -31,11 +32,11 @@ class SharedLink {
     std::function<void(absl::Status status)> on_end;
   };
 
-  // While more than `most_waiting` bytes wait for the peer to make room, it is not heard. Payloads
+  // While more than `max_waiting` bytes wait for the peer to make room, it is not read. Payloads
   // that lie in `arena`, which may be null and is what the segment lends, go by reference if the
   // peer can read them there; their owners are kept until it has given them back.
   SharedLink(std::unique_ptr<SharedSegment> segment, std::shared_ptr<const SharedArena> arena,
-             size_t most_waiting, Callbacks callbacks);
+             size_t max_waiting, Callbacks callbacks);
   // After on_end has begun. What the peer has not given back it may still read.
   ~SharedLink();
 
@@ -51,19 +52,17 @@ class SharedLink {
 
  private:
   void Run();
-  // Whether there was one. Sets `*status` to an error of the peer or of on_frame.
+  // Whether there was a frame. Sets `*status` to an error of the peer or of on_frame.
   bool ReadFrame(absl::Status* status);
+  absl::Status HandleFrame(const RingFrame& frame, const char* payload);
   // Whether anything was written.
   bool WriteWaiting() ABSL_LOCKS_EXCLUDED(mutex_);
   bool TryWrite(const Frame& frame, const Payload& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Where in the arena it lies, if it may be lent now.
   std::optional<uint64_t> FindToLend(const Payload& payload) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Forgets the owners of what the peer has given back, in the order in which it was lent.
   void TakeBack() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Whether there is something to read that may be read, or to write and room for it.
   bool MayGoOn() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Whether a frame with this payload may be written now, lent or not.
-  bool HasRoom(const Payload& payload, bool lends) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Sleep();
   void WakePeer();
 
@@ -74,7 +73,7 @@ class SharedLink {
   const std::shared_ptr<const SharedArena> arena_;
   std::shared_ptr<SharedArenaView> peers_arena_;  // null: it lends nothing
   absl::Status borrowing_;
-  const size_t most_waiting_;
+  const size_t max_waiting_;
   const Callbacks callbacks_;
   std::atomic<bool> stopping_{false};
   uint64_t read_ = 0;  // own().read, which only this process writes
@@ -82,17 +81,8 @@ class SharedLink {
 
   absl::Mutex mutex_;
   Outbox outbox_ ABSL_GUARDED_BY(mutex_);
-  uint64_t written_ ABSL_GUARDED_BY(mutex_) = 0;  // own().written
-  std::atomic<size_t> waiting_bytes_{0};          // of outbox_
-  // Owners of what the peer may be reading, by number of the loan from `first_loan_` on.
-  std::deque<std::shared_ptr<const void>> lent_ ABSL_GUARDED_BY(mutex_);
-  // Of what is lent and the peer has not come to yet: where its frame ends in the ring, and bytes.
-  struct Unread {
-    uint64_t end, bytes;
-  };
-  std::deque<Unread> unread_ ABSL_GUARDED_BY(mutex_);
-  uint64_t unread_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
-  uint64_t first_loan_ ABSL_GUARDED_BY(mutex_) = 0;
+  RingWriter writer_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<size_t> waiting_bytes_{0};  // of outbox_
 
   std::thread thread_;  // last: it uses all of the above
 };

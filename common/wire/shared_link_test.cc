@@ -65,8 +65,8 @@ class SharedLinkTest : public ::testing::Test {
     segments_[1] = *std::move(opened);
     words_ = segments_[0]->words();
   }
-  std::unique_ptr<SharedLink> Start(int end, size_t most_waiting = kUnbounded) {
-    return std::make_unique<SharedLink>(std::move(segments_[end]), arenas_[end], most_waiting,
+  std::unique_ptr<SharedLink> Start(int end, size_t max_waiting = kUnbounded) {
+    return std::make_unique<SharedLink>(std::move(segments_[end]), arenas_[end], max_waiting,
                                         ends_[end].Collect());
   }
 
@@ -137,7 +137,7 @@ TEST_F(SharedLinkTest, OfWhatWaitsForAStalledPeerTheLowestBlockGoesFirstAndAPull
 }
 
 // Else a peer that never takes its answers could ask for ever more of them.
-TEST_F(SharedLinkTest, APeerThatDoesNotReadIsNotHeard) {
+TEST_F(SharedLinkTest, APeerThatDoesNotReadIsNotRead) {
   std::unique_ptr<SharedLink> a;
   SharedLink::Callbacks echo = ends_[0].Collect();
   const auto answer = std::make_shared<std::vector<float>>(4000);
@@ -275,10 +275,10 @@ TEST_F(LendingLinkTest, MoreThanMayBeLentAtATimeGoesThroughTheRing) {
   AwaitSleep(1);
   const auto a = Start(0);
   const Payload payload = New(7, 2048);
-  for (uint64_t i = 0; i < SharedWords::kLoans + 10; ++i) a->Send(FrameOf(i), payload);
+  for (uint64_t i = 0; i < kMaxLoans + 10; ++i) a->Send(FrameOf(i), payload);
   {
     absl::MutexLock lock(&mutex);
-    const auto all = [&] { return kept.size() + copied == SharedWords::kLoans + 10; };
+    const auto all = [&] { return kept.size() + copied == kMaxLoans + 10; };
     mutex.Await(absl::Condition(&all));
     EXPECT_EQ(copied, 10u);
     kept.clear();
@@ -362,12 +362,12 @@ TEST_F(LendingLinkTest, NonsenseAboutLoansEndsIt) {
     uint32_t number, is_lent;
   };
   for (const auto& [lends, bytes, words] :
-       std::vector<std::tuple<bool, uint32_t, Words>>{{false, 400, {4096, 0, 1}},
-                                                      {true, 400, {uint64_t{1} << 40, 0, 1}},
-                                                      {true, 400, {~uint64_t{63}, 0, 1}},
-                                                      {true, 400, {(64 << 20) - 64, 0, 1}},
-                                                      {true, 400, {4100, 0, 1}},
-                                                      {true, 400, {4096, SharedWords::kLoans, 1}},
+       std::vector<std::tuple<bool, uint32_t, Words>>{{false, 8192, {4096, 0, 1}},
+                                                      {true, 8192, {uint64_t{1} << 40, 0, 1}},
+                                                      {true, 8192, {~uint64_t{63}, 0, 1}},
+                                                      {true, 8192, {(64 << 20) - 64, 0, 1}},
+                                                      {true, 8192, {4100, 0, 1}},
+                                                      {true, 8192, {4096, kMaxLoans, 1}},
                                                       {true, (2 << 20) + 4, {4096, 0, 1}}}) {
     auto segment = SharedSegment::Create(kRing);
     RUBATO_ASSERT_OK(segment);
@@ -394,7 +394,7 @@ double ProcessSeconds() {
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
 }
 
-// An idle link sleeps: it cannot be seen that it never looks, but that it asked to be woken.
+// An idle link sleeps: it cannot be seen that it never spins, but that it asked to be woken.
 TEST_F(SharedLinkTest, AnIdleEndSleepsAndStops) {
   const auto a = Start(0), b = Start(1);
   while (words_->ends[0].sleeping == 0 || words_->ends[1].sleeping == 0) {
@@ -402,7 +402,7 @@ TEST_F(SharedLinkTest, AnIdleEndSleepsAndStops) {
   }
   const double before = ProcessSeconds();
   absl::SleepFor(absl::Milliseconds(300));
-  EXPECT_LT(ProcessSeconds() - before, 0.03);  // looking all the time it would be 0.6
+  EXPECT_LT(ProcessSeconds() - before, 0.03);  // spinning all the time it would be 0.6
   a->Send(FrameOf(1), {});
   ends_[1].Await(1);
   a->Stop();

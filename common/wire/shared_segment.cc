@@ -24,7 +24,7 @@ namespace {
 
 constexpr uint64_t kMagic = 0x32676e6972627552;  // "Rubring2"
 constexpr char kName[] = "rubato";
-constexpr size_t kWordsBytes = (sizeof(SharedWords) + kSharedPage - 1) / kSharedPage * kSharedPage;
+constexpr size_t kWordsBytes = RoundUp(sizeof(SharedWords), kSharedPage);
 static_assert(std::atomic<uint64_t>::is_always_lock_free &&
               std::atomic<uint32_t>::is_always_lock_free);
 
@@ -75,12 +75,12 @@ std::string SharedSegment::Offer() const {
 
 void SharedSegment::Lend(const SharedArena& arena) {
   const std::string offer = arena.Offer();
-  RUBATO_CHECK(offer.size() < SharedArena::kMostOffer);
+  RUBATO_CHECK(offer.size() < SharedArena::kMaxOffer);
   std::memcpy(words_->ends[end_].offer, offer.c_str(), offer.size() + 1);
 }
 
 std::string SharedSegment::LentByPeer() const {
-  char offer[SharedArena::kMostOffer];
+  char offer[SharedArena::kMaxOffer];
   std::memcpy(offer, words_->ends[1 - end_].offer, sizeof(offer));  // once: it could change
   offer[sizeof(offer) - 1] = 0;
   return offer;

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "common/wire/ring.h"
 #include "common/wire/shared_arena.h"
 
 namespace rubato {
@@ -18,8 +19,6 @@ namespace rubato {
 // The words at a segment's beginning, each on cache lines of its own; bytes are counted from the
 // segment's creation. A process trusts nothing of it that its peer writes.
 struct SharedWords {
-  static constexpr uint32_t kLoans = 16384;  // that are out at a time: of 4 GiB of parameters
-
   std::atomic<uint64_t> magic;
   std::atomic<uint64_t> nonce;
   struct End {
@@ -31,9 +30,9 @@ struct SharedWords {
     // 1: takes frames whose payload lies in the other end's SharedArena.
     alignas(128) std::atomic<uint32_t> borrows;
     // Of its own arena, from before the other end begins; empty: it has none.
-    char offer[SharedArena::kMostOffer];
+    char offer[SharedArena::kMaxOffer];
     // By the number of a loan: 1 when what the other end lent has been given back.
-    alignas(128) std::atomic<uint8_t> given_back[kLoans];
+    alignas(128) std::atomic<uint8_t> given_back[kMaxLoans];
   };
   End ends[2];  // the creator, the opener
 };

@@ -8,6 +8,7 @@
 
 #include "common/base/check.h"
 #include "common/base/half.h"
+#include "common/base/isa.h"
 #include "common/wire/codec.h"
 
 namespace rubato {

@@ -5,6 +5,7 @@
 #include "absl/time/clock.h"
 #include "common/wire/channel.h"
 #include "server/coordinator/coordinator_record.h"
+#include "server/coordinator/control_call.h"
 
 namespace rubato {
 
@@ -13,35 +14,28 @@ namespace rubato {
 class ClusterService::Call
     : public grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage> {
  public:
-  Call(PeerId id, ClusterService* service) : id_(id), service_(service) { StartRead(&incoming_); }
+  Call(PeerId id, ClusterService* service) : id_(id), service_(service) { Proceed(); }
 
   void Send(const proto::CoordinatorMessage& message) {
     service_->mutex_.AssertHeld();
-    if (finished_) return;
-    outbox_.push_back(message);
-    if (!writing_) WriteNext();
+    core_.Push(message);
+    Proceed();
   }
 
   void OnReadDone(bool ok) override {
     absl::MutexLock lock(&service_->mutex_);
-    if (ok) {
-      service_->Handle(coordinator::FromPeer{id_, std::move(incoming_)}).IgnoreError();
-      if (!finished_) StartRead(&incoming_);
-      return;
-    }
-    service_->Handle(coordinator::PeerGone{id_}).IgnoreError();
-    peer_is_gone_ = true;
-    if (!writing_) FinishOnce();
+    service_
+        ->Handle(ok ? coordinator::Event(coordinator::FromPeer{id_, std::move(incoming_)})
+                    : coordinator::PeerGone{id_})
+        .IgnoreError();
+    core_.OnRead(ok);
+    Proceed();
   }
 
   void OnWriteDone(bool) override {
     absl::MutexLock lock(&service_->mutex_);
-    writing_ = false;
-    if (!outbox_.empty() && !peer_is_gone_) {
-      WriteNext();
-    } else if (stop_sent_ || peer_is_gone_) {
-      FinishOnce();
-    }
+    core_.OnWritten();
+    Proceed();
   }
 
   void OnDone() override {
@@ -53,29 +47,19 @@ class ClusterService::Call
   }
 
  private:
-  void WriteNext() {
-    writing_ = true;
-    outgoing_ = std::move(outbox_.front());
-    outbox_.pop_front();
-    if (outgoing_.has_stop()) stop_sent_ = true;
-    StartWrite(&outgoing_);
-  }
-
-  void FinishOnce() {
-    if (finished_) return;
-    finished_ = true;
-    Finish(grpc::Status::OK);
+  void Proceed() {
+    for (ControlCall::Step step = core_.Next(); step != ControlCall::Step::kNone;
+         step = core_.Next()) {
+      if (step == ControlCall::Step::kRead) StartRead(&incoming_);
+      if (step == ControlCall::Step::kWrite) StartWrite(&core_.outgoing());
+      if (step == ControlCall::Step::kFinish) Finish(grpc::Status::OK);
+    }
   }
 
   const PeerId id_;
   ClusterService* const service_;
+  ControlCall core_;
   proto::PeerMessage incoming_;
-  proto::CoordinatorMessage outgoing_;
-  std::deque<proto::CoordinatorMessage> outbox_;
-  bool writing_ = false;
-  bool stop_sent_ = false;
-  bool peer_is_gone_ = false;
-  bool finished_ = false;
 };
 
 ClusterService::ClusterService(Coordinator core, std::unique_ptr<RecordingWriter> recording,
@@ -87,7 +71,7 @@ ClusterService::ClusterService(Coordinator core, std::unique_ptr<RecordingWriter
 
 void ClusterService::SetToken(std::string token) {
   absl::MutexLock lock(&mutex_);
-  token_ = std::move(token);
+  commands_.SetToken(std::move(token));
 }
 
 grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* ClusterService::Join(
@@ -114,51 +98,16 @@ grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* c
                                                   proto::CommandReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   absl::MutexLock lock(&mutex_);
-  if (request->kind() != proto::CommandRequest::KIND_STATUS &&
-      (token_.empty() || request->token() != token_)) {
-    reactor->Finish(grpc::Status(
-        grpc::StatusCode::PERMISSION_DENIED,
-        request->token().empty()
-            ? "this changes the job: it needs the run's token (the file `token` in the run's "
-              "folder, or RUBATO_TOKEN in the environment)"
-            : "the token is not this run's"));
-    return reactor;
-  }
-  absl::StatusOr<std::string> text = "";
-  switch (request->kind()) {
-    case proto::CommandRequest::KIND_CHECKPOINT:
-      text = Handle(coordinator::CheckpointRequested{});
-      if (text.ok()) {
-        waiting_.push_back({reactor, reply});
-        return reactor;
-      }
-      break;
-    case proto::CommandRequest::KIND_STOP:
-      Handle(coordinator::StopRequested{absl::OkStatus(), "asked to"}).IgnoreError();
-      text = "the job is stopping";
-      break;
-    case proto::CommandRequest::KIND_STATUS:
-      *reply->mutable_status() = core_.Status(absl::Now());
-      break;
-    case proto::CommandRequest::KIND_SWITCH:
-      text = request->staleness() < 0
-                 ? absl::InvalidArgumentError("staleness is below 0")
-                 : Handle(coordinator::SwitchRequested{{request->mode(), request->staleness()}});
-      break;
-    default:
-      text = absl::UnimplementedError("no such command");
-  }
-  if (text.ok() && !text->empty()) reply->set_text(*text);
-  reactor->Finish(ToGrpc(text.status()));
+  commands_.Handle(
+      *request,
+      [this](const coordinator::Event& event)
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Handle(event); },
+      [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return core_.Status(absl::Now()); },
+      [reactor, reply](const absl::StatusOr<proto::CommandReply>& answer) {
+        if (answer.ok()) *reply = *answer;
+        reactor->Finish(ToGrpc(answer.status()));
+      });
   return reactor;
-}
-
-void ClusterService::AnswerWaiting(const absl::StatusOr<std::string>& path) {
-  for (const Waiting& waiting : waiting_) {
-    if (path.ok()) waiting.reply->set_text(*path);
-    waiting.reactor->Finish(ToGrpc(path.status()));
-  }
-  waiting_.clear();
 }
 
 void ClusterService::Post(const coordinator::Event& event) {
@@ -181,7 +130,7 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
     }
     Handle(coordinator::Tick{}).IgnoreError();
   }
-  AnswerWaiting(absl::UnavailableError("the job has ended"));
+  commands_.OnCheckpoint(absl::UnavailableError("the job has ended"));
   // Let the last messages leave; a peer that does not take its own is left behind.
   const auto all_gone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.empty(); };
   mutex_.AwaitWithTimeout(absl::Condition(&all_gone), absl::Seconds(1));
@@ -221,7 +170,9 @@ void ClusterService::RunTask(const Task& task, const Tasks& tasks) {
   mutex_.Lock();
   if (!event.has_value()) return;
   Handle(*event).IgnoreError();
-  if (const auto* done = std::get_if<coordinator::Checkpointed>(&*event)) AnswerWaiting(done->path);
+  if (const auto* done = std::get_if<coordinator::Checkpointed>(&*event)) {
+    commands_.OnCheckpoint(done->path);
+  }
 }
 
 absl::StatusOr<std::string> ClusterService::Handle(const coordinator::Event& event) {

@@ -13,7 +13,6 @@
 #include <optional>
 #include <string>
 #include <variant>
-#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -23,6 +22,7 @@
 #include "common/base/log.h"
 #include "proto/cluster.grpc.pb.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/commands.h"
 #include "server/run/metrics.h"
 #include "server/run/recording.h"
 
@@ -98,26 +98,18 @@ class ClusterService : public proto::Coordination::CallbackService {
   void Do(const coordinator::WriteCheckpoint& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::End& end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  // Answers those who wait for a checkpoint.
-  void AnswerWaiting(const absl::StatusOr<std::string>& path) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunTask(const Task& task, const Tasks& tasks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Outlets outlets_;
   const Log* const log_;
 
   absl::Mutex mutex_;
-  std::string token_ ABSL_GUARDED_BY(mutex_);
+  Commands commands_ ABSL_GUARDED_BY(mutex_);
   Coordinator core_ ABSL_GUARDED_BY(mutex_);
   const std::unique_ptr<RecordingWriter> recording_ ABSL_GUARDED_BY(mutex_);
   std::map<PeerId, Call*> calls_ ABSL_GUARDED_BY(mutex_);  // each deletes itself when it is done
   PeerId last_peer_ ABSL_GUARDED_BY(mutex_) = kOwnShard;
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
-  // Who waits for a checkpoint to be written.
-  struct Waiting {
-    grpc::ServerUnaryReactor* reactor;
-    proto::CommandReply* reply;
-  };
-  std::vector<Waiting> waiting_ ABSL_GUARDED_BY(mutex_);
   absl::StatusOr<std::string> answer_ ABSL_GUARDED_BY(mutex_);  // of the event at hand
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
 };

@@ -26,11 +26,12 @@
 #include "common/wire/address.h"
 #include "common/wire/channel.h"
 #include "common/wire/control_client.h"
+#include "common/wire/data_service.h"
+#include "common/wire/listener.h"
 #include "common/wire/shared_arena.h"
 #include "common/wire/stream_memory.h"
 #include "server/coordinator/coordinator.h"
 #include "server/process/cluster_service.h"
-#include "server/process/data_service.h"
 #include "server/run/journal.h"
 #include "server/run/metrics_recorder.h"
 #include "server/run/recording.h"
@@ -56,14 +57,13 @@ class ShardHost {
         report_(std::move(report)),
         recording_(std::move(recording)),
         arena_(ArenaFor(job, log)),
-        data_(job_digest, job.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO, log,
-              arena_) {}
+        data_(job_digest, SharesMemory(job), log, arena_) {}
 
   ~ShardHost() { Stop(); }
 
   // Breaks all calls and takes no more.
   void Stop() {
-    if (server_ != nullptr) server_->Shutdown(absl::ToChronoTime(absl::Now()));
+    if (listener_.has_value()) listener_->Shutdown();
     data_.Stop();
   }
 
@@ -80,32 +80,23 @@ class ShardHost {
       }
     };
     shard_.emplace(std::move(values), RecordingSink(sink, recording_.get()));
-    RUBATO_ASSIGN_OR_RETURN(std::vector<HostPort> addresses, ParseAddresses(listen));
-    grpc::ServerBuilder builder;
-    ConfigureServer(&builder);
-    std::vector<int> ports(addresses.size());
-    for (size_t i = 0; i < addresses.size(); ++i) {
-      builder.AddListeningPort(ToString(addresses[i]), grpc::InsecureServerCredentials(),
-                               &ports[i]);
-    }
-    data_.Register(&builder);
-    if (cluster != nullptr) builder.RegisterService(cluster);
-    server_ = builder.BuildAndStart();
-    for (size_t i = 0; i < addresses.size(); ++i) {
-      if (server_ == nullptr || ports[i] == 0) {
-        return absl::UnavailableError(
-            absl::StrFormat("cannot listen at %s: the port is in use (by another job? port 0 takes "
-                            "any free one), or the address is not of this machine",
-                            listen));
-      }
-      addresses[i].port = ports[i];
-      absl::StrAppend(&address_, i > 0 ? "," : "", ToString(addresses[i]));
-    }
-    data_.Start([this](const ShardEvent& event) { return Handle(event); });
+    RUBATO_ASSIGN_OR_RETURN(
+        listener_, Listener::Listen(listen, Credentials(), [&](grpc::ServerBuilder* builder) {
+          data_.Register(builder);
+          if (cluster != nullptr) builder->RegisterService(cluster);
+        }));
+    DataService::Callbacks callbacks;
+    callbacks.on_frame = [this](uint64_t stream, const Frame& frame, const ReceivedValues& values) {
+      return Handle(shard_event::Arrival{stream, frame, values});
+    };
+    callbacks.on_gone = [this](uint64_t stream) {
+      Handle(shard_event::StreamGone{stream}).IgnoreError();
+    };
+    data_.Start(std::move(callbacks));
     return absl::OkStatus();
   }
 
-  const std::string& address() const { return address_; }
+  const std::string& address() const { return listener_->address(); }
 
   // What the coordinator asks of a shard; answers go to `report`, from the data service's thread.
   // Never blocks.
@@ -119,7 +110,7 @@ class ShardHost {
   }
 
   static std::shared_ptr<SharedArena> ArenaFor(const proto::Job& job, const Log* log) {
-    if (!IsLent(job.wire(), PullCodec(job))) return nullptr;
+    if (!IsLent(SharesMemory(job), PullCodec(job), job.wire().chunk())) return nullptr;
     absl::StatusOr<std::shared_ptr<SharedArena>> arena = SharedArena::Create();
     if (arena.ok()) return *std::move(arena);
     log->Warning("lends no parameters to workers of this host",
@@ -133,8 +124,7 @@ class ShardHost {
   std::optional<ShardProtocol> shard_;  // once it has been started
   const std::shared_ptr<SharedArena> arena_;  // of the parameters; may be null
   DataService data_;
-  std::unique_ptr<grpc::Server> server_;
-  std::string address_;
+  std::optional<Listener> listener_;
 };
 
 proto::Registration MakeRegistration(const std::string& job_digest, int shard,

@@ -66,9 +66,10 @@ absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const Place
   ServerMemory memory;
   memory.training = kProcessBytes + own * (1 + slots) + spare +
                     placement.Blocks(shard).size() * kBlockBytes +
-                    workers * StreamMemory(job.wire());
+                    workers * StreamMemory(SharesMemory(job));
   // Gradients are read in the workers' memory.
-  if (IsLent(job.wire(), PushCodec(job)) && LendsGradients(placement.max_values())) {
+  if (IsLent(SharesMemory(job), PushCodec(job), job.wire().chunk()) &&
+      LendsGradients(placement.max_values())) {
     memory.training += workers * own;
   }
   // Parameters are encoded once for all who pull them; two versions are kept.

@@ -53,8 +53,7 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
     pull.kind = FrameKind::kPull;
     pull.view = view.number();
     pull.worker = kObserver;
-    pull.block = static_cast<uint64_t>(blocks.begin);
-    pull.block_count = static_cast<uint32_t>(blocks.size());
+    pull.set_blocks(blocks);
     pull.clock = static_cast<uint64_t>(selection.version);
     pull.snapshot = selection.snapshot;
     streams->Send(shard, pull, {});

@@ -145,8 +145,7 @@ void WireLoad::SendPull(Range blocks, uint64_t number, int64_t clock) {
   pull.kind = FrameKind::kPull;
   pull.view = 1;
   pull.unit = number;
-  pull.block = static_cast<uint64_t>(blocks.begin);
-  pull.block_count = static_cast<uint32_t>(blocks.size());
+  pull.set_blocks(blocks);
   pull.clock = static_cast<uint64_t>(clock);
   pull.codec = coding_->pull_codec;
   streams_->Send(0, pull, {});

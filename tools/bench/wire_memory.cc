@@ -89,7 +89,7 @@ absl::StatusOr<double> MeasureServerMemory(int64_t bytes, bool shared) {
       pull.kind = FrameKind::kPull;
       pull.view = 1;
       pull.worker = static_cast<uint32_t>(worker);
-      pull.block_count = static_cast<uint32_t>(space.blocks());
+      pull.set_blocks({0, space.blocks()});
       pull.clock = static_cast<uint64_t>(step) + 1;
       pull.unit = pull.clock;
       workers[worker]->Send(0, pull, {});

@@ -1,19 +1,17 @@
 #include "tools/bench/wire_shard.h"
 
 #include <algorithm>
-#include <chrono>
 #include <memory>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/space/placement.h"
-#include "common/wire/channel.h"
+#include "common/wire/data_service.h"
+#include "common/wire/listener.h"
 #include "common/wire/shared_arena.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
-#include "server/process/data_service.h"
 #include "server/shard/float_values.h"
 #include "server/shard/shard_protocol.h"
 #include "tools/bench/peer.h"
@@ -72,16 +70,20 @@ int ServeBenchShard(int64_t bytes, bool sync) {
     }
   });
   RUBATO_CHECK(shard.Handle(shard_event::Message{message}).ok());
-  grpc::ServerBuilder builder;
-  ConfigureServer(&builder);
-  int port = 0;
-  builder.AddListeningPort("127.0.0.1:0", grpc::InsecureServerCredentials(), &port);
-  data.Register(&builder);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  RUBATO_CHECK(server != nullptr && port != 0);
-  data.Start([&shard](const ShardEvent& event) { return shard.Handle(event); });
-  ServeUntilTold(absl::StrCat("127.0.0.1:", port));
-  server->Shutdown(std::chrono::system_clock::now());
+  absl::StatusOr<Listener> listener =
+      Listener::Listen("127.0.0.1:0", Credentials(),
+                       [&data](grpc::ServerBuilder* builder) { data.Register(builder); });
+  RUBATO_CHECK(listener.ok());
+  DataService::Callbacks callbacks;
+  callbacks.on_frame = [&shard](uint64_t stream, const Frame& frame, const ReceivedValues& values) {
+    return shard.Handle(shard_event::Arrival{stream, frame, values});
+  };
+  callbacks.on_gone = [&shard](uint64_t stream) {
+    shard.Handle(shard_event::StreamGone{stream}).IgnoreError();
+  };
+  data.Start(std::move(callbacks));
+  ServeUntilTold(listener->address());
+  listener->Shutdown();
   data.Stop();
   return 0;
 }

@@ -97,7 +97,7 @@ absl::StatusOr<Peer> ConnectTo(RunFolder folder, const std::string& address, abs
   } else if (const absl::Status status = ParseAddresses(address).status(); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--address: ", status.message()));
   }
-  peer.channel = MakeChannel(peer.address);
+  peer.channel = MakeChannel(peer.address, Credentials());
   const Connection connection = Connect(*peer.channel, deadline);
   if (connection == Connection::kSilence) {
     return absl::DeadlineExceededError(Silence(peer.address, timeout));

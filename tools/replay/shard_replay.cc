@@ -35,7 +35,7 @@ std::string DescribeFrame(const Frame& frame) {
     case FrameKind::kRetire:
       return absl::StrFormat("%s of %s, blocks %d to %d, clock %d",
                              frame.kind == FrameKind::kPull ? "pull" : "retirement", Who(frame),
-                             frame.block, frame.block + frame.block_count, frame.clock);
+                             frame.blocks().begin, frame.blocks().end, frame.clock);
     case FrameKind::kRestore:
       return absl::StrFormat("restored block %d, slot %d", frame.block, frame.slot);
     case FrameKind::kParameters:
@@ -70,8 +70,7 @@ absl::Status ReadParameters(ShardProtocol* shard, Range blocks) {
   Frame pull;
   pull.kind = FrameKind::kPull;
   pull.worker = kObserver;
-  pull.block = static_cast<uint64_t>(blocks.begin);
-  pull.block_count = static_cast<uint32_t>(blocks.size());
+  pull.set_blocks(blocks);
   return shard->Handle(shard_event::Arrival{kReader, pull, {}});
 }
 

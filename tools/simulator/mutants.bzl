@@ -117,7 +117,7 @@ MUTANTS = {
     ]),
     "never_joins_anew": ("//worker/process:worker_session.cc", [
         "if (!may_join_anew || ",
-        "if (true || ",
+        "if (!may_join_anew || true || ",
     ]),
     "answers_of_an_earlier_pull_counted": ("//worker/step:pulled_blocks.cc", [
         "frame.unit != pull_.number) return false;",

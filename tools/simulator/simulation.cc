@@ -323,8 +323,7 @@ absl::StatusOr<TrainingState> Simulation::ReadState(uint32_t snapshot, int slots
     Frame pull;
     pull.kind = FrameKind::kPull;
     pull.worker = kObserver;
-    pull.block = static_cast<uint64_t>(blocks.begin);
-    pull.block_count = static_cast<uint32_t>(blocks.size());
+    pull.set_blocks(blocks);
     pull.snapshot = snapshot;
     RUBATO_RETURN_IF_ERROR(
         shards_[shard]->Read(pull, [&](const Frame& frame, const Content& content) {

@@ -15,6 +15,7 @@
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/job/job.h"
+#include "common/space/job_codec.h"
 #include "common/space/placement.h"
 #include "common/wire/control_client.h"
 #include "common/wire/heartbeat.h"
@@ -241,9 +242,9 @@ void Worker::Run(const Session::OpenStreams&) {
     log.Warning("copies the parameters of a server of this host",
                 {{"shard", shard}, {"reason", why.message()}});
   };
-  streams_ = std::make_unique<ShardStreams>(
-      ShardAddresses(session_->view()), job_digest_, std::move(callbacks),
-      job_.wire().shared_memory() == proto::Wire::SHARED_MEMORY_AUTO, values_->arena());
+  streams_ = std::make_unique<ShardStreams>(ShardAddresses(session_->view()), job_digest_,
+                                            std::move(callbacks), SharesMemory(job_),
+                                            values_->arena());
 }
 
 void Worker::Run(const Session::SendToCoordinator& send) {

@@ -52,11 +52,11 @@ WorkerMemory PlanWorkerMemory(const proto::Job& job, const WorkerSizes& sizes, i
   // In sync the two versions that the servers keep are read in their memory.
   const bool borrows = (job.consistency().mode() == proto::Consistency::MODE_SYNC ||
                         job.consistency().schedule_size() > 0) &&
-                       IsLent(job.wire(), PullCodec(job));
+                       IsLent(SharesMemory(job), PullCodec(job), job.wire().chunk());
   memory.training = kProcessBytes + sizes.data_bytes +
                     sizes.values * kValue * (1 + borrows + GradientBuffers(job, index, threads)) +
                     threads * sizes.training_bytes + sizes.test_bytes + batches * batch +
-                    job.cluster().servers() * StreamMemory(job.wire());
+                    job.cluster().servers() * StreamMemory(SharesMemory(job));
   // What goes out in fewer bytes lies beside the gradient; of topk what has not gone out, too.
   if (PushCodec(job) != Codec::kFloat32) {
     memory.training += static_cast<int64_t>(PushedBytes(job, {0, sizes.values}, sizes.values));

@@ -74,7 +74,7 @@ absl::Status WorkerValues::OnJoin() {
   // A server may still read what it was lent before: that is not written again.
   micro_batches_.reset();
   arena_ = nullptr;
-  if (!IsLent(job_.wire(), PushCodec(job_))) return absl::OkStatus();
+  if (!IsLent(SharesMemory(job_), PushCodec(job_), job_.wire().chunk())) return absl::OkStatus();
   RUBATO_ASSIGN_OR_RETURN(arena_, SharedArena::Create());
   return absl::OkStatus();
 }

@@ -1,8 +1,8 @@
 // The server's ends of the data streams: raw messages on one completion queue, or frames in memory
-// shared with a worker of this host, each of which has a thread. A sum is made on the thread that
-// received it, one at a time.
-#ifndef RUBATO_SERVER_PROCESS_DATA_SERVICE_H_
-#define RUBATO_SERVER_PROCESS_DATA_SERVICE_H_
+// shared with a worker of this host, each of which has a thread. Frames are handled on the thread
+// that received them, one at a time.
+#ifndef RUBATO_COMMON_WIRE_DATA_SERVICE_H_
+#define RUBATO_COMMON_WIRE_DATA_SERVICE_H_
 
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
@@ -17,17 +17,28 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
+#include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "common/base/log.h"
-#include "common/wire/message.h"
+#include "common/wire/frame.h"
+#include "common/wire/payload.h"
+#include "common/wire/received_values.h"
 #include "common/wire/shared_arena.h"
-#include "server/shard/shard_event.h"
 
 namespace rubato {
 
 class DataService {
  public:
+  // Called one at a time. While one runs it may call Send.
+  struct Callbacks {
+    // The values are borrowed for the call. An error is the sender's fault: its stream ends.
+    std::function<absl::Status(uint64_t stream, const Frame& frame, const ReceivedValues& values)>
+        on_frame;
+    // The last of a stream.
+    std::function<void(uint64_t stream)> on_gone;
+  };
+
   // Answers only processes of the job with this digest, and takes their offers of shared memory if
   // `share_memory`; payloads that lie in `arena`, if there is one, are lent to these. `log` must
   // outlive it.
@@ -37,21 +48,19 @@ class DataService {
 
   // Before the server is built.
   void Register(grpc::ServerBuilder* builder);
-  // Handles one event of a shard (server/shard/shard_protocol.h).
-  using Handler = std::function<absl::Status(const ShardEvent& event)>;
-  // After it is built: frames, and streams that are gone, go to `handle`, one at a time.
-  void Start(Handler handle) ABSL_LOCKS_EXCLUDED(mutex_);
+  // After it is built.
+  void Start(Callbacks callbacks) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Waits for the streams to end and the thread to stop. Call it when the server has been shut down
   // and before it is destroyed, since the queue's events refer to the server.
   void Stop();
 
-  // Runs `task` on the queue's thread as if it were an event of the shard's, after those that were
-  // posted before it; any thread may ask. Drops it after Stop.
+  // Runs `task` on the queue's thread as if it were a callback, after those that were posted before
+  // it; any thread may ask. Drops it after Stop.
   void Post(std::function<void()> task);
 
-  // For the shard, while it handles an event: sends on a stream once the event has been handled,
-  // or drops the frame if the stream is gone.
+  // Of a callback, while it runs: sends on a stream once the callback has returned, or drops the
+  // frame if the stream is gone.
   void Send(uint64_t stream, const Frame& frame, const Payload& payload);
 
  private:
@@ -59,11 +68,11 @@ class DataService {
   struct TaskDue;
   using Tag = std::function<void(bool ok)>;
 
-  void Accept() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Accept() ABSL_LOCKS_EXCLUDED(mutex_);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  // So what one event answers goes together.
-  void WriteOutboxes() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void Remove(uint64_t stream) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What callbacks have sent goes, that of one event together.
+  void ReleaseHeld() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Remove(uint64_t stream) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::string job_digest_;
   const bool share_memory_;
@@ -71,19 +80,17 @@ class DataService {
   const std::shared_ptr<const SharedArena> arena_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
-  Handler handle_;
+  Callbacks callbacks_;
   bool stopped_ = false;
   std::thread thread_;
-  absl::Mutex post_mutex_;                            // held while a task is posted
+  std::unique_ptr<Stream> removed_;  // whose last operation is being handled, on the queue's thread
+  absl::Mutex post_mutex_;           // held while a task is posted
   bool closed_ ABSL_GUARDED_BY(post_mutex_) = false;  // the queue takes no more
   std::deque<std::function<void()>> posted_ ABSL_GUARDED_BY(post_mutex_);
 
-  absl::Mutex mutex_;  // held while an event is handled; before post_mutex_
+  absl::Mutex mutex_;  // held while a callback runs; before those of streams and post_mutex_
   absl::flat_hash_map<uint64_t, std::unique_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
-  // Whose outboxes were empty before the event.
-  std::vector<uint64_t> to_write_ ABSL_GUARDED_BY(mutex_);
-  // Whose last operation is just being handled.
-  std::unique_ptr<Stream> removed_ ABSL_GUARDED_BY(mutex_);
+  std::vector<uint64_t> held_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
   // Closing: told when the last stream is gone.
   absl::Notification* when_empty_ ABSL_GUARDED_BY(mutex_) = nullptr;
@@ -91,4 +98,4 @@ class DataService {
 
 }  // namespace rubato
 
-#endif  // RUBATO_SERVER_PROCESS_DATA_SERVICE_H_
+#endif  // RUBATO_COMMON_WIRE_DATA_SERVICE_H_

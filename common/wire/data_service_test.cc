@@ -1,10 +1,11 @@
-#include "server/process/data_service.h"
+#include "common/wire/data_service.h"
 
 #include <vector>
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
-#include "common/wire/channel.h"
+#include "common/base/status_matchers.h"
+#include "common/wire/listener.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -17,11 +18,11 @@ TEST(DataServiceTest, TasksRunInTheOrderInWhichTheyWerePosted) {
   constexpr int kTasks = 3000;
   const Log log("server", 0, LogLevel::kWarning, LogFormat::kText);
   DataService service("digest", /*share_memory=*/false, &log);
-  grpc::ServerBuilder builder;
-  ConfigureServer(&builder);
-  service.Register(&builder);
-  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  service.Start(nullptr);
+  absl::StatusOr<Listener> listener =
+      Listener::Listen("127.0.0.1:0", Credentials(),
+                       [&](grpc::ServerBuilder* builder) { service.Register(builder); });
+  RUBATO_ASSERT_OK(listener);
+  service.Start({});
   std::vector<int> order, expected;
   absl::Notification done;
   for (int i = 0; i < kTasks; ++i) {
@@ -35,7 +36,7 @@ TEST(DataServiceTest, TasksRunInTheOrderInWhichTheyWerePosted) {
   }
   done.WaitForNotification();
   EXPECT_EQ(order, expected);
-  server->Shutdown();
+  listener->Shutdown();
   service.Stop();
 }
 

@@ -1,0 +1,104 @@
+// Which parts of an arena are taken, and how much of another's is resident: what SharedArena and
+// SharedArenaView decide, as offsets, without the memory itself. Single-threaded, without I/O.
+#ifndef RUBATO_COMMON_WIRE_ARENA_SPACE_H_
+#define RUBATO_COMMON_WIRE_ARENA_SPACE_H_
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "absl/container/flat_hash_map.h"
+
+namespace rubato {
+
+// What is lent begins at a page and takes whole ones, so that it can be mapped anywhere.
+constexpr size_t kSharedPage = 4096;
+// What is smaller is not lent: copying it costs less than keeping account of it.
+constexpr size_t kMinLent = 8 << 10;
+// Nor is what is larger, so that a receiver's windows hold it.
+constexpr size_t kMaxLent = 2 << 20;
+
+constexpr uint64_t RoundUp(uint64_t bytes, uint64_t unit) {
+  return (bytes + unit - 1) / unit * unit;
+}
+
+// The owner's side: slabs one behind the other, which only grow, and pieces of them, none of which
+// crosses from one slab into the next.
+class ArenaSpace {
+ public:
+  // Address space is taken by so much.
+  static constexpr uint64_t kSlab = 64 << 20;
+
+  struct Piece {
+    uint64_t offset = 0;
+    uint64_t bytes = 0;        // whole pages
+    uint64_t slab_bytes = 0;   // above 0: of a new slab at `offset`, which Grow has to add first
+    bool is_reserved = false;  // it has been taken before: its memory exists
+  };
+
+  // Where `bytes` may lie. It is free until it is taken.
+  Piece Find(uint64_t bytes) const {
+    Piece piece;
+    piece.bytes = RoundUp(std::max<uint64_t>(bytes, 1), kSharedPage);
+    const auto free = free_.find(piece.bytes);
+    if (free != free_.end() && !free->second.empty()) {
+      piece.offset = free->second.back();
+      piece.is_reserved = true;
+    } else if (end_ - used_ >= piece.bytes) {
+      piece.offset = used_;
+    } else {
+      piece.offset = end_;
+      piece.slab_bytes = RoundUp(piece.bytes, kSlab);
+    }
+    return piece;
+  }
+  void Grow(uint64_t slab_bytes) {
+    used_ = end_;
+    end_ += slab_bytes;
+  }
+  void Take(const Piece& piece) {
+    if (piece.is_reserved) {
+      free_[piece.bytes].pop_back();
+    } else {
+      used_ = piece.offset + piece.bytes;
+    }
+  }
+  // It is for the next that is as large.
+  void GiveBack(const Piece& piece) { free_[piece.bytes].push_back(piece.offset); }
+
+ private:
+  uint64_t used_ = 0;                               // where the last slab is free
+  uint64_t end_ = 0;                                // where it ends
+  std::map<uint64_t, std::vector<uint64_t>> free_;  // offsets, by bytes
+};
+
+// The reader's side: what has been read stays resident until it is more than `max_bytes`.
+class ResidentBytes {
+ public:
+  explicit ResidentBytes(size_t max_bytes) : max_bytes_(max_bytes) {}
+
+  // `bytes` at `offset` are about to be read. True if all that was read before has to be dropped
+  // first.
+  bool MustDropFor(uint64_t offset, size_t bytes) {
+    size_t& read = read_[offset];
+    if (bytes > read) {
+      total_ += bytes - read;
+      read = bytes;
+    }
+    if (total_ <= max_bytes_) return false;
+    read_ = {{offset, bytes}};
+    total_ = bytes;
+    return true;
+  }
+
+ private:
+  const size_t max_bytes_;
+  absl::flat_hash_map<uint64_t, size_t> read_;  // bytes, by offset
+  size_t total_ = 0;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_ARENA_SPACE_H_

@@ -1,0 +1,245 @@
+#include "common/wire/data_service.h"
+
+#include <grpcpp/alarm.h>
+
+#include <utility>
+
+#include "common/base/status.h"
+#include "common/wire/channel.h"
+#include "common/wire/data_stream.h"
+#include "common/wire/event_queue.h"
+#include "common/wire/shared_segment.h"
+#include "common/wire/stream_opening.h"
+
+namespace rubato {
+namespace {
+
+// Bytes of answers to one peer that may wait; above, it is not read.
+constexpr size_t kMaxWaiting = 4 << 20;
+
+}  // namespace
+
+// One call: waits for a peer, and is removed when no operation of it is left.
+class DataService::Stream : public DataStream {
+ public:
+  Stream(uint64_t id, DataService* service)
+      : DataStream(StreamCore::Side::kServer, kMaxWaiting, service->arena_),
+        id_(id),
+        service_(service),
+        call_(&context_) {
+    accepted_ = [this](bool ok) { OnAccepted(ok); };
+    greeted_ = [this](bool) { Opened(); };  // if not `ok`, the first read ends the stream
+    service_->service_.RequestCall(&context_, &call_, service_->queue_.get(),
+                                   service_->queue_.get(), &accepted_);
+  }
+
+  // Guarded by the service's mutex: something has been sent in the event at hand.
+  bool is_held = false;
+
+ private:
+  void OnAccepted(bool ok) {
+    if (!ok) {  // the server is shutting down
+      service_->Remove(id_);
+      return;
+    }
+    service_->Accept();
+    const absl::Status status =
+        CheckOpening(context_.method(), Find(kJobDigestKey), service_->job_digest_);
+    if (!status.ok()) {
+      OpenFailed(status);
+      return;
+    }
+    has_peer_ = true;
+    if (const auto offer = Find(kSharedMemoryKey); offer.has_value()) {
+      context_.AddInitialMetadata(kSharedMemoryKey, AnswerToOffer(Take(*offer)));
+      call_.SendInitialMetadata(&greeted_);
+    } else {
+      Opened();
+    }
+  }
+
+  absl::optional<absl::string_view> Find(const char* key) const {
+    const auto found = context_.client_metadata().find(key);
+    if (found == context_.client_metadata().end()) return absl::nullopt;
+    return absl::string_view(found->second.data(), found->second.size());
+  }
+
+  // The offer of shared memory.
+  absl::Status Take(absl::string_view offer) {
+    if (!service_->share_memory_) {
+      return absl::UnavailableError("wire.shared_memory is off at the server");
+    }
+    RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<SharedSegment> segment, SharedSegment::Open(offer));
+    if (arena_ != nullptr) segment->Lend(*arena_);
+    if (const absl::Status borrowing = Link(std::move(segment)); !borrowing.ok()) {
+      service_->log_->Warning("copies the gradients of a worker of this host",
+                              {{"reason", borrowing.message()}});
+    }
+    return absl::OkStatus();
+  }
+
+  void StartRead(grpc::ByteBuffer* message, Tag* tag) override { call_.Read(message, tag); }
+  void StartWrite(const grpc::ByteBuffer& message, Tag* tag) override { call_.Write(message, tag); }
+  void StartFinish(const absl::Status& status, Tag* tag) override {
+    if (has_peer_ && !status.ok()) {
+      service_->log_->Warning("a data stream ends: its peer sent what no worker sends",
+                              {{"peer", context_.peer()}, {"reason", status.message()}});
+    }
+    call_.Finish(ToGrpc(status), tag);
+  }
+  void Cancel() override { context_.TryCancel(); }
+
+  absl::Status OnFrame(const Frame& frame, const ReceivedValues& values) override {
+    absl::MutexLock lock(&service_->mutex_);
+    return service_->callbacks_.on_frame(id_, frame, values);
+  }
+  void OnMessageEnd() override {
+    absl::MutexLock lock(&service_->mutex_);
+    service_->ReleaseHeld();
+  }
+  void OnGone(const absl::Status&) override {
+    if (has_peer_) {
+      absl::MutexLock lock(&service_->mutex_);
+      service_->callbacks_.on_gone(id_);
+      service_->ReleaseHeld();
+    }
+    service_->Remove(id_);
+  }
+
+  const uint64_t id_;
+  DataService* const service_;
+  grpc::GenericServerContext context_;
+  grpc::GenericServerAsyncReaderWriter call_;
+  Tag accepted_, greeted_;
+  bool has_peer_ = false;  // of this job
+};
+
+struct DataService::TaskDue {
+  Tag tag;
+  grpc::Alarm alarm;
+};
+
+DataService::DataService(std::string job_digest, bool share_memory, const Log* log,
+                         std::shared_ptr<const SharedArena> arena)
+    : job_digest_(std::move(job_digest)),
+      share_memory_(share_memory),
+      log_(log),
+      arena_(std::move(arena)) {}
+
+DataService::~DataService() { Stop(); }
+
+void DataService::Stop() {
+  if (queue_ == nullptr || stopped_) return;
+  stopped_ = true;
+  if (thread_.joinable()) {
+    // A queue that is shut down takes no new operation, so the streams must have ended before.
+    absl::Notification empty;
+    Post([this, &empty] {
+      mutex_.AssertHeld();
+      when_empty_ = &empty;
+      if (streams_.empty()) empty.Notify();
+    });
+    empty.WaitForNotification();
+    {
+      absl::MutexLock lock(&post_mutex_);
+      closed_ = true;
+    }
+    queue_->Shutdown();
+    thread_.join();
+  } else {
+    {
+      absl::MutexLock lock(&post_mutex_);
+      closed_ = true;
+    }
+    queue_->Shutdown();
+    void* tag;
+    bool ok;
+    while (queue_->Next(&tag, &ok)) {
+    }
+  }
+}
+
+void DataService::Register(grpc::ServerBuilder* builder) {
+  builder->RegisterAsyncGenericService(&service_);
+  queue_ = builder->AddCompletionQueue();
+}
+
+void DataService::Start(Callbacks callbacks) {
+  callbacks_ = std::move(callbacks);
+  Accept();
+  thread_ = std::thread([this] { Run(); });
+}
+
+void DataService::Accept() {
+  absl::MutexLock lock(&mutex_);
+  const uint64_t id = ++last_stream_;
+  streams_[id] = std::make_unique<Stream>(id, this);
+}
+
+// Alarms may end in another order than they were set in, even by one thread: each says only that
+// the next task is due.
+void DataService::Post(std::function<void()> task) {
+  auto* due = new TaskDue;
+  due->tag = [this, due](bool ok) {
+    std::function<void()> next;
+    {
+      absl::MutexLock lock(&post_mutex_);  // until Set has returned in the other thread
+      next = std::move(posted_.front());
+      posted_.pop_front();
+    }
+    const std::unique_ptr<TaskDue> owner(due);  // and of this function
+    if (!ok) return;
+    absl::MutexLock lock(&mutex_);
+    next();
+    ReleaseHeld();
+  };
+  absl::MutexLock lock(&post_mutex_);
+  if (closed_) {
+    delete due;
+    return;
+  }
+  posted_.push_back(std::move(task));
+  due->alarm.Set(queue_.get(), gpr_inf_past(GPR_CLOCK_MONOTONIC), &due->tag);
+}
+
+void DataService::Send(uint64_t stream, const Frame& frame, const Payload& payload) {
+  mutex_.AssertHeld();
+  const auto it = streams_.find(stream);
+  if (it == streams_.end()) return;
+  if (!it->second->is_held) {
+    it->second->is_held = true;
+    it->second->Hold();
+    held_.push_back(stream);
+  }
+  it->second->Send(frame, payload);
+}
+
+void DataService::ReleaseHeld() {
+  for (const uint64_t stream : held_) {
+    const auto it = streams_.find(stream);
+    if (it == streams_.end()) continue;
+    it->second->is_held = false;
+    it->second->Release();
+  }
+  held_.clear();
+}
+
+void DataService::Remove(uint64_t stream) {
+  absl::MutexLock lock(&mutex_);
+  const auto it = streams_.find(stream);
+  removed_ = std::move(it->second);  // not destroyed here: one of its functions is running
+  streams_.erase(it);
+  if (when_empty_ != nullptr && streams_.empty()) when_empty_->Notify();
+}
+
+void DataService::Run() {
+  void* tag;
+  bool ok;
+  SpinRule rule;
+  while (NextEvent(queue_.get(), &rule, &tag, &ok)) {
+    (*static_cast<Tag*>(tag))(ok);
+    const std::unique_ptr<Stream> removed = std::move(removed_);
+  }
+}
+
+}  // namespace rubato

@@ -1,0 +1,41 @@
+// Where a process listens: its gRPC server, with the settings of a job's servers.
+#ifndef RUBATO_COMMON_WIRE_LISTENER_H_
+#define RUBATO_COMMON_WIRE_LISTENER_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "common/wire/credentials.h"
+
+namespace rubato {
+
+class Listener {
+ public:
+  // At `addresses`, as ParseAddresses takes them; `add_services` registers what is served.
+  // Unavailable if an address is in use or not of this machine.
+  static absl::StatusOr<Listener> Listen(
+      const std::string& addresses, const Credentials& credentials,
+      absl::FunctionRef<void(grpc::ServerBuilder*)> add_services);
+
+  // As given, with the ports that were free for those given as 0.
+  const std::string& address() const { return address_; }
+
+  // Breaks all calls and takes no more.
+  void Shutdown();
+
+ private:
+  Listener(std::unique_ptr<grpc::Server> server, std::string address)
+      : server_(std::move(server)), address_(std::move(address)) {}
+
+  std::unique_ptr<grpc::Server> server_;
+  std::string address_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_LISTENER_H_

@@ -1,0 +1,65 @@
+#include "server/coordinator/commands.h"
+
+namespace rubato {
+namespace {
+
+absl::StatusOr<proto::CommandReply> Text(const absl::StatusOr<std::string>& text) {
+  if (!text.ok()) return text.status();
+  proto::CommandReply reply;
+  reply.set_text(*text);
+  return reply;
+}
+
+}  // namespace
+
+absl::Status Commands::Check(const proto::CommandRequest& request) const {
+  if (request.kind() == proto::CommandRequest::KIND_STATUS ||
+      (!token_.empty() && request.token() == token_)) {
+    return absl::OkStatus();
+  }
+  return absl::PermissionDeniedError(
+      request.token().empty()
+          ? "this changes the job: it needs the run's token (the file `token` in the run's "
+            "folder, or RUBATO_TOKEN in the environment)"
+          : "the token is not this run's");
+}
+
+void Commands::Handle(const proto::CommandRequest& request, Ask ask,
+                      absl::FunctionRef<proto::JobStatus()> status, Answer answer) {
+  if (const absl::Status allowed = Check(request); !allowed.ok()) {
+    answer(allowed);
+    return;
+  }
+  switch (request.kind()) {
+    case proto::CommandRequest::KIND_CHECKPOINT:
+      if (const auto begun = ask(coordinator::CheckpointRequested{}); !begun.ok()) {
+        answer(begun.status());
+      } else {
+        waiting_.push_back(std::move(answer));
+      }
+      break;
+    case proto::CommandRequest::KIND_STOP:
+      ask(coordinator::StopRequested{absl::OkStatus(), "asked to"}).IgnoreError();
+      answer(Text("the job is stopping"));
+      break;
+    case proto::CommandRequest::KIND_STATUS: {
+      proto::CommandReply reply;
+      *reply.mutable_status() = status();
+      answer(reply);
+      break;
+    }
+    case proto::CommandRequest::KIND_SWITCH:
+      answer(request.staleness() < 0
+                 ? absl::InvalidArgumentError("staleness is below 0")
+                 : Text(ask(coordinator::SwitchRequested{{request.mode(), request.staleness()}})));
+      break;
+    default:
+      answer(absl::UnimplementedError("no such command"));
+  }
+}
+
+void Commands::OnCheckpoint(const absl::StatusOr<std::string>& path) {
+  for (const Answer& answer : std::exchange(waiting_, {})) answer(Text(path));
+}
+
+}  // namespace rubato

@@ -1,0 +1,46 @@
+// What is done with a person's commands, whatever call they come by: who may give them, what the
+// coordinator's core is asked, and who is answered when. Single-threaded and without I/O.
+#ifndef RUBATO_SERVER_COORDINATOR_COMMANDS_H_
+#define RUBATO_SERVER_COORDINATOR_COMMANDS_H_
+
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/statusor.h"
+#include "proto/cluster.pb.h"
+#include "server/coordinator/coordinator_event.h"
+
+namespace rubato {
+
+class Commands {
+ public:
+  // Called once a command, with its reply or why there is none.
+  using Answer = std::function<void(const absl::StatusOr<proto::CommandReply>& reply)>;
+
+  // What the core answers to an event.
+  using Ask = absl::FunctionRef<absl::StatusOr<std::string>(const coordinator::Event& event)>;
+
+  // Commands that change the job must show it; before, there are none.
+  void SetToken(std::string token) { token_ = std::move(token); }
+
+  // `status` says how the job stands. Answers now, or, of a checkpoint, when it has been written.
+  void Handle(const proto::CommandRequest& request, Ask ask,
+              absl::FunctionRef<proto::JobStatus()> status, Answer answer);
+
+  // A checkpoint has been written at `path`, or none will be: answers those who wait.
+  void OnCheckpoint(const absl::StatusOr<std::string>& path);
+
+ private:
+  // PermissionDenied without the token, where it is needed.
+  absl::Status Check(const proto::CommandRequest& request) const;
+
+  std::string token_;
+  std::vector<Answer> waiting_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_COORDINATOR_COMMANDS_H_

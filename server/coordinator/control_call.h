@@ -1,0 +1,70 @@
+// What the coordinator's end of one peer's call decides: when to read, what to write, when the call
+// ends. Single-threaded and without I/O: a shell (cluster_service.h) tells it what has happened and
+// then begins what Next() says, until that is kNone.
+#ifndef RUBATO_SERVER_COORDINATOR_CONTROL_CALL_H_
+#define RUBATO_SERVER_COORDINATOR_CONTROL_CALL_H_
+
+#include <deque>
+#include <utility>
+
+#include "proto/cluster.pb.h"
+
+namespace rubato {
+
+class ControlCall {
+ public:
+  enum class Step {
+    kNone,
+    kRead,    // then OnRead
+    kWrite,   // outgoing(), then OnWritten
+    kFinish,  // the last
+  };
+
+  // Messages go one at a time, in order. Nothing follows a Stop.
+  void Push(proto::CoordinatorMessage message) {
+    if (stop_pushed_ || gone_) return;
+    stop_pushed_ = message.has_stop();
+    outbox_.push_back(std::move(message));
+  }
+  // Not `ok`: the peer is gone.
+  void OnRead(bool ok) {
+    reading_ = false;
+    gone_ = gone_ || !ok;
+  }
+  // If it was not taken, the peer is gone, which the read shows.
+  void OnWritten() {
+    writing_ = false;
+    outbox_.pop_front();
+  }
+
+  Step Next() {
+    if (finished_) return Step::kNone;
+    if (!writing_ && (gone_ || (stop_pushed_ && outbox_.empty()))) {
+      finished_ = true;
+      return Step::kFinish;
+    }
+    if (!writing_ && !outbox_.empty()) {
+      writing_ = true;
+      return Step::kWrite;
+    }
+    if (!reading_ && !gone_) {
+      reading_ = true;
+      return Step::kRead;
+    }
+    return Step::kNone;
+  }
+
+  const proto::CoordinatorMessage& outgoing() const { return outbox_.front(); }
+
+ private:
+  std::deque<proto::CoordinatorMessage> outbox_;  // the first is under way while writing_
+  bool reading_ = false;
+  bool writing_ = false;
+  bool stop_pushed_ = false;
+  bool gone_ = false;
+  bool finished_ = false;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_COORDINATOR_CONTROL_CALL_H_
