@@ -97,7 +97,7 @@ void ShardProcess::Do(const shard_outcome::Sent& sent) {
   }
   SimMessage message;
   message.kind = SimMessage::Kind::kParameters;
-  message.bytes = kFrameHeaderBytes + sent.frame.payload_bytes;
+  message.bytes = BytesOf(content, setting_.blocks->pull_bytes[sent.frame.block]);
   message.frame = sent.frame;
   message.content = std::move(content);
   setting_.network->Send(static_cast<ConnectionId>(sent.stream), self_, std::move(message));

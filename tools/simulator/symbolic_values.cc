@@ -104,8 +104,7 @@ std::optional<int64_t> SymbolicValues::Measure(const shard_action::Measure& meas
   return std::nullopt;
 }
 
-Payload SymbolicValues::Read(const shard_action::Send& send, Frame* frame) {
-  frame->payload_bytes = static_cast<uint32_t>(blocks_->pull_bytes[send.block] - kFrameHeaderBytes);
+Payload SymbolicValues::Read(const shard_action::Send& send, Frame*) {
   const uint64_t* symbol = &mutable_value(send.block);
   // A buffer that is gone has no value that anybody could want.
   if (send.previous) symbol = previous(send.block).has_value() ? &*previous(send.block) : &lost_;
