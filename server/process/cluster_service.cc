@@ -4,8 +4,8 @@
 
 #include "absl/time/clock.h"
 #include "common/wire/channel.h"
-#include "server/coordinator/coordinator_record.h"
 #include "server/coordinator/control_call.h"
+#include "server/coordinator/coordinator_record.h"
 
 namespace rubato {
 

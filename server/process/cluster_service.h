@@ -21,8 +21,8 @@
 #include "absl/time/time.h"
 #include "common/base/log.h"
 #include "proto/cluster.grpc.pb.h"
-#include "server/coordinator/coordinator.h"
 #include "server/coordinator/commands.h"
+#include "server/coordinator/coordinator.h"
 #include "server/run/metrics.h"
 #include "server/run/recording.h"
 

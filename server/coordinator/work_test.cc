@@ -1,0 +1,127 @@
+#include "server/coordinator/work.h"
+
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Steps of 8 samples in 4 micro-batches, contributions of 4 samples; 32 samples in all. Two
+// workers, who are members: peers 2 and 3.
+class WorkTest : public ::testing::Test {
+ protected:
+  void Begin(const std::string& mode) {
+    ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        "cluster { workers { start: 2 max: 2 } } "
+        "optimizer { learning_rate: 0.1 learning_rate_parity: true } "
+        "train { batch_size: 8 micro_batches: 4 until { epochs: 2 } } "
+        "metrics { every { steps: 1 } } evaluation { every { epochs: 1 } } consistency { " +
+            mode + " }",
+        &job_));
+    registry_.emplace(job_, "digest", "1.0");
+    for (PeerId id : {2, 3}) {
+      proto::Registration registration;
+      registration.mutable_worker();
+      registry_->Add(id, registration, now_, &out_)->is_member = true;
+    }
+    evaluations_.emplace(job_, 16);
+    work_.emplace(job_, 16, std::nullopt);
+    work_->BeginFirstView(registry_->WorkerIds());
+    work_->BeginTraining(0, now_);
+  }
+
+  void Give(PeerId id) { work_->Give(id, registry_->Find(id), &*evaluations_, now_, &out_); }
+
+  proto::Work LastWork() const { return std::get<coordinator::Send>(out_.back()).message.work(); }
+
+  void Computed(PeerId id, int64_t unit, int64_t first_leaf, int64_t leaves) {
+    proto::Progress progress;
+    progress.set_unit(unit);
+    progress.set_first_leaf(first_leaf);
+    for (int64_t leaf = 0; leaf < leaves; ++leaf) {
+      progress.add_loss_sum(1);
+      progress.add_samples(2);
+    }
+    work_->OnProgress(progress, registry_->Find(id), &*registry_, now_, &out_);
+  }
+
+  const absl::Time now_ = absl::UnixEpoch();
+  proto::Job job_;
+  coordinator::Outcomes out_;
+  std::optional<Registry> registry_;
+  std::optional<Evaluations> evaluations_;
+  std::optional<Work> work_;
+};
+
+TEST_F(WorkTest, InSyncTheStepWaitsForWhoHasPartsOfIt) {
+  Begin("mode: MODE_SYNC");
+  Computed(2, 0, 0, 2);
+  EXPECT_THAT(work_->WaitedFor(*registry_), ElementsAre(WorkerId{1, 1}));
+  EXPECT_EQ(work_->WaitText(*registry_->Find(3), 2), "step 0 waits for worker 1, for 2.0 s");
+  Computed(3, 0, 2, 2);
+  EXPECT_EQ(work_->metrics().units(), 1);
+  EXPECT_TRUE(std::holds_alternative<MetricsLine>(out_.back()));
+}
+
+TEST_F(WorkTest, InSyncOnlyAViewEndsTheLineage) {
+  Begin("mode: MODE_SYNC");
+  EXPECT_FALSE(work_->CutNow());
+  ViewChange change;
+  change.Close(1, {{0, 1}});
+  proto::ShardClosed closed;
+  closed.set_view(1);
+  closed.set_lowest_version(0);
+  closed.set_highest_version(1);
+  change.OnClosed({0, 1}, closed);
+  EXPECT_EQ(work_->OpenView(change, /*stopping=*/true, registry_->WorkerIds()), 2);
+  EXPECT_EQ(work_->lineage().until(), 2);
+}
+
+TEST_F(WorkTest, OnArrivalWhatIsGivenOutIsTheLastOnceTheLineageIsCut) {
+  Begin("mode: MODE_ASYNC");
+  Give(2);
+  EXPECT_EQ(LastWork().contribution(), 0);
+  EXPECT_TRUE(work_->CutNow());
+  EXPECT_EQ(work_->lineage().until(), 1);
+  Give(3);
+  EXPECT_FALSE(LastWork().has_contribution());
+  EXPECT_TRUE(work_->OnIdle(3, registry_->Find(3), &*evaluations_, now_, &out_));
+  EXPECT_FALSE(work_->is_done());
+  Computed(2, 0, 0, 2);
+  work_->OnApplied({0, 1}, 1);
+  EXPECT_TRUE(work_->is_done());
+}
+
+TEST_F(WorkTest, OnArrivalOneThatIsIdleIsGivenWhatIsLeft) {
+  Begin("mode: MODE_ASYNC");
+  EXPECT_FALSE(work_->OnIdle(2, registry_->Find(2), &*evaluations_, now_, &out_));
+  EXPECT_FALSE(registry_->Find(2)->idle);
+  EXPECT_EQ(LastWork().contribution(), 0);
+}
+
+TEST_F(WorkTest, OnArrivalWhoComesBeginsAtTheClockOfTheSlowest) {
+  Begin("mode: MODE_ASYNC");
+  proto::Registration registration;
+  registration.mutable_worker();
+  registry_->Remove(3);
+  registry_->Add(4, registration, now_, &out_);
+  ViewChange change;
+  change.Close(1, {{0, 1}});
+  proto::ShardClosed closed;
+  closed.set_view(1);
+  closed.add_clocks()->set_rank(0);
+  closed.mutable_clocks(0)->set_applied(5);
+  change.OnClosed({0, 1}, closed);
+  proto::View view;
+  work_->AddMembers(change, /*is_new_lineage=*/false, &*registry_, &view);
+  ASSERT_EQ(view.members_size(), 2);
+  EXPECT_FALSE(view.members(0).has_start_clock()) << "it goes on with its own";
+  EXPECT_EQ(view.members(1).start_clock(), 5);
+  EXPECT_EQ(view.members(1).incarnation(), 2u);
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,71 @@
+// The process of shard 0: its shard, the coordinator beside it, and the run's folder.
+#ifndef RUBATO_SERVER_PROCESS_COORDINATOR_SERVER_H_
+#define RUBATO_SERVER_PROCESS_COORDINATOR_SERVER_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/log.h"
+#include "common/base/process_exit.h"
+#include "common/files/record_file.h"
+#include "common/files/run_folder.h"
+#include "proto/job.pb.h"
+#include "server/coordinator/coordinator.h"
+#include "server/process/cluster_service.h"
+#include "server/process/server_options.h"
+#include "server/process/shard_host.h"
+#include "server/run/metrics_recorder.h"
+#include "server/run/recording.h"
+#include "server/run/run_files.h"
+
+namespace rubato {
+
+class CoordinatorServer {
+ public:
+  // Finds what the job begins with. Errors of the checkpoint and of the recordings. `log` must
+  // outlive it.
+  static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Create(const proto::Job& job,
+                                                                   const ServerOptions& options,
+                                                                   const std::string& job_digest,
+                                                                   const Log* log);
+  ~CoordinatorServer();
+
+  // Serves until the job is over: returns what it ended with.
+  absl::Status Run(SignalWatcher* signals);
+
+ private:
+  CoordinatorServer(const proto::Job& job, const ServerOptions& options,
+                    const std::string& job_digest, const Log* log, Coordinator::Begin begin,
+                    absl::Time now, std::unique_ptr<RecordingWriter> shard_recording,
+                    std::unique_ptr<RecordingWriter> recording);
+
+  // The run's folder, and what is written there.
+  absl::Status OpenFiles();
+  void OnView(const proto::View& view, const std::string& reason);
+  ClusterService::Outlets Outlets();
+  ClusterService::Tasks Tasks();
+
+  const proto::Job job_;
+  const ServerOptions options_;
+  const std::string job_digest_;
+  const Log& log_;
+  const Coordinator::Begin begin_;
+  // In the order of their life: the shard and the coordinator speak to one another, from the time
+  // when the shard listens on; the files come then, and training begins only when the shard has
+  // registered after that.
+  ShardHost host_;
+  ClusterService service_;
+  std::optional<RunFolder> folder_;
+  std::optional<MetricsRecorder> metrics_;
+  std::optional<RecordFile> journal_;
+  std::optional<RunFiles> files_;
+  bool has_view_ = false;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_PROCESS_COORDINATOR_SERVER_H_

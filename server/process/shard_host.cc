@@ -1,0 +1,107 @@
+#include "server/process/shard_host.h"
+
+#include <grpcpp/grpcpp.h>
+
+#include <utility>
+#include <variant>
+
+#include "common/base/status.h"
+#include "common/base/version.h"
+#include "common/space/job_codec.h"
+#include "common/wire/control_client.h"
+#include "common/wire/stream_memory.h"
+#include "server/shard/float_values.h"
+#include "server/shard/shard_record.h"
+
+namespace rubato {
+namespace {
+
+std::shared_ptr<SharedArena> ArenaFor(const proto::Job& job, const Log* log) {
+  if (!IsLent(SharesMemory(job), PullCodec(job), job.wire().chunk())) return nullptr;
+  absl::StatusOr<std::shared_ptr<SharedArena>> arena = SharedArena::Create();
+  if (arena.ok()) return *std::move(arena);
+  log->Warning("lends no parameters to workers of this host",
+               {{"reason", arena.status().message()}});
+  return nullptr;
+}
+
+}  // namespace
+
+ShardHost::ShardHost(const proto::Job& job, const std::string& job_digest, const Log* log,
+                     Reporter report, std::unique_ptr<RecordingWriter> recording)
+    : job_(job),
+      report_(std::move(report)),
+      recording_(std::move(recording)),
+      arena_(ArenaFor(job, log)),
+      data_(job_digest, SharesMemory(job), log, arena_) {}
+
+void ShardHost::Stop() {
+  if (listener_.has_value()) listener_->Shutdown();
+  data_.Stop();
+}
+
+absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Service* cluster) {
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> values,
+                          FloatValues::Create(job_, shard, arena_));
+  const auto sink = [this](const ShardOutcome& outcome) {
+    if (const auto* sent = std::get_if<shard_outcome::Sent>(&outcome)) {
+      data_.Send(sent->stream, sent->frame, sent->payload);
+    } else if (const auto* said = std::get_if<shard_outcome::Said>(&outcome)) {
+      report_(said->message);
+    }
+  };
+  shard_.emplace(std::move(values), RecordingSink(sink, recording_.get()));
+  RUBATO_ASSIGN_OR_RETURN(
+      listener_, Listener::Listen(listen, Credentials(), [&](grpc::ServerBuilder* builder) {
+        data_.Register(builder);
+        if (cluster != nullptr) builder->RegisterService(cluster);
+      }));
+  DataService::Callbacks callbacks;
+  callbacks.on_frame = [this](uint64_t stream, const Frame& frame, const ReceivedValues& values) {
+    return Handle(shard_event::Arrival{stream, frame, values});
+  };
+  callbacks.on_gone = [this](uint64_t stream) {
+    Handle(shard_event::StreamGone{stream}).IgnoreError();
+  };
+  data_.Start(std::move(callbacks));
+  return absl::OkStatus();
+}
+
+absl::Status ShardHost::Handle(const ShardEvent& event) {
+  return HandleAndRecord(event, &*shard_, recording_.get());
+}
+
+void ShardHost::OnMessage(const proto::CoordinatorMessage& message) {
+  data_.Post([this, message] { Handle(shard_event::Message{message}).IgnoreError(); });
+}
+
+proto::Registration ShardRegistration(const std::string& job_digest, int shard,
+                                      const std::string& address) {
+  proto::Registration registration;
+  registration.set_version(kVersion);
+  registration.set_job_digest(job_digest);
+  registration.set_address(address);
+  registration.set_shard(shard);
+  registration.set_process(ProcessDescription());
+  return registration;
+}
+
+proto::RecordHeader MakeRecordHeader(const proto::Job& job, const std::string& job_digest) {
+  proto::RecordHeader header;
+  header.set_version(kVersion);
+  header.set_job_digest(job_digest);
+  *header.mutable_job() = job;
+  return header;
+}
+
+absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordShard(const proto::Job& job,
+                                                             const ServerOptions& options,
+                                                             const std::string& job_digest,
+                                                             const Log& log) {
+  if (options.record.empty()) return nullptr;
+  proto::RecordHeader header = MakeRecordHeader(job, job_digest);
+  header.set_shard(options.shard);
+  return RecordingWriter::Create(ShardRecording(options.record, options.shard), header, &log);
+}
+
+}  // namespace rubato

@@ -1,0 +1,73 @@
+// What each server process has: its shard's protocol behind the data service, on one listener.
+#ifndef RUBATO_SERVER_PROCESS_SHARD_HOST_H_
+#define RUBATO_SERVER_PROCESS_SHARD_HOST_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/base/log.h"
+#include "common/wire/data_service.h"
+#include "common/wire/listener.h"
+#include "common/wire/shared_arena.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+#include "proto/record.pb.h"
+#include "server/process/server_options.h"
+#include "server/run/recording.h"
+#include "server/shard/shard_protocol.h"
+
+namespace rubato {
+
+class ShardHost {
+ public:
+  // Says something to the coordinator, from the data service's thread.
+  using Reporter = std::function<void(const proto::PeerMessage& message)>;
+
+  // `recording` may be null. `log` must outlive it.
+  ShardHost(const proto::Job& job, const std::string& job_digest, const Log* log, Reporter report,
+            std::unique_ptr<RecordingWriter> recording);
+  ~ShardHost() { Stop(); }
+
+  // Breaks all calls and takes no more.
+  void Stop();
+
+  // Listens at `listen`, with `cluster` beside the data service if it is given. Unavailable if the
+  // address is in use.
+  absl::Status Start(int shard, const std::string& listen, grpc::Service* cluster);
+
+  const std::string& address() const { return listener_->address(); }
+
+  // What the coordinator asks of the shard. Never blocks.
+  void OnMessage(const proto::CoordinatorMessage& message);
+
+ private:
+  absl::Status Handle(const ShardEvent& event);
+
+  const proto::Job job_;
+  const Reporter report_;
+  const std::unique_ptr<RecordingWriter> recording_;
+  std::optional<ShardProtocol> shard_;        // once it has been started
+  const std::shared_ptr<SharedArena> arena_;  // of the parameters; may be null
+  DataService data_;
+  std::optional<Listener> listener_;
+};
+
+// What the shard registers with; `address` is where others reach it.
+proto::Registration ShardRegistration(const std::string& job_digest, int shard,
+                                      const std::string& address);
+
+// The beginning of a recording.
+proto::RecordHeader MakeRecordHeader(const proto::Job& job, const std::string& job_digest);
+// None if nothing is to be recorded.
+absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordShard(const proto::Job& job,
+                                                             const ServerOptions& options,
+                                                             const std::string& job_digest,
+                                                             const Log& log);
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_PROCESS_SHARD_HOST_H_
