@@ -39,11 +39,6 @@ Pull PullOf(uint64_t stream, const Frame& frame) {
   return pull;
 }
 
-Range PulledBlocks(const Frame& frame) {
-  const int64_t begin = static_cast<int64_t>(frame.block);
-  return {begin, begin + static_cast<int64_t>(frame.block_count)};
-}
-
 }  // namespace
 
 absl::Status ShardProtocol::Handle(const ShardEvent& event) {
@@ -187,7 +182,7 @@ absl::Status ShardProtocol::OnPull(uint64_t stream, const Frame& frame) {
         "pull asks for parameters in %s; expected float32, bf16 or fp16", CodecName(frame.codec)));
   }
   ShardActions actions = NoActions();
-  const absl::Status status = core_->OnPull(PullOf(stream, frame), PulledBlocks(frame), &actions);
+  const absl::Status status = core_->OnPull(PullOf(stream, frame), frame.blocks(), &actions);
   Run(std::move(actions));
   return status;
 }
@@ -209,7 +204,7 @@ absl::Status ShardProtocol::SendSnapshot(uint64_t stream, const Frame& frame) co
     return absl::NotFoundError(absl::StrFormat("there is no snapshot %d", frame.snapshot));
   }
   for (const auto& [block, copy] : snapshot->second) {
-    if (!PulledBlocks(frame).Contains(block)) continue;
+    if (!frame.blocks().Contains(block)) continue;
     Frame answer;
     answer.kind = FrameKind::kParameters;
     answer.block = static_cast<uint64_t>(block);

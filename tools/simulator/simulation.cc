@@ -352,8 +352,7 @@ uint64_t Simulation::SnapshotValue(uint32_t snapshot, int64_t block) const {
   Frame pull;
   pull.kind = FrameKind::kPull;
   pull.worker = kObserver;
-  pull.block = static_cast<uint64_t>(block);
-  pull.block_count = 1;
+  pull.set_blocks({block, block + 1});
   pull.snapshot = snapshot;
   uint64_t value = 0;
   RUBATO_CHECK(

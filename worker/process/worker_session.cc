@@ -251,8 +251,7 @@ void WorkerSession::Run(const WorkerLoop::Pull& pull) {
   for (send.shard = 0; send.shard < placement_->shards(); ++send.shard) {
     const Range blocks = placement_->Blocks(send.shard);
     if (blocks.empty()) continue;
-    frame.block = static_cast<uint64_t>(blocks.begin);
-    frame.block_count = static_cast<uint32_t>(blocks.size());
+    frame.set_blocks(blocks);
     outcomes_.emplace_back(send);
   }
 }
