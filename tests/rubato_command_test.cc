@@ -450,12 +450,10 @@ TEST_F(RubatoCommandTest, QuestionsToARunThatIsOverOrNotThereAreAnswered) {
   EXPECT_EQ(nowhere.err, "error: found no run runs/latest\n");
   const Result empty = Rubato({"switch", "--mode", "", "run"});
   EXPECT_EQ(empty.code, 2);
-  EXPECT_EQ(empty.err,
-            "error: --mode: found nothing, expected sync, async or bounded,staleness=N\n");
+  EXPECT_EQ(empty.err, "error: --mode: found nothing, expected sync, async or bounded\n");
   const Result unknown = Rubato({"switch", "--mode", "fast", "run"});
   EXPECT_EQ(unknown.code, 2);
-  EXPECT_EQ(unknown.err,
-            "error: --mode: found fast, expected sync, async or bounded,staleness=N\n");
+  EXPECT_EQ(unknown.err, "error: --mode: found fast, expected sync, async or bounded\n");
 }
 
 TEST_F(RubatoCommandTest, WithoutARunTheNewestThatRunsIsMeant) {

@@ -33,6 +33,13 @@ bool IsPresent(const Message& message, const FieldDescriptor& field) {
                              : reflection.HasField(message, &field);
 }
 
+// Of an inlined message, whether its principal is.
+bool IsGiven(const Message& message, const FieldDescriptor& field) {
+  if (!IsPresent(message, field) || !IsInlined(field)) return IsPresent(message, field);
+  const Message& inlined = message.GetReflection()->GetMessage(message, &field);
+  return IsPresent(inlined, *Principal(*inlined.GetDescriptor()));
+}
+
 void SetToDefault(const FieldDescriptor& field, Message* message) {
   const Reflection& reflection = *message->GetReflection();
   for (int i = 0; i < field.options().ExtensionSize(proto::default_when); ++i) {
@@ -69,8 +76,10 @@ class Completion {
       const FieldDescriptor& field = *message->GetDescriptor()->field(i);
       const std::string path = Join(key, field.name());
       if (ClearIfMeaningless(key, path, field, message)) continue;
-      if (!IsPresent(*message, field)) FillAbsent(path, field, message);
-      if (IsPresent(*message, field)) CompletePresent(path, field, message);
+      if (!IsGiven(*message, field)) FillAbsent(path, field, message);
+      if (IsPresent(*message, field)) {
+        CompletePresent(IsInlined(field) ? key : path, field, message);
+      }
     }
   }
 

@@ -167,7 +167,7 @@ TEST(LoadJobTest, AScalarSetsThePrincipalField) {
   EXPECT_EQ(job.cluster().workers().start(), 3);
   EXPECT_EQ(job.cluster().workers().min(), 1);
   EXPECT_EQ(job.cluster().workers().max(), 3);
-  EXPECT_EQ(job.consistency().mode(), proto::Consistency::MODE_ASYNC);
+  EXPECT_EQ(job.consistency().mode().mode(), proto::Mode::NAME_ASYNC);
   EXPECT_EQ(job.device().type(), proto::Device::TYPE_CPU);
   EXPECT_EQ(job.optimizer().name(), proto::Optimizer::NAME_SGD);
   EXPECT_EQ(job.log().level(), proto::Log::LEVEL_ERROR);
@@ -357,8 +357,8 @@ TEST(ResolvedYamlTest, AScheduleOfModesIsReadBack) {
       {"consistency={schedule: [{mode: sync, until: {epochs: 1}}, {mode: bounded, staleness: 2, "
        "until: {samples: 100000}}, {mode: async}]}"});
   ASSERT_EQ(job.consistency().schedule_size(), 3);
-  EXPECT_EQ(job.consistency().schedule(1).mode(), proto::Stage::MODE_BOUNDED);
-  EXPECT_EQ(job.consistency().schedule(1).staleness(), 2);
+  EXPECT_EQ(job.consistency().schedule(1).mode().mode(), proto::Mode::NAME_BOUNDED);
+  EXPECT_EQ(job.consistency().schedule(1).mode().staleness(), 2);
   EXPECT_FALSE(job.consistency().has_mode());
   const std::string file = testing::TempDir() + "/resolved.yaml";
   std::ofstream(file) << ResolvedYaml(job);

@@ -125,16 +125,51 @@ std::vector<std::string> ValueNames(const EnumDescriptor& type) {
   return names;
 }
 
+bool IsInlined(const FieldDescriptor& field) {
+  return field.options().GetExtension(proto::inlined);
+}
+
+const FieldDescriptor* FindKey(const Descriptor& type, absl::string_view name) {
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    const FieldDescriptor* found = &field;
+    if (IsInlined(field)) {
+      found = FindKey(*field.message_type(), name);
+    } else if (field.name() != name) {
+      found = nullptr;
+    }
+    if (found != nullptr) return found;
+  }
+  return nullptr;
+}
+
+Message* OwnerOf(const FieldDescriptor& field, Message* message) {
+  const Descriptor& type = *message->GetDescriptor();
+  if (field.containing_type() == &type) return message;
+  for (int i = 0; i < type.field_count(); ++i) {
+    if (!IsInlined(*type.field(i)) || field.containing_type() != type.field(i)->message_type()) {
+      continue;
+    }
+    return message->GetReflection()->MutableMessage(message, type.field(i));
+  }
+  RUBATO_CHECK(false);  // inlined messages have none of their own
+  return nullptr;
+}
+
 std::vector<std::string> KeyNames(const Descriptor& type) {
   std::vector<std::string> names;
-  for (int i = 0; i < type.field_count(); ++i) names.push_back(type.field(i)->name());
+  for (int i = 0; i < type.field_count(); ++i) {
+    const FieldDescriptor& field = *type.field(i);
+    const std::vector<std::string> own =
+        IsInlined(field) ? KeyNames(*field.message_type()) : std::vector<std::string>{field.name()};
+    names.insert(names.end(), own.begin(), own.end());
+  }
   return names;
 }
 
 const FieldDescriptor* Principal(const Descriptor& type) {
   if (!type.options().HasExtension(proto::principal)) return nullptr;
-  const FieldDescriptor* field =
-      type.FindFieldByName(type.options().GetExtension(proto::principal));
+  const FieldDescriptor* field = FindKey(type, type.options().GetExtension(proto::principal));
   RUBATO_CHECK(field != nullptr);
   return field;
 }
@@ -203,6 +238,7 @@ std::string Expectation(const FieldDescriptor& field) {
       return NumberExpectation(field);
   }
   const Descriptor& type = *field.message_type();
+  if (IsInlined(field)) return Expectation(*Principal(type));
   if (IsChoice(type)) return JoinOr(KeyNames(type));
   if (RequiredOneof(type) != nullptr) {
     std::vector<std::string> forms;
@@ -239,10 +275,11 @@ std::vector<std::string> PathsTo(const Descriptor& type, absl::string_view name)
   std::vector<std::string> paths;
   for (int i = 0; i < type.field_count(); ++i) {
     const FieldDescriptor& field = *type.field(i);
-    if (field.name() == name) paths.push_back(field.name());
+    const bool inlined = IsInlined(field);
+    if (!inlined && field.name() == name) paths.push_back(field.name());
     if (field.message_type() == nullptr || field.is_repeated()) continue;
     for (const std::string& path : PathsTo(*field.message_type(), name)) {
-      paths.push_back(absl::StrCat(field.name(), ".", path));
+      paths.push_back(inlined ? path : absl::StrCat(field.name(), ".", path));
     }
   }
   return paths;

@@ -25,6 +25,15 @@ const google::protobuf::EnumValueDescriptor* FindValue(const google::protobuf::E
 // Those that are not refused.
 std::vector<std::string> ValueNames(const google::protobuf::EnumDescriptor& type);
 
+// Whether the keys of `field`, a message, stand beside it.
+bool IsInlined(const google::protobuf::FieldDescriptor& field);
+// The field that the key `name` in a map of `type` sets, which may be one of an inlined message;
+// nullptr if there is none.
+const google::protobuf::FieldDescriptor* FindKey(const google::protobuf::Descriptor& type,
+                                                 absl::string_view name);
+// What `field`, which FindKey has found, is a field of: `message`, or a message inlined into it.
+google::protobuf::Message* OwnerOf(const google::protobuf::FieldDescriptor& field,
+                                   google::protobuf::Message* message);
 // In the order of the schema.
 std::vector<std::string> KeyNames(const google::protobuf::Descriptor& type);
 // The field that a scalar sets, or nullptr.

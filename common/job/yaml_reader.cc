@@ -89,6 +89,20 @@ void YamlReader::ReadVariable(const std::string& variable, const std::string& ke
   Override(key, value, Place{Show(variable), 0, 0, variable == VariableOf(key) ? key : ""});
 }
 
+void YamlReader::ReadFlag(const std::string& flag, absl::string_view text) {
+  spell_ = [](absl::string_view key) { return std::string(key); };
+  const std::string principal = Principal(*message_->GetDescriptor())->name();
+  const Place place{flag, 0, 0, principal};
+  report_.Note("", place);
+  const std::vector<std::string> parts = absl::StrSplit(text, ',');
+  Override(principal, parts[0], place);
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const std::pair<std::string, std::string> assignment =
+        absl::StrSplit(parts[i], absl::MaxSplits('=', 1));
+    Override(assignment.first, assignment.second, place);
+  }
+}
+
 void YamlReader::Override(const std::string& path, const std::string& value, const Place& place) {
   folder_.clear();
   override_ = place;
@@ -96,11 +110,12 @@ void YamlReader::Override(const std::string& path, const std::string& value, con
   Message* message = message_;
   std::string key;
   for (size_t i = 0; i < names.size(); ++i) {
-    const FieldDescriptor* field = message->GetDescriptor()->FindFieldByName(names[i]);
+    const FieldDescriptor* field = FindKey(*message->GetDescriptor(), names[i]);
     if (field == nullptr) {
       RejectKey(names[i], key, place, *message->GetDescriptor());
       return;
     }
+    message = OwnerOf(*field, message);
     const std::string parent = std::exchange(key, Join(key, names[i]));
     if (const OneofDescriptor* oneof = field->real_containing_oneof()) {
       // Choosing this one unmakes the choice in the file.
@@ -153,7 +168,7 @@ void YamlReader::ReadMap(const YAML::Node& map, const std::string& key, Message*
       continue;
     }
     const std::string name = entry.first.Scalar();
-    const FieldDescriptor* field = type.FindFieldByName(name);
+    const FieldDescriptor* field = FindKey(type, name);
     if (field == nullptr) {
       RejectKey(name, key, place, type);
       continue;
@@ -179,7 +194,7 @@ void YamlReader::ReadMap(const YAML::Node& map, const std::string& key, Message*
         continue;
       }
     }
-    ReadField(entry.second, path, place, *field, message);
+    ReadField(entry.second, path, place, *field, OwnerOf(*field, message));
   }
 }
 
@@ -229,7 +244,7 @@ void YamlReader::ReadMessage(const YAML::Node& value, const std::string& key, co
   if (value.IsScalar() && principal != nullptr) {
     const std::string principal_key = Join(key, principal->name());
     report_.Note(principal_key, place);
-    ReadScalar(value, principal_key, place, *principal, message);
+    ReadScalar(value, principal_key, place, *principal, OwnerOf(*principal, message));
     return;
   }
   // `- relu:` is `- relu`.
@@ -348,7 +363,7 @@ void YamlReader::RejectKey(const std::string& name, const std::string& parent, c
     return;
   }
   const size_t colon = name.find(':');
-  if (colon != std::string::npos && type.FindFieldByName(name.substr(0, colon)) != nullptr) {
+  if (colon != std::string::npos && FindKey(type, name.substr(0, colon)) != nullptr) {
     report_.Excuse(Join(parent, name.substr(0, colon)));
     report_.Add(place, key, "found a key with a colon in it, expected a space after the colon");
     return;

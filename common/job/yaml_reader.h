@@ -41,6 +41,9 @@ class YamlReader {
   // The same for a key that the variable `variable` of the environment sets.
   void ReadVariable(const std::string& variable, const std::string& key, const std::string& value);
 
+  // Reads "VALUE,KEY=VALUE,...", the value of the flag `flag`: the first is the principal's.
+  void ReadFlag(const std::string& flag, absl::string_view text);
+
   // For checks beyond the schema, which add their own mistakes.
   Report& report() { return report_; }
 

@@ -76,6 +76,41 @@ TEST(YamlReaderTest, NamesTheEntryThatIsWrong) {
                       "a.yaml:5:56: shapes[1]: found 3, expected circle or square"));
 }
 
+TEST(YamlReaderTest, KeysOfAnInlinedMessageStandBesideIt) {
+  Sample sample;
+  RUBATO_ASSERT_OK(Read("layers: 3\nfinish: glossy\n", &sample));
+  EXPECT_EQ(sample.finish().finish(), testing::Finish::NAME_GLOSSY);
+  EXPECT_EQ(sample.finish().layers(), 3);
+  EXPECT_EQ(WriteYaml(sample), "finish: glossy\nlayers: 3\n");
+  YamlReader reader(&sample);
+  reader.ReadOverride("layers=4");
+  RUBATO_EXPECT_OK(reader.report().ToStatus());
+  EXPECT_EQ(sample.finish().layers(), 4);
+  EXPECT_EQ(sample.finish().finish(), testing::Finish::NAME_GLOSSY);
+  sample.Clear();
+  EXPECT_THAT(Read("finish: {layers: 3}\nlayer: 3\n", &sample),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "a.yaml:1:9: finish: found a map, expected plain or glossy\n"
+                      "a.yaml:2:1: layer: found an unknown key; did you mean layers?"));
+}
+
+TEST(YamlReaderTest, AFlagSaysThePrincipalAndThenOtherKeys) {
+  testing::Finish finish;
+  YamlReader reader(&finish);
+  reader.ReadFlag("--finish", "glossy,layers=3");
+  RUBATO_EXPECT_OK(reader.report().ToStatus());
+  EXPECT_EQ(finish.finish(), testing::Finish::NAME_GLOSSY);
+  EXPECT_EQ(finish.layers(), 3);
+  testing::Finish wrong;
+  YamlReader strict(&wrong);
+  strict.ReadFlag("--finish", "shiny,layers=0,3");
+  EXPECT_THAT(strict.report().ToStatus(),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "--finish: found shiny, expected plain or glossy\n"
+                      "--finish: layers: found 0, expected an integer at least 1\n"
+                      "--finish: 3: found an unknown key, expected finish or layers"));
+}
+
 TEST(CompletionTest, FillsDefaultsAllTheWayDown) {
   Sample sample;
   Report report;
@@ -140,6 +175,8 @@ Sample RandomSample(RandomStream* random) {
   if (random->Below(2)) *sample.mutable_inner() = RandomInner(random);
   if (random->Below(2)) sample.set_path("/" + std::to_string(random->Bits()));
   if (random->Below(2)) sample.set_text(RandomText(random));
+  if (random->Below(2)) sample.mutable_finish()->set_finish(testing::Finish::NAME_GLOSSY);
+  if (random->Below(2)) sample.mutable_finish()->set_layers(1 + random->Below(9));
   return sample;
 }
 

@@ -90,15 +90,27 @@ std::string WriteScalar(const Message& message, const FieldDescriptor& field, in
   }
 }
 
-std::vector<const FieldDescriptor*> SetFields(const Message& message) {
+// A field that is set, and what it is a field of: the message itself, or one inlined into it.
+struct SetField {
+  const Message* owner;
+  const FieldDescriptor* field;
+};
+
+std::vector<SetField> SetFields(const Message& message) {
   // In the order of declaration; Reflection::ListFields has the order of numbers.
-  std::vector<const FieldDescriptor*> fields;
+  std::vector<SetField> fields;
   for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
     const FieldDescriptor* field = message.GetDescriptor()->field(i);
     const Reflection& reflection = *message.GetReflection();
-    if (field->is_repeated() ? reflection.FieldSize(message, field) > 0
-                             : reflection.HasField(message, field)) {
-      fields.push_back(field);
+    if (field->is_repeated() ? reflection.FieldSize(message, field) == 0
+                             : !reflection.HasField(message, field)) {
+      continue;
+    }
+    if (IsInlined(*field)) {
+      const std::vector<SetField> inlined = SetFields(reflection.GetMessage(message, field));
+      fields.insert(fields.end(), inlined.begin(), inlined.end());
+    } else {
+      fields.push_back({&message, field});
     }
   }
   return fields;
@@ -124,20 +136,20 @@ std::string WriteFlowField(const Message& message, const FieldDescriptor& field)
 
 // "{a: 1, b: 2}"; "relu" for a choice without settings.
 std::string WriteFlow(const Message& message) {
-  const std::vector<const FieldDescriptor*> fields = SetFields(message);
+  const std::vector<SetField> fields = SetFields(message);
   if (IsChoice(*message.GetDescriptor()) && fields.size() == 1 &&
-      SetFields(message.GetReflection()->GetMessage(message, fields[0])).empty()) {
-    return fields[0]->name();
+      SetFields(message.GetReflection()->GetMessage(message, fields[0].field)).empty()) {
+    return fields[0].field->name();
   }
   std::vector<std::string> entries;
-  for (const FieldDescriptor* field : fields) {
-    entries.push_back(absl::StrCat(field->name(), ": ", WriteFlowField(message, *field)));
+  for (const auto& [owner, field] : fields) {
+    entries.push_back(absl::StrCat(field->name(), ": ", WriteFlowField(*owner, *field)));
   }
   return absl::StrCat("{", absl::StrJoin(entries, ", "), "}");
 }
 
 bool HasListOfMaps(const Message& message) {
-  for (const FieldDescriptor* field : SetFields(message)) {
+  for (const auto& [owner, field] : SetFields(message)) {
     if (field->is_repeated() && field->message_type() != nullptr) return true;
   }
   return false;
@@ -163,25 +175,25 @@ std::string Comment(const std::string& key, bool inner, const Sources& sources) 
 void WriteBlock(const Message& message, int indent, const std::string& path, const Sources& sources,
                 std::string* out) {
   const std::string margin(indent, ' ');
-  for (const FieldDescriptor* field : SetFields(message)) {
-    const std::string flow = WriteFlowField(message, *field);
+  for (const auto& [owner, field] : SetFields(message)) {
+    const Reflection& reflection = *owner->GetReflection();
+    const std::string flow = WriteFlowField(*owner, *field);
     const bool nested = field->message_type() != nullptr;
     const std::string key = path.empty() ? field->name() : absl::StrCat(path, ".", field->name());
     absl::StrAppend(out, margin, field->name(), ":");
     if (nested && field->is_repeated()) {
       absl::StrAppend(out, Comment(key, true, sources), "\n");
-      for (int i = 0; i < message.GetReflection()->FieldSize(message, field); ++i) {
-        const std::string entry = WriteFlowValue(message, *field, i);
+      for (int i = 0; i < reflection.FieldSize(*owner, field); ++i) {
+        const std::string entry = WriteFlowValue(*owner, *field, i);
         // A choice has one key: "- linear: {...}" reads better than "- {linear: {...}}".
         const bool braced = IsChoice(*field->message_type()) && entry.front() == '{';
         absl::StrAppend(out, margin, "  - ", braced ? entry.substr(1, entry.size() - 2) : entry,
                         "\n");
       }
     } else if (nested && (margin.size() + field->name().size() + flow.size() > kMaxFlow ||
-                          HasListOfMaps(message.GetReflection()->GetMessage(message, field)))) {
+                          HasListOfMaps(reflection.GetMessage(*owner, field)))) {
       absl::StrAppend(out, Comment(key, false, sources), "\n");
-      WriteBlock(message.GetReflection()->GetMessage(message, field), indent + 2, key, sources,
-                 out);
+      WriteBlock(reflection.GetMessage(*owner, field), indent + 2, key, sources, out);
     } else {
       absl::StrAppend(out, " ", flow, Comment(key, true, sources), "\n");
     }

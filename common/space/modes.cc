@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/job/schema.h"
 #include "common/space/learning_rate.h"
+#include "google/protobuf/util/message_differencer.h"
 
 namespace rubato {
 namespace {
@@ -20,18 +22,39 @@ int64_t SamplesOf(const proto::Point& point, const proto::Job& job, int64_t samp
              : SamplesAt(point, batch, samples_per_epoch);
 }
 
+proto::Mode MakeMode(proto::Mode::Name name) {
+  proto::Mode mode;
+  mode.set_mode(name);
+  return mode;
+}
+
 }  // namespace
 
-std::string ModeName(const Mode& mode) {
-  switch (mode.mode) {
-    case proto::View::MODE_SYNC:
-      return "sync";
-    case proto::View::MODE_ASYNC:
-      return "async";
-    case proto::View::MODE_BOUNDED:
-      break;
-  }
-  return absl::StrCat("bounded, staleness ", mode.staleness);
+proto::Mode SyncMode() { return MakeMode(proto::Mode::NAME_SYNC); }
+
+proto::Mode AsyncMode() { return MakeMode(proto::Mode::NAME_ASYNC); }
+
+proto::Mode BoundedMode(int64_t staleness) {
+  proto::Mode mode = MakeMode(proto::Mode::NAME_BOUNDED);
+  mode.set_staleness(staleness);
+  return mode;
+}
+
+bool IsSame(const proto::Mode& a, const proto::Mode& b) {
+  return google::protobuf::util::MessageDifferencer::Equivalent(a, b);
+}
+
+std::string ModeName(const proto::Mode& mode) {
+  const std::string name = YamlName(mode.mode());
+  return mode.has_staleness() ? absl::StrCat(name, ", staleness ", mode.staleness()) : name;
+}
+
+proto::Manifest::Mode ToManifest(const proto::Mode& mode) {
+  return static_cast<proto::Manifest::Mode>(mode.mode());  // numbered alike
+}
+
+proto::Mode FromManifest(proto::Manifest::Mode mode) {
+  return MakeMode(static_cast<proto::Mode::Name>(mode));
 }
 
 int64_t TotalSamples(const proto::Job& job, int64_t samples_per_epoch) {
@@ -41,28 +64,24 @@ int64_t TotalSamples(const proto::Job& job, int64_t samples_per_epoch) {
 std::vector<ModeSpan> ModesOf(const proto::Job& job, int64_t samples_per_epoch) {
   const proto::Consistency& consistency = job.consistency();
   const int64_t total = TotalSamples(job, samples_per_epoch);
-  // The enums of the file and of a view are numbered alike.
-  if (consistency.schedule_size() == 0) {
-    return {{{static_cast<proto::View::Mode>(consistency.mode()), consistency.staleness()}, total}};
-  }
+  if (consistency.schedule_size() == 0) return {{consistency.mode(), total}};
   std::vector<ModeSpan> spans;
   for (const proto::Stage& stage : consistency.schedule()) {
     const int64_t until =
         stage.has_until() ? SamplesOf(stage.until(), job, samples_per_epoch) : total;
-    spans.push_back({{static_cast<proto::View::Mode>(stage.mode()), stage.staleness()},
-                     std::min(until, total)});
+    spans.push_back({stage.mode(), std::min(until, total)});
   }
   spans.back().until_samples = total;
   return spans;
 }
 
-int64_t LeavesOf(const proto::Job& job, const Mode& mode) {
+int64_t LeavesOf(const proto::Job& job, const proto::Mode& mode) {
   const int64_t micro_batches = job.train().micro_batches();
-  return mode.on_arrival() ? std::max<int64_t>(1, micro_batches / job.cluster().workers().start())
-                           : micro_batches;
+  return OnArrival(mode) ? std::max<int64_t>(1, micro_batches / job.cluster().workers().start())
+                         : micro_batches;
 }
 
-SampleSchedule ScheduleOf(const proto::Job& job, const Mode& mode, int64_t samples_per_epoch,
+SampleSchedule ScheduleOf(const proto::Job& job, const proto::Mode& mode, int64_t samples_per_epoch,
                           int64_t origin_unit, int64_t origin_samples) {
   const int64_t leaves = LeavesOf(job, mode);
   return SampleSchedule(samples_per_epoch,
@@ -74,18 +93,21 @@ Recurrence::Recurrence(const proto::Point& every, const proto::Job& job, int64_t
     : steps_(every.has_steps() ? every.steps() : 0),
       samples_(SamplesAt(every, job.train().batch_size(), samples_per_epoch)) {}
 
-int64_t Recurrence::Next(const SampleSchedule& schedule, const Mode& mode, int64_t units) const {
-  if (steps_ > 0 && !mode.on_arrival()) return (units / steps_ + 1) * steps_;
+int64_t Recurrence::Next(const SampleSchedule& schedule, const proto::Mode& mode,
+                         int64_t units) const {
+  if (steps_ > 0 && !OnArrival(mode)) return (units / steps_ + 1) * steps_;
   const int64_t samples = (schedule.SamplesBefore(units) / samples_ + 1) * samples_;
   return std::max(units + 1, schedule.UnitsFor(samples));
 }
 
-int64_t Recurrence::Last(const SampleSchedule& schedule, const Mode& mode, int64_t units) const {
-  if (steps_ > 0 && !mode.on_arrival()) return units / steps_ * steps_;
+int64_t Recurrence::Last(const SampleSchedule& schedule, const proto::Mode& mode,
+                         int64_t units) const {
+  if (steps_ > 0 && !OnArrival(mode)) return units / steps_ * steps_;
   return schedule.UnitsFor(schedule.SamplesBefore(units) / samples_ * samples_);
 }
 
-bool Recurrence::IsDue(const SampleSchedule& schedule, const Mode& mode, int64_t units) const {
+bool Recurrence::IsDue(const SampleSchedule& schedule, const proto::Mode& mode,
+                       int64_t units) const {
   return units > schedule.origin_unit() && Next(schedule, mode, units - 1) == units;
 }
 

@@ -7,27 +7,29 @@
 #include <vector>
 
 #include "common/space/sample_schedule.h"
+#include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
-#include "proto/view.pb.h"
+#include "proto/mode.pb.h"
 
 namespace rubato {
 
-struct Mode {
-  proto::View::Mode mode = proto::View::MODE_SYNC;
-  int64_t staleness = 0;  // bounded
+proto::Mode SyncMode();
+proto::Mode AsyncMode();
+proto::Mode BoundedMode(int64_t staleness);
 
-  bool on_arrival() const { return mode != proto::View::MODE_SYNC; }
-  friend bool operator==(const Mode& a, const Mode& b) {
-    return a.mode == b.mode && a.staleness == b.staleness;
-  }
-};
-
+// Whether each contribution is an update of its own, when it arrives.
+inline bool OnArrival(const proto::Mode& mode) { return mode.mode() != proto::Mode::NAME_SYNC; }
+bool IsSame(const proto::Mode& a, const proto::Mode& b);
 // "sync", "bounded, staleness 3".
-std::string ModeName(const Mode& mode);
+std::string ModeName(const proto::Mode& mode);
+
+// As a checkpoint's manifest says it, which knows no staleness.
+proto::Manifest::Mode ToManifest(const proto::Mode& mode);
+proto::Mode FromManifest(proto::Manifest::Mode mode);
 
 // One mode up to a point of the training.
 struct ModeSpan {
-  Mode mode;
+  proto::Mode mode;
   int64_t until_samples = 0;
 };
 
@@ -39,10 +41,10 @@ std::vector<ModeSpan> ModesOf(const proto::Job& job, int64_t samples_per_epoch);
 
 // Micro-batches of a unit of work: of a step, or of a contribution on arrival, which is a worker's
 // share of a step, fixed for the job.
-int64_t LeavesOf(const proto::Job& job, const Mode& mode);
+int64_t LeavesOf(const proto::Job& job, const proto::Mode& mode);
 
 // Steps or contributions from where an earlier mode has ended.
-SampleSchedule ScheduleOf(const proto::Job& job, const Mode& mode, int64_t samples_per_epoch,
+SampleSchedule ScheduleOf(const proto::Job& job, const proto::Mode& mode, int64_t samples_per_epoch,
                           int64_t origin_unit, int64_t origin_samples);
 
 // What happens again and again, at points of the training.
@@ -52,11 +54,11 @@ class Recurrence {
   Recurrence(const proto::Point& every, const proto::Job& job, int64_t samples_per_epoch);
 
   // The first number of units above `units` after which it happens.
-  int64_t Next(const SampleSchedule& schedule, const Mode& mode, int64_t units) const;
+  int64_t Next(const SampleSchedule& schedule, const proto::Mode& mode, int64_t units) const;
   // The last number of units up to `units` after which it happens; the origin's, or 0, if none is.
-  int64_t Last(const SampleSchedule& schedule, const Mode& mode, int64_t units) const;
+  int64_t Last(const SampleSchedule& schedule, const proto::Mode& mode, int64_t units) const;
   // Whether it happens after `units` units.
-  bool IsDue(const SampleSchedule& schedule, const Mode& mode, int64_t units) const;
+  bool IsDue(const SampleSchedule& schedule, const proto::Mode& mode, int64_t units) const;
 
  private:
   int64_t steps_;  // in sync, where it counts them; else 0

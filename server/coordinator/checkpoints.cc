@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/space/modes.h"
 #include "common/space/placement.h"
 
 namespace rubato {
@@ -76,7 +77,7 @@ WriteCheckpoint Checkpoints::Write(const proto::View& view, const Work& work,
   manifest.set_version(version_);
   manifest.set_job_digest(job_digest_);
   manifest.set_seed(job_.seed());
-  manifest.set_mode(view.mode());
+  manifest.set_mode(ToManifest(view.mode()));
   manifest.set_data_digest(registry.model().data_digest());
   int64_t samples = 0;
   for (const auto& [index, block] : snapshots_.blocks()) {

@@ -49,9 +49,9 @@ void Commands::Handle(const proto::CommandRequest& request, Ask ask,
       break;
     }
     case proto::CommandRequest::KIND_SWITCH:
-      answer(request.staleness() < 0
+      answer(request.mode().staleness() < 0
                  ? absl::InvalidArgumentError("staleness is below 0")
-                 : Text(ask(coordinator::SwitchRequested{{request.mode(), request.staleness()}})));
+                 : Text(ask(coordinator::SwitchRequested{request.mode()})));
       break;
     default:
       answer(absl::UnimplementedError("no such command"));

@@ -1,6 +1,7 @@
 #include "server/coordinator/commands.h"
 
 #include "common/base/status_matchers.h"
+#include "common/space/modes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -95,10 +96,10 @@ TEST_F(CommandsTest, WhoAsksForACheckpointIsToldThatNoneWillBeWritten) {
 
 TEST_F(CommandsTest, ASwitchIsAnsweredByTheCore) {
   commands_.SetToken("secret");
-  request_.set_staleness(-1);
+  *request_.mutable_mode() = BoundedMode(-1);
   Give(proto::CommandRequest::KIND_SWITCH);
   EXPECT_THAT(asked_, IsEmpty());
-  request_.set_staleness(3);
+  *request_.mutable_mode() = BoundedMode(3);
   core_says_ = "from step 5 on";
   Give(proto::CommandRequest::KIND_SWITCH);
   core_says_ = absl::UnavailableError("the job is not training");

@@ -6,12 +6,14 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/space/modes.h"
 
 namespace rubato {
 
 using coordinator::Answer;
 using coordinator::Log;
 using coordinator::Outcomes;
+using coordinator::Send;
 using coordinator::SendStop;
 using coordinator::Warn;
 
@@ -33,8 +35,10 @@ proto::Stop MakeRefusal(int exit_code, const std::string& reason) {
 }  // namespace
 
 Coordinator::Coordinator(const proto::Job& job, const std::string& job_digest,
-                         const std::string& version, const Begin& begin, absl::Time now)
+                         const std::string& version, const Begin& begin, absl::Time now,
+                         PolicyFactory policies)
     : job_(job),
+      policies_(std::move(policies)),
       starting_(job, begin.resume, begin.initial, now),
       registry_(job, job_digest, version),
       leases_(job, now),
@@ -76,11 +80,11 @@ void Coordinator::On(const coordinator::FromPeer& event) {
   } else if (peer->is_worker) {
     OnWorker(event.peer, peer, message);
   } else {
-    OnShard(peer->shard, message);
+    OnShard(event.peer, peer->shard, message);
   }
 }
 
-void Coordinator::OnShard(const ShardId& shard, const proto::PeerMessage& message) {
+void Coordinator::OnShard(PeerId id, const ShardId& shard, const proto::PeerMessage& message) {
   if (!work_.has_value()) return;  // before the first view nothing is asked
   switch (message.kind_case()) {
     case proto::PeerMessage::kShardOpened:
@@ -104,8 +108,8 @@ void Coordinator::OnShard(const ShardId& shard, const proto::PeerMessage& messag
         CheckDrained();
       }
       break;
-    case proto::PeerMessage::kShardMeasured:
-      OnMeasured(shard, message.shard_measured());
+    case proto::PeerMessage::kQuestion:
+      OnQuestion(id, shard, message.question());
       break;
     case proto::PeerMessage::kShardReport:
       ending_.OnReport(shard, message.shard_report(), &summary_, &out_);
@@ -245,7 +249,7 @@ void Coordinator::On(const coordinator::SwitchRequested& event) {
   }
   Lineage& lineage = work_->lineage();
   const std::string name = ModeName(event.mode);
-  const bool is_same = event.mode == lineage.mode();
+  const bool is_same = IsSame(event.mode, lineage.mode());
   if (is_same && !lineage.asked().has_value() && !lineage.is_over()) {
     out_.push_back(Answer{absl::StrCat("the mode is ", name, " already")});
     return;
@@ -308,25 +312,30 @@ void Coordinator::On(const coordinator::Failed& event) {
   End(event.status, kExitFailure, absl::StrCat("shard 0 has failed: ", event.status.message()));
 }
 
-void Coordinator::OnMeasured(const ShardId& shard, const proto::ShardMeasured& measured) {
-  if (!verdicts_.has_value()) return;
-  const std::optional<Verdicts::Decision> decision = verdicts_->OnMeasured(shard, measured);
-  if (!decision.has_value()) return;
-  if (decision->non_finite >= 0) {
-    const std::string parameter = ParameterAt(view_.layout(), decision->non_finite);
+void Coordinator::OnQuestion(PeerId id, const ShardId& shard, const proto::Question& question) {
+  if (!decisions_.has_value()) return;
+  const std::optional<Decisions::Answer> answer =
+      decisions_->OnQuestion(shard, question, work_->policy());
+  if (!answer.has_value()) return;
+  proto::CoordinatorMessage message;
+  *message.mutable_decision() = answer->decision;
+  if (!answer->is_new) {
+    out_.push_back(Send{id, std::move(message)});
+    return;
+  }
+  if (answer->non_finite >= 0) {
+    const std::string parameter = ParameterAt(view_.layout(), answer->non_finite);
     if (job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_STOP) {
       // Each worker's own sums are finite, or it would have said so.
       Diverge(kOwnShard,
               absl::StrFormat("step %d: the gradient of %s, summed over the workers, is not finite",
-                              measured.step(), parameter));
+                              question.unit(), parameter));
       return;
     }
     out_.push_back(
         Warn{absl::StrFormat("step %d is left out: the gradient of %s is not finite (%d so far)",
-                             measured.step(), parameter, work_->Skip())});
+                             question.unit(), parameter, work_->Skip())});
   }
-  proto::CoordinatorMessage message;
-  *message.mutable_verdict() = decision->verdict;
   registry_.SendToShards(message, &out_);
 }
 

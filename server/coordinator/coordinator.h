@@ -4,7 +4,7 @@
 // server/process/cluster_service.h.
 //
 // Each part of it has its own state: Starting, Registry and Leases (who is here), ViewChange (the
-// two beats), Work with its Lineage, Checkpoints, Evaluations, Verdicts, Ending. The coordinator
+// two beats), Work with its Lineage, Checkpoints, Evaluations, Decisions, Ending. The coordinator
 // takes events to them and does what takes several.
 //
 // A view is a statement of who takes part and how; every change is the next view. A change of mode
@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/consistency/policy.h"
 #include "common/space/placement.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/cluster.pb.h"
@@ -28,12 +29,12 @@
 #include "server/coordinator/checkpoints.h"
 #include "server/coordinator/coordinator_event.h"
 #include "server/coordinator/coordinator_outcome.h"
+#include "server/coordinator/decisions.h"
 #include "server/coordinator/ending.h"
 #include "server/coordinator/evaluations.h"
 #include "server/coordinator/leases.h"
 #include "server/coordinator/registry.h"
 #include "server/coordinator/starting.h"
-#include "server/coordinator/verdicts.h"
 #include "server/coordinator/view_change.h"
 #include "server/coordinator/work.h"
 #include "server/run/metrics.h"
@@ -52,7 +53,7 @@ class Coordinator {
 
   // `job_digest` is JobDigest(job); peers must show the same, and the same `version`.
   Coordinator(const proto::Job& job, const std::string& job_digest, const std::string& version,
-              const Begin& begin, absl::Time now);
+              const Begin& begin, absl::Time now, PolicyFactory policies = BuiltInPolicy);
 
   // What comes of the event.
   coordinator::Outcomes Handle(const coordinator::Event& event, absl::Time now);
@@ -76,9 +77,9 @@ class Coordinator {
   void On(const coordinator::Failed& event);
   void OnRegistration(PeerId id, const proto::Registration& registration);
   void OnFailure(PeerId id, const Peer& peer, const proto::Failure& failure);
-  void OnShard(const ShardId& shard, const proto::PeerMessage& message);
+  void OnShard(PeerId id, const ShardId& shard, const proto::PeerMessage& message);
   void OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& message);
-  void OnMeasured(const ShardId& shard, const proto::ShardMeasured& measured);
+  void OnQuestion(PeerId id, const ShardId& shard, const proto::Question& question);
   void OnEvaluation(const proto::EvaluationResult& evaluation);
 
   void AddWaits(absl::Time now, proto::JobStatus* status) const;
@@ -99,7 +100,7 @@ class Coordinator {
   // All shards have closed the view.
   void TryOpen();
   void OpenNextView();
-  void OnNewLineage(const Mode& before);
+  void OnNewLineage(const proto::Mode& before);
   // To the workers that are its members.
   void SendViewToWorkers();
   void CheckLeases();
@@ -127,6 +128,7 @@ class Coordinator {
   static constexpr int kExitFailure = 1;
 
   const proto::Job job_;
+  const PolicyFactory policies_;
   Starting starting_;
   Registry registry_;
   Leases leases_;
@@ -136,7 +138,7 @@ class Coordinator {
   std::optional<Placement> placement_;
   std::optional<Work> work_;
   std::optional<Evaluations> evaluations_;
-  std::optional<Verdicts> verdicts_;
+  std::optional<Decisions> decisions_;
   Checkpoints checkpoints_;
   Ending ending_;
   bool is_over_ = false;

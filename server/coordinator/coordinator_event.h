@@ -9,8 +9,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "common/space/modes.h"
 #include "proto/cluster.pb.h"
+#include "proto/mode.pb.h"
 #include "server/coordinator/assignments.h"
 #include "server/coordinator/coordinator_outcome.h"
 
@@ -51,7 +51,7 @@ struct CheckpointRequested {};
 // Goes on in another mode as soon as possible, up to the next point of consistency.schedule.
 // Answer: a sentence; Unavailable if the job is not training.
 struct SwitchRequested {
-  Mode mode;
+  proto::Mode mode;
 };
 
 // Ends the job in order, with a checkpoint: with `end` if that is an error (a signal), and then

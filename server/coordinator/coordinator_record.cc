@@ -52,8 +52,7 @@ void Fill(const CheckpointRequested&, proto::CoordinatorEvent* out) {
 }
 
 void Fill(const SwitchRequested& event, proto::CoordinatorEvent* out) {
-  out->mutable_request_switch()->set_mode(event.mode.mode);
-  out->mutable_request_switch()->set_staleness(event.mode.staleness);
+  *out->mutable_request_switch() = event.mode;
 }
 
 void Fill(const StopRequested& event, proto::CoordinatorEvent* out) {
@@ -84,7 +83,7 @@ Event FromProto(const proto::CoordinatorEvent& event) {
     case proto::CoordinatorEvent::kRequestCheckpoint:
       return CheckpointRequested{};
     case proto::CoordinatorEvent::kRequestSwitch:
-      return SwitchRequested{{event.request_switch().mode(), event.request_switch().staleness()}};
+      return SwitchRequested{event.request_switch()};
     case proto::CoordinatorEvent::kRequestStop:
       return StopRequested{FromProto(event.request_stop().end()), event.request_stop().reason()};
     case proto::CoordinatorEvent::kFailure:

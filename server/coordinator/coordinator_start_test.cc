@@ -153,7 +153,7 @@ TEST_F(CoordinatorTest, GoesOnFromACheckpointAtItsStep) {
   begin_.resume.emplace();
   begin_.resume->set_step(4);
   begin_.resume->set_samples(28);
-  begin_.resume->set_mode(proto::View::MODE_SYNC);
+  begin_.resume->set_mode(proto::Manifest::MODE_SYNC);
   begin_.resume->set_unit_samples(8);
   begin_.resume->set_data_digest("data");
   begin_.resume->add_blocks()->set_version(4);
@@ -175,7 +175,7 @@ TEST_F(CoordinatorTest, RefusesACheckpointOfOtherDataOrUnits) {
     sent_.clear();
     end_.reset();
     begin_.resume.emplace();
-    begin_.resume->set_mode(proto::View::MODE_ASYNC);
+    begin_.resume->set_mode(proto::Manifest::MODE_ASYNC);
     begin_.resume->set_unit_samples(other_data ? 4 : 16);
     begin_.resume->set_data_digest(other_data ? "other" : "data");
     Start("consistency { mode: MODE_ASYNC }");

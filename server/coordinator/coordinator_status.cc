@@ -49,9 +49,8 @@ void AddWork(const Work& work, absl::Time now, proto::JobStatus* status) {
   const Metrics& metrics = work.metrics();
   const Lineage& lineage = work.lineage();
   status->set_lineage(lineage.number());
-  status->set_mode(ModeName(lineage.mode()));
-  status->set_staleness(lineage.mode().staleness);
-  if (lineage.asked().has_value()) status->set_next_mode(ModeName(*lineage.asked()));
+  *status->mutable_mode() = lineage.mode();
+  if (lineage.asked().has_value()) *status->mutable_next_mode() = *lineage.asked();
   status->set_step(metrics.steps());
   status->set_samples(metrics.samples());
   status->set_samples_per_second(work.samples_per_second(now));

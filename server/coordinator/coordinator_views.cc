@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/space/modes.h"
 #include "server/coordinator/coordinator.h"
 #include "server/optimizers/parameter_groups.h"
 
@@ -39,9 +40,9 @@ void Coordinator::OpenFirstView() {
       return;
     }
   }
-  verdicts_.emplace(job_, *placement_, registry_.Shards(), TrainableCount(view_.layout()));
+  decisions_.emplace(job_, *placement_, registry_.Shards(), TrainableCount(view_.layout()));
   evaluations_.emplace(job_, model.train_samples());
-  work_.emplace(job_, model.train_samples(), resume);
+  work_.emplace(job_, model.train_samples(), resume, policies_);
   view_.set_number(1);
   work_->AddTo(work_->BeginFirstView(registry_.WorkerIds()), &view_);
   work_->AddMembers(change_, /*is_new_lineage=*/true, &registry_, &view_);
@@ -112,7 +113,7 @@ void Coordinator::TryOpen() {
 
 void Coordinator::OpenNextView() {
   const bool is_new_lineage = work_->lineage().is_over();
-  const Mode before = work_->lineage().mode();
+  const proto::Mode before = work_->lineage().mode();
   // A contribution that some blocks hold may be left out when it is computed once more.
   if (is_new_lineage && !change_.has_one_version() &&
       job_.train().on_non_finite() != proto::Train::ON_NON_FINITE_SKIP) {
@@ -138,7 +139,7 @@ void Coordinator::OpenNextView() {
   AnnounceCheckpoint(from_step);
 }
 
-void Coordinator::OnNewLineage(const Mode& before) {
+void Coordinator::OnNewLineage(const proto::Mode& before) {
   const Lineage& lineage = work_->lineage();
   checkpoints_.BeginLineage(lineage);
   evaluations_->BeginLineage();

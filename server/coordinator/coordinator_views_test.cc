@@ -1,4 +1,5 @@
 // Changes of view: members and modes.
+#include "common/space/modes.h"
 #include "server/coordinator/coordinator_fixture.h"
 
 namespace rubato {
@@ -41,7 +42,7 @@ TEST_F(CoordinatorTest, UnderTheLeastNumberOfWorkersItPausesAndGoesOn) {
 TEST_F(CoordinatorTest, ASwitchTakesPlaceWhenNothingIsUnderWay) {
   Start();
   Begin();
-  auto text = Handle(coordinator::SwitchRequested{{proto::View::MODE_BOUNDED, 3}});
+  auto text = Handle(coordinator::SwitchRequested{BoundedMode(3)});
   RUBATO_ASSERT_OK(text);
   EXPECT_THAT(*text, HasSubstr("from sync to bounded, staleness 3"));
   Close(0, 1);
@@ -52,15 +53,14 @@ TEST_F(CoordinatorTest, ASwitchTakesPlaceWhenNothingIsUnderWay) {
   Close(2, 2);
   const proto::View view = sent_[2].back().view();
   EXPECT_EQ(view.lineage(), 2u);
-  EXPECT_EQ(view.mode(), proto::View::MODE_BOUNDED);
-  EXPECT_EQ(view.staleness(), 3);
+  EXPECT_EQ(ModeName(view.mode()), "bounded, staleness 3");
   EXPECT_EQ(view.origin_unit(), 2);
   EXPECT_EQ(view.origin_samples(), 16);
   // 24 samples in contributions of 4; the epoch's end is between them.
   EXPECT_EQ(view.until_step(), 2 + 6);
   // Asked for once more, there is nothing to do.
   const size_t sent = sent_[1].size();
-  text = Handle(coordinator::SwitchRequested{{proto::View::MODE_BOUNDED, 3}});
+  text = Handle(coordinator::SwitchRequested{BoundedMode(3)});
   RUBATO_ASSERT_OK(text);
   EXPECT_EQ(*text, "the mode is bounded, staleness 3 already");
   EXPECT_EQ(sent_[1].size(), sent);
@@ -69,7 +69,7 @@ TEST_F(CoordinatorTest, ASwitchTakesPlaceWhenNothingIsUnderWay) {
   request.mutable_work_request();
   Receive(2, request);
   EXPECT_EQ(sent_[2].back().work().contribution(), 2);
-  RUBATO_ASSERT_OK(Handle(coordinator::SwitchRequested{{proto::View::MODE_SYNC, 0}}));
+  RUBATO_ASSERT_OK(Handle(coordinator::SwitchRequested{SyncMode()}));
   Receive(3, request);
   EXPECT_FALSE(sent_[3].back().work().has_contribution());
   Receive(3, Idle());
@@ -78,7 +78,7 @@ TEST_F(CoordinatorTest, ASwitchTakesPlaceWhenNothingIsUnderWay) {
   Receive(2, computed);
   Receive(2, Idle(/*applied=*/1));
   Close(3, 3);
-  EXPECT_EQ(sent_[2].back().view().mode(), proto::View::MODE_SYNC);
+  EXPECT_EQ(ModeName(sent_[2].back().view().mode()), "sync");
   EXPECT_EQ(sent_[2].back().view().origin_samples(), 20);
   EXPECT_EQ(coordinator_->Status(now_).ledger().applied(), 1);
 }
@@ -90,7 +90,7 @@ TEST_F(CoordinatorTest, AStopThatMeetsAChangeOfModeEndsTheNextLineageAtItsBeginn
     sent_.clear();
     Start(to_sync ? "consistency { mode: MODE_ASYNC }" : "");
     Begin();
-    const Mode mode{to_sync ? proto::View::MODE_SYNC : proto::View::MODE_ASYNC, 0};
+    const proto::Mode mode = to_sync ? SyncMode() : AsyncMode();
     RUBATO_ASSERT_OK(Handle(coordinator::SwitchRequested{mode}));
     if (!to_sync) Close(0, 0);
     Receive(2, Idle());
@@ -112,7 +112,7 @@ TEST_F(CoordinatorTest, TheScheduleSaysWhichModeHoldsWhen) {
       "consistency { schedule { mode: MODE_ASYNC until { epochs: 1 } } schedule { mode: MODE_SYNC "
       "} }");
   Begin();
-  EXPECT_EQ(sent_[2].back().view().mode(), proto::View::MODE_ASYNC);
+  EXPECT_EQ(ModeName(sent_[2].back().view().mode()), "async");
   EXPECT_EQ(sent_[2].back().view().until_step(), 5);
 }
 

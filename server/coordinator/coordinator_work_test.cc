@@ -112,7 +112,7 @@ TEST_F(CoordinatorTest, ATestThatWasNotBegunIsAskedForWithTheUnitAgain) {
 TEST_F(CoordinatorTest, OnArrivalWhatIsNotWholeIsGivenOutAgain) {
   begin_.resume.emplace();
   begin_.resume->set_step(5);
-  begin_.resume->set_mode(proto::View::MODE_ASYNC);
+  begin_.resume->set_mode(proto::Manifest::MODE_ASYNC);
   begin_.resume->set_unit_samples(4);
   begin_.resume->set_block_values(8);
   begin_.resume->set_data_digest("data");
@@ -138,36 +138,36 @@ TEST_F(CoordinatorTest, OnArrivalWhatIsNotWholeIsGivenOutAgain) {
   EXPECT_THAT(given, ElementsAre(2, 4, 5, 6));
 }
 
-TEST_F(CoordinatorTest, AVerdictClipsByTheNormOverAllShardsAndLeavesOutWhatIsNotFinite) {
+TEST_F(CoordinatorTest, ADecisionClipsByTheNormOverAllShardsAndLeavesOutWhatIsNotFinite) {
   Start(
       "optimizer { clip_grad_norm: 1 } train { on_non_finite: ON_NON_FINITE_SKIP } wire { chunk: "
       "32 }");
   Begin();  // 10 values: two blocks of 8, one a shard
   proto::PeerMessage measured;
   const auto set = [&](int64_t step, double sum) {
-    proto::ShardMeasured* m = measured.mutable_shard_measured();
+    measured.mutable_question()->set_unit(step);
+    proto::Question::Measured* m = measured.mutable_question()->mutable_measured();
     m->Clear();
-    m->set_step(step);
     m->set_samples(2);
-    proto::ShardMeasured::Node* node = m->add_nodes();
+    proto::Question::Measured::Node* node = m->add_nodes();
     node->set_begin(0);
     node->set_end(1);
     node->set_sum(sum);
   };
   set(0, 100);  // norm 10 of the sum, 5 of the mean
   Receive(kOwnShard, measured);
-  measured.mutable_shard_measured()->clear_nodes();
+  measured.mutable_question()->mutable_measured()->clear_nodes();
   Receive(1, measured);
-  EXPECT_LAST_TO_SHARDS(has_verdict());
-  EXPECT_TRUE(sent_[1].back().verdict().apply());
-  EXPECT_DOUBLE_EQ(sent_[1].back().verdict().factor(), 1 / (5 + 1e-6));
-  measured.mutable_shard_measured()->Clear();
-  measured.mutable_shard_measured()->set_step(1);
-  measured.mutable_shard_measured()->set_non_finite(3);
+  EXPECT_LAST_TO_SHARDS(has_decision());
+  EXPECT_TRUE(sent_[1].back().decision().apply());
+  EXPECT_DOUBLE_EQ(sent_[1].back().decision().factor(), 1 / (5 + 1e-6));
+  measured.mutable_question()->set_unit(1);
+  measured.mutable_question()->mutable_measured()->Clear();
+  measured.mutable_question()->mutable_measured()->set_non_finite(3);
   Receive(1, measured);
   set(1, 1);
   Receive(kOwnShard, measured);
-  EXPECT_FALSE(sent_[1].back().verdict().apply());
+  EXPECT_FALSE(sent_[1].back().decision().apply());
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("step 1 is left out")));
 }
 

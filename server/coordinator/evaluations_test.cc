@@ -1,5 +1,6 @@
 #include "server/coordinator/evaluations.h"
 
+#include "common/space/modes.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
@@ -19,7 +20,7 @@ class EvaluationsTest : public ::testing::Test {
         &job_));
   }
 
-  Lineage In(proto::View::Mode mode) const {
+  Lineage In(const proto::Mode& mode) const {
     Lineage lineage(job_, 16);
     lineage.Begin({mode, 0}, 0, 0);
     return lineage;
@@ -37,7 +38,7 @@ class EvaluationsTest : public ::testing::Test {
 
 TEST_F(EvaluationsTest, OnArrivalOneIsAskedForWithItsUnitAndBeginsWithIt) {
   Evaluations evaluations(job_, 16);
-  const Lineage lineage = In(proto::View::MODE_ASYNC);
+  const Lineage lineage = In(AsyncMode());
   EXPECT_FALSE(evaluations.Ask(kFirst, 3, /*is_new=*/true, lineage));
   EXPECT_TRUE(evaluations.Ask(kFirst, 4, /*is_new=*/true, lineage));
   EXPECT_TRUE(evaluations.under_way().empty());
@@ -49,7 +50,7 @@ TEST_F(EvaluationsTest, OnArrivalOneIsAskedForWithItsUnitAndBeginsWithIt) {
 
 TEST_F(EvaluationsTest, InSyncWhoComputesTheFirstLeafTests) {
   Evaluations evaluations(job_, 16);
-  const Lineage lineage = In(proto::View::MODE_SYNC);
+  const Lineage lineage = In(SyncMode());
   evaluations.OnProgress(kSecond, Computed(2, /*first_leaf=*/2), lineage);
   EXPECT_TRUE(evaluations.under_way().empty());
   evaluations.OnProgress(kFirst, Computed(2), lineage);

@@ -12,7 +12,7 @@ const ModeSpan& Lineage::StageAt(int64_t samples) const {
   return stages_.back();
 }
 
-void Lineage::Begin(const Mode& mode, int64_t unit, int64_t samples) {
+void Lineage::Begin(const proto::Mode& mode, int64_t unit, int64_t samples) {
   ++number_;
   mode_ = mode;
   schedule_.emplace(ScheduleOf(job_, mode, samples_per_epoch_, unit, samples));
@@ -24,12 +24,12 @@ bool Lineage::has_expired() const {
   return asked_holds_ && samples() >= StageAt(schedule_->SamplesBefore(origin())).until_samples;
 }
 
-Mode Lineage::next_mode() const {
+proto::Mode Lineage::next_mode() const {
   return asked_.has_value() && !has_expired() ? *asked_ : ScheduledAt(samples());
 }
 
 void Lineage::BeginNext(int64_t unit) {
-  const Mode mode = next_mode();
+  const proto::Mode mode = next_mode();
   if (has_expired()) asked_.reset();
   asked_holds_ = asked_.has_value();
   Begin(mode, unit, samples());

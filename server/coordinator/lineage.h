@@ -21,7 +21,7 @@ class Lineage {
 
   // Begins in `mode` with unit `unit`, before which lie `samples` samples; ends where the schedule
   // has another mode.
-  void Begin(const Mode& mode, int64_t unit, int64_t samples);
+  void Begin(const proto::Mode& mode, int64_t unit, int64_t samples);
   // Begins the one after this, which ended, with unit `unit`.
   void BeginNext(int64_t unit);
   // Ends before `unit`, if not earlier.
@@ -30,16 +30,16 @@ class Lineage {
   void Finish() { is_over_ = true; }
 
   // A person asks for `mode`, up to the next point of the schedule.
-  void Ask(const Mode& mode) {
+  void Ask(const proto::Mode& mode) {
     asked_ = mode;
     asked_holds_ = false;
   }
   // What a person has asked for and does not hold yet.
-  std::optional<Mode> asked() const { return asked_holds_ ? std::nullopt : asked_; }
+  std::optional<proto::Mode> asked() const { return asked_holds_ ? std::nullopt : asked_; }
 
   uint32_t number() const { return number_; }  // from 1
-  const Mode& mode() const { return mode_; }
-  bool sync() const { return !mode_.on_arrival(); }
+  const proto::Mode& mode() const { return mode_; }
+  bool sync() const { return !OnArrival(mode_); }
   const SampleSchedule& schedule() const { return *schedule_; }
   int64_t origin() const { return schedule_->origin_unit(); }
   // The first unit that is not its.
@@ -50,9 +50,9 @@ class Lineage {
   // Whether the training ends with it.
   bool is_last() const { return samples() >= stages_.back().until_samples; }
   // The mode after its end.
-  Mode next_mode() const;
+  proto::Mode next_mode() const;
   // The mode that the schedule has after so many samples.
-  const Mode& ScheduledAt(int64_t samples) const { return StageAt(samples).mode; }
+  const proto::Mode& ScheduledAt(int64_t samples) const { return StageAt(samples).mode; }
 
  private:
   const ModeSpan& StageAt(int64_t samples) const;
@@ -63,11 +63,11 @@ class Lineage {
   const int64_t samples_per_epoch_;
   const std::vector<ModeSpan> stages_;
   uint32_t number_ = 0;
-  Mode mode_;
+  proto::Mode mode_;
   std::optional<SampleSchedule> schedule_;
   int64_t until_ = 0;
   bool is_over_ = false;
-  std::optional<Mode> asked_;
+  std::optional<proto::Mode> asked_;
   bool asked_holds_ = false;  // this lineage is what was asked for
 };
 

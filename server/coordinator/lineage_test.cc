@@ -1,14 +1,15 @@
 #include "server/coordinator/lineage.h"
 
+#include "common/space/modes.h"
 #include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 
 namespace rubato {
 namespace {
 
-constexpr Mode kSync{proto::View::MODE_SYNC, 0};
-constexpr Mode kAsync{proto::View::MODE_ASYNC, 0};
-constexpr Mode kBounded{proto::View::MODE_BOUNDED, 2};
+const proto::Mode kSync = SyncMode();
+const proto::Mode kAsync = AsyncMode();
+const proto::Mode kBounded = BoundedMode(2);
 
 // Two epochs of 16 samples: async for the first, sync for the second. Steps have 8 samples,
 // contributions 4.

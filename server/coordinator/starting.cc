@@ -42,9 +42,9 @@ absl::Status Starting::CheckResume(const proto::WorkerRegistration& worker) cons
         absl::StrFormat("the checkpoint was made on other data: digests %s, now %s",
                         resume_->data_digest().substr(0, 12), worker.data_digest().substr(0, 12)));
   }
-  if (resume_->mode() == proto::View::MODE_SYNC) return absl::OkStatus();
-  const int64_t unit_samples = job_.train().batch_size() / job_.train().micro_batches() *
-                               LeavesOf(job_, {proto::View::MODE_ASYNC, 0});
+  if (resume_->mode() == proto::Manifest::MODE_SYNC) return absl::OkStatus();
+  const int64_t unit_samples =
+      job_.train().batch_size() / job_.train().micro_batches() * LeavesOf(job_, AsyncMode());
   if (resume_->unit_samples() != unit_samples) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "the checkpoint counts in contributions of %d samples, this job in contributions of %d: "
@@ -98,7 +98,7 @@ void Starting::Restore(const Placement& placement, const Registry& registry, Out
     const Range blocks = placement.Blocks(peer.shard.number);
     for (int64_t block = blocks.begin; block < blocks.end; ++block) {
       proto::BlockState* state = restore->add_blocks();
-      if (resume_.has_value() && resume_->mode() == proto::View::MODE_SYNC) {
+      if (resume_.has_value() && resume_->mode() == proto::Manifest::MODE_SYNC) {
         // All blocks are at one version, so they may be cut anew; units count from here.
         *state = resume_->blocks(0);
         state->set_units_below(resume_->step());

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "server/shard/unit_set.h"
+#include "common/consistency/unit_set.h"
 
 namespace rubato {
 namespace {

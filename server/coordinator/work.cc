@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/space/modes.h"
 
 namespace rubato {
 
@@ -37,30 +38,32 @@ std::vector<int64_t> NotWhole(const proto::Manifest& checkpoint) {
 }  // namespace
 
 Work::Work(const proto::Job& job, int64_t samples_per_epoch,
-           const std::optional<proto::Manifest>& resume)
-    : job_(job), samples_per_epoch_(samples_per_epoch), lineage_(job, samples_per_epoch) {
+           const std::optional<proto::Manifest>& resume, PolicyFactory policies)
+    : job_(job),
+      samples_per_epoch_(samples_per_epoch),
+      lineage_(job, samples_per_epoch),
+      policies_(std::move(policies)) {
   if (!resume.has_value()) {
     lineage_.Begin(lineage_.ScheduledAt(0), 0, 0);
     return;
   }
-  const Mode wanted = lineage_.ScheduledAt(resume->samples());
-  if (resume->mode() == proto::View::MODE_SYNC) {  // all blocks are at one version
+  const proto::Mode wanted = lineage_.ScheduledAt(resume->samples());
+  if (resume->mode() == proto::Manifest::MODE_SYNC) {  // all blocks are at one version
     lineage_.Begin(wanted, resume->step(), resume->samples());
     ledger_.Restart(lineage_.origin());
     return;
   }
   // What only some blocks hold is done first, on arrival and in the same numbers.
-  const Mode before{resume->mode(), wanted.staleness};
-  lineage_.Begin(wanted.on_arrival() ? wanted : before, resume->origin_unit(),
+  lineage_.Begin(OnArrival(wanted) ? wanted : FromManifest(resume->mode()), resume->origin_unit(),
                  resume->origin_samples());
   ledger_ = WorkLedger(resume->step(), NotWhole(*resume));
-  if (!wanted.on_arrival()) lineage_.Cut(ledger_.next());
+  if (!OnArrival(wanted)) lineage_.Cut(ledger_.next());
 }
 
 void Work::BeginTraining(double seconds_before, absl::Time now) {
   begin_ = now;
   metrics_.emplace(job_, samples_per_epoch_, now - absl::Seconds(seconds_before), now);
-  metrics_->Begin(sync(), lineage_.schedule(), done());
+  metrics_->Begin(lineage_.mode(), lineage_.schedule(), done());
 }
 
 int64_t Work::done() const { return sync() ? lineage_.origin() : ledger_.next() - ledger_.redo(); }
@@ -81,18 +84,17 @@ int64_t Work::OpenView(const ViewChange& change, bool stopping,
     lineage_.BeginNext(from_step);
     assignments_.emplace(lineage_.schedule().leaves());
     ledger_.Restart(from_step);
-    metrics_->Begin(sync(), lineage_.schedule(), from_step);
+    metrics_->Begin(lineage_.mode(), lineage_.schedule(), from_step);
   }
   if (stopping || lineage_.asked().has_value()) lineage_.Cut(sync() ? from_step : ledger_.next());
   if (sync()) assignments_->Change(change.lowest(), from_step, members);
   return from_step;
 }
 
-void Work::AddTo(int64_t from_step, proto::View* view) const {
+void Work::AddTo(int64_t from_step, proto::View* view) {
   const SampleSchedule& schedule = lineage_.schedule();
   view->set_lineage(lineage_.number());
-  view->set_mode(lineage_.mode().mode);
-  view->set_staleness(lineage_.mode().staleness);
+  *view->mutable_mode() = lineage_.mode();
   view->set_leaves(schedule.leaves());
   view->set_origin_unit(schedule.origin_unit());
   view->set_origin_samples(schedule.SamplesBefore(schedule.origin_unit()));
@@ -103,6 +105,7 @@ void Work::AddTo(int64_t from_step, proto::View* view) const {
                            job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP));
   view->clear_assignments();
   if (sync()) assignments_->AddTo(view);
+  policy_ = policies_(*view);
 }
 
 void Work::AddMembers(const ViewChange& change, bool is_new_lineage, Registry* registry,
@@ -116,10 +119,7 @@ void Work::AddMembers(const ViewChange& change, bool is_new_lineage, Registry* r
     fastest = std::max(fastest, clock);
     if (!worker->idle) slowest = std::min(slowest.value_or(clock), clock);
   }
-  int64_t begin = slowest.value_or(fastest);
-  // One that has just nothing left to do, and has not said so yet, may be far behind already.
-  const Mode& mode = lineage_.mode();
-  if (mode.mode == proto::View::MODE_BOUNDED) begin = std::max(begin, fastest - mode.staleness);
+  const int64_t begin = policy_->StartClock(slowest.value_or(fastest), fastest);
   for (Peer* worker : registry->Workers()) {
     proto::Member* member = view->add_members();
     member->set_rank(worker->worker.rank);
@@ -224,15 +224,15 @@ std::vector<WorkerId> Work::WaitedFor(const Registry& registry) const {
     }
     return workers;
   }
-  // Who has done all that it was given is to say so, or to ask for more. With a bound, only the
-  // slowest hold up others.
+  // Who has done all that it was given is to say so, or to ask for more.
   int64_t slowest = std::numeric_limits<int64_t>::max();
   for (const auto& [id, peer] : registry.peers()) {
     if (peer.is_member && !peer.idle) slowest = std::min(slowest, peer.clock);
   }
-  const bool is_bounded = lineage_.mode().mode == proto::View::MODE_BOUNDED;
   for (const auto& [id, peer] : registry.peers()) {
-    if (peer.is_member && !peer.idle && (!is_bounded || peer.clock == slowest)) add(peer.worker);
+    if (peer.is_member && !peer.idle && policy_->IsWaitedFor(peer.clock, slowest)) {
+      add(peer.worker);
+    }
   }
   return workers;
 }

@@ -5,10 +5,12 @@
 #define RUBATO_SERVER_COORDINATOR_WORK_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "absl/time/time.h"
+#include "common/consistency/policy.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
@@ -28,7 +30,7 @@ class Work {
  public:
   // The first lineage begins: at the first sample, or where the checkpoint was made.
   Work(const proto::Job& job, int64_t samples_per_epoch,
-       const std::optional<proto::Manifest>& resume);
+       const std::optional<proto::Manifest>& resume, PolicyFactory policies);
 
   // The training begins, after that of `seconds_before`.
   void BeginTraining(double seconds_before, absl::Time now);
@@ -41,7 +43,7 @@ class Work {
   // another lineage begins if this one is over; it ends with what is begun if the job is `stopping`
   // or another mode has been asked for. Returns the step that the view begins at.
   int64_t OpenView(const ViewChange& change, bool stopping, const std::vector<WorkerId>& members);
-  void AddTo(int64_t from_step, proto::View* view) const;
+  void AddTo(int64_t from_step, proto::View* view);
   // States the members: all workers that are here. On arrival those who come, and those who had
   // nothing to do, begin at the clock of the slowest that is at work, so that nobody has to wait
   // until they have caught up.
@@ -82,6 +84,8 @@ class Work {
   Lineage& lineage() { return lineage_; }
   const Lineage& lineage() const { return lineage_; }
   bool sync() const { return lineage_.sync(); }
+  // Of the view that AddTo has filled last.
+  const Policy& policy() const { return *policy_; }
   const WorkLedger& ledger() const { return ledger_; }
   // While is_training.
   const Metrics& metrics() const { return *metrics_; }
@@ -96,6 +100,8 @@ class Work {
   const proto::Job job_;
   const int64_t samples_per_epoch_;
   Lineage lineage_;
+  const PolicyFactory policies_;
+  std::unique_ptr<const Policy> policy_;
   std::optional<Assignments> assignments_;  // sync
   WorkLedger ledger_;                       // on arrival
   std::optional<Metrics> metrics_;

@@ -10,8 +10,8 @@
 #include <set>
 #include <vector>
 
+#include "common/consistency/unit_set.h"
 #include "server/coordinator/assignments.h"
-#include "server/shard/unit_set.h"
 
 namespace rubato {
 

@@ -6,6 +6,7 @@
 
 #include "common/base/status.h"
 #include "common/space/job_codec.h"
+#include "common/space/modes.h"
 #include "common/space/reduction_tree.h"
 #include "common/wire/stream_memory.h"
 #include "server/optimizers/optimizer.h"
@@ -56,8 +57,7 @@ absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const Place
   const int64_t own = placement.Values(shard).size() * static_cast<int64_t>(sizeof(float));
   const int64_t all = placement.space().values() * static_cast<int64_t>(sizeof(float));
   const int64_t workers = job.cluster().workers().start();
-  const bool sync = job.consistency().mode() == proto::Consistency::MODE_SYNC ||
-                    job.consistency().schedule_size() > 0;
+  const bool sync = !OnArrival(job.consistency().mode()) || job.consistency().schedule_size() > 0;
   // Buffers that become the next version: in sync they hold sums. On arrival a version is written
   // over the one before, but for blocks that are being sent to another worker meanwhile.
   const int64_t spare =

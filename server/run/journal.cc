@@ -13,7 +13,7 @@ std::string JournalLine(const proto::View& view, const std::string& reason, absl
   json["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
   json["view"] = view.number();
   json["lineage"] = view.lineage();
-  json["mode"] = ModeName({view.mode(), view.staleness()});
+  json["mode"] = ModeName(view.mode());
   json["reason"] = reason;
   json["from_step"] = view.from_step();
   json["until_step"] = view.until_step();

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "common/space/modes.h"
+
 namespace rubato {
 namespace {
 
@@ -36,9 +38,9 @@ Metrics::Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time st
       start_(start),
       window_start_(now) {}
 
-void Metrics::Begin(bool sync, const SampleSchedule& schedule, int64_t units) {
+void Metrics::Begin(const proto::Mode& mode, const SampleSchedule& schedule, int64_t units) {
   const int64_t steps = has_begun_ ? this->steps() : 0;
-  sync_ = sync;
+  sync_ = !OnArrival(mode);
   schedule_ = schedule;
   units_ = units;
   samples_ = schedule.SamplesBefore(units);
@@ -50,7 +52,7 @@ void Metrics::Begin(bool sync, const SampleSchedule& schedule, int64_t units) {
   }
   has_begun_ = true;
   samples_before_ = samples_;
-  first_step_ = sync ? schedule.origin_unit() : 0;
+  first_step_ = sync_ ? schedule.origin_unit() : 0;
 }
 
 std::vector<int64_t> Metrics::MissingLeaves() const {

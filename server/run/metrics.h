@@ -14,6 +14,7 @@
 #include "common/space/sample_schedule.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
+#include "proto/mode.pb.h"
 #include "server/coordinator/work_ledger.h"
 
 namespace rubato {
@@ -90,10 +91,9 @@ class Metrics {
   // The training counts from `start` on.
   Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time start, absl::Time now);
 
-  // From now on `schedule` cuts the job's samples into units, of which `units` are done; sync tells
-  // whether the parts of a unit are put together. Before the first progress, and at each change of
-  // mode, when nothing is under way.
-  void Begin(bool sync, const SampleSchedule& schedule, int64_t units);
+  // From now on `schedule` cuts the job's samples into units of `mode`, of which `units` are done.
+  // Before the first progress, and at each change of mode, when nothing is under way.
+  void Begin(const proto::Mode& mode, const SampleSchedule& schedule, int64_t units);
 
   // A part of a unit has been computed. Appends the lines that are complete now: in sync in the
   // order of steps, with sums in the order of micro-batches, so that they do not depend on who

@@ -3,6 +3,7 @@
 #include <cmath>
 #include <optional>
 
+#include "common/space/modes.h"
 #include "gtest/gtest.h"
 
 namespace rubato {
@@ -21,7 +22,7 @@ class MetricsTest : public testing::Test {
 
   Metrics Begun(bool sync) const {
     Metrics metrics(job_, kEpoch, now_, now_);
-    metrics.Begin(sync, SampleSchedule(kEpoch, 40, 2), 0);
+    metrics.Begin(sync ? SyncMode() : AsyncMode(), SampleSchedule(kEpoch, 40, 2), 0);
     return metrics;
   }
 

@@ -24,6 +24,7 @@ struct EntryHeader {
   uint32_t header_checksum;
   uint32_t checksum;
 };
+constexpr int kFormat = 2;       // of the messages (proto/record.proto)
 constexpr size_t kChecked = 12;  // bytes that header_checksum is of
 static_assert(sizeof(EntryHeader) == 20, "as it lies in the file");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "recordings are little-endian");
@@ -64,7 +65,9 @@ absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordingWriter::Create(
         absl::StrCat(folder.string(), " holds a record already: ", path, " exists"));
   }
   std::unique_ptr<RecordingWriter> writer(new RecordingWriter(std::move(path), log));
-  writer->Add(Kind::kHeader, &header, {});
+  proto::RecordHeader stamped = header;
+  stamped.set_format(kFormat);
+  writer->Add(Kind::kHeader, &stamped, {});
   return writer;
 }
 
@@ -142,10 +145,10 @@ absl::StatusOr<RecordingReader> RecordingReader::Open(const std::string& path) {
   if (entry->kind != Kind::kHeader || !reader.header_.ParseFromString(entry->message)) {
     return reader.Damaged("it does not begin with a header");
   }
-  if (reader.header_.format() != 1) {
+  if (reader.header_.format() != kFormat) {
     return absl::InvalidArgumentError(
-        absl::StrFormat("%s has format %d, expected 1: it was recorded by rubato %s", path,
-                        reader.header_.format(), reader.header_.version()));
+        absl::StrFormat("%s has format %d, expected %d: it was recorded by rubato %s", path,
+                        reader.header_.format(), kFormat, reader.header_.version()));
   }
   return reader;
 }

@@ -44,10 +44,10 @@ absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
 }
 
 int64_t RunFiles::EvaluationBefore(const proto::View& view, int64_t step) const {
-  const Mode mode{view.mode(), view.staleness()};
   const int64_t n = view.samples_per_epoch();
   return Recurrence(job_.evaluation().every(), job_, n)
-      .Last(ScheduleOf(job_, mode, n, view.origin_unit(), view.origin_samples()), mode, step);
+      .Last(ScheduleOf(job_, view.mode(), n, view.origin_unit(), view.origin_samples()),
+            view.mode(), step);
 }
 
 absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uint32_t snapshot,

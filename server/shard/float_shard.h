@@ -29,7 +29,7 @@ constexpr int64_t kValues = 40;  // in blocks of 16: two and a half
 class FloatShardTest : public ::testing::Test {
  protected:
   // The first `first` values are of one parameter, the rest of another.
-  void Start(proto::View::Mode mode, int workers, int64_t leaves, const std::string& more = "",
+  void Start(const proto::Mode& mode, int workers, int64_t leaves, const std::string& more = "",
              int64_t first = kValues) {
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(
         "seed: 3 cluster { servers: 1 } wire { chunk: 64 } "
@@ -46,7 +46,7 @@ class FloatShardTest : public ::testing::Test {
       parameter->mutable_init()->set_uniform_bound(1);
     }
     view_.set_number(1);
-    view_.set_mode(mode);
+    *view_.mutable_mode() = mode;
     view_.set_leaves(leaves);
     view_.set_samples_per_epoch(100);
     view_.set_until_step(1000);

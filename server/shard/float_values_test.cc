@@ -3,6 +3,7 @@
 #include <map>
 #include <vector>
 
+#include "common/space/modes.h"
 #include "server/shard/float_shard.h"
 
 namespace rubato {
@@ -11,14 +12,14 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST_F(FloatShardTest, BeginsWithTheInitialValuesWhateverTheBlocks) {
-  Start(proto::View::MODE_SYNC, 1, 1);
+  Start(SyncMode(), 1, 1);
   Open();
   EXPECT_EQ(Parameters(0, 0), Initial());
 }
 
 // The formulas written out: sums along the tree, one division by the weight, momentum.
 TEST_F(FloatShardTest, SyncStepsAreMomentumStepsOnTheWeightedMean) {
-  Start(proto::View::MODE_SYNC, 2, 3);
+  Start(SyncMode(), 2, 3);
   Open();
   std::vector<float> w = Initial(), m(kValues);
   for (uint64_t step = 0; step < 4; ++step) {
@@ -41,7 +42,7 @@ TEST_F(FloatShardTest, SyncStepsAreMomentumStepsOnTheWeightedMean) {
 }
 
 TEST_F(FloatShardTest, OnArrivalTheRateIsScaledByTheShareOfABatch) {
-  Start(proto::View::MODE_ASYNC, 2, 1);
+  Start(AsyncMode(), 2, 1);
   Open();
   RUBATO_ASSERT_OK(Push(0, 0, {0, 1}, 2, 7, 0));  // 2 of 8 samples
   const std::vector<float> parameters = Parameters(0xffffffff, 0), before = Initial(),
@@ -53,7 +54,7 @@ TEST_F(FloatShardTest, OnArrivalTheRateIsScaledByTheShareOfABatch) {
 
 // The border between them lies within a block that is not the first.
 TEST_F(FloatShardTest, EachParameterHasTheRateOfItsGroupAndTheSchedulesFactor) {
-  Start(proto::View::MODE_ASYNC, 1, 1,
+  Start(AsyncMode(), 1, 1,
         "optimizer { momentum: 0 schedule { name: NAME_STEP every { samples: 4 } gamma: 0.5 } "
         "groups { match: '1.*' learning_rate: 2 } }",
         /*first=*/20);
@@ -74,7 +75,7 @@ TEST_F(FloatShardTest, EachParameterHasTheRateOfItsGroupAndTheSchedulesFactor) {
 }
 
 TEST_F(FloatShardTest, AFrozenParameterKeepsItsBitsAndABlockOfNothingElseGoesOn) {
-  Start(proto::View::MODE_SYNC, 1, 1, "optimizer { groups { match: '0.*' learning_rate: 0 } }",
+  Start(SyncMode(), 1, 1, "optimizer { groups { match: '0.*' learning_rate: 0 } }",
         /*first=*/20);
   Open();
   for (uint64_t step = 0; step < 3; ++step) {
@@ -91,7 +92,7 @@ TEST_F(FloatShardTest, AFrozenParameterKeepsItsBitsAndABlockOfNothingElseGoesOn)
 }
 
 TEST_F(FloatShardTest, RefusesAViewThatDoesNotPlaceEachBlock) {
-  Start(proto::View::MODE_SYNC, 1, 1);
+  Start(SyncMode(), 1, 1);
   view_.mutable_shards(0)->set_end_block(2);
   proto::CoordinatorMessage message;
   *message.mutable_view() = view_;
@@ -102,7 +103,7 @@ TEST_F(FloatShardTest, RefusesAViewThatDoesNotPlaceEachBlock) {
 
 // A version that is still being sent must not change under the sender.
 TEST_F(FloatShardTest, WhatHasBeenSentStaysAsItWas) {
-  Start(proto::View::MODE_ASYNC, 1, 1);
+  Start(AsyncMode(), 1, 1);
   Open();
   Parameters(0xffffffff, 0);
   const Payload kept = sent_[0].second;
@@ -114,19 +115,19 @@ TEST_F(FloatShardTest, WhatHasBeenSentStaysAsItWas) {
 }
 
 // A worker that takes over a lost one's part of a step may ask for the version before, also when a
-// verdict has left the step out on this shard.
+// decision has left the step out on this shard.
 TEST_F(FloatShardTest, AStepThatIsLeftOutHasAVersionBefore) {
-  Start(proto::View::MODE_SYNC, 2, 1, "cluster { workers { start: 2 } }");
+  Start(SyncMode(), 2, 1, "cluster { workers { start: 2 } }");
   view_.set_verdict_steps(true);
   Open();
   for (int64_t block = 0; block < 3; ++block) {
     RUBATO_ASSERT_OK(Push(0, 0, {0, 1}, 8, 1, block));
   }
-  ASSERT_TRUE(said_.back().has_shard_measured());
-  proto::CoordinatorMessage verdict;
-  verdict.mutable_verdict()->set_step(0);
-  verdict.mutable_verdict()->set_apply(false);
-  Tell(verdict);
+  ASSERT_TRUE(said_.back().has_question());
+  proto::CoordinatorMessage decision;
+  decision.mutable_decision()->set_unit(0);
+  decision.mutable_decision()->set_apply(false);
+  Tell(decision);
   EXPECT_EQ(Parameters(1, 0), Initial());
   EXPECT_EQ(sent_[0].first.version, 0u);
   EXPECT_EQ(Parameters(1, 1), Initial());
@@ -134,7 +135,7 @@ TEST_F(FloatShardTest, AStepThatIsLeftOutHasAVersionBefore) {
 }
 
 TEST_F(FloatShardTest, RefusesFramesThatDoNotFit) {
-  Start(proto::View::MODE_SYNC, 1, 1);
+  Start(SyncMode(), 1, 1);
   Frame push;
   push.kind = FrameKind::kPush;
   EXPECT_THAT(Receive(push),
@@ -163,7 +164,7 @@ TEST_F(FloatShardTest, RefusesFramesThatDoNotFit) {
 // Training goes on between the request and the copy, and after it: the copy holds one version with
 // its slots.
 TEST_F(FloatShardTest, ASnapshotHoldsOneVersionAndItsSlotsWhateverComesAfter) {
-  Start(proto::View::MODE_SYNC, 1, 1);
+  Start(SyncMode(), 1, 1);
   Open();
   std::vector<float> w = Initial(), m(kValues);
   proto::CoordinatorMessage message;
@@ -213,7 +214,7 @@ TEST_F(FloatShardTest, ASnapshotHoldsOneVersionAndItsSlotsWhateverComesAfter) {
 
 // A shard that goes on from a checkpoint ends where one that never stopped ends.
 TEST_F(FloatShardTest, OnArrivalARestoredBlockTakesNothingTwice) {
-  Start(proto::View::MODE_ASYNC, 1, 1);
+  Start(AsyncMode(), 1, 1);
   Open();
   proto::CoordinatorMessage message;
   for (int64_t block = 0; block < 3; ++block) {

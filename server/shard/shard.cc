@@ -12,16 +12,6 @@ namespace {
 
 constexpr uint32_t kMostRanks = 1 << 16;  // cluster.workers.max is at most this
 
-void FindSlowest(BlockLedger* ledger) {
-  ledger->slowest = BlockLedger::kNobody;
-  ledger->at_slowest = 0;
-  for (const BlockLedger::Clock& clock : ledger->clocks) {
-    if (!clock.waited_for || clock.applied > ledger->slowest) continue;
-    ledger->at_slowest = clock.applied < ledger->slowest ? 1 : ledger->at_slowest + 1;
-    ledger->slowest = clock.applied;
-  }
-}
-
 }  // namespace
 
 void Shard::OnView(const proto::View& view, ShardActions* actions) {
@@ -29,11 +19,10 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
   const bool new_lineage = policy_ == nullptr || view.lineage() != lineage_;
   view_ = view.number();
   lineage_ = view.lineage();
-  from_step_ = view.from_step();
-  verdict_steps_ = view.verdict_steps();
-  policy_ = std::make_unique<ConsistencyPolicy>(view.mode(), view.leaves(), view.staleness());
-  closed_ = answers_close_ = false;
-  limit_ = readable_ = policy_->on_arrival() ? kNoLimit : view.until_step();
+  policy_ = policies_(view);
+  terms_.closed = answers_close_ = false;
+  terms_.limit = terms_.readable = view.until_step();
+  asked_ = -1;
   std::vector<uint32_t> before = std::exchange(members_, {});
   for (const proto::Member& member : view.members()) {
     const size_t rank = static_cast<size_t>(member.rank());
@@ -65,7 +54,7 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
       if (!is_new && !member.has_start_clock()) continue;  // goes on with its own
       clock = {member.start_clock(), member.start_clock(), 0, is_new};
     }
-    FindSlowest(&ledger);
+    ledger.FindSlowest();
     // A worker's pull counts in its view: it asks anew.
     std::vector<Pull>& pulls = waiting_[block - blocks_.begin];
     pulls.erase(
@@ -105,11 +94,13 @@ void Shard::BeginLineage(int64_t block, const proto::View& view, ShardActions* a
 }
 
 void Shard::OnClose(uint32_t view, ShardActions* actions) {
-  if (view != view_ || closed_) return;
-  closed_ = true;
-  readable_ = 0;
-  for (const BlockLedger& ledger : ledgers_) readable_ = std::max(readable_, ledger.version);
-  limit_ = std::min(limit_, readable_ + 1);
+  if (view != view_ || terms_.closed) return;
+  terms_.closed = true;
+  terms_.readable = 0;
+  for (const BlockLedger& ledger : ledgers_) {
+    terms_.readable = std::max(terms_.readable, ledger.version);
+  }
+  terms_.limit = std::min(terms_.limit, terms_.readable + 1);
   if (IsApplying()) {
     answers_close_ = true;  // what it held would not stay true
   } else {
@@ -118,7 +109,7 @@ void Shard::OnClose(uint32_t view, ShardActions* actions) {
 }
 
 bool Shard::IsApplying() const {
-  return policy_->on_arrival() &&
+  return policy_->ClosesAtRest() &&
          std::any_of(ledgers_.begin(), ledgers_.end(), [](const BlockLedger& ledger) {
            return ledger.change == BlockLedger::Change::kApply;
          });
@@ -171,14 +162,10 @@ absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, Payl
   }
   BlockLedger& ledger = mutable_ledger(block);
   bool is_new = false;
-  const bool counts =
-      policy_ != nullptr && contribution.lineage == lineage_ &&
-      (policy_->on_arrival() ? IsMember(contribution)
-                             // A step's sum does not depend on who computes it, but on one division
-                             // of its leaves, which older views do not know of later steps.
-                             : contribution.view >= view_ || contribution.clock < from_step_);
+  const bool counts = policy_ != nullptr && contribution.lineage == lineage_ &&
+                      policy_->MayCount(contribution, IsMember(contribution));
   if (counts) {
-    absl::StatusOr<bool> admitted = policy_->Admit(ledger, contribution);
+    absl::StatusOr<bool> admitted = policy_->Admit(ledger, contribution, terms_);
     if (!admitted.ok()) return admitted.status();
     is_new = *admitted;
   }
@@ -187,19 +174,9 @@ absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, Payl
     actions->push_back(shard_action::Drop{payload});
     return absl::OkStatus();
   }
-  BlockLedger::Pending pending{contribution, payload};
-  if (policy_->on_arrival()) {
-    ++ledger.clocks[contribution.worker].accepted;
-    if (ledger.units.Contains(contribution.unit)) {
-      pending.counted_before = true;
-      ++duplicates_;
-      actions->push_back(shard_action::Drop{payload});
-    }
-    ledger.queue.push_back(pending);
-  } else {
-    ledger.has_previous = false;
-    ledger.nodes.emplace(contribution.node.begin, pending);
-    ledger.unpaired.push_back(contribution.node.begin);
+  if (!policy_->Enter(contribution, payload, &ledger)) {
+    ++duplicates_;
+    actions->push_back(shard_action::Drop{payload});
   }
   Advance(block, actions);
   return absl::OkStatus();
@@ -225,10 +202,9 @@ absl::Status Shard::OnPull(const Pull& pull, Range blocks, ShardActions* actions
   }
   for (int64_t block = blocks.begin; block < blocks.end; ++block) {
     BlockLedger& ledger = mutable_ledger(block);
-    if (policy_ != nullptr && policy_->on_arrival() && pull.worker != kObserver &&
-        ledger.clocks[pull.worker].waited_for == pull.retire) {
+    if (pull.worker != kObserver && ledger.clocks[pull.worker].waited_for == pull.retire) {
       ledger.clocks[pull.worker].waited_for = !pull.retire;
-      FindSlowest(&ledger);
+      ledger.FindSlowest();
       AnswerPulls(block, actions);
     }
     if (MayAnswer(ledger, pull)) {
@@ -252,10 +228,8 @@ void Shard::OnPullerGone(uint64_t puller) {
 }
 
 bool Shard::MayAnswer(const BlockLedger& ledger, const Pull& pull) const {
-  if (policy_ == nullptr) return false;
-  if (!policy_->on_arrival() && pull.clock > readable_) return false;
-  return pull.retire && policy_->on_arrival() ? policy_->HasOwn(ledger, pull.worker, pull.clock)
-                                              : policy_->MayRead(ledger, pull.worker, pull.clock);
+  return policy_ != nullptr &&
+         policy_->MayRead(ledger, terms_, pull.worker, pull.clock, pull.retire);
 }
 
 void Shard::AnswerPulls(int64_t block, ShardActions* actions) {
@@ -287,33 +261,12 @@ void Shard::OnChanged(int64_t block, ShardActions* actions) {
   }
 }
 
-void Shard::MoveClock(BlockLedger* ledger, uint32_t worker) {
-  BlockLedger::Clock& clock = ledger->clocks[worker];
-  const bool was_slowest = clock.waited_for && clock.applied == ledger->slowest;
-  ++clock.applied;
-  if (was_slowest && --ledger->at_slowest == 0) FindSlowest(ledger);
-}
-
 void Shard::OnApplied(int64_t block) {
   BlockLedger& ledger = mutable_ledger(block);
-  const Contribution applied = policy_->on_arrival() ? ledger.queue.front().contribution
-                                                     : ledger.nodes.begin()->second.contribution;
-  if (policy_->on_arrival()) {
-    const int64_t staleness = ledger.version - applied.read_version;
-    ledger.clocks[applied.worker].staleness = staleness;
-    ledger.staleness_sum += staleness;
-    ledger.staleness_max = std::max(ledger.staleness_max, staleness);
-    ledger.units.Insert(applied.unit);
-    ledger.queue.pop_front();
-    MoveClock(&ledger, applied.worker);
-  } else {
-    ledger.nodes.clear();
-    ledger.has_previous = true;
-  }
-  ++ledger.version;
-  ledger.samples += applied.samples;
-  if (ledger.measured && !verdict_.apply) ++ledger.skipped;
+  ledger.samples += policy_->Strike(&ledger).samples;
+  if (ledger.measured && !terms_.decision->apply()) ++ledger.skipped;
   ledger.measured = false;
+  ++ledger.version;
 }
 
 void Shard::OnMeasured(int64_t block, ShardActions* actions) {
@@ -321,24 +274,37 @@ void Shard::OnMeasured(int64_t block, ShardActions* actions) {
   ledger.measured = true;
   if (++measured_ < blocks_.size()) return;
   measured_ = 0;
-  actions->push_back(shard_action::Measured{ledger.version});
+  proto::Question question;
+  question.set_unit(ledger.version);
+  question.mutable_measured();
+  actions->push_back(shard_action::Ask{std::move(question)});
 }
 
-void Shard::OnVerdict(int64_t step, bool apply, double factor, ShardActions* actions) {
-  if (step <= verdict_.step) return;  // a second copy of it
-  verdict_ = {step, apply, factor};
+// Once for a unit: the first block that cannot go on asks for all of them.
+void Shard::Ask(int64_t block, ShardActions* actions) {
+  const BlockLedger& ledger = mutable_ledger(block);
+  if (asked_ >= ledger.version) return;
+  asked_ = ledger.version;
+  proto::Question question;
+  question.set_unit(ledger.version);
+  policy_->Ask(ledger, &question);
+  actions->push_back(shard_action::Ask{std::move(question)});
+}
+
+void Shard::OnDecision(const proto::Decision& decision, ShardActions* actions) {
+  if (terms_.decision.has_value() && decision.unit() <= terms_.decision->unit()) return;
+  terms_.decision = decision;
   for (int64_t block = blocks_.begin; block < blocks_.end; ++block) Advance(block, actions);
 }
 
 void Shard::OnSnapshot(uint32_t id, int64_t step, ShardActions* actions) {
   if (policy_ == nullptr || id <= snapshot_) return;
-  if (!policy_->on_arrival()) {
+  for (const BlockLedger& ledger : ledgers_) {
+    if (policy_->WhenToCopy(ledger, step) <= 0) continue;
     int64_t highest = 0;
-    for (const BlockLedger& ledger : ledgers_) highest = std::max(highest, ledger.version);
-    if (highest > step) {
-      actions->push_back(shard_action::Missed{id, highest});
-      return;
-    }
+    for (const BlockLedger& other : ledgers_) highest = std::max(highest, other.version);
+    actions->push_back(shard_action::Missed{id, highest});
+    return;
   }
   snapshot_ = id;
   snapshot_step_ = step;
@@ -350,7 +316,7 @@ void Shard::OnSnapshot(uint32_t id, int64_t step, ShardActions* actions) {
 void Shard::MaybeCopy(int64_t block, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
   if (ledger.snapshot == snapshot_ || ledger.change == BlockLedger::Change::kApply) return;
-  if (!policy_->on_arrival() && ledger.version != snapshot_step_) return;
+  if (policy_->WhenToCopy(ledger, snapshot_step_) != 0) return;
   ledger.snapshot = snapshot_;
   actions->push_back(shard_action::Copy{block, ledger.version, snapshot_});
   if (--to_copy_ == 0) actions->push_back(shard_action::Copied{snapshot_});
@@ -369,44 +335,47 @@ void Shard::Restore(int64_t block, int64_t version, int64_t samples, int64_t ski
   ledger.units = std::move(units);
 }
 
-bool Shard::MayChange(const BlockLedger& ledger) const {
-  if (policy_->on_arrival()) return !closed_;
-  if (ledger.version >= limit_) return false;
-  return !ledger.measured || verdict_.step == ledger.version;
-}
-
 void Shard::Advance(int64_t block, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
   if (ledger.change != BlockLedger::Change::kNone) return;
   MaybeCopy(block, actions);
-  bool moved = false;
-  while (!ledger.queue.empty() && ledger.queue.front().counted_before) {
-    const uint32_t worker = ledger.queue.front().contribution.worker;
-    ledger.queue.pop_front();
-    MoveClock(&ledger, worker);
-    moved = true;
+  if (policy_->Settle(&ledger)) AnswerPulls(block, actions);
+  NextChange next = policy_->Next(terms_, &ledger);
+  for (; next.kind == NextChange::Kind::kDrop; next = policy_->Next(terms_, &ledger)) {
+    ++duplicates_;
+    actions->push_back(shard_action::Drop{ledger.nodes.at(next.first).payload});
+    ledger.nodes.erase(next.first);
   }
-  if (moved) AnswerPulls(block, actions);
-  if (!policy_->MayApply(ledger)) {
-    SumSiblings(block, actions);
-  } else if (MayChange(ledger)) {
-    Apply(block, actions);
+  switch (next.kind) {
+    case NextChange::Kind::kNone:
+    case NextChange::Kind::kDrop:
+      break;
+    case NextChange::Kind::kAsk:
+      Ask(block, actions);
+      break;
+    case NextChange::Kind::kSum:
+      Sum(block, next, actions);
+      break;
+    case NextChange::Kind::kMeasure:
+    case NextChange::Kind::kSkip:
+    case NextChange::Kind::kApply:
+      Apply(block, next, actions);
   }
 }
 
-void Shard::Apply(int64_t block, ShardActions* actions) {
+void Shard::Apply(int64_t block, const NextChange& change, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
-  const BlockLedger::Pending& first =
-      policy_->on_arrival() ? ledger.queue.front() : ledger.nodes.begin()->second;
-  const PayloadId payload = first.payload;
-  const int64_t samples = first.contribution.samples;
-  if (verdict_steps_ && !ledger.measured) {
+  const BlockLedger::Pending& whole =
+      policy_->on_arrival() ? ledger.queue.front() : ledger.nodes.at(change.first);
+  const PayloadId payload = whole.payload;
+  const int64_t samples = whole.contribution.samples;
+  if (change.kind == NextChange::Kind::kMeasure) {
     ledger.change = BlockLedger::Change::kMeasure;
     actions->push_back(shard_action::Measure{block, payload, samples});
     return;
   }
   ledger.change = BlockLedger::Change::kApply;
-  if (verdict_steps_ && !verdict_.apply) {
+  if (change.kind == NextChange::Kind::kSkip) {
     actions->push_back(shard_action::Skip{block, payload, samples, ledger.version + 1});
     return;
   }
@@ -417,34 +386,26 @@ void Shard::Apply(int64_t block, ShardActions* actions) {
   apply.samples_before = ledger.samples;
   apply.updates_before = ledger.version - ledger.skipped;
   apply.on_arrival = policy_->on_arrival();
-  if (verdict_steps_) apply.factor = verdict_.factor;
+  const proto::Decision* const decision = terms_.DecisionOn(ledger.version);
+  if (decision != nullptr && !apply.on_arrival) apply.factor = decision->factor();
   apply.version = ledger.version + 1;
   actions->push_back(apply);
 }
 
-void Shard::SumSiblings(int64_t block, ShardActions* actions) {
+void Shard::Sum(int64_t block, const NextChange& change, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
-  while (!ledger.unpaired.empty()) {
-    const auto node = ledger.nodes.find(ledger.unpaired.back());
-    ledger.unpaired.pop_back();
-    if (node == ledger.nodes.end()) continue;
-    Contribution& folded = node->second.contribution;
-    if (folded.node == policy_->tree().root()) continue;
-    const Range sibling = policy_->tree().Sibling(folded.node);
-    const auto other = ledger.nodes.find(sibling.begin);
-    if (other == ledger.nodes.end() || !(other->second.contribution.node == sibling)) continue;
-    const shard_action::Sum sum{block, node->second.payload, other->second.payload};
-    BlockLedger::Pending parent = node->second;
-    parent.contribution.node = policy_->tree().Parent(folded.node);
-    parent.contribution.samples += other->second.contribution.samples;
-    const bool is_left = node->first < other->first;  // whose place the parent takes
-    (is_left ? node : other)->second = parent;
-    ledger.nodes.erase(is_left ? other : node);
-    ledger.unpaired.push_back(parent.contribution.node.begin);
-    ledger.change = BlockLedger::Change::kSum;
-    actions->push_back(sum);
-    return;
-  }
+  const auto first = ledger.nodes.find(change.first), second = ledger.nodes.find(change.second);
+  const BlockLedger::Pending other = second->second;
+  BlockLedger::Pending both = first->second;
+  actions->push_back(shard_action::Sum{block, both.payload, other.payload});
+  both.contribution.node = {std::min(change.first, change.second),
+                            std::max(both.contribution.node.end, other.contribution.node.end)};
+  both.contribution.samples += other.contribution.samples;
+  ledger.nodes.erase(second);
+  ledger.nodes.erase(first);
+  ledger.nodes.emplace(both.contribution.node.begin, both);
+  ledger.unpaired.push_back(both.contribution.node.begin);
+  ledger.change = BlockLedger::Change::kSum;
 }
 
 void Shard::Send(int64_t block, const Pull& pull, ShardActions* actions) const {
@@ -456,12 +417,9 @@ void Shard::Send(int64_t block, const Pull& pull, ShardActions* actions) const {
   send.pull = pull.number;
   send.worker = pull.worker;
   send.codec = pull.codec;
-  // In sync a later version than asked for tells the worker that its step is done everywhere.
-  send.previous = !policy_->on_arrival() && from.has_previous && pull.clock == from.version - 1;
+  send.previous = policy_->ReadsPrevious(from, pull.clock);
   send.version = from.version - (send.previous ? 1 : 0);
-  if (pull.worker != kObserver && policy_->on_arrival()) {
-    send.staleness = from.clocks[pull.worker].staleness;
-  }
+  if (pull.worker != kObserver) send.staleness = from.clocks[pull.worker].staleness;
   actions->push_back(send);
 }
 

@@ -9,16 +9,16 @@
 #define RUBATO_SERVER_SHARD_SHARD_H_
 
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <set>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/consistency/ledger.h"
+#include "common/consistency/policy.h"
 #include "common/space/flat_space.h"
 #include "proto/view.pb.h"
-#include "server/shard/consistency_policy.h"
-#include "server/shard/ledger.h"
 #include "server/shard/shard_action.h"
 
 namespace rubato {
@@ -48,8 +48,11 @@ struct ShardState {
 class Shard {
  public:
   // Owns the blocks in `blocks`, at version 0, and waits for its first view.
-  explicit Shard(Range blocks)
-      : blocks_(blocks), ledgers_(blocks.size()), waiting_(blocks.size()) {}
+  explicit Shard(Range blocks, PolicyFactory policies = BuiltInPolicy)
+      : blocks_(blocks),
+        policies_(std::move(policies)),
+        ledgers_(blocks.size()),
+        waiting_(blocks.size()) {}
 
   Range blocks() const { return blocks_; }
   const BlockLedger& ledger(int64_t block) const { return ledgers_[block - blocks_.begin]; }
@@ -81,8 +84,8 @@ class Shard {
   // Copies each block into snapshot `id` (above all earlier ones): in sync when it has reached
   // version `step`, on arrival as it is now.
   void OnSnapshot(uint32_t id, int64_t step, ShardActions* actions);
-  // The verdict on step `step`: applied with its gradient times `factor`, or left out.
-  void OnVerdict(int64_t step, bool apply, double factor, ShardActions* actions);
+  // The coordinator's, on what a shard has asked.
+  void OnDecision(const proto::Decision& decision, ShardActions* actions);
 
   // On arrival: this contribution will never come.
   void OnLeftOut(int64_t unit);
@@ -105,16 +108,15 @@ class Shard {
   void BeginLineage(int64_t block, const proto::View& view, ShardActions* actions);
   // Starts what may now be done with the block.
   void Advance(int64_t block, ShardActions* actions);
-  // Folds two pending siblings of the tree into their parent, if there are any.
-  void SumSiblings(int64_t block, ShardActions* actions);
-  void Apply(int64_t block, ShardActions* actions);
+  // Folds the second of the change's nodes into the first.
+  void Sum(int64_t block, const NextChange& change, ShardActions* actions);
+  // What is whole is measured, applied or left out.
+  void Apply(int64_t block, const NextChange& change, ShardActions* actions);
+  void Ask(int64_t block, ShardActions* actions);
   void OnApplied(int64_t block);
-  void MoveClock(BlockLedger* ledger, uint32_t worker);
   void OnMeasured(int64_t block, ShardActions* actions);
-  // Whether a contribution on arrival is being applied.
+  // Whether what is being applied has to be done before the view is closed.
   bool IsApplying() const;
-  // Whether what is ready may change the block now.
-  bool MayChange(const BlockLedger& ledger) const;
   bool MayAnswer(const BlockLedger& ledger, const Pull& pull) const;
   // Those who wait and need not any more.
   void AnswerPulls(int64_t block, ShardActions* actions);
@@ -122,36 +124,26 @@ class Shard {
   void Send(int64_t block, const Pull& pull, ShardActions* actions) const;
 
   Range blocks_;
+  PolicyFactory policies_;
   std::vector<BlockLedger> ledgers_;
   std::vector<std::vector<Pull>> waiting_;  // by block, in order of arrival
   std::vector<Early> early_;                // pulls of a view that has not come yet
   int64_t duplicates_ = 0;
 
-  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-  bool closed_ = false;
-  bool answers_close_ = false;   // when what is being applied is done
-  int64_t limit_ = kNoLimit;     // sync: no block goes beyond this version
-  int64_t readable_ = kNoLimit;  // sync: nobody reads beyond this version
-  uint32_t snapshot_ = 0;        // the one being taken, or the last one
-  int64_t snapshot_step_ = -1;   // sync: the version to copy; below 0: none
-  int64_t to_copy_ = 0;          // blocks that are not in it yet
+  ShardTerms terms_;
+  bool answers_close_ = false;  // when what is being applied is done
+  uint32_t snapshot_ = 0;       // the one being taken, or the last one
+  int64_t snapshot_step_ = -1;  // sync: the version to copy; below 0: none
+  int64_t to_copy_ = 0;         // blocks that are not in it yet
 
-  // Verdict steps.
   int64_t measured_ = 0;  // blocks of the step at hand that have been measured
-  struct Verdict {
-    int64_t step = -1;
-    bool apply = true;
-    double factor = 1;
-  };
-  Verdict verdict_;  // the last one
+  int64_t asked_ = -1;    // the last unit on which the view has asked
 
   // Of the view in force; none before the first.
   uint32_t view_ = 0;
   uint32_t lineage_ = 0;
-  int64_t from_step_ = 0;
   std::vector<uint32_t> members_;  // incarnation by rank; 0: nobody
-  std::unique_ptr<ConsistencyPolicy> policy_;
-  bool verdict_steps_ = false;  // sync: a step waits for a verdict over all shards
+  std::unique_ptr<const Policy> policy_;
 };
 
 }  // namespace rubato

@@ -6,9 +6,10 @@
 #include <variant>
 #include <vector>
 
+#include "common/consistency/ledger.h"
 #include "common/wire/codec.h"
 #include "common/wire/frame.h"
-#include "server/shard/ledger.h"
+#include "proto/cluster.pb.h"
 
 namespace rubato {
 
@@ -31,7 +32,7 @@ struct Apply {
   int64_t samples_before = 0;  // in earlier updates of the block: the schedule's argument
   int64_t updates_before = 0;  // that the optimizer has made of the block
   bool on_arrival = false;     // one contribution, not a whole step
-  double factor = 1;           // of the gradient, by the verdict
+  double factor = 1;           // of the gradient, by the decision
   int64_t version = 0;         // that it makes
 };
 // The sum of squares of `payload`, and whether it is finite.
@@ -40,7 +41,7 @@ struct Measure {
   PayloadId payload = 0;
   int64_t samples = 0;
 };
-// Release `payload`: the verdict leaves the step out.
+// Release `payload`: the decision leaves the step out.
 struct Skip {
   int64_t block = 0;
   PayloadId payload = 0;
@@ -66,9 +67,10 @@ struct Send {
 struct Drop {
   PayloadId payload = 0;
 };
-// All blocks' sums of step `step` are whole and measured: ask for the verdict.
-struct Measured {
-  int64_t step = 0;
+// Ask the coordinator, with what has been measured if that is what the question says: of all
+// blocks.
+struct Ask {
+  proto::Question question;
 };
 // Put the block, which is at `version`, into snapshot `snapshot`.
 struct Copy {
@@ -92,7 +94,7 @@ struct Closed {};
 
 using ShardAction =
     std::variant<shard_action::Sum, shard_action::Apply, shard_action::Measure, shard_action::Skip,
-                 shard_action::Send, shard_action::Drop, shard_action::Measured, shard_action::Copy,
+                 shard_action::Send, shard_action::Drop, shard_action::Ask, shard_action::Copy,
                  shard_action::Copied, shard_action::Missed, shard_action::Closed>;
 using ShardActions = std::vector<ShardAction>;
 

@@ -80,9 +80,8 @@ absl::Status ShardProtocol::On(const shard_event::Message& event) {
       // Older ones, of which only some shards had their part, go as well.
       snapshots_.erase(snapshots_.begin(), snapshots_.upper_bound(message.release_snapshot().id()));
       break;
-    case proto::CoordinatorMessage::kVerdict:
-      core_->OnVerdict(message.verdict().step(), message.verdict().apply(),
-                       message.verdict().factor(), &actions);
+    case proto::CoordinatorMessage::kDecision:
+      core_->OnDecision(message.decision(), &actions);
       break;
     default:
       break;  // not for shards
@@ -94,7 +93,7 @@ absl::Status ShardProtocol::On(const shard_event::Message& event) {
 absl::Status ShardProtocol::Open(const proto::View& view) {
   if (!core_.has_value()) {
     RUBATO_ASSIGN_OR_RETURN(const Range blocks, values_->Open(view));
-    core_.emplace(blocks);
+    core_.emplace(blocks, policies_);
     squares_.emplace(TrainableCount(view.layout()));
   }
   ShardActions actions = NoActions();
@@ -300,17 +299,19 @@ void ShardProtocol::Do(const shard_action::Send& send) {
 
 void ShardProtocol::Do(const shard_action::Drop& drop) { values_->Release(drop.payload); }
 
-void ShardProtocol::Do(const shard_action::Measured& measured) {
-  measured_.set_step(measured.step);
-  for (const SumOfSquares::Node& node : squares_->nodes()) {
-    proto::ShardMeasured::Node* out = measured_.add_nodes();
-    out->set_begin(node.leaves.begin);
-    out->set_end(node.leaves.end);
-    out->set_sum(node.sum);
-  }
-  squares_->Clear();
+void ShardProtocol::Do(const shard_action::Ask& ask) {
   proto::PeerMessage message;
-  message.mutable_shard_measured()->Swap(&measured_);
+  *message.mutable_question() = ask.question;
+  if (ask.question.has_measured()) {
+    for (const SumOfSquares::Node& node : squares_->nodes()) {
+      proto::Question::Measured::Node* out = measured_.add_nodes();
+      out->set_begin(node.leaves.begin);
+      out->set_end(node.leaves.end);
+      out->set_sum(node.sum);
+    }
+    squares_->Clear();
+    message.mutable_question()->mutable_measured()->Swap(&measured_);
+  }
   Say(std::move(message));
 }
 

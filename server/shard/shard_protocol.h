@@ -10,11 +10,13 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "common/consistency/policy.h"
 #include "common/space/sum_of_squares.h"
 #include "proto/cluster.pb.h"
 #include "server/shard/shard.h"
@@ -30,8 +32,9 @@ class ShardProtocol {
   // allocation for every frame.
   using Sink = std::function<void(const ShardOutcome& outcome)>;
 
-  ShardProtocol(std::unique_ptr<ShardValues> values, Sink sink)
-      : values_(std::move(values)), sink_(std::move(sink)) {}
+  ShardProtocol(std::unique_ptr<ShardValues> values, Sink sink,
+                PolicyFactory policies = BuiltInPolicy)
+      : values_(std::move(values)), sink_(std::move(sink)), policies_(std::move(policies)) {}
 
   // The only door. An error, which is an outcome as well, is the fault of the frame's sender.
   absl::Status Handle(const ShardEvent& event);
@@ -78,7 +81,7 @@ class ShardProtocol {
   void Make(const shard_action::Skip& skip) { values_->Skip(skip); }
   void Do(const shard_action::Send& send);
   void Do(const shard_action::Drop& drop);
-  void Do(const shard_action::Measured& measured);
+  void Do(const shard_action::Ask& ask);
   void Do(const shard_action::Copy& copy);
   void Do(const shard_action::Copied& copied);
   void Do(const shard_action::Missed& missed);
@@ -87,6 +90,7 @@ class ShardProtocol {
 
   const std::unique_ptr<ShardValues> values_;
   const Sink sink_;
+  const PolicyFactory policies_;
   std::optional<Shard> core_;  // from the first view on
   ShardActions spare_;
   absl::flat_hash_map<int64_t, Change> due_;  // by block: those that take their time
@@ -98,7 +102,7 @@ class ShardProtocol {
   int64_t restore_received_ = 0;
   bool restored_ = false;
   // Of the step that is being measured, as far as it has come.
-  proto::ShardMeasured measured_;
+  proto::Question::Measured measured_;
   std::optional<SumOfSquares> squares_;
   int64_t pushed_bytes_ = 0;  // payloads of workers
   int64_t pulled_bytes_ = 0;  // to workers

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "common/base/status_matchers.h"
+#include "common/space/modes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -18,9 +19,9 @@ using ::testing::IsEmpty;
 // that went into them.
 class SymbolicShard {
  public:
-  explicit SymbolicShard(proto::View::Mode mode, int workers, int64_t leaves) : shard_({0, 2}) {
+  explicit SymbolicShard(const proto::Mode& mode, int workers, int64_t leaves) : shard_({0, 2}) {
     view_.set_number(1);
-    view_.set_mode(mode);
+    *view_.mutable_mode() = mode;
     view_.set_leaves(leaves);
     view_.set_until_step(1000);
     for (int rank = 0; rank < workers; ++rank) Join(rank, 1);
@@ -87,7 +88,7 @@ class SymbolicShard {
 
   // "puller: version staleness parameters" of each answer so far.
   std::vector<std::string> sent;
-  std::vector<std::string> events;  // snapshots and verdicts
+  std::vector<std::string> events;  // snapshots and questions
   // Calls the shard and runs what it says.
   template <typename Call>
   void Do(Call call) {
@@ -137,8 +138,9 @@ class SymbolicShard {
                    (send.previous ? previous : parameters)[send.block]);
   }
   void Do(const shard_action::Drop& drop, ShardActions*) { payloads_.erase(drop.payload); }
-  void Do(const shard_action::Measured& measured, ShardActions*) {
-    events.push_back("measured " + std::to_string(measured.step));
+  void Do(const shard_action::Ask& ask, ShardActions*) {
+    events.push_back((ask.question.has_measured() ? "measured " : "asks ") +
+                     std::to_string(ask.question.unit()));
   }
   void Do(const shard_action::Copy& copy, ShardActions*) {
     events.push_back("copy " + std::to_string(copy.block) + " v" + std::to_string(copy.version) +
@@ -166,7 +168,7 @@ TEST(SyncShardTest, SumsAlongTheTreeWhateverTheOrderOfArrival) {
       {{0, 1}, "a"}, {{1, 2}, "b"}, {{2, 4}, "c"}};
   std::vector<int> order = {0, 1, 2};
   do {
-    SymbolicShard shard(proto::View::MODE_SYNC, 3, 4);
+    SymbolicShard shard(SyncMode(), 3, 4);
     shard.Open();
     for (int i : order) RUBATO_ASSERT_OK(shard.Push(i, 0, nodes[i].first, nodes[i].second));
     EXPECT_EQ(shard.parameters[0], "((a+b)+c)/4 ");
@@ -175,7 +177,7 @@ TEST(SyncShardTest, SumsAlongTheTreeWhateverTheOrderOfArrival) {
 }
 
 TEST(SyncShardTest, APullWaitsForItsVersionAndGetsExactlyThat) {
-  SymbolicShard shard(proto::View::MODE_SYNC, 2, 2);
+  SymbolicShard shard(SyncMode(), 2, 2);
   RUBATO_ASSERT_OK(shard.Pull(7, kObserver, 0));  // before the view: waits
   EXPECT_THAT(shard.sent, IsEmpty());
   shard.Open();
@@ -188,7 +190,7 @@ TEST(SyncShardTest, APullWaitsForItsVersionAndGetsExactlyThat) {
 }
 
 TEST(SyncShardTest, ANodeIsCountedOnceWhoeverSendsIt) {
-  SymbolicShard shard(proto::View::MODE_SYNC, 2, 2);
+  SymbolicShard shard(SyncMode(), 2, 2);
   shard.Open();
   RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));
   RUBATO_ASSERT_OK(shard.Push(1, 0, {0, 1}, "again"));
@@ -201,7 +203,7 @@ TEST(SyncShardTest, ANodeIsCountedOnceWhoeverSendsIt) {
 }
 
 TEST(SyncShardTest, BlocksGoOnIndependently) {
-  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+  SymbolicShard shard(SyncMode(), 1, 1);
   shard.Open();
   RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a", 0, /*block=*/1));
   EXPECT_EQ(shard.shard().ledger(0).version, 0);
@@ -209,7 +211,7 @@ TEST(SyncShardTest, BlocksGoOnIndependently) {
 }
 
 TEST(SyncShardTest, RefusesWhatNoHonestWorkerSends) {
-  SymbolicShard shard(proto::View::MODE_SYNC, 2, 4);
+  SymbolicShard shard(SyncMode(), 2, 4);
   shard.Open();
   EXPECT_THAT(shard.Push(0, 1, {0, 4}, "x"),
               IsError(absl::StatusCode::kInvalidArgument, HasSubstr("open step is 0")));
@@ -225,7 +227,7 @@ TEST(SyncShardTest, RefusesWhatNoHonestWorkerSends) {
 }
 
 TEST(ShardTest, AContributionOfAnotherLineageChangesNothing) {
-  for (proto::View::Mode mode : {proto::View::MODE_SYNC, proto::View::MODE_ASYNC}) {
+  for (const proto::Mode& mode : {SyncMode(), AsyncMode()}) {
     SymbolicShard shard(mode, 1, 1);
     RUBATO_ASSERT_OK(shard.Pull(3, kObserver, 0));
     shard.view().set_lineage(2);
@@ -237,7 +239,7 @@ TEST(ShardTest, AContributionOfAnotherLineageChangesNothing) {
 }
 
 TEST(AsyncShardTest, AppliesOnArrivalAndCountsStalenessPerBlock) {
-  SymbolicShard shard(proto::View::MODE_ASYNC, 2, 1);
+  SymbolicShard shard(AsyncMode(), 2, 1);
   shard.Open();
   RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a", /*read_version=*/0));
   RUBATO_ASSERT_OK(shard.Push(1, 0, {0, 1}, "b", /*read_version=*/0));
@@ -251,7 +253,7 @@ TEST(AsyncShardTest, AppliesOnArrivalAndCountsStalenessPerBlock) {
 }
 
 TEST(AsyncShardTest, AClockIsCountedOnceAndAPullSeesItsOwn) {
-  SymbolicShard shard(proto::View::MODE_ASYNC, 1, 1);
+  SymbolicShard shard(AsyncMode(), 1, 1);
   shard.Open();
   RUBATO_ASSERT_OK(shard.Pull(9, 0, 1));  // waits for clock 0
   EXPECT_THAT(shard.sent, IsEmpty());
@@ -264,7 +266,7 @@ TEST(AsyncShardTest, AClockIsCountedOnceAndAPullSeesItsOwn) {
 }
 
 TEST(ShardTest, ForgetsThePullsOfAPullerThatIsGone) {
-  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+  SymbolicShard shard(SyncMode(), 1, 1);
   shard.Open();
   RUBATO_ASSERT_OK(shard.Pull(4, 0, 1));
   RUBATO_ASSERT_OK(shard.Pull(5, 0, 1));
@@ -277,7 +279,7 @@ TEST(ShardTest, ForgetsThePullsOfAPullerThatIsGone) {
 void PushOnArrival(int count, Shard* shard, ShardActions* actions) {
   proto::View view;
   view.set_number(1);
-  view.set_mode(proto::View::MODE_ASYNC);
+  *view.mutable_mode() = AsyncMode();
   view.set_leaves(1);
   view.add_members()->set_incarnation(1);
   shard->OnView(view, actions);
@@ -322,7 +324,7 @@ TEST(ViewTest, OnArrivalAShardIsClosedWhenWhatItAppliesIsDone) {
 }
 
 TEST(SnapshotTest, InSyncEachBlockIsCopiedWhenItReachesTheStep) {
-  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+  SymbolicShard shard(SyncMode(), 1, 1);
   shard.Open();
   shard.Do([&](auto* a) { shard.shard().OnSnapshot(1, 2, a); });
   for (int step = 0; step < 3; ++step) {
@@ -339,7 +341,7 @@ TEST(SnapshotTest, InSyncEachBlockIsCopiedWhenItReachesTheStep) {
 }
 
 TEST(SnapshotTest, OnArrivalTheShardIsCopiedAsItIs) {
-  SymbolicShard shard(proto::View::MODE_ASYNC, 1, 1);
+  SymbolicShard shard(AsyncMode(), 1, 1);
   shard.Open();
   RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a0"));
   shard.Do([&](auto* a) { shard.shard().OnSnapshot(1, 0, a); });
@@ -348,8 +350,16 @@ TEST(SnapshotTest, OnArrivalTheShardIsCopiedAsItIs) {
   EXPECT_EQ(shard.parameters[0], "a0/1 a1/1 ");
 }
 
-TEST(VerdictTest, AStepWaitsUntilAllBlocksAreMeasuredAndTheVerdictIsThere) {
-  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+proto::Decision MakeDecision(int64_t step, bool apply, double factor) {
+  proto::Decision decision;
+  decision.set_unit(step);
+  decision.set_apply(apply);
+  decision.set_factor(factor);
+  return decision;
+}
+
+TEST(DecisionTest, AStepWaitsUntilAllBlocksAreMeasuredAndTheDecisionIsThere) {
+  SymbolicShard shard(SyncMode(), 1, 1);
   shard.view().set_verdict_steps(true);
   shard.Open();
   RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a0"));
@@ -357,14 +367,15 @@ TEST(VerdictTest, AStepWaitsUntilAllBlocksAreMeasuredAndTheVerdictIsThere) {
   RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "b0", 0, 1));
   EXPECT_THAT(shard.events, ElementsAre("measured 0"));
   EXPECT_EQ(shard.parameters[0], "");
-  shard.Do([&](auto* a) { shard.shard().OnVerdict(0, true, 0.5, a); });
+  shard.Do([&](auto* a) { shard.shard().OnDecision(MakeDecision(0, true, 0.5), a); });
   EXPECT_EQ(shard.parameters[0], "a0/1 ");
   EXPECT_EQ(shard.parameters[1], "b0/1 ");
   // A step that is left out counts but changes nothing, and is no update of the optimizer's.
   RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "a1"));
   RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "b1", 0, 1));
-  shard.Do([&](auto* a) { shard.shard().OnVerdict(1, false, 1, a); });
-  shard.Do([&](auto* a) { shard.shard().OnVerdict(1, true, 1, a); });  // a second copy
+  shard.Do([&](auto* a) { shard.shard().OnDecision(MakeDecision(1, false, 1), a); });
+  shard.Do(
+      [&](auto* a) { shard.shard().OnDecision(MakeDecision(1, true, 1), a); });  // a second copy
   EXPECT_EQ(shard.parameters[0], "a0/1 ");
   EXPECT_EQ(shard.shard().ledger(0).version, 2);
   EXPECT_EQ(shard.shard().ledger(0).skipped, 1);
@@ -374,7 +385,7 @@ TEST(VerdictTest, AStepWaitsUntilAllBlocksAreMeasuredAndTheVerdictIsThere) {
 // From Close to Open a step that is open may end, but nobody sees what comes of it: else a worker
 // would begin the next step with the old division of its micro-batches.
 TEST(ViewTest, AClosedShardEndsItsOpenStepAndShowsItToNobody) {
-  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+  SymbolicShard shard(SyncMode(), 1, 1);
   shard.Open();
   RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a0"));
   shard.Close(1);
@@ -394,7 +405,7 @@ TEST(ViewTest, AClosedShardEndsItsOpenStepAndShowsItToNobody) {
 }
 
 TEST(ViewTest, AnOlderViewCountsForItsStepsOnly) {
-  SymbolicShard shard(proto::View::MODE_SYNC, 2, 2);
+  SymbolicShard shard(SyncMode(), 2, 2);
   shard.Open();
   RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));
   shard.Close(1);
@@ -411,7 +422,7 @@ TEST(ViewTest, AnOlderViewCountsForItsStepsOnly) {
 // A worker died after it had sent its part to some shards: those who take over see the version of
 // that step, which the block keeps until the next step's first contribution.
 TEST(ViewTest, ASurvivorReadsTheVersionBefore) {
-  SymbolicShard shard(proto::View::MODE_SYNC, 2, 2);
+  SymbolicShard shard(SyncMode(), 2, 2);
   shard.Open();
   RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));
   RUBATO_ASSERT_OK(shard.Push(1, 0, {1, 2}, "b"));
@@ -430,7 +441,7 @@ TEST(ViewTest, ASurvivorReadsTheVersionBefore) {
 }
 
 TEST(ViewTest, APullOfAViewToComeWaitsForIt) {
-  SymbolicShard shard(proto::View::MODE_SYNC, 1, 1);
+  SymbolicShard shard(SyncMode(), 1, 1);
   shard.Open();
   shard.Close(1);
   RUBATO_ASSERT_OK(shard.Pull(7, 1, 0, /*view=*/2));
@@ -443,7 +454,7 @@ TEST(ViewTest, APullOfAViewToComeWaitsForIt) {
 // What was held back by the close changes the block only after those who waited have got what it
 // was when they were answered.
 TEST(ViewTest, AnEarlyPullGetsTheVersionThatItIsTold) {
-  SymbolicShard shard(proto::View::MODE_ASYNC, 1, 1);
+  SymbolicShard shard(AsyncMode(), 1, 1);
   shard.Open();
   shard.Close(1);
   RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));
@@ -455,7 +466,7 @@ TEST(ViewTest, AnEarlyPullGetsTheVersionThatItIsTold) {
 }
 
 TEST(ViewTest, OnArrivalWhatALostWorkerSentCountsIfItWasAppliedBeforeTheClose) {
-  SymbolicShard shard(proto::View::MODE_ASYNC, 2, 1);
+  SymbolicShard shard(AsyncMode(), 2, 1);
   shard.Open();
   RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));  // unit 0
   RUBATO_ASSERT_OK(shard.Push(1, 0, {0, 1}, "b"));  // unit 1
@@ -475,7 +486,7 @@ TEST(ViewTest, OnArrivalWhatALostWorkerSentCountsIfItWasAppliedBeforeTheClose) {
 }
 
 TEST(ViewTest, AReturnedWorkerBeginsAtTheClockOfItsView) {
-  SymbolicShard shard(proto::View::MODE_ASYNC, 1, 1);
+  SymbolicShard shard(AsyncMode(), 1, 1);
   shard.Open();
   RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));
   shard.Close(1);
@@ -490,8 +501,7 @@ TEST(ViewTest, AReturnedWorkerBeginsAtTheClockOfItsView) {
 // Clocks of updates so far; worker 0 is the fast one.
 TEST(BoundedTest, AWorkerIsAtMostSoManyClocksAhead) {
   for (const int64_t staleness : {0, 1, 3}) {
-    SymbolicShard shard(proto::View::MODE_BOUNDED, 2, 1);
-    shard.view().set_staleness(staleness);
+    SymbolicShard shard(BoundedMode(staleness), 2, 1);
     shard.Open();
     for (int64_t clock = 0; clock < 6; ++clock) {
       RUBATO_ASSERT_OK(shard.Pull(7, 0, clock));
@@ -508,8 +518,7 @@ TEST(BoundedTest, AWorkerIsAtMostSoManyClocksAhead) {
 
 TEST(BoundedTest, NobodyWaitsForAWorkerThatIsGoneOrHasNothingLeftToDo) {
   for (const bool gone : {true, false}) {
-    SymbolicShard shard(proto::View::MODE_BOUNDED, 3, 1);
-    shard.view().set_staleness(0);
+    SymbolicShard shard(BoundedMode(0), 3, 1);
     shard.Open();
     for (int worker : {0, 1}) RUBATO_ASSERT_OK(shard.Push(worker, 0, {0, 1}, "a"));
     RUBATO_ASSERT_OK(shard.Pull(7, 0, 1));
@@ -528,7 +537,7 @@ TEST(BoundedTest, NobodyWaitsForAWorkerThatIsGoneOrHasNothingLeftToDo) {
 }
 
 TEST(ShardTest, WhatWillNotComeLeavesNoGap) {
-  SymbolicShard shard(proto::View::MODE_ASYNC, 1, 1);
+  SymbolicShard shard(AsyncMode(), 1, 1);
   shard.Open();
   RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));  // unit 0
   shard.shard().OnLeftOut(1);

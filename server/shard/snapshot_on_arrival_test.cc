@@ -5,6 +5,7 @@
 #include <set>
 #include <vector>
 
+#include "common/space/modes.h"
 #include "server/shard/float_shard.h"
 
 namespace rubato {
@@ -146,7 +147,7 @@ class SnapshotOnArrivalTest : public FloatShardTest,
     view_.clear_layout();
     view_.clear_members();
     view_.clear_shards();
-    Start(proto::View::MODE_ASYNC, 1, 1, GetParam().settings);
+    Start(AsyncMode(), 1, 1, GetParam().settings);
     Open();
     proto::CoordinatorMessage message;
     for (const proto::BlockState& state : snapshot.blocks) {
@@ -184,7 +185,7 @@ class SnapshotOnArrivalTest : public FloatShardTest,
 };
 
 TEST_P(SnapshotOnArrivalTest, SlotsAgreeWithParametersAndTheRestGoesOnToTheSameBits) {
-  Start(proto::View::MODE_ASYNC, 3, 1, GetParam().settings);
+  Start(AsyncMode(), 3, 1, GetParam().settings);
   Open();
   RandomStream random(Key(1, GetParam().name));
   struct Worker {

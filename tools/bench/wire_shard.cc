@@ -6,6 +6,7 @@
 
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/space/modes.h"
 #include "common/space/placement.h"
 #include "common/wire/data_service.h"
 #include "common/wire/listener.h"
@@ -41,7 +42,7 @@ int ServeBenchShard(int64_t bytes, bool sync) {
   proto::CoordinatorMessage message;
   proto::View& view = *message.mutable_view();
   view.set_number(1);
-  view.set_mode(sync ? proto::View::MODE_SYNC : proto::View::MODE_ASYNC);
+  *view.mutable_mode() = sync ? SyncMode() : AsyncMode();
   view.set_leaves(sync ? 2 : 1);
   view.set_samples_per_epoch(1);
   view.set_until_step(1 << 30);

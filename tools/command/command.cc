@@ -19,6 +19,8 @@
 #include "absl/time/clock.h"
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
+#include "common/job/completion.h"
+#include "common/job/yaml_reader.h"
 #include "common/wire/address.h"
 #include "common/wire/channel.h"
 #include "proto/cluster.grpc.pb.h"
@@ -190,29 +192,12 @@ absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const st
 }
 
 absl::StatusOr<proto::CommandRequest> SwitchRequest(absl::string_view mode) {
-  const auto mistake = [mode](absl::string_view expected) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("--mode: found ", mode.empty() ? "nothing" : mode, ", expected ", expected));
-  };
   proto::CommandRequest request;
   request.set_kind(proto::CommandRequest::KIND_SWITCH);
-  const std::vector<absl::string_view> parts = absl::StrSplit(mode, ',');
-  if (parts[0] == "bounded") {
-    constexpr absl::string_view kKey = "staleness=";
-    int64_t staleness = -1;
-    if (parts.size() != 2 || !absl::StartsWith(parts[1], kKey) ||
-        !absl::SimpleAtoi(parts[1].substr(kKey.size()), &staleness) || staleness < 0) {
-      return mistake("bounded,staleness=N with an N from 0 on");
-    }
-    request.set_mode(proto::View::MODE_BOUNDED);
-    request.set_staleness(staleness);
-  } else if (parts.size() == 1 && parts[0] == "sync") {
-    request.set_mode(proto::View::MODE_SYNC);
-  } else if (parts.size() == 1 && parts[0] == "async") {
-    request.set_mode(proto::View::MODE_ASYNC);
-  } else {
-    return mistake("sync, async or bounded,staleness=N");
-  }
+  YamlReader reader(request.mutable_mode());
+  reader.ReadFlag("--mode", mode);
+  Complete(request.mutable_mode(), &reader.report());
+  RUBATO_RETURN_IF_ERROR(reader.report().ToStatus());
   return request;
 }
 

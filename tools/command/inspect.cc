@@ -144,7 +144,7 @@ absl::StatusOr<std::string> CheckpointText(const std::string& parameters) {
   RUBATO_ASSIGN_OR_RETURN(const proto::Manifest manifest, CheckCheckpoint(folder));
   std::string text = absl::StrFormat(
       "checkpoint: %s %d, %d samples, epoch %.2f, %.1f s of training, seed %d\n",
-      manifest.mode() == proto::View::MODE_SYNC ? "step" : "contribution", manifest.step(),
+      manifest.mode() == proto::Manifest::MODE_SYNC ? "step" : "contribution", manifest.step(),
       manifest.samples(), manifest.epoch(), manifest.seconds(), manifest.seed());
   if (manifest.has_eval_loss()) {
     absl::StrAppendFormat(&text, "last evaluation: loss %.6g", manifest.eval_loss());

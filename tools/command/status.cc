@@ -7,6 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "common/job/schema.h"
+#include "common/space/modes.h"
 
 namespace rubato {
 namespace {
@@ -16,9 +18,6 @@ using Json = nlohmann::ordered_json;
 void AppendLine(absl::string_view name, absl::string_view value, std::string* text) {
   absl::StrAppendFormat(text, "%-12s%s\n", name, value);
 }
-
-// "bounded" of "bounded, staleness 3": the bound is a number of its own.
-std::string NameOnly(const std::string& mode) { return mode.substr(0, mode.find(',')); }
 
 std::vector<proto::JobStatus::Member> ByRank(const proto::JobStatus& status) {
   std::vector<proto::JobStatus::Member> members(status.members().begin(), status.members().end());
@@ -33,12 +32,12 @@ std::string StatusText(const proto::JobStatus& status) {
   std::string text;
   AppendLine("state", status.state(), &text);
   if (status.has_view()) {
-    AppendLine(
-        "mode",
-        absl::StrCat(status.mode(), status.next_mode().empty()
-                                        ? ""
-                                        : absl::StrCat(", switching to ", status.next_mode())),
-        &text);
+    AppendLine("mode",
+               absl::StrCat(ModeName(status.mode()),
+                            status.has_next_mode()
+                                ? absl::StrCat(", switching to ", ModeName(status.next_mode()))
+                                : ""),
+               &text);
     AppendLine("view",
                absl::StrFormat("%d, lineage %d, %d shards", status.view(), status.lineage(),
                                status.shards()),
@@ -83,9 +82,9 @@ std::string StatusJson(const proto::JobStatus& status) {
   if (status.has_view()) {
     json["view"] = status.view();
     json["lineage"] = status.lineage();
-    json["mode"] = NameOnly(status.mode());
-    json["staleness"] = status.staleness();
-    if (!status.next_mode().empty()) json["next_mode"] = NameOnly(status.next_mode());
+    json["mode"] = YamlName(status.mode().mode());  // the bound is a number of its own
+    json["staleness"] = status.mode().staleness();
+    if (status.has_next_mode()) json["next_mode"] = YamlName(status.next_mode().mode());
     json["step"] = status.step();
     json["samples"] = status.samples();
     json["epoch"] = status.epoch();

@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/base/status_matchers.h"
+#include "common/space/modes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/command/command.h"
@@ -17,14 +18,13 @@ proto::JobStatus Example() {
   status.set_state("training");
   status.set_view(7);
   status.set_lineage(2);
-  status.set_mode("bounded, staleness 3");
-  status.set_staleness(3);
+  *status.mutable_mode() = BoundedMode(3);
   status.set_step(1234);
   status.set_samples(78976);
   status.set_epoch(1.316);
   status.set_samples_per_second(18500.4);
   status.set_shards(2);
-  status.set_next_mode("sync");
+  *status.mutable_next_mode() = SyncMode();
   proto::JobStatus::Member* member = status.add_members();
   member->set_rank(3);
   member->set_incarnation(2);
@@ -83,27 +83,35 @@ TEST(StatusTest, AProgramGetsNumbersAsNumbers) {
 TEST(SwitchRequestTest, ReadsModes) {
   const auto bounded = SwitchRequest("bounded,staleness=3");
   RUBATO_ASSERT_OK(bounded);
-  EXPECT_EQ(bounded->mode(), proto::View::MODE_BOUNDED);
-  EXPECT_EQ(bounded->staleness(), 3);
-  EXPECT_EQ(SwitchRequest("sync")->mode(), proto::View::MODE_SYNC);
-  EXPECT_EQ(SwitchRequest("async")->mode(), proto::View::MODE_ASYNC);
+  EXPECT_EQ(ModeName(bounded->mode()), "bounded, staleness 3");
+  EXPECT_EQ(ModeName(SwitchRequest("sync")->mode()), "sync");
+  EXPECT_EQ(ModeName(SwitchRequest("async")->mode()), "async");
   EXPECT_EQ(SwitchRequest("async")->kind(), proto::CommandRequest::KIND_SWITCH);
 }
 
 TEST(SwitchRequestTest, TellsWhatItExpected) {
   EXPECT_THAT(SwitchRequest(""), IsError(absl::StatusCode::kInvalidArgument,
                                          HasSubstr("--mode: found nothing, expected sync")));
-  for (const char* mode : {"", "fast", "sync,staleness=3", "async,", "BOUNDED"}) {
+  for (const char* mode : {"", "fast", "BOUNDED", "staleness=3"}) {
     EXPECT_THAT(SwitchRequest(mode), IsError(absl::StatusCode::kInvalidArgument,
                                              HasSubstr("expected sync, async or bounded")))
         << mode;
   }
-  for (const char* mode : {"bounded", "bounded,staleness=", "bounded,staleness=-1", "bounded,3",
-                           "bounded,staleness=3,x=1", "bounded,staleness=1.5"}) {
-    EXPECT_THAT(SwitchRequest(mode), IsError(absl::StatusCode::kInvalidArgument,
-                                             HasSubstr("expected bounded,staleness=N")))
+  for (const char* mode :
+       {"bounded", "bounded,staleness=", "bounded,staleness=-1", "bounded,staleness=1.5"}) {
+    EXPECT_THAT(SwitchRequest(mode),
+                IsError(absl::StatusCode::kInvalidArgument, HasSubstr("--mode: staleness: found")))
         << mode;
   }
+  for (const char* mode : {"bounded,3", "async,", "bounded,staleness=3,x=1"}) {
+    EXPECT_THAT(SwitchRequest(mode), IsError(absl::StatusCode::kInvalidArgument,
+                                             HasSubstr("expected mode or staleness")))
+        << mode;
+  }
+  EXPECT_THAT(SwitchRequest("sync,staleness=3"),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      "--mode: staleness: found with mode: sync, expected only with mode: "
+                      "bounded"));
 }
 
 }  // namespace

@@ -27,6 +27,7 @@
 #include "common/files/resume_point.h"
 #include "common/files/run_folder.h"
 #include "common/job/job.h"
+#include "common/space/modes.h"
 #include "common/wire/channel.h"
 #include "tools/command/binaries.h"
 #include "tools/command/command.h"
@@ -82,8 +83,8 @@ void Say(const Log& log, absl::string_view text) {
 // The same job again with one thing changed, and a look at this one's result.
 std::vector<std::string> Suggestions(const Options& options, const Plan& plan,
                                      const RunFolder& folder) {
-  const bool sync = plan.job.consistency().schedule_size() == 0 &&
-                    plan.job.consistency().mode() == proto::Consistency::MODE_SYNC;
+  const bool sync =
+      plan.job.consistency().schedule_size() == 0 && !OnArrival(plan.job.consistency().mode());
   std::vector<std::string> again = {options.program, "train", options.config};
   for (const std::string& override : options.set) {
     if (!absl::StartsWith(override, "consistency")) again.insert(again.end(), {"--set", override});

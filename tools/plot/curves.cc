@@ -50,7 +50,8 @@ bool AddLine(absl::string_view text, RunCurves* run) {
 std::string ModeOf(const std::string& job_file) {
   const absl::StatusOr<proto::Job> job = LoadJob(job_file, {}, /*environment=*/{});
   if (!job.ok()) return "";
-  return job->consistency().schedule_size() > 0 ? "schedule" : YamlName(job->consistency().mode());
+  return job->consistency().schedule_size() > 0 ? "schedule"
+                                                : YamlName(job->consistency().mode().mode());
 }
 
 }  // namespace

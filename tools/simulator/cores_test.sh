@@ -15,9 +15,9 @@ expect() { # FILE LABEL...
   fi
 }
 
-servers=(//server/shard:consistency_policy //server/coordinator:coordinator //server/shard:shard
-  //server/shard:shard_protocol)
+policy=//common/consistency:policy
+servers=(//server/coordinator:coordinator //server/shard:shard //server/shard:shard_protocol)
 workers=(//worker/process:worker_loop //worker/process:worker_session //worker/step:pulled_blocks)
-expect "$1" "${servers[@]}"
-expect "$2" "${workers[@]}"
-expect "$3" "${servers[@]}" "${workers[@]}"
+expect "$1" $policy "${servers[@]}"
+expect "$2" $policy "${workers[@]}"
+expect "$3" $policy "${servers[@]}" "${workers[@]}"

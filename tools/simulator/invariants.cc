@@ -17,8 +17,6 @@ bool IsIn(const proto::View& view, const WorkerId& worker) {
   });
 }
 
-bool OnArrival(const proto::View& view) { return view.mode() != proto::View::MODE_SYNC; }
-
 }  // namespace
 
 Invariants::Invariants(const proto::Job& job, int64_t train_samples, int64_t blocks)
@@ -40,7 +38,7 @@ void Invariants::OnView(const proto::View& view, SimTime) {
   }
   view_ = view;
   lineages_[view.lineage()] = view;
-  if (!OnArrival(view)) return;
+  if (!OnArrival(view.mode())) return;
   for (const proto::Member& member : view.members()) {
     Runner& runner = runners_[{view.lineage(), {member.rank(), member.incarnation()}}];
     runner.clock = std::max(runner.clock, member.start_clock());
@@ -101,7 +99,7 @@ void Invariants::OnApplied(int64_t block, const Frame& contribution, const Updat
 
 void Invariants::OnTaken(int64_t block, const WorkerId& worker, uint32_t lineage, int64_t version) {
   Block& own = blocks_[block];
-  const bool on_arrival = OnArrival(lineages_[lineage]);
+  const bool on_arrival = OnArrival(lineages_[lineage].mode());
   int64_t& last = own.taken[{lineage, worker}];
   // In sync a step may have to be computed once more.
   if (version < last - (on_arrival ? 0 : 1)) {
@@ -125,33 +123,33 @@ void Invariants::OnRetired(const WorkerId& worker, uint32_t lineage) {
 
 void Invariants::CheckGap(const WorkerId& worker, uint32_t lineage, int64_t clock, int64_t most,
                           const char* when) {
-  if (lineage != view_.lineage() || view_.mode() != proto::View::MODE_BOUNDED) return;
+  if (lineage != view_.lineage() || view_.mode().mode() != proto::Mode::NAME_BOUNDED) return;
   if (!IsIn(view_, worker)) return;
   for (const auto& [name, runner] : runners_) {
     if (name.first != lineage || runner.retired || !IsIn(view_, name.second)) continue;
     if (clock - runner.clock > most) {
       Violated(absl::InternalError(absl::StrFormat(
           "worker %d %s clock %d while worker %d has computed %d: staleness is %d", worker.rank,
-          when, clock, name.second.rank, runner.clock, view_.staleness())));
+          when, clock, name.second.rank, runner.clock, view_.mode().staleness())));
     }
   }
 }
 
 void Invariants::OnComputeBegins(const WorkerId& worker, uint32_t lineage, int64_t, int64_t clock,
                                  SimTime) {
-  CheckGap(worker, lineage, clock, view_.staleness(), "begins");
+  CheckGap(worker, lineage, clock, view_.mode().staleness(), "begins");
 }
 
 void Invariants::OnComputeEnds(const WorkerId& worker, uint32_t lineage, int64_t, int64_t clock,
                                SimTime) {
   Runner& runner = runners_[{lineage, worker}];
   runner.clock = std::max(runner.clock, clock + 1);
-  CheckGap(worker, lineage, clock + 1, view_.staleness() + 1, "ends");
+  CheckGap(worker, lineage, clock + 1, view_.mode().staleness() + 1, "ends");
 }
 
 void Invariants::OnPushed(const Frame& frame) {
   const auto lineage = lineages_.find(frame.lineage);
-  if (lineage == lineages_.end() || !OnArrival(lineage->second)) return;
+  if (lineage == lineages_.end() || !OnArrival(lineage->second.mode())) return;
   std::vector<int64_t>& versions = read_[NameOf(frame)];
   versions.resize(blocks_.size(), -1);
   int64_t& version = versions[frame.block];
@@ -165,15 +163,14 @@ void Invariants::OnPushed(const Frame& frame) {
   version = static_cast<int64_t>(frame.version);
 }
 
-std::vector<Mode> Invariants::Modes() const {
-  std::vector<Mode> modes;
-  for (const auto& [number, view] : lineages_) modes.push_back({view.mode(), view.staleness()});
+std::vector<proto::Mode> Invariants::Modes() const {
+  std::vector<proto::Mode> modes;
+  for (const auto& [number, view] : lineages_) modes.push_back(view.mode());
   return modes;
 }
 
 SampleSchedule Invariants::ScheduleIn(const proto::View& view) const {
-  return ScheduleOf(job_, {view.mode(), view.staleness()}, train_samples_, view.origin_unit(),
-                    view.origin_samples());
+  return ScheduleOf(job_, view.mode(), train_samples_, view.origin_unit(), view.origin_samples());
 }
 
 uint64_t Invariants::ValueAt(int64_t block, int64_t version) const {
@@ -219,7 +216,7 @@ void Invariants::OnCheckpoint(const proto::Manifest& manifest,
                                                  manifest.blocks_size(), blocks_.size())));
     return;
   }
-  const bool on_arrival = manifest.mode() != proto::View::MODE_SYNC;
+  const bool on_arrival = OnArrival(FromManifest(manifest.mode()));
   for (const proto::BlockState& state : manifest.blocks()) {
     const std::vector<Update>& log = blocks_[state.block()].log;
     const int64_t version = state.version();
@@ -267,10 +264,10 @@ absl::Status Invariants::CheckModes(const std::set<std::string>& asked) const {
     while (stage + 1 < stages.size() && view.origin_samples() >= stages[stage].until_samples) {
       ++stage;
     }
-    const Mode mode{view.mode(), view.staleness()};
+    const proto::Mode& mode = view.mode();
     const SampleSchedule schedule = ScheduleIn(view);
     const int64_t end = EndOf(view);
-    if ((mode == stages[stage].mode || asked.count(ModeName(mode)) != 0) &&
+    if ((IsSame(mode, stages[stage].mode) || asked.count(ModeName(mode)) != 0) &&
         (end == view.origin_unit() ||
          schedule.SamplesBefore(end - 1) < stages[stage].until_samples)) {
       continue;
@@ -291,7 +288,7 @@ absl::Status Invariants::Check(const Simulation& simulation) const {
   }
   for (size_t block = 0; block < blocks_.size(); ++block) {
     if (static_cast<int64_t>(blocks_[block].log.size()) != updates &&
-        (!OnArrival(view_) || left_out_.count(view_.lineage()) == 0)) {
+        (!OnArrival(view_.mode()) || left_out_.count(view_.lineage()) == 0)) {
       return absl::InternalError(absl::StrFormat("block %d has %d updates, block 0 has %d", block,
                                                  blocks_[block].log.size(), updates));
     }
@@ -307,10 +304,10 @@ absl::Status Invariants::Check(const Simulation& simulation) const {
           "lineage %d begins at unit %d and sample %d, and ends at %d of %d; expected %d and %d",
           it->first, view.origin_unit(), view.origin_samples(), end, updates, at, samples));
     }
-    RUBATO_RETURN_IF_ERROR(OnArrival(view) ? CheckOnArrival(view, at, end, &counts)
-                                           : CheckSync(view, at, end, &counts));
+    RUBATO_RETURN_IF_ERROR(OnArrival(view.mode()) ? CheckOnArrival(view, at, end, &counts)
+                                                  : CheckSync(view, at, end, &counts));
     const int64_t unit_end = EndOf(view);
-    if (!OnArrival(view) && unit_end != end) {
+    if (!OnArrival(view.mode()) && unit_end != end) {
       return absl::InternalError(
           absl::StrFormat("lineage %d has steps up to %d and versions up to "
                           "%d",

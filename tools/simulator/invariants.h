@@ -54,7 +54,7 @@ class Invariants : public Observer {
   // What has been violated so far.
   const absl::Status& violated() const { return violated_; }
   // The modes that held, in order.
-  std::vector<Mode> Modes() const;
+  std::vector<proto::Mode> Modes() const;
 
  private:
   struct Update {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "common/base/status_matchers.h"
+#include "common/space/modes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tools/simulator/conservation.h"
@@ -77,11 +78,10 @@ class LawsTest : public ::testing::Test {
  protected:
   // `units` computations of one micro-batch each by `workers` workers: steps of all of them in
   // sync, contributions on arrival.
-  void Run(proto::Consistency::Mode mode, int workers, int64_t units, const std::string& speeds,
-           SimTime jitter = 0, int64_t staleness = 0) {
+  void Run(const proto::Mode& mode, int workers, int64_t units, const std::string& speeds,
+           SimTime jitter = 0) {
     SmallJob small;
     small.mode = mode;
-    small.staleness = staleness;
     small.workers = workers;
     small.micro_batches = workers;
     small.steps = units / workers;
@@ -114,20 +114,16 @@ class LawsTest : public ::testing::Test {
   std::unique_ptr<Simulation> simulation_;
 };
 
-constexpr auto kSync = proto::Consistency::MODE_SYNC;
-constexpr auto kAsync = proto::Consistency::MODE_ASYNC;
-constexpr auto kBounded = proto::Consistency::MODE_BOUNDED;
-
 TEST_F(LawsTest, EqualWorkersOnArrivalAreStaleByAllTheOthers) {
   for (const int workers : {1, 2, 8}) {
-    Run(kAsync, workers, 100 * workers, "fixed");
+    Run(AsyncMode(), workers, 100 * workers, "fixed");
     EXPECT_THAT(After(1, record_->staleness), Each(workers - 1));
     EXPECT_NEAR(Seconds(), 100, 1e-6);
   }
 }
 
 TEST_F(LawsTest, AOnePercentJitterOfEightWorkersKeepsStalenessWithinEleven) {
-  Run(kAsync, 8, 8000, "jitter:width=0.01");
+  Run(AsyncMode(), 8, 8000, "jitter:width=0.01");
   EXPECT_THAT(record_->All(), Each(Ge(0)));
   EXPECT_THAT(record_->All(), Each(Le(11)));
   EXPECT_NEAR(Mean(After(1, record_->staleness)), 7, 0.02);
@@ -137,7 +133,7 @@ TEST_F(LawsTest, AOnePercentJitterOfEightWorkersKeepsStalenessWithinEleven) {
 TEST_F(LawsTest, ExponentialWorkersOnArrivalAreGeometricallyStale) {
   constexpr int kWorkers = 8;
   constexpr int64_t kUnits = 40000;
-  Run(kAsync, kWorkers, kUnits, "exponential");
+  Run(AsyncMode(), kWorkers, kUnits, "exponential");
   const std::vector<int64_t> staleness = record_->All();
   ASSERT_EQ(staleness.size(), kUnits);
   // Five standard errors of independent draws.
@@ -162,7 +158,7 @@ TEST_F(LawsTest, OneSlowWorkerOnArrivalIsStaleByWhatTheOthersDoMeanwhile) {
   constexpr int kWorkers = 8;
   constexpr double k = 4;
   constexpr int64_t kUnits = 16000;
-  Run(kAsync, kWorkers, kUnits, "straggler:factor=4,worker=3");
+  Run(AsyncMode(), kWorkers, kUnits, "straggler:factor=4,worker=3");
   std::vector<std::vector<int64_t>> fast = record_->staleness;
   // At the end it has one more to do, given to it before, and the others nothing.
   const std::vector<int64_t> slow(fast[3].begin() + 1, fast[3].end() - 2);
@@ -181,7 +177,7 @@ TEST_F(LawsTest, ABarrierOfExponentialWorkersTakesTheHarmonicNumber) {
       variance += 1.0 / (i * i);
     }
     constexpr int64_t kSteps = 5000;
-    Run(kSync, workers, kSteps * workers, "exponential");
+    Run(SyncMode(), workers, kSteps * workers, "exponential");
     EXPECT_NEAR(Seconds() / kSteps, harmonic, 4 * std::sqrt(variance / kSteps));
   }
 }
@@ -189,13 +185,13 @@ TEST_F(LawsTest, ABarrierOfExponentialWorkersTakesTheHarmonicNumber) {
 // Slow by 10 with probability 0.05: some of 8 is, in 1 - 0.95^8 of the steps.
 TEST_F(LawsTest, ABarrierWaitsForTransientStragglers) {
   constexpr int64_t kSteps = 5000;
-  Run(kSync, 8, kSteps * 8, "transient:p=0.05,factor=10");
+  Run(SyncMode(), 8, kSteps * 8, "transient:p=0.05,factor=10");
   const double p = 1 - std::pow(0.95, 8);
   EXPECT_NEAR(Seconds() / kSteps, 1 + 9 * p, 4 * 9 * std::sqrt(p * (1 - p) / kSteps));
 }
 
 TEST_F(LawsTest, ABarrierIsAsSlowAsItsSlowestWorker) {
-  Run(kSync, 8, 800, "straggler:factor=4");
+  Run(SyncMode(), 8, 800, "straggler:factor=4");
   EXPECT_NEAR(Seconds() / 100, 4, 1e-6);
 }
 
@@ -204,7 +200,7 @@ TEST_F(LawsTest, ABarrierIsAsSlowAsItsSlowestWorker) {
 TEST_F(LawsTest, TwoBoundedWorkersComputeInAllButOneOfTheStatesOfTheirGap) {
   constexpr int64_t kUnits = 40000;
   for (const int64_t staleness : {0, 1, 3}) {
-    Run(kBounded, 2, kUnits, "exponential", 0, staleness);
+    Run(BoundedMode(staleness), 2, kUnits, "exponential");
     const double s = static_cast<double>(staleness);
     EXPECT_NEAR(kUnits / (2 * Seconds()), (2 * s + 2) / (2 * s + 3), 0.012) << staleness;
   }
@@ -214,7 +210,7 @@ TEST_F(LawsTest, TwoBoundedWorkersComputeInAllButOneOfTheStatesOfTheirGap) {
 TEST_F(LawsTest, ABoundDoesNotHelpAgainstAWorkerThatIsAlwaysSlow) {
   constexpr int64_t kUnits = 8000;
   for (const int64_t staleness : {0, 3}) {
-    Run(kBounded, 8, kUnits, "straggler:factor=4", 0, staleness);
+    Run(BoundedMode(staleness), 8, kUnits, "straggler:factor=4");
     // But for the end, when the others may take over what the slow one would have done.
     EXPECT_NEAR(kUnits / Seconds(), 8 / 4.0, 0.02) << staleness;
   }
@@ -225,7 +221,7 @@ TEST_F(LawsTest, NoUpdateIsLostOrCountedTwiceInTheConservationLaw) {
                              "jitter+straggler:factor=7"}) {
     for (const SimTime jitter : {SimTime{0}, 200 * kMillisecond}) {
       for (const int workers : {1, 3, 8}) {
-        Run(kAsync, workers, 300 * workers, speeds, jitter);
+        Run(AsyncMode(), workers, 300 * workers, speeds, jitter);
         for (int64_t block = 0; block < 4; ++block) {
           const BlockLedger& ledger = simulation_->ledger(block);
           EXPECT_EQ(ledger.version, 300 * workers);
@@ -243,7 +239,7 @@ TEST_F(LawsTest, NoUpdateIsLostOrCountedTwiceInTheConservationLaw) {
 TEST_F(LawsTest, AQuadraticAtAFixedDelayIsStableUpToItsEdge) {
   for (const int workers : {1, 2, 4, 8, 16}) {
     constexpr size_t kUpdates = 8000;
-    Run(kAsync, workers, kUpdates, "fixed");
+    Run(AsyncMode(), workers, kUpdates, "fixed");
     const double edge = 2 * std::sin(M_PI / (4 * (workers - 1) + 2));
     for (const double part : {0.95, 1.05}) {
       const std::vector<double> w = Quadratic(part * edge);
@@ -275,7 +271,7 @@ TEST_F(LawsTest, AQuadraticOfExponentialWorkersIsAHeavyBallInTheMean) {
   std::vector<double> sum(kUpdates + 1), squares(kUpdates + 1);
   for (int run = 0; run < kRuns; ++run) {
     seed_ = kSeed + run;
-    Run(kAsync, kWorkers, kUpdates, "exponential");
+    Run(AsyncMode(), kWorkers, kUpdates, "exponential");
     const std::vector<double> w = Quadratic(kRate);
     ASSERT_EQ(w.size(), sum.size());
     for (size_t i = 0; i < w.size(); ++i) {

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/space/modes.h"
 
 namespace rubato {
 namespace {
@@ -99,7 +100,8 @@ void Liveness::CheckWaits(const Simulation& simulation) {
   if (status.state() != "training" || !status.has_view()) return;
   const auto tell = [&](const char* what) {
     Violated(absl::StrFormat("%s in view %d, %s, at step %d: %s", what, status.view(),
-                             status.mode(), status.step(), absl::StrJoin(status.waits(), "; ")));
+                             ModeName(status.mode()), status.step(),
+                             absl::StrJoin(status.waits(), "; ")));
   };
   for (const std::string& wait : status.waits()) {
     int rank = -1;

@@ -2,14 +2,16 @@
 
 # By name: the source file, and the texts that are replaced in it.
 MUTANTS = {
-    "no_deduplication": ("//server/shard:consistency_policy.cc", [
+    "no_deduplication_on_arrival": ("//common/consistency:arrivals.cc", [
         "return contribution.clock == expected;",
         "return true;",
+    ]),
+    "no_deduplication_of_steps": ("//common/consistency:steps.cc", [
         "return contribution.clock == ledger.version && !Overlaps(ledger.nodes, contribution.node);",
         "return contribution.clock == ledger.version || Overlaps(ledger.nodes, contribution.node);",
     ]),
-    "units_counted_twice": ("//server/shard:shard.cc", [
-        "if (ledger.units.Contains(contribution.unit))",
+    "units_counted_twice": ("//common/consistency:arrivals.cc", [
+        "if (ledger->units.Contains(contribution.unit))",
         "if (false)",
     ]),
     "key_without_incarnation": ("//server/shard:shard.cc", [
@@ -18,7 +20,7 @@ MUTANTS = {
         "IsMember(pending.contribution)",
         "IsMember(pending.contribution.worker)",
     ]),
-    "sync_keyed_by_sender": ("//server/shard:consistency_policy.cc", [
+    "sync_keyed_by_sender": ("//common/consistency:steps.cc", [
         "  return contribution.clock == ledger.version && !Overlaps",
         "  for (const auto& [leaf, pending] : ledger.nodes) {\n" +
         "    if (pending.contribution.worker == contribution.worker) return false;\n" +
@@ -26,28 +28,28 @@ MUTANTS = {
         "  return contribution.clock == ledger.version && !Overlaps",
     ]),
     "older_view_applied": ("//server/shard:shard.cc", [
-        "(policy_->on_arrival() ? IsMember(contribution)",
-        "(policy_->on_arrival() ? true",
+        "MayCount(contribution, IsMember(contribution))",
+        "MayCount(contribution, true)",
     ]),
-    "previous_version_freed_early": ("//server/shard:shard.cc", [
-        "ledger.has_previous = true;",
-        "ledger.has_previous = false;",
+    "previous_version_freed_early": ("//common/consistency:steps.cc", [
+        "ledger->has_previous = true;",
+        "ledger->has_previous = false;",
     ]),
-    "acknowledged_before_applied": ("//server/shard:consistency_policy.cc", [
+    "acknowledged_before_applied": ("//common/consistency:arrivals.cc", [
         "ledger.clocks[worker].applied >= clock",
         "ledger.clocks[worker].accepted >= clock",
     ]),
-    "ssp_off_by_one": ("//server/shard:consistency_policy.cc", [
-        "ledger.slowest >= clock - staleness_",
-        "ledger.slowest >= clock - staleness_ - 1",
+    "ssp_off_by_one": ("//common/consistency:arrivals.cc", [
+        "ledger.slowest >= clock - mode().staleness()",
+        "ledger.slowest >= clock - mode().staleness() - 1",
     ]),
     "dead_worker_in_min_clock": ("//server/shard:shard.cc", [
         "if (!IsMember(rank)) ledger.clocks[rank].waited_for = false;",
         "",
     ]),
     "unweighted_short_batch": ("//server/shard:shard.cc", [
-        "parent.contribution.samples += other->second.contribution.samples;",
-        "parent.contribution.samples *= 2;",
+        "both.contribution.samples += other.contribution.samples;",
+        "both.contribution.samples *= 2;",
     ]),
     "optimizer_forgets_at_a_switch": ("//server/shard:shard.cc", [
         "  ledger.has_previous = false;\n  ledger.measured = false;\n",
@@ -73,8 +75,8 @@ MUTANTS = {
         "if (!worker->is_member) worker->last_heard = now_;",
         "worker->last_heard = now_;",
     ]),
-    "step_applied_against_its_verdict": ("//server/shard:shard.cc", [
-        "if (verdict_steps_ && !verdict_.apply) {",
+    "step_applied_against_the_decision": ("//server/shard:shard.cc", [
+        "if (change.kind == NextChange::Kind::kSkip) {",
         "if (false) {",
     ]),
     "steps_left_out_counted_as_updates": ("//server/shard:shard.cc", [
@@ -107,9 +109,9 @@ MUTANTS = {
         "squares_->Clear();",
         "",
     ]),
-    "verdict_without_its_factor": ("//server/shard:shard_protocol.cc", [
-        "message.verdict().factor()",
-        "1",
+    "decision_without_its_factor": ("//server/shard:shard.cc", [
+        "apply.factor = decision->factor();",
+        "apply.factor = 1;",
     ]),
     "broken_stream_endured": ("//worker/process:worker_session.cc", [
         "WaitNoLongerThan(kStreamFailureGrace);",
@@ -158,7 +160,7 @@ def mutant_tests():
             linkstatic = True,
             deps = [
                 ":property",
-                "//server/shard:consistency_policy",
+                "//common/consistency:policy",
                 "//server/coordinator:coordinator",
                 "//server/coordinator:roll_call",
                 "//server/coordinator:view_change",

@@ -43,9 +43,11 @@ constexpr int kModes = 3;
 constexpr uint32_t kSurvivable = Fault::kKindNames.size() - 1;
 constexpr const char* kModeNames[] = {"sync", "async", "bounded"};
 
-Mode DrawMode(RandomStream* random) {
-  const auto mode = static_cast<proto::View::Mode>(random->Below(kModes));
-  return {mode, mode == proto::View::MODE_BOUNDED ? random->Below(4) : 0};
+proto::Mode DrawMode(RandomStream* random) {
+  proto::Mode mode;
+  mode.set_mode(static_cast<proto::Mode::Name>(random->Below(kModes)));
+  if (mode.mode() == proto::Mode::NAME_BOUNDED) mode.set_staleness(random->Below(4));
+  return mode;
 }
 
 Fault DrawFault(RandomStream* random, int64_t at) {
@@ -89,12 +91,12 @@ void DrawRest(int64_t messages, Scenario* scenario) {
   if (random.Below(3) == 0) {
     const int64_t samples = job.steps * job.micro_batches * job.micro_batch - job.short_by;
     const int64_t stages = 2 + random.Below(2);
-    Mode mode{static_cast<proto::View::Mode>(job.mode), job.staleness};
+    proto::Mode mode = job.mode;
     for (int64_t stage = 0; stage < stages; ++stage) {
       const int64_t part = samples / stages;
       job.schedule.push_back({mode, stage * part + 1 + random.Below(static_cast<uint32_t>(part))});
-      const Mode before = mode;
-      while (mode == before) mode = DrawMode(&random);
+      const proto::Mode before = mode;
+      while (IsSame(mode, before)) mode = DrawMode(&random);
     }
   }
   job.leaves_out = random.Below(4) == 0;
@@ -120,9 +122,7 @@ Scenario Scenario::Draw(uint64_t seed) {
   scenario.seed = seed;
   SmallJob& job = scenario.job;
   job.seed = seed;
-  const Mode mode = DrawMode(&random);
-  job.mode = static_cast<proto::Consistency::Mode>(mode.mode);
-  job.staleness = mode.staleness;
+  job.mode = DrawMode(&random);
   job.workers = 2 + static_cast<int>(random.Below(7));
   job.most_workers = job.workers + 2;
   job.servers = 2 + static_cast<int>(random.Below(3));
@@ -145,10 +145,10 @@ Scenario Scenario::Draw(uint64_t seed) {
   // About as many messages as there will be.
   const int64_t messages = 20 * job.workers * (2 * job.blocks + job.servers + 2);
   const int switches = 1 + static_cast<int>(random.Below(3));
-  Mode now = mode;
+  proto::Mode now = job.mode;
   for (int i = 0; i < switches; ++i) {
-    Mode next = DrawMode(&random);
-    while (next == now) next = DrawMode(&random);
+    proto::Mode next = DrawMode(&random);
+    while (IsSame(next, now)) next = DrawMode(&random);
     const int64_t part = messages * 2 / 3 / switches;
     scenario.switches.push_back(
         {messages / 20 + i * part + random.Below(static_cast<uint32_t>(part)), next});
@@ -172,9 +172,9 @@ std::string Scenario::ToString() const {
   std::string text = absl::StrFormat(
       "seed %d: %s, %d workers, %d shards, %d blocks, %d micro-batches of %d, %d steps, short by "
       "%d, speeds %s, latency %d ns, jitter %d ns, %g B/s, changes %g B/s",
-      seed, ModeName({static_cast<proto::View::Mode>(job.mode), job.staleness}), job.workers,
-      job.servers, job.blocks, job.micro_batches, job.micro_batch, job.steps, job.short_by, speeds,
-      latency, jitter, bytes_per_second, change_bytes_per_second);
+      seed, ModeName(job.mode), job.workers, job.servers, job.blocks, job.micro_batches,
+      job.micro_batch, job.steps, job.short_by, speeds, latency, jitter, bytes_per_second,
+      change_bytes_per_second);
   for (const SmallJob::Stage& stage : job.schedule) {
     absl::StrAppend(&text, "; ", ModeName(stage.mode));
     if (&stage != &job.schedule.back()) {
@@ -214,7 +214,7 @@ void ForEachRow(const Row& row) {
   for (int from = 0; from < kModes; ++from) {
     for (int to = 0; to < kModes; ++to) {
       // Of these there is only one; bounded changes to another staleness.
-      if (from == to && from != proto::View::MODE_BOUNDED) continue;
+      if (from == to && from != proto::Mode::NAME_BOUNDED) continue;
       for (uint32_t fault = 0; fault < kSurvivable; ++fault) {
         row(from, to, static_cast<int>(fault));
       }
@@ -276,7 +276,7 @@ struct Checkpoint {
 // The job goes on from the checkpoint, in sync and without faults.
 absl::Status GoOn(const Scenario& scenario, const Checkpoint& checkpoint) {
   SmallJob job = scenario.job;
-  job.mode = proto::Consistency::MODE_SYNC;
+  job.mode = SyncMode();
   job.schedule.clear();
   job.checkpoint_every = 0;
   SimulationSetting setting = MakeSetting(job);
@@ -303,7 +303,7 @@ absl::Status CheckDeath(int shard, const absl::Status& end) {
 
 }  // namespace
 
-absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostream* log) {
+absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario) {
   SimulationSetting setting = MakeSetting(scenario.job);
   setting.job.mutable_cluster()->set_lease(kLease);
   setting.job.mutable_cluster()->set_stall_timeout(kStallTimeout);
@@ -318,6 +318,11 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
   setting.switches = scenario.switches;
   setting.checkpoints = scenario.checkpoints;
   setting.limit = kLimit;
+  return setting;
+}
+
+absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostream* log) {
+  RUBATO_ASSIGN_OR_RETURN(SimulationSetting setting, SettingOf(scenario));
   // What struck which message while which of the modes that held was the last.
   struct Struck {
     int fault, message;
@@ -364,7 +369,7 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
     ++checkpoints;
     const auto value = [&](int64_t block) { return running->SnapshotValue(snapshot, block); };
     invariants.OnCheckpoint(manifest, value);
-    if (manifest.mode() == proto::View::MODE_SYNC) {
+    if (manifest.mode() == proto::Manifest::MODE_SYNC) {
       last = {manifest, {}};
       for (int64_t block = 0; block < scenario.job.blocks; ++block) {
         last->symbols.push_back(value(block));
@@ -384,11 +389,11 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
     return CheckDeath(simulation->ShardOf(*killed), status);
   }
   RUBATO_RETURN_IF_ERROR(status);
-  const std::vector<Mode> modes = invariants.Modes();
+  const std::vector<proto::Mode> modes = invariants.Modes();
   for (size_t i = 1; i < modes.size(); ++i) {
     for (const Struck& what : struck) {
       if (what.mode != i - 1 && what.mode != i) continue;
-      ++coverage->struck[{static_cast<int>(modes[i - 1].mode), static_cast<int>(modes[i].mode),
+      ++coverage->struck[{static_cast<int>(modes[i - 1].mode()), static_cast<int>(modes[i].mode()),
                           what.fault, what.message}];
     }
   }

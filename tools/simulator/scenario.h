@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "tools/simulator/fault.h"
 #include "tools/simulator/message.h"
 #include "tools/simulator/small_job.h"
@@ -52,6 +53,8 @@ struct Coverage {
   std::vector<std::string> Empty() const;
 };
 
+// What runs it, on symbols, with nobody who judges.
+absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario);
 // Internal, saying which invariant does not hold, or what the simulation failed with.
 // The coordinator's views and lines for people go to `log`, if there is one.
 absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostream* log = nullptr);

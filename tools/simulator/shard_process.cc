@@ -31,9 +31,10 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Create(const ShardSe
     defer = [self](int64_t block) { return self->Defer(block); };
   }
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> values, make(std::move(defer)));
-  process->protocol_.emplace(std::move(values), [self](const ShardOutcome& outcome) {
+  const auto sink = [self](const ShardOutcome& outcome) {
     std::visit([self](const auto& what) { self->Do(what); }, outcome);
-  });
+  };
+  process->protocol_.emplace(std::move(values), sink, setting->policies);
   return process;
 }
 

@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/consistency/policy.h"
 #include "server/shard/shard_protocol.h"
 #include "tools/simulator/blocks.h"
 #include "tools/simulator/network.h"
@@ -19,6 +20,7 @@ namespace rubato {
 // What all shards of a simulation share; outlives them.
 struct ShardSetting {
   const Blocks* blocks = nullptr;
+  PolicyFactory policies;
   VirtualNetwork* network = nullptr;
   bool has_symbols = false;  // in the place of floats
   // That a shard sums and applies; infinite: at once.

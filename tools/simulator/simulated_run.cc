@@ -45,8 +45,8 @@ class Files {
     views_ += JournalLine(view, reason, now);
     if (view.lineage() == lineage_) return;
     lineage_ = view.lineage();
-    const Mode mode{view.mode(), view.staleness()};
-    on_arrival_ = on_arrival_ || mode.on_arrival();
+    const proto::Mode& mode = view.mode();
+    on_arrival_ = on_arrival_ || OnArrival(mode);
     if (modes_.empty()) {
       modes_ = ModeName(mode);
     } else {

@@ -56,7 +56,7 @@ absl::Status Simulation::Build() {
       Coordinator(
           job, digest, kVersion,
           {setting_.resume, "", setting_.initial != nullptr && !setting_.resume.has_value()},
-          ToTime(queue_.now())),
+          ToTime(queue_.now()), setting_.policies),
       AllCallbacks());
   const ProcessId coordinator = network_.AddProcess(shard_card(0), coordinator_.get());
   network_.SetVital(coordinator, /*is_shard=*/false);
@@ -64,6 +64,7 @@ absl::Status Simulation::Build() {
   self_ = network_.AddProcess(shard_card(0), this);
 
   shard_setting_.blocks = &blocks_;
+  shard_setting_.policies = setting_.policies;
   shard_setting_.network = &network_;
   shard_setting_.has_symbols = setting_.data == nullptr;
   shard_setting_.change_bytes_per_second = setting_.change_bytes_per_second;
@@ -72,6 +73,7 @@ absl::Status Simulation::Build() {
   shard_setting_.coordinator = coordinator;
   shard_setting_.on_failure = fail;
   worker_setting_.job = &setting_.job;
+  worker_setting_.policies = setting_.policies;
   worker_setting_.blocks = &blocks_;
   worker_setting_.network = &network_;
   worker_setting_.speeds = &setting_.speeds;

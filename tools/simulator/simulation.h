@@ -12,11 +12,12 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/consistency/policy.h"
 #include "common/files/checkpoint.h"
-#include "common/space/modes.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
 #include "proto/layout.pb.h"
+#include "proto/mode.pb.h"
 #include "tools/simulator/blocks.h"
 #include "tools/simulator/coordinator_process.h"
 #include "tools/simulator/event_queue.h"
@@ -36,6 +37,7 @@ class Simulation;
 struct SimulationSetting {
   proto::Job job;
   uint64_t seed = 0;  // of speeds and network; job.seed() is that of the training
+  PolicyFactory policies = BuiltInPolicy;
   // What the workers register.
   proto::Layout layout;
   int64_t train_samples = 0;
@@ -64,7 +66,7 @@ struct SimulationSetting {
   // By hand, at this many messages.
   struct Switch {
     int64_t at = 0;
-    Mode mode;
+    proto::Mode mode;
   };
   std::vector<Switch> switches;
   std::vector<int64_t> checkpoints;  // asked for by hand, at this many messages

@@ -24,16 +24,10 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   job.mutable_cluster()->mutable_workers()->set_start(small.workers);
   job.mutable_cluster()->mutable_workers()->set_max(std::max(small.workers, small.most_workers));
   job.mutable_cluster()->mutable_workers()->set_min(1);
-  if (small.schedule.empty()) {
-    job.mutable_consistency()->set_mode(small.mode);
-    if (small.mode == proto::Consistency::MODE_BOUNDED) {
-      job.mutable_consistency()->set_staleness(small.staleness);
-    }
-  }
+  if (small.schedule.empty()) *job.mutable_consistency()->mutable_mode() = small.mode;
   for (const SmallJob::Stage& stage : small.schedule) {
     proto::Stage* out = job.mutable_consistency()->add_schedule();
-    out->set_mode(static_cast<proto::Stage::Mode>(stage.mode.mode));
-    if (stage.mode.mode == proto::View::MODE_BOUNDED) out->set_staleness(stage.mode.staleness);
+    *out->mutable_mode() = stage.mode;
     if (&stage != &small.schedule.back()) out->mutable_until()->set_samples(stage.until_samples);
   }
   if (small.leaves_out) job.mutable_train()->set_on_non_finite(proto::Train::ON_NON_FINITE_SKIP);

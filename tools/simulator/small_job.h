@@ -14,12 +14,11 @@ namespace rubato {
 struct SmallJob {
   // One mode of a schedule, up to a sample.
   struct Stage {
-    Mode mode;
+    proto::Mode mode;
     int64_t until_samples = 0;
   };
 
-  proto::Consistency::Mode mode = proto::Consistency::MODE_SYNC;
-  int64_t staleness = 0;  // bounded
+  proto::Mode mode = SyncMode();
   int workers = 2;
   int servers = 2;
   int64_t blocks = 4;

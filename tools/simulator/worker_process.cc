@@ -22,7 +22,7 @@ WorkerProcess::WorkerProcess(const WorkerSetting* setting, int index,
       index_(index),
       model_(std::move(model)),
       session_(*setting->job, setting->blocks->placement.space().values(),
-               setting->blocks->placement) {}
+               setting->blocks->placement, setting->policies) {}
 
 void WorkerProcess::Start(ProcessId self) {
   self_ = self;

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/consistency/policy.h"
 #include "proto/job.pb.h"
 #include "server/coordinator/assignments.h"
 #include "tools/simulator/blocks.h"
@@ -27,6 +28,7 @@ namespace rubato {
 // What all workers of a simulation share; outlives them.
 struct WorkerSetting {
   const proto::Job* job = nullptr;
+  PolicyFactory policies;
   const Blocks* blocks = nullptr;
   VirtualNetwork* network = nullptr;
   const Speeds* speeds = nullptr;

@@ -10,7 +10,8 @@ namespace rubato {
 
 void WorkerLoop::OnView(const proto::View& view, Actions* actions) {
   RUBATO_CHECK(state_ != State::kBeginning);
-  const bool new_lineage = !schedule_.has_value() || view.lineage() != view_.lineage();
+  const bool new_lineage = policy_ == nullptr || view.lineage() != view_.lineage();
+  policy_ = policies_(view);
   view_ = view;
   for (proto::Assignment& assignment : *view_.mutable_assignments()) {
     auto* const grants = assignment.mutable_grants();
@@ -22,7 +23,7 @@ void WorkerLoop::OnView(const proto::View& view, Actions* actions) {
   for (me_ = 0; me_ < view.members_size() && view.members(me_).rank() != view.your_rank();) ++me_;
   RUBATO_CHECK(me_ < view.members_size());
   if (new_lineage) {
-    schedule_.emplace(ScheduleOf(job_, mode(), view.samples_per_epoch(), view.origin_unit(),
+    schedule_.emplace(ScheduleOf(job_, view.mode(), view.samples_per_epoch(), view.origin_unit(),
                                  view.origin_samples()));
     evaluate_every_.emplace(job_.evaluation().every(), job_, view.samples_per_epoch());
     have_ = -1;
@@ -190,7 +191,7 @@ void WorkerLoop::ComputeStep(Actions* actions) {
 // The owner of the first micro-batch tests the parameters.
 bool WorkerLoop::EvaluatesBefore(const std::vector<Range>& leaves) const {
   return leaves[0].begin == 0 && clock_ != evaluated_ &&
-         evaluate_every_->IsDue(*schedule_, mode(), clock_);
+         evaluate_every_->IsDue(*schedule_, view_.mode(), clock_);
 }
 
 WorkerLoop::Compute WorkerLoop::ComputationOf(Range leaves) const {
@@ -264,7 +265,7 @@ void WorkerLoop::OnLeftOut(Actions* actions) {
 void WorkerLoop::OnLeave(Actions* actions) {
   leaving_ = true;
   if (left_ || state_ == State::kComputing) return;
-  if (!sync() && schedule_.has_value() && applied_ < clock_) {
+  if (policy_ != nullptr && !sync() && applied_ < clock_) {
     if (state_ == State::kPulling) StartPull(clock_, /*retire=*/true, actions);
     return;
   }

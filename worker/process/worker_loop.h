@@ -6,10 +6,13 @@
 
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "common/consistency/policy.h"
 #include "common/space/flat_space.h"
 #include "common/space/modes.h"
 #include "common/space/sample_schedule.h"
@@ -65,7 +68,8 @@ class WorkerLoop {
   using Action = std::variant<Pull, RequestWork, Test, ReadAhead, Compute, SayIdle, Leave>;
   using Actions = std::vector<Action>;
 
-  explicit WorkerLoop(const proto::Job& job) : job_(job), prefetch_(job.data().prefetch()) {}
+  explicit WorkerLoop(const proto::Job& job, PolicyFactory policies = BuiltInPolicy)
+      : job_(job), prefetch_(job.data().prefetch()), policies_(std::move(policies)) {}
 
   // view.your_rank() is this worker's. Views come in the order of their numbers.
   void OnView(const proto::View& view, Actions* actions);
@@ -91,14 +95,13 @@ class WorkerLoop {
 
   const proto::View& view() const { return view_; }
   bool waits_for_work() const { return request_is_out_; }
-  bool sync() const { return view_.mode() == proto::View::MODE_SYNC; }
+  bool sync() const { return !policy_->on_arrival(); }  // from the first view on
   // This worker, in the view.
   const proto::Member& me() const { return view_.members(me_); }
   // Where the samples of a unit lie; from the first view on.
   const SampleSchedule& schedule() const { return *schedule_; }
 
  private:
-  Mode mode() const { return {view_.mode(), view_.staleness()}; }
   void StartPull(int64_t clock, bool retire, Actions* actions);
   void AskForWork(Actions* actions);
   // Sync: what is left to do first, if anything; else sees the end.
@@ -116,8 +119,10 @@ class WorkerLoop {
 
   const proto::Job job_;
   const int64_t prefetch_;  // units
-  proto::View view_;        // of its assignments, this worker's grants
-  int me_ = 0;              // index among the view's members
+  const PolicyFactory policies_;
+  std::unique_ptr<const Policy> policy_;
+  proto::View view_;  // of its assignments, this worker's grants
+  int me_ = 0;        // index among the view's members
   std::optional<SampleSchedule> schedule_;
   std::optional<Recurrence> evaluate_every_;
 

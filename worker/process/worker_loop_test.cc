@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/space/modes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -34,12 +35,12 @@ void Grant(int rank, Range leaves, proto::Assignment* assignment) {
 }
 
 // Two workers, of which this one has rank 1.
-proto::View MakeView(proto::View::Mode mode, Range mine, int64_t until_step = 4) {
+proto::View MakeView(const proto::Mode& mode, Range mine, int64_t until_step = 4) {
   proto::View view;
   view.set_number(1);
   view.set_lineage(1);
-  view.set_mode(mode);
-  view.set_leaves(mode == proto::View::MODE_SYNC ? 4 : 2);
+  *view.mutable_mode() = mode;
+  view.set_leaves(OnArrival(mode) ? 2 : 4);
   view.set_samples_per_epoch(10);
   view.set_from_step(0);
   view.set_until_step(until_step);
@@ -49,7 +50,7 @@ proto::View MakeView(proto::View::Mode mode, Range mine, int64_t until_step = 4)
     member->set_incarnation(1);
     member->set_start_clock(0);
   }
-  if (mode == proto::View::MODE_SYNC) {
+  if (!OnArrival(mode)) {
     Grant(1, mine, view.add_assignments());
     Grant(0, {0, mine.begin}, view.mutable_assignments(0));
   }
@@ -132,7 +133,7 @@ class Loop {
 
 TEST(WorkerLoopTest, InSyncTakesEveryStepInTurnAndSeesTheEnd) {
   Loop loop;
-  EXPECT_THAT(loop.View(MakeView(proto::View::MODE_SYNC, {1, 4}, 2)), ElementsAre("pull 0"));
+  EXPECT_THAT(loop.View(MakeView(SyncMode(), {1, 4}, 2)), ElementsAre("pull 0"));
   EXPECT_THAT(loop.Parameters(), ElementsAre("compute 0 clock 0 nodes 1-2,2-4"));
   EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
   EXPECT_THAT(loop.Parameters(), ElementsAre("compute 1 clock 1 nodes 1-2,2-4"));
@@ -143,7 +144,7 @@ TEST(WorkerLoopTest, InSyncTakesEveryStepInTurnAndSeesTheEnd) {
 TEST(WorkerLoopTest, TheOwnerOfTheFirstMicroBatchTestsAtTheEndOfAnEpoch) {
   for (const Range mine : {Range{0, 2}, Range{2, 4}}) {
     Loop loop;
-    std::vector<std::string> all = loop.View(MakeView(proto::View::MODE_SYNC, mine));
+    std::vector<std::string> all = loop.View(MakeView(SyncMode(), mine));
     for (int step = 0; step < 4; ++step) {
       for (const std::string& text : loop.Parameters()) all.push_back(text);
       for (const std::string& text : loop.Computed()) all.push_back(text);
@@ -155,15 +156,14 @@ TEST(WorkerLoopTest, TheOwnerOfTheFirstMicroBatchTestsAtTheEndOfAnEpoch) {
 
 TEST(WorkerLoopTest, ASpareWorkerWaitsForTheEnd) {
   Loop loop;
-  EXPECT_THAT(loop.View(MakeView(proto::View::MODE_SYNC, {4, 4})), ElementsAre("pull 4"));
+  EXPECT_THAT(loop.View(MakeView(SyncMode(), {4, 4})), ElementsAre("pull 4"));
   EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0"));
 }
 
 TEST(WorkerLoopTest, OnArrivalNeedsBothParametersAndWorkInAnyOrder) {
   for (const bool work_first : {true, false}) {
     Loop loop;
-    EXPECT_THAT(loop.View(MakeView(proto::View::MODE_ASYNC, {0, 0})),
-                ElementsAre("request", "pull 0"));
+    EXPECT_THAT(loop.View(MakeView(AsyncMode(), {0, 0})), ElementsAre("request", "pull 0"));
     EXPECT_TRUE((work_first ? loop.Work(7) : loop.Parameters()).empty());
     // The next work is asked for before computing, so that it is there when it is wanted.
     EXPECT_THAT(work_first ? loop.Parameters() : loop.Work(7),
@@ -176,7 +176,7 @@ TEST(WorkerLoopTest, OnArrivalNeedsBothParametersAndWorkInAnyOrder) {
 // Others may wait for its clock: it says that nothing is left, and then waits for its own only.
 TEST(WorkerLoopTest, OnArrivalIsIdleOnlyWhenItsLastContributionIsApplied) {
   Loop loop;
-  loop.View(MakeView(proto::View::MODE_ASYNC, {0, 0}));
+  loop.View(MakeView(AsyncMode(), {0, 0}));
   loop.Work(0);
   loop.Parameters();
   loop.Computed();
@@ -190,7 +190,7 @@ TEST(WorkerLoopTest, OnArrivalIsIdleOnlyWhenItsLastContributionIsApplied) {
 
 TEST(WorkerLoopTest, InSyncAnnouncesEachStepOnceAndInOrder) {
   Loop loop(/*prefetch=*/2);
-  EXPECT_THAT(loop.View(MakeView(proto::View::MODE_SYNC, {1, 4}, 4)),
+  EXPECT_THAT(loop.View(MakeView(SyncMode(), {1, 4}, 4)),
               ElementsAre("read 0 leaves 1-4", "read 1 leaves 1-4", "pull 0"));
   std::vector<std::string> all;
   for (int step = 0; step < 4; ++step) {
@@ -205,7 +205,7 @@ TEST(WorkerLoopTest, InSyncAnnouncesEachStepOnceAndInOrder) {
 
 TEST(WorkerLoopTest, OnArrivalAnnouncesTheContributionThatItIsGiven) {
   Loop loop(/*prefetch=*/2);
-  loop.View(MakeView(proto::View::MODE_ASYNC, {0, 0}, 9));
+  loop.View(MakeView(AsyncMode(), {0, 0}, 9));
   EXPECT_THAT(loop.Work(7), ElementsAre("read 7 leaves 0-2"));
   EXPECT_THAT(loop.Parameters(), ElementsAre("request", "compute 7 clock 0 nodes 0-2"));
 }
@@ -213,7 +213,7 @@ TEST(WorkerLoopTest, OnArrivalAnnouncesTheContributionThatItIsGiven) {
 // Worker 0 is lost; step 0 may be open somewhere, so that its micro-batches are needed at version
 // 0.
 proto::View WithoutTheOther(int64_t until_step = 4) {
-  proto::View view = MakeView(proto::View::MODE_SYNC, {2, 4}, until_step);
+  proto::View view = MakeView(SyncMode(), {2, 4}, until_step);
   view.set_number(2);
   view.mutable_members()->DeleteSubrange(0, 1);
   view.set_from_step(2);
@@ -225,7 +225,7 @@ proto::View WithoutTheOther(int64_t until_step = 4) {
 
 TEST(WorkerLoopTest, TakesOverALostWorkersMicroBatchesAtTheirVersion) {
   Loop loop;
-  loop.View(MakeView(proto::View::MODE_SYNC, {2, 4}));
+  loop.View(MakeView(SyncMode(), {2, 4}));
   loop.Parameters();
   EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
   EXPECT_THAT(loop.View(WithoutTheOther()), ElementsAre("pull 0"));
@@ -243,7 +243,7 @@ TEST(WorkerLoopTest, TakesOverALostWorkersMicroBatchesAtTheirVersion) {
 // else will compute, before the second divided the steps from 4 on.
 TEST(WorkerLoopTest, OneThatJoinsBeginsWithTheFirstStepThatItHasBeenGrantedSomethingOf) {
   Loop loop;
-  proto::View view = MakeView(proto::View::MODE_SYNC, {0, 0}, 100);
+  proto::View view = MakeView(SyncMode(), {0, 0}, 100);
   view.mutable_assignments(0)->set_from_step(2);
   Grant(0, {0, 4}, view.mutable_assignments(0));
   for (const int64_t from_step : {3, 4}) {
@@ -261,7 +261,7 @@ TEST(WorkerLoopTest, OneThatJoinsBeginsWithTheFirstStepThatItHasBeenGrantedSomet
 // division begins at step 2, where the lineage ends.
 TEST(WorkerLoopTest, FindsItsWorkBetweenTheFirstAssignmentAndTheLast) {
   Loop loop;
-  proto::View view = MakeView(proto::View::MODE_SYNC, {2, 4}, /*until_step=*/2);
+  proto::View view = MakeView(SyncMode(), {2, 4}, /*until_step=*/2);
   view.mutable_assignments(0)->clear_grants();
   Grant(0, {0, 4}, view.mutable_assignments(0));
   for (const int step : {1, 2}) {
@@ -277,7 +277,7 @@ TEST(WorkerLoopTest, FindsItsWorkBetweenTheFirstAssignmentAndTheLast) {
 
 TEST(WorkerLoopTest, AViewThatComesWhileItComputesTakesEffectAfterwards) {
   Loop loop;
-  loop.View(MakeView(proto::View::MODE_SYNC, {2, 4}));
+  loop.View(MakeView(SyncMode(), {2, 4}));
   loop.Parameters();
   EXPECT_TRUE(loop.View(WithoutTheOther()).empty());
   // The parameters are still there.
@@ -286,7 +286,7 @@ TEST(WorkerLoopTest, AViewThatComesWhileItComputesTakesEffectAfterwards) {
 
 TEST(WorkerLoopTest, AStepThatIsDoneEverywhereNeedsNobodyAnyMore) {
   Loop loop;
-  loop.View(MakeView(proto::View::MODE_SYNC, {2, 4}));
+  loop.View(MakeView(SyncMode(), {2, 4}));
   loop.Parameters();
   loop.Computed();
   loop.View(WithoutTheOther());
@@ -296,12 +296,12 @@ TEST(WorkerLoopTest, AStepThatIsDoneEverywhereNeedsNobodyAnyMore) {
 TEST(WorkerLoopTest, EndsEarlyWhereverItStands) {
   for (int steps = 0; steps <= 2; ++steps) {
     Loop loop;
-    loop.View(MakeView(proto::View::MODE_SYNC, {1, 4}, 9));
+    loop.View(MakeView(SyncMode(), {1, 4}, 9));
     for (int step = 0; step < steps; ++step) {
       loop.Parameters();
       loop.Computed();
     }
-    proto::View view = MakeView(proto::View::MODE_SYNC, {1, 4}, 2);
+    proto::View view = MakeView(SyncMode(), {1, 4}, 2);
     view.set_number(2);
     EXPECT_THAT(loop.View(view), ElementsAre(absl::StrCat("pull ", steps)));
     for (int step = steps; step < 2; ++step) {
@@ -314,13 +314,13 @@ TEST(WorkerLoopTest, EndsEarlyWhereverItStands) {
 
 TEST(WorkerLoopTest, BeginsAnotherLineageFromNothing) {
   Loop loop;
-  loop.View(MakeView(proto::View::MODE_SYNC, {1, 4}, 2));
+  loop.View(MakeView(SyncMode(), {1, 4}, 2));
   for (int step = 0; step < 2; ++step) {
     loop.Parameters();
     loop.Computed();
   }
   EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0"));
-  proto::View view = MakeView(proto::View::MODE_BOUNDED, {0, 0}, 9);
+  proto::View view = MakeView(BoundedMode(0), {0, 0}, 9);
   view.set_number(2);
   view.set_lineage(2);
   view.set_origin_unit(2);
@@ -332,12 +332,12 @@ TEST(WorkerLoopTest, BeginsAnotherLineageFromNothing) {
 
 TEST(WorkerLoopTest, LeavesWhenWhatItHasBegunIsDone) {
   Loop sync;
-  sync.View(MakeView(proto::View::MODE_SYNC, {1, 4}));
+  sync.View(MakeView(SyncMode(), {1, 4}));
   sync.Parameters();
   EXPECT_TRUE(sync.Leave().empty());
   EXPECT_THAT(sync.Computed(), ElementsAre("leave"));
   Loop on_arrival;
-  on_arrival.View(MakeView(proto::View::MODE_ASYNC, {0, 0}));
+  on_arrival.View(MakeView(AsyncMode(), {0, 0}));
   on_arrival.Work(0);
   on_arrival.Parameters();
   EXPECT_TRUE(on_arrival.Leave().empty());
@@ -348,11 +348,11 @@ TEST(WorkerLoopTest, LeavesWhenWhatItHasBegunIsDone) {
 // What is still on its way to it is for others to do.
 TEST(WorkerLoopTest, ComputesNothingOnceItHasLeft) {
   Loop sync;
-  sync.View(MakeView(proto::View::MODE_SYNC, {1, 4}));
+  sync.View(MakeView(SyncMode(), {1, 4}));
   EXPECT_THAT(sync.Leave(), ElementsAre("leave"));
   EXPECT_TRUE(sync.Parameters().empty());
   Loop on_arrival;
-  on_arrival.View(MakeView(proto::View::MODE_ASYNC, {0, 0}));
+  on_arrival.View(MakeView(AsyncMode(), {0, 0}));
   on_arrival.Parameters();
   EXPECT_THAT(on_arrival.Leave(), ElementsAre("leave"));
   EXPECT_TRUE(on_arrival.Work(0).empty());
@@ -360,7 +360,7 @@ TEST(WorkerLoopTest, ComputesNothingOnceItHasLeft) {
 
 TEST(WorkerLoopTest, TestsTheFinalParametersWhenAsked) {
   Loop loop;
-  loop.View(MakeView(proto::View::MODE_SYNC, {4, 4}));
+  loop.View(MakeView(SyncMode(), {4, 4}));
   loop.Parameters();
   EXPECT_THAT(loop.Test(4, 9), ElementsAre("observe 4"));
   EXPECT_THAT(loop.Parameters(), ElementsAre("test 9"));
@@ -368,7 +368,7 @@ TEST(WorkerLoopTest, TestsTheFinalParametersWhenAsked) {
 
 TEST(WorkerLoopTest, BeginsWhenSomeParametersAreHere) {
   Loop loop(/*prefetch=*/1);
-  EXPECT_THAT(loop.View(MakeView(proto::View::MODE_SYNC, {2, 4}, 2)),
+  EXPECT_THAT(loop.View(MakeView(SyncMode(), {2, 4}, 2)),
               ElementsAre("read 0 leaves 2-4", "pull 0"));
   EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 0 clock 0 nodes 2-4"));
   EXPECT_THAT(loop.Parameters(), ElementsAre("read 1 leaves 2-4"));
@@ -382,7 +382,7 @@ TEST(WorkerLoopTest, BeginsWhenSomeParametersAreHere) {
 
 TEST(WorkerLoopTest, WhatWasBegunEarlyAndInterruptedIsAsIfItHadNotBeen) {
   Loop loop;
-  loop.View(MakeView(proto::View::MODE_SYNC, {1, 4}));
+  loop.View(MakeView(SyncMode(), {1, 4}));
   EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 0 clock 0 nodes 1-2,2-4"));
   loop.Interrupted();
   EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 0 clock 0 nodes 1-2,2-4"));
@@ -390,7 +390,7 @@ TEST(WorkerLoopTest, WhatWasBegunEarlyAndInterruptedIsAsIfItHadNotBeen) {
   EXPECT_THAT(loop.Parameters(/*passed=*/true), ElementsAre("pull 1"));
   EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 1 clock 1 nodes 1-2,2-4"));
   loop.Interrupted();
-  proto::View view = MakeView(proto::View::MODE_SYNC, {2, 4});
+  proto::View view = MakeView(SyncMode(), {2, 4});
   view.set_number(2);
   EXPECT_THAT(loop.View(view), ElementsAre("pull 1"));
   EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 1 clock 1 nodes 2-4"));
@@ -401,7 +401,7 @@ TEST(WorkerLoopTest, WhatWasBegunEarlyAndInterruptedIsAsIfItHadNotBeen) {
 
 TEST(WorkerLoopTest, OnArrivalAsksForMoreWorkOnlyWhenItsParametersAreAllHere) {
   Loop loop;
-  EXPECT_THAT(loop.View(MakeView(proto::View::MODE_ASYNC, {})), ElementsAre("request", "pull 0"));
+  EXPECT_THAT(loop.View(MakeView(AsyncMode(), {})), ElementsAre("request", "pull 0"));
   EXPECT_TRUE(loop.SomeParameters().empty());  // no work yet
   EXPECT_TRUE(loop.Work(7).empty());
   EXPECT_THAT(loop.SomeParameters(), ElementsAre("early compute 7 clock 0 nodes 0-2"));
@@ -416,7 +416,7 @@ TEST(WorkerLoopTest, OnArrivalAsksForMoreWorkOnlyWhenItsParametersAreAllHere) {
 // They are copied, so all must be there.
 TEST(WorkerLoopTest, WaitsForAllParametersThatAreToBeTested) {
   Loop loop;
-  loop.View(MakeView(proto::View::MODE_SYNC, {0, 2}));
+  loop.View(MakeView(SyncMode(), {0, 2}));
   for (int step = 0; step < 3; ++step) {
     EXPECT_EQ(loop.SomeParameters().size(), 1u);
     loop.Parameters();

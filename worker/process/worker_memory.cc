@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "common/space/job_codec.h"
+#include "common/space/modes.h"
 #include "common/space/reduction_tree.h"
 #include "common/wire/stream_memory.h"
 #include "worker/step/micro_batches.h"
@@ -29,7 +30,7 @@ int64_t GradientBuffers(const proto::Job& job, int64_t index, int64_t threads) {
   };
   const int64_t leaves = job.train().micro_batches();
   const bool switches = job.consistency().schedule_size() > 0;
-  const bool sync = job.consistency().mode() == proto::Consistency::MODE_SYNC;
+  const bool sync = !OnArrival(job.consistency().mode());
   if (sync || switches) count(leaves, {index * leaves / workers, (index + 1) * leaves / workers});
   if (!sync || switches) {
     const int64_t own = std::max<int64_t>(1, leaves / workers);
@@ -50,9 +51,9 @@ WorkerMemory PlanWorkerMemory(const proto::Job& job, const WorkerSizes& sizes, i
   const int64_t batch = train.batch_size() / train.micro_batches() * sizes.example_values * kValue;
   WorkerMemory memory;
   // In sync the two versions that the servers keep are read in their memory.
-  const bool borrows = (job.consistency().mode() == proto::Consistency::MODE_SYNC ||
-                        job.consistency().schedule_size() > 0) &&
-                       IsLent(SharesMemory(job), PullCodec(job), job.wire().chunk());
+  const bool borrows =
+      (!OnArrival(job.consistency().mode()) || job.consistency().schedule_size() > 0) &&
+      IsLent(SharesMemory(job), PullCodec(job), job.wire().chunk());
   memory.training = kProcessBytes + sizes.data_bytes +
                     sizes.values * kValue * (1 + borrows + GradientBuffers(job, index, threads)) +
                     threads * sizes.training_bytes + sizes.test_bytes + batches * batch +

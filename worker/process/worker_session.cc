@@ -25,8 +25,12 @@ absl::Duration PatienceOf(const proto::Job& job) {
 }  // namespace
 
 WorkerSession::WorkerSession(const proto::Job& job, int64_t values,
-                             std::optional<Placement> instead)
-    : job_(job), values_(values), instead_(std::move(instead)), patience_(PatienceOf(job)) {}
+                             std::optional<Placement> instead, PolicyFactory policies)
+    : job_(job),
+      values_(values),
+      instead_(std::move(instead)),
+      policies_(std::move(policies)),
+      patience_(PatienceOf(job)) {}
 
 absl::Duration WorkerSession::BeatInterval(const proto::Job& job) {
   return absl::Seconds(job.cluster().lease()) / kBeatsPerLease;
@@ -43,7 +47,7 @@ void WorkerSession::On(const Started&) { Join(absl::Seconds(job_.cluster().start
 
 void WorkerSession::Join(absl::Duration patience) {
   state_ = State::kJoining;
-  loop_.emplace(job_);
+  loop_.emplace(job_, policies_);
   deadline_ = absl::InfiniteFuture();
   has_parameters_ = was_stopped_ = false;
   stream_failure_ = diverged_ = absl::OkStatus();

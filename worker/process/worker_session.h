@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/consistency/policy.h"
 #include "common/space/placement.h"
 #include "common/space/sample_schedule.h"
 #include "common/wire/frame.h"
@@ -123,7 +124,8 @@ class WorkerSession {
   // The model has `values` values. A simulation in which one block stands for several has a
   // placement `instead` of the view's.
   WorkerSession(const proto::Job& job, int64_t values,
-                std::optional<Placement> instead = std::nullopt);
+                std::optional<Placement> instead = std::nullopt,
+                PolicyFactory policies = BuiltInPolicy);
 
   // How often a worker's heart beats.
   static absl::Duration BeatInterval(const proto::Job& job);
@@ -188,6 +190,7 @@ class WorkerSession {
   const proto::Job job_;
   const int64_t values_;
   const std::optional<Placement> instead_;
+  const PolicyFactory policies_;
   const absl::Duration patience_;  // with which it joins anew
 
   State state_ = State::kCutOff;

@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/process_exit.h"
+#include "common/space/modes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -40,7 +41,7 @@ proto::View MakeView() {
   proto::View view;
   view.set_number(7);
   view.set_lineage(3);
-  view.set_mode(proto::View::MODE_SYNC);
+  *view.mutable_mode() = SyncMode();
   view.set_leaves(2);
   view.set_samples_per_epoch(40);
   view.set_until_step(9);

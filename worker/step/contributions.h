@@ -1,6 +1,6 @@
 // What a worker sends for its micro-batches: gradient sums, judged as the job wants. On arrival a
 // contribution is an update of its own, so its worker clips it and leaves it out; in sync the
-// shards judge a whole step (server/coordinator/verdicts.h).
+// shards judge a whole step (server/coordinator/decisions.h).
 #ifndef RUBATO_WORKER_STEP_CONTRIBUTIONS_H_
 #define RUBATO_WORKER_STEP_CONTRIBUTIONS_H_
 

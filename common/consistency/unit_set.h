@@ -1,7 +1,7 @@
 // Which contributions a block holds: all below a mark, and a few above it. Contributions are given
 // out in order, so what lies above the mark is bounded by what is under way.
-#ifndef RUBATO_SERVER_SHARD_UNIT_SET_H_
-#define RUBATO_SERVER_SHARD_UNIT_SET_H_
+#ifndef RUBATO_COMMON_CONSISTENCY_UNIT_SET_H_
+#define RUBATO_COMMON_CONSISTENCY_UNIT_SET_H_
 
 #include <cstdint>
 #include <set>
@@ -39,4 +39,4 @@ class UnitSet {
 
 }  // namespace rubato
 
-#endif  // RUBATO_SERVER_SHARD_UNIT_SET_H_
+#endif  // RUBATO_COMMON_CONSISTENCY_UNIT_SET_H_

@@ -1,7 +1,7 @@
 // What a shard knows of each of its blocks: who contributed what, and which version came of it.
 // Never a float.
-#ifndef RUBATO_SERVER_SHARD_LEDGER_H_
-#define RUBATO_SERVER_SHARD_LEDGER_H_
+#ifndef RUBATO_COMMON_CONSISTENCY_LEDGER_H_
+#define RUBATO_COMMON_CONSISTENCY_LEDGER_H_
 
 #include <cstdint>
 #include <deque>
@@ -9,8 +9,8 @@
 #include <map>
 #include <vector>
 
+#include "common/consistency/unit_set.h"
 #include "common/space/flat_space.h"
-#include "server/shard/unit_set.h"
 
 namespace rubato {
 
@@ -71,8 +71,13 @@ struct BlockLedger {
   uint32_t snapshot = 0;  // the last one that it has been put into
   int64_t staleness_sum = 0;
   int64_t staleness_max = 0;
+
+  // One more of the worker's contributions is in the parameters.
+  void MoveClock(uint32_t worker);
+  // After other clocks are waited for.
+  void FindSlowest();
 };
 
 }  // namespace rubato
 
-#endif  // RUBATO_SERVER_SHARD_LEDGER_H_
+#endif  // RUBATO_COMMON_CONSISTENCY_LEDGER_H_

@@ -1,0 +1,187 @@
+// What a mode means: every question that a shard, the coordinator and a worker have about it, asked
+// of one object. A policy is made for a view and remembers nothing: what a mode remembers is in the
+// ledgers of blocks, so that a change of mode moves no state.
+//
+// Contributions are of steps, whose leaves the view divides over the members (Steps), or each an
+// update of its own, on arrival (Arrivals). A further mode derives from one of the two, has its
+// settings as an extension of proto::Mode, and comes to the cores by the factory that makes their
+// policies.
+//
+// A policy may be undecided (NextChange::kAsk): then its shard asks the coordinator, which makes
+// one decision for all shards (Decide), and repeats it to whoever asks again.
+#ifndef RUBATO_COMMON_CONSISTENCY_POLICY_H_
+#define RUBATO_COMMON_CONSISTENCY_POLICY_H_
+
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <map>
+#include <memory>
+#include <optional>
+
+#include "absl/status/statusor.h"
+#include "common/consistency/ledger.h"
+#include "common/space/reduction_tree.h"
+#include "proto/cluster.pb.h"
+#include "proto/mode.pb.h"
+#include "proto/view.pb.h"
+
+namespace rubato {
+
+// What holds for all blocks of a shard.
+struct ShardTerms {
+  static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+  bool closed = false;                      // the view is about to be followed by another
+  int64_t limit = kNoLimit;                 // steps: no block goes beyond this version
+  int64_t readable = kNoLimit;              // steps: nobody reads beyond this version
+  std::optional<proto::Decision> decision;  // the last one
+
+  // That on `unit`, if there is one.
+  const proto::Decision* DecisionOn(int64_t unit) const {
+    return decision.has_value() && decision->unit() == unit ? &*decision : nullptr;
+  }
+};
+
+// What may be done with a block now.
+struct NextChange {
+  enum class Kind {
+    kNone,     // nothing, until something else arrives
+    kDrop,     // `first` belongs to no update
+    kSum,      // `first` += `second`, which then stands for both
+    kMeasure,  // measure `first`, which is whole: the decision on it depends on its norm
+    kAsk,      // ask for the decision
+    kApply,    // update the block with `first`
+    kSkip,     // leave `first` out: an update that changes nothing
+  };
+  Kind kind = Kind::kNone;
+  // Steps: the first leaves of pending nodes. On arrival it is always the first of the queue.
+  int64_t first = 0, second = 0;
+};
+
+class Policy {
+ public:
+  explicit Policy(const proto::View& view) : mode_(view.mode()) {}
+  virtual ~Policy() = default;
+
+  const proto::Mode& mode() const { return mode_; }
+  // Whether each contribution is an update of its own, when it arrives: one worker has it whole,
+  // and it counts for its share of a batch. Else a contribution is a part of a step.
+  virtual bool on_arrival() const = 0;
+
+  // A shard asks of contributions.
+
+  // Whether one of the view's lineage may count. `is_member`: its sender is.
+  virtual bool MayCount(const Contribution& contribution, bool is_member) const = 0;
+  // Whether it is new (true) or has been counted before or is not wanted (false). InvalidArgument
+  // if no honest worker could have sent it.
+  virtual absl::StatusOr<bool> Admit(const BlockLedger& ledger, const Contribution& contribution,
+                                     const ShardTerms& terms) const = 0;
+  // Enters a new one. Whether its payload is needed.
+  virtual bool Enter(const Contribution& contribution, PayloadId payload,
+                     BlockLedger* ledger) const = 0;
+  // What is to be done next.
+  virtual NextChange Next(const ShardTerms& terms, BlockLedger* ledger) const = 0;
+  // What the coordinator is told beside the step, where Next is kAsk.
+  virtual void Ask(const BlockLedger& /*ledger*/, proto::Question* /*question*/) const {}
+  // Strikes from the ledger what has been applied or left out, and says what that was.
+  virtual Contribution Strike(BlockLedger* ledger) const = 0;
+  // On arrival: what the block holds already only moves its workers' clocks; whether it has.
+  virtual bool Settle(BlockLedger* /*ledger*/) const { return false; }
+
+  // A shard asks of readers, snapshots and closing.
+
+  // Whether `worker` (an observer, if it has no clock) may read the block for its clock; as its
+  // last wish, where it computes no more (`retires`).
+  virtual bool MayRead(const BlockLedger& ledger, const ShardTerms& terms, uint32_t worker,
+                       int64_t clock, bool retires) const = 0;
+  // Whether that is the version before the current one.
+  virtual bool ReadsPrevious(const BlockLedger& /*ledger*/, int64_t /*clock*/) const {
+    return false;
+  }
+  // Of a snapshot of step `step`: below 0: it is too early to copy the block; above 0: too late.
+  virtual int WhenToCopy(const BlockLedger& ledger, int64_t step) const = 0;
+  // Whether a view is closed only when nothing is being applied: what blocks hold would change.
+  virtual bool ClosesAtRest() const = 0;
+
+  // The coordinator asks.
+
+  // The decision on a unit, by what the shards have asked so far; nullopt: not yet.
+  virtual std::optional<proto::Decision> Decide(
+      const std::map<int, proto::Question>& /*by_shard*/) const {
+    return std::nullopt;
+  }
+  // On arrival, whether others may have to wait for a worker at `clock`, where the slowest is at
+  // `slowest`.
+  virtual bool IsWaitedFor(int64_t /*clock*/, int64_t /*slowest*/) const { return true; }
+  // On arrival, where one begins who joins: beside the slowest that is at work, at `slowest`.
+  virtual int64_t StartClock(int64_t slowest, int64_t /*fastest*/) const { return slowest; }
+
+ private:
+  const proto::Mode mode_;
+};
+
+// Sync: a step is applied when it has all its leaves, and read when all steps before are applied.
+class Steps : public Policy {
+ public:
+  explicit Steps(const proto::View& view);
+
+  const ReductionTree& tree() const { return tree_; }
+  bool on_arrival() const override { return false; }
+  bool MayCount(const Contribution& contribution, bool is_member) const override;
+  absl::StatusOr<bool> Admit(const BlockLedger& ledger, const Contribution& contribution,
+                             const ShardTerms& terms) const override;
+  bool Enter(const Contribution& contribution, PayloadId payload,
+             BlockLedger* ledger) const override;
+  NextChange Next(const ShardTerms& terms, BlockLedger* ledger) const override;
+  Contribution Strike(BlockLedger* ledger) const override;
+  bool MayRead(const BlockLedger& ledger, const ShardTerms& terms, uint32_t worker, int64_t clock,
+               bool retires) const override;
+  bool ReadsPrevious(const BlockLedger& ledger, int64_t clock) const override;
+  int WhenToCopy(const BlockLedger& ledger, int64_t step) const override;
+  bool ClosesAtRest() const override { return false; }
+
+ private:
+  const uint32_t view_;
+  const int64_t from_step_;
+  const bool verdict_steps_;
+  const ReductionTree tree_;
+};
+
+// Async: an update for each contribution; a worker reads all of its own.
+class Arrivals : public Policy {
+ public:
+  explicit Arrivals(const proto::View& view) : Policy(view) {}
+
+  bool on_arrival() const override { return true; }
+  bool MayCount(const Contribution&, bool is_member) const override { return is_member; }
+  absl::StatusOr<bool> Admit(const BlockLedger& ledger, const Contribution& contribution,
+                             const ShardTerms& terms) const override;
+  bool Enter(const Contribution& contribution, PayloadId payload,
+             BlockLedger* ledger) const override;
+  NextChange Next(const ShardTerms& terms, BlockLedger* ledger) const override;
+  Contribution Strike(BlockLedger* ledger) const override;
+  bool Settle(BlockLedger* ledger) const override;
+  bool MayRead(const BlockLedger& ledger, const ShardTerms& terms, uint32_t worker, int64_t clock,
+               bool retires) const override;
+  int WhenToCopy(const BlockLedger&, int64_t) const override { return 0; }
+  bool ClosesAtRest() const override { return true; }
+};
+
+// Bounded: likewise, and a worker reads of everybody who is waited for all but the last few.
+class BoundedArrivals : public Arrivals {
+ public:
+  explicit BoundedArrivals(const proto::View& view) : Arrivals(view) {}
+
+  bool MayRead(const BlockLedger& ledger, const ShardTerms& terms, uint32_t worker, int64_t clock,
+               bool retires) const override;
+  bool IsWaitedFor(int64_t clock, int64_t slowest) const override { return clock == slowest; }
+  int64_t StartClock(int64_t slowest, int64_t fastest) const override;
+};
+
+// Makes the policy of a view.
+using PolicyFactory = std::function<std::unique_ptr<const Policy>(const proto::View& view)>;
+std::unique_ptr<const Policy> BuiltInPolicy(const proto::View& view);
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_CONSISTENCY_POLICY_H_
