@@ -55,23 +55,7 @@ int Inspect(const Invocation& invocation) {
               {"rubato inspect runs/latest", "rubato inspect runs/latest/parameters.safetensors"});
   flags.AddPositional(&path, "RUN|FILE", "a run folder or a safetensors file");
   if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
-  const absl::StatusOr<std::string> text = InspectText(path);
-  if (!text.ok()) {
-    PrintError(text.status());
-    return ExitCode(text.status());
-  }
-  std::fputs(text->c_str(), stdout);
-  return 0;
-}
-
-// Prints the text, or the error.
-int Print(const absl::StatusOr<std::string>& text) {
-  if (!text.ok()) {
-    PrintError(text.status());
-    return ExitCode(text.status());
-  }
-  std::fputs(text->c_str(), stdout);
-  return 0;
+  return PrintResult(InspectText(path));
 }
 
 int Evaluate(const Invocation& invocation) {
@@ -84,7 +68,7 @@ int Evaluate(const Invocation& invocation) {
   flags.Add("split", &split, "SPLIT", "train, validation or test");
   flags.Add("json", &json, "", "print one JSON object");
   if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
-  return Print(EvaluateText(path, split, json));
+  return PrintResult(EvaluateText(path, split, json));
 }
 
 // The job that is meant, and what to do with the answer.
@@ -97,21 +81,21 @@ int Ask(const Invocation& invocation, proto::CommandRequest request, absl::Durat
   SilenceGrpc();
   if (mode != nullptr) {
     absl::StatusOr<proto::CommandRequest> wanted = SwitchRequest(*mode);
-    if (!wanted.ok()) return Print(wanted.status());
+    if (!wanted.ok()) return PrintResult(wanted.status());
     request = *std::move(wanted);
   }
   const proto::CommandRequest::Kind request_kind = request.kind();
   const absl::StatusOr<proto::CommandReply> reply =
       SendCommand(run, address, std::move(request), timeout);
-  if (!reply.ok()) return Print(reply.status());
+  if (!reply.ok()) return PrintResult(reply.status());
   if (request_kind != proto::CommandRequest::KIND_STATUS) {
     const bool as_json = json != nullptr && *json;
-    return Print((as_json ? AnswerJson(reply->text()) : reply->text()) + "\n");
+    return PrintResult((as_json ? AnswerJson(reply->text()) : reply->text()) + "\n");
   }
   if (!reply->has_status()) {
-    return Print(absl::Status(absl::StatusCode::kInternal, "shard 0 sent no status"));
+    return PrintResult(absl::Status(absl::StatusCode::kInternal, "shard 0 sent no status"));
   }
-  return Print(*json ? StatusJson(reply->status()) : StatusText(reply->status()));
+  return PrintResult(*json ? StatusJson(reply->status()) : StatusText(reply->status()));
 }
 
 proto::CommandRequest Request(proto::CommandRequest::Kind kind) {
@@ -154,7 +138,7 @@ int Checkpoint(const Invocation& invocation) {
 }
 
 int Stop(const Invocation& invocation) {
-  return Ask(invocation, Request(proto::CommandRequest::KIND_STOP), kStopTimeout,
+  return Ask(invocation, Request(proto::CommandRequest::KIND_STOP), kStopAnswerTimeout,
              Flags("rubato stop", "Ends a running job in order, with a checkpoint.",
                    {"rubato stop", "rubato stop --address 10.0.0.7:29500"}));
 }
@@ -169,7 +153,7 @@ int Export(const Invocation& invocation) {
   flags.AddPositional(&to, "OUT.safetensors", "the new file");
   if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
   const absl::StatusOr<std::string> text = ExportParameters(from, to);
-  return Print(text.ok() ? absl::StatusOr<std::string>(*text + "\n") : text);
+  return PrintResult(text.ok() ? absl::StatusOr<std::string>(*text + "\n") : text);
 }
 
 int Plot(const Invocation& invocation) { return PlotMain(invocation.arguments); }
@@ -227,10 +211,9 @@ int UnknownVerb(const std::string& name) {
   std::vector<std::string> known;
   for (const Verb& verb : kVerbs) known.emplace_back(verb.name);
   const std::string nearest = NearestWord(name, known);
-  PrintError(absl::InvalidArgumentError(absl::StrCat(
+  return PrintFailure(absl::InvalidArgumentError(absl::StrCat(
       "unknown verb ", name, nearest.empty() ? "" : absl::StrCat("; did you mean ", nearest, "?"),
       " (see rubato --help)")));
-  return 2;
 }
 
 int Help(const Invocation& invocation) {
@@ -268,9 +251,9 @@ int Main(int argc, char** argv) {
     if (request.ok() && *request == Flags::Request::kHelp) return Help({argv[0], {}, signals});
     if (request.ok() && *request == Flags::Request::kVersion)
       return Version({argv[0], {}, signals});
-    PrintError(request.ok() ? absl::InvalidArgumentError("missing verb (see rubato --help)")
+    return PrintFailure(request.ok()
+                            ? absl::InvalidArgumentError("missing verb (see rubato --help)")
                             : request.status());
-    return 2;
   }
   const Verb* verb = FindVerb(first);
   if (verb == nullptr) return UnknownVerb(first);

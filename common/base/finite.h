@@ -16,10 +16,6 @@ size_t FirstNonFinite(absl::Span<const float> values);
 // little-endian.
 size_t FirstNonFinite(const char* bytes, size_t n);
 
-inline bool AllFinite(absl::Span<const float> values) {
-  return FirstNonFinite(values) == values.size();
-}
-
 }  // namespace rubato
 
 #endif  // RUBATO_COMMON_BASE_FINITE_H_

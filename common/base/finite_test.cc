@@ -37,7 +37,8 @@ TEST_F(FiniteTest, AgreesWithTheLibraryOnEveryExponentAndSign) {
         const uint32_t bits = top << 23 | mantissa;
         float value;
         std::memcpy(&value, &bits, sizeof value);
-        EXPECT_EQ(AllFinite({value}), std::isfinite(value)) << IsaName(isa) << " " << bits;
+        EXPECT_EQ(FirstNonFinite({value}), std::isfinite(value) ? 1u : 0u)
+            << IsaName(isa) << " " << bits;
       }
     }
   }
@@ -55,7 +56,6 @@ TEST_F(FiniteTest, TellsTheFirst) {
         bad[at] = at % 3 == 0 ? Limits::infinity() : at % 3 == 1 ? -Limits::infinity() : NAN;
         bad[n - 1] = at == n - 1 ? bad[at] : NAN;
         EXPECT_EQ(FirstNonFinite(bad), at) << IsaName(isa) << " of " << n;
-        EXPECT_FALSE(AllFinite(bad));
       }
     }
   }

@@ -10,6 +10,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
+#include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/base/nearest.h"
 #include "common/base/status.h"
@@ -152,21 +153,26 @@ absl::StatusOr<Flags::Request> Flags::Parse(const std::vector<std::string>& argu
       return Error(absl::StrCat("missing flag --", flags_[i].name, " ", flags_[i].value_name));
     }
   }
+  RUBATO_RETURN_IF_ERROR(StorePositionals(rest));
+  return Request::kRun;
+}
+
+absl::Status Flags::StorePositionals(const std::vector<std::string>& words) const {
   for (size_t i = 0; i < positionals_.size(); ++i) {
-    if (i < rest.size()) {
+    if (i < words.size()) {
       if (auto* const* list = std::get_if<std::vector<std::string>*>(&positionals_[i].target)) {
-        (*list)->assign(rest.begin() + i, rest.end());
-        return Request::kRun;
+        (*list)->assign(words.begin() + i, words.end());
+        return absl::OkStatus();
       }
-      *std::get<std::string*>(positionals_[i].target) = rest[i];
+      *std::get<std::string*>(positionals_[i].target) = words[i];
     } else if (positionals_[i].need == kRequired) {
       return Error(absl::StrCat("missing argument ", positionals_[i].value_name));
     }
   }
-  if (rest.size() > positionals_.size()) {
-    return Error(absl::StrCat("unexpected argument '", rest[positionals_.size()], "'"));
+  if (words.size() > positionals_.size()) {
+    return Error(absl::StrCat("unexpected argument '", words[positionals_.size()], "'"));
   }
-  return Request::kRun;
+  return absl::OkStatus();
 }
 
 std::string Flags::Usage() const {
@@ -210,10 +216,7 @@ std::string Flags::Help() const {
 
 std::optional<int> Flags::Handle(const std::vector<std::string>& arguments) const {
   const absl::StatusOr<Request> request = Parse(arguments);
-  if (!request.ok()) {
-    PrintError(request.status());
-    return 2;
-  }
+  if (!request.ok()) return PrintFailure(request.status());
   switch (*request) {
     case Request::kRun:
       return std::nullopt;
@@ -224,7 +227,7 @@ std::optional<int> Flags::Handle(const std::vector<std::string>& arguments) cons
       std::printf("%s %s\n", program_.c_str(), kVersion);
       return 0;
   }
-  return 2;
+  return kExitUsage;
 }
 
 std::optional<int> Flags::Handle(int argc, char** argv) const {

@@ -78,6 +78,7 @@ class Flags {
   };
 
   absl::StatusOr<const Flag*> Find(absl::string_view name) const;
+  absl::Status StorePositionals(const std::vector<std::string>& words) const;
   absl::Status Error(absl::string_view message) const;
   std::string Usage() const;
 

@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <unistd.h>
 
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -10,7 +11,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
-#include "common/base/process_exit.h"
+#include "common/base/exit_code.h"
 #include "common/base/terminal.h"
 
 namespace rubato {
@@ -122,6 +123,17 @@ void PrintError(const absl::Status& status) {
     absl::StrAppend(&text, color ? "\x1b[1;31m" : "", mark, color ? "\x1b[0m " : " ", line, "\n");
   }
   WriteAll(2, text);
+}
+
+int PrintFailure(const absl::Status& status) {
+  PrintError(status);
+  return ExitCode(status);
+}
+
+int PrintResult(const absl::StatusOr<std::string>& text) {
+  if (!text.ok()) return PrintFailure(text.status());
+  std::fputs(text->c_str(), stdout);
+  return 0;
 }
 
 void WriteAll(int fd, absl::string_view text) {

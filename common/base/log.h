@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
@@ -90,6 +91,11 @@ class Log {
 // process's last such lines as its reason, so that a main prints its failure this way, or by
 // Log::Fatal, and last.
 void PrintError(const absl::Status& status);
+// The same, and the process's exit code.
+int PrintFailure(const absl::Status& status);
+// For a command whose result is a text: writes it to standard output, or its error as above. The
+// exit code.
+int PrintResult(const absl::StatusOr<std::string>& text);
 
 // Writes all of `text` in as few write(2) as the kernel allows, one normally. Errors are dropped:
 // there is nowhere to report them.

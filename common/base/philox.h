@@ -8,7 +8,22 @@
 #include "common/base/host_device.h"
 
 namespace rubato {
-namespace philox_internal {
+namespace philox {
+
+constexpr int kRounds = 10;
+// What the halves of the key grow by from round to round.
+constexpr uint32_t kWeyl0 = 0x9E3779B9u, kWeyl1 = 0xBB67AE85u;
+
+RUBATO_HOST_DEVICE __attribute__((always_inline)) void Round(uint32_t k0, uint32_t k1, uint32_t& c0,
+                                                             uint32_t& c1, uint32_t& c2,
+                                                             uint32_t& c3) {
+  const uint64_t p0 = uint64_t{0xD2511F53u} * c0;
+  const uint64_t p1 = uint64_t{0xCD9E8D57u} * c2;
+  c0 = static_cast<uint32_t>(p1 >> 32) ^ c1 ^ k0;
+  c1 = static_cast<uint32_t>(p1);
+  c2 = static_cast<uint32_t>(p0 >> 32) ^ c3 ^ k1;
+  c3 = static_cast<uint32_t>(p0);
+}
 
 // By recursion, so that no loop is left inside a loop over counters: that then works on several of
 // them side by side.
@@ -16,17 +31,12 @@ template <int rounds>
 RUBATO_HOST_DEVICE __attribute__((always_inline)) void Rounds(uint32_t k0, uint32_t k1,
                                                               uint32_t* c) {
   if constexpr (rounds > 0) {
-    const uint64_t p0 = uint64_t{0xD2511F53u} * c[0];
-    const uint64_t p1 = uint64_t{0xCD9E8D57u} * c[2];
-    c[0] = static_cast<uint32_t>(p1 >> 32) ^ c[1] ^ k0;
-    c[1] = static_cast<uint32_t>(p1);
-    c[2] = static_cast<uint32_t>(p0 >> 32) ^ c[3] ^ k1;
-    c[3] = static_cast<uint32_t>(p0);
-    Rounds<rounds - 1>(k0 + 0x9E3779B9u, k1 + 0xBB67AE85u, c);
+    Round(k0, k1, c[0], c[1], c[2], c[3]);
+    Rounds<rounds - 1>(k0 + kWeyl0, k1 + kWeyl1, c);
   }
 }
 
-}  // namespace philox_internal
+}  // namespace philox
 
 // The counter-th four words under `key`.
 RUBATO_HOST_DEVICE __attribute__((always_inline)) void DrawFour(uint64_t key, uint64_t counter,
@@ -34,7 +44,8 @@ RUBATO_HOST_DEVICE __attribute__((always_inline)) void DrawFour(uint64_t key, ui
   words[0] = static_cast<uint32_t>(counter);
   words[1] = static_cast<uint32_t>(counter >> 32);
   words[2] = words[3] = 0;
-  philox_internal::Rounds<10>(static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32), words);
+  philox::Rounds<philox::kRounds>(static_cast<uint32_t>(key), static_cast<uint32_t>(key >> 32),
+                                  words);
 }
 
 }  // namespace rubato

@@ -2,24 +2,16 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <iterator>
 #include <utility>
 
-#include "absl/strings/cord.h"
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "common/base/check.h"
 
 namespace rubato {
 namespace {
-
-constexpr char kSignalPayload[] = "rubato.signal";
-constexpr char kStoppedPayload[] = "rubato.stopped";
 
 constexpr int kWatched[] = {SIGINT, SIGTERM};
 
@@ -35,51 +27,6 @@ void HandleSignal(int number) {
 }
 
 }  // namespace
-
-int ExitCode(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kOk:
-      return 0;
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kNotFound:
-    case absl::StatusCode::kFailedPrecondition:
-    case absl::StatusCode::kOutOfRange:
-    case absl::StatusCode::kAlreadyExists:
-      return 2;
-    case absl::StatusCode::kCancelled: {
-      int signal = SIGINT;
-      if (const absl::optional<absl::Cord> payload = status.GetPayload(kSignalPayload)) {
-        RUBATO_CHECK(absl::SimpleAtoi(std::string(*payload), &signal));
-      }
-      return 128 + signal;
-    }
-    default:
-      return 1;
-  }
-}
-
-absl::Status InterruptedBy(int signal) {
-  absl::Status status =
-      absl::CancelledError(absl::StrCat("interrupted by SIG", sigabbrev_np(signal)));
-  status.SetPayload(kSignalPayload, absl::Cord(absl::StrCat(signal)));
-  return status;
-}
-
-absl::Status StoppedByOthers(absl::Status status) {
-  if (!status.ok()) status.SetPayload(kStoppedPayload, absl::Cord());
-  return status;
-}
-
-bool IsStoppedByOthers(const absl::Status& status) {
-  return status.GetPayload(kStoppedPayload).has_value();
-}
-
-absl::Status ToldToStop(int exit_code, absl::string_view reason, bool refused) {
-  if (exit_code == 0) return absl::OkStatus();
-  const absl::Status status =
-      exit_code == 2 ? absl::FailedPreconditionError(reason) : absl::AbortedError(reason);
-  return refused ? status : StoppedByOthers(status);
-}
 
 SignalWatcher::SignalWatcher() {
   ::signal(SIGPIPE, SIG_IGN);

@@ -1,4 +1,4 @@
-// How a process ends: exit codes, and signals that ask for it.
+// How a process ends: signals that ask for it.
 #ifndef RUBATO_COMMON_BASE_PROCESS_EXIT_H_
 #define RUBATO_COMMON_BASE_PROCESS_EXIT_H_
 
@@ -8,33 +8,11 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/status/status.h"
-#include "absl/strings/string_view.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/base/exit_code.h"
 
 namespace rubato {
-
-// How long a process that was told to end waits for the coordinator to end the job in order.
-constexpr absl::Duration kStopGrace = absl::Seconds(30);
-
-// 0 for OK; 2 where repeating cannot help: InvalidArgument, NotFound, FailedPrecondition,
-// OutOfRange, AlreadyExists; 128 + signal for InterruptedBy(signal), 130 for any other Cancelled; 1
-// for the rest.
-int ExitCode(const absl::Status& status);
-
-// Cancelled, remembering which signal asked.
-absl::Status InterruptedBy(int signal);
-
-// The same, remembering that the process ends because another did: told so, or left alone. Such a
-// reason is printed as `stopped: ` (common/base/log.h), so that the launcher can tell a victim from a
-// culprit.
-absl::Status StoppedByOthers(absl::Status status);
-bool IsStoppedByOthers(const absl::Status& status);
-
-// Of a process that was told to end with `exit_code`: `refused`, it does not fit the job; else the
-// job is over.
-absl::Status ToldToStop(int exit_code, absl::string_view reason, bool refused);
 
 // Turns SIGINT and SIGTERM into a call. Construct it early in main, one a process. SIGPIPE is
 // ignored from then on (a write to a closed pipe fails instead).

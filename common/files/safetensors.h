@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/types/optional.h"
 #include "absl/types/span.h"
+#include "common/base/bytes.h"
 #include "common/files/atomic_file.h"
 #include "common/files/safetensors_header.h"
 
@@ -21,12 +22,6 @@ struct TensorView {
   TensorInfo info;
   absl::string_view bytes;  // info.Bytes() of them
 };
-
-// The raw bytes of numbers, for TensorView and SafetensorsWriter.
-template <typename T>
-absl::string_view AsBytes(absl::Span<const T> values) {
-  return absl::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
-}
 
 // Writes a file whose tensors are known from the start and whose bytes arrive in order, cut in any
 // way, so that a model need never lie in memory as a whole. The file appears under its name at

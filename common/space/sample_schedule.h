@@ -25,7 +25,6 @@ class SampleSchedule {
                  int64_t origin_unit = 0, int64_t origin_samples = 0);
 
   int64_t leaves() const { return leaves_; }
-  int64_t units_per_epoch() const { return units_per_epoch_; }
   int64_t origin_unit() const { return origin_unit_; }
 
   // `unit` is at or after the origin.
@@ -33,8 +32,6 @@ class SampleSchedule {
   // The leaf-th micro-batch of a unit: short units are divided evenly, so a micro-batch of a unit
   // with fewer samples than leaves may be empty.
   SampleRange MicroBatch(int64_t unit, int64_t leaf) const;
-  // The most samples a micro-batch can have.
-  int64_t max_micro_batch() const { return (unit_samples_ + leaves_ - 1) / leaves_; }
 
   // Samples from the job's beginning to the beginning of `unit`, at or after the origin.
   int64_t SamplesBefore(int64_t unit) const;

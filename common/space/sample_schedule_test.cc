@@ -12,14 +12,15 @@ TEST(SampleScheduleTest, MicroBatchesOfAnEpochCoverEachPositionOnce) {
     for (int64_t unit_samples : {1, 6, 16, 128}) {
       for (int64_t leaves : {1, 2, 3, 5}) {
         const SampleSchedule schedule(samples, unit_samples, leaves);
+        const int64_t units_per_epoch = (samples + unit_samples - 1) / unit_samples;
+        const int64_t max_micro_batch = (unit_samples + leaves - 1) / leaves;
         for (int64_t epoch : {0, 3}) {
           std::vector<int> seen(samples, 0);
-          for (int64_t u = 0; u < schedule.units_per_epoch(); ++u) {
+          for (int64_t u = 0; u < units_per_epoch; ++u) {
             for (int64_t leaf = 0; leaf < leaves; ++leaf) {
-              const SampleRange range =
-                  schedule.MicroBatch(epoch * schedule.units_per_epoch() + u, leaf);
+              const SampleRange range = schedule.MicroBatch(epoch * units_per_epoch + u, leaf);
               EXPECT_EQ(range.epoch, epoch);
-              EXPECT_LE(range.positions.size(), schedule.max_micro_batch());
+              EXPECT_LE(range.positions.size(), max_micro_batch);
               for (int64_t i = range.positions.begin; i < range.positions.end; ++i) ++seen.at(i);
             }
           }

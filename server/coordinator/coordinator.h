@@ -20,6 +20,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/base/exit_code.h"
 #include "common/consistency/policy.h"
 #include "common/space/placement.h"
 #include "proto/checkpoint.pb.h"
@@ -122,10 +123,6 @@ class Coordinator {
   void End(const absl::Status& status, int exit_code, const std::string& reason);
   // What the others are told of a stop.
   static std::string WhyStopped(const absl::Status& end);
-
-  // Exit codes (docs/design.md): repeating cannot help / anything else.
-  static constexpr int kExitUsage = 2;
-  static constexpr int kExitFailure = 1;
 
   const proto::Job job_;
   const PolicyFactory policies_;

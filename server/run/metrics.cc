@@ -13,18 +13,6 @@ constexpr absl::Duration kLongestWindow = absl::Seconds(5);
 
 }  // namespace
 
-absl::string_view KindName(const MetricsLine& line) {
-  switch (line.kind) {
-    case MetricsLine::Kind::kTrain:
-      return "train";
-    case MetricsLine::Kind::kEval:
-      return "eval";
-    case MetricsLine::Kind::kTest:
-      break;
-  }
-  return "test";
-}
-
 Metrics::Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time start, absl::Time now)
     : samples_per_epoch_(samples_per_epoch),
       batch_size_(job.train().batch_size()),

@@ -16,50 +16,9 @@
 #include "proto/job.pb.h"
 #include "proto/mode.pb.h"
 #include "server/coordinator/work_ledger.h"
+#include "server/run/figures.h"
 
 namespace rubato {
-
-// How far communication hides behind computation, as workers tell it: see proto::Progress.
-struct Overlap {
-  double waiting_seconds = 0;        // sum over workers
-  double communicating_seconds = 0;  // likewise
-  int64_t told = 0;
-
-  // The share of the communication beside which its worker had something else to do.
-  std::optional<double> hidden() const {
-    if (communicating_seconds <= 0) return std::nullopt;
-    return 1 - waiting_seconds / communicating_seconds;
-  }
-  // Mean of what a worker waits for the parameters of one computation.
-  double mean_waiting_seconds() const { return told == 0 ? 0 : waiting_seconds / told; }
-};
-
-struct MetricsLine {
-  enum class Kind {
-    kTrain,  // means over the training samples since the last line
-    kEval,   // of `split`, beside the training and at its end
-    kTest,   // of the final parameters on the test split
-  };
-  Kind kind = Kind::kTrain;
-  int64_t unit = 0;                // of kEval: units that the parameters have seen
-  absl::string_view split;         // of kEval: "validation", "test"
-  int64_t step = 0;                // done; on arrival, samples / batch_size
-  double epoch = 0;                // samples done / samples of an epoch
-  int64_t samples = 0;             // done since the start of training
-  double time = 0;                 // seconds since the start of training
-  double loss = 0;                 // a sample
-  std::optional<double> accuracy;  // share of correct predictions among those judged, if any
-  // Of training lines only:
-  double learning_rate = 0;       // of the last update
-  double samples_per_second = 0;  // since the last line
-  double staleness = 0;           // mean over updates and blocks
-  int64_t pushed_bytes = 0;       // of workers' payloads, since the last line
-  int64_t pulled_bytes = 0;
-  Overlap overlap;  // since the last line
-};
-
-// What a line's figures are called together: "train", "eval", "test".
-absl::string_view KindName(const MetricsLine& line);
 
 // Figures of a whole run.
 struct Summary {

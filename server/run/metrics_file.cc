@@ -2,23 +2,13 @@
 
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <variant>
 
 #include "common/base/status.h"
 
 namespace rubato {
 
 using Json = nlohmann::ordered_json;
-
-namespace {
-
-// Nothing where nobody has told.
-void Add(const Overlap& overlap, Json* json) {
-  if (!overlap.hidden().has_value()) return;
-  (*json)["waiting_seconds"] = overlap.mean_waiting_seconds();
-  (*json)["communication_hidden"] = *overlap.hidden();
-}
-
-}  // namespace
 
 absl::StatusOr<MetricsFile> MetricsFile::Create(const std::string& path) {
   RUBATO_ASSIGN_OR_RETURN(RecordFile file, RecordFile::Open(path));
@@ -33,20 +23,9 @@ std::string ToJson(const MetricsLine& line) {
   Json json;
   json["kind"] = std::string(KindName(line));
   if (line.kind == MetricsLine::Kind::kEval) json["split"] = std::string(line.split);
-  json["step"] = line.step;
-  json["epoch"] = line.epoch;
-  json["samples"] = line.samples;
-  json["time"] = line.time;
-  json["loss"] = line.loss;
-  if (line.accuracy.has_value()) json["accuracy"] = *line.accuracy;
-  if (line.kind == MetricsLine::Kind::kTrain) {
-    json["learning_rate"] = line.learning_rate;
-    json["samples_per_second"] = line.samples_per_second;
-    json["staleness"] = line.staleness;
-    json["pushed_bytes"] = line.pushed_bytes;
-    json["pulled_bytes"] = line.pulled_bytes;
-    Add(line.overlap, &json);
-  }
+  ForEachFigure(line, [&](const Figure& figure, const Figure::Value& value) {
+    std::visit([&](auto number) { json[std::string(figure.name)] = number; }, value);
+  });
   return json.dump();  // which writes null for what is not finite
 }
 
@@ -75,7 +54,10 @@ std::string ToJson(const Summary& summary, const std::string& digest) {
                            {"left_out", summary.work.left_out},
                            {"partial", summary.work.partial},
                            {"lost", summary.work.lost}};
-  Add(summary.overlap, &json);
+  if (summary.overlap.hidden().has_value()) {
+    json["waiting_seconds"] = summary.overlap.mean_waiting_seconds();
+    json["communication_hidden"] = *summary.overlap.hidden();
+  }
   json["digest"] = digest;
   Json blocks = Json::array();
   for (const proto::ShardReport::Block& block : summary.blocks) {

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/bytes.h"
 #include "common/base/crc32c.h"
 #include "common/base/status.h"
 
@@ -32,10 +33,6 @@ static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "recordings are little-
 template <typename T>
 absl::string_view BytesOf(const T& value, size_t size = sizeof(T)) {
   return {reinterpret_cast<const char*>(&value), size};
-}
-
-absl::string_view FloatBytes(absl::Span<const float> values) {
-  return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)};
 }
 
 uint32_t HeaderChecksum(uint64_t number, const EntryHeader& header) {
@@ -99,7 +96,7 @@ void RecordingWriter::Add(Kind kind, const google::protobuf::MessageLite* messag
   header.value_bytes = static_cast<uint32_t>(values.size() * sizeof(float));
   header.header_checksum = HeaderChecksum(entries_, header);
   const absl::string_view content = absl::string_view(pending_).substr(begin + sizeof(EntryHeader));
-  header.checksum = Crc32c(FloatBytes(values), Crc32c(content, header.header_checksum));
+  header.checksum = Crc32c(AsBytes(values), Crc32c(content, header.header_checksum));
   std::memcpy(&pending_[begin], &header, sizeof(header));
   ++entries_;
 }
@@ -111,7 +108,7 @@ void RecordingWriter::Write(absl::Span<const float> values) {
     if (file.ok()) file_ = *std::move(file);
     status = file.status();
   }
-  if (status.ok()) status = file_->Append({pending_, FloatBytes(values)});
+  if (status.ok()) status = file_->Append({pending_, AsBytes(values)});
   pending_.clear();
   if (status.ok()) return;
   log_.Warning(absl::StrCat("the record of this run ends here: ", status.message()));
@@ -176,8 +173,8 @@ absl::StatusOr<std::optional<RecordingEntry>> RecordingReader::Read() {
   file_.read(entry.message.data(), header.message_bytes);
   file_.read(reinterpret_cast<char*>(entry.values.data()), header.value_bytes);
   if (!file_) return Damaged("it cannot be read");
-  const uint32_t checksum =
-      Crc32c(FloatBytes(entry.values), Crc32c(entry.message, header.header_checksum));
+  const uint32_t checksum = Crc32c(AsBytes(absl::MakeConstSpan(entry.values)),
+                                   Crc32c(entry.message, header.header_checksum));
   if (checksum != header.checksum) return Damaged("the checksum of the next entry is another");
   at_ = end;
   ++entries_;

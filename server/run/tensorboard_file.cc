@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include <cstdint>
-#include <optional>
 #include <utility>
+#include <variant>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -61,21 +61,13 @@ absl::StatusOr<TensorboardFile> TensorboardFile::Create(const std::string& folde
 absl::Status TensorboardFile::Append(const MetricsLine& line, absl::Time now) {
   proto::tensorboard::Event event = EventAt(now);
   event.set_step(line.step);
-  const auto add = [&](absl::string_view figure, double value) {
+  ForEachFigure(line, [&](const Figure& figure, const Figure::Value& value) {
+    if (figure.use != Figure::Use::kCurve) return;
     proto::tensorboard::Summary::Value& scalar = *event.mutable_summary()->add_value();
-    scalar.set_tag(absl::StrCat(KindName(line), "/", figure));
-    scalar.set_simple_value(static_cast<float>(value));
-  };
-  add("loss", line.loss);
-  if (line.accuracy.has_value()) add("accuracy", *line.accuracy);
-  if (line.kind == MetricsLine::Kind::kTrain) {
-    add("learning_rate", line.learning_rate);
-    add("samples_per_second", line.samples_per_second);
-    add("staleness", line.staleness);
-    if (const std::optional<double> hidden = line.overlap.hidden()) {
-      add("communication_hidden", *hidden);
-    }
-  }
+    scalar.set_tag(absl::StrCat(KindName(line), "/", figure.name));
+    scalar.set_simple_value(
+        std::visit([](auto number) { return static_cast<float>(number); }, value));
+  });
   return file_.Append(TfRecord(event.SerializeAsString()));
 }
 

@@ -14,7 +14,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/files/record_file.h"
-#include "server/run/metrics.h"
+#include "server/run/figures.h"
 
 namespace rubato {
 
@@ -28,7 +28,7 @@ class TensorboardFile {
 
   const std::string& path() const { return file_.path(); }
 
-  // Adds the line's figures, as scalars train/loss, eval/accuracy, test/loss and so on, at its
+  // Adds the line's curves, as scalars train/loss, eval/accuracy, test/loss and so on, at its
   // step. A figure that is not finite goes in as it is; one that the line lacks is left out. Errors
   // as RecordFile.
   absl::Status Append(const MetricsLine& line, absl::Time now);

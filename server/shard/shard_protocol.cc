@@ -6,7 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/base/overloaded.h"
-#include "common/base/process_exit.h"
+#include "common/base/exit_code.h"
 #include "common/base/status.h"
 #include "server/shard/shard_answers.h"
 

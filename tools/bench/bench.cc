@@ -31,9 +31,8 @@ int BenchMain(const std::vector<std::string>& arguments) {
               {"rubato bench step --model cnn --batch 64 --json", "rubato bench kernels"});
   flags.AddPositional(&target, "WHAT", "step, products, kernels or wire");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
-  PrintError(absl::InvalidArgumentError(absl::StrCat(
+  return PrintFailure(absl::InvalidArgumentError(absl::StrCat(
       "found ", target, ", expected step, products, kernels or wire (see rubato bench --help)")));
-  return 2;
 }
 
 }  // namespace rubato

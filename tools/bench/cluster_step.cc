@@ -21,6 +21,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
+#include "common/base/exit_code.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "nlohmann/json.hpp"
@@ -147,7 +148,72 @@ absl::StatusOr<int> RunSelf(std::vector<std::string> arguments, const std::strin
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }
-  return WIFEXITED(status) ? WEXITSTATUS(status) : 1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : kExitFailure;
+}
+
+// What the run's lines of metrics tell.
+struct Lines {
+  std::vector<double> speeds, hidden, waiting;
+};
+
+absl::StatusOr<Lines> ReadLines(const ClusterStepBench& bench, const std::string& path) {
+  Lines lines;
+  std::ifstream file(path);
+  for (std::string line; std::getline(file, line);) {
+    const nlohmann::json metrics = nlohmann::json::parse(line, nullptr, /*exceptions=*/false);
+    if (!metrics.is_object() || metrics.value("kind", "") != "train") continue;
+    lines.speeds.push_back(metrics.value("samples_per_second", 0.0));
+    lines.hidden.push_back(metrics.value("communication_hidden", 0.0));
+    lines.waiting.push_back(metrics.value("waiting_seconds", 0.0));
+  }
+  // The first also tells how long all took to begin.
+  if (lines.speeds.size() > 1) lines.speeds.erase(lines.speeds.begin());
+  if (lines.speeds.empty()) {
+    return absl::DeadlineExceededError(absl::StrCat("no ", StepsOfALine(bench), " steps in ",
+                                                    bench.seconds, " s; expected more --seconds"));
+  }
+  return lines;
+}
+
+// `operations`: of a sample. `peak`: operations a second of products of matrices, if known.
+std::string Report(const ClusterStepBench& bench, const Lines& lines, double operations,
+                   std::optional<double> peak, bool json) {
+  const double rate = Median(lines.speeds);
+  const double milliseconds =
+      1e3 * static_cast<double>(bench.batch * bench.accumulate * bench.workers) / rate;
+  const double speed = operations * rate;
+  if (json) {
+    nlohmann::ordered_json object;
+    object["model"] = bench.model;
+    object["batch"] = bench.batch;
+    object["accumulate"] = bench.accumulate;
+    object["threads"] = bench.threads;
+    object["device"] = bench.device;
+    object["precision"] = bench.precision;
+    object["servers"] = bench.servers;
+    object["workers"] = bench.workers;
+    object["mode"] = bench.mode;
+    object["samples_per_second"] = rate;
+    object["milliseconds"] = milliseconds;
+    object["gflops"] = speed * 1e-9;
+    object["flops_share_of_peak"] = peak ? nlohmann::json(speed / *peak) : nullptr;
+    object["peak_gflops"] = peak ? nlohmann::json(*peak * 1e-9) : nullptr;
+    object["waiting_milliseconds"] = Median(lines.waiting) * 1e3;
+    object["communication_hidden"] = Median(lines.hidden);
+    return object.dump() + "\n";
+  }
+  return absl::StrFormat(
+      "cluster  %d workers with %d times batch %d each, %d servers, %s\nstep     %.3f ms, %.0f "
+      "samples/s\n"
+      "speed    %.1f GFLOP/s%s\n"
+      "waiting  %.3f ms of it for parameters; %.0f %% of the communication is hidden\n",
+      bench.workers, bench.accumulate, bench.batch, bench.servers, bench.mode, milliseconds, rate,
+      speed * 1e-9,
+      peak
+          ? absl::StrFormat(" of %.1f that products of matrices reach on as many threads (%.0f %%)",
+                            *peak * 1e-9, 100 * speed / *peak)
+          : "",
+      Median(lines.waiting) * 1e3, Median(lines.hidden) * 100);
 }
 
 }  // namespace
@@ -173,66 +239,16 @@ absl::StatusOr<std::string> BenchClusterStep(const ClusterStepBench& bench, bool
     const size_t at = said.rfind("error: ");
     const std::string reason(
         absl::StripSuffix(at == std::string::npos ? said : said.substr(at + 7), "\n"));
-    return code == 2 ? absl::InvalidArgumentError(reason) : absl::UnavailableError(reason);
+    return code == kExitUsage ? absl::InvalidArgumentError(reason) : absl::UnavailableError(reason);
   }
-  std::vector<double> speeds, hidden, waiting;
-  std::ifstream lines(run + "/metrics.jsonl");
-  for (std::string line; std::getline(lines, line);) {
-    const nlohmann::json metrics = nlohmann::json::parse(line, nullptr, /*exceptions=*/false);
-    if (metrics.is_object() && metrics.value("kind", "") == "train") {
-      speeds.push_back(metrics.value("samples_per_second", 0.0));
-      hidden.push_back(metrics.value("communication_hidden", 0.0));
-      waiting.push_back(metrics.value("waiting_seconds", 0.0));
-    }
-  }
-  // The first also tells how long all took to begin.
-  if (speeds.size() > 1) speeds.erase(speeds.begin());
-  if (speeds.empty()) {
-    return absl::DeadlineExceededError(absl::StrCat("no ", StepsOfALine(bench), " steps in ",
-                                                    bench.seconds, " s; expected more --seconds"));
-  }
-  const double rate = Median(speeds);
-  const double milliseconds =
-      1e3 * static_cast<double>(bench.batch * bench.accumulate * bench.workers) / rate;
+  RUBATO_ASSIGN_OR_RETURN(const Lines lines, ReadLines(bench, run + "/metrics.jsonl"));
   RUBATO_ASSIGN_OR_RETURN(const double operations, OperationsOf(setup));
-  const double speed = operations * rate;
   std::optional<double> peak;
   if (setup.device.is_cpu()) {
     RUBATO_ASSIGN_OR_RETURN(const double thread, PeakOfAThread());
     peak = thread * static_cast<double>(bench.workers * bench.threads);
   }
-  if (json) {
-    nlohmann::ordered_json object;
-    object["model"] = bench.model;
-    object["batch"] = bench.batch;
-    object["accumulate"] = bench.accumulate;
-    object["threads"] = bench.threads;
-    object["device"] = bench.device;
-    object["precision"] = bench.precision;
-    object["servers"] = bench.servers;
-    object["workers"] = bench.workers;
-    object["mode"] = bench.mode;
-    object["samples_per_second"] = rate;
-    object["milliseconds"] = milliseconds;
-    object["gflops"] = speed * 1e-9;
-    object["flops_share_of_peak"] = peak ? nlohmann::json(speed / *peak) : nullptr;
-    object["peak_gflops"] = peak ? nlohmann::json(*peak * 1e-9) : nullptr;
-    object["waiting_milliseconds"] = Median(waiting) * 1e3;
-    object["communication_hidden"] = Median(hidden);
-    return object.dump() + "\n";
-  }
-  return absl::StrFormat(
-      "cluster  %d workers with %d times batch %d each, %d servers, %s\nstep     %.3f ms, %.0f "
-      "samples/s\n"
-      "speed    %.1f GFLOP/s%s\n"
-      "waiting  %.3f ms of it for parameters; %.0f %% of the communication is hidden\n",
-      bench.workers, bench.accumulate, bench.batch, bench.servers, bench.mode, milliseconds, rate,
-      speed * 1e-9,
-      peak
-          ? absl::StrFormat(" of %.1f that products of matrices reach on as many threads (%.0f %%)",
-                            *peak * 1e-9, 100 * speed / *peak)
-          : "",
-      Median(waiting) * 1e3, Median(hidden) * 100);
+  return Report(bench, lines, operations, peak, json);
 }
 
 }  // namespace rubato

@@ -16,7 +16,6 @@
 #include "common/base/isa.h"
 #include "common/base/kernels.h"
 #include "common/base/log.h"
-#include "common/base/process_exit.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/job/completion.h"
@@ -230,12 +229,7 @@ int BenchKernelsMain(const std::vector<std::string>& arguments) {
   if (status.ok()) SetIsa(*level);
   const absl::StatusOr<std::string> text =
       status.ok() ? BenchKernels(bench, json) : absl::StatusOr<std::string>(status);
-  if (!text.ok()) {
-    PrintError(text.status());
-    return ExitCode(text.status());
-  }
-  std::fputs(text->c_str(), stdout);
-  return 0;
+  return PrintResult(text);
 }
 
 }  // namespace rubato

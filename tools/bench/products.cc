@@ -12,7 +12,6 @@
 #include "absl/strings/str_format.h"
 #include "common/base/flags.h"
 #include "common/base/log.h"
-#include "common/base/process_exit.h"
 #include "common/base/status.h"
 #include "nlohmann/json.hpp"
 #include "tensor/cuda/product_list.h"
@@ -144,12 +143,7 @@ int BenchProductsMain(const std::vector<std::string>& arguments) {
       : subject.batch < 1 ? absl::InvalidArgumentError(absl::StrCat("found --batch ", subject.batch,
                                                                     ", expected 1 or more"))
                           : BenchProducts(subject, json);
-  if (!text.ok()) {
-    PrintError(text.status());
-    return ExitCode(text.status());
-  }
-  std::fputs(text->c_str(), stdout);
-  return 0;
+  return PrintResult(text);
 }
 
 }  // namespace rubato

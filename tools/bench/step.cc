@@ -12,7 +12,6 @@
 #include "common/base/flags.h"
 #include "common/base/isa.h"
 #include "common/base/log.h"
-#include "common/base/process_exit.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/space/initialize.h"
@@ -113,6 +112,126 @@ std::string OnGpu(const StepBench& bench, const BenchSetup& setup, double second
       static_cast<double>(model.memory_bytes()) * 1e-6);
 }
 
+// A step as often as `bench.seconds` allow, from PyTorch's initial parameters. The median.
+double SecondsOfStep(const StepBench& bench, const BenchSetup& setup, Model* model,
+                     const ParameterGroups& groups, std::vector<float>* parameters) {
+  parameters->resize(model->parameter_count());
+  std::vector<float> gradient(parameters->size()), slot(parameters->size());
+  int64_t begin = 0;
+  for (const proto::Parameter& parameter : model->layout().parameters()) {
+    const int64_t size = SizeOf(parameter.shape());
+    InitializeRange(parameter, 1, begin, absl::MakeSpan(*parameters).subspan(begin, size));
+    begin += size;
+  }
+  const std::vector<absl::Span<float>> slots = {absl::MakeSpan(slot)};
+  int64_t count = 0;
+  const std::vector<Summing> summings = SummingsOf(bench.accumulate, {0, bench.accumulate});
+  return MedianSeconds(bench.seconds, [&] {
+    if (!setup.device.is_cpu()) {
+      model->OnNewParameters();
+      for (const Summing& summing : summings) {
+        model->GradientOnDevice(
+            *parameters, setup.features, {setup.labels, {}}, 0, TensorRef(gradient), summing,
+            [](int64_t) {}, AllHaveArrived);
+      }
+      return;
+    }
+    model->Gradient(*parameters, setup.features, {setup.labels, {}}, 0, TensorRef(gradient),
+                    [](int64_t) {});
+    const auto rate_of = [](double rate) { return static_cast<float>(rate); };
+    GroupUpdate update{rate_of};
+    update.scale = update.mean_scale = 1.0f / static_cast<float>(bench.batch);
+    update.count = count++;
+    groups.Apply({0, model->parameter_count()}, update,
+                 {*parameters, gradient, slots, absl::MakeSpan(*parameters)});
+  });
+}
+
+// The report of a step on the CPU, whose products reach `peak` operations a second.
+std::string OnCpu(const StepBench& bench, double seconds, double peak, const Model& model,
+                  const std::vector<LayerTime>& layers, bool json) {
+  const double speed = OperationsOf(model.graph()) * static_cast<double>(bench.batch) / seconds;
+  const double rate = static_cast<double>(bench.batch) / seconds;
+  if (json) {
+    nlohmann::ordered_json object;
+    object["model"] = bench.model;
+    object["batch"] = bench.batch;
+    object["threads"] = bench.threads;
+    object["step"] = kStep;
+    object["samples_per_second"] = rate;
+    object["milliseconds"] = seconds * 1e3;
+    object["gflops"] = speed * 1e-9;
+    object["flops_share_of_peak"] = speed / peak;
+    object["peak_gflops"] = peak * 1e-9;
+    object["parameters"] = model.trainable_count();
+    object["arena_bytes"] = model.memory_bytes();
+    for (const LayerTime& layer : layers) {
+      object["layers"].push_back({{"layer", layer.name},
+                                  {"forward_milliseconds", layer.forward * 1e3},
+                                  {"backward_milliseconds", layer.backward * 1e3}});
+    }
+    return object.dump() + "\n";
+  }
+  std::string text = absl::StrFormat(
+      "model    %s, %d parameters, batch %d, %d thread%s\n"
+      "step     %.3f ms, %.0f samples/s: %s\n"
+      "speed    %.1f of %.1f GFLOP/s that products of matrices reach (%.0f %%)\n"
+      "memory   %.1f MB of activations and gradients\n",
+      bench.model, model.trainable_count(), bench.batch, bench.threads,
+      bench.threads == 1 ? "" : "s", seconds * 1e3, rate, kStep, speed * 1e-9, peak * 1e-9,
+      speed / peak * 100, static_cast<double>(model.memory_bytes()) * 1e-6);
+  for (const LayerTime& layer : layers) {
+    absl::StrAppendFormat(&text, "  %-34s %8.3f ms forward %8.3f ms backward\n", layer.name,
+                          layer.forward * 1e3, layer.backward * 1e3);
+  }
+  return text;
+}
+
+// InvalidArgument for numbers and flags that do not go together.
+absl::Status CheckFlags(const StepBench& bench, const ClusterStepBench& cluster, bool is_cluster,
+                        bool openblas) {
+  if (bench.batch < 1 || bench.threads < 1 || bench.accumulate < 1 || bench.seconds < 0 ||
+      cluster.workers < 0 || cluster.servers < 0) {
+    return absl::InvalidArgumentError(
+        "found a number below 1, expected a batch, threads and --accumulate of 1 or more");
+  }
+  if (bench.threads > 1 && !is_cluster) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("found --threads ", bench.threads,
+                     ", expected 1: a thread computes a micro-batch, and a local step is one "
+                     "(--workers 1 takes several)"));
+  }
+  if (is_cluster && (bench.layers || openblas)) {
+    return absl::InvalidArgumentError(absl::StrCat("found --", bench.layers ? "layers" : "openblas",
+                                                   " beside --workers, expected a local step"));
+  }
+  if (cluster.steps != 0 && (!is_cluster || cluster.steps < 2)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("found --steps ", cluster.steps, ", expected 2 or more beside --servers"));
+  }
+  if (bench.device != "cpu" && (bench.layers || openblas)) {
+    return absl::InvalidArgumentError(absl::StrCat("found --device ", bench.device, " beside --",
+                                                   bench.layers ? "layers" : "openblas",
+                                                   ", expected cpu"));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> RunBench(StepBench bench, ClusterStepBench cluster,
+                                     const std::string& shape, bool openblas, bool json) {
+  const bool is_cluster = cluster.workers != 0 || cluster.servers != 0;
+  RUBATO_RETURN_IF_ERROR(CheckFlags(bench, cluster, is_cluster, openblas));
+  RUBATO_ASSIGN_OR_RETURN(bench.shape, ParseShape(shape));
+  if (!is_cluster) return BenchStep(bench, json);
+  static_cast<BenchSubject&>(cluster) = bench;
+  cluster.threads = bench.threads;
+  cluster.accumulate = bench.accumulate;
+  cluster.workers = std::max<int64_t>(cluster.workers, 1);
+  cluster.servers = std::max<int64_t>(cluster.servers, 1);
+  cluster.seconds = std::max(static_cast<int>(bench.seconds), 1);
+  return BenchClusterStep(cluster, json);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
@@ -132,78 +251,15 @@ absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
   settings.set_momentum(0.9);
   RUBATO_ASSIGN_OR_RETURN(const ParameterGroups groups,
                           ParameterGroups::Create(settings, model->layout()));
-  std::vector<float> parameters(model->parameter_count()), gradient(parameters.size()),
-      slot(parameters.size());
-  int64_t begin = 0;
-  for (const proto::Parameter& parameter : model->layout().parameters()) {
-    const int64_t size = SizeOf(parameter.shape());
-    InitializeRange(parameter, 1, begin, absl::MakeSpan(parameters).subspan(begin, size));
-    begin += size;
-  }
-  const std::vector<absl::Span<float>> slots = {absl::MakeSpan(slot)};
-  int64_t count = 0;
-  const std::vector<Summing> summings = SummingsOf(bench.accumulate, {0, bench.accumulate});
-  const double seconds = MedianSeconds(bench.seconds, [&] {
-    if (!setup.device.is_cpu()) {
-      model->OnNewParameters();
-      for (const Summing& summing : summings) {
-        model->GradientOnDevice(
-            parameters, setup.features, {setup.labels, {}}, 0, TensorRef(gradient), summing,
-            [](int64_t) {}, AllHaveArrived);
-      }
-      return;
-    }
-    model->Gradient(parameters, setup.features, {setup.labels, {}}, 0, TensorRef(gradient),
-                    [](int64_t) {});
-    const auto rate_of = [](double rate) { return static_cast<float>(rate); };
-    GroupUpdate update{rate_of};
-    update.scale = update.mean_scale = 1.0f / static_cast<float>(bench.batch);
-    update.count = count++;
-    groups.Apply({0, model->parameter_count()}, update,
-                 {parameters, gradient, slots, absl::MakeSpan(parameters)});
-  });
+  std::vector<float> parameters;
+  const double seconds = SecondsOfStep(bench, setup, model.get(), groups, &parameters);
   if (!setup.device.is_cpu()) return OnGpu(bench, setup, seconds, *model, json);
   RUBATO_ASSIGN_OR_RETURN(const double peak, PeakOfAThread());
-  const double operations = OperationsOf(model->graph()) * static_cast<double>(bench.batch);
-  const double rate = static_cast<double>(bench.batch) / seconds;
-  const double share = operations / seconds / peak;
   std::vector<LayerTime> layers;
-  if (bench.layers && setup.device.is_cpu()) {
+  if (bench.layers) {
     RUBATO_ASSIGN_OR_RETURN(layers, TimeLayers(setup, bench.batch, parameters));
   }
-  if (json) {
-    nlohmann::ordered_json object;
-    object["model"] = bench.model;
-    object["batch"] = bench.batch;
-    object["threads"] = bench.threads;
-    object["step"] = kStep;
-    object["samples_per_second"] = rate;
-    object["milliseconds"] = seconds * 1e3;
-    object["gflops"] = operations / seconds * 1e-9;
-    object["flops_share_of_peak"] = share;
-    object["peak_gflops"] = peak * 1e-9;
-    object["parameters"] = model->trainable_count();
-    object["arena_bytes"] = model->memory_bytes();
-    for (const LayerTime& layer : layers) {
-      object["layers"].push_back({{"layer", layer.name},
-                                  {"forward_milliseconds", layer.forward * 1e3},
-                                  {"backward_milliseconds", layer.backward * 1e3}});
-    }
-    return object.dump() + "\n";
-  }
-  std::string text = absl::StrFormat(
-      "model    %s, %d parameters, batch %d, %d thread%s\n"
-      "step     %.3f ms, %.0f samples/s: %s\n"
-      "speed    %.1f of %.1f GFLOP/s that products of matrices reach (%.0f %%)\n"
-      "memory   %.1f MB of activations and gradients\n",
-      bench.model, model->trainable_count(), bench.batch, bench.threads,
-      bench.threads == 1 ? "" : "s", seconds * 1e3, rate, kStep, operations / seconds * 1e-9,
-      peak * 1e-9, share * 100, static_cast<double>(model->memory_bytes()) * 1e-6);
-  for (const LayerTime& layer : layers) {
-    absl::StrAppendFormat(&text, "  %-34s %8.3f ms forward %8.3f ms backward\n", layer.name,
-                          layer.forward * 1e3, layer.backward * 1e3);
-  }
-  return text;
+  return OnCpu(bench, seconds, peak, *model, layers, json);
 }
 
 int BenchStepMain(const std::vector<std::string>& arguments) {
@@ -211,7 +267,7 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
   StepBench bench;
   ClusterStepBench cluster;
   int seconds = 3;
-  int64_t servers = 0, workers = 0;
+  cluster.servers = cluster.workers = 0;
   bool json = false, openblas = false;
   Flags flags(
       "rubato bench step",
@@ -226,8 +282,8 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
   AddSubjectFlags(&flags, &bench, &shape);
   flags.Add("accumulate", &bench.accumulate, "N", "batches of a worker's step, added up");
   flags.Add("threads", &bench.threads, "N", "to compute with; of each worker");
-  flags.Add("workers", &workers, "N", "through servers: worker processes; 0: a local step");
-  flags.Add("servers", &servers, "N", "through servers: server processes; 0: one");
+  flags.Add("workers", &cluster.workers, "N", "through servers: worker processes; 0: a local step");
+  flags.Add("servers", &cluster.servers, "N", "through servers: server processes; 0: one");
   flags.Add("mode", &cluster.mode, "MODE", "through servers: the mode, as consistency.mode");
   flags.Add("seconds", &seconds, "N", "to measure for");
   flags.Add("steps", &cluster.steps, "N",
@@ -238,50 +294,7 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
   if (openblas) UseOpenBlasAlone();
   bench.seconds = seconds;
-  absl::Status status;
-  const bool is_cluster = workers != 0 || servers != 0;
-  if (bench.batch < 1 || bench.threads < 1 || bench.accumulate < 1 || seconds < 0 || workers < 0 ||
-      servers < 0) {
-    status = absl::InvalidArgumentError(
-        "found a number below 1, expected a batch, threads and --accumulate of 1 or more");
-  } else if (bench.threads > 1 && !is_cluster) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat("found --threads ", bench.threads,
-                     ", expected 1: a thread computes a micro-batch, and a local step is one "
-                     "(--workers 1 takes several)"));
-  } else if (is_cluster && (bench.layers || openblas)) {
-    status =
-        absl::InvalidArgumentError(absl::StrCat("found --", bench.layers ? "layers" : "openblas",
-                                                " beside --workers, expected a local step"));
-  } else if (cluster.steps != 0 && (!is_cluster || cluster.steps < 2)) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat("found --steps ", cluster.steps, ", expected 2 or more beside --servers"));
-  } else if (bench.device != "cpu" && (bench.layers || openblas)) {
-    status = absl::InvalidArgumentError(absl::StrCat("found --device ", bench.device, " beside --",
-                                                     bench.layers ? "layers" : "openblas",
-                                                     ", expected cpu"));
-  }
-  const absl::StatusOr<std::vector<int64_t>> sizes = ParseShape(shape);
-  if (sizes.ok()) {
-    bench.shape = *sizes;
-  } else {
-    status = sizes.status();
-  }
-  static_cast<BenchSubject&>(cluster) = bench;
-  cluster.threads = bench.threads;
-  cluster.accumulate = bench.accumulate;
-  cluster.workers = std::max<int64_t>(workers, 1);
-  cluster.servers = std::max<int64_t>(servers, 1);
-  cluster.seconds = std::max(seconds, 1);
-  const absl::StatusOr<std::string> text = !status.ok() ? absl::StatusOr<std::string>(status)
-                                           : is_cluster ? BenchClusterStep(cluster, json)
-                                                        : BenchStep(bench, json);
-  if (!text.ok()) {
-    PrintError(text.status());
-    return ExitCode(text.status());
-  }
-  std::fputs(text->c_str(), stdout);
-  return 0;
+  return PrintResult(RunBench(std::move(bench), std::move(cluster), shape, openblas, json));
 }
 
 }  // namespace rubato

@@ -14,7 +14,6 @@
 #include "absl/strings/str_split.h"
 #include "common/base/flags.h"
 #include "common/base/log.h"
-#include "common/base/process_exit.h"
 #include "common/base/status.h"
 #include "common/wire/channel.h"
 #include "nlohmann/json.hpp"
@@ -77,6 +76,7 @@ struct Measured {
   std::vector<double> copy, triad;
   std::map<std::tuple<size_t, Codec, size_t>, Samples> samples;  // by wire and operation
   std::map<std::string, Latencies> latencies;                    // by path
+  std::map<std::string, double> memory;                          // of the server, by path
 };
 
 absl::Status MeasureRound(const WireBench& bench, RawTcp* raw, const std::vector<Wire>& wires,
@@ -124,6 +124,136 @@ std::string SizeText(int64_t bytes) {
   return bytes < 1 << 20 ? absl::StrCat(bytes >> 10, " KiB") : absl::StrCat(bytes >> 20, " MiB");
 }
 
+std::string Json(const WireBench& bench, const std::vector<Wire>& wires, Measured& measured) {
+  nlohmann::ordered_json object;
+  nlohmann::ordered_json& yardsticks = object["yardsticks"];
+  for (const int64_t bytes : bench.sizes) {
+    yardsticks["tcp_sink_gbps"][absl::StrCat(bytes)] = Median(measured.raw_push[bytes]);
+  }
+  yardsticks["memcpy_gbps"] = Median(measured.copy);
+  yardsticks["triad_gbps"] = Median(measured.triad);
+  for (const auto& [key, samples] : measured.samples) {
+    const auto& [wire, codec, op] = key;
+    object["results"].push_back({{"path", wires[wire].path},
+                                 {"op", kOps[op].name},
+                                 {"codec", std::string(CodecName(codec))},
+                                 {"bytes", wires[wire].bytes},
+                                 {"gbps", Median(samples.gbps)},
+                                 {"cpu_s_per_gb", Median(samples.cpu_s_per_gb)}});
+  }
+  for (const auto& [path, latencies] : measured.latencies) {
+    object["latency_us"][path] = {{"p50", Median(latencies.p50)}, {"p99", Median(latencies.p99)}};
+  }
+  for (const auto& [path, ratio] : measured.memory) object["server_memory"][path] = ratio;
+  return object.dump() + "\n";
+}
+
+// The row of a codec between one worker and its server.
+std::string Row(const std::vector<Wire>& wires, size_t index, Codec codec, Measured& measured) {
+  const Wire& wire = wires[index];
+  std::string row =
+      absl::StrFormat("%-5s%8s  %-8s", wire.path, SizeText(wire.bytes), CodecName(codec));
+  for (size_t k = 0; k < std::size(kOps); ++k) {
+    std::string cell = "as float32";
+    if (IsOf(kOps[k].op, codec)) {
+      const Samples& samples = measured.samples[{index, codec, k}];
+      cell = absl::StrFormat("%.2f (%.2f)", Median(samples.gbps), Median(samples.cpu_s_per_gb));
+    }
+    absl::StrAppendFormat(&row, "%20s", cell);
+  }
+  absl::StrAppendFormat(&row, "%14.0f\n", static_cast<double>(wire.shard->ResidentBytes()) * 1e-6);
+  return row;
+}
+
+std::string Text(const WireBench& bench, const std::vector<Wire>& wires, Measured& measured) {
+  std::string text = absl::StrFormat(
+      "medians of %d rounds; GB/s of float32 payload (both: in both directions), in brackets\n"
+      "processor seconds per GB, of worker and server together\n\n"
+      "memcpy %.1f GB/s, triad %.1f GB/s\n\n"
+      "%-5s%8s  %-8s%20s%20s%20s%14s\n",
+      bench.rounds, Median(measured.copy), Median(measured.triad), "path", "size", "codec", "push",
+      "pull", "both", "server's MB");
+  for (const int64_t bytes : bench.sizes) {
+    absl::StrAppendFormat(&text, "%-5s%8s  %-8s%20.2f%20.2f\n", "raw", SizeText(bytes), "",
+                          Median(measured.raw_push[bytes]), Median(measured.raw_pull[bytes]));
+    for (size_t i = 0; i < wires.size(); ++i) {
+      if (wires[i].bytes != bytes) continue;
+      for (const Codec codec : bench.codecs) text += Row(wires, i, codec, measured);
+    }
+  }
+  text += "\nround trip of 1 KiB\n";
+  for (const auto& [path, latencies] : measured.latencies) {
+    absl::StrAppendFormat(&text, "%-5s p50 %.1f us, p99 %.1f us\n", path, Median(latencies.p50),
+                          Median(latencies.p99));
+  }
+  absl::StrAppend(&text, "\nserver's memory over parameters, slots and one gradient (",
+                  SizeText(bench.memory_bytes), " each): SGD with momentum, two workers, sync\n");
+  for (const auto& [path, ratio] : measured.memory) {
+    absl::StrAppendFormat(&text, "%-5s %.2f\n", path, ratio);
+  }
+  return text;
+}
+
+// What was typed after --sizes, --path and --codec, if anything.
+absl::Status SetSizes(const std::string& sizes, WireBench* bench) {
+  if (!sizes.empty()) bench->sizes.clear();
+  for (absl::string_view size : absl::StrSplit(sizes, ',', absl::SkipEmpty())) {
+    int64_t bytes = 0;
+    if (!absl::SimpleAtoi(size, &bytes) || bytes < 64 || bytes % 64 != 0 || bytes > 1 << 30 ||
+        (bytes > 256 << 10 && bytes % (256 << 10) != 0)) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "found --sizes ", sizes,
+          ", expected numbers of bytes: multiples of 64, above 262144 of that, up to 1073741824"));
+    }
+    bench->sizes.push_back(bytes);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SetPath(const std::string& path, WireBench* bench) {
+  if (path.empty()) return absl::OkStatus();
+  if (path != "tcp" && path != "shm") {
+    return absl::InvalidArgumentError(absl::StrCat("found --path ", path, ", expected tcp or shm"));
+  }
+  bench->paths = {path};
+  return absl::OkStatus();
+}
+
+absl::Status SetCodecs(const std::string& codecs, WireBench* bench) {
+  if (codecs.empty()) return absl::OkStatus();
+  std::vector<Codec> chosen;
+  for (absl::string_view name : absl::StrSplit(codecs, ',')) {
+    const auto codec = std::find_if(bench->codecs.begin(), bench->codecs.end(),
+                                    [&](Codec known) { return CodecName(known) == name; });
+    if (codec == bench->codecs.end()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "found --codec ", codecs, ", expected some of float32, bf16, fp16, int8 and topk"));
+    }
+    chosen.push_back(*codec);
+  }
+  bench->codecs = chosen;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> RunBench(WireBench bench, const std::string& sizes,
+                                     const std::string& path, const std::string& codecs, bool quick,
+                                     bool json) {
+  RUBATO_RETURN_IF_ERROR(SetSizes(sizes, &bench));
+  RUBATO_RETURN_IF_ERROR(SetPath(path, &bench));
+  RUBATO_RETURN_IF_ERROR(SetCodecs(codecs, &bench));
+  if (bench.rounds < 1 || bench.rounds > 1000) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("found --rounds ", bench.rounds, ", expected 1 to 1000"));
+  }
+  if (quick) {
+    bench.rounds = 1;
+    bench.sample_bytes = 1 << 20;
+    bench.round_trips = 100;
+    bench.memory_bytes = 4 << 20;
+  }
+  return BenchWire(bench, json);
+}
+
 }  // namespace
 
 absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
@@ -153,72 +283,11 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
     RUBATO_RETURN_IF_ERROR(MeasureRound(bench, raw.get(), wires, latency_wires, &measured));
   }
 
-  std::map<std::string, double> memory;  // by path
   for (const std::string& path : bench.paths) {
-    RUBATO_ASSIGN_OR_RETURN(memory[path], MeasureServerMemory(bench.memory_bytes, path == "shm"));
+    RUBATO_ASSIGN_OR_RETURN(measured.memory[path],
+                            MeasureServerMemory(bench.memory_bytes, path == "shm"));
   }
-
-  if (json) {
-    nlohmann::ordered_json object;
-    nlohmann::ordered_json& yardsticks = object["yardsticks"];
-    for (const int64_t bytes : bench.sizes) {
-      yardsticks["tcp_sink_gbps"][absl::StrCat(bytes)] = Median(measured.raw_push[bytes]);
-    }
-    yardsticks["memcpy_gbps"] = Median(measured.copy);
-    yardsticks["triad_gbps"] = Median(measured.triad);
-    for (const auto& [key, samples] : measured.samples) {
-      const auto& [wire, codec, op] = key;
-      object["results"].push_back({{"path", wires[wire].path},
-                                   {"op", kOps[op].name},
-                                   {"codec", std::string(CodecName(codec))},
-                                   {"bytes", wires[wire].bytes},
-                                   {"gbps", Median(samples.gbps)},
-                                   {"cpu_s_per_gb", Median(samples.cpu_s_per_gb)}});
-    }
-    for (const auto& [path, latencies] : measured.latencies) {
-      object["latency_us"][path] = {{"p50", Median(latencies.p50)}, {"p99", Median(latencies.p99)}};
-    }
-    for (const auto& [path, ratio] : memory) object["server_memory"][path] = ratio;
-    return object.dump() + "\n";
-  }
-  std::string text = absl::StrFormat(
-      "medians of %d rounds; GB/s of float32 payload (both: in both directions), in brackets\n"
-      "processor seconds per GB, of worker and server together\n\n"
-      "memcpy %.1f GB/s, triad %.1f GB/s\n\n"
-      "%-5s%8s  %-8s%20s%20s%20s%14s\n",
-      bench.rounds, Median(measured.copy), Median(measured.triad), "path", "size", "codec", "push",
-      "pull", "both", "server's MB");
-  for (const int64_t bytes : bench.sizes) {
-    absl::StrAppendFormat(&text, "%-5s%8s  %-8s%20.2f%20.2f\n", "raw", SizeText(bytes), "",
-                          Median(measured.raw_push[bytes]), Median(measured.raw_pull[bytes]));
-    for (size_t i = 0; i < wires.size(); ++i) {
-      if (wires[i].bytes != bytes) continue;
-      for (const Codec codec : bench.codecs) {
-        absl::StrAppendFormat(&text, "%-5s%8s  %-8s", wires[i].path, SizeText(bytes),
-                              CodecName(codec));
-        for (size_t k = 0; k < std::size(kOps); ++k) {
-          std::string cell = "as float32";
-          if (IsOf(kOps[k].op, codec)) {
-            const Samples& samples = measured.samples[{i, codec, k}];
-            cell =
-                absl::StrFormat("%.2f (%.2f)", Median(samples.gbps), Median(samples.cpu_s_per_gb));
-          }
-          absl::StrAppendFormat(&text, "%20s", cell);
-        }
-        absl::StrAppendFormat(&text, "%14.0f\n",
-                              static_cast<double>(wires[i].shard->ResidentBytes()) * 1e-6);
-      }
-    }
-  }
-  text += "\nround trip of 1 KiB\n";
-  for (const auto& [path, latencies] : measured.latencies) {
-    absl::StrAppendFormat(&text, "%-5s p50 %.1f us, p99 %.1f us\n", path, Median(latencies.p50),
-                          Median(latencies.p99));
-  }
-  absl::StrAppend(&text, "\nserver's memory over parameters, slots and one gradient (",
-                  SizeText(bench.memory_bytes), " each): SGD with momentum, two workers, sync\n");
-  for (const auto& [path, ratio] : memory) absl::StrAppendFormat(&text, "%-5s %.2f\n", path, ratio);
-  return text;
+  return json ? Json(bench, wires, measured) : Text(bench, wires, measured);
 }
 
 int BenchWireMain(const std::vector<std::string>& arguments) {
@@ -253,56 +322,7 @@ int BenchWireMain(const std::vector<std::string>& arguments) {
   if (role.size() == 2 && role[0] == "sync" && absl::SimpleAtoi(role[1], &bytes)) {
     return ServeBenchShard(bytes, /*sync=*/true);
   }
-  absl::Status status;
-  if (!sizes.empty()) bench.sizes.clear();
-  for (absl::string_view size : absl::StrSplit(sizes, ',', absl::SkipEmpty())) {
-    if (!absl::SimpleAtoi(size, &bytes) || bytes < 64 || bytes % 64 != 0 || bytes > 1 << 30 ||
-        (bytes > 256 << 10 && bytes % (256 << 10) != 0)) {
-      status = absl::InvalidArgumentError(absl::StrCat(
-          "found --sizes ", sizes,
-          ", expected numbers of bytes: multiples of 64, above 262144 of that, up to 1073741824"));
-    }
-    bench.sizes.push_back(bytes);
-  }
-  if (!path.empty()) {
-    if (path != "tcp" && path != "shm") {
-      status =
-          absl::InvalidArgumentError(absl::StrCat("found --path ", path, ", expected tcp or shm"));
-    }
-    bench.paths = {path};
-  }
-  if (!codecs.empty()) {
-    std::vector<Codec> chosen;
-    for (absl::string_view name : absl::StrSplit(codecs, ',')) {
-      const auto codec = std::find_if(bench.codecs.begin(), bench.codecs.end(),
-                                      [&](Codec known) { return CodecName(known) == name; });
-      if (codec == bench.codecs.end()) {
-        status = absl::InvalidArgumentError(absl::StrCat(
-            "found --codec ", codecs, ", expected some of float32, bf16, fp16, int8 and topk"));
-        break;
-      }
-      chosen.push_back(*codec);
-    }
-    if (status.ok()) bench.codecs = chosen;
-  }
-  if (bench.rounds < 1 || bench.rounds > 1000) {
-    status = absl::InvalidArgumentError(
-        absl::StrCat("found --rounds ", bench.rounds, ", expected 1 to 1000"));
-  }
-  if (quick) {
-    bench.rounds = 1;
-    bench.sample_bytes = 1 << 20;
-    bench.round_trips = 100;
-    bench.memory_bytes = 4 << 20;
-  }
-  const absl::StatusOr<std::string> text =
-      status.ok() ? BenchWire(bench, json) : absl::StatusOr<std::string>(status);
-  if (!text.ok()) {
-    PrintError(text.status());
-    return ExitCode(text.status());
-  }
-  std::fputs(text->c_str(), stdout);
-  return 0;
+  return PrintResult(RunBench(std::move(bench), sizes, path, codecs, quick, json));
 }
 
 }  // namespace rubato

@@ -14,7 +14,7 @@ namespace rubato {
 // For what a person shall know within a second, for a stop, which is worth waiting for, and for a
 // checkpoint, which takes its time to be written.
 constexpr absl::Duration kAnswerTimeout = absl::Milliseconds(900);
-constexpr absl::Duration kStopTimeout = absl::Seconds(5);
+constexpr absl::Duration kStopAnswerTimeout = absl::Seconds(5);
 constexpr absl::Duration kCheckpointTimeout = absl::Minutes(10);
 
 // Asks shard 0 of the run in folder `run`, or at `address` if that is not empty; if both are, that

@@ -24,6 +24,7 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/exit_code.h"
 
 namespace rubato {
 namespace {
@@ -103,7 +104,7 @@ std::vector<absl::string_view> Lines(absl::string_view log) {
 // How much an end explains: a signal most, a victim of others least.
 int Weight(absl::string_view log, int wait_status) {
   if (WIFSIGNALED(wait_status)) return 3;
-  if (WEXITSTATUS(wait_status) == 2) return 2;
+  if (WEXITSTATUS(wait_status) == kExitUsage) return 2;
   return LastLines(Lines(log), /*stopped=*/false).empty() &&
                  !LastLines(Lines(log), /*stopped=*/true).empty()
              ? 0

@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/terminal.h"
 #include "nlohmann/json.hpp"
+#include "server/run/figures.h"
 
 namespace rubato {
 namespace {
@@ -22,18 +23,27 @@ namespace {
 constexpr absl::Duration kBetweenLines = absl::Seconds(5);
 constexpr char kBold[] = "\x1b[1m", kRed[] = "\x1b[1;31m", kPlain[] = "\x1b[0m";
 
-// The number under `key`; nothing if it is missing or null, which stands for what is not finite.
-std::optional<double> Number(const nlohmann::json& object, const char* key) {
-  const auto found = object.find(key);
-  if (found == object.end() || !found->is_number()) return std::nullopt;
-  return found->get<double>();
-}
+// Of what no figure tells, among the figures' own (Figure::live).
+constexpr int kLiveTest = 4, kLiveTimeLeft = 5;
 
 // 1.25 -> "1.2", 3 -> "3": one digit after the point, downwards, so that "3/3" means the end.
 std::string OneDigit(double value) {
   const double tenths = std::floor(value * 10 + 1e-6) / 10;
   return tenths == std::floor(tenths) ? absl::StrFormat("%.0f", tenths)
                                       : absl::StrFormat("%.1f", tenths);
+}
+
+std::string Text(const Figure& figure, double value) {
+  switch (figure.unit) {
+    case Unit::kCount:
+      return absl::StrFormat("%s %.0f", figure.name, value);
+    case Unit::kShare:
+      return absl::StrFormat("%s %.1f %%", figure.name, 100 * value);
+    case Unit::kSamplesPerSecond:
+      return absl::StrFormat("%.0f samples/s", value);
+    default:
+      return absl::StrFormat("%s %.4f", figure.name, value);
+  }
 }
 
 int TerminalWidth(int fd) {
@@ -57,34 +67,35 @@ Progress::Kind Progress::OnLine(absl::string_view json) {
   const nlohmann::json line =
       nlohmann::json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
   if (!line.is_object()) return Kind::kOther;
-  const auto kind = line.find("kind");
-  if (kind == line.end()) return Kind::kOther;
-  if (*kind == "train") {
-    started_ = has_trained_ = true;
-    step_ = Number(line, "step").value_or(step_);
-    samples_ = Number(line, "samples").value_or(samples_);
-    time_ = Number(line, "time").value_or(time_);
-    loss_ = Number(line, "loss");
-    accuracy_ = Number(line, "accuracy");
-    samples_per_second_ = Number(line, "samples_per_second");
-    staleness_ = Number(line, "staleness");
+  const auto found = line.find("kind");
+  if (found == line.end() || !found->is_string()) return Kind::kOther;
+  const std::string kind = found->get<std::string>();
+  const bool is_test = kind == "eval" || kind == "test";
+  if (kind != "train" && !is_test) return Kind::kOther;
+  started_ = true;
+  Values values;
+  for (const Figure& figure : Figures()) {
+    const auto value = line.find(std::string(figure.name));
+    if (value != line.end() && value->is_number()) values[figure.name] = value->get<double>();
+  }
+  // A test may tell of a moment before the last training line.
+  const auto update = [&](absl::string_view name, double* value) {
+    const auto now = values.find(name);
+    if (now != values.end()) *value = is_test ? std::max(*value, now->second) : now->second;
+  };
+  update("step", &step_);
+  update("samples", &samples_);
+  update("time", &time_);
+  if (!is_test) {
+    has_trained_ = true;
+    trained_ = std::move(values);
     return Kind::kTrain;
   }
-  if (*kind == "eval" || *kind == "test") {
-    started_ = true;
-    // It may tell of a moment before the last training line.
-    step_ = std::max(step_, Number(line, "step").value_or(step_));
-    samples_ = std::max(samples_, Number(line, "samples").value_or(samples_));
-    time_ = std::max(time_, Number(line, "time").value_or(time_));
-    tested_kind_ = kind->get<std::string>();
-    const auto split = line.find("split");
-    tested_split_ =
-        split != line.end() && split->is_string() ? split->get<std::string>() : tested_kind_;
-    tested_loss_ = Number(line, "loss");
-    tested_accuracy_ = Number(line, "accuracy");
-    return *kind == "eval" ? Kind::kEval : Kind::kTest;
-  }
-  return Kind::kOther;
+  tested_ = std::move(values);
+  tested_kind_ = kind;
+  const auto split = line.find("split");
+  tested_split_ = split != line.end() && split->is_string() ? split->get<std::string>() : kind;
+  return kind == "eval" ? Kind::kEval : Kind::kTest;
 }
 
 std::optional<double> Progress::SecondsLeft() const {
@@ -92,32 +103,38 @@ std::optional<double> Progress::SecondsLeft() const {
   return std::max(0.0, total_samples_ - samples_) * time_ / samples_;
 }
 
+std::vector<Progress::Part> Progress::Parts() const {
+  std::vector<Part> parts;
+  for (const Figure& figure : Figures()) {
+    if (figure.live == 0) continue;
+    const auto value = trained_.find(figure.name);
+    if (figure.name == "epoch") {
+      const std::string total =
+          total_samples_ > 0 ? absl::StrCat("/", OneDigit(total_samples_ / epoch_samples_)) : "";
+      parts.push_back({absl::StrCat("epoch ", OneDigit(Epoch()), total), figure.live});
+    } else if (figure.name == "step") {
+      parts.push_back({Text(figure, step_), figure.live});
+    } else if (value != trained_.end()) {
+      parts.push_back({Text(figure, value->second), figure.live});
+    } else if (figure.name == "loss") {
+      parts.push_back({"loss not finite", figure.live, kRed});
+    }
+  }
+  if (const auto accuracy = tested_.find("accuracy"); accuracy != tested_.end()) {
+    parts.push_back(
+        {absl::StrFormat("%s %.1f %%", tested_split_, 100 * accuracy->second), kLiveTest, kBold});
+  } else if (const auto loss = tested_.find("loss"); loss != tested_.end()) {
+    parts.push_back(
+        {absl::StrFormat("%s loss %.4f", tested_split_, loss->second), kLiveTest, kBold});
+  }
+  if (const auto left = SecondsLeft())
+    parts.push_back({absl::StrCat(ClockText(*left), " left"), kLiveTimeLeft});
+  return parts;
+}
+
 std::string Progress::LiveLine(int width, bool color) const {
   if (!started_) return std::string("waiting for the first step").substr(0, std::max(0, width - 1));
-  struct Part {
-    std::string text;
-    int importance;
-    const char* style = "";  // where colours are wanted
-  };
-  std::vector<Part> parts;
-  const std::string total =
-      total_samples_ > 0 ? absl::StrCat("/", OneDigit(total_samples_ / epoch_samples_)) : "";
-  parts.push_back({absl::StrCat("epoch ", OneDigit(Epoch()), total), 6});
-  parts.push_back({absl::StrFormat("step %.0f", step_), 0});
-  parts.push_back(
-      {loss_ ? absl::StrFormat("loss %.4f", *loss_) : "loss not finite", 5, loss_ ? "" : kRed});
-  if (accuracy_) parts.push_back({absl::StrFormat("accuracy %.1f %%", 100 * *accuracy_), 2});
-  if (tested_accuracy_) {
-    parts.push_back(
-        {absl::StrFormat("%s %.1f %%", tested_split_, 100 * *tested_accuracy_), 3, kBold});
-  } else if (tested_loss_) {
-    parts.push_back({absl::StrFormat("%s loss %.4f", tested_split_, *tested_loss_), 3, kBold});
-  }
-  if (samples_per_second_)
-    parts.push_back({absl::StrFormat("%.0f samples/s", *samples_per_second_), 1});
-  if (const auto left = SecondsLeft())
-    parts.push_back({absl::StrCat(ClockText(*left), " left"), 4});
-
+  std::vector<Part> parts = Parts();
   while (true) {
     std::string line, styled;
     for (const Part& part : parts) {
@@ -129,24 +146,33 @@ std::string Progress::LiveLine(int width, bool color) const {
     // One column stays free: a cursor past the last one would wrap.
     if (static_cast<int>(line.size()) < width) return styled;
     if (parts.size() == 1) return line.substr(0, std::max(0, width - 1));
-    parts.erase(std::min_element(parts.begin(), parts.end(), [](const Part& a, const Part& b) {
-      return a.importance < b.importance;
-    }));
+    parts.erase(std::min_element(parts.begin(), parts.end(),
+                                 [](const Part& a, const Part& b) { return a.live < b.live; }));
   }
 }
 
 LogFields Progress::Fields() const {
-  LogFields fields = {{"step", static_cast<int64_t>(step_)},
-                      {"epoch", std::round(100 * Epoch()) / 100}};
-  if (has_trained_) fields.push_back({"loss", loss_.value_or(std::nan(""))});
-  if (accuracy_) fields.push_back({"accuracy", *accuracy_});
-  if (tested_loss_) fields.push_back({absl::StrCat(tested_kind_, "_loss"), *tested_loss_});
-  if (tested_accuracy_) {
-    fields.push_back({absl::StrCat(tested_kind_, "_accuracy"), *tested_accuracy_});
+  LogFields fields;
+  for (const Figure& figure : Figures()) {
+    const std::string name(figure.name);
+    const auto value = trained_.find(name);
+    if (!figure.logged) continue;
+    if (name == "step") {
+      fields.push_back({name, static_cast<int64_t>(step_)});
+    } else if (name == "epoch") {
+      fields.push_back({name, std::round(100 * Epoch()) / 100});
+    } else if (value != trained_.end()) {
+      const bool is_rate = figure.unit == Unit::kSamplesPerSecond;
+      fields.push_back({name, is_rate ? std::round(value->second) : value->second});
+    } else if (name == "loss" && has_trained_) {
+      fields.push_back({name, std::nan("")});
+    }
   }
-  if (samples_per_second_)
-    fields.push_back({"samples_per_second", std::round(*samples_per_second_)});
-  if (staleness_) fields.push_back({"staleness", *staleness_});
+  for (const char* name : {"loss", "accuracy"}) {
+    if (const auto value = tested_.find(name); value != tested_.end()) {
+      fields.push_back({absl::StrCat(tested_kind_, "_", name), value->second});
+    }
+  }
   if (const auto left = SecondsLeft()) fields.push_back({"seconds_left", std::ceil(*left)});
   return fields;
 }

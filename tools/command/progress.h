@@ -2,8 +2,10 @@
 #ifndef RUBATO_TOOLS_COMMAND_PROGRESS_H_
 #define RUBATO_TOOLS_COMMAND_PROGRESS_H_
 
+#include <map>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/clock.h"
@@ -24,17 +26,27 @@ class Progress {
   enum class Kind { kTrain, kEval, kTest, kOther };
   Kind OnLine(absl::string_view json);
 
-  // Such as "epoch 1.4/3  step 1312  loss 0.2134  accuracy 94.1 %  validation 95.2 %  41200
-  // samples/s  0:23 left". Under `width` columns, by leaving out what matters least. ASCII, no
-  // newline. With `color` the figure of the last test, which is called by its split, is bold and a
-  // loss that is not finite red.
+  // Such as "step 1312  epoch 1.4/3  loss 0.2134  accuracy 94.1 %  41200 samples/s  validation 95.2
+  // %  0:23 left": the figures that are declared live (server/run/figures.h). Under `width`
+  // columns, by leaving out what matters least. ASCII, no newline. With `color` the figure of the
+  // last test, which is called by its split, is bold and a loss that is not finite red.
   std::string LiveLine(int width, bool color = false) const;
 
-  // The same for a log line.
+  // For a log line: the figures that are declared logged.
   LogFields Fields() const;
 
  private:
+  // Figures of a line by name; without those that are null, which stands for what is not finite.
+  using Values = std::map<absl::string_view, double>;
+
   double Epoch() const { return samples_ / epoch_samples_; }
+  // Of the live line.
+  struct Part {
+    std::string text;
+    int live;                // as of a Figure
+    const char* style = "";  // where colours are wanted
+  };
+  std::vector<Part> Parts() const;
   // Seconds, at the average speed so far.
   std::optional<double> SecondsLeft() const;
 
@@ -45,11 +57,11 @@ class Progress {
   double step_ = 0;
   double samples_ = 0;
   double time_ = 0;  // seconds of training
-  std::optional<double> loss_, accuracy_, samples_per_second_, staleness_;
+  Values trained_;   // of the last training line
   // The last test, beside the training or at its end.
   std::string tested_kind_;   // "eval", "test"
   std::string tested_split_;  // "validation", "test"
-  std::optional<double> tested_loss_, tested_accuracy_;
+  Values tested_;
 };
 
 // Lines that are appended to a file, each once and whole. The file may come later.
@@ -74,8 +86,8 @@ class LineTail {
 // each test.
 class ProgressDisplay {
  public:
-  // `terminal`: whether a line can be redrawn in place; see common/base/terminal.h. Log lines are of
-  // level info: a higher `level` drops them.
+  // `terminal`: whether a line can be redrawn in place; see common/base/terminal.h. Log lines are
+  // of level info: a higher `level` drops them.
   ProgressDisplay(std::string metrics_path, Progress progress, int fd, bool terminal,
                   LogLevel level, LogFormat format = LogFormat::kText);
   // Removes the live line.

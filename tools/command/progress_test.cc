@@ -39,7 +39,7 @@ Progress HalfWay() {
 TEST(ProgressTest, LiveLineTellsWhereTheRunIs) {
   EXPECT_EQ(
       HalfWay().LiveLine(200),
-      "epoch 1.5/3  step 30  loss 0.2500  accuracy 94.1 %  test 95.2 %  150 samples/s  0:10 left");
+      "step 30  epoch 1.5/3  loss 0.2500  accuracy 94.1 %  150 samples/s  test 95.2 %  0:10 left");
 }
 
 TEST(ProgressTest, ATestBesideTheTrainingIsCalledByItsSplit) {
@@ -61,7 +61,7 @@ TEST(ProgressTest, WithoutAccuracyTheTestsLossIsTold) {
   progress.OnLine(R"({"kind":"train","step":30,"samples":1500,"time":10.0,"loss":0.25})");
   progress.OnLine(R"({"kind":"test","step":20,"loss":0.2})");
   EXPECT_EQ(progress.LiveLine(200),
-            "epoch 1.5/3  step 30  loss 0.2500  test loss 0.2000  0:10 left");
+            "step 30  epoch 1.5/3  loss 0.2500  test loss 0.2000  0:10 left");
 }
 
 TEST(ProgressTest, LiveLineFitsEveryWidth) {
@@ -94,8 +94,8 @@ TEST(ProgressTest, UnknownAndBrokenLinesAreSkipped) {
 TEST(ProgressTest, FieldsAreThoseOfALogLine) {
   EXPECT_EQ(Log("launcher", 0).Line(absl::UnixEpoch(), LogLevel::kInfo, "", HalfWay().Fields()),
             "1970-01-01T00:00:00.000Z launcher 0 step=30 epoch=1.5 loss=0.25 accuracy=0.941 "
-            "test_loss=0.2 "
-            "test_accuracy=0.9525 samples_per_second=150 staleness=0 seconds_left=10\n");
+            "samples_per_second=150 staleness=0 test_loss=0.2 test_accuracy=0.9525 "
+            "seconds_left=10\n");
 }
 
 TEST(ProgressTest, ClockTextIsReadAsAClock) {

@@ -12,7 +12,6 @@
 #include "absl/time/time.h"
 #include "common/base/flags.h"
 #include "common/base/log.h"
-#include "common/base/process_exit.h"
 #include "common/base/status.h"
 #include "common/files/checkpoint.h"
 #include "common/files/init_from.h"
@@ -230,12 +229,7 @@ int SimulateMain(const std::vector<std::string>& arguments) {
   flags.Add("set", &options.set, "KEY=VALUE", "override a key of the job; may be repeated");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
   const absl::StatusOr<std::string> text = Simulate(std::move(options));
-  if (!text.ok()) {
-    PrintError(text.status());
-    return ExitCode(text.status());
-  }
-  std::fputs(text->c_str(), stdout);
-  return 0;
+  return PrintResult(text);
 }
 
 }  // namespace rubato

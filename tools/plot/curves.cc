@@ -11,19 +11,12 @@
 #include "common/files/run_folder.h"
 #include "common/job/job.h"
 #include "common/job/schema.h"
+#include "server/run/figures.h"
 
 namespace rubato {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kFigures[] = {
-    "step",          "samples",
-    "epoch",         "time",
-    "loss",          "accuracy",
-    "learning_rate", "samples_per_second",
-    "staleness",     "communication_hidden",
-};
 
 bool AddLine(absl::string_view text, RunCurves* run) {
   const nlohmann::json line =
@@ -38,11 +31,13 @@ bool AddLine(absl::string_view text, RunCurves* run) {
   std::vector<double>& steps = curves["step"];
   size_t size = steps.size();
   while (size > 0 && steps[size - 1] >= step->get<double>()) --size;
-  for (const char* figure : kFigures) curves[figure].resize(size);
-  for (const char* figure : kFigures) {
-    const auto value = line.find(figure);
+  for (const Figure& figure : Figures()) {
+    if (figure.use == Figure::Use::kRecord) continue;
+    const std::string name(figure.name);
+    const auto value = line.find(name);
     const bool is_number = value != line.end() && value->is_number();
-    curves[figure].push_back(is_number ? value->get<double>() : std::nan(""));
+    curves[name].resize(size);
+    curves[name].push_back(is_number ? value->get<double>() : std::nan(""));
   }
   return true;
 }

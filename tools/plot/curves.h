@@ -12,8 +12,8 @@
 
 namespace rubato {
 
-// Figures by name ("step", "samples", "time", "loss", …), all of one length, by rising step. NaN
-// stands for what is null or missing.
+// The axes and curves of server/run/figures.h by name, all of one length, by rising step. NaN stands
+// for what is null or missing.
 using Curves = std::map<std::string, std::vector<double>>;
 
 struct RunCurves {

@@ -1,5 +1,6 @@
 #include "tools/plot/page.h"
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -8,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "server/run/figures.h"
 #include "tools/plot/assets.h"
 
 namespace rubato {
@@ -17,8 +19,8 @@ using Json = nlohmann::ordered_json;
 
 // Counts are exact; of others seven digits are more than can be seen, and half the page. NaN
 // becomes null.
-Json Rounded(absl::string_view figure, const std::vector<double>& values) {
-  if (figure == "step" || figure == "samples") return values;
+Json Rounded(const Figure& figure, const std::vector<double>& values) {
+  if (figure.unit == Unit::kCount && figure.use == Figure::Use::kAxis) return values;
   Json rounded = Json::array();
   for (const double value : values) {
     double near = value;
@@ -30,20 +32,30 @@ Json Rounded(absl::string_view figure, const std::vector<double>& values) {
 
 // In a script element no text may end it: '<' is written as an escape of JSON.
 std::string DataText(const std::vector<RunCurves>& runs) {
-  Json all = Json::array();
+  Json all = Json::array(), figures = Json::array();
   for (const RunCurves& run : runs) {
     Json kinds = Json::object();
     for (const auto& [kind, curves] : run.kinds) {
-      for (const auto& [figure, values] : curves) {
-        bool any = false;
-        for (const double value : values) any = any || value == value;
+      for (const Figure& figure : Figures()) {
+        const auto found = curves.find(std::string(figure.name));
+        if (found == curves.end()) continue;
+        const std::vector<double>& values = found->second;
+        const bool any = std::any_of(values.begin(), values.end(),
+                                     [](double value) { return !std::isnan(value); });
         // Lines of tests have fewer figures. A loss that was never finite is worth a note.
-        if (any || figure == "loss") kinds[kind][figure] = Rounded(figure, values);
+        if (any || figure.name == "loss") kinds[kind][found->first] = Rounded(figure, values);
       }
     }
     all.push_back({{"name", run.name}, {"mode", run.mode}, {"kinds", std::move(kinds)}});
   }
-  const Json data = {{"runs", std::move(all)}};
+  for (const Figure& figure : Figures()) {
+    if (figure.use == Figure::Use::kRecord) continue;
+    figures.push_back({{"name", std::string(figure.name)},
+                       {"title", std::string(figure.title)},
+                       {"unit", std::string(UnitName(figure.unit))},
+                       {"isAxis", figure.use == Figure::Use::kAxis}});
+  }
+  const Json data = {{"runs", std::move(all)}, {"figures", std::move(figures)}};
   return absl::StrReplaceAll(data.dump(-1, ' ', false, Json::error_handler_t::replace),
                              {{"<", "\\u003c"}});
 }

@@ -1,19 +1,11 @@
 'use strict';
-// Draws what `rubato plot` has put into #data: {runs: [{name, mode, kinds: {train: {step: [...], ...}, test: ...}}]}.
+// Draws what `rubato plot` has put into #data: {runs: [{name, mode, kinds: {train: {step: [...], ...}, test: ...}}],
+// figures: [{name, title, unit, isAxis}]}, in the order in which they are shown.
 // A null is a figure that was not finite: a gap in the curve.
 (() => {
-  const runs = JSON.parse(document.getElementById('data').textContent).runs;
+  const {runs, figures} = JSON.parse(document.getElementById('data').textContent);
   // Okabe and Ito's colours, which most eyes tell apart; then the same again.
   const palette = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#8c6bb1', '#7f7f7f'];
-  const axes = [['step', 'step'], ['samples', 'samples'], ['epoch', 'epoch'], ['time', 'time']];
-  const figures = [
-    ['loss', 'Loss'],
-    ['accuracy', 'Accuracy'],
-    ['learning_rate', 'Learning rate'],
-    ['samples_per_second', 'Samples per second'],
-    ['staleness', 'Staleness'],
-    ['communication_hidden', 'Communication hidden behind computation'],
-  ];
   const pointStyles = {test: 'circle', eval: 'triangle'};
   // A step is not the same in all modes; a sample is.
   let axis = new Set(runs.map(run => run.mode)).size > 1 ? 'samples' : 'step';
@@ -32,6 +24,7 @@
     if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e7)) return value.toExponential(2);
     return value.toLocaleString('en', {maximumSignificantDigits: Math.abs(value) >= 1000 ? 6 : 4});
   };
+  const inUnit = (figure, value) => figure.unit === 'share' ? number(100 * value) + ' %' : number(value);
   const four = value => value === null ? 'not finite'
       : value === undefined || (value !== 0 && Math.abs(value) < 1e-3) ? number(value) : value.toFixed(4);
   const clock = seconds => {
@@ -84,9 +77,10 @@
     runs.forEach((run, index) => {
       const color = palette[index % palette.length];
       for (const [kind, columns] of Object.entries(run.kinds)) {
-        if (!columns[figure]) continue;
+        const values = columns[figure.name];
+        if (!values) continue;
         const train = kind === 'train';
-        const data = points(columns[axis], train ? smooth(columns[figure]) : columns[figure]);
+        const data = points(columns[axis], train ? smooth(values) : values);
         made.push({
           label: run.name + (train ? '' : ' (' + kind + ')'),
           data, hidden: hidden[index], borderColor: color, backgroundColor: train ? color : style('--card'),
@@ -112,10 +106,10 @@
         ticks: {color: style('--faint'), maxTicksLimit: 8, maxRotation: 0, callback: onAxis},
       },
       y: {
-        type: chart.logarithmic ? 'logarithmic' : 'linear', grid, beginAtZero: !['loss', 'accuracy'].includes(chart.figure),
+        type: chart.logarithmic ? 'logarithmic' : 'linear', grid, beginAtZero: !['loss', 'accuracy'].includes(chart.figure.name),
         ticks: {
           color: style('--faint'), maxTicksLimit: 7,
-          callback: value => chart.figure === 'accuracy' ? number(100 * value) + ' %' : number(value),
+          callback: value => inUnit(chart.figure, value),
         },
       },
     };
@@ -133,12 +127,12 @@
     document.querySelectorAll('#runs button').forEach((button, i) => button.setAttribute('aria-pressed', !hidden[i]));
   };
 
-  const addChart = (figure, title) => {
-    const has = kind => runs.some(run => run.kinds[kind] && run.kinds[kind][figure]);
+  const addChart = figure => {
+    const has = kind => runs.some(run => run.kinds[kind] && run.kinds[kind][figure.name]);
     const keys = ['train', 'eval', 'test'].filter(has)
         .map(kind => kind + {train: ' ——', eval: ' △', test: ' ○'}[kind]);
     const button = element('button', {textContent: 'log', title: 'logarithmic scale'});
-    const canvas = element('canvas', {ariaLabel: title});
+    const canvas = element('canvas', {ariaLabel: figure.title});
     const chart = {figure, logarithmic: false};
     button.setAttribute('aria-pressed', false);
     button.onclick = () => {
@@ -148,7 +142,7 @@
     };
     document.getElementById('charts').append(element('section', {},
         element('div', {className: 'head'},
-            element('h2', {textContent: title},
+            element('h2', {textContent: figure.title},
                 element('span', {className: 'key', textContent: keys.join('   ')})), button),
         element('div', {className: 'plot'}, canvas)));
     chart.view = new Chart(canvas, {
@@ -162,8 +156,7 @@
           tooltip: {
             callbacks: {
               title: items => items.length ? axis + ' ' + onAxis(items[0].parsed.x) : '',
-              label: item => ' ' + item.dataset.label + ': ' +
-                  (figure === 'accuracy' ? number(100 * item.parsed.y) + ' %' : number(item.parsed.y)),
+              label: item => ' ' + item.dataset.label + ': ' + inUnit(figure, item.parsed.y),
             },
           },
         },
@@ -203,21 +196,21 @@
   document.getElementById('title').textContent = title;
   document.title = title + ' – Rubato';
 
-  for (const [value, text] of axes) {
-    const button = element('button', {value, textContent: text});
-    button.onclick = () => { axis = value; redraw(); };
+  for (const {name, title} of figures.filter(figure => figure.isAxis)) {
+    const button = element('button', {value: name, textContent: title.toLowerCase()});
+    button.onclick = () => { axis = name; redraw(); };
     document.getElementById('axis').append(button);
   }
   document.getElementById('smooth').oninput = event => { smoothing = Number(event.target.value); redraw(); };
   const notes = [];
-  for (const [figure, title] of figures) {
-    const values = runs.flatMap(run => Object.values(run.kinds).flatMap(kind => kind[figure] || []));
+  for (const figure of figures.filter(figure => !figure.isAxis)) {
+    const values = runs.flatMap(run => Object.values(run.kinds).flatMap(kind => kind[figure.name] || []));
     if (!values.some(value => value !== null)) {
-      if (values.length > 0) notes.push(title + ': never finite.');
-    } else if (figure === 'staleness' && values.every(value => value === 0)) {
+      if (values.length > 0) notes.push(figure.title + ': never finite.');
+    } else if (figure.name === 'staleness' && values.every(value => value === 0)) {
       notes.push('Staleness: 0 throughout, as in sync every gradient is of the current parameters.');
     } else {
-      addChart(figure, title);
+      addChart(figure);
     }
   }
   document.getElementById('notes').textContent = notes.join(' ');

@@ -7,7 +7,6 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/flags.h"
 #include "common/base/log.h"
-#include "common/base/process_exit.h"
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
 #include "tools/plot/curves.h"
@@ -50,8 +49,7 @@ int PlotMain(const std::vector<std::string>& arguments) {
   flags.Add("output", &output, "FILE.html", "the page; an older one is replaced");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
   const absl::Status status = Plot(runs, output);
-  if (!status.ok()) PrintError(status);
-  return ExitCode(status);
+  return status.ok() ? 0 : PrintFailure(status);
 }
 
 }  // namespace rubato

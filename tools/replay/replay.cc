@@ -15,9 +15,9 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "common/base/exit_code.h"
 #include "common/base/flags.h"
 #include "common/base/log.h"
-#include "common/base/process_exit.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/files/checkpoint.h"
@@ -274,7 +274,7 @@ absl::StatusOr<int> ReplayRun(const std::string& run) {
   for (const std::string& difference : replay.differences()) {
     PrintError(absl::DataLossError(difference));
   }
-  if (!replay.differences().empty()) return 1;
+  if (!replay.differences().empty()) return kExitFailure;
   RUBATO_RETURN_IF_ERROR(replay.CheckWhole());
   return 0;
 }
@@ -294,8 +294,7 @@ int ReplayMain(const std::vector<std::string>& arguments) {
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
   const absl::StatusOr<int> code = ReplayRun(run);
   if (code.ok()) return *code;
-  PrintError(code.status());
-  return ExitCode(code.status());
+  return PrintFailure(code.status());
 }
 
 }  // namespace rubato

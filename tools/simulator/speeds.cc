@@ -19,8 +19,8 @@ namespace rubato {
 namespace {
 
 // So that times stay numbers of nanoseconds.
-constexpr double kMostFactor = 1e6;
-constexpr double kMostSigma = 10;
+constexpr double kMaxFactor = 1e6;
+constexpr double kMaxSigma = 10;
 constexpr double kMostSeconds = 1e6;
 constexpr double kTau = 6.283185307179586;
 
@@ -28,6 +28,41 @@ constexpr double kTau = 6.283185307179586;
 double Open(uint32_t high, uint32_t low) {
   const uint64_t bits = (uint64_t{high} << 32 | low) >> 12;
   return (static_cast<double>(bits) + 0.5) * 0x1p-52;
+}
+
+// Of a distribution, by name.
+using Settings = std::map<absl::string_view, double>;
+
+// Takes `setting`, as "sigma=0.5", into `settings`, which have all names. What was expected, if it
+// is a mistake.
+std::string Set(absl::string_view setting, Settings* settings) {
+  const std::pair<absl::string_view, absl::string_view> pair =
+      absl::StrSplit(setting, absl::MaxSplits('=', 1));
+  if (settings->count(pair.first) == 0) {
+    return settings->empty()
+               ? "no setting"
+               : absl::StrJoin(*settings, " or ", [](std::string* out, const auto& entry) {
+                   absl::StrAppend(out, entry.first, "=NUMBER");
+                 });
+  }
+  double value = 0;
+  const bool is_number = absl::SimpleAtod(pair.second, &value) && std::isfinite(value);
+  if (pair.first == "worker") {
+    int worker = 0;
+    if (!absl::SimpleAtoi(pair.second, &worker) || worker < 0) {
+      return "the number of a worker, from 0 on";
+    }
+  } else if (pair.first == "factor") {
+    if (!is_number || value <= 0 || value > kMaxFactor) {
+      return "a number above 0 and not above 1000000";
+    }
+  } else {
+    const double max = pair.first == "sigma" ? kMaxSigma : 1;
+    if (!is_number || value < 0 || value > max)
+      return absl::StrFormat("a number from 0 to %g", max);
+  }
+  (*settings)[pair.first] = value;
+  return "";
 }
 
 }  // namespace
@@ -55,7 +90,7 @@ absl::StatusOr<Speeds> Speeds::Parse(absl::string_view text, uint64_t seed) {
 absl::StatusOr<Speeds::Term> Speeds::ParseTerm(absl::string_view text) {
   struct Known {
     Term::Kind kind;
-    std::map<absl::string_view, double> defaults;
+    Settings defaults;
   };
   static const auto& known = *new std::map<absl::string_view, Known>{
       {"exponential", {Term::Kind::kExponential, {}}},
@@ -73,39 +108,12 @@ absl::StatusOr<Speeds::Term> Speeds::ParseTerm(absl::string_view text) {
         "trace:FILE, or several with + between them",
         text.empty() ? "nothing" : text));
   }
-  std::map<absl::string_view, double> settings = found->second.defaults;
+  Settings settings = found->second.defaults;
   for (const absl::string_view setting : absl::StrSplit(parts.second, ',', absl::SkipEmpty())) {
-    const std::pair<absl::string_view, absl::string_view> pair =
-        absl::StrSplit(setting, absl::MaxSplits('=', 1));
-    const auto mistake = [&](absl::string_view expected) {
+    if (const std::string expected = Set(setting, &settings); !expected.empty()) {
       return absl::InvalidArgumentError(
           absl::StrFormat("speeds: found %s in %s; expected %s", setting, text, expected));
-    };
-    if (settings.count(pair.first) == 0) {
-      return mistake(settings.empty()
-                         ? "no setting"
-                         : absl::StrJoin(settings, " or ", [](std::string* out, const auto& entry) {
-                             absl::StrAppend(out, entry.first, "=NUMBER");
-                           }));
     }
-    double value = 0;
-    const bool is_number = absl::SimpleAtod(pair.second, &value) && std::isfinite(value);
-    if (pair.first == "worker") {
-      int worker = 0;
-      if (!absl::SimpleAtoi(pair.second, &worker) || worker < 0) {
-        return mistake("the number of a worker, from 0 on");
-      }
-    } else if (pair.first == "factor") {
-      if (!is_number || value <= 0 || value > kMostFactor) {
-        return mistake("a number above 0 and not above 1000000");
-      }
-    } else {
-      const double most = pair.first == "sigma" ? kMostSigma : 1;
-      if (!is_number || value < 0 || value > most) {
-        return mistake(absl::StrFormat("a number from 0 to %g", most));
-      }
-    }
-    settings[pair.first] = value;
   }
   Term term{found->second.kind};
   for (const auto& [name, value] : settings) {

@@ -31,6 +31,19 @@ struct Places {
   std::vector<size_t> numeric, categorical;
 };
 
+// A mistake in the record at hand.
+absl::Status Wrong(const CsvReader& reader, const std::string& column, absl::string_view sentence) {
+  return absl::InvalidArgumentError(
+      absl::StrCat(reader.path(), ":", reader.line(), ": column ", column, ": ", sentence));
+}
+
+absl::Status Missing(const CsvReader& reader, const std::string& column, absl::string_view field,
+                     absl::string_view expected, absl::string_view advice) {
+  return Wrong(reader, column,
+               absl::StrCat("found ", Quoted(field), ", a missing value, expected ", expected, " (",
+                            advice, ")"));
+}
+
 class Table {
  public:
   Table(const proto::Data& config, bool classification)
@@ -59,6 +72,9 @@ class Table {
   absl::StatusOr<Places> FindColumns(const std::string& where,
                                      const std::vector<std::string>& header);
   absl::Status AddRecord(const CsvReader& reader, const Places& places, File* file);
+  absl::Status AddNumbers(const CsvReader& reader, const Places& places, File* file);
+  // Whether a value is missing in the record.
+  bool LacksAny(const std::vector<absl::string_view>& fields, const Places& places) const;
   bool IsMissing(absl::string_view field) const {
     return missing_.contains(absl::StripAsciiWhitespace(field));
   }
@@ -146,62 +162,59 @@ absl::StatusOr<Places> Table::FindColumns(const std::string& where,
   return result;
 }
 
-absl::Status Table::AddRecord(const CsvReader& reader, const Places& places, File* file) {
-  const std::vector<absl::string_view>& fields = reader.fields();
-  const auto wrong = [&](const std::string& column, absl::string_view sentence) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(reader.path(), ":", reader.line(), ": column ", column, ": ", sentence));
-  };
-  const auto missing = [&](const std::string& column, absl::string_view field,
-                           absl::string_view expected, absl::string_view advice) {
-    return wrong(column, absl::StrCat("found ", Quoted(field), ", a missing value, expected ",
-                                      expected, " (", advice, ")"));
-  };
-  if (fields.size() != places.width) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(reader.path(), ":", reader.line(), ": found ", fields.size(),
-                     fields.size() == 1 ? " field" : " fields", ", expected ", places.width,
-                     ", as in the ", config_.header() ? "header" : "first line"));
-  }
-  const proto::Data::Impute impute = config_.impute();
-  if (impute == proto::Data::IMPUTE_DROP) {
-    bool drop = IsMissing(fields[places.target]);
-    for (const size_t place : places.numeric) drop = drop || IsMissing(fields[place]);
-    for (const size_t place : places.categorical) drop = drop || IsMissing(fields[place]);
-    if (drop) {
-      ++file->dropped;
-      return absl::OkStatus();
-    }
-  }
-  const absl::string_view target = fields[places.target];
-  if (IsMissing(target)) {
-    return missing(config_.target(), target, target_.Expectation(),
-                   "data.impute: drop leaves such lines out");
-  }
-  if (!target_.Add(target, reader.line())) {
-    return wrong(config_.target(),
-                 absl::StrCat("found ", Quoted(target), ", expected ", target_.Expectation()));
-  }
+bool Table::LacksAny(const std::vector<absl::string_view>& fields, const Places& places) const {
+  bool lacks = IsMissing(fields[places.target]);
+  for (const size_t place : places.numeric) lacks = lacks || IsMissing(fields[place]);
+  for (const size_t place : places.categorical) lacks = lacks || IsMissing(fields[place]);
+  return lacks;
+}
+
+absl::Status Table::AddNumbers(const CsvReader& reader, const Places& places, File* file) {
   for (size_t i = 0; i < numeric_.size(); ++i) {
-    const absl::string_view field = fields[places.numeric[i]];
+    const absl::string_view field = reader.fields()[places.numeric[i]];
     float value = std::numeric_limits<float>::quiet_NaN();
     if (IsMissing(field)) {
-      if (impute != proto::Data::IMPUTE_MEAN) {
-        return missing(numeric_[i], field, "a number",
+      if (config_.impute() != proto::Data::IMPUTE_MEAN) {
+        return Missing(reader, numeric_[i], field, "a number",
                        "data.impute: mean fills it in, drop leaves such lines out");
       }
     } else if (!ParseNumber(field, &value)) {
-      return wrong(numeric_[i],
+      return Wrong(reader, numeric_[i],
                    absl::StrCat("found ", Quoted(field),
                                 ", expected a number (data.categorical takes names, data.missing "
                                 "what stands for none)"));
     }
     file->numbers.push_back(value);
   }
+  return absl::OkStatus();
+}
+
+absl::Status Table::AddRecord(const CsvReader& reader, const Places& places, File* file) {
+  const std::vector<absl::string_view>& fields = reader.fields();
+  if (fields.size() != places.width) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(reader.path(), ":", reader.line(), ": found ", fields.size(),
+                     fields.size() == 1 ? " field" : " fields", ", expected ", places.width,
+                     ", as in the ", config_.header() ? "header" : "first line"));
+  }
+  if (config_.impute() == proto::Data::IMPUTE_DROP && LacksAny(fields, places)) {
+    ++file->dropped;
+    return absl::OkStatus();
+  }
+  const absl::string_view target = fields[places.target];
+  if (IsMissing(target)) {
+    return Missing(reader, config_.target(), target, target_.Expectation(),
+                   "data.impute: drop leaves such lines out");
+  }
+  if (!target_.Add(target, reader.line())) {
+    return Wrong(reader, config_.target(),
+                 absl::StrCat("found ", Quoted(target), ", expected ", target_.Expectation()));
+  }
+  RUBATO_RETURN_IF_ERROR(AddNumbers(reader, places, file));
   for (size_t i = 0; i < categorical_.size(); ++i) {
     const absl::string_view field = fields[places.categorical[i]];
     if (IsMissing(field)) {
-      return missing(categorical_[i], field, "a name",
+      return Missing(reader, categorical_[i], field, "a name",
                      "names have no mean; data.impute: drop leaves such lines out");
     }
     file->labels.push_back(names_[i].Number(field));

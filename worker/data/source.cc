@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "common/base/bytes.h"
 #include "common/base/digest.h"
 
 namespace rubato {
@@ -11,7 +12,7 @@ namespace {
 template <typename Value>
 void Update(const std::vector<Value>& values, Sha256* digest) {
   digest->Update(absl::StrCat(values.size(), ":"));
-  digest->Update({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(Value)});
+  digest->Update(AsBytes(absl::MakeConstSpan(values)));
 }
 
 void Update(const std::vector<std::string>& texts, Sha256* digest) {

@@ -17,11 +17,9 @@ class LossScaler {
   static constexpr double kGreatest = 0x1p64;  // its inverse is far from float32's end
 
   double scale() const { return scale_; }
-  int64_t overflows() const { return overflows_; }
 
   void OnStep(bool overflowed) {
     if (overflowed) {
-      ++overflows_;
       good_steps_ = 0;
       scale_ = scale_ * kBackoff < 1 ? 1 : scale_ * kBackoff;
     } else if (++good_steps_ == kGrowthInterval) {
@@ -32,7 +30,7 @@ class LossScaler {
 
  private:
   double scale_ = kInitial;
-  int64_t good_steps_ = 0, overflows_ = 0;
+  int64_t good_steps_ = 0;
 };
 
 }  // namespace rubato

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/base/process_exit.h"
+#include "common/base/exit_code.h"
 #include "common/base/status.h"
 #include "common/space/job_codec.h"
 
@@ -115,8 +115,9 @@ absl::StatusOr<Placement> WorkerSession::PlacementOf(const proto::View& view) co
 void WorkerSession::OnStop(const proto::Stop& stop) {
   was_stopped_ = true;
   // Taken for dead; or back before that was noticed.
-  EndPart(ToldToStop(stop.exit_code(), stop.reason(), stop.refused()),
-          stop.evicted() || (has_taken_part_ && stop.refused() && stop.exit_code() == 1));
+  EndPart(
+      ToldToStop(stop.exit_code(), stop.reason(), stop.refused()),
+      stop.evicted() || (has_taken_part_ && stop.refused() && stop.exit_code() == kExitFailure));
 }
 
 void WorkerSession::On(const CallBroke& event) {

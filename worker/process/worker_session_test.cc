@@ -8,7 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/process_exit.h"
+#include "common/base/exit_code.h"
 #include "common/space/modes.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"

@@ -167,87 +167,106 @@ absl::StatusOr<std::vector<BatchResult>> MicroBatches::Compute(const SampleSched
     return ComputeOnDevice(schedule, unit, node, parameters, push, await);
   }
   const ReductionTree tree(schedule.leaves());
-  const double weight = WeightOf(schedule, unit);
+  const Work work{schedule, unit, WeightOf(schedule, unit), parameters, await};
   std::vector<BatchResult> results;
   std::vector<Sum> sums;  // of finished left siblings, outermost first
-  const int64_t width = static_cast<int64_t>(lanes_.size());
-  for (int64_t first = node.begin; first < node.end; first += width) {
-    // As many micro-batches as there are lanes. Which left siblings each of them completes,
-    // innermost first, is known before they are computed.
-    const size_t count = static_cast<size_t>(std::min(width, node.end - first));
-    std::vector<Addition> additions;
-    std::vector<Gradient> gradients;
-    for (size_t i = 0; i < count; ++i) {
-      const int64_t leaf = first + static_cast<int64_t>(i);
-      Sum sum{{leaf, leaf + 1}, TakeBuffer()};
-      gradients.push_back(sum.gradient);
-      while (!(sum.node == node) && !sums.empty() && tree.Sibling(sum.node) == sums.back().node) {
-        additions.push_back({std::move(sums.back().gradient), sum.gradient->data()});
-        sums.pop_back();
-        sum.node = tree.Parent(sum.node);
-      }
-      sums.push_back(std::move(sum));
-    }
-    const bool is_last = first + static_cast<int64_t>(count) == node.end;
-    // Values from `done` on are final in all lanes: blocks of them are folded and, with the last
-    // micro-batch, leave.
-    int64_t next_block = space_->blocks() - 1;
-    const auto fold = [&](int64_t done) {
-      for (; next_block >= 0 && space_->BlockValues(next_block).begin >= done; --next_block) {
-        const Range values = space_->BlockValues(next_block);
-        for (const Addition& addition : additions) {
-          float* const to = addition.to + values.begin;
-          Add(addition.from->data() + values.begin, to, to, values.size());
-        }
-        if (!is_last) continue;
-        const Gradient& sum = sums.back().gradient;
-        push(next_block,
-             Payload{sum, absl::MakeConstSpan(*sum).subspan(values.begin, values.size())});
-      }
-    };
-    for (size_t i = count; i-- > 0;) {
-      Lane* const lane = lanes_[i].get();
-      const int64_t leaf = first + static_cast<int64_t>(i);
-      const SampleRange range = schedule.MicroBatch(unit, leaf);
-      const uint64_t key = Key(seed_, "dropout", unit, leaf);
-      const absl::Span<float> gradient = absl::MakeSpan(*gradients[i]);
-      lane->result = BatchResult();
-      if (range.positions.empty()) {  // of a short unit
-        std::fill(gradient.begin(), gradient.end(), 0.0f);
-        if (i == 0 && !await({0, space_->values()})) lane->result.reset();
-        SetReady(lane, 0);
-      } else if (i > 0) {
-        reader_->ReadShuffled(range, &lane->batch);
-        absl::MutexLock lock(&mutex_);
-        lane->ready = space_->values();
-        lane->work = [this, lane, parameters, gradient, key, await, weight] {
-          lane->result = lane->model->Gradient(
-              parameters, lane->batch.inputs(), lane->batch.targets(weight), key,
-              TensorRef(gradient),
-              [&](int64_t begin) { SetReady(lane, std::max<int64_t>(begin, 1)); }, await);
-          SetReady(lane, 0);  // not before its result is there
-        };
-      } else {
-        reader_->ReadShuffled(range, &lane->batch);
-        lane->result = lane->model->Gradient(
-            parameters, lane->batch.inputs(), lane->batch.targets(weight), key, TensorRef(gradient),
-            [&](int64_t begin) {
-              fold(std::max(begin, OthersReadyBelow(space_->values() + 1, count)));
-            },
-            await);
-      }
-    }
+  for (int64_t first = node.begin; first < node.end; first += static_cast<int64_t>(lanes_.size())) {
+    Round round = PlanRound(tree, node, first, &sums);
+    for (size_t i = round.count; i-- > 1;) ComputeBeside(work, round, i);
+    ComputeHere(work, &round, push);
     // The first lane waits for all parameters before it pushes anything, and so do the others.
     if (!lanes_[0]->result.has_value()) {
-      OthersReadyBelow(1, count);
+      OthersReadyBelow(1, round.count);
       return absl::CancelledError("the parameters shall not be waited for");
     }
-    while (next_block >= 0) {
-      fold(OthersReadyBelow(space_->BlockValues(next_block).begin + 1, count));
+    while (round.next_block >= 0) {
+      const int64_t begin = space_->BlockValues(round.next_block).begin;
+      Fold(OthersReadyBelow(begin + 1, round.count), &round, push);
     }
-    for (size_t i = 0; i < count; ++i) results.push_back(*lanes_[i]->result);
+    for (size_t i = 0; i < round.count; ++i) results.push_back(*lanes_[i]->result);
   }
   return results;
+}
+
+MicroBatches::Round MicroBatches::PlanRound(const ReductionTree& tree, Range node, int64_t first,
+                                            std::vector<Sum>* sums) {
+  Round round;
+  round.first = first;
+  round.count =
+      static_cast<size_t>(std::min(static_cast<int64_t>(lanes_.size()), node.end - first));
+  round.next_block = space_->blocks() - 1;
+  for (size_t i = 0; i < round.count; ++i) {
+    const int64_t leaf = first + static_cast<int64_t>(i);
+    Sum sum{{leaf, leaf + 1}, TakeBuffer()};
+    round.gradients.push_back(sum.gradient);
+    while (!(sum.node == node) && !sums->empty() && tree.Sibling(sum.node) == sums->back().node) {
+      round.additions.push_back({std::move(sums->back().gradient), sum.gradient->data()});
+      sums->pop_back();
+      sum.node = tree.Parent(sum.node);
+    }
+    sums->push_back(std::move(sum));
+  }
+  if (sums->back().node == node) round.sum = sums->back().gradient;
+  return round;
+}
+
+void MicroBatches::Fold(int64_t done, Round* round, Push push) {
+  for (; round->next_block >= 0 && space_->BlockValues(round->next_block).begin >= done;
+       --round->next_block) {
+    const Range values = space_->BlockValues(round->next_block);
+    for (const Addition& addition : round->additions) {
+      float* const to = addition.to + values.begin;
+      Add(addition.from->data() + values.begin, to, to, values.size());
+    }
+    if (round->sum == nullptr) continue;
+    push(
+        round->next_block,
+        Payload{round->sum, absl::MakeConstSpan(*round->sum).subspan(values.begin, values.size())});
+  }
+}
+
+void MicroBatches::ComputeBeside(const Work& work, const Round& round, size_t i) {
+  Lane* const lane = lanes_[i].get();
+  const int64_t leaf = round.first + static_cast<int64_t>(i);
+  const SampleRange range = work.schedule.MicroBatch(work.unit, leaf);
+  const absl::Span<float> gradient = absl::MakeSpan(*round.gradients[i]);
+  lane->result = BatchResult();
+  if (range.positions.empty()) {  // of a short unit
+    std::fill(gradient.begin(), gradient.end(), 0.0f);
+    SetReady(lane, 0);
+    return;
+  }
+  reader_->ReadShuffled(range, &lane->batch);
+  const uint64_t key = Key(seed_, "dropout", work.unit, leaf);
+  absl::MutexLock lock(&mutex_);
+  lane->ready = space_->values();
+  lane->work = [this, lane, work, gradient, key] {
+    lane->result = lane->model->Gradient(
+        work.parameters, lane->batch.inputs(), lane->batch.targets(work.weight), key,
+        TensorRef(gradient), [&](int64_t begin) { SetReady(lane, std::max<int64_t>(begin, 1)); },
+        work.await);
+    SetReady(lane, 0);  // not before its result is there
+  };
+}
+
+void MicroBatches::ComputeHere(const Work& work, Round* round, Push push) {
+  Lane* const lane = lanes_[0].get();
+  const SampleRange range = work.schedule.MicroBatch(work.unit, round->first);
+  const absl::Span<float> gradient = absl::MakeSpan(*round->gradients[0]);
+  lane->result = BatchResult();
+  if (range.positions.empty()) {
+    std::fill(gradient.begin(), gradient.end(), 0.0f);
+    if (!work.await({0, space_->values()})) lane->result.reset();
+    return;
+  }
+  reader_->ReadShuffled(range, &lane->batch);
+  lane->result = lane->model->Gradient(
+      work.parameters, lane->batch.inputs(), lane->batch.targets(work.weight),
+      Key(seed_, "dropout", work.unit, round->first), TensorRef(gradient),
+      [&](int64_t begin) {
+        Fold(std::max(begin, OthersReadyBelow(space_->values() + 1, round->count)), round, push);
+      },
+      work.await);
 }
 
 int64_t MicroBatches::MostBuffers(int64_t leaves, Range node, int64_t threads) {

@@ -16,6 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "common/space/flat_space.h"
+#include "common/space/reduction_tree.h"
 #include "common/space/sample_schedule.h"
 #include "common/wire/payload.h"
 #include "common/wire/shared_arena.h"
@@ -87,6 +88,34 @@ class MicroBatches {
     std::thread thread;                 // none of the first, which is the caller's
   };
 
+  // What is computed.
+  struct Work {
+    const SampleSchedule& schedule;
+    int64_t unit;
+    double weight;  // see WeightOf
+    absl::Span<const float> parameters;
+    AwaitParameters await;
+  };
+
+  // As many micro-batches as there are lanes, from the leaf `first` on.
+  struct Round {
+    int64_t first = 0;
+    size_t count = 0;
+    std::vector<Gradient> gradients;
+    std::vector<Addition> additions;  // of left siblings that they complete, innermost first
+    Gradient sum;                     // the node's, which leaves in the last round; else null
+    int64_t next_block = 0;           // behind it all are folded
+  };
+
+  // Which left siblings each micro-batch completes is known before they are computed. Moves what
+  // the round adds out of `sums` (of finished left siblings, outermost first) and what it makes in.
+  Round PlanRound(const ReductionTree& tree, Range node, int64_t first, std::vector<Sum>* sums);
+  // Values from `done` on are final in all lanes: blocks of them are folded and, in the last round,
+  // leave.
+  void Fold(int64_t done, Round* round, Push push);
+  // The i-th micro-batch of a round: by lane i > 0 on its thread, or by lane 0, on this thread.
+  void ComputeBeside(const Work& work, const Round& round, size_t i) ABSL_LOCKS_EXCLUDED(mutex_);
+  void ComputeHere(const Work& work, Round* round, Push push) ABSL_LOCKS_EXCLUDED(mutex_);
   // Of a model on a device, which adds the gradients up: only their sum comes to the host.
   absl::StatusOr<std::vector<BatchResult>> ComputeOnDevice(const SampleSchedule& schedule,
                                                            int64_t unit, Range node,

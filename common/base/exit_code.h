@@ -1,0 +1,41 @@
+// How a process ends: exit codes, the errors that stand for them, and how long it may take. Knows
+// neither signals nor threads.
+#ifndef RUBATO_COMMON_BASE_EXIT_CODE_H_
+#define RUBATO_COMMON_BASE_EXIT_CODE_H_
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace rubato {
+
+// Of a process that failed, and of one for which repeating cannot help: a mistake in what it was
+// given. 0: it is done; 128 + signal: a signal ended it.
+constexpr int kExitFailure = 1;
+constexpr int kExitUsage = 2;
+
+// How long a job that is told to end may take to do so in order: to finish its step without those
+// that do not answer, and to write a checkpoint.
+constexpr absl::Duration kStopGrace = absl::Seconds(30);
+
+// 0 for OK; kExitUsage for InvalidArgument, NotFound, FailedPrecondition, OutOfRange and
+// AlreadyExists; 128 + signal for InterruptedBy(signal), 130 for any other Cancelled; kExitFailure
+// for the rest.
+int ExitCode(const absl::Status& status);
+
+// Cancelled, remembering which signal asked.
+absl::Status InterruptedBy(int signal);
+
+// The same, remembering that the process ends because another did: told so, or left alone. Such a
+// reason is printed as `stopped: ` (common/base/log.h), so that the launcher can tell a victim from
+// a culprit.
+absl::Status StoppedByOthers(absl::Status status);
+bool IsStoppedByOthers(const absl::Status& status);
+
+// Of a process that was told to end with `exit_code`: `refused`, it does not fit the job; else the
+// job is over.
+absl::Status ToldToStop(int exit_code, absl::string_view reason, bool refused);
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_BASE_EXIT_CODE_H_

@@ -1,0 +1,94 @@
+// The figures of a run under way. Each is declared once, in figures.cc, and appears by that in
+// metrics.jsonl, in TensorBoard's file, on the pages of `rubato plot`, in the progress that
+// `rubato train` shows, and in the table of docs/runs.md.
+#ifndef RUBATO_SERVER_RUN_FIGURES_H_
+#define RUBATO_SERVER_RUN_FIGURES_H_
+
+#include <cstdint>
+#include <optional>
+#include <variant>
+
+#include "absl/functional/function_ref.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+
+namespace rubato {
+
+// How far communication hides behind computation, as workers tell it: see proto::Progress.
+struct Overlap {
+  double waiting_seconds = 0;        // sum over workers
+  double communicating_seconds = 0;  // likewise
+  int64_t told = 0;
+
+  // The share of the communication beside which its worker had something else to do.
+  std::optional<double> hidden() const {
+    if (communicating_seconds <= 0) return std::nullopt;
+    return 1 - waiting_seconds / communicating_seconds;
+  }
+  // Mean of what a worker waits for the parameters of one computation.
+  double mean_waiting_seconds() const { return told == 0 ? 0 : waiting_seconds / told; }
+};
+
+struct MetricsLine {
+  enum class Kind {
+    kTrain,  // means over the training samples since the last line
+    kEval,   // of `split`, beside the training and at its end
+    kTest,   // of the final parameters on the test split
+  };
+  Kind kind = Kind::kTrain;
+  int64_t unit = 0;                // of kEval: units that the parameters have seen
+  absl::string_view split;         // of kEval: "validation", "test"
+  int64_t step = 0;                // done; on arrival, samples / batch_size
+  double epoch = 0;                // samples done / samples of an epoch
+  int64_t samples = 0;             // done since the start of training
+  double time = 0;                 // seconds since the start of training
+  double loss = 0;                 // a sample
+  std::optional<double> accuracy;  // share of correct predictions among those judged, if any
+  // Of training lines only:
+  double learning_rate = 0;       // of the last update
+  double samples_per_second = 0;  // since the last line
+  double staleness = 0;           // mean over updates and blocks
+  int64_t pushed_bytes = 0;       // of workers' payloads, since the last line
+  int64_t pulled_bytes = 0;
+  Overlap overlap;  // since the last line
+};
+
+// What a line's figures are called together: "train", "eval", "test".
+absl::string_view KindName(const MetricsLine& line);
+
+enum class Unit { kNone, kCount, kSeconds, kBytes, kShare, kSamplesPerSecond };
+
+// "", "count", "s", "bytes", "share", "samples/s".
+absl::string_view UnitName(Unit unit);
+
+struct Figure {
+  using Value = std::variant<int64_t, double>;
+  enum class Use {
+    kAxis,    // tells where in the run a line is
+    kCurve,   // drawn by TensorBoard and `rubato plot`
+    kRecord,  // in metrics.jsonl alone
+  };
+
+  absl::string_view name;  // the key in metrics.jsonl; TensorBoard's tag behind "train/"
+  absl::string_view title;
+  Unit unit;
+  Use use;
+  bool of_tests;  // in lines of evaluations and tests, too
+  bool logged;    // in the lines that `rubato train` logs
+  // Its place in the live line: the lowest is left out first where there is no room. 0: none.
+  int live;
+  absl::string_view help;
+  // Nothing if the line does not tell it.
+  std::optional<Value> (*value)(const MetricsLine& line);
+};
+
+// All of them, in the order of metrics.jsonl.
+absl::Span<const Figure> Figures();
+
+// Those that the line tells.
+void ForEachFigure(const MetricsLine& line,
+                   absl::FunctionRef<void(const Figure& figure, Figure::Value value)> visit);
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_RUN_FIGURES_H_

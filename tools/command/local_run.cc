@@ -1,0 +1,212 @@
+#include "tools/command/local_run.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_replace.h"
+#include "absl/time/clock.h"
+#include "common/base/process_exit.h"
+#include "common/base/status.h"
+#include "common/base/terminal.h"
+#include "common/job/job.h"
+#include "tools/command/command.h"
+#include "tools/command/say.h"
+
+namespace rubato {
+namespace {
+
+using Event = Launcher::Event;
+
+constexpr int kStderr = 2;
+constexpr absl::Duration kAddressPoll = absl::Milliseconds(10);
+constexpr absl::Duration kProgressPoll = absl::Milliseconds(200);
+// How long nothing may happen before shard 0 is asked what it waits for, and how long it has to
+// answer.
+constexpr absl::Duration kQuiet = absl::Seconds(1);
+constexpr absl::Duration kAskTimeout = absl::Seconds(1);
+
+}  // namespace
+
+LocalRun::LocalRun(const Plan& plan, const Resume& resume, bool record, const Programs& programs,
+                   RunFolder folder, Launcher& launcher)
+    : plan_(plan),
+      resume_(resume),
+      record_(record),
+      programs_(programs),
+      folder_(std::move(folder)),
+      launcher_(launcher),
+      log_(LauncherLog(plan.job)),
+      views_(folder_.ViewsFile()) {}
+
+absl::StatusOr<Launcher::Event> LocalRun::Train() {
+  RUBATO_RETURN_IF_ERROR(
+      WriteFileAtomically(folder_.JobFile(), ResolvedYaml(plan_.job, plan_.sources)));
+  RUBATO_RETURN_IF_ERROR(CopyMetrics(resume_, folder_.MetricsFile()));
+  RUBATO_RETURN_IF_ERROR(StartServer(0, ""));
+  // The others start when shard 0 listens: they then find this run's, not another program that
+  // holds its port.
+  RUBATO_ASSIGN_OR_RETURN(const Event event, AwaitAddress());
+  if (event != Event::kTimeout) return event;
+  RUBATO_ASSIGN_OR_RETURN(address_, ReadSmallFile(folder_.AddressFile()));
+  absl::StripAsciiWhitespace(&address_);
+  for (int shard = 1; shard < plan_.job.cluster().servers(); ++shard) {
+    RUBATO_RETURN_IF_ERROR(StartServer(shard, address_));
+  }
+  for (int rank = 0; rank < plan_.job.cluster().workers().start(); ++rank) {
+    RUBATO_RETURN_IF_ERROR(StartWorker(rank));
+  }
+  return Watch();
+}
+
+absl::Status LocalRun::StartWorker(int rank) {
+  return Start("worker", rank,
+               {programs_.worker, "--config", folder_.JobFile(), "--rank", absl::StrCat(rank),
+                "--local-rank", absl::StrCat(rank)},
+               address_);
+}
+
+absl::Status LocalRun::StartServer(int shard, const std::string& address) {
+  std::vector<std::string> arguments = {programs_.server, "--config",          folder_.JobFile(),
+                                        "--shard",        absl::StrCat(shard), "--run-dir",
+                                        folder_.path()};
+  if (record_) arguments.insert(arguments.end(), {"--record", folder_.RecordFolder()});
+  // It need not look again, and shall find the same.
+  if (shard == 0 && (!resume_.checkpoint.empty() ||
+                     plan_.job.checkpoint().resume() != proto::Checkpoint::RESUME_NEVER)) {
+    arguments.insert(arguments.end(),
+                     {"--resume", resume_.checkpoint.empty() ? "never" : resume_.checkpoint});
+  }
+  return Start("server", shard, std::move(arguments), address);
+}
+
+absl::Status LocalRun::Start(const std::string& role, int rank, std::vector<std::string> arguments,
+                             const std::string& address) {
+  if (!address.empty())
+    arguments.insert(arguments.end(), {"--set", absl::StrCat("cluster.address=\"", address, "\"")});
+  return launcher_.Start({role, rank, std::move(arguments), folder_.LogFile(role, rank),
+                          /*expendable=*/role == "worker"});
+}
+
+absl::StatusOr<Launcher::Event> LocalRun::AwaitAddress() {
+  const double limit = plan_.job.cluster().start_timeout();
+  const absl::Time deadline = absl::Now() + absl::Seconds(limit);
+  while (access(folder_.AddressFile().c_str(), F_OK) != 0) {
+    const Event event = launcher_.Wait(kAddressPoll);
+    if (event == Event::kAllEnded) {
+      return absl::InternalError("server 0 has ended before it listened; see " +
+                                 folder_.LogFile("server", 0));
+    }
+    if (event != Event::kTimeout) return event;
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError(absl::StrCat(
+          "server 0 has not begun to listen within cluster.start_timeout, ", limit, " s"));
+    }
+  }
+  return Event::kTimeout;
+}
+
+absl::StatusOr<Launcher::Event> LocalRun::Watch() {
+  ProgressDisplay display(
+      folder_.MetricsFile(),
+      Progress(static_cast<double>(TotalSamples(plan_)), static_cast<double>(plan_.train_samples)),
+      kStderr, IsTerminal(kStderr) && log_.format() == LogFormat::kText,
+      static_cast<LogLevel>(plan_.job.log().level()), log_.format());
+  while (true) {
+    const Event event = launcher_.Wait(kProgressPoll);
+    ReadViews(display);
+    display.Update(absl::Now());
+    if (event == Event::kLost) {
+      display.Clear();
+      RUBATO_ASSIGN_OR_RETURN(const bool goes_on, OnLost(launcher_.lost()));
+      if (!goes_on) return Event::kFailure;
+    } else if (event != Event::kTimeout) {
+      return event;
+    }
+    RUBATO_RETURN_IF_ERROR(CheckPaused(display));
+  }
+}
+
+void LocalRun::ReadViews(ProgressDisplay& display) {
+  while (const std::optional<std::string> line = views_.Next()) {
+    if (!has_begun_) {
+      if (const absl::Status status = folder_.BecomeLatest(); !status.ok()) {
+        display.Clear();
+        Say(log_, absl::StrCat("warning: ", status.message()));
+      }
+    }
+    has_begun_ = true;
+    const auto json = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || !json.contains("mode") || !json["mode"].is_string()) continue;
+    const std::string mode = json["mode"];
+    if (!mode_.empty() && mode != mode_) {
+      display.Clear();
+      Say(log_, absl::StrCat("mode: ", mode, " (was ", mode_, ")"));
+    }
+    mode_ = mode;
+  }
+}
+
+absl::StatusOr<bool> LocalRun::OnLost(const Failure& lost) {
+  const std::string who = absl::StrCat(lost.role, " ", lost.rank);
+  const std::string reason = absl::StrReplaceAll(lost.reason, {{"\n", "; "}});
+  const int most = plan_.job.cluster().max_restarts();
+  if (lost.exit_code == 128 + SIGTERM || lost.exit_code == 128 + SIGINT) {
+    Say(log_, absl::StrCat(who, " has left"));
+    return true;
+  }
+  if (lost.exit_code != kExitUsage && restarts_[lost.rank] < most) {
+    ++restarts_[lost.rank];
+    Say(log_, absl::StrFormat("%s ended: %s; started again (%d of %d)", who, reason,
+                              restarts_[lost.rank], most));
+    RUBATO_RETURN_IF_ERROR(StartWorker(lost.rank));
+    return true;
+  }
+  if (!has_begun_) {
+    failure_ = lost;
+    return false;
+  }
+  Say(log_, absl::StrCat(who, " ended: ", reason, "; not started again, ",
+                         lost.exit_code == kExitUsage
+                             ? "which would not help"
+                             : absl::StrFormat("cluster.max_restarts is %d", most),
+                         "; log: ", lost.log_path));
+  return true;
+}
+
+absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
+  const absl::Time now = absl::Now();
+  if (!has_begun_ || now < ask_at_) return absl::OkStatus();
+  const int least = plan_.job.cluster().workers().min();
+  const int workers = launcher_.running("worker");
+  if (workers >= least && display.last_change() + kQuiet > now) {
+    display.SetNotice("");
+    return absl::OkStatus();
+  }
+  ask_at_ = now + kQuiet;
+  proto::CommandRequest request;
+  request.set_kind(proto::CommandRequest::KIND_STATUS);
+  const absl::StatusOr<proto::CommandReply> reply =
+      SendCommand(folder_.path(), address_, std::move(request), kAskTimeout);
+  if (!reply.ok()) return absl::OkStatus();
+  const bool paused = reply->status().state() == "paused";
+  if (paused && workers < least) {
+    display.Clear();
+    launcher_.Stop("server", 0, kStopGrace);
+    return absl::AbortedError(
+        absl::StrFormat("too few workers are left to go on: %d of at least %d "
+                        "(cluster.workers.min), and none may be started again",
+                        workers, least));
+  }
+  display.SetNotice(paused && reply->status().waits_size() > 0
+                        ? absl::StrCat("paused: ", reply->status().waits(0))
+                        : "");
+  return absl::OkStatus();
+}
+
+}  // namespace rubato

@@ -1,0 +1,75 @@
+// One run of `rubato train`: its folder, its processes, and what is said about them.
+#ifndef RUBATO_TOOLS_COMMAND_LOCAL_RUN_H_
+#define RUBATO_TOOLS_COMMAND_LOCAL_RUN_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/log.h"
+#include "common/files/run_folder.h"
+#include "tools/command/launcher.h"
+#include "tools/command/plan.h"
+#include "tools/command/progress.h"
+#include "tools/command/resume.h"
+
+namespace rubato {
+
+// The programs to start.
+struct Programs {
+  std::string server, worker;
+};
+
+class LocalRun {
+ public:
+  // All but the folder must outlive it.
+  LocalRun(const Plan& plan, const Resume& resume, bool record, const Programs& programs,
+           RunFolder folder, Launcher& launcher);
+
+  // Starts all processes, workers that end badly anew, and waits for their end. Then kAllEnded,
+  // kFailure (see failure()) or kInterrupt; an error if a process could not be started, or if there
+  // are too few workers to go on. What still runs is left to Stop.
+  absl::StatusOr<Launcher::Event> Train();
+
+  // After kFailure.
+  const Failure& failure() const { return failure_.has_value() ? *failure_ : *launcher_.failure(); }
+
+ private:
+  absl::Status StartWorker(int rank);
+  absl::Status StartServer(int shard, const std::string& address);
+  absl::Status Start(const std::string& role, int rank, std::vector<std::string> arguments,
+                     const std::string& address);
+  // kTimeout when the address is there, as nothing else has happened.
+  absl::StatusOr<Launcher::Event> AwaitAddress();
+  absl::StatusOr<Launcher::Event> Watch();
+  // Training has begun with the first view. Says when the mode changes.
+  void ReadViews(ProgressDisplay& display);
+  // Starts a worker anew if that may help. Whether the run goes on.
+  absl::StatusOr<bool> OnLost(const Failure& lost);
+  // When nothing happens: shows that the run is paused, if it is. If it would be so for ever, has
+  // shard 0 end it with a checkpoint.
+  absl::Status CheckPaused(ProgressDisplay& display);
+
+  const Plan& plan_;
+  const Resume& resume_;
+  const bool record_;
+  const Programs& programs_;
+  const RunFolder folder_;
+  Launcher& launcher_;
+  const Log log_;
+  LineTail views_;
+  std::string address_;  // of shard 0
+  bool has_begun_ = false;
+  std::string mode_;
+  std::map<int, int> restarts_;  // by rank
+  std::optional<Failure> failure_;
+  absl::Time ask_at_ = absl::InfinitePast();
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_COMMAND_LOCAL_RUN_H_

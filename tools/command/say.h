@@ -1,0 +1,24 @@
+// How `rubato train` speaks while a run is under way.
+#ifndef RUBATO_TOOLS_COMMAND_SAY_H_
+#define RUBATO_TOOLS_COMMAND_SAY_H_
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "common/base/log.h"
+#include "proto/job.pb.h"
+
+namespace rubato {
+
+inline Log LauncherLog(const proto::Job& job) {
+  return Log("launcher", 0, static_cast<LogLevel>(job.log().level()),
+             static_cast<LogFormat>(job.log().format()));
+}
+
+// To standard error. For people a line is what it says; programs get it as they get all lines.
+inline void Say(const Log& log, absl::string_view text) {
+  log.format() == LogFormat::kJson ? log.Info(text) : WriteAll(2, absl::StrCat(text, "\n"));
+}
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_COMMAND_SAY_H_
