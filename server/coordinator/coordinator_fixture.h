@@ -32,7 +32,7 @@ class CoordinatorTest : public ::testing::Test {
         "start_timeout: 60 "
         "} "
         "optimizer { learning_rate: 0.1 learning_rate_parity: true } "
-        "consistency { mode: MODE_SYNC } "
+        "consistency { mode { mode: NAME_SYNC } } "
         "train { batch_size: 8 micro_batches: 4 until { epochs: 2 } } "
         "metrics { every { steps: 1 } }",
         &job));

@@ -23,7 +23,7 @@ TEST_F(CoordinatorTest, ASilentWorkerIsTakenForDeadAndToldSo) {
 }
 
 TEST_F(CoordinatorTest, TheTestsOfOthersAreWaitedForUnlessTheyDie) {
-  Start("consistency { mode: MODE_ASYNC } cluster { lease: 5 }");
+  Start("consistency { mode { mode: NAME_ASYNC } } cluster { lease: 5 }");
   Begin();
   proto::PeerMessage request;
   request.mutable_work_request();
@@ -115,7 +115,7 @@ TEST_F(CoordinatorTest, AWorkerThatIsAliveButHoldsUpTheOthersIsTakenForDead) {
 TEST_F(CoordinatorTest, AWorkerThatDoesNotAskForMoreIsTakenForDeadNotThoseWhoWaitForIt) {
   Start(
       "cluster { lease: 5 stall_timeout: 20 } "
-      "consistency { mode: MODE_BOUNDED staleness: 1 }");
+      "consistency { mode { mode: NAME_BOUNDED staleness: 1 } }");
   Begin();
   proto::PeerMessage request;
   request.mutable_work_request();
@@ -158,7 +158,7 @@ TEST_F(CoordinatorTest, ANewViewDoesNotRenewTheLeaseOfASilentWorker) {
 TEST_F(CoordinatorTest, NobodyIsBlamedForAPause) {
   Start(
       "cluster { workers { min: 2 } lease: 5 stall_timeout: 20 } "
-      "consistency { mode: MODE_ASYNC }");
+      "consistency { mode { mode: NAME_ASYNC } }");
   Begin();
   Gone(3);
   Close(0, 0);

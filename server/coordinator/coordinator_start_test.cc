@@ -178,7 +178,7 @@ TEST_F(CoordinatorTest, RefusesACheckpointOfOtherDataOrUnits) {
     begin_.resume->set_mode(proto::Manifest::MODE_ASYNC);
     begin_.resume->set_unit_samples(other_data ? 4 : 16);
     begin_.resume->set_data_digest(other_data ? "other" : "data");
-    Start("consistency { mode: MODE_ASYNC }");
+    Start("consistency { mode { mode: NAME_ASYNC } }");
     Receive(2, Worker());
     Receive(3, Worker());
     Receive(kOwnShard, Shard(0));

@@ -88,7 +88,7 @@ TEST_F(CoordinatorTest, AStopThatMeetsAChangeOfModeEndsTheNextLineageAtItsBeginn
   for (const bool to_sync : {false, true}) {
     SCOPED_TRACE(to_sync);
     sent_.clear();
-    Start(to_sync ? "consistency { mode: MODE_ASYNC }" : "");
+    Start(to_sync ? "consistency { mode { mode: NAME_ASYNC } }" : "");
     Begin();
     const proto::Mode mode = to_sync ? SyncMode() : AsyncMode();
     RUBATO_ASSERT_OK(Handle(coordinator::SwitchRequested{mode}));
@@ -98,7 +98,7 @@ TEST_F(CoordinatorTest, AStopThatMeetsAChangeOfModeEndsTheNextLineageAtItsBeginn
     Stop(absl::OkStatus());
     const int64_t done = to_sync ? 0 : 1;
     Close(done, done);
-    EXPECT_EQ(sent_[2].back().view().mode(), mode.mode);
+    EXPECT_EQ(ModeName(sent_[2].back().view().mode()), ModeName(mode));
     EXPECT_EQ(sent_[2].back().view().until_step(), done);
     Receive(2, Idle());
     Receive(3, Idle());
@@ -109,7 +109,8 @@ TEST_F(CoordinatorTest, AStopThatMeetsAChangeOfModeEndsTheNextLineageAtItsBeginn
 
 TEST_F(CoordinatorTest, TheScheduleSaysWhichModeHoldsWhen) {
   Start(
-      "consistency { schedule { mode: MODE_ASYNC until { epochs: 1 } } schedule { mode: MODE_SYNC "
+      "consistency { schedule { mode { mode: NAME_ASYNC } until { epochs: 1 } } schedule { mode { "
+      "mode: NAME_SYNC } "
       "} }");
   Begin();
   EXPECT_EQ(ModeName(sent_[2].back().view().mode()), "async");

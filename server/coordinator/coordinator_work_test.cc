@@ -46,7 +46,7 @@ TEST_F(CoordinatorTest, WhereTargetsAreNumbersThereIsNoAccuracy) {
 
 TEST_F(CoordinatorTest, GivesOutEachContributionOnceAndTestsAtEpochs) {
   // A contribution is half a step: 4 samples, 5 contributions an epoch.
-  Start("consistency { mode: MODE_ASYNC }");
+  Start("consistency { mode { mode: NAME_ASYNC } }");
   Begin();
   EXPECT_EQ(sent_[2][0].view().leaves(), 2);
   proto::PeerMessage request;
@@ -68,7 +68,7 @@ TEST_F(CoordinatorTest, GivesOutEachContributionOnceAndTestsAtEpochs) {
 
 // applied + partial + lost = given, and what is not whole is given out again.
 TEST_F(CoordinatorTest, AccountsForWhatALostWorkerHadBeenGiven) {
-  Start("consistency { mode: MODE_ASYNC }");
+  Start("consistency { mode { mode: NAME_ASYNC } }");
   Begin();
   proto::PeerMessage request;
   request.mutable_work_request();
@@ -88,7 +88,7 @@ TEST_F(CoordinatorTest, AccountsForWhatALostWorkerHadBeenGiven) {
 }
 
 TEST_F(CoordinatorTest, ATestThatWasNotBegunIsAskedForWithTheUnitAgain) {
-  Start("consistency { mode: MODE_ASYNC }");
+  Start("consistency { mode { mode: NAME_ASYNC } }");
   Begin();
   proto::PeerMessage request;
   request.mutable_work_request();
@@ -122,7 +122,8 @@ TEST_F(CoordinatorTest, OnArrivalWhatIsNotWholeIsGivenOutAgain) {
   block->set_block(1);
   block->set_units_below(2);
   block->add_units_above(3);
-  Start("consistency { mode: MODE_ASYNC } wire { chunk: 32 }");  // 10 values: two blocks of 8
+  Start("consistency { mode { mode: NAME_ASYNC } } wire { chunk: 32 }");  // 10 values: two blocks
+                                                                          // of 8
   Begin();
   proto::PeerMessage restored;
   restored.mutable_shard_restored();

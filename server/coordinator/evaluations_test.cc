@@ -22,7 +22,7 @@ class EvaluationsTest : public ::testing::Test {
 
   Lineage In(const proto::Mode& mode) const {
     Lineage lineage(job_, 16);
-    lineage.Begin({mode, 0}, 0, 0);
+    lineage.Begin(mode, 0, 0);
     return lineage;
   }
 

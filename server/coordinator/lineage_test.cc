@@ -17,8 +17,8 @@ Lineage Scheduled() {
   proto::Job job;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
       "cluster { workers { start: 2 } } train { batch_size: 8 micro_batches: 4 until { epochs: 2 } "
-      "} consistency { schedule { mode: MODE_ASYNC until { epochs: 1 } } schedule { mode: "
-      "MODE_SYNC } }",
+      "} consistency { schedule { mode { mode: NAME_ASYNC } until { epochs: 1 } } schedule { "
+      "mode { mode: NAME_SYNC } } }",
       &job));
   return Lineage(job, 16);
 }
@@ -26,14 +26,14 @@ Lineage Scheduled() {
 TEST(LineageTest, EndsWhereTheScheduleHasAnotherMode) {
   Lineage lineage = Scheduled();
   lineage.Begin(lineage.ScheduledAt(0), 0, 0);
-  EXPECT_EQ(lineage.mode(), kAsync);
+  EXPECT_EQ(ModeName(lineage.mode()), ModeName(kAsync));
   EXPECT_EQ(lineage.until(), 4);
   EXPECT_FALSE(lineage.is_last());
   lineage.Finish();
   EXPECT_TRUE(lineage.is_over());
   lineage.BeginNext(4);
   EXPECT_EQ(lineage.number(), 2u);
-  EXPECT_EQ(lineage.mode(), kSync);
+  EXPECT_EQ(ModeName(lineage.mode()), ModeName(kSync));
   EXPECT_FALSE(lineage.is_over());
   EXPECT_EQ(lineage.until(), 6);
   EXPECT_TRUE(lineage.is_last());
@@ -43,15 +43,15 @@ TEST(LineageTest, WhatAPersonAsksForHoldsUpToTheNextPointOfTheSchedule) {
   Lineage lineage = Scheduled();
   lineage.Begin(lineage.ScheduledAt(0), 0, 0);
   lineage.Ask(kBounded);
-  EXPECT_EQ(lineage.asked(), kBounded);
+  EXPECT_EQ(ModeName(lineage.asked().value()), ModeName(kBounded));
   lineage.Cut(1);
-  EXPECT_EQ(lineage.next_mode(), kBounded);
+  EXPECT_EQ(ModeName(lineage.next_mode()), ModeName(kBounded));
   lineage.BeginNext(1);
   EXPECT_FALSE(lineage.asked().has_value()) << "it holds";
   EXPECT_EQ(lineage.until(), 4);
-  EXPECT_EQ(lineage.next_mode(), kSync);
+  EXPECT_EQ(ModeName(lineage.next_mode()), ModeName(kSync));
   lineage.BeginNext(4);
-  EXPECT_EQ(lineage.mode(), kSync);
+  EXPECT_EQ(ModeName(lineage.mode()), ModeName(kSync));
 }
 
 TEST(LineageTest, OneThatIsCutBeforeTheSchedulesPointGoesOnAsAsked) {
@@ -63,7 +63,7 @@ TEST(LineageTest, OneThatIsCutBeforeTheSchedulesPointGoesOnAsAsked) {
   lineage.Cut(2);
   lineage.Cut(3);
   EXPECT_EQ(lineage.until(), 2) << "it never grows";
-  EXPECT_EQ(lineage.next_mode(), kBounded);
+  EXPECT_EQ(ModeName(lineage.next_mode()), ModeName(kBounded));
 }
 
 }  // namespace

@@ -28,8 +28,8 @@ class WorkTest : public ::testing::Test {
       registry_->Add(id, registration, now_, &out_)->is_member = true;
     }
     evaluations_.emplace(job_, 16);
-    work_.emplace(job_, 16, std::nullopt);
-    work_->BeginFirstView(registry_->WorkerIds());
+    work_.emplace(job_, 16, std::nullopt, BuiltInPolicy);
+    work_->AddTo(work_->BeginFirstView(registry_->WorkerIds()), &view_);
     work_->BeginTraining(0, now_);
   }
 
@@ -54,10 +54,11 @@ class WorkTest : public ::testing::Test {
   std::optional<Registry> registry_;
   std::optional<Evaluations> evaluations_;
   std::optional<Work> work_;
+  proto::View view_;
 };
 
 TEST_F(WorkTest, InSyncTheStepWaitsForWhoHasPartsOfIt) {
-  Begin("mode: MODE_SYNC");
+  Begin("mode { mode: NAME_SYNC }");
   Computed(2, 0, 0, 2);
   EXPECT_THAT(work_->WaitedFor(*registry_), ElementsAre(WorkerId{1, 1}));
   EXPECT_EQ(work_->WaitText(*registry_->Find(3), 2), "step 0 waits for worker 1, for 2.0 s");
@@ -67,7 +68,7 @@ TEST_F(WorkTest, InSyncTheStepWaitsForWhoHasPartsOfIt) {
 }
 
 TEST_F(WorkTest, InSyncOnlyAViewEndsTheLineage) {
-  Begin("mode: MODE_SYNC");
+  Begin("mode { mode: NAME_SYNC }");
   EXPECT_FALSE(work_->CutNow());
   ViewChange change;
   change.Close(1, {{0, 1}});
@@ -81,7 +82,7 @@ TEST_F(WorkTest, InSyncOnlyAViewEndsTheLineage) {
 }
 
 TEST_F(WorkTest, OnArrivalWhatIsGivenOutIsTheLastOnceTheLineageIsCut) {
-  Begin("mode: MODE_ASYNC");
+  Begin("mode { mode: NAME_ASYNC }");
   Give(2);
   EXPECT_EQ(LastWork().contribution(), 0);
   EXPECT_TRUE(work_->CutNow());
@@ -96,14 +97,14 @@ TEST_F(WorkTest, OnArrivalWhatIsGivenOutIsTheLastOnceTheLineageIsCut) {
 }
 
 TEST_F(WorkTest, OnArrivalOneThatIsIdleIsGivenWhatIsLeft) {
-  Begin("mode: MODE_ASYNC");
+  Begin("mode { mode: NAME_ASYNC }");
   EXPECT_FALSE(work_->OnIdle(2, registry_->Find(2), &*evaluations_, now_, &out_));
   EXPECT_FALSE(registry_->Find(2)->idle);
   EXPECT_EQ(LastWork().contribution(), 0);
 }
 
 TEST_F(WorkTest, OnArrivalWhoComesBeginsAtTheClockOfTheSlowest) {
-  Begin("mode: MODE_ASYNC");
+  Begin("mode { mode: NAME_ASYNC }");
   proto::Registration registration;
   registration.mutable_worker();
   registry_->Remove(3);
@@ -115,12 +116,11 @@ TEST_F(WorkTest, OnArrivalWhoComesBeginsAtTheClockOfTheSlowest) {
   closed.add_clocks()->set_rank(0);
   closed.mutable_clocks(0)->set_applied(5);
   change.OnClosed({0, 1}, closed);
-  proto::View view;
-  work_->AddMembers(change, /*is_new_lineage=*/false, &*registry_, &view);
-  ASSERT_EQ(view.members_size(), 2);
-  EXPECT_FALSE(view.members(0).has_start_clock()) << "it goes on with its own";
-  EXPECT_EQ(view.members(1).start_clock(), 5);
-  EXPECT_EQ(view.members(1).incarnation(), 2u);
+  work_->AddMembers(change, /*is_new_lineage=*/false, &*registry_, &view_);
+  ASSERT_EQ(view_.members_size(), 2);
+  EXPECT_FALSE(view_.members(0).has_start_clock()) << "it goes on with its own";
+  EXPECT_EQ(view_.members(1).start_clock(), 5);
+  EXPECT_EQ(view_.members(1).incarnation(), 2u);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // faults (tools/simulator/scenario.h), judged by its laws. The environment may say which:
 //   RUBATO_SEED=123    this one alone, with what the coordinator says
 //   RUBATO_MUTANT=1    the policy has a bug on purpose: a seed must fail
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 #include <map>
@@ -137,6 +138,10 @@ absl::Status RunSeed(uint64_t seed, int64_t* judged, bool tells) {
   Scenario scenario = Scenario::Draw(seed);
   scenario.switches.clear();
   scenario.checkpoints.clear();
+  // A shard's death ends the job in any mode.
+  const auto kills_shard = [](const Fault& fault) { return fault.kind == Fault::Kind::kKillShard; };
+  scenario.faults.erase(std::remove_if(scenario.faults.begin(), scenario.faults.end(), kills_shard),
+                        scenario.faults.end());
   SmallJob& job = scenario.job;
   job.mode = BackupMode();
   job.schedule.clear();
