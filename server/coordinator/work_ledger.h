@@ -12,17 +12,9 @@
 
 #include "common/consistency/unit_set.h"
 #include "server/coordinator/assignments.h"
+#include "server/run/work_counts.h"
 
 namespace rubato {
-
-// At any time given = applied + left_out + partial + lost + under way.
-struct WorkCounts {
-  int64_t given = 0;
-  int64_t applied = 0;
-  int64_t left_out = 0;
-  int64_t partial = 0;
-  int64_t lost = 0;
-};
 
 class WorkLedger {
  public:

@@ -15,8 +15,8 @@
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "proto/mode.pb.h"
-#include "server/coordinator/work_ledger.h"
 #include "server/run/figures.h"
+#include "server/run/work_counts.h"
 
 namespace rubato {
 
