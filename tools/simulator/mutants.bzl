@@ -125,10 +125,6 @@ MUTANTS = {
         "frame.unit != pull_.number) return false;",
         "false) return false;",
     ]),
-    "passed_step_not_given_up": ("//worker/step:pulled_blocks.cc", [
-        "static_cast<int64_t>(frame.version) > pull_.clock) passed_ = true;",
-        "false) passed_ = true;",
-    ]),
     "early_computation_not_interrupted": ("//worker/step:pulled_blocks.cc", [
         "if (passed_) return Readable::kNever;",
         "",
