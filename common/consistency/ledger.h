@@ -68,7 +68,6 @@ struct BlockLedger {
   Change change = Change::kNone;
   bool measured = false;  // the open step's sum is whole, and waits for the verdict
   UnitSet units;          // on arrival: the contributions in the parameters
-  uint32_t snapshot = 0;  // the last one that it has been put into
   int64_t staleness_sum = 0;
   int64_t staleness_max = 0;
 

@@ -10,7 +10,7 @@
 namespace rubato {
 namespace {
 
-constexpr uint32_t kMostRanks = 1 << 16;  // cluster.workers.max is at most this
+constexpr uint32_t kMaxRanks = 1 << 16;  // cluster.workers.max is at most this
 
 }  // namespace
 
@@ -26,7 +26,7 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
   std::vector<uint32_t> before = std::exchange(members_, {});
   for (const proto::Member& member : view.members()) {
     const size_t rank = static_cast<size_t>(member.rank());
-    RUBATO_CHECK(rank < kMostRanks);
+    RUBATO_CHECK(rank < kMaxRanks);
     if (members_.size() <= rank) members_.resize(rank + 1, 0);
     members_[rank] = member.incarnation();
   }
@@ -56,15 +56,11 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
     }
     ledger.FindSlowest();
     // A worker's pull counts in its view: it asks anew.
-    std::vector<Pull>& pulls = waiting_[block - blocks_.begin];
-    pulls.erase(
-        std::remove_if(pulls.begin(), pulls.end(),
-                       [this](const Pull& p) { return p.worker != kObserver && p.view < view_; }),
-        pulls.end());
+    waiting_.ForgetBefore(block, view_);
     AnswerPulls(block, actions);
   }
   // Before anything changes: an answer is of the version that the block is at.
-  for (const Early& early : std::exchange(early_, {})) {
+  for (const WaitingPulls::Early& early : waiting_.TakeEarly()) {
     OnPull(early.pull, early.blocks, actions).IgnoreError();
   }
   for (int64_t block = blocks_.begin; block < blocks_.end; ++block) Advance(block, actions);
@@ -115,39 +111,6 @@ bool Shard::IsApplying() const {
          });
 }
 
-ShardState Shard::State() const {
-  ShardState state;
-  if (ledgers_.empty()) return state;
-  state.lowest = ledgers_[0].version;
-  state.clocks.assign(members_.size(), BlockLedger::kNobody);
-  int64_t least_below = ledgers_[0].units.below(), most_below = least_below;
-  std::set<int64_t> candidates;
-  for (const BlockLedger& ledger : ledgers_) {
-    state.lowest = std::min(state.lowest, ledger.version);
-    state.highest = std::max(state.highest, ledger.version);
-    for (size_t rank = 0; rank < members_.size() && rank < ledger.clocks.size(); ++rank) {
-      state.clocks[rank] = std::min(state.clocks[rank], ledger.clocks[rank].applied);
-    }
-    least_below = std::min(least_below, ledger.units.below());
-    most_below = std::max(most_below, ledger.units.below());
-    candidates.insert(ledger.units.above().begin(), ledger.units.above().end());
-  }
-  for (int64_t unit = least_below; unit < most_below; ++unit) candidates.insert(unit);
-  std::vector<int64_t> whole;
-  for (const int64_t unit : candidates) {
-    const bool everywhere =
-        std::all_of(ledgers_.begin(), ledgers_.end(),
-                    [unit](const BlockLedger& ledger) { return ledger.units.Contains(unit); });
-    if (everywhere) {
-      whole.push_back(unit);
-    } else {
-      state.partial.insert(unit);
-    }
-  }
-  state.whole = UnitSet(least_below, whole);
-  return state;
-}
-
 absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, PayloadId payload,
                            ShardActions* actions) {
   if (!blocks_.Contains(block)) {
@@ -191,8 +154,8 @@ absl::Status Shard::OnPull(const Pull& pull, Range blocks, ShardActions* actions
   if (pull.worker != kObserver) {
     if (pull.view < view_) return absl::OkStatus();  // it asks anew when it hears of the next view
     if (pull.view > view_) {
-      OnPullerGone(pull.puller);  // one asks for one thing at a time
-      early_.push_back({pull, blocks});
+      waiting_.ForgetPuller(pull.puller);  // one asks for one thing at a time
+      waiting_.AddEarly(pull, blocks);
       return absl::OkStatus();
     }
     if (!IsMember(pull.worker)) {
@@ -210,21 +173,10 @@ absl::Status Shard::OnPull(const Pull& pull, Range blocks, ShardActions* actions
     if (MayAnswer(ledger, pull)) {
       Send(block, pull, actions);
     } else {
-      waiting_[block - blocks_.begin].push_back(pull);
+      waiting_.Add(block, pull);
     }
   }
   return absl::OkStatus();
-}
-
-void Shard::OnPullerGone(uint64_t puller) {
-  for (std::vector<Pull>& pulls : waiting_) {
-    pulls.erase(std::remove_if(pulls.begin(), pulls.end(),
-                               [puller](const Pull& pull) { return pull.puller == puller; }),
-                pulls.end());
-  }
-  early_.erase(std::remove_if(early_.begin(), early_.end(),
-                              [puller](const Early& early) { return early.pull.puller == puller; }),
-               early_.end());
 }
 
 bool Shard::MayAnswer(const BlockLedger& ledger, const Pull& pull) const {
@@ -233,12 +185,9 @@ bool Shard::MayAnswer(const BlockLedger& ledger, const Pull& pull) const {
 }
 
 void Shard::AnswerPulls(int64_t block, ShardActions* actions) {
-  std::vector<Pull>& pulls = waiting_[block - blocks_.begin];
-  const auto answered = std::stable_partition(pulls.begin(), pulls.end(), [&](const Pull& pull) {
-    return !MayAnswer(ledger(block), pull);
-  });
-  for (auto it = answered; it != pulls.end(); ++it) Send(block, *it, actions);
-  pulls.erase(answered, pulls.end());
+  waiting_.Answer(
+      block, [&](const Pull& pull) { return MayAnswer(ledger(block), pull); },
+      [&](const Pull& pull) { Send(block, pull, actions); });
 }
 
 void Shard::OnChanged(int64_t block, ShardActions* actions) {
@@ -298,7 +247,7 @@ void Shard::OnDecision(const proto::Decision& decision, ShardActions* actions) {
 }
 
 void Shard::OnSnapshot(uint32_t id, int64_t step, ShardActions* actions) {
-  if (policy_ == nullptr || id <= snapshot_) return;
+  if (policy_ == nullptr || id <= snapshot_.id()) return;
   for (const BlockLedger& ledger : ledgers_) {
     if (policy_->WhenToCopy(ledger, step) <= 0) continue;
     int64_t highest = 0;
@@ -306,20 +255,18 @@ void Shard::OnSnapshot(uint32_t id, int64_t step, ShardActions* actions) {
     actions->push_back(shard_action::Missed{id, highest});
     return;
   }
-  snapshot_ = id;
-  snapshot_step_ = step;
-  to_copy_ = blocks_.size();
-  if (to_copy_ == 0) actions->push_back(shard_action::Copied{id});
+  snapshot_.Begin(id, step);
+  if (snapshot_.IsWhole()) actions->push_back(shard_action::Copied{id});
   for (int64_t block = blocks_.begin; block < blocks_.end; ++block) MaybeCopy(block, actions);
 }
 
 void Shard::MaybeCopy(int64_t block, ShardActions* actions) {
-  BlockLedger& ledger = mutable_ledger(block);
-  if (ledger.snapshot == snapshot_ || ledger.change == BlockLedger::Change::kApply) return;
-  if (policy_->WhenToCopy(ledger, snapshot_step_) != 0) return;
-  ledger.snapshot = snapshot_;
-  actions->push_back(shard_action::Copy{block, ledger.version, snapshot_});
-  if (--to_copy_ == 0) actions->push_back(shard_action::Copied{snapshot_});
+  const BlockLedger& ledger = ledgers_[block - blocks_.begin];
+  if (!snapshot_.Lacks(block) || ledger.change == BlockLedger::Change::kApply) return;
+  if (policy_->WhenToCopy(ledger, snapshot_.step()) != 0) return;
+  snapshot_.Add(block);
+  actions->push_back(shard_action::Copy{block, ledger.version, snapshot_.id()});
+  if (snapshot_.IsWhole()) actions->push_back(shard_action::Copied{snapshot_.id()});
 }
 
 void Shard::OnLeftOut(int64_t unit) {

@@ -10,7 +10,6 @@
 
 #include <cstdint>
 #include <memory>
-#include <set>
 #include <utility>
 #include <vector>
 
@@ -20,30 +19,11 @@
 #include "common/space/flat_space.h"
 #include "proto/view.pb.h"
 #include "server/shard/shard_action.h"
+#include "server/shard/shard_state.h"
+#include "server/shard/snapshot_progress.h"
+#include "server/shard/waiting_pulls.h"
 
 namespace rubato {
-
-// A worker's wish for parameters, or an observer's.
-struct Pull {
-  uint64_t puller = 0;  // the stream that the answer goes to
-  uint32_t worker = kObserver;
-  uint32_t view = 0;  // a worker's pull counts in its view only
-  int64_t clock = 0;
-  uint64_t number = 0;            // comes back with the answer
-  bool retire = false;            // see FrameKind::kRetire
-  Codec codec = Codec::kFloat32;  // that the answer shall be in
-};
-
-// What a closed shard tells the coordinator. Of all blocks, of which there is at least one.
-struct ShardState {
-  int64_t lowest = 0;  // version
-  int64_t highest = 0;
-  // On arrival, by rank: the least number of a worker's clocks that a block holds.
-  std::vector<int64_t> clocks;
-  // On arrival: the contributions that all blocks hold, and others that some blocks hold.
-  UnitSet whole;
-  std::set<int64_t> partial;
-};
 
 class Shard {
  public:
@@ -52,14 +32,15 @@ class Shard {
       : blocks_(blocks),
         policies_(std::move(policies)),
         ledgers_(blocks.size()),
-        waiting_(blocks.size()) {}
+        waiting_(blocks),
+        snapshot_(blocks) {}
 
   Range blocks() const { return blocks_; }
   const BlockLedger& ledger(int64_t block) const { return ledgers_[block - blocks_.begin]; }
   int64_t duplicates() const { return duplicates_; }
   uint32_t view() const { return view_; }
   bool on_arrival() const { return policy_ != nullptr && policy_->on_arrival(); }
-  ShardState State() const;
+  ShardState State() const { return StateOf(ledgers_, members_.size()); }
 
   // From now on `view` holds, unless it is older than the one that does.
   void OnView(const proto::View& view, ShardActions* actions);
@@ -76,7 +57,7 @@ class Shard {
   absl::Status OnPull(const Pull& pull, Range blocks, ShardActions* actions);
 
   // The stream of `puller` is gone: what it waits for is forgotten.
-  void OnPullerGone(uint64_t puller);
+  void OnPullerGone(uint64_t puller) { waiting_.ForgetPuller(puller); }
 
   // The outstanding change of `block` (shard_action.h) is done.
   void OnChanged(int64_t block, ShardActions* actions);
@@ -94,11 +75,6 @@ class Shard {
   void Restore(int64_t block, int64_t version, int64_t samples, int64_t skipped, UnitSet units);
 
  private:
-  struct Early {
-    Pull pull;
-    Range blocks;
-  };
-
   BlockLedger& mutable_ledger(int64_t block) { return ledgers_[block - blocks_.begin]; }
   bool IsMember(uint32_t worker) const { return worker < members_.size() && members_[worker] != 0; }
   bool IsMember(const Contribution& contribution) const {
@@ -126,15 +102,12 @@ class Shard {
   Range blocks_;
   PolicyFactory policies_;
   std::vector<BlockLedger> ledgers_;
-  std::vector<std::vector<Pull>> waiting_;  // by block, in order of arrival
-  std::vector<Early> early_;                // pulls of a view that has not come yet
+  WaitingPulls waiting_;
+  SnapshotProgress snapshot_;
   int64_t duplicates_ = 0;
 
   ShardTerms terms_;
   bool answers_close_ = false;  // when what is being applied is done
-  uint32_t snapshot_ = 0;       // the one being taken, or the last one
-  int64_t snapshot_step_ = -1;  // sync: the version to copy; below 0: none
-  int64_t to_copy_ = 0;         // blocks that are not in it yet
 
   int64_t measured_ = 0;  // blocks of the step at hand that have been measured
   int64_t asked_ = -1;    // the last unit on which the view has asked

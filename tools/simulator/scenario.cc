@@ -38,11 +38,6 @@ T OneOf(RandomStream* random, const T (&choices)[N]) {
 
 namespace {
 
-constexpr int kModes = 3;
-// Kinds of faults that a job survives: all but kKillShard, which is the last.
-constexpr uint32_t kSurvivable = Fault::kKindNames.size() - 1;
-constexpr const char* kModeNames[] = {"sync", "async", "bounded"};
-
 proto::Mode DrawMode(RandomStream* random) {
   proto::Mode mode;
   mode.set_mode(static_cast<proto::Mode::Name>(random->Below(kModes)));
@@ -192,78 +187,6 @@ std::string Scenario::ToString() const {
   }
   for (const Fault& fault : faults) absl::StrAppend(&text, "; ", fault.ToString());
   return text;
-}
-
-void Coverage::Add(const Coverage& other) {
-  for (const auto& [cell, count] : other.struck) struck[cell] += count;
-  runs += other.runs;
-  switches += other.switches;
-  faults += other.faults;
-  lost += other.lost;
-  scheduled += other.scheduled;
-  left_out += other.left_out;
-  checkpoints += other.checkpoints;
-  killed += other.killed;
-}
-
-namespace {
-
-// Calls `row` for each pair of modes and each fault.
-template <typename Row>
-void ForEachRow(const Row& row) {
-  for (int from = 0; from < kModes; ++from) {
-    for (int to = 0; to < kModes; ++to) {
-      // Of these there is only one; bounded changes to another staleness.
-      if (from == to && from != proto::Mode::NAME_BOUNDED) continue;
-      for (uint32_t fault = 0; fault < kSurvivable; ++fault) {
-        row(from, to, static_cast<int>(fault));
-      }
-    }
-  }
-}
-
-bool CanStrike(int fault, int message) {
-  return static_cast<Fault::Kind>(fault) != Fault::Kind::kDuplicate ||
-         static_cast<SimMessage::Kind>(message) != SimMessage::Kind::kFromCoordinator;
-}
-
-}  // namespace
-
-std::string Coverage::ToString() const {
-  std::string text = absl::StrFormat("%-18s %-10s", "modes", "fault");
-  const int messages = static_cast<int>(SimMessage::kKindNames.size());
-  for (const absl::string_view name : SimMessage::kKindNames) {
-    absl::StrAppend(&text, absl::StrFormat(" %16s", name));
-  }
-  absl::StrAppend(&text, "\n");
-  ForEachRow([&](int from, int to, int fault) {
-    absl::StrAppend(
-        &text, absl::StrFormat("%-18s %-10s", absl::StrCat(kModeNames[from], " ", kModeNames[to]),
-                               Fault::kKindNames[fault]));
-    for (int message = 0; message < messages; ++message) {
-      const auto cell = struck.find({from, to, fault, message});
-      const std::string count =
-          CanStrike(fault, message) ? absl::StrCat(cell == struck.end() ? 0 : cell->second) : "-";
-      absl::StrAppend(&text, absl::StrFormat(" %16s", count));
-    }
-    absl::StrAppend(&text, "\n");
-  });
-  return absl::StrCat(text, runs, " runs, ", switches, " switches (", scheduled, " scheduled), ",
-                      faults, " faults, ", lost, " workers lost, ", left_out,
-                      " steps and contributions left out, ", checkpoints, " checkpoints, ", killed,
-                      " runs that ended with a shard\n");
-}
-
-std::vector<std::string> Coverage::Empty() const {
-  std::vector<std::string> empty;
-  ForEachRow([&](int from, int to, int fault) {
-    for (int message = 0; message < static_cast<int>(SimMessage::kKindNames.size()); ++message) {
-      if (!CanStrike(fault, message) || struck.count({from, to, fault, message}) != 0) continue;
-      empty.push_back(absl::StrFormat("%s to %s, %s at %s", kModeNames[from], kModeNames[to],
-                                      Fault::kKindNames[fault], SimMessage::kKindNames[message]));
-    }
-  });
-  return empty;
 }
 
 namespace {

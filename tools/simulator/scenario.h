@@ -3,17 +3,15 @@
 #ifndef RUBATO_TOOLS_SIMULATOR_SCENARIO_H_
 #define RUBATO_TOOLS_SIMULATOR_SCENARIO_H_
 
-#include <array>
 #include <cstdint>
-#include <map>
 #include <ostream>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "tools/simulator/coverage.h"
 #include "tools/simulator/fault.h"
-#include "tools/simulator/message.h"
 #include "tools/simulator/small_job.h"
 
 namespace rubato {
@@ -32,25 +30,6 @@ struct Scenario {
 
   static Scenario Draw(uint64_t seed);
   std::string ToString() const;
-};
-
-// Which faults have struck what, while the mode before a change held or the one after it: the table
-// of modes x faults x messages that the drawn cases must fill.
-struct Coverage {
-  std::map<std::array<int, 4>, int64_t> struck;  // by mode, mode, Fault::Kind, SimMessage::Kind
-  int64_t runs = 0;
-  int64_t switches = 0;
-  int64_t faults = 0;
-  int64_t lost = 0;       // workers
-  int64_t scheduled = 0;  // changes of mode that nobody asked for
-  int64_t left_out = 0;   // steps and contributions
-  int64_t checkpoints = 0;
-  int64_t killed = 0;  // runs that ended with a shard
-
-  void Add(const Coverage& other);
-  std::string ToString() const;
-  // The cells that must not be empty and are.
-  std::vector<std::string> Empty() const;
 };
 
 // What runs it, on symbols, with nobody who judges.

@@ -1,0 +1,30 @@
+// What a closed shard tells the coordinator, which the next view takes into account.
+#ifndef RUBATO_SERVER_SHARD_SHARD_STATE_H_
+#define RUBATO_SERVER_SHARD_SHARD_STATE_H_
+
+#include <cstddef>
+#include <cstdint>
+#include <set>
+#include <vector>
+
+#include "common/consistency/ledger.h"
+#include "common/consistency/unit_set.h"
+
+namespace rubato {
+
+// Of all blocks, of which there is at least one.
+struct ShardState {
+  int64_t lowest = 0;  // version
+  int64_t highest = 0;
+  // On arrival, by rank: the least number of a worker's clocks that a block holds.
+  std::vector<int64_t> clocks;
+  // On arrival: the contributions that all blocks hold, and others that some blocks hold.
+  UnitSet whole;
+  std::set<int64_t> partial;
+};
+
+ShardState StateOf(const std::vector<BlockLedger>& ledgers, size_t ranks);
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_SHARD_SHARD_STATE_H_

@@ -1,0 +1,41 @@
+// What the drawn cases of the property tests have come to.
+#ifndef RUBATO_TOOLS_SIMULATOR_COVERAGE_H_
+#define RUBATO_TOOLS_SIMULATOR_COVERAGE_H_
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "tools/simulator/fault.h"
+#include "tools/simulator/message.h"
+
+namespace rubato {
+
+constexpr int kModes = 3;
+// Kinds of faults that a job survives: all but kKillShard, which is the last.
+constexpr uint32_t kSurvivable = Fault::kKindNames.size() - 1;
+
+// Which faults have struck what, while the mode before a change held or the one after it: the table
+// of modes x faults x messages that the drawn cases must fill.
+struct Coverage {
+  std::map<std::array<int, 4>, int64_t> struck;  // by mode, mode, Fault::Kind, SimMessage::Kind
+  int64_t runs = 0;
+  int64_t switches = 0;
+  int64_t faults = 0;
+  int64_t lost = 0;       // workers
+  int64_t scheduled = 0;  // changes of mode that nobody asked for
+  int64_t left_out = 0;   // steps and contributions
+  int64_t checkpoints = 0;
+  int64_t killed = 0;  // runs that ended with a shard
+
+  void Add(const Coverage& other);
+  std::string ToString() const;
+  // The cells that must not be empty and are.
+  std::vector<std::string> Empty() const;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_SIMULATOR_COVERAGE_H_
