@@ -47,7 +47,7 @@ int main(int argc, char** argv) {
       "where to listen; default: cluster.address for shard 0, else any free port of loopback");
   flags.Add(
       "advertise", &options.advertise, "HOST:PORT",
-      "what others shall connect to; default: where it listens. In each of the two, several IP "
+      "what others connect to; default: where it listens. In each of the two, several IP "
       "addresses with commas between");
   flags.Add("set", &overrides, "KEY=VALUE",
             "overrides a key of the job, and RUBATO__... of the environment");

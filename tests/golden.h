@@ -4,13 +4,13 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "common/base/check.h"
 #include "common/files/safetensors.h"
@@ -44,7 +44,7 @@ class Golden {
   }
 
   size_t Index(absl::string_view tensor) const {
-    const absl::optional<size_t> index = file_.Find(tensor);
+    const std::optional<size_t> index = file_.Find(tensor);
     if (!index) std::fprintf(stderr, "no tensor '%s'\n", std::string(tensor).c_str());
     RUBATO_CHECK(index.has_value());
     return *index;

@@ -183,7 +183,7 @@ TEST_F(RefusalTest, AnExistingRunIsNotOverwrittenByHandEither) {
   Train("run");
   const auto before = Contents("run");
   Process& server = StartServer(0, {}, {"--run-dir", "run", "--listen", "127.0.0.1:0"});
-  // If it does not refuse at once, it shall not wait for a worker.
+  // If it does not refuse at once, it must not wait for a worker.
   const bool refused = AwaitText(server.err_path(), "\n", server) &&
                        server.err().find("listening") == std::string::npos;
   EXPECT_TRUE(refused) << server.err();

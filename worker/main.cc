@@ -22,11 +22,11 @@ absl::Status Work(const std::string& config, const std::vector<std::string>& ove
   RUBATO_ASSIGN_OR_RETURN(const rubato::proto::Job job,
                           rubato::LoadJob(config, overrides, environment));
   if (options.rank < 0) {
-    RUBATO_ASSIGN_OR_RETURN(const absl::optional<int> rank, rubato::WorkerRank(environment));
+    RUBATO_ASSIGN_OR_RETURN(const std::optional<int> rank, rubato::WorkerRank(environment));
     options.rank = rank.value_or(-1);
   }
   if (options.local_rank < 0) {
-    RUBATO_ASSIGN_OR_RETURN(const absl::optional<int> rank, rubato::LocalRank(environment));
+    RUBATO_ASSIGN_OR_RETURN(const std::optional<int> rank, rubato::LocalRank(environment));
     options.local_rank = rank.value_or(0);
   }
   log->emplace("worker", options.rank, static_cast<rubato::LogLevel>(job.log().level()),

@@ -8,7 +8,6 @@
 #include "absl/strings/cord.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/types/optional.h"
 #include "common/base/check.h"
 
 namespace rubato {
@@ -31,7 +30,7 @@ int ExitCode(const absl::Status& status) {
       return kExitUsage;
     case absl::StatusCode::kCancelled: {
       int signal = SIGINT;
-      if (const absl::optional<absl::Cord> payload = status.GetPayload(kSignalPayload)) {
+      if (const auto payload = status.GetPayload(kSignalPayload)) {
         RUBATO_CHECK(absl::SimpleAtoi(std::string(*payload), &signal));
       }
       return 128 + signal;

@@ -57,7 +57,7 @@ class Flags {
   std::string Help() const;
 
   // Parse, then what a main does with the outcome: prints help or version (0) or the error (2) and
-  // returns the exit code; nothing when the program shall run. argv[0] is skipped.
+  // returns the exit code; nothing when the program is to run. argv[0] is skipped.
   std::optional<int> Handle(int argc, char** argv) const;
   std::optional<int> Handle(const std::vector<std::string>& arguments) const;
 

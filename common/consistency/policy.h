@@ -1,6 +1,6 @@
-// What a mode means: every question that a shard, the coordinator and a worker have about it, asked
-// of one object. A policy is made for a view and remembers nothing: what a mode remembers is in the
-// ledgers of blocks, so that a change of mode moves no state.
+// What a mode means: questions that a shard, the coordinator and a worker ask of one object. A
+// policy is made for a view and remembers nothing: what a mode remembers is in the ledgers of
+// blocks, so that a change of mode moves no state.
 //
 // Contributions are of steps, whose leaves the view divides over the members (Steps), or each an
 // update of its own, on arrival (Arrivals). A further mode derives from one of the two, has its
@@ -8,7 +8,8 @@
 // policies.
 //
 // A policy may be undecided (NextChange::kAsk): then its shard asks the coordinator, which makes
-// one decision for all shards (Decide), and repeats it to whoever asks again.
+// one decision for all shards (Decide), and repeats it to whoever asks again. A decision is on a
+// step, since all blocks come to one version there; one a step, so such a mode cannot be clipped.
 #ifndef RUBATO_COMMON_CONSISTENCY_POLICY_H_
 #define RUBATO_COMMON_CONSISTENCY_POLICY_H_
 

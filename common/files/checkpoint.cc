@@ -115,7 +115,7 @@ absl::Status ReadVector(const SafetensorsReader& reader, const proto::Layout& la
   for (const proto::Parameter& parameter : layout.parameters()) {
     const std::string name = slot.empty() ? parameter.name() : SlotName(parameter.name(), slot);
     const int64_t count = ValueCount(parameter);
-    const absl::optional<size_t> index = reader.Find(name);
+    const std::optional<size_t> index = reader.Find(name);
     const std::vector<int64_t> shape(parameter.shape().begin(), parameter.shape().end());
     if (!index.has_value()) {
       wrong.push_back(absl::StrCat(name, " is missing"));
@@ -168,7 +168,7 @@ absl::StatusOr<std::string> WriteCheckpoint(const std::string& folder, proto::Ma
   const std::string name = absl::StrFormat("%s%08d", kPrefix, manifest.step());
   const std::string path = absl::StrCat(folder, "/", name);
   const std::string temporary = absl::StrFormat("%s/.%s.%d.tmp", folder, name, getpid());
-  // The folder may be new, and the run's as well: their names shall be on the disk, too.
+  // The folder may be new, and the run's as well: their names must be on the disk, too.
   (void)SyncFolder(fs::path(folder).parent_path().string());
   (void)SyncFolder(fs::path(folder).parent_path().parent_path().string());
   fs::remove_all(temporary, error);

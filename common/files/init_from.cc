@@ -46,7 +46,7 @@ absl::Status CheckInitialParameters(const SafetensorsReader& file, const proto::
   std::set<std::string> known;
   for (const proto::Parameter& parameter : layout.parameters()) {
     known.insert(parameter.name());
-    const absl::optional<size_t> index = file.Find(parameter.name());
+    const std::optional<size_t> index = file.Find(parameter.name());
     if (!index.has_value()) {
       missing.push_back(parameter.name());
       continue;
@@ -99,7 +99,7 @@ absl::Status ReadInitialValues(const SafetensorsReader& file, const proto::Layou
     const int64_t count = ValueCount(parameter);
     const int64_t from = std::max(begin, at), to = std::min(end, at + count);
     if (from < to) {
-      const absl::optional<size_t> index = file.Find(parameter.name());
+      const std::optional<size_t> index = file.Find(parameter.name());
       RUBATO_CHECK(index.has_value());
       RUBATO_RETURN_IF_ERROR(
           file.ReadFloats(*index, from - at, out.subspan(from - begin, to - from)));

@@ -166,11 +166,11 @@ absl::Status SafetensorsReader::ReadHeader() {
   return absl::OkStatus();
 }
 
-absl::optional<size_t> SafetensorsReader::Find(absl::string_view name) const {
+std::optional<size_t> SafetensorsReader::Find(absl::string_view name) const {
   for (size_t i = 0; i < header_.tensors.size(); ++i) {
     if (header_.tensors[i].name == name) return i;
   }
-  return absl::nullopt;
+  return std::nullopt;
 }
 
 absl::Status SafetensorsReader::Read(size_t tensor, int64_t offset, absl::Span<char> out) const {

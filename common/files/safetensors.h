@@ -3,13 +3,13 @@
 #define RUBATO_COMMON_FILES_SAFETENSORS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "common/base/bytes.h"
 #include "common/files/atomic_file.h"
@@ -70,7 +70,7 @@ class SafetensorsReader {
   absl::Span<const TensorInfo> tensors() const { return header_.tensors; }
 
   // The tensor's place in tensors(), if the file has it.
-  absl::optional<size_t> Find(absl::string_view name) const;
+  std::optional<size_t> Find(absl::string_view name) const;
 
   // Fills `out` with the bytes of tensors()[tensor] that begin at `offset`. They must lie within
   // the tensor. Unavailable if the disk fails or the file has shrunk.

@@ -5,6 +5,7 @@
 #include <functional>
 #include <limits>
 #include <numeric>
+#include <optional>
 #include <set>
 #include <tuple>
 #include <utility>
@@ -12,7 +13,6 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "absl/types/optional.h"
 #include "common/base/status.h"
 #include "nlohmann/json.hpp"
 
@@ -42,18 +42,18 @@ bool IsUtf8(const std::string& text) {
 }
 
 // Bytes of a tensor, or nothing if they cannot be counted.
-absl::optional<int64_t> CheckedBytes(Dtype dtype, absl::Span<const int64_t> shape) {
+std::optional<int64_t> CheckedBytes(Dtype dtype, absl::Span<const int64_t> shape) {
   int64_t bytes = DtypeBytes(dtype);
   for (const int64_t size : shape) {
-    if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes)) return absl::nullopt;
+    if (size < 0 || __builtin_mul_overflow(bytes, size, &bytes)) return std::nullopt;
   }
   return bytes;
 }
 
-absl::optional<int64_t> ToInt64(const Json& json) {
-  if (!json.is_number_unsigned()) return absl::nullopt;
+std::optional<int64_t> ToInt64(const Json& json) {
+  if (!json.is_number_unsigned()) return std::nullopt;
   const uint64_t value = json.get<uint64_t>();
-  if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return absl::nullopt;
+  if (value > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) return std::nullopt;
   return static_cast<int64_t>(value);
 }
 
@@ -89,13 +89,13 @@ absl::StatusOr<Entry> ParseEntry(const std::string& name, const Json& json) {
     return absl::InvalidArgumentError(absl::StrCat(tensor, " has no shape"));
   }
   for (const Json& element : *shape) {
-    const absl::optional<int64_t> size = ToInt64(element);
+    const std::optional<int64_t> size = ToInt64(element);
     if (!size) {
       return absl::InvalidArgumentError(absl::StrCat(tensor, " has a shape that is not of sizes"));
     }
     entry.info.shape.push_back(*size);
   }
-  const absl::optional<int64_t> bytes = CheckedBytes(entry.info.dtype, entry.info.shape);
+  const std::optional<int64_t> bytes = CheckedBytes(entry.info.dtype, entry.info.shape);
   if (!bytes) {
     return absl::InvalidArgumentError(absl::StrCat(tensor, " has a shape of 2^63 bytes or more"));
   }
@@ -132,7 +132,7 @@ absl::StatusOr<Metadata> ParseMetadata(const Json& json) {
 absl::StatusOr<Json> ParseObject(absl::string_view text) {
   // The parser keeps the last of equal keys, so they are looked for as it goes.
   std::vector<std::set<std::string>> keys;
-  absl::optional<std::string> duplicate;
+  std::optional<std::string> duplicate;
   const auto look = [&](int /*depth*/, Json::parse_event_t event, Json& json) {
     if (event == Json::parse_event_t::object_start) {
       keys.emplace_back();
@@ -197,7 +197,7 @@ absl::StatusOr<SafetensorsHeader> MakeSafetensorsHeader(absl::Span<const TensorI
       return absl::InvalidArgumentError(
           absl::StrCat("two tensors are named ", QuotedName(info.name)));
     }
-    const absl::optional<int64_t> bytes = CheckedBytes(info.dtype, info.shape);
+    const std::optional<int64_t> bytes = CheckedBytes(info.dtype, info.shape);
     header.offsets.push_back(header.data_bytes);
     if (!bytes || __builtin_add_overflow(header.data_bytes, *bytes, &header.data_bytes)) {
       return absl::InvalidArgumentError(absl::StrCat(

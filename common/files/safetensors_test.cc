@@ -70,7 +70,7 @@ TEST_F(SafetensorsTest, ReadsAFileMadeByHand) {
   ASSERT_EQ(file->tensors().size(), 2);
   EXPECT_EQ(file->Find("n"), 0);
   EXPECT_EQ(file->Find("a"), 1);
-  EXPECT_EQ(file->Find("b"), absl::nullopt);
+  EXPECT_EQ(file->Find("b"), std::nullopt);
   EXPECT_EQ(file->tensors()[1].name, "a");
   EXPECT_EQ(file->tensors()[1].dtype, Dtype::kF32);
   EXPECT_THAT(file->tensors()[1].shape, ElementsAre(2, 1));

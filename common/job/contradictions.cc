@@ -1,27 +1,27 @@
 #include "common/job/contradictions.h"
 
 #include <initializer_list>
+#include <optional>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "common/wire/address.h"
 
 namespace rubato {
 namespace {
 
 // In samples; nullopt where that takes the data set to know.
-absl::optional<double> Samples(const proto::Point& point, const proto::Job& job) {
+std::optional<double> Samples(const proto::Point& point, const proto::Job& job) {
   switch (point.at_case()) {
     case proto::Point::kSamples:
       return static_cast<double>(point.samples());
     case proto::Point::kSteps:
       return static_cast<double>(point.steps()) * static_cast<double>(job.train().batch_size());
     case proto::Point::kEpochs:
-      if (job.data().format() != proto::Data::FORMAT_GLYPHS) return absl::nullopt;
+      if (job.data().format() != proto::Data::FORMAT_GLYPHS) return std::nullopt;
       // Without `validation` its fraction is 0.
       return point.epochs() * static_cast<double>(job.data().train_size()) *
              (1 - job.data().validation().fraction());
@@ -29,7 +29,7 @@ absl::optional<double> Samples(const proto::Point& point, const proto::Job& job)
     case proto::Point::AT_NOT_SET:
       break;
   }
-  return absl::nullopt;
+  return std::nullopt;
 }
 
 class Checks {
@@ -175,8 +175,8 @@ class Checks {
     const proto::Schedule& schedule = job_.optimizer().schedule();
     if (!schedule.has_warmup() || !schedule.has_until()) return;
     if (!Sound({"optimizer.schedule", "train", "data"})) return;
-    const absl::optional<double> warmup = Samples(schedule.warmup(), job_);
-    const absl::optional<double> until = Samples(schedule.until(), job_);
+    const std::optional<double> warmup = Samples(schedule.warmup(), job_);
+    const std::optional<double> until = Samples(schedule.until(), job_);
     if (warmup.has_value() && until.has_value() && *warmup >= *until) {
       report_.Add("optimizer.schedule.warmup",
                   absl::StrCat("found ", *warmup, " samples, expected fewer than until, which is ",
@@ -203,10 +203,10 @@ class Checks {
 
   // Of two points whether the first is before the second; nullopt where that takes the data set to
   // know.
-  absl::optional<bool> IsBefore(const proto::Point& a, const proto::Point& b) const {
+  std::optional<bool> IsBefore(const proto::Point& a, const proto::Point& b) const {
     if (a.has_epochs() && b.has_epochs()) return a.epochs() < b.epochs();
-    const absl::optional<double> first = Samples(a, job_), second = Samples(b, job_);
-    if (!first.has_value() || !second.has_value()) return absl::nullopt;
+    const std::optional<double> first = Samples(a, job_), second = Samples(b, job_);
+    if (!first.has_value() || !second.has_value()) return std::nullopt;
     return *first < *second;
   }
 

@@ -53,16 +53,16 @@ void AddAddress(const Environment& environment, absl::string_view address,
   assignments->push_back({source, "cluster.address", Quoted(absl::StrCat(host, ":", port))});
 }
 
-absl::StatusOr<absl::optional<int>> RankOf(const Environment& environment, const char* name) {
+absl::StatusOr<std::optional<int>> RankOf(const Environment& environment, const char* name) {
   const std::string text = Value(environment, name);
-  if (text.empty()) return absl::optional<int>();
+  if (text.empty()) return std::optional<int>();
   int rank = 0;
   if (!absl::SimpleAtoi(text, &rank) || rank < 0 || rank > kMaxRank) {
     return absl::InvalidArgumentError(
         absl::StrCat(name, ": found ", Show(text),
                      ", expected a worker's rank, an integer from 0 to ", kMaxRank));
   }
-  return absl::optional<int>(rank);
+  return std::optional<int>(rank);
 }
 
 }  // namespace
@@ -114,15 +114,15 @@ std::vector<Assignment> JobAssignments(const Environment& environment, absl::str
   return assignments;
 }
 
-absl::StatusOr<absl::optional<int>> WorkerRank(const Environment& environment) {
+absl::StatusOr<std::optional<int>> WorkerRank(const Environment& environment) {
   for (const char* name : kRankVariables) {
-    const absl::StatusOr<absl::optional<int>> rank = RankOf(environment, name);
+    const absl::StatusOr<std::optional<int>> rank = RankOf(environment, name);
     if (!rank.ok() || rank->has_value()) return rank;
   }
-  return absl::optional<int>();
+  return std::optional<int>();
 }
 
-absl::StatusOr<absl::optional<int>> LocalRank(const Environment& environment) {
+absl::StatusOr<std::optional<int>> LocalRank(const Environment& environment) {
   return RankOf(environment, "LOCAL_RANK");
 }
 

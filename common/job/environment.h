@@ -14,12 +14,12 @@
 #define RUBATO_COMMON_JOB_ENVIRONMENT_H_
 
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 
 namespace rubato {
 
@@ -47,12 +47,12 @@ struct Assignment {
 // `address` is what the file says of cluster.address, for the half that no variable gives.
 std::vector<Assignment> JobAssignments(const Environment& environment, absl::string_view address);
 
-// The rank that a worker shall ask for; nothing if no variable says. InvalidArgument, naming the
+// The rank that a worker asks for; nothing if no variable says. InvalidArgument, naming the
 // variable, if it is not a rank.
-absl::StatusOr<absl::optional<int>> WorkerRank(const Environment& environment);
+absl::StatusOr<std::optional<int>> WorkerRank(const Environment& environment);
 
 // LOCAL_RANK alone, likewise: which of its host's workers one is.
-absl::StatusOr<absl::optional<int>> LocalRank(const Environment& environment);
+absl::StatusOr<std::optional<int>> LocalRank(const Environment& environment);
 
 }  // namespace rubato
 

@@ -39,25 +39,25 @@ void SplitUnit(absl::string_view text, absl::string_view* number, absl::string_v
 
 }  // namespace
 
-absl::optional<int64_t> ParseInt(absl::string_view text) {
+std::optional<int64_t> ParseInt(absl::string_view text) {
   const absl::string_view digits = !text.empty() && text[0] == '-' ? text.substr(1) : text;
   int64_t value;
-  if (!IsPlainDigits(digits) || !absl::SimpleAtoi(text, &value)) return absl::nullopt;
+  if (!IsPlainDigits(digits) || !absl::SimpleAtoi(text, &value)) return std::nullopt;
   return value;
 }
 
-absl::optional<uint64_t> ParseUint(absl::string_view text) {
+std::optional<uint64_t> ParseUint(absl::string_view text) {
   uint64_t value;
-  if (!IsPlainDigits(text) || !absl::SimpleAtoi(text, &value)) return absl::nullopt;
+  if (!IsPlainDigits(text) || !absl::SimpleAtoi(text, &value)) return std::nullopt;
   return value;
 }
 
-absl::optional<double> ParseNumber(absl::string_view text) {
+std::optional<double> ParseNumber(absl::string_view text) {
   // from_chars would also take hexadecimal, "inf" and "nan".
-  if (text.find_first_not_of("0123456789.eE+-") != absl::string_view::npos) return absl::nullopt;
+  if (text.find_first_not_of("0123456789.eE+-") != absl::string_view::npos) return std::nullopt;
   double value;
   const auto result = absl::from_chars(text.data(), text.data() + text.size(), value);
-  if (result.ec != std::errc() || result.ptr != text.data() + text.size()) return absl::nullopt;
+  if (result.ec != std::errc() || result.ptr != text.data() + text.size()) return std::nullopt;
   return value;
 }
 
@@ -67,17 +67,17 @@ std::string FormatNumber(double value) {
   return std::string(buffer, result.ptr);
 }
 
-absl::optional<double> ParseDuration(absl::string_view text) {
+std::optional<double> ParseDuration(absl::string_view text) {
   absl::string_view number, unit;
   SplitUnit(text, &number, &unit);
-  const absl::optional<double> value = ParseNumber(number);
-  if (!value.has_value()) return absl::nullopt;
+  const std::optional<double> value = ParseNumber(number);
+  if (!value.has_value()) return std::nullopt;
   if (unit.empty()) return value;
   if (unit == "ms") return *value / 1000;
   for (const UnitOf& known : kDurations) {
     if (unit == known.name && std::isfinite(*value * known.scale)) return *value * known.scale;
   }
-  return absl::nullopt;
+  return std::nullopt;
 }
 
 std::string FormatDuration(double seconds) {
@@ -94,18 +94,18 @@ std::string FormatDuration(double seconds) {
   return absl::StrCat(FormatNumber(seconds), "s");
 }
 
-absl::optional<int64_t> ParseSize(absl::string_view text) {
+std::optional<int64_t> ParseSize(absl::string_view text) {
   absl::string_view number, unit;
   SplitUnit(text, &number, &unit);
   if (unit.empty() || unit == "B") return ParseInt(number);
-  const absl::optional<double> value = ParseNumber(number);
+  const std::optional<double> value = ParseNumber(number);
   for (const UnitOf& known : kSizes) {
     if (!value.has_value() || unit != known.name) continue;
     const double bytes = *value * known.scale;
-    if (bytes != std::floor(bytes) || std::abs(bytes) > 0x1p62) return absl::nullopt;
+    if (bytes != std::floor(bytes) || std::abs(bytes) > 0x1p62) return std::nullopt;
     return static_cast<int64_t>(bytes);
   }
-  return absl::nullopt;
+  return std::nullopt;
 }
 
 std::string FormatSize(int64_t bytes) {

@@ -4,29 +4,29 @@
 #define RUBATO_COMMON_JOB_SCALAR_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 
 namespace rubato {
 
 // A decimal integer: no sign but -, no leading zeros (010 is eight to one reader and ten to the
 // next).
-absl::optional<int64_t> ParseInt(absl::string_view text);
-absl::optional<uint64_t> ParseUint(absl::string_view text);
+std::optional<int64_t> ParseInt(absl::string_view text);
+std::optional<uint64_t> ParseUint(absl::string_view text);
 
 // A finite decimal number: 3, -0.5, .5, 1e-3. Not what overflows, or underflows to zero.
-absl::optional<double> ParseNumber(absl::string_view text);
+std::optional<double> ParseNumber(absl::string_view text);
 std::string FormatNumber(double value);
 
 // Seconds: a number with ms, s, m, h or d, or without.
-absl::optional<double> ParseDuration(absl::string_view text);
+std::optional<double> ParseDuration(absl::string_view text);
 std::string FormatDuration(double seconds);
 
 // Whole bytes: a number with B, KiB, MiB, GiB or TiB, or without. Not KB, which means 1000 to some
 // and 1024 to others.
-absl::optional<int64_t> ParseSize(absl::string_view text);
+std::optional<int64_t> ParseSize(absl::string_view text);
 std::string FormatSize(int64_t bytes);
 
 }  // namespace rubato

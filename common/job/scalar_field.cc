@@ -1,8 +1,8 @@
 #include "common/job/scalar_field.h"
 
 #include <limits>
+#include <optional>
 
-#include "absl/types/optional.h"
 #include "common/base/check.h"
 #include "common/job/scalar.h"
 #include "proto/options.pb.h"
@@ -46,7 +46,7 @@ bool StoreNumber(absl::string_view text, const FieldDescriptor& field, Message* 
   const proto::Unit unit = field.options().GetExtension(proto::unit);
   switch (field.cpp_type()) {
     case FieldDescriptor::CPPTYPE_DOUBLE: {
-      const absl::optional<double> value =
+      const std::optional<double> value =
           unit == proto::UNIT_DURATION ? ParseDuration(text) : ParseNumber(text);
       if (!value.has_value() || !InRange(field, *value)) return false;
       Store<double>(reflection, field, message, *value, &Reflection::SetDouble,
@@ -54,7 +54,7 @@ bool StoreNumber(absl::string_view text, const FieldDescriptor& field, Message* 
       return true;
     }
     case FieldDescriptor::CPPTYPE_UINT64: {
-      const absl::optional<uint64_t> value = ParseUint(text);
+      const std::optional<uint64_t> value = ParseUint(text);
       if (!value.has_value() || !InRange(field, static_cast<double>(*value))) return false;
       Store<uint64_t>(reflection, field, message, *value, &Reflection::SetUInt64,
                       &Reflection::AddUInt64);
@@ -62,7 +62,7 @@ bool StoreNumber(absl::string_view text, const FieldDescriptor& field, Message* 
     }
     case FieldDescriptor::CPPTYPE_INT64:
     case FieldDescriptor::CPPTYPE_INT32: {
-      const absl::optional<int64_t> value =
+      const std::optional<int64_t> value =
           unit == proto::UNIT_BYTES ? ParseSize(text) : ParseInt(text);
       if (!value.has_value() || !InRange(field, static_cast<double>(*value))) return false;
       const int64_t multiple_of = field.options().GetExtension(proto::multiple_of);

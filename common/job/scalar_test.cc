@@ -17,10 +17,10 @@ TEST(ScalarTest, ReadsNumbersOnlyAsTheyAreUsuallyWritten) {
   EXPECT_EQ(ParseUint("18446744073709551615"), std::numeric_limits<uint64_t>::max());
   for (const char* text : {"", "-", "1.5", "1.0", "1e3", "010", "+1", " 1", "1 ", "0x10", "1_000",
                            "9223372036854775808", "-9223372036854775809", "one"}) {
-    EXPECT_EQ(ParseInt(text), absl::nullopt) << text;
+    EXPECT_EQ(ParseInt(text), std::nullopt) << text;
   }
   for (const char* text : {"-1", "-0", "18446744073709551616", ""}) {
-    EXPECT_EQ(ParseUint(text), absl::nullopt) << text;
+    EXPECT_EQ(ParseUint(text), std::nullopt) << text;
   }
 
   EXPECT_EQ(ParseNumber("3"), 3.0);
@@ -30,7 +30,7 @@ TEST(ScalarTest, ReadsNumbersOnlyAsTheyAreUsuallyWritten) {
   EXPECT_EQ(ParseNumber("5.0e-4"), 5e-4);
   for (const char* text : {"", ".", "nan", ".nan", "inf", ".inf", "-inf", "infinity", "1e999",
                            "-1e999", "1e-999", "1e", "0x1p3", "1,5", "1 000", "+1", "1f"}) {
-    EXPECT_EQ(ParseNumber(text), absl::nullopt) << text;
+    EXPECT_EQ(ParseNumber(text), std::nullopt) << text;
   }
 }
 
@@ -44,7 +44,7 @@ TEST(ScalarTest, ReadsDurationsInSeconds) {
   EXPECT_EQ(ParseDuration("7"), 7.0);
   EXPECT_EQ(ParseDuration("1e3s"), 1000.0);
   for (const char* text : {"", "s", "5x", "5S", "5sec", "5s5", "1h30m", "s5", "infs", "1e308d"}) {
-    EXPECT_EQ(ParseDuration(text), absl::nullopt) << text;
+    EXPECT_EQ(ParseDuration(text), std::nullopt) << text;
   }
   EXPECT_EQ(FormatDuration(60), "1m");
   EXPECT_EQ(FormatDuration(90), "90s");
@@ -62,7 +62,7 @@ TEST(ScalarTest, ReadsSizesInBytes) {
   EXPECT_EQ(ParseSize("2GiB"), int64_t{2} << 30);
   EXPECT_EQ(ParseSize("1TiB"), int64_t{1} << 40);
   for (const char* text : {"", "KiB", "256KB", "256kb", "256K", "1.5", "0.0001KiB", "1e30TiB"}) {
-    EXPECT_EQ(ParseSize(text), absl::nullopt) << text;
+    EXPECT_EQ(ParseSize(text), std::nullopt) << text;
   }
   EXPECT_EQ(FormatSize(262144), "256KiB");
   EXPECT_EQ(FormatSize(1048576), "1MiB");

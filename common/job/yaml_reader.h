@@ -3,11 +3,11 @@
 #ifndef RUBATO_COMMON_JOB_YAML_READER_H_
 #define RUBATO_COMMON_JOB_YAML_READER_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 #include "common/job/report.h"
 #include "google/protobuf/message.h"
 
@@ -82,7 +82,7 @@ class YamlReader {
   std::string source_;  // what mistakes name
   std::string folder_;  // that paths are relative to
   // What is being read: an override's place, and how it would spell another key.
-  absl::optional<Place> override_;
+  std::optional<Place> override_;
   std::string (*spell_)(absl::string_view key) = nullptr;
 };
 

@@ -11,11 +11,11 @@ namespace rubato {
 namespace {
 
 // By time alone a training goes as far as it comes; this keeps counts of samples within int64.
-constexpr int64_t kMostSamples = int64_t{1} << 50;
+constexpr int64_t kMaxSamples = int64_t{1} << 50;
 
 // Steps are counted as they are, whatever the short ones at the ends of epochs.
 int64_t SamplesOf(const proto::Point& point, const proto::Job& job, int64_t samples_per_epoch) {
-  if (point.has_time()) return kMostSamples;
+  if (point.has_time()) return kMaxSamples;
   const int64_t batch = job.train().batch_size();
   return point.has_steps()
              ? SampleSchedule(samples_per_epoch, batch, 1).SamplesBefore(point.steps())

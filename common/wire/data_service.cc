@@ -58,9 +58,9 @@ class DataService::Stream : public DataStream {
     }
   }
 
-  absl::optional<absl::string_view> Find(const char* key) const {
+  std::optional<absl::string_view> Find(const char* key) const {
     const auto found = context_.client_metadata().find(key);
-    if (found == context_.client_metadata().end()) return absl::nullopt;
+    if (found == context_.client_metadata().end()) return std::nullopt;
     return absl::string_view(found->second.data(), found->second.size());
   }
 

@@ -28,7 +28,7 @@ enum class FrameKind : uint8_t {
 
 struct Frame {
   FrameKind kind = FrameKind::kPush;
-  Codec codec = Codec::kFloat32;  // of the payload; pull: that the answers shall be in
+  Codec codec = Codec::kFloat32;  // of the payload; pull: of the answers
   uint32_t view = 0;
   uint32_t worker = 0;       // rank of the sender (to a shard) or the receiver
   uint32_t incarnation = 0;  // of that worker

@@ -7,12 +7,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "common/wire/codec.h"
 #include "common/wire/frame.h"
@@ -97,7 +97,7 @@ class ReceivedValues {
   size_t size_ = 0;
   Codec codec_ = Codec::kFloat32;
   char scale_[sizeof(float)] = {};  // of codecs that have one; the values lie behind it
-  absl::optional<Encoded> top_k_;   // of that codec: the others' bytes lie as floats do
+  std::optional<Encoded> top_k_;  // of that codec: the others' bytes lie as floats do
   bool is_fetched_ahead_ = false;
   mutable LentValues lent_;
 };

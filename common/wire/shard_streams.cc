@@ -75,8 +75,8 @@ class ShardStreams::Stream : public DataStream {
     const auto answer = metadata.find(kSharedMemoryKey);
     const absl::Status shared = ReadAnswer(
         answer == metadata.end()
-            ? absl::nullopt
-            : absl::make_optional(absl::string_view(answer->second.data(), answer->second.size())));
+            ? std::nullopt
+            : std::make_optional(absl::string_view(answer->second.data(), answer->second.size())));
     absl::Status borrowing;
     if (shared.ok()) borrowing = Link(std::move(offered_));
     offered_ = nullptr;

@@ -68,7 +68,6 @@ class StreamCore {
 
  private:
   Step NextOfEnding();
-  void DropOutbox();
 
   const Side side_;
   const size_t max_waiting_;

@@ -3,12 +3,12 @@
 #ifndef RUBATO_COMMON_WIRE_STREAM_OPENING_H_
 #define RUBATO_COMMON_WIRE_STREAM_OPENING_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "absl/types/optional.h"
 
 namespace rubato {
 
@@ -20,7 +20,7 @@ constexpr char kJobDigestKey[] = "rubato-job-digest";
 constexpr char kSharedMemoryKey[] = "rubato-shared-memory";
 
 // Whether a server of the job with this digest takes a call of `method`, which names `found`.
-inline absl::Status CheckOpening(absl::string_view method, absl::optional<absl::string_view> found,
+inline absl::Status CheckOpening(absl::string_view method, std::optional<absl::string_view> found,
                                  absl::string_view job_digest) {
   if (method != kDataMethod) return absl::UnimplementedError(absl::StrCat("no method ", method));
   if (found == job_digest) return absl::OkStatus();
@@ -34,7 +34,7 @@ inline std::string AnswerToOffer(const absl::Status& taken) {
 }
 
 // What the answer says. Unavailable, with the reason, if the offer is not taken.
-inline absl::Status ReadAnswer(absl::optional<absl::string_view> answer) {
+inline absl::Status ReadAnswer(std::optional<absl::string_view> answer) {
   if (answer == absl::string_view("taken")) return absl::OkStatus();
   return absl::UnavailableError(answer.value_or("the server has not answered"));
 }

@@ -13,7 +13,7 @@ TEST(StreamOpeningTest, AServerTakesCallsOfItsOwnJob) {
   RUBATO_EXPECT_OK(CheckOpening(kDataMethod, "digest", "digest"));
   EXPECT_THAT(CheckOpening(kDataMethod, "other", "digest"),
               IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("another job")));
-  EXPECT_THAT(CheckOpening(kDataMethod, absl::nullopt, ""),
+  EXPECT_THAT(CheckOpening(kDataMethod, std::nullopt, ""),
               IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("another job")));
   EXPECT_THAT(CheckOpening("/other", "digest", "digest"),
               IsError(absl::StatusCode::kUnimplemented, HasSubstr("no method /other")));
@@ -23,7 +23,7 @@ TEST(StreamOpeningTest, AWorkerReadsWhatAServerAnswers) {
   RUBATO_EXPECT_OK(ReadAnswer(AnswerToOffer(absl::OkStatus())));
   EXPECT_THAT(ReadAnswer(AnswerToOffer(absl::InternalError("no room"))),
               IsError(absl::StatusCode::kUnavailable, HasSubstr("no room")));
-  EXPECT_THAT(ReadAnswer(absl::nullopt),
+  EXPECT_THAT(ReadAnswer(std::nullopt),
               IsError(absl::StatusCode::kUnavailable, HasSubstr("not answered")));
 }
 

@@ -187,7 +187,7 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
   const Peer* const peer = registry_.Add(id, registration, now_, &out_);
   if (gathers) {
     Gather();
-    if (starting_.state() == Starting::State::kGathering) {
+    if (!is_over_ && starting_.state() == Starting::State::kGathering) {
       out_.push_back(
           Log{absl::StrCat(Describe(*peer), " is here; waiting for ", registry_.Missing())});
     }

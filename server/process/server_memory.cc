@@ -23,7 +23,7 @@ constexpr int64_t kBlockBytes = 1800;
 
 }  // namespace
 
-int64_t MostSumsHeld(int64_t leaves, int64_t workers) {
+int64_t MaxSumsHeld(int64_t leaves, int64_t workers) {
   const ReductionTree tree(leaves);
   // By node that has been made up so far: how many of its parts may wait while it is not whole.
   std::map<std::pair<int64_t, int64_t>, int64_t> nodes;
@@ -61,7 +61,7 @@ absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const Place
   // Buffers that become the next version: in sync they hold sums. On arrival a version is written
   // over the one before, but for blocks that are being sent to another worker meanwhile.
   const int64_t spare =
-      sync ? own * std::max<int64_t>(1, MostSumsHeld(job.train().micro_batches(), workers))
+      sync ? own * std::max<int64_t>(1, MaxSumsHeld(job.train().micro_batches(), workers))
            : own * (workers > 1);
   ServerMemory memory;
   memory.training = kProcessBytes + own * (1 + slots) + spare +

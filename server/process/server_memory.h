@@ -24,7 +24,7 @@ absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const Place
 
 // Sync: how many sums of one block may wait for others at a time, if `workers` share `leaves`
 // micro-batches: two that are siblings in the tree are one.
-int64_t MostSumsHeld(int64_t leaves, int64_t workers);
+int64_t MaxSumsHeld(int64_t leaves, int64_t workers);
 
 }  // namespace rubato
 

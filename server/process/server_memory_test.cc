@@ -12,7 +12,7 @@ namespace rubato {
 namespace {
 
 // The oracle: sums that arrive in any order, two siblings becoming one at once.
-int64_t MostThatWait(int64_t leaves, int64_t workers) {
+int64_t MaxThatWait(int64_t leaves, int64_t workers) {
   const ReductionTree tree(leaves);
   std::vector<Range> sent;
   for (int64_t i = 0; i < workers; ++i) {
@@ -39,12 +39,12 @@ int64_t MostThatWait(int64_t leaves, int64_t workers) {
 }
 
 TEST(ServerMemoryTest, KnowsHowManySumsOfABlockMayWait) {
-  EXPECT_EQ(MostSumsHeld(4, 1), 0);  // what makes the whole step is applied as it comes
-  EXPECT_EQ(MostSumsHeld(4, 2), 1);
-  EXPECT_EQ(MostSumsHeld(8, 8), 4);
+  EXPECT_EQ(MaxSumsHeld(4, 1), 0);  // what makes the whole step is applied as it comes
+  EXPECT_EQ(MaxSumsHeld(4, 2), 1);
+  EXPECT_EQ(MaxSumsHeld(8, 8), 4);
   for (const int64_t leaves : {1, 2, 3, 4, 5, 8}) {
     for (int64_t workers = 1; workers <= std::min<int64_t>(leaves, 5); ++workers) {
-      EXPECT_EQ(MostSumsHeld(leaves, workers), MostThatWait(leaves, workers))
+      EXPECT_EQ(MaxSumsHeld(leaves, workers), MaxThatWait(leaves, workers))
           << workers << " workers, " << leaves << " micro-batches";
     }
   }

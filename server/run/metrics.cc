@@ -8,7 +8,7 @@
 namespace rubato {
 namespace {
 
-// Who watches shall see something.
+// Whoever watches sees something.
 constexpr absl::Duration kLongestWindow = absl::Seconds(5);
 
 }  // namespace

@@ -197,7 +197,7 @@ void Shard::OnChanged(int64_t block, ShardActions* actions) {
   ledger.change = BlockLedger::Change::kNone;
   if (change == BlockLedger::Change::kApply) {
     OnApplied(block);
-    // Before the next change: who waits for this version shall not get a later one.
+    // Before the next change: who waits for this version must not get a later one.
     MaybeCopy(block, actions);
     AnswerPulls(block, actions);
   } else if (change == BlockLedger::Change::kMeasure) {

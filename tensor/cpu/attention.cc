@@ -84,8 +84,8 @@ struct Heads {
 // halves: so a quarter of the products, of what nobody sees, is left out.
 template <typename Part>
 void ForEachPart(bool causal, int64_t places, Part part) {
-  constexpr int64_t kLeast = 32;  // below, smaller products cost more than they spare
-  const int64_t cut = causal && places >= kLeast ? places / 2 / kLanes * kLanes : 0;
+  constexpr int64_t kMin = 32;  // below, smaller products cost more than they spare
+  const int64_t cut = causal && places >= kMin ? places / 2 / kLanes * kLanes : 0;
   if (cut > 0) part(0, cut);
   part(cut, places);
 }

@@ -26,9 +26,9 @@ using Desc = dnnl::memory::desc;
 constexpr auto kFloat = dnnl::memory::data_type::f32;
 
 // What was measured, for products and for channels of a group.
-constexpr int64_t kLeastMultiplications = 1 << 20;
-constexpr int64_t kLeastChannels = 8;
-constexpr double kLeastFill = 0.4;
+constexpr int64_t kMinMultiplications = 1 << 20;
+constexpr int64_t kMinChannels = 8;
+constexpr double kMinFill = 0.4;
 // Values of scratch for what a primitive needs besides its operands, and for whole cache lines.
 constexpr int64_t kScratchpad = 4096;
 
@@ -262,12 +262,12 @@ const float* Values(const ConstTensorRef& tensor) { return tensor.values<float>(
 }  // namespace
 
 bool OneDnnTakes(Isa isa, int64_t m, int64_t n, int64_t k) {
-  return isa == Isa::kAvx512 && m * n * k >= kLeastMultiplications && IsAtLevel(isa);
+  return isa == Isa::kAvx512 && m * n * k >= kMinMultiplications && IsAtLevel(isa);
 }
 
 bool OneDnnTakes(Isa isa, const Convolution& c) {
   const int64_t in = c.in_channels / c.groups, out = c.out_channels / c.groups;
-  const bool is_wide = std::min(in, out) >= kLeastChannels && Fill(in) * Fill(out) >= kLeastFill;
+  const bool is_wide = std::min(in, out) >= kMinChannels && Fill(in) * Fill(out) >= kMinFill;
   return c.window.kernel > std::max<int64_t>(1, c.window.padding) && (is_wide || IsDepthwise(c)) &&
          IsAtLevel(isa);
 }

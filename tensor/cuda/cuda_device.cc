@@ -21,7 +21,7 @@ namespace rubato {
 namespace {
 
 // Of A100, H100 and what came after them.
-constexpr int kLeastCapability = 8;
+constexpr int kMinCapability = 8;
 
 // How often a host that waits looks whether the GPU is still at work.
 constexpr absl::Duration kLook = absl::Milliseconds(200);
@@ -139,10 +139,10 @@ absl::Status CudaDevice::Open(ProductPrecision precision) {
   RUBATO_RETURN_IF_ERROR(
       CudaStatus(cudaGetDeviceProperties(&properties, index_), "a look at the GPU"));
   description_ = absl::StrCat(properties.name, " (GPU ", index_, ")");
-  if (properties.major < kLeastCapability) {
+  if (properties.major < kMinCapability) {
     return absl::FailedPreconditionError(
         absl::StrCat(description_, " has compute capability ", properties.major, ".",
-                     properties.minor, ", expected ", kLeastCapability, ".0 or later"));
+                     properties.minor, ", expected ", kMinCapability, ".0 or later"));
   }
   for (int i = 0; i < kStreams; ++i) {
     RUBATO_RETURN_IF_ERROR(

@@ -25,7 +25,7 @@ namespace {
 // Calls between two events, as many as take some 2 ms but at least two, and pairs of events.
 constexpr double kSeconds = 2e-3;
 constexpr int kRounds = 11;
-constexpr int kMostCalls = 100;
+constexpr int kMaxCalls = 100;
 // Values that matrices repeat, and of the results that are compared.
 constexpr int64_t kPattern = 1 << 20;
 
@@ -253,7 +253,7 @@ absl::StatusOr<ProductTime> CudaProductTimer::Time(const Product& product) {
 
   // In turn, so that both see the same clocks and temperatures.
   RUBATO_ASSIGN_OR_RETURN(const double once, SecondsOf(2, ours));
-  const int calls = std::clamp(static_cast<int>(kSeconds / once), 2, kMostCalls);
+  const int calls = std::clamp(static_cast<int>(kSeconds / once), 2, kMaxCalls);
   std::vector<double> seconds, alone_seconds;
   for (int i = 0; i < kRounds; ++i) {
     RUBATO_ASSIGN_OR_RETURN(seconds.emplace_back(), SecondsOf(calls, ours));

@@ -64,14 +64,14 @@ void AppendCharacter(int64_t number, std::string* text) {
     text->push_back(static_cast<char>(0x80 | (code & 0x3f)));
   }
 }
-constexpr int64_t kMostCharacters = 0xd800 - 0x100;
+constexpr int64_t kMaxCharacters = 0xd800 - 0x100;
 
 // Writes what the model is trained on, enough for `samples` of a step. Returns the job's `data`.
 absl::StatusOr<std::string> MakeExamples(const BenchSetup& setup, int64_t samples,
                                          const std::string& folder) {
   const int64_t classes = setup.objective.outputs;
   RandomStream random(1);
-  if (setup.objective.places > 1 && classes <= kMostCharacters) {
+  if (setup.objective.places > 1 && classes <= kMaxCharacters) {
     std::string text;
     for (int64_t i = 0; i < classes; ++i) AppendCharacter(i, &text);
     for (int64_t i = (2 * samples + 10) * setup.objective.places; i > 0; --i) {
@@ -100,7 +100,7 @@ absl::StatusOr<std::string> MakeExamples(const BenchSetup& setup, int64_t sample
   return absl::InvalidArgumentError(
       absl::StrCat("found examples of ", absl::StrJoin(setup.shape, ","), " and ", classes,
                    " classes, expected 1,28,28 or 3,32,32 and 10, or a text of at most ",
-                   kMostCharacters, " characters: through servers, examples are files"));
+                   kMaxCharacters, " characters: through servers, examples are files"));
 }
 
 std::string JobYaml(const ClusterStepBench& bench, const std::string& data) {

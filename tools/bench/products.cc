@@ -110,7 +110,7 @@ absl::StatusOr<std::string> BenchProducts(const BenchSubject& subject, bool json
   object["alone_milliseconds"] = alone * 1e3;
   object["gflop"] = operations * 1e-9;
   object["share_of_alone"] = alone / seconds;
-  object["least_share_of_alone"] = least;
+  object["min_share_of_alone"] = least;
   object["difference"] = difference;
   if (json) return object.dump() + "\n";
   absl::StrAppendFormat(&text,

@@ -73,7 +73,7 @@ TEST_F(BenchProductsTest, CountsAttentionAndTheSameProductsOfBlocksOnce) {
     // The tensors' rounding, and some more of sums.
     EXPECT_LT(object["difference"].get<double>(), 0.01) << precision;
     EXPECT_GT(object["share_of_alone"].get<double>(), 0);
-    EXPECT_GE(object["share_of_alone"], object["least_share_of_alone"]);
+    EXPECT_GE(object["share_of_alone"], object["min_share_of_alone"]);
   }
 }
 

@@ -11,7 +11,7 @@
 
 namespace rubato {
 
-// For what a person shall know within a second, for a stop, which is worth waiting for, and for a
+// For what a person asks within a second, for a stop, which is worth waiting for, and for a
 // checkpoint, which takes its time to be written.
 constexpr absl::Duration kAnswerTimeout = absl::Milliseconds(900);
 constexpr absl::Duration kStopAnswerTimeout = absl::Seconds(5);

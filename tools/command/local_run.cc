@@ -76,7 +76,7 @@ absl::Status LocalRun::StartServer(int shard, const std::string& address) {
                                         "--shard",        absl::StrCat(shard), "--run-dir",
                                         folder_.path()};
   if (record_) arguments.insert(arguments.end(), {"--record", folder_.RecordFolder()});
-  // It need not look again, and shall find the same.
+  // It need not search again, and finds the same.
   if (shard == 0 && (!resume_.checkpoint.empty() ||
                      plan_.job.checkpoint().resume() != proto::Checkpoint::RESUME_NEVER)) {
     arguments.insert(arguments.end(),

@@ -114,7 +114,6 @@ class VirtualNetwork : private EventQueue::Handler {
     const ProcessState& state = processes_[process];
     return state.alive && state.frozen_until <= now() && !state.holds;
   }
-  bool IsOpen(ConnectionId connection) const { return !broken_[connection]; }
   int64_t sent() const { return sent_; }
   const Traffic& traffic(SimMessage::Kind kind) const {
     return traffic_[static_cast<size_t>(kind)];

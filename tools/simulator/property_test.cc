@@ -26,8 +26,8 @@ constexpr int64_t kMutantSeeds = 10000;  // one bug shows in 4 of 8000
 constexpr int kThreads = 2;
 // Some faults find no message that they fit, and some switches come when all is over: of such runs
 // all is checked, but they do not count.
-constexpr int64_t kLeastSwitches = 1;
-constexpr int64_t kLeastFaults = 2;
+constexpr int64_t kMinSwitches = 1;
+constexpr int64_t kMinFaults = 2;
 
 int64_t FromEnvironment(const char* name, int64_t otherwise) {
   const char* text = std::getenv(name);
@@ -86,7 +86,7 @@ TEST(PropertyTest, InvariantsHoldUnderRandomClustersSpeedsAndFaults) {
         const absl::Status status = RunScenario(scenario, &one);
         if (status.ok()) {
           own.killed += one.killed;
-          if (one.killed > 0 || one.switches < kLeastSwitches || one.faults < kLeastFaults)
+          if (one.killed > 0 || one.switches < kMinSwitches || one.faults < kMinFaults)
             continue;
           ++counted;
           own.Add(one);

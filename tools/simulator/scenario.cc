@@ -119,7 +119,7 @@ Scenario Scenario::Draw(uint64_t seed) {
   job.seed = seed;
   job.mode = DrawMode(&random);
   job.workers = 2 + static_cast<int>(random.Below(7));
-  job.most_workers = job.workers + 2;
+  job.max_workers = job.workers + 2;
   job.servers = 2 + static_cast<int>(random.Below(3));
   job.blocks = job.servers - 1 + random.Below(5);  // a shard may own none
   job.micro_batches = job.workers * (1 + random.Below(3));

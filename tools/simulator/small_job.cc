@@ -22,7 +22,7 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   job.set_seed(small.seed);
   job.mutable_cluster()->set_servers(small.servers);
   job.mutable_cluster()->mutable_workers()->set_start(small.workers);
-  job.mutable_cluster()->mutable_workers()->set_max(std::max(small.workers, small.most_workers));
+  job.mutable_cluster()->mutable_workers()->set_max(std::max(small.workers, small.max_workers));
   job.mutable_cluster()->mutable_workers()->set_min(1);
   if (small.schedule.empty()) *job.mutable_consistency()->mutable_mode() = small.mode;
   for (const SmallJob::Stage& stage : small.schedule) {

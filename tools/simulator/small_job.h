@@ -26,7 +26,7 @@ struct SmallJob {
   int64_t micro_batch = 1;  // samples
   int64_t steps = 20;
   int64_t short_by = 0;  // samples that the last step has less
-  int most_workers = 0;  // cluster.workers.max; 0: as many as there are at the start
+  int max_workers = 0;  // cluster.workers.max; 0: as many as there are at the start
   std::vector<Stage>
       schedule;               // if not empty, instead of `mode`; the last one's end does not count
   bool leaves_out = false;    // what is not finite (train.on_non_finite: skip)

@@ -21,7 +21,7 @@ namespace {
 // So that times stay numbers of nanoseconds.
 constexpr double kMaxFactor = 1e6;
 constexpr double kMaxSigma = 10;
-constexpr double kMostSeconds = 1e6;
+constexpr double kMaxSeconds = 1e6;
 constexpr double kTau = 6.283185307179586;
 
 // Uniform in (0, 1), 52 bits.
@@ -150,7 +150,7 @@ absl::Status Speeds::ReadTrace(const std::string& path) {
     double seconds = 0;
     if (fields.size() != 2 || !absl::SimpleAtoi(fields[0], &worker) || worker < 0 ||
         worker > (1 << 20) || !absl::SimpleAtod(fields[1], &seconds) || !(seconds > 0) ||
-        seconds > kMostSeconds) {
+        seconds > kMaxSeconds) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s:%d: found %s, expected `worker,seconds`, as 3,0.125, of not more than 1000000 s",
           path, number, line.substr(0, 40)));

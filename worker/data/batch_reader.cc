@@ -26,7 +26,7 @@ void BatchReader::ReadInOrder(Range positions) {
   std::vector<int64_t> indices;
   indices.reserve(positions.size());
   for (int64_t i = positions.begin; i < positions.end; ++i) indices.push_back(i);
-  Read(indices, absl::nullopt, &in_order_);
+  Read(indices, std::nullopt, &in_order_);
 }
 
 int64_t BatchReader::IndexAt(int64_t epoch, int64_t position) const {
@@ -53,7 +53,7 @@ void BatchReader::ReadOrdered(const SampleRange& range, Batch* batch) const {
   Read(indices, Key(seed_, "augment", static_cast<uint64_t>(range.epoch)), batch);
 }
 
-void BatchReader::Read(absl::Span<const int64_t> indices, absl::optional<uint64_t> augmentation_key,
+void BatchReader::Read(absl::Span<const int64_t> indices, std::optional<uint64_t> augmentation_key,
                        Batch* batch) const {
   const int64_t size = static_cast<int64_t>(indices.size());
   RUBATO_CHECK(size <= max_batch_);

@@ -3,8 +3,8 @@
 #define RUBATO_WORKER_DATA_BATCH_READER_H_
 
 #include <cstdint>
+#include <optional>
 
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "common/space/flat_space.h"
 #include "common/space/sample_schedule.h"
@@ -39,7 +39,7 @@ class BatchReader {
   int64_t hits() const { return prefetch_.hits(); }
 
  private:
-  void Read(absl::Span<const int64_t> indices, absl::optional<uint64_t> augmentation_key,
+  void Read(absl::Span<const int64_t> indices, std::optional<uint64_t> augmentation_key,
             Batch* batch) const;
   void ReadOrdered(const SampleRange& range, Batch* batch) const;
   int64_t IndexAt(int64_t epoch, int64_t position) const;

@@ -32,7 +32,7 @@ Dataset::Dataset(Examples examples, const Normalization& normalization,
 }
 
 void Dataset::Read(absl::Span<const int64_t> indices, float* features, int32_t* labels,
-                   float* values, absl::optional<uint64_t> augmentation_key) const {
+                   float* values, std::optional<uint64_t> augmentation_key) const {
   const bool augments = augmentation_key.has_value() && !augmentation_.empty();
   std::vector<float> scratch;
   const int64_t plane = examples_.shape.plane();

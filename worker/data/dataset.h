@@ -4,10 +4,10 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/types/optional.h"
 #include "absl/types/span.h"
 #include "worker/data/augment.h"
 
@@ -76,7 +76,7 @@ class Dataset {
   // With `augmentation_key` images are augmented: each as a function of the key and its index.
   void Read(absl::Span<const int64_t> indices, float* features, int32_t* labels,
             float* values = nullptr,
-            absl::optional<uint64_t> augmentation_key = absl::nullopt) const;
+            std::optional<uint64_t> augmentation_key = std::nullopt) const;
 
  private:
   Examples examples_;

@@ -67,7 +67,7 @@ class DeviceStep {
              std::unique_ptr<Device> device);
   absl::Status Allocate(Graph graph);
 
-  // False if they shall not be waited for.
+  // False if nobody waits for them any more.
   bool UploadParameters(const ConstTensorRef& parameters, AwaitParameters await = AllHaveArrived);
   void Stage(const ConstTensorRef& features, const Targets& targets, uint64_t key);
   // Give the device a batch of n, from what is staged.

@@ -37,7 +37,7 @@ struct MemoryPlan {
 };
 
 // Asked before values of the parameters are read that may not have arrived yet: whether they may be
-// now, or else the call shall end.
+// now, or else the call is to end.
 using AwaitParameters = absl::FunctionRef<bool(Range values)>;
 inline bool AllHaveArrived(Range) { return true; }
 
@@ -78,7 +78,7 @@ class Network {
   // the flat vector. In training, what nodes draw is a function of `key` (node i draws under
   // Key(key, i)), and what the batch adds to buffers is written to their place in `gradient`, the
   // flat vector's like, unless it is null. Valid until the next call. Each node waits for its own
-  // parameters; null if they shall not be waited for.
+  // parameters; null if they need no waiting.
   ConstTensorRef Forward(const ConstTensorRef& parameters, const ConstTensorRef& x, bool training,
                          uint64_t key, const TensorRef& gradient,
                          AwaitParameters await = AllHaveArrived);

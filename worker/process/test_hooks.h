@@ -30,7 +30,7 @@ class TestHooks {
   // It is a member, with this rank, from now on.
   void OnMember(int rank);
 
-  // Before a computation: sleeps as long as it shall take. Computations that follow each other keep
+  // Before a computation: sleeps as long as it is to take. Computations that follow each other keep
   // their pace: what lies between two of them is not added to it.
   void OnCompute(int64_t lineage, int64_t clock, int64_t unit);
   // A block has arrived. Never while OnCompute runs.

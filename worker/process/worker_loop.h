@@ -88,7 +88,7 @@ class WorkerLoop {
   // The last Compute came to nothing: its gradient is not finite and has been left out (on arrival
   // only).
   void OnLeftOut(Actions* actions);
-  // It shall go as soon as what it has begun is done.
+  // It is to leave as soon as what it has begun is done.
   void OnLeave(Actions* actions);
   // The coordinator wants the final parameters tested.
   void OnEvaluationRequest(const proto::EvaluationRequest& request, Actions* actions);

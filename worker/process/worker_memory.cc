@@ -25,7 +25,7 @@ int64_t GradientBuffers(const proto::Job& job, int64_t index, int64_t threads) {
     for (const Range& node : nodes) {
       // The sum of the node before may not have left yet.
       most = std::max(
-          most, MicroBatches::MostBuffers(leaves, node, threads) + (nodes.size() > 1 ? 1 : 0));
+          most, MicroBatches::MaxBuffers(leaves, node, threads) + (nodes.size() > 1 ? 1 : 0));
     }
   };
   const int64_t leaves = job.train().micro_batches();

@@ -68,7 +68,7 @@ void WorkerSession::On(const FromCoordinator& event) {
       OnView(message.view());
       break;
     case proto::CoordinatorMessage::kWork:
-      loop_->OnWork(message.work(), &actions);
+      if (is_member()) loop_->OnWork(message.work(), &actions);
       break;
     case proto::CoordinatorMessage::kEvaluationRequest:
       if (is_member()) loop_->OnEvaluationRequest(message.evaluation_request(), &actions);

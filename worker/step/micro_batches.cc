@@ -119,7 +119,7 @@ absl::StatusOr<std::vector<BatchResult>> MicroBatches::ComputeOnDevice(
         is_empty ? Targets() : lane.batch.targets(weight), Key(seed_, "dropout", unit, leaf),
         TensorRef(absl::MakeSpan(*sum)), summings[leaf - node.begin], leave, await);
     if (!result.has_value()) {
-      return absl::CancelledError("the parameters shall not be waited for");
+      return absl::CancelledError("nobody waits for the parameters any more");
     }
     results.push_back(*result);
   }
@@ -177,7 +177,7 @@ absl::StatusOr<std::vector<BatchResult>> MicroBatches::Compute(const SampleSched
     // The first lane waits for all parameters before it pushes anything, and so do the others.
     if (!lanes_[0]->result.has_value()) {
       OthersReadyBelow(1, round.count);
-      return absl::CancelledError("the parameters shall not be waited for");
+      return absl::CancelledError("nobody waits for the parameters any more");
     }
     while (round.next_block >= 0) {
       const int64_t begin = space_->BlockValues(round.next_block).begin;
@@ -269,7 +269,7 @@ void MicroBatches::ComputeHere(const Work& work, Round* round, Push push) {
       work.await);
 }
 
-int64_t MicroBatches::MostBuffers(int64_t leaves, Range node, int64_t threads) {
+int64_t MicroBatches::MaxBuffers(int64_t leaves, Range node, int64_t threads) {
   const ReductionTree tree(leaves);
   std::vector<Range> sums;
   int64_t most = 0;

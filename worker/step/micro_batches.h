@@ -54,7 +54,7 @@ class MicroBatches {
   // of `unit`: divided by the unit's samples it is PyTorch's, without the labels that are ignored.
   // Returns the result of each micro-batch, in order. Pushes on the caller's thread. `await` as in
   // Model::Gradient, asked by several threads; Cancelled, and nothing has been pushed, if it says
-  // no. Once all parameters have arrived it shall say yes.
+  // no. Once all parameters have arrived it says yes.
   absl::StatusOr<std::vector<BatchResult>> Compute(const SampleSchedule& schedule, int64_t unit,
                                                    Range node, absl::Span<const float> parameters,
                                                    Push push,
@@ -62,7 +62,7 @@ class MicroBatches {
 
   // How many gradients Compute holds at a time for `node` of the tree over `leaves`, on so many
   // threads, if what it pushed before has left.
-  static int64_t MostBuffers(int64_t leaves, Range node, int64_t threads);
+  static int64_t MaxBuffers(int64_t leaves, Range node, int64_t threads);
   // How many this has made so far.
   int64_t buffers() const { return static_cast<int64_t>(buffers_.size()); }
 

@@ -81,7 +81,7 @@ class MicroBatchesTest : public ::testing::Test {
     std::vector<Model*> models = Pointers(more);
     models.insert(models.begin(), model_.get());
     MicroBatches micro_batches(models, &space, &reader, kSeed);
-    int64_t most_buffers = 0;
+    int64_t max_buffers = 0;
     std::map<int64_t, std::vector<float>> nodes;  // by first leaf
     std::map<int64_t, Range> ranges;
     samples_ = 0;
@@ -97,14 +97,14 @@ class MicroBatchesTest : public ::testing::Test {
                         sum.begin() + space.BlockValues(block).begin);
             });
         EXPECT_EQ(last_block, 0);
-        most_buffers = std::max(most_buffers, MicroBatches::MostBuffers(kLeaves, node, threads));
+        max_buffers = std::max(max_buffers, MicroBatches::MaxBuffers(kLeaves, node, threads));
         for (const BatchResult& result : results) samples_ += result.samples;
         nodes[node.begin] = sum;
         ranges[node.begin] = node;
       }
     }
     // Of a device's sums only whole ones come to the host.
-    EXPECT_EQ(micro_batches.buffers(), model_->keeps() > 0 ? 1 : most_buffers);
+    EXPECT_EQ(micro_batches.buffers(), model_->keeps() > 0 ? 1 : max_buffers);
     while (nodes.size() > 1) {
       for (auto it = ranges.begin(); it != ranges.end(); ++it) {
         const Range sibling = tree.Sibling(it->second);

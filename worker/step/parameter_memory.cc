@@ -74,7 +74,7 @@ bool ParameterMemory::Map(int64_t block, const LentValues& lent) {
     return false;
   }
   if (place.arena == nullptr) {
-    if (borrowed_places_ >= kMostBorrowed) return false;
+    if (borrowed_places_ >= kMaxBorrowed) return false;
     ++borrowed_places_;
   }
   if (!lent.arena->MapTo(At(block), lent.offset, PagesOf(range.size()))) {

@@ -47,7 +47,7 @@ class ParameterMemory {
 
   // Of places in both vectors; beyond, blocks are copied. Each may be a mapping of its own, and
   // the system allows a process some 65,000.
-  static constexpr int kMostBorrowed = 16000;
+  static constexpr int kMaxBorrowed = 16000;
 
   char* At(int64_t block) const;
   // Whether the lent values lie at the block's place now.
