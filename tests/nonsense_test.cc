@@ -1,5 +1,6 @@
 // Nonsense sent to a server ends the stream or connection that it came on, with a reason, and
 // nothing else: the job that runs meanwhile ends with the right bits.
+// Long because every case is sent to the same running job, built once for each.
 #include <signal.h>
 
 #include <cstdint>

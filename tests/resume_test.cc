@@ -1,4 +1,5 @@
 // Runs that stop, in whatever way, and go on from a checkpoint.
+// Long because every way to stop is followed by the same ways to go on.
 #include <signal.h>
 
 #include <algorithm>

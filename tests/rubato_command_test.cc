@@ -1,5 +1,6 @@
 // The command `rubato` as a user meets it: its output, its exit codes, its processes. Servers and
 // workers are scripts, so that each way in which they may end can be played.
+// Long because every case needs the same scripts and the folder that they play in.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>

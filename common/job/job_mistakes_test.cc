@@ -1,4 +1,5 @@
 // What a user reads who has made a mistake.
+// Long because it is one table: a mistake and its sentence for each key.
 #include <fstream>
 #include <string>
 #include <vector>

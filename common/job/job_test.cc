@@ -1,3 +1,4 @@
+// What a job file means when nothing is wrong. Long because each kind of key has its case here.
 #include "common/job/job.h"
 
 #include <stdlib.h>

@@ -1,3 +1,4 @@
+// Long because both ends of a link, honest or not, need the same fixture.
 #include "common/wire/shared_link.h"
 
 #include <time.h>

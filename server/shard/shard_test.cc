@@ -1,3 +1,4 @@
+// Long because all modes are told through one fixture of a shard on symbols.
 #include "server/shard/shard.h"
 
 #include <map>

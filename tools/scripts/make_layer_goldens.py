@@ -3,6 +3,8 @@
 
 Needs python3-torch. The tests need only the files.
 
+Long because each layer has its case, in one list.
+
     tools/scripts/make_layer_goldens.py [FOLDER]
 
 compositions.safetensors: models of one or a few layers, without a loss. For each case the metadata

@@ -3,6 +3,8 @@
 
 Needs python3-torch. The tests need only the files.
 
+Long because each model is written out in PyTorch's own layers.
+
     tools/scripts/make_model_goldens.py [FOLDER]
 
 layers.safetensors: each layer and the loss alone. The metadata name the cases. For a layer they

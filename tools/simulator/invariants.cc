@@ -1,3 +1,4 @@
+// Long because all invariants read the same books of one run, which are kept here beside them.
 #include "tools/simulator/invariants.h"
 
 #include <algorithm>

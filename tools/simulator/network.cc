@@ -1,3 +1,4 @@
+// Long because cards, connections, faults and freezing change the same state of a process.
 #include "tools/simulator/network.h"
 
 #include <algorithm>

@@ -1,3 +1,4 @@
+// Long because a worker's whole life is told through one fixture, mode by mode.
 #include "worker/process/worker_loop.h"
 
 #include <string>
