@@ -132,7 +132,7 @@ class TableTest(unittest.TestCase):
         for word, answer, row, told in (
                 ("racecheck", (1, "ERROR SUMMARY: 2 errors\n"),
                  "kernels, under compute-sanitizer's racecheck", "FAILED: ERROR SUMMARY: 2 errors"),
-                ("worker/device_step_test", (0, "[  PASSED  ] 0 tests.\n"),
+                ("worker/model/device_step_test", (0, "[  PASSED  ] 0 tests.\n"),
                  "steps against PyTorch's and the CPU's", "FAILED: [  PASSED  ] 0 tests."),
                 ("cnn-async-bf16.yaml", (2, "a\nb\nc\nerror: no\n"), "cnn async, bf16",
                  "FAILED: b | c | error: no"),
