@@ -2,7 +2,7 @@
 # Where there is no GPU, gpu_check says so and ends with 77; its bundle is what it takes it to be.
 set -euo pipefail
 bundle=$TEST_TMPDIR/bundle
-mkdir -p "$bundle"/{tools,server,worker,tensor/cuda}
+mkdir -p "$bundle"/{tools,server,worker/model,tensor/cuda}
 cp tools/gpu_check "$bundle/"
 tests=(worker/model/conformance_test worker/model/device_step_test tensor/cuda/device_kernels_test)
 for binary in tools/rubato server/rubato-server worker/rubato-worker "${tests[@]}"; do

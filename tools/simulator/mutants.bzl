@@ -67,10 +67,6 @@ MUTANTS = {
         "  return true;\n" +
         "}",
     ]),
-    "gone_shard_counted": ("//server/coordinator:coordinator.cc", [
-        "    registry_.Remove(event.peer);\n    return;\n",
-        "    return;\n",
-    ]),
     "lease_extended_by_each_view": ("//server/coordinator:coordinator_views.cc", [
         "if (!worker->is_member) worker->last_heard = now_;",
         "worker->last_heard = now_;",
