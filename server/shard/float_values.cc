@@ -188,7 +188,7 @@ void FloatValues::Restore(int64_t block, uint32_t slot, const ReceivedValues& va
 }
 
 Range FloatValues::BlockRange(int64_t block) const {
-  const int64_t begin = block * (job_.wire().chunk() / static_cast<int64_t>(sizeof(float)));
+  const int64_t begin = block * ValuesPerBlock(job_);
   return {begin, begin + store_->BlockSize(block)};
 }
 
