@@ -1,5 +1,5 @@
 // Jobs whose gradients and parameters travel in fewer bytes.
-#include "common/wire/codec.h"
+#include "common/frames/codec.h"
 
 #include <signal.h>
 

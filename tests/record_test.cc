@@ -12,7 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/log.h"
 #include "common/base/status_matchers.h"
-#include "common/wire/frame.h"
+#include "common/frames/frame.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "proto/record.pb.h"

@@ -8,7 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "common/wire/address.h"
+#include "common/base/address.h"
 
 namespace rubato {
 namespace {

@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
+#include "common/base/address.h"
 #include "common/job/yaml_document.h"
-#include "common/wire/address.h"
 
 namespace rubato {
 namespace {

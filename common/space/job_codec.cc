@@ -1,6 +1,6 @@
 #include "common/space/job_codec.h"
 
-#include "common/wire/top_k.h"
+#include "common/frames/top_k.h"
 
 namespace rubato {
 

@@ -5,8 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/frames/codec.h"
 #include "common/space/flat_space.h"
-#include "common/wire/codec.h"
 #include "proto/job.pb.h"
 
 namespace rubato {

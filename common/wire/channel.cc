@@ -9,7 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "common/wire/address.h"
+#include "common/base/address.h"
 
 namespace rubato {
 namespace {

@@ -7,9 +7,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/base/address.h"
 #include "common/base/exit_code.h"
 #include "common/base/status.h"
-#include "common/wire/address.h"
 #include "common/wire/channel.h"
 
 namespace rubato {

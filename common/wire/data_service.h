@@ -21,9 +21,9 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "common/base/log.h"
-#include "common/wire/frame.h"
-#include "common/wire/payload.h"
-#include "common/wire/received_values.h"
+#include "common/frames/frame.h"
+#include "common/frames/payload.h"
+#include "common/frames/received_values.h"
 #include "common/wire/shared_arena.h"
 
 namespace rubato {

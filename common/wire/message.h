@@ -7,9 +7,9 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "common/wire/frame.h"
+#include "common/frames/frame.h"
+#include "common/frames/received_values.h"
 #include "common/wire/outbox.h"
-#include "common/wire/received_values.h"
 
 namespace rubato {
 

@@ -9,8 +9,8 @@
 #include <map>
 #include <utility>
 
-#include "common/wire/frame.h"
-#include "common/wire/payload.h"
+#include "common/frames/frame.h"
+#include "common/frames/payload.h"
 
 namespace rubato {
 

@@ -11,9 +11,9 @@
 #include <optional>
 
 #include "absl/status/statusor.h"
+#include "common/frames/frame.h"
+#include "common/frames/payload.h"
 #include "common/wire/arena_space.h"
-#include "common/wire/frame.h"
-#include "common/wire/payload.h"
 
 namespace rubato {
 

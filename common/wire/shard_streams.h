@@ -11,10 +11,10 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "common/frames/frame.h"
+#include "common/frames/payload.h"
+#include "common/frames/received_values.h"
 #include "common/wire/credentials.h"
-#include "common/wire/frame.h"
-#include "common/wire/payload.h"
-#include "common/wire/received_values.h"
 #include "common/wire/shared_arena.h"
 
 namespace rubato {

@@ -15,8 +15,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/synchronization/mutex.h"
+#include "common/frames/received_values.h"
 #include "common/wire/outbox.h"
-#include "common/wire/received_values.h"
 #include "common/wire/ring.h"
 #include "common/wire/shared_segment.h"
 

@@ -7,9 +7,9 @@
 #include <cstddef>
 
 #include "absl/status/status.h"
-#include "common/wire/frame.h"
+#include "common/frames/frame.h"
+#include "common/frames/payload.h"
 #include "common/wire/outbox.h"
-#include "common/wire/payload.h"
 
 namespace rubato {
 

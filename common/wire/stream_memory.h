@@ -5,9 +5,9 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "common/frames/codec.h"
 #include "common/wire/arena_space.h"
 #include "common/wire/channel.h"
-#include "common/wire/codec.h"
 #include "common/wire/shared_arena.h"
 #include "common/wire/shared_segment.h"
 

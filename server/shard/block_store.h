@@ -12,8 +12,8 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/frames/received_values.h"
 #include "common/space/placement.h"
-#include "common/wire/received_values.h"
 #include "common/wire/shared_arena.h"
 #include "proto/layout.pb.h"
 

@@ -9,8 +9,8 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/types/span.h"
-#include "common/wire/codec.h"
-#include "common/wire/payload.h"
+#include "common/frames/codec.h"
+#include "common/frames/payload.h"
 
 namespace rubato {
 

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "common/consistency/ledger.h"
-#include "common/wire/codec.h"
-#include "common/wire/frame.h"
+#include "common/frames/codec.h"
+#include "common/frames/frame.h"
 #include "proto/cluster.pb.h"
 
 namespace rubato {

@@ -7,9 +7,9 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
-#include "common/wire/frame.h"
-#include "common/wire/payload.h"
-#include "common/wire/received_values.h"
+#include "common/frames/frame.h"
+#include "common/frames/payload.h"
+#include "common/frames/received_values.h"
 #include "proto/cluster.pb.h"
 
 namespace rubato {

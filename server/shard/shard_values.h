@@ -11,11 +11,11 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "common/frames/frame.h"
+#include "common/frames/payload.h"
+#include "common/frames/received_values.h"
 #include "common/space/flat_space.h"
 #include "common/space/sum_of_squares.h"
-#include "common/wire/frame.h"
-#include "common/wire/payload.h"
-#include "common/wire/received_values.h"
 #include "proto/view.pb.h"
 #include "server/shard/shard_action.h"
 

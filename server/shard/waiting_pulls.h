@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "absl/functional/function_ref.h"
+#include "common/frames/codec.h"
+#include "common/frames/frame.h"
 #include "common/space/flat_space.h"
-#include "common/wire/codec.h"
-#include "common/wire/frame.h"
 
 namespace rubato {
 

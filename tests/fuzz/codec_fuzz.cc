@@ -3,7 +3,7 @@
 #include <vector>
 
 #include "common/base/check.h"
-#include "common/wire/codec.h"
+#include "common/frames/codec.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using rubato::Codec;

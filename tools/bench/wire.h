@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "common/wire/codec.h"
+#include "common/frames/codec.h"
 
 namespace rubato {
 

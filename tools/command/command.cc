@@ -17,11 +17,11 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/base/address.h"
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
 #include "common/job/completion.h"
 #include "common/job/yaml_reader.h"
-#include "common/wire/address.h"
 #include "common/wire/channel.h"
 #include "proto/cluster.grpc.pb.h"
 

@@ -5,9 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "common/frames/frame.h"
 #include "common/space/job_codec.h"
 #include "common/space/placement.h"
-#include "common/wire/frame.h"
 #include "proto/job.pb.h"
 
 namespace rubato {

@@ -17,7 +17,7 @@ expect() { # FILE LABEL...
 
 policy=//common/consistency:policy
 servers=(//server/coordinator:coordinator //server/shard:shard //server/shard:shard_protocol)
-workers=(//worker/process:worker_loop //worker/process:worker_session //worker/step:pulled_blocks)
+workers=(//worker/session:worker_loop //worker/session:worker_session //worker/session:pulled_blocks)
 expect "$1" $policy "${servers[@]}"
 expect "$2" $policy "${workers[@]}"
 expect "$3" $policy "${servers[@]}" "${workers[@]}"

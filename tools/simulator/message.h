@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "absl/strings/string_view.h"
-#include "common/wire/frame.h"
-#include "common/wire/payload.h"
+#include "common/frames/frame.h"
+#include "common/frames/payload.h"
 #include "proto/cluster.pb.h"
 
 namespace rubato {

@@ -109,19 +109,19 @@ MUTANTS = {
         "apply.factor = decision->factor();",
         "apply.factor = 1;",
     ]),
-    "broken_stream_endured": ("//worker/process:worker_session.cc", [
+    "broken_stream_endured": ("//worker/session:worker_session.cc", [
         "WaitNoLongerThan(kStreamFailureGrace);",
         "",
     ]),
-    "never_joins_anew": ("//worker/process:worker_session.cc", [
+    "never_joins_anew": ("//worker/session:worker_session.cc", [
         "if (!may_join_anew || ",
         "if (!may_join_anew || true || ",
     ]),
-    "answers_of_an_earlier_pull_counted": ("//worker/step:pulled_blocks.cc", [
+    "answers_of_an_earlier_pull_counted": ("//worker/session:pulled_blocks.cc", [
         "frame.unit != pull_.number) return false;",
         "false) return false;",
     ]),
-    "early_computation_not_interrupted": ("//worker/step:pulled_blocks.cc", [
+    "early_computation_not_interrupted": ("//worker/session:pulled_blocks.cc", [
         "if (passed_) return Readable::kNever;",
         "",
     ]),
@@ -159,7 +159,7 @@ def mutant_tests():
                 "//server/shard:shard",
                 "//server/shard:shard_protocol",
                 "//tools/bazel:gtest_main",
-                "//worker/process:worker_session",
-                "//worker/step:pulled_blocks",
+                "//worker/session:worker_session",
+                "//worker/session:pulled_blocks",
             ],
         )

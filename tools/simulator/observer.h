@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include "common/wire/frame.h"
+#include "common/frames/frame.h"
 #include "proto/view.pb.h"
 #include "server/coordinator/assignments.h"
 #include "tools/simulator/event_queue.h"

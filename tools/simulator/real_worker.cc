@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "common/base/status.h"
-#include "common/wire/received_values.h"
+#include "common/frames/received_values.h"
 
 namespace rubato {
 namespace {

@@ -20,8 +20,8 @@
 #include "tools/simulator/observer.h"
 #include "tools/simulator/speeds.h"
 #include "tools/simulator/worker_model.h"
-#include "worker/process/worker_session.h"
-#include "worker/step/pulled_blocks.h"
+#include "worker/session/pulled_blocks.h"
+#include "worker/session/worker_session.h"
 
 namespace rubato {
 

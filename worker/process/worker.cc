@@ -23,7 +23,7 @@
 #include "worker/data/load.h"
 #include "worker/process/mailbox.h"
 #include "worker/process/test_hooks.h"
-#include "worker/process/worker_session.h"
+#include "worker/session/worker_session.h"
 #include "worker/step/pulled_parameters.h"
 #include "worker/step/worker_values.h"
 
@@ -242,9 +242,9 @@ void Worker::Run(const Session::OpenStreams&) {
     log.Warning("copies the parameters of a server of this host",
                 {{"shard", shard}, {"reason", why.message()}});
   };
-  streams_ = std::make_unique<ShardStreams>(ShardAddresses(session_->view()), job_digest_,
-                                            std::move(callbacks), SharesMemory(job_),
-                                            values_->arena());
+  streams_ =
+      std::make_unique<ShardStreams>(ShardAddresses(session_->view()), job_digest_,
+                                     std::move(callbacks), SharesMemory(job_), values_->arena());
 }
 
 void Worker::Run(const Session::SendToCoordinator& send) {

@@ -10,9 +10,9 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/frames/payload.h"
 #include "common/space/flat_space.h"
 #include "common/space/sample_schedule.h"
-#include "common/wire/payload.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "proto/layout.pb.h"

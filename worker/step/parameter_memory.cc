@@ -5,6 +5,8 @@
 #include <algorithm>
 
 #include "common/base/check.h"
+#include "common/wire/arena_space.h"
+#include "common/wire/shared_arena.h"
 
 namespace rubato {
 namespace {

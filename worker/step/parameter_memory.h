@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "absl/types/span.h"
+#include "common/frames/received_values.h"
 #include "common/space/flat_space.h"
-#include "common/wire/received_values.h"
 
 namespace rubato {
 

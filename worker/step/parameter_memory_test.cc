@@ -6,6 +6,8 @@
 #include <vector>
 
 #include "common/base/status_matchers.h"
+#include "common/wire/arena_space.h"
+#include "common/wire/shared_arena.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

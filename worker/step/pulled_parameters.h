@@ -14,11 +14,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/frames/frame.h"
+#include "common/frames/received_values.h"
 #include "common/space/placement.h"
-#include "common/wire/frame.h"
-#include "common/wire/received_values.h"
+#include "worker/session/pulled_blocks.h"
 #include "worker/step/parameter_memory.h"
-#include "worker/step/pulled_blocks.h"
 
 namespace rubato {
 

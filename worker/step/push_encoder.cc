@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "common/base/random.h"
+#include "common/frames/top_k.h"
 #include "common/space/job_codec.h"
-#include "common/wire/top_k.h"
 
 namespace rubato {
 

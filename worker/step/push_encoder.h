@@ -7,9 +7,9 @@
 #include <optional>
 #include <vector>
 
+#include "common/frames/payload.h"
 #include "common/space/flat_space.h"
 #include "common/space/sample_schedule.h"
-#include "common/wire/payload.h"
 #include "proto/job.pb.h"
 #include "worker/step/residuals.h"
 

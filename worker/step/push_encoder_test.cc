@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "common/base/random.h"
-#include "common/wire/received_values.h"
+#include "common/frames/received_values.h"
 #include "gtest/gtest.h"
 
 namespace rubato {

@@ -7,7 +7,7 @@
 #include "common/base/check.h"
 #include "common/base/isa.h"
 #include "common/base/kernels.h"
-#include "common/wire/top_k.h"
+#include "common/frames/top_k.h"
 
 namespace rubato {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "common/base/random.h"
 #include "common/base/status_matchers.h"
-#include "common/wire/codec.h"
+#include "common/frames/codec.h"
 #include "gtest/gtest.h"
 
 namespace rubato {

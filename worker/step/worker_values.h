@@ -1,6 +1,6 @@
 // The floats of a worker: its models and their device, batches of its data, gradients on their way
 // to the shards, and tests of parameters. What is to be done with them, the session decides
-// (worker/process/worker_session.h).
+// (worker/session/worker_session.h).
 #ifndef RUBATO_WORKER_STEP_WORKER_VALUES_H_
 #define RUBATO_WORKER_STEP_WORKER_VALUES_H_
 

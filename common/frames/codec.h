@@ -1,7 +1,7 @@
 // How floats are written into a message: as they are, or in fewer bytes at the price of precision.
 // Pure functions of their arguments, with the same bytes and bits at every instruction set.
-#ifndef RUBATO_COMMON_WIRE_CODEC_H_
-#define RUBATO_COMMON_WIRE_CODEC_H_
+#ifndef RUBATO_COMMON_FRAMES_CODEC_H_
+#define RUBATO_COMMON_FRAMES_CODEC_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -29,7 +29,7 @@ enum class Codec : uint8_t {
   // / 127.
   kInt8 = 3,
   // 4 bytes of count, then that many indices (4 bytes each, ascending), then as many values (4
-  // bytes each): all others are 0. Which values go is the sender's choice (common/wire/top_k.h).
+  // bytes each): all others are 0. Which values go is the sender's choice (common/frames/top_k.h).
   kTopK = 4,
 };
 
@@ -77,4 +77,4 @@ class Encoded {
 
 }  // namespace rubato
 
-#endif  // RUBATO_COMMON_WIRE_CODEC_H_
+#endif  // RUBATO_COMMON_FRAMES_CODEC_H_

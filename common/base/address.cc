@@ -1,4 +1,4 @@
-#include "common/wire/address.h"
+#include "common/base/address.h"
 
 #include <arpa/inet.h>
 

@@ -1,4 +1,4 @@
-#include "worker/step/pulled_blocks.h"
+#include "worker/session/pulled_blocks.h"
 
 #include <utility>
 

@@ -1,7 +1,7 @@
 // A borrowed block of values with a share in whatever keeps it alive: a received message or a
 // buffer.
-#ifndef RUBATO_COMMON_WIRE_PAYLOAD_H_
-#define RUBATO_COMMON_WIRE_PAYLOAD_H_
+#ifndef RUBATO_COMMON_FRAMES_PAYLOAD_H_
+#define RUBATO_COMMON_FRAMES_PAYLOAD_H_
 
 #include <cstddef>
 #include <memory>
@@ -9,8 +9,8 @@
 
 #include "absl/types/span.h"
 #include "common/base/check.h"
-#include "common/wire/codec.h"
-#include "common/wire/frame.h"
+#include "common/frames/codec.h"
+#include "common/frames/frame.h"
 
 namespace rubato {
 
@@ -48,4 +48,4 @@ inline Frame HeaderOf(Frame frame, const Payload& payload) {
 
 }  // namespace rubato
 
-#endif  // RUBATO_COMMON_WIRE_PAYLOAD_H_
+#endif  // RUBATO_COMMON_FRAMES_PAYLOAD_H_

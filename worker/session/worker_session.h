@@ -2,8 +2,8 @@
 // and joining anew, leaving, and between them what the loop (worker_loop.h) wants to pull, compute
 // and say. A single-threaded state machine: an event in, outcomes out; no clock, socket, thread or
 // float. Its shells are worker.h and the simulated process (tools/simulator/worker_process.h).
-#ifndef RUBATO_WORKER_PROCESS_WORKER_SESSION_H_
-#define RUBATO_WORKER_PROCESS_WORKER_SESSION_H_
+#ifndef RUBATO_WORKER_SESSION_WORKER_SESSION_H_
+#define RUBATO_WORKER_SESSION_WORKER_SESSION_H_
 
 #include <algorithm>
 #include <cstdint>
@@ -17,14 +17,14 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/consistency/policy.h"
+#include "common/frames/frame.h"
 #include "common/space/placement.h"
 #include "common/space/sample_schedule.h"
-#include "common/wire/frame.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "proto/view.pb.h"
-#include "worker/process/worker_loop.h"
-#include "worker/step/pulled_blocks.h"
+#include "worker/session/pulled_blocks.h"
+#include "worker/session/worker_loop.h"
 
 namespace rubato {
 
@@ -217,4 +217,4 @@ class WorkerSession {
 
 }  // namespace rubato
 
-#endif  // RUBATO_WORKER_PROCESS_WORKER_SESSION_H_
+#endif  // RUBATO_WORKER_SESSION_WORKER_SESSION_H_

@@ -1,15 +1,15 @@
 // A data stream carries frames: a fixed header of 96 bytes, little-endian, and then a payload,
 // whose codec, size and number of values the header tells. A message holds one frame or several
 // (common/wire/message.h).
-#ifndef RUBATO_COMMON_WIRE_FRAME_H_
-#define RUBATO_COMMON_WIRE_FRAME_H_
+#ifndef RUBATO_COMMON_FRAMES_FRAME_H_
+#define RUBATO_COMMON_FRAMES_FRAME_H_
 
 #include <cstdint>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/base/range.h"
-#include "common/wire/codec.h"
+#include "common/frames/codec.h"
 
 namespace rubato {
 
@@ -72,4 +72,4 @@ absl::StatusOr<Frame> DecodeFrame(absl::Span<const uint8_t> header);
 
 }  // namespace rubato
 
-#endif  // RUBATO_COMMON_WIRE_FRAME_H_
+#endif  // RUBATO_COMMON_FRAMES_FRAME_H_

@@ -1,4 +1,4 @@
-#include "common/wire/top_k.h"
+#include "common/frames/top_k.h"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 
 #include "common/base/random.h"
 #include "common/base/status_matchers.h"
-#include "common/wire/codec.h"
+#include "common/frames/codec.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

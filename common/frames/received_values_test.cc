@@ -1,4 +1,4 @@
-#include "common/wire/received_values.h"
+#include "common/frames/received_values.h"
 
 #include <algorithm>
 #include <cstring>
@@ -6,8 +6,8 @@
 #include <string>
 
 #include "common/base/status_matchers.h"
-#include "common/wire/codec.h"
-#include "common/wire/top_k.h"
+#include "common/frames/codec.h"
+#include "common/frames/top_k.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

@@ -1,5 +1,5 @@
 // Long because a worker's whole life is told through one fixture, mode by mode.
-#include "worker/process/worker_loop.h"
+#include "worker/session/worker_loop.h"
 
 #include <string>
 #include <variant>

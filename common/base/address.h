@@ -1,6 +1,6 @@
 // Where a process can be reached.
-#ifndef RUBATO_COMMON_WIRE_ADDRESS_H_
-#define RUBATO_COMMON_WIRE_ADDRESS_H_
+#ifndef RUBATO_COMMON_BASE_ADDRESS_H_
+#define RUBATO_COMMON_BASE_ADDRESS_H_
 
 #include <string>
 #include <vector>
@@ -41,4 +41,4 @@ std::string ChannelTarget(const std::vector<HostPort>& addresses);
 
 }  // namespace rubato
 
-#endif  // RUBATO_COMMON_WIRE_ADDRESS_H_
+#endif  // RUBATO_COMMON_BASE_ADDRESS_H_

@@ -1,4 +1,4 @@
-#include "worker/process/worker_session.h"
+#include "worker/session/worker_session.h"
 
 #include <algorithm>
 #include <utility>

@@ -1,16 +1,16 @@
 // The ledger of a worker's pull: which blocks have arrived, at which versions, and what that
 // allows. No clock, thread or float. Streams bring blocks while the worker computes, so this is not
 // part of the session (worker_session.h): its owner locks it, if it has to (pulled_parameters.h).
-#ifndef RUBATO_WORKER_STEP_PULLED_BLOCKS_H_
-#define RUBATO_WORKER_STEP_PULLED_BLOCKS_H_
+#ifndef RUBATO_WORKER_SESSION_PULLED_BLOCKS_H_
+#define RUBATO_WORKER_SESSION_PULLED_BLOCKS_H_
 
 #include <cstdint>
 #include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/frames/frame.h"
 #include "common/space/placement.h"
-#include "common/wire/frame.h"
 
 namespace rubato {
 
@@ -72,4 +72,4 @@ class PulledBlocks {
 
 }  // namespace rubato
 
-#endif  // RUBATO_WORKER_STEP_PULLED_BLOCKS_H_
+#endif  // RUBATO_WORKER_SESSION_PULLED_BLOCKS_H_

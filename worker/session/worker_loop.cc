@@ -1,4 +1,4 @@
-#include "worker/process/worker_loop.h"
+#include "worker/session/worker_loop.h"
 
 #include <algorithm>
 #include <utility>

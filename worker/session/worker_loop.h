@@ -1,8 +1,8 @@
 // The core of a worker: decides what to pull, compute and push next. A single-threaded state
 // machine: events in, actions out; no clock, socket, thread or float. The session carries them out
 // (worker_session.h).
-#ifndef RUBATO_WORKER_PROCESS_WORKER_LOOP_H_
-#define RUBATO_WORKER_PROCESS_WORKER_LOOP_H_
+#ifndef RUBATO_WORKER_SESSION_WORKER_LOOP_H_
+#define RUBATO_WORKER_SESSION_WORKER_LOOP_H_
 
 #include <cstdint>
 #include <map>
@@ -153,4 +153,4 @@ class WorkerLoop {
 
 }  // namespace rubato
 
-#endif  // RUBATO_WORKER_PROCESS_WORKER_LOOP_H_
+#endif  // RUBATO_WORKER_SESSION_WORKER_LOOP_H_

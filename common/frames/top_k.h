@@ -1,6 +1,6 @@
 // The largest values of a span, for codec kTopK.
-#ifndef RUBATO_COMMON_WIRE_TOP_K_H_
-#define RUBATO_COMMON_WIRE_TOP_K_H_
+#ifndef RUBATO_COMMON_FRAMES_TOP_K_H_
+#define RUBATO_COMMON_FRAMES_TOP_K_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -21,4 +21,4 @@ size_t TopKCount(size_t n, double density);
 
 }  // namespace rubato
 
-#endif  // RUBATO_COMMON_WIRE_TOP_K_H_
+#endif  // RUBATO_COMMON_FRAMES_TOP_K_H_

@@ -1,4 +1,4 @@
-#include "common/wire/codec.h"
+#include "common/frames/codec.h"
 
 #include <algorithm>
 #include <cstring>

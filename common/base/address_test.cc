@@ -1,4 +1,4 @@
-#include "common/wire/address.h"
+#include "common/base/address.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_matchers.h"

@@ -1,8 +1,8 @@
 // The payload of a received frame, where it lies: in the pieces that the transport received it in,
 // which may split even a float. What is coded is decoded where it is used, a few thousand values at
 // a time. Borrowed for a call.
-#ifndef RUBATO_COMMON_WIRE_RECEIVED_VALUES_H_
-#define RUBATO_COMMON_WIRE_RECEIVED_VALUES_H_
+#ifndef RUBATO_COMMON_FRAMES_RECEIVED_VALUES_H_
+#define RUBATO_COMMON_FRAMES_RECEIVED_VALUES_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -14,12 +14,13 @@
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
-#include "common/wire/codec.h"
-#include "common/wire/frame.h"
-#include "common/wire/payload.h"
-#include "common/wire/shared_arena.h"
+#include "common/frames/codec.h"
+#include "common/frames/frame.h"
+#include "common/frames/payload.h"
 
 namespace rubato {
+
+class SharedArenaView;  // common/wire/shared_arena.h
 
 using Piece = absl::Span<const char>;
 
@@ -97,11 +98,11 @@ class ReceivedValues {
   size_t size_ = 0;
   Codec codec_ = Codec::kFloat32;
   char scale_[sizeof(float)] = {};  // of codecs that have one; the values lie behind it
-  std::optional<Encoded> top_k_;  // of that codec: the others' bytes lie as floats do
+  std::optional<Encoded> top_k_;    // of that codec: the others' bytes lie as floats do
   bool is_fetched_ahead_ = false;
   mutable LentValues lent_;
 };
 
 }  // namespace rubato
 
-#endif  // RUBATO_COMMON_WIRE_RECEIVED_VALUES_H_
+#endif  // RUBATO_COMMON_FRAMES_RECEIVED_VALUES_H_

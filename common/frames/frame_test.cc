@@ -1,4 +1,4 @@
-#include "common/wire/frame.h"
+#include "common/frames/frame.h"
 
 #include <cstring>
 

@@ -1,4 +1,4 @@
-#include "common/wire/top_k.h"
+#include "common/frames/top_k.h"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/half.h"
 #include "common/base/isa.h"
-#include "common/wire/codec.h"
+#include "common/frames/codec.h"
 
 namespace rubato {
 namespace {

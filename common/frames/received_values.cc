@@ -1,4 +1,4 @@
-#include "common/wire/received_values.h"
+#include "common/frames/received_values.h"
 
 #include <algorithm>
 #include <cstdint>
