@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "common/base/address.h"
 #include "common/base/exit_code.h"
+#include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/wire/channel.h"
 
@@ -22,11 +23,11 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
     return absl::InvalidArgumentError(absl::StrCat("cluster.address: ", reachable.message()));
   }
   const std::shared_ptr<grpc::Channel> channel = MakeChannel(address, credentials);
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = MonotonicNow() + timeout;
   constexpr absl::Duration kTry = absl::Milliseconds(100);  // so that a signal is soon heeded
   while (!channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kTry))) {
     if (cancelled()) return absl::CancelledError("interrupted");
-    if (absl::Now() > deadline) {
+    if (MonotonicNow() > deadline) {
       return absl::DeadlineExceededError(
           absl::StrFormat("no answer from the coordinator (shard 0) at %s within %s", address,
                           absl::FormatDuration(timeout)));
@@ -51,7 +52,7 @@ ControlClient::ControlClient(std::string address, std::shared_ptr<grpc::Channel>
 
 ControlClient::~ControlClient() {
   {
-    absl::MutexLock lock(&mutex_);
+    MonotonicLock lock(&mutex_);
     closing_ = true;
   }
   if (!thread_.joinable()) {  // never started
@@ -68,7 +69,10 @@ ControlClient::~ControlClient() {
     context_.TryCancel();
   }
   // A coordinator that does not answer keeps nobody.
-  if (!ended_.WaitForNotificationWithTimeout(absl::Seconds(1))) context_.TryCancel();
+  {
+    MonotonicLock lock(&mutex_);
+    if (!mutex_.AwaitFor(absl::Condition(&ended_), absl::Seconds(1))) context_.TryCancel();
+  }
   thread_.join();
 }
 
@@ -85,9 +89,9 @@ void ControlClient::Run() {
     callbacks_.on_message(message);
   }
   const grpc::Status status = call_->Finish();
-  ended_.Notify();
   {
-    absl::MutexLock lock(&mutex_);
+    MonotonicLock lock(&mutex_);
+    ended_ = true;
     if (closing_ || stopped) return;
   }
   callbacks_.on_failure(StoppedByOthers(absl::UnavailableError(

@@ -14,8 +14,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
+#include "common/base/monotonic.h"
 #include "common/wire/credentials.h"
 #include "proto/cluster.grpc.pb.h"
 
@@ -56,9 +56,9 @@ class ControlClient {
   grpc::ClientContext context_;
   absl::Mutex write_mutex_;
   std::unique_ptr<grpc::ClientReaderWriter<proto::PeerMessage, proto::CoordinatorMessage>> call_;
-  absl::Mutex mutex_;
+  MonotonicMutex mutex_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
-  absl::Notification ended_;  // no message comes any more
+  bool ended_ ABSL_GUARDED_BY(mutex_) = false;  // no message comes any more
   std::thread thread_;
 };
 

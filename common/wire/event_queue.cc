@@ -1,12 +1,12 @@
 #include "common/wire/event_queue.h"
 
-#include "absl/time/clock.h"
+#include "common/base/monotonic.h"
 
 namespace rubato {
 
 bool NextEvent(grpc::CompletionQueue* queue, SpinRule* rule, void** tag, bool* ok) {
   if (!rule->MaySpin()) return queue->Next(tag, ok);
-  rule->Begin(absl::GetCurrentTimeNanos());
+  rule->Begin(MonotonicNanos());
   bool waits = false;
   do {
     switch (queue->AsyncNext(tag, ok, gpr_inf_past(GPR_CLOCK_MONOTONIC))) {
@@ -18,7 +18,7 @@ bool NextEvent(grpc::CompletionQueue* queue, SpinRule* rule, void** tag, bool* o
       case grpc::CompletionQueue::TIMEOUT:
         waits = true;
     }
-  } while (rule->MayAskAgain(absl::GetCurrentTimeNanos()));
+  } while (rule->MayAskAgain(MonotonicNanos()));
   rule->OnSpun(/*found=*/false);
   return queue->Next(tag, ok);
 }

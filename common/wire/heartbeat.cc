@@ -14,18 +14,24 @@ Heartbeat::Heartbeat(const std::string& address, int rank, uint32_t incarnation,
 }
 
 Heartbeat::~Heartbeat() {
-  stop_.Notify();
+  {
+    MonotonicLock lock(&mutex_);
+    stopped_ = true;
+  }
   thread_.join();
 }
 
 void Heartbeat::Run() {
-  do {
+  bool stopped = false;
+  while (!stopped) {
     grpc::ClientContext context;
     context.set_deadline(absl::ToChronoTime(absl::Now() + interval_));
     context.set_wait_for_ready(true);
     proto::HeartbeatReply reply;
     stub_->Heartbeat(&context, request_, &reply);  // whether it came shows at the other end
-  } while (!stop_.WaitForNotificationWithTimeout(interval_));
+    MonotonicLock lock(&mutex_);
+    stopped = mutex_.AwaitFor(absl::Condition(&stopped_), interval_);
+  }
 }
 
 }  // namespace rubato

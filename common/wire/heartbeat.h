@@ -8,8 +8,9 @@
 #include <string>
 #include <thread>
 
-#include "absl/synchronization/notification.h"
+#include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
+#include "common/base/monotonic.h"
 #include "common/wire/credentials.h"
 #include "proto/cluster.grpc.pb.h"
 
@@ -29,7 +30,8 @@ class Heartbeat {
   const absl::Duration interval_;
   const std::unique_ptr<proto::Coordination::Stub> stub_;
   proto::HeartbeatRequest request_;
-  absl::Notification stop_;
+  MonotonicMutex mutex_;
+  bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread thread_;
 };
 

@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
+#include "common/base/monotonic.h"
 #include "common/wire/spin_rule.h"
 
 namespace rubato {
@@ -98,10 +98,10 @@ void SharedLink::Run() {
     // Whoever waits for an answer first.
     const bool wrote = waiting_bytes_ > 0 && WriteWaiting();
     if ((waiting_bytes_ <= max_waiting_ && ReadFrame(&status)) || wrote) {
-      if (rule.waits()) rule.OnWork(absl::GetCurrentTimeNanos());
+      if (rule.waits()) rule.OnWork(MonotonicNanos());
       continue;
     }
-    const int64_t now = absl::GetCurrentTimeNanos();
+    const int64_t now = MonotonicNanos();
     if (!rule.waits()) {
       own().processor = 1 + sched_getcpu();
       rule.OnWait(now, peer().processor == own().processor);

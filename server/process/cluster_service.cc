@@ -23,7 +23,7 @@ class ClusterService::Call
   }
 
   void OnReadDone(bool ok) override {
-    absl::MutexLock lock(&service_->mutex_);
+    MonotonicLock lock(&service_->mutex_);
     service_
         ->Handle(ok ? coordinator::Event(coordinator::FromPeer{id_, std::move(incoming_)})
                     : coordinator::PeerGone{id_})
@@ -33,14 +33,14 @@ class ClusterService::Call
   }
 
   void OnWriteDone(bool) override {
-    absl::MutexLock lock(&service_->mutex_);
+    MonotonicLock lock(&service_->mutex_);
     core_.OnWritten();
     Proceed();
   }
 
   void OnDone() override {
     {
-      absl::MutexLock lock(&service_->mutex_);
+      MonotonicLock lock(&service_->mutex_);
       service_->calls_.erase(id_);
     }
     delete this;
@@ -70,13 +70,13 @@ ClusterService::ClusterService(Coordinator core, std::unique_ptr<RecordingWriter
       recording_(std::move(recording)) {}
 
 void ClusterService::SetToken(std::string token) {
-  absl::MutexLock lock(&mutex_);
+  MonotonicLock lock(&mutex_);
   commands_.SetToken(std::move(token));
 }
 
 grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* ClusterService::Join(
     grpc::CallbackServerContext*) {
-  absl::MutexLock lock(&mutex_);
+  MonotonicLock lock(&mutex_);
   const PeerId id = ++last_peer_;
   return calls_[id] = new Call(id, this);
 }
@@ -86,7 +86,7 @@ grpc::ServerUnaryReactor* ClusterService::Heartbeat(grpc::CallbackServerContext*
                                                     proto::HeartbeatReply*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   {
-    absl::MutexLock lock(&mutex_);
+    MonotonicLock lock(&mutex_);
     Handle(coordinator::Heartbeat{{request->rank(), request->incarnation()}}).IgnoreError();
   }
   reactor->Finish(grpc::Status::OK);
@@ -97,12 +97,12 @@ grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* c
                                                   const proto::CommandRequest* request,
                                                   proto::CommandReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  absl::MutexLock lock(&mutex_);
+  MonotonicLock lock(&mutex_);
   commands_.Handle(
       *request,
       [this](const coordinator::Event& event)
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Handle(event); },
-      [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return core_.Status(absl::Now()); },
+      [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return core_.Status(MonotonicNow()); },
       [reactor, reply](const absl::StatusOr<proto::CommandReply>& answer) {
         if (answer.ok()) *reply = *answer;
         reactor->Finish(ToGrpc(answer.status()));
@@ -111,7 +111,7 @@ grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* c
 }
 
 void ClusterService::Post(const coordinator::Event& event) {
-  absl::MutexLock lock(&mutex_);
+  MonotonicLock lock(&mutex_);
   Handle(event).IgnoreError();
 }
 
@@ -122,7 +122,7 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
     const auto something_to_do = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return end_.has_value() || !tasks_.empty();
     };
-    mutex_.AwaitWithTimeout(absl::Condition(&something_to_do), kTick);
+    mutex_.AwaitFor(absl::Condition(&something_to_do), kTick);
     if (!tasks_.empty() && !end_.has_value()) {
       const Task task = std::move(tasks_.front());
       tasks_.pop_front();
@@ -133,7 +133,7 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
   commands_.OnCheckpoint(absl::UnavailableError("the job has ended"));
   // Let the last messages leave; a peer that does not take its own is left behind.
   const auto all_gone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.empty(); };
-  mutex_.AwaitWithTimeout(absl::Condition(&all_gone), absl::Seconds(1));
+  mutex_.AwaitFor(absl::Condition(&all_gone), absl::Seconds(1));
   const absl::Status end = *end_;
   mutex_.Unlock();
   return end;
@@ -178,7 +178,7 @@ void ClusterService::RunTask(const Task& task, const Tasks& tasks) {
 absl::StatusOr<std::string> ClusterService::Handle(const coordinator::Event& event) {
   answer_ = "";
   for (const coordinator::Outcome& outcome :
-       coordinator::HandleAndRecord(event, absl::Now(), &core_, recording_.get())) {
+       coordinator::HandleAndRecord(event, MonotonicNow(), &core_, recording_.get())) {
     std::visit([this](const auto& what) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { Do(what); },
                outcome);
   }

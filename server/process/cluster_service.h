@@ -17,9 +17,9 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/log.h"
+#include "common/base/monotonic.h"
 #include "proto/cluster.grpc.pb.h"
 #include "server/coordinator/commands.h"
 #include "server/coordinator/coordinator.h"
@@ -103,7 +103,7 @@ class ClusterService : public proto::Coordination::CallbackService {
   const Outlets outlets_;
   const Log* const log_;
 
-  absl::Mutex mutex_;
+  MonotonicMutex mutex_;
   Commands commands_ ABSL_GUARDED_BY(mutex_);
   Coordinator core_ ABSL_GUARDED_BY(mutex_);
   const std::unique_ptr<RecordingWriter> recording_ ABSL_GUARDED_BY(mutex_);

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/files/checkpoint.h"
@@ -81,7 +82,7 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Create(
   RUBATO_ASSIGN_OR_RETURN(Coordinator::Begin begin, FindBegin(job, options, *log));
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<RecordingWriter> shard_recording,
                           RecordShard(job, options, job_digest, *log));
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<RecordingWriter> recording,
                           RecordCoordinator(job, options, job_digest, begin, now, *log));
   return std::unique_ptr<CoordinatorServer>(

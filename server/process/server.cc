@@ -7,10 +7,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
 #include "common/base/address.h"
 #include "common/base/log.h"
+#include "common/base/monotonic.h"
 #include "common/base/process_exit.h"
 #include "common/base/status.h"
 #include "common/job/job.h"
@@ -23,12 +23,12 @@ namespace {
 
 absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
                       const std::string& job_digest, const Log& log, SignalWatcher* signals) {
-  absl::Mutex mutex;
+  MonotonicMutex mutex;
   std::optional<absl::Status> end;
   absl::Status interrupted;
   absl::Time interrupt_deadline = absl::InfiniteFuture();
   const auto finish = [&](const absl::Status& status) {
-    absl::MutexLock lock(&mutex);
+    MonotonicLock lock(&mutex);
     if (!end.has_value()) end = status;
   };
   std::unique_ptr<ControlClient> control;
@@ -54,10 +54,10 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
     proto::PeerMessage message;
     message.mutable_stop_request()->set_reason(std::string(InterruptedBy(signal).message()));
     control->Send(message);
-    absl::MutexLock lock(&mutex);
+    MonotonicLock lock(&mutex);
     if (!end.has_value()) {
       interrupted = InterruptedBy(signal);
-      interrupt_deadline = absl::Now() + kStopGrace;
+      interrupt_deadline = MonotonicNow() + kStopGrace;
     }
   });
   ControlCallbacks callbacks;
@@ -71,9 +71,11 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
   };
   callbacks.on_failure = finish;
   control->Start(std::move(callbacks));
-  const auto ended = [&] { return end.has_value() || absl::Now() >= interrupt_deadline; };
+  const auto ended = [&] { return end.has_value() || MonotonicNow() >= interrupt_deadline; };
   constexpr absl::Duration kTick = absl::Milliseconds(100);
-  while (!mutex.LockWhenWithTimeout(absl::Condition(&ended), kTick)) mutex.Unlock();
+  mutex.Lock();
+  while (!mutex.AwaitFor(absl::Condition(&ended), kTick)) {
+  }
   const absl::Status status = !interrupted.ok() ? interrupted : *end;
   mutex.Unlock();
   signals->OnSignal(nullptr);

@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/synchronization/mutex.h"
+#include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/files/safetensors.h"
 #include "common/space/placement.h"
@@ -22,12 +22,12 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
   // Slot 0 is the parameters.
   std::vector<std::vector<float>> vectors(1 + selection.slots);
   for (std::vector<float>& vector : vectors) vector.resize(space.values());
-  absl::Mutex mutex;
+  MonotonicMutex mutex;
   int64_t missing = space.blocks() * static_cast<int64_t>(vectors.size());
   absl::Status failure;
   ShardStreams::Callbacks callbacks;
   callbacks.on_frame = [&](int shard, const Frame& frame, const ReceivedValues& values) {
-    absl::MutexLock lock(&mutex);
+    MonotonicLock lock(&mutex);
     const int64_t block = static_cast<int64_t>(frame.block);
     if (frame.kind != FrameKind::kParameters || !placement.Blocks(shard).Contains(block) ||
         frame.slot >= vectors.size() ||
@@ -41,7 +41,7 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
     --missing;
   };
   callbacks.on_failure = [&](int, const absl::Status& status) {
-    absl::MutexLock lock(&mutex);
+    MonotonicLock lock(&mutex);
     failure.Update(status);
   };
   auto streams =
@@ -59,8 +59,10 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
     streams->Send(shard, pull, {});
   }
   const auto done = [&] { return missing == 0 || !failure.ok(); };
-  mutex.LockWhenWithTimeout(absl::Condition(&done), timeout);
-  mutex.Unlock();
+  {
+    MonotonicLock lock(&mutex);
+    mutex.AwaitFor(absl::Condition(&done), timeout);
+  }
   streams.reset();  // no callback runs from here on
   if (!failure.ok()) return failure;
   if (missing > 0) {

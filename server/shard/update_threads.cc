@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "absl/time/clock.h"
+#include "common/base/monotonic.h"
 
 namespace rubato {
 namespace {
@@ -52,8 +52,8 @@ void UpdateThreads::Run(int64_t n, Part part) {
 
 uint64_t UpdateThreads::AwaitRound(uint64_t last) {
   const auto there = [this, last] { return round_ != last || closing_; };
-  const int64_t end = absl::GetCurrentTimeNanos() + kLookNanoseconds;
-  while (!there() && absl::GetCurrentTimeNanos() < end) {
+  const int64_t end = MonotonicNanos() + kLookNanoseconds;
+  while (!there() && MonotonicNanos() < end) {
   }
   if (!there()) absl::MutexLock lock(&mutex_, absl::Condition(&there));
   return round_.load(std::memory_order_acquire);

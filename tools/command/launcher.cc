@@ -25,6 +25,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/exit_code.h"
+#include "common/base/monotonic.h"
 
 namespace rubato {
 namespace {
@@ -202,7 +203,7 @@ void Launcher::Interrupt(int signal) {
 void Launcher::Poll(absl::Time deadline) {
   std::vector<pollfd> fds = {{wake_fd_, POLLIN, 0}};
   for (const Child& child : children_) fds.push_back({child.pid_fd, POLLIN, 0});
-  const absl::Duration left = std::max(deadline - absl::Now(), absl::ZeroDuration());
+  const absl::Duration left = std::max(deadline - MonotonicNow(), absl::ZeroDuration());
   const int milliseconds =
       left >= absl::Hours(1)
           ? 3'600'000
@@ -231,9 +232,9 @@ void Launcher::Poll(absl::Time deadline) {
             FailureReason(log, status), child.command.log_path},
            Weight(log, status),
            child.command.expendable,
-           absl::Now()});
+           MonotonicNow()});
     }
-    if (!OthersRun()) others_ended_at_ = std::min(others_ended_at_, absl::Now());
+    if (!OthersRun()) others_ended_at_ = std::min(others_ended_at_, MonotonicNow());
   }
 }
 
@@ -260,11 +261,11 @@ absl::Time Launcher::NextJudgement(absl::Time now) const {
 }
 
 Launcher::Event Launcher::Wait(absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = MonotonicNow() + timeout;
   while (true) {
     if (interrupted_by_ != 0) return Event::kInterrupt;
     if (failure_.has_value()) return Event::kFailure;
-    const absl::Time now = absl::Now();
+    const absl::Time now = MonotonicNow();
     const auto first = std::find_if(bad_ends_.begin(), bad_ends_.end(),
                                     [](const BadEnd& end) { return !end.expendable; });
     if (first != bad_ends_.end()) {
@@ -288,13 +289,13 @@ Launcher::Event Launcher::Wait(absl::Duration timeout) {
 }
 
 void Launcher::Drain(absl::Time deadline) {
-  while (!children_.empty() && absl::Now() < deadline) Poll(deadline);
+  while (!children_.empty() && MonotonicNow() < deadline) Poll(deadline);
 }
 
 void Launcher::Stop() {
   stopping_ = true;
   SignalAll(SIGTERM);
-  Drain(absl::Now() + kPatience);
+  Drain(MonotonicNow() + kPatience);
   SignalAll(SIGKILL);
   Drain(absl::InfiniteFuture());
 }
@@ -307,11 +308,11 @@ void Launcher::Stop(const std::string& role, int rank, absl::Duration patience) 
   for (const Child& child : children_) {
     if (is_first(child)) kill(-child.pid, SIGTERM);
   }
-  const absl::Time deadline = absl::Now() + patience;
-  while (std::any_of(children_.begin(), children_.end(), is_first) && absl::Now() < deadline) {
+  const absl::Time deadline = MonotonicNow() + patience;
+  while (std::any_of(children_.begin(), children_.end(), is_first) && MonotonicNow() < deadline) {
     Poll(deadline);
   }
-  if (absl::Now() < deadline) Drain(absl::Now() + kPatience);  // the others have been told
+  if (MonotonicNow() < deadline) Drain(MonotonicNow() + kPatience);  // the others have been told
   Stop();
 }
 

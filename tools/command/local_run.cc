@@ -11,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/time/clock.h"
+#include "common/base/monotonic.h"
 #include "common/base/process_exit.h"
 #include "common/base/status.h"
 #include "common/base/terminal.h"
@@ -95,7 +96,7 @@ absl::Status LocalRun::Start(const std::string& role, int rank, std::vector<std:
 
 absl::StatusOr<Launcher::Event> LocalRun::AwaitAddress() {
   const double limit = plan_.job.cluster().start_timeout();
-  const absl::Time deadline = absl::Now() + absl::Seconds(limit);
+  const absl::Time deadline = MonotonicNow() + absl::Seconds(limit);
   while (access(folder_.AddressFile().c_str(), F_OK) != 0) {
     const Event event = launcher_.Wait(kAddressPoll);
     if (event == Event::kAllEnded) {
@@ -103,7 +104,7 @@ absl::StatusOr<Launcher::Event> LocalRun::AwaitAddress() {
                                  folder_.LogFile("server", 0));
     }
     if (event != Event::kTimeout) return event;
-    if (absl::Now() > deadline) {
+    if (MonotonicNow() > deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
           "server 0 has not begun to listen within cluster.start_timeout, ", limit, " s"));
     }
@@ -120,7 +121,7 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
   while (true) {
     const Event event = launcher_.Wait(kProgressPoll);
     ReadViews(display);
-    display.Update(absl::Now());
+    display.Update(MonotonicNow());
     if (event == Event::kLost) {
       display.Clear();
       RUBATO_ASSIGN_OR_RETURN(const bool goes_on, OnLost(launcher_.lost()));
@@ -180,7 +181,7 @@ absl::StatusOr<bool> LocalRun::OnLost(const Failure& lost) {
 }
 
 absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
-  const absl::Time now = absl::Now();
+  const absl::Time now = MonotonicNow();
   if (!has_begun_ || now < ask_at_) return absl::OkStatus();
   const int least = plan_.job.cluster().workers().min();
   const int workers = launcher_.running("worker");

@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/log.h"
+#include "common/base/monotonic.h"
 
 namespace rubato {
 
@@ -112,7 +113,7 @@ class ProgressDisplay {
   const bool color_;
   const Log log_;
   std::string notice_;
-  absl::Time last_change_ = absl::Now();
+  absl::Time last_change_ = MonotonicNow();
   bool drawn_ = false;
   absl::Time next_line_ = absl::InfinitePast();
 };

@@ -9,8 +9,8 @@
 #include <utility>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/base/monotonic.h"
 
 namespace rubato {
 
@@ -22,18 +22,18 @@ class Mailbox {
 
   void Post(Event event) ABSL_LOCKS_EXCLUDED(mutex_) {
     {
-      absl::MutexLock lock(&mutex_);
+      MonotonicLock lock(&mutex_);
       events_.push_back(std::move(event));
       ++waiting_;
     }
     on_post_();
   }
 
-  // The next event; none if none has come by `deadline`.
+  // The next event; none if none has come by `deadline` (of MonotonicNow).
   std::optional<Event> Take(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_) {
     const auto filled = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !events_.empty(); };
-    absl::MutexLock lock(&mutex_);
-    if (!mutex_.AwaitWithDeadline(absl::Condition(&filled), deadline)) return std::nullopt;
+    MonotonicLock lock(&mutex_);
+    if (!mutex_.AwaitUntil(absl::Condition(&filled), deadline)) return std::nullopt;
     std::optional<Event> event = std::move(events_.front());
     events_.pop_front();
     --waiting_;
@@ -41,7 +41,7 @@ class Mailbox {
   }
 
   void Clear() ABSL_LOCKS_EXCLUDED(mutex_) {
-    absl::MutexLock lock(&mutex_);
+    MonotonicLock lock(&mutex_);
     events_.clear();
     waiting_ = 0;
   }
@@ -51,7 +51,7 @@ class Mailbox {
 
  private:
   const std::function<void()> on_post_;
-  absl::Mutex mutex_;
+  MonotonicMutex mutex_;
   std::deque<Event> events_ ABSL_GUARDED_BY(mutex_);
   std::atomic<int> waiting_{0};
 };

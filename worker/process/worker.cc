@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "common/base/isa.h"
 #include "common/base/log.h"
+#include "common/base/monotonic.h"
 #include "common/base/process_exit.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
@@ -166,7 +167,7 @@ void Worker::HandleInBatch(const Session::Event& event) {
 
 void Worker::Handle(const Session::Event& event) {
   if (std::holds_alternative<Session::AllArrived>(event)) MeasureWaiting();
-  for (const Session::Outcome& outcome : session_->Handle(event, absl::Now())) {
+  for (const Session::Outcome& outcome : session_->Handle(event, MonotonicNow())) {
     std::visit([this](const auto& what) { Run(what); }, outcome);
   }
 }
@@ -249,7 +250,7 @@ void Worker::Run(const Session::OpenStreams&) {
 
 void Worker::Run(const Session::SendToCoordinator& send) {
   if (send.after_tests) {
-    values_->tests().Wait(std::max(session_->deadline() - absl::Now(), absl::ZeroDuration()));
+    values_->tests().Wait(session_->deadline());
   }
   if (control_ != nullptr) control_->Send(send.message);
 }
@@ -280,7 +281,7 @@ void Worker::Run(const Session::Compute& compute) {
     Frame frame = session_->PushOf(compute, node);
     const auto send = [&](int64_t block, const Payload& payload) {
       if (waits) begin();  // nothing is pushed before all parameters are here
-      if (pushed_at_ == 0) pushed_at_ = absl::GetCurrentTimeNanos();
+      if (pushed_at_ == 0) pushed_at_ = MonotonicNanos();
       frame.block = static_cast<uint64_t>(block);
       frame.version = static_cast<uint64_t>(parameters_.version(block));
       pushed_bytes += static_cast<int64_t>(payload.bytes.size());

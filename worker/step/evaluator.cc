@@ -48,7 +48,7 @@ Evaluator::Evaluator(std::unique_ptr<Model> model, const Dataset* evaluated, con
 
 Evaluator::~Evaluator() {
   {
-    absl::MutexLock lock(&mutex_);
+    MonotonicLock lock(&mutex_);
     closing_ = true;
   }
   thread_.join();
@@ -56,17 +56,17 @@ Evaluator::~Evaluator() {
 
 void Evaluator::Start(int64_t unit, absl::Span<const float> parameters, bool is_final) {
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !busy_; };
-  absl::MutexLock lock(&mutex_, absl::Condition(&idle));
+  MonotonicLock lock(&mutex_, absl::Condition(&idle));
   unit_ = unit;
   is_final_ = is_final;
   parameters_.assign(parameters.begin(), parameters.end());
   busy_ = true;
 }
 
-void Evaluator::Wait(absl::Duration longest) {
+void Evaluator::Wait(absl::Time deadline) {
   const auto idle = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !busy_; };
-  absl::MutexLock lock(&mutex_);
-  mutex_.AwaitWithTimeout(absl::Condition(&idle), longest);
+  MonotonicLock lock(&mutex_);
+  mutex_.AwaitUntil(absl::Condition(&idle), deadline);
 }
 
 void Evaluator::Run() {
@@ -74,7 +74,7 @@ void Evaluator::Run() {
     {
       const auto wanted = [this]()
                               ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return busy_ || closing_; };
-      absl::MutexLock lock(&mutex_, absl::Condition(&wanted));
+      MonotonicLock lock(&mutex_, absl::Condition(&wanted));
       if (closing_) return;
     }
     model_->OnNewParameters();
@@ -84,7 +84,7 @@ void Evaluator::Run() {
       done_(unit_, /*is_final=*/true,
             test_ == evaluated_ ? evaluated : EvaluateSplit(model_.get(), parameters_, *test_));
     }
-    absl::MutexLock lock(&mutex_);
+    MonotonicLock lock(&mutex_);
     busy_ = false;
   }
 }

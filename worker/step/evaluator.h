@@ -10,9 +10,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/base/monotonic.h"
 #include "proto/job.pb.h"
 #include "worker/data/batch_reader.h"
 #include "worker/data/dataset.h"
@@ -48,8 +48,8 @@ class Evaluator {
   void Start(int64_t unit, absl::Span<const float> parameters, bool is_final)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Until nothing is being tested, but no longer than this.
-  void Wait(absl::Duration longest = absl::InfiniteDuration()) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Until nothing is being tested, or `deadline` (of MonotonicNow) has come.
+  void Wait(absl::Time deadline = absl::InfiniteFuture()) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   Evaluator(std::unique_ptr<Model> model, const Dataset* evaluated, const Dataset* test, Done done);
@@ -60,7 +60,7 @@ class Evaluator {
   const Dataset* const test_;
   const Done done_;
 
-  absl::Mutex mutex_;
+  MonotonicMutex mutex_;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
   // While busy, of the evaluator's thread.

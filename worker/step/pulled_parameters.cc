@@ -3,14 +3,13 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
 
 namespace rubato {
 
 void PulledParameters::Open(const Placement& placement, Range first, Callbacks callbacks) {
-  absl::MutexLock lock(&mutex_);
+  MonotonicLock lock(&mutex_);
   space_ = placement.space();
   callbacks_ = std::move(callbacks);
   memory_.emplace(*space_);
@@ -19,12 +18,12 @@ void PulledParameters::Open(const Placement& placement, Range first, Callbacks c
 
 void PulledParameters::Begin(const Pull& pull) {
   const auto at_rest = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return filling_ == 0; };
-  absl::MutexLock lock(&mutex_, absl::Condition(&at_rest));
+  MonotonicLock lock(&mutex_, absl::Condition(&at_rest));
   memory_->Begin(pull.clock);
   blocks_.Begin(pull);
   in_use_ = false;
   times_ = {};
-  times_.begun = idle_since_ = absl::GetCurrentTimeNanos();
+  times_.begun = idle_since_ = MonotonicNanos();
 }
 
 absl::Status PulledParameters::OnFrame(int shard, const Frame& frame,
@@ -32,7 +31,7 @@ absl::Status PulledParameters::OnFrame(int shard, const Frame& frame,
   const int64_t block = static_cast<int64_t>(frame.block);
   bool may_borrow;
   {
-    absl::MutexLock lock(&mutex_);
+    MonotonicLock lock(&mutex_);
     RUBATO_ASSIGN_OR_RETURN(const bool wanted, blocks_.Wants(shard, frame));
     if (!wanted) return absl::OkStatus();
     if (static_cast<int64_t>(values.size()) != space_->BlockValues(block).size()) {
@@ -47,14 +46,14 @@ absl::Status PulledParameters::OnFrame(int shard, const Frame& frame,
   bool first = false, all = false;
   Arrived arrived;
   {
-    absl::MutexLock lock(&mutex_);
+    MonotonicLock lock(&mutex_);
     const bool could_begin = blocks_.MayBegin();
     --filling_;
     blocks_.Add(frame, frame.payload_bytes);
     if (!blocks_.pull().observer && callbacks_.on_block) callbacks_.on_block(frame);
     all = blocks_.missing() == 0;
     if (all) {
-      times_.arrived = absl::GetCurrentTimeNanos();
+      times_.arrived = MonotonicNanos();
       if (!in_use_) times_.waited += times_.arrived - idle_since_;
     }
     arrived = blocks_.arrived();
@@ -67,18 +66,18 @@ absl::Status PulledParameters::OnFrame(int shard, const Frame& frame,
 }
 
 std::optional<uint64_t> PulledParameters::MayBegin() const {
-  absl::MutexLock lock(&mutex_);
+  MonotonicLock lock(&mutex_);
   if (in_use_ || interrupted() || !blocks_.MayBegin()) return std::nullopt;
   return blocks_.pull().number;
 }
 
 bool PulledParameters::Use(absl::Time deadline) {
-  absl::MutexLock lock(&mutex_);
+  MonotonicLock lock(&mutex_);
   if (!blocks_.MayBegin()) return false;
   in_use_ = true;
   deadline_ = deadline;
   owner_ = std::this_thread::get_id();
-  times_.waited += absl::GetCurrentTimeNanos() - idle_since_;
+  times_.waited += MonotonicNanos() - idle_since_;
   return true;
 }
 
@@ -86,19 +85,19 @@ bool PulledParameters::Await(Range values) {
   const auto may_go_on = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return blocks_.ReadableNow(values) != PulledBlocks::Readable::kNotYet || interrupted();
   };
-  absl::MutexLock lock(&mutex_);
+  MonotonicLock lock(&mutex_);
   if (!may_go_on()) {
-    const int64_t begin = absl::GetCurrentTimeNanos();
-    mutex_.AwaitWithDeadline(absl::Condition(&may_go_on), deadline_);
+    const int64_t begin = MonotonicNanos();
+    mutex_.AwaitUntil(absl::Condition(&may_go_on), deadline_);
     if (std::this_thread::get_id() == owner_) {
-      times_.waited += absl::GetCurrentTimeNanos() - begin;
+      times_.waited += MonotonicNanos() - begin;
     }
   }
   return blocks_.ReadableNow(values) == PulledBlocks::Readable::kYes;
 }
 
 PulledParameters::Arrived PulledParameters::FinishUse() {
-  absl::MutexLock lock(&mutex_);
+  MonotonicLock lock(&mutex_);
   RUBATO_CHECK(in_use_ && blocks_.missing() == 0 && !blocks_.passed());
   in_use_ = false;
   return blocks_.arrived();
@@ -107,9 +106,9 @@ PulledParameters::Arrived PulledParameters::FinishUse() {
 void PulledParameters::Abandon() {
   Arrived arrived;
   {
-    absl::MutexLock lock(&mutex_);
+    MonotonicLock lock(&mutex_);
     in_use_ = false;
-    idle_since_ = absl::GetCurrentTimeNanos();
+    idle_since_ = MonotonicNanos();
     if (blocks_.missing() > 0) return;
     arrived = blocks_.arrived();
   }
@@ -117,12 +116,12 @@ void PulledParameters::Abandon() {
 }
 
 int64_t PulledParameters::TakePulledBytes() {
-  absl::MutexLock lock(&mutex_);
+  MonotonicLock lock(&mutex_);
   return blocks_.TakeBytes();
 }
 
 PulledParameters::Times PulledParameters::times() const {
-  absl::MutexLock lock(&mutex_);
+  MonotonicLock lock(&mutex_);
   return times_;
 }
 

@@ -11,9 +11,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "common/base/monotonic.h"
 #include "common/frames/frame.h"
 #include "common/frames/received_values.h"
 #include "common/space/placement.h"
@@ -57,7 +57,8 @@ class PulledParameters {
   // Owner: the number of the pull for which a computation may begin now, before all is here.
   std::optional<uint64_t> MayBegin() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Owner: a computation begins early; from now on Await tells it what is here, until `deadline`.
+  // Owner: a computation begins early; from now on Await tells it what is here, until
+  // `deadline` (of MonotonicNow).
   // False if it may not: on_all has been called, or will be.
   bool Use(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mutex_);
   // Any thread of that computation: whether `values` may be read, as soon as they may. False if
@@ -69,7 +70,7 @@ class PulledParameters {
   // Owner: the computation has ended because Await said so: on_all has been called now, or will be.
   void Abandon() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  void Wake() ABSL_LOCKS_EXCLUDED(mutex_) { absl::MutexLock lock(&mutex_); }
+  void Wake() ABSL_LOCKS_EXCLUDED(mutex_) { MonotonicLock lock(&mutex_); }
 
   // For the owner, while all is here.
   absl::Span<const float> values() const { return memory_->values(); }
@@ -79,7 +80,7 @@ class PulledParameters {
 
   // Of the last pull, when all is here.
   struct Times {
-    int64_t begun = 0, arrived = 0;  // absl::GetCurrentTimeNanos
+    int64_t begun = 0, arrived = 0;  // MonotonicNanos
     int64_t waited = 0;              // nanoseconds that the owner had nothing else to do
   };
   Times times() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -95,7 +96,7 @@ class PulledParameters {
   // Of a block: its streams' thread writes it until it is here, and from then on all may read it.
   std::optional<ParameterMemory> memory_;
 
-  mutable absl::Mutex mutex_;
+  mutable MonotonicMutex mutex_;
   PulledBlocks blocks_ ABSL_GUARDED_BY(mutex_){Placement::Even(FlatSpace(0, 1), 1), {}};
   int64_t filling_ ABSL_GUARDED_BY(mutex_) = 0;  // blocks that are being written
   bool in_use_ ABSL_GUARDED_BY(mutex_) = false;

@@ -6,6 +6,7 @@
 
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/base/monotonic.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -178,14 +179,14 @@ TEST_F(PulledParametersTest, WhatArrivesWhileAComputationIsAbandonedIsToldOnce) 
 TEST_F(PulledParametersTest, NobodyWaitsBeyondTheDeadline) {
   parameters_->Begin({1, 3});
   RUBATO_EXPECT_OK(Bring(1, 0));
-  ASSERT_TRUE(parameters_->Use(absl::Now()));
+  ASSERT_TRUE(parameters_->Use(MonotonicNow()));
   EXPECT_FALSE(parameters_->Await({0, 10}));
 }
 
 TEST_F(PulledParametersTest, CountsTheTimeThatItsOwnerHasNothingElseToDo) {
   const auto pause = [] {
-    const absl::Time end = absl::Now() + absl::Milliseconds(2);
-    while (absl::Now() < end) {
+    const absl::Time end = MonotonicNow() + absl::Milliseconds(2);
+    while (MonotonicNow() < end) {
     }
   };
   parameters_->Begin({1, 3});
