@@ -280,7 +280,7 @@ TEST_P(NonsenseTest, PayloadsThatNoCodecWrites) {
         failure = status;
         failed.Notify();
       };
-      ShardStreams streams({address_}, metadata_[kJobDigestKey], callbacks, shared);
+      ShardStreams streams({address_}, metadata_[kJobDigestKey], Credentials(), callbacks, shared);
       Frame frame;
       frame.kind = c.bytes.empty() ? FrameKind::kPull : FrameKind::kPush;
       frame.codec = c.codec;

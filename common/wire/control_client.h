@@ -35,7 +35,7 @@ class ControlClient {
   // how long, if nobody answers; Cancelled if `cancelled` becomes true meanwhile.
   static absl::StatusOr<std::unique_ptr<ControlClient>> Connect(
       const std::string& address, absl::Duration timeout, const proto::Registration& registration,
-      std::function<bool()> cancelled, const Credentials& credentials = {});
+      std::function<bool()> cancelled, const Credentials& credentials);
 
   // Begins to receive. Once.
   void Start(ControlCallbacks callbacks);

@@ -21,7 +21,7 @@ class Heartbeat {
   // Beats every `interval` until it is destroyed. A beat that is not answered within that time is
   // given up; the next one follows.
   Heartbeat(const std::string& address, int rank, uint32_t incarnation, absl::Duration interval,
-            const Credentials& credentials = {});
+            const Credentials& credentials);
   ~Heartbeat();
 
  private:

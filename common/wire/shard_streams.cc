@@ -124,8 +124,8 @@ class ShardStreams::Stream : public DataStream {
 };
 
 ShardStreams::ShardStreams(const std::vector<std::string>& addresses, const std::string& job_digest,
-                           Callbacks callbacks, bool share_memory,
-                           std::shared_ptr<const SharedArena> arena, const Credentials& credentials)
+                           const Credentials& credentials, Callbacks callbacks, bool share_memory,
+                           std::shared_ptr<const SharedArena> arena)
     : callbacks_(std::move(callbacks)) {
   for (size_t shard = 0; shard < addresses.size(); ++shard) {
     streams_.push_back(std::make_unique<Stream>(static_cast<int>(shard), addresses[shard],

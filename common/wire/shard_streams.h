@@ -40,9 +40,8 @@ class ShardStreams {
   // thread of its own here, which calls the callbacks; payloads that lie in `arena`, if there is
   // one, are lent to shards.
   ShardStreams(const std::vector<std::string>& addresses, const std::string& job_digest,
-               Callbacks callbacks, bool share_memory = false,
-               std::shared_ptr<const SharedArena> arena = nullptr,
-               const Credentials& credentials = {});
+               const Credentials& credentials, Callbacks callbacks, bool share_memory = false,
+               std::shared_ptr<const SharedArena> arena = nullptr);
   // Breaks the streams and waits until no callback runs any more.
   ~ShardStreams();
 

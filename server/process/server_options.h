@@ -5,6 +5,7 @@
 #include <string>
 
 #include "common/job/job.h"
+#include "common/wire/credentials.h"
 
 namespace rubato {
 
@@ -23,6 +24,8 @@ struct ServerOptions {
   std::string resume;
   // The folder to write down in what enters the cores (server/run/recording.h); empty: nothing is.
   std::string record;
+  // Of all its connections, and of those to it.
+  Credentials credentials;
 };
 
 }  // namespace rubato

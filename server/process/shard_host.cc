@@ -27,9 +27,11 @@ std::shared_ptr<SharedArena> ArenaFor(const proto::Job& job, const Log* log) {
 
 }  // namespace
 
-ShardHost::ShardHost(const proto::Job& job, const std::string& job_digest, const Log* log,
-                     Reporter report, std::unique_ptr<RecordingWriter> recording)
+ShardHost::ShardHost(const proto::Job& job, const std::string& job_digest,
+                     const Credentials& credentials, const Log* log, Reporter report,
+                     std::unique_ptr<RecordingWriter> recording)
     : job_(job),
+      credentials_(credentials),
       report_(std::move(report)),
       recording_(std::move(recording)),
       arena_(ArenaFor(job, log)),
@@ -51,11 +53,11 @@ absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Servic
     }
   };
   shard_.emplace(std::move(values), RecordingSink(sink, recording_.get()));
-  RUBATO_ASSIGN_OR_RETURN(
-      listener_, Listener::Listen(listen, Credentials(), [&](grpc::ServerBuilder* builder) {
-        data_.Register(builder);
-        if (cluster != nullptr) builder->RegisterService(cluster);
-      }));
+  RUBATO_ASSIGN_OR_RETURN(listener_,
+                          Listener::Listen(listen, credentials_, [&](grpc::ServerBuilder* builder) {
+                            data_.Register(builder);
+                            if (cluster != nullptr) builder->RegisterService(cluster);
+                          }));
   DataService::Callbacks callbacks;
   callbacks.on_frame = [this](uint64_t stream, const Frame& frame, const ReceivedValues& values) {
     return Handle(shard_event::Arrival{stream, frame, values});

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/base/log.h"
+#include "common/wire/credentials.h"
 #include "common/wire/data_service.h"
 #include "common/wire/listener.h"
 #include "common/wire/shared_arena.h"
@@ -28,8 +29,8 @@ class ShardHost {
   using Reporter = std::function<void(const proto::PeerMessage& message)>;
 
   // `recording` may be null. `log` must outlive it.
-  ShardHost(const proto::Job& job, const std::string& job_digest, const Log* log, Reporter report,
-            std::unique_ptr<RecordingWriter> recording);
+  ShardHost(const proto::Job& job, const std::string& job_digest, const Credentials& credentials,
+            const Log* log, Reporter report, std::unique_ptr<RecordingWriter> recording);
   ~ShardHost() { Stop(); }
 
   // Breaks all calls and takes no more.
@@ -48,6 +49,7 @@ class ShardHost {
   absl::Status Handle(const ShardEvent& event);
 
   const proto::Job job_;
+  const Credentials credentials_;
   const Reporter report_;
   const std::unique_ptr<RecordingWriter> recording_;
   std::optional<ShardProtocol> shard_;        // once it has been started

@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/files/checkpoint.h"
+#include "common/wire/credentials.h"
 #include "common/wire/shard_streams.h"
 #include "proto/job.pb.h"
 #include "proto/view.pb.h"
@@ -28,13 +29,15 @@ struct Selection {
 // of a stream that breaks.
 absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::View& view,
                                            const Selection& selection,
-                                           const std::string& job_digest, absl::Duration timeout);
+                                           const std::string& job_digest,
+                                           const Credentials& credentials, absl::Duration timeout);
 
 // Sends them to the shards, whose coordinator waits for their answers. The streams must live until
 // those have come.
 absl::StatusOr<std::unique_ptr<ShardStreams>> SendState(
     const proto::Job& job, const proto::View& view, std::shared_ptr<const TrainingState> state,
-    const std::string& job_digest, std::function<void(absl::Status)> on_failure);
+    const std::string& job_digest, const Credentials& credentials,
+    std::function<void(absl::Status)> on_failure);
 
 // Writes them under the layout's names and shapes; returns TensorsDigest of them.
 absl::StatusOr<std::string> WriteParameters(const std::string& path, const proto::Layout& layout,

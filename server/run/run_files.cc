@@ -19,15 +19,21 @@ constexpr absl::Duration kCollectTimeout = absl::Minutes(2);
 
 }  // namespace
 
-RunFiles::RunFiles(const proto::Job& job, std::string job_digest, RunFolder folder, const Log* log)
-    : job_(job), job_digest_(std::move(job_digest)), folder_(std::move(folder)), log_(*log) {}
+RunFiles::RunFiles(const proto::Job& job, std::string job_digest, const Credentials& credentials,
+                   RunFolder folder, const Log* log)
+    : job_(job),
+      job_digest_(std::move(job_digest)),
+      credentials_(credentials),
+      folder_(std::move(folder)),
+      log_(*log) {}
 
 absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
                                    const Summary& summary) const {
   Selection selection;
   selection.version = version;
-  RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
-                          CollectState(job_, view, selection, job_digest_, kCollectTimeout));
+  RUBATO_ASSIGN_OR_RETURN(
+      const TrainingState state,
+      CollectState(job_, view, selection, job_digest_, credentials_, kCollectTimeout));
   RUBATO_ASSIGN_OR_RETURN(
       const std::string digest,
       WriteParameters(folder_.ParametersFile(), view.layout(), state.parameters));
@@ -57,8 +63,9 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
   Selection selection;
   selection.snapshot = snapshot;
   selection.slots = manifest.slots_size();
-  RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
-                          CollectState(job_, view, selection, job_digest_, kCollectTimeout));
+  RUBATO_ASSIGN_OR_RETURN(
+      const TrainingState state,
+      CollectState(job_, view, selection, job_digest_, credentials_, kCollectTimeout));
   RUBATO_ASSIGN_OR_RETURN(const std::string path,
                           WriteCheckpoint(folder_.CheckpointFolder(), manifest, ResolvedYaml(job_),
                                           view.layout(), state));
@@ -82,7 +89,7 @@ absl::Status RunFiles::Restore(const proto::View& view, const std::string& check
                           ReadTrainingState(checkpoint, manifest, view.layout()));
   RUBATO_ASSIGN_OR_RETURN(
       restoring_, SendState(job_, view, std::make_shared<const TrainingState>(std::move(state)),
-                            job_digest_, std::move(on_failure)));
+                            job_digest_, credentials_, std::move(on_failure)));
   return absl::OkStatus();
 }
 
@@ -96,7 +103,7 @@ absl::Status RunFiles::SendInitial(const proto::View& view, const std::string& f
       ReadInitialValues(reader, view.layout(), 0, absl::MakeSpan(state.parameters)));
   RUBATO_ASSIGN_OR_RETURN(
       restoring_, SendState(job_, view, std::make_shared<const TrainingState>(std::move(state)),
-                            job_digest_, std::move(on_failure)));
+                            job_digest_, credentials_, std::move(on_failure)));
   return absl::OkStatus();
 }
 

@@ -15,6 +15,7 @@
 #include "common/base/log.h"
 #include "common/files/checkpoint.h"
 #include "common/files/run_folder.h"
+#include "common/wire/credentials.h"
 #include "common/wire/shard_streams.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
@@ -27,7 +28,8 @@ namespace rubato {
 class RunFiles {
  public:
   // `log` must outlive it.
-  RunFiles(const proto::Job& job, std::string job_digest, RunFolder folder, const Log* log);
+  RunFiles(const proto::Job& job, std::string job_digest, const Credentials& credentials,
+           RunFolder folder, const Log* log);
 
   // Collects the parameters of all shards, at `version` or later, and writes them and the summary.
   absl::Status WriteResult(const proto::View& view, int64_t version, const Summary& summary) const;
@@ -54,6 +56,7 @@ class RunFiles {
   int64_t EvaluationBefore(const proto::View& view, int64_t step) const;
   const proto::Job job_;
   const std::string job_digest_;
+  const Credentials credentials_;
   const RunFolder folder_;
   const Log& log_;
   absl::Mutex mutex_;

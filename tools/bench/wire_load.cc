@@ -67,7 +67,7 @@ WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared)
     failure_.Update(status);
   };
   streams_ = std::make_unique<ShardStreams>(std::vector<std::string>{address}, kBenchDigest,
-                                            std::move(callbacks), shared, arena_);
+                                            Credentials(), std::move(callbacks), shared, arena_);
 }
 
 absl::StatusOr<WireLoad::Took> WireLoad::Run(WireOp op, Codec codec, int64_t count,

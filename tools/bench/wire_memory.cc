@@ -59,7 +59,8 @@ absl::StatusOr<double> MeasureServerMemory(int64_t bytes, bool shared) {
       arrivals.failure.Update(status);
     };
     workers.push_back(std::make_unique<ShardStreams>(std::vector<std::string>{shard->address()},
-                                                     kBenchDigest, std::move(callbacks), shared));
+                                                     kBenchDigest, Credentials(),
+                                                     std::move(callbacks), shared));
   }
   float velocity = 0;
   for (int step = 0; step < kSteps; ++step) {

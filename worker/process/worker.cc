@@ -177,9 +177,9 @@ void Worker::Run(const Session::Connect& connect) {
   if (const absl::Status lends = values_->OnJoin(); !lends.ok()) {
     log_->Warning("copies its gradients to servers of this host", {{"reason", lends.message()}});
   }
-  absl::StatusOr<std::unique_ptr<ControlClient>> control =
-      ControlClient::Connect(job_.cluster().address(), connect.patience, MakeRegistration(),
-                             [this] { return signals_.signal() != 0; });
+  absl::StatusOr<std::unique_ptr<ControlClient>> control = ControlClient::Connect(
+      job_.cluster().address(), connect.patience, MakeRegistration(),
+      [this] { return signals_.signal() != 0; }, options_.credentials);
   if (!control.ok()) {
     // After a signal, AskedToLeave is on its way.
     if (signals_.signal() == 0) mailbox_.Post(Session::NotConnected{control.status()});
@@ -222,7 +222,7 @@ void Worker::Run(const Session::OpenStreams&) {
   OpenParameters();
   const proto::Member& me = session_->me();
   heartbeat_ = std::make_unique<Heartbeat>(job_.cluster().address(), me.rank(), me.incarnation(),
-                                           Session::BeatInterval(job_));
+                                           Session::BeatInterval(job_), options_.credentials);
   ShardStreams::Callbacks callbacks;
   callbacks.on_frame = [this](int shard, const Frame& frame, const ReceivedValues& values) {
     const absl::Status status = parameters_.OnFrame(shard, frame, values);
@@ -243,9 +243,9 @@ void Worker::Run(const Session::OpenStreams&) {
     log.Warning("copies the parameters of a server of this host",
                 {{"shard", shard}, {"reason", why.message()}});
   };
-  streams_ =
-      std::make_unique<ShardStreams>(ShardAddresses(session_->view()), job_digest_,
-                                     std::move(callbacks), SharesMemory(job_), values_->arena());
+  streams_ = std::make_unique<ShardStreams>(ShardAddresses(session_->view()), job_digest_,
+                                            options_.credentials, std::move(callbacks),
+                                            SharesMemory(job_), values_->arena());
 }
 
 void Worker::Run(const Session::SendToCoordinator& send) {
