@@ -1,5 +1,7 @@
 #include "common/space/reduction_tree.h"
 
+#include <algorithm>
+
 #include "common/base/check.h"
 
 namespace rubato {
@@ -9,6 +11,9 @@ namespace {
 int64_t LeftLeaves(int64_t n) {
   return int64_t{1} << (63 - __builtin_clzll(static_cast<uint64_t>(n - 1)));
 }
+
+// The least power of two that is not below n.
+int64_t Widen(int64_t n) { return n == 1 ? 1 : 2 * LeftLeaves(n); }
 
 void Cover(Range node, Range leaves, std::vector<Range>* out) {
   if (leaves.end <= node.begin || node.end <= leaves.begin) return;
@@ -25,32 +30,23 @@ void Cover(Range node, Range leaves, std::vector<Range>* out) {
 
 ReductionTree::ReductionTree(int64_t leaves) : leaves_(leaves) { RUBATO_CHECK(leaves > 0); }
 
+Range ReductionTree::Run(int64_t leaf, int64_t size) const {
+  const int64_t begin = leaf & -size;
+  return {begin, std::min(begin + size, leaves_)};
+}
+
 bool ReductionTree::IsNode(Range node) const {
   if (node.empty() || node.begin < 0 || node.end > leaves_) return false;
-  Range at = root();
-  while (!(at == node)) {
-    if (at.size() == 1) return false;
-    const int64_t middle = at.begin + LeftLeaves(at.size());
-    if (node.end <= middle) {
-      at.end = middle;
-    } else if (node.begin >= middle) {
-      at.begin = middle;
-    } else {
-      return false;
-    }
-  }
-  return true;
+  return Run(node.begin, Widen(node.size())) == node;
 }
 
 Range ReductionTree::Parent(Range node) const {
-  Range at = root();
-  while (true) {
-    RUBATO_CHECK(at.size() > node.size());
-    const int64_t middle = at.begin + LeftLeaves(at.size());
-    const Range child = node.begin < middle ? Range{at.begin, middle} : Range{middle, at.end};
-    if (child == node) return at;
-    at = child;
+  RUBATO_CHECK(node.size() < leaves_);
+  Range parent = node;
+  for (int64_t size = 2 * Widen(node.size()); parent == node; size *= 2) {
+    parent = Run(node.begin, size);
   }
+  return parent;
 }
 
 Range ReductionTree::Sibling(Range node) const {

@@ -3,8 +3,8 @@
 // not depend on who computed what, nor on the order of arrival.
 //
 // The tree over leaves [0, V): a node of n > 1 leaves splits after the largest power of two below
-// n. So every run of 2^k leaves that starts at a multiple of 2^k is a node, and a node is named by
-// its leaves.
+// n. So every run of 2^k leaves that starts at a multiple of 2^k is a node, cut off where the
+// leaves end; there are no others, and a node is named by its leaves.
 #ifndef RUBATO_COMMON_SPACE_REDUCTION_TREE_H_
 #define RUBATO_COMMON_SPACE_REDUCTION_TREE_H_
 
@@ -32,6 +32,9 @@ class ReductionTree {
   std::vector<Range> MaximalNodes(Range leaves) const;
 
  private:
+  // The node of up to `size` leaves, a power of two, that `leaf` is in.
+  Range Run(int64_t leaf, int64_t size) const;
+
   int64_t leaves_;
 };
 
