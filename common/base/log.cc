@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -12,6 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/exit_code.h"
+#include "common/base/json.h"
 #include "common/base/terminal.h"
 
 namespace rubato {
@@ -52,7 +52,7 @@ std::string JsonLine(absl::Time time, const std::string& role, int rank, const c
                                                 : std::move(number);
   }
   // Bytes that are no UTF-8 must not cost the line.
-  return line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText(line) + "\n";
 }
 
 std::vector<std::string> Lines(const absl::Status& status) {

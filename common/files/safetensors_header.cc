@@ -13,8 +13,8 @@
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "common/base/json.h"
 #include "common/base/status.h"
-#include "nlohmann/json.hpp"
 
 namespace rubato {
 namespace {
@@ -37,7 +37,7 @@ constexpr DtypeRow kDtypes[] = {
 };
 
 bool IsUtf8(const std::string& text) {
-  const std::string dumped = Json(text).dump(-1, ' ', false, Json::error_handler_t::replace);
+  const std::string dumped = JsonText(Json(text));
   return Json::parse(dumped).get_ref<const std::string&>() == text;
 }
 
@@ -219,14 +219,14 @@ absl::StatusOr<SafetensorsHeader> MakeSafetensorsHeader(absl::Span<const TensorI
 std::string SafetensorsHeaderBytes(const SafetensorsHeader& header) {
   std::vector<std::string> entries;
   if (!header.metadata.empty()) {
-    entries.push_back(absl::StrCat("\"", kMetadataKey, "\":", Json(header.metadata).dump()));
+    entries.push_back(absl::StrCat("\"", kMetadataKey, "\":", JsonText(Json(header.metadata))));
   }
   for (size_t i = 0; i < header.tensors.size(); ++i) {
     const TensorInfo& info = header.tensors[i];
-    entries.push_back(absl::StrCat(Json(info.name).dump(), ":{\"dtype\":\"", DtypeName(info.dtype),
-                                   "\",\"shape\":[", absl::StrJoin(info.shape, ","),
-                                   "],\"data_offsets\":[", header.offsets[i], ",",
-                                   header.offsets[i] + info.Bytes(), "]}"));
+    entries.push_back(absl::StrCat(JsonText(Json(info.name)), ":{\"dtype\":\"",
+                                   DtypeName(info.dtype), "\",\"shape\":[",
+                                   absl::StrJoin(info.shape, ","), "],\"data_offsets\":[",
+                                   header.offsets[i], ",", header.offsets[i] + info.Bytes(), "]}"));
   }
   std::string text = absl::StrCat("{", absl::StrJoin(entries, ","), "}");
   text.append((8 - text.size() % 8) % 8, ' ');

@@ -1,7 +1,6 @@
 #include "server/run/journal.h"
 
-#include <nlohmann/json.hpp>
-
+#include "common/base/json.h"
 #include "common/space/modes.h"
 
 namespace rubato {
@@ -32,7 +31,7 @@ std::string JournalLine(const proto::View& view, const std::string& reason, absl
     assignments.push_back({{"from_step", assignment.from_step()}, {"grants", std::move(grants)}});
   }
   if (!assignments.empty()) json["assignments"] = std::move(assignments);
-  return json.dump() + "\n";
+  return JsonText(json) + "\n";
 }
 
 }  // namespace rubato

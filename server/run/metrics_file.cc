@@ -1,9 +1,9 @@
 #include "server/run/metrics_file.h"
 
-#include <nlohmann/json.hpp>
 #include <utility>
 #include <variant>
 
+#include "common/base/json.h"
 #include "common/base/status.h"
 
 namespace rubato {
@@ -26,7 +26,7 @@ std::string ToJson(const MetricsLine& line) {
   ForEachFigure(line, [&](const Figure& figure, const Figure::Value& value) {
     std::visit([&](auto number) { json[std::string(figure.name)] = number; }, value);
   });
-  return json.dump();  // which writes null for what is not finite
+  return JsonText(json);
 }
 
 std::string ToJson(const Summary& summary, const std::string& digest) {
@@ -68,7 +68,7 @@ std::string ToJson(const Summary& summary, const std::string& digest) {
                       {"staleness_max", block.staleness_max()}});
   }
   json["blocks"] = std::move(blocks);
-  return json.dump(2) + "\n";
+  return JsonText(json, 2) + "\n";
 }
 
 }  // namespace rubato

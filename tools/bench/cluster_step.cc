@@ -22,9 +22,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/exit_code.h"
+#include "common/base/json.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
-#include "nlohmann/json.hpp"
 #include "tools/bench/operations.h"
 #include "tools/bench/yardsticks.h"
 #include "worker/model/graph.h"
@@ -200,7 +200,7 @@ std::string Report(const ClusterStepBench& bench, const Lines& lines, double ope
     object["peak_gflops"] = peak ? nlohmann::json(*peak * 1e-9) : nullptr;
     object["waiting_milliseconds"] = Median(lines.waiting) * 1e3;
     object["communication_hidden"] = Median(lines.hidden);
-    return object.dump() + "\n";
+    return JsonText(object) + "\n";
   }
   return absl::StrFormat(
       "cluster  %d workers with %d times batch %d each, %d servers, %s\nstep     %.3f ms, %.0f "

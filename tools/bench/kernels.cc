@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "common/base/flags.h"
 #include "common/base/isa.h"
+#include "common/base/json.h"
 #include "common/base/kernels.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
@@ -23,7 +24,6 @@
 #include "common/job/completion.h"
 #include "common/job/report.h"
 #include "common/wire/channel.h"
-#include "nlohmann/json.hpp"
 #include "proto/job.pb.h"
 #include "server/optimizers/optimizer.h"
 #include "server/shard/block_store.h"
@@ -190,7 +190,7 @@ absl::StatusOr<std::string> BenchKernels(const KernelBench& bench, bool json) {
                                    {"float_gbps", speed * 4 / kernels[i].bytes},
                                    {"share_of_triad", speed / yardstick}});
     }
-    return object.dump() + "\n";
+    return JsonText(object) + "\n";
   }
   std::string text = absl::StrFormat(
       "one thread, %s; STREAM triad %.1f GB/s, memcpy %.1f GB/s; medians of %d rounds\n"

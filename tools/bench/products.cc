@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/flags.h"
+#include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
-#include "nlohmann/json.hpp"
 #include "tensor/cuda/product_list.h"
 #include "worker/model/model.h"
 
@@ -112,7 +112,7 @@ absl::StatusOr<std::string> BenchProducts(const BenchSubject& subject, bool json
   object["share_of_alone"] = alone / seconds;
   object["min_share_of_alone"] = least;
   object["difference"] = difference;
-  if (json) return object.dump() + "\n";
+  if (json) return JsonText(object) + "\n";
   absl::StrAppendFormat(&text,
                         "together   %.3f ms a step, %.3f ms by cuBLAS alone: %.1f %% of its speed, "
                         "the least %.1f %%; %.1f TFLOP/s\n"

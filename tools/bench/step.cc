@@ -11,11 +11,11 @@
 #include "absl/strings/str_format.h"
 #include "common/base/flags.h"
 #include "common/base/isa.h"
+#include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/space/initialize.h"
-#include "nlohmann/json.hpp"
 #include "server/optimizers/parameter_groups.h"
 #include "tools/bench/cluster_step.h"
 #include "tools/bench/operations.h"
@@ -99,7 +99,7 @@ std::string OnGpu(const StepBench& bench, const BenchSetup& setup, double second
     object["peak_gflops"] = nullptr;
     object["parameters"] = model.trainable_count();
     object["arena_bytes"] = model.memory_bytes();
-    return object.dump() + "\n";
+    return JsonText(object) + "\n";
   }
   return absl::StrFormat(
       "model    %s, %d parameters, batch %d%s, %s\n"
@@ -170,7 +170,7 @@ std::string OnCpu(const StepBench& bench, double seconds, double peak, const Mod
                                   {"forward_milliseconds", layer.forward * 1e3},
                                   {"backward_milliseconds", layer.backward * 1e3}});
     }
-    return object.dump() + "\n";
+    return JsonText(object) + "\n";
   }
   std::string text = absl::StrFormat(
       "model    %s, %d parameters, batch %d, %d thread%s\n"

@@ -13,10 +13,10 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/base/flags.h"
+#include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/wire/channel.h"
-#include "nlohmann/json.hpp"
 #include "tools/bench/peer.h"
 #include "tools/bench/raw_tcp.h"
 #include "tools/bench/wire_load.h"
@@ -145,7 +145,7 @@ std::string Json(const WireBench& bench, const std::vector<Wire>& wires, Measure
     object["latency_us"][path] = {{"p50", Median(latencies.p50)}, {"p99", Median(latencies.p99)}};
   }
   for (const auto& [path, ratio] : measured.memory) object["server_memory"][path] = ratio;
-  return object.dump() + "\n";
+  return JsonText(object) + "\n";
 }
 
 // The row of a codec between one worker and its server.

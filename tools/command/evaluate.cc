@@ -3,11 +3,11 @@
 #include <cmath>
 #include <filesystem>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/json.h"
 #include "common/base/status.h"
 #include "common/files/checkpoint.h"
 #include "common/files/run_folder.h"
@@ -67,7 +67,7 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
     object["samples"] = total.samples;
     object["loss"] = loss;
     if (has_accuracy) object["accuracy"] = accuracy;
-    return object.dump() + "\n";
+    return JsonText(object) + "\n";
   }
   std::string text =
       absl::StrFormat("parameters  %s\nsplit       %s, %d samples\nloss        %.6g\n", file, split,

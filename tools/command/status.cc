@@ -1,12 +1,12 @@
 #include "tools/command/status.h"
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "common/base/json.h"
 #include "common/job/schema.h"
 #include "common/space/modes.h"
 
@@ -107,13 +107,13 @@ std::string StatusJson(const proto::JobStatus& status) {
   json["waits"] = Json::array();
   for (const std::string& wait : status.waits()) json["waits"].push_back(wait);
   json["last_checkpoint"] = status.last_checkpoint();
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+  return JsonText(json) + "\n";
 }
 
 std::string AnswerJson(const std::string& text) {
   Json json;
   json["answer"] = text;
-  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
+  return JsonText(json);
 }
 
 }  // namespace rubato

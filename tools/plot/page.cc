@@ -2,13 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/string_view.h"
+#include "common/base/json.h"
 #include "server/run/figures.h"
 #include "tools/plot/assets.h"
 
@@ -56,8 +56,7 @@ std::string DataText(const std::vector<RunCurves>& runs) {
                        {"isAxis", figure.use == Figure::Use::kAxis}});
   }
   const Json data = {{"runs", std::move(all)}, {"figures", std::move(figures)}};
-  return absl::StrReplaceAll(data.dump(-1, ' ', false, Json::error_handler_t::replace),
-                             {{"<", "\\u003c"}});
+  return absl::StrReplaceAll(JsonText(data), {{"<", "\\u003c"}});
 }
 
 absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }

@@ -5,7 +5,6 @@
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <utility>
 
@@ -17,6 +16,7 @@
 #include "absl/time/time.h"
 #include "common/base/exit_code.h"
 #include "common/base/flags.h"
+#include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
@@ -155,8 +155,8 @@ class Replay {
       }
       differences_.push_back(
           absl::StrFormat("%s, line %d: is %s; replayed: %s", folder_.ViewsFile(), i + 1,
-                          i < lines.size() ? without_time(lines[i]).dump() : "missing",
-                          i < views.size() ? without_time(views[i]).dump() : "no such view"));
+                          i < lines.size() ? JsonText(without_time(lines[i])) : "missing",
+                          i < views.size() ? JsonText(without_time(views[i])) : "no such view"));
       return absl::OkStatus();
     }
     if (count > 0) Same("views", absl::StrCat("those of ", folder_.ViewsFile()));

@@ -1,0 +1,20 @@
+// JSON as every file and reply of Rubato has it.
+#ifndef RUBATO_COMMON_BASE_JSON_H_
+#define RUBATO_COMMON_BASE_JSON_H_
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace rubato {
+
+// The text of `json`, on one line or, with `indent`, on several. Bytes that are no UTF-8, as names
+// of files and what a peer says may hold, become U+FFFD: they must not cost the line. What is not
+// finite becomes null.
+template <typename Json>
+std::string JsonText(const Json& json, int indent = -1) {
+  return json.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
+}
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_BASE_JSON_H_
