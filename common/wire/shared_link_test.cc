@@ -60,7 +60,7 @@ class SharedLinkTest : public ::testing::Test {
   void SetUp() override {
     auto created = SharedSegment::Create(kRing);
     RUBATO_ASSERT_OK(created);
-    auto opened = SharedSegment::Open((*created)->Offer());
+    auto opened = SharedSegment::Open((*created)->Offer(), kRing);
     RUBATO_ASSERT_OK(opened);
     segments_[0] = *std::move(created);
     segments_[1] = *std::move(opened);
@@ -372,7 +372,7 @@ TEST_F(LendingLinkTest, NonsenseAboutLoansEndsIt) {
                                                       {true, (2 << 20) + 4, {4096, 0, 1}}}) {
     auto segment = SharedSegment::Create(kRing);
     RUBATO_ASSERT_OK(segment);
-    auto peer = SharedSegment::Open((*segment)->Offer());
+    auto peer = SharedSegment::Open((*segment)->Offer(), kRing);
     RUBATO_ASSERT_OK(peer);
     if (lends) (*peer)->Lend(*arenas_[0]);
     Frame frame;

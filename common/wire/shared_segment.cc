@@ -86,16 +86,20 @@ std::string SharedSegment::LentByPeer() const {
   return offer;
 }
 
-absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Open(absl::string_view offer) {
+absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Open(absl::string_view offer,
+                                                                   size_t ring_bytes) {
   const std::vector<absl::string_view> parts = absl::StrSplit(offer, ' ');
   int pid, fd;
-  uint64_t ring_bytes, nonce;
+  uint64_t offered, nonce;
   if (parts.size() != 5 || !absl::SimpleAtoi(parts[1], &pid) || !absl::SimpleAtoi(parts[2], &fd) ||
-      !absl::SimpleAtoi(parts[3], &ring_bytes) || !absl::SimpleAtoi(parts[4], &nonce) ||
-      ring_bytes < 4096 || ring_bytes > 1 << 30 || (ring_bytes & (ring_bytes - 1)) != 0) {
+      !absl::SimpleAtoi(parts[3], &offered) || !absl::SimpleAtoi(parts[4], &nonce)) {
     return absl::UnavailableError("the offer of shared memory is not understood");
   }
   if (parts[0] != BootId()) return absl::UnavailableError(kOtherHost);
+  if (offered != ring_bytes) {
+    return absl::UnavailableError(absl::StrFormat(
+        "the worker offers to share rings of %d bytes, expected %d", offered, ring_bytes));
+  }
   const std::string path = DescriptorPath(pid, fd);
   const absl::StatusOr<int> file = OpenMemoryFile(path, kName, O_RDWR, kSeals);
   if (!file.ok()) return CannotOpen(file.status().message());

@@ -54,9 +54,10 @@ class SharedSegment {
   // The other's; an offer that cannot be opened if there is none.
   std::string LentByPeer() const;
 
-  // The opener's end. Unavailable, saying why, if the offer is of another host or cannot be opened
-  // from here.
-  static absl::StatusOr<std::unique_ptr<SharedSegment>> Open(absl::string_view offer);
+  // The opener's end. Unavailable, saying why, if the offer is of another host, has rings of
+  // another size, which might not hold a frame, or cannot be opened from here.
+  static absl::StatusOr<std::unique_ptr<SharedSegment>> Open(absl::string_view offer,
+                                                             size_t ring_bytes = kRingBytes);
   // Whether Open failed because the offer comes from another host.
   static bool IsFromAnotherHost(const absl::Status& status);
 

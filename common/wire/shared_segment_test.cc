@@ -27,7 +27,7 @@ constexpr size_t kRing = 64 << 10;
 TEST(SharedSegmentTest, WhatOneEndWritesTheOtherReads) {
   const auto created = SharedSegment::Create(kRing);
   RUBATO_ASSERT_OK(created);
-  const auto opened = SharedSegment::Open((*created)->Offer());
+  const auto opened = SharedSegment::Open((*created)->Offer(), kRing);
   RUBATO_ASSERT_OK(opened);
   EXPECT_EQ((*created)->end(), 0);
   EXPECT_EQ((*opened)->end(), 1);
@@ -49,7 +49,7 @@ TEST(SharedSegmentTest, StaysWhileOneMapsItAndHasNoName) {
   const std::string offer = (*created)->Offer();
   const pid_t child = fork();
   if (child == 0) {
-    const auto opened = SharedSegment::Open(offer);
+    const auto opened = SharedSegment::Open(offer, kRing);
     char c = opened.ok() ? 'y' : 'n';
     if (opened.ok()) (*opened)->ring(1)[5] = 'w';
     if (write(ready[1], &c, 1) != 1) _exit(1);
@@ -71,7 +71,7 @@ TEST(SharedSegmentTest, StaysWhileOneMapsItAndHasNoName) {
   }
   EXPECT_TRUE(found) << "the segment is a file without a name";
   created->reset();
-  EXPECT_THAT(SharedSegment::Open(offer).status(),
+  EXPECT_THAT(SharedSegment::Open(offer, kRing).status(),
               IsError(absl::StatusCode::kUnavailable, HasSubstr("cannot be opened")));
 }
 
@@ -93,7 +93,9 @@ TEST(SharedSegmentTest, OpensNothingElse) {
   const auto created = SharedSegment::Create(kRing);
   RUBATO_ASSERT_OK(created);
   const std::string offer = (*created)->Offer();
-  const auto error = [](const std::string& text) { return SharedSegment::Open(text).status(); };
+  const auto error = [](const std::string& text) {
+    return SharedSegment::Open(text, kRing).status();
+  };
   EXPECT_THAT(error("nonsense"), IsError(absl::StatusCode::kUnavailable, HasSubstr("understood")));
   const absl::Status elsewhere = error(absl::StrCat("x", offer));
   EXPECT_TRUE(SharedSegment::IsFromAnotherHost(elsewhere));
@@ -101,8 +103,16 @@ TEST(SharedSegmentTest, OpensNothingElse) {
   wrong_nonce.back() = wrong_nonce.back() == '1' ? '2' : '1';
   EXPECT_THAT(error(wrong_nonce),
               IsError(absl::StatusCode::kUnavailable, HasSubstr("another process")));
-  EXPECT_THAT(error(absl::StrReplaceAll(offer, {{absl::StrCat(kRing), absl::StrCat(kRing * 2)}})),
-              IsError(absl::StatusCode::kUnavailable, HasSubstr("not what was offered")));
+  EXPECT_THAT(
+      SharedSegment::Open(
+          absl::StrReplaceAll(offer, {{absl::StrCat(kRing), absl::StrCat(kRing * 2)}}), kRing * 2)
+          .status(),
+      IsError(absl::StatusCode::kUnavailable, HasSubstr("not what was offered")));
+  // One that holds no frame of a block.
+  const auto tiny = SharedSegment::Create(4096);
+  RUBATO_ASSERT_OK(tiny);
+  EXPECT_THAT(SharedSegment::Open((*tiny)->Offer()).status(),
+              IsError(absl::StatusCode::kUnavailable, HasSubstr("rings of 4096 bytes")));
 
   // A file that is not sealed could be cut short under its reader.
   const int open_file = memfd_create("rubato", MFD_CLOEXEC | MFD_ALLOW_SEALING);
