@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "common/base/range.h"
 #include "proto/layout.pb.h"
 
@@ -17,6 +18,10 @@ int64_t ValueCount(const proto::Parameter& parameter);
 int64_t ValueCount(const proto::Layout& layout);
 // Of the parameters alone, behind which averages of statistics lie (proto::Parameter.average).
 int64_t TrainableCount(const proto::Layout& layout);
+
+// InvalidArgument, naming the parameter, if a layout from elsewhere has extents below 0, more
+// values than can be (2^40), numbers that are not finite, or parameters behind averages.
+absl::Status CheckLayout(const proto::Layout& layout);
 
 // The name of the parameter that the value `index` of the flat vector belongs to.
 std::string ParameterAt(const proto::Layout& layout, int64_t index);

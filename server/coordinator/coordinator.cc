@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/space/modes.h"
+#include "server/coordinator/peer_checks.h"
 
 namespace rubato {
 
@@ -18,6 +19,10 @@ using coordinator::SendStop;
 using coordinator::Warn;
 
 namespace {
+
+// Contributions that a worker may have asked for and not computed. It computes one while it asks
+// for the next.
+constexpr int64_t kMaxAsked = 64;
 
 proto::Stop MakeStop(int exit_code, const std::string& reason) {
   proto::Stop stop;
@@ -71,10 +76,15 @@ void Coordinator::On(const coordinator::FromPeer& event) {
     return;
   }
   peer->last_heard = now_;
+  if (const absl::Status status = Check(*peer, message); !status.ok()) {
+    EndCall(event.peer, *peer, status);
+    return;
+  }
   if (message.has_stop_request()) {
-    On(coordinator::StopRequested{absl::AbortedError(absl::StrCat(Describe(*peer), " was ended: ",
-                                                                  message.stop_request().reason())),
-                                  ""});
+    On(coordinator::StopRequested{
+        absl::AbortedError(absl::StrCat(Describe(*peer),
+                                        " was ended: ", PeerText(message.stop_request().reason()))),
+        ""});
   } else if (message.has_failure()) {
     OnFailure(event.peer, *peer, message.failure());
   } else if (peer->is_worker) {
@@ -85,6 +95,39 @@ void Coordinator::On(const coordinator::FromPeer& event) {
 }
 
 void Coordinator::OnShard(PeerId id, const ShardId& shard, const proto::PeerMessage& message) {
+absl::Status Coordinator::Check(const Peer& peer, const proto::PeerMessage& message) const {
+  if (!work_.has_value()) return absl::OkStatus();  // it counts for nothing yet
+  // What was on its way when the training ended counts for nothing any more.
+  if (peer.is_worker && message.has_progress() && !(is_training() && peer.is_member)) {
+    return absl::OkStatus();
+  }
+  const Lineage& lineage = work_->lineage();
+  PeerTerms terms;
+  terms.sync = work_->sync();
+  terms.origin = lineage.origin();
+  terms.until = lineage.until();
+  if (work_->is_training()) terms.done = work_->metrics().units();
+  terms.leaves = lineage.schedule().leaves();
+  terms.micro_batch = job_.train().batch_size() / job_.train().micro_batches();
+  terms.values = placement_->space().values();
+  if (peer.is_worker) return CheckWorkerMessage(message, terms);
+  terms.blocks = placement_->Blocks(peer.shard.number);
+  return CheckShardMessage(message, terms);
+}
+
+void Coordinator::EndCall(PeerId id, const Peer& peer, const absl::Status& why) {
+  const std::string reason =
+      absl::StrCat("says what no ", peer.is_worker ? "worker" : "shard", " says: ", why.message());
+  out_.push_back(SendStop(id, MakeRefusal(kExitFailure, absl::StrCat("this process ", reason))));
+  if (peer.is_worker) {
+    Lose(id, reason);
+    return;
+  }
+  const std::string end = absl::StrCat(Describe(peer), " ", reason);
+  registry_.Remove(id);
+  End(absl::AbortedError(end), kExitFailure, end);
+}
+
   if (!work_.has_value()) return;  // before the first view nothing is asked
   switch (message.kind_case()) {
     case proto::PeerMessage::kShardOpened:
@@ -125,11 +168,25 @@ void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& mess
     case proto::PeerMessage::kWorkRequest:
       if (!works || work_->sync()) break;
       work_->OnApplied(peer->worker, message.work_request().applied());
+      if (work_->ledger().Waiting(peer->worker) >= kMaxAsked) {
+        EndCall(id, *peer,
+                absl::ResourceExhaustedError(absl::StrFormat(
+                    "work_request: found one while %d contributions wait for it, expected fewer",
+                    kMaxAsked)));
+        break;
+      }
       work_->Give(id, peer, &*evaluations_, now_, &out_);
       break;
     case proto::PeerMessage::kProgress:
       if (!works) break;
       evaluations_->OnProgress(peer->worker, message.progress(), work_->lineage());
+      if (!work_->sync() && !work_->ledger().Holds(peer->worker, message.progress().unit())) {
+        EndCall(id, *peer,
+                absl::InvalidArgumentError(absl::StrFormat(
+                    "progress.unit: found %d, expected a contribution that it has been given",
+                    message.progress().unit())));
+        break;
+      }
       work_->OnProgress(message.progress(), peer, &registry_, now_, &out_);
       checkpoints_.OnProgress(*work_);
       TakeWantedCheckpoint();
@@ -140,13 +197,13 @@ void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& mess
       if (work_->OnIdle(id, peer, &*evaluations_, now_, &out_)) CheckDrained();
       break;
     case proto::PeerMessage::kEvaluation:
-      OnEvaluation(message.evaluation());
+      OnEvaluation(id, *peer, message.evaluation());
       break;
     case proto::PeerMessage::kLeave:
       out_.push_back(SendStop(id, MakeStop(0, "it has left")));
       if (work_.has_value()) work_->OnLeaving(peer->worker, message.leave().applied());
       peer->leaves = true;
-      Lose(id, absl::StrCat("leaves: ", message.leave().reason()));
+      Lose(id, absl::StrCat("leaves: ", PeerText(message.leave().reason())));
       break;
     default:
       break;  // a shard's, or of a later version
@@ -155,10 +212,10 @@ void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& mess
 
 void Coordinator::OnFailure(PeerId id, const Peer& peer, const proto::Failure& failure) {
   if (failure.non_finite()) {
-    Diverge(id, failure.reason());
+    Diverge(id, PeerText(failure.reason()));
     return;
   }
-  const std::string why = absl::StrCat("failed: ", failure.reason());
+  const std::string why = absl::StrCat("failed: ", PeerText(failure.reason()));
   if (peer.is_worker && has_begun()) {
     Lose(id, why);
     return;
@@ -178,7 +235,8 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
     status = absl::UnavailableError("the training is over");
   }
   if (!status.ok()) {
-    out_.push_back(Warn{absl::StrCat("refused ", registration.process(), ": ", status.message())});
+    out_.push_back(
+        Warn{absl::StrCat("refused ", PeerText(registration.process()), ": ", status.message())});
     out_.push_back(SendStop(
         id, MakeRefusal(status.code() == absl::StatusCode::kUnavailable ? kExitFailure : kExitUsage,
                         std::string(status.message()))));
@@ -339,8 +397,17 @@ void Coordinator::OnQuestion(PeerId id, const ShardId& shard, const proto::Quest
   registry_.SendToShards(message, &out_);
 }
 
-void Coordinator::OnEvaluation(const proto::EvaluationResult& evaluation) {
-  if (!has_begun() || evaluation.samples() <= 0 || evaluation.unit() < 0) return;
+void Coordinator::OnEvaluation(PeerId id, const Peer& peer,
+                               const proto::EvaluationResult& evaluation) {
+  if (!has_begun() || evaluation.samples() <= 0) return;
+  // Of the parameters at the end, from the one that is asked; others while the training goes on.
+  const bool at_end = ending_.state() == Ending::State::kTesting && id == ending_.tester() &&
+                      evaluation.unit() == ending_.unit();
+  const bool is_expected = !evaluation.is_final() &&
+                           evaluations_->Expects(peer.worker, evaluation.unit(), work_->lineage());
+  if (!at_end && !is_expected) {
+    return;  // nobody asked for it, or it has been told
+  }
   const MetricsLine line = work_->metrics().OnEvaluation(evaluation, now_);
   out_.push_back(line);
   if (evaluation.is_final()) {

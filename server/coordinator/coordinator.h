@@ -79,9 +79,13 @@ class Coordinator {
   void OnRegistration(PeerId id, const proto::Registration& registration);
   void OnFailure(PeerId id, const Peer& peer, const proto::Failure& failure);
   void OnShard(PeerId id, const ShardId& shard, const proto::PeerMessage& message);
+  // Why the peer cannot have said this, or OK.
+  absl::Status Check(const Peer& peer, const proto::PeerMessage& message) const;
+  // It said what none of ours says: its call ends, and for a worker nothing else.
+  void EndCall(PeerId id, const Peer& peer, const absl::Status& why);
   void OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& message);
   void OnQuestion(PeerId id, const ShardId& shard, const proto::Question& question);
-  void OnEvaluation(const proto::EvaluationResult& evaluation);
+  void OnEvaluation(PeerId id, const Peer& peer, const proto::EvaluationResult& evaluation);
 
   void AddWaits(absl::Time now, proto::JobStatus* status) const;
 

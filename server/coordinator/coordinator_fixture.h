@@ -34,7 +34,8 @@ class CoordinatorTest : public ::testing::Test {
         "optimizer { learning_rate: 0.1 learning_rate_parity: true } "
         "consistency { mode { mode: NAME_SYNC } } "
         "train { batch_size: 8 micro_batches: 4 until { epochs: 2 } } "
-        "metrics { every { steps: 1 } }",
+        "metrics { every { steps: 1 } } "
+        "wire { chunk: 32 }",  // 10 values are two blocks, one a shard
         &job));
     proto::Job changes;
     ASSERT_TRUE(google::protobuf::TextFormat::ParseFromString(more, &changes));

@@ -36,7 +36,7 @@ TEST_F(CoordinatorTest, WhereTargetsAreNumbersThereIsNoAccuracy) {
   EXPECT_DOUBLE_EQ(lines_[0].loss, 1.5);
   EXPECT_FALSE(lines_[0].accuracy.has_value());
   proto::PeerMessage tested;
-  tested.mutable_evaluation()->set_unit(1);
+  tested.mutable_evaluation()->set_unit(3);
   tested.mutable_evaluation()->set_loss_sum(5);
   tested.mutable_evaluation()->set_samples(10);
   Receive(2, tested);
@@ -122,8 +122,7 @@ TEST_F(CoordinatorTest, OnArrivalWhatIsNotWholeIsGivenOutAgain) {
   block->set_block(1);
   block->set_units_below(2);
   block->add_units_above(3);
-  Start("consistency { mode { mode: NAME_ASYNC } } wire { chunk: 32 }");  // 10 values: two blocks
-                                                                          // of 8
+  Start("consistency { mode { mode: NAME_ASYNC } }");
   Begin();
   proto::PeerMessage restored;
   restored.mutable_shard_restored();
@@ -140,10 +139,8 @@ TEST_F(CoordinatorTest, OnArrivalWhatIsNotWholeIsGivenOutAgain) {
 }
 
 TEST_F(CoordinatorTest, ADecisionClipsByTheNormOverAllShardsAndLeavesOutWhatIsNotFinite) {
-  Start(
-      "optimizer { clip_grad_norm: 1 } train { on_non_finite: ON_NON_FINITE_SKIP } wire { chunk: "
-      "32 }");
-  Begin();  // 10 values: two blocks of 8, one a shard
+  Start("optimizer { clip_grad_norm: 1 } train { on_non_finite: ON_NON_FINITE_SKIP }");
+  Begin();
   proto::PeerMessage measured;
   const auto set = [&](int64_t step, double sum) {
     measured.mutable_question()->set_unit(step);

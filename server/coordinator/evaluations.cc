@@ -18,7 +18,7 @@ void Evaluations::OnProgress(const WorkerId& worker, const proto::Progress& prog
     const bool is_tester =
         progress.first_leaf() == 0 && every_.IsDue(lineage.schedule(), lineage.mode(), unit);
     // The result may have come first.
-    if (is_tester && unit != last_unit_) under_way_[unit] = worker;
+    if (is_tester && told_.count(unit) == 0) under_way_[unit] = worker;
     return;
   }
   const auto asked = asked_.find(unit);
@@ -27,10 +27,19 @@ void Evaluations::OnProgress(const WorkerId& worker, const proto::Progress& prog
   asked_.erase(asked);
 }
 
+bool Evaluations::Expects(const WorkerId& worker, int64_t unit, const Lineage& lineage) const {
+  for (const std::map<int64_t, WorkerId>* tests : {&asked_, &under_way_}) {
+    const auto test = tests->find(unit);
+    if (test != tests->end() && test->second == worker) return true;
+  }
+  return lineage.sync() && lineage.origin() <= unit && unit <= lineage.until() &&
+         told_.count(unit) == 0 && every_.IsDue(lineage.schedule(), lineage.mode(), unit);
+}
+
 std::optional<std::string> Evaluations::OnResult(int64_t unit, const MetricsLine& line) {
   asked_.erase(unit);
   under_way_.erase(unit);
-  last_unit_ = unit;
+  told_.insert(unit);
   last_ = line;
   const proto::StopWhen& when = job_.train().stop_when();
   const bool is_loss = when.metric() == proto::METRIC_EVAL_LOSS;

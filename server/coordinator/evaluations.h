@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "common/space/modes.h"
@@ -27,12 +28,14 @@ class Evaluations {
   bool Ask(const WorkerId& worker, int64_t unit, bool is_new, const Lineage& lineage);
   // Before a worker computes a unit that a test is due at, it begins the test.
   void OnProgress(const WorkerId& worker, const proto::Progress& progress, const Lineage& lineage);
+  // Whether the worker may have a result of the test at `unit` that has not been told.
+  bool Expects(const WorkerId& worker, int64_t unit, const Lineage& lineage) const;
   // `line` is the result of the test at `unit`. Why the job is to stop, if train.stop_when says so.
   std::optional<std::string> OnResult(int64_t unit, const MetricsLine& line);
   // Units may be counted anew from here.
   void BeginLineage() {
     asked_.clear();
-    last_unit_ = -1;
+    told_.clear();
   }
 
   // Tests that have certainly begun and whose results have not come, by unit, and who makes them.
@@ -45,7 +48,7 @@ class Evaluations {
   const Recurrence every_;
   std::map<int64_t, WorkerId> asked_;  // on arrival; not begun yet
   std::map<int64_t, WorkerId> under_way_;
-  int64_t last_unit_ = -1;
+  std::set<int64_t> told_;  // of this lineage
   std::optional<MetricsLine> last_;
 };
 

@@ -6,8 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/base/check.h"
+#include "common/base/status.h"
 #include "common/space/flat_space.h"
+#include "server/coordinator/peer_checks.h"
 
 namespace rubato {
 
@@ -15,6 +16,7 @@ Registry::Registry(const proto::Job& job, std::string job_digest, std::string ve
     : job_(job), job_digest_(std::move(job_digest)), version_(std::move(version)) {}
 
 absl::Status Registry::Check(const proto::Registration& registration, int max_workers) const {
+  RUBATO_RETURN_IF_ERROR(CheckRegistration(registration));
   if (registration.version() != version_) {
     return absl::FailedPreconditionError(
         absl::StrFormat("this process is version %s; the coordinator is version %s",
@@ -47,8 +49,9 @@ absl::Status Registry::Check(const proto::Registration& registration, int max_wo
         absl::StrFormat("no more workers are wanted: cluster.workers is at most %d", max_workers));
   }
   const proto::WorkerRegistration& worker = registration.worker();
-  if (worker.train_samples() <= 0 || TrainableCount(worker.layout()) <= 0) {
-    return absl::FailedPreconditionError("the worker has no data or no parameters");
+  RUBATO_RETURN_IF_ERROR(CheckWorker(worker));
+  if (TrainableCount(worker.layout()) <= 0) {
+    return absl::FailedPreconditionError("the worker has no parameters");
   }
   if (!has_model_) return absl::OkStatus();
   const std::string others =

@@ -80,6 +80,13 @@ int64_t WorkLedger::under_way() const {
   return leases;
 }
 
+bool WorkLedger::Holds(const WorkerId& worker, int64_t unit) const {
+  const auto leases = leases_.find(worker);
+  return leases != leases_.end() &&
+         std::any_of(leases->second.begin(), leases->second.end(),
+                     [unit](const Lease& lease) { return lease.unit == unit; });
+}
+
 int64_t WorkLedger::Waiting(const WorkerId& worker) const {
   const auto leases = leases_.find(worker);
   if (leases == leases_.end()) return 0;

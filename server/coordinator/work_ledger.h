@@ -45,6 +45,8 @@ class WorkLedger {
   int64_t under_way() const;
   // Units given to the worker that it has not computed yet.
   int64_t Waiting(const WorkerId& worker) const;
+  // Whether the unit is given to the worker, and not known to be applied everywhere.
+  bool Holds(const WorkerId& worker, int64_t unit) const;
   const WorkCounts& counts() const { return counts_; }
 
  private:

@@ -58,11 +58,6 @@ void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
   const int64_t first = progress.first_leaf();
   const bool has_correct = progress.correct_size() > 0;
   const bool has_judged = progress.judged_size() > 0;
-  if ((has_correct && progress.correct_size() != parts) ||
-      (has_judged && progress.judged_size() != parts) || progress.samples_size() != parts ||
-      first < 0 || first + parts > schedule_->leaves()) {
-    return;  // of no worker of ours; figures for people are all that is lost
-  }
   window_pushed_ += progress.pushed_bytes();
   window_pulled_ += progress.pulled_bytes();
   if (sync_ && progress.unit() < units_) return;
@@ -73,6 +68,8 @@ void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
       ++overlap->told;
     }
   }
+  // Where one who tells of old steps is long in coming, figures for people are all that is lost.
+  if (sync_ && open_.count(progress.unit()) == 0 && open_.size() >= MaxOpen()) return;
   Unit on_arrival;
   Unit& unit = sync_ ? open_[progress.unit()] : on_arrival;
   if (unit.leaves.empty()) {

@@ -3,6 +3,7 @@
 #ifndef RUBATO_SERVER_RUN_METRICS_H_
 #define RUBATO_SERVER_RUN_METRICS_H_
 
+#include <algorithm>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -57,6 +58,7 @@ class Metrics {
   // A part of a unit has been computed. Appends the lines that are complete now: in sync in the
   // order of steps, with sums in the order of micro-batches, so that they do not depend on who
   // computed what.
+  // It has been checked (server/coordinator/peer_checks.h).
   void OnProgress(const proto::Progress& progress, absl::Time now, std::vector<MetricsLine>* lines);
 
   // All units below `units` are done, and nobody will tell more of them: who computed the rest was
@@ -70,6 +72,8 @@ class Metrics {
   void CloseWindow(absl::Time now, std::vector<MetricsLine>* lines);
 
   int64_t units() const { return units_; }
+  // Sync: steps of which some parts have been told.
+  size_t open() const { return open_.size(); }
   // In sync one a unit; on arrival as many as global batches go into the samples.
   int64_t steps() const { return StepsAt(units_, samples_); }
   // Sync: the micro-batches of the first step that is not done that nobody has computed yet.
@@ -92,6 +96,10 @@ class Metrics {
   int64_t StepsAt(int64_t units, int64_t samples) const {
     return first_step_ +
            (sync_ ? units - schedule_->origin_unit() : (samples - first_samples_) / batch_size_);
+  }
+  // Steps of which parts are kept: some 64 MB of them.
+  size_t MaxOpen() const {
+    return static_cast<size_t>(std::max<int64_t>(16, (1 << 20) / schedule_->leaves()));
   }
   struct Unit {
     std::vector<Leaf> leaves;

@@ -130,5 +130,14 @@ TEST_F(MetricsTest, TheShareOfCommunicationThatIsHiddenIsThatOfTheSumsSinceTheLa
   EXPECT_EQ(lines_.back().overlap.hidden(), std::nullopt);  // nobody told
 }
 
+// One member may be ahead of what another has told of, but not without bound.
+TEST_F(MetricsTest, KeepsPartsOfSoManySteps) {
+  Metrics metrics(job_, kEpoch, now_, now_);
+  metrics.Begin(SyncMode(), SampleSchedule(kEpoch, 40, 1 << 16), 0);
+  for (int64_t unit = 1; unit < 1000; ++unit) metrics.OnProgress(Told(unit, 0, 1), now_, &lines_);
+  EXPECT_TRUE(lines_.empty());
+  EXPECT_EQ(metrics.open(), 16u);
+}
+
 }  // namespace
 }  // namespace rubato

@@ -1,0 +1,239 @@
+#include "server/coordinator/peer_checks.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/string_view.h"
+#include "common/base/status.h"
+#include "common/space/flat_space.h"
+#include "common/space/sum_of_squares.h"
+
+namespace rubato {
+namespace {
+
+// No count of a job comes near: 2^48 samples of one float are a petabyte. Sums of them, and their
+// products with what a job file may say, fit into 64 bits.
+constexpr int64_t kMost = int64_t{1} << 48;
+// Of samples, which are multiplied by epochs.
+constexpr int64_t kMostSamples = int64_t{1} << 40;
+// Steps that one worker may tell of while another has not told of an older one.
+constexpr int64_t kMostAhead = 1 << 20;
+constexpr size_t kMostText = 4096;  // bytes
+constexpr size_t kMostName = 256;
+constexpr double kMostSeconds = 1e9;
+
+absl::Status Found(absl::string_view field, absl::string_view found, absl::string_view expected) {
+  return absl::InvalidArgumentError(
+      absl::StrFormat("%s: found %s, expected %s", field, found, expected));
+}
+
+absl::Status In(absl::string_view field, int64_t found, int64_t least, int64_t most) {
+  if (least <= found && found <= most) return absl::OkStatus();
+  return Found(field, absl::StrCat(found), absl::StrFormat("%d to %d", least, most));
+}
+
+absl::Status Count(absl::string_view field, int64_t found) { return In(field, found, 0, kMost); }
+
+absl::Status Real(absl::string_view field, double found, double least, double most) {
+  if (least <= found && found <= most) return absl::OkStatus();
+  return Found(field, absl::StrCat(found), absl::StrFormat("%g to %g", least, most));
+}
+
+absl::Status Short(absl::string_view field, const std::string& found, size_t most = kMostName) {
+  if (found.size() <= most) return absl::OkStatus();
+  return Found(field, absl::StrCat(found.size(), " bytes"), absl::StrCat("at most ", most));
+}
+
+absl::Status Size(absl::string_view field, int64_t found, int64_t expected) {
+  if (found == expected) return absl::OkStatus();
+  return Found(field, absl::StrCat(found, " entries"), absl::StrCat(expected));
+}
+
+template <typename List>
+absl::Status Counts(absl::string_view field, const List& found) {
+  for (const int64_t count : found) RUBATO_RETURN_IF_ERROR(Count(field, count));
+  return absl::OkStatus();
+}
+
+// Samples, or shares of them, of so many samples.
+absl::Status Shares(absl::string_view field, double found, int64_t samples) {
+  return Real(field, found, 0, static_cast<double>(samples) + 0.5);  // sums round
+}
+
+absl::Status Check(const proto::Progress& progress, const PeerTerms& terms) {
+  const int64_t parts = progress.loss_sum_size();
+  RUBATO_RETURN_IF_ERROR(In("progress.loss_sum", parts, 0, terms.leaves));
+  RUBATO_RETURN_IF_ERROR(In("progress.first_leaf", progress.first_leaf(), 0, terms.leaves - parts));
+  RUBATO_RETURN_IF_ERROR(Size("progress.samples", progress.samples_size(), parts));
+  if (progress.correct_size() > 0) {
+    RUBATO_RETURN_IF_ERROR(Size("progress.correct", progress.correct_size(), parts));
+  }
+  if (progress.judged_size() > 0) {
+    RUBATO_RETURN_IF_ERROR(Size("progress.judged", progress.judged_size(), parts));
+  }
+  for (const int64_t samples : progress.samples()) {
+    RUBATO_RETURN_IF_ERROR(In("progress.samples", samples, 0, terms.micro_batch));
+  }
+  for (const double correct : progress.correct()) {
+    RUBATO_RETURN_IF_ERROR(Shares("progress.correct", correct, terms.micro_batch));
+  }
+  for (const double judged : progress.judged()) {
+    RUBATO_RETURN_IF_ERROR(Shares("progress.judged", judged, terms.micro_batch));
+  }
+  const int64_t last =
+      terms.sync ? std::min(terms.until - 1, terms.done + kMostAhead) : terms.until - 1;
+  RUBATO_RETURN_IF_ERROR(In("progress.unit", progress.unit(), terms.origin, last));
+  RUBATO_RETURN_IF_ERROR(Count("progress.clock", progress.clock()));
+  RUBATO_RETURN_IF_ERROR(Real("progress.staleness", progress.staleness(), 0, kMost));
+  RUBATO_RETURN_IF_ERROR(Count("progress.pushed_bytes", progress.pushed_bytes()));
+  RUBATO_RETURN_IF_ERROR(Count("progress.pulled_bytes", progress.pulled_bytes()));
+  // Of a clock that may step back.
+  RUBATO_RETURN_IF_ERROR(
+      Real("progress.waiting_seconds", progress.waiting_seconds(), -kMostSeconds, kMostSeconds));
+  return Real("progress.communicating_seconds", progress.communicating_seconds(), -kMostSeconds,
+              kMostSeconds);
+}
+
+absl::Status Check(const proto::EvaluationResult& evaluation) {
+  RUBATO_RETURN_IF_ERROR(Count("evaluation.unit", evaluation.unit()));
+  RUBATO_RETURN_IF_ERROR(In("evaluation.samples", evaluation.samples(), 0, kMostSamples));
+  RUBATO_RETURN_IF_ERROR(Shares("evaluation.correct", evaluation.correct(), evaluation.samples()));
+  return Shares("evaluation.judged", evaluation.judged(), evaluation.samples());
+}
+
+absl::Status Check(const proto::ShardClosed& closed, const PeerTerms& terms) {
+  const int64_t most = terms.sync ? terms.until : kMost;
+  RUBATO_RETURN_IF_ERROR(
+      Size("shard_closed.lowest_version", closed.has_lowest_version(), !terms.blocks.empty()));
+  RUBATO_RETURN_IF_ERROR(In("shard_closed.highest_version", closed.highest_version(), 0, most));
+  RUBATO_RETURN_IF_ERROR(
+      In("shard_closed.lowest_version", closed.lowest_version(), 0, closed.highest_version()));
+  for (const proto::ShardClosed::Clock& clock : closed.clocks()) {
+    RUBATO_RETURN_IF_ERROR(Count("shard_closed.clocks.rank", clock.rank()));
+    RUBATO_RETURN_IF_ERROR(Count("shard_closed.clocks.applied", clock.applied()));
+  }
+  RUBATO_RETURN_IF_ERROR(Count("shard_closed.units_below", closed.units_below()));
+  RUBATO_RETURN_IF_ERROR(Counts("shard_closed.units_whole", closed.units_whole()));
+  return Counts("shard_closed.units_partial", closed.units_partial());
+}
+
+absl::Status Check(const proto::SnapshotCopied& copied, const PeerTerms& terms) {
+  RUBATO_RETURN_IF_ERROR(Size("snapshot_copied.blocks", copied.blocks_size(), terms.blocks.size()));
+  int64_t expected = terms.blocks.begin;
+  for (const proto::BlockState& block : copied.blocks()) {
+    RUBATO_RETURN_IF_ERROR(In("snapshot_copied.blocks.block", block.block(), expected, expected));
+    ++expected;
+    RUBATO_RETURN_IF_ERROR(Count("snapshot_copied.blocks.version", block.version()));
+    RUBATO_RETURN_IF_ERROR(Count("snapshot_copied.blocks.samples", block.samples()));
+    RUBATO_RETURN_IF_ERROR(Count("snapshot_copied.blocks.units_below", block.units_below()));
+    RUBATO_RETURN_IF_ERROR(Counts("snapshot_copied.blocks.units_above", block.units_above()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Check(const proto::Question& question, const PeerTerms& terms) {
+  RUBATO_RETURN_IF_ERROR(In("question.unit", question.unit(), terms.origin, terms.until));
+  const proto::Question::Measured& measured = question.measured();
+  RUBATO_RETURN_IF_ERROR(
+      In("question.measured.non_finite", measured.non_finite(), 0, terms.values - 1));
+  RUBATO_RETURN_IF_ERROR(
+      In("question.measured.samples", measured.samples(), 0, terms.micro_batch * terms.leaves));
+  const int64_t leaves = terms.values / SumOfSquares::kLeafValues + 1;
+  // What is left of the tree: two of each height for each gap that is not finite.
+  RUBATO_RETURN_IF_ERROR(
+      In("question.measured.nodes", int64_t{measured.nodes_size()}, 0, 128 * terms.blocks.size()));
+  for (const proto::Question::Measured::Node& node : measured.nodes()) {
+    RUBATO_RETURN_IF_ERROR(In("question.measured.nodes.end", node.end(), 1, leaves));
+    RUBATO_RETURN_IF_ERROR(In("question.measured.nodes.begin", node.begin(), 0, node.end() - 1));
+    if (!(node.sum() >= 0)) {
+      return Found("question.measured.nodes.sum", absl::StrCat(node.sum()), "no less than 0");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Check(const proto::ShardReport& report, const PeerTerms& terms) {
+  RUBATO_RETURN_IF_ERROR(Size("shard_report.blocks", report.blocks_size(), terms.blocks.size()));
+  int64_t expected = terms.blocks.begin;
+  for (const proto::ShardReport::Block& block : report.blocks()) {
+    RUBATO_RETURN_IF_ERROR(In("shard_report.blocks.block", block.block(), expected, expected));
+    ++expected;
+    RUBATO_RETURN_IF_ERROR(Count("shard_report.blocks.version", block.version()));
+    RUBATO_RETURN_IF_ERROR(Count("shard_report.blocks.samples", block.samples()));
+  }
+  RUBATO_RETURN_IF_ERROR(Count("shard_report.duplicates", report.duplicates()));
+  RUBATO_RETURN_IF_ERROR(Count("shard_report.pushed_bytes", report.pushed_bytes()));
+  return Count("shard_report.pulled_bytes", report.pulled_bytes());
+}
+
+absl::Status Check(const proto::Failure& failure) {
+  return In("failure.exit_code", failure.exit_code(), 0, 255);
+}
+
+}  // namespace
+
+absl::Status CheckRegistration(const proto::Registration& registration) {
+  RUBATO_RETURN_IF_ERROR(Short("process", registration.process()));
+  RUBATO_RETURN_IF_ERROR(Short("version", registration.version()));
+  RUBATO_RETURN_IF_ERROR(Short("job_digest", registration.job_digest()));
+  RUBATO_RETURN_IF_ERROR(Short("address", registration.address(), kMostText));
+  RUBATO_RETURN_IF_ERROR(Short("worker.data_digest", registration.worker().data_digest()));
+  return Short("worker.numerics", registration.worker().numerics(), kMostText);
+}
+
+absl::Status CheckWorker(const proto::WorkerRegistration& worker) {
+  RUBATO_RETURN_IF_ERROR(In("worker.train_samples", worker.train_samples(), 1, kMostSamples));
+  RUBATO_RETURN_IF_ERROR(In("worker.test_samples", worker.test_samples(), 0, kMostSamples));
+  return CheckLayout(worker.layout());
+}
+
+absl::Status CheckWorkerMessage(const proto::PeerMessage& message, const PeerTerms& terms) {
+  switch (message.kind_case()) {
+    case proto::PeerMessage::kWorkRequest:
+      return Count("work_request.applied", message.work_request().applied());
+    case proto::PeerMessage::kProgress:
+      return Check(message.progress(), terms);
+    case proto::PeerMessage::kEvaluation:
+      return Check(message.evaluation());
+    case proto::PeerMessage::kIdle:
+      return Count("idle.applied", message.idle().applied());
+    case proto::PeerMessage::kLeave:
+      return Count("leave.applied", message.leave().applied());
+    case proto::PeerMessage::kFailure:
+      return Check(message.failure());
+    case proto::PeerMessage::kStopRequest:
+      return absl::OkStatus();
+    default:
+      return absl::InvalidArgumentError("it is no message of a worker");
+  }
+}
+
+absl::Status CheckShardMessage(const proto::PeerMessage& message, const PeerTerms& terms) {
+  switch (message.kind_case()) {
+    case proto::PeerMessage::kShardClosed:
+      return Check(message.shard_closed(), terms);
+    case proto::PeerMessage::kSnapshotCopied:
+      return Check(message.snapshot_copied(), terms);
+    case proto::PeerMessage::kSnapshotMissed:
+      return Count("snapshot_missed.version", message.snapshot_missed().version());
+    case proto::PeerMessage::kQuestion:
+      return Check(message.question(), terms);
+    case proto::PeerMessage::kShardReport:
+      return Check(message.shard_report(), terms);
+    case proto::PeerMessage::kFailure:
+      return Check(message.failure());
+    case proto::PeerMessage::kShardOpened:
+    case proto::PeerMessage::kShardRestored:
+    case proto::PeerMessage::kStopRequest:
+      return absl::OkStatus();
+    default:
+      return absl::InvalidArgumentError("it is no message of a shard");
+  }
+}
+
+std::string PeerText(const std::string& text) {
+  return text.size() <= kMostText ? text : absl::StrCat(text.substr(0, kMostText), "...");
+}
+
+}  // namespace rubato

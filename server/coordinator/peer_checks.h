@@ -1,0 +1,44 @@
+// What a peer can have said. Each message of proto/cluster.proto that comes from a worker or a
+// shard is checked here, whole, before the coordinator or one of its parts sees it: every number
+// against what is true at the moment, every list and text against what an honest peer could need.
+// What does not pass ends that peer's call. The limits are listed in docs/wire.md.
+#ifndef RUBATO_SERVER_COORDINATOR_PEER_CHECKS_H_
+#define RUBATO_SERVER_COORDINATOR_PEER_CHECKS_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/base/range.h"
+#include "proto/cluster.pb.h"
+
+namespace rubato {
+
+// What the checks compare with.
+struct PeerTerms {
+  bool sync = true;
+  int64_t origin = 0;       // of the lineage: its first unit
+  int64_t until = 0;        // and the first that is not its
+  int64_t done = 0;         // sync: steps of which all has been told
+  int64_t leaves = 0;       // of a unit
+  int64_t micro_batch = 0;  // samples of a leaf, at most
+  Range blocks;             // that the shard holds
+  int64_t values = 0;       // of the flat vector
+};
+
+// InvalidArgument, naming the field, what was found and what was expected.
+// Of anybody: the texts.
+absl::Status CheckRegistration(const proto::Registration& registration);
+// Of one that shows the job's digest.
+absl::Status CheckWorker(const proto::WorkerRegistration& worker);
+// Of a worker that takes part.
+absl::Status CheckWorkerMessage(const proto::PeerMessage& message, const PeerTerms& terms);
+// Of a shard, from the first view on.
+absl::Status CheckShardMessage(const proto::PeerMessage& message, const PeerTerms& terms);
+
+// A peer's words for people, cut where no honest one goes on.
+std::string PeerText(const std::string& text);
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_COORDINATOR_PEER_CHECKS_H_
