@@ -42,7 +42,8 @@ struct Frame {
   uint32_t first_leaf = 0;   // push: the node of the reduction tree
   uint32_t end_leaf = 0;
   uint64_t unit = 0;       // push: which samples: the step (sync) or the contribution's number;
-                           // pull and parameters: the number of the pull, among its worker's
+                           // pull and parameters: the number of the pull, among its worker's;
+                           // restore: the view's key
   uint32_t staleness = 0;  // parameters: that of the worker's last contribution to the block
   uint32_t slot =
       0;  // parameters of a snapshot, restore: 0 the parameters, 1… the optimizer's slots

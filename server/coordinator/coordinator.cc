@@ -44,6 +44,7 @@ Coordinator::Coordinator(const proto::Job& job, const std::string& job_digest,
                          PolicyFactory policies)
     : job_(job),
       policies_(std::move(policies)),
+      restore_key_(begin.restore_key),
       starting_(job, begin.resume, begin.initial, now),
       registry_(job, job_digest, version),
       leases_(job, now),
@@ -75,11 +76,11 @@ void Coordinator::On(const coordinator::FromPeer& event) {
                              "this process is not registered: a call begins with a registration")));
     return;
   }
-  peer->last_heard = now_;
   if (const absl::Status status = Check(*peer, message); !status.ok()) {
     EndCall(event.peer, *peer, status);
     return;
   }
+  peer->last_heard = now_;
   if (message.has_stop_request()) {
     On(coordinator::StopRequested{
         absl::AbortedError(absl::StrCat(Describe(*peer),
@@ -94,7 +95,6 @@ void Coordinator::On(const coordinator::FromPeer& event) {
   }
 }
 
-void Coordinator::OnShard(PeerId id, const ShardId& shard, const proto::PeerMessage& message) {
 absl::Status Coordinator::Check(const Peer& peer, const proto::PeerMessage& message) const {
   if (!work_.has_value()) return absl::OkStatus();  // it counts for nothing yet
   // What was on its way when the training ended counts for nothing any more.
@@ -128,6 +128,7 @@ void Coordinator::EndCall(PeerId id, const Peer& peer, const absl::Status& why) 
   End(absl::AbortedError(end), kExitFailure, end);
 }
 
+void Coordinator::OnShard(PeerId id, const ShardId& shard, const proto::PeerMessage& message) {
   if (!work_.has_value()) return;  // before the first view nothing is asked
   switch (message.kind_case()) {
     case proto::PeerMessage::kShardOpened:
@@ -167,7 +168,6 @@ void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& mess
   switch (message.kind_case()) {
     case proto::PeerMessage::kWorkRequest:
       if (!works || work_->sync()) break;
-      work_->OnApplied(peer->worker, message.work_request().applied());
       if (work_->ledger().Waiting(peer->worker) >= kMaxAsked) {
         EndCall(id, *peer,
                 absl::ResourceExhaustedError(absl::StrFormat(
@@ -175,11 +175,11 @@ void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& mess
                     kMaxAsked)));
         break;
       }
+      work_->OnApplied(peer->worker, message.work_request().applied());
       work_->Give(id, peer, &*evaluations_, now_, &out_);
       break;
     case proto::PeerMessage::kProgress:
       if (!works) break;
-      evaluations_->OnProgress(peer->worker, message.progress(), work_->lineage());
       if (!work_->sync() && !work_->ledger().Holds(peer->worker, message.progress().unit())) {
         EndCall(id, *peer,
                 absl::InvalidArgumentError(absl::StrFormat(
@@ -187,6 +187,7 @@ void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& mess
                     message.progress().unit())));
         break;
       }
+      evaluations_->OnProgress(peer->worker, message.progress(), work_->lineage());
       work_->OnProgress(message.progress(), peer, &registry_, now_, &out_);
       checkpoints_.OnProgress(*work_);
       TakeWantedCheckpoint();

@@ -50,6 +50,8 @@ class Coordinator {
     std::optional<proto::Manifest> resume;
     std::string path;
     bool initial = false;
+    // Drawn by the shell: shows the shards which values are those. 0: nothing is restored.
+    uint64_t restore_key = 1;
   };
 
   // `job_digest` is JobDigest(job); peers must show the same, and the same `version`.
@@ -77,12 +79,12 @@ class Coordinator {
   void On(const coordinator::StopRequested& event);
   void On(const coordinator::Failed& event);
   void OnRegistration(PeerId id, const proto::Registration& registration);
-  void OnFailure(PeerId id, const Peer& peer, const proto::Failure& failure);
-  void OnShard(PeerId id, const ShardId& shard, const proto::PeerMessage& message);
   // Why the peer cannot have said this, or OK.
   absl::Status Check(const Peer& peer, const proto::PeerMessage& message) const;
   // It said what none of ours says: its call ends, and for a worker nothing else.
   void EndCall(PeerId id, const Peer& peer, const absl::Status& why);
+  void OnFailure(PeerId id, const Peer& peer, const proto::Failure& failure);
+  void OnShard(PeerId id, const ShardId& shard, const proto::PeerMessage& message);
   void OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& message);
   void OnQuestion(PeerId id, const ShardId& shard, const proto::Question& question);
   void OnEvaluation(PeerId id, const Peer& peer, const proto::EvaluationResult& evaluation);
@@ -130,6 +132,7 @@ class Coordinator {
 
   const proto::Job job_;
   const PolicyFactory policies_;
+  const uint64_t restore_key_;
   Starting starting_;
   Registry registry_;
   Leases leases_;

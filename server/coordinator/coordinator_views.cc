@@ -56,10 +56,12 @@ void Coordinator::OpenFirstView() {
     out_.push_back(Warn{std::move(group)});
   }
   change_.AddReason("the start");
+  if (starting_.restores()) view_.set_restore_key(restore_key_);
   starting_.Open(view_, registry_, &out_);
 }
 
 void Coordinator::BeginTraining() {
+  view_.clear_restore_key();
   const std::optional<proto::Manifest>& resume = starting_.resume();
   work_->BeginTraining(resume.has_value() ? resume->seconds() : 0, now_);
   checkpoints_.BeginTraining(view_.samples_per_epoch(), *work_, now_);

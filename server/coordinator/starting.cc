@@ -69,7 +69,7 @@ void Starting::Open(const proto::View& view, const Registry& registry, Outcomes*
 bool Starting::OnOpened(const ShardId& shard, const Placement& placement, const Registry& registry,
                         Outcomes* out) {
   if (state_ != State::kOpening || !call_.OnAnswer(shard) || !call_.complete()) return false;
-  if (!resume_.has_value() && !initial_) {
+  if (!restores()) {
     state_ = State::kDone;
     return true;
   }

@@ -44,6 +44,8 @@ class Starting {
   bool OnRestored(const ShardId& shard);
 
   State state() const { return state_; }
+  // Whether the shards get values to begin with.
+  bool restores() const { return initial_ || resume_.has_value(); }
   const std::optional<proto::Manifest>& resume() const { return resume_; }
 
  private:

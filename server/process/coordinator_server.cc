@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <random>
 #include <utility>
 #include <vector>
 
@@ -60,6 +61,8 @@ absl::StatusOr<Coordinator::Begin> FindBegin(const proto::Job& job, const Server
 }
 
 // None if nothing is to be recorded.
+  std::random_device random;
+  begin.restore_key = uint64_t{random()} << 32 | random() | 1;
 absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordCoordinator(const proto::Job& job,
                                                                    const ServerOptions& options,
                                                                    const std::string& job_digest,
@@ -76,6 +79,7 @@ absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordCoordinator(const proto::
 
 }  // namespace
 
+  header.set_restore_key(begin.restore_key);
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Create(
     const proto::Job& job, const ServerOptions& options, const std::string& job_digest,
     const Log* log) {

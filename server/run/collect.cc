@@ -99,6 +99,7 @@ absl::StatusOr<std::unique_ptr<ShardStreams>> SendState(
       frame.worker = kObserver;
       frame.block = static_cast<uint64_t>(block);
       frame.slot = static_cast<uint32_t>(slot);
+      frame.unit = view.restore_key();
       streams->Send(
           placement.ShardOf(block), frame,
           Payload{state, absl::MakeConstSpan(vector).subspan(values.begin, values.size())});

@@ -215,6 +215,7 @@ TEST_F(FloatShardTest, ASnapshotHoldsOneVersionAndItsSlotsWhateverComesAfter) {
 // A shard that goes on from a checkpoint ends where one that never stopped ends.
 TEST_F(FloatShardTest, OnArrivalARestoredBlockTakesNothingTwice) {
   Start(AsyncMode(), 1, 1);
+  view_.set_restore_key(7);
   Open();
   proto::CoordinatorMessage message;
   for (int64_t block = 0; block < 3; ++block) {
@@ -235,6 +236,7 @@ TEST_F(FloatShardTest, OnArrivalARestoredBlockTakesNothingTwice) {
       frame.worker = kObserver;
       frame.block = block;
       frame.slot = slot;
+      frame.unit = view_.restore_key();
       RUBATO_ASSERT_OK(
           Receive(frame, absl::MakeConstSpan(values).subspan(block * 16, block == 2 ? 8 : 16)));
     }

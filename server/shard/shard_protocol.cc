@@ -5,8 +5,8 @@
 
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
-#include "common/base/overloaded.h"
 #include "common/base/exit_code.h"
+#include "common/base/overloaded.h"
 #include "common/base/status.h"
 #include "server/shard/shard_answers.h"
 
@@ -95,6 +95,7 @@ absl::Status ShardProtocol::Open(const proto::View& view) {
     RUBATO_ASSIGN_OR_RETURN(const Range blocks, values_->Open(view));
     core_.emplace(blocks, policies_);
     squares_.emplace(TrainableCount(view.layout()));
+    restore_key_ = view.restore_key();
   }
   ShardActions actions = NoActions();
   core_->OnView(view, &actions);
@@ -103,6 +104,7 @@ absl::Status ShardProtocol::Open(const proto::View& view) {
 }
 
 void ShardProtocol::Restore(const proto::Restore& restore) {
+  if (restore_key_ == 0) return;
   restore_expected_ = static_cast<int64_t>(restore.blocks_size()) * (1 + restore.slots());
   for (const proto::BlockState& block : restore.blocks()) {
     core_->Restore(block.block(), block.version(), block.samples(), block.skipped(),
@@ -112,8 +114,9 @@ void ShardProtocol::Restore(const proto::Restore& restore) {
 }
 
 void ShardProtocol::MaybeSayRestored() {
-  if (restored_ || restore_received_ != restore_expected_) return;
-  restored_ = true;
+  if (static_cast<int64_t>(restored_.size()) != restore_expected_) return;
+  restore_key_ = 0;
+  restored_.clear();
   proto::PeerMessage answer;
   answer.mutable_shard_restored();
   Say(std::move(answer));
@@ -132,6 +135,7 @@ absl::Status ShardProtocol::On(const shard_event::Arrival& event) {
   if (!core_.has_value()) {
     return absl::FailedPreconditionError("the job has not begun: no view holds yet");
   }
+  RUBATO_RETURN_IF_ERROR(CheckNumbers(event.frame));
   switch (event.frame.kind) {
     case FrameKind::kPush:
       return OnPush(event.frame, event.values);
@@ -145,6 +149,20 @@ absl::Status ShardProtocol::On(const shard_event::Arrival& event) {
       break;
   }
   return absl::InvalidArgumentError("a shard takes pushes and pulls; this frame has parameters");
+}
+
+absl::Status ShardProtocol::CheckNumbers(const Frame& frame) {
+  constexpr uint64_t kMost = uint64_t{1} << 48;  // sums of them fit into 64 bits
+  for (const auto& [name, number] :
+       {std::pair("clock", frame.clock),
+        {"version", frame.version},
+        {"unit", frame.kind == FrameKind::kRestore ? 0 : frame.unit}}) {
+    if (number > kMost) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("frame has %s %d; expected at most %d", name, number, kMost));
+    }
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ShardProtocol::CheckBlock(const Frame& frame, const ReceivedValues& values) const {
@@ -187,12 +205,16 @@ absl::Status ShardProtocol::OnPull(uint64_t stream, const Frame& frame) {
 }
 
 absl::Status ShardProtocol::OnRestoredBlock(const Frame& frame, const ReceivedValues& values) {
-  RUBATO_RETURN_IF_ERROR(CheckBlock(frame, values));
-  if (frame.worker != kObserver || restored_ || frame.slot > values_->slots()) {
+  if (restore_key_ == 0 || frame.unit != restore_key_ || frame.worker != kObserver) {
     return absl::InvalidArgumentError("nothing is being restored");
   }
+  RUBATO_RETURN_IF_ERROR(CheckBlock(frame, values));
+  if (frame.slot > values_->slots() || !restored_.emplace(frame.block, frame.slot).second) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("slot %d of block %d is restored already, or is none of the optimizer's %d",
+                        frame.slot, frame.block, values_->slots()));
+  }
   values_->Restore(static_cast<int64_t>(frame.block), frame.slot, values);
-  ++restore_received_;
   MaybeSayRestored();
   return absl::OkStatus();
 }

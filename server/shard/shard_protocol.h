@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -58,6 +59,8 @@ class ShardProtocol {
 
   // Every view holds from here on.
   absl::Status Open(const proto::View& view);
+  // What holds for frames of any kind.
+  static absl::Status CheckNumbers(const Frame& frame);
   absl::Status CheckBlock(const Frame& frame, const ReceivedValues& values) const;
   absl::Status OnPush(const Frame& frame, const ReceivedValues& values);
   absl::Status OnPull(uint64_t stream, const Frame& frame);
@@ -96,11 +99,10 @@ class ShardProtocol {
   absl::flat_hash_map<int64_t, Change> due_;  // by block: those that take their time
 
   std::map<uint32_t, std::map<int64_t, BlockCopy>> snapshots_;  // by block
-  // Of a checkpoint that the job goes on from. The values may come before the message that
-  // announces them.
-  int64_t restore_expected_ = -1;  // frames; below 0: not announced yet
-  int64_t restore_received_ = 0;
-  bool restored_ = false;
+  // Of values that the job begins with. They may come before the message that announces them.
+  uint64_t restore_key_ = 0;                          // 0: nothing is restored, or any more
+  int64_t restore_expected_ = -1;                     // frames; below 0: not announced yet
+  std::set<std::pair<uint64_t, uint32_t>> restored_;  // blocks and slots
   // Of the step that is being measured, as far as it has come.
   proto::Question::Measured measured_;
   std::optional<SumOfSquares> squares_;

@@ -97,13 +97,16 @@ class ShardProtocolTest : public ::testing::Test {
     });
   }
 
+  static constexpr uint64_t kKey = 77;
+
   // In sync; one worker.
-  void Open() {
+  void Open(uint64_t restore_key = 0) {
     proto::CoordinatorMessage message;
     proto::View& view = *message.mutable_view();
     view.set_number(1);
     view.set_leaves(1);
     view.set_until_step(100);
+    if (restore_key != 0) view.set_restore_key(restore_key);
     view.add_members()->set_incarnation(1);
     view.mutable_layout()->add_parameters()->add_shape(2);
     Tell(message);
@@ -129,11 +132,12 @@ class ShardProtocolTest : public ::testing::Test {
     frame.snapshot = snapshot;
     return shard_->Handle(shard_event::Arrival{7, frame, {}});
   }
-  absl::Status RestoreBlock(uint64_t block, float value) {
+  absl::Status RestoreBlock(uint64_t block, float value, uint64_t key = kKey) {
     Frame frame;
     frame.kind = FrameKind::kRestore;
     frame.worker = kObserver;
     frame.block = block;
+    frame.unit = key;
     return shard_->Handle(shard_event::Arrival{7, frame, absl::MakeConstSpan(&value, 1)});
   }
   // What has come of events since the last call.
@@ -189,7 +193,7 @@ TEST_F(ShardProtocolTest, ASnapshotStaysAsItWasUntilItIsReleased) {
 TEST_F(ShardProtocolTest, IsRestoredWhenAllValuesAndTheirAnnouncementAreThere) {
   for (const int before : {0, 1, 2}) {
     Begin(/*take_time=*/false);
-    Open();
+    Open(kKey);
     proto::CoordinatorMessage message;
     for (int64_t block = 0; block < 2; ++block) {
       proto::BlockState* state = message.mutable_restore()->add_blocks();
@@ -212,6 +216,56 @@ TEST_F(ShardProtocolTest, IsRestoredWhenAllValuesAndTheirAnnouncementAreThere) {
     Taken();
     RUBATO_EXPECT_OK(Pull(0));
     EXPECT_THAT(Taken(), ElementsAre("block 0 v4: 10", "block 1 v4: 11"));
+  }
+}
+
+TEST_F(ShardProtocolTest, NothingIsRestoredInAJobThatDoesNotBeginSo) {
+  Open();
+  for (const uint64_t key : {uint64_t{0}, uint64_t{1}, kKey}) {
+    EXPECT_THAT(RestoreBlock(0, 1e6, key), IsError(absl::StatusCode::kInvalidArgument,
+                                                   HasSubstr("nothing is being restored")));
+  }
+  proto::CoordinatorMessage message;
+  message.mutable_restore()->add_blocks()->set_version(4);
+  Tell(message);
+  Taken();
+  RUBATO_EXPECT_OK(Pull(0));
+  EXPECT_THAT(Taken(), ElementsAre("block 0 v0: 0", "block 1 v0: 0"));
+}
+
+TEST_F(ShardProtocolTest, OnlyWhoHasTheKeyRestoresAndEachBlockOnce) {
+  Open(kKey);
+  proto::CoordinatorMessage message;
+  for (int64_t block = 0; block < 2; ++block) {
+    message.mutable_restore()->add_blocks()->set_block(block);
+  }
+  Tell(message);
+  EXPECT_THAT(RestoreBlock(0, 1e6, 0),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("nothing is being restored")));
+  RUBATO_EXPECT_OK(RestoreBlock(0, 10));
+  EXPECT_THAT(RestoreBlock(0, 1e6),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("restored already")));
+  EXPECT_THAT(Taken(), ElementsAre("refused", "refused")) << "block 1 is missing";
+  RUBATO_EXPECT_OK(RestoreBlock(1, 11));
+  EXPECT_THAT(Taken(), ElementsAre("shard_restored { }"));
+  RUBATO_EXPECT_OK(Pull(0));
+  EXPECT_THAT(Taken(), ElementsAre("block 0 v0: 10", "block 1 v0: 11"));
+}
+
+TEST_F(ShardProtocolTest, RefusesNumbersThatCannotBe) {
+  Open();
+  for (const uint64_t number : {(uint64_t{1} << 48) + 1, uint64_t{1} << 63, ~uint64_t{0}}) {
+    for (uint64_t Frame::*field : {&Frame::clock, &Frame::version, &Frame::unit}) {
+      for (const FrameKind kind : {FrameKind::kPush, FrameKind::kPull, FrameKind::kRetire}) {
+        Frame frame;
+        frame.kind = kind;
+        frame.view = frame.incarnation = frame.samples = frame.end_leaf = frame.block_count = 1;
+        frame.*field = number;
+        const float value = 1;
+        EXPECT_THAT(shard_->Handle(shard_event::Arrival{7, frame, absl::MakeConstSpan(&value, 1)}),
+                    IsError(absl::StatusCode::kInvalidArgument, HasSubstr("expected at most")));
+      }
+    }
   }
 }
 

@@ -148,6 +148,7 @@ class SnapshotOnArrivalTest : public FloatShardTest,
     view_.clear_members();
     view_.clear_shards();
     Start(AsyncMode(), 1, 1, GetParam().settings);
+    view_.set_restore_key(7);
     Open();
     proto::CoordinatorMessage message;
     for (const proto::BlockState& state : snapshot.blocks) {
@@ -162,6 +163,7 @@ class SnapshotOnArrivalTest : public FloatShardTest,
         frame.worker = kObserver;
         frame.block = block;
         frame.slot = slot;
+        frame.unit = view_.restore_key();
         const Range range = Values(block);
         RUBATO_EXPECT_OK(
             Receive(frame, absl::MakeConstSpan(floats).subspan(range.begin, range.size())));

@@ -258,6 +258,7 @@ absl::Status Simulation::RestoreBlock(int64_t block, size_t slot, const Content&
   frame.worker = kObserver;
   frame.block = static_cast<uint64_t>(block);
   frame.slot = static_cast<uint32_t>(slot);
+  frame.unit = Coordinator::Begin().restore_key;
   return shards_[blocks_.placement.ShardOf(block)]->Restore(frame, content);
 }
 
