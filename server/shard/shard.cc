@@ -22,6 +22,7 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
   policy_ = policies_(view);
   terms_.closed = answers_close_ = false;
   terms_.limit = terms_.readable = view.until_step();
+  until_ = view.has_until_step() ? view.until_step() : ShardTerms::kNoLimit;
   asked_ = -1;
   std::vector<uint32_t> before = std::exchange(members_, {});
   for (const proto::Member& member : view.members()) {
@@ -118,10 +119,16 @@ absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, Payl
         absl::StrFormat("contribution is for block %d; this shard owns blocks %d to %d", block,
                         blocks_.begin, blocks_.end));
   }
-  if (contribution.view == view_ && !IsMember(contribution)) {
+  // Of a later view too: who could read this shard's blocks was a member, and is one.
+  if (contribution.view >= view_ && !IsMember(contribution)) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "contribution is from worker %d (incarnation %d), who is no member of view %d",
         contribution.worker, contribution.incarnation, view_));
+  }
+  if (on_arrival() && contribution.lineage == lineage_ && contribution.unit >= until_) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("contribution is number %d; those of this lineage end before %d",
+                        contribution.unit, until_));
   }
   BlockLedger& ledger = mutable_ledger(block);
   bool is_new = false;
@@ -172,8 +179,9 @@ absl::Status Shard::OnPull(const Pull& pull, Range blocks, ShardActions* actions
     }
     if (MayAnswer(ledger, pull)) {
       Send(block, pull, actions);
-    } else {
-      waiting_.Add(block, pull);
+    } else if (!waiting_.Add(block, pull)) {
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("%d others wait for block %d already", WaitingPulls::kMost, block));
     }
   }
   return absl::OkStatus();

@@ -115,6 +115,7 @@ class Shard {
   // Of the view in force; none before the first.
   uint32_t view_ = 0;
   uint32_t lineage_ = 0;
+  int64_t until_ = 0;              // the lineage's first unit that is not its
   std::vector<uint32_t> members_;  // incarnation by rank; 0: nobody
   std::unique_ptr<const Policy> policy_;
 };

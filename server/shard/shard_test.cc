@@ -34,6 +34,8 @@ class SymbolicShard {
     member->set_incarnation(incarnation);
   }
 
+  void SetUntil(int64_t until) { view_.set_until_step(until); }
+
   void Open() {
     ShardActions actions;
     shard_.OnView(view_, &actions);
@@ -264,6 +266,44 @@ TEST(AsyncShardTest, AClockIsCountedOnceAndAPullSeesItsOwn) {
   EXPECT_EQ(shard.parameters[0], "a/1 ");
   EXPECT_THAT(shard.Push(0, 5, {0, 1}, "x"),
               IsError(absl::StatusCode::kInvalidArgument, HasSubstr("clock 5")));
+}
+
+TEST(ShardTest, OnlyAMemberContributesWhateverViewItNames) {
+  for (const proto::Mode& mode : {SyncMode(), AsyncMode()}) {
+    SymbolicShard shard(mode, 1, 1);
+    shard.Open();
+    for (const uint32_t view : {1, 2, 1000}) {
+      EXPECT_THAT(shard.Push(/*worker=*/7, 0, {0, 1}, "x", 0, 0, view),
+                  IsError(absl::StatusCode::kInvalidArgument, HasSubstr("no member")));
+    }
+    // It has heard of the next view before this shard.
+    RUBATO_EXPECT_OK(shard.Push(0, 0, {0, 1}, "a", 0, 0, /*view=*/2));
+  }
+}
+
+TEST(AsyncShardTest, RefusesAContributionThatNobodyIsGiven) {
+  SymbolicShard shard(AsyncMode(), 1, 1);
+  shard.SetUntil(0);
+  shard.Open();
+  EXPECT_THAT(shard.Push(0, 0, {0, 1}, "a"),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("end before 0")));
+}
+
+// However often a stream asks for what never comes, it waits once.
+TEST(WaitingPullsTest, AStreamWaitsOnceForABlock) {
+  WaitingPulls waiting({0, 1});
+  for (int64_t clock = 0; clock < 1000; ++clock) {
+    for (const uint64_t puller : {1, 2}) {
+      Pull pull;
+      pull.puller = puller;
+      pull.clock = clock;
+      EXPECT_TRUE(waiting.Add(0, pull));
+    }
+  }
+  std::vector<int64_t> clocks;
+  waiting.Answer(
+      0, [](const Pull&) { return true; }, [&](const Pull& pull) { clocks.push_back(pull.clock); });
+  EXPECT_THAT(clocks, ElementsAre(999, 999));
 }
 
 TEST(ShardTest, ForgetsThePullsOfAPullerThatIsGone) {

@@ -13,6 +13,14 @@ void EraseIf(std::vector<T>* list, Predicate predicate) {
 
 }  // namespace
 
+bool WaitingPulls::Add(int64_t block, const Pull& pull) {
+  std::vector<Pull>& pulls = by_block_[block - first_];
+  EraseIf(&pulls, [&pull](const Pull& other) { return other.puller == pull.puller; });
+  if (pulls.size() >= kMost) return false;
+  pulls.push_back(pull);
+  return true;
+}
+
 void WaitingPulls::Answer(int64_t block, absl::FunctionRef<bool(const Pull&)> may_answer,
                           absl::FunctionRef<void(const Pull&)> answer) {
   std::vector<Pull>& pulls = by_block_[block - first_];
@@ -28,9 +36,8 @@ void WaitingPulls::Answer(int64_t block, absl::FunctionRef<bool(const Pull&)> ma
 }
 
 void WaitingPulls::ForgetBefore(int64_t block, uint32_t view) {
-  EraseIf(&by_block_[block - first_], [view](const Pull& pull) {
-    return pull.worker != kObserver && pull.view < view;
-  });
+  EraseIf(&by_block_[block - first_],
+          [view](const Pull& pull) { return pull.worker != kObserver && pull.view < view; });
 }
 
 void WaitingPulls::ForgetPuller(uint64_t puller) {

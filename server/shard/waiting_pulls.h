@@ -26,6 +26,9 @@ struct Pull {
 
 class WaitingPulls {
  public:
+  // Streams that may wait for a block: as many as a job has workers at most, and some observers.
+  static constexpr size_t kMost = (1 << 16) + 64;
+
   // A pull of a later view, of these blocks.
   struct Early {
     Pull pull;
@@ -34,7 +37,9 @@ class WaitingPulls {
 
   explicit WaitingPulls(Range blocks) : first_(blocks.begin), by_block_(blocks.size()) {}
 
-  void Add(int64_t block, const Pull& pull) { by_block_[block - first_].push_back(pull); }
+  // In place of what the same stream has asked for before: one asks for one thing at a time. False
+  // if kMost others wait for the block already.
+  bool Add(int64_t block, const Pull& pull);
   void AddEarly(const Pull& pull, Range blocks) { early_.push_back({pull, blocks}); }
 
   // Calls `answer` with each pull of the block that `may_answer`, and forgets it.
