@@ -13,9 +13,14 @@
 
 namespace rubato {
 
-// Messages hold a block and its header, or a layout: 64 MiB is far above both, and bounds what
-// nonsense can claim.
-constexpr int kMaxMessageBytes = 64 << 20;
+// What a server takes: a block (wire.chunk is at most 1 MiB) or a control message, of which the
+// longest are a layout and what a shard says of its blocks, some 30 bytes each. It bounds what
+// nonsense can claim, with the calls that a connection may have at a time; ours have one or two.
+constexpr int kMaxRequestBytes = 8 << 20;
+constexpr int kMaxCalls = 16;
+
+// What a process takes of the servers that it has called: views of any cluster.
+constexpr int kMaxReplyBytes = 64 << 20;
 
 // Bytes of a stream that may be under way, which bounds what a receiver holds. gRPC would measure
 // how much the network takes and grow this to tens of MB on one machine, where data that wait leave

@@ -7,12 +7,18 @@
 #include <deque>
 #include <utility>
 
+#include "absl/time/time.h"
 #include "proto/cluster.pb.h"
 
 namespace rubato {
 
 class ControlCall {
  public:
+  // A peer speaks first. One that says nothing for so long is not waited for.
+  static constexpr absl::Duration kPatience = absl::Seconds(10);
+
+  explicit ControlCall(absl::Time now = absl::InfiniteFuture()) : begun_(now) {}
+
   enum class Step {
     kNone,
     kRead,    // then OnRead
@@ -29,6 +35,7 @@ class ControlCall {
   // Not `ok`: the peer is gone.
   void OnRead(bool ok) {
     reading_ = false;
+    has_spoken_ = true;
     gone_ = gone_ || !ok;
   }
   // If it was not taken, the peer is gone, which the read shows.
@@ -36,6 +43,9 @@ class ControlCall {
     writing_ = false;
     outbox_.pop_front();
   }
+
+  bool has_spoken() const { return has_spoken_; }
+  bool KeepsSilent(absl::Time now) const { return !has_spoken_ && now - begun_ > kPatience; }
 
   Step Next() {
     if (finished_) return Step::kNone;
@@ -58,6 +68,8 @@ class ControlCall {
 
  private:
   std::deque<proto::CoordinatorMessage> outbox_;  // the first is under way while writing_
+  const absl::Time begun_;
+  bool has_spoken_ = false;
   bool reading_ = false;
   bool writing_ = false;
   bool stop_pushed_ = false;

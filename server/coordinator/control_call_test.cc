@@ -74,5 +74,17 @@ TEST(ControlCallTest, EndsWhenThePeerIsGoneAndNothingIsUnderWay) {
   EXPECT_THAT(Steps(&call), IsEmpty());
 }
 
+TEST(ControlCallTest, WhoNeverSpeaksIsNotWaitedFor) {
+  const absl::Time begun = absl::UnixEpoch();
+  ControlCall silent(begun), other(begun);
+  Steps(&silent);
+  Steps(&other);
+  other.OnRead(true);
+  EXPECT_FALSE(silent.KeepsSilent(begun + ControlCall::kPatience));
+  const absl::Time later = begun + ControlCall::kPatience + absl::Seconds(1);
+  EXPECT_TRUE(silent.KeepsSilent(later));
+  EXPECT_FALSE(other.KeepsSilent(later));
+}
+
 }  // namespace
 }  // namespace rubato

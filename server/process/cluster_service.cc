@@ -1,20 +1,41 @@
 #include "server/process/cluster_service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/time/clock.h"
+#include "common/base/exit_code.h"
 #include "common/wire/channel.h"
 #include "server/coordinator/control_call.h"
 #include "server/coordinator/coordinator_record.h"
 
 namespace rubato {
+namespace {
+
+// Calls whose peers have not spoken yet. A peer registers as soon as it has called.
+constexpr int kMaxSilent = 1024;
+
+proto::CoordinatorMessage Refusal(absl::string_view reason) {
+  proto::CoordinatorMessage message;
+  message.mutable_stop()->set_exit_code(kExitFailure);
+  message.mutable_stop()->set_refused(true);
+  message.mutable_stop()->set_reason(std::string(reason));
+  return message;
+}
+
+}  // namespace
 
 // One peer's call. gRPC calls OnReadDone, OnWriteDone and OnDone on threads of its own; all state
 // is protected by the service's mutex. Starting an operation never blocks.
 class ClusterService::Call
     : public grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage> {
  public:
-  Call(PeerId id, ClusterService* service) : id_(id), service_(service) { Proceed(); }
+  Call(PeerId id, ClusterService* service) : id_(id), service_(service), core_(absl::Now()) {
+    Proceed();
+  }
+
+  bool has_spoken() const { return core_.has_spoken(); }
+  bool KeepsSilent(absl::Time now) const { return core_.KeepsSilent(now); }
 
   void Send(const proto::CoordinatorMessage& message) {
     service_->mutex_.AssertHeld();
@@ -78,7 +99,13 @@ grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* ClusterS
     grpc::CallbackServerContext*) {
   MonotonicLock lock(&mutex_);
   const PeerId id = ++last_peer_;
-  return calls_[id] = new Call(id, this);
+  Call* const call = calls_[id] = new Call(id, this);
+  const auto silent = std::count_if(calls_.begin(), calls_.end(),
+                                    [](const auto& other) { return !other.second->has_spoken(); });
+  if (silent > kMaxSilent) {
+    call->Send(Refusal("too many processes have called and said nothing; try again later"));
+  }
+  return call;
 }
 
 grpc::ServerUnaryReactor* ClusterService::Heartbeat(grpc::CallbackServerContext* context,
@@ -129,6 +156,7 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
       RunTask(task, tasks);
     }
     Handle(coordinator::Tick{}).IgnoreError();
+    EndSilentCalls();
   }
   commands_.OnCheckpoint(absl::UnavailableError("the job has ended"));
   // Let the last messages leave; a peer that does not take its own is left behind.
@@ -137,6 +165,14 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
   const absl::Status end = *end_;
   mutex_.Unlock();
   return end;
+}
+
+void ClusterService::EndSilentCalls() {
+  for (const auto& [id, call] : calls_) {
+    if (call->KeepsSilent(absl::Now())) {
+      call->Send(Refusal("this process has called and not registered"));
+    }
+  }
 }
 
 namespace {
