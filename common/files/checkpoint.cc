@@ -14,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/base/digest.h"
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
 #include "common/files/safetensors.h"
@@ -67,6 +68,74 @@ absl::Status SyncFolder(const std::string& path) {
   return absl::OkStatus();
 }
 
+// Of all that the manifest says.
+std::string DigestOf(proto::Manifest manifest) {
+  manifest.clear_digest();
+  return Sha256Hex(manifest.SerializeAsString());
+}
+
+absl::Status Damaged(const std::string& file, absl::string_view what) {
+  return absl::InvalidArgumentError(absl::StrCat(file, " is damaged: ", what));
+}
+
+// What a manifest says must hold together, whoever wrote it: what goes on from it computes with it
+// unchecked.
+absl::Status CheckManifest(const std::string& file, const proto::Manifest& manifest) {
+  if (manifest.has_digest() && manifest.digest() != DigestOf(manifest)) {
+    return Damaged(file, "what it says has another digest than it names");
+  }
+  constexpr int64_t kMost = int64_t{1} << 48;
+  for (const auto& [name, number] : {std::pair("step", manifest.step()),
+                                     {"samples", manifest.samples()},
+                                     {"samples_per_epoch", manifest.samples_per_epoch()},
+                                     {"origin_unit", manifest.origin_unit()},
+                                     {"origin_samples", manifest.origin_samples()},
+                                     {"unit_samples", manifest.unit_samples()},
+                                     {"block_values", manifest.block_values()},
+                                     {"residuals", manifest.residuals()}}) {
+    if (number < 0 || number > kMost) {
+      return Damaged(file, absl::StrFormat("%s is %d, expected 0 to %d", name, number, kMost));
+    }
+  }
+  for (const auto& [name, number] :
+       {std::pair("epoch", manifest.epoch()), {"seconds", manifest.seconds()}}) {
+    if (!(number >= 0 && number <= static_cast<double>(kMost))) {
+      return Damaged(file, absl::StrFormat("%s is %g", name, number));
+    }
+  }
+  if (manifest.blocks().empty()) return Damaged(file, "it has no blocks");
+  if (manifest.origin_unit() > manifest.step()) {
+    return Damaged(file, absl::StrFormat("step is %d, before origin_unit, which is %d",
+                                         manifest.step(), manifest.origin_unit()));
+  }
+  int64_t samples = 0;
+  for (int i = 0; i < manifest.blocks_size(); ++i) {
+    const proto::BlockState& block = manifest.blocks(i);
+    bool fits = block.block() == i;
+    for (const int64_t number :
+         {block.version(), block.samples(), block.units_below(), block.skipped()}) {
+      fits = fits && 0 <= number && number <= kMost;
+    }
+    for (const int64_t unit : block.units_above()) {
+      fits = fits && 0 <= unit && unit < std::max(manifest.step(), int64_t{1});
+    }
+    if (manifest.mode() == proto::Manifest::MODE_SYNC) {  // all blocks are at one version
+      fits = fits && block.version() == manifest.step();
+    } else {
+      fits = fits && block.units_below() <= manifest.step();
+    }
+    if (!fits) {
+      return Damaged(file, absl::StrFormat("of block %d it says what cannot be", i));
+    }
+    samples = std::max(samples, block.samples());
+  }
+  if (samples != manifest.samples()) {
+    return Damaged(file,
+                   absl::StrFormat("samples is %d, of the blocks %d", manifest.samples(), samples));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status WriteFiles(const std::string& path, proto::Manifest manifest,
                         const std::string& job_yaml, const proto::Layout& layout,
                         const TrainingState& state) {
@@ -81,6 +150,8 @@ absl::Status WriteFiles(const std::string& path, proto::Manifest manifest,
     RUBATO_ASSIGN_OR_RETURN(*manifest.mutable_optimizer_digest(),
                             WriteTensors(path + kOptimizer, slots));
   }
+  manifest.set_job_file_digest(Sha256Hex(job_yaml));
+  manifest.set_digest(DigestOf(manifest));
   google::protobuf::util::JsonPrintOptions options;
   options.add_whitespace = true;
   options.preserve_proto_field_names = true;
@@ -98,9 +169,8 @@ absl::StatusOr<SafetensorsReader> OpenChecked(const std::string& path, const std
   RUBATO_ASSIGN_OR_RETURN(SafetensorsReader reader, SafetensorsReader::Open(path));
   RUBATO_ASSIGN_OR_RETURN(const std::string found, TensorsDigest(reader));
   if (found != digest) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("%s is damaged: its digest is %s, the manifest says %s", path,
-                        found.substr(0, 12), digest.substr(0, 12)));
+    return Damaged(path, absl::StrFormat("its digest is %s, the manifest says %s",
+                                         found.substr(0, 12), digest.substr(0, 12)));
   }
   return reader;
 }
@@ -223,14 +293,19 @@ absl::StatusOr<proto::Manifest> CheckCheckpoint(const std::string& path) {
   }
   RUBATO_ASSIGN_OR_RETURN(const std::string json, ReadSmallFile(path + kManifest));
   proto::Manifest manifest;
-  if (const auto parsed = google::protobuf::util::JsonStringToMessage(json, &manifest);
-      !parsed.ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(path, kManifest, " is damaged: ", std::string(parsed.message())));
+  if (!google::protobuf::util::JsonStringToMessage(json, &manifest).ok()) {
+    return Damaged(path + kManifest, "it is no JSON of a manifest");
   }
   if (manifest.format() != 1) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s has format %d; this version reads format 1", path + kManifest, manifest.format()));
+  }
+  RUBATO_RETURN_IF_ERROR(CheckManifest(path + kManifest, manifest));
+  if (manifest.has_job_file_digest()) {
+    RUBATO_ASSIGN_OR_RETURN(const std::string job, ReadSmallFile(path + kJob));
+    if (Sha256Hex(job) != manifest.job_file_digest()) {
+      return Damaged(path + kJob, "its digest is another than the manifest's");
+    }
   }
   RUBATO_RETURN_IF_ERROR(OpenChecked(path + kParameters, manifest.parameters_digest()).status());
   if (manifest.slots_size() > 0) {

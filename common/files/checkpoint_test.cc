@@ -46,6 +46,8 @@ class CheckpointTest : public ::testing::Test {
 
   std::string Write(int64_t step) {
     manifest_.set_step(step);
+    manifest_.clear_blocks();
+    manifest_.add_blocks()->set_version(step);
     const auto path = WriteCheckpoint(folder_, manifest_, "name: x\n", layout_, state_);
     EXPECT_THAT(path, IsOk());
     return path.value_or("");

@@ -30,6 +30,7 @@ class ResumePointTest : public ::testing::Test {
     layout.mutable_parameters(0)->add_shape(2);
     proto::Manifest manifest;
     manifest.set_step(step);
+    manifest.add_blocks()->set_version(step);
     TrainingState state;
     state.parameters = {1, 2};
     const auto path =

@@ -55,6 +55,11 @@ absl::Status Starting::CheckResume(const proto::WorkerRegistration& worker) cons
     return absl::FailedPreconditionError(
         "wire.chunk must stay as it was: on arrival each block has its own history");
   }
+  if (const int64_t blocks = SpaceOf(job_, worker.layout()).blocks();
+      resume_->blocks_size() != blocks) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "the checkpoint is of %d blocks, this job's model of %d", resume_->blocks_size(), blocks));
+  }
   return absl::OkStatus();
 }
 

@@ -53,16 +53,21 @@ absl::StatusOr<Coordinator::Begin> FindBegin(const proto::Job& job, const Server
   for (const std::string& warning : warnings) log.Warning(warning);
   if (!begin.path.empty()) {
     RUBATO_ASSIGN_OR_RETURN(begin.resume, CheckCheckpoint(begin.path));
+    if (begin.resume->job_digest() != JobDigest(job)) {
+      log.Info(
+          absl::StrCat("goes on from ", begin.path, ", whose job has other settings than this"),
+          {{"job_digest", begin.resume->job_digest()}});
+    }
     RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*begin.resume));
     if (!note.empty()) log.Warning(note);
   }
+  std::random_device random;
+  begin.restore_key = uint64_t{random()} << 32 | random() | 1;
   begin.initial = !begin.resume.has_value() && !job.model().init_from().empty();
   return begin;
 }
 
 // None if nothing is to be recorded.
-  std::random_device random;
-  begin.restore_key = uint64_t{random()} << 32 | random() | 1;
 absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordCoordinator(const proto::Job& job,
                                                                    const ServerOptions& options,
                                                                    const std::string& job_digest,
@@ -74,12 +79,12 @@ absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordCoordinator(const proto::
   if (begin.resume.has_value()) *header.mutable_resume() = *begin.resume;
   header.set_initial(begin.initial);
   header.set_last_checkpoint(begin.path);
+  header.set_restore_key(begin.restore_key);
   return RecordingWriter::Create(CoordinatorRecording(options.record), header, &log);
 }
 
 }  // namespace
 
-  header.set_restore_key(begin.restore_key);
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Create(
     const proto::Job& job, const ServerOptions& options, const std::string& job_digest,
     const Log* log) {
