@@ -1,6 +1,6 @@
-"""One source with LLVMFuzzerTestOneInput, as a fuzzer and as a test of its corpus."""
+"""One source with LLVMFuzzerTestOneInput, as a fuzzer and as a test of its corpus and `mutations` of each input."""
 
-def fuzz_target(name, deps):
+def fuzz_target(name, deps, mutations = 2000):
     native.cc_library(
         name = name,
         testonly = True,
@@ -17,7 +17,7 @@ def fuzz_target(name, deps):
     )
     native.cc_test(
         name = name + "_corpus_test",
-        args = ["tests/fuzz/corpus/" + name],
+        args = ["tests/fuzz/corpus/" + name, str(mutations)],
         data = native.glob(["corpus/%s/*" % name]),
         deps = [
             ":" + name,

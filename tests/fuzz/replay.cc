@@ -1,7 +1,8 @@
 // Runs a fuzz target over the files of a corpus and over seeded mutations of each, where there is
-// no libFuzzer: fuzz_corpus_test DIRECTORY. Crashes are what it finds.
+// no libFuzzer: fuzz_corpus_test DIRECTORY MUTATIONS. Crashes are what it finds.
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -42,8 +43,8 @@ std::string Mutate(std::string input, uint64_t key) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
-    std::fprintf(stderr, "usage: %s DIRECTORY\n", argv[0]);
+  if (argc != 3) {
+    std::fprintf(stderr, "usage: %s DIRECTORY MUTATIONS\n", argv[0]);
     return 2;
   }
   std::vector<std::string> paths;
@@ -54,13 +55,13 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "%s holds no inputs\n", argv[1]);
     return 1;
   }
-  constexpr uint64_t kMutations = 2000;
+  const uint64_t mutations = std::strtoull(argv[2], nullptr, 10);
   for (const std::string& path : paths) {
     std::ifstream file(path, std::ios::binary);
     const std::string input{std::istreambuf_iterator<char>(file), {}};
     RunOne(input);
-    for (uint64_t i = 0; i < kMutations; ++i) RunOne(Mutate(input, rubato::Key(1, i)));
+    for (uint64_t i = 0; i < mutations; ++i) RunOne(Mutate(input, rubato::Key(1, i)));
   }
-  std::printf("%zu inputs, each with %d mutations\n", paths.size(), static_cast<int>(kMutations));
+  std::printf("%zu inputs, each with %d mutations\n", paths.size(), static_cast<int>(mutations));
   return 0;
 }
