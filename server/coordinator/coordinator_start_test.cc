@@ -69,13 +69,37 @@ TEST_F(CoordinatorTest, RefusesEachMistakeWithItsReason) {
   EXPECT_THAT(Reason(21), HasSubstr("cluster.workers is at most 3"));
 }
 
-TEST_F(CoordinatorTest, WarnsWhereNumericsDiffer) {
+// It may be the only one with the wrong data: when it has left, nobody is compared with it.
+TEST_F(CoordinatorTest, WhoHasLeftBeforeTheStartDecidesNothing) {
   Start();
-  Receive(2, Worker());
-  proto::PeerMessage other = Worker();
-  other.mutable_registration()->mutable_worker()->set_numerics("gpu");
-  Receive(3, other);
-  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("last bits")));
+  Receive(2, Worker(0, "wrong data"));
+  Receive(3, Worker(0, "data"));
+  EXPECT_THAT(Reason(3), HasSubstr("data differ from those of worker 0"));
+  Gone(2);
+  for (const PeerId peer : {4, 5}) {
+    Receive(peer, Worker(-1, "data"));
+    EXPECT_EQ(Reason(peer), "");
+  }
+  Receive(kOwnShard, Shard(0));
+  Receive(1, Shard(1));
+  Gone(4);
+  Gone(5);
+  Receive(6, Worker(-1, "other data"));
+  EXPECT_THAT(Reason(6), HasSubstr("data differ from those of the workers before it"));
+}
+
+TEST_F(CoordinatorTest, WarnsOnceOfEachKindOfNumericsAndNotOfAnyNumberOfKinds) {
+  Start("cluster { workers { start: 100 max: 100 } }");
+  for (int i = 0; i < 100; ++i) {
+    proto::PeerMessage worker = Worker();
+    worker.mutable_registration()->mutable_worker()->set_numerics(
+        i < 50 ? absl::StrCat("cpu ", i % 2) : absl::StrCat("nonsense ", i));
+    Receive(10 + i, worker);
+  }
+  EXPECT_EQ(warnings_.size(), 7u);
+  EXPECT_EQ(warnings_[0],
+            "host pid 0 computes with cpu 1, host pid 0 with cpu 0: results may differ in the last "
+            "bits with who computes what");
 }
 
 TEST_F(CoordinatorTest, AfterTheTimeoutBeginsWithFewerWorkersOrSaysWhoIsMissing) {

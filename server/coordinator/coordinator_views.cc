@@ -31,6 +31,7 @@ void Coordinator::OpenFirstView() {
   const std::optional<proto::Manifest>& resume = starting_.resume();
   view_.set_samples_per_epoch(model.train_samples());
   *view_.mutable_layout() = model.layout();
+  registry_.KeepModel();
   placement_ = Placement::Even(SpaceOf(job_, view_.layout()), job_.cluster().servers());
   placement_->AddTo(&view_);
   registry_.AddShards(&view_);

@@ -11,6 +11,12 @@
 #include "server/coordinator/peer_checks.h"
 
 namespace rubato {
+namespace {
+
+// Of so many kinds is warned: who registers may say anything.
+constexpr size_t kMaxNumerics = 8;
+
+}  // namespace
 
 Registry::Registry(const proto::Job& job, std::string job_digest, std::string version)
     : job_(job), job_digest_(std::move(job_digest)), version_(std::move(version)) {}
@@ -53,7 +59,7 @@ absl::Status Registry::Check(const proto::Registration& registration, int max_wo
   if (TrainableCount(worker.layout()) <= 0) {
     return absl::FailedPreconditionError("the worker has no parameters");
   }
-  if (!has_model_) return absl::OkStatus();
+  if (workers() == 0 && !keeps_model_) return absl::OkStatus();
   const std::string others =
       ranks_.empty() ? "the workers before it" : Describe(peers_.at(ranks_.rbegin()->second));
   if (worker.data_digest() != model_.data_digest()) {
@@ -78,17 +84,8 @@ Peer* Registry::Add(PeerId id, const proto::Registration& registration, absl::Ti
     peer.shard = {number, ++shard_incarnations_[number]};
   } else {
     peer.is_worker = true;
-    if (workers() == 0) model_ = registration.worker();
-    has_model_ = true;
-    for (const auto& [other_rank, other_id] : ranks_) {
-      const Peer& other = peers_.at(other_id);
-      const std::string& numerics = other.registration.worker().numerics();
-      if (numerics == registration.worker().numerics()) continue;
-      out->push_back(coordinator::Warn{absl::StrFormat(
-          "%s computes with %s, %s with %s: results may differ in the last bits "
-          "with who computes what",
-          registration.process(), registration.worker().numerics(), Describe(other), numerics)});
-    }
+    if (workers() == 0 && !keeps_model_) model_ = registration.worker();
+    AddNumerics(registration, out);
     int rank = registration.worker().rank();
     if (rank < 0 || rank >= job_.cluster().workers().max() || ranks_.count(rank) != 0) {
       for (rank = 0; ranks_.count(rank) != 0;) ++rank;
@@ -97,6 +94,20 @@ Peer* Registry::Add(PeerId id, const proto::Registration& registration, absl::Ti
     ranks_[rank] = id;
   }
   return &(peers_[id] = std::move(peer));
+}
+
+void Registry::AddNumerics(const proto::Registration& registration, coordinator::Outcomes* out) {
+  const std::string& numerics = registration.worker().numerics();
+  const auto is_known = std::any_of(numerics_.begin(), numerics_.end(),
+                                    [&](const auto& kind) { return kind.numerics == numerics; });
+  if (is_known || numerics_.size() >= kMaxNumerics) return;
+  if (!numerics_.empty()) {
+    out->push_back(coordinator::Warn{absl::StrFormat(
+        "%s computes with %s, %s with %s: results may differ in the last bits "
+        "with who computes what",
+        registration.process(), numerics, numerics_[0].process, numerics_[0].numerics)});
+  }
+  numerics_.push_back({numerics, registration.process()});
 }
 
 void Registry::Remove(PeerId id) {

@@ -40,10 +40,13 @@ class Registry {
 
   // Why the process cannot take part, or OK: Unavailable where it may try again later.
   absl::Status Check(const proto::Registration& registration, int max_workers) const;
-  // After Check. A worker gets the rank that it asks for, if that is free. Warns of what differs.
+  // After Check. A worker gets the rank that it asks for, if that is free. Warns of the first of
+  // each kind that computes unlike the first of all.
   Peer* Add(PeerId id, const proto::Registration& registration, absl::Time now,
             coordinator::Outcomes* out);
   void Remove(PeerId id);
+  // Until here the model goes with the last worker; then it is the job's.
+  void KeepModel() { keeps_model_ = true; }
 
   Peer* Find(PeerId id);
   // Null if no worker of that name is here.
@@ -67,6 +70,8 @@ class Registry {
   const proto::WorkerRegistration& model() const { return model_; }
 
  private:
+  void AddNumerics(const proto::Registration& registration, coordinator::Outcomes* out);
+
   const proto::Job job_;
   const std::string job_digest_;
   const std::string version_;
@@ -75,7 +80,13 @@ class Registry {
   // The last ones given, by rank and by number.
   std::map<int, uint32_t> worker_incarnations_, shard_incarnations_;
   proto::WorkerRegistration model_;  // of the first worker
-  bool has_model_ = false;
+  bool keeps_model_ = false;
+  // How workers compute, and who was the first to compute so.
+  struct Numerics {
+    std::string numerics;
+    std::string process;
+  };
+  std::vector<Numerics> numerics_;
 };
 
 // "worker 1 (host pid 123)".
