@@ -147,7 +147,10 @@ void Coordinator::OnShard(PeerId id, const ShardId& shard, const proto::PeerMess
       }
       break;
     case proto::PeerMessage::kSnapshotMissed:
-      if (checkpoints_.OnMissed(message.snapshot_missed())) {
+      if (!checkpoints_.OnMissed(message.snapshot_missed())) break;
+      if (ending_.state() == Ending::State::kSaving) {
+        EndAbandoned();
+      } else {
         AnnounceCheckpoint(message.snapshot_missed().version());
         CheckDrained();
       }
@@ -327,22 +330,23 @@ void Coordinator::On(const coordinator::StopRequested& event) {
   const absl::Status& end = event.end;
   if (is_over_) return;
   const bool is_second = ending_.stopping() && !end.ok() && !ending_.stop_end().ok();
+  const bool is_ending = ending_.state() > Ending::State::kSaving;
   // Nothing to save, or no more patience.
-  if (!has_begun() || ending_.state() > Ending::State::kSaving || is_second) {
-    if (!end.ok()) End(end, kExitFailure, WhyStopped(end));
+  if (!end.ok() && (!has_begun() || is_ending || is_second)) {
+    End(end, kExitFailure, WhyStopped(end));
     return;
   }
+  if (is_ending) return;
   const bool is_first = !ending_.stopping();
   ending_.Stop(end);
   if (!is_first) return;
   out_.push_back(
       Log{absl::StrCat("stopping: ", end.ok() ? event.reason : std::string(end.message()))});
-  if (!is_training()) return;
-  if (change_.state() == ViewChange::State::kPaused) {
-    EndTraining();
-  } else {
+  if (starting_.state() == Starting::State::kGathering) {
+    ending_.EndUnbegun(&summary_, &out_);
+  } else if (is_training()) {
     EndLineage("the stop");
-  }
+  }  // else when the training begins
 }
 
 void Coordinator::On(const coordinator::Checkpointed& event) {

@@ -122,6 +122,8 @@ class Coordinator {
   void TakeWantedCheckpoint();
   void AnnounceCheckpoint(int64_t after);
   void EndTraining();
+  // The job was stopped, and nobody is there to finish the step at hand.
+  void EndAbandoned();
   // The next thing to be done once the training is over.
   void GoOnEnding();
   void Diverge(PeerId culprit, const std::string& reason);

@@ -107,6 +107,82 @@ TEST_F(CoordinatorTest, AStopEndsAllAtOneStepWithACheckpoint) {
   EXPECT_THAT(*end_, IsError(absl::StatusCode::kCancelled, HasSubstr("interrupted")));
 }
 
+// One of two was held up with its part of step 0 and the other has died. Then the step is completed
+// after all: the versions that the shards told when they closed are not the last word.
+TEST_F(CoordinatorTest, WhoIsLeftFinishesTheStepWhenAPausedJobIsStopped) {
+  Start("cluster { workers { min: 2 } }");
+  Begin();
+  Gone(3);
+  Close(0, 0);
+  EXPECT_EQ(coordinator_->Status(now_).state(), "paused");
+  Stop(absl::OkStatus());
+  const proto::View& view = sent_[2].back().view();
+  EXPECT_EQ(view.until_step(), 1);
+  EXPECT_THAT(Assignments(2), ElementsAre("0 0:0-2 0:2-4", "1 0:0-4"));
+  Receive(2, Idle());
+  EXPECT_LAST_TO_SHARDS(has_snapshot());
+  EXPECT_EQ(sent_[1].back().snapshot().step(), 1);
+}
+
+TEST_F(CoordinatorTest, AStopWithNobodyLeftEndsTheJobIfAShardHasGoneOn) {
+  for (const bool missed : {false, true}) {
+    sent_.clear();
+    end_.reset();
+    Start("cluster { workers { min: 2 } }");
+    Begin();
+    Gone(2);
+    Gone(3);
+    Close(1, 1);
+    Stop(absl::OkStatus());
+    EXPECT_LAST_TO_SHARDS(has_snapshot());
+    const proto::Snapshot& snapshot = sent_[1].back().snapshot();
+    EXPECT_EQ(snapshot.step(), 1);
+    Receive(kOwnShard, Copied(snapshot.id(), 0, 1));
+    proto::PeerMessage answer = Copied(snapshot.id(), 1, 1);
+    if (missed) {
+      answer.mutable_snapshot_missed()->set_id(snapshot.id());
+      answer.mutable_snapshot_missed()->set_version(2);
+    }
+    Receive(1, answer);
+    EXPECT_EQ(manifests_.size(), 1u) << missed;
+    ASSERT_EQ(end_.has_value(), missed);
+    if (missed) {
+      EXPECT_THAT(*end_, IsError(absl::StatusCode::kAborted, HasSubstr("no worker was there")));
+    }
+  }
+}
+
+TEST_F(CoordinatorTest, AStopBeforeAllAreHereEndsTheJobWithASummaryOfNothing) {
+  Start();
+  Receive(2, Worker());
+  Stop(absl::OkStatus());
+  for (const auto& [peer, message] :
+       std::map<PeerId, proto::PeerMessage>{{3, Worker()}, {kOwnShard, Shard(0)}, {1, Shard(1)}}) {
+    Receive(peer, message);
+  }
+  Tick();
+  EXPECT_THAT(sent_[1], IsEmpty()) << "no view is opened any more";
+  EXPECT_TRUE(collect_.has_value());
+  Handle(coordinator::Collected{absl::OkStatus()}).IgnoreError();
+  ASSERT_TRUE(end_.has_value());
+  RUBATO_EXPECT_OK(*end_);
+  EXPECT_EQ(coordinator_->summary().samples, 0);
+  for (const PeerId peer : {1, 2, 3}) EXPECT_EQ(sent_[peer].back().stop().exit_code(), 0);
+}
+
+TEST_F(CoordinatorTest, AStopWhileTheShardsOpenEndsTheJobAsSoonAsItHasBegun) {
+  Start();
+  Receive(2, Worker());
+  Receive(3, Worker());
+  Receive(kOwnShard, Shard(0));
+  Receive(1, Shard(1));
+  Stop(absl::OkStatus());
+  EXPECT_FALSE(end_.has_value());
+  Opened();
+  Close(0, 0);
+  EXPECT_EQ(sent_[2].back().view().until_step(), 1);
+}
+
 TEST_F(CoordinatorTest, ASecondSignalEndsAtOnce) {
   Start();
   Begin();

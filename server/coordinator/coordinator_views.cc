@@ -18,6 +18,7 @@ using coordinator::SendStop;
 using coordinator::Warn;
 
 void Coordinator::Gather() {
+  if (ending_.stopping()) return;
   const absl::StatusOr<bool> is_ready = starting_.IsReady(registry_, now_, &out_);
   if (!is_ready.ok()) {
     End(is_ready.status(), kExitFailure, std::string(is_ready.status().message()));
@@ -80,6 +81,7 @@ void Coordinator::BeginTraining() {
     break;
   }
   if (!change_.lost().empty()) ChangeView("workers were lost");
+  if (ending_.stopping()) EndLineage("the stop");
 }
 
 void Coordinator::ChangeView(const std::string& reason) {
@@ -93,7 +95,8 @@ void Coordinator::ChangeView(const std::string& reason) {
 }
 
 void Coordinator::TryOpen() {
-  const int min = job_.cluster().workers().min();
+  // Who stops needs no more than one to finish what is begun.
+  const int min = ending_.stopping() ? 1 : job_.cluster().workers().min();
   const bool was_paused = change_.state() == ViewChange::State::kPaused;
   const int64_t step = work_->metrics().steps();
   if (registry_.workers() >= min) {
@@ -104,14 +107,14 @@ void Coordinator::TryOpen() {
     OpenNextView();
     return;
   }
-  if (!was_paused) {
+  if (!was_paused && !ending_.stopping()) {
     out_.push_back(Warn{
         absl::StrFormat("paused at step %d: %d of at least %d workers (cluster.workers.min) are "
                         "here; goes on when others have joined",
                         step, registry_.workers(), min)});
   }
   change_.Pause();
-  if (ending_.stopping()) EndTraining();  // nobody is there to finish what is open
+  if (ending_.stopping()) EndTraining();
 }
 
 void Coordinator::OpenNextView() {
@@ -128,16 +131,18 @@ void Coordinator::OpenNextView() {
   const int64_t from_step = work_->OpenView(change_, ending_.stopping(), registry_.WorkerIds());
   change_.Open();
   if (is_new_lineage) OnNewLineage(before);
-  if (work_->sync() && checkpoints_.is_due() && !ending_.stopping()) {
-    // Every block can reach that step, and none goes beyond it before it hears of the snapshot.
-    checkpoints_.Take(std::min(from_step, work_->lineage().until()), registry_, &out_);
-  }
+  const bool takes = work_->sync() && checkpoints_.is_due() && !ending_.stopping();
+  const int64_t step = std::min(from_step, work_->lineage().until());
+  // Every block can reach that step, and none goes beyond it before it hears of the snapshot.
+  if (takes && !is_new_lineage) checkpoints_.Take(step, registry_, &out_);
   view_.set_number(view_.number() + 1);
   work_->AddTo(from_step, &view_);
   work_->AddMembers(change_, is_new_lineage, &registry_, &view_);
   proto::CoordinatorMessage message;
   *message.mutable_view() = view_;
   registry_.SendToShards(message, &out_);
+  // What a shard copies depends on the lineage that it is in.
+  if (takes && is_new_lineage) checkpoints_.Take(step, registry_, &out_);
   SendViewToWorkers();
   AnnounceCheckpoint(from_step);
 }
@@ -218,7 +223,7 @@ void Coordinator::Lose(PeerId id, const std::string& why) {
 }
 
 void Coordinator::EndLineage(const std::string& reason) {
-  if (work_->CutNow()) {
+  if (work_->CutNow() && change_.state() == ViewChange::State::kOpen) {
     CheckDrained();
   } else {
     ChangeView(reason);  // which ends it when it opens
@@ -255,7 +260,7 @@ void Coordinator::AnnounceCheckpoint(int64_t after) {
 }
 
 void Coordinator::EndTraining() {
-  if (change_.state() == ViewChange::State::kPaused) work_->CutPaused(change_);
+  if (change_.state() == ViewChange::State::kPaused) work_->Abandon(change_);
   ending_.Begin(work_->lineage().until(), work_->sync());
   work_->End(now_, &summary_, &out_);
   summary_.views = view_.number();
@@ -269,9 +274,7 @@ void Coordinator::GoOnEnding() {
   const absl::Status& end = ending_.stop_end();
   if (change_.state() == ViewChange::State::kPaused && work_->sync() &&
       !change_.has_one_version()) {
-    const std::string reason =
-        "the job was stopped while too few workers were there to finish the step at hand";
-    End(end.ok() ? absl::AbortedError(reason) : end, kExitFailure, reason);
+    EndAbandoned();
   } else if (ending_.WantsCheckpoint()) {
     checkpoints_.Take(ending_.unit(), registry_, &out_);
   } else if (!end.ok()) {
@@ -279,6 +282,13 @@ void Coordinator::GoOnEnding() {
   } else {
     ending_.Test(&*evaluations_, &registry_, now_, &summary_, &out_);
   }
+}
+
+void Coordinator::EndAbandoned() {
+  const absl::Status& end = ending_.stop_end();
+  const std::string reason =
+      "the job was stopped while no worker was there to finish the step at hand";
+  End(end.ok() ? absl::AbortedError(reason) : end, kExitFailure, reason);
 }
 
 }  // namespace rubato

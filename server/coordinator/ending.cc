@@ -22,6 +22,12 @@ bool Ending::Diverge(PeerId peer, const std::string& reason) {
   return true;
 }
 
+void Ending::EndUnbegun(Summary* summary, Outcomes* out) {
+  summary->test_loss = std::numeric_limits<double>::quiet_NaN();
+  state_ = State::kCollecting;
+  out->emplace_back(coordinator::Collect{version_});
+}
+
 void Ending::Begin(int64_t unit, bool sync) {
   state_ = State::kSaving;
   unit_ = unit;

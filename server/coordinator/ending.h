@@ -39,6 +39,8 @@ class Ending {
   const std::string& diverged() const { return diverged_; }
   PeerId culprit() const { return culprit_; }
 
+  // Nobody has begun anything: the result is a summary of nothing.
+  void EndUnbegun(Summary* summary, coordinator::Outcomes* out);
   // Training is over after unit `unit`, which in sync is the version of all blocks.
   void Begin(int64_t unit, bool sync);
   // Whether a last checkpoint is to be taken; says so once.

@@ -80,7 +80,8 @@ int64_t Work::OpenView(const ViewChange& change, bool stopping,
   if (!sync()) change.Settle(&ledger_);
   int64_t from_step = change.highest() + 1;
   if (lineage_.is_over()) {
-    from_step = change.highest();
+    // No number comes twice: blocks count what was left out as an update that changed nothing.
+    from_step = sync() ? change.highest() : ledger_.next();
     lineage_.BeginNext(from_step);
     assignments_.emplace(lineage_.schedule().leaves());
     ledger_.Restart(from_step);

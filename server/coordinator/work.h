@@ -53,7 +53,8 @@ class Work {
   // The lineage is to end as early as possible. False if that takes another view (sync).
   bool CutNow();
   // All shards are closed, and nobody is there to finish what is open.
-  void CutPaused(const ViewChange& change) {
+  void Abandon(const ViewChange& change) {
+    if (!sync()) change.Settle(&ledger_);
     lineage_.Cut(sync() ? change.highest() : ledger_.next());
   }
   // Nothing is under way: counts what nobody has told of.

@@ -29,6 +29,9 @@ RunFiles::RunFiles(const proto::Job& job, std::string job_digest, const Credenti
 
 absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
                                    const Summary& summary) const {
+  if (view.number() == 0) {  // stopped before it began: there are no parameters
+    return WriteFileAtomically(folder_.SummaryFile(), ToJson(summary, ""));
+  }
   Selection selection;
   selection.version = version;
   RUBATO_ASSIGN_OR_RETURN(

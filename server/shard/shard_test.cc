@@ -381,6 +381,29 @@ TEST(SnapshotTest, InSyncEachBlockIsCopiedWhenItReachesTheStep) {
   EXPECT_EQ(shard.events.back(), "missed 2 at 3");
 }
 
+TEST(SnapshotTest, AVersionThatIsBeingWrittenOverIsMissed) {
+  Shard shard({0, 1});
+  proto::View view;
+  view.set_number(1);
+  *view.mutable_mode() = SyncMode();
+  view.set_leaves(1);
+  view.set_until_step(10);
+  view.add_members()->set_incarnation(1);
+  ShardActions actions;
+  shard.OnView(view, &actions);
+  Contribution contribution;
+  contribution.view = contribution.incarnation = 1;
+  contribution.node = {0, 1};
+  contribution.samples = 1;
+  RUBATO_ASSERT_OK(shard.OnPush(0, contribution, 1, &actions));
+  ASSERT_TRUE(std::holds_alternative<shard_action::Apply>(actions.back()));
+  shard.OnSnapshot(1, 0, &actions);
+  EXPECT_TRUE(std::holds_alternative<shard_action::Missed>(actions.back()));
+  shard.OnSnapshot(2, 1, &actions);
+  shard.OnChanged(0, &actions);
+  EXPECT_TRUE(std::holds_alternative<shard_action::Copied>(actions.back()));
+}
+
 TEST(SnapshotTest, OnArrivalTheShardIsCopiedAsItIs) {
   SymbolicShard shard(AsyncMode(), 1, 1);
   shard.Open();

@@ -1,5 +1,6 @@
 #include "tools/simulator/coordinator_process.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace rubato {
@@ -75,7 +76,7 @@ void CoordinatorProcess::Do(const coordinator::Journal& journal) {
 }
 
 void CoordinatorProcess::Do(const coordinator::Collect& collect) {
-  Later([this, collect]() -> std::optional<coordinator::Event> {
+  Later(0, [this, collect]() -> std::optional<coordinator::Event> {
     return coordinator::Collected{callbacks_.collect
                                       ? callbacks_.collect(collect.version, core_.summary())
                                       : absl::OkStatus()};
@@ -83,7 +84,7 @@ void CoordinatorProcess::Do(const coordinator::Collect& collect) {
 }
 
 void CoordinatorProcess::Do(const coordinator::Restore&) {
-  Later([this]() -> std::optional<coordinator::Event> {
+  Later(0, [this]() -> std::optional<coordinator::Event> {
     const absl::Status status = callbacks_.restore();
     if (status.ok()) return std::nullopt;
     return coordinator::Failed{status};
@@ -91,16 +92,18 @@ void CoordinatorProcess::Do(const coordinator::Restore&) {
 }
 
 void CoordinatorProcess::Do(const coordinator::WriteCheckpoint& write) {
-  Later([this, write]() -> std::optional<coordinator::Event> {
+  Later(checkpoint_time_, [this, write]() -> std::optional<coordinator::Event> {
     absl::StatusOr<std::string> path = "";
     if (callbacks_.checkpoint) path = callbacks_.checkpoint(write.snapshot, write.manifest);
     return coordinator::Checkpointed{write.snapshot, path};
   });
 }
 
-void CoordinatorProcess::Later(std::function<std::optional<coordinator::Event>()> task) {
+void CoordinatorProcess::Later(SimTime time,
+                               std::function<std::optional<coordinator::Event>()> task) {
   tasks_.push_back(std::move(task));
-  network_.SetTimer(self_, network_.now(), kTask);
+  tasks_done_ = std::max(tasks_done_, network_.now()) + time;
+  network_.SetTimer(self_, tasks_done_, kTask);
 }
 
 }  // namespace rubato

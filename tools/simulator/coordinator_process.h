@@ -37,8 +37,13 @@ class CoordinatorProcess : public Process {
         checkpoint;
   };
 
-  CoordinatorProcess(VirtualNetwork* network, Coordinator core, Callbacks callbacks)
-      : network_(*network), core_(std::move(core)), callbacks_(std::move(callbacks)) {}
+  // A checkpoint takes so long to write.
+  CoordinatorProcess(VirtualNetwork* network, Coordinator core, Callbacks callbacks,
+                     SimTime checkpoint_time)
+      : network_(*network),
+        core_(std::move(core)),
+        callbacks_(std::move(callbacks)),
+        checkpoint_time_(checkpoint_time) {}
 
   // `self` is this process; begins to tick.
   void Start(ProcessId self);
@@ -85,12 +90,15 @@ class CoordinatorProcess : public Process {
   void Do(const coordinator::End& end) { end_ = end.status; }
   void Do(const coordinator::Answer& answer) { answer_ = answer.text.status(); }
   void Tell(bool is_warning, const std::string& text);
-  // Does it as an event of its own; what comes of it is another event.
-  void Later(std::function<std::optional<coordinator::Event>()> task);
+  // Does it as an event of its own, when it has taken `time`, and one after the other; what comes
+  // of it is another event.
+  void Later(SimTime time, std::function<std::optional<coordinator::Event>()> task);
 
   VirtualNetwork& network_;
   Coordinator core_;
   const Callbacks callbacks_;
+  const SimTime checkpoint_time_;
+  SimTime tasks_done_ = 0;
   ProcessId self_ = 0;
   ConnectionId own_shard_ = -1;
   std::deque<std::function<std::optional<coordinator::Event>()>> tasks_;

@@ -40,6 +40,8 @@ void Coverage::Add(const Coverage& other) {
   left_out += other.left_out;
   checkpoints += other.checkpoints;
   killed += other.killed;
+  stopped += other.stopped;
+  stopped_in_pauses += other.stopped_in_pauses;
 }
 
 std::string Coverage::ToString() const {
@@ -64,7 +66,8 @@ std::string Coverage::ToString() const {
   return absl::StrCat(text, runs, " runs, ", switches, " switches (", scheduled, " scheduled), ",
                       faults, " faults, ", lost, " workers lost, ", left_out,
                       " steps and contributions left out, ", checkpoints, " checkpoints, ", killed,
-                      " runs that ended with a shard\n");
+                      " runs that ended with a shard, ", stopped, " that were stopped, ",
+                      stopped_in_pauses, " of them in a pause\n");
 }
 
 std::vector<std::string> Coverage::Empty() const {

@@ -29,6 +29,8 @@ struct Coverage {
   int64_t left_out = 0;   // steps and contributions
   int64_t checkpoints = 0;
   int64_t killed = 0;  // runs that ended with a shard
+  int64_t stopped = 0;
+  int64_t stopped_in_pauses = 0;
 
   void Add(const Coverage& other);
   std::string ToString() const;

@@ -28,7 +28,26 @@ void Invariants::OnView(const proto::View& view, SimTime) {
     Violated(absl::InternalError(
         absl::StrFormat("view %d follows view %d", view.number(), view_.number())));
   }
+  // What is begun is the step at hand; the first view may be on its way.
+  if (stopped_.has_value() && view.number() > 1) {
+    const bool is_new = view.lineage() != view_.lineage();
+    const int64_t most = OnArrival(view.mode()) && !is_new
+                             ? MostAfterStop()
+                             : (is_new ? view.origin_unit() : view.from_step());
+    if (view.until_step() > most) {
+      Violated(absl::InternalError(
+          absl::StrFormat("view %d was opened after the job was stopped, and ends at unit %d: at "
+                          "most %d had begun",
+                          view.number(), view.until_step(), most)));
+    }
+  }
   if (view.lineage() != view_.lineage()) {
+    if (view.origin_unit() < begun_) {
+      Violated(absl::InternalError(
+          absl::StrFormat("lineage %d begins with unit %d; units up to %d were computed before",
+                          view.lineage(), view.origin_unit(), begun_ - 1)));
+    }
+    begun_ = view.origin_unit();
     // A block that lacks a contribution of others begins as if it had left it out.
     for (Block& block : blocks_) {
       while (static_cast<int64_t>(block.log.size()) < view.origin_unit()) {
@@ -136,8 +155,9 @@ void Invariants::CheckGap(const WorkerId& worker, uint32_t lineage, int64_t cloc
   }
 }
 
-void Invariants::OnComputeBegins(const WorkerId& worker, uint32_t lineage, int64_t, int64_t clock,
-                                 SimTime) {
+void Invariants::OnComputeBegins(const WorkerId& worker, uint32_t lineage, int64_t unit,
+                                 int64_t clock, SimTime) {
+  if (lineage == view_.lineage()) begun_ = std::max(begun_, unit + 1);
   CheckGap(worker, lineage, clock, view_.mode().staleness(), "begins");
 }
 
@@ -178,8 +198,51 @@ uint64_t Invariants::ValueAt(int64_t block, int64_t version) const {
   return version == 0 ? InitialSymbol(job_.seed(), block) : blocks_[block].log[version - 1].value;
 }
 
+void Invariants::OnStop() {
+  if (stopped_.has_value()) return;
+  stopped_ = {view_.number(), view_.lineage(), begun_, 0};
+  for (const Block& block : blocks_) {
+    stopped_->updates = std::max<int64_t>(stopped_->updates, block.log.size());
+  }
+}
+
+// Each worker may have been given one that it has not begun, and have asked for another.
+int64_t Invariants::MostAfterStop() const {
+  return stopped_->begun + 2 * job_.cluster().workers().max();
+}
+
+int64_t Invariants::StoppedAt() const {
+  int64_t end = view_.origin_unit();
+  for (const Block& block : blocks_) {
+    const int64_t updates = static_cast<int64_t>(block.log.size());
+    if (!OnArrival(view_.mode())) end = std::max(end, updates);
+    for (int64_t i = view_.origin_unit(); i < updates && OnArrival(view_.mode()); ++i) {
+      if (block.log[i].skipped) continue;
+      end = std::max(end, static_cast<int64_t>(block.log[i].contribution.unit) + 1);
+    }
+  }
+  const auto left_out = left_out_.find(view_.lineage());
+  if (left_out != left_out_.end() && OnArrival(view_.mode())) {
+    end = std::max(end, *left_out->second.rbegin() + 1);
+  }
+  return end;
+}
+
+absl::Status Invariants::CheckStop(const Simulation& simulation) const {
+  const int64_t end = StoppedAt();
+  const bool is_lost = OnArrival(view_.mode())
+                           ? stopped_->lineage == view_.lineage() && end > MostAfterStop()
+                           : stopped_->view == view_.number() && end > stopped_->updates;
+  if (!is_lost) return absl::OkStatus();
+  return absl::InternalError(absl::StrFormat(
+      "the job was stopped in view %d, when unit %d was the last that had begun, and went on to "
+      "unit %d (%s)",
+      stopped_->view, stopped_->begun, end, simulation.coordinator().Status(SimStart()).state()));
+}
+
 int64_t Invariants::EndOf(const proto::View& view) const {
   const auto next = lineages_.upper_bound(view.lineage());
+  if (stopped_.has_value() && next == lineages_.end()) return StoppedAt();
   const int64_t samples = next == lineages_.end() ? train_samples_ : next->second.origin_samples();
   const SampleSchedule schedule = ScheduleIn(view);
   int64_t end = view.origin_unit();
@@ -218,6 +281,12 @@ void Invariants::OnCheckpoint(const proto::Manifest& manifest,
     return;
   }
   const bool on_arrival = OnArrival(FromManifest(manifest.mode()));
+  uint32_t lineage = 0;  // another may have begun since
+  for (const auto& [number, view] : lineages_) {
+    if (view.origin_unit() == manifest.origin_unit() && OnArrival(view.mode()) == on_arrival) {
+      lineage = number;
+    }
+  }
   for (const proto::BlockState& state : manifest.blocks()) {
     const std::vector<Update>& log = blocks_[state.block()].log;
     const int64_t version = state.version();
@@ -251,7 +320,7 @@ void Invariants::OnCheckpoint(const proto::Manifest& manifest,
       }
     }
     for (const int64_t unit : units) {
-      if (left_out_[view_.lineage()].count(unit) != 0) continue;
+      if (left_out_[lineage].count(unit) != 0) continue;
       Violated(absl::InternalError(absl::StrFormat(
           "by the checkpoint block %d holds contribution %d; it does not", state.block(), unit)));
     }
@@ -317,10 +386,12 @@ absl::Status Invariants::Check(const Simulation& simulation) const {
     samples = ScheduleIn(view).SamplesBefore(unit_end);
     at = end;
   }
-  if (samples != train_samples_) {
+  if (samples != train_samples_ && !stopped_.has_value()) {
     return absl::InternalError(
         absl::StrFormat("%d samples of %d were trained on", samples, train_samples_));
   }
+  if (stopped_.has_value()) RUBATO_RETURN_IF_ERROR(CheckStop(simulation));
+  counts.samples = samples;
   return CheckTotals(simulation, counts);
 }
 
@@ -483,15 +554,28 @@ absl::Status Invariants::CheckTotals(const Simulation& simulation, const Counts&
         counts.left_out, counts.skipped, summary.skipped));
   }
   for (size_t i = 0; i < std::max(blocks_.size(), summary.blocks.size()); ++i) {
+    if (summary.blocks.empty() && stopped_.has_value()) break;  // by a signal: no reports
     if (i < summary.blocks.size() && summary.blocks[i].block() == static_cast<int64_t>(i)) continue;
     return absl::InternalError(absl::StrFormat("the summary has %d reports for %d blocks",
                                                summary.blocks.size(), blocks_.size()));
   }
-  if (summary.samples != train_samples_) {
+  if (summary.samples != counts.samples) {
     return absl::InternalError(
-        absl::StrFormat("the summary counts %d samples of %d", summary.samples, train_samples_));
+        absl::StrFormat("the summary counts %d samples of %d", summary.samples, counts.samples));
   }
   return absl::OkStatus();
+}
+
+absl::Status Invariants::CheckAbandoned(const Simulation& simulation) const {
+  RUBATO_RETURN_IF_ERROR(violated_);
+  const WorkCounts& work = simulation.coordinator().summary().work;
+  if (work.given == work.applied + work.left_out + work.partial + work.lost) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(absl::StrFormat(
+      "the account of abandoned work does not close: %d given = %d applied + %d left out + %d "
+      "partial + %d lost",
+      work.given, work.applied, work.left_out, work.partial, work.lost));
 }
 
 }  // namespace rubato

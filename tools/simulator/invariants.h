@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <tuple>
@@ -40,6 +41,8 @@ class Invariants : public Observer {
   void OnPushed(const Frame& frame) override;
   void OnView(const proto::View& view, SimTime now) override;
 
+  // The job is about to be stopped: from here on only what has begun is done.
+  void OnStop();
   // The job goes on from a checkpoint of sync, with `values` of the blocks.
   void OnResume(const proto::Manifest& manifest, const std::vector<uint64_t>& values);
   // A checkpoint is about to be written, with `value` of each block.
@@ -51,6 +54,11 @@ class Invariants : public Observer {
   // After the end of the job: each contribution exactly once, the bits of the reference, versions,
   // conservation, the account of work.
   absl::Status Check(const Simulation& simulation) const;
+  // The same of one that was stopped when nobody was left to finish what was begun.
+  absl::Status CheckAbandoned(const Simulation& simulation) const;
+  // The units of work up to the end of the last lineage.
+  int64_t units() const { return EndOf(view_); }
+  const proto::View& view() const { return view_; }
   // What has been violated so far.
   const absl::Status& violated() const { return violated_; }
   // The modes that held, in order.
@@ -77,6 +85,7 @@ class Invariants : public Observer {
     int64_t applied = 0;   // contributions that all blocks hold
     int64_t left_out = 0;  // others
     int64_t skipped = 0;   // steps
+    int64_t samples = 0;   // trained on
   };
   // Names what a worker computed on arrival: rank, incarnation, lineage, clock.
   using Name = std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>;
@@ -100,6 +109,11 @@ class Invariants : public Observer {
   SampleSchedule ScheduleIn(const proto::View& view) const;
   // Where the view's lineage ends: the unit after its last.
   int64_t EndOf(const proto::View& view) const;
+  // The same of the last one of a job that was stopped.
+  int64_t StoppedAt() const;
+  // On arrival: so many units may be given out of the lineage that was stopped.
+  int64_t MostAfterStop() const;
+  absl::Status CheckStop(const Simulation& simulation) const;
   // Samples in the first updates of a block, and those of them that a verdict left out.
   std::pair<int64_t, int64_t> Held(int64_t block, int64_t version) const;
   uint64_t ValueAt(int64_t block, int64_t version) const;
@@ -119,6 +133,15 @@ class Invariants : public Observer {
   std::map<Name, std::vector<int64_t>> read_;  // by block: the versions that it was computed at
   std::map<std::pair<uint32_t, WorkerId>, Runner> runners_;
   std::map<uint32_t, std::set<int64_t>> left_out_;  // by lineage: units that somebody left out
+  int64_t begun_ = 0;                               // the unit after the last that anybody began
+  // The first stop, if there was one, and how far the job was then.
+  struct Stopped {
+    uint32_t view = 0;
+    uint32_t lineage = 0;
+    int64_t begun = 0;
+    int64_t updates = 0;
+  };
+  std::optional<Stopped> stopped_;
   absl::Status violated_;
 };
 

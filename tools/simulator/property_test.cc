@@ -86,8 +86,7 @@ TEST(PropertyTest, InvariantsHoldUnderRandomClustersSpeedsAndFaults) {
         const absl::Status status = RunScenario(scenario, &one);
         if (status.ok()) {
           own.killed += one.killed;
-          if (one.killed > 0 || one.switches < kMinSwitches || one.faults < kMinFaults)
-            continue;
+          if (one.killed > 0 || one.switches < kMinSwitches || one.faults < kMinFaults) continue;
           ++counted;
           own.Add(one);
           continue;
@@ -99,6 +98,8 @@ TEST(PropertyTest, InvariantsHoldUnderRandomClustersSpeedsAndFaults) {
           std::cout << "caught by seed " << seed << ": " << status.message() << "\n";
         } else if (failed <= 3) {
           ADD_FAILURE() << Explain(scenario, status);
+        } else {
+          std::cout << "seed " << seed << ": " << status.message() << "\n";
         }
       }
       absl::MutexLock lock(&mutex);

@@ -109,6 +109,47 @@ void DrawRest(int64_t messages, Scenario* scenario) {
   }
 }
 
+// Stops, how many workers it takes to go on, and what takes its time.
+void DrawStops(int64_t messages, Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "stops"));
+  SmallJob& job = scenario->job;
+  if (random.Below(3) == 0) {
+    job.min_workers =
+        random.Below(2) == 0
+            ? job.workers
+            : 2 + static_cast<int>(random.Below(static_cast<uint32_t>(job.workers - 1)));
+    scenario->replaced_after = (1 + random.Below(10)) * kSecond;
+  }
+  if (random.Below(2) == 0) {
+    scenario->checkpoint_time = static_cast<SimTime>(random.Unit() * 10 * kSecond);
+  }
+  if (random.Below(3) == 0) {
+    job.evaluate_every = 1 + random.Below(10);
+    scenario->test_time = static_cast<SimTime>(random.Unit() * 5 * kSecond);
+  }
+  if (random.Below(4) != 0) return;
+  SimulationSetting::Stop stop;
+  // At any moment, or soon after something else has happened.
+  stop.at = random.Below(static_cast<uint32_t>(messages));
+  const uint32_t kind = random.Below(4);
+  const uint32_t soon = random.Below(static_cast<uint32_t>(10 * job.workers));
+  if (kind == 0) stop.at = random.Below(20);
+  if (kind == 1) stop.at = scenario->switches[0].at + soon;
+  if (kind == 2) {  // while the job pauses nothing is sent
+    for (const Fault& fault : scenario->faults) {
+      if (fault.kind == Fault::Kind::kCrash || fault.kind == Fault::Kind::kRestart) {
+        stop.at = fault.at;
+      }
+    }
+    stop.after = static_cast<SimTime>(random.Unit() * 5 * kSecond);
+  }
+  stop.is_signal = random.Below(2) == 0;
+  scenario->stops.push_back(stop);
+  if (random.Below(8) == 0) {
+    scenario->stops.push_back({stop.at + soon, 0, random.Below(2) == 0});
+  }
+}
+
 }  // namespace
 
 Scenario Scenario::Draw(uint64_t seed) {
@@ -160,6 +201,7 @@ Scenario Scenario::Draw(uint64_t seed) {
     scenario.faults.push_back(DrawFault(&random, at));
   }
   DrawRest(messages, &scenario);
+  DrawStops(messages, &scenario);
   return scenario;
 }
 
@@ -182,6 +224,20 @@ std::string Scenario::ToString() const {
     absl::StrAppend(&text, "; checkpoints every ", job.checkpoint_every, " steps");
   }
   for (const int64_t at : checkpoints) absl::StrAppend(&text, "; checkpoint at message ", at);
+  for (const SimulationSetting::Stop& stop : stops) {
+    absl::StrAppend(&text, "; ", stop.is_signal ? "signal " : "stop ", stop.after,
+                    " ns after message ", stop.at);
+  }
+  if (checkpoint_time > 0) {
+    absl::StrAppend(&text, "; checkpoints take ", checkpoint_time, " ns");
+  }
+  if (job.evaluate_every > 0) {
+    absl::StrAppend(&text, "; tests every ", job.evaluate_every, " steps take ", test_time, " ns");
+  }
+  if (job.min_workers > 1) {
+    absl::StrAppend(&text, "; pauses below ", job.min_workers, " workers, replaced after ",
+                    replaced_after, " ns");
+  }
   for (const auto& change : switches) {
     absl::StrAppend(&text, "; to ", ModeName(change.mode), " at message ", change.at);
   }
@@ -240,6 +296,10 @@ absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario) {
   setting.faults = scenario.faults;
   setting.switches = scenario.switches;
   setting.checkpoints = scenario.checkpoints;
+  setting.stops = scenario.stops;
+  setting.checkpoint_time = scenario.checkpoint_time;
+  setting.test_time = scenario.test_time;
+  setting.replaced_after = scenario.replaced_after;
   setting.limit = kLimit;
   return setting;
 }
@@ -286,12 +346,23 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
     liveness.OnFault(fault, worker, *running);
   };
   setting.after_event = [&](const Simulation& simulation) { liveness.OnEvent(simulation); };
+  // What the job was doing when it was stopped first, and whether that was by a signal.
+  std::string stopped;
+  int64_t stops = 0, signals = 0;
+  setting.before_stop = [&](const SimulationSetting::Stop& stop) {
+    signals += stop.is_signal ? 1 : 0;
+    if (++stops > 1) return;
+    stopped = running->coordinator().Status(ToTime(running->queue().now())).state();
+    invariants.OnStop();
+  };
   int64_t checkpoints = 0;
   std::optional<Checkpoint> last;  // in sync
+  std::optional<int64_t> last_step;
   setting.callbacks.checkpoint = [&](uint32_t snapshot, const proto::Manifest& manifest) {
     ++checkpoints;
     const auto value = [&](int64_t block) { return running->SnapshotValue(snapshot, block); };
     invariants.OnCheckpoint(manifest, value);
+    last_step = manifest.step();
     if (manifest.mode() == proto::Manifest::MODE_SYNC) {
       last = {manifest, {}};
       for (int64_t block = 0; block < scenario.job.blocks; ++block) {
@@ -307,11 +378,27 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
   // A rule that was broken tells more than what came of it.
   RUBATO_RETURN_IF_ERROR(invariants.violated());
   RUBATO_RETURN_IF_ERROR(liveness.violated());
-  if (killed.has_value() && !status.ok()) {
+  const bool is_interrupted = absl::IsCancelled(status) && signals > 0;
+  if (killed.has_value() && !status.ok() && !is_interrupted) {
     coverage->killed = 1;
     return CheckDeath(simulation->ShardOf(*killed), status);
   }
-  RUBATO_RETURN_IF_ERROR(status);
+  if (stops > 0) {
+    ++coverage->stopped;
+    if (stopped == "paused") ++coverage->stopped_in_pauses;
+    // The second signal ends it at once.
+    if (is_interrupted && signals > 1) return absl::OkStatus();
+    if (invariants.view().number() == 0 && (status.ok() || is_interrupted)) return absl::OkStatus();
+    // Nobody is left to finish what is begun.
+    if (simulation->coordinator().Status(SimStart()).members_size() == 0) {
+      if (!status.ok() && !is_interrupted &&
+          !absl::StrContains(status.message(), "was stopped while no worker was there")) {
+        return status;
+      }
+      return invariants.CheckAbandoned(*simulation);
+    }
+  }
+  if (!is_interrupted) RUBATO_RETURN_IF_ERROR(status);
   const std::vector<proto::Mode> modes = invariants.Modes();
   for (size_t i = 1; i < modes.size(); ++i) {
     for (const Struck& what : struck) {
@@ -332,6 +419,12 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
   }
   RUBATO_RETURN_IF_ERROR(invariants.CheckModes(asked));
   RUBATO_RETURN_IF_ERROR(invariants.Check(*simulation));
+  if (stops > 0 && (stopped == "training" || stopped == "paused") &&
+      last_step != invariants.units()) {
+    return absl::InternalError(
+        absl::StrFormat("the job was stopped, and ended at unit %d; its last checkpoint is of %d",
+                        invariants.units(), last_step.value_or(-1)));
+  }
   return last.has_value() ? GoOn(scenario, *last) : absl::OkStatus();
 }
 
@@ -353,6 +446,7 @@ Scenario Shrink(Scenario scenario) {
   erase(&Scenario::faults);
   erase(&Scenario::switches);
   erase(&Scenario::checkpoints);
+  erase(&Scenario::stops);
   Scenario smaller = scenario;
   smaller.job.schedule.clear();
   replace(smaller);

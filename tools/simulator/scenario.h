@@ -27,6 +27,10 @@ struct Scenario {
   std::vector<Fault> faults;
   std::vector<SimulationSetting::Switch> switches;  // by hand
   std::vector<int64_t> checkpoints;                 // by hand, at these messages
+  std::vector<SimulationSetting::Stop> stops;
+  SimTime replaced_after = kSecond;  // a worker, where fewer than the least are left
+  SimTime checkpoint_time = 0;
+  SimTime test_time = 0;
 
   static Scenario Draw(uint64_t seed);
   std::string ToString() const;
@@ -39,7 +43,7 @@ absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario);
 absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostream* log = nullptr);
 
 // `scenario`, which fails, without what it fails without as well: faults, switches, checkpoints,
-// the schedule, clipping, leaving out.
+// stops, the schedule, clipping, leaving out.
 Scenario Shrink(Scenario scenario);
 
 }  // namespace rubato

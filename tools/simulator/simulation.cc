@@ -57,7 +57,7 @@ absl::Status Simulation::Build() {
           job, digest, kVersion,
           {setting_.resume, "", setting_.initial != nullptr && !setting_.resume.has_value()},
           ToTime(queue_.now()), setting_.policies),
-      AllCallbacks());
+      AllCallbacks(), setting_.checkpoint_time);
   const ProcessId coordinator = network_.AddProcess(shard_card(0), coordinator_.get());
   network_.SetVital(coordinator, /*is_shard=*/false);
   coordinator_->Start(coordinator);
@@ -173,7 +173,9 @@ void Simulation::SetTask(Task task, int number, SimTime after) {
 }
 
 void Simulation::Replace(int index) {
-  if (WorkersLeft() == 0) SetTask(kStartWorker, index, kSecond);
+  if (WorkersLeft() < setting_.job.cluster().workers().min()) {
+    SetTask(kStartWorker, index, setting_.replaced_after);
+  }
 }
 
 WorkerProcess* Simulation::WorkerOf(ProcessId process) const {
@@ -218,9 +220,20 @@ void Simulation::OnTimer(uint64_t argument) {
   const int number = static_cast<int>(argument >> 8);
   if ((argument & 0xff) == kStartWorker) {
     if (const absl::Status status = StartWorker(number); !status.ok()) Fail(status);
+  } else if ((argument & 0xff) == kStop) {
+    Stop(setting_.stops[number]);
   } else if (WorkersLeft() > 1) {
     workers_[number]->Leave();
+    Replace(workers_[number]->index());
   }
+}
+
+void Simulation::Stop(const SimulationSetting::Stop& stop) {
+  if (coordinator_->end().has_value()) return;
+  if (setting_.before_stop) setting_.before_stop(stop);
+  Request(coordinator::StopRequested{
+              stop.is_signal ? absl::CancelledError("interrupted") : absl::OkStatus(), "asked to"})
+      .IgnoreError();
 }
 
 VirtualNetwork::Card Simulation::CardOf(std::optional<int> LinkSetting::*machine,
@@ -295,6 +308,10 @@ absl::Status Simulation::Run() {
       ++next_checkpoint_;
       // Refused where the job is not training.
       Request(coordinator::CheckpointRequested{}).IgnoreError();
+    }
+    while (next_stop_ < setting_.stops.size() && setting_.stops[next_stop_].at <= network_.sent()) {
+      SetTask(kStop, static_cast<int>(next_stop_), setting_.stops[next_stop_].after);
+      ++next_stop_;
     }
     if (queue_.now() > setting_.limit) {
       return Waits(absl::StrFormat("the job has not ended after %s",

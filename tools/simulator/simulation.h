@@ -57,6 +57,7 @@ struct SimulationSetting {
   Speeds speeds;
   SimTime micro_batch_time = 10 * kMillisecond;  // that a worker takes for one by itself
   SimTime test_time = 0;
+  SimTime checkpoint_time = 0;  // that writing one takes
   VirtualNetwork::Card card;
   std::vector<LinkSetting> links;
   SimTime jitter = 0;
@@ -70,12 +71,22 @@ struct SimulationSetting {
   };
   std::vector<Switch> switches;
   std::vector<int64_t> checkpoints;  // asked for by hand, at this many messages
+  // The job is to stop, so long after this many messages: because of a signal, or asked to.
+  struct Stop {
+    int64_t at = 0;
+    SimTime after = 0;
+    bool is_signal = false;
+  };
+  std::vector<Stop> stops;
+  // With fewer workers than cluster.workers.min, another is started after so long.
+  SimTime replaced_after = kSecond;
   // With symbols: gradients have norms, and some are not finite (symbol.h).
   bool symbols_are_judged = false;
   SimTime limit = kNever;  // then the simulation has failed
 
   Observer* observer = nullptr;
   std::function<void(const Simulation&)> after_event;
+  std::function<void(const Stop& stop)> before_stop;
   CoordinatorProcess::Callbacks callbacks;
 };
 
@@ -110,6 +121,8 @@ class Simulation : private Process {
   void Fail(const absl::Status& status) {
     if (failure_.ok()) failure_ = status;
   }
+  // Workers that are there and not about to go.
+  int WorkersLeft() const;
   // What people and supervisors ask of the coordinator, at this moment.
   absl::Status Request(const coordinator::Event& request) { return coordinator_->Request(request); }
 
@@ -126,19 +139,18 @@ class Simulation : private Process {
   void OnMessage(ConnectionId, SimMessage&&) override {}
   void OnBroken(ConnectionId) override {}
   void OnTimer(uint64_t argument) override;
-  // What it does as that, later, of the worker with this index or number.
-  enum Task : uint64_t { kStartWorker, kLeave };
+  // What it does as that, later, of the worker with this index or number, or of the stop with that.
+  enum Task : uint64_t { kStartWorker, kLeave, kStop };
   void SetTask(Task task, int number, SimTime after);
   void OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId struck);
   absl::Status StartWorker(int index);
-  // Somebody has to go on: another worker takes this one's place if nobody is left.
+  void Stop(const SimulationSetting::Stop& stop);
+  // Enough have to go on: another worker takes this one's place if fewer than the least are left.
   void Replace(int index);
   VirtualNetwork::Card CardOf(std::optional<int> LinkSetting::*machine, int number) const;
   // Gives the shards what the job goes on from.
   absl::Status Restore();
   absl::Status RestoreBlock(int64_t block, size_t slot, const Content& content);
-  // Workers that are there and not about to go.
-  int WorkersLeft() const;
   CoordinatorProcess::Callbacks AllCallbacks();
   WorkerProcess* WorkerOf(ProcessId process) const;
 
@@ -157,6 +169,7 @@ class Simulation : private Process {
   ProcessId self_ = 0;
   size_t next_switch_ = 0;
   size_t next_checkpoint_ = 0;
+  size_t next_stop_ = 0;
   absl::Status failure_;
 };
 

@@ -23,7 +23,7 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   job.mutable_cluster()->set_servers(small.servers);
   job.mutable_cluster()->mutable_workers()->set_start(small.workers);
   job.mutable_cluster()->mutable_workers()->set_max(std::max(small.workers, small.max_workers));
-  job.mutable_cluster()->mutable_workers()->set_min(1);
+  job.mutable_cluster()->mutable_workers()->set_min(small.min_workers);
   if (small.schedule.empty()) *job.mutable_consistency()->mutable_mode() = small.mode;
   for (const SmallJob::Stage& stage : small.schedule) {
     proto::Stage* out = job.mutable_consistency()->add_schedule();
@@ -36,6 +36,9 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   }
   if (small.checkpoint_every > 0) {
     job.mutable_checkpoint()->mutable_every()->set_steps(small.checkpoint_every);
+  }
+  if (small.evaluate_every > 0) {
+    job.mutable_evaluation()->mutable_every()->set_steps(small.evaluate_every);
   }
   job.mutable_wire()->set_chunk(kBlockBytes);
   job.mutable_train()->set_batch_size(small.micro_batches * small.micro_batch);
