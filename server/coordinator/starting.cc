@@ -1,5 +1,6 @@
 #include "server/coordinator/starting.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -104,8 +105,11 @@ void Starting::Restore(const Placement& placement, const Registry& registry, Out
     for (int64_t block = blocks.begin; block < blocks.end; ++block) {
       proto::BlockState* state = restore->add_blocks();
       if (resume_.has_value() && resume_->mode() == proto::Manifest::MODE_SYNC) {
-        // All blocks are at one version, so they may be cut anew; units count from here.
-        *state = resume_->blocks(0);
+        // All blocks are at one version, so they may be cut anew: each has the account of the one
+        // that held its first value. Units count from here.
+        const int64_t held = std::max<int64_t>(1, resume_->block_values());
+        const auto before = states.find(block * ValuesPerBlock(job_) / held);
+        *state = before == states.end() ? resume_->blocks(0) : *before->second;
         state->set_units_below(resume_->step());
       } else if (resume_.has_value() && states.count(block) != 0) {
         *state = *states[block];

@@ -86,5 +86,48 @@ TEST_F(StartingTest, TheTrainingBeginsWhenEachShardHasOpenedAndRestored) {
   EXPECT_EQ(starting.state(), Starting::State::kDone);
 }
 
+// After a change of mode blocks may have been trained on unlike numbers of samples.
+TEST_F(StartingTest, EachBlockGoesOnWithItsOwnAccountHoweverTheBlocksAreCut) {
+  proto::View view;
+  view.mutable_layout()->add_parameters()->add_shape(32);
+  proto::Manifest resume;
+  resume.set_mode(proto::Manifest::MODE_SYNC);
+  resume.set_step(7);
+  resume.set_block_values(16);
+  for (int block : {0, 1}) {
+    proto::BlockState* state = resume.add_blocks();
+    state->set_block(block);
+    state->set_version(7);
+    state->set_samples(100 + block);
+    state->set_skipped(block);
+  }
+  AddShard(0);
+  AddShard(1);
+  for (const auto& [chunk, samples] : std::map<int, std::vector<int64_t>>{
+           {64, {100, 101}}, {32, {100, 100, 101, 101}}, {128, {100}}}) {
+    SCOPED_TRACE(chunk);
+    proto::Job job = Job();
+    job.mutable_wire()->set_chunk(chunk);
+    const Placement placement = Placement::Even(SpaceOf(job, view.layout()), 2);
+    Starting starting(job, resume, /*initial=*/false, kStart);
+    starting.Open(view, registry_, &out_);
+    out_.clear();
+    for (int shard : {0, 1}) starting.OnOpened({shard, 1}, placement, registry_, &out_);
+    std::map<int64_t, int64_t> restored;
+    for (const coordinator::Outcome& outcome : out_) {
+      const auto* send = std::get_if<coordinator::Send>(&outcome);
+      if (send == nullptr) continue;
+      for (const proto::BlockState& block : send->message.restore().blocks()) {
+        restored[block.block()] = block.samples();
+        EXPECT_EQ(block.skipped(), block.samples() - 100);
+        EXPECT_EQ(block.units_below(), 7);
+      }
+    }
+    std::vector<int64_t> in_order;
+    for (const auto& [block, count] : restored) in_order.push_back(count);
+    EXPECT_EQ(in_order, samples);
+  }
+}
+
 }  // namespace
 }  // namespace rubato

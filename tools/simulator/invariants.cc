@@ -259,13 +259,12 @@ std::pair<int64_t, int64_t> Invariants::Held(int64_t block, int64_t version) con
   return {samples, skipped};
 }
 
-// Of the updates before, only what they come to is known; all blocks go on with the account of the
-// first, since they may be cut anew.
+// Of the updates before, only what they come to is known.
 void Invariants::OnResume(const proto::Manifest& manifest, const std::vector<uint64_t>& values) {
   first_unit_ = manifest.step();
   first_samples_ = manifest.samples();
-  const proto::BlockState& state = manifest.blocks(0);
   for (size_t block = 0; block < blocks_.size(); ++block) {
+    const proto::BlockState& state = manifest.blocks(static_cast<int>(block));
     std::vector<Update>& log = blocks_[block].log;
     log.assign(state.version(), {{}, {}, values[block]});
     for (int64_t i = 0; i < state.skipped(); ++i) log[i].skipped = true;
