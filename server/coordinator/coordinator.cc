@@ -283,7 +283,8 @@ void Coordinator::On(const coordinator::Heartbeat& event) {
 
 void Coordinator::On(const coordinator::Tick&) {
   if (is_over_) return;
-  if (leases_.OnTick(now_, &registry_)) CheckLeases();
+  leases_.OnTick(now_, &registry_);
+  CheckLeases();
   if (starting_.state() == Starting::State::kGathering) Gather();
   if (!is_training()) return;
   checkpoints_.OnTick(now_);

@@ -95,6 +95,13 @@ TEST_F(CoordinatorTest, AFrozenCoordinatorTakesNobodyForDead) {
   now_ += absl::Milliseconds(100);
   Tick();
   EXPECT_THAT(warnings_, IsEmpty());
+  // Who is still silent a lease later is dead.
+  for (int i = 0; i < 51; ++i) {
+    now_ += absl::Milliseconds(100);
+    Beat(0);
+    Tick();
+  }
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) was not heard of for 5s")));
 }
 
 TEST_F(CoordinatorTest, AWorkerThatIsAliveButHoldsUpTheOthersIsTakenForDead) {

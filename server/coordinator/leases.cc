@@ -1,15 +1,16 @@
 #include "server/coordinator/leases.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 
 namespace rubato {
 namespace {
 
-// A tick that comes later than this finds that the process was frozen. The shell ticks ten times a
-// second.
-constexpr absl::Duration kFrozen = absl::Milliseconds(500);
+// The shell ticks ten times a second. After a longer pause, what has come meanwhile may still lie
+// in the sockets.
+constexpr absl::Duration kLate = absl::Milliseconds(500);
 
 }  // namespace
 
@@ -18,15 +19,27 @@ Leases::Leases(const proto::Job& job, absl::Time now)
       stall_timeout_(absl::Seconds(job.cluster().stall_timeout())),
       last_tick_(now) {}
 
-bool Leases::OnTick(absl::Time now, Registry* registry) {
-  const absl::Duration since = now - last_tick_;
-  last_tick_ = now;
-  if (since <= kFrozen) return true;
+void Leases::OnTick(absl::Time now, Registry* registry) {
+  const absl::Time before = std::exchange(last_tick_, now);
+  const absl::Duration missed = now - before;
+  if (missed <= kLate) return;
   for (auto& [id, peer] : registry->peers()) {
-    peer.last_heard += since;
-    peer.last_progress += since;
+    const auto spare = [&](absl::Time since, absl::Duration limit, absl::Time* until) {
+      const absl::Duration more = std::min(missed, limit);
+      const absl::Time end = since + limit;
+      if (before <= end && end < now + more) *until = now + more;
+    };
+    spare(peer.last_heard, lease_, &peer.silence_spared_until);
+    spare(peer.last_progress, stall_timeout_, &peer.stall_spared_until);
   }
-  return false;
+}
+
+bool Leases::IsSilent(const Peer& peer, absl::Time now) const {
+  return now - peer.last_heard > lease_ && now >= peer.silence_spared_until;
+}
+
+bool Leases::IsStalled(const Peer& peer, absl::Time now) const {
+  return now - peer.last_progress > stall_timeout_ && now >= peer.stall_spared_until;
 }
 
 std::vector<Leases::Expired> Leases::Check(const Registry& registry,
@@ -35,10 +48,10 @@ std::vector<Leases::Expired> Leases::Check(const Registry& registry,
   std::vector<Expired> silent, stalled;
   for (const auto& [id, peer] : registry.peers()) {
     if (!peer.is_worker || !peer.is_member) continue;
-    if (now - peer.last_heard > lease_) {
+    if (IsSilent(peer, now)) {
       silent.push_back({id, absl::StrFormat("was not heard of for %s (cluster.lease) at step %d",
                                             absl::FormatDuration(lease_), step)});
-    } else if (now - peer.last_progress > stall_timeout_) {
+    } else if (IsStalled(peer, now)) {
       stalled.push_back(
           {id, absl::StrFormat(
                    "is alive but has computed nothing for %s (cluster.stall_timeout) at step %d",
@@ -59,11 +72,11 @@ std::vector<Leases::Expired> Leases::Check(const Registry& registry,
 
 std::optional<Leases::Expired> Leases::CheckTester(PeerId id, const Peer& tester,
                                                    absl::string_view test, absl::Time now) const {
-  if (now - tester.last_heard > lease_) {
+  if (IsSilent(tester, now)) {
     return Expired{id, absl::StrFormat("was not heard of for %s (cluster.lease) during %s",
                                        absl::FormatDuration(lease_), test)};
   }
-  if (now - tester.last_progress > stall_timeout_) {
+  if (IsStalled(tester, now)) {
     return Expired{id, absl::StrFormat("is alive but has not done %s in %s (cluster.stall_timeout)",
                                        test, absl::FormatDuration(stall_timeout_))};
   }

@@ -20,9 +20,11 @@ class Leases {
  public:
   Leases(const proto::Job& job, absl::Time now);
 
-  // Each tick, before anything is judged. False if this process itself has stood still since the
-  // last one, and has heard nobody meanwhile: then everybody's time is extended by as much.
-  bool OnTick(absl::Time now, Registry* registry);
+  // Each tick, before anything is judged. If this process has stood still since the last one,
+  // somebody whose time ended meanwhile may have been heard in time: what has arrived counts before
+  // anybody is judged. So whose time ends in that pause, or within as long after it, is spared for
+  // as long as the pause was, at most for as long as its time is, and not again.
+  void OnTick(absl::Time now, Registry* registry);
 
   struct Expired {
     PeerId peer;
@@ -38,6 +40,9 @@ class Leases {
                                      absl::Time now) const;
 
  private:
+  bool IsSilent(const Peer& peer, absl::Time now) const;
+  bool IsStalled(const Peer& peer, absl::Time now) const;
+
   const absl::Duration lease_;
   const absl::Duration stall_timeout_;
   absl::Time last_tick_;

@@ -1,5 +1,7 @@
 #include "server/coordinator/leases.h"
 
+#include <algorithm>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -60,12 +62,41 @@ TEST_F(LeasesTest, OneThatIsNoMemberYetIsNotJudged) {
   EXPECT_TRUE(Check(absl::Seconds(60), {{0, 1}, {1, 1}}).empty());
 }
 
-TEST_F(LeasesTest, WhoHasStoodStillItselfGivesAllAsMuchTime) {
-  EXPECT_TRUE(leases_.OnTick(kStart + absl::Milliseconds(100), &registry_));
-  EXPECT_FALSE(leases_.OnTick(kStart + absl::Seconds(10), &registry_));
-  EXPECT_TRUE(leases_.OnTick(kStart + absl::Seconds(10.1), &registry_));
-  EXPECT_TRUE(Check(absl::Seconds(14), {}).empty());
-  EXPECT_EQ(Check(absl::Seconds(15), {}).size(), 2u);
+// Their heartbeats may lie in the sockets.
+TEST_F(LeasesTest, WhomALateTickFindsSilentIsSparedForAsLongAsItWasLateAtMostForALease) {
+  for (const double late : {2.0, 100.0}) {
+    SCOPED_TRACE(late);
+    Leases leases(Job(), kStart);
+    registry_.Find(1)->last_heard = registry_.Find(2)->last_heard = kStart - absl::Seconds(4);
+    const absl::Time tick = kStart + absl::Seconds(late);
+    const absl::Time end = tick + absl::Seconds(std::min(late, 5.0));
+    const auto check = [&](absl::Time now) {
+      return leases.Check(
+          registry_, [] { return std::vector<WorkerId>(); }, 7, now);
+    };
+    leases.OnTick(tick, &registry_);
+    EXPECT_TRUE(check(tick).empty());
+    registry_.Find(2)->last_heard = tick;
+    EXPECT_TRUE(check(end - absl::Milliseconds(1)).empty());
+    const std::vector<Leases::Expired> expired = check(end);
+    ASSERT_EQ(expired.size(), 1u);
+    EXPECT_EQ(expired[0].peer, 1u);
+  }
+}
+
+TEST_F(LeasesTest, LateTicksInARowDoNotKeepASilentWorker) {
+  for (int tick = 1; tick <= 8; ++tick) {
+    const absl::Duration at = tick * absl::Seconds(0.8);
+    leases_.OnTick(kStart + at, &registry_);
+    EXPECT_EQ(Check(at, {}).empty(), at <= absl::Seconds(5.6)) << at;
+  }
+}
+
+TEST_F(LeasesTest, AFrozenServerBlamesNobodyForHavingComputedNothing) {
+  leases_.OnTick(kStart + absl::Seconds(30), &registry_);
+  for (auto& [id, peer] : registry_.peers()) peer.last_heard = kStart + absl::Seconds(49);
+  EXPECT_TRUE(Check(absl::Seconds(49), {{0, 1}, {1, 1}}).empty());
+  EXPECT_EQ(Check(absl::Seconds(50), {{0, 1}, {1, 1}}).size(), 2u);
 }
 
 }  // namespace

@@ -31,6 +31,9 @@ struct Peer {
   bool leaves = false;     // in order: it has done what it had begun
   absl::Time last_heard;
   absl::Time last_progress;
+  // Not judged before, for having been silent and for having computed nothing (see Leases).
+  absl::Time silence_spared_until = absl::InfinitePast();
+  absl::Time stall_spared_until = absl::InfinitePast();
 };
 
 class Registry {

@@ -1,6 +1,7 @@
 #include "server/process/cluster_service.h"
 
 #include <algorithm>
+#include <thread>
 #include <utility>
 
 #include "absl/time/clock.h"
@@ -144,17 +145,10 @@ void ClusterService::Post(const coordinator::Event& event) {
 
 absl::Status ClusterService::Wait(const Tasks& tasks) {
   constexpr absl::Duration kTick = absl::Milliseconds(100);
+  std::thread worker([this, &tasks] { RunTasks(tasks); });
   mutex_.Lock();
-  while (!end_.has_value()) {
-    const auto something_to_do = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return end_.has_value() || !tasks_.empty();
-    };
-    mutex_.AwaitFor(absl::Condition(&something_to_do), kTick);
-    if (!tasks_.empty() && !end_.has_value()) {
-      const Task task = std::move(tasks_.front());
-      tasks_.pop_front();
-      RunTask(task, tasks);
-    }
+  const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
+  while (!mutex_.AwaitFor(absl::Condition(&is_over), kTick)) {
     Handle(coordinator::Tick{}).IgnoreError();
     EndSilentCalls();
   }
@@ -164,6 +158,7 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
   mutex_.AwaitFor(absl::Condition(&all_gone), absl::Seconds(1));
   const absl::Status end = *end_;
   mutex_.Unlock();
+  worker.join();
   return end;
 }
 
@@ -198,6 +193,19 @@ struct Runner {
 };
 
 }  // namespace
+
+void ClusterService::RunTasks(const Tasks& tasks) {
+  MonotonicLock lock(&mutex_);
+  const auto something_to_do = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return end_.has_value() || !tasks_.empty();
+  };
+  for (mutex_.Await(absl::Condition(&something_to_do)); !end_.has_value();
+       mutex_.Await(absl::Condition(&something_to_do))) {
+    const Task task = std::move(tasks_.front());
+    tasks_.pop_front();
+    RunTask(task, tasks);
+  }
+}
 
 void ClusterService::RunTask(const Task& task, const Tasks& tasks) {
   const Runner runner{tasks, core_.view(), core_.summary()};

@@ -1,6 +1,5 @@
 // The shell of the coordinator: carries messages between its core and the peers' calls, writes
-// metrics.jsonl, and tells the process's main thread when to collect the parameters and when the
-// job is over.
+// metrics.jsonl, and has the parameters collected and checkpoints written.
 #ifndef RUBATO_SERVER_PROCESS_CLUSTER_SERVICE_H_
 #define RUBATO_SERVER_PROCESS_CLUSTER_SERVICE_H_
 
@@ -61,7 +60,7 @@ class ClusterService : public proto::Coordination::CallbackService {
   // Any thread.
   void Post(const coordinator::Event& event) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // What takes time, done by the thread that waits.
+  // What takes time, done one after the other by a thread of its own: leases are judged meanwhile.
   struct Tasks {
     // Writes the final parameters.
     std::function<absl::Status(const proto::View& view, int64_t version, const Summary& summary)>
@@ -74,7 +73,7 @@ class ClusterService : public proto::Coordination::CallbackService {
         checkpoint;
   };
 
-  // Waits until the job is over and does its tasks. Returns the job's status.
+  // Waits until the job is over and its tasks are done. Returns the job's status.
   absl::Status Wait(const Tasks& tasks) ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -100,6 +99,7 @@ class ClusterService : public proto::Coordination::CallbackService {
   void Do(const coordinator::Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Of peers that never speak.
   void EndSilentCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RunTasks(const Tasks& tasks) ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTask(const Task& task, const Tasks& tasks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Outlets outlets_;

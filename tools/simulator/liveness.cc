@@ -4,6 +4,7 @@
 #include <cstdio>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/space/modes.h"
@@ -44,6 +45,17 @@ void Liveness::OnFault(const Fault& fault, std::optional<WorkerId> worker,
         {*worker, now, dies ? kNever : end, DeadlineFrom(std::max(now, disturbed_until_))});
   }
   disturbed_until_ = std::max(disturbed_until_, end);
+}
+
+void Liveness::OnText(const std::string& text) {
+  int rank = -1, index = -1;
+  if (!absl::StrContains(text, " was not heard of ") ||
+      std::sscanf(text.c_str(), "worker %d (simulated worker %d)", &rank, &index) != 2) {
+    return;
+  }
+  if (!servers_struck_ && struck_.count(index) == 0) {
+    Violated(absl::StrCat("nothing has happened to the one of whom is said: ", text));
+  }
 }
 
 void Liveness::OnEvent(const Simulation& simulation) {

@@ -1,9 +1,10 @@
 // That nobody is waited for in vain: whom the coordinator says that the job waits for, and how soon
-// the others go on without one that is lost.
+// the others go on without one that is lost; and that nobody is blamed for nothing.
 #ifndef RUBATO_TOOLS_SIMULATOR_LIVENESS_H_
 #define RUBATO_TOOLS_SIMULATOR_LIVENESS_H_
 
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,11 @@ class Liveness {
 
   // A fault has struck; `worker` is who runs there, if it is a worker that takes part.
   void OnFault(const Fault& fault, std::optional<WorkerId> worker, const Simulation& simulation);
+  // A fault has struck worker `index`, or the machine of a server: its silence is no wonder.
+  void OnStruck(int index) { struck_.insert(index); }
+  void OnStruckServer() { servers_struck_ = true; }
+  // What the coordinator says.
+  void OnText(const std::string& text);
   // After each event.
   void OnEvent(const Simulation& simulation);
 
@@ -50,6 +56,8 @@ class Liveness {
   const SimTime stall_timeout_;
   const SimTime slack_;
   std::vector<Lost> lost_;
+  std::set<int> struck_;  // workers, by index
+  bool servers_struck_ = false;
   SimTime disturbed_until_ = 0;  // by faults so far: a frozen shard closes no view
   absl::Status violated_;
 };

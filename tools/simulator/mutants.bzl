@@ -71,6 +71,14 @@ MUTANTS = {
         "if (!worker->is_member) worker->last_heard = now_;",
         "worker->last_heard = now_;",
     ]),
+    "late_tick_judges_at_once": ("//server/coordinator:leases.cc", [
+        "*until = now + more;",
+        "*until = before;",
+    ]),
+    "stopped_pause_waits_for_nobody": ("//server/coordinator:coordinator_views.cc", [
+        "const int min = ending_.stopping() ? 1 : ",
+        "const int min = ",
+    ]),
     "step_applied_against_the_decision": ("//server/shard:shard.cc", [
         "if (change.kind == NextChange::Kind::kSkip) {",
         "if (false) {",
@@ -154,6 +162,7 @@ def mutant_tests():
                 ":property",
                 "//common/consistency:policy",
                 "//server/coordinator:coordinator",
+                "//server/coordinator:leases",
                 "//server/coordinator:roll_call",
                 "//server/coordinator:view_change",
                 "//server/shard:shard",

@@ -324,10 +324,11 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
   setting.observer = &invariants;
   std::set<std::string> asked;
   for (const auto& change : scenario.switches) asked.insert(ModeName(change.mode));
+  setting.callbacks.on_text = [&](bool, const std::string& text, absl::Time now) {
+    liveness.OnText(text);
+    if (log != nullptr) *log << absl::FormatDuration(now - SimStart()) << " " << text << "\n";
+  };
   if (log != nullptr) {
-    setting.callbacks.on_text = [log](bool, const std::string& text, absl::Time now) {
-      *log << absl::FormatDuration(now - SimStart()) << " " << text << "\n";
-    };
     setting.callbacks.on_view = [log](const proto::View& view, const std::string& reason,
                                       absl::Time now) {
       *log << absl::FormatDuration(now - SimStart()) << " " << JournalLine(view, reason, now);
@@ -341,7 +342,15 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
     if (running == nullptr) return;  // the first messages of all
     std::optional<WorkerId> worker;
     for (const auto& other : running->workers()) {
-      if (other->self() == process && other->id().rank >= 0) worker = other->id();
+      if (other->self() != process) continue;
+      if (other->id().rank >= 0) worker = other->id();
+      liveness.OnStruck(other->index());
+    }
+    // What a server is not to hear, or to say in time.
+    if (running->ShardOf(process) >= 0 || !worker.has_value()) {
+      if (fault.kind == Fault::Kind::kCut || fault.kind == Fault::Kind::kDelay) {
+        liveness.OnStruckServer();
+      }
     }
     liveness.OnFault(fault, worker, *running);
   };
