@@ -24,6 +24,7 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
   Receive(2, Idle());
   EXPECT_FALSE(sent_[2].back().has_evaluation_request());
   Receive(3, Idle());
+  SaveLast();
   // The test at the end of the first epoch has not come yet.
   EXPECT_FALSE(sent_[2].back().has_evaluation_request());
   EXPECT_THAT(coordinator_->Status(now_).waits(),

@@ -159,6 +159,19 @@ class CoordinatorTest : public ::testing::Test {
     }
   }
 
+  // The last checkpoint, which has just been asked for, is taken and written.
+  void SaveLast() {
+    ASSERT_TRUE(sent_[1].back().has_snapshot());
+    const uint32_t id = sent_[1].back().snapshot().id();
+    for (const PeerId shard : {kOwnShard, PeerId{1}}) {
+      proto::PeerMessage copied;
+      copied.mutable_snapshot_copied()->set_id(id);
+      copied.mutable_snapshot_copied()->add_blocks()->set_block(static_cast<int64_t>(shard));
+      Receive(shard, copied);
+    }
+    Checkpointed(id, std::string("the last"));
+  }
+
   void Gone(PeerId peer) { Handle(coordinator::PeerGone{peer}).IgnoreError(); }
   void Tick() { Handle(coordinator::Tick{}).IgnoreError(); }
   void Beat(int rank) { Handle(coordinator::Heartbeat{{rank, 1}}).IgnoreError(); }

@@ -37,6 +37,7 @@ TEST_F(CoordinatorTest, TheTestsOfOthersAreWaitedForUnlessTheyDie) {
   }
   Receive(2, Idle(/*applied=*/5));
   Receive(3, Idle(/*applied=*/5));
+  SaveLast();
   EXPECT_FALSE(sent_[2].back().has_evaluation_request());
   for (int i = 0; i < 51; ++i) {
     now_ += absl::Milliseconds(100);
@@ -59,6 +60,7 @@ TEST_F(CoordinatorTest, AWorkerThatDoesNotDoTheFinalTestIsTakenForDeadAndAnother
   Receive(2, Evaluated(3));
   Receive(2, Idle());
   Receive(3, Idle());
+  SaveLast();
   ASSERT_TRUE(sent_[2].back().has_evaluation_request());
   const auto wait = [&](int tenths, std::vector<int> heard) {
     for (int i = 0; i < tenths; ++i) {

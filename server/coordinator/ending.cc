@@ -34,10 +34,6 @@ void Ending::Begin(int64_t unit, bool sync) {
   version_ = sync ? unit : 0;
 }
 
-bool Ending::WantsCheckpoint() {
-  return !std::exchange(has_checkpoint_, true) && (job_.checkpoint().has_every() || stopping_);
-}
-
 void Ending::Test(Evaluations* evaluations, Registry* registry, absl::Time now, Summary* summary,
                   Outcomes* out) {
   state_ = State::kTesting;

@@ -1,5 +1,5 @@
-// Part of the coordinator's core: how the job comes to its end. When the training is over there may
-// be a last checkpoint; then tests that are under way, the final test, the shards' reports, and the
+// Part of the coordinator's core: how the job comes to its end. When the training is over a last
+// checkpoint is taken; then tests that are under way, the final test, the shards' reports, and the
 // writing of the result, one after the other.
 #ifndef RUBATO_SERVER_COORDINATOR_ENDING_H_
 #define RUBATO_SERVER_COORDINATOR_ENDING_H_
@@ -44,7 +44,7 @@ class Ending {
   // Training is over after unit `unit`, which in sync is the version of all blocks.
   void Begin(int64_t unit, bool sync);
   // Whether a last checkpoint is to be taken; says so once.
-  bool WantsCheckpoint();
+  bool WantsCheckpoint() { return !std::exchange(has_checkpoint_, true); }
   int64_t unit() const { return unit_; }
 
   // Waits for the tests that are under way, whose results would be lost or come out of order, and

@@ -92,9 +92,7 @@ TEST_F(EndingTest, EachShardsReportCountsOnce) {
   EXPECT_EQ(std::get<coordinator::Collect>(out_.back()).version, 6);
 }
 
-TEST_F(EndingTest, AStoppedJobTakesALastCheckpointOnce) {
-  EXPECT_FALSE(Ending(job_).WantsCheckpoint());
-  ending_.Stop(absl::OkStatus());
+TEST_F(EndingTest, TakesALastCheckpointOnce) {
   EXPECT_TRUE(ending_.WantsCheckpoint());
   EXPECT_FALSE(ending_.WantsCheckpoint());
 }

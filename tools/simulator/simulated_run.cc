@@ -79,8 +79,11 @@ class Files {
     for (const std::string& slot : optimizer.slots()) manifest.add_slots(slot);
     RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
                             simulation.ReadState(snapshot, manifest.slots_size()));
-    return WriteCheckpoint(folder_.CheckpointFolder(), manifest, ResolvedYaml(job_),
-                           simulation.coordinator().view().layout(), state);
+    RUBATO_ASSIGN_OR_RETURN(
+        const std::string path,
+        WriteCheckpoint(folder_.CheckpointFolder(), manifest, ResolvedYaml(job_),
+                        simulation.coordinator().view().layout(), state));
+    return path.substr(folder_.path().size() + 1);  // the log is the same wherever the run lies
   }
 
   absl::Status Close() {
