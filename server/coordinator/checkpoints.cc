@@ -69,6 +69,13 @@ void Checkpoints::Announce(int64_t after, const Lineage& lineage, const Registry
                         out);
 }
 
+bool Checkpoints::OnMissed(const proto::SnapshotMissed& missed) {
+  const bool was_wanted = snapshots_.phase() == Snapshots::Phase::kTaking;
+  if (!snapshots_.OnMissed(missed)) return false;
+  is_wanted_ = is_wanted_ || was_wanted;
+  return true;
+}
+
 WriteCheckpoint Checkpoints::Write(const proto::View& view, const Work& work,
                                    const Evaluations& evaluations, const Registry& registry) const {
   WriteCheckpoint write{snapshots_.id(), {}};

@@ -43,6 +43,8 @@ class Checkpoints {
     return is_wanted_ &&
            (!snapshots_.under_way() || snapshots_.phase() == Snapshots::Phase::kAnnounced);
   }
+  // Whether one that is wanted has still to be taken.
+  bool is_wanted() const { return is_wanted_; }
   // Takes one: of that step, which no block is beyond (sync), of what is there (on arrival).
   void Take(int64_t step, const Registry& registry, coordinator::Outcomes* out);
   // Sync: announces the next one of the schedule after step `after`, if none is under way.
@@ -57,7 +59,7 @@ class Checkpoints {
                                      const Evaluations& evaluations,
                                      const Registry& registry) const;
   // Whether it will not be taken.
-  bool OnMissed(const proto::SnapshotMissed& missed) { return snapshots_.OnMissed(missed); }
+  bool OnMissed(const proto::SnapshotMissed& missed);
   // It is written, or could not be.
   void OnWritten(uint32_t snapshot, const absl::StatusOr<std::string>& path,
                  const Registry& registry, coordinator::Outcomes* out);

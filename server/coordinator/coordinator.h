@@ -64,6 +64,9 @@ class Coordinator {
   const proto::View& view() const { return view_; }
   // Of the whole run, when Collect comes.
   const Summary& summary() const { return summary_; }
+  // Whether somebody wants a checkpoint that has still to be taken: one that is being written was
+  // taken before that.
+  bool wants_checkpoint() const { return checkpoints_.is_wanted(); }
   // How the job stands (coordinator_status.cc).
   proto::JobStatus Status(absl::Time now) const;
 

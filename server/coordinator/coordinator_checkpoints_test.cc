@@ -33,6 +33,22 @@ TEST_F(CoordinatorTest, ASnapshotWhoseStepHasPassedIsTakenLater) {
   EXPECT_EQ(sent_[1].back().snapshot().step(), 4);
 }
 
+// Who asks while another is being written gets one of later parameters.
+TEST_F(CoordinatorTest, ACheckpointThatWasTakenBeforeItWasAskedForIsNotTheOne) {
+  Start("consistency { mode { mode: NAME_ASYNC } }");
+  Begin();
+  RUBATO_ASSERT_OK(Handle(coordinator::CheckpointRequested{}));
+  EXPECT_FALSE(coordinator_->wants_checkpoint());
+  Receive(kOwnShard, Copied(1, 0, 1));
+  Receive(1, Copied(1, 1, 1));
+  ASSERT_THAT(snapshots_, ElementsAre(1));
+  RUBATO_ASSERT_OK(Handle(coordinator::CheckpointRequested{}));
+  EXPECT_TRUE(coordinator_->wants_checkpoint());
+  Checkpointed(1, std::string("older"));
+  EXPECT_EQ(sent_[1].back().snapshot().id(), 2u);
+  EXPECT_FALSE(coordinator_->wants_checkpoint());
+}
+
 // The shards stand still at different steps: the snapshot is of one that all can reach, and they
 // hear of it before they go on.
 TEST_F(CoordinatorTest, ACheckpointOnDemandIsOfTheStepAfterTheHighest) {

@@ -213,10 +213,10 @@ void ClusterService::RunTask(const Task& task, const Tasks& tasks) {
   const std::optional<coordinator::Event> event = std::visit(runner, task);
   mutex_.Lock();
   if (!event.has_value()) return;
+  const bool is_older_than_wanted = core_.wants_checkpoint();
   Handle(*event).IgnoreError();
-  if (const auto* done = std::get_if<coordinator::Checkpointed>(&*event)) {
-    commands_.OnCheckpoint(done->path);
-  }
+  const auto* const done = std::get_if<coordinator::Checkpointed>(&*event);
+  if (done != nullptr && !is_older_than_wanted) commands_.OnCheckpoint(done->path);
 }
 
 absl::StatusOr<std::string> ClusterService::Handle(const coordinator::Event& event) {

@@ -74,11 +74,12 @@ absl::Status ShardProtocol::On(const shard_event::Message& event) {
       Restore(message.restore());
       break;
     case proto::CoordinatorMessage::kSnapshot:
+      // One at a time: older ones are written, or some shard has missed its part.
+      snapshots_.erase(snapshots_.begin(), snapshots_.lower_bound(message.snapshot().id()));
       core_->OnSnapshot(message.snapshot().id(), message.snapshot().step(), &actions);
       break;
     case proto::CoordinatorMessage::kReleaseSnapshot:
-      // Older ones, of which only some shards had their part, go as well.
-      snapshots_.erase(snapshots_.begin(), snapshots_.upper_bound(message.release_snapshot().id()));
+      snapshots_.erase(message.release_snapshot().id());
       break;
     case proto::CoordinatorMessage::kDecision:
       core_->OnDecision(message.decision(), &actions);

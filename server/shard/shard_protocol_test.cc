@@ -190,6 +190,19 @@ TEST_F(ShardProtocolTest, ASnapshotStaysAsItWasUntilItIsReleased) {
 }
 
 // On their data stream the values may overtake the message that announces them, or it them.
+// Of the first one another shard has missed its part, so nobody will release it.
+TEST_F(ShardProtocolTest, ANewSnapshotTakesThePlaceOfOneThatNobodyReleases) {
+  Open();
+  for (const uint32_t id : {5, 6}) {
+    proto::CoordinatorMessage message;
+    message.mutable_snapshot()->set_id(id);
+    message.mutable_snapshot()->set_step(0);
+    Tell(message);
+    RUBATO_EXPECT_OK(Pull(id));
+  }
+  EXPECT_THAT(Pull(5), IsError(absl::StatusCode::kNotFound, HasSubstr("snapshot 5")));
+}
+
 TEST_F(ShardProtocolTest, IsRestoredWhenAllValuesAndTheirAnnouncementAreThere) {
   for (const int before : {0, 1, 2}) {
     Begin(/*take_time=*/false);
