@@ -15,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/digest.h"
+#include "common/base/finite.h"
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
 #include "common/files/safetensors.h"
@@ -230,6 +231,16 @@ absl::StatusOr<std::string> WriteCheckpoint(const std::string& folder, proto::Ma
                                             const std::string& job_yaml,
                                             const proto::Layout& layout,
                                             const TrainingState& state) {
+  // Sums that are finite may not be so together: nobody wants to go on from what comes of that.
+  std::vector<absl::Span<const float>> vectors = {state.parameters};
+  vectors.insert(vectors.end(), state.slots.begin(), state.slots.end());
+  for (const absl::Span<const float> vector : vectors) {
+    const size_t index = FirstNonFinite(vector);
+    if (index < vector.size()) {
+      return absl::DataLossError(
+          absl::StrCat(ParameterAt(layout, static_cast<int64_t>(index)), " is not finite"));
+    }
+  }
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) {

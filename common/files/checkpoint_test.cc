@@ -9,7 +9,9 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <limits>
 #include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_matchers.h"
@@ -157,6 +159,18 @@ TEST_F(CheckpointTest, AFullDiskLeavesTheLastGoodOneAndNothingElse) {
   }
   std::signal(SIGXFSZ, old_handler);
   RUBATO_EXPECT_OK(CheckCheckpoint(good));
+}
+
+TEST_F(CheckpointTest, WhatIsNotFiniteIsNotWritten) {
+  const std::string good = Write(1);
+  manifest_.set_step(2);
+  for (std::vector<float>* vector : {&state_.parameters, &state_.slots[0]}) {
+    const float was = std::exchange((*vector)[1], std::numeric_limits<float>::infinity());
+    EXPECT_THAT(WriteCheckpoint(folder_, manifest_, "name: x\n", layout_, state_).status(),
+                IsError(absl::StatusCode::kDataLoss, HasSubstr("is not finite")));
+    (*vector)[1] = was;
+  }
+  EXPECT_THAT(ListCheckpoints(folder_), ElementsAre(good));
 }
 
 // Runs `work` in a process of its own that is killed at its `stop`th entry to or return from a

@@ -387,6 +387,11 @@ void Coordinator::OnQuestion(PeerId id, const ShardId& shard, const proto::Quest
     out_.push_back(Send{id, std::move(message)});
     return;
   }
+  if (answer->is_incomplete) {
+    On(coordinator::Failed{absl::InternalError(absl::StrFormat(
+        "step %d cannot be clipped: the shards measured only a part of it", question.unit()))});
+    return;
+  }
   if (answer->non_finite >= 0) {
     const std::string parameter = ParameterAt(view_.layout(), answer->non_finite);
     if (job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_STOP) {

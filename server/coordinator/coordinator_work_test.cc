@@ -169,5 +169,26 @@ TEST_F(CoordinatorTest, ADecisionClipsByTheNormOverAllShardsAndLeavesOutWhatIsNo
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("step 1 is left out")));
 }
 
+TEST_F(CoordinatorTest, AStepOfWhichOnlyAPartIsMeasuredIsNotAppliedUnclipped) {
+  for (const bool whole : {true, false}) {
+    end_.reset();
+    sent_.clear();
+    Start("optimizer { clip_grad_norm: 1 }");
+    Begin();
+    proto::PeerMessage question;
+    question.mutable_question()->set_unit(0);
+    proto::Question::Measured* measured = question.mutable_question()->mutable_measured();
+    measured->set_samples(8);
+    if (whole) measured->add_nodes()->set_end(1);  // the one leaf of the sum of squares
+    Receive(kOwnShard, question);
+    Receive(1, question);
+    EXPECT_EQ(sent_[1].back().has_decision(), whole);
+    ASSERT_EQ(end_.has_value(), !whole);
+    if (!whole) {
+      EXPECT_THAT(*end_, IsError(absl::StatusCode::kInternal, HasSubstr("only a part of it")));
+    }
+  }
+}
+
 }  // namespace
 }  // namespace rubato

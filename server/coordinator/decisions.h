@@ -26,8 +26,9 @@ class Decisions {
 
   struct Answer {
     proto::Decision decision;
-    bool is_new = true;       // for all shards; else for the one that asked again
-    int64_t non_finite = -1;  // where in the flat vector; below 0: nowhere
+    bool is_new = true;          // for all shards; else for the one that asked again
+    int64_t non_finite = -1;     // where in the flat vector; below 0: nowhere
+    bool is_incomplete = false;  // it cannot be clipped: some shard has not told of all it has
   };
   // nullopt: what other shards ask has to come first. A decision is kept until the next one.
   std::optional<Answer> OnQuestion(const ShardId& shard, const proto::Question& question,
