@@ -49,7 +49,7 @@ struct BlockLedger {
 
   int64_t version = 0;  // updates applied
   int64_t samples = 0;  // in those updates
-  int64_t skipped = 0;  // of those updates, left out by a verdict
+  int64_t skipped = 0;  // of those updates, left out by a decision
   // Sync: disjoint nodes of the open step (which is `version`), by their first leaf; and those that
   // may have a sibling there.
   std::map<int64_t, Pending> nodes;
@@ -62,15 +62,19 @@ struct BlockLedger {
   std::vector<Clock> clocks;  // by rank
   int64_t slowest = kNobody;  // the least clock that is waited for
   int64_t at_slowest = 0;     // so many workers have it
-  // The outstanding action that changes the block. While it is kApply, the first of `nodes` or of
-  // `queue` is what is applied.
-  enum class Change { kNone, kSum, kMeasure, kApply };
+  // The outstanding action that changes the block.
+  enum class Change { kNone, kSum, kMeasure, kApply, kSkip };
   Change change = Change::kNone;
   bool measured = false;  // the open step's sum is whole, and waits for the verdict
   UnitSet units;          // on arrival: the contributions in the parameters
   int64_t staleness_sum = 0;
   int64_t staleness_max = 0;
 
+  // What the next update is of, or a measurement: the whole sum of the step, or the first in the
+  // queue.
+  const Pending& first() const { return queue.empty() ? nodes.begin()->second : queue.front(); }
+  // Whether the outstanding action makes the next version.
+  bool is_updating() const { return change == Change::kApply || change == Change::kSkip; }
   // One more of the worker's contributions is in the parameters.
   void MoveClock(uint32_t worker);
   // After other clocks are waited for.

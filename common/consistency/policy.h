@@ -7,9 +7,10 @@
 // settings as an extension of proto::Mode, and comes to the cores by the factory that makes their
 // policies.
 //
-// A policy may be undecided (NextChange::kAsk): then its shard asks the coordinator, which makes
-// one decision for all shards (Decide), and repeats it to whoever asks again. A decision is on a
-// step, since all blocks come to one version there; one a step, so such a mode cannot be clipped.
+// A policy may be undecided on a step or on a contribution on arrival (NextChange::kAsk): then its
+// shard asks the coordinator, which makes one decision for all shards (Decide), keeps it until all
+// blocks are done with the unit, and repeats it to whoever asks again. Beside it the job may want a
+// verdict on each step (clipping, values that are not finite), which is a decision of its own.
 #ifndef RUBATO_COMMON_CONSISTENCY_POLICY_H_
 #define RUBATO_COMMON_CONSISTENCY_POLICY_H_
 
@@ -19,6 +20,8 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
+#include <tuple>
 
 #include "absl/status/statusor.h"
 #include "common/consistency/ledger.h"
@@ -29,17 +32,44 @@
 
 namespace rubato {
 
+// What a question is about, and the decision that answers it.
+struct Subject {
+  int64_t unit = 0;
+  bool is_verdict = false;  // the job's; else the mode's
+
+  friend bool operator<(const Subject& a, const Subject& b) {
+    return std::tie(a.unit, a.is_verdict) < std::tie(b.unit, b.is_verdict);
+  }
+};
+inline Subject SubjectOf(const proto::Question& question) {
+  return {question.unit(), question.has_measured()};
+}
+inline Subject SubjectOf(const proto::Decision& decision) {
+  return {decision.unit(), decision.has_verdict()};
+}
+
 // What holds for all blocks of a shard.
 struct ShardTerms {
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
-  bool closed = false;                      // the view is about to be followed by another
-  int64_t limit = kNoLimit;                 // steps: no block goes beyond this version
-  int64_t readable = kNoLimit;              // steps: nobody reads beyond this version
-  std::optional<proto::Decision> decision;  // the last one
+  bool closed = false;          // the view is about to be followed by another
+  int64_t limit = kNoLimit;     // steps: no block goes beyond this version
+  int64_t readable = kNoLimit;  // steps: nobody reads beyond this version
+  // On units that some block is not done with.
+  std::map<Subject, proto::Decision> decisions;
+  std::set<int64_t> asked;  // units on which the view has asked for the mode's decision
 
-  // That on `unit`, if there is one.
-  const proto::Decision* DecisionOn(int64_t unit) const {
-    return decision.has_value() && decision->unit() == unit ? &*decision : nullptr;
+  // The mode's on `unit`, or null.
+  const proto::Decision* DecisionOn(int64_t unit) const { return Find({unit, false}); }
+  // The job's verdict on step `step`, or null.
+  const proto::Decision::Verdict* VerdictOn(int64_t step) const {
+    const proto::Decision* const decision = Find({step, true});
+    return decision == nullptr ? nullptr : &decision->verdict();
+  }
+
+ private:
+  const proto::Decision* Find(const Subject& subject) const {
+    const auto found = decisions.find(subject);
+    return found == decisions.end() ? nullptr : &found->second;
   }
 };
 
@@ -49,14 +79,15 @@ struct NextChange {
     kNone,     // nothing, until something else arrives
     kDrop,     // `first` belongs to no update
     kSum,      // `first` += `second`, which then stands for both
-    kMeasure,  // measure `first`, which is whole: the decision on it depends on its norm
-    kAsk,      // ask for the decision
-    kApply,    // update the block with `first`
-    kSkip,     // leave `first` out: an update that changes nothing
+    kMeasure,  // measure BlockLedger::first(): the verdict on it depends on its norm
+    kAsk,      // ask for the mode's decision on unit `first`, if this view has not asked
+    kApply,    // update the block with BlockLedger::first(), by `factor`
+    kSkip,     // leave that out: an update that changes nothing
   };
   Kind kind = Kind::kNone;
-  // Steps: the first leaves of pending nodes. On arrival it is always the first of the queue.
+  // The first leaves of pending nodes, or a unit.
   int64_t first = 0, second = 0;
+  double factor = 1;
 };
 
 class Policy {
@@ -82,8 +113,10 @@ class Policy {
                      BlockLedger* ledger) const = 0;
   // What is to be done next.
   virtual NextChange Next(const ShardTerms& terms, BlockLedger* ledger) const = 0;
-  // What the coordinator is told beside the step, where Next is kAsk.
+  // What the coordinator is told beside the unit, where Next is kAsk; of the first block that asks.
   virtual void Ask(const BlockLedger& /*ledger*/, proto::Question* /*question*/) const {}
+  // The first unit that the block is not done with: it has no use for decisions on those before.
+  virtual int64_t FirstOpen(const BlockLedger& ledger) const = 0;
   // Strikes from the ledger what has been applied or left out, and says what that was.
   virtual Contribution Strike(BlockLedger* ledger) const = 0;
   // On arrival: what the block holds already only moves its workers' clocks; whether it has.
@@ -106,7 +139,7 @@ class Policy {
 
   // The coordinator asks.
 
-  // The decision on a unit, by what the shards have asked so far; nullopt: not yet.
+  // The mode's decision on a unit, by what the shards have asked so far; nullopt: not yet.
   virtual std::optional<proto::Decision> Decide(
       const std::map<int, proto::Question>& /*by_shard*/) const {
     return std::nullopt;
@@ -134,12 +167,17 @@ class Steps : public Policy {
   bool Enter(const Contribution& contribution, PayloadId payload,
              BlockLedger* ledger) const override;
   NextChange Next(const ShardTerms& terms, BlockLedger* ledger) const override;
+  int64_t FirstOpen(const BlockLedger& ledger) const override { return ledger.version; }
   Contribution Strike(BlockLedger* ledger) const override;
   bool MayRead(const BlockLedger& ledger, const ShardTerms& terms, uint32_t worker, int64_t clock,
                bool retires) const override;
   bool ReadsPrevious(const BlockLedger& ledger, int64_t clock) const override;
   int WhenToCopy(const BlockLedger& ledger, int64_t step) const override;
   bool ClosesAtRest() const override { return false; }
+
+ protected:
+  // What is to be done with a step whose sum is whole: the job's verdict first, if it wants one.
+  NextChange NextOfWhole(const ShardTerms& terms, const BlockLedger& ledger) const;
 
  private:
   const uint32_t view_;
@@ -160,6 +198,7 @@ class Arrivals : public Policy {
   bool Enter(const Contribution& contribution, PayloadId payload,
              BlockLedger* ledger) const override;
   NextChange Next(const ShardTerms& terms, BlockLedger* ledger) const override;
+  int64_t FirstOpen(const BlockLedger& ledger) const override { return ledger.units.below(); }
   Contribution Strike(BlockLedger* ledger) const override;
   bool Settle(BlockLedger* ledger) const override;
   bool MayRead(const BlockLedger& ledger, const ShardTerms& terms, uint32_t worker, int64_t clock,

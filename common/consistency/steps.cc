@@ -75,12 +75,19 @@ NextChange Steps::Next(const ShardTerms& terms, BlockLedger* ledger) const {
   if (ledger->nodes.empty()) return {};
   const BlockLedger::Pending& first = ledger->nodes.begin()->second;
   if (!(first.contribution.node == tree_.root())) return SumOfSiblings(tree_, ledger);
-  if (ledger->version >= terms.limit) return {};
-  if (!verdict_steps_) return {NextChange::Kind::kApply};
-  if (!ledger->measured) return {NextChange::Kind::kMeasure};
-  const proto::Decision* const decision = terms.DecisionOn(ledger->version);
-  if (decision == nullptr) return {};
-  return {decision->apply() ? NextChange::Kind::kApply : NextChange::Kind::kSkip};
+  return NextOfWhole(terms, *ledger);
+}
+
+NextChange Steps::NextOfWhole(const ShardTerms& terms, const BlockLedger& ledger) const {
+  if (ledger.version >= terms.limit) return {};
+  NextChange next{NextChange::Kind::kApply};
+  if (!verdict_steps_) return next;
+  if (!ledger.measured) return {NextChange::Kind::kMeasure};
+  const proto::Decision::Verdict* const verdict = terms.VerdictOn(ledger.version);
+  if (verdict == nullptr) return {};
+  if (!verdict->apply()) return {NextChange::Kind::kSkip};
+  next.factor = verdict->factor();
+  return next;
 }
 
 Contribution Steps::Strike(BlockLedger* ledger) const {

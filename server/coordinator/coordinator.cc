@@ -379,7 +379,7 @@ void Coordinator::On(const coordinator::Failed& event) {
 void Coordinator::OnQuestion(PeerId id, const ShardId& shard, const proto::Question& question) {
   if (!decisions_.has_value()) return;
   const std::optional<Decisions::Answer> answer =
-      decisions_->OnQuestion(shard, question, work_->policy());
+      decisions_->OnQuestion(shard, question, work_->policy(), work_->FirstOpen(question.unit()));
   if (!answer.has_value()) return;
   proto::CoordinatorMessage message;
   *message.mutable_decision() = answer->decision;

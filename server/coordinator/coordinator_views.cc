@@ -151,6 +151,7 @@ void Coordinator::OnNewLineage(const proto::Mode& before) {
   const Lineage& lineage = work_->lineage();
   checkpoints_.BeginLineage(lineage);
   evaluations_->BeginLineage();
+  decisions_->BeginLineage();
   ++summary_.switches;
   const int64_t samples = lineage.schedule().SamplesBefore(lineage.origin());
   out_.push_back(

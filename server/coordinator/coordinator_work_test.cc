@@ -157,15 +157,15 @@ TEST_F(CoordinatorTest, ADecisionClipsByTheNormOverAllShardsAndLeavesOutWhatIsNo
   measured.mutable_question()->mutable_measured()->clear_nodes();
   Receive(1, measured);
   EXPECT_LAST_TO_SHARDS(has_decision());
-  EXPECT_TRUE(sent_[1].back().decision().apply());
-  EXPECT_DOUBLE_EQ(sent_[1].back().decision().factor(), 1 / (5 + 1e-6));
+  EXPECT_TRUE(sent_[1].back().decision().verdict().apply());
+  EXPECT_DOUBLE_EQ(sent_[1].back().decision().verdict().factor(), 1 / (5 + 1e-6));
   measured.mutable_question()->set_unit(1);
   measured.mutable_question()->mutable_measured()->Clear();
   measured.mutable_question()->mutable_measured()->set_non_finite(3);
   Receive(1, measured);
   set(1, 1);
   Receive(kOwnShard, measured);
-  EXPECT_FALSE(sent_[1].back().decision().apply());
+  EXPECT_FALSE(sent_[1].back().decision().verdict().apply());
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("step 1 is left out")));
 }
 

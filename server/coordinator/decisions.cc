@@ -16,36 +16,42 @@ Decisions::Decisions(const proto::Job& job, const Placement& placement,
 
 std::optional<Decisions::Answer> Decisions::OnQuestion(const ShardId& shard,
                                                        const proto::Question& question,
-                                                       const Policy& policy) {
-  const int64_t unit = question.unit();
-  if (last_.has_value() && unit <= last_->unit()) {
-    if (unit < last_->unit()) return std::nullopt;  // it has been superseded
+                                                       const Policy& policy, int64_t first_open) {
+  first_open_ = std::max(first_open_, first_open);
+  matters_.erase(matters_.begin(), matters_.lower_bound({first_open_}));
+  if (question.unit() < first_open_) return std::nullopt;
+  Matter& matter = matters_[SubjectOf(question)];
+  if (matter.decision.has_value()) {
     Answer again;
-    again.decision = *last_;
+    again.decision = *matter.decision;
     again.is_new = false;
     return again;
   }
-  Asked& asked = asked_[unit];
-  asked[shard] = question;
+  matter.asked[shard] = question;
   std::optional<Answer> answer;
   if (question.has_measured()) {
-    answer = Judge(asked);
+    answer = Judge(matter.asked);
   } else {
     std::map<int, proto::Question> by_shard;
-    for (const auto& [id, other] : asked) by_shard[id.number] = other;
+    for (const auto& [id, other] : matter.asked) by_shard[id.number] = other;
     if (std::optional<proto::Decision> decision = policy.Decide(by_shard)) {
       answer.emplace().decision = *decision;
     }
   }
   if (!answer.has_value()) return std::nullopt;
-  answer->decision.set_unit(unit);
-  last_ = answer->decision;
-  asked_.erase(asked_.begin(), asked_.upper_bound(unit));
+  answer->decision.set_unit(question.unit());
+  matter = {{}, answer->decision};
   return answer;
+}
+
+void Decisions::BeginLineage() {
+  first_open_ = 0;
+  matters_.clear();
 }
 
 std::optional<Decisions::Answer> Decisions::Judge(const Asked& asked) const {
   Answer answer;
+  proto::Decision::Verdict* const verdict = answer.decision.mutable_verdict();
   SumOfSquares squares(trainable_);
   for (const ShardId& shard : shards_) {
     const auto question = asked.find(shard);
@@ -60,13 +66,10 @@ std::optional<Decisions::Answer> Decisions::Judge(const Asked& asked) const {
     }
   }
   if (answer.non_finite >= 0) {
-    answer.decision.set_apply(false);
-  } else if (job_.optimizer().has_clip_grad_norm() && !squares.complete()) {
-    answer.is_incomplete = true;
-  } else if (job_.optimizer().has_clip_grad_norm()) {
+    verdict->set_apply(false);
+  } else if (job_.optimizer().has_clip_grad_norm() && squares.complete()) {
     const int64_t samples = asked.begin()->second.measured().samples();
-    answer.decision.set_factor(
-        ClipFactor(squares.sum(), samples, job_.optimizer().clip_grad_norm()));
+    verdict->set_factor(ClipFactor(squares.sum(), samples, job_.optimizer().clip_grad_norm()));
   }
   return answer;
 }

@@ -1,6 +1,7 @@
 // Part of the coordinator's core: the one decision over all shards on a unit of work on which they
-// may not decide alone. On a step that has been measured (clipping by the norm of the whole
-// gradient, values that are not finite) it is the job's; on any other question it is the mode's.
+// may not decide alone. On a step that has been measured it is the job's verdict (clipping by the
+// norm of the whole gradient, values that are not finite); on any other question it is the mode's.
+// A unit may have one of each.
 #ifndef RUBATO_SERVER_COORDINATOR_DECISIONS_H_
 #define RUBATO_SERVER_COORDINATOR_DECISIONS_H_
 
@@ -30,20 +31,27 @@ class Decisions {
     int64_t non_finite = -1;     // where in the flat vector; below 0: nowhere
     bool is_incomplete = false;  // it cannot be clipped: some shard has not told of all it has
   };
-  // nullopt: what other shards ask has to come first. A decision is kept until the next one.
+  // nullopt: what other shards ask has to come first. All shards are done with the units below
+  // `first_open`, so that decisions on them are forgotten.
   std::optional<Answer> OnQuestion(const ShardId& shard, const proto::Question& question,
-                                   const Policy& policy);
+                                   const Policy& policy, int64_t first_open);
+  // Units are counted anew.
+  void BeginLineage();
 
  private:
   using Asked = std::map<ShardId, proto::Question>;
-  // The job's, once all that measure have asked.
+  struct Matter {
+    Asked asked;
+    std::optional<proto::Decision> decision;
+  };
+  // The job's verdict, once all that measure have asked.
   std::optional<Answer> Judge(const Asked& asked) const;
 
   const proto::Job job_;
   std::vector<ShardId> shards_;  // that measure
   const int64_t trainable_;
-  std::map<int64_t, Asked> asked_;  // by unit, of those that are not decided
-  std::optional<proto::Decision> last_;
+  int64_t first_open_ = 0;
+  std::map<Subject, Matter> matters_;  // of units from there on
 };
 
 }  // namespace rubato

@@ -76,6 +76,9 @@ class Work {
   // What it waits for `worker` to do, for people.
   std::string WaitText(const Peer& worker, double seconds) const;
 
+  // Of a shard that has come to `unit`: all shards are done with the units below this one.
+  int64_t FirstOpen(int64_t unit) const { return sync() ? unit : ledger_.first_open(); }
+
   // A step or contribution is left out. Returns how many have been.
   int64_t Skip() { return ++skipped_; }
 

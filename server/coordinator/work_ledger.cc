@@ -87,6 +87,14 @@ bool WorkLedger::Holds(const WorkerId& worker, int64_t unit) const {
                      [unit](const Lease& lease) { return lease.unit == unit; });
 }
 
+int64_t WorkLedger::first_open() const {
+  int64_t first = redo_.empty() ? next_ : std::min(next_, redo_.begin()->first);
+  for (const auto& [worker, own] : leases_) {
+    for (const Lease& lease : own) first = std::min(first, lease.unit);
+  }
+  return first;
+}
+
 int64_t WorkLedger::Waiting(const WorkerId& worker) const {
   const auto leases = leases_.find(worker);
   if (leases == leases_.end()) return 0;

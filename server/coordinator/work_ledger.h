@@ -43,6 +43,7 @@ class WorkLedger {
   int64_t next() const { return next_; }  // all below have been given out
   int64_t redo() const { return static_cast<int64_t>(redo_.size()); }
   int64_t under_way() const;
+  int64_t first_open() const;  // all below are done
   // Units given to the worker that it has not computed yet.
   int64_t Waiting(const WorkerId& worker) const;
   // Whether the unit is given to the worker, and not known to be applied everywhere.

@@ -126,7 +126,7 @@ TEST_F(FloatShardTest, AStepThatIsLeftOutHasAVersionBefore) {
   ASSERT_TRUE(said_.back().has_question());
   proto::CoordinatorMessage decision;
   decision.mutable_decision()->set_unit(0);
-  decision.mutable_decision()->set_apply(false);
+  decision.mutable_decision()->mutable_verdict()->set_apply(false);
   Tell(decision);
   EXPECT_EQ(Parameters(1, 0), Initial());
   EXPECT_EQ(sent_[0].first.version, 0u);

@@ -23,7 +23,8 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
   terms_.closed = answers_close_ = false;
   terms_.limit = terms_.readable = view.until_step();
   until_ = view.has_until_step() ? view.until_step() : ShardTerms::kNoLimit;
-  asked_ = -1;
+  terms_.asked.clear();
+  if (new_lineage) terms_.decisions.clear();
   std::vector<uint32_t> before = std::exchange(members_, {});
   for (const proto::Member& member : view.members()) {
     const size_t rank = static_cast<size_t>(member.rank());
@@ -107,9 +108,8 @@ void Shard::OnClose(uint32_t view, ShardActions* actions) {
 
 bool Shard::IsApplying() const {
   return policy_->ClosesAtRest() &&
-         std::any_of(ledgers_.begin(), ledgers_.end(), [](const BlockLedger& ledger) {
-           return ledger.change == BlockLedger::Change::kApply;
-         });
+         std::any_of(ledgers_.begin(), ledgers_.end(),
+                     [](const BlockLedger& ledger) { return ledger.is_updating(); });
 }
 
 absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, PayloadId payload,
@@ -201,10 +201,10 @@ void Shard::AnswerPulls(int64_t block, ShardActions* actions) {
 void Shard::OnChanged(int64_t block, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
   RUBATO_CHECK(ledger.change != BlockLedger::Change::kNone);
-  const BlockLedger::Change change = ledger.change;
-  ledger.change = BlockLedger::Change::kNone;
-  if (change == BlockLedger::Change::kApply) {
-    OnApplied(block);
+  const bool is_updated = ledger.is_updating();
+  const BlockLedger::Change change = std::exchange(ledger.change, BlockLedger::Change::kNone);
+  if (is_updated) {
+    OnUpdated(block, change == BlockLedger::Change::kSkip);
     // Before the next change: who waits for this version must not get a later one.
     MaybeCopy(block, actions);
     AnswerPulls(block, actions);
@@ -218,10 +218,10 @@ void Shard::OnChanged(int64_t block, ShardActions* actions) {
   }
 }
 
-void Shard::OnApplied(int64_t block) {
+void Shard::OnUpdated(int64_t block, bool is_skipped) {
   BlockLedger& ledger = mutable_ledger(block);
   ledger.samples += policy_->Strike(&ledger).samples;
-  if (ledger.measured && !terms_.decision->apply()) ++ledger.skipped;
+  if (is_skipped) ++ledger.skipped;
   ledger.measured = false;
   ++ledger.version;
 }
@@ -237,20 +237,25 @@ void Shard::OnMeasured(int64_t block, ShardActions* actions) {
   actions->push_back(shard_action::Ask{std::move(question)});
 }
 
-// Once for a unit: the first block that cannot go on asks for all of them.
-void Shard::Ask(int64_t block, ShardActions* actions) {
-  const BlockLedger& ledger = mutable_ledger(block);
-  if (asked_ >= ledger.version) return;
-  asked_ = ledger.version;
+bool Shard::Ask(int64_t block, int64_t unit, ShardActions* actions) {
+  RUBATO_CHECK(unit >= policy_->FirstOpen(ledger(block)));
+  if (!terms_.asked.insert(unit).second) return false;
   proto::Question question;
-  question.set_unit(ledger.version);
-  policy_->Ask(ledger, &question);
+  question.set_unit(unit);
+  policy_->Ask(ledger(block), &question);
   actions->push_back(shard_action::Ask{std::move(question)});
+  return true;
 }
 
 void Shard::OnDecision(const proto::Decision& decision, ShardActions* actions) {
-  if (terms_.decision.has_value() && decision.unit() <= terms_.decision->unit()) return;
-  terms_.decision = decision;
+  int64_t open = ShardTerms::kNoLimit;
+  for (const BlockLedger& ledger : ledgers_) open = std::min(open, policy_->FirstOpen(ledger));
+  terms_.decisions.erase(terms_.decisions.begin(), terms_.decisions.lower_bound({open}));
+  terms_.asked.erase(terms_.asked.begin(), terms_.asked.lower_bound(open));
+  // The first stands.
+  if (decision.unit() < open || !terms_.decisions.emplace(SubjectOf(decision), decision).second) {
+    return;
+  }
   for (int64_t block = blocks_.begin; block < blocks_.end; ++block) Advance(block, actions);
 }
 
@@ -270,7 +275,7 @@ void Shard::OnSnapshot(uint32_t id, int64_t step, ShardActions* actions) {
 
 void Shard::MaybeCopy(int64_t block, ShardActions* actions) {
   const BlockLedger& ledger = ledgers_[block - blocks_.begin];
-  if (!snapshot_.Lacks(block) || ledger.change == BlockLedger::Change::kApply) return;
+  if (!snapshot_.Lacks(block) || ledger.is_updating()) return;
   if (policy_->WhenToCopy(ledger, snapshot_.step()) != 0) return;
   snapshot_.Add(block);
   actions->push_back(shard_action::Copy{block, ledger.version, snapshot_.id()});
@@ -295,45 +300,52 @@ void Shard::Advance(int64_t block, ShardActions* actions) {
   if (ledger.change != BlockLedger::Change::kNone) return;
   MaybeCopy(block, actions);
   if (policy_->Settle(&ledger)) AnswerPulls(block, actions);
-  NextChange next = policy_->Next(terms_, &ledger);
-  for (; next.kind == NextChange::Kind::kDrop; next = policy_->Next(terms_, &ledger)) {
-    ++duplicates_;
-    actions->push_back(shard_action::Drop{ledger.nodes.at(next.first).payload});
-    ledger.nodes.erase(next.first);
+  for (bool goes_on = true; goes_on;) {
+    const NextChange next = policy_->Next(terms_, &ledger);
+    goes_on = false;
+    switch (next.kind) {
+      case NextChange::Kind::kNone:
+        break;
+      case NextChange::Kind::kDrop:
+        Drop(block, next.first, actions);
+        goes_on = true;
+        break;
+      case NextChange::Kind::kAsk:
+        goes_on = Ask(block, next.first, actions);
+        break;
+      case NextChange::Kind::kSum:
+        Sum(block, next, actions);
+        break;
+      case NextChange::Kind::kMeasure:
+      case NextChange::Kind::kSkip:
+      case NextChange::Kind::kApply:
+        Apply(block, next, actions);
+    }
   }
-  switch (next.kind) {
-    case NextChange::Kind::kNone:
-    case NextChange::Kind::kDrop:
-      break;
-    case NextChange::Kind::kAsk:
-      Ask(block, actions);
-      break;
-    case NextChange::Kind::kSum:
-      Sum(block, next, actions);
-      break;
-    case NextChange::Kind::kMeasure:
-    case NextChange::Kind::kSkip:
-    case NextChange::Kind::kApply:
-      Apply(block, next, actions);
-  }
+}
+
+void Shard::Drop(int64_t block, int64_t leaf, ShardActions* actions) {
+  std::map<int64_t, BlockLedger::Pending>& nodes = mutable_ledger(block).nodes;
+  ++duplicates_;
+  actions->push_back(shard_action::Drop{nodes.at(leaf).payload});
+  nodes.erase(leaf);
 }
 
 void Shard::Apply(int64_t block, const NextChange& change, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
-  const BlockLedger::Pending& whole =
-      policy_->on_arrival() ? ledger.queue.front() : ledger.nodes.at(change.first);
-  const PayloadId payload = whole.payload;
-  const int64_t samples = whole.contribution.samples;
+  const PayloadId payload = ledger.first().payload;
+  const int64_t samples = ledger.first().contribution.samples;
   if (change.kind == NextChange::Kind::kMeasure) {
     ledger.change = BlockLedger::Change::kMeasure;
     actions->push_back(shard_action::Measure{block, payload, samples});
     return;
   }
-  ledger.change = BlockLedger::Change::kApply;
   if (change.kind == NextChange::Kind::kSkip) {
+    ledger.change = BlockLedger::Change::kSkip;
     actions->push_back(shard_action::Skip{block, payload, samples, ledger.version + 1});
     return;
   }
+  ledger.change = BlockLedger::Change::kApply;
   shard_action::Apply apply;
   apply.block = block;
   apply.payload = payload;
@@ -341,8 +353,7 @@ void Shard::Apply(int64_t block, const NextChange& change, ShardActions* actions
   apply.samples_before = ledger.samples;
   apply.updates_before = ledger.version - ledger.skipped;
   apply.on_arrival = policy_->on_arrival();
-  const proto::Decision* const decision = terms_.DecisionOn(ledger.version);
-  if (decision != nullptr && !apply.on_arrival) apply.factor = decision->factor();
+  apply.factor = change.factor;
   apply.version = ledger.version + 1;
   actions->push_back(apply);
 }

@@ -88,8 +88,10 @@ class Shard {
   void Sum(int64_t block, const NextChange& change, ShardActions* actions);
   // What is whole is measured, applied or left out.
   void Apply(int64_t block, const NextChange& change, ShardActions* actions);
-  void Ask(int64_t block, ShardActions* actions);
-  void OnApplied(int64_t block);
+  void Drop(int64_t block, int64_t leaf, ShardActions* actions);
+  // For all blocks. Whether the view has not asked on the unit before.
+  bool Ask(int64_t block, int64_t unit, ShardActions* actions);
+  void OnUpdated(int64_t block, bool is_skipped);
   void OnMeasured(int64_t block, ShardActions* actions);
   // Whether what is being applied has to be done before the view is closed.
   bool IsApplying() const;
@@ -110,7 +112,6 @@ class Shard {
   bool answers_close_ = false;  // when what is being applied is done
 
   int64_t measured_ = 0;  // blocks of the step at hand that have been measured
-  int64_t asked_ = -1;    // the last unit on which the view has asked
 
   // Of the view in force; none before the first.
   uint32_t view_ = 0;

@@ -41,7 +41,7 @@ struct Measure {
   PayloadId payload = 0;
   int64_t samples = 0;
 };
-// Release `payload`: the decision leaves the step out.
+// Release `payload`: a decision leaves it out.
 struct Skip {
   int64_t block = 0;
   PayloadId payload = 0;

@@ -20,7 +20,9 @@ using ::testing::IsEmpty;
 // that went into them.
 class SymbolicShard {
  public:
-  explicit SymbolicShard(const proto::Mode& mode, int workers, int64_t leaves) : shard_({0, 2}) {
+  explicit SymbolicShard(const proto::Mode& mode, int workers, int64_t leaves,
+                         PolicyFactory policies = BuiltInPolicy)
+      : shard_({0, 2}, std::move(policies)) {
     view_.set_number(1);
     *view_.mutable_mode() = mode;
     view_.set_leaves(leaves);
@@ -417,8 +419,8 @@ TEST(SnapshotTest, OnArrivalTheShardIsCopiedAsItIs) {
 proto::Decision MakeDecision(int64_t step, bool apply, double factor) {
   proto::Decision decision;
   decision.set_unit(step);
-  decision.set_apply(apply);
-  decision.set_factor(factor);
+  decision.mutable_verdict()->set_apply(apply);
+  decision.mutable_verdict()->set_factor(factor);
   return decision;
 }
 
@@ -444,6 +446,54 @@ TEST(DecisionTest, AStepWaitsUntilAllBlocksAreMeasuredAndTheDecisionIsThere) {
   EXPECT_EQ(shard.shard().ledger(0).version, 2);
   EXPECT_EQ(shard.shard().ledger(0).skipped, 1);
   EXPECT_EQ(shard.held_payloads(), 0u);
+}
+
+// What its policy leaves out is the contribution of unit 1; of the others it asks.
+class AsksOnArrival : public Arrivals {
+ public:
+  explicit AsksOnArrival(const proto::View& view) : Arrivals(view) {}
+
+  NextChange Next(const ShardTerms& terms, BlockLedger* ledger) const override {
+    for (const BlockLedger::Pending& pending : ledger->queue) {
+      const int64_t unit = pending.contribution.unit;
+      if (unit != 1 && terms.DecisionOn(unit) == nullptr && terms.asked.count(unit) == 0) {
+        return {NextChange::Kind::kAsk, unit};
+      }
+    }
+    const NextChange next = Arrivals::Next(terms, ledger);
+    if (next.kind != NextChange::Kind::kApply) return next;
+    const int64_t unit = ledger->first().contribution.unit;
+    if (unit == 1) return {NextChange::Kind::kSkip};
+    return terms.DecisionOn(unit) == nullptr ? NextChange() : next;
+  }
+};
+
+TEST(DecisionTest, OnArrivalEachContributionHasItsOwnAndWaitsForItsTurn) {
+  SymbolicShard shard(AsyncMode(), 3, 1, [](const proto::View& view) {
+    return std::make_unique<AsksOnArrival>(view);
+  });
+  shard.Open();
+  const auto decide = [&](int64_t unit) {
+    proto::Decision decision;
+    decision.set_unit(unit);
+    shard.Do([&](auto* a) { shard.shard().OnDecision(decision, a); });
+  };
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a0"));
+  RUBATO_ASSERT_OK(shard.Push(1, 0, {0, 1}, "b0"));
+  RUBATO_ASSERT_OK(shard.Push(2, 0, {0, 1}, "c0"));
+  EXPECT_THAT(shard.events, ElementsAre("asks 0", "asks 2"));
+  decide(2);
+  EXPECT_EQ(shard.parameters[0], "");
+  decide(0);
+  EXPECT_EQ(shard.parameters[0], "a0/1 c0/1 ");
+  EXPECT_EQ(shard.shard().ledger(0).version, 3);
+  // What a policy leaves out by itself is no update of the optimizer's either.
+  EXPECT_EQ(shard.shard().ledger(0).skipped, 1);
+  EXPECT_EQ(shard.held_payloads(), 0u);
+  // Another view asks once more, as the answer may be lost on this side only.
+  RUBATO_ASSERT_OK(shard.Push(0, 1, {0, 1}, "a1"));
+  shard.Open(2, 0);
+  EXPECT_THAT(shard.events, ElementsAre("asks 0", "asks 2", "asks 3", "asks 3"));
 }
 
 // From Close to Open a step that is open may end, but nobody sees what comes of it: else a worker

@@ -54,7 +54,7 @@ NextChange BackupPolicy::Next(const ShardTerms& terms, BlockLedger* ledger) cons
     const auto missing = std::count_if(parts.begin(), parts.end(),
                                        [ledger](Range part) { return !IsHere(*ledger, part); });
     if (missing > 1) return {};
-    return {NextChange::Kind::kAsk};
+    return {NextChange::Kind::kAsk, ledger->version};
   }
   for (const auto& [leaf, pending] : ledger->nodes) {
     if (!Names(*decision, leaf)) return {NextChange::Kind::kDrop, leaf};
@@ -66,8 +66,7 @@ NextChange BackupPolicy::Next(const ShardTerms& terms, BlockLedger* ledger) cons
   if (ledger->nodes.size() > 1) {
     return {NextChange::Kind::kSum, first->first, std::next(first)->first};
   }
-  if (ledger->version >= terms.limit) return {};
-  return {NextChange::Kind::kApply, first->first};
+  return NextOfWhole(terms, *ledger);
 }
 
 void BackupPolicy::Ask(const BlockLedger& ledger, proto::Question* question) const {

@@ -1,9 +1,5 @@
-// Backup workers on three shards: a mode that no other file knows, in drawn clusters with drawn
-// faults (tools/simulator/scenario.h), judged by its laws. The environment may say which:
-//   RUBATO_SEED=123    this one alone, with what the coordinator says
-//   RUBATO_MUTANT=1    the policy has a bug on purpose: a seed must fail
-#include <algorithm>
-#include <cstdlib>
+// Backup workers on three shards: a mode that no other file knows, in drawn clusters
+// (tests/drawn_clusters.h), judged by its laws.
 #include <iostream>
 #include <map>
 #include <memory>
@@ -12,16 +8,16 @@
 #include <utility>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
-#include "common/base/status_matchers.h"
 #include "common/space/modes.h"
 #include "common/space/reduction_tree.h"
+#include "common/space/sum_of_squares.h"
 #include "gtest/gtest.h"
 #include "tests/backup_workers/backup_policy.h"
 #include "tests/backup_workers/backup_workers.pb.h"
-#include "tools/simulator/scenario.h"
+#include "tests/drawn_clusters.h"
+#include "tools/simulator/small_job.h"
 #include "tools/simulator/symbolic_worker.h"
 
 namespace rubato {
@@ -36,7 +32,7 @@ proto::Mode BackupMode() {
 }
 
 // The laws: on every block each step is made of all parts but one, the same on every block, at the
-// version that all blocks then had.
+// version that all blocks then had. A job that clips scales them all by the norm of what is left.
 class Laws : public Observer {
  public:
   Laws(const proto::Job& job, int64_t train_samples, int64_t blocks)
@@ -46,7 +42,7 @@ class Laws : public Observer {
   void OnApplied(int64_t block, const Frame&, const UpdateTerms& terms, int64_t version,
                  uint64_t gradient, uint64_t value) override {
     in_order_ = in_order_ && version == static_cast<int64_t>(logs_[block].size()) + 1;
-    logs_[block].push_back({terms.samples, gradient, value});
+    logs_[block].push_back({terms.samples, terms.factor, gradient, value});
   }
 
   absl::Status Check() const {
@@ -62,10 +58,12 @@ class Laws : public Observer {
     return absl::OkStatus();
   }
   int64_t judged() const { return judged_; }  // steps of which the part that was left out is known
+  int64_t clipped() const { return clipped_; }
 
  private:
   struct Update {
     int64_t samples;
+    double factor;
     uint64_t gradient, value;
   };
 
@@ -73,7 +71,26 @@ class Laws : public Observer {
     return version == 0 ? InitialSymbol(job_.seed(), block) : logs_[block][version - 1].value;
   }
 
+  absl::Status CheckFactor(int64_t step) const {
+    double squares = 0;
+    for (const std::vector<Update>& log : logs_) {
+      squares += double{NormOf(log[step].gradient)} * NormOf(log[step].gradient);
+    }
+    const double factor =
+        job_.optimizer().has_clip_grad_norm()
+            ? ClipFactor(squares, logs_[0][step].samples, job_.optimizer().clip_grad_norm())
+            : 1;
+    if (factor < 1) ++clipped_;
+    for (const std::vector<Update>& log : logs_) {
+      if (log[step].factor == factor) continue;
+      return absl::InternalError(absl::StrFormat("step %d is scaled by %g on a block; expected %g",
+                                                 step, log[step].factor, factor));
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status CheckStep(int64_t step) const {
+    RUBATO_RETURN_IF_ERROR(CheckFactor(step));
     for (const std::vector<Update>& log : logs_) {
       if (log[step].samples == logs_[0][step].samples) continue;
       return absl::InternalError(
@@ -131,62 +148,30 @@ class Laws : public Observer {
   std::vector<std::vector<Update>> logs_;  // by block
   std::vector<proto::View> views_;
   bool in_order_ = true;
-  mutable int64_t judged_ = 0;
+  mutable int64_t judged_ = 0, clipped_ = 0;
 };
 
-absl::Status RunSeed(uint64_t seed, int64_t* judged, bool tells) {
-  Scenario scenario = Scenario::Draw(seed);
-  scenario.switches.clear();
-  scenario.checkpoints.clear();
-  // A shard's death ends the job in any mode.
-  const auto kills_shard = [](const Fault& fault) { return fault.kind == Fault::Kind::kKillShard; };
-  scenario.faults.erase(std::remove_if(scenario.faults.begin(), scenario.faults.end(), kills_shard),
-                        scenario.faults.end());
-  SmallJob& job = scenario.job;
-  job.mode = BackupMode();
-  job.schedule.clear();
-  job.leaves_out = false;
-  job.clip_grad_norm = 0;
-  job.checkpoint_every = 0;
-  job.servers = 3;
-  job.blocks = 3 + static_cast<int64_t>(seed % 3);
-  RUBATO_ASSIGN_OR_RETURN(SimulationSetting setting, SettingOf(scenario));
-  setting.policies = PolicyWithBackup;
-  Laws laws(setting.job, setting.train_samples, job.blocks);
-  setting.observer = &laws;
-  if (tells) {
-    std::cout << scenario.ToString() << "\n";
-    setting.callbacks.on_text = [](bool, const std::string& text, absl::Time now) {
-      std::cout << absl::FormatDuration(now - SimStart()) << " " << text << "\n";
-    };
-  }
-  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Simulation> simulation,
-                          Simulation::Create(std::move(setting)));
-  RUBATO_RETURN_IF_ERROR(simulation->Run());
-  RUBATO_RETURN_IF_ERROR(laws.Check());
-  *judged += laws.judged();
-  return absl::OkStatus();
-}
-
 TEST(BackupWorkersTest, AllShardsMakeAStepOfTheSameContributionsUnderFaults) {
-  const char* const only = std::getenv("RUBATO_SEED");
-  uint64_t first = 0;
-  const bool is_one = only != nullptr && absl::SimpleAtoi(only, &first);
-  int64_t failed = 0, judged = 0;
-  for (uint64_t seed = first; seed < (is_one ? first + 1 : kSeeds); ++seed) {
-    const absl::Status status = RunSeed(seed, &judged, is_one);
-    if (status.ok()) continue;
-    ++failed;
-    if (std::getenv("RUBATO_MUTANT") != nullptr) {
-      std::cout << "caught by seed " << seed << ": " << status.message() << "\n";
-      return;
-    }
-    ADD_FAILURE() << status << "\nreplay with RUBATO_SEED=" << seed;
-    if (failed == 3) return;
-  }
-  ASSERT_EQ(std::getenv("RUBATO_MUTANT"), nullptr) << "the mutant was not caught";
-  std::cout << judged << " steps of which it is known what was left out\n";
-  EXPECT_GT(judged, is_one ? 0 : 10 * kSeeds);
+  int64_t judged = 0, clipped = 0;
+  const bool all = ForEachSeed(kSeeds, [&](uint64_t seed) -> absl::Status {
+    const int64_t blocks = kDrawnShards + static_cast<int64_t>(seed % 3);
+    RUBATO_ASSIGN_OR_RETURN(SimulationSetting setting,
+                            DrawCluster(seed, BackupMode(), PolicyWithBackup, blocks));
+    Laws laws(setting.job, setting.train_samples, blocks);
+    setting.observer = &laws;
+    RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Simulation> simulation,
+                            Simulation::Create(std::move(setting)));
+    RUBATO_RETURN_IF_ERROR(simulation->Run());
+    RUBATO_RETURN_IF_ERROR(laws.Check());
+    judged += laws.judged();
+    clipped += laws.clipped();
+    return absl::OkStatus();
+  });
+  if (!all) return;
+  std::cout << judged << " steps of which it is known what was left out, " << clipped
+            << " clipped\n";
+  EXPECT_GT(judged, 10 * kSeeds);
+  EXPECT_GT(clipped, kSeeds);
 }
 
 // Four workers, of which one takes four times as long: in sync all steps take its time, here none

@@ -114,7 +114,7 @@ MUTANTS = {
         "",
     ]),
     "decision_without_its_factor": ("//server/shard:shard.cc", [
-        "apply.factor = decision->factor();",
+        "apply.factor = change.factor;",
         "apply.factor = 1;",
     ]),
     "broken_stream_endured": ("//worker/session:worker_session.cc", [

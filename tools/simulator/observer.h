@@ -21,7 +21,7 @@ class Observer {
   virtual void OnApplied(int64_t /*block*/, const Frame& /*contribution*/,
                          const UpdateTerms& /*terms*/, int64_t /*version*/, uint64_t /*gradient*/,
                          uint64_t /*value*/) {}
-  // A verdict has left out the step that would have made `version`.
+  // A decision has left out what would have made `version`: `contribution` is as above.
   virtual void OnSkipped(int64_t /*block*/, const Frame& /*contribution*/, int64_t /*samples*/,
                          int64_t /*version*/) {}
   // A worker has received a block that it will compute with.

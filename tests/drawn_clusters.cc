@@ -1,0 +1,62 @@
+#include "tests/drawn_clusters.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <iostream>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "common/base/status.h"
+#include "gtest/gtest.h"
+#include "tools/simulator/scenario.h"
+
+namespace rubato {
+
+absl::StatusOr<SimulationSetting> DrawCluster(uint64_t seed, const proto::Mode& mode,
+                                              PolicyFactory policies, int64_t blocks) {
+  Scenario scenario = Scenario::Draw(seed);
+  scenario.switches.clear();
+  scenario.checkpoints.clear();
+  // A shard's death ends the job in any mode.
+  const auto kills_shard = [](const Fault& fault) { return fault.kind == Fault::Kind::kKillShard; };
+  scenario.faults.erase(std::remove_if(scenario.faults.begin(), scenario.faults.end(), kills_shard),
+                        scenario.faults.end());
+  SmallJob& job = scenario.job;
+  job.mode = mode;
+  job.schedule.clear();
+  job.leaves_out = false;
+  job.checkpoint_every = 0;
+  job.servers = kDrawnShards;
+  job.blocks = blocks;
+  RUBATO_ASSIGN_OR_RETURN(SimulationSetting setting, SettingOf(scenario));
+  setting.policies = std::move(policies);
+  if (std::getenv("RUBATO_SEED") != nullptr) {
+    std::cout << scenario.ToString() << "\n";
+    setting.callbacks.on_text = [](bool, const std::string& text, absl::Time now) {
+      std::cout << absl::FormatDuration(now - SimStart()) << " " << text << "\n";
+    };
+  }
+  return setting;
+}
+
+bool ForEachSeed(int64_t seeds, absl::FunctionRef<absl::Status(uint64_t seed)> run) {
+  const char* const only = std::getenv("RUBATO_SEED");
+  const bool is_mutant = std::getenv("RUBATO_MUTANT") != nullptr;
+  uint64_t first = 0;
+  const bool is_one = only != nullptr && absl::SimpleAtoi(only, &first);
+  int failed = 0;
+  for (uint64_t seed = first; seed < (is_one ? first + 1 : static_cast<uint64_t>(seeds)); ++seed) {
+    const absl::Status status = run(seed);
+    if (status.ok()) continue;
+    if (is_mutant) {
+      std::cout << "caught by seed " << seed << ": " << status.message() << "\n";
+      return false;
+    }
+    ADD_FAILURE() << status << "\nreplay with RUBATO_SEED=" << seed;
+    if (++failed == 3) return false;
+  }
+  EXPECT_FALSE(is_mutant) << "the mutant was not caught";
+  return !is_one;
+}
+
+}  // namespace rubato
