@@ -99,6 +99,12 @@ class Policy {
   // Whether each contribution is an update of its own, when it arrives: one worker has it whole,
   // and it counts for its share of a batch. Else a contribution is a part of a step.
   virtual bool on_arrival() const = 0;
+  // The share of the job's learning rate that an update of `samples` samples has.
+  virtual double RateOf(int64_t /*samples*/) const { return 1; }
+  // Whether blocks go in step, none more than an update ahead of another: snapshots and tests are
+  // of one version of all blocks, and the version before the current one may still be asked for.
+  // Else each block is what has arrived for it.
+  virtual bool blocks_in_step() const = 0;
 
   // A shard asks of contributions.
 
@@ -132,8 +138,6 @@ class Policy {
   virtual bool ReadsPrevious(const BlockLedger& /*ledger*/, int64_t /*clock*/) const {
     return false;
   }
-  // Of a snapshot of step `step`: below 0: it is too early to copy the block; above 0: too late.
-  virtual int WhenToCopy(const BlockLedger& ledger, int64_t step) const = 0;
   // Whether a view is closed only when nothing is being applied: what blocks hold would change.
   virtual bool ClosesAtRest() const = 0;
 
@@ -161,6 +165,7 @@ class Steps : public Policy {
 
   const ReductionTree& tree() const { return tree_; }
   bool on_arrival() const override { return false; }
+  bool blocks_in_step() const override { return true; }
   bool MayCount(const Contribution& contribution, bool is_member) const override;
   absl::StatusOr<bool> Admit(const BlockLedger& ledger, const Contribution& contribution,
                              const ShardTerms& terms) const override;
@@ -172,7 +177,6 @@ class Steps : public Policy {
   bool MayRead(const BlockLedger& ledger, const ShardTerms& terms, uint32_t worker, int64_t clock,
                bool retires) const override;
   bool ReadsPrevious(const BlockLedger& ledger, int64_t clock) const override;
-  int WhenToCopy(const BlockLedger& ledger, int64_t step) const override;
   bool ClosesAtRest() const override { return false; }
 
  protected:
@@ -189,9 +193,16 @@ class Steps : public Policy {
 // Async: an update for each contribution; a worker reads all of its own.
 class Arrivals : public Policy {
  public:
-  explicit Arrivals(const proto::View& view) : Policy(view) {}
+  explicit Arrivals(const proto::View& view)
+      : Policy(view), whole_rate_samples_(view.whole_rate_samples()) {}
 
   bool on_arrival() const override { return true; }
+  double RateOf(int64_t samples) const override {
+    return whole_rate_samples_ == 0
+               ? 1
+               : static_cast<double>(samples) / static_cast<double>(whole_rate_samples_);
+  }
+  bool blocks_in_step() const override { return false; }
   bool MayCount(const Contribution&, bool is_member) const override { return is_member; }
   absl::StatusOr<bool> Admit(const BlockLedger& ledger, const Contribution& contribution,
                              const ShardTerms& terms) const override;
@@ -203,8 +214,10 @@ class Arrivals : public Policy {
   bool Settle(BlockLedger* ledger) const override;
   bool MayRead(const BlockLedger& ledger, const ShardTerms& terms, uint32_t worker, int64_t clock,
                bool retires) const override;
-  int WhenToCopy(const BlockLedger&, int64_t) const override { return 0; }
   bool ClosesAtRest() const override { return true; }
+
+ private:
+  const int64_t whole_rate_samples_;
 };
 
 // Bounded: likewise, and a worker reads of everybody who is waited for all but the last few.

@@ -108,10 +108,4 @@ bool Steps::ReadsPrevious(const BlockLedger& ledger, int64_t clock) const {
   return ledger.has_previous && clock == ledger.version - 1;
 }
 
-// What is being applied is written over the version before.
-int Steps::WhenToCopy(const BlockLedger& ledger, int64_t step) const {
-  const int64_t version = ledger.version + (ledger.change == BlockLedger::Change::kApply ? 1 : 0);
-  return version < step ? -1 : version > step;
-}
-
 }  // namespace rubato

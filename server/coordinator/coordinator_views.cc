@@ -46,7 +46,7 @@ void Coordinator::OpenFirstView() {
   evaluations_.emplace(job_, model.train_samples());
   work_.emplace(job_, model.train_samples(), resume, policies_);
   view_.set_number(1);
-  work_->AddTo(work_->BeginFirstView(registry_.WorkerIds()), &view_);
+  work_->OpenFirstView(registry_.WorkerIds(), &view_);
   work_->AddMembers(change_, /*is_new_lineage=*/true, &registry_, &view_);
   const int64_t spare = registry_.workers() - job_.train().micro_batches();
   if (work_->sync() && spare > 0) {
@@ -128,15 +128,15 @@ void Coordinator::OpenNextView() {
                         change_.lowest(), change_.highest()))});
     return;
   }
-  const int64_t from_step = work_->OpenView(change_, ending_.stopping(), registry_.WorkerIds());
+  view_.set_number(view_.number() + 1);
+  work_->OpenView(change_, ending_.stopping(), registry_.WorkerIds(), &view_);
+  const int64_t from_step = view_.from_step();
   change_.Open();
   if (is_new_lineage) OnNewLineage(before);
-  const bool takes = work_->sync() && checkpoints_.is_due() && !ending_.stopping();
-  const int64_t step = std::min(from_step, work_->lineage().until());
-  // Every block can reach that step, and none goes beyond it before it hears of the snapshot.
-  if (takes && !is_new_lineage) checkpoints_.Take(step, registry_, &out_);
-  view_.set_number(view_.number() + 1);
-  work_->AddTo(from_step, &view_);
+  if (work_->sync() && checkpoints_.is_due() && !ending_.stopping()) {
+    // Every block can reach that step, and none goes beyond it before it hears of the snapshot.
+    checkpoints_.Take(std::min(from_step, work_->lineage().until()), registry_, &out_);
+  }
   work_->AddMembers(change_, is_new_lineage, &registry_, &view_);
   proto::CoordinatorMessage message;
   *message.mutable_view() = view_;

@@ -63,33 +63,32 @@ Work::Work(const proto::Job& job, int64_t samples_per_epoch,
 void Work::BeginTraining(double seconds_before, absl::Time now) {
   begin_ = now;
   metrics_.emplace(job_, samples_per_epoch_, now - absl::Seconds(seconds_before), now);
-  metrics_->Begin(lineage_.mode(), lineage_.schedule(), done());
+  metrics_->Begin(policy_, lineage_.schedule(), done());
 }
 
 int64_t Work::done() const { return sync() ? lineage_.origin() : ledger_.next() - ledger_.redo(); }
 
-int64_t Work::BeginFirstView(const std::vector<WorkerId>& members) {
+void Work::OpenFirstView(const std::vector<WorkerId>& members, proto::View* view) {
   assignments_.emplace(lineage_.schedule().leaves());
-  if (!sync()) return 0;
-  assignments_->Change(lineage_.origin(), lineage_.origin(), members);
-  return lineage_.origin();
+  if (sync()) assignments_->Change(lineage_.origin(), lineage_.origin(), members);
+  AddTo(lineage_.origin(), view);
 }
 
-int64_t Work::OpenView(const ViewChange& change, bool stopping,
-                       const std::vector<WorkerId>& members) {
+void Work::OpenView(const ViewChange& change, bool stopping, const std::vector<WorkerId>& members,
+                    proto::View* view) {
   if (!sync()) change.Settle(&ledger_);
   int64_t from_step = change.highest() + 1;
-  if (lineage_.is_over()) {
-    // No number comes twice: blocks count what was left out as an update that changed nothing.
-    from_step = sync() ? change.highest() : ledger_.next();
+  const bool begins = lineage_.is_over();
+  if (begins) {
+    from_step = change.highest();
     lineage_.BeginNext(from_step);
     assignments_.emplace(lineage_.schedule().leaves());
     ledger_.Restart(from_step);
-    metrics_->Begin(lineage_.mode(), lineage_.schedule(), from_step);
   }
   if (stopping || lineage_.asked().has_value()) lineage_.Cut(sync() ? from_step : ledger_.next());
   if (sync()) assignments_->Change(change.lowest(), from_step, members);
-  return from_step;
+  AddTo(from_step, view);
+  if (begins) metrics_->Begin(policy_, lineage_.schedule(), from_step);
 }
 
 void Work::AddTo(int64_t from_step, proto::View* view) {
@@ -101,9 +100,11 @@ void Work::AddTo(int64_t from_step, proto::View* view) {
   view->set_origin_samples(schedule.SamplesBefore(schedule.origin_unit()));
   view->set_from_step(from_step);
   view->set_until_step(lineage_.until());
-  view->set_verdict_steps(sync() &&
-                          (job_.optimizer().has_clip_grad_norm() ||
-                           job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP));
+  view->set_verdict_steps(job_.optimizer().has_clip_grad_norm() ||
+                          job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP);
+  if (job_.optimizer().learning_rate_parity()) {
+    view->set_whole_rate_samples(job_.train().batch_size());
+  }
   view->clear_assignments();
   if (sync()) assignments_->AddTo(view);
   policy_ = policies_(*view);

@@ -37,13 +37,13 @@ class Work {
   bool is_training() const { return metrics_.has_value(); }
 
   // Views.
-  // Of the first view: the step that it begins at, which its members share.
-  int64_t BeginFirstView(const std::vector<WorkerId>& members);
-  // Of the next one, when all shards are closed: what the lost had been given is given to others;
+  // Says in the first view what it is of, and who of its members does what.
+  void OpenFirstView(const std::vector<WorkerId>& members, proto::View* view);
+  // In the next one, when all shards are closed: what the lost had been given is given to others;
   // another lineage begins if this one is over; it ends with what is begun if the job is `stopping`
-  // or another mode has been asked for. Returns the step that the view begins at.
-  int64_t OpenView(const ViewChange& change, bool stopping, const std::vector<WorkerId>& members);
-  void AddTo(int64_t from_step, proto::View* view);
+  // or another mode has been asked for.
+  void OpenView(const ViewChange& change, bool stopping, const std::vector<WorkerId>& members,
+                proto::View* view);
   // States the members: all workers that are here. On arrival those who come, and those who had
   // nothing to do, begin at the clock of the slowest that is at work, so that nobody has to wait
   // until they have caught up.
@@ -88,7 +88,7 @@ class Work {
   Lineage& lineage() { return lineage_; }
   const Lineage& lineage() const { return lineage_; }
   bool sync() const { return lineage_.sync(); }
-  // Of the view that AddTo has filled last.
+  // Of the view that has been opened last.
   const Policy& policy() const { return *policy_; }
   const WorkLedger& ledger() const { return ledger_; }
   // While is_training.
@@ -98,6 +98,7 @@ class Work {
   int64_t done() const;
 
  private:
+  void AddTo(int64_t from_step, proto::View* view);
   void CatchUpWithMembers(const Registry& registry, absl::Time now,
                           std::vector<MetricsLine>* lines);
 
@@ -105,7 +106,7 @@ class Work {
   const int64_t samples_per_epoch_;
   Lineage lineage_;
   const PolicyFactory policies_;
-  std::unique_ptr<const Policy> policy_;
+  std::shared_ptr<const Policy> policy_;
   std::optional<Assignments> assignments_;  // sync
   WorkLedger ledger_;                       // on arrival
   std::optional<Metrics> metrics_;

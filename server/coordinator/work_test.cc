@@ -29,7 +29,7 @@ class WorkTest : public ::testing::Test {
     }
     evaluations_.emplace(job_, 16);
     work_.emplace(job_, 16, std::nullopt, BuiltInPolicy);
-    work_->AddTo(work_->BeginFirstView(registry_->WorkerIds()), &view_);
+    work_->OpenFirstView(registry_->WorkerIds(), &view_);
     work_->BeginTraining(0, now_);
   }
 
@@ -77,7 +77,8 @@ TEST_F(WorkTest, InSyncOnlyAViewEndsTheLineage) {
   closed.set_lowest_version(0);
   closed.set_highest_version(1);
   change.OnClosed({0, 1}, closed);
-  EXPECT_EQ(work_->OpenView(change, /*stopping=*/true, registry_->WorkerIds()), 2);
+  work_->OpenView(change, /*stopping=*/true, registry_->WorkerIds(), &view_);
+  EXPECT_EQ(view_.from_step(), 2);
   EXPECT_EQ(work_->lineage().until(), 2);
 }
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "common/space/modes.h"
-
 namespace rubato {
 namespace {
 
@@ -16,7 +14,6 @@ constexpr absl::Duration kLongestWindow = absl::Seconds(5);
 Metrics::Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time start, absl::Time now)
     : samples_per_epoch_(samples_per_epoch),
       batch_size_(job.train().batch_size()),
-      parity_(job.optimizer().learning_rate_parity()),
       evaluated_split_(job.evaluation().split() == proto::Evaluation::SPLIT_TEST ? "test"
                                                                                  : "validation"),
       every_steps_(job.metrics().every().has_steps() ? job.metrics().every().steps() : 0),
@@ -26,9 +23,11 @@ Metrics::Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time st
       start_(start),
       window_start_(now) {}
 
-void Metrics::Begin(const proto::Mode& mode, const SampleSchedule& schedule, int64_t units) {
+void Metrics::Begin(std::shared_ptr<const Policy> policy, const SampleSchedule& schedule,
+                    int64_t units) {
   const int64_t steps = has_begun_ ? this->steps() : 0;
-  sync_ = !OnArrival(mode);
+  policy_ = std::move(policy);
+  sync_ = !policy_->on_arrival();
   schedule_ = schedule;
   units_ = units;
   samples_ = schedule.SamplesBefore(units);
@@ -136,8 +135,7 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
   const bool is_due = sync_ && every_steps_ > 0
                           ? steps() % every_steps_ == 0
                           : before / every_samples_ != samples_ / every_samples_;
-  last_rate_ = learning_rate_.At(before);
-  if (!sync_ && parity_) last_rate_ *= static_cast<double>(samples) / batch_size_;
+  last_rate_ = learning_rate_.At(before) * policy_->RateOf(samples);
   if (is_due || now - window_start_ >= kLongestWindow) CloseWindow(now, lines);
 }
 

@@ -6,16 +6,17 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <memory>
 #include <optional>
 #include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/consistency/policy.h"
 #include "common/space/learning_rate.h"
 #include "common/space/sample_schedule.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
-#include "proto/mode.pb.h"
 #include "server/run/figures.h"
 #include "server/run/work_counts.h"
 
@@ -51,9 +52,9 @@ class Metrics {
   // The training counts from `start` on.
   Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time start, absl::Time now);
 
-  // From now on `schedule` cuts the job's samples into units of `mode`, of which `units` are done.
-  // Before the first progress, and at each change of mode, when nothing is under way.
-  void Begin(const proto::Mode& mode, const SampleSchedule& schedule, int64_t units);
+  // From now on `schedule` cuts the job's samples into units of the policy's mode, of which `units`
+  // are done. Before the first progress, and at each change of mode, when nothing is under way.
+  void Begin(std::shared_ptr<const Policy> policy, const SampleSchedule& schedule, int64_t units);
 
   // A part of a unit has been computed. Appends the lines that are complete now: in sync in the
   // order of steps, with sums in the order of micro-batches, so that they do not depend on who
@@ -109,14 +110,14 @@ class Metrics {
   void CountUnit(const std::vector<Leaf>& leaves, double staleness, absl::Time now,
                  std::vector<MetricsLine>* lines);
 
-  bool sync_ = true;
+  std::shared_ptr<const Policy> policy_;
+  bool sync_ = true;  // a unit is a step, of which several workers tell
   std::optional<SampleSchedule> schedule_;
   bool has_begun_ = false;
   int64_t first_step_ = 0;     // of this schedule
   int64_t first_samples_ = 0;  // before it
   const int64_t samples_per_epoch_;
   const int64_t batch_size_;
-  const bool parity_;
   const absl::string_view evaluated_split_;
   const int64_t every_steps_;  // where metrics.every counts them; else 0
   const int64_t every_samples_;

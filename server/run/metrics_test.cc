@@ -22,7 +22,10 @@ class MetricsTest : public testing::Test {
 
   Metrics Begun(bool sync) const {
     Metrics metrics(job_, kEpoch, now_, now_);
-    metrics.Begin(sync ? SyncMode() : AsyncMode(), SampleSchedule(kEpoch, 40, 2), 0);
+    proto::View view;
+    view.set_leaves(2);
+    *view.mutable_mode() = sync ? SyncMode() : AsyncMode();
+    metrics.Begin(BuiltInPolicy(view), SampleSchedule(kEpoch, 40, 2), 0);
     return metrics;
   }
 

@@ -50,6 +50,7 @@ class FloatShardTest : public ::testing::Test {
     view_.set_leaves(leaves);
     view_.set_samples_per_epoch(100);
     view_.set_until_step(1000);
+    view_.set_whole_rate_samples(8);
     for (int rank = 0; rank < workers; ++rank) {
       view_.add_members()->set_rank(rank);
       view_.mutable_members(rank)->set_incarnation(1);

@@ -15,14 +15,13 @@
 namespace rubato {
 namespace {
 
-GroupUpdate UpdateOf(const shard_action::Apply& apply, double share,
-                     absl::FunctionRef<float(double)> rate_of) {
+GroupUpdate UpdateOf(const shard_action::Apply& apply, absl::FunctionRef<float(double)> rate_of) {
   GroupUpdate update{rate_of};
   update.count = apply.updates_before;
   if (apply.samples > 0) {
     update.scale = static_cast<float>(apply.factor / static_cast<double>(apply.samples));
     update.mean_scale = static_cast<float>(1 / static_cast<double>(apply.samples));
-    update.share = static_cast<float>(share);
+    update.share = static_cast<float>(apply.rate);
   } else {  // parts that claim no samples make a step of none: it changes nothing by its sums
     update.scale = update.mean_scale = update.share = 0;
   }
@@ -93,22 +92,15 @@ void FloatValues::Sum(const shard_action::Sum& action) {
   held_.erase(action.other);
 }
 
-double FloatValues::ShareOf(const shard_action::Apply& apply) const {
-  const bool parity = apply.on_arrival && job_.optimizer().learning_rate_parity();
-  return parity
-             ? static_cast<double>(apply.samples) / static_cast<double>(job_.train().batch_size())
-             : 1.0;
-}
-
 ShardValues::Block FloatValues::Apply(const shard_action::Apply& action) {
   const int64_t begin = BlockRange(action.block).begin;
   const absl::Span<const float> current = store_->Current(action.block)->values();
   const absl::Span<const absl::Span<float>> slots = store_->Slots(action.block);
-  const double share = ShareOf(action);
   const auto rate_of = [&](double learning_rate) {
-    return static_cast<float>(learning_rate_->At(action.samples_before, learning_rate) * share);
+    return static_cast<float>(learning_rate_->At(action.samples_before, learning_rate) *
+                              action.rate);
   };
-  const GroupUpdate update = UpdateOf(action, share, rate_of);
+  const GroupUpdate update = UpdateOf(action, rate_of);
   std::shared_ptr<FloatBuffer> next;
   const auto apply = [&](size_t offset, absl::Span<const float> gradient) {
     absl::InlinedVector<absl::Span<float>, 4> slots_there;
@@ -121,8 +113,8 @@ ShardValues::Block FloatValues::Apply(const shard_action::Apply& action) {
                     next->values().subspan(offset, gradient.size())});
   };
   if (action.payload == arrived_.id && threads_.size() == 1) {
-    // In sync the version before may still be asked for.
-    next = action.on_arrival ? store_->TakeWritable(action.block) : store_->TakeSpare(action.block);
+    next = action.keeps_previous ? store_->TakeSpare(action.block)
+                                 : store_->TakeWritable(action.block);
     arrived_.values->ForEachRun(apply);
     arrived_.values->GiveBack();
     arrived_ = {};

@@ -59,7 +59,6 @@ class FloatValues : public ShardValues {
 
   Range BlockRange(int64_t block) const;  // its values of the flat vector
   // Of a global batch, by which an update on arrival scales its learning rate.
-  double ShareOf(const shard_action::Apply& apply) const;
 
   const proto::Job job_;
   const int shard_;

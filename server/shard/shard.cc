@@ -125,7 +125,8 @@ absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, Payl
         "contribution is from worker %d (incarnation %d), who is no member of view %d",
         contribution.worker, contribution.incarnation, view_));
   }
-  if (on_arrival() && contribution.lineage == lineage_ && contribution.unit >= until_) {
+  if (policy_ != nullptr && policy_->on_arrival() && contribution.lineage == lineage_ &&
+      contribution.unit >= until_) {
     return absl::InvalidArgumentError(
         absl::StrFormat("contribution is number %d; those of this lineage end before %d",
                         contribution.unit, until_));
@@ -261,10 +262,9 @@ void Shard::OnDecision(const proto::Decision& decision, ShardActions* actions) {
 
 void Shard::OnSnapshot(uint32_t id, int64_t step, ShardActions* actions) {
   if (policy_ == nullptr || id <= snapshot_.id()) return;
-  for (const BlockLedger& ledger : ledgers_) {
-    if (policy_->WhenToCopy(ledger, step) <= 0) continue;
-    int64_t highest = 0;
-    for (const BlockLedger& other : ledgers_) highest = std::max(highest, other.version);
+  int64_t highest = 0;
+  for (const BlockLedger& ledger : ledgers_) highest = std::max(highest, ledger.version);
+  if (policy_->blocks_in_step() && highest > step) {
     actions->push_back(shard_action::Missed{id, highest});
     return;
   }
@@ -276,7 +276,7 @@ void Shard::OnSnapshot(uint32_t id, int64_t step, ShardActions* actions) {
 void Shard::MaybeCopy(int64_t block, ShardActions* actions) {
   const BlockLedger& ledger = ledgers_[block - blocks_.begin];
   if (!snapshot_.Lacks(block) || ledger.is_updating()) return;
-  if (policy_->WhenToCopy(ledger, snapshot_.step()) != 0) return;
+  if (policy_->blocks_in_step() && ledger.version != snapshot_.step()) return;
   snapshot_.Add(block);
   actions->push_back(shard_action::Copy{block, ledger.version, snapshot_.id()});
   if (snapshot_.IsWhole()) actions->push_back(shard_action::Copied{snapshot_.id()});
@@ -352,7 +352,8 @@ void Shard::Apply(int64_t block, const NextChange& change, ShardActions* actions
   apply.samples = samples;
   apply.samples_before = ledger.samples;
   apply.updates_before = ledger.version - ledger.skipped;
-  apply.on_arrival = policy_->on_arrival();
+  apply.rate = policy_->RateOf(samples);
+  apply.keeps_previous = policy_->blocks_in_step();
   apply.factor = change.factor;
   apply.version = ledger.version + 1;
   actions->push_back(apply);

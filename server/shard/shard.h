@@ -39,7 +39,8 @@ class Shard {
   const BlockLedger& ledger(int64_t block) const { return ledgers_[block - blocks_.begin]; }
   int64_t duplicates() const { return duplicates_; }
   uint32_t view() const { return view_; }
-  bool on_arrival() const { return policy_ != nullptr && policy_->on_arrival(); }
+  // From the first view on.
+  const Policy& policy() const { return *policy_; }
   ShardState State() const { return StateOf(ledgers_, members_.size()); }
 
   // From now on `view` holds, unless it is older than the one that does.

@@ -31,8 +31,9 @@ struct Apply {
   int64_t samples = 0;         // weight of the sum
   int64_t samples_before = 0;  // in earlier updates of the block: the schedule's argument
   int64_t updates_before = 0;  // that the optimizer has made of the block
-  bool on_arrival = false;     // one contribution, not a whole step
-  double factor = 1;           // of the gradient, by the decision
+  double rate = 1;             // the share of the job's learning rate that it has
+  double factor = 1;           // of the gradient, by the verdict
+  bool keeps_previous = true;  // the version before may still be asked for
   int64_t version = 0;         // that it makes
 };
 // The sum of squares of `payload`, and whether it is finite.

@@ -314,8 +314,8 @@ void ShardProtocol::Do(const shard_action::Send& send) {
   frame.unit = send.pull;
   frame.staleness = static_cast<uint32_t>(send.staleness);
   Payload payload = values_->Read(send, &frame);
-  // On arrival a version is written over as soon as nobody reads it.
-  payload.may_lend = !core_->on_arrival();
+  // Else a version is written over as soon as nobody reads it.
+  payload.may_lend = core_->policy().blocks_in_step();
   if (send.worker != kObserver) pulled_bytes_ += frame.payload_bytes;
   sink_(shard_outcome::Sent{send.puller, frame, std::move(payload)});
 }

@@ -35,8 +35,9 @@ WireLoad::Coding::Coding(Codec codec, const FlatSpace& space)
       encoder(PushesIn(codec), space, space.values()),
       expected(PushesIn(codec), space, space.values()) {
   const SampleSchedule schedule(1 << 20, 1, 1);
-  encoder.Begin(schedule, 0, {0, 1}, /*on_arrival=*/true);
-  expected.Begin(schedule, 0, {0, 1}, /*on_arrival=*/true);
+  const Arrivals policy{proto::View()};
+  encoder.Begin(schedule, 0, {0, 1}, policy);
+  expected.Begin(schedule, 0, {0, 1}, policy);
 }
 
 WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared)

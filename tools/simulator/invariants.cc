@@ -105,7 +105,7 @@ void Invariants::OnLeftOut(uint32_t lineage, int64_t unit) { left_out_[lineage].
 void Invariants::OnApplied(int64_t block, const Frame& contribution, const UpdateTerms& terms,
                            int64_t version, uint64_t, uint64_t value) {
   Append(block, contribution, version, {contribution, terms, value});
-  if (!terms.on_arrival) return;
+  if (!OnArrival(view_.mode())) return;
   const WorkerId worker{static_cast<int>(contribution.worker), contribution.incarnation};
   Law& law = LawOf(block, contribution.lineage, version - 1);
   if (!law.conservation.IsMember(worker)) {
@@ -422,8 +422,7 @@ absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64
                               : 1;
     if (skipped) ++counts->skipped;
     for (int64_t block = 0; block < count; ++block) {
-      const UpdateTerms terms{samples, before[block].first, step - before[block].second, false,
-                              factor};
+      const UpdateTerms terms{samples, before[block].first, step - before[block].second, 1, factor};
       before[block].first += samples;
       if (skipped) ++before[block].second;
       const Update& update = blocks_[block].log[step];
@@ -486,7 +485,8 @@ absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, 
       const uint64_t gradient =
           NodeSymbol(job_.seed(), schedule, unit, {0, view.leaves()}, block, parameters);
       const int64_t own = schedule.SamplesBefore(unit + 1) - schedule.SamplesBefore(unit);
-      const UpdateTerms terms{own, samples, i - skipped, true, 1};
+      const double rate = static_cast<double>(own) / job_.train().batch_size();
+      const UpdateTerms terms{own, samples, i - skipped, rate, 1};
       if (UpdateSymbol(ValueAt(block, i), gradient, terms) != update.value) {
         return absl::InternalError(absl::StrFormat(
             "update %d of block %d has other bits than contribution %d makes (worker %d, "

@@ -43,9 +43,9 @@ void RealWorker::OnBlock(int64_t block, const Content& content) {
 }
 
 absl::Status RealWorker::Compute(const SampleSchedule& schedule, int64_t unit, Range node,
-                                 bool on_arrival, Push push, proto::Progress* progress) {
+                                 const Policy& policy, Push push, proto::Progress* progress) {
   return values_->contributions().Compute(
-      schedule, unit, node, on_arrival, parameters_,
+      schedule, unit, node, policy, parameters_,
       [&](int64_t block, const Payload& payload) {
         push(block, {0, payload});
       },

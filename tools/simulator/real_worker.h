@@ -21,8 +21,8 @@ class RealWorker : public WorkerModel {
 
   void OnJoin() override;
   void OnBlock(int64_t block, const Content& content) override;
-  absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node, bool on_arrival,
-                       Push push, proto::Progress* progress) override;
+  absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node,
+                       const Policy& policy, Push push, proto::Progress* progress) override;
   std::vector<proto::EvaluationResult> Test(int64_t unit, bool is_final) override;
 
  private:

@@ -45,16 +45,17 @@ struct UpdateTerms {
   int64_t samples = 0;
   int64_t samples_before = 0;
   int64_t updates_before = 0;
-  bool on_arrival = false;
+  double rate = 1;
   double factor = 1;
 };
 
 inline uint64_t UpdateSymbol(uint64_t old, uint64_t gradient, const UpdateTerms& terms) {
-  uint64_t factor;
+  uint64_t rate, factor;
+  std::memcpy(&rate, &terms.rate, sizeof(rate));
   std::memcpy(&factor, &terms.factor, sizeof(factor));
-  const uint64_t settings = Key(
-      static_cast<uint64_t>(terms.samples), static_cast<uint64_t>(terms.samples_before),
-      static_cast<uint64_t>(terms.updates_before), static_cast<uint64_t>(terms.on_arrival), factor);
+  const uint64_t settings =
+      Key(static_cast<uint64_t>(terms.samples), static_cast<uint64_t>(terms.samples_before),
+          static_cast<uint64_t>(terms.updates_before), rate, factor);
   return Mix(Mix(old) ^ gradient) ^ settings;
 }
 

@@ -32,8 +32,8 @@ class SymbolicWorker : public WorkerModel {
 
   void OnBlock(int64_t block, const Content& content) override { values_[block] = content.symbol; }
 
-  absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node, bool on_arrival,
-                       Push push, proto::Progress* progress) override {
+  absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node,
+                       const Policy& policy, Push push, proto::Progress* progress) override {
     uint64_t parameters = 0;
     for (uint64_t value : values_) parameters = AppendSymbol(parameters, value);
     for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
@@ -44,7 +44,7 @@ class SymbolicWorker : public WorkerModel {
     const auto gradient = [&](int64_t block) {
       return NodeSymbol(seed_, schedule, unit, node, block, parameters);
     };
-    for (int64_t block = 0; leaves_out_ && on_arrival && block < blocks; ++block) {
+    for (int64_t block = 0; leaves_out_ && policy.on_arrival() && block < blocks; ++block) {
       if (IsFinite(gradient(block))) continue;
       progress->set_left_out(true);
       return absl::OkStatus();

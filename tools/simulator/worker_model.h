@@ -8,6 +8,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "common/consistency/policy.h"
 #include "common/space/flat_space.h"
 #include "common/space/sample_schedule.h"
 #include "proto/cluster.pb.h"
@@ -26,7 +27,7 @@ class WorkerModel {
   virtual void OnBlock(int64_t block, const Content& content) = 0;
   // As worker/step/contributions.h.
   virtual absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node,
-                               bool on_arrival, Push push, proto::Progress* progress) = 0;
+                               const Policy& policy, Push push, proto::Progress* progress) = 0;
   // Tests the parameters that are here, which have seen `unit` units; on the test split too if
   // `is_final`.
   virtual std::vector<proto::EvaluationResult> Test(int64_t unit, bool is_final) = 0;

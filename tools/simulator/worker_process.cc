@@ -261,7 +261,7 @@ void WorkerProcess::FinishCompute() {
   for (const Range& node : compute.nodes) {
     const Frame header = session_.PushOf(compute, node);
     const absl::Status status = model_->Compute(
-        session_.schedule(), compute.unit, node, !session_.sync(),
+        session_.schedule(), compute.unit, node, session_.policy(),
         [&](int64_t block, Content content) {
           pushed_bytes += Push(header, block, std::move(content));
         },

@@ -288,7 +288,7 @@ void Worker::Run(const Session::Compute& compute) {
       streams_->Send(session_->placement().ShardOf(block), frame, payload);
     };
     const absl::Status status = values_->contributions().Compute(
-        session_->schedule(), compute.unit, node, !session_->sync(), parameters_.values(), send,
+        session_->schedule(), compute.unit, node, session_->policy(), parameters_.values(), send,
         &computed.progress, await);
     if (absl::IsCancelled(status)) {
       Handle(Session::Interrupted{});

@@ -19,7 +19,7 @@ class PulledBlocks {
   struct Pull {
     uint64_t number = 0;
     int64_t clock = 0;
-    bool exact = false;     // sync: the version must be the clock, or the step is done everywhere
+    bool exact = false;     // the version must be the clock, or the step is done everywhere
     bool observer = false;  // to look, not to compute
   };
   // What has come of a pull.

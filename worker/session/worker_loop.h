@@ -95,7 +95,9 @@ class WorkerLoop {
 
   const proto::View& view() const { return view_; }
   bool waits_for_work() const { return request_is_out_; }
-  bool sync() const { return !policy_->on_arrival(); }  // from the first view on
+  // From the first view on.
+  const Policy& policy() const { return *policy_; }
+  bool sync() const { return !policy_->on_arrival(); }
   // This worker, in the view.
   const proto::Member& me() const { return view_.members(me_); }
   // Where the samples of a unit lie; from the first view on.

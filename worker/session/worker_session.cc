@@ -243,7 +243,8 @@ void WorkerSession::Run(const WorkerLoop::Actions& actions) {
 
 void WorkerSession::Run(const WorkerLoop::Pull& pull) {
   outcomes_.reserve(outcomes_.size() + 1 + placement_->shards());
-  outcomes_.emplace_back(StartPull{{pull.number, pull.clock, sync(), pull.observer}});
+  outcomes_.emplace_back(
+      StartPull{{pull.number, pull.clock, policy().blocks_in_step(), pull.observer}});
   SendFrame send;
   Frame& frame = send.frame;
   frame.kind = pull.retire ? FrameKind::kRetire : FrameKind::kPull;

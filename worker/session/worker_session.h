@@ -142,7 +142,7 @@ class WorkerSession {
   const proto::Member& me() const { return loop_->me(); }
   const Placement& placement() const { return *placement_; }
   const SampleSchedule& schedule() const { return loop_->schedule(); }
-  bool sync() const { return loop_->sync(); }
+  const Policy& policy() const { return loop_->policy(); }
   bool waits_for_work() const { return loop_->waits_for_work(); }
   // The header of the sum of `node`, one of compute.nodes, but for the block and its version.
   Frame PushOf(const Compute& compute, Range node) const;

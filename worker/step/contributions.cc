@@ -14,8 +14,9 @@
 namespace rubato {
 
 absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit, Range node,
-                                    bool on_arrival, absl::Span<const float> parameters, Push push,
-                                    proto::Progress* progress, AwaitParameters await) {
+                                    const Policy& policy, absl::Span<const float> parameters,
+                                    Push push, proto::Progress* progress, AwaitParameters await) {
+  const bool on_arrival = policy.on_arrival();
   const bool skip = job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
   // What must be judged as a whole is kept back until it is; else blocks leave while backward runs.
   const bool judge = on_arrival && (skip || job_.optimizer().has_clip_grad_norm());
@@ -25,7 +26,7 @@ absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit
   bool encodes = false;
   const auto on_block = [&](int64_t block, const Payload& payload) {
     // Not before: what does not wait for its parameters leaves the residuals as they are.
-    if (!std::exchange(encodes, true)) encoder_.Begin(schedule, unit, node, on_arrival);
+    if (!std::exchange(encodes, true)) encoder_.Begin(schedule, unit, node, policy);
     // In sync with `skip`, the shards judge the whole step.
     if (on_arrival || !skip) {
       const size_t index = FirstNonFinite(payload.values());

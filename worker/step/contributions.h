@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "common/consistency/policy.h"
 #include "common/frames/payload.h"
 #include "common/space/flat_space.h"
 #include "common/space/sample_schedule.h"
@@ -38,9 +39,9 @@ class Contributions {
   // micro-batches' results. If it is to be left out, says so in `progress`, and nothing has been
   // pushed. Aborted, saying what is not finite, if the job cannot go on. `await` and
   // Cancelled as in MicroBatches::Compute.
-  absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node, bool on_arrival,
-                       absl::Span<const float> parameters, Push push, proto::Progress* progress,
-                       AwaitParameters await = AllHaveArrived);
+  absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node,
+                       const Policy& policy, absl::Span<const float> parameters, Push push,
+                       proto::Progress* progress, AwaitParameters await = AllHaveArrived);
 
  private:
   using Blocks = std::vector<std::pair<int64_t, Payload>>;

@@ -23,7 +23,8 @@ PushEncoder::PushEncoder(const proto::Job& job, const FlatSpace& space, int64_t 
   residuals_.emplace(trainable, settings);
 }
 
-void PushEncoder::Begin(const SampleSchedule& schedule, int64_t unit, Range node, bool on_arrival) {
+void PushEncoder::Begin(const SampleSchedule& schedule, int64_t unit, Range node,
+                        const Policy& policy) {
   step_.first = unit != unit_;
   unit_ = unit;
   node_ = node;
@@ -31,13 +32,12 @@ void PushEncoder::Begin(const SampleSchedule& schedule, int64_t unit, Range node
   const SampleRange range = schedule.Unit(unit);
   density_ = Residuals::DensityAt(job_.wire().push().density(), static_cast<double>(range.epoch),
                                   static_cast<double>(job_.wire().push().warmup()));
-  // Of a short unit. With parity each sample weighs the same in whatever unit it arrives.
+  // Of a short unit: its gradients count for more, as far as its update's rate is not less.
   const int64_t whole =
       job_.train().batch_size() / job_.train().micro_batches() * schedule.leaves();
-  const bool parity = on_arrival && job_.optimizer().learning_rate_parity();
-  step_.weight = parity ? 1.0f
-                        : static_cast<float>(static_cast<double>(whole) /
-                                             static_cast<double>(range.positions.size()));
+  const int64_t samples = range.positions.size();
+  step_.weight = static_cast<float>(policy.RateOf(samples) / policy.RateOf(whole) *
+                                    (static_cast<double>(whole) / static_cast<double>(samples)));
 }
 
 PushEncoder::Buffer PushEncoder::TakeBuffer(int64_t block, size_t bytes) {

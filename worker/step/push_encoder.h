@@ -7,6 +7,7 @@
 #include <optional>
 #include <vector>
 
+#include "common/consistency/policy.h"
 #include "common/frames/payload.h"
 #include "common/space/flat_space.h"
 #include "common/space/sample_schedule.h"
@@ -23,7 +24,7 @@ class PushEncoder {
   PushEncoder(const proto::Job& job, const FlatSpace& space, int64_t trainable);
 
   // The sums that follow are those of `node` of `unit`.
-  void Begin(const SampleSchedule& schedule, int64_t unit, Range node, bool on_arrival);
+  void Begin(const SampleSchedule& schedule, int64_t unit, Range node, const Policy& policy);
 
   // The gradient sum of a block, to be sent: in float32 itself, else in a buffer that is used again
   // when nobody holds it any more.

@@ -23,6 +23,12 @@ proto::Job MakeJob(proto::Push::Codec codec, double momentum = 0, bool nesterov 
   return job;
 }
 
+// Each update has the whole learning rate.
+const Policy& Whole() {
+  static const Arrivals* const policy = new Arrivals(proto::View());
+  return *policy;
+}
+
 const SampleSchedule kSchedule(/*samples_per_epoch=*/30, /*unit_samples=*/8, /*leaves=*/2);
 
 std::vector<float> Gradient(uint64_t key) {
@@ -54,10 +60,10 @@ TEST(PushEncoder, WithDensityOneMomentumIsPyTorchs) {
     std::vector<double> buffer(kValues);
     for (int64_t step = 0; step < 12; ++step) {
       const double n = step % 4 == 3 ? 6 : 8;  // 30 = 3 * 8 + 6
-      encoder.Begin(kSchedule, step, {0, 1}, /*on_arrival=*/false);
+      encoder.Begin(kSchedule, step, {0, 1}, Whole());
       const std::vector<float> left = Gradient(Key(1, step)), right = Gradient(Key(2, step));
       std::vector<float> sent = Send(&encoder, left);
-      encoder.Begin(kSchedule, step, {1, 2}, /*on_arrival=*/false);
+      encoder.Begin(kSchedule, step, {1, 2}, Whole());
       const std::vector<float> more = Send(&encoder, right);
       for (int64_t i = 0; i < kValues; ++i) {
         const double mean = (double{left[i]} + right[i]) / n;
@@ -78,7 +84,7 @@ TEST(PushEncoder, StatisticsAreExactInEveryCodec) {
     proto::Job job = MakeJob(codec);
     job.mutable_wire()->mutable_push()->set_density(0.1);
     PushEncoder encoder(job, FlatSpace(kValues, kBlock), kTrainable);
-    encoder.Begin(kSchedule, 0, {0, 2}, false);
+    encoder.Begin(kSchedule, 0, {0, 2}, Whole());
     std::vector<float> gradient = Gradient(3);
     for (float& value : gradient) value = value / 3;
     const std::vector<float> sent = Send(&encoder, gradient);
@@ -92,7 +98,7 @@ TEST(PushEncoder, RoundsByUnitNodeAndBlockAlone) {
   const std::vector<float> gradient = Gradient(4);
   const auto send = [&](int64_t unit, Range node) {
     PushEncoder encoder(job, FlatSpace(kValues, kBlock), kValues);
-    encoder.Begin(kSchedule, unit, node, false);
+    encoder.Begin(kSchedule, unit, node, Whole());
     return Send(&encoder, gradient);
   };
   const std::vector<float> once = send(1, {0, 1});
@@ -105,7 +111,7 @@ TEST(PushEncoder, RoundsByUnitNodeAndBlockAlone) {
 TEST(PushEncoder, OverwritesNothingThatIsOnItsWay) {
   PushEncoder encoder(MakeJob(proto::Push::CODEC_BF16), FlatSpace(kValues, kBlock), kValues);
   const std::vector<float> ones(kBlock, 1), twos(kBlock, 2);
-  encoder.Begin(kSchedule, 0, {0, 2}, false);
+  encoder.Begin(kSchedule, 0, {0, 2}, Whole());
   const char* free;
   {
     const Payload kept = encoder.Encode(0, {nullptr, ones});
