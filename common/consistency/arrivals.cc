@@ -79,6 +79,41 @@ bool Arrivals::MayRead(const BlockLedger& ledger, const ShardTerms&, uint32_t wo
   return HasOwn(ledger, worker, clock);
 }
 
+bool Arrivals::AsksForWork(const WorkerLedger& ledger) const {
+  return !ledger.has_asked && !ledger.given.has_value() && !ledger.no_more && !ledger.leaving;
+}
+
+std::vector<Range> Arrivals::Expected(const WorkerLedger& ledger, int64_t unit) const {
+  if (!ledger.given.has_value() || ledger.given->contribution() != unit) return {};
+  return {{0, ledger.view.leaves()}};
+}
+
+// Others may wait for its clock: where it computes no more, its last pull says so, and is answered
+// when all that it has sent is in the blocks.
+WorkerTask Arrivals::NextOf(const WorkerLedger& ledger) const {
+  WorkerTask task;
+  task.clock = ledger.clock;
+  task.retires = ledger.no_more || ledger.leaving;
+  if (ledger.leaving && ledger.applied >= ledger.clock) {
+    task.kind = WorkerTask::Kind::kLeave;
+  } else if (ledger.have != ledger.clock || ledger.retired != task.retires) {
+    task.kind = WorkerTask::Kind::kPull;
+  } else if (ledger.no_more) {
+    task.kind = WorkerTask::Kind::kIdle;
+  } else if (ledger.given.has_value()) {
+    task.kind = WorkerTask::Kind::kCompute;
+    task.unit = ledger.given->contribution();
+    task.leaves = {0, ledger.view.leaves()};
+    task.nodes = {task.leaves};
+    task.may_test = ledger.given->evaluate();
+  }
+  return task;
+}
+
+void Arrivals::Keep(const WorkerTask& task, WorkerLedger* ledger) const {
+  ledger->clock = task.clock + 1;
+}
+
 bool BoundedArrivals::MayRead(const BlockLedger& ledger, const ShardTerms&, uint32_t worker,
                               int64_t clock, bool retires) const {
   if (!HasOwn(ledger, worker, clock)) return false;

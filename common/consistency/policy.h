@@ -22,9 +22,11 @@
 #include <optional>
 #include <set>
 #include <tuple>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/consistency/ledger.h"
+#include "common/consistency/worker_ledger.h"
 #include "common/space/reduction_tree.h"
 #include "proto/cluster.pb.h"
 #include "proto/mode.pb.h"
@@ -141,6 +143,17 @@ class Policy {
   // Whether a view is closed only when nothing is being applied: what blocks hold would change.
   virtual bool ClosesAtRest() const = 0;
 
+  // A worker asks.
+
+  // What it does next, when it computes nothing.
+  virtual WorkerTask NextOf(const WorkerLedger& ledger) const = 0;
+  // Keeps in the ledger that it has computed `task`.
+  virtual void Keep(const WorkerTask& task, WorkerLedger* ledger) const = 0;
+  // Whether it asks the coordinator for work at this moment; else work comes with views.
+  virtual bool AsksForWork(const WorkerLedger& /*ledger*/) const { return false; }
+  // Which leaves of a unit it will compute, as far as it knows.
+  virtual std::vector<Range> Expected(const WorkerLedger& ledger, int64_t unit) const = 0;
+
   // The coordinator asks.
 
   // The mode's decision on a unit, by what the shards have asked so far; nullopt: not yet.
@@ -178,12 +191,18 @@ class Steps : public Policy {
                bool retires) const override;
   bool ReadsPrevious(const BlockLedger& ledger, int64_t clock) const override;
   bool ClosesAtRest() const override { return false; }
+  WorkerTask NextOf(const WorkerLedger& ledger) const override;
+  void Keep(const WorkerTask& task, WorkerLedger* ledger) const override;
+  std::vector<Range> Expected(const WorkerLedger& ledger, int64_t step) const override;
 
  protected:
   // What is to be done with a step whose sum is whole: the job's verdict first, if it wants one.
   NextChange NextOfWhole(const ShardTerms& terms, const BlockLedger& ledger) const;
 
  private:
+  // The first that a worker has something to do in; if there is none, that after the last.
+  int64_t NextStep(const WorkerLedger& ledger) const;
+
   const uint32_t view_;
   const int64_t from_step_;
   const bool verdict_steps_;
@@ -215,6 +234,10 @@ class Arrivals : public Policy {
   bool MayRead(const BlockLedger& ledger, const ShardTerms& terms, uint32_t worker, int64_t clock,
                bool retires) const override;
   bool ClosesAtRest() const override { return true; }
+  WorkerTask NextOf(const WorkerLedger& ledger) const override;
+  void Keep(const WorkerTask& task, WorkerLedger* ledger) const override;
+  bool AsksForWork(const WorkerLedger& ledger) const override;
+  std::vector<Range> Expected(const WorkerLedger& ledger, int64_t unit) const override;
 
  private:
   const int64_t whole_rate_samples_;

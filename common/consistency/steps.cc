@@ -1,4 +1,5 @@
 // Contributions that are parts of steps.
+#include <algorithm>
 #include <iterator>
 
 #include "absl/strings/str_format.h"
@@ -106,6 +107,67 @@ bool Steps::MayRead(const BlockLedger& ledger, const ShardTerms& terms, uint32_t
 // A later version than asked for tells the worker that its step is done everywhere.
 bool Steps::ReadsPrevious(const BlockLedger& ledger, int64_t clock) const {
   return ledger.has_previous && clock == ledger.version - 1;
+}
+
+// The micro-batches of the step that it has been granted and not computed, in the view's order.
+std::vector<Range> Steps::Expected(const WorkerLedger& ledger, int64_t step) const {
+  std::vector<Range> leaves;
+  const proto::Assignment* assignment = nullptr;
+  for (const proto::Assignment& candidate : ledger.view.assignments()) {
+    if (candidate.from_step() <= step) assignment = &candidate;
+  }
+  if (assignment == nullptr || step >= ledger.view.until_step()) return leaves;
+  const auto done = ledger.computed.find(step);
+  for (const proto::Grant& grant : assignment->grants()) {
+    const Range range{grant.first_leaf(), grant.end_leaf()};
+    if (done != ledger.computed.end() &&
+        std::find(done->second.begin(), done->second.end(), range) != done->second.end()) {
+      continue;
+    }
+    leaves.push_back(range);
+  }
+  return leaves;
+}
+
+int64_t Steps::NextStep(const WorkerLedger& ledger) const {
+  const proto::View& view = ledger.view;
+  for (int i = 0; i < view.assignments_size(); ++i) {
+    // Within one division of steps it has something to do in each or in none, but for those that it
+    // has computed.
+    const int64_t begin = std::max(ledger.applied, view.assignments(i).from_step());
+    const int64_t end = std::min(view.until_step(), i + 1 < view.assignments_size()
+                                                        ? view.assignments(i + 1).from_step()
+                                                        : view.until_step());
+    const int64_t most = begin + static_cast<int64_t>(ledger.computed.size());
+    for (int64_t step = begin; step < end && step <= most; ++step) {
+      if (!Expected(ledger, step).empty()) return step;
+    }
+  }
+  return view.until_step();
+}
+
+WorkerTask Steps::NextOf(const WorkerLedger& ledger) const {
+  WorkerTask task;
+  if (ledger.leaving) {
+    task.kind = WorkerTask::Kind::kLeave;
+    return task;
+  }
+  task.clock = task.unit = NextStep(ledger);
+  if (ledger.have != task.clock) {
+    task.kind = WorkerTask::Kind::kPull;
+  } else if (task.clock == ledger.view.until_step()) {
+    task.kind = WorkerTask::Kind::kIdle;
+  } else {
+    task.kind = WorkerTask::Kind::kCompute;
+    task.leaves = Expected(ledger, task.unit)[0];
+    task.nodes = tree_.MaximalNodes(task.leaves);
+    task.may_test = task.leaves.begin == 0;
+  }
+  return task;
+}
+
+void Steps::Keep(const WorkerTask& task, WorkerLedger* ledger) const {
+  ledger->computed[task.unit].push_back(task.leaves);
 }
 
 }  // namespace rubato

@@ -4,85 +4,131 @@
 #include <utility>
 
 #include "common/base/check.h"
-#include "common/space/reduction_tree.h"
 
 namespace rubato {
 
 void WorkerLoop::OnView(const proto::View& view, Actions* actions) {
   RUBATO_CHECK(state_ != State::kBeginning);
-  const bool new_lineage = policy_ == nullptr || view.lineage() != view_.lineage();
-  policy_ = policies_(view);
-  view_ = view;
-  for (proto::Assignment& assignment : *view_.mutable_assignments()) {
+  const bool new_lineage = policy_ == nullptr || view.lineage() != ledger_.view.lineage();
+  if (new_lineage) {
+    const bool leaving = ledger_.leaving;
+    ledger_ = {};
+    ledger_.leaving = leaving;
+    schedule_.emplace(ScheduleOf(job_, view.mode(), view.samples_per_epoch(), view.origin_unit(),
+                                 view.origin_samples()));
+    evaluate_every_.emplace(job_.evaluation().every(), job_, view.samples_per_epoch());
+    evaluated_ = -1;
+    stale_ = state_ == State::kComputing;
+  }
+  ledger_.view = view;
+  for (proto::Assignment& assignment : *ledger_.view.mutable_assignments()) {
     auto* const grants = assignment.mutable_grants();
     grants->erase(
         std::remove_if(grants->begin(), grants->end(),
                        [&](const proto::Grant& grant) { return grant.rank() != view.your_rank(); }),
         grants->end());
   }
+  policy_ = policies_(ledger_.view);
   for (me_ = 0; me_ < view.members_size() && view.members(me_).rank() != view.your_rank();) ++me_;
   RUBATO_CHECK(me_ < view.members_size());
-  if (new_lineage) {
-    schedule_.emplace(ScheduleOf(job_, view.mode(), view.samples_per_epoch(), view.origin_unit(),
-                                 view.origin_samples()));
-    evaluate_every_.emplace(job_.evaluation().every(), job_, view.samples_per_epoch());
-    have_ = -1;
-    done_below_ = view.origin_unit();
-    computed_.clear();
-    work_.reset();
-    request_is_out_ = no_more_ = false;
-    stale_ = state_ == State::kComputing;
-    if (!stale_) state_ = State::kIdle;
+  if (me().has_start_clock()) {
+    ledger_.clock = ledger_.applied = std::max(ledger_.applied, me().start_clock());
   }
-  if (me().has_start_clock() && !sync()) clock_ = applied_ = me().start_clock();
   if (left_ || state_ == State::kComputing) return;
-  if (sync()) {
-    if (new_lineage) {
-      for (int64_t step = view.origin_unit(); step < view.origin_unit() + prefetch_; ++step) {
-        for (const Range& leaves : ToDo(step)) Announce(step, leaves, actions);
-      }
+  // What it has asked or said counts in the view before.
+  if (state_ == State::kIdle) ledger_.no_more = false;
+  state_ = State::kWaiting;
+  if (new_lineage) {
+    for (int64_t ahead = 0; ahead < prefetch_; ++ahead) {
+      const int64_t unit = view.origin_unit() + ahead;
+      for (const Range& leaves : policy_->Expected(ledger_, unit)) Announce(unit, leaves, actions);
     }
-    NextStep(actions);
-  } else if (state_ == State::kIdle) {
-    no_more_ = false;
-    AskForWork(actions);
-    StartPull(clock_, /*retire=*/false, actions);
-  } else if (state_ == State::kPulling) {
-    StartPull(clock_, no_more_ || leaving_, actions);
   }
+  Advance(actions);
 }
 
 void WorkerLoop::Announce(int64_t unit, Range leaves, Actions* actions) {
-  if (prefetch_ == 0 || unit >= view_.until_step()) return;
+  if (prefetch_ == 0 || unit >= view().until_step()) return;
   actions->push_back(ReadAhead{unit, leaves});
 }
 
-void WorkerLoop::StartPull(int64_t clock, bool retire, Actions* actions) {
-  clock_ = clock;
-  state_ = State::kPulling;
-  have_ = -1;
-  actions->push_back(Pull{++pull_, clock, retire});
+void WorkerLoop::Advance(Actions* actions) {
+  if (left_ || state_ == State::kBeginning || state_ == State::kComputing) return;
+  if (final_ && !ledger_.leaving) return;
+  MaybeAskForWork(actions);
+  const WorkerTask task = policy_->NextOf(ledger_);
+  switch (task.kind) {
+    case WorkerTask::Kind::kWait:
+      break;
+    case WorkerTask::Kind::kPull:
+      if (state_ == State::kPulling && task.clock == ledger_.clock &&
+          task.retires == ledger_.retired) {
+        break;  // it is under way
+      }
+      StartPull(task.clock, task.retires, actions);
+      break;
+    case WorkerTask::Kind::kCompute:
+      ledger_.clock = task.clock;
+      if (Tests(task)) {
+        evaluated_ = task.unit;
+        actions->push_back(Test{task.unit});
+      }
+      task_ = task;
+      OnBegun(actions);
+      actions->push_back(ComputationOf(task, /*early=*/false));
+      break;
+    case WorkerTask::Kind::kIdle:
+      if (std::exchange(state_, State::kIdle) == State::kIdle) break;
+      actions->push_back(SayIdle{ledger_.applied});
+      break;
+    case WorkerTask::Kind::kLeave:
+      left_ = true;
+      actions->push_back(Leave{ledger_.applied});
+  }
 }
 
-void WorkerLoop::AskForWork(Actions* actions) {
-  if (request_is_out_) return;
-  request_is_out_ = true;
-  actions->push_back(RequestWork{applied_});
+void WorkerLoop::StartPull(int64_t clock, bool retires, Actions* actions) {
+  ledger_.clock = clock;
+  ledger_.have = -1;
+  ledger_.retired = retires;
+  state_ = State::kPulling;
+  actions->push_back(Pull{++pull_, clock, retires});
+}
+
+void WorkerLoop::MaybeAskForWork(Actions* actions) {
+  if (!policy_->AsksForWork(ledger_)) return;
+  ledger_.has_asked = true;
+  actions->push_back(RequestWork{ledger_.applied});
+}
+
+bool WorkerLoop::Tests(const WorkerTask& task) const {
+  return task.may_test && task.unit != evaluated_ &&
+         evaluate_every_->IsDue(*schedule_, view().mode(), task.unit);
+}
+
+WorkerLoop::Compute WorkerLoop::ComputationOf(const WorkerTask& task, bool early) {
+  return {task.clock, task.unit, task.leaves, task.nodes, early};
+}
+
+void WorkerLoop::OnBegun(Actions* actions) {
+  state_ = State::kComputing;
+  ledger_.given.reset();
+  MaybeAskForWork(actions);  // the answer comes while this one computes
+  const int64_t ahead = task_.unit + prefetch_;
+  for (const Range& leaves : policy_->Expected(ledger_, ahead)) {
+    if (leaves == task_.leaves) Announce(ahead, leaves, actions);
+  }
 }
 
 void WorkerLoop::OnSomeParameters(uint64_t pull, Actions* actions) {
-  if (pull != pull_ || state_ != State::kPulling || left_ || leaving_ || final_) return;
+  if (pull != pull_ || state_ != State::kPulling || left_ || ledger_.leaving || final_) return;
+  ledger_.have = ledger_.clock;
+  const WorkerTask task = policy_->NextOf(ledger_);
+  ledger_.have = -1;
   // What is to be tested is copied first, whole.
-  if (sync()) {
-    const std::vector<Range> leaves = ToDo(clock_);
-    if (leaves.empty() || EvaluatesBefore(leaves)) return;
-    computing_ = leaves[0];
-  } else if (no_more_ || !work_.has_value() || work_->evaluate()) {
-    return;
-  }
-  Compute compute = sync() ? ComputationOf(computing_) : ComputationOf(*work_);
-  compute.early = true;
-  actions->push_back(std::move(compute));
+  if (task.kind != WorkerTask::Kind::kCompute || Tests(task)) return;
+  task_ = task;
+  actions->push_back(ComputationOf(task, /*early=*/true));
   state_ = State::kBeginning;
 }
 
@@ -92,197 +138,62 @@ void WorkerLoop::OnInterrupted() {
 }
 
 void WorkerLoop::OnParameters(uint64_t pull, bool passed, Actions* actions) {
-  if (state_ == State::kBeginning) {
-    RUBATO_CHECK(pull == pull_ && !passed);
-    state_ = State::kComputing;
-    if (sync()) {
-      have_ = clock_;
-      done_below_ = std::max(done_below_, clock_);
-      computed_.erase(computed_.begin(), computed_.lower_bound(done_below_));
-      Announce(clock_ + prefetch_, computing_, actions);
-    } else {
-      applied_ = clock_;
-      work_.reset();
-      AskForWork(actions);
-    }
-    return;
-  }
-  if (pull != pull_ || state_ != State::kPulling || left_) return;
+  const bool has_begun = state_ == State::kBeginning;
+  RUBATO_CHECK(!has_begun || (pull == pull_ && !passed));
+  if (pull != pull_ || !(has_begun || state_ == State::kPulling) || left_) return;
   if (final_) {
     actions->push_back(Test{final_unit_, /*is_final=*/true});
     state_ = State::kIdle;
-  } else if (sync()) {
-    have_ = passed ? -1 : clock_;
-    done_below_ = std::max(done_below_, passed ? clock_ + 1 : clock_);
-    computed_.erase(computed_.begin(), computed_.lower_bound(done_below_));
-    state_ = State::kWaiting;
-    NextStep(actions);
+    return;
+  }
+  ledger_.have = passed ? -1 : ledger_.clock;
+  ledger_.applied = std::max(ledger_.applied, ledger_.clock + (passed ? 1 : 0));
+  ledger_.computed.erase(ledger_.computed.begin(), ledger_.computed.lower_bound(ledger_.applied));
+  if (has_begun) {
+    OnBegun(actions);
   } else {
-    applied_ = clock_;
     state_ = State::kWaiting;
-    if (leaving_) {
-      OnLeave(actions);
-    } else if (no_more_) {
-      BecomeIdle(actions);
-    } else {
-      MaybeCompute(actions);
-    }
+    Advance(actions);
   }
-}
-
-std::vector<Range> WorkerLoop::ToDo(int64_t step) const {
-  std::vector<Range> leaves;
-  const proto::Assignment* assignment = nullptr;
-  for (const proto::Assignment& candidate : view_.assignments()) {
-    if (candidate.from_step() <= step) assignment = &candidate;
-  }
-  if (assignment == nullptr || step >= view_.until_step()) return leaves;
-  const auto done = computed_.find(step);
-  for (const proto::Grant& grant : assignment->grants()) {
-    const Range range{grant.first_leaf(), grant.end_leaf()};
-    if (done != computed_.end() &&
-        std::find(done->second.begin(), done->second.end(), range) != done->second.end()) {
-      continue;
-    }
-    leaves.push_back(range);
-  }
-  return leaves;
-}
-
-void WorkerLoop::NextStep(Actions* actions) {
-  const int64_t first = std::max(done_below_, view_.assignments(0).from_step());
-  int64_t next = view_.until_step();
-  for (int i = 0; i < view_.assignments_size() && next == view_.until_step(); ++i) {
-    // Within one division of steps it has something to do in each or in none, but for those that it
-    // has computed.
-    const int64_t begin = std::max(first, view_.assignments(i).from_step());
-    const int64_t end = std::min(view_.until_step(), i + 1 < view_.assignments_size()
-                                                         ? view_.assignments(i + 1).from_step()
-                                                         : view_.until_step());
-    const int64_t most = begin + static_cast<int64_t>(computed_.size());
-    for (int64_t step = begin; step < end && step <= most; ++step) {
-      if (ToDo(step).empty()) continue;
-      next = step;
-      break;
-    }
-  }
-  clock_ = next;
-  if (have_ != next) {
-    StartPull(next, /*retire=*/false, actions);
-  } else if (next == view_.until_step()) {
-    BecomeIdle(actions);
-  } else {
-    ComputeStep(actions);
-  }
-}
-
-void WorkerLoop::ComputeStep(Actions* actions) {
-  const std::vector<Range> leaves = ToDo(clock_);
-  if (EvaluatesBefore(leaves)) {
-    evaluated_ = clock_;
-    actions->push_back(Test{clock_});
-  }
-  state_ = State::kComputing;
-  computing_ = leaves[0];
-  Announce(clock_ + prefetch_, computing_, actions);
-  actions->push_back(ComputationOf(computing_));
-}
-
-// The owner of the first micro-batch tests the parameters.
-bool WorkerLoop::EvaluatesBefore(const std::vector<Range>& leaves) const {
-  return leaves[0].begin == 0 && clock_ != evaluated_ &&
-         evaluate_every_->IsDue(*schedule_, view_.mode(), clock_);
-}
-
-WorkerLoop::Compute WorkerLoop::ComputationOf(Range leaves) const {
-  return {clock_, clock_, leaves, ReductionTree(view_.leaves()).MaximalNodes(leaves)};
 }
 
 void WorkerLoop::OnWork(const proto::Work& work, Actions* actions) {
-  request_is_out_ = false;
+  ledger_.has_asked = false;
   if (left_) return;  // it will be given to others
-  if (!work.has_contribution()) {
-    no_more_ = true;
-    if (state_ == State::kPulling || state_ == State::kWaiting) {
-      StartPull(clock_, /*retire=*/true, actions);
-    } else if (state_ == State::kIdle) {
-      BecomeIdle(actions);
-    }
-    return;
+  ledger_.no_more = !work.has_contribution();
+  if (work.has_contribution()) {
+    ledger_.given = work;
+    Announce(work.contribution(), {0, view().leaves()}, actions);
   }
-  work_ = work;
-  Announce(work.contribution(), {0, view_.leaves()}, actions);
-  if (state_ == State::kIdle) {
-    no_more_ = false;
-    StartPull(clock_, /*retire=*/false, actions);
-  } else {
-    MaybeCompute(actions);
-  }
-}
-
-void WorkerLoop::MaybeCompute(Actions* actions) {
-  if (state_ != State::kWaiting || !work_.has_value()) return;
-  if (work_->evaluate()) actions->push_back(Test{work_->contribution()});
-  Compute compute = ComputationOf(*work_);
-  work_.reset();
-  AskForWork(actions);  // the answer comes while this one computes
-  state_ = State::kComputing;
-  actions->push_back(std::move(compute));
-}
-
-WorkerLoop::Compute WorkerLoop::ComputationOf(const proto::Work& work) const {
-  const Range leaves{0, view_.leaves()};
-  return {clock_, work.contribution(), leaves, {leaves}};
+  Advance(actions);
 }
 
 void WorkerLoop::OnComputed(Actions* actions) {
-  RUBATO_CHECK(state_ == State::kComputing);
-  state_ = State::kIdle;
-  if (stale_) {
-    stale_ = false;
-    const proto::View view = view_;
-    OnView(view, actions);
-  } else if (sync()) {
-    computed_[clock_].push_back(computing_);
-    leaving_ ? OnLeave(actions) : NextStep(actions);
-  } else {
-    StartPull(clock_ + 1, no_more_ || leaving_, actions);
-  }
+  if (!stale_) policy_->Keep(task_, &ledger_);
+  OnLeftOut(actions);
 }
 
 void WorkerLoop::OnLeftOut(Actions* actions) {
   RUBATO_CHECK(state_ == State::kComputing);
   state_ = State::kWaiting;
-  if (leaving_) {
-    OnLeave(actions);
-  } else if (no_more_) {
-    StartPull(clock_, /*retire=*/true, actions);
-  } else {
-    MaybeCompute(actions);
-  }
+  stale_ = false;
+  Advance(actions);
 }
 
 void WorkerLoop::OnLeave(Actions* actions) {
-  leaving_ = true;
-  if (left_ || state_ == State::kComputing) return;
-  if (policy_ != nullptr && !sync() && applied_ < clock_) {
-    if (state_ == State::kPulling) StartPull(clock_, /*retire=*/true, actions);
-    return;
+  ledger_.leaving = true;
+  if (policy_ != nullptr) {
+    Advance(actions);
+  } else if (!std::exchange(left_, true)) {
+    actions->push_back(Leave{});
   }
-  left_ = true;
-  actions->push_back(Leave{applied_});
-}
-
-void WorkerLoop::BecomeIdle(Actions* actions) {
-  state_ = State::kIdle;
-  actions->push_back(SayIdle{applied_});
 }
 
 void WorkerLoop::OnEvaluationRequest(const proto::EvaluationRequest& request, Actions* actions) {
   RUBATO_CHECK(schedule_.has_value());
   final_ = true;
   final_unit_ = request.unit();
-  StartPull(request.step(), /*retire=*/false, actions);
+  StartPull(request.step(), /*retires=*/false, actions);
   std::get<Pull>(actions->back()).observer = true;
 }
 

@@ -1,11 +1,10 @@
-// The core of a worker: decides what to pull, compute and push next. A single-threaded state
-// machine: events in, actions out; no clock, socket, thread or float. The session carries them out
-// (worker_session.h).
+// The core of a worker: keeps what it has done, and does what the policy of its view says is next
+// (common/consistency/policy.h). A single-threaded state machine: events in, actions out; no clock,
+// socket, thread or float. The session carries them out (worker_session.h).
 #ifndef RUBATO_WORKER_SESSION_WORKER_LOOP_H_
 #define RUBATO_WORKER_SESSION_WORKER_LOOP_H_
 
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -93,61 +92,44 @@ class WorkerLoop {
   // The coordinator wants the final parameters tested.
   void OnEvaluationRequest(const proto::EvaluationRequest& request, Actions* actions);
 
-  const proto::View& view() const { return view_; }
-  bool waits_for_work() const { return request_is_out_; }
+  const proto::View& view() const { return ledger_.view; }
+  bool waits_for_work() const { return ledger_.has_asked; }
   // From the first view on.
   const Policy& policy() const { return *policy_; }
-  bool sync() const { return !policy_->on_arrival(); }
   // This worker, in the view.
-  const proto::Member& me() const { return view_.members(me_); }
+  const proto::Member& me() const { return view().members(me_); }
   // Where the samples of a unit lie; from the first view on.
   const SampleSchedule& schedule() const { return *schedule_; }
 
  private:
-  void StartPull(int64_t clock, bool retire, Actions* actions);
-  void AskForWork(Actions* actions);
-  // Sync: what is left to do first, if anything; else sees the end.
-  void NextStep(Actions* actions);
-  // The micro-batches of the step that it has been granted and not computed, in the view's order.
-  std::vector<Range> ToDo(int64_t step) const;
-  void ComputeStep(Actions* actions);
-  bool EvaluatesBefore(const std::vector<Range>& leaves) const;
-  Compute ComputationOf(Range leaves) const;
-  // On arrival.
-  void MaybeCompute(Actions* actions);
-  Compute ComputationOf(const proto::Work& work) const;
+  // Does what the policy says is next.
+  void Advance(Actions* actions);
+  void StartPull(int64_t clock, bool retires, Actions* actions);
+  void MaybeAskForWork(Actions* actions);
+  // Whether the parameters that it computes with are tested first.
+  bool Tests(const WorkerTask& task) const;
+  static Compute ComputationOf(const WorkerTask& task, bool early);
+  // The task at hand has all its parameters.
+  void OnBegun(Actions* actions);
   void Announce(int64_t unit, Range leaves, Actions* actions);
-  void BecomeIdle(Actions* actions);
 
   const proto::Job job_;
   const int64_t prefetch_;  // units
   const PolicyFactory policies_;
   std::unique_ptr<const Policy> policy_;
-  proto::View view_;  // of its assignments, this worker's grants
-  int me_ = 0;        // index among the view's members
+  WorkerLedger ledger_;
+  int me_ = 0;  // index among the view's members
   std::optional<SampleSchedule> schedule_;
   std::optional<Recurrence> evaluate_every_;
 
-  // kBeginning: computes, and pulls; kWaiting: on arrival, parameters are here, for work.
+  // kBeginning: computes, and pulls; kIdle: has said so in this view.
   enum class State { kPulling, kBeginning, kComputing, kWaiting, kIdle };
-  State state_ = State::kIdle;
-  uint64_t pull_ = 0;  // number of the last one
-  int64_t clock_ = 0;  // sync: the step at hand; on arrival: contributions computed
-  bool leaving_ = false, left_ = false;
-
-  // Sync.
-  int64_t have_ = -1;       // the version of the parameters that are here; below 0: none
-  int64_t done_below_ = 0;  // steps that are done everywhere
-  std::map<int64_t, std::vector<Range>> computed_;  // by step, of those that may not be done
-  Range computing_;
-  int64_t evaluated_ = -1;  // the last version that was
-  bool stale_ = false;      // what is being computed is of an older lineage
-
-  // On arrival.
-  bool request_is_out_ = false;
-  bool no_more_ = false;             // the answer to the last request
-  std::optional<proto::Work> work_;  // the next, asked for while computing
-  int64_t applied_ = 0;
+  State state_ = State::kWaiting;
+  uint64_t pull_ = 0;       // number of the last one
+  WorkerTask task_;         // that is being computed
+  bool stale_ = false;      // and is of an older lineage
+  int64_t evaluated_ = -1;  // the last unit that was tested at
+  bool left_ = false;
 
   bool final_ = false;  // the pull is for the final test
   int64_t final_unit_ = 0;

@@ -139,7 +139,7 @@ TEST(WorkerLoopTest, InSyncTakesEveryStepInTurnAndSeesTheEnd) {
   EXPECT_THAT(loop.Computed(), ElementsAre("pull 1"));
   EXPECT_THAT(loop.Parameters(), ElementsAre("compute 1 clock 1 nodes 1-2,2-4"));
   EXPECT_THAT(loop.Computed(), ElementsAre("pull 2"));
-  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 2"));
 }
 
 TEST(WorkerLoopTest, TheOwnerOfTheFirstMicroBatchTestsAtTheEndOfAnEpoch) {
@@ -158,7 +158,7 @@ TEST(WorkerLoopTest, TheOwnerOfTheFirstMicroBatchTestsAtTheEndOfAnEpoch) {
 TEST(WorkerLoopTest, ASpareWorkerWaitsForTheEnd) {
   Loop loop;
   EXPECT_THAT(loop.View(MakeView(SyncMode(), {4, 4})), ElementsAre("pull 4"));
-  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 4"));
 }
 
 TEST(WorkerLoopTest, OnArrivalNeedsBothParametersAndWorkInAnyOrder) {
@@ -309,7 +309,7 @@ TEST(WorkerLoopTest, EndsEarlyWhereverItStands) {
       loop.Parameters();
       loop.Computed();
     }
-    EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0")) << steps;
+    EXPECT_THAT(loop.Parameters(), ElementsAre("idle 2")) << steps;
   }
 }
 
@@ -320,7 +320,7 @@ TEST(WorkerLoopTest, BeginsAnotherLineageFromNothing) {
     loop.Parameters();
     loop.Computed();
   }
-  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 2"));
   proto::View view = MakeView(BoundedMode(0), {0, 0}, 9);
   view.set_number(2);
   view.set_lineage(2);
@@ -378,7 +378,7 @@ TEST(WorkerLoopTest, BeginsWhenSomeParametersAreHere) {
   EXPECT_TRUE(loop.Parameters().empty());
   EXPECT_THAT(loop.Computed(), ElementsAre("pull 2"));
   EXPECT_TRUE(loop.SomeParameters().empty());  // there is nothing to compute at the end
-  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 0"));
+  EXPECT_THAT(loop.Parameters(), ElementsAre("idle 2"));
 }
 
 TEST(WorkerLoopTest, WhatWasBegunEarlyAndInterruptedIsAsIfItHadNotBeen) {
