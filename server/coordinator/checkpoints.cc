@@ -48,7 +48,7 @@ void Checkpoints::OnTick(absl::Time now) {
 
 void Checkpoints::OnProgress(const Work& work) {
   const int64_t units = work.metrics().units();
-  if (work.sync() || !every_.has_value() || units < next_unit_) return;
+  if (work.policy().blocks_in_step() || !every_.has_value() || units < next_unit_) return;
   Want();
   next_unit_ = every_->Next(work.lineage().schedule(), work.lineage().mode(), units);
 }
@@ -59,9 +59,10 @@ void Checkpoints::Take(int64_t step, const Registry& registry, Outcomes* out) {
                         out);
 }
 
-void Checkpoints::Announce(int64_t after, const Lineage& lineage, const Registry& registry,
+void Checkpoints::Announce(int64_t after, const Work& work, const Registry& registry,
                            Outcomes* out) {
-  if (!lineage.sync() || !every_.has_value() || snapshots_.under_way()) return;
+  if (!work.policy().blocks_in_step() || !every_.has_value() || snapshots_.under_way()) return;
+  const Lineage& lineage = work.lineage();
   const int64_t step = every_->Next(lineage.schedule(), lineage.mode(), after);
   // The end of the training has one of its own.
   if (step > lineage.until() || (step == lineage.until() && lineage.is_last())) return;
@@ -91,7 +92,7 @@ WriteCheckpoint Checkpoints::Write(const proto::View& view, const Work& work,
     *manifest.add_blocks() = block;
     samples = std::max(samples, block.samples());
   }
-  manifest.set_step(work.sync() ? snapshots_.step() : work.ledger().next());
+  manifest.set_step(work.policy().blocks_in_step() ? snapshots_.step() : work.ledger().next());
   manifest.set_samples(samples);
   manifest.set_samples_per_epoch(view.samples_per_epoch());
   manifest.set_epoch(static_cast<double>(samples) / view.samples_per_epoch());

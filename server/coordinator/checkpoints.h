@@ -34,7 +34,7 @@ class Checkpoints {
   // The step that is announced will not be.
   void Forget() { snapshots_.Forget(); }
 
-  // What wants one: a person, the clock, so many units done on arrival.
+  // What wants one: a person, the clock, so many units done where none is announced.
   void Want() { is_wanted_ = true; }
   void OnTick(absl::Time now);
   void OnProgress(const Work& work);
@@ -45,10 +45,11 @@ class Checkpoints {
   }
   // Whether one that is wanted has still to be taken.
   bool is_wanted() const { return is_wanted_; }
-  // Takes one: of that step, which no block is beyond (sync), of what is there (on arrival).
+  // Takes one: of that step, which no block is beyond, or of what is there.
   void Take(int64_t step, const Registry& registry, coordinator::Outcomes* out);
-  // Sync: announces the next one of the schedule after step `after`, if none is under way.
-  void Announce(int64_t after, const Lineage& lineage, const Registry& registry,
+  // If blocks go in step and none is under way, announces the next one of the schedule after step
+  // `after`.
+  void Announce(int64_t after, const Work& work, const Registry& registry,
                 coordinator::Outcomes* out);
 
   // A shard's answers. Whether all have copied it: then it is to be written.
@@ -79,7 +80,7 @@ class Checkpoints {
   std::optional<Recurrence> every_;  // steps or samples
   absl::Duration every_time_ = absl::InfiniteDuration();
   absl::Time last_time_;   // that every_time_ counts from
-  int64_t next_unit_ = 0;  // on arrival
+  int64_t next_unit_ = 0;  // where none is announced
   Snapshots snapshots_;
   bool is_wanted_ = false;   // as soon as none is under way
   bool has_failed_ = false;  // the last one

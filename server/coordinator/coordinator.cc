@@ -103,7 +103,7 @@ absl::Status Coordinator::Check(const Peer& peer, const proto::PeerMessage& mess
   }
   const Lineage& lineage = work_->lineage();
   PeerTerms terms;
-  terms.sync = work_->sync();
+  terms.in_step = work_->policy().blocks_in_step();
   terms.origin = lineage.origin();
   terms.until = lineage.until();
   if (work_->is_training()) terms.done = work_->metrics().units();
@@ -170,7 +170,7 @@ void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& mess
   const bool works = is_training() && peer->is_member;
   switch (message.kind_case()) {
     case proto::PeerMessage::kWorkRequest:
-      if (!works || work_->sync()) break;
+      if (!works) break;
       if (work_->ledger().Waiting(peer->worker) >= kMaxAsked) {
         EndCall(id, *peer,
                 absl::ResourceExhaustedError(absl::StrFormat(
@@ -183,15 +183,14 @@ void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& mess
       break;
     case proto::PeerMessage::kProgress:
       if (!works) break;
-      if (!work_->sync() && !work_->ledger().Holds(peer->worker, message.progress().unit())) {
+      if (!work_->IsGiven(peer->worker, message.progress().unit())) {
         EndCall(id, *peer,
                 absl::InvalidArgumentError(absl::StrFormat(
                     "progress.unit: found %d, expected a contribution that it has been given",
                     message.progress().unit())));
         break;
       }
-      evaluations_->OnProgress(peer->worker, message.progress(), work_->lineage());
-      work_->OnProgress(message.progress(), peer, &registry_, now_, &out_);
+      work_->OnProgress(message.progress(), peer, &registry_, &*evaluations_, now_, &out_);
       checkpoints_.OnProgress(*work_);
       TakeWantedCheckpoint();
       break;
@@ -318,11 +317,10 @@ void Coordinator::On(const coordinator::SwitchRequested& event) {
     return;
   }
   out_.push_back(Log{absl::StrCat("asked to switch to ", name)});
-  out_.push_back(Answer{
-      is_same ? absl::StrCat("stays in ", name, " instead of switching")
-              : absl::StrFormat("switching from %s to %s %s", ModeName(lineage.mode()), name,
-                                work_->sync() ? "after the step at hand"
-                                              : "when the contributions under way are applied")});
+  out_.push_back(Answer{is_same
+                            ? absl::StrCat("stays in ", name, " instead of switching")
+                            : absl::StrFormat("switching from %s to %s %s",
+                                              ModeName(lineage.mode()), name, work_->WhenCut())});
   lineage.Ask(event.mode);
   EndLineage(absl::StrCat("the switch to ", name));
 }

@@ -48,8 +48,7 @@ void Coordinator::OpenFirstView() {
   view_.set_number(1);
   work_->OpenFirstView(registry_.WorkerIds(), &view_);
   work_->AddMembers(change_, /*is_new_lineage=*/true, &registry_, &view_);
-  const int64_t spare = registry_.workers() - job_.train().micro_batches();
-  if (work_->sync() && spare > 0) {
+  if (const int64_t spare = work_->Spare(registry_.workers()); spare > 0) {
     out_.push_back(
         Warn{absl::StrFormat("%d of %d workers have nothing to compute: train.micro_batches is %d",
                              spare, registry_.workers(), job_.train().micro_batches())});
@@ -133,10 +132,11 @@ void Coordinator::OpenNextView() {
   const int64_t from_step = view_.from_step();
   change_.Open();
   if (is_new_lineage) OnNewLineage(before);
-  if (work_->sync() && checkpoints_.is_due() && !ending_.stopping()) {
-    // Every block can reach that step, and none goes beyond it before it hears of the snapshot.
-    checkpoints_.Take(std::min(from_step, work_->lineage().until()), registry_, &out_);
-  }
+  const bool takes =
+      work_->policy().blocks_in_step() && checkpoints_.is_due() && !ending_.stopping();
+  const int64_t step = std::min(from_step, work_->lineage().until());
+  // Every block can reach that step, and none goes beyond it before it hears of the snapshot.
+  if (takes && !is_new_lineage) checkpoints_.Take(step, registry_, &out_);
   work_->AddMembers(change_, is_new_lineage, &registry_, &view_);
   proto::CoordinatorMessage message;
   *message.mutable_view() = view_;
@@ -248,7 +248,7 @@ void Coordinator::CheckDrained() {
 
 void Coordinator::TakeWantedCheckpoint() {
   if (!is_training() || ending_.stopping() || !checkpoints_.is_due()) return;
-  if (work_->sync()) {
+  if (work_->policy().blocks_in_step()) {
     ChangeView("a checkpoint");  // which takes it when it opens
   } else if (!work_->lineage().is_over()) {
     checkpoints_.Take(0, registry_, &out_);
@@ -257,12 +257,12 @@ void Coordinator::TakeWantedCheckpoint() {
 
 void Coordinator::AnnounceCheckpoint(int64_t after) {
   if (!is_training() || ending_.stopping()) return;
-  checkpoints_.Announce(after, work_->lineage(), registry_, &out_);
+  checkpoints_.Announce(after, *work_, registry_, &out_);
 }
 
 void Coordinator::EndTraining() {
   if (change_.state() == ViewChange::State::kPaused) work_->Abandon(change_);
-  ending_.Begin(work_->lineage().until(), work_->sync());
+  ending_.Begin(work_->lineage().until(), work_->policy().blocks_in_step());
   work_->End(now_, &summary_, &out_);
   summary_.views = view_.number();
   GoOnEnding();
@@ -273,7 +273,7 @@ void Coordinator::GoOnEnding() {
   checkpoints_.Forget();
   if (checkpoints_.is_under_way()) return;
   const absl::Status& end = ending_.stop_end();
-  if (change_.state() == ViewChange::State::kPaused && work_->sync() &&
+  if (change_.state() == ViewChange::State::kPaused && work_->policy().blocks_in_step() &&
       !change_.has_one_version()) {
     EndAbandoned();
   } else if (ending_.WantsCheckpoint()) {

@@ -67,7 +67,9 @@ std::optional<Decisions::Answer> Decisions::Judge(const Asked& asked) const {
   }
   if (answer.non_finite >= 0) {
     verdict->set_apply(false);
-  } else if (job_.optimizer().has_clip_grad_norm() && squares.complete()) {
+  } else if (job_.optimizer().has_clip_grad_norm() && !squares.complete()) {
+    answer.is_incomplete = true;
+  } else if (job_.optimizer().has_clip_grad_norm()) {
     const int64_t samples = asked.begin()->second.measured().samples();
     verdict->set_factor(ClipFactor(squares.sum(), samples, job_.optimizer().clip_grad_norm()));
   }

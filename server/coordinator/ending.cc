@@ -28,10 +28,10 @@ void Ending::EndUnbegun(Summary* summary, Outcomes* out) {
   out->emplace_back(coordinator::Collect{version_});
 }
 
-void Ending::Begin(int64_t unit, bool sync) {
+void Ending::Begin(int64_t unit, bool blocks_in_step) {
   state_ = State::kSaving;
   unit_ = unit;
-  version_ = sync ? unit : 0;
+  version_ = blocks_in_step ? unit : 0;
 }
 
 void Ending::Test(Evaluations* evaluations, Registry* registry, absl::Time now, Summary* summary,

@@ -41,8 +41,8 @@ class Ending {
 
   // Nobody has begun anything: the result is a summary of nothing.
   void EndUnbegun(Summary* summary, coordinator::Outcomes* out);
-  // Training is over after unit `unit`, which in sync is the version of all blocks.
-  void Begin(int64_t unit, bool sync);
+  // Training is over after unit `unit`, which is the version of all blocks if they go in step.
+  void Begin(int64_t unit, bool blocks_in_step);
   // Whether a last checkpoint is to be taken; says so once.
   bool WantsCheckpoint() { return !std::exchange(has_checkpoint_, true); }
   int64_t unit() const { return unit_; }
@@ -75,7 +75,7 @@ class Ending {
   std::string diverged_;
   PeerId culprit_ = kOwnShard;
   int64_t unit_ = 0;
-  int64_t version_ = 0;  // of all blocks; on arrival 0: whatever is there
+  int64_t version_ = 0;  // of all blocks; 0: whatever is there
   bool has_checkpoint_ = false;
   bool is_final_ = false;  // the final test has been asked for
   PeerId tester_ = 0;

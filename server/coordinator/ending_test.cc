@@ -54,7 +54,7 @@ class EndingTest : public ::testing::Test {
 
 TEST_F(EndingTest, TestsThatAreUnderWayComeBeforeTheFinalOne) {
   evaluations_.under_way()[3] = {0, 1};
-  ending_.Begin(6, /*sync=*/true);
+  ending_.Begin(6, /*blocks_in_step=*/true);
   Test();
   EXPECT_EQ(ending_.tester(), 2u);
   EXPECT_FALSE(ending_.is_final());
@@ -66,7 +66,7 @@ TEST_F(EndingTest, TestsThatAreUnderWayComeBeforeTheFinalOne) {
 
 TEST_F(EndingTest, WithoutAWorkerThereIsNoFinalLoss) {
   registry_.Remove(2);
-  ending_.Begin(6, /*sync=*/true);
+  ending_.Begin(6, /*blocks_in_step=*/true);
   Test();
   EXPECT_TRUE(std::isnan(summary_.test_loss));
   EXPECT_EQ(ending_.state(), Ending::State::kReporting);
@@ -75,7 +75,7 @@ TEST_F(EndingTest, WithoutAWorkerThereIsNoFinalLoss) {
 
 TEST_F(EndingTest, EachShardsReportCountsOnce) {
   registry_.Remove(2);
-  ending_.Begin(6, /*sync=*/true);
+  ending_.Begin(6, /*blocks_in_step=*/true);
   Test();
   proto::ShardReport report;
   report.set_pushed_bytes(5);

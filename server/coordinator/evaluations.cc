@@ -1,6 +1,7 @@
 #include "server/coordinator/evaluations.h"
 
 #include "absl/strings/str_format.h"
+#include "common/space/modes.h"
 
 namespace rubato {
 
@@ -11,16 +12,16 @@ bool Evaluations::Ask(const WorkerId& worker, int64_t unit, bool is_new, const L
   return true;
 }
 
-void Evaluations::OnProgress(const WorkerId& worker, const proto::Progress& progress,
+void Evaluations::OnComputed(const WorkerId& worker, const proto::Progress& progress,
                              const Lineage& lineage) {
   const int64_t unit = progress.unit();
-  if (lineage.sync()) {
-    const bool is_tester =
-        progress.first_leaf() == 0 && every_.IsDue(lineage.schedule(), lineage.mode(), unit);
-    // The result may have come first.
-    if (is_tester && told_.count(unit) == 0) under_way_[unit] = worker;
-    return;
-  }
+  const bool is_tester =
+      progress.first_leaf() == 0 && every_.IsDue(lineage.schedule(), lineage.mode(), unit);
+  // The result may have come first.
+  if (is_tester && told_.count(unit) == 0) under_way_[unit] = worker;
+}
+
+void Evaluations::OnGivenComputed(const WorkerId& worker, int64_t unit) {
   const auto asked = asked_.find(unit);
   if (asked == asked_.end() || !(asked->second == worker)) return;
   under_way_.insert(*asked);
@@ -32,7 +33,7 @@ bool Evaluations::Expects(const WorkerId& worker, int64_t unit, const Lineage& l
     const auto test = tests->find(unit);
     if (test != tests->end() && test->second == worker) return true;
   }
-  return lineage.sync() && lineage.origin() <= unit && unit <= lineage.until() &&
+  return !OnArrival(lineage.mode()) && lineage.origin() <= unit && unit <= lineage.until() &&
          told_.count(unit) == 0 && every_.IsDue(lineage.schedule(), lineage.mode(), unit);
 }
 

@@ -23,11 +23,13 @@ class Evaluations {
   Evaluations(const proto::Job& job, int64_t samples_per_epoch)
       : job_(job), every_(job.evaluation().every(), job, samples_per_epoch) {}
 
-  // On arrival: whether `worker`, who is given the unit, is to test the parameters that it pulls
-  // for it. One that is given again (not `is_new`) may have been given in vain.
+  // Whether `worker`, who is given the unit, is to test the parameters that it pulls for it. One
+  // that is given again (not `is_new`) may have been given in vain.
   bool Ask(const WorkerId& worker, int64_t unit, bool is_new, const Lineage& lineage);
-  // Before a worker computes a unit that a test is due at, it begins the test.
-  void OnProgress(const WorkerId& worker, const proto::Progress& progress, const Lineage& lineage);
+  // Before a worker computes a unit that a test is due at, it begins the test: who has been given
+  // the unit, if it was asked; of a step, who has the first micro-batch.
+  void OnGivenComputed(const WorkerId& worker, int64_t unit);
+  void OnComputed(const WorkerId& worker, const proto::Progress& progress, const Lineage& lineage);
   // Whether the worker may have a result of the test at `unit` that has not been told.
   bool Expects(const WorkerId& worker, int64_t unit, const Lineage& lineage) const;
   // `line` is the result of the test at `unit`. Why the job is to stop, if train.stop_when says so.
@@ -46,7 +48,7 @@ class Evaluations {
  private:
   const proto::Job job_;
   const Recurrence every_;
-  std::map<int64_t, WorkerId> asked_;  // on arrival; not begun yet
+  std::map<int64_t, WorkerId> asked_;  // and not begun yet
   std::map<int64_t, WorkerId> under_way_;
   std::set<int64_t> told_;  // of this lineage
   std::optional<MetricsLine> last_;

@@ -43,7 +43,7 @@ TEST_F(EvaluationsTest, OnArrivalOneIsAskedForWithItsUnitAndBeginsWithIt) {
   EXPECT_TRUE(evaluations.Ask(kFirst, 4, /*is_new=*/true, lineage));
   EXPECT_TRUE(evaluations.under_way().empty());
   EXPECT_TRUE(evaluations.Ask(kSecond, 4, /*is_new=*/false, lineage)) << "the first is lost";
-  evaluations.OnProgress(kSecond, Computed(4), lineage);
+  evaluations.OnGivenComputed(kSecond, 4);
   EXPECT_EQ(evaluations.under_way().at(4), kSecond);
   EXPECT_FALSE(evaluations.Ask(kFirst, 4, /*is_new=*/false, lineage)) << "it is made already";
 }
@@ -51,9 +51,9 @@ TEST_F(EvaluationsTest, OnArrivalOneIsAskedForWithItsUnitAndBeginsWithIt) {
 TEST_F(EvaluationsTest, InSyncWhoComputesTheFirstLeafTests) {
   Evaluations evaluations(job_, 16);
   const Lineage lineage = In(SyncMode());
-  evaluations.OnProgress(kSecond, Computed(2, /*first_leaf=*/2), lineage);
+  evaluations.OnComputed(kSecond, Computed(2, /*first_leaf=*/2), lineage);
   EXPECT_TRUE(evaluations.under_way().empty());
-  evaluations.OnProgress(kFirst, Computed(2), lineage);
+  evaluations.OnComputed(kFirst, Computed(2), lineage);
   EXPECT_EQ(evaluations.under_way().at(2), kFirst);
   evaluations.OnResult(2, MetricsLine{});
   EXPECT_TRUE(evaluations.under_way().empty());

@@ -39,7 +39,6 @@ class Lineage {
 
   uint32_t number() const { return number_; }  // from 1
   const proto::Mode& mode() const { return mode_; }
-  bool sync() const { return !OnArrival(mode_); }
   const SampleSchedule& schedule() const { return *schedule_; }
   int64_t origin() const { return schedule_->origin_unit(); }
   // The first unit that is not its.

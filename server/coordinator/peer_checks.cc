@@ -82,7 +82,7 @@ absl::Status Check(const proto::Progress& progress, const PeerTerms& terms) {
     RUBATO_RETURN_IF_ERROR(Shares("progress.judged", judged, terms.micro_batch));
   }
   const int64_t last =
-      terms.sync ? std::min(terms.until - 1, terms.done + kMostAhead) : terms.until - 1;
+      terms.in_step ? std::min(terms.until - 1, terms.done + kMostAhead) : terms.until - 1;
   RUBATO_RETURN_IF_ERROR(In("progress.unit", progress.unit(), terms.origin, last));
   RUBATO_RETURN_IF_ERROR(Count("progress.clock", progress.clock()));
   RUBATO_RETURN_IF_ERROR(Real("progress.staleness", progress.staleness(), 0, kMost));
@@ -103,7 +103,7 @@ absl::Status Check(const proto::EvaluationResult& evaluation) {
 }
 
 absl::Status Check(const proto::ShardClosed& closed, const PeerTerms& terms) {
-  const int64_t most = terms.sync ? terms.until : kMost;
+  const int64_t most = terms.in_step ? terms.until : kMost;
   RUBATO_RETURN_IF_ERROR(
       Size("shard_closed.lowest_version", closed.has_lowest_version(), !terms.blocks.empty()));
   RUBATO_RETURN_IF_ERROR(In("shard_closed.highest_version", closed.highest_version(), 0, most));

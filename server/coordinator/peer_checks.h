@@ -16,7 +16,7 @@ namespace rubato {
 
 // What the checks compare with.
 struct PeerTerms {
-  bool sync = true;
+  bool in_step = true;
   int64_t origin = 0;       // of the lineage: its first unit
   int64_t until = 0;        // and the first that is not its
   int64_t done = 0;         // sync: steps of which all has been told

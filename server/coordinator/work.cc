@@ -66,27 +66,30 @@ void Work::BeginTraining(double seconds_before, absl::Time now) {
   metrics_->Begin(policy_, lineage_.schedule(), done());
 }
 
-int64_t Work::done() const { return sync() ? lineage_.origin() : ledger_.next() - ledger_.redo(); }
+int64_t Work::Spare(int64_t workers) const {
+  return divides() ? std::max<int64_t>(0, workers - lineage_.schedule().leaves()) : 0;
+}
 
 void Work::OpenFirstView(const std::vector<WorkerId>& members, proto::View* view) {
   assignments_.emplace(lineage_.schedule().leaves());
-  if (sync()) assignments_->Change(lineage_.origin(), lineage_.origin(), members);
+  if (divides()) assignments_->Change(lineage_.origin(), lineage_.origin(), members);
   AddTo(lineage_.origin(), view);
 }
 
 void Work::OpenView(const ViewChange& change, bool stopping, const std::vector<WorkerId>& members,
                     proto::View* view) {
-  if (!sync()) change.Settle(&ledger_);
+  change.Settle(&ledger_);
   int64_t from_step = change.highest() + 1;
   const bool begins = lineage_.is_over();
   if (begins) {
-    from_step = change.highest();
+    // No number comes twice: blocks count what was left out as an update that changed nothing.
+    from_step = divides() ? change.highest() : ledger_.next();
     lineage_.BeginNext(from_step);
     assignments_.emplace(lineage_.schedule().leaves());
     ledger_.Restart(from_step);
   }
-  if (stopping || lineage_.asked().has_value()) lineage_.Cut(sync() ? from_step : ledger_.next());
-  if (sync()) assignments_->Change(change.lowest(), from_step, members);
+  if (stopping || lineage_.asked().has_value()) CutAt(from_step);
+  if (divides()) assignments_->Change(change.lowest(), from_step, members);
   AddTo(from_step, view);
   if (begins) metrics_->Begin(policy_, lineage_.schedule(), from_step);
 }
@@ -106,7 +109,7 @@ void Work::AddTo(int64_t from_step, proto::View* view) {
     view->set_whole_rate_samples(job_.train().batch_size());
   }
   view->clear_assignments();
-  if (sync()) assignments_->AddTo(view);
+  if (divides()) assignments_->AddTo(view);
   policy_ = policies_(*view);
 }
 
@@ -138,9 +141,13 @@ void Work::AddMembers(const ViewChange& change, bool is_new_lineage, Registry* r
 }
 
 bool Work::CutNow() {
-  if (sync()) return false;
+  if (divides()) return false;
   lineage_.Cut(ledger_.next());
   return true;
+}
+
+absl::string_view Work::WhenCut() const {
+  return divides() ? "after the step at hand" : "when the contributions under way are applied";
 }
 
 void Work::CatchUp(absl::Time now, Outcomes* out) {
@@ -150,6 +157,7 @@ void Work::CatchUp(absl::Time now, Outcomes* out) {
 }
 
 void Work::Give(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now, Outcomes* out) {
+  if (divides()) return;  // it has asked in a lineage before
   proto::CoordinatorMessage message;
   proto::Work* work = message.mutable_work();
   const int64_t first_new = ledger_.next();
@@ -162,7 +170,7 @@ void Work::Give(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now,
 }
 
 bool Work::OnIdle(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now, Outcomes* out) {
-  if (!sync() && (ledger_.redo() > 0 || ledger_.next() < lineage_.until())) {
+  if (!divides() && (ledger_.redo() > 0 || ledger_.next() < lineage_.until())) {
     Give(id, peer, evaluations, now, out);
     return false;
   }
@@ -176,11 +184,14 @@ void Work::OnLeaving(const WorkerId& worker, int64_t applied) {
 }
 
 void Work::OnProgress(const proto::Progress& progress, Peer* peer, Registry* registry,
-                      absl::Time now, Outcomes* out) {
+                      Evaluations* evaluations, absl::Time now, Outcomes* out) {
   peer->last_progress = now;
   peer->staleness = progress.staleness();
-  peer->clock = (sync() ? progress.unit() : progress.clock()) + 1;
-  if (!sync()) {
+  peer->clock = (divides() ? progress.unit() : progress.clock()) + 1;
+  if (divides()) {
+    evaluations->OnComputed(peer->worker, progress, lineage_);
+  } else {
+    evaluations->OnGivenComputed(peer->worker, progress.unit());
     const bool is_first =
         ledger_.OnComputed(peer->worker, progress.unit(), progress.clock(), progress.left_out());
     if (progress.left_out()) {
@@ -197,8 +208,9 @@ void Work::OnProgress(const proto::Progress& progress, Peer* peer, Registry* reg
   std::vector<MetricsLine> lines;
   const bool was_at_end = metrics_->units() >= lineage_.until();
   metrics_->OnProgress(progress, now, &lines);
-  if (sync() && metrics_->units() + 1 < progress.unit()) CatchUpWithMembers(*registry, now, &lines);
-  if (sync() && !was_at_end && metrics_->units() >= lineage_.until()) {
+  if (divides() && metrics_->units() + 1 < progress.unit())
+    CatchUpWithMembers(*registry, now, &lines);
+  if (divides() && !was_at_end && metrics_->units() >= lineage_.until()) {
     // From now on all are waited for, those too who had nothing to compute.
     for (auto& [id, other] : registry->peers()) other.last_progress = now;
   }
@@ -220,7 +232,7 @@ std::vector<WorkerId> Work::WaitedFor(const Registry& registry) const {
   const auto add = [&workers](const WorkerId& worker) {
     if (std::count(workers.begin(), workers.end(), worker) == 0) workers.push_back(worker);
   };
-  if (sync() && metrics_->units() < lineage_.until()) {
+  if (divides() && metrics_->units() < lineage_.until()) {
     for (const int64_t leaf : metrics_->MissingLeaves()) {
       add(assignments_->Owner(metrics_->units(), leaf));
     }
@@ -242,11 +254,11 @@ std::vector<WorkerId> Work::WaitedFor(const Registry& registry) const {
 std::string Work::WaitText(const Peer& worker, double seconds) const {
   const int rank = worker.worker.rank;
   const bool finishes =
-      sync() ? metrics_->units() >= lineage_.until() : ledger_.Waiting(worker.worker) == 0;
+      divides() ? metrics_->units() >= lineage_.until() : ledger_.Waiting(worker.worker) == 0;
   if (finishes) {
     return absl::StrFormat("worker %d is to finish what it has begun, for %.1f s", rank, seconds);
   }
-  if (sync()) {
+  if (divides()) {
     return absl::StrFormat("step %d waits for worker %d, for %.1f s", metrics_->units(), rank,
                            seconds);
   }

@@ -1,6 +1,6 @@
-// Part of the coordinator's core: who computes what, and what has been computed. In sync a view
-// divides each step's micro-batches over its members; on arrival contributions are given out on
-// demand, and an account is kept of each.
+// Part of the coordinator's core: who computes what, and what has been computed. A view divides
+// each step's micro-batches over its members; contributions on arrival are given out on demand, and
+// an account is kept of each. Which of the two it is, nobody else need ask.
 #ifndef RUBATO_SERVER_COORDINATOR_WORK_H_
 #define RUBATO_SERVER_COORDINATOR_WORK_H_
 
@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/consistency/policy.h"
 #include "proto/checkpoint.pb.h"
@@ -50,22 +51,26 @@ class Work {
   void AddMembers(const ViewChange& change, bool is_new_lineage, Registry* registry,
                   proto::View* view) const;
 
-  // The lineage is to end as early as possible. False if that takes another view (sync).
+  // The lineage is to end as early as possible. False if that takes another view.
   bool CutNow();
+  // When that will be, for people.
+  absl::string_view WhenCut() const;
   // All shards are closed, and nobody is there to finish what is open.
   void Abandon(const ViewChange& change) {
-    if (!sync()) change.Settle(&ledger_);
-    lineage_.Cut(sync() ? change.highest() : ledger_.next());
+    change.Settle(&ledger_);
+    CutAt(change.highest());
   }
   // Nothing is under way: counts what nobody has told of.
   void CatchUp(absl::Time now, coordinator::Outcomes* out);
   bool is_done() const { return ledger_.redo() == 0 && ledger_.under_way() == 0; }
 
+  // Of so many workers, those who will have nothing to compute.
+  int64_t Spare(int64_t workers) const;
   // Workers, who are members.
   void Give(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now,
             coordinator::Outcomes* out);
-  void OnProgress(const proto::Progress& progress, Peer* peer, Registry* registry, absl::Time now,
-                  coordinator::Outcomes* out);
+  void OnProgress(const proto::Progress& progress, Peer* peer, Registry* registry,
+                  Evaluations* evaluations, absl::Time now, coordinator::Outcomes* out);
   void OnApplied(const WorkerId& worker, int64_t clock) { ledger_.OnApplied(worker, clock); }
   // It has nothing left to do. False if it is given more.
   bool OnIdle(PeerId id, Peer* peer, Evaluations* evaluations, absl::Time now,
@@ -76,8 +81,12 @@ class Work {
   // What it waits for `worker` to do, for people.
   std::string WaitText(const Peer& worker, double seconds) const;
 
+  // Whether `worker` may say that it has computed the unit: steps are everybody's.
+  bool IsGiven(const WorkerId& worker, int64_t unit) const {
+    return divides() || ledger_.Holds(worker, unit);
+  }
   // Of a shard that has come to `unit`: all shards are done with the units below this one.
-  int64_t FirstOpen(int64_t unit) const { return sync() ? unit : ledger_.first_open(); }
+  int64_t FirstOpen(int64_t unit) const { return divides() ? unit : ledger_.first_open(); }
 
   // A step or contribution is left out. Returns how many have been.
   int64_t Skip() { return ++skipped_; }
@@ -87,7 +96,6 @@ class Work {
 
   Lineage& lineage() { return lineage_; }
   const Lineage& lineage() const { return lineage_; }
-  bool sync() const { return lineage_.sync(); }
   // Of the view that has been opened last.
   const Policy& policy() const { return *policy_; }
   const WorkLedger& ledger() const { return ledger_; }
@@ -95,9 +103,13 @@ class Work {
   const Metrics& metrics() const { return *metrics_; }
   double samples_per_second(absl::Time now) const;
   // Units done when the training begins or has just gone on.
-  int64_t done() const;
+  int64_t done() const { return ledger_.next() - ledger_.redo(); }
 
  private:
+  // Whether the view divides what there is to compute; else the ledger gives it out.
+  bool divides() const { return !OnArrival(lineage_.mode()); }
+  // The lineage ends with what is begun: before `step`, if views divide the steps.
+  void CutAt(int64_t step) { lineage_.Cut(divides() ? step : ledger_.next()); }
   void AddTo(int64_t from_step, proto::View* view);
   void CatchUpWithMembers(const Registry& registry, absl::Time now,
                           std::vector<MetricsLine>* lines);
@@ -107,8 +119,8 @@ class Work {
   Lineage lineage_;
   const PolicyFactory policies_;
   std::shared_ptr<const Policy> policy_;
-  std::optional<Assignments> assignments_;  // sync
-  WorkLedger ledger_;                       // on arrival
+  std::optional<Assignments> assignments_;  // if it divides
+  WorkLedger ledger_;                       // else
   std::optional<Metrics> metrics_;
   absl::Time begin_;     // of training
   int64_t skipped_ = 0;  // left out because they were not finite

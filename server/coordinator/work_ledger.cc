@@ -80,19 +80,19 @@ int64_t WorkLedger::under_way() const {
   return leases;
 }
 
-bool WorkLedger::Holds(const WorkerId& worker, int64_t unit) const {
-  const auto leases = leases_.find(worker);
-  return leases != leases_.end() &&
-         std::any_of(leases->second.begin(), leases->second.end(),
-                     [unit](const Lease& lease) { return lease.unit == unit; });
-}
-
 int64_t WorkLedger::first_open() const {
   int64_t first = redo_.empty() ? next_ : std::min(next_, redo_.begin()->first);
   for (const auto& [worker, own] : leases_) {
     for (const Lease& lease : own) first = std::min(first, lease.unit);
   }
   return first;
+}
+
+bool WorkLedger::Holds(const WorkerId& worker, int64_t unit) const {
+  const auto leases = leases_.find(worker);
+  return leases != leases_.end() &&
+         std::any_of(leases->second.begin(), leases->second.end(),
+                     [unit](const Lease& lease) { return lease.unit == unit; });
 }
 
 int64_t WorkLedger::Waiting(const WorkerId& worker) const {

@@ -97,9 +97,9 @@ class ClusterService : public proto::Coordination::CallbackService {
   void Do(const coordinator::WriteCheckpoint& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::End& end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void RunTasks(const Tasks& tasks) ABSL_LOCKS_EXCLUDED(mutex_);
   // Of peers that never speak.
   void EndSilentCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  void RunTasks(const Tasks& tasks) ABSL_LOCKS_EXCLUDED(mutex_);
   void RunTask(const Task& task, const Tasks& tasks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Outlets outlets_;

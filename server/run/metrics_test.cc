@@ -136,7 +136,10 @@ TEST_F(MetricsTest, TheShareOfCommunicationThatIsHiddenIsThatOfTheSumsSinceTheLa
 // One member may be ahead of what another has told of, but not without bound.
 TEST_F(MetricsTest, KeepsPartsOfSoManySteps) {
   Metrics metrics(job_, kEpoch, now_, now_);
-  metrics.Begin(SyncMode(), SampleSchedule(kEpoch, 40, 1 << 16), 0);
+  proto::View view;
+  view.set_leaves(1 << 16);
+  *view.mutable_mode() = SyncMode();
+  metrics.Begin(BuiltInPolicy(view), SampleSchedule(kEpoch, 40, 1 << 16), 0);
   for (int64_t unit = 1; unit < 1000; ++unit) metrics.OnProgress(Told(unit, 0, 1), now_, &lines_);
   EXPECT_TRUE(lines_.empty());
   EXPECT_EQ(metrics.open(), 16u);

@@ -22,8 +22,8 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
   policy_ = policies_(view);
   terms_.closed = answers_close_ = false;
   terms_.limit = terms_.readable = view.until_step();
-  until_ = view.has_until_step() ? view.until_step() : ShardTerms::kNoLimit;
   terms_.asked.clear();
+  until_ = view.has_until_step() ? view.until_step() : ShardTerms::kNoLimit;
   if (new_lineage) terms_.decisions.clear();
   std::vector<uint32_t> before = std::exchange(members_, {});
   for (const proto::Member& member : view.members()) {
@@ -263,7 +263,10 @@ void Shard::OnDecision(const proto::Decision& decision, ShardActions* actions) {
 void Shard::OnSnapshot(uint32_t id, int64_t step, ShardActions* actions) {
   if (policy_ == nullptr || id <= snapshot_.id()) return;
   int64_t highest = 0;
-  for (const BlockLedger& ledger : ledgers_) highest = std::max(highest, ledger.version);
+  for (const BlockLedger& ledger : ledgers_) {
+    // What is being applied is written over the version before.
+    highest = std::max(highest, ledger.version + (ledger.is_updating() ? 1 : 0));
+  }
   if (policy_->blocks_in_step() && highest > step) {
     actions->push_back(shard_action::Missed{id, highest});
     return;

@@ -77,7 +77,7 @@ class Fuzzed {
           if (asked_ < 0) break;
           Tell([&](auto* message) {
             message->mutable_decision()->set_unit(asked_);
-            message->mutable_decision()->set_apply(input.Byte() % 2 == 0);
+            message->mutable_decision()->mutable_verdict()->set_apply(input.Byte() % 2 == 0);
           });
           break;
         case 4:
