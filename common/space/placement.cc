@@ -15,11 +15,14 @@ FlatSpace SpaceOf(const proto::Job& job, const proto::Layout& layout) {
   return FlatSpace(ValueCount(layout), ValuesPerBlock(job));
 }
 
-Placement::Placement(const FlatSpace& space, std::vector<Range> blocks)
-    : space_(space), blocks_(std::move(blocks)) {
-  for (int shard = 0; shard < shards(); ++shard) {
-    if (!blocks_[shard].empty()) owners_[blocks_[shard].end] = shard;
+Placement::Placement(const FlatSpace& space, std::vector<Range> blocks) : space_(space) {
+  Table table{std::move(blocks), {}};
+  for (size_t shard = 0; shard < table.blocks.size(); ++shard) {
+    if (!table.blocks[shard].empty()) table.owners.push_back(static_cast<int>(shard));
   }
+  std::sort(table.owners.begin(), table.owners.end(),
+            [&](int a, int b) { return table.blocks[a].begin < table.blocks[b].begin; });
+  table_ = std::make_shared<const Table>(std::move(table));
 }
 
 Placement Placement::Even(const FlatSpace& space, int shards) {
@@ -65,7 +68,7 @@ absl::StatusOr<Placement> Placement::Of(const proto::Job& job, const proto::View
 }
 
 void Placement::AddTo(proto::View* view) const {
-  for (const Range& own : blocks_) {
+  for (const Range& own : table_->blocks) {
     proto::Shard* shard = view->add_shards();
     shard->set_incarnation(1);
     shard->set_first_block(own.begin);
@@ -75,7 +78,7 @@ void Placement::AddTo(proto::View* view) const {
 
 Range Placement::Blocks(int shard) const {
   RUBATO_CHECK(0 <= shard && shard < shards());
-  return blocks_[shard];
+  return table_->blocks[shard];
 }
 
 Range Placement::Values(int shard) const {
@@ -92,7 +95,8 @@ int64_t Placement::max_values() const {
 
 int Placement::ShardOf(int64_t block) const {
   RUBATO_CHECK(0 <= block && block < space_.blocks());
-  return owners_.upper_bound(block)->second;
+  return *std::partition_point(table_->owners.begin(), table_->owners.end(),
+                               [&](int shard) { return table_->blocks[shard].end <= block; });
 }
 
 std::vector<std::string> ShardAddresses(const proto::View& view) {

@@ -3,7 +3,7 @@
 #define RUBATO_COMMON_SPACE_PLACEMENT_H_
 
 #include <cstdint>
-#include <map>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -20,6 +20,7 @@ namespace rubato {
 int64_t ValuesPerBlock(const proto::Job& job);
 FlatSpace SpaceOf(const proto::Job& job, const proto::Layout& layout);
 
+// Immutable; copies share one table.
 class Placement {
  public:
   // Runs of blocks in order of the shards (> 0), none two blocks longer than another. With fewer
@@ -32,9 +33,9 @@ class Placement {
   void AddTo(proto::View* view) const;
 
   const FlatSpace& space() const { return space_; }
-  int shards() const { return static_cast<int>(blocks_.size()); }
+  int shards() const { return static_cast<int>(table_->blocks.size()); }
   // Shards that hold blocks.
-  int owners() const { return static_cast<int>(owners_.size()); }
+  int owners() const { return static_cast<int>(table_->owners.size()); }
 
   Range Blocks(int shard) const;
   Range Values(int shard) const;
@@ -45,9 +46,13 @@ class Placement {
  private:
   Placement(const FlatSpace& space, std::vector<Range> blocks);
 
+  struct Table {
+    std::vector<Range> blocks;  // by shard
+    std::vector<int> owners;    // shards that hold blocks, in the order of these
+  };
+
   FlatSpace space_;
-  std::vector<Range> blocks_;      // by shard
-  std::map<int64_t, int> owners_;  // shards that hold blocks, by the end of theirs
+  std::shared_ptr<const Table> table_;
 };
 
 // Of the view's data services, "host:port", by shard.
