@@ -24,8 +24,11 @@ NextChange SumOfSiblings(const ReductionTree& tree, BlockLedger* ledger) {
     const Range node = found->second.contribution.node;
     if (node == tree.root()) continue;
     const Range sibling = tree.Sibling(node);
-    const auto other = ledger->nodes.find(sibling.begin);
-    if (other == ledger->nodes.end() || !(other->second.contribution.node == sibling)) continue;
+    // Nodes are disjoint: a sibling lies beside.
+    const bool is_first = node.begin < sibling.begin;
+    if (found == (is_first ? std::prev(ledger->nodes.end()) : ledger->nodes.begin())) continue;
+    const auto other = is_first ? std::next(found) : std::prev(found);
+    if (!(other->second.contribution.node == sibling)) continue;
     return {NextChange::Kind::kSum, node.begin, sibling.begin};
   }
   return {};

@@ -173,7 +173,8 @@ absl::Status Shard::OnPull(const Pull& pull, Range blocks, ShardActions* actions
   }
   for (int64_t block = blocks.begin; block < blocks.end; ++block) {
     BlockLedger& ledger = mutable_ledger(block);
-    if (pull.worker != kObserver && ledger.clocks[pull.worker].waited_for == pull.retire) {
+    if (on_arrival() && pull.worker != kObserver &&
+        ledger.clocks[pull.worker].waited_for == pull.retire) {
       ledger.clocks[pull.worker].waited_for = !pull.retire;
       ledger.FindSlowest();
       AnswerPulls(block, actions);
@@ -364,17 +365,19 @@ void Shard::Apply(int64_t block, const NextChange& change, ShardActions* actions
 
 void Shard::Sum(int64_t block, const NextChange& change, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
-  const auto first = ledger.nodes.find(change.first), second = ledger.nodes.find(change.second);
-  const BlockLedger::Pending other = second->second;
-  BlockLedger::Pending both = first->second;
-  actions->push_back(shard_action::Sum{block, both.payload, other.payload});
-  both.contribution.node = {std::min(change.first, change.second),
-                            std::max(both.contribution.node.end, other.contribution.node.end)};
-  both.contribution.samples += other.contribution.samples;
-  ledger.nodes.erase(second);
-  ledger.nodes.erase(first);
-  ledger.nodes.emplace(both.contribution.node.begin, both);
-  ledger.unpaired.push_back(both.contribution.node.begin);
+  auto sum = ledger.nodes.find(change.first);
+  auto other = change.first < change.second ? std::next(sum) : std::prev(sum);  // it lies beside
+  actions->push_back(shard_action::Sum{block, sum->second.payload, other->second.payload});
+  Contribution& both = sum->second.contribution;
+  const Contribution& added = other->second.contribution;
+  both.samples += added.samples;
+  both.node = {std::min(change.first, change.second), std::max(both.node.end, added.node.end)};
+  if (other->first < sum->first) {  // nodes are named by their first leaf
+    other->second = sum->second;
+    std::swap(sum, other);
+  }
+  ledger.unpaired.push_back(sum->first);
+  ledger.nodes.erase(other);
   ledger.change = BlockLedger::Change::kSum;
 }
 

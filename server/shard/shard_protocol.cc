@@ -264,13 +264,13 @@ ShardActions ShardProtocol::NoActions() {
 
 void ShardProtocol::Run(ShardActions actions) {
   for (size_t i = 0; i < actions.size(); ++i) {
-    const ShardAction action = actions[i];  // a copy: more may be appended
-    std::visit(Overloaded{[&](const shard_action::Sum& sum) { Begin(sum, &actions); },
-                          [&](const shard_action::Apply& apply) { Begin(apply, &actions); },
-                          [&](const shard_action::Measure& measure) { Begin(measure, &actions); },
-                          [&](const shard_action::Skip& skip) { Begin(skip, &actions); },
+    // Changes are copied: more may be appended.
+    std::visit(Overloaded{[&](shard_action::Sum sum) { Begin(sum, &actions); },
+                          [&](shard_action::Apply apply) { Begin(apply, &actions); },
+                          [&](shard_action::Measure measure) { Begin(measure, &actions); },
+                          [&](shard_action::Skip skip) { Begin(skip, &actions); },
                           [&](const auto& other) { Do(other); }},
-               action);
+               actions[i]);
   }
   spare_ = std::move(actions);
 }

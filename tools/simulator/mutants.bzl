@@ -48,8 +48,8 @@ MUTANTS = {
         "",
     ]),
     "unweighted_short_batch": ("//server/shard:shard.cc", [
-        "both.contribution.samples += other.contribution.samples;",
-        "both.contribution.samples *= 2;",
+        "both.samples += added.samples;",
+        "both.samples *= 2;",
     ]),
     "optimizer_forgets_at_a_switch": ("//server/shard:shard.cc", [
         "  ledger.has_previous = false;\n  ledger.measured = false;\n",
