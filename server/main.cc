@@ -22,6 +22,7 @@ absl::Status Serve(const std::string& config, const std::vector<std::string>& ov
       rubato::LoadJob(config, overrides, rubato::ProcessEnvironment(), &options.sources));
   log->emplace("server", options.shard, static_cast<rubato::LogLevel>(job.log().level()),
                static_cast<rubato::LogFormat>(job.log().format()));
+  options.connection.lease = absl::Seconds(job.cluster().lease());
   return rubato::RunServer(job, options, signals);
 }
 
@@ -45,10 +46,9 @@ int main(int argc, char** argv) {
   flags.Add(
       "listen", &options.listen, "HOST:PORT",
       "where to listen; default: cluster.address for shard 0, else any free port of loopback");
-  flags.Add(
-      "advertise", &options.advertise, "HOST:PORT",
-      "what others connect to; default: where it listens. In each of the two, several IP "
-      "addresses with commas between");
+  flags.Add("advertise", &options.advertise, "HOST:PORT",
+            "what others connect to; default: where it listens. In each of the two, several IP "
+            "addresses with commas between");
   flags.Add("set", &overrides, "KEY=VALUE",
             "overrides a key of the job, and RUBATO__... of the environment");
   flags.Add("run-dir", &options.run_dir, "DIR",

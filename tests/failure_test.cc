@@ -188,6 +188,31 @@ TEST_F(ByHandFailureTest, AllNameShard0ThatIsKilled) {
   }
 }
 
+TEST_F(ByHandFailureTest, AllNameAShardThatIsFrozen) {
+  shard_1_->Signal(SIGSTOP);
+  ExpectFailure({shard_0_, worker_0_, worker_1_}, "shard 1 ");
+}
+
+TEST_F(ByHandFailureTest, AllNameShard0ThatIsFrozen) {
+  shard_0_->Signal(SIGSTOP);
+  ExpectFailure({shard_1_, worker_0_, worker_1_}, "shard 0");
+}
+
+// One thread of a process stands still while the others go on.
+TEST_F(ByHandFailureTest, AllNameAShardThatIsStuck) {
+  const StoppedThread engine(shard_1_->pid(), "engine");
+  ExpectFailure({shard_0_, worker_0_, worker_1_}, "shard 1 ");
+  EXPECT_THAT(shard_0_->err(), HasSubstr("failed: this server is stuck: its engine has done "
+                                         "nothing for 5s (cluster.lease)"));
+  ExpectFailure({shard_1_}, "this server is stuck");
+}
+
+TEST_F(ByHandFailureTest, AllNameShard0ThatIsStuck) {
+  const StoppedThread engine(shard_0_->pid(), "engine");
+  ExpectFailure({shard_1_, worker_0_, worker_1_}, "shard 0 ");
+  ExpectFailure({shard_0_}, "this server is stuck");
+}
+
 TEST_F(ByHandFailureTest, AnInterruptedShardEndsTheJob) {
   shard_1_->Signal(SIGINT);
   EXPECT_EQ(shard_1_->Wait().code, 130);

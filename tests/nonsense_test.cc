@@ -280,7 +280,8 @@ TEST_P(NonsenseTest, PayloadsThatNoCodecWrites) {
         failure = status;
         failed.Notify();
       };
-      ShardStreams streams({address_}, metadata_[kJobDigestKey], Credentials(), callbacks, shared);
+      ShardStreams streams({address_}, metadata_[kJobDigestKey], ConnectionOptions(), callbacks,
+                           shared);
       Frame frame;
       frame.kind = c.bytes.empty() ? FrameKind::kPull : FrameKind::kPush;
       frame.codec = c.codec;

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <sys/inotify.h>
 #include <sys/prctl.h>
+#include <sys/ptrace.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -19,6 +20,7 @@
 #include <sstream>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -114,6 +116,39 @@ void ProcessHandle::Signal(int number) const {
 
 bool ProcessHandle::AwaitEnd(absl::Duration patience) const {
   return AwaitReadable({fd_}, absl::Now() + patience);
+}
+
+StoppedThread::StoppedThread(pid_t process, absl::string_view name) {
+  pid_t thread = -1;
+  for (const auto& task : fs::directory_iterator(absl::StrCat("/proc/", process, "/task"))) {
+    if (absl::StripAsciiWhitespace(ReadText(task.path() / "comm")) == name) {
+      RUBATO_CHECK(absl::SimpleAtoi(task.path().filename().string(), &thread));
+    }
+  }
+  EXPECT_GT(thread, 0) << "process " << process << " has no thread " << name;
+  int stopped[2];
+  RUBATO_CHECK(pipe(stopped) == 0);
+  // A process of its own, since the end of a traced thread waits for its tracer.
+  tracer_ = fork();
+  if (tracer_ == 0) {
+    if (ptrace(PTRACE_SEIZE, thread, nullptr, nullptr) != 0 ||
+        ptrace(PTRACE_INTERRUPT, thread, nullptr, nullptr) != 0 ||
+        waitpid(thread, nullptr, __WALL) != thread || write(stopped[1], "", 1) != 1) {
+      _exit(1);
+    }
+    while (waitpid(thread, nullptr, __WALL) == thread) {
+    }
+    _exit(0);
+  }
+  close(stopped[1]);
+  char byte;
+  EXPECT_EQ(read(stopped[0], &byte, 1), 1) << "cannot stop thread " << thread;
+  close(stopped[0]);
+}
+
+StoppedThread::~StoppedThread() {
+  kill(tracer_, SIGKILL);
+  waitpid(tracer_, nullptr, 0);
 }
 
 std::vector<RunningChild> ChildrenOf(pid_t parent) {

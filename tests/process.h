@@ -38,6 +38,18 @@ class ProcessHandle {
   int fd_;
 };
 
+// Stops one thread of a process, until either ends.
+class StoppedThread {
+ public:
+  // That with this name.
+  StoppedThread(pid_t process, absl::string_view name);
+  ~StoppedThread();
+  StoppedThread(const StoppedThread&) = delete;
+
+ private:
+  pid_t tracer_ = -1;
+};
+
 // The processes that `parent` has started itself and that still live, with their command lines.
 struct RunningChild {
   ProcessHandle process;

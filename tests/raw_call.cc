@@ -17,7 +17,7 @@ namespace rubato {
 
 RawCall::RawCall(const std::string& address, const std::string& method,
                  const std::map<std::string, std::string>& metadata, bool compressed)
-    : stub_(MakeChannel(address, Credentials())) {
+    : stub_(MakeChannel(address, ConnectionOptions())) {
   for (const auto& [key, value] : metadata) context_.AddMetadata(key, value);
   if (compressed) context_.set_compression_algorithm(GRPC_COMPRESS_GZIP);
   context_.set_deadline(absl::ToChronoTime(absl::Now() + kTestPatience));

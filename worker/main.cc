@@ -31,6 +31,7 @@ absl::Status Work(const std::string& config, const std::vector<std::string>& ove
   }
   log->emplace("worker", options.rank, static_cast<rubato::LogLevel>(job.log().level()),
                static_cast<rubato::LogFormat>(job.log().format()));
+  options.connection.lease = absl::Seconds(job.cluster().lease());
   return rubato::RunWorker(job, options, signals);
 }
 

@@ -14,12 +14,19 @@
 namespace rubato {
 namespace {
 
-constexpr int kKeepAliveMs = 10000;
+// gRPC's keep-alive asks when nothing has come for `ask`, and breaks the connection if nothing
+// comes for `answer` behind that.
+struct KeepAlive {
+  explicit KeepAlive(absl::Duration lease)
+      : ask(static_cast<int>(absl::ToInt64Milliseconds(lease / 2))), answer(ask + 750) {}
+
+  int ask, answer;  // milliseconds
+};
 
 }  // namespace
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
-                                           const Credentials& credentials) {
+                                           const ConnectionOptions& connection) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -28,24 +35,26 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   // Also the time that one attempt to connect is given: a loaded machine may need it.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20000);
   // A peer that does not answer (its host is gone, or it is frozen) breaks the connection.
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepAliveMs);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepAliveMs);
+  const KeepAlive keep_alive(connection.lease);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, keep_alive.ask);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keep_alive.answer);
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetMaxReceiveMessageSize(kMaxReplyBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   const absl::StatusOr<std::vector<HostPort>> addresses = ParseAddresses(address);
   const std::string target = addresses.ok() ? ChannelTarget(*addresses) : address;
-  return grpc::CreateCustomChannel(target, credentials.OfChannel(), arguments);
+  return grpc::CreateCustomChannel(target, connection.credentials.OfChannel(), arguments);
 }
 
-void ConfigureServer(grpc::ServerBuilder* builder) {
+void ConfigureServer(const ConnectionOptions& connection, grpc::ServerBuilder* builder) {
+  const KeepAlive keep_alive(connection.lease);
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepAliveMs);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, kKeepAliveMs);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, keep_alive.ask);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keep_alive.answer);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                              kKeepAliveMs / 2);
+                              keep_alive.ask / 2);
   // The limit on messages would be checked only after unpacking: refuse what is compressed.
   builder->AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
                               1 << GRPC_COMPRESS_NONE);

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "common/wire/credentials.h"
+#include "common/wire/connection_options.h"
 
 namespace rubato {
 
@@ -31,10 +31,10 @@ constexpr int kWindowBytes = 4 << 20;
 // A channel of its own connection (not shared with others to the same address), never through a
 // proxy.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
-                                           const Credentials& credentials);
+                                           const ConnectionOptions& connection);
 
 // Settings of a server (listener.h): an address in use is an error, not shared.
-void ConfigureServer(grpc::ServerBuilder* builder);
+void ConfigureServer(const ConnectionOptions& connection, grpc::ServerBuilder* builder);
 
 // Settings of a process that moves much; call it before anything of gRPC. Each of gRPC's threads
 // waits for its own connections only: by default they wait for each other's too and hand over what

@@ -17,12 +17,12 @@ namespace rubato {
 
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
     const std::string& address, absl::Duration timeout, const proto::Registration& registration,
-    std::function<bool()> cancelled, const Credentials& credentials) {
+    std::function<bool()> cancelled, const ConnectionOptions& connection) {
   const absl::Status reachable = ParseReachableAddresses(address).status();
   if (!reachable.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("cluster.address: ", reachable.message()));
   }
-  const std::shared_ptr<grpc::Channel> channel = MakeChannel(address, credentials);
+  const std::shared_ptr<grpc::Channel> channel = MakeChannel(address, connection);
   const absl::Time deadline = MonotonicNow() + timeout;
   constexpr absl::Duration kTry = absl::Milliseconds(100);  // so that a signal is soon heeded
   while (!channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kTry))) {

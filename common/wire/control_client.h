@@ -16,7 +16,7 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/monotonic.h"
-#include "common/wire/credentials.h"
+#include "common/wire/connection_options.h"
 #include "proto/cluster.grpc.pb.h"
 
 namespace rubato {
@@ -35,7 +35,7 @@ class ControlClient {
   // how long, if nobody answers; Cancelled if `cancelled` becomes true meanwhile.
   static absl::StatusOr<std::unique_ptr<ControlClient>> Connect(
       const std::string& address, absl::Duration timeout, const proto::Registration& registration,
-      std::function<bool()> cancelled, const Credentials& credentials);
+      std::function<bool()> cancelled, const ConnectionOptions& connection);
 
   // Begins to receive. Once.
   void Start(ControlCallbacks callbacks);

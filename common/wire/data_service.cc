@@ -1,6 +1,7 @@
 #include "common/wire/data_service.h"
 
 #include <grpcpp/alarm.h>
+#include <pthread.h>
 
 #include <utility>
 
@@ -233,6 +234,7 @@ void DataService::Remove(uint64_t stream) {
 }
 
 void DataService::Run() {
+  pthread_setname_np(pthread_self(), "engine");
   void* tag;
   bool ok;
   SpinRule rule;

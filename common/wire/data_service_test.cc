@@ -19,7 +19,7 @@ TEST(DataServiceTest, TasksRunInTheOrderInWhichTheyWerePosted) {
   const Log log("server", 0, LogLevel::kWarning, LogFormat::kText);
   DataService service("digest", /*share_memory=*/false, &log);
   absl::StatusOr<Listener> listener =
-      Listener::Listen("127.0.0.1:0", Credentials(),
+      Listener::Listen("127.0.0.1:0", ConnectionOptions(),
                        [&](grpc::ServerBuilder* builder) { service.Register(builder); });
   RUBATO_ASSERT_OK(listener);
   service.Start({});

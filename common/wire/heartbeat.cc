@@ -6,8 +6,8 @@
 namespace rubato {
 
 Heartbeat::Heartbeat(const std::string& address, int rank, uint32_t incarnation,
-                     absl::Duration interval, const Credentials& credentials)
-    : interval_(interval), stub_(proto::Coordination::NewStub(MakeChannel(address, credentials))) {
+                     absl::Duration interval, const ConnectionOptions& connection)
+    : interval_(interval), stub_(proto::Coordination::NewStub(MakeChannel(address, connection))) {
   request_.set_rank(rank);
   request_.set_incarnation(incarnation);
   thread_ = std::thread([this] { Run(); });

@@ -11,7 +11,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/time/time.h"
 #include "common/base/monotonic.h"
-#include "common/wire/credentials.h"
+#include "common/wire/connection_options.h"
 #include "proto/cluster.grpc.pb.h"
 
 namespace rubato {
@@ -21,7 +21,7 @@ class Heartbeat {
   // Beats every `interval` until it is destroyed. A beat that is not answered within that time is
   // given up; the next one follows.
   Heartbeat(const std::string& address, int rank, uint32_t incarnation, absl::Duration interval,
-            const Credentials& credentials);
+            const ConnectionOptions& connection);
   ~Heartbeat();
 
  private:

@@ -12,14 +12,14 @@
 namespace rubato {
 
 absl::StatusOr<Listener> Listener::Listen(
-    const std::string& addresses, const Credentials& credentials,
+    const std::string& addresses, const ConnectionOptions& connection,
     absl::FunctionRef<void(grpc::ServerBuilder*)> add_services) {
   RUBATO_ASSIGN_OR_RETURN(std::vector<HostPort> places, ParseAddresses(addresses));
   grpc::ServerBuilder builder;
-  ConfigureServer(&builder);
+  ConfigureServer(connection, &builder);
   std::vector<int> ports(places.size());
   for (size_t i = 0; i < places.size(); ++i) {
-    builder.AddListeningPort(ToString(places[i]), credentials.OfServer(), &ports[i]);
+    builder.AddListeningPort(ToString(places[i]), connection.credentials.OfServer(), &ports[i]);
   }
   add_services(&builder);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();

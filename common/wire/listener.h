@@ -10,7 +10,7 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
-#include "common/wire/credentials.h"
+#include "common/wire/connection_options.h"
 
 namespace rubato {
 
@@ -19,7 +19,7 @@ class Listener {
   // At `addresses`, as ParseAddresses takes them; `add_services` registers what is served.
   // Unavailable if an address is in use or not of this machine.
   static absl::StatusOr<Listener> Listen(
-      const std::string& addresses, const Credentials& credentials,
+      const std::string& addresses, const ConnectionOptions& connection,
       absl::FunctionRef<void(grpc::ServerBuilder*)> add_services);
 
   // As given, with the ports that were free for those given as 0.

@@ -20,13 +20,13 @@ class ShardStreams::Stream : public DataStream {
  public:
   Stream(int shard, const std::string& address, const std::string& job_digest,
          const Callbacks* callbacks, grpc::CompletionQueue* queue, bool share_memory,
-         std::shared_ptr<const SharedArena> arena, const Credentials& credentials)
+         std::shared_ptr<const SharedArena> arena, const ConnectionOptions& connection)
       // A worker waits for all parameters before it pushes on, so what waits here is bounded.
       : DataStream(StreamCore::Side::kWorker, std::numeric_limits<size_t>::max(), std::move(arena)),
         shard_(shard),
         address_(address),
         callbacks_(callbacks),
-        stub_(MakeChannel(address, credentials)) {
+        stub_(MakeChannel(address, connection)) {
     started_ = [this](bool ok) { OnStarted(ok); };
     answered_ = [this](bool ok) { OnAnswered(ok); };
     context_.AddMetadata(kJobDigestKey, job_digest);
@@ -124,13 +124,13 @@ class ShardStreams::Stream : public DataStream {
 };
 
 ShardStreams::ShardStreams(const std::vector<std::string>& addresses, const std::string& job_digest,
-                           const Credentials& credentials, Callbacks callbacks, bool share_memory,
-                           std::shared_ptr<const SharedArena> arena)
+                           const ConnectionOptions& connection, Callbacks callbacks,
+                           bool share_memory, std::shared_ptr<const SharedArena> arena)
     : callbacks_(std::move(callbacks)) {
   for (size_t shard = 0; shard < addresses.size(); ++shard) {
     streams_.push_back(std::make_unique<Stream>(static_cast<int>(shard), addresses[shard],
                                                 job_digest, &callbacks_, &queue_, share_memory,
-                                                arena, credentials));
+                                                arena, connection));
   }
   thread_ = std::thread([this] { Run(); });
 }

@@ -14,7 +14,7 @@
 #include "common/frames/frame.h"
 #include "common/frames/payload.h"
 #include "common/frames/received_values.h"
-#include "common/wire/credentials.h"
+#include "common/wire/connection_options.h"
 #include "common/wire/shared_arena.h"
 
 namespace rubato {
@@ -40,7 +40,7 @@ class ShardStreams {
   // thread of its own here, which calls the callbacks; payloads that lie in `arena`, if there is
   // one, are lent to shards.
   ShardStreams(const std::vector<std::string>& addresses, const std::string& job_digest,
-               const Credentials& credentials, Callbacks callbacks, bool share_memory = false,
+               const ConnectionOptions& connection, Callbacks callbacks, bool share_memory = false,
                std::shared_ptr<const SharedArena> arena = nullptr);
   // Breaks the streams and waits until no callback runs any more.
   ~ShardStreams();

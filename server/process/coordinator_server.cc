@@ -110,7 +110,7 @@ CoordinatorServer::CoordinatorServer(const proto::Job& job, const ServerOptions&
       log_(*log),
       begin_(std::move(begin)),
       host_(
-          job, job_digest, options.credentials, log,
+          job, job_digest, options.connection, log,
           [this](const proto::PeerMessage& message) {
             service_.Post(coordinator::FromPeer{kOwnShard, message});
           },
@@ -149,7 +149,7 @@ absl::Status CoordinatorServer::OpenFiles() {
   RUBATO_ASSIGN_OR_RETURN(journal_, RecordFile::Open(folder_->ViewsFile()));
   RUBATO_ASSIGN_OR_RETURN(std::string token, WriteToken(folder_->TokenFile()));
   service_.SetToken(std::move(token));
-  files_.emplace(job_, job_digest_, options_.credentials, *folder_, &log_);
+  files_.emplace(job_, job_digest_, options_.connection, *folder_, &log_);
   return WriteFileAtomically(folder_->AddressFile(), host_.address() + "\n");
 }
 

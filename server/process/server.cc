@@ -35,7 +35,7 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<RecordingWriter> shard_recording,
                           RecordShard(job, options, job_digest, log));
   ShardHost host(
-      job, job_digest, options.credentials, &log,
+      job, job_digest, options.connection, &log,
       [&control](const proto::PeerMessage& message) { control->Send(message); },
       std::move(shard_recording));
   RUBATO_RETURN_IF_ERROR(
@@ -48,7 +48,7 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
           job.cluster().address(), absl::Seconds(job.cluster().start_timeout()),
           ShardRegistration(job_digest, options.shard,
                             options.advertise.empty() ? host.address() : options.advertise),
-          [signals] { return signals->signal() != 0; }, options.credentials));
+          [signals] { return signals->signal() != 0; }, options.connection));
   signals->OnSignal([&](int signal) {
     // The coordinator ends the job in order, or this process ends without it.
     proto::PeerMessage message;

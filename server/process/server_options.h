@@ -5,7 +5,7 @@
 #include <string>
 
 #include "common/job/job.h"
-#include "common/wire/credentials.h"
+#include "common/wire/connection_options.h"
 
 namespace rubato {
 
@@ -25,7 +25,7 @@ struct ServerOptions {
   // The folder to write down in what enters the cores (server/run/recording.h); empty: nothing is.
   std::string record;
   // Of all its connections, and of those to it.
-  Credentials credentials;
+  ConnectionOptions connection;
 };
 
 }  // namespace rubato

@@ -5,6 +5,8 @@
 #include <utility>
 #include <variant>
 
+#include "absl/strings/str_format.h"
+#include "common/base/exit_code.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/space/job_codec.h"
@@ -28,16 +30,25 @@ std::shared_ptr<SharedArena> ArenaFor(const proto::Job& job, const Log* log) {
 }  // namespace
 
 ShardHost::ShardHost(const proto::Job& job, const std::string& job_digest,
-                     const Credentials& credentials, const Log* log, Reporter report,
+                     const ConnectionOptions& connection, const Log* log, Reporter report,
                      std::unique_ptr<RecordingWriter> recording)
     : job_(job),
-      credentials_(credentials),
+      connection_(connection),
+      log_(*log),
       report_(std::move(report)),
       recording_(std::move(recording)),
       arena_(ArenaFor(job, log)),
       data_(job_digest, SharesMemory(job), log, arena_) {}
 
 void ShardHost::Stop() {
+  watch_.reset();
+  {
+    absl::MutexLock lock(&stuck_mutex_);
+    if (!stuck_.ok()) {
+      log_.Fatal(stuck_);
+      std::_Exit(kExitFailure);
+    }
+  }
   if (listener_.has_value()) listener_->Shutdown();
   data_.Stop();
 }
@@ -54,23 +65,45 @@ absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Servic
   };
   shard_.emplace(std::move(values), RecordingSink(sink, recording_.get()));
   RUBATO_ASSIGN_OR_RETURN(listener_,
-                          Listener::Listen(listen, credentials_, [&](grpc::ServerBuilder* builder) {
+                          Listener::Listen(listen, connection_, [&](grpc::ServerBuilder* builder) {
                             data_.Register(builder);
                             if (cluster != nullptr) builder->RegisterService(cluster);
                           }));
   DataService::Callbacks callbacks;
   callbacks.on_frame = [this](uint64_t stream, const Frame& frame, const ReceivedValues& values) {
+    has_worked_ = true;
     return Handle(shard_event::Arrival{stream, frame, values});
   };
   callbacks.on_gone = [this](uint64_t stream) {
     Handle(shard_event::StreamGone{stream}).IgnoreError();
   };
   data_.Start(std::move(callbacks));
+  watch_.emplace(
+      connection_.lease,
+      [this](std::function<void()> answer) {
+        // To make a shard's state may take longer than a lease.
+        has_worked_ ? data_.Post(std::move(answer)) : answer();
+      },
+      [this] { OnStuck(); });
   return absl::OkStatus();
 }
 
 absl::Status ShardHost::Handle(const ShardEvent& event) {
   return HandleAndRecord(event, &*shard_, recording_.get());
+}
+
+void ShardHost::OnStuck() {
+  const absl::Status why = absl::DeadlineExceededError(
+      absl::StrFormat("this server is stuck: its engine has done nothing for %s (cluster.lease)",
+                      absl::FormatDuration(connection_.lease)));
+  {
+    absl::MutexLock lock(&stuck_mutex_);
+    stuck_ = why;
+  }
+  proto::PeerMessage message;
+  message.mutable_failure()->set_exit_code(kExitFailure);
+  message.mutable_failure()->set_reason(std::string(why.message()));
+  report_(message);
 }
 
 void ShardHost::OnMessage(const proto::CoordinatorMessage& message) {

@@ -2,6 +2,7 @@
 #ifndef RUBATO_SERVER_PROCESS_SHARD_HOST_H_
 #define RUBATO_SERVER_PROCESS_SHARD_HOST_H_
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -9,14 +10,16 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "common/base/log.h"
-#include "common/wire/credentials.h"
+#include "common/wire/connection_options.h"
 #include "common/wire/data_service.h"
 #include "common/wire/listener.h"
 #include "common/wire/shared_arena.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "proto/record.pb.h"
+#include "server/process/engine_watch.h"
 #include "server/process/server_options.h"
 #include "server/run/recording.h"
 #include "server/shard/shard_protocol.h"
@@ -29,11 +32,13 @@ class ShardHost {
   using Reporter = std::function<void(const proto::PeerMessage& message)>;
 
   // `recording` may be null. `log` must outlive it.
-  ShardHost(const proto::Job& job, const std::string& job_digest, const Credentials& credentials,
-            const Log* log, Reporter report, std::unique_ptr<RecordingWriter> recording);
+  ShardHost(const proto::Job& job, const std::string& job_digest,
+            const ConnectionOptions& connection, const Log* log, Reporter report,
+            std::unique_ptr<RecordingWriter> recording);
   ~ShardHost() { Stop(); }
 
-  // Breaks all calls and takes no more.
+  // Breaks all calls and takes no more. Ends the process if its engine is stuck: what waits for
+  // that would wait for ever.
   void Stop();
 
   // Listens at `listen`, with `cluster` beside the data service if it is given. Unavailable if the
@@ -47,15 +52,21 @@ class ShardHost {
 
  private:
   absl::Status Handle(const ShardEvent& event);
+  void OnStuck();
 
   const proto::Job job_;
-  const Credentials credentials_;
+  const ConnectionOptions connection_;
+  const Log& log_;
   const Reporter report_;
   const std::unique_ptr<RecordingWriter> recording_;
   std::optional<ShardProtocol> shard_;        // once it has been started
   const std::shared_ptr<SharedArena> arena_;  // of the parameters; may be null
   DataService data_;
   std::optional<Listener> listener_;
+  std::atomic<bool> has_worked_{false};
+  absl::Status stuck_ ABSL_GUARDED_BY(stuck_mutex_);
+  absl::Mutex stuck_mutex_;
+  std::optional<EngineWatch> watch_;
 };
 
 // What the shard registers with; `address` is where others reach it.

@@ -17,7 +17,8 @@ namespace rubato {
 absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::View& view,
                                            const Selection& selection,
                                            const std::string& job_digest,
-                                           const Credentials& credentials, absl::Duration timeout) {
+                                           const ConnectionOptions& connection,
+                                           absl::Duration timeout) {
   RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job, view));
   const FlatSpace& space = placement.space();
   // Slot 0 is the parameters.
@@ -45,7 +46,7 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
     MonotonicLock lock(&mutex);
     failure.Update(status);
   };
-  auto streams = std::make_unique<ShardStreams>(ShardAddresses(view), job_digest, credentials,
+  auto streams = std::make_unique<ShardStreams>(ShardAddresses(view), job_digest, connection,
                                                 std::move(callbacks));
   for (int shard = 0; shard < placement.shards(); ++shard) {
     const Range blocks = placement.Blocks(shard);
@@ -80,7 +81,7 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
 
 absl::StatusOr<std::unique_ptr<ShardStreams>> SendState(
     const proto::Job& job, const proto::View& view, std::shared_ptr<const TrainingState> state,
-    const std::string& job_digest, const Credentials& credentials,
+    const std::string& job_digest, const ConnectionOptions& connection,
     std::function<void(absl::Status)> on_failure) {
   RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job, view));
   ShardStreams::Callbacks callbacks;
@@ -88,7 +89,7 @@ absl::StatusOr<std::unique_ptr<ShardStreams>> SendState(
   callbacks.on_failure = [on_failure = std::move(on_failure)](int, const absl::Status& status) {
     on_failure(status);
   };
-  auto streams = std::make_unique<ShardStreams>(ShardAddresses(view), job_digest, credentials,
+  auto streams = std::make_unique<ShardStreams>(ShardAddresses(view), job_digest, connection,
                                                 std::move(callbacks));
   for (int64_t block = 0; block < placement.space().blocks(); ++block) {
     const Range values = placement.space().BlockValues(block);

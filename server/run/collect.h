@@ -11,7 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/files/checkpoint.h"
-#include "common/wire/credentials.h"
+#include "common/wire/connection_options.h"
 #include "common/wire/shard_streams.h"
 #include "proto/job.pb.h"
 #include "proto/view.pb.h"
@@ -30,13 +30,14 @@ struct Selection {
 absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::View& view,
                                            const Selection& selection,
                                            const std::string& job_digest,
-                                           const Credentials& credentials, absl::Duration timeout);
+                                           const ConnectionOptions& connection,
+                                           absl::Duration timeout);
 
 // Sends them to the shards, whose coordinator waits for their answers. The streams must live until
 // those have come.
 absl::StatusOr<std::unique_ptr<ShardStreams>> SendState(
     const proto::Job& job, const proto::View& view, std::shared_ptr<const TrainingState> state,
-    const std::string& job_digest, const Credentials& credentials,
+    const std::string& job_digest, const ConnectionOptions& connection,
     std::function<void(absl::Status)> on_failure);
 
 // Writes them under the layout's names and shapes; returns TensorsDigest of them.

@@ -19,11 +19,11 @@ constexpr absl::Duration kCollectTimeout = absl::Minutes(2);
 
 }  // namespace
 
-RunFiles::RunFiles(const proto::Job& job, std::string job_digest, const Credentials& credentials,
-                   RunFolder folder, const Log* log)
+RunFiles::RunFiles(const proto::Job& job, std::string job_digest,
+                   const ConnectionOptions& connection, RunFolder folder, const Log* log)
     : job_(job),
       job_digest_(std::move(job_digest)),
-      credentials_(credentials),
+      connection_(connection),
       folder_(std::move(folder)),
       log_(*log) {}
 
@@ -36,7 +36,7 @@ absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
   selection.version = version;
   RUBATO_ASSIGN_OR_RETURN(
       const TrainingState state,
-      CollectState(job_, view, selection, job_digest_, credentials_, kCollectTimeout));
+      CollectState(job_, view, selection, job_digest_, connection_, kCollectTimeout));
   RUBATO_ASSIGN_OR_RETURN(
       const std::string digest,
       WriteParameters(folder_.ParametersFile(), view.layout(), state.parameters));
@@ -68,7 +68,7 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
   selection.slots = manifest.slots_size();
   RUBATO_ASSIGN_OR_RETURN(
       const TrainingState state,
-      CollectState(job_, view, selection, job_digest_, credentials_, kCollectTimeout));
+      CollectState(job_, view, selection, job_digest_, connection_, kCollectTimeout));
   RUBATO_ASSIGN_OR_RETURN(const std::string path,
                           WriteCheckpoint(folder_.CheckpointFolder(), manifest, ResolvedYaml(job_),
                                           view.layout(), state));
@@ -92,7 +92,7 @@ absl::Status RunFiles::Restore(const proto::View& view, const std::string& check
                           ReadTrainingState(checkpoint, manifest, view.layout()));
   RUBATO_ASSIGN_OR_RETURN(
       restoring_, SendState(job_, view, std::make_shared<const TrainingState>(std::move(state)),
-                            job_digest_, credentials_, std::move(on_failure)));
+                            job_digest_, connection_, std::move(on_failure)));
   return absl::OkStatus();
 }
 
@@ -106,7 +106,7 @@ absl::Status RunFiles::SendInitial(const proto::View& view, const std::string& f
       ReadInitialValues(reader, view.layout(), 0, absl::MakeSpan(state.parameters)));
   RUBATO_ASSIGN_OR_RETURN(
       restoring_, SendState(job_, view, std::make_shared<const TrainingState>(std::move(state)),
-                            job_digest_, credentials_, std::move(on_failure)));
+                            job_digest_, connection_, std::move(on_failure)));
   return absl::OkStatus();
 }
 

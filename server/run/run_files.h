@@ -15,7 +15,7 @@
 #include "common/base/log.h"
 #include "common/files/checkpoint.h"
 #include "common/files/run_folder.h"
-#include "common/wire/credentials.h"
+#include "common/wire/connection_options.h"
 #include "common/wire/shard_streams.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
@@ -28,7 +28,7 @@ namespace rubato {
 class RunFiles {
  public:
   // `log` must outlive it.
-  RunFiles(const proto::Job& job, std::string job_digest, const Credentials& credentials,
+  RunFiles(const proto::Job& job, std::string job_digest, const ConnectionOptions& connection,
            RunFolder folder, const Log* log);
 
   // Collects the parameters of all shards, at `version` or later, and writes them and the summary.
@@ -56,7 +56,7 @@ class RunFiles {
   int64_t EvaluationBefore(const proto::View& view, int64_t step) const;
   const proto::Job job_;
   const std::string job_digest_;
-  const Credentials credentials_;
+  const ConnectionOptions connection_;
   const RunFolder folder_;
   const Log& log_;
   absl::Mutex mutex_;

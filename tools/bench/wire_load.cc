@@ -67,8 +67,9 @@ WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared)
     absl::MutexLock lock(&mutex_);
     failure_.Update(status);
   };
-  streams_ = std::make_unique<ShardStreams>(std::vector<std::string>{address}, kBenchDigest,
-                                            Credentials(), std::move(callbacks), shared, arena_);
+  streams_ =
+      std::make_unique<ShardStreams>(std::vector<std::string>{address}, kBenchDigest,
+                                     ConnectionOptions(), std::move(callbacks), shared, arena_);
 }
 
 absl::StatusOr<WireLoad::Took> WireLoad::Run(WireOp op, Codec codec, int64_t count,

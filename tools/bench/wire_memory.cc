@@ -59,7 +59,7 @@ absl::StatusOr<double> MeasureServerMemory(int64_t bytes, bool shared) {
       arrivals.failure.Update(status);
     };
     workers.push_back(std::make_unique<ShardStreams>(std::vector<std::string>{shard->address()},
-                                                     kBenchDigest, Credentials(),
+                                                     kBenchDigest, ConnectionOptions(),
                                                      std::move(callbacks), shared));
   }
   float velocity = 0;

@@ -72,7 +72,7 @@ int ServeBenchShard(int64_t bytes, bool sync) {
   });
   RUBATO_CHECK(shard.Handle(shard_event::Message{message}).ok());
   absl::StatusOr<Listener> listener =
-      Listener::Listen("127.0.0.1:0", Credentials(),
+      Listener::Listen("127.0.0.1:0", ConnectionOptions(),
                        [&data](grpc::ServerBuilder* builder) { data.Register(builder); });
   RUBATO_CHECK(listener.ok());
   DataService::Callbacks callbacks;

@@ -99,7 +99,7 @@ absl::StatusOr<Peer> ConnectTo(RunFolder folder, const std::string& address, abs
   } else if (const absl::Status status = ParseAddresses(address).status(); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--address: ", status.message()));
   }
-  peer.channel = MakeChannel(peer.address, Credentials());
+  peer.channel = MakeChannel(peer.address, ConnectionOptions());
   const Connection connection = Connect(*peer.channel, deadline);
   if (connection == Connection::kSilence) {
     return absl::DeadlineExceededError(Silence(peer.address, timeout));

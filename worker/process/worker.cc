@@ -179,7 +179,7 @@ void Worker::Run(const Session::Connect& connect) {
   }
   absl::StatusOr<std::unique_ptr<ControlClient>> control = ControlClient::Connect(
       job_.cluster().address(), connect.patience, MakeRegistration(),
-      [this] { return signals_.signal() != 0; }, options_.credentials);
+      [this] { return signals_.signal() != 0; }, options_.connection);
   if (!control.ok()) {
     // After a signal, AskedToLeave is on its way.
     if (signals_.signal() == 0) mailbox_.Post(Session::NotConnected{control.status()});
@@ -222,7 +222,7 @@ void Worker::Run(const Session::OpenStreams&) {
   OpenParameters();
   const proto::Member& me = session_->me();
   heartbeat_ = std::make_unique<Heartbeat>(job_.cluster().address(), me.rank(), me.incarnation(),
-                                           Session::BeatInterval(job_), options_.credentials);
+                                           Session::BeatInterval(job_), options_.connection);
   ShardStreams::Callbacks callbacks;
   callbacks.on_frame = [this](int shard, const Frame& frame, const ReceivedValues& values) {
     const absl::Status status = parameters_.OnFrame(shard, frame, values);
@@ -244,7 +244,7 @@ void Worker::Run(const Session::OpenStreams&) {
                 {{"shard", shard}, {"reason", why.message()}});
   };
   streams_ = std::make_unique<ShardStreams>(ShardAddresses(session_->view()), job_digest_,
-                                            options_.credentials, std::move(callbacks),
+                                            options_.connection, std::move(callbacks),
                                             SharesMemory(job_), values_->arena());
 }
 

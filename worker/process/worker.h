@@ -4,15 +4,15 @@
 
 #include "absl/status/status.h"
 #include "common/base/process_exit.h"
-#include "common/wire/credentials.h"
+#include "common/wire/connection_options.h"
 #include "proto/job.pb.h"
 
 namespace rubato {
 
 struct WorkerOptions {
-  int rank = -1;            // the rank it asks for; any free one by default
-  int local_rank = 0;       // which of its host's workers it is: that decides its GPU
-  Credentials credentials;  // of all its connections
+  int rank = -1;                 // the rank it asks for; any free one by default
+  int local_rank = 0;            // which of its host's workers it is: that decides its GPU
+  ConnectionOptions connection;  // of all its connections
 };
 
 // Works until the job is over. FailedPrecondition and the like where repeating cannot help (exit

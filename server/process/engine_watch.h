@@ -1,0 +1,42 @@
+// Notices a server that is alive but stuck: something waits for its engine, the thread on which its
+// shard runs, and it does not come to it.
+#ifndef RUBATO_SERVER_PROCESS_ENGINE_WATCH_H_
+#define RUBATO_SERVER_PROCESS_ENGINE_WATCH_H_
+
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "absl/time/time.h"
+#include "common/base/monotonic.h"
+
+namespace rubato {
+
+class EngineWatch {
+ public:
+  // From now on has `ask` bring a question to the engine, which calls `answer`, again and again.
+  // Calls `on_stuck` once, on a thread of its own, if one is not answered for `lease` in which this
+  // thread ran: a process that was frozen as a whole was not stuck.
+  EngineWatch(absl::Duration lease, std::function<void(std::function<void()> answer)> ask,
+              std::function<void()> on_stuck);
+  ~EngineWatch();
+
+ private:
+  // An answer may come after the watch is gone.
+  struct State {
+    MonotonicMutex mutex;
+    bool is_asked ABSL_GUARDED_BY(mutex) = false;
+    bool is_closing ABSL_GUARDED_BY(mutex) = false;
+  };
+  void Run();
+
+  const absl::Duration lease_;
+  const std::function<void(std::function<void()> answer)> ask_;
+  const std::function<void()> on_stuck_;
+  const std::shared_ptr<State> state_ = std::make_shared<State>();
+  std::thread thread_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_PROCESS_ENGINE_WATCH_H_
