@@ -26,9 +26,20 @@ void HandleSignal(int number) {
   errno = saved_errno;
 }
 
+// A closed standard descriptor becomes /dev/null: else what this process opens next takes its
+// number, and gets what is printed.
+void OpenStandardDescriptors() {
+  int fd;
+  do {
+    fd = open("/dev/null", O_RDWR);
+  } while (0 <= fd && fd <= STDERR_FILENO);
+  if (fd > STDERR_FILENO) close(fd);
+}
+
 }  // namespace
 
 SignalWatcher::SignalWatcher() {
+  OpenStandardDescriptors();
   ::signal(SIGPIPE, SIG_IGN);
   ::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of the call
   RUBATO_CHECK(pipe2(pipe_, O_CLOEXEC) == 0);

@@ -15,7 +15,8 @@
 namespace rubato {
 
 // Turns SIGINT and SIGTERM into a call. Construct it early in main, one a process. SIGPIPE is
-// ignored from then on (a write to a closed pipe fails instead).
+// ignored from then on (a write to a closed pipe fails instead), and standard descriptors that are
+// closed are /dev/null.
 //
 // While no callback is set, a signal ends the process at once with 128 + its number; so does the
 // second one always.

@@ -1,0 +1,60 @@
+// What a user's machine does to a run: closed descriptors, disks that are full or fill up, ports
+// that are taken. The run says what it met, and what it has computed is kept.
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster.h"
+
+namespace rubato {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::ContainsRegex;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+class SurroundingsTest : public ClusterTest {
+ protected:
+  // Runs a script in the test's folder, where $rubato is the program.
+  Process::Result Shell(const std::string& script, const std::vector<std::string>& under = {}) {
+    Write("script.sh",
+          absl::StrCat("rubato=", fs::absolute("tools/rubato").string(), "\n", script));
+    std::vector<std::string> arguments = under;
+    arguments.insert(arguments.end(), {"/bin/sh", "script.sh"});
+    return Start(arguments).Wait();
+  }
+
+  // The same with a disk of its own, `disk`, of so many KiB.
+  Process::Result ShellWithDisk(int kib, const std::string& script) {
+    fs::create_directory(Path("disk"));
+    return Shell(absl::StrCat("mount -t tmpfs -o size=", kib, "k none disk || exit 77\n", script),
+                 {"/usr/bin/unshare", "-rm"});
+  }
+
+  // How often `part` is in `text`.
+  static int Count(const std::string& text, const std::string& part) {
+    int count = 0;
+    for (size_t at = text.find(part); at != std::string::npos; at = text.find(part, at + 1))
+      ++count;
+    return count;
+  }
+};
+
+TEST_F(SurroundingsTest, TrainsWithClosedStandardDescriptors) {
+  const Process::Result result = Shell("exec $rubato train job.yaml --run-dir run <&- >&- 2>&-\n");
+  EXPECT_EQ(result.code, 0);
+  EXPECT_EQ(Summary("run")["steps"], 40);
+}
+
+}  // namespace
+}  // namespace rubato
