@@ -56,5 +56,12 @@ TEST_F(SurroundingsTest, TrainsWithClosedStandardDescriptors) {
   EXPECT_EQ(Summary("run")["steps"], 40);
 }
 
+TEST_F(SurroundingsTest, AResultThatCannotBePrintedIsAnError) {
+  Train("run");
+  const Process::Result result = Shell("exec $rubato inspect run > /dev/full\n");
+  EXPECT_EQ(result.code, 1);
+  EXPECT_EQ(result.err, "error: cannot write to standard output: No space left on device\n");
+}
+
 }  // namespace
 }  // namespace rubato

@@ -3,7 +3,7 @@
 #include <errno.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include <cstring>
 #include <utility>
 
 #include "absl/strings/escaping.h"
@@ -132,17 +132,20 @@ int PrintFailure(const absl::Status& status) {
 
 int PrintResult(const absl::StatusOr<std::string>& text) {
   if (!text.ok()) return PrintFailure(text.status());
-  std::fputs(text->c_str(), stdout);
-  return 0;
+  // Of a pipe, the reader may have had enough.
+  if (WriteAll(1, *text) || errno == EPIPE) return 0;
+  return PrintFailure(absl::UnavailableError(
+      absl::StrCat("cannot write to standard output: ", std::strerror(errno))));
 }
 
-void WriteAll(int fd, absl::string_view text) {
+bool WriteAll(int fd, absl::string_view text) {
   while (!text.empty()) {
     const ssize_t written = write(fd, text.data(), text.size());
     if (written < 0 && errno == EINTR) continue;
-    if (written <= 0) return;
+    if (written <= 0) return false;
     text.remove_prefix(static_cast<size_t>(written));
   }
+  return true;
 }
 
 }  // namespace rubato

@@ -97,9 +97,9 @@ int PrintFailure(const absl::Status& status);
 // exit code.
 int PrintResult(const absl::StatusOr<std::string>& text);
 
-// Writes all of `text` in as few write(2) as the kernel allows, one normally. Errors are dropped:
-// there is nowhere to report them.
-void WriteAll(int fd, absl::string_view text);
+// Writes all of `text` in as few write(2) as the kernel allows, one normally. False, with errno, if
+// the descriptor does not take it.
+bool WriteAll(int fd, absl::string_view text);
 
 }  // namespace rubato
 

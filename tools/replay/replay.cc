@@ -270,7 +270,7 @@ absl::StatusOr<int> ReplayRun(const std::string& run) {
   Replay replay{RunFolder(run)};
   RUBATO_RETURN_IF_ERROR(replay.Run());
   RUBATO_RETURN_IF_ERROR(replay.Compare());
-  std::fputs(replay.Text(absl::Now() - begin).c_str(), stdout);
+  if (const int code = PrintResult(replay.Text(absl::Now() - begin)); code != 0) return code;
   for (const std::string& difference : replay.differences()) {
     PrintError(absl::DataLossError(difference));
   }
