@@ -56,6 +56,15 @@ TEST_F(SurroundingsTest, TrainsWithClosedStandardDescriptors) {
   EXPECT_EQ(Summary("run")["steps"], 40);
 }
 
+TEST_F(SurroundingsTest, AnAddressIsRefusedForItsOwnReason) {
+  const Process::Result nowhere = StartTrain("run", {"cluster.address=nowhere.invalid:0"}).Wait();
+  EXPECT_EQ(nowhere.code, 1);
+  EXPECT_THAT(nowhere.err, HasSubstr("the name nowhere.invalid is not known here"));
+  const Process::Result other = StartTrain("run", {"cluster.address=192.0.2.1:0"}).Wait();
+  EXPECT_EQ(other.code, 1);
+  EXPECT_THAT(other.err, HasSubstr("the address is not of this machine"));
+}
+
 TEST_F(SurroundingsTest, AResultThatCannotBePrintedIsAnError) {
   Train("run");
   const Process::Result result = Shell("exec $rubato inspect run > /dev/full\n");
