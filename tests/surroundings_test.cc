@@ -72,5 +72,21 @@ TEST_F(SurroundingsTest, AResultThatCannotBePrintedIsAnError) {
   EXPECT_EQ(result.err, "error: cannot write to standard output: No space left on device\n");
 }
 
+TEST_F(SurroundingsTest, DataThatHaveNoPlaceInMemoryAreRefused) {
+  std::string rows;
+  for (int i = 0; i < 5000; ++i) absl::StrAppend(&rows, i % 2, " 1:1 200000:1\n");
+  Write("rows.svm", rows);
+  Write("job.yaml", R"(version: 1
+name: wide
+data: {format: libsvm, path: rows.svm, test_fraction: 0.1}
+model: {layers: [linear: {out_features: 2}]}
+train: {batch_size: 10, until: {steps: 2}}
+)");
+  const Process::Result result = Shell("ulimit -v 2000000; exec $rubato train job.yaml --dry-run");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, HasSubstr("rows.svm: found 5000 examples of 200000 features, "
+                                    "which take 4.0 GB as dense floats; expected no more than "));
+}
+
 }  // namespace
 }  // namespace rubato

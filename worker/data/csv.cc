@@ -180,8 +180,8 @@ absl::Status Table::AddNumbers(const CsvReader& reader, const Places& places, Fi
       }
     } else if (!ParseNumber(field, &value)) {
       return Wrong(reader, numeric_[i],
-                   absl::StrCat("found ", Quoted(field),
-                                ", expected a number (data.categorical takes names, data.missing "
+                   absl::StrCat("found ", Quoted(field), ", expected a number", WhyNoNumber(field),
+                                " (data.categorical takes names, data.missing "
                                 "what stands for none)"));
     }
     file->numbers.push_back(value);
@@ -208,7 +208,8 @@ absl::Status Table::AddRecord(const CsvReader& reader, const Places& places, Fil
   }
   if (!target_.Add(target, reader.line())) {
     return Wrong(reader, config_.target(),
-                 absl::StrCat("found ", Quoted(target), ", expected ", target_.Expectation()));
+                 absl::StrCat("found ", Quoted(target), ", expected ", target_.Expectation(),
+                              WhyNoNumber(target)));
   }
   RUBATO_RETURN_IF_ERROR(AddNumbers(reader, places, file));
   for (size_t i = 0; i < categorical_.size(); ++i) {
@@ -224,7 +225,7 @@ absl::Status Table::AddRecord(const CsvReader& reader, const Places& places, Fil
 }
 
 absl::Status Table::Read(const std::string& path) {
-  RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadWhole(path));
+  RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadWholeLines(path));
   CsvReader reader(path, text, config_.separator()[0]);
   RUBATO_ASSIGN_OR_RETURN(bool more, reader.Next());
   if (!more) {
@@ -275,8 +276,9 @@ absl::StatusOr<Source> Table::Finish() const {
   for (size_t f = 0; f < files_.size(); ++f) {
     const File& file = files_[f];
     Examples& examples = f == 0 ? source.train : source.test;
+    RUBATO_RETURN_IF_ERROR(CheckSize(file.path, file.rows, static_cast<int64_t>(width)));
     examples.features.resize(file.rows * width);
-    if (config_.impute() == proto::Data::IMPUTE_DROP) {
+    if (file.dropped > 0) {
       source.notes.push_back(absl::StrCat(file.path, ": ", file.dropped, " of ",
                                           file.rows + file.dropped,
                                           " records are left out, with a missing value "

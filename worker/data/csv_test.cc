@@ -172,7 +172,14 @@ TEST_F(CsvTest, NamesLineAndColumnOfWhatIsWrong) {
               ":2: column age: ", "found \"old\", expected a number");
   ExpectWrong("rooms,age,sea,price\n3,1,near,dear\n",
               ":2: column price: ", "found \"dear\", expected a number");
-  ExpectWrong("rooms,age,sea,price\n3,1,near,1e60\n", ":2: column price: ", "expected a number");
+  ExpectWrong("rooms,age,sea,price\n3,1,near,1e60\n",
+              ":2: column price: ", "found \"1e60\", expected a number of at most 3.4e38");
+  ExpectWrong("rooms,age,sea,price\n3,1e39,near,1\n",
+              ":2: column age: ", "found \"1e39\", expected a number of at most 3.4e38");
+  ExpectWrong("rooms,age,sea,price\n3,1,near,NaN\n",
+              ":2: column price: ", "found \"NaN\", expected a label", true);
+  ExpectWrong("rooms,age,sea,price\r3,1,near,1\r", ": found lines that end by CR alone",
+              "expected LF or CRLF");
   ExpectWrong("rooms,age,sea,price\n\n3,1,near\n", ":3: ",
               "found 3 fields, expected 4, as in the "
               "header");
@@ -183,7 +190,7 @@ TEST_F(CsvTest, NamesLineAndColumnOfWhatIsWrong) {
               "did you mean \"prices\"?");
   ExpectWrong("rooms,sea,rooms,price\n", ":1: ", "columns 1 and 3 are both named \"rooms\"");
   ExpectWrong("rooms,age,sea,price\n", ": holds no records", "expected at least one");
-  ExpectWrong("", ": is empty", "");
+  ExpectWrong("", ": is empty", "expected data");
   ExpectWrong("\n\n", ": holds nothing but empty lines", "expected a header");
   ExpectWrong("rooms,sea,price\n1,a,5\n2,a,5\n", ": all targets are \"5\"",
               "expected at least two classes", true);

@@ -32,6 +32,18 @@ bool Parse(absl::string_view text, Number* value) {
 bool ParseNumber(absl::string_view text, float* value) { return Parse(text, value); }
 bool ParseNumber(absl::string_view text, double* value) { return Parse(text, value); }
 
+absl::string_view WhyNoNumber(absl::string_view text) {
+  const bool is_large = text.find_first_not_of("0123456789.eE+- ") == text.npos &&
+                        text.find_first_of("123456789") != text.npos;
+  double value;
+  const absl::string_view bare = absl::StripAsciiWhitespace(text);
+  return is_large && (ParseNumber(bare, &value) ||
+                      absl::from_chars(bare.data(), bare.data() + bare.size(), value).ec ==
+                          std::errc::result_out_of_range)
+             ? " of at most 3.4e38, as a float32 holds"
+             : "";
+}
+
 std::string Quoted(absl::string_view text) {
   constexpr size_t kLongest = 40;
   return absl::StrCat("\"", absl::Utf8SafeCHexEscape(text.substr(0, kLongest)),

@@ -13,6 +13,9 @@ namespace rubato {
 bool ParseNumber(absl::string_view text, float* value);
 bool ParseNumber(absl::string_view text, double* value);
 
+// What stands behind "expected a number" of a text that ParseNumber refuses: why, where it is one.
+absl::string_view WhyNoNumber(absl::string_view text);
+
 // `text` in quotes, printable and of bounded length.
 std::string Quoted(absl::string_view text);
 

@@ -7,6 +7,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 
@@ -75,7 +76,27 @@ absl::StatusOr<std::string> ReadWhole(const std::string& path) {
   RUBATO_ASSIGN_OR_RETURN(GzipReader reader, GzipReader::Open(path));
   std::string text;
   RUBATO_RETURN_IF_ERROR(reader.Append(std::numeric_limits<size_t>::max(), &text));
-  if (text.empty()) return absl::InvalidArgumentError(absl::StrCat(path, ": is empty"));
+  if (text.empty())
+    return absl::InvalidArgumentError(absl::StrCat(path, ": is empty, expected data"));
+  return text;
+}
+
+absl::StatusOr<std::string> ReadWholeText(const std::string& path) {
+  RUBATO_ASSIGN_OR_RETURN(std::string text, ReadWhole(path));
+  if (absl::StartsWith(text, "\xff\xfe") || absl::StartsWith(text, "\xfe\xff")) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ": found text in UTF-16, expected UTF-8 (iconv -f UTF-16 -t UTF-8)"));
+  }
+  if (absl::StartsWith(text, "\xef\xbb\xbf")) text.erase(0, 3);
+  return text;
+}
+
+absl::StatusOr<std::string> ReadWholeLines(const std::string& path) {
+  RUBATO_ASSIGN_OR_RETURN(std::string text, ReadWholeText(path));
+  if (absl::StrContains(text, '\r') && !absl::StrContains(text, '\n')) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        path, ": found lines that end by CR alone, expected LF or CRLF (tr '\\r' '\\n')"));
+  }
   return text;
 }
 

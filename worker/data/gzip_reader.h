@@ -43,6 +43,12 @@ class GzipReader {
 // damaged.
 absl::StatusOr<std::string> ReadWhole(const std::string& path);
 
+// Likewise of a text in UTF-8, without the byte order mark that may stand before it.
+// InvalidArgument for UTF-16.
+absl::StatusOr<std::string> ReadWholeText(const std::string& path);
+// Of a text of lines too: InvalidArgument if they end by CR alone.
+absl::StatusOr<std::string> ReadWholeLines(const std::string& path);
+
 }  // namespace rubato
 
 #endif  // RUBATO_WORKER_DATA_GZIP_READER_H_

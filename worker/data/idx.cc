@@ -41,7 +41,7 @@ absl::StatusOr<std::vector<int64_t>> ReadHeader(const std::string& path, const K
                                                 GzipReader& reader, std::vector<uint8_t>* header) {
   constexpr uint8_t kUnsignedByte = 0x08;
   RUBATO_RETURN_IF_ERROR(reader.Append(4, header));
-  if (header->empty()) return Wrong(path, "is empty");
+  if (header->empty()) return Wrong(path, "is empty, expected an IDX header");
   if (header->size() < 4 || (*header)[0] != 0 || (*header)[1] != 0) {
     const std::string found(header->begin(), header->end());
     return Wrong(path, absl::StrCat("is no IDX file: begins with the bytes \"",

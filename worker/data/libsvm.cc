@@ -21,7 +21,6 @@ namespace {
 
 // A matrix of more columns has no place in memory as a dense one; proto/job.proto says the same.
 constexpr int64_t kMaxFeatures = int64_t{1} << 20;
-constexpr int64_t kMaxBytes = int64_t{1} << 36;
 
 struct Entry {
   int64_t row;
@@ -98,7 +97,7 @@ absl::Status Matrix::AddLine(absl::string_view line, int64_t number, Rows* rows)
 }
 
 absl::Status Matrix::Read(const std::string& path) {
-  RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadWhole(path));
+  RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadWholeLines(path));
   target_.OpenFile(path);
   Rows& rows = files_.emplace_back();
   rows.path = path;
@@ -123,12 +122,7 @@ absl::StatusOr<Source> Matrix::Finish() const {
   RUBATO_RETURN_IF_ERROR(target_.Finish(&source));
   for (Examples* examples : {&source.train, &source.test}) examples->shape = {columns_, 0, 0};
   for (size_t i = 0; i < files_.size(); ++i) {
-    const int64_t bytes = files_[i].count * columns_ * static_cast<int64_t>(sizeof(float));
-    if (bytes > kMaxBytes) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          files_[i].path, ": ", files_[i].count, " rows of ", columns_, " features are ", bytes,
-          " bytes as a dense matrix, expected at most ", kMaxBytes));
-    }
+    RUBATO_RETURN_IF_ERROR(CheckSize(files_[i].path, files_[i].count, columns_));
     std::vector<float>& features = (i == 0 ? source.train : source.test).features;
     features.resize(files_[i].count * columns_);
     for (const Entry& entry : files_[i].entries) {

@@ -85,9 +85,28 @@ TEST_F(LibsvmTest, NamesLineAndFieldOfWhatIsWrong) {
   ExpectWrong("1:1 2:1\n", ":1: field 1: found \"1:1\"", "expected a label");
   ExpectWrong("1\n0\n", ": has no features", "expected at least one field INDEX:VALUE");
   ExpectWrong("# nothing\n\n", ": holds no lines with a label", "");
-  ExpectWrong("", ": is empty", "");
+  ExpectWrong("nan 1:1\n1 1:2\n", ":1: field 1: found \"nan\"", "expected a label");
+  ExpectWrong("", ": is empty", "expected data");
   EXPECT_THAT(Read("x 1:1\n", false), IsError(kInvalid, HasSubstr(":1: field 1: found \"x\", "
                                                                   "expected a number")));
+}
+
+TEST_F(LibsvmTest, RefusesWhatHasNoPlaceInMemoryBeforeItIsMade) {
+  std::string rows;
+  for (int i = 0; i < 100'000; ++i) absl::StrAppend(&rows, i % 2, " 1:1 1000000:1\n");
+  EXPECT_THAT(
+      Read(rows),
+      IsError(kInvalid,
+              HasSubstr("t.svm: found 100000 examples of 1000000 features, which take 400.0 GB as "
+                        "dense floats; expected no more than the ")));
+}
+
+TEST_F(LibsvmTest, RefusesOtherLineEndsAndEncodings) {
+  ExpectWrong("1 1:1\r0 1:2\r", ": found lines that end by CR alone", "expected LF or CRLF");
+  ExpectWrong(std::string("\xff\xfe\x31\0 \0", 6), ": found text in UTF-16", "expected UTF-8");
+  RUBATO_EXPECT_OK(
+      Read("\xef\xbb\xbf"
+           "1 1:1\r\n0 1:2\r\n"));
 }
 
 TEST_F(LibsvmTest, SurvivesMutations) {

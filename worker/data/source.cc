@@ -1,9 +1,13 @@
 #include "worker/data/source.h"
 
+#include <optional>
+
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "common/base/bytes.h"
 #include "common/base/digest.h"
+#include "common/base/host_memory.h"
 
 namespace rubato {
 namespace {
@@ -21,6 +25,18 @@ void Update(const std::vector<std::string>& texts, Sha256* digest) {
 }
 
 }  // namespace
+
+absl::Status CheckSize(const std::string& path, int64_t examples, int64_t floats_each) {
+  const double bytes =
+      static_cast<double>(examples) * static_cast<double>(floats_each) * sizeof(float);
+  const std::optional<int64_t> available = AvailableMemory();
+  if (!available.has_value() || bytes <= static_cast<double>(*available)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "%s: found %d examples of %d features, which take %.1f GB as dense floats; expected no more "
+      "than the %.1f GB of memory that this process may still take (every worker holds all of "
+      "them)",
+      path, examples, floats_each, bytes * 1e-9, *available * 1e-9));
+}
 
 std::string DigestOf(const Source& source) {
   Sha256 digest;

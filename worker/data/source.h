@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "worker/data/dataset.h"
 
 namespace rubato {
@@ -17,9 +18,13 @@ struct Source {
   int64_t quantities = 0;
   // Names of the channels and of the classes, where the format has any.
   std::vector<std::string> columns, classes;
-  std::string digest;  // SHA-256, in hex, of all the above
+  std::string digest;              // SHA-256, in hex, of all the above
   std::vector<std::string> notes;  // what people should know of the reading, a sentence each
 };
+
+// Before they are made: whether so many examples of so many floats have a place in this process's
+// memory. InvalidArgument, with what they take and what there is, if not.
+absl::Status CheckSize(const std::string& path, int64_t examples, int64_t floats_each);
 
 // The digest of a source of floats.
 std::string DigestOf(const Source& source);

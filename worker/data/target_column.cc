@@ -8,6 +8,17 @@
 
 namespace rubato {
 
+namespace {
+
+// "nan", "-inf": what a program writes that had no label.
+bool IsNotFinite(absl::string_view text) {
+  std::string word = absl::AsciiStrToLower(text);
+  if (word[0] == '+' || word[0] == '-') word.erase(0, 1);
+  return word == "nan" || word == "inf" || word == "infinity";
+}
+
+}  // namespace
+
 void TargetColumn::OpenFile(const std::string& path) {
   files_.emplace_back();
   files_.back().path = path;
@@ -22,7 +33,7 @@ bool TargetColumn::Add(absl::string_view text, int64_t line) {
     return std::isfinite(file.values.back());
   }
   text = absl::StripAsciiWhitespace(text);
-  if (text.empty()) return false;
+  if (text.empty() || IsNotFinite(text)) return false;
   const int32_t number = names_.Number(text);
   file.labels.push_back(number);
   if (number >= static_cast<int64_t>(file.first_lines.size())) file.first_lines.resize(number + 1);

@@ -23,7 +23,9 @@ class TargetColumn {
   void OpenFile(const std::string& path);
   // False if `text` cannot be a target; Expectation() says what could.
   bool Add(absl::string_view text, int64_t line);
-  absl::string_view Expectation() const { return classification_ ? "a label" : "a number"; }
+  absl::string_view Expectation() const {
+    return classification_ ? "a label, a name or a finite number" : "a number";
+  }
 
   // Fills labels or values, and the names of the classes. InvalidArgument if there is one class
   // only, or if the test file has one that the training file lacks.

@@ -35,7 +35,7 @@ size_t CharacterLength(absl::string_view text) {
 }  // namespace
 
 absl::StatusOr<Source> ReadText(const proto::Data& config) {
-  RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadWhole(config.path()));
+  RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadWholeText(config.path()));
   // By their bytes, which is the order of their code points.
   std::map<absl::string_view, int32_t> numbers;
   std::vector<absl::string_view> characters;

@@ -67,6 +67,16 @@ TEST_F(TextTest, RefusesATextThatIsTooShort) {
   RUBATO_EXPECT_OK(Read("abcd", 3));
 }
 
+TEST_F(TextTest, AByteOrderMarkIsNoCharacter) {
+  const auto marked = Read(
+      "\xef\xbb\xbf"
+      "abcd",
+      3);
+  RUBATO_ASSERT_OK(marked);
+  EXPECT_EQ(marked->classes.size(), 4u);
+  EXPECT_EQ(marked->digest, Read("abcd", 3)->digest);
+}
+
 TEST_F(TextTest, DigestIsOfTheText) {
   const std::string digest = Read("hello world", 2)->digest;
   config_.set_path(folder_.WriteGzip("t.txt.gz", "hello world"));
