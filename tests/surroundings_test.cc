@@ -88,5 +88,20 @@ train: {batch_size: 10, until: {steps: 2}}
                                     "which take 4.0 GB as dense floats; expected no more than "));
 }
 
+TEST_F(SurroundingsTest, AnEmbeddingThatIsTooSmallForTheTextIsRefused) {
+  Write("text.txt", "the quick brown fox jumps over the lazy dog, and so on\n");
+  Write("job.yaml", R"(version: 1
+name: text
+data: {format: text, path: text.txt, context: 4, test_fraction: 0.3}
+model: {layers: [embedding: {embedding_dim: 8, num_embeddings: 10}, linear: {out_features: 40}]}
+train: {batch_size: 2, until: {steps: 2}}
+)");
+  const Process::Result result = Start({"tools/rubato", "train", "job.yaml", "--dry-run"}).Wait();
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(
+      result.err,
+      HasSubstr("model.layers[0] (embedding): num_embeddings: found 10, expected at least"));
+}
+
 }  // namespace
 }  // namespace rubato

@@ -18,6 +18,7 @@
 #include "worker/model/model.h"
 #include "worker/step/compute_device.h"
 #include "worker/step/evaluator.h"
+#include "worker/step/objective.h"
 
 namespace rubato {
 namespace {
@@ -43,9 +44,7 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
   if (examples.size() == 0) {
     return absl::FailedPreconditionError(absl::StrCat("the job's data has no ", split, " split"));
   }
-  RUBATO_ASSIGN_OR_RETURN(const Objective objective,
-                          ObjectiveFor(job.loss(), data.train.classes(), data.train.target_values(),
-                                       data.train.labels_each()));
+  RUBATO_ASSIGN_OR_RETURN(const Objective objective, ObjectiveOf(job, data));
   RUBATO_ASSIGN_OR_RETURN(
       const std::unique_ptr<Model> model,
       Model::Create(job.model(), examples.shape().dimensions(), objective,

@@ -13,14 +13,16 @@
 #include "common/files/init_from.h"
 #include "common/job/job.h"
 #include "common/space/job_codec.h"
-#include "common/space/learning_rate.h"
+#include "common/space/modes.h"
 #include "common/space/placement.h"
+#include "server/optimizers/optimizer.h"
 #include "server/optimizers/parameter_groups.h"
 #include "server/process/server_memory.h"
 #include "worker/data/load.h"
 #include "worker/model/model.h"
 #include "worker/step/compute_device.h"
 #include "worker/step/evaluator.h"
+#include "worker/step/objective.h"
 
 namespace rubato {
 namespace {
@@ -166,9 +168,7 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
   plan.train_samples = drawn ? drawings - plan.validation_samples : data.train.size();
   plan.test_samples = drawn ? job.data().test_size() : data.test.size();
   const ExampleShape& shape = data.train.shape();
-  RUBATO_ASSIGN_OR_RETURN(const Objective objective,
-                          ObjectiveFor(job.loss(), data.train.classes(), data.train.target_values(),
-                                       data.train.labels_each()));
+  RUBATO_ASSIGN_OR_RETURN(const Objective objective, ObjectiveOf(job, data));
   RUBATO_ASSIGN_OR_RETURN(plan.layout, LayoutOf(job.model(), shape.dimensions(), objective));
   const int64_t micro_batch = job.train().batch_size() / job.train().micro_batches();
   RUBATO_ASSIGN_OR_RETURN(
@@ -196,13 +196,17 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
   }
   const Placement placement = Placement::Even(SpaceOf(job, plan.layout), job.cluster().servers());
   RUBATO_RETURN_IF_ERROR(PlanServerMemory(job, placement, 0).status());
+  RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job)));
+  plan.result_bytes =
+      plan.sizes.values * kValueBytes * (2 + static_cast<int64_t>(optimizer.slots().size()));
+  plan.notes = data.notes;
   plan.job = std::move(job);
   return plan;
 }
 
 int64_t TotalSamples(const Plan& plan) {
   if (plan.job.train().until().has_time()) return 0;
-  return SamplesAt(plan.job.train().until(), plan.job.train().batch_size(), plan.train_samples);
+  return TotalSamples(plan.job, plan.train_samples);
 }
 
 std::string DryRunText(const Plan& plan) {

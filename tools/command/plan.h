@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "common/job/job.h"
@@ -22,6 +23,10 @@ struct Plan {
   int64_t train_samples = 0;  // of an epoch
   int64_t validation_samples = 0;
   int64_t test_samples = 0;
+  // On the disk in the end: the parameters, and a checkpoint with the optimizer's state.
+  int64_t result_bytes = 0;
+  // What people should know of the data, a sentence each.
+  std::vector<std::string> notes;
   // What a worker holds; its bytes of training are of one thread.
   WorkerSizes sizes;
 };

@@ -1,6 +1,7 @@
 #include "worker/data/dataset.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "common/base/check.h"
@@ -29,6 +30,25 @@ Dataset::Dataset(Examples examples, const Normalization& normalization,
       tables_[channel][byte] = (scaled - normalization.mean[channel]) / normalization.std[channel];
     }
   }
+}
+
+int64_t Dataset::Symbols() const {
+  constexpr float kMost = 1 << 24;  // whole numbers up to there are exact
+  if (examples_.features.empty()) return 0;
+  const int64_t plane = examples_.shape.plane(), channels = examples_.shape.channels;
+  float most = 0;
+  const float* value = examples_.features.data();
+  for (int64_t i = 0; i < size(); ++i) {
+    for (int64_t channel = 0; channel < channels; ++channel) {
+      const float mean = normalization_.mean[channel], scale = normalization_.std[channel];
+      for (int64_t j = 0; j < plane; ++j) {
+        const float read = (*value++ - mean) / scale;
+        if (!(read >= 0 && read < kMost) || read != std::floor(read)) return 0;
+        most = std::max(most, read);
+      }
+    }
+  }
+  return static_cast<int64_t>(most) + 1;
 }
 
 void Dataset::Read(absl::Span<const int64_t> indices, float* features, int32_t* labels,

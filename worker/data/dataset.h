@@ -67,6 +67,9 @@ class Dataset {
   int64_t target_values() const { return classes() > 0 ? 0 : 1; }
   int64_t labels_each() const { return examples_.labels_each; }
   const Examples& examples() const { return examples_; }
+  // One more than the greatest value that Read gives of features, if all are whole numbers from 0
+  // on; 0 if some are not. Looks at each.
+  int64_t Symbols() const;
 
   // Copies the examples at `indices`, each in [0, size()), in that order.
   // features: (indices, *shape), normalised, bytes in the float32 arithmetic of torchvision's
@@ -75,8 +78,7 @@ class Dataset {
   //
   // With `augmentation_key` images are augmented: each as a function of the key and its index.
   void Read(absl::Span<const int64_t> indices, float* features, int32_t* labels,
-            float* values = nullptr,
-            std::optional<uint64_t> augmentation_key = std::nullopt) const;
+            float* values = nullptr, std::optional<uint64_t> augmentation_key = std::nullopt) const;
 
  private:
   Examples examples_;

@@ -20,7 +20,8 @@ using Names = google::protobuf::RepeatedPtrField<std::string>;
 
 class Builder {
  public:
-  Builder(absl::Span<const int64_t> example_shape, int64_t classes) : classes_(classes) {
+  Builder(absl::Span<const int64_t> example_shape, int64_t classes, std::optional<int64_t> symbols)
+      : classes_(classes), symbols_(symbols) {
     graph_.shapes.emplace_back(example_shape.begin(), example_shape.end());
   }
 
@@ -92,16 +93,35 @@ class Builder {
   }
 
   absl::StatusOr<int> AddSingle(const proto::Layer& config, const std::string& name, int input) {
-    absl::StatusOr<std::unique_ptr<Layer>> layer(nullptr);
-    if (config.has_embedding() && !config.embedding().has_num_embeddings()) {
-      proto::Layer complete = config;
-      complete.mutable_embedding()->set_num_embeddings(classes_);
-      layer = BuildLayer(complete, shape(input));
-    } else {
-      layer = BuildLayer(config, shape(input));
+    proto::Layer complete = config;
+    if (config.has_embedding()) {
+      proto::Embedding& embedding = *complete.mutable_embedding();
+      if (!embedding.has_num_embeddings()) embedding.set_num_embeddings(classes_);
+      RUBATO_RETURN_IF_ERROR(CheckSymbols(embedding.num_embeddings(), input));
     }
+    absl::StatusOr<std::unique_ptr<Layer>> layer = BuildLayer(complete, shape(input));
     if (!layer.ok()) return layer.status();
     return AddNode(*std::move(layer), name, input);
+  }
+
+  // Whether an embedding has a row for each number that it may be given.
+  absl::Status CheckSymbols(int64_t rows, int value) const {
+    while (value > 0 && graph_.nodes[value - 1].layer != nullptr &&
+           graph_.nodes[value - 1].layer->kind() == "flatten") {
+      value = graph_.nodes[value - 1].input;
+    }
+    if (value > 0) {
+      return absl::InvalidArgumentError(
+          "found a layer before it, expected none but flatten: it takes whole numbers of the data");
+    }
+    if (!symbols_.has_value() || (0 < *symbols_ && *symbols_ <= rows)) return absl::OkStatus();
+    return absl::InvalidArgumentError(
+        *symbols_ == 0
+            ? "found data whose values are not all whole numbers from 0 on, expected such: each "
+              "takes a row"
+            : absl::StrCat("num_embeddings: found ", rows, ", expected at least ", *symbols_,
+                           ": the data's values are numbers from 0 to ", *symbols_ - 1,
+                           ", of a text its characters"));
   }
 
   int AddNode(std::unique_ptr<Layer> layer, const std::string& name, int input) {
@@ -226,6 +246,7 @@ class Builder {
   }
 
   const int64_t classes_;
+  const std::optional<int64_t> symbols_;
   Graph graph_;
   proto::Layout buffers_;
   int64_t buffer_size_ = 0;
@@ -234,8 +255,9 @@ class Builder {
 }  // namespace
 
 absl::StatusOr<Graph> BuildGraph(const proto::Model& config,
-                                 absl::Span<const int64_t> example_shape, int64_t classes) {
-  Builder builder(example_shape, classes);
+                                 absl::Span<const int64_t> example_shape, int64_t classes,
+                                 std::optional<int64_t> symbols) {
+  Builder builder(example_shape, classes, symbols);
   RUBATO_RETURN_IF_ERROR(
       builder.AddLayers(config.layers(), config.names(), "model.layers", "", 0).status());
   return std::move(builder).Finish();

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -34,11 +35,13 @@ struct Graph {
   int64_t size = 0;       // of the flat vector
 };
 
-// The graph of `config`, which has layers and no preset (see worker/model/presets.h), on examples of
-// shape `example_shape`. `classes`: of the data, for embeddings that say nothing else.
-// InvalidArgument, naming the layer, if layers do not fit one another.
+// The graph of `config`, which has layers and no preset (see worker/model/presets.h), on examples
+// of shape `example_shape`. `classes`: of the data, for embeddings that say nothing else;
+// `symbols`: as an Objective's. InvalidArgument, naming the layer, if layers do not fit one another
+// or the data.
 absl::StatusOr<Graph> BuildGraph(const proto::Model& config,
-                                 absl::Span<const int64_t> example_shape, int64_t classes);
+                                 absl::Span<const int64_t> example_shape, int64_t classes,
+                                 std::optional<int64_t> symbols = std::nullopt);
 
 }  // namespace rubato
 

@@ -3,6 +3,7 @@
 #define RUBATO_WORKER_MODEL_LOSS_H_
 
 #include <cstdint>
+#include <optional>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -30,6 +31,9 @@ struct Objective {
   int64_t places = 1;
   double label_smoothing = 0;
   int64_t ignore_index = -1;  // labels that cost nothing; -1: none
+  // Of what it learns from: every value is a whole number in [0, symbols), as an embedding takes
+  // it; 0: some are not. Nothing: not known, and not checked.
+  std::optional<int64_t> symbols = std::nullopt;
 };
 
 // Whether the loss takes labels, so that predictions can be right or wrong.

@@ -47,7 +47,8 @@ absl::StatusOr<Graph> Build(const proto::Model& config, absl::Span<const int64_t
                             const Objective& objective) {
   RUBATO_ASSIGN_OR_RETURN(const proto::Model model,
                           ExpandPreset(config, example_shape, objective.outputs));
-  RUBATO_ASSIGN_OR_RETURN(Graph graph, BuildGraph(model, example_shape, objective.outputs));
+  RUBATO_ASSIGN_OR_RETURN(Graph graph,
+                          BuildGraph(model, example_shape, objective.outputs, objective.symbols));
   if (graph.trainable == 0) {
     return absl::InvalidArgumentError("model.layers: no layer has parameters; nothing to train");
   }

@@ -92,6 +92,28 @@ TEST(Model, ALayerThatDoesNotFitIsNamed) {
               IsError(absl::StatusCode::kInvalidArgument, HasSubstr("the data has 10 classes")));
 }
 
+TEST(Model, AnEmbeddingHasARowForEverySymbolOfTheData) {
+  const auto error = [](const std::string& layers, int64_t symbols) {
+    Objective objective{40};
+    objective.places = 16;
+    objective.symbols = symbols;
+    return std::string(LayoutOf(Parse(layers), {16}, objective).status().message());
+  };
+  const std::string embedding = "layers { embedding { embedding_dim: 8 num_embeddings: 10 } } ";
+  const std::string head = "layers { linear { out_features: 40 } }";
+  EXPECT_EQ(error(embedding + head, 10), "");
+  EXPECT_EQ(error(embedding + head, 40),
+            "model.layers[0] (embedding): num_embeddings: found 10, expected at least 40: the "
+            "data's values are numbers from 0 to 39, of a text its characters");
+  EXPECT_EQ(error(embedding + head, 0),
+            "model.layers[0] (embedding): found data whose values are not all whole numbers from 0 "
+            "on, expected such: each takes a row");
+  EXPECT_EQ(error("layers { flatten {} } " + embedding + head, 10), "");
+  EXPECT_EQ(error("layers { relu {} } " + embedding + head, 10),
+            "model.layers[1] (embedding): found a layer before it, expected none but flatten: it "
+            "takes whole numbers of the data");
+}
+
 TEST(Model, GradientIsThatOfCentralDifferences) {
   // Of the examples drawn here, no preactivation comes near the kink of relu: the check below of
   // the tolerance would fail.

@@ -7,6 +7,7 @@
 #include "common/space/job_codec.h"
 #include "common/space/placement.h"
 #include "common/wire/stream_memory.h"
+#include "worker/step/objective.h"
 
 namespace rubato {
 
@@ -17,9 +18,7 @@ absl::StatusOr<std::unique_ptr<WorkerValues>> WorkerValues::Create(const proto::
   const Dataset& train = data->train;
   const int64_t parts = job.train().micro_batches();
   const int64_t micro_batch = job.train().batch_size() / parts;
-  RUBATO_ASSIGN_OR_RETURN(
-      const Objective objective,
-      ObjectiveFor(job.loss(), train.classes(), train.target_values(), train.labels_each()));
+  RUBATO_ASSIGN_OR_RETURN(const Objective objective, ObjectiveOf(job, *data));
   // A GPU is kept busy by one micro-batch at a time.
   const int64_t threads = device.is_cpu() ? std::min<int64_t>(job.device().threads(), parts) : 1;
   std::vector<std::unique_ptr<Model>> models(std::max<int64_t>(threads, 1));
