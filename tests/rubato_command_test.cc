@@ -393,6 +393,20 @@ TEST_F(RubatoCommandTest, AWorkerThatDiesIsStartedAgain) {
   EXPECT_EQ(Calls().size(), 5u);
 }
 
+TEST_F(RubatoCommandTest, AWorkerIsCalledByTheRankThatItHas) {
+  SetScripts(absl::StrCat(kGoodServer, kAwaitWorkers),
+             absl::StrCat("if mkdir died 2> /dev/null; then\n"
+                          "  echo '2026-11-22T00:00:00.000Z worker 4 takes part view=3'\n"
+                          "  echo '2026-11-22T00:00:00.000Z worker 4 warning: is odd why=x'\n"
+                          "  kill -9 $$\nfi\n",
+                          kGoodWorker));
+  const Result result = Rubato({"train", "job.yaml", "--run-dir", "run"});
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("warning: worker 4: is odd why=x\n"));
+  EXPECT_THAT(result.err, testing::ContainsRegex(
+                              "worker 4 \\(run/logs/worker-[01].log\\) ended: killed by signal 9"));
+}
+
 TEST_F(RubatoCommandTest, AWorkerThatAlwaysDiesEndsARunThatHasNotBegun) {
   SetScripts(absl::StrCat(kGoodServer, "exec $fake announce alive pause"), "kill -9 $$");
   const Result result =

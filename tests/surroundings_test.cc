@@ -56,6 +56,48 @@ TEST_F(SurroundingsTest, TrainsWithClosedStandardDescriptors) {
   EXPECT_EQ(Summary("run")["steps"], 40);
 }
 
+TEST_F(SurroundingsTest, AFullDiskIsFoundBeforeTraining) {
+  const Process::Result result = ShellWithDisk(
+      64, "$rubato train job.yaml --run-dir disk/run; code=$?; ls disk; exit $code\n");
+  if (result.code == 77) GTEST_SKIP() << "no file system can be mounted here";
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, StartsWith("error: disk/run: found 0.1 MB free on its disk, expected at "
+                                     "least 1.7 MB: the final parameters"));
+  EXPECT_EQ(result.out, "");  // nothing is left there
+}
+
+TEST_F(SurroundingsTest, WhatWasTrainedIsKeptElsewhereWhenTheDiskFillsUp) {
+  fs::create_directory(Path("elsewhere"));
+  const Process::Result result = ShellWithDisk(2048, absl::StrCat(R"(
+export TMPDIR=$PWD/elsewhere
+$rubato train job.yaml --run-dir disk/run --set ')",
+                                                                  kForever, R"(' &
+until [ -s disk/run/metrics.jsonl ]; do sleep 0.01; done
+cat /dev/zero > disk/rest 2> /dev/null
+$rubato stop disk/run
+wait $!
+)"));
+  if (result.code == 77) GTEST_SKIP() << "no file system can be mounted here";
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err,
+              ContainsRegex("cannot write disk/run/parameters.safetensors: No space "
+                            "left on device; parameters and summary are in .*/rubato-"));
+  ASSERT_FALSE(fs::is_empty(Path("elsewhere"))) << result.err;
+  const std::string kept = fs::directory_iterator(Path("elsewhere"))->path();
+  EXPECT_EQ(InspectDigest(kept), Summary(kept)["digest"]);
+}
+
+TEST_F(SurroundingsTest, AFailedStartDoesNotTakeTheRunFolder) {
+  const FreePort port;
+  const int listener = port.Listen();
+  const Process::Result refused = StartTrain("run", {"cluster.address=" + port.address()}).Wait();
+  close(listener);
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("the port is in use"));
+  EXPECT_TRUE(fs::exists(Path("run/logs/server-0.log")));
+  Train("run");
+}
+
 TEST_F(SurroundingsTest, AnAddressIsRefusedForItsOwnReason) {
   const Process::Result nowhere = StartTrain("run", {"cluster.address=nowhere.invalid:0"}).Wait();
   EXPECT_EQ(nowhere.code, 1);
@@ -70,6 +112,27 @@ TEST_F(SurroundingsTest, AResultThatCannotBePrintedIsAnError) {
   const Process::Result result = Shell("exec $rubato inspect run > /dev/full\n");
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.err, "error: cannot write to standard output: No space left on device\n");
+}
+
+TEST_F(SurroundingsTest, WarningsReachTheTerminalOnce) {
+  const Process::Result result = Train("run", {"cluster.workers=3", "train.micro_batches=1"});
+  EXPECT_EQ(Count(result.err,
+                  "warning: server 0: 2 of 3 workers have nothing to compute: "
+                  "train.micro_batches is 1"),
+            1)
+      << result.err;
+}
+
+TEST_F(SurroundingsTest, RecordsThatAreLeftOutAreSaid) {
+  Write("data.csv", "x,y\n1,a\n,b\n3,b\n4,a\n");
+  Write("job.yaml", R"(version: 1
+name: table
+cluster: {address: "127.0.0.1:0"}
+data: {format: csv, path: data.csv, test_path: data.csv, target: y, impute: drop}
+model: {layers: [linear: {out_features: 2}]}
+train: {batch_size: 3, until: {steps: 2}}
+)");
+  EXPECT_THAT(Train("run").err, ContainsRegex("\ndata: .*data.csv: 1 of 4 records are left out"));
 }
 
 TEST_F(SurroundingsTest, DataThatHaveNoPlaceInMemoryAreRefused) {
@@ -101,6 +164,40 @@ train: {batch_size: 2, until: {steps: 2}}
   EXPECT_THAT(
       result.err,
       HasSubstr("model.layers[0] (embedding): num_embeddings: found 10, expected at least"));
+}
+
+TEST_F(SurroundingsTest, TheResultIsKeptWhereTheRunFolderIsRemoved) {
+  fs::create_directory(Path("elsewhere"));
+  fs::create_directory(Path("run"));
+  Write("train.sh",
+        absl::StrCat("export TMPDIR=$PWD/elsewhere\nexec ", fs::absolute("tools/rubato").string(),
+                     " train job.yaml --run-dir run --set '", kForever, "'\n"));
+  Process& train = Start({"/bin/sh", "train.sh"});
+  ASSERT_TRUE(AwaitText(Path("run/metrics.jsonl"), "\n", train));
+  const std::string address = ReadText(Path("run/address")), token = ReadText(Path("run/token"));
+  fs::remove_all(Path("run"));
+  Write("stop.sh",
+        absl::StrCat("RUBATO_TOKEN=", token.substr(0, 32), " exec ",
+                     fs::absolute("tools/rubato").string(), " stop --address ", address));
+  EXPECT_EQ(Start({"/bin/sh", "stop.sh"}).Wait().code, 0);
+  const Process::Result result = train.Wait();
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("parameters and summary are in "));
+  EXPECT_FALSE(fs::exists(Path("run")));  // not made again without job, metrics and logs
+  EXPECT_FALSE(fs::is_empty(Path("elsewhere")));
+}
+
+TEST_F(SurroundingsTest, AFrozenServerIsNotWaitedForLongerThanTheLease) {
+  fs::create_directory(Path("run"));
+  Process& train = StartTrain("run", {kForever, "cluster.lease=1s"});
+  ASSERT_TRUE(AwaitText(Path("run/metrics.jsonl"), "\n", train));
+  for (const RunningChild& child : ChildrenOf(train.pid())) {
+    if (child.command.find("rubato-server") != std::string::npos) child.process.Signal(SIGSTOP);
+  }
+  train.Signal(SIGTERM);
+  const Process::Result result = train.Wait();
+  EXPECT_EQ(result.code, 143);
+  EXPECT_THAT(result.err, HasSubstr("server 0 has not answered within 1s: no last checkpoint\n"));
 }
 
 }  // namespace

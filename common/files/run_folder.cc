@@ -5,6 +5,7 @@
 #include <string.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <cstdint>
@@ -12,16 +13,22 @@
 #include <filesystem>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "common/base/status.h"
 #include "common/files/atomic_file.h"
 
 namespace rubato {
 namespace {
+
+namespace fs = std::filesystem;
 
 // "cannot create /x/y: Permission denied", with the code that decides the exit code.
 absl::Status SystemError(int error, absl::string_view what, absl::string_view path) {
@@ -46,9 +53,39 @@ std::string FourHex() {
 
 absl::Status MakeFolders(const std::string& path) {
   std::error_code error;
-  std::filesystem::create_directories(path, error);
+  fs::create_directories(path, error);
   if (error) return SystemError(error.value(), "create the folder", path);
   return absl::OkStatus();
+}
+
+// Whether LogFile has given that name.
+bool IsLog(absl::string_view name) {
+  if (name == "simulation.log") return true;
+  for (const absl::string_view role : {"server-", "worker-"}) {
+    absl::string_view rank = name;
+    int number;
+    if (absl::ConsumePrefix(&rank, role) && absl::ConsumeSuffix(&rank, ".log") &&
+        absl::SimpleAtoi(rank, &number)) {
+      return true;
+    }
+  }
+  return false;
+}
+
+// Removes the logs of a run that never began (see Abandon), if `path` holds nothing else.
+void RemoveOldLogs(const std::string& path) {
+  std::error_code error;
+  std::vector<fs::path> logs;
+  for (fs::directory_iterator it(path, error), end; !error && it != end; it.increment(error)) {
+    if (it->path().filename() != "logs") return;
+    logs.push_back(it->path());  // behind what is in it
+    for (fs::directory_iterator log(it->path(), error); !error && log != end;
+         log.increment(error)) {
+      if (!IsLog(log->path().filename().string())) return;
+      logs.insert(logs.begin(), log->path());
+    }
+  }
+  for (const fs::path& log : logs) fs::remove(log, error);
 }
 
 // Takes `path` for a run: creates it, or finds it empty.
@@ -60,7 +97,8 @@ absl::Status Claim(const std::string& path) {
           absl::StrCat("run folder ", path, " is a file; expected a new or empty folder"));
     }
     std::error_code error;
-    const bool empty = std::filesystem::is_empty(path, error);
+    RemoveOldLogs(path);
+    const bool empty = fs::is_empty(path, error);
     if (error) return SystemError(error.value(), "read the run folder", path);
     if (!empty) {
       return absl::AlreadyExistsError(
@@ -112,6 +150,20 @@ absl::StatusOr<RunFolder> RunFolder::Create(absl::string_view name, absl::string
   }
 }
 
+void RunFolder::Abandon() const {
+  std::error_code error;
+  std::vector<fs::path> entries = {JobFile(),     AddressFile(), TokenFile(),
+                                   MetricsFile(), ViewsFile(),   RecordFolder()};
+  for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
+    if (absl::StartsWith(it->path().filename().string(), "events.out.tfevents.")) {
+      entries.push_back(it->path());
+    }
+  }
+  for (const fs::path& entry : entries) fs::remove_all(entry, error);
+  rmdir((path_ + "/logs").c_str());  // where they are empty
+  rmdir(path_.c_str());
+}
+
 absl::Status RunFolder::BecomeLatest() const {
   return leaf_.empty() ? absl::OkStatus() : PointLatestTo(leaf_);
 }
@@ -129,6 +181,12 @@ std::string RunFolder::CheckpointFolder() const { return path_ + "/checkpoints";
 std::string RunFolder::RecordFolder() const { return path_ + "/record"; }
 std::string RunFolder::LogFile(absl::string_view role, int rank) const {
   return absl::StrCat(path_, "/logs/", role, "-", rank, ".log");
+}
+
+std::optional<int64_t> FreeBytes(const std::string& path) {
+  struct statvfs disk;
+  if (statvfs(path.c_str(), &disk) != 0 || disk.f_blocks == 0) return std::nullopt;
+  return static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
 }
 
 absl::StatusOr<std::string> WriteToken(const std::string& path) {

@@ -14,6 +14,8 @@
 #ifndef RUBATO_COMMON_FILES_RUN_FOLDER_H_
 #define RUBATO_COMMON_FILES_RUN_FOLDER_H_
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -27,10 +29,14 @@ class RunFolder {
  public:
   // Creates `run_dir`, or if that is empty runs/<name>-<UTC yyyymmddThhmmssZ>-<4 hex>/ under the
   // current directory, and logs/ in it. An existing run is never overwritten: AlreadyExists if
-  // `run_dir` is not empty or is a file. PermissionDenied, ResourceExhausted, … where the system
-  // refuses.
+  // `run_dir` is a file, or holds more than the logs of a run that never began (see Abandon).
+  // PermissionDenied, ResourceExhausted, … where the system refuses.
   static absl::StatusOr<RunFolder> Create(absl::string_view name, absl::string_view run_dir,
                                           absl::Time now);
+
+  // Of a run that ends before it trains: removes its files but for its logs, which do not keep
+  // Create from taking the folder again; the folder as well if there are none.
+  void Abandon() const;
 
   // Points runs/latest to the run, which has begun to train; not if Create was given its folder.
   absl::Status BecomeLatest() const;
@@ -54,6 +60,9 @@ class RunFolder {
   std::string path_;
   std::string leaf_;  // in runs/, if Create has named it
 };
+
+// What its owner may still write to the disk of the file or folder; nothing where it does not tell.
+std::optional<int64_t> FreeBytes(const std::string& path);
 
 // A new random token in a new file that only its owner may read. Errors as WriteFileAtomically.
 absl::StatusOr<std::string> WriteToken(const std::string& path);

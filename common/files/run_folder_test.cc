@@ -103,5 +103,35 @@ TEST_F(RunFolderTest, FailuresNameTheFile) {
                                                 "cannot open nothing: No such file or directory"));
 }
 
+TEST_F(RunFolderTest, AnAbandonedFolderIsTakenAgainWithoutItsLogs) {
+  const auto run = RunFolder::Create("job", "mine", kTime);
+  RUBATO_ASSERT_OK(run);
+  for (const std::string& file :
+       {run->JobFile(), run->AddressFile(), run->ViewsFile(), run->LogFile("server", 0)}) {
+    RUBATO_ASSERT_OK(WriteFileAtomically(file, "x"));
+  }
+  run->Abandon();
+  EXPECT_TRUE(fs::exists(run->LogFile("server", 0)));
+  EXPECT_FALSE(fs::exists(run->JobFile()));
+  RUBATO_ASSERT_OK(RunFolder::Create("job", "mine", kTime));
+  EXPECT_FALSE(fs::exists(run->LogFile("server", 0)));
+  run->Abandon();
+  EXPECT_FALSE(fs::exists("mine"));  // nothing is left to keep
+}
+
+TEST_F(RunFolderTest, LogsOfSomethingElseAreKept) {
+  fs::create_directories("other/logs");
+  RUBATO_ASSERT_OK(WriteFileAtomically("other/logs/server-0.log", "x"));
+  RUBATO_ASSERT_OK(WriteFileAtomically("other/logs/access.log", "x"));
+  EXPECT_THAT(RunFolder::Create("job", "other", kTime),
+              IsError(absl::StatusCode::kAlreadyExists, HasSubstr("is not empty")));
+  EXPECT_TRUE(fs::exists("other/logs/server-0.log"));
+  fs::remove("other/logs/access.log");
+  RUBATO_ASSERT_OK(WriteFileAtomically("other/summary.json", "{}"));
+  EXPECT_THAT(RunFolder::Create("job", "other", kTime),
+              IsError(absl::StatusCode::kAlreadyExists, HasSubstr("is not empty")));
+  EXPECT_TRUE(fs::exists("other/logs/server-0.log"));
+}
+
 }  // namespace
 }  // namespace rubato

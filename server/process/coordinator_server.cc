@@ -131,6 +131,7 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
   RUBATO_RETURN_IF_ERROR(OpenFiles());
   log_.Info("listening", {{"address", host_.address()}, {"run", folder_->path()}});
   signals->OnSignal([this](int signal) {
+    files_->GiveUp();
     service_.Post(coordinator::StopRequested{InterruptedBy(signal), ""});
   });
   proto::PeerMessage registration;
@@ -139,6 +140,7 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
   service_.Post(coordinator::FromPeer{kOwnShard, registration});
   const absl::Status status = service_.Wait(Tasks());
   signals->OnSignal(nullptr);
+  if (!status.ok() && !has_view_) folder_->Abandon();
   return status;
 }
 

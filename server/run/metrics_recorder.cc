@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/status.h"
 
 namespace rubato {
@@ -14,7 +15,14 @@ absl::StatusOr<MetricsRecorder> MetricsRecorder::Create(const RunFolder& folder,
   if (tensorboard) {
     absl::StatusOr<TensorboardFile> made = TensorboardFile::Create(folder.path(), now);
     recorder.WarnOnce(made.status(), &recorder.warned_of_tensorboard_);
-    if (made.ok()) recorder.tensorboard_.emplace(*std::move(made));
+    if (made.ok()) {
+      recorder.tensorboard_.emplace(*std::move(made));
+      RUBATO_ASSIGN_OR_RETURN(const std::string earlier, ReadSmallFile(folder.MetricsFile()));
+      for (const absl::string_view line : absl::StrSplit(earlier, '\n', absl::SkipEmpty())) {
+        recorder.WarnOnce(recorder.tensorboard_->AppendJson(line, now),
+                          &recorder.warned_of_tensorboard_);
+      }
+    }
   }
   return recorder;
 }

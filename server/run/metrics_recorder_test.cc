@@ -71,6 +71,20 @@ TEST(MetricsRecorderTest, TestsBesideTheTrainingAndAtItsEndHaveNamesOfTheirOwn) 
   EXPECT_THAT(ToJson(line), AllOf(HasSubstr("\"kind\":\"test\""), Not(HasSubstr("split"))));
 }
 
+TEST(MetricsRecorderTest, TheEventFileHasTheLinesThatTheRunGoesOnFrom) {
+  MetricsLine line;
+  line.step = 50;
+  line.loss = 0.25;
+  const Log log("server", 0, LogLevel::kError);
+  const std::string first = NewFolder(), second = NewFolder();
+  auto recorder = MetricsRecorder::Create(RunFolder(first), true, absl::UnixEpoch(), &log);
+  RUBATO_ASSERT_OK(recorder);
+  recorder->Record(line, absl::UnixEpoch());
+  std::filesystem::copy(first + "/metrics.jsonl", second + "/metrics.jsonl");
+  RUBATO_ASSERT_OK(MetricsRecorder::Create(RunFolder(second), true, absl::UnixEpoch(), &log));
+  EXPECT_EQ(Contents(EventFile(second)), Contents(EventFile(first)));
+}
+
 TEST(MetricsRecorderTest, WithoutTensorboardThereIsNoEventFile) {
   const Log log("server", 0, LogLevel::kError);
   for (const bool wanted : {false, true}) {

@@ -1,8 +1,15 @@
 #include "server/run/run_files.h"
 
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <system_error>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/files/init_from.h"
 #include "common/job/job.h"
@@ -16,6 +23,19 @@ namespace {
 
 // How long the shards have to send their blocks.
 constexpr absl::Duration kCollectTimeout = absl::Minutes(2);
+// How long the result is kept where no disk takes it.
+constexpr absl::Duration kWriteTimeout = absl::Minutes(10);
+constexpr absl::Duration kBetweenWrites = absl::Seconds(1);
+
+// Returns the digest of the parameters.
+absl::StatusOr<std::string> WriteResultTo(const RunFolder& folder, const proto::Layout& layout,
+                                          const std::vector<float>& parameters,
+                                          const Summary& summary) {
+  RUBATO_ASSIGN_OR_RETURN(std::string digest,
+                          WriteParameters(folder.ParametersFile(), layout, parameters));
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.SummaryFile(), ToJson(summary, digest)));
+  return digest;
+}
 
 }  // namespace
 
@@ -28,7 +48,7 @@ RunFiles::RunFiles(const proto::Job& job, std::string job_digest,
       log_(*log) {}
 
 absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
-                                   const Summary& summary) const {
+                                   const Summary& summary) {
   if (view.number() == 0) {  // stopped before it began: there are no parameters
     return WriteFileAtomically(folder_.SummaryFile(), ToJson(summary, ""));
   }
@@ -37,19 +57,60 @@ absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
   RUBATO_ASSIGN_OR_RETURN(
       const TrainingState state,
       CollectState(job_, view, selection, job_digest_, connection_, kCollectTimeout));
-  RUBATO_ASSIGN_OR_RETURN(
-      const std::string digest,
-      WriteParameters(folder_.ParametersFile(), view.layout(), state.parameters));
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder_.SummaryFile(), ToJson(summary, digest)));
-  LogFields fields = {{"test_loss", summary.test_loss},
-                      {"samples_per_second", summary.samples_per_second},
-                      {"digest", digest},
-                      {"run", folder_.path()}};
-  if (summary.test_accuracy.has_value()) {
-    fields.insert(fields.begin(), {"test_accuracy", *summary.test_accuracy});
+  const absl::Time deadline = MonotonicNow() + kWriteTimeout;
+  const auto gives_up = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return gives_up_; };
+  for (bool is_first = true;; is_first = false) {
+    bool is_written = false;
+    const absl::Status status =
+        WriteResultOnce(view.layout(), state.parameters, summary, &is_written);
+    if (is_written || MonotonicNow() >= deadline) return status;
+    if (is_first) {
+      log_.Warning(absl::StrCat(status.message(), "; the parameters are kept in memory, and tried ",
+                                "to be written again for ", absl::FormatDuration(kWriteTimeout)));
+    }
+    MonotonicLock lock(&mutex_);
+    if (mutex_.AwaitFor(absl::Condition(&gives_up), kBetweenWrites)) return status;
   }
-  log_.Info("done", fields);
-  return absl::OkStatus();
+}
+
+absl::Status RunFiles::WriteResultOnce(const proto::Layout& layout,
+                                       const std::vector<float>& parameters, const Summary& summary,
+                                       bool* is_written) const {
+  const absl::StatusOr<std::string> digest = WriteResultTo(folder_, layout, parameters, summary);
+  *is_written = digest.ok();
+  if (digest.ok()) {
+    LogFields fields = {{"test_loss", summary.test_loss},
+                        {"samples_per_second", summary.samples_per_second},
+                        {"digest", *digest},
+                        {"run", folder_.path()}};
+    if (summary.test_accuracy.has_value()) {
+      fields.insert(fields.begin(), {"test_accuracy", *summary.test_accuracy});
+    }
+    log_.Info("done", fields);
+    return absl::OkStatus();
+  }
+  std::error_code error;
+  std::string other =
+      absl::StrCat(std::filesystem::temp_directory_path(error).string(), "/rubato-XXXXXX");
+  if (error || mkdtemp(other.data()) == nullptr) return digest.status();
+  const RunFolder elsewhere(other);
+  const absl::Status saved = [&] {
+    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(elsewhere.JobFile(), ResolvedYaml(job_)));
+    return WriteResultTo(elsewhere, layout, parameters, summary).status();
+  }();
+  *is_written = saved.ok();
+  if (!saved.ok()) {
+    std::filesystem::remove_all(other, error);
+    return absl::Status(digest.status().code(),
+                        absl::StrCat(digest.status().message(), "; ", saved.message()));
+  }
+  return absl::UnavailableError(absl::StrCat(
+      digest.status().message(), "; parameters and summary are in ", other, " instead"));
+}
+
+void RunFiles::GiveUp() {
+  MonotonicLock lock(&mutex_);
+  gives_up_ = true;
 }
 
 int64_t RunFiles::EvaluationBefore(const proto::View& view, int64_t step) const {
@@ -61,6 +122,9 @@ int64_t RunFiles::EvaluationBefore(const proto::View& view, int64_t step) const 
 
 absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uint32_t snapshot,
                                                     proto::Manifest manifest) {
+  if (access(folder_.path().c_str(), F_OK) != 0) {  // it is not made again for this alone
+    return absl::NotFoundError(absl::StrCat("the run's folder ", folder_.path(), " is gone"));
+  }
   RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job_)));
   for (const std::string& slot : optimizer.slots()) manifest.add_slots(slot);
   Selection selection;
@@ -74,7 +138,7 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
                                           view.layout(), state));
   std::vector<std::string> expired;
   {
-    absl::MutexLock lock(&mutex_);
+    MonotonicLock lock(&mutex_);
     kept_.Add({path, manifest.step(), EvaluationBefore(view, manifest.step())});
     expired = kept_.Expire(job_.checkpoint());
   }
@@ -114,7 +178,7 @@ void RunFiles::OnMetrics(const MetricsLine& line) {
   if (line.kind != MetricsLine::Kind::kEval) return;
   const bool is_loss = job_.checkpoint().keep_best().metric() == proto::METRIC_EVAL_LOSS;
   if (!is_loss && !line.accuracy.has_value()) return;
-  absl::MutexLock lock(&mutex_);
+  MonotonicLock lock(&mutex_);
   kept_.OnEvaluation(line.unit, is_loss ? line.loss : *line.accuracy);
 }
 

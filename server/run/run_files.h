@@ -7,12 +7,13 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "common/base/log.h"
+#include "common/base/monotonic.h"
 #include "common/files/checkpoint.h"
 #include "common/files/run_folder.h"
 #include "common/wire/connection_options.h"
@@ -32,7 +33,12 @@ class RunFiles {
            RunFolder folder, const Log* log);
 
   // Collects the parameters of all shards, at `version` or later, and writes them and the summary.
-  absl::Status WriteResult(const proto::View& view, int64_t version, const Summary& summary) const;
+  // Where the run's folder does not take them they go to a new folder of the system's temporary
+  // one, which the error names; where that does not either, both are tried again every second, for
+  // ten minutes or until GiveUp.
+  absl::Status WriteResult(const proto::View& view, int64_t version, const Summary& summary);
+  // From any thread.
+  void GiveUp() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Collects a snapshot and writes it as a checkpoint, whose path it returns; removes those that
   // are not kept.
@@ -52,6 +58,9 @@ class RunFiles {
   void StopRestoring() { restoring_.reset(); }
 
  private:
+  // Writes them to the run's folder, or elsewhere: then the error says where.
+  absl::Status WriteResultOnce(const proto::Layout& layout, const std::vector<float>& parameters,
+                               const Summary& summary, bool* is_written) const;
   // The last unit up to `step` after which the parameters are evaluated.
   int64_t EvaluationBefore(const proto::View& view, int64_t step) const;
   const proto::Job job_;
@@ -59,8 +68,9 @@ class RunFiles {
   const ConnectionOptions connection_;
   const RunFolder folder_;
   const Log& log_;
-  absl::Mutex mutex_;
+  MonotonicMutex mutex_;
   KeptCheckpoints kept_ ABSL_GUARDED_BY(mutex_);
+  bool gives_up_ ABSL_GUARDED_BY(mutex_) = false;
   std::unique_ptr<ShardStreams> restoring_;
 };
 

@@ -3,6 +3,8 @@
 #include <unistd.h>
 
 #include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
 #include <utility>
 #include <variant>
 
@@ -68,6 +70,27 @@ absl::Status TensorboardFile::Append(const MetricsLine& line, absl::Time now) {
     scalar.set_simple_value(
         std::visit([](auto number) { return static_cast<float>(number); }, value));
   });
+  return file_.Append(TfRecord(event.SerializeAsString()));
+}
+
+absl::Status TensorboardFile::AppendJson(absl::string_view json, absl::Time now) {
+  const auto line =
+      nlohmann::json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
+  if (!line.is_object() || !line.contains("kind") || !line["kind"].is_string()) {
+    return absl::OkStatus();
+  }
+  proto::tensorboard::Event event = EventAt(now);
+  for (const Figure& figure : Figures()) {
+    const auto value = line.find(std::string(figure.name));
+    if (value == line.end()) continue;
+    if (figure.name == "step" && value->is_number()) event.set_step(value->get<int64_t>());
+    if (figure.use != Figure::Use::kCurve) continue;
+    proto::tensorboard::Summary::Value& scalar = *event.mutable_summary()->add_value();
+    scalar.set_tag(absl::StrCat(line["kind"].get<std::string>(), "/", figure.name));
+    // What was not finite is null.
+    scalar.set_simple_value(value->is_number() ? value->get<float>()
+                                               : std::numeric_limits<float>::quiet_NaN());
+  }
   return file_.Append(TfRecord(event.SerializeAsString()));
 }
 

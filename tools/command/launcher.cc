@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
@@ -31,7 +32,8 @@ namespace rubato {
 namespace {
 
 constexpr absl::string_view kErrorMark = "error: ";
-constexpr absl::string_view kStoppedMark = "stopped: ";  // of one that ends because others did
+constexpr absl::string_view kExited = "exited with code ";  // without a word
+constexpr absl::string_view kStoppedMark = "stopped: ";     // of one that ends because others did
 
 // What a line says of its process's failure (see Log::Fatal): nothing if it is another line, or of
 // the other kind.
@@ -56,17 +58,24 @@ absl::Status SystemError(absl::string_view what, absl::string_view path) {
 }
 
 // The end of a log from `begin` on: enough for a reason.
-std::string Tail(const std::string& path, off_t begin) {
+std::string Tail(int fd, off_t begin) {
   constexpr off_t kBytes = 1 << 16;
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return "";
   const off_t size = lseek(fd, 0, SEEK_END);
   begin = std::max(begin, size - kBytes);
   std::string tail(static_cast<size_t>(std::max<off_t>(size - begin, 0)), '\0');
   const ssize_t got = pread(fd, tail.data(), tail.size(), begin);
   tail.resize(got < 0 ? 0 : static_cast<size_t>(got));
-  close(fd);
   return tail;
+}
+
+// Why nothing can be added to a log, and so its process may have had last words in vain; empty if
+// something can.
+std::string WhyMute(int fd, const std::string& path) {
+  const off_t end = lseek(fd, 0, SEEK_END);
+  const bool written = write(fd, "\n", 1) == 1;
+  const int error = errno;
+  if (written) (void)!ftruncate(fd, end);
+  return written ? "" : absl::StrCat("; cannot write ", path, ": ", strerror(error));
 }
 
 // In the child, between fork and exec: only async-signal-safe calls. Returns only if something
@@ -126,7 +135,7 @@ std::string FailureReason(absl::string_view log, int wait_status) {
     return absl::StrCat("killed by signal ", number,
                         name == nullptr ? "" : absl::StrCat(" (SIG", name, ")"));
   }
-  return absl::StrCat("exited with code ", WEXITSTATUS(wait_status),
+  return absl::StrCat(kExited, WEXITSTATUS(wait_status),
                       lines.empty() ? "" : absl::StrCat(": ", lines.back()));
 }
 
@@ -143,8 +152,7 @@ Launcher::~Launcher() {
 
 absl::Status Launcher::Start(const Command& command) {
   RUBATO_CHECK(!command.arguments.empty());
-  const int log_fd =
-      open(command.log_path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
+  const int log_fd = open(command.log_path.c_str(), O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (log_fd < 0) return SystemError("create", command.log_path);
   auto close_log = absl::MakeCleanup([log_fd] { close(log_fd); });
   const off_t log_begins = lseek(log_fd, 0, SEEK_END);
@@ -189,7 +197,8 @@ absl::Status Launcher::Start(const Command& command) {
     errno = pidfd_error;
     return SystemError("watch", command.arguments[0]);
   }
-  children_.push_back({command, pid, pid_fd, log_begins});
+  children_.push_back({command, pid, pid_fd, log_fd, log_begins});
+  std::move(close_log).Cancel();
   return absl::OkStatus();
 }
 
@@ -224,12 +233,17 @@ void Launcher::Poll(absl::Time deadline) {
     RUBATO_CHECK(waitpid(child.pid, &status, 0) == child.pid);
     close(child.pid_fd);
     children_.erase(children_.begin() + static_cast<std::ptrdiff_t>(i));
+    const auto close_log = absl::MakeCleanup([&child] { close(child.log_fd); });
     if (stopping_) continue;
     if (status != 0) {
-      const std::string log = Tail(child.command.log_path, child.log_begins);
+      const std::string log = Tail(child.log_fd, child.log_begins);
+      std::string reason = FailureReason(log, status);
+      if (WIFEXITED(status) && absl::StartsWith(reason, kExited)) {
+        absl::StrAppend(&reason, WhyMute(child.log_fd, child.command.log_path));
+      }
       bad_ends_.push_back(
           {{child.command.role, child.command.rank, WIFEXITED(status) ? WEXITSTATUS(status) : 1,
-            FailureReason(log, status), child.command.log_path},
+            std::move(reason), child.command.log_path},
            Weight(log, status),
            child.command.expendable,
            MonotonicNow()});

@@ -96,6 +96,7 @@ class Launcher {
     Command command;
     pid_t pid;
     int pid_fd;        // readable when the process has ended
+    int log_fd;        // the log may be removed while it is written
     off_t log_begins;  // what was in the log before is another's
   };
   // A failure that is not judged yet.

@@ -138,6 +138,16 @@ TEST_F(LauncherTest, FirstFailureIsKeptWithItsCodeAndReason) {
   EXPECT_EQ(launcher.failure()->log_path, Path("worker-1.log"));
 }
 
+TEST_F(LauncherTest, AProcessWhoseLogTakesNothingIsExplained) {
+  Launcher launcher;
+  Command command = Fake("server", 0, {"complain", "error: cannot write x", "exit", "1"});
+  command.log_path = "/dev/full";
+  RUBATO_ASSERT_OK(launcher.Start(command));
+  EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kFailure);
+  EXPECT_EQ(launcher.failure()->reason,
+            "exited with code 1; cannot write /dev/full: No space left on device");
+}
+
 TEST_F(LauncherTest, OthersMayEndByThemselvesAfterAFailure) {
   ASSERT_EQ(mkfifo(Path("go").c_str(), 0600), 0);
   Launcher launcher(/*grace=*/absl::InfiniteDuration());

@@ -5,11 +5,15 @@
 
 #include <nlohmann/json.hpp>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/monotonic.h"
 #include "common/base/process_exit.h"
@@ -31,6 +35,44 @@ constexpr absl::Duration kProgressPoll = absl::Milliseconds(200);
 // answer.
 constexpr absl::Duration kQuiet = absl::Seconds(1);
 constexpr absl::Duration kAskTimeout = absl::Seconds(1);
+
+// A line of a process's log (see Log).
+struct LogLine {
+  std::string name;                    // who it says it is: "worker 3"; empty if it does not
+  std::optional<std::string> warning;  // what it warns of, with its fields
+};
+
+LogLine ParseLogLine(const std::string& line) {
+  LogLine parsed;
+  if (!absl::StartsWith(line, "{")) {
+    // TIME ROLE [RANK] [warning:] TEXT
+    std::vector<std::string> words = absl::StrSplit(line, absl::MaxSplits(' ', 4));
+    words.resize(5);
+    if (words[1] != "server" && words[1] != "worker") return parsed;
+    int rank;
+    const bool has_rank = absl::SimpleAtoi(words[2], &rank);
+    parsed.name = has_rank ? absl::StrCat(words[1], " ", rank) : words[1];
+    constexpr absl::string_view kMark = " warning: ";
+    if (words[has_rank ? 3 : 2] == "warning:") {
+      parsed.warning = line.substr(line.find(kMark.data()) + kMark.size());
+    }
+    return parsed;
+  }
+  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  if (!json.is_object()) return parsed;
+  if (json.contains("role") && json["role"].is_string()) {
+    parsed.name = json["role"].get<std::string>();
+    if (json.contains("rank") && json["rank"].is_number_integer()) {
+      absl::StrAppend(&parsed.name, " ", json["rank"].get<int>());
+    }
+  }
+  if (json.value("level", nlohmann::json()) == "warning") {
+    const auto fields = json.value("fields", nlohmann::json::object());
+    parsed.warning = json.value("message", "");
+    if (!fields.empty()) absl::StrAppend(&*parsed.warning, " ", fields.dump());
+  }
+  return parsed;
+}
 
 }  // namespace
 
@@ -62,7 +104,9 @@ absl::StatusOr<Launcher::Event> LocalRun::Train() {
   for (int rank = 0; rank < plan_.job.cluster().workers().start(); ++rank) {
     RUBATO_RETURN_IF_ERROR(StartWorker(rank));
   }
-  return Watch();
+  const absl::StatusOr<Event> end = Watch();
+  ReadLogs(nullptr);
+  return end;
 }
 
 absl::Status LocalRun::StartWorker(int rank) {
@@ -90,6 +134,7 @@ absl::Status LocalRun::Start(const std::string& role, int rank, std::vector<std:
                              const std::string& address) {
   if (!address.empty())
     arguments.insert(arguments.end(), {"--set", absl::StrCat("cluster.address=\"", address, "\"")});
+  logs_.try_emplace(absl::StrCat(role, " ", rank), folder_.LogFile(role, rank));
   return launcher_.Start({role, rank, std::move(arguments), folder_.LogFile(role, rank),
                           /*expendable=*/role == "worker"});
 }
@@ -121,6 +166,7 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
   while (true) {
     const Event event = launcher_.Wait(kProgressPoll);
     ReadViews(display);
+    ReadLogs(&display);
     display.Update(MonotonicNow());
     if (event == Event::kLost) {
       display.Clear();
@@ -153,8 +199,38 @@ void LocalRun::ReadViews(ProgressDisplay& display) {
   }
 }
 
+void LocalRun::ReadLogs(ProgressDisplay* display) {
+  constexpr size_t kMost = 50;  // distinct ones; who has more reads the logs
+  for (auto& [who, log] : logs_) {
+    while (const std::optional<std::string> line = log.Next()) {
+      const LogLine parsed = ParseLogLine(*line);
+      // Before it takes part a worker has no rank.
+      if (absl::StrContains(parsed.name, " ")) names_[who] = parsed.name;
+      const std::optional<std::string>& warning = parsed.warning;
+      if (!warning.has_value() || warnings_.size() > kMost) continue;
+      if (!warnings_.insert(*warning).second) continue;
+      if (display != nullptr) display->Clear();
+      const std::string text = warnings_.size() > kMost
+                                   ? absl::StrCat("more warnings are in ", folder_.path(), "/logs")
+                                   : absl::StrCat(parsed.name, ": ", *warning);
+      if (log_.format() == LogFormat::kJson) {
+        log_.Warning(text);
+      } else {
+        Say(log_, absl::StrCat("warning: ", text));
+      }
+    }
+  }
+}
+
+std::string LocalRun::NameOf(const Failure& failure) const {
+  const std::string process = absl::StrCat(failure.role, " ", failure.rank);
+  const auto name = names_.find(process);
+  if (name == names_.end() || name->second == process) return process;
+  return absl::StrCat(name->second, " (", failure.log_path, ")");
+}
+
 absl::StatusOr<bool> LocalRun::OnLost(const Failure& lost) {
-  const std::string who = absl::StrCat(lost.role, " ", lost.rank);
+  const std::string who = NameOf(lost);
   const std::string reason = absl::StrReplaceAll(lost.reason, {{"\n", "; "}});
   const int most = plan_.job.cluster().max_restarts();
   if (lost.exit_code == 128 + SIGTERM || lost.exit_code == 128 + SIGINT) {
@@ -180,6 +256,23 @@ absl::StatusOr<bool> LocalRun::OnLost(const Failure& lost) {
   return true;
 }
 
+void LocalRun::StopInOrder() {
+  absl::Duration patience = kStopGrace;
+  if (!address_.empty()) {
+    proto::CommandRequest request;
+    request.set_kind(proto::CommandRequest::KIND_STATUS);
+    const absl::Duration lease = absl::Seconds(plan_.job.cluster().lease());
+    const absl::Status status =
+        SendCommand(folder_.path(), address_, std::move(request), lease).status();
+    if (absl::IsDeadlineExceeded(status)) {
+      Say(log_, absl::StrCat("server 0 has not answered within ", absl::FormatDuration(lease),
+                             ": no last checkpoint"));
+      patience = absl::ZeroDuration();
+    }
+  }
+  launcher_.Stop("server", 0, patience);
+}
+
 absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
   const absl::Time now = MonotonicNow();
   if (!has_begun_ || now < ask_at_) return absl::OkStatus();
@@ -198,7 +291,7 @@ absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
   const bool paused = reply->status().state() == "paused";
   if (paused && workers < least) {
     display.Clear();
-    launcher_.Stop("server", 0, kStopGrace);
+    StopInOrder();
     return absl::AbortedError(
         absl::StrFormat("too few workers are left to go on: %d of at least %d "
                         "(cluster.workers.min), and none may be started again",

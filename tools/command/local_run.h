@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -35,6 +36,14 @@ class LocalRun {
   // are too few workers to go on. What still runs is left to Stop.
   absl::StatusOr<Launcher::Event> Train();
 
+  // Has shard 0 end the others, with a last checkpoint, unless it is frozen; then ends what is
+  // left.
+  void StopInOrder();
+
+  // Whether training has begun.
+  bool has_begun() const { return has_begun_; }
+  // What the others call a process: the worker of a log may have come back under another rank.
+  std::string NameOf(const Failure& failure) const;
   // After kFailure.
   const Failure& failure() const { return failure_.has_value() ? *failure_ : *launcher_.failure(); }
 
@@ -48,6 +57,8 @@ class LocalRun {
   absl::StatusOr<Launcher::Event> Watch();
   // Training has begun with the first view. Says when the mode changes.
   void ReadViews(ProgressDisplay& display);
+  // Says what the processes warn of, each thing once, whoever says it.
+  void ReadLogs(ProgressDisplay* display);
   // Starts a worker anew if that may help. Whether the run goes on.
   absl::StatusOr<bool> OnLost(const Failure& lost);
   // When nothing happens: shows that the run is paused, if it is. If it would be so for ever, has
@@ -62,7 +73,10 @@ class LocalRun {
   Launcher& launcher_;
   const Log log_;
   LineTail views_;
-  std::string address_;  // of shard 0
+  std::map<std::string, LineTail> logs_;      // by the process that writes
+  std::map<std::string, std::string> names_;  // by the same: what it calls itself
+  std::set<std::string> warnings_;            // that have been said
+  std::string address_;                       // of shard 0
   bool has_begun_ = false;
   std::string mode_;
   std::map<int, int> restarts_;  // by rank

@@ -16,7 +16,11 @@ inline Log LauncherLog(const proto::Job& job) {
 
 // To standard error. For people a line is what it says; programs get it as they get all lines.
 inline void Say(const Log& log, absl::string_view text) {
-  log.format() == LogFormat::kJson ? log.Info(text) : WriteAll(2, absl::StrCat(text, "\n"));
+  if (log.format() == LogFormat::kJson) {
+    log.Info(text);
+  } else {
+    WriteAll(2, absl::StrCat(text, "\n"));
+  }
 }
 
 }  // namespace rubato

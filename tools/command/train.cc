@@ -7,6 +7,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/flags.h"
@@ -42,9 +43,15 @@ struct Options {
   bool dry_run = false;
 };
 
-// The same job again with one thing changed, and a look at this one's result.
+// The command that goes on from the run's last checkpoint.
+std::string GoOn(const Options& options, const RunFolder& folder) {
+  return ShellLine({options.program, "train", "--resume", folder.path()});
+}
+
+// The same job again with one thing changed, and a look at this one's result; first the rest of
+// one that was stopped.
 std::vector<std::string> Suggestions(const Options& options, const Plan& plan,
-                                     const RunFolder& folder) {
+                                     const RunFolder& folder, bool is_stopped) {
   const bool sync =
       plan.job.consistency().schedule_size() == 0 && !OnArrival(plan.job.consistency().mode());
   std::vector<std::string> again = {options.program, "train", options.config};
@@ -52,13 +59,18 @@ std::vector<std::string> Suggestions(const Options& options, const Plan& plan,
     if (!absl::StartsWith(override, "consistency")) again.insert(again.end(), {"--set", override});
   }
   again.insert(again.end(), {"--set", absl::StrCat("consistency=", sync ? "async" : "sync")});
-  return {ShellLine({options.program, "inspect", folder.path()}), ShellLine(again)};
+  std::vector<std::string> lines;
+  if (is_stopped) lines.push_back(GoOn(options, folder));
+  lines.push_back(ShellLine({options.program, "inspect", folder.path()}));
+  lines.push_back(ShellLine(again));
+  return lines;
 }
 
-void PrintFailure(const Log& log, const Failure& failure) {
+void PrintFailure(const Log& log, const LocalRun& run) {
+  const Failure& failure = run.failure();
   std::string text;
   for (const absl::string_view line : absl::StrSplit(failure.reason, '\n')) {
-    absl::StrAppend(&text, failure.role, " ", failure.rank, ": ", line, "\n");
+    absl::StrAppend(&text, run.NameOf(failure), ": ", line, "\n");
   }
   log.Fatal(absl::UnknownError(text));
   Say(log, absl::StrCat("log: ", failure.log_path));
@@ -68,8 +80,7 @@ void PrintFailure(const Log& log, const Failure& failure) {
 std::string HowToGoOn(const Options& options, const RunFolder& folder, absl::string_view before) {
   std::vector<std::string> warnings;
   if (!FindCheckpoint(folder.path(), &warnings).ok()) return "";
-  return absl::StrCat(
-      before, "go on with: ", ShellLine({options.program, "train", "--resume", folder.path()}));
+  return absl::StrCat(before, "go on with: ", GoOn(options, folder));
 }
 
 absl::Status PrintSummary(const Options& options, const Plan& plan, const RunFolder& folder) {
@@ -78,10 +89,25 @@ absl::Status PrintSummary(const Options& options, const Plan& plan, const RunFol
     return absl::InternalError(
         absl::StrCat("server 0 has ended without a summary: ", json.status().message()));
   }
-  RUBATO_ASSIGN_OR_RETURN(const std::string text,
-                          SummaryText(*json, folder.path(), Suggestions(options, plan, folder)));
+  const bool is_stopped =
+      absl::StrContains(*json, "\"stopped\"") && !HowToGoOn(options, folder, "").empty();
+  RUBATO_ASSIGN_OR_RETURN(
+      const std::string text,
+      SummaryText(*json, folder.path(), Suggestions(options, plan, folder, is_stopped)));
   std::fputs(text.c_str(), stdout);
   return absl::OkStatus();
+}
+
+// Refuses a disk that has no room for what comes at the end, when it would be too late.
+absl::Status CheckRoom(const Plan& plan, const RunFolder& folder) {
+  constexpr int64_t kTexts = 1 << 20;  // job, metrics and logs of a short run
+  const std::optional<int64_t> free = FreeBytes(folder.path());
+  const int64_t wanted = plan.result_bytes + kTexts;
+  if (!free.has_value() || *free >= wanted) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "%s: found %.1f MB free on its disk, expected at least %.1f MB: the final parameters, a "
+      "checkpoint with the optimizer's state, metrics and logs (--run-dir DIR takes another place)",
+      folder.path(), *free * 1e-6, wanted * 1e-6));
 }
 
 // The exit code of a run that has not failed to start.
@@ -93,7 +119,12 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
   RUBATO_ASSIGN_OR_RETURN(const RunFolder folder,
                           RunFolder::Create(plan.job.name(), options.run_dir, absl::Now()));
   const Log log = LauncherLog(plan.job);
+  if (const absl::Status room = CheckRoom(plan, folder); !room.ok()) {
+    folder.Abandon();
+    return room;
+  }
   Say(log, absl::StrCat("run: ", folder.path()));
+  for (const std::string& note : plan.notes) Say(log, absl::StrCat("data: ", note));
   // The children's job is resolved: what this environment says must not apply to it again, over the
   // flags. Nothing else runs yet that could read the environment.
   RemoveJobVariables();
@@ -105,13 +136,15 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
 
   LocalRun run(plan, resume, options.record, programs, folder, launcher);
   const absl::StatusOr<Event> event = run.Train();
-  if (event.ok() && *event == Event::kFailure) PrintFailure(log, run.failure());
+  if (event.ok() && *event == Event::kFailure) PrintFailure(log, run);
   if (event.ok() && *event == Event::kInterrupt) {
     Say(log, "interrupted: ending all processes");
     // Shard 0 ends the others. Workers alone would take it for leave to go.
-    launcher.Stop("server", 0, kStopGrace);
+    run.StopInOrder();
   }
   launcher.Stop();
+  const bool ended_well = event.ok() && *event == Event::kAllEnded;
+  if (!run.has_begun() && !ended_well) folder.Abandon();
   if (!event.ok()) {
     return absl::Status(event.status().code(),
                         absl::StrCat(event.status().message(), HowToGoOn(options, folder, "; ")));
@@ -146,8 +179,7 @@ absl::StatusOr<int> Train(Options options, SignalWatcher& signals, std::optional
   RUBATO_ASSIGN_OR_RETURN(Plan plan, MakePlan(std::move(job)));
   plan.sources = std::move(sources);
   if (options.dry_run) {
-    std::fputs(DryRunText(plan).c_str(), stdout);
-    return 0;
+    return PrintResult(DryRunText(plan));
   }
   if (!resume.checkpoint.empty()) RUBATO_RETURN_IF_ERROR(CheckResume(plan, resume, **log));
   return Launch(options, plan, resume, signals);
