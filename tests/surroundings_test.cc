@@ -166,6 +166,27 @@ train: {batch_size: 2, until: {steps: 2}}
       HasSubstr("model.layers[0] (embedding): num_embeddings: found 10, expected at least"));
 }
 
+TEST_F(SurroundingsTest, SimulatedWorkersThatHaveNoPlaceInMemoryAreRefused) {
+  const Process::Result result = Shell(
+      "ulimit -v 4000000; exec $rubato simulate job.yaml --workers 20000 --run-dir run "
+      "--set train.batch_size=20000 --set train.micro_batches=20000");
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err, AllOf(StartsWith("error: found 20000 workers, whose parameters and "
+                                           "gradients take some "),
+                                HasSubstr("--sizes-only computes nothing")));
+  EXPECT_FALSE(fs::exists(Path("run")));
+}
+
+TEST_F(SurroundingsTest, SimulatesWhatItTrains) {
+  const std::string more = "model={layers: [flatten, linear: {out_features: 12}]}";
+  Train("run", {more});
+  const Process::Result result =
+      Start({"tools/rubato", "simulate", "job.yaml", "--run-dir", "simulated", "--set", more})
+          .Wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(Summary("simulated")["digest"], Summary("run")["digest"]);
+}
+
 TEST_F(SurroundingsTest, TheResultIsKeptWhereTheRunFolderIsRemoved) {
   fs::create_directory(Path("elsewhere"));
   fs::create_directory(Path("run"));

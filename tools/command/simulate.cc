@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <optional>
+#include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/flags.h"
+#include "common/base/host_memory.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/files/checkpoint.h"
@@ -23,6 +26,7 @@
 #include "tools/command/plan.h"
 #include "tools/simulator/link.h"
 #include "tools/simulator/quantity.h"
+#include "tools/simulator/real_worker.h"
 #include "tools/simulator/simulated_run.h"
 #include "worker/data/load.h"
 
@@ -121,6 +125,21 @@ absl::Status ReadStart(const proto::Job& job, const proto::Layout& layout,
   return absl::OkStatus();
 }
 
+// Refuses workers whose real gradients have no place in this process.
+absl::Status CheckMemory(const Plan& plan) {
+  const double bytes =
+      static_cast<double>(RealWorker::Memory(plan.job, plan.sizes.values,
+                                             plan.sizes.training_bytes + plan.sizes.test_bytes)) +
+      static_cast<double>(plan.sizes.data_bytes + 2 * plan.result_bytes);
+  const std::optional<int64_t> available = AvailableMemory();
+  if (!available.has_value() || bytes <= static_cast<double>(*available)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrFormat(
+      "found %d workers, whose parameters and gradients take some %.1f GB, expected no more than "
+      "the %.1f GB of memory that this process may still take: --sizes-only computes nothing, "
+      "--workers N takes fewer",
+      plan.job.cluster().workers().start(), bytes * 1e-9, *available * 1e-9));
+}
+
 absl::StatusOr<std::string> Simulate(Options options) {
   const absl::Time start = absl::Now();
   if (!options.workers.empty()) {
@@ -169,6 +188,7 @@ absl::StatusOr<std::string> Simulate(Options options) {
         "checkpoint.resume is required, and with --sizes-only nothing is resumed: set it to never");
   }
   if (!options.sizes_only) {
+    RUBATO_RETURN_IF_ERROR(CheckMemory(plan));
     RUBATO_RETURN_IF_ERROR(ReadStart(plan.job, plan.layout, &setting));
     RUBATO_ASSIGN_OR_RETURN(data, LoadData(plan.job));
     setting.data = &*data;
@@ -176,9 +196,15 @@ absl::StatusOr<std::string> Simulate(Options options) {
   }
   RUBATO_ASSIGN_OR_RETURN(const RunFolder folder,
                           RunFolder::Create(plan.job.name(), options.run_dir, absl::Now()));
-  RUBATO_ASSIGN_OR_RETURN(const SimulatedFigures figures,
-                          RunSimulation(std::move(setting), sources, folder));
-  return Text(figures, options, plan.job, absl::ToDoubleSeconds(absl::Now() - start),
+  const absl::StatusOr<SimulatedFigures> figures =
+      RunSimulation(std::move(setting), sources, folder);
+  if (!figures.ok()) {
+    std::error_code error;
+    const bool has_begun = std::filesystem::file_size(folder.ViewsFile(), error) > 0 && !error;
+    if (!has_begun) folder.Abandon();
+    return figures.status();
+  }
+  return Text(*figures, options, plan.job, absl::ToDoubleSeconds(absl::Now() - start),
               folder.path());
 }
 

@@ -4,6 +4,7 @@
 
 #include "common/base/status.h"
 #include "common/frames/received_values.h"
+#include "common/space/job_codec.h"
 
 namespace rubato {
 namespace {
@@ -20,31 +21,42 @@ proto::Job Alone(proto::Job job) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<RealWorker>> RealWorker::Create(const proto::Job& job,
-                                                               const Data* data) {
-  std::unique_ptr<RealWorker> worker(new RealWorker);
-  const auto on_tested = [results = &worker->results_](const proto::EvaluationResult& result) {
-    results->push_back(result);
-  };
-  RUBATO_ASSIGN_OR_RETURN(worker->values_,
-                          WorkerValues::Create(Alone(job), data, /*local_rank=*/0, on_tested));
-  worker->parameters_.resize(worker->values_->space().values());
-  return worker;
+                                                               const Data* data,
+                                                               std::shared_ptr<Floats>* shared) {
+  std::shared_ptr<Floats> floats = *shared;
+  if (floats == nullptr) {
+    floats = std::make_shared<Floats>();
+    const auto on_tested = [results = &floats->results](const proto::EvaluationResult& result) {
+      results->push_back(result);
+    };
+    RUBATO_ASSIGN_OR_RETURN(floats->values,
+                            WorkerValues::Create(Alone(job), data, /*local_rank=*/0, on_tested));
+    if (PushCodec(job) != Codec::kTopK) *shared = floats;
+  }
+  return std::unique_ptr<RealWorker>(new RealWorker(std::move(floats)));
+}
+
+int64_t RealWorker::Memory(const proto::Job& job, int64_t values, int64_t shared_bytes) {
+  const int64_t workers = job.cluster().workers().start();
+  const int64_t vector = values * static_cast<int64_t>(sizeof(float));
+  if (PushCodec(job) != Codec::kTopK) return workers * 2 * vector + shared_bytes;
+  return workers * (4 * vector + shared_bytes);
 }
 
 void RealWorker::OnJoin() {
-  values_->OnJoin().IgnoreError();  // it shares no memory
-  values_->OnWorkers(/*workers=*/1, /*max_values=*/0);
+  floats_->values->OnJoin().IgnoreError();  // it shares no memory
+  floats_->values->OnWorkers(/*workers=*/1, /*max_values=*/0);
 }
 
 void RealWorker::OnBlock(int64_t block, const Content& content) {
   ReceivedValues(content.floats)
       .CopyTo(absl::MakeSpan(parameters_)
-                  .subspan(values_->space().BlockValues(block).begin, content.floats.size));
+                  .subspan(floats_->values->space().BlockValues(block).begin, content.floats.size));
 }
 
 absl::Status RealWorker::Compute(const SampleSchedule& schedule, int64_t unit, Range node,
                                  const Policy& policy, Push push, proto::Progress* progress) {
-  return values_->contributions().Compute(
+  return floats_->values->contributions().Compute(
       schedule, unit, node, policy, parameters_,
       [&](int64_t block, const Payload& payload) {
         push(block, {0, payload});
@@ -53,9 +65,9 @@ absl::Status RealWorker::Compute(const SampleSchedule& schedule, int64_t unit, R
 }
 
 std::vector<proto::EvaluationResult> RealWorker::Test(int64_t unit, bool is_final) {
-  values_->tests().Start(unit, parameters_, is_final);
-  values_->tests().Wait();
-  return std::exchange(results_, {});
+  floats_->values->tests().Start(unit, parameters_, is_final);
+  floats_->values->tests().Wait();
+  return std::exchange(floats_->results, {});
 }
 
 }  // namespace rubato

@@ -3,6 +3,7 @@
 #define RUBATO_TOOLS_SIMULATOR_REAL_WORKER_H_
 
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -15,9 +16,20 @@ namespace rubato {
 
 class RealWorker : public WorkerModel {
  public:
-  // `data` must outlive it. Errors as WorkerValues::Create.
-  static absl::StatusOr<std::unique_ptr<RealWorker>> Create(const proto::Job& job,
-                                                            const Data* data);
+  // What the workers of a simulation compute with, one after the other.
+  struct Floats {
+    std::vector<proto::EvaluationResult> results;  // of the test that runs
+    std::unique_ptr<WorkerValues> values;
+  };
+
+  // `data` must outlive it. Made by the first, `shared` serves all workers of one job but those
+  // that keep what they have not sent (wire.push: topk). Errors as WorkerValues::Create.
+  static absl::StatusOr<std::unique_ptr<RealWorker>> Create(const proto::Job& job, const Data* data,
+                                                            std::shared_ptr<Floats>* shared);
+
+  // Bytes that the workers of a simulation of `job` take, whose model has `values` values and whose
+  // WorkerValues take `shared_bytes`: parameters and a gradient on its way, each its own.
+  static int64_t Memory(const proto::Job& job, int64_t values, int64_t shared_bytes);
 
   void OnJoin() override;
   void OnBlock(int64_t block, const Content& content) override;
@@ -26,11 +38,11 @@ class RealWorker : public WorkerModel {
   std::vector<proto::EvaluationResult> Test(int64_t unit, bool is_final) override;
 
  private:
-  RealWorker() = default;
+  explicit RealWorker(std::shared_ptr<Floats> floats)
+      : floats_(std::move(floats)), parameters_(floats_->values->space().values()) {}
 
+  const std::shared_ptr<Floats> floats_;
   std::vector<float> parameters_;
-  std::vector<proto::EvaluationResult> results_;  // of the test that runs
-  std::unique_ptr<WorkerValues> values_;
 };
 
 }  // namespace rubato

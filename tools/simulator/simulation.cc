@@ -135,7 +135,7 @@ absl::Status Simulation::StartWorker(int index) {
   }
   std::unique_ptr<WorkerModel> model;
   if (setting_.data != nullptr) {
-    RUBATO_ASSIGN_OR_RETURN(model, RealWorker::Create(job, setting_.data));
+    RUBATO_ASSIGN_OR_RETURN(model, RealWorker::Create(job, setting_.data, &floats_));
   } else {
     model = std::make_unique<SymbolicWorker>(blocks_.placement.space().blocks(), job.seed(),
                                              LeavesOut());

@@ -24,6 +24,7 @@
 #include "tools/simulator/link.h"
 #include "tools/simulator/network.h"
 #include "tools/simulator/observer.h"
+#include "tools/simulator/real_worker.h"
 #include "tools/simulator/shard_process.h"
 #include "tools/simulator/speeds.h"
 #include "tools/simulator/symbolic_values.h"
@@ -163,6 +164,7 @@ class Simulation : private Process {
   std::unique_ptr<CoordinatorProcess> coordinator_;
   std::vector<std::unique_ptr<ShardProcess>> shards_;
   std::vector<const SymbolicValues*> symbols_;  // by shard, with symbols
+  std::shared_ptr<RealWorker::Floats> floats_;  // of all workers, where there are data
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
   std::vector<std::unique_ptr<HeartbeatProcess>> hearts_;  // by worker
   std::vector<int> worker_cards_;                          // by index
