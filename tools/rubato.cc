@@ -127,7 +127,7 @@ int Switch(const Invocation& invocation) {
   bool json = false;
   flags.Add("mode", &mode, "MODE", "sync, async or bounded,staleness=N", Flags::kRequired);
   flags.Add("json", &json, "", "print one JSON object");
-  return Ask(invocation, {}, kAnswerTimeout, std::move(flags), &mode, &json);
+  return Ask(invocation, {}, kChangeTimeout, std::move(flags), &mode, &json);
 }
 
 int Checkpoint(const Invocation& invocation) {
@@ -138,7 +138,7 @@ int Checkpoint(const Invocation& invocation) {
 }
 
 int Stop(const Invocation& invocation) {
-  return Ask(invocation, Request(proto::CommandRequest::KIND_STOP), kStopAnswerTimeout,
+  return Ask(invocation, Request(proto::CommandRequest::KIND_STOP), kChangeTimeout,
              Flags("rubato stop", "Ends a running job in order, with a checkpoint.",
                    {"rubato stop", "rubato stop --address 10.0.0.7:29500"}));
 }

@@ -171,7 +171,9 @@ absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const st
       FromGrpc(proto::Coordination::NewStub(peer.channel)->Command(&context, request, &reply));
   if (absl::IsDeadlineExceeded(status)) {
     return absl::DeadlineExceededError(absl::StrCat(
-        Silence(peer.address, timeout), changes ? ", and may still do what was asked" : ""));
+        "shard 0 at ", peer.address, " has not answered within ", absl::FormatDuration(timeout),
+        ": it is busy or frozen",
+        changes ? "; whether it does what was asked is not known: `rubato status` will tell" : ""));
   }
   if (absl::IsPermissionDenied(status)) {
     // Asking again does not help.

@@ -11,10 +11,10 @@
 
 namespace rubato {
 
-// For what a person asks within a second, for a stop, which is worth waiting for, and for a
-// checkpoint, which takes its time to be written.
+// For what a person asks within a second, for a change, whose answer is worth waiting for, and for
+// a checkpoint, which takes its time to be written.
 constexpr absl::Duration kAnswerTimeout = absl::Milliseconds(900);
-constexpr absl::Duration kStopAnswerTimeout = absl::Seconds(5);
+constexpr absl::Duration kChangeTimeout = absl::Seconds(10);
 constexpr absl::Duration kCheckpointTimeout = absl::Minutes(10);
 
 // Asks shard 0 of the run in folder `run`, or at `address` if that is not empty; if both are, that
