@@ -187,6 +187,15 @@ TEST_F(SurroundingsTest, SimulatesWhatItTrains) {
   EXPECT_EQ(Summary("simulated")["digest"], Summary("run")["digest"]);
 }
 
+TEST_F(SurroundingsTest, ARankThatNoWorkerMayHaveIsRefused) {
+  const FreePort port;
+  const Process::Result result =
+      StartWorker({"cluster.address=" + port.address(), "cluster.workers=3"}, {"--rank", "9"})
+          .Wait();
+  EXPECT_EQ(result.code, 2);
+  EXPECT_EQ(result.err, "error: --rank: found 9, expected 0 to 2: cluster.workers is at most 3\n");
+}
+
 TEST_F(SurroundingsTest, TheResultIsKeptWhereTheRunFolderIsRemoved) {
   fs::create_directory(Path("elsewhere"));
   fs::create_directory(Path("run"));

@@ -21,6 +21,12 @@ absl::Status Work(const std::string& config, const std::vector<std::string>& ove
   const rubato::Environment environment = rubato::ProcessEnvironment();
   RUBATO_ASSIGN_OR_RETURN(const rubato::proto::Job job,
                           rubato::LoadJob(config, overrides, environment));
+  const int most = job.cluster().workers().max();
+  if (options.rank >= most) {
+    return absl::InvalidArgumentError(absl::StrCat("--rank: found ", options.rank,
+                                                   ", expected 0 to ", most - 1,
+                                                   ": cluster.workers is at most ", most));
+  }
   if (options.rank < 0) {
     RUBATO_ASSIGN_OR_RETURN(const std::optional<int> rank, rubato::WorkerRank(environment));
     options.rank = rank.value_or(-1);
