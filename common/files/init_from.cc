@@ -1,6 +1,9 @@
 #include "common/files/init_from.h"
 
 #include <algorithm>
+#include <cmath>
+#include <functional>
+#include <numeric>
 #include <set>
 #include <utility>
 #include <vector>
@@ -88,6 +91,20 @@ absl::StatusOr<SafetensorsReader> OpenInitialParameters(std::string path,
                                                         const proto::Layout& layout) {
   RUBATO_ASSIGN_OR_RETURN(SafetensorsReader file, SafetensorsReader::Open(std::move(path)));
   RUBATO_RETURN_IF_ERROR(CheckInitialParameters(file, layout));
+  for (size_t i = 0; i < file.tensors().size(); ++i) {
+    const TensorInfo& tensor = file.tensors()[i];
+    if (tensor.dtype != Dtype::kF32) continue;
+    std::vector<float> values(std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1},
+                                              std::multiplies<int64_t>()));
+    RUBATO_RETURN_IF_ERROR(file.ReadFloats(i, 0, absl::MakeSpan(values)));
+    const auto wrong = std::find_if(values.begin(), values.end(),
+                                    [](float value) { return !std::isfinite(value); });
+    if (wrong != values.end()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(file.path(), ": ", absl::Utf8SafeCHexEscape(tensor.name), ": found ", *wrong,
+                       " as value ", wrong - values.begin(), ", expected finite numbers"));
+    }
+  }
   return file;
 }
 

@@ -21,7 +21,8 @@ namespace rubato {
 // PyTorch's count of a batch norm's batches, "*.num_batches_tracked", may be there as well.
 absl::Status CheckInitialParameters(const SafetensorsReader& file, const proto::Layout& layout);
 
-// Opens `path` and checks it. Also the errors of SafetensorsReader::Open.
+// Opens `path` and checks it, and that all its numbers are finite. Also the errors of
+// SafetensorsReader::Open.
 absl::StatusOr<SafetensorsReader> OpenInitialParameters(std::string path,
                                                         const proto::Layout& layout);
 

@@ -1,5 +1,6 @@
 #include "common/files/init_from.h"
 
+#include <cmath>
 #include <string>
 #include <vector>
 
@@ -130,6 +131,19 @@ TEST(InitFrom, TakesPyTorchsCountOfBatches) {
   layout = LayoutOf({{"bn.weight", {2}}, {"fc.running_mean", {2}}});
   EXPECT_THAT(OpenInitialParameters(FileOf(tensors), layout).status().message(),
               testing::HasSubstr("found bn.num_batches_tracked, bn.running_mean, which the model"));
+}
+
+TEST(InitFromTest, RefusesWhatIsNotFinite) {
+  const std::string path = absl::StrCat(testing::TempDir(), "/nan.safetensors");
+  const std::vector<float> values = {0, 1, std::nanf(""), 3};
+  TensorView tensor;
+  tensor.info.name = "1.weight";
+  tensor.info.shape = {4};
+  tensor.bytes = AsBytes(absl::MakeConstSpan(values));
+  RUBATO_ASSERT_OK(WriteSafetensors(path, {tensor}, {}));
+  EXPECT_THAT(OpenInitialParameters(path, LayoutOf({{"1.weight", {4}}})),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      path + ": 1.weight: found nan as value 2, expected finite numbers"));
 }
 
 }  // namespace
