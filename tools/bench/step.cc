@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -190,10 +191,14 @@ std::string OnCpu(const StepBench& bench, double seconds, double peak, const Mod
 // InvalidArgument for numbers and flags that do not go together.
 absl::Status CheckFlags(const StepBench& bench, const ClusterStepBench& cluster, bool is_cluster,
                         bool openblas) {
-  if (bench.batch < 1 || bench.threads < 1 || bench.accumulate < 1 || bench.seconds < 0 ||
-      cluster.workers < 0 || cluster.servers < 0) {
+  const std::tuple<const char*, int64_t, int64_t> least[] = {
+      {"batch", bench.batch, 1},           {"threads", bench.threads, 1},
+      {"accumulate", bench.accumulate, 1}, {"seconds", static_cast<int64_t>(bench.seconds), 0},
+      {"workers", cluster.workers, 0},     {"servers", cluster.servers, 0}};
+  for (const auto& [flag, found, expected] : least) {
+    if (found >= expected) continue;
     return absl::InvalidArgumentError(
-        "found a number below 1, expected a batch, threads and --accumulate of 1 or more");
+        absl::StrCat("--", flag, ": found ", found, ", expected ", expected, " or more"));
   }
   if (bench.threads > 1 && !is_cluster) {
     return absl::InvalidArgumentError(

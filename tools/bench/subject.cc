@@ -40,9 +40,11 @@ absl::StatusOr<BenchSetup> MakeSetup(const BenchSubject& subject) {
   proto::Job job;
   YamlReader reader(&job);
   RUBATO_RETURN_IF_ERROR(reader.ReadDocument(absl::StrCat("model: ", subject.model), "--model"));
+  RUBATO_RETURN_IF_ERROR(reader.report().ToStatus());
   RUBATO_RETURN_IF_ERROR(reader.ReadDocument(
       absl::StrCat("device: {type: ", subject.device, ", precision: ", subject.precision, "}"),
       "--device and --precision"));
+  RUBATO_RETURN_IF_ERROR(reader.report().ToStatus());
   Complete(job.mutable_model(), &reader.report());
   RUBATO_RETURN_IF_ERROR(reader.report().ToStatus());
   setup.model = job.model();
