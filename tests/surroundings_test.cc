@@ -135,6 +135,66 @@ train: {batch_size: 3, until: {steps: 2}}
   EXPECT_THAT(Train("run").err, ContainsRegex("\ndata: .*data.csv: 1 of 4 records are left out"));
 }
 
+TEST_F(SurroundingsTest, AResumedRunSaysWhatChangedInTheJobsOwnWords) {
+  Train("run", {"checkpoint.every={steps: 20}"});
+  const Process::Result result =
+      Start({"tools/rubato", "train", "--resume", "run", "--run-dir", "on", "--set",
+             "consistency.mode=async", "--set", "train.until={steps: 60}"})
+          .Wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("changed: consistency.mode: sync -> async\n"),
+                    HasSubstr("changed: train.until.steps: 40 -> 60\n"), Not(HasSubstr("MODE_"))));
+}
+
+TEST_F(SurroundingsTest, AResumedRunOnArrivalKeepsTheLinesBeforeItsCheckpoint) {
+  const std::vector<std::string> set = {"consistency.mode=async", "cluster.workers=2",
+                                        "checkpoint.every={steps: 15}"};
+  Train("run", set);
+  std::vector<std::string> checkpoints;
+  for (const auto& entry : fs::directory_iterator(Path("run/checkpoints"))) {
+    checkpoints.push_back(entry.path());
+  }
+  std::sort(checkpoints.begin(), checkpoints.end());
+  const Process::Result result =
+      Start({"tools/rubato", "train", "--resume", checkpoints[0], "--run-dir", "on"}).Wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, ContainsRegex("goes on from .*: contribution [0-9]+, epoch "));
+  EXPECT_EQ(Metrics("on", "test").size(), 1u);
+  double samples = 0;
+  for (const nlohmann::json& line : Metrics("on", "train")) {
+    EXPECT_GE(line["samples"], samples);
+    samples = line["samples"];
+  }
+}
+
+TEST_F(SurroundingsTest, ARunThatIsStoppedSaysSoAndHowToGoOn) {
+  fs::create_directory(Path("run"));
+  Process& train = StartTrain("run", {kForever});
+  ASSERT_TRUE(AwaitText(Path("run/metrics.jsonl"), "\n", train));
+  EXPECT_EQ(Start({"tools/rubato", "stop", "run"}).Wait().code, 0);
+  const Process::Result result = train.Wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, AllOf(HasSubstr("stopped        before train.until: asked to\n"),
+                                ContainsRegex("Try next:\n  .*rubato train --resume run\n")));
+}
+
+TEST_F(SurroundingsTest, ResumingWhatHasComeToItsEndIsExplained) {
+  Train("run", {"checkpoint.every={steps: 20}"});
+  const Process::Result result =
+      Start({"tools/rubato", "train", "--resume", "run", "--run-dir", "on"}).Wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("nothing is left to train: train.until comes to 2524 samples, "
+                                    "of which the checkpoint has 2524"));
+}
+
+TEST_F(SurroundingsTest, StepsThatWereLeftOutAreReported) {
+  const Process::Result result =
+      Train("run", {"optimizer.learning_rate=1e30", "train.on_non_finite=skip"});
+  EXPECT_THAT(result.out, ContainsRegex("left out       [0-9]+ of 40 steps: a loss or gradient was "
+                                        "not finite\n"));
+}
+
 TEST_F(SurroundingsTest, DataThatHaveNoPlaceInMemoryAreRefused) {
   std::string rows;
   for (int i = 0; i < 5000; ++i) absl::StrAppend(&rows, i % 2, " 1:1 200000:1\n");

@@ -200,7 +200,26 @@ void WriteBlock(const Message& message, int indent, const std::string& path, con
   }
 }
 
+void Flatten(const Message& message, const std::string& path,
+             std::map<std::string, std::string>* out) {
+  for (const auto& [owner, field] : SetFields(message)) {
+    const std::string key = path.empty() ? field->name() : absl::StrCat(path, ".", field->name());
+    if (field->message_type() != nullptr && !field->is_repeated() &&
+        !IsChoice(*field->message_type())) {
+      Flatten(owner->GetReflection()->GetMessage(*owner, field), key, out);
+    } else {
+      (*out)[key] = WriteFlowField(*owner, *field);
+    }
+  }
+}
+
 }  // namespace
+
+std::map<std::string, std::string> YamlValues(const Message& message) {
+  std::map<std::string, std::string> values;
+  Flatten(message, "", &values);
+  return values;
+}
 
 std::string WriteYaml(const Message& message, const Sources& sources) {
   std::string out;

@@ -19,6 +19,10 @@ namespace rubato {
 std::string WriteYaml(const google::protobuf::Message& message,
                       const std::map<std::string, std::string>& sources = {});
 
+// The same as values by the paths of their keys: "optimizer.learning_rate" is "0.1". A list is one
+// value.
+std::map<std::string, std::string> YamlValues(const google::protobuf::Message& message);
+
 }  // namespace rubato
 
 #endif  // RUBATO_COMMON_JOB_YAML_WRITER_H_

@@ -24,6 +24,8 @@ namespace {
 // for the next.
 constexpr int64_t kMaxAsked = 64;
 
+constexpr char kUntilReached[] = "train.until has been reached";
+
 proto::Stop MakeStop(int exit_code, const std::string& reason) {
   proto::Stop stop;
   stop.set_exit_code(exit_code);
@@ -290,7 +292,7 @@ void Coordinator::On(const coordinator::Tick&) {
   TakeWantedCheckpoint();
   const proto::Point& until = job_.train().until();
   if (until.has_time() && !ending_.stopping() && work_->metrics().Seconds(now_) >= until.time()) {
-    On(coordinator::StopRequested{absl::OkStatus(), "train.until has been reached"});
+    On(coordinator::StopRequested{absl::OkStatus(), kUntilReached});
   }
 }
 
@@ -339,6 +341,7 @@ void Coordinator::On(const coordinator::StopRequested& event) {
   const bool is_first = !ending_.stopping();
   ending_.Stop(end);
   if (!is_first) return;
+  if (end.ok() && event.reason != kUntilReached) summary_.stopped = event.reason;
   out_.push_back(
       Log{absl::StrCat("stopping: ", end.ok() ? event.reason : std::string(end.message()))});
   if (starting_.state() == Starting::State::kGathering) {

@@ -8,6 +8,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/strings/string_view.h"
@@ -32,6 +33,7 @@ struct Summary {
   std::optional<double> test_accuracy;
   // The last of evaluation.split, where that is another.
   std::optional<double> validation_loss, validation_accuracy;
+  std::string stopped;     // why it ended before train.until, if it did
   int64_t skipped = 0;     // steps or contributions left out because they were not finite
   int64_t duplicates = 0;  // contributions refused as already counted, over all shards
   std::vector<proto::ShardReport::Block> blocks;  // in order

@@ -41,6 +41,7 @@ std::string ToJson(const Summary& summary, const std::string& digest) {
   json["seconds"] = summary.seconds;
   json["steps"] = summary.steps;
   json["samples"] = summary.samples;
+  if (!summary.stopped.empty()) json["stopped"] = summary.stopped;
   json["duplicates"] = summary.duplicates;
   json["skipped"] = summary.skipped;
   json["views"] = summary.views;

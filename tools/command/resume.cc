@@ -1,9 +1,9 @@
 #include "tools/command/resume.h"
 
-#include <google/protobuf/util/message_differencer.h>
-
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -13,6 +13,7 @@
 #include "common/files/resume_point.h"
 #include "common/files/run_folder.h"
 #include "common/job/job.h"
+#include "common/job/yaml_writer.h"
 #include "tools/command/say.h"
 
 namespace rubato {
@@ -29,7 +30,10 @@ absl::Status CopyMetrics(const Resume& resume, const std::string& to) {
   std::string kept;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
-    if (json.is_object() && json.value("step", int64_t{0}) <= resume.manifest.step()) {
+    // On arrival a line counts steps, the manifest contributions; both count samples. The test of
+    // the end was not the end's.
+    if (json.is_object() && json.value("samples", int64_t{0}) <= resume.manifest.samples() &&
+        json.value("kind", "") != "test") {
       absl::StrAppend(&kept, line, "\n");
     }
   }
@@ -61,16 +65,30 @@ absl::StatusOr<Resume> FindResume(const std::string& resume, const std::vector<s
 absl::Status CheckResume(const Plan& plan, const Resume& resume, const Log& log) {
   RUBATO_RETURN_IF_ERROR(
       ReadTrainingState(resume.checkpoint, resume.manifest, plan.layout).status());
-  Say(log, absl::StrFormat("goes on from %s: step %d, epoch %.2f", resume.checkpoint,
-                           resume.manifest.step(), resume.manifest.epoch()));
+  const bool sync = resume.manifest.mode() == proto::Manifest::MODE_SYNC;
+  Say(log, absl::StrFormat("goes on from %s: %s %d, epoch %.2f", resume.checkpoint,
+                           sync ? "step" : "contribution", resume.manifest.step(),
+                           resume.manifest.epoch()));
+  const int64_t total = TotalSamples(plan);
+  if (total > 0 && resume.manifest.samples() >= total) {
+    Say(log, absl::StrFormat("nothing is left to train: train.until comes to %d samples, of which "
+                             "the checkpoint has %d; to go on, --set train.until=... further away",
+                             total, resume.manifest.samples()));
+  }
   RUBATO_ASSIGN_OR_RETURN(const proto::Job before, LoadJob(resume.checkpoint + "/job.yaml"));
-  google::protobuf::util::MessageDifferencer differencer;
-  std::string differences;
-  differencer.ReportDifferencesToString(&differences);
-  if (!differencer.Compare(before, plan.job)) {
-    for (const absl::string_view line : absl::StrSplit(differences, '\n', absl::SkipEmpty())) {
-      Say(log, absl::StrCat("changed: ", line));
-    }
+  const std::map<std::string, std::string> old = YamlValues(before), now = YamlValues(plan.job);
+  std::set<std::string> keys;
+  for (const auto* values : {&old, &now}) {
+    for (const auto& [key, value] : *values) keys.insert(key);
+  }
+  const auto value_of = [](const std::map<std::string, std::string>& values,
+                           const std::string& key) {
+    const auto found = values.find(key);
+    return found == values.end() ? "none" : found->second;
+  };
+  for (const std::string& key : keys) {
+    const std::string from = value_of(old, key), to = value_of(now, key);
+    if (from != to) Say(log, absl::StrCat("changed: ", key, ": ", from, " -> ", to));
   }
   return absl::OkStatus();
 }

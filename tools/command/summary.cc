@@ -45,6 +45,13 @@ std::string Account(const nlohmann::json& summary) {
                           Count(*work, "partial"), Count(*work, "lost"));
     absl::StrAppend(&text, left_out > 0 ? absl::StrFormat("  (%d left out)", left_out) : "", "\n");
   }
+  const int64_t skipped = Count(summary, "skipped");
+  const bool counted = work != summary.end() && work->is_object() && Count(*work, "left_out") > 0;
+  if (skipped > 0 && !counted) {
+    absl::StrAppendFormat(&text,
+                          "left out       %d of %d steps: a loss or gradient was not finite\n",
+                          skipped, Count(summary, "steps"));
+  }
   const int64_t switches = Count(summary, "switches"), lost = Count(summary, "workers_lost"),
                 left = Count(summary, "workers_left");
   if (switches > 0 || lost > 0 || left > 0) {
@@ -88,8 +95,13 @@ absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_vie
       : summary.contains("validation_loss")
           ? absl::StrCat("validation loss ", validation_loss, "\n")
           : "";
+  const auto why = summary.find("stopped");
+  const std::string stopped =
+      why == summary.end() || !why->is_string()
+          ? ""
+          : absl::StrCat("stopped        before train.until: ", why->get<std::string>(), "\n");
   return absl::StrCat(
-      tested, validated, "speed          ", Number(summary, "samples_per_second", 0),
+      stopped, tested, validated, "speed          ", Number(summary, "samples_per_second", 0),
       " samples/s  (", Number(summary, "samples", 0), " samples, ", Number(summary, "steps", 0),
       " steps, ", Number(summary, "seconds", 1), " s)\n", Account(summary), "files          ",
       run_path, "\n\n", "Try next:\n  ", absl::StrJoin(next, "\n  "), "\n");

@@ -76,5 +76,15 @@ TEST(ShellLineTest, QuotesWhatAShellWouldChange) {
             "rubato --set a.b=1e-3 'it'\\''s {x: 1}' ''");
 }
 
+TEST(SummaryTest, TellsOfStepsThatWereLeftOutAndOfAnEarlyEnd) {
+  const auto text = SummaryText(
+      R"({"test_loss":1,"steps":64,"skipped":63,"stopped":"asked to","contributions":{"given":0}})",
+      "run", {});
+  RUBATO_ASSERT_OK(text);
+  EXPECT_THAT(*text, StartsWith("stopped        before train.until: asked to\n"));
+  EXPECT_THAT(*text, HasSubstr("\nleft out       63 of 64 steps: a loss or gradient was not "
+                               "finite\n"));
+}
+
 }  // namespace
 }  // namespace rubato
