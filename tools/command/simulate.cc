@@ -140,6 +140,21 @@ absl::Status CheckMemory(const Plan& plan) {
       plan.job.cluster().workers().start(), bytes * 1e-9, *available * 1e-9));
 }
 
+// Speeds, times and the network.
+absl::Status ReadVirtualCluster(const Options& options, SimulationSetting* setting) {
+  setting->seed = static_cast<uint64_t>(options.seed);
+  RUBATO_ASSIGN_OR_RETURN(setting->speeds, Speeds::Parse(options.speeds, setting->seed));
+  RUBATO_ASSIGN_OR_RETURN(setting->micro_batch_time, ParseTime("--compute", options.compute));
+  RUBATO_ASSIGN_OR_RETURN(setting->card.latency, ParseTime("--latency", options.latency));
+  RUBATO_ASSIGN_OR_RETURN(setting->card.bytes_per_second,
+                          ParseBandwidth("--bandwidth", options.bandwidth));
+  RUBATO_ASSIGN_OR_RETURN(setting->jitter, ParseTime("--jitter", options.jitter));
+  if (options.apply == "unlimited") return absl::OkStatus();
+  RUBATO_ASSIGN_OR_RETURN(setting->change_bytes_per_second,
+                          ParseBandwidth("--apply", options.apply));
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> Simulate(Options options) {
   const absl::Time start = absl::Now();
   if (!options.workers.empty()) {
@@ -152,18 +167,7 @@ absl::StatusOr<std::string> Simulate(Options options) {
   RUBATO_ASSIGN_OR_RETURN(proto::Job job,
                           LoadJob(options.config, options.set, ProcessEnvironment(), &sources));
   SimulationSetting setting;
-  const uint64_t seed = static_cast<uint64_t>(options.seed);
-  setting.seed = seed;
-  RUBATO_ASSIGN_OR_RETURN(setting.speeds, Speeds::Parse(options.speeds, seed));
-  RUBATO_ASSIGN_OR_RETURN(setting.micro_batch_time, ParseTime("--compute", options.compute));
-  RUBATO_ASSIGN_OR_RETURN(setting.card.latency, ParseTime("--latency", options.latency));
-  RUBATO_ASSIGN_OR_RETURN(setting.card.bytes_per_second,
-                          ParseBandwidth("--bandwidth", options.bandwidth));
-  RUBATO_ASSIGN_OR_RETURN(setting.jitter, ParseTime("--jitter", options.jitter));
-  if (options.apply != "unlimited") {
-    RUBATO_ASSIGN_OR_RETURN(setting.change_bytes_per_second,
-                            ParseBandwidth("--apply", options.apply));
-  }
+  RUBATO_RETURN_IF_ERROR(ReadVirtualCluster(options, &setting));
   RUBATO_ASSIGN_OR_RETURN(Plan plan, MakePlan(std::move(job)));
   setting.job = plan.job;
   setting.layout = plan.layout;

@@ -121,6 +121,13 @@ class Invariants : public Observer {
   absl::Status CheckSync(const proto::View& view, int64_t begin, int64_t end, Counts* counts) const;
   absl::Status CheckOnArrival(const proto::View& view, int64_t begin, int64_t end,
                               Counts* counts) const;
+  // Of a lineage on arrival, which has these units: the updates of one block from units.begin to
+  // `end`; counts those who hold each unit.
+  absl::Status CheckBlockOnArrival(const proto::View& view, int64_t block, int64_t end, Range units,
+                                   std::map<int64_t, int64_t>* holders) const;
+  // Whether update `i` of the block is what its contribution makes of the block, by `terms`.
+  absl::Status CheckBitsOnArrival(const proto::View& view, const SampleSchedule& schedule,
+                                  int64_t block, int64_t i, const UpdateTerms& terms) const;
   absl::Status CheckTotals(const Simulation& simulation, const Counts& counts) const;
 
   const proto::Job job_;

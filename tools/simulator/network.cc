@@ -1,4 +1,3 @@
-// Long because cards, connections, faults and freezing change the same state of a process.
 #include "tools/simulator/network.h"
 
 #include <algorithm>
@@ -25,13 +24,6 @@ void PrefetchMessage(const SimMessage& message) {
 void VirtualNetwork::SetJitter(SimTime mean, uint64_t seed) {
   jitter_ = mean;
   jitter_key_ = Key(seed, "network");
-}
-
-void VirtualNetwork::SetFaults(std::vector<Fault> faults) {
-  std::stable_sort(faults.begin(), faults.end(),
-                   [](const Fault& a, const Fault& b) { return a.at < b.at; });
-  faults_ = std::move(faults);
-  next_fault_ = 0;
 }
 
 int VirtualNetwork::AddCard(const Card& card) {
@@ -134,66 +126,6 @@ void VirtualNetwork::Send(ConnectionId connection, ProcessId from, SimMessage&& 
   if (!lost) Transmit(channel, std::move(message), extra);
 }
 
-ProcessId VirtualNetwork::Victim(const Fault& fault, int32_t channel, SimMessage::Kind kind) const {
-  if (fault.message >= 0 && fault.message != static_cast<int>(kind)) return -1;
-  if (broken_[channel / 2]) return -1;
-  const ProcessId ends[] = {channels_[channel].from, channels_[channel].to};
-  const ProcessId wanted = ends[fault.sender ? 0 : 1], other = ends[fault.sender ? 1 : 0];
-  switch (fault.kind) {
-    case Fault::Kind::kDuplicate:
-      // A worker's control call does not repeat itself.
-      return IsData(kind) || processes_[ends[0]].is_shard ? wanted : -1;
-    case Fault::Kind::kKillShard:
-      return processes_[wanted].is_shard ? wanted : processes_[other].is_shard ? other : -1;
-    case Fault::Kind::kDelay:
-    case Fault::Kind::kFreeze:
-      return wanted;
-    case Fault::Kind::kCut:
-      if (fault.duration < kKeepAlive) return wanted;
-      break;
-    default:
-      break;
-  }
-  if (!processes_[wanted].vital) return wanted;
-  return processes_[other].vital ? -1 : other;
-}
-
-bool VirtualNetwork::Strike(const Fault& fault, int32_t channel, ProcessId struck,
-                            SimMessage* message, SimTime* extra) {
-  const SimMessage::Kind kind = message->kind;
-  bool lost = false;
-  switch (fault.kind) {
-    case Fault::Kind::kDelay:
-      *extra += fault.duration;
-      break;
-    case Fault::Kind::kDuplicate:
-      Transmit(channel, SimMessage(*message), *extra);
-      break;
-    case Fault::Kind::kDrop:
-      Break(channel / 2, -1);
-      lost = true;
-      break;
-    case Fault::Kind::kCut:
-      Cut(processes_[struck].card, fault.duration);
-      break;
-    case Fault::Kind::kFreeze:
-    case Fault::Kind::kHang:
-      Freeze(struck, fault.duration);
-      break;
-    case Fault::Kind::kCrash:
-    case Fault::Kind::kRestart:
-    case Fault::Kind::kKillShard:
-      Crash(struck);
-      lost = true;
-      break;
-    case Fault::Kind::kLeave:
-    case Fault::Kind::kJoin:
-      break;
-  }
-  if (on_fault_) on_fault_(fault, kind, struck);
-  return lost;
-}
-
 void VirtualNetwork::Transmit(int32_t channel_index, SimMessage&& message, SimTime extra) {
   if (broken_[channel_index / 2]) return;
   Channel& channel = channels_[channel_index];
@@ -229,33 +161,38 @@ void VirtualNetwork::Transmit(int32_t channel_index, SimMessage&& message, SimTi
     while (parcels_[last].with >= 0) last = parcels_[last].with;
     parcels_[last].with = index;
     if (before.arrival > now()) before.last_bit += std::max(wire_time, link_time);
-  } else {
-    const SimTime start = std::max({now(), card.out_free, card.cut_until});
-    card.out_free = start + wire_time;
-    SimTime first_bit = start + way.latency + extra;
-    if (link_time > 0) {
-      const SimTime link_start = std::max(start, way.free);
-      way.free = link_start + link_time;
-      first_bit += link_start - start;
-    }
-    SimTime last_bit = first_bit + std::max(wire_time, link_time);
-    const CardState& to = cards_[processes_[channel.to].card];
-    SimTime arrival = std::max(first_bit, last_bit - WireTime(to.nanoseconds_per_byte, bytes));
-    const bool in_line = card.out.first < 0 || parcels_[card.out.last].arrival <= arrival;
-    if (arrival <= channel.last_arrival) {
-      // Behind its channel's last one, which may stand in the line and become an event later.
-      const SimTime behind = channel.last_arrival + (in_line ? 0 : 1);
-      last_bit += behind - arrival;
-      arrival = behind;
-    }
-    channel.last_arrival = parcel.arrival = arrival;
-    parcel.last_bit = last_bit;
-    parcel.sent = now();
-    channel.last_parcel = index;
-    channel.last_use = parcel.use;
-    Join(&card.out, index, EventKind::kArrival, arrival,
-         card.out.first < 0 ? 0 : parcels_[card.out.last].arrival);
+    return;
   }
+  const SimTime start = std::max({now(), card.out_free, card.cut_until});
+  card.out_free = start + wire_time;
+  SimTime first_bit = start + way.latency + extra;
+  if (link_time > 0) {
+    const SimTime link_start = std::max(start, way.free);
+    way.free = link_start + link_time;
+    first_bit += link_start - start;
+  }
+  Depart(index, first_bit, first_bit + std::max(wire_time, link_time));
+}
+
+void VirtualNetwork::Depart(int32_t index, SimTime first_bit, SimTime last_bit) {
+  Parcel& parcel = parcels_[index];
+  Channel& channel = channels_[parcel.channel];
+  CardState& card = cards_[parcel.from_card];
+  const CardState& to = cards_[processes_[parcel.to].card];
+  SimTime arrival = std::max(first_bit, last_bit - WireTime(to.nanoseconds_per_byte, parcel.bytes));
+  const SimTime last = card.out.first < 0 ? 0 : parcels_[card.out.last].arrival;
+  if (arrival <= channel.last_arrival) {
+    // Behind its channel's last one, which may stand in the line and become an event later.
+    const SimTime behind = channel.last_arrival + (last <= arrival ? 0 : 1);
+    last_bit += behind - arrival;
+    arrival = behind;
+  }
+  channel.last_arrival = parcel.arrival = arrival;
+  parcel.last_bit = last_bit;
+  parcel.sent = now();
+  channel.last_parcel = index;
+  channel.last_use = parcel.use;
+  Join(&card.out, index, EventKind::kArrival, arrival, last);
 }
 
 void VirtualNetwork::Join(Line* line, int32_t parcel, EventKind kind, SimTime time, SimTime last) {
@@ -401,50 +338,6 @@ void VirtualNetwork::OnEvent(uint64_t event) {
       if (!processes_[ear].alive || Hold(ear, event)) break;
       processes_[ear].process->OnBroken(connection);
       break;
-    }
-  }
-}
-
-// Both ends hear of it but `silent`, if that is one of them.
-void VirtualNetwork::Break(ConnectionId id, ProcessId silent) {
-  if (broken_[id]) return;
-  broken_[id] = true;
-  for (const int32_t index : {2 * id, 2 * id + 1}) {
-    const Channel& channel = channels_[index];
-    if (channel.from != silent) Push(now() + Latency(channel), EventKind::kBreak, index);
-  }
-}
-
-void VirtualNetwork::Close(ConnectionId connection, ProcessId by) { Break(connection, by); }
-
-void VirtualNetwork::Crash(ProcessId process) {
-  ProcessState& state = processes_[process];
-  if (!state.alive) return;
-  state.alive = false;
-  state.holds = false;
-  held_[process].clear();
-  for (size_t index = 0; index < channels_.size(); ++index) {
-    if (channels_[index].from == process) Break(static_cast<ConnectionId>(index / 2), process);
-  }
-}
-
-void VirtualNetwork::Freeze(ProcessId process, SimTime duration) {
-  ProcessState& state = processes_[process];
-  state.frozen_until = std::max(state.frozen_until, now() + duration);
-  Push(state.frozen_until, EventKind::kThaw, process);
-}
-
-void VirtualNetwork::Cut(int card, SimTime duration) {
-  cards_[card].cut_until = std::max(cards_[card].cut_until, now() + duration);
-  Push(cards_[card].cut_until, EventKind::kCutEnds, card);
-  if (duration < kKeepAlive) return;
-  for (size_t index = 0; index < channels_.size(); ++index) {
-    const Channel& channel = channels_[index];
-    if (channel.way == kLocal || broken_[index / 2] || processes_[channel.from].card != card)
-      continue;
-    broken_[index / 2] = true;
-    for (const size_t end : {index, index ^ 1}) {
-      Push(now() + kKeepAlive, EventKind::kBreak, end);
     }
   }
 }

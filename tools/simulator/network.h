@@ -192,6 +192,8 @@ class VirtualNetwork : private EventQueue::Handler {
   void Push(SimTime time, EventKind kind, uint64_t index,
             EventQueue::Kind importance = EventQueue::Kind::kWork);
   void Transmit(int32_t channel, SimMessage&& message, SimTime extra);
+  // The parcel is on its way: these bits are there then, unless its channel's last one is later.
+  void Depart(int32_t parcel, SimTime first_bit, SimTime last_bit);
   void OnArrival(int32_t parcel);
   // The receiver's card takes the parcel.
   void Receive(int32_t parcel);

@@ -39,30 +39,40 @@ Simulation::Simulation(SimulationSetting setting, Blocks blocks)
     : setting_(std::move(setting)), blocks_(std::move(blocks)), network_(&queue_) {}
 
 absl::Status Simulation::Build() {
-  const proto::Job& job = setting_.job;
-  const int shards = job.cluster().servers();
-  const int workers = job.cluster().workers().start();
-  const std::string digest = JobDigest(job);
+  const proto::Cluster& cluster = setting_.job.cluster();
   network_.SetJitter(setting_.jitter, setting_.seed);
   network_.SetFaults(setting_.faults);
   network_.SetOnFault([this](const Fault& fault, SimMessage::Kind kind, ProcessId struck) {
     OnFault(fault, kind, struck);
   });
-  for (int i = 0; i < shards; ++i) network_.AddCard(CardOf(&LinkSetting::shard, i));
-  const auto fail = [this](const absl::Status& status) { Fail(status); };
+  for (int i = 0; i < cluster.servers(); ++i) network_.AddCard(CardOf(&LinkSetting::shard, i));
+  const std::string digest = JobDigest(setting_.job);
+  const ProcessId coordinator = StartCoordinator(digest);
+  self_ = network_.AddProcess(shard_card(0), this);
+  SetWhatIsShared(digest, coordinator);
+  RUBATO_RETURN_IF_ERROR(StartShards());
+  for (int worker = 0; worker < cluster.workers().start(); ++worker) {
+    RUBATO_RETURN_IF_ERROR(StartWorker(worker));
+  }
+  return absl::OkStatus();
+}
 
+ProcessId Simulation::StartCoordinator(const std::string& digest) {
   coordinator_ = std::make_unique<CoordinatorProcess>(
       &network_,
       Coordinator(
-          job, digest, kVersion,
+          setting_.job, digest, kVersion,
           {setting_.resume, "", setting_.initial != nullptr && !setting_.resume.has_value()},
           ToTime(queue_.now()), setting_.policies),
       AllCallbacks(), setting_.checkpoint_time);
   const ProcessId coordinator = network_.AddProcess(shard_card(0), coordinator_.get());
   network_.SetVital(coordinator, /*is_shard=*/false);
   coordinator_->Start(coordinator);
-  self_ = network_.AddProcess(shard_card(0), this);
+  return coordinator;
+}
 
+void Simulation::SetWhatIsShared(const std::string& digest, ProcessId coordinator) {
+  const auto fail = [this](const absl::Status& status) { Fail(status); };
   shard_setting_.blocks = &blocks_;
   shard_setting_.policies = setting_.policies;
   shard_setting_.network = &network_;
@@ -92,8 +102,11 @@ absl::Status Simulation::Build() {
   worker_setting_.registration.set_train_samples(setting_.train_samples);
   worker_setting_.registration.set_test_samples(setting_.test_samples);
   worker_setting_.registration.set_numerics("simulated");
+}
 
-  for (int shard = 0; shard < shards; ++shard) {
+absl::Status Simulation::StartShards() {
+  const proto::Job& job = setting_.job;
+  for (int shard = 0; shard < job.cluster().servers(); ++shard) {
     const auto make =
         [&](SymbolicValues::Defer defer) -> absl::StatusOr<std::unique_ptr<ShardValues>> {
       if (setting_.data != nullptr) return FloatValues::Create(job, shard);
@@ -110,11 +123,10 @@ absl::Status Simulation::Build() {
     network_.SetVital(worker_setting_.shards.back(), /*is_shard=*/shard > 0);
     shards_.push_back(std::move(process));
   }
-  for (int shard = 0; shard < shards; ++shard) {
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
     shards_[shard]->Start(worker_setting_.shards[shard]);
     if (shard == 0) coordinator_->SetOwnShard(shards_[0]->control());
   }
-  for (int worker = 0; worker < workers; ++worker) RUBATO_RETURN_IF_ERROR(StartWorker(worker));
   return absl::OkStatus();
 }
 

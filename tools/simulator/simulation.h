@@ -130,6 +130,10 @@ class Simulation : private Process {
  private:
   explicit Simulation(SimulationSetting setting, Blocks blocks);
   absl::Status Build();
+  ProcessId StartCoordinator(const std::string& digest);
+  // What all shards, and all workers, are told alike.
+  void SetWhatIsShared(const std::string& digest, ProcessId coordinator);
+  absl::Status StartShards();
   bool LeavesOut() const {
     return setting_.symbols_are_judged &&
            setting_.job.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -31,6 +32,22 @@ std::string Gigabytes(int64_t bytes) {
 void* Address(const ConstTensorRef& tensor) { return const_cast<void*>(tensor.address()); }
 
 int64_t BytesOf(const ConstTensorRef& tensor) { return tensor.size() * BytesOf(tensor.dtype()); }
+
+// Of a device with `free` bytes; batches of n take bytes_for(n). Says how many would fit.
+absl::Status DoesNotFit(const Device& device, int64_t free, Purpose purpose, int64_t batch,
+                        absl::FunctionRef<int64_t(int64_t n)> bytes_for) {
+  int64_t fits = 0;
+  for (int64_t below = batch; below - fits > 1;) {
+    const int64_t middle = (fits + below) / 2;
+    (bytes_for(middle) <= free ? fits : below) = middle;
+  }
+  return absl::ResourceExhaustedError(absl::StrCat(
+      device.description(), " has ", Gigabytes(free), " free of ", Gigabytes(device.total_bytes()),
+      "; ", purpose == Purpose::kEvaluation ? "evaluation" : "training", " in batches of ", batch,
+      " needs ", Gigabytes(bytes_for(batch)), ", ",
+      fits == 0 ? "and even single samples do not fit"
+                : absl::StrCat(fits, " would fit (train.batch_size over train.micro_batches)")));
+}
 
 }  // namespace
 
@@ -70,18 +87,7 @@ absl::Status DeviceStep::Allocate(Graph graph) {
   const absl::StatusOr<void*> memory = device_->Allocate(l.device_bytes);
   if (!memory.ok()) {
     if (!absl::IsResourceExhausted(memory.status())) return memory.status();
-    int64_t fits = 0;  // the most that do
-    for (int64_t below = max_batch_; below - fits > 1;) {
-      const int64_t middle = (fits + below) / 2;
-      (bytes_for(middle) <= had ? fits : below) = middle;
-    }
-    return absl::ResourceExhaustedError(absl::StrCat(
-        device_->description(), " has ", Gigabytes(had), " free of ",
-        Gigabytes(device_->total_bytes()), "; ",
-        purpose_ == Purpose::kEvaluation ? "evaluation" : "training", " in batches of ", max_batch_,
-        " needs ", Gigabytes(l.device_bytes), ", ",
-        fits == 0 ? "and even single samples do not fit"
-                  : absl::StrCat(fits, " would fit (train.batch_size over train.micro_batches)")));
+    return DoesNotFit(*device_, had, purpose_, max_batch_, bytes_for);
   }
   bytes_ = l.device_bytes;
   RUBATO_ASSIGN_OR_RETURN(void* const host, device_->AllocatePinned(l.host.bytes));

@@ -1,0 +1,278 @@
+// What is judged when a job has ended, by the books that were kept of it.
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "common/space/modes.h"
+#include "common/space/sum_of_squares.h"
+#include "tools/simulator/invariants.h"
+#include "tools/simulator/symbolic_worker.h"
+
+namespace rubato {
+
+absl::Status Invariants::CheckModes(const std::set<std::string>& asked) const {
+  const std::vector<ModeSpan> stages = ModesOf(job_, train_samples_);
+  for (const auto& [number, view] : lineages_) {
+    size_t stage = 0;
+    while (stage + 1 < stages.size() && view.origin_samples() >= stages[stage].until_samples) {
+      ++stage;
+    }
+    const proto::Mode& mode = view.mode();
+    const SampleSchedule schedule = ScheduleIn(view);
+    const int64_t end = EndOf(view);
+    if ((IsSame(mode, stages[stage].mode) || asked.count(ModeName(mode)) != 0) &&
+        (end == view.origin_unit() ||
+         schedule.SamplesBefore(end - 1) < stages[stage].until_samples)) {
+      continue;
+    }
+    return absl::InternalError(absl::StrFormat(
+        "lineage %d is %s from sample %d to %d; the schedule has %s up to sample %d", number,
+        ModeName(mode), view.origin_samples(), schedule.SamplesBefore(end),
+        ModeName(stages[stage].mode), stages[stage].until_samples));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Invariants::Check(const Simulation& simulation) const {
+  RUBATO_RETURN_IF_ERROR(violated_);
+  int64_t updates = 0;
+  for (const Block& block : blocks_) {
+    updates = std::max<int64_t>(updates, block.log.size());
+  }
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    if (static_cast<int64_t>(blocks_[block].log.size()) != updates &&
+        (!OnArrival(view_.mode()) || left_out_.count(view_.lineage()) == 0)) {
+      return absl::InternalError(absl::StrFormat("block %d has %d updates, block 0 has %d", block,
+                                                 blocks_[block].log.size(), updates));
+    }
+  }
+  int64_t at = first_unit_, samples = first_samples_;
+  Counts counts;
+  for (auto it = lineages_.begin(); it != lineages_.end(); ++it) {
+    const proto::View& view = it->second;
+    const auto next = std::next(it);
+    const int64_t end = next == lineages_.end() ? updates : next->second.origin_unit();
+    if (view.origin_unit() != at || view.origin_samples() != samples || end > updates) {
+      return absl::InternalError(absl::StrFormat(
+          "lineage %d begins at unit %d and sample %d, and ends at %d of %d; expected %d and %d",
+          it->first, view.origin_unit(), view.origin_samples(), end, updates, at, samples));
+    }
+    RUBATO_RETURN_IF_ERROR(OnArrival(view.mode()) ? CheckOnArrival(view, at, end, &counts)
+                                                  : CheckSync(view, at, end, &counts));
+    const int64_t unit_end = EndOf(view);
+    if (!OnArrival(view.mode()) && unit_end != end) {
+      return absl::InternalError(
+          absl::StrFormat("lineage %d has steps up to %d and versions up to "
+                          "%d",
+                          it->first, unit_end, end));
+    }
+    samples = ScheduleIn(view).SamplesBefore(unit_end);
+    at = end;
+  }
+  if (samples != train_samples_ && !stopped_.has_value()) {
+    return absl::InternalError(
+        absl::StrFormat("%d samples of %d were trained on", samples, train_samples_));
+  }
+  if (stopped_.has_value()) RUBATO_RETURN_IF_ERROR(CheckStop(simulation));
+  counts.samples = samples;
+  return CheckTotals(simulation, counts);
+}
+
+// One worker that does it all, one step after the other, from where the lineage begins.
+absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64_t end,
+                                   Counts* counts) const {
+  const SampleSchedule schedule = ScheduleIn(view);
+  const int64_t count = static_cast<int64_t>(blocks_.size());
+  const bool leaves_out = job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
+  std::vector<std::pair<int64_t, int64_t>> before;  // by block: samples, updates left out
+  for (int64_t block = 0; block < count; ++block) before.push_back(Held(block, begin));
+  for (int64_t step = begin; step < end; ++step) {
+    uint64_t parameters = 0;
+    for (int64_t block = 0; block < count; ++block) {
+      parameters = AppendSymbol(parameters, ValueAt(block, step));
+    }
+    std::vector<uint64_t> gradients;
+    double squares = 0;
+    bool skipped = false;
+    for (int64_t block = 0; block < count; ++block) {
+      gradients.push_back(
+          NodeSymbol(job_.seed(), schedule, step, {0, view.leaves()}, block, parameters));
+      squares += double{NormOf(gradients.back())} * NormOf(gradients.back());
+      if (leaves_out && !IsFinite(gradients.back())) skipped = true;
+    }
+    const int64_t samples = schedule.SamplesBefore(step + 1) - schedule.SamplesBefore(step);
+    const double factor = job_.optimizer().has_clip_grad_norm()
+                              ? ClipFactor(squares, samples, job_.optimizer().clip_grad_norm())
+                              : 1;
+    if (skipped) ++counts->skipped;
+    for (int64_t block = 0; block < count; ++block) {
+      const UpdateTerms terms{samples, before[block].first, step - before[block].second, 1, factor};
+      before[block].first += samples;
+      if (skipped) ++before[block].second;
+      const Update& update = blocks_[block].log[step];
+      const uint64_t old = ValueAt(block, step);
+      if (update.contribution.lineage != view.lineage() || update.skipped != skipped ||
+          update.terms.samples != samples ||
+          update.value != (skipped ? old : UpdateSymbol(old, gradients[block], terms))) {
+        return absl::InternalError(
+            absl::StrFormat("block %d differs from the reference after step %d", block, step));
+      }
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, int64_t end,
+                                        Counts* counts) const {
+  const int64_t count = static_cast<int64_t>(blocks_.size());
+  const Range units{begin, EndOf(view)};
+  const auto left_out = left_out_.find(view.lineage());
+  std::map<int64_t, int64_t> holders;  // by unit: blocks that hold it
+  for (int64_t block = 0; block < count; ++block) {
+    RUBATO_RETURN_IF_ERROR(CheckBlockOnArrival(view, block, end, units, &holders));
+  }
+  for (int64_t unit = units.begin; unit < units.end; ++unit) {
+    if (holders[unit] == count) {
+      ++counts->applied;
+      continue;
+    }
+    ++counts->left_out;
+    if (left_out == left_out_.end() || left_out->second.count(unit) == 0) {
+      return absl::InternalError(absl::StrFormat(
+          "%d of %d blocks hold contribution %d of lineage %d, and nobody left it out",
+          holders[unit], count, unit, view.lineage()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Invariants::CheckBlockOnArrival(const proto::View& view, int64_t block, int64_t end,
+                                             Range units,
+                                             std::map<int64_t, int64_t>* holders) const {
+  const SampleSchedule schedule = ScheduleIn(view);
+  std::set<int64_t> done;
+  std::map<WorkerId, int64_t> clocks;
+  auto [samples, skipped] = Held(block, units.begin);
+  const int64_t size = static_cast<int64_t>(blocks_[block].log.size());
+  for (int64_t i = units.begin; i < std::min(end, size); ++i) {
+    const Update& update = blocks_[block].log[i];
+    if (update.skipped) continue;  // as the next lineage begins
+    const Frame& frame = update.contribution;
+    const int64_t unit = static_cast<int64_t>(frame.unit);
+    if (frame.lineage != view.lineage() || !units.Contains(unit)) {
+      return absl::InternalError(
+          absl::StrFormat("block %d holds contribution %d of lineage %d; lineage %d has %d to %d",
+                          block, unit, frame.lineage, view.lineage(), units.begin, units.end));
+    }
+    if (!done.insert(unit).second) {
+      return absl::InternalError(
+          absl::StrFormat("block %d holds contribution %d twice", block, unit));
+    }
+    const int64_t clock = static_cast<int64_t>(frame.clock);
+    int64_t& next = clocks[{static_cast<int>(frame.worker), frame.incarnation}];
+    if (clock < next) {
+      return absl::InternalError(absl::StrFormat("block %d took clock %d of worker %d out of turn",
+                                                 block, clock, frame.worker));
+    }
+    next = clock + 1;
+    ++(*holders)[unit];
+    const int64_t own = schedule.SamplesBefore(unit + 1) - schedule.SamplesBefore(unit);
+    const double rate = static_cast<double>(own) / job_.train().batch_size();
+    RUBATO_RETURN_IF_ERROR(
+        CheckBitsOnArrival(view, schedule, block, i, {own, samples, i - skipped, rate, 1}));
+    samples += own;
+  }
+  const auto law = blocks_[block].laws.find(view.lineage());
+  if (law == blocks_[block].laws.end() || law->second.conservation.Holds(law->second.staleness)) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(
+      absl::StrFormat("block %d: staleness is not conserved in lineage %d: %s", block,
+                      view.lineage(), law->second.conservation.ToString(law->second.staleness)));
+}
+
+absl::Status Invariants::CheckBitsOnArrival(const proto::View& view, const SampleSchedule& schedule,
+                                            int64_t block, int64_t i,
+                                            const UpdateTerms& terms) const {
+  const Update& update = blocks_[block].log[i];
+  const Frame& frame = update.contribution;
+  const int64_t unit = static_cast<int64_t>(frame.unit);
+  const auto read = read_.find(NameOf(frame));
+  uint64_t parameters = 0;
+  for (size_t other = 0; other < blocks_.size(); ++other) {
+    const int64_t version = read == read_.end() ? -1 : read->second[other];
+    if (version < 0) {
+      return absl::InternalError(
+          absl::StrFormat("contribution %d of block %d was never computed", unit, block));
+    }
+    parameters = AppendSymbol(parameters, ValueAt(static_cast<int64_t>(other), version));
+  }
+  const uint64_t gradient =
+      NodeSymbol(job_.seed(), schedule, unit, {0, view.leaves()}, block, parameters);
+  if (UpdateSymbol(ValueAt(block, i), gradient, terms) == update.value) return absl::OkStatus();
+  return absl::InternalError(absl::StrFormat(
+      "update %d of block %d has other bits than contribution %d makes (worker %d, "
+      "incarnation %d, clock %d, lineage %d): %d samples after %d, expected %d after %d",
+      i, block, unit, frame.worker, frame.incarnation, frame.clock, frame.lineage,
+      update.terms.samples, update.terms.samples_before, terms.samples, terms.samples_before));
+}
+
+absl::Status Invariants::CheckTotals(const Simulation& simulation, const Counts& counts) const {
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const int64_t block = static_cast<int64_t>(i);
+    const int64_t updates = static_cast<int64_t>(blocks_[i].log.size());
+    const BlockLedger& ledger = simulation.ledger(block);
+    int64_t staleness = 0;
+    for (const auto& [lineage, law] : blocks_[i].laws) staleness += law.staleness;
+    const auto [samples, skipped] = Held(block, updates);
+    if (ledger.version != updates || ledger.samples != samples || ledger.skipped != skipped ||
+        ledger.staleness_sum != staleness || simulation.Value(block) != ValueAt(block, updates)) {
+      return absl::InternalError(absl::StrFormat(
+          "block %d has %d updates, version %d, %d samples of %d, staleness %d; its updates' was "
+          "%d; its bits are %s",
+          block, updates, ledger.version, ledger.samples, samples, ledger.staleness_sum, staleness,
+          simulation.Value(block) == ValueAt(block, updates) ? "theirs" : "others"));
+    }
+  }
+  for (int shard = 0; shard < job_.cluster().servers(); ++shard) {
+    if (simulation.HeldPayloads(shard) == 0) continue;
+    return absl::InternalError(absl::StrFormat("shard %d still holds %d payloads at the end", shard,
+                                               simulation.HeldPayloads(shard)));
+  }
+  const Summary& summary = simulation.coordinator().summary();
+  const WorkCounts& work = summary.work;
+  if (work.given != work.applied + work.left_out + work.partial + work.lost ||
+      work.applied != counts.applied || work.left_out != counts.left_out ||
+      summary.skipped != counts.left_out + counts.skipped) {
+    return absl::InternalError(absl::StrFormat(
+        "the account of work does not close: %d given = %d applied + %d left out + %d partial + %d "
+        "lost; %d were applied and %d left out, and %d steps; of all, %d counted as left out",
+        work.given, work.applied, work.left_out, work.partial, work.lost, counts.applied,
+        counts.left_out, counts.skipped, summary.skipped));
+  }
+  for (size_t i = 0; i < std::max(blocks_.size(), summary.blocks.size()); ++i) {
+    if (summary.blocks.empty() && stopped_.has_value()) break;  // by a signal: no reports
+    if (i < summary.blocks.size() && summary.blocks[i].block() == static_cast<int64_t>(i)) continue;
+    return absl::InternalError(absl::StrFormat("the summary has %d reports for %d blocks",
+                                               summary.blocks.size(), blocks_.size()));
+  }
+  if (summary.samples != counts.samples) {
+    return absl::InternalError(
+        absl::StrFormat("the summary counts %d samples of %d", summary.samples, counts.samples));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Invariants::CheckAbandoned(const Simulation& simulation) const {
+  RUBATO_RETURN_IF_ERROR(violated_);
+  const WorkCounts& work = simulation.coordinator().summary().work;
+  if (work.given == work.applied + work.left_out + work.partial + work.lost) {
+    return absl::OkStatus();
+  }
+  return absl::InternalError(absl::StrFormat(
+      "the account of abandoned work does not close: %d given = %d applied + %d left out + %d "
+      "partial + %d lost",
+      work.given, work.applied, work.left_out, work.partial, work.lost));
+}
+
+}  // namespace rubato
