@@ -17,6 +17,7 @@ absl::StatusOr<SimulationSetting> DrawCluster(uint64_t seed, const proto::Mode& 
   Scenario scenario = Scenario::Draw(seed);
   scenario.switches.clear();
   scenario.checkpoints.clear();
+  scenario.stops.clear();
   // A shard's death ends the job in any mode.
   const auto kills_shard = [](const Fault& fault) { return fault.kind == Fault::Kind::kKillShard; };
   scenario.faults.erase(std::remove_if(scenario.faults.begin(), scenario.faults.end(), kills_shard),

@@ -72,7 +72,8 @@ bool IsLog(absl::string_view name) {
   return false;
 }
 
-// Removes the logs of a run that never began (see Abandon), if `path` holds nothing else.
+// Removes the logs of a run that never began (see Abandon), if `path` holds nothing else. A run
+// that has just begun has an empty folder for them.
 void RemoveOldLogs(const std::string& path) {
   std::error_code error;
   std::vector<fs::path> logs;
@@ -85,6 +86,7 @@ void RemoveOldLogs(const std::string& path) {
       logs.insert(logs.begin(), log->path());
     }
   }
+  if (logs.size() < 2) return;
   for (const fs::path& log : logs) fs::remove(log, error);
 }
 

@@ -1,6 +1,7 @@
 #include "common/wire/shared_link.h"
 
 #include <linux/futex.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -65,7 +66,10 @@ SharedLink::SharedLink(std::unique_ptr<SharedSegment> segment,
       own().borrows = 1;
     }
   }
-  thread_ = std::thread([this] { Run(); });
+  thread_ = std::thread([this] {
+    pthread_setname_np(pthread_self(), "link");
+    Run();
+  });
 }
 
 SharedLink::~SharedLink() {

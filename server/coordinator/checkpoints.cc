@@ -1,6 +1,7 @@
 #include "server/coordinator/checkpoints.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -106,7 +107,8 @@ WriteCheckpoint Checkpoints::Write(const proto::View& view, const Work& work,
     manifest.set_residuals(registry.workers());
   }
   if (const std::optional<MetricsLine>& last = evaluations.last()) {
-    manifest.set_eval_loss(last->loss);
+    // A test of nothing has none: 0 / 0, whose bits JSON does not keep.
+    if (std::isfinite(last->loss)) manifest.set_eval_loss(last->loss);
     if (last->accuracy.has_value()) manifest.set_eval_accuracy(*last->accuracy);
   }
   return write;

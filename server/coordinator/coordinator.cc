@@ -168,18 +168,21 @@ void Coordinator::OnShard(PeerId id, const ShardId& shard, const proto::PeerMess
   }
 }
 
+bool Coordinator::MayAskForMore(PeerId id, const Peer& peer) {
+  if (work_->ledger().Waiting(peer.worker) < kMaxAsked) return true;
+  EndCall(id, peer,
+          absl::ResourceExhaustedError(absl::StrFormat(
+              "work_request: found one while %d contributions wait for it, expected fewer",
+              kMaxAsked)));
+  return false;
+}
+
 void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& message) {
   const bool works = is_training() && peer->is_member;
   switch (message.kind_case()) {
     case proto::PeerMessage::kWorkRequest:
       if (!works) break;
-      if (work_->ledger().Waiting(peer->worker) >= kMaxAsked) {
-        EndCall(id, *peer,
-                absl::ResourceExhaustedError(absl::StrFormat(
-                    "work_request: found one while %d contributions wait for it, expected fewer",
-                    kMaxAsked)));
-        break;
-      }
+      if (!MayAskForMore(id, *peer)) break;
       work_->OnApplied(peer->worker, message.work_request().applied());
       work_->Give(id, peer, &*evaluations_, now_, &out_);
       break;
@@ -197,7 +200,7 @@ void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& mess
       TakeWantedCheckpoint();
       break;
     case proto::PeerMessage::kIdle:
-      if (!works || message.idle().view() != view_.number()) break;
+      if (!works || message.idle().view() != view_.number() || !MayAskForMore(id, *peer)) break;
       work_->OnApplied(peer->worker, message.idle().applied());
       if (work_->OnIdle(id, peer, &*evaluations_, now_, &out_)) CheckDrained();
       break;

@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/consistency/unit_set.h"
 
@@ -17,7 +18,7 @@ constexpr size_t kMaxReasons = 1000;  // characters
 }  // namespace
 
 void ViewChange::AddReason(const std::string& reason) {
-  if (reasons_.size() < kMaxReasons)
+  if (reasons_.size() < kMaxReasons && !absl::EndsWith(reasons_, reason))
     absl::StrAppend(&reasons_, reasons_.empty() ? "" : "; ", reason);
 }
 

@@ -31,7 +31,7 @@ proto::CoordinatorMessage Refusal(absl::string_view reason) {
 class ClusterService::Call
     : public grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage> {
  public:
-  Call(PeerId id, ClusterService* service) : id_(id), service_(service), core_(absl::Now()) {
+  Call(PeerId id, ClusterService* service) : id_(id), service_(service), core_(MonotonicNow()) {
     Proceed();
   }
 
@@ -164,7 +164,7 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
 
 void ClusterService::EndSilentCalls() {
   for (const auto& [id, call] : calls_) {
-    if (call->KeepsSilent(absl::Now())) {
+    if (call->KeepsSilent(MonotonicNow())) {
       call->Send(Refusal("this process has called and not registered"));
     }
   }

@@ -22,7 +22,7 @@ EngineWatch::~EngineWatch() {
 void EngineWatch::Run() {
   constexpr int kLooks = 5;  // in a lease: a freeze of the whole process is one of them at most
   int in_vain = 0;
-  while (in_vain < kLooks) {
+  while (in_vain < kLooks - 1) {
     bool asks;
     {
       MonotonicLock lock(&state_->mutex);

@@ -15,8 +15,9 @@ namespace rubato {
 class EngineWatch {
  public:
   // From now on has `ask` bring a question to the engine, which calls `answer`, again and again.
-  // Calls `on_stuck` once, on a thread of its own, if one is not answered for `lease` in which this
-  // thread ran: a process that was frozen as a whole was not stuck.
+  // Calls `on_stuck` once, on a thread of its own, if one is not answered for four fifths of
+  // `lease` in which this thread ran: a process that was frozen as a whole was not stuck, and who
+  // is stuck says so before others, whose connections break, are blamed.
   EngineWatch(absl::Duration lease, std::function<void(std::function<void()> answer)> ask,
               std::function<void()> on_stuck);
   ~EngineWatch();

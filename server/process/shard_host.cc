@@ -2,10 +2,12 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <cstdlib>
 #include <utility>
 #include <variant>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "common/base/exit_code.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
@@ -41,16 +43,9 @@ ShardHost::ShardHost(const proto::Job& job, const std::string& job_digest,
       data_(job_digest, SharesMemory(job), log, arena_) {}
 
 void ShardHost::Stop() {
-  watch_.reset();
-  {
-    absl::MutexLock lock(&stuck_mutex_);
-    if (!stuck_.ok()) {
-      log_.Fatal(stuck_);
-      std::_Exit(kExitFailure);
-    }
-  }
   if (listener_.has_value()) listener_->Shutdown();
-  data_.Stop();
+  data_.Stop();    // waits for the engine
+  watch_.reset();  // which is watched until then
 }
 
 absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Service* cluster) {
@@ -93,17 +88,16 @@ absl::Status ShardHost::Handle(const ShardEvent& event) {
 }
 
 void ShardHost::OnStuck() {
-  const absl::Status why = absl::DeadlineExceededError(
-      absl::StrFormat("this server is stuck: its engine has done nothing for %s (cluster.lease)",
-                      absl::FormatDuration(connection_.lease)));
-  {
-    absl::MutexLock lock(&stuck_mutex_);
-    stuck_ = why;
-  }
+  const absl::Status why = absl::DeadlineExceededError(absl::StrFormat(
+      "this server is stuck: its engine has done nothing for most of cluster.lease (%s)",
+      absl::FormatDuration(connection_.lease)));
   proto::PeerMessage message;
   message.mutable_failure()->set_exit_code(kExitFailure);
   message.mutable_failure()->set_reason(std::string(why.message()));
   report_(message);
+  absl::SleepFor(absl::Seconds(1));  // for messages to leave
+  log_.Fatal(why);
+  std::_Exit(kExitFailure);
 }
 
 void ShardHost::OnMessage(const proto::CoordinatorMessage& message) {

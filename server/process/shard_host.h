@@ -10,7 +10,6 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "common/base/log.h"
 #include "common/wire/connection_options.h"
 #include "common/wire/data_service.h"
@@ -37,8 +36,7 @@ class ShardHost {
             std::unique_ptr<RecordingWriter> recording);
   ~ShardHost() { Stop(); }
 
-  // Breaks all calls and takes no more. Ends the process if its engine is stuck: what waits for
-  // that would wait for ever.
+  // Breaks all calls and takes no more.
   void Stop();
 
   // Listens at `listen`, with `cluster` beside the data service if it is given. Unavailable if the
@@ -52,6 +50,7 @@ class ShardHost {
 
  private:
   absl::Status Handle(const ShardEvent& event);
+  // Says so and ends the process: what waits for the engine would wait for ever.
   void OnStuck();
 
   const proto::Job job_;
@@ -64,8 +63,6 @@ class ShardHost {
   DataService data_;
   std::optional<Listener> listener_;
   std::atomic<bool> has_worked_{false};
-  absl::Status stuck_ ABSL_GUARDED_BY(stuck_mutex_);
-  absl::Mutex stuck_mutex_;
   std::optional<EngineWatch> watch_;
 };
 

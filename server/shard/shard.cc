@@ -173,7 +173,7 @@ absl::Status Shard::OnPull(const Pull& pull, Range blocks, ShardActions* actions
   }
   for (int64_t block = blocks.begin; block < blocks.end; ++block) {
     BlockLedger& ledger = mutable_ledger(block);
-    if (on_arrival() && pull.worker != kObserver &&
+    if (pull.worker != kObserver && policy_->on_arrival() &&
         ledger.clocks[pull.worker].waited_for == pull.retire) {
       ledger.clocks[pull.worker].waited_for = !pull.retire;
       ledger.FindSlowest();

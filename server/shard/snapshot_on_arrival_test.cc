@@ -213,7 +213,7 @@ TEST_P(SnapshotOnArrivalTest, SlotsAgreeWithParametersAndTheRestGoesOnToTheSameB
     worker.blocks.pop_back();
     logs_[block].push_back(worker.pushed);
     PushUnit(rank, worker.clock, worker.pushed, block);
-    if (random.Below(10) == 0) {
+    if (open.empty() && random.Below(5) == 0) {  // a new one would replace it
       proto::CoordinatorMessage message;
       message.mutable_snapshot()->set_id(++id);
       Tell(message);

@@ -17,12 +17,14 @@ struct Blocks {
   // By block: of its values and a header; of the messages that push and pull it, by the job's
   // codecs (topk: when its warm-up is over).
   std::vector<int64_t> bytes, push_bytes, pull_bytes;
+  // By block: those of the job that it stands for; empty: itself.
+  std::vector<Range> real;
 
   // As in a real run of `job`.
   static Blocks Real(const proto::Job& job, const proto::Layout& layout) {
     const FlatSpace space = SpaceOf(job, layout);
     const int64_t trainable = TrainableCount(layout);
-    Blocks blocks{Placement::Even(space, job.cluster().servers()), {}, {}, {}};
+    Blocks blocks{Placement::Even(space, job.cluster().servers()), {}, {}, {}, {}};
     for (int64_t block = 0; block < space.blocks(); ++block) {
       const Range values = space.BlockValues(block);
       blocks.bytes.push_back(kFrameHeaderBytes + values.size() * 4);
@@ -37,9 +39,11 @@ struct Blocks {
     const Blocks real = Real(job, layout);
     const int owners = real.placement.owners(), shards = real.placement.shards();
     const std::vector<int64_t> none(owners);
-    Blocks blocks{Placement::Even(FlatSpace(owners, 1), shards), none, none, none};
+    Blocks blocks{Placement::Even(FlatSpace(owners, 1), shards), none, none, none, {}};
+    blocks.real.resize(owners);
     for (int shard = 0; shard < shards; ++shard) {
       const Range owned = real.placement.Blocks(shard);
+      if (!owned.empty()) blocks.real[blocks.placement.Blocks(shard).begin] = owned;
       for (int64_t block = owned.begin; block < owned.end; ++block) {
         const int64_t into = blocks.placement.Blocks(shard).begin;
         blocks.bytes[into] += real.bytes[block];

@@ -129,10 +129,6 @@ MUTANTS = {
         "frame.unit != pull_.number) return false;",
         "false) return false;",
     ]),
-    "early_computation_not_interrupted": ("//worker/session:pulled_blocks.cc", [
-        "if (passed_) return Readable::kNever;",
-        "",
-    ]),
 }
 
 def mutant_tests():

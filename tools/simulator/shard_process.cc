@@ -11,6 +11,21 @@
 namespace rubato {
 namespace {
 
+// Tells of each block of the job what is so of the one that stands for it.
+template <typename States>
+void Unfold(const Blocks& blocks, States* states) {
+  if (blocks.real.empty()) return;
+  States all;
+  for (const auto& state : *states) {
+    const Range real = blocks.real[state.block()];
+    for (int64_t block = real.begin; block < real.end; ++block) {
+      *all.Add() = state;
+      all.Mutable(all.size() - 1)->set_block(block);
+    }
+  }
+  states->Swap(&all);
+}
+
 // Instead of a connection: the simulation itself.
 constexpr uint64_t kReader = ~uint64_t{0};
 
@@ -105,7 +120,13 @@ void ShardProcess::Do(const shard_outcome::Sent& sent) {
 }
 
 void ShardProcess::Do(const shard_outcome::Said& said) {
-  setting_.network->Send(control_, self_, SimMessage::ToCoordinator(said.message));
+  proto::PeerMessage message = said.message;
+  if (message.has_snapshot_copied()) {
+    Unfold(*setting_.blocks, message.mutable_snapshot_copied()->mutable_blocks());
+  } else if (message.has_shard_report()) {
+    Unfold(*setting_.blocks, message.mutable_shard_report()->mutable_blocks());
+  }
+  setting_.network->Send(control_, self_, SimMessage::ToCoordinator(message));
 }
 
 bool ShardProcess::Defer(int64_t block) {
