@@ -83,7 +83,8 @@ struct Copy {
 struct Copied {
   uint32_t snapshot = 0;
 };
-// Snapshot `snapshot` cannot be taken: a block is at `version`, beyond its step.
+// Snapshot `snapshot` cannot be taken: a block is at `version`, beyond its step, or is being brought
+// there.
 struct Missed {
   uint32_t snapshot = 0;
   int64_t version = 0;
