@@ -18,16 +18,6 @@ std::optional<int64_t> NumberIn(const std::string& path) {
   return std::nullopt;
 }
 
-std::optional<int64_t> OfHost() {
-  std::ifstream file("/proc/meminfo");
-  std::string word;
-  int64_t kilobytes;
-  while (file >> word) {
-    if (word == "MemAvailable:" && file >> kilobytes) return kilobytes * 1024;
-  }
-  return std::nullopt;
-}
-
 std::optional<int64_t> OfControlGroup() {
   std::ifstream file("/proc/self/cgroup");
   std::string line;
@@ -52,9 +42,19 @@ std::optional<int64_t> OfLimit() {
 
 }  // namespace
 
+std::optional<int64_t> AvailableHostMemory() {
+  std::ifstream file("/proc/meminfo");
+  std::string word;
+  int64_t kilobytes;
+  while (file >> word) {
+    if (word == "MemAvailable:" && file >> kilobytes) return kilobytes * 1024;
+  }
+  return std::nullopt;
+}
+
 std::optional<int64_t> AvailableMemory() {
   std::optional<int64_t> least;
-  for (const std::optional<int64_t> bytes : {OfHost(), OfControlGroup(), OfLimit()}) {
+  for (const std::optional<int64_t> bytes : {AvailableHostMemory(), OfControlGroup(), OfLimit()}) {
     if (bytes.has_value()) least = std::min(least.value_or(*bytes), *bytes);
   }
   return least.has_value() ? std::optional<int64_t>(std::max<int64_t>(*least, 0)) : std::nullopt;

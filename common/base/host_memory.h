@@ -7,6 +7,9 @@
 
 namespace rubato {
 
+// Bytes that the host has available; nothing where the system does not tell.
+std::optional<int64_t> AvailableHostMemory();
+
 // Bytes: the least of what the host has available, what the process's control group (version 2) is
 // still granted, and what RLIMIT_AS leaves; nothing where the system tells none of them.
 std::optional<int64_t> AvailableMemory();

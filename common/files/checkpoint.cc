@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/digest.h"
 #include "common/base/finite.h"
+#include "common/base/max_count.h"
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
 #include "common/files/safetensors.h"
@@ -85,7 +86,6 @@ absl::Status CheckManifest(const std::string& file, const proto::Manifest& manif
   if (manifest.has_digest() && manifest.digest() != DigestOf(manifest)) {
     return Damaged(file, "what it says has another digest than it names");
   }
-  constexpr int64_t kMost = int64_t{1} << 48;
   for (const auto& [name, number] : {std::pair("step", manifest.step()),
                                      {"samples", manifest.samples()},
                                      {"samples_per_epoch", manifest.samples_per_epoch()},
@@ -94,13 +94,13 @@ absl::Status CheckManifest(const std::string& file, const proto::Manifest& manif
                                      {"unit_samples", manifest.unit_samples()},
                                      {"block_values", manifest.block_values()},
                                      {"residuals", manifest.residuals()}}) {
-    if (number < 0 || number > kMost) {
-      return Damaged(file, absl::StrFormat("%s is %d, expected 0 to %d", name, number, kMost));
+    if (number < 0 || number > kMaxCount) {
+      return Damaged(file, absl::StrFormat("%s is %d, expected 0 to %d", name, number, kMaxCount));
     }
   }
   for (const auto& [name, number] :
        {std::pair("epoch", manifest.epoch()), {"seconds", manifest.seconds()}}) {
-    if (!(number >= 0 && number <= static_cast<double>(kMost))) {
+    if (!(number >= 0 && number <= static_cast<double>(kMaxCount))) {
       return Damaged(file, absl::StrFormat("%s is %g", name, number));
     }
   }
@@ -115,7 +115,7 @@ absl::Status CheckManifest(const std::string& file, const proto::Manifest& manif
     bool fits = block.block() == i;
     for (const int64_t number :
          {block.version(), block.samples(), block.units_below(), block.skipped()}) {
-      fits = fits && 0 <= number && number <= kMost;
+      fits = fits && 0 <= number && number <= kMaxCount;
     }
     for (const int64_t unit : block.units_above()) {
       fits = fits && 0 <= unit && unit < std::max(manifest.step(), int64_t{1});

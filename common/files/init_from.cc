@@ -1,7 +1,6 @@
 #include "common/files/init_from.h"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 #include <numeric>
 #include <set>
@@ -14,6 +13,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
+#include "common/base/finite.h"
 #include "common/base/status.h"
 #include "common/space/flat_space.h"
 
@@ -97,12 +97,11 @@ absl::StatusOr<SafetensorsReader> OpenInitialParameters(std::string path,
     std::vector<float> values(std::accumulate(tensor.shape.begin(), tensor.shape.end(), int64_t{1},
                                               std::multiplies<int64_t>()));
     RUBATO_RETURN_IF_ERROR(file.ReadFloats(i, 0, absl::MakeSpan(values)));
-    const auto wrong = std::find_if(values.begin(), values.end(),
-                                    [](float value) { return !std::isfinite(value); });
-    if (wrong != values.end()) {
+    const size_t wrong = FirstNonFinite(values);
+    if (wrong < values.size()) {
       return absl::InvalidArgumentError(
-          absl::StrCat(file.path(), ": ", absl::Utf8SafeCHexEscape(tensor.name), ": found ", *wrong,
-                       " as value ", wrong - values.begin(), ", expected finite numbers"));
+          absl::StrCat(file.path(), ": ", absl::Utf8SafeCHexEscape(tensor.name), ": found ",
+                       values[wrong], " as value ", wrong, ", expected finite numbers"));
     }
   }
   return file;

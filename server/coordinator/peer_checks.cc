@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
+#include "common/base/max_count.h"
 #include "common/base/status.h"
 #include "common/space/flat_space.h"
 #include "common/space/sum_of_squares.h"
@@ -12,9 +13,6 @@
 namespace rubato {
 namespace {
 
-// No count of a job comes near: 2^48 samples of one float are a petabyte. Sums of them, and their
-// products with what a job file may say, fit into 64 bits.
-constexpr int64_t kMost = int64_t{1} << 48;
 // Of samples, which are multiplied by epochs.
 constexpr int64_t kMostSamples = int64_t{1} << 40;
 // Steps that one worker may tell of while another has not told of an older one.
@@ -33,7 +31,9 @@ absl::Status In(absl::string_view field, int64_t found, int64_t least, int64_t m
   return Found(field, absl::StrCat(found), absl::StrFormat("%d to %d", least, most));
 }
 
-absl::Status Count(absl::string_view field, int64_t found) { return In(field, found, 0, kMost); }
+absl::Status Count(absl::string_view field, int64_t found) {
+  return In(field, found, 0, kMaxCount);
+}
 
 absl::Status Real(absl::string_view field, double found, double least, double most) {
   if (least <= found && found <= most) return absl::OkStatus();
@@ -85,7 +85,7 @@ absl::Status Check(const proto::Progress& progress, const PeerTerms& terms) {
       terms.in_step ? std::min(terms.until - 1, terms.done + kMostAhead) : terms.until - 1;
   RUBATO_RETURN_IF_ERROR(In("progress.unit", progress.unit(), terms.origin, last));
   RUBATO_RETURN_IF_ERROR(Count("progress.clock", progress.clock()));
-  RUBATO_RETURN_IF_ERROR(Real("progress.staleness", progress.staleness(), 0, kMost));
+  RUBATO_RETURN_IF_ERROR(Real("progress.staleness", progress.staleness(), 0, kMaxCount));
   RUBATO_RETURN_IF_ERROR(Count("progress.pushed_bytes", progress.pushed_bytes()));
   RUBATO_RETURN_IF_ERROR(Count("progress.pulled_bytes", progress.pulled_bytes()));
   // Of a clock that may step back.
@@ -103,7 +103,7 @@ absl::Status Check(const proto::EvaluationResult& evaluation) {
 }
 
 absl::Status Check(const proto::ShardClosed& closed, const PeerTerms& terms) {
-  const int64_t most = terms.in_step ? terms.until : kMost;
+  const int64_t most = terms.in_step ? terms.until : kMaxCount;
   RUBATO_RETURN_IF_ERROR(
       Size("shard_closed.lowest_version", closed.has_lowest_version(), !terms.blocks.empty()));
   RUBATO_RETURN_IF_ERROR(In("shard_closed.highest_version", closed.highest_version(), 0, most));

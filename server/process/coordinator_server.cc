@@ -46,14 +46,14 @@ absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptio
 
 // The checkpoint that the job goes on from, or its first parameters, if any.
 absl::StatusOr<Coordinator::Begin> FindBegin(const proto::Job& job, const ServerOptions& options,
-                                             const Log& log) {
+                                             const std::string& job_digest, const Log& log) {
   Coordinator::Begin begin;
   std::vector<std::string> warnings;
   RUBATO_ASSIGN_OR_RETURN(begin.path, ResumePoint(job, options.resume, "runs", &warnings));
   for (const std::string& warning : warnings) log.Warning(warning);
   if (!begin.path.empty()) {
     RUBATO_ASSIGN_OR_RETURN(begin.resume, CheckCheckpoint(begin.path));
-    if (begin.resume->job_digest() != JobDigest(job)) {
+    if (begin.resume->job_digest() != job_digest) {
       log.Info(
           absl::StrCat("goes on from ", begin.path, ", whose job has other settings than this"),
           {{"job_digest", begin.resume->job_digest()}});
@@ -88,7 +88,7 @@ absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordCoordinator(const proto::
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Create(
     const proto::Job& job, const ServerOptions& options, const std::string& job_digest,
     const Log* log) {
-  RUBATO_ASSIGN_OR_RETURN(Coordinator::Begin begin, FindBegin(job, options, *log));
+  RUBATO_ASSIGN_OR_RETURN(Coordinator::Begin begin, FindBegin(job, options, job_digest, *log));
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<RecordingWriter> shard_recording,
                           RecordShard(job, options, job_digest, *log));
   const absl::Time now = MonotonicNow();

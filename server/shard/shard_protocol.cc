@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
 #include "common/base/exit_code.h"
+#include "common/base/max_count.h"
 #include "common/base/overloaded.h"
 #include "common/base/status.h"
 #include "server/shard/shard_answers.h"
@@ -153,7 +154,7 @@ absl::Status ShardProtocol::On(const shard_event::Arrival& event) {
 }
 
 absl::Status ShardProtocol::CheckNumbers(const Frame& frame) {
-  constexpr uint64_t kMost = uint64_t{1} << 48;  // sums of them fit into 64 bits
+  constexpr uint64_t kMost = kMaxCount;
   for (const auto& [name, number] :
        {std::pair("clock", frame.clock),
         {"version", frame.version},

@@ -3,7 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <array>
-#include <fstream>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "common/base/host_memory.h"
 #include "common/base/status.h"
 #include "tensor/cuda/cublas.h"
 #include "tensor/cuda/cuda_check.h"
@@ -28,15 +29,9 @@ constexpr absl::Duration kLook = absl::Milliseconds(200);
 
 // Of the host's memory; how much of it may be pinned is known to the driver alone.
 std::string AvailableOnHost() {
-  std::ifstream file("/proc/meminfo");
-  std::string word;
-  int64_t kilobytes;
-  while (file >> word) {
-    if (word == "MemAvailable:" && file >> kilobytes) {
-      return absl::StrCat(kilobytes * 1024, " are available");
-    }
-  }
-  return "how much is available is not known";
+  const std::optional<int64_t> bytes = AvailableHostMemory();
+  return bytes.has_value() ? absl::StrCat(*bytes, " are available")
+                           : "how much is available is not known";
 }
 
 class CudaDevice final : public Device {

@@ -15,6 +15,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/base/json.h"
 #include "common/base/monotonic.h"
 #include "common/base/process_exit.h"
 #include "common/base/status.h"
@@ -69,7 +70,7 @@ LogLine ParseLogLine(const std::string& line) {
   if (json.value("level", nlohmann::json()) == "warning") {
     const auto fields = json.value("fields", nlohmann::json::object());
     parsed.warning = json.value("message", "");
-    if (!fields.empty()) absl::StrAppend(&*parsed.warning, " ", fields.dump());
+    if (!fields.empty()) absl::StrAppend(&*parsed.warning, " ", JsonText(fields));
   }
   return parsed;
 }

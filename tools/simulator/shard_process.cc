@@ -126,7 +126,7 @@ void ShardProcess::Do(const shard_outcome::Said& said) {
   } else if (message.has_shard_report()) {
     Unfold(*setting_.blocks, message.mutable_shard_report()->mutable_blocks());
   }
-  setting_.network->Send(control_, self_, SimMessage::ToCoordinator(message));
+  setting_.network->Send(control_, self_, SimMessage::ToCoordinator(std::move(message)));
 }
 
 bool ShardProcess::Defer(int64_t block) {
