@@ -380,4 +380,23 @@ absl::StatusOr<std::vector<float>> ReadParameters(const std::string& path,
   return parameters;
 }
 
+std::vector<int64_t> UnitsNotWhole(const proto::Manifest& checkpoint) {
+  const auto holds = [](const proto::BlockState& block, int64_t unit) {
+    return unit < block.units_below() ||
+           std::count(block.units_above().begin(), block.units_above().end(), unit) > 0;
+  };
+  int64_t below = checkpoint.step();
+  for (const proto::BlockState& block : checkpoint.blocks()) {
+    below = std::min(below, block.units_below());
+  }
+  std::vector<int64_t> units;
+  for (int64_t unit = below; unit < checkpoint.step(); ++unit) {
+    if (!std::all_of(checkpoint.blocks().begin(), checkpoint.blocks().end(),
+                     [&](const proto::BlockState& block) { return holds(block, unit); })) {
+      units.push_back(unit);
+    }
+  }
+  return units;
+}
+
 }  // namespace rubato

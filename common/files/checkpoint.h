@@ -61,6 +61,10 @@ absl::StatusOr<TrainingState> ReadTrainingState(const std::string& path,
 absl::StatusOr<std::vector<float>> ReadParameters(const std::string& path,
                                                   const proto::Layout& layout);
 
+// Of a checkpoint on arrival: the contributions, of those that had been given out, that some block
+// does not hold. They are computed again.
+std::vector<int64_t> UnitsNotWhole(const proto::Manifest& checkpoint);
+
 }  // namespace rubato
 
 #endif  // RUBATO_COMMON_FILES_CHECKPOINT_H_

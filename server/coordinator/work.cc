@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/files/checkpoint.h"
 #include "common/space/modes.h"
 
 namespace rubato {
@@ -12,30 +13,6 @@ namespace rubato {
 using coordinator::Outcomes;
 using coordinator::Send;
 using coordinator::Warn;
-
-namespace {
-
-// The contributions that some blocks hold and others lack.
-std::vector<int64_t> NotWhole(const proto::Manifest& checkpoint) {
-  const auto holds = [](const proto::BlockState& block, int64_t unit) {
-    return unit < block.units_below() ||
-           std::count(block.units_above().begin(), block.units_above().end(), unit) > 0;
-  };
-  int64_t below = checkpoint.step();
-  for (const proto::BlockState& block : checkpoint.blocks()) {
-    below = std::min(below, block.units_below());
-  }
-  std::vector<int64_t> units;
-  for (int64_t unit = below; unit < checkpoint.step(); ++unit) {
-    if (!std::all_of(checkpoint.blocks().begin(), checkpoint.blocks().end(),
-                     [&](const proto::BlockState& block) { return holds(block, unit); })) {
-      units.push_back(unit);
-    }
-  }
-  return units;
-}
-
-}  // namespace
 
 Work::Work(const proto::Job& job, int64_t samples_per_epoch,
            const std::optional<proto::Manifest>& resume, PolicyFactory policies)
@@ -56,7 +33,7 @@ Work::Work(const proto::Job& job, int64_t samples_per_epoch,
   // What only some blocks hold is done first, on arrival and in the same numbers.
   lineage_.Begin(OnArrival(wanted) ? wanted : FromManifest(resume->mode()), resume->origin_unit(),
                  resume->origin_samples());
-  ledger_ = WorkLedger(resume->step(), NotWhole(*resume));
+  ledger_ = WorkLedger(resume->step(), UnitsNotWhole(*resume));
   if (!OnArrival(wanted)) lineage_.Cut(ledger_.next());
 }
 

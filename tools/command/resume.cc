@@ -27,12 +27,18 @@ absl::Status CopyMetrics(const Resume& resume, const std::string& to) {
   std::error_code error;
   if (!fs::exists(from, error)) return absl::OkStatus();
   RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(from));
+  // Those that the metrics go on from: what is computed again is counted again.
+  int64_t samples = resume.manifest.samples();
+  if (resume.manifest.mode() != proto::Manifest::MODE_SYNC) {
+    samples -= static_cast<int64_t>(UnitsNotWhole(resume.manifest).size()) *
+               resume.manifest.unit_samples();
+  }
   std::string kept;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     // On arrival a line counts steps, the manifest contributions; both count samples. The test of
     // the end was not the end's.
-    if (json.is_object() && json.value("samples", int64_t{0}) <= resume.manifest.samples() &&
+    if (json.is_object() && json.value("samples", int64_t{0}) <= samples &&
         json.value("kind", "") != "test") {
       absl::StrAppend(&kept, line, "\n");
     }
