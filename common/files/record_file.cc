@@ -5,24 +5,29 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace rubato {
 
-absl::StatusOr<RecordFile> RecordFile::Open(std::string path) {
+absl::StatusOr<RecordFile> RecordFile::Open(std::string path, int64_t max_bytes) {
   const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot write ", path));
-  return RecordFile(std::move(path), fd);
+  return RecordFile(std::move(path), fd, max_bytes);
 }
 
 RecordFile::RecordFile(RecordFile&& other)
-    : path_(std::move(other.path_)), fd_(std::exchange(other.fd_, -1)) {}
+    : path_(std::move(other.path_)),
+      fd_(std::exchange(other.fd_, -1)),
+      max_bytes_(other.max_bytes_) {}
 
 RecordFile& RecordFile::operator=(RecordFile&& other) {
   std::swap(path_, other.path_);
   std::swap(fd_, other.fd_);
+  std::swap(max_bytes_, other.max_bytes_);
   return *this;
 }
 
@@ -41,7 +46,11 @@ absl::Status RecordFile::Append(absl::Span<const absl::string_view> pieces) {
     vectors.push_back({const_cast<char*>(piece.data()), piece.size()});
     size += static_cast<ssize_t>(piece.size());
   }
-  const off_t end = lseek(fd_, 0, SEEK_END);
+  off_t end = lseek(fd_, 0, SEEK_END);
+  if (end > 0 && end > max_bytes_ - size) {
+    RUBATO_RETURN_IF_ERROR(Rotate());
+    end = 0;
+  }
   const ssize_t written = writev(fd_, vectors.data(), static_cast<int>(vectors.size()));
   if (written == size) return absl::OkStatus();
   const int error = written < 0 ? errno : ENOSPC;
@@ -49,6 +58,18 @@ absl::Status RecordFile::Append(absl::Span<const absl::string_view> pieces) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot repair ", path_));
   }
   return absl::ErrnoToStatus(error, absl::StrCat("cannot write ", path_));
+}
+
+absl::Status RecordFile::Rotate() {
+  const std::string old = path_ + ".1";
+  // It may be renamed already, where the new one could not be made.
+  if (rename(path_.c_str(), old.c_str()) != 0 && errno != ENOENT) {
+    return absl::ErrnoToStatus(errno, absl::StrCat("cannot rename ", path_));
+  }
+  absl::StatusOr<RecordFile> next = Open(path_, max_bytes_);
+  if (!next.ok()) return next.status();
+  *this = *std::move(next);
+  return absl::OkStatus();
 }
 
 }  // namespace rubato

@@ -1,7 +1,10 @@
-// A file that grows by records, each of which is in it whole or not at all.
+// A file that grows by records, each of which is in it whole or not at all. One that has become too
+// large is renamed, and a new one begun.
 #ifndef RUBATO_COMMON_FILES_RECORD_FILE_H_
 #define RUBATO_COMMON_FILES_RECORD_FILE_H_
 
+#include <cstdint>
+#include <limits>
 #include <string>
 #include <utility>
 
@@ -15,8 +18,10 @@ namespace rubato {
 // For one thread.
 class RecordFile {
  public:
-  // Makes the file, or goes on at its end. The error names it.
-  static absl::StatusOr<RecordFile> Open(std::string path);
+  // Makes the file, or goes on at its end. The error names it. Before a record would make it larger
+  // than `max_bytes` it is renamed to PATH.1, in place of the one that was there.
+  static absl::StatusOr<RecordFile> Open(std::string path,
+                                         int64_t max_bytes = std::numeric_limits<int64_t>::max());
 
   RecordFile(RecordFile&& other);
   RecordFile& operator=(RecordFile&& other);
@@ -32,10 +37,15 @@ class RecordFile {
   absl::Status Append(absl::Span<const absl::string_view> pieces);
 
  private:
-  RecordFile(std::string path, int fd) : path_(std::move(path)), fd_(fd) {}
+  RecordFile(std::string path, int fd, int64_t max_bytes)
+      : path_(std::move(path)), fd_(fd), max_bytes_(max_bytes) {}
+
+  // Begins a new file.
+  absl::Status Rotate();
 
   std::string path_;
   int fd_;
+  int64_t max_bytes_;
 };
 
 }  // namespace rubato

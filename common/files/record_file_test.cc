@@ -61,6 +61,20 @@ TEST(RecordFileTest, ARecordThatDoesNotFitIsCutOffAgain) {
   EXPECT_EQ(Contents(path), "0123456789\n0123\n");
 }
 
+TEST(RecordFileTest, OneThatHasBecomeTooLargeIsRenamedAndANewOneBegun) {
+  const std::string path = testing::TempDir() + "/rotated";
+  absl::StatusOr<RecordFile> file = RecordFile::Open(path, /*max_bytes=*/10);
+  RUBATO_ASSERT_OK(file);
+  for (const char* record :
+       {"one\n", "two\n", "three\n", "four\n", "longer than ten\n", "five\n"}) {
+    RUBATO_EXPECT_OK(file->Append(record));
+    // Together they are all that was written last, without a gap.
+    EXPECT_THAT(Contents(path), testing::EndsWith(record));
+  }
+  EXPECT_EQ(Contents(path + ".1"), "longer than ten\n");
+  EXPECT_EQ(Contents(path), "five\n");
+}
+
 TEST(RecordFileTest, ErrorsNameTheFile) {
   EXPECT_THAT(RecordFile::Open("/nowhere/x").status(),
               IsError(absl::StatusCode::kNotFound, HasSubstr("cannot write /nowhere/x")));

@@ -58,8 +58,9 @@ absl::Status MakeFolders(const std::string& path) {
   return absl::OkStatus();
 }
 
-// Whether LogFile has given that name.
+// Whether LogFile has given that name, or it is of one that was begun anew.
 bool IsLog(absl::string_view name) {
+  absl::ConsumeSuffix(&name, ".1");
   if (name == "simulation.log") return true;
   for (const absl::string_view role : {"server-", "worker-"}) {
     absl::string_view rank = name;

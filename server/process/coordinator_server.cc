@@ -20,6 +20,8 @@
 namespace rubato {
 namespace {
 
+constexpr int64_t kMaxJournal = 64 << 20;  // bytes: views of three workers are some 200,000
+
 // A new folder under runs/, or options.run_dir, which exists. AlreadyExists if that holds a run's
 // results.
 absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptions& options) {
@@ -148,7 +150,7 @@ absl::Status CoordinatorServer::OpenFiles() {
   RUBATO_ASSIGN_OR_RETURN(folder_, OpenRunFolder(job_, options_));
   RUBATO_ASSIGN_OR_RETURN(metrics_, MetricsRecorder::Create(*folder_, job_.metrics().tensorboard(),
                                                             absl::Now(), &log_));
-  RUBATO_ASSIGN_OR_RETURN(journal_, RecordFile::Open(folder_->ViewsFile()));
+  RUBATO_ASSIGN_OR_RETURN(journal_, RecordFile::Open(folder_->ViewsFile(), kMaxJournal));
   RUBATO_ASSIGN_OR_RETURN(std::string token, WriteToken(folder_->TokenFile()));
   service_.SetToken(std::move(token));
   files_.emplace(job_, job_digest_, options_.connection, *folder_, &log_);

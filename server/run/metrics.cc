@@ -3,11 +3,13 @@
 #include <algorithm>
 #include <utility>
 
+#include "server/run/line_stride.h"
+
 namespace rubato {
 namespace {
 
-// Whoever watches sees something.
-constexpr absl::Duration kLongestWindow = absl::Seconds(5);
+// Whoever watches sees something. Seconds.
+constexpr double kLongestWindow = 5;
 
 }  // namespace
 
@@ -132,11 +134,20 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
   samples_ += samples;
   ++units_;
   ++window_units_;
-  const bool is_due = sync_ && every_steps_ > 0
-                          ? steps() % every_steps_ == 0
-                          : before / every_samples_ != samples_ / every_samples_;
   last_rate_ = learning_rate_.At(before) * policy_->RateOf(samples);
-  if (is_due || now - window_start_ >= kLongestWindow) CloseWindow(now, lines);
+  if (IsLineDue(before, now)) CloseWindow(now, lines);
+}
+
+bool Metrics::IsLineDue(int64_t samples_before, absl::Time now) const {
+  const int64_t windows = static_cast<int64_t>(last_seconds_ / kLongestWindow);
+  const double longest = kLongestWindow * static_cast<double>(LineStride(windows, kMetricsLines));
+  if (absl::ToDoubleSeconds(now - window_start_) >= longest) return true;
+  if (sync_ && every_steps_ > 0) {
+    const int64_t intervals = steps() / every_steps_;
+    return steps() % every_steps_ == 0 && intervals % LineStride(intervals, kMetricsLines) == 0;
+  }
+  const int64_t every = every_samples_ * LineStride(samples_ / every_samples_, kMetricsLines);
+  return samples_before / every != samples_ / every;
 }
 
 void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {

@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
+#include "server/run/line_stride.h"
 
 namespace rubato {
 
@@ -28,6 +29,10 @@ absl::StatusOr<MetricsRecorder> MetricsRecorder::Create(const RunFolder& folder,
 }
 
 void MetricsRecorder::Record(const MetricsLine& line, absl::Time now) {
+  if (line.kind == MetricsLine::Kind::kEval) {
+    ++evaluations_;
+    if (evaluations_ % LineStride(evaluations_, kMetricsLines) != 0) return;
+  }
   WarnOnce(file_.Append(line), &warned_);
   if (tensorboard_.has_value()) {
     WarnOnce(tensorboard_->Append(line, now), &warned_of_tensorboard_);

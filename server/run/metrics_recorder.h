@@ -2,6 +2,7 @@
 #ifndef RUBATO_SERVER_RUN_METRICS_RECORDER_H_
 #define RUBATO_SERVER_RUN_METRICS_RECORDER_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -24,6 +25,8 @@ class MetricsRecorder {
   static absl::StatusOr<MetricsRecorder> Create(const RunFolder& folder, bool tensorboard,
                                                 absl::Time now, const Log* log);
 
+  // Of lines of tests, as of those that training makes due, so many for each doubling of the run
+  // (line_stride.h).
   void Record(const MetricsLine& line, absl::Time now);
 
  private:
@@ -34,6 +37,7 @@ class MetricsRecorder {
   MetricsFile file_;
   std::optional<TensorboardFile> tensorboard_;
   const Log* log_;
+  int64_t evaluations_ = 0;
   bool warned_ = false;
   bool warned_of_tensorboard_ = false;
 };

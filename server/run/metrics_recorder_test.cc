@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -140,6 +141,22 @@ TEST(MetricsRecorderTest, AFullDiskGivesOneWarningAFile) {
   // And when there is room again, lines go in again.
   recorder->Record(MetricsLine(), absl::Now());
   EXPECT_EQ(Contents(folder + "/metrics.jsonl").size(), now_json.size() + json.size());
+}
+
+TEST(MetricsRecorderTest, TestsAreAsManyForEachDoublingOfTheRun) {
+  const std::string folder = NewFolder();
+  const Log log("server", 0);
+  {
+    absl::StatusOr<MetricsRecorder> recorder =
+        MetricsRecorder::Create(RunFolder(folder), /*tensorboard=*/false, absl::UnixEpoch(), &log);
+    RUBATO_ASSERT_OK(recorder);
+    MetricsLine line;
+    line.kind = MetricsLine::Kind::kEval;
+    for (line.step = 1; line.step <= 1 << 17; ++line.step)
+      recorder->Record(line, absl::UnixEpoch());
+  }
+  const std::string json = Contents(folder + "/metrics.jsonl");
+  EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), (1 << 15) + 2 * (1 << 14));
 }
 
 }  // namespace

@@ -145,5 +145,34 @@ TEST_F(MetricsTest, KeepsPartsOfSoManySteps) {
   EXPECT_EQ(metrics.open(), 16u);
 }
 
+TEST_F(MetricsTest, LinesAreAsManyForEachDoublingOfTheRun) {
+  Metrics metrics = Begun(/*sync=*/true);
+  constexpr int64_t kSteps = 1 << 20;
+  for (int64_t step = 0; step < kSteps; ++step) {
+    for (const int64_t leaf : {0, 1}) metrics.OnProgress(Told(step, leaf, 20), now_, &lines_);
+  }
+  // 2^15 at each step, and 2^14 for each of the five times that 2^15 become 2^20.
+  EXPECT_EQ(lines_.size(), (1u << 15) + 5 * (1u << 14));
+  EXPECT_EQ(lines_[(1 << 15) - 1].step, 1 << 15);
+  EXPECT_EQ(lines_[1 << 15].step, (1 << 15) + 2);
+  EXPECT_EQ(lines_.back().step, kSteps);
+  // None is less than it says: a mean over all samples since the line before.
+  for (const MetricsLine& line : lines_) ASSERT_EQ(line.loss, 1.5);
+}
+
+TEST_F(MetricsTest, LinesThatTimeMakesDueAreAsManyForEachDoublingToo) {
+  job_.mutable_metrics()->mutable_every()->set_samples(int64_t{1} << 50);
+  Metrics metrics = Begun(/*sync=*/true);
+  absl::Time time = now_;
+  int64_t step = 0;
+  const absl::Time end = now_ + absl::Hours(24 * 7);
+  for (; time < end; ++step, time += absl::Seconds(5)) {
+    for (const int64_t leaf : {0, 1}) metrics.OnProgress(Told(step, leaf, 20), time, &lines_);
+  }
+  EXPECT_GT(step, 120'000);
+  EXPECT_LT(lines_.size(), (1u << 15) + 2 * (1u << 14));
+  EXPECT_GT(lines_.size(), (1u << 15) + (1u << 14));
+}
+
 }  // namespace
 }  // namespace rubato

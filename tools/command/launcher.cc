@@ -57,10 +57,11 @@ absl::Status SystemError(absl::string_view what, absl::string_view path) {
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot ", what, " ", path));
 }
 
-// The end of a log from `begin` on: enough for a reason.
+// The end of a log from `begin` on: enough for a reason. It may have been begun anew since.
 std::string Tail(int fd, off_t begin) {
   constexpr off_t kBytes = 1 << 16;
   const off_t size = lseek(fd, 0, SEEK_END);
+  if (size < begin) begin = 0;
   begin = std::max(begin, size - kBytes);
   std::string tail(static_cast<size_t>(std::max<off_t>(size - begin, 0)), '\0');
   const ssize_t got = pread(fd, tail.data(), tail.size(), begin);

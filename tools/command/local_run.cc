@@ -22,6 +22,7 @@
 #include "common/base/terminal.h"
 #include "common/job/job.h"
 #include "tools/command/command.h"
+#include "tools/command/log_file.h"
 #include "tools/command/say.h"
 
 namespace rubato {
@@ -30,6 +31,7 @@ namespace {
 using Event = Launcher::Event;
 
 constexpr int kStderr = 2;
+constexpr int64_t kMaxLog = 16 << 20;  // bytes of a process's log, and of the one before
 constexpr absl::Duration kAddressPoll = absl::Milliseconds(10);
 constexpr absl::Duration kProgressPoll = absl::Milliseconds(200);
 // How long nothing may happen before shard 0 is asked what it waits for, and how long it has to
@@ -168,6 +170,7 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
     const Event event = launcher_.Wait(kProgressPoll);
     ReadViews(display);
     ReadLogs(&display);
+    CutLogs(display);
     display.Update(MonotonicNow());
     if (event == Event::kLost) {
       display.Clear();
@@ -220,6 +223,16 @@ void LocalRun::ReadLogs(ProgressDisplay* display) {
         Say(log_, absl::StrCat("warning: ", text));
       }
     }
+  }
+}
+
+void LocalRun::CutLogs(ProgressDisplay& display) {
+  for (auto log = logs_.begin(); cuts_logs_ && log != logs_.end(); ++log) {
+    const absl::Status status = CutLog(log->second.path(), kMaxLog);
+    if (status.ok()) continue;
+    cuts_logs_ = false;
+    display.Clear();
+    Say(log_, absl::StrCat("warning: logs will grow: ", status.message()));
   }
 }
 

@@ -59,6 +59,8 @@ class LocalRun {
   void ReadViews(ProgressDisplay& display);
   // Says what the processes warn of, each thing once, whoever says it.
   void ReadLogs(ProgressDisplay* display);
+  // Keeps logs below kMaxLog, when they have been read.
+  void CutLogs(ProgressDisplay& display);
   // Starts a worker anew if that may help. Whether the run goes on.
   absl::StatusOr<bool> OnLost(const Failure& lost);
   // When nothing happens: shows that the run is paused, if it is. If it would be so for ever, has
@@ -76,6 +78,7 @@ class LocalRun {
   std::map<std::string, LineTail> logs_;      // by the process that writes
   std::map<std::string, std::string> names_;  // by the same: what it calls itself
   std::set<std::string> warnings_;            // that have been said
+  bool cuts_logs_ = true;                     // until that fails
   std::string address_;                       // of shard 0
   bool has_begun_ = false;
   std::string mode_;

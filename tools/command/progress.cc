@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/ioctl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -16,11 +17,13 @@
 #include "common/base/terminal.h"
 #include "nlohmann/json.hpp"
 #include "server/run/figures.h"
+#include "server/run/line_stride.h"
 
 namespace rubato {
 namespace {
 
 constexpr absl::Duration kBetweenLines = absl::Seconds(5);
+constexpr int64_t kLines = 512;  // for each doubling of the run
 constexpr char kBold[] = "\x1b[1m", kRed[] = "\x1b[1;31m", kPlain[] = "\x1b[0m";
 
 // Of what no figure tells, among the figures' own (Figure::live).
@@ -197,9 +200,20 @@ std::optional<std::string> LineTail::Next() {
     char bytes[1 << 14];
     const ssize_t got = read(fd_, bytes, sizeof bytes);
     if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return std::nullopt;
+    if (got < 0 || (got == 0 && !BeginAnew())) return std::nullopt;
     buffer_.append(bytes, static_cast<size_t>(got));
   }
+}
+
+bool LineTail::BeginAnew() {
+  struct stat now, read;
+  if (fstat(fd_, &read) != 0) return false;
+  if (lseek(fd_, 0, SEEK_CUR) > read.st_size) return lseek(fd_, 0, SEEK_SET) == 0;
+  if (stat(path_.c_str(), &now) != 0 || now.st_ino == read.st_ino) return false;
+  const int next = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  if (next < 0) return false;
+  close(std::exchange(fd_, next));
+  return true;
 }
 
 ProgressDisplay::ProgressDisplay(std::string metrics_path, Progress progress, int fd, bool terminal,
@@ -248,9 +262,12 @@ void ProgressDisplay::Update(absl::Time now) {
   if (changed) last_change_ = now;
   if (terminal_) {
     if (changed || !drawn_) Draw();
-  } else if (changed && (tested || now >= next_line_)) {
+  } else if (changed && now >= (tested ? next_test_ : next_line_)) {
     log_.Info("", progress_.Fields());
-    next_line_ = now + kBetweenLines;
+    if (!begin_.has_value()) begin_ = now;
+    const int64_t intervals = (now - *begin_) / kBetweenLines;
+    next_line_ = now + kBetweenLines * LineStride(intervals, kLines);
+    if (tested) next_test_ = next_line_;
   }
 }
 

@@ -65,7 +65,8 @@ class Progress {
   Values tested_;
 };
 
-// Lines that are appended to a file, each once and whole. The file may come later.
+// Lines that are appended to a file, each once and whole. The file may come later, and it may be
+// begun anew: renamed and made again (RecordFile), or emptied (CutLog).
 class LineTail {
  public:
   explicit LineTail(std::string path);
@@ -73,18 +74,25 @@ class LineTail {
   LineTail& operator=(const LineTail&) = delete;
   ~LineTail();
 
+  const std::string& path() const { return path_; }
+
   // The next line, without its newline; nothing while there is none.
   std::optional<std::string> Next();
 
  private:
+  // At the end of what has been read: whether there is another file, or the same from its
+  // beginning.
+  bool BeginAnew();
+
   const std::string path_;
   int fd_ = -1;
   std::string buffer_;
   size_t begin_ = 0;  // of what has not been returned
 };
 
-// Shows progress on `fd`: one live line on a terminal, else a log line every few seconds and at
-// each test.
+// Shows progress on `fd`: one live line on a terminal, else a log line every few seconds and as
+// often one at a test; at intervals that grow with the run (server/run/line_stride.h), since these
+// lines are kept.
 class ProgressDisplay {
  public:
   // `terminal`: whether a line can be redrawn in place; see common/base/terminal.h. Log lines are
@@ -115,7 +123,9 @@ class ProgressDisplay {
   std::string notice_;
   absl::Time last_change_ = MonotonicNow();
   bool drawn_ = false;
+  std::optional<absl::Time> begin_;  // of the lines
   absl::Time next_line_ = absl::InfinitePast();
+  absl::Time next_test_ = absl::InfinitePast();  // a line because of one
 };
 
 // "0:07", "12:34", "3:00:00".

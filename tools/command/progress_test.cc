@@ -6,7 +6,10 @@
 #include <termios.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdio>
 #include <fstream>
+#include <iterator>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -137,6 +140,23 @@ TEST_F(LineTailTest, ReturnsWholeLinesOnceAsTheyCome) {
   EXPECT_EQ(tail.Next(), "end");
 }
 
+TEST_F(LineTailTest, GoesOnInAFileThatIsBegunAnew) {
+  LineTail tail(path());
+  Append("one\ntwo\n");
+  EXPECT_EQ(tail.Next(), "one");
+  EXPECT_EQ(tail.Next(), "two");
+  Append("three\n");
+  ASSERT_EQ(rename(path().c_str(), (path() + ".1").c_str()), 0);
+  Append("four\n");
+  EXPECT_EQ(tail.Next(), "three");
+  EXPECT_EQ(tail.Next(), "four");
+  ASSERT_EQ(truncate(path().c_str(), 0), 0);
+  EXPECT_EQ(tail.Next(), std::nullopt);
+  Append("5\n");
+  EXPECT_EQ(tail.Next(), "5");
+  EXPECT_EQ(tail.Next(), std::nullopt);
+}
+
 // Shown on a pseudo-terminal, as a terminal would get it.
 class ProgressDisplayTest : public FileTest {
  protected:
@@ -219,6 +239,25 @@ TEST_F(ProgressDisplayTest, ElsewhereALineEveryFewSecondsAndAtEachTest) {
   Append(absl::StrCat(kTrain, "\n"));
   display.Update(start_ + absl::Seconds(9));
   EXPECT_THAT(Shown(), HasSubstr("step=30"));
+}
+
+TEST_F(ProgressDisplayTest, InADayOfTestsLinesAreAsManyForEachDoublingOfTheRun) {
+  const std::string log = path() + ".log";
+  const int fd = open(log.c_str(), O_RDWR | O_CREAT | O_APPEND, 0666);
+  {
+    ProgressDisplay display(path(), Progress(3000, 1000), fd, /*terminal=*/false, LogLevel::kInfo);
+    for (absl::Duration time; time < absl::Hours(24); time += absl::Seconds(3)) {
+      Append(absl::StrCat(kTrain, "\n", kTest, "\n"));
+      display.Update(start_ + time);
+    }
+  }
+  std::ifstream file(log);
+  const std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  const auto lines = std::count(text.begin(), text.end(), '\n');
+  // 2^10 intervals of 5 s pass in 85 minutes, of which the day has 17 times as many.
+  EXPECT_GT(lines, 2 * 512);
+  EXPECT_LT(lines, (2 + 5) * 512);
+  close(fd);
 }
 
 TEST_F(ProgressDisplayTest, ANoticeStandsInPlaceOfTheLineUntilItIsOver) {
