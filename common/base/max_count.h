@@ -6,9 +6,12 @@
 
 namespace rubato {
 
-// No count of a job comes near: 2^48 samples of one float are a petabyte. Sums of them, and their
-// products with what a job file may say, fit into 64 bits.
-constexpr int64_t kMaxCount = int64_t{1} << 48;
+// A training that counts 10^15 samples, a million a second for thirty years, is below it. Sums of
+// thousands of them fit into 64 bits.
+constexpr int64_t kMaxCount = int64_t{1} << 50;
+
+// Bytes that a process has moved in all: five GB a second for thirty years.
+constexpr int64_t kMaxBytes = int64_t{1} << 62;
 
 }  // namespace rubato
 

@@ -10,6 +10,16 @@ using coordinator::Outcomes;
 using coordinator::Send;
 using coordinator::Warn;
 
+namespace {
+
+// Of bytes: as many as can be said, where there are more.
+int64_t Sum(int64_t a, int64_t b) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  return a > kMost - b ? kMost : a + b;
+}
+
+}  // namespace
+
 void Ending::Stop(const absl::Status& end) {
   stopping_ = true;
   if (!end.ok()) stop_end_ = end;
@@ -85,8 +95,8 @@ void Ending::OnReport(const ShardId& shard, const proto::ShardReport& report, Su
                       Outcomes* out) {
   if (state_ != State::kReporting || !reports_.OnAnswer(shard)) return;
   summary->duplicates += report.duplicates();
-  summary->pushed_bytes += report.pushed_bytes();
-  summary->pulled_bytes += report.pulled_bytes();
+  summary->pushed_bytes = Sum(summary->pushed_bytes, report.pushed_bytes());
+  summary->pulled_bytes = Sum(summary->pulled_bytes, report.pulled_bytes());
   summary->blocks.insert(summary->blocks.end(), report.blocks().begin(), report.blocks().end());
   if (!reports_.complete()) return;
   std::sort(summary->blocks.begin(), summary->blocks.end(),

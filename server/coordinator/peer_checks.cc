@@ -163,8 +163,8 @@ absl::Status Check(const proto::ShardReport& report, const PeerTerms& terms) {
     RUBATO_RETURN_IF_ERROR(Count("shard_report.blocks.samples", block.samples()));
   }
   RUBATO_RETURN_IF_ERROR(Count("shard_report.duplicates", report.duplicates()));
-  RUBATO_RETURN_IF_ERROR(Count("shard_report.pushed_bytes", report.pushed_bytes()));
-  return Count("shard_report.pulled_bytes", report.pulled_bytes());
+  RUBATO_RETURN_IF_ERROR(In("shard_report.pushed_bytes", report.pushed_bytes(), 0, kMaxBytes));
+  return In("shard_report.pulled_bytes", report.pulled_bytes(), 0, kMaxBytes);
 }
 
 absl::Status Check(const proto::Failure& failure) {

@@ -267,7 +267,7 @@ TEST_F(ShardProtocolTest, OnlyWhoHasTheKeyRestoresAndEachBlockOnce) {
 
 TEST_F(ShardProtocolTest, RefusesNumbersThatCannotBe) {
   Open();
-  for (const uint64_t number : {(uint64_t{1} << 48) + 1, uint64_t{1} << 63, ~uint64_t{0}}) {
+  for (const uint64_t number : {(uint64_t{1} << 50) + 1, uint64_t{1} << 63, ~uint64_t{0}}) {
     for (uint64_t Frame::*field : {&Frame::clock, &Frame::version, &Frame::unit}) {
       for (const FrameKind kind : {FrameKind::kPush, FrameKind::kPull, FrameKind::kRetire}) {
         Frame frame;
