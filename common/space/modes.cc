@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/max_count.h"
 #include "common/job/schema.h"
 #include "common/space/learning_rate.h"
 #include "google/protobuf/util/message_differencer.h"
@@ -55,6 +56,18 @@ proto::Manifest::Mode ToManifest(const proto::Mode& mode) {
 
 proto::Mode FromManifest(proto::Manifest::Mode mode) {
   return MakeMode(static_cast<proto::Mode::Name>(mode));
+}
+
+int64_t PositionOf(const proto::Manifest& checkpoint) {
+  const int64_t units = checkpoint.step() - checkpoint.origin_unit();
+  // Of before manifests said these, or nonsense.
+  if (checkpoint.unit_samples() <= 0 || checkpoint.samples_per_epoch() <= 0 || units < 0 ||
+      units > kMaxCount / std::max(checkpoint.unit_samples(), int64_t{1})) {
+    return checkpoint.samples();
+  }
+  return SampleSchedule(checkpoint.samples_per_epoch(), checkpoint.unit_samples(), 1,
+                        checkpoint.origin_unit(), checkpoint.origin_samples())
+      .SamplesBefore(checkpoint.step());
 }
 
 int64_t TotalSamples(const proto::Job& job, int64_t samples_per_epoch) {

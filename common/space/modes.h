@@ -27,6 +27,10 @@ std::string ModeName(const proto::Mode& mode);
 proto::Manifest::Mode ToManifest(const proto::Mode& mode);
 proto::Mode FromManifest(proto::Manifest::Mode mode);
 
+// The place in the job's order of samples that a checkpoint of steps goes on from. What was left
+// out counts, though no block holds it; so it may lie behind `samples`, which is told by blocks.
+int64_t PositionOf(const proto::Manifest& checkpoint);
+
 // One mode up to a point of the training.
 struct ModeSpan {
   proto::Mode mode;

@@ -24,9 +24,11 @@ Work::Work(const proto::Job& job, int64_t samples_per_epoch,
     lineage_.Begin(lineage_.ScheduledAt(0), 0, 0);
     return;
   }
-  const proto::Mode wanted = lineage_.ScheduledAt(resume->samples());
-  if (resume->mode() == proto::Manifest::MODE_SYNC) {  // all blocks are at one version
-    lineage_.Begin(wanted, resume->step(), resume->samples());
+  const bool is_of_steps = resume->mode() == proto::Manifest::MODE_SYNC;
+  const int64_t position = is_of_steps ? PositionOf(*resume) : resume->samples();
+  const proto::Mode wanted = lineage_.ScheduledAt(position);
+  if (is_of_steps) {  // all blocks are at one version
+    lineage_.Begin(wanted, resume->step(), position);
     ledger_.Restart(lineage_.origin());
     return;
   }

@@ -67,6 +67,26 @@ TEST_F(WorkTest, InSyncTheStepWaitsForWhoHasPartsOfIt) {
   EXPECT_TRUE(std::holds_alternative<MetricsLine>(out_.back()));
 }
 
+// No block counts samples that were left out on arrival, before the steps.
+TEST_F(WorkTest, InSyncACheckpointGoesOnBehindWhatWasLeftOut) {
+  Begin("mode { mode: NAME_SYNC }");
+  proto::Manifest checkpoint;
+  checkpoint.set_mode(proto::Manifest::MODE_SYNC);
+  checkpoint.set_samples_per_epoch(16);
+  checkpoint.set_unit_samples(8);
+  checkpoint.set_origin_unit(3);  // contributions of 4 samples, of which one was left out
+  checkpoint.set_origin_samples(12);
+  checkpoint.set_step(5);      // the rest of the epoch, and a step of 8
+  checkpoint.set_samples(20);  // of the blocks: 24 - 4
+  const Work resumed(job_, 16, checkpoint, BuiltInPolicy);
+  const SampleSchedule& schedule = resumed.lineage().schedule();
+  EXPECT_EQ(schedule.SamplesBefore(5), 24);
+  EXPECT_EQ(resumed.lineage().until(), 6);  // two epochs are 32 samples
+  // A checkpoint of before manifests said more.
+  checkpoint.clear_unit_samples();
+  EXPECT_EQ(Work(job_, 16, checkpoint, BuiltInPolicy).lineage().schedule().SamplesBefore(5), 20);
+}
+
 TEST_F(WorkTest, InSyncOnlyAViewEndsTheLineage) {
   Begin("mode { mode: NAME_SYNC }");
   EXPECT_FALSE(work_->CutNow());

@@ -14,6 +14,7 @@
 #include "common/files/run_folder.h"
 #include "common/job/job.h"
 #include "common/job/yaml_writer.h"
+#include "common/space/modes.h"
 #include "tools/command/say.h"
 
 namespace rubato {
@@ -28,11 +29,12 @@ absl::Status CopyMetrics(const Resume& resume, const std::string& to) {
   if (!fs::exists(from, error)) return absl::OkStatus();
   RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(from));
   // Those that the metrics go on from: what is computed again is counted again.
-  int64_t samples = resume.manifest.samples();
-  if (resume.manifest.mode() != proto::Manifest::MODE_SYNC) {
-    samples -= static_cast<int64_t>(UnitsNotWhole(resume.manifest).size()) *
-               resume.manifest.unit_samples();
-  }
+  const proto::Manifest& manifest = resume.manifest;
+  const int64_t samples =
+      manifest.mode() == proto::Manifest::MODE_SYNC
+          ? PositionOf(manifest)
+          : manifest.samples() -
+                static_cast<int64_t>(UnitsNotWhole(manifest).size()) * manifest.unit_samples();
   std::string kept;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
