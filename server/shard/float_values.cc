@@ -15,13 +15,18 @@
 namespace rubato {
 namespace {
 
-GroupUpdate UpdateOf(const shard_action::Apply& apply, absl::FunctionRef<float(double)> rate_of) {
+// `batch_size`: samples of a whole batch, over which averages of statistics move once.
+GroupUpdate UpdateOf(const shard_action::Apply& apply, int64_t batch_size,
+                     absl::FunctionRef<float(double)> rate_of) {
   GroupUpdate update{rate_of};
   update.count = apply.updates_before;
   if (apply.samples > 0) {
     update.scale = static_cast<float>(apply.factor / static_cast<double>(apply.samples));
     update.mean_scale = static_cast<float>(1 / static_cast<double>(apply.samples));
-    update.share = static_cast<float>(apply.rate);
+    // Whatever the learning rate makes of a contribution's share of a batch.
+    update.share = apply.keeps_previous ? 1
+                                        : static_cast<float>(static_cast<double>(apply.samples) /
+                                                             static_cast<double>(batch_size));
   } else {  // parts that claim no samples make a step of none: it changes nothing by its sums
     update.scale = update.mean_scale = update.share = 0;
   }
@@ -100,7 +105,7 @@ ShardValues::Block FloatValues::Apply(const shard_action::Apply& action) {
     return static_cast<float>(learning_rate_->At(action.samples_before, learning_rate) *
                               action.rate);
   };
-  const GroupUpdate update = UpdateOf(action, rate_of);
+  const GroupUpdate update = UpdateOf(action, job_.train().batch_size(), rate_of);
   std::shared_ptr<FloatBuffer> next;
   const auto apply = [&](size_t offset, absl::Span<const float> gradient) {
     absl::InlinedVector<absl::Span<float>, 4> slots_there;

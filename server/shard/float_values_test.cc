@@ -52,6 +52,25 @@ TEST_F(FloatShardTest, OnArrivalTheRateIsScaledByTheShareOfABatch) {
   }
 }
 
+// Averages of statistics move as far over a batch in many parts as over a whole one, whether or not
+// the learning rate is scaled too.
+TEST_F(FloatShardTest, OnArrivalAveragesMoveByTheShareOfABatch) {
+  for (const bool parity : {true, false}) {
+    Start(AsyncMode(), 2, 1, "", /*first=*/16);  // the averages lie behind the parameters
+    view_.mutable_layout()->mutable_parameters(1)->set_average(0.5);
+    if (!parity) view_.clear_whole_rate_samples();
+    Open();
+    RUBATO_ASSERT_OK(Push(0, 0, {0, 1}, 2, 7, 1));  // 2 of 8 samples
+    const std::vector<float> averages = Parameters(0xffffffff, 0), before = Initial(),
+                             g = Gradient(7);
+    for (int i = 16; i < 32; ++i) {
+      EXPECT_EQ(averages[i], before[i] + 0.125f * (g[i] * 0.5f - before[i])) << i << parity;
+    }
+    view_.Clear();
+    said_.clear();
+  }
+}
+
 // The border between them lies within a block that is not the first.
 TEST_F(FloatShardTest, EachParameterHasTheRateOfItsGroupAndTheSchedulesFactor) {
   Start(AsyncMode(), 1, 1,
