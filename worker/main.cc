@@ -57,6 +57,7 @@ int main(int argc, char** argv) {
   rubato::KeepFreedMemory();
   rubato::SilenceGrpc();
   rubato::TuneGrpc();
+  rubato::RaiseDescriptorLimit();
   std::string config;
   std::vector<std::string> overrides;
   rubato::WorkerOptions options;

@@ -3,6 +3,7 @@
 #include <grpc/compression.h>
 #include <grpc/support/log.h>
 #include <malloc.h>
+#include <sys/resource.h>
 
 #include <cstdlib>
 #include <vector>
@@ -27,6 +28,9 @@ struct KeepAlive {
 
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
                                            const ConnectionOptions& connection) {
+  if (connection.own_channel != nullptr && address == connection.own_address) {
+    return connection.own_channel;
+  }
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -59,6 +63,9 @@ void ConfigureServer(const ConnectionOptions& connection, grpc::ServerBuilder* b
   builder->AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
                               1 << GRPC_COMPRESS_NONE);
   builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_DECOMPRESSION, 0);
+  // Who connects speaks HTTP/2 soon, and one without calls may connect again.
+  builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS, kHandshakeMilliseconds);
+  builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS, kIdleMilliseconds);
   builder->SetMaxReceiveMessageSize(kMaxRequestBytes);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCalls);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
@@ -79,6 +86,13 @@ void KeepFreedMemory() {
   mallopt(M_TRIM_THRESHOLD, kHuge);
   mallopt(M_MMAP_THRESHOLD, kHuge);
   mallopt(M_TOP_PAD, 16 << 20);
+}
+
+void RaiseDescriptorLimit() {
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;
+  limit.rlim_cur = limit.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &limit);  // else it stays as it is
 }
 
 absl::Status FromGrpc(const grpc::Status& status) {

@@ -17,7 +17,11 @@ namespace rubato {
 // longest are a layout and what a shard says of its blocks, some 30 bytes each. It bounds what
 // nonsense can claim, with the calls that a connection may have at a time; ours have one or two.
 constexpr int kMaxRequestBytes = 8 << 20;
-constexpr int kMaxCalls = 16;
+constexpr int kMaxCalls = 4;
+
+// How long a connection may take to speak, and be without calls.
+constexpr int kHandshakeMilliseconds = 10'000;
+constexpr int kIdleMilliseconds = 60'000;
 
 // What a process takes of the servers that it has called: views of any cluster.
 constexpr int kMaxReplyBytes = 64 << 20;
@@ -46,6 +50,10 @@ void TuneGrpc();
 // Keeps freed memory in the process instead of giving it back to the system and asking again:
 // without this, messages of 256 KiB cost twice the time. Call it first in main.
 void KeepFreedMemory();
+
+// Raises the limit on this process's descriptors, of which each connection takes one, to what the
+// system allows it. Call it early in main.
+void RaiseDescriptorLimit();
 
 // What goes wrong reaches us as a status and is told in one sentence: gRPC's own log lines are
 // dropped, unless GRPC_VERBOSITY is set. Call it early in main.

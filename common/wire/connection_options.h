@@ -2,6 +2,11 @@
 #ifndef RUBATO_COMMON_WIRE_CONNECTION_OPTIONS_H_
 #define RUBATO_COMMON_WIRE_CONNECTION_OPTIONS_H_
 
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <string>
+
 #include "absl/time/time.h"
 #include "common/wire/credentials.h"
 
@@ -9,9 +14,13 @@ namespace rubato {
 
 struct ConnectionOptions {
   Credentials credentials;
-  // Of a job's processes: cluster.lease. A connection whose other end is silent (a frozen process, a
-  // lost host, a cut) breaks 0.75 s later than that: who has a lease is judged by it first.
+  // Of a job's processes: cluster.lease. A connection whose other end is silent (a frozen process,
+  // a lost host, a cut) breaks 0.75 s later than that: who has a lease is judged by it first.
   absl::Duration lease = absl::Seconds(10);
+  // Of a server that calls itself: where it is reached, and the way there without a socket, for
+  // which it would need two more descriptors.
+  std::string own_address;
+  std::shared_ptr<grpc::Channel> own_channel;
 };
 
 }  // namespace rubato

@@ -18,9 +18,9 @@ TEST(DataServiceTest, TasksRunInTheOrderInWhichTheyWerePosted) {
   constexpr int kTasks = 3000;
   const Log log("server", 0, LogLevel::kWarning, LogFormat::kText);
   DataService service("digest", /*share_memory=*/false, &log);
-  absl::StatusOr<Listener> listener =
-      Listener::Listen("127.0.0.1:0", ConnectionOptions(),
-                       [&](grpc::ServerBuilder* builder) { service.Register(builder); });
+  absl::StatusOr<Listener> listener = Listener::Listen(
+      "127.0.0.1:0", ConnectionOptions(), [](const std::string&) {},
+      [&](grpc::ServerBuilder* builder) { service.Register(builder); });
   RUBATO_ASSERT_OK(listener);
   service.Start({});
   std::vector<int> order, expected;

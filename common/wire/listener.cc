@@ -1,11 +1,5 @@
 #include "common/wire/listener.h"
 
-#include <netdb.h>
-#include <sys/socket.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,57 +9,48 @@
 #include "common/wire/channel.h"
 
 namespace rubato {
-namespace {
-
-// Why nobody can listen there, which gRPC does not tell: it is tried again without it.
-std::string WhyNot(const HostPort& place) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int unknown =
-      getaddrinfo(place.host.c_str(), absl::StrCat(place.port).c_str(), &hints, &found);
-  if (unknown != 0) {
-    return absl::StrCat("the name ", place.host, " is not known here (", gai_strerror(unknown),
-                        ")");
-  }
-  const int fd = socket(found->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const int error = fd >= 0 && bind(fd, found->ai_addr, found->ai_addrlen) == 0 ? 0 : errno;
-  if (fd >= 0) close(fd);
-  freeaddrinfo(found);
-  if (error == EADDRNOTAVAIL) return "the address is not of this machine";
-  if (error == 0 || error == EADDRINUSE) {
-    return "the port is in use (by another job? port 0 takes any free one)";
-  }
-  return std::strerror(error);
-}
-
-}  // namespace
 
 absl::StatusOr<Listener> Listener::Listen(
-    const std::string& addresses, const ConnectionOptions& connection,
+    const std::string& addresses, const ConnectionOptions& connection, Acceptor::Warn warn,
     absl::FunctionRef<void(grpc::ServerBuilder*)> add_services) {
   RUBATO_ASSIGN_OR_RETURN(std::vector<HostPort> places, ParseAddresses(addresses));
+  absl::StatusOr<std::unique_ptr<Acceptor>> acceptor = Acceptor::Listen(std::move(places));
+  if (!acceptor.ok()) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot listen at ", addresses, ": ", acceptor.status().message()));
+  }
   grpc::ServerBuilder builder;
   ConfigureServer(connection, &builder);
-  std::vector<int> ports(places.size());
-  for (size_t i = 0; i < places.size(); ++i) {
-    builder.AddListeningPort(ToString(places[i]), connection.credentials.OfServer(), &ports[i]);
-  }
+  std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> to_server =
+      builder.experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
+          connection.credentials.OfServer());
   add_services(&builder);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  if (server == nullptr) return absl::InternalError("gRPC's server does not start");
+  (*acceptor)->Start(
+      [to_server](int fd) {
+        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+        connection.fd = fd;
+        to_server->HandleNewConnection(&connection);
+      },
+      std::move(warn));
   std::string address;
-  for (size_t i = 0; i < places.size(); ++i) {
-    if (server == nullptr || ports[i] == 0) {
-      // Where one fails, gRPC's server may be none for all: the first that another cannot bind.
-      return absl::UnavailableError(
-          absl::StrCat("cannot listen at ", addresses, ": ", WhyNot(places[i])));
-    }
-    places[i].port = ports[i];
-    absl::StrAppend(&address, i > 0 ? "," : "", ToString(places[i]));
+  for (const HostPort& place : (*acceptor)->places()) {
+    absl::StrAppend(&address, address.empty() ? "" : ",", ToString(place));
   }
-  return Listener(std::move(server), std::move(address));
+  return Listener(std::move(server), *std::move(acceptor), std::move(address));
 }
 
-void Listener::Shutdown() { server_->Shutdown(absl::ToChronoTime(absl::Now())); }
+std::shared_ptr<grpc::Channel> Listener::OwnChannel() const {
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxReplyBytes);
+  return server_->InProcessChannel(arguments);
+}
+
+void Listener::Shutdown() {
+  acceptor_->Stop();
+  server_->Shutdown(absl::ToChronoTime(absl::Now()));
+}
 
 }  // namespace rubato

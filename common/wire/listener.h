@@ -10,29 +10,35 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
+#include "common/wire/acceptor.h"
 #include "common/wire/connection_options.h"
 
 namespace rubato {
 
 class Listener {
  public:
-  // At `addresses`, as ParseAddresses takes them; `add_services` registers what is served.
-  // Unavailable if an address is in use or not of this machine.
+  // At `addresses`, as ParseAddresses takes them; `add_services` registers what is served. `warn`
+  // gets what the acceptor warns of. Unavailable if an address is in use or not of this machine.
   static absl::StatusOr<Listener> Listen(
-      const std::string& addresses, const ConnectionOptions& connection,
+      const std::string& addresses, const ConnectionOptions& connection, Acceptor::Warn warn,
       absl::FunctionRef<void(grpc::ServerBuilder*)> add_services);
 
   // As given, with the ports that were free for those given as 0.
   const std::string& address() const { return address_; }
 
+  // To this server, without a socket.
+  std::shared_ptr<grpc::Channel> OwnChannel() const;
+
   // Breaks all calls and takes no more.
   void Shutdown();
 
  private:
-  Listener(std::unique_ptr<grpc::Server> server, std::string address)
-      : server_(std::move(server)), address_(std::move(address)) {}
+  Listener(std::unique_ptr<grpc::Server> server, std::unique_ptr<Acceptor> acceptor,
+           std::string address)
+      : server_(std::move(server)), acceptor_(std::move(acceptor)), address_(std::move(address)) {}
 
   std::unique_ptr<grpc::Server> server_;
+  std::unique_ptr<Acceptor> acceptor_;  // goes first
   std::string address_;
 };
 

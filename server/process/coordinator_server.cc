@@ -137,8 +137,7 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
     service_.Post(coordinator::StopRequested{InterruptedBy(signal), ""});
   });
   proto::PeerMessage registration;
-  *registration.mutable_registration() = ShardRegistration(
-      job_digest_, 0, options_.advertise.empty() ? host_.address() : options_.advertise);
+  *registration.mutable_registration() = ShardRegistration(job_digest_, 0, advertised());
   service_.Post(coordinator::FromPeer{kOwnShard, registration});
   const absl::Status status = service_.Wait(Tasks());
   signals->OnSignal(nullptr);
@@ -153,7 +152,10 @@ absl::Status CoordinatorServer::OpenFiles() {
   RUBATO_ASSIGN_OR_RETURN(journal_, RecordFile::Open(folder_->ViewsFile(), kMaxJournal));
   RUBATO_ASSIGN_OR_RETURN(std::string token, WriteToken(folder_->TokenFile()));
   service_.SetToken(std::move(token));
-  files_.emplace(job_, job_digest_, options_.connection, *folder_, &log_);
+  ConnectionOptions connection = options_.connection;
+  connection.own_address = advertised();
+  connection.own_channel = host_.OwnChannel();
+  files_.emplace(job_, job_digest_, connection, *folder_, &log_);
   return WriteFileAtomically(folder_->AddressFile(), host_.address() + "\n");
 }
 

@@ -43,6 +43,10 @@ class CoordinatorServer {
                     absl::Time now, std::unique_ptr<RecordingWriter> shard_recording,
                     std::unique_ptr<RecordingWriter> recording);
 
+  // Where others reach this server.
+  const std::string& advertised() const {
+    return options_.advertise.empty() ? host_.address() : options_.advertise;
+  }
   // The run's folder, and what is written there.
   absl::Status OpenFiles();
   void OnView(const proto::View& view, const std::string& reason);

@@ -59,11 +59,13 @@ absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Servic
     }
   };
   shard_.emplace(std::move(values), RecordingSink(sink, recording_.get()));
-  RUBATO_ASSIGN_OR_RETURN(listener_,
-                          Listener::Listen(listen, connection_, [&](grpc::ServerBuilder* builder) {
-                            data_.Register(builder);
-                            if (cluster != nullptr) builder->RegisterService(cluster);
-                          }));
+  RUBATO_ASSIGN_OR_RETURN(
+      listener_, Listener::Listen(
+                     listen, connection_, [this](const std::string& text) { log_.Warning(text); },
+                     [&](grpc::ServerBuilder* builder) {
+                       data_.Register(builder);
+                       if (cluster != nullptr) builder->RegisterService(cluster);
+                     }));
   DataService::Callbacks callbacks;
   callbacks.on_frame = [this](uint64_t stream, const Frame& frame, const ReceivedValues& values) {
     has_worked_ = true;

@@ -44,6 +44,8 @@ class ShardHost {
   absl::Status Start(int shard, const std::string& listen, grpc::Service* cluster);
 
   const std::string& address() const { return listener_->address(); }
+  // To this server, without a socket.
+  std::shared_ptr<grpc::Channel> OwnChannel() const { return listener_->OwnChannel(); }
 
   // What the coordinator asks of the shard. Never blocks.
   void OnMessage(const proto::CoordinatorMessage& message);

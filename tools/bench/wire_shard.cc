@@ -71,9 +71,9 @@ int ServeBenchShard(int64_t bytes, bool sync) {
     }
   });
   RUBATO_CHECK(shard.Handle(shard_event::Message{message}).ok());
-  absl::StatusOr<Listener> listener =
-      Listener::Listen("127.0.0.1:0", ConnectionOptions(),
-                       [&data](grpc::ServerBuilder* builder) { data.Register(builder); });
+  absl::StatusOr<Listener> listener = Listener::Listen(
+      "127.0.0.1:0", ConnectionOptions(), [](const std::string&) {},
+      [&data](grpc::ServerBuilder* builder) { data.Register(builder); });
   RUBATO_CHECK(listener.ok());
   DataService::Callbacks callbacks;
   callbacks.on_frame = [&shard](uint64_t stream, const Frame& frame, const ReceivedValues& values) {

@@ -1,0 +1,166 @@
+#include "common/wire/acceptor.h"
+
+#include <netdb.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+#include <poll.h>
+#include <pthread.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdint>
+#include <cstring>
+
+#include "absl/cleanup/cleanup.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/check.h"
+
+namespace rubato {
+namespace {
+
+constexpr int kOn = 1, kOff = 0;
+// Between two looks for a free descriptor.
+constexpr int kRetryMilliseconds = 100;
+
+rlim_t DescriptorLimit() {
+  rlimit limit = {};
+  getrlimit(RLIMIT_NOFILE, &limit);
+  return limit.rlim_cur;
+}
+
+std::string WhyNot(int error) {
+  if (error == EADDRNOTAVAIL) return "the address is not of this machine";
+  if (error == EADDRINUSE) return "the port is in use (by another job? port 0 takes any free one)";
+  return std::strerror(error);
+}
+
+void SetPort(int port, sockaddr* address) {
+  const uint16_t number = htons(static_cast<uint16_t>(port));
+  if (address->sa_family == AF_INET) reinterpret_cast<sockaddr_in*>(address)->sin_port = number;
+  if (address->sa_family == AF_INET6) reinterpret_cast<sockaddr_in6*>(address)->sin6_port = number;
+}
+
+int PortOf(int fd) {
+  sockaddr_in6 address = {};  // its port lies where an IPv4 address has its own
+  socklen_t size = sizeof address;
+  RUBATO_CHECK(getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+  return ntohs(address.sin6_port);
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(std::vector<HostPort> places) {
+  std::unique_ptr<Acceptor> acceptor(new Acceptor(std::move(places)));
+  for (HostPort& place : acceptor->places_) {
+    if (const std::string why = acceptor->Bind(&place); !why.empty()) {
+      return absl::UnavailableError(why);
+    }
+  }
+  acceptor->wake_fd_ = eventfd(0, EFD_CLOEXEC);
+  if (acceptor->wake_fd_ < 0) return absl::UnavailableError(std::strerror(errno));
+  return acceptor;
+}
+
+std::string Acceptor::Bind(HostPort* place) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  const int unknown = getaddrinfo(place->host.c_str(), nullptr, &hints, &found);
+  if (unknown != 0) {
+    return absl::StrCat("the name ", place->host, " is not known here (", gai_strerror(unknown),
+                        ")");
+  }
+  const auto free_found = absl::MakeCleanup([found] { freeaddrinfo(found); });
+  std::string why;
+  bool listens = false;
+  for (addrinfo* address = found; address != nullptr; address = address->ai_next) {
+    SetPort(place->port, address->ai_addr);
+    const int fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd >= 0) {
+      setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &kOn, sizeof kOn);
+      if (address->ai_family == AF_INET6) {
+        setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &kOff, sizeof kOff);
+      }
+    }
+    if (fd < 0 || bind(fd, address->ai_addr, address->ai_addrlen) != 0 ||
+        listen(fd, SOMAXCONN) != 0) {
+      if (why.empty()) why = WhyNot(errno);
+      if (fd >= 0) close(fd);
+      continue;
+    }
+    listeners_.push_back(fd);
+    place->port = PortOf(fd);
+    listens = true;
+  }
+  return listens ? "" : why;
+}
+
+void Acceptor::Start(Take take, Warn warn) {
+  take_ = std::move(take);
+  warn_ = std::move(warn);
+  thread_ = std::thread([this] { Run(); });
+}
+
+void Acceptor::Stop() {
+  if (thread_.joinable()) {
+    const uint64_t one = 1;
+    RUBATO_CHECK(write(wake_fd_, &one, sizeof one) == sizeof one);
+    thread_.join();
+  }
+  for (const int fd : listeners_) close(fd);
+  listeners_.clear();
+  if (wake_fd_ >= 0) close(wake_fd_);
+  wake_fd_ = -1;
+}
+
+void Acceptor::Run() {
+  pthread_setname_np(pthread_self(), "acceptor");
+  std::vector<pollfd> fds = {{wake_fd_, POLLIN, 0}};
+  for (const int fd : listeners_) fds.push_back({fd, POLLIN, 0});
+  bool has_room = true;
+  while (true) {
+    // Without room a connection that waits would be found again at once.
+    const nfds_t watched = has_room ? fds.size() : 1;
+    const int ready = poll(fds.data(), watched, has_room ? -1 : kRetryMilliseconds);
+    if (ready > 0 && fds[0].revents != 0) return;
+    const bool retries = !has_room;
+    has_room = true;
+    for (size_t i = 1; i < fds.size(); ++i) {
+      if (retries || fds[i].revents != 0) has_room = Accept(fds[i].fd) && has_room;
+    }
+  }
+}
+
+bool Acceptor::Accept(int listener) {
+  const int fd = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  const rlim_t limit = DescriptorLimit();
+  if (fd < 0) {
+    if (errno != EMFILE && errno != ENFILE && errno != ENOBUFS && errno != ENOMEM) return true;
+    WarnOnce(absl::StrCat("cannot take connections: ", std::strerror(errno),
+                          "; tried again until it can"));
+    return false;
+  }
+  // A new descriptor is the lowest number that is free, so as many are in use.
+  if (static_cast<rlim_t>(fd) >= limit - limit / 4) {
+    close(fd);
+    WarnOnce(
+        absl::StrFormat("refuses connections: %d descriptors of at most %d (ulimit -n) are in "
+                        "use, and the rest is for files",
+                        fd, limit));
+    return true;
+  }
+  warned_ = false;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &kOn, sizeof kOn);
+  take_(fd);
+  return true;
+}
+
+void Acceptor::WarnOnce(const std::string& text) {
+  if (!std::exchange(warned_, true)) warn_(text);
+}
+
+}  // namespace rubato

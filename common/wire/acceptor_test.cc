@@ -1,0 +1,166 @@
+#include "common/wire/acceptor.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr absl::Duration kPatience = absl::Seconds(60);
+
+// What an acceptor has taken and said.
+class AcceptorTest : public testing::Test {
+ protected:
+  ~AcceptorTest() override {
+    acceptor_ = nullptr;
+    for (const int fd : taken_) close(fd);
+    for (const int fd : opened_) close(fd);
+    for (const int fd : connected_) close(fd);
+  }
+
+  void Start(const std::string& host) {
+    absl::StatusOr<std::unique_ptr<Acceptor>> acceptor = Acceptor::Listen({{host, 0}});
+    RUBATO_ASSERT_OK(acceptor);
+    acceptor_ = *std::move(acceptor);
+    acceptor_->Start(
+        [this](int fd) {
+          absl::MutexLock lock(&mutex_);
+          taken_.push_back(fd);
+        },
+        [this](const std::string& text) {
+          absl::MutexLock lock(&mutex_);
+          warnings_.push_back(text);
+        });
+  }
+
+  // To loopback; made by the kernel, whoever accepts.
+  int Connect() {
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    sockaddr_in peer = {};
+    peer.sin_family = AF_INET;
+    peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    peer.sin_port = htons(static_cast<uint16_t>(acceptor_->places()[0].port));
+    EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&peer), sizeof peer), 0);
+    connected_.push_back(fd);
+    return fd;
+  }
+
+  bool AwaitTaken(size_t count) {
+    const auto done = [&] { return taken_.size() >= count; };
+    absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&done), kPatience);
+  }
+  bool AwaitWarning() {
+    const auto done = [&] { return !warnings_.empty(); };
+    absl::MutexLock lock(&mutex_);
+    return mutex_.AwaitWithTimeout(absl::Condition(&done), kPatience);
+  }
+  static bool IsClosed(int fd) {
+    pollfd wait = {fd, POLLIN, 0};
+    char byte;
+    return poll(&wait, 1, static_cast<int>(absl::ToInt64Milliseconds(kPatience))) == 1 &&
+           recv(fd, &byte, 1, 0) <= 0;
+  }
+
+  std::unique_ptr<Acceptor> acceptor_;
+  absl::Mutex mutex_;
+  std::vector<int> taken_;
+  std::vector<std::string> warnings_;
+  std::vector<int> connected_, opened_;
+};
+
+// A limit on this process's descriptors, for a while.
+class DescriptorLimit {
+ public:
+  explicit DescriptorLimit(rlim_t limit) {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    Set(limit);
+  }
+  ~DescriptorLimit() { setrlimit(RLIMIT_NOFILE, &before_); }
+  void Set(rlim_t limit) {
+    const rlimit now = {limit, before_.rlim_max};
+    EXPECT_EQ(setrlimit(RLIMIT_NOFILE, &now), 0);
+  }
+
+ private:
+  rlimit before_;
+};
+
+TEST_F(AcceptorTest, TakesConnectionsAtTheAddressesOfAName) {
+  Start("localhost");
+  EXPECT_GT(acceptor_->places()[0].port, 0);
+  Connect();
+  Connect();
+  EXPECT_TRUE(AwaitTaken(2));
+  EXPECT_THAT(warnings_, IsEmpty());
+}
+
+TEST_F(AcceptorTest, SaysWhyNobodyCanListen) {
+  Start("127.0.0.1");
+  EXPECT_THAT(Acceptor::Listen(acceptor_->places()).status(),
+              IsError(absl::StatusCode::kUnavailable, HasSubstr("in use")));
+  EXPECT_THAT(Acceptor::Listen({{"192.0.2.1", 0}}).status(),
+              IsError(absl::StatusCode::kUnavailable, HasSubstr("not of this machine")));
+  EXPECT_THAT(Acceptor::Listen({{"nowhere.invalid", 0}}).status(),
+              IsError(absl::StatusCode::kUnavailable, HasSubstr("nowhere.invalid is not known")));
+}
+
+TEST_F(AcceptorTest, LeavesAQuarterOfTheDescriptorsToOthers) {
+  Start("127.0.0.1");
+  const int first = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  opened_.push_back(first);
+  {
+    DescriptorLimit limit(static_cast<rlim_t>(first) + 120);
+    const int most = (first + 120) - (first + 120) / 4;
+    while (opened_.back() < most) opened_.push_back(open("/dev/null", O_RDONLY | O_CLOEXEC));
+    EXPECT_TRUE(IsClosed(Connect()));
+    EXPECT_TRUE(IsClosed(Connect()));
+    ASSERT_TRUE(AwaitWarning());
+    absl::MutexLock lock(&mutex_);
+    ASSERT_EQ(warnings_.size(), 1u);
+    EXPECT_THAT(warnings_[0], HasSubstr("refuses connections"));
+    EXPECT_THAT(taken_, IsEmpty());
+  }
+  Connect();
+  EXPECT_TRUE(AwaitTaken(1));
+}
+
+// The kernel holds the connection until there is a descriptor for it.
+TEST_F(AcceptorTest, GoesOnWhenThereAreDescriptorsAgain) {
+  Start("127.0.0.1");
+  const int client = Connect();
+  ASSERT_TRUE(AwaitTaken(1));
+  const int next = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  {
+    DescriptorLimit limit(static_cast<rlim_t>(next) + 1);  // all that there are
+    sockaddr_in peer = {};
+    socklen_t size = sizeof peer;
+    ASSERT_EQ(getpeername(client, reinterpret_cast<sockaddr*>(&peer), &size), 0);
+    ASSERT_EQ(connect(next, reinterpret_cast<sockaddr*>(&peer), size), 0);
+    connected_.push_back(next);
+    ASSERT_TRUE(AwaitWarning());
+    absl::MutexLock lock(&mutex_);
+    EXPECT_THAT(warnings_[0], HasSubstr("cannot take connections: Too many open files"));
+    EXPECT_EQ(taken_.size(), 1u);
+  }
+  EXPECT_TRUE(AwaitTaken(2));
+}
+
+}  // namespace
+}  // namespace rubato
