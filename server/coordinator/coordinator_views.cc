@@ -213,6 +213,7 @@ void Coordinator::Lose(PeerId id, const std::string& why) {
   const std::string reason = absl::StrCat(Describe(*peer), " ", why);
   out_.push_back(Warn{reason});
   change_.AddLost(peer->worker);
+  if (evaluations_.has_value()) evaluations_->OnLost(peer->worker);
   const bool was_tester = ending_.state() == Ending::State::kTesting && id == ending_.tester();
   if (has_begun() && ending_.state() <= Ending::State::kSaving) {
     ++(peer->leaves ? summary_.workers_left : summary_.workers_lost);

@@ -1,5 +1,7 @@
 #include "server/coordinator/evaluations.h"
 
+#include <iterator>
+
 #include "absl/strings/str_format.h"
 #include "common/space/modes.h"
 
@@ -18,7 +20,7 @@ void Evaluations::OnComputed(const WorkerId& worker, const proto::Progress& prog
   const bool is_tester =
       progress.first_leaf() == 0 && every_.IsDue(lineage.schedule(), lineage.mode(), unit);
   // The result may have come first.
-  if (is_tester && told_.count(unit) == 0) under_way_[unit] = worker;
+  if (is_tester && !IsTold(unit)) under_way_[unit] = worker;
 }
 
 void Evaluations::OnGivenComputed(const WorkerId& worker, int64_t unit) {
@@ -34,13 +36,23 @@ bool Evaluations::Expects(const WorkerId& worker, int64_t unit, const Lineage& l
     if (test != tests->end() && test->second == worker) return true;
   }
   return !OnArrival(lineage.mode()) && lineage.origin() <= unit && unit <= lineage.until() &&
-         told_.count(unit) == 0 && every_.IsDue(lineage.schedule(), lineage.mode(), unit);
+         !IsTold(unit) && every_.IsDue(lineage.schedule(), lineage.mode(), unit);
+}
+
+void Evaluations::OnLost(const WorkerId& worker) {
+  for (auto test = under_way_.begin(); test != under_way_.end();) {
+    test = test->second == worker ? under_way_.erase(test) : std::next(test);
+  }
 }
 
 std::optional<std::string> Evaluations::OnResult(int64_t unit, const MetricsLine& line) {
   asked_.erase(unit);
   under_way_.erase(unit);
   told_.insert(unit);
+  if (told_.size() > kMostTold) {
+    told_below_ = *told_.begin() + 1;
+    told_.erase(told_.begin());
+  }
   last_ = line;
   const proto::StopWhen& when = job_.train().stop_when();
   const bool is_loss = when.metric() == proto::METRIC_EVAL_LOSS;

@@ -34,10 +34,13 @@ class Evaluations {
   bool Expects(const WorkerId& worker, int64_t unit, const Lineage& lineage) const;
   // `line` is the result of the test at `unit`. Why the job is to stop, if train.stop_when says so.
   std::optional<std::string> OnResult(int64_t unit, const MetricsLine& line);
+  // It will tell of no test any more.
+  void OnLost(const WorkerId& worker);
   // Units may be counted anew from here.
   void BeginLineage() {
     asked_.clear();
     told_.clear();
+    told_below_ = 0;
   }
 
   // Tests that have certainly begun and whose results have not come, by unit, and who makes them.
@@ -46,11 +49,18 @@ class Evaluations {
   const std::optional<MetricsLine>& last() const { return last_; }
 
  private:
+  // Tests that are remembered as told: so many later ones may be told before one.
+  static constexpr size_t kMostTold = 1024;
+
+  bool IsTold(int64_t unit) const { return unit < told_below_ || told_.count(unit) != 0; }
+
   const proto::Job job_;
   const Recurrence every_;
   std::map<int64_t, WorkerId> asked_;  // and not begun yet
   std::map<int64_t, WorkerId> under_way_;
-  std::set<int64_t> told_;  // of this lineage
+  // Of this lineage: those below `told_below_`, or nobody will tell of them any more, and others.
+  int64_t told_below_ = 0;
+  std::set<int64_t> told_;
   std::optional<MetricsLine> last_;
 };
 

@@ -12,7 +12,22 @@ void KeptCheckpoints::Add(Entry entry) {
   entries_.push_back(std::move(entry));
 }
 
-void KeptCheckpoints::OnEvaluation(int64_t step, double metric) { evaluated_[step] = metric; }
+void KeptCheckpoints::OnEvaluation(int64_t step, double metric) {
+  evaluated_[step] = metric;
+  if (evaluated_.size() > 2 * kMostEvaluations) ForgetEvaluations();
+}
+
+void KeptCheckpoints::ForgetEvaluations() {
+  std::set<int64_t> needed;  // by checkpoints
+  for (const Entry& entry : entries_) {
+    const auto after = evaluated_.upper_bound(entry.step);
+    if (after != evaluated_.begin()) needed.insert(std::prev(after)->first);
+  }
+  const auto newest = std::prev(evaluated_.end(), kMostEvaluations);
+  for (auto old = evaluated_.begin(); old != newest;) {
+    old = needed.count(old->first) == 0 ? evaluated_.erase(old) : std::next(old);
+  }
+}
 
 std::optional<double> KeptCheckpoints::MetricAt(int64_t step) const {
   const auto after = evaluated_.upper_bound(step);

@@ -32,8 +32,13 @@ class KeptCheckpoints {
   std::vector<std::string> Expire(const proto::Checkpoint& settings);
 
  private:
+  // Evaluations that are remembered beside those that checkpoints need: the newest.
+  static constexpr size_t kMostEvaluations = 1024;
+
   // Of the last evaluation up to that step, if any.
   std::optional<double> MetricAt(int64_t step) const;
+  // Forgets older ones that no checkpoint needs.
+  void ForgetEvaluations();
 
   std::vector<Entry> entries_;           // oldest first
   std::map<int64_t, double> evaluated_;  // by step
