@@ -44,6 +44,10 @@ absl::StatusOr<std::unique_ptr<FloatValues>> FloatValues::Create(
 
 absl::StatusOr<Range> FloatValues::Open(const proto::View& view) {
   RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job_, view));
+  if (view.samples_per_epoch() <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("view %d has no samples in an epoch", view.number()));
+  }
   if (shard_ >= placement.shards()) {
     return absl::InvalidArgumentError(absl::StrFormat("view %d has %d shards; this is shard %d",
                                                       view.number(), placement.shards(), shard_));

@@ -14,6 +14,30 @@
 namespace rubato {
 namespace {
 
+constexpr int kMaxRanks = 1 << 16;  // cluster.workers.max is at most this
+
+// What any view of a job is: it may come of a recording, or of who is no coordinator.
+absl::Status CheckView(const proto::View& view) {
+  RUBATO_RETURN_IF_ERROR(CheckLayout(view.layout()));
+  if (TrainableCount(view.layout()) <= 0) {
+    return absl::InvalidArgumentError(absl::StrFormat("view %d has no parameters", view.number()));
+  }
+  if (view.leaves() < 1 || view.leaves() > kMaxCount || view.origin_unit() < 0 ||
+      view.origin_unit() > kMaxCount) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("view %d has units of %d micro-batches, the first of which is number %d",
+                        view.number(), view.leaves(), view.origin_unit()));
+  }
+  for (const proto::Member& member : view.members()) {
+    if (member.rank() < 0 || member.rank() >= kMaxRanks) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("view %d has a member of rank %d, expected 0 to %d", view.number(),
+                          member.rank(), kMaxRanks - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
 Contribution ContributionOf(const Frame& frame) {
   Contribution contribution;
   contribution.view = frame.view;
@@ -93,6 +117,7 @@ absl::Status ShardProtocol::On(const shard_event::Message& event) {
 }
 
 absl::Status ShardProtocol::Open(const proto::View& view) {
+  RUBATO_RETURN_IF_ERROR(CheckView(view));
   if (!core_.has_value()) {
     RUBATO_ASSIGN_OR_RETURN(const Range blocks, values_->Open(view));
     core_.emplace(blocks, policies_);
@@ -109,6 +134,7 @@ void ShardProtocol::Restore(const proto::Restore& restore) {
   if (restore_key_ == 0) return;
   restore_expected_ = static_cast<int64_t>(restore.blocks_size()) * (1 + restore.slots());
   for (const proto::BlockState& block : restore.blocks()) {
+    if (!core_->blocks().Contains(block.block())) continue;  // of another shard
     core_->Restore(block.block(), block.version(), block.samples(), block.skipped(),
                    UnitSet(block.units_below(), block.units_above()));
   }

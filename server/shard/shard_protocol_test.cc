@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -263,6 +264,32 @@ TEST_F(ShardProtocolTest, OnlyWhoHasTheKeyRestoresAndEachBlockOnce) {
   EXPECT_THAT(Taken(), ElementsAre("shard_restored { }"));
   RUBATO_EXPECT_OK(Pull(0));
   EXPECT_THAT(Taken(), ElementsAre("block 0 v0: 10", "block 1 v0: 11"));
+}
+
+// As a recording that is none, or who is no coordinator, might have them.
+TEST_F(ShardProtocolTest, RefusesViewsThatNoJobHas) {
+  const auto answer = [this](absl::FunctionRef<void(proto::View*)> change) {
+    proto::CoordinatorMessage message;
+    proto::View& view = *message.mutable_view();
+    view.set_number(1);
+    view.set_leaves(1);
+    view.add_members()->set_incarnation(1);
+    view.mutable_layout()->add_parameters()->add_shape(2);
+    change(&view);
+    Tell(message);
+    return Taken();
+  };
+  EXPECT_THAT(answer([](proto::View* view) { view->clear_layout(); }),
+              ElementsAre(HasSubstr("view 1 has no parameters")));
+  EXPECT_THAT(answer([](proto::View* view) { view->clear_leaves(); }),
+              ElementsAre(HasSubstr("view 1 has units of 0 micro-batches")));
+  EXPECT_THAT(answer([](proto::View* view) { view->set_origin_unit(-1); }),
+              ElementsAre(HasSubstr("number -1")));
+  for (const int rank : {-1, 1 << 16}) {
+    EXPECT_THAT(answer([&](proto::View* view) { view->mutable_members(0)->set_rank(rank); }),
+                ElementsAre(HasSubstr(absl::StrCat("a member of rank ", rank))));
+  }
+  Open();
 }
 
 TEST_F(ShardProtocolTest, RefusesNumbersThatCannotBe) {

@@ -1,0 +1,23 @@
+// Any text in the metadata of a call: which method and job it says it is of, its offer of shared
+// memory, and the answer to one. Each takes a third of the bytes.
+#include <cstdint>
+#include <string>
+
+#include "common/base/check.h"
+#include "common/wire/shared_segment.h"
+#include "common/wire/stream_opening.h"
+#include "tests/fuzz/input.h"
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  using namespace rubato;
+  FuzzInput input(data, size);
+  const absl::string_view method = input.Bytes(size / 3), digest = input.Bytes(size / 3);
+  const absl::string_view offer = input.Rest();
+  const absl::Status opening = CheckOpening(method, digest, "0123456789abcdef");
+  RUBATO_CHECK(opening.ok() == (method == kDataMethod && digest == "0123456789abcdef"));
+  const absl::Status taken = SharedSegment::Open(offer).status();
+  RUBATO_CHECK(!taken.ok());  // this process has offered none
+  RUBATO_CHECK(ReadAnswer(AnswerToOffer(taken)).code() == absl::StatusCode::kUnavailable);
+  RUBATO_CHECK(ReadAnswer(offer).ok() == (offer == "taken"));
+  return 0;
+}
