@@ -207,9 +207,13 @@ std::optional<std::string> LineTail::Next() {
 
 bool LineTail::BeginAnew() {
   struct stat now, read;
+  // Looked at first: to a file that has been renamed nothing is added any more.
+  const bool is_there = stat(path_.c_str(), &now) == 0;
   if (fstat(fd_, &read) != 0) return false;
-  if (lseek(fd_, 0, SEEK_CUR) > read.st_size) return lseek(fd_, 0, SEEK_SET) == 0;
-  if (stat(path_.c_str(), &now) != 0 || now.st_ino == read.st_ino) return false;
+  const off_t at = lseek(fd_, 0, SEEK_CUR);
+  if (at > read.st_size) return lseek(fd_, 0, SEEK_SET) == 0;
+  if (at < read.st_size) return true;
+  if (!is_there || now.st_ino == read.st_ino) return false;
   const int next = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
   if (next < 0) return false;
   close(std::exchange(fd_, next));
