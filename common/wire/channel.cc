@@ -5,6 +5,7 @@
 #include <malloc.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <vector>
 
@@ -16,10 +17,16 @@ namespace rubato {
 namespace {
 
 // gRPC's keep-alive asks when nothing has come for `ask`, and breaks the connection if nothing
-// comes for `answer` behind that.
+// comes for `answer` behind that: a peer that falls silent is given up after `answer` at the
+// earliest, if it was asked just before, and after both at the latest.
 struct KeepAlive {
   explicit KeepAlive(absl::Duration lease)
-      : ask(static_cast<int>(absl::ToInt64Milliseconds(lease / 2))), answer(ask + 750) {}
+      : ask(static_cast<int>(absl::ToInt64Milliseconds(std::min(lease / 2, kMaxAsk)))),
+        answer(static_cast<int>(absl::ToInt64Milliseconds(lease + kBehindLease))) {}
+
+  static constexpr absl::Duration kMaxAsk = absl::Milliseconds(300);
+  // The coordinator ticks ten times a second.
+  static constexpr absl::Duration kBehindLease = absl::Milliseconds(150);
 
   int ask, answer;  // milliseconds
 };
