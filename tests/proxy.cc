@@ -17,16 +17,21 @@
 namespace rubato {
 namespace {
 
+constexpr int kBacklog = 16;
+
 // To an address of loopback; below 0 if nobody listens there.
-int ConnectTo(const std::string& address) {
+int ConnectTo(const std::string& address, int flags = 0) {
   int port = 0;
   RUBATO_CHECK(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0);
   sockaddr_in to = {};
   to.sin_family = AF_INET;
   to.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   to.sin_port = htons(static_cast<uint16_t>(port));
-  if (fd >= 0 && connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0) return fd;
+  if (fd >= 0 &&
+      (connect(fd, reinterpret_cast<sockaddr*>(&to), sizeof to) == 0 || errno == EINPROGRESS)) {
+    return fd;
+  }
   close(fd);
   return -1;
 }
@@ -61,6 +66,7 @@ Proxy::Proxy() : listener_(port_.Listen()) {
 }
 
 Proxy::~Proxy() {
+  Heal();
   {
     absl::MutexLock lock(&mutex_);
     ending_ = true;
@@ -86,15 +92,22 @@ void Proxy::Mark() {
   marks_ = true;
 }
 
+// A kernel takes connections for who does not accept them, which no cut network does, until the
+// queue for them is full.
 void Proxy::Cut() {
   absl::MutexLock lock(&mutex_);
   cut_ = true;
+  RUBATO_CHECK(listen(listener_, 0) == 0);
+  for (int& filler : fillers_) filler = ConnectTo(address(), SOCK_NONBLOCK);
   Wake();
 }
 
 void Proxy::Heal() {
   absl::MutexLock lock(&mutex_);
+  if (!cut_) return;
   cut_ = false;
+  for (const int filler : fillers_) close(filler);
+  RUBATO_CHECK(listen(listener_, kBacklog) == 0);
   Wake();
 }
 

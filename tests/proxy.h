@@ -51,6 +51,7 @@ class Proxy {
   std::deque<Connection> connections_ ABSL_GUARDED_BY(mutex_);
   bool marks_ ABSL_GUARDED_BY(mutex_) = false;
   bool cut_ ABSL_GUARDED_BY(mutex_) = false;
+  int fillers_[3] ABSL_GUARDED_BY(mutex_) = {};  // connections that keep others out while it is cut
   bool ending_ ABSL_GUARDED_BY(mutex_) = false;
 
   std::thread thread_;  // last: it uses all of the above

@@ -109,12 +109,26 @@ void WorkerProcess::Run(const Session::Connect& connect) {
   ++part_;
   model_->OnJoin();
   connects_until_ = setting_.network->now() + absl::ToInt64Nanoseconds(connect.patience);
+  connects_again_ = !connect.servers.empty();
   TryToConnect();
+}
+
+bool WorkerProcess::ReachesServers() const {
+  const VirtualNetwork& network = *setting_.network;
+  return network.Reaches(self_, setting_.coordinator) &&
+         (!connects_again_ ||
+          std::all_of(setting_.shards.begin(), setting_.shards.end(),
+                      [&](ProcessId shard) { return network.Reaches(self_, shard); }));
 }
 
 void WorkerProcess::TryToConnect() {
   VirtualNetwork& network = *setting_.network;
-  if (!network.Reaches(self_, setting_.coordinator)) {
+  // Its host says so.
+  if (connects_again_ && ReachesServers() && !network.alive(setting_.coordinator)) {
+    Post(Session::NotConnected{absl::UnavailableError("the coordinator has ended")});
+    return;
+  }
+  if (!ReachesServers()) {
     if (network.now() < connects_until_) {
       SetTimer(kConnect, network.now() + kBetweenCalls);
     } else {
@@ -316,7 +330,8 @@ SimTime WorkerProcess::left_alone_since() const {
 }
 
 SimTime WorkerProcess::gave_up_after() const {
-  const bool gave_up = ended() && !end_->ok() && !asked_to_leave_ && had_parameters_at_ != kNever;
+  const bool gave_up = ended() && !end_->ok() && !asked_to_leave_ && had_parameters_at_ != kNever &&
+                       setting_.network->alive(setting_.coordinator);
   return gave_up ? ended_at_ - had_parameters_at_ : kNever;
 }
 

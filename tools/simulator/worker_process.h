@@ -130,6 +130,8 @@ class WorkerProcess : public Process {
   void Run(const Session::End& end);
 
   void TryToConnect();
+  // The coordinator, and where it has taken part before all shards.
+  bool ReachesServers() const;
   void Tell(proto::PeerMessage message);
   void OnParameters(int shard, const SimMessage& message);
   // Begins to compute on what has arrived, if the session wants it.
@@ -156,6 +158,7 @@ class WorkerProcess : public Process {
   // Of one taking part.
   uint32_t part_ = 0;
   SimTime connects_until_ = 0;
+  bool connects_again_ = false;
   ConnectionId control_ = -1;
   std::vector<ConnectionId> streams_;  // by shard; from the view on
   SimTime broken_since_ = kNever;      // the first stream that broke

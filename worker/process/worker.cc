@@ -20,6 +20,7 @@
 #include "common/space/placement.h"
 #include "common/wire/control_client.h"
 #include "common/wire/heartbeat.h"
+#include "common/wire/reach.h"
 #include "common/wire/shard_streams.h"
 #include "worker/data/load.h"
 #include "worker/process/mailbox.h"
@@ -68,6 +69,9 @@ class Worker {
   void Run(const Session::Compute& compute);
   void Run(const Session::Disconnect& disconnect);
   void Run(const Session::End& end) { end_ = end.status; }
+
+  // Registers at the coordinator.
+  absl::StatusOr<std::unique_ptr<ControlClient>> Call(const Session::Connect& connect) const;
 
   void OpenParameters();
   // All parameters of the last pull are here.
@@ -172,14 +176,25 @@ void Worker::Handle(const Session::Event& event) {
   }
 }
 
+absl::StatusOr<std::unique_ptr<ControlClient>> Worker::Call(const Session::Connect& connect) const {
+  const std::string& coordinator = job_.cluster().address();
+  const auto interrupted = [this] { return signals_.signal() != 0; };
+  if (!connect.servers.empty()) {
+    std::vector<std::string> addresses = connect.servers;
+    addresses.push_back(coordinator);
+    RUBATO_RETURN_IF_ERROR(
+        AwaitServers(addresses, connect.after_silence, connect.patience, interrupted));
+  }
+  return ControlClient::Connect(coordinator, connect.patience, MakeRegistration(), interrupted,
+                                options_.connection);
+}
+
 void Worker::Run(const Session::Connect& connect) {
   if (!connect.again.ok()) log_->Warning("joins anew", {{"reason", connect.again.message()}});
   if (const absl::Status lends = values_->OnJoin(); !lends.ok()) {
     log_->Warning("copies its gradients to servers of this host", {{"reason", lends.message()}});
   }
-  absl::StatusOr<std::unique_ptr<ControlClient>> control = ControlClient::Connect(
-      job_.cluster().address(), connect.patience, MakeRegistration(),
-      [this] { return signals_.signal() != 0; }, options_.connection);
+  absl::StatusOr<std::unique_ptr<ControlClient>> control = Call(connect);
   if (!control.ok()) {
     // After a signal, AskedToLeave is on its way.
     if (signals_.signal() == 0) mailbox_.Post(Session::NotConnected{control.status()});

@@ -10,16 +10,20 @@
 namespace rubato {
 namespace {
 
-// A stream that breaks is a symptom: a shard has died, or the job is over. The coordinator knows
-// which, and tells within this time.
-constexpr absl::Duration kStreamFailureGrace = absl::Seconds(2);
+// A stream that breaks is a symptom: a shard has died, or the job is over. The coordinator sees it
+// at about the same time, and tells within this. If it does not, only this worker is cut off, and
+// the others wait for it: with what keep-alive takes (common/wire/channel.cc), a lease and a
+// second.
+constexpr absl::Duration kStreamFailureGrace = absl::Milliseconds(400);
 
 constexpr int kBeatsPerLease = 5;
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
 
-// While its place may still be held by what it was before, and while a cut may heal.
+// While its place may still be held by what it was before, and while a cut may heal: as long as a
+// process waits for the others at its start.
 absl::Duration PatienceOf(const proto::Job& job) {
-  return 2 * absl::Seconds(job.cluster().lease()) + absl::Seconds(1);
+  return std::max(absl::Seconds(job.cluster().start_timeout()),
+                  2 * absl::Seconds(job.cluster().lease()) + absl::Seconds(1));
 }
 
 }  // namespace
@@ -51,16 +55,18 @@ void WorkerSession::Join(absl::Duration patience) {
   deadline_ = absl::InfiniteFuture();
   has_parameters_ = was_stopped_ = false;
   stream_failure_ = diverged_ = absl::OkStatus();
-  outcomes_.emplace_back(Connect{patience, cut_off_});
+  outcomes_.emplace_back(Connect{patience, cut_off_, servers_, after_silence_});
 }
 
 void WorkerSession::On(const NotConnected& event) {
   // Why it was left alone says more.
-  EndWith(absl::IsDeadlineExceeded(event.status) && !cut_off_.ok() ? cut_off_ : event.status);
+  const bool is_alone = absl::IsDeadlineExceeded(event.status) || absl::IsUnavailable(event.status);
+  EndWith(is_alone && !cut_off_.ok() ? cut_off_ : event.status);
 }
 
 void WorkerSession::On(const FromCoordinator& event) {
   if (state_ == State::kCutOff) return;
+  after_silence_ = false;
   const proto::CoordinatorMessage& message = *event.message;
   WorkerLoop::Actions actions;
   switch (message.kind_case()) {
@@ -94,6 +100,7 @@ void WorkerSession::OnView(const proto::View& view) {
     return;
   }
   if (!is_member()) placement_ = *std::move(placement);
+  servers_ = ShardAddresses(view);
   WorkerLoop::Actions actions;
   loop_->OnView(view, &actions);
   outcomes_.emplace_back(UseView{});
@@ -121,6 +128,7 @@ void WorkerSession::OnStop(const proto::Stop& stop) {
 }
 
 void WorkerSession::On(const CallBroke& event) {
+  after_silence_ = true;
   if (state_ != State::kCutOff) EndPart(event.status, /*may_join_anew=*/true);
 }
 

@@ -33,7 +33,8 @@ class WorkerSession {
   // Events. Those of a connection count only until Disconnect.
 
   struct Started {};
-  // Connect has found no coordinator: DeadlineExceeded if nobody has answered in time.
+  // Connect has come to nothing: DeadlineExceeded if somebody has not answered in time, Unavailable
+  // if a server has ended.
   struct NotConnected {
     absl::Status status;
   };
@@ -88,10 +89,13 @@ class WorkerSession {
   using Test = WorkerLoop::Test;
   using ReadAhead = WorkerLoop::ReadAhead;
   using Compute = WorkerLoop::Compute;
-  // Connects to the coordinator and registers, as one who has not been here before.
+  // Connects to the coordinator and registers, as one who has not been here before: when it reaches
+  // these `servers` too, or others would wait for who cannot work.
   struct Connect {
-    absl::Duration patience;  // with which it tries
-    absl::Status again;       // why it was cut off from what it took part in before; OK: it was not
+    absl::Duration patience;           // with which it tries
+    absl::Status again;                // why it was cut off from what it took part in before, if so
+    std::vector<std::string> servers;  // addresses; none if it has not taken part before
+    bool after_silence = false;        // its call to the coordinator broke without a word
   };
   // view() is another.
   struct UseView {};
@@ -199,6 +203,8 @@ class WorkerSession {
   absl::Status asked_to_leave_;
   bool has_taken_part_ = false;                      // ever
   absl::Status cut_off_;                             // why it joins anew
+  std::vector<std::string> servers_;                 // of the last view
+  bool after_silence_ = false;                       // the last part ended so
   absl::Time gives_up_at_ = absl::InfiniteFuture();  // unless parameters come before
 
   // Of one taking part.

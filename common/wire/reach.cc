@@ -1,0 +1,172 @@
+#include "common/wire/reach.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "common/base/address.h"
+#include "common/base/monotonic.h"
+
+namespace rubato {
+namespace {
+
+// What an HTTP/2 client begins with (RFC 9113, 3.4): its preface and an empty SETTINGS frame. A
+// server answers with its own.
+constexpr char kGreeting[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";
+constexpr size_t kGreetingBytes = sizeof(kGreeting);  // the last byte is the string's own 0
+
+// One attempt to speak to a server.
+class Attempt {
+ public:
+  Attempt(const addrinfo& place, size_t of)
+      : of_(of), fd_(socket(place.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    if (fd_ >= 0 && connect(fd_, place.ai_addr, place.ai_addrlen) != 0 && errno != EINPROGRESS) {
+      Fail(errno);
+    }
+  }
+  ~Attempt() {
+    if (fd_ >= 0) close(fd_);
+  }
+  Attempt(Attempt&& other)
+      : of_(other.of_), fd_(std::exchange(other.fd_, -1)), reach_(other.reach_) {}
+
+  size_t of() const { return of_; }
+  Reach reach() const { return reach_; }
+  bool is_done() const { return fd_ < 0; }
+  pollfd interest() const {
+    return {fd_, static_cast<int16_t>(reach_ == Reach::kSilent ? POLLOUT : POLLIN), 0};
+  }
+
+  void OnReady() {
+    if (reach_ == Reach::kSilent) {
+      int error = 0;
+      socklen_t size = sizeof error;
+      getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
+      if (error == 0 && send(fd_, kGreeting, kGreetingBytes, MSG_NOSIGNAL) < 0) error = errno;
+      if (error == 0) reach_ = Reach::kMute;
+      if (error != 0) Fail(error);
+      return;
+    }
+    char byte;
+    const ssize_t got = recv(fd_, &byte, 1, 0);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    // A process that ends closes what its host had taken for it.
+    Finish(got > 0 ? Reach::kAnswers : Reach::kGone);
+  }
+
+ private:
+  void Fail(int error) {
+    Finish(error == ECONNREFUSED || error == ECONNRESET || error == EPIPE ? Reach::kGone
+                                                                          : Reach::kSilent);
+  }
+  void Finish(Reach reach) {
+    reach_ = reach;
+    close(std::exchange(fd_, -1));
+  }
+
+  size_t of_;  // the addresses
+  int fd_;
+  Reach reach_ = Reach::kSilent;
+};
+
+void AddAttempts(const HostPort& place, size_t of, std::vector<Attempt>* attempts) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_STREAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(place.host.c_str(), absl::StrCat(place.port).c_str(), &hints, &found) != 0)
+    return;
+  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
+    attempts->emplace_back(*one, of);
+  }
+  freeaddrinfo(found);
+}
+
+// The more it says, the more it counts.
+int Rank(Reach reach) {
+  switch (reach) {
+    case Reach::kAnswers:
+      return 3;
+    case Reach::kMute:
+      return 2;
+    case Reach::kGone:
+      return 1;
+    default:
+      return 0;
+  }
+}
+
+}  // namespace
+
+std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Duration patience) {
+  const absl::Time deadline = MonotonicNow() + patience;
+  std::vector<Attempt> attempts;
+  for (size_t i = 0; i < addresses.size(); ++i) {
+    const auto places = ParseAddresses(addresses[i]);
+    if (!places.ok()) continue;
+    for (const HostPort& place : *places) AddAttempts(place, i, &attempts);
+  }
+  while (true) {
+    std::vector<pollfd> fds;
+    std::vector<Attempt*> asked;
+    for (Attempt& attempt : attempts) {
+      if (attempt.is_done()) continue;
+      fds.push_back(attempt.interest());
+      asked.push_back(&attempt);
+    }
+    const absl::Duration left = deadline - MonotonicNow();
+    if (fds.empty() || left <= absl::ZeroDuration()) break;
+    const int ready =
+        poll(fds.data(), fds.size(),
+             static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
+    for (size_t i = 0; ready > 0 && i < fds.size(); ++i) {
+      if (fds[i].revents != 0) asked[i]->OnReady();
+    }
+  }
+  std::vector<Reach> found(addresses.size(), Reach::kSilent);
+  for (const Attempt& attempt : attempts) {
+    Reach& best = found[attempt.of()];
+    if (Rank(attempt.reach()) > Rank(best)) best = attempt.reach();
+  }
+  return found;
+}
+
+absl::Status AwaitServers(const std::vector<std::string>& addresses, bool after_silence,
+                          absl::Duration patience, const std::function<bool()>& cancelled) {
+  // With what keep-alive takes (channel.cc) a lease and a second at most.
+  constexpr absl::Duration kLook = absl::Milliseconds(400);
+  constexpr absl::Duration kBetweenLooks = absl::Milliseconds(100);
+  const absl::Time deadline = MonotonicNow() + patience;
+  while (true) {
+    const std::vector<Reach> found = LookFor(addresses, kLook);
+    const auto count = [&found](Reach reach) {
+      return static_cast<size_t>(std::count(found.begin(), found.end(), reach));
+    };
+    if (count(Reach::kAnswers) == found.size()) return absl::OkStatus();
+    if (count(Reach::kGone) > 0) {
+      const auto gone = std::find(found.begin(), found.end(), Reach::kGone) - found.begin();
+      return absl::UnavailableError(
+          absl::StrCat("nobody listens at ", addresses[static_cast<size_t>(gone)], " any more"));
+    }
+    if (after_silence && count(Reach::kMute) == found.size()) {
+      return absl::UnavailableError(
+          absl::StrCat(absl::StrJoin(addresses, " and "), " takes connections and says nothing"));
+    }
+    if (cancelled()) return absl::CancelledError("interrupted");
+    if (MonotonicNow() >= deadline) {
+      return absl::DeadlineExceededError(absl::StrCat("cannot reach ",
+                                                      absl::StrJoin(addresses, " and "), " within ",
+                                                      absl::FormatDuration(patience)));
+    }
+    absl::SleepFor(kBetweenLooks);
+  }
+}
+
+}  // namespace rubato

@@ -1,0 +1,36 @@
+// Looks whether servers are still there, before a process that has lost them waits for them: a
+// server that has ended, one that is frozen and a network that is cut are told apart by what the
+// kernel at the other end answers.
+#ifndef RUBATO_COMMON_WIRE_REACH_H_
+#define RUBATO_COMMON_WIRE_REACH_H_
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+
+namespace rubato {
+
+enum class Reach {
+  kAnswers,  // a gRPC server is there
+  kMute,     // its host takes the connection, the process says nothing: it is frozen, or very busy
+  kGone,     // its host says that nobody listens there
+  kSilent,   // nothing comes back: the network is cut, or the host is lost
+};
+
+// Of each of `addresses` (one or several behind commas, as ParseAddresses takes them: the best of
+// those), asked all at once; who has not said more within `patience` is kMute or kSilent.
+std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Duration patience);
+
+// Waits until the servers of a job, which have all been there before, answer again. Unavailable as
+// soon as one has ended or, where nothing had been heard `after_silence`, all are mute: they are
+// frozen. Then the job is over, for no server is started again. DeadlineExceeded if some are not
+// reached within `patience`, Cancelled if `cancelled` becomes true.
+absl::Status AwaitServers(const std::vector<std::string>& addresses, bool after_silence,
+                          absl::Duration patience, const std::function<bool()>& cancelled);
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_REACH_H_

@@ -1,0 +1,108 @@
+#include "common/wire/reach.h"
+
+#include <arpa/inet.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/status_matchers.h"
+#include "common/wire/connection_options.h"
+#include "common/wire/listener.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr absl::Duration kLong = absl::Seconds(100);        // for what comes
+constexpr absl::Duration kShort = absl::Milliseconds(100);  // for what does not
+
+// A port that is bound, listens with this backlog if there is one, and accepts nobody.
+class Port {
+ public:
+  explicit Port(std::optional<int> backlog) : fd_(socket(AF_INET, SOCK_STREAM, 0)) {
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    RUBATO_CHECK(bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0);
+    RUBATO_CHECK(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    if (backlog.has_value()) RUBATO_CHECK(listen(fd_, *backlog) == 0);
+    address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
+  }
+  ~Port() { close(fd_); }
+
+  const std::string& address() const { return address_; }
+
+ private:
+  const int fd_;
+  std::string address_;
+};
+
+// A server of a job, as far as it concerns who looks for it.
+absl::StatusOr<Listener> StartServer(grpc::CallbackGenericService* service) {
+  return Listener::Listen("127.0.0.1:0", ConnectionOptions(), [service](auto* builder) {
+    builder->RegisterCallbackGenericService(service);
+  });
+}
+
+TEST(LookForTest, AServerAnswers) {
+  grpc::CallbackGenericService service;
+  const absl::StatusOr<Listener> listener = StartServer(&service);
+  ASSERT_THAT(listener, IsOk());
+  EXPECT_THAT(LookFor({listener->address()}, kLong), ElementsAre(Reach::kAnswers));
+}
+
+TEST(LookForTest, WhereNobodyListensItIsGone) {
+  EXPECT_THAT(LookFor({Port(std::nullopt).address()}, kLong), ElementsAre(Reach::kGone));
+}
+
+// As a frozen one: its host takes connections for it.
+TEST(LookForTest, AServerThatSaysNothingIsMute) {
+  const Port mute(16);
+  EXPECT_THAT(LookFor({mute.address()}, kShort), ElementsAre(Reach::kMute));
+}
+
+// The kernel drops what a full queue has no place for, as a cut network drops all.
+TEST(LookForTest, WhereNothingComesBackItIsSilent) {
+  const Port full(0);
+  const std::string& address = full.address();
+  EXPECT_THAT(LookFor({address, address, address, address}, kShort),
+              testing::Contains(Reach::kSilent));
+}
+
+TEST(LookForTest, OfSeveralAddressesTheBestCounts) {
+  const Port mute(16), gone(std::nullopt);
+  EXPECT_THAT(LookFor({absl::StrCat(gone.address(), ",", mute.address()), gone.address()}, kShort),
+              ElementsAre(Reach::kMute, Reach::kGone));
+}
+
+TEST(AwaitServersTest, ReturnsWhenAllAnswerOrOneHasEndedOrAllAreFrozen) {
+  constexpr bool kHeard = false, kSilence = true;
+  grpc::CallbackGenericService service;
+  const absl::StatusOr<Listener> listener = StartServer(&service);
+  ASSERT_THAT(listener, IsOk());
+  const std::string& there = listener->address();
+  const Port mute(16), gone(std::nullopt);
+  const auto await = [](const std::vector<std::string>& addresses, bool after_silence,
+                        absl::Duration patience, bool cancelled = false) {
+    return AwaitServers(addresses, after_silence, patience, [cancelled] { return cancelled; })
+        .code();
+  };
+  using Code = absl::StatusCode;
+  EXPECT_EQ(await({there, there}, kSilence, kLong), Code::kOk);
+  EXPECT_EQ(await({there, mute.address(), gone.address()}, kHeard, kLong), Code::kUnavailable);
+  EXPECT_EQ(await({mute.address(), mute.address()}, kSilence, kLong), Code::kUnavailable);
+  EXPECT_EQ(await({mute.address(), mute.address()}, kHeard, kShort), Code::kDeadlineExceeded);
+  EXPECT_EQ(await({there, mute.address()}, kSilence, kShort), Code::kDeadlineExceeded);
+  EXPECT_EQ(await({there, mute.address()}, kSilence, kLong, true), Code::kCancelled);
+}
+
+}  // namespace
+}  // namespace rubato
