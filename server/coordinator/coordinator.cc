@@ -127,7 +127,7 @@ void Coordinator::EndCall(PeerId id, const Peer& peer, const absl::Status& why) 
   }
   const std::string end = absl::StrCat(Describe(peer), " ", reason);
   registry_.Remove(id);
-  End(absl::AbortedError(end), kExitFailure, end);
+  End(StoppedByOthers(absl::AbortedError(end)), kExitFailure, end);
 }
 
 void Coordinator::OnShard(PeerId id, const ShardId& shard, const proto::PeerMessage& message) {
@@ -229,8 +229,8 @@ void Coordinator::OnFailure(PeerId id, const Peer& peer, const proto::Failure& f
     return;
   }
   const std::string reason = absl::StrCat(Describe(peer), " ", why);
-  End(failure.exit_code() == kExitUsage ? absl::FailedPreconditionError(reason)
-                                        : absl::AbortedError(reason),
+  End(StoppedByOthers(failure.exit_code() == kExitUsage ? absl::FailedPreconditionError(reason)
+                                                        : absl::AbortedError(reason)),
       failure.exit_code(), reason);
 }
 
@@ -278,7 +278,7 @@ void Coordinator::On(const coordinator::PeerGone& event) {
   }
   const std::string reason = absl::StrCat(Describe(*peer), " ", why);
   registry_.Remove(event.peer);
-  End(absl::AbortedError(reason), kExitFailure, reason);
+  End(StoppedByOthers(absl::AbortedError(reason)), kExitFailure, reason);
 }
 
 void Coordinator::On(const coordinator::Heartbeat& event) {

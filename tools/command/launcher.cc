@@ -242,20 +242,43 @@ void Launcher::Poll(absl::Time deadline) {
       if (WIFEXITED(status) && absl::StartsWith(reason, kExited)) {
         absl::StrAppend(&reason, WhyMute(child.log_fd, child.command.log_path));
       }
+      const int weight = Weight(log, status);
       bad_ends_.push_back(
           {{child.command.role, child.command.rank, WIFEXITED(status) ? WEXITSTATUS(status) : 1,
-            std::move(reason), child.command.log_path},
-           Weight(log, status),
+            std::move(reason), child.command.log_path, /*only_followed=*/weight == 0},
+           weight,
            child.command.expendable,
            MonotonicNow()});
     }
-    if (!OthersRun()) others_ended_at_ = std::min(others_ended_at_, MonotonicNow());
+    if (Others().empty()) others_ended_at_ = std::min(others_ended_at_, MonotonicNow());
   }
 }
 
-bool Launcher::OthersRun() const {
-  return std::any_of(children_.begin(), children_.end(),
-                     [](const Child& child) { return !child.command.expendable; });
+std::vector<const Launcher::Child*> Launcher::Others() const {
+  std::vector<const Child*> others;
+  for (const Child& child : children_) {
+    if (!child.command.expendable) others.push_back(&child);
+  }
+  return others;
+}
+
+bool Launcher::IsUnexplained() const {
+  return Others().size() > 1 &&
+         std::all_of(bad_ends_.begin(), bad_ends_.end(),
+                     [](const BadEnd& end) { return end.failure.only_followed; });
+}
+
+void Launcher::Judge() {
+  const BadEnd& worst =
+      *std::max_element(bad_ends_.begin(), bad_ends_.end(),
+                        [](const BadEnd& a, const BadEnd& b) { return a.weight < b.weight; });
+  failure_ = worst.failure;
+  const std::vector<const Child*> others = Others();
+  if (!worst.failure.only_followed || others.size() != 1) return;
+  const Child& still = *others[0];
+  failure_ = Failure{still.command.role, still.command.rank, 1,
+                     absl::StrCat("stands still: ", worst.failure.reason), still.command.log_path};
+  Kill(still.command.role, still.command.rank);
 }
 
 int Launcher::running(const std::string& role) const {
@@ -271,7 +294,10 @@ absl::Time Launcher::NextJudgement(absl::Time now) const {
     if (time > now) next = std::min(next, time);
   };
   consider(others_ended_at_ + kLastGrace);
-  for (const BadEnd& end : bad_ends_) consider(end.time + grace_);
+  for (const BadEnd& end : bad_ends_) {
+    consider(end.time + grace_);
+    consider(end.time + kFollowersGrace);
+  }
   return next;
 }
 
@@ -281,19 +307,17 @@ Launcher::Event Launcher::Wait(absl::Duration timeout) {
     if (interrupted_by_ != 0) return Event::kInterrupt;
     if (failure_.has_value()) return Event::kFailure;
     const absl::Time now = MonotonicNow();
+    const absl::Duration grace = IsUnexplained() ? std::max(grace_, kFollowersGrace) : grace_;
     const auto first = std::find_if(bad_ends_.begin(), bad_ends_.end(),
                                     [](const BadEnd& end) { return !end.expendable; });
     if (first != bad_ends_.end()) {
-      if (children_.empty() || now >= first->time + grace_) {
-        failure_ =
-            std::max_element(bad_ends_.begin(), bad_ends_.end(),
-                             [](const BadEnd& a, const BadEnd& b) { return a.weight < b.weight; })
-                ->failure;
+      if (children_.empty() || now >= first->time + grace) {
+        Judge();
         continue;
       }
-    } else if (!OthersRun()) {
+    } else if (Others().empty()) {
       if (children_.empty() || now >= others_ended_at_ + kLastGrace) return Event::kAllEnded;
-    } else if (!bad_ends_.empty() && now >= bad_ends_.front().time + grace_) {
+    } else if (!bad_ends_.empty() && now >= bad_ends_.front().time + grace) {
       lost_ = std::move(bad_ends_.front().failure);
       bad_ends_.erase(bad_ends_.begin());
       return Event::kLost;
@@ -305,6 +329,12 @@ Launcher::Event Launcher::Wait(absl::Duration timeout) {
 
 void Launcher::Drain(absl::Time deadline) {
   while (!children_.empty() && MonotonicNow() < deadline) Poll(deadline);
+}
+
+void Launcher::Kill(const std::string& role, int rank) {
+  for (const Child& child : children_) {
+    if (child.command.role == role && child.command.rank == rank) kill(-child.pid, SIGKILL);
+  }
 }
 
 void Launcher::Stop() {

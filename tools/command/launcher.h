@@ -39,6 +39,8 @@ struct Failure {
   int exit_code = 1;   // the process's own; 1 if a signal killed it
   std::string reason;  // one or more lines
   std::string log_path;
+  // It ended because another did, or was left alone by one that stands still.
+  bool only_followed = false;
 };
 
 class Launcher {
@@ -54,6 +56,8 @@ class Launcher {
   // When one process has failed, how long the others have to end by themselves and say why before
   // the failure is judged: the kernel may tell of a victim's end before that of the culprit.
   static constexpr absl::Duration kGrace = absl::Milliseconds(300);
+  // The same when those that have ended only followed others, of which several may be meant.
+  static constexpr absl::Duration kFollowersGrace = absl::Seconds(1);
   // When all others have ended well, how long the expendable have to do so too.
   static constexpr absl::Duration kLastGrace = absl::Seconds(2);
 
@@ -73,6 +77,9 @@ class Launcher {
   // Wakes Wait. From any thread, any number of times; the first signal is kept.
   void Interrupt(int signal);
 
+  // Kills a process that stands still: it would not end by itself.
+  void Kill(const std::string& role, int rank);
+
   // Ends and reaps all processes: SIGTERM, and kPatience later SIGKILL. Returns within kPatience
   // and what the kernel needs: with kGrace before, under two seconds.
   static constexpr absl::Duration kPatience = absl::Milliseconds(1500);
@@ -82,7 +89,8 @@ class Launcher {
   void Stop(const std::string& role, int rank, absl::Duration patience);
 
   // The first failure. Of several within kGrace, the one that explains most: a signal before exit
-  // code 2 before others, those that only followed another last.
+  // code 2 before others, those that only followed another last. If all did and only one that is
+  // not expendable still runs, it is that one, which stands still, and it is killed.
   const std::optional<Failure>& failure() const { return failure_; }
   // What the last kLost is about.
   const Failure& lost() const { return lost_; }
@@ -112,8 +120,11 @@ class Launcher {
   // Until `deadline` or no process is left.
   void Drain(absl::Time deadline);
   void SignalAll(int signal);
-  // Whether one that is not expendable runs.
-  bool OthersRun() const;
+  // Of those that are not expendable.
+  std::vector<const Child*> Others() const;
+  // Whether nobody says why, and several run that may be it.
+  bool IsUnexplained() const;
+  void Judge();
   // When, after `now`, an event may be due by itself.
   absl::Time NextJudgement(absl::Time now) const;
 

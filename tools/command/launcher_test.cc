@@ -192,6 +192,24 @@ TEST_F(LauncherTest, AVictimThatLogsJsonIsNotBlamed) {
   EXPECT_EQ(launcher.failure()->reason, "disk full");
 }
 
+// The others end one after the other, each by its own keep-alive.
+TEST_F(LauncherTest, TheOneThatStillRunsWhenAllOthersOnlyFollowedIsBlamed) {
+  ASSERT_EQ(mkfifo(Path("go").c_str(), 0600), 0);
+  Launcher launcher(/*grace=*/absl::ZeroDuration());
+  RUBATO_ASSERT_OK(launcher.Start(Fake("server", 0, {"announce", Path("alive"), "pause"})));
+  RUBATO_ASSERT_OK(launcher.Start(Fake(
+      "server", 1, {"complain", "stopped: shard 0 is gone", "announce", Path("go"), "exit", "1"})));
+  RUBATO_ASSERT_OK(launcher.Start(Fake(
+      "server", 2, {"await", Path("go"), "complain", "stopped: shard 0 is gone", "exit", "1"})));
+  AwaitStarted(1);
+  EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kFailure);
+  EXPECT_EQ(launcher.failure()->rank, 0);
+  EXPECT_EQ(launcher.failure()->reason, "stands still: shard 0 is gone");
+  pollfd alive = {alive_, POLLIN, 0};
+  poll(&alive, 1, -1);  // it would not end by itself
+  EXPECT_TRUE(NobodyAlive());
+}
+
 TEST_F(LauncherTest, KilledProcessCountsAsOneAndIsSaidToBeKilled) {
   Launcher launcher;
   RUBATO_ASSERT_OK(launcher.Start(Fake("worker", 0, {"raise", "9"})));

@@ -21,6 +21,7 @@
 #include "common/base/status.h"
 #include "common/base/terminal.h"
 #include "common/job/job.h"
+#include "common/wire/reach.h"
 #include "tools/command/command.h"
 #include "tools/command/log_file.h"
 #include "tools/command/say.h"
@@ -35,9 +36,9 @@ constexpr int64_t kMaxLog = 16 << 20;  // bytes of a process's log, and of the o
 constexpr absl::Duration kAddressPoll = absl::Milliseconds(10);
 constexpr absl::Duration kProgressPoll = absl::Milliseconds(200);
 // How long nothing may happen before shard 0 is asked what it waits for, and how long it has to
-// answer.
+// answer, while nobody sees whether a process ends.
 constexpr absl::Duration kQuiet = absl::Seconds(1);
-constexpr absl::Duration kAskTimeout = absl::Seconds(1);
+constexpr absl::Duration kAskTimeout = absl::Milliseconds(300);
 
 // A line of a process's log (see Log).
 struct LogLine {
@@ -75,6 +76,12 @@ LogLine ParseLogLine(const std::string& line) {
     if (!fields.empty()) absl::StrAppend(&*parsed.warning, " ", JsonText(fields));
   }
   return parsed;
+}
+
+// Whether the server at `address` takes connections and says nothing.
+bool StandsStill(const std::string& address) {
+  constexpr absl::Duration kLook = absl::Milliseconds(300);
+  return LookFor({address}, kLook).front() == Reach::kMute;
 }
 
 }  // namespace
@@ -244,6 +251,13 @@ std::string LocalRun::NameOf(const Failure& failure) const {
 }
 
 absl::StatusOr<bool> LocalRun::OnLost(const Failure& lost) {
+  // A worker that was left alone: by the only server, or there would be another that ended.
+  if (lost.only_followed && StandsStill(address_)) {
+    launcher_.Kill("server", 0);
+    failure_ = Failure{"server", 0, 1, absl::StrCat("stands still: ", lost.reason),
+                       folder_.LogFile("server", 0)};
+    return false;
+  }
   const std::string who = NameOf(lost);
   const std::string reason = absl::StrReplaceAll(lost.reason, {{"\n", "; "}});
   const int most = plan_.job.cluster().max_restarts();
