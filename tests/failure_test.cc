@@ -207,9 +207,23 @@ TEST_F(ByHandFailureTest, AllNameAShardThatIsStuck) {
   ExpectFailure({shard_1_}, "this server is stuck");
 }
 
+TEST_F(ByHandFailureTest, AllNameAShardWhoseThreadOfSharedMemoryIsStuck) {
+  ASSERT_TRUE(AwaitText(worker_0_->err_path(), "shares memory with a server shard=1", *worker_0_));
+  const StoppedThread link(shard_1_->pid(), "link");
+  ExpectFailure({shard_0_, worker_0_, worker_1_}, "shard 1 ");
+  ExpectFailure({shard_1_}, "this server is stuck");
+}
+
 TEST_F(ByHandFailureTest, AllNameShard0ThatIsStuck) {
   const StoppedThread engine(shard_0_->pid(), "engine");
   ExpectFailure({shard_1_, worker_0_, worker_1_}, "shard 0 ");
+  ExpectFailure({shard_0_}, "this server is stuck");
+}
+
+// Without it no lease is judged.
+TEST_F(ByHandFailureTest, AllNameShard0WhoseCoordinatorIsStuck) {
+  const StoppedThread ticks(shard_0_->pid(), "rubato-server");
+  ExpectFailure({shard_1_, worker_0_, worker_1_}, "shard 0");
   ExpectFailure({shard_0_}, "this server is stuck");
 }
 

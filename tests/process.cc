@@ -121,8 +121,10 @@ bool ProcessHandle::AwaitEnd(absl::Duration patience) const {
 StoppedThread::StoppedThread(pid_t process, absl::string_view name) {
   pid_t thread = -1;
   for (const auto& task : fs::directory_iterator(absl::StrCat("/proc/", process, "/task"))) {
-    if (absl::StripAsciiWhitespace(ReadText(task.path() / "comm")) == name) {
-      RUBATO_CHECK(absl::SimpleAtoi(task.path().filename().string(), &thread));
+    pid_t found = 0;
+    if (absl::StripAsciiWhitespace(ReadText(task.path() / "comm")) == name &&
+        absl::SimpleAtoi(task.path().filename().string(), &found)) {
+      thread = thread < 0 ? found : std::min(thread, found);
     }
   }
   EXPECT_GT(thread, 0) << "process " << process << " has no thread " << name;

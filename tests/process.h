@@ -41,7 +41,8 @@ class ProcessHandle {
 // Stops one thread of a process, until either ends.
 class StoppedThread {
  public:
-  // That with this name.
+  // The first with this name; that of the program is its main thread's, and of those that have no
+  // other.
   StoppedThread(pid_t process, absl::string_view name);
   ~StoppedThread();
   StoppedThread(const StoppedThread&) = delete;

@@ -203,6 +203,13 @@ void DataService::Post(std::function<void()> task) {
   due->alarm.Set(queue_.get(), gpr_inf_past(GPR_CLOCK_MONOTONIC), &due->tag);
 }
 
+void DataService::Ask(std::shared_ptr<void> asked) {
+  Post([this, asked = std::move(asked)] {
+    mutex_.AssertHeld();
+    for (const auto& [id, stream] : streams_) stream->Ask(asked);
+  });
+}
+
 void DataService::Send(uint64_t stream, const Frame& frame, const Payload& payload) {
   mutex_.AssertHeld();
   const auto it = streams_.find(stream);

@@ -59,6 +59,9 @@ class DataService {
   // it; any thread may ask. Drops it after Stop.
   void Post(std::function<void()> task);
 
+  // Any thread: lets `asked` go when the queue's thread and those of all streams have come round.
+  void Ask(std::shared_ptr<void> asked);
+
   // Of a callback, while it runs: sends on a stream once the callback has returned, or drops the
   // frame if the stream is gone.
   void Send(uint64_t stream, const Frame& frame, const Payload& payload);

@@ -39,6 +39,11 @@ void DataStream::End(const absl::Status& status) {
   Proceed();
 }
 
+void DataStream::Ask(std::shared_ptr<void> asked) {
+  absl::MutexLock lock(&mutex_);
+  if (link_ != nullptr) link_->Ask(std::move(asked));
+}
+
 absl::Status DataStream::Link(std::unique_ptr<SharedSegment> segment) {
   SharedLink::Callbacks callbacks;
   callbacks.on_frame = [this](const Frame& frame, const ReceivedValues& values) {

@@ -35,6 +35,8 @@ class DataStream {
   void Hold() ABSL_LOCKS_EXCLUDED(mutex_);
   void Release() ABSL_LOCKS_EXCLUDED(mutex_);
   void End(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Any thread: lets `asked` go when the thread of the link, if there is one, has come round.
+  void Ask(std::shared_ptr<void> asked) ABSL_LOCKS_EXCLUDED(mutex_);
 
  protected:
   // Payloads that lie in `arena`, which may be null, are lent to a peer that shares memory.

@@ -91,6 +91,25 @@ void SharedLink::Send(const Frame& frame, const Payload& payload) {
 
 void SharedLink::Stop() {
   stopping_ = true;
+  Wake();
+}
+
+void SharedLink::Ask(std::shared_ptr<void> asked) {
+  {
+    absl::MutexLock lock(&mutex_);
+    asked_.swap(asked);
+  }
+  is_asked_ = true;
+  Wake();
+}
+
+void SharedLink::LetAskedGo() {
+  std::shared_ptr<void> asked;  // goes when the mutex is free
+  absl::MutexLock lock(&mutex_);
+  asked_.swap(asked);
+}
+
+void SharedLink::Wake() {
   own().sleeping = 0;
   FutexWake(&own().sleeping);
 }
@@ -99,6 +118,7 @@ void SharedLink::Run() {
   absl::Status status;
   LinkSpinRule rule;
   while (!stopping_ && status.ok()) {
+    if (is_asked_.exchange(false)) LetAskedGo();
     // Whoever waits for an answer first.
     const bool wrote = waiting_bytes_ > 0 && WriteWaiting();
     if ((waiting_bytes_ <= max_waiting_ && ReadFrame(&status)) || wrote) {
@@ -120,6 +140,7 @@ void SharedLink::Run() {
     absl::MutexLock lock(&mutex_);
     outbox_.Clear();
   }
+  LetAskedGo();
   callbacks_.on_end(status);
 }
 
@@ -221,7 +242,7 @@ void SharedLink::TakeBack() {
 }
 
 bool SharedLink::MayGoOn() {
-  if (stopping_) return true;
+  if (stopping_ || is_asked_) return true;
   if (waiting_bytes_ <= max_waiting_ && peer().written.load() != read_) return true;
   absl::MutexLock lock(&mutex_);
   if (outbox_.empty()) return false;

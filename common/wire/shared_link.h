@@ -47,6 +47,9 @@ class SharedLink {
   // Why the peer's payloads come through the ring although it would lend them.
   const absl::Status& borrowing() const { return borrowing_; }
 
+  // Any thread: lets `asked` go as soon as the link's thread has come round, or has ended.
+  void Ask(std::shared_ptr<void> asked) ABSL_LOCKS_EXCLUDED(mutex_);
+
   // Any thread, any number of times: lets the link end. Whether the peer lives does not matter.
   void Stop();
 
@@ -64,7 +67,10 @@ class SharedLink {
   // Whether there is something to read that may be read, or to write and room for it.
   bool MayGoOn() ABSL_LOCKS_EXCLUDED(mutex_);
   void Sleep();
+  // This link's thread.
+  void Wake();
   void WakePeer();
+  void LetAskedGo() ABSL_LOCKS_EXCLUDED(mutex_);
 
   SharedWords::End& own() const { return segment_->words()->ends[segment_->end()]; }
   SharedWords::End& peer() const { return segment_->words()->ends[1 - segment_->end()]; }
@@ -83,6 +89,8 @@ class SharedLink {
   Outbox outbox_ ABSL_GUARDED_BY(mutex_);
   RingWriter writer_ ABSL_GUARDED_BY(mutex_);
   std::atomic<size_t> waiting_bytes_{0};  // of outbox_
+  std::shared_ptr<void> asked_ ABSL_GUARDED_BY(mutex_);
+  std::atomic<bool> is_asked_{false};
 
   std::thread thread_;  // last: it uses all of the above
 };

@@ -143,15 +143,30 @@ void ClusterService::Post(const coordinator::Event& event) {
   Handle(event).IgnoreError();
 }
 
+void ClusterService::Ask(std::shared_ptr<void> asked) {
+  absl::MutexLock lock(&ask_mutex_);
+  if (ticks_) asked_.swap(asked);
+}
+
+void ClusterService::OnTicked(bool goes_on) {
+  std::shared_ptr<void> asked;  // goes when the mutex is free
+  absl::MutexLock lock(&ask_mutex_);
+  ticks_ = goes_on;
+  asked_.swap(asked);
+}
+
 absl::Status ClusterService::Wait(const Tasks& tasks) {
   constexpr absl::Duration kTick = absl::Milliseconds(100);
   std::thread worker([this, &tasks] { RunTasks(tasks); });
+  OnTicked(/*goes_on=*/true);
   mutex_.Lock();
   const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
   while (!mutex_.AwaitFor(absl::Condition(&is_over), kTick)) {
     Handle(coordinator::Tick{}).IgnoreError();
     EndSilentCalls();
+    OnTicked(/*goes_on=*/true);
   }
+  OnTicked(/*goes_on=*/false);
   commands_.OnCheckpoint(absl::UnavailableError("the job has ended"));
   // Let the last messages leave; a peer that does not take its own is left behind.
   const auto all_gone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.empty(); };

@@ -16,6 +16,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/log.h"
 #include "common/base/monotonic.h"
@@ -60,6 +61,9 @@ class ClusterService : public proto::Coordination::CallbackService {
   // Any thread.
   void Post(const coordinator::Event& event) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Any thread: lets `asked` go when the coordinator has ticked once more, or does not tick.
+  void Ask(std::shared_ptr<void> asked) ABSL_LOCKS_EXCLUDED(ask_mutex_);
+
   // What takes time, done one after the other by a thread of its own: leases are judged meanwhile.
   struct Tasks {
     // Writes the final parameters.
@@ -98,6 +102,8 @@ class ClusterService : public proto::Coordination::CallbackService {
   void Do(const coordinator::End& end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunTasks(const Tasks& tasks) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Says whether it ticks, and lets go what was asked before.
+  void OnTicked(bool goes_on) ABSL_LOCKS_EXCLUDED(ask_mutex_);
   // Of peers that never speak.
   void EndSilentCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunTask(const Task& task, const Tasks& tasks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -114,6 +120,10 @@ class ClusterService : public proto::Coordination::CallbackService {
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   absl::StatusOr<std::string> answer_ ABSL_GUARDED_BY(mutex_);  // of the event at hand
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+
+  absl::Mutex ask_mutex_;  // of its own: mutex_ may be what does not come round
+  bool ticks_ ABSL_GUARDED_BY(ask_mutex_) = false;
+  std::shared_ptr<void> asked_ ABSL_GUARDED_BY(ask_mutex_);
 };
 
 }  // namespace rubato

@@ -127,7 +127,9 @@ CoordinatorServer::~CoordinatorServer() {  // before the service goes
 
 absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
   const std::string& listen = options_.listen.empty() ? job_.cluster().address() : options_.listen;
-  RUBATO_RETURN_IF_ERROR(host_.Start(0, listen, &service_));
+  RUBATO_RETURN_IF_ERROR(host_.Start(0, listen, &service_, [this](std::shared_ptr<void> asked) {
+    service_.Ask(std::move(asked));
+  }));
   // Nothing is written for a server that cannot listen; training begins only when this shard has
   // registered.
   RUBATO_RETURN_IF_ERROR(OpenFiles());

@@ -1,5 +1,6 @@
-// Notices a server that is alive but stuck: something waits for its engine, the thread on which its
-// shard runs, and it does not come to it.
+// Notices a server that is alive but stuck: something waits for its engine, the threads on which
+// its shard runs (that of the queue, and one for each worker that shares memory) and of shard 0 the
+// coordinator's, and it does not come to it.
 #ifndef RUBATO_SERVER_PROCESS_ENGINE_WATCH_H_
 #define RUBATO_SERVER_PROCESS_ENGINE_WATCH_H_
 

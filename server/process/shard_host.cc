@@ -3,6 +3,7 @@
 #include <grpcpp/grpcpp.h>
 
 #include <cstdlib>
+#include <thread>
 #include <utility>
 #include <variant>
 
@@ -48,7 +49,8 @@ void ShardHost::Stop() {
   watch_.reset();  // which is watched until then
 }
 
-absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Service* cluster) {
+absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Service* cluster,
+                              Ask ask_cluster) {
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> values,
                           FloatValues::Create(job_, shard, arena_));
   const auto sink = [this](const ShardOutcome& outcome) {
@@ -77,9 +79,12 @@ absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Servic
   data_.Start(std::move(callbacks));
   watch_.emplace(
       connection_.lease,
-      [this](std::function<void()> answer) {
-        // To make a shard's state may take longer than a lease.
-        has_worked_ ? data_.Post(std::move(answer)) : answer();
+      [this, ask_cluster = std::move(ask_cluster)](std::function<void()> answer) {
+        // The last of those who are asked lets it go.
+        const std::shared_ptr<void> asked(nullptr, [answer](void*) { answer(); });
+        if (!has_worked_) return;  // to make a shard's state may take longer than a lease
+        data_.Ask(asked);
+        if (ask_cluster) ask_cluster(asked);
       },
       [this] { OnStuck(); });
   return absl::OkStatus();
@@ -96,8 +101,9 @@ void ShardHost::OnStuck() {
   proto::PeerMessage message;
   message.mutable_failure()->set_exit_code(kExitFailure);
   message.mutable_failure()->set_reason(std::string(why.message()));
-  report_(message);
-  absl::SleepFor(absl::Seconds(1));  // for messages to leave
+  // On another thread: what is stuck may be what it is reported to.
+  std::thread([this, message] { report_(message); }).detach();
+  absl::SleepFor(absl::Milliseconds(300));  // for messages to leave
   log_.Fatal(why);
   std::_Exit(kExitFailure);
 }

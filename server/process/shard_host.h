@@ -39,9 +39,13 @@ class ShardHost {
   // Breaks all calls and takes no more.
   void Stop();
 
-  // Listens at `listen`, with `cluster` beside the data service if it is given. Unavailable if the
-  // address is in use.
-  absl::Status Start(int shard, const std::string& listen, grpc::Service* cluster);
+  // Lets what it is given go as soon as something has come round.
+  using Ask = std::function<void(std::shared_ptr<void> asked)>;
+
+  // Listens at `listen`, with `cluster` beside the data service if it is given, which `ask_cluster`
+  // asks whether it stands still. Unavailable if the address is in use.
+  absl::Status Start(int shard, const std::string& listen, grpc::Service* cluster,
+                     Ask ask_cluster = nullptr);
 
   const std::string& address() const { return listener_->address(); }
   // To this server, without a socket.
