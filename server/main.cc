@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "common/base/flags.h"
+#include "common/base/last_words.h"
 #include "common/base/log.h"
 #include "common/base/process_exit.h"
 #include "common/base/status.h"
@@ -29,6 +30,7 @@ absl::Status Serve(const std::string& config, const std::vector<std::string>& ov
 }  // namespace
 
 int main(int argc, char** argv) {
+  rubato::InstallLastWords();
   rubato::KeepFreedMemory();
   rubato::SilenceGrpc();
   rubato::TuneGrpc();

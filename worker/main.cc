@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/flags.h"
+#include "common/base/last_words.h"
 #include "common/base/log.h"
 #include "common/base/process_exit.h"
 #include "common/base/status.h"
@@ -54,6 +55,7 @@ void SayThatItLeft(const absl::Status& why, const std::optional<rubato::Log>& lo
 }  // namespace
 
 int main(int argc, char** argv) {
+  rubato::InstallLastWords();
   rubato::KeepFreedMemory();
   rubato::SilenceGrpc();
   rubato::TuneGrpc();

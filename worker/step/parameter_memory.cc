@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "common/base/check.h"
+#include "common/base/last_words.h"
 #include "common/wire/arena_space.h"
 #include "common/wire/shared_arena.h"
 
@@ -28,7 +28,7 @@ ParameterMemory::ParameterMemory(const FlatSpace& space)
     : space_(space), loans_(static_cast<size_t>(space.blocks())) {
   for (Vector& vector : vectors_) {
     void* begin = mmap(nullptr, PagesOf(space.values()), PROT_READ | PROT_WRITE, kPrivate, -1, 0);
-    RUBATO_CHECK(begin != MAP_FAILED);
+    if (begin == MAP_FAILED) EndOutOfMemory();
     vector.begin = static_cast<float*>(begin);
     vector.places.resize(loans_.size());
   }
@@ -55,7 +55,7 @@ void ParameterMemory::Fill(int64_t block, const ReceivedValues& values, bool may
   if (place.arena != nullptr) {
     void* own =
         mmap(At(block), PagesOf(range.size()), PROT_READ | PROT_WRITE, kPrivate | MAP_FIXED, -1, 0);
-    RUBATO_CHECK(own != MAP_FAILED);
+    if (own == MAP_FAILED) EndOutOfMemory();
     place = {};
     --borrowed_places_;
   }
