@@ -1,0 +1,262 @@
+"""A job of real processes, by hand or by `rubato train`: its processes, its files, and what they say."""
+
+import json
+import os
+import re
+import resource
+import select
+import signal
+import subprocess
+
+from proxy import Proxies
+from waiting import PATIENCE, Events, Finding
+
+LEASE = 2  # seconds
+
+JOB = """version: 1
+name: harmed
+seed: 7
+cluster:
+  {servers: %(servers)d, workers: {start: %(workers)d, min: 1, max: %(most)d}, max_restarts: 100, lease: %(lease)ds,
+   address: "127.0.0.1:0"}
+data: {format: glyphs, train_size: 1500, test_size: 200}
+model: {layers: [flatten, linear: {out_features: 64}, relu, linear: {out_features: 10}]}
+optimizer: {learning_rate: 0.05, momentum: 0.9}
+consistency: %(mode)s
+train: {batch_size: 64, micro_batches: 8, until: {steps: %(steps)d}}
+wire: {chunk: 16KiB, shared_memory: %(shared_memory)s}
+checkpoint: {keep_last: 1000%(every)s}
+metrics: {every: {samples: 1}}
+"""
+
+
+class Programs:
+    def __init__(self, rubato, server, worker, slow_disk):
+        self.rubato, self.server, self.worker, self.slow_disk = map(os.path.abspath, (rubato, server, worker, slow_disk))
+
+
+class Process:
+    """One that has been started here, or by one that was."""
+
+    def __init__(self, name, pid, log, popen=None):
+        self.name, self.pid, self.log, self._popen = name, pid, log, popen
+        self.pidfd = os.pidfd_open(pid)
+        self.harmed = set()  # how, ever
+
+    def __str__(self):
+        return f"{self.name} (pid {self.pid})"
+
+    def has_ended(self):
+        return bool(select.select([self.pidfd], [], [], 0)[0])
+
+    def send(self, number):
+        try:
+            signal.pidfd_send_signal(self.pidfd, number)
+        except ProcessLookupError:
+            pass
+
+    def said(self):
+        with open(self.log, errors="replace") as file:
+            return file.read()
+
+    def last_words(self):
+        lines = self.said().strip().splitlines()
+        return lines[-1] if lines else ""
+
+    def code(self):
+        """Of its exit, or -signal; once it has ended, of those that were started here."""
+        return self._popen.wait()
+
+    def descriptors(self):
+        return len(os.listdir(f"/proc/{self.pid}/fd"))
+
+    def limit_descriptors(self, most):
+        """Returns the limit of before."""
+        before = resource.prlimit(self.pid, resource.RLIMIT_NOFILE)
+        resource.prlimit(self.pid, resource.RLIMIT_NOFILE, (min(most, before[1]), before[1]))
+        return before[0]
+
+    def close(self):
+        self.send(signal.SIGKILL)
+        self.send(signal.SIGCONT)
+        if self._popen is not None:
+            self._popen.wait()
+        os.close(self.pidfd)
+
+
+class Lines:
+    """The whole lines of a file that grows, each a JSON object."""
+
+    def __init__(self, path):
+        self._path, self._at, self._rest, self.all = path, 0, b"", []
+
+    def read(self):
+        try:
+            with open(self._path, "rb") as file:
+                file.seek(self._at)
+                new = file.read()
+        except FileNotFoundError:
+            return self.all
+        self._at += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        for line in lines:
+            try:
+                self.all.append(json.loads(line))
+            except ValueError as error:
+                raise Finding(f"{self._path}: not JSON ({error}): {line[:200]!r}") from None
+        return self.all
+
+
+class Job:
+    """What is common to both ways of starting one. All processes have `tag` in their environment."""
+
+    def __init__(self, programs, folder, tag, shape):
+        """`shape` has the words of JOB, and run_dir."""
+        self.programs, self.folder, self.shape = programs, folder, shape
+        self.run = shape["run_dir"]
+        self.processes = []  # all that there ever were
+        self.events = Events()
+        self.environment = dict(os.environ, RUBATO_HARM=tag, TMPDIR=self.path("tmp"), RUBATO_TEST_COMPUTE_MS="3")
+        os.makedirs(self.path("tmp"))
+        os.makedirs(self.run)
+        with open(self.path("job.yaml"), "w") as file:
+            file.write(JOB % shape)
+        self.events.watch(folder)
+        self.events.watch(self.run)
+        self._metrics = Lines(f"{self.run}/metrics.jsonl")
+        self._views = Lines(f"{self.run}/views.jsonl")
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def start(self, name, arguments, more=None):
+        """Starts a process, which is killed with this one; what it says goes to NAME.log."""
+        log = self.path(name + ".log")
+        with open(log, "ab") as file:
+            popen = subprocess.Popen(["/usr/bin/setpriv", "--pdeathsig", "KILL"] + arguments, cwd=self.folder, stdout=file,
+                                     stderr=file, stdin=subprocess.DEVNULL, env=dict(self.environment, **(more or {})))
+        process = Process(name, popen.pid, log, popen)
+        self.processes.append(process)
+        return process
+
+    def rubato(self, *arguments, patience=PATIENCE):
+        """Its exit code, what it printed, and what it said."""
+        done = subprocess.run([self.programs.rubato, *arguments], cwd=self.folder, env=self.environment, capture_output=True,
+                              text=True, timeout=patience)
+        return done.returncode, done.stdout, done.stderr
+
+    def train_lines(self):
+        return [line for line in self._metrics.read() if line["kind"] == "train"]
+
+    def step(self):
+        lines = self.train_lines()
+        return lines[-1]["step"] if lines else 0
+
+    def views(self):
+        return self._views.read()
+
+    def members(self):
+        views = self.views()
+        return [(member["rank"], member["incarnation"]) for member in views[-1]["members"]] if views else []
+
+    def status(self):
+        code, out, err = self.rubato("status", self.run, "--json")
+        return json.loads(out) if code == 0 else {"error": err}
+
+    def summary(self):
+        with open(f"{self.run}/summary.json") as file:
+            return json.load(file)
+
+    def alive(self, kind=""):
+        return [process for process in self.processes if process.name.startswith(kind) and not process.has_ended()]
+
+    def servers(self):
+        return [process for process in self.processes if process.name.startswith("server")]
+
+    def await_steps(self, more, what="training goes on"):
+        """As many further steps, by whoever is there."""
+        wanted = self.step() + more
+        self.events.wait(lambda: self.step() >= wanted, f"{what}: step {wanted}", self.servers()[:1])
+
+    def await_said(self, process, pattern):
+        """The match, in all that the process has said."""
+        return self.events.wait(lambda: re.search(pattern, process.said()), f"{process} says '{pattern}'",
+                                [process])
+
+    def close(self):
+        for process in self.processes:
+            process.close()
+        self.events.close()
+
+
+class JobByHand(Job):
+    """Servers and workers that are started one by one. Their connections go through proxies: the door to shard K's data is
+    "data K", those by which processes call shard 0 are "of PROCESS"."""
+
+    def __init__(self, programs, folder, tag, shape):
+        super().__init__(programs, folder, tag, shape)
+        self.proxies = Proxies(lambda: [process.pid for process in self.processes])
+        ports = [self.proxies.open(f"data {shard}") for shard in range(shape["servers"])]
+        arguments = [programs.server, "--config", "job.yaml", "--shard", "0", "--run-dir", self.run, "--listen", "127.0.0.1:0",
+                     "--advertise", f"127.0.0.1:{ports[0]}"]
+        preload = {"LD_PRELOAD": programs.slow_disk, "RUBATO_TEST_SLOW_DISK": self.path("slow")}
+        server = self.start("server-0", arguments, preload)
+        self._coordinator = self._port(server)
+        self.proxies.set_target("data 0", self._coordinator)
+        for shard in range(1, shape["servers"]):
+            control = self._door_to_coordinator(f"server-{shard}")
+            server = self.start(f"server-{shard}", [programs.server, "--config", "job.yaml", "--shard", str(shard), "--listen",
+                                                    "127.0.0.1:0", "--advertise", f"127.0.0.1:{ports[shard]}", "--set",
+                                                    f"cluster.address=127.0.0.1:{control}"])
+            self.proxies.set_target(f"data {shard}", self._port(server))
+        for _ in range(shape["workers"]):
+            self.add_worker()
+        self.await_steps(3, "training begins")
+
+    def _port(self, server):
+        return int(self.await_said(server, r"listening address=127\.0\.0\.1:(\d+)").group(1))
+
+    def add_worker(self):
+        name = f"worker-{sum(process.name.startswith('worker') for process in self.processes)}"
+        return self.start(name, [self.programs.worker, "--config", "job.yaml", "--set",
+                                 f"cluster.address=127.0.0.1:{self._door_to_coordinator(name)}"])
+
+    def _door_to_coordinator(self, process):
+        port = self.proxies.open(f"of {process}")
+        self.proxies.set_target(f"of {process}", self._coordinator)
+        return port
+
+    def close(self):
+        super().close()
+        self.proxies.close()
+
+
+class JobByTrain(Job):
+    """All processes are `rubato train`'s. They are found by their command lines, and named by their logs."""
+
+    def __init__(self, programs, folder, tag, shape):
+        super().__init__(programs, folder, tag, shape)
+        self.launcher = self.start("launcher", [programs.rubato, "train", "job.yaml", "--run-dir", self.run])
+        self.events.wait(self.train_lines, "training begins", [self.launcher])
+        self.find_children()
+
+    def find_children(self):
+        """Also those that have been started since."""
+        known = {process.pid for process in self.processes}
+        for entry in os.listdir("/proc"):
+            if not entry.isdigit() or int(entry) in known:
+                continue
+            try:
+                with open(f"/proc/{entry}/stat") as file:
+                    words = file.read().rsplit(")", 1)[1].split()
+                with open(f"/proc/{entry}/cmdline") as file:
+                    arguments = file.read().split("\0")
+                if int(words[1]) != self.launcher.pid or words[0] == "Z":
+                    continue
+                role = "server" if "--shard" in arguments else "worker"
+                number = arguments[arguments.index("--shard" if role == "server" else "--rank") + 1]
+                self.processes.append(Process(f"{role}-{number}", int(entry), f"{self.run}/logs/{role}-{number}.log"))
+            except (OSError, ValueError, ProcessLookupError):
+                continue  # it has ended meanwhile
+        self.processes.sort(key=lambda process: process.name)
+        return self.processes

@@ -1,0 +1,427 @@
+"""One round: a drawn job, harmed at drawn moments of its own progress, and judged."""
+
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import time
+
+import judge
+from job import LEASE, JobByHand, JobByTrain
+from waiting import Finding, StoppedThread, Taken
+
+MODES = ("sync", "async", "{mode: bounded, staleness: 2}")
+# Harm that may cost a worker its place.
+FATAL = ("killed", "frozen", "cut off")
+
+
+class Round:
+    def __init__(self, seed, programs, folder, machine, log):
+        """`log(text)` is told what is done; the job's files are in the new `folder`."""
+        self._random = random.Random(seed)
+        self._programs, self._folder, self._machine, self._log = programs, folder, machine, log
+        self._tag = f"{os.getpid()}-{seed}"
+        self._disk = None  # the process that holds the disk of its own
+        self.harms = {}  # how often, by kind
+        self.is_certain = False  # what is found now is no matter of time
+        self.times = []  # (kind of harm, seconds until training went on, seconds of it that the machine took)
+
+    # The job.
+
+    def run(self):
+        draw = self._random
+        self._by_hand = draw.random() < 0.75
+        self._switches = draw.random() < 0.35
+        self._surroundings = draw.choice(("plain", "plain", "plain", "small disk", "slow disk", "few descriptors"))
+        if not self._by_hand and self._surroundings in ("slow disk", "few descriptors"):
+            self._surroundings = "plain"
+        self._mode = draw.choice((0, 0, 0, 1, 2))
+        shape = {"servers": draw.randint(1, 3), "workers": draw.randint(2, 4), "most": 6, "mode": MODES[self._mode],
+                 "steps": 10 ** 9, "shared_memory": draw.choice(("auto", "off")),
+                 "every": draw.choice(("", ", every: {steps: 25}")), "lease": LEASE, "run_dir": self._place_of_run()}
+        if self._surroundings == "few descriptors":
+            shape["every"] = ""  # a checkpoint calls
+        self._say(f"{'by hand' if self._by_hand else 'by train'}, {shape['servers']} servers, {shape['workers']} workers, "
+                  f"{shape['mode']}{', switching' if self._switches else ''}, shared memory {shape['shared_memory']}, "
+                  f"{self._surroundings}{shape['every']}")
+        kind = JobByHand if self._by_hand else JobByTrain
+        self._shape, self._job = shape, None
+        try:
+            self._machine.watch(lambda: [process.pid for process in self._job.processes] if self._job else [])
+            self._job = kind(self._programs, self._folder, self._tag, shape)
+            self._stretches, self._stretch = [], None
+            self._begin_stretch()
+            for _ in range(draw.randint(3, 6)):
+                self._harm()
+                self._job.await_steps(draw.randint(2, 12))
+                judge.ledger(self._job.status())
+            self._end()
+            judge.nothing_left(self._job, self._tag, self._ports())
+        finally:
+            if self._job is not None:
+                self._job.close()
+            if self._disk is not None:
+                self._disk.kill()
+                self._disk.wait()
+
+    def _say(self, text):
+        self._log(f"  {text}")
+
+    def _place_of_run(self):
+        """The run's folder; on a disk of its own where it is to become full."""
+        if self._surroundings != "small disk":
+            return os.path.join(self._folder, "run")
+        disk = os.path.join(self._folder, "disk")
+        os.makedirs(disk)
+        self._disk = subprocess.Popen(
+            ["/usr/bin/setpriv", "--pdeathsig", "KILL", "/usr/bin/unshare", "-rm", "/bin/sh", "-c",
+             f"mount -t tmpfs -o size=128m none {disk} && echo ready && exec sleep 10000"], stdout=subprocess.PIPE, text=True)
+        if self._disk.stdout.readline() != "ready\n":
+            self._say("no file system can be mounted here: the disk is not filled")
+            self._surroundings = "plain"
+            return os.path.join(self._folder, "run")
+        return f"/proc/{self._disk.pid}/root{disk}/run"
+
+    def _ports(self):
+        ports = set()
+        for process in self._job.servers():
+            if os.path.exists(process.log):
+                for word in process.said().split():
+                    if word.startswith("address=127.0.0.1:"):
+                        ports.add(int(word.rsplit(":", 1)[1]))
+        return ports
+
+    # Harm.
+
+    def _harm(self):
+        kinds = ["kill", "kill", "leave", "freeze", "freeze", "pause", "checkpoint", "pause shard 0"]
+        if self._shape["servers"] > 1:
+            kinds += ["pause shard"]
+        if self._by_hand:
+            kinds += ["join", "cut", "cut", "delay"]
+            if self._shape["servers"] > 1:
+                kinds += ["cut data", "cut data"]
+        if self._switches:
+            kinds += ["switch"] * 4
+        if self._surroundings == "small disk":
+            kinds += ["full disk"] * 4
+        if self._surroundings == "slow disk":
+            kinds += ["slow disk"] * 4
+        if self._surroundings == "few descriptors":
+            kinds += ["few descriptors"] * 4
+        kind = self._random.choice(kinds)
+        self.harms[kind] = self.harms.get(kind, 0) + 1
+        while len(self._workers()) < 2:
+            self._replace()
+        getattr(self, "_" + kind.replace(" ", "_"))()
+
+    def _workers(self):
+        if not self._by_hand:
+            self._job.find_children()
+        return self._job.alive("worker")
+
+    def _victim(self, how):
+        """A worker that takes part."""
+        def members():
+            pids = self._member_pids()
+            return [worker for worker in self._workers() if worker.pid in pids]
+        victim = self._random.choice(self._job.events.wait(members, "a worker takes part", self._job.servers()[:1]))
+        victim.harmed.add(how)
+        self._say(f"step {self._job.step()}: {how}: {victim}")
+        return victim
+
+    def _member_pids(self):
+        return {int(member["process"].rsplit(" ", 1)[1]) for member in self._job.status().get("members", [])}
+
+    def _replace(self):
+        """As many workers as before: by hand another is started; the launcher does it by itself."""
+        before = len(self._job.views())
+        if self._by_hand:
+            worker = self._job.add_worker()
+            self._say(f"a worker joins: {worker}")
+        elif len(self._workers()) < 2:
+            self._job.events.wait(lambda: len(self._workers()) >= 2, "the launcher starts another", [self._job.launcher])
+        else:
+            return
+        self._job.events.wait(lambda: len(self._job.views()) > before, "it joins", self._job.servers()[:1])
+
+    def _timed(self, kind, harm, is_over):
+        """Does `harm`, waits until `is_over` and some steps more, and notes how long training stood still at most."""
+        lines, machine = len(self._job.train_lines()), Taken(self._machine)
+        harm()
+        self._job.events.wait(is_over, f"{kind} is noticed", self._job.servers()[:1])
+        self._job.await_steps(2, f"training goes on after {kind}")
+        taken = machine.seconds()
+        times = [line["time"] for line in self._job.train_lines()[max(0, lines - 1):]]
+        longest = max((after - before for before, after in zip(times, times[1:])), default=0.0)
+        self.times.append((kind, longest, taken))
+        judge.expect(longest <= LEASE + 1 + taken,
+                     f"after {kind} training stood still for {longest:.2f} s, {taken:.2f} s of it taken by the machine")
+
+    def _is_blamed(self, victim, how):
+        """Once more than before."""
+        blame, server = f"warning: worker \\d+ \\(\\S+ pid {victim.pid}\\) {how}", self._job.servers()[0]
+        before = len(re.findall(blame, server.said()))
+        return lambda: len(re.findall(blame, server.said())) > before
+
+    def _kill(self):
+        victim = self._victim("killed")
+        rank = next(member["rank"] for member in self._job.status()["members"] if member["process"].endswith(f" {victim.pid}"))
+        self._timed("a worker's death", lambda: victim.send(signal.SIGKILL), self._is_blamed(victim, "is gone"))
+        if not self._by_hand:
+            self._job.await_said(self._job.launcher, f"worker {rank} (\\(.*\\) )?ended: killed by signal 9 .SIGKILL.; started again")
+
+    def _leave(self):
+        if not self._by_hand and len(self._workers()) < 3:
+            return  # the launcher starts no other
+        victim = self._victim("told to leave")
+        leaves = self._is_blamed(victim, "leaves: interrupted by SIGTERM")
+        victim.send(signal.SIGTERM)
+        self._job.events.wait(leaves, f"{victim} leaves", self._job.servers()[:1])
+        self._job.events.wait(victim.has_ended, f"{victim} ends")
+        if self._by_hand:
+            judge.expect(victim.code() == 143, f"{victim} left with exit code {victim.code()}")
+
+    def _comes_back(self, victim):
+        """It finds that it was taken for dead, and takes part again."""
+        self._job.await_said(victim, "joins anew")
+        self._job.events.wait(lambda: victim.pid in self._member_pids(), f"{victim} takes part again", self._job.servers()[:1])
+
+    def _freeze(self):
+        victim = self._victim("frozen")
+        self._timed("a worker's freeze", lambda: victim.send(signal.SIGSTOP), self._is_blamed(victim, "was not heard of"))
+        self._job.await_steps(self._random.randint(0, 200))
+        victim.send(signal.SIGCONT)
+        self._comes_back(victim)
+
+    def _pause(self):
+        """Shorter than the lease."""
+        victim = self._victim("frozen")
+        victim.send(signal.SIGSTOP)
+        self._stalls_for(self._random.uniform(0.05, 0.6) * LEASE)
+        victim.send(signal.SIGCONT)
+        self._job.await_steps(1)
+
+    def _stalls_for(self, seconds):
+        """The length of a harm, which no progress can tell: the job stands still."""
+        end = time.monotonic() + seconds
+        self._job.events.wait(lambda: time.monotonic() >= end, "the end of a pause", patience=seconds + 100)
+
+    def _pause_shard_0(self):
+        self._pause_server(self._job.servers()[0])
+
+    def _pause_shard(self):
+        self._pause_server(self._random.choice(self._job.servers()[1:]))
+
+    def _pause_server(self, server):
+        seconds = self._random.uniform(0.05, 0.6) * LEASE
+        self._say(f"step {self._job.step()}: {server} is frozen for {seconds:.2f} s")
+        server.send(signal.SIGSTOP)
+        self._stalls_for(seconds)
+        server.send(signal.SIGCONT)
+
+    def _cut(self):
+        victim = self._victim("cut off")
+        proxies, cuts = self._job.proxies, []
+        def cut():
+            cuts.append(proxies.cut(lambda connection: connection.pid == victim.pid))
+            proxies.bar(f"of {victim.name}")
+        self._timed("a worker's cut", cut, self._is_blamed(victim, "was not heard of"))
+        self._stalls_for(self._random.choice((0, 1, 4)) * LEASE)
+        proxies.unbar(f"of {victim.name}")
+        proxies.heal(cuts[0])
+        self._comes_back(victim)
+
+    def _cut_data(self):
+        """From one shard other than 0, while its heart goes on beating."""
+        shard = self._random.randrange(1, self._shape["servers"])
+        victim = self._victim("cut off")
+        cuts = []
+        self._say(f"from shard {shard} alone")
+        self._timed("a cut of a data stream",
+                    lambda: cuts.append(self._job.proxies.cut(
+                        lambda connection: connection.pid == victim.pid and connection.door == f"data {shard}")),
+                    self._is_blamed(victim, "failed: "))
+        self._stalls_for(self._random.choice((0, 2)) * LEASE)
+        self._job.proxies.heal(cuts[0])
+        self._comes_back(victim)
+
+    def _delay(self):
+        longest = self._random.choice((0.002, 0.01, 0.04))
+        self._say(f"step {self._job.step()}: all connections are late by up to {longest} s")
+        self._job.proxies.set_delay(longest)
+        self._job.await_steps(self._random.randint(5, 20))
+        self._job.proxies.set_delay(0)
+
+    def _join(self):
+        if len(self._workers()) < self._shape["most"]:
+            self._replace()
+
+    def _checkpoint(self):
+        code, out, err = self._job.rubato("checkpoint", self._job.run)
+        judge.expect(code == 0, f"rubato checkpoint: exit code {code}: {err}")
+        return out.strip()
+
+    def _switch(self):
+        before, self._mode = self._mode, self._random.choice([mode for mode in range(3) if mode != self._mode])
+        self._say(f"step {self._job.step()}: switch to {MODES[self._mode]}")
+        self._end_stretch(before)
+        lineage = self._job.views()[-1]["lineage"]
+        code, _, err = self._job.rubato("switch", "--mode", ("sync", "async", "bounded,staleness=2")[self._mode], self._job.run)
+        judge.expect(code == 0, f"rubato switch: exit code {code}: {err}")
+        self._job.events.wait(lambda: self._job.views()[-1]["lineage"] > lineage, "the switch", self._job.servers()[:1])
+        self._begin_stretch()
+
+    def _begin_stretch(self):
+        if self._switches and self._mode == 0:
+            self._stretch = self._checkpoint()
+
+    def _end_stretch(self, mode):
+        if self._switches and mode == 0 and self._stretch is not None:
+            self._stretches.append((self._stretch, self._checkpoint()))
+        self._stretch = None
+
+    # Surroundings.
+
+    def _full_disk(self):
+        self._say(f"step {self._job.step()}: the disk is full")
+        rest = f"{os.path.dirname(self._job.run)}/rest"
+        descriptor = os.open(rest, os.O_WRONLY | os.O_CREAT)
+        try:
+            while os.write(descriptor, bytes(1 << 16)):
+                pass
+        except OSError:
+            os.close(descriptor)
+        code, _, err = self._job.rubato("checkpoint", self._job.run)
+        judge.expect(code != 0 and "No space left on device" in err, f"a checkpoint on a full disk: {code}: {err}")
+        os.remove(rest)
+
+    def _slow_disk(self):
+        milliseconds = self._random.choice((5, 30, 150))
+        self._say(f"step {self._job.step()}: each write of shard 0 takes {milliseconds} ms")
+        with open(self._job.path("slow.new"), "w") as file:
+            file.write(str(milliseconds))
+        os.rename(self._job.path("slow.new"), self._job.path("slow"))
+        self._job.await_steps(self._random.randint(5, 20))
+        os.remove(self._job.path("slow"))
+
+    def _few_descriptors(self):
+        """Who calls meanwhile is not taken, and a listener that fails so takes nobody any more: nobody calls."""
+        server = self._job.servers()[0]
+        before = server.limit_descriptors(server.descriptors())
+        self._say(f"step {self._job.step()}: {server} gets no descriptor any more")
+        self._job.await_steps(self._random.randint(5, 30))
+        server.limit_descriptors(before)
+        self._join()
+
+    # The end.
+
+    def _end(self):
+        how = self._random.choice(("stop", "stop", "signal", "kill", "freeze", "stick", "cut"))
+        if how == "cut" and not (self._by_hand and self._shape["servers"] > 1):
+            how = "freeze"
+        if how in ("kill", "freeze", "stick", "cut"):
+            self._end_of_server(how)
+        else:
+            self._end_in_order(how)
+        judge.culprits(self._job, FATAL)
+
+    def _end_in_order(self, how):
+        self._end_stretch(self._mode)
+        self._say(f"step {self._job.step()}: {how}")
+        self.harms[how] = self.harms.get(how, 0) + 1
+        first = self._job.servers()[0] if self._by_hand else self._job.launcher
+        if how == "stop":
+            code, _, err = self._job.rubato("stop", self._job.run)
+            judge.expect(code == 0, f"rubato stop: exit code {code}: {err}")
+        else:
+            first.send(signal.SIGTERM)
+        for process in self._job.processes:
+            self._job.events.wait(process.has_ended, f"{process} ends")
+        judge.expect(first.code() == (0 if how == "stop" else 143), f"{first} ended with {first.code()}: {first.last_words()}")
+        if how == "signal":
+            return self._go_on()
+        self.is_certain = True
+        summary = self._job.summary()
+        judge.accounts(summary)
+        judge.blocks(summary, self._job.views())
+        judge.expect(judge.digest(self._job, self._job.run) == summary["digest"], "the parameters are not the summary's")
+        if not self._switches and self._mode == 0:
+            judge.same_bits(self._job, summary["steps"])
+        for number, (begin, end) in enumerate(self._stretches):
+            judge.same_stretch(self._job, begin, end, number)
+        self.is_certain = False
+
+    def _end_of_server(self, how):
+        shard = self._random.randrange(1 if how == "cut" else 0, self._shape["servers"])
+        server = next(process for process in self._job.servers() if process.name == f"server-{shard}")
+        self._say(f"step {self._job.step()}: the end: {how} {server}")
+        self.harms[f"{how} server"] = self.harms.get(f"{how} server", 0) + 1
+        # One that is cut off ends by itself.
+        others = [process for process in self._job.alive() if process is not server or how == "cut"]
+        machine, begin = Taken(self._machine), time.monotonic()
+        thread = None
+        if how == "kill":
+            server.send(signal.SIGKILL)
+        elif how == "freeze":
+            server.send(signal.SIGSTOP)
+        elif how == "cut":
+            doors = (f"data {shard}", f"of {server.name}")
+            self._job.proxies.cut(lambda connection: connection.door in doors)
+            for door in doors:
+                self._job.proxies.bar(door)
+        else:
+            threads = ("engine", "rubato-server") if shard == 0 else ("engine",)
+            thread = StoppedThread(server.pid, self._random.choice(threads))
+            if not thread.stopped:
+                self._say("no thread can be stopped here: it is killed")
+                server.send(signal.SIGKILL)
+        server.harmed.add(how)
+        taken = 0.0
+        def all_ended():
+            nonlocal taken
+            taken = max(taken, machine.seconds())  # of who has ended nothing is known any more
+            return all(process.has_ended() for process in others)
+        self._job.events.wait(all_ended, f"all end after shard {shard} ({how})", others)
+        seconds = time.monotonic() - begin
+        if thread is not None:
+            thread.release()
+        server.send(signal.SIGKILL)
+        self._job.events.wait(server.has_ended, f"{server} ends", [server])
+        self.times.append((f"a server's end ({how})", seconds, taken))
+        for process in others:
+            if self._by_hand and process is not server:
+                judge.ends_by_name(process, shard)
+        if not self._by_hand:
+            judge.expect(f"error: server {shard}: " in self._job.launcher.said(),
+                         f"the launcher does not name server {shard}: {self._job.launcher.said()[-500:]}")
+        # The launcher collects ends for a moment before it judges, and ends what is left.
+        longest = LEASE + 1 + (0 if self._by_hand else 1)
+        judge.expect(seconds <= longest + taken, f"the end took {seconds:.2f} s, {taken:.2f} s of it taken by the machine")
+        self._go_on()
+
+    def _go_on(self):
+        """The job goes on from its last checkpoint, if it has one, and nothing half-written is left by then."""
+        checkpoints = f"{self._job.run}/checkpoints"
+        if not os.path.isdir(checkpoints) or not any(name.startswith("step") for name in os.listdir(checkpoints)):
+            return
+        again = self._job.path("resumed")
+        code, _, err = self._job.rubato("train", "--resume", self._job.run, "--run-dir", again, "--set",
+                                        "train.until={time: 1s}", "--set", "cluster.address=127.0.0.1:0")
+        judge.expect(code == 0, f"going on: exit code {code}: {err}")
+        judge.no_temporary_files(again)
+
+
+def run_round(seed, programs, base, machine, log):
+    """The round, and what it found, or None. The files of one that found something are kept."""
+    folder = os.path.join(base, f"round-{seed}")
+    os.makedirs(folder)
+    this = Round(seed, programs, folder, machine, log)
+    try:
+        this.run()
+    except Finding as finding:
+        return this, str(finding)
+    shutil.rmtree(folder)
+    return this, None
