@@ -3,7 +3,6 @@
 #ifndef RUBATO_COMMON_WIRE_ARENA_SPACE_H_
 #define RUBATO_COMMON_WIRE_ARENA_SPACE_H_
 
-#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -39,34 +38,11 @@ class ArenaSpace {
   };
 
   // Where `bytes` may lie. It is free until it is taken.
-  Piece Find(uint64_t bytes) const {
-    Piece piece;
-    piece.bytes = RoundUp(std::max<uint64_t>(bytes, 1), kSharedPage);
-    const auto free = free_.find(piece.bytes);
-    if (free != free_.end() && !free->second.empty()) {
-      piece.offset = free->second.back();
-      piece.is_reserved = true;
-    } else if (end_ - used_ >= piece.bytes) {
-      piece.offset = used_;
-    } else {
-      piece.offset = end_;
-      piece.slab_bytes = RoundUp(piece.bytes, kSlab);
-    }
-    return piece;
-  }
-  void Grow(uint64_t slab_bytes) {
-    used_ = end_;
-    end_ += slab_bytes;
-  }
-  void Take(const Piece& piece) {
-    if (piece.is_reserved) {
-      free_[piece.bytes].pop_back();
-    } else {
-      used_ = piece.offset + piece.bytes;
-    }
-  }
+  Piece Find(uint64_t bytes) const;
+  void Grow(uint64_t slab_bytes);
+  void Take(const Piece& piece);
   // It is for the next that is as large.
-  void GiveBack(const Piece& piece) { free_[piece.bytes].push_back(piece.offset); }
+  void GiveBack(const Piece& piece);
 
  private:
   uint64_t used_ = 0;                               // where the last slab is free
@@ -81,17 +57,7 @@ class ResidentBytes {
 
   // `bytes` at `offset` are about to be read. True if all that was read before has to be dropped
   // first.
-  bool MustDropFor(uint64_t offset, size_t bytes) {
-    size_t& read = read_[offset];
-    if (bytes > read) {
-      total_ += bytes - read;
-      read = bytes;
-    }
-    if (total_ <= max_bytes_) return false;
-    read_ = {{offset, bytes}};
-    total_ = bytes;
-    return true;
-  }
+  bool MustDropFor(uint64_t offset, size_t bytes);
 
  private:
   const size_t max_bytes_;

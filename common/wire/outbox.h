@@ -29,14 +29,7 @@ struct OutgoingFrame {
 // (docs/design.md). Frames of one block keep their order.
 class Outbox {
  public:
-  void Push(const Frame& frame, const Payload& payload) {
-    const bool is_pull = payload.size == 0;
-    if (is_pull) ++group_;
-    frames_.emplace_hint(frames_.end(), Place{{group_, is_pull ? 0 : frame.block}, number_++},
-                         OutgoingFrame{frame, payload});
-    if (is_pull) ++group_;
-    bytes_ += BytesOf(payload);
-  }
+  void Push(const Frame& frame, const Payload& payload);
 
   bool empty() const { return frames_.empty(); }
   size_t size() const { return frames_.size(); }
@@ -45,12 +38,7 @@ class Outbox {
 
   // The frame to send next; there is one.
   const OutgoingFrame& front() const { return frames_.begin()->second; }
-  OutgoingFrame PopFront() {
-    OutgoingFrame frame = std::move(frames_.begin()->second);
-    frames_.erase(frames_.begin());
-    bytes_ -= BytesOf(frame.payload);
-    return frame;
-  }
+  OutgoingFrame PopFront();
 
   // In the order in which they will be sent.
   template <typename Visit>
@@ -60,16 +48,11 @@ class Outbox {
     }
   }
 
-  void Clear() {
-    frames_.clear();
-    bytes_ = 0;
-  }
+  void Clear();
 
  private:
   // ((frames between the same pulls, block), order of the calls)
   using Place = std::pair<std::pair<uint64_t, uint64_t>, uint64_t>;
-
-  static size_t BytesOf(const Payload& payload) { return kFrameHeaderBytes + payload.bytes.size(); }
 
   std::map<Place, OutgoingFrame> frames_;
   size_t bytes_ = 0;

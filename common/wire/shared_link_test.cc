@@ -140,10 +140,12 @@ TEST_F(SharedLinkTest, OfWhatWaitsForAStalledPeerTheLowestBlockGoesFirstAndAPull
 // Else a peer that never takes its answers could ask for ever more of them.
 TEST_F(SharedLinkTest, APeerThatDoesNotReadIsNotRead) {
   std::unique_ptr<SharedLink> a;
+  absl::Notification has_a;
   SharedLink::Callbacks echo = ends_[0].Collect();
   const auto answer = std::make_shared<std::vector<float>>(4000);
-  const auto count = [on_frame = echo.on_frame, &a, &answer](const Frame& frame,
-                                                             const ReceivedValues& values) {
+  const auto count = [on_frame = echo.on_frame, &a, &has_a, &answer](const Frame& frame,
+                                                                     const ReceivedValues& values) {
+    has_a.WaitForNotification();
     a->Send(frame, {answer, *answer});
     return on_frame(frame, values);
   };
@@ -156,6 +158,7 @@ TEST_F(SharedLinkTest, APeerThatDoesNotReadIsNotRead) {
   }
   peer.written = 100 * 128;
   a = std::make_unique<SharedLink>(std::move(segments_[0]), nullptr, 3 * 16128, std::move(echo));
+  has_a.Notify();
   while (segments_[1]->words()->ends[0].sleeping == 0) absl::SleepFor(absl::Milliseconds(1));
   {
     absl::MutexLock lock(&ends_[0].mutex);
