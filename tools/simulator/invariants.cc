@@ -23,7 +23,7 @@ Invariants::Invariants(const proto::Job& job, int64_t train_samples, int64_t blo
 void Invariants::OnView(const proto::View& view, SimTime) {
   if (view.number() != view_.number() + 1) {
     Violated(absl::InternalError(
-        absl::StrFormat("view %d follows view %d", view.number(), view_.number())));
+        absl::StrFormat("views: view %d follows view %d", view.number(), view_.number())));
   }
   // What is begun is the step at hand; the first view may be on its way.
   if (stopped_.has_value() && view.number() > 1) {
@@ -32,17 +32,17 @@ void Invariants::OnView(const proto::View& view, SimTime) {
                              ? MostAfterStop()
                              : (is_new ? view.origin_unit() : view.from_step());
     if (view.until_step() > most) {
-      Violated(absl::InternalError(
-          absl::StrFormat("view %d was opened after the job was stopped, and ends at unit %d: at "
-                          "most %d had begun",
-                          view.number(), view.until_step(), most)));
+      Violated(absl::InternalError(absl::StrFormat(
+          "stop: view %d was opened after the job was stopped, and ends at unit %d: at "
+          "most %d had begun",
+          view.number(), view.until_step(), most)));
     }
   }
   if (view.lineage() != view_.lineage()) {
     if (view.origin_unit() < begun_) {
-      Violated(absl::InternalError(
-          absl::StrFormat("lineage %d begins with unit %d; units up to %d were computed before",
-                          view.lineage(), view.origin_unit(), begun_ - 1)));
+      Violated(absl::InternalError(absl::StrFormat(
+          "lineages: lineage %d begins with unit %d; units up to %d were computed before",
+          view.lineage(), view.origin_unit(), begun_ - 1)));
     }
     begun_ = view.origin_unit();
     // A block that lacks a contribution of others begins as if it had left it out.
@@ -79,12 +79,13 @@ void Invariants::Append(int64_t block, const Frame& contribution, int64_t versio
                         const Update& update) {
   Block& own = blocks_[block];
   if (version != static_cast<int64_t>(own.log.size()) + 1) {
-    Violated(absl::InternalError(
-        absl::StrFormat("block %d went from version %d to %d", block, own.log.size(), version)));
+    Violated(absl::InternalError(absl::StrFormat("versions: block %d went from version %d to %d",
+                                                 block, own.log.size(), version)));
   }
   if (contribution.lineage != view_.lineage()) {
-    Violated(absl::InternalError(absl::StrFormat("block %d took a contribution of lineage %d in %d",
-                                                 block, contribution.lineage, view_.lineage())));
+    Violated(absl::InternalError(
+        absl::StrFormat("lineages: block %d took a contribution of lineage %d in %d", block,
+                        contribution.lineage, view_.lineage())));
   }
   own.log.push_back(update);
 }
@@ -107,8 +108,8 @@ void Invariants::OnApplied(int64_t block, const Frame& contribution, const Updat
   Law& law = LawOf(block, contribution.lineage, version - 1);
   if (!law.conservation.IsMember(worker)) {
     Violated(absl::InternalError(absl::StrFormat(
-        "block %d took a contribution of worker %d (incarnation %d), who is no member", block,
-        worker.rank, worker.incarnation)));
+        "members: block %d took a contribution of worker %d (incarnation %d), who is no member",
+        block, worker.rank, worker.incarnation)));
   }
   law.conservation.OnApplied(worker, version);
   law.staleness += version - 1 - static_cast<int64_t>(contribution.version);
@@ -121,8 +122,8 @@ void Invariants::OnTaken(int64_t block, const WorkerId& worker, uint32_t lineage
   // In sync a step may have to be computed once more.
   if (version < last - (on_arrival ? 0 : 1)) {
     Violated(absl::InternalError(
-        absl::StrFormat("worker %d took version %d of block %d after version %d", worker.rank,
-                        version, block, last)));
+        absl::StrFormat("reads: worker %d took version %d of block %d after version %d",
+                        worker.rank, version, block, last)));
   }
   last = std::max(last, version);
   if (!on_arrival || lineage != view_.lineage() || !IsIn(view_, worker)) return;
@@ -146,8 +147,8 @@ void Invariants::CheckGap(const WorkerId& worker, uint32_t lineage, int64_t cloc
     if (name.first != lineage || runner.retired || !IsIn(view_, name.second)) continue;
     if (clock - runner.clock > most) {
       Violated(absl::InternalError(absl::StrFormat(
-          "worker %d %s clock %d while worker %d has computed %d: staleness is %d", worker.rank,
-          when, clock, name.second.rank, runner.clock, view_.mode().staleness())));
+          "staleness bound: worker %d %s clock %d while worker %d has computed %d: staleness is %d",
+          worker.rank, when, clock, name.second.rank, runner.clock, view_.mode().staleness())));
     }
   }
 }
@@ -172,11 +173,12 @@ void Invariants::OnPushed(const Frame& frame) {
   versions.resize(blocks_.size(), -1);
   int64_t& version = versions[frame.block];
   if (version >= 0 && version != static_cast<int64_t>(frame.version)) {
-    Violated(absl::InternalError(absl::StrFormat(
-        "worker %d (incarnation %d) sends clock %d of lineage %d twice, computed at versions %d "
-        "and %d of block %d",
-        frame.worker, frame.incarnation, frame.clock, frame.lineage, version, frame.version,
-        frame.block)));
+    Violated(
+        absl::InternalError(absl::StrFormat("exactly once: worker %d (incarnation %d) sends clock "
+                                            "%d of lineage %d twice, computed at versions %d "
+                                            "and %d of block %d",
+                                            frame.worker, frame.incarnation, frame.clock,
+                                            frame.lineage, version, frame.version, frame.block)));
   }
   version = static_cast<int64_t>(frame.version);
 }
@@ -232,7 +234,8 @@ absl::Status Invariants::CheckStop(const Simulation& simulation) const {
                            : stopped_->view == view_.number() && end > stopped_->updates;
   if (!is_lost) return absl::OkStatus();
   return absl::InternalError(absl::StrFormat(
-      "the job was stopped in view %d, when unit %d was the last that had begun, and went on to "
+      "stop: the job was stopped in view %d, when unit %d was the last that had begun, and went on "
+      "to "
       "unit %d (%s)",
       stopped_->view, stopped_->begun, end, simulation.coordinator().Status(SimStart()).state()));
 }
@@ -272,7 +275,7 @@ void Invariants::OnResume(const proto::Manifest& manifest, const std::vector<uin
 void Invariants::OnCheckpoint(const proto::Manifest& manifest,
                               absl::FunctionRef<uint64_t(int64_t block)> value) {
   if (manifest.blocks_size() != static_cast<int>(blocks_.size())) {
-    Violated(absl::InternalError(absl::StrFormat("a checkpoint has %d of %d blocks",
+    Violated(absl::InternalError(absl::StrFormat("checkpoint: a checkpoint has %d of %d blocks",
                                                  manifest.blocks_size(), blocks_.size())));
     return;
   }
@@ -291,7 +294,8 @@ void Invariants::OnCheckpoint(const proto::Manifest& manifest,
         Held(state.block(), version) !=
             std::pair<int64_t, int64_t>(state.samples(), state.skipped())) {
       Violated(absl::InternalError(absl::StrFormat(
-          "the checkpoint of step %d has block %d at version %d of %d, with %d samples and %d "
+          "checkpoint: the checkpoint of step %d has block %d at version %d of %d, with %d samples "
+          "and %d "
           "updates left out, and %s bits",
           manifest.step(), state.block(), version, log.size(), state.samples(), state.skipped(),
           version <= static_cast<int64_t>(log.size()) &&
@@ -310,15 +314,16 @@ void Invariants::OnCheckpoint(const proto::Manifest& manifest,
       if (log[i].skipped) continue;
       const int64_t unit = static_cast<int64_t>(log[i].contribution.unit);
       if (units.erase(unit) == 0) {
-        Violated(absl::InternalError(
-            absl::StrFormat("the checkpoint does not know that block %d holds contribution %d",
-                            state.block(), unit)));
+        Violated(absl::InternalError(absl::StrFormat(
+            "checkpoint: the checkpoint does not know that block %d holds contribution %d",
+            state.block(), unit)));
       }
     }
     for (const int64_t unit : units) {
       if (left_out_[lineage].count(unit) != 0) continue;
       Violated(absl::InternalError(absl::StrFormat(
-          "by the checkpoint block %d holds contribution %d; it does not", state.block(), unit)));
+          "checkpoint: by the checkpoint block %d holds contribution %d; it does not",
+          state.block(), unit)));
     }
   }
 }

@@ -26,7 +26,7 @@ absl::Status Invariants::CheckModes(const std::set<std::string>& asked) const {
       continue;
     }
     return absl::InternalError(absl::StrFormat(
-        "lineage %d is %s from sample %d to %d; the schedule has %s up to sample %d", number,
+        "modes: lineage %d is %s from sample %d to %d; the schedule has %s up to sample %d", number,
         ModeName(mode), view.origin_samples(), schedule.SamplesBefore(end),
         ModeName(stages[stage].mode), stages[stage].until_samples));
   }
@@ -42,8 +42,9 @@ absl::Status Invariants::Check(const Simulation& simulation) const {
   for (size_t block = 0; block < blocks_.size(); ++block) {
     if (static_cast<int64_t>(blocks_[block].log.size()) != updates &&
         (!OnArrival(view_.mode()) || left_out_.count(view_.lineage()) == 0)) {
-      return absl::InternalError(absl::StrFormat("block %d has %d updates, block 0 has %d", block,
-                                                 blocks_[block].log.size(), updates));
+      return absl::InternalError(
+          absl::StrFormat("exactly once: block %d has %d updates, block 0 has %d", block,
+                          blocks_[block].log.size(), updates));
     }
   }
   int64_t at = first_unit_, samples = first_samples_;
@@ -54,7 +55,8 @@ absl::Status Invariants::Check(const Simulation& simulation) const {
     const int64_t end = next == lineages_.end() ? updates : next->second.origin_unit();
     if (view.origin_unit() != at || view.origin_samples() != samples || end > updates) {
       return absl::InternalError(absl::StrFormat(
-          "lineage %d begins at unit %d and sample %d, and ends at %d of %d; expected %d and %d",
+          "lineages: lineage %d begins at unit %d and sample %d, and ends at %d of %d; expected %d "
+          "and %d",
           it->first, view.origin_unit(), view.origin_samples(), end, updates, at, samples));
     }
     RUBATO_RETURN_IF_ERROR(OnArrival(view.mode()) ? CheckOnArrival(view, at, end, &counts)
@@ -62,7 +64,7 @@ absl::Status Invariants::Check(const Simulation& simulation) const {
     const int64_t unit_end = EndOf(view);
     if (!OnArrival(view.mode()) && unit_end != end) {
       return absl::InternalError(
-          absl::StrFormat("lineage %d has steps up to %d and versions up to "
+          absl::StrFormat("versions: lineage %d has steps up to %d and versions up to "
                           "%d",
                           it->first, unit_end, end));
     }
@@ -71,7 +73,7 @@ absl::Status Invariants::Check(const Simulation& simulation) const {
   }
   if (samples != train_samples_ && !stopped_.has_value()) {
     return absl::InternalError(
-        absl::StrFormat("%d samples of %d were trained on", samples, train_samples_));
+        absl::StrFormat("all samples: %d samples of %d were trained on", samples, train_samples_));
   }
   if (stopped_.has_value()) RUBATO_RETURN_IF_ERROR(CheckStop(simulation));
   counts.samples = samples;
@@ -114,8 +116,8 @@ absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64
       if (update.contribution.lineage != view.lineage() || update.skipped != skipped ||
           update.terms.samples != samples ||
           update.value != (skipped ? old : UpdateSymbol(old, gradients[block], terms))) {
-        return absl::InternalError(
-            absl::StrFormat("block %d differs from the reference after step %d", block, step));
+        return absl::InternalError(absl::StrFormat(
+            "reference: block %d differs from the reference after step %d", block, step));
       }
     }
   }
@@ -138,9 +140,10 @@ absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, 
     }
     ++counts->left_out;
     if (left_out == left_out_.end() || left_out->second.count(unit) == 0) {
-      return absl::InternalError(absl::StrFormat(
-          "%d of %d blocks hold contribution %d of lineage %d, and nobody left it out",
-          holders[unit], count, unit, view.lineage()));
+      return absl::InternalError(
+          absl::StrFormat("exactly once: %d of %d blocks hold contribution %d of lineage %d, and "
+                          "nobody left it out",
+                          holders[unit], count, unit, view.lineage()));
     }
   }
   return absl::OkStatus();
@@ -160,19 +163,19 @@ absl::Status Invariants::CheckBlockOnArrival(const proto::View& view, int64_t bl
     const Frame& frame = update.contribution;
     const int64_t unit = static_cast<int64_t>(frame.unit);
     if (frame.lineage != view.lineage() || !units.Contains(unit)) {
-      return absl::InternalError(
-          absl::StrFormat("block %d holds contribution %d of lineage %d; lineage %d has %d to %d",
-                          block, unit, frame.lineage, view.lineage(), units.begin, units.end));
+      return absl::InternalError(absl::StrFormat(
+          "exactly once: block %d holds contribution %d of lineage %d; lineage %d has %d to %d",
+          block, unit, frame.lineage, view.lineage(), units.begin, units.end));
     }
     if (!done.insert(unit).second) {
       return absl::InternalError(
-          absl::StrFormat("block %d holds contribution %d twice", block, unit));
+          absl::StrFormat("exactly once: block %d holds contribution %d twice", block, unit));
     }
     const int64_t clock = static_cast<int64_t>(frame.clock);
     int64_t& next = clocks[{static_cast<int>(frame.worker), frame.incarnation}];
     if (clock < next) {
-      return absl::InternalError(absl::StrFormat("block %d took clock %d of worker %d out of turn",
-                                                 block, clock, frame.worker));
+      return absl::InternalError(absl::StrFormat(
+          "clocks: block %d took clock %d of worker %d out of turn", block, clock, frame.worker));
     }
     next = clock + 1;
     ++(*holders)[unit];
@@ -187,7 +190,7 @@ absl::Status Invariants::CheckBlockOnArrival(const proto::View& view, int64_t bl
     return absl::OkStatus();
   }
   return absl::InternalError(
-      absl::StrFormat("block %d: staleness is not conserved in lineage %d: %s", block,
+      absl::StrFormat("conservation: block %d: staleness is not conserved in lineage %d: %s", block,
                       view.lineage(), law->second.conservation.ToString(law->second.staleness)));
 }
 
@@ -202,8 +205,8 @@ absl::Status Invariants::CheckBitsOnArrival(const proto::View& view, const Sampl
   for (size_t other = 0; other < blocks_.size(); ++other) {
     const int64_t version = read == read_.end() ? -1 : read->second[other];
     if (version < 0) {
-      return absl::InternalError(
-          absl::StrFormat("contribution %d of block %d was never computed", unit, block));
+      return absl::InternalError(absl::StrFormat(
+          "exactly once: contribution %d of block %d was never computed", unit, block));
     }
     parameters = AppendSymbol(parameters, ValueAt(static_cast<int64_t>(other), version));
   }
@@ -211,7 +214,7 @@ absl::Status Invariants::CheckBitsOnArrival(const proto::View& view, const Sampl
       NodeSymbol(job_.seed(), schedule, unit, {0, view.leaves()}, block, parameters);
   if (UpdateSymbol(ValueAt(block, i), gradient, terms) == update.value) return absl::OkStatus();
   return absl::InternalError(absl::StrFormat(
-      "update %d of block %d has other bits than contribution %d makes (worker %d, "
+      "reference: update %d of block %d has other bits than contribution %d makes (worker %d, "
       "incarnation %d, clock %d, lineage %d): %d samples after %d, expected %d after %d",
       i, block, unit, frame.worker, frame.incarnation, frame.clock, frame.lineage,
       update.terms.samples, update.terms.samples_before, terms.samples, terms.samples_before));
@@ -228,7 +231,8 @@ absl::Status Invariants::CheckTotals(const Simulation& simulation, const Counts&
     if (ledger.version != updates || ledger.samples != samples || ledger.skipped != skipped ||
         ledger.staleness_sum != staleness || simulation.Value(block) != ValueAt(block, updates)) {
       return absl::InternalError(absl::StrFormat(
-          "block %d has %d updates, version %d, %d samples of %d, staleness %d; its updates' was "
+          "totals: block %d has %d updates, version %d, %d samples of %d, staleness %d; its "
+          "updates' was "
           "%d; its bits are %s",
           block, updates, ledger.version, ledger.samples, samples, ledger.staleness_sum, staleness,
           simulation.Value(block) == ValueAt(block, updates) ? "theirs" : "others"));
@@ -236,8 +240,9 @@ absl::Status Invariants::CheckTotals(const Simulation& simulation, const Counts&
   }
   for (int shard = 0; shard < job_.cluster().servers(); ++shard) {
     if (simulation.HeldPayloads(shard) == 0) continue;
-    return absl::InternalError(absl::StrFormat("shard %d still holds %d payloads at the end", shard,
-                                               simulation.HeldPayloads(shard)));
+    return absl::InternalError(
+        absl::StrFormat("payloads: shard %d still holds %d payloads at the end", shard,
+                        simulation.HeldPayloads(shard)));
   }
   const Summary& summary = simulation.coordinator().summary();
   const WorkCounts& work = summary.work;
@@ -245,7 +250,8 @@ absl::Status Invariants::CheckTotals(const Simulation& simulation, const Counts&
       work.applied != counts.applied || work.left_out != counts.left_out ||
       summary.skipped != counts.left_out + counts.skipped) {
     return absl::InternalError(absl::StrFormat(
-        "the account of work does not close: %d given = %d applied + %d left out + %d partial + %d "
+        "account: the account of work does not close: %d given = %d applied + %d left out + %d "
+        "partial + %d "
         "lost; %d were applied and %d left out, and %d steps; of all, %d counted as left out",
         work.given, work.applied, work.left_out, work.partial, work.lost, counts.applied,
         counts.left_out, counts.skipped, summary.skipped));
@@ -253,12 +259,12 @@ absl::Status Invariants::CheckTotals(const Simulation& simulation, const Counts&
   for (size_t i = 0; i < std::max(blocks_.size(), summary.blocks.size()); ++i) {
     if (summary.blocks.empty() && stopped_.has_value()) break;  // by a signal: no reports
     if (i < summary.blocks.size() && summary.blocks[i].block() == static_cast<int64_t>(i)) continue;
-    return absl::InternalError(absl::StrFormat("the summary has %d reports for %d blocks",
+    return absl::InternalError(absl::StrFormat("account: the summary has %d reports for %d blocks",
                                                summary.blocks.size(), blocks_.size()));
   }
   if (summary.samples != counts.samples) {
-    return absl::InternalError(
-        absl::StrFormat("the summary counts %d samples of %d", summary.samples, counts.samples));
+    return absl::InternalError(absl::StrFormat("account: the summary counts %d samples of %d",
+                                               summary.samples, counts.samples));
   }
   return absl::OkStatus();
 }
@@ -269,10 +275,11 @@ absl::Status Invariants::CheckAbandoned(const Simulation& simulation) const {
   if (work.given == work.applied + work.left_out + work.partial + work.lost) {
     return absl::OkStatus();
   }
-  return absl::InternalError(absl::StrFormat(
-      "the account of abandoned work does not close: %d given = %d applied + %d left out + %d "
-      "partial + %d lost",
-      work.given, work.applied, work.left_out, work.partial, work.lost));
+  return absl::InternalError(
+      absl::StrFormat("account: the account of abandoned work does not close: %d given = %d "
+                      "applied + %d left out + %d "
+                      "partial + %d lost",
+                      work.given, work.applied, work.left_out, work.partial, work.lost));
 }
 
 }  // namespace rubato

@@ -54,7 +54,7 @@ void Liveness::OnText(const std::string& text) {
     return;
   }
   if (!servers_struck_ && struck_.count(index) == 0) {
-    Violated(absl::StrCat("nothing has happened to the one of whom is said: ", text));
+    Violated(absl::StrCat("blame: nothing has happened to the one of whom is said: ", text));
   }
 }
 
@@ -71,13 +71,14 @@ void Liveness::CheckWorkers(const Simulation& simulation) {
   for (const auto& worker : simulation.workers()) {
     const SimTime since = worker->left_alone_since();
     if (since != kNever && now - since > kLongestAlone) {
-      Violated(absl::StrFormat("worker %d does nothing about a stream that broke %.3f s ago",
-                               worker->index(), seconds(now - since)));
+      Violated(absl::StrFormat(
+          "broken stream: worker %d does nothing about a stream that broke %.3f s ago",
+          worker->index(), seconds(now - since)));
     }
     if (worker->gave_up_after() < 2 * lease_ + kSecond) {
-      Violated(
-          absl::StrFormat("worker %d had parameters %.3f s before it gave up: the lease is %.3f s",
-                          worker->index(), seconds(worker->gave_up_after()), seconds(lease_)));
+      Violated(absl::StrFormat(
+          "patience: worker %d had parameters %.3f s before it gave up: the lease is %.3f s",
+          worker->index(), seconds(worker->gave_up_after()), seconds(lease_)));
     }
   }
 }
@@ -96,10 +97,11 @@ void Liveness::CheckLost(const Simulation& simulation) {
     // When the training is over, nobody waits for it to compute.
     const proto::JobStatus status = simulation.coordinator().Status(ToTime(now));
     if (somebody_is_left && status.state() == "training" && !status.waits().empty()) {
-      Violated(absl::StrFormat(
-          "worker %d was lost %.3f s ago, and view %d still counts on it: the lease is %.3f s",
-          lost.worker.rank, static_cast<double>(now - lost.since) * 1e-9, view.number(),
-          static_cast<double>(lease_) * 1e-9));
+      Violated(
+          absl::StrFormat("lease: worker %d was lost %.3f s ago, and view %d still counts on it: "
+                          "the lease is %.3f s",
+                          lost.worker.rank, static_cast<double>(now - lost.since) * 1e-9,
+                          view.number(), static_cast<double>(lease_) * 1e-9));
     }
     lost.deadline = DeadlineFrom(now);
   }
@@ -127,16 +129,17 @@ void Liveness::CheckWaits(const Simulation& simulation) {
                     &seconds) != 2) {
       return;  // a view is being closed: the next one names who is waited for
     }
-    if (!HasRank(coordinator.view(), rank)) tell("somebody is waited for who is no member");
+    if (!HasRank(coordinator.view(), rank)) tell("waits: somebody is waited for who is no member");
     if (seconds > static_cast<double>(stall_timeout_ + slack_ + kSecond) * 1e-9 &&
         now > DeadlineFrom(disturbed_until_)) {
-      tell("somebody is waited for beyond the stall timeout");
+      tell("stall timeout: somebody is waited for beyond the stall timeout");
     }
   }
   if (!status.waits().empty()) return;
   // On arrival: what is given out is under way with somebody.
-  if (status.ledger().under_way() > 0) tell("work is under way, and nobody is waited for");
-  if (simulation.queue().work() == 0) tell("nothing is on its way, and nobody is waited for");
+  if (status.ledger().under_way() > 0) tell("waits: work is under way, and nobody is waited for");
+  if (simulation.queue().work() == 0)
+    tell("waits: nothing is on its way, and nobody is waited for");
 }
 
 }  // namespace rubato

@@ -102,7 +102,7 @@ void VirtualNetwork::Push(SimTime time, EventKind kind, uint64_t index,
 }
 
 void VirtualNetwork::Send(ConnectionId connection, ProcessId from, SimMessage&& message) {
-  const int32_t channel = 2 * connection + (channels_[2 * connection].from == from ? 0 : 1);
+  const int32_t channel = ChannelOf(connection, from);
   SimTime extra = 0;
   if (jitter_ > 0) {
     const double u = (RandomBits(jitter_key_, static_cast<uint64_t>(sent_)) + 0.5) * 0x1p-32;
@@ -124,6 +124,25 @@ void VirtualNetwork::Send(ConnectionId connection, ProcessId from, SimMessage&& 
     lost = Strike(fault, channel, victim, &message, &extra);
   }
   if (!lost) Transmit(channel, std::move(message), extra);
+}
+
+bool VirtualNetwork::HasSent(ConnectionId connection, ProcessId from) {
+  const int32_t channel = ChannelOf(connection, from);
+  const SimTime sent = cards_[processes_[from].card].out_free;
+  if (channels_[channel].way == kLocal || sent <= now()) return true;
+  Push(sent, EventKind::kSent, channel);
+  return false;
+}
+
+void VirtualNetwork::Acknowledge(ConnectionId connection, ProcessId from) {
+  const int32_t back = ChannelOf(connection, from) ^ 1;
+  const Channel& channel = channels_[back];
+  SimTime at = now();
+  if (channel.way != kLocal) {
+    at = std::max({at, cards_[processes_[channel.from].card].cut_until,
+                   cards_[processes_[channel.to].card].cut_until});
+  }
+  Push(at + Latency(channel), EventKind::kAcknowledged, back);
 }
 
 void VirtualNetwork::Transmit(int32_t channel_index, SimMessage&& message, SimTime extra) {
@@ -332,13 +351,30 @@ void VirtualNetwork::OnEvent(uint64_t event) {
       for (const int32_t parcel : parcels) Receive(parcel);
       break;
     }
-    case EventKind::kBreak: {
-      const ConnectionId connection = static_cast<ConnectionId>(index / 2);
-      const ProcessId ear = channels_[index].from;
-      if (!processes_[ear].alive || Hold(ear, event)) break;
-      processes_[ear].process->OnBroken(connection);
+    case EventKind::kBreak:
+    case EventKind::kSent:
+    case EventKind::kAcknowledged:
+      OnChannelEvent(event);
       break;
-    }
+  }
+}
+
+// Of the process that sends on the channel.
+void VirtualNetwork::OnChannelEvent(uint64_t event) {
+  const uint64_t index = event >> 3;
+  const ConnectionId connection = static_cast<ConnectionId>(index / 2);
+  const ProcessId ear = channels_[index].from;
+  if (!processes_[ear].alive || Hold(ear, event)) return;
+  Process* const process = processes_[ear].process;
+  switch (static_cast<EventKind>(event & 7)) {
+    case EventKind::kBreak:
+      process->OnBroken(connection);
+      break;
+    case EventKind::kSent:
+      process->OnSent(connection);
+      break;
+    default:
+      process->OnAcknowledged(connection);
   }
 }
 

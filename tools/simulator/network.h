@@ -37,6 +37,9 @@ class Process {
   // The other end is gone.
   virtual void OnBroken(ConnectionId connection) = 0;
   virtual void OnTimer(uint64_t argument) = 0;
+  // What HasSent and Acknowledge are for.
+  virtual void OnSent(ConnectionId) {}
+  virtual void OnAcknowledged(ConnectionId) {}
 };
 
 class VirtualNetwork : private EventQueue::Handler {
@@ -92,6 +95,11 @@ class VirtualNetwork : private EventQueue::Handler {
   ConnectionId Connect(ProcessId a, ProcessId b);
   // To the other end. What is sent on a broken connection is lost.
   void Send(ConnectionId connection, ProcessId from, SimMessage&& message);
+  // Whether the sender's card has sent all that was given to it; calls OnSent when it has, if not.
+  bool HasSent(ConnectionId connection, ProcessId from);
+  // The other end hears OnAcknowledged: how a stream says that it has taken a message. No message
+  // itself, so that no fault strikes it.
+  void Acknowledge(ConnectionId connection, ProcessId from);
   // The other end hears of it.
   void Close(ConnectionId connection, ProcessId by);
   // Calls OnTimer(argument).
@@ -140,7 +148,16 @@ class VirtualNetwork : private EventQueue::Handler {
     Line out, in;
     bool holds = false;  // something in cut_off_
   };
-  enum class EventKind : uint64_t { kArrival, kDelivery, kTimer, kThaw, kBreak, kCutEnds };
+  enum class EventKind : uint64_t {
+    kArrival,
+    kDelivery,
+    kTimer,
+    kThaw,
+    kBreak,
+    kCutEnds,
+    kSent,
+    kAcknowledged
+  };
   struct ProcessState {
     Process* process = nullptr;
     SimTime frozen_until = 0;
@@ -198,6 +215,10 @@ class VirtualNetwork : private EventQueue::Handler {
   // The receiver's card takes the parcel.
   void Receive(int32_t parcel);
   void OnDelivery(int32_t parcel);
+  void OnChannelEvent(uint64_t event);
+  int32_t ChannelOf(ConnectionId connection, ProcessId from) const {
+    return 2 * connection + (channels_[2 * connection].from == from ? 0 : 1);
+  }
   // Gives the parcel's messages to its receiver.
   void Deliver(int32_t parcel);
   // Puts the parcel behind the line, whose last time is `last`, or makes it an event of its own if

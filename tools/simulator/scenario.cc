@@ -276,8 +276,8 @@ absl::Status CheckDeath(int shard, const absl::Status& end) {
   if (is_the_jobs && absl::StrContains(end.message(), absl::StrCat("shard ", shard))) {
     return absl::OkStatus();
   }
-  return absl::InternalError(
-      absl::StrFormat("shard %d has died, and the job ended with: %s", shard, end.ToString()));
+  return absl::InternalError(absl::StrFormat("death: shard %d has died, and the job ended with: %s",
+                                             shard, end.ToString()));
 }
 
 }  // namespace
@@ -292,6 +292,7 @@ absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario) {
   setting.card.latency = scenario.latency;
   if (scenario.bytes_per_second > 0) setting.card.bytes_per_second = scenario.bytes_per_second;
   setting.jitter = scenario.jitter;
+  setting.streams = StreamLimits::Draw(scenario.seed);
   setting.change_bytes_per_second = scenario.change_bytes_per_second;
   setting.faults = scenario.faults;
   setting.switches = scenario.switches;
@@ -430,9 +431,9 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
   RUBATO_RETURN_IF_ERROR(invariants.Check(*simulation));
   if (stops > 0 && (stopped == "training" || stopped == "paused") &&
       last_step != invariants.units()) {
-    return absl::InternalError(
-        absl::StrFormat("the job was stopped, and ended at unit %d; its last checkpoint is of %d",
-                        invariants.units(), last_step.value_or(-1)));
+    return absl::InternalError(absl::StrFormat(
+        "stop: the job was stopped, and ended at unit %d; its last checkpoint is of %d",
+        invariants.units(), last_step.value_or(-1)));
   }
   return last.has_value() ? GoOn(scenario, *last) : absl::OkStatus();
 }

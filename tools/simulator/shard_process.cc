@@ -55,6 +55,7 @@ absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Create(const ShardSe
 
 void ShardProcess::Start(ProcessId self) {
   self_ = self;
+  ends_.SetSelf(self);
   control_ = setting_.network->Connect(self_, setting_.coordinator);
   proto::PeerMessage message;
   proto::Registration* registration = message.mutable_registration();
@@ -68,24 +69,34 @@ void ShardProcess::Start(ProcessId self) {
 
 void ShardProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
   if (message.kind == SimMessage::Kind::kFromCoordinator) {
+    VirtualStreams::Batch batch(&ends_);
     protocol_->Handle(shard_event::Message{*message.from_coordinator()}).IgnoreError();
-    return;
+  } else {
+    ends_.OnMessage(connection, std::move(message));
   }
+}
+
+void ShardProcess::OnFrame(ConnectionId stream, SimMessage&& message) {
   const absl::Status status = protocol_->Handle(shard_event::Arrival{
-      static_cast<uint64_t>(connection), message.frame, Received(message.content)});
+      static_cast<uint64_t>(stream), message.frame, Received(message.content)});
   if (!status.ok()) {
     setting_.on_failure(absl::InternalError(
-        absl::StrFormat("shard %d refused a %s of worker %d: %s", shard_, KindName(message.kind),
-                        message.frame.worker, status.message())));
+        absl::StrFormat("refused: shard %d refused a %s of worker %d: %s", shard_,
+                        KindName(message.kind), message.frame.worker, status.message())));
   }
 }
 
 void ShardProcess::OnBroken(ConnectionId connection) {
-  if (connection == control_) return;
-  protocol_->Handle(shard_event::StreamGone{static_cast<uint64_t>(connection)}).IgnoreError();
+  if (connection != control_) ends_.OnBroken(connection);
+}
+
+void ShardProcess::OnGone(ConnectionId stream) {
+  VirtualStreams::Batch batch(&ends_);
+  protocol_->Handle(shard_event::StreamGone{static_cast<uint64_t>(stream)}).IgnoreError();
 }
 
 void ShardProcess::OnTimer(uint64_t block) {
+  VirtualStreams::Batch batch(&ends_);
   protocol_->Handle(shard_event::ChangeDue{static_cast<int64_t>(block)}).IgnoreError();
 }
 
@@ -116,7 +127,7 @@ void ShardProcess::Do(const shard_outcome::Sent& sent) {
   message.bytes = BytesOf(content, setting_.blocks->pull_bytes[sent.frame.block]);
   message.frame = sent.frame;
   message.content = std::move(content);
-  setting_.network->Send(static_cast<ConnectionId>(sent.stream), self_, std::move(message));
+  ends_.Send(static_cast<ConnectionId>(sent.stream), std::move(message));
 }
 
 void ShardProcess::Do(const shard_outcome::Said& said) {

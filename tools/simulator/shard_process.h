@@ -14,6 +14,7 @@
 #include "server/shard/shard_protocol.h"
 #include "tools/simulator/blocks.h"
 #include "tools/simulator/network.h"
+#include "tools/simulator/virtual_streams.h"
 
 namespace rubato {
 
@@ -28,10 +29,12 @@ struct ShardSetting {
   std::string job_digest;
   std::string version;
   ProcessId coordinator = 0;
+  std::optional<StreamLimits> streams;
+  StreamJudge* judge = nullptr;  // may be null
   std::function<void(const absl::Status&)> on_failure;
 };
 
-class ShardProcess : public Process {
+class ShardProcess : public Process, private VirtualStreams::Owner {
  public:
   // Makes the values, given how changes are deferred; null: they take no time.
   using MakeValues = std::function<absl::StatusOr<std::unique_ptr<ShardValues>>(
@@ -47,6 +50,8 @@ class ShardProcess : public Process {
   void OnMessage(ConnectionId connection, SimMessage&& message) override;
   void OnBroken(ConnectionId connection) override;
   void OnTimer(uint64_t block) override;
+  void OnSent(ConnectionId connection) override { ends_.OnSent(connection); }
+  void OnAcknowledged(ConnectionId connection) override { ends_.OnAcknowledged(connection); }
 
   // Pulls for the simulation itself, past the network: `take` gets what is there now.
   using Take = std::function<void(const Frame& frame, const Content& content)>;
@@ -60,8 +65,14 @@ class ShardProcess : public Process {
   const Shard* core() const { return protocol_->core(); }
 
  private:
-  ShardProcess(const ShardSetting* setting, int shard) : setting_(*setting), shard_(shard) {}
+  ShardProcess(const ShardSetting* setting, int shard)
+      : setting_(*setting),
+        shard_(shard),
+        ends_(setting->network, StreamCore::Side::kServer, setting->streams, setting->judge, this) {
+  }
 
+  void OnFrame(ConnectionId stream, SimMessage&& message) override;
+  void OnGone(ConnectionId stream) override;
   // One overload for each outcome.
   void Do(const shard_outcome::Sent& sent);
   void Do(const shard_outcome::Said& said);
@@ -71,6 +82,7 @@ class ShardProcess : public Process {
 
   const ShardSetting& setting_;
   const int shard_;
+  VirtualStreams ends_;
   std::optional<ShardProtocol> protocol_;
   ProcessId self_ = 0;
   ConnectionId control_ = 0;

@@ -81,6 +81,11 @@ void Simulation::SetWhatIsShared(const std::string& digest, ProcessId coordinato
   shard_setting_.job_digest = digest;
   shard_setting_.version = kVersion;
   shard_setting_.coordinator = coordinator;
+  // Where one message stands for all blocks there is no order among them to keep.
+  if (!setting_.one_block_for_each_shard) {
+    shard_setting_.streams = worker_setting_.streams = setting_.streams;
+  }
+  if (setting_.observer != nullptr) shard_setting_.judge = worker_setting_.judge = &judge_;
   shard_setting_.on_failure = fail;
   worker_setting_.job = &setting_.job;
   worker_setting_.policies = setting_.policies;
@@ -306,9 +311,10 @@ absl::Status Simulation::Run() {
     } else if (idle_since == kNever) {
       idle_since = queue_.now();
     } else if (queue_.now() - idle_since > kPatience) {
-      return Waits("nothing is left to happen and the job has not ended");
+      return Waits("liveness: nothing is left to happen and the job has not ended");
     }
-    if (!queue_.RunNext()) return Waits("nothing is left to happen and the job has not ended");
+    if (!queue_.RunNext())
+      return Waits("liveness: nothing is left to happen and the job has not ended");
     if (setting_.after_event) setting_.after_event(*this);
     while (next_switch_ < setting_.switches.size() &&
            setting_.switches[next_switch_].at <= network_.sent()) {
@@ -326,7 +332,7 @@ absl::Status Simulation::Run() {
       ++next_stop_;
     }
     if (queue_.now() > setting_.limit) {
-      return Waits(absl::StrFormat("the job has not ended after %s",
+      return Waits(absl::StrFormat("liveness: the job has not ended after %s",
                                    absl::FormatDuration(absl::Nanoseconds(queue_.now()))));
     }
   }

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "common/consistency/policy.h"
 #include "common/files/checkpoint.h"
+#include "common/wire/stream_judge.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
 #include "proto/layout.pb.h"
@@ -62,6 +63,7 @@ struct SimulationSetting {
   VirtualNetwork::Card card;
   std::vector<LinkSetting> links;
   SimTime jitter = 0;
+  StreamLimits streams;
   double change_bytes_per_second = 0;  // of a shard's sums and updates; 0: they take no time
   std::vector<Fault> faults;
   VirtualNetwork::OnFault on_fault;
@@ -112,6 +114,8 @@ class Simulation : private Process {
   // With symbols.
   uint64_t Value(int64_t block) const;
   const BlockLedger& ledger(int64_t block) const;
+  // Of all data streams, if there is an observer.
+  const StreamJudge& judge() const { return judge_; }
   uint64_t SnapshotValue(uint32_t snapshot, int64_t block) const;
   // Payloads that wait on a shard for others.
   int64_t HeldPayloads(int shard) const { return symbols_[shard]->held(); }
@@ -163,6 +167,7 @@ class Simulation : private Process {
   const Blocks blocks_;
   EventQueue queue_;
   VirtualNetwork network_;
+  StreamJudge judge_{[this](const absl::Status& status) { Fail(status); }};
   ShardSetting shard_setting_;
   WorkerSetting worker_setting_;
   std::unique_ptr<CoordinatorProcess> coordinator_;

@@ -22,10 +22,12 @@ WorkerProcess::WorkerProcess(const WorkerSetting* setting, int index,
       index_(index),
       model_(std::move(model)),
       session_(*setting->job, setting->blocks->placement.space().values(),
-               setting->blocks->placement, setting->policies) {}
+               setting->blocks->placement, setting->policies),
+      ends_(setting->network, StreamCore::Side::kWorker, setting->streams, setting->judge, this) {}
 
 void WorkerProcess::Start(ProcessId self) {
   self_ = self;
+  ends_.SetSelf(self);
   Handle(Session::Started{});
 }
 
@@ -55,6 +57,7 @@ void WorkerProcess::ReadMail() {
 }
 
 void WorkerProcess::Handle(const Session::Event& event) {
+  VirtualStreams::Batch batch(&ends_);
   for (const Session::Outcome& outcome : session_.Handle(event, ToTime(setting_.network->now()))) {
     std::visit([this](const auto& what) { Run(what); }, outcome);
   }
@@ -65,8 +68,7 @@ void WorkerProcess::Handle(const Session::Event& event) {
 
 void WorkerProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
   if (message.kind == SimMessage::Kind::kParameters) {
-    // Streams are numbered in turn.
-    if (!streams_.empty()) OnParameters(connection - streams_.front(), message);
+    ends_.OnMessage(connection, std::move(message));
   } else if (connection == control_) {
     Post(Session::FromCoordinator{message.from_coordinator()});
   }
@@ -77,8 +79,17 @@ void WorkerProcess::OnBroken(ConnectionId connection) {
     Post(Session::CallBroke{absl::UnavailableError("the coordinator is gone")});
   } else if (std::count(streams_.begin(), streams_.end(), connection) > 0) {
     broken_since_ = std::min(broken_since_, setting_.network->now());
-    Post(Session::StreamBroke{absl::UnavailableError("its connection to a shard broke")});
+    ends_.OnBroken(connection);
   }
+}
+
+void WorkerProcess::OnFrame(ConnectionId stream, SimMessage&& message) {
+  // Streams are numbered in turn.
+  if (!streams_.empty()) OnParameters(stream - streams_.front(), message);
+}
+
+void WorkerProcess::OnGone(ConnectionId) {
+  Post(Session::StreamBroke{absl::UnavailableError("its connection to a shard broke")});
 }
 
 void WorkerProcess::OnTimer(uint64_t argument) {
@@ -150,6 +161,7 @@ void WorkerProcess::TryToConnect() {
 void WorkerProcess::Run(const Session::OpenStreams&) {
   for (const ProcessId shard : setting_.shards) {
     streams_.push_back(setting_.network->Connect(self_, shard));
+    ends_.Open(streams_.back());
   }
   const Placement& placement = session_.placement();
   blocks_.emplace(placement, placement.space().BlockValues(0));  // which has the first layer
@@ -177,12 +189,12 @@ void WorkerProcess::Run(const Session::SendFrame& send) {
   message.kind = SimMessage::Kind::kPull;
   message.bytes = kFrameHeaderBytes;
   message.frame = send.frame;
-  setting_.network->Send(streams_[send.shard], self_, std::move(message));
+  ends_.Send(streams_[send.shard], std::move(message));
 }
 
 void WorkerProcess::Run(const Session::Disconnect&) {
   if (control_ >= 0) setting_.network->Close(control_, self_);
-  for (const ConnectionId stream : streams_) setting_.network->Close(stream, self_);
+  for (const ConnectionId stream : streams_) ends_.Close(stream);
   control_ = -1;
   streams_.clear();
   broken_since_ = kNever;
@@ -202,7 +214,9 @@ void WorkerProcess::OnParameters(int shard, const SimMessage& message) {
   const Frame& frame = message.frame;
   const int64_t block = static_cast<int64_t>(frame.block);
   const absl::StatusOr<bool> wanted = blocks_->Wants(shard, frame);
-  if (!wanted.ok()) setting_.on_failure(wanted.status());
+  if (!wanted.ok()) {
+    setting_.on_failure(absl::InternalError(absl::StrCat("reads: ", wanted.status().message())));
+  }
   if (!wanted.ok() || !*wanted) return;
   model_->OnBlock(block, message.content);
   blocks_->Add(frame, message.bytes - kFrameHeaderBytes);
@@ -311,7 +325,7 @@ int64_t WorkerProcess::Push(const Frame& header, int64_t block, Content content)
   message.frame.version = static_cast<uint64_t>(blocks_->version(block));
   message.content = std::move(content);
   if (setting_.observer != nullptr) setting_.observer->OnPushed(message.frame);
-  setting_.network->Send(streams_[session_.placement().ShardOf(block)], self_, std::move(message));
+  ends_.Send(streams_[session_.placement().ShardOf(block)], std::move(message));
   return payload_bytes;
 }
 

@@ -19,6 +19,7 @@
 #include "tools/simulator/network.h"
 #include "tools/simulator/observer.h"
 #include "tools/simulator/speeds.h"
+#include "tools/simulator/virtual_streams.h"
 #include "tools/simulator/worker_model.h"
 #include "worker/session/pulled_blocks.h"
 #include "worker/session/worker_session.h"
@@ -39,6 +40,8 @@ struct WorkerSetting {
   std::string version;
   ProcessId coordinator = 0;
   std::vector<ProcessId> shards;
+  std::optional<StreamLimits> streams;
+  StreamJudge* judge = nullptr;  // may be null
   Observer* observer = nullptr;  // may be null
   // Something that no honest process does, or that the simulation cannot go on with.
   std::function<void(const absl::Status&)> on_failure;
@@ -73,7 +76,7 @@ class HeartbeatProcess : public Process {
   ProcessId self_ = 0;
 };
 
-class WorkerProcess : public Process {
+class WorkerProcess : public Process, private VirtualStreams::Owner {
  public:
   // Worker number `index`, which is the rank that it asks for.
   WorkerProcess(const WorkerSetting* setting, int index, std::unique_ptr<WorkerModel> model);
@@ -86,6 +89,8 @@ class WorkerProcess : public Process {
   void OnMessage(ConnectionId connection, SimMessage&& message) override;
   void OnBroken(ConnectionId connection) override;
   void OnTimer(uint64_t argument) override;
+  void OnSent(ConnectionId connection) override { ends_.OnSent(connection); }
+  void OnAcknowledged(ConnectionId connection) override { ends_.OnAcknowledged(connection); }
 
   int index() const { return index_; }
   ProcessId self() const { return self_; }
@@ -133,6 +138,8 @@ class WorkerProcess : public Process {
   // The coordinator, and where it has taken part before all shards.
   bool ReachesServers() const;
   void Tell(proto::PeerMessage message);
+  void OnFrame(ConnectionId stream, SimMessage&& message) override;
+  void OnGone(ConnectionId stream) override;
   void OnParameters(int shard, const SimMessage& message);
   // Begins to compute on what has arrived, if the session wants it.
   void MaybeBeginEarly();
@@ -161,6 +168,7 @@ class WorkerProcess : public Process {
   bool connects_again_ = false;
   ConnectionId control_ = -1;
   std::vector<ConnectionId> streams_;  // by shard; from the view on
+  VirtualStreams ends_;                // of these
   SimTime broken_since_ = kNever;      // the first stream that broke
   std::optional<PulledBlocks> blocks_;
 
