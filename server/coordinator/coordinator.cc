@@ -276,7 +276,14 @@ void Coordinator::On(const coordinator::PeerGone& event) {
     Lose(event.peer, why);
     return;
   }
-  const std::string reason = absl::StrCat(Describe(*peer), " ", why);
+  std::string reason = absl::StrCat(Describe(*peer), " ", why);
+  if (const absl::Duration pause = leases_.StoodStill(now_); pause > absl::ZeroDuration()) {
+    reason = absl::StrFormat(
+        "shard 0 stood still for %s, longer than cluster.lease (%s), and has lost its connections: "
+        "%s",
+        absl::FormatDuration(absl::Trunc(pause, absl::Milliseconds(1))),
+        absl::FormatDuration(absl::Seconds(job_.cluster().lease())), reason);
+  }
   registry_.Remove(event.peer);
   End(StoppedByOthers(absl::AbortedError(reason)), kExitFailure, reason);
 }

@@ -164,6 +164,40 @@ TEST_F(CoordinatorTest, ANewViewDoesNotRenewTheLeaseOfASilentWorker) {
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) was not heard of for 5s")));
 }
 
+// Its connections break meanwhile, and no shard is to blame. What broke may be heard of before it
+// looks at the clock, or after.
+class StandstillTest : public CoordinatorTest, public ::testing::WithParamInterface<bool> {};
+
+TEST_P(StandstillTest, AServerThatStoodStillForTooLongNamesItself) {
+  Start("cluster { lease: 5 }");
+  Begin();
+  Tick();
+  now_ += absl::Seconds(8);
+  if (GetParam()) Tick();
+  Gone(1);
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_THAT(std::string(end_->message()),
+              ::testing::AllOf(::testing::StartsWith(
+                                   "shard 0 stood still for 8s, longer than cluster.lease (5s)"),
+                               HasSubstr("shard 1")));
+}
+
+INSTANTIATE_TEST_SUITE_P(TicksFirst, StandstillTest, ::testing::Bool());
+
+TEST_F(CoordinatorTest, AShardThatGoesLaterIsBlamedItself) {
+  Start("cluster { lease: 5 }");
+  Begin();
+  Tick();
+  now_ += absl::Seconds(8);
+  for (int i = 0; i < 60; ++i) {
+    Tick();
+    now_ += absl::Milliseconds(100);
+  }
+  Gone(1);
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_THAT(std::string(end_->message()), ::testing::StartsWith("shard 1"));
+}
+
 TEST_F(CoordinatorTest, NobodyIsBlamedForAPause) {
   Start(
       "cluster { workers { min: 2 } lease: 5 stall_timeout: 20 } "

@@ -23,6 +23,10 @@ void Leases::OnTick(absl::Time now, Registry* registry) {
   const absl::Time before = std::exchange(last_tick_, now);
   const absl::Duration missed = now - before;
   if (missed <= kLate) return;
+  if (missed > lease_) {
+    pause_ = missed;
+    paused_until_ = now;
+  }
   for (auto& [id, peer] : registry->peers()) {
     const auto spare = [&](absl::Time since, absl::Duration limit, absl::Time* until) {
       const absl::Duration more = std::min(missed, limit);
@@ -32,6 +36,11 @@ void Leases::OnTick(absl::Time now, Registry* registry) {
     spare(peer.last_heard, lease_, &peer.silence_spared_until);
     spare(peer.last_progress, stall_timeout_, &peer.stall_spared_until);
   }
+}
+
+absl::Duration Leases::StoodStill(absl::Time now) const {
+  if (now - last_tick_ > lease_) return now - last_tick_;
+  return now - paused_until_ <= lease_ ? pause_ : absl::ZeroDuration();
 }
 
 bool Leases::IsSilent(const Peer& peer, absl::Time now) const {

@@ -26,6 +26,10 @@ class Leases {
   // as long as the pause was, at most for as long as its time is, and not again.
   void OnTick(absl::Time now, Registry* registry);
 
+  // For how long this process has stood still, if that was longer than its connections bear, and if
+  // what broke of them meanwhile may still be heard of: within a lease of its end. Else zero.
+  absl::Duration StoodStill(absl::Time now) const;
+
   struct Expired {
     PeerId peer;
     std::string why;  // completes "worker 1 (host pid 2) ..."
@@ -46,6 +50,9 @@ class Leases {
   const absl::Duration lease_;
   const absl::Duration stall_timeout_;
   absl::Time last_tick_;
+  // The last pause that was longer than the lease, and its end.
+  absl::Duration pause_;
+  absl::Time paused_until_ = absl::InfinitePast();
 };
 
 }  // namespace rubato
