@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/space/modes.h"
-#include "tools/simulator/symbolic_worker.h"
+#include "tools/simulator/symbol.h"
 
 namespace rubato {
 namespace {
@@ -17,8 +17,11 @@ bool IsIn(const proto::View& view, const WorkerId& worker) {
 
 }  // namespace
 
-Invariants::Invariants(const proto::Job& job, int64_t train_samples, int64_t blocks)
-    : job_(job), train_samples_(train_samples), blocks_(blocks) {}
+Invariants::Invariants(const proto::Job& job, int64_t epoch_samples, int64_t blocks)
+    : job_(job),
+      epoch_samples_(epoch_samples),
+      train_samples_(reference::TotalSamples(job, epoch_samples)),
+      blocks_(blocks) {}
 
 void Invariants::OnView(const proto::View& view, SimTime) {
   if (view.number() != view_.number() + 1) {
@@ -189,8 +192,9 @@ std::vector<proto::Mode> Invariants::Modes() const {
   return modes;
 }
 
-SampleSchedule Invariants::ScheduleIn(const proto::View& view) const {
-  return ScheduleOf(job_, view.mode(), train_samples_, view.origin_unit(), view.origin_samples());
+reference::Units Invariants::UnitsIn(const proto::View& view) const {
+  return reference::Units(job_, OnArrival(view.mode()), epoch_samples_, view.origin_unit(),
+                          view.origin_samples());
 }
 
 uint64_t Invariants::ValueAt(int64_t block, int64_t version) const {
@@ -244,10 +248,7 @@ int64_t Invariants::EndOf(const proto::View& view) const {
   const auto next = lineages_.upper_bound(view.lineage());
   if (stopped_.has_value() && next == lineages_.end()) return StoppedAt();
   const int64_t samples = next == lineages_.end() ? train_samples_ : next->second.origin_samples();
-  const SampleSchedule schedule = ScheduleIn(view);
-  int64_t end = view.origin_unit();
-  while (schedule.SamplesBefore(end) < samples) ++end;
-  return end;
+  return UnitsIn(view).From(samples);
 }
 
 std::pair<int64_t, int64_t> Invariants::Held(int64_t block, int64_t version) const {

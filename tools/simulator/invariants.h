@@ -14,18 +14,19 @@
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
-#include "common/space/sample_schedule.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
 #include "tools/simulator/conservation.h"
 #include "tools/simulator/observer.h"
+#include "tools/simulator/reference.h"
 #include "tools/simulator/simulation.h"
 
 namespace rubato {
 
 class Invariants : public Observer {
  public:
-  Invariants(const proto::Job& job, int64_t train_samples, int64_t blocks);
+  // Of a job of `blocks` blocks on data of `epoch_samples` samples.
+  Invariants(const proto::Job& job, int64_t epoch_samples, int64_t blocks);
 
   void OnApplied(int64_t block, const Frame& contribution, const UpdateTerms& terms,
                  int64_t version, uint64_t gradient, uint64_t value) override;
@@ -106,7 +107,7 @@ class Invariants : public Observer {
                 const char* when);
   Law& LawOf(int64_t block, uint32_t lineage, int64_t version);
   void Append(int64_t block, const Frame& contribution, int64_t version, const Update& update);
-  SampleSchedule ScheduleIn(const proto::View& view) const;
+  reference::Units UnitsIn(const proto::View& view) const;
   // Where the view's lineage ends: the unit after its last.
   int64_t EndOf(const proto::View& view) const;
   // The same of the last one of a job that was stopped.
@@ -126,12 +127,13 @@ class Invariants : public Observer {
   absl::Status CheckBlockOnArrival(const proto::View& view, int64_t block, int64_t end, Range units,
                                    std::map<int64_t, int64_t>* holders) const;
   // Whether update `i` of the block is what its contribution makes of the block, by `terms`.
-  absl::Status CheckBitsOnArrival(const proto::View& view, const SampleSchedule& schedule,
-                                  int64_t block, int64_t i, const UpdateTerms& terms) const;
+  absl::Status CheckBitsOnArrival(const reference::Units& of, int64_t block, int64_t i,
+                                  const UpdateTerms& terms) const;
   absl::Status CheckTotals(const Simulation& simulation, const Counts& counts) const;
 
   const proto::Job job_;
-  const int64_t train_samples_;
+  const int64_t epoch_samples_;
+  const int64_t train_samples_;  // of the whole training
   std::vector<Block> blocks_;
   int64_t first_unit_ = 0;                    // of this run
   int64_t first_samples_ = 0;                 // before it

@@ -4,31 +4,24 @@
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/space/modes.h"
-#include "common/space/sum_of_squares.h"
 #include "tools/simulator/invariants.h"
-#include "tools/simulator/symbolic_worker.h"
 
 namespace rubato {
 
 absl::Status Invariants::CheckModes(const std::set<std::string>& asked) const {
-  const std::vector<ModeSpan> stages = ModesOf(job_, train_samples_);
   for (const auto& [number, view] : lineages_) {
-    size_t stage = 0;
-    while (stage + 1 < stages.size() && view.origin_samples() >= stages[stage].until_samples) {
-      ++stage;
-    }
+    const reference::Stage stage = reference::StageAt(job_, epoch_samples_, view.origin_samples());
     const proto::Mode& mode = view.mode();
-    const SampleSchedule schedule = ScheduleIn(view);
+    const reference::Units units = UnitsIn(view);
     const int64_t end = EndOf(view);
-    if ((IsSame(mode, stages[stage].mode) || asked.count(ModeName(mode)) != 0) &&
-        (end == view.origin_unit() ||
-         schedule.SamplesBefore(end - 1) < stages[stage].until_samples)) {
+    if ((IsSame(mode, stage.mode) || asked.count(ModeName(mode)) != 0) &&
+        (end == view.origin_unit() || units.Before(end - 1) < stage.until)) {
       continue;
     }
     return absl::InternalError(absl::StrFormat(
         "modes: lineage %d is %s from sample %d to %d; the schedule has %s up to sample %d", number,
-        ModeName(mode), view.origin_samples(), schedule.SamplesBefore(end),
-        ModeName(stages[stage].mode), stages[stage].until_samples));
+        ModeName(mode), view.origin_samples(), units.Before(end), ModeName(stage.mode),
+        stage.until));
   }
   return absl::OkStatus();
 }
@@ -68,7 +61,7 @@ absl::Status Invariants::Check(const Simulation& simulation) const {
                           "%d",
                           it->first, unit_end, end));
     }
-    samples = ScheduleIn(view).SamplesBefore(unit_end);
+    samples = UnitsIn(view).Before(unit_end);
     at = end;
   }
   if (samples != train_samples_ && !stopped_.has_value()) {
@@ -83,7 +76,7 @@ absl::Status Invariants::Check(const Simulation& simulation) const {
 // One worker that does it all, one step after the other, from where the lineage begins.
 absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64_t end,
                                    Counts* counts) const {
-  const SampleSchedule schedule = ScheduleIn(view);
+  const reference::Units units = UnitsIn(view);
   const int64_t count = static_cast<int64_t>(blocks_.size());
   const bool leaves_out = job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
   std::vector<std::pair<int64_t, int64_t>> before;  // by block: samples, updates left out
@@ -97,15 +90,12 @@ absl::Status Invariants::CheckSync(const proto::View& view, int64_t begin, int64
     double squares = 0;
     bool skipped = false;
     for (int64_t block = 0; block < count; ++block) {
-      gradients.push_back(
-          NodeSymbol(job_.seed(), schedule, step, {0, view.leaves()}, block, parameters));
+      gradients.push_back(units.Gradient(job_.seed(), step, block, parameters));
       squares += double{NormOf(gradients.back())} * NormOf(gradients.back());
       if (leaves_out && !IsFinite(gradients.back())) skipped = true;
     }
-    const int64_t samples = schedule.SamplesBefore(step + 1) - schedule.SamplesBefore(step);
-    const double factor = job_.optimizer().has_clip_grad_norm()
-                              ? ClipFactor(squares, samples, job_.optimizer().clip_grad_norm())
-                              : 1;
+    const int64_t samples = units.At(step).count();
+    const double factor = reference::ClipFactor(job_, squares, samples);
     if (skipped) ++counts->skipped;
     for (int64_t block = 0; block < count; ++block) {
       const UpdateTerms terms{samples, before[block].first, step - before[block].second, 1, factor};
@@ -152,7 +142,7 @@ absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, 
 absl::Status Invariants::CheckBlockOnArrival(const proto::View& view, int64_t block, int64_t end,
                                              Range units,
                                              std::map<int64_t, int64_t>* holders) const {
-  const SampleSchedule schedule = ScheduleIn(view);
+  const reference::Units of = UnitsIn(view);
   std::set<int64_t> done;
   std::map<WorkerId, int64_t> clocks;
   auto [samples, skipped] = Held(block, units.begin);
@@ -179,10 +169,9 @@ absl::Status Invariants::CheckBlockOnArrival(const proto::View& view, int64_t bl
     }
     next = clock + 1;
     ++(*holders)[unit];
-    const int64_t own = schedule.SamplesBefore(unit + 1) - schedule.SamplesBefore(unit);
-    const double rate = static_cast<double>(own) / job_.train().batch_size();
-    RUBATO_RETURN_IF_ERROR(
-        CheckBitsOnArrival(view, schedule, block, i, {own, samples, i - skipped, rate, 1}));
+    const int64_t own = of.At(unit).count();
+    RUBATO_RETURN_IF_ERROR(CheckBitsOnArrival(
+        of, block, i, {own, samples, i - skipped, reference::RateOf(job_, own), 1}));
     samples += own;
   }
   const auto law = blocks_[block].laws.find(view.lineage());
@@ -194,8 +183,7 @@ absl::Status Invariants::CheckBlockOnArrival(const proto::View& view, int64_t bl
                       view.lineage(), law->second.conservation.ToString(law->second.staleness)));
 }
 
-absl::Status Invariants::CheckBitsOnArrival(const proto::View& view, const SampleSchedule& schedule,
-                                            int64_t block, int64_t i,
+absl::Status Invariants::CheckBitsOnArrival(const reference::Units& of, int64_t block, int64_t i,
                                             const UpdateTerms& terms) const {
   const Update& update = blocks_[block].log[i];
   const Frame& frame = update.contribution;
@@ -210,8 +198,7 @@ absl::Status Invariants::CheckBitsOnArrival(const proto::View& view, const Sampl
     }
     parameters = AppendSymbol(parameters, ValueAt(static_cast<int64_t>(other), version));
   }
-  const uint64_t gradient =
-      NodeSymbol(job_.seed(), schedule, unit, {0, view.leaves()}, block, parameters);
+  const uint64_t gradient = of.Gradient(job_.seed(), unit, block, parameters);
   if (UpdateSymbol(ValueAt(block, i), gradient, terms) == update.value) return absl::OkStatus();
   return absl::InternalError(absl::StrFormat(
       "reference: update %d of block %d has other bits than contribution %d makes (worker %d, "

@@ -9,7 +9,6 @@
 #include <cstring>
 
 #include "common/base/random.h"
-#include "common/space/sample_schedule.h"
 
 namespace rubato {
 
@@ -21,12 +20,11 @@ inline uint64_t InitialSymbol(uint64_t seed, int64_t block) {
 // All blocks together: those before, and one more. A gradient depends on every parameter.
 inline uint64_t AppendSymbol(uint64_t before, uint64_t block) { return Mix(before ^ Mix(block)); }
 
-// The gradient of one block over the samples of one micro-batch, at `parameters`.
-inline uint64_t LeafSymbol(uint64_t seed, const SampleRange& samples, int64_t block,
+// The gradient of one block over the samples [begin, end) of an epoch, at `parameters`.
+inline uint64_t LeafSymbol(uint64_t seed, int64_t epoch, int64_t begin, int64_t end, int64_t block,
                            uint64_t parameters) {
-  const uint64_t place = Mix(static_cast<uint64_t>(samples.epoch) << 48 ^
-                             static_cast<uint64_t>(samples.positions.begin) << 24 ^
-                             static_cast<uint64_t>(samples.positions.end)) +
+  const uint64_t place = Mix(static_cast<uint64_t>(epoch) << 48 ^
+                             static_cast<uint64_t>(begin) << 24 ^ static_cast<uint64_t>(end)) +
                          static_cast<uint64_t>(block);
   return Mix(seed ^ place) ^ Mix(parameters + place);
 }

@@ -15,7 +15,9 @@ namespace rubato {
 inline uint64_t NodeSymbol(uint64_t seed, const SampleSchedule& schedule, int64_t unit, Range node,
                            int64_t block, uint64_t parameters) {
   if (node.size() == 1) {
-    return LeafSymbol(seed, schedule.MicroBatch(unit, node.begin), block, parameters);
+    const SampleRange leaf = schedule.MicroBatch(unit, node.begin);
+    return LeafSymbol(seed, leaf.epoch, leaf.positions.begin, leaf.positions.end, block,
+                      parameters);
   }
   int64_t left = 1;  // the largest power of two below the node's size
   while (2 * left < node.size()) left *= 2;
