@@ -18,14 +18,16 @@ absl::StatusOr<SimulationSetting> DrawCluster(uint64_t seed, const proto::Mode& 
   scenario.switches.clear();
   scenario.checkpoints.clear();
   scenario.stops.clear();
-  // A shard's death ends the job in any mode.
-  const auto kills_shard = [](const Fault& fault) { return fault.kind == Fault::Kind::kKillShard; };
-  scenario.faults.erase(std::remove_if(scenario.faults.begin(), scenario.faults.end(), kills_shard),
+  // A server's death ends the job in any mode.
+  const auto is_fatal = [](const Fault& fault) { return !IsSurvivable(fault.kind); };
+  scenario.faults.erase(std::remove_if(scenario.faults.begin(), scenario.faults.end(), is_fatal),
                         scenario.faults.end());
   SmallJob& job = scenario.job;
   job.mode = mode;
   job.schedule.clear();
   job.leaves_out = false;
+  job.epochs = 1;
+  job.learning_rate_parity = true;
   job.checkpoint_every = 0;
   job.servers = kDrawnShards;
   job.blocks = blocks;

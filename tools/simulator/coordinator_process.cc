@@ -29,8 +29,9 @@ void CoordinatorProcess::OnTimer(uint64_t argument) {
   if (end_.has_value()) return;
   switch (argument & 0xff) {
     case kTick:
-      Handle(coordinator::Tick{});
-      network_.SetTimer(self_, network_.now() + kTickTime, kTick, EventQueue::Kind::kBackground);
+      if (network_.now() >= ticks_from_) Handle(coordinator::Tick{});
+      network_.SetTimer(self_, std::max(network_.now() + kTickTime, ticks_from_), kTick,
+                        EventQueue::Kind::kBackground);
       break;
     case kTask: {
       const auto task = std::move(tasks_.front());

@@ -2,6 +2,7 @@
 #ifndef RUBATO_TOOLS_SIMULATOR_COORDINATOR_PROCESS_H_
 #define RUBATO_TOOLS_SIMULATOR_COORDINATOR_PROCESS_H_
 
+#include <algorithm>
 #include <deque>
 #include <functional>
 #include <map>
@@ -56,6 +57,8 @@ class CoordinatorProcess : public Process {
 
   // What a person asks for, and is answered.
   absl::Status Request(const coordinator::Event& request);
+  // It looks at no clock until then.
+  void HoldTicks(SimTime until) { ticks_from_ = std::max(ticks_from_, until); }
   // A heartbeat of the worker will arrive at `at`.
   void SendHeartbeat(const WorkerId& worker, SimTime at) {
     network_.SetTimer(self_, at,
@@ -64,9 +67,11 @@ class CoordinatorProcess : public Process {
                       EventQueue::Kind::kBackground);
   }
 
+  ProcessId self() const { return self_; }
   const Coordinator& core() const { return core_; }
   // What the job has ended with.
   const std::optional<absl::Status>& end() const { return end_; }
+  SimTime ended_at() const { return ended_at_; }
 
  private:
   enum Timer : uint64_t { kTick, kTask, kHeartbeat };
@@ -87,7 +92,10 @@ class CoordinatorProcess : public Process {
   void Do(const coordinator::Collect& collect);
   void Do(const coordinator::Restore& restore);
   void Do(const coordinator::WriteCheckpoint& write);
-  void Do(const coordinator::End& end) { end_ = end.status; }
+  void Do(const coordinator::End& end) {
+    end_ = end.status;
+    ended_at_ = network_.now();
+  }
   void Do(const coordinator::Answer& answer) { answer_ = answer.text.status(); }
   void Tell(bool is_warning, const std::string& text);
   // Does it as an event of its own, when it has taken `time`, and one after the other; what comes
@@ -99,11 +107,13 @@ class CoordinatorProcess : public Process {
   const Callbacks callbacks_;
   const SimTime checkpoint_time_;
   SimTime tasks_done_ = 0;
+  SimTime ticks_from_ = 0;
   ProcessId self_ = 0;
   ConnectionId own_shard_ = -1;
   std::deque<std::function<std::optional<coordinator::Event>()>> tasks_;
   absl::Status answer_;  // of the event at hand
   std::optional<absl::Status> end_;
+  SimTime ended_at_ = 0;
 };
 
 }  // namespace rubato

@@ -1,5 +1,7 @@
 #include "tools/simulator/coverage.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "proto/mode.pb.h"
@@ -23,11 +25,6 @@ void ForEachRow(const Row& row) {
   }
 }
 
-bool CanStrike(int fault, int message) {
-  return static_cast<Fault::Kind>(fault) != Fault::Kind::kDuplicate ||
-         static_cast<SimMessage::Kind>(message) != SimMessage::Kind::kFromCoordinator;
-}
-
 }  // namespace
 
 void Coverage::Add(const Coverage& other) {
@@ -40,8 +37,10 @@ void Coverage::Add(const Coverage& other) {
   left_out += other.left_out;
   checkpoints += other.checkpoints;
   killed += other.killed;
+  resumed += other.resumed;
   stopped += other.stopped;
   stopped_in_pauses += other.stopped_in_pauses;
+  longest = std::max(longest, other.longest);
 }
 
 std::string Coverage::ToString() const {
@@ -57,24 +56,24 @@ std::string Coverage::ToString() const {
                                Fault::kKindNames[fault]));
     for (int message = 0; message < messages; ++message) {
       const auto cell = struck.find({from, to, fault, message});
-      const std::string count =
-          CanStrike(fault, message) ? absl::StrCat(cell == struck.end() ? 0 : cell->second) : "-";
-      absl::StrAppend(&text, absl::StrFormat(" %16s", count));
+      absl::StrAppend(&text, absl::StrFormat(" %16d", cell == struck.end() ? 0 : cell->second));
     }
     absl::StrAppend(&text, "\n");
   });
   return absl::StrCat(text, runs, " runs, ", switches, " switches (", scheduled, " scheduled), ",
                       faults, " faults, ", lost, " workers lost, ", left_out,
-                      " steps and contributions left out, ", checkpoints, " checkpoints, ", killed,
-                      " runs that ended with a shard, ", stopped, " that were stopped, ",
-                      stopped_in_pauses, " of them in a pause\n");
+                      " steps and contributions left out, ", checkpoints, " checkpoints, ", resumed,
+                      " runs that went on from one under faults, ", killed,
+                      " runs that ended with a server, ", stopped, " that were stopped, ",
+                      stopped_in_pauses, " of them in a pause; after the last fault at most ",
+                      absl::StrFormat("%.0f %%", 100 * longest), " of the time given was taken\n");
 }
 
 std::vector<std::string> Coverage::Empty() const {
   std::vector<std::string> empty;
   ForEachRow([&](int from, int to, int fault) {
     for (int message = 0; message < static_cast<int>(SimMessage::kKindNames.size()); ++message) {
-      if (!CanStrike(fault, message) || struck.count({from, to, fault, message}) != 0) continue;
+      if (struck.count({from, to, fault, message}) != 0) continue;
       empty.push_back(absl::StrFormat("%s to %s, %s at %s", kModeNames[from], kModeNames[to],
                                       Fault::kKindNames[fault], SimMessage::kKindNames[message]));
     }

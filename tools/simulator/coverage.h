@@ -14,8 +14,8 @@
 namespace rubato {
 
 constexpr int kModes = 3;
-// Kinds of faults that a job survives: all but kKillShard, which is the last.
-constexpr uint32_t kSurvivable = Fault::kKindNames.size() - 1;
+// Kinds of faults that a job survives: the first ones.
+constexpr uint32_t kSurvivable = static_cast<uint32_t>(Fault::Kind::kKillServer);
 
 // Which faults have struck what, while the mode before a change held or the one after it: the table
 // of modes x faults x messages that the drawn cases must fill.
@@ -28,9 +28,11 @@ struct Coverage {
   int64_t scheduled = 0;  // changes of mode that nobody asked for
   int64_t left_out = 0;   // steps and contributions
   int64_t checkpoints = 0;
-  int64_t killed = 0;  // runs that ended with a shard
+  int64_t killed = 0;   // runs that ended with a server
+  int64_t resumed = 0;  // second runs, from a checkpoint, that faults struck
   int64_t stopped = 0;
   int64_t stopped_in_pauses = 0;
+  double longest = 0;  // share of the time that a job is given after the last fault
 
   void Add(const Coverage& other);
   std::string ToString() const;

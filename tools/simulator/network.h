@@ -59,20 +59,19 @@ class VirtualNetwork : private EventQueue::Handler {
     int64_t bytes = 0;
   };
 
-  // How long a connection bears that nothing comes through before it breaks
-  // (common/wire/channel.h).
-  static constexpr SimTime kKeepAlive = 20 * kSecond;
-
   // `queue` must outlive it.
   explicit VirtualNetwork(EventQueue* queue) : queue_(queue) {}
 
   // Delays each message by a random time, exponential with this mean: messages of different
   // connections then overtake one another.
   void SetJitter(SimTime mean, uint64_t seed);
+  // How long a connection bears that nothing comes through, before it breaks: 20 s unless this says
+  // otherwise (in a job the lease and 0.75 s, common/wire/connection_options.h).
+  void SetKeepAlive(SimTime keep_alive) { keep_alive_ = keep_alive; }
   // Each strikes the first message from its own on that it fits.
   void SetFaults(std::vector<Fault> faults);
-  // No fault but kKillShard ends this process or its connections: the job would end with it. What
-  // it says on control calls may come twice.
+  // A server's: no fault that a job survives ends this process or its connections. What a shard
+  // says on control calls, or is told, may come twice.
   void SetVital(ProcessId process, bool is_shard) {
     processes_[process].vital = true;
     processes_[process].is_shard = is_shard;
@@ -107,8 +106,13 @@ class VirtualNetwork : private EventQueue::Handler {
                 EventQueue::Kind kind = EventQueue::Kind::kWork);
 
   void Crash(ProcessId process);
+  // All of the process: if it takes too long, its connections break.
   void Freeze(ProcessId process, SimTime duration);
+  // One thread of it: connections are kept alive.
+  void Stall(ProcessId process, SimTime duration);
   void Cut(int card, SimTime duration);
+  // When all that stands still or is cut off so far goes on.
+  SimTime disturbed_until() const { return disturbed_until_; }
   // Whether something sent now would come through.
   bool Reaches(ProcessId a, ProcessId b) const {
     return cards_[processes_[a].card].cut_until <= now() &&
@@ -227,6 +231,8 @@ class VirtualNetwork : private EventQueue::Handler {
   // Keeps the event for later if the process is frozen.
   bool Hold(ProcessId process, uint64_t event);
   void Break(ConnectionId connection, ProcessId silent);
+  // Nothing comes through any more, which both ends notice in the end.
+  void LoseSilently(size_t channel);
   int32_t TakeParcel();
   void FreeParcel(int32_t parcel);
   // Whom the fault strikes at this message; below 0: it does not fit.
@@ -263,6 +269,8 @@ class VirtualNetwork : private EventQueue::Handler {
   std::array<Traffic, SimMessage::kKindNames.size()> traffic_{};
   SimTime jitter_ = 0;
   uint64_t jitter_key_ = 0;
+  SimTime keep_alive_ = 20 * kSecond;
+  SimTime disturbed_until_ = 0;
   std::vector<Fault> faults_;   // in the order of their messages
   std::vector<Fault> pending_;  // whose messages have been sent, without one that they fit
   size_t next_fault_ = 0;

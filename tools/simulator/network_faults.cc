@@ -10,6 +10,7 @@ void VirtualNetwork::SetFaults(std::vector<Fault> faults) {
   std::stable_sort(faults.begin(), faults.end(),
                    [](const Fault& a, const Fault& b) { return a.at < b.at; });
   faults_ = std::move(faults);
+  pending_.clear();
   next_fault_ = 0;
 }
 
@@ -18,17 +19,26 @@ ProcessId VirtualNetwork::Victim(const Fault& fault, int32_t channel, SimMessage
   if (broken_[channel / 2]) return -1;
   const ProcessId ends[] = {channels_[channel].from, channels_[channel].to};
   const ProcessId wanted = ends[fault.sender ? 0 : 1], other = ends[fault.sender ? 1 : 0];
+  const bool is_long = fault.duration >= keep_alive_;
   switch (fault.kind) {
     case Fault::Kind::kDuplicate:
-      // A worker's control call does not repeat itself.
-      return IsData(kind) || processes_[ends[0]].is_shard ? wanted : -1;
-    case Fault::Kind::kKillShard:
+      // A control call does not repeat itself; shards and the coordinator do.
+      return IsData(kind) || processes_[ends[0]].is_shard || processes_[ends[1]].is_shard ? wanted
+                                                                                          : -1;
+    case Fault::Kind::kLateEngine:
+    case Fault::Kind::kStickEngine:
       return processes_[wanted].is_shard ? wanted : processes_[other].is_shard ? other : -1;
+    case Fault::Kind::kKillServer:
+    case Fault::Kind::kFreezeServer:
+    case Fault::Kind::kCutServer:
+      return processes_[wanted].vital ? wanted : processes_[other].vital ? other : -1;
     case Fault::Kind::kDelay:
-    case Fault::Kind::kFreeze:
+    case Fault::Kind::kMisfit:
+    case Fault::Kind::kLateTicks:
       return wanted;
+    case Fault::Kind::kFreeze:
     case Fault::Kind::kCut:
-      if (fault.duration < kKeepAlive) return wanted;
+      if (!is_long) return wanted;
       break;
     default:
       break;
@@ -53,20 +63,28 @@ bool VirtualNetwork::Strike(const Fault& fault, int32_t channel, ProcessId struc
       lost = true;
       break;
     case Fault::Kind::kCut:
+    case Fault::Kind::kCutServer:
       Cut(processes_[struck].card, fault.duration);
       break;
     case Fault::Kind::kFreeze:
-    case Fault::Kind::kHang:
+    case Fault::Kind::kFreezeServer:
       Freeze(struck, fault.duration);
+      break;
+    case Fault::Kind::kHang:
+    case Fault::Kind::kLateEngine:
+    case Fault::Kind::kStickEngine:
+      Stall(struck, fault.duration);
       break;
     case Fault::Kind::kCrash:
     case Fault::Kind::kRestart:
-    case Fault::Kind::kKillShard:
+    case Fault::Kind::kKillServer:
       Crash(struck);
       lost = true;
       break;
     case Fault::Kind::kLeave:
     case Fault::Kind::kJoin:
+    case Fault::Kind::kMisfit:
+    case Fault::Kind::kLateTicks:
       break;
   }
   if (on_fault_) on_fault_(fault, kind, struck);
@@ -96,24 +114,36 @@ void VirtualNetwork::Crash(ProcessId process) {
   }
 }
 
-void VirtualNetwork::Freeze(ProcessId process, SimTime duration) {
+void VirtualNetwork::Stall(ProcessId process, SimTime duration) {
   ProcessState& state = processes_[process];
   state.frozen_until = std::max(state.frozen_until, now() + duration);
+  disturbed_until_ = std::max(disturbed_until_, state.frozen_until);
   Push(state.frozen_until, EventKind::kThaw, process);
+}
+
+void VirtualNetwork::Freeze(ProcessId process, SimTime duration) {
+  Stall(process, duration);
+  if (duration < keep_alive_) return;
+  for (size_t index = 0; index < channels_.size(); ++index) {
+    if (channels_[index].from == process) LoseSilently(index);
+  }
 }
 
 void VirtualNetwork::Cut(int card, SimTime duration) {
   cards_[card].cut_until = std::max(cards_[card].cut_until, now() + duration);
+  disturbed_until_ = std::max(disturbed_until_, cards_[card].cut_until);
   Push(cards_[card].cut_until, EventKind::kCutEnds, card);
-  if (duration < kKeepAlive) return;
+  if (duration < keep_alive_) return;
   for (size_t index = 0; index < channels_.size(); ++index) {
-    const Channel& channel = channels_[index];
-    if (channel.way == kLocal || broken_[index / 2] || processes_[channel.from].card != card)
-      continue;
-    broken_[index / 2] = true;
-    for (const size_t end : {index, index ^ 1}) {
-      Push(now() + kKeepAlive, EventKind::kBreak, end);
-    }
+    if (processes_[channels_[index].from].card == card) LoseSilently(index);
+  }
+}
+
+void VirtualNetwork::LoseSilently(size_t index) {
+  if (channels_[index].way == kLocal || broken_[index / 2]) return;
+  broken_[index / 2] = true;
+  for (const size_t end : {index, index ^ 1}) {
+    Push(now() + keep_alive_, EventKind::kBreak, end);
   }
 }
 

@@ -1,14 +1,13 @@
-// One drawn case of the property tests: a cluster, its speeds and network, and what goes wrong; run
-// on symbols to its end and judged by invariants. All of it is a function of the seed.
+// One drawn case of the property tests: a cluster, its speeds and network, and what goes wrong. All
+// of it is a function of the seed.
 #ifndef RUBATO_TOOLS_SIMULATOR_SCENARIO_H_
 #define RUBATO_TOOLS_SIMULATOR_SCENARIO_H_
 
 #include <cstdint>
-#include <ostream>
+#include <optional>
 #include <string>
 #include <vector>
 
-#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "tools/simulator/coverage.h"
 #include "tools/simulator/fault.h"
@@ -16,14 +15,28 @@
 
 namespace rubato {
 
+// Of all drawn jobs.
+constexpr SimTime kDrawnLease = 2 * kSecond;
+constexpr SimTime kDrawnStallTimeout = 60 * kSecond;
+constexpr SimTime kDrawnStartTimeout = 60 * kSecond;
+constexpr SimTime kDrawnMicroBatchTime = 100 * kMillisecond;
+
 struct Scenario {
+  // What a worker's time for a micro-batch is multiplied by: `text` as of --speeds.
+  struct SpeedsDrawn {
+    const char* text;
+    double mean;  // of the slowest worker
+    double most;  // that is hardly ever exceeded
+  };
+
   uint64_t seed = 0;
   SmallJob job;
-  std::string speeds;
+  SpeedsDrawn speeds{"fixed", 1, 1};
   SimTime latency = 0;
   double bytes_per_second = 0;  // 0: unlimited
   SimTime jitter = 0;
   double change_bytes_per_second = 0;  // 0: changes take no time
+  std::optional<Misfit> first;         // comes first of all, and goes
   std::vector<Fault> faults;
   std::vector<SimulationSetting::Switch> switches;  // by hand
   std::vector<int64_t> checkpoints;                 // by hand, at these messages
@@ -31,20 +44,19 @@ struct Scenario {
   SimTime replaced_after = kSecond;  // a worker, where fewer than the least are left
   SimTime checkpoint_time = 0;
   SimTime test_time = 0;
+  // A second job goes on from the last checkpoint in sync, if there is one.
+  proto::Mode later_mode = SyncMode();
+  std::vector<Fault> later_faults;
 
   static Scenario Draw(uint64_t seed);
+  // That second job.
+  Scenario Later() const;
+  // One line; docs/simulator.md has its legend.
   std::string ToString() const;
 };
 
 // What runs it, on symbols, with nobody who judges.
 absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario);
-// Internal, saying which invariant does not hold, or what the simulation failed with.
-// The coordinator's views and lines for people go to `log`, if there is one.
-absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostream* log = nullptr);
-
-// `scenario`, which fails, without what it fails without as well: faults, switches, checkpoints,
-// stops, the schedule, clipping, leaving out.
-Scenario Shrink(Scenario scenario);
 
 }  // namespace rubato
 

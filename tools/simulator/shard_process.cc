@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/exit_code.h"
 #include "common/base/status.h"
 #include "tools/simulator/symbolic_values.h"
 
@@ -68,9 +69,15 @@ void ShardProcess::Start(ProcessId self) {
 }
 
 void ShardProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
+  if (end_.has_value()) return;
   if (message.kind == SimMessage::Kind::kFromCoordinator) {
+    const proto::CoordinatorMessage& said = *message.from_coordinator();
+    if (said.has_stop()) {
+      end_ = ToldToStop(said.stop().exit_code(), said.stop().reason(), said.stop().refused());
+      return;
+    }
     VirtualStreams::Batch batch(&ends_);
-    protocol_->Handle(shard_event::Message{*message.from_coordinator()}).IgnoreError();
+    protocol_->Handle(shard_event::Message{said}).IgnoreError();
   } else {
     ends_.OnMessage(connection, std::move(message));
   }
@@ -87,17 +94,50 @@ void ShardProcess::OnFrame(ConnectionId stream, SimMessage&& message) {
 }
 
 void ShardProcess::OnBroken(ConnectionId connection) {
-  if (connection != control_) ends_.OnBroken(connection);
+  if (end_.has_value()) return;
+  if (connection == control_) {
+    end_ = StoppedByOthers(absl::UnavailableError("the coordinator (shard 0) is gone"));
+    return;
+  }
+  ends_.OnBroken(connection);
 }
 
 void ShardProcess::OnGone(ConnectionId stream) {
+  if (end_.has_value()) return;
   VirtualStreams::Batch batch(&ends_);
   protocol_->Handle(shard_event::StreamGone{static_cast<uint64_t>(stream)}).IgnoreError();
 }
 
 void ShardProcess::OnTimer(uint64_t block) {
+  if (end_.has_value()) return;
   VirtualStreams::Batch batch(&ends_);
   protocol_->Handle(shard_event::ChangeDue{static_cast<int64_t>(block)}).IgnoreError();
+}
+
+void ShardProcess::SayStuck() {
+  const absl::Status why = absl::DeadlineExceededError("this server is stuck");
+  proto::PeerMessage message;
+  message.mutable_failure()->set_exit_code(kExitFailure);
+  message.mutable_failure()->set_reason(std::string(why.message()));
+  Do(shard_outcome::Said{std::move(message)});
+  end_ = why;
+}
+
+std::string ShardProcess::State() const {
+  if (!setting_.network->alive(self_)) return "is dead";
+  if (end_.has_value()) return "has ended";
+  if (core() == nullptr) return "waits for its first view";
+  const Range blocks = core()->blocks();
+  std::string state = absl::StrFormat("is in view %d", core()->view());
+  if (!setting_.network->Runs(self_)) absl::StrAppend(&state, ", stands still");
+  for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+    const BlockLedger& ledger = core()->ledger(block);
+    absl::StrAppend(&state, ", block ", block, " is at version ", ledger.version);
+    if (!ledger.nodes.empty()) absl::StrAppend(&state, " with parts of the next");
+    if (!ledger.queue.empty()) absl::StrAppend(&state, " and holds ", ledger.queue.size());
+    if (ledger.measured) absl::StrAppend(&state, " and waits for a decision");
+  }
+  return state;
 }
 
 absl::Status ShardProcess::Read(const Frame& pull, const Take& take) {

@@ -9,6 +9,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "common/consistency/policy.h"
 #include "server/shard/shard_protocol.h"
@@ -60,6 +61,13 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
   // From the simulation itself, past the network.
   absl::Status Restore(const Frame& frame, const Content& content);
 
+  // What it stands at, for people.
+  std::string State() const;
+  // Its engine is stuck: says so to the coordinator, and is about to die.
+  void SayStuck();
+
+  // What it has ended with; none while it runs.
+  const std::optional<absl::Status>& end() const { return end_; }
   ConnectionId control() const { return control_; }
   // Null before the first view.
   const Shard* core() const { return protocol_->core(); }
@@ -87,6 +95,7 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
   ProcessId self_ = 0;
   ConnectionId control_ = 0;
   SimTime busy_until_ = 0;
+  std::optional<absl::Status> end_;
   const Take* take_ = nullptr;  // while Read runs
 };
 

@@ -11,12 +11,20 @@
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/job/job.h"
+#include "common/space/modes.h"
 #include "server/shard/float_values.h"
 #include "tools/simulator/real_worker.h"
 #include "tools/simulator/symbolic_worker.h"
 
 namespace rubato {
 namespace {
+
+// Of the time that a connection bears silence (common/wire/connection_options.h).
+constexpr SimTime kAboveLease = 750 * kMillisecond;
+
+// A misfit that comes first goes when it has been here, and before the others come.
+constexpr SimTime kFirstGoesAfter = 5 * kSecond;
+constexpr SimTime kFirstIsGone = 6 * kSecond;
 
 // With nothing but ticks left to happen: longer than any time that the cores wait for by the clock.
 constexpr SimTime kPatience = 1000 * kSecond;
@@ -36,11 +44,15 @@ absl::StatusOr<std::unique_ptr<Simulation>> Simulation::Create(SimulationSetting
 }
 
 Simulation::Simulation(SimulationSetting setting, Blocks blocks)
-    : setting_(std::move(setting)), blocks_(std::move(blocks)), network_(&queue_) {}
+    : setting_(std::move(setting)),
+      blocks_(std::move(blocks)),
+      network_(&queue_),
+      limit_(setting_.limit) {}
 
 absl::Status Simulation::Build() {
   const proto::Cluster& cluster = setting_.job.cluster();
   network_.SetJitter(setting_.jitter, setting_.seed);
+  network_.SetKeepAlive(static_cast<SimTime>(cluster.lease() * kSecond) + kAboveLease);
   network_.SetFaults(setting_.faults);
   network_.SetOnFault([this](const Fault& fault, SimMessage::Kind kind, ProcessId struck) {
     OnFault(fault, kind, struck);
@@ -50,11 +62,26 @@ absl::Status Simulation::Build() {
   const ProcessId coordinator = StartCoordinator(digest);
   self_ = network_.AddProcess(shard_card(0), this);
   SetWhatIsShared(digest, coordinator);
-  RUBATO_RETURN_IF_ERROR(StartShards());
-  for (int worker = 0; worker < cluster.workers().start(); ++worker) {
-    RUBATO_RETURN_IF_ERROR(StartWorker(worker));
+  RUBATO_RETURN_IF_ERROR(MakeShards());
+  for (int worker = 0; worker < cluster.workers().start() && !setting_.first.has_value();
+       ++worker) {
+    RUBATO_RETURN_IF_ERROR(MakeWorker(worker));
   }
   return absl::OkStatus();
+}
+
+void Simulation::StartAll() {
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    shards_[shard]->Start(worker_setting_.shards[shard]);
+    if (shard == 0) coordinator_->SetOwnShard(shards_[0]->control());
+  }
+  for (size_t number = 0; number < workers_.size(); ++number) Start(number);
+  if (!setting_.first.has_value()) return;
+  StartMisfit(*setting_.first);
+  SetTask(kFirstGoes, 0, kFirstGoesAfter);
+  for (int worker = 0; worker < setting_.job.cluster().workers().start(); ++worker) {
+    SetTask(kStartWorker, worker, kFirstIsGone);
+  }
 }
 
 ProcessId Simulation::StartCoordinator(const std::string& digest) {
@@ -94,6 +121,7 @@ void Simulation::SetWhatIsShared(const std::string& digest, ProcessId coordinato
   worker_setting_.speeds = &setting_.speeds;
   worker_setting_.micro_batch_time = setting_.micro_batch_time;
   worker_setting_.test_time = setting_.test_time;
+  worker_setting_.name = "simulated worker";
   worker_setting_.job_digest = digest;
   worker_setting_.version = kVersion;
   worker_setting_.coordinator = coordinator;
@@ -109,7 +137,7 @@ void Simulation::SetWhatIsShared(const std::string& digest, ProcessId coordinato
   worker_setting_.registration.set_numerics("simulated");
 }
 
-absl::Status Simulation::StartShards() {
+absl::Status Simulation::MakeShards() {
   const proto::Job& job = setting_.job;
   for (int shard = 0; shard < job.cluster().servers(); ++shard) {
     const auto make =
@@ -124,19 +152,13 @@ absl::Status Simulation::StartShards() {
     RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardProcess> process,
                             ShardProcess::Create(&shard_setting_, shard, make));
     worker_setting_.shards.push_back(network_.AddProcess(shard_card(shard), process.get()));
-    // Shard 0 dies with the coordinator.
-    network_.SetVital(worker_setting_.shards.back(), /*is_shard=*/shard > 0);
+    network_.SetVital(worker_setting_.shards.back(), /*is_shard=*/true);
     shards_.push_back(std::move(process));
-  }
-  for (size_t shard = 0; shard < shards_.size(); ++shard) {
-    shards_[shard]->Start(worker_setting_.shards[shard]);
-    if (shard == 0) coordinator_->SetOwnShard(shards_[0]->control());
   }
   return absl::OkStatus();
 }
 
-absl::Status Simulation::StartWorker(int index) {
-  const proto::Job& job = setting_.job;
+int Simulation::WorkerCard(int index) {
   while (static_cast<int>(worker_cards_.size()) <= index) {
     const int number = static_cast<int>(worker_cards_.size());
     const int card = network_.AddCard(CardOf(&LinkSetting::worker, number));
@@ -150,107 +172,38 @@ absl::Status Simulation::StartWorker(int index) {
       network_.SetLink(card, shard_card(*link.shard), way);
     }
   }
-  std::unique_ptr<WorkerModel> model;
-  if (setting_.data != nullptr) {
-    RUBATO_ASSIGN_OR_RETURN(model, RealWorker::Create(job, setting_.data, &floats_));
-  } else {
-    model = std::make_unique<SymbolicWorker>(blocks_.placement.space().blocks(), job.seed(),
-                                             LeavesOut());
-  }
+  return worker_cards_[index];
+}
+
+absl::StatusOr<std::unique_ptr<WorkerModel>> Simulation::MakeModel() {
+  const proto::Job& job = setting_.job;
+  if (setting_.data != nullptr) return RealWorker::Create(job, setting_.data, &floats_);
+  return std::make_unique<SymbolicWorker>(blocks_.placement.space().blocks(), job.seed(),
+                                          LeavesOut());
+}
+
+absl::Status Simulation::MakeWorker(int index) {
+  const int card = WorkerCard(index);
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<WorkerModel> model, MakeModel());
   workers_.push_back(std::make_unique<WorkerProcess>(&worker_setting_, index, std::move(model)));
   WorkerProcess* worker = workers_.back().get();
-  const ProcessId process = network_.AddProcess(worker_cards_[index], worker);
-  const SimTime beat = absl::ToInt64Nanoseconds(WorkerSession::BeatInterval(job));
+  const ProcessId process = network_.AddProcess(card, worker);
+  const SimTime beat = absl::ToInt64Nanoseconds(WorkerSession::BeatInterval(setting_.job));
   hearts_.push_back(std::make_unique<HeartbeatProcess>(&network_, beat, [this, worker, process] {
     const WorkerId id = worker->id();
     if (id.rank < 0 || !network_.Reaches(process, worker_setting_.coordinator)) return;
     coordinator_->SendHeartbeat(
         id, network_.now() + network_.LatencyBetween(process, worker_setting_.coordinator));
   }));
-  // First: the worker may die of its first message.
-  hearts_.back()->Start(network_.AddProcess(worker_cards_[index], hearts_.back().get()));
-  worker->Start(process);
+  heart_processes_.push_back(network_.AddProcess(card, hearts_.back().get()));
+  worker_processes_.push_back(process);
   return absl::OkStatus();
 }
 
-int Simulation::WorkersLeft() const {
-  return static_cast<int>(std::count_if(workers_.begin(), workers_.end(), [this](const auto& w) {
-    return network_.alive(w->self()) && !w->ended() && !w->leaves();
-  }));
-}
-
-int Simulation::ShardOf(ProcessId process) const {
-  const std::vector<ProcessId>& shards = worker_setting_.shards;
-  const auto found = std::find(shards.begin(), shards.end(), process);
-  return found == shards.end() ? -1 : static_cast<int>(found - shards.begin());
-}
-
-void Simulation::SetTask(Task task, int number, SimTime after) {
-  network_.SetTimer(self_, network_.now() + after, task | static_cast<uint64_t>(number) << 8);
-}
-
-void Simulation::Replace(int index) {
-  if (WorkersLeft() < setting_.job.cluster().workers().min()) {
-    SetTask(kStartWorker, index, setting_.replaced_after);
-  }
-}
-
-WorkerProcess* Simulation::WorkerOf(ProcessId process) const {
-  for (const auto& worker : workers_) {
-    if (worker->self() == process) return worker.get();
-  }
-  return nullptr;
-}
-
-void Simulation::OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId struck) {
-  if (setting_.on_fault) setting_.on_fault(fault, kind, struck);
-  WorkerProcess* const worker = WorkerOf(struck);
-  if (fault.kind == Fault::Kind::kJoin) {
-    SetTask(kStartWorker, static_cast<int>(worker_cards_.size()), 0);
-    return;
-  }
-  if (worker == nullptr) return;
-  const size_t number = std::find_if(workers_.begin(), workers_.end(),
-                                     [&](const auto& w) { return w.get() == worker; }) -
-                        workers_.begin();
-  switch (fault.kind) {
-    case Fault::Kind::kFreeze:
-      network_.Freeze(hearts_[number]->self(), fault.duration);
-      break;
-    case Fault::Kind::kCrash:
-      network_.Crash(hearts_[number]->self());
-      Replace(worker->index());
-      break;
-    case Fault::Kind::kRestart:
-      network_.Crash(hearts_[number]->self());
-      SetTask(kStartWorker, worker->index(), fault.duration);
-      break;
-    case Fault::Kind::kLeave:
-      SetTask(kLeave, static_cast<int>(number), 0);
-      break;
-    default:
-      break;
-  }
-}
-
-void Simulation::OnTimer(uint64_t argument) {
-  const int number = static_cast<int>(argument >> 8);
-  if ((argument & 0xff) == kStartWorker) {
-    if (const absl::Status status = StartWorker(number); !status.ok()) Fail(status);
-  } else if ((argument & 0xff) == kStop) {
-    Stop(setting_.stops[number]);
-  } else if (WorkersLeft() > 1) {
-    workers_[number]->Leave();
-    Replace(workers_[number]->index());
-  }
-}
-
-void Simulation::Stop(const SimulationSetting::Stop& stop) {
-  if (coordinator_->end().has_value()) return;
-  if (setting_.before_stop) setting_.before_stop(stop);
-  Request(coordinator::StopRequested{
-              stop.is_signal ? absl::CancelledError("interrupted") : absl::OkStatus(), "asked to"})
-      .IgnoreError();
+void Simulation::Start(size_t number) {
+  // First: the worker may die of its first message.
+  hearts_[number]->Start(heart_processes_[number]);
+  workers_[number]->Start(worker_processes_[number]);
 }
 
 VirtualNetwork::Card Simulation::CardOf(std::optional<int> LinkSetting::*machine,
@@ -304,50 +257,48 @@ CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
 }
 
 absl::Status Simulation::Run() {
+  StartAll();
   SimTime idle_since = kNever;
-  while (failure_.ok() && !coordinator_->end().has_value()) {
-    if (queue_.work() > 0) {
-      idle_since = kNever;
-    } else if (idle_since == kNever) {
-      idle_since = queue_.now();
-    } else if (queue_.now() - idle_since > kPatience) {
-      return Waits("liveness: nothing is left to happen and the job has not ended");
-    }
-    if (!queue_.RunNext())
-      return Waits("liveness: nothing is left to happen and the job has not ended");
-    if (setting_.after_event) setting_.after_event(*this);
-    while (next_switch_ < setting_.switches.size() &&
-           setting_.switches[next_switch_].at <= network_.sent()) {
-      // Refused where the job is not training, or is in that mode.
-      Request(coordinator::SwitchRequested{setting_.switches[next_switch_++].mode}).IgnoreError();
-    }
-    while (next_checkpoint_ < setting_.checkpoints.size() &&
-           setting_.checkpoints[next_checkpoint_] <= network_.sent()) {
-      ++next_checkpoint_;
-      // Refused where the job is not training.
-      Request(coordinator::CheckpointRequested{}).IgnoreError();
-    }
-    while (next_stop_ < setting_.stops.size() && setting_.stops[next_stop_].at <= network_.sent()) {
-      SetTask(kStop, static_cast<int>(next_stop_), setting_.stops[next_stop_].after);
-      ++next_stop_;
-    }
-    if (queue_.now() > setting_.limit) {
-      return Waits(absl::StrFormat("liveness: the job has not ended after %s",
-                                   absl::FormatDuration(absl::Nanoseconds(queue_.now()))));
-    }
+  while (!coordinator_->end().has_value() && network_.alive(coordinator_->self())) {
+    if (const absl::Status status = Step(&idle_since); !status.ok()) return status;
   }
-  return failure_.ok() ? *coordinator_->end() : failure_;
+  if (setting_.ends_within > 0) RUBATO_RETURN_IF_ERROR(EndAll());
+  if (coordinator_->end().has_value()) return *coordinator_->end();
+  return absl::UnavailableError("the coordinator (shard 0) has died");
+}
+
+absl::Status Simulation::Step(SimTime* idle_since) {
+  constexpr char kNothing[] = "finishes: nothing is left to happen and the job has not ended";
+  if (queue_.work() > 0) {
+    *idle_since = kNever;
+  } else if (*idle_since == kNever) {
+    *idle_since = queue_.now();
+  } else if (queue_.now() - *idle_since > kPatience) {
+    return Waits(kNothing);
+  }
+  if (!queue_.RunNext()) return Waits(kNothing);
+  if (setting_.after_event) setting_.after_event(*this);
+  Request();
+  if (queue_.now() > limit_) {
+    return Waits(absl::StrFormat("finishes: the job has not ended after %s",
+                                 absl::FormatDuration(absl::Nanoseconds(queue_.now()))));
+  }
+  return failure_;
 }
 
 absl::Status Simulation::Waits(const std::string& what) const {
-  std::vector<std::string> who;
-  for (const auto& worker : workers_) {
-    who.push_back(absl::StrFormat("worker %d %s", worker->index(), worker->State()));
-  }
   const proto::JobStatus status = coordinator_->core().Status(ToTime(queue_.now()));
-  return absl::InternalError(absl::StrFormat(
-      "%s (%s, view %d): %s; the coordinator: %s", what, status.state(), status.view(),
-      absl::StrJoin(who, "; "), absl::StrJoin(status.waits(), "; ")));
+  std::vector<std::string> lines = {
+      absl::StrFormat("the coordinator (%s, view %d, %s, %d of %d samples): %s", status.state(),
+                      status.view(), ModeName(status.mode()), status.samples(),
+                      setting_.train_samples, absl::StrJoin(status.waits(), "; "))};
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    lines.push_back(absl::StrFormat("shard %d %s", shard, shards_[shard]->State()));
+  }
+  for (const auto& worker : workers_) {
+    lines.push_back(absl::StrFormat("worker %d %s", worker->index(), worker->State()));
+  }
+  return absl::InternalError(absl::StrCat(what, "\n    ", absl::StrJoin(lines, "\n    ")));
 }
 
 absl::StatusOr<TrainingState> Simulation::ReadState(uint32_t snapshot, int slots) const {

@@ -3,6 +3,7 @@
 #ifndef RUBATO_TOOLS_SIMULATOR_SIMULATION_H_
 #define RUBATO_TOOLS_SIMULATOR_SIMULATION_H_
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -35,6 +36,10 @@
 namespace rubato {
 
 class Simulation;
+
+// What a worker may have that the others have not.
+enum class Misfit { kJob, kVersion, kData, kLayout };
+constexpr int kMisfits = 4;
 
 struct SimulationSetting {
   proto::Job job;
@@ -81,11 +86,16 @@ struct SimulationSetting {
     bool is_signal = false;
   };
   std::vector<Stop> stops;
+  // Of this kind one comes first of all, and is gone before the others come; none: no such worker.
+  std::optional<Misfit> first;
   // With fewer workers than cluster.workers.min, another is started after so long.
   SimTime replaced_after = kSecond;
   // With symbols: gradients have norms, and some are not finite (symbol.h).
   bool symbols_are_judged = false;
-  SimTime limit = kNever;  // then the simulation has failed
+  // Once the job is over, each process must end within so long after all that holds it up; 0: the
+  // simulation ends with the coordinator.
+  SimTime ends_within = 0;
+  SimTime limit = kNever;  // then the simulation has failed, unless SetLimit says otherwise
 
   Observer* observer = nullptr;
   std::function<void(const Simulation&)> after_event;
@@ -98,15 +108,26 @@ class Simulation : private Process {
   // Errors of the job, the model and the data.
   static absl::StatusOr<std::unique_ptr<Simulation>> Create(SimulationSetting setting);
 
-  // Runs to the end of the job and returns how it ended. Internal if a core broke a rule, or if
+  // Runs to the end of the job and returns how it ended; Unavailable if its coordinator died.
+  // Internal if a core broke a rule, or if
   // nothing is left to happen and the job has not ended: then the message says who waits for what.
   absl::Status Run();
+
+  // When it ended.
+  SimTime ended_at() const { return coordinator_->ended_at(); }
 
   const EventQueue& queue() const { return queue_; }
   const VirtualNetwork& network() const { return network_; }
   const Blocks& blocks() const { return blocks_; }
   const Coordinator& coordinator() const { return coordinator_->core(); }
   const std::vector<std::unique_ptr<WorkerProcess>>& workers() const { return workers_; }
+  const std::vector<std::unique_ptr<ShardProcess>>& shards() const { return shards_; }
+  // Workers that do not fit.
+  const std::vector<std::unique_ptr<WorkerProcess>>& misfits() const { return misfits_; }
+  // The number of the server that the process is of; below 0: it is none.
+  int ServerOf(ProcessId process) const {
+    return process == coordinator_->self() ? 0 : ShardOf(process);
+  }
   // The number of the shard that the process is; below 0: it is none.
   int ShardOf(ProcessId process) const;
   // Of the machine of a shard.
@@ -122,6 +143,9 @@ class Simulation : private Process {
   // With floats: all parameters as they are, or what snapshot `snapshot` holds, with `slots` of the
   // optimizer.
   absl::StatusOr<TrainingState> ReadState(uint32_t snapshot, int slots) const;
+  // From now on the simulation fails at this time.
+  void SetLimit(SimTime limit) { limit_ = limit; }
+  SimTime limit() const { return limit_; }
   // Ends the run with this.
   void Fail(const absl::Status& status) {
     if (failure_.ok()) failure_ = status;
@@ -137,22 +161,49 @@ class Simulation : private Process {
   ProcessId StartCoordinator(const std::string& digest);
   // What all shards, and all workers, are told alike.
   void SetWhatIsShared(const std::string& digest, ProcessId coordinator);
-  absl::Status StartShards();
+  absl::Status MakeShards();
+  // All processes that are there begin.
+  void StartAll();
   bool LeavesOut() const {
     return setting_.symbols_are_judged &&
            setting_.job.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
   }
-  // `what` has gone wrong; and who waits for what.
+  // `what` has gone wrong; and who waits for what: the coordinator, each shard, each worker.
   absl::Status Waits(const std::string& what) const;
   // As a process, it is who starts workers and asks them to go.
   void OnMessage(ConnectionId, SimMessage&&) override {}
   void OnBroken(ConnectionId) override {}
   void OnTimer(uint64_t argument) override;
-  // What it does as that, later, of the worker with this index or number, or of the stop with that.
-  enum Task : uint64_t { kStartWorker, kLeave, kStop };
+  // What it does as that, later, of the worker with this index or number, or of the stop, the kind
+  // of misfit or the server with that.
+  enum Task : uint64_t {
+    kStartWorker,
+    kStartMisfit,
+    kFirstGoes,  // the misfit that came before all others
+    kLeave,
+    kStop,
+    kSayStuck,
+    kEndServer
+  };
   void SetTask(Task task, int number, SimTime after);
   void OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId struck);
-  absl::Status StartWorker(int index);
+  void OnWorkerFault(const Fault& fault, size_t number);
+  void OnServerFault(const Fault& fault, ProcessId struck);
+  // Of the machine of worker `index`, which it may have before it is started.
+  int WorkerCard(int index);
+  // Worker `index` is made; and takes part.
+  absl::Status MakeWorker(int index);
+  void Start(size_t number);
+  absl::StatusOr<std::unique_ptr<WorkerModel>> MakeModel();
+  void StartMisfit(Misfit misfit);
+  void KillServer(int server);
+  // Does what is asked for by hand at this many messages.
+  void Request();
+  // The next event, and what comes of it. OK, or why the simulation has failed.
+  absl::Status Step(SimTime* idle_since);
+  // The coordinator is gone, or about to be: so is each other process in the end.
+  absl::Status EndAll();
+  std::vector<std::string> WhoGoesOn() const;
   void Stop(const SimulationSetting::Stop& stop);
   // Enough have to go on: another worker takes this one's place if fewer than the least are left.
   void Replace(int index);
@@ -175,9 +226,13 @@ class Simulation : private Process {
   std::vector<const SymbolicValues*> symbols_;  // by shard, with symbols
   std::shared_ptr<RealWorker::Floats> floats_;  // of all workers, where there are data
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
-  std::vector<std::unique_ptr<HeartbeatProcess>> hearts_;  // by worker
-  std::vector<int> worker_cards_;                          // by index
+  std::array<WorkerSetting, kMisfits> misfit_settings_;
+  std::vector<std::unique_ptr<WorkerProcess>> misfits_;
+  std::vector<std::unique_ptr<HeartbeatProcess>> hearts_;      // by worker
+  std::vector<ProcessId> worker_processes_, heart_processes_;  // by worker
+  std::vector<int> worker_cards_;                              // by index
   ProcessId self_ = 0;
+  SimTime limit_;
   size_t next_switch_ = 0;
   size_t next_checkpoint_ = 0;
   size_t next_stop_ = 0;

@@ -8,12 +8,6 @@
 #include "google/protobuf/text_format.h"
 
 namespace rubato {
-namespace {
-
-constexpr int64_t kBlockBytes = 64;
-
-}  // namespace
-
 SimulationSetting MakeSetting(const SmallJob& small) {
   SimulationSetting setting;
   proto::Job& job = setting.job;
@@ -31,6 +25,7 @@ SimulationSetting MakeSetting(const SmallJob& small) {
     if (&stage != &small.schedule.back()) out->mutable_until()->set_samples(stage.until_samples);
   }
   if (small.leaves_out) job.mutable_train()->set_on_non_finite(proto::Train::ON_NON_FINITE_SKIP);
+  if (!small.learning_rate_parity) job.mutable_optimizer()->set_learning_rate_parity(false);
   if (small.clip_grad_norm > 0) {
     job.mutable_optimizer()->set_clip_grad_norm(small.clip_grad_norm);
   }
@@ -49,7 +44,7 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   proto::Parameter* parameter = setting.layout.add_parameters();
   parameter->set_name("0.weight");
   parameter->add_shape(small.blocks * kBlockBytes / static_cast<int64_t>(sizeof(float)));
-  setting.train_samples = small.steps * job.train().batch_size() - small.short_by;
+  setting.train_samples = small.steps / small.epochs * job.train().batch_size() - small.short_by;
   setting.test_samples = 1;
   setting.seed = small.seed;
   setting.micro_batch_time = kSecond;

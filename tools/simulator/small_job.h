@@ -11,6 +11,8 @@
 
 namespace rubato {
 
+constexpr int64_t kBlockBytes = 64;  // of a small job's blocks
+
 struct SmallJob {
   // One mode of a schedule, up to a sample.
   struct Stage {
@@ -25,13 +27,15 @@ struct SmallJob {
   int64_t micro_batches = 8;
   int64_t micro_batch = 1;  // samples
   int64_t steps = 20;
-  int64_t short_by = 0;  // samples that the last step has less
+  int64_t epochs = 1;    // that the steps are divided over evenly
+  int64_t short_by = 0;  // samples that an epoch's last step has less
   int max_workers = 0;   // cluster.workers.max; 0: as many as there are at the start
   int min_workers = 1;   // cluster.workers.min
   std::vector<Stage>
-      schedule;               // if not empty, instead of `mode`; the last one's end does not count
-  bool leaves_out = false;    // what is not finite (train.on_non_finite: skip)
-  double clip_grad_norm = 0;  // 0: none
+      schedule;             // if not empty, instead of `mode`; the last one's end does not count
+  bool leaves_out = false;  // what is not finite (train.on_non_finite: skip)
+  bool learning_rate_parity = true;
+  double clip_grad_norm = 0;     // 0: none
   int64_t checkpoint_every = 0;  // steps; 0: only at the end
   int64_t evaluate_every = 0;    // steps; 0: each epoch
   uint64_t seed = 0;

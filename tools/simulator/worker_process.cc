@@ -76,7 +76,7 @@ void WorkerProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
 
 void WorkerProcess::OnBroken(ConnectionId connection) {
   if (connection == control_) {
-    Post(Session::CallBroke{absl::UnavailableError("the coordinator is gone")});
+    Post(Session::CallBroke{absl::UnavailableError("the coordinator (shard 0) is gone")});
   } else if (std::count(streams_.begin(), streams_.end(), connection) > 0) {
     broken_since_ = std::min(broken_since_, setting_.network->now());
     ends_.OnBroken(connection);
@@ -139,11 +139,12 @@ void WorkerProcess::TryToConnect() {
     Post(Session::NotConnected{absl::UnavailableError("the coordinator has ended")});
     return;
   }
-  if (!ReachesServers()) {
+  if (!ReachesServers() || !network.Runs(setting_.coordinator)) {
     if (network.now() < connects_until_) {
       SetTimer(kConnect, network.now() + kBetweenCalls);
     } else {
-      Post(Session::NotConnected{absl::DeadlineExceededError("the coordinator does not answer")});
+      Post(Session::NotConnected{
+          absl::DeadlineExceededError("the coordinator (shard 0) does not answer")});
     }
     return;
   }
@@ -152,7 +153,7 @@ void WorkerProcess::TryToConnect() {
   proto::Registration* registration = message.mutable_registration();
   registration->set_version(setting_.version);
   registration->set_job_digest(setting_.job_digest);
-  registration->set_process(absl::StrCat("simulated worker ", index_));
+  registration->set_process(absl::StrCat(setting_.name, " ", index_));
   *registration->mutable_worker() = setting_.registration;
   registration->mutable_worker()->set_rank(index_);
   Tell(std::move(message));

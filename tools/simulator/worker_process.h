@@ -35,6 +35,7 @@ struct WorkerSetting {
   const Speeds* speeds = nullptr;
   SimTime micro_batch_time = 0;  // that a worker takes for a whole micro-batch, by itself
   SimTime test_time = 0;         // for a test of the parameters, beside its computations
+  std::string name;              // of their processes, before a number
   proto::WorkerRegistration registration;
   std::string job_digest;
   std::string version;
@@ -97,6 +98,9 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   // Who it is in the view, for its heartbeat; {-1, 0}: nobody.
   WorkerId id() const;
   bool ended() const { return end_.has_value(); }
+  // What with, and when.
+  const std::optional<absl::Status>& end() const { return end_; }
+  SimTime ended_at() const { return ended_at_; }
   bool leaves() const { return asked_to_leave_; }
   SimTime computing_time() const { return computing_time_; }
   int64_t computations() const { return computations_; }

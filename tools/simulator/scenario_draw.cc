@@ -1,0 +1,233 @@
+// What is drawn of a seed.
+#include <algorithm>
+
+#include "common/base/random.h"
+#include "common/space/modes.h"
+#include "tools/simulator/scenario.h"
+
+namespace rubato {
+namespace {
+
+constexpr double kStallSeconds = kDrawnStallTimeout / 1e9;
+
+template <typename T, size_t N>
+T OneOf(RandomStream* random, const T (&choices)[N]) {
+  return choices[random->Below(N)];
+}
+
+proto::Mode DrawMode(RandomStream* random) {
+  proto::Mode mode;
+  mode.set_mode(static_cast<proto::Mode::Name>(random->Below(kModes)));
+  if (mode.mode() == proto::Mode::NAME_BOUNDED) mode.set_staleness(random->Below(4));
+  return mode;
+}
+
+Fault DrawFault(RandomStream* random, Fault::Kind kind, int64_t at) {
+  Fault fault;
+  fault.kind = kind;
+  fault.at = at;
+  fault.sender = random->Below(2) == 0;
+  fault.message = static_cast<int>(random->Below(SimMessage::kKindNames.size()));
+  const auto between = [&](double low, double high) {
+    return static_cast<SimTime>((low + (high - low) * random->Unit()) * kSecond);
+  };
+  switch (fault.kind) {
+    case Fault::Kind::kDelay:
+      fault.duration = between(0, 3);
+      break;
+    case Fault::Kind::kCut:
+      fault.duration = random->Below(4) == 0 ? between(20, 30) : between(0, 4);
+      break;
+    case Fault::Kind::kFreeze:
+      fault.duration = between(0, 5);
+      break;
+    case Fault::Kind::kHang:
+      fault.duration =
+          random->Below(2) == 0 ? between(0, 5) : between(kStallSeconds, 2 * kStallSeconds);
+      break;
+    case Fault::Kind::kRestart:
+      fault.duration = between(0, 2);
+      break;
+    case Fault::Kind::kLateEngine:  // its watch bears 1.6 s
+      fault.duration = between(0, 1.5);
+      break;
+    case Fault::Kind::kLateTicks:
+      fault.duration = between(0, 6);
+      break;
+    case Fault::Kind::kFreezeServer:
+    case Fault::Kind::kCutServer:
+    case Fault::Kind::kStickEngine:
+      fault.duration = between(3, 15);
+      break;
+    default:
+      break;
+  }
+  return fault;
+}
+
+Fault::Kind DrawKind(RandomStream* random) {
+  return static_cast<Fault::Kind>(random->Below(kSurvivable));
+}
+
+// What comes by itself: changes of mode, steps and contributions that are left out, checkpoints.
+void DrawRest(int64_t messages, Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "rest"));
+  SmallJob& job = scenario->job;
+  if (random.Below(3) == 0) {
+    const int64_t samples = job.steps * job.micro_batches * job.micro_batch - job.short_by;
+    const int64_t stages = 2 + random.Below(2);
+    proto::Mode mode = job.mode;
+    for (int64_t stage = 0; stage < stages; ++stage) {
+      const int64_t part = samples / stages;
+      job.schedule.push_back({mode, stage * part + 1 + random.Below(static_cast<uint32_t>(part))});
+      const proto::Mode before = mode;
+      while (IsSame(mode, before)) mode = DrawMode(&random);
+    }
+  }
+  job.leaves_out = random.Below(4) == 0;
+  if (random.Below(4) == 0) job.clip_grad_norm = 1 + random.Below(100);
+  if (random.Below(3) == 0) job.checkpoint_every = 1 + random.Below(8);
+  for (int64_t count = random.Below(3); count > 0; --count) {
+    scenario->checkpoints.push_back(random.Below(static_cast<uint32_t>(messages)));
+  }
+  std::sort(scenario->checkpoints.begin(), scenario->checkpoints.end());
+}
+
+// In some seeds: many faults, several at once; what a job does not survive; who does not fit.
+void DrawHarsher(int64_t messages, Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "harsher"));
+  const auto anywhere = [&] { return random.Below(static_cast<uint32_t>(messages)); };
+  if (random.Below(4) == 0) {
+    const int64_t at = anywhere();
+    const uint32_t spread = random.Below(2) == 0 ? 1 : 1 + random.Below(200);
+    for (int64_t more = 3 + random.Below(8); more > 0; --more) {
+      scenario->faults.push_back(DrawFault(&random, DrawKind(&random), at + random.Below(spread)));
+    }
+  }
+  if (random.Below(20) == 0) {
+    const uint32_t fatal = kSurvivable + random.Below(Fault::kKindNames.size() - kSurvivable);
+    const int64_t at = random.Below(4) == 0 ? random.Below(20) : anywhere();
+    Fault fault = DrawFault(&random, static_cast<Fault::Kind>(fatal), at);
+    fault.message = -1;
+    scenario->faults.push_back(fault);
+  }
+  if (random.Below(30) == 0) scenario->first = static_cast<Misfit>(random.Below(kMisfits));
+}
+
+// What the training goes through besides, and what comes when it goes on from its last checkpoint.
+void DrawMore(int64_t messages, Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "more"));
+  SmallJob& job = scenario->job;
+  constexpr int64_t kEpochs[] = {1, 1, 2, 4, 5};
+  job.epochs = OneOf(&random, kEpochs);
+  job.learning_rate_parity = random.Below(8) != 0;
+  if (random.Below(3) != 0) return;
+  scenario->later_mode = DrawMode(&random);
+  for (int64_t count = 1 + random.Below(4); count > 0; --count) {
+    const int64_t at = random.Below(static_cast<uint32_t>(messages / (1 + random.Below(4))));
+    scenario->later_faults.push_back(DrawFault(&random, DrawKind(&random), at));
+  }
+}
+
+// Stops, how many workers it takes to go on, and what takes its time.
+void DrawStops(int64_t messages, Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "stops"));
+  SmallJob& job = scenario->job;
+  if (random.Below(3) == 0) {
+    job.min_workers =
+        random.Below(2) == 0
+            ? job.workers
+            : 2 + static_cast<int>(random.Below(static_cast<uint32_t>(job.workers - 1)));
+    scenario->replaced_after = (1 + random.Below(10)) * kSecond;
+  }
+  if (random.Below(2) == 0) {
+    scenario->checkpoint_time = static_cast<SimTime>(random.Unit() * 10 * kSecond);
+  }
+  if (random.Below(3) == 0) {
+    job.evaluate_every = 1 + random.Below(10);
+    scenario->test_time = static_cast<SimTime>(random.Unit() * 5 * kSecond);
+  }
+  if (random.Below(4) != 0) return;
+  SimulationSetting::Stop stop;
+  // At any moment, or soon after something else has happened.
+  stop.at = random.Below(static_cast<uint32_t>(messages));
+  const uint32_t kind = random.Below(4);
+  const uint32_t soon = random.Below(static_cast<uint32_t>(10 * job.workers));
+  if (kind == 0) stop.at = random.Below(20);
+  if (kind == 1) stop.at = scenario->switches[0].at + soon;
+  if (kind == 2) {  // while the job pauses nothing is sent
+    for (const Fault& fault : scenario->faults) {
+      if (fault.kind == Fault::Kind::kCrash || fault.kind == Fault::Kind::kRestart) {
+        stop.at = fault.at;
+      }
+    }
+    stop.after = static_cast<SimTime>(random.Unit() * 5 * kSecond);
+  }
+  stop.is_signal = random.Below(2) == 0;
+  scenario->stops.push_back(stop);
+  if (random.Below(8) == 0) {
+    scenario->stops.push_back({stop.at + soon, 0, random.Below(2) == 0});
+  }
+}
+
+}  // namespace
+
+Scenario Scenario::Draw(uint64_t seed) {
+  RandomStream random(Key(seed, "scenario"));
+  Scenario scenario;
+  scenario.seed = seed;
+  SmallJob& job = scenario.job;
+  job.seed = seed;
+  job.mode = DrawMode(&random);
+  job.workers = 2 + static_cast<int>(random.Below(7));
+  job.max_workers = job.workers + 2;
+  job.servers = 2 + static_cast<int>(random.Below(3));
+  job.blocks = job.servers - 1 + random.Below(5);  // a shard may own none
+  job.micro_batches = job.workers * (1 + random.Below(3));
+  if (random.Below(3) == 0) job.micro_batches = 1 + random.Below(16);
+  job.micro_batch = 1 + random.Below(3);
+  job.steps = 20;  // 20 clocks of each worker
+  job.short_by = random.Below(static_cast<uint32_t>(job.micro_batches * job.micro_batch));
+  constexpr Scenario::SpeedsDrawn kSpeeds[] = {{"fixed", 1, 1},
+                                               {"exponential", 1, 10},
+                                               {"lognormal:sigma=1", 1, 25},
+                                               {"jitter+straggler:factor=5", 5, 5},
+                                               {"transient:p=0.1,factor=20", 2.9, 20}};
+  scenario.speeds = OneOf(&random, kSpeeds);
+  constexpr SimTime kTimes[] = {0, 10 * kMicrosecond, kMillisecond, 10 * kMillisecond,
+                                100 * kMillisecond};
+  scenario.latency = OneOf(&random, kTimes);
+  scenario.jitter = OneOf(&random, kTimes);
+  constexpr double kRates[] = {0, 10000, 1000000};
+  scenario.bytes_per_second = OneOf(&random, kRates);
+  scenario.change_bytes_per_second = OneOf(&random, kRates);
+  // About as many messages as there will be.
+  const int64_t messages = 20 * job.workers * (2 * job.blocks + job.servers + 2);
+  const int switches = 1 + static_cast<int>(random.Below(3));
+  proto::Mode now = job.mode;
+  for (int i = 0; i < switches; ++i) {
+    proto::Mode next = DrawMode(&random);
+    while (IsSame(next, now)) next = DrawMode(&random);
+    const int64_t part = messages * 2 / 3 / switches;
+    scenario.switches.push_back(
+        {messages / 20 + i * part + random.Below(static_cast<uint32_t>(part)), next});
+    now = next;
+  }
+  const int faults = 2 + static_cast<int>(random.Below(4));
+  for (int i = 0; i < faults; ++i) {
+    int64_t at = random.Below(static_cast<uint32_t>(messages));
+    // Around a switch more happens.
+    if (random.Below(2) == 0) {
+      at = scenario.switches[random.Below(static_cast<uint32_t>(switches))].at +
+           random.Below(static_cast<uint32_t>(10 * job.workers));
+    }
+    scenario.faults.push_back(DrawFault(&random, DrawKind(&random), at));
+  }
+  DrawHarsher(messages, &scenario);
+  DrawRest(messages, &scenario);
+  DrawStops(messages, &scenario);
+  DrawMore(messages, &scenario);
+  return scenario;
+}
+
+}  // namespace rubato

@@ -1,0 +1,200 @@
+#include "tools/simulator/scenario_run.h"
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
+#include "common/space/modes.h"
+#include "tools/simulator/invariants.h"
+#include "tools/simulator/scenario_watch.h"
+
+namespace rubato {
+namespace {
+
+// Judges a run that has ended with `end`.
+class Judge {
+ public:
+  Judge(const Scenario& scenario, const ScenarioWatch& watch, const Simulation& simulation,
+        absl::Status end)
+      : scenario_(scenario),
+        watch_(watch),
+        invariants_(watch.invariants()),
+        simulation_(simulation),
+        end_(std::move(end)),
+        is_interrupted_(absl::IsCancelled(end_) && watch.signals() > 0) {
+    for (const auto& change : scenario.switches) asked_.insert(ModeName(change.mode));
+  }
+
+  // Whether the run came to the end of its training; else OK, or what is wrong.
+  absl::StatusOr<bool> CheckEnd(Coverage* coverage) const;
+  // Of one that did.
+  absl::Status CheckWhole() const;
+  void Count(Coverage* coverage) const;
+
+ private:
+  // A job whose server has died ends soon, and everybody says which.
+  absl::Status CheckDeath() const;
+  bool IsNamed(const absl::Status& status) const {
+    return absl::StrContains(status.message(), absl::StrCat("shard ", watch_.fatal()->server));
+  }
+  // Who does not fit was refused, and nobody else.
+  absl::Status CheckMisfits() const;
+
+  const Scenario& scenario_;
+  const ScenarioWatch& watch_;
+  const Invariants& invariants_;
+  const Simulation& simulation_;
+  const absl::Status end_;
+  const bool is_interrupted_;    // by a signal
+  std::set<std::string> asked_;  // modes, by hand
+};
+
+absl::Status Judge::CheckDeath() const {
+  const ScenarioWatch::Fatal& fatal = *watch_.fatal();
+  // Who is cut off, or was gone before all were here, cannot know whose fault that is.
+  const bool may_know =
+      fatal.in_training && !(fatal.kind == Fault::Kind::kCutServer && fatal.server == 0);
+  if (may_know && !IsNamed(end_)) {
+    return absl::InternalError(
+        absl::StrFormat("named end: server %d was struck, and the job ended with: %s", fatal.server,
+                        end_.ToString()));
+  }
+  // A frozen coordinator does nothing; nor does a dead one.
+  const SimTime took = simulation_.ended_at() - fatal.at;
+  if (fatal.in_training && fatal.server > 0 &&
+      took > kDrawnLease + kSecond + watch_.bound().view_time()) {
+    return absl::InternalError(
+        absl::StrFormat("ends soon: server %d was struck %.3f s before the job ended: %s",
+                        fatal.server, static_cast<double>(took) * 1e-9, end_.ToString()));
+  }
+  for (const auto& worker : simulation_.workers()) {
+    if (!may_know || !worker->ended() || worker->ended_at() < fatal.at || worker->end()->ok() ||
+        worker->leaves() || watch_.has_struck(worker->index()) || IsNamed(*worker->end())) {
+      continue;
+    }
+    return absl::InternalError(
+        absl::StrFormat("named end: server %d was struck, and worker %d ended with: %s",
+                        fatal.server, worker->index(), worker->end()->ToString()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Judge::CheckMisfits() const {
+  for (const auto& misfit : simulation_.misfits()) {
+    if (misfit->ended() && misfit->end()->ok()) {
+      return absl::InternalError(
+          absl::StrFormat("misfits refused: worker %d has taken part", misfit->index()));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> Judge::CheckEnd(Coverage* coverage) const {
+  // A rule that was broken tells more than what came of it.
+  RUBATO_RETURN_IF_ERROR(watch_.violated());
+  RUBATO_RETURN_IF_ERROR(CheckMisfits());
+  if (watch_.fatal().has_value() && !end_.ok() && !absl::IsInternal(end_) && !is_interrupted_) {
+    coverage->killed = 1;
+    RUBATO_RETURN_IF_ERROR(CheckDeath());
+    return false;
+  }
+  if (watch_.stops() > 0) {
+    ++coverage->stopped;
+    if (watch_.stopped() == "paused") ++coverage->stopped_in_pauses;
+    // The second signal ends it at once.
+    if (is_interrupted_ && watch_.signals() > 1) return false;
+    if (invariants_.view().number() == 0 && (end_.ok() || is_interrupted_)) return false;
+    // Nobody is left to finish what is begun.
+    if (simulation_.coordinator().Status(SimStart()).members_size() == 0) {
+      if (!end_.ok() && !is_interrupted_ &&
+          !absl::StrContains(end_.message(), "was stopped while no worker was there")) {
+        return end_;
+      }
+      RUBATO_RETURN_IF_ERROR(invariants_.CheckAbandoned(simulation_));
+      return false;
+    }
+  }
+  if (!is_interrupted_) RUBATO_RETURN_IF_ERROR(end_);
+  return true;
+}
+
+absl::Status Judge::CheckWhole() const {
+  RUBATO_RETURN_IF_ERROR(invariants_.CheckModes(asked_));
+  RUBATO_RETURN_IF_ERROR(invariants_.Check(simulation_));
+  if (watch_.stops() > 0 && (watch_.stopped() == "training" || watch_.stopped() == "paused") &&
+      watch_.last_step() != invariants_.units()) {
+    return absl::InternalError(
+        absl::StrFormat("stopped resumable: the job was stopped, and ended at unit %d; its last "
+                        "checkpoint is of %d",
+                        invariants_.units(), watch_.last_step().value_or(-1)));
+  }
+  return absl::OkStatus();
+}
+
+void Judge::Count(Coverage* coverage) const {
+  const std::vector<proto::Mode> modes = invariants_.Modes();
+  for (size_t i = 1; i < modes.size(); ++i) {
+    for (const ScenarioWatch::Struck& what : watch_.struck()) {
+      if (what.mode != i - 1 && what.mode != i) continue;
+      ++coverage->struck[{static_cast<int>(modes[i - 1].mode()), static_cast<int>(modes[i].mode()),
+                          static_cast<int>(what.fault), static_cast<int>(what.message)}];
+    }
+    if (asked_.count(ModeName(modes[i])) == 0) ++coverage->scheduled;
+  }
+  ++coverage->runs;
+  coverage->switches += static_cast<int64_t>(modes.size()) - 1;
+  coverage->faults += static_cast<int64_t>(watch_.struck().size());
+  const Summary& summary = simulation_.coordinator().summary();
+  coverage->lost += summary.workers_lost + summary.workers_left;
+  coverage->left_out += summary.skipped;
+  coverage->checkpoints += watch_.checkpoints();
+  coverage->longest = std::max(coverage->longest, watch_.share_of_bound());
+}
+
+// Runs the case, from a checkpoint or from the beginning. The last checkpoint in sync goes to
+// `last`, if it came to its end.
+absl::Status RunOnce(const Scenario& scenario, const ScenarioWatch::Checkpoint* from,
+                     Coverage* coverage, std::ostream* log,
+                     std::optional<ScenarioWatch::Checkpoint>* last) {
+  RUBATO_ASSIGN_OR_RETURN(SimulationSetting setting, SettingOf(scenario));
+  ScenarioWatch watch(scenario, &setting, log);
+  if (from != nullptr) {
+    setting.resume = from->manifest;
+    setting.initial_symbols = from->symbols;
+    watch.OnResume(*from);
+  }
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Simulation> simulation,
+                          Simulation::Create(std::move(setting)));
+  watch.Begin(simulation.get());
+  const Judge judge(scenario, watch, *simulation, simulation->Run());
+  RUBATO_ASSIGN_OR_RETURN(const bool is_whole, judge.CheckEnd(coverage));
+  if (!is_whole) return absl::OkStatus();
+  judge.Count(coverage);
+  RUBATO_RETURN_IF_ERROR(judge.CheckWhole());
+  if (last != nullptr) *last = watch.last_in_sync();
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostream* log) {
+  std::optional<ScenarioWatch::Checkpoint> last;
+  RUBATO_RETURN_IF_ERROR(RunOnce(scenario, nullptr, coverage, log, &last));
+  if (!last.has_value()) return absl::OkStatus();
+  Coverage later;
+  const absl::Status status = RunOnce(scenario.Later(), &*last, &later, log, nullptr);
+  if (later.faults > 0) ++coverage->resumed;
+  if (status.ok()) return status;
+  return absl::InternalError(
+      absl::StrFormat("going on from step %d: %s", last->manifest.step(), status.message()));
+}
+
+}  // namespace rubato

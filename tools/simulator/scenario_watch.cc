@@ -1,0 +1,138 @@
+#include "tools/simulator/scenario_watch.h"
+
+#include <algorithm>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_format.h"
+#include "common/space/modes.h"
+#include "server/run/journal.h"
+
+namespace rubato {
+
+ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* setting,
+                             std::ostream* log)
+    : scenario_(scenario),
+      log_(log),
+      samples_(TotalSamples(setting->job, setting->train_samples)),
+      bound_(scenario),
+      invariants_(setting->job, setting->train_samples, scenario.job.blocks),
+      liveness_(kDrawnLease, kDrawnStallTimeout, bound_.view_time()) {
+  setting->observer = &invariants_;
+  setting->limit = bound_.From(samples_);
+  setting->ends_within = bound_.EndsWithin();
+  setting->callbacks.on_text = [this](bool, const std::string& text, absl::Time now) {
+    OnText(text, now);
+  };
+  setting->callbacks.on_view = [this](const proto::View& view, const std::string& reason,
+                                      absl::Time now) { OnView(view, reason, now); };
+  setting->callbacks.checkpoint = [this](uint32_t snapshot, const proto::Manifest& manifest) {
+    return OnCheckpoint(snapshot, manifest);
+  };
+  setting->on_fault = [this](const Fault& fault, SimMessage::Kind message, ProcessId process) {
+    OnFault(fault, message, process);
+  };
+  setting->before_stop = [this](const SimulationSetting::Stop& stop) { OnStop(stop); };
+  setting->after_event = [this](const Simulation& simulation) { liveness_.OnEvent(simulation); };
+}
+
+void ScenarioWatch::Begin(Simulation* simulation) {
+  simulation_ = simulation;
+  ExtendUntil(harmed_until_);
+}
+
+absl::Status ScenarioWatch::violated() const {
+  for (const absl::Status& status : {invariants_.violated(), liveness_.violated(), violated_}) {
+    if (!status.ok()) return status;
+  }
+  return absl::OkStatus();
+}
+
+void ScenarioWatch::ExtendUntil(SimTime until) {
+  harmed_until_ = std::max(harmed_until_, until);
+  const SimTime now = simulation_->queue().now();
+  const int64_t done = simulation_->coordinator().Status(ToTime(now)).samples();
+  // Before the first view the others wait for who does not come.
+  const bool has_begun = simulation_->coordinator().view().number() > 0;
+  simulation_->SetLimit(harmed_until_ + bound_.From(samples_ - done) +
+                        (has_begun ? 0 : kDrawnStartTimeout));
+}
+
+void ScenarioWatch::OnFault(const Fault& fault, SimMessage::Kind message, ProcessId process) {
+  const size_t modes = invariants_.Modes().size();
+  struck_.push_back({fault.kind, message, modes == 0 ? 0 : modes - 1});
+  if (log_ != nullptr) *log_ << "  " << fault.ToString() << "\n";
+  const SimTime now = simulation_->queue().now();
+  ExtendUntil(now + fault.duration);
+  const int server = simulation_->ServerOf(process);
+  if (!IsSurvivable(fault.kind) && !fatal_.has_value()) OnFatal(fault, server, now);
+  std::optional<WorkerId> worker;
+  for (const auto& other : simulation_->workers()) {
+    if (other->self() != process) continue;
+    if (other->id().rank >= 0) worker = other->id();
+    liveness_.OnStruck(other->index());
+    struck_workers_.insert(other->index());
+  }
+  // What a server is not to hear, or to say in time.
+  if ((server >= 0 || !worker.has_value()) &&
+      (fault.kind == Fault::Kind::kCut || fault.kind == Fault::Kind::kCutServer ||
+       fault.kind == Fault::Kind::kDelay)) {
+    liveness_.OnStruckServer();
+  }
+  liveness_.OnFault(fault, worker, *simulation_);
+}
+
+void ScenarioWatch::OnFatal(const Fault& fault, int server, SimTime now) {
+  const std::string state = simulation_->coordinator().Status(ToTime(now)).state();
+  // Nobody watches an engine before there is a shard.
+  if (fault.kind == Fault::Kind::kStickEngine && simulation_->shards()[server]->core() == nullptr) {
+    return;
+  }
+  fatal_ = {fault.kind, server, now, state == "training" || state == "paused"};
+}
+
+void ScenarioWatch::OnView(const proto::View& view, const std::string& reason, absl::Time now) {
+  if (log_ != nullptr) {
+    *log_ << absl::FormatDuration(now - SimStart()) << " " << JournalLine(view, reason, now);
+  }
+  const proto::JobStatus status = simulation_->coordinator().Status(now);
+  for (const auto& member : status.members()) {
+    if (absl::StartsWith(member.process(), "simulated misfit") && violated_.ok()) {
+      violated_ = absl::InternalError(absl::StrFormat("misfits refused: %s takes part in view %d",
+                                                      member.process(), view.number()));
+    }
+  }
+}
+
+void ScenarioWatch::OnStop(const SimulationSetting::Stop& stop) {
+  signals_ += stop.is_signal ? 1 : 0;
+  if (++stops_ > 1) return;
+  stopped_ = simulation_->coordinator().Status(ToTime(simulation_->queue().now())).state();
+  invariants_.OnStop();
+}
+
+absl::StatusOr<std::string> ScenarioWatch::OnCheckpoint(uint32_t snapshot,
+                                                        const proto::Manifest& manifest) {
+  ++checkpoints_;
+  const auto value = [&](int64_t block) { return simulation_->SnapshotValue(snapshot, block); };
+  invariants_.OnCheckpoint(manifest, value);
+  last_step_ = manifest.step();
+  if (manifest.mode() == proto::Manifest::MODE_SYNC) {
+    last_ = {manifest, {}};
+    for (int64_t block = 0; block < scenario_.job.blocks; ++block) {
+      last_->symbols.push_back(value(block));
+    }
+  }
+  return "a checkpoint";
+}
+
+void ScenarioWatch::OnText(const std::string& text, absl::Time now) {
+  liveness_.OnText(text);
+  if (log_ != nullptr) *log_ << absl::FormatDuration(now - SimStart()) << " " << text << "\n";
+}
+
+double ScenarioWatch::share_of_bound() const {
+  const SimTime given = simulation_->limit() - harmed_until_;
+  return static_cast<double>(simulation_->ended_at() - harmed_until_) / static_cast<double>(given);
+}
+
+}  // namespace rubato

@@ -1,0 +1,104 @@
+// Watches the run of a drawn case while it lasts: what strikes it, what the coordinator says, what
+// checkpoints hold, and by when it must be over.
+#ifndef RUBATO_TOOLS_SIMULATOR_SCENARIO_WATCH_H_
+#define RUBATO_TOOLS_SIMULATOR_SCENARIO_WATCH_H_
+
+#include <cstdint>
+#include <optional>
+#include <ostream>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "proto/checkpoint.pb.h"
+#include "tools/simulator/finish_bound.h"
+#include "tools/simulator/invariants.h"
+#include "tools/simulator/liveness.h"
+#include "tools/simulator/scenario.h"
+#include "tools/simulator/simulation.h"
+
+namespace rubato {
+
+class ScenarioWatch {
+ public:
+  struct Checkpoint {
+    proto::Manifest manifest;
+    std::vector<uint64_t> symbols;  // by block
+  };
+  // A fault that has struck a message, while the `mode`-th of the modes that held was the last.
+  struct Struck {
+    Fault::Kind fault;
+    SimMessage::Kind message;
+    size_t mode;
+  };
+
+  // What the job does not survive.
+  struct Fatal {
+    Fault::Kind kind;
+    int server;
+    SimTime at;
+    bool in_training;  // else the others have not begun, or have ended
+  };
+
+  // Has itself called by what runs `setting`, which is the scenario's. All arguments must outlive
+  // it; `log`, which may be null, gets the coordinator's views and lines for people.
+  ScenarioWatch(const Scenario& scenario, SimulationSetting* setting, std::ostream* log);
+  ScenarioWatch(const ScenarioWatch&) = delete;
+  // The job goes on from there.
+  void OnResume(const Checkpoint& from) { invariants_.OnResume(from.manifest, from.symbols); }
+  // The simulation of the setting has been made, and is about to run.
+  void Begin(Simulation* simulation);
+
+  const FinishBound& bound() const { return bound_; }
+  const Invariants& invariants() const { return invariants_; }
+  // The first rule that was broken meanwhile.
+  absl::Status violated() const;
+  const std::vector<Struck>& struck() const { return struck_; }
+  // The first of its kind that has struck.
+  const std::optional<Fatal>& fatal() const { return fatal_; }
+  bool has_struck(int worker) const { return struck_workers_.count(worker) != 0; }
+  // Of stops that came before the end: all, and those by a signal.
+  int64_t stops() const { return stops_; }
+  int64_t signals() const { return signals_; }
+  // The state of the job when it was stopped first, as the coordinator says it.
+  const std::string& stopped() const { return stopped_; }
+  int64_t checkpoints() const { return checkpoints_; }
+  // The last one in sync, and the step of the last of all.
+  const std::optional<Checkpoint>& last_in_sync() const { return last_; }
+  const std::optional<int64_t>& last_step() const { return last_step_; }
+  // How much of the time that the job had after the last fault it took.
+  double share_of_bound() const;
+
+ private:
+  void OnFault(const Fault& fault, SimMessage::Kind message, ProcessId struck);
+  void OnFatal(const Fault& fault, int server, SimTime now);
+  void OnStop(const SimulationSetting::Stop& stop);
+  absl::StatusOr<std::string> OnCheckpoint(uint32_t snapshot, const proto::Manifest& manifest);
+  void OnText(const std::string& text, absl::Time now);
+  void OnView(const proto::View& view, const std::string& reason, absl::Time now);
+  // Something has happened that lasts until `until`: from then on the job must end in time.
+  void ExtendUntil(SimTime until);
+
+  const Scenario& scenario_;
+  std::ostream* const log_;
+  const int64_t samples_;
+  const FinishBound bound_;
+  Invariants invariants_;
+  Liveness liveness_;
+  Simulation* simulation_ = nullptr;
+  std::vector<Struck> struck_;
+  std::optional<Fatal> fatal_;
+  std::set<int> struck_workers_;  // by index
+  SimTime harmed_until_ = 0;
+  int64_t stops_ = 0, signals_ = 0;
+  std::string stopped_;
+  int64_t checkpoints_ = 0;
+  std::optional<Checkpoint> last_;
+  std::optional<int64_t> last_step_;
+  absl::Status violated_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_SIMULATOR_SCENARIO_WATCH_H_

@@ -1,0 +1,75 @@
+#include "tools/simulator/shrink.h"
+
+#include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <functional>
+
+#include "common/base/check.h"
+#include "tools/simulator/scenario_run.h"
+
+namespace rubato {
+
+bool Fails(const Scenario& scenario) {
+  const pid_t child = fork();
+  RUBATO_CHECK(child >= 0);
+  if (child == 0) {
+    std::signal(SIGABRT, SIG_DFL);
+    dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
+    Coverage unused;
+    _exit(RunScenario(scenario, &unused).ok() ? 0 : 1);
+  }
+  int status = 0;
+  RUBATO_CHECK(waitpid(child, &status, 0) == child);
+  return status != 0;
+}
+
+Scenario Shrink(Scenario scenario) {
+  const auto erase = [&](auto Scenario::*list) {
+    for (size_t i = 0; i < (scenario.*list).size();) {
+      Scenario smaller = scenario;
+      (smaller.*list).erase((smaller.*list).begin() + static_cast<int64_t>(i));
+      if (Fails(smaller)) {
+        scenario = smaller;
+      } else {
+        ++i;
+      }
+    }
+  };
+  erase(&Scenario::faults);
+  erase(&Scenario::later_faults);
+  erase(&Scenario::switches);
+  erase(&Scenario::checkpoints);
+  erase(&Scenario::stops);
+  const std::function<void(Scenario*)> kSimpler[] = {
+      [](Scenario* s) { s->first.reset(); },
+      [](Scenario* s) { s->job.schedule.clear(); },
+      [](Scenario* s) { s->later_mode = SyncMode(); },
+      [](Scenario* s) { s->job.epochs = 1; },
+      [](Scenario* s) { s->job.learning_rate_parity = true; },
+      [](Scenario* s) { s->job.leaves_out = false; },
+      [](Scenario* s) { s->job.clip_grad_norm = 0; },
+      [](Scenario* s) { s->job.checkpoint_every = 0; },
+      [](Scenario* s) { s->checkpoint_time = 0; },
+      [](Scenario* s) { s->job.evaluate_every = 0; },
+      [](Scenario* s) { s->test_time = 0; },
+      [](Scenario* s) { s->job.min_workers = 1; },
+      [](Scenario* s) {
+        s->speeds = {"fixed", 1, 1};
+      },
+      [](Scenario* s) { s->jitter = 0; },
+      [](Scenario* s) { s->latency = 0; },
+      [](Scenario* s) { s->bytes_per_second = 0; },
+      [](Scenario* s) { s->change_bytes_per_second = 0; },
+  };
+  for (const auto& make_simpler : kSimpler) {
+    Scenario simpler = scenario;
+    make_simpler(&simpler);
+    if (Fails(simpler)) scenario = simpler;
+  }
+  return scenario;
+}
+
+}  // namespace rubato

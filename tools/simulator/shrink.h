@@ -1,0 +1,19 @@
+// The shortest harm that makes a drawn case fail still.
+#ifndef RUBATO_TOOLS_SIMULATOR_SHRINK_H_
+#define RUBATO_TOOLS_SIMULATOR_SHRINK_H_
+
+#include "tools/simulator/scenario.h"
+
+namespace rubato {
+
+// Whether the case fails: by an invariant, or because a core breaks a rule of its own and aborts.
+// It runs in a process of its own, so that no other thread may run.
+bool Fails(const Scenario& scenario);
+
+// `scenario`, which fails, without all that it fails without as well: faults, what is asked for by
+// hand, settings of the job, and what the network and the workers' speeds add.
+Scenario Shrink(Scenario scenario);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_SIMULATOR_SHRINK_H_

@@ -1,0 +1,251 @@
+// What faults, supervisors and people do to a simulation, and how its processes end.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "common/base/status.h"
+#include "tools/simulator/simulation.h"
+
+namespace rubato {
+namespace {
+
+// The watch over an engine asks five times a lease, and is in vain four times
+// (server/process/engine_watch.h); then the server has a second left for its last words.
+constexpr double kWatch = 0.9;  // leases
+constexpr SimTime kLastWords = kSecond;
+
+// What the coordinator has said in the end arrives before its process is gone, however late.
+constexpr SimTime kMessagesLeave = 5 * kSecond;
+
+// How often one who is to be told something looks whether the coordinator runs.
+constexpr SimTime kBetweenTries = 100 * kMillisecond;
+
+}  // namespace
+
+int Simulation::WorkersLeft() const {
+  return static_cast<int>(std::count_if(workers_.begin(), workers_.end(), [this](const auto& w) {
+    return network_.alive(w->self()) && !w->ended() && !w->leaves();
+  }));
+}
+
+int Simulation::ShardOf(ProcessId process) const {
+  const std::vector<ProcessId>& shards = worker_setting_.shards;
+  const auto found = std::find(shards.begin(), shards.end(), process);
+  return found == shards.end() ? -1 : static_cast<int>(found - shards.begin());
+}
+
+void Simulation::SetTask(Task task, int number, SimTime after) {
+  network_.SetTimer(self_, network_.now() + after, task | static_cast<uint64_t>(number) << 8);
+}
+
+void Simulation::Replace(int index) {
+  if (WorkersLeft() < setting_.job.cluster().workers().min()) {
+    SetTask(kStartWorker, index, setting_.replaced_after);
+  }
+}
+
+void Simulation::OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId struck) {
+  if (setting_.on_fault) setting_.on_fault(fault, kind, struck);
+  if (fault.kind == Fault::Kind::kJoin) {
+    SetTask(kStartWorker, static_cast<int>(worker_cards_.size()), 0);
+    return;
+  }
+  if (fault.kind == Fault::Kind::kMisfit) {
+    SetTask(kStartMisfit, static_cast<int>(fault.at % kMisfits), 0);
+    return;
+  }
+  if (fault.kind == Fault::Kind::kLateTicks) {
+    coordinator_->HoldTicks(network_.now() + fault.duration);
+    return;
+  }
+  const auto worker = std::find(worker_processes_.begin(), worker_processes_.end(), struck);
+  if (worker != worker_processes_.end()) {
+    OnWorkerFault(fault, worker - worker_processes_.begin());
+  } else if (ServerOf(struck) >= 0) {
+    OnServerFault(fault, struck);
+  }
+}
+
+void Simulation::OnWorkerFault(const Fault& fault, size_t number) {
+  const int index = workers_[number]->index();
+  switch (fault.kind) {
+    case Fault::Kind::kFreeze:
+      network_.Freeze(hearts_[number]->self(), fault.duration);
+      break;
+    case Fault::Kind::kCrash:
+      network_.Crash(hearts_[number]->self());
+      Replace(index);
+      break;
+    case Fault::Kind::kRestart:
+      network_.Crash(hearts_[number]->self());
+      SetTask(kStartWorker, index, fault.duration);
+      break;
+    case Fault::Kind::kLeave:
+      SetTask(kLeave, static_cast<int>(number), 0);
+      break;
+    default:
+      break;
+  }
+}
+
+void Simulation::OnServerFault(const Fault& fault, ProcessId struck) {
+  const int server = ServerOf(struck);
+  switch (fault.kind) {
+    case Fault::Kind::kFreeze:
+    case Fault::Kind::kFreezeServer:
+      if (server > 0) break;
+      for (const ProcessId process : {coordinator_->self(), worker_setting_.shards[0]}) {
+        if (process != struck) network_.Freeze(process, fault.duration);
+      }
+      break;
+    case Fault::Kind::kKillServer:
+      KillServer(server);
+      break;
+    case Fault::Kind::kStickEngine:
+      // Before there is a shard, nobody watches.
+      if (shards_[server]->core() == nullptr) break;
+      SetTask(kSayStuck, server,
+              static_cast<SimTime>(kWatch * setting_.job.cluster().lease() * kSecond));
+      break;
+    default:
+      break;
+  }
+}
+
+void Simulation::KillServer(int server) {
+  network_.Crash(worker_setting_.shards[server]);
+  if (server == 0) network_.Crash(coordinator_->self());
+}
+
+void Simulation::StartMisfit(Misfit misfit) {
+  WorkerSetting& setting = misfit_settings_[static_cast<size_t>(misfit)];
+  setting = worker_setting_;
+  setting.name = "simulated misfit";
+  setting.on_end = [](int, const absl::Status&) {};
+  setting.observer = nullptr;
+  switch (misfit) {
+    case Misfit::kJob:
+      setting.job_digest = "of another job";
+      break;
+    case Misfit::kVersion:
+      setting.version = "0.0.0-other";
+      break;
+    case Misfit::kData:
+      setting.registration.set_data_digest("other data");
+      break;
+    case Misfit::kLayout:
+      setting.registration.mutable_layout()->mutable_parameters(0)->set_name("another");
+      break;
+  }
+  const int index = static_cast<int>(worker_cards_.size());
+  const int card = WorkerCard(index);
+  absl::StatusOr<std::unique_ptr<WorkerModel>> model = MakeModel();
+  if (!model.ok()) return Fail(model.status());
+  misfits_.push_back(std::make_unique<WorkerProcess>(&setting, index, *std::move(model)));
+  misfits_.back()->Start(network_.AddProcess(card, misfits_.back().get()));
+}
+
+void Simulation::OnTimer(uint64_t argument) {
+  const int number = static_cast<int>(argument >> 8);
+  const bool is_over = coordinator_->end().has_value() || !network_.alive(coordinator_->self());
+  const Task task = static_cast<Task>(argument & 0xff);
+  if (task == kEndServer) {
+    KillServer(number);
+    return;
+  }
+  if (is_over) return;
+  switch (task) {
+    case kStartWorker:
+      if (const absl::Status status = MakeWorker(number); !status.ok()) return Fail(status);
+      Start(workers_.size() - 1);
+      break;
+    case kStartMisfit:
+      StartMisfit(static_cast<Misfit>(number));
+      break;
+    case kFirstGoes:
+      network_.Crash(misfits_[0]->self());
+      break;
+    case kStop:
+      if (network_.Runs(coordinator_->self())) {
+        Stop(setting_.stops[number]);
+      } else {
+        SetTask(kStop, number, kBetweenTries);
+      }
+      break;
+    case kSayStuck:
+      if (!network_.alive(worker_setting_.shards[number])) break;
+      shards_[number]->SayStuck();
+      SetTask(kEndServer, number, kLastWords);
+      break;
+    default:
+      if (WorkersLeft() <= 1) break;
+      workers_[number]->Leave();
+      Replace(workers_[number]->index());
+  }
+}
+
+void Simulation::Stop(const SimulationSetting::Stop& stop) {
+  if (setting_.before_stop) setting_.before_stop(stop);
+  Request(coordinator::StopRequested{
+              stop.is_signal ? absl::CancelledError("interrupted") : absl::OkStatus(), "asked to"})
+      .IgnoreError();
+}
+
+void Simulation::Request() {
+  if (!network_.Runs(coordinator_->self())) return;
+  while (next_switch_ < setting_.switches.size() &&
+         setting_.switches[next_switch_].at <= network_.sent()) {
+    // Refused where the job is not training, or is in that mode.
+    Request(coordinator::SwitchRequested{setting_.switches[next_switch_++].mode}).IgnoreError();
+  }
+  while (next_checkpoint_ < setting_.checkpoints.size() &&
+         setting_.checkpoints[next_checkpoint_] <= network_.sent()) {
+    ++next_checkpoint_;
+    // Refused where the job is not training.
+    Request(coordinator::CheckpointRequested{}).IgnoreError();
+  }
+  while (next_stop_ < setting_.stops.size() && setting_.stops[next_stop_].at <= network_.sent()) {
+    SetTask(kStop, static_cast<int>(next_stop_), setting_.stops[next_stop_].after);
+    ++next_stop_;
+  }
+}
+
+std::vector<std::string> Simulation::WhoGoesOn() const {
+  std::vector<std::string> who;
+  for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    if (network_.alive(worker_setting_.shards[shard]) && !shards_[shard]->end().has_value()) {
+      who.push_back(absl::StrFormat("shard %d %s", shard, shards_[shard]->State()));
+    }
+  }
+  for (const auto* workers : {&workers_, &misfits_}) {
+    for (const auto& worker : *workers) {
+      if (network_.alive(worker->self()) && !worker->ended()) {
+        who.push_back(absl::StrFormat("worker %d %s", worker->index(), worker->State()));
+      }
+    }
+  }
+  return who;
+}
+
+absl::Status Simulation::EndAll() {
+  network_.SetFaults({});
+  if (network_.alive(coordinator_->self())) SetTask(kEndServer, 0, kMessagesLeave);
+  // Looks from time to time: to look costs more than an event.
+  constexpr SimTime kLook = 100 * kMillisecond;
+  const SimTime limit = std::max(queue_.now(), network_.disturbed_until()) + setting_.ends_within;
+  for (std::vector<std::string> who = WhoGoesOn(); !who.empty(); who = WhoGoesOn()) {
+    if (queue_.now() > limit) {
+      return absl::InternalError(
+          absl::StrCat("all end: the job is over, but not for ", absl::StrJoin(who, "; ")));
+    }
+    for (const SimTime look = queue_.now() + kLook; queue_.now() < look;) {
+      if (!queue_.RunNext()) break;
+    }
+    RUBATO_RETURN_IF_ERROR(failure_);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace rubato
