@@ -47,9 +47,9 @@ class Port {
 
 // A server of a job, as far as it concerns who looks for it.
 absl::StatusOr<Listener> StartServer(grpc::CallbackGenericService* service) {
-  return Listener::Listen("127.0.0.1:0", ConnectionOptions(), [service](auto* builder) {
-    builder->RegisterCallbackGenericService(service);
-  });
+  return Listener::Listen(
+      "127.0.0.1:0", ConnectionOptions(), [](const std::string&) {},
+      [service](auto* builder) { builder->RegisterCallbackGenericService(service); });
 }
 
 TEST(LookForTest, AServerAnswers) {
