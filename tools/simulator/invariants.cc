@@ -263,7 +263,10 @@ std::pair<int64_t, int64_t> Invariants::Held(int64_t block, int64_t version) con
 // Of the updates before, only what they come to is known.
 void Invariants::OnResume(const proto::Manifest& manifest, const std::vector<uint64_t>& values) {
   first_unit_ = manifest.step();
-  first_samples_ = manifest.samples();
+  // What blocks leave out counts here, though none of them holds it.
+  first_samples_ = reference::Units(job_, /*on_arrival=*/false, train_samples_,
+                                    manifest.origin_unit(), manifest.origin_samples())
+                       .Before(manifest.step());
   for (size_t block = 0; block < blocks_.size(); ++block) {
     const proto::BlockState& state = manifest.blocks(static_cast<int>(block));
     std::vector<Update>& log = blocks_[block].log;
