@@ -43,7 +43,6 @@ SimTime FinishBound::From(int64_t samples_left) const {
   const double micro_batches =
       static_cast<double>(samples_left) / job.micro_batch + 2 * workers * leaves;
   const double units = micro_batches / static_cast<double>(leaves);
-  const double steps = micro_batches / static_cast<double>(job.micro_batches);
 
   double seconds = kDrawnMicroBatchTime * 1e-9 * scenario_.speeds.mean * kAboveMean * micro_batches;
   seconds += kDrawnMicroBatchTime * 1e-9 * scenario_.speeds.most * kTimesOfMost * job.micro_batches;
@@ -56,9 +55,10 @@ SimTime FinishBound::From(int64_t samples_left) const {
     const double sums = 1 + static_cast<double>(job.micro_batches);
     seconds += units * job.blocks * sums * kBlockBytes / scenario_.change_bytes_per_second;
   }
-  const double tests =
-      2 + (job.evaluate_every > 0 ? steps / job.evaluate_every : static_cast<double>(job.epochs));
-  seconds += 1e-9 * (tests * scenario_.test_time + kCheckpoints * scenario_.checkpoint_time);
+  // Those of steps that are done may be under way still, one after the other.
+  const int64_t tests = 2 + (job.evaluate_every > 0 ? job.steps / job.evaluate_every : job.epochs);
+  seconds += 1e-9 * static_cast<double>(tests * scenario_.test_time +
+                                        kCheckpoints * scenario_.checkpoint_time);
 
   // Who is lost is noticed; who was cut off gives up; another takes its place.
   SimTime fixed = (kDrawnLease + kSecond) + (2 * kDrawnLease + kSecond) + scenario_.replaced_after;

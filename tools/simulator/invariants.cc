@@ -264,7 +264,7 @@ std::pair<int64_t, int64_t> Invariants::Held(int64_t block, int64_t version) con
 void Invariants::OnResume(const proto::Manifest& manifest, const std::vector<uint64_t>& values) {
   first_unit_ = manifest.step();
   // What blocks leave out counts here, though none of them holds it.
-  first_samples_ = reference::Units(job_, /*on_arrival=*/false, train_samples_,
+  first_samples_ = reference::Units(job_, /*on_arrival=*/false, epoch_samples_,
                                     manifest.origin_unit(), manifest.origin_samples())
                        .Before(manifest.step());
   for (size_t block = 0; block < blocks_.size(); ++block) {

@@ -53,7 +53,10 @@ void Simulation::OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId st
     return;
   }
   if (fault.kind == Fault::Kind::kMisfit) {
-    SetTask(kStartMisfit, static_cast<int>(fault.at % kMisfits), 0);
+    // Of data and layout who comes first is right: the others must have shown theirs.
+    const bool is_first = coordinator_->core().Status(ToTime(queue_.now())).members_size() == 0;
+    const int misfit = static_cast<int>(fault.at % kMisfits);
+    SetTask(kStartMisfit, is_first ? static_cast<int>(Misfit::kVersion) : misfit, 0);
     return;
   }
   if (fault.kind == Fault::Kind::kLateTicks) {
