@@ -88,8 +88,10 @@ void WorkerProcess::OnFrame(ConnectionId stream, SimMessage&& message) {
   if (!streams_.empty()) OnParameters(stream - streams_.front(), message);
 }
 
-void WorkerProcess::OnGone(ConnectionId) {
-  Post(Session::StreamBroke{absl::UnavailableError("its connection to a shard broke")});
+void WorkerProcess::OnGone(ConnectionId stream) {
+  const auto shard = std::find(streams_.begin(), streams_.end(), stream) - streams_.begin();
+  Post(Session::StreamBroke{
+      absl::UnavailableError(absl::StrCat("its connection to shard ", shard, " broke"))});
 }
 
 void WorkerProcess::OnTimer(uint64_t argument) {
