@@ -67,10 +67,6 @@ MUTANTS = {
         "  return true;\n" +
         "}",
     ]),
-    "lease_extended_by_each_view": ("//server/coordinator:coordinator_views.cc", [
-        "if (!worker->is_member) worker->last_heard = now_;",
-        "worker->last_heard = now_;",
-    ]),
     "late_tick_judges_at_once": ("//server/coordinator:leases.cc", [
         "*until = now + more;",
         "*until = before;",
@@ -150,7 +146,7 @@ def mutant_tests():
         )
         native.cc_test(
             name = "mutant_" + name + "_test",
-            size = "small",
+            size = "medium",
             srcs = ["mutants/" + name + ".cc"],
             env = {"RUBATO_MUTANT": "1"},
             linkstatic = True,

@@ -129,9 +129,7 @@ void WorkerSession::OnStop(const proto::Stop& stop) {
 
 void WorkerSession::On(const CallBroke& event) {
   after_silence_ = true;
-  if (state_ == State::kCutOff) return;
-  // Where a server has died, the coordinator ends the job, and this is what comes of it.
-  EndPart(stream_failure_.ok() ? event.status : stream_failure_, /*may_join_anew=*/true);
+  if (state_ != State::kCutOff) EndPart(event.status, /*may_join_anew=*/true);
 }
 
 void WorkerSession::On(const StreamBroke& event) {
@@ -218,8 +216,6 @@ void WorkerSession::EndPart(absl::Status status, bool may_join_anew) {
     SendFailure(status, /*non_finite=*/false);
   }
   const bool was_member = is_member();
-  // Of a part that did not begin: why the one before has ended says more.
-  if (!was_member && !cut_off_.ok() && absl::IsUnavailable(status)) status = cut_off_;
   if (state_ != State::kCutOff) outcomes_.emplace_back(Disconnect{});
   state_ = State::kCutOff;
   if (has_parameters_ || cut_off_.ok()) gives_up_at_ = now_ + patience_;

@@ -245,17 +245,6 @@ TEST_F(SessionTest, ParametersRenewItsPatience) {
   EXPECT_THAT(CallBroke().back(), "end with 1: the call broke");
 }
 
-// A server that dies breaks its stream; the coordinator then ends the job, and with it the call.
-TEST_F(SessionTest, AStreamThatBrokeBeforeTheCallIsTheReason) {
-  BecomeMember();
-  Tell(Session::StreamBroke{absl::UnavailableError("shard 1 is gone")});
-  EXPECT_THAT(CallBroke().back(), testing::EndsWith(": shard 1 is gone"));
-  Tell(Session::Started{});
-  EXPECT_THAT(CallBroke().back(), "disconnect");  // before it is a member again
-  EXPECT_THAT(Tell(Session::NotConnected{absl::UnavailableError("nobody listens any more")}),
-              ElementsAre("end with 1: shard 1 is gone"));
-}
-
 TEST_F(SessionTest, WhyItWasLeftAloneSaysMoreThanThatNobodyAnswers) {
   const Session::NotConnected silence{absl::DeadlineExceededError("nobody answers")};
   BecomeMember();
