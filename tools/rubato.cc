@@ -160,7 +160,7 @@ int Plot(const Invocation& invocation) { return PlotMain(invocation.arguments); 
 
 int Simulate(const Invocation& invocation) { return SimulateMain(invocation.arguments); }
 int Replay(const Invocation& invocation) { return ReplayMain(invocation.arguments); }
-int Bench(const Invocation& invocation) { return BenchMain(invocation.arguments); }
+int Bench(const Invocation& invocation) { return BenchMain(invocation.arguments, invocation.signals); }
 
 int Help(const Invocation& invocation);
 int Version(const Invocation& invocation);
@@ -174,7 +174,7 @@ constexpr Verb kVerbs[] = {
     {"checkpoint", "have a running job write a checkpoint", Checkpoint},
     {"stop", "end a running job in order, with a checkpoint", Stop},
     {"export", "write a run's parameters into one safetensors file", Export},
-    {"bench", "measure a step of training, the kernels or the wire", Bench},
+    {"bench", "measure a step of training, kernels or the wire, or compare modes", Bench},
     {"plot", "draw the curves of runs into one page for a browser", Plot},
     {"simulate", "run a job in virtual time, on a cluster that is not there", Simulate},
     {"replay", "run the servers of a recorded run again, to the same bits", Replay},

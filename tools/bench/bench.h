@@ -5,10 +5,12 @@
 #include <string>
 #include <vector>
 
+#include "common/base/process_exit.h"
+
 namespace rubato {
 
 // Returns the exit code.
-int BenchMain(const std::vector<std::string>& arguments);
+int BenchMain(const std::vector<std::string>& arguments, SignalWatcher& signals);
 
 }  // namespace rubato
 

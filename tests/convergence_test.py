@@ -1,0 +1,117 @@
+"""`rubato bench convergence` as a whole: killed and taken up again, refused, repeated by hand.
+
+    convergence_test.py RUBATO
+"""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+RUBATO = os.path.abspath(sys.argv.pop(1))
+
+JOB = """version: 1
+name: study
+cluster: {workers: 2}
+data: {format: glyphs, train_size: 600, test_size: 100}
+model: {layers: [flatten, {linear: {out_features: 10}}]}
+loss: cross_entropy
+optimizer: {name: sgd, learning_rate: 0.1}
+train: {batch_size: 20, micro_batches: 2, until: {steps: 40}}
+"""
+
+
+class ConvergenceTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        with open(self.path("job.yaml"), "w", encoding="utf-8") as file:
+            file.write(JOB)
+
+    def path(self, name):
+        return os.path.join(self.folder.name, name)
+
+    def command(self, out, *more):
+        return [RUBATO, "bench", "convergence", "job.yaml", "--mode", "sync", "--mode", "async",
+                "--target", "eval/accuracy=0.3", "--seeds", "3", "--speeds",
+                "straggler:factor=4", "--out", out, *more]
+
+    def run_study(self, out, *more):
+        return subprocess.run(self.command(out, *more), cwd=self.folder.name, text=True,
+                              capture_output=True, check=False)
+
+    def read(self, name):
+        with open(self.path(name), encoding="utf-8") as file:
+            return file.read()
+
+    def test_goes_on_after_kill_to_the_same_results(self):
+        whole = self.run_study("whole")
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        self.assertIn("cannot be judged by 3 seeds: 6 are needed", whole.stdout)
+        lines = [json.loads(line) for line in self.read("whole/results.jsonl").splitlines()]
+        self.assertEqual([(line["mode"], line["seed"]) for line in lines],
+                         [(mode, seed) for mode in ("sync", "async") for seed in range(3)])
+        # A straggler holds up steps, and not contributions on arrival.
+        for sync, on_arrival in zip(lines[:3], lines[3:]):
+            self.assertGreater(sync["end_seconds"], 1.3 * on_arrival["end_seconds"])
+
+        with subprocess.Popen(self.command("broken", "--jobs", "1"), cwd=self.folder.name,
+                              text=True, stderr=subprocess.PIPE) as driver:
+            driver.stderr.readline()  # the first cell is done
+            driver.send_signal(signal.SIGKILL)
+        again = self.run_study("broken", "--jobs", "2")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn("of 6 cells are done already", again.stderr)
+        self.assertEqual(self.read("broken/results.jsonl"), self.read("whole/results.jsonl"))
+
+        other = self.run_study("whole", "--set", "optimizer.learning_rate=0.2")
+        self.assertEqual(other.returncode, 2)
+        self.assertIn("error: whole holds another study", other.stderr)
+
+        # A cell by hand has the same bits.
+        cells = self.run_study("whole", "--dry-run").stdout.splitlines()[1:]
+        by_hand = [RUBATO] + shlex.split(cells[4])[1:] + ["--run-dir", "by_hand"]
+        subprocess.run(by_hand, cwd=self.folder.name, check=True, capture_output=True)
+        self.assertEqual(json.loads(self.read("by_hand/summary.json"))["digest"],
+                         lines[4]["digest"])
+
+    def test_ctrl_c_goes_on_too(self):
+        with subprocess.Popen(self.command("study", "--jobs", "1"), cwd=self.folder.name,
+                              text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as driver:
+            driver.stderr.readline()
+            driver.send_signal(signal.SIGINT)
+            self.assertIn("the same command goes on from here", driver.stdout.read())
+        self.assertEqual(driver.returncode, 130)
+        self.assertEqual(self.run_study("study").returncode, 0)
+
+    def test_a_cell_that_diverges_is_a_miss_and_one_that_fails_is_named(self):
+        study = self.run_study("study", "--set", "optimizer.learning_rate=1e30", "--set",
+                               "model.layers=[flatten, {linear: {out_features: 8}}, "
+                               "{linear: {out_features: 10}}]")
+        self.assertEqual(study.returncode, 0, study.stderr)
+        for line in self.read("study/results.jsonl").splitlines():
+            self.assertIs(json.loads(line)["reached"], False)
+            self.assertIsNone(json.loads(line)["last"])
+        # A straggler that the job does not have: every cell is refused, and none stops the rest.
+        failed = self.run_study("failed", "--speeds", "straggler:worker=7")
+        self.assertEqual(failed.returncode, 1)
+        self.assertIn("6 cells failed", failed.stdout)
+        self.assertIn("Left out: sync-w2-s0: ", self.read("failed/report.md"))
+
+    def test_mistakes_are_told_before_anything_runs(self):
+        for more, said in [(["--mode", "asink"], "asink"),
+                           (["--baseline", "bounded"], "--baseline: found bounded"),
+                           (["--target", "0.8"], "--target: found 0.8"),
+                           (["--workers", "4,x"], "--workers: found x"),
+                           (["--seeds", "0"], "--seeds: found 0")]:
+            study = self.run_study("study", *more)
+            self.assertEqual(study.returncode, 2, more)
+            self.assertIn(said, study.stderr)
+            self.assertFalse(os.path.exists(self.path("study")), more)
+
+
+unittest.main()

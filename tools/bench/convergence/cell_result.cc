@@ -1,0 +1,145 @@
+#include "tools/bench/convergence/cell_result.h"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "common/base/json.h"
+#include "common/base/status.h"
+#include "common/files/run_folder.h"
+
+namespace rubato {
+namespace {
+
+const std::vector<double>* Find(const RunCurves& curves, const std::string& kind,
+                                const std::string& name) {
+  const auto of_kind = curves.kinds.find(kind);
+  if (of_kind == curves.kinds.end()) return nullptr;
+  const auto curve = of_kind->second.find(name);
+  return curve == of_kind->second.end() || curve->second.empty() ? nullptr : &curve->second;
+}
+
+// Seconds, of a run that was not evaluated: above 0, since times are compared by logarithms.
+constexpr double kNoTime = 1e-9;
+
+// The training time at which `samples` were done, by a straight line between two lines of training;
+// before the first line from the start, behind the last one the last one's.
+double SecondsAt(const std::vector<double>& samples, const std::vector<double>& seconds,
+                 double at) {
+  const size_t next =
+      static_cast<size_t>(std::lower_bound(samples.begin(), samples.end(), at) - samples.begin());
+  if (next == samples.size()) return seconds.back();
+  const double samples_before = next == 0 ? 0 : samples[next - 1];
+  const double seconds_before = next == 0 ? 0 : seconds[next - 1];
+  const double share = (at - samples_before) / (samples[next] - samples_before);
+  return seconds_before + share * (seconds[next] - seconds_before);
+}
+
+nlohmann::ordered_json OrNull(std::optional<double> value) {
+  return value.has_value() ? nlohmann::ordered_json(*value) : nlohmann::ordered_json();
+}
+
+}  // namespace
+
+absl::StatusOr<RunOutcome> OutcomeOf(const RunCurves& curves, const Target& target) {
+  const std::string metric(absl::StripPrefix(target.metric, "eval/"));
+  const std::vector<double>* const samples = Find(curves, "train", "samples");
+  const std::vector<double>* const seconds = Find(curves, "train", "time");
+  const std::vector<double>* const at = Find(curves, "eval", "samples");
+  const std::vector<double>* const values = Find(curves, "eval", metric);
+  if (samples == nullptr || seconds == nullptr || at == nullptr || values == nullptr) {
+    return absl::FailedPreconditionError(absl::StrCat("the run has no ", target.metric));
+  }
+  std::vector<Evaluation> evaluations;
+  for (size_t i = 0; i < at->size(); ++i) {
+    evaluations.push_back({SecondsAt(*samples, *seconds, (*at)[i]), (*at)[i], (*values)[i]});
+  }
+  return OutcomeOf(evaluations, target);
+}
+
+absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target,
+                                    bool diverged) {
+  const absl::StatusOr<RunCurves> read = ReadCurves(folder);
+  if (!read.ok() && !diverged) return read.status();
+  const RunCurves curves = read.value_or(RunCurves());
+  CellResult result;
+  const std::vector<double>* const seconds = Find(curves, "train", "time");
+  const absl::StatusOr<RunOutcome> outcome = OutcomeOf(curves, target);
+  if (!outcome.ok() && !diverged) return outcome.status();
+  if (outcome.ok()) result.outcome = *outcome;
+  if (seconds != nullptr) result.end_seconds = seconds->back();
+  if (diverged) {
+    result.outcome.last.reset();
+    // Before its first evaluation: a miss that ends where it begins.
+    if (!outcome.ok()) result.outcome.seconds = kNoTime;
+    return result;
+  }
+  RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(folder + "/summary.json"));
+  const nlohmann::json summary = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (!summary.is_object()) {
+    return absl::FailedPreconditionError(absl::StrCat(folder, "/summary.json is no JSON object"));
+  }
+  result.digest = summary.value("digest", "");
+  double updates = 0, staleness = 0;
+  const nlohmann::json& blocks = summary.value("blocks", nlohmann::json::array());
+  for (const nlohmann::json& block : blocks) {
+    updates += block.value("updates", 0.0);
+    staleness += block.value("staleness_sum", 0.0);
+  }
+  if (!blocks.empty()) result.updates = blocks[0].value("updates", int64_t{0});
+  if (updates > 0) result.staleness = staleness / updates;
+  const char* const test = target.higher_is_better ? "test_accuracy" : "test_loss";
+  if (summary.contains(test) && summary[test].is_number()) result.test = summary[test];
+  return result;
+}
+
+std::string ResultJson(const CellResult& result, absl::string_view prefix) {
+  nlohmann::ordered_json json;
+  if (!result.error.empty()) {
+    json["error"] = result.error;
+  } else {
+    json["reached"] = result.outcome.reached;
+    json["seconds"] = result.outcome.seconds;
+    json["samples"] = result.outcome.samples;
+    json["best"] = result.outcome.best;
+    json["last"] = OrNull(result.outcome.last);
+    json["test"] = OrNull(result.test);
+    json["end_seconds"] = result.end_seconds;
+    json["updates"] = result.updates;
+    json["staleness"] = result.staleness;
+    json["digest"] = result.digest;
+  }
+  return absl::StrCat("{", prefix, JsonText(json).substr(1));
+}
+
+absl::StatusOr<CellResult> ParseResult(absl::string_view text) {
+  const nlohmann::json json =
+      nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  CellResult result;
+  if (json.is_object() && json.contains("error") && json["error"].is_string()) {
+    result.error = json["error"];
+    return result;
+  }
+  for (const char* key : {"seconds", "samples", "best", "end_seconds", "updates", "staleness"}) {
+    if (!json.is_object() || !json.contains(key) || !json[key].is_number()) {
+      return absl::DataLossError(absl::StrCat("the result of a run has no number ", key));
+    }
+  }
+  const auto optional = [&json](const char* key) {
+    return json.contains(key) && json[key].is_number() ? std::optional<double>(json[key])
+                                                       : std::nullopt;
+  };
+  result.outcome = {json["seconds"], json["samples"], json.value("reached", false), json["best"],
+                    optional("last")};
+  result.test = optional("test");
+  result.end_seconds = json["end_seconds"];
+  result.updates = json["updates"];
+  result.staleness = json["staleness"];
+  result.digest = json.value("digest", "");
+  return result;
+}
+
+}  // namespace rubato

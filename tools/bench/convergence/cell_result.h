@@ -1,0 +1,41 @@
+// What came of one run of a study: read from the run's folder, kept as a line of JSON.
+#ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_CELL_RESULT_H_
+#define RUBATO_TOOLS_BENCH_CONVERGENCE_CELL_RESULT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "tools/bench/convergence/verdict.h"
+#include "tools/plot/curves.h"
+
+namespace rubato {
+
+struct CellResult {
+  std::string error;  // why there is no outcome, if there is none
+  RunOutcome outcome;
+  double end_seconds = 0;      // of training
+  int64_t updates = 0;         // of a block
+  double staleness = 0;        // of an update, mean
+  std::optional<double> test;  // the target's metric, of the test split, at the end
+  std::string digest;          // of the final parameters; empty if the run diverged
+};
+
+// The outcome by a run's curves. Training time at an evaluation is that of the lines of training
+// around it, so the time that the evaluation takes does not count. FailedPrecondition if the run
+// was not evaluated.
+absl::StatusOr<RunOutcome> OutcomeOf(const RunCurves& curves, const Target& target);
+
+// Of the finished or, where it `diverged`, broken run in `folder`. What reading it ends with.
+absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target, bool diverged);
+
+// One object; the same bytes for the same result. `prefix` is the beginning of its keys, such as
+// "\"mode\":\"sync\",".
+std::string ResultJson(const CellResult& result, absl::string_view prefix);
+absl::StatusOr<CellResult> ParseResult(absl::string_view json);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_BENCH_CONVERGENCE_CELL_RESULT_H_

@@ -1,0 +1,272 @@
+#include "tools/bench/convergence/report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/strip.h"
+#include "common/base/json.h"
+#include "tools/bench/convergence/sign_flip.h"
+
+namespace rubato {
+namespace {
+
+// The runs of one number of workers, of the seeds of which every mode has an outcome.
+struct Group {
+  int workers = 0;
+  std::vector<int> seeds;
+  std::vector<std::vector<CellResult>> modes;  // by mode, then by seed
+  std::vector<std::string> left_out;           // seeds, with the cell that has failed
+  std::vector<ModeVerdict> verdicts;           // by mode; empty without seeds
+};
+
+size_t IndexOf(const Study& study, const std::string& mode) {
+  return static_cast<size_t>(std::find(study.modes.begin(), study.modes.end(), mode) -
+                             study.modes.begin());
+}
+
+std::optional<size_t> PlainSync(const Study& study) {
+  const size_t index = IndexOf(study, "sync");
+  return index < study.modes.size() ? std::optional<size_t>(index) : std::nullopt;
+}
+
+std::vector<Group> GroupsOf(const Study& study, const std::vector<DoneCell>& cells) {
+  std::map<int, std::map<int, std::vector<const DoneCell*>>> by_workers;  // then by seed
+  for (const DoneCell& cell : cells) {
+    by_workers[cell.cell.workers][cell.cell.seed].push_back(&cell);
+  }
+  std::vector<Group> groups;
+  for (auto& [workers, seeds] : by_workers) {
+    Group group;
+    group.workers = workers;
+    group.modes.resize(study.modes.size());
+    for (auto& [seed, of_seed] : seeds) {
+      const auto failed = std::find_if(of_seed.begin(), of_seed.end(), [](const DoneCell* cell) {
+        return !cell->result.error.empty();
+      });
+      if (failed != of_seed.end() || of_seed.size() < study.modes.size()) {
+        group.left_out.push_back(
+            failed == of_seed.end()
+                ? absl::StrCat("seed ", seed, ": not all of its runs are there")
+                : absl::StrCat((*failed)->cell.name, ": ", (*failed)->result.error));
+        continue;
+      }
+      group.seeds.push_back(seed);
+      for (const DoneCell* cell : of_seed) group.modes[cell->cell.mode].push_back(cell->result);
+    }
+    if (!group.seeds.empty()) {
+      std::vector<std::vector<RunOutcome>> outcomes(group.modes.size());
+      for (size_t mode = 0; mode < group.modes.size(); ++mode) {
+        for (const CellResult& result : group.modes[mode]) {
+          outcomes[mode].push_back(result.outcome);
+        }
+      }
+      group.verdicts =
+          Judge(outcomes, IndexOf(study, study.baseline), PlainSync(study), study.target);
+    }
+    groups.push_back(std::move(group));
+  }
+  return groups;
+}
+
+double Median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
+std::string TargetText(const Target& target) {
+  return absl::StrFormat("%s %s %g", target.metric,
+                         target.higher_is_better ? "of at least" : "of at most", target.value);
+}
+
+std::string SpeedText(const Study& study, const ModeVerdict& verdict) {
+  const auto interval = [&](double low, double high) {
+    return absl::StrFormat("%.2f to %.2f times (%.4g %% confidence)", low, high,
+                           100 * (1 - verdict.level));
+  };
+  switch (verdict.speed) {
+    case ModeVerdict::Speed::kBaseline:
+      return "is the baseline";
+    case ModeVerdict::Speed::kTooFewSeeds:
+      return absl::StrFormat("cannot be judged by %d seeds: %d are needed", verdict.pairs,
+                             PairsNeeded(static_cast<int>(study.modes.size()) - 1, kAlpha));
+    case ModeVerdict::Speed::kNotReached:
+      return absl::StrFormat("does not reach %s in %d of %d runs; the nearest is %.4g",
+                             TargetText(study.target), verdict.misses, verdict.pairs, verdict.best);
+    case ModeVerdict::Speed::kFaster:
+      return absl::StrCat("is faster than ", study.baseline, " by ",
+                          interval(verdict.speedup.first, verdict.speedup.second));
+    case ModeVerdict::Speed::kSlower:
+      return absl::StrCat("is slower than ", study.baseline, " by ",
+                          interval(1 / verdict.speedup.second, 1 / verdict.speedup.first));
+    case ModeVerdict::Speed::kCannotTell:
+      return absl::StrFormat(
+          "cannot be told from %s: its speed is %.2f to %.2f of that (%.4g %% confidence)%s",
+          study.baseline, verdict.speedup.first, verdict.speedup.second, 100 * (1 - verdict.level),
+          verdict.misses > 0 ? absl::StrFormat(", and %d of %d runs miss the target",
+                                               verdict.misses, verdict.pairs)
+                             : "");
+  }
+  return "";
+}
+
+std::string QualityText(const ModeVerdict& verdict, const Target& target) {
+  if (verdict.quality == Finding::kCannotTell) return "";
+  const auto [low, high] = verdict.quality_difference;
+  const bool is_better = verdict.quality == Finding::kMore;
+  return absl::StrFormat("; at the end its %s is %s by %.4g to %.4g",
+                         absl::StripPrefix(target.metric, "eval/"), is_better ? "better" : "worse",
+                         is_better ? low : -high, is_better ? high : -low);
+}
+
+std::string Sentence(const Study& study, const Group& group, size_t mode) {
+  const ModeVerdict& verdict = group.verdicts[mode];
+  std::string text =
+      absl::StrCat("With ", group.workers, " workers ", study.modes[mode], " ",
+                   SpeedText(study, verdict), QualityText(verdict, study.target), ".");
+  if (!verdict.suspicious.empty()) {
+    std::vector<int> seeds;
+    for (const int at : verdict.suspicious) seeds.push_back(group.seeds[at]);
+    absl::StrAppend(&text, " It needs suspiciously few samples with seeds ",
+                    absl::StrJoin(seeds, ", "),
+                    ": fewer than sync's mean less three standard deviations.");
+  }
+  return text;
+}
+
+std::string Row(const Study& study, const Group& group, size_t mode) {
+  std::vector<double> seconds, samples, last, test, staleness;
+  for (const CellResult& result : group.modes[mode]) {
+    if (result.outcome.reached) {
+      seconds.push_back(result.outcome.seconds);
+      samples.push_back(result.outcome.samples);
+    }
+    if (result.outcome.last.has_value()) last.push_back(*result.outcome.last);
+    if (result.test.has_value()) test.push_back(*result.test);
+    staleness.push_back(result.staleness);
+  }
+  const auto median = [](const std::vector<double>& values, const char* format) {
+    return values.empty() ? std::string("–")
+                          : absl::StrFormat(*absl::ParsedFormat<'g'>::New(format), Median(values));
+  };
+  const ModeVerdict& verdict = group.verdicts[mode];
+  std::string speed = "–";
+  if (verdict.speed == ModeVerdict::Speed::kBaseline) {
+    speed = "1";
+  } else if (verdict.speed != ModeVerdict::Speed::kTooFewSeeds &&
+             verdict.speed != ModeVerdict::Speed::kNotReached) {
+    speed = absl::StrFormat("%.2f to %.2f", verdict.speedup.first, verdict.speedup.second);
+  }
+  return absl::StrCat("| ", study.modes[mode], " | ", group.workers, " | ",
+                      verdict.pairs - verdict.misses, " of ", verdict.pairs, " | ",
+                      median(seconds, "%.4g"), " | ", median(samples, "%.6g"), " | ", speed, " | ",
+                      median(last, "%.4g"), " | ", median(test, "%.4g"), " | ",
+                      median(staleness, "%.3g"), " |\n");
+}
+
+std::string Prefix(const Study& study, const Cell& cell) {
+  nlohmann::ordered_json json;
+  json["mode"] = study.modes[cell.mode];
+  json["workers"] = cell.workers;
+  json["seed"] = cell.seed;
+  const std::string text = JsonText(json);
+  return absl::StrCat(text.substr(1, text.size() - 2), ",");
+}
+
+}  // namespace
+
+std::string ResultsJsonl(const Study& study, const std::vector<DoneCell>& cells) {
+  std::string text;
+  for (const DoneCell& cell : cells) {
+    absl::StrAppend(&text, ResultJson(cell.result, Prefix(study, cell.cell)), "\n");
+  }
+  return text;
+}
+
+std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
+  std::string text =
+      "mode,workers,seed,reached,seconds,samples,best,last,test,end_seconds,updates,staleness,"
+      "error\n";
+  const auto quoted = [](const std::string& value) {
+    std::string field = "\"";
+    for (const char c : value) field += c == '"' ? "\"\"" : std::string(1, c);
+    return field + "\"";
+  };
+  const auto number = [](std::optional<double> value) {
+    return value.has_value() ? absl::StrFormat("%.17g", *value) : std::string();
+  };
+  for (const auto& [cell, result] : cells) {
+    absl::StrAppend(&text, quoted(study.modes[cell.mode]), ",", cell.workers, ",", cell.seed, ",");
+    if (!result.error.empty()) {
+      absl::StrAppend(&text, ",,,,,,,,,", quoted(result.error), "\n");
+      continue;
+    }
+    absl::StrAppend(&text, result.outcome.reached ? "1," : "0,", number(result.outcome.seconds),
+                    ",", number(result.outcome.samples), ",", number(result.outcome.best), ",",
+                    number(result.outcome.last), ",", number(result.test), ",");
+    absl::StrAppend(&text, number(result.end_seconds), ",", result.updates, ",",
+                    number(result.staleness), ",\n");
+  }
+  return text;
+}
+
+std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell>& cells) {
+  std::vector<std::string> sentences;
+  for (const Group& group : GroupsOf(study, cells)) {
+    for (size_t mode = 0; mode < group.verdicts.size(); ++mode) {
+      if (study.modes[mode] != study.baseline) sentences.push_back(Sentence(study, group, mode));
+    }
+    if (group.verdicts.empty()) {
+      sentences.push_back(absl::StrCat("With ", group.workers,
+                                       " workers no seed has run in every mode: there is nothing "
+                                       "to compare."));
+    }
+  }
+  return sentences;
+}
+
+std::string ReportMarkdown(const Study& study, const std::vector<DoneCell>& cells,
+                           const std::string& command) {
+  const std::vector<Group> groups = GroupsOf(study, cells);
+  std::string text = absl::StrCat("# Which mode reaches ", TargetText(study.target), " first\n\n");
+  for (const std::string& sentence : Verdicts(study, cells)) {
+    absl::StrAppend(&text, "* ", sentence, "\n");
+  }
+  const auto or_default = [](const std::string& value, const char* otherwise) {
+    return value.empty() ? std::string(otherwise) : value;
+  };
+  absl::StrAppend(
+      &text, "\nIn virtual time: speeds ", or_default(study.speeds, "fixed"), ", ",
+      or_default(study.compute, "10ms"), " for a micro-batch, ", or_default(study.latency, "100us"),
+      " of latency, ", or_default(study.bandwidth, "10Gbit"),
+      " a machine. Seconds are of training, without the time of evaluations.\n\n"
+      "| mode | workers | runs that reach it | seconds | samples | speed beside the baseline | ",
+      absl::StripPrefix(study.target.metric, "eval/"),
+      " at the end | of the test split | staleness |\n|---|---|---|---|---|---|---|---|---|\n");
+  for (const Group& group : groups) {
+    for (size_t mode = 0; mode < group.verdicts.size(); ++mode) {
+      absl::StrAppend(&text, Row(study, group, mode));
+    }
+  }
+  absl::StrAppend(
+      &text,
+      "\nMedians over the seeds; seconds and samples of the runs that reach the target. The speed "
+      "is the baseline's time divided by the mode's, as an interval: seeds are compared in pairs, "
+      "by an exact sign-flip test of the logarithms, with Holm's correction over the modes. A run "
+      "that misses the target enters with its end.\n");
+  for (const Group& group : groups) {
+    for (const std::string& seed : group.left_out) {
+      absl::StrAppend(&text, "\nLeft out: ", seed, "\n");
+    }
+  }
+  absl::StrAppend(&text, "\nRepeat it with\n\n    ", command, "\n");
+  return text;
+}
+
+}  // namespace rubato

@@ -1,0 +1,34 @@
+// A study's results as text: lines of JSON, CSV, and a report for people. A core: it reads and
+// writes no files.
+#ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_REPORT_H_
+#define RUBATO_TOOLS_BENCH_CONVERGENCE_REPORT_H_
+
+#include <string>
+#include <vector>
+
+#include "tools/bench/convergence/cell_result.h"
+#include "tools/bench/convergence/study.h"
+
+namespace rubato {
+
+// A cell that has run.
+struct DoneCell {
+  Cell cell;
+  CellResult result;
+};
+
+// A line for each cell, in the order of CellsOf: a function of the study and of what was computed,
+// without times of this machine.
+std::string ResultsJsonl(const Study& study, const std::vector<DoneCell>& cells);
+std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells);
+
+// The verdicts as sentences, one for each mode but the baseline and number of workers.
+std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell>& cells);
+
+// Markdown: the verdicts, a table of the modes, and how it was run.
+std::string ReportMarkdown(const Study& study, const std::vector<DoneCell>& cells,
+                           const std::string& command);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_BENCH_CONVERGENCE_REPORT_H_

@@ -1,0 +1,105 @@
+#include "tools/bench/convergence/report.h"
+
+#include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// Ten seeds, of which async takes half the time and ends a little worse.
+class ReportTest : public ::testing::Test {
+ protected:
+  ReportTest() {
+    study_.modes = {"sync", "async"};
+    study_.baseline = "sync";
+    study_.target = {"eval/accuracy", 0.9, true};
+    for (size_t mode = 0; mode < 2; ++mode) {
+      for (int seed = 0; seed < 10; ++seed) {
+        CellResult result;
+        const double last = mode == 0 ? 0.95 : 0.93 - 0.001 * seed;
+        result.outcome = {(mode == 0 ? 100.0 : 50.0) + seed, 1000, true, last, last};
+        result.end_seconds = 200;
+        result.updates = 20;
+        result.test = last - 0.01;
+        result.digest = "d1";
+        cells_.push_back(
+            {{mode, 4, seed, absl::StrCat(study_.modes[mode], "-w4-s", seed), {}}, result});
+      }
+    }
+  }
+
+  Study study_;
+  std::vector<DoneCell> cells_;
+};
+
+TEST_F(ReportTest, SaysWhichIsFasterAndWorse) {
+  EXPECT_THAT(Verdicts(study_, cells_),
+              ElementsAre(AllOf(HasSubstr("With 4 workers async is faster than sync by 1."),
+                                HasSubstr("times (95 % confidence); at the end its accuracy is "
+                                          "worse by 0.02"))));
+  EXPECT_THAT(ReportMarkdown(study_, cells_, "rubato bench convergence"),
+              AllOf(HasSubstr("| sync | 4 | 10 of 10 | 104.5 | 1000 | 1 | 0.95 | 0.94 | 0 |"),
+                    HasSubstr("\n    rubato bench convergence\n")));
+}
+
+TEST_F(ReportTest, ASeedWithACellThatFailedIsLeftOutAndNamed) {
+  cells_[3].result.error = "no room";
+  EXPECT_THAT(
+      ReportMarkdown(study_, cells_, ""),
+      AllOf(HasSubstr("| sync | 4 | 9 of 9 |"), HasSubstr("Left out: sync-w4-s3: no room\n")));
+}
+
+TEST_F(ReportTest, NothingToCompare) {
+  for (DoneCell& cell : cells_) cell.result.error = "no room";
+  EXPECT_THAT(Verdicts(study_, cells_), ElementsAre(HasSubstr("there is nothing to compare")));
+}
+
+TEST_F(ReportTest, ResultsComeBackAsTheyWere) {
+  for (const DoneCell& cell : cells_) {
+    const std::string text = ResultJson(cell.result, "");
+    const absl::StatusOr<CellResult> again = ParseResult(text);
+    RUBATO_ASSERT_OK(again);
+    EXPECT_EQ(ResultJson(*again, ""), text);
+  }
+  CellResult failed;
+  failed.error = "a \"reason\"";
+  const absl::StatusOr<CellResult> again = ParseResult(ResultJson(failed, ""));
+  RUBATO_ASSERT_OK(again);
+  EXPECT_EQ(again->error, failed.error);
+  EXPECT_THAT(ParseResult("{"), IsError(absl::StatusCode::kDataLoss, HasSubstr("no number")));
+  EXPECT_THAT(ParseResult("{\"seconds\":\"x\"}"),
+              IsError(absl::StatusCode::kDataLoss, HasSubstr("no number")));
+}
+
+TEST_F(ReportTest, LinesAndCsv) {
+  EXPECT_THAT(ResultsJsonl(study_, cells_),
+              HasSubstr("{\"mode\":\"async\",\"workers\":4,\"seed\":9,\"reached\":true,\"seconds\":"
+                        "59.0,\"samples\":1000.0,"));
+  EXPECT_THAT(ResultsCsv(study_, cells_), HasSubstr("\n\"async\",4,9,1,59,1000,"));
+}
+
+// Evaluated at 100 and 200 samples; the line of training at 150 samples says when half of it was
+// done. That the evaluation itself was told of later does not matter.
+TEST(OutcomeOfTest, TrainingTimeIsThatOfTheLinesAroundIt) {
+  const RunCurves curves = ParseCurves(
+      "{\"kind\":\"train\",\"step\":1,\"samples\":50,\"time\":5,\"loss\":1}\n"
+      "{\"kind\":\"eval\",\"step\":2,\"samples\":100,\"time\":90,\"loss\":1,\"accuracy\":0.5}\n"
+      "{\"kind\":\"train\",\"step\":3,\"samples\":150,\"time\":25,\"loss\":1}\n"
+      "{\"kind\":\"train\",\"step\":4,\"samples\":200,\"time\":30,\"loss\":1}\n"
+      "{\"kind\":\"eval\",\"step\":4,\"samples\":200,\"time\":99,\"loss\":1,\"accuracy\":0.9}\n");
+  const absl::StatusOr<RunOutcome> outcome = OutcomeOf(curves, {"eval/accuracy", 0.7, true});
+  RUBATO_ASSERT_OK(outcome);
+  // 15 s at 100 samples, 30 s at 200; the target lies in the middle.
+  EXPECT_DOUBLE_EQ(outcome->seconds, 22.5);
+  EXPECT_DOUBLE_EQ(outcome->samples, 150);
+  EXPECT_THAT(OutcomeOf(RunCurves(), {"eval/accuracy", 0.7, true}),
+              IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("no eval/accuracy")));
+}
+
+}  // namespace
+}  // namespace rubato

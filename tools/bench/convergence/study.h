@@ -1,0 +1,57 @@
+// What a study of convergence compares: its modes and its cells, each of which is one command.
+// A core: it starts nothing and writes nothing.
+#ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_STUDY_H_
+#define RUBATO_TOOLS_BENCH_CONVERGENCE_STUDY_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/job.pb.h"
+#include "tools/bench/convergence/verdict.h"
+
+namespace rubato {
+
+// As typed, but for what is filled in.
+struct Study {
+  std::string config;
+  std::vector<std::string> set;
+  std::vector<std::string> modes;  // "sync", "bounded,staleness=3", "sync@12%+async"
+  std::string baseline;            // one of them
+  std::vector<int> workers;        // empty: the job's
+  int seeds = 10;
+  Target target;
+  int64_t evaluations = 40;  // of a run
+  // Of `rubato simulate`, passed on as they are.
+  std::string speeds, compute, latency, bandwidth;
+};
+
+// One run of a study.
+struct Cell {
+  size_t mode = 0;  // of Study::modes
+  int workers = 0;
+  int seed = 0;
+  std::string name;                    // of its folder: "sync-w4-s3"
+  std::vector<std::string> arguments;  // of `rubato`, without --run-dir
+};
+
+// "eval/accuracy=0.88" or "eval/loss=0.3".
+absl::StatusOr<Target> ParseTarget(absl::string_view text);
+
+// The cells, by workers, mode and seed. Checks the study and each mode's job, without its data:
+// InvalidArgument for what is wrong of it, and all that LoadJob says.
+absl::StatusOr<std::vector<Cell>> CellsOf(const Study& study);
+
+// `consistency` for a mode of a study in a job that trains until `until`, as YAML:
+// "sync@12%+async" is a schedule of sync for 12 % of the training, then async.
+absl::StatusOr<std::string> ConsistencyYaml(absl::string_view mode, const proto::Point& until);
+
+// What identifies the study: all that decides its results, as JSON. Two with the same text have the
+// same cells.
+std::string StudyJson(const Study& study);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_BENCH_CONVERGENCE_STUDY_H_

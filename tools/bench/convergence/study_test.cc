@@ -1,0 +1,124 @@
+#include "tools/bench/convergence/study.h"
+
+#include <fstream>
+
+#include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::Contains;
+using ::testing::HasSubstr;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+MATCHER_P(Yields, value, "") {
+  *result_listener << arg.status().ToString();
+  return arg.ok() && *arg == value;
+}
+
+proto::Point Epochs(double epochs) {
+  proto::Point point;
+  point.set_epochs(epochs);
+  return point;
+}
+
+TEST(ConsistencyYamlTest, OneModeOrSeveral) {
+  EXPECT_THAT(ConsistencyYaml("sync", Epochs(4)), Yields("{mode: sync}"));
+  EXPECT_THAT(ConsistencyYaml("bounded,staleness=3", Epochs(4)),
+              Yields("{mode: bounded, staleness: 3}"));
+  EXPECT_THAT(ConsistencyYaml("sync@25%+async", Epochs(4)),
+              Yields("{schedule: [{mode: sync, until: {epochs: 1}}, {mode: async}]}"));
+  proto::Point steps;
+  steps.set_steps(200);
+  EXPECT_THAT(ConsistencyYaml("sync@10%+bounded,staleness=2@50%+async", steps),
+              Yields("{schedule: [{mode: sync, until: {steps: 20}}, {mode: bounded, staleness: 2, "
+                     "until: {steps: 120}}, {mode: async}]}"));
+}
+
+TEST(ConsistencyYamlTest, RefusesSharesThatAreNone) {
+  for (const char* mode : {"sync+async", "sync@12%", "sync@12+async", "sync@0%+async",
+                           "sync@60%+bounded@40%+async", "sync@12%+async@50%"}) {
+    EXPECT_THAT(ConsistencyYaml(mode, Epochs(4)),
+                IsError(absl::StatusCode::kInvalidArgument, HasSubstr(mode)));
+  }
+}
+
+TEST(ParseTargetTest, AccuracyAndLoss) {
+  const absl::StatusOr<Target> accuracy = ParseTarget("eval/accuracy=0.88");
+  RUBATO_ASSERT_OK(accuracy);
+  EXPECT_TRUE(accuracy->higher_is_better);
+  EXPECT_EQ(accuracy->value, 0.88);
+  const absl::StatusOr<Target> loss = ParseTarget("eval/loss=0.3");
+  RUBATO_ASSERT_OK(loss);
+  EXPECT_TRUE(loss->IsReachedBy(0.25));
+  for (const char* text :
+       {"", "0.88", "accuracy=1", "eval/accuracy", "eval/loss=nan", "eval/loss=x"}) {
+    EXPECT_THAT(ParseTarget(text), IsError(absl::StatusCode::kInvalidArgument,
+                                           HasSubstr("expected eval/accuracy=NUMBER")));
+  }
+}
+
+class CellsOfTest : public ::testing::Test {
+ protected:
+  CellsOfTest() {
+    study_.config = ::testing::TempDir() + "/job.yaml";
+    std::ofstream(study_.config)
+        << "version: 1\nname: study\ncluster: {workers: 2}\ndata: {format: glyphs}\n"
+           "model: {layers: [flatten, {linear: {out_features: 10}}]}\nloss: cross_entropy\n"
+           "optimizer: {name: sgd, learning_rate: 0.1}\n"
+           "train: {batch_size: 64, micro_batches: 4, until: {epochs: 2}}\n";
+    study_.modes = {"sync", "async"};
+    study_.baseline = "sync";
+    study_.seeds = 3;
+    study_.target = {"eval/accuracy", 0.8, true};
+  }
+
+  Study study_;
+};
+
+TEST_F(CellsOfTest, EachSeedInEachMode) {
+  study_.workers = {4, 8};
+  const absl::StatusOr<std::vector<Cell>> cells = CellsOf(study_);
+  RUBATO_ASSERT_OK(cells);
+  ASSERT_THAT(*cells, SizeIs(12));
+  EXPECT_EQ((*cells)[0].name, "sync-w4-s0");
+  EXPECT_EQ((*cells)[11].name, "async-w8-s2");
+  EXPECT_THAT((*cells)[11].arguments,
+              AllOf(Contains("consistency={mode: async}"), Contains("cluster.workers=8"),
+                    Contains("seed=2"), Contains("data.validation=0.1"),
+                    Contains("evaluation.every={epochs: 0.050000000000000003}")));
+}
+
+TEST_F(CellsOfTest, AValidationSplitOfTheJobStays) {
+  study_.set = {"data.validation=0.3"};
+  const absl::StatusOr<std::vector<Cell>> cells = CellsOf(study_);
+  RUBATO_ASSERT_OK(cells);
+  EXPECT_THAT((*cells)[0].arguments, Not(Contains("data.validation=0.1")));
+}
+
+TEST_F(CellsOfTest, RefusesWhatCannotBeCompared) {
+  const auto refusal = [this] { return std::string(CellsOf(study_).status().message()); };
+  const Study sound = study_;
+  study_.modes = {"sync"};
+  EXPECT_THAT(refusal(), HasSubstr("two or more"));
+  study_.modes = {"sync", "async", "async"};
+  EXPECT_THAT(refusal(), HasSubstr("--mode async is given twice"));
+  study_.modes = {"sync", "asink"};
+  EXPECT_THAT(refusal(), HasSubstr("consistency"));
+  study_ = sound;
+  study_.baseline = "bounded";
+  EXPECT_THAT(refusal(), HasSubstr("--baseline"));
+  study_ = sound;
+  study_.seeds = 21;
+  EXPECT_THAT(refusal(), HasSubstr("expected 1 to 20"));
+  study_ = sound;
+  study_.set = {"train.until={time: 10s}"};
+  EXPECT_THAT(refusal(), HasSubstr("train.until is a time"));
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,159 @@
+#include "tools/bench/convergence/verdict.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "common/base/check.h"
+#include "tools/bench/convergence/sign_flip.h"
+
+namespace rubato {
+namespace {
+
+// So large a share of a mode's runs without the target, and no time is told of it.
+constexpr double kNotReachedShare = 0.2;
+
+double Mean(absl::Span<const double> values) {
+  double sum = 0;
+  for (const double value : values) sum += value;
+  return sum / static_cast<double>(values.size());
+}
+
+// Mean less three standard deviations of the samples that plain sync needs; nothing if too few of
+// its runs have come to the target.
+std::optional<double> FewestSamples(const std::vector<RunOutcome>& sync) {
+  std::vector<double> samples;
+  for (const RunOutcome& run : sync) {
+    if (run.reached) samples.push_back(run.samples);
+  }
+  if (samples.size() < 3) return std::nullopt;
+  const double mean = Mean(samples);
+  double squares = 0;
+  for (const double value : samples) squares += (value - mean) * (value - mean);
+  return mean - 3 * std::sqrt(squares / static_cast<double>(samples.size() - 1));
+}
+
+// log(the mode's time / the baseline's), by seed.
+std::vector<double> LogRatios(const std::vector<RunOutcome>& mode,
+                              const std::vector<RunOutcome>& baseline) {
+  std::vector<double> differences;
+  for (size_t i = 0; i < mode.size(); ++i) {
+    const bool both_miss = !mode[i].reached && !baseline[i].reached;
+    differences.push_back(both_miss ? 0 : std::log(mode[i].seconds / baseline[i].seconds));
+  }
+  return differences;
+}
+
+int Misses(const std::vector<RunOutcome>& runs) {
+  return static_cast<int>(
+      std::count_if(runs.begin(), runs.end(), [](const RunOutcome& run) { return !run.reached; }));
+}
+
+// What the mode's metric at the end is better by, of pairs in which both have one.
+std::vector<double> QualityDifferences(const std::vector<RunOutcome>& mode,
+                                       const std::vector<RunOutcome>& baseline,
+                                       const Target& target) {
+  std::vector<double> differences;
+  for (size_t i = 0; i < mode.size(); ++i) {
+    if (!mode[i].last.has_value() || !baseline[i].last.has_value()) continue;
+    const double difference = *mode[i].last - *baseline[i].last;
+    differences.push_back(target.higher_is_better ? difference : -difference);
+  }
+  return differences;
+}
+
+Finding FindingOf(const HolmResult& result, absl::Span<const double> differences) {
+  if (!result.rejected) return Finding::kCannotTell;
+  return Mean(differences) > 0 ? Finding::kMore : Finding::kLess;
+}
+
+}  // namespace
+
+RunOutcome OutcomeOf(absl::Span<const Evaluation> evaluations, const Target& target) {
+  RunOutcome outcome;
+  for (size_t i = 0; i < evaluations.size(); ++i) {
+    const Evaluation& now = evaluations[i];
+    if (!std::isfinite(now.value)) {
+      outcome.last.reset();
+      continue;
+    }
+    const bool is_better =
+        target.higher_is_better ? now.value > outcome.best : now.value < outcome.best;
+    if (i == 0 || is_better) outcome.best = now.value;
+    outcome.last = now.value;
+    if (outcome.reached) continue;
+    outcome.seconds = now.seconds;
+    outcome.samples = now.samples;
+    if (!target.IsReachedBy(now.value)) continue;
+    outcome.reached = true;
+    if (i == 0 || !std::isfinite(evaluations[i - 1].value)) continue;
+    const Evaluation& before = evaluations[i - 1];
+    const double share = (target.value - before.value) / (now.value - before.value);
+    outcome.seconds = before.seconds + share * (now.seconds - before.seconds);
+    outcome.samples = before.samples + share * (now.samples - before.samples);
+  }
+  return outcome;
+}
+
+std::vector<ModeVerdict> Judge(const std::vector<std::vector<RunOutcome>>& modes, size_t baseline,
+                               std::optional<size_t> sync, const Target& target) {
+  std::vector<ModeVerdict> verdicts(modes.size());
+  std::vector<size_t> compared;
+  std::vector<std::vector<double>> times, qualities;
+  std::vector<double> time_p, quality_p;
+  const std::optional<double> fewest =
+      sync.has_value() ? FewestSamples(modes[*sync]) : std::nullopt;
+  for (size_t i = 0; i < modes.size(); ++i) {
+    RUBATO_CHECK(modes[i].size() == modes[baseline].size() && !modes[i].empty());
+    ModeVerdict& verdict = verdicts[i];
+    verdict.pairs = static_cast<int>(modes[i].size());
+    verdict.misses = Misses(modes[i]);
+    verdict.best = modes[i][0].best;
+    for (size_t seed = 0; seed < modes[i].size(); ++seed) {
+      const RunOutcome& run = modes[i][seed];
+      verdict.best = target.higher_is_better ? std::max(verdict.best, run.best)
+                                             : std::min(verdict.best, run.best);
+      if (!run.last.has_value()) ++verdict.diverged;
+      if (i != sync && run.reached && fewest.has_value() && run.samples < *fewest) {
+        verdict.suspicious.push_back(static_cast<int>(seed));
+      }
+    }
+    if (i == baseline) {
+      verdict.speed = ModeVerdict::Speed::kBaseline;
+      continue;
+    }
+    compared.push_back(i);
+    times.push_back(LogRatios(modes[i], modes[baseline]));
+    qualities.push_back(QualityDifferences(modes[i], modes[baseline], target));
+    time_p.push_back(SignFlipP(times.back()));
+    quality_p.push_back(SignFlipP(qualities.back()));
+  }
+  const std::vector<HolmResult> time_results = Holm(time_p, kAlpha);
+  const std::vector<HolmResult> quality_results = Holm(quality_p, kAlpha);
+  const int needed = compared.empty() ? 0 : PairsNeeded(static_cast<int>(compared.size()), kAlpha);
+  for (size_t k = 0; k < compared.size(); ++k) {
+    ModeVerdict& verdict = verdicts[compared[k]];
+    verdict.p = time_p[k];
+    verdict.level = time_results[k].level;
+    const auto [low, high] = SignFlipInterval(times[k], verdict.level);
+    verdict.speedup = {std::exp(-high), std::exp(-low)};
+    verdict.quality_difference = SignFlipInterval(qualities[k], quality_results[k].level);
+    verdict.quality = FindingOf(quality_results[k], qualities[k]);
+    if (verdict.pairs < needed) {
+      verdict.speed = ModeVerdict::Speed::kTooFewSeeds;
+    } else if (verdict.misses >= kNotReachedShare * verdict.pairs) {
+      verdict.speed = ModeVerdict::Speed::kNotReached;
+    } else {
+      const Finding longer = FindingOf(time_results[k], times[k]);
+      verdict.speed = ModeVerdict::Speed::kCannotTell;
+      if (longer == Finding::kLess && verdict.misses == 0) {
+        verdict.speed = ModeVerdict::Speed::kFaster;
+      }
+      if (longer == Finding::kMore && verdicts[baseline].misses == 0) {
+        verdict.speed = ModeVerdict::Speed::kSlower;
+      }
+    }
+  }
+  return verdicts;
+}
+
+}  // namespace rubato

@@ -1,0 +1,87 @@
+// Which mode reaches a target first: modes' runs beside the baseline's, seed by seed. A core: it
+// knows nothing of files, processes or clocks.
+#ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_VERDICT_H_
+#define RUBATO_TOOLS_BENCH_CONVERGENCE_VERDICT_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/types/span.h"
+
+namespace rubato {
+
+// What one run came to. Of one mode the runs stand in the order of their seeds.
+struct RunOutcome {
+  // Training seconds and samples to the target; without it, to the run's end.
+  double seconds = 0;
+  double samples = 0;
+  bool reached = false;
+  double best = 0;             // of the target's metric, in the whole run
+  std::optional<double> last;  // the metric at the end; none if the run diverged
+};
+
+// The metric that is judged, and where its target is.
+struct Target {
+  std::string metric;  // "eval/accuracy" or "eval/loss"
+  double value = 0;
+  bool higher_is_better = true;
+
+  bool IsReachedBy(double metric_value) const {
+    return higher_is_better ? metric_value >= value : metric_value <= value;
+  }
+};
+
+// A comparison of means by paired differences.
+enum class Finding { kMore, kLess, kCannotTell };
+
+struct ModeVerdict {
+  enum class Speed {
+    kBaseline,
+    kTooFewSeeds,
+    kNotReached,  // by a fifth of its runs and more
+    kFaster,
+    kSlower,
+    kCannotTell,
+  };
+  Speed speed = Speed::kCannotTell;
+  int pairs = 0;
+  int misses = 0;
+  double best = 0;   // of the target's metric, over all runs
+  double p = 1;      // of the times
+  double level = 0;  // at which it was judged
+  // The baseline's time divided by the mode's: above 1 the mode is faster. At confidence 1 - level.
+  std::pair<double, double> speedup = {1, 1};
+  // Of the metric at the end, higher meaning better.
+  Finding quality = Finding::kCannotTell;
+  std::pair<double, double> quality_difference = {0, 0};
+  int diverged = 0;  // runs without a metric at the end, which the comparison leaves out
+  // Seeds whose run needed suspiciously few samples: fewer than the mean of plain sync less three
+  // standard deviations.
+  std::vector<int> suspicious;
+};
+
+constexpr double kAlpha = 0.05;
+
+// Judges each mode against modes[baseline], all with equally many runs, kMaxPairs at most. Times
+// are compared by their logarithms. A miss enters with its run's end, which can only weaken
+// "slower"; a mode with a miss is never faster, and where the baseline misses none is slower; where
+// both miss the difference is 0. `sync` is the mode that is plain sync, if there is one.
+std::vector<ModeVerdict> Judge(const std::vector<std::vector<RunOutcome>>& modes, size_t baseline,
+                               std::optional<size_t> sync, const Target& target);
+
+// The seconds and samples at which a metric that was (seconds, samples, value) at each evaluation,
+// in order, reaches the target: by a straight line between two evaluations, at the first one not
+// before it.
+struct Evaluation {
+  double seconds = 0;
+  double samples = 0;
+  double value = 0;
+};
+RunOutcome OutcomeOf(absl::Span<const Evaluation> evaluations, const Target& target);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_BENCH_CONVERGENCE_VERDICT_H_
