@@ -5,6 +5,7 @@ Usage: harm_test.py RUBATO SERVER WORKER SLOW_DISK   (the binaries, and the libr
   RUBATO_HARM_SEED=7       the first round's seed (1); the next ones follow
   RUBATO_HARM_SECONDS=600  no round begins later (60)
   RUBATO_HARM_ROUNDS=1     no more rounds than these
+  RUBATO_HARM_TIMES=1      fails where going on, or an end, takes longer than the lease and a second; else that is only printed
 
 A round that finds something says what, and where its files are. Where the machine took more than a third of a lease from one
 thread within a lease, who is silent, late or gone proves nothing, and the round counts as starved; bits and accounts count always.
@@ -29,7 +30,7 @@ def main():
     seconds = float(os.environ.get("RUBATO_HARM_SECONDS", "60"))
     rounds = int(os.environ.get("RUBATO_HARM_ROUNDS", "1000000000"))
     base = tempfile.mkdtemp(prefix="rubato_harm_", dir=os.environ.get("TEST_TMPDIR"))
-    machine, begin, findings, starved, harms, times = Machine(LEASE), time.monotonic(), [], [], {}, {}
+    machine, begin, findings, late, starved, harms, times = Machine(LEASE), time.monotonic(), [], [], [], {}, {}
     number = 0
     while number < rounds and time.monotonic() - begin <= seconds:
         number += 1
@@ -39,6 +40,9 @@ def main():
             harms[kind] = harms.get(kind, 0) + count
         for kind, longest, taken in done.times:
             times.setdefault(kind, []).append((longest, taken))
+        for sentence in done.late:
+            late.append(seed)
+            print(f"LATE with RUBATO_HARM_SEED={seed}: {sentence}", flush=True)
         if finding is not None:
             is_starved = machine.worst > LEASE / 3 and not done.is_certain
             (starved if is_starved else findings).append(seed)
@@ -48,14 +52,14 @@ def main():
     machine.close()
     if not findings and not starved:
         os.rmdir(base)
-    print(f"{number} rounds, {sum(harms.values())} harms, {len(findings)} findings {findings or ''}, {len(starved)} starved "
+    print(f"{number} rounds, {sum(harms.values())} harms, {len(findings)} findings {findings or ''}, {len(late)} late {late or ''}, {len(starved)} starved "
           f"{starved or ''}")
     for kind, count in sorted(harms.items()):
         print(f"  {count:5d} {kind}")
     for kind, measured in sorted(times.items()):
         longest, taken = max(measured)
         print(f"  {kind}: longest standstill {longest:.2f} s, {taken:.2f} s of it taken by the machine")
-    return 1 if findings else 0
+    return 1 if findings or (late and os.environ.get("RUBATO_HARM_TIMES")) else 0
 
 
 if __name__ == "__main__":
