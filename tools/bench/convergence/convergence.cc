@@ -27,7 +27,6 @@
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
-#include "common/files/atomic_file.h"
 #include "common/files/run_folder.h"
 #include "tools/bench/convergence/cell_pool.h"
 #include "tools/bench/convergence/cell_result.h"
@@ -48,12 +47,6 @@ struct Options {
   bool dry_run = false;
   std::string command;  // as typed, for the report
 };
-
-absl::Status WriteFile(const std::string& path, const std::string& text) {
-  RUBATO_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
-  RUBATO_RETURN_IF_ERROR(file.Append(text));
-  return file.Commit();
-}
 
 std::string Quoted(const std::string& word) {
   const auto is_plain = [](char c) {
@@ -129,7 +122,7 @@ absl::Status Driver::Open() {
         absl::StrCat(options_.folder, " holds another study, which ", Path("study.json"),
                      " describes: give another --out"));
   }
-  if (!before.ok()) RUBATO_RETURN_IF_ERROR(WriteFile(Path("study.json"), study));
+  if (!before.ok()) RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("study.json"), study));
   for (size_t i = 0; i < cells_.size(); ++i) {
     const absl::StatusOr<std::string> text = ReadSmallFile(ResultOf(cells_[i]));
     if (!text.ok()) continue;
@@ -176,9 +169,9 @@ absl::Status Driver::Finish(const CellPool::Ended& ended) {
   measured["wall_seconds"] = ended.wall_seconds;
   measured["cpu_seconds"] = ended.cpu_seconds;
   measured["peak_bytes"] = ended.peak_bytes;
-  RUBATO_RETURN_IF_ERROR(
-      WriteFile(Path("cells/" + cell.name + ".measured.json"), JsonText(measured) + "\n"));
-  RUBATO_RETURN_IF_ERROR(WriteFile(ResultOf(cell), ResultJson(result, "") + "\n"));
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("cells/" + cell.name + ".measured.json"),
+                                             JsonText(measured) + "\n"));
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(ResultOf(cell), ResultJson(result, "") + "\n"));
   std::error_code error;
   for (const char* large : {"/checkpoints", "/parameters.safetensors"}) {
     fs::remove_all(RunFolderOf(cell) + large, error);
@@ -243,10 +236,13 @@ absl::Status Driver::WriteResults() const {
     absl::StrAppend(&measured, "{\"cell\":", JsonText(nlohmann::json(cell.cell.name)), ",",
                     text->substr(1));
   }
-  RUBATO_RETURN_IF_ERROR(WriteFile(Path("measured.jsonl"), measured));
-  RUBATO_RETURN_IF_ERROR(WriteFile(Path("results.jsonl"), ResultsJsonl(options_.study, done)));
-  RUBATO_RETURN_IF_ERROR(WriteFile(Path("results.csv"), ResultsCsv(options_.study, done)));
-  return WriteFile(Path("report.md"), ReportMarkdown(options_.study, done, options_.command));
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("measured.jsonl"), measured));
+  RUBATO_RETURN_IF_ERROR(
+      WriteFileAtomically(Path("results.jsonl"), ResultsJsonl(options_.study, done)));
+  RUBATO_RETURN_IF_ERROR(
+      WriteFileAtomically(Path("results.csv"), ResultsCsv(options_.study, done)));
+  return WriteFileAtomically(Path("report.md"),
+                             ReportMarkdown(options_.study, done, options_.command));
 }
 
 std::string DryRun(const std::vector<Cell>& cells) {
