@@ -20,7 +20,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/flags.h"
@@ -32,6 +31,7 @@
 #include "tools/bench/convergence/cell_result.h"
 #include "tools/bench/convergence/report.h"
 #include "tools/bench/convergence/study.h"
+#include "tools/command/summary.h"
 
 namespace rubato {
 namespace {
@@ -48,18 +48,9 @@ struct Options {
   std::string command;  // as typed, for the report
 };
 
-std::string Quoted(const std::string& word) {
-  const auto is_plain = [](char c) {
-    return absl::ascii_isalnum(static_cast<unsigned char>(c)) || absl::StrContains("-_./:=,+@%", c);
-  };
-  if (!word.empty() && std::all_of(word.begin(), word.end(), is_plain)) return word;
-  return absl::StrCat("'", absl::StrReplaceAll(word, {{"'", "'\\''"}}), "'");
-}
-
-std::string CommandLine(const std::vector<std::string>& arguments) {
-  std::string line = "rubato";
-  for (const std::string& argument : arguments) absl::StrAppend(&line, " ", Quoted(argument));
-  return line;
+std::string CommandLine(std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), "rubato");
+  return ShellLine(arguments);
 }
 
 // A study under way: which cells are done, in the folder that keeps them.
