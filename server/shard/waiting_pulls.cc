@@ -4,30 +4,12 @@
 #include <utility>
 
 namespace rubato {
-namespace {
 
-template <typename T, typename Predicate>
-void EraseIf(std::vector<T>* list, Predicate predicate) {
-  list->erase(std::remove_if(list->begin(), list->end(), predicate), list->end());
-}
-
-}  // namespace
-
-bool WaitingPulls::Add(int64_t block, const Pull& pull) {
-  std::vector<Pull>& pulls = by_block_[block - first_];
-  EraseIf(&pulls, [&pull](const Pull& other) { return other.puller == pull.puller; });
-  if (pulls.size() >= kMost) return false;
-  pulls.push_back(pull);
-  return true;
-}
-
-void WaitingPulls::Answer(int64_t block, absl::FunctionRef<bool(const Pull&)> may_answer,
-                          absl::FunctionRef<void(const Pull&)> answer) {
-  std::vector<Pull>& pulls = by_block_[block - first_];
+void WaitingPulls::Queue::EraseIf(absl::FunctionRef<bool(const Pull&)> predicate) {
   size_t kept = 0;
   for (const Pull& pull : pulls) {
-    if (may_answer(pull)) {
-      answer(pull);
+    if (predicate(pull)) {
+      pullers.erase(pull.puller);
     } else {
       pulls[kept++] = pull;
     }
@@ -35,16 +17,39 @@ void WaitingPulls::Answer(int64_t block, absl::FunctionRef<bool(const Pull&)> ma
   pulls.resize(kept);
 }
 
+bool WaitingPulls::Add(int64_t block, const Pull& pull) {
+  Queue& queue = by_block_[block - first_];
+  if (queue.pullers.contains(pull.puller)) {
+    queue.EraseIf([&pull](const Pull& other) { return other.puller == pull.puller; });
+  }
+  if (queue.pulls.size() >= kMost) return false;
+  queue.pulls.push_back(pull);
+  queue.pullers.insert(pull.puller);
+  return true;
+}
+
+void WaitingPulls::Answer(int64_t block, absl::FunctionRef<bool(const Pull&)> may_answer,
+                          absl::FunctionRef<void(const Pull&)> answer) {
+  by_block_[block - first_].EraseIf([&](const Pull& pull) {
+    if (!may_answer(pull)) return false;
+    answer(pull);
+    return true;
+  });
+}
+
 void WaitingPulls::ForgetBefore(int64_t block, uint32_t view) {
-  EraseIf(&by_block_[block - first_],
-          [view](const Pull& pull) { return pull.worker != kObserver && pull.view < view; });
+  by_block_[block - first_].EraseIf(
+      [view](const Pull& pull) { return pull.worker != kObserver && pull.view < view; });
 }
 
 void WaitingPulls::ForgetPuller(uint64_t puller) {
-  for (std::vector<Pull>& pulls : by_block_) {
-    EraseIf(&pulls, [puller](const Pull& pull) { return pull.puller == puller; });
+  for (Queue& queue : by_block_) {
+    if (!queue.pullers.contains(puller)) continue;
+    queue.EraseIf([puller](const Pull& pull) { return pull.puller == puller; });
   }
-  EraseIf(&early_, [puller](const Early& early) { return early.pull.puller == puller; });
+  early_.erase(std::remove_if(early_.begin(), early_.end(),
+                              [puller](const Early& early) { return early.pull.puller == puller; }),
+               early_.end());
 }
 
 std::vector<WaitingPulls::Early> WaitingPulls::TakeEarly() { return std::exchange(early_, {}); }

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "absl/container/flat_hash_set.h"
 #include "absl/functional/function_ref.h"
 #include "common/frames/codec.h"
 #include "common/frames/frame.h"
@@ -52,8 +53,15 @@ class WaitingPulls {
   std::vector<Early> TakeEarly();
 
  private:
+  struct Queue {
+    std::vector<Pull> pulls;
+    absl::flat_hash_set<uint64_t> pullers;  // of them: most ask when none of theirs waits
+
+    void EraseIf(absl::FunctionRef<bool(const Pull&)> predicate);
+  };
+
   int64_t first_;
-  std::vector<std::vector<Pull>> by_block_;
+  std::vector<Queue> by_block_;
   std::vector<Early> early_;
 };
 
