@@ -1,5 +1,6 @@
 // rubato-server: one shard of a job.
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "common/wire/channel.h"
+#include "common/wire/strangers.h"
 #include "server/process/server.h"
 
 namespace {
@@ -24,6 +26,9 @@ absl::Status Serve(const std::string& config, const std::vector<std::string>& ov
   log->emplace("server", options.shard, static_cast<rubato::LogLevel>(job.log().level()),
                static_cast<rubato::LogFormat>(job.log().format()));
   options.connection.lease = absl::Seconds(job.cluster().lease());
+  constexpr int kOthers = 16;
+  options.connection.strangers = std::make_shared<rubato::Strangers>(
+      job.cluster().workers().max() + job.cluster().servers() + kOthers);
   return rubato::RunServer(job, options, signals);
 }
 

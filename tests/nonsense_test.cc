@@ -23,6 +23,7 @@
 #include "tests/cluster.h"
 #include "tests/raw_call.h"
 #include "tests/sequential_sgd.h"
+#include "tests/unfinished_calls.h"
 
 namespace rubato {
 namespace {
@@ -35,6 +36,7 @@ using ::testing::IsEmpty;
 using ::testing::Not;
 
 constexpr char kJoinMethod[] = "/rubato.proto.Coordination/Join";
+constexpr char kCommandMethod[] = "/rubato.proto.Coordination/Command";
 
 std::string Bytes(Frame frame, size_t payload_bytes = 0) {
   frame.payload_bytes = static_cast<uint32_t>(payload_bytes);
@@ -187,6 +189,16 @@ TEST_P(NonsenseTest, CompressedMessagesDoNotFillItsMemory) {
   EXPECT_FALSE(status.ok());
   EXPECT_THAT(status.error_message(), Not(IsEmpty()));
   EXPECT_LT(shard_->PeakMemoryMiB() - before, 80) << status.error_message();
+  ExpectGoodEnd();
+}
+
+// Each of 400 calls would hold 8 MiB for as long as it likes. At most 18 connections may have said
+// nothing whole, with 4 calls each, and none may for long.
+TEST_P(NonsenseTest, MessagesThatAreNeverFinishedDoNotFillItsMemory) {
+  const int64_t before = shard_->PeakMemoryMiB();
+  UnfinishedCalls calls(address_, /*connections=*/100);
+  EXPECT_GT(calls.Send(kCommandMethod), int64_t{200} << 20);
+  EXPECT_LT(shard_->PeakMemoryMiB() - before, 18 * 4 * 8 + 200);
   ExpectGoodEnd();
 }
 

@@ -18,12 +18,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/base/monotonic.h"
 
 namespace rubato {
 namespace {
 
 constexpr int kOn = 1, kOff = 0;
-// Between two looks for a free descriptor.
+// Between two looks for a free descriptor, and at connections that have said nothing.
 constexpr int kRetryMilliseconds = 100;
 
 rlim_t DescriptorLimit() {
@@ -99,9 +100,10 @@ std::string Acceptor::Bind(HostPort* place) {
   return listens ? "" : why;
 }
 
-void Acceptor::Start(Take take, Warn warn) {
+void Acceptor::Start(Take take, Warn warn, std::shared_ptr<Strangers> strangers) {
   take_ = std::move(take);
   warn_ = std::move(warn);
+  strangers_ = std::move(strangers);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -125,8 +127,10 @@ void Acceptor::Run() {
   while (true) {
     // Without room a connection that waits would be found again at once.
     const nfds_t watched = has_room ? fds.size() : 1;
-    const int ready = poll(fds.data(), watched, has_room ? -1 : kRetryMilliseconds);
+    const bool looks = strangers_ != nullptr && !strangers_->empty();
+    const int ready = poll(fds.data(), watched, looks || !has_room ? kRetryMilliseconds : -1);
     if (ready > 0 && fds[0].revents != 0) return;
+    if (looks) strangers_->Look(MonotonicNow());
     const bool retries = !has_room;
     has_room = true;
     for (size_t i = 1; i < fds.size(); ++i) {
@@ -155,6 +159,7 @@ bool Acceptor::Accept(int listener) {
   }
   warned_ = false;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &kOn, sizeof kOn);
+  if (strangers_ != nullptr) strangers_->Add(fd, MonotonicNow());
   take_(fd);
   return true;
 }

@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/address.h"
+#include "common/wire/strangers.h"
 
 namespace rubato {
 
@@ -32,9 +33,9 @@ class Acceptor {
   // As given, with the ports that were free for those given as 0.
   const std::vector<HostPort>& places() const { return places_; }
 
-  // Begins to take connections. A quarter of the limit on descriptors is left to other uses:
-  // connections beyond are closed at once.
-  void Start(Take take, Warn warn);
+  // Begins to take connections, of which `strangers` hears if it is given. A quarter of the limit
+  // on descriptors is left to other uses: connections beyond are closed at once.
+  void Start(Take take, Warn warn, std::shared_ptr<Strangers> strangers = nullptr);
   // Takes no more, and does not listen any more.
   void Stop();
 
@@ -53,6 +54,7 @@ class Acceptor {
   int wake_fd_ = -1;
   Take take_;
   Warn warn_;
+  std::shared_ptr<Strangers> strangers_;
   bool warned_ = false;
   std::thread thread_;
 };

@@ -19,7 +19,8 @@ namespace rubato {
 constexpr int kMaxRequestBytes = 8 << 20;
 constexpr int kMaxCalls = 4;
 
-// How long a connection may take to speak, and be without calls.
+// How long a connection may take to speak HTTP/2 (and then to say something whole, see
+// strangers.h), and be without calls.
 constexpr int kHandshakeMilliseconds = 10'000;
 constexpr int kIdleMilliseconds = 60'000;
 

@@ -9,14 +9,18 @@
 
 #include "absl/time/time.h"
 #include "common/wire/credentials.h"
+#include "common/wire/strangers.h"
 
 namespace rubato {
 
 struct ConnectionOptions {
   Credentials credentials;
-  // Of a job's processes: cluster.lease. A connection whose other end is silent (a frozen process, a
-  // lost host, a cut) breaks 0.15 to 0.45 s later than that: who has a lease is judged by it first.
+  // Of a job's processes: cluster.lease. A connection whose other end is silent (a frozen process,
+  // a lost host, a cut) breaks 0.15 to 0.45 s later than that: who has a lease is judged by it
+  // first.
   absl::Duration lease = absl::Seconds(10);
+  // Of a server: the connections on which nothing whole has been said.
+  std::shared_ptr<Strangers> strangers;
   // Of a server that calls itself: where it is reached, and the way there without a socket, for
   // which it would need two more descriptors.
   std::string own_address;

@@ -51,6 +51,7 @@ class DataService::Stream : public DataStream {
       return;
     }
     has_peer_ = true;
+    if (service_->strangers_ != nullptr) service_->strangers_->OnMessage(context_.peer());
     if (const auto offer = Find(kSharedMemoryKey); offer.has_value()) {
       context_.AddInitialMetadata(kSharedMemoryKey, AnswerToOffer(Take(*offer)));
       call_.SendInitialMetadata(&greeted_);
@@ -121,11 +122,13 @@ struct DataService::TaskDue {
 };
 
 DataService::DataService(std::string job_digest, bool share_memory, const Log* log,
-                         std::shared_ptr<const SharedArena> arena)
+                         std::shared_ptr<const SharedArena> arena,
+                         std::shared_ptr<Strangers> strangers)
     : job_digest_(std::move(job_digest)),
       share_memory_(share_memory),
       log_(log),
-      arena_(std::move(arena)) {}
+      arena_(std::move(arena)),
+      strangers_(std::move(strangers)) {}
 
 DataService::~DataService() { Stop(); }
 

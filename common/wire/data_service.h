@@ -25,6 +25,7 @@
 #include "common/frames/payload.h"
 #include "common/frames/received_values.h"
 #include "common/wire/shared_arena.h"
+#include "common/wire/strangers.h"
 
 namespace rubato {
 
@@ -42,8 +43,10 @@ class DataService {
   // Answers only processes of the job with this digest, and takes their offers of shared memory if
   // `share_memory`; payloads that lie in `arena`, if there is one, are lent to these. `log` must
   // outlive it.
+  // `strangers`, if given, hears whose streams it answers.
   DataService(std::string job_digest, bool share_memory, const Log* log,
-              std::shared_ptr<const SharedArena> arena = nullptr);
+              std::shared_ptr<const SharedArena> arena = nullptr,
+              std::shared_ptr<Strangers> strangers = nullptr);
   ~DataService();
 
   // Before the server is built.
@@ -81,6 +84,7 @@ class DataService {
   const bool share_memory_;
   const Log* const log_;
   const std::shared_ptr<const SharedArena> arena_;
+  const std::shared_ptr<Strangers> strangers_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   Callbacks callbacks_;

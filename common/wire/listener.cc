@@ -34,7 +34,7 @@ absl::StatusOr<Listener> Listener::Listen(
         connection.fd = fd;
         to_server->HandleNewConnection(&connection);
       },
-      std::move(warn));
+      std::move(warn), connection.strangers);
   std::string address;
   for (const HostPort& place : (*acceptor)->places()) {
     absl::StrAppend(&address, address.empty() ? "" : ",", ToString(place));

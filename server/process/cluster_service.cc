@@ -31,7 +31,8 @@ proto::CoordinatorMessage Refusal(absl::string_view reason) {
 class ClusterService::Call
     : public grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage> {
  public:
-  Call(PeerId id, ClusterService* service) : id_(id), service_(service), core_(MonotonicNow()) {
+  Call(PeerId id, const std::string& peer, ClusterService* service)
+      : id_(id), peer_(peer), service_(service), core_(MonotonicNow()) {
     Proceed();
   }
 
@@ -45,6 +46,7 @@ class ClusterService::Call
   }
 
   void OnReadDone(bool ok) override {
+    if (ok) service_->outlets_.on_message(peer_);
     MonotonicLock lock(&service_->mutex_);
     service_
         ->Handle(ok ? coordinator::Event(coordinator::FromPeer{id_, std::move(incoming_)})
@@ -79,6 +81,7 @@ class ClusterService::Call
   }
 
   const PeerId id_;
+  const std::string peer_;
   ClusterService* const service_;
   ControlCall core_;
   proto::PeerMessage incoming_;
@@ -97,10 +100,10 @@ void ClusterService::SetToken(std::string token) {
 }
 
 grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* ClusterService::Join(
-    grpc::CallbackServerContext*) {
+    grpc::CallbackServerContext* context) {
   MonotonicLock lock(&mutex_);
   const PeerId id = ++last_peer_;
-  Call* const call = calls_[id] = new Call(id, this);
+  Call* const call = calls_[id] = new Call(id, context->peer(), this);
   const auto silent = std::count_if(calls_.begin(), calls_.end(),
                                     [](const auto& other) { return !other.second->has_spoken(); });
   if (silent > kMaxSilent) {
@@ -113,6 +116,7 @@ grpc::ServerUnaryReactor* ClusterService::Heartbeat(grpc::CallbackServerContext*
                                                     const proto::HeartbeatRequest* request,
                                                     proto::HeartbeatReply*) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  outlets_.on_message(context->peer());
   {
     MonotonicLock lock(&mutex_);
     Handle(coordinator::Heartbeat{{request->rank(), request->incarnation()}}).IgnoreError();
@@ -125,6 +129,7 @@ grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* c
                                                   const proto::CommandRequest* request,
                                                   proto::CommandReply* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  outlets_.on_message(context->peer());
   MonotonicLock lock(&mutex_);
   commands_.Handle(
       *request,

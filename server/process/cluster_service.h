@@ -37,6 +37,8 @@ class ClusterService : public proto::Coordination::CallbackService {
     std::function<void(const proto::View& view, const std::string& reason)> journal;
     // What the coordinator sends to shard 0, which lives in this process.
     std::function<void(const proto::CoordinatorMessage&)> to_own_shard;
+    // A peer, as gRPC names it, has said something whole for the first time, or again.
+    std::function<void(const std::string& peer)> on_message;
   };
 
   // Without a `recording` nothing is recorded. `log` must outlive the service.

@@ -173,6 +173,9 @@ ClusterService::Outlets CoordinatorServer::Outlets() {
   outlets.to_own_shard = [this](const proto::CoordinatorMessage& message) {
     host_.OnMessage(message);
   };
+  outlets.on_message = [this](const std::string& peer) {
+    options_.connection.strangers->OnMessage(peer);
+  };
   return outlets;
 }
 

@@ -41,7 +41,7 @@ ShardHost::ShardHost(const proto::Job& job, const std::string& job_digest,
       report_(std::move(report)),
       recording_(std::move(recording)),
       arena_(ArenaFor(job, log)),
-      data_(job_digest, SharesMemory(job), log, arena_) {}
+      data_(job_digest, SharesMemory(job), log, arena_, connection.strangers) {}
 
 void ShardHost::Stop() {
   if (listener_.has_value()) listener_->Shutdown();

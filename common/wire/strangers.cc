@@ -1,0 +1,94 @@
+#include "common/wire/strangers.h"
+
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+
+namespace rubato {
+namespace {
+
+// As gRPC names it; empty if it is not told from its name alone.
+std::string PeerOf(int fd) {
+  sockaddr_storage storage = {};
+  socklen_t size = sizeof storage;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&storage), &size) != 0) return "";
+  char text[INET6_ADDRSTRLEN] = {};
+  if (storage.ss_family == AF_INET) {
+    const auto& address = reinterpret_cast<const sockaddr_in&>(storage);
+    inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
+    return absl::StrCat("ipv4:", text, ":", ntohs(address.sin_port));
+  }
+  if (storage.ss_family != AF_INET6) return "";
+  const auto& address = reinterpret_cast<const sockaddr_in6&>(storage);
+  const int port = ntohs(address.sin6_port);
+  if (IN6_IS_ADDR_V4MAPPED(&address.sin6_addr)) {
+    inet_ntop(AF_INET, &address.sin6_addr.s6_addr[12], text, sizeof text);
+    return absl::StrCat("ipv4:", text, ":", port);
+  }
+  if (address.sin6_scope_id != 0) return "";
+  inet_ntop(AF_INET6, &address.sin6_addr, text, sizeof text);
+  return absl::StrCat("ipv6:%5B", text, "%5D:", port);
+}
+
+void Break(int fd) {
+  shutdown(fd, SHUT_RDWR);  // for gRPC's descriptor of it, too
+  close(fd);
+}
+
+bool HasEnded(int fd) {
+  pollfd look = {fd, POLLRDHUP, 0};
+  return poll(&look, 1, 0) == 1;
+}
+
+}  // namespace
+
+Strangers::~Strangers() {
+  for (const Stranger& stranger : strangers_) close(stranger.fd);
+}
+
+void Strangers::Add(int fd, absl::Time now) {
+  const std::string peer = PeerOf(fd);
+  if (peer.empty()) return;
+  const int own = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+  if (own < 0) return;
+  absl::MutexLock lock(&mutex_);
+  strangers_.push_back({peer, own, now});
+  if (strangers_.size() <= max_) return;
+  Break(strangers_.front().fd);
+  strangers_.pop_front();
+}
+
+void Strangers::OnMessage(const std::string& peer) {
+  absl::MutexLock lock(&mutex_);
+  if (strangers_.empty()) return;
+  const auto found = std::find_if(strangers_.begin(), strangers_.end(),
+                                  [&](const Stranger& other) { return other.peer == peer; });
+  if (found == strangers_.end()) return;
+  close(found->fd);
+  strangers_.erase(found);
+}
+
+void Strangers::Look(absl::Time now) {
+  absl::MutexLock lock(&mutex_);
+  strangers_.remove_if([now](const Stranger& stranger) {
+    const bool is_late = now - stranger.since >= kPatience;
+    if (is_late) Break(stranger.fd);
+    if (!is_late && !HasEnded(stranger.fd)) return false;
+    if (!is_late) close(stranger.fd);
+    return true;
+  });
+}
+
+bool Strangers::empty() const {
+  absl::MutexLock lock(&mutex_);
+  return strangers_.empty();
+}
+
+}  // namespace rubato

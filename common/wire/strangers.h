@@ -1,0 +1,52 @@
+// Connections on which nothing whole has been said yet. Anybody may call, begin messages and finish
+// none, which stay in memory: so such connections are few, and none lasts.
+#ifndef RUBATO_COMMON_WIRE_STRANGERS_H_
+#define RUBATO_COMMON_WIRE_STRANGERS_H_
+
+#include <cstddef>
+#include <list>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace rubato {
+
+class Strangers {
+ public:
+  static constexpr absl::Duration kPatience = absl::Seconds(10);
+
+  // At most so many at a time: as many as may well come at once.
+  explicit Strangers(size_t max) : max_(max) {}
+  ~Strangers();
+  Strangers(const Strangers&) = delete;
+
+  // A connection has come, `now` on a clock that never steps back. Breaks the oldest if there are
+  // too many.
+  void Add(int fd, absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Something whole has come from `peer`, as gRPC names it.
+  void OnMessage(const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Forgets connections that have ended, and breaks those that have said nothing for kPatience.
+  void Look(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  bool empty() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Stranger {
+    std::string peer;
+    int fd;  // of its own, so that it stays this connection's
+    absl::Time since;
+  };
+
+  mutable absl::Mutex mutex_;
+  const size_t max_;
+  std::list<Stranger> strangers_ ABSL_GUARDED_BY(mutex_);  // the oldest first
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_STRANGERS_H_

@@ -1,0 +1,157 @@
+#include "common/wire/strangers.h"
+
+#include <arpa/inet.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/generic/generic_stub.h>
+#include <grpcpp/grpcpp.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/status_matchers.h"
+#include "common/wire/channel.h"
+#include "common/wire/connection_options.h"
+#include "common/wire/listener.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+constexpr absl::Time kStart = absl::UnixEpoch();
+
+// Both ends of a TCP connection of loopback.
+class Connection {
+ public:
+  Connection() {
+    const int listener = socket(AF_INET, SOCK_STREAM, 0);
+    sockaddr_in address = {};
+    address.sin_family = AF_INET;
+    address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    socklen_t size = sizeof address;
+    RUBATO_CHECK(bind(listener, reinterpret_cast<sockaddr*>(&address), size) == 0);
+    RUBATO_CHECK(listen(listener, 1) == 0);
+    RUBATO_CHECK(getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size) == 0);
+    client_ = socket(AF_INET, SOCK_STREAM, 0);
+    RUBATO_CHECK(connect(client_, reinterpret_cast<sockaddr*>(&address), size) == 0);
+    sockaddr_in own = {};
+    RUBATO_CHECK(getsockname(client_, reinterpret_cast<sockaddr*>(&own), &size) == 0);
+    peer_ = "ipv4:127.0.0.1:" + std::to_string(ntohs(own.sin_port));
+    server_ = accept(listener, nullptr, nullptr);
+    close(listener);
+  }
+  ~Connection() {
+    close(server_);
+    if (client_ >= 0) close(client_);
+  }
+  Connection(const Connection&) = delete;
+
+  int server() const { return server_; }
+  const std::string& peer() const { return peer_; }
+  void Hang() { close(std::exchange(client_, -1)); }
+  bool is_broken() const {
+    pollfd look = {client_, POLLRDHUP, 0};
+    return poll(&look, 1, 0) == 1;
+  }
+
+ private:
+  int client_ = -1, server_ = -1;
+  std::string peer_;
+};
+
+TEST(StrangersTest, WhoSaysNothingForTooLongIsBroken) {
+  Strangers strangers(8);
+  Connection silent, later, known;
+  strangers.Add(silent.server(), kStart);
+  strangers.Add(known.server(), kStart);
+  strangers.Add(later.server(), kStart + absl::Seconds(1));
+  strangers.OnMessage(known.peer());
+  strangers.Look(kStart + Strangers::kPatience - absl::Milliseconds(1));
+  EXPECT_FALSE(silent.is_broken());
+  strangers.Look(kStart + Strangers::kPatience);
+  EXPECT_TRUE(silent.is_broken());
+  EXPECT_FALSE(known.is_broken());
+  EXPECT_FALSE(later.is_broken());
+}
+
+TEST(StrangersTest, OfTooManyTheOldestIsBroken) {
+  Strangers strangers(2);
+  Connection known, first, second, third;
+  for (const Connection* connection : {&known, &first, &second}) {
+    strangers.Add(connection->server(), kStart);
+    strangers.OnMessage(known.peer());
+  }
+  EXPECT_FALSE(first.is_broken());
+  strangers.Add(third.server(), kStart);
+  EXPECT_FALSE(known.is_broken());
+  EXPECT_TRUE(first.is_broken());
+  EXPECT_FALSE(second.is_broken());
+  EXPECT_FALSE(third.is_broken());
+}
+
+TEST(StrangersTest, WhoHasGoneIsForgotten) {
+  Strangers strangers(8);
+  Connection gone;
+  strangers.Add(gone.server(), kStart);
+  strangers.Look(kStart);
+  EXPECT_FALSE(strangers.empty());
+  gone.Hang();
+  strangers.Look(kStart);
+  EXPECT_TRUE(strangers.empty());
+}
+
+// Says who has called, and nothing.
+class Service : public grpc::CallbackGenericService {
+ public:
+  explicit Service(Strangers* strangers) : strangers_(strangers) {}
+
+ private:
+  class Reactor : public grpc::ServerGenericBidiReactor {
+   public:
+    Reactor() { Finish(grpc::Status::OK); }
+    void OnDone() override { delete this; }
+  };
+  grpc::ServerGenericBidiReactor* CreateReactor(
+      grpc::GenericCallbackServerContext* context) override {
+    EXPECT_FALSE(strangers_->empty());
+    strangers_->OnMessage(context->peer());
+    return new Reactor;
+  }
+
+  Strangers* const strangers_;
+};
+
+// By the name that gRPC gives a peer its connection is found again.
+TEST(StrangersTest, KnowsPeersByTheNameThatGrpcGivesThem) {
+  for (const std::string host : {"127.0.0.1", "[::1]", "localhost"}) {
+    ConnectionOptions connection;
+    connection.strangers = std::make_shared<Strangers>(8);
+    Service service(connection.strangers.get());
+    absl::StatusOr<Listener> listener = Listener::Listen(
+        host + ":0", connection, [](const std::string&) {},
+        [&](auto* builder) { builder->RegisterCallbackGenericService(&service); });
+    RUBATO_ASSERT_OK(listener);
+    grpc::GenericStub stub(MakeChannel(listener->address(), ConnectionOptions()));
+    grpc::ClientContext context;
+    grpc::CompletionQueue queue;
+    const auto call = stub.PrepareCall(&context, "/x", &queue);
+    grpc::Status status;
+    void* tag = nullptr;
+    bool ok = false;
+    call->StartCall(&tag);
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+    call->Finish(&status, &tag);
+    ASSERT_TRUE(queue.Next(&tag, &ok));
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    EXPECT_TRUE(connection.strangers->empty()) << host;
+    queue.Shutdown();
+    listener->Shutdown();
+  }
+}
+
+}  // namespace
+}  // namespace rubato
