@@ -25,15 +25,16 @@ class Harms:
     def _victim(self, how):
         """A worker that takes part."""
         def members():
-            pids = self._member_pids()
-            return [worker for worker in self._workers() if worker.pid in pids]
-        victim = self._random.choice(self._job.events.wait(members, "a worker takes part", self._job.servers()[:1]))
+            ranks = self._ranks()
+            return [(worker, ranks[worker.pid]) for worker in self._workers() if worker.pid in ranks]
+        victim, victim.rank = self._random.choice(self._job.events.wait(members, "a worker takes part", self._job.servers()[:1]))
         victim.harmed.add(how)
         self._say(f"step {self._job.step()}: {how}: {victim}")
         return victim
 
-    def _member_pids(self):
-        return {int(member["process"].rsplit(" ", 1)[1]) for member in self._job.status().get("members", [])}
+    def _ranks(self):
+        """Of the workers that take part, by process."""
+        return {int(member["process"].rsplit(" ", 1)[1]): member["rank"] for member in self._job.status().get("members", [])}
 
     def _replace(self):
         """As many workers as before: by hand another is started; the launcher does it by itself."""
@@ -68,10 +69,9 @@ class Harms:
 
     def _kill(self):
         victim = self._victim("killed")
-        rank = next(member["rank"] for member in self._job.status()["members"] if member["process"].endswith(f" {victim.pid}"))
         self._timed("a worker's death", lambda: victim.send(signal.SIGKILL), self._is_blamed(victim, "is gone"))
         if not self._by_hand:
-            self._job.await_said(self._job.launcher, f"worker {rank} (\\(.*\\) )?ended: killed by signal 9 .SIGKILL.; started again")
+            self._job.await_said(self._job.launcher, f"worker {victim.rank} (\\(.*\\) )?ended: killed by signal 9 .SIGKILL.; started again")
 
     def _leave(self):
         if not self._by_hand and len(self._workers()) < 3:
@@ -87,7 +87,7 @@ class Harms:
     def _comes_back(self, victim):
         """It finds that it was taken for dead, and takes part again."""
         self._job.await_said(victim, "joins anew")
-        self._job.events.wait(lambda: victim.pid in self._member_pids(), f"{victim} takes part again", self._job.servers()[:1])
+        self._job.events.wait(lambda: victim.pid in self._ranks(), f"{victim} takes part again", self._job.servers()[:1])
 
     def _freeze(self):
         victim = self._victim("frozen")
