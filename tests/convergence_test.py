@@ -79,6 +79,28 @@ class ConvergenceTest(unittest.TestCase):
         self.assertEqual(json.loads(self.read("by_hand/summary.json"))["digest"],
                          lines[4]["digest"])
 
+    def test_each_mode_is_judged_at_the_rate_that_its_trials_found(self):
+        rates = ["--learning-rates", "0.0001,0.1", "--seeds", "2"]
+        whole = self.run_study("whole", *rates)
+        self.assertEqual(whole.returncode, 0, whole.stderr)
+        lines = [json.loads(line) for line in self.read("whole/results.jsonl").splitlines()]
+        trials = [line for line in lines if line.get("trial")]
+        self.assertEqual(len(trials), 2 * 2 * 3)
+        judged = [line for line in lines if not line.get("trial")]
+        self.assertEqual([(line["mode"], line["seed"], line["learning_rate"]) for line in judged],
+                         [(mode, seed, "0.1") for mode in ("sync", "async") for seed in range(2)])
+        report = self.read("whole/report.md")
+        self.assertIn("| misses 3 of 3 | **", report)
+        self.assertIn("With 2 workers sync took the highest rate of the list", report)
+        # Killed in the search and taken up again.
+        with subprocess.Popen(self.command("broken", "--jobs", "1", *rates), cwd=self.folder.name,
+                              text=True, stderr=subprocess.PIPE) as driver:
+            driver.stderr.readline()
+            driver.send_signal(signal.SIGKILL)
+        again = self.run_study("broken", *rates)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual(self.read("broken/results.jsonl"), self.read("whole/results.jsonl"))
+
     def test_ctrl_c_goes_on_too(self):
         with subprocess.Popen(self.command("study", "--jobs", "1"), cwd=self.folder.name,
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as driver:
@@ -107,6 +129,7 @@ class ConvergenceTest(unittest.TestCase):
                            (["--baseline", "bounded"], "--baseline: found bounded"),
                            (["--target", "0.8"], "--target: found 0.8"),
                            (["--workers", "4,x"], "--workers: found x"),
+                           (["--learning-rates", "0.1,x"], "--learning-rates: found x"),
                            (["--seeds", "0"], "--seeds: found 0")]:
             study = self.run_study("study", *more)
             self.assertEqual(study.returncode, 2, more)

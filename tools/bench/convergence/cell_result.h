@@ -8,6 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "tools/bench/convergence/study.h"
 #include "tools/bench/convergence/verdict.h"
 #include "tools/plot/curves.h"
 
@@ -21,6 +22,12 @@ struct CellResult {
   double staleness = 0;        // of an update, mean
   std::optional<double> test;  // the target's metric, of the test split, at the end
   std::string digest;          // of the final parameters; empty if the run diverged
+};
+
+// A cell that has run.
+struct DoneCell {
+  Cell cell;
+  CellResult result;
 };
 
 // The outcome by a run's curves. Training time at an evaluation is that of the lines of training

@@ -29,6 +29,7 @@
 #include "common/files/run_folder.h"
 #include "tools/bench/convergence/cell_pool.h"
 #include "tools/bench/convergence/cell_result.h"
+#include "tools/bench/convergence/learning_rates.h"
 #include "tools/bench/convergence/report.h"
 #include "tools/bench/convergence/study.h"
 #include "tools/command/summary.h"
@@ -40,7 +41,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   Study study;
-  std::vector<std::string> workers;  // as typed
+  std::vector<std::string> workers, learning_rates;  // as typed
   std::string target;
   std::string folder;
   int jobs = 0;
@@ -56,12 +57,13 @@ std::string CommandLine(std::vector<std::string> arguments) {
 // A study under way: which cells are done, in the folder that keeps them.
 class Driver {
  public:
-  Driver(const Options& options, std::vector<Cell> cells)
-      : options_(options), cells_(std::move(cells)), results_(cells_.size()) {}
+  explicit Driver(const Options& options) : options_(options) {}
 
   // Makes the folder, or takes up the study in it. FailedPrecondition if it holds another study or
   // somebody else runs it.
   absl::Status Open();
+  // More cells to run, of which some may be done.
+  void Add(const std::vector<Cell>& cells);
   // Runs what is not done. The signal that ended it, or 0.
   absl::StatusOr<int> Run(SignalWatcher* signals);
   // results.jsonl, results.csv, report.md.
@@ -82,7 +84,7 @@ class Driver {
   void Say(const CellPool& pool, const std::string& event) const;
 
   const Options& options_;
-  const std::vector<Cell> cells_;
+  std::vector<Cell> cells_;
   std::vector<std::optional<CellResult>> results_;
   int lock_ = -1;
   absl::Time begun_;
@@ -114,17 +116,23 @@ absl::Status Driver::Open() {
                      " describes: give another --out"));
   }
   if (!before.ok()) RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("study.json"), study));
-  for (size_t i = 0; i < cells_.size(); ++i) {
-    const absl::StatusOr<std::string> text = ReadSmallFile(ResultOf(cells_[i]));
+  return absl::OkStatus();
+}
+
+void Driver::Add(const std::vector<Cell>& cells) {
+  done_before_ += std::exchange(done_, 0);
+  for (const Cell& cell : cells) {
+    cells_.push_back(cell);
+    results_.emplace_back();
+    const absl::StatusOr<std::string> text = ReadSmallFile(ResultOf(cell));
     if (!text.ok()) continue;
     const absl::StatusOr<CellResult> result = ParseResult(*text);
     // One that failed is tried again.
     if (result.ok() && result->error.empty()) {
-      results_[i] = *result;
+      results_.back() = *result;
       ++done_before_;
     }
   }
-  return absl::OkStatus();
 }
 
 absl::Status Driver::StartCell(CellPool* pool, size_t index) {
@@ -236,8 +244,14 @@ absl::Status Driver::WriteResults() const {
                              ReportMarkdown(options_.study, done, options_.command));
 }
 
-std::string DryRun(const std::vector<Cell>& cells) {
-  std::string text = absl::StrCat("# ", cells.size(), " cells, each a command:\n");
+std::string DryRun(const std::vector<Cell>& trials, const std::vector<Cell>& cells) {
+  std::string text;
+  if (!trials.empty()) {
+    text = absl::StrCat("# ", trials.size(), " cells that search for learning rates:\n");
+    for (const Cell& cell : trials) absl::StrAppend(&text, CommandLine(cell.arguments), "\n");
+  }
+  absl::StrAppend(&text, "# ", cells.size(), " cells, each a command",
+                  trials.empty() ? "" : " (with the rates that were found)", ":\n");
   for (const Cell& cell : cells) absl::StrAppend(&text, CommandLine(cell.arguments), "\n");
   return text;
 }
@@ -256,6 +270,11 @@ absl::Status Complete(Options* options) {
       study.workers.push_back(workers);
     }
   }
+  for (const std::string& list : options->learning_rates) {
+    for (const absl::string_view rate : absl::StrSplit(list, ',')) {
+      study.learning_rates.emplace_back(rate);
+    }
+  }
   if (options->jobs < 0) return absl::InvalidArgumentError("--jobs: expected 1 or more");
   return absl::OkStatus();
 }
@@ -263,14 +282,22 @@ absl::Status Complete(Options* options) {
 // What to print; `code` is the exit code if that is well.
 absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* code) {
   RUBATO_RETURN_IF_ERROR(Complete(&options));
+  RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> trials, TrialsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> cells, CellsOf(options.study));
-  if (options.dry_run) return DryRun(cells);
+  if (options.dry_run) return DryRun(trials, cells);
   if (options.folder.empty()) {
     return absl::InvalidArgumentError("--out is missing: the folder for the results");
   }
-  Driver driver(options, std::move(cells));
+  Driver driver(options);
   RUBATO_RETURN_IF_ERROR(driver.Open());
-  RUBATO_ASSIGN_OR_RETURN(const int signal, driver.Run(signals));
+  driver.Add(trials);
+  RUBATO_ASSIGN_OR_RETURN(int signal, driver.Run(signals));
+  if (signal == 0) {
+    const RateSearch search = SearchRates(options.study, driver.Done());
+    RUBATO_ASSIGN_OR_RETURN(cells, CellsOf(options.study, TakenRates(options.study, search)));
+    driver.Add(cells);
+    RUBATO_ASSIGN_OR_RETURN(signal, driver.Run(signals));
+  }
   if (signal != 0) {
     *code = 128 + signal;
     return absl::StrCat("interrupted; the same command goes on from here:\n  ", options.command,
@@ -316,6 +343,8 @@ int BenchConvergenceMain(const std::vector<std::string>& arguments, SignalWatche
             "that the others are compared with; default: the first");
   flags.Add("seeds", &study.seeds, "N", "runs of each mode, 20 at most");
   flags.Add("workers", &options.workers, "N,N", "numbers of workers; default: the job's");
+  flags.Add("learning-rates", &options.learning_rates, "R,R",
+            "to search for each mode's own, with three runs of each; default: the job's");
   flags.Add("evaluations", &study.evaluations, "N", "of a run; the target is met between two");
   flags.Add("speeds", &study.speeds, "SPEEDS", "as of rubato simulate");
   flags.Add("compute", &study.compute, "TIME", "likewise");

@@ -11,6 +11,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/json.h"
+#include "tools/bench/convergence/learning_rates.h"
 #include "tools/bench/convergence/sign_flip.h"
 
 namespace rubato {
@@ -38,6 +39,7 @@ std::optional<size_t> PlainSync(const Study& study) {
 std::vector<Group> GroupsOf(const Study& study, const std::vector<DoneCell>& cells) {
   std::map<int, std::map<int, std::vector<const DoneCell*>>> by_workers;  // then by seed
   for (const DoneCell& cell : cells) {
+    if (cell.cell.is_trial) continue;
     by_workers[cell.cell.workers][cell.cell.seed].push_back(&cell);
   }
   std::vector<Group> groups;
@@ -175,6 +177,8 @@ std::string Prefix(const Study& study, const Cell& cell) {
   json["mode"] = study.modes[cell.mode];
   json["workers"] = cell.workers;
   json["seed"] = cell.seed;
+  if (!cell.learning_rate.empty()) json["learning_rate"] = cell.learning_rate;
+  if (cell.is_trial) json["trial"] = true;
   const std::string text = JsonText(json);
   return absl::StrCat(text.substr(1, text.size() - 2), ",");
 }
@@ -191,7 +195,8 @@ std::string ResultsJsonl(const Study& study, const std::vector<DoneCell>& cells)
 
 std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
   std::string text =
-      "mode,workers,seed,reached,seconds,samples,best,last,test,end_seconds,updates,staleness,"
+      "mode,workers,seed,learning_rate,trial,reached,seconds,samples,best,last,test,end_seconds,"
+      "updates,staleness,"
       "error\n";
   const auto quoted = [](const std::string& value) {
     std::string field = "\"";
@@ -202,7 +207,8 @@ std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
     return value.has_value() ? absl::StrFormat("%.17g", *value) : std::string();
   };
   for (const auto& [cell, result] : cells) {
-    absl::StrAppend(&text, quoted(study.modes[cell.mode]), ",", cell.workers, ",", cell.seed, ",");
+    absl::StrAppend(&text, quoted(study.modes[cell.mode]), ",", cell.workers, ",", cell.seed, ",",
+                    cell.learning_rate, ",", cell.is_trial ? "1," : "0,");
     if (!result.error.empty()) {
       absl::StrAppend(&text, ",,,,,,,,,", quoted(result.error), "\n");
       continue;
@@ -265,6 +271,7 @@ std::string ReportMarkdown(const Study& study, const std::vector<DoneCell>& cell
       absl::StrAppend(&text, "\nLeft out: ", seed, "\n");
     }
   }
+  absl::StrAppend(&text, RatesMarkdown(study, SearchRates(study, cells)));
   absl::StrAppend(&text, "\nRepeat it with\n\n    ", command, "\n");
   return text;
 }

@@ -11,12 +11,6 @@
 
 namespace rubato {
 
-// A cell that has run.
-struct DoneCell {
-  Cell cell;
-  CellResult result;
-};
-
 // A line for each cell, in the order of CellsOf: a function of the study and of what was computed,
 // without times of this machine.
 std::string ResultsJsonl(const Study& study, const std::vector<DoneCell>& cells);
@@ -25,7 +19,7 @@ std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells);
 // The verdicts as sentences, one for each mode but the baseline and number of workers.
 std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell>& cells);
 
-// Markdown: the verdicts, a table of the modes, and how it was run.
+// Markdown: the verdicts, a table of the modes, the search for learning rates, and how it was run.
 std::string ReportMarkdown(const Study& study, const std::vector<DoneCell>& cells,
                            const std::string& command);
 

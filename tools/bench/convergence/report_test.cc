@@ -27,8 +27,12 @@ class ReportTest : public ::testing::Test {
         result.updates = 20;
         result.test = last - 0.01;
         result.digest = "d1";
-        cells_.push_back(
-            {{mode, 4, seed, absl::StrCat(study_.modes[mode], "-w4-s", seed), {}}, result});
+        DoneCell done = {{}, result};
+        done.cell.mode = mode;
+        done.cell.workers = 4;
+        done.cell.seed = seed;
+        done.cell.name = absl::StrCat(study_.modes[mode], "-w4-s", seed);
+        cells_.push_back(done);
       }
     }
   }
@@ -80,7 +84,7 @@ TEST_F(ReportTest, LinesAndCsv) {
   EXPECT_THAT(ResultsJsonl(study_, cells_),
               HasSubstr("{\"mode\":\"async\",\"workers\":4,\"seed\":9,\"reached\":true,\"seconds\":"
                         "59.0,\"samples\":1000.0,"));
-  EXPECT_THAT(ResultsCsv(study_, cells_), HasSubstr("\n\"async\",4,9,1,59,1000,"));
+  EXPECT_THAT(ResultsCsv(study_, cells_), HasSubstr("\n\"async\",4,9,,0,1,59,1000,"));
 }
 
 // Evaluated at 100 and 200 samples; the line of training at 150 samples says when half of it was

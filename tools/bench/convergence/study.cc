@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <set>
 #include <utility>
 
@@ -13,6 +14,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "common/base/json.h"
+#include "common/base/range.h"
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "tools/bench/convergence/sign_flip.h"
@@ -95,6 +97,18 @@ absl::Status CheckStudy(const Study& study) {
           absl::StrFormat("--workers: found %d, expected 1 or more", workers));
     }
   }
+  std::set<std::string> rates;
+  for (const std::string& rate : study.learning_rates) {
+    double value = 0;
+    if (!absl::SimpleAtod(rate, &value) || !(value > 0) || !std::isfinite(value)) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--learning-rates: found ", rate, ", expected numbers above 0"));
+    }
+    if (!rates.insert(rate).second) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--learning-rates: ", rate, " is given twice"));
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -149,51 +163,124 @@ absl::StatusOr<std::string> ConsistencyYaml(absl::string_view mode, const proto:
   return absl::StrCat("{schedule: [", absl::StrJoin(yaml, ", "), "]}");
 }
 
-absl::StatusOr<std::vector<Cell>> CellsOf(const Study& study) {
+namespace {
+
+// The seed of the first trial: behind all that are judged.
+constexpr int kFirstTrialSeed = 1000;
+
+// Makes the cells of a study, which it has checked.
+class CellMaker {
+ public:
+  static absl::StatusOr<CellMaker> Create(const Study& study);
+
+  const std::vector<int>& workers() const { return workers_; }
+  // One for each of `seeds`; `learning_rate` may be empty.
+  absl::StatusOr<std::vector<Cell>> Make(int workers, size_t mode, std::string learning_rate,
+                                         Range seeds) const;
+
+ private:
+  explicit CellMaker(const Study& study) : study_(study) {}
+
+  const Study& study_;
+  proto::Point until_;
+  std::vector<int> workers_;
+  std::vector<std::string> common_;  // arguments
+  std::vector<std::string> set_;
+};
+
+absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
   RUBATO_RETURN_IF_ERROR(CheckStudy(study));
   RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(study.config, study.set));
-  const proto::Point& until = job.train().until();
-  if (PointAt(until, 1).empty()) {
+  CellMaker maker(study);
+  maker.until_ = job.train().until();
+  if (PointAt(maker.until_, 1).empty()) {
     return absl::InvalidArgumentError(
         "train.until is a time, which modes use differently: expected epochs, steps or samples");
   }
-  std::vector<std::string> common = {"simulate", study.config};
+  maker.common_ = {"simulate", study.config};
   for (const auto& [flag, value] : {std::pair("--speeds", &study.speeds),
                                     {"--compute", &study.compute},
                                     {"--latency", &study.latency},
                                     {"--bandwidth", &study.bandwidth}}) {
-    if (!value->empty()) common.insert(common.end(), {flag, *value});
+    if (!value->empty()) maker.common_.insert(maker.common_.end(), {flag, *value});
   }
-  std::vector<std::string> set = study.set;
+  std::vector<std::string>& set = maker.set_ = study.set;
   if (!job.data().has_validation()) set.push_back("data.validation=0.1");
   const double evaluations = static_cast<double>(study.evaluations);
   set.push_back("evaluation.split=validation");
-  set.push_back(absl::StrCat("evaluation.every=", PointAt(until, 1 / evaluations)));
-  set.push_back(
-      absl::StrCat("metrics.every=", PointAt(until, 1 / (evaluations * kLinesOfAnEvaluation))));
+  set.push_back(absl::StrCat("evaluation.every=", PointAt(maker.until_, 1 / evaluations)));
+  set.push_back(absl::StrCat("metrics.every=",
+                             PointAt(maker.until_, 1 / (evaluations * kLinesOfAnEvaluation))));
   set.push_back("metrics.tensorboard=false");
   set.push_back("checkpoint.keep_last=1");
-  const std::vector<int> all_workers =
+  maker.workers_ =
       study.workers.empty() ? std::vector<int>{job.cluster().workers().start()} : study.workers;
+  return maker;
+}
+
+absl::StatusOr<std::vector<Cell>> CellMaker::Make(int workers, size_t mode,
+                                                  std::string learning_rate, Range seeds) const {
+  RUBATO_ASSIGN_OR_RETURN(const std::string consistency,
+                          ConsistencyYaml(study_.modes[mode], until_));
+  std::vector<std::string> set = set_;
+  set.push_back(absl::StrCat("consistency=", consistency));
+  set.push_back(absl::StrCat("cluster.workers=", workers));
+  std::string name = absl::StrCat(Slug(study_.modes[mode]), "-w", workers);
+  if (!learning_rate.empty()) {
+    set.push_back(absl::StrCat("optimizer.learning_rate=", learning_rate));
+    absl::StrAppend(&name, "-lr", learning_rate);
+  }
+  RUBATO_RETURN_IF_ERROR(LoadJob(study_.config, set).status());
   std::vector<Cell> cells;
-  for (const int workers : all_workers) {
+  for (int64_t seed = seeds.begin; seed < seeds.end; ++seed) {
+    Cell cell;
+    cell.mode = mode;
+    cell.workers = workers;
+    cell.seed = static_cast<int>(seed);
+    cell.learning_rate = learning_rate;
+    cell.name = absl::StrCat(name, "-s", seed);
+    cell.arguments = common_;
+    cell.arguments.insert(cell.arguments.end(), {"--seed", absl::StrCat(seed)});
+    for (const std::string& setting : set) {
+      cell.arguments.insert(cell.arguments.end(), {"--set", setting});
+    }
+    // The same data order, initial parameters and draws of speeds in every mode.
+    cell.arguments.insert(cell.arguments.end(), {"--set", absl::StrCat("seed=", seed)});
+    cells.push_back(std::move(cell));
+  }
+  return cells;
+}
+
+}  // namespace
+
+absl::StatusOr<std::vector<Cell>> CellsOf(const Study& study, const LearningRates& rates) {
+  RUBATO_ASSIGN_OR_RETURN(const CellMaker maker, CellMaker::Create(study));
+  std::vector<Cell> cells;
+  for (const int workers : maker.workers()) {
     for (size_t mode = 0; mode < study.modes.size(); ++mode) {
-      RUBATO_ASSIGN_OR_RETURN(const std::string consistency,
-                              ConsistencyYaml(study.modes[mode], until));
-      std::vector<std::string> of_mode = set;
-      of_mode.push_back(absl::StrCat("consistency=", consistency));
-      of_mode.push_back(absl::StrCat("cluster.workers=", workers));
-      RUBATO_RETURN_IF_ERROR(LoadJob(study.config, of_mode).status());
-      for (int seed = 0; seed < study.seeds; ++seed) {
-        Cell cell{mode, workers, seed,
-                  absl::StrCat(Slug(study.modes[mode]), "-w", workers, "-s", seed), common};
-        cell.arguments.insert(cell.arguments.end(), {"--seed", absl::StrCat(seed)});
-        for (const std::string& setting : of_mode) {
-          cell.arguments.insert(cell.arguments.end(), {"--set", setting});
+      const auto rate = rates.find({workers, mode});
+      RUBATO_ASSIGN_OR_RETURN(
+          std::vector<Cell> of_mode,
+          maker.Make(workers, mode, rate == rates.end() ? "" : rate->second, {0, study.seeds}));
+      std::move(of_mode.begin(), of_mode.end(), std::back_inserter(cells));
+    }
+  }
+  return cells;
+}
+
+absl::StatusOr<std::vector<Cell>> TrialsOf(const Study& study) {
+  RUBATO_ASSIGN_OR_RETURN(const CellMaker maker, CellMaker::Create(study));
+  std::vector<Cell> cells;
+  for (const int workers : maker.workers()) {
+    for (size_t mode = 0; mode < study.modes.size(); ++mode) {
+      for (const std::string& rate : study.learning_rates) {
+        RUBATO_ASSIGN_OR_RETURN(
+            std::vector<Cell> of_rate,
+            maker.Make(workers, mode, rate, {kFirstTrialSeed, kFirstTrialSeed + kTrialSeeds}));
+        for (Cell& cell : of_rate) {
+          cell.is_trial = true;
+          cells.push_back(std::move(cell));
         }
-        // The same data order, initial parameters and draws of speeds in every mode.
-        cell.arguments.insert(cell.arguments.end(), {"--set", absl::StrCat("seed=", seed)});
-        cells.push_back(std::move(cell));
       }
     }
   }
@@ -207,6 +294,7 @@ std::string StudyJson(const Study& study) {
   json["modes"] = study.modes;
   json["baseline"] = study.baseline;
   json["workers"] = study.workers;
+  if (!study.learning_rates.empty()) json["learning_rates"] = study.learning_rates;
   json["seeds"] = study.seeds;
   json["target"] = absl::StrCat(study.target.metric, "=", study.target.value);
   json["evaluations"] = study.evaluations;

@@ -4,7 +4,9 @@
 #define RUBATO_TOOLS_BENCH_CONVERGENCE_STUDY_H_
 
 #include <cstdint>
+#include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -18,9 +20,10 @@ namespace rubato {
 struct Study {
   std::string config;
   std::vector<std::string> set;
-  std::vector<std::string> modes;  // "sync", "bounded,staleness=3", "sync@12%+async"
-  std::string baseline;            // one of them
-  std::vector<int> workers;        // empty: the job's
+  std::vector<std::string> modes;           // "sync", "bounded,staleness=3", "sync@12%+async"
+  std::string baseline;                     // one of them
+  std::vector<int> workers;                 // empty: the job's
+  std::vector<std::string> learning_rates;  // to choose from for each mode; empty: the job's
   int seeds = 10;
   Target target;
   int64_t evaluations = 40;  // of a run
@@ -33,6 +36,8 @@ struct Cell {
   size_t mode = 0;  // of Study::modes
   int workers = 0;
   int seed = 0;
+  std::string learning_rate;           // empty: the job's
+  bool is_trial = false;               // of a learning rate, before the runs that are judged
   std::string name;                    // of its folder: "sync-w4-s3"
   std::vector<std::string> arguments;  // of `rubato`, without --run-dir
 };
@@ -40,9 +45,19 @@ struct Cell {
 // "eval/accuracy=0.88" or "eval/loss=0.3".
 absl::StatusOr<Target> ParseTarget(absl::string_view text);
 
-// The cells, by workers, mode and seed. Checks the study and each mode's job, without its data:
-// InvalidArgument for what is wrong of it, and all that LoadJob says.
-absl::StatusOr<std::vector<Cell>> CellsOf(const Study& study);
+// By workers and mode.
+using LearningRates = std::map<std::pair<int, size_t>, std::string>;
+
+// Of each learning rate, with seeds that no run has that is judged.
+constexpr int kTrialSeeds = 3;
+
+// The cells that are judged, by workers, mode and seed. Checks the study and each mode's job,
+// without its data: InvalidArgument for what is wrong of it, and all that LoadJob says.
+absl::StatusOr<std::vector<Cell>> CellsOf(const Study& study, const LearningRates& rates = {});
+
+// Those that search for the rates, by workers, mode, rate and seed; none where there is nothing to
+// search for.
+absl::StatusOr<std::vector<Cell>> TrialsOf(const Study& study);
 
 // `consistency` for a mode of a study in a job that trains until `until`, as YAML:
 // "sync@12%+async" is a schedule of sync for 12 % of the training, then async.

@@ -93,6 +93,25 @@ TEST_F(CellsOfTest, EachSeedInEachMode) {
                     Contains("evaluation.every={epochs: 0.050000000000000003}")));
 }
 
+TEST_F(CellsOfTest, TrialsHaveSeedsOfTheirOwnAndEachModeAsMany) {
+  study_.learning_rates = {"0.03", "0.1"};
+  const absl::StatusOr<std::vector<Cell>> trials = TrialsOf(study_);
+  RUBATO_ASSERT_OK(trials);
+  ASSERT_THAT(*trials, SizeIs(2 * 2 * kTrialSeeds));
+  EXPECT_EQ((*trials)[0].name, "sync-w2-lr0.03-s1000");
+  EXPECT_TRUE((*trials)[0].is_trial);
+  EXPECT_THAT((*trials)[11].arguments,
+              AllOf(Contains("consistency={mode: async}"), Contains("optimizer.learning_rate=0.1"),
+                    Contains("seed=1002")));
+  const absl::StatusOr<std::vector<Cell>> cells =
+      CellsOf(study_, {{{2, 0}, "0.1"}, {{2, 1}, "0.03"}});
+  RUBATO_ASSERT_OK(cells);
+  ASSERT_THAT(*cells, SizeIs(6));
+  EXPECT_THAT((*cells)[0].arguments, Contains("optimizer.learning_rate=0.1"));
+  EXPECT_THAT((*cells)[5].arguments, Contains("optimizer.learning_rate=0.03"));
+  EXPECT_FALSE((*cells)[5].is_trial);
+}
+
 TEST_F(CellsOfTest, AValidationSplitOfTheJobStays) {
   study_.set = {"data.validation=0.3"};
   const absl::StatusOr<std::vector<Cell>> cells = CellsOf(study_);
@@ -115,6 +134,13 @@ TEST_F(CellsOfTest, RefusesWhatCannotBeCompared) {
   study_ = sound;
   study_.seeds = 21;
   EXPECT_THAT(refusal(), HasSubstr("expected 1 to 20"));
+  study_ = sound;
+  for (const std::string rate : {"0", "-1", "fast", "nan", ""}) {
+    study_.learning_rates = {rate};
+    EXPECT_THAT(refusal(), HasSubstr("--learning-rates: found"));
+  }
+  study_.learning_rates = {"0.1", "0.1"};
+  EXPECT_THAT(refusal(), HasSubstr("0.1 is given twice"));
   study_ = sound;
   study_.set = {"train.until={time: 10s}"};
   EXPECT_THAT(refusal(), HasSubstr("train.until is a time"));

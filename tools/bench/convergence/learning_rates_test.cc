@@ -1,0 +1,83 @@
+#include "tools/bench/convergence/learning_rates.h"
+
+#include <vector>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+constexpr char kAccuracy[] = "eval/accuracy";
+
+TEST(BestRateTest, TheFastestOfThoseWithTheFewestMisses) {
+  const Target target = {kAccuracy, 0.9, true};
+  EXPECT_EQ(BestRate({{3, 0, 20, 0.9}, {3, 0, 10, 0.9}, {3, 0, 10, 0.9}}, target), 1u);
+  EXPECT_EQ(BestRate({{3, 1, 5, 0.95}, {3, 0, 30, 0.9}}, target), 1u);
+}
+
+TEST(BestRateTest, TheNearestWhereNoneReachesTheTarget) {
+  EXPECT_EQ(BestRate({{3, 3, 5, 0.5}, {3, 3, 50, 0.6}}, {kAccuracy, 0.9, true}), 1u);
+  EXPECT_EQ(BestRate({{3, 3, 5, 0.5}, {3, 3, 50, 0.6}}, {"eval/loss", 0.1, false}), 0u);
+}
+
+// Of sync 0.1 is the fastest and 1 diverges; of async 0.01 is.
+class RateSearchTest : public ::testing::Test {
+ protected:
+  RateSearchTest() {
+    study_.modes = {"sync", "async"};
+    study_.target = {kAccuracy, 0.9, true};
+    study_.learning_rates = {"0.01", "0.1", "1"};
+    const double seconds[2][3] = {{40, 20, 0}, {10, 30, 0}};
+    for (size_t mode = 0; mode < 2; ++mode) {
+      for (size_t rate = 0; rate < 3; ++rate) {
+        for (int seed = 0; seed < kTrialSeeds; ++seed) {
+          DoneCell done;
+          done.cell.mode = mode;
+          done.cell.workers = 4;
+          done.cell.seed = seed;
+          done.cell.learning_rate = study_.learning_rates[rate];
+          done.cell.is_trial = true;
+          // A geometric mean of `seconds`.
+          done.result.outcome.seconds = rate < 2 ? seconds[mode][rate] * (1 << seed) / 2 : 1e-9;
+          done.result.outcome.reached = rate < 2;
+          cells_.push_back(done);
+        }
+      }
+    }
+  }
+
+  Study study_;
+  std::vector<DoneCell> cells_;
+};
+
+TEST_F(RateSearchTest, EachModeHasItsOwn) {
+  const LearningRates rates = TakenRates(study_, SearchRates(study_, cells_));
+  EXPECT_EQ(rates, (LearningRates{{{4, 0}, "0.1"}, {{4, 1}, "0.01"}}));
+}
+
+TEST_F(RateSearchTest, SaysHowSensitiveEachModeIsAndWhatToTry) {
+  EXPECT_THAT(RatesMarkdown(study_, SearchRates(study_, cells_)),
+              AllOf(HasSubstr("| sync | 4 | 40 s | **20 s** | misses 3 of 3 |"),
+                    HasSubstr("| async | 4 | **10 s** | 30 s | misses 3 of 3 |"),
+                    HasSubstr("With 4 workers async took the lowest rate of the list"),
+                    Not(HasSubstr("workers sync took"))));
+}
+
+TEST_F(RateSearchTest, ARunThatFailedIsAMiss) {
+  cells_[3].result.error = "no room";
+  const RateSearch search = SearchRates(study_, cells_);
+  EXPECT_EQ(search.modes[0].rates[1].misses, 1);
+  EXPECT_EQ(search.modes[0].taken, 0u);
+}
+
+TEST_F(RateSearchTest, WithoutASearchThereIsNothingToSay) {
+  EXPECT_EQ(RatesMarkdown(study_, SearchRates(study_, {})), "");
+}
+
+}  // namespace
+}  // namespace rubato
