@@ -35,13 +35,13 @@ class ConvergenceTest(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder.name, name)
 
-    def command(self, out, *more):
+    def command(self, out, *more, compute=("--compute", "10ms")):
         return [RUBATO, "bench", "convergence", "job.yaml", "--mode", "sync", "--mode", "async",
                 "--target", "eval/accuracy=0.3", "--seeds", "3", "--speeds",
-                "straggler:factor=4", "--out", out, *more]
+                "straggler:factor=4", "--out", out, *compute, *more]
 
-    def run_study(self, out, *more):
-        return subprocess.run(self.command(out, *more), cwd=self.folder.name, text=True,
+    def run_study(self, out, *more, **how):
+        return subprocess.run(self.command(out, *more, **how), cwd=self.folder.name, text=True,
                               capture_output=True, check=False)
 
     def read(self, name):
@@ -73,11 +73,36 @@ class ConvergenceTest(unittest.TestCase):
         self.assertIn("error: whole holds another study", other.stderr)
 
         # A cell by hand has the same bits.
-        cells = self.run_study("whole", "--dry-run").stdout.splitlines()[1:]
+        cells = [line for line in self.run_study("whole", "--dry-run").stdout.splitlines()
+                 if not line.startswith("#")]
         by_hand = [RUBATO] + shlex.split(cells[4])[1:] + ["--run-dir", "by_hand"]
         subprocess.run(by_hand, cwd=self.folder.name, check=True, capture_output=True)
         self.assertEqual(json.loads(self.read("by_hand/summary.json"))["digest"],
                          lines[4]["digest"])
+
+    def test_the_time_of_computing_is_measured_once_for_a_study(self):
+        study = self.run_study("study", "--seeds", "1", compute=())
+        self.assertEqual(study.returncode, 0, study.stderr)
+        self.assertIn("measuring how long a worker computes", study.stderr)
+        measured = json.loads(self.read("study/calibration.json"))
+        self.assertEqual(measured["micro_batch_samples"], 10)
+        self.assertGreater(measured["micro_batch_seconds"], 0)
+        flag = f"{max(1, round(measured['micro_batch_seconds'] * 1e6))}us"
+        self.assertIn(f", {flag} for a micro-batch", self.read("study/report.md"))
+        # Of which the results are a function: told to take it, another study has the same.
+        again = self.run_study("again", "--seeds", "1", compute=("--compute", flag))
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertEqual(self.read("again/results.jsonl"), self.read("study/results.jsonl"))
+        dry = self.run_study("study", "--seeds", "1", "--dry-run", compute=())
+        self.assertNotIn("measuring", dry.stderr)
+        self.assertRegex(dry.stdout, r"^# .*s of computing on \d+ cores \(.* ms for a micro-batch of 10 ")
+        self.assertEqual(dry.stdout.count(f"--compute {flag}"), 2)
+        # One that is spoilt is not measured again behind anybody's back.
+        with open(self.path("study/calibration.json"), "w", encoding="utf-8") as file:
+            file.write("{}")
+        spoilt = self.run_study("study", "--seeds", "1", compute=())
+        self.assertEqual(spoilt.returncode, 2)
+        self.assertIn("calibration.json: micro_batch_seconds is no number", spoilt.stderr)
 
     def test_each_mode_is_judged_at_the_rate_that_its_trials_found(self):
         rates = ["--learning-rates", "0.0001,0.1", "--seeds", "2"]

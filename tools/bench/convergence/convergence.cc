@@ -27,11 +27,14 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
+#include "common/job/job.h"
+#include "tools/bench/convergence/calibration.h"
 #include "tools/bench/convergence/cell_pool.h"
 #include "tools/bench/convergence/cell_result.h"
 #include "tools/bench/convergence/learning_rates.h"
 #include "tools/bench/convergence/report.h"
 #include "tools/bench/convergence/study.h"
+#include "tools/command/plan.h"
 #include "tools/command/summary.h"
 
 namespace rubato {
@@ -54,6 +57,30 @@ std::string CommandLine(std::vector<std::string> arguments) {
   return ShellLine(arguments);
 }
 
+// Cells side by side.
+size_t JobsOf(const Options& options) {
+  return options.jobs > 0 ? static_cast<size_t>(options.jobs)
+                          : std::max<size_t>(1, std::thread::hardware_concurrency());
+}
+
+std::string CalibrationFile(const std::string& folder) { return folder + "/calibration.json"; }
+
+// That of the study in `folder`, if it has one.
+absl::StatusOr<std::optional<Calibration>> KeptCalibration(const std::string& folder) {
+  const absl::StatusOr<std::string> text = ReadSmallFile(CalibrationFile(folder));
+  if (!text.ok()) return std::nullopt;
+  const absl::StatusOr<Calibration> calibration = ParseCalibration(*text);
+  if (calibration.ok()) return *calibration;
+  return absl::FailedPreconditionError(absl::StrCat(
+      CalibrationFile(folder), ": ", calibration.status().message(), "; give another --out"));
+}
+
+absl::StatusOr<Calibration> MeasureHere(const Study& study) {
+  WriteAll(2, "measuring how long a worker computes here (--compute says it)\n");
+  RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(study.config, study.set));
+  return Calibrate(job);
+}
+
 // A study under way: which cells are done, in the folder that keeps them.
 class Driver {
  public:
@@ -64,6 +91,8 @@ class Driver {
   absl::Status Open();
   // More cells to run, of which some may be done.
   void Add(const std::vector<Cell>& cells);
+  // How long a worker computes: as this study was begun with, or measured now.
+  absl::StatusOr<Calibration> Calibrated() const;
   // Runs what is not done. The signal that ended it, or 0.
   absl::StatusOr<int> Run(SignalWatcher* signals);
   // results.jsonl, results.csv, report.md.
@@ -117,6 +146,15 @@ absl::Status Driver::Open() {
   }
   if (!before.ok()) RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("study.json"), study));
   return absl::OkStatus();
+}
+
+absl::StatusOr<Calibration> Driver::Calibrated() const {
+  RUBATO_ASSIGN_OR_RETURN(const std::optional<Calibration> kept, KeptCalibration(options_.folder));
+  if (kept.has_value()) return *kept;
+  RUBATO_ASSIGN_OR_RETURN(const Calibration calibration, MeasureHere(options_.study));
+  RUBATO_RETURN_IF_ERROR(
+      WriteFileAtomically(CalibrationFile(options_.folder), CalibrationJson(calibration) + "\n"));
+  return calibration;
 }
 
 void Driver::Add(const std::vector<Cell>& cells) {
@@ -197,8 +235,7 @@ absl::StatusOr<int> Driver::Run(SignalWatcher* signals) {
   CellPool pool(signals);
   begun_ = absl::Now();
   size_t next = 0;
-  const size_t jobs = options_.jobs > 0 ? static_cast<size_t>(options_.jobs)
-                                        : std::max<size_t>(1, std::thread::hardware_concurrency());
+  const size_t jobs = JobsOf(options_);
   if (done_before_ > 0) {
     WriteAll(2, absl::StrFormat("%d of %d cells are done already\n", done_before_, cells_.size()));
   }
@@ -244,15 +281,47 @@ absl::Status Driver::WriteResults() const {
                              ReportMarkdown(options_.study, done, options_.command));
 }
 
-std::string DryRun(const std::vector<Cell>& trials, const std::vector<Cell>& cells) {
-  std::string text;
+// What all cells together compute, on `jobs` cores.
+absl::StatusOr<std::string> TimeText(const Study& study, const Calibration& calibration,
+                                     size_t cells, size_t jobs) {
+  RUBATO_ASSIGN_OR_RETURN(proto::Job job, LoadJob(study.config, study.set));
+  RUBATO_ASSIGN_OR_RETURN(const Plan plan, MakePlan(std::move(job)));
+  const double micro_batches = static_cast<double>(TotalSamples(plan)) *
+                               static_cast<double>(cells) /
+                               static_cast<double>(calibration.samples);
+  const absl::Duration time =
+      absl::Seconds(micro_batches * calibration.micro_batch_seconds / static_cast<double>(jobs));
+  return absl::StrFormat(
+      "# %s of computing on %d cores (%.3g ms for a micro-batch of %d samples)\n",
+      absl::FormatDuration(absl::Ceil(time, absl::Seconds(1))), jobs,
+      calibration.micro_batch_seconds * 1e3, calibration.samples);
+}
+
+absl::StatusOr<std::string> DryRun(const Options& options, const std::vector<Cell>& trials,
+                                   const std::vector<Cell>& cells) {
+  RUBATO_ASSIGN_OR_RETURN(std::optional<Calibration> here, KeptCalibration(options.folder));
+  if (!here.has_value()) {
+    RUBATO_ASSIGN_OR_RETURN(here, MeasureHere(options.study));
+  }
+  RUBATO_ASSIGN_OR_RETURN(
+      std::string text,
+      TimeText(options.study, *here, trials.size() + cells.size(), JobsOf(options)));
+  const auto list = [&](const std::vector<Cell>& listed) {
+    for (const Cell& cell : listed) {
+      std::vector<std::string> arguments = cell.arguments;
+      if (options.study.compute.empty()) {
+        arguments.insert(arguments.end(), {"--compute", ComputeFlag(*here)});
+      }
+      absl::StrAppend(&text, CommandLine(arguments), "\n");
+    }
+  };
   if (!trials.empty()) {
-    text = absl::StrCat("# ", trials.size(), " cells that search for learning rates:\n");
-    for (const Cell& cell : trials) absl::StrAppend(&text, CommandLine(cell.arguments), "\n");
+    absl::StrAppend(&text, "# ", trials.size(), " cells that search for learning rates:\n");
+    list(trials);
   }
   absl::StrAppend(&text, "# ", cells.size(), " cells, each a command",
-                  trials.empty() ? "" : " (with the rates that were found)", ":\n");
-  for (const Cell& cell : cells) absl::StrAppend(&text, CommandLine(cell.arguments), "\n");
+                  trials.empty() ? "" : " (and the rate that was found)", ":\n");
+  list(cells);
   return text;
 }
 
@@ -282,14 +351,19 @@ absl::Status Complete(Options* options) {
 // What to print; `code` is the exit code if that is well.
 absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* code) {
   RUBATO_RETURN_IF_ERROR(Complete(&options));
-  RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> trials, TrialsOf(options.study));
+  RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> trials, TrialsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> cells, CellsOf(options.study));
-  if (options.dry_run) return DryRun(trials, cells);
+  if (options.dry_run) return DryRun(options, trials, cells);
   if (options.folder.empty()) {
     return absl::InvalidArgumentError("--out is missing: the folder for the results");
   }
   Driver driver(options);
   RUBATO_RETURN_IF_ERROR(driver.Open());
+  if (options.study.compute.empty()) {
+    RUBATO_ASSIGN_OR_RETURN(const Calibration calibration, driver.Calibrated());
+    options.study.compute = ComputeFlag(calibration);
+    RUBATO_ASSIGN_OR_RETURN(trials, TrialsOf(options.study));
+  }
   driver.Add(trials);
   RUBATO_ASSIGN_OR_RETURN(int signal, driver.Run(signals));
   if (signal == 0) {
@@ -347,8 +421,9 @@ int BenchConvergenceMain(const std::vector<std::string>& arguments, SignalWatche
             "to search for each mode's own, with three runs of each; default: the job's");
   flags.Add("evaluations", &study.evaluations, "N", "of a run; the target is met between two");
   flags.Add("speeds", &study.speeds, "SPEEDS", "as of rubato simulate");
-  flags.Add("compute", &study.compute, "TIME", "likewise");
-  flags.Add("latency", &study.latency, "TIME", "likewise");
+  flags.Add("compute", &study.compute, "TIME",
+            "that a worker takes for a micro-batch; default: measured here, once for a study");
+  flags.Add("latency", &study.latency, "TIME", "as of rubato simulate");
   flags.Add("bandwidth", &study.bandwidth, "RATE", "likewise");
   flags.Add("out", &options.folder, "DIR",
             "new folder for the results, or one of the same study to go on");

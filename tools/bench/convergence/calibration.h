@@ -1,0 +1,31 @@
+// How long a worker computes on this machine: what a study's virtual time is made of.
+#ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_CALIBRATION_H_
+#define RUBATO_TOOLS_BENCH_CONVERGENCE_CALIBRATION_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "proto/job.pb.h"
+
+namespace rubato {
+
+struct Calibration {
+  double micro_batch_seconds = 0;  // median
+  int64_t samples = 0;             // of a micro-batch
+};
+
+// Computes gradients of `job` on one thread, on its own data, for a second or so. Errors of the
+// job's data and model.
+absl::StatusOr<Calibration> Calibrate(const proto::Job& job);
+
+// As `rubato simulate --compute` takes it.
+std::string ComputeFlag(const Calibration& calibration);
+
+std::string CalibrationJson(const Calibration& calibration);
+absl::StatusOr<Calibration> ParseCalibration(absl::string_view text);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_BENCH_CONVERGENCE_CALIBRATION_H_
