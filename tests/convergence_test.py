@@ -38,7 +38,7 @@ class ConvergenceTest(unittest.TestCase):
     def command(self, out, *more, compute=("--compute", "10ms")):
         return [RUBATO, "bench", "convergence", "job.yaml", "--mode", "sync", "--mode", "async",
                 "--target", "eval/accuracy=0.3", "--seeds", "3", "--speeds",
-                "straggler:factor=4", "--out", out, *compute, *more]
+                "straggler:factor=4", "--out", out, "--compute-scales", "1", *compute, *more]
 
     def run_study(self, out, *more, **how):
         return subprocess.run(self.command(out, *more, **how), cwd=self.folder.name, text=True,
@@ -104,6 +104,18 @@ class ConvergenceTest(unittest.TestCase):
         self.assertEqual(spoilt.returncode, 2)
         self.assertIn("calibration.json: micro_batch_seconds is no number", spoilt.stderr)
 
+    def test_the_verdict_is_repeated_at_other_computing_times(self):
+        study = self.run_study("study", "--compute-scales", "0.5,2", "--seeds", "1")
+        self.assertEqual(study.returncode, 0, study.stderr)
+        lines = [json.loads(line) for line in self.read("study/results.jsonl").splitlines()]
+        self.assertEqual([(line["mode"], line.get("compute_scale", 1)) for line in lines],
+                         [(mode, scale) for scale in (1, 0.5, 2) for mode in ("sync", "async")])
+        # In sync computing takes nearly all the time, and no time decides over bits.
+        self.assertAlmostEqual(lines[2]["end_seconds"] / lines[0]["end_seconds"], 0.5, delta=0.05)
+        self.assertAlmostEqual(lines[4]["end_seconds"] / lines[0]["end_seconds"], 2, delta=0.1)
+        self.assertEqual(lines[2]["digest"], lines[0]["digest"])
+        self.assertIn("No verdict flips at 0.5 or 2 times the computing time.", study.stdout)
+
     def test_each_mode_is_judged_at_the_rate_that_its_trials_found(self):
         rates = ["--learning-rates", "0.0001,0.1", "--seeds", "2"]
         whole = self.run_study("whole", *rates)
@@ -155,6 +167,7 @@ class ConvergenceTest(unittest.TestCase):
                            (["--target", "0.8"], "--target: found 0.8"),
                            (["--workers", "4,x"], "--workers: found x"),
                            (["--learning-rates", "0.1,x"], "--learning-rates: found x"),
+                           (["--compute-scales", "x"], "--compute-scales: found x"),
                            (["--seeds", "0"], "--seeds: found 0")]:
             study = self.run_study("study", *more)
             self.assertEqual(study.returncode, 2, more)

@@ -44,7 +44,7 @@ namespace fs = std::filesystem;
 
 struct Options {
   Study study;
-  std::vector<std::string> workers, learning_rates;  // as typed
+  std::vector<std::string> workers, learning_rates, compute_scales;  // as typed
   std::string target;
   std::string folder;
   int jobs = 0;
@@ -297,23 +297,19 @@ absl::StatusOr<std::string> TimeText(const Study& study, const Calibration& cali
       calibration.micro_batch_seconds * 1e3, calibration.samples);
 }
 
-absl::StatusOr<std::string> DryRun(const Options& options, const std::vector<Cell>& trials,
-                                   const std::vector<Cell>& cells) {
+absl::StatusOr<std::string> DryRun(Options options) {
   RUBATO_ASSIGN_OR_RETURN(std::optional<Calibration> here, KeptCalibration(options.folder));
   if (!here.has_value()) {
     RUBATO_ASSIGN_OR_RETURN(here, MeasureHere(options.study));
   }
+  if (options.study.compute.empty()) options.study.compute = ComputeFlag(*here);
+  RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> trials, TrialsOf(options.study));
+  RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> cells, CellsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(
       std::string text,
       TimeText(options.study, *here, trials.size() + cells.size(), JobsOf(options)));
-  const auto list = [&](const std::vector<Cell>& listed) {
-    for (const Cell& cell : listed) {
-      std::vector<std::string> arguments = cell.arguments;
-      if (options.study.compute.empty()) {
-        arguments.insert(arguments.end(), {"--compute", ComputeFlag(*here)});
-      }
-      absl::StrAppend(&text, CommandLine(arguments), "\n");
-    }
+  const auto list = [&text](const std::vector<Cell>& listed) {
+    for (const Cell& cell : listed) absl::StrAppend(&text, CommandLine(cell.arguments), "\n");
   };
   if (!trials.empty()) {
     absl::StrAppend(&text, "# ", trials.size(), " cells that search for learning rates:\n");
@@ -339,6 +335,17 @@ absl::Status Complete(Options* options) {
       study.workers.push_back(workers);
     }
   }
+  if (!options->compute_scales.empty()) study.compute_scales.clear();
+  for (const std::string& list : options->compute_scales) {
+    for (const absl::string_view text : absl::StrSplit(list, ',')) {
+      double scale = 0;
+      if (!absl::SimpleAtod(text, &scale)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat("--compute-scales: found ", text, ", expected numbers such as 1,0.5,2"));
+      }
+      study.compute_scales.push_back(scale);
+    }
+  }
   for (const std::string& list : options->learning_rates) {
     for (const absl::string_view rate : absl::StrSplit(list, ',')) {
       study.learning_rates.emplace_back(rate);
@@ -353,7 +360,7 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
   RUBATO_RETURN_IF_ERROR(Complete(&options));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> trials, TrialsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> cells, CellsOf(options.study));
-  if (options.dry_run) return DryRun(options, trials, cells);
+  if (options.dry_run) return DryRun(std::move(options));
   if (options.folder.empty()) {
     return absl::InvalidArgumentError("--out is missing: the folder for the results");
   }
@@ -423,6 +430,10 @@ int BenchConvergenceMain(const std::vector<std::string>& arguments, SignalWatche
   flags.Add("speeds", &study.speeds, "SPEEDS", "as of rubato simulate");
   flags.Add("compute", &study.compute, "TIME",
             "that a worker takes for a micro-batch; default: measured here, once for a study");
+  flags.Add("compute-scales", &options.compute_scales, "X,X",
+            "what the computing time is multiplied by: the verdict is the first one's and "
+            "repeated at\n"
+            "                        the others; default: 1,0.5,2");
   flags.Add("latency", &study.latency, "TIME", "as of rubato simulate");
   flags.Add("bandwidth", &study.bandwidth, "RATE", "likewise");
   flags.Add("out", &options.folder, "DIR",

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,9 +18,11 @@
 namespace rubato {
 namespace {
 
-// The runs of one number of workers, of the seeds of which every mode has an outcome.
+// The runs of one number of workers and one computing time, of the seeds of which every mode has an
+// outcome.
 struct Group {
   int workers = 0;
+  size_t scale = 0;
   std::vector<int> seeds;
   std::vector<std::vector<CellResult>> modes;  // by mode, then by seed
   std::vector<std::string> left_out;           // seeds, with the cell that has failed
@@ -37,15 +40,16 @@ std::optional<size_t> PlainSync(const Study& study) {
 }
 
 std::vector<Group> GroupsOf(const Study& study, const std::vector<DoneCell>& cells) {
-  std::map<int, std::map<int, std::vector<const DoneCell*>>> by_workers;  // then by seed
+  // By workers and scale, then by seed.
+  std::map<std::pair<int, size_t>, std::map<int, std::vector<const DoneCell*>>> by_workers;
   for (const DoneCell& cell : cells) {
     if (cell.cell.is_trial) continue;
-    by_workers[cell.cell.workers][cell.cell.seed].push_back(&cell);
+    by_workers[{cell.cell.workers, cell.cell.scale}][cell.cell.seed].push_back(&cell);
   }
   std::vector<Group> groups;
-  for (auto& [workers, seeds] : by_workers) {
+  for (auto& [key, seeds] : by_workers) {
     Group group;
-    group.workers = workers;
+    std::tie(group.workers, group.scale) = key;
     group.modes.resize(study.modes.size());
     for (auto& [seed, of_seed] : seeds) {
       const auto failed = std::find_if(of_seed.begin(), of_seed.end(), [](const DoneCell* cell) {
@@ -127,11 +131,18 @@ std::string QualityText(const ModeVerdict& verdict, const Target& target) {
                          is_better ? low : -high, is_better ? high : -low);
 }
 
+// "and 0.5 times the computing time "; "" for the first scale.
+std::string AtScale(const Study& study, size_t scale) {
+  return scale == 0 ? ""
+                    : absl::StrFormat("and %g times the computing time ",
+                                      study.compute_scales[scale] / study.compute_scales[0]);
+}
+
 std::string Sentence(const Study& study, const Group& group, size_t mode) {
   const ModeVerdict& verdict = group.verdicts[mode];
-  std::string text =
-      absl::StrCat("With ", group.workers, " workers ", study.modes[mode], " ",
-                   SpeedText(study, verdict), QualityText(verdict, study.target), ".");
+  std::string text = absl::StrCat("With ", group.workers, " workers ", AtScale(study, group.scale),
+                                  study.modes[mode], " ", SpeedText(study, verdict),
+                                  QualityText(verdict, study.target), ".");
   if (!verdict.suspicious.empty()) {
     std::vector<int> seeds;
     for (const int at : verdict.suspicious) seeds.push_back(group.seeds[at]);
@@ -165,7 +176,10 @@ std::string Row(const Study& study, const Group& group, size_t mode) {
              verdict.speed != ModeVerdict::Speed::kNotReached) {
     speed = absl::StrFormat("%.2f to %.2f", verdict.speedup.first, verdict.speedup.second);
   }
-  return absl::StrCat("| ", study.modes[mode], " | ", group.workers, " | ",
+  const std::string scale =
+      group.scale == 0 ? ""
+                       : absl::StrFormat(" (computing × %g)", study.compute_scales[group.scale]);
+  return absl::StrCat("| ", study.modes[mode], scale, " | ", group.workers, " | ",
                       verdict.pairs - verdict.misses, " of ", verdict.pairs, " | ",
                       median(seconds, "%.4g"), " | ", median(samples, "%.6g"), " | ", speed, " | ",
                       median(last, "%.4g"), " | ", median(test, "%.4g"), " | ",
@@ -176,6 +190,7 @@ std::string Prefix(const Study& study, const Cell& cell) {
   nlohmann::ordered_json json;
   json["mode"] = study.modes[cell.mode];
   json["workers"] = cell.workers;
+  if (cell.scale > 0) json["compute_scale"] = study.compute_scales[cell.scale];
   json["seed"] = cell.seed;
   if (!cell.learning_rate.empty()) json["learning_rate"] = cell.learning_rate;
   if (cell.is_trial) json["trial"] = true;
@@ -195,7 +210,8 @@ std::string ResultsJsonl(const Study& study, const std::vector<DoneCell>& cells)
 
 std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
   std::string text =
-      "mode,workers,seed,learning_rate,trial,reached,seconds,samples,best,last,test,end_seconds,"
+      "mode,workers,compute_scale,seed,learning_rate,trial,reached,seconds,samples,best,last,test,"
+      "end_seconds,"
       "updates,staleness,"
       "error\n";
   const auto quoted = [](const std::string& value) {
@@ -207,8 +223,9 @@ std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
     return value.has_value() ? absl::StrFormat("%.17g", *value) : std::string();
   };
   for (const auto& [cell, result] : cells) {
-    absl::StrAppend(&text, quoted(study.modes[cell.mode]), ",", cell.workers, ",", cell.seed, ",",
-                    cell.learning_rate, ",", cell.is_trial ? "1," : "0,");
+    absl::StrAppend(&text, quoted(study.modes[cell.mode]), ",", cell.workers, ",",
+                    study.compute_scales[cell.scale], ",", cell.seed, ",", cell.learning_rate, ",",
+                    cell.is_trial ? "1," : "0,");
     if (!result.error.empty()) {
       absl::StrAppend(&text, ",,,,,,,,,", quoted(result.error), "\n");
       continue;
@@ -223,17 +240,38 @@ std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
 }
 
 std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell>& cells) {
-  std::vector<std::string> sentences;
-  for (const Group& group : GroupsOf(study, cells)) {
+  std::vector<std::string> sentences, flips;
+  const std::vector<Group> groups = GroupsOf(study, cells);
+  for (const Group& group : groups) {
+    const auto first = std::find_if(groups.begin(), groups.end(), [&](const Group& other) {
+      return other.workers == group.workers && other.scale == 0;
+    });
     for (size_t mode = 0; mode < group.verdicts.size(); ++mode) {
-      if (study.modes[mode] != study.baseline) sentences.push_back(Sentence(study, group, mode));
+      if (study.modes[mode] == study.baseline) continue;
+      const std::string sentence = Sentence(study, group, mode);
+      if (group.scale == 0) {
+        sentences.push_back(sentence);
+      } else if (first != groups.end() && !first->verdicts.empty() &&
+                 first->verdicts[mode].speed != group.verdicts[mode].speed) {
+        flips.push_back(absl::StrCat("The verdict flips: ", sentence));
+      }
     }
     if (group.verdicts.empty()) {
-      sentences.push_back(absl::StrCat("With ", group.workers,
-                                       " workers no seed has run in every mode: there is nothing "
-                                       "to compare."));
+      sentences.push_back(absl::StrCat("With ", group.workers, " workers ",
+                                       AtScale(study, group.scale),
+                                       "no seed has run in every mode: there is nothing to "
+                                       "compare."));
     }
   }
+  const bool is_repeated =
+      std::any_of(groups.begin(), groups.end(), [](const Group& group) { return group.scale > 0; });
+  if (is_repeated && flips.empty()) {
+    sentences.push_back(absl::StrCat(
+        "No verdict flips at ",
+        absl::StrJoin(study.compute_scales.begin() + 1, study.compute_scales.end(), " or "),
+        " times the computing time."));
+  }
+  sentences.insert(sentences.end(), flips.begin(), flips.end());
   return sentences;
 }
 

@@ -51,6 +51,30 @@ TEST_F(ReportTest, SaysWhichIsFasterAndWorse) {
                     HasSubstr("\n    rubato bench convergence\n")));
 }
 
+TEST_F(ReportTest, TheVerdictIsRepeatedAtOtherComputingTimes) {
+  const auto repeat = [this](size_t scale, double seconds_of_async) {
+    for (size_t i = 0; i < 20; ++i) {
+      DoneCell done = cells_[i];
+      done.cell.scale = scale;
+      if (done.cell.mode == 1) done.result.outcome.seconds = seconds_of_async + done.cell.seed;
+      cells_.push_back(done);
+    }
+  };
+  repeat(1, 60);
+  repeat(2, 40);
+  EXPECT_THAT(Verdicts(study_, cells_),
+              ElementsAre(HasSubstr("async is faster than sync"),
+                          "No verdict flips at 0.5 or 2 times the computing time."));
+  for (DoneCell& done : cells_) {
+    if (done.cell.scale == 2 && done.cell.mode == 1) done.result.outcome.seconds += 200;
+  }
+  EXPECT_THAT(Verdicts(study_, cells_),
+              ElementsAre(HasSubstr("async is faster than sync"),
+                          HasSubstr("The verdict flips: With 4 workers and 2 times the computing "
+                                    "time async is slower than sync by")));
+  EXPECT_THAT(ResultsJsonl(study_, cells_), HasSubstr("\"compute_scale\":2.0,\"seed\":0"));
+}
+
 TEST_F(ReportTest, ASeedWithACellThatFailedIsLeftOutAndNamed) {
   cells_[3].result.error = "no room";
   EXPECT_THAT(
@@ -84,7 +108,7 @@ TEST_F(ReportTest, LinesAndCsv) {
   EXPECT_THAT(ResultsJsonl(study_, cells_),
               HasSubstr("{\"mode\":\"async\",\"workers\":4,\"seed\":9,\"reached\":true,\"seconds\":"
                         "59.0,\"samples\":1000.0,"));
-  EXPECT_THAT(ResultsCsv(study_, cells_), HasSubstr("\n\"async\",4,9,,0,1,59,1000,"));
+  EXPECT_THAT(ResultsCsv(study_, cells_), HasSubstr("\n\"async\",4,1,9,,0,1,59,1000,"));
 }
 
 // Evaluated at 100 and 200 samples; the line of training at 150 samples says when half of it was

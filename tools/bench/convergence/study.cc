@@ -18,6 +18,7 @@
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "tools/bench/convergence/sign_flip.h"
+#include "tools/simulator/quantity.h"
 
 namespace rubato {
 namespace {
@@ -97,6 +98,12 @@ absl::Status CheckStudy(const Study& study) {
           absl::StrFormat("--workers: found %d, expected 1 or more", workers));
     }
   }
+  for (const double scale : study.compute_scales) {
+    if (!(scale > 0) || !std::isfinite(scale)) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("--compute-scales: found %g, expected numbers above 0", scale));
+    }
+  }
   std::set<std::string> rates;
   for (const std::string& rate : study.learning_rates) {
     double value = 0;
@@ -165,6 +172,13 @@ absl::StatusOr<std::string> ConsistencyYaml(absl::string_view mode, const proto:
 
 namespace {
 
+// "10ms" times 0.5.
+absl::StatusOr<std::string> Scaled(const std::string& compute, double scale) {
+  if (scale == 1) return compute;
+  RUBATO_ASSIGN_OR_RETURN(const SimTime time, ParseTime("--compute", compute));
+  return absl::StrCat(std::max<int64_t>(1, std::llround(static_cast<double>(time) * scale)), "ns");
+}
+
 // The seed of the first trial: behind all that are judged.
 constexpr int kFirstTrialSeed = 1000;
 
@@ -175,8 +189,8 @@ class CellMaker {
 
   const std::vector<int>& workers() const { return workers_; }
   // One for each of `seeds`; `learning_rate` may be empty.
-  absl::StatusOr<std::vector<Cell>> Make(int workers, size_t mode, std::string learning_rate,
-                                         Range seeds) const;
+  absl::StatusOr<std::vector<Cell>> Make(int workers, size_t scale, size_t mode,
+                                         std::string learning_rate, Range seeds) const;
 
  private:
   explicit CellMaker(const Study& study) : study_(study) {}
@@ -199,7 +213,6 @@ absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
   }
   maker.common_ = {"simulate", study.config};
   for (const auto& [flag, value] : {std::pair("--speeds", &study.speeds),
-                                    {"--compute", &study.compute},
                                     {"--latency", &study.latency},
                                     {"--bandwidth", &study.bandwidth}}) {
     if (!value->empty()) maker.common_.insert(maker.common_.end(), {flag, *value});
@@ -218,7 +231,7 @@ absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
   return maker;
 }
 
-absl::StatusOr<std::vector<Cell>> CellMaker::Make(int workers, size_t mode,
+absl::StatusOr<std::vector<Cell>> CellMaker::Make(int workers, size_t scale, size_t mode,
                                                   std::string learning_rate, Range seeds) const {
   RUBATO_ASSIGN_OR_RETURN(const std::string consistency,
                           ConsistencyYaml(study_.modes[mode], until_));
@@ -226,6 +239,7 @@ absl::StatusOr<std::vector<Cell>> CellMaker::Make(int workers, size_t mode,
   set.push_back(absl::StrCat("consistency=", consistency));
   set.push_back(absl::StrCat("cluster.workers=", workers));
   std::string name = absl::StrCat(Slug(study_.modes[mode]), "-w", workers);
+  if (scale > 0) absl::StrAppend(&name, "-c", study_.compute_scales[scale]);
   if (!learning_rate.empty()) {
     set.push_back(absl::StrCat("optimizer.learning_rate=", learning_rate));
     absl::StrAppend(&name, "-lr", learning_rate);
@@ -237,9 +251,15 @@ absl::StatusOr<std::vector<Cell>> CellMaker::Make(int workers, size_t mode,
     cell.mode = mode;
     cell.workers = workers;
     cell.seed = static_cast<int>(seed);
+    cell.scale = scale;
     cell.learning_rate = learning_rate;
     cell.name = absl::StrCat(name, "-s", seed);
     cell.arguments = common_;
+    if (!study_.compute.empty()) {
+      RUBATO_ASSIGN_OR_RETURN(const std::string compute,
+                              Scaled(study_.compute, study_.compute_scales[scale]));
+      cell.arguments.insert(cell.arguments.end(), {"--compute", compute});
+    }
     cell.arguments.insert(cell.arguments.end(), {"--seed", absl::StrCat(seed)});
     for (const std::string& setting : set) {
       cell.arguments.insert(cell.arguments.end(), {"--set", setting});
@@ -257,12 +277,15 @@ absl::StatusOr<std::vector<Cell>> CellsOf(const Study& study, const LearningRate
   RUBATO_ASSIGN_OR_RETURN(const CellMaker maker, CellMaker::Create(study));
   std::vector<Cell> cells;
   for (const int workers : maker.workers()) {
-    for (size_t mode = 0; mode < study.modes.size(); ++mode) {
-      const auto rate = rates.find({workers, mode});
-      RUBATO_ASSIGN_OR_RETURN(
-          std::vector<Cell> of_mode,
-          maker.Make(workers, mode, rate == rates.end() ? "" : rate->second, {0, study.seeds}));
-      std::move(of_mode.begin(), of_mode.end(), std::back_inserter(cells));
+    for (size_t scale = 0; scale < study.compute_scales.size(); ++scale) {
+      for (size_t mode = 0; mode < study.modes.size(); ++mode) {
+        const auto rate = rates.find({workers, mode});
+        RUBATO_ASSIGN_OR_RETURN(
+            std::vector<Cell> of_mode,
+            maker.Make(workers, scale, mode, rate == rates.end() ? "" : rate->second,
+                       {0, study.seeds}));
+        std::move(of_mode.begin(), of_mode.end(), std::back_inserter(cells));
+      }
     }
   }
   return cells;
@@ -274,9 +297,9 @@ absl::StatusOr<std::vector<Cell>> TrialsOf(const Study& study) {
   for (const int workers : maker.workers()) {
     for (size_t mode = 0; mode < study.modes.size(); ++mode) {
       for (const std::string& rate : study.learning_rates) {
-        RUBATO_ASSIGN_OR_RETURN(
-            std::vector<Cell> of_rate,
-            maker.Make(workers, mode, rate, {kFirstTrialSeed, kFirstTrialSeed + kTrialSeeds}));
+        RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> of_rate,
+                                maker.Make(workers, /*scale=*/0, mode, rate,
+                                           {kFirstTrialSeed, kFirstTrialSeed + kTrialSeeds}));
         for (Cell& cell : of_rate) {
           cell.is_trial = true;
           cells.push_back(std::move(cell));
@@ -300,6 +323,7 @@ std::string StudyJson(const Study& study) {
   json["evaluations"] = study.evaluations;
   json["speeds"] = study.speeds;
   json["compute"] = study.compute;
+  json["compute_scales"] = study.compute_scales;
   json["latency"] = study.latency;
   json["bandwidth"] = study.bandwidth;
   return JsonText(json, 1);

@@ -28,7 +28,10 @@ struct Study {
   Target target;
   int64_t evaluations = 40;  // of a run
   // Of `rubato simulate`, passed on as they are.
-  std::string speeds, compute, latency, bandwidth;
+  std::string speeds, latency, bandwidth;
+  std::string compute;  // likewise, times each of `compute_scales`; empty: not known yet
+  // The verdict is that of the first, and repeated at the others.
+  std::vector<double> compute_scales = {1, 0.5, 2};
 };
 
 // One run of a study.
@@ -36,6 +39,7 @@ struct Cell {
   size_t mode = 0;  // of Study::modes
   int workers = 0;
   int seed = 0;
+  size_t scale = 0;                    // of Study::compute_scales
   std::string learning_rate;           // empty: the job's
   bool is_trial = false;               // of a learning rate, before the runs that are judged
   std::string name;                    // of its folder: "sync-w4-s3"
@@ -51,8 +55,8 @@ using LearningRates = std::map<std::pair<int, size_t>, std::string>;
 // Of each learning rate, with seeds that no run has that is judged.
 constexpr int kTrialSeeds = 3;
 
-// The cells that are judged, by workers, mode and seed. Checks the study and each mode's job,
-// without its data: InvalidArgument for what is wrong of it, and all that LoadJob says.
+// The cells that are judged, by workers, scale, mode and seed. Checks the study and each mode's
+// job, without its data: InvalidArgument for what is wrong of it, and all that LoadJob says.
 absl::StatusOr<std::vector<Cell>> CellsOf(const Study& study, const LearningRates& rates = {});
 
 // Those that search for the rates, by workers, mode, rate and seed; none where there is nothing to

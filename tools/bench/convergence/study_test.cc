@@ -75,6 +75,7 @@ class CellsOfTest : public ::testing::Test {
     study_.baseline = "sync";
     study_.seeds = 3;
     study_.target = {"eval/accuracy", 0.8, true};
+    study_.compute_scales = {1};
   }
 
   Study study_;
@@ -91,6 +92,18 @@ TEST_F(CellsOfTest, EachSeedInEachMode) {
               AllOf(Contains("consistency={mode: async}"), Contains("cluster.workers=8"),
                     Contains("seed=2"), Contains("data.validation=0.1"),
                     Contains("evaluation.every={epochs: 0.050000000000000003}")));
+}
+
+TEST_F(CellsOfTest, EachAgainAtOtherComputingTimes) {
+  study_.compute = "10ms";
+  study_.compute_scales = {1, 0.5, 2};
+  const absl::StatusOr<std::vector<Cell>> cells = CellsOf(study_);
+  RUBATO_ASSERT_OK(cells);
+  ASSERT_THAT(*cells, SizeIs(18));
+  EXPECT_EQ((*cells)[6].name, "sync-w2-c0.5-s0");
+  EXPECT_THAT((*cells)[0].arguments, Contains("10ms"));
+  EXPECT_THAT((*cells)[6].arguments, Contains("5000000ns"));
+  EXPECT_THAT((*cells)[17].arguments, Contains("20000000ns"));
 }
 
 TEST_F(CellsOfTest, TrialsHaveSeedsOfTheirOwnAndEachModeAsMany) {
@@ -134,6 +147,13 @@ TEST_F(CellsOfTest, RefusesWhatCannotBeCompared) {
   study_ = sound;
   study_.seeds = 21;
   EXPECT_THAT(refusal(), HasSubstr("expected 1 to 20"));
+  study_ = sound;
+  study_.compute_scales = {1, 0};
+  EXPECT_THAT(refusal(), HasSubstr("--compute-scales: found 0"));
+  study_ = sound;
+  study_.compute = "soon";
+  study_.compute_scales = {0.5};
+  EXPECT_THAT(refusal(), HasSubstr("--compute: found soon"));
   study_ = sound;
   for (const std::string rate : {"0", "-1", "fast", "nan", ""}) {
     study_.learning_rates = {rate};
