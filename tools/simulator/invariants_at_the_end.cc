@@ -64,10 +64,6 @@ absl::Status Invariants::Check(const Simulation& simulation) const {
     samples = UnitsIn(view).Before(unit_end);
     at = end;
   }
-  if (samples != train_samples_ && !stopped_.has_value()) {
-    return absl::InternalError(
-        absl::StrFormat("all samples: %d samples of %d were trained on", samples, train_samples_));
-  }
   if (stopped_.has_value()) RUBATO_RETURN_IF_ERROR(CheckStop(simulation));
   counts.samples = samples;
   return CheckTotals(simulation, counts);
