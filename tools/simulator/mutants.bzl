@@ -1,65 +1,68 @@
-"""Cores with a bug on purpose, each of which the property tests must catch."""
+"""Cores with a bug on purpose, which an invariant of the drawn cases, or a test, must name."""
 
-# By name: the source file, and the texts that are replaced in it.
+load("//tools/bazel:mutant.bzl", "mutate")
+
+# By name: the source file, the invariant that is to catch it (docs/simulator.md), and the texts that
+# are replaced.
 MUTANTS = {
-    "no_deduplication_on_arrival": ("//common/consistency:arrivals.cc", [
+    "no_deduplication_on_arrival": ("//common/consistency:arrivals.cc", "exactly once", [
         "return contribution.clock == expected;",
         "return true;",
     ]),
-    "no_deduplication_of_steps": ("//common/consistency:steps.cc", [
+    "no_deduplication_of_steps": ("//common/consistency:steps.cc", "payloads", [
         "return contribution.clock == ledger.version && !Overlaps(ledger.nodes, contribution.node);",
-        "return contribution.clock == ledger.version || Overlaps(ledger.nodes, contribution.node);",
+        "return contribution.clock == ledger.version && (true || Overlaps(ledger.nodes, contribution.node));",
     ]),
-    "units_counted_twice": ("//common/consistency:arrivals.cc", [
+    "units_counted_twice": ("//common/consistency:arrivals.cc", "exactly once", [
         "if (ledger->units.Contains(contribution.unit))",
         "if (false)",
     ]),
-    "key_without_incarnation": ("//server/shard:shard.cc", [
+    "key_without_incarnation": ("//server/shard:shard.cc", "members", [
         "IsMember(contribution)",
         "IsMember(contribution.worker)",
         "IsMember(pending.contribution)",
         "IsMember(pending.contribution.worker)",
     ]),
-    "sync_keyed_by_sender": ("//common/consistency:steps.cc", [
+    "sync_keyed_by_sender": ("//common/consistency:steps.cc", "finishes", [
         "  return contribution.clock == ledger.version && !Overlaps",
         "  for (const auto& [leaf, pending] : ledger.nodes) {\n" +
         "    if (pending.contribution.worker == contribution.worker) return false;\n" +
         "  }\n" +
         "  return contribution.clock == ledger.version && !Overlaps",
     ]),
-    "older_view_applied": ("//server/shard:shard.cc", [
+    "older_view_applied": ("//server/shard:shard.cc", "members", [
         "MayCount(contribution, IsMember(contribution))",
         "MayCount(contribution, true)",
     ]),
-    "previous_version_freed_early": ("//common/consistency:steps.cc", [
+    "previous_version_freed_early": ("//common/consistency:steps.cc", "finishes", [
         "ledger->has_previous = true;",
         "ledger->has_previous = false;",
     ]),
-    "acknowledged_before_applied": ("//common/consistency:arrivals.cc", [
+    "acknowledged_before_applied": ("//common/consistency:arrivals.cc", "conservation", [
         "ledger.clocks[worker].applied >= clock",
         "ledger.clocks[worker].accepted >= clock",
     ]),
-    "ssp_off_by_one": ("//common/consistency:arrivals.cc", [
+    "ssp_off_by_one": ("//common/consistency:arrivals.cc", "staleness bound", [
         "ledger.slowest >= clock - mode().staleness()",
         "ledger.slowest >= clock - mode().staleness() - 1",
     ]),
-    "dead_worker_in_min_clock": ("//server/shard:shard.cc", [
+    "dead_worker_in_min_clock": ("//server/shard:shard.cc", "finishes", [
         "if (!IsMember(rank)) ledger.clocks[rank].waited_for = false;",
         "",
     ]),
-    "unweighted_short_batch": ("//server/shard:shard.cc", [
+    "unweighted_short_batch": ("//server/shard:shard.cc", "reference", [
         "both.samples += added.samples;",
         "both.samples *= 2;",
     ]),
-    "optimizer_forgets_at_a_switch": ("//server/shard:shard.cc", [
-        "  ledger.has_previous = false;\n  ledger.measured = false;\n",
-        "  ledger.has_previous = false;\n  ledger.measured = false;\n  ledger.skipped = ledger.version;\n",
+    "optimizer_forgets_at_a_switch": ("//server/shard:shard.cc", "reference", [
+        "apply.updates_before = ledger.version - ledger.skipped;",
+        "apply.updates_before = ledger.version - ledger.skipped - (lineage_ > 1 ? 1 : 0);",
     ]),
-    "open_before_all_have_closed": ("//server/coordinator:view_change.cc", [
+    "open_before_all_have_closed": ("//server/coordinator:view_change.cc", "exactly once", [
         "  return call_.complete();",
         "  return true;",
     ]),
-    "shards_answer_counted_twice": ("//server/coordinator:roll_call.cc", [
+    "shards_answer_counted_twice": ("//server/coordinator:roll_call.cc", "exactly once", [
         "bool RollCall::OnAnswer(const ShardId& shard) { return missing_.erase(shard) > 0; }",
         "bool RollCall::OnAnswer(const ShardId&) {\n" +
         "  if (missing_.empty()) return false;\n" +
@@ -67,100 +70,346 @@ MUTANTS = {
         "  return true;\n" +
         "}",
     ]),
-    "late_tick_judges_at_once": ("//server/coordinator:leases.cc", [
+    "late_tick_judges_at_once": ("//server/coordinator:leases.cc", "blame", [
         "*until = now + more;",
         "*until = before;",
     ]),
-    "stopped_pause_waits_for_nobody": ("//server/coordinator:coordinator_views.cc", [
+    "stopped_pause_waits_for_nobody": ("//server/coordinator:coordinator_views.cc", "exactly once", [
         "const int min = ending_.stopping() ? 1 : ",
         "const int min = ",
     ]),
-    "step_applied_against_the_decision": ("//server/shard:shard.cc", [
+    "step_applied_against_the_decision": ("//server/shard:shard.cc", "reference", [
         "if (change.kind == NextChange::Kind::kSkip) {",
         "if (false) {",
     ]),
-    "steps_left_out_counted_as_updates": ("//server/shard:shard.cc", [
+    "steps_left_out_counted_as_updates": ("//server/shard:shard.cc", "reference", [
         "apply.updates_before = ledger.version - ledger.skipped;",
         "apply.updates_before = ledger.version;",
     ]),
-    "closed_while_applying": ("//server/shard:shard.cc", [
-        "if (IsApplying()) {",
-        "if (false) {",
+    "applied_after_the_close": ("//common/consistency:arrivals.cc", "staleness bound", [
+        "if (ledger->queue.empty() || terms.closed) return {};",
+        "if (ledger->queue.empty() || (terms.closed && false)) return {};",
     ]),
-    "snapshot_shows_what_is_now": ("//server/shard:shard_protocol.cc", [
+    "snapshot_shows_what_is_now": ("//server/shard:shard_protocol.cc", "checkpoint", [
         "for (const Payload& values : copy.values) {",
         "for (const Payload& values : values_->Copy(block)) {",
     ]),
-    "dropped_payload_is_kept": ("//server/shard:shard_protocol.cc", [
+    "dropped_payload_is_kept": ("//server/shard:shard_protocol.cc", "payloads", [
         "(const shard_action::Drop& drop) { values_->Release(drop.payload); }",
         "(const shard_action::Drop&) {}",
     ]),
-    "restore_skips_a_block": ("//server/shard:shard_protocol.cc", [
+    "restore_skips_a_block": ("//server/shard:shard_protocol.cc", "checkpoint", [
         "for (const proto::BlockState& block : restore.blocks()) {",
         "for (const proto::BlockState& block : restore.blocks()) {\n" +
         "    if (block.block() == core_->blocks().begin) continue;",
     ]),
-    "closed_for_the_view_before": ("//server/shard:shard_protocol.cc", [
+    "closed_for_the_view_before": ("//server/shard:shard_protocol.cc", "finishes", [
         "*message.mutable_shard_closed() = ClosedMessage(*core_);",
         "*message.mutable_shard_closed() = ClosedMessage(*core_);\n" +
         "  message.mutable_shard_closed()->set_view(core_->view() - 1);",
     ]),
-    "squares_of_the_step_before": ("//server/shard:shard_protocol.cc", [
-        "squares_->Clear();",
-        "",
+    "squares_counted_twice": ("//server/shard:shard_protocol.cc", "reference", [
+        "out->set_sum(node.sum);",
+        "out->set_sum(2 * node.sum);",
     ]),
-    "decision_without_its_factor": ("//server/shard:shard.cc", [
+    "decision_without_its_factor": ("//server/shard:shard.cc", "reference", [
         "apply.factor = change.factor;",
         "apply.factor = 1;",
     ]),
-    "broken_stream_endured": ("//worker/session:worker_session.cc", [
+    "broken_stream_endured": ("//worker/session:worker_session.cc", "broken stream", [
         "WaitNoLongerThan(kStreamFailureGrace);",
         "",
     ]),
-    "never_joins_anew": ("//worker/session:worker_session.cc", [
+    "never_joins_anew": ("//worker/session:worker_session.cc", "patience", [
         "if (!may_join_anew || ",
         "if (!may_join_anew || true || ",
     ]),
-    "answers_of_an_earlier_pull_counted": ("//worker/session:pulled_blocks.cc", [
+    "answers_of_an_earlier_pull_counted": ("//worker/session:pulled_blocks.cc", "reads", [
         "frame.unit != pull_.number) return false;",
         "false) return false;",
     ]),
+    # The coordinator's parts.
+    "grants_of_the_lost_kept": ("//server/coordinator:assignments.cc", "waits", [
+        "    if (is_member(grant.worker)) {\n      after.push_back(grant);",
+        "    if (true) {\n      after.push_back(grant);",
+    ]),
+    "checkpoint_of_the_step_after": ("//server/coordinator:checkpoints.cc", "checkpoint", [
+        "? snapshots_.step() :",
+        "? snapshots_.step() + 1 :",
+    ]),
+    "written_when_one_shard_has_copied": ("//server/coordinator:snapshots.cc", "checkpoint", [
+        "  if (!call_.complete()) return false;\n",
+        "",
+    ]),
+    "joiner_not_taken_in": ("//server/coordinator:coordinator.cc", "finishes", [
+        "    ChangeView(absl::StrCat(Describe(*peer), \" joins\"));\n",
+        "",
+    ]),
+    "status_names_nobody": ("//server/coordinator:coordinator_status.cc", "waits", [
+        "add(work_->WaitText(peer, idle(peer)));",
+        "break;",
+    ]),
+    "decision_without_all_shards": ("//server/coordinator:decisions.cc", "reference", [
+        "if (question == asked.end()) return std::nullopt;",
+        "if (question == asked.end()) continue;",
+    ]),
+    "reports_of_the_first_shard_alone": ("//server/coordinator:ending.cc", "account", [
+        "  if (!reports_.complete()) return;\n",
+        "",
+    ]),
+    "stage_ends_late": ("//server/coordinator:lineage.cc", "modes", [
+        "until_ = schedule_->UnitsFor(StageAt(samples).until_samples);",
+        "until_ = schedule_->UnitsFor(StageAt(samples).until_samples) + 1;",
+    ]),
+    "incarnation_not_counted": ("//server/coordinator:registry.cc", "exactly once", [
+        "peer.worker = {rank, ++worker_incarnations_[rank]};",
+        "peer.worker = {rank, worker_incarnations_[rank] = 1};",
+    ]),
+    "begins_when_one_shard_has_opened": ("//server/coordinator:starting.cc", "refused", [
+        "if (state_ != State::kOpening || !call_.OnAnswer(shard) || !call_.complete()) return false;",
+        "if (state_ != State::kOpening || !call_.OnAnswer(shard)) return false;",
+    ]),
+    "stop_does_not_cut": ("//server/coordinator:work.cc", "stop", [
+        "if (stopping || lineage_.asked().has_value()) CutAt(from_step);",
+        "if ((stopping && false) || lineage_.asked().has_value()) CutAt(from_step);",
+    ]),
+    "lost_work_not_given_again": ("//server/coordinator:work_ledger.cc", "exactly once", [
+        "      redo_[unit] = lease.computed_before || lease.clock >= 0;\n",
+        "",
+    ]),
+    # What shards answer.
+    "checkpoint_forgets_what_was_left_out": ("//server/shard:shard_answers.cc", "checkpoint", [
+        "  state.set_skipped(ledger.skipped);\n",
+        "",
+    ]),
+    "unit_of_one_block_is_whole": ("//server/shard:shard_state.cc", "exactly once", [
+        "if (everywhere) {",
+        "if (everywhere || true) {",
+    ]),
+    "pulls_answered_early": ("//server/shard:waiting_pulls.cc", "reads", [
+        "if (!may_answer(pull)) return false;",
+        "if (!may_answer(pull) && false) return false;",
+    ]),
+    "slowest_moves_with_the_first": ("//common/consistency:ledger.cc", "staleness bound", [
+        "if (was_slowest && --at_slowest == 0) FindSlowest();",
+        "if (was_slowest) ++slowest;",
+    ]),
+    # The worker's loop, and its end of a stream.
+    "start_clock_ignored": ("//worker/session:worker_loop.cc", "exactly once", [
+        "if (me().has_start_clock()) {",
+        "if (false) {",
+    ]),
+    "reads_while_answers_wait": ("//common/wire:stream_core.cc", "back-pressure", [
+        "if (!reading_ && outbox_.bytes() <= max_waiting_) {",
+        "if (!reading_) {",
+    ]),
+    "end_that_the_peer_ends_stays": ("//common/wire:stream_core.cc", "stream end", [
+        "if (finished_ && !reading_ && !gone_) {",
+        "if (finished_ && !reading_ && !gone_ && by_this_) {",
+    ]),
+    "highest_block_first": ("//common/wire:outbox.cc", "stream order", [
+        "is_pull ? 0 : frame.block",
+        "is_pull ? 0 : ~frame.block",
+    ]),
+    "frames_pass_a_pull": ("//common/wire:outbox.cc", "stream order", [
+        "if (is_pull) ++group_;",
+        "",
+    ]),
+    # Each invariant that no bug above breaks.
+    "view_number_left_out": ("//server/coordinator:coordinator_views.cc", "views", [
+        "view_.set_number(view_.number() + 1);",
+        "view_.set_number(view_.number() + 2);",
+    ]),
+    "number_given_twice": ("//server/coordinator:work.cc", "lineages", [
+        "from_step = divides() ? change.highest() : ledger_.next();",
+        "from_step = divides() ? change.highest() : ledger_.next() - 1;",
+    ]),
+    "update_of_the_version_after": ("//server/shard:shard.cc", "versions", [
+        "apply.version = ledger.version + 1;",
+        "apply.version = ledger.version + 2;",
+    ]),
+    "staleness_of_the_version_after": ("//common/consistency:arrivals.cc", "totals", [
+        "= ledger->version - applied.read_version;",
+        "= ledger->version - applied.read_version + 1;",
+    ]),
+    "loss_without_a_view": ("//server/coordinator:coordinator_views.cc", "lease", [
+        "  registry_.Remove(id);\n  ChangeView(reason);",
+        "  registry_.Remove(id);",
+    ]),
+    "stall_endured": ("//server/coordinator:leases.cc", "stall timeout", [
+        "return now - peer.last_progress > stall_timeout_ &&",
+        "return now - peer.last_progress > 2 * stall_timeout_ &&",
+    ]),
+    "end_without_a_name": ("//server/coordinator:coordinator.cc", "named end", [
+        "std::string reason = absl::StrCat(Describe(*peer), \" \", why);\n  if (const absl::Duration pause",
+        "std::string reason = absl::StrCat(\"a server \", why);\n  if (const absl::Duration pause",
+    ]),
+    "death_of_a_shard_ignored": ("//server/coordinator:coordinator.cc", "finishes", [
+        "  registry_.Remove(event.peer);\n  End(StoppedByOthers(absl::AbortedError(reason))",
+        "  if (is_training()) return;\n  End(StoppedByOthers(absl::AbortedError(reason))",
+    ]),
+    "other_data_taken": ("//server/coordinator:registry.cc", "misfits refused", [
+        "if (worker.data_digest() != model_.data_digest()) {",
+        "if (false) {",
+    ]),
+    "stop_without_a_checkpoint": ("//server/coordinator:coordinator_views.cc", "stopped resumable", [
+        "} else if (ending_.WantsCheckpoint()) {",
+        "} else if (!ending_.stopping() && ending_.WantsCheckpoint()) {",
+    ]),
+    "never_gives_up": ("//worker/session:worker_session.cc", "all end", [
+        "  EndWith(is_alone && ",
+        "  if (is_alone && has_taken_part_) {\n" +
+        "    state_ = State::kCutOff;\n" +
+        "    deadline_ = now_ + kBetweenTries;\n" +
+        "    return;\n" +
+        "  }\n" +
+        "  EndWith(is_alone && ",
+    ]),
+    "death_of_a_worker_ends_the_job": ("//server/coordinator:coordinator.cc", "survives", [
+        "if (peer->is_worker) {\n    Lose(event.peer, why);",
+        "if (peer->is_worker && !peer->is_member) {\n    Lose(event.peer, why);",
+    ]),
 }
 
-def mutant_tests():
-    """One test for each: it passes when a seed fails.
+LOANS = [
+    "//common/base:random",
+    "//common/wire:arena_space",
+    "//common/wire:outbox",
+    "//common/wire:ring",
+]
+
+# Of cores that no simulation runs: the source file, the test that is to fail and where it lies, what
+# is linked with them, and the texts that are replaced.
+MUTANTS_OF_TESTS = {
+    "piece_given_out_twice": (
+        "//common/wire:arena_space.cc",
+        "LoanPropertyTest.WhatIsLentStaysUntilItIsGivenBackAndIsFreeOnce",
+        "//common/wire:loan_property_test.cc",
+        LOANS,
+        ["free_[piece.bytes].pop_back();", ""],
+    ),
+    "loan_freed_at_once": (
+        "//common/wire:ring.cc",
+        "LoanPropertyTest.WhatIsLentStaysUntilItIsGivenBackAndIsFreeOnce",
+        "//common/wire:loan_property_test.cc",
+        LOANS,
+        ["lent_.push_back(payload.owner);", "lent_.push_back(nullptr);"],
+    ),
+    "ring_written_over": (
+        "//common/wire:ring.cc",
+        "LoanPropertyTest.WhatIsLentStaysUntilItIsGivenBackAndIsFreeOnce",
+        "//common/wire:loan_property_test.cc",
+        LOANS,
+        ["ring_bytes_ - taken < bytes", "ring_bytes_ < bytes"],
+    ),
+    "any_token_will_do": (
+        "//server/coordinator:commands.cc",
+        "CommandsTest.WhatChangesTheJobNeedsItsToken",
+        "//server/coordinator:commands_test.cc",
+        [
+            "//common/base:status_matchers",
+            "//common/space:modes",
+            "//server/coordinator:commands",
+        ],
+        ["(!token_.empty() && request.token() == token_)", "true"],
+    ),
+    "test_that_is_told_is_under_way": (
+        "//server/coordinator:evaluations.cc",
+        "EvaluationsTest.InSyncWhoComputesTheFirstLeafTests",
+        "//server/coordinator:evaluations_test.cc",
+        [
+            "//common/space:modes",
+            "//proto:job",
+            "//server/coordinator:evaluations",
+            "//tools/bazel:absl",
+            "//tools/bazel:protobuf",
+        ],
+        ["  under_way_.erase(unit);\n", ""],
+    ),
+    "not_a_number_taken": (
+        "//server/coordinator:peer_checks.cc",
+        "LiesTest.AProgressThatNoWorkerCanHaveMade",
+        "//server/coordinator:coordinator_lies_test.cc",
+        ["//server/coordinator:coordinator_fixture"],
+        [
+            "double least, double most) {\n  if (least <= found && found <= most)",
+            "double least, double most) {\n  if (!(found < least || found > most))",
+        ],
+    ),
+    "best_checkpoint_expires": (
+        "//server/run:kept_checkpoints.cc",
+        "KeptCheckpointsTest.AnEvaluationCountsForTheCheckpointOfItsStep",
+        "//server/run:kept_checkpoints_test.cc",
+        ["//server/run:kept_checkpoints"],
+        ["candidates.insert(best);", ""],
+    ),
+}
+
+# Invariants that none of the mutants breaks, and why.
+WITHOUT_MUTANT = {
+    "clocks": "a worker sends no contribution before its last one is in the blocks",
+    "ends soon": "from its death to the end only connections take time",
+    "stream loss": "what has been written is with the network, and not with a core",
+}
+
+INVARIANTS = sorted({
+    name: None
+    for name in [caught_by for _, caught_by, _ in MUTANTS.values()] + WITHOUT_MUTANT.keys()
+})
+
+MUTATED_SOURCES = sorted({
+    entry[0]: None
+    for entry in MUTANTS.values() + MUTANTS_OF_TESTS.values()
+})
+
+def mutants_of_simulations():
+    """One test for each: it passes when the invariant that names the bug is violated.
 
     The mutant's object comes before the library that has the sound one, so that the linker takes it.
     """
-    for name, (source, texts) in MUTANTS.items():
-        native.genrule(
-            name = name + "_source",
-            testonly = True,
-            srcs = [source],
-            outs = ["mutants/" + name + ".cc"],
-            cmd = "python3 $(location mutate.py) $< $@ " + " ".join([
-                "'" + text.replace("$", "$$").replace("'", "'\\''") + "'"
-                for text in texts
-            ]),
-            tools = ["mutate.py"],
-        )
+    for name, (source, caught_by, texts) in MUTANTS.items():
+        mutate(name + "_source", source, "mutants/" + name + ".cc", texts)
         native.cc_test(
             name = "mutant_" + name + "_test",
             size = "medium",
             srcs = ["mutants/" + name + ".cc"],
-            env = {"RUBATO_MUTANT": "1"},
-            linkstatic = True,
+            copts = ["-O0", "-U_FORTIFY_SOURCE"],  # compiled more often than run
+            env = {
+                "RUBATO_CAUGHT_BY": caught_by,
+                "RUBATO_INVARIANTS": "|".join(INVARIANTS),
+            },
             deps = [
-                ":property",
+                ":mutant",
                 "//common/consistency:policy",
+                "//common/wire:stream_core",
                 "//server/coordinator:coordinator",
-                "//server/coordinator:leases",
-                "//server/coordinator:roll_call",
-                "//server/coordinator:view_change",
-                "//server/shard:shard",
                 "//server/shard:shard_protocol",
                 "//tools/bazel:gtest_main",
-                "//worker/session:worker_session",
                 "//worker/session:pulled_blocks",
+                "//worker/session:worker_session",
             ],
+        )
+
+def mutants_of_tests():
+    """One test for each: it passes when the test that is named fails."""
+    for name, (source, caught_by, test, deps, texts) in MUTANTS_OF_TESTS.items():
+        mutate(name + "_source", source, "mutants/" + name + ".cc", texts)
+        native.cc_binary(
+            name = name + "_mutant",
+            testonly = True,
+            srcs = [
+                "mutants/" + name + ".cc",
+                test,
+            ],
+            deps = deps + ["//tools/bazel:gtest_main"],
+        )
+        native.sh_test(
+            name = "mutant_" + name + "_test",
+            size = "small",
+            srcs = ["//tools/bazel:fails_test.sh"],
+            args = [
+                "$(location :" + name + "_mutant)",
+                caught_by,
+            ],
+            data = [":" + name + "_mutant"],
         )

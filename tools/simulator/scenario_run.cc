@@ -47,6 +47,8 @@ class Judge {
   }
   // Who does not fit was refused, and nobody else.
   absl::Status CheckMisfits() const;
+  // What is wrong with a job that has ended with an error.
+  absl::Status WhatEndedIt() const;
 
   const Scenario& scenario_;
   const ScenarioWatch& watch_;
@@ -99,6 +101,12 @@ absl::Status Judge::CheckMisfits() const {
   return absl::OkStatus();
 }
 
+absl::Status Judge::WhatEndedIt() const {
+  if (absl::IsInternal(end_) && simulation_.job_end() != end_) return end_;  // a rule was broken
+  return absl::InternalError(
+      absl::StrCat("survives: the job ended with an error: ", end_.ToString()));
+}
+
 absl::StatusOr<bool> Judge::CheckEnd(Coverage* coverage) const {
   // A rule that was broken tells more than what came of it.
   RUBATO_RETURN_IF_ERROR(watch_.violated());
@@ -118,13 +126,13 @@ absl::StatusOr<bool> Judge::CheckEnd(Coverage* coverage) const {
     if (simulation_.coordinator().Status(SimStart()).members_size() == 0) {
       if (!end_.ok() && !is_interrupted_ &&
           !absl::StrContains(end_.message(), "was stopped while no worker was there")) {
-        return end_;
+        return WhatEndedIt();
       }
       RUBATO_RETURN_IF_ERROR(invariants_.CheckAbandoned(simulation_));
       return false;
     }
   }
-  if (!is_interrupted_) RUBATO_RETURN_IF_ERROR(end_);
+  if (!end_.ok() && !is_interrupted_) return WhatEndedIt();
   return true;
 }
 
@@ -196,7 +204,7 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
   if (later.faults > 0) ++coverage->resumed;
   if (status.ok()) return status;
   return absl::InternalError(
-      absl::StrFormat("going on from step %d: %s", last->manifest.step(), status.message()));
+      absl::StrFormat("%s (when going on from step %d)", status.message(), last->manifest.step()));
 }
 
 }  // namespace rubato

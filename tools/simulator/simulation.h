@@ -113,8 +113,9 @@ class Simulation : private Process {
   // nothing is left to happen and the job has not ended: then the message says who waits for what.
   absl::Status Run();
 
-  // When it ended.
+  // When it ended; and what its coordinator has ended it with, if it has.
   SimTime ended_at() const { return coordinator_->ended_at(); }
+  const std::optional<absl::Status>& job_end() const { return coordinator_->end(); }
 
   const EventQueue& queue() const { return queue_; }
   const VirtualNetwork& network() const { return network_; }

@@ -1,0 +1,15 @@
+"""Code with a bug on purpose, which a test must notice."""
+
+def mutate(name, source, out, texts):
+    """Puts a bug into a source file: [old, new, old, new, ...]."""
+    native.genrule(
+        name = name,
+        testonly = True,
+        srcs = [source],
+        outs = [out],
+        cmd = "python3 $(location //tools/bazel:mutate.py) $< $@ " + " ".join([
+            "'" + text.replace("$", "$$").replace("'", "'\\''") + "'"
+            for text in texts
+        ]),
+        tools = ["//tools/bazel:mutate.py"],
+    )
