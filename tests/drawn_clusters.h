@@ -1,7 +1,9 @@
 // Drawn clusters on three shards, with drawn faults (tools/simulator/scenario.h), in a mode that
 // only a test knows. The environment may say which:
-//   RUBATO_SEED=123    this one alone, with what the coordinator says
-//   RUBATO_MUTANT=1    the policy has a bug on purpose: a seed must fail
+//   RUBATO_SEED=123         this one alone, with what the coordinator says
+//   RUBATO_CAUGHT_BY=TEXT   the policy has a bug on purpose: a seed must fail with a message that
+//   has
+//                           this
 #ifndef RUBATO_TESTS_DRAWN_CLUSTERS_H_
 #define RUBATO_TESTS_DRAWN_CLUSTERS_H_
 

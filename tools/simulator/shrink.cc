@@ -1,29 +1,17 @@
 #include "tools/simulator/shrink.h"
 
-#include <fcntl.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
 #include <functional>
 
-#include "common/base/check.h"
+#include "tools/simulator/apart.h"
 #include "tools/simulator/scenario_run.h"
 
 namespace rubato {
 
 bool Fails(const Scenario& scenario) {
-  const pid_t child = fork();
-  RUBATO_CHECK(child >= 0);
-  if (child == 0) {
-    std::signal(SIGABRT, SIG_DFL);
-    dup2(open("/dev/null", O_WRONLY), STDERR_FILENO);
-    Coverage unused;
-    _exit(RunScenario(scenario, &unused).ok() ? 0 : 1);
-  }
-  int status = 0;
-  RUBATO_CHECK(waitpid(child, &status, 0) == child);
-  return status != 0;
+  return !RunApart([&scenario] {
+            Coverage unused;
+            return RunScenario(scenario, &unused);
+          }).ok();
 }
 
 Scenario Shrink(Scenario scenario) {
