@@ -302,6 +302,20 @@ MUTANTS_OF_TESTS = {
         LOANS,
         ["ring_bytes_ - taken < bytes", "ring_bytes_ < bytes"],
     ),
+    "spins_however_long_in_vain": (
+        "//common/wire:spin_rule.h",
+        "SpinRuleTest.SeldomSpinsWhereThatIsInVain",
+        "//common/wire:spin_rule_test.cc",
+        ["//common/wire:spin_rule"],
+        ["left_out_ = found ? 0 :", "left_out_ = found || true ? 0 :"],
+    ),
+    "message_behind_a_stop": (
+        "//server/coordinator:control_call.h",
+        "ControlCallTest.EndsWhenAStopHasLeftWithAllBeforeIt",
+        "//server/coordinator:control_call_test.cc",
+        ["//server/coordinator:control_call"],
+        ["if (stop_pushed_ || gone_) return;", "if (gone_) return;"],
+    ),
     "any_token_will_do": (
         "//server/coordinator:commands.cc",
         "CommandsTest.WhatChangesTheJobNeedsItsToken",
@@ -335,6 +349,13 @@ MUTANTS_OF_TESTS = {
             "double least, double most) {\n  if (least <= found && found <= most)",
             "double least, double most) {\n  if (!(found < least || found > most))",
         ],
+    ),
+    "blocks_of_the_snapshot_before_counted": (
+        "//server/shard:snapshot_progress.h",
+        "SnapshotProgressTest.ANewOneTakesThePlaceOfOneThatIsNotWhole",
+        "//server/shard:snapshot_progress_test.cc",
+        ["//server/shard:snapshot_progress"],
+        ["    missing_ = static", "    if (missing_ == 0) missing_ = static"],
     ),
     "best_checkpoint_expires": (
         "//server/run:kept_checkpoints.cc",
@@ -391,16 +412,21 @@ def mutants_of_simulations():
         )
 
 def mutants_of_tests():
-    """One test for each: it passes when the test that is named fails."""
+    """One test for each: it passes when the test that is named fails.
+
+    A header with a bug is included before all others, so that its guard keeps the sound one out.
+    """
     for name, (source, caught_by, test, deps, texts) in MUTANTS_OF_TESTS.items():
-        mutate(name + "_source", source, "mutants/" + name + ".cc", texts)
+        mutant = "mutants/" + name + (".h" if source.endswith(".h") else ".cc")
+        mutate(name + "_source", source, mutant, texts)
         native.cc_binary(
             name = name + "_mutant",
             testonly = True,
             srcs = [
-                "mutants/" + name + ".cc",
+                mutant,
                 test,
             ],
+            copts = ["-include $(location " + mutant + ")"] if mutant.endswith(".h") else [],
             deps = deps + ["//tools/bazel:gtest_main"],
         )
         native.sh_test(
