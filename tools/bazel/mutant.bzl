@@ -1,5 +1,12 @@
 """Code with a bug on purpose, which a test must notice."""
 
+# Compiled more often than run; what a bug leaves unused is no matter.
+MUTANT_COPTS = [
+    "-O0",
+    "-U_FORTIFY_SOURCE",
+    "-w",
+]
+
 def mutate(name, source, out, texts):
     """Puts a bug into a source file: [old, new, old, new, ...]."""
     native.genrule(

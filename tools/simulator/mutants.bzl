@@ -1,6 +1,6 @@
-"""Cores with a bug on purpose, which an invariant of the drawn cases, or a test, must name."""
+"""Cores with a bug on purpose, each of which an invariant of the drawn cases must name."""
 
-load("//tools/bazel:mutant.bzl", "mutate")
+load("//tools/bazel:mutant.bzl", "MUTANT_COPTS", "mutate")
 
 # By name: the source file, the invariant that is to catch it (docs/simulator.md), and the texts that
 # are replaced.
@@ -271,101 +271,6 @@ MUTANTS = {
     ]),
 }
 
-LOANS = [
-    "//common/base:random",
-    "//common/wire:arena_space",
-    "//common/wire:outbox",
-    "//common/wire:ring",
-]
-
-# Of cores that no simulation runs: the source file, the test that is to fail and where it lies, what
-# is linked with them, and the texts that are replaced.
-MUTANTS_OF_TESTS = {
-    "piece_given_out_twice": (
-        "//common/wire:arena_space.cc",
-        "LoanPropertyTest.WhatIsLentStaysUntilItIsGivenBackAndIsFreeOnce",
-        "//common/wire:loan_property_test.cc",
-        LOANS,
-        ["free_[piece.bytes].pop_back();", ""],
-    ),
-    "loan_freed_at_once": (
-        "//common/wire:ring.cc",
-        "LoanPropertyTest.WhatIsLentStaysUntilItIsGivenBackAndIsFreeOnce",
-        "//common/wire:loan_property_test.cc",
-        LOANS,
-        ["lent_.push_back(payload.owner);", "lent_.push_back(nullptr);"],
-    ),
-    "ring_written_over": (
-        "//common/wire:ring.cc",
-        "LoanPropertyTest.WhatIsLentStaysUntilItIsGivenBackAndIsFreeOnce",
-        "//common/wire:loan_property_test.cc",
-        LOANS,
-        ["ring_bytes_ - taken < bytes", "false"],
-    ),
-    "spins_however_long_in_vain": (
-        "//common/wire:spin_rule.h",
-        "SpinRuleTest.SeldomSpinsWhereThatIsInVain",
-        "//common/wire:spin_rule_test.cc",
-        ["//common/wire:spin_rule"],
-        ["left_out_ = found ? 0 :", "left_out_ = true ? 0 :"],
-    ),
-    "message_behind_a_stop": (
-        "//server/coordinator:control_call.h",
-        "ControlCallTest.EndsWhenAStopHasLeftWithAllBeforeIt",
-        "//server/coordinator:control_call_test.cc",
-        ["//server/coordinator:control_call"],
-        ["if (stop_pushed_ || gone_) return;", "if (gone_) return;"],
-    ),
-    "any_token_will_do": (
-        "//server/coordinator:commands.cc",
-        "CommandsTest.WhatChangesTheJobNeedsItsToken",
-        "//server/coordinator:commands_test.cc",
-        [
-            "//common/base:status_matchers",
-            "//common/space:modes",
-            "//server/coordinator:commands",
-        ],
-        ["(!token_.empty() && request.token() == token_)", "true"],
-    ),
-    "test_that_is_told_is_under_way": (
-        "//server/coordinator:evaluations.cc",
-        "EvaluationsTest.InSyncWhoComputesTheFirstLeafTests",
-        "//server/coordinator:evaluations_test.cc",
-        [
-            "//common/space:modes",
-            "//proto:job",
-            "//server/coordinator:evaluations",
-            "//tools/bazel:absl",
-            "//tools/bazel:protobuf",
-        ],
-        ["  under_way_.erase(unit);\n", ""],
-    ),
-    "not_a_number_taken": (
-        "//server/coordinator:peer_checks.cc",
-        "LiesTest.AProgressThatNoWorkerCanHaveMade",
-        "//server/coordinator:coordinator_lies_test.cc",
-        ["//server/coordinator:coordinator_fixture"],
-        [
-            "double least, double most) {\n  if (least <= found && found <= most)",
-            "double least, double most) {\n  if (!(found < least || found > most))",
-        ],
-    ),
-    "blocks_of_the_snapshot_before_counted": (
-        "//server/shard:snapshot_progress.h",
-        "SnapshotProgressTest.ANewOneTakesThePlaceOfOneThatIsNotWhole",
-        "//server/shard:snapshot_progress_test.cc",
-        ["//server/shard:snapshot_progress"],
-        ["    missing_ = static", "    if (missing_ == 0) missing_ = static"],
-    ),
-    "best_checkpoint_expires": (
-        "//server/run:kept_checkpoints.cc",
-        "KeptCheckpointsTest.AnEvaluationCountsForTheCheckpointOfItsStep",
-        "//server/run:kept_checkpoints_test.cc",
-        ["//server/run:kept_checkpoints"],
-        ["candidates.insert(best);", ""],
-    ),
-}
-
 # Invariants that none of the mutants breaks, and why.
 WITHOUT_MUTANT = {
     "clocks": "a worker sends no contribution before its last one is in the blocks",
@@ -378,18 +283,6 @@ INVARIANTS = sorted({
     for name in [caught_by for _, caught_by, _ in MUTANTS.values()] + WITHOUT_MUTANT.keys()
 })
 
-MUTATED_SOURCES = sorted({
-    entry[0]: None
-    for entry in MUTANTS.values() + MUTANTS_OF_TESTS.values()
-})
-
-# Compiled more often than run; what a bug leaves unused is no matter.
-COPTS = [
-    "-O0",
-    "-U_FORTIFY_SOURCE",
-    "-w",
-]
-
 def mutants_of_simulations():
     """One test for each: it passes when the invariant that names the bug is violated.
 
@@ -401,7 +294,7 @@ def mutants_of_simulations():
             name = "mutant_" + name + "_test",
             size = "medium",
             srcs = ["mutants/" + name + ".cc"],
-            copts = COPTS,
+            copts = MUTANT_COPTS,
             env = {
                 "RUBATO_CAUGHT_BY": caught_by,
                 "RUBATO_INVARIANTS": "|".join(INVARIANTS),
@@ -416,33 +309,4 @@ def mutants_of_simulations():
                 "//worker/session:pulled_blocks",
                 "//worker/session:worker_session",
             ],
-        )
-
-def mutants_of_tests():
-    """One test for each: it passes when the test that is named fails.
-
-    A header with a bug is included before all others, so that its guard keeps the sound one out.
-    """
-    for name, (source, caught_by, test, deps, texts) in MUTANTS_OF_TESTS.items():
-        mutant = "mutants/" + name + (".h" if source.endswith(".h") else ".cc")
-        mutate(name + "_source", source, mutant, texts)
-        native.cc_binary(
-            name = name + "_mutant",
-            testonly = True,
-            srcs = [
-                mutant,
-                test,
-            ],
-            copts = COPTS + (["-include $(location " + mutant + ")"] if mutant.endswith(".h") else []),
-            deps = deps + ["//tools/bazel:gtest_main"],
-        )
-        native.sh_test(
-            name = "mutant_" + name + "_test",
-            size = "small",
-            srcs = ["//tools/bazel:fails_test.sh"],
-            args = [
-                "$(location :" + name + "_mutant)",
-                caught_by,
-            ],
-            data = [":" + name + "_mutant"],
         )
