@@ -8,6 +8,8 @@ MUTANTS = {
     "no_deduplication_on_arrival": ("//common/consistency:arrivals.cc", "exactly once", [
         "return contribution.clock == expected;",
         "return true;",
+        "  if (ledger->units.Contains(contribution.unit)) pending.counted_before = true;\n",
+        "",
     ]),
     "no_deduplication_of_steps": ("//common/consistency:steps.cc", "payloads", [
         "return contribution.clock == ledger.version && !Overlaps(ledger.nodes, contribution.node);",
