@@ -2,8 +2,8 @@
 
 load("//tools/bazel:mutant.bzl", "MUTANT_COPTS", "mutate")
 
-# By name: the source file, the invariant that is to catch it (docs/simulator.md), and the texts that
-# are replaced.
+# By name: the source file, the invariant that is to catch it (docs/simulator.md), and the texts
+# that are replaced.
 MUTANTS = {
     "no_deduplication_on_arrival": ("//common/consistency:arrivals.cc", "exactly once", [
         "return contribution.clock == expected;",
@@ -288,7 +288,8 @@ INVARIANTS = sorted({
 def mutants_of_simulations():
     """One test for each: it passes when the invariant that names the bug is violated.
 
-    The mutant's object comes before the library that has the sound one, so that the linker takes it.
+    The mutant's object comes before the library that has the sound one, so that the linker takes
+    it.
     """
     for name, (source, caught_by, texts) in MUTANTS.items():
         mutate(name + "_source", source, "mutants/" + name + ".cc", texts)

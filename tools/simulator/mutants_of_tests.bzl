@@ -9,8 +9,8 @@ LOANS = [
     "//common/wire:ring",
 ]
 
-# By name: the source file, the test that is to fail and where it lies, what is linked with them, and
-# the texts that are replaced.
+# By name: the source file, the test that is to fail and where it lies, what is linked with them,
+# and the texts that are replaced.
 MUTANTS_OF_TESTS = {
     "piece_given_out_twice": (
         "//common/wire:arena_space.cc",
@@ -112,7 +112,9 @@ def mutants_of_tests():
                 mutant,
                 test,
             ],
-            copts = MUTANT_COPTS + (["-include $(location " + mutant + ")"] if mutant.endswith(".h") else []),
+            copts = MUTANT_COPTS + (
+                ["-include $(location " + mutant + ")"] if mutant.endswith(".h") else []
+            ),
             deps = deps + ["//tools/bazel:gtest_main"],
         )
         native.sh_test(
