@@ -140,7 +140,10 @@ void Coordinator::OnShard(PeerId id, const ShardId& shard, const proto::PeerMess
       if (starting_.OnRestored(shard)) BeginTraining();
       break;
     case proto::PeerMessage::kShardClosed:
-      if (change_.OnClosed(shard, message.shard_closed())) TryOpen();
+      if (change_.OnClosed(shard, message.shard_closed())) {
+        EvictStalled();
+        TryOpen();
+      }
       break;
     case proto::PeerMessage::kSnapshotCopied:
       if (checkpoints_.OnCopied(shard, message.snapshot_copied())) {

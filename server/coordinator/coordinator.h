@@ -116,6 +116,8 @@ class Coordinator {
   // To the workers that are its members.
   void SendViewToWorkers();
   void CheckLeases();
+  // All shards are closed, and have said who waits: those who hold up the others are lost.
+  void EvictStalled();
   // A worker is not there any more; `why` completes "worker 1 (host pid 2) ...".
   void Lose(PeerId id, const std::string& why);
   void Evict(const Leases::Expired& expired);

@@ -155,6 +155,12 @@ class CoordinatorTest : public ::testing::Test {
       closed->set_lowest_version(shard == 0 ? version0 : version1);
       closed->set_highest_version(shard == 0 ? version0 : version1);
       closed->set_units_below(units_below_);
+      for (const int rank : waiting_) {
+        proto::ShardClosed::Reader* const reader = closed->add_readers();
+        reader->set_rank(rank);
+        reader->set_pull(1);
+        reader->set_waits(true);
+      }
       Receive(shard, message);
     }
   }
@@ -203,6 +209,7 @@ class CoordinatorTest : public ::testing::Test {
   std::map<PeerId, std::vector<proto::CoordinatorMessage>> sent_;
   std::vector<std::string> warnings_, journal_;
   int64_t units_below_ = 0;
+  std::vector<int> waiting_;  // ranks of those who wait for a block
   std::vector<MetricsLine> lines_;
   std::optional<int64_t> collect_;
   std::optional<absl::Status> end_;

@@ -115,8 +115,46 @@ TEST_F(CoordinatorTest, AWorkerThatIsAliveButHoldsUpTheOthersIsTakenForDead) {
     for (int rank : {0, 1}) Beat(rank);
     Tick();
   }
+  EXPECT_THAT(warnings_, IsEmpty()) << "the shards know who waits";
+  waiting_ = {0};
+  Close(0, 0);
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) is alive but has computed "
                                                "nothing for 20s")));
+  EXPECT_TRUE(sent_[3].back().stop().evicted());
+  EXPECT_EQ(sent_[2].back().view().members_size(), 1);
+}
+
+// It tells of what it has computed, and hangs before its sums have left: all others compute nothing
+// either.
+TEST_F(CoordinatorTest, AWorkerWhoseSumsDoNotComeIsTakenForDeadNotThoseWhoWaitForThem) {
+  Start("cluster { lease: 5 stall_timeout: 20 }");
+  Begin();
+  Receive(2, Computed(0, {0, 2}, 1, 2));
+  Receive(3, Computed(0, {2, 4}, 1, 2));
+  for (int i = 0; i < 201; ++i) {
+    now_ += absl::Milliseconds(100);
+    for (int rank : {0, 1}) Beat(rank);
+    Tick();
+  }
+  waiting_ = {0};
+  Close(0, 0);
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) is alive but has computed "
+                                               "nothing for 20s")));
+  EXPECT_TRUE(sent_[2].back().has_view()) << "the other stays";
+}
+
+TEST_F(CoordinatorTest, NobodyIsTakenForDeadWhileAllWaitForAShard) {
+  Start("cluster { lease: 5 stall_timeout: 20 }");
+  Begin();
+  for (int i = 0; i < 201; ++i) {
+    now_ += absl::Milliseconds(100);
+    for (int rank : {0, 1}) Beat(rank);
+    Tick();
+  }
+  waiting_ = {0, 1};
+  Close(0, 0);
+  EXPECT_THAT(warnings_, IsEmpty());
+  EXPECT_EQ(sent_[2].back().view().members_size(), 2);
 }
 
 // Who has computed what it was given and does not ask for more holds up those who are ahead of it:
@@ -144,6 +182,8 @@ TEST_F(CoordinatorTest, AWorkerThatDoesNotAskForMoreIsTakenForDeadNotThoseWhoWai
     for (int rank : {0, 1}) Beat(rank);
     Tick();
   }
+  waiting_ = {1};
+  Close(0, 0);
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 0 (host pid 0) is alive but has computed "
                                                "nothing for 20s")));
 }

@@ -187,14 +187,25 @@ void Coordinator::CheckLeases() {
     return;
   }
   if (!is_training()) return;
+  const int64_t step = work_->metrics().steps();
+  for (const Leases::Expired& expired : leases_.CheckSilent(registry_, step, now_)) Evict(expired);
   // While the shards stand still nobody gets what it needs to go on; the next view counts anew.
-  const auto waited_for = [this] {
-    return change_.state() == ViewChange::State::kOpen ? work_->WaitedFor(registry_)
-                                                       : std::vector<WorkerId>();
-  };
-  for (const Leases::Expired& expired :
-       leases_.Check(registry_, waited_for, work_->metrics().steps(), now_)) {
-    Evict(expired);
+  if (change_.state() != ViewChange::State::kOpen) return;
+  const std::vector<Leases::Expired> stalled = leases_.CheckStalled(registry_, step, now_);
+  if (stalled.empty()) return;
+  // Of those who compute nothing, some may have nothing to compute.
+  const std::vector<WorkerId> waited_for = work_->WaitedFor(registry_);
+  const bool holds_up = std::any_of(stalled.begin(), stalled.end(), [&](const auto& expired) {
+    const WorkerId& worker = registry_.peers().at(expired.peer).worker;
+    return std::count(waited_for.begin(), waited_for.end(), worker) > 0;
+  });
+  if (holds_up) ChangeView("others wait for longer than cluster.stall_timeout");
+}
+
+void Coordinator::EvictStalled() {
+  const int64_t step = work_->metrics().steps();
+  for (const Leases::Expired& expired : leases_.CheckStalled(registry_, step, now_)) {
+    if (!change_.Waits(registry_.peers().at(expired.peer).worker.rank)) Evict(expired);
   }
 }
 

@@ -51,32 +51,29 @@ bool Leases::IsStalled(const Peer& peer, absl::Time now) const {
   return now - peer.last_progress > stall_timeout_ && now >= peer.stall_spared_until;
 }
 
-std::vector<Leases::Expired> Leases::Check(const Registry& registry,
-                                           absl::FunctionRef<std::vector<WorkerId>()> waited_for,
-                                           int64_t step, absl::Time now) const {
-  std::vector<Expired> silent, stalled;
+std::vector<Leases::Expired> Leases::CheckSilent(const Registry& registry, int64_t step,
+                                                 absl::Time now) const {
+  std::vector<Expired> silent;
   for (const auto& [id, peer] : registry.peers()) {
-    if (!peer.is_worker || !peer.is_member) continue;
-    if (IsSilent(peer, now)) {
-      silent.push_back({id, absl::StrFormat("was not heard of for %s (cluster.lease) at step %d",
-                                            absl::FormatDuration(lease_), step)});
-    } else if (IsStalled(peer, now)) {
-      stalled.push_back(
-          {id, absl::StrFormat(
-                   "is alive but has computed nothing for %s (cluster.stall_timeout) at step %d",
-                   absl::FormatDuration(stall_timeout_), step)});
-    }
-  }
-  if (stalled.empty()) return silent;
-  // Of those who compute nothing, some may have nothing to compute.
-  const std::vector<WorkerId> workers = waited_for();
-  for (Expired& expired : stalled) {
-    const WorkerId& worker = registry.peers().at(expired.peer).worker;
-    if (std::count(workers.begin(), workers.end(), worker) > 0) {
-      silent.push_back(std::move(expired));
-    }
+    if (!peer.is_worker || !peer.is_member || !IsSilent(peer, now)) continue;
+    silent.push_back({id, absl::StrFormat("was not heard of for %s (cluster.lease) at step %d",
+                                          absl::FormatDuration(lease_), step)});
   }
   return silent;
+}
+
+std::vector<Leases::Expired> Leases::CheckStalled(const Registry& registry, int64_t step,
+                                                  absl::Time now) const {
+  std::vector<Expired> stalled;
+  for (const auto& [id, peer] : registry.peers()) {
+    if (!peer.is_worker || !peer.is_member || peer.idle) continue;
+    if (IsSilent(peer, now) || !IsStalled(peer, now)) continue;
+    stalled.push_back(
+        {id, absl::StrFormat(
+                 "is alive but has computed nothing for %s (cluster.stall_timeout) at step %d",
+                 absl::FormatDuration(stall_timeout_), step)});
+  }
+  return stalled;
 }
 
 std::optional<Leases::Expired> Leases::CheckTester(PeerId id, const Peer& tester,

@@ -8,7 +8,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/functional/function_ref.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "proto/job.pb.h"
@@ -34,11 +33,11 @@ class Leases {
     PeerId peer;
     std::string why;  // completes "worker 1 (host pid 2) ..."
   };
-  // Members that are silent for longer than the lease, and those among `waited_for` that have
-  // computed nothing for longer than the stall timeout. `step` is the one at hand.
-  std::vector<Expired> Check(const Registry& registry,
-                             absl::FunctionRef<std::vector<WorkerId>()> waited_for, int64_t step,
-                             absl::Time now) const;
+  // Members that are silent for longer than the lease. `step` is the one at hand.
+  std::vector<Expired> CheckSilent(const Registry& registry, int64_t step, absl::Time now) const;
+  // Others that have computed nothing for longer than the stall timeout, though they have not said
+  // that nothing is left to do. Who of them only waits for others, the shards know.
+  std::vector<Expired> CheckStalled(const Registry& registry, int64_t step, absl::Time now) const;
   // The same of one that makes a test, since its last progress.
   std::optional<Expired> CheckTester(PeerId id, const Peer& tester, absl::string_view test,
                                      absl::Time now) const;

@@ -30,9 +30,11 @@ class LeasesTest : public ::testing::Test {
     return job;
   }
 
-  std::vector<Leases::Expired> Check(absl::Duration after, std::vector<WorkerId> waited_for) {
-    return leases_.Check(
-        registry_, [&] { return waited_for; }, 7, kStart + after);
+  std::vector<Leases::Expired> CheckSilent(absl::Duration after) {
+    return leases_.CheckSilent(registry_, 7, kStart + after);
+  }
+  std::vector<Leases::Expired> CheckStalled(absl::Duration after) {
+    return leases_.CheckStalled(registry_, 7, kStart + after);
   }
 
   coordinator::Outcomes out_;
@@ -42,16 +44,18 @@ class LeasesTest : public ::testing::Test {
 
 TEST_F(LeasesTest, AMemberThatIsSilentForLongerThanTheLeaseIsDead) {
   registry_.Find(2)->last_heard = kStart + absl::Seconds(1);
-  EXPECT_TRUE(Check(absl::Seconds(5), {}).empty());
-  const std::vector<Leases::Expired> expired = Check(absl::Seconds(5.5), {});
+  EXPECT_TRUE(CheckSilent(absl::Seconds(5)).empty());
+  const std::vector<Leases::Expired> expired = CheckSilent(absl::Seconds(5.5));
   ASSERT_EQ(expired.size(), 1u);
   EXPECT_EQ(expired[0].peer, 1u);
   EXPECT_THAT(expired[0].why, HasSubstr("for 5s (cluster.lease) at step 7"));
 }
 
-TEST_F(LeasesTest, OneThatComputesNothingIsDeadIfItIsWaitedFor) {
+TEST_F(LeasesTest, OneThatComputesNothingHasStalledUnlessNothingIsLeftToDo) {
   for (auto& [id, peer] : registry_.peers()) peer.last_heard = kStart + absl::Seconds(20);
-  const std::vector<Leases::Expired> expired = Check(absl::Seconds(21), {{1, 1}});
+  registry_.Find(1)->idle = true;
+  EXPECT_TRUE(CheckStalled(absl::Seconds(20)).empty());
+  const std::vector<Leases::Expired> expired = CheckStalled(absl::Seconds(21));
   ASSERT_EQ(expired.size(), 1u);
   EXPECT_EQ(expired[0].peer, 2u);
   EXPECT_THAT(expired[0].why, HasSubstr("stall_timeout"));
@@ -59,7 +63,9 @@ TEST_F(LeasesTest, OneThatComputesNothingIsDeadIfItIsWaitedFor) {
 
 TEST_F(LeasesTest, OneThatIsNoMemberYetIsNotJudged) {
   registry_.Find(1)->is_member = registry_.Find(2)->is_member = false;
-  EXPECT_TRUE(Check(absl::Seconds(60), {{0, 1}, {1, 1}}).empty());
+  EXPECT_TRUE(CheckSilent(absl::Seconds(60)).empty());
+  for (auto& [id, peer] : registry_.peers()) peer.last_heard = kStart + absl::Seconds(60);
+  EXPECT_TRUE(CheckStalled(absl::Seconds(60)).empty());
 }
 
 // Their heartbeats may lie in the sockets.
@@ -70,10 +76,7 @@ TEST_F(LeasesTest, WhomALateTickFindsSilentIsSparedForAsLongAsItWasLateAtMostFor
     registry_.Find(1)->last_heard = registry_.Find(2)->last_heard = kStart - absl::Seconds(4);
     const absl::Time tick = kStart + absl::Seconds(late);
     const absl::Time end = tick + absl::Seconds(std::min(late, 5.0));
-    const auto check = [&](absl::Time now) {
-      return leases.Check(
-          registry_, [] { return std::vector<WorkerId>(); }, 7, now);
-    };
+    const auto check = [&](absl::Time now) { return leases.CheckSilent(registry_, 7, now); };
     leases.OnTick(tick, &registry_);
     EXPECT_TRUE(check(tick).empty());
     registry_.Find(2)->last_heard = tick;
@@ -88,15 +91,15 @@ TEST_F(LeasesTest, LateTicksInARowDoNotKeepASilentWorker) {
   for (int tick = 1; tick <= 8; ++tick) {
     const absl::Duration at = tick * absl::Seconds(0.8);
     leases_.OnTick(kStart + at, &registry_);
-    EXPECT_EQ(Check(at, {}).empty(), at <= absl::Seconds(5.6)) << at;
+    EXPECT_EQ(CheckSilent(at).empty(), at <= absl::Seconds(5.6)) << at;
   }
 }
 
 TEST_F(LeasesTest, AFrozenServerBlamesNobodyForHavingComputedNothing) {
   leases_.OnTick(kStart + absl::Seconds(30), &registry_);
   for (auto& [id, peer] : registry_.peers()) peer.last_heard = kStart + absl::Seconds(49);
-  EXPECT_TRUE(Check(absl::Seconds(49), {{0, 1}, {1, 1}}).empty());
-  EXPECT_EQ(Check(absl::Seconds(50), {{0, 1}, {1, 1}}).size(), 2u);
+  EXPECT_TRUE(CheckStalled(absl::Seconds(49)).empty());
+  EXPECT_EQ(CheckStalled(absl::Seconds(50)).size(), 2u);
 }
 
 }  // namespace

@@ -49,11 +49,13 @@ void Liveness::OnFault(const Fault& fault, std::optional<WorkerId> worker,
 
 void Liveness::OnText(const std::string& text) {
   int rank = -1, index = -1;
-  if (!absl::StrContains(text, " was not heard of ") ||
+  const bool is_stall = absl::StrContains(text, "(cluster.stall_timeout)");
+  if ((!absl::StrContains(text, " was not heard of ") && !is_stall) ||
       std::sscanf(text.c_str(), "worker %d (simulated worker %d)", &rank, &index) != 2) {
     return;
   }
-  if (!servers_struck_ && struck_.count(index) == 0) {
+  // What a server is not to hear costs nobody a stall timeout.
+  if ((is_stall || !servers_struck_) && struck_.count(index) == 0) {
     Violated(absl::StrCat("blame: nothing has happened to the one of whom is said: ", text));
   }
 }
