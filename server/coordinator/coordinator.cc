@@ -242,6 +242,9 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
   const bool gathers = starting_.state() == Starting::State::kGathering;
   const proto::Workers& workers = job_.cluster().workers();
   absl::Status status = registry_.Check(registration, gathers ? workers.start() : workers.max());
+  if (status.ok() && registration.has_worker()) {
+    status = starting_.CheckData(registration.worker());
+  }
   if (status.ok() && has_begun() && !is_training()) {
     status = absl::UnavailableError("the training is over");
   }

@@ -37,12 +37,16 @@ absl::StatusOr<bool> Starting::IsReady(const Registry& registry, absl::Time now,
   return true;
 }
 
-absl::Status Starting::CheckResume(const proto::WorkerRegistration& worker) const {
-  if (resume_->data_digest() != worker.data_digest()) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("the checkpoint was made on other data: digests %s, now %s",
-                        resume_->data_digest().substr(0, 12), worker.data_digest().substr(0, 12)));
+absl::Status Starting::CheckData(const proto::WorkerRegistration& worker) const {
+  if (!resume_.has_value() || resume_->data_digest() == worker.data_digest()) {
+    return absl::OkStatus();
   }
+  return absl::FailedPreconditionError(
+      absl::StrFormat("the checkpoint was made on other data than this worker's: digests %s and %s",
+                      resume_->data_digest().substr(0, 12), worker.data_digest().substr(0, 12)));
+}
+
+absl::Status Starting::CheckResume(const proto::WorkerRegistration& worker) const {
   if (resume_->mode() == proto::Manifest::MODE_SYNC) return absl::OkStatus();
   const int64_t unit_samples =
       job_.train().batch_size() / job_.train().micro_batches() * LeavesOf(job_, AsyncMode());

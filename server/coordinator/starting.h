@@ -33,6 +33,9 @@ class Starting {
   // DeadlineExceeded, with who did not come, if they are not.
   absl::StatusOr<bool> IsReady(const Registry& registry, absl::Time now,
                                coordinator::Outcomes* out) const;
+  // FailedPrecondition if the job goes on from a checkpoint that was made on other data: it knows
+  // them before the first worker comes.
+  absl::Status CheckData(const proto::WorkerRegistration& worker) const;
   // FailedPrecondition if the job cannot go on from the checkpoint with such workers.
   absl::Status CheckResume(const proto::WorkerRegistration& worker) const;
 

@@ -58,7 +58,10 @@ std::string Scenario::ToString() const {
     absl::StrAppend(&text, "; to ", ModeName(change.mode), " at message ", change.at);
   }
   for (const Fault& fault : faults) absl::StrAppend(&text, "; ", fault.ToString());
-  if (!later_faults.empty()) absl::StrAppend(&text, "; goes on in ", ModeName(later_mode));
+  if (!later_faults.empty() || later_misfit) {
+    absl::StrAppend(&text, "; goes on in ", ModeName(later_mode));
+  }
+  if (later_misfit) absl::StrAppend(&text, ", first comes one of another data set");
   for (const Fault& fault : later_faults) absl::StrAppend(&text, ", ", fault.ToString());
   return text;
 }
@@ -66,6 +69,7 @@ std::string Scenario::ToString() const {
 Scenario Scenario::Later() const {
   Scenario later = *this;
   later.first.reset();
+  if (later_misfit) later.first = Misfit::kData;
   later.faults = later_faults;
   later.switches.clear();
   later.checkpoints.clear();
@@ -74,6 +78,7 @@ Scenario Scenario::Later() const {
   later.job.schedule.clear();
   later.job.checkpoint_every = 0;
   later.later_faults.clear();
+  later.later_misfit = false;
   return later;
 }
 

@@ -47,6 +47,7 @@ struct Scenario {
   // A second job goes on from the last checkpoint in sync, if there is one.
   proto::Mode later_mode = SyncMode();
   std::vector<Fault> later_faults;
+  bool later_misfit = false;  // before its workers comes one of another data set, and stays
 
   static Scenario Draw(uint64_t seed);
   // That second job.

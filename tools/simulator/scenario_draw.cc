@@ -121,6 +121,7 @@ void DrawMore(int64_t messages, Scenario* scenario) {
   constexpr int64_t kEpochs[] = {1, 1, 2, 4, 5};
   job.epochs = OneOf(&random, kEpochs);
   job.learning_rate_parity = random.Below(8) != 0;
+  scenario->later_misfit = RandomStream(Key(scenario->seed, "later misfit")).Below(30) == 0;
   if (random.Below(3) != 0) return;
   scenario->later_mode = DrawMode(&random);
   for (int64_t count = 1 + random.Below(4); count > 0; --count) {

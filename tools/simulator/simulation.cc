@@ -78,7 +78,7 @@ void Simulation::StartAll() {
   for (size_t number = 0; number < workers_.size(); ++number) Start(number);
   if (!setting_.first.has_value()) return;
   StartMisfit(*setting_.first);
-  SetTask(kFirstGoes, 0, kFirstGoesAfter);
+  if (!setting_.resume.has_value()) SetTask(kFirstGoes, 0, kFirstGoesAfter);
   for (int worker = 0; worker < setting_.job.cluster().workers().start(); ++worker) {
     SetTask(kStartWorker, worker, kFirstIsGone);
   }

@@ -86,7 +86,8 @@ struct SimulationSetting {
     bool is_signal = false;
   };
   std::vector<Stop> stops;
-  // Of this kind one comes first of all, and is gone before the others come; none: no such worker.
+  // Of this kind one comes first of all; none: no such worker. It is gone before the others come,
+  // but where the job goes on from a checkpoint, which knows better than who comes first.
   std::optional<Misfit> first;
   // With fewer workers than cluster.workers.min, another is started after so long.
   SimTime replaced_after = kSecond;
