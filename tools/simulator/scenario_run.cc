@@ -45,6 +45,12 @@ class Judge {
   bool IsNamed(const absl::Status& status) const {
     return absl::StrContains(status.message(), absl::StrCat("shard ", watch_.fatal()->server));
   }
+  // Whether the worker, which has ended, took part until it could be told why the job has ended.
+  bool WasTold(const WorkerProcess& worker) const {
+    const SimTime said = std::max(simulation_.ended_at(), watch_.late_until());
+    const SimTime until = worker.took_part_until();
+    return until != kNever && until > said + watch_.bound().view_time();
+  }
   // Who does not fit was refused, and nobody else.
   absl::Status CheckMisfits() const;
   // What is wrong with a job that has ended with an error.
@@ -82,8 +88,9 @@ absl::Status Judge::CheckDeath() const {
         worker->leaves() || watch_.has_struck(worker->index()) || IsNamed(*worker->end())) {
       continue;
     }
-    // One that was joining anew when the job ended finds the coordinator gone, and knows no more.
-    if (absl::StrContains(worker->end()->message(), "shard 0")) continue;
+    // One that was joining anew when the job ended, or leaves with its broken stream before it is
+    // told, finds the coordinator gone and knows no more.
+    if (!WasTold(*worker) && absl::StrContains(worker->end()->message(), "shard 0")) continue;
     return absl::InternalError(
         absl::StrFormat("named end: server %d was struck, and worker %d ended with: %s",
                         fatal.server, worker->index(), worker->end()->ToString()));

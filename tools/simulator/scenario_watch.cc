@@ -63,6 +63,10 @@ void ScenarioWatch::OnFault(const Fault& fault, SimMessage::Kind message, Proces
   if (log_ != nullptr) *log_ << "  " << fault.ToString() << "\n";
   const SimTime now = simulation_->queue().now();
   ExtendUntil(now + fault.duration);
+  if (fault.kind == Fault::Kind::kDelay || fault.kind == Fault::Kind::kCut ||
+      fault.kind == Fault::Kind::kFreeze) {
+    late_until_ = std::max(late_until_, now + fault.duration);
+  }
   const int server = simulation_->ServerOf(process);
   if (!IsSurvivable(fault.kind) && !fatal_.has_value()) OnFatal(fault, server, now);
   std::optional<WorkerId> worker;

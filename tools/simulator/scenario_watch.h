@@ -58,6 +58,8 @@ class ScenarioWatch {
   // The first of its kind that has struck.
   const std::optional<Fatal>& fatal() const { return fatal_; }
   bool has_struck(int worker) const { return struck_workers_.count(worker) != 0; }
+  // Until then faults have held up what somebody says.
+  SimTime late_until() const { return late_until_; }
   // Of stops that came before the end: all, and those by a signal.
   int64_t stops() const { return stops_; }
   int64_t signals() const { return signals_; }
@@ -91,6 +93,7 @@ class ScenarioWatch {
   std::optional<Fatal> fatal_;
   std::set<int> struck_workers_;  // by index
   SimTime harmed_until_ = 0;
+  SimTime late_until_ = 0;
   int64_t stops_ = 0, signals_ = 0;
   std::string stopped_;
   int64_t checkpoints_ = 0;

@@ -196,6 +196,7 @@ void WorkerProcess::Run(const Session::SendFrame& send) {
 }
 
 void WorkerProcess::Run(const Session::Disconnect&) {
+  if (!streams_.empty()) took_part_until_ = setting_.network->now();
   if (control_ >= 0) setting_.network->Close(control_, self_);
   for (const ConnectionId stream : streams_) ends_.Close(stream);
   control_ = -1;

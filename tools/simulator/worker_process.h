@@ -102,6 +102,8 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   const std::optional<absl::Status>& end() const { return end_; }
   SimTime ended_at() const { return ended_at_; }
   bool leaves() const { return asked_to_leave_; }
+  // Until when it took part, the last time; kNever: it never did.
+  SimTime took_part_until() const { return took_part_until_; }
   SimTime computing_time() const { return computing_time_; }
   int64_t computations() const { return computations_; }
   // What it waits for, for people.
@@ -164,6 +166,7 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   bool asked_to_leave_ = false;
   std::optional<absl::Status> end_;
   SimTime ended_at_ = 0;
+  SimTime took_part_until_ = kNever;
   SimTime had_parameters_at_ = kNever;  // kNever: never
 
   // Of one taking part.
