@@ -32,7 +32,9 @@ struct Coverage {
   int64_t resumed = 0;  // second runs, from a checkpoint, that faults struck
   int64_t stopped = 0;
   int64_t stopped_in_pauses = 0;
-  double longest = 0;  // share of the time that a job is given after the last fault
+  int64_t met_targets = 0;    // stopped by a test
+  int64_t reached_times = 0;  // by their time
+  double longest = 0;         // share of the time that a job is given after the last fault
 
   void Add(const Coverage& other);
   std::string ToString() const;

@@ -60,6 +60,7 @@ class Invariants : public Observer {
   // The units of work up to the end of the last lineage.
   int64_t units() const { return EndOf(view_); }
   const proto::View& view() const { return view_; }
+  const proto::Job& job() const { return job_; }
   // What has been violated so far.
   const absl::Status& violated() const { return violated_; }
   // The modes that held, in order.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "tools/simulator/symbol.h"
 
@@ -71,6 +72,7 @@ uint64_t Units::Gradient(uint64_t seed, int64_t unit, int64_t block, uint64_t pa
 }
 
 int64_t TotalSamples(const proto::Job& job, int64_t epoch_samples) {
+  if (job.train().until().has_time()) return std::numeric_limits<int64_t>::max();
   return Units(job, /*on_arrival=*/false, epoch_samples, 0, 0).Before(job.train().until().steps());
 }
 
@@ -83,6 +85,10 @@ Stage StageAt(const proto::Job& job, int64_t epoch_samples, int64_t samples) {
     if (!stage.has_until()) return {stage.mode(), total};
   }
   return {job.consistency().mode(), total};
+}
+
+bool IsTarget(const proto::Job& job, int64_t unit) {
+  return job.train().has_stop_when() && TestLoss(unit) <= job.train().stop_when().at_most();
 }
 
 double RateOf(const proto::Job& job, int64_t samples) {

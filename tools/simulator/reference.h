@@ -50,7 +50,8 @@ class Units {
   mutable std::vector<Samples> units_;  // as far as they have been asked for
 };
 
-// The samples of the whole training, which is counted in steps.
+// The samples of the whole training, which is counted in steps; of one that ends by time, more than
+// will come.
 int64_t TotalSamples(const proto::Job& job, int64_t epoch_samples);
 
 // What the job's file has from one sample to another.
@@ -60,6 +61,9 @@ struct Stage {
 };
 // The stage that holds when `samples` are done.
 Stage StageAt(const proto::Job& job, int64_t epoch_samples, int64_t samples);
+
+// Whether a test of parameters that have seen `unit` units ends the training.
+bool IsTarget(const proto::Job& job, int64_t unit);
 
 // What the learning rate of an update on arrival is multiplied by: as much of it as its samples are
 // of a step's; 1 where optimizer.learning_rate_parity is off.

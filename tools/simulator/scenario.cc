@@ -30,6 +30,8 @@ std::string Scenario::ToString() const {
       absl::StrAppend(&text, " until sample ", stage.until_samples);
     }
   }
+  if (job.seconds > 0) absl::StrAppend(&text, "; until ", job.seconds, " s");
+  if (job.target > 0) absl::StrAppend(&text, "; stops by a test at unit ", job.target);
   if (!job.learning_rate_parity) absl::StrAppend(&text, "; no learning rate parity");
   if (job.leaves_out) absl::StrAppend(&text, "; leaves out what is not finite");
   if (job.clip_grad_norm > 0) absl::StrAppend(&text, "; clips to ", job.clip_grad_norm);
@@ -76,6 +78,7 @@ Scenario Scenario::Later() const {
   later.stops.clear();
   later.job.mode = later_mode;
   later.job.schedule.clear();
+  later.job.seconds *= 2;
   later.job.checkpoint_every = 0;
   later.later_faults.clear();
   later.later_misfit = false;

@@ -130,6 +130,14 @@ void DrawMore(int64_t messages, Scenario* scenario) {
   }
 }
 
+// What may end it sooner or later than its steps: its time, and a test that meets its target.
+void DrawEnd(Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "end"));
+  SmallJob& job = scenario->job;
+  if (random.Below(10) == 0) job.seconds = 1 + random.Below(20);
+  if (random.Below(8) == 0) job.target = 1 + random.Below(static_cast<uint32_t>(job.steps));
+}
+
 // Stops, how many workers it takes to go on, and what takes its time.
 void DrawStops(int64_t messages, Scenario* scenario) {
   RandomStream random(Key(scenario->seed, "stops"));
@@ -228,6 +236,7 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawRest(messages, &scenario);
   DrawStops(messages, &scenario);
   DrawMore(messages, &scenario);
+  DrawEnd(&scenario);
   return scenario;
 }
 

@@ -123,8 +123,13 @@ absl::StatusOr<bool> Judge::CheckEnd(Coverage* coverage) const {
     RUBATO_RETURN_IF_ERROR(CheckDeath());
     return false;
   }
+  if (scenario_.job.seconds > 0 && watch_.stops() == 0 && end_.ok()) {
+    return absl::InternalError("until: the training ended by itself, and has no end but its time");
+  }
   if (watch_.stops() > 0) {
     ++coverage->stopped;
+    if (watch_.has_met_target()) ++coverage->met_targets;
+    if (watch_.has_reached_time()) ++coverage->reached_times;
     if (watch_.stopped() == "paused") ++coverage->stopped_in_pauses;
     // The second signal ends it at once.
     if (is_interrupted_ && watch_.signals() > 1) return false;

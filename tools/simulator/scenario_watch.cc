@@ -6,6 +6,8 @@
 #include "absl/strings/str_format.h"
 #include "common/space/modes.h"
 #include "server/run/journal.h"
+#include "tools/simulator/reference.h"
+#include "tools/simulator/symbol.h"
 
 namespace rubato {
 
@@ -31,8 +33,14 @@ ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* settin
   setting->on_fault = [this](const Fault& fault, SimMessage::Kind message, ProcessId process) {
     OnFault(fault, message, process);
   };
-  setting->before_stop = [this](const SimulationSetting::Stop& stop) { OnStop(stop); };
+  setting->before_stop = [this](const SimulationSetting::Stop& stop) { OnStop(stop.is_signal); };
+  setting->callbacks.on_metrics = [this](const MetricsLine& line, absl::Time) { OnMetrics(line); };
   setting->after_event = [this](const Simulation& simulation) { liveness_.OnEvent(simulation); };
+}
+
+void ScenarioWatch::OnResume(const Checkpoint& from) {
+  invariants_.OnResume(from.manifest, from.symbols);
+  seconds_before_ = from.manifest.seconds();
 }
 
 void ScenarioWatch::Begin(Simulation* simulation) {
@@ -53,8 +61,11 @@ void ScenarioWatch::ExtendUntil(SimTime until) {
   const int64_t done = simulation_->coordinator().Status(ToTime(now)).samples();
   // Before the first view the others wait for who does not come.
   const bool has_begun = simulation_->coordinator().view().number() > 0;
-  simulation_->SetLimit(harmed_until_ + bound_.From(samples_ - done) +
-                        (has_begun ? 0 : kDrawnStartTimeout));
+  const SmallJob& job = scenario_.job;
+  // When its time is over, no more than what has begun.
+  const int64_t left = job.seconds > 0 ? job.micro_batches * job.micro_batch : samples_ - done;
+  simulation_->SetLimit(harmed_until_ + static_cast<SimTime>(job.seconds * kSecond) +
+                        bound_.From(left) + (has_begun ? 0 : kDrawnStartTimeout));
 }
 
 void ScenarioWatch::OnFault(const Fault& fault, SimMessage::Kind message, ProcessId process) {
@@ -95,6 +106,7 @@ void ScenarioWatch::OnFatal(const Fault& fault, int server, SimTime now) {
 }
 
 void ScenarioWatch::OnView(const proto::View& view, const std::string& reason, absl::Time now) {
+  if (!begun_at_.has_value()) begun_at_ = now;
   if (log_ != nullptr) {
     *log_ << absl::FormatDuration(now - SimStart()) << " " << JournalLine(view, reason, now);
   }
@@ -107,8 +119,23 @@ void ScenarioWatch::OnView(const proto::View& view, const std::string& reason, a
   }
 }
 
-void ScenarioWatch::OnStop(const SimulationSetting::Stop& stop) {
-  signals_ += stop.is_signal ? 1 : 0;
+// The reference says which tests end the training, not the coordinator.
+void ScenarioWatch::OnMetrics(const MetricsLine& line) {
+  if (line.kind != MetricsLine::Kind::kEval) return;
+  if (line.loss != TestLoss(line.unit) && violated_.ok()) {
+    violated_ = absl::InternalError(
+        absl::StrFormat("tests: at unit %d a test shows %g", line.unit, line.loss));
+  }
+  const SimTime now = simulation_->queue().now();
+  const std::string state = simulation_->coordinator().Status(ToTime(now)).state();
+  if (!reference::IsTarget(invariants_.job(), line.unit)) return;
+  if (state != "training" && state != "paused") return;
+  has_met_target_ = true;
+  OnStop(/*is_signal=*/false);
+}
+
+void ScenarioWatch::OnStop(bool is_signal) {
+  signals_ += is_signal ? 1 : 0;
   if (++stops_ > 1) return;
   stopped_ = simulation_->coordinator().Status(ToTime(simulation_->queue().now())).state();
   invariants_.OnStop();
@@ -131,6 +158,16 @@ absl::StatusOr<std::string> ScenarioWatch::OnCheckpoint(uint32_t snapshot,
 
 void ScenarioWatch::OnText(const std::string& text, absl::Time now) {
   liveness_.OnText(text);
+  if (text == "stopping: train.until has been reached") {
+    const double seconds =
+        seconds_before_ + (begun_at_ ? absl::ToDoubleSeconds(now - *begun_at_) : 0);
+    if (seconds < scenario_.job.seconds && violated_.ok()) {
+      violated_ = absl::InternalError(absl::StrFormat(
+          "until: the training has ended after %.3f s of %g s", seconds, scenario_.job.seconds));
+    }
+    has_reached_time_ = true;
+    OnStop(/*is_signal=*/false);
+  }
   if (log_ != nullptr) *log_ << absl::FormatDuration(now - SimStart()) << " " << text << "\n";
 }
 

@@ -46,7 +46,7 @@ class ScenarioWatch {
   ScenarioWatch(const Scenario& scenario, SimulationSetting* setting, std::ostream* log);
   ScenarioWatch(const ScenarioWatch&) = delete;
   // The job goes on from there.
-  void OnResume(const Checkpoint& from) { invariants_.OnResume(from.manifest, from.symbols); }
+  void OnResume(const Checkpoint& from);
   // The simulation of the setting has been made, and is about to run.
   void Begin(Simulation* simulation);
 
@@ -63,6 +63,9 @@ class ScenarioWatch {
   // Of stops that came before the end: all, and those by a signal.
   int64_t stops() const { return stops_; }
   int64_t signals() const { return signals_; }
+  // By a test that met its target, and by its time.
+  bool has_met_target() const { return has_met_target_; }
+  bool has_reached_time() const { return has_reached_time_; }
   // The state of the job when it was stopped first, as the coordinator says it.
   const std::string& stopped() const { return stopped_; }
   int64_t checkpoints() const { return checkpoints_; }
@@ -75,7 +78,8 @@ class ScenarioWatch {
  private:
   void OnFault(const Fault& fault, SimMessage::Kind message, ProcessId struck);
   void OnFatal(const Fault& fault, int server, SimTime now);
-  void OnStop(const SimulationSetting::Stop& stop);
+  void OnStop(bool is_signal);
+  void OnMetrics(const MetricsLine& line);
   absl::StatusOr<std::string> OnCheckpoint(uint32_t snapshot, const proto::Manifest& manifest);
   void OnText(const std::string& text, absl::Time now);
   void OnView(const proto::View& view, const std::string& reason, absl::Time now);
@@ -95,6 +99,9 @@ class ScenarioWatch {
   SimTime harmed_until_ = 0;
   SimTime late_until_ = 0;
   int64_t stops_ = 0, signals_ = 0;
+  bool has_met_target_ = false, has_reached_time_ = false;
+  double seconds_before_ = 0;  // of training, before this run
+  std::optional<absl::Time> begun_at_;
   std::string stopped_;
   int64_t checkpoints_ = 0;
   std::optional<Checkpoint> last_;

@@ -37,6 +37,8 @@ Scenario Shrink(Scenario scenario) {
       [](Scenario* s) { s->job.schedule.clear(); },
       [](Scenario* s) { s->later_mode = SyncMode(); },
       [](Scenario* s) { s->job.epochs = 1; },
+      [](Scenario* s) { s->job.seconds = 0; },
+      [](Scenario* s) { s->job.target = 0; },
       [](Scenario* s) { s->job.learning_rate_parity = true; },
       [](Scenario* s) { s->job.leaves_out = false; },
       [](Scenario* s) { s->job.clip_grad_norm = 0; },

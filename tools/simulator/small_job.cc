@@ -6,6 +6,7 @@
 #include "common/base/check.h"
 #include "common/job/completion.h"
 #include "google/protobuf/text_format.h"
+#include "tools/simulator/symbol.h"
 
 namespace rubato {
 SimulationSetting MakeSetting(const SmallJob& small) {
@@ -39,6 +40,11 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   job.mutable_train()->set_batch_size(small.micro_batches * small.micro_batch);
   job.mutable_train()->set_micro_batches(small.micro_batches);
   job.mutable_train()->mutable_until()->set_steps(small.steps);
+  if (small.seconds > 0) job.mutable_train()->mutable_until()->set_time(small.seconds);
+  if (small.target > 0) {
+    job.mutable_train()->mutable_stop_when()->set_metric(proto::METRIC_EVAL_LOSS);
+    job.mutable_train()->mutable_stop_when()->set_at_most(TestLoss(small.target));
+  }
   Report report;
   Complete(&job, &report);
   proto::Parameter* parameter = setting.layout.add_parameters();

@@ -27,6 +27,9 @@ struct SmallJob {
   int64_t micro_batches = 8;
   int64_t micro_batch = 1;  // samples
   int64_t steps = 20;
+  double seconds = 0;  // in place of steps: train.until.time; 0: steps
+  // train.stop_when: what a test of parameters that have seen so many units shows; 0: none
+  int64_t target = 0;
   int64_t epochs = 1;    // that the steps are divided over evenly
   int64_t short_by = 0;  // samples that an epoch's last step has less
   int max_workers = 0;   // cluster.workers.max; 0: as many as there are at the start

@@ -32,6 +32,9 @@ inline uint64_t LeafSymbol(uint64_t seed, int64_t epoch, int64_t begin, int64_t 
 // As float addition: commutative, not associative.
 inline uint64_t SumSymbol(uint64_t a, uint64_t b) { return Mix((a + b) ^ Mix(a ^ b)); }
 
+// What a test of parameters that have seen `unit` units shows: it falls.
+inline double TestLoss(int64_t unit) { return 1 / (1 + static_cast<double>(unit)); }
+
 // Whether floats in the place of this gradient would be finite, where a job is to meet others.
 inline bool IsFinite(uint64_t gradient) { return gradient % 61 != 0; }
 
