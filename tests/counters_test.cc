@@ -167,7 +167,8 @@ TEST(CountersTest, MetricsCountOn) {
   proto::View view;
   view.set_leaves(1);
   *view.mutable_mode() = SyncMode();
-  metrics.Begin(BuiltInPolicy(view), SampleSchedule(60'000, 64, 1, kSteps, kSamples), kSteps);
+  metrics.Begin(BuiltInPolicy(view), SampleSchedule(60'000, 64, 1, kSteps, kSamples), kSteps,
+                kSamples);
   std::vector<MetricsLine> lines;
   int64_t samples = kSamples, unit = kSteps;
   while (lines.empty()) {  // until the next one is due

@@ -42,7 +42,13 @@ Work::Work(const proto::Job& job, int64_t samples_per_epoch,
 void Work::BeginTraining(double seconds_before, absl::Time now) {
   begin_ = now;
   metrics_.emplace(job_, samples_per_epoch_, now - absl::Seconds(seconds_before), now);
-  metrics_->Begin(policy_, lineage_.schedule(), done());
+  const SampleSchedule& schedule = lineage_.schedule();
+  int64_t samples = schedule.SamplesBefore(ledger_.next());
+  // Units of an epoch's end are short.
+  for (const int64_t unit : ledger_.redo_units()) {
+    samples -= schedule.SamplesBefore(unit + 1) - schedule.SamplesBefore(unit);
+  }
+  metrics_->Begin(policy_, schedule, done(), samples);
 }
 
 int64_t Work::Spare(int64_t workers) const {
@@ -70,7 +76,9 @@ void Work::OpenView(const ViewChange& change, bool stopping, const std::vector<W
   if (stopping || lineage_.asked().has_value()) CutAt(from_step);
   if (divides()) assignments_->Change(change.lowest(), from_step, members);
   AddTo(from_step, view);
-  if (begins) metrics_->Begin(policy_, lineage_.schedule(), from_step);
+  if (!begins) return;
+  const SampleSchedule& schedule = lineage_.schedule();
+  metrics_->Begin(policy_, schedule, from_step, schedule.SamplesBefore(from_step));
 }
 
 void Work::AddTo(int64_t from_step, proto::View* view) {

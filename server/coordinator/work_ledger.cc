@@ -74,6 +74,12 @@ void WorkLedger::OnLeaving(const WorkerId& worker) {
   }
 }
 
+std::vector<int64_t> WorkLedger::redo_units() const {
+  std::vector<int64_t> units;
+  for (const auto& [unit, computed_before] : redo_) units.push_back(unit);
+  return units;
+}
+
 int64_t WorkLedger::under_way() const {
   int64_t leases = 0;
   for (const auto& [worker, own] : leases_) leases += static_cast<int64_t>(own.size());

@@ -42,6 +42,7 @@ class WorkLedger {
 
   int64_t next() const { return next_; }  // all below have been given out
   int64_t redo() const { return static_cast<int64_t>(redo_.size()); }
+  std::vector<int64_t> redo_units() const;  // which they are
   int64_t under_way() const;
   int64_t first_open() const;  // all below are done
   // Units given to the worker that it has not computed yet.

@@ -87,6 +87,23 @@ TEST_F(WorkTest, InSyncACheckpointGoesOnBehindWhatWasLeftOut) {
   EXPECT_EQ(Work(job_, 16, checkpoint, BuiltInPolicy).lineage().schedule().SamplesBefore(5), 20);
 }
 
+// Of an epoch of 18 samples the last contribution has 2.
+TEST_F(WorkTest, OnArrivalACheckpointCountsTheSamplesOfTheContributionsThatAreDone) {
+  Begin("mode { mode: NAME_ASYNC }");
+  proto::Manifest checkpoint;
+  checkpoint.set_mode(proto::Manifest::MODE_ASYNC);
+  checkpoint.set_step(5);
+  proto::BlockState* const block = checkpoint.add_blocks();
+  block->set_units_below(2);
+  block->add_units_above(4);  // the short one: 2 and 3 are done again
+  proto::View view;
+  Work resumed(job_, 18, checkpoint, BuiltInPolicy);
+  resumed.OpenFirstView(registry_->WorkerIds(), &view);
+  resumed.BeginTraining(0, now_);
+  EXPECT_EQ(resumed.done(), 3);
+  EXPECT_EQ(resumed.metrics().samples(), 4 + 4 + 2);
+}
+
 TEST_F(WorkTest, InSyncOnlyAViewEndsTheLineage) {
   Begin("mode { mode: NAME_SYNC }");
   EXPECT_FALSE(work_->CutNow());

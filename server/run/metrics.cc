@@ -26,13 +26,13 @@ Metrics::Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time st
       window_start_(now) {}
 
 void Metrics::Begin(std::shared_ptr<const Policy> policy, const SampleSchedule& schedule,
-                    int64_t units) {
+                    int64_t units, int64_t samples) {
   const int64_t steps = has_begun_ ? this->steps() : 0;
   policy_ = std::move(policy);
   sync_ = !policy_->on_arrival();
   schedule_ = schedule;
   units_ = units;
-  samples_ = schedule.SamplesBefore(units);
+  samples_ = samples;
   open_.clear();
   if (has_begun_) {
     first_step_ = steps;

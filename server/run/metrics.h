@@ -55,8 +55,10 @@ class Metrics {
   Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time start, absl::Time now);
 
   // From now on `schedule` cuts the job's samples into units of the policy's mode, of which `units`
-  // are done. Before the first progress, and at each change of mode, when nothing is under way.
-  void Begin(std::shared_ptr<const Policy> policy, const SampleSchedule& schedule, int64_t units);
+  // are done, which have `samples` samples. Before the first progress, and at each change of mode,
+  // when nothing is under way.
+  void Begin(std::shared_ptr<const Policy> policy, const SampleSchedule& schedule, int64_t units,
+             int64_t samples);
 
   // A part of a unit has been computed. Appends the lines that are complete now: in sync in the
   // order of steps, with sums in the order of micro-batches, so that they do not depend on who
