@@ -30,6 +30,7 @@ struct Coverage {
   int64_t checkpoints = 0;
   int64_t killed = 0;   // runs that ended with a server
   int64_t resumed = 0;  // second runs, from a checkpoint, that faults struck
+  int64_t resumed_on_arrival = 0;
   int64_t stopped = 0;
   int64_t stopped_in_pauses = 0;
   int64_t met_targets = 0;    // stopped by a test

@@ -47,7 +47,7 @@ void Invariants::OnView(const proto::View& view, SimTime) {
           "lineages: lineage %d begins with unit %d; units up to %d were computed before",
           view.lineage(), view.origin_unit(), begun_ - 1)));
     }
-    begun_ = view.origin_unit();
+    begun_ = std::max(view.origin_unit(), view_.number() == 0 ? resumed_.given : 0);
     // A block that lacks a contribution of others begins as if it had left it out.
     for (Block& block : blocks_) {
       while (static_cast<int64_t>(block.log.size()) < view.origin_unit()) {
@@ -260,22 +260,6 @@ std::pair<int64_t, int64_t> Invariants::Held(int64_t block, int64_t version) con
   return {samples, skipped};
 }
 
-// Of the updates before, only what they come to is known.
-void Invariants::OnResume(const proto::Manifest& manifest, const std::vector<uint64_t>& values) {
-  first_unit_ = manifest.step();
-  // What blocks leave out counts here, though none of them holds it.
-  first_samples_ = reference::Units(job_, /*on_arrival=*/false, epoch_samples_,
-                                    manifest.origin_unit(), manifest.origin_samples())
-                       .Before(manifest.step());
-  for (size_t block = 0; block < blocks_.size(); ++block) {
-    const proto::BlockState& state = manifest.blocks(static_cast<int>(block));
-    std::vector<Update>& log = blocks_[block].log;
-    log.assign(state.version(), {{}, {}, values[block]});
-    for (int64_t i = 0; i < state.skipped(); ++i) log[i].skipped = true;
-    if (!log.empty()) log[0].terms.samples = state.samples();
-  }
-}
-
 void Invariants::OnCheckpoint(const proto::Manifest& manifest,
                               absl::FunctionRef<uint64_t(int64_t block)> value) {
   if (manifest.blocks_size() != static_cast<int>(blocks_.size())) {
@@ -284,12 +268,7 @@ void Invariants::OnCheckpoint(const proto::Manifest& manifest,
     return;
   }
   const bool on_arrival = OnArrival(FromManifest(manifest.mode()));
-  uint32_t lineage = 0;  // another may have begun since
-  for (const auto& [number, view] : lineages_) {
-    if (view.origin_unit() == manifest.origin_unit() && OnArrival(view.mode()) == on_arrival) {
-      lineage = number;
-    }
-  }
+  const uint32_t lineage = LineageOf(manifest);
   for (const proto::BlockState& state : manifest.blocks()) {
     const std::vector<Update>& log = blocks_[state.block()].log;
     const int64_t version = state.version();

@@ -44,8 +44,16 @@ class Invariants : public Observer {
 
   // The job is about to be stopped: from here on only what has begun is done.
   void OnStop();
-  // The job goes on from a checkpoint of sync, with `values` of the blocks.
-  void OnResume(const proto::Manifest& manifest, const std::vector<uint64_t>& values);
+  // What is known of the lineage on arrival that a checkpoint is of: by block the contributions
+  // that it holds, in order, and those that somebody left out. In sync nothing.
+  struct Books {
+    std::vector<std::vector<int64_t>> held;
+    std::set<int64_t> left_out;
+  };
+  Books BooksOf(const proto::Manifest& manifest) const;
+  // The job goes on from a checkpoint, with `values` of the blocks and the books of who made it.
+  void OnResume(const proto::Manifest& manifest, const std::vector<uint64_t>& values,
+                const Books& books);
   // A checkpoint is about to be written, with `value` of each block.
   void OnCheckpoint(const proto::Manifest& manifest,
                     absl::FunctionRef<uint64_t(int64_t block)> value);
@@ -72,6 +80,7 @@ class Invariants : public Observer {
     UpdateTerms terms;
     uint64_t value;
     bool skipped = false;
+    bool restored = false;  // the run before has judged it
   };
   // Of one lineage on arrival.
   struct Law {
@@ -86,8 +95,9 @@ class Invariants : public Observer {
   struct Counts {
     int64_t applied = 0;   // contributions that all blocks hold
     int64_t left_out = 0;  // others
-    int64_t skipped = 0;   // steps
-    int64_t samples = 0;   // trained on
+    int64_t either = 0;   // done once more, and left out where blocks lack what others had left out
+    int64_t skipped = 0;  // steps
+    int64_t samples = 0;  // trained on
   };
   // Names what a worker computed on arrival: rank, incarnation, lineage, clock.
   using Name = std::tuple<uint32_t, uint32_t, uint32_t, uint64_t>;
@@ -109,6 +119,11 @@ class Invariants : public Observer {
   Law& LawOf(int64_t block, uint32_t lineage, int64_t version);
   void Append(int64_t block, const Frame& contribution, int64_t version, const Update& update);
   reference::Units UnitsIn(const proto::View& view) const;
+  // The lineage that the checkpoint is of; another may have begun since.
+  uint32_t LineageOf(const proto::Manifest& manifest) const;
+  // Of a block of a checkpoint on arrival, from the run before.
+  void Restore(const proto::Manifest& manifest, const std::vector<int64_t>& held,
+               std::vector<Update>* log) const;
   // Where the view's lineage ends: the unit after its last.
   int64_t EndOf(const proto::View& view) const;
   // The same of the last one of a job that was stopped.
@@ -136,6 +151,13 @@ class Invariants : public Observer {
   const int64_t epoch_samples_;
   const int64_t train_samples_;  // of the whole training
   std::vector<Block> blocks_;
+  // Of the job's first lineage, where it goes on from a checkpoint on arrival.
+  struct Resumed {
+    int64_t given = 0;        // all units below had been given out
+    std::set<int64_t> whole;  // by the checkpoint, on all blocks
+    std::set<int64_t> left_out;
+  };
+  Resumed resumed_;
   int64_t first_unit_ = 0;                    // of this run
   int64_t first_samples_ = 0;                 // before it
   std::map<uint32_t, proto::View> lineages_;  // the last view of each

@@ -18,6 +18,8 @@ absl::Status Invariants::CheckModes(const std::set<std::string>& asked) const {
         (end == view.origin_unit() || units.Before(end - 1) < stage.until)) {
       continue;
     }
+    // What only some blocks hold is done first, in the mode that it was begun in.
+    if (number == 1 && OnArrival(mode) && end <= resumed_.given) continue;
     return absl::InternalError(absl::StrFormat(
         "modes: lineage %d is %s from sample %d to %d; the schedule has %s up to sample %d", number,
         ModeName(mode), view.origin_samples(), units.Before(end), ModeName(stage.mode),
@@ -120,11 +122,12 @@ absl::Status Invariants::CheckOnArrival(const proto::View& view, int64_t begin, 
     RUBATO_RETURN_IF_ERROR(CheckBlockOnArrival(view, block, end, units, &holders));
   }
   for (int64_t unit = units.begin; unit < units.end; ++unit) {
-    if (holders[unit] == count) {
-      ++counts->applied;
-      continue;
-    }
-    ++counts->left_out;
+    const bool is_whole = holders[unit] == count;
+    const bool is_of_before = view.lineage() == 1 && resumed_.whole.count(unit) != 0;
+    const bool is_either = view.lineage() == 1 && resumed_.left_out.count(unit) != 0;
+    if (!is_of_before)
+      ++(is_either ? counts->either : is_whole ? counts->applied : counts->left_out);
+    if (is_whole) continue;
     if (left_out == left_out_.end() || left_out->second.count(unit) == 0) {
       return absl::InternalError(
           absl::StrFormat("exactly once: %d of %d blocks hold contribution %d of lineage %d, and "
@@ -157,6 +160,12 @@ absl::Status Invariants::CheckBlockOnArrival(const proto::View& view, int64_t bl
       return absl::InternalError(
           absl::StrFormat("exactly once: block %d holds contribution %d twice", block, unit));
     }
+    const int64_t own = of.At(unit).count();
+    ++(*holders)[unit];
+    if (update.restored) {
+      samples += own;
+      continue;
+    }
     const int64_t clock = static_cast<int64_t>(frame.clock);
     int64_t& next = clocks[{static_cast<int>(frame.worker), frame.incarnation}];
     if (clock < next) {
@@ -164,8 +173,6 @@ absl::Status Invariants::CheckBlockOnArrival(const proto::View& view, int64_t bl
           "clocks: block %d took clock %d of worker %d out of turn", block, clock, frame.worker));
     }
     next = clock + 1;
-    ++(*holders)[unit];
-    const int64_t own = of.At(unit).count();
     RUBATO_RETURN_IF_ERROR(CheckBitsOnArrival(
         of, block, i, {own, samples, i - skipped, reference::RateOf(job_, own), 1}));
     samples += own;
@@ -229,9 +236,10 @@ absl::Status Invariants::CheckTotals(const Simulation& simulation, const Counts&
   }
   const Summary& summary = simulation.coordinator().summary();
   const WorkCounts& work = summary.work;
-  if (work.given != work.applied + work.left_out + work.partial + work.lost ||
-      work.applied != counts.applied || work.left_out != counts.left_out ||
-      summary.skipped != counts.left_out + counts.skipped) {
+  const int64_t more = work.applied - counts.applied;  // of either
+  if (work.given != work.applied + work.left_out + work.partial + work.lost || more < 0 ||
+      more > counts.either || work.left_out != counts.left_out + counts.either - more ||
+      summary.skipped != work.left_out + counts.skipped) {
     return absl::InternalError(absl::StrFormat(
         "account: the account of work does not close: %d given = %d applied + %d left out + %d "
         "partial + %d "

@@ -60,9 +60,8 @@ std::string Scenario::ToString() const {
     absl::StrAppend(&text, "; to ", ModeName(change.mode), " at message ", change.at);
   }
   for (const Fault& fault : faults) absl::StrAppend(&text, "; ", fault.ToString());
-  if (!later_faults.empty() || later_misfit) {
-    absl::StrAppend(&text, "; goes on in ", ModeName(later_mode));
-  }
+  absl::StrAppend(&text, "; goes on in ", ModeName(later_mode),
+                  later_on_arrival ? " from on arrival" : "");
   if (later_misfit) absl::StrAppend(&text, ", first comes one of another data set");
   for (const Fault& fault : later_faults) absl::StrAppend(&text, ", ", fault.ToString());
   return text;

@@ -44,7 +44,8 @@ struct Scenario {
   SimTime replaced_after = kSecond;  // a worker, where fewer than the least are left
   SimTime checkpoint_time = 0;
   SimTime test_time = 0;
-  // A second job goes on from the last checkpoint in sync, if there is one.
+  // A second job goes on from the last checkpoint in sync, or on arrival, if there is one.
+  bool later_on_arrival = false;
   proto::Mode later_mode = SyncMode();
   std::vector<Fault> later_faults;
   bool later_misfit = false;  // before its workers comes one of another data set, and stays

@@ -122,6 +122,7 @@ void DrawMore(int64_t messages, Scenario* scenario) {
   job.epochs = OneOf(&random, kEpochs);
   job.learning_rate_parity = random.Below(8) != 0;
   scenario->later_misfit = RandomStream(Key(scenario->seed, "later misfit")).Below(30) == 0;
+  scenario->later_on_arrival = RandomStream(Key(scenario->seed, "later from")).Below(2) == 0;
   if (random.Below(3) != 0) return;
   scenario->later_mode = DrawMode(&random);
   for (int64_t count = 1 + random.Below(4); count > 0; --count) {
@@ -134,7 +135,11 @@ void DrawMore(int64_t messages, Scenario* scenario) {
 void DrawEnd(Scenario* scenario) {
   RandomStream random(Key(scenario->seed, "end"));
   SmallJob& job = scenario->job;
-  if (random.Below(10) == 0) job.seconds = 1 + random.Below(20);
+  if (random.Below(10) == 0) {
+    job.seconds = 1 + random.Below(20);
+    // The end waits for all tests, of which there is no saying how many there will be.
+    scenario->test_time = 0;
+  }
   if (random.Below(8) == 0) job.target = 1 + random.Below(static_cast<uint32_t>(job.steps));
 }
 

@@ -181,8 +181,8 @@ void Judge::Count(Coverage* coverage) const {
   coverage->longest = std::max(coverage->longest, watch_.share_of_bound());
 }
 
-// Runs the case, from a checkpoint or from the beginning. The last checkpoint in sync goes to
-// `last`, if it came to its end.
+// Runs the case, from a checkpoint or from the beginning. The last checkpoint goes to `last`, if it
+// came to its end: in sync or on arrival, as the case says.
 absl::Status RunOnce(const Scenario& scenario, const ScenarioWatch::Checkpoint* from,
                      Coverage* coverage, std::ostream* log,
                      std::optional<ScenarioWatch::Checkpoint>* last) {
@@ -201,7 +201,9 @@ absl::Status RunOnce(const Scenario& scenario, const ScenarioWatch::Checkpoint* 
   if (!is_whole) return absl::OkStatus();
   judge.Count(coverage);
   RUBATO_RETURN_IF_ERROR(judge.CheckWhole());
-  if (last != nullptr) *last = watch.last_in_sync();
+  if (last != nullptr) {
+    *last = scenario.later_on_arrival ? watch.last_on_arrival() : watch.last_in_sync();
+  }
   return absl::OkStatus();
 }
 
@@ -214,6 +216,7 @@ absl::Status RunScenario(const Scenario& scenario, Coverage* coverage, std::ostr
   Coverage later;
   const absl::Status status = RunOnce(scenario.Later(), &*last, &later, log, nullptr);
   if (later.faults > 0) ++coverage->resumed;
+  if (scenario.later_on_arrival) ++coverage->resumed_on_arrival;
   if (status.ok()) return status;
   return absl::InternalError(
       absl::StrFormat("%s (when going on from step %d)", status.message(), last->manifest.step()));

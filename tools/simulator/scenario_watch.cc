@@ -39,7 +39,7 @@ ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* settin
 }
 
 void ScenarioWatch::OnResume(const Checkpoint& from) {
-  invariants_.OnResume(from.manifest, from.symbols);
+  invariants_.OnResume(from.manifest, from.symbols, from.books);
   seconds_before_ = from.manifest.seconds();
 }
 
@@ -147,11 +147,11 @@ absl::StatusOr<std::string> ScenarioWatch::OnCheckpoint(uint32_t snapshot,
   const auto value = [&](int64_t block) { return simulation_->SnapshotValue(snapshot, block); };
   invariants_.OnCheckpoint(manifest, value);
   last_step_ = manifest.step();
-  if (manifest.mode() == proto::Manifest::MODE_SYNC) {
-    last_ = {manifest, {}};
-    for (int64_t block = 0; block < scenario_.job.blocks; ++block) {
-      last_->symbols.push_back(value(block));
-    }
+  std::optional<Checkpoint>& last =
+      manifest.mode() == proto::Manifest::MODE_SYNC ? last_ : last_on_arrival_;
+  last = {manifest, {}, invariants_.BooksOf(manifest)};
+  for (int64_t block = 0; block < scenario_.job.blocks; ++block) {
+    last->symbols.push_back(value(block));
   }
   return "a checkpoint";
 }

@@ -25,6 +25,7 @@ class ScenarioWatch {
   struct Checkpoint {
     proto::Manifest manifest;
     std::vector<uint64_t> symbols;  // by block
+    Invariants::Books books;
   };
   // A fault that has struck a message, while the `mode`-th of the modes that held was the last.
   struct Struck {
@@ -69,8 +70,9 @@ class ScenarioWatch {
   // The state of the job when it was stopped first, as the coordinator says it.
   const std::string& stopped() const { return stopped_; }
   int64_t checkpoints() const { return checkpoints_; }
-  // The last one in sync, and the step of the last of all.
+  // The last one in sync, and on arrival; and the step of the last of all.
   const std::optional<Checkpoint>& last_in_sync() const { return last_; }
+  const std::optional<Checkpoint>& last_on_arrival() const { return last_on_arrival_; }
   const std::optional<int64_t>& last_step() const { return last_step_; }
   // How much of the time that the job had after the last fault it took.
   double share_of_bound() const;
@@ -104,7 +106,7 @@ class ScenarioWatch {
   std::optional<absl::Time> begun_at_;
   std::string stopped_;
   int64_t checkpoints_ = 0;
-  std::optional<Checkpoint> last_;
+  std::optional<Checkpoint> last_, last_on_arrival_;
   std::optional<int64_t> last_step_;
   absl::Status violated_;
 };

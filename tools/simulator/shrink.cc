@@ -36,6 +36,7 @@ Scenario Shrink(Scenario scenario) {
       [](Scenario* s) { s->later_misfit = false; },
       [](Scenario* s) { s->job.schedule.clear(); },
       [](Scenario* s) { s->later_mode = SyncMode(); },
+      [](Scenario* s) { s->later_on_arrival = false; },
       [](Scenario* s) { s->job.epochs = 1; },
       [](Scenario* s) { s->job.seconds = 0; },
       [](Scenario* s) { s->job.target = 0; },

@@ -1,0 +1,83 @@
+// What the run before a checkpoint leaves to the one that goes on from it.
+#include <algorithm>
+
+#include "common/space/modes.h"
+#include "tools/simulator/invariants.h"
+
+namespace rubato {
+
+uint32_t Invariants::LineageOf(const proto::Manifest& manifest) const {
+  const bool on_arrival = OnArrival(FromManifest(manifest.mode()));
+  uint32_t lineage = 0;
+  for (const auto& [number, view] : lineages_) {
+    if (view.origin_unit() == manifest.origin_unit() && OnArrival(view.mode()) == on_arrival) {
+      lineage = number;
+    }
+  }
+  return lineage;
+}
+
+Invariants::Books Invariants::BooksOf(const proto::Manifest& manifest) const {
+  Books books;
+  if (!OnArrival(FromManifest(manifest.mode()))) return books;
+  for (const proto::BlockState& state : manifest.blocks()) {
+    const std::vector<Update>& log = blocks_[state.block()].log;
+    std::vector<int64_t>& held = books.held.emplace_back();
+    const int64_t end = std::min<int64_t>(state.version(), log.size());
+    for (int64_t i = manifest.origin_unit(); i < end; ++i) {
+      held.push_back(static_cast<int64_t>(log[i].contribution.unit));
+    }
+  }
+  const auto left_out = left_out_.find(LineageOf(manifest));
+  if (left_out != left_out_.end()) books.left_out = left_out->second;
+  return books;
+}
+
+// Of the updates before, only what they come to is known; on arrival, of which contributions those
+// of the lineage are.
+void Invariants::OnResume(const proto::Manifest& manifest, const std::vector<uint64_t>& values,
+                          const Books& books) {
+  const bool on_arrival = OnArrival(FromManifest(manifest.mode()));
+  first_unit_ = on_arrival ? manifest.origin_unit() : manifest.step();
+  // What blocks leave out counts here, though none of them holds it.
+  first_samples_ = reference::Units(job_, on_arrival, epoch_samples_, manifest.origin_unit(),
+                                    manifest.origin_samples())
+                       .Before(first_unit_);
+  for (size_t block = 0; block < blocks_.size(); ++block) {
+    const proto::BlockState& state = manifest.blocks(static_cast<int>(block));
+    std::vector<Update>& log = blocks_[block].log;
+    log.assign(state.version(), {{}, {}, values[block]});
+    for (int64_t i = 0; i < state.skipped(); ++i) log[i].skipped = true;
+    if (on_arrival) Restore(manifest, books.held[block], &log);
+    int64_t samples = state.samples();
+    for (const Update& update : log) samples -= update.terms.samples;
+    if (!log.empty()) log[0].terms.samples += samples;
+  }
+  if (!on_arrival) return;
+  resumed_.given = manifest.step();
+  resumed_.left_out = books.left_out;
+  if (!books.left_out.empty()) left_out_[1] = books.left_out;
+  for (int64_t unit = first_unit_; unit < manifest.step(); ++unit) {
+    if (std::all_of(manifest.blocks().begin(), manifest.blocks().end(), [&](const auto& state) {
+          const auto& above = state.units_above();
+          return unit < state.units_below() || std::count(above.begin(), above.end(), unit) > 0;
+        })) {
+      resumed_.whole.insert(unit);
+    }
+  }
+}
+
+void Invariants::Restore(const proto::Manifest& manifest, const std::vector<int64_t>& held,
+                         std::vector<Update>* log) const {
+  const reference::Units units(job_, /*on_arrival=*/true, epoch_samples_, manifest.origin_unit(),
+                               manifest.origin_samples());
+  for (size_t i = 0; i < held.size(); ++i) {
+    Update& update = (*log)[manifest.origin_unit() + i];
+    update.contribution.lineage = 1;
+    update.contribution.unit = static_cast<uint64_t>(held[i]);
+    update.terms.samples = units.At(held[i]).count();
+    update.restored = true;
+  }
+}
+
+}  // namespace rubato
