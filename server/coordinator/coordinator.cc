@@ -368,6 +368,7 @@ void Coordinator::On(const coordinator::StopRequested& event) {
 }
 
 void Coordinator::On(const coordinator::Checkpointed& event) {
+  if (is_over_ && !event.path.ok()) return;  // it was given up
   checkpoints_.OnWritten(event.snapshot, event.path, registry_, &out_);
   if (is_over_) return;
   if (!ending_.diverged().empty()) {

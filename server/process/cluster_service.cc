@@ -178,6 +178,7 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
   mutex_.AwaitFor(absl::Condition(&all_gone), absl::Seconds(1));
   const absl::Status end = *end_;
   mutex_.Unlock();
+  if (tasks.stop) tasks.stop();
   worker.join();
   return end;
 }

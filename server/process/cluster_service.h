@@ -77,6 +77,8 @@ class ClusterService : public proto::Coordination::CallbackService {
     std::function<absl::StatusOr<std::string>(const proto::View& view, uint32_t snapshot,
                                               const proto::Manifest& manifest)>
         checkpoint;
+    // The job is over, and waits for the one that is under way. From another thread; may be null.
+    std::function<void()> stop;
   };
 
   // Waits until the job is over and its tasks are done. Returns the job's status.

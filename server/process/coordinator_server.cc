@@ -205,6 +205,7 @@ ClusterService::Tasks CoordinatorServer::Tasks() {
     return begin_.initial ? files_->SendInitial(view, job_.model().init_from(), on_failure)
                           : files_->Restore(view, begin_.path, *begin_.resume, on_failure);
   };
+  tasks.stop = [this] { files_->StopCollecting(); };
   return tasks;
 }
 

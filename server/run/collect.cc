@@ -18,18 +18,17 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
                                            const Selection& selection,
                                            const std::string& job_digest,
                                            const ConnectionOptions& connection,
-                                           absl::Duration timeout) {
+                                           absl::Duration timeout, CollectEnd* end) {
   RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job, view));
   const FlatSpace& space = placement.space();
   // Slot 0 is the parameters.
   std::vector<std::vector<float>> vectors(1 + selection.slots);
   for (std::vector<float>& vector : vectors) vector.resize(space.values());
-  MonotonicMutex mutex;
   int64_t missing = space.blocks() * static_cast<int64_t>(vectors.size());
   absl::Status failure;
   ShardStreams::Callbacks callbacks;
   callbacks.on_frame = [&](int shard, const Frame& frame, const ReceivedValues& values) {
-    MonotonicLock lock(&mutex);
+    MonotonicLock lock(&end->mutex);
     const int64_t block = static_cast<int64_t>(frame.block);
     if (frame.kind != FrameKind::kParameters || !placement.Blocks(shard).Contains(block) ||
         frame.slot >= vectors.size() ||
@@ -43,7 +42,7 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
     --missing;
   };
   callbacks.on_failure = [&](int, const absl::Status& status) {
-    MonotonicLock lock(&mutex);
+    MonotonicLock lock(&end->mutex);
     failure.Update(status);
   };
   auto streams = std::make_unique<ShardStreams>(ShardAddresses(view), job_digest, connection,
@@ -60,13 +59,18 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
     pull.snapshot = selection.snapshot;
     streams->Send(shard, pull, {});
   }
-  const auto done = [&] { return missing == 0 || !failure.ok(); };
+  const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(end->mutex) {
+    return missing == 0 || !failure.ok() || end->is_set;
+  };
+  bool is_ended = false;
   {
-    MonotonicLock lock(&mutex);
-    mutex.AwaitFor(absl::Condition(&done), timeout);
+    MonotonicLock lock(&end->mutex);
+    end->mutex.AwaitFor(absl::Condition(&done), timeout);
+    is_ended = end->is_set;
   }
   streams.reset();  // no callback runs from here on
   if (!failure.ok()) return failure;
+  if (missing > 0 && is_ended) return absl::CancelledError("the job has ended");
   if (missing > 0) {
     return absl::DeadlineExceededError(absl::StrFormat(
         "%d of %d blocks did not come within %s", missing,

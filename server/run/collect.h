@@ -8,8 +8,10 @@
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/monotonic.h"
 #include "common/files/checkpoint.h"
 #include "common/wire/connection_options.h"
 #include "common/wire/shard_streams.h"
@@ -25,13 +27,25 @@ struct Selection {
   int slots = 0;          // of the optimizer that come with it
 };
 
+// What one thread collects, another may end.
+struct CollectEnd {
+  void Set() ABSL_LOCKS_EXCLUDED(mutex) {
+    MonotonicLock lock(&mutex);
+    is_set = true;
+  }
+
+  MonotonicMutex mutex;
+  bool is_set ABSL_GUARDED_BY(mutex) = false;
+};
+
 // The whole flat vectors. DeadlineExceeded if a shard does not answer within `timeout`; the error
-// of a stream that breaks.
+// of a stream that breaks; Cancelled when `end` is set, which a connection that is being made would
+// not notice for as long as that is given.
 absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::View& view,
                                            const Selection& selection,
                                            const std::string& job_digest,
                                            const ConnectionOptions& connection,
-                                           absl::Duration timeout);
+                                           absl::Duration timeout, CollectEnd* end);
 
 // Sends them to the shards, whose coordinator waits for their answers. The streams must live until
 // those have come.

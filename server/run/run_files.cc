@@ -15,7 +15,6 @@
 #include "common/job/job.h"
 #include "common/space/modes.h"
 #include "server/optimizers/optimizer.h"
-#include "server/run/collect.h"
 #include "server/run/metrics_file.h"
 
 namespace rubato {
@@ -54,9 +53,9 @@ absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
   }
   Selection selection;
   selection.version = version;
-  RUBATO_ASSIGN_OR_RETURN(
-      const TrainingState state,
-      CollectState(job_, view, selection, job_digest_, connection_, kCollectTimeout));
+  RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
+                          CollectState(job_, view, selection, job_digest_, connection_,
+                                       kCollectTimeout, &collect_end_));
   const absl::Time deadline = MonotonicNow() + kWriteTimeout;
   const auto gives_up = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return gives_up_; };
   for (bool is_first = true;; is_first = false) {
@@ -130,9 +129,9 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
   Selection selection;
   selection.snapshot = snapshot;
   selection.slots = manifest.slots_size();
-  RUBATO_ASSIGN_OR_RETURN(
-      const TrainingState state,
-      CollectState(job_, view, selection, job_digest_, connection_, kCollectTimeout));
+  RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
+                          CollectState(job_, view, selection, job_digest_, connection_,
+                                       kCollectTimeout, &collect_end_));
   RUBATO_ASSIGN_OR_RETURN(const std::string path,
                           WriteCheckpoint(folder_.CheckpointFolder(), manifest, ResolvedYaml(job_),
                                           view.layout(), state));

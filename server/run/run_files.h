@@ -21,6 +21,7 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
 #include "proto/view.pb.h"
+#include "server/run/collect.h"
 #include "server/run/kept_checkpoints.h"
 #include "server/run/metrics.h"
 
@@ -54,6 +55,9 @@ class RunFiles {
   // The same with the parameters of model.init_from.
   absl::Status SendInitial(const proto::View& view, const std::string& file,
                            std::function<void(absl::Status)> on_failure);
+  // What is being collected from shards comes to nothing. From any thread.
+  void StopCollecting() { collect_end_.Set(); }
+
   // Before the shards go away: the streams to them are of no use any more.
   void StopRestoring() { restoring_.reset(); }
 
@@ -71,6 +75,7 @@ class RunFiles {
   MonotonicMutex mutex_;
   KeptCheckpoints kept_ ABSL_GUARDED_BY(mutex_);
   bool gives_up_ ABSL_GUARDED_BY(mutex_) = false;
+  CollectEnd collect_end_;
   std::unique_ptr<ShardStreams> restoring_;
 };
 
