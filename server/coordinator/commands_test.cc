@@ -56,6 +56,7 @@ TEST_F(CommandsTest, WhatChangesTheJobNeedsItsToken) {
   EXPECT_THAT(Texts(),
               ElementsAre(HasSubstr("needs the run's token"), HasSubstr("needs the run's token"),
                           HasSubstr("is not this run's"), HasSubstr("is not this run's")));
+  ASSERT_EQ(answers_.size(), 4u);
   EXPECT_THAT(answers_[3].status(),
               IsError(absl::StatusCode::kPermissionDenied, HasSubstr("token")));
   Give(proto::CommandRequest::KIND_STOP);

@@ -267,6 +267,14 @@ MUTANTS = {
         "  }\n" +
         "  EndWith(is_alone && ",
     ]),
+    "time_counts_too_much": ("//server/coordinator:coordinator.cc", "until", [
+        "work_->metrics().Seconds(now_) >= until.time()",
+        "1.25 * work_->metrics().Seconds(now_) >= until.time()",
+    ]),
+    "any_test_meets_the_target": ("//server/coordinator:evaluations.cc", "versions", [
+        "if (!is_met) return std::nullopt;",
+        "",
+    ]),
     "death_of_a_worker_ends_the_job": ("//server/coordinator:coordinator.cc", "survives", [
         "if (peer->is_worker) {\n    Lose(event.peer, why);",
         "if (peer->is_worker && !peer->is_member) {\n    Lose(event.peer, why);",
@@ -277,6 +285,7 @@ MUTANTS = {
 WITHOUT_MUTANT = {
     "clocks": "a worker sends no contribution before its last one is in the blocks",
     "ends soon": "from its death to the end only connections take time",
+    "tests": "no core changes what a test shows",
     "stream loss": "what has been written is with the network, and not with a core",
 }
 

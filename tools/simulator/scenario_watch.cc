@@ -158,7 +158,7 @@ absl::StatusOr<std::string> ScenarioWatch::OnCheckpoint(uint32_t snapshot,
 
 void ScenarioWatch::OnText(const std::string& text, absl::Time now) {
   liveness_.OnText(text);
-  if (text == "stopping: train.until has been reached") {
+  if (absl::EndsWith(text, " train.until has been reached")) {
     const double seconds =
         seconds_before_ + (begun_at_ ? absl::ToDoubleSeconds(now - *begun_at_) : 0);
     if (seconds < scenario_.job.seconds && violated_.ok()) {
