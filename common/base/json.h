@@ -15,6 +15,16 @@ std::string JsonText(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
+// What an object has under `key`, if it is a text or a number; files may have been damaged.
+inline std::string TextAt(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+inline double NumberAt(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+
 }  // namespace rubato
 
 #endif  // RUBATO_COMMON_BASE_JSON_H_

@@ -10,6 +10,12 @@ namespace rubato {
 // thousands of them fit into 64 bits.
 constexpr int64_t kMaxCount = int64_t{1} << 50;
 
+// The count that a file tells by any number, within 0 and kMaxCount.
+constexpr int64_t ClampedCount(double number) {
+  if (!(number > 0)) return 0;
+  return number < static_cast<double>(kMaxCount) ? static_cast<int64_t>(number) : kMaxCount;
+}
+
 // Bytes that a process has moved in all: five GB a second for thirty years.
 constexpr int64_t kMaxBytes = int64_t{1} << 62;
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/crc32c.h"
+#include "common/base/max_count.h"
 #include "common/base/status.h"
 #include "proto/tensorboard_event.pb.h"
 
@@ -83,7 +84,9 @@ absl::Status TensorboardFile::AppendJson(absl::string_view json, absl::Time now)
   for (const Figure& figure : Figures()) {
     const auto value = line.find(std::string(figure.name));
     if (value == line.end()) continue;
-    if (figure.name == "step" && value->is_number()) event.set_step(value->get<int64_t>());
+    if (figure.name == "step" && value->is_number()) {
+      event.set_step(ClampedCount(value->get<double>()));
+    }
     if (figure.use != Figure::Use::kCurve) continue;
     proto::tensorboard::Summary::Value& scalar = *event.mutable_summary()->add_value();
     scalar.set_tag(absl::StrCat(line["kind"].get<std::string>(), "/", figure.name));

@@ -70,9 +70,9 @@ LogLine ParseLogLine(const std::string& line) {
       absl::StrAppend(&parsed.name, " ", json["rank"].get<int>());
     }
   }
-  if (json.value("level", nlohmann::json()) == "warning") {
+  if (TextAt(json, "level") == "warning") {
     const auto fields = json.value("fields", nlohmann::json::object());
-    parsed.warning = json.value("message", "");
+    parsed.warning = TextAt(json, "message");
     if (!fields.empty()) absl::StrAppend(&*parsed.warning, " ", JsonText(fields));
   }
   return parsed;

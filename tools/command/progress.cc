@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/max_count.h"
 #include "common/base/terminal.h"
 #include "nlohmann/json.hpp"
 #include "server/run/figures.h"
@@ -161,7 +162,7 @@ LogFields Progress::Fields() const {
     const auto value = trained_.find(name);
     if (!figure.logged) continue;
     if (name == "step") {
-      fields.push_back({name, static_cast<int64_t>(step_)});
+      fields.push_back({name, ClampedCount(step_)});
     } else if (name == "epoch") {
       fields.push_back({name, std::round(100 * Epoch()) / 100});
     } else if (value != trained_.end()) {

@@ -2,12 +2,13 @@
 
 #include <filesystem>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <set>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/base/json.h"
+#include "common/base/max_count.h"
 #include "common/base/status.h"
 #include "common/files/checkpoint.h"
 #include "common/files/resume_point.h"
@@ -40,8 +41,8 @@ absl::Status CopyMetrics(const Resume& resume, const std::string& to) {
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     // On arrival a line counts steps, the manifest contributions; both count samples. The test of
     // the end was not the end's.
-    if (json.is_object() && json.value("samples", int64_t{0}) <= samples &&
-        json.value("kind", "") != "test") {
+    if (json.is_object() && ClampedCount(NumberAt(json, "samples")) <= samples &&
+        TextAt(json, "kind") != "test") {
       absl::StrAppend(&kept, line, "\n");
     }
   }

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/types/span.h"
 #include "common/base/json.h"
+#include "common/base/max_count.h"
 #include "common/base/status.h"
 #include "common/consistency/policy.h"
 #include "common/space/initialize.h"
@@ -93,7 +94,11 @@ absl::StatusOr<Calibration> ParseCalibration(absl::string_view text) {
       !std::isfinite(calibration.micro_batch_seconds)) {
     return absl::DataLossError("micro_batch_seconds is no number above 0");
   }
-  calibration.samples = json.value("micro_batch_samples", int64_t{0});
+  const auto samples = json.find("micro_batch_samples");
+  if (samples == json.end() || !samples->is_number() ||
+      (calibration.samples = ClampedCount(*samples)) == 0) {
+    return absl::DataLossError("micro_batch_samples is no number above 0");
+  }
   return calibration;
 }
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "common/base/json.h"
+#include "common/base/max_count.h"
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
 
@@ -82,14 +83,14 @@ absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& tar
   if (!summary.is_object()) {
     return absl::FailedPreconditionError(absl::StrCat(folder, "/summary.json is no JSON object"));
   }
-  result.digest = summary.value("digest", "");
+  result.digest = TextAt(summary, "digest");
   double updates = 0, staleness = 0;
   const nlohmann::json& blocks = summary.value("blocks", nlohmann::json::array());
   for (const nlohmann::json& block : blocks) {
-    updates += block.value("updates", 0.0);
-    staleness += block.value("staleness_sum", 0.0);
+    updates += NumberAt(block, "updates");
+    staleness += NumberAt(block, "staleness_sum");
   }
-  if (!blocks.empty()) result.updates = blocks[0].value("updates", int64_t{0});
+  if (!blocks.empty()) result.updates = ClampedCount(NumberAt(blocks[0], "updates"));
   if (updates > 0) result.staleness = staleness / updates;
   const char* const test = target.higher_is_better ? "test_accuracy" : "test_loss";
   if (summary.contains(test) && summary[test].is_number()) result.test = summary[test];
@@ -136,7 +137,7 @@ absl::StatusOr<CellResult> ParseResult(absl::string_view text) {
                     optional("last")};
   result.test = optional("test");
   result.end_seconds = json["end_seconds"];
-  result.updates = json["updates"];
+  result.updates = ClampedCount(json["updates"]);
   result.staleness = json["staleness"];
   result.digest = json.value("digest", "");
   return result;
