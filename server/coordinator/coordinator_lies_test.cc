@@ -97,6 +97,7 @@ TEST_F(LiesTest, OtherMessagesOfAWorker) {
        {"evaluation.correct", [](auto* m) { m->mutable_evaluation()->set_correct(7); }},
        {"evaluation.judged", [](auto* m) { m->mutable_evaluation()->set_judged(kNan); }},
        {"failure.exit_code", [](auto* m) { m->mutable_failure()->set_exit_code(-1); }},
+       {"no message of a worker", [](auto* m) { m->mutable_stop_request(); }},
        {"no message of a worker", [](auto* m) { m->mutable_shard_closed()->set_view(1); }},
        {"no message of a worker", [](auto* m) { m->mutable_shard_report(); }},
        {"no message of a worker", [](auto* m) { m->mutable_snapshot_copied(); }},

@@ -206,8 +206,6 @@ absl::Status CheckWorkerMessage(const proto::PeerMessage& message, const PeerTer
       return Count("leave.applied", message.leave().applied());
     case proto::PeerMessage::kFailure:
       return Check(message.failure());
-    case proto::PeerMessage::kStopRequest:
-      return absl::OkStatus();
     default:
       return absl::InvalidArgumentError("it is no message of a worker");
   }
