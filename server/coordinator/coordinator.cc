@@ -98,7 +98,11 @@ void Coordinator::On(const coordinator::FromPeer& event) {
 }
 
 absl::Status Coordinator::Check(const Peer& peer, const proto::PeerMessage& message) const {
-  if (!work_.has_value()) return absl::OkStatus();  // it counts for nothing yet
+  if (!work_.has_value()) {
+    // There are no terms yet, and what needs them counts for nothing.
+    if (!message.has_failure() && !message.has_stop_request()) return absl::OkStatus();
+    return peer.is_worker ? CheckWorkerMessage(message, {}) : CheckShardMessage(message, {});
+  }
   // What was on its way when the training ended counts for nothing any more.
   if (peer.is_worker && message.has_progress() && !(is_training() && peer.is_member)) {
     return absl::OkStatus();

@@ -97,12 +97,64 @@ TEST_F(LiesTest, OtherMessagesOfAWorker) {
        {"evaluation.correct", [](auto* m) { m->mutable_evaluation()->set_correct(7); }},
        {"evaluation.judged", [](auto* m) { m->mutable_evaluation()->set_judged(kNan); }},
        {"failure.exit_code", [](auto* m) { m->mutable_failure()->set_exit_code(-1); }},
+       {"failure.exit_code", [](auto* m) { m->mutable_failure()->set_exit_code(0); }},
        {"no message of a worker", [](auto* m) { m->mutable_stop_request(); }},
        {"no message of a worker", [](auto* m) { m->mutable_shard_closed()->set_view(1); }},
        {"no message of a worker", [](auto* m) { m->mutable_shard_report(); }},
        {"no message of a worker", [](auto* m) { m->mutable_snapshot_copied(); }},
        {"no message of a worker", [](auto* m) { m->mutable_question(); }},
        {"no message of a worker", [](auto*) {}}});
+}
+
+// Before the training a failure ends the job with its exit code: it must be one of a failure.
+TEST_F(LiesTest, EndsOfWorkersBeforeTheFirstView) {
+  const std::vector<Lie> lies = {
+      {"failure.exit_code", [](auto* m) { m->mutable_failure(); }},
+      {"failure.exit_code", [](auto* m) { m->mutable_failure()->set_exit_code(-1); }},
+      {"failure.exit_code", [](auto* m) { m->mutable_failure()->set_exit_code(256); }},
+      {"no message of a worker", [](auto* m) { m->mutable_stop_request(); }},
+  };
+  for (const Lie& lie : lies) {
+    SCOPED_TRACE(lie.field);
+    sent_.clear();
+    warnings_.clear();
+    end_.reset();
+    Start();
+    Receive(9, Worker());
+    proto::PeerMessage message;
+    lie.tell(&message);
+    Receive(9, message);
+    EXPECT_TRUE(sent_[9].back().stop().refused());
+    EXPECT_THAT(Reason(9), HasSubstr(lie.field));
+    EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 0 (host pid 0) says what no worker")));
+    EXPECT_FALSE(end_.has_value());
+    Begin();
+    EXPECT_EQ(coordinator_->Status(now_).state(), "training") << "another takes its place";
+  }
+}
+
+TEST_F(LiesTest, AFailureOfAShardThatIsNone) {
+  for (const bool begun : {false, true}) {
+    for (const int exit_code : {-1, 0, 256}) {
+      SCOPED_TRACE(exit_code);
+      sent_.clear();
+      end_.reset();
+      Start();
+      Receive(1, Shard(1));
+      Receive(4, Worker());
+      if (begun) {
+        Receive(2, Worker());
+        Receive(kOwnShard, Shard(0));
+        EXPECT_TRUE(sent_[1].back().has_view());
+      }
+      proto::PeerMessage message;
+      message.mutable_failure()->set_exit_code(exit_code);
+      Receive(1, message);
+      ASSERT_TRUE(end_.has_value());
+      EXPECT_THAT(*end_, IsError(absl::StatusCode::kAborted, HasSubstr("failure.exit_code")));
+      EXPECT_EQ(sent_[4].back().stop().exit_code(), kExitFailure);
+    }
+  }
 }
 
 TEST_F(LiesTest, OneThatAsksForWorkAndDoesNone) {

@@ -172,7 +172,7 @@ absl::Status Check(const proto::ShardReport& report, const PeerTerms& terms) {
 }
 
 absl::Status Check(const proto::Failure& failure) {
-  return In("failure.exit_code", failure.exit_code(), 0, 255);
+  return In("failure.exit_code", failure.exit_code(), 1, 255);
 }
 
 }  // namespace

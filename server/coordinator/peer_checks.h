@@ -33,7 +33,7 @@ absl::Status CheckRegistration(const proto::Registration& registration);
 absl::Status CheckWorker(const proto::WorkerRegistration& worker);
 // Of a worker that takes part.
 absl::Status CheckWorkerMessage(const proto::PeerMessage& message, const PeerTerms& terms);
-// Of a shard, from the first view on.
+// Of a shard. Failures and requests to stop need no terms.
 absl::Status CheckShardMessage(const proto::PeerMessage& message, const PeerTerms& terms);
 
 // A peer's words for people, cut where no honest one goes on.
