@@ -87,6 +87,32 @@ TEST_F(CoordinatorTest, AWorkerThatDoesNotDoTheFinalTestIsTakenForDeadAndAnother
   EXPECT_TRUE(sent_[1].back().has_report_request());
 }
 
+// Nothing is missing of it: all have seen the end of the training.
+TEST_F(CoordinatorTest, AWorkerThatFallsSilentDuringTheLastCheckpointIsMissedWhenItShallTest) {
+  Start("cluster { lease: 5 }");
+  Begin();
+  for (int64_t step = 0; step < 6; ++step) {
+    const int64_t samples = step % 3 == 2 ? 1 : 2;
+    Receive(2, Computed(step, {0, 2}, 1, samples));
+    Receive(3, Computed(step, {2, 4}, 1, samples));
+  }
+  Receive(2, Evaluated(3));
+  Receive(2, Idle());
+  Receive(3, Idle());
+  for (int i = 0; i < 100; ++i) {
+    now_ += absl::Milliseconds(100);
+    Beat(1);
+    Tick();
+  }
+  EXPECT_THAT(warnings_, IsEmpty());
+  SaveLast();
+  ASSERT_TRUE(sent_[2].back().has_evaluation_request());
+  Tick();
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 0 (host pid 0) was not heard of for 5s "
+                                               "(cluster.lease) during the final test")));
+  EXPECT_TRUE(sent_[3].back().has_evaluation_request());
+}
+
 TEST_F(CoordinatorTest, AFrozenCoordinatorTakesNobodyForDead) {
   Start("cluster { lease: 5 }");
   Begin();
