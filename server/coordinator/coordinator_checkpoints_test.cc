@@ -23,6 +23,60 @@ TEST_F(CoordinatorTest, ScheduledCheckpointsAreAnnouncedAheadOneAfterTheOther) {
   EXPECT_EQ(sent_[1].back().snapshot().step(), 4);
 }
 
+TEST_F(CoordinatorTest, AnOutageIsWarnedOfOnceAndTheNextOneAgain) {
+  Start("checkpoint { every { steps: 1 } }");
+  Begin();
+  const auto write = [&](const absl::StatusOr<std::string>& path) {
+    const proto::Snapshot snapshot = sent_[1].back().snapshot();
+    Receive(kOwnShard, Copied(snapshot.id(), 0, snapshot.step()));
+    Receive(1, Copied(snapshot.id(), 1, snapshot.step()));
+    Checkpointed(snapshot.id(), path);
+    return snapshot.step();
+  };
+  EXPECT_EQ(write(absl::ResourceExhaustedError("disk full")), 1);
+  EXPECT_EQ(write(absl::ResourceExhaustedError("disk full")), 2);
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("no checkpoint of step 1: disk full")));
+  write(std::string("step-3"));
+  write(absl::UnavailableError("no disk"));
+  ASSERT_EQ(warnings_.size(), 2u);
+  EXPECT_THAT(warnings_[1], HasSubstr("no checkpoint of step 4: no disk; training goes on, the "
+                                      "last good one is step-3"));
+}
+
+TEST_F(CoordinatorTest, ACheckpointIsTakenOnceInSoMuchTimeOfTheTraining) {
+  Start(
+      "cluster { lease: 3600 stall_timeout: 3600 } checkpoint { every { time: 10 } } "
+      "consistency { mode { mode: NAME_ASYNC } }");
+  now_ += absl::Seconds(30);  // until all are here
+  Begin();
+  const auto snapshot_after = [&](absl::Duration time) {
+    now_ += time;
+    const size_t before = sent_[1].size();
+    Tick();
+    return sent_[1].size() > before ? sent_[1].back().snapshot().id() : 0;
+  };
+  EXPECT_EQ(snapshot_after(absl::Seconds(0)), 0u);
+  EXPECT_EQ(snapshot_after(absl::Seconds(9.9)), 0u);
+  EXPECT_EQ(snapshot_after(absl::Seconds(0.1)), 1u);
+  Receive(kOwnShard, Copied(1, 0, 1));
+  Receive(1, Copied(1, 1, 1));
+  Checkpointed(1, std::string("the first"));
+  EXPECT_EQ(snapshot_after(absl::Seconds(9.9)), 0u);
+  EXPECT_EQ(snapshot_after(absl::Seconds(0.1)), 2u);
+}
+
+TEST_F(CoordinatorTest, InSyncACheckpointByTheClockIsOfTheStepAfterTheHighest) {
+  Start("cluster { lease: 3600 stall_timeout: 3600 } checkpoint { every { time: 10 } }");
+  Begin();
+  EXPECT_FALSE(sent_[1].back().has_snapshot()) << "no step is known ahead";
+  now_ += absl::Seconds(10);
+  Tick();
+  Close(2, 3);
+  const proto::CoordinatorMessage& before = sent_[1][sent_[1].size() - 2];
+  ASSERT_TRUE(before.has_snapshot());
+  EXPECT_EQ(before.snapshot().step(), 4);
+}
+
 TEST_F(CoordinatorTest, ASnapshotWhoseStepHasPassedIsTakenLater) {
   Start("checkpoint { every { steps: 1 } }");
   Begin();
