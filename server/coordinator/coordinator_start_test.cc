@@ -194,18 +194,37 @@ TEST_F(CoordinatorTest, GoesOnFromACheckpointAtItsStep) {
   EXPECT_EQ(sent_[2][0].view().from_step(), 4);
 }
 
-TEST_F(CoordinatorTest, RefusesACheckpointOfOtherUnits) {
-  begin_.resume.emplace();
-  begin_.resume->set_mode(proto::Manifest::MODE_ASYNC);
-  begin_.resume->set_unit_samples(16);
-  begin_.resume->set_data_digest("data");
-  Start("consistency { mode { mode: NAME_ASYNC } }");
-  Receive(2, Worker());
-  Receive(3, Worker());
-  Receive(kOwnShard, Shard(0));
-  Receive(1, Shard(1));
-  ASSERT_TRUE(end_.has_value());
-  EXPECT_THAT(*end_, IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("train.batch_size")));
+TEST_F(CoordinatorTest, RefusesACheckpointOfOtherUnitsOrBlocks) {
+  struct Case {
+    int64_t unit_samples, block_values;
+    int blocks;
+    std::string why;
+  };
+  for (const Case& held : std::vector<Case>{
+           {16, 8, 2, "contributions of 16 samples, this job in contributions of 4: train.batch"},
+           {4, 16, 2, "wire.chunk must stay as it was"},
+           {4, 8, 3, "the checkpoint is of 3 blocks, this job's model of 2"},
+           {4, 8, 2, ""}}) {
+    SCOPED_TRACE(held.why);
+    end_.reset();
+    begin_.resume.emplace();
+    begin_.resume->set_mode(proto::Manifest::MODE_ASYNC);
+    begin_.resume->set_unit_samples(held.unit_samples);
+    begin_.resume->set_block_values(held.block_values);
+    for (int block = 0; block < held.blocks; ++block) {
+      begin_.resume->add_blocks()->set_block(block);
+    }
+    begin_.resume->set_data_digest("data");
+    Start("consistency { mode { mode: NAME_ASYNC } }");
+    Receive(2, Worker());
+    Receive(3, Worker());
+    Receive(kOwnShard, Shard(0));
+    Receive(1, Shard(1));
+    EXPECT_EQ(coordinator_->Status(now_).state() == "beginning", held.why.empty());
+    ASSERT_EQ(end_.has_value(), !held.why.empty());
+    if (held.why.empty()) continue;
+    EXPECT_THAT(*end_, IsError(absl::StatusCode::kFailedPrecondition, HasSubstr(held.why)));
+  }
 }
 
 // Who comes first is right where nobody knows better.
