@@ -236,6 +236,16 @@ TEST_F(LiesTest, RegistrationsOfWhatCannotBe) {
   const std::vector<Lie> lies = {
       {"process",
        [](auto* m) { m->mutable_registration()->set_process(std::string(1 << 20, 'x')); }},
+      {"version: found 257 bytes",
+       [](auto* m) { m->mutable_registration()->set_version(std::string(257, 'x')); }},
+      {"job_digest: found 257 bytes",
+       [](auto* m) { m->mutable_registration()->set_job_digest(std::string(257, 'x')); }},
+      {"address: found 4097 bytes",
+       [](auto* m) { m->mutable_registration()->set_address(std::string(4097, 'x')); }},
+      {"numerics: found 4097 bytes",
+       [](auto* m) {
+         m->mutable_registration()->mutable_worker()->set_numerics(std::string(4097, 'x'));
+       }},
       {"data_digest",
        [](auto* m) {
          m->mutable_registration()->mutable_worker()->set_data_digest(std::string(1000, 'x'));
@@ -280,13 +290,46 @@ TEST_F(LiesTest, RegistrationsOfWhatCannotBe) {
   EXPECT_EQ(coordinator_->Status(now_).state(), "training");
 }
 
-TEST_F(LiesTest, AReasonIsToldAsFarAsOneReads) {
-  Start();
+TEST_F(LiesTest, AProgressInSyncIsSoFarAheadOfTheSlowestAtMost) {
+  constexpr int64_t kMostAhead = 1 << 20;
+  Start("train { until { epochs: 400000 } }");
   Begin();
-  proto::PeerMessage leave;
-  leave.mutable_leave()->set_reason(std::string(1 << 20, 'x'));
-  Receive(3, leave);
-  EXPECT_LT(warnings_.back().size(), 6000u);
+  Receive(2, Computed(0, {0, 2}, 1, 2));
+  Receive(3, Computed(0, {2, 4}, 1, 2));  // step 0 is told of
+  Receive(3, Computed(1 + kMostAhead, {2, 4}, 1, 2));
+  EXPECT_THAT(warnings_, IsEmpty());
+  Receive(3, Computed(2 + kMostAhead, {2, 4}, 1, 2));
+  EXPECT_THAT(Reason(3), HasSubstr("progress.unit: found 1048578, expected 0 to 1048577"));
+}
+
+// Of whoever leaves or fails in training, and of whoever ends the job.
+TEST_F(LiesTest, AReasonIsToldAsFarAsOneReads) {
+  const std::string endless(10000, 'x');
+  proto::PeerMessage leave, failure, not_finite, stop;
+  leave.mutable_leave()->set_reason(endless);
+  failure.mutable_failure()->set_exit_code(1);
+  failure.mutable_failure()->set_reason(endless);
+  not_finite = failure;
+  not_finite.mutable_failure()->set_non_finite(true);
+  stop.mutable_stop_request()->set_reason(endless);
+  const auto is_cut = ::testing::AllOf(HasSubstr(std::string(4096, 'x') + "..."),
+                                       ::testing::SizeIs(::testing::Lt(6000u)));
+  for (const proto::PeerMessage& message : {leave, failure}) {
+    sent_.clear();
+    warnings_.clear();
+    Start();
+    Begin();
+    Receive(3, message);
+    EXPECT_THAT(warnings_, ElementsAre(is_cut));
+  }
+  for (const proto::PeerMessage& message : {failure, not_finite, stop}) {
+    end_.reset();
+    Start();
+    Receive(1, Shard(1));
+    Receive(1, message);
+    ASSERT_TRUE(end_.has_value());
+    EXPECT_THAT(std::string(end_->message()), is_cut);
+  }
 }
 
 }  // namespace
