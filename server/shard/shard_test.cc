@@ -310,6 +310,17 @@ TEST(WaitingPullsTest, AStreamWaitsOnceForABlock) {
   EXPECT_THAT(clocks, ElementsAre(999, 999));
 }
 
+TEST(ShardTest, APullForWhichThereIsNoRoomIsRefused) {
+  SymbolicShard shard(SyncMode(), 1, 1);
+  shard.Open();
+  for (uint64_t puller = 0; puller < WaitingPulls::kMost; ++puller) {
+    RUBATO_ASSERT_OK(shard.Pull(puller, kObserver, 1));
+  }
+  EXPECT_THAT(
+      shard.Pull(WaitingPulls::kMost, 0, 1),
+      IsError(absl::StatusCode::kResourceExhausted, "65600 others wait for block 0 already"));
+}
+
 TEST(ShardTest, ForgetsThePullsOfAPullerThatIsGone) {
   SymbolicShard shard(SyncMode(), 1, 1);
   shard.Open();

@@ -66,5 +66,18 @@ TEST(WaitingPullsTest, AViewForgetsWorkersOfEarlierOnesAndNoObserver) {
   EXPECT_THAT(Answered(&pulls, 0, 0), ElementsAre(2, 3));
 }
 
+TEST(WaitingPullsTest, SoManyStreamsWaitForABlockAtMost) {
+  WaitingPulls pulls({0, 2});
+  for (uint64_t puller = 0; puller < WaitingPulls::kMost; ++puller) {
+    ASSERT_TRUE(pulls.Add(0, PullOf(puller, kObserver, 0, 0))) << puller;
+  }
+  EXPECT_FALSE(pulls.Add(0, PullOf(WaitingPulls::kMost, kObserver, 0, 0)));
+  EXPECT_TRUE(pulls.Add(0, PullOf(7, kObserver, 0, 1))) << "in place of its own";
+  EXPECT_TRUE(pulls.Add(1, PullOf(WaitingPulls::kMost, kObserver, 0, 0)));
+  pulls.ForgetPuller(9);
+  EXPECT_TRUE(pulls.Add(0, PullOf(WaitingPulls::kMost, kObserver, 0, 0)));
+  EXPECT_EQ(Answered(&pulls, 0, 1).size(), WaitingPulls::kMost);
+}
+
 }  // namespace
 }  // namespace rubato
