@@ -220,6 +220,24 @@ TEST_F(ByHandFailureTest, AllNameShard0ThatIsStuck) {
   ExpectFailure({shard_0_}, "this server is stuck");
 }
 
+// It has opened its first view, and the only worker, which is frozen, never sends it anything.
+TEST_F(ClusterTest, AShardThatIsStuckBeforeItHasGotAnythingSaysSo) {
+  fs::create_directory(Path("run"));
+  std::vector<std::string> set = {"cluster={servers: 2, workers: {start: 1}}", kForever};
+  Process& shard_0 = StartServer(0, set, {"--run-dir", "run", "--listen", "127.0.0.1:0"});
+  set.push_back("cluster.address=" + AwaitAddress("run", shard_0));
+  Process& worker = StartWorker(set);
+  ASSERT_TRUE(AwaitText(shard_0.err_path(), "waiting for shard 1\n", shard_0));
+  worker.Signal(SIGSTOP);
+  Process& shard_1 = StartServer(1, set);
+  ASSERT_TRUE(AwaitText(shard_0.err_path(), "training begins", shard_0));
+  const StoppedThread engine(shard_1.pid(), "engine");
+  EXPECT_EQ(shard_1.Wait().code, 1);
+  EXPECT_THAT(shard_1.err(), HasSubstr("this server is stuck"));
+  EXPECT_EQ(shard_0.Wait().code, 1);
+  EXPECT_THAT(shard_0.err(), HasSubstr("shard 1 "));
+}
+
 // Without it no lease is judged.
 TEST_F(ByHandFailureTest, AllNameShard0WhoseCoordinatorIsStuck) {
   const StoppedThread ticks(shard_0_->pid(), "rubato-server");

@@ -57,6 +57,7 @@ absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Servic
     if (const auto* sent = std::get_if<shard_outcome::Sent>(&outcome)) {
       data_.Send(sent->stream, sent->frame, sent->payload);
     } else if (const auto* said = std::get_if<shard_outcome::Said>(&outcome)) {
+      if (said->message.has_shard_opened()) has_opened_ = true;
       report_(said->message);
     }
   };
@@ -70,7 +71,6 @@ absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Servic
                      }));
   DataService::Callbacks callbacks;
   callbacks.on_frame = [this](uint64_t stream, const Frame& frame, const ReceivedValues& values) {
-    has_worked_ = true;
     return Handle(shard_event::Arrival{stream, frame, values});
   };
   callbacks.on_gone = [this](uint64_t stream) {
@@ -82,7 +82,7 @@ absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Servic
       [this, ask_cluster = std::move(ask_cluster)](std::function<void()> answer) {
         // The last of those who are asked lets it go.
         const std::shared_ptr<void> asked(nullptr, [answer](void*) { answer(); });
-        if (!has_worked_) return;  // to make a shard's state may take longer than a lease
+        if (!has_opened_) return;  // to make a shard's state may take longer than a lease
         data_.Ask(asked);
         if (ask_cluster) ask_cluster(asked);
       },

@@ -68,7 +68,7 @@ class ShardHost {
   const std::shared_ptr<SharedArena> arena_;  // of the parameters; may be null
   DataService data_;
   std::optional<Listener> listener_;
-  std::atomic<bool> has_worked_{false};
+  std::atomic<bool> has_opened_{false};  // the first view
   std::optional<EngineWatch> watch_;
 };
 
