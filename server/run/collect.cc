@@ -14,6 +14,13 @@
 
 namespace rubato {
 
+void AwaitedBlocks::OnBlock(int64_t block, int64_t slot) {
+  const size_t place = static_cast<size_t>(slot * blocks_ + block);
+  if (has_come_[place]) return;
+  has_come_[place] = true;
+  --missing_;
+}
+
 absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::View& view,
                                            const Selection& selection,
                                            const std::string& job_digest,
@@ -24,7 +31,7 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
   // Slot 0 is the parameters.
   std::vector<std::vector<float>> vectors(1 + selection.slots);
   for (std::vector<float>& vector : vectors) vector.resize(space.values());
-  int64_t missing = space.blocks() * static_cast<int64_t>(vectors.size());
+  AwaitedBlocks awaited(space.blocks(), static_cast<int64_t>(vectors.size()));
   absl::Status failure;
   ShardStreams::Callbacks callbacks;
   callbacks.on_frame = [&](int shard, const Frame& frame, const ReceivedValues& values) {
@@ -39,7 +46,7 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
     }
     values.CopyTo(
         absl::MakeSpan(vectors[frame.slot]).subspan(space.BlockValues(block).begin, values.size()));
-    --missing;
+    awaited.OnBlock(block, frame.slot);
   };
   callbacks.on_failure = [&](int, const absl::Status& status) {
     MonotonicLock lock(&end->mutex);
@@ -60,7 +67,7 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
     streams->Send(shard, pull, {});
   }
   const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(end->mutex) {
-    return missing == 0 || !failure.ok() || end->is_set;
+    return awaited.missing() == 0 || !failure.ok() || end->is_set;
   };
   bool is_ended = false;
   {
@@ -70,11 +77,11 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
   }
   streams.reset();  // no callback runs from here on
   if (!failure.ok()) return failure;
-  if (missing > 0 && is_ended) return absl::CancelledError("the job has ended");
-  if (missing > 0) {
-    return absl::DeadlineExceededError(absl::StrFormat(
-        "%d of %d blocks did not come within %s", missing,
-        space.blocks() * static_cast<int64_t>(vectors.size()), absl::FormatDuration(timeout)));
+  if (awaited.missing() > 0 && is_ended) return absl::CancelledError("the job has ended");
+  if (awaited.missing() > 0) {
+    return absl::DeadlineExceededError(absl::StrFormat("%d of %d blocks did not come within %s",
+                                                       awaited.missing(), awaited.size(),
+                                                       absl::FormatDuration(timeout)));
   }
   TrainingState state;
   state.parameters = std::move(vectors[0]);

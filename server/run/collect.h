@@ -27,6 +27,23 @@ struct Selection {
   int slots = 0;          // of the optimizer that come with it
 };
 
+// Which blocks of which slots have yet to come.
+class AwaitedBlocks {
+ public:
+  AwaitedBlocks(int64_t blocks, int64_t slots)
+      : blocks_(blocks), has_come_(static_cast<size_t>(blocks * slots)), missing_(blocks * slots) {}
+
+  // One more time is no matter.
+  void OnBlock(int64_t block, int64_t slot);
+  int64_t missing() const { return missing_; }
+  int64_t size() const { return static_cast<int64_t>(has_come_.size()); }
+
+ private:
+  const int64_t blocks_;
+  std::vector<bool> has_come_;  // (slots, blocks)
+  int64_t missing_;
+};
+
 // What one thread collects, another may end.
 struct CollectEnd {
   void Set() ABSL_LOCKS_EXCLUDED(mutex) {

@@ -5,15 +5,25 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <numeric>
+#include <optional>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/log.h"
 #include "common/base/status_matchers.h"
 #include "common/space/placement.h"
+#include "common/wire/data_service.h"
+#include "common/wire/listener.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace rubato {
 namespace {
+
+using ::testing::HasSubstr;
 
 // Its connections are made, and nobody says a word: as of a shard that is cut off.
 class SilentServer {
@@ -35,6 +45,84 @@ class SilentServer {
   const int socket_;
   int port_ = 0;
 };
+
+// Answers a pull with the blocks and slots that the test says; slot k begins with 100 k.
+class Shard {
+ public:
+  Shard(const FlatSpace& space, std::vector<std::pair<int64_t, int>> answers)
+      : space_(space), answers_(std::move(answers)) {
+    absl::StatusOr<Listener> listener = Listener::Listen(
+        "127.0.0.1:0", ConnectionOptions(), [](const std::string&) {},
+        [&](grpc::ServerBuilder* builder) { service_.Register(builder); });
+    RUBATO_CHECK(listener.ok());
+    listener_.emplace(*std::move(listener));
+    service_.Start({[this](uint64_t stream, const Frame&, const ReceivedValues&) {
+                      for (const auto& [block, slot] : answers_) Answer(stream, block, slot);
+                      return absl::OkStatus();
+                    },
+                    [](uint64_t) {}});
+  }
+  ~Shard() {
+    listener_->Shutdown();
+    service_.Stop();
+  }
+  const std::string& address() const { return listener_->address(); }
+
+ private:
+  void Answer(uint64_t stream, int64_t block, int slot) {
+    Frame frame;
+    frame.kind = FrameKind::kParameters;
+    frame.block = static_cast<uint64_t>(block);
+    frame.slot = static_cast<uint32_t>(slot);
+    const Range range = space_.BlockValues(block);
+    const auto values = std::make_shared<std::vector<float>>(range.size());
+    std::iota(values->begin(), values->end(), static_cast<float>(100 * slot + range.begin));
+    service_.Send(stream, frame, Payload{values, *values});
+  }
+
+  const FlatSpace space_;
+  const std::vector<std::pair<int64_t, int>> answers_;
+  const Log log_{"server", 0, LogLevel::kWarning};
+  DataService service_{"digest", /*share_memory=*/false, &log_};
+  std::optional<Listener> listener_;
+};
+
+// Of a job with 20 parameters in blocks of 16 and 4, from a shard that gives these answers.
+absl::StatusOr<TrainingState> Collect(std::vector<std::pair<int64_t, int>> answers, int slots,
+                                      absl::Duration silence) {
+  proto::Job job;
+  job.mutable_cluster()->set_servers(1);
+  job.mutable_wire()->set_chunk(64);
+  proto::View view;
+  view.set_number(1);
+  view.mutable_layout()->add_parameters()->add_shape(20);
+  const FlatSpace space = SpaceOf(job, view.layout());
+  Placement::Even(space, 1).AddTo(&view);
+  const Shard shard(space, std::move(answers));
+  view.mutable_shards(0)->set_address(shard.address());
+  Selection selection;
+  selection.slots = slots;
+  CollectEnd end;
+  return CollectState(job, view, selection, "digest", {}, silence, &end);
+}
+
+TEST(CollectTest, HasAllBlocksAndSlotsInWhateverOrderTheyCome) {
+  const auto state =
+      Collect({{1, 0}, {0, 1}, {0, 0}, {1, 1}}, /*slots=*/1, absl::InfiniteDuration());
+  RUBATO_ASSERT_OK(state);
+  std::vector<float> parameters(20), slot(20);
+  std::iota(parameters.begin(), parameters.end(), 0.f);
+  std::iota(slot.begin(), slot.end(), 100.f);
+  EXPECT_EQ(state->parameters, parameters);
+  EXPECT_EQ(state->slots, std::vector<std::vector<float>>{slot});
+}
+
+TEST(CollectTest, ABlockThatComesTwiceStandsForNoOther) {
+  EXPECT_THAT(Collect({{0, 0}, {0, 0}}, /*slots=*/0, absl::Milliseconds(100)),
+              IsError(absl::StatusCode::kDeadlineExceeded, HasSubstr("of 2 blocks")));
+  EXPECT_THAT(Collect({{0, 1}, {0, 1}, {1, 0}, {1, 1}}, /*slots=*/1, absl::Milliseconds(100)),
+              IsError(absl::StatusCode::kDeadlineExceeded, HasSubstr("of 4 blocks")));
+}
 
 TEST(CollectTest, EndsWhenItIsToldToThoughAConnectionIsStillBeingMade) {
   const SilentServer server;
