@@ -14,24 +14,26 @@
 
 namespace rubato {
 
-void AwaitedBlocks::OnBlock(int64_t block, int64_t slot) {
+void AwaitedBlocks::OnBlock(int64_t block, int64_t slot, absl::Time now) {
   const size_t place = static_cast<size_t>(slot * blocks_ + block);
   if (has_come_[place]) return;
   has_come_[place] = true;
   --missing_;
+  deadline_ = now + silence_;
 }
 
 absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::View& view,
                                            const Selection& selection,
                                            const std::string& job_digest,
                                            const ConnectionOptions& connection,
-                                           absl::Duration timeout, CollectEnd* end) {
+                                           absl::Duration silence, CollectEnd* end) {
   RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job, view));
   const FlatSpace& space = placement.space();
   // Slot 0 is the parameters.
   std::vector<std::vector<float>> vectors(1 + selection.slots);
   for (std::vector<float>& vector : vectors) vector.resize(space.values());
-  AwaitedBlocks awaited(space.blocks(), static_cast<int64_t>(vectors.size()));
+  AwaitedBlocks awaited(space.blocks(), static_cast<int64_t>(vectors.size()), silence,
+                        MonotonicNow());
   absl::Status failure;
   ShardStreams::Callbacks callbacks;
   callbacks.on_frame = [&](int shard, const Frame& frame, const ReceivedValues& values) {
@@ -46,7 +48,7 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
     }
     values.CopyTo(
         absl::MakeSpan(vectors[frame.slot]).subspan(space.BlockValues(block).begin, values.size()));
-    awaited.OnBlock(block, frame.slot);
+    awaited.OnBlock(block, frame.slot, MonotonicNow());
   };
   callbacks.on_failure = [&](int, const absl::Status& status) {
     MonotonicLock lock(&end->mutex);
@@ -72,16 +74,18 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
   bool is_ended = false;
   {
     MonotonicLock lock(&end->mutex);
-    end->mutex.AwaitFor(absl::Condition(&done), timeout);
+    while (!end->mutex.AwaitUntil(absl::Condition(&done), awaited.deadline()) &&
+           MonotonicNow() < awaited.deadline()) {
+    }
     is_ended = end->is_set;
   }
   streams.reset();  // no callback runs from here on
   if (!failure.ok()) return failure;
   if (awaited.missing() > 0 && is_ended) return absl::CancelledError("the job has ended");
   if (awaited.missing() > 0) {
-    return absl::DeadlineExceededError(absl::StrFormat("%d of %d blocks did not come within %s",
-                                                       awaited.missing(), awaited.size(),
-                                                       absl::FormatDuration(timeout)));
+    return absl::DeadlineExceededError(
+        absl::StrFormat("%d of %d blocks have not come, and none for %s", awaited.missing(),
+                        awaited.size(), absl::FormatDuration(silence)));
   }
   TrainingState state;
   state.parameters = std::move(vectors[0]);

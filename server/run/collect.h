@@ -27,21 +27,29 @@ struct Selection {
   int slots = 0;          // of the optimizer that come with it
 };
 
-// Which blocks of which slots have yet to come.
+// Which blocks of which slots have yet to come, and until when they are waited for: each that comes
+// gives the others `silence` more.
 class AwaitedBlocks {
  public:
-  AwaitedBlocks(int64_t blocks, int64_t slots)
-      : blocks_(blocks), has_come_(static_cast<size_t>(blocks * slots)), missing_(blocks * slots) {}
+  AwaitedBlocks(int64_t blocks, int64_t slots, absl::Duration silence, absl::Time now)
+      : blocks_(blocks),
+        silence_(silence),
+        has_come_(static_cast<size_t>(blocks * slots)),
+        missing_(blocks * slots),
+        deadline_(now + silence) {}
 
-  // One more time is no matter.
-  void OnBlock(int64_t block, int64_t slot);
+  // One that has come before is no matter.
+  void OnBlock(int64_t block, int64_t slot, absl::Time now);
+  absl::Time deadline() const { return deadline_; }
   int64_t missing() const { return missing_; }
   int64_t size() const { return static_cast<int64_t>(has_come_.size()); }
 
  private:
   const int64_t blocks_;
+  const absl::Duration silence_;
   std::vector<bool> has_come_;  // (slots, blocks)
   int64_t missing_;
+  absl::Time deadline_;
 };
 
 // What one thread collects, another may end.
@@ -55,14 +63,14 @@ struct CollectEnd {
   bool is_set ABSL_GUARDED_BY(mutex) = false;
 };
 
-// The whole flat vectors. DeadlineExceeded if a shard does not answer within `timeout`; the error
-// of a stream that breaks; Cancelled when `end` is set, which a connection that is being made would
-// not notice for as long as that is given.
+// The whole flat vectors. DeadlineExceeded if blocks are missing and none has come for `silence`;
+// the error of a stream that breaks; Cancelled when `end` is set, which a connection that is being
+// made would not notice for as long as that is given.
 absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::View& view,
                                            const Selection& selection,
                                            const std::string& job_digest,
                                            const ConnectionOptions& connection,
-                                           absl::Duration timeout, CollectEnd* end);
+                                           absl::Duration silence, CollectEnd* end);
 
 // Sends them to the shards, whose coordinator waits for their answers. The streams must live until
 // those have come.

@@ -124,6 +124,21 @@ TEST(CollectTest, ABlockThatComesTwiceStandsForNoOther) {
               IsError(absl::StatusCode::kDeadlineExceeded, HasSubstr("of 4 blocks")));
 }
 
+// As of 7 blocks through a slow network: 12 s in all, with a silence of 2 s at most.
+TEST(CollectTest, BlocksThatKeepComingAreWaitedFor) {
+  absl::Time now = absl::UnixEpoch();
+  AwaitedBlocks awaited(/*blocks=*/7, /*slots=*/1, absl::Seconds(2.5), now);
+  for (int64_t block = 0; block < 6; ++block) {
+    now += absl::Seconds(2);
+    EXPECT_LT(now, awaited.deadline()) << block;
+    awaited.OnBlock(block, 0, now);
+  }
+  EXPECT_EQ(awaited.missing(), 1);
+  EXPECT_EQ(awaited.deadline(), now + absl::Seconds(2.5));
+  awaited.OnBlock(0, 0, now + absl::Seconds(2));  // nothing new
+  EXPECT_EQ(awaited.deadline(), now + absl::Seconds(2.5));
+}
+
 TEST(CollectTest, EndsWhenItIsToldToThoughAConnectionIsStillBeingMade) {
   const SilentServer server;
   proto::Job job;

@@ -20,8 +20,8 @@
 namespace rubato {
 namespace {
 
-// How long the shards have to send their blocks.
-constexpr absl::Duration kCollectTimeout = absl::Minutes(2);
+// How long no block of any shard may come.
+constexpr absl::Duration kCollectSilence = absl::Minutes(2);
 // How long the result is kept where no disk takes it.
 constexpr absl::Duration kWriteTimeout = absl::Minutes(10);
 constexpr absl::Duration kBetweenWrites = absl::Seconds(1);
@@ -55,7 +55,7 @@ absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
   selection.version = version;
   RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
                           CollectState(job_, view, selection, job_digest_, connection_,
-                                       kCollectTimeout, &collect_end_));
+                                       kCollectSilence, &collect_end_));
   const absl::Time deadline = MonotonicNow() + kWriteTimeout;
   const auto gives_up = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return gives_up_; };
   for (bool is_first = true;; is_first = false) {
@@ -131,7 +131,7 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
   selection.slots = manifest.slots_size();
   RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
                           CollectState(job_, view, selection, job_digest_, connection_,
-                                       kCollectTimeout, &collect_end_));
+                                       kCollectSilence, &collect_end_));
   RUBATO_ASSIGN_OR_RETURN(const std::string path,
                           WriteCheckpoint(folder_.CheckpointFolder(), manifest, ResolvedYaml(job_),
                                           view.layout(), state));
