@@ -1,5 +1,6 @@
 #include "server/run/metrics_recorder.h"
 
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +9,16 @@
 #include "server/run/line_stride.h"
 
 namespace rubato {
+namespace {
+
+// Of a line of metrics.jsonl.
+bool IsEvaluation(absl::string_view line) {
+  const auto json =
+      nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  return json.is_object() && json.contains("kind") && json["kind"] == "eval";
+}
+
+}  // namespace
 
 absl::StatusOr<MetricsRecorder> MetricsRecorder::Create(const RunFolder& folder, bool tensorboard,
                                                         absl::Time now, const Log* log) {
@@ -16,23 +27,28 @@ absl::StatusOr<MetricsRecorder> MetricsRecorder::Create(const RunFolder& folder,
   if (tensorboard) {
     absl::StatusOr<TensorboardFile> made = TensorboardFile::Create(folder.path(), now);
     recorder.WarnOnce(made.status(), &recorder.warned_of_tensorboard_);
-    if (made.ok()) {
-      recorder.tensorboard_.emplace(*std::move(made));
-      RUBATO_ASSIGN_OR_RETURN(const std::string earlier, ReadSmallFile(folder.MetricsFile()));
-      for (const absl::string_view line : absl::StrSplit(earlier, '\n', absl::SkipEmpty())) {
-        recorder.WarnOnce(recorder.tensorboard_->AppendJson(line, now),
-                          &recorder.warned_of_tensorboard_);
+    if (made.ok()) recorder.tensorboard_.emplace(*std::move(made));
+  }
+  RUBATO_ASSIGN_OR_RETURN(const std::string earlier, ReadSmallFile(folder.MetricsFile()));
+  for (const absl::string_view line : absl::StrSplit(earlier, '\n', absl::SkipEmpty())) {
+    if (IsEvaluation(line)) {
+      while (!recorder.CountEvaluation()) {
       }
     }
+    if (!recorder.tensorboard_.has_value()) continue;
+    recorder.WarnOnce(recorder.tensorboard_->AppendJson(line, now),
+                      &recorder.warned_of_tensorboard_);
   }
   return recorder;
 }
 
+bool MetricsRecorder::CountEvaluation() {
+  ++evaluations_;
+  return evaluations_ % LineStride(evaluations_, kMetricsLines) == 0;
+}
+
 void MetricsRecorder::Record(const MetricsLine& line, absl::Time now) {
-  if (line.kind == MetricsLine::Kind::kEval) {
-    ++evaluations_;
-    if (evaluations_ % LineStride(evaluations_, kMetricsLines) != 0) return;
-  }
+  if (line.kind == MetricsLine::Kind::kEval && !CountEvaluation()) return;
   WarnOnce(file_.Append(line), &warned_);
   if (tensorboard_.has_value()) {
     WarnOnce(tensorboard_->Append(line, now), &warned_of_tensorboard_);

@@ -20,8 +20,8 @@ namespace rubato {
 // later lines are tried all the same.
 class MetricsRecorder {
  public:
-  // Makes the files. An error, which names the file, if metrics.jsonl cannot be made. `log` must
-  // outlive the recorder.
+  // Makes the files, or goes on with the lines that metrics.jsonl has. An error, which names the
+  // file, if metrics.jsonl cannot be made. `log` must outlive the recorder.
   static absl::StatusOr<MetricsRecorder> Create(const RunFolder& folder, bool tensorboard,
                                                 absl::Time now, const Log* log);
 
@@ -32,12 +32,14 @@ class MetricsRecorder {
  private:
   MetricsRecorder(MetricsFile file, const Log* log) : file_(std::move(file)), log_(log) {}
 
+  // Whether it has a line.
+  bool CountEvaluation();
   void WarnOnce(const absl::Status& status, bool* warned);
 
   MetricsFile file_;
   std::optional<TensorboardFile> tensorboard_;
   const Log* log_;
-  int64_t evaluations_ = 0;
+  int64_t evaluations_ = 0;  // those of the runs before too, up to the last line
   bool warned_ = false;
   bool warned_of_tensorboard_ = false;
 };

@@ -159,5 +159,27 @@ TEST(MetricsRecorderTest, TestsAreAsManyForEachDoublingOfTheRun) {
   EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), (1 << 15) + 2 * (1 << 14));
 }
 
+// As often as they were in a run that never stopped.
+TEST(MetricsRecorderTest, TestsOfARunThatGoesOnAgainAndAgainAreCountedOn) {
+  const Log log("server", 0);
+  MetricsLine line, training;
+  line.kind = MetricsLine::Kind::kEval;
+  std::string folder = NewFolder();
+  for (int run = 0; run < 8; ++run) {
+    if (run > 0) {
+      const std::string next = NewFolder();
+      std::filesystem::rename(folder + "/metrics.jsonl", next + "/metrics.jsonl");
+      folder = next;
+    }
+    absl::StatusOr<MetricsRecorder> recorder =
+        MetricsRecorder::Create(RunFolder(folder), /*tensorboard=*/false, absl::UnixEpoch(), &log);
+    RUBATO_ASSERT_OK(recorder);
+    recorder->Record(training, absl::UnixEpoch());
+    for (int i = 0; i < 1 << 14; ++i) recorder->Record(line, absl::UnixEpoch());
+  }
+  const std::string json = Contents(folder + "/metrics.jsonl");
+  EXPECT_EQ(std::count(json.begin(), json.end(), '\n') - 8, (1 << 15) + 2 * (1 << 14));
+}
+
 }  // namespace
 }  // namespace rubato
