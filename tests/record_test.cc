@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <string>
 #include <utility>
@@ -178,6 +179,19 @@ TEST_F(RecordTest, SwitchesAndKilledWorkersReplay) {
   EXPECT_EQ(Summary("run")["workers_lost"], 3);
   EXPECT_EQ(Summary("run")["switches"], 3);
   ExpectReplays("run");
+
+  // As views.jsonl is after it has become too large once, and twice.
+  const std::string views = ReadText(Path("run/views.jsonl"));
+  const size_t second = views.find('\n') + 1, third = views.find('\n', second) + 1;
+  std::ofstream(Path("run/views.jsonl")) << views.substr(third);
+  std::ofstream(Path("run/views.jsonl.1")) << views.substr(0, third);
+  ExpectReplays("run");
+  EXPECT_THAT(Replay("run").out, HasSubstr("views.jsonl\n"));
+  std::ofstream(Path("run/views.jsonl.1")) << views.substr(second, third - second);
+  ExpectReplays("run");
+  EXPECT_THAT(Replay("run").out, HasSubstr("views.jsonl, from view 2 on\n"));
+  fs::remove(Path("run/views.jsonl.1"));
+  EXPECT_THAT(Replay("run").err, HasSubstr("views.jsonl, view 1: is {"));
 }
 
 TEST_F(RecordTest, AServerThatIsKilledLeavesARecordUpToItsEnd) {

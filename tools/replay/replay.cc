@@ -14,6 +14,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/base/exit_code.h"
 #include "common/base/flags.h"
 #include "common/base/json.h"
@@ -135,31 +136,48 @@ class Replay {
     same_.push_back(absl::StrFormat("%-14s%s", what, text));
   }
 
+  static Json WithoutTime(const std::string& line) {
+    Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    if (json.is_object()) json.erase("time");
+    return json;
+  }
+
   absl::Status CompareViews() {
     std::error_code error;
     if (!fs::exists(folder_.ViewsFile(), error)) return absl::OkStatus();
-    RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(folder_.ViewsFile()));
+    RUBATO_ASSIGN_OR_RETURN(std::string text, ReadSmallFile(folder_.ViewsFile()));
+    const std::string before = absl::StrCat(folder_.ViewsFile(), ".1");
+    const bool is_cut = fs::exists(before, error);
+    if (is_cut) {
+      RUBATO_ASSIGN_OR_RETURN(const std::string earlier, ReadSmallFile(before));
+      text.insert(0, earlier);
+    }
     const std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
-    const auto without_time = [](const std::string& line) {
-      Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
-      if (json.is_object()) json.erase("time");
-      return json;
-    };
-    const std::vector<std::string>& views = coordinator_->views;
+    absl::Span<const std::string> views = coordinator_->views;
+    size_t first = 0;  // the earliest of these that has a line
+    if (is_cut && !lines.empty()) {
+      const auto is_first = [line = WithoutTime(lines[0])](const std::string& view) {
+        return WithoutTime(view) == line;
+      };
+      const auto found = std::find_if(views.begin(), views.end(), is_first);
+      if (found != views.end()) first = static_cast<size_t>(found - views.begin());
+    }
+    views.remove_prefix(first);
     const size_t count = coordinator_->part.has_end ? std::max(lines.size(), views.size())
                                                     : std::min(lines.size(), views.size());
     for (size_t i = 0; i < count; ++i) {
-      if (i < lines.size() && i < views.size() &&
-          without_time(lines[i]) == without_time(views[i])) {
+      if (i < lines.size() && i < views.size() && WithoutTime(lines[i]) == WithoutTime(views[i])) {
         continue;
       }
       differences_.push_back(
-          absl::StrFormat("%s, line %d: is %s; replayed: %s", folder_.ViewsFile(), i + 1,
-                          i < lines.size() ? JsonText(without_time(lines[i])) : "missing",
-                          i < views.size() ? JsonText(without_time(views[i])) : "no such view"));
+          absl::StrFormat("%s, view %d: is %s; replayed: %s", folder_.ViewsFile(), first + i + 1,
+                          i < lines.size() ? JsonText(WithoutTime(lines[i])) : "missing",
+                          i < views.size() ? JsonText(WithoutTime(views[i])) : "no such view"));
       return absl::OkStatus();
     }
-    if (count > 0) Same("views", absl::StrCat("those of ", folder_.ViewsFile()));
+    if (count == 0) return absl::OkStatus();
+    const std::string from = first == 0 ? "" : absl::StrFormat(", from view %d on", first + 1);
+    Same("views", absl::StrCat("those of ", folder_.ViewsFile(), from));
     return absl::OkStatus();
   }
 
