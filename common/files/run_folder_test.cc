@@ -1,6 +1,7 @@
 #include "common/files/run_folder.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -94,6 +95,19 @@ TEST_F(RunFolderTest, SmallFilesAreReplacedWhole) {
   EXPECT_EQ(*ReadSmallFile("address"), std::string(100000, 'x'));
   EXPECT_EQ(std::distance(fs::directory_iterator("."), fs::directory_iterator()),
             1);  // nothing left beside it
+}
+
+TEST_F(RunFolderTest, ATokenIsRandomAndForItsOwnerAlone) {
+  const mode_t old_mask = umask(0);
+  const auto token = WriteToken("token"), other = WriteToken("other");
+  umask(old_mask);
+  RUBATO_ASSERT_OK(token);
+  RUBATO_ASSERT_OK(other);
+  EXPECT_THAT(*token, MatchesRegex("[0-9a-f]{32}"));
+  EXPECT_NE(*token, *other);
+  EXPECT_EQ(*ReadSmallFile("token"), *token + "\n");
+  EXPECT_EQ(fs::status("token").permissions(), fs::perms::owner_read | fs::perms::owner_write);
+  EXPECT_FALSE(WriteToken("token").ok());  // a run's token stays
 }
 
 TEST_F(RunFolderTest, FailuresNameTheFile) {
