@@ -197,7 +197,16 @@ TEST_P(NonsenseTest, CompressedMessagesDoNotFillItsMemory) {
 TEST_P(NonsenseTest, MessagesThatAreNeverFinishedDoNotFillItsMemory) {
   const int64_t before = shard_->PeakMemoryMiB();
   UnfinishedCalls calls(address_, /*connections=*/100);
-  EXPECT_GT(calls.Send(kCommandMethod), int64_t{200} << 20);
+  EXPECT_GT(calls.Send(kCommandMethod, /*calls=*/4), int64_t{200} << 20);
+  EXPECT_LT(shard_->PeakMemoryMiB() - before, 18 * 4 * 8 + 200);
+  ExpectGoodEnd();
+}
+
+// Ten times as many as a connection may have at a time.
+TEST_P(NonsenseTest, ManyCallsOnAConnectionDoNotFillItsMemory) {
+  const int64_t before = shard_->PeakMemoryMiB();
+  UnfinishedCalls calls(address_, /*connections=*/100);
+  EXPECT_GT(calls.Send(kCommandMethod, /*calls=*/40), 0);
   EXPECT_LT(shard_->PeakMemoryMiB() - before, 18 * 4 * 8 + 200);
   ExpectGoodEnd();
 }

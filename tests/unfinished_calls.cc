@@ -82,9 +82,9 @@ UnfinishedCalls::~UnfinishedCalls() {
   for (const Connection& connection : connections_) close(connection.fd);
 }
 
-int64_t UnfinishedCalls::Send(const std::string& method) {
+int64_t UnfinishedCalls::Send(const std::string& method, uint32_t calls) {
   for (Connection& connection : connections_) {
-    for (const uint32_t call : {1, 3, 5, 7}) {
+    for (uint32_t call = 1; call < 2 * calls; call += 2) {
       const std::string length = std::string(1, '\0') + BigEndian(kMessage, 4);
       connection.out += FrameOf(kHeaders, kEndHeaders, call, Headers(method));
       connection.out += FrameOf(kData, 0, call, length);

@@ -16,9 +16,9 @@ class UnfinishedCalls {
   UnfinishedCalls(const std::string& address, int connections);
   ~UnfinishedCalls();
 
-  // Calls `method` four times on each connection and sends what the server takes, until it has
+  // Calls `method` `calls` times on each connection and sends what the server takes, until it has
   // broken all connections. Returns the bytes that it took.
-  int64_t Send(const std::string& method);
+  int64_t Send(const std::string& method, uint32_t calls);
 
  private:
   struct Connection {
