@@ -2,17 +2,22 @@
 
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <optional>
+#include <set>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_matchers.h"
 #include "common/files/safetensors.h"
@@ -237,6 +242,84 @@ TEST_F(CheckpointTest, WhereverTheWriterIsKilledTheNewestOneLoads) {
     EXPECT_TRUE(is_new);
     EXPECT_GT(stops, 50);
   }
+}
+
+struct Call {
+  long number;
+  std::string path, to;  // `to` of a rename
+};
+
+// What `work`, in a process of its own, writes, flushes and renames, in order; nothing if processes
+// cannot be traced here.
+std::optional<std::vector<Call>> CallsOf(const std::function<void()>& work) {
+  const pid_t child = fork();
+  if (child == 0) {
+    if (ptrace(PTRACE_TRACEME, 0, nullptr, nullptr) != 0) _exit(2);
+    raise(SIGSTOP);
+    work();
+    _exit(0);
+  }
+  std::vector<Call> calls;
+  int status;
+  waitpid(child, &status, 0);
+  if (WIFEXITED(status)) return std::nullopt;
+  // Without this the stops do not say whether they are entries.
+  ptrace(PTRACE_SETOPTIONS, child, nullptr, PTRACE_O_TRACESYSGOOD);
+  const std::string process = absl::StrCat("/proc/", child);
+  std::ifstream memory(process + "/mem", std::ios::binary);
+  const auto text_at = [&](uint64_t address) {
+    std::string text;
+    memory.clear();
+    memory.seekg(static_cast<std::streamoff>(address));
+    std::getline(memory, text, '\0');
+    return text;
+  };
+  while (true) {
+    ptrace(PTRACE_SYSCALL, child, nullptr, nullptr);
+    waitpid(child, &status, 0);
+    if (WIFEXITED(status)) break;
+    __ptrace_syscall_info info = {};
+    ptrace(PTRACE_GET_SYSCALL_INFO, child, sizeof info, &info);
+    if (info.op != PTRACE_SYSCALL_INFO_ENTRY) continue;
+    const long number = static_cast<long>(info.entry.nr);
+    if (number == SYS_write || number == SYS_writev || number == SYS_pwrite64 ||
+        number == SYS_fsync || number == SYS_fdatasync) {
+      calls.push_back(
+          {number, fs::read_symlink(absl::StrCat(process, "/fd/", info.entry.args[0])), ""});
+    } else if (number == SYS_rename) {
+      calls.push_back({number, text_at(info.entry.args[0]), text_at(info.entry.args[1])});
+    } else if (number == SYS_renameat2) {
+      calls.push_back({number, text_at(info.entry.args[1]), text_at(info.entry.args[3])});
+    }
+  }
+  EXPECT_EQ(WEXITSTATUS(status), 0);
+  return calls;
+}
+
+// So that it is whole after the machine has gone down, too: what gets a name has been flushed, and
+// then the folder that holds the name.
+TEST_F(CheckpointTest, WhatGetsItsNameIsOnTheDisk) {
+  fs::create_directories(folder_);
+  folder_ = fs::canonical(folder_);
+  const auto calls = CallsOf([&] { Write(1); });
+  if (!calls.has_value()) GTEST_SKIP() << "processes cannot be traced here";
+  std::set<std::string> names;
+  for (auto it = calls->begin(); it != calls->end(); ++it) {
+    if (it->to.empty()) continue;
+    const auto touches = [&](const Call& call) {
+      const std::string& name = call.to.empty() ? call.path : call.to;
+      return name == it->path || absl::StartsWith(name, it->path + "/");
+    };
+    const auto last = std::find_if(std::make_reverse_iterator(it), calls->rend(), touches);
+    ASSERT_NE(last, calls->rend()) << it->path;
+    EXPECT_TRUE(last->number == SYS_fsync && last->path == it->path) << it->path;
+    EXPECT_TRUE(std::any_of(it, calls->end(), [&](const Call& call) {
+      return call.number == SYS_fsync && call.path == fs::path(it->to).parent_path();
+    })) << it->to;
+    names.insert(fs::path(it->to).filename());
+  }
+  EXPECT_THAT(names, testing::IsSupersetOf({"parameters.safetensors", "optimizer.safetensors",
+                                            "manifest.json", "job.yaml", "step-00000001"}));
 }
 
 }  // namespace
