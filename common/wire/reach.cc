@@ -144,12 +144,22 @@ absl::Status AwaitServers(const std::vector<std::string>& addresses, bool after_
   constexpr absl::Duration kLook = absl::Milliseconds(400);
   constexpr absl::Duration kBetweenLooks = absl::Milliseconds(100);
   const absl::Time deadline = MonotonicNow() + patience;
+  bool was_mute = false;
   while (true) {
     const std::vector<Reach> found = LookFor(addresses, kLook);
     const auto count = [&found](Reach reach) {
       return static_cast<size_t>(std::count(found.begin(), found.end(), reach));
     };
     if (count(Reach::kAnswers) == found.size()) return absl::OkStatus();
+    // Twice, since who is busy may say nothing for a while.
+    if (count(Reach::kGone) > 0 && found.back() == Reach::kMute) {
+      if (was_mute) {
+        return absl::AbortedError(absl::StrCat("the coordinator (shard 0) at ", addresses.back(),
+                                               " takes connections and says nothing"));
+      }
+      was_mute = true;
+      continue;
+    }
     if (count(Reach::kGone) > 0) {
       const auto gone = std::find(found.begin(), found.end(), Reach::kGone) - found.begin();
       return absl::UnavailableError(

@@ -99,6 +99,9 @@ TEST(AwaitServersTest, ReturnsWhenAllAnswerOrOneHasEndedOrAllAreFrozen) {
   EXPECT_EQ(await({there, there}, kSilence, kLong), Code::kOk);
   EXPECT_EQ(await({there, mute.address(), gone.address()}, kHeard, kLong), Code::kUnavailable);
   EXPECT_EQ(await({mute.address(), mute.address()}, kSilence, kLong), Code::kUnavailable);
+  // Who has ended for the coordinator's silence is not to blame.
+  EXPECT_EQ(await({mute.address(), gone.address()}, kHeard, kLong), Code::kUnavailable);
+  EXPECT_EQ(await({gone.address(), mute.address()}, kHeard, kLong), Code::kAborted);
   EXPECT_EQ(await({mute.address(), mute.address()}, kHeard, kShort), Code::kDeadlineExceeded);
   EXPECT_EQ(await({there, mute.address()}, kSilence, kShort), Code::kDeadlineExceeded);
   EXPECT_EQ(await({there, mute.address()}, kSilence, kLong, true), Code::kCancelled);

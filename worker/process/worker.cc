@@ -182,8 +182,8 @@ absl::StatusOr<std::unique_ptr<ControlClient>> Worker::Call(const Session::Conne
   if (!connect.servers.empty()) {
     std::vector<std::string> addresses = connect.servers;
     addresses.push_back(coordinator);
-    RUBATO_RETURN_IF_ERROR(
-        AwaitServers(addresses, connect.after_silence, connect.patience, interrupted));
+    RUBATO_RETURN_IF_ERROR(StoppedByOthers(
+        AwaitServers(addresses, connect.after_silence, connect.patience, interrupted)));
   }
   return ControlClient::Connect(coordinator, connect.patience, MakeRegistration(), interrupted,
                                 options_.connection);
