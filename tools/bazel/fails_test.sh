@@ -4,7 +4,8 @@
 #     fails_test.sh BINARY TEST
 set -uo pipefail
 
-output=$("$1" --gtest_filter="$2" 2>&1)
+# Its report is not this test's: whoever counts tests would count a failure.
+output=$(env -u XML_OUTPUT_FILE "$1" --gtest_filter="$2" 2>&1)
 status=$?
 printf '%s\n' "$output" | tail -n 20
 # 1: the test has failed. An abort, or a filter that finds nothing, would end otherwise.
