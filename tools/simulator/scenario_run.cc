@@ -99,6 +99,8 @@ absl::Status Judge::CheckDeath() const {
 }
 
 absl::Status Judge::CheckMisfits() const {
+  // Who comes to a job that is stopped before it has begun is told so, fit or not.
+  if (simulation_.coordinator().view().number() == 0) return absl::OkStatus();
   for (const auto& misfit : simulation_.misfits()) {
     if (misfit->ended() && misfit->end()->ok()) {
       return absl::InternalError(
