@@ -100,7 +100,7 @@ TEST_P(MembershipTest, OneThatHangsWhileItsHeartGoesOnIsNamedAsSuch) {
   const Process& hung = AddWorker({"RUBATO_TEST_HANG_AT_UNIT=1"});
   EXPECT_TRUE(AwaitSaid(
       absl::StrCat("pid ", hung.pid(),
-                   ") is alive but has computed nothing for 2s (cluster.stall_timeout) at step ")));
+                   ") is alive but has been at one thing for 2s (cluster.stall_timeout) at step ")));
   StopAndJudge();
 }
 

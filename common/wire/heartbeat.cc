@@ -1,15 +1,19 @@
 #include "common/wire/heartbeat.h"
 
+#include <utility>
+
 #include "absl/time/clock.h"
+#include "common/base/heartbeat_interval.h"
 #include "common/wire/channel.h"
 
 namespace rubato {
 
-Heartbeat::Heartbeat(const std::string& address, int rank, uint32_t incarnation,
-                     absl::Duration interval, const ConnectionOptions& connection)
-    : interval_(interval), stub_(proto::Coordination::NewStub(MakeChannel(address, connection))) {
-  request_.set_rank(rank);
-  request_.set_incarnation(incarnation);
+Heartbeat::Heartbeat(const std::string& address, proto::HeartbeatRequest who,
+                     std::function<absl::Duration()> busy, const ConnectionOptions& connection)
+    : interval_(HeartbeatInterval(connection.lease)),
+      stub_(proto::Coordination::NewStub(MakeChannel(address, connection))),
+      request_(std::move(who)),
+      busy_(std::move(busy)) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -17,6 +21,7 @@ Heartbeat::~Heartbeat() {
   {
     MonotonicLock lock(&mutex_);
     stopped_ = true;
+    if (beat_ != nullptr) beat_->TryCancel();
   }
   thread_.join();
 }
@@ -25,11 +30,18 @@ void Heartbeat::Run() {
   bool stopped = false;
   while (!stopped) {
     grpc::ClientContext context;
+    {
+      MonotonicLock lock(&mutex_);
+      if (stopped_) return;
+      beat_ = &context;
+    }
     context.set_deadline(absl::ToChronoTime(absl::Now() + interval_));
     context.set_wait_for_ready(true);
+    request_.set_busy_seconds(absl::ToDoubleSeconds(busy_()));
     proto::HeartbeatReply reply;
     stub_->Heartbeat(&context, request_, &reply);  // whether it came shows at the other end
     MonotonicLock lock(&mutex_);
+    beat_ = nullptr;
     stopped = mutex_.AwaitFor(absl::Condition(&stopped_), interval_);
   }
 }

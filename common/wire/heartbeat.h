@@ -1,9 +1,9 @@
-// Renews a worker's lease at the coordinator, from a thread and over a channel of its own, so that
-// neither computing nor a full connection makes a worker look dead.
+// Renews a worker's or a shard's lease at the coordinator, from a thread and over a channel of its
+// own, so that neither computing nor a full connection makes it look dead.
 #ifndef RUBATO_COMMON_WIRE_HEARTBEAT_H_
 #define RUBATO_COMMON_WIRE_HEARTBEAT_H_
 
-#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <thread>
@@ -18,10 +18,11 @@ namespace rubato {
 
 class Heartbeat {
  public:
-  // Beats every `interval` until it is destroyed. A beat that is not answered within that time is
-  // given up; the next one follows.
-  Heartbeat(const std::string& address, int rank, uint32_t incarnation, absl::Duration interval,
-            const ConnectionOptions& connection);
+  // Says that `who` (a HeartbeatRequest without busy_seconds) is alive, and has been `busy` for so
+  // long, every HeartbeatInterval until it is destroyed. A beat that is not answered
+  // within that time is given up; the next one follows.
+  Heartbeat(const std::string& address, proto::HeartbeatRequest who,
+            std::function<absl::Duration()> busy, const ConnectionOptions& connection);
   ~Heartbeat();
 
  private:
@@ -30,8 +31,10 @@ class Heartbeat {
   const absl::Duration interval_;
   const std::unique_ptr<proto::Coordination::Stub> stub_;
   proto::HeartbeatRequest request_;
+  const std::function<absl::Duration()> busy_;
   MonotonicMutex mutex_;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
+  grpc::ClientContext* beat_ ABSL_GUARDED_BY(mutex_) = nullptr;  // under way
   std::thread thread_;
 };
 

@@ -144,10 +144,7 @@ void Coordinator::OnShard(PeerId id, const ShardId& shard, const proto::PeerMess
       if (starting_.OnRestored(shard)) BeginTraining();
       break;
     case proto::PeerMessage::kShardClosed:
-      if (change_.OnClosed(shard, message.shard_closed())) {
-        EvictStalled();
-        TryOpen();
-      }
+      if (change_.OnClosed(shard, message.shard_closed())) TryOpen();
       break;
     case proto::PeerMessage::kSnapshotCopied:
       if (checkpoints_.OnCopied(shard, message.snapshot_copied())) {
@@ -284,9 +281,13 @@ void Coordinator::On(const coordinator::PeerGone& event) {
                                           has_begun() ? work_->metrics().steps() : 0);
   if (peer->is_worker) {
     Lose(event.peer, why);
-    return;
+  } else {
+    EndWithout(event.peer, why);
   }
-  std::string reason = absl::StrCat(Describe(*peer), " ", why);
+}
+
+void Coordinator::EndWithout(PeerId shard, const std::string& why) {
+  std::string reason = absl::StrCat(Describe(*registry_.Find(shard)), " ", why);
   if (const absl::Duration pause = leases_.StoodStill(now_); pause > absl::ZeroDuration()) {
     reason = absl::StrFormat(
         "shard 0 stood still for %s, longer than cluster.lease (%s), and has lost its connections: "
@@ -294,12 +295,15 @@ void Coordinator::On(const coordinator::PeerGone& event) {
         absl::FormatDuration(absl::Trunc(pause, absl::Milliseconds(1))),
         absl::FormatDuration(absl::Seconds(job_.cluster().lease())), reason);
   }
-  registry_.Remove(event.peer);
+  registry_.Remove(shard);
   End(StoppedByOthers(absl::AbortedError(reason)), kExitFailure, reason);
 }
 
 void Coordinator::On(const coordinator::Heartbeat& event) {
-  if (Peer* const peer = registry_.FindWorker(event.worker)) peer->last_heard = now_;
+  Peer* const peer = registry_.FindAlive(event.request);
+  if (peer == nullptr) return;
+  peer->last_heard = now_;
+  peer->busy_seconds = event.request.busy_seconds();
 }
 
 void Coordinator::On(const coordinator::Tick&) {

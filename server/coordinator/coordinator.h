@@ -116,11 +116,11 @@ class Coordinator {
   // To the workers that are its members.
   void SendViewToWorkers();
   void CheckLeases();
-  // All shards are closed, and have said who waits: those who hold up the others are lost.
-  void EvictStalled();
   // A worker is not there any more; `why` completes "worker 1 (host pid 2) ...".
   void Lose(PeerId id, const std::string& why);
   void Evict(const Leases::Expired& expired);
+  // A shard is not there any more: the job cannot go on.
+  void EndWithout(PeerId shard, const std::string& why);
 
   // Work, and its end.
   // The lineage ends with what is begun: for a stop, or for another mode.

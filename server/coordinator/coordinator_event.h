@@ -26,9 +26,9 @@ struct PeerGone {
   PeerId peer;
 };
 
-// The worker is alive.
+// A worker or a shard is alive.
 struct Heartbeat {
-  WorkerId worker;
+  proto::HeartbeatRequest request;
 };
 
 // From time to time: deadlines pass.

@@ -155,12 +155,6 @@ class CoordinatorTest : public ::testing::Test {
       closed->set_lowest_version(shard == 0 ? version0 : version1);
       closed->set_highest_version(shard == 0 ? version0 : version1);
       closed->set_units_below(units_below_);
-      for (const int rank : waiting_) {
-        proto::ShardClosed::Reader* const reader = closed->add_readers();
-        reader->set_rank(rank);
-        reader->set_pull(1);
-        reader->set_waits(true);
-      }
       Receive(shard, message);
     }
   }
@@ -179,8 +173,34 @@ class CoordinatorTest : public ::testing::Test {
   }
 
   void Gone(PeerId peer) { Handle(coordinator::PeerGone{peer}).IgnoreError(); }
-  void Tick() { Handle(coordinator::Tick{}).IgnoreError(); }
-  void Beat(int rank) { Handle(coordinator::Heartbeat{{rank, 1}}).IgnoreError(); }
+  // Behind a heartbeat of shard 1.
+  void Tick() {
+    proto::HeartbeatRequest request;
+    request.set_job_digest(kDigest);
+    request.set_shard(1);
+    if (!is_shard_silent_) Handle(coordinator::Heartbeat{request}).IgnoreError();
+    Handle(coordinator::Tick{}).IgnoreError();
+  }
+  // Time passes; of two workers those of `busy` are at one thing, and the other waits.
+  void Work(double seconds, const std::vector<int>& busy) {
+    for (int tenth = 0; tenth < static_cast<int>(seconds * 10 + 0.5); ++tenth) {
+      now_ += absl::Milliseconds(100);
+      for (const int rank : {0, 1}) {
+        busy_[rank] = std::count(busy.begin(), busy.end(), rank) > 0 ? busy_[rank] + 1 : 0;
+        Beat(rank, busy_[rank] / 10.0);
+      }
+      Tick();
+    }
+  }
+  // A worker's.
+  void Beat(int rank, double busy_seconds = 0) {
+    proto::HeartbeatRequest request;
+    request.set_job_digest(kDigest);
+    request.set_rank(rank);
+    request.set_incarnation(1);
+    request.set_busy_seconds(busy_seconds);
+    Handle(coordinator::Heartbeat{request}).IgnoreError();
+  }
   void Stop(const absl::Status& end) { Handle(coordinator::StopRequested{end, ""}).IgnoreError(); }
   void Checkpointed(uint32_t id, const absl::StatusOr<std::string>& path) {
     Handle(coordinator::Checkpointed{id, path}).IgnoreError();
@@ -209,7 +229,8 @@ class CoordinatorTest : public ::testing::Test {
   std::map<PeerId, std::vector<proto::CoordinatorMessage>> sent_;
   std::vector<std::string> warnings_, journal_;
   int64_t units_below_ = 0;
-  std::vector<int> waiting_;  // ranks of those who wait for a block
+  bool is_shard_silent_ = false;
+  std::array<int, 2> busy_{};  // tenths of a second, by rank
   std::vector<MetricsLine> lines_;
   std::optional<int64_t> collect_;
   std::optional<absl::Status> end_;

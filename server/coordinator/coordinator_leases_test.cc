@@ -132,55 +132,94 @@ TEST_F(CoordinatorTest, AFrozenCoordinatorTakesNobodyForDead) {
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) was not heard of for 5s")));
 }
 
+// Both do what they do from now on for 20.1 s: one waits and the other does not.
 TEST_F(CoordinatorTest, AWorkerThatIsAliveButHoldsUpTheOthersIsTakenForDead) {
   Start("cluster { lease: 5 stall_timeout: 20 }");
   Begin();
   Receive(2, Computed(0, {0, 2}, 1, 2));
-  for (int i = 0; i < 201; ++i) {
-    now_ += absl::Milliseconds(100);
-    for (int rank : {0, 1}) Beat(rank);
-    Tick();
-  }
-  EXPECT_THAT(warnings_, IsEmpty()) << "the shards know who waits";
-  waiting_ = {0};
-  Close(0, 0);
-  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) is alive but has computed "
-                                               "nothing for 20s")));
+  Work(/*seconds=*/20, /*busy=*/{1});
+  EXPECT_THAT(warnings_, IsEmpty());
+  Work(/*seconds=*/0.1, /*busy=*/{1});
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) is alive but has been at one "
+                                               "thing for 20s (cluster.stall_timeout)")));
   EXPECT_TRUE(sent_[3].back().stop().evicted());
+  Close(0, 0);
   EXPECT_EQ(sent_[2].back().view().members_size(), 1);
 }
 
 // It tells of what it has computed, and hangs before its sums have left: all others compute nothing
-// either.
+// either. When it goes on, they have just got what they need.
 TEST_F(CoordinatorTest, AWorkerWhoseSumsDoNotComeIsTakenForDeadNotThoseWhoWaitForThem) {
   Start("cluster { lease: 5 stall_timeout: 20 }");
   Begin();
   Receive(2, Computed(0, {0, 2}, 1, 2));
   Receive(3, Computed(0, {2, 4}, 1, 2));
-  for (int i = 0; i < 201; ++i) {
-    now_ += absl::Milliseconds(100);
-    for (int rank : {0, 1}) Beat(rank);
-    Tick();
-  }
-  waiting_ = {0};
-  Close(0, 0);
-  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) is alive but has computed "
-                                               "nothing for 20s")));
-  EXPECT_TRUE(sent_[2].back().has_view()) << "the other stays";
+  Work(/*seconds=*/19.9, /*busy=*/{1});
+  busy_[1] = 0;
+  Work(/*seconds=*/19.9, /*busy=*/{0, 1});
+  EXPECT_THAT(warnings_, IsEmpty());
+  busy_[0] = 0;
+  Work(/*seconds=*/0.2, /*busy=*/{1});
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) is alive but has been at one "
+                                               "thing for 20s")));
+  EXPECT_FALSE(sent_[2].back().has_stop()) << "the other stays";
 }
 
 TEST_F(CoordinatorTest, NobodyIsTakenForDeadWhileAllWaitForAShard) {
   Start("cluster { lease: 5 stall_timeout: 20 }");
   Begin();
-  for (int i = 0; i < 201; ++i) {
+  Work(/*seconds=*/60, /*busy=*/{});
+  EXPECT_THAT(warnings_, IsEmpty());
+  EXPECT_EQ(coordinator_->view().number(), 1u);
+}
+
+TEST_F(CoordinatorTest, AHeartbeatOfAnotherJobRenewsNoLeaseAndBlamesNobody) {
+  Start("cluster { lease: 5 stall_timeout: 20 }");
+  Begin();
+  proto::HeartbeatRequest request;
+  request.set_job_digest("of another job");
+  request.set_rank(1);
+  request.set_incarnation(1);
+  request.set_busy_seconds(1e9);
+  for (int i = 0; i < 51; ++i) {
     now_ += absl::Milliseconds(100);
-    for (int rank : {0, 1}) Beat(rank);
+    Handle(coordinator::Heartbeat{request}).IgnoreError();
+    Beat(0);
     Tick();
   }
-  waiting_ = {0, 1};
-  Close(0, 0);
-  EXPECT_THAT(warnings_, IsEmpty());
-  EXPECT_EQ(sent_[2].back().view().members_size(), 2);
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) was not heard of for 5s")));
+}
+
+TEST_F(CoordinatorTest, TheStatusTellsOfAShardThatKeepsOthersWaiting) {
+  Start("cluster { lease: 5 }");
+  Begin();
+  proto::HeartbeatRequest request;
+  request.set_job_digest(kDigest);
+  request.set_shard(1);
+  for (const double busy : {0.5, 3.25}) {
+    request.set_busy_seconds(busy);
+    Handle(coordinator::Heartbeat{request}).IgnoreError();
+    EXPECT_EQ(::testing::Value(
+                  coordinator_->Status(now_).waits(),
+                  ::testing::Contains("the engine of shard 1 keeps others waiting, for 3.2 s")),
+              busy > 1);
+  }
+}
+
+TEST_F(CoordinatorTest, ASilentShardEndsTheJobByName) {
+  Start("cluster { lease: 5 }");
+  Begin();
+  Work(/*seconds=*/10, /*busy=*/{});
+  EXPECT_FALSE(end_.has_value());
+  is_shard_silent_ = true;
+  Work(/*seconds=*/5, /*busy=*/{});
+  EXPECT_FALSE(end_.has_value());
+  Work(/*seconds=*/0.1, /*busy=*/{});
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_THAT(
+      std::string(end_->message()),
+      ::testing::StartsWith("shard 1 (host pid 1) was not heard of for 5s (cluster.lease)"));
+  EXPECT_THAT(Reason(2), HasSubstr("shard 1 (host pid 1) was not heard of"));
 }
 
 // Who has computed what it was given and does not ask for more holds up those who are ahead of it:
@@ -203,15 +242,9 @@ TEST_F(CoordinatorTest, AWorkerThatDoesNotAskForMoreIsTakenForDeadNotThoseWhoWai
   Receive(3, request);
   EXPECT_THAT(coordinator_->Status(now_).waits(),
               ElementsAre("worker 0 is to finish what it has begun, for 0.0 s"));
-  for (int i = 0; i < 201; ++i) {
-    now_ += absl::Milliseconds(100);
-    for (int rank : {0, 1}) Beat(rank);
-    Tick();
-  }
-  waiting_ = {1};
-  Close(0, 0);
-  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 0 (host pid 0) is alive but has computed "
-                                               "nothing for 20s")));
+  Work(/*seconds=*/20.1, /*busy=*/{0});
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 0 (host pid 0) is alive but has been at one "
+                                               "thing for 20s")));
 }
 
 TEST_F(CoordinatorTest, ANewViewDoesNotRenewTheLeaseOfASilentWorker) {

@@ -30,8 +30,7 @@ void Fill(const FromPeer& event, proto::CoordinatorEvent* out) {
 void Fill(const PeerGone& event, proto::CoordinatorEvent* out) { out->set_peer_gone(event.peer); }
 
 void Fill(const Heartbeat& event, proto::CoordinatorEvent* out) {
-  out->mutable_heartbeat()->set_rank(event.worker.rank);
-  out->mutable_heartbeat()->set_incarnation(event.worker.incarnation);
+  *out->mutable_heartbeat() = event.request;
 }
 
 void Fill(const Tick&, proto::CoordinatorEvent* out) { out->set_tick(true); }
@@ -71,7 +70,7 @@ Event FromProto(const proto::CoordinatorEvent& event) {
     case proto::CoordinatorEvent::kPeerGone:
       return PeerGone{event.peer_gone()};
     case proto::CoordinatorEvent::kHeartbeat:
-      return Heartbeat{{event.heartbeat().rank(), event.heartbeat().incarnation()}};
+      return Heartbeat{event.heartbeat()};
     case proto::CoordinatorEvent::kCollected:
       return Collected{FromProto(event.collected())};
     case proto::CoordinatorEvent::kCheckpointed: {

@@ -31,6 +31,8 @@ const char* StateName(const Starting& starting, const ViewChange& change, const 
   return "ending";
 }
 
+constexpr double kLongForAnEngine = 1;  // seconds: changes of a block take milliseconds
+
 void AddMembers(const Registry& registry, absl::Time now, proto::JobStatus* status) {
   for (const auto& [id, peer] : registry.peers()) {
     if (!peer.is_worker) continue;
@@ -92,6 +94,11 @@ void Coordinator::AddWaits(absl::Time now, proto::JobStatus* status) const {
   if (ending_.state() == Ending::State::kTesting && tester != registry_.peers().end()) {
     add(absl::StrFormat("%s waits for worker %d, for %.1f s", ending_.test(),
                         tester->second.worker.rank, idle(tester->second)));
+  }
+  for (const auto& [id, peer] : registry_.peers()) {
+    if (peer.is_worker || peer.busy_seconds <= kLongForAnEngine) continue;
+    add(absl::StrFormat("the engine of shard %d keeps others waiting, for %.1f s",
+                        peer.shard.number, peer.busy_seconds));
   }
   if (!is_training()) return;
   if (change_.state() == ViewChange::State::kPaused) {

@@ -179,6 +179,15 @@ void Coordinator::SendViewToWorkers() {
 }
 
 void Coordinator::CheckLeases() {
+  if (!work_.has_value()) return;
+  const int64_t step = has_begun() ? work_->metrics().steps() : 0;
+  for (const Leases::Expired& expired : leases_.CheckSilent(registry_, step, now_)) {
+    if (!registry_.Find(expired.peer)->is_worker) {
+      EndWithout(expired.peer, expired.why);
+      return;
+    }
+    if (is_training()) Evict(expired);
+  }
   if (ending_.state() == Ending::State::kTesting) {
     const Peer* const tester = registry_.Find(ending_.tester());
     if (tester == nullptr) return;
@@ -186,26 +195,14 @@ void Coordinator::CheckLeases() {
     if (expired.has_value()) Evict(*expired);
     return;
   }
-  if (!is_training()) return;
-  const int64_t step = work_->metrics().steps();
-  for (const Leases::Expired& expired : leases_.CheckSilent(registry_, step, now_)) Evict(expired);
-  // While the shards stand still nobody gets what it needs to go on; the next view counts anew.
-  if (change_.state() != ViewChange::State::kOpen) return;
-  const std::vector<Leases::Expired> stalled = leases_.CheckStalled(registry_, step, now_);
+  // Between two views nobody waits for a worker.
+  if (!is_training() || change_.state() != ViewChange::State::kOpen) return;
+  const std::vector<Leases::Expired> stalled = leases_.CheckStalled(registry_, step);
   if (stalled.empty()) return;
-  // Of those who compute nothing, some may have nothing to compute.
   const std::vector<WorkerId> waited_for = work_->WaitedFor(registry_);
-  const bool holds_up = std::any_of(stalled.begin(), stalled.end(), [&](const auto& expired) {
+  for (const Leases::Expired& expired : stalled) {
     const WorkerId& worker = registry_.peers().at(expired.peer).worker;
-    return std::count(waited_for.begin(), waited_for.end(), worker) > 0;
-  });
-  if (holds_up) ChangeView("others wait for longer than cluster.stall_timeout");
-}
-
-void Coordinator::EvictStalled() {
-  const int64_t step = work_->metrics().steps();
-  for (const Leases::Expired& expired : leases_.CheckStalled(registry_, step, now_)) {
-    if (!change_.Waits(registry_.peers().at(expired.peer).worker.rank)) Evict(expired);
+    if (std::count(waited_for.begin(), waited_for.end(), worker) > 0) Evict(expired);
   }
 }
 

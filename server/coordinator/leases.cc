@@ -47,30 +47,26 @@ bool Leases::IsSilent(const Peer& peer, absl::Time now) const {
   return now - peer.last_heard > lease_ && now >= peer.silence_spared_until;
 }
 
-bool Leases::IsStalled(const Peer& peer, absl::Time now) const {
-  return now - peer.last_progress > stall_timeout_ && now >= peer.stall_spared_until;
-}
-
 std::vector<Leases::Expired> Leases::CheckSilent(const Registry& registry, int64_t step,
                                                  absl::Time now) const {
   std::vector<Expired> silent;
   for (const auto& [id, peer] : registry.peers()) {
-    if (!peer.is_worker || !peer.is_member || !IsSilent(peer, now)) continue;
+    const bool beats = peer.is_worker ? peer.is_member : id != kOwnShard;
+    if (!beats || !IsSilent(peer, now)) continue;
     silent.push_back({id, absl::StrFormat("was not heard of for %s (cluster.lease) at step %d",
                                           absl::FormatDuration(lease_), step)});
   }
   return silent;
 }
 
-std::vector<Leases::Expired> Leases::CheckStalled(const Registry& registry, int64_t step,
-                                                  absl::Time now) const {
+std::vector<Leases::Expired> Leases::CheckStalled(const Registry& registry, int64_t step) const {
   std::vector<Expired> stalled;
   for (const auto& [id, peer] : registry.peers()) {
     if (!peer.is_worker || !peer.is_member || peer.idle) continue;
-    if (IsSilent(peer, now) || !IsStalled(peer, now)) continue;
+    if (peer.busy_seconds <= absl::ToDoubleSeconds(stall_timeout_)) continue;
     stalled.push_back(
         {id, absl::StrFormat(
-                 "is alive but has computed nothing for %s (cluster.stall_timeout) at step %d",
+                 "is alive but has been at one thing for %s (cluster.stall_timeout) at step %d",
                  absl::FormatDuration(stall_timeout_), step)});
   }
   return stalled;
@@ -82,7 +78,7 @@ std::optional<Leases::Expired> Leases::CheckTester(PeerId id, const Peer& tester
     return Expired{id, absl::StrFormat("was not heard of for %s (cluster.lease) during %s",
                                        absl::FormatDuration(lease_), test)};
   }
-  if (IsStalled(tester, now)) {
+  if (now - tester.last_progress > stall_timeout_ && now >= tester.stall_spared_until) {
     return Expired{id, absl::StrFormat("is alive but has not done %s in %s (cluster.stall_timeout)",
                                        test, absl::FormatDuration(stall_timeout_))};
   }

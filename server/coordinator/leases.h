@@ -1,5 +1,5 @@
-// Part of the coordinator's core: which workers are to be taken for dead, because nothing is heard
-// of them or because they hold up the others.
+// Part of the coordinator's core: which peers are to be taken for dead, because nothing is heard of
+// them or because they hold up the others.
 #ifndef RUBATO_SERVER_COORDINATOR_LEASES_H_
 #define RUBATO_SERVER_COORDINATOR_LEASES_H_
 
@@ -33,18 +33,18 @@ class Leases {
     PeerId peer;
     std::string why;  // completes "worker 1 (host pid 2) ..."
   };
-  // Members that are silent for longer than the lease. `step` is the one at hand.
+  // Members, and shards of other processes, that are silent for longer than the lease. `step` is
+  // the one at hand.
   std::vector<Expired> CheckSilent(const Registry& registry, int64_t step, absl::Time now) const;
-  // Others that have computed nothing for longer than the stall timeout, though they have not said
-  // that nothing is left to do. Who of them only waits for others, the shards know.
-  std::vector<Expired> CheckStalled(const Registry& registry, int64_t step, absl::Time now) const;
+  // Members that say that they have been at one thing for longer than the stall timeout: who only
+  // waits says so.
+  std::vector<Expired> CheckStalled(const Registry& registry, int64_t step) const;
   // The same of one that makes a test, since its last progress.
   std::optional<Expired> CheckTester(PeerId id, const Peer& tester, absl::string_view test,
                                      absl::Time now) const;
 
  private:
   bool IsSilent(const Peer& peer, absl::Time now) const;
-  bool IsStalled(const Peer& peer, absl::Time now) const;
 
   const absl::Duration lease_;
   const absl::Duration stall_timeout_;

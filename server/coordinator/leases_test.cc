@@ -33,9 +33,7 @@ class LeasesTest : public ::testing::Test {
   std::vector<Leases::Expired> CheckSilent(absl::Duration after) {
     return leases_.CheckSilent(registry_, 7, kStart + after);
   }
-  std::vector<Leases::Expired> CheckStalled(absl::Duration after) {
-    return leases_.CheckStalled(registry_, 7, kStart + after);
-  }
+  std::vector<Leases::Expired> CheckStalled() { return leases_.CheckStalled(registry_, 7); }
 
   coordinator::Outcomes out_;
   Registry registry_;
@@ -51,21 +49,35 @@ TEST_F(LeasesTest, AMemberThatIsSilentForLongerThanTheLeaseIsDead) {
   EXPECT_THAT(expired[0].why, HasSubstr("for 5s (cluster.lease) at step 7"));
 }
 
-TEST_F(LeasesTest, OneThatComputesNothingHasStalledUnlessNothingIsLeftToDo) {
-  for (auto& [id, peer] : registry_.peers()) peer.last_heard = kStart + absl::Seconds(20);
+TEST_F(LeasesTest, OneThatIsAtOneThingHasStalledUnlessNothingIsLeftToDo) {
+  for (auto& [id, peer] : registry_.peers()) peer.busy_seconds = 20;
   registry_.Find(1)->idle = true;
-  EXPECT_TRUE(CheckStalled(absl::Seconds(20)).empty());
-  const std::vector<Leases::Expired> expired = CheckStalled(absl::Seconds(21));
+  EXPECT_TRUE(CheckStalled().empty());
+  for (auto& [id, peer] : registry_.peers()) peer.busy_seconds = 20.1;
+  const std::vector<Leases::Expired> expired = CheckStalled();
   ASSERT_EQ(expired.size(), 1u);
   EXPECT_EQ(expired[0].peer, 2u);
   EXPECT_THAT(expired[0].why, HasSubstr("stall_timeout"));
 }
 
+TEST_F(LeasesTest, AShardOfAnotherProcessHasALease) {
+  proto::Registration registration;
+  registration.set_shard(0);
+  registry_.Add(kOwnShard, registration, kStart, &out_);
+  registration.set_shard(1);
+  registry_.Add(4, registration, kStart, &out_);
+  for (const PeerId id : {1, 2}) registry_.Find(id)->last_heard = kStart + absl::Seconds(6);
+  EXPECT_TRUE(CheckSilent(absl::Seconds(5)).empty());
+  const std::vector<Leases::Expired> expired = CheckSilent(absl::Seconds(6));
+  ASSERT_EQ(expired.size(), 1u);
+  EXPECT_EQ(expired[0].peer, 4u);
+}
+
 TEST_F(LeasesTest, OneThatIsNoMemberYetIsNotJudged) {
   registry_.Find(1)->is_member = registry_.Find(2)->is_member = false;
   EXPECT_TRUE(CheckSilent(absl::Seconds(60)).empty());
-  for (auto& [id, peer] : registry_.peers()) peer.last_heard = kStart + absl::Seconds(60);
-  EXPECT_TRUE(CheckStalled(absl::Seconds(60)).empty());
+  for (auto& [id, peer] : registry_.peers()) peer.busy_seconds = 60;
+  EXPECT_TRUE(CheckStalled().empty());
 }
 
 // Their heartbeats may lie in the sockets.
@@ -95,11 +107,14 @@ TEST_F(LeasesTest, LateTicksInARowDoNotKeepASilentWorker) {
   }
 }
 
-TEST_F(LeasesTest, AFrozenServerBlamesNobodyForHavingComputedNothing) {
+TEST_F(LeasesTest, AFrozenServerBlamesNobodyForATest) {
+  const auto check = [this](absl::Duration after) {
+    return leases_.CheckTester(1, *registry_.Find(1), "the test", kStart + after).has_value();
+  };
   leases_.OnTick(kStart + absl::Seconds(30), &registry_);
-  for (auto& [id, peer] : registry_.peers()) peer.last_heard = kStart + absl::Seconds(49);
-  EXPECT_TRUE(CheckStalled(absl::Seconds(49)).empty());
-  EXPECT_EQ(CheckStalled(absl::Seconds(50)).size(), 2u);
+  registry_.Find(1)->last_heard = kStart + absl::Seconds(49);
+  EXPECT_FALSE(check(absl::Seconds(49)));
+  EXPECT_TRUE(check(absl::Seconds(50)));
 }
 
 }  // namespace

@@ -113,10 +113,6 @@ absl::Status Check(const proto::ShardClosed& closed, const PeerTerms& terms) {
     RUBATO_RETURN_IF_ERROR(Count("shard_closed.clocks.rank", clock.rank()));
     RUBATO_RETURN_IF_ERROR(Count("shard_closed.clocks.applied", clock.applied()));
   }
-  for (const proto::ShardClosed::Reader& reader : closed.readers()) {
-    RUBATO_RETURN_IF_ERROR(Count("shard_closed.readers.rank", reader.rank()));
-    RUBATO_RETURN_IF_ERROR(Count("shard_closed.readers.pull", reader.pull()));
-  }
   RUBATO_RETURN_IF_ERROR(Count("shard_closed.units_below", closed.units_below()));
   RUBATO_RETURN_IF_ERROR(Counts("shard_closed.units_whole", closed.units_whole()));
   return Counts("shard_closed.units_partial", closed.units_partial());

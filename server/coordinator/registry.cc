@@ -131,6 +131,15 @@ Peer* Registry::FindWorker(const WorkerId& worker, PeerId* id) {
   return peer;
 }
 
+Peer* Registry::FindAlive(const proto::HeartbeatRequest& request) {
+  if (request.job_digest() != job_digest_) return nullptr;
+  if (!request.has_shard()) return FindWorker({request.rank(), request.incarnation()});
+  const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& entry) {
+    return !entry.second.is_worker && entry.second.shard.number == request.shard();
+  });
+  return found == peers_.end() ? nullptr : &found->second;
+}
+
 std::vector<Peer*> Registry::Workers() {
   std::vector<Peer*> workers;
   for (const auto& [rank, id] : ranks_) workers.push_back(Find(id));

@@ -23,13 +23,14 @@ struct Peer {
   bool is_worker = false;
   ShardId shard;    // what it is called, if it is a shard
   WorkerId worker;  // and if it is a worker
+  absl::Time last_heard;
+  double busy_seconds = 0;  // as its last heartbeat said
   // A worker:
   bool is_member = false;  // of the view that was installed last
   bool idle = false;       // has nothing left to do in that view
   int64_t clock = 0;       // in sync the next step that it computes; on arrival contributions
   double staleness = 0;    // of its last contribution
   bool leaves = false;     // in order: it has done what it had begun
-  absl::Time last_heard;
   absl::Time last_progress;
   // Not judged before, for having been silent and for having computed nothing (see Leases).
   absl::Time silence_spared_until = absl::InfinitePast();
@@ -54,6 +55,8 @@ class Registry {
   Peer* Find(PeerId id);
   // Null if no worker of that name is here.
   Peer* FindWorker(const WorkerId& worker, PeerId* id = nullptr);
+  // Who says that it is alive; null if that is nobody who is here.
+  Peer* FindAlive(const proto::HeartbeatRequest& request);
   std::map<PeerId, Peer>& peers() { return peers_; }
   const std::map<PeerId, Peer>& peers() const { return peers_; }
   int workers() const { return static_cast<int>(ranks_.size()); }

@@ -67,22 +67,6 @@ int64_t ViewChange::Clock(int rank) const {
   return lowest.value_or(0);
 }
 
-bool ViewChange::Waits(int rank) const {
-  std::optional<int64_t> pull;
-  bool waits = false;
-  for (const auto& [shard, closed] : closed_) {
-    if (!closed.has_lowest_version()) continue;  // nobody pulls from it
-    const auto reader =
-        std::find_if(closed.readers().begin(), closed.readers().end(),
-                     [rank](const auto& candidate) { return candidate.rank() == rank; });
-    if (reader == closed.readers().end()) return false;
-    if (pull.value_or(reader->pull()) != reader->pull()) return false;
-    pull = reader->pull();
-    waits = waits || reader->waits();
-  }
-  return waits;
-}
-
 void ViewChange::Settle(WorkLedger* ledger) const {
   std::vector<UnitSet> whole;
   std::set<int64_t> partial;

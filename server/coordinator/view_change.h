@@ -49,9 +49,6 @@ class ViewChange {
   bool has_one_version() const { return lowest() == highest(); }
   // On arrival: the clocks of the worker that all blocks hold, all below this.
   int64_t Clock(int rank) const;
-  // Whether the worker waits for others: its last pull has come to all shards that have blocks, and
-  // one of them may not answer it yet.
-  bool Waits(int rank) const;
   // On arrival: tells the ledger who is lost.
   void Settle(WorkLedger* ledger) const;
 

@@ -1,6 +1,5 @@
 #include "server/coordinator/view_change.h"
 
-#include "absl/strings/str_cat.h"
 #include "gtest/gtest.h"
 
 namespace rubato {
@@ -51,41 +50,6 @@ TEST(ViewChangeTest, AShardWithoutBlocksHasNoVersion) {
   EXPECT_TRUE(change.OnClosed(kSecond, Closed(1, 3, 3)));
   EXPECT_TRUE(change.has_one_version());
   EXPECT_EQ(change.lowest(), 3);
-}
-
-// Who could go on holds up the others: its last pull is answered everywhere, or has not come.
-TEST(ViewChangeTest, AWorkerWaitsWhoseLastPullHasComeToAllShardsAndIsNotAnsweredByAll) {
-  struct Answers {
-    int64_t first_pull;  // 0: none
-    bool first_waits;
-    int64_t second_pull;
-    bool second_waits;
-    bool waits;
-  };
-  for (const Answers& answers :
-       {Answers{4, true, 4, true, true}, Answers{4, false, 4, true, true},
-        Answers{4, false, 4, false, false}, Answers{4, true, 3, false, false},
-        Answers{4, true, 0, false, false}, Answers{0, false, 0, false, false}}) {
-    SCOPED_TRACE(absl::StrCat(answers.first_pull, ", ", answers.second_pull));
-    ViewChange change;
-    change.Close(1, {kFirst, kSecond, {2, 1}});
-    const auto closed = [](int64_t pull, bool waits) {
-      proto::ShardClosed closed = Closed(1, 3, 3);
-      if (pull == 0) return closed;
-      proto::ShardClosed::Reader* const reader = closed.add_readers();
-      reader->set_rank(5);
-      reader->set_pull(pull);
-      reader->set_waits(waits);
-      return closed;
-    };
-    change.OnClosed(kFirst, closed(answers.first_pull, answers.first_waits));
-    change.OnClosed(kSecond, closed(answers.second_pull, answers.second_waits));
-    proto::ShardClosed empty;
-    empty.set_view(1);
-    EXPECT_TRUE(change.OnClosed({2, 1}, empty));
-    EXPECT_EQ(change.Waits(5), answers.waits);
-    EXPECT_FALSE(change.Waits(4));
-  }
 }
 
 // The first of two contributions is on all shards; of the second, one block holds its part.

@@ -119,7 +119,7 @@ grpc::ServerUnaryReactor* ClusterService::Heartbeat(grpc::CallbackServerContext*
   outlets_.on_message(context->peer());
   {
     MonotonicLock lock(&mutex_);
-    Handle(coordinator::Heartbeat{{request->rank(), request->incarnation()}}).IgnoreError();
+    Handle(coordinator::Heartbeat{*request}).IgnoreError();
   }
   reactor->Finish(grpc::Status::OK);
   return reactor;
@@ -175,7 +175,7 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
   commands_.OnCheckpoint(absl::UnavailableError("the job has ended"));
   // Let the last messages leave; a peer that does not take its own is left behind.
   const auto all_gone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.empty(); };
-  mutex_.AwaitFor(absl::Condition(&all_gone), absl::Seconds(1));
+  mutex_.AwaitFor(absl::Condition(&all_gone), absl::Milliseconds(500));
   const absl::Status end = *end_;
   mutex_.Unlock();
   if (tasks.stop) tasks.stop();

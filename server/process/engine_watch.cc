@@ -1,5 +1,6 @@
 #include "server/process/engine_watch.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace rubato {
@@ -19,6 +20,11 @@ EngineWatch::~EngineWatch() {
   thread_.join();
 }
 
+absl::Duration EngineWatch::busy() const {
+  MonotonicLock lock(&state_->mutex);
+  return std::max(absl::ZeroDuration(), MonotonicNow() - state_->asked_at);
+}
+
 void EngineWatch::Run() {
   constexpr int kLooks = 5;  // in a lease: a freeze of the whole process is one of them at most
   int in_vain = 0;
@@ -26,18 +32,19 @@ void EngineWatch::Run() {
     bool asks;
     {
       MonotonicLock lock(&state_->mutex);
-      asks = !std::exchange(state_->is_asked, true);
+      asks = state_->asked_at == absl::InfiniteFuture();
+      if (asks) state_->asked_at = MonotonicNow();
     }
     if (asks) {
       in_vain = 0;
       ask_([state = state_] {
         MonotonicLock lock(&state->mutex);
-        state->is_asked = false;
+        state->asked_at = absl::InfiniteFuture();
       });
     }
     MonotonicLock lock(&state_->mutex);
     if (state_->mutex.AwaitFor(absl::Condition(&state_->is_closing), lease_ / kLooks)) return;
-    if (state_->is_asked) ++in_vain;
+    if (state_->asked_at != absl::InfiniteFuture()) ++in_vain;
   }
   on_stuck_();
 }

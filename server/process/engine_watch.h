@@ -23,11 +23,14 @@ class EngineWatch {
               std::function<void()> on_stuck);
   ~EngineWatch();
 
+  // For how long a question has waited for its answer.
+  absl::Duration busy() const;
+
  private:
   // An answer may come after the watch is gone.
   struct State {
     MonotonicMutex mutex;
-    bool is_asked ABSL_GUARDED_BY(mutex) = false;
+    absl::Time asked_at ABSL_GUARDED_BY(mutex) = absl::InfiniteFuture();  // unless it is answered
     bool is_closing ABSL_GUARDED_BY(mutex) = false;
   };
   void Run();

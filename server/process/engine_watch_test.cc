@@ -41,6 +41,23 @@ TEST(EngineWatchTest, OneThatAnswersNoMoreIsStuck) {
   EXPECT_EQ(asked, 3);
 }
 
+TEST(EngineWatchTest, TellsForHowLongAQuestionHasWaited) {
+  std::function<void()> answer;
+  absl::Notification asked;
+  EngineWatch watch(
+      absl::Hours(1),
+      [&](std::function<void()> to_answer) {
+        answer = std::move(to_answer);
+        asked.Notify();
+      },
+      [] {});
+  asked.WaitForNotification();
+  while (watch.busy() < absl::Milliseconds(1)) {
+  }
+  answer();
+  EXPECT_EQ(watch.busy(), absl::ZeroDuration());
+}
+
 TEST(EngineWatchTest, AnAnswerMayComeWhenTheWatchIsGone) {
   std::function<void()> late;
   absl::Notification asked;

@@ -3,6 +3,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -15,6 +16,7 @@
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "common/wire/control_client.h"
+#include "common/wire/heartbeat.h"
 #include "server/process/coordinator_server.h"
 #include "server/process/shard_host.h"
 
@@ -71,6 +73,12 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
   };
   callbacks.on_failure = finish;
   control->Start(std::move(callbacks));
+  proto::HeartbeatRequest who;
+  who.set_job_digest(job_digest);
+  who.set_shard(options.shard);
+  std::optional<Heartbeat> heartbeat(
+      std::in_place, job.cluster().address(), who, [&host] { return host.busy(); },
+      options.connection);
   const auto ended = [&] { return end.has_value() || MonotonicNow() >= interrupt_deadline; };
   constexpr absl::Duration kTick = absl::Milliseconds(100);
   mutex.Lock();
@@ -79,6 +87,7 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
   const absl::Status status = !interrupted.ok() ? interrupted : *end;
   mutex.Unlock();
   signals->OnSignal(nullptr);
+  heartbeat.reset();
   host.Stop();
   control.reset();  // before the host, which its thread calls
   return status;

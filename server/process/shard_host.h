@@ -51,6 +51,9 @@ class ShardHost {
   // To this server, without a socket.
   std::shared_ptr<grpc::Channel> OwnChannel() const { return listener_->OwnChannel(); }
 
+  // For how long something has waited for the engine.
+  absl::Duration busy() const { return watch_->busy(); }
+
   // What the coordinator asks of the shard. Never blocks.
   void OnMessage(const proto::CoordinatorMessage& message);
 

@@ -32,7 +32,6 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
     if (members_.size() <= rank) members_.resize(rank + 1, 0);
     members_[rank] = member.incarnation();
   }
-  pulled_.assign(members_.size(), 0);
   before.resize(std::max(before.size(), members_.size()), 0);
   for (int64_t block = blocks_.begin; block < blocks_.end; ++block) {
     BlockLedger& ledger = mutable_ledger(block);
@@ -171,7 +170,6 @@ absl::Status Shard::OnPull(const Pull& pull, Range blocks, ShardActions* actions
       return absl::InvalidArgumentError(absl::StrFormat(
           "pull is from worker %d, who is no member of view %d", pull.worker, view_));
     }
-    pulled_[pull.worker] = pull.number;
   }
   for (int64_t block = blocks.begin; block < blocks.end; ++block) {
     BlockLedger& ledger = mutable_ledger(block);
@@ -189,15 +187,6 @@ absl::Status Shard::OnPull(const Pull& pull, Range blocks, ShardActions* actions
     }
   }
   return absl::OkStatus();
-}
-
-std::vector<Shard::Reader> Shard::Readers() const {
-  std::vector<Reader> readers;
-  for (uint32_t worker = 0; worker < pulled_.size(); ++worker) {
-    if (pulled_[worker] == 0) continue;
-    readers.push_back({worker, pulled_[worker], waiting_.HasPullOf(worker)});
-  }
-  return readers;
 }
 
 bool Shard::MayAnswer(const BlockLedger& ledger, const Pull& pull) const {

@@ -42,13 +42,6 @@ class Shard {
   // From the first view on.
   const Policy& policy() const { return *policy_; }
   ShardState State() const { return StateOf(ledgers_, members_.size()); }
-  // A member that has pulled in the view, the number of its last pull, and whether it waits.
-  struct Reader {
-    uint32_t worker = 0;
-    uint64_t pull = 0;
-    bool waits = false;
-  };
-  std::vector<Reader> Readers() const;
 
   // From now on `view` holds, unless it is older than the one that does.
   void OnView(const proto::View& view, ShardActions* actions);
@@ -126,7 +119,6 @@ class Shard {
   uint32_t lineage_ = 0;
   int64_t until_ = 0;              // the lineage's first unit that is not its
   std::vector<uint32_t> members_;  // incarnation by rank; 0: nobody
-  std::vector<uint64_t> pulled_;   // by rank: the number of its last pull; 0: none
   std::unique_ptr<const Policy> policy_;
 };
 

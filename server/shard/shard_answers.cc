@@ -17,12 +17,6 @@ proto::ShardClosed ClosedMessage(const Shard& shard) {
   closed.set_units_below(state.whole.below());
   for (const int64_t unit : state.whole.above()) closed.add_units_whole(unit);
   for (const int64_t unit : state.partial) closed.add_units_partial(unit);
-  for (const Shard::Reader& reader : shard.Readers()) {
-    proto::ShardClosed::Reader* const out = closed.add_readers();
-    out->set_rank(static_cast<int32_t>(reader.worker));
-    out->set_pull(static_cast<int64_t>(reader.pull));
-    out->set_waits(reader.waits);
-  }
   return closed;
 }
 

@@ -85,7 +85,6 @@ class SymbolicShard {
     pull.view = view;
     pull.clock = clock;
     pull.retire = retire;
-    pull.number = ++last_pull_;
     ShardActions actions;
     absl::Status status = shard_.OnPull(pull, {0, 1}, &actions);
     Run(actions);
@@ -167,7 +166,6 @@ class SymbolicShard {
   proto::View view_;
   std::map<PayloadId, std::string> payloads_;
   PayloadId last_payload_ = 0;
-  uint64_t last_pull_ = 0;
 };
 
 TEST(SyncShardTest, SumsAlongTheTreeWhateverTheOrderOfArrival) {
@@ -529,24 +527,6 @@ TEST(ViewTest, AClosedShardEndsItsOpenStepAndShowsItToNobody) {
   EXPECT_THAT(shard.sent, IsEmpty());
   RUBATO_ASSERT_OK(shard.Pull(7, 0, 2, /*view=*/2));
   EXPECT_EQ(shard.sent.back(), "7: v2 s0 a0/1 a1/1 ");
-}
-
-TEST(ViewTest, KnowsWhoHasPulledInTheViewAndWhoWaits) {
-  SymbolicShard shard(SyncMode(), 3, 2);
-  shard.Open();
-  RUBATO_ASSERT_OK(shard.Pull(7, 0, 0));
-  RUBATO_ASSERT_OK(shard.Pull(7, 0, 1));
-  RUBATO_ASSERT_OK(shard.Pull(8, 1, 0));
-  const std::vector<Shard::Reader> readers = shard.shard().Readers();
-  ASSERT_EQ(readers.size(), 2u);
-  EXPECT_EQ(readers[0].worker, 0u);
-  EXPECT_EQ(readers[0].pull, 2u);
-  EXPECT_TRUE(readers[0].waits);
-  EXPECT_EQ(readers[1].worker, 1u);
-  EXPECT_EQ(readers[1].pull, 3u);
-  EXPECT_FALSE(readers[1].waits);
-  shard.Open(2, 0);
-  EXPECT_THAT(shard.shard().Readers(), IsEmpty()) << "they ask anew";
 }
 
 TEST(ViewTest, AnOlderViewCountsForItsStepsOnly) {

@@ -37,13 +37,6 @@ void WaitingPulls::Answer(int64_t block, absl::FunctionRef<bool(const Pull&)> ma
   });
 }
 
-bool WaitingPulls::HasPullOf(uint32_t worker) const {
-  return std::any_of(by_block_.begin(), by_block_.end(), [worker](const Queue& queue) {
-    return std::any_of(queue.pulls.begin(), queue.pulls.end(),
-                       [worker](const Pull& pull) { return pull.worker == worker; });
-  });
-}
-
 void WaitingPulls::ForgetBefore(int64_t block, uint32_t view) {
   by_block_[block - first_].EraseIf(
       [view](const Pull& pull) { return pull.worker != kObserver && pull.view < view; });

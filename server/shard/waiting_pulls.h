@@ -46,8 +46,6 @@ class WaitingPulls {
   // Calls `answer` with each pull of the block that `may_answer`, and forgets it.
   void Answer(int64_t block, absl::FunctionRef<bool(const Pull&)> may_answer,
               absl::FunctionRef<void(const Pull&)> answer);
-  // Whether the worker waits for a block.
-  bool HasPullOf(uint32_t worker) const;
   // Forgets the block's pulls of workers in views before `view`: they ask anew.
   void ForgetBefore(int64_t block, uint32_t view);
   void ForgetPuller(uint64_t puller);

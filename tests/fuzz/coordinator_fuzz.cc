@@ -58,9 +58,14 @@ class Fuzzed {
         case 1:
           Handle(coordinator::PeerGone{peer});
           break;
-        case 2:
-          Handle(coordinator::Heartbeat{{input.Byte(), input.Byte()}});
+        case 2: {
+          proto::HeartbeatRequest request;
+          request.set_job_digest("digest");
+          request.set_rank(input.Byte());
+          request.set_incarnation(input.Byte());
+          Handle(coordinator::Heartbeat{request});
           break;
+        }
         case 3:
           Handle(coordinator::CheckpointRequested{});
           break;

@@ -40,8 +40,7 @@ void CoordinatorProcess::OnTimer(uint64_t argument) {
       break;
     }
     default:
-      Handle(coordinator::Heartbeat{
-          {static_cast<int>(argument >> 8 & 0xffffff), static_cast<uint32_t>(argument >> 32)}});
+      Handle(coordinator::Heartbeat{std::move(beats_.extract(argument >> 8).mapped())});
   }
 }
 

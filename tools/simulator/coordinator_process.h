@@ -59,12 +59,10 @@ class CoordinatorProcess : public Process {
   absl::Status Request(const coordinator::Event& request);
   // It looks at no clock until then.
   void HoldTicks(SimTime until) { ticks_from_ = std::max(ticks_from_, until); }
-  // A heartbeat of the worker will arrive at `at`.
-  void SendHeartbeat(const WorkerId& worker, SimTime at) {
-    network_.SetTimer(self_, at,
-                      kHeartbeat | static_cast<uint64_t>(worker.rank) << 8 |
-                          static_cast<uint64_t>(worker.incarnation) << 32,
-                      EventQueue::Kind::kBackground);
+  // A heartbeat will arrive at `at`.
+  void SendHeartbeat(proto::HeartbeatRequest request, SimTime at) {
+    network_.SetTimer(self_, at, kHeartbeat | ++last_beat_ << 8, EventQueue::Kind::kBackground);
+    beats_.emplace(last_beat_, std::move(request));
   }
 
   ProcessId self() const { return self_; }
@@ -111,7 +109,9 @@ class CoordinatorProcess : public Process {
   ProcessId self_ = 0;
   ConnectionId own_shard_ = -1;
   std::deque<std::function<std::optional<coordinator::Event>()>> tasks_;
-  absl::Status answer_;  // of the event at hand
+  uint64_t last_beat_ = 0;
+  std::map<uint64_t, proto::HeartbeatRequest> beats_;  // on their way
+  absl::Status answer_;                                // of the event at hand
   std::optional<absl::Status> end_;
   SimTime ended_at_ = 0;
 };

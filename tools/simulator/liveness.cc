@@ -29,6 +29,14 @@ bool HasRank(const proto::View& view, int rank) {
                      [rank](const auto& member) { return member.rank() == rank; });
 }
 
+// Whether the member of that rank is, and does not wait.
+bool IsAtOneThingFor(SimTime time, int rank, const Simulation& simulation) {
+  return std::any_of(
+      simulation.workers().begin(), simulation.workers().end(), [&](const auto& worker) {
+        return worker->id().rank == rank && !worker->ended() && worker->busy() > time;
+      });
+}
+
 }  // namespace
 
 void Liveness::OnFault(const Fault& fault, std::optional<WorkerId> worker,
@@ -132,7 +140,7 @@ void Liveness::CheckWaits(const Simulation& simulation) {
       return;  // a view is being closed: the next one names who is waited for
     }
     if (!HasRank(coordinator.view(), rank)) tell("waits: somebody is waited for who is no member");
-    if (seconds > static_cast<double>(stall_timeout_ + slack_ + kSecond) * 1e-9 &&
+    if (IsAtOneThingFor(stall_timeout_ + slack_ + kSecond, rank, simulation) &&
         now > DeadlineFrom(disturbed_until_)) {
       tell("stall timeout: somebody is waited for beyond the stall timeout");
     }

@@ -239,15 +239,15 @@ MUTANTS = {
         "  registry_.Remove(id);",
     ]),
     "stall_endured": ("//server/coordinator:leases.cc", "stall timeout", [
-        "return now - peer.last_progress > stall_timeout_ &&",
-        "return now - peer.last_progress > 2 * stall_timeout_ &&",
+        "if (peer.busy_seconds <= absl::ToDoubleSeconds(stall_timeout_)) continue;",
+        "if (peer.busy_seconds <= absl::ToDoubleSeconds(2 * stall_timeout_)) continue;",
     ]),
     "end_without_a_name": ("//server/coordinator:coordinator.cc", "named end", [
-        "std::string reason = absl::StrCat(Describe(*peer), \" \", why);\n  if (const absl::Duration pause",
+        "std::string reason = absl::StrCat(Describe(*registry_.Find(shard)), \" \", why);\n  if (const absl::Duration pause",
         "std::string reason = absl::StrCat(\"a server \", why);\n  if (const absl::Duration pause",
     ]),
     "death_of_a_shard_ignored": ("//server/coordinator:coordinator.cc", "finishes", [
-        "  registry_.Remove(event.peer);\n  End(StoppedByOthers(absl::AbortedError(reason))",
+        "  registry_.Remove(shard);\n  End(StoppedByOthers(absl::AbortedError(reason))",
         "  if (is_training()) return;\n  End(StoppedByOthers(absl::AbortedError(reason))",
     ]),
     "other_data_taken": ("//server/coordinator:registry.cc", "misfits refused", [

@@ -297,7 +297,7 @@ void VirtualNetwork::Deliver(int32_t index) {
 bool VirtualNetwork::Hold(ProcessId process, uint64_t event) {
   ProcessState& state = processes_[process];
   if (state.frozen_until <= now() && !state.holds) return false;
-  state.holds = true;
+  if (!std::exchange(state.holds, true)) state.held_since = now();
   held_[process].push_back(event);
   return true;
 }

@@ -68,6 +68,12 @@ class VirtualNetwork : private EventQueue::Handler {
   // How long a connection bears that nothing comes through, before it breaks: 20 s unless this says
   // otherwise (in a job the lease and 0.75 s, common/wire/connection_options.h).
   void SetKeepAlive(SimTime keep_alive) { keep_alive_ = keep_alive; }
+  // A server's lease, less the time between two of its heartbeats: as long may it stand still, or
+  // be cut off, and not again within a lease.
+  void SetServersBear(SimTime bear, SimTime lease) {
+    servers_bear_ = bear;
+    server_lease_ = lease;
+  }
   // Each strikes the first message from its own on that it fits.
   void SetFaults(std::vector<Fault> faults);
   // A server's: no fault that a job survives ends this process or its connections. What a shard
@@ -126,6 +132,11 @@ class VirtualNetwork : private EventQueue::Handler {
     const ProcessState& state = processes_[process];
     return state.alive && state.frozen_until <= now() && !state.holds;
   }
+  // For how long something has waited for a process that stands still.
+  SimTime Holds(ProcessId process) const {
+    const ProcessState& state = processes_[process];
+    return state.holds ? now() - state.held_since : 0;
+  }
   int64_t sent() const { return sent_; }
   const Traffic& traffic(SimMessage::Kind kind) const {
     return traffic_[static_cast<size_t>(kind)];
@@ -167,7 +178,8 @@ class VirtualNetwork : private EventQueue::Handler {
     SimTime frozen_until = 0;
     int card = 0;
     bool alive = true;
-    bool holds = false;  // something in held_
+    bool holds = false;      // something in held_
+    SimTime held_since = 0;  // the first of it
     bool vital = false;
     bool is_shard = false;
   };
@@ -270,6 +282,9 @@ class VirtualNetwork : private EventQueue::Handler {
   SimTime jitter_ = 0;
   uint64_t jitter_key_ = 0;
   SimTime keep_alive_ = 20 * kSecond;
+  SimTime servers_bear_ = kNever;
+  SimTime server_lease_ = 0;
+  SimTime servers_spared_until_ = 0;
   SimTime disturbed_until_ = 0;
   std::vector<Fault> faults_;   // in the order of their messages
   std::vector<Fault> pending_;  // whose messages have been sent, without one that they fit

@@ -19,7 +19,6 @@ ProcessId VirtualNetwork::Victim(const Fault& fault, int32_t channel, SimMessage
   if (broken_[channel / 2]) return -1;
   const ProcessId ends[] = {channels_[channel].from, channels_[channel].to};
   const ProcessId wanted = ends[fault.sender ? 0 : 1], other = ends[fault.sender ? 1 : 0];
-  const bool is_long = fault.duration >= keep_alive_;
   switch (fault.kind) {
     case Fault::Kind::kDuplicate:
       // A control call does not repeat itself; shards and the coordinator do.
@@ -38,7 +37,7 @@ ProcessId VirtualNetwork::Victim(const Fault& fault, int32_t channel, SimMessage
       return wanted;
     case Fault::Kind::kFreeze:
     case Fault::Kind::kCut:
-      if (!is_long) return wanted;
+      if (fault.duration < servers_bear_ && now() >= servers_spared_until_) return wanted;
       break;
     default:
       break;
@@ -51,6 +50,10 @@ bool VirtualNetwork::Strike(const Fault& fault, int32_t channel, ProcessId struc
                             SimMessage* message, SimTime* extra) {
   const SimMessage::Kind kind = message->kind;
   bool lost = false;
+  if (processes_[struck].vital &&
+      (fault.kind == Fault::Kind::kFreeze || fault.kind == Fault::Kind::kCut)) {
+    servers_spared_until_ = now() + fault.duration + server_lease_;
+  }
   switch (fault.kind) {
     case Fault::Kind::kDelay:
       *extra += fault.duration;

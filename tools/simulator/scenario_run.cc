@@ -91,6 +91,11 @@ absl::Status Judge::CheckDeath() const {
     // One that was joining anew when the job ended, or leaves with its broken stream before it is
     // told, finds the coordinator gone and knows no more.
     if (!WasTold(*worker) && absl::StrContains(worker->end()->message(), "shard 0")) continue;
+    // One for which there was no place was told so, and ended, meanwhile.
+    if (worker->took_part_until() == kNever &&
+        absl::StrContains(worker->end()->message(), "no more workers are wanted")) {
+      continue;
+    }
     return absl::InternalError(
         absl::StrFormat("named end: server %d was struck, and worker %d ended with: %s",
                         fatal.server, worker->index(), worker->end()->ToString()));

@@ -14,12 +14,12 @@ bool Fails(const Scenario& scenario) {
           }).ok();
 }
 
-Scenario Shrink(Scenario scenario) {
+Scenario Shrink(Scenario scenario, absl::FunctionRef<bool(const Scenario&)> fails) {
   const auto erase = [&](auto Scenario::*list) {
     for (size_t i = 0; i < (scenario.*list).size();) {
       Scenario smaller = scenario;
       (smaller.*list).erase((smaller.*list).begin() + static_cast<int64_t>(i));
-      if (Fails(smaller)) {
+      if (fails(smaller)) {
         scenario = smaller;
       } else {
         ++i;
@@ -59,7 +59,7 @@ Scenario Shrink(Scenario scenario) {
   for (const auto& make_simpler : kSimpler) {
     Scenario simpler = scenario;
     make_simpler(&simpler);
-    if (Fails(simpler)) scenario = simpler;
+    if (fails(simpler)) scenario = simpler;
   }
   return scenario;
 }

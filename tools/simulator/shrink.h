@@ -2,6 +2,7 @@
 #ifndef RUBATO_TOOLS_SIMULATOR_SHRINK_H_
 #define RUBATO_TOOLS_SIMULATOR_SHRINK_H_
 
+#include "absl/functional/function_ref.h"
 #include "tools/simulator/scenario.h"
 
 namespace rubato {
@@ -10,9 +11,9 @@ namespace rubato {
 // It runs in a process of its own, so that no other thread may run.
 bool Fails(const Scenario& scenario);
 
-// `scenario`, which fails, without all that it fails without as well: faults, what is asked for by
-// hand, settings of the job, and what the network and the workers' speeds add.
-Scenario Shrink(Scenario scenario);
+// `scenario`, for which `fails` is true, without all without which it is true as well: faults, what
+// is asked for by hand, settings of the job, and what the network and the workers' speeds add.
+Scenario Shrink(Scenario scenario, absl::FunctionRef<bool(const Scenario&)> fails = Fails);
 
 }  // namespace rubato
 

@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
+#include "common/base/heartbeat_interval.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/job/job.h"
@@ -52,7 +53,10 @@ Simulation::Simulation(SimulationSetting setting, Blocks blocks)
 absl::Status Simulation::Build() {
   const proto::Cluster& cluster = setting_.job.cluster();
   network_.SetJitter(setting_.jitter, setting_.seed);
-  network_.SetKeepAlive(static_cast<SimTime>(cluster.lease() * kSecond) + kAboveLease);
+  const absl::Duration lease = absl::Seconds(cluster.lease());
+  network_.SetKeepAlive(absl::ToInt64Nanoseconds(lease) + kAboveLease);
+  network_.SetServersBear(absl::ToInt64Nanoseconds(lease - HeartbeatInterval(lease)),
+                          absl::ToInt64Nanoseconds(lease));
   network_.SetFaults(setting_.faults);
   network_.SetOnFault([this](const Fault& fault, SimMessage::Kind kind, ProcessId struck) {
     OnFault(fault, kind, struck);
@@ -73,7 +77,11 @@ absl::Status Simulation::Build() {
 void Simulation::StartAll() {
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     shards_[shard]->Start(worker_setting_.shards[shard]);
-    if (shard == 0) coordinator_->SetOwnShard(shards_[0]->control());
+    if (shard == 0) {
+      coordinator_->SetOwnShard(shards_[0]->control());
+    } else {
+      shard_hearts_[shard - 1]->Start(shard_heart_processes_[shard - 1]);
+    }
   }
   for (size_t number = 0; number < workers_.size(); ++number) Start(number);
   if (!setting_.first.has_value()) return;
@@ -154,6 +162,16 @@ absl::Status Simulation::MakeShards() {
     worker_setting_.shards.push_back(network_.AddProcess(shard_card(shard), process.get()));
     network_.SetVital(worker_setting_.shards.back(), /*is_shard=*/true);
     shards_.push_back(std::move(process));
+    if (shard == 0) continue;
+    shard_hearts_.push_back(
+        MakeHeart(worker_setting_.shards.back(), [this, shard](proto::HeartbeatRequest* request) {
+          request->set_shard(shard);
+          const SimTime busy = network_.Holds(worker_setting_.shards[shard]);
+          request->set_busy_seconds(absl::ToDoubleSeconds(absl::Nanoseconds(busy)));
+          return !shards_[shard]->end().has_value();
+        }));
+    shard_heart_processes_.push_back(
+        network_.AddProcess(shard_card(shard), shard_hearts_.back().get()));
   }
   return absl::OkStatus();
 }
@@ -188,16 +206,31 @@ absl::Status Simulation::MakeWorker(int index) {
   workers_.push_back(std::make_unique<WorkerProcess>(&worker_setting_, index, std::move(model)));
   WorkerProcess* worker = workers_.back().get();
   const ProcessId process = network_.AddProcess(card, worker);
-  const SimTime beat = absl::ToInt64Nanoseconds(WorkerSession::BeatInterval(setting_.job));
-  hearts_.push_back(std::make_unique<HeartbeatProcess>(&network_, beat, [this, worker, process] {
+  hearts_.push_back(MakeHeart(process, [worker](proto::HeartbeatRequest* request) {
     const WorkerId id = worker->id();
-    if (id.rank < 0 || !network_.Reaches(process, worker_setting_.coordinator)) return;
-    coordinator_->SendHeartbeat(
-        id, network_.now() + network_.LatencyBetween(process, worker_setting_.coordinator));
+    request->set_rank(id.rank);
+    request->set_incarnation(id.incarnation);
+    request->set_busy_seconds(absl::ToDoubleSeconds(absl::Nanoseconds(worker->busy())));
+    return id.rank >= 0;
   }));
   heart_processes_.push_back(network_.AddProcess(card, hearts_.back().get()));
   worker_processes_.push_back(process);
   return absl::OkStatus();
+}
+
+std::unique_ptr<HeartbeatProcess> Simulation::MakeHeart(
+    ProcessId process, std::function<bool(proto::HeartbeatRequest*)> fill) {
+  const SimTime every =
+      absl::ToInt64Nanoseconds(HeartbeatInterval(absl::Seconds(setting_.job.cluster().lease())));
+  return std::make_unique<HeartbeatProcess>(
+      &network_, every, [this, process, fill = std::move(fill)] {
+        const ProcessId coordinator = worker_setting_.coordinator;
+        proto::HeartbeatRequest request;
+        request.set_job_digest(worker_setting_.job_digest);
+        if (!network_.Reaches(process, coordinator) || !fill(&request)) return;
+        coordinator_->SendHeartbeat(std::move(request),
+                                    network_.now() + network_.LatencyBetween(process, coordinator));
+      });
 }
 
 void Simulation::Start(size_t number) {

@@ -195,6 +195,9 @@ class Simulation : private Process {
   int WorkerCard(int index);
   // Worker `index` is made; and takes part.
   absl::Status MakeWorker(int index);
+  // `fill` says who `process` is, and whether it says anything.
+  std::unique_ptr<HeartbeatProcess> MakeHeart(ProcessId process,
+                                              std::function<bool(proto::HeartbeatRequest*)> fill);
   void Start(size_t number);
   absl::StatusOr<std::unique_ptr<WorkerModel>> MakeModel();
   void StartMisfit(Misfit misfit);
@@ -230,9 +233,11 @@ class Simulation : private Process {
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
   std::array<WorkerSetting, kMisfits> misfit_settings_;
   std::vector<std::unique_ptr<WorkerProcess>> misfits_;
-  std::vector<std::unique_ptr<HeartbeatProcess>> hearts_;      // by worker
-  std::vector<ProcessId> worker_processes_, heart_processes_;  // by worker
-  std::vector<int> worker_cards_;                              // by index
+  std::vector<std::unique_ptr<HeartbeatProcess>> hearts_;        // by worker
+  std::vector<std::unique_ptr<HeartbeatProcess>> shard_hearts_;  // by shard, but for the first
+  std::vector<ProcessId> worker_processes_, heart_processes_;    // by worker
+  std::vector<ProcessId> shard_heart_processes_;                 // as shard_hearts_
+  std::vector<int> worker_cards_;                                // by index
   ProcessId self_ = 0;
   SimTime limit_;
   size_t next_switch_ = 0;

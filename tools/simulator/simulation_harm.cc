@@ -75,14 +75,14 @@ void Simulation::OnWorkerFault(const Fault& fault, size_t number) {
   const int index = workers_[number]->index();
   switch (fault.kind) {
     case Fault::Kind::kFreeze:
-      network_.Freeze(hearts_[number]->self(), fault.duration);
+      network_.Freeze(heart_processes_[number], fault.duration);
       break;
     case Fault::Kind::kCrash:
-      network_.Crash(hearts_[number]->self());
+      network_.Crash(heart_processes_[number]);
       Replace(index);
       break;
     case Fault::Kind::kRestart:
-      network_.Crash(hearts_[number]->self());
+      network_.Crash(heart_processes_[number]);
       SetTask(kStartWorker, index, fault.duration);
       break;
     case Fault::Kind::kLeave:
@@ -98,7 +98,10 @@ void Simulation::OnServerFault(const Fault& fault, ProcessId struck) {
   switch (fault.kind) {
     case Fault::Kind::kFreeze:
     case Fault::Kind::kFreezeServer:
-      if (server > 0) break;
+      if (server > 0) {
+        network_.Freeze(shard_heart_processes_[server - 1], fault.duration);
+        break;
+      }
       for (const ProcessId process : {coordinator_->self(), worker_setting_.shards[0]}) {
         if (process != struck) network_.Freeze(process, fault.duration);
       }
@@ -119,7 +122,7 @@ void Simulation::OnServerFault(const Fault& fault, ProcessId struck) {
 
 void Simulation::KillServer(int server) {
   network_.Crash(worker_setting_.shards[server]);
-  if (server == 0) network_.Crash(coordinator_->self());
+  network_.Crash(server == 0 ? coordinator_->self() : shard_heart_processes_[server - 1]);
 }
 
 void Simulation::StartMisfit(Misfit misfit) {

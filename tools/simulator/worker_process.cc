@@ -41,6 +41,12 @@ WorkerId WorkerProcess::id() const {
   return {session_.me().rank(), session_.me().incarnation()};
 }
 
+SimTime WorkerProcess::busy() const {
+  const VirtualNetwork& network = *setting_.network;
+  if (!computing_.has_value() || began_early_) return network.Holds(self_);
+  return network.now() - std::max(compute_start_, had_parameters_at_);
+}
+
 void WorkerProcess::Post(Session::Event event) {
   mailbox_.push_back(std::move(event));
   ReadMail();

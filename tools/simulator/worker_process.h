@@ -50,11 +50,11 @@ struct WorkerSetting {
   std::function<void(int index, const absl::Status&)> on_end;
 };
 
-// Says that a worker is alive, as the thread of its own that does so in a real one: a worker that
-// hangs goes on saying it.
+// Says that a worker or a shard is alive, as the thread of its own that does so in a real one: one
+// that hangs goes on saying it.
 class HeartbeatProcess : public Process {
  public:
-  // `beat` is called five times a lease.
+  // `beat` is called every HeartbeatInterval.
   HeartbeatProcess(VirtualNetwork* network, SimTime every, std::function<void()> beat)
       : network_(*network), every_(every), beat_(std::move(beat)) {}
 
@@ -68,7 +68,6 @@ class HeartbeatProcess : public Process {
     beat_();
     network_.SetTimer(self_, network_.now() + every_, 0, EventQueue::Kind::kBackground);
   }
-  ProcessId self() const { return self_; }
 
  private:
   VirtualNetwork& network_;
@@ -97,6 +96,8 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   ProcessId self() const { return self_; }
   // Who it is in the view, for its heartbeat; {-1, 0}: nobody.
   WorkerId id() const;
+  // For how long it has been at one thing; 0 while it waits for others.
+  SimTime busy() const;
   bool ended() const { return end_.has_value(); }
   // What with, and when.
   const std::optional<absl::Status>& end() const { return end_; }

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/time/clock.h"
+#include "common/base/busy_clock.h"
 #include "common/base/isa.h"
 #include "common/base/log.h"
 #include "common/base/monotonic.h"
@@ -99,6 +100,7 @@ class Worker {
   std::unique_ptr<WorkerValues> values_;
   std::optional<Session> session_;
 
+  BusyClock busy_;
   int64_t pushed_at_ = 0;  // nanoseconds: the first push behind the last pull; 0: none
   Waiting waiting_;        // for the parameters at hand
 
@@ -152,7 +154,9 @@ absl::Status Worker::Run() {
       [this](int signal) { mailbox_.Post(Session::AskedToLeave{InterruptedBy(signal)}); });
   Handle(Session::Started{});
   while (!end_.has_value()) {
+    busy_.Wait();
     const std::optional<Session::Event> event = mailbox_.Take(session_->deadline());
+    busy_.Begin();
     HandleInBatch(event.value_or(Session::DeadlinePassed{}));
     // In another batch: a computation that waits must find what it waits for asked for.
     if (const std::optional<uint64_t> pull = parameters_.MayBegin()) {
@@ -236,8 +240,12 @@ void Worker::OpenParameters() {
 void Worker::Run(const Session::OpenStreams&) {
   OpenParameters();
   const proto::Member& me = session_->me();
-  heartbeat_ = std::make_unique<Heartbeat>(job_.cluster().address(), me.rank(), me.incarnation(),
-                                           Session::BeatInterval(job_), options_.connection);
+  proto::HeartbeatRequest who;
+  who.set_job_digest(job_digest_);
+  who.set_rank(me.rank());
+  who.set_incarnation(me.incarnation());
+  heartbeat_ = std::make_unique<Heartbeat>(
+      job_.cluster().address(), who, [this] { return busy_.busy(); }, options_.connection);
   ShardStreams::Callbacks callbacks;
   callbacks.on_frame = [this](int shard, const Frame& frame, const ReceivedValues& values) {
     const absl::Status status = parameters_.OnFrame(shard, frame, values);
@@ -289,7 +297,13 @@ void Worker::Run(const Session::Compute& compute) {
     hooks_.OnCompute(session_->view().lineage(), compute.clock, compute.unit);
   };
   if (!waits) begin();
-  const auto await = [&](Range values) { return !compute.early || parameters_.Await(values); };
+  const auto await = [&](Range values) {
+    if (!compute.early) return true;
+    busy_.Wait();
+    const bool readable = parameters_.Await(values);
+    busy_.Begin();
+    return readable;
+  };
   Session::Computed computed;
   int64_t pushed_bytes = 0;
   for (const Range& node : compute.nodes) {

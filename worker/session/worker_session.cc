@@ -16,7 +16,6 @@ namespace {
 // second.
 constexpr absl::Duration kStreamFailureGrace = absl::Milliseconds(400);
 
-constexpr int kBeatsPerLease = 5;
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
 
 // While its place may still be held by what it was before, and while a cut may heal: as long as a
@@ -35,10 +34,6 @@ WorkerSession::WorkerSession(const proto::Job& job, int64_t values,
       instead_(std::move(instead)),
       policies_(std::move(policies)),
       patience_(PatienceOf(job)) {}
-
-absl::Duration WorkerSession::BeatInterval(const proto::Job& job) {
-  return absl::Seconds(job.cluster().lease()) / kBeatsPerLease;
-}
 
 WorkerSession::Outcomes WorkerSession::Handle(const Event& event, absl::Time now) {
   now_ = now;

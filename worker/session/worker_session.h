@@ -131,9 +131,6 @@ class WorkerSession {
                 std::optional<Placement> instead = std::nullopt,
                 PolicyFactory policies = BuiltInPolicy);
 
-  // How often a worker's heart beats.
-  static absl::Duration BeatInterval(const proto::Job& job);
-
   Outcomes Handle(const Event& event, absl::Time now);
 
   // When it wants to be told that it has passed; no computation waits beyond it.
