@@ -29,11 +29,12 @@ bool HasRank(const proto::View& view, int rank) {
                      [rank](const auto& member) { return member.rank() == rank; });
 }
 
-// Whether the member of that rank is, and does not wait.
+// Whether the member of that rank has been, and does not wait for others.
 bool IsAtOneThingFor(SimTime time, int rank, const Simulation& simulation) {
+  const proto::View& view = simulation.coordinator().view();
   return std::any_of(
       simulation.workers().begin(), simulation.workers().end(), [&](const auto& worker) {
-        return worker->id().rank == rank && !worker->ended() && worker->busy() > time;
+        return worker->id().rank == rank && IsMember(view, worker->id()) && worker->busy() > time;
       });
 }
 
@@ -140,7 +141,9 @@ void Liveness::CheckWaits(const Simulation& simulation) {
       return;  // a view is being closed: the next one names who is waited for
     }
     if (!HasRank(coordinator.view(), rank)) tell("waits: somebody is waited for who is no member");
-    if (IsAtOneThingFor(stall_timeout_ + slack_ + kSecond, rank, simulation) &&
+    const SimTime soon = slack_ + kSecond;
+    if (seconds > static_cast<double>(soon) * 1e-9 &&
+        IsAtOneThingFor(stall_timeout_ + soon, rank, simulation) &&
         now > DeadlineFrom(disturbed_until_)) {
       tell("stall timeout: somebody is waited for beyond the stall timeout");
     }
