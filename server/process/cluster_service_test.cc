@@ -1,5 +1,10 @@
 #include "server/process/cluster_service.h"
 
+#include <grpcpp/grpcpp.h>
+
+#include <memory>
+#include <vector>
+
 #include "absl/synchronization/notification.h"
 #include "common/base/monotonic.h"
 #include "common/base/status_matchers.h"
@@ -98,6 +103,48 @@ TEST_F(ClusterServiceTest, ACheckpointThatIsBeingWrittenIsStoppedWhenTheJobIsOve
     return absl::StatusOr<std::string>(absl::CancelledError("stopped"));
   };
   EXPECT_THAT(service.Wait(tasks), IsError(absl::StatusCode::kCancelled, "enough"));
+}
+
+// A call that says nothing, and the first thing that it is told.
+struct SilentCall {
+  grpc::ClientContext context;
+  std::unique_ptr<grpc::ClientAsyncReaderWriter<proto::PeerMessage, proto::CoordinatorMessage>>
+      stream;
+  proto::CoordinatorMessage told;
+};
+
+TEST_F(ClusterServiceTest, OfTooManyWhoCallAndSayNothingSomeAreRefused) {
+  constexpr int kMaxSilent = 1024, kMore = 3;
+  ClusterService service(Coordinator(SmallJob(), kDigest, "1.0", {}, MonotonicNow()), nullptr,
+                         outlets_, &log_);
+  grpc::ServerBuilder builder;
+  builder.RegisterService(&service);
+  const std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
+  const auto stub = proto::Coordination::NewStub(server->InProcessChannel({}));
+  grpc::CompletionQueue queue;
+  std::vector<std::unique_ptr<SilentCall>> calls;
+  for (int i = 0; i < kMaxSilent + kMore; ++i) {
+    SilentCall& call = *calls.emplace_back(std::make_unique<SilentCall>());
+    call.stream = stub->AsyncJoin(&call.context, &queue, nullptr);
+    void* started = nullptr;
+    bool ok = false;
+    ASSERT_TRUE(queue.Next(&started, &ok) && ok);
+  }
+  for (const auto& call : calls) call->stream->Read(&call->told, call.get());
+  for (int i = 0; i < kMore; ++i) {
+    void* refused = nullptr;
+    bool ok = false;
+    ASSERT_TRUE(queue.Next(&refused, &ok) && ok);
+    const proto::Stop& stop = static_cast<const SilentCall*>(refused)->told.stop();
+    EXPECT_TRUE(stop.refused());
+    EXPECT_EQ(stop.reason(), "too many processes have called and said nothing; try again later");
+  }
+  for (const auto& call : calls) call->context.TryCancel();
+  int others = 0;
+  void* call = nullptr;
+  for (bool ok = false; others < kMaxSilent && queue.Next(&call, &ok); ++others) EXPECT_FALSE(ok);
+  queue.Shutdown();
+  server->Shutdown();
 }
 
 }  // namespace
