@@ -81,6 +81,22 @@ TEST_F(ByHandTest, EveryShardMayListenWhereItIsTold) {
 }
 
 // The job file of a run is a job file.
+TEST_F(ByHandTest, AStopBeforeAllAreThereLeavesASummaryAndNoParameters) {
+  fs::create_directory(Path("run"));
+  Process& server =
+      StartServer(0, {"cluster.workers=2"}, {"--run-dir", "run", "--listen", "127.0.0.1:0"});
+  ASSERT_FALSE(AwaitAddress("run", server).empty());
+  const Process::Result stop = Start({"tools/rubato", "stop", "run"}).Wait();
+  EXPECT_EQ(stop.code, 0) << stop.err;
+  const Process::Result result = server.Wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(Summary("run")["stopped"], "asked to");
+  EXPECT_EQ(Summary("run")["samples"], 0);
+  EXPECT_TRUE(Summary("run")["test_loss"].is_null());
+  EXPECT_FALSE(fs::exists(Path("run/parameters.safetensors")));
+  EXPECT_FALSE(fs::exists(Path("run/checkpoints")));
+}
+
 TEST_F(ByHandTest, ARunsOwnJobGivesItsBitsAgain) {
   Train("first", {"cluster.workers=2", "consistency.mode=sync"});
   const Process::Result again =
