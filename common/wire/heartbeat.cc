@@ -39,10 +39,14 @@ void Heartbeat::Run() {
     context.set_wait_for_ready(true);
     request_.set_busy_seconds(absl::ToDoubleSeconds(busy_()));
     proto::HeartbeatReply reply;
-    stub_->Heartbeat(&context, request_, &reply);  // whether it came shows at the other end
+    // Whether it came shows at the other end. One that was given up took an interval already: who
+    // was frozen meanwhile is not to be silent for another.
+    const grpc::Status status = stub_->Heartbeat(&context, request_, &reply);
+    const bool is_late = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
     MonotonicLock lock(&mutex_);
     beat_ = nullptr;
-    stopped = mutex_.AwaitFor(absl::Condition(&stopped_), interval_);
+    stopped =
+        mutex_.AwaitFor(absl::Condition(&stopped_), is_late ? absl::ZeroDuration() : interval_);
   }
 }
 
