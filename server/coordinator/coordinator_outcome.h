@@ -71,6 +71,19 @@ using Outcome = std::variant<Send, Log, Warn, MetricsLine, Journal, Collect, Res
                              WriteCheckpoint, End, Answer>;
 using Outcomes = std::vector<Outcome>;
 
+inline proto::Stop MakeStop(int exit_code, const std::string& reason) {
+  proto::Stop stop;
+  stop.set_exit_code(exit_code);
+  stop.set_reason(reason);
+  return stop;
+}
+
+inline proto::Stop MakeRefusal(int exit_code, const std::string& reason) {
+  proto::Stop stop = MakeStop(exit_code, reason);
+  stop.set_refused(true);
+  return stop;
+}
+
 inline Send SendStop(PeerId peer, proto::Stop stop) {
   Send send{peer, {}};
   *send.message.mutable_stop() = std::move(stop);

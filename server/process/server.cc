@@ -3,7 +3,6 @@
 #include <memory>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -22,6 +21,27 @@
 
 namespace rubato {
 namespace {
+
+absl::StatusOr<std::unique_ptr<ControlClient>> Register(const proto::Job& job,
+                                                        const ServerOptions& options,
+                                                        const std::string& job_digest,
+                                                        const ShardHost& host,
+                                                        const SignalWatcher& signals) {
+  return ControlClient::Connect(
+      job.cluster().address(), absl::Seconds(job.cluster().start_timeout()),
+      ShardRegistration(job_digest, options.shard,
+                        options.advertise.empty() ? host.address() : options.advertise),
+      [&signals] { return signals.signal() != 0; }, options.connection);
+}
+
+std::unique_ptr<Heartbeat> StartHeartbeat(const proto::Job& job, const ServerOptions& options,
+                                          const std::string& job_digest, const ShardHost& host) {
+  proto::HeartbeatRequest who;
+  who.set_job_digest(job_digest);
+  who.set_shard(options.shard);
+  return std::make_unique<Heartbeat>(
+      job.cluster().address(), who, [&host] { return host.busy(); }, options.connection);
+}
 
 absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
                       const std::string& job_digest, const Log& log, SignalWatcher* signals) {
@@ -44,13 +64,7 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
       host.Start(options.shard, options.listen.empty() ? "127.0.0.1:0" : options.listen, nullptr));
   log.Info("listening", {{"address", host.address()}});
 
-  RUBATO_ASSIGN_OR_RETURN(
-      control,
-      ControlClient::Connect(
-          job.cluster().address(), absl::Seconds(job.cluster().start_timeout()),
-          ShardRegistration(job_digest, options.shard,
-                            options.advertise.empty() ? host.address() : options.advertise),
-          [signals] { return signals->signal() != 0; }, options.connection));
+  RUBATO_ASSIGN_OR_RETURN(control, Register(job, options, job_digest, host, *signals));
   signals->OnSignal([&](int signal) {
     // The coordinator ends the job in order, or this process ends without it.
     proto::PeerMessage message;
@@ -73,12 +87,7 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
   };
   callbacks.on_failure = finish;
   control->Start(std::move(callbacks));
-  proto::HeartbeatRequest who;
-  who.set_job_digest(job_digest);
-  who.set_shard(options.shard);
-  std::optional<Heartbeat> heartbeat(
-      std::in_place, job.cluster().address(), who, [&host] { return host.busy(); },
-      options.connection);
+  std::unique_ptr<Heartbeat> heartbeat = StartHeartbeat(job, options, job_digest, host);
   const auto ended = [&] { return end.has_value() || MonotonicNow() >= interrupt_deadline; };
   constexpr absl::Duration kTick = absl::Milliseconds(100);
   mutex.Lock();

@@ -22,40 +22,29 @@ void AwaitedBlocks::OnBlock(int64_t block, int64_t slot, absl::Time now) {
   deadline_ = now + silence_;
 }
 
-absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::View& view,
-                                           const Selection& selection,
-                                           const std::string& job_digest,
-                                           const ConnectionOptions& connection,
-                                           absl::Duration silence, CollectEnd* end) {
-  RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job, view));
+namespace {
+
+// Parameters, then slots: each the whole flat vector.
+using Vectors = std::vector<std::vector<float>>;
+
+// Internal if it is no block that was asked for.
+absl::Status Take(const Placement& placement, int shard, const Frame& frame,
+                  const ReceivedValues& values, Vectors* vectors) {
   const FlatSpace& space = placement.space();
-  // Slot 0 is the parameters.
-  std::vector<std::vector<float>> vectors(1 + selection.slots);
-  for (std::vector<float>& vector : vectors) vector.resize(space.values());
-  AwaitedBlocks awaited(space.blocks(), static_cast<int64_t>(vectors.size()), silence,
-                        MonotonicNow());
-  absl::Status failure;
-  ShardStreams::Callbacks callbacks;
-  callbacks.on_frame = [&](int shard, const Frame& frame, const ReceivedValues& values) {
-    MonotonicLock lock(&end->mutex);
-    const int64_t block = static_cast<int64_t>(frame.block);
-    if (frame.kind != FrameKind::kParameters || !placement.Blocks(shard).Contains(block) ||
-        frame.slot >= vectors.size() ||
-        static_cast<int64_t>(values.size()) != space.BlockValues(block).size()) {
-      failure.Update(absl::InternalError(
-          absl::StrFormat("shard %d sent %d values as block %d", shard, values.size(), block)));
-      return;
-    }
-    values.CopyTo(
-        absl::MakeSpan(vectors[frame.slot]).subspan(space.BlockValues(block).begin, values.size()));
-    awaited.OnBlock(block, frame.slot, MonotonicNow());
-  };
-  callbacks.on_failure = [&](int, const absl::Status& status) {
-    MonotonicLock lock(&end->mutex);
-    failure.Update(status);
-  };
-  auto streams = std::make_unique<ShardStreams>(ShardAddresses(view), job_digest, connection,
-                                                std::move(callbacks));
+  const int64_t block = static_cast<int64_t>(frame.block);
+  if (frame.kind != FrameKind::kParameters || !placement.Blocks(shard).Contains(block) ||
+      frame.slot >= vectors->size() ||
+      static_cast<int64_t>(values.size()) != space.BlockValues(block).size()) {
+    return absl::InternalError(
+        absl::StrFormat("shard %d sent %d values as block %d", shard, values.size(), block));
+  }
+  std::vector<float>& vector = (*vectors)[frame.slot];
+  values.CopyTo(absl::MakeSpan(vector).subspan(space.BlockValues(block).begin, values.size()));
+  return absl::OkStatus();
+}
+
+void PullAll(const Placement& placement, const proto::View& view, const Selection& selection,
+             ShardStreams* streams) {
   for (int shard = 0; shard < placement.shards(); ++shard) {
     const Range blocks = placement.Blocks(shard);
     if (blocks.empty()) continue;
@@ -68,6 +57,36 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
     pull.snapshot = selection.snapshot;
     streams->Send(shard, pull, {});
   }
+}
+
+}  // namespace
+
+absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::View& view,
+                                           const Selection& selection,
+                                           const std::string& job_digest,
+                                           const ConnectionOptions& connection,
+                                           absl::Duration silence, CollectEnd* end) {
+  RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job, view));
+  const FlatSpace& space = placement.space();
+  Vectors vectors(1 + selection.slots);
+  for (std::vector<float>& vector : vectors) vector.resize(space.values());
+  AwaitedBlocks awaited(space.blocks(), static_cast<int64_t>(vectors.size()), silence,
+                        MonotonicNow());
+  absl::Status failure;
+  ShardStreams::Callbacks callbacks;
+  callbacks.on_frame = [&](int shard, const Frame& frame, const ReceivedValues& values) {
+    MonotonicLock lock(&end->mutex);
+    const absl::Status taken = Take(placement, shard, frame, values, &vectors);
+    failure.Update(taken);
+    if (taken.ok()) awaited.OnBlock(static_cast<int64_t>(frame.block), frame.slot, MonotonicNow());
+  };
+  callbacks.on_failure = [&](int, const absl::Status& status) {
+    MonotonicLock lock(&end->mutex);
+    failure.Update(status);
+  };
+  auto streams = std::make_unique<ShardStreams>(ShardAddresses(view), job_digest, connection,
+                                                std::move(callbacks));
+  PullAll(placement, view, selection, streams.get());
   const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(end->mutex) {
     return awaited.missing() == 0 || !failure.ok() || end->is_set;
   };

@@ -143,7 +143,7 @@ MUTANTS = {
         "  if (!call_.complete()) return false;\n",
         "",
     ]),
-    "joiner_not_taken_in": ("//server/coordinator:coordinator.cc", "finishes", [
+    "joiner_not_taken_in": ("//server/coordinator:coordinator_peers.cc", "finishes", [
         "    ChangeView(absl::StrCat(Describe(*peer), \" joins\"));\n",
         "",
     ]),

@@ -1,0 +1,289 @@
+// What peers say to the coordinator, and what it answers.
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "server/coordinator/coordinator.h"
+#include "server/coordinator/peer_checks.h"
+
+namespace rubato {
+
+using coordinator::Log;
+using coordinator::MakeRefusal;
+using coordinator::MakeStop;
+using coordinator::Send;
+using coordinator::SendStop;
+using coordinator::Warn;
+
+namespace {
+
+// Contributions that a worker may have asked for and not computed. It computes one while it asks
+// for the next.
+constexpr int64_t kMaxAsked = 64;
+
+}  // namespace
+
+void Coordinator::On(const coordinator::FromPeer& event) {
+  if (is_over_) return;
+  const proto::PeerMessage& message = event.message;
+  if (message.has_registration()) {
+    OnRegistration(event.peer, message.registration());
+    return;
+  }
+  Peer* const peer = registry_.Find(event.peer);
+  if (peer == nullptr) {
+    out_.push_back(
+        SendStop(event.peer,
+                 MakeRefusal(kExitFailure,
+                             "this process is not registered: a call begins with a registration")));
+    return;
+  }
+  if (const absl::Status status = Check(*peer, message); !status.ok()) {
+    EndCall(event.peer, *peer, status);
+    return;
+  }
+  peer->last_heard = now_;
+  if (message.has_stop_request()) {
+    On(coordinator::StopRequested{
+        absl::AbortedError(absl::StrCat(Describe(*peer),
+                                        " was ended: ", PeerText(message.stop_request().reason()))),
+        ""});
+  } else if (message.has_failure()) {
+    OnFailure(event.peer, *peer, message.failure());
+  } else if (peer->is_worker) {
+    OnWorker(event.peer, peer, message);
+  } else {
+    OnShard(event.peer, peer->shard, message);
+  }
+}
+
+absl::Status Coordinator::Check(const Peer& peer, const proto::PeerMessage& message) const {
+  if (!work_.has_value()) {
+    // There are no terms yet, and what needs them counts for nothing.
+    if (!message.has_failure() && !message.has_stop_request()) return absl::OkStatus();
+    return peer.is_worker ? CheckWorkerMessage(message, {}) : CheckShardMessage(message, {});
+  }
+  // What was on its way when the training ended counts for nothing any more.
+  if (peer.is_worker && message.has_progress() && !(is_training() && peer.is_member)) {
+    return absl::OkStatus();
+  }
+  const Lineage& lineage = work_->lineage();
+  PeerTerms terms;
+  terms.in_step = work_->policy().blocks_in_step();
+  terms.origin = lineage.origin();
+  terms.until = lineage.until();
+  if (work_->is_training()) terms.done = work_->metrics().units();
+  terms.leaves = lineage.schedule().leaves();
+  terms.micro_batch = job_.train().batch_size() / job_.train().micro_batches();
+  terms.values = placement_->space().values();
+  if (peer.is_worker) return CheckWorkerMessage(message, terms);
+  terms.blocks = placement_->Blocks(peer.shard.number);
+  return CheckShardMessage(message, terms);
+}
+
+void Coordinator::EndCall(PeerId id, const Peer& peer, const absl::Status& why) {
+  const std::string reason =
+      absl::StrCat("says what no ", peer.is_worker ? "worker" : "shard", " says: ", why.message());
+  out_.push_back(SendStop(id, MakeRefusal(kExitFailure, absl::StrCat("this process ", reason))));
+  if (peer.is_worker) {
+    Lose(id, reason);
+    return;
+  }
+  const std::string end = absl::StrCat(Describe(peer), " ", reason);
+  registry_.Remove(id);
+  End(StoppedByOthers(absl::AbortedError(end)), kExitFailure, end);
+}
+
+void Coordinator::OnShard(PeerId id, const ShardId& shard, const proto::PeerMessage& message) {
+  if (!work_.has_value()) return;  // before the first view nothing is asked
+  switch (message.kind_case()) {
+    case proto::PeerMessage::kShardOpened:
+      if (starting_.OnOpened(shard, *placement_, registry_, &out_)) BeginTraining();
+      break;
+    case proto::PeerMessage::kShardRestored:
+      if (starting_.OnRestored(shard)) BeginTraining();
+      break;
+    case proto::PeerMessage::kShardClosed:
+      if (change_.OnClosed(shard, message.shard_closed())) TryOpen();
+      break;
+    case proto::PeerMessage::kSnapshotCopied:
+      if (checkpoints_.OnCopied(shard, message.snapshot_copied())) {
+        out_.push_back(checkpoints_.Write(view_, *work_, *evaluations_, registry_));
+        CheckDrained();
+      }
+      break;
+    case proto::PeerMessage::kSnapshotMissed:
+      if (!checkpoints_.OnMissed(message.snapshot_missed())) break;
+      if (ending_.state() == Ending::State::kSaving) {
+        EndAbandoned();
+      } else {
+        AnnounceCheckpoint(message.snapshot_missed().version());
+        CheckDrained();
+      }
+      break;
+    case proto::PeerMessage::kQuestion:
+      OnQuestion(id, shard, message.question());
+      break;
+    case proto::PeerMessage::kShardReport:
+      ending_.OnReport(shard, message.shard_report(), &summary_, &out_);
+      break;
+    default:
+      break;  // a worker's, or of a later version
+  }
+}
+
+bool Coordinator::MayAskForMore(PeerId id, const Peer& peer) {
+  if (work_->ledger().Waiting(peer.worker) < kMaxAsked) return true;
+  EndCall(id, peer,
+          absl::ResourceExhaustedError(absl::StrFormat(
+              "work_request: found one while %d contributions wait for it, expected fewer",
+              kMaxAsked)));
+  return false;
+}
+
+void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& message) {
+  const bool works = is_training() && peer->is_member;
+  switch (message.kind_case()) {
+    case proto::PeerMessage::kWorkRequest:
+      if (!works) break;
+      if (!MayAskForMore(id, *peer)) break;
+      work_->OnApplied(peer->worker, message.work_request().applied());
+      work_->Give(id, peer, &*evaluations_, now_, &out_);
+      break;
+    case proto::PeerMessage::kProgress:
+      if (!works) break;
+      if (!work_->IsGiven(peer->worker, message.progress().unit())) {
+        EndCall(id, *peer,
+                absl::InvalidArgumentError(absl::StrFormat(
+                    "progress.unit: found %d, expected a contribution that it has been given",
+                    message.progress().unit())));
+        break;
+      }
+      work_->OnProgress(message.progress(), peer, &registry_, &*evaluations_, now_, &out_);
+      checkpoints_.OnProgress(*work_);
+      TakeWantedCheckpoint();
+      break;
+    case proto::PeerMessage::kIdle:
+      if (!works || message.idle().view() != view_.number() || !MayAskForMore(id, *peer)) break;
+      work_->OnApplied(peer->worker, message.idle().applied());
+      if (work_->OnIdle(id, peer, &*evaluations_, now_, &out_)) CheckDrained();
+      break;
+    case proto::PeerMessage::kEvaluation:
+      OnEvaluation(id, *peer, message.evaluation());
+      break;
+    case proto::PeerMessage::kLeave:
+      out_.push_back(SendStop(id, MakeStop(0, "it has left")));
+      if (work_.has_value()) work_->OnLeaving(peer->worker, message.leave().applied());
+      peer->leaves = true;
+      Lose(id, absl::StrCat("leaves: ", PeerText(message.leave().reason())));
+      break;
+    default:
+      break;  // a shard's, or of a later version
+  }
+}
+
+void Coordinator::OnFailure(PeerId id, const Peer& peer, const proto::Failure& failure) {
+  if (failure.non_finite()) {
+    Diverge(id, PeerText(failure.reason()));
+    return;
+  }
+  const std::string why = absl::StrCat("failed: ", PeerText(failure.reason()));
+  if (peer.is_worker && has_begun()) {
+    Lose(id, why);
+    return;
+  }
+  const std::string reason = absl::StrCat(Describe(peer), " ", why);
+  End(StoppedByOthers(failure.exit_code() == kExitUsage ? absl::FailedPreconditionError(reason)
+                                                        : absl::AbortedError(reason)),
+      failure.exit_code(), reason);
+}
+
+void Coordinator::OnRegistration(PeerId id, const proto::Registration& registration) {
+  if (registry_.Find(id) != nullptr) return;
+  const bool gathers = starting_.state() == Starting::State::kGathering;
+  const proto::Workers& workers = job_.cluster().workers();
+  absl::Status status = registry_.Check(registration, gathers ? workers.start() : workers.max());
+  if (status.ok() && registration.has_worker()) {
+    status = starting_.CheckData(registration.worker());
+  }
+  if (status.ok() && has_begun() && !is_training()) {
+    status = absl::UnavailableError("the training is over");
+  }
+  if (!status.ok()) {
+    out_.push_back(
+        Warn{absl::StrCat("refused ", PeerText(registration.process()), ": ", status.message())});
+    out_.push_back(SendStop(
+        id, MakeRefusal(status.code() == absl::StatusCode::kUnavailable ? kExitFailure : kExitUsage,
+                        std::string(status.message()))));
+    return;
+  }
+  const Peer* const peer = registry_.Add(id, registration, now_, &out_);
+  if (gathers) {
+    Gather();
+    if (!is_over_ && starting_.state() == Starting::State::kGathering) {
+      out_.push_back(
+          Log{absl::StrCat(Describe(*peer), " is here; waiting for ", registry_.Missing())});
+    }
+  } else {
+    ChangeView(absl::StrCat(Describe(*peer), " joins"));
+  }
+}
+
+void Coordinator::OnQuestion(PeerId id, const ShardId& shard, const proto::Question& question) {
+  if (!decisions_.has_value()) return;
+  const std::optional<Decisions::Answer> answer =
+      decisions_->OnQuestion(shard, question, work_->policy(), work_->FirstOpen(question.unit()));
+  if (!answer.has_value()) return;
+  proto::CoordinatorMessage message;
+  *message.mutable_decision() = answer->decision;
+  if (!answer->is_new) {
+    out_.push_back(Send{id, std::move(message)});
+    return;
+  }
+  if (answer->is_incomplete) {
+    On(coordinator::Failed{absl::InternalError(absl::StrFormat(
+        "step %d cannot be clipped: the shards measured only a part of it", question.unit()))});
+    return;
+  }
+  if (answer->non_finite >= 0) {
+    const std::string parameter = ParameterAt(view_.layout(), answer->non_finite);
+    if (job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_STOP) {
+      // Each worker's own sums are finite, or it would have said so.
+      Diverge(kOwnShard,
+              absl::StrFormat("step %d: the gradient of %s, summed over the workers, is not finite",
+                              question.unit(), parameter));
+      return;
+    }
+    out_.push_back(
+        Warn{absl::StrFormat("step %d is left out: the gradient of %s is not finite (%d so far)",
+                             question.unit(), parameter, work_->Skip())});
+  }
+  registry_.SendToShards(message, &out_);
+}
+
+void Coordinator::OnEvaluation(PeerId id, const Peer& peer,
+                               const proto::EvaluationResult& evaluation) {
+  if (!has_begun() || evaluation.samples() <= 0) return;
+  // Of the parameters at the end, from the one that is asked; others while the training goes on.
+  const bool at_end = ending_.state() == Ending::State::kTesting && id == ending_.tester() &&
+                      evaluation.unit() == ending_.unit();
+  const bool is_expected = !evaluation.is_final() &&
+                           evaluations_->Expects(peer.worker, evaluation.unit(), work_->lineage());
+  if (!at_end && !is_expected) {
+    return;  // nobody asked for it, or it has been told
+  }
+  const MetricsLine line = work_->metrics().OnEvaluation(evaluation, now_);
+  out_.push_back(line);
+  if (evaluation.is_final()) {
+    ending_.OnFinalTest(evaluation.unit(), line, *evaluations_, registry_, &summary_, &out_);
+    return;
+  }
+  const std::optional<std::string> stop = evaluations_->OnResult(evaluation.unit(), line);
+  if (ending_.state() == Ending::State::kTesting && !ending_.is_final()) {
+    ending_.Test(&*evaluations_, &registry_, now_, &summary_, &out_);
+  }
+  if (stop.has_value()) On(coordinator::StopRequested{absl::OkStatus(), *stop});
+}
+
+}  // namespace rubato
