@@ -107,7 +107,7 @@ class Harms:
     def _stalls_for(self, seconds):
         """The length of a harm, which no progress can tell: the job stands still."""
         end = time.monotonic() + seconds
-        self._job.events.wait(lambda: time.monotonic() >= end, "the end of a pause", patience=seconds + 100)
+        self._job.events.wait(lambda: time.monotonic() >= end, "the end of a pause", patience=seconds + 100, grain=0.01)
 
     def _pause_shard_0(self):
         self._pause_server(self._job.servers()[0])

@@ -32,9 +32,9 @@ class Events:
     def close(self):
         os.close(self._inotify)
 
-    def wait(self, wanted, what, processes=(), patience=PATIENCE):
-        """Returns what `wanted` says as soon as that is true. Finding if it does not come, or comes to nothing because all of
-        `processes` have ended."""
+    def wait(self, wanted, what, processes=(), patience=PATIENCE, grain=1):
+        """Returns what `wanted` says as soon as that is true, or, where no file and no process tells, within `grain` seconds.
+        Finding if it does not come, or comes to nothing because all of `processes` have ended."""
         poll = select.poll()
         poll.register(self._inotify, select.POLLIN)
         for process in processes:
@@ -55,7 +55,7 @@ class Events:
                     poll.unregister(process.pidfd)
                 except KeyError:
                     pass
-            poll.poll(min(left, 1) * 1000)  # some of what is waited for is no file
+            poll.poll(min(left, grain) * 1000)
             try:
                 while os.read(self._inotify, 1 << 16):
                     pass
