@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/base/heartbeat_interval.h"
 
 namespace rubato {
 namespace {
@@ -47,9 +48,17 @@ bool Leases::IsSilent(const Peer& peer, absl::Time now) const {
   return now - peer.last_heard > lease_ && now >= peer.silence_spared_until;
 }
 
+bool Leases::HearsNobody(const Registry& registry, absl::Time now) const {
+  const absl::Time since = now - 2 * HeartbeatInterval(lease_);
+  return std::none_of(registry.peers().begin(), registry.peers().end(), [since](const auto& entry) {
+    return entry.first != kOwnShard && entry.second.last_heard >= since;
+  });
+}
+
 std::vector<Leases::Expired> Leases::CheckSilent(const Registry& registry, int64_t step,
                                                  absl::Time now) const {
   std::vector<Expired> silent;
+  if (HearsNobody(registry, now)) return silent;
   for (const auto& [id, peer] : registry.peers()) {
     const bool beats = peer.is_worker ? peer.is_member : id != kOwnShard;
     if (!beats || !IsSilent(peer, now)) continue;

@@ -15,7 +15,7 @@ const absl::Time kStart = absl::UnixEpoch();
 class LeasesTest : public ::testing::Test {
  protected:
   LeasesTest() : registry_(Job(), "digest", "1.0"), leases_(Job(), kStart) {
-    for (PeerId id : {1, 2}) {
+    for (PeerId id : {1, 2, 3}) {
       proto::Registration registration;
       registration.mutable_worker();
       registry_.Add(id, registration, kStart, &out_)->is_member = true;
@@ -26,12 +26,18 @@ class LeasesTest : public ::testing::Test {
     proto::Job job;
     job.mutable_cluster()->set_lease(5);
     job.mutable_cluster()->set_stall_timeout(20);
-    job.mutable_cluster()->mutable_workers()->set_max(2);
+    job.mutable_cluster()->mutable_workers()->set_max(3);
     return job;
   }
 
-  std::vector<Leases::Expired> CheckSilent(absl::Duration after) {
-    return leases_.CheckSilent(registry_, 7, kStart + after);
+  // While another is heard, or nobody.
+  std::vector<Leases::Expired> CheckSilent(absl::Duration after, bool hears = true) {
+    return CheckSilent(leases_, kStart + after, hears);
+  }
+  std::vector<Leases::Expired> CheckSilent(const Leases& leases, absl::Time now,
+                                           bool hears = true) {
+    if (hears) registry_.Find(3)->last_heard = now;
+    return leases.CheckSilent(registry_, 7, now);
   }
   std::vector<Leases::Expired> CheckStalled() { return leases_.CheckStalled(registry_, 7); }
 
@@ -51,13 +57,21 @@ TEST_F(LeasesTest, AMemberThatIsSilentForLongerThanTheLeaseIsDead) {
 
 TEST_F(LeasesTest, OneThatIsAtOneThingHasStalledUnlessNothingIsLeftToDo) {
   for (auto& [id, peer] : registry_.peers()) peer.busy_seconds = 20;
-  registry_.Find(1)->idle = true;
+  registry_.Find(1)->idle = registry_.Find(3)->idle = true;
   EXPECT_TRUE(CheckStalled().empty());
   for (auto& [id, peer] : registry_.peers()) peer.busy_seconds = 20.1;
   const std::vector<Leases::Expired> expired = CheckStalled();
   ASSERT_EQ(expired.size(), 1u);
   EXPECT_EQ(expired[0].peer, 2u);
   EXPECT_THAT(expired[0].why, HasSubstr("stall_timeout"));
+}
+
+// Its own threads may be stuck.
+TEST_F(LeasesTest, WhoHearsNobodyTakesNobodyForDead) {
+  EXPECT_TRUE(CheckSilent(absl::Seconds(5.5), /*hears=*/false).empty());
+  registry_.Find(3)->last_heard = kStart + absl::Seconds(3.5);
+  EXPECT_EQ(CheckSilent(absl::Seconds(5.5), /*hears=*/false).size(), 2u);
+  EXPECT_TRUE(CheckSilent(absl::Seconds(5.6), /*hears=*/false).empty());
 }
 
 TEST_F(LeasesTest, AShardOfAnotherProcessHasALease) {
@@ -74,7 +88,7 @@ TEST_F(LeasesTest, AShardOfAnotherProcessHasALease) {
 }
 
 TEST_F(LeasesTest, OneThatIsNoMemberYetIsNotJudged) {
-  registry_.Find(1)->is_member = registry_.Find(2)->is_member = false;
+  for (auto& [id, peer] : registry_.peers()) peer.is_member = false;
   EXPECT_TRUE(CheckSilent(absl::Seconds(60)).empty());
   for (auto& [id, peer] : registry_.peers()) peer.busy_seconds = 60;
   EXPECT_TRUE(CheckStalled().empty());
@@ -88,7 +102,7 @@ TEST_F(LeasesTest, WhomALateTickFindsSilentIsSparedForAsLongAsItWasLateAtMostFor
     registry_.Find(1)->last_heard = registry_.Find(2)->last_heard = kStart - absl::Seconds(4);
     const absl::Time tick = kStart + absl::Seconds(late);
     const absl::Time end = tick + absl::Seconds(std::min(late, 5.0));
-    const auto check = [&](absl::Time now) { return leases.CheckSilent(registry_, 7, now); };
+    const auto check = [&](absl::Time now) { return CheckSilent(leases, now); };
     leases.OnTick(tick, &registry_);
     EXPECT_TRUE(check(tick).empty());
     registry_.Find(2)->last_heard = tick;

@@ -32,11 +32,11 @@ proto::PeerMessage Worker() {
   return message;
 }
 
-// A job of one shard and one worker.
+// A job of one shard and two workers.
 proto::Job SmallJob() {
   proto::Job job;
   EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
-      "cluster { servers: 1 workers { start: 1 min: 1 max: 1 } address: '127.0.0.1:1' "
+      "cluster { servers: 1 workers { start: 2 min: 1 max: 2 } address: '127.0.0.1:1' "
       "start_timeout: 600 lease: 0.1 stall_timeout: 600 } "
       "optimizer { learning_rate: 0.1 } consistency { mode { mode: NAME_ASYNC } } "
       "train { batch_size: 8 micro_batches: 4 until { epochs: 2 } } "
@@ -49,6 +49,7 @@ proto::Job SmallJob() {
 void PostUpToACheckpoint(ClusterService* service) {
   service->Post(coordinator::FromPeer{kOwnShard, Shard()});
   service->Post(coordinator::FromPeer{1, Worker()});
+  service->Post(coordinator::FromPeer{2, Worker()});
   proto::PeerMessage opened;
   opened.mutable_shard_opened()->set_view(1);
   service->Post(coordinator::FromPeer{kOwnShard, opened});
@@ -71,7 +72,7 @@ class ClusterServiceTest : public ::testing::Test {
   ClusterService::Outlets outlets_;
 };
 
-// A checkpoint that takes until a silent worker has been taken for dead.
+// A checkpoint that takes until a silent worker has been taken for dead, while the other is heard.
 TEST_F(ClusterServiceTest, LeasesAreJudgedWhileACheckpointIsWritten) {
   absl::Notification lost;
   outlets_.to_own_shard = [&](const proto::CoordinatorMessage& message) {
@@ -82,7 +83,11 @@ TEST_F(ClusterServiceTest, LeasesAreJudgedWhileACheckpointIsWritten) {
   PostUpToACheckpoint(&service);
   ClusterService::Tasks tasks;
   tasks.checkpoint = [&](const proto::View&, uint32_t, const proto::Manifest&) {
-    lost.WaitForNotification();
+    proto::HeartbeatRequest alive;
+    alive.set_job_digest(kDigest);
+    alive.set_rank(0);
+    alive.set_incarnation(1);
+    while (!lost.HasBeenNotified()) service.Post(coordinator::Heartbeat{alive});
     service.Post(coordinator::Failed{absl::CancelledError("enough")});
     return absl::StatusOr<std::string>("a checkpoint");
   };
