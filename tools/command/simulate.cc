@@ -14,6 +14,7 @@
 #include "absl/time/time.h"
 #include "common/base/flags.h"
 #include "common/base/host_memory.h"
+#include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/files/checkpoint.h"
@@ -21,7 +22,6 @@
 #include "common/files/resume_point.h"
 #include "common/files/run_folder.h"
 #include "common/job/job.h"
-#include "nlohmann/json.hpp"
 #include "server/run/resumed_slots.h"
 #include "tools/command/plan.h"
 #include "tools/simulator/link.h"
@@ -51,23 +51,17 @@ struct Options {
   std::string run_dir;
 };
 
-// A figure of summary.json; 0 if it is not there.
-double FigureOf(const nlohmann::json& json, const char* key) {
-  const auto found = json.find(key);
-  return found != json.end() && found->is_number() ? found->get<double>() : 0;
-}
-
 std::string Text(const SimulatedFigures& figures, const Options& options, const proto::Job& job,
                  double wall_seconds, const std::string& path) {
   const nlohmann::json json = nlohmann::json::parse(figures.summary_json, nullptr, false);
-  const double seconds = FigureOf(json, "seconds");
-  const double steps = FigureOf(json, "steps");
+  const double seconds = NumberAt(json, "seconds");
+  const double steps = NumberAt(json, "steps");
   double updates = 0, staleness = 0, most = 0;
   if (json.is_object() && json.contains("blocks")) {
     for (const nlohmann::json& block : json["blocks"]) {
-      updates += FigureOf(block, "updates");
-      staleness += FigureOf(block, "staleness_sum");
-      most = std::max(most, FigureOf(block, "staleness_max"));
+      updates += NumberAt(block, "updates");
+      staleness += NumberAt(block, "staleness_sum");
+      most = std::max(most, NumberAt(block, "staleness_max"));
     }
   }
   std::string text = absl::StrFormat(
@@ -77,7 +71,7 @@ std::string Text(const SimulatedFigures& figures, const Options& options, const 
       "computing      %.1f %% of a worker's time on average, %.1f %% of the least busy one's\n"
       "shards' cards  %.1f %% busy receiving, %.1f %% busy sending (the busiest one)\n",
       job.cluster().workers().start(), job.cluster().servers(), figures.modes, options.speeds,
-      seconds, steps > 0 ? 1000 * seconds / steps : 0, steps, FigureOf(json, "samples_per_second"),
+      seconds, steps > 0 ? 1000 * seconds / steps : 0, steps, NumberAt(json, "samples_per_second"),
       100 * figures.computing, 100 * figures.slowest, 100 * figures.in_share,
       100 * figures.out_share);
   if (figures.on_arrival && updates > 0) {
@@ -87,10 +81,10 @@ std::string Text(const SimulatedFigures& figures, const Options& options, const 
   if (!options.sizes_only) {
     if (json.contains("test_accuracy")) {
       absl::StrAppend(&text, absl::StrFormat("test accuracy  %.2f %%  (loss %.4f)\n",
-                                             100 * FigureOf(json, "test_accuracy"),
-                                             FigureOf(json, "test_loss")));
+                                             100 * NumberAt(json, "test_accuracy"),
+                                             NumberAt(json, "test_loss")));
     } else {
-      absl::StrAppend(&text, absl::StrFormat("test loss      %.4f\n", FigureOf(json, "test_loss")));
+      absl::StrAppend(&text, absl::StrFormat("test loss      %.4f\n", NumberAt(json, "test_loss")));
     }
   }
   absl::StrAppend(&text, absl::StrFormat("simulated      %d events, %.2f GB sent, in %.2f s\n",

@@ -7,9 +7,7 @@
 #include "common/space/job_codec.h"
 
 namespace rubato {
-namespace {
 
-// In the simulator's one thread and memory.
 proto::Job Alone(proto::Job job) {
   job.mutable_device()->set_type(proto::Device::TYPE_CPU);
   job.mutable_device()->set_threads(1);
@@ -17,8 +15,6 @@ proto::Job Alone(proto::Job job) {
   job.mutable_wire()->set_shared_memory(proto::Wire::SHARED_MEMORY_OFF);
   return job;
 }
-
-}  // namespace
 
 absl::StatusOr<std::unique_ptr<RealWorker>> RealWorker::Create(const proto::Job& job,
                                                                const Data* data,

@@ -14,6 +14,9 @@
 
 namespace rubato {
 
+// `job` as a worker computes it in one thread and memory, reading nothing ahead.
+proto::Job Alone(proto::Job job);
+
 class RealWorker : public WorkerModel {
  public:
   // What the workers of a simulation compute with, one after the other.

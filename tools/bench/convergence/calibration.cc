@@ -17,22 +17,12 @@
 #include "proto/cluster.pb.h"
 #include "tensor/tensor.h"
 #include "tools/bench/yardsticks.h"
+#include "tools/simulator/real_worker.h"
 #include "worker/data/load.h"
 #include "worker/step/worker_values.h"
 
 namespace rubato {
 namespace {
-
-// As the simulator computes: in one thread, reading nothing ahead.
-proto::Job Alone(proto::Job job) {
-  job.mutable_device()->set_type(proto::Device::TYPE_CPU);
-  job.mutable_device()->set_threads(1);
-  job.mutable_data()->set_prefetch(0);
-  job.mutable_wire()->set_shared_memory(proto::Wire::SHARED_MEMORY_OFF);
-  job.mutable_consistency()->clear_schedule();
-  job.mutable_consistency()->mutable_mode()->set_mode(proto::Mode::NAME_SYNC);
-  return job;
-}
 
 std::vector<float> InitialParameters(const proto::Layout& layout, uint64_t seed) {
   std::vector<float> parameters;
@@ -47,7 +37,9 @@ std::vector<float> InitialParameters(const proto::Layout& layout, uint64_t seed)
 }  // namespace
 
 absl::StatusOr<Calibration> Calibrate(const proto::Job& studied) {
-  const proto::Job job = Alone(studied);
+  proto::Job job = Alone(studied);
+  job.mutable_consistency()->clear_schedule();
+  job.mutable_consistency()->mutable_mode()->set_mode(proto::Mode::NAME_SYNC);
   RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job));
   RUBATO_ASSIGN_OR_RETURN(
       const std::unique_ptr<WorkerValues> values,

@@ -1,36 +1,24 @@
 #include "tools/bench/convergence/convergence.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstdint>
-#include <cstdio>
-#include <filesystem>
 #include <optional>
-#include <system_error>
 #include <thread>
 #include <utility>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "absl/time/clock.h"
 #include "common/base/flags.h"
-#include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
 #include "common/job/job.h"
 #include "tools/bench/convergence/calibration.h"
-#include "tools/bench/convergence/cell_pool.h"
-#include "tools/bench/convergence/cell_result.h"
+#include "tools/bench/convergence/driver.h"
 #include "tools/bench/convergence/learning_rates.h"
 #include "tools/bench/convergence/report.h"
 #include "tools/bench/convergence/study.h"
@@ -39,8 +27,6 @@
 
 namespace rubato {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Options {
   Study study;
@@ -75,210 +61,18 @@ absl::StatusOr<std::optional<Calibration>> KeptCalibration(const std::string& fo
       CalibrationFile(folder), ": ", calibration.status().message(), "; give another --out"));
 }
 
-absl::StatusOr<Calibration> MeasureHere(const Study& study) {
-  WriteAll(2, "measuring how long a worker computes here (--compute says it)\n");
-  RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(study.config, study.set));
-  return Calibrate(job);
-}
-
-// A study under way: which cells are done, in the folder that keeps them.
-class Driver {
- public:
-  explicit Driver(const Options& options) : options_(options) {}
-
-  // Makes the folder, or takes up the study in it. FailedPrecondition if it holds another study or
-  // somebody else runs it.
-  absl::Status Open();
-  // More cells to run, of which some may be done.
-  void Add(const std::vector<Cell>& cells);
-  // How long a worker computes: as this study was begun with, or measured now.
-  absl::StatusOr<Calibration> Calibrated() const;
-  // Runs what is not done. The signal that ended it, or 0.
-  absl::StatusOr<int> Run(SignalWatcher* signals);
-  // results.jsonl, results.csv, report.md.
-  absl::Status WriteResults() const;
-
-  std::vector<DoneCell> Done() const;
-
- private:
-  std::string Path(const std::string& name) const { return options_.folder + "/" + name; }
-  std::string RunFolderOf(const Cell& cell) const { return Path("cells/" + cell.name); }
-  std::string ResultOf(const Cell& cell) const { return Path("cells/" + cell.name + ".json"); }
-  std::string LogOf(const Cell& cell) const { return Path("cells/" + cell.name + ".log"); }
-
-  absl::Status Lock();
-  absl::Status StartCell(CellPool* pool, size_t index);
-  // Keeps what came of the cell, and drops its large files.
-  absl::Status Finish(const CellPool::Ended& ended);
-  void Say(const CellPool& pool, const std::string& event) const;
-
-  const Options& options_;
-  std::vector<Cell> cells_;
-  std::vector<std::optional<CellResult>> results_;
-  int lock_ = -1;
-  absl::Time begun_;
-  size_t done_before_ = 0, done_ = 0;
-};
-
-absl::Status Driver::Lock() {
-  std::error_code error;
-  fs::create_directories(Path("cells"), error);
-  if (error) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot make ", Path("cells"), ": ", error.message()));
-  }
-  lock_ = open(Path("lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);  // until the end
-  if (lock_ < 0 || flock(lock_, LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(options_.folder, " is in use by another rubato bench convergence"));
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Driver::Open() {
-  RUBATO_RETURN_IF_ERROR(Lock());
-  const std::string study = StudyJson(options_.study) + "\n";
-  const absl::StatusOr<std::string> before = ReadSmallFile(Path("study.json"));
-  if (before.ok() && *before != study) {
-    return absl::FailedPreconditionError(
-        absl::StrCat(options_.folder, " holds another study, which ", Path("study.json"),
-                     " describes: give another --out"));
-  }
-  if (!before.ok()) RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("study.json"), study));
-  return absl::OkStatus();
-}
-
-absl::StatusOr<Calibration> Driver::Calibrated() const {
-  RUBATO_ASSIGN_OR_RETURN(const std::optional<Calibration> kept, KeptCalibration(options_.folder));
+// As this study was begun with, else measured now and, with `keep`, kept.
+absl::StatusOr<Calibration> CalibrationOf(const Options& options, bool keep) {
+  RUBATO_ASSIGN_OR_RETURN(const std::optional<Calibration> kept, KeptCalibration(options.folder));
   if (kept.has_value()) return *kept;
-  RUBATO_ASSIGN_OR_RETURN(const Calibration calibration, MeasureHere(options_.study));
-  RUBATO_RETURN_IF_ERROR(
-      WriteFileAtomically(CalibrationFile(options_.folder), CalibrationJson(calibration) + "\n"));
+  WriteAll(2, "measuring how long a worker computes here (--compute says it)\n");
+  RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(options.study.config, options.study.set));
+  RUBATO_ASSIGN_OR_RETURN(const Calibration calibration, Calibrate(job));
+  if (keep) {
+    RUBATO_RETURN_IF_ERROR(
+        WriteFileAtomically(CalibrationFile(options.folder), CalibrationJson(calibration) + "\n"));
+  }
   return calibration;
-}
-
-void Driver::Add(const std::vector<Cell>& cells) {
-  done_before_ += std::exchange(done_, 0);
-  for (const Cell& cell : cells) {
-    cells_.push_back(cell);
-    results_.emplace_back();
-    const absl::StatusOr<std::string> text = ReadSmallFile(ResultOf(cell));
-    if (!text.ok()) continue;
-    const absl::StatusOr<CellResult> result = ParseResult(*text);
-    // One that failed is tried again.
-    if (result.ok() && result->error.empty()) {
-      results_.back() = *result;
-      ++done_before_;
-    }
-  }
-}
-
-absl::Status Driver::StartCell(CellPool* pool, size_t index) {
-  const Cell& cell = cells_[index];
-  std::error_code error;
-  fs::remove_all(RunFolderOf(cell), error);  // of a run that was broken off
-  std::vector<std::string> arguments = cell.arguments;
-  arguments.insert(arguments.end(), {"--run-dir", RunFolderOf(cell)});
-  fs::create_directories(RunFolderOf(cell), error);
-  return pool->Start(index, arguments, LogOf(cell));
-}
-
-absl::Status Driver::Finish(const CellPool::Ended& ended) {
-  const Cell& cell = cells_[ended.cell];
-  const std::string log = ReadSmallFile(LogOf(cell)).value_or("");
-  const bool diverged = ended.exit_code == 1 && absl::StrContains(log, "not finite");
-  CellResult result;
-  if (ended.exit_code == 0 || diverged) {
-    const absl::StatusOr<CellResult> read =
-        ReadCell(RunFolderOf(cell), options_.study.target, diverged);
-    if (read.ok()) {
-      result = *read;
-    } else {
-      result.error = std::string(read.status().message());
-    }
-  } else {
-    const size_t last = log.rfind("error: ");
-    result.error = last == std::string::npos
-                       ? absl::StrCat("exited with code ", ended.exit_code)
-                       : std::string(absl::StripAsciiWhitespace(log.substr(last + 7)));
-  }
-  nlohmann::ordered_json measured;
-  measured["wall_seconds"] = ended.wall_seconds;
-  measured["cpu_seconds"] = ended.cpu_seconds;
-  measured["peak_bytes"] = ended.peak_bytes;
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("cells/" + cell.name + ".measured.json"),
-                                             JsonText(measured) + "\n"));
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(ResultOf(cell), ResultJson(result, "") + "\n"));
-  std::error_code error;
-  for (const char* large : {"/checkpoints", "/parameters.safetensors"}) {
-    fs::remove_all(RunFolderOf(cell) + large, error);
-  }
-  results_[ended.cell] = std::move(result);
-  return absl::OkStatus();
-}
-
-void Driver::Say(const CellPool& pool, const std::string& event) const {
-  const size_t all = done_before_ + done_;
-  std::string left;
-  if (done_ > 0) {
-    const absl::Duration each = (absl::Now() - begun_) / static_cast<int64_t>(done_);
-    left = absl::StrCat(", some ",
-                        absl::FormatDuration(absl::Trunc(
-                            each * static_cast<int64_t>(cells_.size() - all), absl::Seconds(1))),
-                        " left");
-  }
-  WriteAll(2, absl::StrFormat("%d of %d cells are done, %d run%s: %s\n", all, cells_.size(),
-                              pool.running(), left, event));
-}
-
-absl::StatusOr<int> Driver::Run(SignalWatcher* signals) {
-  CellPool pool(signals);
-  begun_ = absl::Now();
-  size_t next = 0;
-  const size_t jobs = JobsOf(options_);
-  if (done_before_ > 0) {
-    WriteAll(2, absl::StrFormat("%d of %d cells are done already\n", done_before_, cells_.size()));
-  }
-  while (true) {
-    for (; next < cells_.size() && pool.running() < jobs; ++next) {
-      if (!results_[next].has_value()) RUBATO_RETURN_IF_ERROR(StartCell(&pool, next));
-    }
-    if (pool.running() == 0) return 0;
-    const CellPool::Ended ended = pool.Wait(absl::Seconds(3600));
-    if (ended.what == CellPool::Ended::What::kSignal) return ended.signal;
-    if (ended.what == CellPool::Ended::What::kTimeout) continue;
-    RUBATO_RETURN_IF_ERROR(Finish(ended));
-    ++done_;
-    const std::string& error = results_[ended.cell]->error;
-    Say(pool, absl::StrCat(cells_[ended.cell].name, error.empty() ? "" : " failed: ", error));
-  }
-}
-
-std::vector<DoneCell> Driver::Done() const {
-  std::vector<DoneCell> done;
-  for (size_t i = 0; i < cells_.size(); ++i) {
-    if (results_[i].has_value()) done.push_back({cells_[i], *results_[i]});
-  }
-  return done;
-}
-
-absl::Status Driver::WriteResults() const {
-  const std::vector<DoneCell> done = Done();
-  std::string measured;
-  for (const DoneCell& cell : done) {
-    const absl::StatusOr<std::string> text =
-        ReadSmallFile(Path("cells/" + cell.cell.name + ".measured.json"));
-    if (!text.ok()) continue;
-    absl::StrAppend(&measured, "{\"cell\":", JsonText(nlohmann::json(cell.cell.name)), ",",
-                    text->substr(1));
-  }
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("measured.jsonl"), measured));
-  RUBATO_RETURN_IF_ERROR(
-      WriteFileAtomically(Path("results.jsonl"), ResultsJsonl(options_.study, done)));
-  RUBATO_RETURN_IF_ERROR(
-      WriteFileAtomically(Path("results.csv"), ResultsCsv(options_.study, done)));
-  return WriteFileAtomically(Path("report.md"),
-                             ReportMarkdown(options_.study, done, options_.command));
 }
 
 // What all cells together compute, on `jobs` cores.
@@ -298,16 +92,13 @@ absl::StatusOr<std::string> TimeText(const Study& study, const Calibration& cali
 }
 
 absl::StatusOr<std::string> DryRun(Options options) {
-  RUBATO_ASSIGN_OR_RETURN(std::optional<Calibration> here, KeptCalibration(options.folder));
-  if (!here.has_value()) {
-    RUBATO_ASSIGN_OR_RETURN(here, MeasureHere(options.study));
-  }
-  if (options.study.compute.empty()) options.study.compute = ComputeFlag(*here);
+  RUBATO_ASSIGN_OR_RETURN(const Calibration here, CalibrationOf(options, /*keep=*/false));
+  if (options.study.compute.empty()) options.study.compute = ComputeFlag(here);
   RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> trials, TrialsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> cells, CellsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(
       std::string text,
-      TimeText(options.study, *here, trials.size() + cells.size(), JobsOf(options)));
+      TimeText(options.study, here, trials.size() + cells.size(), JobsOf(options)));
   const auto list = [&text](const std::vector<Cell>& listed) {
     for (const Cell& cell : listed) absl::StrAppend(&text, CommandLine(cell.arguments), "\n");
   };
@@ -321,36 +112,42 @@ absl::StatusOr<std::string> DryRun(Options options) {
   return text;
 }
 
+// Adds the entries of lists such as "4,8" to `values`; `parse` says whether one is sound.
+template <typename T, typename Parse>
+absl::Status ReadLists(const char* flag, const std::vector<std::string>& lists,
+                       const char* expected, Parse parse, std::vector<T>* values) {
+  for (const std::string& list : lists) {
+    for (const absl::string_view text : absl::StrSplit(list, ',')) {
+      T value = T();
+      if (!parse(text, &value)) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(flag, ": found ", text, ", expected ", expected));
+      }
+      values->push_back(std::move(value));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Complete(Options* options) {
   Study& study = options->study;
   RUBATO_ASSIGN_OR_RETURN(study.target, ParseTarget(options->target));
   if (study.baseline.empty() && !study.modes.empty()) study.baseline = study.modes[0];
-  for (const std::string& list : options->workers) {
-    for (const absl::string_view text : absl::StrSplit(list, ',')) {
-      int workers = 0;
-      if (!absl::SimpleAtoi(text, &workers)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("--workers: found ", text, ", expected numbers such as 4,8"));
-      }
-      study.workers.push_back(workers);
-    }
-  }
+  RUBATO_RETURN_IF_ERROR(ReadLists(
+      "--workers", options->workers, "numbers such as 4,8",
+      [](absl::string_view text, int* count) { return absl::SimpleAtoi(text, count); },
+      &study.workers));
   if (!options->compute_scales.empty()) study.compute_scales.clear();
-  for (const std::string& list : options->compute_scales) {
-    for (const absl::string_view text : absl::StrSplit(list, ',')) {
-      double scale = 0;
-      if (!absl::SimpleAtod(text, &scale)) {
-        return absl::InvalidArgumentError(
-            absl::StrCat("--compute-scales: found ", text, ", expected numbers such as 1,0.5,2"));
-      }
-      study.compute_scales.push_back(scale);
-    }
-  }
-  for (const std::string& list : options->learning_rates) {
-    for (const absl::string_view rate : absl::StrSplit(list, ',')) {
-      study.learning_rates.emplace_back(rate);
-    }
-  }
+  RUBATO_RETURN_IF_ERROR(ReadLists("--compute-scales", options->compute_scales,
+                                   "numbers such as 1,0.5,2", absl::SimpleAtod,
+                                   &study.compute_scales));
+  RUBATO_RETURN_IF_ERROR(ReadLists(
+      "--learning-rates", options->learning_rates, "numbers such as 0.01,0.1",
+      [](absl::string_view text, std::string* rate) {
+        *rate = std::string(text);  // CellsOf looks at it
+        return true;
+      },
+      &study.learning_rates));
   if (options->jobs < 0) return absl::InvalidArgumentError("--jobs: expected 1 or more");
   return absl::OkStatus();
 }
@@ -364,10 +161,10 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
   if (options.folder.empty()) {
     return absl::InvalidArgumentError("--out is missing: the folder for the results");
   }
-  Driver driver(options);
+  Driver driver(&options.study, options.folder, JobsOf(options));
   RUBATO_RETURN_IF_ERROR(driver.Open());
   if (options.study.compute.empty()) {
-    RUBATO_ASSIGN_OR_RETURN(const Calibration calibration, driver.Calibrated());
+    RUBATO_ASSIGN_OR_RETURN(const Calibration calibration, CalibrationOf(options, /*keep=*/true));
     options.study.compute = ComputeFlag(calibration);
     RUBATO_ASSIGN_OR_RETURN(trials, TrialsOf(options.study));
   }
@@ -384,7 +181,7 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
     return absl::StrCat("interrupted; the same command goes on from here:\n  ", options.command,
                         "\n");
   }
-  RUBATO_RETURN_IF_ERROR(driver.WriteResults());
+  RUBATO_RETURN_IF_ERROR(driver.WriteResults(options.command));
   const std::vector<DoneCell> done = driver.Done();
   const int64_t failed = std::count_if(
       done.begin(), done.end(), [](const DoneCell& cell) { return !cell.result.error.empty(); });

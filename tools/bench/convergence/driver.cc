@@ -1,0 +1,172 @@
+#include "tools/bench/convergence/driver.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/base/json.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "common/files/run_folder.h"
+#include "tools/bench/convergence/report.h"
+
+namespace rubato {
+
+namespace fs = std::filesystem;
+
+absl::Status Driver::Lock() {
+  std::error_code error;
+  fs::create_directories(Path("cells"), error);
+  if (error) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cannot make ", Path("cells"), ": ", error.message()));
+  }
+  lock_ = open(Path("lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);  // until the end
+  if (lock_ < 0 || flock(lock_, LOCK_EX | LOCK_NB) != 0) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(folder_, " is in use by another rubato bench convergence"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Driver::Open() {
+  RUBATO_RETURN_IF_ERROR(Lock());
+  const std::string study = StudyJson(study_) + "\n";
+  const absl::StatusOr<std::string> before = ReadSmallFile(Path("study.json"));
+  if (before.ok() && *before != study) {
+    return absl::FailedPreconditionError(absl::StrCat(folder_, " holds another study, which ",
+                                                      Path("study.json"),
+                                                      " describes: give another --out"));
+  }
+  if (!before.ok()) RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("study.json"), study));
+  return absl::OkStatus();
+}
+
+void Driver::Add(const std::vector<Cell>& cells) {
+  done_before_ += std::exchange(done_, 0);
+  for (const Cell& cell : cells) {
+    cells_.push_back(cell);
+    results_.emplace_back();
+    const absl::StatusOr<std::string> text = ReadSmallFile(ResultOf(cell));
+    if (!text.ok()) continue;
+    const absl::StatusOr<CellResult> result = ParseResult(*text);
+    // One that failed is tried again.
+    if (result.ok() && result->error.empty()) {
+      results_.back() = *result;
+      ++done_before_;
+    }
+  }
+}
+
+absl::Status Driver::StartCell(CellPool* pool, size_t index) {
+  const Cell& cell = cells_[index];
+  std::error_code error;
+  fs::remove_all(RunFolderOf(cell), error);  // of a run that was broken off
+  std::vector<std::string> arguments = cell.arguments;
+  arguments.insert(arguments.end(), {"--run-dir", RunFolderOf(cell)});
+  fs::create_directories(RunFolderOf(cell), error);
+  return pool->Start(index, arguments, LogOf(cell));
+}
+
+absl::Status Driver::Finish(const CellPool::Ended& ended) {
+  const Cell& cell = cells_[ended.cell];
+  const std::string log = ReadSmallFile(LogOf(cell)).value_or("");
+  const bool diverged = ended.exit_code == 1 && absl::StrContains(log, "not finite");
+  CellResult result;
+  if (ended.exit_code == 0 || diverged) {
+    const absl::StatusOr<CellResult> read = ReadCell(RunFolderOf(cell), study_.target, diverged);
+    if (read.ok()) {
+      result = *read;
+    } else {
+      result.error = std::string(read.status().message());
+    }
+  } else {
+    const size_t last = log.rfind("error: ");
+    result.error = last == std::string::npos
+                       ? absl::StrCat("exited with code ", ended.exit_code)
+                       : std::string(absl::StripAsciiWhitespace(log.substr(last + 7)));
+  }
+  nlohmann::ordered_json measured;
+  measured["wall_seconds"] = ended.wall_seconds;
+  measured["cpu_seconds"] = ended.cpu_seconds;
+  measured["peak_bytes"] = ended.peak_bytes;
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("cells/" + cell.name + ".measured.json"),
+                                             JsonText(measured) + "\n"));
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(ResultOf(cell), ResultJson(result, "") + "\n"));
+  std::error_code error;
+  for (const char* large : {"/checkpoints", "/parameters.safetensors"}) {
+    fs::remove_all(RunFolderOf(cell) + large, error);
+  }
+  results_[ended.cell] = std::move(result);
+  return absl::OkStatus();
+}
+
+void Driver::Say(const CellPool& pool, const std::string& event) const {
+  const size_t all = done_before_ + done_;
+  std::string left;
+  if (done_ > 0) {
+    const absl::Duration each = (absl::Now() - begun_) / static_cast<int64_t>(done_);
+    left = absl::StrCat(", some ",
+                        absl::FormatDuration(absl::Trunc(
+                            each * static_cast<int64_t>(cells_.size() - all), absl::Seconds(1))),
+                        " left");
+  }
+  WriteAll(2, absl::StrFormat("%d of %d cells are done, %d run%s: %s\n", all, cells_.size(),
+                              pool.running(), left, event));
+}
+
+absl::StatusOr<int> Driver::Run(SignalWatcher* signals) {
+  CellPool pool(signals);
+  begun_ = absl::Now();
+  size_t next = 0;
+  if (done_before_ > 0) {
+    WriteAll(2, absl::StrFormat("%d of %d cells are done already\n", done_before_, cells_.size()));
+  }
+  while (true) {
+    for (; next < cells_.size() && pool.running() < jobs_; ++next) {
+      if (!results_[next].has_value()) RUBATO_RETURN_IF_ERROR(StartCell(&pool, next));
+    }
+    if (pool.running() == 0) return 0;
+    const CellPool::Ended ended = pool.Wait(absl::Seconds(3600));
+    if (ended.what == CellPool::Ended::What::kSignal) return ended.signal;
+    if (ended.what == CellPool::Ended::What::kTimeout) continue;
+    RUBATO_RETURN_IF_ERROR(Finish(ended));
+    ++done_;
+    const std::string& error = results_[ended.cell]->error;
+    Say(pool, absl::StrCat(cells_[ended.cell].name, error.empty() ? "" : " failed: ", error));
+  }
+}
+
+std::vector<DoneCell> Driver::Done() const {
+  std::vector<DoneCell> done;
+  for (size_t i = 0; i < cells_.size(); ++i) {
+    if (results_[i].has_value()) done.push_back({cells_[i], *results_[i]});
+  }
+  return done;
+}
+
+absl::Status Driver::WriteResults(const std::string& command) const {
+  const std::vector<DoneCell> done = Done();
+  std::string measured;
+  for (const DoneCell& cell : done) {
+    const absl::StatusOr<std::string> text =
+        ReadSmallFile(Path("cells/" + cell.cell.name + ".measured.json"));
+    if (!text.ok()) continue;
+    absl::StrAppend(&measured, "{\"cell\":", JsonText(nlohmann::json(cell.cell.name)), ",",
+                    text->substr(1));
+  }
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("measured.jsonl"), measured));
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("results.jsonl"), ResultsJsonl(study_, done)));
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("results.csv"), ResultsCsv(study_, done)));
+  return WriteFileAtomically(Path("report.md"), ReportMarkdown(study_, done, command));
+}
+
+}  // namespace rubato
