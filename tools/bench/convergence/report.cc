@@ -138,6 +138,10 @@ std::string AtScale(const Study& study, size_t scale) {
                                       study.compute_scales[scale] / study.compute_scales[0]);
 }
 
+bool IsJudged(const ModeVerdict& verdict) {
+  return verdict.speed != ModeVerdict::Speed::kTooFewSeeds;
+}
+
 std::string Sentence(const Study& study, const Group& group, size_t mode) {
   const ModeVerdict& verdict = group.verdicts[mode];
   std::string text = absl::StrCat("With ", group.workers, " workers ", AtScale(study, group.scale),
@@ -241,6 +245,7 @@ std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
 
 std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell>& cells) {
   std::vector<std::string> sentences, flips;
+  bool is_repeated = false;  // a verdict, at another computing time
   const std::vector<Group> groups = GroupsOf(study, cells);
   for (const Group& group : groups) {
     const auto first = std::find_if(groups.begin(), groups.end(), [&](const Group& other) {
@@ -252,7 +257,9 @@ std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell
       if (group.scale == 0) {
         sentences.push_back(sentence);
       } else if (first != groups.end() && !first->verdicts.empty() &&
-                 first->verdicts[mode].speed != group.verdicts[mode].speed) {
+                 IsJudged(first->verdicts[mode]) && IsJudged(group.verdicts[mode])) {
+        is_repeated = true;
+        if (first->verdicts[mode].speed == group.verdicts[mode].speed) continue;
         flips.push_back(absl::StrCat("The verdict flips: ", sentence));
       }
     }
@@ -263,8 +270,6 @@ std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell
                                        "compare."));
     }
   }
-  const bool is_repeated =
-      std::any_of(groups.begin(), groups.end(), [](const Group& group) { return group.scale > 0; });
   if (is_repeated && flips.empty()) {
     sentences.push_back(absl::StrCat(
         "No verdict flips at ",

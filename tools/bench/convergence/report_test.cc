@@ -75,6 +75,29 @@ TEST_F(ReportTest, TheVerdictIsRepeatedAtOtherComputingTimes) {
   EXPECT_THAT(ResultsJsonl(study_, cells_), HasSubstr("\"compute_scale\":2.0,\"seed\":0"));
 }
 
+// Of three seeds nothing is judged, at no computing time.
+TEST_F(ReportTest, WhatIsNotJudgedDoesNotFlipAndDoesNotStay) {
+  cells_.erase(cells_.begin() + 13, cells_.end());
+  cells_.erase(cells_.begin() + 3, cells_.begin() + 10);
+  const std::vector<DoneCell> first = cells_;
+  for (DoneCell done : first) {
+    done.cell.scale = 1;
+    cells_.push_back(done);
+  }
+  EXPECT_THAT(Verdicts(study_, cells_), ElementsAre(HasSubstr("cannot be judged by 3 seeds")));
+}
+
+// At half the computing time so many seeds fail that there is no verdict that could have flipped.
+TEST_F(ReportTest, AVerdictThatIsNotRepeatedHasNotFlipped) {
+  const std::vector<DoneCell> first = cells_;
+  for (DoneCell done : first) {
+    done.cell.scale = 1;
+    if (done.cell.seed > 2) done.result.error = "no room";
+    cells_.push_back(done);
+  }
+  EXPECT_THAT(Verdicts(study_, cells_), ElementsAre(HasSubstr("async is faster than sync")));
+}
+
 TEST_F(ReportTest, ASeedWithACellThatFailedIsLeftOutAndNamed) {
   cells_[3].result.error = "no room";
   EXPECT_THAT(
