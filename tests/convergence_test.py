@@ -13,6 +13,7 @@ import tempfile
 import unittest
 
 RUBATO = os.path.abspath(sys.argv.pop(1))
+STUDIES = os.path.abspath("configs/bench")
 
 JOB = """version: 1
 name: study
@@ -140,6 +141,55 @@ class ConvergenceTest(unittest.TestCase):
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual(self.read("broken/results.jsonl"), self.read("whole/results.jsonl"))
 
+    def test_a_study_in_a_file_is_the_study_of_its_flags(self):
+        os.mkdir(self.path("studies"))
+        with open(self.path("studies/study.yaml"), "w", encoding="utf-8") as file:
+            file.write("config: ../job.yaml\nmode: [sync, async]\ntarget: eval/accuracy=0.3\n"
+                       "speeds: straggler:factor=4\ncompute: 10ms\nseeds: 1\n"
+                       "compute_scales: [1]\nset: [seed=7]\n")
+
+        def of_file(*more):
+            return subprocess.run([RUBATO, "bench", "convergence", "studies/study.yaml", *more],
+                                  cwd=self.folder.name, text=True, capture_output=True, check=False)
+
+        def cells(study):
+            self.assertEqual(study.returncode, 0, study.stderr)
+            return [line for line in study.stdout.splitlines() if not line.startswith("# ")]
+
+        by_flags = cells(self.run_study("none", "--dry-run", "--seeds", "1", "--set", "seed=7"))
+        self.assertEqual(len(by_flags), 2)
+        self.assertEqual(cells(of_file("--dry-run")), by_flags)
+        more = cells(of_file("--dry-run", "--seeds", "2", "--mode", "async", "--mode", "sync"))
+        self.assertEqual(len(more), 4)
+        self.assertIn("{mode: async}", more[0])
+
+        # So the one goes on with what the other has begun.
+        study = of_file("--out", "study")
+        self.assertEqual(study.returncode, 0, study.stderr)
+        self.assertIn("bench convergence studies/study.yaml --out study",
+                      self.read("study/report.md"))
+        again = self.run_study("study", "--seeds", "1", "--set", "seed=7")
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn("2 of 2 cells are done already", again.stderr)
+
+        with open(self.path("studies/study.yaml"), "a", encoding="utf-8") as file:
+            file.write("seed: 3\n")
+        mistaken = of_file("--out", "mistaken")
+        self.assertEqual(mistaken.returncode, 2)
+        self.assertIn("studies/study.yaml:9:1: seed: found an unknown key; did you mean seeds?",
+                      mistaken.stderr)
+
+    def test_the_examples_are_studies(self):
+        cells = {}
+        for name in os.listdir(STUDIES):
+            study = subprocess.run([RUBATO, "bench", "convergence", os.path.join(STUDIES, name),
+                                    "--dry-run"], text=True, capture_output=True, check=False)
+            self.assertEqual(study.returncode, 0, study.stderr)
+            cells[name] = study.stdout.count("rubato simulate ")
+        # Modes x seeds x computing times; modes x seeds, and modes x rates x seeds of trials.
+        self.assertEqual(cells["straggler.yaml"], 3 * 7 * 3)
+        self.assertEqual(cells["switch.yaml"], 4 * 7 + 4 * 3 * 3)
+
     def test_ctrl_c_goes_on_too(self):
         with subprocess.Popen(self.command("study", "--jobs", "1"), cwd=self.folder.name,
                               text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as driver:
@@ -167,6 +217,7 @@ class ConvergenceTest(unittest.TestCase):
         for more, said in [(["--mode", "asink"], "asink"),
                            (["--baseline", "bounded"], "--baseline: found bounded"),
                            (["--target", "0.8"], "--target: found 0.8"),
+                           (["--target", ""], "--target is missing"),
                            (["--workers", "4,x"], "--workers: found x"),
                            (["--learning-rates", "0.1,x"], "--learning-rates: found x"),
                            (["--compute-scales", "x"], "--compute-scales: found x"),

@@ -22,6 +22,7 @@
 #include "tools/bench/convergence/learning_rates.h"
 #include "tools/bench/convergence/report.h"
 #include "tools/bench/convergence/study.h"
+#include "tools/bench/convergence/study_file.h"
 #include "tools/command/plan.h"
 #include "tools/command/summary.h"
 
@@ -131,6 +132,9 @@ absl::Status ReadLists(const char* flag, const std::vector<std::string>& lists,
 
 absl::Status Complete(Options* options) {
   Study& study = options->study;
+  if (options->target.empty()) {
+    return absl::InvalidArgumentError("--target is missing, such as eval/accuracy=0.88");
+  }
   RUBATO_ASSIGN_OR_RETURN(study.target, ParseTarget(options->target));
   if (study.baseline.empty() && !study.modes.empty()) study.baseline = study.modes[0];
   RUBATO_RETURN_IF_ERROR(ReadLists(
@@ -192,11 +196,8 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
       options.folder, "/report.md\n");
 }
 
-}  // namespace
-
-int BenchConvergenceMain(const std::vector<std::string>& arguments, SignalWatcher& signals) {
-  Options options;
-  Study& study = options.study;
+Flags FlagsOf(Options* options) {
+  Study& study = options->study;
   Flags flags(
       "rubato bench convergence",
       "Which mode reaches a target first on this job, and what it costs in accuracy. Trains the "
@@ -206,39 +207,68 @@ int BenchConvergenceMain(const std::vector<std::string>& arguments, SignalWatche
       "seed by seed, and says\n"
       "which are faster, which slower and which cannot be told apart. The same command goes on "
       "where it was broken off.",
-      {"rubato bench convergence configs/quickstart.yaml --mode sync --mode async \\\n"
+      {"rubato bench convergence configs/bench/straggler.yaml --out study",
+       "rubato bench convergence configs/quickstart.yaml --mode sync --mode async \\\n"
        "      --target eval/accuracy=0.95 --speeds exponential --seeds 6 --out study",
        "rubato bench convergence job.yaml --mode sync --mode bounded,staleness=3 "
        "--mode sync@12%+async \\\n"
        "      --target eval/loss=0.3 --workers 4,8 --out study"});
-  flags.AddPositional(&study.config, "CONFIG.yaml", "the job");
+  flags.AddPositional(&study.config, "CONFIG.yaml",
+                      "the job; or a study: a file with the key config, which names the job, and "
+                      "with keys named\n"
+                      "                        as these flags; what is typed as well stands in its "
+                      "place");
   flags.Add("mode", &study.modes, "MODE",
             "sync, async, bounded,staleness=N, or several for parts of the training:\n"
             "                        sync@12%+async; two or more");
-  flags.Add("target", &options.target, "METRIC=VALUE",
-            "eval/accuracy=0.88 or eval/loss=0.3, of the validation split", Flags::kRequired);
+  flags.Add("target", &options->target, "METRIC=VALUE",
+            "eval/accuracy=0.88 or eval/loss=0.3, of the validation split");
   flags.Add("baseline", &study.baseline, "MODE",
             "that the others are compared with; default: the first");
   flags.Add("seeds", &study.seeds, "N", "runs of each mode, 20 at most");
-  flags.Add("workers", &options.workers, "N,N", "numbers of workers; default: the job's");
-  flags.Add("learning-rates", &options.learning_rates, "R,R",
+  flags.Add("workers", &options->workers, "N,N", "numbers of workers; default: the job's");
+  flags.Add("learning-rates", &options->learning_rates, "R,R",
             "to search for each mode's own, with three runs of each; default: the job's");
   flags.Add("evaluations", &study.evaluations, "N", "of a run; the target is met between two");
   flags.Add("speeds", &study.speeds, "SPEEDS", "as of rubato simulate");
   flags.Add("compute", &study.compute, "TIME",
             "that a worker takes for a micro-batch; default: measured here, once for a study");
-  flags.Add("compute-scales", &options.compute_scales, "X,X",
+  flags.Add("compute-scales", &options->compute_scales, "X,X",
             "what the computing time is multiplied by: the verdict is the first one's and "
             "repeated at\n"
             "                        the others; default: 1,0.5,2");
   flags.Add("latency", &study.latency, "TIME", "as of rubato simulate");
   flags.Add("bandwidth", &study.bandwidth, "RATE", "likewise");
-  flags.Add("out", &options.folder, "DIR",
+  flags.Add("out", &options->folder, "DIR",
             "new folder for the results, or one of the same study to go on");
-  flags.Add("jobs", &options.jobs, "N", "cells side by side; default: as many as cores");
-  flags.Add("dry-run", &options.dry_run, "", "print the cells and run nothing");
+  flags.Add("jobs", &options->jobs, "N", "cells side by side; default: as many as cores");
+  flags.Add("dry-run", &options->dry_run, "", "print the cells and run nothing");
   flags.Add("set", &study.set, "KEY=VALUE", "override a key of the job; may be repeated");
-  if (const std::optional<int> code = flags.Handle(arguments)) return *code;
+  return flags;
+}
+
+// `options`, as typed in `arguments`; where they name a study's file, what that says as well.
+absl::Status AddStudyFile(const std::vector<std::string>& arguments, Options* options) {
+  RUBATO_ASSIGN_OR_RETURN(const std::optional<StudyFile> file,
+                          ReadStudyFile(options->study.config));
+  if (!file.has_value()) return absl::OkStatus();
+  Options both;
+  const std::vector<std::string> words = WithStudyFile(*file, arguments);
+  const absl::StatusOr<Flags::Request> request = FlagsOf(&both).Parse(words);
+  RUBATO_RETURN_IF_ERROR(request.status());
+  both.study.config = file->config;
+  *options = std::move(both);
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int BenchConvergenceMain(const std::vector<std::string>& arguments, SignalWatcher& signals) {
+  Options options;
+  if (const std::optional<int> code = FlagsOf(&options).Handle(arguments)) return *code;
+  if (const absl::Status read = AddStudyFile(arguments, &options); !read.ok()) {
+    return PrintFailure(read);
+  }
   std::vector<std::string> typed = arguments;
   typed.insert(typed.begin(), {"bench", "convergence"});
   options.command = CommandLine(typed);
