@@ -73,6 +73,22 @@ class ConvergenceTest(unittest.TestCase):
         self.assertEqual(other.returncode, 2)
         self.assertIn("error: whole holds another study", other.stderr)
 
+        same = self.run_study("whole", "--verify", "3", "--verify-seed", "5")
+        self.assertEqual(same.returncode, 0, same.stderr)
+        self.assertIn("3 of 3 cells, drawn with --verify-seed 5, came out the same", same.stdout)
+        self.assertFalse(os.path.exists(self.path("whole/verify")))
+        results = self.read("whole/results.jsonl")
+        with open(self.path("whole/results.jsonl"), "w", encoding="utf-8") as file:
+            file.write(results.replace(lines[4]["digest"], "0" + lines[4]["digest"][1:]))
+        different = self.run_study("whole", "--verify", "9")
+        self.assertEqual(different.returncode, 1, different.stderr)
+        self.assertRegex(different.stdout, r"^5 of 6 cells, drawn with --verify-seed \d+, came")
+        self.assertIn("\ndifferent: async-w2-s1\n", different.stdout)
+        none = self.run_study("none", "--verify", "1")
+        self.assertEqual(none.returncode, 2)
+        self.assertIn("none has no results.jsonl", none.stderr)
+        self.assertFalse(os.path.exists(self.path("none")))
+
         # A cell by hand has the same bits.
         cells = [line for line in self.run_study("whole", "--dry-run").stdout.splitlines()
                  if not line.startswith("#")]

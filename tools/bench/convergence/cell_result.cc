@@ -97,7 +97,7 @@ absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& tar
   return result;
 }
 
-std::string ResultJson(const CellResult& result, absl::string_view prefix) {
+std::string ResultJson(const CellResult& result) {
   nlohmann::ordered_json json;
   if (!result.error.empty()) {
     json["error"] = result.error;
@@ -113,7 +113,7 @@ std::string ResultJson(const CellResult& result, absl::string_view prefix) {
     json["staleness"] = result.staleness;
     json["digest"] = result.digest;
   }
-  return absl::StrCat("{", prefix, JsonText(json).substr(1));
+  return JsonText(json);
 }
 
 absl::StatusOr<CellResult> ParseResult(absl::string_view text) {

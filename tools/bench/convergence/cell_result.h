@@ -38,9 +38,8 @@ absl::StatusOr<RunOutcome> OutcomeOf(const RunCurves& curves, const Target& targ
 // Of the finished or, where it `diverged`, broken run in `folder`. What reading it ends with.
 absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target, bool diverged);
 
-// One object; the same bytes for the same result. `prefix` is the beginning of its keys, such as
-// "\"mode\":\"sync\",".
-std::string ResultJson(const CellResult& result, absl::string_view prefix);
+// One object; the same bytes for the same result.
+std::string ResultJson(const CellResult& result);
 absl::StatusOr<CellResult> ParseResult(absl::string_view json);
 
 }  // namespace rubato

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <filesystem>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -12,6 +14,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
 #include "common/base/flags.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
@@ -23,6 +26,7 @@
 #include "tools/bench/convergence/report.h"
 #include "tools/bench/convergence/study.h"
 #include "tools/bench/convergence/study_file.h"
+#include "tools/bench/convergence/verify.h"
 #include "tools/command/plan.h"
 #include "tools/command/summary.h"
 
@@ -36,6 +40,8 @@ struct Options {
   std::string folder;
   int jobs = 0;
   bool dry_run = false;
+  int verify = 0;  // cells
+  std::string verify_seed;
   std::string command;  // as typed, for the report
 };
 
@@ -153,7 +159,69 @@ absl::Status Complete(Options* options) {
       },
       &study.learning_rates));
   if (options->jobs < 0) return absl::InvalidArgumentError("--jobs: expected 1 or more");
+  if (options->verify < 0) return absl::InvalidArgumentError("--verify: expected 1 or more");
   return absl::OkStatus();
+}
+
+// What of the study in the folder is done, by its results.jsonl.
+absl::StatusOr<std::vector<KeptLine>> KeptLines(const Options& options) {
+  RUBATO_ASSIGN_OR_RETURN(const std::string text,
+                          ReadSmallFile(absl::StrCat(options.folder, "/results.jsonl")));
+  RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> trials, TrialsOf(options.study));
+  RUBATO_ASSIGN_OR_RETURN(std::vector<KeptLine> lines, LinesOf(options.study, trials, text));
+  std::vector<DoneCell> done;
+  for (const KeptLine& line : lines) done.push_back(line.cell);
+  const RateSearch search = SearchRates(options.study, done);
+  RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> cells,
+                          CellsOf(options.study, TakenRates(options.study, search)));
+  RUBATO_ASSIGN_OR_RETURN(const std::vector<KeptLine> judged, LinesOf(options.study, cells, text));
+  lines.insert(lines.end(), judged.begin(), judged.end());
+  return lines;
+}
+
+absl::StatusOr<std::string> VerifyStudy(Options options, SignalWatcher* signals, int* code) {
+  int64_t seed = absl::ToUnixMillis(absl::Now()) % 1000000;
+  if (!options.verify_seed.empty() && !absl::SimpleAtoi(options.verify_seed, &seed)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--verify-seed: found ", options.verify_seed, ", expected a number"));
+  }
+  std::error_code error;
+  if (!std::filesystem::exists(options.folder + "/results.jsonl", error)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        options.folder,
+        " has no results.jsonl to compare with: --verify is for a study that is done"));
+  }
+  Driver driver(&options.study, options.folder, JobsOf(options));  // nobody else runs it
+  RUBATO_RETURN_IF_ERROR(driver.Open());
+  if (options.study.compute.empty()) {
+    RUBATO_ASSIGN_OR_RETURN(const std::optional<Calibration> kept, KeptCalibration(options.folder));
+    if (!kept.has_value()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          CalibrationFile(options.folder), " is missing: results are a function of it"));
+    }
+    options.study.compute = ComputeFlag(*kept);
+  }
+  RUBATO_ASSIGN_OR_RETURN(std::vector<KeptLine> lines, KeptLines(options));
+  lines = Draw(std::move(lines), static_cast<size_t>(options.verify), static_cast<uint64_t>(seed));
+  if (lines.empty()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(options.folder, "/results.jsonl has no run of this study to repeat"));
+  }
+  const std::string folder = options.folder + "/verify";
+  RUBATO_ASSIGN_OR_RETURN(const Verification verification,
+                          Repeat(options.study, lines, folder, JobsOf(options), signals));
+  if (verification.signal != 0) {
+    *code = 128 + verification.signal;
+    return "interrupted\n";
+  }
+  const size_t differing = verification.differing.size();
+  std::string text =
+      absl::StrFormat("%d of %d cells, drawn with --verify-seed %d, came out the same\n",
+                      lines.size() - differing, lines.size(), seed);
+  if (differing == 0) return text;
+  *code = 1;
+  return absl::StrCat(text, "different: ", absl::StrJoin(verification.differing, "different: "),
+                      "what they left is in ", folder, "/cells\n");
 }
 
 // What to print; `code` is the exit code if that is well.
@@ -165,6 +233,7 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
   if (options.folder.empty()) {
     return absl::InvalidArgumentError("--out is missing: the folder for the results");
   }
+  if (options.verify > 0) return VerifyStudy(std::move(options), signals, code);
   Driver driver(&options.study, options.folder, JobsOf(options));
   RUBATO_RETURN_IF_ERROR(driver.Open());
   if (options.study.compute.empty()) {
@@ -243,6 +312,10 @@ Flags FlagsOf(Options* options) {
             "new folder for the results, or one of the same study to go on");
   flags.Add("jobs", &options->jobs, "N", "cells side by side; default: as many as cores");
   flags.Add("dry-run", &options->dry_run, "", "print the cells and run nothing");
+  flags.Add("verify", &options->verify, "N",
+            "run N randomly drawn cells of a study that is done again, and compare their lines in\n"
+            "                        results.jsonl byte by byte");
+  flags.Add("verify-seed", &options->verify_seed, "N", "that they are drawn with; default: drawn");
   flags.Add("set", &study.set, "KEY=VALUE", "override a key of the job; may be repeated");
   return flags;
 }

@@ -100,7 +100,7 @@ absl::Status Driver::Finish(const CellPool::Ended& ended) {
   measured["peak_bytes"] = ended.peak_bytes;
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("cells/" + cell.name + ".measured.json"),
                                              JsonText(measured) + "\n"));
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(ResultOf(cell), ResultJson(result, "") + "\n"));
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(ResultOf(cell), ResultJson(result) + "\n"));
   std::error_code error;
   for (const char* large : {"/checkpoints", "/parameters.safetensors"}) {
     fs::remove_all(RunFolderOf(cell) + large, error);

@@ -190,7 +190,9 @@ std::string Row(const Study& study, const Group& group, size_t mode) {
                       median(staleness, "%.3g"), " |\n");
 }
 
-std::string Prefix(const Study& study, const Cell& cell) {
+}  // namespace
+
+std::string ResultLineBegin(const Study& study, const Cell& cell) {
   nlohmann::ordered_json json;
   json["mode"] = study.modes[cell.mode];
   json["workers"] = cell.workers;
@@ -199,15 +201,17 @@ std::string Prefix(const Study& study, const Cell& cell) {
   if (!cell.learning_rate.empty()) json["learning_rate"] = cell.learning_rate;
   if (cell.is_trial) json["trial"] = true;
   const std::string text = JsonText(json);
-  return absl::StrCat(text.substr(1, text.size() - 2), ",");
+  return absl::StrCat(text.substr(0, text.size() - 1), ",");
 }
 
-}  // namespace
+std::string ResultLine(const Study& study, const DoneCell& cell) {
+  return absl::StrCat(ResultLineBegin(study, cell.cell), ResultJson(cell.result).substr(1));
+}
 
 std::string ResultsJsonl(const Study& study, const std::vector<DoneCell>& cells) {
   std::string text;
   for (const DoneCell& cell : cells) {
-    absl::StrAppend(&text, ResultJson(cell.result, Prefix(study, cell.cell)), "\n");
+    absl::StrAppend(&text, ResultLine(study, cell), "\n");
   }
   return text;
 }

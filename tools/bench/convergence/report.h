@@ -11,6 +11,11 @@
 
 namespace rubato {
 
+// What identifies a cell in results.jsonl: the beginning of its line.
+std::string ResultLineBegin(const Study& study, const Cell& cell);
+// The line, without its newline.
+std::string ResultLine(const Study& study, const DoneCell& cell);
+
 // A line for each cell, in the order of CellsOf: a function of the study and of what was computed,
 // without times of this machine.
 std::string ResultsJsonl(const Study& study, const std::vector<DoneCell>& cells);

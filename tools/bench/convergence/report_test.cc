@@ -112,14 +112,14 @@ TEST_F(ReportTest, NothingToCompare) {
 
 TEST_F(ReportTest, ResultsComeBackAsTheyWere) {
   for (const DoneCell& cell : cells_) {
-    const std::string text = ResultJson(cell.result, "");
+    const std::string text = ResultJson(cell.result);
     const absl::StatusOr<CellResult> again = ParseResult(text);
     RUBATO_ASSERT_OK(again);
-    EXPECT_EQ(ResultJson(*again, ""), text);
+    EXPECT_EQ(ResultJson(*again), text);
   }
   CellResult failed;
   failed.error = "a \"reason\"";
-  const absl::StatusOr<CellResult> again = ParseResult(ResultJson(failed, ""));
+  const absl::StatusOr<CellResult> again = ParseResult(ResultJson(failed));
   RUBATO_ASSERT_OK(again);
   EXPECT_EQ(again->error, failed.error);
   EXPECT_THAT(ParseResult("{"), IsError(absl::StatusCode::kDataLoss, HasSubstr("no number")));
