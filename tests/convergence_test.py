@@ -223,6 +223,7 @@ class ConvergenceTest(unittest.TestCase):
         for line in self.read("study/results.jsonl").splitlines():
             self.assertIs(json.loads(line)["reached"], False)
             self.assertIsNone(json.loads(line)["last"])
+            self.assertIn("is not finite", json.loads(line)["diverged"])
         # A straggler that the job does not have: every cell is refused, and none stops the rest.
         failed = self.run_study("failed", "--speeds", "straggler:worker=7")
         self.assertEqual(failed.returncode, 1)

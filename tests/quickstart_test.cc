@@ -130,6 +130,9 @@ TEST_F(QuickstartTest, ADivergedRunEndsOrLeavesStepsOutAndWritesNoNan) {
   EXPECT_THAT(result.err, HasSubstr(", and the gradient of 1.weight is not finite; there is no "
                                     "checkpoint"));
   for (const nlohmann::json& line : Metrics("run", "train")) EXPECT_TRUE(line["loss"].is_number());
+  EXPECT_THAT(Summary("run")["diverged"].get<std::string>(),
+              HasSubstr("step 1: the loss of micro-batch 0 is"));
+  EXPECT_TRUE(Summary("run")["test_loss"].is_null());
 
   for (const std::string mode : {"sync", "async"}) {
     const std::string first = mode + "/checkpoints/step-00000040", then = mode + "-again";

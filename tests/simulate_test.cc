@@ -139,6 +139,18 @@ TEST_F(SimulateTest, ALinkTakesItsLatencyAndItsBytesOverItsBandwidth) {
   EXPECT_THAT(refused.err, HasSubstr("found worker=9, expected a number from 0 to"));
 }
 
+TEST_F(SimulateTest, ADivergedJobSaysSoInItsSummary) {
+  const Process::Result result = Start({"tools/rubato", "simulate", "job.yaml", "--run-dir", "run",
+                                        "--set", "optimizer.learning_rate=1e30"})
+                                     .Wait();
+  EXPECT_EQ(result.code, 1);
+  const nlohmann::json summary = Summary("run");
+  EXPECT_THAT(summary["diverged"].get<std::string>(),
+              HasSubstr("step 1: the loss of micro-batch 0 is"));
+  EXPECT_EQ(summary["steps"], 1);
+  EXPECT_TRUE(summary["test_loss"].is_null());
+}
+
 // What has no effect, or cannot be simulated, is refused.
 TEST_F(SimulateTest, MistakesAreToldInOneSentence) {
   Write("long.csv", "0,1e300\n");

@@ -1,6 +1,7 @@
 #include "server/coordinator/coordinator.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -185,6 +186,12 @@ void Coordinator::Diverge(PeerId culprit, const std::string& reason) {
 }
 
 void Coordinator::EndDiverged() {
+  summary_.diverged = ending_.diverged();
+  summary_.test_loss = std::numeric_limits<double>::quiet_NaN();
+  if (is_training()) {
+    work_->End(now_, &summary_, &out_);
+    summary_.views = view_.number();
+  }
   const std::string& last = checkpoints_.last();
   std::string reason = absl::StrCat(
       ending_.diverged(), "; ",

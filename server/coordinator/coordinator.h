@@ -62,7 +62,7 @@ class Coordinator {
   coordinator::Outcomes Handle(const coordinator::Event& event, absl::Time now);
 
   const proto::View& view() const { return view_; }
-  // Of the whole run, when Collect comes.
+  // Of the whole run, when Collect comes; or, of a job that has diverged, when End comes.
   const Summary& summary() const { return summary_; }
   // Whether somebody wants a checkpoint that has still to be taken: one that is being written was
   // taken before that.

@@ -1,4 +1,6 @@
 // How a job ends.
+#include <cmath>
+
 #include "server/coordinator/coordinator_fixture.h"
 
 namespace rubato {
@@ -203,6 +205,8 @@ TEST_F(CoordinatorTest, TheSentenceOfADivergedJobNamesTheLastGoodCheckpoint) {
   EXPECT_THAT(*end_,
               IsError(absl::StatusCode::kAborted, "worker 1 (host pid 0) failed: " + sentence));
   EXPECT_EQ(Reason(2), "worker 1 (host pid 0) failed: " + sentence);
+  EXPECT_EQ(coordinator_->summary().diverged, "step 2: the gradient of x is not finite");
+  EXPECT_TRUE(std::isnan(coordinator_->summary().test_loss));
   // The culprit hears of its own failure first.
   const proto::Stop& own = sent_[3][sent_[3].size() - 2].stop();
   EXPECT_EQ(own.reason(), sentence);

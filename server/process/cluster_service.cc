@@ -259,6 +259,11 @@ void ClusterService::Do(const coordinator::Send& send) {
   if (call != calls_.end()) call->second->Send(send.message);
 }
 
+Summary ClusterService::summary() {
+  MonotonicLock lock(&mutex_);
+  return core_.summary();
+}
+
 void ClusterService::Do(const coordinator::Collect& task) { tasks_.push_back(task); }
 
 void ClusterService::Do(const coordinator::Restore& task) { tasks_.push_back(task); }

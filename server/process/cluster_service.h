@@ -83,6 +83,8 @@ class ClusterService : public proto::Coordination::CallbackService {
 
   // Waits until the job is over and its tasks are done. Returns the job's status.
   absl::Status Wait(const Tasks& tasks) ABSL_LOCKS_EXCLUDED(mutex_);
+  // After that.
+  Summary summary() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   class Call;

@@ -143,6 +143,10 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
   service_.Post(coordinator::FromPeer{kOwnShard, registration});
   const absl::Status status = service_.Wait(Tasks());
   signals->OnSignal(nullptr);
+  if (const Summary summary = service_.summary(); !summary.diverged.empty()) {
+    const absl::Status written = files_->WriteSummary(summary);
+    if (!written.ok()) log_.Warning(written.message());
+  }
   if (!status.ok() && !has_view_) folder_->Abandon();
   return status;
 }

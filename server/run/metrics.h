@@ -34,6 +34,7 @@ struct Summary {
   // The last of evaluation.split, where that is another.
   std::optional<double> validation_loss, validation_accuracy;
   std::string stopped;     // why it ended before train.until, if it did
+  std::string diverged;    // which loss or gradient was not finite, if the job ended by that
   int64_t skipped = 0;     // steps or contributions left out because they were not finite
   int64_t duplicates = 0;  // contributions refused as already counted, over all shards
   std::vector<proto::ShardReport::Block> blocks;  // in order

@@ -42,6 +42,7 @@ std::string ToJson(const Summary& summary, const std::string& digest) {
   json["steps"] = summary.steps;
   json["samples"] = summary.samples;
   if (!summary.stopped.empty()) json["stopped"] = summary.stopped;
+  if (!summary.diverged.empty()) json["diverged"] = summary.diverged;
   json["duplicates"] = summary.duplicates;
   json["skipped"] = summary.skipped;
   json["views"] = summary.views;

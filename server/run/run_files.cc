@@ -48,9 +48,7 @@ RunFiles::RunFiles(const proto::Job& job, std::string job_digest,
 
 absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
                                    const Summary& summary) {
-  if (view.number() == 0) {  // stopped before it began: there are no parameters
-    return WriteFileAtomically(folder_.SummaryFile(), ToJson(summary, ""));
-  }
+  if (view.number() == 0) return WriteSummary(summary);  // stopped before it began
   Selection selection;
   selection.version = version;
   RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
@@ -70,6 +68,10 @@ absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
     MonotonicLock lock(&mutex_);
     if (mutex_.AwaitFor(absl::Condition(&gives_up), kBetweenWrites)) return status;
   }
+}
+
+absl::Status RunFiles::WriteSummary(const Summary& summary) const {
+  return WriteFileAtomically(folder_.SummaryFile(), ToJson(summary, ""));
 }
 
 absl::Status RunFiles::WriteResultOnce(const proto::Layout& layout,

@@ -41,6 +41,9 @@ class RunFiles {
   // From any thread.
   void GiveUp() ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Of a job that has diverged: there are no parameters.
+  absl::Status WriteSummary(const Summary& summary) const;
+
   // Collects a snapshot and writes it as a checkpoint, whose path it returns; removes those that
   // are not kept.
   absl::StatusOr<std::string> WriteSnapshot(const proto::View& view, uint32_t snapshot,

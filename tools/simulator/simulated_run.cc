@@ -72,6 +72,12 @@ class Files {
     return WriteFileAtomically(folder_.SummaryFile(), summary_);
   }
 
+  // Of a job that has diverged: there are no parameters.
+  absl::Status WriteSummary(const Simulation& simulation) const {
+    return WriteFileAtomically(folder_.SummaryFile(),
+                               ToJson(simulation.coordinator().summary(), ""));
+  }
+
   absl::StatusOr<std::string> WriteSnapshot(const Simulation& simulation, uint32_t snapshot,
                                             proto::Manifest manifest) {
     if (!has_floats_) return "none: nothing is computed";
@@ -168,6 +174,9 @@ absl::StatusOr<SimulatedFigures> RunSimulation(SimulationSetting setting, const 
                           Simulation::Create(std::move(setting)));
   pointer = simulation.get();
   const absl::Status status = simulation->Run();
+  if (!simulation->coordinator().summary().diverged.empty()) {
+    RUBATO_RETURN_IF_ERROR(files.WriteSummary(*simulation));
+  }
   if (!status.ok()) {
     files.Say(LogLevel::kError, std::string(status.message()), ToTime(simulation->queue().now()));
   }

@@ -61,29 +61,27 @@ absl::StatusOr<RunOutcome> OutcomeOf(const RunCurves& curves, const Target& targ
   return OutcomeOf(evaluations, target);
 }
 
-absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target,
-                                    bool diverged) {
-  const absl::StatusOr<RunCurves> read = ReadCurves(folder);
-  if (!read.ok() && !diverged) return read.status();
-  const RunCurves curves = read.value_or(RunCurves());
-  CellResult result;
-  const std::vector<double>* const seconds = Find(curves, "train", "time");
-  const absl::StatusOr<RunOutcome> outcome = OutcomeOf(curves, target);
-  if (!outcome.ok() && !diverged) return outcome.status();
-  if (outcome.ok()) result.outcome = *outcome;
-  if (seconds != nullptr) result.end_seconds = seconds->back();
-  if (diverged) {
-    result.outcome.last.reset();
-    // Before its first evaluation: a miss that ends where it begins.
-    if (!outcome.ok()) result.outcome.seconds = kNoTime;
-    return result;
-  }
+absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target) {
   RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(folder + "/summary.json"));
   const nlohmann::json summary = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (!summary.is_object()) {
     return absl::FailedPreconditionError(absl::StrCat(folder, "/summary.json is no JSON object"));
   }
+  CellResult result;
+  result.diverged = TextAt(summary, "diverged");
   result.digest = TextAt(summary, "digest");
+  result.end_seconds = NumberAt(summary, "seconds");
+  const absl::StatusOr<RunCurves> curves = ReadCurves(folder);
+  if (!curves.ok() && result.diverged.empty()) return curves.status();
+  const absl::StatusOr<RunOutcome> outcome = OutcomeOf(curves.value_or(RunCurves()), target);
+  if (!outcome.ok() && result.diverged.empty()) return outcome.status();
+  if (outcome.ok()) result.outcome = *outcome;
+  if (!result.diverged.empty()) {
+    result.outcome.last.reset();
+    // Before its first evaluation: a miss that ends where it begins.
+    if (!outcome.ok()) result.outcome.seconds = kNoTime;
+    return result;
+  }
   double updates = 0, staleness = 0;
   const nlohmann::json& blocks = summary.value("blocks", nlohmann::json::array());
   for (const nlohmann::json& block : blocks) {
@@ -112,6 +110,7 @@ std::string ResultJson(const CellResult& result) {
     json["updates"] = result.updates;
     json["staleness"] = result.staleness;
     json["digest"] = result.digest;
+    if (!result.diverged.empty()) json["diverged"] = result.diverged;
   }
   return JsonText(json);
 }
@@ -139,7 +138,8 @@ absl::StatusOr<CellResult> ParseResult(absl::string_view text) {
   result.end_seconds = json["end_seconds"];
   result.updates = ClampedCount(json["updates"]);
   result.staleness = json["staleness"];
-  result.digest = json.value("digest", "");
+  result.digest = TextAt(json, "digest");
+  result.diverged = TextAt(json, "diverged");
   return result;
 }
 

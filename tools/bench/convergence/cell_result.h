@@ -15,7 +15,8 @@
 namespace rubato {
 
 struct CellResult {
-  std::string error;  // why there is no outcome, if there is none
+  std::string error;     // why there is no outcome, if there is none
+  std::string diverged;  // which loss or gradient was not finite, if that ended it
   RunOutcome outcome;
   double end_seconds = 0;      // of training
   int64_t updates = 0;         // of a block
@@ -35,8 +36,8 @@ struct DoneCell {
 // was not evaluated.
 absl::StatusOr<RunOutcome> OutcomeOf(const RunCurves& curves, const Target& target);
 
-// Of the finished or, where it `diverged`, broken run in `folder`. What reading it ends with.
-absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target, bool diverged);
+// Of the run in `folder` that has ended: finished or diverged. What reading it ends with.
+absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target);
 
 // One object; the same bytes for the same result.
 std::string ResultJson(const CellResult& result);

@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -78,17 +77,14 @@ absl::Status Driver::StartCell(CellPool* pool, size_t index) {
 
 absl::Status Driver::Finish(const CellPool::Ended& ended) {
   const Cell& cell = cells_[ended.cell];
-  const std::string log = ReadSmallFile(LogOf(cell)).value_or("");
-  const bool diverged = ended.exit_code == 1 && absl::StrContains(log, "not finite");
   CellResult result;
-  if (ended.exit_code == 0 || diverged) {
-    const absl::StatusOr<CellResult> read = ReadCell(RunFolderOf(cell), study_.target, diverged);
-    if (read.ok()) {
-      result = *read;
-    } else {
-      result.error = std::string(read.status().message());
-    }
+  const absl::StatusOr<CellResult> read = ReadCell(RunFolderOf(cell), study_.target);
+  if (read.ok() && (ended.exit_code == 0 || !read->diverged.empty())) {
+    result = *read;
+  } else if (ended.exit_code == 0) {
+    result.error = std::string(read.status().message());
   } else {
+    const std::string log = ReadSmallFile(LogOf(cell)).value_or("");
     const size_t last = log.rfind("error: ");
     result.error = last == std::string::npos
                        ? absl::StrCat("exited with code ", ended.exit_code)

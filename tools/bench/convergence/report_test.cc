@@ -1,5 +1,8 @@
 #include "tools/bench/convergence/report.h"
 
+#include <filesystem>
+#include <fstream>
+
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -132,6 +135,54 @@ TEST_F(ReportTest, LinesAndCsv) {
               HasSubstr("{\"mode\":\"async\",\"workers\":4,\"seed\":9,\"reached\":true,\"seconds\":"
                         "59.0,\"samples\":1000.0,"));
   EXPECT_THAT(ResultsCsv(study_, cells_), HasSubstr("\n\"async\",4,1,9,,0,1,59,1000,"));
+}
+
+class ReadCellTest : public ::testing::Test {
+ protected:
+  ReadCellTest() : folder_(::testing::TempDir() + "/run") {
+    std::filesystem::create_directories(folder_);
+    Write("metrics.jsonl",
+          "{\"kind\":\"train\",\"step\":1,\"samples\":50,\"time\":5,\"loss\":1}\n"
+          "{\"kind\":\"eval\",\"step\":1,\"samples\":50,\"time\":5,\"loss\":1,"
+          "\"accuracy\":0.9}\n");
+  }
+
+  void Write(const std::string& name, const std::string& text) {
+    std::ofstream(folder_ + "/" + name) << text;
+  }
+
+  const std::string folder_;
+  const Target target_ = {"eval/accuracy", 0.7, true};
+};
+
+TEST_F(ReadCellTest, HasWhatTheSummaryTells) {
+  Write("summary.json",
+        "{\"seconds\":8,\"digest\":\"d\",\"test_accuracy\":0.8,"
+        "\"blocks\":[{\"updates\":4,\"staleness_sum\":1}]}");
+  const absl::StatusOr<CellResult> result = ReadCell(folder_, target_);
+  RUBATO_ASSERT_OK(result);
+  EXPECT_EQ(result->diverged, "");
+  EXPECT_THAT(result->outcome.last, ::testing::Optional(0.9));
+  EXPECT_THAT(result->test, ::testing::Optional(0.8));
+  EXPECT_EQ(result->end_seconds, 8);
+  EXPECT_EQ(result->staleness, 0.25);
+  // And keeps it as a line.
+  const std::string line = ResultJson(*result);
+  const absl::StatusOr<CellResult> again = ParseResult(line);
+  RUBATO_ASSERT_OK(again);
+  EXPECT_EQ(ResultJson(*again), line);
+}
+
+TEST_F(ReadCellTest, ADivergedRunSaysSoInItsSummary) {
+  Write("summary.json", "{\"seconds\":8,\"digest\":\"\",\"diverged\":\"step 7: the loss is nan\"}");
+  const absl::StatusOr<CellResult> result = ReadCell(folder_, target_);
+  RUBATO_ASSERT_OK(result);
+  EXPECT_EQ(result->diverged, "step 7: the loss is nan");
+  EXPECT_EQ(result->outcome.last, std::nullopt);
+  EXPECT_EQ(result->end_seconds, 8);
+  EXPECT_THAT(ResultJson(*result), HasSubstr("\"diverged\":\"step 7: the loss is nan\""));
+  Write("summary.json", "{}");
+  EXPECT_EQ(ReadCell(folder_, target_)->outcome.last, std::optional<double>(0.9));
 }
 
 // Evaluated at 100 and 200 samples; the line of training at 150 samples says when half of it was
