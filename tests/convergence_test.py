@@ -36,7 +36,7 @@ class ConvergenceTest(unittest.TestCase):
     def path(self, name):
         return os.path.join(self.folder.name, name)
 
-    def command(self, out, *more, compute=("--compute", "10ms")):
+    def command(self, out, *more, compute=("--compute", "10ms", "--apply", "1GB")):
         return [RUBATO, "bench", "convergence", "job.yaml", "--mode", "sync", "--mode", "async",
                 "--target", "eval/accuracy=0.3", "--seeds", "3", "--speeds",
                 "straggler:factor=4", "--out", out, "--compute-scales", "1", *compute, *more]
@@ -106,14 +106,19 @@ class ConvergenceTest(unittest.TestCase):
         self.assertGreater(measured["micro_batch_seconds"], 0)
         flag = f"{max(1, round(measured['micro_batch_seconds'] * 1e6))}us"
         self.assertIn(f", {flag} for a micro-batch", self.read("study/report.md"))
+        self.assertGreater(measured["change_bytes_per_second"], 0)
+        apply = f"{max(1, round(measured['change_bytes_per_second'] / 1e3))}kB"
+        self.assertIn(f", {apply} a second that a shard sums and applies", self.read("study/report.md"))
         # Of which the results are a function: told to take it, another study has the same.
-        again = self.run_study("again", "--seeds", "1", compute=("--compute", flag))
+        again = self.run_study("again", "--seeds", "1",
+                               compute=("--compute", flag, "--apply", apply))
         self.assertEqual(again.returncode, 0, again.stderr)
         self.assertEqual(self.read("again/results.jsonl"), self.read("study/results.jsonl"))
         dry = self.run_study("study", "--seeds", "1", "--dry-run", compute=())
         self.assertNotIn("measuring", dry.stderr)
         self.assertRegex(dry.stdout, r"^# .*s of computing on \d+ cores \(.* ms for a micro-batch of 10 ")
         self.assertEqual(dry.stdout.count(f"--compute {flag}"), 2)
+        self.assertEqual(dry.stdout.count(f"--apply {apply}"), 2)
         # One that is spoilt is not measured again behind anybody's back.
         with open(self.path("study/calibration.json"), "w", encoding="utf-8") as file:
             file.write("{}")
@@ -161,7 +166,7 @@ class ConvergenceTest(unittest.TestCase):
         os.mkdir(self.path("studies"))
         with open(self.path("studies/study.yaml"), "w", encoding="utf-8") as file:
             file.write("config: ../job.yaml\nmode: [sync, async]\ntarget: eval/accuracy=0.3\n"
-                       "speeds: straggler:factor=4\ncompute: 10ms\nseeds: 1\n"
+                       "speeds: straggler:factor=4\ncompute: 10ms\napply: 1GB\nseeds: 1\n"
                        "compute_scales: [1]\nset: [seed=7]\n")
 
         def of_file(*more):
@@ -192,7 +197,7 @@ class ConvergenceTest(unittest.TestCase):
             file.write("seed: 3\n")
         mistaken = of_file("--out", "mistaken")
         self.assertEqual(mistaken.returncode, 2)
-        self.assertIn("studies/study.yaml:9:1: seed: found an unknown key; did you mean seeds?",
+        self.assertIn("studies/study.yaml:10:1: seed: found an unknown key; did you mean seeds?",
                       mistaken.stderr)
 
     def test_the_examples_are_studies(self):

@@ -139,6 +139,21 @@ TEST_F(SimulateTest, ALinkTakesItsLatencyAndItsBytesOverItsBandwidth) {
   EXPECT_THAT(refused.err, HasSubstr("found worker=9, expected a number from 0 to"));
 }
 
+// A shard of 1 MB/s: for one worker each of the 40 steps is an update of all blocks; for two the
+// blocks' gradients are added before. In sync it changes no bit.
+TEST_F(SimulateTest, SummingAndApplyingRealGradientsTakesTime) {
+  constexpr double kBytes = (784 * 64 + 64 + 64 * 10 + 10) * 4;
+  const double change = (kBytes + 96 * std::ceil(kBytes / 16384)) / 1e6;
+  Simulate("at-once", {"--workers", "2"});
+  for (const int workers : {1, 2}) {
+    const std::string run = absl::StrCat("run", workers);
+    Simulate(run, {"--servers", "1", "--workers", absl::StrCat(workers), "--latency", "0",
+                   "--bandwidth", "unlimited", "--compute", "0", "--apply", "1MB"});
+    EXPECT_NEAR(Summary(run)["seconds"].get<double>(), 40 * workers * change, 0.01 * 40 * change);
+    EXPECT_EQ(Summary(run)["digest"], Summary("at-once")["digest"]);
+  }
+}
+
 TEST_F(SimulateTest, ADivergedJobSaysSoInItsSummary) {
   const Process::Result result = Start({"tools/rubato", "simulate", "job.yaml", "--run-dir", "run",
                                         "--set", "optimizer.learning_rate=1e30"})

@@ -242,7 +242,7 @@ int SimulateMain(const std::vector<std::string>& arguments) {
             "worker=3,shard=0,...; may be repeated");
   flags.Add("jitter", &options.jitter, "TIME", "mean of what each message is delayed by at random");
   flags.Add("apply", &options.apply, "RATE",
-            "bytes a second that a shard sums and applies (with --sizes-only)");
+            "bytes a second that a shard sums and applies, or unlimited");
   flags.Add(
       "sizes-only", &options.sizes_only, "",
       "compute nothing: messages only take their time, one for all of a worker's blocks on a\n"

@@ -14,6 +14,7 @@
 #include "common/job/job.h"
 #include "common/space/modes.h"
 #include "server/shard/float_values.h"
+#include "tools/simulator/deferred_values.h"
 #include "tools/simulator/real_worker.h"
 #include "tools/simulator/symbolic_worker.h"
 
@@ -150,7 +151,12 @@ absl::Status Simulation::MakeShards() {
   for (int shard = 0; shard < job.cluster().servers(); ++shard) {
     const auto make =
         [&](SymbolicValues::Defer defer) -> absl::StatusOr<std::unique_ptr<ShardValues>> {
-      if (setting_.data != nullptr) return FloatValues::Create(job, shard);
+      if (setting_.data != nullptr) {
+        RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> floats,
+                                FloatValues::Create(job, shard));
+        if (!defer) return floats;
+        return std::make_unique<DeferredValues>(std::move(floats), std::move(defer));
+      }
       auto symbols =
           std::make_unique<SymbolicValues>(&blocks_, shard, job.seed(), setting_.symbols_are_judged,
                                            LeavesOut(), std::move(defer), setting_.observer);

@@ -1,4 +1,5 @@
-// How long a worker computes on this machine: what a study's virtual time is made of.
+// How long a worker computes on this machine, and how fast a shard applies: what a study's virtual
+// time is made of.
 #ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_CALIBRATION_H_
 #define RUBATO_TOOLS_BENCH_CONVERGENCE_CALIBRATION_H_
 
@@ -14,14 +15,18 @@ namespace rubato {
 struct Calibration {
   double micro_batch_seconds = 0;  // median
   int64_t samples = 0;             // of a micro-batch
+  // Of parameters, that a shard sums and applies: the mean of a sum and an update.
+  double change_bytes_per_second = 0;
 };
 
-// Computes gradients of `job` on one thread, on its own data, for a second or so. Errors of the
-// job's data and model.
+// Computes gradients of `job` on one thread, on its own data, and sums and applies as many values
+// block by block, for a second or so. Errors of the job's data and model.
 absl::StatusOr<Calibration> Calibrate(const proto::Job& job);
 
 // As `rubato simulate --compute` takes it.
 std::string ComputeFlag(const Calibration& calibration);
+// Likewise --apply.
+std::string ApplyFlag(const Calibration& calibration);
 
 std::string CalibrationJson(const Calibration& calibration);
 absl::StatusOr<Calibration> ParseCalibration(absl::string_view text);

@@ -72,7 +72,9 @@ absl::StatusOr<std::optional<Calibration>> KeptCalibration(const std::string& fo
 absl::StatusOr<Calibration> CalibrationOf(const Options& options, bool keep) {
   RUBATO_ASSIGN_OR_RETURN(const std::optional<Calibration> kept, KeptCalibration(options.folder));
   if (kept.has_value()) return *kept;
-  WriteAll(2, "measuring how long a worker computes here (--compute says it)\n");
+  WriteAll(2,
+           "measuring how long a worker computes and a shard applies here (--compute and --apply "
+           "say it)\n");
   RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(options.study.config, options.study.set));
   RUBATO_ASSIGN_OR_RETURN(const Calibration calibration, Calibrate(job));
   if (keep) {
@@ -80,6 +82,14 @@ absl::StatusOr<Calibration> CalibrationOf(const Options& options, bool keep) {
         WriteFileAtomically(CalibrationFile(options.folder), CalibrationJson(calibration) + "\n"));
   }
   return calibration;
+}
+
+bool NeedsCalibration(const Study& study) { return study.compute.empty() || study.apply.empty(); }
+
+// What of its times `study` does not say.
+void Calibrated(const Calibration& calibration, Study* study) {
+  if (study->compute.empty()) study->compute = ComputeFlag(calibration);
+  if (study->apply.empty()) study->apply = ApplyFlag(calibration);
 }
 
 // What all cells together compute, on `jobs` cores.
@@ -100,7 +110,7 @@ absl::StatusOr<std::string> TimeText(const Study& study, const Calibration& cali
 
 absl::StatusOr<std::string> DryRun(Options options) {
   RUBATO_ASSIGN_OR_RETURN(const Calibration here, CalibrationOf(options, /*keep=*/false));
-  if (options.study.compute.empty()) options.study.compute = ComputeFlag(here);
+  Calibrated(here, &options.study);
   RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> trials, TrialsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> cells, CellsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(
@@ -193,13 +203,13 @@ absl::StatusOr<std::string> VerifyStudy(Options options, SignalWatcher* signals,
   }
   Driver driver(&options.study, options.folder, JobsOf(options));  // nobody else runs it
   RUBATO_RETURN_IF_ERROR(driver.Open());
-  if (options.study.compute.empty()) {
+  if (NeedsCalibration(options.study)) {
     RUBATO_ASSIGN_OR_RETURN(const std::optional<Calibration> kept, KeptCalibration(options.folder));
     if (!kept.has_value()) {
       return absl::FailedPreconditionError(absl::StrCat(
           CalibrationFile(options.folder), " is missing: results are a function of it"));
     }
-    options.study.compute = ComputeFlag(*kept);
+    Calibrated(*kept, &options.study);
   }
   RUBATO_ASSIGN_OR_RETURN(std::vector<KeptLine> lines, KeptLines(options));
   lines = Draw(std::move(lines), static_cast<size_t>(options.verify), static_cast<uint64_t>(seed));
@@ -236,9 +246,9 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
   if (options.verify > 0) return VerifyStudy(std::move(options), signals, code);
   Driver driver(&options.study, options.folder, JobsOf(options));
   RUBATO_RETURN_IF_ERROR(driver.Open());
-  if (options.study.compute.empty()) {
+  if (NeedsCalibration(options.study)) {
     RUBATO_ASSIGN_OR_RETURN(const Calibration calibration, CalibrationOf(options, /*keep=*/true));
-    options.study.compute = ComputeFlag(calibration);
+    Calibrated(calibration, &options.study);
     RUBATO_ASSIGN_OR_RETURN(trials, TrialsOf(options.study));
   }
   driver.Add(trials);
@@ -302,6 +312,8 @@ Flags FlagsOf(Options* options) {
   flags.Add("speeds", &study.speeds, "SPEEDS", "as of rubato simulate");
   flags.Add("compute", &study.compute, "TIME",
             "that a worker takes for a micro-batch; default: measured here, once for a study");
+  flags.Add("apply", &study.apply, "RATE",
+            "bytes a second that a shard sums and applies, or unlimited; default: likewise");
   flags.Add("compute-scales", &options->compute_scales, "X,X",
             "what the computing time is multiplied by: the verdict is the first one's and "
             "repeated at\n"

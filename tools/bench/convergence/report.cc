@@ -296,8 +296,9 @@ std::string ReportMarkdown(const Study& study, const std::vector<DoneCell>& cell
   };
   absl::StrAppend(
       &text, "\nIn virtual time: speeds ", or_default(study.speeds, "fixed"), ", ",
-      or_default(study.compute, "10ms"), " for a micro-batch, ", or_default(study.latency, "100us"),
-      " of latency, ", or_default(study.bandwidth, "10Gbit"),
+      or_default(study.compute, "10ms"), " for a micro-batch, ",
+      or_default(study.apply, "unlimited"), " a second that a shard sums and applies, ",
+      or_default(study.latency, "100us"), " of latency, ", or_default(study.bandwidth, "10Gbit"),
       " a machine. Seconds are of training, without the time of evaluations.\n\n"
       "| mode | workers | runs that reach it | seconds | samples | speed beside the baseline | ",
       absl::StripPrefix(study.target.metric, "eval/"),

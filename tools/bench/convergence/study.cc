@@ -214,7 +214,8 @@ absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
   maker.common_ = {"simulate", study.config};
   for (const auto& [flag, value] : {std::pair("--speeds", &study.speeds),
                                     {"--latency", &study.latency},
-                                    {"--bandwidth", &study.bandwidth}}) {
+                                    {"--bandwidth", &study.bandwidth},
+                                    {"--apply", &study.apply}}) {
     if (!value->empty()) maker.common_.insert(maker.common_.end(), {flag, *value});
   }
   std::vector<std::string>& set = maker.set_ = study.set;
@@ -324,6 +325,7 @@ std::string StudyJson(const Study& study) {
   json["speeds"] = study.speeds;
   json["compute"] = study.compute;
   json["compute_scales"] = study.compute_scales;
+  json["apply"] = study.apply;
   json["latency"] = study.latency;
   json["bandwidth"] = study.bandwidth;
   return JsonText(json, 1);

@@ -29,6 +29,7 @@ struct Study {
   int64_t evaluations = 40;  // of a run
   // Of `rubato simulate`, passed on as they are.
   std::string speeds, latency, bandwidth;
+  std::string apply;    // likewise; empty: not known yet
   std::string compute;  // likewise, times each of `compute_scales`; empty: not known yet
   // The verdict is that of the first, and repeated at the others.
   std::vector<double> compute_scales = {1, 0.5, 2};

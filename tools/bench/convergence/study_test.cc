@@ -96,6 +96,7 @@ TEST_F(CellsOfTest, EachSeedInEachMode) {
 
 TEST_F(CellsOfTest, EachAgainAtOtherComputingTimes) {
   study_.compute = "10ms";
+  study_.apply = "2GB";
   study_.compute_scales = {1, 0.5, 2};
   const absl::StatusOr<std::vector<Cell>> cells = CellsOf(study_);
   RUBATO_ASSERT_OK(cells);
@@ -104,6 +105,7 @@ TEST_F(CellsOfTest, EachAgainAtOtherComputingTimes) {
   EXPECT_THAT((*cells)[0].arguments, Contains("10ms"));
   EXPECT_THAT((*cells)[6].arguments, Contains("5000000ns"));
   EXPECT_THAT((*cells)[17].arguments, Contains("20000000ns"));
+  for (const Cell& cell : *cells) EXPECT_THAT(cell.arguments, Contains("2GB"));
 }
 
 TEST_F(CellsOfTest, TrialsHaveSeedsOfTheirOwnAndEachModeAsMany) {
