@@ -59,6 +59,11 @@ class ConvergenceTest(unittest.TestCase):
         # A straggler holds up steps, and not contributions on arrival.
         for sync, on_arrival in zip(lines[:3], lines[3:]):
             self.assertGreater(sync["end_seconds"], 1.3 * on_arrival["end_seconds"])
+            self.assertNotIn("staleness_counts", sync)
+            self.assertEqual(sum(on_arrival["staleness_counts"]), on_arrival["updates"])
+            # Worker 0 is the straggler, for which the other waits.
+            self.assertGreater(sync["workers"][1][2], 2 * sync["workers"][0][2])
+        self.assertIn("Updates on arrival by their staleness", self.read("whole/report.md"))
 
         with subprocess.Popen(self.command("broken", "--jobs", "1"), cwd=self.folder.name,
                               text=True, stderr=subprocess.PIPE) as driver:

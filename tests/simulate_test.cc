@@ -154,6 +154,24 @@ TEST_F(SimulateTest, SummingAndApplyingRealGradientsTakesTime) {
   }
 }
 
+// Two workers of which one is four times slower, and the other waits.
+TEST_F(SimulateTest, TellsWhatEachWorkersTimeWentInto) {
+  Simulate("run", {"--workers", "2", "--speeds", "straggler:factor=4", "--compute", "10ms"});
+  const nlohmann::json summary = Summary("run"), workers = summary["workers"];
+  ASSERT_EQ(workers.size(), 2u);
+  const auto of = [&](int worker, const char* what) {
+    return workers[worker][absl::StrCat(what, "_seconds")].get<double>();
+  };
+  // A step has four micro-batches, two for each.
+  EXPECT_NEAR(of(0, "computing") / (40 * 2 * 0.04), 1, 0.03);  // one of the steps is short
+  EXPECT_NEAR(of(1, "computing") / (40 * 2 * 0.01), 1, 0.03);
+  EXPECT_GT(of(0, "sending"), 0);
+  for (const int worker : {0, 1}) {
+    EXPECT_NEAR(of(worker, "computing") + of(worker, "sending") + of(worker, "waiting"),
+                summary["seconds"].get<double>(), 1e-9);
+  }
+}
+
 TEST_F(SimulateTest, ADivergedJobSaysSoInItsSummary) {
   const Process::Result result = Start({"tools/rubato", "simulate", "job.yaml", "--run-dir", "run",
                                         "--set", "optimizer.learning_rate=1e30"})

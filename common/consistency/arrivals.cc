@@ -57,6 +57,10 @@ Contribution Arrivals::Strike(BlockLedger* ledger) const {
   ledger->clocks[applied.worker].staleness = staleness;
   ledger->staleness_sum += staleness;
   ledger->staleness_max = std::max(ledger->staleness_max, staleness);
+  const auto counted = static_cast<size_t>(std::clamp<int64_t>(staleness, 0, kMostStaleness));
+  std::vector<int64_t>& counts = ledger->staleness_counts;
+  counts.resize(std::max(counts.size(), counted + 1));
+  ++counts[counted];
   ledger->units.Insert(applied.unit);
   ledger->queue.pop_front();
   ledger->MoveClock(applied.worker);

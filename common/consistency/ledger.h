@@ -14,6 +14,9 @@
 
 namespace rubato {
 
+// The staleness up to which updates are counted one by one; what is staler counts as this.
+constexpr int64_t kMostStaleness = 64;
+
 // Names a payload (a gradient sum for one block) that the shell holds.
 using PayloadId = uint64_t;
 
@@ -69,6 +72,7 @@ struct BlockLedger {
   UnitSet units;          // on arrival: the contributions in the parameters
   int64_t staleness_sum = 0;
   int64_t staleness_max = 0;
+  std::vector<int64_t> staleness_counts;  // updates, by staleness; as far as there are any
 
   // What the next update is of, or a measurement: the whole sum of the step, or the first in the
   // queue.

@@ -214,6 +214,16 @@ TEST_F(LiesTest, AShardsAnswersEndTheJobByItsName) {
          node->set_end(1);
        }},
       {"shard_report.blocks", [](auto* m) { m->mutable_shard_report(); }},
+      {"shard_report.staleness_counts",
+       [](auto* m) {
+         m->mutable_shard_report()->add_blocks()->set_block(1);
+         m->mutable_shard_report()->mutable_staleness_counts()->Resize(66, 0);
+       }},
+      {"shard_report.staleness_counts",
+       [](auto* m) {
+         m->mutable_shard_report()->add_blocks()->set_block(1);
+         m->mutable_shard_report()->add_staleness_counts(-1);
+       }},
       {"no message of a shard", [](auto* m) { m->mutable_progress(); }},
   };
   for (const Lie& lie : lies) {

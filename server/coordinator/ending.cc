@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <vector>
 
 namespace rubato {
 
@@ -12,7 +13,7 @@ using coordinator::Warn;
 
 namespace {
 
-// Of bytes: as many as can be said, where there are more.
+// Of bytes and updates of blocks: as many as can be said, where there are more.
 int64_t Sum(int64_t a, int64_t b) {
   constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
   return a > kMost - b ? kMost : a + b;
@@ -97,6 +98,11 @@ void Ending::OnReport(const ShardId& shard, const proto::ShardReport& report, Su
   summary->duplicates += report.duplicates();
   summary->pushed_bytes = Sum(summary->pushed_bytes, report.pushed_bytes());
   summary->pulled_bytes = Sum(summary->pulled_bytes, report.pulled_bytes());
+  std::vector<int64_t>& counts = summary->staleness_counts;
+  counts.resize(std::max<size_t>(counts.size(), report.staleness_counts_size()));
+  for (int i = 0; i < report.staleness_counts_size(); ++i) {
+    counts[i] = Sum(counts[i], report.staleness_counts(i));
+  }
   summary->blocks.insert(summary->blocks.end(), report.blocks().begin(), report.blocks().end());
   if (!reports_.complete()) return;
   std::sort(summary->blocks.begin(), summary->blocks.end(),

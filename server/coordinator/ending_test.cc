@@ -80,13 +80,16 @@ TEST_F(EndingTest, EachShardsReportCountsOnce) {
   proto::ShardReport report;
   report.set_pushed_bytes(5);
   report.add_blocks()->set_block(1);
+  report.add_staleness_counts(7);
   ending_.OnReport({1, 1}, report, &summary_, &out_);
   ending_.OnReport({1, 1}, report, &summary_, &out_);
   EXPECT_EQ(ending_.state(), Ending::State::kReporting);
   report.mutable_blocks(0)->set_block(0);
+  report.add_staleness_counts(2);
   ending_.OnReport({0, 1}, report, &summary_, &out_);
   EXPECT_EQ(ending_.state(), Ending::State::kCollecting);
   EXPECT_EQ(summary_.pushed_bytes, 10);
+  EXPECT_EQ(summary_.staleness_counts, (std::vector<int64_t>{14, 2}));
   ASSERT_EQ(summary_.blocks.size(), 2u);
   EXPECT_EQ(summary_.blocks[0].block(), 0);
   EXPECT_EQ(std::get<coordinator::Collect>(out_.back()).version, 6);

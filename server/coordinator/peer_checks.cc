@@ -7,6 +7,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/max_count.h"
 #include "common/base/status.h"
+#include "common/consistency/ledger.h"
 #include "common/space/flat_space.h"
 #include "common/space/sum_of_squares.h"
 
@@ -161,6 +162,11 @@ absl::Status Check(const proto::ShardReport& report, const PeerTerms& terms) {
     ++expected;
     RUBATO_RETURN_IF_ERROR(Count("shard_report.blocks.version", block.version()));
     RUBATO_RETURN_IF_ERROR(Count("shard_report.blocks.samples", block.samples()));
+  }
+  RUBATO_RETURN_IF_ERROR(
+      In("shard_report.staleness_counts", report.staleness_counts_size(), 0, kMostStaleness + 1));
+  for (const int64_t count : report.staleness_counts()) {
+    RUBATO_RETURN_IF_ERROR(In("shard_report.staleness_counts", count, 0, kMaxBytes));
   }
   RUBATO_RETURN_IF_ERROR(Count("shard_report.duplicates", report.duplicates()));
   RUBATO_RETURN_IF_ERROR(In("shard_report.pushed_bytes", report.pushed_bytes(), 0, kMaxBytes));

@@ -23,6 +23,13 @@
 
 namespace rubato {
 
+// What a worker's time went into. Seconds.
+struct WorkerTime {
+  double computing = 0;
+  double sending = 0;  // its machine's card
+  double waiting = 0;  // the rest
+};
+
 // Figures of a whole run.
 struct Summary {
   int64_t steps = 0;
@@ -38,16 +45,19 @@ struct Summary {
   int64_t skipped = 0;     // steps or contributions left out because they were not finite
   int64_t duplicates = 0;  // contributions refused as already counted, over all shards
   std::vector<proto::ShardReport::Block> blocks;  // in order
-  WorkCounts work;                                // contributions on arrival
-  int64_t views = 0;                              // installed
-  int64_t switches = 0;                           // of mode
-  int64_t workers_lost = 0;                       // died, failed or were taken for dead
-  int64_t workers_left = 0;                       // in order
+  // Updates on arrival of all blocks, by staleness, as ShardReport counts them.
+  std::vector<int64_t> staleness_counts;
+  WorkCounts work;           // contributions on arrival
+  int64_t views = 0;         // installed
+  int64_t switches = 0;      // of mode
+  int64_t workers_lost = 0;  // died, failed or were taken for dead
+  int64_t workers_left = 0;  // in order
   // Of workers who went, or had been there at the checkpoint that the job goes on from; of jobs
   // that push topk.
   std::optional<int64_t> residuals_lost;
   int64_t pushed_bytes = 0, pulled_bytes = 0;  // of workers' payloads
   Overlap overlap;
+  std::vector<WorkerTime> workers;  // by rank; of simulations
 };
 
 class Metrics {

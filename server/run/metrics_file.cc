@@ -60,6 +60,12 @@ std::string ToJson(const Summary& summary, const std::string& digest) {
     json["waiting_seconds"] = summary.overlap.mean_waiting_seconds();
     json["communication_hidden"] = *summary.overlap.hidden();
   }
+  for (const WorkerTime& time : summary.workers) {
+    json["workers"].push_back({{"computing_seconds", time.computing},
+                               {"sending_seconds", time.sending},
+                               {"waiting_seconds", time.waiting}});
+  }
+  if (!summary.staleness_counts.empty()) json["staleness_counts"] = summary.staleness_counts;
   json["digest"] = digest;
   Json blocks = Json::array();
   for (const proto::ShardReport::Block& block : summary.blocks) {

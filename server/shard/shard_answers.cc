@@ -1,5 +1,8 @@
 #include "server/shard/shard_answers.h"
 
+#include <algorithm>
+#include <vector>
+
 namespace rubato {
 
 proto::ShardClosed ClosedMessage(const Shard& shard) {
@@ -22,6 +25,7 @@ proto::ShardClosed ClosedMessage(const Shard& shard) {
 
 proto::ShardReport ReportMessage(const Shard& shard) {
   proto::ShardReport report;
+  std::vector<int64_t> counts;
   for (int64_t block = shard.blocks().begin; block < shard.blocks().end; ++block) {
     const BlockLedger& ledger = shard.ledger(block);
     proto::ShardReport::Block* out = report.add_blocks();
@@ -30,7 +34,12 @@ proto::ShardReport ReportMessage(const Shard& shard) {
     out->set_samples(ledger.samples);
     out->set_staleness_sum(ledger.staleness_sum);
     out->set_staleness_max(ledger.staleness_max);
+    counts.resize(std::max(counts.size(), ledger.staleness_counts.size()));
+    for (size_t i = 0; i < ledger.staleness_counts.size(); ++i) {
+      counts[i] += ledger.staleness_counts[i];
+    }
   }
+  for (const int64_t count : counts) report.add_staleness_counts(count);
   report.set_duplicates(shard.duplicates());
   return report;
 }

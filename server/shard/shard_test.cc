@@ -253,6 +253,7 @@ TEST(AsyncShardTest, AppliesOnArrivalAndCountsStalenessPerBlock) {
   RUBATO_ASSERT_OK(shard.Push(1, 1, {0, 1}, "c", /*read_version=*/2));
   EXPECT_EQ(shard.shard().ledger(0).staleness_sum, 1);
   EXPECT_EQ(shard.shard().ledger(0).staleness_max, 1);
+  EXPECT_THAT(shard.shard().ledger(0).staleness_counts, ElementsAre(2, 1));
   EXPECT_EQ(shard.shard().ledger(0).version, 3);
   EXPECT_THAT(shard.samples_before, ElementsAre(0, 1, 2));
 }

@@ -18,6 +18,7 @@ namespace {
 
 using ::testing::Each;
 using ::testing::Ge;
+using ::testing::IsEmpty;
 using ::testing::Le;
 
 constexpr uint64_t kSeed = 20261121;
@@ -119,7 +120,24 @@ TEST_F(LawsTest, EqualWorkersOnArrivalAreStaleByAllTheOthers) {
     Run(AsyncMode(), workers, 100 * workers, "fixed");
     EXPECT_THAT(After(1, record_->staleness), Each(workers - 1));
     EXPECT_NEAR(Seconds(), 100, 1e-6);
+    // The first contributions are all of version 0; each block counts its own updates.
+    const int64_t blocks = static_cast<int64_t>(record_->conservation.size());
+    std::vector<int64_t> counts(workers, blocks);
+    counts.back() = blocks * (99 * workers + 1);
+    EXPECT_EQ(simulation_->coordinator().summary().staleness_counts, counts);
   }
+}
+
+// What is staler than is counted one by one is counted together.
+TEST_F(LawsTest, EveryUpdateIsCountedByItsStaleness) {
+  constexpr int kWorkers = 70;
+  Run(AsyncMode(), kWorkers, 10 * kWorkers, "fixed");
+  const int64_t blocks = static_cast<int64_t>(record_->conservation.size());
+  std::vector<int64_t> counts(kMostStaleness + 1, blocks);
+  counts.back() = blocks * (10 * kWorkers - kMostStaleness);
+  EXPECT_EQ(simulation_->coordinator().summary().staleness_counts, counts);
+  Run(SyncMode(), 8, 80, "fixed");
+  EXPECT_THAT(simulation_->coordinator().summary().staleness_counts, IsEmpty());
 }
 
 TEST_F(LawsTest, AOnePercentJitterOfEightWorkersKeepsStalenessWithinEleven) {
@@ -151,6 +169,14 @@ TEST_F(LawsTest, ExponentialWorkersOnArrivalAreGeometricallyStale) {
   EXPECT_LT(distance, 2.22 / std::sqrt(kUnits));
   // Each worker makes an update in a time of 1.
   EXPECT_NEAR(kUnits / Seconds(), kWorkers, 0.1);
+  // Of each block, so those of three blocks say no more than those of one.
+  const std::vector<int64_t>& told = simulation_->coordinator().summary().staleness_counts;
+  const double all =
+      static_cast<double>(kUnits) * static_cast<double>(record_->conservation.size());
+  for (const int j : {0, 1, 5, 20}) {
+    const double share = std::pow(1 - 1.0 / kWorkers, j) / kWorkers;
+    EXPECT_NEAR(static_cast<double>(told[j]) / all, share, 5 * std::sqrt(share / kUnits)) << j;
+  }
 }
 
 // One k times slow: it is stale by (N - 1) k, the others by N - 2 + 1/k; the rate is N - 1 + 1/k.

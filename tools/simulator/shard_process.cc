@@ -175,7 +175,12 @@ void ShardProcess::Do(const shard_outcome::Said& said) {
   if (message.has_snapshot_copied()) {
     Unfold(*setting_.blocks, message.mutable_snapshot_copied()->mutable_blocks());
   } else if (message.has_shard_report()) {
-    Unfold(*setting_.blocks, message.mutable_shard_report()->mutable_blocks());
+    proto::ShardReport& report = *message.mutable_shard_report();
+    const int before = report.blocks_size();
+    Unfold(*setting_.blocks, report.mutable_blocks());
+    for (int64_t& count : *report.mutable_staleness_counts()) {
+      count = count / before * report.blocks_size();
+    }
   }
   setting_.network->Send(control_, self_, SimMessage::ToCoordinator(std::move(message)));
 }

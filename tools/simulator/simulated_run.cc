@@ -20,6 +20,21 @@
 namespace rubato {
 namespace {
 
+// `summary`, and what each worker's time went into.
+Summary WithWorkers(const Simulation& simulation, Summary summary) {
+  for (const auto& worker : simulation.workers()) {
+    const VirtualNetwork& network = simulation.network();
+    const int card = simulation.worker_card(worker->index());
+    WorkerTime time;
+    time.computing = static_cast<double>(worker->computing_time()) * 1e-9;
+    time.sending =
+        static_cast<double>(network.bytes_out(card)) / network.card(card).bytes_per_second;
+    time.waiting = std::max(0.0, summary.seconds - time.computing - time.sending);
+    summary.workers.push_back(time);
+  }
+  return summary;
+}
+
 // The files of one run.
 class Files {
  public:
@@ -68,14 +83,15 @@ class Files {
           digest, WriteParameters(folder_.ParametersFile(),
                                   simulation.coordinator().view().layout(), state.parameters));
     }
-    summary_ = ToJson(summary, digest);
+    summary_ = ToJson(WithWorkers(simulation, summary), digest);
     return WriteFileAtomically(folder_.SummaryFile(), summary_);
   }
 
   // Of a job that has diverged: there are no parameters.
   absl::Status WriteSummary(const Simulation& simulation) const {
-    return WriteFileAtomically(folder_.SummaryFile(),
-                               ToJson(simulation.coordinator().summary(), ""));
+    return WriteFileAtomically(
+        folder_.SummaryFile(),
+        ToJson(WithWorkers(simulation, simulation.coordinator().summary()), ""));
   }
 
   absl::StatusOr<std::string> WriteSnapshot(const Simulation& simulation, uint32_t snapshot,

@@ -134,6 +134,8 @@ class Simulation : private Process {
   int ShardOf(ProcessId process) const;
   // Of the machine of a shard.
   int shard_card(int shard) const { return shard; }
+  // Of the machine of a worker that has been made.
+  int worker_card(int index) const { return worker_cards_[index]; }
   // With symbols.
   uint64_t Value(int64_t block) const;
   const BlockLedger& ledger(int64_t block) const;

@@ -1,6 +1,7 @@
 #include "tools/bench/convergence/cell_result.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 #include <vector>
@@ -37,6 +38,15 @@ double SecondsAt(const std::vector<double>& samples, const std::vector<double>& 
   const double seconds_before = next == 0 ? 0 : seconds[next - 1];
   const double share = (at - samples_before) / (samples[next] - samples_before);
   return seconds_before + share * (seconds[next] - seconds_before);
+}
+
+std::vector<int64_t> CountsAt(const nlohmann::json& object) {
+  std::vector<int64_t> counts;
+  const nlohmann::json list = object.value("staleness_counts", nlohmann::json::array());
+  for (const nlohmann::json& count : list) {
+    counts.push_back(count.is_number() ? ClampedCount(count) : 0);
+  }
+  return counts;
 }
 
 nlohmann::ordered_json OrNull(std::optional<double> value) {
@@ -76,6 +86,12 @@ absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& tar
   const absl::StatusOr<RunOutcome> outcome = OutcomeOf(curves.value_or(RunCurves()), target);
   if (!outcome.ok() && result.diverged.empty()) return outcome.status();
   if (outcome.ok()) result.outcome = *outcome;
+  result.staleness_counts = CountsAt(summary);
+  for (const nlohmann::json& worker : summary.value("workers", nlohmann::json::array())) {
+    result.workers.push_back({NumberAt(worker, "computing_seconds"),
+                              NumberAt(worker, "sending_seconds"),
+                              NumberAt(worker, "waiting_seconds")});
+  }
   if (!result.diverged.empty()) {
     result.outcome.last.reset();
     // Before its first evaluation: a miss that ends where it begins.
@@ -109,6 +125,10 @@ std::string ResultJson(const CellResult& result) {
     json["end_seconds"] = result.end_seconds;
     json["updates"] = result.updates;
     json["staleness"] = result.staleness;
+    if (!result.staleness_counts.empty()) json["staleness_counts"] = result.staleness_counts;
+    for (const WorkerSeconds& worker : result.workers) {
+      json["workers"].push_back({worker.computing, worker.sending, worker.waiting});
+    }
     json["digest"] = result.digest;
     if (!result.diverged.empty()) json["diverged"] = result.diverged;
   }
@@ -138,6 +158,14 @@ absl::StatusOr<CellResult> ParseResult(absl::string_view text) {
   result.end_seconds = json["end_seconds"];
   result.updates = ClampedCount(json["updates"]);
   result.staleness = json["staleness"];
+  result.staleness_counts = CountsAt(json);
+  for (const nlohmann::json& worker : json.value("workers", nlohmann::json::array())) {
+    std::array<double, 3> seconds = {};
+    for (size_t i = 0; i < std::min(worker.size(), seconds.size()); ++i) {
+      if (worker.is_array() && worker[i].is_number()) seconds[i] = worker[i];
+    }
+    result.workers.push_back({seconds[0], seconds[1], seconds[2]});
+  }
   result.digest = TextAt(json, "digest");
   result.diverged = TextAt(json, "diverged");
   return result;

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -14,15 +15,23 @@
 
 namespace rubato {
 
+// What a worker's time went into.
+struct WorkerSeconds {
+  double computing = 0, sending = 0, waiting = 0;
+};
+
 struct CellResult {
   std::string error;     // why there is no outcome, if there is none
   std::string diverged;  // which loss or gradient was not finite, if that ended it
   RunOutcome outcome;
-  double end_seconds = 0;      // of training
-  int64_t updates = 0;         // of a block
-  double staleness = 0;        // of an update, mean
-  std::optional<double> test;  // the target's metric, of the test split, at the end
-  std::string digest;          // of the final parameters; empty if the run diverged
+  double end_seconds = 0;  // of training
+  int64_t updates = 0;     // of a block
+  double staleness = 0;    // of an update, mean
+  // Updates of all blocks by staleness, on arrival: as in summary.json.
+  std::vector<int64_t> staleness_counts;
+  std::vector<WorkerSeconds> workers;  // by number
+  std::optional<double> test;          // the target's metric, of the test split, at the end
+  std::string digest;                  // of the final parameters; empty if the run diverged
 };
 
 // A cell that has run.

@@ -14,6 +14,7 @@
 #include "common/base/json.h"
 #include "tools/bench/convergence/learning_rates.h"
 #include "tools/bench/convergence/sign_flip.h"
+#include "tools/bench/convergence/tables.h"
 
 namespace rubato {
 namespace {
@@ -319,6 +320,7 @@ std::string ReportMarkdown(const Study& study, const std::vector<DoneCell>& cell
       absl::StrAppend(&text, "\nLeft out: ", seed, "\n");
     }
   }
+  absl::StrAppend(&text, StalenessMarkdown(study, cells), TimesMarkdown(study, cells));
   absl::StrAppend(&text, RatesMarkdown(study, SearchRates(study, cells)));
   absl::StrAppend(&text, "\nRepeat it with\n\n    ", command, "\n");
   return text;

@@ -6,6 +6,7 @@
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tools/bench/convergence/tables.h"
 
 namespace rubato {
 namespace {
@@ -13,6 +14,7 @@ namespace {
 using ::testing::AllOf;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Ten seeds, of which async takes half the time and ends a little worse.
 class ReportTest : public ::testing::Test {
@@ -137,6 +139,37 @@ TEST_F(ReportTest, LinesAndCsv) {
   EXPECT_THAT(ResultsCsv(study_, cells_), HasSubstr("\n\"async\",4,1,9,,0,1,59,1000,"));
 }
 
+TEST_F(ReportTest, StalenessIsCountedOverTheSeedsThatAreJudged) {
+  for (DoneCell& done : cells_) {
+    if (done.cell.mode == 0) continue;
+    done.result.staleness_counts.assign(65, 0);
+    done.result.staleness_counts[0] = 5;
+    done.result.staleness_counts[7] = 2;
+    done.result.staleness_counts[4] = 2;
+    done.result.staleness_counts[64] = 1;
+  }
+  cells_[12].result.error = "no room";
+  DoneCell other = cells_[11];
+  other.result.staleness_counts = {1000000};
+  other.cell.scale = 1;
+  cells_.push_back(other);
+  const std::string table = StalenessMarkdown(study_, cells_);
+  EXPECT_THAT(table, HasSubstr("| 3 | 4–7 | 8–15 | 16–31 | 32–63 | 64 and more |\n"));
+  EXPECT_THAT(table, HasSubstr("| async | 4 | 50 |  |  |  | 40 |  |  |  | 10 |\n"));
+  EXPECT_THAT(table, Not(HasSubstr("sync | 4 | 0")));
+  EXPECT_THAT(ReportMarkdown(study_, cells_, ""), HasSubstr(table));
+}
+
+TEST_F(ReportTest, TimesAreSharesOfAllWorkers) {
+  EXPECT_EQ(TimesMarkdown(study_, cells_), "");
+  for (DoneCell& done : cells_) {
+    if (done.cell.mode == 0) done.result.workers = {{8, 1, 1}, {2, 1, 7}};
+  }
+  const std::string table = TimesMarkdown(study_, cells_);
+  EXPECT_THAT(table, HasSubstr("| sync | 4 | 50 | 20 to 80 | 10 | 40 |\n"));
+  EXPECT_THAT(ReportMarkdown(study_, cells_, ""), HasSubstr(table));
+}
+
 class ReadCellTest : public ::testing::Test {
  protected:
   ReadCellTest() : folder_(::testing::TempDir() + "/run") {
@@ -157,7 +190,8 @@ class ReadCellTest : public ::testing::Test {
 
 TEST_F(ReadCellTest, HasWhatTheSummaryTells) {
   Write("summary.json",
-        "{\"seconds\":8,\"digest\":\"d\",\"test_accuracy\":0.8,"
+        "{\"seconds\":8,\"digest\":\"d\",\"test_accuracy\":0.8,\"staleness_counts\":[3,1],"
+        "\"workers\":[{\"computing_seconds\":5,\"sending_seconds\":1,\"waiting_seconds\":2}],"
         "\"blocks\":[{\"updates\":4,\"staleness_sum\":1}]}");
   const absl::StatusOr<CellResult> result = ReadCell(folder_, target_);
   RUBATO_ASSERT_OK(result);
@@ -168,6 +202,7 @@ TEST_F(ReadCellTest, HasWhatTheSummaryTells) {
   EXPECT_EQ(result->staleness, 0.25);
   // And keeps it as a line.
   const std::string line = ResultJson(*result);
+  EXPECT_THAT(line, HasSubstr("\"staleness_counts\":[3,1],\"workers\":[[5.0,1.0,2.0]],"));
   const absl::StatusOr<CellResult> again = ParseResult(line);
   RUBATO_ASSERT_OK(again);
   EXPECT_EQ(ResultJson(*again), line);
