@@ -6,27 +6,17 @@ canvases whether they hold the runs' colours. Skipped without Chromium.
 Usage: plot_page_test.py RUBATO   (the binary).
 """
 
-import html
 import json
 import math
 import os
-import re
-import shutil
 import subprocess
 import sys
 import tempfile
 
-from skipped import skip
+from browser import ask, chromium
 
-PROBE = """
-<script>
-const errors = [];
-addEventListener('error', event => errors.push(event.message));
-</script>
-"""
 # At the end of the page: what is there, then again after some clicks.
 ASK = """
-<script>
 const look = () => [...document.querySelectorAll('canvas')].map(canvas => {
   const chart = Chart.getChart(canvas);
   const pixels = canvas.getContext('2d').getImageData(0, 0, canvas.width, canvas.height).data;
@@ -48,9 +38,6 @@ document.querySelector('#axis button[value=time]').click();
 document.querySelector('section .head button').click();
 document.querySelectorAll('#runs button')[1].click();
 answer.second = look();
-answer.errors = errors;
-document.body.dataset.answer = JSON.stringify(answer);
-</script>
 """
 
 
@@ -68,26 +55,14 @@ def write_run(folder, staleness, scale):
 
 
 def main():
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if chromium is None:
-        skip("PlotPageTest", "ABrowserDrawsIt", "chromium is not installed")
+    browser = chromium("PlotPageTest", "ABrowserDrawsIt")
     rubato = os.path.abspath(sys.argv[1])
     folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
     write_run(f"{folder}/first", 0, 2)
     write_run(f"{folder}/second", 0, 3)
     subprocess.run([rubato, "plot", "first", "second", "--output", "page.html"], check=True, cwd=folder)
-    with open(f"{folder}/page.html") as file:
-        page = file.read()
-    begin, end = page.index("<head>") + 6, page.rindex("</body>")
-    with open(f"{folder}/probed.html", "w") as file:
-        file.write(page[:begin] + PROBE + page[begin:end] + ASK + page[end:])
-    done = subprocess.run(
-        [chromium, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile",
-         "--window-size=1400,1200", "--virtual-time-budget=5000", "--dump-dom", f"file://{folder}/probed.html"],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, universal_newlines=True, env={**os.environ, "HOME": folder})
-    found = re.search(r'data-answer="([^"]*)"', done.stdout)
-    assert found, (done.returncode, done.stderr[-2000:], done.stdout[-500:])
-    answer = json.loads(html.unescape(found.group(1)))
+    with open(f"{folder}/page.html", encoding="utf-8") as file:
+        answer = ask(browser, file.read(), ASK, folder)
 
     assert answer["errors"] == [], answer["errors"]
     assert answer["title"] == "2 runs – Rubato", answer["title"]

@@ -1,4 +1,4 @@
-// The parts of the page, as they were when this was built.
+// The parts of the page of `rubato plot`, as they were when this was built.
 #ifndef RUBATO_TOOLS_PLOT_ASSETS_H_
 #define RUBATO_TOOLS_PLOT_ASSETS_H_
 
@@ -9,9 +9,6 @@ namespace rubato {
 extern const std::string_view kPageHtml;
 extern const std::string_view kPageStyle;
 extern const std::string_view kPageScript;
-// Chart.js of the distribution, and its licence.
-extern const std::string_view kChartLibrary;
-extern const std::string_view kChartLicence;
 
 }  // namespace rubato
 

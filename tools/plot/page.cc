@@ -4,34 +4,25 @@
 #include <cmath>
 #include <utility>
 
-#include "absl/strings/numbers.h"
-#include "absl/strings/str_format.h"
-#include "absl/strings/str_replace.h"
-#include "absl/strings/string_view.h"
 #include "common/base/json.h"
 #include "server/run/figures.h"
 #include "tools/plot/assets.h"
+#include "tools/plot/document.h"
 
 namespace rubato {
 namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Counts are exact; of others seven digits are more than can be seen, and half the page. NaN
-// becomes null.
+// Counts are exact.
 Json Rounded(const Figure& figure, const std::vector<double>& values) {
   if (figure.unit == Unit::kCount && figure.use == Figure::Use::kAxis) return values;
   Json rounded = Json::array();
-  for (const double value : values) {
-    double near = value;
-    if (std::isfinite(value)) (void)absl::SimpleAtod(absl::StrFormat("%.7g", value), &near);
-    rounded.push_back(near);
-  }
+  for (const double value : values) rounded.push_back(RoundedToSee(value));
   return rounded;
 }
 
-// In a script element no text may end it: '<' is written as an escape of JSON.
-std::string DataText(const std::vector<RunCurves>& runs) {
+Json DataOf(const std::vector<RunCurves>& runs) {
   Json all = Json::array(), figures = Json::array();
   for (const RunCurves& run : runs) {
     Json kinds = Json::object();
@@ -55,21 +46,13 @@ std::string DataText(const std::vector<RunCurves>& runs) {
                        {"unit", std::string(UnitName(figure.unit))},
                        {"isAxis", figure.use == Figure::Use::kAxis}});
   }
-  const Json data = {{"runs", std::move(all)}, {"figures", std::move(figures)}};
-  return absl::StrReplaceAll(JsonText(data), {{"<", "\\u003c"}});
+  return {{"runs", std::move(all)}, {"figures", std::move(figures)}};
 }
-
-absl::string_view View(std::string_view text) { return {text.data(), text.size()}; }
 
 }  // namespace
 
 std::string PlotPage(const std::vector<RunCurves>& runs) {
-  // In one pass, so that what is put in is not searched again.
-  return absl::StrReplaceAll(View(kPageHtml), {{"@STYLE@", View(kPageStyle)},
-                                               {"@DATA@", DataText(runs)},
-                                               {"@LICENCE@", View(kChartLicence)},
-                                               {"@LIBRARY@", View(kChartLibrary)},
-                                               {"@SCRIPT@", View(kPageScript)}});
+  return Document({"rubato plot", kPageStyle, kPageHtml, kPageScript}, DataOf(runs));
 }
 
 }  // namespace rubato

@@ -3,9 +3,8 @@
 // figures: [{name, title, unit, isAxis}]}, in the order in which they are shown.
 // A null is a figure that was not finite: a gap in the curve.
 (() => {
-  const {runs, figures} = JSON.parse(document.getElementById('data').textContent);
-  // Okabe and Ito's colours, which most eyes tell apart; then the same again.
-  const palette = ['#0072b2', '#d55e00', '#009e73', '#cc79a7', '#e69f00', '#56b4e9', '#8c6bb1', '#7f7f7f'];
+  const {palette, element, style, number, onColors} = shared;
+  const {runs, figures} = shared.data;
   const pointStyles = {test: 'circle', eval: 'triangle'};
   // A step is not the same in all modes; a sample is.
   let axis = new Set(runs.map(run => run.mode)).size > 1 ? 'samples' : 'step';
@@ -13,17 +12,6 @@
   const hidden = runs.map(() => false);
   const charts = [];
 
-  const element = (name, properties = {}, ...children) => {
-    const made = Object.assign(document.createElement(name), properties);
-    made.append(...children);
-    return made;
-  };
-  const style = name => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const number = value => {
-    if (value === null || value === undefined || Number.isNaN(value)) return '–';
-    if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e7)) return value.toExponential(2);
-    return value.toLocaleString('en', {maximumSignificantDigits: Math.abs(value) >= 1000 ? 6 : 4});
-  };
   const inUnit = (figure, value) => figure.unit === 'share' ? number(100 * value) + ' %' : number(value);
   const four = value => value === null ? 'not finite'
       : value === undefined || (value !== 0 && Math.abs(value) < 1e-3) ? number(value) : value.toFixed(4);
@@ -214,7 +202,6 @@
     }
   }
   document.getElementById('notes').textContent = notes.join(' ');
-  Chart.defaults.font.family = getComputedStyle(document.body).fontFamily;
   redraw();
-  matchMedia('(prefers-color-scheme: dark)').addEventListener('change', redraw);
+  onColors(redraw);
 })();

@@ -128,7 +128,8 @@ TEST(PlotPageTest, IsWholeAndLoadsNothing) {
   const std::string page = PlotPage({ParseCurves(kLines)});
   EXPECT_THAT(page, HasSubstr("Chart.js v"));
   EXPECT_THAT(page, HasSubstr("Permission is hereby granted, free of charge"));
-  for (const char* place : {"@STYLE@", "@DATA@", "@LICENCE@", "@LIBRARY@", "@SCRIPT@"}) {
+  for (const char* place : {"@MAKER@", "@SHARED_STYLE@", "@STYLE@", "@BODY@", "@DATA@", "@LICENCE@",
+                            "@LIBRARY@", "@SHARED_SCRIPT@", "@SCRIPT@"}) {
     EXPECT_THAT(page, Not(HasSubstr(place)));
   }
   // And if it tried, the browser would refuse.
