@@ -66,9 +66,10 @@ class QuickstartTest : public ClusterTest {
         EXPECT_GE(line["communication_hidden"], 0);
         EXPECT_LE(line["communication_hidden"], 1);
       }
-      EXPECT_EQ(keys, (std::set<std::string>{"kind", "step", "epoch", "samples", "time", "loss",
-                                             "accuracy", "learning_rate", "samples_per_second",
-                                             "staleness", "pushed_bytes", "pulled_bytes"}));
+      EXPECT_EQ(keys,
+                (std::set<std::string>{"kind", "step", "epoch", "samples", "updates", "time",
+                                       "loss", "accuracy", "learning_rate", "samples_per_second",
+                                       "staleness", "pushed_bytes", "pulled_bytes"}));
       for (const std::string key : {"step", "samples", "epoch", "loss", "accuracy",
                                     "samples_per_second", "learning_rate"}) {
         EXPECT_GT(line[key], 0) << line;  // and is no null
@@ -81,16 +82,18 @@ class QuickstartTest : public ClusterTest {
     ASSERT_EQ(eval.size(), 3u);
     for (size_t i = 0; i < eval.size(); ++i) {
       EXPECT_EQ(Keys(eval[i]), (std::set<std::string>{"kind", "split", "step", "epoch", "samples",
-                                                      "time", "loss", "accuracy"}));
-      // In sync an epoch's last step is short; on arrival steps are 64 samples each.
+                                                      "updates", "time", "loss", "accuracy"}));
+      // In sync an epoch's last step is short; on arrival steps are 64 samples each, and a
+      // contribution has two of the four micro-batches.
       const int64_t epochs = static_cast<int64_t>(i) + 1;
       EXPECT_EQ(eval[i]["split"], "test");  // the job has no validation split
       EXPECT_EQ(eval[i]["step"], sync ? epochs * 938 : epochs * 60000 / 64);
+      EXPECT_EQ(eval[i]["updates"], sync ? epochs * 938 : epochs * 60000 / 32);
       EXPECT_EQ(eval[i]["samples"], (i + 1) * 60000);
     }
     ASSERT_EQ(test.size(), 1u);
-    EXPECT_EQ(Keys(test[0]), (std::set<std::string>{"kind", "step", "epoch", "samples", "time",
-                                                    "loss", "accuracy"}));
+    EXPECT_EQ(Keys(test[0]), (std::set<std::string>{"kind", "step", "epoch", "samples", "updates",
+                                                    "time", "loss", "accuracy"}));
     EXPECT_EQ(test[0]["samples"], 3 * 60000);
     EXPECT_EQ(test[0]["accuracy"], eval.back()["accuracy"]);
     EXPECT_EQ(test[0]["accuracy"], Summary(run)["test_accuracy"]);

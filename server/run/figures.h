@@ -36,7 +36,7 @@ struct MetricsLine {
     kTest,   // of the final parameters on the test split
   };
   Kind kind = Kind::kTrain;
-  int64_t unit = 0;                // of kEval: units that the parameters have seen
+  int64_t unit = 0;                // done; of a test, that the parameters have seen
   absl::string_view split;         // of kEval: "validation", "test"
   int64_t step = 0;                // done; on arrival, samples / batch_size
   double epoch = 0;                // samples done / samples of an epoch

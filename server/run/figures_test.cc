@@ -73,8 +73,8 @@ TEST(FiguresTest, ALineTellsWhatItKnows) {
   EXPECT_EQ(std::get<double>(values["waiting_seconds"]), 0.5);
   EXPECT_EQ(std::get<double>(values["communication_hidden"]), 0.75);
   line.kind = MetricsLine::Kind::kTest;
-  EXPECT_EQ(Told(line),
-            (std::set<std::string>{"step", "epoch", "samples", "time", "loss", "accuracy"}));
+  EXPECT_EQ(Told(line), (std::set<std::string>{"step", "epoch", "samples", "updates", "time",
+                                               "loss", "accuracy"}));
 }
 
 }  // namespace

@@ -153,6 +153,7 @@ bool Metrics::IsLineDue(int64_t samples_before, absl::Time now) const {
 void Metrics::CloseWindow(absl::Time now, std::vector<MetricsLine>* lines) {
   if (window_told_ == 0) return;
   MetricsLine line;
+  line.unit = units_;
   line.step = steps();
   line.samples = samples_;
   line.epoch = static_cast<double>(samples_) / samples_per_epoch_;

@@ -57,6 +57,7 @@ TEST_F(MetricsTest, StepsThatOneWhoIsLostHasNotToldOfCountWithTheLossOfTheOthers
   EXPECT_EQ(metrics.samples(), kEpoch);
   ASSERT_EQ(lines_.size(), 2u);
   EXPECT_EQ(lines_[0].step, 1);
+  EXPECT_EQ(lines_[0].unit, 1);
   EXPECT_EQ(lines_[0].loss, 2);
   EXPECT_EQ(lines_[1].step, 3);
   EXPECT_EQ(lines_[1].loss, 1.5);
@@ -107,6 +108,15 @@ TEST_F(MetricsTest, OnArrivalTheSamplesOfContributionsThatNobodyToldOfCount) {
   metrics.CatchUp(3, now_, &lines_);
   EXPECT_EQ(metrics.samples(), kEpoch);
   EXPECT_EQ(metrics.units(), 3);
+}
+
+TEST_F(MetricsTest, OnArrivalALineTellsOfAsManyUpdatesAsContributions) {
+  Metrics metrics = Begun(/*sync=*/false);
+  metrics.OnProgress(Told(0, 0, 20), now_, &lines_);
+  metrics.OnProgress(Told(1, 0, 20), now_, &lines_);
+  ASSERT_EQ(lines_.size(), 1u);
+  EXPECT_EQ(lines_[0].step, 1);
+  EXPECT_EQ(lines_[0].unit, 2);
 }
 
 TEST_F(MetricsTest, TheShareOfCommunicationThatIsHiddenIsThatOfTheSumsSinceTheLastLine) {

@@ -184,7 +184,9 @@
   document.getElementById('title').textContent = title;
   document.title = title + ' – Rubato';
 
-  for (const {name, title} of figures.filter(figure => figure.isAxis)) {
+  // Runs of older versions tell no updates.
+  const isTold = ({name}) => runs.every(run => Object.values(run.kinds).every(columns => columns[name]));
+  for (const {name, title} of figures.filter(figure => figure.isAxis && isTold(figure))) {
     const button = element('button', {value: name, textContent: title.toLowerCase()});
     button.onclick = () => { axis = name; redraw(); };
     document.getElementById('axis').append(button);
