@@ -55,7 +55,8 @@ nlohmann::ordered_json OrNull(std::optional<double> value) {
 
 }  // namespace
 
-absl::StatusOr<RunOutcome> OutcomeOf(const RunCurves& curves, const Target& target) {
+absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves,
+                                                      const Target& target) {
   const std::string metric(absl::StripPrefix(target.metric, "eval/"));
   const std::vector<double>* const samples = Find(curves, "train", "samples");
   const std::vector<double>* const seconds = Find(curves, "train", "time");
@@ -64,10 +65,17 @@ absl::StatusOr<RunOutcome> OutcomeOf(const RunCurves& curves, const Target& targ
   if (samples == nullptr || seconds == nullptr || at == nullptr || values == nullptr) {
     return absl::FailedPreconditionError(absl::StrCat("the run has no ", target.metric));
   }
+  const std::vector<double>* const updates = Find(curves, "eval", "updates");
   std::vector<Evaluation> evaluations;
   for (size_t i = 0; i < at->size(); ++i) {
-    evaluations.push_back({SecondsAt(*samples, *seconds, (*at)[i]), (*at)[i], (*values)[i]});
+    evaluations.push_back({SecondsAt(*samples, *seconds, (*at)[i]), (*at)[i], (*values)[i],
+                           updates == nullptr ? std::nan("") : (*updates)[i]});
   }
+  return evaluations;
+}
+
+absl::StatusOr<RunOutcome> OutcomeOf(const RunCurves& curves, const Target& target) {
+  RUBATO_ASSIGN_OR_RETURN(const std::vector<Evaluation> evaluations, EvaluationsOf(curves, target));
   return OutcomeOf(evaluations, target);
 }
 

@@ -40,9 +40,11 @@ struct DoneCell {
   CellResult result;
 };
 
-// The outcome by a run's curves. Training time at an evaluation is that of the lines of training
-// around it, so the time that the evaluation takes does not count. FailedPrecondition if the run
-// was not evaluated.
+// A run's evaluations by its curves. Training time at an evaluation is that of the lines of
+// training around it, so the time that the evaluation takes does not count. FailedPrecondition if
+// the run was not evaluated.
+absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves,
+                                                      const Target& target);
 absl::StatusOr<RunOutcome> OutcomeOf(const RunCurves& curves, const Target& target);
 
 // Of the run in `folder` that has ended: finished or diverged. What reading it ends with.

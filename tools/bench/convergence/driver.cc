@@ -16,6 +16,7 @@
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
 #include "tools/bench/convergence/report.h"
+#include "tools/bench/convergence/report_files.h"
 
 namespace rubato {
 
@@ -162,7 +163,9 @@ absl::Status Driver::WriteResults(const std::string& command) const {
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("measured.jsonl"), measured));
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("results.jsonl"), ResultsJsonl(study_, done)));
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("results.csv"), ResultsCsv(study_, done)));
-  return WriteFileAtomically(Path("report.md"), ReportMarkdown(study_, done, command));
+  RUBATO_RETURN_IF_ERROR(
+      WriteFileAtomically(Path("report.md"), ReportMarkdown(study_, done, command)));
+  return WriteReportPage(folder_, study_, done, command);
 }
 
 }  // namespace rubato

@@ -31,8 +31,8 @@ class Driver {
   void Add(const std::vector<Cell>& cells);
   // Runs what is not done. The signal that ended it, or 0.
   absl::StatusOr<int> Run(SignalWatcher* signals);
-  // results.jsonl, results.csv, measured.jsonl and report.md, which says how to repeat it by
-  // `command`.
+  // results.jsonl, results.csv, measured.jsonl, and the report, which says how to repeat it by
+  // `command`, as report.md and a page.
   absl::Status WriteResults(const std::string& command) const;
 
   std::vector<DoneCell> Done() const;

@@ -19,17 +19,6 @@
 namespace rubato {
 namespace {
 
-// The runs of one number of workers and one computing time, of the seeds of which every mode has an
-// outcome.
-struct Group {
-  int workers = 0;
-  size_t scale = 0;
-  std::vector<int> seeds;
-  std::vector<std::vector<CellResult>> modes;  // by mode, then by seed
-  std::vector<std::string> left_out;           // seeds, with the cell that has failed
-  std::vector<ModeVerdict> verdicts;           // by mode; empty without seeds
-};
-
 size_t IndexOf(const Study& study, const std::string& mode) {
   return static_cast<size_t>(std::find(study.modes.begin(), study.modes.end(), mode) -
                              study.modes.begin());
@@ -39,6 +28,8 @@ std::optional<size_t> PlainSync(const Study& study) {
   const size_t index = IndexOf(study, "sync");
   return index < study.modes.size() ? std::optional<size_t>(index) : std::nullopt;
 }
+
+}  // namespace
 
 std::vector<Group> GroupsOf(const Study& study, const std::vector<DoneCell>& cells) {
   // By workers and scale, then by seed.
@@ -80,6 +71,8 @@ std::vector<Group> GroupsOf(const Study& study, const std::vector<DoneCell>& cel
   }
   return groups;
 }
+
+namespace {
 
 double Median(std::vector<double> values) {
   std::sort(values.begin(), values.end());
@@ -158,7 +151,8 @@ std::string Sentence(const Study& study, const Group& group, size_t mode) {
   return text;
 }
 
-std::string Row(const Study& study, const Group& group, size_t mode) {
+// Of the table of modes.
+std::vector<std::string> Row(const Study& study, const Group& group, size_t mode) {
   std::vector<double> seconds, samples, last, test, staleness;
   for (const CellResult& result : group.modes[mode]) {
     if (result.outcome.reached) {
@@ -184,11 +178,15 @@ std::string Row(const Study& study, const Group& group, size_t mode) {
   const std::string scale =
       group.scale == 0 ? ""
                        : absl::StrFormat(" (computing × %g)", study.compute_scales[group.scale]);
-  return absl::StrCat("| ", study.modes[mode], scale, " | ", group.workers, " | ",
-                      verdict.pairs - verdict.misses, " of ", verdict.pairs, " | ",
-                      median(seconds, "%.4g"), " | ", median(samples, "%.6g"), " | ", speed, " | ",
-                      median(last, "%.4g"), " | ", median(test, "%.4g"), " | ",
-                      median(staleness, "%.3g"), " |\n");
+  return {absl::StrCat(study.modes[mode], scale),
+          absl::StrCat(group.workers),
+          absl::StrCat(verdict.pairs - verdict.misses, " of ", verdict.pairs),
+          median(seconds, "%.4g"),
+          median(samples, "%.6g"),
+          speed,
+          median(last, "%.4g"),
+          median(test, "%.4g"),
+          median(staleness, "%.3g")};
 }
 
 }  // namespace
@@ -285,36 +283,63 @@ std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell
   return sentences;
 }
 
-std::string ReportMarkdown(const Study& study, const std::vector<DoneCell>& cells,
-                           const std::string& command) {
-  const std::vector<Group> groups = GroupsOf(study, cells);
-  std::string text = absl::StrCat("# Which mode reaches ", TargetText(study.target), " first\n\n");
-  for (const std::string& sentence : Verdicts(study, cells)) {
-    absl::StrAppend(&text, "* ", sentence, "\n");
-  }
+const char kTableNote[] =
+    "Medians over the seeds; seconds and samples of the runs that reach the target. The speed is "
+    "the baseline's time divided by the mode's, as an interval: seeds are compared in pairs, by an "
+    "exact sign-flip test of the logarithms, with Holm's correction over the modes. A run that "
+    "misses the target enters with its end.";
+
+std::string ReportTitle(const Study& study) {
+  return absl::StrCat("Which mode reaches ", TargetText(study.target), " first");
+}
+
+std::string Conditions(const Study& study) {
   const auto or_default = [](const std::string& value, const char* otherwise) {
     return value.empty() ? std::string(otherwise) : value;
   };
-  absl::StrAppend(
-      &text, "\nIn virtual time: speeds ", or_default(study.speeds, "fixed"), ", ",
+  return absl::StrCat(
+      "In virtual time: speeds ", or_default(study.speeds, "fixed"), ", ",
       or_default(study.compute, "10ms"), " for a micro-batch, ",
       or_default(study.apply, "unlimited"), " a second that a shard sums and applies, ",
       or_default(study.latency, "100us"), " of latency, ", or_default(study.bandwidth, "10Gbit"),
-      " a machine. Seconds are of training, without the time of evaluations.\n\n"
-      "| mode | workers | runs that reach it | seconds | samples | speed beside the baseline | ",
-      absl::StripPrefix(study.target.metric, "eval/"),
-      " at the end | of the test split | staleness |\n|---|---|---|---|---|---|---|---|---|\n");
+      " a machine. Seconds are of training, without the time of evaluations.");
+}
+
+ReportTable TableOf(const Study& study, const std::vector<Group>& groups) {
+  ReportTable table;
+  table.titles = {"mode",
+                  "workers",
+                  "runs that reach it",
+                  "seconds",
+                  "samples",
+                  "speed beside the baseline",
+                  absl::StrCat(absl::StripPrefix(study.target.metric, "eval/"), " at the end"),
+                  "of the test split",
+                  "staleness"};
   for (const Group& group : groups) {
     for (size_t mode = 0; mode < group.verdicts.size(); ++mode) {
-      absl::StrAppend(&text, Row(study, group, mode));
+      table.rows.push_back(Row(study, group, mode));
     }
   }
-  absl::StrAppend(
-      &text,
-      "\nMedians over the seeds; seconds and samples of the runs that reach the target. The speed "
-      "is the baseline's time divided by the mode's, as an interval: seeds are compared in pairs, "
-      "by an exact sign-flip test of the logarithms, with Holm's correction over the modes. A run "
-      "that misses the target enters with its end.\n");
+  return table;
+}
+
+std::string ReportMarkdown(const Study& study, const std::vector<DoneCell>& cells,
+                           const std::string& command) {
+  const std::vector<Group> groups = GroupsOf(study, cells);
+  std::string text = absl::StrCat("# ", ReportTitle(study), "\n\n");
+  for (const std::string& sentence : Verdicts(study, cells)) {
+    absl::StrAppend(&text, "* ", sentence, "\n");
+  }
+  const ReportTable table = TableOf(study, groups);
+  absl::StrAppend(&text, "\n", Conditions(study), "\n\n| ", absl::StrJoin(table.titles, " | "),
+                  " |\n|");
+  for (size_t i = 0; i < table.titles.size(); ++i) absl::StrAppend(&text, "---|");
+  absl::StrAppend(&text, "\n");
+  for (const std::vector<std::string>& row : table.rows) {
+    absl::StrAppend(&text, "| ", absl::StrJoin(row, " | "), " |\n");
+  }
+  absl::StrAppend(&text, "\n", kTableNote, "\n");
   for (const Group& group : groups) {
     for (const std::string& seed : group.left_out) {
       absl::StrAppend(&text, "\nLeft out: ", seed, "\n");

@@ -8,8 +8,21 @@
 
 #include "tools/bench/convergence/cell_result.h"
 #include "tools/bench/convergence/study.h"
+#include "tools/bench/convergence/verdict.h"
 
 namespace rubato {
+
+// The runs of one number of workers and one computing time, of the seeds of which every mode has an
+// outcome.
+struct Group {
+  int workers = 0;
+  size_t scale = 0;
+  std::vector<int> seeds;
+  std::vector<std::vector<CellResult>> modes;  // by mode, then by seed
+  std::vector<std::string> left_out;           // seeds, with the cell that has failed
+  std::vector<ModeVerdict> verdicts;           // by mode; empty without seeds
+};
+std::vector<Group> GroupsOf(const Study& study, const std::vector<DoneCell>& cells);
 
 // What identifies a cell in results.jsonl: the beginning of its line.
 std::string ResultLineBegin(const Study& study, const Cell& cell);
@@ -23,6 +36,17 @@ std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells);
 
 // The verdicts as sentences, one for each mode but the baseline and number of workers.
 std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell>& cells);
+
+// Parts of the report: its title, the network and the times of computing, and a table of the modes.
+std::string ReportTitle(const Study& study);
+std::string Conditions(const Study& study);
+struct ReportTable {
+  std::vector<std::string> titles;
+  std::vector<std::vector<std::string>> rows;
+};
+ReportTable TableOf(const Study& study, const std::vector<Group>& groups);
+// How the table is to be read.
+extern const char kTableNote[];
 
 // Markdown: the verdicts, a table of the modes, the search for learning rates, and how it was run.
 std::string ReportMarkdown(const Study& study, const std::vector<DoneCell>& cells,
