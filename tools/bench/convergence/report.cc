@@ -98,7 +98,8 @@ std::string SpeedText(const Study& study, const ModeVerdict& verdict) {
                              PairsNeeded(static_cast<int>(study.modes.size()) - 1, kAlpha));
     case ModeVerdict::Speed::kNotReached:
       return absl::StrFormat("does not reach %s in %d of %d runs; the nearest is %.4g",
-                             TargetText(study.target), verdict.misses, verdict.pairs, verdict.best);
+                             TargetText(study.target), verdict.misses, verdict.pairs,
+                             verdict.nearest_miss.value_or(0));
     case ModeVerdict::Speed::kFaster:
       return absl::StrCat("is faster than ", study.baseline, " by ",
                           interval(verdict.speedup.first, verdict.speedup.second));

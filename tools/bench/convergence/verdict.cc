@@ -107,11 +107,13 @@ std::vector<ModeVerdict> Judge(const std::vector<std::vector<RunOutcome>>& modes
     ModeVerdict& verdict = verdicts[i];
     verdict.pairs = static_cast<int>(modes[i].size());
     verdict.misses = Misses(modes[i]);
-    verdict.best = modes[i][0].best;
     for (size_t seed = 0; seed < modes[i].size(); ++seed) {
       const RunOutcome& run = modes[i][seed];
-      verdict.best = target.higher_is_better ? std::max(verdict.best, run.best)
-                                             : std::min(verdict.best, run.best);
+      if (!run.reached) {
+        const double nearest = verdict.nearest_miss.value_or(run.best);
+        verdict.nearest_miss =
+            target.higher_is_better ? std::max(nearest, run.best) : std::min(nearest, run.best);
+      }
       if (!run.last.has_value()) ++verdict.diverged;
       if (i != sync && run.reached && fewest.has_value() && run.samples < *fewest) {
         verdict.suspicious.push_back(static_cast<int>(seed));

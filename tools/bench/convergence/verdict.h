@@ -49,7 +49,8 @@ struct ModeVerdict {
   Speed speed = Speed::kCannotTell;
   int pairs = 0;
   int misses = 0;
-  double best = 0;   // of the target's metric, over all runs
+  // Of the target's metric: the best that a run which misses it came to; none if none misses.
+  std::optional<double> nearest_miss;
   double p = 1;      // of the times
   double level = 0;  // at which it was judged
   // The baseline's time divided by the mode's: above 1 the mode is faster. At confidence 1 - level.
@@ -79,6 +80,7 @@ struct Evaluation {
   double seconds = 0;
   double samples = 0;
   double value = 0;
+  double updates = 0;  // of a block; NaN if nobody has told
 };
 RunOutcome OutcomeOf(absl::Span<const Evaluation> evaluations, const Target& target);
 

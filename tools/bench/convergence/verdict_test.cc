@@ -102,6 +102,18 @@ TEST(JudgeTest, AModeWithAMissIsNeverFaster) {
   EXPECT_EQ(verdict.misses, 2);
 }
 
+// Those that reach the target came nearer, and are not asked.
+TEST(JudgeTest, OfTheRunsThatMissTheNearestIsTold) {
+  auto modes = TenSeeds(50);
+  EXPECT_FALSE(Judge(modes, 0, 0, kAccuracy)[1].nearest_miss.has_value());
+  modes[1][2].best = 0.99;
+  modes[1][3] = Missed(60);
+  modes[1][3].best = 0.7;
+  modes[1][4] = Missed(60);
+  modes[1][4].best = 0.75;
+  EXPECT_EQ(Judge(modes, 0, 0, kAccuracy)[1].nearest_miss, 0.75);
+}
+
 TEST(JudgeTest, WhereTheBaselineMissesNoneIsSlower) {
   auto modes = TenSeeds(200);
   EXPECT_EQ(Judge(modes, 0, 0, kAccuracy)[1].speed, Speed::kSlower);
