@@ -272,7 +272,7 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
   return absl::StrCat(
       absl::StrJoin(Verdicts(options.study, done), "\n"), "\n",
       failed > 0 ? absl::StrCat(failed, " cells failed; the report names them\n") : "", "report  ",
-      options.folder, "/report.md\n");
+      options.folder, "/report.html (and report.md)\n");
 }
 
 Flags FlagsOf(Options* options) {
