@@ -98,9 +98,9 @@ TEST_P(MembershipTest, OneThatIsCutOffIsTakenForDeadAndComesBack) {
 TEST_P(MembershipTest, OneThatHangsWhileItsHeartGoesOnIsNamedAsSuch) {
   BeginJob(2, {"cluster.stall_timeout=2s"});
   const Process& hung = AddWorker({"RUBATO_TEST_HANG_AT_UNIT=1"});
-  EXPECT_TRUE(AwaitSaid(
-      absl::StrCat("pid ", hung.pid(),
-                   ") is alive but has been at one thing for 2s (cluster.stall_timeout) at step ")));
+  EXPECT_TRUE(AwaitSaid(absl::StrCat(
+      "pid ", hung.pid(),
+      ") is alive but has been at one thing for 2s (cluster.stall_timeout) at step ")));
   StopAndJudge();
 }
 
