@@ -239,8 +239,8 @@ MUTANTS = {
         "  registry_.Remove(id);",
     ]),
     "stall_endured": ("//server/coordinator:leases.cc", "stall timeout", [
-        "if (peer.busy_seconds <= absl::ToDoubleSeconds(stall_timeout_)) continue;",
-        "if (peer.busy_seconds <= absl::ToDoubleSeconds(2 * stall_timeout_)) continue;",
+        "if (peer.busy_seconds <= absl::ToDoubleSeconds(stall_timeout_)) {",
+        "if (peer.busy_seconds <= absl::ToDoubleSeconds(2 * stall_timeout_)) {",
     ]),
     "end_without_a_name": ("//server/coordinator:coordinator.cc", "named end", [
         "std::string reason = absl::StrCat(Describe(*registry_.Find(shard)), \" \", why);\n  if (const absl::Duration pause",
