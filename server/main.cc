@@ -28,7 +28,8 @@ absl::Status Serve(const std::string& config, const std::vector<std::string>& ov
   options.connection.lease = absl::Seconds(job.cluster().lease());
   constexpr int kOthers = 16;
   options.connection.strangers = std::make_shared<rubato::Strangers>(
-      job.cluster().workers().max() + job.cluster().servers() + kOthers);
+      job.cluster().workers().max() + job.cluster().servers() + kOthers,
+      rubato::kMaxCalls * uint64_t{rubato::kMaxRequestBytes});
   return rubato::RunServer(job, options, signals);
 }
 

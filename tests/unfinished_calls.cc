@@ -61,8 +61,8 @@ std::string Headers(const std::string& method) {
 
 }  // namespace
 
-UnfinishedCalls::UnfinishedCalls(const std::string& address, int connections)
-    : connections_(connections) {
+UnfinishedCalls::UnfinishedCalls(const std::string& address, int connections, bool acknowledges)
+    : acknowledges_(acknowledges), connections_(connections) {
   int port = 0;
   RUBATO_CHECK(absl::SimpleAtoi(address.substr(address.rfind(':') + 1), &port));
   sockaddr_in peer = {};
@@ -73,8 +73,7 @@ UnfinishedCalls::UnfinishedCalls(const std::string& address, int connections)
     connection.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     RUBATO_CHECK(connect(connection.fd, reinterpret_cast<sockaddr*>(&peer), sizeof peer) == 0);
     RUBATO_CHECK(fcntl(connection.fd, F_SETFL, O_NONBLOCK) == 0);
-    connection.out = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + FrameOf(kSettings, 0, 0, "") +
-                     FrameOf(kSettings, kAck, 0, "");
+    connection.out = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + FrameOf(kSettings, 0, 0, "");
   }
 }
 
@@ -142,7 +141,7 @@ bool UnfinishedCalls::Exchange(Connection* connection, short events) {
   return (events & (POLLIN | POLLOUT)) != 0;
 }
 
-void UnfinishedCalls::Read(Connection* connection) {
+void UnfinishedCalls::Read(Connection* connection) const {
   std::string& in = connection->in;
   while (in.size() >= kFrameHeader) {
     const absl::string_view bytes = in;
@@ -154,6 +153,9 @@ void UnfinishedCalls::Read(Connection* connection) {
     if (kind == kWindow && call == 0) connection->window += FromBigEndian(payload);
     if (kind == kWindow && call != 0) connection->windows[call] += FromBigEndian(payload);
     if (kind == kReset) connection->left[call] = 0;
+    if (kind == kSettings && flags != kAck && acknowledges_) {
+      connection->out += FrameOf(kSettings, kAck, 0, "");
+    }
     if (kind == kPing && flags != kAck) connection->out += FrameOf(kPing, kAck, 0, payload);
     in.erase(0, kFrameHeader + size);
   }

@@ -12,8 +12,9 @@ namespace rubato {
 
 class UnfinishedCalls {
  public:
-  // Connects to `address`, as `connections` clients that speak just enough HTTP/2.
-  UnfinishedCalls(const std::string& address, int connections);
+  // Connects to `address`, as `connections` clients that speak just enough HTTP/2. Before a client
+  // `acknowledges` the server's settings, they do not bind it.
+  UnfinishedCalls(const std::string& address, int connections, bool acknowledges = true);
   ~UnfinishedCalls();
 
   // Calls `method` `calls` times on each connection and sends what the server takes, until it has
@@ -31,8 +32,9 @@ class UnfinishedCalls {
   void Fill(Connection* connection);
   // False if the connection is gone.
   bool Exchange(Connection* connection, short events);
-  static void Read(Connection* connection);
+  void Read(Connection* connection) const;
 
+  const bool acknowledges_;
   std::vector<Connection> connections_;
   int64_t taken_ = 0;
 };

@@ -24,8 +24,9 @@ namespace rubato {
 namespace {
 
 constexpr int kOn = 1, kOff = 0;
-// Between two looks for a free descriptor, and at connections that have said nothing.
-constexpr int kRetryMilliseconds = 100;
+// Between two looks for a free descriptor, and at connections that have said nothing whole, which
+// send tens of MB in that time.
+constexpr int kRetryMilliseconds = 20;
 
 rlim_t DescriptorLimit() {
   rlimit limit = {};

@@ -2,6 +2,7 @@
 
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <linux/tcp.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -47,6 +48,13 @@ bool HasEnded(int fd) {
   return poll(&look, 1, 0) == 1;
 }
 
+// By the kernel's count; 0 if it keeps none.
+uint64_t BytesFrom(int fd) {
+  tcp_info info = {};
+  socklen_t size = sizeof info;
+  return getsockopt(fd, IPPROTO_TCP, TCP_INFO, &info, &size) == 0 ? info.tcpi_bytes_received : 0;
+}
+
 }  // namespace
 
 Strangers::~Strangers() {
@@ -77,11 +85,11 @@ void Strangers::OnMessage(const std::string& peer) {
 
 void Strangers::Look(absl::Time now) {
   absl::MutexLock lock(&mutex_);
-  strangers_.remove_if([now](const Stranger& stranger) {
-    const bool is_late = now - stranger.since >= kPatience;
-    if (is_late) Break(stranger.fd);
-    if (!is_late && !HasEnded(stranger.fd)) return false;
-    if (!is_late) close(stranger.fd);
+  strangers_.remove_if([this, now](const Stranger& stranger) {
+    const bool breaks = now - stranger.since >= kPatience || BytesFrom(stranger.fd) > max_bytes_;
+    if (!breaks && !HasEnded(stranger.fd)) return false;
+    if (breaks) shutdown(stranger.fd, SHUT_RDWR);  // for gRPC's descriptor of it, too
+    close(stranger.fd);
     return true;
   });
 }

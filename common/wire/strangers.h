@@ -1,9 +1,12 @@
 // Connections on which nothing whole has been said yet. Anybody may call, begin messages and finish
-// none, which stay in memory: so such connections are few, and none lasts.
+// none, which stay in memory: so such connections are few, none lasts, and none sends much. (What
+// gRPC limits by itself, the calls of a connection at a time, it does not limit before the peer has
+// acknowledged its settings, which a peer may leave.)
 #ifndef RUBATO_COMMON_WIRE_STRANGERS_H_
 #define RUBATO_COMMON_WIRE_STRANGERS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <list>
 #include <string>
 #include <vector>
@@ -18,8 +21,8 @@ class Strangers {
  public:
   static constexpr absl::Duration kPatience = absl::Seconds(10);
 
-  // At most so many at a time: as many as may well come at once.
-  explicit Strangers(size_t max) : max_(max) {}
+  // At most `max` at a time: as many as may well come at once. Each may send `max_bytes`.
+  Strangers(size_t max, uint64_t max_bytes) : max_(max), max_bytes_(max_bytes) {}
   ~Strangers();
   Strangers(const Strangers&) = delete;
 
@@ -30,7 +33,8 @@ class Strangers {
   // Something whole has come from `peer`, as gRPC names it.
   void OnMessage(const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Forgets connections that have ended, and breaks those that have said nothing for kPatience.
+  // Forgets connections that have ended, and breaks those that have said nothing for kPatience or
+  // have sent too much.
   void Look(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
   bool empty() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -44,6 +48,7 @@ class Strangers {
 
   mutable absl::Mutex mutex_;
   const size_t max_;
+  const uint64_t max_bytes_;
   std::list<Stranger> strangers_ ABSL_GUARDED_BY(mutex_);  // the oldest first
 };
 

@@ -23,6 +23,7 @@ namespace rubato {
 namespace {
 
 constexpr absl::Time kStart = absl::UnixEpoch();
+constexpr uint64_t kMaxBytes = 1000;
 
 // Both ends of a TCP connection of loopback.
 class Connection {
@@ -52,6 +53,10 @@ class Connection {
 
   int server() const { return server_; }
   const std::string& peer() const { return peer_; }
+  void Send(size_t bytes) {
+    const std::string text(bytes, 'x');
+    RUBATO_CHECK(send(client_, text.data(), bytes, 0) == static_cast<ssize_t>(bytes));
+  }
   void Hang() { close(std::exchange(client_, -1)); }
   bool is_broken() const {
     pollfd look = {client_, POLLRDHUP, 0};
@@ -64,7 +69,7 @@ class Connection {
 };
 
 TEST(StrangersTest, WhoSaysNothingForTooLongIsBroken) {
-  Strangers strangers(8);
+  Strangers strangers(8, kMaxBytes);
   Connection silent, later, known;
   strangers.Add(silent.server(), kStart);
   strangers.Add(known.server(), kStart);
@@ -78,8 +83,24 @@ TEST(StrangersTest, WhoSaysNothingForTooLongIsBroken) {
   EXPECT_FALSE(later.is_broken());
 }
 
+TEST(StrangersTest, WhoSendsTooMuchIsBroken) {
+  Strangers strangers(8, kMaxBytes);
+  Connection modest, greedy, known;
+  for (const Connection* connection : {&modest, &greedy, &known}) {
+    strangers.Add(connection->server(), kStart);
+  }
+  strangers.OnMessage(known.peer());
+  modest.Send(kMaxBytes);
+  greedy.Send(kMaxBytes + 1);
+  known.Send(kMaxBytes + 1);
+  strangers.Look(kStart);
+  EXPECT_FALSE(modest.is_broken());
+  EXPECT_TRUE(greedy.is_broken());
+  EXPECT_FALSE(known.is_broken());
+}
+
 TEST(StrangersTest, OfTooManyTheOldestIsBroken) {
-  Strangers strangers(2);
+  Strangers strangers(2, kMaxBytes);
   Connection known, first, second, third;
   for (const Connection* connection : {&known, &first, &second}) {
     strangers.Add(connection->server(), kStart);
@@ -94,7 +115,7 @@ TEST(StrangersTest, OfTooManyTheOldestIsBroken) {
 }
 
 TEST(StrangersTest, WhoHasGoneIsForgotten) {
-  Strangers strangers(8);
+  Strangers strangers(8, kMaxBytes);
   Connection gone;
   strangers.Add(gone.server(), kStart);
   strangers.Look(kStart);
@@ -129,7 +150,7 @@ class Service : public grpc::CallbackGenericService {
 TEST(StrangersTest, KnowsPeersByTheNameThatGrpcGivesThem) {
   for (const std::string host : {"127.0.0.1", "[::1]", "localhost"}) {
     ConnectionOptions connection;
-    connection.strangers = std::make_shared<Strangers>(8);
+    connection.strangers = std::make_shared<Strangers>(8, 1 << 20);
     Service service(connection.strangers.get());
     absl::StatusOr<Listener> listener = Listener::Listen(
         host + ":0", connection, [](const std::string&) {},
