@@ -168,7 +168,7 @@ TEST_F(CoordinatorTest, AWorkerWhoseSumsDoNotComeIsTakenForDeadNotThoseWhoWaitFo
 TEST_F(CoordinatorTest, NobodyIsTakenForDeadWhileAllWaitForAShard) {
   Start("cluster { lease: 5 stall_timeout: 20 }");
   Begin();
-  Work(/*seconds=*/40, /*busy=*/{});
+  Work(/*seconds=*/60, /*busy=*/{});
   EXPECT_THAT(warnings_, IsEmpty());
   EXPECT_EQ(coordinator_->view().number(), 1u);
 }

@@ -197,7 +197,7 @@ void Coordinator::CheckLeases() {
   }
   // Between two views nobody waits for a worker.
   if (!is_training() || change_.state() != ViewChange::State::kOpen) return;
-  const std::vector<Leases::Expired> stalled = leases_.CheckStalled(registry_, step, now_);
+  const std::vector<Leases::Expired> stalled = leases_.CheckStalled(registry_, step);
   if (stalled.empty()) return;
   const std::vector<WorkerId> waited_for = work_->WaitedFor(registry_);
   for (const Leases::Expired& expired : stalled) {

@@ -68,20 +68,11 @@ std::vector<Leases::Expired> Leases::CheckSilent(const Registry& registry, int64
   return silent;
 }
 
-std::vector<Leases::Expired> Leases::CheckStalled(const Registry& registry, int64_t step,
-                                                  absl::Time now) const {
+std::vector<Leases::Expired> Leases::CheckStalled(const Registry& registry, int64_t step) const {
   std::vector<Expired> stalled;
   for (const auto& [id, peer] : registry.peers()) {
     if (!peer.is_worker || !peer.is_member || peer.idle) continue;
-    if (peer.busy_seconds <= absl::ToDoubleSeconds(stall_timeout_)) {
-      if (now - peer.last_progress > 2 * stall_timeout_ && now >= peer.stall_spared_until) {
-        stalled.push_back(
-            {id, absl::StrFormat("is alive but waits for what does not come, for twice "
-                                 "cluster.stall_timeout (%s), at step %d",
-                                 absl::FormatDuration(stall_timeout_), step)});
-      }
-      continue;
-    }
+    if (peer.busy_seconds <= absl::ToDoubleSeconds(stall_timeout_)) continue;
     stalled.push_back(
         {id, absl::StrFormat(
                  "is alive but has been at one thing for %s (cluster.stall_timeout) at step %d",

@@ -39,8 +39,8 @@ class Leases {
   // `step` is the one at hand.
   std::vector<Expired> CheckSilent(const Registry& registry, int64_t step, absl::Time now) const;
   // Members that say that they have been at one thing for longer than the stall timeout: who only
-  // waits says so. Who waits for twice as long, through no change of workers, waits in vain.
-  std::vector<Expired> CheckStalled(const Registry& registry, int64_t step, absl::Time now) const;
+  // waits says so.
+  std::vector<Expired> CheckStalled(const Registry& registry, int64_t step) const;
   // The same of one that makes a test, since its last progress.
   std::optional<Expired> CheckTester(PeerId id, const Peer& tester, absl::string_view test,
                                      absl::Time now) const;

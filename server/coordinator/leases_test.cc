@@ -39,9 +39,7 @@ class LeasesTest : public ::testing::Test {
     if (hears) registry_.Find(3)->last_heard = now;
     return leases.CheckSilent(registry_, 7, now);
   }
-  std::vector<Leases::Expired> CheckStalled(absl::Duration after = absl::ZeroDuration()) {
-    return leases_.CheckStalled(registry_, 7, kStart + after);
-  }
+  std::vector<Leases::Expired> CheckStalled() { return leases_.CheckStalled(registry_, 7); }
 
   coordinator::Outcomes out_;
   Registry registry_;
@@ -74,17 +72,6 @@ TEST_F(LeasesTest, WhoHearsNobodyTakesNobodyForDead) {
   registry_.Find(3)->last_heard = kStart + absl::Seconds(3.5);
   EXPECT_EQ(CheckSilent(absl::Seconds(5.5), /*hears=*/false).size(), 2u);
   EXPECT_TRUE(CheckSilent(absl::Seconds(5.6), /*hears=*/false).empty());
-}
-
-// Something has gone lost on the way, and it asks for it no more.
-TEST_F(LeasesTest, OneThatWaitsForTwiceTheStallTimeoutWaitsInVain) {
-  registry_.Find(1)->last_progress = kStart + absl::Seconds(1);
-  registry_.Find(3)->idle = true;
-  EXPECT_TRUE(CheckStalled(absl::Seconds(40)).empty());
-  const std::vector<Leases::Expired> expired = CheckStalled(absl::Seconds(40.5));
-  ASSERT_EQ(expired.size(), 1u);
-  EXPECT_EQ(expired[0].peer, 2u);
-  EXPECT_THAT(expired[0].why, HasSubstr("waits for what does not come"));
 }
 
 TEST_F(LeasesTest, AShardOfAnotherProcessHasALease) {

@@ -303,7 +303,8 @@ void Shard::Advance(int64_t block, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
   if (ledger.change != BlockLedger::Change::kNone) return;
   MaybeCopy(block, actions);
-  if (policy_->Settle(&ledger)) AnswerPulls(block, actions);
+  // What it said at the close is to stay true.
+  if (!terms_.closed && policy_->Settle(&ledger)) AnswerPulls(block, actions);
   for (bool goes_on = true; goes_on;) {
     const NextChange next = policy_->Next(terms_, &ledger);
     goes_on = false;

@@ -15,6 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::SizeIs;
 
 // Runs actions at once on symbolic payloads, so that a block's "parameters" are the text of all
 // that went into them.
@@ -609,6 +610,24 @@ TEST(ViewTest, OnArrivalWhatALostWorkerSentCountsIfItWasAppliedBeforeTheClose) {
   EXPECT_EQ(shard.held_payloads(), 0u);
   RUBATO_ASSERT_OK(shard.Push(1, 1, {0, 1}, "late"));
   EXPECT_EQ(shard.parameters[0], "a/1 b/1 c/1 ");
+}
+
+// The next view is made of what the shard said when it was closed: a worker that went on meanwhile
+// would be given the clock of before, and wait for good for an update that is in the block already.
+TEST(ViewTest, OnArrivalWhatABlockHoldsAlreadyMovesNoClockBehindTheClose) {
+  SymbolicShard shard(AsyncMode(), 1, 1);
+  shard.Open();
+  shard.shard().OnLeftOut(0);
+  shard.Close(1);
+  RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "a"));  // unit 0
+  RUBATO_ASSERT_OK(shard.Pull(0, 0, 1, 1, /*retire=*/true));
+  EXPECT_EQ(shard.shard().ledger(0).clocks[0].applied, 0);
+  EXPECT_THAT(shard.sent, IsEmpty());
+  shard.Open(2, 0);
+  RUBATO_ASSERT_OK(shard.Pull(0, 0, 1, 2, /*retire=*/true));
+  EXPECT_EQ(shard.shard().ledger(0).clocks[0].applied, 1);
+  EXPECT_THAT(shard.sent, SizeIs(1));
+  EXPECT_EQ(shard.parameters[0], "");
 }
 
 TEST(ViewTest, AReturnedWorkerBeginsAtTheClockOfItsView) {

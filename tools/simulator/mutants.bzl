@@ -72,10 +72,6 @@ MUTANTS = {
         "  return true;\n" +
         "}",
     ]),
-    "late_tick_judges_at_once": ("//server/coordinator:leases.cc", "blame", [
-        "*until = now + more;",
-        "*until = before;",
-    ]),
     "stopped_pause_waits_for_nobody": ("//server/coordinator:coordinator_views.cc", "exactly once", [
         "const int min = ending_.stopping() ? 1 : ",
         "const int min = ",
@@ -239,8 +235,12 @@ MUTANTS = {
         "  registry_.Remove(id);",
     ]),
     "stall_endured": ("//server/coordinator:leases.cc", "stall timeout", [
-        "if (peer.busy_seconds <= absl::ToDoubleSeconds(stall_timeout_)) {",
-        "if (peer.busy_seconds <= absl::ToDoubleSeconds(2 * stall_timeout_)) {",
+        "if (peer.busy_seconds <= absl::ToDoubleSeconds(stall_timeout_)) continue;",
+        "if (peer.busy_seconds <= absl::ToDoubleSeconds(2 * stall_timeout_)) continue;",
+    ]),
+    "slow_taken_for_stalled": ("//server/coordinator:leases.cc", "blame", [
+        "if (peer.busy_seconds <= absl::ToDoubleSeconds(stall_timeout_)) continue;",
+        "if (peer.busy_seconds <= 0) continue;",
     ]),
     "end_without_a_name": ("//server/coordinator:coordinator.cc", "named end", [
         "std::string reason = absl::StrCat(Describe(*registry_.Find(shard)), \" \", why);\n  if (const absl::Duration pause",
