@@ -312,6 +312,19 @@ TEST_F(LiesTest, AProgressInSyncIsSoFarAheadOfTheSlowestAtMost) {
   EXPECT_THAT(Reason(3), HasSubstr("progress.unit: found 1048578, expected 0 to 1048577"));
 }
 
+// Such a job leaves out what is not finite: no honest worker gives up because of it.
+TEST_F(LiesTest, NobodyEndsAJobThatSkipsBecauseOfAValue) {
+  Start("train { on_non_finite: ON_NON_FINITE_SKIP }");
+  Begin();
+  proto::PeerMessage message;
+  message.mutable_failure()->set_exit_code(1);
+  message.mutable_failure()->set_reason("the loss is inf");
+  message.mutable_failure()->set_non_finite(true);
+  Receive(3, message);
+  EXPECT_FALSE(end_.has_value());
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("failed: the loss is inf")));
+}
+
 // Of whoever leaves or fails in training, and of whoever ends the job.
 TEST_F(LiesTest, AReasonIsToldAsFarAsOneReads) {
   const std::string endless(10000, 'x');

@@ -184,7 +184,7 @@ void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& mess
 }
 
 void Coordinator::OnFailure(PeerId id, const Peer& peer, const proto::Failure& failure) {
-  if (failure.non_finite()) {
+  if (failure.non_finite() && job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_STOP) {
     Diverge(id, PeerText(failure.reason()));
     return;
   }
