@@ -211,17 +211,17 @@ void LocalRun::ReadViews(ProgressDisplay& display) {
 }
 
 void LocalRun::ReadLogs(ProgressDisplay* display) {
-  constexpr size_t kMost = 50;  // distinct ones; who has more reads the logs
   for (auto& [who, log] : logs_) {
     while (const std::optional<std::string> line = log.Next()) {
       const LogLine parsed = ParseLogLine(*line);
       // Before it takes part a worker has no rank.
       if (absl::StrContains(parsed.name, " ")) names_[who] = parsed.name;
       const std::optional<std::string>& warning = parsed.warning;
-      if (!warning.has_value() || warnings_.size() > kMost) continue;
-      if (!warnings_.insert(*warning).second) continue;
+      if (!warning.has_value()) continue;
+      const ToldWarnings::Answer answer = warnings_.On(*warning, MonotonicNow());
+      if (answer == ToldWarnings::Answer::kKeep) continue;
       if (display != nullptr) display->Clear();
-      const std::string text = warnings_.size() > kMost
+      const std::string text = answer == ToldWarnings::Answer::kTellOfMore
                                    ? absl::StrCat("more warnings are in ", folder_.path(), "/logs")
                                    : absl::StrCat(parsed.name, ": ", *warning);
       if (log_.format() == LogFormat::kJson) {

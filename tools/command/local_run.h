@@ -4,7 +4,6 @@
 
 #include <map>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "tools/command/plan.h"
 #include "tools/command/progress.h"
 #include "tools/command/resume.h"
+#include "tools/command/told_warnings.h"
 
 namespace rubato {
 
@@ -77,9 +77,9 @@ class LocalRun {
   LineTail views_;
   std::map<std::string, LineTail> logs_;      // by the process that writes
   std::map<std::string, std::string> names_;  // by the same: what it calls itself
-  std::set<std::string> warnings_;            // that have been said
-  bool cuts_logs_ = true;                     // until that fails
-  std::string address_;                       // of shard 0
+  ToldWarnings warnings_;
+  bool cuts_logs_ = true;  // until that fails
+  std::string address_;    // of shard 0
   bool has_begun_ = false;
   std::string mode_;
   std::map<int, int> restarts_;  // by rank
