@@ -277,6 +277,27 @@ TEST_F(SurroundingsTest, TheResultIsKeptWhereTheRunFolderIsRemoved) {
   EXPECT_FALSE(fs::is_empty(Path("elsewhere")));
 }
 
+// As docs/runs.md says what a run writes in weeks.
+TEST_F(SurroundingsTest, FilesThatHaveBecomeLargeBeginAnew) {
+  constexpr uintmax_t kMostViews = 64 << 20, kMostLog = 16 << 20;
+  fs::create_directory(Path("run"));
+  Process& train = StartTrain("run", {kForever});
+  ASSERT_TRUE(AwaitTraining("run", train));
+  fs::resize_file(Path("run/views.jsonl"), kMostViews);
+  EXPECT_EQ(Start({"tools/rubato", "switch", "--mode", "async", "run"}).Wait().code, 0);
+  ASSERT_TRUE(AwaitText(
+      Path("run/views.jsonl"),
+      [](const std::string& text) { return text.substr(0, 1) == "{" && Count(text, "\n") > 0; },
+      train));
+  EXPECT_EQ(fs::file_size(Path("run/views.jsonl.1")), kMostViews);
+
+  const std::string log = Path("run/logs/server-0.log");
+  fs::resize_file(log, kMostLog + 1);
+  ASSERT_TRUE(AwaitText(
+      log + ".1", [](const std::string& text) { return text.size() > kMostLog; }, train));
+  EXPECT_LT(fs::file_size(log), kMostLog);
+}
+
 TEST_F(SurroundingsTest, AFrozenServerIsNotWaitedForLongerThanTheLease) {
   fs::create_directory(Path("run"));
   Process& train = StartTrain("run", {kForever, "cluster.lease=1s"});

@@ -189,14 +189,16 @@ LineTail::~LineTail() {
 
 std::optional<std::string> LineTail::Next() {
   if (fd_ < 0) fd_ = open(path_.c_str(), O_RDONLY | O_CLOEXEC);
+  size_t searched = begin_;
   while (true) {
-    const size_t end = buffer_.find('\n', begin_);
+    const size_t end = buffer_.find('\n', searched);
     if (end != std::string::npos) {
       std::string line = buffer_.substr(begin_, end - begin_);
       begin_ = end + 1;
       return line;
     }
     buffer_.erase(0, std::exchange(begin_, 0));
+    searched = buffer_.size();
     if (fd_ < 0) return std::nullopt;
     char bytes[1 << 14];
     const ssize_t got = read(fd_, bytes, sizeof bytes);
