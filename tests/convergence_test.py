@@ -5,6 +5,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -102,6 +103,36 @@ class ConvergenceTest(unittest.TestCase):
         subprocess.run(by_hand, cwd=self.folder.name, check=True, capture_output=True)
         self.assertEqual(json.loads(self.read("by_hand/summary.json"))["digest"],
                          lines[4]["digest"])
+
+    def test_real_processes_are_delayed_as_simulated_ones_compute(self):
+        delay = {"compute": ("--compute", "20ms")}
+        real = self.run_study("real", "--seeds", "1", "--processes", **delay)
+        self.assertEqual(real.returncode, 0, real.stderr)
+        self.assertIn("In real processes of one machine: 20ms of delay for a micro-batch, speeds "
+                      "straggler:factor=4.", self.read("real/report.md"))
+        sync, on_arrival = [json.loads(line)
+                            for line in self.read("real/results.jsonl").splitlines()]
+        # 40 steps, in each of which all wait for the straggler; a quarter of it computes the other.
+        self.assertGreater(sync["end_seconds"], 40 * 0.08)
+        self.assertGreater(sync["workers"][0][0], 40 * 0.08)
+        self.assertGreater(sync["workers"][1][0], 40 * 0.02)
+        self.assertLess(sync["workers"][1][0], sync["workers"][0][0])
+        self.assertLess(on_arrival["end_seconds"], sync["end_seconds"])
+        simulated = self.run_study("simulated", "--seeds", "1", "--simulated", **delay)
+        self.assertEqual(simulated.returncode, 0, simulated.stderr)
+        in_virtual_time = json.loads(self.read("simulated/results.jsonl").splitlines()[0])
+        self.assertEqual(sync["digest"], in_virtual_time["digest"])
+
+        for flags, sentence in [
+                (["--workers", "64", "--compute", "1us"],
+                 "64 workers and 1 servers on "),
+                (["--latency", "1ms", "--compute", "1ms"], "--latency: found 1ms with --processes"),
+                (["--simulated"], "found --simulated and --processes, expected one of them"),
+                ([], "--speeds: expected --compute as well with --processes"),
+                (["--verify", "1", "--compute", "1ms"], "--verify: found --processes")]:
+            refused = self.run_study("refused", "--processes", "--dry-run", *flags, compute=())
+            self.assertEqual(refused.returncode, 2, flags)
+            self.assertIn(sentence, refused.stderr)
 
     def test_the_time_of_computing_is_measured_once_for_a_study(self):
         study = self.run_study("study", "--seeds", "1", compute=())
@@ -208,11 +239,22 @@ class ConvergenceTest(unittest.TestCase):
 
     def test_the_examples_are_studies(self):
         cells = {}
+        data = os.environ.get("RUBATO_TEST_DATA")
         for name in os.listdir(STUDIES):
+            more = []
+            if name == "processes.yaml":
+                more = ["--compute", "1s"]  # however busy this machine is
+            if name.startswith("fashion_mnist") and data is not None:
+                more = ["--set", f"data.path={data}/fashion-mnist"]
             study = subprocess.run([RUBATO, "bench", "convergence", os.path.join(STUDIES, name),
-                                    "--dry-run"], text=True, capture_output=True, check=False)
+                                    "--dry-run", *more],
+                                   text=True, capture_output=True, check=False)
+            if name.startswith("fashion_mnist") and data is None:
+                self.assertIn("is no folder, expected one with IDX files", study.stderr)
+                continue
             self.assertEqual(study.returncode, 0, study.stderr)
-            cells[name] = study.stdout.count("rubato simulate ")
+            cells[name] = len(re.findall("^rubato (simulate|train) ", study.stdout, re.MULTILINE))
+        self.assertEqual(cells["processes.yaml"], 3 * 3)
         # Modes x seeds x computing times; modes x seeds, and modes x rates x seeds of trials.
         self.assertEqual(cells["straggler.yaml"], 3 * 7 * 3)
         self.assertEqual(cells["switch.yaml"], 4 * 7 + 4 * 3 * 3)

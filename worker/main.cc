@@ -11,14 +11,15 @@
 #include "common/base/process_exit.h"
 #include "common/base/status.h"
 #include "common/job/job.h"
+#include "common/pace/delays.h"
 #include "common/wire/channel.h"
 #include "worker/process/worker.h"
 
 namespace {
 
 absl::Status Work(const std::string& config, const std::vector<std::string>& overrides,
-                  rubato::WorkerOptions options, rubato::SignalWatcher* signals,
-                  std::optional<rubato::Log>* log) {
+                  const rubato::DelayFlags& delays, rubato::WorkerOptions options,
+                  rubato::SignalWatcher* signals, std::optional<rubato::Log>* log) {
   const rubato::Environment environment = rubato::ProcessEnvironment();
   RUBATO_ASSIGN_OR_RETURN(const rubato::proto::Job job,
                           rubato::LoadJob(config, overrides, environment));
@@ -36,6 +37,7 @@ absl::Status Work(const std::string& config, const std::vector<std::string>& ove
     RUBATO_ASSIGN_OR_RETURN(const std::optional<int> rank, rubato::LocalRank(environment));
     options.local_rank = rank.value_or(0);
   }
+  RUBATO_ASSIGN_OR_RETURN(options.delays, rubato::Delays::Of(delays, job));
   log->emplace("worker", options.rank, static_cast<rubato::LogLevel>(job.log().level()),
                static_cast<rubato::LogFormat>(job.log().format()));
   options.connection.lease = absl::Seconds(job.cluster().lease());
@@ -77,10 +79,15 @@ int main(int argc, char** argv) {
   flags.Add("local-rank", &options.local_rank, "N",
             "which of this host's workers it is, so that each has a GPU of its own; default: "
             "LOCAL_RANK in the environment, else 0");
+  rubato::DelayFlags delays;
+  flags.Add("compute", &delays.compute, "TIME",
+            "that a micro-batch takes beside the computing itself: as if the worker were slower; "
+            "as of rubato simulate");
+  flags.Add("speeds", &delays.speeds, "SPEEDS", "a factor of that; likewise");
   if (const std::optional<int> code = flags.Handle(argc, argv)) return *code;
   rubato::SignalWatcher signals;
   std::optional<rubato::Log> log;  // once the job says how
-  const absl::Status status = Work(config, overrides, options, &signals, &log);
+  const absl::Status status = Work(config, overrides, delays, options, &signals, &log);
   if (absl::IsCancelled(status) && !rubato::IsStoppedByOthers(status)) {
     SayThatItLeft(status, log);
   } else if (!status.ok()) {

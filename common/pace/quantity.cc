@@ -1,4 +1,4 @@
-#include "tools/simulator/quantity.h"
+#include "common/pace/quantity.h"
 
 #include <cmath>
 #include <limits>
@@ -23,7 +23,7 @@ bool Split(absl::string_view text, double* number, absl::string_view* unit) {
 
 }  // namespace
 
-absl::StatusOr<SimTime> ParseTime(absl::string_view what, absl::string_view text) {
+absl::StatusOr<int64_t> ParseTime(absl::string_view what, absl::string_view text) {
   constexpr std::pair<absl::string_view, double> kUnits[] = {
       {"ns", 1}, {"us", 1e3}, {"ms", 1e6}, {"s", 1e9}, {"m", 60e9}, {"h", 3600e9}};
   double number = 0;
@@ -32,11 +32,11 @@ absl::StatusOr<SimTime> ParseTime(absl::string_view what, absl::string_view text
     if (number == 0 && unit.empty()) return 0;
     for (const auto& [name, factor] : kUnits) {
       if (unit != name) continue;
-      if (number * factor > static_cast<double>(kLongest)) {
+      if (number * factor > static_cast<double>(kLongestNanos)) {
         return absl::InvalidArgumentError(
             absl::StrFormat("%s: found %s, expected not more than 10000h", what, text));
       }
-      return static_cast<SimTime>(std::llround(number * factor));
+      return static_cast<int64_t>(std::llround(number * factor));
     }
   }
   return absl::InvalidArgumentError(absl::StrFormat(

@@ -1,15 +1,20 @@
 // Times and bandwidths as people write them.
-#ifndef RUBATO_TOOLS_SIMULATOR_QUANTITY_H_
-#define RUBATO_TOOLS_SIMULATOR_QUANTITY_H_
+#ifndef RUBATO_COMMON_PACE_QUANTITY_H_
+#define RUBATO_COMMON_PACE_QUANTITY_H_
+
+#include <cstdint>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "tools/simulator/event_queue.h"
 
 namespace rubato {
 
-// "100us", "2.5ms", "1s", "80ns", "3m", "1h", "0". InvalidArgument, which begins with `what`.
-absl::StatusOr<SimTime> ParseTime(absl::string_view what, absl::string_view text);
+// The longest time, 10,000 hours: sums of some of them are numbers of nanoseconds still.
+constexpr int64_t kLongestNanos = int64_t{10000} * 3600 * 1'000'000'000;
+
+// Nanoseconds: "100us", "2.5ms", "1s", "80ns", "3m", "1h", "0". InvalidArgument, which begins with
+// `what`.
+absl::StatusOr<int64_t> ParseTime(absl::string_view what, absl::string_view text);
 
 // Bytes a second: "10Gbit", "800Mbit" (powers of ten, as networks are sold), "1.2GB", "500MB"
 // (likewise), or "unlimited".
@@ -17,4 +22,4 @@ absl::StatusOr<double> ParseBandwidth(absl::string_view what, absl::string_view 
 
 }  // namespace rubato
 
-#endif  // RUBATO_TOOLS_SIMULATOR_QUANTITY_H_
+#endif  // RUBATO_COMMON_PACE_QUANTITY_H_

@@ -1,4 +1,4 @@
-#include "tools/simulator/speeds.h"
+#include "common/pace/speeds.h"
 
 #include <cmath>
 #include <map>

@@ -1,7 +1,7 @@
 // How long workers take to compute: random or recorded, as pure functions of (seed, worker, how
 // many computations it has made).
-#ifndef RUBATO_TOOLS_SIMULATOR_SPEEDS_H_
-#define RUBATO_TOOLS_SIMULATOR_SPEEDS_H_
+#ifndef RUBATO_COMMON_PACE_SPEEDS_H_
+#define RUBATO_COMMON_PACE_SPEEDS_H_
 
 #include <cstdint>
 #include <string>
@@ -53,4 +53,4 @@ class Speeds {
 
 }  // namespace rubato
 
-#endif  // RUBATO_TOOLS_SIMULATOR_SPEEDS_H_
+#endif  // RUBATO_COMMON_PACE_SPEEDS_H_

@@ -69,6 +69,8 @@ TEST_F(LiesTest, AProgressThatNoWorkerCanHaveMade) {
       {"progress.pulled_bytes", [](auto* m) { m->mutable_progress()->set_pulled_bytes(kHuge); }},
       {"progress.waiting_seconds",
        [](auto* m) { m->mutable_progress()->set_waiting_seconds(kNan); }},
+      {"progress.computing_seconds",
+       [](auto* m) { m->mutable_progress()->set_computing_seconds(-1); }},
       {"progress.communicating_seconds",
        [](auto* m) { m->mutable_progress()->set_communicating_seconds(1e300); }},
   };

@@ -89,6 +89,8 @@ absl::Status Check(const proto::Progress& progress, const PeerTerms& terms) {
   RUBATO_RETURN_IF_ERROR(Real("progress.staleness", progress.staleness(), 0, kMaxCount));
   RUBATO_RETURN_IF_ERROR(Count("progress.pushed_bytes", progress.pushed_bytes()));
   RUBATO_RETURN_IF_ERROR(Count("progress.pulled_bytes", progress.pulled_bytes()));
+  RUBATO_RETURN_IF_ERROR(
+      Real("progress.computing_seconds", progress.computing_seconds(), 0, kMostSeconds));
   // Of a clock that may step back.
   RUBATO_RETURN_IF_ERROR(
       Real("progress.waiting_seconds", progress.waiting_seconds(), -kMostSeconds, kMostSeconds));

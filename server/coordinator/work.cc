@@ -175,6 +175,9 @@ void Work::OnProgress(const proto::Progress& progress, Peer* peer, Registry* reg
   peer->last_progress = now;
   peer->staleness = progress.staleness();
   peer->clock = (divides() ? progress.unit() : progress.clock()) + 1;
+  if (progress.has_computing_seconds()) {
+    metrics_->OnComputed(peer->worker.rank, progress.computing_seconds());
+  }
   if (divides()) {
     evaluations->OnComputed(peer->worker, progress, lineage_);
   } else {
@@ -267,6 +270,7 @@ void Work::End(absl::Time now, Summary* summary, Outcomes* out) {
   summary->samples_per_second = samples_per_second(now);
   summary->skipped = skipped_;
   summary->overlap = metrics_->overlap();
+  summary->workers = metrics_->WorkerTimes(now);
   summary->work = ledger_.counts();
 }
 

@@ -23,6 +23,7 @@ Metrics::Metrics(const proto::Job& job, int64_t samples_per_epoch, absl::Time st
       learning_rate_(job.optimizer(), job.train().batch_size(), samples_per_epoch,
                      job.train().until()),
       start_(start),
+      begun_(now),
       window_start_(now) {}
 
 void Metrics::Begin(std::shared_ptr<const Policy> policy, const SampleSchedule& schedule,
@@ -51,6 +52,20 @@ std::vector<int64_t> Metrics::MissingLeaves() const {
     if (open == open_.end() || !open->second.leaves[leaf].done) missing.push_back(leaf);
   }
   return missing;
+}
+
+void Metrics::OnComputed(int rank, double seconds) {
+  const size_t index = static_cast<size_t>(rank);
+  computing_seconds_.resize(std::max(computing_seconds_.size(), index + 1));
+  computing_seconds_[index] += seconds;
+}
+
+std::vector<WorkerTime> Metrics::WorkerTimes(absl::Time now) const {
+  std::vector<WorkerTime> times;
+  for (const double computing : computing_seconds_) {
+    times.push_back({computing, 0, std::max(0.0, absl::ToDoubleSeconds(now - begun_) - computing)});
+  }
+  return times;
 }
 
 void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,

@@ -26,7 +26,7 @@ namespace rubato {
 // What a worker's time went into. Seconds.
 struct WorkerTime {
   double computing = 0;
-  double sending = 0;  // its machine's card
+  double sending = 0;  // its machine's card; of simulations
   double waiting = 0;  // the rest
 };
 
@@ -57,7 +57,7 @@ struct Summary {
   std::optional<int64_t> residuals_lost;
   int64_t pushed_bytes = 0, pulled_bytes = 0;  // of workers' payloads
   Overlap overlap;
-  std::vector<WorkerTime> workers;  // by rank; of simulations
+  std::vector<WorkerTime> workers;  // by rank
 };
 
 class Metrics {
@@ -76,6 +76,9 @@ class Metrics {
   // computed what.
   // It has been checked (server/coordinator/peer_checks.h).
   void OnProgress(const proto::Progress& progress, absl::Time now, std::vector<MetricsLine>* lines);
+
+  // The worker of this rank has computed for so long.
+  void OnComputed(int rank, double seconds);
 
   // All units below `units` are done, and nobody will tell more of them: who computed the rest was
   // lost before it told. Its samples count; lines tell the loss of the others.
@@ -98,6 +101,8 @@ class Metrics {
   int64_t new_samples() const { return samples_ - samples_before_; }  // by this process
   double last_seconds() const { return last_seconds_; }               // when a unit was last done
   const Overlap& overlap() const { return overlap_; }
+  // By rank; none where nobody has told.
+  std::vector<WorkerTime> WorkerTimes(absl::Time now) const;
   double Seconds(absl::Time now) const { return absl::ToDoubleSeconds(now - start_); }
 
  private:
@@ -140,6 +145,7 @@ class Metrics {
   const int64_t every_samples_;
   const LearningRate learning_rate_;
   const absl::Time start_;
+  const absl::Time begun_;  // by this process
 
   // Of the whole run.
   int64_t samples_before_ = 0;
@@ -148,6 +154,7 @@ class Metrics {
   int64_t samples_ = 0;
   std::map<int64_t, Unit> open_;  // sync: steps of which parts are missing
   Overlap overlap_;
+  std::vector<double> computing_seconds_;  // by rank
 
   // Since the last line.
   absl::Time window_start_;

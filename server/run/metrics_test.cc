@@ -119,6 +119,20 @@ TEST_F(MetricsTest, OnArrivalALineTellsOfAsManyUpdatesAsContributions) {
   EXPECT_EQ(lines_[0].unit, 2);
 }
 
+TEST_F(MetricsTest, EachRanksTimeIsWhatItComputedAndTheRest) {
+  Metrics metrics = Begun(/*sync=*/true);
+  EXPECT_TRUE(metrics.WorkerTimes(now_).empty());
+  metrics.OnComputed(1, 2);
+  metrics.OnComputed(0, 1);
+  metrics.OnComputed(1, 3);
+  const std::vector<WorkerTime> times = metrics.WorkerTimes(now_ + absl::Seconds(4));
+  ASSERT_EQ(times.size(), 2u);
+  EXPECT_EQ(times[0].computing, 1);
+  EXPECT_EQ(times[0].waiting, 3);
+  EXPECT_EQ(times[1].computing, 5);
+  EXPECT_EQ(times[1].waiting, 0);  // it began before this process did
+}
+
 TEST_F(MetricsTest, TheShareOfCommunicationThatIsHiddenIsThatOfTheSumsSinceTheLastLine) {
   Metrics metrics = Begun(/*sync=*/true);
   const auto tell = [&](int64_t unit, int64_t leaf, double waiting, double communicating) {

@@ -87,11 +87,12 @@ bool StandsStill(const std::string& address) {
 }  // namespace
 
 LocalRun::LocalRun(const Plan& plan, const Resume& resume, bool record, const Programs& programs,
-                   RunFolder folder, Launcher& launcher)
+                   std::vector<std::string> worker_flags, RunFolder folder, Launcher& launcher)
     : plan_(plan),
       resume_(resume),
       record_(record),
       programs_(programs),
+      worker_flags_(std::move(worker_flags)),
       folder_(std::move(folder)),
       launcher_(launcher),
       log_(LauncherLog(plan.job)),
@@ -120,10 +121,11 @@ absl::StatusOr<Launcher::Event> LocalRun::Train() {
 }
 
 absl::Status LocalRun::StartWorker(int rank) {
-  return Start("worker", rank,
-               {programs_.worker, "--config", folder_.JobFile(), "--rank", absl::StrCat(rank),
-                "--local-rank", absl::StrCat(rank)},
-               address_);
+  std::vector<std::string> arguments = {programs_.worker,  "--config",         folder_.JobFile(),
+                                        "--rank",          absl::StrCat(rank), "--local-rank",
+                                        absl::StrCat(rank)};
+  arguments.insert(arguments.end(), worker_flags_.begin(), worker_flags_.end());
+  return Start("worker", rank, std::move(arguments), address_);
 }
 
 absl::Status LocalRun::StartServer(int shard, const std::string& address) {

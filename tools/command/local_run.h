@@ -28,8 +28,9 @@ struct Programs {
 class LocalRun {
  public:
   // All but the folder must outlive it.
+  // `worker_flags`: of workers alone.
   LocalRun(const Plan& plan, const Resume& resume, bool record, const Programs& programs,
-           RunFolder folder, Launcher& launcher);
+           std::vector<std::string> worker_flags, RunFolder folder, Launcher& launcher);
 
   // Starts all processes, workers that end badly anew, and waits for their end. Then kAllEnded,
   // kFailure (see failure()) or kInterrupt; an error if a process could not be started, or if there
@@ -71,6 +72,7 @@ class LocalRun {
   const Resume& resume_;
   const bool record_;
   const Programs& programs_;
+  const std::vector<std::string> worker_flags_;
   const RunFolder folder_;
   Launcher& launcher_;
   const Log log_;

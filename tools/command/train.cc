@@ -17,6 +17,7 @@
 #include "common/files/resume_point.h"
 #include "common/files/run_folder.h"
 #include "common/job/job.h"
+#include "common/pace/delays.h"
 #include "common/space/modes.h"
 #include "common/wire/channel.h"
 #include "tools/command/binaries.h"
@@ -41,6 +42,7 @@ struct Options {
   std::string resume;
   bool record = false;
   bool dry_run = false;
+  DelayFlags delays;
 };
 
 // The command that goes on from the run's last checkpoint.
@@ -134,7 +136,8 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
   signals.OnSignal([&launcher](int number) { launcher.Interrupt(number); });
   const auto stop_listening = absl::MakeCleanup([&signals] { signals.OnSignal(nullptr); });
 
-  LocalRun run(plan, resume, options.record, programs, folder, launcher);
+  LocalRun run(plan, resume, options.record, programs, options.delays.Arguments(), folder,
+               launcher);
   const absl::StatusOr<Event> event = run.Train();
   if (event.ok() && *event == Event::kFailure) PrintFailure(log, run);
   if (event.ok() && *event == Event::kInterrupt) {
@@ -176,6 +179,7 @@ absl::StatusOr<int> Train(Options options, SignalWatcher& signals, std::optional
   RUBATO_ASSIGN_OR_RETURN(proto::Job job,
                           LoadJob(options.config, options.set, ProcessEnvironment(), &sources));
   log->emplace(LauncherLog(job));
+  RUBATO_RETURN_IF_ERROR(Delays::Of(options.delays, job).status());
   RUBATO_ASSIGN_OR_RETURN(Plan plan, MakePlan(std::move(job)));
   plan.sources = std::move(sources);
   if (options.dry_run) {
@@ -216,6 +220,10 @@ int TrainMain(const std::string& program, const std::vector<std::string>& argume
   flags.Add("record", &options.record, "",
             "write down in the run's folder what enters the servers' cores, for `rubato replay`: "
             "every\n                        gradient");
+  flags.Add("compute", &options.delays.compute, "TIME",
+            "that a micro-batch takes beside the computing itself: as if workers were slower, to "
+            "compare\n                        modes on few cores; as of rubato simulate");
+  flags.Add("speeds", &options.delays.speeds, "SPEEDS", "a factor of that; likewise");
   flags.Add("dry-run", &options.dry_run, "",
             "only print the resolved job, its parameters, shards and steps");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;

@@ -7,6 +7,8 @@
 #include <limits>
 #include <vector>
 
+#include "common/pace/quantity.h"
+
 namespace rubato {
 
 // Nanoseconds since the start of the simulation, or between two instants.
@@ -16,7 +18,7 @@ constexpr SimTime kMicrosecond = 1000;
 constexpr SimTime kMillisecond = 1000 * kMicrosecond;
 constexpr SimTime kSecond = 1000 * kMillisecond;
 // What a user may ask for, and may simulate; sums and multiples of it are numbers still.
-constexpr SimTime kLongest = SimTime{10000} * 3600 * kSecond;
+constexpr SimTime kLongest = kLongestNanos;
 
 class EventQueue {
  public:

@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
-#include "tools/simulator/quantity.h"
+#include "common/pace/quantity.h"
 
 namespace rubato {
 namespace {

@@ -28,7 +28,7 @@
 #include "tools/simulator/observer.h"
 #include "tools/simulator/real_worker.h"
 #include "tools/simulator/shard_process.h"
-#include "tools/simulator/speeds.h"
+#include "common/pace/speeds.h"
 #include "tools/simulator/symbolic_values.h"
 #include "tools/simulator/worker_process.h"
 #include "worker/data/load.h"

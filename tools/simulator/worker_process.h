@@ -18,7 +18,7 @@
 #include "tools/simulator/blocks.h"
 #include "tools/simulator/network.h"
 #include "tools/simulator/observer.h"
-#include "tools/simulator/speeds.h"
+#include "common/pace/speeds.h"
 #include "tools/simulator/virtual_streams.h"
 #include "tools/simulator/worker_model.h"
 #include "worker/session/pulled_blocks.h"

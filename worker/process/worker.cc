@@ -78,6 +78,8 @@ class Worker {
   // All parameters of the last pull are here.
   void MeasureWaiting();
   void AddFigures(int64_t pushed_bytes, proto::Progress* progress);
+  // Waits as long as the computation is to take, beside its own time.
+  void Delay(const Session::Compute& compute);
 
   // How long the computing thread had nothing to do but wait for parameters, of the time from the
   // first push before them to their last block.
@@ -103,6 +105,7 @@ class Worker {
   BusyClock busy_;
   int64_t pushed_at_ = 0;  // nanoseconds: the first push behind the last pull; 0: none
   Waiting waiting_;        // for the parameters at hand
+  int64_t computations_ = 0;
 
   // While it takes part.
   std::unique_ptr<ControlClient> control_;
@@ -291,16 +294,20 @@ void Worker::Run(const Session::Compute& compute) {
     Handle(Session::Interrupted{});
     return;
   }
+  int64_t begun = MonotonicNanos();
   bool waits = compute.early;  // until all parameters are here
   const auto begin = [&] {
     if (std::exchange(waits, false)) Handle(Session::AllArrived{parameters_.FinishUse()});
     hooks_.OnCompute(session_->view().lineage(), compute.clock, compute.unit);
+    if (options_.delays.has_value()) Delay(compute);
   };
   if (!waits) begin();
   const auto await = [&](Range values) {
     if (!compute.early) return true;
     busy_.Wait();
+    const int64_t since = MonotonicNanos();
     const bool readable = parameters_.Await(values);
+    begun += MonotonicNanos() - since;
     busy_.Begin();
     return readable;
   };
@@ -332,7 +339,14 @@ void Worker::Run(const Session::Compute& compute) {
     if (computed.progress.left_out()) break;
   }
   AddFigures(pushed_bytes, &computed.progress);
+  computed.progress.set_computing_seconds(static_cast<double>(MonotonicNanos() - begun) * 1e-9);
   Handle(computed);
+}
+
+void Worker::Delay(const Session::Compute& compute) {
+  int64_t samples = 0;
+  for (const Range& node : compute.nodes) samples += session_->PushOf(compute, node).samples;
+  absl::SleepFor(options_.delays->Next(session_->me().rank(), computations_++, samples));
 }
 
 void Worker::MeasureWaiting() {

@@ -2,8 +2,11 @@
 #ifndef RUBATO_WORKER_PROCESS_WORKER_H_
 #define RUBATO_WORKER_PROCESS_WORKER_H_
 
+#include <optional>
+
 #include "absl/status/status.h"
 #include "common/base/process_exit.h"
+#include "common/pace/delays.h"
 #include "common/wire/connection_options.h"
 #include "proto/job.pb.h"
 
@@ -13,6 +16,7 @@ struct WorkerOptions {
   int rank = -1;                 // the rank it asks for; any free one by default
   int local_rank = 0;            // which of its host's workers it is: that decides its GPU
   ConnectionOptions connection;  // of all its connections
+  std::optional<Delays> delays;  // of its computations
 };
 
 // Works until the job is over. FailedPrecondition and the like where repeating cannot help (exit

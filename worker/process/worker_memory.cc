@@ -24,8 +24,8 @@ int64_t GradientBuffers(const proto::Job& job, int64_t index, int64_t threads) {
     const std::vector<Range> nodes = ReductionTree(leaves).MaximalNodes(own);
     for (const Range& node : nodes) {
       // The sum of the node before may not have left yet.
-      most = std::max(
-          most, MicroBatches::MaxBuffers(leaves, node, threads) + (nodes.size() > 1 ? 1 : 0));
+      most = std::max(most,
+                      MicroBatches::MaxBuffers(leaves, node, threads) + (nodes.size() > 1 ? 1 : 0));
     }
   };
   const int64_t leaves = job.train().micro_batches();

@@ -134,7 +134,7 @@ std::string ResultJson(const CellResult& result) {
     json["updates"] = result.updates;
     json["staleness"] = result.staleness;
     if (!result.staleness_counts.empty()) json["staleness_counts"] = result.staleness_counts;
-    for (const WorkerSeconds& worker : result.workers) {
+    for (const WorkerTime& worker : result.workers) {
       json["workers"].push_back({worker.computing, worker.sending, worker.waiting});
     }
     json["digest"] = result.digest;

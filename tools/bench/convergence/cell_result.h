@@ -9,16 +9,12 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "server/run/metrics.h"
 #include "tools/bench/convergence/study.h"
 #include "tools/bench/convergence/verdict.h"
 #include "tools/plot/curves.h"
 
 namespace rubato {
-
-// What a worker's time went into.
-struct WorkerSeconds {
-  double computing = 0, sending = 0, waiting = 0;
-};
 
 struct CellResult {
   std::string error;     // why there is no outcome, if there is none
@@ -29,9 +25,9 @@ struct CellResult {
   double staleness = 0;    // of an update, mean
   // Updates of all blocks by staleness, on arrival: as in summary.json.
   std::vector<int64_t> staleness_counts;
-  std::vector<WorkerSeconds> workers;  // by number
-  std::optional<double> test;          // the target's metric, of the test split, at the end
-  std::string digest;                  // of the final parameters; empty if the run diverged
+  std::vector<WorkerTime> workers;  // by number
+  std::optional<double> test;       // the target's metric, of the test split, at the end
+  std::string digest;               // of the final parameters; empty if the run diverged
 };
 
 // A cell that has run.

@@ -8,6 +8,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -20,7 +21,10 @@
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
 #include "common/job/job.h"
+#include "common/pace/quantity.h"
+#include "common/space/flat_space.h"
 #include "tools/bench/convergence/calibration.h"
+#include "tools/bench/convergence/contention.h"
 #include "tools/bench/convergence/driver.h"
 #include "tools/bench/convergence/learning_rates.h"
 #include "tools/bench/convergence/report.h"
@@ -41,6 +45,7 @@ struct Options {
   int jobs = 0;
   bool dry_run = false;
   int verify = 0;  // cells
+  bool simulated = false;
   std::string verify_seed;
   std::string command;  // as typed, for the report
 };
@@ -50,8 +55,9 @@ std::string CommandLine(std::vector<std::string> arguments) {
   return ShellLine(arguments);
 }
 
-// Cells side by side.
+// Cells side by side. Real processes would wait for each other.
 size_t JobsOf(const Options& options) {
+  if (options.study.processes) return 1;
   return options.jobs > 0 ? static_cast<size_t>(options.jobs)
                           : std::max<size_t>(1, std::thread::hardware_concurrency());
 }
@@ -84,10 +90,13 @@ absl::StatusOr<Calibration> CalibrationOf(const Options& options, bool keep) {
   return calibration;
 }
 
-bool NeedsCalibration(const Study& study) { return study.compute.empty() || study.apply.empty(); }
+bool NeedsCalibration(const Study& study) {
+  return study.processes || study.compute.empty() || study.apply.empty();
+}
 
 // What of its times `study` does not say.
 void Calibrated(const Calibration& calibration, Study* study) {
+  if (study->processes) return;
   if (study->compute.empty()) study->compute = ComputeFlag(calibration);
   if (study->apply.empty()) study->apply = ApplyFlag(calibration);
 }
@@ -100,6 +109,16 @@ absl::StatusOr<std::string> TimeText(const Study& study, const Calibration& cali
   const double micro_batches = static_cast<double>(TotalSamples(plan)) *
                                static_cast<double>(cells) /
                                static_cast<double>(calibration.samples);
+  if (study.processes && !study.compute.empty()) {
+    RUBATO_ASSIGN_OR_RETURN(const int64_t delay, ParseTime("--compute", study.compute));
+    const double workers = study.workers.empty() ? plan.job.cluster().workers().start()
+                                                 : *absl::c_max_element(study.workers);
+    return absl::StrFormat(
+        "# %s of delays at least, one run after the other\n",
+        absl::FormatDuration(
+            absl::Ceil(absl::Nanoseconds(static_cast<double>(delay) * micro_batches / workers),
+                       absl::Seconds(1))));
+  }
   const absl::Duration time =
       absl::Seconds(micro_batches * calibration.micro_batch_seconds / static_cast<double>(jobs));
   return absl::StrFormat(
@@ -108,8 +127,37 @@ absl::StatusOr<std::string> TimeText(const Study& study, const Calibration& cali
       calibration.micro_batch_seconds * 1e3, calibration.samples);
 }
 
+// FailedPrecondition if real processes of the study would measure how they wait for cores.
+absl::Status CheckCores(const Study& study, const Calibration& calibration) {
+  RUBATO_ASSIGN_OR_RETURN(proto::Job job, LoadJob(study.config, study.set));
+  ProcessLoad load;
+  load.servers = job.cluster().servers();
+  load.cores = static_cast<int>(std::thread::hardware_concurrency());
+  load.computing_seconds = calibration.micro_batch_seconds;
+  if (!study.compute.empty()) {
+    RUBATO_ASSIGN_OR_RETURN(const int64_t delay, ParseTime("--compute", study.compute));
+    load.delay_seconds =
+        static_cast<double>(delay) * 1e-9 * *absl::c_min_element(study.compute_scales);
+  }
+  const double micro_batches = static_cast<double>(job.train().micro_batches());
+  const std::vector<int> workers =
+      study.workers.empty() ? std::vector<int>{job.cluster().workers().start()} : study.workers;
+  RUBATO_ASSIGN_OR_RETURN(const Plan plan, MakePlan(std::move(job)));
+  load.changing_seconds = static_cast<double>(ValueCount(plan.layout) * sizeof(float)) /
+                          calibration.change_bytes_per_second;
+  for (const int count : workers) {
+    load.workers = count;
+    load.micro_batches = std::max(1.0, micro_batches / count);
+    if (const std::string why = Contention(load); !why.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat("--processes: ", why));
+    }
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> DryRun(Options options) {
   RUBATO_ASSIGN_OR_RETURN(const Calibration here, CalibrationOf(options, /*keep=*/false));
+  if (options.study.processes) RUBATO_RETURN_IF_ERROR(CheckCores(options.study, here));
   Calibrated(here, &options.study);
   RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> trials, TrialsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> cells, CellsOf(options.study));
@@ -157,6 +205,16 @@ absl::Status Complete(Options* options) {
       "--workers", options->workers, "numbers such as 4,8",
       [](absl::string_view text, int* count) { return absl::SimpleAtoi(text, count); },
       &study.workers));
+  if (options->simulated && study.processes) {
+    return absl::InvalidArgumentError("found --simulated and --processes, expected one of them");
+  }
+  if (study.processes && options->verify > 0) {
+    return absl::InvalidArgumentError(
+        "--verify: found --processes, whose times differ from run to run; expected a simulated "
+        "study");
+  }
+  // The delay is given, and each run takes its time.
+  if (study.processes) study.compute_scales = {1};
   if (!options->compute_scales.empty()) study.compute_scales.clear();
   RUBATO_RETURN_IF_ERROR(ReadLists("--compute-scales", options->compute_scales,
                                    "numbers such as 1,0.5,2", absl::SimpleAtod,
@@ -248,6 +306,7 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
   RUBATO_RETURN_IF_ERROR(driver.Open());
   if (NeedsCalibration(options.study)) {
     RUBATO_ASSIGN_OR_RETURN(const Calibration calibration, CalibrationOf(options, /*keep=*/true));
+    if (options.study.processes) RUBATO_RETURN_IF_ERROR(CheckCores(options.study, calibration));
     Calibrated(calibration, &options.study);
     RUBATO_ASSIGN_OR_RETURN(trials, TrialsOf(options.study));
   }
@@ -309,6 +368,12 @@ Flags FlagsOf(Options* options) {
   flags.Add("learning-rates", &options->learning_rates, "R,R",
             "to search for each mode's own, with three runs of each; default: the job's");
   flags.Add("evaluations", &study.evaluations, "N", "of a run; the target is met between two");
+  flags.Add("simulated", &options->simulated, "", "in virtual time, which is the default");
+  flags.Add("processes", &study.processes, "",
+            "in real processes of this machine, one run after the other: --compute is a delay "
+            "beside the\n"
+            "                        computing itself, long enough that they do not wait for "
+            "cores");
   flags.Add("speeds", &study.speeds, "SPEEDS", "as of rubato simulate");
   flags.Add("compute", &study.compute, "TIME",
             "that a worker takes for a micro-batch; default: measured here, once for a study");

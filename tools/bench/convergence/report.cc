@@ -220,7 +220,7 @@ std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
   std::string text =
       "mode,workers,compute_scale,seed,learning_rate,trial,reached,seconds,samples,best,last,test,"
       "end_seconds,"
-      "updates,staleness,"
+      "updates,staleness,computing_seconds,waiting_seconds,diverged,"
       "error\n";
   const auto quoted = [](const std::string& value) {
     std::string field = "\"";
@@ -235,14 +235,21 @@ std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
                     study.compute_scales[cell.scale], ",", cell.seed, ",", cell.learning_rate, ",",
                     cell.is_trial ? "1," : "0,");
     if (!result.error.empty()) {
-      absl::StrAppend(&text, ",,,,,,,,,", quoted(result.error), "\n");
+      absl::StrAppend(&text, ",,,,,,,,,,,,", quoted(result.error), "\n");
       continue;
     }
     absl::StrAppend(&text, result.outcome.reached ? "1," : "0,", number(result.outcome.seconds),
                     ",", number(result.outcome.samples), ",", number(result.outcome.best), ",",
                     number(result.outcome.last), ",", number(result.test), ",");
+    WorkerTime workers;
+    for (const WorkerTime& worker : result.workers) {
+      workers.computing += worker.computing;
+      workers.waiting += worker.waiting;
+    }
     absl::StrAppend(&text, number(result.end_seconds), ",", result.updates, ",",
-                    number(result.staleness), ",\n");
+                    number(result.staleness), ",", number(workers.computing), ",",
+                    number(workers.waiting), ",",
+                    result.diverged.empty() ? "" : quoted(result.diverged), ",\n");
   }
   return text;
 }
@@ -298,6 +305,14 @@ std::string Conditions(const Study& study) {
   const auto or_default = [](const std::string& value, const char* otherwise) {
     return value.empty() ? std::string(otherwise) : value;
   };
+  if (study.processes) {
+    return absl::StrCat("In real processes of one machine: ",
+                        study.compute.empty()
+                            ? "not delayed"
+                            : absl::StrCat(study.compute, " of delay for a micro-batch, speeds ",
+                                           or_default(study.speeds, "fixed")),
+                        ". Seconds are of training, and differ from run to run.");
+  }
   return absl::StrCat(
       "In virtual time: speeds ", or_default(study.speeds, "fixed"), ", ",
       or_default(study.compute, "10ms"), " for a micro-batch, ",

@@ -70,7 +70,7 @@ std::vector<int64_t> StalenessCounts(const std::vector<CellResult>& runs) {
 
 // By worker computing, sending and waiting, mean over the runs that tell it.
 Json WorkersData(const std::vector<CellResult>& runs) {
-  std::vector<std::pair<WorkerSeconds, int>> sums;  // and of how many runs
+  std::vector<std::pair<WorkerTime, int>> sums;  // and of how many runs
   for (const CellResult& run : runs) {
     sums.resize(std::max(sums.size(), run.workers.size()));
     for (size_t i = 0; i < run.workers.size(); ++i) {
@@ -156,6 +156,7 @@ std::string ReportPage(const Study& study, const std::vector<DoneCell>& cells,
       {"title", ReportTitle(study)},
       {"verdicts", Verdicts(study, cells)},
       {"conditions", Conditions(study)},
+      {"seconds", study.processes ? "seconds" : "virtual seconds"},
       {"metric", std::string(absl::StripPrefix(study.target.metric, "eval/"))},
       {"target", study.target.value},
       {"modes", study.modes},

@@ -123,10 +123,10 @@
         return seeds.length === 0 ? '' : name + ' with ' + (seeds.length === runs.length ? 'every seed'
             : (seeds.length > 1 ? 'seeds ' : 'seed ') + seeds.join(', '));
       }).filter(text => text !== '');
-      const made = dots([{value: run => run.seconds, crossed: run => !run.reached}], 'virtual seconds of training', {min: 0});
+      const made = dots([{value: run => run.seconds, crossed: run => !run.reached}], data.seconds + ' of training', {min: 0});
       made.note = 'A point is a run, at one height for one seed; the bar is the median of the runs that reach the target.' +
           (missed.length > 0 ? ' ✕ is a miss, drawn at the end of its run: ' + missed.join('; ') + '.' : '');
-      made.text = 'Virtual seconds to the target. ' + modes.map((name, mode) => {
+      made.text = data.seconds[0].toUpperCase() + data.seconds.slice(1) + ' to the target. ' + modes.map((name, mode) => {
         const reached = runsOf(mode).filter(run => run.reached).map(run => run.seconds);
         return name + ': ' + reached.length + ' of ' + runsOf(mode).length + ' runs reach it' +
             (reached.length > 0 ? ', median ' + number(median(reached)) + ' s' : '');
@@ -156,7 +156,7 @@
       if (datasets.length === 0) return null;
       datasets.push({data: [{x: 0, y: target}, {x: end, y: target}], label: 'the target', borderColor: style('--text'),
                      borderWidth: 1, borderDash: [3, 3], pointRadius: 0, order: 3});
-      const titles = {time: 'virtual seconds of training', samples: 'samples', updates: 'updates of a block'};
+      const titles = {time: data.seconds + ' of training', samples: 'samples', updates: 'updates of a block'};
       return {datasets, note, text: 'Curves of ' + metric + ' against ' + titles[axis] + ', a band for each mode. The tables below have the figures.',
               scales: {x: axisOf(titles[axis], {min: 0, max: end || 1, ticks: {maxTicksLimit: 6}}), y: axisOf(metric, {grace: '3%'})}};
     },
@@ -190,7 +190,7 @@
   });
   addChart({
     id: 'staleness-counts', title: 'Updates by staleness', width: 'third', height: Math.max(height, 250),
-    label: ({dataset, raw}) => modes[dataset.mode] + ': ' + number(raw.y) + ' % at staleness ' + raw.staleness,
+    label: ({dataset, raw}) => (dataset.label || modes[dataset.mode]) + ': ' + number(raw.y) + ' % at staleness ' + raw.staleness,
     make: () => {
       const shown = modes.map((_, mode) => ({mode, counts: group && group.modes[mode] ? group.modes[mode].stalenessCounts : []}))
           .filter(({counts}) => counts.length > 0);
@@ -204,9 +204,16 @@
           data: Array.from({length: most + 2}, (_, i) => ({x: i - 1, y: 100 * (counts[i - 1] || 0) / all, staleness: i - 1})),
         };
       });
+      // Workers whose times are exponential, of one mean: 1/N (1 - 1/N)^j.
+      datasets.push({
+        label: 'the law', borderColor: style('--text'), borderWidth: 1, borderDash: [3, 3], pointRadius: 0, pointHoverRadius: 4, order: 3,
+        data: Array.from({length: Math.min(most, data.mostStaleness)}, (_, i) =>
+            ({x: i, y: 100 / group.workers * (1 - 1 / group.workers) ** i, staleness: i})),
+      });
       const mean = ({mode}) => median(runsOf(mode).map(run => run.staleness));
       return {
-        datasets, note: 'Of all runs of a mode, on arrival.' + (most > data.mostStaleness ? ' ' + data.mostStaleness + ' stands for that and more.' : ''),
+        datasets, note: 'Of all runs of a mode, on arrival. Dotted: the law for async with ' + group.workers + ' workers alike whose times are exponential, mean ' +
+            (group.workers - 1) + '.' + (most > data.mostStaleness ? ' ' + data.mostStaleness + ' stands for that and more.' : ''),
         text: 'Updates by staleness. ' + shown.map(one => modes[one.mode] + ': mean ' + number(mean(one))).join('; ') + '.',
         scales: {x: axisOf('staleness of an update', {min: -0.5, max: most - 0.5, ticks: {precision: 0}}), y: axisOf('% of the updates', {min: 0})},
       };
@@ -248,7 +255,7 @@
         datasets, note: 'Mean over the runs. Dark: computing; middle: its machine’s card sends; light: it waits.',
         text: 'What workers’ time went into. ' + rows.map((row, at) => isFirst(at) ? modes[row.mode] + ': ' + shares(row.mode) : '')
             .filter(text => text !== '').join('; ') + '.',
-        scales: {x: axisOf('virtual seconds', {min: 0, stacked: true}), y},
+        scales: {x: axisOf(data.seconds, {min: 0, stacked: true}), y},
       };
     },
   });
@@ -276,7 +283,7 @@
           .map(({mode}) => modes[mode]);
       Object.assign(x, {min: Math.min(...values) / 1.25, max: Math.max(...values) * 1.25});
       return {
-        datasets, scales: {x, y: axisOf('virtual seconds to the target', {min: 0})},
+        datasets, scales: {x, y: axisOf(data.seconds + ' to the target', {min: 0})},
         note: 'Mean of the trials of each rate, with seeds of their own; large and filled: the one that was taken; ✕: some trial missed the target.' +
             (atTheEdge.length > 0 ? ' A rate beyond the list may be better for ' + atTheEdge.join(', ') + '.' : ''),
         text: 'Seconds to the target by learning rate. ' + found.map(({mode, taken}) => modes[mode] + ' took ' + data.learningRates[taken]).join('; ') + '.',

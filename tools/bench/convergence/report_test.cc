@@ -1,8 +1,10 @@
 #include "tools/bench/convergence/report.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
+#include "absl/strings/str_split.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -137,6 +139,13 @@ TEST_F(ReportTest, LinesAndCsv) {
               HasSubstr("{\"mode\":\"async\",\"workers\":4,\"seed\":9,\"reached\":true,\"seconds\":"
                         "59.0,\"samples\":1000.0,"));
   EXPECT_THAT(ResultsCsv(study_, cells_), HasSubstr("\n\"async\",4,1,9,,0,1,59,1000,"));
+  cells_[0].result.workers = {{3, 1, 2}, {5, 1, 0}};
+  cells_[0].result.diverged = "the loss is \"inf\"";
+  cells_[1].result.error = "no room";
+  for (const absl::string_view line : absl::StrSplit(ResultsCsv(study_, cells_), '\n')) {
+    EXPECT_TRUE(line.empty() || std::count(line.begin(), line.end(), ',') == 18) << line;
+  }
+  EXPECT_THAT(ResultsCsv(study_, cells_), HasSubstr(",8,2,\"the loss is \"\"inf\"\"\",\n"));
 }
 
 TEST_F(ReportTest, StalenessIsCountedOverTheSeedsThatAreJudged) {

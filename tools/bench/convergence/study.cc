@@ -17,8 +17,8 @@
 #include "common/base/range.h"
 #include "common/base/status.h"
 #include "common/job/job.h"
+#include "common/pace/quantity.h"
 #include "tools/bench/convergence/sign_flip.h"
-#include "tools/simulator/quantity.h"
 
 namespace rubato {
 namespace {
@@ -69,6 +69,23 @@ std::string Slug(absl::string_view mode) {
   return slug;
 }
 
+absl::Status CheckProcesses(const Study& study) {
+  for (const auto& [flag, value] : {std::pair("--latency", &study.latency),
+                                    {"--bandwidth", &study.bandwidth},
+                                    {"--apply", &study.apply}}) {
+    if (!value->empty()) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          flag, ": found ", *value, " with --processes, expected it for simulated runs alone"));
+    }
+  }
+  if (!study.speeds.empty() && study.compute.empty()) {
+    return absl::InvalidArgumentError(
+        "--speeds: expected --compute as well with --processes, the time that they are a factor "
+        "of");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckStudy(const Study& study) {
   if (study.modes.size() < 2) {
     return absl::InvalidArgumentError(
@@ -104,6 +121,7 @@ absl::Status CheckStudy(const Study& study) {
           absl::StrFormat("--compute-scales: found %g, expected numbers above 0", scale));
     }
   }
+  if (study.processes) RUBATO_RETURN_IF_ERROR(CheckProcesses(study));
   std::set<std::string> rates;
   for (const std::string& rate : study.learning_rates) {
     double value = 0;
@@ -175,7 +193,7 @@ namespace {
 // "10ms" times 0.5.
 absl::StatusOr<std::string> Scaled(const std::string& compute, double scale) {
   if (scale == 1) return compute;
-  RUBATO_ASSIGN_OR_RETURN(const SimTime time, ParseTime("--compute", compute));
+  RUBATO_ASSIGN_OR_RETURN(const int64_t time, ParseTime("--compute", compute));
   return absl::StrCat(std::max<int64_t>(1, std::llround(static_cast<double>(time) * scale)), "ns");
 }
 
@@ -211,7 +229,7 @@ absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
     return absl::InvalidArgumentError(
         "train.until is a time, which modes use differently: expected epochs, steps or samples");
   }
-  maker.common_ = {"simulate", study.config};
+  maker.common_ = {study.processes ? "train" : "simulate", study.config};
   for (const auto& [flag, value] : {std::pair("--speeds", &study.speeds),
                                     {"--latency", &study.latency},
                                     {"--bandwidth", &study.bandwidth},
@@ -261,7 +279,10 @@ absl::StatusOr<std::vector<Cell>> CellMaker::Make(int workers, size_t scale, siz
                               Scaled(study_.compute, study_.compute_scales[scale]));
       cell.arguments.insert(cell.arguments.end(), {"--compute", compute});
     }
-    cell.arguments.insert(cell.arguments.end(), {"--seed", absl::StrCat(seed)});
+    // Real workers draw by the job's seed.
+    if (!study_.processes) {
+      cell.arguments.insert(cell.arguments.end(), {"--seed", absl::StrCat(seed)});
+    }
     for (const std::string& setting : set) {
       cell.arguments.insert(cell.arguments.end(), {"--set", setting});
     }
@@ -322,6 +343,7 @@ std::string StudyJson(const Study& study) {
   json["seeds"] = study.seeds;
   json["target"] = absl::StrCat(study.target.metric, "=", study.target.value);
   json["evaluations"] = study.evaluations;
+  if (study.processes) json["processes"] = true;
   json["speeds"] = study.speeds;
   json["compute"] = study.compute;
   json["compute_scales"] = study.compute_scales;

@@ -27,6 +27,9 @@ struct Study {
   int seeds = 10;
   Target target;
   int64_t evaluations = 40;  // of a run
+  // Runs are real processes of this machine, whose computations are delayed by `compute` for each
+  // micro-batch, if that is given. Else they are simulated.
+  bool processes = false;
   // Of `rubato simulate`, passed on as they are.
   std::string speeds, latency, bandwidth;
   std::string apply;    // likewise; empty: not known yet

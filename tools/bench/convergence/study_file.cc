@@ -69,6 +69,10 @@ absl::StatusOr<std::optional<StudyFile>> ReadStudyFile(const std::string& path) 
   read.GetReflection()->ListFields(read, &fields);
   for (const FieldDescriptor* field : fields) {
     if (field->name() == "config") continue;
+    if (field->cpp_type() == FieldDescriptor::CPPTYPE_BOOL) {
+      if (read.GetReflection()->GetBool(read, field)) file.flags.push_back("--" + field->name());
+      continue;
+    }
     const std::string flag =
         absl::StrCat("--", absl::StrReplaceAll(field->name(), {{"_", "-"}}), "=");
     const int entries = field->is_repeated() ? read.GetReflection()->FieldSize(read, field) : 1;
@@ -84,7 +88,7 @@ std::vector<std::string> WithStudyFile(const StudyFile& file,
     const std::string flag = FlagOf(word);
     const bool is_typed =
         flag != "set" && std::any_of(typed.begin(), typed.end(), [&](const std::string& other) {
-          return FlagOf(other) == flag;
+          return FlagOf(other) == flag || (flag == "processes" && FlagOf(other) == "simulated");
         });
     if (!is_typed) words.push_back(word);
   }

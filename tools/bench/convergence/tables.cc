@@ -80,7 +80,7 @@ std::string TimesMarkdown(const Study& study, const std::vector<DoneCell>& cells
   for (const auto& [key, results] : ByMode(cells)) {
     double computing = 0, sending = 0, waiting = 0, least = 1, most = 0;
     for (const CellResult* result : results) {
-      for (const WorkerSeconds& worker : result->workers) {
+      for (const WorkerTime& worker : result->workers) {
         const double all = worker.computing + worker.sending + worker.waiting;
         if (!(all > 0)) continue;
         computing += worker.computing;

@@ -1,0 +1,26 @@
+// Whether real processes of one machine measure a mode, or how they wait for its cores.
+#ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_CONTENTION_H_
+#define RUBATO_TOOLS_BENCH_CONVERGENCE_CONTENTION_H_
+
+#include <string>
+
+namespace rubato {
+
+// Delays are so many times as long as the cores work meanwhile, or longer: then what they work
+// changes times by 5 % at most.
+constexpr double kDelaysBeyondWork = 20;
+
+struct ProcessLoad {
+  int workers = 0, servers = 0, cores = 0;
+  double micro_batches = 0;      // of a computation of one worker
+  double delay_seconds = 0;      // that a micro-batch is delayed by
+  double computing_seconds = 0;  // of a core, for a micro-batch
+  double changing_seconds = 0;   // of a core, that servers take to sum and apply one contribution
+};
+
+// What is wrong, in a sentence, with the delay that it would take; empty if nothing is.
+std::string Contention(const ProcessLoad& load);
+
+}  // namespace rubato
+
+#endif  // RUBATO_TOOLS_BENCH_CONVERGENCE_CONTENTION_H_
