@@ -82,6 +82,7 @@ TEST_P(BitsTest, AreThoseOfOneProcess) {
   EXPECT_NEAR(summary["test_loss"], oracle.test_loss, 1e-6 * oracle.test_loss);
   EXPECT_EQ(summary["samples"], oracle.samples);
   EXPECT_EQ(summary["duplicates"], 0);
+  EXPECT_EQ(summary["workers_lost"], 0);
 
   std::vector<double> losses;
   for (const nlohmann::json& line : Metrics("run", "train")) losses.push_back(line["loss"]);

@@ -294,7 +294,7 @@ void Worker::Run(const Session::Compute& compute) {
     Handle(Session::Interrupted{});
     return;
   }
-  int64_t begun = MonotonicNanos();
+  const int64_t begun = MonotonicNanos(), waited = parameters_.times().waited;
   bool waits = compute.early;  // until all parameters are here
   const auto begin = [&] {
     if (std::exchange(waits, false)) Handle(Session::AllArrived{parameters_.FinishUse()});
@@ -305,9 +305,7 @@ void Worker::Run(const Session::Compute& compute) {
   const auto await = [&](Range values) {
     if (!compute.early) return true;
     busy_.Wait();
-    const int64_t since = MonotonicNanos();
     const bool readable = parameters_.Await(values);
-    begun += MonotonicNanos() - since;
     busy_.Begin();
     return readable;
   };
@@ -339,7 +337,8 @@ void Worker::Run(const Session::Compute& compute) {
     if (computed.progress.left_out()) break;
   }
   AddFigures(pushed_bytes, &computed.progress);
-  computed.progress.set_computing_seconds(static_cast<double>(MonotonicNanos() - begun) * 1e-9);
+  computed.progress.set_computing_seconds(
+      static_cast<double>(MonotonicNanos() - begun - (parameters_.times().waited - waited)) * 1e-9);
   Handle(computed);
 }
 
