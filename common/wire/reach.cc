@@ -138,14 +138,16 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Dura
   return found;
 }
 
-absl::Status AwaitServers(const std::vector<std::string>& addresses, bool after_silence,
+absl::Status AwaitServers(const std::vector<std::string>& addresses, absl::Duration longest_mute,
                           absl::Duration patience, const std::function<bool()>& cancelled) {
   // With what keep-alive takes (channel.cc) a lease and a second at most, for both looks.
   constexpr absl::Duration kLook = absl::Milliseconds(400), kLookAgain = absl::Milliseconds(100);
   constexpr absl::Duration kBetweenLooks = absl::Milliseconds(100);
   const absl::Time deadline = MonotonicNow() + patience;
   bool was_mute = false;
+  absl::Time mute_since = absl::InfiniteFuture();  // all of them
   while (true) {
+    const absl::Time looked = MonotonicNow();
     const std::vector<Reach> found = LookFor(addresses, was_mute ? kLookAgain : kLook);
     const auto count = [&found](Reach reach) {
       return static_cast<size_t>(std::count(found.begin(), found.end(), reach));
@@ -165,7 +167,9 @@ absl::Status AwaitServers(const std::vector<std::string>& addresses, bool after_
       return absl::UnavailableError(
           absl::StrCat("nobody listens at ", addresses[static_cast<size_t>(gone)], " any more"));
     }
-    if (after_silence && count(Reach::kMute) == found.size()) {
+    const bool all_mute = count(Reach::kMute) == found.size();
+    mute_since = all_mute ? std::min(mute_since, looked) : absl::InfiniteFuture();
+    if (all_mute && looked - mute_since >= longest_mute) {
       return absl::UnavailableError(
           absl::StrCat(absl::StrJoin(addresses, " and "), " takes connections and says nothing"));
     }

@@ -25,12 +25,12 @@ enum class Reach {
 std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Duration patience);
 
 // Waits until the servers of a job, which have all been there before, the coordinator the last of
-// them, answer again. Unavailable as soon as one has ended or, where nothing had been heard
-// `after_silence`, all are mute: they are frozen. Aborted, naming the coordinator, if it is mute
+// them, answer again. Unavailable as soon as one has ended or all have been mute for
+// `longest_mute`: they are frozen. Aborted, naming the coordinator, if it is mute
 // and another has ended, which has done so for that. Then the job is over, for no server is started
 // again. DeadlineExceeded if some are not reached within `patience`, Cancelled if `cancelled`
 // becomes true.
-absl::Status AwaitServers(const std::vector<std::string>& addresses, bool after_silence,
+absl::Status AwaitServers(const std::vector<std::string>& addresses, absl::Duration longest_mute,
                           absl::Duration patience, const std::function<bool()>& cancelled);
 
 }  // namespace rubato

@@ -84,15 +84,15 @@ TEST(LookForTest, OfSeveralAddressesTheBestCounts) {
 }
 
 TEST(AwaitServersTest, ReturnsWhenAllAnswerOrOneHasEndedOrAllAreFrozen) {
-  constexpr bool kHeard = false, kSilence = true;
+  constexpr absl::Duration kHeard = absl::Hours(1), kSilence = absl::ZeroDuration();
   grpc::CallbackGenericService service;
   const absl::StatusOr<Listener> listener = StartServer(&service);
   ASSERT_THAT(listener, IsOk());
   const std::string& there = listener->address();
   const Port mute(16), gone(std::nullopt);
-  const auto await = [](const std::vector<std::string>& addresses, bool after_silence,
+  const auto await = [](const std::vector<std::string>& addresses, absl::Duration longest_mute,
                         absl::Duration patience, bool cancelled = false) {
-    return AwaitServers(addresses, after_silence, patience, [cancelled] { return cancelled; })
+    return AwaitServers(addresses, longest_mute, patience, [cancelled] { return cancelled; })
         .code();
   };
   using Code = absl::StatusCode;
@@ -103,6 +103,8 @@ TEST(AwaitServersTest, ReturnsWhenAllAnswerOrOneHasEndedOrAllAreFrozen) {
   EXPECT_EQ(await({mute.address(), gone.address()}, kHeard, kLong), Code::kUnavailable);
   EXPECT_EQ(await({gone.address(), mute.address()}, kHeard, kLong), Code::kAborted);
   EXPECT_EQ(await({mute.address(), mute.address()}, kHeard, kShort), Code::kDeadlineExceeded);
+  EXPECT_EQ(await({mute.address(), mute.address()}, absl::Milliseconds(500), kLong),
+            Code::kUnavailable);
   EXPECT_EQ(await({there, mute.address()}, kSilence, kShort), Code::kDeadlineExceeded);
   EXPECT_EQ(await({there, mute.address()}, kSilence, kLong, true), Code::kCancelled);
 }

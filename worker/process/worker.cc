@@ -189,8 +189,11 @@ absl::StatusOr<std::unique_ptr<ControlClient>> Worker::Call(const Session::Conne
   if (!connect.servers.empty()) {
     std::vector<std::string> addresses = connect.servers;
     addresses.push_back(coordinator);
-    RUBATO_RETURN_IF_ERROR(StoppedByOthers(
-        AwaitServers(addresses, connect.after_silence, connect.patience, interrupted)));
+    // A server that has stood still for a lease has ended the job.
+    const absl::Duration longest_mute =
+        connect.after_silence ? absl::ZeroDuration() : options_.connection.lease;
+    RUBATO_RETURN_IF_ERROR(
+        StoppedByOthers(AwaitServers(addresses, longest_mute, connect.patience, interrupted)));
   }
   return ControlClient::Connect(coordinator, connect.patience, MakeRegistration(), interrupted,
                                 options_.connection);
