@@ -8,7 +8,6 @@
 #include <thread>
 #include <utility>
 
-#include "absl/algorithm/container.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -21,17 +20,14 @@
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
 #include "common/job/job.h"
-#include "common/pace/quantity.h"
-#include "common/space/flat_space.h"
 #include "tools/bench/convergence/calibration.h"
-#include "tools/bench/convergence/contention.h"
+#include "tools/bench/convergence/cost.h"
 #include "tools/bench/convergence/driver.h"
 #include "tools/bench/convergence/learning_rates.h"
 #include "tools/bench/convergence/report.h"
 #include "tools/bench/convergence/study.h"
 #include "tools/bench/convergence/study_file.h"
 #include "tools/bench/convergence/verify.h"
-#include "tools/command/plan.h"
 #include "tools/command/summary.h"
 
 namespace rubato {
@@ -99,60 +95,6 @@ void Calibrated(const Calibration& calibration, Study* study) {
   if (study->processes) return;
   if (study->compute.empty()) study->compute = ComputeFlag(calibration);
   if (study->apply.empty()) study->apply = ApplyFlag(calibration);
-}
-
-// What all cells together compute, on `jobs` cores.
-absl::StatusOr<std::string> TimeText(const Study& study, const Calibration& calibration,
-                                     size_t cells, size_t jobs) {
-  RUBATO_ASSIGN_OR_RETURN(proto::Job job, LoadJob(study.config, study.set));
-  RUBATO_ASSIGN_OR_RETURN(const Plan plan, MakePlan(std::move(job)));
-  const double micro_batches = static_cast<double>(TotalSamples(plan)) *
-                               static_cast<double>(cells) /
-                               static_cast<double>(calibration.samples);
-  if (study.processes && !study.compute.empty()) {
-    RUBATO_ASSIGN_OR_RETURN(const int64_t delay, ParseTime("--compute", study.compute));
-    const double workers = study.workers.empty() ? plan.job.cluster().workers().start()
-                                                 : *absl::c_max_element(study.workers);
-    return absl::StrFormat(
-        "# %s of delays at least, one run after the other\n",
-        absl::FormatDuration(
-            absl::Ceil(absl::Nanoseconds(static_cast<double>(delay) * micro_batches / workers),
-                       absl::Seconds(1))));
-  }
-  const absl::Duration time =
-      absl::Seconds(micro_batches * calibration.micro_batch_seconds / static_cast<double>(jobs));
-  return absl::StrFormat(
-      "# %s of computing on %d cores (%.3g ms for a micro-batch of %d samples)\n",
-      absl::FormatDuration(absl::Ceil(time, absl::Seconds(1))), jobs,
-      calibration.micro_batch_seconds * 1e3, calibration.samples);
-}
-
-// FailedPrecondition if real processes of the study would measure how they wait for cores.
-absl::Status CheckCores(const Study& study, const Calibration& calibration) {
-  RUBATO_ASSIGN_OR_RETURN(proto::Job job, LoadJob(study.config, study.set));
-  ProcessLoad load;
-  load.servers = job.cluster().servers();
-  load.cores = static_cast<int>(std::thread::hardware_concurrency());
-  load.computing_seconds = calibration.micro_batch_seconds;
-  if (!study.compute.empty()) {
-    RUBATO_ASSIGN_OR_RETURN(const int64_t delay, ParseTime("--compute", study.compute));
-    load.delay_seconds =
-        static_cast<double>(delay) * 1e-9 * *absl::c_min_element(study.compute_scales);
-  }
-  const double micro_batches = static_cast<double>(job.train().micro_batches());
-  const std::vector<int> workers =
-      study.workers.empty() ? std::vector<int>{job.cluster().workers().start()} : study.workers;
-  RUBATO_ASSIGN_OR_RETURN(const Plan plan, MakePlan(std::move(job)));
-  load.changing_seconds = static_cast<double>(ValueCount(plan.layout) * sizeof(float)) /
-                          calibration.change_bytes_per_second;
-  for (const int count : workers) {
-    load.workers = count;
-    load.micro_batches = std::max(1.0, micro_batches / count);
-    if (const std::string why = Contention(load); !why.empty()) {
-      return absl::FailedPreconditionError(absl::StrCat("--processes: ", why));
-    }
-  }
-  return absl::OkStatus();
 }
 
 absl::StatusOr<std::string> DryRun(Options options) {
