@@ -26,9 +26,10 @@ absl::Duration EngineWatch::busy() const {
 }
 
 void EngineWatch::Run() {
-  constexpr int kLooks = 5;  // in a lease: a freeze of the whole process is one of them at most
+  constexpr int kLooks = 20;  // in a lease: a freeze of the whole process is one of them at most
+  constexpr int kMostInVain = kLooks * 3 / 5;
   int in_vain = 0;
-  while (in_vain < kLooks - 1) {
+  while (in_vain < kMostInVain) {
     bool asks;
     {
       MonotonicLock lock(&state_->mutex);

@@ -16,9 +16,10 @@ namespace rubato {
 class EngineWatch {
  public:
   // From now on has `ask` bring a question to the engine, which calls `answer`, again and again.
-  // Calls `on_stuck` once, on a thread of its own, if one is not answered for four fifths of
+  // Calls `on_stuck` once, on a thread of its own, if one is not answered for three fifths of
   // `lease` in which this thread ran: a process that was frozen as a whole was not stuck, and who
-  // is stuck says so before others, whose connections break, are blamed.
+  // is stuck says so before others are blamed, whose heartbeats it may not hear any more: the last
+  // of them may have come a HeartbeatInterval before it got stuck.
   EngineWatch(absl::Duration lease, std::function<void(std::function<void()> answer)> ask,
               std::function<void()> on_stuck);
   ~EngineWatch();

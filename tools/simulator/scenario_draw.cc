@@ -48,7 +48,7 @@ Fault DrawFault(RandomStream* random, Fault::Kind kind, int64_t at) {
     case Fault::Kind::kRestart:
       fault.duration = between(0, 2);
       break;
-    case Fault::Kind::kLateEngine:  // its watch bears 1.6 s
+    case Fault::Kind::kLateEngine:  // some of them longer than its watch bears, 1.2 s
       fault.duration = between(0, 1.5);
       break;
     case Fault::Kind::kLateTicks:
