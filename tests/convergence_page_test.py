@@ -15,16 +15,8 @@ import sys
 import tempfile
 
 from browser import ask, chromium
+from study_job import JOB
 
-JOB = """version: 1
-name: study
-cluster: {workers: 2}
-data: {format: glyphs, train_size: 600, test_size: 100}
-model: {layers: [flatten, {linear: {out_features: 10}}]}
-loss: cross_entropy
-optimizer: {name: sgd, learning_rate: 0.1}
-train: {batch_size: 20, micro_batches: 2, until: {steps: 40}}
-"""
 SEEDS = 3
 CHARTS = ["time-to-target", "curve-time", "curve-samples", "curve-updates", "final", "staleness", "staleness-counts", "workers", "rates"]
 

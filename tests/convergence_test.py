@@ -13,19 +13,11 @@ import sys
 import tempfile
 import unittest
 
+from study_job import JOB
+
 RUBATO = os.path.abspath(sys.argv.pop(1))
 os.environ["PATH"] = ""  # no browser: pictures of charts take longer than all the rest
 STUDIES = os.path.abspath("configs/bench")
-
-JOB = """version: 1
-name: study
-cluster: {workers: 2}
-data: {format: glyphs, train_size: 600, test_size: 100}
-model: {layers: [flatten, {linear: {out_features: 10}}]}
-loss: cross_entropy
-optimizer: {name: sgd, learning_rate: 0.1}
-train: {batch_size: 20, micro_batches: 2, until: {steps: 40}}
-"""
 
 
 class ConvergenceTest(unittest.TestCase):

@@ -19,8 +19,8 @@ namespace rubato {
 class Heartbeat {
  public:
   // Says that `who` (a HeartbeatRequest without busy_seconds) is alive, and has been `busy` for so
-  // long, every HeartbeatInterval until it is destroyed. A beat that is not answered
-  // within that time is given up; the next one follows.
+  // long, every HeartbeatInterval until it is destroyed. A beat that is not answered within that
+  // time is given up; the next one follows.
   Heartbeat(const std::string& address, proto::HeartbeatRequest who,
             std::function<absl::Duration()> busy, const ConnectionOptions& connection);
   ~Heartbeat();

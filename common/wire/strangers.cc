@@ -88,8 +88,7 @@ void Strangers::Look(absl::Time now) {
   strangers_.remove_if([this, now](const Stranger& stranger) {
     const bool breaks = now - stranger.since >= kPatience || BytesFrom(stranger.fd) > max_bytes_;
     if (!breaks && !HasEnded(stranger.fd)) return false;
-    if (breaks) shutdown(stranger.fd, SHUT_RDWR);  // for gRPC's descriptor of it, too
-    close(stranger.fd);
+    breaks ? Break(stranger.fd) : static_cast<void>(close(stranger.fd));
     return true;
   });
 }

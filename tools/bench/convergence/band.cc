@@ -18,6 +18,12 @@ double ValueAt(const Curve& curve, double x) {
 
 }  // namespace
 
+double MedianOf(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t half = values.size() / 2;
+  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
+}
+
 Band BandOf(absl::Span<const Curve> runs) {
   std::vector<Curve> curves;
   std::vector<double> ends;
@@ -43,13 +49,11 @@ Band BandOf(absl::Span<const Curve> runs) {
     for (const Curve& curve : curves) {
       if (x <= curve.back().first) values.push_back(ValueAt(curve, x));
     }
-    std::sort(values.begin(), values.end());
-    const size_t half = values.size() / 2;
+    const auto [low, high] = std::minmax_element(values.begin(), values.end());
     band.x.push_back(x);
-    band.low.push_back(values.front());
-    band.middle.push_back(values.size() % 2 == 1 ? values[half]
-                                                 : (values[half - 1] + values[half]) / 2);
-    band.high.push_back(values.back());
+    band.low.push_back(*low);
+    band.middle.push_back(MedianOf(values));
+    band.high.push_back(*high);
   }
   return band;
 }

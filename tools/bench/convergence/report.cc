@@ -12,6 +12,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/json.h"
+#include "tools/bench/convergence/band.h"
 #include "tools/bench/convergence/learning_rates.h"
 #include "tools/bench/convergence/sign_flip.h"
 #include "tools/bench/convergence/tables.h"
@@ -73,12 +74,6 @@ std::vector<Group> GroupsOf(const Study& study, const std::vector<DoneCell>& cel
 }
 
 namespace {
-
-double Median(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  const size_t half = values.size() / 2;
-  return values.size() % 2 == 1 ? values[half] : (values[half - 1] + values[half]) / 2;
-}
 
 std::string TargetText(const Target& target) {
   return absl::StrFormat("%s %s %g", target.metric,
@@ -165,8 +160,9 @@ std::vector<std::string> Row(const Study& study, const Group& group, size_t mode
     staleness.push_back(result.staleness);
   }
   const auto median = [](const std::vector<double>& values, const char* format) {
-    return values.empty() ? std::string("–")
-                          : absl::StrFormat(*absl::ParsedFormat<'g'>::New(format), Median(values));
+    return values.empty()
+               ? std::string("–")
+               : absl::StrFormat(*absl::ParsedFormat<'g'>::New(format), MedianOf(values));
   };
   const ModeVerdict& verdict = group.verdicts[mode];
   std::string speed = "–";
