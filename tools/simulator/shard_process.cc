@@ -179,7 +179,7 @@ void ShardProcess::Do(const shard_outcome::Said& said) {
     const int before = report.blocks_size();
     Unfold(*setting_.blocks, report.mutable_blocks());
     for (int64_t& count : *report.mutable_staleness_counts()) {
-      count = count / before * report.blocks_size();
+      count = count * report.blocks_size() / before;
     }
   }
   setting_.network->Send(control_, self_, SimMessage::ToCoordinator(std::move(message)));
