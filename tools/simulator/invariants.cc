@@ -115,7 +115,9 @@ void Invariants::OnApplied(int64_t block, const Frame& contribution, const Updat
         block, worker.rank, worker.incarnation)));
   }
   law.conservation.OnApplied(worker, version);
-  law.staleness += version - 1 - static_cast<int64_t>(contribution.version);
+  const int64_t staleness = version - 1 - static_cast<int64_t>(contribution.version);
+  law.staleness += staleness;
+  ++blocks_[block].stale[staleness];
 }
 
 void Invariants::OnTaken(int64_t block, const WorkerId& worker, uint32_t lineage, int64_t version) {

@@ -90,6 +90,7 @@ class Invariants : public Observer {
   struct Block {
     std::vector<Update> log;  // update i makes version i + 1
     std::map<uint32_t, Law> laws;
+    std::map<int64_t, int64_t> stale;  // updates on arrival, by their staleness
     std::map<std::pair<uint32_t, WorkerId>, int64_t> taken;  // by lineage: the last version
   };
   struct Counts {
@@ -146,6 +147,7 @@ class Invariants : public Observer {
   absl::Status CheckBitsOnArrival(const reference::Units& of, int64_t block, int64_t i,
                                   const UpdateTerms& terms) const;
   absl::Status CheckTotals(const Simulation& simulation, const Counts& counts) const;
+  absl::Status CheckStaleness(const Simulation& simulation) const;
 
   const proto::Job job_;
   const int64_t epoch_samples_;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/space/modes.h"
 #include "tools/simulator/invariants.h"
@@ -68,7 +69,8 @@ absl::Status Invariants::Check(const Simulation& simulation) const {
   }
   if (stopped_.has_value()) RUBATO_RETURN_IF_ERROR(CheckStop(simulation));
   counts.samples = samples;
-  return CheckTotals(simulation, counts);
+  RUBATO_RETURN_IF_ERROR(CheckTotals(simulation, counts));
+  return CheckStaleness(simulation);
 }
 
 // One worker that does it all, one step after the other, from where the lineage begins.
@@ -259,6 +261,45 @@ absl::Status Invariants::CheckTotals(const Simulation& simulation, const Counts&
                                                summary.samples, counts.samples));
   }
   return absl::OkStatus();
+}
+
+absl::Status Invariants::CheckStaleness(const Simulation& simulation) const {
+  const Summary& summary = simulation.coordinator().summary();
+  std::vector<int64_t> of_all;  // of which the summary has a report
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    const BlockLedger& ledger = simulation.ledger(static_cast<int64_t>(i));
+    std::vector<int64_t> counts;
+    int64_t most = 0;
+    for (const auto& [staleness, updates] : blocks_[i].stale) {
+      most = staleness;
+      const auto at = static_cast<size_t>(std::min<int64_t>(staleness, kMostStaleness));
+      counts.resize(std::max(counts.size(), at + 1));
+      counts[at] += updates;
+    }
+    if (ledger.staleness_counts != counts || ledger.staleness_max != most) {
+      return absl::InternalError(absl::StrFormat(
+          "staleness counts: block %d counts %s by staleness, at most %d; its updates are %s, at "
+          "most %d",
+          i, absl::StrJoin(ledger.staleness_counts, " "), ledger.staleness_max,
+          absl::StrJoin(counts, " "), most));
+    }
+    const auto report = std::find_if(summary.blocks.begin(), summary.blocks.end(),
+                                     [&](const proto::ShardReport::Block& block) {
+                                       return block.block() == static_cast<int64_t>(i);
+                                     });
+    if (report == summary.blocks.end()) continue;
+    if (report->staleness_max() != most) {
+      return absl::InternalError(
+          absl::StrFormat("staleness counts: the summary has %d as the most of block %d, not %d",
+                          report->staleness_max(), i, most));
+    }
+    of_all.resize(std::max(of_all.size(), counts.size()));
+    for (size_t at = 0; at < counts.size(); ++at) of_all[at] += counts[at];
+  }
+  if (summary.staleness_counts == of_all) return absl::OkStatus();
+  return absl::InternalError(absl::StrFormat(
+      "staleness counts: the summary counts %s by staleness; the blocks' updates are %s",
+      absl::StrJoin(summary.staleness_counts, " "), absl::StrJoin(of_all, " ")));
 }
 
 absl::Status Invariants::CheckAbandoned(const Simulation& simulation) const {

@@ -230,6 +230,14 @@ MUTANTS = {
         "= ledger->version - applied.read_version;",
         "= ledger->version - applied.read_version + 1;",
     ]),
+    "counted_as_the_stalest_so_far": ("//common/consistency:arrivals.cc", "staleness counts", [
+        "++counts[counted];",
+        "++counts.back();",
+    ]),
+    "staleness_of_the_last_shard_alone": ("//server/coordinator:ending.cc", "staleness counts", [
+        "counts[i] = Sum(counts[i], report.staleness_counts(i));",
+        "counts[i] = report.staleness_counts(i);",
+    ]),
     "loss_without_a_view": ("//server/coordinator:coordinator_views.cc", "lease", [
         "  registry_.Remove(id);\n  ChangeView(reason);",
         "  registry_.Remove(id);",
