@@ -56,7 +56,9 @@ answer.pressed = [...document.querySelectorAll('#legend button')].map(button => 
 
 ALONE = """
 const answer = {charts: [...document.querySelectorAll('section')].map(section => section.id),
-                tables: document.querySelectorAll('table').length, legend: document.querySelectorAll('#legend button').length};
+                tables: document.querySelectorAll('table').length, legend: document.querySelectorAll('#legend button').length,
+                cut: document.documentElement.scrollHeight > innerHeight || document.documentElement.scrollWidth > innerWidth,
+                plot: document.querySelector('.plot').getBoundingClientRect().height};
 """
 
 
@@ -81,14 +83,24 @@ def run_study(rubato, folder, path):
         return [one for one in results if not one.get("trial")], file.read()
 
 
-def with_a_miss(page):
-    """The same with seed 1 of the second mode, which was to reach the target, as a miss."""
+def with_data(page, change):
+    """The same with the text of its data as `change` makes it."""
     found = re.search(r'(<script id="data" type="application/json">)(.*?)(</script>)', page, re.DOTALL)
-    data = json.loads(found.group(2))
+    return page[:found.start(2)] + change(found.group(2)) + page[found.end(2):]
+
+
+def with_a_miss(text):
+    """Seed 1 of the second mode, which was to reach the target, as a miss."""
+    data = json.loads(text)
     run = data["groups"][0]["modes"][1]["runs"][1]
     assert run["seed"] == 1 and run["reached"]
     run["reached"] = False
-    return page[:found.start(2)] + json.dumps(data) + page[found.end(2):]
+    return json.dumps(data)
+
+
+def with_long_names(text):
+    """Modes of several parts: two do not fit into one row of a picture."""
+    return re.sub(r"\b(a?sync)\b", r"\1@12.5%+bounded,staleness=3@25%+bounded,staleness=1@25%+\1", text)
 
 
 def near(found, expected):
@@ -161,9 +173,16 @@ def main():
     results, page = run_study(rubato, folder, os.path.dirname(browser))
     assert run_study(rubato, folder, "") == (results, page)  # of the runs that are done; and the pictures stay
     for width in [1400, 360]:
-        expect_page(ask(browser, with_a_miss(page), ASK, folder, width), results, width)
+        expect_page(ask(browser, with_data(page, with_a_miss), ASK, folder, width), results, width)
     alone = ask(browser, page, ALONE, folder, fragment="#only=curve-time")
-    assert alone == {"charts": ["curve-time"], "tables": 0, "legend": 2, "errors": []}, alone
+    plot = alone.pop("plot")
+    assert plot > 1000 and alone == {"charts": ["curve-time"], "tables": 0, "legend": 2, "cut": False, "errors": []}, (alone, plot)
+    long_names = with_data(page, with_long_names)
+    for name in ["workers", "rates"]:
+        alone = ask(browser, long_names, ALONE, folder, 900, "#only=" + name)
+        assert 900 < alone["plot"] < plot and not alone["cut"], alone
+    narrow = ask(browser, long_names, "const answer = {content: document.documentElement.scrollWidth};", folder, 360)
+    assert narrow["content"] <= 360, narrow
 
 
 main()

@@ -11,6 +11,7 @@
 
 #include <filesystem>
 #include <system_error>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -72,19 +73,19 @@ std::string FileAddress(absl::string_view file) {
 }
 
 void TakePictures(const std::string& browser, const std::string& folder,
-                  const std::vector<std::string>& names) {
+                  const std::map<std::string, int>& heights) {
   std::error_code error;
   const std::string place = fs::absolute(folder, error).string();
   std::string profile = (fs::temp_directory_path(error) / "rubato-pictures-XXXXXX").string();
   if (error || mkdtemp(profile.data()) == nullptr) return;
-  for (const std::string& name : names) {
+  for (const auto& [name, height] : heights) {
     std::vector<std::string> command = {browser,
                                         "--headless",
                                         "--disable-gpu",
                                         "--disable-dev-shm-usage",
                                         "--hide-scrollbars",
                                         "--run-all-compositor-stages-before-draw",
-                                        "--window-size=900,480",
+                                        absl::StrCat("--window-size=900,", height),
                                         "--virtual-time-budget=5000",
                                         "--user-data-dir=" + profile,
                                         absl::StrCat("--screenshot=", place, "/", name, ".png")};

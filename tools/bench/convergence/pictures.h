@@ -2,8 +2,8 @@
 #ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_PICTURES_H_
 #define RUBATO_TOOLS_BENCH_CONVERGENCE_PICTURES_H_
 
+#include <map>
 #include <string>
-#include <vector>
 
 #include "absl/strings/string_view.h"
 
@@ -15,10 +15,10 @@ std::string FindBrowser(absl::string_view path);
 // The address of a file, whatever its name holds.
 std::string FileAddress(absl::string_view file);
 
-// `folder`/NAME.png of what `folder`/report.html shows as #only=NAME, for each of `names`. One that
-// the browser does not take, or not within a minute, is left out.
+// `folder`/NAME.png of what `folder`/report.html shows as #only=NAME, for each of `heights`, in
+// pixels by name. One that the browser does not take, or not within a minute, is left out.
 void TakePictures(const std::string& browser, const std::string& folder,
-                  const std::vector<std::string>& names);
+                  const std::map<std::string, int>& heights);
 
 }  // namespace rubato
 

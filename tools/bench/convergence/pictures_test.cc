@@ -56,15 +56,17 @@ TEST(PicturesTest, AnAddressNamesTheFileWhateverItsName) {
 
 TEST(PicturesTest, EachPartIsAskedForByItsName) {
   const std::string folder = NewFolder();
-  TakePictures(NewBrowser(folder), folder, {"one", "two"});
+  TakePictures(NewBrowser(folder), folder, {{"one", 480}, {"two", 622}});
   EXPECT_THAT(Read(folder + "/one.png"), HasSubstr("a%20study%20%231-"));
   EXPECT_THAT(Read(folder + "/one.png"), HasSubstr("/report.html#only=one\n"));
+  EXPECT_THAT(Read(folder + "/one.png"), HasSubstr("--window-size=900,480 "));
   EXPECT_THAT(Read(folder + "/two.png"), HasSubstr("/report.html#only=two\n"));
+  EXPECT_THAT(Read(folder + "/two.png"), HasSubstr("--window-size=900,622 "));
 }
 
 TEST(PicturesTest, ABrowserThatDoesNotRunTakesNone) {
   const std::string folder = NewFolder();
-  TakePictures(folder + "/nothing", folder, {"one"});
+  TakePictures(folder + "/nothing", folder, {{"one", 480}});
   EXPECT_FALSE(std::filesystem::exists(folder + "/one.png"));
 }
 

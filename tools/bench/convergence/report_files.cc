@@ -27,7 +27,7 @@ absl::Status WriteReportPage(const std::string& folder, const Study& study,
       WriteFileAtomically(folder + "/report.html", ReportPage(study, cells, curves, command)));
   const char* const path = std::getenv("PATH");
   const std::string browser = FindBrowser(path == nullptr ? "" : path);
-  if (!browser.empty()) TakePictures(browser, folder, ChartNames(study));
+  if (!browser.empty()) TakePictures(browser, folder, ChartHeights(study, cells));
   return absl::OkStatus();
 }
 

@@ -134,12 +134,25 @@ Json RatesData(const RateSearch& search) {
 
 }  // namespace
 
-std::vector<std::string> ChartNames(const Study& study) {
-  std::vector<std::string> names = {"time-to-target",   "curve-time", "curve-samples",
-                                    "curve-updates",    "final",      "staleness",
-                                    "staleness-counts", "workers"};
-  if (!study.learning_rates.empty()) names.push_back("rates");
-  return names;
+std::map<std::string, int> ChartHeights(const Study& study, const std::vector<DoneCell>& cells) {
+  constexpr int kLeast = 480, kAround = 240;  // without the rows
+  constexpr int kRowOfMode = 60, kRowOfWorker = 17;
+  constexpr int kMostWorkers = 48;  // of more it shows the mean of each mode
+  const int modes = static_cast<int>(study.modes.size());
+  int workers = modes;
+  for (const DoneCell& done : cells) {
+    const int rows = modes * done.cell.workers;
+    if (rows <= kMostWorkers) workers = std::max(workers, rows);
+  }
+  const int of_modes = std::max(kLeast, kAround + kRowOfMode * modes);
+  std::map<std::string, int> heights = {
+      {"time-to-target", of_modes}, {"final", of_modes},
+      {"staleness", of_modes},      {"curve-time", kLeast},
+      {"curve-samples", kLeast},    {"curve-updates", kLeast},
+      {"staleness-counts", kLeast}, {"workers", std::max(kLeast, kAround + kRowOfWorker * workers)},
+  };
+  if (!study.learning_rates.empty()) heights["rates"] = kLeast;
+  return heights;
 }
 
 std::string ReportPage(const Study& study, const std::vector<DoneCell>& cells,

@@ -15,8 +15,9 @@ namespace rubato {
 // Evaluations of runs, by the names of their cells.
 using CellCurves = std::map<std::string, std::vector<Evaluation>>;
 
-// The charts that the page has, by the names of their elements.
-std::vector<std::string> ChartNames(const Study& study);
+// The charts that the page has, by the names of their elements: how high a picture of one is, so
+// that each of its rows has room. Pixels.
+std::map<std::string, int> ChartHeights(const Study& study, const std::vector<DoneCell>& cells);
 
 // One HTML document that loads nothing else. A run without a curve is in all but the bands.
 std::string ReportPage(const Study& study, const std::vector<DoneCell>& cells,

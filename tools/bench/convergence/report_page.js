@@ -245,7 +245,12 @@
       const y = axisOf('', {min: -0.5, max: rows.length - 0.5, reverse: true, stacked: true, offset: false});
       y.title.display = false;
       y.grid.drawOnChartArea = false;
-      y.ticks = {color: style('--text'), autoSkip: false, callback: at => (isFirst(at) ? modes[rows[at].mode] + '  ' : '') + rows[at].name};
+      // A mode's name stands in parts beside its first workers, if it has as many.
+      const nameAt = at => {
+        const own = rows.filter(row => row.mode === rows[at].mode), parts = rowLabel(rows[at].mode);
+        return (parts.length <= own.length ? parts : [modes[rows[at].mode]])[own.indexOf(rows[at])] || '';
+      };
+      y.ticks = {color: style('--text'), autoSkip: false, callback: at => nameAt(at) + '  ' + rows[at].name};
       y.afterBuildTicks = scale => { scale.ticks = rows.map((_, value) => ({value})); };
       const shares = mode => {
         const spent = parts.map((_, part) => sum(rows.filter(row => row.mode === mode).map(({seconds}) => seconds[part])));

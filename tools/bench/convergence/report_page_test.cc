@@ -162,6 +162,21 @@ TEST_F(ReportPageTest, NothingThatItIsGivenEndsTheData) {
   EXPECT_EQ(data["groups"][0]["leftOut"][0], "sync-w4-c0-s0: " + kept);
 }
 
+// Of two modes on four and eight workers; then of six, whose workers on eight have 48 rows.
+TEST_F(ReportPageTest, PicturesHaveRoomForEachRow) {
+  const std::map<std::string, int> few = ChartHeights(study_, cells_);
+  EXPECT_EQ(few.at("time-to-target"), 480);
+  EXPECT_EQ(few.at("workers"), 240 + 17 * 16);
+  EXPECT_EQ(few.count("rates"), 0u);
+  study_.modes = {"sync", "async", "a", "b", "c", "d"};
+  study_.learning_rates = {"0.1"};
+  const std::map<std::string, int> more = ChartHeights(study_, cells_);
+  EXPECT_EQ(more.at("time-to-target"), 600);
+  EXPECT_EQ(more.at("curve-time"), 480);
+  EXPECT_EQ(more.at("workers"), 240 + 17 * 48);
+  EXPECT_EQ(more.at("rates"), 480);
+}
+
 TEST_F(ReportPageTest, IsWholeAndLoadsNothing) {
   const std::string page = Page();
   EXPECT_THAT(page, HasSubstr("Chart.js v"));
