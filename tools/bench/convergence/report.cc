@@ -147,6 +147,17 @@ std::string Sentence(const Study& study, const Group& group, size_t mode) {
   return text;
 }
 
+// "" if none of the baseline's runs misses the target.
+std::string BaselineMisses(const Study& study, const Group& group, size_t mode) {
+  const ModeVerdict& verdict = group.verdicts[mode];
+  if (verdict.misses == 0) return "";
+  return absl::StrFormat(
+      "With %d workers %s, the baseline, does not reach %s in %d of %d runs; the nearest is %.4g. "
+      "So no mode is called slower.",
+      group.workers, study.baseline, TargetText(study.target), verdict.misses, verdict.pairs,
+      verdict.nearest_miss.value_or(0));
+}
+
 // Of the table of modes.
 std::vector<std::string> Row(const Study& study, const Group& group, size_t mode) {
   std::vector<double> seconds, samples, last, test, staleness;
@@ -259,7 +270,11 @@ std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell
       return other.workers == group.workers && other.scale == 0;
     });
     for (size_t mode = 0; mode < group.verdicts.size(); ++mode) {
-      if (study.modes[mode] == study.baseline) continue;
+      if (study.modes[mode] == study.baseline) {
+        const std::string missed = BaselineMisses(study, group, mode);
+        if (group.scale == 0 && !missed.empty()) sentences.push_back(missed);
+        continue;
+      }
       const std::string sentence = Sentence(study, group, mode);
       if (group.scale == 0) {
         sentences.push_back(sentence);
@@ -339,13 +354,12 @@ ReportTable TableOf(const Study& study, const std::vector<Group>& groups) {
 std::string ReportMarkdown(const Study& study, const std::vector<DoneCell>& cells,
                            const std::string& command) {
   const std::vector<Group> groups = GroupsOf(study, cells);
-  std::string text = absl::StrCat("# ", ReportTitle(study), "\n\n");
+  std::string text = absl::StrCat("# ", ReportTitle(study), "\n\n", Conditions(study), "\n\n");
   for (const std::string& sentence : Verdicts(study, cells)) {
     absl::StrAppend(&text, "* ", sentence, "\n");
   }
   const ReportTable table = TableOf(study, groups);
-  absl::StrAppend(&text, "\n", Conditions(study), "\n\n| ", absl::StrJoin(table.titles, " | "),
-                  " |\n|");
+  absl::StrAppend(&text, "\n| ", absl::StrJoin(table.titles, " | "), " |\n|");
   for (size_t i = 0; i < table.titles.size(); ++i) absl::StrAppend(&text, "---|");
   absl::StrAppend(&text, "\n");
   for (const std::vector<std::string>& row : table.rows) {

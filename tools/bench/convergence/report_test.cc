@@ -54,8 +54,20 @@ TEST_F(ReportTest, SaysWhichIsFasterAndWorse) {
                                 HasSubstr("times (95 % confidence); at the end its accuracy is "
                                           "worse by 0.02"))));
   EXPECT_THAT(ReportMarkdown(study_, cells_, "rubato bench convergence"),
-              AllOf(HasSubstr("| sync | 4 | 10 of 10 | 104.5 | 1000 | 1 | 0.95 | 0.94 | 0 |"),
+              AllOf(HasSubstr("first\n\nIn virtual time: speeds fixed, "),
+                    HasSubstr("| sync | 4 | 10 of 10 | 104.5 | 1000 | 1 | 0.95 | 0.94 | 0 |"),
                     HasSubstr("\n    rubato bench convergence\n")));
+}
+
+TEST_F(ReportTest, SaysThatTheBaselineMisses) {
+  for (int seed = 0; seed < 3; ++seed) {
+    cells_[seed].result.outcome.reached = false;
+    cells_[seed].result.outcome.best = 0.8 + 0.01 * seed;
+  }
+  EXPECT_THAT(
+      Verdicts(study_, cells_)[0],
+      "With 4 workers sync, the baseline, does not reach eval/accuracy of at least 0.9 in 3 "
+      "of 10 runs; the nearest is 0.82. So no mode is called slower.");
 }
 
 TEST_F(ReportTest, TheVerdictIsRepeatedAtOtherComputingTimes) {
