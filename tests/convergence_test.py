@@ -83,6 +83,13 @@ class ConvergenceTest(unittest.TestCase):
         self.assertEqual(different.returncode, 1, different.stderr)
         self.assertRegex(different.stdout, r"^5 of 6 cells, drawn with --verify-seed \d+, came")
         self.assertIn("\ndifferent: async-w2-s1\n", different.stdout)
+        with open(self.path("job.yaml"), "a", encoding="utf-8") as file:
+            file.write("seed: 5\n")
+        changed = self.run_study("whole")
+        self.assertEqual(changed.returncode, 2)
+        self.assertIn("or of a job that has changed since", changed.stderr)
+        with open(self.path("job.yaml"), "w", encoding="utf-8") as file:
+            file.write(JOB)
         none = self.run_study("none", "--verify", "1")
         self.assertEqual(none.returncode, 2)
         self.assertIn("none has no results.jsonl", none.stderr)
@@ -269,8 +276,8 @@ class ConvergenceTest(unittest.TestCase):
             self.assertIs(json.loads(line)["reached"], False)
             self.assertIsNone(json.loads(line)["last"])
             self.assertIn("is not finite", json.loads(line)["diverged"])
-        # A straggler that the job does not have: every cell is refused, and none stops the rest.
-        failed = self.run_study("failed", "--speeds", "straggler:worker=7")
+        # Data that are not there: every cell is refused, and none stops the rest.
+        failed = self.run_study("failed", "--set", "data={format: idx, path: nowhere}")
         self.assertEqual(failed.returncode, 1)
         self.assertIn("6 cells failed", failed.stdout)
         self.assertIn("Left out: sync-w2-s0: ", self.read("failed/report.md"))
@@ -280,6 +287,8 @@ class ConvergenceTest(unittest.TestCase):
                            (["--baseline", "bounded"], "--baseline: found bounded"),
                            (["--target", "0.8"], "--target: found 0.8"),
                            (["--target", ""], "--target is missing"),
+                           (["--target", "eval/accuracy=88"], "above 0 and at most 1"),
+                           (["--speeds", "stragler"], "speeds: found stragler"),
                            (["--workers", "4,x"], "--workers: found x"),
                            (["--learning-rates", "0.1,x"], "--learning-rates: found x"),
                            (["--compute-scales", "x"], "--compute-scales: found x"),
@@ -288,6 +297,13 @@ class ConvergenceTest(unittest.TestCase):
             self.assertEqual(study.returncode, 2, more)
             self.assertIn(said, study.stderr)
             self.assertFalse(os.path.exists(self.path("study")), more)
+        os.mkdir(self.path("study"))
+        with open(self.path("study/notes"), "w", encoding="utf-8"):
+            pass
+        study = self.run_study("study")
+        self.assertEqual(study.returncode, 2)
+        self.assertIn("study is not empty and holds no study: give another --out", study.stderr)
+        self.assertEqual(os.listdir(self.path("study")), ["notes"])
 
 
 unittest.main()

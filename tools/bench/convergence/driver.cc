@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -37,14 +38,30 @@ absl::Status Driver::Lock() {
   return absl::OkStatus();
 }
 
+// Somebody's files are not to lie among those of a study. One that was broken off at its beginning
+// has no study.json yet.
+absl::Status Driver::CheckFolder() const {
+  std::error_code error;
+  if (fs::exists(Path("study.json"), error)) return absl::OkStatus();
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder_, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name == "cells" || name == "lock" || absl::StartsWith(name, "study.json")) continue;
+    return absl::FailedPreconditionError(
+        absl::StrCat(folder_, " is not empty and holds no study: give another --out"));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Driver::Open() {
+  RUBATO_ASSIGN_OR_RETURN(std::string study, StudyJson(study_));
+  study += "\n";
+  RUBATO_RETURN_IF_ERROR(CheckFolder());
   RUBATO_RETURN_IF_ERROR(Lock());
-  const std::string study = StudyJson(study_) + "\n";
   const absl::StatusOr<std::string> before = ReadSmallFile(Path("study.json"));
   if (before.ok() && *before != study) {
-    return absl::FailedPreconditionError(absl::StrCat(folder_, " holds another study, which ",
-                                                      Path("study.json"),
-                                                      " describes: give another --out"));
+    return absl::FailedPreconditionError(
+        absl::StrCat(folder_, " holds another study, or of a job that has changed since; ",
+                     Path("study.json"), " describes it: give another --out"));
   }
   if (!before.ok()) RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("study.json"), study));
   return absl::OkStatus();

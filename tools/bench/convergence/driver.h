@@ -43,6 +43,7 @@ class Driver {
   std::string ResultOf(const Cell& cell) const { return Path("cells/" + cell.name + ".json"); }
   std::string LogOf(const Cell& cell) const { return Path("cells/" + cell.name + ".log"); }
 
+  absl::Status CheckFolder() const;
   absl::Status Lock();
   absl::Status StartCell(CellPool* pool, size_t index);
   // Keeps what came of the cell, and drops its large files.

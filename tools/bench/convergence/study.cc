@@ -13,12 +13,17 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/digest.h"
 #include "common/base/json.h"
 #include "common/base/range.h"
 #include "common/base/status.h"
+#include "common/files/run_folder.h"
 #include "common/job/job.h"
 #include "common/pace/quantity.h"
+#include "common/pace/speeds.h"
 #include "tools/bench/convergence/sign_flip.h"
+#include "worker/model/loss.h"
 
 namespace rubato {
 namespace {
@@ -67,6 +72,28 @@ std::string Slug(absl::string_view mode) {
     }
   }
   return slug;
+}
+
+// What each run would be refused for.
+absl::Status CheckPace(const Study& study) {
+  const auto time = [](const char* flag, const std::string& text) {
+    return text.empty() ? absl::OkStatus() : ParseTime(flag, text).status();
+  };
+  const auto rate = [](const char* flag, const std::string& text) {
+    return text.empty() ? absl::OkStatus() : ParseBandwidth(flag, text).status();
+  };
+  RUBATO_RETURN_IF_ERROR(time("--compute", study.compute));
+  RUBATO_RETURN_IF_ERROR(time("--latency", study.latency));
+  RUBATO_RETURN_IF_ERROR(rate("--bandwidth", study.bandwidth));
+  return rate("--apply", study.apply);
+}
+
+// Likewise, of a job that has so many workers if the study does not say it.
+absl::Status CheckSpeeds(const Study& study, const std::vector<int>& workers) {
+  if (study.speeds.empty()) return absl::OkStatus();
+  RUBATO_ASSIGN_OR_RETURN(const Speeds speeds, Speeds::Parse(study.speeds, /*seed=*/0));
+  for (const int count : workers) RUBATO_RETURN_IF_ERROR(speeds.CheckWorkers(count));
+  return absl::OkStatus();
 }
 
 absl::Status CheckProcesses(const Study& study) {
@@ -121,6 +148,7 @@ absl::Status CheckStudy(const Study& study) {
           absl::StrFormat("--compute-scales: found %g, expected numbers above 0", scale));
     }
   }
+  RUBATO_RETURN_IF_ERROR(CheckPace(study));
   if (study.processes) RUBATO_RETURN_IF_ERROR(CheckProcesses(study));
   std::set<std::string> rates;
   for (const std::string& rate : study.learning_rates) {
@@ -145,9 +173,11 @@ absl::StatusOr<Target> ParseTarget(absl::string_view text) {
   target.metric = parts.first;
   target.higher_is_better = target.metric == "eval/accuracy";
   if ((!target.higher_is_better && target.metric != "eval/loss") ||
-      !absl::SimpleAtod(parts.second, &target.value) || !std::isfinite(target.value)) {
+      !absl::SimpleAtod(parts.second, &target.value) || !std::isfinite(target.value) ||
+      (target.higher_is_better && (target.value <= 0 || target.value > 1))) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--target: found ", text, ", expected eval/accuracy=NUMBER or eval/loss=NUMBER"));
+        "--target: found ", text,
+        ", expected eval/accuracy=NUMBER, above 0 and at most 1, or eval/loss=NUMBER"));
   }
   return target;
 }
@@ -229,6 +259,10 @@ absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
     return absl::InvalidArgumentError(
         "train.until is a time, which modes use differently: expected epochs, steps or samples");
   }
+  if (study.target.metric == "eval/accuracy" && !IsClassification(job.loss().name())) {
+    return absl::InvalidArgumentError(
+        "--target: found eval/accuracy, expected eval/loss=NUMBER: the job has no classes");
+  }
   maker.common_ = {study.processes ? "train" : "simulate", study.config};
   for (const auto& [flag, value] : {std::pair("--speeds", &study.speeds),
                                     {"--latency", &study.latency},
@@ -247,6 +281,7 @@ absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
   set.push_back("checkpoint.keep_last=1");
   maker.workers_ =
       study.workers.empty() ? std::vector<int>{job.cluster().workers().start()} : study.workers;
+  RUBATO_RETURN_IF_ERROR(CheckSpeeds(study, maker.workers_));
   return maker;
 }
 
@@ -332,9 +367,11 @@ absl::StatusOr<std::vector<Cell>> TrialsOf(const Study& study) {
   return cells;
 }
 
-std::string StudyJson(const Study& study) {
+absl::StatusOr<std::string> StudyJson(const Study& study) {
   nlohmann::ordered_json json;
   json["config"] = study.config;
+  RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(study.config, study.set));
+  json["job"] = JobDigest(job);
   json["set"] = study.set;
   json["modes"] = study.modes;
   json["baseline"] = study.baseline;
@@ -345,6 +382,11 @@ std::string StudyJson(const Study& study) {
   json["evaluations"] = study.evaluations;
   if (study.processes) json["processes"] = true;
   json["speeds"] = study.speeds;
+  for (absl::string_view term : absl::StrSplit(study.speeds, '+')) {
+    if (!absl::ConsumePrefix(&term, "trace:")) continue;
+    RUBATO_ASSIGN_OR_RETURN(const std::string trace, ReadSmallFile(std::string(term)));
+    json["traces"].push_back(Sha256Hex(trace));
+  }
   json["compute"] = study.compute;
   json["compute_scales"] = study.compute_scales;
   json["apply"] = study.apply;

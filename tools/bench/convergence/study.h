@@ -71,9 +71,9 @@ absl::StatusOr<std::vector<Cell>> TrialsOf(const Study& study);
 // "sync@12%+async" is a schedule of sync for 12 % of the training, then async.
 absl::StatusOr<std::string> ConsistencyYaml(absl::string_view mode, const proto::Point& until);
 
-// What identifies the study: all that decides its results, as JSON. Two with the same text have the
-// same cells.
-std::string StudyJson(const Study& study);
+// What identifies the study: all that decides its results, as JSON, with digests of the job and of
+// traces. Two with the same text have the same cells.
+absl::StatusOr<std::string> StudyJson(const Study& study);
 
 }  // namespace rubato
 

@@ -56,7 +56,8 @@ TEST(ParseTargetTest, AccuracyAndLoss) {
   RUBATO_ASSERT_OK(loss);
   EXPECT_TRUE(loss->IsReachedBy(0.25));
   for (const char* text :
-       {"", "0.88", "accuracy=1", "eval/accuracy", "eval/loss=nan", "eval/loss=x"}) {
+       {"", "0.88", "accuracy=1", "eval/accuracy", "eval/accuracy=88", "eval/accuracy=0",
+        "eval/accuracy=-0.1", "eval/loss=nan", "eval/loss=x"}) {
     EXPECT_THAT(ParseTarget(text), IsError(absl::StatusCode::kInvalidArgument,
                                            HasSubstr("expected eval/accuracy=NUMBER")));
   }
@@ -166,6 +167,42 @@ TEST_F(CellsOfTest, RefusesWhatCannotBeCompared) {
   study_ = sound;
   study_.set = {"train.until={time: 10s}"};
   EXPECT_THAT(refusal(), HasSubstr("train.until is a time"));
+  study_.set = {"loss=mse"};
+  EXPECT_THAT(refusal(), HasSubstr("--target: found eval/accuracy, expected eval/loss=NUMBER"));
+}
+
+TEST_F(CellsOfTest, RefusesWhatEachRunWouldBeRefusedFor) {
+  const Study sound = study_;
+  for (const auto& [flag, said] : {std::pair(&Study::speeds, "speeds: found stragler"),
+                                   {&Study::compute, "--compute: found stragler"},
+                                   {&Study::latency, "--latency: found stragler"},
+                                   {&Study::bandwidth, "--bandwidth: found stragler"},
+                                   {&Study::apply, "--apply: found stragler"}}) {
+    study_ = sound;
+    study_.*flag = "stragler";
+    EXPECT_THAT(CellsOf(study_), IsError(absl::StatusCode::kInvalidArgument, HasSubstr(said)));
+  }
+  study_ = sound;
+  study_.workers = {4, 2};
+  study_.speeds = "straggler:worker=3";
+  EXPECT_THAT(CellsOf(study_), IsError(absl::StatusCode::kInvalidArgument, HasSubstr("worker")));
+}
+
+// Its results would be those of two jobs.
+TEST_F(CellsOfTest, AStudyOfAJobThatHasChangedIsAnother) {
+  const std::string trace = ::testing::TempDir() + "/trace";
+  std::ofstream(trace) << "0,1\n1,2\n";
+  study_.speeds = "jitter+trace:" + trace;
+  const absl::StatusOr<std::string> first = StudyJson(study_);
+  RUBATO_ASSERT_OK(first);
+  EXPECT_THAT(StudyJson(study_), Yields(*first));
+  std::ofstream(study_.config, std::ios::app) << "# only a comment\n";
+  EXPECT_THAT(StudyJson(study_), Yields(*first));
+  std::ofstream(trace) << "0,1\n1,3\n";
+  EXPECT_THAT(StudyJson(study_), Not(Yields(*first)));
+  std::ofstream(trace) << "0,1\n1,2\n";
+  std::ofstream(study_.config, std::ios::app) << "seed: 7\n";
+  EXPECT_THAT(StudyJson(study_), Not(Yields(*first)));
 }
 
 }  // namespace
