@@ -18,6 +18,13 @@
 #include "tools/command/plan.h"
 
 namespace rubato {
+namespace {
+
+double ParameterBytes(const Plan& plan) {
+  return static_cast<double>(ValueCount(plan.layout) * sizeof(float));
+}
+
+}  // namespace
 
 absl::StatusOr<std::string> TimeText(const Study& study, const Calibration& calibration,
                                      size_t cells, size_t jobs) {
@@ -36,8 +43,20 @@ absl::StatusOr<std::string> TimeText(const Study& study, const Calibration& cali
             absl::Ceil(absl::Nanoseconds(static_cast<double>(delay) * micro_batches / workers),
                        absl::Seconds(1))));
   }
+  // On arrival each micro-batch is summed and applied. An evaluation computes forward alone, a
+  // third of what training computes; where the job has no validation split, a tenth is taken for
+  // it.
+  constexpr double kChanges = 2, kForward = 1.0 / 3;
+  const double changing = kChanges * ParameterBytes(plan) / calibration.change_bytes_per_second;
+  const double validation = plan.validation_samples > 0
+                                ? static_cast<double>(plan.validation_samples)
+                                : 0.1 * static_cast<double>(plan.train_samples);
+  const double evaluated = static_cast<double>(study.evaluations) * static_cast<double>(cells) *
+                           validation / static_cast<double>(calibration.samples);
   const absl::Duration time =
-      absl::Seconds(micro_batches * calibration.micro_batch_seconds / static_cast<double>(jobs));
+      absl::Seconds((micro_batches * (calibration.micro_batch_seconds + changing) +
+                     kForward * evaluated * calibration.micro_batch_seconds) /
+                    static_cast<double>(jobs));
   return absl::StrFormat(
       "# %s of computing on %d cores (%.3g ms for a micro-batch of %d samples)\n",
       absl::FormatDuration(absl::Ceil(time, absl::Seconds(1))), jobs,
@@ -59,8 +78,7 @@ absl::Status CheckCores(const Study& study, const Calibration& calibration) {
   const std::vector<int> workers =
       study.workers.empty() ? std::vector<int>{job.cluster().workers().start()} : study.workers;
   RUBATO_ASSIGN_OR_RETURN(const Plan plan, MakePlan(std::move(job)));
-  load.changing_seconds = static_cast<double>(ValueCount(plan.layout) * sizeof(float)) /
-                          calibration.change_bytes_per_second;
+  load.changing_seconds = ParameterBytes(plan) / calibration.change_bytes_per_second;
   for (const int count : workers) {
     load.workers = count;
     load.micro_batches = std::max(1.0, micro_batches / count);

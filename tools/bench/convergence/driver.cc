@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <sys/file.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <system_error>
 #include <utility>
@@ -22,6 +23,20 @@
 namespace rubato {
 
 namespace fs = std::filesystem;
+
+namespace {
+
+// Bytes of the files in `folder`.
+int64_t SizeOf(const std::string& folder) {
+  int64_t bytes = 0;
+  std::error_code error;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder, error)) {
+    if (entry.is_regular_file(error)) bytes += static_cast<int64_t>(entry.file_size(error));
+  }
+  return bytes;
+}
+
+}  // namespace
 
 absl::Status Driver::Lock() {
   std::error_code error;
@@ -112,6 +127,7 @@ absl::Status Driver::Finish(const CellPool::Ended& ended) {
   measured["wall_seconds"] = ended.wall_seconds;
   measured["cpu_seconds"] = ended.cpu_seconds;
   measured["peak_bytes"] = ended.peak_bytes;
+  measured["disk_bytes"] = SizeOf(RunFolderOf(cell));
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(Path("cells/" + cell.name + ".measured.json"),
                                              JsonText(measured) + "\n"));
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(ResultOf(cell), ResultJson(result) + "\n"));
