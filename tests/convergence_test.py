@@ -202,7 +202,7 @@ class ConvergenceTest(unittest.TestCase):
         os.mkdir(self.path("studies"))
         with open(self.path("studies/study.yaml"), "w", encoding="utf-8") as file:
             file.write("config: ../job.yaml\nmode: [sync, async]\ntarget: eval/accuracy=0.3\n"
-                       "speeds: straggler:factor=4\ncompute: 10ms\napply: 1GB\nseeds: 1\n"
+                       "speeds: [straggler:factor=4]\ncompute: 10ms\napply: 1GB\nseeds: 1\n"
                        "compute_scales: [1]\nset: [seed=7]\n")
 
         def of_file(*more):

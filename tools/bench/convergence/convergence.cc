@@ -316,7 +316,8 @@ Flags FlagsOf(Options* options) {
             "beside the\n"
             "                        computing itself, long enough that they do not wait for "
             "cores");
-  flags.Add("speeds", &study.speeds, "SPEEDS", "as of rubato simulate");
+  flags.Add("speeds", &study.speeds, "SPEEDS",
+            "as of rubato simulate; may be repeated, to compare at each of them");
   flags.Add("compute", &study.compute, "TIME",
             "that a worker takes for a micro-batch; default: measured here, once for a study");
   flags.Add("apply", &study.apply, "RATE",

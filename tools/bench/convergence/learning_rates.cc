@@ -55,20 +55,19 @@ size_t BestRate(absl::Span<const RateTrials> rates, const Target& target) {
 }
 
 RateSearch SearchRates(const Study& study, const std::vector<DoneCell>& cells) {
-  std::map<std::tuple<int, size_t, std::string>, std::vector<const CellResult*>> results;
-  std::map<std::pair<int, size_t>, bool> all;
-  for (const DoneCell& done : cells) {
-    if (!done.cell.is_trial) continue;
-    all[{done.cell.workers, done.cell.mode}] = true;
-    results[{done.cell.workers, done.cell.mode, done.cell.learning_rate}].push_back(&done.result);
+  // By workers, speeds and mode, then by rate.
+  std::map<std::tuple<int, size_t, size_t>, std::map<std::string, std::vector<const CellResult*>>>
+      results;
+  for (const auto& [cell, result] : cells) {
+    if (!cell.is_trial) continue;
+    results[{cell.workers, cell.speeds, cell.mode}][cell.learning_rate].push_back(&result);
   }
   RateSearch search;
-  for (const auto& [key, unused] : all) {
+  for (auto& [key, by_rate] : results) {
     RateSearch::OfMode of_mode;
-    of_mode.workers = key.first;
-    of_mode.mode = key.second;
+    std::tie(of_mode.workers, of_mode.speeds, of_mode.mode) = key;
     for (const std::string& rate : study.learning_rates) {
-      of_mode.rates.push_back(TrialsOfRate(results[{key.first, key.second, rate}]));
+      of_mode.rates.push_back(TrialsOfRate(by_rate[rate]));
     }
     of_mode.taken = BestRate(of_mode.rates, study.target);
     search.modes.push_back(std::move(of_mode));
@@ -79,7 +78,7 @@ RateSearch SearchRates(const Study& study, const std::vector<DoneCell>& cells) {
 LearningRates TakenRates(const Study& study, const RateSearch& search) {
   LearningRates rates;
   for (const RateSearch::OfMode& of_mode : search.modes) {
-    rates[{of_mode.workers, of_mode.mode}] = study.learning_rates[of_mode.taken];
+    rates[{of_mode.workers, of_mode.speeds, of_mode.mode}] = study.learning_rates[of_mode.taken];
   }
   return rates;
 }
@@ -97,7 +96,8 @@ std::string RatesMarkdown(const Study& study, const RateSearch& search) {
   absl::StrAppend(&text, "\n");
   std::string hints;
   for (const RateSearch::OfMode& of_mode : search.modes) {
-    absl::StrAppend(&text, "| ", study.modes[of_mode.mode], " | ", of_mode.workers, " |");
+    absl::StrAppend(&text, "| ", study.modes[of_mode.mode], " | ",
+                    ClusterColumn(study, of_mode.workers, of_mode.speeds), " |");
     double least = RateOf(study.learning_rates[of_mode.taken]), most = least;
     for (size_t i = 0; i < of_mode.rates.size(); ++i) {
       const RateTrials& trials = of_mode.rates[i];
@@ -113,10 +113,10 @@ std::string RatesMarkdown(const Study& study, const RateSearch& search) {
     const double taken = RateOf(study.learning_rates[of_mode.taken]);
     if (least == most || (taken != least && taken != most)) continue;
     absl::StrAppendFormat(&hints,
-                          "\nWith %d workers %s took the %s rate of the list: a still %s one may "
+                          "\nWith %s %s took the %s rate of the list: a still %s one may "
                           "suit it better.\n",
-                          of_mode.workers, study.modes[of_mode.mode],
-                          taken == least ? "lowest" : "highest",
+                          ClusterText(study, of_mode.workers, of_mode.speeds),
+                          study.modes[of_mode.mode], taken == least ? "lowest" : "highest",
                           taken == least ? "lower" : "higher");
   }
   return text + hints;

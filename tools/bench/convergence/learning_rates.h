@@ -12,7 +12,7 @@
 
 namespace rubato {
 
-// What came of the trials of one rate, in one mode on one number of workers.
+// What came of the trials of one rate, in one mode on one cluster.
 struct RateTrials {
   int runs = 0;
   int misses = 0;      // runs that failed among them
@@ -24,11 +24,12 @@ struct RateTrials {
 // one that comes nearest. The first of equals.
 size_t BestRate(absl::Span<const RateTrials> rates, const Target& target);
 
-// A study's trials, by workers and mode, and the rates that are taken.
+// A study's trials, by workers, speeds and mode, and the rates that are taken.
 struct RateSearch {
   struct OfMode {
     size_t mode = 0;
     int workers = 0;
+    size_t speeds = 0;
     std::vector<RateTrials> rates;  // as Study::learning_rates
     size_t taken = 0;
   };

@@ -57,7 +57,7 @@ class RateSearchTest : public ::testing::Test {
 
 TEST_F(RateSearchTest, EachModeHasItsOwn) {
   const LearningRates rates = TakenRates(study_, SearchRates(study_, cells_));
-  EXPECT_EQ(rates, (LearningRates{{{4, 0}, "0.1"}, {{4, 1}, "0.01"}}));
+  EXPECT_EQ(rates, (LearningRates{{{4, 0, 0}, "0.1"}, {{4, 0, 1}, "0.01"}}));
 }
 
 TEST_F(RateSearchTest, SaysHowSensitiveEachModeIsAndWhatToTry) {

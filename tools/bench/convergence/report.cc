@@ -33,16 +33,17 @@ std::optional<size_t> PlainSync(const Study& study) {
 }  // namespace
 
 std::vector<Group> GroupsOf(const Study& study, const std::vector<DoneCell>& cells) {
-  // By workers and scale, then by seed.
-  std::map<std::pair<int, size_t>, std::map<int, std::vector<const DoneCell*>>> by_workers;
+  // By workers, speeds and scale, then by seed.
+  std::map<std::tuple<int, size_t, size_t>, std::map<int, std::vector<const DoneCell*>>> by_cluster;
   for (const DoneCell& cell : cells) {
     if (cell.cell.is_trial) continue;
-    by_workers[{cell.cell.workers, cell.cell.scale}][cell.cell.seed].push_back(&cell);
+    by_cluster[{cell.cell.workers, cell.cell.speeds, cell.cell.scale}][cell.cell.seed].push_back(
+        &cell);
   }
   std::vector<Group> groups;
-  for (auto& [key, seeds] : by_workers) {
+  for (auto& [key, seeds] : by_cluster) {
     Group group;
-    std::tie(group.workers, group.scale) = key;
+    std::tie(group.workers, group.speeds, group.scale) = key;
     group.modes.resize(study.modes.size());
     for (auto& [seed, of_seed] : seeds) {
       const auto failed = std::find_if(of_seed.begin(), of_seed.end(), [](const DoneCell* cell) {
@@ -134,9 +135,9 @@ bool IsJudged(const ModeVerdict& verdict) {
 
 std::string Sentence(const Study& study, const Group& group, size_t mode) {
   const ModeVerdict& verdict = group.verdicts[mode];
-  std::string text = absl::StrCat("With ", group.workers, " workers ", AtScale(study, group.scale),
-                                  study.modes[mode], " ", SpeedText(study, verdict),
-                                  QualityText(verdict, study.target), ".");
+  std::string text = absl::StrCat(
+      "With ", ClusterText(study, group.workers, group.speeds), " ", AtScale(study, group.scale),
+      study.modes[mode], " ", SpeedText(study, verdict), QualityText(verdict, study.target), ".");
   if (!verdict.suspicious.empty()) {
     std::vector<int> seeds;
     for (const int at : verdict.suspicious) seeds.push_back(group.seeds[at]);
@@ -152,10 +153,10 @@ std::string BaselineMisses(const Study& study, const Group& group, size_t mode) 
   const ModeVerdict& verdict = group.verdicts[mode];
   if (verdict.misses == 0) return "";
   return absl::StrFormat(
-      "With %d workers %s, the baseline, does not reach %s in %d of %d runs; the nearest is %.4g. "
+      "With %s %s, the baseline, does not reach %s in %d of %d runs; the nearest is %.4g. "
       "So no mode is called slower.",
-      group.workers, study.baseline, TargetText(study.target), verdict.misses, verdict.pairs,
-      verdict.nearest_miss.value_or(0));
+      ClusterText(study, group.workers, group.speeds), study.baseline, TargetText(study.target),
+      verdict.misses, verdict.pairs, verdict.nearest_miss.value_or(0));
 }
 
 // Of the table of modes.
@@ -187,7 +188,7 @@ std::vector<std::string> Row(const Study& study, const Group& group, size_t mode
       group.scale == 0 ? ""
                        : absl::StrFormat(" (computing × %g)", study.compute_scales[group.scale]);
   return {absl::StrCat(study.modes[mode], scale),
-          absl::StrCat(group.workers),
+          ClusterColumn(study, group.workers, group.speeds),
           absl::StrCat(verdict.pairs - verdict.misses, " of ", verdict.pairs),
           median(seconds, "%.4g"),
           median(samples, "%.6g"),
@@ -203,6 +204,7 @@ std::string ResultLineBegin(const Study& study, const Cell& cell) {
   nlohmann::ordered_json json;
   json["mode"] = study.modes[cell.mode];
   json["workers"] = cell.workers;
+  if (study.speeds.size() > 1) json["speeds"] = study.speeds[cell.speeds];
   if (cell.scale > 0) json["compute_scale"] = study.compute_scales[cell.scale];
   json["seed"] = cell.seed;
   if (!cell.learning_rate.empty()) json["learning_rate"] = cell.learning_rate;
@@ -225,7 +227,8 @@ std::string ResultsJsonl(const Study& study, const std::vector<DoneCell>& cells)
 
 std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
   std::string text =
-      "mode,workers,compute_scale,seed,learning_rate,trial,reached,seconds,samples,best,last,test,"
+      "mode,workers,speeds,compute_scale,seed,learning_rate,trial,reached,seconds,samples,best,"
+      "last,test,"
       "end_seconds,"
       "updates,staleness,computing_seconds,waiting_seconds,diverged,"
       "error\n";
@@ -239,6 +242,7 @@ std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells) {
   };
   for (const auto& [cell, result] : cells) {
     absl::StrAppend(&text, quoted(study.modes[cell.mode]), ",", cell.workers, ",",
+                    quoted(study.speeds.empty() ? "fixed" : study.speeds[cell.speeds]), ",",
                     study.compute_scales[cell.scale], ",", cell.seed, ",", cell.learning_rate, ",",
                     cell.is_trial ? "1," : "0,");
     if (!result.error.empty()) {
@@ -267,7 +271,7 @@ std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell
   const std::vector<Group> groups = GroupsOf(study, cells);
   for (const Group& group : groups) {
     const auto first = std::find_if(groups.begin(), groups.end(), [&](const Group& other) {
-      return other.workers == group.workers && other.scale == 0;
+      return other.workers == group.workers && other.speeds == group.speeds && other.scale == 0;
     });
     for (size_t mode = 0; mode < group.verdicts.size(); ++mode) {
       if (study.modes[mode] == study.baseline) {
@@ -286,8 +290,8 @@ std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell
       }
     }
     if (group.verdicts.empty()) {
-      sentences.push_back(absl::StrCat("With ", group.workers, " workers ",
-                                       AtScale(study, group.scale),
+      sentences.push_back(absl::StrCat("With ", ClusterText(study, group.workers, group.speeds),
+                                       " ", AtScale(study, group.scale),
                                        "no seed has run in every mode: there is nothing to "
                                        "compare."));
     }
@@ -316,20 +320,21 @@ std::string Conditions(const Study& study) {
   const auto or_default = [](const std::string& value, const char* otherwise) {
     return value.empty() ? std::string(otherwise) : value;
   };
+  const std::string speeds = or_default(absl::StrJoin(study.speeds, " and "), "fixed");
   if (study.processes) {
-    return absl::StrCat("In real processes of one machine: ",
-                        study.compute.empty()
-                            ? "not delayed"
-                            : absl::StrCat(study.compute, " of delay for a micro-batch, speeds ",
-                                           or_default(study.speeds, "fixed")),
-                        ". Seconds are of training, and differ from run to run.");
+    return absl::StrCat(
+        "In real processes of one machine: ",
+        study.compute.empty()
+            ? "not delayed"
+            : absl::StrCat(study.compute, " of delay for a micro-batch, speeds ", speeds),
+        ". Seconds are of training, and differ from run to run.");
   }
-  return absl::StrCat(
-      "In virtual time: speeds ", or_default(study.speeds, "fixed"), ", ",
-      or_default(study.compute, "10ms"), " for a micro-batch, ",
-      or_default(study.apply, "unlimited"), " a second that a shard sums and applies, ",
-      or_default(study.latency, "100us"), " of latency, ", or_default(study.bandwidth, "10Gbit"),
-      " a machine. Seconds are of training, without the time of evaluations.");
+  return absl::StrCat("In virtual time: speeds ", speeds, ", ", or_default(study.compute, "10ms"),
+                      " for a micro-batch, ", or_default(study.apply, "unlimited"),
+                      " a second that a shard sums and applies, ",
+                      or_default(study.latency, "100us"), " of latency, ",
+                      or_default(study.bandwidth, "10Gbit"),
+                      " a machine. Seconds are of training, without the time of evaluations.");
 }
 
 ReportTable TableOf(const Study& study, const std::vector<Group>& groups) {

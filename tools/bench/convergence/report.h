@@ -12,10 +12,11 @@
 
 namespace rubato {
 
-// The runs of one number of workers and one computing time, of the seeds of which every mode has an
+// The runs of one cluster and one computing time, of the seeds of which every mode has an
 // outcome.
 struct Group {
   int workers = 0;
+  size_t speeds = 0;
   size_t scale = 0;
   std::vector<int> seeds;
   std::vector<std::vector<CellResult>> modes;  // by mode, then by seed
@@ -34,7 +35,7 @@ std::string ResultLine(const Study& study, const DoneCell& cell);
 std::string ResultsJsonl(const Study& study, const std::vector<DoneCell>& cells);
 std::string ResultsCsv(const Study& study, const std::vector<DoneCell>& cells);
 
-// The verdicts as sentences, one for each mode but the baseline and number of workers.
+// The verdicts as sentences, one for each mode but the baseline and each cluster.
 std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell>& cells);
 
 // Parts of the report: its title, the network and the times of computing, and a table of the modes.

@@ -22,8 +22,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// By workers, scale, mode and seed.
-using Names = std::map<std::tuple<int, size_t, size_t, int>, std::string>;
+// By workers, speeds, scale, mode and seed.
+using Names = std::map<std::tuple<int, size_t, size_t, size_t, int>, std::string>;
 
 Json OrNull(std::optional<double> value) {
   return value.has_value() ? Json(RoundedToSee(*value)) : Json();
@@ -98,7 +98,8 @@ Json GroupData(const Study& study, const Group& group, const Names& names,
     for (size_t i = 0; i < group.modes[mode].size(); ++i) {
       const int seed = group.seeds[i];
       runs.push_back(RunData(seed, group.modes[mode][i]));
-      const auto curve = curves.find(names.at({group.workers, group.scale, mode, seed}));
+      const auto curve =
+          curves.find(names.at({group.workers, group.speeds, group.scale, mode, seed}));
       if (curve != curves.end()) drawn.push_back(&curve->second);
     }
     const Json bands = {{"time", BandData(drawn, &Evaluation::seconds)},
@@ -111,6 +112,7 @@ Json GroupData(const Study& study, const Group& group, const Names& names,
                      {"workerSeconds", WorkersData(group.modes[mode])}});
   }
   return {{"workers", group.workers},
+          {"speeds", group.speeds},
           {"scale", study.compute_scales[group.scale] / study.compute_scales[0]},
           {"modes", std::move(modes)},
           {"leftOut", group.left_out}};
@@ -126,6 +128,7 @@ Json RatesData(const RateSearch& search) {
     }
     rates.push_back({{"mode", of_mode.mode},
                      {"workers", of_mode.workers},
+                     {"speeds", of_mode.speeds},
                      {"taken", of_mode.taken},
                      {"trials", std::move(trials)}});
   }
@@ -159,7 +162,8 @@ std::string ReportPage(const Study& study, const std::vector<DoneCell>& cells,
                        const CellCurves& curves, const std::string& command) {
   Names names;
   for (const auto& [cell, result] : cells) {
-    if (!cell.is_trial) names[{cell.workers, cell.scale, cell.mode, cell.seed}] = cell.name;
+    if (!cell.is_trial)
+      names[{cell.workers, cell.speeds, cell.scale, cell.mode, cell.seed}] = cell.name;
   }
   const std::vector<Group> groups = GroupsOf(study, cells);
   Json of_groups = Json::array();
@@ -173,6 +177,7 @@ std::string ReportPage(const Study& study, const std::vector<DoneCell>& cells,
       {"metric", std::string(absl::StripPrefix(study.target.metric, "eval/"))},
       {"target", study.target.value},
       {"modes", study.modes},
+      {"speeds", study.speeds},
       {"groups", std::move(of_groups)},
       {"mostStaleness", kMostStaleness},
       {"learningRates", study.learning_rates},

@@ -1,9 +1,9 @@
 'use strict';
 // Draws what `rubato bench convergence` has put into #data:
-//   groups   by cluster and computing time: {workers, scale, modes: [{runs, bands, stalenessCounts, workerSeconds}],
+//   groups   by cluster and computing time: {workers, speeds, scale, modes: [{runs, bands, stalenessCounts, workerSeconds}],
 //            leftOut}; a run
 //            is {seed, reached, seconds, ...}, a band {x, low, middle, high} over its mode's runs
-//   rates    of the search for learning rates: [{workers, mode, taken, trials}]
+//   rates    of the search for learning rates: [{workers, speeds, mode, taken, trials}]
 // and texts and tables as they are in report.md.
 (() => {
   const {data, palette, element, style, number, onColors} = shared;
@@ -269,7 +269,7 @@
     label: ({dataset, raw}) => modes[dataset.mode] + ' at ' + raw.rate + ': ' + number(raw.y) + ' s, ' +
         (raw.trials.runs - raw.trials.misses) + ' of ' + raw.trials.runs + ' reach the target' + (raw.taken ? ', taken' : ''),
     make: () => {
-      const found = rates.filter(({workers}) => group && workers === group.workers);
+      const found = rates.filter(({workers, speeds}) => group && workers === group.workers && speeds === group.speeds);
       if (found.length === 0) return null;
       const datasets = found.map(({mode, taken, trials}) => {
         const line = trials.map((one, i) => ({x: Number(data.learningRates[i]), y: one.seconds, rate: data.learningRates[i], trials: one, taken: i === taken}))
@@ -331,19 +331,20 @@
   });
 
   // The first cluster and computing time, and a way to the others where there are some.
-  const choice = {workers: groups.length > 0 ? groups[0].workers : 0, scale: groups.length > 0 ? groups[0].scale : 1};
+  const {workers, speeds, scale} = groups[0] || {}, choice = {workers, speeds, scale};
   const choose = (key, title, text) => {
     const values = [...new Set(groups.map(one => one[key]))];
     if (values.length < 2) return;
     const select = element('select', {id: 'choose-' + key}, ...values.map(value => element('option', {value, textContent: text(value)})));
     select.onchange = () => {
       choice[key] = Number(select.value);
-      group = groups.find(one => one.workers === choice.workers && one.scale === choice.scale);
+      group = groups.find(one => one.workers === choice.workers && one.speeds === choice.speeds && one.scale === choice.scale);
       redraw();
     };
     byId('choices').append(element('label', {}, title, select));
   };
   choose('workers', 'workers', value => value);
+  choose('speeds', 'speeds', value => data.speeds[value]);
   choose('scale', 'computing time', value => value === 1 ? 'as measured or given' : '× ' + value);
 
   redraw();

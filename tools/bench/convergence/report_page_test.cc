@@ -151,7 +151,7 @@ TEST_F(ReportPageTest, NothingThatItIsGivenEndsTheData) {
   study_.modes[1] = evil;
   command_ = "rubato bench convergence " + evil;
   cells_[0].result.error = evil;
-  study_.speeds = evil;
+  study_.speeds = {evil};
   const std::string page = Page();
   EXPECT_THAT(page, Not(HasSubstr("<script>alert")));
   const nlohmann::json data = DataOf(page);

@@ -94,6 +94,28 @@ TEST_F(ReportTest, TheVerdictIsRepeatedAtOtherComputingTimes) {
   EXPECT_THAT(ResultsJsonl(study_, cells_), HasSubstr("\"compute_scale\":2.0,\"seed\":0"));
 }
 
+// At the second speeds async is as fast as sync.
+TEST_F(ReportTest, EachOfTheSpeedsHasAVerdict) {
+  study_.speeds = {"fixed", "exponential"};
+  for (size_t i = 0; i < 20; ++i) {
+    DoneCell done = cells_[i];
+    done.cell.speeds = 1;
+    if (done.cell.mode == 1) done.result.outcome.seconds += done.cell.seed % 2 == 0 ? 60 : 40;
+    cells_.push_back(done);
+  }
+  EXPECT_THAT(
+      Verdicts(study_, cells_),
+      ElementsAre(HasSubstr("With 4 workers at speeds fixed async is faster than sync by"),
+                  HasSubstr("With 4 workers at speeds exponential async cannot be told from")));
+  EXPECT_THAT(
+      ResultsJsonl(study_, cells_),
+      HasSubstr("{\"mode\":\"async\",\"workers\":4,\"speeds\":\"exponential\",\"seed\":9,"));
+  EXPECT_THAT(ResultsCsv(study_, cells_), HasSubstr("\n\"async\",4,\"exponential\",1,9,"));
+  EXPECT_THAT(ReportMarkdown(study_, cells_, ""),
+              AllOf(HasSubstr("speeds fixed and exponential, "),
+                    HasSubstr("| sync | 4, exponential | 10 of 10 |")));
+}
+
 // Of three seeds nothing is judged, at no computing time.
 TEST_F(ReportTest, WhatIsNotJudgedDoesNotFlipAndDoesNotStay) {
   cells_.erase(cells_.begin() + 13, cells_.end());
@@ -150,12 +172,12 @@ TEST_F(ReportTest, LinesAndCsv) {
   EXPECT_THAT(ResultsJsonl(study_, cells_),
               HasSubstr("{\"mode\":\"async\",\"workers\":4,\"seed\":9,\"reached\":true,\"seconds\":"
                         "59.0,\"samples\":1000.0,"));
-  EXPECT_THAT(ResultsCsv(study_, cells_), HasSubstr("\n\"async\",4,1,9,,0,1,59,1000,"));
+  EXPECT_THAT(ResultsCsv(study_, cells_), HasSubstr("\n\"async\",4,\"fixed\",1,9,,0,1,59,1000,"));
   cells_[0].result.workers = {{3, 1, 2}, {5, 1, 0}};
   cells_[0].result.diverged = "the loss is \"inf\"";
   cells_[1].result.error = "no room";
   for (const absl::string_view line : absl::StrSplit(ResultsCsv(study_, cells_), '\n')) {
-    EXPECT_TRUE(line.empty() || std::count(line.begin(), line.end(), ',') == 18) << line;
+    EXPECT_TRUE(line.empty() || std::count(line.begin(), line.end(), ',') == 19) << line;
   }
   EXPECT_THAT(ResultsCsv(study_, cells_), HasSubstr(",8,2,\"the loss is \"\"inf\"\"\",\n"));
 }

@@ -90,9 +90,14 @@ absl::Status CheckPace(const Study& study) {
 
 // Likewise, of a job that has so many workers if the study does not say it.
 absl::Status CheckSpeeds(const Study& study, const std::vector<int>& workers) {
-  if (study.speeds.empty()) return absl::OkStatus();
-  RUBATO_ASSIGN_OR_RETURN(const Speeds speeds, Speeds::Parse(study.speeds, /*seed=*/0));
-  for (const int count : workers) RUBATO_RETURN_IF_ERROR(speeds.CheckWorkers(count));
+  std::set<std::string> before;
+  for (const std::string& text : study.speeds) {
+    if (!before.insert(text).second) {
+      return absl::InvalidArgumentError(absl::StrCat("--speeds ", text, " is given twice"));
+    }
+    RUBATO_ASSIGN_OR_RETURN(const Speeds speeds, Speeds::Parse(text, /*seed=*/0));
+    for (const int count : workers) RUBATO_RETURN_IF_ERROR(speeds.CheckWorkers(count));
+  }
   return absl::OkStatus();
 }
 
@@ -235,9 +240,10 @@ class CellMaker {
  public:
   static absl::StatusOr<CellMaker> Create(const Study& study);
 
-  const std::vector<int>& workers() const { return workers_; }
+  // Numbers of workers, and speeds.
+  std::vector<std::pair<int, size_t>> Clusters() const;
   // One for each of `seeds`; `learning_rate` may be empty.
-  absl::StatusOr<std::vector<Cell>> Make(int workers, size_t scale, size_t mode,
+  absl::StatusOr<std::vector<Cell>> Make(int workers, size_t speeds, size_t scale, size_t mode,
                                          std::string learning_rate, Range seeds) const;
 
  private:
@@ -264,8 +270,7 @@ absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
         "--target: found eval/accuracy, expected eval/loss=NUMBER: the job has no classes");
   }
   maker.common_ = {study.processes ? "train" : "simulate", study.config};
-  for (const auto& [flag, value] : {std::pair("--speeds", &study.speeds),
-                                    {"--latency", &study.latency},
+  for (const auto& [flag, value] : {std::pair("--latency", &study.latency),
                                     {"--bandwidth", &study.bandwidth},
                                     {"--apply", &study.apply}}) {
     if (!value->empty()) maker.common_.insert(maker.common_.end(), {flag, *value});
@@ -285,14 +290,26 @@ absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
   return maker;
 }
 
-absl::StatusOr<std::vector<Cell>> CellMaker::Make(int workers, size_t scale, size_t mode,
-                                                  std::string learning_rate, Range seeds) const {
+std::vector<std::pair<int, size_t>> CellMaker::Clusters() const {
+  std::vector<std::pair<int, size_t>> clusters;
+  for (const int workers : workers_) {
+    for (size_t i = 0; i < std::max<size_t>(1, study_.speeds.size()); ++i) {
+      clusters.emplace_back(workers, i);
+    }
+  }
+  return clusters;
+}
+
+absl::StatusOr<std::vector<Cell>> CellMaker::Make(int workers, size_t speeds, size_t scale,
+                                                  size_t mode, std::string learning_rate,
+                                                  Range seeds) const {
   RUBATO_ASSIGN_OR_RETURN(const std::string consistency,
                           ConsistencyYaml(study_.modes[mode], until_));
   std::vector<std::string> set = set_;
   set.push_back(absl::StrCat("consistency=", consistency));
   set.push_back(absl::StrCat("cluster.workers=", workers));
   std::string name = absl::StrCat(Slug(study_.modes[mode]), "-w", workers);
+  if (speeds > 0) absl::StrAppend(&name, "-speeds", speeds);
   if (scale > 0) absl::StrAppend(&name, "-c", study_.compute_scales[scale]);
   if (!learning_rate.empty()) {
     set.push_back(absl::StrCat("optimizer.learning_rate=", learning_rate));
@@ -304,11 +321,15 @@ absl::StatusOr<std::vector<Cell>> CellMaker::Make(int workers, size_t scale, siz
     Cell cell;
     cell.mode = mode;
     cell.workers = workers;
+    cell.speeds = speeds;
     cell.seed = static_cast<int>(seed);
     cell.scale = scale;
     cell.learning_rate = learning_rate;
     cell.name = absl::StrCat(name, "-s", seed);
     cell.arguments = common_;
+    if (!study_.speeds.empty()) {
+      cell.arguments.insert(cell.arguments.end(), {"--speeds", study_.speeds[speeds]});
+    }
     if (!study_.compute.empty()) {
       RUBATO_ASSIGN_OR_RETURN(const std::string compute,
                               Scaled(study_.compute, study_.compute_scales[scale]));
@@ -333,13 +354,13 @@ absl::StatusOr<std::vector<Cell>> CellMaker::Make(int workers, size_t scale, siz
 absl::StatusOr<std::vector<Cell>> CellsOf(const Study& study, const LearningRates& rates) {
   RUBATO_ASSIGN_OR_RETURN(const CellMaker maker, CellMaker::Create(study));
   std::vector<Cell> cells;
-  for (const int workers : maker.workers()) {
+  for (const auto& [workers, speeds] : maker.Clusters()) {
     for (size_t scale = 0; scale < study.compute_scales.size(); ++scale) {
       for (size_t mode = 0; mode < study.modes.size(); ++mode) {
-        const auto rate = rates.find({workers, mode});
+        const auto rate = rates.find({workers, speeds, mode});
         RUBATO_ASSIGN_OR_RETURN(
             std::vector<Cell> of_mode,
-            maker.Make(workers, scale, mode, rate == rates.end() ? "" : rate->second,
+            maker.Make(workers, speeds, scale, mode, rate == rates.end() ? "" : rate->second,
                        {0, study.seeds}));
         std::move(of_mode.begin(), of_mode.end(), std::back_inserter(cells));
       }
@@ -351,11 +372,11 @@ absl::StatusOr<std::vector<Cell>> CellsOf(const Study& study, const LearningRate
 absl::StatusOr<std::vector<Cell>> TrialsOf(const Study& study) {
   RUBATO_ASSIGN_OR_RETURN(const CellMaker maker, CellMaker::Create(study));
   std::vector<Cell> cells;
-  for (const int workers : maker.workers()) {
+  for (const auto& [workers, speeds] : maker.Clusters()) {
     for (size_t mode = 0; mode < study.modes.size(); ++mode) {
       for (const std::string& rate : study.learning_rates) {
         RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> of_rate,
-                                maker.Make(workers, /*scale=*/0, mode, rate,
+                                maker.Make(workers, speeds, /*scale=*/0, mode, rate,
                                            {kFirstTrialSeed, kFirstTrialSeed + kTrialSeeds}));
         for (Cell& cell : of_rate) {
           cell.is_trial = true;
@@ -365,6 +386,16 @@ absl::StatusOr<std::vector<Cell>> TrialsOf(const Study& study) {
     }
   }
   return cells;
+}
+
+std::string ClusterText(const Study& study, int workers, size_t speeds) {
+  const std::string text = absl::StrCat(workers, " workers");
+  return study.speeds.size() < 2 ? text : absl::StrCat(text, " at speeds ", study.speeds[speeds]);
+}
+
+std::string ClusterColumn(const Study& study, int workers, size_t speeds) {
+  const std::string text = absl::StrCat(workers);
+  return study.speeds.size() < 2 ? text : absl::StrCat(text, ", ", study.speeds[speeds]);
 }
 
 absl::StatusOr<std::string> StudyJson(const Study& study) {
@@ -382,10 +413,12 @@ absl::StatusOr<std::string> StudyJson(const Study& study) {
   json["evaluations"] = study.evaluations;
   if (study.processes) json["processes"] = true;
   json["speeds"] = study.speeds;
-  for (absl::string_view term : absl::StrSplit(study.speeds, '+')) {
-    if (!absl::ConsumePrefix(&term, "trace:")) continue;
-    RUBATO_ASSIGN_OR_RETURN(const std::string trace, ReadSmallFile(std::string(term)));
-    json["traces"].push_back(Sha256Hex(trace));
+  for (const std::string& speeds : study.speeds) {
+    for (absl::string_view term : absl::StrSplit(speeds, '+')) {
+      if (!absl::ConsumePrefix(&term, "trace:")) continue;
+      RUBATO_ASSIGN_OR_RETURN(const std::string trace, ReadSmallFile(std::string(term)));
+      json["traces"].push_back(Sha256Hex(trace));
+    }
   }
   json["compute"] = study.compute;
   json["compute_scales"] = study.compute_scales;

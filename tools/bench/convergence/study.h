@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
-#include <utility>
+#include <tuple>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -30,8 +30,10 @@ struct Study {
   // Runs are real processes of this machine, whose computations are delayed by `compute` for each
   // micro-batch, if that is given. Else they are simulated.
   bool processes = false;
-  // Of `rubato simulate`, passed on as they are.
-  std::string speeds, latency, bandwidth;
+  // Of `rubato simulate`, passed on as they are. Modes are compared at each of `speeds`; empty: at
+  // those of workers that are alike.
+  std::vector<std::string> speeds;
+  std::string latency, bandwidth;
   std::string apply;    // likewise; empty: not known yet
   std::string compute;  // likewise, times each of `compute_scales`; empty: not known yet
   // The verdict is that of the first, and repeated at the others.
@@ -42,6 +44,7 @@ struct Study {
 struct Cell {
   size_t mode = 0;  // of Study::modes
   int workers = 0;
+  size_t speeds = 0;  // of Study::speeds
   int seed = 0;
   size_t scale = 0;                    // of Study::compute_scales
   std::string learning_rate;           // empty: the job's
@@ -53,18 +56,24 @@ struct Cell {
 // "eval/accuracy=0.88" or "eval/loss=0.3".
 absl::StatusOr<Target> ParseTarget(absl::string_view text);
 
-// By workers and mode.
-using LearningRates = std::map<std::pair<int, size_t>, std::string>;
+// Where modes are compared: "8 workers", and "8 workers at speeds exponential" if there are
+// several.
+std::string ClusterText(const Study& study, int workers, size_t speeds);
+// The same for a column of workers: "8", "8, exponential".
+std::string ClusterColumn(const Study& study, int workers, size_t speeds);
+
+// By workers, speeds and mode.
+using LearningRates = std::map<std::tuple<int, size_t, size_t>, std::string>;
 
 // Of each learning rate, with seeds that no run has that is judged.
 constexpr int kTrialSeeds = 3;
 
-// The cells that are judged, by workers, scale, mode and seed. Checks the study and each mode's
-// job, without its data: InvalidArgument for what is wrong of it, and all that LoadJob says.
+// The cells that are judged, by workers, speeds, scale, mode and seed. Checks the study and each
+// mode's job, without its data: InvalidArgument for what is wrong of it, and all that LoadJob says.
 absl::StatusOr<std::vector<Cell>> CellsOf(const Study& study, const LearningRates& rates = {});
 
-// Those that search for the rates, by workers, mode, rate and seed; none where there is nothing to
-// search for.
+// Those that search for the rates, by workers, speeds, mode, rate and seed; none where there is
+// nothing to search for.
 absl::StatusOr<std::vector<Cell>> TrialsOf(const Study& study);
 
 // `consistency` for a mode of a study in a job that trains until `until`, as YAML:

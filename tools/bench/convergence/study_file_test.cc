@@ -29,17 +29,18 @@ TEST_F(StudyFileTest, KeysAreTheFlags) {
   Write(
       "config: ../job.yaml\nseeds: 7\nmode: [sync, 'bounded,staleness=3']\n"
       "workers: [4, 8]\nlearning_rates: [0.01, 1]\nset: ['train.until={epochs: 2}', seed=3]\n"
-      "target: eval/loss=0.3\ncompute: 5ms\n");
+      "target: eval/loss=0.3\ncompute: 5ms\nspeeds: [fixed, 'transient:p=0.1,factor=2']\n");
   const absl::StatusOr<std::optional<StudyFile>> file = ReadStudyFile(path_);
   RUBATO_ASSERT_OK(file);
   ASSERT_TRUE(file->has_value());
   EXPECT_EQ((*file)->config,
             std::filesystem::path(::testing::TempDir() + "/job.yaml").lexically_normal());
-  EXPECT_THAT((*file)->flags,
-              ElementsAre("--mode=sync", "--mode=bounded,staleness=3", "--target=eval/loss=0.3",
-                          "--seeds=7", "--workers=4", "--workers=8", "--learning-rates=0.01",
-                          "--learning-rates=1", "--compute=5ms", "--set=train.until={epochs: 2}",
-                          "--set=seed=3"));
+  EXPECT_THAT(
+      (*file)->flags,
+      ElementsAre("--mode=sync", "--mode=bounded,staleness=3", "--target=eval/loss=0.3",
+                  "--seeds=7", "--workers=4", "--workers=8", "--learning-rates=0.01",
+                  "--learning-rates=1", "--speeds=fixed", "--speeds=transient:p=0.1,factor=2",
+                  "--compute=5ms", "--set=train.until={epochs: 2}", "--set=seed=3"));
 }
 
 TEST_F(StudyFileTest, WhatIsTypedReplacesAllThatTheFileSaysOfIt) {

@@ -95,6 +95,23 @@ TEST_F(CellsOfTest, EachSeedInEachMode) {
                     Contains("evaluation.every={epochs: 0.050000000000000003}")));
 }
 
+TEST_F(CellsOfTest, EachAtEachOfTheSpeeds) {
+  study_.workers = {4, 8};
+  study_.speeds = {"exponential", "straggler:factor=4"};
+  const absl::StatusOr<std::vector<Cell>> cells = CellsOf(study_, {{{4, 1, 0}, "0.5"}});
+  RUBATO_ASSERT_OK(cells);
+  ASSERT_THAT(*cells, SizeIs(2 * 2 * 2 * 3));
+  EXPECT_EQ((*cells)[0].name, "sync-w4-s0");
+  EXPECT_THAT((*cells)[0].arguments, Contains("exponential"));
+  EXPECT_EQ((*cells)[6].name, "sync-w4-speeds1-lr0.5-s0");
+  EXPECT_THAT((*cells)[6].arguments, Contains("straggler:factor=4"));
+  EXPECT_EQ((*cells)[23].name, "async-w8-speeds1-s2");
+  study_.learning_rates = {"0.1"};
+  const absl::StatusOr<std::vector<Cell>> trials = TrialsOf(study_);
+  RUBATO_ASSERT_OK(trials);
+  EXPECT_THAT(*trials, SizeIs(2 * 2 * 2 * kTrialSeeds));
+}
+
 TEST_F(CellsOfTest, EachAgainAtOtherComputingTimes) {
   study_.compute = "10ms";
   study_.apply = "2GB";
@@ -120,7 +137,7 @@ TEST_F(CellsOfTest, TrialsHaveSeedsOfTheirOwnAndEachModeAsMany) {
               AllOf(Contains("consistency={mode: async}"), Contains("optimizer.learning_rate=0.1"),
                     Contains("seed=1002")));
   const absl::StatusOr<std::vector<Cell>> cells =
-      CellsOf(study_, {{{2, 0}, "0.1"}, {{2, 1}, "0.03"}});
+      CellsOf(study_, {{{2, 0, 0}, "0.1"}, {{2, 0, 1}, "0.03"}});
   RUBATO_ASSERT_OK(cells);
   ASSERT_THAT(*cells, SizeIs(6));
   EXPECT_THAT((*cells)[0].arguments, Contains("optimizer.learning_rate=0.1"));
@@ -173,8 +190,7 @@ TEST_F(CellsOfTest, RefusesWhatCannotBeCompared) {
 
 TEST_F(CellsOfTest, RefusesWhatEachRunWouldBeRefusedFor) {
   const Study sound = study_;
-  for (const auto& [flag, said] : {std::pair(&Study::speeds, "speeds: found stragler"),
-                                   {&Study::compute, "--compute: found stragler"},
+  for (const auto& [flag, said] : {std::pair(&Study::compute, "--compute: found stragler"),
                                    {&Study::latency, "--latency: found stragler"},
                                    {&Study::bandwidth, "--bandwidth: found stragler"},
                                    {&Study::apply, "--apply: found stragler"}}) {
@@ -183,8 +199,14 @@ TEST_F(CellsOfTest, RefusesWhatEachRunWouldBeRefusedFor) {
     EXPECT_THAT(CellsOf(study_), IsError(absl::StatusCode::kInvalidArgument, HasSubstr(said)));
   }
   study_ = sound;
+  study_.speeds = {"fixed", "stragler"};
+  EXPECT_THAT(CellsOf(study_),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("speeds: found stragler")));
+  study_.speeds = {"fixed", "fixed"};
+  EXPECT_THAT(CellsOf(study_), IsError(absl::StatusCode::kInvalidArgument,
+                                       HasSubstr("--speeds fixed is given twice")));
   study_.workers = {4, 2};
-  study_.speeds = "straggler:worker=3";
+  study_.speeds = {"straggler:worker=3"};
   EXPECT_THAT(CellsOf(study_), IsError(absl::StatusCode::kInvalidArgument, HasSubstr("worker")));
 }
 
@@ -192,7 +214,7 @@ TEST_F(CellsOfTest, RefusesWhatEachRunWouldBeRefusedFor) {
 TEST_F(CellsOfTest, AStudyOfAJobThatHasChangedIsAnother) {
   const std::string trace = ::testing::TempDir() + "/trace";
   std::ofstream(trace) << "0,1\n1,2\n";
-  study_.speeds = "jitter+trace:" + trace;
+  study_.speeds = {"exponential", "jitter+trace:" + trace};
   const absl::StatusOr<std::string> first = StudyJson(study_);
   RUBATO_ASSERT_OK(first);
   EXPECT_THAT(StudyJson(study_), Yields(*first));

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <numeric>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -13,15 +14,20 @@
 namespace rubato {
 namespace {
 
-// The results of each mode on each number of workers, in the order of the report.
-std::map<std::pair<int, size_t>, std::vector<const CellResult*>> ByMode(
-    const std::vector<DoneCell>& cells) {
-  std::map<std::pair<int, size_t>, std::vector<const CellResult*>> by_mode;
+// The results of each mode by workers, speeds and mode, in the order of the report.
+using ByMode = std::map<std::tuple<int, size_t, size_t>, std::vector<const CellResult*>>;
+ByMode ResultsByMode(const std::vector<DoneCell>& cells) {
+  ByMode by_mode;
   for (const auto& [cell, result] : cells) {
     if (cell.is_trial || cell.scale > 0 || !result.error.empty()) continue;
-    by_mode[{cell.workers, cell.mode}].push_back(&result);
+    by_mode[{cell.workers, cell.speeds, cell.mode}].push_back(&result);
   }
   return by_mode;
+}
+
+std::string ModeColumns(const Study& study, const ByMode::key_type& key) {
+  const auto& [workers, speeds, mode] = key;
+  return absl::StrCat(study.modes[mode], " | ", ClusterColumn(study, workers, speeds));
 }
 
 // Columns of staleness: 0, 1, 2, 3, then each twice as wide; the first value of each.
@@ -54,11 +60,11 @@ std::string Percent(double share) { return absl::StrFormat("%.3g", 100 * share);
 
 std::string StalenessMarkdown(const Study& study, const std::vector<DoneCell>& cells) {
   std::string rows;
-  for (const auto& [key, results] : ByMode(cells)) {
+  for (const auto& [key, results] : ResultsByMode(cells)) {
     const Shares shares = SharesOf(results);
     const int64_t all = std::accumulate(shares.begin(), shares.end(), int64_t{0});
     if (all == 0) continue;
-    absl::StrAppend(&rows, "| ", study.modes[key.second], " | ", key.first, " |");
+    absl::StrAppend(&rows, "| ", ModeColumns(study, key), " |");
     for (const int64_t count : shares) {
       absl::StrAppend(&rows, " ", count == 0 ? "" : Percent(static_cast<double>(count) / all),
                       " |");
@@ -77,7 +83,7 @@ std::string StalenessMarkdown(const Study& study, const std::vector<DoneCell>& c
 
 std::string TimesMarkdown(const Study& study, const std::vector<DoneCell>& cells) {
   std::string rows;
-  for (const auto& [key, results] : ByMode(cells)) {
+  for (const auto& [key, results] : ResultsByMode(cells)) {
     double computing = 0, sending = 0, waiting = 0, least = 1, most = 0;
     for (const CellResult* result : results) {
       for (const WorkerTime& worker : result->workers) {
@@ -92,9 +98,9 @@ std::string TimesMarkdown(const Study& study, const std::vector<DoneCell>& cells
     }
     const double all = computing + sending + waiting;
     if (!(all > 0)) continue;
-    absl::StrAppend(&rows, "| ", study.modes[key.second], " | ", key.first, " | ",
-                    Percent(computing / all), " | ", Percent(least), " to ", Percent(most), " | ",
-                    Percent(sending / all), " | ", Percent(waiting / all), " |\n");
+    absl::StrAppend(&rows, "| ", ModeColumns(study, key), " | ", Percent(computing / all), " | ",
+                    Percent(least), " to ", Percent(most), " | ", Percent(sending / all), " | ",
+                    Percent(waiting / all), " |\n");
   }
   if (rows.empty()) return "";
   return absl::StrCat(
