@@ -90,7 +90,7 @@
       const color = of(palette, mode);
       for (const {value, crossed, hollow, drop = 0} of columns) {
         const shown = runsOf(mode).map((run, i) => ({run, x: value(run), y: mode + drop + 0.42 * ((i + 0.5) / seeds - 0.5)}))
-            .filter(point => point.x !== null);
+            .filter(point => point.x !== null).sort((a, b) => a.x - b.x);  // Chart.js takes the first and the last for the ends
         const pointsOf = miss => shown.filter(point => crossed(point.run) === miss);
         const set = {showLine: false, hidden: hidden[mode], mode, borderColor: color, clip: 12};
         datasets.push(
