@@ -208,7 +208,7 @@ train: {batch_size: 10, until: {steps: 2}}
   const Process::Result result = Shell("ulimit -v 2000000; exec $rubato train job.yaml --dry-run");
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err, HasSubstr("rows.svm: found 5000 examples of 200000 features, "
-                                    "which take 4.0 GB as dense floats; expected no more than "));
+                                    "which take 4.4 GB as dense floats with the splits; expected "));
 }
 
 TEST_F(SurroundingsTest, AnEmbeddingThatIsTooSmallForTheTextIsRefused) {

@@ -276,7 +276,7 @@ absl::StatusOr<Source> Table::Finish() const {
   for (size_t f = 0; f < files_.size(); ++f) {
     const File& file = files_[f];
     Examples& examples = f == 0 ? source.train : source.test;
-    RUBATO_RETURN_IF_ERROR(CheckSize(file.path, file.rows, static_cast<int64_t>(width)));
+    RUBATO_RETURN_IF_ERROR(CheckSize(config_, file.path, file.rows, static_cast<int64_t>(width)));
     examples.features.resize(file.rows * width);
     if (file.dropped > 0) {
       source.notes.push_back(absl::StrCat(file.path, ": ", file.dropped, " of ",

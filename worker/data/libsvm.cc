@@ -37,7 +37,8 @@ struct Rows {
 class Matrix {
  public:
   Matrix(const proto::Data& config, bool classification)
-      : base_(config.index_base()),
+      : config_(config),
+        base_(config.index_base()),
         limit_(config.has_features() ? config.features() : kMaxFeatures),
         columns_(config.features()),  // 0 if not given
         target_(classification, config.target_scale()) {}
@@ -48,6 +49,7 @@ class Matrix {
  private:
   absl::Status AddLine(absl::string_view line, int64_t number, Rows* rows);
 
+  const proto::Data& config_;
   const int64_t base_;
   const int64_t limit_;  // of columns
   int64_t columns_;
@@ -122,7 +124,7 @@ absl::StatusOr<Source> Matrix::Finish() const {
   RUBATO_RETURN_IF_ERROR(target_.Finish(&source));
   for (Examples* examples : {&source.train, &source.test}) examples->shape = {columns_, 0, 0};
   for (size_t i = 0; i < files_.size(); ++i) {
-    RUBATO_RETURN_IF_ERROR(CheckSize(files_[i].path, files_[i].count, columns_));
+    RUBATO_RETURN_IF_ERROR(CheckSize(config_, files_[i].path, files_[i].count, columns_));
     std::vector<float>& features = (i == 0 ? source.train : source.test).features;
     features.resize(files_[i].count * columns_);
     for (const Entry& entry : files_[i].entries) {

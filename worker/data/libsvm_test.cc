@@ -1,9 +1,11 @@
 #include "worker/data/libsvm.h"
 
 #include "absl/strings/str_cat.h"
+#include "common/base/host_memory.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "worker/data/source.h"
 #include "worker/data/test_files.h"
 #include "worker/data/test_mutations.h"
 
@@ -99,6 +101,17 @@ TEST_F(LibsvmTest, RefusesWhatHasNoPlaceInMemoryBeforeItIsMade) {
       IsError(kInvalid,
               HasSubstr("t.svm: found 100000 examples of 1000000 features, which take 400.0 GB as "
                         "dense floats; expected no more than the ")));
+}
+
+// Splits are taken out into other memory.
+TEST(CheckSizeTest, CountsWhatIsTakenOutTwice) {
+  const int64_t floats = *AvailableMemory() / sizeof(float) * 3 / 4;
+  proto::Data config;
+  RUBATO_EXPECT_OK(CheckSize(config, "file", 1, floats));
+  config.set_test_fraction(0.5);
+  config.mutable_validation()->set_fraction(0.5);
+  EXPECT_THAT(CheckSize(config, "file", 1, floats),
+              IsError(kInvalid, HasSubstr(" as dense floats with the splits; expected ")));
 }
 
 TEST_F(LibsvmTest, RefusesOtherLineEndsAndEncodings) {

@@ -26,16 +26,20 @@ void Update(const std::vector<std::string>& texts, Sha256* digest) {
 
 }  // namespace
 
-absl::Status CheckSize(const std::string& path, int64_t examples, int64_t floats_each) {
-  const double bytes =
-      static_cast<double>(examples) * static_cast<double>(floats_each) * sizeof(float);
+absl::Status CheckSize(const proto::Data& config, const std::string& path, int64_t examples,
+                       int64_t floats_each) {
+  const double taken_out = config.test_fraction() + config.validation().fraction();
+  const double bytes = static_cast<double>(examples) * static_cast<double>(floats_each) *
+                       sizeof(float) * (1 + taken_out);
   const std::optional<int64_t> available = AvailableMemory();
   if (!available.has_value() || bytes <= static_cast<double>(*available)) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrFormat(
-      "%s: found %d examples of %d features, which take %.1f GB as dense floats; expected no more "
+      "%s: found %d examples of %d features, which take %.1f GB as dense floats%s; expected no "
+      "more "
       "than the %.1f GB of memory that this process may still take (every worker holds all of "
       "them)",
-      path, examples, floats_each, bytes * 1e-9, *available * 1e-9));
+      path, examples, floats_each, bytes * 1e-9, taken_out > 0 ? " with the splits" : "",
+      *available * 1e-9));
 }
 
 std::string DigestOf(const Source& source) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "proto/job.pb.h"
 #include "worker/data/dataset.h"
 
 namespace rubato {
@@ -23,8 +24,10 @@ struct Source {
 };
 
 // Before they are made: whether so many examples of so many floats have a place in this process's
-// memory. InvalidArgument, with what they take and what there is, if not.
-absl::Status CheckSize(const std::string& path, int64_t examples, int64_t floats_each);
+// memory, with those that a split then takes out of them. InvalidArgument, with what they take and
+// what there is, if not.
+absl::Status CheckSize(const proto::Data& config, const std::string& path, int64_t examples,
+                       int64_t floats_each);
 
 // The digest of a source of floats.
 std::string DigestOf(const Source& source);

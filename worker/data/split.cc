@@ -18,31 +18,25 @@ int64_t FractionOf(int64_t size, double fraction) {
 
 namespace {
 
-// The rows of `all`, each of `size` values, for which `taken` is `side`.
+// Takes the rows that are `taken`, each of `size` values, out of `rows`.
 template <typename Value>
-std::vector<Value> Rows(const std::vector<Value>& all, int64_t size, const std::vector<bool>& taken,
-                        bool side) {
-  std::vector<Value> rows;
-  if (all.empty()) return rows;
-  const int64_t count = std::count(taken.begin(), taken.end(), side);
-  rows.reserve(count * size);
+std::vector<Value> TakeRows(const std::vector<bool>& taken, int64_t size,
+                            std::vector<Value>* rows) {
+  std::vector<Value> result;
+  if (rows->empty()) return result;
+  result.reserve(std::count(taken.begin(), taken.end(), true) * size);
+  auto end = rows->begin();  // of those that stay
   for (size_t i = 0; i < taken.size(); ++i) {
-    if (taken[i] != side) continue;
-    rows.insert(rows.end(), all.begin() + i * size, all.begin() + (i + 1) * size);
+    const auto row = rows->begin() + static_cast<int64_t>(i) * size;
+    if (taken[i]) {
+      result.insert(result.end(), row, row + size);
+    } else {
+      if (end != row) std::copy(row, row + size, end);
+      end += size;
+    }
   }
-  return rows;
-}
-
-Examples Side(const Examples& all, const std::vector<bool>& taken, bool side) {
-  Examples examples;
-  examples.shape = all.shape;
-  examples.classes = all.classes;
-  examples.labels_each = all.labels_each;
-  examples.pixels = Rows(all.pixels, all.shape.size(), taken, side);
-  examples.features = Rows(all.features, all.shape.size(), taken, side);
-  examples.labels = Rows(all.labels, all.labels_each, taken, side);
-  examples.values = Rows(all.values, 1, taken, side);
-  return examples;
+  rows->erase(end, rows->end());
+  return result;
 }
 
 // How many of them the fraction is.
@@ -54,10 +48,17 @@ absl::StatusOr<int64_t> Wanted(double fraction, absl::string_view what, int64_t 
                                                  " examples, expected at least one and not all"));
 }
 
-// Takes out those of them that are `taken`.
+// Takes out those of them that are `taken`. What stays stays where it is: there need not be memory
+// for it twice.
 Examples Take(const std::vector<bool>& taken, Examples* examples) {
-  Examples result = Side(*examples, taken, true);
-  *examples = Side(*examples, taken, false);
+  Examples result;
+  result.shape = examples->shape;
+  result.classes = examples->classes;
+  result.labels_each = examples->labels_each;
+  result.pixels = TakeRows(taken, examples->shape.size(), &examples->pixels);
+  result.features = TakeRows(taken, examples->shape.size(), &examples->features);
+  result.labels = TakeRows(taken, examples->labels_each, &examples->labels);
+  result.values = TakeRows(taken, 1, &examples->values);
   return result;
 }
 

@@ -42,6 +42,16 @@ TEST(SplitTest, CutsIntoTwoPartsThatShareNothing) {
   }
 }
 
+// Of a set that fills the memory there cannot be two.
+TEST(SplitTest, WhatStaysIsNotCopied) {
+  Examples rest = Make(100);
+  const float* const features = rest.features.data();
+  RUBATO_ASSERT_OK(TakeFraction(0.3, 7, "key", &rest));
+  EXPECT_EQ(rest.features.data(), features);
+  RUBATO_ASSERT_OK(TakeEnd(0.3, "key", &rest));
+  EXPECT_EQ(rest.features.data(), features);
+}
+
 TEST(SplitTest, IsAFunctionOfTheKey) {
   Examples a = Make(100), b = Make(100), c = Make(100);
   EXPECT_EQ(TakeFraction(0.3, 7, "key", &a)->labels, TakeFraction(0.3, 7, "key", &b)->labels);
