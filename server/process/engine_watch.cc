@@ -8,7 +8,7 @@ namespace rubato {
 EngineWatch::EngineWatch(absl::Duration lease,
                          std::function<void(std::function<void()> answer)> ask,
                          std::function<void()> on_stuck)
-    : lease_(lease), ask_(std::move(ask)), on_stuck_(std::move(on_stuck)) {
+    : rule_(lease), ask_(std::move(ask)), on_stuck_(std::move(on_stuck)) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -26,10 +26,7 @@ absl::Duration EngineWatch::busy() const {
 }
 
 void EngineWatch::Run() {
-  constexpr int kLooks = 20;  // in a lease: a freeze of the whole process is one of them at most
-  constexpr int kMostInVain = kLooks * 3 / 5;
-  int in_vain = 0;
-  while (in_vain < kMostInVain) {
+  while (!rule_.is_stuck()) {
     bool asks;
     {
       MonotonicLock lock(&state_->mutex);
@@ -37,15 +34,17 @@ void EngineWatch::Run() {
       if (asks) state_->asked_at = MonotonicNow();
     }
     if (asks) {
-      in_vain = 0;
+      rule_.OnAsked();
       ask_([state = state_] {
         MonotonicLock lock(&state->mutex);
         state->asked_at = absl::InfiniteFuture();
       });
     }
     MonotonicLock lock(&state_->mutex);
-    if (state_->mutex.AwaitFor(absl::Condition(&state_->is_closing), lease_ / kLooks)) return;
-    if (state_->asked_at != absl::InfiniteFuture()) ++in_vain;
+    if (state_->mutex.AwaitFor(absl::Condition(&state_->is_closing), rule_.between_looks())) {
+      return;
+    }
+    if (state_->asked_at != absl::InfiniteFuture()) rule_.OnInVain();
   }
   on_stuck_();
 }
