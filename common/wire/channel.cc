@@ -5,7 +5,6 @@
 #include <malloc.h>
 #include <sys/resource.h>
 
-#include <algorithm>
 #include <cstdlib>
 #include <vector>
 
@@ -16,28 +15,13 @@
 namespace rubato {
 namespace {
 
-// gRPC's keep-alive asks when nothing has come for `ask`, and breaks the connection if nothing
-// comes for `answer` behind that: a peer that falls silent is given up after `answer` at the
-// earliest, if it was asked just before, and after both at the latest.
-struct KeepAlive {
-  explicit KeepAlive(absl::Duration lease)
-      : ask(static_cast<int>(absl::ToInt64Milliseconds(std::min(lease / 2, kMaxAsk)))),
-        answer(static_cast<int>(absl::ToInt64Milliseconds(lease + kBehindLease))) {}
-
-  static constexpr absl::Duration kMaxAsk = absl::Milliseconds(300);
-  // The coordinator ticks ten times a second.
-  static constexpr absl::Duration kBehindLease = absl::Milliseconds(150);
-
-  int ask, answer;  // milliseconds
-};
+int InMilliseconds(absl::Duration duration) {
+  return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
 
 }  // namespace
 
-std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
-                                           const ConnectionOptions& connection) {
-  if (connection.own_channel != nullptr && address == connection.own_address) {
-    return connection.own_channel;
-  }
+grpc::ChannelArguments ChannelArgumentsOf(const ConnectionOptions& connection) {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
@@ -47,25 +31,34 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20000);
   // A peer that does not answer (its host is gone, or it is frozen) breaks the connection.
   const KeepAlive keep_alive(connection.lease);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, keep_alive.ask);
-  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keep_alive.answer);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, InMilliseconds(keep_alive.ask));
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, InMilliseconds(keep_alive.answer));
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetMaxReceiveMessageSize(kMaxReplyBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
   arguments.SetInt(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+  return arguments;
+}
+
+std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
+                                           const ConnectionOptions& connection) {
+  if (connection.own_channel != nullptr && address == connection.own_address) {
+    return connection.own_channel;
+  }
   const absl::StatusOr<std::vector<HostPort>> addresses = ParseAddresses(address);
   const std::string target = addresses.ok() ? ChannelTarget(*addresses) : address;
-  return grpc::CreateCustomChannel(target, connection.credentials.OfChannel(), arguments);
+  return grpc::CreateCustomChannel(target, connection.credentials.OfChannel(),
+                                   ChannelArgumentsOf(connection));
 }
 
 void ConfigureServer(const ConnectionOptions& connection, grpc::ServerBuilder* builder) {
   const KeepAlive keep_alive(connection.lease);
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, keep_alive.ask);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, keep_alive.answer);
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, InMilliseconds(keep_alive.ask));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, InMilliseconds(keep_alive.answer));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
-                              keep_alive.ask / 2);
+                              InMilliseconds(keep_alive.ask / 2));
   // The limit on messages would be checked only after unpacking: refuse what is compressed.
   builder->AddChannelArgument(GRPC_COMPRESSION_CHANNEL_ENABLED_ALGORITHMS_BITSET,
                               1 << GRPC_COMPRESS_NONE);

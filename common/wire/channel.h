@@ -4,11 +4,13 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "common/wire/connection_options.h"
 
 namespace rubato {
@@ -32,6 +34,20 @@ constexpr int kMaxReplyBytes = 64 << 20;
 // the caches: with 4 MiB the bench of the wire moves a quarter to a half more. Between machines it
 // is enough for 1 GB/s and round trips of 4 ms.
 constexpr int kWindowBytes = 4 << 20;
+
+// gRPC's keep-alive asks when nothing has come for `ask`, and breaks the connection if nothing
+// comes for `answer` behind that: a peer that falls silent is given up after `answer` at the
+// earliest, if it was asked just before, and after both at the latest.
+struct KeepAlive {
+  explicit KeepAlive(absl::Duration lease)
+      : ask(std::min(lease / 2, absl::Milliseconds(300))),
+        answer(lease + absl::Milliseconds(150)) {}
+
+  absl::Duration ask, answer;
+};
+
+// What MakeChannel says to gRPC.
+grpc::ChannelArguments ChannelArgumentsOf(const ConnectionOptions& connection);
 
 // A channel of its own connection (not shared with others to the same address), never through a
 // proxy.

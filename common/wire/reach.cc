@@ -140,15 +140,13 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Dura
 
 absl::Status AwaitServers(const std::vector<std::string>& addresses, absl::Duration longest_mute,
                           absl::Duration patience, const std::function<bool()>& cancelled) {
-  // With what keep-alive takes (channel.cc) a lease and a second at most, for both looks.
-  constexpr absl::Duration kLook = absl::Milliseconds(400), kLookAgain = absl::Milliseconds(100);
   constexpr absl::Duration kBetweenLooks = absl::Milliseconds(100);
   const absl::Time deadline = MonotonicNow() + patience;
   bool was_mute = false;
   absl::Time mute_since = absl::InfiniteFuture();  // all of them
   while (true) {
     const absl::Time looked = MonotonicNow();
-    const std::vector<Reach> found = LookFor(addresses, was_mute ? kLookAgain : kLook);
+    const std::vector<Reach> found = LookFor(addresses, was_mute ? kLookAgain : kLookAtServers);
     const auto count = [&found](Reach reach) {
       return static_cast<size_t>(std::count(found.begin(), found.end(), reach));
     };

@@ -20,6 +20,11 @@ enum class Reach {
   kSilent,   // nothing comes back: the network is cut, or the host is lost
 };
 
+// How long AwaitServers looks at first, and when it looks again. With what keep-alive takes
+// (channel.h) a lease and a second at most, for both.
+constexpr absl::Duration kLookAtServers = absl::Milliseconds(400);
+constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
+
 // Of each of `addresses` (one or several behind commas, as ParseAddresses takes them: the best of
 // those), asked all at once; who has not said more within `patience` is kMute or kSilent.
 std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Duration patience);

@@ -1,0 +1,88 @@
+#include "common/wire/channel.h"
+
+#include <grpc/grpc.h>
+#include <grpcpp/generic/async_generic_service.h>
+#include <grpcpp/impl/server_builder_option.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/wire/reach.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+constexpr double kLeases[] = {0.2, 1, 2, 5, 3600};  // seconds; cluster.lease is 0.2 s at least
+
+// How often the coordinator looks at its leases (server/process/cluster_service.cc).
+constexpr absl::Duration kTick = absl::Milliseconds(100);
+
+int ValueOf(const grpc::ChannelArguments& arguments, const std::string& name) {
+  const grpc_channel_args all = arguments.c_channel_args();
+  int found = -1;
+  for (size_t i = 0; i < all.num_args; ++i) {
+    if (all.args[i].key == name) found = all.args[i].value.integer;
+  }
+  return found;
+}
+
+// Keeps what a server is built with.
+class Arguments : public grpc::ServerBuilderOption {
+ public:
+  explicit Arguments(grpc::ChannelArguments* out) : out_(out) {}
+  void UpdateArguments(grpc::ChannelArguments* arguments) override { *out_ = *arguments; }
+  void UpdatePlugins(std::vector<std::unique_ptr<grpc::ServerBuilderPlugin>>*) override {}
+
+ private:
+  grpc::ChannelArguments* const out_;
+};
+
+ConnectionOptions WithLease(double seconds) {
+  ConnectionOptions connection;
+  connection.lease = absl::Seconds(seconds);
+  return connection;
+}
+
+// Of a worker that has a lease, the coordinator says that it was not heard of; and whoever waits
+// for a frozen server ends within the lease and a second, having looked whether it is cut off.
+TEST(KeepAliveTest, ASilentPeerIsGivenUpBehindItsLeaseAndSoonEnough) {
+  for (const double seconds : kLeases) {
+    const absl::Duration lease = absl::Seconds(seconds);
+    const KeepAlive keep_alive(lease);
+    EXPECT_GT(keep_alive.answer, lease + kTick);
+    EXPECT_EQ(keep_alive.answer, lease + absl::Milliseconds(150));
+    EXPECT_LE(keep_alive.ask + keep_alive.answer, lease + absl::Milliseconds(450));
+    EXPECT_LT(keep_alive.ask + keep_alive.answer + kLookAtServers + kLookAgain,
+              lease + absl::Seconds(1));
+  }
+}
+
+TEST(KeepAliveTest, BothEndsOfAConnectionKeepIt) {
+  for (const double seconds : kLeases) {
+    const KeepAlive keep_alive(absl::Seconds(seconds));
+    const ConnectionOptions connection = WithLease(seconds);
+    grpc::ChannelArguments server;
+    grpc::ServerBuilder builder;
+    grpc::CallbackGenericService service;
+    builder.RegisterCallbackGenericService(&service);
+    ConfigureServer(connection, &builder);
+    builder.SetOption(std::make_unique<Arguments>(&server));
+    const std::unique_ptr<grpc::Server> built = builder.BuildAndStart();
+    ASSERT_NE(built, nullptr);
+    for (const grpc::ChannelArguments& arguments : {ChannelArgumentsOf(connection), server}) {
+      EXPECT_EQ(ValueOf(arguments, GRPC_ARG_KEEPALIVE_TIME_MS),
+                absl::ToInt64Milliseconds(keep_alive.ask));
+      EXPECT_EQ(ValueOf(arguments, GRPC_ARG_KEEPALIVE_TIMEOUT_MS),
+                absl::ToInt64Milliseconds(keep_alive.answer));
+      EXPECT_EQ(ValueOf(arguments, GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA), 0);  // no limit
+    }
+    // Else the server would take its clients' questions for abuse.
+    EXPECT_LT(ValueOf(server, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS),
+              absl::ToInt64Milliseconds(keep_alive.ask));
+  }
+}
+
+}  // namespace
+}  // namespace rubato
