@@ -35,8 +35,7 @@ void WorkerLoop::OnView(const proto::View& view, Actions* actions) {
     ledger_.clock = ledger_.applied = std::max(ledger_.applied, me().start_clock());
   }
   if (left_ || state_ == State::kComputing) return;
-  // What it has asked or said counts in the view before.
-  if (state_ == State::kIdle) ledger_.no_more = false;
+  // What it has pulled or said counts in the view before.
   state_ = State::kWaiting;
   if (new_lineage) {
     for (int64_t ahead = 0; ahead < prefetch_; ++ahead) {
