@@ -26,6 +26,11 @@ Heartbeat::~Heartbeat() {
   thread_.join();
 }
 
+absl::Time Heartbeat::heard_at() const {
+  MonotonicLock lock(&mutex_);
+  return heard_at_;
+}
+
 void Heartbeat::Run() {
   bool stopped = false;
   while (!stopped) {
@@ -44,6 +49,7 @@ void Heartbeat::Run() {
     const grpc::Status status = stub_->Heartbeat(&context, request_, &reply);
     const bool is_late = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
     MonotonicLock lock(&mutex_);
+    if (status.ok()) heard_at_ = MonotonicNow();
     beat_ = nullptr;
     stopped =
         mutex_.AwaitFor(absl::Condition(&stopped_), is_late ? absl::ZeroDuration() : interval_);

@@ -25,6 +25,10 @@ class Heartbeat {
             std::function<absl::Duration()> busy, const ConnectionOptions& connection);
   ~Heartbeat();
 
+  // When the coordinator answered the last time; at first, when this began. Who was frozen itself
+  // knows better a round trip later.
+  absl::Time heard_at() const;
+
  private:
   void Run();
 
@@ -32,7 +36,8 @@ class Heartbeat {
   const std::unique_ptr<proto::Coordination::Stub> stub_;
   proto::HeartbeatRequest request_;
   const std::function<absl::Duration()> busy_;
-  MonotonicMutex mutex_;
+  mutable MonotonicMutex mutex_;
+  absl::Time heard_at_ ABSL_GUARDED_BY(mutex_) = MonotonicNow();
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   grpc::ClientContext* beat_ ABSL_GUARDED_BY(mutex_) = nullptr;  // under way
   std::thread thread_;

@@ -139,7 +139,8 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Dura
 }
 
 absl::Status AwaitServers(const std::vector<std::string>& addresses, absl::Duration longest_mute,
-                          absl::Duration patience, const std::function<bool()>& cancelled) {
+                          absl::Duration lease, absl::Duration patience,
+                          const std::function<bool()>& cancelled) {
   constexpr absl::Duration kBetweenLooks = absl::Milliseconds(100);
   const absl::Time deadline = MonotonicNow() + patience;
   bool was_mute = false;
@@ -151,9 +152,9 @@ absl::Status AwaitServers(const std::vector<std::string>& addresses, absl::Durat
       return static_cast<size_t>(std::count(found.begin(), found.end(), reach));
     };
     if (count(Reach::kAnswers) == found.size()) return absl::OkStatus();
-    // Twice, since who is busy may say nothing for a while.
+    // Twice, since who is busy may say nothing for a while, unless it has said nothing for long.
     if (count(Reach::kGone) > 0 && found.back() == Reach::kMute) {
-      if (was_mute) {
+      if (was_mute || longest_mute <= absl::ZeroDuration()) {
         return absl::AbortedError(absl::StrCat("the coordinator (shard 0) at ", addresses.back(),
                                                " takes connections and says nothing"));
       }
@@ -165,6 +166,7 @@ absl::Status AwaitServers(const std::vector<std::string>& addresses, absl::Durat
       return absl::UnavailableError(
           absl::StrCat("nobody listens at ", addresses[static_cast<size_t>(gone)], " any more"));
     }
+    if (count(Reach::kSilent) > 0) longest_mute = std::max(longest_mute, lease);
     const bool all_mute = count(Reach::kMute) == found.size();
     mute_since = all_mute ? std::min(mute_since, looked) : absl::InfiniteFuture();
     if (all_mute && looked - mute_since >= longest_mute) {

@@ -31,12 +31,14 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Dura
 
 // Waits until the servers of a job, which have all been there before, the coordinator the last of
 // them, answer again. Unavailable as soon as one has ended or all have been mute for
-// `longest_mute`: they are frozen. Aborted, naming the coordinator, if it is mute
+// `longest_mute`, or for `lease` once the network was found cut, since who was cut off cannot know
+// for how long they have been mute: they are frozen. Aborted, naming the coordinator, if it is mute
 // and another has ended, which has done so for that. Then the job is over, for no server is started
 // again. DeadlineExceeded if some are not reached within `patience`, Cancelled if `cancelled`
 // becomes true.
 absl::Status AwaitServers(const std::vector<std::string>& addresses, absl::Duration longest_mute,
-                          absl::Duration patience, const std::function<bool()>& cancelled);
+                          absl::Duration lease, absl::Duration patience,
+                          const std::function<bool()>& cancelled);
 
 }  // namespace rubato
 

@@ -33,12 +33,13 @@ class Port {
     socklen_t size = sizeof address;
     RUBATO_CHECK(bind(fd_, reinterpret_cast<sockaddr*>(&address), size) == 0);
     RUBATO_CHECK(getsockname(fd_, reinterpret_cast<sockaddr*>(&address), &size) == 0);
-    if (backlog.has_value()) RUBATO_CHECK(listen(fd_, *backlog) == 0);
+    if (backlog.has_value()) Listen(*backlog);
     address_ = absl::StrCat("127.0.0.1:", ntohs(address.sin_port));
   }
   ~Port() { close(fd_); }
 
   const std::string& address() const { return address_; }
+  void Listen(int backlog) const { RUBATO_CHECK(listen(fd_, backlog) == 0); }
 
  private:
   const int fd_;
@@ -92,7 +93,8 @@ TEST(AwaitServersTest, ReturnsWhenAllAnswerOrOneHasEndedOrAllAreFrozen) {
   const Port mute(16), gone(std::nullopt);
   const auto await = [](const std::vector<std::string>& addresses, absl::Duration longest_mute,
                         absl::Duration patience, bool cancelled = false) {
-    return AwaitServers(addresses, longest_mute, patience, [cancelled] { return cancelled; })
+    return AwaitServers(addresses, longest_mute, kHeard, patience,
+                        [cancelled] { return cancelled; })
         .code();
   };
   using Code = absl::StatusCode;
@@ -107,6 +109,22 @@ TEST(AwaitServersTest, ReturnsWhenAllAnswerOrOneHasEndedOrAllAreFrozen) {
             Code::kUnavailable);
   EXPECT_EQ(await({there, mute.address()}, kSilence, kShort), Code::kDeadlineExceeded);
   EXPECT_EQ(await({there, mute.address()}, kSilence, kLong, true), Code::kCancelled);
+}
+
+// What it has not heard meanwhile says nothing of the servers.
+TEST(AwaitServersTest, WhoWasCutOffGivesMuteServersALease) {
+  const Port port(0);
+  const std::string& address = port.address();
+  int looks = 0;
+  const auto cancelled = [&] {
+    port.Listen(16);  // the network is whole again, and the servers are busy
+    return ++looks == 4;
+  };
+  EXPECT_EQ(AwaitServers({address, address, address, address}, absl::ZeroDuration(),
+                         /*lease=*/absl::Hours(1), kLong, cancelled)
+                .code(),
+            absl::StatusCode::kCancelled);
+  EXPECT_EQ(looks, 4);
 }
 
 }  // namespace

@@ -39,8 +39,11 @@ void CoordinatorProcess::OnTimer(uint64_t argument) {
       if (const std::optional<coordinator::Event> event = task()) Handle(*event);
       break;
     }
-    default:
-      Handle(coordinator::Heartbeat{std::move(beats_.extract(argument >> 8).mapped())});
+    default: {
+      auto beat = beats_.extract(argument >> 8);
+      Handle(coordinator::Heartbeat{std::move(beat.mapped().request)});
+      beat.mapped().on_answer();
+    }
   }
 }
 

@@ -59,10 +59,10 @@ class CoordinatorProcess : public Process {
   absl::Status Request(const coordinator::Event& request);
   // It looks at no clock until then.
   void HoldTicks(SimTime until) { ticks_from_ = std::max(ticks_from_, until); }
-  // A heartbeat will arrive at `at`.
-  void SendHeartbeat(proto::HeartbeatRequest request, SimTime at) {
+  // A heartbeat will arrive at `at`; when it is answered, `on_answer` is called.
+  void SendHeartbeat(proto::HeartbeatRequest request, SimTime at, std::function<void()> on_answer) {
     network_.SetTimer(self_, at, kHeartbeat | ++last_beat_ << 8, EventQueue::Kind::kBackground);
-    beats_.emplace(last_beat_, std::move(request));
+    beats_.emplace(last_beat_, Beat{std::move(request), std::move(on_answer)});
   }
 
   ProcessId self() const { return self_; }
@@ -73,6 +73,10 @@ class CoordinatorProcess : public Process {
 
  private:
   enum Timer : uint64_t { kTick, kTask, kHeartbeat };
+  struct Beat {
+    proto::HeartbeatRequest request;
+    std::function<void()> on_answer;
+  };
 
   PeerId PeerOf(ConnectionId connection) const {
     return connection == own_shard_ ? kOwnShard : static_cast<PeerId>(connection) + 1;
@@ -110,8 +114,8 @@ class CoordinatorProcess : public Process {
   ConnectionId own_shard_ = -1;
   std::deque<std::function<std::optional<coordinator::Event>()>> tasks_;
   uint64_t last_beat_ = 0;
-  std::map<uint64_t, proto::HeartbeatRequest> beats_;  // on their way
-  absl::Status answer_;                                // of the event at hand
+  std::map<uint64_t, Beat> beats_;  // on their way
+  absl::Status answer_;             // of the event at hand
   std::optional<absl::Status> end_;
   SimTime ended_at_ = 0;
 };

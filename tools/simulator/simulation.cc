@@ -169,13 +169,15 @@ absl::Status Simulation::MakeShards() {
     network_.SetVital(worker_setting_.shards.back(), /*is_shard=*/true);
     shards_.push_back(std::move(process));
     if (shard == 0) continue;
-    shard_hearts_.push_back(
-        MakeHeart(worker_setting_.shards.back(), [this, shard](proto::HeartbeatRequest* request) {
+    shard_hearts_.push_back(MakeHeart(
+        worker_setting_.shards.back(),
+        [this, shard](proto::HeartbeatRequest* request) {
           request->set_shard(shard);
           const SimTime busy = network_.Holds(worker_setting_.shards[shard]);
           request->set_busy_seconds(absl::ToDoubleSeconds(absl::Nanoseconds(busy)));
           return !shards_[shard]->end().has_value();
-        }));
+        },
+        [] {}));
     shard_heart_processes_.push_back(
         network_.AddProcess(shard_card(shard), shard_hearts_.back().get()));
   }
@@ -212,30 +214,35 @@ absl::Status Simulation::MakeWorker(int index) {
   workers_.push_back(std::make_unique<WorkerProcess>(&worker_setting_, index, std::move(model)));
   WorkerProcess* worker = workers_.back().get();
   const ProcessId process = network_.AddProcess(card, worker);
-  hearts_.push_back(MakeHeart(process, [worker](proto::HeartbeatRequest* request) {
-    const WorkerId id = worker->id();
-    request->set_rank(id.rank);
-    request->set_incarnation(id.incarnation);
-    request->set_busy_seconds(absl::ToDoubleSeconds(absl::Nanoseconds(worker->busy())));
-    return id.rank >= 0;
-  }));
+  hearts_.push_back(MakeHeart(
+      process,
+      [worker](proto::HeartbeatRequest* request) {
+        const WorkerId id = worker->id();
+        request->set_rank(id.rank);
+        request->set_incarnation(id.incarnation);
+        request->set_busy_seconds(absl::ToDoubleSeconds(absl::Nanoseconds(worker->busy())));
+        return id.rank >= 0;
+      },
+      [worker] { worker->OnHeartbeatAnswered(); }));
   heart_processes_.push_back(network_.AddProcess(card, hearts_.back().get()));
   worker_processes_.push_back(process);
   return absl::OkStatus();
 }
 
 std::unique_ptr<HeartbeatProcess> Simulation::MakeHeart(
-    ProcessId process, std::function<bool(proto::HeartbeatRequest*)> fill) {
+    ProcessId process, std::function<bool(proto::HeartbeatRequest*)> fill,
+    std::function<void()> on_answer) {
   const SimTime every =
       absl::ToInt64Nanoseconds(HeartbeatInterval(absl::Seconds(setting_.job.cluster().lease())));
   return std::make_unique<HeartbeatProcess>(
-      &network_, every, [this, process, fill = std::move(fill)] {
+      &network_, every, [this, process, fill = std::move(fill), on_answer = std::move(on_answer)] {
         const ProcessId coordinator = worker_setting_.coordinator;
         proto::HeartbeatRequest request;
         request.set_job_digest(worker_setting_.job_digest);
         if (!network_.Reaches(process, coordinator) || !fill(&request)) return;
         coordinator_->SendHeartbeat(std::move(request),
-                                    network_.now() + network_.LatencyBetween(process, coordinator));
+                                    network_.now() + network_.LatencyBetween(process, coordinator),
+                                    on_answer);
       });
 }
 

@@ -199,7 +199,8 @@ class Simulation : private Process {
   absl::Status MakeWorker(int index);
   // `fill` says who `process` is, and whether it says anything.
   std::unique_ptr<HeartbeatProcess> MakeHeart(ProcessId process,
-                                              std::function<bool(proto::HeartbeatRequest*)> fill);
+                                              std::function<bool(proto::HeartbeatRequest*)> fill,
+                                              std::function<void()> on_answer);
   void Start(size_t number);
   absl::StatusOr<std::unique_ptr<WorkerModel>> MakeModel();
   void StartMisfit(Misfit misfit);

@@ -14,6 +14,9 @@ namespace {
 // How often it looks whether the coordinator can be reached.
 constexpr SimTime kBetweenCalls = 100 * kMillisecond;
 
+// For how long it looks (common/wire/reach.cc).
+constexpr SimTime kLook = 400 * kMillisecond;
+
 }  // namespace
 
 WorkerProcess::WorkerProcess(const WorkerSetting* setting, int index,
@@ -117,7 +120,7 @@ void WorkerProcess::OnTimer(uint64_t argument) {
       tests_.pop_front();
       break;
     case kDeadline:
-      Post(Session::DeadlinePassed{});
+      Post(Session::DeadlinePassed{ToTime(heard_at_)});
       break;
     default:
       TryToConnect();
@@ -129,6 +132,8 @@ void WorkerProcess::Run(const Session::Connect& connect) {
   model_->OnJoin();
   connects_until_ = setting_.network->now() + absl::ToInt64Nanoseconds(connect.patience);
   connects_again_ = !connect.servers.empty();
+  longest_mute_ = std::max(absl::ToInt64Nanoseconds(connect.longest_mute), kLook);
+  mute_since_ = kNever;
   TryToConnect();
 }
 
@@ -140,11 +145,38 @@ bool WorkerProcess::ReachesServers() const {
                       [&](ProcessId shard) { return network.Reaches(self_, shard); }));
 }
 
+absl::Status WorkerProcess::LookAtServers() {
+  const VirtualNetwork& network = *setting_.network;
+  size_t gone = 0, mute = 0;
+  for (const ProcessId server : setting_.shards) {
+    if (!network.Reaches(self_, server)) continue;
+    gone += network.alive(server) ? 0 : 1;
+    mute += network.alive(server) && !network.Runs(server) ? 1 : 0;
+  }
+  const bool is_coordinator_mute = network.Reaches(self_, setting_.coordinator) &&
+                                   network.alive(setting_.coordinator) &&
+                                   !network.Runs(setting_.coordinator);
+  if (is_coordinator_mute && gone > 0) {
+    return absl::AbortedError("the coordinator (shard 0) says nothing");
+  }
+  const bool are_mute = is_coordinator_mute && mute == setting_.shards.size();
+  mute_since_ = are_mute ? std::min(mute_since_, network.now()) : kNever;
+  if (are_mute && network.now() - mute_since_ >= longest_mute_) {
+    return absl::UnavailableError("the servers say nothing");
+  }
+  return absl::OkStatus();
+}
+
 void WorkerProcess::TryToConnect() {
   VirtualNetwork& network = *setting_.network;
   // Its host says so.
   if (connects_again_ && ReachesServers() && !network.alive(setting_.coordinator)) {
     Post(Session::NotConnected{absl::UnavailableError("the coordinator has ended")});
+    return;
+  }
+  if (const absl::Status over = LookAtServers(); connects_again_ && !over.ok()) {
+    servers_stand_still_ = true;
+    Post(Session::NotConnected{over});
     return;
   }
   if (!ReachesServers() || !network.Runs(setting_.coordinator)) {
@@ -354,7 +386,8 @@ SimTime WorkerProcess::left_alone_since() const {
 }
 
 SimTime WorkerProcess::gave_up_after() const {
-  const bool gave_up = ended() && !end_->ok() && !asked_to_leave_ && had_parameters_at_ != kNever &&
+  const bool gave_up = ended() && !end_->ok() && !asked_to_leave_ && !servers_stand_still_ &&
+                       had_parameters_at_ != kNever &&
                        setting_.network->alive(setting_.coordinator);
   return gave_up ? ended_at_ - had_parameters_at_ : kNever;
 }

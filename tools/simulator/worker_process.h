@@ -13,12 +13,12 @@
 
 #include "absl/status/status.h"
 #include "common/consistency/policy.h"
+#include "common/pace/speeds.h"
 #include "proto/job.pb.h"
 #include "server/coordinator/assignments.h"
 #include "tools/simulator/blocks.h"
 #include "tools/simulator/network.h"
 #include "tools/simulator/observer.h"
-#include "common/pace/speeds.h"
 #include "tools/simulator/virtual_streams.h"
 #include "tools/simulator/worker_model.h"
 #include "worker/session/pulled_blocks.h"
@@ -91,6 +91,8 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   void OnTimer(uint64_t argument) override;
   void OnSent(ConnectionId connection) override { ends_.OnSent(connection); }
   void OnAcknowledged(ConnectionId connection) override { ends_.OnAcknowledged(connection); }
+  // The coordinator has answered the heart that beats for it.
+  void OnHeartbeatAnswered() { heard_at_ = setting_.network->now(); }
 
   int index() const { return index_; }
   ProcessId self() const { return self_; }
@@ -144,6 +146,8 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   void TryToConnect();
   // The coordinator, and where it has taken part before all shards.
   bool ReachesServers() const;
+  // As common/wire/reach.h does: why the job is over, if servers stand still.
+  absl::Status LookAtServers();
   void Tell(proto::PeerMessage message);
   void OnFrame(ConnectionId stream, SimMessage&& message) override;
   void OnGone(ConnectionId stream) override;
@@ -169,11 +173,15 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   SimTime ended_at_ = 0;
   SimTime took_part_until_ = kNever;
   SimTime had_parameters_at_ = kNever;  // kNever: never
+  SimTime heard_at_ = 0;                // the coordinator, by its heart
 
   // Of one taking part.
   uint32_t part_ = 0;
   SimTime connects_until_ = 0;
   bool connects_again_ = false;
+  SimTime longest_mute_ = 0;
+  SimTime mute_since_ = kNever;       // all servers
+  bool servers_stand_still_ = false;  // so it gave up
   ConnectionId control_ = -1;
   std::vector<ConnectionId> streams_;  // by shard; from the view on
   VirtualStreams ends_;                // of these

@@ -74,6 +74,11 @@ class Worker {
   // Registers at the coordinator.
   absl::StatusOr<std::unique_ptr<ControlClient>> Call(const Session::Connect& connect) const;
 
+  // Session::DeadlinePassed's.
+  absl::Time HeardAt() const {
+    return heartbeat_ != nullptr ? heartbeat_->heard_at() : absl::InfinitePast();
+  }
+
   void OpenParameters();
   // All parameters of the last pull are here.
   void MeasureWaiting();
@@ -160,7 +165,7 @@ absl::Status Worker::Run() {
     busy_.Wait();
     const std::optional<Session::Event> event = mailbox_.Take(session_->deadline());
     busy_.Begin();
-    HandleInBatch(event.value_or(Session::DeadlinePassed{}));
+    HandleInBatch(event.value_or(Session::DeadlinePassed{HeardAt()}));
     // In another batch: a computation that waits must find what it waits for asked for.
     if (const std::optional<uint64_t> pull = parameters_.MayBegin()) {
       HandleInBatch(Session::SomeArrived{*pull});
@@ -189,11 +194,9 @@ absl::StatusOr<std::unique_ptr<ControlClient>> Worker::Call(const Session::Conne
   if (!connect.servers.empty()) {
     std::vector<std::string> addresses = connect.servers;
     addresses.push_back(coordinator);
-    // A server that has stood still for a lease has ended the job.
-    const absl::Duration longest_mute =
-        connect.after_silence ? absl::ZeroDuration() : options_.connection.lease;
     RUBATO_RETURN_IF_ERROR(
-        StoppedByOthers(AwaitServers(addresses, longest_mute, connect.patience, interrupted)));
+        StoppedByOthers(AwaitServers(addresses, connect.longest_mute, options_.connection.lease,
+                                     connect.patience, interrupted)));
   }
   return ControlClient::Connect(coordinator, connect.patience, MakeRegistration(), interrupted,
                                 options_.connection);

@@ -12,7 +12,7 @@ namespace {
 
 // A stream that breaks is a symptom: a shard has died, or the job is over. The coordinator sees it
 // at about the same time, and tells within this. If it does not, only this worker is cut off, and
-// the others wait for it: with what keep-alive takes (common/wire/channel.cc), a lease and a
+// the others wait for it: with what keep-alive takes (common/wire/channel.h), a lease and a
 // second.
 constexpr absl::Duration kStreamFailureGrace = absl::Milliseconds(400);
 
@@ -50,7 +50,9 @@ void WorkerSession::Join(absl::Duration patience) {
   deadline_ = absl::InfiniteFuture();
   has_parameters_ = was_stopped_ = false;
   stream_failure_ = diverged_ = absl::OkStatus();
-  outcomes_.emplace_back(Connect{patience, cut_off_, servers_, after_silence_});
+  const absl::Duration lease = absl::Seconds(job_.cluster().lease());
+  const absl::Duration longest_mute = std::max(absl::ZeroDuration(), heard_at_ + lease - now_);
+  outcomes_.emplace_back(Connect{patience, cut_off_, servers_, longest_mute});
 }
 
 void WorkerSession::On(const NotConnected& event) {
@@ -61,7 +63,7 @@ void WorkerSession::On(const NotConnected& event) {
 
 void WorkerSession::On(const FromCoordinator& event) {
   if (state_ == State::kCutOff) return;
-  after_silence_ = false;
+  heard_at_ = now_;
   const proto::CoordinatorMessage& message = *event.message;
   WorkerLoop::Actions actions;
   switch (message.kind_case()) {
@@ -122,8 +124,9 @@ void WorkerSession::OnStop(const proto::Stop& stop) {
       stop.evicted() || (has_taken_part_ && stop.refused() && stop.exit_code() == kExitFailure));
 }
 
+// It breaks without a word when nothing has come for a lease.
 void WorkerSession::On(const CallBroke& event) {
-  after_silence_ = true;
+  heard_at_ = absl::InfinitePast();
   if (state_ != State::kCutOff) EndPart(event.status, /*may_join_anew=*/true);
 }
 
@@ -194,8 +197,9 @@ void WorkerSession::On(const AskedToLeave& event) {
   Run(actions);
 }
 
-void WorkerSession::On(const DeadlinePassed&) {
+void WorkerSession::On(const DeadlinePassed& event) {
   if (now_ < deadline_) return;
+  heard_at_ = std::max(heard_at_, event.heard_at);
   if (state_ == State::kCutOff) {
     Join(patience_);
   } else {

@@ -77,8 +77,11 @@ class WorkerSession {
   struct AskedToLeave {
     absl::Status why;
   };
-  // No other event has come by deadline().
-  struct DeadlinePassed {};
+  // No other event has come by deadline(). Until when the coordinator has answered the heart that
+  // beats for me(), as far as is known.
+  struct DeadlinePassed {
+    absl::Time heard_at = absl::InfinitePast();
+  };
 
   using Event = std::variant<Started, NotConnected, FromCoordinator, CallBroke, StreamBroke,
                              StreamLied, SomeArrived, AllArrived, Interrupted, Computed, Diverged,
@@ -95,7 +98,9 @@ class WorkerSession {
     absl::Duration patience;           // with which it tries
     absl::Status again;                // why it was cut off from what it took part in before, if so
     std::vector<std::string> servers;  // addresses; none if it has not taken part before
-    bool after_silence = false;        // its call to the coordinator broke without a word
+    // When all of these take connections and say nothing for so long, they have ended the job: they
+    // have not been heard for a lease by then.
+    absl::Duration longest_mute;
   };
   // view() is another.
   struct UseView {};
@@ -201,7 +206,7 @@ class WorkerSession {
   bool has_taken_part_ = false;                      // ever
   absl::Status cut_off_;                             // why it joins anew
   std::vector<std::string> servers_;                 // of the last view
-  bool after_silence_ = false;                       // the last part ended so
+  absl::Time heard_at_ = absl::InfinitePast();       // the coordinator, the last time
   absl::Time gives_up_at_ = absl::InfiniteFuture();  // unless parameters come before
 
   // Of one taking part.

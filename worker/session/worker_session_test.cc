@@ -66,11 +66,12 @@ proto::View MakeView() {
 }
 
 std::string Text(const Session::Connect& connect) {
-  return absl::StrCat("connect for ", absl::FormatDuration(connect.patience),
-                      connect.servers.empty() ? "" : " if it reaches ",
-                      absl::StrJoin(connect.servers, " and "),
-                      connect.after_silence ? " after silence" : "",
-                      connect.again.ok() ? "" : " again: ", connect.again.message());
+  return absl::StrCat(
+      "connect for ", absl::FormatDuration(connect.patience),
+      connect.servers.empty() ? "" : " if it reaches ", absl::StrJoin(connect.servers, " and "),
+      connect.servers.empty() || connect.longest_mute > absl::ZeroDuration() ? ""
+                                                                             : " after silence",
+      connect.again.ok() ? "" : " again: ", connect.again.message());
 }
 std::string Text(const Session::UseView&) { return "use view"; }
 std::string Text(const Session::OpenStreams&) { return "open streams"; }
@@ -273,13 +274,38 @@ TEST_F(SessionTest, AfterABrokenStreamTheCoordinatorHasAMomentToEndTheJob) {
   now_ = 11;
   // No computation begins any more.
   EXPECT_THAT(Tell(Session::SomeArrived{pull_}), IsEmpty());
-  EXPECT_THAT(Tell(Session::DeadlinePassed{}),
+  EXPECT_THAT(Tell(Session::DeadlinePassed{absl::FromUnixSeconds(11)}),
               ElementsAre("say failure { exit_code: 1 reason: \"a stream broke\" }", "disconnect",
                           "connect for 20s if it reaches host:0 and host:1 again: a stream broke"));
   EXPECT_EQ(session_->deadline(), absl::InfiniteFuture());
   Tell(MakeView());
   Tell(broke);
   EXPECT_THAT(Stop(1), ElementsAre("disconnect", "end with 1: the reason"));
+}
+
+// Its streams may break before its call does, which would say so.
+TEST_F(SessionTest, WaitsNoFurtherLeaseForServersThatTheHeartHasNotHeard) {
+  const Session::StreamBroke broke{absl::UnavailableError("a stream broke")};
+  const auto longest_mute = [&](absl::Time heard_at) {
+    Restart();
+    now_ = 0;
+    BecomeMember();
+    AllArrived();
+    now_ = 10;
+    Tell(broke);
+    now_ = 11;
+    Session::Connect connect;
+    const Session::Event passed = Session::DeadlinePassed{heard_at};
+    for (const Session::Outcome& outcome : session_->Handle(passed, absl::FromUnixSeconds(now_))) {
+      if (const auto* it = std::get_if<Session::Connect>(&outcome)) connect = *it;
+    }
+    EXPECT_THAT(connect.servers, ElementsAre("host:0", "host:1"));
+    return connect.longest_mute;
+  };
+  EXPECT_EQ(longest_mute(absl::FromUnixSeconds(11)), absl::Seconds(5));
+  EXPECT_EQ(longest_mute(absl::FromUnixSeconds(9)), absl::Seconds(3));
+  EXPECT_EQ(longest_mute(absl::FromUnixSeconds(5)), absl::ZeroDuration());
+  EXPECT_EQ(longest_mute(absl::InfinitePast()), absl::ZeroDuration());
 }
 
 TEST_F(SessionTest, LeavesWhenWhatItComputesIsDone) {
