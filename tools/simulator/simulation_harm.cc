@@ -11,9 +11,9 @@
 namespace rubato {
 namespace {
 
-// The watch over an engine asks five times a lease, and is in vain four times
+// The watch over an engine looks twenty times a lease, and is in vain twelve times
 // (server/process/engine_watch.h); then the server has a second left for its last words.
-constexpr double kWatch = 0.9;  // leases
+constexpr double kWatch = 0.65;  // leases
 constexpr SimTime kLastWords = kSecond;
 
 // What the coordinator has said in the end arrives before its process is gone, however late.
