@@ -121,14 +121,16 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Dura
       fds.push_back(attempt.interest());
       asked.push_back(&attempt);
     }
-    const absl::Duration left = deadline - MonotonicNow();
-    if (fds.empty() || left <= absl::ZeroDuration()) break;
+    // Also who got no processor until the end looks at what has come.
+    const absl::Duration left = std::max(absl::ZeroDuration(), deadline - MonotonicNow());
+    if (fds.empty()) break;
     const int ready =
         poll(fds.data(), fds.size(),
              static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
     for (size_t i = 0; ready > 0 && i < fds.size(); ++i) {
       if (fds[i].revents != 0) asked[i]->OnReady();
     }
+    if (left == absl::ZeroDuration()) break;
   }
   std::vector<Reach> found(addresses.size(), Reach::kSilent);
   for (const Attempt& attempt : attempts) {

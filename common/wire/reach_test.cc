@@ -70,6 +70,11 @@ TEST(LookForTest, AServerThatSaysNothingIsMute) {
   EXPECT_THAT(LookFor({mute.address()}, kShort), ElementsAre(Reach::kMute));
 }
 
+TEST(LookForTest, WhoHasNoTimeLeftStillSeesWhatHasCome) {
+  const Port mute(16);
+  EXPECT_THAT(LookFor({mute.address()}, absl::ZeroDuration()), ElementsAre(Reach::kMute));
+}
+
 // The kernel drops what a full queue has no place for, as a cut network drops all.
 TEST(LookForTest, WhereNothingComesBackItIsSilent) {
   const Port full(0);
