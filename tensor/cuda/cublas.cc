@@ -127,18 +127,27 @@ void CublasHandle::Check(cublasStatus_t status, const char* what) const {
       absl::StrCat(what, " failed: ", cublas_->GetStatusString(status), " (cuBLAS)")));
 }
 
-const CublasHandle::Plan& CublasHandle::PlanOf(const Product& p) {
+CublasHandle::Shape CublasHandle::ShapeOf(const Product& p) {
   const uint64_t alignments = uint64_t{AlignmentOf(p.a.values)} << 32 |
                               uint64_t{AlignmentOf(p.b.values)} << 16 | AlignmentOf(p.c.values);
   const int kinds = (p.transpose_a == Transpose::kYes) | (p.transpose_b == Transpose::kYes) << 1 |
                     (p.bias != nullptr) << 2 | (p.beta != 0) << 3;
   const int types = static_cast<int>(p.a.dtype) << 8 | static_cast<int>(p.c.dtype);
-  const Shape shape = {p.m,       p.n,     p.k,          p.a.pitch,    p.b.pitch,
-                       p.c.pitch, p.count, p.a.distance, p.b.distance, p.c.distance,
-                       kinds,     types,   alignments};
-  std::unique_ptr<Plan>& plan = plans_[shape];
+  return {p.m,          p.n,          p.k,          p.a.pitch, p.b.pitch, p.c.pitch, p.count,
+          p.a.distance, p.b.distance, p.c.distance, kinds,     types,     alignments};
+}
+
+const CublasHandle::Plan& CublasHandle::PlanOf(const Product& p) {
+  std::unique_ptr<Plan>& plan = plans_[ShapeOf(p)];
   if (plan != nullptr) return *plan;
   plan = std::make_unique<Plan>();
+  Describe(p, plan.get());
+  LayOut(p, plan.get());
+  ChooseAlgorithm(p, plan.get());
+  return *plan;
+}
+
+void CublasHandle::Describe(const Product& p, Plan* plan) const {
   const bool tf32 = precision_ == ProductPrecision::kTf32 && p.a.dtype == DType::kFloat32;
   Check(
       cublas_->MatmulDescCreate(
@@ -148,14 +157,18 @@ const CublasHandle::Plan& CublasHandle::PlanOf(const Product& p) {
     Check(cublas_->MatmulDescSetAttribute(plan->description, attribute, &value, sizeof value),
           "a product's description");
   };
-  const bool ta = p.transpose_a == Transpose::kYes, tb = p.transpose_b == Transpose::kYes;
-  describe(CUBLASLT_MATMUL_DESC_TRANSA, tb ? CUBLAS_OP_T : CUBLAS_OP_N);
-  describe(CUBLASLT_MATMUL_DESC_TRANSB, ta ? CUBLAS_OP_T : CUBLAS_OP_N);
-  if (p.bias != nullptr) {
-    describe(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
-    describe(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CudaTypeOf(p.c.dtype));
-    describe(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
-  }
+  const auto operation = [](Transpose t) {
+    return t == Transpose::kYes ? CUBLAS_OP_T : CUBLAS_OP_N;
+  };
+  describe(CUBLASLT_MATMUL_DESC_TRANSA, operation(p.transpose_b));
+  describe(CUBLASLT_MATMUL_DESC_TRANSB, operation(p.transpose_a));
+  if (p.bias == nullptr) return;
+  describe(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
+  describe(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CudaTypeOf(p.c.dtype));
+  describe(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
+}
+
+void CublasHandle::LayOut(const Product& p, Plan* plan) const {
   const auto lay_out = [&](cublasLtMatrixLayout_t* layout, const Matrix& matrix, int64_t rows,
                            int64_t columns) {
     Check(
@@ -171,15 +184,19 @@ const CublasHandle::Plan& CublasHandle::PlanOf(const Product& p) {
                                             &distance, sizeof distance),
           "a matrix's layout");
   };
+  const bool ta = p.transpose_a == Transpose::kYes, tb = p.transpose_b == Transpose::kYes;
   lay_out(&plan->a, p.b, tb ? p.n : p.k, tb ? p.k : p.n);
   lay_out(&plan->b, p.a, ta ? p.k : p.m, ta ? p.m : p.k);
   lay_out(&plan->c, p.c, p.m, p.n);
+}
 
+void CublasHandle::ChooseAlgorithm(const Product& p, Plan* plan) const {
+  constexpr char kWhat[] = "the choice of a product's algorithm";
   cublasLtMatmulPreference_t preference;
-  Check(cublas_->MatmulPreferenceCreate(&preference), "the choice of a product's algorithm");
+  Check(cublas_->MatmulPreferenceCreate(&preference), kWhat);
   const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t attribute, const auto& value) {
     Check(cublas_->MatmulPreferenceSetAttribute(preference, attribute, &value, sizeof value),
-          "the choice of a product's algorithm");
+          kWhat);
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<size_t>(kWorkspaceBytes));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(p.b.values));
@@ -190,14 +207,13 @@ const CublasHandle::Plan& CublasHandle::PlanOf(const Product& p) {
   int found = 0;
   Check(cublas_->MatmulAlgoGetHeuristic(handle_, plan->description, plan->a, plan->b, plan->c,
                                         plan->c, preference, 1, &result, &found),
-        "the choice of a product's algorithm");
-  Check(cublas_->MatmulPreferenceDestroy(preference), "the choice of a product's algorithm");
+        kWhat);
+  Check(cublas_->MatmulPreferenceDestroy(preference), kWhat);
   if (found == 0) {
     EndProcess(absl::InternalError(absl::StrCat("cuBLAS has no algorithm for a product of ", p.m,
                                                 " x ", p.k, " and ", p.k, " x ", p.n)));
   }
   plan->algorithm = result.algo;
-  return *plan;
 }
 
 void CublasHandle::Multiply(const Product& p, cudaStream_t stream) {

@@ -84,7 +84,13 @@ class CublasHandle {
 
   CublasHandle(std::shared_ptr<const Cublas> cublas, ProductPrecision precision, void* workspace);
   void Check(cublasStatus_t status, const char* what) const;
+  static Shape ShapeOf(const Product& product);
+  // Made once for products of one shape.
   const Plan& PlanOf(const Product& product);
+  // The parts of a plan: what is computed, how its matrices lie, and by which algorithm.
+  void Describe(const Product& product, Plan* plan) const;
+  void LayOut(const Product& product, Plan* plan) const;
+  void ChooseAlgorithm(const Product& product, Plan* plan) const;
 
   const std::shared_ptr<const Cublas> cublas_;
   const ProductPrecision precision_;
