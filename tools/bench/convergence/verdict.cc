@@ -66,6 +66,38 @@ Finding FindingOf(const HolmResult& result, absl::Span<const double> differences
   return Mean(differences) > 0 ? Finding::kMore : Finding::kLess;
 }
 
+// What a mode's runs tell by themselves; `fewest`: samples, with fewer of which a run is
+// suspicious.
+ModeVerdict VerdictAlone(const std::vector<RunOutcome>& runs, const Target& target,
+                         std::optional<double> fewest) {
+  ModeVerdict verdict;
+  verdict.pairs = static_cast<int>(runs.size());
+  verdict.misses = Misses(runs);
+  for (size_t seed = 0; seed < runs.size(); ++seed) {
+    const RunOutcome& run = runs[seed];
+    if (!run.reached) {
+      const double nearest = verdict.nearest_miss.value_or(run.best);
+      verdict.nearest_miss =
+          target.higher_is_better ? std::max(nearest, run.best) : std::min(nearest, run.best);
+    }
+    if (!run.last.has_value()) ++verdict.diverged;
+    if (run.reached && fewest.has_value() && run.samples < *fewest) {
+      verdict.suspicious.push_back(static_cast<int>(seed));
+    }
+  }
+  return verdict;
+}
+
+// `longer`: what is found of the mode's time beside the baseline's.
+ModeVerdict::Speed SpeedOf(const ModeVerdict& verdict, const ModeVerdict& baseline, int needed,
+                           Finding longer) {
+  if (verdict.pairs < needed) return ModeVerdict::Speed::kTooFewSeeds;
+  if (verdict.misses >= kNotReachedShare * verdict.pairs) return ModeVerdict::Speed::kNotReached;
+  if (longer == Finding::kLess && verdict.misses == 0) return ModeVerdict::Speed::kFaster;
+  if (longer == Finding::kMore && baseline.misses == 0) return ModeVerdict::Speed::kSlower;
+  return ModeVerdict::Speed::kCannotTell;
+}
+
 }  // namespace
 
 RunOutcome OutcomeOf(absl::Span<const Evaluation> evaluations, const Target& target) {
@@ -104,23 +136,9 @@ std::vector<ModeVerdict> Judge(const std::vector<std::vector<RunOutcome>>& modes
       sync.has_value() ? FewestSamples(modes[*sync]) : std::nullopt;
   for (size_t i = 0; i < modes.size(); ++i) {
     RUBATO_CHECK(modes[i].size() == modes[baseline].size() && !modes[i].empty());
-    ModeVerdict& verdict = verdicts[i];
-    verdict.pairs = static_cast<int>(modes[i].size());
-    verdict.misses = Misses(modes[i]);
-    for (size_t seed = 0; seed < modes[i].size(); ++seed) {
-      const RunOutcome& run = modes[i][seed];
-      if (!run.reached) {
-        const double nearest = verdict.nearest_miss.value_or(run.best);
-        verdict.nearest_miss =
-            target.higher_is_better ? std::max(nearest, run.best) : std::min(nearest, run.best);
-      }
-      if (!run.last.has_value()) ++verdict.diverged;
-      if (i != sync && run.reached && fewest.has_value() && run.samples < *fewest) {
-        verdict.suspicious.push_back(static_cast<int>(seed));
-      }
-    }
+    verdicts[i] = VerdictAlone(modes[i], target, i == sync ? std::nullopt : fewest);
     if (i == baseline) {
-      verdict.speed = ModeVerdict::Speed::kBaseline;
+      verdicts[i].speed = ModeVerdict::Speed::kBaseline;
       continue;
     }
     compared.push_back(i);
@@ -140,20 +158,8 @@ std::vector<ModeVerdict> Judge(const std::vector<std::vector<RunOutcome>>& modes
     verdict.speedup = {std::exp(-high), std::exp(-low)};
     verdict.quality_difference = SignFlipInterval(qualities[k], quality_results[k].level);
     verdict.quality = FindingOf(quality_results[k], qualities[k]);
-    if (verdict.pairs < needed) {
-      verdict.speed = ModeVerdict::Speed::kTooFewSeeds;
-    } else if (verdict.misses >= kNotReachedShare * verdict.pairs) {
-      verdict.speed = ModeVerdict::Speed::kNotReached;
-    } else {
-      const Finding longer = FindingOf(time_results[k], times[k]);
-      verdict.speed = ModeVerdict::Speed::kCannotTell;
-      if (longer == Finding::kLess && verdict.misses == 0) {
-        verdict.speed = ModeVerdict::Speed::kFaster;
-      }
-      if (longer == Finding::kMore && verdicts[baseline].misses == 0) {
-        verdict.speed = ModeVerdict::Speed::kSlower;
-      }
-    }
+    verdict.speed =
+        SpeedOf(verdict, verdicts[baseline], needed, FindingOf(time_results[k], times[k]));
   }
   return verdicts;
 }
