@@ -49,6 +49,11 @@ SampleRange SampleSchedule::MicroBatch(int64_t unit, int64_t leaf) const {
            whole.positions.begin + (leaf + 1) * n / leaves_}};
 }
 
+int64_t SampleSchedule::Samples(int64_t unit, Range leaves) const {
+  return MicroBatch(unit, leaves.end - 1).positions.end -
+         MicroBatch(unit, leaves.begin).positions.begin;
+}
+
 int64_t SampleSchedule::SamplesBefore(int64_t unit) const {
   const SampleRange range = Unit(unit);
   return range.epoch * samples_per_epoch_ + range.positions.begin;

@@ -32,6 +32,8 @@ class SampleSchedule {
   // The leaf-th micro-batch of a unit: short units are divided evenly, so a micro-batch of a unit
   // with fewer samples than leaves may be empty.
   SampleRange MicroBatch(int64_t unit, int64_t leaf) const;
+  // In the micro-batches `leaves`, of which there is one at least.
+  int64_t Samples(int64_t unit, Range leaves) const;
 
   // Samples from the job's beginning to the beginning of `unit`, at or after the origin.
   int64_t SamplesBefore(int64_t unit) const;

@@ -38,6 +38,19 @@ TEST(SampleScheduleTest, AFullUnitIsDividedEvenly) {
   EXPECT_EQ(schedule.MicroBatch(16, 0).epoch, 1);
 }
 
+TEST(SampleScheduleTest, SamplesOfLeavesAreThoseOfTheirMicroBatches) {
+  const SampleSchedule schedule(45, 20, 7);  // 20, 20 and 5 samples, whose micro-batches differ
+  for (int64_t unit : {0, 1, 2}) {
+    for (int64_t begin = 0; begin < 7; ++begin) {
+      int64_t samples = 0;
+      for (int64_t end = begin + 1; end <= 7; ++end) {
+        samples += schedule.MicroBatch(unit, end - 1).positions.size();
+        EXPECT_EQ(schedule.Samples(unit, {begin, end}), samples);
+      }
+    }
+  }
+}
+
 TEST(SampleScheduleTest, CountsSamplesAndUnitsAcrossEpochs) {
   const SampleSchedule schedule(100, 16, 2);  // 7 units an epoch, the last of 4 samples
   EXPECT_EQ(schedule.SamplesBefore(6), 96);

@@ -306,10 +306,7 @@ Frame WorkerSession::PushOf(const Compute& compute, Range node) const {
   frame.unit = static_cast<uint64_t>(compute.unit);
   frame.first_leaf = static_cast<uint32_t>(node.begin);
   frame.end_leaf = static_cast<uint32_t>(node.end);
-  for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
-    frame.samples +=
-        static_cast<uint32_t>(schedule().MicroBatch(compute.unit, leaf).positions.size());
-  }
+  frame.samples = static_cast<uint32_t>(schedule().Samples(compute.unit, node));
   return frame;
 }
 

@@ -17,7 +17,7 @@ absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit
                                     const Policy& policy, absl::Span<const float> parameters,
                                     Push push, proto::Progress* progress, AwaitParameters await) {
   const bool on_arrival = policy.on_arrival();
-  const bool skip = job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP;
+  const bool skip = skips();
   // What must be judged as a whole is kept back until it is; else blocks leave while backward runs.
   const bool judge = on_arrival && (skip || job_.optimizer().has_clip_grad_norm());
   int64_t non_finite = -1;  // the first such value of the flat gradient
@@ -48,12 +48,27 @@ absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit
       non_finite < 0
           ? ""
           : absl::StrCat("the gradient of ", ParameterAt(layout_, non_finite), " is not finite");
-  int64_t samples = 0;
+  RUBATO_RETURN_IF_ERROR(AddResults(results, what, node.begin, gradient, progress));
+  if (non_finite >= 0) {
+    if (!skip) return absl::AbortedError(absl::StrCat(what, ": ", gradient));
+    progress->set_left_out(true);
+    return absl::OkStatus();
+  }
+  if (!judge) return absl::OkStatus();
+  Clip(kept, schedule.Samples(unit, node));
+  for (const auto& [block, payload] : kept) push(block, encoder_.Encode(block, payload));
+  return absl::OkStatus();
+}
+
+absl::Status Contributions::AddResults(absl::Span<const BatchResult> results,
+                                       const std::string& what, int64_t first,
+                                       const std::string& gradient,
+                                       proto::Progress* progress) const {
   for (size_t i = 0; i < results.size(); ++i) {
     const BatchResult& result = results[i];
-    if (!std::isfinite(result.loss_sum) && !skip) {
+    if (!std::isfinite(result.loss_sum) && !skips()) {
       return absl::AbortedError(
-          absl::StrCat(what, ": the loss of micro-batch ", node.begin + i, " is ",
+          absl::StrCat(what, ": the loss of micro-batch ", first + i, " is ",
                        result.loss_sum / static_cast<double>(result.samples),
                        gradient.empty() ? "" : absl::StrCat(", and ", gradient)));
     }
@@ -63,16 +78,7 @@ absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit
       progress->add_judged(result.judged);
     }
     progress->add_samples(result.samples);
-    samples += schedule.MicroBatch(unit, node.begin + static_cast<int64_t>(i)).positions.size();
   }
-  if (non_finite >= 0) {
-    if (!skip) return absl::AbortedError(absl::StrCat(what, ": ", gradient));
-    progress->set_left_out(true);
-    return absl::OkStatus();
-  }
-  if (!judge) return absl::OkStatus();
-  Clip(kept, samples);
-  for (const auto& [block, payload] : kept) push(block, encoder_.Encode(block, payload));
   return absl::OkStatus();
 }
 

@@ -5,6 +5,7 @@
 #define RUBATO_WORKER_STEP_CONTRIBUTIONS_H_
 
 #include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -46,8 +47,16 @@ class Contributions {
  private:
   using Blocks = std::vector<std::pair<int64_t, Payload>>;
 
+  // Appends the micro-batches' results to `progress`. Aborted if a loss is not finite, which says
+  // `what` it is of, from leaf `first` on, and of the gradient what `gradient` says.
+  absl::Status AddResults(absl::Span<const BatchResult> results, const std::string& what,
+                          int64_t first, const std::string& gradient,
+                          proto::Progress* progress) const;
   // Scales the gradient down to optimizer.clip_grad_norm.
   void Clip(const Blocks& blocks, int64_t samples) const;
+
+  // train.on_non_finite: what is not finite is left out.
+  bool skips() const { return job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP; }
 
   const proto::Job job_;
   const proto::Layout& layout_;
