@@ -18,13 +18,13 @@ namespace rubato {
 // What stands for the floats of a block: the floats, or a symbol (see symbol.h).
 struct Content {
   uint64_t symbol = 0;
-  Payload floats;
+  std::shared_ptr<const Payload> floats;  // null: the symbol
 };
 
 // On the wire with its header; `symbolic` where it is a symbol.
 inline int64_t BytesOf(const Content& content, int64_t symbolic) {
-  if (content.floats.size == 0) return symbolic;
-  return kFrameHeaderBytes + static_cast<int64_t>(content.floats.bytes.size());
+  if (content.floats == nullptr) return symbolic;
+  return kFrameHeaderBytes + static_cast<int64_t>(content.floats->bytes.size());
 }
 
 // Two lines of the cache: of a hundred thousand on their way, hardly one is in it.
@@ -47,10 +47,10 @@ struct alignas(64) SimMessage {
     return Control(Kind::kFromCoordinator, std::move(message));
   }
   const proto::PeerMessage& to_coordinator() const {
-    return *static_cast<const proto::PeerMessage*>(content.floats.owner.get());
+    return *static_cast<const proto::PeerMessage*>(content.floats->owner.get());
   }
   std::shared_ptr<const proto::CoordinatorMessage> from_coordinator() const {
-    return std::static_pointer_cast<const proto::CoordinatorMessage>(content.floats.owner);
+    return std::static_pointer_cast<const proto::CoordinatorMessage>(content.floats->owner);
   }
 
  private:
@@ -59,10 +59,13 @@ struct alignas(64) SimMessage {
     SimMessage out;
     out.kind = kind;
     out.bytes = static_cast<int64_t>(message.ByteSizeLong());
-    out.content.floats.owner = std::make_shared<const Message>(std::move(message));
+    Payload payload;
+    payload.owner = std::make_shared<const Message>(std::move(message));
+    out.content.floats = std::make_shared<const Payload>(std::move(payload));
     return out;
   }
 };
+static_assert(sizeof(SimMessage) == 128);
 
 inline absl::string_view KindName(SimMessage::Kind kind) {
   return SimMessage::kKindNames[static_cast<size_t>(kind)];

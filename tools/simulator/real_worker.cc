@@ -45,9 +45,10 @@ void RealWorker::OnJoin() {
 }
 
 void RealWorker::OnBlock(int64_t block, const Content& content) {
-  ReceivedValues(content.floats)
-      .CopyTo(absl::MakeSpan(parameters_)
-                  .subspan(floats_->values->space().BlockValues(block).begin, content.floats.size));
+  const Payload& floats = *content.floats;
+  ReceivedValues(floats).CopyTo(
+      absl::MakeSpan(parameters_)
+          .subspan(floats_->values->space().BlockValues(block).begin, floats.size));
 }
 
 absl::Status RealWorker::Compute(const SampleSchedule& schedule, int64_t unit, Range node,
@@ -55,7 +56,7 @@ absl::Status RealWorker::Compute(const SampleSchedule& schedule, int64_t unit, R
   return floats_->values->contributions().Compute(
       schedule, unit, node, policy, parameters_,
       [&](int64_t block, const Payload& payload) {
-        push(block, {0, payload});
+        push(block, {0, std::make_shared<const Payload>(payload)});
       },
       progress);
 }

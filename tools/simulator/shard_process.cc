@@ -31,7 +31,7 @@ void Unfold(const Blocks& blocks, States* states) {
 constexpr uint64_t kReader = ~uint64_t{0};
 
 ReceivedValues Received(const Content& content) {
-  if (content.floats.size > 0) return content.floats;
+  if (content.floats != nullptr) return *content.floats;
   return AsFloats(content.symbol);
 }
 
@@ -156,7 +156,7 @@ void ShardProcess::Do(const shard_outcome::Sent& sent) {
   if (setting_.has_symbols) {
     content.symbol = AsSymbol(sent.payload.values());
   } else {
-    content.floats = sent.payload;
+    content.floats = std::make_shared<const Payload>(sent.payload);
   }
   if (sent.stream == kReader) {
     if (take_ != nullptr) (*take_)(sent.frame, content);

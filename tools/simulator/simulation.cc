@@ -275,7 +275,8 @@ absl::Status Simulation::Restore() {
       const std::vector<float>& vector = slot == 0 ? state.parameters : state.slots[slot - 1];
       const absl::Span<const float> floats =
           absl::MakeConstSpan(vector).subspan(values.begin, values.size());
-      RUBATO_RETURN_IF_ERROR(RestoreBlock(block, slot, {0, Payload{setting_.initial, floats}}));
+      const auto payload = std::make_shared<const Payload>(setting_.initial, floats);
+      RUBATO_RETURN_IF_ERROR(RestoreBlock(block, slot, {0, payload}));
     }
   }
   return absl::OkStatus();
@@ -362,7 +363,7 @@ absl::StatusOr<TrainingState> Simulation::ReadState(uint32_t snapshot, int slots
     pull.snapshot = snapshot;
     RUBATO_RETURN_IF_ERROR(
         shards_[shard]->Read(pull, [&](const Frame& frame, const Content& content) {
-          const absl::Span<const float> values = content.floats.values();
+          const absl::Span<const float> values = content.floats->values();
           std::copy(values.begin(), values.end(),
                     vectors[frame.slot].begin() +
                         space.BlockValues(static_cast<int64_t>(frame.block)).begin);

@@ -362,7 +362,7 @@ int64_t WorkerProcess::Push(const Frame& header, int64_t block, Content content)
   message.kind = SimMessage::Kind::kPush;
   message.bytes = BytesOf(content, setting_.blocks->push_bytes[block]);
   const int64_t payload_bytes = message.bytes - kFrameHeaderBytes;
-  message.frame = HeaderOf(header, content.floats);
+  message.frame = content.floats == nullptr ? header : HeaderOf(header, *content.floats);
   message.frame.block = static_cast<uint64_t>(block);
   message.frame.version = static_cast<uint64_t>(blocks_->version(block));
   message.content = std::move(content);
