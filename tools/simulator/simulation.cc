@@ -307,30 +307,30 @@ absl::Status Simulation::Run() {
   StartAll();
   SimTime idle_since = kNever;
   while (!coordinator_->end().has_value() && network_.alive(coordinator_->self())) {
-    if (const absl::Status status = Step(&idle_since); !status.ok()) return status;
+    Step(&idle_since);
+    if (!failure_.ok()) return failure_;
   }
   if (setting_.ends_within > 0) RUBATO_RETURN_IF_ERROR(EndAll());
   if (coordinator_->end().has_value()) return *coordinator_->end();
   return absl::UnavailableError("the coordinator (shard 0) has died");
 }
 
-absl::Status Simulation::Step(SimTime* idle_since) {
+void Simulation::Step(SimTime* idle_since) {
   constexpr char kNothing[] = "finishes: nothing is left to happen and the job has not ended";
   if (queue_.work() > 0) {
     *idle_since = kNever;
   } else if (*idle_since == kNever) {
     *idle_since = queue_.now();
   } else if (queue_.now() - *idle_since > kPatience) {
-    return Waits(kNothing);
+    return Fail(Waits(kNothing));
   }
-  if (!queue_.RunNext()) return Waits(kNothing);
+  if (!queue_.RunNext()) return Fail(Waits(kNothing));
   if (setting_.after_event) setting_.after_event(*this);
-  Request();
+  if (network_.sent() >= next_request_) Request();
   if (queue_.now() > limit_) {
-    return Waits(absl::StrFormat("finishes: the job has not ended after %s",
-                                 absl::FormatDuration(absl::Nanoseconds(queue_.now()))));
+    Fail(Waits(absl::StrFormat("finishes: the job has not ended after %s",
+                               absl::FormatDuration(absl::Nanoseconds(queue_.now())))));
   }
-  return failure_;
 }
 
 absl::Status Simulation::Waits(const std::string& what) const {

@@ -205,10 +205,10 @@ class Simulation : private Process {
   absl::StatusOr<std::unique_ptr<WorkerModel>> MakeModel();
   void StartMisfit(Misfit misfit);
   void KillServer(int server);
-  // Does what is asked for by hand at this many messages.
+  // Does what is asked for by hand at this many messages, and finds at how many the next is.
   void Request();
-  // The next event, and what comes of it. OK, or why the simulation has failed.
-  absl::Status Step(SimTime* idle_since);
+  // The next event, and what comes of it. A failure that it finds is in failure_.
+  void Step(SimTime* idle_since);
   // The coordinator is gone, or about to be: so is each other process in the end.
   absl::Status EndAll();
   std::vector<std::string> WhoGoesOn() const;
@@ -246,6 +246,7 @@ class Simulation : private Process {
   size_t next_switch_ = 0;
   size_t next_checkpoint_ = 0;
   size_t next_stop_ = 0;
+  int64_t next_request_ = 0;  // the least number of messages at which one of them is due
   absl::Status failure_;
 };
 

@@ -1,5 +1,6 @@
 // What faults, supervisors and people do to a simulation, and how its processes end.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -201,18 +202,22 @@ void Simulation::Stop(const SimulationSetting::Stop& stop) {
 
 void Simulation::Request() {
   if (!network_.Runs(coordinator_->self())) return;
-  while (next_switch_ < setting_.switches.size() &&
-         setting_.switches[next_switch_].at <= network_.sent()) {
+  next_request_ = std::numeric_limits<int64_t>::max();
+  const auto is_due = [this](int64_t at) {
+    if (at > network_.sent()) next_request_ = std::min(next_request_, at);
+    return at <= network_.sent();
+  };
+  while (next_switch_ < setting_.switches.size() && is_due(setting_.switches[next_switch_].at)) {
     // Refused where the job is not training, or is in that mode.
     Request(coordinator::SwitchRequested{setting_.switches[next_switch_++].mode}).IgnoreError();
   }
   while (next_checkpoint_ < setting_.checkpoints.size() &&
-         setting_.checkpoints[next_checkpoint_] <= network_.sent()) {
+         is_due(setting_.checkpoints[next_checkpoint_])) {
     ++next_checkpoint_;
     // Refused where the job is not training.
     Request(coordinator::CheckpointRequested{}).IgnoreError();
   }
-  while (next_stop_ < setting_.stops.size() && setting_.stops[next_stop_].at <= network_.sent()) {
+  while (next_stop_ < setting_.stops.size() && is_due(setting_.stops[next_stop_].at)) {
     SetTask(kStop, static_cast<int>(next_stop_), setting_.stops[next_stop_].after);
     ++next_stop_;
   }
