@@ -31,14 +31,20 @@ void EventQueue::SiftDown(const Event& event) {
   while (true) {
     const size_t first = 4 * place + 1;
     if (first >= size) break;
-    size_t least = first;
-    const size_t end = std::min(first + 4, size);
-    for (size_t child = first + 1; child < end; ++child) {
-      if (heap_[child].Before(heap_[least])) least = child;
+    const Event* const children = &heap_[first];
+    const Event* least = children;
+    if (first + 4 <= size) {
+      const Event* const left = children + (children[1].Before(children[0]) ? 1 : 0);
+      const Event* const right = children + (children[3].Before(children[2]) ? 3 : 2);
+      least = right->Before(*left) ? right : left;
+    } else {
+      for (const Event* child = children + 1; child < &heap_[0] + size; ++child) {
+        if (child->Before(*least)) least = child;
+      }
     }
-    if (!heap_[least].Before(event)) break;
-    heap_[place] = heap_[least];
-    place = least;
+    if (!least->Before(event)) break;
+    heap_[place] = *least;
+    place = first + static_cast<size_t>(least - children);
   }
   heap_[place] = event;
 }
