@@ -19,12 +19,15 @@ void WaitingPulls::Queue::EraseIf(absl::FunctionRef<bool(const Pull&)> predicate
 
 bool WaitingPulls::Add(int64_t block, const Pull& pull) {
   Queue& queue = by_block_[block - first_];
-  if (queue.pullers.contains(pull.puller)) {
-    queue.EraseIf([&pull](const Pull& other) { return other.puller == pull.puller; });
+  if (!queue.pullers.insert(pull.puller).second) {
+    queue.pulls.erase(
+        std::find_if(queue.pulls.begin(), queue.pulls.end(),
+                     [&pull](const Pull& other) { return other.puller == pull.puller; }));
+  } else if (queue.pulls.size() >= kMost) {
+    queue.pullers.erase(pull.puller);
+    return false;
   }
-  if (queue.pulls.size() >= kMost) return false;
   queue.pulls.push_back(pull);
-  queue.pullers.insert(pull.puller);
   return true;
 }
 
