@@ -51,7 +51,7 @@ NextChange Arrivals::Next(const ShardTerms& terms, BlockLedger* ledger) const {
   return {NextChange::Kind::kApply};
 }
 
-Contribution Arrivals::Strike(BlockLedger* ledger) const {
+void Arrivals::Strike(BlockLedger* ledger) const {
   const Contribution applied = ledger->queue.front().contribution;
   const int64_t staleness = ledger->version - applied.read_version;
   ledger->clocks[applied.worker].staleness = staleness;
@@ -64,7 +64,6 @@ Contribution Arrivals::Strike(BlockLedger* ledger) const {
   ledger->units.Insert(applied.unit);
   ledger->queue.pop_front();
   ledger->MoveClock(applied.worker);
-  return applied;
 }
 
 bool Arrivals::Settle(BlockLedger* ledger) const {

@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <deque>
 #include <limits>
-#include <map>
 #include <vector>
 
+#include "absl/container/btree_map.h"
 #include "common/consistency/unit_set.h"
 #include "common/space/flat_space.h"
 
@@ -34,11 +34,18 @@ struct Contribution {
 };
 
 struct BlockLedger {
+  // Sync: a sum of leaves of the open step.
+  struct Node {
+    Range leaves;
+    PayloadId payload = 0;
+    int64_t samples = 0;
+  };
+  // On arrival: a contribution that is not in the parameters.
   struct Pending {
     Contribution contribution;
     PayloadId payload;
-    // On arrival: the block holds these samples already (it was restored with them, or a worker
-    // that was lost had sent them); only the worker's clock moves.
+    // The block holds these samples already (it was restored with them, or a worker that was lost
+    // had sent them); only the worker's clock moves.
     bool counted_before = false;
   };
   // Of one member, on arrival.
@@ -55,7 +62,7 @@ struct BlockLedger {
   int64_t skipped = 0;  // of those updates, left out by a decision
   // Sync: disjoint nodes of the open step (which is `version`), by their first leaf; and those that
   // may have a sibling there.
-  std::map<int64_t, Pending> nodes;
+  absl::btree_map<int64_t, Node> nodes;
   std::vector<int64_t> unpaired;
   // Sync: the version before is still there. It goes with the first contribution to the open step,
   // which proves that all blocks of the job have come as far as that.
@@ -76,7 +83,12 @@ struct BlockLedger {
 
   // What the next update is of, or a measurement: the whole sum of the step, or the first in the
   // queue.
-  const Pending& first() const { return queue.empty() ? nodes.begin()->second : queue.front(); }
+  PayloadId next_payload() const {
+    return queue.empty() ? nodes.begin()->second.payload : queue.front().payload;
+  }
+  int64_t next_samples() const {
+    return queue.empty() ? nodes.begin()->second.samples : queue.front().contribution.samples;
+  }
   // Whether the outstanding action makes the next version.
   bool is_updating() const { return change == Change::kApply || change == Change::kSkip; }
   // One more of the worker's contributions is in the parameters.

@@ -81,9 +81,9 @@ struct NextChange {
     kNone,     // nothing, until something else arrives
     kDrop,     // `first` belongs to no update
     kSum,      // `first` += `second`, which then stands for both
-    kMeasure,  // measure BlockLedger::first(): the verdict on it depends on its norm
+    kMeasure,  // measure BlockLedger::next_payload(): the verdict on it depends on its norm
     kAsk,      // ask for the mode's decision on unit `first`, if this view has not asked
-    kApply,    // update the block with BlockLedger::first(), by `factor`
+    kApply,    // update the block with BlockLedger::next_payload(), by `factor`
     kSkip,     // leave that out: an update that changes nothing
   };
   Kind kind = Kind::kNone;
@@ -125,8 +125,8 @@ class Policy {
   virtual void Ask(const BlockLedger& /*ledger*/, proto::Question* /*question*/) const {}
   // The first unit that the block is not done with: it has no use for decisions on those before.
   virtual int64_t FirstOpen(const BlockLedger& ledger) const = 0;
-  // Strikes from the ledger what has been applied or left out, and says what that was.
-  virtual Contribution Strike(BlockLedger* ledger) const = 0;
+  // Strikes from the ledger what has been applied or left out.
+  virtual void Strike(BlockLedger* ledger) const = 0;
   // On arrival: what the block holds already only moves its workers' clocks; whether it has.
   virtual bool Settle(BlockLedger* /*ledger*/) const { return false; }
 
@@ -186,7 +186,7 @@ class Steps : public Policy {
              BlockLedger* ledger) const override;
   NextChange Next(const ShardTerms& terms, BlockLedger* ledger) const override;
   int64_t FirstOpen(const BlockLedger& ledger) const override { return ledger.version; }
-  Contribution Strike(BlockLedger* ledger) const override;
+  void Strike(BlockLedger* ledger) const override;
   bool MayRead(const BlockLedger& ledger, const ShardTerms& terms, uint32_t worker, int64_t clock,
                bool retires) const override;
   bool ReadsPrevious(const BlockLedger& ledger, int64_t clock) const override;
@@ -229,7 +229,7 @@ class Arrivals : public Policy {
              BlockLedger* ledger) const override;
   NextChange Next(const ShardTerms& terms, BlockLedger* ledger) const override;
   int64_t FirstOpen(const BlockLedger& ledger) const override { return ledger.units.below(); }
-  Contribution Strike(BlockLedger* ledger) const override;
+  void Strike(BlockLedger* ledger) const override;
   bool Settle(BlockLedger* ledger) const override;
   bool MayRead(const BlockLedger& ledger, const ShardTerms& terms, uint32_t worker, int64_t clock,
                bool retires) const override;

@@ -9,10 +9,10 @@ namespace rubato {
 namespace {
 
 // Whether one of the disjoint nodes has a leaf of `node`.
-bool Overlaps(const std::map<int64_t, BlockLedger::Pending>& nodes, Range node) {
+bool Overlaps(const absl::btree_map<int64_t, BlockLedger::Node>& nodes, Range node) {
   const auto next = nodes.lower_bound(node.begin);
   if (next != nodes.end() && next->first < node.end) return true;
-  return next != nodes.begin() && std::prev(next)->second.contribution.node.end > node.begin;
+  return next != nodes.begin() && std::prev(next)->second.leaves.end > node.begin;
 }
 
 // Two pending siblings of the tree, if there are any.
@@ -21,14 +21,14 @@ NextChange SumOfSiblings(const ReductionTree& tree, BlockLedger* ledger) {
     const auto found = ledger->nodes.find(ledger->unpaired.back());
     ledger->unpaired.pop_back();
     if (found == ledger->nodes.end()) continue;
-    const Range node = found->second.contribution.node;
+    const Range node = found->second.leaves;
     if (node == tree.root()) continue;
     const Range sibling = tree.Sibling(node);
     // Nodes are disjoint: a sibling lies beside.
     const bool is_first = node.begin < sibling.begin;
     if (found == (is_first ? std::prev(ledger->nodes.end()) : ledger->nodes.begin())) continue;
     const auto other = is_first ? std::next(found) : std::prev(found);
-    if (!(other->second.contribution.node == sibling)) continue;
+    if (!(other->second.leaves == sibling)) continue;
     return {NextChange::Kind::kSum, node.begin, sibling.begin};
   }
   return {};
@@ -70,15 +70,16 @@ absl::StatusOr<bool> Steps::Admit(const BlockLedger& ledger, const Contribution&
 
 bool Steps::Enter(const Contribution& contribution, PayloadId payload, BlockLedger* ledger) const {
   ledger->has_previous = false;
-  ledger->nodes.emplace(contribution.node.begin, BlockLedger::Pending{contribution, payload});
+  ledger->nodes.emplace(contribution.node.begin,
+                        BlockLedger::Node{contribution.node, payload, contribution.samples});
   ledger->unpaired.push_back(contribution.node.begin);
   return true;
 }
 
 NextChange Steps::Next(const ShardTerms& terms, BlockLedger* ledger) const {
   if (ledger->nodes.empty()) return {};
-  const BlockLedger::Pending& first = ledger->nodes.begin()->second;
-  if (!(first.contribution.node == tree_.root())) return SumOfSiblings(tree_, ledger);
+  const BlockLedger::Node& first = ledger->nodes.begin()->second;
+  if (!(first.leaves == tree_.root())) return SumOfSiblings(tree_, ledger);
   return NextOfWhole(terms, *ledger);
 }
 
@@ -94,12 +95,10 @@ NextChange Steps::NextOfWhole(const ShardTerms& terms, const BlockLedger& ledger
   return next;
 }
 
-Contribution Steps::Strike(BlockLedger* ledger) const {
-  const Contribution struck = ledger->nodes.begin()->second.contribution;
+void Steps::Strike(BlockLedger* ledger) const {
   ledger->nodes.clear();
   ledger->unpaired.clear();
   ledger->has_previous = true;
-  return struck;
 }
 
 bool Steps::MayRead(const BlockLedger& ledger, const ShardTerms& terms, uint32_t, int64_t clock,

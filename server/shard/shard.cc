@@ -72,8 +72,9 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
 void Shard::BeginLineage(int64_t block, const proto::View& view, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
   RUBATO_CHECK(ledger.change == BlockLedger::Change::kNone);
-  for (const auto& [leaf, pending] : ledger.nodes)
-    actions->push_back(shard_action::Drop{pending.payload});
+  for (const auto& [leaf, node] : ledger.nodes) {
+    actions->push_back(shard_action::Drop{node.payload});
+  }
   ledger.nodes.clear();
   ledger.unpaired.clear();
   for (const BlockLedger::Pending& pending : ledger.queue) {
@@ -222,7 +223,8 @@ void Shard::OnChanged(int64_t block, ShardActions* actions) {
 
 void Shard::OnUpdated(int64_t block, bool is_skipped) {
   BlockLedger& ledger = mutable_ledger(block);
-  ledger.samples += policy_->Strike(&ledger).samples;
+  ledger.samples += ledger.next_samples();
+  policy_->Strike(&ledger);
   if (is_skipped) ++ledger.skipped;
   ledger.measured = false;
   ++ledger.version;
@@ -330,16 +332,18 @@ void Shard::Advance(int64_t block, ShardActions* actions) {
 }
 
 void Shard::Drop(int64_t block, int64_t leaf, ShardActions* actions) {
-  std::map<int64_t, BlockLedger::Pending>& nodes = mutable_ledger(block).nodes;
+  auto& nodes = mutable_ledger(block).nodes;
+  const auto node = nodes.find(leaf);
+  RUBATO_CHECK(node != nodes.end());
   ++duplicates_;
-  actions->push_back(shard_action::Drop{nodes.at(leaf).payload});
-  nodes.erase(leaf);
+  actions->push_back(shard_action::Drop{node->second.payload});
+  nodes.erase(node);
 }
 
 void Shard::Apply(int64_t block, const NextChange& change, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
-  const PayloadId payload = ledger.first().payload;
-  const int64_t samples = ledger.first().contribution.samples;
+  const PayloadId payload = ledger.next_payload();
+  const int64_t samples = ledger.next_samples();
   if (change.kind == NextChange::Kind::kMeasure) {
     ledger.change = BlockLedger::Change::kMeasure;
     actions->push_back(shard_action::Measure{block, payload, samples});
@@ -369,10 +373,11 @@ void Shard::Sum(int64_t block, const NextChange& change, ShardActions* actions) 
   auto sum = ledger.nodes.find(change.first);
   auto other = change.first < change.second ? std::next(sum) : std::prev(sum);  // it lies beside
   actions->push_back(shard_action::Sum{block, sum->second.payload, other->second.payload});
-  Contribution& both = sum->second.contribution;
-  const Contribution& added = other->second.contribution;
+  BlockLedger::Node& both = sum->second;
+  const BlockLedger::Node& added = other->second;
   both.samples += added.samples;
-  both.node = {std::min(change.first, change.second), std::max(both.node.end, added.node.end)};
+  both.leaves = {std::min(change.first, change.second),
+                 std::max(both.leaves.end, added.leaves.end)};
   if (other->first < sum->first) {  // nodes are named by their first leaf
     other->second = sum->second;
     std::swap(sum, other);

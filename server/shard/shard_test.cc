@@ -475,7 +475,7 @@ class AsksOnArrival : public Arrivals {
     }
     const NextChange next = Arrivals::Next(terms, ledger);
     if (next.kind != NextChange::Kind::kApply) return next;
-    const int64_t unit = ledger->first().contribution.unit;
+    const int64_t unit = ledger->queue.front().contribution.unit;
     if (unit == 1) return {NextChange::Kind::kSkip};
     return terms.DecisionOn(unit) == nullptr ? NextChange() : next;
   }

@@ -10,8 +10,8 @@ namespace {
 
 bool IsHere(const BlockLedger& ledger, Range part) {
   int64_t end = part.begin;  // of what is here without a gap
-  for (const auto& [leaf, pending] : ledger.nodes) {
-    if (leaf <= end) end = std::max(end, pending.contribution.node.end);
+  for (const auto& [leaf, node] : ledger.nodes) {
+    if (leaf <= end) end = std::max(end, node.leaves.end);
   }
   return end >= part.end;
 }
@@ -56,7 +56,7 @@ NextChange BackupPolicy::Next(const ShardTerms& terms, BlockLedger* ledger) cons
     if (missing > 1) return {};
     return {NextChange::Kind::kAsk, ledger->version};
   }
-  for (const auto& [leaf, pending] : ledger->nodes) {
+  for (const auto& [leaf, node] : ledger->nodes) {
     if (!Names(*decision, leaf)) return {NextChange::Kind::kDrop, leaf};
   }
   for (const testing::Leaves& leaves : decision->GetRepeatedExtension(testing::named)) {

@@ -34,7 +34,7 @@ NextChange FreshPolicy::Next(const ShardTerms& terms, BlockLedger* ledger) const
   }
   const NextChange next = Arrivals::Next(terms, ledger);
   if (next.kind != NextChange::Kind::kApply) return next;
-  const int64_t unit = ledger->first().contribution.unit;
+  const int64_t unit = ledger->queue.front().contribution.unit;
   const proto::Decision* const decision = terms.DecisionOn(unit);
   if (decision == nullptr) return {};
   return decision->GetExtension(testing::left_out) ? NextChange{NextChange::Kind::kSkip} : next;

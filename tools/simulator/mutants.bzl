@@ -26,11 +26,8 @@ MUTANTS = {
         "IsMember(pending.contribution.worker)",
     ]),
     "sync_keyed_by_sender": ("//common/consistency:steps.cc", "finishes", [
-        "  return contribution.clock == ledger.version && !Overlaps",
-        "  for (const auto& [leaf, pending] : ledger.nodes) {\n" +
-        "    if (pending.contribution.worker == contribution.worker) return false;\n" +
-        "  }\n" +
-        "  return contribution.clock == ledger.version && !Overlaps",
+        "ledger->nodes.emplace(contribution.node.begin,",
+        "ledger->nodes.emplace(contribution.worker,",
     ]),
     "older_view_applied": ("//server/shard:shard.cc", "members", [
         "MayCount(contribution, IsMember(contribution))",
