@@ -101,6 +101,7 @@ int Placement::ShardOf(int64_t block) const {
 
 std::vector<std::string> ShardAddresses(const proto::View& view) {
   std::vector<std::string> addresses;
+  addresses.reserve(view.shards_size());
   for (const proto::Shard& shard : view.shards()) addresses.push_back(shard.address());
   return addresses;
 }

@@ -304,7 +304,7 @@ void Shard::Restore(int64_t block, int64_t version, int64_t samples, int64_t ski
 void Shard::Advance(int64_t block, ShardActions* actions) {
   BlockLedger& ledger = mutable_ledger(block);
   if (ledger.change != BlockLedger::Change::kNone) return;
-  MaybeCopy(block, actions);
+  if (snapshot_.Lacks(block)) MaybeCopy(block, actions);
   // What it said at the close is to stay true.
   if (!terms_.closed && policy_->Settle(&ledger)) AnswerPulls(block, actions);
   for (bool goes_on = true; goes_on;) {
