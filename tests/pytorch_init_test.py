@@ -25,7 +25,7 @@ try:
 except ImportError:
     skip("PyTorchInitTest", "GoesOnAsPyTorch", "python3-torch is not installed")
 
-sys.path.insert(0, "tools")
+sys.path.insert(0, "tools/scripts")
 from make_layer_goldens import cnn, resnet
 
 nn = torch.nn
