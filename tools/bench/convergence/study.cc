@@ -284,6 +284,7 @@ absl::StatusOr<CellMaker> CellMaker::Create(const Study& study) {
                              PointAt(maker.until_, 1 / (evaluations * kLinesOfAnEvaluation))));
   set.push_back("metrics.tensorboard=false");
   set.push_back("checkpoint.keep_last=1");
+  if (study.processes) set.push_back("cluster.address=127.0.0.1:0");  // others may have the port
   maker.workers_ =
       study.workers.empty() ? std::vector<int>{job.cluster().workers().start()} : study.workers;
   RUBATO_RETURN_IF_ERROR(CheckSpeeds(study, maker.workers_));
