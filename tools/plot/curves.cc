@@ -31,6 +31,10 @@ bool AddLine(absl::string_view text, RunCurves* run) {
   std::vector<double>& steps = curves["step"];
   size_t size = steps.size();
   while (size > 0 && steps[size - 1] >= step->get<double>()) --size;
+  if (size < steps.size() && *kind == "train") {
+    while (!run->seams.empty() && run->seams.back() >= size) run->seams.pop_back();
+    run->seams.push_back(size);
+  }
   for (const Figure& figure : Figures()) {
     if (figure.use == Figure::Use::kRecord) continue;
     const std::string name(figure.name);

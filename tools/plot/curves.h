@@ -12,15 +12,17 @@
 
 namespace rubato {
 
-// The axes and curves of server/run/figures.h by name, all of one length, by rising step. NaN stands
-// for what is null or missing.
+// The axes and curves of server/run/figures.h by name, all of one length, by rising step. NaN
+// stands for what is null or missing.
 using Curves = std::map<std::string, std::vector<double>>;
 
 struct RunCurves {
   std::string name;                     // of the run's folder
   std::string mode;                     // "sync", "async"; empty if the run's job does not say
   std::map<std::string, Curves> kinds;  // by what they are of: "train", "test", "eval"
-  int64_t skipped = 0;                  // lines that are no metrics
+  // Of the lines of training, those that are the first after the run went back to a checkpoint.
+  std::vector<size_t> seams;
+  int64_t skipped = 0;  // lines that are no metrics
 };
 
 // `path` is a run's folder, or a file of metrics. NotFound if there is none, FailedPrecondition if

@@ -37,7 +37,10 @@ Json DataOf(const std::vector<RunCurves>& runs) {
         if (any || figure.name == "loss") kinds[kind][found->first] = Rounded(figure, values);
       }
     }
-    all.push_back({{"name", run.name}, {"mode", run.mode}, {"kinds", std::move(kinds)}});
+    all.push_back({{"name", run.name},
+                   {"mode", run.mode},
+                   {"kinds", std::move(kinds)},
+                   {"seams", run.seams}});
   }
   for (const Figure& figure : Figures()) {
     if (figure.use == Figure::Use::kRecord) continue;

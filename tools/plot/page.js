@@ -1,7 +1,8 @@
 'use strict';
-// Draws what `rubato plot` has put into #data: {runs: [{name, mode, kinds: {train: {step: [...], ...}, test: ...}}],
+// Draws what `rubato plot` has put into #data: {runs: [{name, mode, kinds: {train: {step: [...], ...}, test: ...}, seams}],
 // figures: [{name, title, unit, isAxis}]}, in the order in which they are shown.
-// A null is a figure that was not finite: a gap in the curve.
+// A null is a figure that was not finite: a gap in the curve. Seams are the lines of training before which the run went
+// back to a checkpoint.
 (() => {
   const {palette, element, style, number, onColors} = shared;
   const {runs, figures} = shared.data;
@@ -77,6 +78,13 @@
           pointRadius: train ? (data.length === 1 ? 3 : 0) : 4, pointBorderWidth: 1.8, pointHoverRadius: train ? 4 : 6,
           pointStyle: pointStyles[kind] || 'rect', order: train ? 1 : 0, clip: 8,
         });
+        if (!train || run.seams.length === 0) continue;
+        const shown = smooth(values);
+        made.push({
+          label: run.name + ', back at a checkpoint',
+          data: run.seams.map(i => ({x: columns[axis][i], y: shown[i] === null ? NaN : shown[i]})), hidden: hidden[index],
+          borderColor: color, showLine: false, pointStyle: 'crossRot', pointRadius: 6, pointBorderWidth: 2, order: 0, clip: 8,
+        });
       }
     });
     return made;
@@ -119,6 +127,7 @@
     const has = kind => runs.some(run => run.kinds[kind] && run.kinds[kind][figure.name]);
     const keys = ['train', 'eval', 'test'].filter(has)
         .map(kind => kind + {train: ' ——', eval: ' △', test: ' ○'}[kind]);
+    if (has('train') && runs.some(run => run.seams.length > 0)) keys.push('back at a checkpoint ✕');
     const button = element('button', {textContent: 'log', title: 'logarithmic scale'});
     const canvas = element('canvas', {ariaLabel: figure.title});
     const chart = {figure, logarithmic: false};

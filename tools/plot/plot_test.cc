@@ -80,6 +80,10 @@ TEST(CurvesTest, ARunTakenUpAgainGoesOnFromItsCheckpoint) {
   const RunCurves run = ParseCurves(text);
   EXPECT_THAT(run.kinds.at("train").at("step"), ElementsAre(10, 20, 30, 50));
   EXPECT_THAT(run.kinds.at("train").at("loss"), ElementsAre(1, 1, 2, 2));
+  EXPECT_THAT(run.seams, ElementsAre(2));
+  // Further back than before, what was trained in between shows no more.
+  absl::StrAppend(&text, R"({"kind":"train","loss":3,"step":20})", "\n");
+  EXPECT_THAT(ParseCurves(text).seams, ElementsAre(1));
 }
 
 TEST(CurvesTest, ARunIsCalledAsItsFolder) {
@@ -111,12 +115,15 @@ TEST(PlotPageTest, HoldsTheDataOfAllRuns) {
   first.name = "first";
   first.mode = "async";
   RunCurves second = first;
+  first.seams = {1};
   second.name = "</script><script>alert(1)</script> \xff";
   const std::string page = PlotPage({first, second});
   const nlohmann::json data = DataOf(page);
   ASSERT_TRUE(data.is_object());
   ASSERT_EQ(data["runs"].size(), 2u);
   EXPECT_EQ(data["runs"][0]["mode"], "async");
+  EXPECT_EQ(data["runs"][0]["seams"].dump(), "[1]");
+  EXPECT_EQ(data["runs"][1]["seams"].dump(), "[]");
   EXPECT_EQ(data["runs"][0]["kinds"]["train"]["loss"].dump(), "[2.25,null]");
   EXPECT_EQ(data["runs"][0]["kinds"]["test"]["accuracy"].dump(), "[0.75]");
   EXPECT_FALSE(data["runs"][0]["kinds"]["test"].contains("staleness"));
