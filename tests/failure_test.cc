@@ -25,10 +25,12 @@ using ::testing::StartsWith;
 // `rubato train` of two shards and two workers, in the midst of a job that has no end.
 class LauncherFailureTest : public ClusterTest {
  protected:
-  LauncherFailureTest() {
+  explicit LauncherFailureTest(int max_restarts = 3) {
     fs::create_directory(Path("run"));
-    launcher_ = &StartTrain("run", {"cluster={servers: 2, workers: 2, address: '127.0.0.1:0'}",
-                                    "metrics.every={steps: 20}", kForever});
+    launcher_ = &StartTrain(
+        "run", {absl::StrCat("cluster={servers: 2, workers: 2, address: '127.0.0.1:0', ",
+                             "max_restarts: ", max_restarts, "}"),
+                "metrics.every={steps: 20}", kForever});
     AwaitTraining("run", *launcher_);
     children_ = ChildrenOf(launcher_->pid());
     EXPECT_EQ(children_.size(), 4u);
@@ -62,7 +64,13 @@ TEST_F(LauncherFailureTest, AWorkerThatIsKilledIsStartedAgain) {
   ExpectAllChildrenEnd();
 }
 
-TEST_F(LauncherFailureTest, NamesAShardThatIsKilled) {
+// Where no process is started again; what becomes of servers that are, see recovery_test.cc.
+class LastingFailureTest : public LauncherFailureTest {
+ protected:
+  LastingFailureTest() : LauncherFailureTest(/*max_restarts=*/0) {}
+};
+
+TEST_F(LastingFailureTest, NamesAShardThatIsKilled) {
   Child("--shard 1").Signal(SIGKILL);
   const Process::Result result = launcher_->Wait();
   ExpectAllChildrenEnd();
@@ -71,7 +79,7 @@ TEST_F(LauncherFailureTest, NamesAShardThatIsKilled) {
                                    "log: run/logs/server-1.log\n"));
 }
 
-TEST_F(LauncherFailureTest, AfterACheckpointItTellsHowToGoOn) {
+TEST_F(LastingFailureTest, AfterACheckpointItTellsHowToGoOn) {
   EXPECT_EQ(Start({"tools/rubato", "checkpoint", "run"}).Wait().code, 0);
   Child("--shard 1").Signal(SIGKILL);
   const Process::Result result = launcher_->Wait();
@@ -80,7 +88,7 @@ TEST_F(LauncherFailureTest, AfterACheckpointItTellsHowToGoOn) {
   EXPECT_THAT(result.err, EndsWith("/tools/rubato train --resume run\n"));
 }
 
-TEST_F(LauncherFailureTest, NamesShard0ThatIsKilled) {
+TEST_F(LastingFailureTest, NamesShard0ThatIsKilled) {
   Child("--shard 0").Signal(SIGKILL);
   const Process::Result result = launcher_->Wait();
   ExpectAllChildrenEnd();
@@ -142,13 +150,15 @@ TEST_F(ClusterTest, ARunThatWouldPauseForEverEnds) {
                               "2 (cluster.workers.min), and none may be started again")));
 }
 
-// The same processes started by hand: each must find its end by itself.
+// The same processes started by hand, where nobody would start a server again: each must find its
+// end by itself.
 class ByHandFailureTest : public ClusterTest {
  protected:
   ByHandFailureTest() {
     fs::create_directory(Path("run"));
     std::vector<std::string> set = {"cluster.servers=2", "cluster.workers=2",
-                                    "metrics.every={steps: 20}", kForever};
+                                    "cluster.max_restarts=0", "metrics.every={steps: 20}",
+                                    kForever};
     shard_0_ = &StartServer(0, set, {"--run-dir", "run", "--listen", "127.0.0.1:0"});
     address_ = AwaitAddress("run", *shard_0_);
     set.push_back("cluster.address=" + address_);
@@ -223,7 +233,8 @@ TEST_F(ByHandFailureTest, AllNameShard0ThatIsStuck) {
 // It has opened its first view, and the only worker, which is frozen, never sends it anything.
 TEST_F(ClusterTest, AShardThatIsStuckBeforeItHasGotAnythingSaysSo) {
   fs::create_directory(Path("run"));
-  std::vector<std::string> set = {"cluster={servers: 2, workers: {start: 1}}", kForever};
+  std::vector<std::string> set = {"cluster={servers: 2, workers: {start: 1}, max_restarts: 0}",
+                                  kForever};
   Process& shard_0 = StartServer(0, set, {"--run-dir", "run", "--listen", "127.0.0.1:0"});
   set.push_back("cluster.address=" + AwaitAddress("run", shard_0));
   Process& worker = StartWorker(set);

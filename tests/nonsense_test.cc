@@ -69,7 +69,7 @@ class NonsenseTest : public ClusterTest, public testing::WithParamInterface<std:
       shard_->Wait();
       fs::remove_all(Path("run"));
     }
-    metadata_ = {{kJobDigestKey, JobDigest(Job(set_))}};
+    metadata_ = {{kJobDigestKey, JobDigest(Job(set_))}, {kTermKey, "1"}};
   }
 
   void StartJob(int64_t steps) {
@@ -304,8 +304,8 @@ TEST_P(NonsenseTest, PayloadsThatNoCodecWrites) {
         failure = status;
         failed.Notify();
       };
-      ShardStreams streams({address_}, metadata_[kJobDigestKey], ConnectionOptions(), callbacks,
-                           shared);
+      ShardStreams streams({address_}, StreamScope{metadata_[kJobDigestKey], 1},
+                           ConnectionOptions(), callbacks, shared);
       Frame frame;
       frame.kind = c.bytes.empty() ? FrameKind::kPull : FrameKind::kPush;
       frame.codec = c.codec;

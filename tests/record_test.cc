@@ -197,7 +197,7 @@ TEST_F(RecordTest, SwitchesAndKilledWorkersReplay) {
 TEST_F(RecordTest, AServerThatIsKilledLeavesARecordUpToItsEnd) {
   fs::create_directory(Path("run"));
   Arguments set = two_;
-  set.push_back(kForever);
+  set.insert(set.end(), {kForever, "cluster.max_restarts=0"});
   Process& train = StartRecorded("run", set);
   ASSERT_TRUE(AwaitTraining("run", train));
   Child(train, "--shard 1").Signal(SIGKILL);
@@ -210,6 +210,46 @@ TEST_F(RecordTest, AServerThatIsKilledLeavesARecordUpToItsEnd) {
   const std::string path = RecordPath("run", "shard-1");
   fs::resize_file(path, fs::file_size(path) - 10);
   EXPECT_EQ(Replay("run").code, 0);
+}
+
+TEST_F(RecordTest, ARunThatGoesBackReplaysTermByTerm) {
+  fs::create_directory(Path("run"));
+  Arguments set = two_;
+  set.insert(set.end(), {kForever, "checkpoint.every={steps: 10}", "checkpoint.keep_last=1000"});
+  Process& train = StartRecorded("run", set);
+  ASSERT_TRUE(AwaitTraining("run", train));
+  const auto await_term = [&](int term) {
+    return AwaitText(Path("run/views.jsonl"), absl::StrCat("\"term\":", term, ","), train);
+  };
+  const auto await_checkpoint = [&](int checkpoints) {
+    return AwaitText(
+        Path("run/logs/server-0.log"),
+        [checkpoints](const std::string& log) {
+          int count = 0;
+          for (size_t at = 0; (at = log.find(" checkpoint run/", at + 1)) != std::string::npos;) {
+            ++count;
+          }
+          return count >= checkpoints;
+        },
+        train);
+  };
+  ASSERT_TRUE(await_checkpoint(2));
+  Child(train, "--shard 1").Signal(SIGKILL);
+  ASSERT_TRUE(await_term(2));
+  ASSERT_TRUE(await_checkpoint(8));
+  Child(train, "--shard 0").Signal(SIGKILL);
+  ASSERT_TRUE(await_term(3));
+  ASSERT_TRUE(await_checkpoint(14));
+  EXPECT_EQ(Start({"tools/rubato", "stop", "run"}).Wait().code, 0);
+  EXPECT_EQ(train.Wait().code, 0);
+  const Process::Result result = Replay("run");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.out, testing::ContainsRegex("term +1\ncoordinator .*: as recorded\n"));
+  EXPECT_THAT(result.out, testing::ContainsRegex(
+                              "term +2\ncoordinator .* up to where the record ends early\n"));
+  EXPECT_THAT(result.out, testing::ContainsRegex("term +3\ncoordinator .*: as recorded\nshard 0 "
+                                                 ".*: as recorded\nshard 1 .*: as recorded\n"));
+  EXPECT_THAT(result.out, HasSubstr("those of run/summary.json"));
 }
 
 TEST_F(RecordTest, DamagedRecordsAreTold) {

@@ -293,7 +293,7 @@ absl::Status RemoveCheckpoint(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::StatusOr<proto::Manifest> CheckCheckpoint(const std::string& path) {
+absl::StatusOr<proto::Manifest> ReadManifest(const std::string& path) {
   std::error_code error;
   if (!fs::is_directory(path, error)) {
     return absl::NotFoundError(absl::StrCat("there is no checkpoint ", path));
@@ -318,6 +318,11 @@ absl::StatusOr<proto::Manifest> CheckCheckpoint(const std::string& path) {
       return Damaged(path + kJob, "its digest is another than the manifest's");
     }
   }
+  return manifest;
+}
+
+absl::StatusOr<proto::Manifest> CheckCheckpoint(const std::string& path) {
+  RUBATO_ASSIGN_OR_RETURN(proto::Manifest manifest, ReadManifest(path));
   RUBATO_RETURN_IF_ERROR(OpenChecked(path + kParameters, manifest.parameters_digest()).status());
   if (manifest.slots_size() > 0) {
     RUBATO_RETURN_IF_ERROR(OpenChecked(path + kOptimizer, manifest.optimizer_digest()).status());

@@ -40,6 +40,9 @@ std::vector<std::string> ListCheckpoints(const std::string& folder);
 // Deletes a checkpoint such that it is never taken for a whole one.
 absl::Status RemoveCheckpoint(const std::string& path);
 
+// What it says, without a look at its floats. Errors as CheckCheckpoint.
+absl::StatusOr<proto::Manifest> ReadManifest(const std::string& path);
+
 // Checks all of it, floats and digests included. InvalidArgument, in one sentence, if it is
 // damaged; NotFound.
 absl::StatusOr<proto::Manifest> CheckCheckpoint(const std::string& path);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -155,7 +156,7 @@ absl::StatusOr<RunFolder> RunFolder::Create(absl::string_view name, absl::string
 
 void RunFolder::Abandon() const {
   std::error_code error;
-  std::vector<fs::path> entries = {JobFile(),     AddressFile(), TokenFile(),
+  std::vector<fs::path> entries = {JobFile(),     AddressFile(), TokenFile(),   StateFile(),
                                    MetricsFile(), ViewsFile(),   RecordFolder()};
   for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
     if (absl::StartsWith(it->path().filename().string(), "events.out.tfevents.")) {
@@ -174,6 +175,7 @@ absl::Status RunFolder::BecomeLatest() const {
 std::string RunFolder::JobFile() const { return path_ + "/job.yaml"; }
 std::string RunFolder::AddressFile() const { return path_ + "/address"; }
 std::string RunFolder::TokenFile() const { return absl::StrCat(path_, "/token"); }
+std::string RunFolder::StateFile() const { return absl::StrCat(path_, "/state.json"); }
 
 std::string RunFolder::ViewsFile() const { return absl::StrCat(path_, "/views.jsonl"); }
 
@@ -209,10 +211,32 @@ absl::StatusOr<std::string> WriteToken(const std::string& path) {
   return token;
 }
 
+absl::StatusOr<std::string> OpenToken(const std::string& path) {
+  absl::StatusOr<std::string> token = ReadSmallFile(path);
+  if (absl::IsNotFound(token.status())) return WriteToken(path);
+  if (!token.ok()) return token.status();
+  absl::StripAsciiWhitespace(&*token);
+  if (token->empty()) return absl::InvalidArgumentError(absl::StrCat(path, " is empty"));
+  return token;
+}
+
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents) {
   RUBATO_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
   RUBATO_RETURN_IF_ERROR(file.Append(contents));
   return file.Commit();
+}
+
+absl::Status ReplaceSmallFile(const std::string& path, absl::string_view contents) {
+  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
+  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) return SystemError(errno, "create", path);
+  const ssize_t written = write(fd, contents.data(), contents.size());
+  int error = written == static_cast<ssize_t>(contents.size()) ? 0 : written < 0 ? errno : ENOSPC;
+  close(fd);
+  if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0) return absl::OkStatus();
+  unlink(temporary.c_str());
+  return SystemError(error, "write", path);
 }
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {

@@ -4,6 +4,7 @@
 //   runs/quickstart-20261121T075901Z-3fa9/
 //     job.yaml                 the resolved job
 //     address                  HOST:PORT of shard 0, once it listens
+//     state.json               what outlives the job's servers (proto/run_state.proto)
 //     token                    what commands that change the job must show; for its owner only
 //     metrics.jsonl            one JSON object per line
 //     views.jsonl              who took part since when, likewise
@@ -48,6 +49,7 @@ class RunFolder {
   std::string JobFile() const;
   std::string AddressFile() const;
   std::string TokenFile() const;
+  std::string StateFile() const;
   std::string MetricsFile() const;
   std::string ViewsFile() const;
   std::string ParametersFile() const;
@@ -67,8 +69,15 @@ std::optional<int64_t> FreeBytes(const std::string& path);
 // A new random token in a new file that only its owner may read. Errors as WriteFileAtomically.
 absl::StatusOr<std::string> WriteToken(const std::string& path);
 
+// That of a run that goes on, or a new one.
+absl::StatusOr<std::string> OpenToken(const std::string& path);
+
 // The whole of a small file at once (see AtomicFile, which also says the codes of errors).
 absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents);
+
+// The same without waiting for the disk, for which a process that others wait for has no time: the
+// old contents or the new ones outlive the process.
+absl::Status ReplaceSmallFile(const std::string& path, absl::string_view contents);
 
 // The whole file. NotFound, PermissionDenied, … naming the file.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path);

@@ -44,8 +44,8 @@ class DataService::Stream : public DataStream {
       return;
     }
     service_->Accept();
-    const absl::Status status =
-        CheckOpening(context_.method(), Find(kJobDigestKey), service_->job_digest_);
+    const absl::Status status = CheckOpening(context_.method(), Find(kJobDigestKey), Find(kTermKey),
+                                             StreamScope{service_->job_digest_, service_->term_});
     if (!status.ok()) {
       OpenFailed(status);
       return;

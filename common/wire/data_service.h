@@ -7,6 +7,7 @@
 #include <grpcpp/generic/async_generic_service.h>
 #include <grpcpp/grpcpp.h>
 
+#include <atomic>
 #include <cstdint>
 #include <deque>
 #include <functional>
@@ -40,10 +41,9 @@ class DataService {
     std::function<void(uint64_t stream)> on_gone;
   };
 
-  // Answers only processes of the job with this digest, and takes their offers of shared memory if
-  // `share_memory`; payloads that lie in `arena`, if there is one, are lent to these. `log` must
-  // outlive it.
-  // `strangers`, if given, hears whose streams it answers.
+  // Answers only processes of the job with this digest and of its term, and takes their offers of
+  // shared memory if `share_memory`; payloads that lie in `arena`, if there is one, are lent to
+  // these. `log` must outlive it. `strangers`, if given, hears whose streams it answers.
   DataService(std::string job_digest, bool share_memory, const Log* log,
               std::shared_ptr<const SharedArena> arena = nullptr,
               std::shared_ptr<Strangers> strangers = nullptr);
@@ -53,6 +53,9 @@ class DataService {
   void Register(grpc::ServerBuilder* builder);
   // After it is built.
   void Start(Callbacks callbacks) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Streams opened from now on must be of this term; before, of none. Any thread.
+  void SetTerm(uint32_t term) { term_ = term; }
 
   // Waits for the streams to end and the thread to stop. Call it when the server has been shut down
   // and before it is destroyed, since the queue's events refer to the server.
@@ -81,6 +84,7 @@ class DataService {
   void Remove(uint64_t stream) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const std::string job_digest_;
+  std::atomic<uint32_t> term_{0};
   const bool share_memory_;
   const Log* const log_;
   const std::shared_ptr<const SharedArena> arena_;

@@ -140,9 +140,9 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Dura
   return found;
 }
 
-absl::Status AwaitServers(const std::vector<std::string>& addresses, absl::Duration longest_mute,
-                          absl::Duration lease, absl::Duration patience,
-                          const std::function<bool()>& cancelled) {
+absl::Status AwaitServers(const std::vector<std::string>& addresses, bool come_back,
+                          absl::Duration longest_mute, absl::Duration lease,
+                          absl::Duration patience, const std::function<bool()>& cancelled) {
   constexpr absl::Duration kBetweenLooks = absl::Milliseconds(100);
   const absl::Time deadline = MonotonicNow() + patience;
   bool was_mute = false;
@@ -154,8 +154,12 @@ absl::Status AwaitServers(const std::vector<std::string>& addresses, absl::Durat
       return static_cast<size_t>(std::count(found.begin(), found.end(), reach));
     };
     if (count(Reach::kAnswers) == found.size()) return absl::OkStatus();
+    if (come_back && found.back() == Reach::kAnswers &&
+        count(Reach::kAnswers) + count(Reach::kGone) == found.size()) {
+      return absl::OkStatus();  // whose ends the coordinator sees, too
+    }
     // Twice, since who is busy may say nothing for a while, unless it has said nothing for long.
-    if (count(Reach::kGone) > 0 && found.back() == Reach::kMute) {
+    if (!come_back && count(Reach::kGone) > 0 && found.back() == Reach::kMute) {
       if (was_mute || longest_mute <= absl::ZeroDuration()) {
         return absl::AbortedError(absl::StrCat("the coordinator (shard 0) at ", addresses.back(),
                                                " takes connections and says nothing"));
@@ -163,7 +167,7 @@ absl::Status AwaitServers(const std::vector<std::string>& addresses, absl::Durat
       was_mute = true;
       continue;
     }
-    if (count(Reach::kGone) > 0) {
+    if (!come_back && count(Reach::kGone) > 0) {
       const auto gone = std::find(found.begin(), found.end(), Reach::kGone) - found.begin();
       return absl::UnavailableError(
           absl::StrCat("nobody listens at ", addresses[static_cast<size_t>(gone)], " any more"));
@@ -171,7 +175,7 @@ absl::Status AwaitServers(const std::vector<std::string>& addresses, absl::Durat
     if (count(Reach::kSilent) > 0) longest_mute = std::max(longest_mute, lease);
     const bool all_mute = count(Reach::kMute) == found.size();
     mute_since = all_mute ? std::min(mute_since, looked) : absl::InfiniteFuture();
-    if (all_mute && looked - mute_since >= longest_mute) {
+    if (!come_back && all_mute && looked - mute_since >= longest_mute) {
       return absl::UnavailableError(
           absl::StrCat(absl::StrJoin(addresses, " and "), " takes connections and says nothing"));
     }

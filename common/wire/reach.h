@@ -30,15 +30,18 @@ constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Duration patience);
 
 // Waits until the servers of a job, which have all been there before, the coordinator the last of
-// them, answer again. Unavailable as soon as one has ended or all have been mute for
-// `longest_mute`, or for `lease` once the network was found cut, since who was cut off cannot know
-// for how long they have been mute: they are frozen. Aborted, naming the coordinator, if it is mute
-// and another has ended, which has done so for that. Then the job is over, for no server is started
-// again. DeadlineExceeded if some are not reached within `patience`, Cancelled if `cancelled`
-// becomes true.
-absl::Status AwaitServers(const std::vector<std::string>& addresses, absl::Duration longest_mute,
-                          absl::Duration lease, absl::Duration patience,
-                          const std::function<bool()>& cancelled);
+// them, answer again. DeadlineExceeded if some are not reached within `patience`, Cancelled if
+// `cancelled` becomes true.
+//
+// Servers that `come_back` are started again when they have ended, perhaps at another address: of
+// them the coordinator is waited for, and those that do not answer though their hosts may be there.
+// Where they do not come back, the job is over when one has ended: Unavailable as soon as that is
+// so, or all have been mute for `longest_mute`, or for `lease` once the network was found cut,
+// since who was cut off cannot know for how long they have been mute: they are frozen. Aborted,
+// naming the coordinator, if it is mute and another has ended, which has done so for that.
+absl::Status AwaitServers(const std::vector<std::string>& addresses, bool come_back,
+                          absl::Duration longest_mute, absl::Duration lease,
+                          absl::Duration patience, const std::function<bool()>& cancelled);
 
 }  // namespace rubato
 

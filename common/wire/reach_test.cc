@@ -98,7 +98,7 @@ TEST(AwaitServersTest, ReturnsWhenAllAnswerOrOneHasEndedOrAllAreFrozen) {
   const Port mute(16), gone(std::nullopt);
   const auto await = [](const std::vector<std::string>& addresses, absl::Duration longest_mute,
                         absl::Duration patience, bool cancelled = false) {
-    return AwaitServers(addresses, longest_mute, kHeard, patience,
+    return AwaitServers(addresses, /*come_back=*/false, longest_mute, kHeard, patience,
                         [cancelled] { return cancelled; })
         .code();
   };
@@ -125,11 +125,33 @@ TEST(AwaitServersTest, WhoWasCutOffGivesMuteServersALease) {
     port.Listen(16);  // the network is whole again, and the servers are busy
     return ++looks == 4;
   };
-  EXPECT_EQ(AwaitServers({address, address, address, address}, absl::ZeroDuration(),
-                         /*lease=*/absl::Hours(1), kLong, cancelled)
-                .code(),
-            absl::StatusCode::kCancelled);
+  EXPECT_EQ(
+      AwaitServers({address, address, address, address}, /*come_back=*/false, absl::ZeroDuration(),
+                   /*lease=*/absl::Hours(1), kLong, cancelled)
+          .code(),
+      absl::StatusCode::kCancelled);
   EXPECT_EQ(looks, 4);
+}
+
+TEST(AwaitServersTest, WaitsForACoordinatorThatComesBackAndNotForShardsThatHaveEnded) {
+  grpc::CallbackGenericService service;
+  const absl::StatusOr<Listener> listener = StartServer(&service);
+  ASSERT_THAT(listener, IsOk());
+  const std::string& there = listener->address();
+  const Port mute(16), gone(std::nullopt);
+  const auto await = [](const std::vector<std::string>& addresses, absl::Duration patience) {
+    return AwaitServers(addresses, /*come_back=*/true, /*longest_mute=*/absl::ZeroDuration(),
+                        /*lease=*/absl::ZeroDuration(), patience, [] { return false; })
+        .code();
+  };
+  using Code = absl::StatusCode;
+  EXPECT_EQ(await({there, there}, kLong), Code::kOk);
+  EXPECT_EQ(await({gone.address(), there}, kLong), Code::kOk);
+  // One that is there and silent may be cut off from this process alone.
+  EXPECT_EQ(await({mute.address(), there}, kShort), Code::kDeadlineExceeded);
+  EXPECT_EQ(await({there, gone.address()}, kShort), Code::kDeadlineExceeded);
+  EXPECT_EQ(await({there, mute.address()}, kShort), Code::kDeadlineExceeded);
+  EXPECT_EQ(await({gone.address(), mute.address()}, kShort), Code::kDeadlineExceeded);
 }
 
 }  // namespace

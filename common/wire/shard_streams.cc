@@ -18,7 +18,7 @@ namespace rubato {
 
 class ShardStreams::Stream : public DataStream {
  public:
-  Stream(int shard, const std::string& address, const std::string& job_digest,
+  Stream(int shard, const std::string& address, const StreamScope& scope,
          const Callbacks* callbacks, grpc::CompletionQueue* queue, bool share_memory,
          std::shared_ptr<const SharedArena> arena, const ConnectionOptions& connection)
       // A worker waits for all parameters before it pushes on, so what waits here is bounded.
@@ -29,7 +29,8 @@ class ShardStreams::Stream : public DataStream {
         stub_(MakeChannel(address, connection)) {
     started_ = [this](bool ok) { OnStarted(ok); };
     answered_ = [this](bool ok) { OnAnswered(ok); };
-    context_.AddMetadata(kJobDigestKey, job_digest);
+    context_.AddMetadata(kJobDigestKey, scope.job_digest);
+    if (scope.term > 0) context_.AddMetadata(kTermKey, absl::StrCat(scope.term));
     if (share_memory) Offer();
     call_ = stub_.PrepareCall(&context_, kDataMethod, queue);
     call_->StartCall(&started_);
@@ -123,14 +124,14 @@ class ShardStreams::Stream : public DataStream {
   absl::Notification gone_;
 };
 
-ShardStreams::ShardStreams(const std::vector<std::string>& addresses, const std::string& job_digest,
+ShardStreams::ShardStreams(const std::vector<std::string>& addresses, const StreamScope& scope,
                            const ConnectionOptions& connection, Callbacks callbacks,
                            bool share_memory, std::shared_ptr<const SharedArena> arena)
     : callbacks_(std::move(callbacks)) {
   for (size_t shard = 0; shard < addresses.size(); ++shard) {
-    streams_.push_back(std::make_unique<Stream>(static_cast<int>(shard), addresses[shard],
-                                                job_digest, &callbacks_, &queue_, share_memory,
-                                                arena, connection));
+    streams_.push_back(std::make_unique<Stream>(static_cast<int>(shard), addresses[shard], scope,
+                                                &callbacks_, &queue_, share_memory, arena,
+                                                connection));
   }
   thread_ = std::thread([this] { Run(); });
 }

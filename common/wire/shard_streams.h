@@ -16,6 +16,7 @@
 #include "common/frames/received_values.h"
 #include "common/wire/connection_options.h"
 #include "common/wire/shared_arena.h"
+#include "common/wire/stream_opening.h"
 
 namespace rubato {
 
@@ -34,12 +35,11 @@ class ShardStreams {
     std::function<void(int shard, const absl::Status& why)> on_copied;
   };
 
-  // Opens a stream to each of `addresses`; the shards answer only processes of the job with this
-  // digest. A shard that cannot be reached shows as a failure. With `share_memory` frames go
-  // through memory that is shared with a shard where that is possible, and then each shard has a
-  // thread of its own here, which calls the callbacks; payloads that lie in `arena`, if there is
-  // one, are lent to shards.
-  ShardStreams(const std::vector<std::string>& addresses, const std::string& job_digest,
+  // Opens a stream to each of `addresses`; the shards answer only what is of their scope. A shard
+  // that cannot be reached shows as a failure. With `share_memory` frames go through memory that is
+  // shared with a shard where that is possible, and then each shard has a thread of its own here,
+  // which calls the callbacks; payloads that lie in `arena`, if there is one, are lent to shards.
+  ShardStreams(const std::vector<std::string>& addresses, const StreamScope& scope,
                const ConnectionOptions& connection, Callbacks callbacks, bool share_memory = false,
                std::shared_ptr<const SharedArena> arena = nullptr);
   // Breaks the streams and waits until no callback runs any more.

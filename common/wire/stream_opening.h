@@ -1,12 +1,14 @@
 // The words with which a data stream begins, in the metadata of its call: the worker says of which
-// job it is, and may offer memory to share; the server takes that or says why not.
+// job and term it is, and may offer memory to share; the server takes that or says why not.
 #ifndef RUBATO_COMMON_WIRE_STREAM_OPENING_H_
 #define RUBATO_COMMON_WIRE_STREAM_OPENING_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 
@@ -17,15 +19,32 @@ constexpr char kDataMethod[] = "/rubato.Data/Stream";
 
 // Keys of the metadata.
 constexpr char kJobDigestKey[] = "rubato-job-digest";
+constexpr char kTermKey[] = "rubato-term";
 constexpr char kSharedMemoryKey[] = "rubato-shared-memory";
 
-// Whether a server of the job with this digest takes a call of `method`, which names `found`.
-inline absl::Status CheckOpening(absl::string_view method, std::optional<absl::string_view> found,
-                                 absl::string_view job_digest) {
+// What a stream is of. Frames name views, workers and clocks, which begin anew with each term (see
+// proto::RunState), so a stream lives in one term only.
+struct StreamScope {
+  std::string job_digest;
+  uint32_t term = 0;  // 0: the server has no view yet, or there are no terms
+};
+
+// Whether a server takes a call of `method` with these words.
+inline absl::Status CheckOpening(absl::string_view method,
+                                 std::optional<absl::string_view> job_digest,
+                                 std::optional<absl::string_view> term, const StreamScope& own) {
   if (method != kDataMethod) return absl::UnimplementedError(absl::StrCat("no method ", method));
-  if (found == job_digest) return absl::OkStatus();
-  return absl::FailedPreconditionError(
-      "this server runs another job: the digests of the job differ");
+  if (job_digest != own.job_digest) {
+    return absl::FailedPreconditionError(
+        "this server runs another job: the digests of the job differ");
+  }
+  uint32_t found = 0;
+  if (term.has_value() && !absl::SimpleAtoi(*term, &found)) {
+    return absl::InvalidArgumentError("the stream's term is not a number");
+  }
+  if (found == own.term) return absl::OkStatus();
+  return absl::UnavailableError(
+      absl::StrCat("the stream is of term ", found, ", this server of term ", own.term));
 }
 
 // The server's answer to an offer of memory: that it is taken, or why not.

@@ -32,7 +32,9 @@ Coordinator::Coordinator(const proto::Job& job, const std::string& job_digest,
     : job_(job),
       policies_(std::move(policies)),
       restore_key_(begin.restore_key),
-      starting_(job, begin.resume, begin.initial, now),
+      before_(begin.state),
+      lasting_(begin.state.lasting()),
+      starting_(job, begin.resume, begin.initial, begin.state, now),
       registry_(job, job_digest, version),
       leases_(job, now),
       checkpoints_(job, job_digest, version, begin.path),
@@ -40,6 +42,16 @@ Coordinator::Coordinator(const proto::Job& job, const std::string& job_digest,
   if (job.wire().push().codec() == proto::Push::CODEC_TOPK) {
     summary_.residuals_lost = begin.resume.has_value() ? begin.resume->residuals() : 0;
   }
+  summary_.workers_lost = lasting_.workers_lost();
+  summary_.workers_left = lasting_.workers_left();
+  summary_.switches = lasting_.switches();
+  summary_.servers_lost = before_.servers_lost();
+  summary_.samples_rolled_back = before_.samples_rolled_back();
+}
+
+int64_t Coordinator::samples() const {
+  if (work_.has_value() && work_->is_training()) return work_->metrics().samples();
+  return first_samples();
 }
 
 Outcomes Coordinator::Handle(const coordinator::Event& event, absl::Time now) {
@@ -61,11 +73,12 @@ void Coordinator::On(const coordinator::PeerGone& event) {
   if (peer->is_worker) {
     Lose(event.peer, why);
   } else {
-    EndWithout(event.peer, why);
+    LoseShard(event.peer, why);
   }
 }
 
-void Coordinator::EndWithout(PeerId shard, const std::string& why) {
+void Coordinator::LoseShard(PeerId shard, const std::string& why) {
+  const int number = registry_.Find(shard)->shard.number;
   std::string reason = absl::StrCat(Describe(*registry_.Find(shard)), " ", why);
   if (const absl::Duration pause = leases_.StoodStill(now_); pause > absl::ZeroDuration()) {
     reason = absl::StrFormat(
@@ -75,10 +88,40 @@ void Coordinator::EndWithout(PeerId shard, const std::string& why) {
         absl::FormatDuration(absl::Seconds(job_.cluster().lease())), reason);
   }
   registry_.Remove(shard);
-  End(StoppedByOthers(absl::AbortedError(reason)), kExitFailure, reason);
+  if (MayGoBack() && ending_.state() == Ending::State::kCollecting) {
+    lost_ = number;
+    why_lost_ = reason;
+  } else if (MayGoBack()) {
+    GoBack(number, reason);
+  } else {
+    End(StoppedByOthers(absl::AbortedError(reason)), kExitFailure, reason);
+  }
+}
+
+bool Coordinator::MayGoBack() const {
+  // Before the first view a shard is simply waited for; who is to end by a signal ends. What fails
+  // each time anew does not get better.
+  const int restarts = job_.cluster().max_restarts();
+  return restarts > 0 && (has_trained() || before_.terms_in_vain() < restarts) &&
+         ending_.stop_end().ok() && ending_.diverged().empty() &&
+         starting_.state() != Starting::State::kGathering;
+}
+
+void Coordinator::GoBack(int lost_shard, const std::string& reason) {
+  if (has_begun()) KeepCounts();
+  is_over_ = goes_back_ = true;
+  const std::string& last = checkpoints_.last();
+  out_.push_back(
+      Warn{absl::StrCat(reason, "; the job goes back to ", last.empty() ? "its beginning" : last,
+                        " when all servers are here")});
+  proto::Stop stop = MakeStop(kExitFailure, reason);
+  stop.set_goes_back(true);
+  for (const auto& [id, peer] : registry_.peers()) out_.push_back(SendStop(id, stop));
+  out_.push_back(coordinator::End{StoppedByOthers(absl::AbortedError(reason)), lost_shard});
 }
 
 void Coordinator::On(const coordinator::Heartbeat& event) {
+  if (event.request.has_term() && event.request.term() != before_.term()) return;
   Peer* const peer = registry_.FindAlive(event.request);
   if (peer == nullptr) return;
   peer->last_heard = now_;
@@ -95,7 +138,7 @@ void Coordinator::On(const coordinator::Tick&) {
   TakeWantedCheckpoint();
   const proto::Point& until = job_.train().until();
   if (until.has_time() && !ending_.stopping() && work_->metrics().Seconds(now_) >= until.time()) {
-    On(coordinator::StopRequested{absl::OkStatus(), kUntilReached});
+    On(coordinator::StopRequested{absl::OkStatus(), kUntilReached, /*lasts=*/false});
   }
 }
 
@@ -122,6 +165,9 @@ void Coordinator::On(const coordinator::SwitchRequested& event) {
     return;
   }
   out_.push_back(Log{absl::StrCat("asked to switch to ", name)});
+  *lasting_.mutable_mode() = event.mode;
+  lasting_.set_mode_until_samples(lineage.stage_until_samples());
+  Keep();
   out_.push_back(Answer{is_same
                             ? absl::StrCat("stays in ", name, " instead of switching")
                             : absl::StrFormat("switching from %s to %s %s",
@@ -132,7 +178,13 @@ void Coordinator::On(const coordinator::SwitchRequested& event) {
 
 void Coordinator::On(const coordinator::StopRequested& event) {
   const absl::Status& end = event.end;
-  if (is_over_) return;
+  if (is_over_) {
+    if (goes_back_ && end.ok()) {  // the next term stops
+      lasting_.set_stop(event.reason);
+      Keep();
+    }
+    return;
+  }
   const bool is_second = ending_.stopping() && !end.ok() && !ending_.stop_end().ok();
   const bool is_ending = ending_.state() > Ending::State::kSaving;
   // Nothing to save, or no more patience.
@@ -141,10 +193,22 @@ void Coordinator::On(const coordinator::StopRequested& event) {
     return;
   }
   if (is_ending) return;
+  if (starting_.state() == Starting::State::kGathering && before_.term() > 1) {
+    // What was trained is not lost: it stops when all are back.
+    lasting_.set_stop(event.reason);
+    Keep();
+    return;
+  }
   const bool is_first = !ending_.stopping();
   ending_.Stop(end);
   if (!is_first) return;
-  if (end.ok() && event.reason != kUntilReached) summary_.stopped = event.reason;
+  if (end.ok() && event.reason != kUntilReached) {
+    summary_.stopped = event.reason;
+    if (event.lasts) {
+      lasting_.set_stop(event.reason);
+      Keep();
+    }
+  }
   out_.push_back(
       Log{absl::StrCat("stopping: ", end.ok() ? event.reason : std::string(end.message()))});
   if (starting_.state() == Starting::State::kGathering) {
@@ -171,6 +235,20 @@ void Coordinator::On(const coordinator::Collected& event) {
   if (is_over_ || ending_.state() != Ending::State::kCollecting) return;
   if (event.status.ok()) {
     End(absl::OkStatus(), 0, "");
+  } else if (lost_.has_value()) {
+    GoBack(*lost_, why_lost_);
+  } else if (absl::IsAborted(event.status) && MayGoBack()) {
+    // A shard is about to be lost.
+    GoBack(0, absl::StrCat("the result cannot be collected: ", event.status.message()));
+  } else {
+    On(coordinator::Failed{event.status});
+  }
+}
+
+void Coordinator::On(const coordinator::RestoreBroke& event) {
+  if (is_over_ || starting_.state() != Starting::State::kRestoring) return;
+  if (MayGoBack()) {
+    GoBack(0, absl::StrCat("a shard cannot be given its values: ", event.status.message()));
   } else {
     On(coordinator::Failed{event.status});
   }

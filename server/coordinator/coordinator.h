@@ -11,6 +11,11 @@
 // is made when nothing is under way: first the lineage's end is set (in sync at the step after the
 // open one, on arrival by giving out no more work), then all members report that they are idle,
 // then the next view begins another lineage.
+//
+// A term is the life of one such core. When a shard is lost the term ends, unless nobody would
+// start the shard again (cluster.max_restarts: 0): every process then begins anew at the last
+// checkpoint, with a core of the next term, so that nothing of this one is left but what that holds
+// and Keep.
 #ifndef RUBATO_SERVER_COORDINATOR_COORDINATOR_H_
 #define RUBATO_SERVER_COORDINATOR_COORDINATOR_H_
 
@@ -26,6 +31,7 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
+#include "proto/run_state.pb.h"
 #include "proto/view.pb.h"
 #include "server/coordinator/checkpoints.h"
 #include "server/coordinator/coordinator_event.h"
@@ -52,6 +58,8 @@ class Coordinator {
     bool initial = false;
     // Drawn by the shell: shows the shards which values are those. 0: nothing is restored.
     uint64_t restore_key = 1;
+    // Of the terms before; with the number of this one, from 1.
+    proto::RunState state;
   };
 
   // `job_digest` is JobDigest(job); peers must show the same, and the same `version`.
@@ -67,6 +75,10 @@ class Coordinator {
   // Whether somebody wants a checkpoint that has still to be taken: one that is being written was
   // taken before that.
   bool wants_checkpoint() const { return checkpoints_.is_wanted(); }
+  // Trained so far, with those before the checkpoint that it goes on from.
+  int64_t samples() const;
+  // Whether this term has trained anything.
+  bool has_trained() const { return samples() > first_samples(); }
   // How the job stands (coordinator_status.cc).
   proto::JobStatus Status(absl::Time now) const;
 
@@ -81,6 +93,7 @@ class Coordinator {
   void On(const coordinator::SwitchRequested& event);
   void On(const coordinator::StopRequested& event);
   void On(const coordinator::Failed& event);
+  void On(const coordinator::RestoreBroke& event);
   void OnRegistration(PeerId id, const proto::Registration& registration);
   // Why the peer cannot have said this, or OK.
   absl::Status Check(const Peer& peer, const proto::PeerMessage& message) const;
@@ -94,6 +107,9 @@ class Coordinator {
   void OnQuestion(PeerId id, const ShardId& shard, const proto::Question& question);
   void OnEvaluation(PeerId id, const Peer& peer, const proto::EvaluationResult& evaluation);
 
+  int64_t first_samples() const {
+    return starting_.resume().has_value() ? starting_.resume()->samples() : 0;
+  }
   void AddWaits(absl::Time now, proto::JobStatus* status) const;
 
   bool has_begun() const { return starting_.state() == Starting::State::kDone; }
@@ -119,8 +135,15 @@ class Coordinator {
   // A worker is not there any more; `why` completes "worker 1 (host pid 2) ...".
   void Lose(PeerId id, const std::string& why);
   void Evict(const Leases::Expired& expired);
-  // A shard is not there any more: the job cannot go on.
-  void EndWithout(PeerId shard, const std::string& why);
+  // A shard is not there any more: the job goes back, or ends if it may not.
+  void LoseShard(PeerId shard, const std::string& why);
+  bool MayGoBack() const;
+  // Ends the term because of `reason`.
+  void GoBack(int lost_shard, const std::string& reason);
+  // What the term begins with is not what the last one ended with.
+  void TellOfGoingBack();
+  void KeepCounts();
+  void Keep() { out_.push_back(coordinator::Keep{lasting_}); }
 
   // Work, and its end.
   // The lineage ends with what is begun: for a stop, or for another mode.
@@ -142,6 +165,8 @@ class Coordinator {
   const proto::Job job_;
   const PolicyFactory policies_;
   const uint64_t restore_key_;
+  const proto::RunState before_;
+  proto::Lasting lasting_;
   Starting starting_;
   Registry registry_;
   Leases leases_;
@@ -155,6 +180,10 @@ class Coordinator {
   Checkpoints checkpoints_;
   Ending ending_;
   bool is_over_ = false;
+  bool goes_back_ = false;  // only the term is
+  // A shard that was lost while the result was collected, which may have come off all the same.
+  std::optional<int> lost_;
+  std::string why_lost_;
   Summary summary_;
 
   // Of the event at hand.

@@ -60,6 +60,8 @@ struct SwitchRequested {
 struct StopRequested {
   absl::Status end;
   std::string reason;
+  // It outlives the term: a person asks. What the training itself comes to, it comes to again.
+  bool lasts = true;
 };
 
 // The process cannot go on (its own shard): ends the job.
@@ -67,8 +69,15 @@ struct Failed {
   absl::Status status;
 };
 
-using Event = std::variant<FromPeer, PeerGone, Heartbeat, Tick, Collected, Checkpointed,
-                           CheckpointRequested, SwitchRequested, StopRequested, Failed>;
+// A stream over which a shard gets what the job begins with has broken. It counts until the
+// training begins.
+struct RestoreBroke {
+  absl::Status status;
+};
+
+using Event =
+    std::variant<FromPeer, PeerGone, Heartbeat, Tick, Collected, Checkpointed, CheckpointRequested,
+                 SwitchRequested, StopRequested, Failed, RestoreBroke>;
 
 }  // namespace rubato::coordinator
 

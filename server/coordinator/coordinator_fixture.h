@@ -81,6 +81,9 @@ class CoordinatorTest : public ::testing::Test {
         collect_ = collect->version;
       } else if (const auto* end = std::get_if<coordinator::End>(&outcome)) {
         end_ = end->status;
+        lost_shard_ = end->lost_shard;
+      } else if (const auto* keep = std::get_if<coordinator::Keep>(&outcome)) {
+        kept_.push_back(keep->lasting);
       } else if (std::holds_alternative<coordinator::Restore>(outcome)) {
         ++restores_;
       } else if (const auto* write = std::get_if<coordinator::WriteCheckpoint>(&outcome)) {
@@ -234,6 +237,8 @@ class CoordinatorTest : public ::testing::Test {
   std::vector<MetricsLine> lines_;
   std::optional<int64_t> collect_;
   std::optional<absl::Status> end_;
+  std::optional<int> lost_shard_;  // if only the term has ended
+  std::vector<proto::Lasting> kept_;
   Coordinator::Begin begin_;
   std::vector<proto::Manifest> manifests_;
   std::vector<uint32_t> snapshots_;

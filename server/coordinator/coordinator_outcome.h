@@ -3,6 +3,7 @@
 #define RUBATO_SERVER_COORDINATOR_COORDINATOR_OUTCOME_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/cluster.pb.h"
+#include "proto/run_state.pb.h"
 #include "proto/view.pb.h"
 #include "server/run/metrics.h"
 
@@ -56,9 +58,15 @@ struct WriteCheckpoint {
   proto::Manifest manifest;
 };
 
-// The job is over; all peers have been sent Stop.
+// To be remembered by who begins the next term, before anybody is answered.
+struct Keep {
+  proto::Lasting lasting;
+};
+
+// The job is over, or only the term if a shard was lost; all peers have been sent Stop.
 struct End {
   absl::Status status;
+  std::optional<int> lost_shard = std::nullopt;
 };
 
 // To the person who asked.
@@ -68,7 +76,7 @@ struct Answer {
 
 // MetricsLine: it is complete.
 using Outcome = std::variant<Send, Log, Warn, MetricsLine, Journal, Collect, Restore,
-                             WriteCheckpoint, End, Answer>;
+                             WriteCheckpoint, Keep, End, Answer>;
 using Outcomes = std::vector<Outcome>;
 
 inline proto::Stop MakeStop(int exit_code, const std::string& reason) {

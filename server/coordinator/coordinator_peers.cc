@@ -189,8 +189,20 @@ void Coordinator::OnFailure(PeerId id, const Peer& peer, const proto::Failure& f
     return;
   }
   const std::string why = absl::StrCat("failed: ", PeerText(failure.reason()));
-  if (peer.is_worker && has_begun()) {
+  const bool gathers = starting_.state() == Starting::State::kGathering;
+  const bool comes_back =
+      peer.is_worker || (failure.exit_code() != kExitUsage && job_.cluster().max_restarts() > 0);
+  if (gathers && before_.term() > 1 && comes_back) {
+    out_.push_back(Warn{absl::StrCat(Describe(peer), " ", why)});
+    registry_.Remove(id);
+    return;
+  }
+  if (peer.is_worker && (has_begun() || before_.term() > 1)) {
     Lose(id, why);
+    return;
+  }
+  if (!peer.is_worker && failure.exit_code() != kExitUsage && MayGoBack()) {
+    LoseShard(id, why);
     return;
   }
   const std::string reason = absl::StrCat(Describe(peer), " ", why);
@@ -203,7 +215,10 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
   if (registry_.Find(id) != nullptr) return;
   const bool gathers = starting_.state() == Starting::State::kGathering;
   const proto::Workers& workers = job_.cluster().workers();
-  absl::Status status = registry_.Check(registration, gathers ? workers.start() : workers.max());
+  const bool is_first = gathers && before_.term() <= 1;
+  absl::Status status =
+      registry_.Check(registration, is_first ? workers.start() : workers.max(),
+                      /*shards_return=*/!is_first && job_.cluster().max_restarts() > 0);
   if (status.ok() && registration.has_worker()) {
     status = starting_.CheckData(registration.worker());
   }
@@ -222,8 +237,8 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
   if (gathers) {
     Gather();
     if (!is_over_ && starting_.state() == Starting::State::kGathering) {
-      out_.push_back(
-          Log{absl::StrCat(Describe(*peer), " is here; waiting for ", registry_.Missing())});
+      out_.push_back(Log{absl::StrCat(Describe(*peer), " is here; waiting for ",
+                                      registry_.Missing(starting_.wanted()))});
     }
   } else {
     ChangeView(absl::StrCat(Describe(*peer), " joins"));
@@ -283,7 +298,9 @@ void Coordinator::OnEvaluation(PeerId id, const Peer& peer,
   if (ending_.state() == Ending::State::kTesting && !ending_.is_final()) {
     ending_.Test(&*evaluations_, &registry_, now_, &summary_, &out_);
   }
-  if (stop.has_value()) On(coordinator::StopRequested{absl::OkStatus(), *stop});
+  if (stop.has_value()) {
+    On(coordinator::StopRequested{absl::OkStatus(), *stop, /*lasts=*/false});
+  }
 }
 
 }  // namespace rubato

@@ -63,6 +63,10 @@ void Fill(const Failed& event, proto::CoordinatorEvent* out) {
   *out->mutable_failure() = ToProto(event.status);
 }
 
+void Fill(const RestoreBroke& event, proto::CoordinatorEvent* out) {
+  *out->mutable_restore_broke() = ToProto(event.status);
+}
+
 Event FromProto(const proto::CoordinatorEvent& event) {
   switch (event.kind_case()) {
     case proto::CoordinatorEvent::kMessage:
@@ -87,6 +91,8 @@ Event FromProto(const proto::CoordinatorEvent& event) {
       return StopRequested{FromProto(event.request_stop().end()), event.request_stop().reason()};
     case proto::CoordinatorEvent::kFailure:
       return Failed{FromProto(event.failure())};
+    case proto::CoordinatorEvent::kRestoreBroke:
+      return RestoreBroke{FromProto(event.restore_broke())};
     case proto::CoordinatorEvent::kTick:
     case proto::CoordinatorEvent::KIND_NOT_SET:
       break;
@@ -125,8 +131,11 @@ void Fill(const WriteCheckpoint& write, proto::CoordinatorOutcome* out) {
   *out->mutable_checkpoint()->mutable_manifest() = write.manifest;
 }
 
+void Fill(const Keep& keep, proto::CoordinatorOutcome* out) { *out->mutable_keep() = keep.lasting; }
+
 void Fill(const End& end, proto::CoordinatorOutcome* out) {
-  *out->mutable_end() = ToProto(end.status);
+  *out->mutable_end()->mutable_result() = ToProto(end.status);
+  if (end.lost_shard.has_value()) out->mutable_end()->set_lost_shard(*end.lost_shard);
 }
 
 void Fill(const Answer& answer, proto::CoordinatorOutcome* out) {

@@ -72,10 +72,14 @@ proto::JobStatus Coordinator::Status(absl::Time now) const {
   proto::JobStatus status;
   status.set_state(is_over_ ? "over" : StateName(starting_, change_, ending_));
   status.set_shards(registry_.shards());
+  status.set_term(before_.term());
   status.set_last_checkpoint(checkpoints_.last());
   AddMembers(registry_, now, &status);
   if (starting_.state() == Starting::State::kGathering && !is_over_) {
-    status.add_waits(absl::StrCat("the start waits for ", registry_.Missing()));
+    status.add_waits(absl::StrCat(before_.term() > 1 ? "going on" : "the start", " waits for ",
+                                  registry_.Missing(starting_.wanted())));
+    for (const int shard : registry_.MissingShards()) status.add_missing_shards(shard);
+    if (before_.has_lost_shard()) status.set_lost_shard(before_.lost_shard());
   }
   if (!has_begun()) return status;
   status.set_view(view_.number());

@@ -19,7 +19,8 @@ using coordinator::Warn;
 
 void Coordinator::Gather() {
   if (ending_.stopping()) return;
-  const absl::StatusOr<bool> is_ready = starting_.IsReady(registry_, now_, &out_);
+  const absl::StatusOr<bool> is_ready =
+      starting_.IsReady(registry_, !lasting_.stop().empty(), now_, &out_);
   if (!is_ready.ok()) {
     End(is_ready.status(), kExitFailure, std::string(is_ready.status().message()));
   } else if (*is_ready) {
@@ -42,10 +43,15 @@ void Coordinator::OpenFirstView() {
       return;
     }
   }
+  if (!lasting_.stop().empty()) {
+    ending_.Stop(absl::OkStatus());
+    summary_.stopped = lasting_.stop();
+  }
   decisions_.emplace(job_, *placement_, registry_.Shards(), TrainableCount(view_.layout()));
   evaluations_.emplace(job_, model.train_samples());
-  work_.emplace(job_, model.train_samples(), resume, policies_);
+  work_.emplace(job_, model.train_samples(), resume, lasting_, policies_);
   view_.set_number(1);
+  view_.set_term(before_.term());
   work_->OpenFirstView(registry_.WorkerIds(), &view_);
   work_->AddMembers(change_, /*is_new_lineage=*/true, &registry_, &view_);
   if (const int64_t spare = work_->Spare(registry_.workers()); spare > 0) {
@@ -56,7 +62,8 @@ void Coordinator::OpenFirstView() {
   for (std::string& group : UnusedGroups(job_.optimizer(), view_.layout())) {
     out_.push_back(Warn{std::move(group)});
   }
-  change_.AddReason("the start");
+  change_.AddReason(before_.term() > 1 ? absl::StrCat("back after: ", before_.reason())
+                                       : "the start");
   if (starting_.restores()) view_.set_restore_key(restore_key_);
   starting_.Open(view_, registry_, &out_);
 }
@@ -71,6 +78,7 @@ void Coordinator::BeginTraining() {
                       resume.has_value() ? absl::StrCat("goes on at ", work_->done()) : "begins",
                       view_.members_size(), view_.shards_size(), ValueCount(view_.layout()),
                       ModeName(work_->lineage().mode()))});
+  if (before_.term() > 1) TellOfGoingBack();
   AnnounceCheckpoint(work_->done());
   SendViewToWorkers();  // the shards have it
   // Who has come or gone in the meantime.
@@ -81,6 +89,14 @@ void Coordinator::BeginTraining() {
   }
   if (!change_.lost().empty()) ChangeView("workers were lost");
   if (ending_.stopping()) EndLineage("the stop");
+}
+
+void Coordinator::TellOfGoingBack() {
+  const std::string& from = checkpoints_.last();
+  out_.push_back(Warn{absl::StrFormat(
+      "went back to step %d (%s) because %s; %d samples are trained again",
+      work_->metrics().steps(), from.empty() ? "the beginning" : from, before_.reason(),
+      std::max<int64_t>(0, before_.samples() - work_->metrics().samples()))});
 }
 
 void Coordinator::ChangeView(const std::string& reason) {
@@ -160,7 +176,19 @@ void Coordinator::OnNewLineage(const proto::Mode& before) {
                           ModeName(lineage.mode()), ModeName(before))});
 }
 
+void Coordinator::KeepCounts() {
+  proto::Lasting now = lasting_;
+  if (!is_over_) now.set_workers(view_.members_size());
+  now.set_workers_lost(summary_.workers_lost);
+  now.set_workers_left(summary_.workers_left);
+  now.set_switches(summary_.switches);
+  if (now.SerializeAsString() == lasting_.SerializeAsString()) return;
+  lasting_ = std::move(now);
+  Keep();
+}
+
 void Coordinator::SendViewToWorkers() {
+  KeepCounts();
   out_.push_back(Journal{view_, change_.TakeReasons()});
   for (const proto::Member& member : view_.members()) {
     PeerId id;
@@ -183,7 +211,7 @@ void Coordinator::CheckLeases() {
   const int64_t step = has_begun() ? work_->metrics().steps() : 0;
   for (const Leases::Expired& expired : leases_.CheckSilent(registry_, step, now_)) {
     if (!registry_.Find(expired.peer)->is_worker) {
-      EndWithout(expired.peer, expired.why);
+      LoseShard(expired.peer, expired.why);
       return;
     }
     if (is_training()) Evict(expired);

@@ -18,6 +18,7 @@ void Lineage::Begin(const proto::Mode& mode, int64_t unit, int64_t samples) {
   schedule_.emplace(ScheduleOf(job_, mode, samples_per_epoch_, unit, samples));
   until_ = schedule_->UnitsFor(StageAt(samples).until_samples);
   is_over_ = false;
+  asked_holds_ = asked_.has_value() && IsSame(mode, *asked_);
 }
 
 bool Lineage::has_expired() const {
@@ -31,7 +32,6 @@ proto::Mode Lineage::next_mode() const {
 void Lineage::BeginNext(int64_t unit) {
   const proto::Mode mode = next_mode();
   if (has_expired()) asked_.reset();
-  asked_holds_ = asked_.has_value();
   Begin(mode, unit, samples());
 }
 

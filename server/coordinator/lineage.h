@@ -29,6 +29,11 @@ class Lineage {
   // All its units are done, and the next view begins another.
   void Finish() { is_over_ = true; }
 
+  // The schedule's next point, in samples of the job.
+  int64_t stage_until_samples() const {
+    return StageAt(schedule_->SamplesBefore(origin())).until_samples;
+  }
+
   // A person asks for `mode`, up to the next point of the schedule.
   void Ask(const proto::Mode& mode) {
     asked_ = mode;
@@ -50,6 +55,10 @@ class Lineage {
   bool is_last() const { return samples() >= stages_.back().until_samples; }
   // The mode after its end.
   proto::Mode next_mode() const;
+  // The mode that the job has after so many samples: what was asked for, or the schedule's.
+  proto::Mode WantedAt(int64_t samples) const {
+    return asked_.has_value() ? *asked_ : ScheduledAt(samples);
+  }
   // The mode that the schedule has after so many samples.
   const proto::Mode& ScheduledAt(int64_t samples) const { return StageAt(samples).mode; }
 

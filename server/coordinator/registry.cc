@@ -21,7 +21,8 @@ constexpr size_t kMaxNumerics = 8;
 Registry::Registry(const proto::Job& job, std::string job_digest, std::string version)
     : job_(job), job_digest_(std::move(job_digest)), version_(std::move(version)) {}
 
-absl::Status Registry::Check(const proto::Registration& registration, int max_workers) const {
+absl::Status Registry::Check(const proto::Registration& registration, int max_workers,
+                             bool shards_return) const {
   RUBATO_RETURN_IF_ERROR(CheckRegistration(registration));
   if (registration.version() != version_) {
     return absl::FailedPreconditionError(
@@ -44,8 +45,9 @@ absl::Status Registry::Check(const proto::Registration& registration, int max_wo
     }
     for (const auto& [id, peer] : peers_) {
       if (!peer.is_worker && peer.shard.number == shard) {
-        return absl::FailedPreconditionError(absl::StrFormat("shard %d is already served by %s",
-                                                             shard, peer.registration.process()));
+        const std::string why =
+            absl::StrFormat("shard %d is already served by %s", shard, peer.registration.process());
+        return shards_return ? absl::UnavailableError(why) : absl::FailedPreconditionError(why);
       }
     }
     return absl::OkStatus();
@@ -183,16 +185,21 @@ void Registry::SendToShards(const proto::CoordinatorMessage& message,
   }
 }
 
-std::string Registry::Missing() const {
-  std::vector<std::string> missing;
+std::vector<int> Registry::MissingShards() const {
+  std::vector<int> missing;
   const std::vector<ShardId> here = Shards();
   for (int number = 0; number < job_.cluster().servers(); ++number) {
     const bool is_here = std::any_of(here.begin(), here.end(), [number](const ShardId& shard) {
       return shard.number == number;
     });
-    if (!is_here) missing.push_back(absl::StrCat("shard ", number));
+    if (!is_here) missing.push_back(number);
   }
-  const int wanted = job_.cluster().workers().start();
+  return missing;
+}
+
+std::string Registry::Missing(int wanted) const {
+  std::vector<std::string> missing;
+  for (const int number : MissingShards()) missing.push_back(absl::StrCat("shard ", number));
   if (workers() < wanted) {
     missing.push_back(absl::StrFormat("%d of %d workers", wanted - workers(), wanted));
   }

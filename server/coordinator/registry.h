@@ -42,8 +42,10 @@ class Registry {
   // See Coordinator.
   Registry(const proto::Job& job, std::string job_digest, std::string version);
 
-  // Why the process cannot take part, or OK: Unavailable where it may try again later.
-  absl::Status Check(const proto::Registration& registration, int max_workers) const;
+  // Why the process cannot take part, or OK: Unavailable where it may try again later, as a shard
+  // may whose place is taken if `shards_return`: it may be back before its end is noticed.
+  absl::Status Check(const proto::Registration& registration, int max_workers,
+                     bool shards_return = false) const;
   // After Check. A worker gets the rank that it asks for, if that is free. Warns of the first of
   // each kind that computes unlike the first of all.
   Peer* Add(PeerId id, const proto::Registration& registration, absl::Time now,
@@ -70,8 +72,9 @@ class Registry {
   // States the shards' names and addresses.
   void AddShards(proto::View* view) const;
   void SendToShards(const proto::CoordinatorMessage& message, coordinator::Outcomes* out) const;
-  // What a job of `start` workers waits for.
-  std::string Missing() const;
+  std::vector<int> MissingShards() const;
+  // Who has to come, of all shards and `workers` workers.
+  std::string Missing(int workers) const;
   // What all workers of the job have shown to be the same.
   const proto::WorkerRegistration& model() const { return model_; }
 

@@ -14,26 +14,38 @@ using coordinator::Send;
 using coordinator::Warn;
 
 Starting::Starting(const proto::Job& job, std::optional<proto::Manifest> resume, bool initial,
-                   absl::Time now)
+                   const proto::RunState& before, absl::Time now)
     : job_(job),
       resume_(std::move(resume)),
       initial_(initial),
+      goes_on_(before.term() > 1),
+      wanted_(before.lasting().workers() > 0 ? before.lasting().workers()
+                                             : job.cluster().workers().start()),
       deadline_(now + absl::Seconds(job.cluster().start_timeout())) {}
 
-absl::StatusOr<bool> Starting::IsReady(const Registry& registry, absl::Time now,
-                                       Outcomes* out) const {
+absl::StatusOr<bool> Starting::IsReady(const Registry& registry, bool stops, absl::Time now,
+                                       Outcomes* out) {
   const proto::Workers& workers = job_.cluster().workers();
   const bool has_shards = registry.shards() == job_.cluster().servers();
-  if (has_shards && registry.workers() == workers.start()) return true;
+  if (has_shards && registry.workers() >= wanted_) return true;
+  if (!has_shards) {
+    workers_deadline_ = absl::InfiniteFuture();
+  } else if (goes_on_ && workers_deadline_ == absl::InfiniteFuture()) {
+    workers_deadline_ = now + absl::Seconds(job_.cluster().lease());
+  }
+  if (goes_on_ && has_shards) {
+    return now >= workers_deadline_ && registry.workers() >= (stops ? 1 : workers.min());
+  }
   if (now < deadline_) return false;
   const std::string timeout = absl::FormatDuration(absl::Seconds(job_.cluster().start_timeout()));
   if (!has_shards || registry.workers() < workers.min()) {
-    return absl::DeadlineExceededError(absl::StrFormat(
-        "waited %s at %s: %s did not come", timeout, job_.cluster().address(), registry.Missing()));
+    return absl::DeadlineExceededError(absl::StrFormat("waited %s at %s: %s did not come", timeout,
+                                                       job_.cluster().address(),
+                                                       registry.Missing(wanted_)));
   }
   out->push_back(
       Warn{absl::StrFormat("begins with %d of %d workers: the others have not come within %s",
-                           registry.workers(), workers.start(), timeout)});
+                           registry.workers(), wanted_, timeout)});
   return true;
 }
 

@@ -13,6 +13,7 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
+#include "proto/run_state.pb.h"
 #include "proto/view.pb.h"
 #include "server/coordinator/coordinator_outcome.h"
 #include "server/coordinator/registry.h"
@@ -25,14 +26,18 @@ class Starting {
   // kDone: the training has begun.
   enum class State { kGathering, kOpening, kRestoring, kDone };
 
-  // See Coordinator.
+  // See Coordinator; `before` is of the terms before.
   Starting(const proto::Job& job, std::optional<proto::Manifest> resume, bool initial,
-           absl::Time now);
+           const proto::RunState& before, absl::Time now);
 
   // Whether the first view can be opened: all are here, or, once the deadline has passed, enough.
-  // DeadlineExceeded, with who did not come, if they are not.
-  absl::StatusOr<bool> IsReady(const Registry& registry, absl::Time now,
-                               coordinator::Outcomes* out) const;
+  // DeadlineExceeded, with who did not come, if they are not. When the job has gone back, all are
+  // the shards and as many workers as the last view had, and these have cluster.lease to come when
+  // all shards are here; with fewer than the least the job pauses, if it is not to stop.
+  absl::StatusOr<bool> IsReady(const Registry& registry, bool stops, absl::Time now,
+                               coordinator::Outcomes* out);
+  // So many workers are waited for.
+  int wanted() const { return wanted_; }
   // FailedPrecondition if the job goes on from a checkpoint that was made on other data: it knows
   // them before the first worker comes.
   absl::Status CheckData(const proto::WorkerRegistration& worker) const;
@@ -57,7 +62,10 @@ class Starting {
   const proto::Job job_;
   const std::optional<proto::Manifest> resume_;
   const bool initial_;
+  const bool goes_on_;         // it is not the first term
+  const int wanted_;           // workers
   const absl::Time deadline_;  // for gathering
+  absl::Time workers_deadline_ = absl::InfiniteFuture();
   State state_ = State::kGathering;
   RollCall call_;
 };

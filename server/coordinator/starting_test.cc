@@ -43,25 +43,58 @@ class StartingTest : public ::testing::Test {
 };
 
 TEST_F(StartingTest, IsReadyWhenAllAreHere) {
-  const Starting starting(Job(), std::nullopt, /*initial=*/false, kStart);
+  Starting starting(Job(), std::nullopt, /*initial=*/false, {}, kStart);
   AddShard(0);
   AddShard(1);
   AddWorker(2);
-  EXPECT_FALSE(*starting.IsReady(registry_, kStart, &out_));
+  EXPECT_FALSE(*starting.IsReady(registry_, /*stops=*/false, kStart, &out_));
   AddWorker(3);
-  EXPECT_TRUE(*starting.IsReady(registry_, kStart, &out_));
+  EXPECT_TRUE(*starting.IsReady(registry_, /*stops=*/false, kStart, &out_));
   EXPECT_TRUE(out_.empty());
 }
 
 TEST_F(StartingTest, AfterTheDeadlineFewerWorkersDoButNoFewerShards) {
-  const Starting starting(Job(), std::nullopt, /*initial=*/false, kStart);
+  Starting starting(Job(), std::nullopt, /*initial=*/false, {}, kStart);
   AddShard(0);
   AddWorker(2);
-  EXPECT_THAT(std::string(starting.IsReady(registry_, kDeadline, &out_).status().message()),
-              HasSubstr("shard 1 and 1 of 2 workers did not come"));
+  EXPECT_THAT(
+      std::string(
+          starting.IsReady(registry_, /*stops=*/false, kDeadline, &out_).status().message()),
+      HasSubstr("shard 1 and 1 of 2 workers did not come"));
   AddShard(1);
-  EXPECT_TRUE(*starting.IsReady(registry_, kDeadline, &out_));
+  EXPECT_TRUE(*starting.IsReady(registry_, /*stops=*/false, kDeadline, &out_));
   EXPECT_THAT(std::get<coordinator::Warn>(out_.back()).text, HasSubstr("begins with 1 of 2"));
+}
+
+// As many workers as the last view had, and these have a lease to come once all shards are here.
+TEST_F(StartingTest, WhoGoesBackWaitsForShardsLongAndForWorkersALease) {
+  proto::Job job = Job();
+  job.mutable_cluster()->set_lease(5);
+  job.mutable_cluster()->mutable_workers()->set_start(3);
+  proto::RunState before;
+  before.set_term(2);
+  before.mutable_lasting()->set_workers(2);
+  Starting starting(job, std::nullopt, /*initial=*/false, before, kStart);
+  AddShard(0);
+  AddWorker(2);
+  EXPECT_FALSE(*starting.IsReady(registry_, /*stops=*/false, kStart + absl::Seconds(30), &out_));
+  AddShard(1);
+  EXPECT_FALSE(*starting.IsReady(registry_, /*stops=*/false, kStart + absl::Seconds(31), &out_));
+  EXPECT_FALSE(*starting.IsReady(registry_, /*stops=*/false, kStart + absl::Seconds(35.9), &out_));
+  EXPECT_TRUE(*starting.IsReady(registry_, /*stops=*/false, kStart + absl::Seconds(36), &out_));
+  EXPECT_TRUE(out_.empty());
+  AddWorker(3);
+  EXPECT_TRUE(*starting.IsReady(registry_, /*stops=*/false, kStart, &out_));
+  registry_.Remove(2);
+  registry_.Remove(3);
+  EXPECT_FALSE(*starting.IsReady(registry_, /*stops=*/false, kDeadline, &out_)) << "it pauses";
+  EXPECT_FALSE(*starting.IsReady(registry_, /*stops=*/true, kDeadline, &out_)) << "nobody is here";
+  registry_.Remove(1);
+  EXPECT_FALSE(*starting.IsReady(registry_, /*stops=*/false, kStart + absl::Seconds(40), &out_));
+  EXPECT_THAT(
+      std::string(
+          starting.IsReady(registry_, /*stops=*/false, kDeadline, &out_).status().message()),
+      HasSubstr("shard 1 and 2 of 2 workers did not come"));
 }
 
 TEST_F(StartingTest, TheTrainingBeginsWhenEachShardHasOpenedAndRestored) {
@@ -70,7 +103,7 @@ TEST_F(StartingTest, TheTrainingBeginsWhenEachShardHasOpenedAndRestored) {
   proto::Job job = Job();
   job.mutable_wire()->set_chunk(32);  // two blocks of 8 values
   const Placement placement = Placement::Even(SpaceOf(job, view.layout()), 2);
-  Starting starting(job, std::nullopt, /*initial=*/true, kStart);
+  Starting starting(job, std::nullopt, /*initial=*/true, {}, kStart);
   AddShard(0);
   AddShard(1);
   starting.Open(view, registry_, &out_);
@@ -109,7 +142,7 @@ TEST_F(StartingTest, EachBlockGoesOnWithItsOwnAccountHoweverTheBlocksAreCut) {
     proto::Job job = Job();
     job.mutable_wire()->set_chunk(chunk);
     const Placement placement = Placement::Even(SpaceOf(job, view.layout()), 2);
-    Starting starting(job, resume, /*initial=*/false, kStart);
+    Starting starting(job, resume, /*initial=*/false, {}, kStart);
     starting.Open(view, registry_, &out_);
     out_.clear();
     for (int shard : {0, 1}) starting.OnOpened({shard, 1}, placement, registry_, &out_);

@@ -15,18 +15,21 @@ using coordinator::Send;
 using coordinator::Warn;
 
 Work::Work(const proto::Job& job, int64_t samples_per_epoch,
-           const std::optional<proto::Manifest>& resume, PolicyFactory policies)
+           const std::optional<proto::Manifest>& resume, const proto::Lasting& lasting,
+           PolicyFactory policies)
     : job_(job),
       samples_per_epoch_(samples_per_epoch),
       lineage_(job, samples_per_epoch),
       policies_(std::move(policies)) {
+  const bool is_of_steps = resume.has_value() && resume->mode() == proto::Manifest::MODE_SYNC;
+  int64_t position = 0;
+  if (resume.has_value()) position = is_of_steps ? PositionOf(*resume) : resume->samples();
+  if (lasting.has_mode() && position < lasting.mode_until_samples()) lineage_.Ask(lasting.mode());
+  const proto::Mode wanted = lineage_.WantedAt(position);
   if (!resume.has_value()) {
-    lineage_.Begin(lineage_.ScheduledAt(0), 0, 0);
+    lineage_.Begin(wanted, 0, 0);
     return;
   }
-  const bool is_of_steps = resume->mode() == proto::Manifest::MODE_SYNC;
-  const int64_t position = is_of_steps ? PositionOf(*resume) : resume->samples();
-  const proto::Mode wanted = lineage_.ScheduledAt(position);
   if (is_of_steps) {  // all blocks are at one version
     lineage_.Begin(wanted, resume->step(), position);
     ledger_.Restart(lineage_.origin());

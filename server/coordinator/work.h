@@ -15,6 +15,7 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
+#include "proto/run_state.pb.h"
 #include "proto/view.pb.h"
 #include "server/coordinator/assignments.h"
 #include "server/coordinator/coordinator_outcome.h"
@@ -30,8 +31,10 @@ namespace rubato {
 class Work {
  public:
   // The first lineage begins: at the first sample, or where the checkpoint was made.
+  // What was asked for in an earlier term, `lasting`, goes on.
   Work(const proto::Job& job, int64_t samples_per_epoch,
-       const std::optional<proto::Manifest>& resume, PolicyFactory policies);
+       const std::optional<proto::Manifest>& resume, const proto::Lasting& lasting,
+       PolicyFactory policies);
 
   // The training begins, after that of `seconds_before`.
   void BeginTraining(double seconds_before, absl::Time now);

@@ -28,7 +28,7 @@ class WorkTest : public ::testing::Test {
       registry_->Add(id, registration, now_, &out_)->is_member = true;
     }
     evaluations_.emplace(job_, 16);
-    work_.emplace(job_, 16, std::nullopt, BuiltInPolicy);
+    work_.emplace(job_, 16, std::nullopt, proto::Lasting(), BuiltInPolicy);
     work_->OpenFirstView(registry_->WorkerIds(), &view_);
     work_->BeginTraining(0, now_);
   }
@@ -78,13 +78,14 @@ TEST_F(WorkTest, InSyncACheckpointGoesOnBehindWhatWasLeftOut) {
   checkpoint.set_origin_samples(12);
   checkpoint.set_step(5);      // the rest of the epoch, and a step of 8
   checkpoint.set_samples(20);  // of the blocks: 24 - 4
-  const Work resumed(job_, 16, checkpoint, BuiltInPolicy);
+  const Work resumed(job_, 16, checkpoint, {}, BuiltInPolicy);
   const SampleSchedule& schedule = resumed.lineage().schedule();
   EXPECT_EQ(schedule.SamplesBefore(5), 24);
   EXPECT_EQ(resumed.lineage().until(), 6);  // two epochs are 32 samples
   // A checkpoint of before manifests said more.
   checkpoint.clear_unit_samples();
-  EXPECT_EQ(Work(job_, 16, checkpoint, BuiltInPolicy).lineage().schedule().SamplesBefore(5), 20);
+  EXPECT_EQ(Work(job_, 16, checkpoint, {}, BuiltInPolicy).lineage().schedule().SamplesBefore(5),
+            20);
 }
 
 // Of an epoch of 18 samples the last contribution has 2.
@@ -97,11 +98,42 @@ TEST_F(WorkTest, OnArrivalACheckpointCountsTheSamplesOfTheContributionsThatAreDo
   block->set_units_below(2);
   block->add_units_above(4);  // the short one: 2 and 3 are done again
   proto::View view;
-  Work resumed(job_, 18, checkpoint, BuiltInPolicy);
+  Work resumed(job_, 18, checkpoint, {}, BuiltInPolicy);
   resumed.OpenFirstView(registry_->WorkerIds(), &view);
   resumed.BeginTraining(0, now_);
   EXPECT_EQ(resumed.done(), 3);
   EXPECT_EQ(resumed.metrics().samples(), 4 + 4 + 2);
+}
+
+// In an earlier term, up to the schedule's next point.
+TEST_F(WorkTest, AModeThatWasAskedForGoesOn) {
+  Begin("mode { mode: NAME_SYNC }");
+  proto::Lasting lasting;
+  lasting.mutable_mode()->set_mode(proto::Mode::NAME_ASYNC);
+  lasting.set_mode_until_samples(24);
+  const auto resumed = [&](proto::Manifest::Mode mode, int64_t samples) {
+    proto::Manifest checkpoint;
+    checkpoint.set_mode(mode);
+    checkpoint.set_samples(samples);
+    checkpoint.set_step(mode == proto::Manifest::MODE_SYNC ? samples / 8 : samples / 4);
+    checkpoint.set_samples_per_epoch(16);
+    if (mode != proto::Manifest::MODE_SYNC) {
+      checkpoint.add_blocks()->set_units_below(checkpoint.step());
+    }
+    return Work(job_, 16, checkpoint, lasting, BuiltInPolicy);
+  };
+  EXPECT_EQ(Work(job_, 16, std::nullopt, lasting, BuiltInPolicy).lineage().mode().mode(),
+            proto::Mode::NAME_ASYNC);
+  EXPECT_EQ(resumed(proto::Manifest::MODE_SYNC, 16).lineage().mode().mode(),
+            proto::Mode::NAME_ASYNC);
+  EXPECT_EQ(resumed(proto::Manifest::MODE_SYNC, 24).lineage().mode().mode(),
+            proto::Mode::NAME_SYNC);
+  // What is on arrival stays so for as long as that was asked for; else it ends with what is open.
+  const Work stays = resumed(proto::Manifest::MODE_ASYNC, 16);
+  EXPECT_EQ(stays.lineage().mode().mode(), proto::Mode::NAME_ASYNC);
+  EXPECT_EQ(stays.lineage().until(), 8);
+  EXPECT_FALSE(stays.lineage().asked().has_value());
+  EXPECT_EQ(resumed(proto::Manifest::MODE_ASYNC, 24).lineage().until(), 6);
 }
 
 TEST_F(WorkTest, InSyncOnlyAViewEndsTheLineage) {

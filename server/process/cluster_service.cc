@@ -172,7 +172,9 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
     OnTicked(/*goes_on=*/true);
   }
   OnTicked(/*goes_on=*/false);
-  commands_.OnCheckpoint(absl::UnavailableError("the job has ended"));
+  commands_.OnCheckpoint(absl::UnavailableError(
+      lost_shard_.has_value() ? "the job goes back to an earlier checkpoint: ask again"
+                              : "the job has ended"));
   // Let the last messages leave; a peer that does not take its own is left behind.
   const auto all_gone = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.empty(); };
   mutex_.AwaitFor(absl::Condition(&all_gone), absl::Milliseconds(500));
@@ -270,7 +272,25 @@ void ClusterService::Do(const coordinator::Restore& task) { tasks_.push_back(tas
 
 void ClusterService::Do(const coordinator::WriteCheckpoint& task) { tasks_.push_back(task); }
 
-void ClusterService::Do(const coordinator::End& end) { end_ = end.status; }
+void ClusterService::Do(const coordinator::End& end) {
+  end_ = end.status;
+  lost_shard_ = end.lost_shard;
+}
+
+std::optional<int> ClusterService::lost_shard() {
+  MonotonicLock lock(&mutex_);
+  return lost_shard_;
+}
+
+bool ClusterService::has_trained() {
+  MonotonicLock lock(&mutex_);
+  return core_.has_trained();
+}
+
+int64_t ClusterService::samples() {
+  MonotonicLock lock(&mutex_);
+  return core_.samples();
+}
 
 void ClusterService::Do(const coordinator::Answer& answer) { answer_ = answer.text; }
 

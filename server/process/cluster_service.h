@@ -35,6 +35,8 @@ class ClusterService : public proto::Coordination::CallbackService {
     std::function<void(const MetricsLine&)> metrics;
     // A view is about to hold, because of `reason`.
     std::function<void(const proto::View& view, const std::string& reason)> journal;
+    // To be remembered before anybody is answered. May be null.
+    std::function<void(const proto::Lasting&)> keep;
     // What the coordinator sends to shard 0, which lives in this process.
     std::function<void(const proto::CoordinatorMessage&)> to_own_shard;
     // A peer, as gRPC names it, has said something whole for the first time, or again.
@@ -83,7 +85,11 @@ class ClusterService : public proto::Coordination::CallbackService {
 
   // Waits until the job is over and its tasks are done. Returns the job's status.
   absl::Status Wait(const Tasks& tasks) ABSL_LOCKS_EXCLUDED(mutex_);
-  // After that.
+  // After that. Which shard was lost, if only the term is over.
+  std::optional<int> lost_shard() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Samples trained.
+  int64_t samples() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool has_trained() ABSL_LOCKS_EXCLUDED(mutex_);
   Summary summary() ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -105,6 +111,9 @@ class ClusterService : public proto::Coordination::CallbackService {
   void Do(const coordinator::Collect& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::Restore& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::WriteCheckpoint& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Do(const coordinator::Keep& keep) {
+    if (outlets_.keep) outlets_.keep(keep.lasting);
+  }
   void Do(const coordinator::End& end) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::Answer& answer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunTasks(const Tasks& tasks) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -126,6 +135,7 @@ class ClusterService : public proto::Coordination::CallbackService {
   std::deque<Task> tasks_ ABSL_GUARDED_BY(mutex_);
   absl::StatusOr<std::string> answer_ ABSL_GUARDED_BY(mutex_);  // of the event at hand
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+  std::optional<int> lost_shard_ ABSL_GUARDED_BY(mutex_);
 
   absl::Mutex ask_mutex_;  // of its own: mutex_ may be what does not come round
   bool ticks_ ABSL_GUARDED_BY(ask_mutex_) = false;

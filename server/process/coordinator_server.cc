@@ -1,8 +1,5 @@
 #include "server/process/coordinator_server.h"
 
-#include <unistd.h>
-
-#include <random>
 #include <utility>
 #include <vector>
 
@@ -11,63 +8,14 @@
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
-#include "common/files/checkpoint.h"
-#include "common/files/resume_point.h"
 #include "common/job/job.h"
 #include "server/run/journal.h"
-#include "server/run/resumed_slots.h"
+#include "server/run/run_state.h"
 
 namespace rubato {
 namespace {
 
 constexpr int64_t kMaxJournal = 64 << 20;  // bytes: views of three workers are some 200,000
-
-// A new folder under runs/, or options.run_dir, which exists. AlreadyExists if that holds a run's
-// results.
-absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptions& options) {
-  const std::string& run_dir = options.run_dir;
-  if (run_dir.empty()) {
-    RUBATO_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Create(job.name(), "", absl::Now()));
-    RUBATO_RETURN_IF_ERROR(
-        WriteFileAtomically(folder.JobFile(), ResolvedYaml(job, options.sources)));
-    return folder;
-  }
-  RunFolder folder(run_dir);
-  for (const std::string& file :
-       {folder.AddressFile(), folder.SummaryFile(), folder.ParametersFile()}) {
-    if (access(file.c_str(), F_OK) == 0) {
-      return absl::AlreadyExistsError(
-          absl::StrCat("--run-dir ", run_dir, " holds a run already: ", file, " exists"));
-    }
-  }
-  if (access(folder.JobFile().c_str(), F_OK) != 0) {
-    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.JobFile(), ResolvedYaml(job)));
-  }
-  return folder;
-}
-
-// The checkpoint that the job goes on from, or its first parameters, if any.
-absl::StatusOr<Coordinator::Begin> FindBegin(const proto::Job& job, const ServerOptions& options,
-                                             const std::string& job_digest, const Log& log) {
-  Coordinator::Begin begin;
-  std::vector<std::string> warnings;
-  RUBATO_ASSIGN_OR_RETURN(begin.path, ResumePoint(job, options.resume, "runs", &warnings));
-  for (const std::string& warning : warnings) log.Warning(warning);
-  if (!begin.path.empty()) {
-    RUBATO_ASSIGN_OR_RETURN(begin.resume, CheckCheckpoint(begin.path));
-    if (begin.resume->job_digest() != job_digest) {
-      log.Info(
-          absl::StrCat("goes on from ", begin.path, ", whose job has other settings than this"),
-          {{"job_digest", begin.resume->job_digest()}});
-    }
-    RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*begin.resume));
-    if (!note.empty()) log.Warning(note);
-  }
-  std::random_device random;
-  begin.restore_key = uint64_t{random()} << 32 | random() | 1;
-  begin.initial = !begin.resume.has_value() && !job.model().init_from().empty();
-  return begin;
-}
 
 // None if nothing is to be recorded.
 absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordCoordinator(const proto::Job& job,
@@ -82,7 +30,9 @@ absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordCoordinator(const proto::
   header.set_initial(begin.initial);
   header.set_last_checkpoint(begin.path);
   header.set_restore_key(begin.restore_key);
-  return RecordingWriter::Create(CoordinatorRecording(options.record), header, &log);
+  *header.mutable_state() = begin.state;
+  const std::string path = CoordinatorRecording(options.record);
+  return RecordingWriter::Create(begin.state.term() > 1 ? NextRecording(path) : path, header, &log);
 }
 
 }  // namespace
@@ -90,27 +40,29 @@ absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordCoordinator(const proto::
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Create(
     const proto::Job& job, const ServerOptions& options, const std::string& job_digest,
     const Log* log) {
-  RUBATO_ASSIGN_OR_RETURN(Coordinator::Begin begin, FindBegin(job, options, job_digest, *log));
+  RUBATO_ASSIGN_OR_RETURN(TermBegin term, FindTermBegin(job, options, job_digest, *log));
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<RecordingWriter> shard_recording,
                           RecordShard(job, options, job_digest, *log));
   const absl::Time now = MonotonicNow();
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<RecordingWriter> recording,
-                          RecordCoordinator(job, options, job_digest, begin, now, *log));
+                          RecordCoordinator(job, options, job_digest, term.begin, now, *log));
   return std::unique_ptr<CoordinatorServer>(
-      new CoordinatorServer(job, options, job_digest, log, std::move(begin), now,
+      new CoordinatorServer(job, options, job_digest, log, std::move(term), now,
                             std::move(shard_recording), std::move(recording)));
 }
 
 CoordinatorServer::CoordinatorServer(const proto::Job& job, const ServerOptions& options,
-                                     const std::string& job_digest, const Log* log,
-                                     Coordinator::Begin begin, absl::Time now,
+                                     const std::string& job_digest, const Log* log, TermBegin term,
+                                     absl::Time now,
                                      std::unique_ptr<RecordingWriter> shard_recording,
                                      std::unique_ptr<RecordingWriter> recording)
     : job_(job),
       options_(options),
       job_digest_(job_digest),
       log_(*log),
-      begin_(std::move(begin)),
+      begin_(std::move(term.begin)),
+      state_(begin_.state),
+      lock_(std::move(term.lock)),
       host_(
           job, job_digest, options.connection, log,
           [this](const proto::PeerMessage& message) {
@@ -143,25 +95,59 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
   service_.Post(coordinator::FromPeer{kOwnShard, registration});
   const absl::Status status = service_.Wait(Tasks());
   signals->OnSignal(nullptr);
+  if (const std::optional<int> lost = service_.lost_shard(); lost.has_value()) {
+    goes_back_ = true;
+    const int vain = service_.has_trained() ? 0 : begin_.state.terms_in_vain() + 1;
+    KeepState([&](proto::RunState* state) {
+      state->set_samples(service_.samples());
+      state->set_reason(std::string(status.message()));
+      state->set_lost_shard(*lost);
+      state->set_terms_in_vain(vain);
+    });
+    return status;
+  }
+  if (!status.ok() && has_view_) {
+    KeepState([&](proto::RunState* state) {
+      if (absl::IsCancelled(status)) {
+        state->set_interrupted(true);
+      } else {
+        state->set_ended(std::string(status.message()));
+      }
+    });
+  }
   if (const Summary summary = service_.summary(); !summary.diverged.empty()) {
     const absl::Status written = files_->WriteSummary(summary);
     if (!written.ok()) log_.Warning(written.message());
   }
-  if (!status.ok() && !has_view_) folder_->Abandon();
+  if (!status.ok() && !has_view_ && is_first_term()) folder_->Abandon();
   return status;
 }
 
 absl::Status CoordinatorServer::OpenFiles() {
-  RUBATO_ASSIGN_OR_RETURN(folder_, OpenRunFolder(job_, options_));
-  RUBATO_ASSIGN_OR_RETURN(metrics_, MetricsRecorder::Create(*folder_, job_.metrics().tensorboard(),
-                                                            absl::Now(), &log_));
+  if (is_first_term()) {
+    RUBATO_ASSIGN_OR_RETURN(folder_, OpenRunFolder(job_, options_));
+    RUBATO_ASSIGN_OR_RETURN(lock_, FolderLock::Take(folder_->path()));
+  } else {
+    folder_.emplace(options_.run_dir);
+  }
+  // From here on the term's number is taken, whoever dies; until it trains it is where it began.
+  KeepState([this](proto::RunState* state) {
+    state->set_samples(begin_.resume.has_value() ? begin_.resume->samples() : 0);
+    state->clear_reason();
+    state->clear_lost_shard();
+    state->clear_interrupted();
+  });
+  RUBATO_ASSIGN_OR_RETURN(
+      metrics_, MetricsRecorder::Create(*folder_, job_.metrics().tensorboard(),
+                                        /*goes_on=*/!is_first_term(), absl::Now(), &log_));
   RUBATO_ASSIGN_OR_RETURN(journal_, RecordFile::Open(folder_->ViewsFile(), kMaxJournal));
-  RUBATO_ASSIGN_OR_RETURN(std::string token, WriteToken(folder_->TokenFile()));
+  RUBATO_ASSIGN_OR_RETURN(std::string token, OpenToken(folder_->TokenFile()));
   service_.SetToken(std::move(token));
   ConnectionOptions connection = options_.connection;
   connection.own_address = advertised();
   connection.own_channel = host_.OwnChannel();
   files_.emplace(job_, job_digest_, connection, *folder_, &log_);
+  if (!is_first_term()) files_->KeepWritten();
   return WriteFileAtomically(folder_->AddressFile(), host_.address() + "\n");
 }
 
@@ -170,9 +156,18 @@ ClusterService::Outlets CoordinatorServer::Outlets() {
   outlets.metrics = [this](const MetricsLine& line) {
     metrics_->Record(line, absl::Now());
     files_->OnMetrics(line);
+    if (line.kind == MetricsLine::Kind::kTrain && !std::exchange(has_trained_, true)) {
+      KeepState([](proto::RunState* state) {
+        state->clear_samples();  // metrics.jsonl has them
+        state->clear_terms_in_vain();
+      });
+    }
   };
   outlets.journal = [this](const proto::View& view, const std::string& reason) {
     OnView(view, reason);
+  };
+  outlets.keep = [this](const proto::Lasting& lasting) {
+    KeepState([&](proto::RunState* state) { *state->mutable_lasting() = lasting; });
   };
   outlets.to_own_shard = [this](const proto::CoordinatorMessage& message) {
     host_.OnMessage(message);
@@ -181,6 +176,13 @@ ClusterService::Outlets CoordinatorServer::Outlets() {
     options_.connection.strangers->OnMessage(peer);
   };
   return outlets;
+}
+
+void CoordinatorServer::KeepState(absl::FunctionRef<void(proto::RunState*)> change) {
+  absl::MutexLock lock(&state_mutex_);
+  change(&state_);
+  const absl::Status status = WriteRunState(*folder_, state_);
+  if (!status.ok()) log_.Warning(status.message());
 }
 
 void CoordinatorServer::OnView(const proto::View& view, const std::string& reason) {
@@ -204,7 +206,7 @@ ClusterService::Tasks CoordinatorServer::Tasks() {
   };
   tasks.restore = [this](const proto::View& view) {
     const auto on_failure = [this](const absl::Status& status) {
-      service_.Post(coordinator::Failed{status});
+      service_.Post(coordinator::RestoreBroke{status});
     };
     return begin_.initial ? files_->SendInitial(view, job_.model().init_from(), on_failure)
                           : files_->Restore(view, begin_.path, *begin_.resume, on_failure);

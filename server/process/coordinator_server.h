@@ -6,8 +6,11 @@
 #include <optional>
 #include <string>
 
+#include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "common/base/log.h"
 #include "common/base/process_exit.h"
@@ -18,6 +21,7 @@
 #include "server/process/cluster_service.h"
 #include "server/process/server_options.h"
 #include "server/process/shard_host.h"
+#include "server/process/term_begin.h"
 #include "server/run/metrics_recorder.h"
 #include "server/run/recording.h"
 #include "server/run/run_files.h"
@@ -26,7 +30,7 @@ namespace rubato {
 
 class CoordinatorServer {
  public:
-  // Finds what the job begins with. Errors of the checkpoint and of the recordings. `log` must
+  // Finds what the term begins with. Errors of the checkpoint and of the recordings. `log` must
   // outlive it.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Create(const proto::Job& job,
                                                                    const ServerOptions& options,
@@ -34,21 +38,29 @@ class CoordinatorServer {
                                                                    const Log* log);
   ~CoordinatorServer();
 
-  // Serves until the job is over: returns what it ended with.
+  // Serves until the job is over, or its term: returns what it ended with.
   absl::Status Run(SignalWatcher* signals);
+  // After that: whether another term follows, in the run's folder and at the same address.
+  bool goes_back() const { return goes_back_; }
+  const std::string& run_dir() const { return folder_->path(); }
+  const std::string& address() const { return host_.address(); }
 
  private:
   CoordinatorServer(const proto::Job& job, const ServerOptions& options,
-                    const std::string& job_digest, const Log* log, Coordinator::Begin begin,
-                    absl::Time now, std::unique_ptr<RecordingWriter> shard_recording,
+                    const std::string& job_digest, const Log* log, TermBegin term, absl::Time now,
+                    std::unique_ptr<RecordingWriter> shard_recording,
                     std::unique_ptr<RecordingWriter> recording);
 
   // Where others reach this server.
   const std::string& advertised() const {
     return options_.advertise.empty() ? host_.address() : options_.advertise;
   }
+  bool is_first_term() const { return begin_.state.term() == 1; }
   // The run's folder, and what is written there.
   absl::Status OpenFiles();
+  // From any thread. A warning if it cannot be written.
+  void KeepState(absl::FunctionRef<void(proto::RunState*)> change)
+      ABSL_LOCKS_EXCLUDED(state_mutex_);
   void OnView(const proto::View& view, const std::string& reason);
   ClusterService::Outlets Outlets();
   ClusterService::Tasks Tasks();
@@ -58,6 +70,11 @@ class CoordinatorServer {
   const std::string job_digest_;
   const Log& log_;
   const Coordinator::Begin begin_;
+  absl::Mutex state_mutex_;
+  proto::RunState state_ ABSL_GUARDED_BY(state_mutex_);
+  bool has_trained_ = false;  // a line of metrics says so
+  std::optional<FolderLock> lock_;
+  bool goes_back_ = false;
   // In the order of their life: the shard and the coordinator speak to one another, from the time
   // when the shard listens on; the files come then, and training begins only when the shard has
   // registered after that.

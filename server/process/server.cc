@@ -1,14 +1,17 @@
 #include "server/process/server.h"
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/base/address.h"
+#include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/base/monotonic.h"
 #include "common/base/process_exit.h"
@@ -22,16 +25,50 @@
 namespace rubato {
 namespace {
 
-absl::StatusOr<std::unique_ptr<ControlClient>> Register(const proto::Job& job,
-                                                        const ServerOptions& options,
-                                                        const std::string& job_digest,
-                                                        const ShardHost& host,
-                                                        const SignalWatcher& signals) {
+// A shard's part in one term of its job, or the attempt to take part.
+class ShardTerm {
+ public:
+  // All must outlive it.
+  ShardTerm(const proto::Job& job, const ServerOptions& options, const std::string& job_digest,
+            const Log& log, SignalWatcher* signals)
+      : job_(job), options_(options), job_digest_(job_digest), log_(log), signals_(*signals) {}
+
+  // Listens at `listen` and serves until the job or the term is over: returns what that ended with.
+  absl::Status Serve(const std::string& listen);
+
+  // After that. Whether another term follows, as far as is known.
+  bool goes_back() const { return goes_back_; }
+  bool took_part() const { return took_part_; }
+  const std::string& address() const { return address_; }
+
+ private:
+  absl::StatusOr<std::unique_ptr<ControlClient>> Register(const ShardHost& host) const;
+  ControlCallbacks Callbacks(ShardHost* host);
+  void OnSignal(int signal, ControlClient* control) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Finish(const absl::Status& status, bool goes_back) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status AwaitEnd() ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const proto::Job& job_;
+  const ServerOptions& options_;
+  const std::string& job_digest_;
+  const Log& log_;
+  SignalWatcher& signals_;
+  std::string address_;
+  std::atomic<bool> took_part_{false};
+
+  MonotonicMutex mutex_;
+  std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
+  absl::Status interrupted_ ABSL_GUARDED_BY(mutex_);
+  absl::Time interrupt_deadline_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+  bool goes_back_ = false;  // set with end_
+};
+
+absl::StatusOr<std::unique_ptr<ControlClient>> ShardTerm::Register(const ShardHost& host) const {
   return ControlClient::Connect(
-      job.cluster().address(), absl::Seconds(job.cluster().start_timeout()),
-      ShardRegistration(job_digest, options.shard,
-                        options.advertise.empty() ? host.address() : options.advertise),
-      [&signals] { return signals.signal() != 0; }, options.connection);
+      job_.cluster().address(), absl::Seconds(job_.cluster().start_timeout()),
+      ShardRegistration(job_digest_, options_.shard,
+                        options_.advertise.empty() ? host.address() : options_.advertise),
+      [this] { return signals_.signal() != 0; }, options_.connection);
 }
 
 std::unique_ptr<Heartbeat> StartHeartbeat(const proto::Job& job, const ServerOptions& options,
@@ -43,63 +80,109 @@ std::unique_ptr<Heartbeat> StartHeartbeat(const proto::Job& job, const ServerOpt
       job.cluster().address(), who, [&host] { return host.busy(); }, options.connection);
 }
 
-absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
-                      const std::string& job_digest, const Log& log, SignalWatcher* signals) {
-  MonotonicMutex mutex;
-  std::optional<absl::Status> end;
-  absl::Status interrupted;
-  absl::Time interrupt_deadline = absl::InfiniteFuture();
-  const auto finish = [&](const absl::Status& status) {
-    MonotonicLock lock(&mutex);
-    if (!end.has_value()) end = status;
+void ShardTerm::Finish(const absl::Status& status, bool goes_back) {
+  MonotonicLock lock(&mutex_);
+  if (end_.has_value()) return;
+  end_ = status;
+  goes_back_ = goes_back;
+}
+
+void ShardTerm::OnSignal(int signal, ControlClient* control) {
+  // The coordinator ends the job in order, or this process ends without it.
+  proto::PeerMessage message;
+  message.mutable_stop_request()->set_reason(std::string(InterruptedBy(signal).message()));
+  control->Send(message);
+  MonotonicLock lock(&mutex_);
+  if (!end_.has_value()) {
+    interrupted_ = InterruptedBy(signal);
+    interrupt_deadline_ = MonotonicNow() + kStopGrace;
+  }
+}
+
+ControlCallbacks ShardTerm::Callbacks(ShardHost* host) {
+  ControlCallbacks callbacks;
+  callbacks.on_message = [this, host](const proto::CoordinatorMessage& message) {
+    if (!message.has_stop()) {
+      if (message.has_view()) took_part_ = true;
+      host->OnMessage(message);
+      return;
+    }
+    const proto::Stop& stop = message.stop();
+    // Its place may be held by what it was before, in this process or another.
+    const bool is_early =
+        job_.cluster().max_restarts() > 0 && stop.refused() && stop.exit_code() == kExitFailure;
+    Finish(ToldToStop(stop.exit_code(), stop.reason(), stop.refused()),
+           stop.goes_back() || is_early);
   };
+  callbacks.on_failure = [this](const absl::Status& status) {
+    Finish(status, job_.cluster().max_restarts() > 0);
+  };
+  return callbacks;
+}
+
+absl::Status ShardTerm::AwaitEnd() {
+  constexpr absl::Duration kTick = absl::Milliseconds(100);
+  MonotonicLock lock(&mutex_);
+  const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return end_.has_value() || MonotonicNow() >= interrupt_deadline_;
+  };
+  while (!mutex_.AwaitFor(absl::Condition(&ended), kTick)) {
+  }
+  if (interrupted_.ok()) return *end_;
+  end_ = interrupted_;  // nothing counts any more
+  goes_back_ = false;
+  return interrupted_;
+}
+
+absl::Status ShardTerm::Serve(const std::string& listen) {
   std::unique_ptr<ControlClient> control;
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<RecordingWriter> shard_recording,
-                          RecordShard(job, options, job_digest, log));
+                          RecordShard(job_, options_, job_digest_, log_));
   ShardHost host(
-      job, job_digest, options.connection, &log,
+      job_, job_digest_, options_.connection, &log_,
       [&control](const proto::PeerMessage& message) { control->Send(message); },
       std::move(shard_recording));
-  RUBATO_RETURN_IF_ERROR(
-      host.Start(options.shard, options.listen.empty() ? "127.0.0.1:0" : options.listen, nullptr));
-  log.Info("listening", {{"address", host.address()}});
+  RUBATO_RETURN_IF_ERROR(host.Start(options_.shard, listen, nullptr));
+  address_ = host.address();
+  log_.Info("listening", {{"address", address_}});
 
-  RUBATO_ASSIGN_OR_RETURN(control, Register(job, options, job_digest, host, *signals));
-  signals->OnSignal([&](int signal) {
-    // The coordinator ends the job in order, or this process ends without it.
-    proto::PeerMessage message;
-    message.mutable_stop_request()->set_reason(std::string(InterruptedBy(signal).message()));
-    control->Send(message);
-    MonotonicLock lock(&mutex);
-    if (!end.has_value()) {
-      interrupted = InterruptedBy(signal);
-      interrupt_deadline = MonotonicNow() + kStopGrace;
-    }
-  });
-  ControlCallbacks callbacks;
-  callbacks.on_message = [&](const proto::CoordinatorMessage& message) {
-    if (message.has_stop()) {
-      finish(ToldToStop(message.stop().exit_code(), message.stop().reason(),
-                        message.stop().refused()));
-    } else {
-      host.OnMessage(message);
-    }
-  };
-  callbacks.on_failure = finish;
-  control->Start(std::move(callbacks));
-  std::unique_ptr<Heartbeat> heartbeat = StartHeartbeat(job, options, job_digest, host);
-  const auto ended = [&] { return end.has_value() || MonotonicNow() >= interrupt_deadline; };
-  constexpr absl::Duration kTick = absl::Milliseconds(100);
-  mutex.Lock();
-  while (!mutex.AwaitFor(absl::Condition(&ended), kTick)) {
-  }
-  const absl::Status status = !interrupted.ok() ? interrupted : *end;
-  mutex.Unlock();
-  signals->OnSignal(nullptr);
+  RUBATO_ASSIGN_OR_RETURN(control, Register(host));
+  signals_.OnSignal([&](int signal) { OnSignal(signal, control.get()); });
+  control->Start(Callbacks(&host));
+  std::unique_ptr<Heartbeat> heartbeat = StartHeartbeat(job_, options_, job_digest_, host);
+  const absl::Status status = AwaitEnd();
+  signals_.OnSignal(nullptr);
   heartbeat.reset();
   host.Stop();
   control.reset();  // before the host, which its thread calls
   return status;
+}
+
+// Takes part in the job's terms, one after the other, at the same address.
+absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
+                      const std::string& job_digest, const Log& log, SignalWatcher* signals) {
+  constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
+  std::string listen = options.listen.empty() ? "127.0.0.1:0" : options.listen;
+  absl::Status lost;  // why it takes part again
+  absl::Time give_up = absl::InfiniteFuture();
+  while (true) {
+    ShardTerm term(job, options, job_digest, log, signals);
+    const absl::Status status = term.Serve(listen);
+    // That it was left alone says more than that nobody came.
+    if (!term.goes_back()) return absl::IsDeadlineExceeded(status) && !lost.ok() ? lost : status;
+    // One that came when the term was over was heard by nobody.
+    if (const int signal = signals->signal(); signal != 0) return InterruptedBy(signal);
+    listen = term.address();
+    if (term.took_part() || lost.ok()) {
+      lost = status;
+      give_up = MonotonicNow() + absl::Seconds(job.cluster().start_timeout());
+      log.Warning("registers again", {{"reason", status.message()}});
+    } else if (MonotonicNow() >= give_up) {
+      return status;
+    } else {
+      absl::SleepFor(kBetweenTries);
+    }
+  }
 }
 
 // Of a flag that may be empty.
@@ -108,6 +191,20 @@ absl::Status CheckAddresses(absl::string_view flag, const std::string& text,
   const absl::Status status = text.empty() ? absl::OkStatus() : parse(text).status();
   if (status.ok()) return status;
   return absl::InvalidArgumentError(absl::StrCat(flag, ": ", status.message()));
+}
+
+absl::Status RunCoordinator(const proto::Job& job, ServerOptions options,
+                            const std::string& job_digest, const Log& log, SignalWatcher* signals) {
+  while (true) {
+    RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorServer> server,
+                            CoordinatorServer::Create(job, options, job_digest, &log));
+    const absl::Status status = server->Run(signals);
+    if (!server->goes_back()) return status;
+    // One that came when the term was over was heard by nobody.
+    if (const int signal = signals->signal(); signal != 0) return InterruptedBy(signal);
+    options.run_dir = server->run_dir();
+    options.listen = server->address();
+  }
 }
 
 }  // namespace
@@ -126,9 +223,7 @@ absl::Status RunServer(const proto::Job& job, const ServerOptions& options,
                 static_cast<LogFormat>(job.log().format()));
   const std::string job_digest = JobDigest(job);
   if (options.shard > 0) return RunShard(job, options, job_digest, log, signals);
-  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorServer> server,
-                          CoordinatorServer::Create(job, options, job_digest, &log));
-  return server->Run(signals);
+  return RunCoordinator(job, options, job_digest, log, signals);
 }
 
 }  // namespace rubato

@@ -109,6 +109,7 @@ void ShardHost::OnStuck() {
 }
 
 void ShardHost::OnMessage(const proto::CoordinatorMessage& message) {
+  if (message.has_view()) data_.SetTerm(message.view().term());
   data_.Post([this, message] { Handle(shard_event::Message{message}).IgnoreError(); });
 }
 
@@ -138,7 +139,8 @@ absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordShard(const proto::Job& j
   if (options.record.empty()) return nullptr;
   proto::RecordHeader header = MakeRecordHeader(job, job_digest);
   header.set_shard(options.shard);
-  return RecordingWriter::Create(ShardRecording(options.record, options.shard), header, &log);
+  return RecordingWriter::Create(NextRecording(ShardRecording(options.record, options.shard)),
+                                 header, &log);
 }
 
 }  // namespace rubato

@@ -84,8 +84,8 @@ absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::V
     MonotonicLock lock(&end->mutex);
     failure.Update(status);
   };
-  auto streams = std::make_unique<ShardStreams>(ShardAddresses(view), job_digest, connection,
-                                                std::move(callbacks));
+  auto streams = std::make_unique<ShardStreams>(
+      ShardAddresses(view), StreamScope{job_digest, view.term()}, connection, std::move(callbacks));
   PullAll(placement, view, selection, streams.get());
   const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(end->mutex) {
     return awaited.missing() == 0 || !failure.ok() || end->is_set;
@@ -123,8 +123,8 @@ absl::StatusOr<std::unique_ptr<ShardStreams>> SendState(
   callbacks.on_failure = [on_failure = std::move(on_failure)](int, const absl::Status& status) {
     on_failure(status);
   };
-  auto streams = std::make_unique<ShardStreams>(ShardAddresses(view), job_digest, connection,
-                                                std::move(callbacks));
+  auto streams = std::make_unique<ShardStreams>(
+      ShardAddresses(view), StreamScope{job_digest, view.term()}, connection, std::move(callbacks));
   for (int64_t block = 0; block < placement.space().blocks(); ++block) {
     const Range values = placement.space().BlockValues(block);
     for (size_t slot = 0; slot <= state->slots.size(); ++slot) {

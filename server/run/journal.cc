@@ -10,6 +10,7 @@ using Json = nlohmann::ordered_json;
 std::string JournalLine(const proto::View& view, const std::string& reason, absl::Time time) {
   Json json;
   json["time"] = absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
+  json["term"] = view.term();
   json["view"] = view.number();
   json["lineage"] = view.lineage();
   json["mode"] = ModeName(view.mode());

@@ -47,11 +47,13 @@ struct Summary {
   std::vector<proto::ShardReport::Block> blocks;  // in order
   // Updates on arrival of all blocks, by staleness, as ShardReport counts them.
   std::vector<int64_t> staleness_counts;
-  WorkCounts work;           // contributions on arrival
-  int64_t views = 0;         // installed
-  int64_t switches = 0;      // of mode
-  int64_t workers_lost = 0;  // died, failed or were taken for dead
-  int64_t workers_left = 0;  // in order
+  WorkCounts work;                  // contributions on arrival
+  int64_t views = 0;                // installed
+  int64_t switches = 0;             // of mode
+  int64_t workers_lost = 0;         // died, failed or were taken for dead
+  int64_t workers_left = 0;         // in order
+  int64_t servers_lost = 0;         // so often the job went back
+  int64_t samples_rolled_back = 0;  // trained in vain, in all
   // Of workers who went, or had been there at the checkpoint that the job goes on from; of jobs
   // that push topk.
   std::optional<int64_t> residuals_lost;

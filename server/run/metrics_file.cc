@@ -49,6 +49,8 @@ std::string ToJson(const Summary& summary, const std::string& digest) {
   json["switches"] = summary.switches;
   json["workers_lost"] = summary.workers_lost;
   json["workers_left"] = summary.workers_left;
+  json["servers_lost"] = summary.servers_lost;
+  json["samples_rolled_back"] = summary.samples_rolled_back;
   if (summary.residuals_lost.has_value()) json["residuals_lost"] = *summary.residuals_lost;
   json["payload_bytes"] = {{"pushed", summary.pushed_bytes}, {"pulled", summary.pulled_bytes}};
   json["contributions"] = {{"given", summary.work.given},

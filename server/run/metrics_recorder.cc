@@ -1,8 +1,12 @@
 #include "server/run/metrics_recorder.h"
 
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status.h"
@@ -18,12 +22,26 @@ bool IsEvaluation(absl::string_view line) {
   return json.is_object() && json.contains("kind") && json["kind"] == "eval";
 }
 
+void RemoveEventFiles(const RunFolder& folder) {
+  std::vector<std::filesystem::path> files;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(folder.path(), error), end; !error && it != end;
+       it.increment(error)) {
+    if (absl::StartsWith(it->path().filename().string(), "events.out.tfevents.")) {
+      files.push_back(it->path());
+    }
+  }
+  for (const auto& path : files) std::filesystem::remove(path, error);
+}
+
 }  // namespace
 
 absl::StatusOr<MetricsRecorder> MetricsRecorder::Create(const RunFolder& folder, bool tensorboard,
-                                                        absl::Time now, const Log* log) {
+                                                        bool goes_on, absl::Time now,
+                                                        const Log* log) {
   RUBATO_ASSIGN_OR_RETURN(MetricsFile file, MetricsFile::Create(folder.MetricsFile()));
   MetricsRecorder recorder(std::move(file), log);
+  if (goes_on && tensorboard) RemoveEventFiles(folder);
   if (tensorboard) {
     absl::StatusOr<TensorboardFile> made = TensorboardFile::Create(folder.path(), now);
     recorder.WarnOnce(made.status(), &recorder.warned_of_tensorboard_);

@@ -20,10 +20,11 @@ namespace rubato {
 // later lines are tried all the same.
 class MetricsRecorder {
  public:
-  // Makes the files, or goes on with the lines that metrics.jsonl has. An error, which names the
-  // file, if metrics.jsonl cannot be made. `log` must outlive the recorder.
+  // Makes the files, or goes on with the lines that metrics.jsonl has: all get into TensorBoard's
+  // file. In a run that `goes_on` that takes the place of those that the folder has. An error,
+  // which names the file, if metrics.jsonl cannot be made. `log` must outlive the recorder.
   static absl::StatusOr<MetricsRecorder> Create(const RunFolder& folder, bool tensorboard,
-                                                absl::Time now, const Log* log);
+                                                bool goes_on, absl::Time now, const Log* log);
 
   // Of lines of tests, as of those that training makes due, so many for each doubling of the run
   // (line_stride.h).

@@ -79,11 +79,12 @@ TEST(MetricsRecorderTest, TheEventFileHasTheLinesThatTheRunGoesOnFrom) {
   line.loss = 0.25;
   const Log log("server", 0, LogLevel::kError);
   const std::string first = NewFolder(), second = NewFolder();
-  auto recorder = MetricsRecorder::Create(RunFolder(first), true, absl::UnixEpoch(), &log);
+  auto recorder = MetricsRecorder::Create(RunFolder(first), true, false, absl::UnixEpoch(), &log);
   RUBATO_ASSERT_OK(recorder);
   recorder->Record(line, absl::UnixEpoch());
   std::filesystem::copy(first + "/metrics.jsonl", second + "/metrics.jsonl");
-  RUBATO_ASSERT_OK(MetricsRecorder::Create(RunFolder(second), true, absl::UnixEpoch(), &log));
+  RUBATO_ASSERT_OK(
+      MetricsRecorder::Create(RunFolder(second), true, false, absl::UnixEpoch(), &log));
   EXPECT_EQ(Contents(EventFile(second)), Contents(EventFile(first)));
 }
 
@@ -91,7 +92,7 @@ TEST(MetricsRecorderTest, WithoutTensorboardThereIsNoEventFile) {
   const Log log("server", 0, LogLevel::kError);
   for (const bool wanted : {false, true}) {
     const std::string folder = NewFolder();
-    auto recorder = MetricsRecorder::Create(RunFolder(folder), wanted, absl::Now(), &log);
+    auto recorder = MetricsRecorder::Create(RunFolder(folder), wanted, false, absl::Now(), &log);
     RUBATO_ASSERT_OK(recorder);
     recorder->Record(MetricsLine(), absl::Now());
     EXPECT_EQ(EventFile(folder).empty(), !wanted);
@@ -111,7 +112,7 @@ TEST(MetricsRecorderTest, AFullDiskGivesOneWarningAFile) {
   ASSERT_EQ(pipe(fds), 0);
   const Log log("server", 0, LogLevel::kInfo, LogFormat::kText, fds[1]);
   const std::string folder = NewFolder();
-  auto recorder = MetricsRecorder::Create(RunFolder(folder), true, absl::Now(), &log);
+  auto recorder = MetricsRecorder::Create(RunFolder(folder), true, false, absl::Now(), &log);
   RUBATO_ASSERT_OK(recorder);
   recorder->Record(MetricsLine(), absl::Now());
   const std::string json = Contents(folder + "/metrics.jsonl");
@@ -148,8 +149,8 @@ TEST(MetricsRecorderTest, TestsAreAsManyForEachDoublingOfTheRun) {
   const std::string folder = NewFolder();
   const Log log("server", 0);
   {
-    absl::StatusOr<MetricsRecorder> recorder =
-        MetricsRecorder::Create(RunFolder(folder), /*tensorboard=*/false, absl::UnixEpoch(), &log);
+    absl::StatusOr<MetricsRecorder> recorder = MetricsRecorder::Create(
+        RunFolder(folder), /*tensorboard=*/false, false, absl::UnixEpoch(), &log);
     RUBATO_ASSERT_OK(recorder);
     MetricsLine line;
     line.kind = MetricsLine::Kind::kEval;
@@ -172,8 +173,8 @@ TEST(MetricsRecorderTest, TestsOfARunThatGoesOnAgainAndAgainAreCountedOn) {
       std::filesystem::rename(folder + "/metrics.jsonl", next + "/metrics.jsonl");
       folder = next;
     }
-    absl::StatusOr<MetricsRecorder> recorder =
-        MetricsRecorder::Create(RunFolder(folder), /*tensorboard=*/false, absl::UnixEpoch(), &log);
+    absl::StatusOr<MetricsRecorder> recorder = MetricsRecorder::Create(
+        RunFolder(folder), /*tensorboard=*/false, false, absl::UnixEpoch(), &log);
     RUBATO_ASSERT_OK(recorder);
     recorder->Record(training, absl::UnixEpoch());
     for (int i = 0; i < 1 << 14; ++i) recorder->Record(line, absl::UnixEpoch());

@@ -1,5 +1,7 @@
 #include "server/run/recording.h"
 
+#include <unistd.h>
+
 #include <array>
 #include <cstring>
 #include <filesystem>
@@ -8,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "common/base/bytes.h"
 #include "common/base/crc32c.h"
 #include "common/base/status.h"
@@ -25,7 +28,7 @@ struct EntryHeader {
   uint32_t header_checksum;
   uint32_t checksum;
 };
-constexpr int kFormat = 3;       // of the messages (proto/record.proto)
+constexpr int kFormat = 4;       // of the messages (proto/record.proto)
 constexpr size_t kChecked = 12;  // bytes that header_checksum is of
 static_assert(sizeof(EntryHeader) == 20, "as it lies in the file");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "recordings are little-endian");
@@ -39,6 +42,10 @@ uint32_t HeaderChecksum(uint64_t number, const EntryHeader& header) {
   return Crc32c(BytesOf(header, kChecked), Crc32c(BytesOf(number)));
 }
 
+std::string RecordingNumber(const std::string& path, size_t number) {
+  return number == 1 ? path : absl::StrCat(absl::StripSuffix(path, ".rec"), ".", number, ".rec");
+}
+
 }  // namespace
 
 std::string ShardRecording(const std::string& folder, int shard) {
@@ -47,6 +54,19 @@ std::string ShardRecording(const std::string& folder, int shard) {
 
 std::string CoordinatorRecording(const std::string& folder) {
   return absl::StrCat(folder, "/coordinator.rec");
+}
+
+std::string NextRecording(const std::string& path) {
+  return RecordingNumber(path, Recordings(path).size() + 1);
+}
+
+std::vector<std::string> Recordings(const std::string& path) {
+  std::vector<std::string> found;
+  for (size_t number = 1;; ++number) {
+    const std::string next = RecordingNumber(path, number);
+    if (access(next.c_str(), F_OK) != 0) return found;
+    found.push_back(next);
+  }
 }
 
 absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordingWriter::Create(

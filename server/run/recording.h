@@ -32,6 +32,10 @@ namespace rubato {
 // The files in a folder of recordings.
 std::string ShardRecording(const std::string& folder, int shard);
 std::string CoordinatorRecording(const std::string& folder);
+// Of a process or term that comes after others: shard-1.2.rec behind shard-1.rec, and so on.
+std::string NextRecording(const std::string& path);
+// All of them that are there, in that order.
+std::vector<std::string> Recordings(const std::string& path);
 
 struct RecordingEntry {
   enum class Kind : uint32_t {  // as bytes: "RUB1" opens the file

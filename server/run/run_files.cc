@@ -4,11 +4,15 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <iterator>
+#include <map>
 #include <system_error>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/json.h"
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/files/init_from.h"
@@ -36,6 +40,22 @@ absl::StatusOr<std::string> WriteResultTo(const RunFolder& folder, const proto::
   return digest;
 }
 
+// What metrics.jsonl tells of tests beside the training, by the samples trained before them.
+std::map<int64_t, double> TestsOf(const RunFolder& folder, const char* metric) {
+  std::map<int64_t, double> tests;
+  const absl::StatusOr<std::string> text = ReadSmallFile(folder.MetricsFile());
+  if (!text.ok()) return tests;
+  for (const absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
+    const auto json =
+        nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+    if (!json.is_object() || TextAt(json, "kind") != "eval") continue;
+    const auto value = json.find(metric);
+    if (value == json.end() || !value->is_number()) continue;
+    tests[static_cast<int64_t>(NumberAt(json, "samples"))] = value->get<double>();
+  }
+  return tests;
+}
+
 }  // namespace
 
 RunFiles::RunFiles(const proto::Job& job, std::string job_digest,
@@ -51,9 +71,10 @@ absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
   if (view.number() == 0) return WriteSummary(summary);  // stopped before it began
   Selection selection;
   selection.version = version;
-  RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
-                          CollectState(job_, view, selection, job_digest_, connection_,
-                                       kCollectSilence, &collect_end_));
+  const absl::StatusOr<TrainingState> collected =
+      CollectState(job_, view, selection, job_digest_, connection_, kCollectSilence, &collect_end_);
+  if (!collected.ok()) return absl::AbortedError(collected.status().message());
+  const TrainingState& state = *collected;
   const absl::Time deadline = MonotonicNow() + kWriteTimeout;
   const auto gives_up = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return gives_up_; };
   for (bool is_first = true;; is_first = false) {
@@ -119,6 +140,19 @@ int64_t RunFiles::EvaluationBefore(const proto::View& view, int64_t step) const 
   return Recurrence(job_.evaluation().every(), job_, n)
       .Last(ScheduleOf(job_, view.mode(), n, view.origin_unit(), view.origin_samples()),
             view.mode(), step);
+}
+
+void RunFiles::KeepWritten() {
+  const bool is_loss = job_.checkpoint().keep_best().metric() == proto::METRIC_EVAL_LOSS;
+  const std::map<int64_t, double> tests = TestsOf(folder_, is_loss ? "loss" : "accuracy");
+  MonotonicLock lock(&mutex_);
+  for (const std::string& path : ListCheckpoints(folder_.CheckpointFolder())) {
+    const absl::StatusOr<proto::Manifest> manifest = ReadManifest(path);
+    if (!manifest.ok()) continue;  // nobody's to remove
+    kept_.Add({path, manifest->step(), /*due=*/0});
+    const auto after = tests.upper_bound(manifest->samples());
+    if (after != tests.begin()) kept_.OnEvaluation(manifest->step(), std::prev(after)->second);
+  }
 }
 
 absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uint32_t snapshot,

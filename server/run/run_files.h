@@ -34,6 +34,7 @@ class RunFiles {
            RunFolder folder, const Log* log);
 
   // Collects the parameters of all shards, at `version` or later, and writes them and the summary.
+  // Aborted if they do not come.
   // Where the run's folder does not take them they go to a new folder of the system's temporary
   // one, which the error names; where that does not either, both are tried again every second, for
   // ten minutes or until GiveUp.
@@ -44,6 +45,9 @@ class RunFiles {
   // Of a job that has diverged: there are no parameters.
   absl::Status WriteSummary(const Summary& summary) const;
 
+  // The checkpoints that the folder has are as if this had written them, with what metrics.jsonl
+  // tells of them: in a run that goes on.
+  void KeepWritten() ABSL_LOCKS_EXCLUDED(mutex_);
   // Collects a snapshot and writes it as a checkpoint, whose path it returns; removes those that
   // are not kept.
   absl::StatusOr<std::string> WriteSnapshot(const proto::View& view, uint32_t snapshot,

@@ -73,7 +73,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   ReadTrainingState(path, *manifest, SmallLayout()).status().IgnoreError();
   if (manifest->samples_per_epoch() == 0 || manifest->step() > 1000) return 0;
-  Work work(job, 60, *manifest, BuiltInPolicy);
+  Work work(job, 60, *manifest, proto::Lasting(), BuiltInPolicy);
   RUBATO_CHECK(work.ledger().next() >= 0);
   return 0;
 }

@@ -13,8 +13,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   FuzzInput input(data, size);
   const absl::string_view method = input.Bytes(size / 3), digest = input.Bytes(size / 3);
   const absl::string_view offer = input.Rest();
-  const absl::Status opening = CheckOpening(method, digest, "0123456789abcdef");
+  const absl::Status opening = CheckOpening(method, digest, std::nullopt, {"0123456789abcdef"});
   RUBATO_CHECK(opening.ok() == (method == kDataMethod && digest == "0123456789abcdef"));
+  const absl::Status term = CheckOpening(kDataMethod, "", offer, {"", 7});
+  RUBATO_CHECK(!term.ok() || offer.find('7') != absl::string_view::npos);
   const absl::Status taken = SharedSegment::Open(offer).status();
   RUBATO_CHECK(!taken.ok());  // this process has offered none
   RUBATO_CHECK(ReadAnswer(AnswerToOffer(taken)).code() == absl::StatusCode::kUnavailable);

@@ -5,7 +5,8 @@ Usage: harm_test.py RUBATO SERVER WORKER SLOW_DISK   (the binaries, and the libr
   RUBATO_HARM_SEED=7       the first round's seed (1); the next ones follow
   RUBATO_HARM_SECONDS=600  no round begins later (60)
   RUBATO_HARM_ROUNDS=1     no more rounds than these
-  RUBATO_HARM_TIMES=1      fails where going on, or an end, takes longer than the lease and a second; else that is only printed
+  RUBATO_HARM_LEASE=4      seconds, of each job (2); for a machine with much other work
+  RUBATO_HARM_TIMES=1      fails where going on, or an end, takes longer than it may; else that is only printed
 
 A round that finds something says what, and where its files are. Where the machine took more than a third of a lease from one
 thread within a lease, who is silent, late or gone proves nothing, and the round counts as starved; bits and accounts count always.

@@ -10,16 +10,15 @@ from job import LEASE
 from waiting import Taken
 
 MODES = ("sync", "async", "{mode: bounded, staleness: 2}")
-# Harm that may cost a worker its place.
-FATAL = ("killed", "frozen", "cut off")
+# Harm that may cost a process its place.
+FATAL = ("killed", "frozen", "stuck", "cut off")
 
 
 class Harms:
     """A part of Round, whose members it uses: _kill and so on are kinds of harm."""
 
     def _workers(self):
-        if not self._by_hand:
-            self._job.find_children()
+        self._job.find_children()
         return self._job.alive("worker")
 
     def _victim(self, how):
@@ -27,7 +26,7 @@ class Harms:
         def members():
             ranks = self._ranks()
             return [(worker, ranks[worker.pid]) for worker in self._workers() if worker.pid in ranks]
-        victim, victim.rank = self._random.choice(self._job.events.wait(members, "a worker takes part", self._job.servers()[:1]))
+        victim, victim.rank = self._random.choice(self._job.events.wait(members, "a worker takes part", self._job.head()))
         victim.harmed.add(how)
         self._say(f"step {self._job.step()}: {how}: {victim}")
         return victim
@@ -39,20 +38,20 @@ class Harms:
     def _replace(self):
         """As many workers as before: by hand another is started; the launcher does it by itself."""
         before = len(self._job.views())
-        if self._by_hand:
+        if not self._replaces:
             worker = self._job.add_worker()
             self._say(f"a worker joins: {worker}")
         elif len(self._workers()) < 2:
             self._job.events.wait(lambda: len(self._workers()) >= 2, "the launcher starts another", [self._job.launcher])
         else:
             return
-        self._job.events.wait(lambda: len(self._job.views()) > before, "it joins", self._job.servers()[:1])
+        self._job.events.wait(lambda: len(self._job.views()) > before, "it joins", self._job.head())
 
     def _timed(self, kind, harm, is_over):
         """Does `harm`, waits until `is_over` and some steps more, and notes how long training stood still at most."""
         lines, machine = len(self._job.train_lines()), Taken(self._machine)
         harm()
-        self._job.events.wait(is_over, f"{kind} is noticed", self._job.servers()[:1])
+        self._job.events.wait(is_over, f"{kind} is noticed", self._job.head())
         self._job.await_steps(2, f"training goes on after {kind}")
         taken = machine.seconds()
         times = [line["time"] for line in self._job.train_lines()[max(0, lines - 1):]]
@@ -70,7 +69,7 @@ class Harms:
     def _kill(self):
         victim = self._victim("killed")
         self._timed("a worker's death", lambda: victim.send(signal.SIGKILL), self._is_blamed(victim, "is gone"))
-        if not self._by_hand:
+        if self._replaces:
             self._job.await_said(self._job.launcher, f"worker {victim.rank} (\\(.*\\) )?ended: killed by signal 9 .SIGKILL.; started again")
 
     def _leave(self):
@@ -79,22 +78,22 @@ class Harms:
         victim = self._victim("told to leave")
         leaves = self._is_blamed(victim, "leaves: interrupted by SIGTERM")
         victim.send(signal.SIGTERM)
-        self._job.events.wait(leaves, f"{victim} leaves", self._job.servers()[:1])
+        self._job.events.wait(leaves, f"{victim} leaves", self._job.head())
         self._job.events.wait(victim.has_ended, f"{victim} ends")
         if self._by_hand:
             judge.expect(victim.code() == 143, f"{victim} left with exit code {victim.code()}")
 
-    def _comes_back(self, victim):
+    def _joins_anew(self, victim):
         """It finds that it was taken for dead, and takes part again."""
         self._job.await_said(victim, "joins anew")
-        self._job.events.wait(lambda: victim.pid in self._ranks(), f"{victim} takes part again", self._job.servers()[:1])
+        self._job.events.wait(lambda: victim.pid in self._ranks(), f"{victim} takes part again", self._job.head())
 
     def _freeze(self):
         victim = self._victim("frozen")
         self._timed("a worker's freeze", lambda: victim.send(signal.SIGSTOP), self._is_blamed(victim, "was not heard of"))
         self._job.await_steps(self._random.randint(0, 200))
         victim.send(signal.SIGCONT)
-        self._comes_back(victim)
+        self._joins_anew(victim)
 
     def _pause(self):
         """Shorter than the lease."""
@@ -132,7 +131,7 @@ class Harms:
         self._stalls_for(self._random.choice((0, 1, 4)) * LEASE)
         proxies.unbar(f"of {victim.name}")
         proxies.heal(cuts[0])
-        self._comes_back(victim)
+        self._joins_anew(victim)
 
     def _cut_data(self):
         """From one shard other than 0, while its heart goes on beating."""
@@ -146,7 +145,7 @@ class Harms:
                     self._is_blamed(victim, "failed: "))
         self._stalls_for(self._random.choice((0, 2)) * LEASE)
         self._job.proxies.heal(cuts[0])
-        self._comes_back(victim)
+        self._joins_anew(victim)
 
     def _delay(self):
         longest = self._random.choice((0.002, 0.01, 0.04))
@@ -171,7 +170,7 @@ class Harms:
         lineage = self._job.views()[-1]["lineage"]
         code, _, err = self._job.rubato("switch", "--mode", ("sync", "async", "bounded,staleness=2")[self._mode], self._job.run)
         judge.expect(code == 0, f"rubato switch: exit code {code}: {err}")
-        self._job.events.wait(lambda: self._job.views()[-1]["lineage"] > lineage, "the switch", self._job.servers()[:1])
+        self._job.events.wait(lambda: self._job.views()[-1]["lineage"] > lineage, "the switch", self._job.head())
         self._begin_stretch()
 
     def _begin_stretch(self):
@@ -196,7 +195,10 @@ class Harms:
             os.close(descriptor)
         code, _, err = self._job.rubato("checkpoint", self._job.run)
         judge.expect(code != 0 and "No space left on device" in err, f"a checkpoint on a full disk: {code}: {err}")
-        os.remove(rest)
+        if self._comes_back and self._random.random() < 0.5:
+            self._lose_server_on_full_disk(lambda: os.remove(rest))
+        else:
+            os.remove(rest)
 
     def _slow_disk(self):
         milliseconds = self._random.choice((5, 30, 150))

@@ -11,14 +11,14 @@ import subprocess
 from proxy import Proxies
 from waiting import PATIENCE, Events, Finding
 
-LEASE = 2  # seconds
+LEASE = float(os.environ.get("RUBATO_HARM_LEASE", "2"))  # seconds
 
 JOB = """version: 1
 name: harmed
 seed: 7
 cluster:
-  {servers: %(servers)d, workers: {start: %(workers)d, min: 1, max: %(most)d}, max_restarts: 100, lease: %(lease)ds,
-   address: "127.0.0.1:0"}
+  {servers: %(servers)d, workers: {start: %(workers)d, min: 1, max: %(most)d}, max_restarts: %(max_restarts)d,
+   lease: %(lease)gs, address: "127.0.0.1:0"}
 data: {format: glyphs, train_size: 1500, test_size: 200}
 model: {layers: [flatten, linear: {out_features: 64}, relu, linear: {out_features: 10}]}
 optimizer: {learning_rate: 0.05, momentum: 0.9}
@@ -42,6 +42,7 @@ class Process:
         self.name, self.pid, self.log, self._popen = name, pid, log, popen
         self.pidfd = os.pidfd_open(pid)
         self.harmed = set()  # how, ever
+        self.log_begins = 0  # bytes of the log that those of this name before it have written
 
     def __str__(self):
         return f"{self.name} (pid {self.pid})"
@@ -56,8 +57,14 @@ class Process:
             pass
 
     def said(self):
+        """With what those of this name said before it."""
         with open(self.log, errors="replace") as file:
             return file.read()
+
+    def said_itself(self):
+        with open(self.log, "rb") as file:
+            file.seek(self.log_begins)
+            return file.read().decode(errors="replace")
 
     def last_words(self):
         lines = self.said().strip().splitlines()
@@ -135,7 +142,9 @@ class Job:
         with open(log, "ab") as file:
             popen = subprocess.Popen(["/usr/bin/setpriv", "--pdeathsig", "KILL"] + arguments, cwd=self.folder, stdout=file,
                                      stderr=file, stdin=subprocess.DEVNULL, env=dict(self.environment, **(more or {})))
+            begins = file.tell()
         process = Process(name, popen.pid, log, popen)
+        process.log_begins = begins
         self.processes.append(process)
         return process
 
@@ -170,18 +179,42 @@ class Job:
     def alive(self, kind=""):
         return [process for process in self.processes if process.name.startswith(kind) and not process.has_ended()]
 
+    def find_children(self):
+        """Also those that have been started since, by others."""
+
     def servers(self):
-        return [process for process in self.processes if process.name.startswith("server")]
+        """The last process of each shard."""
+        self.find_children()
+        last = {process.name: process for process in self.processes if process.name.startswith("server")}
+        return [last[name] for name in sorted(last)]
+
+    def head(self):
+        """The processes without which nothing comes."""
+        return self.servers()[:1]
+
+    def term(self):
+        return self.views()[-1]["term"]
+
+    def checkpoints(self):
+        """Those that are whole, in order."""
+        folder = f"{self.run}/checkpoints"
+        return sorted(f"{folder}/{name}" for name in os.listdir(folder) if name.startswith("step-") and not name.endswith(".tmp")) \
+            if os.path.isdir(folder) else []
+
+    def returns(self):
+        """Of each term that went back and trained: the checkpoint ("" for the beginning) and the samples to be trained again."""
+        found = re.findall(r"warning: went back to step \d+ \((.*?)\) because .*; (\d+) samples are trained again",
+                           self.servers()[0].said())
+        return [("" if path == "the beginning" else os.path.join(self.folder, path), int(samples)) for path, samples in found]
 
     def await_steps(self, more, what="training goes on"):
-        """As many further steps, by whoever is there."""
-        wanted = self.step() + more
-        self.events.wait(lambda: self.step() >= wanted, f"{what}: step {wanted}", self.servers()[:1])
+        """As many further lines of steps, by whoever is there; the steps' numbers may go back meanwhile."""
+        wanted = len(self.train_lines()) + more
+        self.events.wait(lambda: len(self.train_lines()) >= wanted, f"{what}: {more} steps", self.head())
 
     def await_said(self, process, pattern):
         """The match, in all that the process has said."""
-        return self.events.wait(lambda: re.search(pattern, process.said()), f"{process} says '{pattern}'",
-                                [process])
+        return self.events.wait(lambda: re.search(pattern, process.said_itself()), f"{process} says '{pattern}'", [process])
 
     def close(self):
         for process in self.processes:
@@ -196,22 +229,32 @@ class JobByHand(Job):
     def __init__(self, programs, folder, tag, shape):
         super().__init__(programs, folder, tag, shape)
         self.proxies = Proxies(lambda: [process.pid for process in self.processes])
+        self._controls = {}  # by server: its door to the coordinator
         ports = [self.proxies.open(f"data {shard}") for shard in range(shape["servers"])]
-        arguments = [programs.server, "--config", "job.yaml", "--shard", "0", "--run-dir", self.run, "--listen", "127.0.0.1:0",
-                     "--advertise", f"127.0.0.1:{ports[0]}"]
-        preload = {"LD_PRELOAD": programs.slow_disk, "RUBATO_TEST_SLOW_DISK": self.path("slow")}
-        server = self.start("server-0", arguments, preload)
-        self._coordinator = self._port(server)
-        self.proxies.set_target("data 0", self._coordinator)
-        for shard in range(1, shape["servers"]):
-            control = self._door_to_coordinator(f"server-{shard}")
-            server = self.start(f"server-{shard}", [programs.server, "--config", "job.yaml", "--shard", str(shard), "--listen",
-                                                    "127.0.0.1:0", "--advertise", f"127.0.0.1:{ports[shard]}", "--set",
-                                                    f"cluster.address=127.0.0.1:{control}"])
-            self.proxies.set_target(f"data {shard}", self._port(server))
+        self._ports, self._coordinator = ports, 0
+        for shard in range(shape["servers"]):
+            self.start_server(shard)
         for _ in range(shape["workers"]):
             self.add_worker()
         self.await_steps(3, "training begins")
+
+    def start_server(self, shard):
+        """The first time, or again: then shard 0 listens where it did, and the others anywhere."""
+        name = f"server-{shard}"
+        arguments = [self.programs.server, "--config", "job.yaml", "--shard", str(shard), "--advertise",
+                     f"127.0.0.1:{self._ports[shard]}", "--listen", f"127.0.0.1:{0 if shard else self._coordinator}"]
+        if shard > 0:
+            if name not in self._controls:
+                self._controls[name] = self._door_to_coordinator(name)
+            arguments += ["--set", f"cluster.address=127.0.0.1:{self._controls[name]}"]
+            server = self.start(name, arguments)
+            self.proxies.set_target(f"data {shard}", self._port(server))
+            return server
+        preload = {"LD_PRELOAD": self.programs.slow_disk, "RUBATO_TEST_SLOW_DISK": self.path("slow")}
+        server = self.start(name, arguments + ["--run-dir", self.run], preload)
+        self._coordinator = self._coordinator or self._port(server)
+        self.proxies.set_target("data 0", self._coordinator)
+        return server
 
     def _port(self, server):
         return int(self.await_said(server, r"listening address=127\.0\.0\.1:(\d+)").group(1))
@@ -236,12 +279,23 @@ class JobByTrain(Job):
 
     def __init__(self, programs, folder, tag, shape):
         super().__init__(programs, folder, tag, shape)
+        self._guests = 0
         self.launcher = self.start("launcher", [programs.rubato, "train", "job.yaml", "--run-dir", self.run])
         self.events.wait(self.train_lines, "training begins", [self.launcher])
         self.find_children()
 
+    def head(self):
+        return [self.launcher]
+
+    def add_worker(self):
+        """One that the launcher knows nothing of."""
+        self._guests += 1
+        with open(f"{self.run}/address") as file:
+            address = file.read().strip()
+        return self.start(f"worker-guest-{self._guests}", [self.programs.worker, "--config", f"{self.run}/job.yaml", "--set",
+                                                           f"cluster.address={address}"])
+
     def find_children(self):
-        """Also those that have been started since."""
         known = {process.pid for process in self.processes}
         for entry in os.listdir("/proc"):
             if not entry.isdigit() or int(entry) in known:

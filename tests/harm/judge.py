@@ -27,12 +27,16 @@ def ledger(status):
         expect(counts["given"] == rest, f"the accounts do not balance: {counts}")
 
 
-def blocks(summary, views):
-    """Each block's version is the number of contributions on arrival and of steps in sync, each sample counted once."""
+def blocks(summary, job):
+    """Each block's version is the number of contributions on arrival and of steps in sync, each sample counted once. Accounts
+    are those of the last term, with what the checkpoint holds that it began at."""
+    views = [view for view in job.views() if view["term"] == job.term()]
     lineages = {}  # -> (is sync, the version that it began at)
     for view in views:
         lineages.setdefault(view["lineage"], (view["mode"] == "sync", view["from_step"]))
     in_order = [lineages[lineage] for lineage in sorted(lineages)]
+    if job.term() > 1 and not in_order[0][0]:
+        in_order[0] = (False, updates_before(job.returns()[-1][0]))
     expect(summary["blocks"], "the summary tells of no block")
     for block in summary["blocks"]:
         ends = [begin for _, begin in in_order[1:]] + [block["updates"]]
@@ -40,9 +44,40 @@ def blocks(summary, views):
         expect(arrived == summary["contributions"]["applied"],
                f"block {block}: {arrived} contributions on arrival, {summary['contributions']} in all")
         expect(block["samples"] == summary["samples"], f"block {block}: expected {summary['samples']} samples")
-    if all(sync for sync, _ in in_order):
+    if all(view["mode"] == "sync" for view in job.views()):
         for block in summary["blocks"]:
             expect(block["updates"] == summary["steps"], f"block {block}: expected {summary['steps']} updates")
+
+
+def updates_before(checkpoint):
+    """The contributions, or steps, that all blocks of the checkpoint hold."""
+    if not checkpoint:
+        return 0
+    with open(f"{checkpoint}/manifest.json") as file:
+        manifest = json.load(file)
+    given = int(manifest["step"])
+    if manifest["mode"] == "MODE_SYNC":
+        return given
+    def holds(block, unit):
+        return unit < int(block["units_below"]) or str(unit) in block.get("units_above", ())
+    lowest = min(int(block["units_below"]) for block in manifest["blocks"])
+    return given - sum(not all(holds(block, unit) for block in manifest["blocks"]) for unit in range(lowest, given))
+
+
+def terms(summary, job):
+    """Views count from 1 in each term; a server was lost for each but the first; what was trained in vain is told to the step."""
+    before = (0, 0)
+    for view in job.views():
+        now = (view["term"], view["view"])
+        follows = now == (before[0], before[1] + 1) or (now[0] > before[0] and now[1] == 1)
+        expect(follows, f"view {now[1]} of term {now[0]} comes after view {before[1]} of term {before[0]}")
+        before = now
+    expect(summary["servers_lost"] == job.term() - 1, f"{job.term()} terms, and servers_lost is {summary['servers_lost']}")
+    samples = [line["samples"] for line in job.train_lines()]
+    drops = sum(max(0, earlier - later) for earlier, later in zip(samples, samples[1:]))
+    found, slack = summary["samples_rolled_back"], 512 * (job.term() - 1)  # what a line may tell of, or not yet
+    expect(drops - slack <= found <= drops + slack,
+           f"samples_rolled_back: {found}, by the lines of metrics.jsonl {drops} to within {slack}; told: {job.returns()}")
 
 
 def culprits(job, kinds):

@@ -4,6 +4,7 @@ Within a connection bytes keep their order, as TCP has it. Nobody is told of any
 """
 
 import collections
+import functools
 import os
 import random
 import select
@@ -32,16 +33,21 @@ def _link(path):
 class Connection:
     """One connection: ends[0] is whoever called `door`, ends[1] the target."""
 
-    def __init__(self, door, client, pid, target):
+    def __init__(self, door, client, target, find_caller):
         self.door = door
         self.ends = [client, target]
-        self.pid = pid  # of the caller; None if it has ended
+        self._find_caller = find_caller
         self.bytes = 0
         self.waiting = [collections.deque(), collections.deque()]  # (when due, bytes) from that end
         self.waiting_bytes = [0, 0]
         self.closed = [False, False]  # nothing more comes from that end
         self.told = [False, False]  # and the other has been told
         self.dead = False
+
+    @functools.cached_property
+    def pid(self):
+        """Of the caller; None if it has ended. Looked up when somebody asks: that takes longer than all else here."""
+        return self._find_caller()
 
 
 class Door:
@@ -234,7 +240,8 @@ class Proxies:
         for end in (client, server):
             end.setblocking(False)
             end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._connections.append(Connection(name, client, self._caller(client.getsockname()[1], port), server))
+        here = client.getsockname()[1]
+        self._connections.append(Connection(name, client, server, lambda: self._caller(here, port)))
 
     def _read(self, connection, end):
         if connection.closed[end] or connection.waiting_bytes[end] >= _MOST_WAITING:

@@ -10,10 +10,11 @@ import time
 import judge
 from harms import FATAL, MODES, Harms
 from job import LEASE, JobByHand, JobByTrain
+from server_harms import ServerHarms
 from waiting import Finding, StoppedThread, Taken
 
 
-class Round(Harms):
+class Round(Harms, ServerHarms):
     def __init__(self, seed, programs, folder, machine, log):
         """`log(text)` is told what is done; the job's files are in the new `folder`."""
         self._random = random.Random(seed)
@@ -35,20 +36,25 @@ class Round(Harms):
         if not self._by_hand and self._surroundings in ("slow disk", "few descriptors"):
             self._surroundings = "plain"
         self._mode = draw.choice((0, 0, 0, 1, 2))
+        # Who ends by a server's loss is a job whose servers nobody starts again.
+        self._ending = draw.choice(("stop", "stop", "stop", "stop and kill", "signal", "kill", "freeze", "stick", "cut"))
+        self._comes_back = self._ending in ("stop", "stop and kill", "signal")
+        self._replaces = not self._by_hand and self._comes_back  # the launcher, who was lost
         shape = {"servers": draw.randint(1, 3), "workers": draw.randint(2, 4), "most": 6, "mode": MODES[self._mode],
                  "steps": 10 ** 9, "shared_memory": draw.choice(("auto", "off")),
-                 "every": draw.choice(("", ", every: {steps: 25}")), "lease": LEASE, "run_dir": self._place_of_run()}
+                 "every": draw.choice(("", ", every: {steps: 25}")), "lease": LEASE,
+                 "max_restarts": 100 if self._comes_back else 0, "run_dir": self._place_of_run()}
         if self._surroundings == "few descriptors":
             shape["every"] = ""  # a checkpoint calls
         self._say(f"{'by hand' if self._by_hand else 'by train'}, {shape['servers']} servers, {shape['workers']} workers, "
-                  f"{shape['mode']}{', switching' if self._switches else ''}, shared memory {shape['shared_memory']}, "
-                  f"{self._surroundings}{shape['every']}")
+                  f"{shape['mode']}{', switching' if self._switches else ''}, max_restarts {shape['max_restarts']}, "
+                  f"shared memory {shape['shared_memory']}, {self._surroundings}{shape['every']}")
         kind = JobByHand if self._by_hand else JobByTrain
         self._shape, self._job = shape, None
         try:
             self._machine.watch(lambda: [process.pid for process in self._job.processes] if self._job else [])
             self._job = kind(self._programs, self._folder, self._tag, shape)
-            self._stretches, self._stretch = [], None
+            self._stretches, self._stretch, self._woken = [], None, None
             self._begin_stretch()
             for _ in range(draw.randint(3, 6)):
                 self._harm()
@@ -83,8 +89,8 @@ class Round(Harms):
 
     def _ports(self):
         ports = set()
-        for process in self._job.servers():
-            if os.path.exists(process.log):
+        for process in self._job.processes:
+            if process.name.startswith("server") and os.path.exists(process.log):
                 for word in process.said().split():
                     if word.startswith("address=127.0.0.1:"):
                         ports.add(int(word.rsplit(":", 1)[1]))
@@ -108,6 +114,10 @@ class Round(Harms):
             kinds += ["slow disk"] * 4
         if self._surroundings == "few descriptors":
             kinds += ["few descriptors"] * 4
+        if self._comes_back:
+            kinds += ["kill server"] * 6 + ["freeze server"] * 3 + ["stick server"] * 2
+            if self._by_hand and self._shape["servers"] > 1:
+                kinds += ["cut server"] * 3
         kind = self._random.choice(kinds)
         self.harms[kind] = self.harms.get(kind, 0) + 1
         while len(self._workers()) < 2:
@@ -117,7 +127,7 @@ class Round(Harms):
     # The end.
 
     def _end(self):
-        how = self._random.choice(("stop", "stop", "signal", "kill", "freeze", "stick", "cut"))
+        how = self._ending
         if how == "cut" and not (self._by_hand and self._shape["servers"] > 1):
             how = "freeze"
         if how in ("kill", "freeze", "stick", "cut"):
@@ -131,26 +141,49 @@ class Round(Harms):
         self._say(f"step {self._job.step()}: {how}")
         self.harms[how] = self.harms.get(how, 0) + 1
         first = self._job.servers()[0] if self._by_hand else self._job.launcher
-        if how == "stop":
+        if how != "signal":
             code, _, err = self._job.rubato("stop", self._job.run)
             judge.expect(code == 0, f"rubato stop: exit code {code}: {err}")
         else:
             first.send(signal.SIGTERM)
+        if how == "stop and kill":
+            self._kill_while_it_stops()
         for process in self._job.processes:
             self._job.events.wait(process.has_ended, f"{process} ends")
-        judge.expect(first.code() == (0 if how == "stop" else 143), f"{first} ended with {first.code()}: {first.last_words()}")
+        first = self._job.head()[0]
+        judge.expect(first.code() == (143 if how == "signal" else 0), f"{first} ended with {first.code()}: {first.last_words()}")
         if how == "signal":
             return self._go_on()
         self.is_certain = True
         summary = self._job.summary()
         judge.accounts(summary)
-        judge.blocks(summary, self._job.views())
+        judge.blocks(summary, self._job)
+        judge.terms(summary, self._job)
         judge.expect(judge.digest(self._job, self._job.run) == summary["digest"], "the parameters are not the summary's")
         if not self._switches and self._mode == 0:
             judge.same_bits(self._job, summary["steps"])
         for number, (begin, end) in enumerate(self._stretches):
             judge.same_stretch(self._job, begin, end, number)
         self.is_certain = False
+
+    def _kill_while_it_stops(self):
+        """One that has come too late is not started again."""
+        self._stalls_for(self._random.uniform(0, 0.3))
+        server = self._random.choice(self._job.servers())
+        self._say(f"kill {server} while the job stops")
+        server.harmed.add("killed")
+        server.send(signal.SIGKILL)
+        if not self._by_hand:
+            return
+        self._job.events.wait(server.has_ended, f"{server} ends")
+        if server.name == "server-0":
+            if not os.path.exists(f"{self._job.run}/summary.json"):
+                self._job.start_server(0)
+            return
+        first = self._job.servers()[0]
+        self._job.events.wait(lambda: first.has_ended() or f"pid {server.pid})" in first.said(), "the job ends, or goes back")
+        if not first.has_ended():
+            self._job.start_server(int(server.name[-1]))
 
     def _end_of_server(self, how):
         shard = self._random.randrange(1 if how == "cut" else 0, self._shape["servers"])

@@ -68,7 +68,7 @@ WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared)
     failure_.Update(status);
   };
   streams_ =
-      std::make_unique<ShardStreams>(std::vector<std::string>{address}, kBenchDigest,
+      std::make_unique<ShardStreams>(std::vector<std::string>{address}, StreamScope{kBenchDigest},
                                      ConnectionOptions(), std::move(callbacks), shared, arena_);
 }
 

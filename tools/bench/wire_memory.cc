@@ -116,7 +116,7 @@ absl::StatusOr<double> MeasureServerMemory(int64_t bytes, bool shared) {
     };
     callbacks.on_failure = [&](int, const absl::Status& status) { arrivals.OnFailure(status); };
     workers.push_back(std::make_unique<ShardStreams>(std::vector<std::string>{shard->address()},
-                                                     kBenchDigest, ConnectionOptions(),
+                                                     StreamScope{kBenchDigest}, ConnectionOptions(),
                                                      std::move(callbacks), shared));
   }
   float velocity = 0, parameter = 0;

@@ -114,7 +114,7 @@ std::vector<absl::string_view> Lines(absl::string_view log) {
 
 // How much an end explains: a signal most, a victim of others least.
 int Weight(absl::string_view log, int wait_status) {
-  if (WIFSIGNALED(wait_status)) return 3;
+  if (WIFSIGNALED(wait_status)) return 3;  // Launcher::kKilled
   if (WEXITSTATUS(wait_status) == kExitUsage) return 2;
   return LastLines(Lines(log), /*stopped=*/false).empty() &&
                  !LastLines(Lines(log), /*stopped=*/true).empty()
@@ -199,6 +199,7 @@ absl::Status Launcher::Start(const Command& command) {
     return SystemError("watch", command.arguments[0]);
   }
   children_.push_back({command, pid, pid_fd, log_fd, log_begins});
+  if (!command.expendable) others_ended_at_ = absl::InfiniteFuture();
   std::move(close_log).Cancel();
   return absl::OkStatus();
 }
@@ -245,9 +246,11 @@ void Launcher::Poll(absl::Time deadline) {
       const int weight = Weight(log, status);
       bad_ends_.push_back(
           {{child.command.role, child.command.rank, WIFEXITED(status) ? WEXITSTATUS(status) : 1,
-            std::move(reason), child.command.log_path, /*only_followed=*/weight == 0},
+            std::move(reason), child.command.log_path, /*only_followed=*/weight == 0,
+            /*killed=*/WIFSIGNALED(status)},
            weight,
            child.command.expendable,
+           child.command.restartable,
            MonotonicNow()});
     }
     if (Others().empty()) others_ended_at_ = std::min(others_ended_at_, MonotonicNow());
@@ -301,6 +304,15 @@ absl::Time Launcher::NextJudgement(absl::Time now) const {
   return next;
 }
 
+std::vector<Launcher::BadEnd>::iterator Launcher::NextLost() {
+  auto next = bad_ends_.begin();
+  for (auto end = bad_ends_.begin(); end != bad_ends_.end(); ++end) {
+    const auto rank = [](const BadEnd& one) { return std::pair(one.restartable, one.weight); };
+    if (end->restartable && rank(*end) > rank(*next)) next = end;
+  }
+  return next;
+}
+
 Launcher::Event Launcher::Wait(absl::Duration timeout) {
   const absl::Time deadline = MonotonicNow() + timeout;
   while (true) {
@@ -308,18 +320,22 @@ Launcher::Event Launcher::Wait(absl::Duration timeout) {
     if (failure_.has_value()) return Event::kFailure;
     const absl::Time now = MonotonicNow();
     const absl::Duration grace = IsUnexplained() ? std::max(grace_, kFollowersGrace) : grace_;
-    const auto first = std::find_if(bad_ends_.begin(), bad_ends_.end(),
-                                    [](const BadEnd& end) { return !end.expendable; });
+    const auto first = std::find_if(bad_ends_.begin(), bad_ends_.end(), [](const BadEnd& end) {
+      return !end.expendable && !end.restartable;
+    });
+    const auto next = NextLost();
+    const bool waits = std::any_of(bad_ends_.begin(), bad_ends_.end(),
+                                   [](const BadEnd& end) { return end.restartable; });
     if (first != bad_ends_.end()) {
       if (children_.empty() || now >= first->time + grace) {
         Judge();
         continue;
       }
-    } else if (Others().empty()) {
+    } else if (Others().empty() && !waits) {
       if (children_.empty() || now >= others_ended_at_ + kLastGrace) return Event::kAllEnded;
-    } else if (!bad_ends_.empty() && now >= bad_ends_.front().time + grace) {
-      lost_ = std::move(bad_ends_.front().failure);
-      bad_ends_.erase(bad_ends_.begin());
+    } else if (next != bad_ends_.end() && now >= next->time + next->Grace(grace)) {
+      lost_ = std::move(next->failure);
+      bad_ends_.erase(next);
       return Event::kLost;
     }
     if (now >= deadline) return Event::kTimeout;
@@ -331,10 +347,14 @@ void Launcher::Drain(absl::Time deadline) {
   while (!children_.empty() && MonotonicNow() < deadline) Poll(deadline);
 }
 
-void Launcher::Kill(const std::string& role, int rank) {
+bool Launcher::Kill(const std::string& role, int rank) {
+  bool found = false;
   for (const Child& child : children_) {
-    if (child.command.role == role && child.command.rank == rank) kill(-child.pid, SIGKILL);
+    if (child.command.role != role || child.command.rank != rank) continue;
+    kill(-child.pid, SIGKILL);
+    found = true;
   }
+  return found;
 }
 
 void Launcher::Stop() {

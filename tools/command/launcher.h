@@ -10,6 +10,7 @@
 
 #include <sys/types.h>
 
+#include <algorithm>
 #include <atomic>
 #include <optional>
 #include <string>
@@ -30,6 +31,8 @@ struct Command {
   // The others can go on without it: its failure is kLost, not kFailure, and when all others have
   // ended well, so has the whole.
   bool expendable = false;
+  // Its failure is kLost too, and the others wait until it is started again.
+  bool restartable = false;
 };
 
 // How a process failed.
@@ -41,6 +44,8 @@ struct Failure {
   std::string log_path;
   // It ended because another did, or was left alone by one that stands still.
   bool only_followed = false;
+  // By a signal.
+  bool killed = false;
 };
 
 class Launcher {
@@ -49,7 +54,7 @@ class Launcher {
     kTimeout,    // nothing has happened
     kAllEnded,   // all have ended well; of the expendable some may still run, or have failed
     kFailure,    // a process has failed: see failure()
-    kLost,       // an expendable process has failed, and no other has because of it: see lost()
+    kLost,       // an expendable or restartable process has failed: see lost()
     kInterrupt,  // Interrupt() was called: see interrupted_by()
   };
 
@@ -77,8 +82,8 @@ class Launcher {
   // Wakes Wait. From any thread, any number of times; the first signal is kept.
   void Interrupt(int signal);
 
-  // Kills a process that stands still: it would not end by itself.
-  void Kill(const std::string& role, int rank);
+  // Kills a process that stands still: it would not end by itself. Whether there was one.
+  bool Kill(const std::string& role, int rank);
 
   // Ends and reaps all processes: SIGTERM, and kPatience later SIGKILL. Returns within kPatience
   // and what the kernel needs: with kGrace before, under two seconds.
@@ -107,12 +112,20 @@ class Launcher {
     int log_fd;        // the log may be removed while it is written
     off_t log_begins;  // what was in the log before is another's
   };
+  static constexpr int kKilled = 3;  // the weight of who was ended by a signal
   // A failure that is not judged yet.
   struct BadEnd {
     Failure failure;
     int weight;
     bool expendable;
+    bool restartable;
     absl::Time time;
+
+    // A process that was killed is nobody's victim; one that only followed another waits for that.
+    absl::Duration Grace(absl::Duration grace) const {
+      if (restartable && weight == kKilled) return absl::ZeroDuration();
+      return failure.only_followed ? std::max(grace, kFollowersGrace) : grace;
+    }
   };
 
   // Waits until a process ends, Interrupt is called or `deadline` is reached; reaps what has ended.
@@ -120,6 +133,9 @@ class Launcher {
   // Until `deadline` or no process is left.
   void Drain(absl::Time deadline);
   void SignalAll(int signal);
+  // The one of those that may be started again to be told next: of servers, for which all others
+  // wait, the one that explains most.
+  std::vector<BadEnd>::iterator NextLost();
   // Of those that are not expendable.
   std::vector<const Child*> Others() const;
   // Whether nobody says why, and several run that may be it.

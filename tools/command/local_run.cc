@@ -3,6 +3,7 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "common/base/terminal.h"
 #include "common/job/job.h"
 #include "common/wire/reach.h"
+#include "server/run/run_state.h"
 #include "tools/command/command.h"
 #include "tools/command/log_file.h"
 #include "tools/command/say.h"
@@ -39,6 +41,10 @@ constexpr absl::Duration kProgressPoll = absl::Milliseconds(200);
 // answer, while nobody sees whether a process ends.
 constexpr absl::Duration kQuiet = absl::Seconds(1);
 constexpr absl::Duration kAskTimeout = absl::Milliseconds(300);
+// While the job waits for servers.
+constexpr absl::Duration kAskAgain = absl::Milliseconds(200);
+// How long a server that lives may take to register again.
+constexpr absl::Duration kComesBack = absl::Seconds(10);
 
 // A line of a process's log (see Log).
 struct LogLine {
@@ -76,6 +82,10 @@ LogLine ParseLogLine(const std::string& line) {
     if (!fields.empty()) absl::StrAppend(&*parsed.warning, " ", JsonText(fields));
   }
   return parsed;
+}
+
+std::string OneLine(const std::string& reason) {
+  return absl::StrReplaceAll(reason, {{"\n", "; "}});
 }
 
 // Whether the server at `address` takes connections and says nothing.
@@ -129,6 +139,7 @@ absl::Status LocalRun::StartWorker(int rank) {
 }
 
 absl::Status LocalRun::StartServer(int shard, const std::string& address) {
+  started_[shard] = MonotonicNow();
   std::vector<std::string> arguments = {programs_.server, "--config",          folder_.JobFile(),
                                         "--shard",        absl::StrCat(shard), "--run-dir",
                                         folder_.path()};
@@ -147,8 +158,10 @@ absl::Status LocalRun::Start(const std::string& role, int rank, std::vector<std:
   if (!address.empty())
     arguments.insert(arguments.end(), {"--set", absl::StrCat("cluster.address=\"", address, "\"")});
   logs_.try_emplace(absl::StrCat(role, " ", rank), folder_.LogFile(role, rank));
+  const bool is_worker = role == "worker";
   return launcher_.Start({role, rank, std::move(arguments), folder_.LogFile(role, rank),
-                          /*expendable=*/role == "worker"});
+                          /*expendable=*/is_worker,
+                          /*restartable=*/!is_worker && comes_back()});
 }
 
 absl::StatusOr<Launcher::Event> LocalRun::AwaitAddress() {
@@ -159,6 +172,10 @@ absl::StatusOr<Launcher::Event> LocalRun::AwaitAddress() {
     if (event == Event::kAllEnded) {
       return absl::InternalError("server 0 has ended before it listened; see " +
                                  folder_.LogFile("server", 0));
+    }
+    if (event == Event::kLost) {
+      failure_ = launcher_.lost();
+      return Event::kFailure;
     }
     if (event != Event::kTimeout) return event;
     if (MonotonicNow() > deadline) {
@@ -184,7 +201,7 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
     if (event == Event::kLost) {
       display.Clear();
       RUBATO_ASSIGN_OR_RETURN(const bool goes_on, OnLost(launcher_.lost()));
-      if (!goes_on) return Event::kFailure;
+      if (!goes_on) return is_complete_ ? Event::kAllEnded : Event::kFailure;
     } else if (event != Event::kTimeout) {
       return event;
     }
@@ -254,36 +271,73 @@ std::string LocalRun::NameOf(const Failure& failure) const {
 
 absl::StatusOr<bool> LocalRun::OnLost(const Failure& lost) {
   // A worker that was left alone: by the only server, or there would be another that ended.
-  if (lost.only_followed && StandsStill(address_)) {
+  if (!comes_back() && lost.only_followed && StandsStill(address_)) {
     launcher_.Kill("server", 0);
     failure_ = Failure{"server", 0, 1, absl::StrCat("stands still: ", lost.reason),
                        folder_.LogFile("server", 0)};
     return false;
   }
+  if (lost.role == "server") return OnLostServer(lost);
+  if (HasFailed()) return true;  // server 0 tells why
   const std::string who = NameOf(lost);
-  const std::string reason = absl::StrReplaceAll(lost.reason, {{"\n", "; "}});
-  const int most = plan_.job.cluster().max_restarts();
   if (lost.exit_code == 128 + SIGTERM || lost.exit_code == 128 + SIGINT) {
     Say(log_, absl::StrCat(who, " has left"));
     return true;
   }
-  if (lost.exit_code != kExitUsage && restarts_[lost.rank] < most) {
-    ++restarts_[lost.rank];
-    Say(log_, absl::StrFormat("%s ended: %s; started again (%d of %d)", who, reason,
-                              restarts_[lost.rank], most));
-    RUBATO_RETURN_IF_ERROR(StartWorker(lost.rank));
-    return true;
+  if (lost.exit_code != kExitUsage) {
+    RUBATO_ASSIGN_OR_RETURN(const bool started, StartAgain(lost));
+    if (started) return true;
   }
   if (!has_begun_) {
     failure_ = lost;
     return false;
   }
-  Say(log_, absl::StrCat(who, " ended: ", reason, "; not started again, ",
+  Say(log_, absl::StrCat(who, " ended: ", OneLine(lost.reason), "; not started again, ",
                          lost.exit_code == kExitUsage
                              ? "which would not help"
-                             : absl::StrFormat("cluster.max_restarts is %d", most),
+                             : absl::StrFormat("cluster.max_restarts is %d",
+                                               plan_.job.cluster().max_restarts()),
                          "; log: ", lost.log_path));
   return true;
+}
+
+absl::StatusOr<bool> LocalRun::StartAgain(const Failure& lost) {
+  const int most = plan_.job.cluster().max_restarts();
+  int& restarts = restarts_[absl::StrCat(lost.role, " ", lost.rank)];
+  if (restarts >= most) return false;
+  Say(log_, absl::StrFormat("%s ended: %s; started again (%d of %d)", NameOf(lost),
+                            OneLine(lost.reason), ++restarts, most));
+  RUBATO_RETURN_IF_ERROR(lost.role == "worker" ? StartWorker(lost.rank)
+                                               : StartServer(lost.rank, address_));
+  if (lost.role == "server") missing_since_.erase(lost.rank);
+  return true;
+}
+
+bool LocalRun::HasFailed() const {
+  const absl::StatusOr<std::optional<proto::RunState>> state = ReadRunState(folder_);
+  return state.ok() && state->has_value() && (*state)->has_ended();
+}
+
+absl::StatusOr<bool> LocalRun::OnLostServer(const Failure& lost) {
+  silent_since_ = absl::InfiniteFuture();
+  const absl::StatusOr<std::optional<proto::RunState>> state = ReadRunState(folder_);
+  const bool has_state = state.ok() && state->has_value();
+  const bool has_ended = has_state && (*state)->has_ended();
+  // Written last: who is lost behind the result is missed by nobody.
+  is_complete_ = !has_ended && access(folder_.SummaryFile().c_str(), F_OK) == 0;
+  if (is_complete_) return false;
+  // It may be that neither can be told any more: then all others have ended, too.
+  const bool is_over =
+      has_state ? has_ended || (!lost.killed && launcher_.running() == 0) : has_begun_;
+  const bool is_asked = lost.exit_code == 128 + SIGTERM || lost.exit_code == 128 + SIGINT;
+  // Before training has begun a server that ends by itself cannot begin.
+  if (!is_over && !is_asked && !lost.only_followed && lost.exit_code != kExitUsage &&
+      (has_begun_ || lost.killed)) {
+    RUBATO_ASSIGN_OR_RETURN(const bool started, StartAgain(lost));
+    if (started) return true;
+  }
+  failure_ = lost;
+  return false;
 }
 
 void LocalRun::StopInOrder() {
@@ -317,8 +371,17 @@ absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
   request.set_kind(proto::CommandRequest::KIND_STATUS);
   const absl::StatusOr<proto::CommandReply> reply =
       SendCommand(folder_.path(), address_, std::move(request), kAskTimeout);
-  if (!reply.ok()) return absl::OkStatus();
-  const bool paused = reply->status().state() == "paused";
+  if (!reply.ok()) {
+    OnSilence(now);
+    return absl::OkStatus();
+  }
+  silent_since_ = absl::InfiniteFuture();
+  KillMissing(reply->status(), now);
+  const bool waits = reply->status().missing_shards_size() > 0;
+  // A job that has gone back pauses before its first view.
+  const bool paused =
+      reply->status().state() == "paused" ||
+      (reply->status().term() > 1 && !waits && reply->status().state() == "waiting for the others");
   if (paused && workers < least) {
     display.Clear();
     StopInOrder();
@@ -327,10 +390,44 @@ absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
                         "(cluster.workers.min), and none may be started again",
                         workers, least));
   }
-  display.SetNotice(paused && reply->status().waits_size() > 0
-                        ? absl::StrCat("paused: ", reply->status().waits(0))
+  display.SetNotice((paused || waits) && reply->status().waits_size() > 0
+                        ? absl::StrCat(paused ? "paused: " : "", reply->status().waits(0))
                         : "");
   return absl::OkStatus();
+}
+
+void LocalRun::OnSilence(absl::Time now) {
+  ask_at_ = now + kAskAgain;
+  if (!comes_back() || !StandsStill(address_)) {
+    silent_since_ = absl::InfiniteFuture();
+    return;
+  }
+  silent_since_ = std::min(silent_since_, now);
+  if (now - silent_since_ < absl::Seconds(plan_.job.cluster().lease())) return;
+  silent_since_ = absl::InfiniteFuture();
+  if (launcher_.Kill("server", 0)) {
+    Say(log_, absl::StrFormat("server 0 stands still for %g s (cluster.lease): killed",
+                              plan_.job.cluster().lease()));
+  }
+}
+
+void LocalRun::KillMissing(const proto::JobStatus& status, absl::Time now) {
+  const std::map<int, absl::Time> before = std::exchange(missing_since_, {});
+  for (const int shard : status.missing_shards()) {
+    const auto found = before.find(shard);
+    const absl::Time since = found == before.end() ? now : found->second;
+    missing_since_[shard] = since;
+    ask_at_ = now + kAskAgain;
+    const std::string name = absl::StrCat("server ", shard);
+    // One that is here and alive comes back by itself, but the one that fell silent has been given
+    // a lease already, if it is not another by now.
+    const bool is_new = now - started_[shard] < kComesBack;
+    const bool is_silent = status.has_lost_shard() && status.lost_shard() == shard;
+    if (!comes_back() || is_new || (!is_silent && now - since < kComesBack)) continue;
+    if (launcher_.Kill("server", shard)) {
+      Say(log_, absl::StrCat(name, " has not come back: killed"));
+    }
+  }
 }
 
 }  // namespace rubato

@@ -32,7 +32,7 @@ class LocalRun {
   LocalRun(const Plan& plan, const Resume& resume, bool record, const Programs& programs,
            std::vector<std::string> worker_flags, RunFolder folder, Launcher& launcher);
 
-  // Starts all processes, workers that end badly anew, and waits for their end. Then kAllEnded,
+  // Starts all processes, those that end badly anew, and waits for their end. Then kAllEnded,
   // kFailure (see failure()) or kInterrupt; an error if a process could not be started, or if there
   // are too few workers to go on. What still runs is left to Stop.
   absl::StatusOr<Launcher::Event> Train();
@@ -49,6 +49,8 @@ class LocalRun {
   const Failure& failure() const { return failure_.has_value() ? *failure_ : *launcher_.failure(); }
 
  private:
+  // Whether servers that have ended are started again.
+  bool comes_back() const { return plan_.job.cluster().max_restarts() > 0; }
   absl::Status StartWorker(int rank);
   absl::Status StartServer(int shard, const std::string& address);
   absl::Status Start(const std::string& role, int rank, std::vector<std::string> arguments,
@@ -62,11 +64,20 @@ class LocalRun {
   void ReadLogs(ProgressDisplay* display);
   // Keeps logs below kMaxLog, when they have been read.
   void CutLogs(ProgressDisplay& display);
-  // Starts a worker anew if that may help. Whether the run goes on.
+  // Whether the job has ended with an error.
+  bool HasFailed() const;
+  // Starts a process anew if that may help. Whether the run goes on.
   absl::StatusOr<bool> OnLost(const Failure& lost);
-  // When nothing happens: shows that the run is paused, if it is. If it would be so for ever, has
-  // shard 0 end it with a checkpoint.
+  absl::StatusOr<bool> OnLostServer(const Failure& lost);
+  // Starts it, if that may be done once more, and says so.
+  absl::StatusOr<bool> StartAgain(const Failure& lost);
+  // When nothing happens: shows that the run is paused or waits for servers, if so, and kills those
+  // that stand still. If it would be paused for ever, has shard 0 end it with a checkpoint.
   absl::Status CheckPaused(ProgressDisplay& display);
+  // Shard 0 has not answered at `now`.
+  void OnSilence(absl::Time now);
+  // What shards the job waits for: those that have been started again are on their way.
+  void KillMissing(const proto::JobStatus& status, absl::Time now);
 
   const Plan& plan_;
   const Resume& resume_;
@@ -84,8 +95,12 @@ class LocalRun {
   std::string address_;    // of shard 0
   bool has_begun_ = false;
   std::string mode_;
-  std::map<int, int> restarts_;  // by rank
+  std::map<std::string, int> restarts_;               // by role and rank
+  std::map<int, absl::Time> missing_since_;           // shards
+  std::map<int, absl::Time> started_;                 // likewise: the last time
+  absl::Time silent_since_ = absl::InfiniteFuture();  // shard 0
   std::optional<Failure> failure_;
+  bool is_complete_ = false;  // its result was there when server 0 was lost
   absl::Time ask_at_ = absl::InfinitePast();
 };
 

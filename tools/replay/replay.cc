@@ -37,6 +37,18 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::json;
 
+// What a coordinator's core and the shards have recorded of one term.
+struct Term {
+  CoordinatorReplay coordinator;
+  std::vector<ShardReplay> shards;  // those that opened a view
+
+  std::vector<const ReplayedPart*> Parts() const {
+    std::vector<const ReplayedPart*> parts = {&coordinator.part};
+    for (const ShardReplay& shard : shards) parts.push_back(&shard.part);
+    return parts;
+  }
+};
+
 // A recorded run that has been run again, beside the files that the run left.
 class Replay {
  public:
@@ -55,17 +67,9 @@ class Replay {
       return absl::NotFoundError(
           absl::StrCat(folder_.path(), " holds no record: `rubato train --record` makes one"));
     }
-    RUBATO_ASSIGN_OR_RETURN(coordinator_, ReplayCoordinator(CoordinatorRecording(record)));
-    Add(coordinator_->part);
-    for (int shard = 0; shard < coordinator_->header.job().cluster().servers(); ++shard) {
-      RUBATO_ASSIGN_OR_RETURN(ShardReplay replay,
-                              ReplayShard(ShardRecording(record, shard), shard));
-      if (replay.header.job_digest() != coordinator_->header.job_digest()) {
-        return absl::InvalidArgumentError(
-            absl::StrCat(replay.part.path, " is of another job than ", coordinator_->part.path));
-      }
-      Add(replay.part);
-      shards_.push_back(std::move(replay));
+    RUBATO_RETURN_IF_ERROR(ReplayTerms(record));
+    for (int shard = 0; shard < last().coordinator.header.job().cluster().servers(); ++shard) {
+      RUBATO_RETURN_IF_ERROR(ReplayShards(ShardRecording(record, shard), shard));
     }
     return absl::OkStatus();
   }
@@ -85,7 +89,7 @@ class Replay {
   absl::Status CheckWhole() const {
     std::error_code error;
     if (!fs::exists(folder_.SummaryFile(), error)) return absl::OkStatus();
-    for (const ReplayedPart* part : Parts()) {
+    for (const ReplayedPart* part : last().Parts()) {
       if (part->has_end) continue;
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s is truncated: it ends after event %d, and the run went on to its end (or the disk "
@@ -97,14 +101,20 @@ class Replay {
 
   std::string Text(absl::Duration time) const {
     std::string text;
-    if (coordinator_->header.version() != kVersion) {
-      absl::StrAppend(&text, "recorded      by rubato ", coordinator_->header.version(),
+    if (last().coordinator.header.version() != kVersion) {
+      absl::StrAppend(&text, "recorded      by rubato ", last().coordinator.header.version(),
                       ", replayed by ", kVersion, "\n");
     }
-    Line(coordinator_->part, absl::StrCat("up to view ", coordinator_->views.size()), &text);
-    for (const ShardReplay& shard : shards_) {
-      Line(shard.part,
-           absl::StrFormat("%d updates of %d blocks", shard.updates, shard.blocks.size()), &text);
+    for (const Term& term : terms_) {
+      if (terms_.size() > 1) {
+        absl::StrAppend(&text, "term          ", term.coordinator.header.state().term(), "\n");
+      }
+      Line(term.coordinator.part, absl::StrCat("up to view ", term.coordinator.views.size()),
+           &text);
+      for (const ShardReplay& shard : term.shards) {
+        Line(shard.part,
+             absl::StrFormat("%d updates of %d blocks", shard.updates, shard.blocks.size()), &text);
+      }
     }
     for (const std::string& line : same_) absl::StrAppend(&text, line, "\n");
     return absl::StrCat(
@@ -113,15 +123,51 @@ class Replay {
   }
 
  private:
-  void Add(const ReplayedPart& part) {
+  const Term& last() const { return terms_.back(); }
+
+  void Add(const ReplayedPart& part, uint32_t term) {
     bytes_ += part.bytes;
-    if (part.difference.has_value()) differences_.push_back(*part.difference);
+    if (!part.difference.has_value()) return;
+    differences_.push_back(terms_.size() == 1
+                               ? *part.difference
+                               : absl::StrCat("term ", term, ": ", *part.difference));
   }
 
-  std::vector<const ReplayedPart*> Parts() const {
-    std::vector<const ReplayedPart*> parts = {&coordinator_->part};
-    for (const ShardReplay& shard : shards_) parts.push_back(&shard.part);
-    return parts;
+  absl::Status ReplayTerms(const std::string& record) {
+    const std::string first = CoordinatorRecording(record);
+    std::vector<std::string> paths = Recordings(first);
+    if (paths.empty()) paths = {first};  // which tells that it is missing
+    for (const std::string& path : paths) {
+      RUBATO_ASSIGN_OR_RETURN(CoordinatorReplay coordinator, ReplayCoordinator(path));
+      terms_.push_back({std::move(coordinator), {}});
+    }
+    for (const Term& term : terms_) {
+      Add(term.coordinator.part, term.coordinator.header.state().term());
+    }
+    return absl::OkStatus();
+  }
+
+  // Of one shard, in all terms.
+  absl::Status ReplayShards(const std::string& first, int shard) {
+    std::vector<std::string> paths = Recordings(first);
+    if (paths.empty()) paths = {first};
+    for (const std::string& path : paths) {
+      RUBATO_ASSIGN_OR_RETURN(ShardReplay replay, ReplayShard(path, shard));
+      if (replay.header.job_digest() != last().coordinator.header.job_digest()) {
+        return absl::InvalidArgumentError(
+            absl::StrCat(path, " is of another job than ", last().coordinator.part.path));
+      }
+      const auto term = std::find_if(terms_.begin(), terms_.end(), [&](const Term& one) {
+        return one.coordinator.header.state().term() == replay.term;
+      });
+      // One that has got no view has done nothing, if it is not all that there is.
+      Term& its = term == terms_.end() ? terms_.back() : *term;
+      if (term == terms_.end() && terms_.size() > 1) continue;
+      Add(replay.part, replay.term);
+      if (&its != &terms_.back()) replay.parameters.clear();
+      its.shards.push_back(std::move(replay));
+    }
+    return absl::OkStatus();
   }
 
   static void Line(const ReplayedPart& part, const std::string& what, std::string* text) {
@@ -152,51 +198,86 @@ class Replay {
       RUBATO_ASSIGN_OR_RETURN(const std::string earlier, ReadSmallFile(before));
       text.insert(0, earlier);
     }
-    const std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
-    absl::Span<const std::string> views = coordinator_->views;
-    size_t first = 0;  // the earliest of these that has a line
-    if (is_cut && !lines.empty()) {
-      const auto is_first = [line = WithoutTime(lines[0])](const std::string& view) {
-        return WithoutTime(view) == line;
-      };
-      const auto found = std::find_if(views.begin(), views.end(), is_first);
-      if (found != views.end()) first = static_cast<size_t>(found - views.begin());
+    std::vector<std::string> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
+    std::optional<std::string> from;  // the first view that has a line, where that is not the first
+    for (const Term& term : terms_) {
+      const uint32_t number = term.coordinator.header.state().term();
+      const auto end =
+          std::stable_partition(lines.begin(), lines.end(),
+                                [&](const std::string& line) { return TermOf(line) == number; });
+      const std::vector<std::string> its(lines.begin(), end);
+      lines.erase(lines.begin(), end);
+      absl::Span<const std::string> views = term.coordinator.views;
+      size_t first = 0;
+      if (is_cut && !from.has_value()) {
+        if (its.empty()) continue;
+        first = FirstOf(its[0], views);
+        from = first == 0 ? "" : absl::StrFormat(", from view %d on", first + 1);
+      }
+      if (!CompareViews(term, its, views.subspan(first), first)) return absl::OkStatus();
     }
-    views.remove_prefix(first);
-    const size_t count = coordinator_->part.has_end ? std::max(lines.size(), views.size())
-                                                    : std::min(lines.size(), views.size());
+    if (!lines.empty()) {
+      differences_.push_back(absl::StrFormat("%s: a view of no recorded term: %s",
+                                             folder_.ViewsFile(), JsonText(WithoutTime(lines[0]))));
+      return absl::OkStatus();
+    }
+    if (terms_.front().coordinator.views.empty()) return absl::OkStatus();
+    Same("views", absl::StrCat("those of ", folder_.ViewsFile(), from.value_or("")));
+    return absl::OkStatus();
+  }
+
+  static uint32_t TermOf(const std::string& line) {
+    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto found = json.is_object() ? json.find("term") : json.end();
+    return json.is_object() && found != json.end() && found->is_number_unsigned()
+               ? found->get<uint32_t>()
+               : 0;
+  }
+
+  // Which of the views the line is of; 0 if of none.
+  static size_t FirstOf(const std::string& line, absl::Span<const std::string> views) {
+    const auto found = std::find_if(views.begin(), views.end(), [&](const std::string& view) {
+      return WithoutTime(view) == WithoutTime(line);
+    });
+    return found == views.end() ? 0 : static_cast<size_t>(found - views.begin());
+  }
+
+  // Of a term, behind `skipped` views. Whether they are the same.
+  bool CompareViews(const Term& term, const std::vector<std::string>& lines,
+                    absl::Span<const std::string> views, size_t skipped) {
+    const size_t count = term.coordinator.part.has_end ? std::max(lines.size(), views.size())
+                                                       : std::min(lines.size(), views.size());
     for (size_t i = 0; i < count; ++i) {
       if (i < lines.size() && i < views.size() && WithoutTime(lines[i]) == WithoutTime(views[i])) {
         continue;
       }
       differences_.push_back(
-          absl::StrFormat("%s, view %d: is %s; replayed: %s", folder_.ViewsFile(), first + i + 1,
+          absl::StrFormat("%s, view %d: is %s; replayed: %s", folder_.ViewsFile(), skipped + i + 1,
                           i < lines.size() ? JsonText(WithoutTime(lines[i])) : "missing",
                           i < views.size() ? JsonText(WithoutTime(views[i])) : "no such view"));
-      return absl::OkStatus();
+      return false;
     }
-    if (count == 0) return absl::OkStatus();
-    const std::string from = first == 0 ? "" : absl::StrFormat(", from view %d on", first + 1);
-    Same("views", absl::StrCat("those of ", folder_.ViewsFile(), from));
-    return absl::OkStatus();
+    return true;
   }
 
   // Those that are still there, of which all shards were asked for their part.
   absl::Status CompareCheckpoints() {
     // One at the end of a run on arrival may be written over one of the same step: the last counts.
-    std::map<std::string, uint32_t> snapshots;
-    for (const CoordinatorReplay::Checkpoint& written : coordinator_->checkpoints) {
-      snapshots[fs::path(written.path).filename()] = written.snapshot;
+    std::map<std::string, std::pair<const Term*, uint32_t>> snapshots;
+    for (const Term& term : terms_) {
+      for (const CoordinatorReplay::Checkpoint& written : term.coordinator.checkpoints) {
+        snapshots[fs::path(written.path).filename()] = {&term, written.snapshot};
+      }
     }
     std::vector<std::string> names;
-    for (const auto& [name, snapshot] : snapshots) {
+    for (const auto& [name, taken] : snapshots) {
       const std::string path = absl::StrCat(folder_.CheckpointFolder(), "/", name);
       std::error_code error;
       if (!fs::exists(path, error)) continue;
       RUBATO_ASSIGN_OR_RETURN(const proto::Manifest manifest, CheckCheckpoint(path));
       RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
-                              ReadTrainingState(path, manifest, coordinator_->view.layout()));
-      if (const auto difference = CheckpointDifference(snapshot, state)) {
+                              ReadTrainingState(path, manifest, last().coordinator.view.layout()));
+      if (const auto difference = CheckpointDifference(*taken.first, taken.second, state)) {
         differences_.push_back(absl::StrCat(path, ": ", *difference));
         return absl::OkStatus();
       }
@@ -208,10 +289,10 @@ class Replay {
     return absl::OkStatus();
   }
 
-  std::optional<std::string> CheckpointDifference(uint32_t snapshot,
+  std::optional<std::string> CheckpointDifference(const Term& term, uint32_t snapshot,
                                                   const TrainingState& state) const {
-    const FlatSpace space = SpaceOf(coordinator_->header.job(), coordinator_->view.layout());
-    for (const ShardReplay& shard : shards_) {
+    const FlatSpace space = SpaceOf(term.coordinator.header.job(), term.coordinator.view.layout());
+    for (const ShardReplay& shard : term.shards) {
       const auto found = shard.snapshots.find(snapshot);
       for (int64_t block = shard.blocks.begin; block < shard.blocks.end; ++block) {
         const Range values = space.BlockValues(block);
@@ -236,17 +317,18 @@ class Replay {
   // The final parameters and figures, if the run came so far.
   absl::Status CompareResult() {
     std::error_code error;
-    for (const ReplayedPart* part : Parts()) {
+    const CoordinatorReplay& coordinator = last().coordinator;
+    for (const ReplayedPart* part : last().Parts()) {
       if (!part->has_end) return absl::OkStatus();
     }
-    if (!fs::exists(folder_.ParametersFile(), error) || !coordinator_->summary.has_value()) {
+    if (!fs::exists(folder_.ParametersFile(), error) || !coordinator.summary.has_value()) {
       return absl::OkStatus();
     }
-    const proto::Layout& layout = coordinator_->view.layout();
+    const proto::Layout& layout = coordinator.view.layout();
     RUBATO_ASSIGN_OR_RETURN(const std::vector<float> parameters,
                             rubato::ReadParameters(folder_.ParametersFile(), layout));
-    const FlatSpace space = SpaceOf(coordinator_->header.job(), coordinator_->view.layout());
-    for (const ShardReplay& shard : shards_) {
+    const FlatSpace space = SpaceOf(coordinator.header.job(), coordinator.view.layout());
+    for (const ShardReplay& shard : last().shards) {
       for (const auto& [block, values] : shard.parameters) {
         const Range range = space.BlockValues(block);
         if (std::memcmp(values.data(), parameters.data() + range.begin,
@@ -265,9 +347,9 @@ class Replay {
                                        folder_.ParametersFile(), digest.substr(0, 12)));
     if (!fs::exists(folder_.SummaryFile(), error)) return absl::OkStatus();
     RUBATO_ASSIGN_OR_RETURN(const std::string summary, ReadSmallFile(folder_.SummaryFile()));
-    if (ToJson(*coordinator_->summary, digest) != summary) {
+    if (ToJson(*coordinator.summary, digest) != summary) {
       differences_.push_back(absl::StrFormat("%s is %s; replayed: %s", folder_.SummaryFile(),
-                                             summary, ToJson(*coordinator_->summary, digest)));
+                                             summary, ToJson(*coordinator.summary, digest)));
     } else {
       Same("figures", absl::StrCat("those of ", folder_.SummaryFile()));
     }
@@ -275,8 +357,7 @@ class Replay {
   }
 
   const RunFolder folder_;
-  std::optional<CoordinatorReplay> coordinator_;
-  std::vector<ShardReplay> shards_;
+  std::vector<Term> terms_;  // in order
   int64_t bytes_ = 0;
   std::vector<std::string> same_;  // what else was found equal
   std::vector<std::string> differences_;

@@ -110,6 +110,7 @@ absl::StatusOr<ShardReplay> ReplayShard(const std::string& path, int shard) {
   const auto handle = [&](const proto::ShardEvent& event, std::vector<float> values,
                           std::vector<proto::ShardOutcome>* into) -> absl::Status {
     outcomes = into;
+    if (event.message().has_view()) replay.term = event.message().view().term();
     return Replay(event, values, &protocol);
   };
   RUBATO_RETURN_IF_ERROR((ReplayEvents<proto::ShardEvent, proto::ShardOutcome>(

@@ -18,6 +18,7 @@ namespace rubato {
 struct ShardReplay {
   ReplayedPart part;
   proto::RecordHeader header;
+  uint32_t term = 0;  // of its views; 0: none has come
   int64_t updates = 0;
   Range blocks;  // none, if no view has come
   // The last version of each block.

@@ -13,38 +13,45 @@ constexpr SimTime kTickTime = 100 * kMillisecond;
 
 void CoordinatorProcess::Start(ProcessId self) {
   self_ = self;
-  network_.SetTimer(self_, network_.now() + kTickTime, kTick, EventQueue::Kind::kBackground);
+  SetTimer(kTick, network_.now() + kTickTime, EventQueue::Kind::kBackground);
+}
+
+void CoordinatorProcess::BeginTerm(Coordinator core) {
+  for (const ConnectionId call : term_->calls) network_.Close(call, self_);
+  term_ = std::make_unique<Term>(std::move(core), term_->number + 1);
+  SetTimer(kTick, network_.now() + kTickTime, EventQueue::Kind::kBackground);
 }
 
 void CoordinatorProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
   if (message.kind != SimMessage::Kind::kToCoordinator) return;
+  term_->calls.insert(connection);
   Handle(coordinator::FromPeer{PeerOf(connection), message.to_coordinator()});
 }
 
 void CoordinatorProcess::OnBroken(ConnectionId connection) {
+  term_->calls.erase(connection);
   Handle(coordinator::PeerGone{PeerOf(connection)});
 }
 
 void CoordinatorProcess::OnTimer(uint64_t argument) {
-  if (end_.has_value()) return;
-  switch (argument & 0xff) {
-    case kTick:
-      if (network_.now() >= ticks_from_) Handle(coordinator::Tick{});
-      network_.SetTimer(self_, std::max(network_.now() + kTickTime, ticks_from_), kTick,
-                        EventQueue::Kind::kBackground);
-      break;
-    case kTask: {
-      const auto task = std::move(tasks_.front());
-      tasks_.pop_front();
-      if (const std::optional<coordinator::Event> event = task()) Handle(*event);
-      break;
-    }
-    default: {
-      auto beat = beats_.extract(argument >> 8);
-      Handle(coordinator::Heartbeat{std::move(beat.mapped().request)});
-      beat.mapped().on_answer();
-    }
+  const uint64_t number = argument >> 8;
+  const Timer timer = static_cast<Timer>(argument & 0xff);
+  if (timer == kHeartbeat) {
+    auto beat = beats_.extract(number);
+    Handle(coordinator::Heartbeat{std::move(beat.mapped().request)});
+    beat.mapped().on_answer();
+    return;
   }
+  if (term_->is_over || number != term_->number) return;
+  if (timer == kTick) {
+    if (network_.now() >= ticks_from_) Handle(coordinator::Tick{});
+    SetTimer(kTick, std::max(network_.now() + kTickTime, ticks_from_),
+             EventQueue::Kind::kBackground);
+    return;
+  }
+  const auto task = std::move(term_->tasks.front());
+  term_->tasks.pop_front();
+  if (const std::optional<coordinator::Event> event = task()) Handle(*event);
 }
 
 absl::Status CoordinatorProcess::Request(const coordinator::Event& request) {
@@ -54,7 +61,7 @@ absl::Status CoordinatorProcess::Request(const coordinator::Event& request) {
 }
 
 void CoordinatorProcess::Handle(const coordinator::Event& event) {
-  for (coordinator::Outcome& outcome : core_.Handle(event, ToTime(network_.now()))) {
+  for (coordinator::Outcome& outcome : term_->core.Handle(event, ToTime(network_.now()))) {
     std::visit([this](auto& what) { Do(std::move(what)); }, outcome);
   }
 }
@@ -81,7 +88,7 @@ void CoordinatorProcess::Do(const coordinator::Journal& journal) {
 void CoordinatorProcess::Do(const coordinator::Collect& collect) {
   Later(0, [this, collect]() -> std::optional<coordinator::Event> {
     return coordinator::Collected{callbacks_.collect
-                                      ? callbacks_.collect(collect.version, core_.summary())
+                                      ? callbacks_.collect(collect.version, term_->core.summary())
                                       : absl::OkStatus()};
   });
 }
@@ -102,11 +109,21 @@ void CoordinatorProcess::Do(const coordinator::WriteCheckpoint& write) {
   });
 }
 
+void CoordinatorProcess::Do(const coordinator::End& end) {
+  term_->is_over = true;
+  if (end.lost_shard.has_value()) {
+    callbacks_.on_lost_shard(*end.lost_shard, end.status);
+    return;
+  }
+  end_ = end.status;
+  ended_at_ = network_.now();
+}
+
 void CoordinatorProcess::Later(SimTime time,
                                std::function<std::optional<coordinator::Event>()> task) {
-  tasks_.push_back(std::move(task));
-  tasks_done_ = std::max(tasks_done_, network_.now()) + time;
-  network_.SetTimer(self_, tasks_done_, kTask);
+  term_->tasks.push_back(std::move(task));
+  term_->tasks_done = std::max(term_->tasks_done, network_.now()) + time;
+  SetTimer(kTask, term_->tasks_done, EventQueue::Kind::kWork);
 }
 
 }  // namespace rubato

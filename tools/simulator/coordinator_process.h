@@ -6,7 +6,9 @@
 #include <deque>
 #include <functional>
 #include <map>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -36,20 +38,26 @@ class CoordinatorProcess : public Process {
     std::function<absl::Status()> restore;
     std::function<absl::StatusOr<std::string>(uint32_t snapshot, const proto::Manifest&)>
         checkpoint;
+    // To be remembered by who begins the next term.
+    std::function<void(const proto::Lasting&)> keep;
+    // The term has ended because this shard was lost; BeginTerm is to follow.
+    std::function<void(int lost_shard, const absl::Status& why)> on_lost_shard;
   };
 
   // A checkpoint takes so long to write.
   CoordinatorProcess(VirtualNetwork* network, Coordinator core, Callbacks callbacks,
                      SimTime checkpoint_time)
       : network_(*network),
-        core_(std::move(core)),
         callbacks_(std::move(callbacks)),
-        checkpoint_time_(checkpoint_time) {}
+        checkpoint_time_(checkpoint_time),
+        term_(std::make_unique<Term>(std::move(core), 0)) {}
 
   // `self` is this process; begins to tick.
   void Start(ProcessId self);
   // The connection of shard 0, which is in the same process.
-  void SetOwnShard(ConnectionId connection) { own_shard_ = connection; }
+  void SetOwnShard(ConnectionId connection) { term_->own_shard = connection; }
+  // Nothing is left of the term that has ended: its calls break.
+  void BeginTerm(Coordinator core);
 
   void OnMessage(ConnectionId connection, SimMessage&& message) override;
   void OnBroken(ConnectionId connection) override;
@@ -66,7 +74,9 @@ class CoordinatorProcess : public Process {
   }
 
   ProcessId self() const { return self_; }
-  const Coordinator& core() const { return core_; }
+  const Coordinator& core() const { return term_->core; }
+  // Whether it is in a term, so that somebody answers.
+  bool is_in_term() const { return !term_->is_over; }
   // What the job has ended with.
   const std::optional<absl::Status>& end() const { return end_; }
   SimTime ended_at() const { return ended_at_; }
@@ -78,11 +88,28 @@ class CoordinatorProcess : public Process {
     std::function<void()> on_answer;
   };
 
+  // What lives as long as one core.
+  struct Term {
+    Term(Coordinator core, uint64_t number) : core(std::move(core)), number(number) {}
+
+    Coordinator core;
+    const uint64_t number;
+    bool is_over = false;
+    ConnectionId own_shard = -1;
+    std::set<ConnectionId> calls;  // of peers that have spoken
+    std::deque<std::function<std::optional<coordinator::Event>()>> tasks;
+    SimTime tasks_done = 0;
+  };
+
   PeerId PeerOf(ConnectionId connection) const {
-    return connection == own_shard_ ? kOwnShard : static_cast<PeerId>(connection) + 1;
+    return connection == term_->own_shard ? kOwnShard : static_cast<PeerId>(connection) + 1;
   }
   ConnectionId ConnectionOf(PeerId peer) const {
-    return peer == kOwnShard ? own_shard_ : static_cast<ConnectionId>(peer - 1);
+    return peer == kOwnShard ? term_->own_shard : static_cast<ConnectionId>(peer - 1);
+  }
+  // Of the term, and of none that follows.
+  void SetTimer(Timer timer, SimTime at, EventQueue::Kind kind) {
+    network_.SetTimer(self_, at, timer | term_->number << 8, kind);
   }
   void Handle(const coordinator::Event& event);
   // One overload for each outcome.
@@ -94,10 +121,10 @@ class CoordinatorProcess : public Process {
   void Do(const coordinator::Collect& collect);
   void Do(const coordinator::Restore& restore);
   void Do(const coordinator::WriteCheckpoint& write);
-  void Do(const coordinator::End& end) {
-    end_ = end.status;
-    ended_at_ = network_.now();
+  void Do(const coordinator::Keep& keep) {
+    if (callbacks_.keep) callbacks_.keep(keep.lasting);
   }
+  void Do(const coordinator::End& end);
   void Do(const coordinator::Answer& answer) { answer_ = answer.text.status(); }
   void Tell(bool is_warning, const std::string& text);
   // Does it as an event of its own, when it has taken `time`, and one after the other; what comes
@@ -105,14 +132,11 @@ class CoordinatorProcess : public Process {
   void Later(SimTime time, std::function<std::optional<coordinator::Event>()> task);
 
   VirtualNetwork& network_;
-  Coordinator core_;
   const Callbacks callbacks_;
   const SimTime checkpoint_time_;
-  SimTime tasks_done_ = 0;
+  std::unique_ptr<Term> term_;
   SimTime ticks_from_ = 0;
   ProcessId self_ = 0;
-  ConnectionId own_shard_ = -1;
-  std::deque<std::function<std::optional<coordinator::Event>()>> tasks_;
   uint64_t last_beat_ = 0;
   std::map<uint64_t, Beat> beats_;  // on their way
   absl::Status answer_;             // of the event at hand

@@ -28,8 +28,10 @@ struct Coverage {
   int64_t scheduled = 0;  // changes of mode that nobody asked for
   int64_t left_out = 0;   // steps and contributions
   int64_t checkpoints = 0;
-  int64_t killed = 0;   // runs that ended with a server
-  int64_t resumed = 0;  // second runs, from a checkpoint, that faults struck
+  int64_t killed = 0;           // runs that ended with a server
+  int64_t went_back = 0;        // others that lost one
+  int64_t went_back_again = 0;  // more than once
+  int64_t resumed = 0;          // second runs, from a checkpoint, that faults struck
   int64_t resumed_on_arrival = 0;
   int64_t stopped = 0;
   int64_t stopped_in_pauses = 0;

@@ -17,13 +17,19 @@ bool IsIn(const proto::View& view, const WorkerId& worker) {
 
 }  // namespace
 
-Invariants::Invariants(const proto::Job& job, int64_t epoch_samples, int64_t blocks)
+Invariants::Invariants(const proto::Job& job, int64_t epoch_samples, int64_t blocks, uint32_t term)
     : job_(job),
+      term_(term),
       epoch_samples_(epoch_samples),
       train_samples_(reference::TotalSamples(job, epoch_samples)),
       blocks_(blocks) {}
 
 void Invariants::OnView(const proto::View& view, SimTime) {
+  if (view.term() != term_) {
+    Violated(absl::InternalError(
+        absl::StrFormat("terms: a view of term %d holds in term %d", view.term(), term_)));
+  }
+  if (view.number() == 1) CheckFirstView(view);
   if (view.number() != view_.number() + 1) {
     Violated(absl::InternalError(
         absl::StrFormat("views: view %d follows view %d", view.number(), view_.number())));
@@ -205,7 +211,8 @@ uint64_t Invariants::ValueAt(int64_t block, int64_t version) const {
 
 void Invariants::OnStop() {
   if (stopped_.has_value()) return;
-  stopped_ = {view_.number(), view_.lineage(), begun_, 0};
+  const int64_t begun = view_.number() > 0 ? begun_ : std::max(first_unit_, resumed_.given);
+  stopped_ = {view_.number(), view_.lineage(), begun, 0};
   for (const Block& block : blocks_) {
     stopped_->updates = std::max<int64_t>(stopped_->updates, block.log.size());
   }
@@ -235,6 +242,14 @@ int64_t Invariants::StoppedAt() const {
 
 absl::Status Invariants::CheckStop(const Simulation& simulation) const {
   const int64_t end = StoppedAt();
+  // What the first view has given out before it is closed.
+  const int64_t most = std::max(first_unit_, resumed_.given) +
+                       (OnArrival(view_.mode()) ? 4 * job_.cluster().workers().max() : 2);
+  if (begins_stopped_ && end > most) {
+    return absl::InternalError(absl::StrFormat(
+        "stop: the job was stopped before its term began at unit %d, and went on to unit %d",
+        first_unit_, end));
+  }
   const bool is_lost = OnArrival(view_.mode())
                            ? stopped_->lineage == view_.lineage() && end > MostAfterStop()
                            : stopped_->view == view_.number() && end > stopped_->updates;

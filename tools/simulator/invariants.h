@@ -26,8 +26,10 @@ namespace rubato {
 class Invariants : public Observer {
  public:
   // Of a job of `blocks` blocks on data of `epoch_samples` samples.
-  Invariants(const proto::Job& job, int64_t epoch_samples, int64_t blocks);
+  // Judges one term of it.
+  Invariants(const proto::Job& job, int64_t epoch_samples, int64_t blocks, uint32_t term = 1);
 
+  Observer* OfTerm(uint32_t term) override { return term == term_ ? this : nullptr; }
   void OnApplied(int64_t block, const Frame& contribution, const UpdateTerms& terms,
                  int64_t version, uint64_t gradient, uint64_t value) override;
   void OnSkipped(int64_t block, const Frame& contribution, int64_t samples,
@@ -44,6 +46,13 @@ class Invariants : public Observer {
 
   // The job is about to be stopped: from here on only what has begun is done.
   void OnStop();
+  // The term begins with a stop that was asked for before it.
+  void BeginStopped();
+  // Or with a mode that is to hold up to so many samples.
+  void BeginAsked(const proto::Mode& mode, int64_t until_samples) {
+    asked_mode_ = mode;
+    asked_until_ = until_samples;
+  }
   // What is known of the lineage on arrival that a checkpoint is of: by block the contributions
   // that it holds, in order, and those that somebody left out. In sync nothing.
   struct Books {
@@ -65,6 +74,11 @@ class Invariants : public Observer {
   absl::Status Check(const Simulation& simulation) const;
   // The same of one that was stopped when nobody was left to finish what was begun.
   absl::Status CheckAbandoned(const Simulation& simulation) const;
+  // Of a term that ends here, and whose last checkpoint is what the next one begins with: what that
+  // holds, as Check does.
+  absl::Status CheckUpTo(const proto::Manifest& manifest) const;
+  // Samples of the units that anybody has begun, and those before them.
+  int64_t begun_samples() const;
   // The units of work up to the end of the last lineage.
   int64_t units() const { return EndOf(view_); }
   const proto::View& view() const { return view_; }
@@ -132,6 +146,7 @@ class Invariants : public Observer {
   // On arrival: so many units may be given out of the lineage that was stopped.
   int64_t MostAfterStop() const;
   absl::Status CheckStop(const Simulation& simulation) const;
+  void CheckFirstView(const proto::View& view);
   // Samples in the first updates of a block, and those of them that a verdict left out.
   std::pair<int64_t, int64_t> Held(int64_t block, int64_t version) const;
   uint64_t ValueAt(int64_t block, int64_t version) const;
@@ -149,9 +164,10 @@ class Invariants : public Observer {
   absl::Status CheckTotals(const Simulation& simulation, const Counts& counts) const;
   absl::Status CheckStaleness(const Simulation& simulation) const;
 
-  const proto::Job job_;
-  const int64_t epoch_samples_;
-  const int64_t train_samples_;  // of the whole training
+  proto::Job job_;
+  uint32_t term_;
+  int64_t epoch_samples_;
+  int64_t train_samples_;  // of the whole training
   std::vector<Block> blocks_;
   // Of the job's first lineage, where it goes on from a checkpoint on arrival.
   struct Resumed {
@@ -176,6 +192,9 @@ class Invariants : public Observer {
     int64_t updates = 0;
   };
   std::optional<Stopped> stopped_;
+  bool begins_stopped_ = false;
+  std::optional<proto::Mode> asked_mode_;
+  int64_t asked_until_ = 0;
   absl::Status violated_;
 };
 

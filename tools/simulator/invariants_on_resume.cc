@@ -1,6 +1,8 @@
 // What the run before a checkpoint leaves to the one that goes on from it.
 #include <algorithm>
 
+#include "absl/strings/str_format.h"
+#include "common/base/status.h"
 #include "common/space/modes.h"
 #include "tools/simulator/invariants.h"
 
@@ -78,6 +80,57 @@ void Invariants::Restore(const proto::Manifest& manifest, const std::vector<int6
     update.terms.samples = units.At(held[i]).count();
     update.restored = true;
   }
+}
+
+void Invariants::BeginStopped() {
+  OnStop();
+  begins_stopped_ = true;
+}
+
+// On arrival what only some blocks hold is done first, in the mode that it was begun in.
+void Invariants::CheckFirstView(const proto::View& view) {
+  if (view.origin_unit() != first_unit_ || view.origin_samples() != first_samples_) {
+    Violated(absl::InternalError(absl::StrFormat(
+        "terms: term %d begins with unit %d after %d samples; its checkpoint is of unit %d and %d",
+        term_, view.origin_unit(), view.origin_samples(), first_unit_, first_samples_)));
+  }
+  if (!asked_mode_.has_value() || view.origin_samples() >= asked_until_ || resumed_.given > 0) {
+    return;
+  }
+  if (IsSame(view.mode(), *asked_mode_)) return;
+  Violated(absl::InternalError(absl::StrFormat(
+      "asked: %s was asked for up to sample %d, and term %d begins at sample %d with %s",
+      ModeName(*asked_mode_), asked_until_, term_, view.origin_samples(), ModeName(view.mode()))));
+}
+
+int64_t Invariants::begun_samples() const {
+  if (view_.number() == 0) return first_samples_;
+  return UnitsIn(view_).Before(begun_);
+}
+
+absl::Status Invariants::CheckUpTo(const proto::Manifest& manifest) const {
+  RUBATO_RETURN_IF_ERROR(violated_);
+  const bool on_arrival = OnArrival(FromManifest(manifest.mode()));
+  const uint32_t last = LineageOf(manifest);
+  Counts unused;
+  int64_t at = first_unit_;
+  for (const auto& [number, view] : lineages_) {
+    if (number > last) break;
+    const auto next = lineages_.upper_bound(number);
+    if (number == last && on_arrival) {
+      std::map<int64_t, int64_t> holders;
+      for (const proto::BlockState& state : manifest.blocks()) {
+        RUBATO_RETURN_IF_ERROR(CheckBlockOnArrival(view, state.block(), state.version(),
+                                                   {at, manifest.step()}, &holders));
+      }
+      break;
+    }
+    const int64_t end = number == last ? manifest.step() : next->second.origin_unit();
+    RUBATO_RETURN_IF_ERROR(OnArrival(view.mode()) ? CheckOnArrival(view, at, end, &unused)
+                                                  : CheckSync(view, at, end, &unused));
+    at = end;
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace rubato

@@ -34,7 +34,10 @@ bool IsAtOneThingFor(SimTime time, int rank, const Simulation& simulation) {
   const proto::View& view = simulation.coordinator().view();
   return std::any_of(
       simulation.workers().begin(), simulation.workers().end(), [&](const auto& worker) {
-        return worker->id().rank == rank && IsMember(view, worker->id()) && worker->busy() > time;
+        // Another may have had its name in an earlier term.
+        return worker->id().rank == rank && worker->term() == view.term() &&
+               simulation.network().alive(worker->self()) && IsMember(view, worker->id()) &&
+               worker->busy() > time;
       });
 }
 
@@ -70,6 +73,7 @@ void Liveness::OnText(const std::string& text) {
 }
 
 void Liveness::OnEvent(const Simulation& simulation) {
+  if (!simulation.is_in_term()) return;
   if (!lost_.empty()) CheckLost(simulation);
   if (simulation.queue().happened() % kEventsBetweenLooks != 0) return;
   CheckWaits(simulation);

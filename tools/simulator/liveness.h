@@ -26,6 +26,8 @@ class Liveness {
   // A fault has struck worker `index`, or the machine of a server: its silence is no wonder.
   void OnStruck(int index) { struck_.insert(index); }
   void OnStruckServer() { servers_struck_ = true; }
+  // The job has gone back.
+  void OnTerm() { lost_.clear(); }
   // What the coordinator says.
   void OnText(const std::string& text);
   // After each event.

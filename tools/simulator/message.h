@@ -38,6 +38,7 @@ struct alignas(64) SimMessage {
   Frame frame;        // of the first three kinds
   Content content;    // of the first three kinds; of the others, its owner holds the message
   Kind kind = Kind::kPush;
+  uint16_t term = 0;    // that the data stream shows when it is opened
   uint32_t number = 0;  // of what its sender sends on a data stream, in the order of the calls
 
   static SimMessage ToCoordinator(proto::PeerMessage message) {

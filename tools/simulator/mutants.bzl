@@ -115,6 +115,10 @@ MUTANTS = {
         "WaitNoLongerThan(kStreamFailureGrace);",
         "",
     ]),
+    "pushes_tell_of_no_samples": ("//worker/session:worker_session.cc", "refused", [
+        "static_cast<uint32_t>(schedule().Samples(compute.unit, node));",
+        "0;",
+    ]),
     "never_joins_anew": ("//worker/session:worker_session.cc", "patience", [
         "if (!may_join_anew || ",
         "if (!may_join_anew || true || ",
@@ -160,9 +164,9 @@ MUTANTS = {
         "peer.worker = {rank, ++worker_incarnations_[rank]};",
         "peer.worker = {rank, worker_incarnations_[rank] = 1};",
     ]),
-    "begins_when_one_shard_has_opened": ("//server/coordinator:starting.cc", "refused", [
-        "if (state_ != State::kOpening || !call_.OnAnswer(shard) || !call_.complete()) return false;",
-        "if (state_ != State::kOpening || !call_.OnAnswer(shard)) return false;",
+    "all_blocks_go_on_as_the_first": ("//server/coordinator:starting.cc", "checkpoint", [
+        "*state = before == states.end() ? resume_->blocks(0) : *before->second;",
+        "*state = resume_->blocks(0);",
     ]),
     "stop_does_not_cut": ("//server/coordinator:work.cc", "stop", [
         "if (stopping || lineage_.asked().has_value()) CutAt(from_step);",
@@ -171,6 +175,23 @@ MUTANTS = {
     "lost_work_not_given_again": ("//server/coordinator:work_ledger.cc", "exactly once", [
         "      redo_[unit] = lease.computed_before || lease.clock >= 0;\n",
         "",
+    ]),
+    # Terms.
+    "mode_forgotten_when_going_back": ("//server/coordinator:coordinator.cc", "asked", [
+        "*lasting_.mutable_mode() = event.mode;",
+        "",
+    ]),
+    "stop_forgotten_when_going_back": ("//server/coordinator:coordinator_views.cc", "stop", [
+        "if (!lasting_.stop().empty()) {",
+        "if (false) {",
+    ]),
+    "view_of_the_first_term": ("//server/coordinator:coordinator_views.cc", "terms", [
+        "view_.set_term(before_.term());",
+        "view_.set_term(1);",
+    ]),
+    "begins_at_the_beginning": ("//server/coordinator:work.cc", "terms", [
+        "lineage_.Begin(wanted, resume->step(), position);",
+        "lineage_.Begin(wanted, 0, 0);",
     ]),
     # What shards answer.
     "checkpoint_forgets_what_was_left_out": ("//server/shard:shard_answers.cc", "checkpoint", [
@@ -252,8 +273,8 @@ MUTANTS = {
         "std::string reason = absl::StrCat(\"a server \", why);\n  if (const absl::Duration pause",
     ]),
     "death_of_a_shard_ignored": ("//server/coordinator:coordinator.cc", "finishes", [
-        "  registry_.Remove(shard);\n  End(StoppedByOthers(absl::AbortedError(reason))",
-        "  if (is_training()) return;\n  End(StoppedByOthers(absl::AbortedError(reason))",
+        "  registry_.Remove(shard);\n  if (MayGoBack() && ending_.state()",
+        "  if (is_training()) return;\n  if (MayGoBack() && ending_.state()",
     ]),
     "other_data_taken": ("//server/coordinator:registry.cc", "misfits refused", [
         "if (worker.data_digest() != model_.data_digest()) {",

@@ -16,6 +16,8 @@ namespace rubato {
 class Observer {
  public:
   virtual ~Observer() = default;
+  // Who watches what belongs to this term; null: nobody, it is over.
+  virtual Observer* OfTerm(uint32_t /*term*/) { return this; }
   // A block has been updated to `version`. `contribution` is the push that did it, on arrival; in
   // sync that of one part.
   virtual void OnApplied(int64_t /*block*/, const Frame& /*contribution*/,

@@ -114,6 +114,32 @@ void DrawHarsher(int64_t messages, Scenario* scenario) {
   if (random.Below(30) == 0) scenario->first = static_cast<Misfit>(random.Below(kMisfits));
 }
 
+// In some seeds servers come back that die, freeze, are stuck or cut off: once or twice.
+void DrawDeaths(int64_t messages, Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "deaths"));
+  std::vector<Fault>& faults = scenario->faults;
+  const bool has_one = std::any_of(faults.begin(), faults.end(),
+                                   [](const Fault& fault) { return !IsSurvivable(fault.kind); });
+  if (random.Below(has_one ? 2 : 10) != 0) return;
+  scenario->job.max_restarts = 8;
+  int64_t at =
+      random.Below(4) == 0 ? random.Below(20) : random.Below(static_cast<uint32_t>(messages));
+  for (int64_t more = (has_one ? 0 : 1) + random.Below(2); more > 0; --more) {
+    const uint32_t kind = kSurvivable + random.Below(Fault::kKindNames.size() - kSurvivable);
+    faults.push_back(DrawFault(&random, static_cast<Fault::Kind>(kind), at));
+    faults.back().message = -1;
+    at = random.Below(2) == 0 ? at + random.Below(200)
+                              : random.Below(static_cast<uint32_t>(messages));
+  }
+  for (Fault& fault : faults) {
+    if (fault.kind == Fault::Kind::kKillServer) {
+      fault.duration = static_cast<SimTime>(random.Unit() * 4 * kSecond);
+    } else if (fault.kind == Fault::Kind::kHang && fault.duration >= kDrawnStallTimeout) {
+      fault.duration /= 4;  // a term that begins waits for workers no longer than start_timeout
+    }
+  }
+}
+
 // What the training goes through besides, and what comes when it goes on from its last checkpoint.
 void DrawMore(int64_t messages, Scenario* scenario) {
   RandomStream random(Key(scenario->seed, "more"));
@@ -242,6 +268,7 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawStops(messages, &scenario);
   DrawMore(messages, &scenario);
   DrawEnd(&scenario);
+  DrawDeaths(messages, &scenario);
   return scenario;
 }
 

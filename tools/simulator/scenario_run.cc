@@ -130,6 +130,11 @@ absl::StatusOr<bool> Judge::CheckEnd(Coverage* coverage) const {
     RUBATO_RETURN_IF_ERROR(CheckDeath());
     return false;
   }
+  // Who was to end by a signal ends with a server.
+  if (watch_.has_struck_server() && watch_.signals() > 0 && !end_.ok() && !absl::IsInternal(end_)) {
+    coverage->killed = 1;
+    return false;
+  }
   if (scenario_.job.seconds > 0 && watch_.stops() == 0 && end_.ok()) {
     return absl::InternalError("until: the training ended by itself, and has no end but its time");
   }
@@ -158,6 +163,13 @@ absl::StatusOr<bool> Judge::CheckEnd(Coverage* coverage) const {
 absl::Status Judge::CheckWhole() const {
   RUBATO_RETURN_IF_ERROR(invariants_.CheckModes(asked_));
   RUBATO_RETURN_IF_ERROR(invariants_.Check(simulation_));
+  const Summary& summary = simulation_.coordinator().summary();
+  if (summary.servers_lost != watch_.deaths() ||
+      summary.samples_rolled_back != watch_.rolled_back()) {
+    return absl::InternalError(absl::StrFormat(
+        "account: the summary counts %d servers lost and %d samples rolled back; %d and %d were",
+        summary.servers_lost, summary.samples_rolled_back, watch_.deaths(), watch_.rolled_back()));
+  }
   if (watch_.stops() > 0 && (watch_.stopped() == "training" || watch_.stopped() == "paused") &&
       watch_.last_step() != invariants_.units()) {
     return absl::InternalError(
@@ -185,6 +197,8 @@ void Judge::Count(Coverage* coverage) const {
   coverage->lost += summary.workers_lost + summary.workers_left;
   coverage->left_out += summary.skipped;
   coverage->checkpoints += watch_.checkpoints();
+  if (watch_.deaths() > 0) ++coverage->went_back;
+  if (watch_.deaths() > 1) ++coverage->went_back_again;
   coverage->longest = std::max(coverage->longest, watch_.share_of_bound());
 }
 

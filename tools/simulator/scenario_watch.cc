@@ -4,17 +4,25 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status.h"
 #include "common/space/modes.h"
 #include "server/run/journal.h"
 #include "tools/simulator/reference.h"
 #include "tools/simulator/symbol.h"
 
 namespace rubato {
+namespace {
+
+// In the place of a mode's number: that of a fault in a term that is over.
+constexpr size_t kOfEarlierTerm = ~size_t{0};
+
+}  // namespace
 
 ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* setting,
                              std::ostream* log)
     : scenario_(scenario),
       log_(log),
+      epoch_samples_(setting->train_samples),
       samples_(TotalSamples(setting->job, setting->train_samples)),
       bound_(scenario),
       invariants_(setting->job, setting->train_samples, scenario.job.blocks),
@@ -33,13 +41,22 @@ ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* settin
   setting->on_fault = [this](const Fault& fault, SimMessage::Kind message, ProcessId process) {
     OnFault(fault, message, process);
   };
-  setting->before_stop = [this](const SimulationSetting::Stop& stop) { OnStop(stop.is_signal); };
+  setting->before_stop = [this](const SimulationSetting::Stop& stop) {
+    stop_lasts_ = stop_lasts_ || !stop.is_signal;
+    OnStop(stop.is_signal);
+  };
+  setting->on_term = [this](const proto::RunState& state,
+                            const std::optional<proto::Manifest>& resume) {
+    OnTerm(state, resume);
+  };
+  setting->on_switch = [this](const proto::Mode& mode) { OnSwitch(mode); };
   setting->callbacks.on_metrics = [this](const MetricsLine& line, absl::Time) { OnMetrics(line); };
   setting->after_event = [this](const Simulation& simulation) { liveness_.OnEvent(simulation); };
 }
 
 void ScenarioWatch::OnResume(const Checkpoint& from) {
   invariants_.OnResume(from.manifest, from.symbols, from.books);
+  newest_ = from;
   seconds_before_ = from.manifest.seconds();
 }
 
@@ -79,7 +96,11 @@ void ScenarioWatch::OnFault(const Fault& fault, SimMessage::Kind message, Proces
     late_until_ = std::max(late_until_, now + fault.duration);
   }
   const int server = simulation_->ServerOf(process);
-  if (!IsSurvivable(fault.kind) && !fatal_.has_value()) OnFatal(fault, server, now);
+  if (!IsSurvivable(fault.kind) && scenario_.job.max_restarts > 0) {
+    struck_servers_.insert(server);
+  } else if (!IsSurvivable(fault.kind) && !fatal_.has_value()) {
+    OnFatal(fault, server, now);
+  }
   std::optional<WorkerId> worker;
   for (const auto& other : simulation_->workers()) {
     if (other->self() != process) continue;
@@ -119,6 +140,79 @@ void ScenarioWatch::OnView(const proto::View& view, const std::string& reason, a
   }
 }
 
+absl::Status ScenarioWatch::CheckTerm(const proto::RunState& state,
+                                      const std::optional<proto::Manifest>& resume) const {
+  RUBATO_RETURN_IF_ERROR(invariants_.violated());
+  if (newest_is_of_term_) RUBATO_RETURN_IF_ERROR(invariants_.CheckUpTo(newest_->manifest));
+  const int64_t step = newest_.has_value() ? newest_->manifest.step() : 0;
+  if (resume.has_value() != newest_.has_value() || (resume.has_value() && resume->step() != step)) {
+    return absl::InternalError(
+        absl::StrFormat("terms: term %d begins with step %d; the last checkpoint is of step %d",
+                        state.term(), resume.has_value() ? resume->step() : 0, step));
+  }
+  if (struck_servers_.count(0) == 0 && struck_servers_.count(state.lost_shard()) == 0) {
+    return absl::InternalError(
+        absl::StrFormat("blame: nothing has happened to shard %d, of which is said: %s",
+                        state.lost_shard(), state.reason()));
+  }
+  // One that had no view yet had what its checkpoint holds.
+  const int64_t begun =
+      std::max(invariants_.begun_samples(), newest_.has_value() ? newest_->manifest.samples() : 0);
+  if (state.samples() > begun) {
+    return absl::InternalError(
+        absl::StrFormat("account: term %d ended after %d samples; %d had begun", state.term() - 1,
+                        state.samples(), begun));
+  }
+  return absl::OkStatus();
+}
+
+void ScenarioWatch::OnTerm(const proto::RunState& state,
+                           const std::optional<proto::Manifest>& resume) {
+  if (log_ != nullptr) *log_ << "  term " << state.term() << ": " << state.reason() << "\n";
+  Violated(CheckTerm(state, resume));
+  ++deaths_;
+  const int64_t kept = newest_.has_value() ? newest_->manifest.samples() : 0;
+  rolled_back_ += std::max<int64_t>(0, state.samples() - kept);
+  const proto::Job job = invariants_.job();
+  invariants_ =
+      Invariants(job, epoch_samples_, scenario_.job.blocks, static_cast<uint32_t>(state.term()));
+  newest_is_of_term_ = false;
+  seconds_before_ = 0;
+  if (newest_.has_value()) {
+    invariants_.OnResume(newest_->manifest, newest_->symbols, newest_->books);
+    seconds_before_ = newest_->manifest.seconds();
+    last_step_ = newest_->manifest.step();
+  } else {
+    last_step_.reset();
+  }
+  begun_at_.reset();
+  if (stop_lasts_) {
+    invariants_.BeginStopped();
+  } else if (signals_ == 0) {
+    stops_ = 0;
+    stopped_.clear();
+    has_reached_time_ = has_met_target_ = false;
+  }
+  if (asked_.has_value()) invariants_.BeginAsked(asked_->mode, asked_->until);
+  for (Struck& what : struck_) what.mode = kOfEarlierTerm;
+  liveness_.OnTerm();
+  ExtendUntil(simulation_->queue().now());
+}
+
+void ScenarioWatch::OnSwitch(const proto::Mode& mode) {
+  const proto::View& view = invariants_.view();
+  const bool is_pending = asked_.has_value() && !IsSame(asked_->mode, view.mode()) &&
+                          view.origin_samples() < asked_->until;
+  if (IsSame(mode, view.mode()) && !is_pending) {
+    // It holds already, or the lineage has just ended and the next one is to have it, too.
+    if (asked_.has_value() && !IsSame(asked_->mode, mode)) asked_.reset();
+    return;
+  }
+  const reference::Stage stage =
+      reference::StageAt(invariants_.job(), epoch_samples_, view.origin_samples());
+  asked_ = {mode, stage.until};
+}
+
 // The reference says which tests end the training, not the coordinator.
 void ScenarioWatch::OnMetrics(const MetricsLine& line) {
   if (line.kind != MetricsLine::Kind::kEval) return;
@@ -153,6 +247,8 @@ absl::StatusOr<std::string> ScenarioWatch::OnCheckpoint(uint32_t snapshot,
   for (int64_t block = 0; block < scenario_.job.blocks; ++block) {
     last->symbols.push_back(value(block));
   }
+  newest_ = last;
+  newest_is_of_term_ = true;
   return "a checkpoint";
 }
 

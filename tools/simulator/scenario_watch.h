@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "proto/checkpoint.pb.h"
+#include "proto/run_state.pb.h"
 #include "tools/simulator/finish_bound.h"
 #include "tools/simulator/invariants.h"
 #include "tools/simulator/liveness.h"
@@ -76,8 +77,21 @@ class ScenarioWatch {
   const std::optional<int64_t>& last_step() const { return last_step_; }
   // How much of the time that the job had after the last fault it took.
   double share_of_bound() const;
+  // How often the job has gone back; and the samples that were trained in vain, as what coordinates
+  // it knew them.
+  bool has_struck_server() const { return !struck_servers_.empty(); }
+  int64_t deaths() const { return deaths_; }
+  int64_t rolled_back() const { return rolled_back_; }
 
  private:
+  void OnTerm(const proto::RunState& state, const std::optional<proto::Manifest>& resume);
+  // The term that has ended, and what the next one begins with.
+  absl::Status CheckTerm(const proto::RunState& state,
+                         const std::optional<proto::Manifest>& resume) const;
+  void OnSwitch(const proto::Mode& mode);
+  void Violated(absl::Status status) {
+    if (violated_.ok()) violated_ = std::move(status);
+  }
   void OnFault(const Fault& fault, SimMessage::Kind message, ProcessId struck);
   void OnFatal(const Fault& fault, int server, SimTime now);
   void OnStop(bool is_signal);
@@ -90,6 +104,7 @@ class ScenarioWatch {
 
   const Scenario& scenario_;
   std::ostream* const log_;
+  const int64_t epoch_samples_;
   const int64_t samples_;
   const FinishBound bound_;
   Invariants invariants_;
@@ -107,6 +122,18 @@ class ScenarioWatch {
   std::string stopped_;
   int64_t checkpoints_ = 0;
   std::optional<Checkpoint> last_, last_on_arrival_;
+  // Of both the last; before the first, what the job began with.
+  std::optional<Checkpoint> newest_;
+  bool newest_is_of_term_ = false;
+  struct Asked {
+    proto::Mode mode;
+    int64_t until = 0;  // samples
+  };
+  std::optional<Asked> asked_;  // by hand
+  std::set<int> struck_servers_;
+  bool stop_lasts_ = false;
+  int64_t deaths_ = 0;
+  int64_t rolled_back_ = 0;
   std::optional<int64_t> last_step_;
   absl::Status violated_;
 };

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/exit_code.h"
 #include "common/base/status.h"
+#include "common/wire/stream_opening.h"
 #include "tools/simulator/symbolic_values.h"
 
 namespace rubato {
@@ -27,6 +28,10 @@ void Unfold(const Blocks& blocks, States* states) {
   states->Swap(&all);
 }
 
+// How often it calls a coordinator that does not answer, or that still has who it was before.
+constexpr SimTime kBetweenCalls = 100 * kMillisecond;
+constexpr SimTime kBetweenTries = 200 * kMillisecond;
+
 // Instead of a connection: the simulation itself.
 constexpr uint64_t kReader = ~uint64_t{0};
 
@@ -37,27 +42,57 @@ ReceivedValues Received(const Content& content) {
 
 }  // namespace
 
+ShardProcess::Term::Term(ShardProcess* process, uint64_t number)
+    : number(number),
+      ends(process->setting_.network, StreamCore::Side::kServer, process->setting_.streams,
+           process->setting_.judge, process) {
+  ends.SetSelf(process->self_);
+}
+
 absl::StatusOr<std::unique_ptr<ShardProcess>> ShardProcess::Create(const ShardSetting* setting,
-                                                                   int shard,
-                                                                   const MakeValues& make) {
-  std::unique_ptr<ShardProcess> process(new ShardProcess(setting, shard));
-  ShardProcess* self = process.get();
-  std::function<bool(int64_t)> defer;
-  if (setting->change_bytes_per_second > 0) {
-    defer = [self](int64_t block) { return self->Defer(block); };
-  }
-  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> values, make(std::move(defer)));
-  const auto sink = [self](const ShardOutcome& outcome) {
-    std::visit([self](const auto& what) { self->Do(what); }, outcome);
-  };
-  process->protocol_.emplace(std::move(values), sink, setting->policies);
+                                                                   int shard, MakeValues make) {
+  std::unique_ptr<ShardProcess> process(new ShardProcess(setting, shard, std::move(make)));
+  RUBATO_RETURN_IF_ERROR(process->MakeTerm());
   return process;
+}
+
+absl::Status ShardProcess::MakeTerm() {
+  std::function<bool(int64_t)> defer;
+  if (setting_.change_bytes_per_second > 0) {
+    defer = [this](int64_t block) { return Defer(block); };
+  }
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> values, make_(std::move(defer)));
+  const auto sink = [this](const ShardOutcome& outcome) {
+    std::visit([this](const auto& what) { Do(what); }, outcome);
+  };
+  if (term_ != nullptr) {
+    if (term_->control >= 0) setting_.network->Close(term_->control, self_);
+    term_->ends.CloseAll();
+  }
+  term_ = std::make_unique<Term>(this, ++terms_);
+  term_->protocol.emplace(std::move(values), sink, setting_.policies);
+  return absl::OkStatus();
 }
 
 void ShardProcess::Start(ProcessId self) {
   self_ = self;
-  ends_.SetSelf(self);
-  control_ = setting_.network->Connect(self_, setting_.coordinator);
+  term_->ends.SetSelf(self);
+  gives_up_at_ = setting_.network->now() + setting_.start_timeout;
+  Register();
+}
+
+void ShardProcess::Register() {
+  VirtualNetwork& network = *setting_.network;
+  const ProcessId coordinator = setting_.coordinator;
+  if (shard_ > 0 && (!network.Reaches(self_, coordinator) || !network.Runs(coordinator))) {
+    if (network.now() >= gives_up_at_) {
+      end_ = absl::DeadlineExceededError("the coordinator (shard 0) does not answer");
+    } else {
+      SetTimer(network.now() + kBetweenCalls, kRegister);
+    }
+    return;
+  }
+  term_->control = network.Connect(self_, coordinator);
   proto::PeerMessage message;
   proto::Registration* registration = message.mutable_registration();
   registration->set_version(setting_.version);
@@ -68,23 +103,60 @@ void ShardProcess::Start(ProcessId self) {
   Do(shard_outcome::Said{std::move(message)});
 }
 
+void ShardProcess::BeginTerm() {
+  if (end_.has_value()) return;
+  if (const absl::Status status = MakeTerm(); !status.ok()) return setting_.on_failure(status);
+  Register();
+}
+
+// As server/process/server.cc.
+void ShardProcess::GoBack(const absl::Status& why) {
+  const SimTime now = setting_.network->now();
+  const bool took_part = core() != nullptr || lost_.ok();
+  if (took_part) {
+    lost_ = why;
+    gives_up_at_ = now + setting_.start_timeout;
+  } else if (now >= gives_up_at_) {
+    end_ = why;
+    return;
+  }
+  if (const absl::Status status = MakeTerm(); !status.ok()) return setting_.on_failure(status);
+  if (shard_ > 0) SetTimer(now + (took_part ? 0 : kBetweenTries), kRegister);
+}
+
+bool ShardProcess::Takes(uint32_t term) {
+  return CheckOpening(kDataMethod, setting_.job_digest, absl::StrCat(term),
+                      {setting_.job_digest, term_->term})
+      .ok();
+}
+
 void ShardProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
   if (end_.has_value()) return;
-  if (message.kind == SimMessage::Kind::kFromCoordinator) {
-    const proto::CoordinatorMessage& said = *message.from_coordinator();
-    if (said.has_stop()) {
-      end_ = ToldToStop(said.stop().exit_code(), said.stop().reason(), said.stop().refused());
-      return;
-    }
-    VirtualStreams::Batch batch(&ends_);
-    protocol_->Handle(shard_event::Message{said}).IgnoreError();
-  } else {
-    ends_.OnMessage(connection, std::move(message));
+  if (message.kind != SimMessage::Kind::kFromCoordinator) {
+    term_->ends.OnMessage(connection, std::move(message));
+    return;
   }
+  if (connection != term_->control) return;
+  const proto::CoordinatorMessage& said = *message.from_coordinator();
+  if (said.has_stop()) {
+    const proto::Stop& stop = said.stop();
+    const absl::Status status = ToldToStop(stop.exit_code(), stop.reason(), stop.refused());
+    // Its place may be held by what it was before; who starts it then does so again.
+    const bool is_early = setting_.come_back && stop.refused() && stop.exit_code() == kExitFailure;
+    if (stop.goes_back() || is_early) {
+      GoBack(status);
+    } else {
+      end_ = status;
+    }
+    return;
+  }
+  if (said.has_view()) term_->term = said.view().term();
+  VirtualStreams::Batch batch(&term_->ends);
+  term_->protocol->Handle(shard_event::Message{said}).IgnoreError();
 }
 
 void ShardProcess::OnFrame(ConnectionId stream, SimMessage&& message) {
-  const absl::Status status = protocol_->Handle(shard_event::Arrival{
+  const absl::Status status = term_->protocol->Handle(shard_event::Arrival{
       static_cast<uint64_t>(stream), message.frame, Received(message.content)});
   if (!status.ok()) {
     setting_.on_failure(absl::InternalError(
@@ -95,23 +167,31 @@ void ShardProcess::OnFrame(ConnectionId stream, SimMessage&& message) {
 
 void ShardProcess::OnBroken(ConnectionId connection) {
   if (end_.has_value()) return;
-  if (connection == control_) {
-    end_ = StoppedByOthers(absl::UnavailableError("the coordinator (shard 0) is gone"));
+  if (connection != term_->control) {
+    term_->ends.OnBroken(connection);
     return;
   }
-  ends_.OnBroken(connection);
+  const absl::Status why =
+      StoppedByOthers(absl::UnavailableError("the coordinator (shard 0) is gone"));
+  if (setting_.come_back) {
+    GoBack(why);
+  } else {
+    end_ = why;
+  }
 }
 
 void ShardProcess::OnGone(ConnectionId stream) {
   if (end_.has_value()) return;
-  VirtualStreams::Batch batch(&ends_);
-  protocol_->Handle(shard_event::StreamGone{static_cast<uint64_t>(stream)}).IgnoreError();
+  VirtualStreams::Batch batch(&term_->ends);
+  term_->protocol->Handle(shard_event::StreamGone{static_cast<uint64_t>(stream)}).IgnoreError();
 }
 
-void ShardProcess::OnTimer(uint64_t block) {
-  if (end_.has_value()) return;
-  VirtualStreams::Batch batch(&ends_);
-  protocol_->Handle(shard_event::ChangeDue{static_cast<int64_t>(block)}).IgnoreError();
+void ShardProcess::OnTimer(uint64_t argument) {
+  if (end_.has_value() || argument >> 32 != term_->number) return;
+  const uint64_t what = argument & 0xffffffff;
+  if (what == kRegister) return Register();
+  VirtualStreams::Batch batch(&term_->ends);
+  term_->protocol->Handle(shard_event::ChangeDue{static_cast<int64_t>(what)}).IgnoreError();
 }
 
 void ShardProcess::SayStuck() {
@@ -142,13 +222,13 @@ std::string ShardProcess::State() const {
 
 absl::Status ShardProcess::Read(const Frame& pull, const Take& take) {
   take_ = &take;
-  const absl::Status status = protocol_->Handle(shard_event::Arrival{kReader, pull, {}});
+  const absl::Status status = term_->protocol->Handle(shard_event::Arrival{kReader, pull, {}});
   take_ = nullptr;
   return status;
 }
 
 absl::Status ShardProcess::Restore(const Frame& frame, const Content& content) {
-  return protocol_->Handle(shard_event::Arrival{kReader, frame, Received(content)});
+  return term_->protocol->Handle(shard_event::Arrival{kReader, frame, Received(content)});
 }
 
 void ShardProcess::Do(const shard_outcome::Sent& sent) {
@@ -167,7 +247,7 @@ void ShardProcess::Do(const shard_outcome::Sent& sent) {
   message.bytes = BytesOf(content, setting_.blocks->pull_bytes[sent.frame.block]);
   message.frame = sent.frame;
   message.content = std::move(content);
-  ends_.Send(static_cast<ConnectionId>(sent.stream), std::move(message));
+  term_->ends.Send(static_cast<ConnectionId>(sent.stream), std::move(message));
 }
 
 void ShardProcess::Do(const shard_outcome::Said& said) {
@@ -182,15 +262,16 @@ void ShardProcess::Do(const shard_outcome::Said& said) {
       count = count * report.blocks_size() / before;
     }
   }
-  setting_.network->Send(control_, self_, SimMessage::ToCoordinator(std::move(message)));
+  if (term_->control < 0) return;
+  setting_.network->Send(term_->control, self_, SimMessage::ToCoordinator(std::move(message)));
 }
 
 bool ShardProcess::Defer(int64_t block) {
   const double seconds =
       static_cast<double>(setting_.blocks->bytes[block]) / setting_.change_bytes_per_second;
-  busy_until_ =
-      std::max(busy_until_, setting_.network->now()) + static_cast<SimTime>(seconds * 1e9);
-  setting_.network->SetTimer(self_, busy_until_, static_cast<uint64_t>(block));
+  term_->busy_until =
+      std::max(term_->busy_until, setting_.network->now()) + static_cast<SimTime>(seconds * 1e9);
+  SetTimer(term_->busy_until, static_cast<uint64_t>(block));
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -30,6 +31,9 @@ struct ShardSetting {
   std::string job_digest;
   std::string version;
   ProcessId coordinator = 0;
+  // Whether servers are started again, and how long one waits for the others then.
+  bool come_back = false;
+  SimTime start_timeout = 0;
   std::optional<StreamLimits> streams;
   StreamJudge* judge = nullptr;  // may be null
   std::function<void(const absl::Status&)> on_failure;
@@ -37,22 +41,24 @@ struct ShardSetting {
 
 class ShardProcess : public Process, private VirtualStreams::Owner {
  public:
-  // Makes the values, given how changes are deferred; null: they take no time.
+  // Makes the values of a term, given how changes are deferred; null: they take no time.
   using MakeValues = std::function<absl::StatusOr<std::unique_ptr<ShardValues>>(
       std::function<bool(int64_t block)> defer)>;
 
   // Errors as `make`'s.
   static absl::StatusOr<std::unique_ptr<ShardProcess>> Create(const ShardSetting* setting,
-                                                              int shard, const MakeValues& make);
+                                                              int shard, MakeValues make);
 
   // Calls the coordinator. `self` is this process.
   void Start(ProcessId self);
+  // Of shard 0, whose process begins the next term.
+  void BeginTerm();
 
   void OnMessage(ConnectionId connection, SimMessage&& message) override;
   void OnBroken(ConnectionId connection) override;
-  void OnTimer(uint64_t block) override;
-  void OnSent(ConnectionId connection) override { ends_.OnSent(connection); }
-  void OnAcknowledged(ConnectionId connection) override { ends_.OnAcknowledged(connection); }
+  void OnTimer(uint64_t argument) override;
+  void OnSent(ConnectionId connection) override { term_->ends.OnSent(connection); }
+  void OnAcknowledged(ConnectionId connection) override { term_->ends.OnAcknowledged(connection); }
 
   // Pulls for the simulation itself, past the network: `take` gets what is there now.
   using Take = std::function<void(const Frame& frame, const Content& content)>;
@@ -68,17 +74,37 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
 
   // What it has ended with; none while it runs.
   const std::optional<absl::Status>& end() const { return end_; }
-  ConnectionId control() const { return control_; }
-  // Null before the first view.
-  const Shard* core() const { return protocol_->core(); }
+  ConnectionId control() const { return term_->control; }
+  // Null before the first view of a term.
+  const Shard* core() const { return term_->protocol->core(); }
 
  private:
-  ShardProcess(const ShardSetting* setting, int shard)
-      : setting_(*setting),
-        shard_(shard),
-        ends_(setting->network, StreamCore::Side::kServer, setting->streams, setting->judge, this) {
-  }
+  static constexpr uint64_t kRegister = 0xffffffff;  // a timer's argument, in place of a block
 
+  // What lives as long as one core.
+  struct Term {
+    Term(ShardProcess* process, uint64_t number);
+
+    const uint64_t number;  // of this process
+    uint32_t term = 0;      // of the job; 0: before its first view
+    VirtualStreams ends;
+    std::optional<ShardProtocol> protocol;
+    ConnectionId control = -1;
+    SimTime busy_until = 0;
+  };
+
+  ShardProcess(const ShardSetting* setting, int shard, MakeValues make)
+      : setting_(*setting), shard_(shard), make_(std::move(make)) {}
+
+  // Nothing is left of the term before.
+  absl::Status MakeTerm();
+  void SetTimer(SimTime at, uint64_t what) {
+    setting_.network->SetTimer(self_, at, term_->number << 32 | what);
+  }
+  void Register();
+  // The term is over because of `why`: takes part in the next one.
+  void GoBack(const absl::Status& why);
+  bool Takes(uint32_t term) override;
   void OnFrame(ConnectionId stream, SimMessage&& message) override;
   void OnGone(ConnectionId stream) override;
   // One overload for each outcome.
@@ -90,11 +116,12 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
 
   const ShardSetting& setting_;
   const int shard_;
-  VirtualStreams ends_;
-  std::optional<ShardProtocol> protocol_;
+  const MakeValues make_;
+  std::unique_ptr<Term> term_;
+  uint64_t terms_ = 0;
   ProcessId self_ = 0;
-  ConnectionId control_ = 0;
-  SimTime busy_until_ = 0;
+  absl::Status lost_;        // why it takes part again
+  SimTime gives_up_at_ = 0;  // if nobody answers
   std::optional<absl::Status> end_;
   const Take* take_ = nullptr;  // while Read runs
 };

@@ -64,10 +64,19 @@ absl::Status Simulation::Build() {
   });
   for (int i = 0; i < cluster.servers(); ++i) network_.AddCard(CardOf(&LinkSetting::shard, i));
   const std::string digest = JobDigest(setting_.job);
-  const ProcessId coordinator = StartCoordinator(digest);
+  SetWhatIsShared(digest);
+  kept_.state.set_job_digest(digest);
+  kept_.state.set_term(1);
+  kept_.resume = setting_.resume;
+  kept_.symbols = setting_.initial_symbols;
+  StartCoordinator();
   self_ = network_.AddProcess(shard_card(0), this);
-  SetWhatIsShared(digest, coordinator);
-  RUBATO_RETURN_IF_ERROR(MakeShards());
+  shards_.resize(cluster.servers());
+  symbols_.resize(cluster.servers());
+  worker_setting_.shards.resize(cluster.servers());
+  shard_hearts_.resize(cluster.servers() - 1);
+  shard_heart_processes_.resize(cluster.servers() - 1);
+  for (int shard = 0; shard < cluster.servers(); ++shard) RUBATO_RETURN_IF_ERROR(MakeShard(shard));
   for (int worker = 0; worker < cluster.workers().start() && !setting_.first.has_value();
        ++worker) {
     RUBATO_RETURN_IF_ERROR(MakeWorker(worker));
@@ -93,21 +102,7 @@ void Simulation::StartAll() {
   }
 }
 
-ProcessId Simulation::StartCoordinator(const std::string& digest) {
-  coordinator_ = std::make_unique<CoordinatorProcess>(
-      &network_,
-      Coordinator(
-          setting_.job, digest, kVersion,
-          {setting_.resume, "", setting_.initial != nullptr && !setting_.resume.has_value()},
-          ToTime(queue_.now()), setting_.policies),
-      AllCallbacks(), setting_.checkpoint_time);
-  const ProcessId coordinator = network_.AddProcess(shard_card(0), coordinator_.get());
-  network_.SetVital(coordinator, /*is_shard=*/false);
-  coordinator_->Start(coordinator);
-  return coordinator;
-}
-
-void Simulation::SetWhatIsShared(const std::string& digest, ProcessId coordinator) {
+void Simulation::SetWhatIsShared(const std::string& digest) {
   const auto fail = [this](const absl::Status& status) { Fail(status); };
   shard_setting_.blocks = &blocks_;
   shard_setting_.policies = setting_.policies;
@@ -116,7 +111,9 @@ void Simulation::SetWhatIsShared(const std::string& digest, ProcessId coordinato
   shard_setting_.change_bytes_per_second = setting_.change_bytes_per_second;
   shard_setting_.job_digest = digest;
   shard_setting_.version = kVersion;
-  shard_setting_.coordinator = coordinator;
+  shard_setting_.come_back = comes_back();
+  shard_setting_.start_timeout =
+      absl::ToInt64Nanoseconds(absl::Seconds(setting_.job.cluster().start_timeout()));
   // Where one message stands for all blocks there is no order among them to keep.
   if (!setting_.one_block_for_each_shard) {
     shard_setting_.streams = worker_setting_.streams = setting_.streams;
@@ -133,7 +130,6 @@ void Simulation::SetWhatIsShared(const std::string& digest, ProcessId coordinato
   worker_setting_.name = "simulated worker";
   worker_setting_.job_digest = digest;
   worker_setting_.version = kVersion;
-  worker_setting_.coordinator = coordinator;
   worker_setting_.observer = setting_.observer;
   worker_setting_.on_failure = fail;
   worker_setting_.on_end = [this](int index, const absl::Status& status) {
@@ -146,41 +142,37 @@ void Simulation::SetWhatIsShared(const std::string& digest, ProcessId coordinato
   worker_setting_.registration.set_numerics("simulated");
 }
 
-absl::Status Simulation::MakeShards() {
-  const proto::Job& job = setting_.job;
-  for (int shard = 0; shard < job.cluster().servers(); ++shard) {
-    const auto make =
-        [&](SymbolicValues::Defer defer) -> absl::StatusOr<std::unique_ptr<ShardValues>> {
-      if (setting_.data != nullptr) {
-        RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> floats,
-                                FloatValues::Create(job, shard));
-        if (!defer) return floats;
-        return std::make_unique<DeferredValues>(std::move(floats), std::move(defer));
-      }
-      auto symbols =
-          std::make_unique<SymbolicValues>(&blocks_, shard, job.seed(), setting_.symbols_are_judged,
-                                           LeavesOut(), std::move(defer), setting_.observer);
-      symbols_.push_back(symbols.get());
-      return symbols;
-    };
-    RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardProcess> process,
-                            ShardProcess::Create(&shard_setting_, shard, make));
-    worker_setting_.shards.push_back(network_.AddProcess(shard_card(shard), process.get()));
-    network_.SetVital(worker_setting_.shards.back(), /*is_shard=*/true);
-    shards_.push_back(std::move(process));
-    if (shard == 0) continue;
-    shard_hearts_.push_back(MakeHeart(
-        worker_setting_.shards.back(),
-        [this, shard](proto::HeartbeatRequest* request) {
-          request->set_shard(shard);
-          const SimTime busy = network_.Holds(worker_setting_.shards[shard]);
-          request->set_busy_seconds(absl::ToDoubleSeconds(absl::Nanoseconds(busy)));
-          return !shards_[shard]->end().has_value();
-        },
-        [] {}));
-    shard_heart_processes_.push_back(
-        network_.AddProcess(shard_card(shard), shard_hearts_.back().get()));
-  }
+absl::Status Simulation::MakeShard(int shard) {
+  const auto make =
+      [this, shard](SymbolicValues::Defer defer) -> absl::StatusOr<std::unique_ptr<ShardValues>> {
+    const proto::Job& job = setting_.job;
+    if (setting_.data != nullptr) {
+      RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> floats, FloatValues::Create(job, shard));
+      if (!defer) return floats;
+      return std::make_unique<DeferredValues>(std::move(floats), std::move(defer));
+    }
+    auto symbols =
+        std::make_unique<SymbolicValues>(&blocks_, shard, job.seed(), setting_.symbols_are_judged,
+                                         LeavesOut(), std::move(defer), setting_.observer);
+    symbols_[shard] = symbols.get();
+    return symbols;
+  };
+  RUBATO_ASSIGN_OR_RETURN(shards_[shard], ShardProcess::Create(&shard_setting_, shard, make));
+  ShardProcess* const process = shards_[shard].get();
+  const ProcessId id = network_.AddProcess(shard_card(shard), process);
+  worker_setting_.shards[shard] = id;
+  network_.SetVital(id, /*is_shard=*/true);
+  if (shard == 0) return absl::OkStatus();
+  std::unique_ptr<HeartbeatProcess>& heart = shard_hearts_[shard - 1];
+  heart = MakeHeart(
+      id,
+      [this, shard, id, process](proto::HeartbeatRequest* request) {
+        request->set_shard(shard);
+        request->set_busy_seconds(absl::ToDoubleSeconds(absl::Nanoseconds(network_.Holds(id))));
+        return !process->end().has_value();
+      },
+      [] {});
+  shard_heart_processes_[shard - 1] = network_.AddProcess(shard_card(shard), heart.get());
   return absl::OkStatus();
 }
 
@@ -220,6 +212,7 @@ absl::Status Simulation::MakeWorker(int index) {
         const WorkerId id = worker->id();
         request->set_rank(id.rank);
         request->set_incarnation(id.incarnation);
+        request->set_term(worker->term());
         request->set_busy_seconds(absl::ToDoubleSeconds(absl::Nanoseconds(worker->busy())));
         return id.rank >= 0;
       },
@@ -266,7 +259,7 @@ VirtualNetwork::Card Simulation::CardOf(std::optional<int> LinkSetting::*machine
 absl::Status Simulation::Restore() {
   for (int64_t block = 0; block < blocks_.placement.space().blocks(); ++block) {
     if (setting_.data == nullptr) {
-      RUBATO_RETURN_IF_ERROR(RestoreBlock(block, 0, {setting_.initial_symbols[block], {}}));
+      RUBATO_RETURN_IF_ERROR(RestoreBlock(block, 0, {kept_.symbols[block], {}}));
       continue;
     }
     const TrainingState& state = *setting_.initial;
@@ -288,13 +281,24 @@ absl::Status Simulation::RestoreBlock(int64_t block, size_t slot, const Content&
   frame.worker = kObserver;
   frame.block = static_cast<uint64_t>(block);
   frame.slot = static_cast<uint32_t>(slot);
-  frame.unit = Coordinator::Begin().restore_key;
+  frame.unit = kept_.state.term();
   return shards_[blocks_.placement.ShardOf(block)]->Restore(frame, content);
 }
 
 CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
   CoordinatorProcess::Callbacks callbacks = setting_.callbacks;
   callbacks.restore = [this] { return Restore(); };
+  callbacks.keep = [this](const proto::Lasting& lasting) {
+    *kept_.state.mutable_lasting() = lasting;
+  };
+  callbacks.on_lost_shard = [this](int shard, const absl::Status& why) { OnLostShard(shard, why); };
+  callbacks.on_metrics = [this](const MetricsLine& line, absl::Time now) {
+    kept_.samples = line.samples;
+    if (setting_.callbacks.on_metrics) setting_.callbacks.on_metrics(line, now);
+  };
+  callbacks.checkpoint = [this](uint32_t snapshot, const proto::Manifest& manifest) {
+    return WriteCheckpoint(snapshot, manifest);
+  };
   if (setting_.observer == nullptr) return callbacks;
   callbacks.on_view = [this](const proto::View& view, const std::string& reason, absl::Time now) {
     setting_.observer->OnView(view, network_.now());
@@ -306,7 +310,7 @@ CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
 absl::Status Simulation::Run() {
   StartAll();
   SimTime idle_since = kNever;
-  while (!coordinator_->end().has_value() && network_.alive(coordinator_->self())) {
+  while (!is_over()) {
     Step(&idle_since);
     if (!failure_.ok()) return failure_;
   }
@@ -384,18 +388,22 @@ uint64_t Simulation::Value(int64_t block) const {
   return symbols_[blocks_.placement.ShardOf(block)]->value(block);
 }
 
-uint64_t Simulation::SnapshotValue(uint32_t snapshot, int64_t block) const {
+std::optional<uint64_t> Simulation::FindSnapshotValue(uint32_t snapshot, int64_t block) const {
+  ShardProcess& shard = *shards_[blocks_.placement.ShardOf(block)];
+  if (shard.core() == nullptr) return std::nullopt;
   Frame pull;
   pull.kind = FrameKind::kPull;
   pull.worker = kObserver;
   pull.set_blocks({block, block + 1});
   pull.snapshot = snapshot;
-  uint64_t value = 0;
-  RUBATO_CHECK(
-      shards_[blocks_.placement.ShardOf(block)]
-          ->Read(pull, [&](const Frame&, const Content& content) { value = content.symbol; })
-          .ok());
-  return value;
+  std::optional<uint64_t> value;
+  const absl::Status status =
+      shard.Read(pull, [&](const Frame&, const Content& content) { value = content.symbol; });
+  return status.ok() ? value : std::nullopt;
+}
+
+bool Simulation::HasLedger(int64_t block) const {
+  return shards_[blocks_.placement.ShardOf(block)]->core() != nullptr;
 }
 
 const BlockLedger& Simulation::ledger(int64_t block) const {

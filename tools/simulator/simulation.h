@@ -15,11 +15,13 @@
 #include "absl/status/statusor.h"
 #include "common/consistency/policy.h"
 #include "common/files/checkpoint.h"
+#include "common/pace/speeds.h"
 #include "common/wire/stream_judge.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
 #include "proto/layout.pb.h"
 #include "proto/mode.pb.h"
+#include "proto/run_state.pb.h"
 #include "tools/simulator/blocks.h"
 #include "tools/simulator/coordinator_process.h"
 #include "tools/simulator/event_queue.h"
@@ -28,7 +30,6 @@
 #include "tools/simulator/observer.h"
 #include "tools/simulator/real_worker.h"
 #include "tools/simulator/shard_process.h"
-#include "common/pace/speeds.h"
 #include "tools/simulator/symbolic_values.h"
 #include "tools/simulator/worker_process.h"
 #include "worker/data/load.h"
@@ -101,7 +102,22 @@ struct SimulationSetting {
   Observer* observer = nullptr;
   std::function<void(const Simulation&)> after_event;
   std::function<void(const Stop& stop)> before_stop;
+  // A mode has been asked for by hand, and the coordinator has said that it will hold.
+  std::function<void(const proto::Mode& mode)> on_switch;
+  // The job has gone back: a term begins with this, of which nothing has happened yet.
+  std::function<void(const proto::RunState& state, const std::optional<proto::Manifest>& resume)>
+      on_term;
   CoordinatorProcess::Callbacks callbacks;
+};
+
+// What outlives the servers of a simulation, as a run's folder does.
+struct KeptOnDisk {
+  proto::RunState state;
+  int64_t samples = 0;  // that the last line of the term's metrics tells
+  // The last checkpoint that was written, or what the job began with; with symbols those of the
+  // blocks.
+  std::optional<proto::Manifest> resume;
+  std::vector<uint64_t> symbols;
 };
 
 class Simulation : private Process {
@@ -114,6 +130,12 @@ class Simulation : private Process {
   // nothing is left to happen and the job has not ended: then the message says who waits for what.
   absl::Status Run();
 
+  // How often its servers were lost.
+  int64_t terms_before() const { return kept_.state.term() - 1; }
+  // Whether somebody coordinates.
+  bool is_in_term() const {
+    return network_.alive(coordinator_->self()) && coordinator_->is_in_term();
+  }
   // When it ended; and what its coordinator has ended it with, if it has.
   SimTime ended_at() const { return coordinator_->ended_at(); }
   const std::optional<absl::Status>& job_end() const { return coordinator_->end(); }
@@ -138,10 +160,14 @@ class Simulation : private Process {
   int worker_card(int index) const { return worker_cards_[index]; }
   // With symbols.
   uint64_t Value(int64_t block) const;
+  // Whether its shard has a view: one that was lost at the very end has none any more.
+  bool HasLedger(int64_t block) const;
   const BlockLedger& ledger(int64_t block) const;
   // Of all data streams, if there is an observer.
   const StreamJudge& judge() const { return judge_; }
-  uint64_t SnapshotValue(uint32_t snapshot, int64_t block) const;
+  uint64_t SnapshotValue(uint32_t snapshot, int64_t block) const {
+    return *FindSnapshotValue(snapshot, block);
+  }
   // Payloads that wait on a shard for others.
   int64_t HeldPayloads(int shard) const { return symbols_[shard]->held(); }
   // With floats: all parameters as they are, or what snapshot `snapshot` holds, with `slots` of the
@@ -162,10 +188,11 @@ class Simulation : private Process {
  private:
   explicit Simulation(SimulationSetting setting, Blocks blocks);
   absl::Status Build();
-  ProcessId StartCoordinator(const std::string& digest);
+  // None if the shard does not have it any more.
+  std::optional<uint64_t> FindSnapshotValue(uint32_t snapshot, int64_t block) const;
   // What all shards, and all workers, are told alike.
-  void SetWhatIsShared(const std::string& digest, ProcessId coordinator);
-  absl::Status MakeShards();
+  void SetWhatIsShared(const std::string& digest);
+  absl::Status MakeShard(int shard);
   // All processes that are there begin.
   void StartAll();
   bool LeavesOut() const {
@@ -174,6 +201,23 @@ class Simulation : private Process {
   }
   // `what` has gone wrong; and who waits for what: the coordinator, each shard, each worker.
   absl::Status Waits(const std::string& what) const;
+  // Terms (simulation_terms.cc).
+  bool comes_back() const { return setting_.job.cluster().max_restarts() > 0; }
+  bool is_over() const;
+  void StartCoordinator();
+  // Of the term that begins, with what has been kept.
+  Coordinator MakeCore();
+  void OnLostShard(int lost_shard, const absl::Status& why);
+  // The coordinator's process begins the next term in place.
+  void BeginTerm();
+  // A server is started that has died.
+  void StartServer(int server);
+  // `kept` is about to be what the next term begins with.
+  void CountTerm();
+  // The term has begun, and nothing of it has happened.
+  void TellOfTerm();
+  absl::StatusOr<std::string> WriteCheckpoint(uint32_t snapshot, const proto::Manifest& manifest);
+
   // As a process, it is who starts workers and asks them to go.
   void OnMessage(ConnectionId, SimMessage&&) override {}
   void OnBroken(ConnectionId) override {}
@@ -186,8 +230,10 @@ class Simulation : private Process {
     kFirstGoes,  // the misfit that came before all others
     kLeave,
     kStop,
-    kSayStuck,
-    kEndServer
+    kSayStuck,   // of the server that this process is
+    kEndServer,  // likewise
+    kStartServer,
+    kBeginTerm
   };
   void SetTask(Task task, int number, SimTime after);
   void OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId struck);
@@ -229,8 +275,11 @@ class Simulation : private Process {
   StreamJudge judge_{[this](const absl::Status& status) { Fail(status); }};
   ShardSetting shard_setting_;
   WorkerSetting worker_setting_;
+  KeptOnDisk kept_;
+  bool is_interrupted_ = false;  // nobody starts a server again
   std::unique_ptr<CoordinatorProcess> coordinator_;
   std::vector<std::unique_ptr<ShardProcess>> shards_;
+  std::vector<std::unique_ptr<Process>> dead_;  // in whose places others are
   std::vector<const SymbolicValues*> symbols_;  // by shard, with symbols
   std::shared_ptr<RealWorker::Floats> floats_;  // of all workers, where there are data
   std::vector<std::unique_ptr<WorkerProcess>> workers_;

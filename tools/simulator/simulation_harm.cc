@@ -17,6 +17,12 @@ namespace {
 constexpr double kWatch = 0.65;  // leases
 constexpr SimTime kLastWords = kSecond;
 
+// Beyond its lease, until somebody ends a server that stands still.
+constexpr SimTime kMissedAfter = 2 * kSecond;
+
+// That it takes to start a server again that had to be ended.
+constexpr SimTime kStartsAfter = 500 * kMillisecond;
+
 // What the coordinator has said in the end arrives before its process is gone, however late.
 constexpr SimTime kMessagesLeave = 5 * kSecond;
 
@@ -54,10 +60,12 @@ void Simulation::OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId st
     return;
   }
   if (fault.kind == Fault::Kind::kMisfit) {
-    // Of data and layout who comes first is right: the others must have shown theirs.
+    // Of data and layout who comes first is right: the others must have shown theirs, and one that
+    // waits to be refused may come first in the next term.
     const bool is_first = coordinator_->core().Status(ToTime(queue_.now())).members_size() == 0;
     const int misfit = static_cast<int>(fault.at % kMisfits);
-    SetTask(kStartMisfit, is_first ? static_cast<int>(Misfit::kVersion) : misfit, 0);
+    SetTask(kStartMisfit, is_first || comes_back() ? static_cast<int>(Misfit::kVersion) : misfit,
+            0);
     return;
   }
   if (fault.kind == Fault::Kind::kLateTicks) {
@@ -99,6 +107,11 @@ void Simulation::OnServerFault(const Fault& fault, ProcessId struck) {
   switch (fault.kind) {
     case Fault::Kind::kFreeze:
     case Fault::Kind::kFreezeServer:
+      // Who starts it again kills it first; some are not watched by anybody.
+      if (fault.kind == Fault::Kind::kFreezeServer && comes_back() && fault.at % 2 == 0) {
+        SetTask(kEndServer, worker_setting_.shards[server],
+                static_cast<SimTime>(setting_.job.cluster().lease() * kSecond) + kMissedAfter);
+      }
       if (server > 0) {
         network_.Freeze(shard_heart_processes_[server - 1], fault.duration);
         break;
@@ -109,11 +122,12 @@ void Simulation::OnServerFault(const Fault& fault, ProcessId struck) {
       break;
     case Fault::Kind::kKillServer:
       KillServer(server);
+      if (comes_back()) SetTask(kStartServer, server, fault.duration);
       break;
     case Fault::Kind::kStickEngine:
       // Before there is a shard, nobody watches.
       if (shards_[server]->core() == nullptr) break;
-      SetTask(kSayStuck, server,
+      SetTask(kSayStuck, struck,
               static_cast<SimTime>(kWatch * setting_.job.cluster().lease() * kSecond));
       break;
     default:
@@ -156,13 +170,15 @@ void Simulation::StartMisfit(Misfit misfit) {
 
 void Simulation::OnTimer(uint64_t argument) {
   const int number = static_cast<int>(argument >> 8);
-  const bool is_over = coordinator_->end().has_value() || !network_.alive(coordinator_->self());
   const Task task = static_cast<Task>(argument & 0xff);
   if (task == kEndServer) {
-    KillServer(number);
+    const int server = ShardOf(number);
+    if (server < 0) return;
+    KillServer(server);
+    if (comes_back()) SetTask(kStartServer, server, kStartsAfter);
     return;
   }
-  if (is_over) return;
+  if (is_over()) return;
   switch (task) {
     case kStartWorker:
       if (const absl::Status status = MakeWorker(number); !status.ok()) return Fail(status);
@@ -182,9 +198,16 @@ void Simulation::OnTimer(uint64_t argument) {
       }
       break;
     case kSayStuck:
-      if (!network_.alive(worker_setting_.shards[number])) break;
-      shards_[number]->SayStuck();
+      if (!network_.alive(number)) break;
+      // The watch over the engine of a term goes with the term.
+      if (shards_[ShardOf(number)]->core() != nullptr) shards_[ShardOf(number)]->SayStuck();
       SetTask(kEndServer, number, kLastWords);
+      break;
+    case kStartServer:
+      StartServer(number);
+      break;
+    case kBeginTerm:
+      BeginTerm();
       break;
     default:
       if (WorkersLeft() <= 1) break;
@@ -195,13 +218,14 @@ void Simulation::OnTimer(uint64_t argument) {
 
 void Simulation::Stop(const SimulationSetting::Stop& stop) {
   if (setting_.before_stop) setting_.before_stop(stop);
+  is_interrupted_ = is_interrupted_ || stop.is_signal;
   Request(coordinator::StopRequested{
               stop.is_signal ? absl::CancelledError("interrupted") : absl::OkStatus(), "asked to"})
       .IgnoreError();
 }
 
 void Simulation::Request() {
-  if (!network_.Runs(coordinator_->self())) return;
+  if (!network_.Runs(coordinator_->self()) || !coordinator_->is_in_term()) return;
   next_request_ = std::numeric_limits<int64_t>::max();
   const auto is_due = [this](int64_t at) {
     if (at > network_.sent()) next_request_ = std::min(next_request_, at);
@@ -209,7 +233,9 @@ void Simulation::Request() {
   };
   while (next_switch_ < setting_.switches.size() && is_due(setting_.switches[next_switch_].at)) {
     // Refused where the job is not training, or is in that mode.
-    Request(coordinator::SwitchRequested{setting_.switches[next_switch_++].mode}).IgnoreError();
+    const proto::Mode& mode = setting_.switches[next_switch_++].mode;
+    const absl::Status status = Request(coordinator::SwitchRequested{mode});
+    if (status.ok() && setting_.on_switch) setting_.on_switch(mode);
   }
   while (next_checkpoint_ < setting_.checkpoints.size() &&
          is_due(setting_.checkpoints[next_checkpoint_])) {
@@ -242,7 +268,8 @@ std::vector<std::string> Simulation::WhoGoesOn() const {
 
 absl::Status Simulation::EndAll() {
   network_.SetFaults({});
-  if (network_.alive(coordinator_->self())) SetTask(kEndServer, 0, kMessagesLeave);
+  if (network_.alive(coordinator_->self()))
+    SetTask(kEndServer, worker_setting_.shards[0], kMessagesLeave);
   // Looks from time to time: to look costs more than an event.
   constexpr SimTime kLook = 100 * kMillisecond;
   const SimTime limit = std::max(queue_.now(), network_.disturbed_until()) + setting_.ends_within;

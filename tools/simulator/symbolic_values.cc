@@ -75,17 +75,17 @@ ShardValues::Block SymbolicValues::Apply(const shard_action::Apply& apply) {
   uint64_t& value = mutable_value(apply.block);
   previous(apply.block) = value;
   value = UpdateSymbol(value, gradient, terms);
-  if (observer_ != nullptr) {
-    observer_->OnApplied(apply.block, frames_[apply.payload - 1], terms, apply.version, gradient,
-                         value);
+  if (Observer* const watch = observer()) {
+    watch->OnApplied(apply.block, frames_[apply.payload - 1], terms, apply.version, gradient,
+                     value);
   }
   Release(apply.payload);
   return {AsFloats(value), {}};
 }
 
 void SymbolicValues::Skip(const shard_action::Skip& skip) {
-  if (observer_ != nullptr) {
-    observer_->OnSkipped(skip.block, frames_[skip.payload - 1], skip.samples, skip.version);
+  if (Observer* const watch = observer()) {
+    watch->OnSkipped(skip.block, frames_[skip.payload - 1], skip.samples, skip.version);
   }
   previous(skip.block) = value(skip.block);
   Release(skip.payload);

@@ -44,7 +44,10 @@ class SymbolicValues : public ShardValues {
   // Payloads that wait for others.
   int64_t held() const { return in_use_; }
 
-  absl::StatusOr<Range> Open(const proto::View&) override { return owned_; }
+  absl::StatusOr<Range> Open(const proto::View& view) override {
+    term_ = view.term();
+    return owned_;
+  }
   size_t BlockSize(int64_t) const override { return kFloatsOfSymbol; }
   size_t slots() const override { return 0; }
 
@@ -78,7 +81,10 @@ class SymbolicValues : public ShardValues {
   const bool measures_;
   const bool leaves_out_;
   const Defer defer_;
+  Observer* observer() const { return observer_ == nullptr ? nullptr : observer_->OfTerm(term_); }
+
   Observer* const observer_;
+  uint32_t term_ = 0;
   const Range owned_;
   const uint64_t lost_;  // in the place of a value that is not there any more
 

@@ -1,5 +1,6 @@
 #include "tools/simulator/virtual_streams.h"
 
+#include <algorithm>
 #include <limits>
 #include <utility>
 
@@ -28,9 +29,10 @@ std::shared_ptr<VirtualStreams::Stream> VirtualStreams::Add(ConnectionId id) {
   return streams_[id] = std::make_shared<Stream>(id, side_, most);
 }
 
-void VirtualStreams::Open(ConnectionId id) {
+void VirtualStreams::Open(ConnectionId id, uint32_t term) {
   if (!limits_.has_value()) return;
   const std::shared_ptr<Stream> stream = Add(id);
+  stream->term = term;
   if (!network_.HasSent(id, self_)) return;
   stream->opening = false;
   stream->core.OnOpened();
@@ -51,6 +53,13 @@ void VirtualStreams::Close(ConnectionId id) {
   ProceedToTheEnd(stream.get());
 }
 
+void VirtualStreams::CloseAll() {
+  std::vector<ConnectionId> ids;
+  for (const auto& [id, stream] : streams_) ids.push_back(id);
+  std::sort(ids.begin(), ids.end());
+  for (const ConnectionId id : ids) Close(id);
+}
+
 void VirtualStreams::Queue(ConnectionId id, SimMessage&& message) {
   const std::shared_ptr<Stream> stream = Find(id);
   if (stream == nullptr) return;
@@ -59,6 +68,7 @@ void VirtualStreams::Queue(ConnectionId id, SimMessage&& message) {
     held_.push_back(id);
   }
   message.number = ++stream->sent;
+  message.term = static_cast<uint16_t>(stream->term);
   const bool is_pull =
       message.frame.kind == FrameKind::kPull || message.frame.kind == FrameKind::kRetire;
   if (judge_ != nullptr && !stream->core.ended() && !stream->dead) {
@@ -77,6 +87,10 @@ void VirtualStreams::Arrive(ConnectionId id, SimMessage&& message) {
   std::shared_ptr<Stream> stream = Find(id);
   if (stream == nullptr) {
     if (side_ == StreamCore::Side::kWorker) return;  // of one that is gone
+    if (!owner_.Takes(message.term)) {
+      network_.Close(id, self_);
+      return;
+    }
     stream = Add(id);
     stream->opening = false;
     stream->core.OnOpened();

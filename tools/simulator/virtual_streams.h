@@ -32,6 +32,8 @@ class VirtualStreams {
   // Whose streams they are.
   class Owner {
    public:
+    // Whether a server takes a stream that shows this term.
+    virtual bool Takes(uint32_t /*term*/) { return true; }
     // It may close the stream, and send.
     virtual void OnFrame(ConnectionId stream, SimMessage&& message) = 0;
     // The last of a stream that it has not closed.
@@ -48,8 +50,8 @@ class VirtualStreams {
       : network_(*network), side_(side), limits_(limits), judge_(judge), owner_(*owner) {}
 
   void SetSelf(ProcessId self) { self_ = self; }
-  // A worker's end; a server's opens with the first message.
-  void Open(ConnectionId stream);
+  // A worker's end, which shows `term`; a server's opens with the first message.
+  void Open(ConnectionId stream, uint32_t term = 0);
   void Send(ConnectionId stream, SimMessage&& message) {
     if (limits_.has_value()) {
       Queue(stream, std::move(message));
@@ -59,6 +61,7 @@ class VirtualStreams {
   }
   // The peer hears of it; nothing is heard of the stream from here on.
   void Close(ConnectionId stream);
+  void CloseAll();
 
   // While one exists, what is sent waits for more: for an event whose handling sends several
   // frames.
@@ -99,6 +102,7 @@ class VirtualStreams {
     std::deque<int64_t> unread;    // bytes of each message that the peer has not read
     int64_t unread_bytes = 0;
     uint32_t sent = 0;  // frames
+    uint32_t term = 0;
     bool opening = true;
     bool on_card = false;  // the message that is being written
     bool writing = false;

@@ -44,6 +44,12 @@ WorkerId WorkerProcess::id() const {
   return {session_.me().rank(), session_.me().incarnation()};
 }
 
+uint32_t WorkerProcess::term() const { return session_.is_member() ? session_.view().term() : 0; }
+
+Observer* WorkerProcess::observer() const {
+  return setting_.observer == nullptr ? nullptr : setting_.observer->OfTerm(session_.view().term());
+}
+
 SimTime WorkerProcess::busy() const {
   const VirtualNetwork& network = *setting_.network;
   if (!computing_.has_value() || began_early_) return network.Holds(self_);
@@ -137,12 +143,17 @@ void WorkerProcess::Run(const Session::Connect& connect) {
   TryToConnect();
 }
 
-bool WorkerProcess::ReachesServers() const {
+// Servers that come back may have ended; those that stand still may not be known to have.
+bool WorkerProcess::Reaches(ProcessId server) const {
   const VirtualNetwork& network = *setting_.network;
-  return network.Reaches(self_, setting_.coordinator) &&
-         (!connects_again_ ||
-          std::all_of(setting_.shards.begin(), setting_.shards.end(),
-                      [&](ProcessId shard) { return network.Reaches(self_, shard); }));
+  if (!comes_back()) return network.Reaches(self_, server);
+  return !network.alive(server) || (network.Reaches(self_, server) && network.Runs(server));
+}
+
+bool WorkerProcess::ReachesServers() const {
+  return setting_.network->Reaches(self_, setting_.coordinator) &&
+         (!connects_again_ || std::all_of(setting_.shards.begin(), setting_.shards.end(),
+                                          [this](ProcessId shard) { return Reaches(shard); }));
 }
 
 absl::Status WorkerProcess::LookAtServers() {
@@ -170,7 +181,8 @@ absl::Status WorkerProcess::LookAtServers() {
 void WorkerProcess::TryToConnect() {
   VirtualNetwork& network = *setting_.network;
   // Its host says so.
-  if (connects_again_ && ReachesServers() && !network.alive(setting_.coordinator)) {
+  if (!comes_back() && connects_again_ && ReachesServers() &&
+      !network.alive(setting_.coordinator)) {
     Post(Session::NotConnected{absl::UnavailableError("the coordinator has ended")});
     return;
   }
@@ -202,7 +214,7 @@ void WorkerProcess::TryToConnect() {
 void WorkerProcess::Run(const Session::OpenStreams&) {
   for (const ProcessId shard : setting_.shards) {
     streams_.push_back(setting_.network->Connect(self_, shard));
-    ends_.Open(streams_.back());
+    ends_.Open(streams_.back(), session_.view().term());
   }
   const Placement& placement = session_.placement();
   blocks_.emplace(placement, placement.space().BlockValues(0));  // which has the first layer
@@ -223,8 +235,8 @@ void WorkerProcess::Run(const Session::SendToCoordinator& send) {
 }
 
 void WorkerProcess::Run(const Session::SendFrame& send) {
-  if (send.frame.kind == FrameKind::kRetire && setting_.observer != nullptr) {
-    setting_.observer->OnRetired(id(), session_.view().lineage());
+  if (send.frame.kind == FrameKind::kRetire && observer() != nullptr) {
+    observer()->OnRetired(id(), session_.view().lineage());
   }
   SimMessage message;
   message.kind = SimMessage::Kind::kPull;
@@ -262,8 +274,8 @@ void WorkerProcess::OnParameters(int shard, const SimMessage& message) {
   if (!wanted.ok() || !*wanted) return;
   model_->OnBlock(block, message.content);
   blocks_->Add(frame, message.bytes - kFrameHeaderBytes);
-  if (setting_.observer != nullptr) {
-    setting_.observer->OnTaken(block, id(), session_.view().lineage(), blocks_->version(block));
+  if (observer() != nullptr) {
+    observer()->OnTaken(block, id(), session_.view().lineage(), blocks_->version(block));
   }
   if (blocks_->ReadableNow({}) == PulledBlocks::Readable::kNever) Interrupt();
   if (blocks_->missing() > 0) {
@@ -312,9 +324,9 @@ void WorkerProcess::Run(const Session::Compute& compute) {
 
 // A third of it is forward, which may be over; backward begins now.
 void WorkerProcess::GoOnComputing() {
-  if (setting_.observer != nullptr) {
-    setting_.observer->OnComputeBegins(id(), session_.view().lineage(), computing_->unit,
-                                       computing_->clock, compute_start_);
+  if (observer() != nullptr) {
+    observer()->OnComputeBegins(id(), session_.view().lineage(), computing_->unit,
+                                computing_->clock, compute_start_);
   }
   const SimTime backward = compute_time_ - compute_time_ / 3;
   SetTimer(kComputed, std::max(compute_start_ + compute_time_, setting_.network->now() + backward));
@@ -345,12 +357,12 @@ void WorkerProcess::FinishCompute() {
   }
   progress.set_pushed_bytes(pushed_bytes);
   progress.set_pulled_bytes(blocks_->TakeBytes());
-  if (setting_.observer != nullptr) {
+  if (observer() != nullptr) {
     const uint32_t lineage = session_.view().lineage();
     if (progress.left_out()) {
-      setting_.observer->OnLeftOut(lineage, compute.unit);
+      observer()->OnLeftOut(lineage, compute.unit);
     } else {
-      setting_.observer->OnComputeEnds(id(), lineage, compute.unit, compute.clock, computed_at_);
+      observer()->OnComputeEnds(id(), lineage, compute.unit, compute.clock, computed_at_);
     }
   }
   Handle(computed);
@@ -366,7 +378,7 @@ int64_t WorkerProcess::Push(const Frame& header, int64_t block, Content content)
   message.frame.block = static_cast<uint64_t>(block);
   message.frame.version = static_cast<uint64_t>(blocks_->version(block));
   message.content = std::move(content);
-  if (setting_.observer != nullptr) setting_.observer->OnPushed(message.frame);
+  if (observer() != nullptr) observer()->OnPushed(message.frame);
   ends_.Send(streams_[session_.placement().ShardOf(block)], std::move(message));
   return payload_bytes;
 }

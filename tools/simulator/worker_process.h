@@ -98,6 +98,8 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   ProcessId self() const { return self_; }
   // Who it is in the view, for its heartbeat; {-1, 0}: nobody.
   WorkerId id() const;
+  // In which it is that.
+  uint32_t term() const;
   // For how long it has been at one thing; 0 while it waits for others.
   SimTime busy() const;
   bool ended() const { return end_.has_value(); }
@@ -144,11 +146,15 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   void Run(const Session::End& end);
 
   void TryToConnect();
+  bool comes_back() const { return setting_.job->cluster().max_restarts() > 0; }
+  bool Reaches(ProcessId server) const;
   // The coordinator, and where it has taken part before all shards.
   bool ReachesServers() const;
   // As common/wire/reach.h does: why the job is over, if servers stand still.
   absl::Status LookAtServers();
   void Tell(proto::PeerMessage message);
+  // Of what it takes part in; may be null.
+  Observer* observer() const;
   void OnFrame(ConnectionId stream, SimMessage&& message) override;
   void OnGone(ConnectionId stream) override;
   void OnParameters(int shard, const SimMessage& message);

@@ -194,9 +194,9 @@ absl::StatusOr<std::unique_ptr<ControlClient>> Worker::Call(const Session::Conne
   if (!connect.servers.empty()) {
     std::vector<std::string> addresses = connect.servers;
     addresses.push_back(coordinator);
-    RUBATO_RETURN_IF_ERROR(
-        StoppedByOthers(AwaitServers(addresses, connect.longest_mute, options_.connection.lease,
-                                     connect.patience, interrupted)));
+    RUBATO_RETURN_IF_ERROR(StoppedByOthers(
+        AwaitServers(addresses, job_.cluster().max_restarts() > 0, connect.longest_mute,
+                     options_.connection.lease, connect.patience, interrupted)));
   }
   return ControlClient::Connect(coordinator, connect.patience, MakeRegistration(), interrupted,
                                 options_.connection);
@@ -253,6 +253,7 @@ void Worker::Run(const Session::OpenStreams&) {
   who.set_job_digest(job_digest_);
   who.set_rank(me.rank());
   who.set_incarnation(me.incarnation());
+  who.set_term(session_->view().term());
   heartbeat_ = std::make_unique<Heartbeat>(
       job_.cluster().address(), who, [this] { return busy_.busy(); }, options_.connection);
   ShardStreams::Callbacks callbacks;
@@ -275,9 +276,9 @@ void Worker::Run(const Session::OpenStreams&) {
     log.Warning("copies the parameters of a server of this host",
                 {{"shard", shard}, {"reason", why.message()}});
   };
-  streams_ = std::make_unique<ShardStreams>(ShardAddresses(session_->view()), job_digest_,
-                                            options_.connection, std::move(callbacks),
-                                            SharesMemory(job_), values_->arena());
+  streams_ = std::make_unique<ShardStreams>(
+      ShardAddresses(session_->view()), StreamScope{job_digest_, session_->view().term()},
+      options_.connection, std::move(callbacks), SharesMemory(job_), values_->arena());
 }
 
 void Worker::Run(const Session::SendToCoordinator& send) {

@@ -118,10 +118,11 @@ absl::StatusOr<Placement> WorkerSession::PlacementOf(const proto::View& view) co
 
 void WorkerSession::OnStop(const proto::Stop& stop) {
   was_stopped_ = true;
+  if (stop.goes_back()) servers_.clear();  // the next view says where they are
   // Taken for dead; or back before that was noticed.
-  EndPart(
-      ToldToStop(stop.exit_code(), stop.reason(), stop.refused()),
-      stop.evicted() || (has_taken_part_ && stop.refused() && stop.exit_code() == kExitFailure));
+  EndPart(ToldToStop(stop.exit_code(), stop.reason(), stop.refused()),
+          stop.goes_back() || stop.evicted() ||
+              (has_taken_part_ && stop.refused() && stop.exit_code() == kExitFailure));
 }
 
 // It breaks without a word when nothing has come for a lease.

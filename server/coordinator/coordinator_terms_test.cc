@@ -1,0 +1,307 @@
+// What ends a term and what outlives it.
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace rubato {
+namespace {
+
+proto::PeerMessage Failed(int exit_code) {
+  proto::PeerMessage message;
+  message.mutable_failure()->set_exit_code(exit_code);
+  message.mutable_failure()->set_reason("this server is stuck");
+  return message;
+}
+
+class CoordinatorTermsTest : public CoordinatorTest {
+ protected:
+  // The term after one that ended at 24 samples, with what was kept of it.
+  void StartNextTerm(const std::string& more = "") {
+    begin_.state.set_term(2);
+    begin_.state.set_samples(24);
+    begin_.state.set_reason("shard 1 is gone");
+    begin_.state.set_lost_shard(1);
+    begin_.state.set_servers_lost(1);
+    begin_.state.set_samples_rolled_back(8);
+    if (!kept_.empty()) *begin_.state.mutable_lasting() = kept_.back();
+    sent_.clear();
+    kept_.clear();
+    end_.reset();
+    Start(more);
+  }
+
+  void ExpectGoesBack(int shard) {
+    ASSERT_TRUE(end_.has_value());
+    EXPECT_EQ(lost_shard_, shard);
+    for (const PeerId peer : {PeerId{2}, PeerId{3}}) {
+      EXPECT_TRUE(sent_[peer].back().stop().goes_back());
+    }
+  }
+};
+
+TEST_F(CoordinatorTermsTest, AShardThatIsLostEndsTheTermAndAllComeBack) {
+  Start();
+  Begin();
+  Gone(1);
+  ExpectGoesBack(1);
+  EXPECT_TRUE(sent_[kOwnShard].back().stop().goes_back());
+  EXPECT_THAT(warnings_.back(), HasSubstr("shard 1 (host pid 1) is gone: its connection broke at "
+                                          "step 0; the job goes back to its beginning"));
+}
+
+TEST_F(CoordinatorTermsTest, SoDoesOneThatSaysThatItFails) {
+  Start();
+  Begin();
+  Receive(1, Failed(1));
+  ExpectGoesBack(1);
+}
+
+TEST_F(CoordinatorTermsTest, SoDoesOneThatIsNotHeardOf) {
+  Start();
+  Begin();
+  is_shard_silent_ = true;
+  Work(5.2, {});
+  ExpectGoesBack(1);
+}
+
+TEST_F(CoordinatorTermsTest, SoDoesOneThatIsLostBeforeTheTrainingHasBegun) {
+  Start();
+  Receive(2, Worker());
+  Receive(3, Worker());
+  Receive(kOwnShard, Shard(0));
+  Receive(1, Shard(1));  // all open the first view
+  Gone(1);
+  ExpectGoesBack(1);
+}
+
+TEST_F(CoordinatorTermsTest, SoDoesAStreamThatBreaksWhileItRestoresAndNoneLater) {
+  begin_.initial = true;
+  Start();
+  Begin();
+  Handle(coordinator::RestoreBroke{absl::UnavailableError("Socket closed")}).IgnoreError();
+  ExpectGoesBack(0);
+
+  end_.reset();
+  sent_.clear();
+  Start();
+  Begin();
+  proto::PeerMessage restored;
+  restored.mutable_shard_restored();
+  Receive(kOwnShard, restored);
+  Receive(1, restored);
+  ASSERT_TRUE(sent_[2].back().has_view());
+  Handle(coordinator::RestoreBroke{absl::UnavailableError("Socket closed")}).IgnoreError();
+  EXPECT_FALSE(end_.has_value()) << "the shard's call tells";
+}
+
+// max_restarts in a row.
+TEST_F(CoordinatorTermsTest, TheJobEndsWhereGoingBackIsInVain) {
+  for (const int before : {0, 2, 3}) {
+    StartNextTerm();
+    begin_.state.set_terms_in_vain(before);
+    Start();
+    Begin();
+    Gone(1);
+    ASSERT_TRUE(end_.has_value());
+    EXPECT_EQ(lost_shard_.has_value(), before < 3) << before;
+    lost_shard_.reset();
+  }
+  // One that has trained is not in vain.
+  StartNextTerm();
+  Start();
+  Begin();
+  Receive(2, Computed(0, {0, 2}, 1, 2));
+  Receive(3, Computed(0, {2, 4}, 1, 2));
+  EXPECT_TRUE(coordinator_->has_trained());
+  Gone(1);
+  ExpectGoesBack(1);
+}
+
+TEST_F(CoordinatorTermsTest, AResultThatComesOffEndsTheJobWhoeverIsLostMeanwhile) {
+  for (const bool comes_off : {true, false}) {
+    end_.reset();
+    lost_shard_.reset();
+    sent_.clear();
+    collect_.reset();
+    Start("train { until { steps: 1 } }");
+    Begin();
+    Receive(2, Computed(0, {0, 2}, 1, 2));
+    Receive(3, Computed(0, {2, 4}, 1, 2));
+    Receive(2, Idle());
+    Receive(3, Idle());
+    SaveLast();
+    proto::PeerMessage tested = Evaluated(1);
+    for (const bool is_final : {false, true}) {
+      tested.mutable_evaluation()->set_is_final(is_final);
+      Receive(2, tested);
+    }
+    for (const PeerId shard : {kOwnShard, PeerId{1}}) {
+      proto::PeerMessage report;
+      report.mutable_shard_report()->add_blocks()->set_block(static_cast<int64_t>(shard));
+      Receive(shard, report);
+    }
+    ASSERT_TRUE(collect_.has_value());
+    Gone(1);
+    EXPECT_FALSE(end_.has_value());
+    const absl::Status broken = absl::AbortedError("shard 1: Socket closed");
+    Handle(coordinator::Collected{comes_off ? absl::OkStatus() : broken}).IgnoreError();
+    ASSERT_TRUE(end_.has_value());
+    EXPECT_EQ(end_->ok(), comes_off);
+    EXPECT_EQ(lost_shard_.has_value(), !comes_off);
+  }
+}
+
+TEST_F(CoordinatorTermsTest, TheJobEndsWhereNobodyStartsAServerAgain) {
+  Start("cluster { max_restarts: 0 }");
+  Begin();
+  Gone(1);
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_FALSE(lost_shard_.has_value());
+  EXPECT_FALSE(sent_[2].back().stop().goes_back());
+}
+
+TEST_F(CoordinatorTermsTest, TheJobEndsWhereItWouldNotHelpOrASignalEndsIt) {
+  Start();
+  Begin();
+  Receive(1, Failed(2));
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_FALSE(lost_shard_.has_value());
+
+  end_.reset();
+  sent_.clear();
+  Start();
+  Begin();
+  Stop(absl::CancelledError("interrupted"));
+  Gone(1);
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_FALSE(lost_shard_.has_value());
+}
+
+TEST_F(CoordinatorTermsTest, WhatWasAskedForIsKeptBeforeItIsAnswered) {
+  Start();
+  Begin();
+  ASSERT_EQ(kept_.size(), 1u);
+  EXPECT_EQ(kept_.back().workers(), 2);
+  proto::Mode async;
+  async.set_mode(proto::Mode::NAME_ASYNC);
+  bool kept = false;
+  for (const auto& outcome : coordinator_->Handle(coordinator::SwitchRequested{async}, now_)) {
+    if (std::holds_alternative<coordinator::Keep>(outcome)) kept = true;
+    EXPECT_TRUE(kept || !std::holds_alternative<coordinator::Answer>(outcome));
+  }
+  EXPECT_TRUE(kept);
+  Handle(coordinator::StopRequested{absl::OkStatus(), "asked to"}).IgnoreError();
+  EXPECT_EQ(kept_.back().mode().mode(), proto::Mode::NAME_ASYNC);
+  EXPECT_EQ(kept_.back().mode_until_samples(), 40);
+  EXPECT_EQ(kept_.back().stop(), "asked to");
+}
+
+TEST_F(CoordinatorTermsTest, AStopThatComesWhenTheTermIsOverIsKeptToo) {
+  Start();
+  Begin();
+  Gone(1);
+  Handle(coordinator::StopRequested{absl::OkStatus(), "asked to"}).IgnoreError();
+  EXPECT_EQ(kept_.back().stop(), "asked to");
+}
+
+// It is met again.
+TEST_F(CoordinatorTermsTest, WhatTheTrainingItselfEndsWithIsNotKept) {
+  Start();
+  Begin();
+  Handle(coordinator::StopRequested{absl::OkStatus(), "the target is met", /*lasts=*/false})
+      .IgnoreError();
+  EXPECT_EQ(coordinator_->summary().stopped, "the target is met");
+  EXPECT_TRUE(kept_.back().stop().empty());
+}
+
+TEST_F(CoordinatorTermsTest, ASignalIsNotKept) {
+  Start();
+  Begin();
+  Stop(absl::CancelledError("interrupted"));
+  EXPECT_TRUE(kept_.back().stop().empty());
+}
+
+TEST_F(CoordinatorTermsTest, TheNextTermSaysWhatWasLostAndCountsOn) {
+  Start();
+  Begin();
+  Gone(3);
+  Close(0, 0);
+  EXPECT_EQ(kept_.back().workers(), 1);
+  EXPECT_EQ(kept_.back().workers_lost(), 1);
+  StartNextTerm();
+  Receive(kOwnShard, Shard(0));
+  Receive(2, Worker());
+  EXPECT_THAT(coordinator_->Status(now_).waits(), ElementsAre("going on waits for shard 1"));
+  EXPECT_THAT(coordinator_->Status(now_).missing_shards(), ElementsAre(1));
+  EXPECT_EQ(coordinator_->Status(now_).lost_shard(), 1);
+  Receive(1, Shard(1));
+  Opened();
+  EXPECT_EQ(coordinator_->view().term(), 2u);
+  EXPECT_EQ(coordinator_->view().number(), 1u);
+  EXPECT_THAT(warnings_.back(), HasSubstr("went back to step 0 (the beginning) because shard 1 is "
+                                          "gone; 24 samples are trained again"));
+  EXPECT_EQ(coordinator_->summary().servers_lost, 1);
+  EXPECT_EQ(coordinator_->summary().samples_rolled_back, 8);
+  EXPECT_EQ(coordinator_->summary().workers_lost, 1);
+}
+
+TEST_F(CoordinatorTermsTest, AStopIsKeptWhileAllComeBackAndThenHeeded) {
+  StartNextTerm();
+  Receive(kOwnShard, Shard(0));
+  Handle(coordinator::StopRequested{absl::OkStatus(), "asked to"}).IgnoreError();
+  EXPECT_EQ(kept_.back().stop(), "asked to");
+  EXPECT_FALSE(collect_.has_value()) << "what was trained before is not lost";
+  Receive(1, Shard(1));
+  Receive(2, Worker());
+  Receive(3, Worker());
+  Opened();
+  EXPECT_EQ(coordinator_->summary().stopped, "asked to");
+  Close(0, 0);
+  EXPECT_EQ(coordinator_->view().until_step(), 1);
+}
+
+TEST_F(CoordinatorTermsTest, AShardMayBeBackBeforeItsEndIsNoticed) {
+  Start();
+  Receive(1, Shard(1));
+  Receive(4, Shard(1));  // a mistake
+  EXPECT_EQ(sent_[4].back().stop().exit_code(), 2);
+  StartNextTerm();
+  Receive(1, Shard(1));
+  Receive(5, Shard(1));
+  EXPECT_EQ(sent_[5].back().stop().exit_code(), 1);
+  EXPECT_TRUE(sent_[5].back().stop().refused());
+}
+
+TEST_F(CoordinatorTermsTest, AWorkerThatFailsWhileAllComeBackIsLostAndNoMore) {
+  StartNextTerm();
+  Receive(2, Worker());
+  Receive(2, Failed(1));
+  EXPECT_FALSE(end_.has_value());
+  EXPECT_THAT(warnings_.back(), HasSubstr("worker 0 (host pid 0) failed: "));
+  Receive(1, Shard(1));
+  Receive(1, Failed(1));
+  EXPECT_FALSE(end_.has_value());
+  Receive(1, Shard(1));
+  Receive(1, Failed(2));
+  EXPECT_TRUE(end_.has_value()) << "repeating cannot help";
+}
+
+TEST_F(CoordinatorTermsTest, HeartbeatsOfAnotherTermCountForNothing) {
+  Start();
+  begin_.state.set_term(2);
+  Start();
+  Begin();
+  proto::HeartbeatRequest request;
+  request.set_job_digest(kDigest);
+  request.set_rank(0);
+  request.set_incarnation(1);
+  request.set_term(1);
+  now_ += absl::Seconds(3);
+  Handle(coordinator::Heartbeat{request}).IgnoreError();
+  const auto silent = [this] { return coordinator_->Status(now_).members(0).seconds_silent(); };
+  EXPECT_DOUBLE_EQ(silent(), 3);
+  request.set_term(2);
+  Handle(coordinator::Heartbeat{request}).IgnoreError();
+  EXPECT_DOUBLE_EQ(silent(), 0);
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,149 @@
+#include "server/process/term_begin.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <random>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "common/base/status.h"
+#include "common/files/checkpoint.h"
+#include "common/files/resume_point.h"
+#include "common/job/job.h"
+#include "server/run/resumed_slots.h"
+#include "server/run/run_state.h"
+
+namespace rubato {
+namespace {
+
+absl::Status HoldsRun(const std::string& run_dir, const std::string& file) {
+  return absl::AlreadyExistsError(
+      absl::StrCat("--run-dir ", run_dir, " holds a run already: ", file, " exists"));
+}
+
+// What the run's folder knows, for the next term; none if the run begins.
+absl::StatusOr<std::optional<proto::RunState>> NextState(const std::string& run_dir,
+                                                         const std::string& job_digest) {
+  if (run_dir.empty()) return std::nullopt;
+  const RunFolder folder(run_dir);
+  RUBATO_ASSIGN_OR_RETURN(std::optional<proto::RunState> state, ReadRunState(folder));
+  if (!state.has_value()) return std::nullopt;
+  if (access(folder.SummaryFile().c_str(), F_OK) == 0) {
+    return HoldsRun(run_dir, folder.SummaryFile());
+  }
+  if (state->job_digest() != job_digest) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "--run-dir %s holds a run of another job: digests %s and %s; to go on from it with other "
+        "settings, give --resume %s and another folder",
+        run_dir, state->job_digest().substr(0, 12), job_digest.substr(0, 12), run_dir));
+  }
+  if (state->has_ended()) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the run in %s has ended: %s; go on from it in another folder: --resume %s",
+                        run_dir, state->ended(), run_dir));
+  }
+  state->set_term(state->term() + 1);
+  if (state->interrupted()) {
+    state->set_reason("shard 0, which coordinates the job, was ended by a signal");
+    state->clear_samples();
+    return state;
+  }
+  state->set_servers_lost(state->servers_lost() + 1);
+  if (!state->has_reason()) {
+    state->set_reason("shard 0, which coordinates the job, was lost");
+    if (state->has_samples()) state->set_terms_in_vain(state->terms_in_vain() + 1);
+    if (!state->has_samples()) state->set_samples(LastSamples(folder));
+  }
+  return state;
+}
+
+// The run's newest whole checkpoint; empty if it has none. Damaged ones are set aside.
+absl::StatusOr<std::string> OwnCheckpoint(const RunFolder& folder, const Log& log) {
+  std::vector<std::string> paths = ListCheckpoints(folder.CheckpointFolder());
+  for (; !paths.empty(); paths.pop_back()) {
+    const absl::Status whole = CheckCheckpoint(paths.back()).status();
+    if (whole.ok()) return paths.back();
+    if (!absl::IsInvalidArgument(whole)) return whole;  // it may be read another time
+    const size_t name = paths.back().rfind('/') + 1;
+    const std::string aside =
+        absl::StrCat(paths.back().substr(0, name), "damaged-", paths.back().substr(name));
+    const bool moved = rename(paths.back().c_str(), aside.c_str()) == 0;
+    log.Warning(whole.message(), {{"set_aside", moved ? aside : "no"}});
+  }
+  return "";
+}
+
+}  // namespace
+
+absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptions& options) {
+  const std::string& run_dir = options.run_dir;
+  if (run_dir.empty()) {
+    RUBATO_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Create(job.name(), "", absl::Now()));
+    RUBATO_RETURN_IF_ERROR(
+        WriteFileAtomically(folder.JobFile(), ResolvedYaml(job, options.sources)));
+    return folder;
+  }
+  RunFolder folder(run_dir);
+  for (const std::string& file :
+       {folder.AddressFile(), folder.SummaryFile(), folder.ParametersFile()}) {
+    if (access(file.c_str(), F_OK) == 0) return HoldsRun(run_dir, file);
+  }
+  if (access(folder.JobFile().c_str(), F_OK) != 0) {
+    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.JobFile(), ResolvedYaml(job)));
+  }
+  return folder;
+}
+
+absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptions& options,
+                                        const std::string& job_digest, const Log& log) {
+  TermBegin term;
+  Coordinator::Begin& begin = term.begin;
+  const bool goes_on =
+      !options.run_dir.empty() && access(RunFolder(options.run_dir).StateFile().c_str(), F_OK) == 0;
+  if (goes_on) {
+    RUBATO_ASSIGN_OR_RETURN(term.lock, FolderLock::Take(options.run_dir));
+  }
+  RUBATO_ASSIGN_OR_RETURN(const std::optional<proto::RunState> before,
+                          NextState(options.run_dir, job_digest));
+  if (before.has_value()) {
+    begin.state = *before;
+    RUBATO_ASSIGN_OR_RETURN(begin.path, OwnCheckpoint(RunFolder(options.run_dir), log));
+  } else {
+    begin.state.set_job_digest(job_digest);
+    begin.state.set_term(1);
+  }
+  if (begin.path.empty() && before.has_value()) {
+    begin.path = before->begun_from();
+  } else if (begin.path.empty()) {
+    std::vector<std::string> warnings;
+    RUBATO_ASSIGN_OR_RETURN(begin.path, ResumePoint(job, options.resume, "runs", &warnings));
+    for (const std::string& warning : warnings) log.Warning(warning);
+    begin.state.set_begun_from(begin.path);
+  }
+  if (!begin.path.empty()) {
+    RUBATO_ASSIGN_OR_RETURN(begin.resume, CheckCheckpoint(begin.path));
+    if (begin.resume->job_digest() != job_digest) {
+      log.Info(
+          absl::StrCat("goes on from ", begin.path, ", whose job has other settings than this"),
+          {{"job_digest", begin.resume->job_digest()}});
+    }
+    RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*begin.resume));
+    if (!note.empty()) log.Warning(note);
+  }
+  if (before.has_value()) {
+    const int64_t kept = begin.resume.has_value() ? begin.resume->samples() : 0;
+    begin.state.set_samples_rolled_back(before->samples_rolled_back() +
+                                        std::max<int64_t>(0, before->samples() - kept));
+  }
+  std::random_device random;
+  begin.restore_key = uint64_t{random()} << 32 | random() | 1;
+  begin.initial = !begin.resume.has_value() && !job.model().init_from().empty();
+  return term;
+}
+
+}  // namespace rubato

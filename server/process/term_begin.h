@@ -1,0 +1,37 @@
+// What a term of a job begins with (proto/run_state.proto): the newest whole checkpoint of the
+// run's own, if the run goes on after its servers or its coordinator were lost, else what the job
+// is told to go on from, else nothing.
+#ifndef RUBATO_SERVER_PROCESS_TERM_BEGIN_H_
+#define RUBATO_SERVER_PROCESS_TERM_BEGIN_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "common/base/log.h"
+#include "common/files/folder_lock.h"
+#include "common/files/run_folder.h"
+#include "proto/job.pb.h"
+#include "server/coordinator/coordinator.h"
+#include "server/process/server_options.h"
+
+namespace rubato {
+
+struct TermBegin {
+  Coordinator::Begin begin;
+  // Of a run that goes on.
+  std::optional<FolderLock> lock;
+};
+
+// AlreadyExists if options.run_dir holds a run that has ended, FailedPrecondition if it is of
+// another job or another server holds it; errors of checkpoints. A damaged checkpoint of the run's
+// own is set aside.
+absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptions& options,
+                                        const std::string& job_digest, const Log& log);
+
+// A new folder under runs/, or options.run_dir, which exists: for a run that begins.
+absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptions& options);
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_PROCESS_TERM_BEGIN_H_

@@ -1,0 +1,25 @@
+// The file state.json of a run's folder (proto/run_state.proto).
+#ifndef RUBATO_SERVER_RUN_RUN_STATE_H_
+#define RUBATO_SERVER_RUN_RUN_STATE_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "common/files/run_folder.h"
+#include "proto/run_state.pb.h"
+
+namespace rubato {
+
+// None if there is no such file. InvalidArgument, naming it, if it is damaged.
+absl::StatusOr<std::optional<proto::RunState>> ReadRunState(const RunFolder& folder);
+absl::Status WriteRunState(const RunFolder& folder, const proto::RunState& state);
+
+// The samples of the last line of metrics.jsonl that tells them; 0 if there is none.
+int64_t LastSamples(const RunFolder& folder);
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_RUN_RUN_STATE_H_

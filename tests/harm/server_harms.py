@@ -1,0 +1,240 @@
+"""What is done to servers that are started again, and what must come of it: the job goes back, and on."""
+
+import signal
+import subprocess
+import time
+
+import judge
+from job import LEASE
+from waiting import StoppedThread, Taken
+
+# Seconds that going back may take beside what the machine takes; for who is silent a lease more.
+LONGEST = 3
+SILENT = ("freeze", "stick", "cut")
+HARMED = {"kill": "killed", "freeze": "frozen", "stick": "stuck", "cut": "cut off"}
+WAYS = ("sync", "async", "bounded,staleness=2")  # as `rubato switch` takes them
+NAMES = ("sync", "async", "bounded, staleness 2")  # as views have them
+
+
+class ServerHarms:
+    """A part of Round, as Harms."""
+
+    def _kill_server(self):
+        self._lose_server("kill")
+
+    def _freeze_server(self):
+        self._lose_server("freeze")
+
+    def _stick_server(self):
+        self._lose_server("stick")
+
+    def _cut_server(self):
+        self._lose_server("cut")
+
+    def _lose_server(self, how):
+        job, draw = self._job, self._random
+        shard = draw.randrange(1 if how == "cut" else 0, self._shape["servers"])
+        company = draw.choice(["alone", "a checkpoint", "again", "a worker's death"] + ["a switch"] * 2 * self._switches)
+        if self._surroundings == "few descriptors" and company in ("a checkpoint", "a switch"):
+            company = "alone"
+        self._say(f"step {job.step()}, term {job.term()}: {how} server {shard}, with {company}")
+        before, term, others = self._newest(), job.term(), job.alive()
+        command = self._command_beside(company)
+        if company == "a worker's death":
+            worker = self._victim("killed")
+            worker.send(signal.SIGKILL)
+            others.remove(worker)
+        victims = [job.servers()[shard]]
+        machine, begin = Taken(self._machine), time.monotonic()
+        begin = self._harm_server(how, victims[0]) or begin
+        losses, least = 1, term
+        if self._woken is not None:
+            least, self._woken = self._woken - 1, None
+        if company == "again":
+            victims.append(self._lose_another())
+            losses = 2
+        self._await_term(least, victims[-1] if company == "again" else None)
+        seconds, taken = time.monotonic() - begin, machine.seconds()
+        self._judge_time(f"{how} server", how, company, seconds, taken)
+        if command is not None:
+            self._after_command(command, company)
+        judge.expect(all(not process.has_ended() for process in others if process not in victims),
+                     f"ended with server {shard}: " + "; ".join(
+                         f"{process}: {process.last_words()}" for process in others
+                         if process not in victims and process.has_ended()))
+        if job.term() > term:
+            self._kept(before, term, losses)
+        self._mode_holds()
+        if self._by_hand and len(self._workers()) < 2:
+            self._replace()
+
+    def _lose_server_on_full_disk(self, clear):
+        """Shard 0 cannot write down that a term begins, and ends; there is space again when it is started once more."""
+        before, term = self._newest(), self._job.term()
+        server = self._random.choice(self._job.servers())
+        self._say(f"kill {server} meanwhile")
+        self.harms["kill server"] = self.harms.get("kill server", 0) + 1
+        server.harmed.add("killed")
+        server.send(signal.SIGKILL)
+        first = self._job.servers()[0]
+        if self._by_hand:
+            self._job.events.wait(first.has_ended, f"{first} ends for want of space")
+            judge.expect(server is first or "No space left on device" in first.last_words(), f"{first}: {first.last_words()}")
+        else:
+            self._stalls_for(self._random.uniform(0, 0.3))
+        clear()
+        if self._by_hand:
+            for shard, process in enumerate(self._job.servers()):
+                if process.has_ended():
+                    self._job.start_server(shard)
+        self._await_term(term, None)
+        self._kept(before, term, losses=100)
+        self._mode_holds()
+
+    def _command_beside(self, company):
+        """Begins while the server is lost."""
+        if company == "a checkpoint":
+            words = ["checkpoint", self._job.run]
+        elif company == "a switch":
+            self._end_stretch(self._mode)
+            self._asked = self._random.choice([mode for mode in range(3) if mode != self._mode])
+            words = ["switch", "--mode", WAYS[self._asked], self._job.run]
+        else:
+            return None
+        command = subprocess.Popen([self._job.programs.rubato, *words], cwd=self._job.folder, env=self._job.environment,
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
+        self._stalls_for(self._random.uniform(0, 0.1))
+        return command
+
+    def _after_command(self, command, company):
+        """A checkpoint that was told of is whole, which _kept sees; a switch that was accepted holds, and one that broke is asked
+        for again."""
+        out, err = command.communicate(timeout=60)
+        self._say(f"rubato {command.args[1]}: {command.returncode}: {(out or err).strip()}")
+        if company == "a checkpoint":
+            if command.returncode == 0:
+                judge.expect(out.strip() in self._job.checkpoints(), f"told of and not there: {out}")
+            return
+        if command.returncode != 0:
+            code, _, err = self._job.rubato("switch", "--mode", WAYS[self._asked], self._job.run)
+            judge.expect(code == 0, f"rubato switch once more: exit code {code}: {err}")
+        self._mode = self._asked
+        self._mode_holds()
+        self._begin_stretch()
+
+    def _harm_server(self, how, server):
+        """By hand also what the person does, who starts it again. Returns from when on going back counts, if not from now."""
+        server.harmed.add(HARMED[how])
+        begin = None
+        if how == "kill":
+            server.send(signal.SIGKILL)
+        elif how == "freeze":
+            server.send(signal.SIGSTOP)
+            if self._by_hand and self._await_blame(server) and self._random.random() < 0.5:
+                self._say("it wakes by itself")
+                if server.name == "server-0":
+                    self._wake_shard_0(server)
+                else:
+                    server.send(signal.SIGCONT)
+                return time.monotonic()
+            begin = time.monotonic() if self._by_hand else None
+            if self._by_hand:
+                server.send(signal.SIGKILL)
+        elif how == "stick":
+            thread = StoppedThread(server.pid, "engine")
+            if not thread.stopped:
+                self._say("no thread can be stopped here: it is killed")
+                server.send(signal.SIGKILL)
+            self._job.events.wait(server.has_ended, f"{server}, which is stuck, ends")
+            thread.release()
+        else:
+            doors = (f"data {server.name[-1]}", f"of {server.name}")
+            cut = self._job.proxies.cut(lambda connection: connection.door in doors)
+            for door in doors:
+                self._job.proxies.bar(door)
+            self._await_blame(server)
+            self._stalls_for(self._random.choice((0, 1)) * LEASE)
+            for door in doors:
+                self._job.proxies.unbar(door)
+            self._job.proxies.heal(cut)
+            return time.monotonic()
+        if self._by_hand:
+            self._start_again(server)
+        return begin
+
+    def _wake_shard_0(self, server):
+        """Whose connections have broken meanwhile, or not: it may go on in the same term, and whom it misses has done nothing."""
+        for process in self._job.alive():
+            process.harmed.add("cut off")
+        server.send(signal.SIGCONT)
+        self._stalls_for(LEASE)
+        self._woken = self._job.term()
+
+    def _start_again(self, server):
+        self._job.events.wait(server.has_ended, f"{server} ends")
+        self._job.start_server(int(server.name[-1]))
+
+    def _await_blame(self, server):
+        """Of shard 0 nobody tells."""
+        if server.name == "server-0":
+            self._stalls_for(self._random.uniform(1.1, 2) * LEASE)
+            return True
+        first = self._job.servers()[0]
+        def is_missed():
+            return any(f"pid {server.pid})" in line and "; the job goes back to " in line for line in first.said().splitlines())
+        return self._job.events.wait(is_missed, f"{server} is missed", [first])
+
+    def _lose_another(self):
+        """At a moment of going back."""
+        self._stalls_for(self._random.uniform(0, 0.8))
+        server = self._random.choice(self._job.servers())
+        self._say(f"kill {server} as well")
+        server.harmed.add("killed")
+        server.send(signal.SIGKILL)
+        if self._by_hand:
+            self._start_again(server)
+        else:
+            self._job.events.wait(server.has_ended, f"{server} ends")
+        return server
+
+    def _await_term(self, term, another):
+        """Until a later term trains; one in which `another` is not any more does not count."""
+        def trains():
+            views = self._job.views()
+            return views and views[-1]["term"] > term and (another is None or self._is_served(another))
+        self._job.events.wait(trains, f"a term after {term}", self._job.head())
+        self._job.await_steps(1)
+
+    def _is_served(self, lost):
+        """Whether the job trains without the process."""
+        if not self._by_hand and lost is self._job.servers()[int(lost.name[-1])]:
+            return False  # the launcher has not started it again
+        status = self._job.status()
+        return status.get("state") == "training" and f"pid {lost.pid}" not in str(status)
+
+    def _judge_time(self, kind, how, company, seconds, taken):
+        self.times.append((f"{kind} ({'by hand' if self._by_hand else 'by train'}{', again' * (company == 'again')})", seconds, taken))
+        longest = LONGEST + (LEASE if how in SILENT or company == "a worker's death" else 0)
+        if company == "again":
+            longest += LONGEST
+        if seconds > longest + taken:
+            self.late.append(f"after {how} of a server, with {company}, the first step came after {seconds:.2f} s, {taken:.2f} s of it "
+                             "taken by the machine")
+
+    def _newest(self):
+        whole = self._job.checkpoints()
+        return whole[-1] if whole else ""
+
+    def _kept(self, before, term, losses):
+        """What was whole is gone back to, or later; and no term is lost in vain."""
+        returns = self._job.returns()
+        judge.expect(returns and returns[-1][0] >= before,
+                     f"went back to '{returns[-1][0] if returns else 'nothing'}', which is before {before}")
+        # One that comes back while the coordinator begins anew may find its old place taken.
+        judge.expect(self._job.term() <= term + losses,
+                     f"{losses} losses took {self._job.term() - term} terms: " + self._job.servers()[0].said()[-1500:])
+
+    def _mode_holds(self):
+        self._job.events.wait(lambda: self._job.views()[-1]["mode"] == NAMES[self._mode],
+                              f"mode {NAMES[self._mode]}, which holds or was asked for; found {self._job.views()[-1]['mode']}",
+                              self._job.head())

@@ -1,0 +1,316 @@
+// Servers that die and come back: the job goes back to its last checkpoint and ends as one that
+// nobody disturbed. What becomes of a job whose servers nobody starts again: see failure_test.cc.
+#include <signal.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/cluster.h"
+
+namespace rubato {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::AllOf;
+using ::testing::EndsWith;
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+// Two shards, two workers, a checkpoint every 20 of 600 steps, each of which takes 3 ms and more;
+// enough of a lease for a machine with other work.
+class RecoveryTest : public ClusterTest {
+ protected:
+  static constexpr int64_t kSteps = 600;
+
+  RecoveryTest() { setenv("RUBATO_TEST_COMPUTE_MS", "3", 1); }
+  ~RecoveryTest() override { unsetenv("RUBATO_TEST_COMPUTE_MS"); }
+
+  static std::vector<std::string> Settings(const std::string& mode) {
+    return {"cluster={servers: 2, workers: 2, address: '127.0.0.1:0', lease: 2s}",
+            "checkpoint={every: {steps: 20}, keep_last: 100}", "metrics.every={steps: 20}",
+            "consistency=" + mode,
+            absl::StrCat("train={batch_size: 64, micro_batches: 4, until: {steps: ", kSteps, "}}")};
+  }
+
+  // The digest of the job that nobody disturbs.
+  std::string Undisturbed(const std::string& mode) {
+    EXPECT_EQ(Train("undisturbed", Settings(mode)).code, 0);
+    return Summary("undisturbed")["digest"];
+  }
+
+  // Until the term has written two checkpoints of its own, as shard 0 logs.
+  static bool AwaitCheckpoints(const std::string& log, int term, const Process& process) {
+    return AwaitText(
+        log,
+        [term](const std::string& text) {
+          size_t at = 0;
+          for (int terms = 1; terms < term && at != std::string::npos; ++terms) {
+            at = text.find(" training goes on at ", at + 1);
+          }
+          for (int checkpoints = 0; checkpoints < 2 && at != std::string::npos; ++checkpoints) {
+            at = text.find(" checkpoint run/checkpoints/step-", at + 1);
+          }
+          return at != std::string::npos;
+        },
+        process);
+  }
+
+  // That all samples count once, whatever was trained in vain.
+  void ExpectAccount(const std::string& run, int servers_lost) {
+    const nlohmann::json summary = Summary(run), undisturbed = Summary("undisturbed");
+    EXPECT_EQ(summary["servers_lost"], servers_lost);
+    EXPECT_EQ(summary["samples"], undisturbed["samples"]);
+    for (const nlohmann::json& block : summary["blocks"]) {
+      EXPECT_EQ(block["samples"], undisturbed["samples"]);
+    }
+  }
+};
+
+// `rubato train`, whose processes are killed or frozen.
+class TrainRecoveryTest : public RecoveryTest {
+ protected:
+  void StartRun(const std::string& mode) {
+    fs::create_directory(Path("run"));
+    launcher_ = &StartTrain("run", Settings(mode));
+  }
+
+  // Of the process whose command line has this, once the term has checkpoints.
+  void SignalIn(int term, absl::string_view command, int signal) {
+    ASSERT_TRUE(AwaitTraining("run", *launcher_));  // there are logs
+    ASSERT_TRUE(AwaitCheckpoints(Path("run/logs/server-0.log"), term, *launcher_));
+    for (const RunningChild& child : ChildrenOf(launcher_->pid())) {
+      if (absl::StrContains(child.command, command)) child.process.Signal(signal);
+    }
+  }
+
+  Process* launcher_ = nullptr;
+};
+
+TEST_F(TrainRecoveryTest, EachProcessMayBeKilledAndTheBitsAreThoseOfTheUndisturbedRun) {
+  const std::string digest = Undisturbed("sync");
+  StartRun("sync");
+  SignalIn(1, "--shard 1", SIGKILL);
+  SignalIn(2, "--shard 0", SIGKILL);
+  SignalIn(3, "--rank 0", SIGKILL);
+  ASSERT_TRUE(AwaitText(Path("run/views.jsonl"), "\"incarnation\":2}", *launcher_));
+  SignalIn(3, "--shard 1", SIGKILL);
+  const Process::Result result = launcher_->Wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(Summary("run")["digest"], digest);
+  EXPECT_EQ(Summary("run")["workers_lost"], 1);
+  ExpectAccount("run", 3);
+  EXPECT_THAT(result.err,
+              AllOf(HasSubstr("\nserver 1 ended: killed by signal 9 (SIGKILL); started again (1 of "
+                              "3)\n"),
+                    HasSubstr("\nserver 0 ended: killed by signal 9 (SIGKILL); started again (1 of "
+                              "3)\n"),
+                    HasSubstr("; the job goes back to run/checkpoints/step-"),
+                    HasSubstr(" because shard 0, which coordinates the job, was lost; ")));
+  EXPECT_THAT(ReadText(Path("run/views.jsonl")), HasSubstr("\"term\":4,\"view\":1,"));
+}
+
+TEST_F(TrainRecoveryTest, OnArrivalEachSampleCountsOnce) {
+  for (const std::string mode : {"async", "{mode: bounded, staleness: 2}"}) {
+    fs::remove_all(Path("run"));
+    fs::remove_all(Path("undisturbed"));
+    Undisturbed(mode);
+    StartRun(mode);
+    SignalIn(1, "--shard 1", SIGKILL);
+    SignalIn(2, "--shard 0", SIGKILL);
+    const Process::Result result = launcher_->Wait();
+    EXPECT_EQ(result.code, 0) << result.err;
+    ExpectAccount("run", 2);
+    EXPECT_GT(Summary("run")["test_accuracy"], 0.8);
+  }
+}
+
+TEST_F(TrainRecoveryTest, AServerThatIsFrozenIsKilledAndStartedAgain) {
+  const std::string digest = Undisturbed("sync");
+  StartRun("sync");
+  SignalIn(1, "--shard 1", SIGSTOP);
+  SignalIn(2, "--shard 0", SIGSTOP);
+  const Process::Result result = launcher_->Wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_EQ(Summary("run")["digest"], digest);
+  ExpectAccount("run", 2);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("\nserver 1 has not come back: killed\n"),
+                                HasSubstr("\nserver 0 stands still for 2 s (cluster.lease): "
+                                          "killed\n")));
+}
+
+TEST_F(TrainRecoveryTest, WithoutACheckpointItBeginsAnew) {
+  const std::string digest = Undisturbed("sync");
+  fs::create_directory(Path("run"));
+  std::vector<std::string> set = Settings("sync");
+  set[1] = "checkpoint={}";
+  launcher_ = &StartTrain("run", set);
+  ASSERT_TRUE(AwaitTraining("run", *launcher_));
+  for (const RunningChild& child : ChildrenOf(launcher_->pid())) {
+    if (absl::StrContains(child.command, "--shard 1")) child.process.Signal(SIGKILL);
+  }
+  const Process::Result result = launcher_->Wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err, HasSubstr("went back to step 0 (the beginning) because shard 1 "));
+  EXPECT_EQ(Summary("run")["digest"], digest);
+}
+
+TEST_F(TrainRecoveryTest, AServerThatKeepsDyingEndsTheRunByName) {
+  fs::create_directory(Path("run"));
+  std::vector<std::string> set = Settings("sync");
+  set[0] = "cluster={servers: 2, workers: 2, address: '127.0.0.1:0', max_restarts: 1}";
+  set[4] = kForever;
+  launcher_ = &StartTrain("run", set);
+  SignalIn(1, "--shard 1", SIGKILL);
+  SignalIn(2, "--shard 1", SIGKILL);
+  const Process::Result result = launcher_->Wait();
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, AllOf(HasSubstr("started again (1 of 1)\n"),
+                                HasSubstr("\nerror: server 1: killed by signal 9 (SIGKILL)\n"),
+                                EndsWith("/tools/rubato train --resume run\n")));
+}
+
+// The same processes started by hand, as a person or a cluster does.
+class ByHandRecoveryTest : public RecoveryTest {
+ protected:
+  void StartJob(const std::string& mode) {
+    fs::create_directory(Path("run"));
+    set_ = Settings(mode);
+    set_.push_back("train.until={steps: 1000000}");
+    shard_0_ = &StartServer(0, set_, {"--run-dir", "run", "--listen", "127.0.0.1:0"});
+    set_.push_back("cluster.address=" + AwaitAddress("run", *shard_0_));
+    shard_1_ = &StartServer(1, set_);
+    workers_ = {&StartWorker(set_), &StartWorker(set_)};
+    ASSERT_TRUE(AwaitCheckpoints(shard_0_->err_path(), 1, *shard_0_));
+  }
+
+  Process& StartShard0(const std::vector<std::string>& more = {}) {
+    std::vector<std::string> set = set_;
+    set.insert(set.end(), more.begin(), more.end());
+    return StartServer(0, set, {"--run-dir", "run"});
+  }
+
+  std::string Rubato(const std::vector<std::string>& arguments) {
+    std::vector<std::string> all = {"tools/rubato"};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    const Process::Result result = Start(all).Wait();
+    EXPECT_EQ(result.code, 0) << result.err;
+    return result.out;
+  }
+
+  std::vector<std::string> set_;
+  Process *shard_0_ = nullptr, *shard_1_ = nullptr;
+  std::vector<Process*> workers_;
+};
+
+TEST_F(ByHandRecoveryTest, StatusSaysForWhomTheOthersWaitAndAStopIsNotForgotten) {
+  StartJob("sync");
+  shard_1_->Signal(SIGKILL);
+  ASSERT_TRUE(AwaitText(shard_0_->err_path(), "; the job goes back to ", *shard_0_));
+  ASSERT_TRUE(AwaitText(shard_0_->err_path(), " is here; waiting for shard 1\n", *shard_0_));
+  EXPECT_THAT(Rubato({"status", "run"}), HasSubstr("going on waits for shard 1"));
+  // Asked while nobody can train, and outlives the coordinator too.
+  EXPECT_THAT(Rubato({"stop", "run"}), HasSubstr("the job is stopping"));
+  shard_0_->Signal(SIGKILL);
+  shard_0_->Wait();
+  Process& shard_0 = StartShard0();
+  Process& shard_1 = StartServer(1, set_);
+  for (Process* process : {&shard_0, &shard_1, workers_[0], workers_[1]}) {
+    EXPECT_EQ(process->Wait().code, 0) << process->err();
+  }
+  EXPECT_EQ(Summary("run")["stopped"], "asked to");
+  EXPECT_EQ(Summary("run")["servers_lost"], 2);
+  EXPECT_GE(Summary("run")["steps"], 40);
+}
+
+TEST_F(ByHandRecoveryTest, AModeThatWasAskedForStays) {
+  StartJob("sync");
+  Rubato({"switch", "--mode", "bounded,staleness=2", "run"});
+  ASSERT_TRUE(AwaitText(Path("run/views.jsonl"), "\"mode\":\"bounded, staleness 2\"", *shard_0_));
+  shard_0_->Signal(SIGKILL);
+  shard_0_->Wait();
+  Process& shard_0 = StartShard0();
+  ASSERT_TRUE(AwaitText(shard_0.err_path(), "training goes on at ", shard_0));
+  EXPECT_THAT(Rubato({"status", "run"}), HasSubstr("mode        bounded, staleness 2\n"));
+  Rubato({"stop", "run"});
+  for (Process* process : {&shard_0, shard_1_, workers_[0], workers_[1]}) {
+    EXPECT_EQ(process->Wait().code, 0) << process->err();
+  }
+}
+
+TEST_F(ByHandRecoveryTest, ACoordinatorThatDiesBeforeItTrainsHasLostNothingMore) {
+  StartJob("sync");
+  shard_1_->Signal(SIGKILL);
+  shard_0_->Signal(SIGKILL);
+  shard_0_->Wait();
+  std::vector<std::string> lost;
+  for (int term = 2; term <= 3; ++term) {
+    Process& shard_0 = StartShard0();
+    ASSERT_TRUE(AwaitText(shard_0.err_path(), " is here; waiting for shard 1", shard_0));
+    const auto state = nlohmann::json::parse(ReadText(Path("run/state.json")));
+    EXPECT_EQ(state["term"], term);
+    lost.push_back(state["samples_rolled_back"]);
+    shard_0.Signal(SIGKILL);
+    shard_0.Wait();
+  }
+  EXPECT_EQ(lost[0], lost[1]);
+}
+
+TEST_F(ByHandRecoveryTest, ADamagedCheckpointIsSetAsideForTheOneBefore) {
+  StartJob("sync");
+  shard_0_->Signal(SIGKILL);
+  shard_0_->Wait();
+  // Another job does not go on here.
+  const Process::Result other = StartShard0({"optimizer.learning_rate=0.1"}).Wait();
+  EXPECT_EQ(other.code, 2);
+  EXPECT_THAT(other.err, HasSubstr("--run-dir run holds a run of another job: digests "));
+  std::string newest;
+  for (const auto& entry : fs::directory_iterator(Path("run/checkpoints"))) {
+    newest = std::max(newest, entry.path().filename().string());
+  }
+  std::ofstream(Path("run/checkpoints/" + newest + "/manifest.json"), std::ios::app) << "x";
+  Process& shard_0 = StartShard0();
+  ASSERT_TRUE(AwaitText(shard_0.err_path(), "training goes on at ", shard_0));
+  EXPECT_TRUE(fs::exists(Path("run/checkpoints/damaged-" + newest)));
+  EXPECT_THAT(shard_0.err(), Not(HasSubstr("went back to step " + newest)));
+  Rubato({"stop", "run"});
+  EXPECT_EQ(shard_0.Wait().code, 0);
+}
+
+TEST_F(ByHandRecoveryTest, ARunsFolderIsHeldByOneServerOfItsJob) {
+  StartJob("sync");
+  const Process::Result second = StartShard0({"cluster.address=127.0.0.1:0"}).Wait();
+  EXPECT_EQ(second.code, 2);
+  EXPECT_THAT(second.err, HasSubstr("another server holds the run's folder run"));
+  Rubato({"stop", "run"});
+  EXPECT_EQ(shard_0_->Wait().code, 0);
+  const Process::Result ended = StartShard0().Wait();
+  EXPECT_EQ(ended.code, 2);
+  EXPECT_THAT(ended.err, HasSubstr("holds a run already: run/summary.json exists"));
+}
+
+TEST_F(ByHandRecoveryTest, WhoIsNotStartedAgainIsNamed) {
+  set_ = Settings("sync");
+  fs::create_directory(Path("run"));
+  set_.push_back("train.until={steps: 1000000}");
+  set_.push_back("cluster.start_timeout=3s");
+  shard_0_ = &StartServer(0, set_, {"--run-dir", "run", "--listen", "127.0.0.1:0"});
+  set_.push_back("cluster.address=" + AwaitAddress("run", *shard_0_));
+  shard_1_ = &StartServer(1, set_);
+  workers_ = {&StartWorker(set_), &StartWorker(set_)};
+  ASSERT_TRUE(AwaitTraining("run", *shard_0_));
+  shard_1_->Signal(SIGKILL);
+  for (Process* process : {shard_0_, workers_[0], workers_[1]}) {
+    EXPECT_EQ(process->Wait().code, 1);
+    EXPECT_THAT(process->err(), HasSubstr("shard 1 did not come"));
+  }
+}
+
+}  // namespace
+}  // namespace rubato

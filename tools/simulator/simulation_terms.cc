@@ -1,0 +1,130 @@
+// How the job of a simulation outlives its servers, as server/process/server.h and term_begin.h
+// have it of real ones.
+#include <algorithm>
+#include <utility>
+
+#include "common/base/status.h"
+#include "common/base/version.h"
+#include "tools/simulator/simulation.h"
+
+namespace rubato {
+namespace {
+
+// What is said last leaves before the coordinator's process begins anew.
+constexpr SimTime kBeginsAfter = 500 * kMillisecond;
+
+// How often one who is to begin looks whether it runs.
+constexpr SimTime kBetweenTries = 100 * kMillisecond;
+
+}  // namespace
+
+bool Simulation::is_over() const {
+  if (coordinator_->end().has_value()) return true;
+  return !network_.alive(coordinator_->self()) && (!comes_back() || is_interrupted_);
+}
+
+Coordinator Simulation::MakeCore() {
+  Coordinator::Begin begin;
+  begin.resume = kept_.resume;
+  begin.path = kept_.state.term() > 1 && kept_.resume.has_value() ? "the last checkpoint" : "";
+  begin.initial = setting_.initial != nullptr && !kept_.resume.has_value();
+  begin.restore_key = kept_.state.term();
+  begin.state = kept_.state;
+  return Coordinator(setting_.job, kept_.state.job_digest(), kVersion, begin, ToTime(queue_.now()),
+                     setting_.policies);
+}
+
+void Simulation::StartCoordinator() {
+  if (coordinator_ != nullptr) dead_.push_back(std::move(coordinator_));
+  coordinator_ = std::make_unique<CoordinatorProcess>(&network_, MakeCore(), AllCallbacks(),
+                                                      setting_.checkpoint_time);
+  const ProcessId process = network_.AddProcess(shard_card(0), coordinator_.get());
+  network_.SetVital(process, /*is_shard=*/false);
+  shard_setting_.coordinator = worker_setting_.coordinator = process;
+  coordinator_->Start(process);
+}
+
+void Simulation::OnLostShard(int lost_shard, const absl::Status& why) {
+  kept_.state.set_samples(coordinator_->core().samples());
+  kept_.state.set_reason(std::string(why.message()));
+  kept_.state.set_lost_shard(lost_shard);
+  SetTask(kBeginTerm, 0, kBeginsAfter);
+}
+
+// As in FindTermBegin.
+void Simulation::CountTerm() {
+  proto::RunState& state = kept_.state;
+  state.set_term(state.term() + 1);
+  state.set_servers_lost(state.servers_lost() + 1);
+  if (!state.has_reason()) {
+    state.set_reason("shard 0, which coordinates the job, was lost");
+    state.set_samples(kept_.samples);
+  }
+  const int64_t samples = kept_.resume.has_value() ? kept_.resume->samples() : 0;
+  state.set_samples_rolled_back(state.samples_rolled_back() +
+                                std::max<int64_t>(0, state.samples() - samples));
+}
+
+void Simulation::TellOfTerm() {
+  if (setting_.on_term) setting_.on_term(kept_.state, kept_.resume);
+  // How this one ends is not known.
+  kept_.state.clear_samples();
+  kept_.state.clear_reason();
+  kept_.state.clear_lost_shard();
+  kept_.samples = 0;
+}
+
+void Simulation::BeginTerm() {
+  if (!network_.alive(coordinator_->self()) || coordinator_->is_in_term()) return;
+  if (!network_.Runs(coordinator_->self())) {
+    SetTask(kBeginTerm, 0, kBetweenTries);
+    return;
+  }
+  CountTerm();
+  coordinator_->BeginTerm(MakeCore());
+  TellOfTerm();
+  shards_[0]->BeginTerm();
+  coordinator_->SetOwnShard(shards_[0]->control());
+}
+
+void Simulation::StartServer(int server) {
+  if (network_.alive(worker_setting_.shards[server])) return;
+  if (server == 0) {
+    CountTerm();
+    StartCoordinator();
+    TellOfTerm();
+  }
+  dead_.push_back(std::move(shards_[server]));
+  if (server > 0) dead_.push_back(std::move(shard_hearts_[server - 1]));
+  if (const absl::Status status = MakeShard(server); !status.ok()) return Fail(status);
+  shards_[server]->Start(worker_setting_.shards[server]);
+  if (server == 0) {
+    coordinator_->SetOwnShard(shards_[0]->control());
+  } else {
+    shard_hearts_[server - 1]->Start(shard_heart_processes_[server - 1]);
+  }
+}
+
+absl::StatusOr<std::string> Simulation::WriteCheckpoint(uint32_t snapshot,
+                                                        const proto::Manifest& manifest) {
+  std::vector<uint64_t> symbols;
+  // Without faults nobody dies.
+  if (setting_.data == nullptr && !setting_.faults.empty()) {
+    for (int64_t block = 0; block < blocks_.placement.space().blocks(); ++block) {
+      const std::optional<uint64_t> value = FindSnapshotValue(snapshot, block);
+      const ProcessId shard = worker_setting_.shards[blocks_.placement.ShardOf(block)];
+      if (!value.has_value() || !network_.alive(shard)) {
+        return absl::UnavailableError("a shard is gone");
+      }
+      symbols.push_back(*value);
+    }
+  }
+  absl::StatusOr<std::string> path = "";
+  if (setting_.callbacks.checkpoint) path = setting_.callbacks.checkpoint(snapshot, manifest);
+  if (!path.ok() || symbols.empty()) return path;
+  kept_.resume = manifest;
+  kept_.symbols = std::move(symbols);
+  return path;
+}
+
+}  // namespace rubato
