@@ -172,7 +172,7 @@ void Coordinator::On(const coordinator::SwitchRequested& event) {
                             ? absl::StrCat("stays in ", name, " instead of switching")
                             : absl::StrFormat("switching from %s to %s %s",
                                               ModeName(lineage.mode()), name, work_->WhenCut())});
-  lineage.Ask(event.mode);
+  lineage.Ask(event.mode, lineage.stage_until_samples());
   EndLineage(absl::StrCat("the switch to ", name));
 }
 

@@ -22,7 +22,7 @@ void Lineage::Begin(const proto::Mode& mode, int64_t unit, int64_t samples) {
 }
 
 bool Lineage::has_expired() const {
-  return asked_holds_ && samples() >= StageAt(schedule_->SamplesBefore(origin())).until_samples;
+  return asked_holds_ && samples() >= asked_until_;
 }
 
 proto::Mode Lineage::next_mode() const {

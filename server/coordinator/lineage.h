@@ -34,9 +34,10 @@ class Lineage {
     return StageAt(schedule_->SamplesBefore(origin())).until_samples;
   }
 
-  // A person asks for `mode`, up to the next point of the schedule.
-  void Ask(const proto::Mode& mode) {
+  // A person asks for `mode`, up to so many samples: the next point of the schedule.
+  void Ask(const proto::Mode& mode, int64_t until_samples) {
     asked_ = mode;
+    asked_until_ = until_samples;
     asked_holds_ = false;
   }
   // What a person has asked for and does not hold yet.
@@ -76,6 +77,7 @@ class Lineage {
   int64_t until_ = 0;
   bool is_over_ = false;
   std::optional<proto::Mode> asked_;
+  int64_t asked_until_ = 0;   // samples
   bool asked_holds_ = false;  // this lineage is what was asked for
 };
 

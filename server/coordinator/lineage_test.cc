@@ -42,7 +42,7 @@ TEST(LineageTest, EndsWhereTheScheduleHasAnotherMode) {
 TEST(LineageTest, WhatAPersonAsksForHoldsUpToTheNextPointOfTheSchedule) {
   Lineage lineage = Scheduled();
   lineage.Begin(lineage.ScheduledAt(0), 0, 0);
-  lineage.Ask(kBounded);
+  lineage.Ask(kBounded, lineage.stage_until_samples());
   EXPECT_EQ(ModeName(lineage.asked().value()), ModeName(kBounded));
   lineage.Cut(1);
   EXPECT_EQ(ModeName(lineage.next_mode()), ModeName(kBounded));
@@ -57,7 +57,7 @@ TEST(LineageTest, WhatAPersonAsksForHoldsUpToTheNextPointOfTheSchedule) {
 TEST(LineageTest, OneThatIsCutBeforeTheSchedulesPointGoesOnAsAsked) {
   Lineage lineage = Scheduled();
   lineage.Begin(lineage.ScheduledAt(0), 0, 0);
-  lineage.Ask(kBounded);
+  lineage.Ask(kBounded, lineage.stage_until_samples());
   lineage.Cut(1);
   lineage.BeginNext(1);
   lineage.Cut(2);

@@ -24,7 +24,9 @@ Work::Work(const proto::Job& job, int64_t samples_per_epoch,
   const bool is_of_steps = resume.has_value() && resume->mode() == proto::Manifest::MODE_SYNC;
   int64_t position = 0;
   if (resume.has_value()) position = is_of_steps ? PositionOf(*resume) : resume->samples();
-  if (lasting.has_mode() && position < lasting.mode_until_samples()) lineage_.Ask(lasting.mode());
+  if (lasting.has_mode() && position < lasting.mode_until_samples()) {
+    lineage_.Ask(lasting.mode(), lasting.mode_until_samples());
+  }
   const proto::Mode wanted = lineage_.WantedAt(position);
   if (!resume.has_value()) {
     lineage_.Begin(wanted, 0, 0);

@@ -136,6 +136,25 @@ TEST_F(WorkTest, AModeThatWasAskedForGoesOn) {
   EXPECT_EQ(resumed(proto::Manifest::MODE_ASYNC, 24).lineage().until(), 6);
 }
 
+// Asked for in the second stage, when the job is back in the first: it holds up to the point that it
+// was asked for.
+TEST_F(WorkTest, AModeThatWasAskedForHoldsOverThePointsBefore) {
+  Begin("schedule { mode { mode: NAME_SYNC } until { samples: 8 } } "
+        "schedule { mode { mode: NAME_ASYNC } until { samples: 24 } } "
+        "schedule { mode { mode: NAME_SYNC } }");
+  proto::Lasting lasting;
+  lasting.mutable_mode()->set_mode(proto::Mode::NAME_BOUNDED);
+  lasting.mutable_mode()->set_staleness(2);
+  lasting.set_mode_until_samples(24);
+  Work resumed(job_, 16, std::nullopt, lasting, BuiltInPolicy);
+  Lineage& lineage = resumed.lineage();
+  EXPECT_EQ(lineage.samples(), 8);
+  EXPECT_EQ(lineage.next_mode().mode(), proto::Mode::NAME_BOUNDED);
+  lineage.BeginNext(lineage.until());
+  EXPECT_EQ(lineage.samples(), 24);
+  EXPECT_EQ(lineage.next_mode().mode(), proto::Mode::NAME_SYNC);
+}
+
 TEST_F(WorkTest, InSyncOnlyAViewEndsTheLineage) {
   Begin("mode { mode: NAME_SYNC }");
   EXPECT_FALSE(work_->CutNow());
