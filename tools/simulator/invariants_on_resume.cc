@@ -31,7 +31,9 @@ Invariants::Books Invariants::BooksOf(const proto::Manifest& manifest) const {
     }
   }
   const auto left_out = left_out_.find(LineageOf(manifest));
-  if (left_out != left_out_.end()) books.left_out = left_out->second;
+  if (left_out == left_out_.end()) return books;
+  // What was given out while it was written is none of it.
+  books.left_out.insert(left_out->second.begin(), left_out->second.lower_bound(manifest.step()));
   return books;
 }
 
