@@ -97,6 +97,7 @@ void CoordinatorProcess::Do(const coordinator::Restore&) {
   Later(0, [this]() -> std::optional<coordinator::Event> {
     const absl::Status status = callbacks_.restore();
     if (status.ok()) return std::nullopt;
+    if (absl::IsUnavailable(status)) return coordinator::RestoreBroke{status};
     return coordinator::Failed{status};
   });
 }

@@ -124,10 +124,9 @@ void ShardProcess::GoBack(const absl::Status& why) {
   if (shard_ > 0) SetTimer(now + (took_part ? 0 : kBetweenTries), kRegister);
 }
 
-bool ShardProcess::Takes(uint32_t term) {
+absl::Status ShardProcess::CheckTerm(uint32_t term) const {
   return CheckOpening(kDataMethod, setting_.job_digest, absl::StrCat(term),
-                      {setting_.job_digest, term_->term})
-      .ok();
+                      {setting_.job_digest, term_->term});
 }
 
 void ShardProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
@@ -227,7 +226,8 @@ absl::Status ShardProcess::Read(const Frame& pull, const Take& take) {
   return status;
 }
 
-absl::Status ShardProcess::Restore(const Frame& frame, const Content& content) {
+absl::Status ShardProcess::Restore(uint32_t term, const Frame& frame, const Content& content) {
+  RUBATO_RETURN_IF_ERROR(CheckTerm(term));
   return term_->protocol->Handle(shard_event::Arrival{kReader, frame, Received(content)});
 }
 

@@ -64,8 +64,9 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
   using Take = std::function<void(const Frame& frame, const Content& content)>;
   absl::Status Read(const Frame& pull, const Take& take);
 
-  // From the simulation itself, past the network.
-  absl::Status Restore(const Frame& frame, const Content& content);
+  // From the simulation itself, past the network. Unavailable if it is not in the term, or not any
+  // more.
+  absl::Status Restore(uint32_t term, const Frame& frame, const Content& content);
 
   // What it stands at, for people.
   std::string State() const;
@@ -104,7 +105,9 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
   void Register();
   // The term is over because of `why`: takes part in the next one.
   void GoBack(const absl::Status& why);
-  bool Takes(uint32_t term) override;
+  // Whether it takes streams of the term, which is its own.
+  absl::Status CheckTerm(uint32_t term) const;
+  bool Takes(uint32_t term) override { return CheckTerm(term).ok(); }
   void OnFrame(ConnectionId stream, SimMessage&& message) override;
   void OnGone(ConnectionId stream) override;
   // One overload for each outcome.

@@ -282,7 +282,7 @@ absl::Status Simulation::RestoreBlock(int64_t block, size_t slot, const Content&
   frame.block = static_cast<uint64_t>(block);
   frame.slot = static_cast<uint32_t>(slot);
   frame.unit = kept_.state.term();
-  return shards_[blocks_.placement.ShardOf(block)]->Restore(frame, content);
+  return shards_[blocks_.placement.ShardOf(block)]->Restore(kept_.state.term(), frame, content);
 }
 
 CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
