@@ -209,6 +209,7 @@ void WorkerProcess::TryToConnect() {
   *registration->mutable_worker() = setting_.registration;
   registration->mutable_worker()->set_rank(index_);
   Tell(std::move(message));
+  Post(Session::Registered{});
 }
 
 void WorkerProcess::Run(const Session::OpenStreams&) {

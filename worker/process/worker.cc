@@ -214,6 +214,7 @@ void Worker::Run(const Session::Connect& connect) {
     return;
   }
   control_ = *std::move(control);
+  mailbox_.Post(Session::Registered{});
   ControlCallbacks callbacks;
   callbacks.on_message = [this](proto::CoordinatorMessage message) {
     mailbox_.Post(Session::FromCoordinator{

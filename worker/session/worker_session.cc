@@ -49,6 +49,7 @@ void WorkerSession::Join(absl::Duration patience) {
   loop_.emplace(job_, policies_);
   deadline_ = absl::InfiniteFuture();
   has_parameters_ = was_stopped_ = false;
+  registered_at_ = absl::InfiniteFuture();
   stream_failure_ = diverged_ = absl::OkStatus();
   const absl::Duration lease = absl::Seconds(job_.cluster().lease());
   const absl::Duration longest_mute = std::max(absl::ZeroDuration(), heard_at_ + lease - now_);
@@ -59,6 +60,13 @@ void WorkerSession::On(const NotConnected& event) {
   // Why it was left alone says more.
   const bool is_alone = absl::IsDeadlineExceeded(event.status) || absl::IsUnavailable(event.status);
   EndWith(is_alone && !cut_off_.ok() ? cut_off_ : event.status);
+}
+
+void WorkerSession::On(const Registered&) { registered_at_ = now_; }
+
+// A call to nobody breaks within a lease.
+bool WorkerSession::HasWaitedForView() const {
+  return state_ == State::kJoining && now_ - registered_at_ > absl::Seconds(job_.cluster().lease());
 }
 
 void WorkerSession::On(const FromCoordinator& event) {
@@ -216,9 +224,9 @@ void WorkerSession::EndPart(absl::Status status, bool may_join_anew) {
     SendFailure(status, /*non_finite=*/false);
   }
   const bool was_member = is_member();
+  if (has_parameters_ || cut_off_.ok() || HasWaitedForView()) gives_up_at_ = now_ + patience_;
   if (state_ != State::kCutOff) outcomes_.emplace_back(Disconnect{});
   state_ = State::kCutOff;
-  if (has_parameters_ || cut_off_.ok()) gives_up_at_ = now_ + patience_;
   if (!may_join_anew || !asked_to_leave_.ok() || now_ >= gives_up_at_) {
     EndWith(status);
     return;

@@ -38,6 +38,9 @@ class WorkerSession {
   struct NotConnected {
     absl::Status status;
   };
+  // Connect has come off. From here on the worker waits for its first view, which may take as long
+  // as the job pauses.
+  struct Registered {};
   struct FromCoordinator {
     std::shared_ptr<const proto::CoordinatorMessage> message;
   };
@@ -83,9 +86,9 @@ class WorkerSession {
     absl::Time heard_at = absl::InfinitePast();
   };
 
-  using Event = std::variant<Started, NotConnected, FromCoordinator, CallBroke, StreamBroke,
-                             StreamLied, SomeArrived, AllArrived, Interrupted, Computed, Diverged,
-                             AskedToLeave, DeadlinePassed>;
+  using Event = std::variant<Started, NotConnected, Registered, FromCoordinator, CallBroke,
+                             StreamBroke, StreamLied, SomeArrived, AllArrived, Interrupted,
+                             Computed, Diverged, AskedToLeave, DeadlinePassed>;
 
   // Outcomes, to be carried out in order. Pull, Test, ReadAhead and Compute are the loop's.
 
@@ -159,6 +162,7 @@ class WorkerSession {
 
   void On(const Started& event);
   void On(const NotConnected& event);
+  void On(const Registered& event);
   void On(const FromCoordinator& event);
   void On(const CallBroke& event);
   void On(const StreamBroke& event);
@@ -175,6 +179,9 @@ class WorkerSession {
   // Which shard holds which blocks, in it.
   absl::StatusOr<Placement> PlacementOf(const proto::View& view) const;
   void OnStop(const proto::Stop& stop);
+
+  // Whether it has waited for a view for so long that this was no attempt in vain.
+  bool HasWaitedForView() const;
 
   // Carries out what the loop wants.
   void Run(const WorkerLoop::Actions& actions);
@@ -213,6 +220,7 @@ class WorkerSession {
   std::optional<Placement> placement_;
   bool has_parameters_ = false;  // all shards have answered: it is worth joining again
   bool was_stopped_ = false;     // by the coordinator
+  absl::Time registered_at_ = absl::InfiniteFuture();
   absl::Status stream_failure_;
   absl::Status diverged_;
   Compute computing_;

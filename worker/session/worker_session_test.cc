@@ -246,6 +246,39 @@ TEST_F(SessionTest, ParametersRenewItsPatience) {
   EXPECT_THAT(CallBroke().back(), "end with 1: the call broke");
 }
 
+// The job pauses, or gathers: whoever has registered is sent a view when there is one.
+TEST_F(SessionTest, WaitingForAViewIsNoAttemptToTakePart) {
+  BecomeMember();
+  AllArrived();
+  now_ = 100;
+  CallBroke();
+  now_ = 115;
+  Tell(Session::Registered{});
+  now_ = 300;
+  EXPECT_THAT(CallBroke(),
+              ElementsAre("say failure { exit_code: 1 reason: \"the call broke\" }", "disconnect"));
+  now_ = 301;
+  EXPECT_THAT(Tell(Session::DeadlinePassed{}),
+              ElementsAre("connect for 20s if it reaches host:0 and host:1 after silence again: "
+                          "the call broke"));
+}
+
+// Nor is a call that breaks at once a wait, however long it took until it stood.
+TEST_F(SessionTest, RegisteringInVainDoesNotRenewItsPatience) {
+  BecomeMember();
+  AllArrived();
+  now_ = 100;
+  CallBroke();
+  for (now_ = 104; now_ < 120; now_ += 4) {
+    Tell(Session::Registered{});
+    EXPECT_EQ(CallBroke().back(), "disconnect");
+    now_ += 1;
+    Tell(Session::DeadlinePassed{});
+  }
+  Tell(Session::Registered{});
+  EXPECT_THAT(CallBroke().back(), "end with 1: the call broke");
+}
+
 TEST_F(SessionTest, WhyItWasLeftAloneSaysMoreThanThatNobodyAnswers) {
   const Session::NotConnected silence{absl::DeadlineExceededError("nobody answers")};
   BecomeMember();
