@@ -222,6 +222,38 @@ TEST_F(CoordinatorTest, ASilentShardEndsTheJobByName) {
   EXPECT_THAT(Reason(2), HasSubstr("shard 1 (host pid 1) was not heard of"));
 }
 
+// It may be alive where the one whose place it wants is cut off.
+TEST_F(CoordinatorTest, AShardThatWasRefusedRenewsNoLeaseOfTheOneWithItsNumber) {
+  Start("cluster { lease: 5 }");
+  proto::PeerMessage first = Shard(1), second = Shard(1);
+  first.mutable_registration()->set_attempt(11);
+  second.mutable_registration()->set_attempt(12);
+  Receive(2, Worker());
+  Receive(3, Worker());
+  Receive(kOwnShard, Shard(0));
+  Receive(1, first);
+  Opened();
+  Receive(4, second);
+  EXPECT_THAT(Reason(4), HasSubstr("shard 1 is already served by"));
+  is_shard_silent_ = true;
+  proto::HeartbeatRequest beat;
+  beat.set_job_digest(kDigest);
+  beat.set_shard(1);
+  for (int i = 0; i < 30; ++i) {
+    beat.set_attempt(11);
+    Handle(coordinator::Heartbeat{beat}).IgnoreError();
+    Work(/*seconds=*/1, /*busy=*/{});
+  }
+  EXPECT_FALSE(end_.has_value());
+  for (int i = 0; i < 5; ++i) {
+    beat.set_attempt(12);
+    Handle(coordinator::Heartbeat{beat}).IgnoreError();
+    Work(/*seconds=*/1, /*busy=*/{});
+  }
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_THAT(std::string(end_->message()), HasSubstr("shard 1 (host pid 1) was not heard of"));
+}
+
 // Who has computed what it was given and does not ask for more holds up those who are ahead of it:
 // they have been given work, and may not begin.
 TEST_F(CoordinatorTest, AWorkerThatDoesNotAskForMoreIsTakenForDeadNotThoseWhoWaitForIt) {

@@ -136,10 +136,18 @@ Peer* Registry::FindWorker(const WorkerId& worker, PeerId* id) {
 Peer* Registry::FindAlive(const proto::HeartbeatRequest& request) {
   if (request.job_digest() != job_digest_) return nullptr;
   if (!request.has_shard()) return FindWorker({request.rank(), request.incarnation()});
-  const auto found = std::find_if(peers_.begin(), peers_.end(), [&](const auto& entry) {
-    return !entry.second.is_worker && entry.second.shard.number == request.shard();
+  Peer* const shard = FindShard(request.shard());
+  const bool is_it = shard != nullptr && shard->registration.attempt() == request.attempt();
+  return is_it ? shard : nullptr;
+}
+
+Peer* Registry::FindShard(int number, PeerId* id) {
+  const auto found = std::find_if(peers_.begin(), peers_.end(), [number](const auto& entry) {
+    return !entry.second.is_worker && entry.second.shard.number == number;
   });
-  return found == peers_.end() ? nullptr : &found->second;
+  if (found == peers_.end()) return nullptr;
+  if (id != nullptr) *id = found->first;
+  return &found->second;
 }
 
 std::vector<Peer*> Registry::Workers() {

@@ -59,6 +59,8 @@ class Registry {
   Peer* FindWorker(const WorkerId& worker, PeerId* id = nullptr);
   // Who says that it is alive; null if that is nobody who is here.
   Peer* FindAlive(const proto::HeartbeatRequest& request);
+  // Null if no shard of that number is here.
+  Peer* FindShard(int number, PeerId* id = nullptr);
   std::map<PeerId, Peer>& peers() { return peers_; }
   const std::map<PeerId, Peer>& peers() const { return peers_; }
   int workers() const { return static_cast<int>(ranks_.size()); }

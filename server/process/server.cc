@@ -3,6 +3,7 @@
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <random>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,12 @@
 namespace rubato {
 namespace {
 
+// A number that nobody else shows.
+uint64_t Draw() {
+  std::random_device random;
+  return uint64_t{random()} << 32 | random();
+}
+
 // A shard's part in one term of its job, or the attempt to take part.
 class ShardTerm {
  public:
@@ -43,6 +50,7 @@ class ShardTerm {
 
  private:
   absl::StatusOr<std::unique_ptr<ControlClient>> Register(const ShardHost& host) const;
+  std::unique_ptr<Heartbeat> StartHeartbeat(const ShardHost& host) const;
   ControlCallbacks Callbacks(ShardHost* host);
   void OnSignal(int signal, ControlClient* control) ABSL_LOCKS_EXCLUDED(mutex_);
   void Finish(const absl::Status& status, bool goes_back) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -53,6 +61,7 @@ class ShardTerm {
   const std::string& job_digest_;
   const Log& log_;
   SignalWatcher& signals_;
+  const uint64_t attempt_ = Draw();
   std::string address_;
   std::atomic<bool> took_part_{false};
 
@@ -64,20 +73,22 @@ class ShardTerm {
 };
 
 absl::StatusOr<std::unique_ptr<ControlClient>> ShardTerm::Register(const ShardHost& host) const {
-  return ControlClient::Connect(
-      job_.cluster().address(), absl::Seconds(job_.cluster().start_timeout()),
+  proto::Registration registration =
       ShardRegistration(job_digest_, options_.shard,
-                        options_.advertise.empty() ? host.address() : options_.advertise),
+                        options_.advertise.empty() ? host.address() : options_.advertise);
+  registration.set_attempt(attempt_);
+  return ControlClient::Connect(
+      job_.cluster().address(), absl::Seconds(job_.cluster().start_timeout()), registration,
       [this] { return signals_.signal() != 0; }, options_.connection);
 }
 
-std::unique_ptr<Heartbeat> StartHeartbeat(const proto::Job& job, const ServerOptions& options,
-                                          const std::string& job_digest, const ShardHost& host) {
+std::unique_ptr<Heartbeat> ShardTerm::StartHeartbeat(const ShardHost& host) const {
   proto::HeartbeatRequest who;
-  who.set_job_digest(job_digest);
-  who.set_shard(options.shard);
+  who.set_job_digest(job_digest_);
+  who.set_shard(options_.shard);
+  who.set_attempt(attempt_);
   return std::make_unique<Heartbeat>(
-      job.cluster().address(), who, [&host] { return host.busy(); }, options.connection);
+      job_.cluster().address(), who, [&host] { return host.busy(); }, options_.connection);
 }
 
 void ShardTerm::Finish(const absl::Status& status, bool goes_back) {
@@ -149,7 +160,7 @@ absl::Status ShardTerm::Serve(const std::string& listen) {
   RUBATO_ASSIGN_OR_RETURN(control, Register(host));
   signals_.OnSignal([&](int signal) { OnSignal(signal, control.get()); });
   control->Start(Callbacks(&host));
-  std::unique_ptr<Heartbeat> heartbeat = StartHeartbeat(job_, options_, job_digest_, host);
+  std::unique_ptr<Heartbeat> heartbeat = StartHeartbeat(host);
   const absl::Status status = AwaitEnd();
   signals_.OnSignal(nullptr);
   heartbeat.reset();

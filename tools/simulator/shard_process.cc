@@ -99,6 +99,7 @@ void ShardProcess::Register() {
   registration->set_job_digest(setting_.job_digest);
   registration->set_address(absl::StrCat("shard-", shard_));
   registration->set_shard(shard_);
+  registration->set_attempt(attempt());
   registration->set_process(absl::StrCat("simulated shard ", shard_));
   Do(shard_outcome::Said{std::move(message)});
 }

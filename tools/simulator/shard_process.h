@@ -76,6 +76,8 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
   // What it has ended with; none while it runs.
   const std::optional<absl::Status>& end() const { return end_; }
   ConnectionId control() const { return term_->control; }
+  // See proto::Registration.
+  uint64_t attempt() const { return static_cast<uint64_t>(self_) << 32 | term_->number; }
   // Null before the first view of a term.
   const Shard* core() const { return term_->protocol->core(); }
 

@@ -168,6 +168,7 @@ absl::Status Simulation::MakeShard(int shard) {
       id,
       [this, shard, id, process](proto::HeartbeatRequest* request) {
         request->set_shard(shard);
+        request->set_attempt(process->attempt());
         request->set_busy_seconds(absl::ToDoubleSeconds(absl::Nanoseconds(network_.Holds(id))));
         return !process->end().has_value();
       },
