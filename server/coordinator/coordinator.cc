@@ -124,7 +124,7 @@ void Coordinator::On(const coordinator::Heartbeat& event) {
   if (event.request.has_term() && event.request.term() != before_.term()) return;
   Peer* const peer = registry_.FindAlive(event.request);
   if (peer == nullptr) return;
-  peer->last_heard = now_;
+  peer->last_heard = peer->last_beat = now_;
   peer->busy_seconds = event.request.busy_seconds();
 }
 

@@ -217,8 +217,7 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
   const proto::Workers& workers = job_.cluster().workers();
   const bool is_first = gathers && before_.term() <= 1;
   absl::Status status =
-      registry_.Check(registration, is_first ? workers.start() : workers.max(),
-                      /*shards_return=*/!is_first && job_.cluster().max_restarts() > 0);
+      registry_.Check(registration, is_first ? workers.start() : workers.max(), now_);
   if (status.ok() && registration.has_worker()) {
     status = starting_.CheckData(registration.worker());
   }

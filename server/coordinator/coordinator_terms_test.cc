@@ -259,15 +259,44 @@ TEST_F(CoordinatorTermsTest, AStopIsKeptWhileAllComeBackAndThenHeeded) {
 }
 
 TEST_F(CoordinatorTermsTest, AShardMayBeBackBeforeItsEndIsNoticed) {
+  for (const int term : {1, 2}) {
+    if (term == 1) Start();
+    if (term == 2) StartNextTerm();
+    Receive(1, Shard(1));
+    Receive(4, Shard(1));
+    EXPECT_EQ(sent_[4].back().stop().exit_code(), 1) << term;
+    EXPECT_TRUE(sent_[4].back().stop().refused());
+    Gone(1);
+    Receive(5, Shard(1));
+    EXPECT_THAT(sent_[5], IsEmpty()) << "it is taken";
+  }
+}
+
+TEST_F(CoordinatorTermsTest, TwoShardsOfOneNumberAreAMistakeIfBothAreAlive) {
   Start();
   Receive(1, Shard(1));
-  Receive(4, Shard(1));  // a mistake
-  EXPECT_EQ(sent_[4].back().stop().exit_code(), 2);
-  StartNextTerm();
-  Receive(1, Shard(1));
+  now_ += absl::Seconds(20);
+  Tick();  // with a heartbeat, as that of who may have died since
+  Receive(4, Shard(1));
+  Tick();
   Receive(5, Shard(1));
   EXPECT_EQ(sent_[5].back().stop().exit_code(), 1);
-  EXPECT_TRUE(sent_[5].back().stop().refused());
+  now_ += absl::Seconds(1);
+  Tick();
+  Receive(6, Shard(1));
+  EXPECT_EQ(sent_[6].back().stop().exit_code(), 2);
+  now_ += absl::Seconds(20);
+  Receive(9, Shard(1));
+  EXPECT_EQ(sent_[9].back().stop().exit_code(), 1) << "who has died since may have beaten till now";
+  // The coordinator is in the process of shard 0.
+  Receive(kOwnShard, Shard(0));
+  Receive(7, Shard(0));
+  EXPECT_EQ(sent_[7].back().stop().exit_code(), 2);
+
+  Start("cluster { max_restarts: 0 }");
+  Receive(1, Shard(1));
+  Receive(8, Shard(1));
+  EXPECT_EQ(sent_[8].back().stop().exit_code(), 2) << "nobody has started it again";
 }
 
 TEST_F(CoordinatorTermsTest, AWorkerThatFailsWhileAllComeBackIsLostAndNoMore) {

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "common/base/heartbeat_interval.h"
 #include "common/base/status.h"
 #include "common/space/flat_space.h"
 #include "server/coordinator/peer_checks.h"
@@ -22,7 +23,7 @@ Registry::Registry(const proto::Job& job, std::string job_digest, std::string ve
     : job_(job), job_digest_(std::move(job_digest)), version_(std::move(version)) {}
 
 absl::Status Registry::Check(const proto::Registration& registration, int max_workers,
-                             bool shards_return) const {
+                             absl::Time now) {
   RUBATO_RETURN_IF_ERROR(CheckRegistration(registration));
   if (registration.version() != version_) {
     return absl::FailedPreconditionError(
@@ -35,23 +36,7 @@ absl::Status Registry::Check(const proto::Registration& registration, int max_wo
         "coordinator's %s; compare what it was started with and the run's job.yaml",
         registration.job_digest().substr(0, 12), job_digest_.substr(0, 12)));
   }
-  if (!registration.has_worker()) {
-    const int shard = registration.shard();
-    const int servers = job_.cluster().servers();
-    if (shard < 0 || shard >= servers) {
-      return absl::FailedPreconditionError(
-          absl::StrFormat("there is no shard %d: cluster.servers is %d, so shards are 0 to %d",
-                          shard, servers, servers - 1));
-    }
-    for (const auto& [id, peer] : peers_) {
-      if (!peer.is_worker && peer.shard.number == shard) {
-        const std::string why =
-            absl::StrFormat("shard %d is already served by %s", shard, peer.registration.process());
-        return shards_return ? absl::UnavailableError(why) : absl::FailedPreconditionError(why);
-      }
-    }
-    return absl::OkStatus();
-  }
+  if (!registration.has_worker()) return CheckShard(registration.shard(), now);
   if (workers() >= max_workers) {
     return absl::UnavailableError(
         absl::StrFormat("no more workers are wanted: cluster.workers is at most %d", max_workers));
@@ -74,6 +59,28 @@ absl::Status Registry::Check(const proto::Registration& registration, int max_wo
         absl::StrFormat("this worker's parameters differ from those of %s", others));
   }
   return absl::OkStatus();
+}
+
+absl::Status Registry::CheckShard(int shard, absl::Time now) {
+  const int servers = job_.cluster().servers();
+  if (shard < 0 || shard >= servers) {
+    return absl::FailedPreconditionError(
+        absl::StrFormat("there is no shard %d: cluster.servers is %d, so shards are 0 to %d", shard,
+                        servers, servers - 1));
+  }
+  PeerId id;
+  Peer* const holder = FindShard(shard, &id);
+  if (holder == nullptr) return absl::OkStatus();
+  const std::string why =
+      absl::StrFormat("shard %d is already served by %s", shard, holder->registration.process());
+  const absl::Duration lease = absl::Seconds(job_.cluster().lease());
+  if (now - holder->contested_at > lease) holder->contested_since = now;
+  holder->contested_at = now;
+  // Beats of one that has died since may have lain in the sockets.
+  const bool is_alive =
+      id == kOwnShard || holder->last_beat - holder->contested_since >= HeartbeatInterval(lease);
+  if (is_alive || job_.cluster().max_restarts() == 0) return absl::FailedPreconditionError(why);
+  return absl::UnavailableError(why);
 }
 
 Peer* Registry::Add(PeerId id, const proto::Registration& registration, absl::Time now,

@@ -24,6 +24,11 @@ struct Peer {
   ShardId shard;    // what it is called, if it is a shard
   WorkerId worker;  // and if it is a worker
   absl::Time last_heard;
+  // A shard: its last heartbeat, and when others wanted its place: the last time, and since when
+  // again and again.
+  absl::Time last_beat = absl::InfinitePast();
+  absl::Time contested_at = absl::InfinitePast();
+  absl::Time contested_since = absl::InfinitePast();
   double busy_seconds = 0;  // as its last heartbeat said
   // A worker:
   bool is_member = false;  // of the view that was installed last
@@ -42,10 +47,10 @@ class Registry {
   // See Coordinator.
   Registry(const proto::Job& job, std::string job_digest, std::string version);
 
-  // Why the process cannot take part, or OK: Unavailable where it may try again later, as a shard
-  // may whose place is taken if `shards_return`: it may be back before its end is noticed.
-  absl::Status Check(const proto::Registration& registration, int max_workers,
-                     bool shards_return = false) const;
+  // Why the process cannot take part, or OK: Unavailable where it may try again later. So may a
+  // shard whose place is taken if shards are started again: it may be back before its end is
+  // noticed, unless who has the place has shown since that it is alive.
+  absl::Status Check(const proto::Registration& registration, int max_workers, absl::Time now);
   // After Check. A worker gets the rank that it asks for, if that is free. Warns of the first of
   // each kind that computes unlike the first of all.
   Peer* Add(PeerId id, const proto::Registration& registration, absl::Time now,
@@ -81,6 +86,8 @@ class Registry {
   const proto::WorkerRegistration& model() const { return model_; }
 
  private:
+  // Why the process cannot be that shard, or OK.
+  absl::Status CheckShard(int shard, absl::Time now);
   void AddNumerics(const proto::Registration& registration, coordinator::Outcomes* out);
 
   const proto::Job job_;
