@@ -299,6 +299,18 @@ TEST_F(CoordinatorTermsTest, TwoShardsOfOneNumberAreAMistakeIfBothAreAlive) {
   EXPECT_EQ(sent_[8].back().stop().exit_code(), 2) << "nobody has started it again";
 }
 
+TEST_F(CoordinatorTermsTest, AJobThatBeginsAnewTrainsOnTheSameData) {
+  Start();
+  Begin();
+  Gone(1);
+  StartNextTerm();
+  Receive(2, Worker(-1, "other data"));
+  EXPECT_EQ(sent_[2].back().stop().exit_code(), 2);
+  EXPECT_THAT(Reason(2), HasSubstr("the job was begun on other data than this worker's"));
+  Receive(3, Worker());
+  EXPECT_THAT(sent_[3], IsEmpty());
+}
+
 TEST_F(CoordinatorTermsTest, AWorkerThatFailsWhileAllComeBackIsLostAndNoMore) {
   StartNextTerm();
   Receive(2, Worker());

@@ -34,6 +34,7 @@ void Coordinator::OpenFirstView() {
   view_.set_samples_per_epoch(model.train_samples());
   *view_.mutable_layout() = model.layout();
   registry_.KeepModel();
+  lasting_.set_data_digest(model.data_digest());
   placement_ = Placement::Even(SpaceOf(job_, view_.layout()), job_.cluster().servers());
   placement_->AddTo(&view_);
   registry_.AddShards(&view_);

@@ -19,6 +19,7 @@ Starting::Starting(const proto::Job& job, std::optional<proto::Manifest> resume,
       resume_(std::move(resume)),
       initial_(initial),
       goes_on_(before.term() > 1),
+      begun_on_(before.lasting().data_digest()),
       wanted_(before.lasting().workers() > 0 ? before.lasting().workers()
                                              : job.cluster().workers().start()),
       deadline_(now + absl::Seconds(job.cluster().start_timeout())) {}
@@ -50,12 +51,17 @@ absl::StatusOr<bool> Starting::IsReady(const Registry& registry, bool stops, abs
 }
 
 absl::Status Starting::CheckData(const proto::WorkerRegistration& worker) const {
-  if (!resume_.has_value() || resume_->data_digest() == worker.data_digest()) {
-    return absl::OkStatus();
+  const std::string& found = worker.data_digest();
+  if (!resume_.has_value()) {
+    if (begun_on_.empty() || begun_on_ == found) return absl::OkStatus();
+    return absl::FailedPreconditionError(
+        absl::StrFormat("the job was begun on other data than this worker's: digests %s and %s",
+                        begun_on_.substr(0, 12), found.substr(0, 12)));
   }
+  if (resume_->data_digest() == found) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrFormat("the checkpoint was made on other data than this worker's: digests %s and %s",
-                      resume_->data_digest().substr(0, 12), worker.data_digest().substr(0, 12)));
+                      resume_->data_digest().substr(0, 12), found.substr(0, 12)));
 }
 
 absl::Status Starting::CheckResume(const proto::WorkerRegistration& worker) const {

@@ -5,6 +5,7 @@
 #define RUBATO_SERVER_COORDINATOR_STARTING_H_
 
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -38,8 +39,8 @@ class Starting {
                                coordinator::Outcomes* out);
   // So many workers are waited for.
   int wanted() const { return wanted_; }
-  // FailedPrecondition if the job goes on from a checkpoint that was made on other data: it knows
-  // them before the first worker comes.
+  // FailedPrecondition if the job goes on from a checkpoint that was made on other data, or was
+  // begun on others in a term before: it knows them before the first worker comes.
   absl::Status CheckData(const proto::WorkerRegistration& worker) const;
   // FailedPrecondition if the job cannot go on from the checkpoint with such workers.
   absl::Status CheckResume(const proto::WorkerRegistration& worker) const;
@@ -62,9 +63,10 @@ class Starting {
   const proto::Job job_;
   const std::optional<proto::Manifest> resume_;
   const bool initial_;
-  const bool goes_on_;         // it is not the first term
-  const int wanted_;           // workers
-  const absl::Time deadline_;  // for gathering
+  const bool goes_on_;          // it is not the first term
+  const std::string begun_on_;  // digest of the data; empty: not known
+  const int wanted_;            // workers
+  const absl::Time deadline_;   // for gathering
   absl::Time workers_deadline_ = absl::InfiniteFuture();
   State state_ = State::kGathering;
   RollCall call_;
