@@ -295,6 +295,26 @@ TEST_F(ByHandRecoveryTest, ARunsFolderIsHeldByOneServerOfItsJob) {
   EXPECT_THAT(ended.err, HasSubstr("holds a run already: run/summary.json exists"));
 }
 
+// It would begin the job anew in another folder, and the others would join it.
+TEST_F(ByHandRecoveryTest, Shard0WithoutItsRunsFolderDoesNotBegin) {
+  StartJob("sync");
+  shard_0_->Signal(SIGKILL);
+  shard_0_->Wait();
+  const Process::Result astray = StartServer(0, set_).Wait();
+  EXPECT_EQ(astray.code, 2);
+  EXPECT_THAT(astray.err, HasSubstr(" has taken part in term 1 of this job, and this server would "
+                                    "begin term 1: start shard 0 with --run-dir of the run "));
+  EXPECT_TRUE(!fs::exists(Path("runs")) || fs::is_empty(Path("runs")));
+  // They wait for the right one.
+  Process& shard_0 = StartShard0();
+  ASSERT_TRUE(AwaitText(shard_0.err_path(), "training goes on at ", shard_0));
+  EXPECT_THAT(ReadText(Path("run/views.jsonl")), HasSubstr("\"term\":2,\"view\":1,"));
+  Rubato({"stop", "run"});
+  for (Process* process : {&shard_0, shard_1_, workers_[0], workers_[1]}) {
+    EXPECT_EQ(process->Wait().code, 0) << process->err();
+  }
+}
+
 TEST_F(ByHandRecoveryTest, WhoIsNotStartedAgainIsNamed) {
   set_ = Settings("sync");
   fs::create_directory(Path("run"));

@@ -114,10 +114,14 @@ void Coordinator::GoBack(int lost_shard, const std::string& reason) {
   out_.push_back(
       Warn{absl::StrCat(reason, "; the job goes back to ", last.empty() ? "its beginning" : last,
                         " when all servers are here")});
+  for (const auto& [id, peer] : registry_.peers()) SendBack(id, reason);
+  out_.push_back(coordinator::End{StoppedByOthers(absl::AbortedError(reason)), lost_shard});
+}
+
+void Coordinator::SendBack(PeerId id, const std::string& reason) {
   proto::Stop stop = MakeStop(kExitFailure, reason);
   stop.set_goes_back(true);
-  for (const auto& [id, peer] : registry_.peers()) out_.push_back(SendStop(id, stop));
-  out_.push_back(coordinator::End{StoppedByOthers(absl::AbortedError(reason)), lost_shard});
+  out_.push_back(SendStop(id, std::move(stop)));
 }
 
 void Coordinator::On(const coordinator::Heartbeat& event) {

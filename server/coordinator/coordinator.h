@@ -95,6 +95,9 @@ class Coordinator {
   void On(const coordinator::Failed& event);
   void On(const coordinator::RestoreBroke& event);
   void OnRegistration(PeerId id, const proto::Registration& registration);
+  // Who registers is of a run that is further than this one, which would be another run of the same
+  // job: ends, and the others wait for the right coordinator.
+  void RefuseToBegin(PeerId id, const proto::Registration& registration);
   // Why the peer cannot have said this, or OK.
   absl::Status Check(const Peer& peer, const proto::PeerMessage& message) const;
   // It said what none of ours says: its call ends, and for a worker nothing else.
@@ -140,6 +143,8 @@ class Coordinator {
   bool MayGoBack() const;
   // Ends the term because of `reason`.
   void GoBack(int lost_shard, const std::string& reason);
+  // Has the peer register again.
+  void SendBack(PeerId id, const std::string& reason);
   // What the term begins with is not what the last one ended with.
   void TellOfGoingBack();
   void KeepCounts();

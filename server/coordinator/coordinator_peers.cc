@@ -221,6 +221,16 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
   if (status.ok() && registration.has_worker()) {
     status = starting_.CheckData(registration.worker());
   }
+  if (status.ok() && gathers && registration.has_last_term() &&
+      registration.last_term() >= before_.term()) {
+    RefuseToBegin(id, registration);
+    return;
+  }
+  if (status.ok() && registration.last_term() > before_.term()) {
+    status = absl::FailedPreconditionError(
+        absl::StrFormat("this process has taken part in term %d of its job; this one is in term %d",
+                        registration.last_term(), before_.term()));
+  }
   if (status.ok() && has_begun() && !is_training()) {
     status = absl::UnavailableError("the training is over");
   }
@@ -242,6 +252,18 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
   } else {
     ChangeView(absl::StrCat(Describe(*peer), " joins"));
   }
+}
+
+void Coordinator::RefuseToBegin(PeerId id, const proto::Registration& registration) {
+  const std::string reason = absl::StrFormat(
+      "%s (%s) has taken part in term %d of this job, and this server would begin term %d: start "
+      "shard 0 with --run-dir of the run that goes on, or end its other processes first",
+      registration.has_worker() ? "a worker" : absl::StrCat("shard ", registration.shard()),
+      PeerText(registration.process()), registration.last_term(), before_.term());
+  is_over_ = true;
+  for (const auto& [other, peer] : registry_.peers()) SendBack(other, reason);
+  SendBack(id, reason);
+  out_.push_back(coordinator::End{absl::FailedPreconditionError(reason)});
 }
 
 void Coordinator::OnQuestion(PeerId id, const ShardId& shard, const proto::Question& question) {

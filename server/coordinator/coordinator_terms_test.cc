@@ -299,6 +299,50 @@ TEST_F(CoordinatorTermsTest, TwoShardsOfOneNumberAreAMistakeIfBothAreAlive) {
   EXPECT_EQ(sent_[8].back().stop().exit_code(), 2) << "nobody has started it again";
 }
 
+// Shard 0 was started without the folder of the run, which it would begin once more.
+TEST_F(CoordinatorTermsTest, WhoHasTakenPartInALaterTermLetsNoneBeforeItBegin) {
+  for (const uint32_t last_term : {1u, 2u, 3u}) {
+    StartNextTerm();
+    Receive(2, Worker());
+    proto::PeerMessage shard = Shard(1);
+    shard.mutable_registration()->set_last_term(last_term);
+    Receive(1, shard);
+    if (last_term == 1) {
+      EXPECT_FALSE(end_.has_value());
+      continue;
+    }
+    ASSERT_TRUE(end_.has_value()) << last_term;
+    EXPECT_EQ(ExitCode(*end_), 2);
+    EXPECT_FALSE(lost_shard_.has_value()) << "no other term follows";
+    EXPECT_EQ(end_->message(),
+              absl::StrCat("shard 1 (host pid 1) has taken part in term ", last_term,
+                           " of this job, and this server would begin term 2: start shard 0 with "
+                           "--run-dir of the run that goes on, or end its other processes first"));
+    for (const PeerId peer : {1, 2}) {
+      EXPECT_TRUE(sent_[peer].back().stop().goes_back()) << "they wait for the right one";
+    }
+  }
+}
+
+TEST_F(CoordinatorTermsTest, WhoComesBackInATermHasTakenPartInIt) {
+  StartNextTerm();
+  Begin();
+  Gone(3);
+  Close(0, 0);
+  proto::PeerMessage worker = Worker();
+  worker.mutable_registration()->set_last_term(2);
+  Receive(4, worker);
+  Close(0, 0);
+  EXPECT_EQ(coordinator_->view().members_size(), 2);
+  // That of a run which is further.
+  worker.mutable_registration()->set_last_term(3);
+  Receive(5, worker);
+  EXPECT_EQ(sent_[5].back().stop().exit_code(), 2);
+  EXPECT_THAT(Reason(5), HasSubstr("this process has taken part in term 3 of its job; this one "
+                                   "is in term 2"));
+  EXPECT_FALSE(end_.has_value());
+}
+
 TEST_F(CoordinatorTermsTest, AJobThatBeginsAnewTrainsOnTheSameData) {
   Start();
   Begin();

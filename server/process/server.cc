@@ -35,17 +35,24 @@ uint64_t Draw() {
 // A shard's part in one term of its job, or the attempt to take part.
 class ShardTerm {
  public:
-  // All must outlive it.
+  // All must outlive it. `last_term`: in which this process has taken part before; 0: in none.
   ShardTerm(const proto::Job& job, const ServerOptions& options, const std::string& job_digest,
-            const Log& log, SignalWatcher* signals)
-      : job_(job), options_(options), job_digest_(job_digest), log_(log), signals_(*signals) {}
+            const Log& log, SignalWatcher* signals, uint32_t last_term)
+      : job_(job),
+        options_(options),
+        job_digest_(job_digest),
+        log_(log),
+        signals_(*signals),
+        last_term_(last_term) {}
 
   // Listens at `listen` and serves until the job or the term is over: returns what that ended with.
   absl::Status Serve(const std::string& listen);
 
   // After that. Whether another term follows, as far as is known.
   bool goes_back() const { return goes_back_; }
-  bool took_part() const { return took_part_; }
+  bool took_part() const { return term_ > 0; }
+  // In which it did.
+  uint32_t term() const { return term_; }
   const std::string& address() const { return address_; }
 
  private:
@@ -61,9 +68,10 @@ class ShardTerm {
   const std::string& job_digest_;
   const Log& log_;
   SignalWatcher& signals_;
+  const uint32_t last_term_;
   const uint64_t attempt_ = Draw();
   std::string address_;
-  std::atomic<bool> took_part_{false};
+  std::atomic<uint32_t> term_{0};  // 0: it has no view yet
 
   MonotonicMutex mutex_;
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
@@ -77,6 +85,7 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ShardTerm::Register(const ShardHo
       ShardRegistration(job_digest_, options_.shard,
                         options_.advertise.empty() ? host.address() : options_.advertise);
   registration.set_attempt(attempt_);
+  if (last_term_ > 0) registration.set_last_term(last_term_);
   return ControlClient::Connect(
       job_.cluster().address(), absl::Seconds(job_.cluster().start_timeout()), registration,
       [this] { return signals_.signal() != 0; }, options_.connection);
@@ -114,7 +123,7 @@ ControlCallbacks ShardTerm::Callbacks(ShardHost* host) {
   ControlCallbacks callbacks;
   callbacks.on_message = [this, host](const proto::CoordinatorMessage& message) {
     if (!message.has_stop()) {
-      if (message.has_view()) took_part_ = true;
+      if (message.has_view()) term_ = message.view().term();
       host->OnMessage(message);
       return;
     }
@@ -176,14 +185,16 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
   std::string listen = options.listen.empty() ? "127.0.0.1:0" : options.listen;
   absl::Status lost;  // why it takes part again
   absl::Time give_up = absl::InfiniteFuture();
+  uint32_t last_term = 0;
   while (true) {
-    ShardTerm term(job, options, job_digest, log, signals);
+    ShardTerm term(job, options, job_digest, log, signals, last_term);
     const absl::Status status = term.Serve(listen);
     // That it was left alone says more than that nobody came.
     if (!term.goes_back()) return absl::IsDeadlineExceeded(status) && !lost.ok() ? lost : status;
     // One that came when the term was over was heard by nobody.
     if (const int signal = signals->signal(); signal != 0) return InterruptedBy(signal);
     listen = term.address();
+    if (term.took_part()) last_term = term.term();
     if (term.took_part() || lost.ok()) {
       lost = status;
       give_up = MonotonicNow() + absl::Seconds(job.cluster().start_timeout());

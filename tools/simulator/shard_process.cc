@@ -100,6 +100,7 @@ void ShardProcess::Register() {
   registration->set_address(absl::StrCat("shard-", shard_));
   registration->set_shard(shard_);
   registration->set_attempt(attempt());
+  if (last_term_ > 0) registration->set_last_term(last_term_);
   registration->set_process(absl::StrCat("simulated shard ", shard_));
   Do(shard_outcome::Said{std::move(message)});
 }
@@ -150,7 +151,7 @@ void ShardProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
     }
     return;
   }
-  if (said.has_view()) term_->term = said.view().term();
+  if (said.has_view()) term_->term = last_term_ = said.view().term();
   VirtualStreams::Batch batch(&term_->ends);
   term_->protocol->Handle(shard_event::Message{said}).IgnoreError();
 }

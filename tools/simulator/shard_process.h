@@ -124,6 +124,7 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
   const MakeValues make_;
   std::unique_ptr<Term> term_;
   uint64_t terms_ = 0;
+  uint32_t last_term_ = 0;  // of the job, that it has had a view of
   ProcessId self_ = 0;
   absl::Status lost_;        // why it takes part again
   SimTime gives_up_at_ = 0;  // if nobody answers

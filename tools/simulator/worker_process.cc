@@ -138,6 +138,7 @@ void WorkerProcess::Run(const Session::Connect& connect) {
   model_->OnJoin();
   connects_until_ = setting_.network->now() + absl::ToInt64Nanoseconds(connect.patience);
   connects_again_ = !connect.servers.empty();
+  last_term_ = connect.last_term;
   longest_mute_ = std::max(absl::ToInt64Nanoseconds(connect.longest_mute), kLook);
   mute_since_ = kNever;
   TryToConnect();
@@ -206,6 +207,7 @@ void WorkerProcess::TryToConnect() {
   registration->set_version(setting_.version);
   registration->set_job_digest(setting_.job_digest);
   registration->set_process(absl::StrCat(setting_.name, " ", index_));
+  if (last_term_ > 0) registration->set_last_term(last_term_);
   *registration->mutable_worker() = setting_.registration;
   registration->mutable_worker()->set_rank(index_);
   Tell(std::move(message));

@@ -186,6 +186,7 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   SimTime connects_until_ = 0;
   bool connects_again_ = false;
   SimTime longest_mute_ = 0;
+  uint32_t last_term_ = 0;            // that its registration shows
   SimTime mute_since_ = kNever;       // all servers
   bool servers_stand_still_ = false;  // so it gave up
   ConnectionId control_ = -1;

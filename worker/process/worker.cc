@@ -198,7 +198,9 @@ absl::StatusOr<std::unique_ptr<ControlClient>> Worker::Call(const Session::Conne
         AwaitServers(addresses, job_.cluster().max_restarts() > 0, connect.longest_mute,
                      options_.connection.lease, connect.patience, interrupted)));
   }
-  return ControlClient::Connect(coordinator, connect.patience, MakeRegistration(), interrupted,
+  proto::Registration registration = MakeRegistration();
+  if (connect.last_term > 0) registration.set_last_term(connect.last_term);
+  return ControlClient::Connect(coordinator, connect.patience, registration, interrupted,
                                 options_.connection);
 }
 

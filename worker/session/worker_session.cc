@@ -53,7 +53,7 @@ void WorkerSession::Join(absl::Duration patience) {
   stream_failure_ = diverged_ = absl::OkStatus();
   const absl::Duration lease = absl::Seconds(job_.cluster().lease());
   const absl::Duration longest_mute = std::max(absl::ZeroDuration(), heard_at_ + lease - now_);
-  outcomes_.emplace_back(Connect{patience, cut_off_, servers_, longest_mute});
+  outcomes_.emplace_back(Connect{patience, cut_off_, servers_, longest_mute, last_term_});
 }
 
 void WorkerSession::On(const NotConnected& event) {
@@ -112,6 +112,7 @@ void WorkerSession::OnView(const proto::View& view) {
   if (!is_member()) outcomes_.emplace_back(OpenStreams{});
   state_ = State::kMember;
   has_taken_part_ = true;
+  last_term_ = view.term();
   Run(actions);
 }
 

@@ -104,6 +104,8 @@ class WorkerSession {
     // When all of these take connections and say nothing for so long, they have ended the job: they
     // have not been heard for a lease by then.
     absl::Duration longest_mute;
+    // Of the last view that it has had, which its registration shows; 0: none.
+    uint32_t last_term = 0;
   };
   // view() is another.
   struct UseView {};
@@ -211,6 +213,7 @@ class WorkerSession {
   absl::Time deadline_ = absl::InfiniteFuture();
   absl::Status asked_to_leave_;
   bool has_taken_part_ = false;                      // ever
+  uint32_t last_term_ = 0;                           // in which it has
   absl::Status cut_off_;                             // why it joins anew
   std::vector<std::string> servers_;                 // of the last view
   absl::Time heard_at_ = absl::InfinitePast();       // the coordinator, the last time

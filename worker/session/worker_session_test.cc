@@ -71,6 +71,7 @@ std::string Text(const Session::Connect& connect) {
       connect.servers.empty() ? "" : " if it reaches ", absl::StrJoin(connect.servers, " and "),
       connect.servers.empty() || connect.longest_mute > absl::ZeroDuration() ? ""
                                                                              : " after silence",
+      connect.last_term == 0 ? "" : absl::StrCat(" after term ", connect.last_term),
       connect.again.ok() ? "" : " again: ", connect.again.message());
 }
 std::string Text(const Session::UseView&) { return "use view"; }
@@ -187,6 +188,16 @@ TEST_F(SessionTest, OneThatWasTakenForDeadJoinsAnewAtOnce) {
                           "connect for 20s if it reaches host:0 and host:1 again: the reason"));
   EXPECT_THAT(AllArrived(), IsEmpty());  // of what it took part in before
   EXPECT_THAT(Tell(MakeView()).size(), 5u);
+}
+
+TEST_F(SessionTest, TellsInWhichTermItHasTakenPartLast) {
+  Tell(Session::Started{});
+  proto::View view = MakeView();
+  for (const uint32_t term : {3, 4}) {
+    view.set_term(term);
+    Tell(view);
+    EXPECT_THAT(Stop(1, /*evicted=*/true).back(), HasSubstr(absl::StrCat(" after term ", term)));
+  }
 }
 
 TEST_F(SessionTest, OneThatDoesNotFitTheJobEnds) {
