@@ -85,6 +85,22 @@ void BlockStore::Restore(int64_t block, int slot, const ReceivedValues& values) 
   values.CopyTo(out);
 }
 
+absl::Span<const absl::Span<float>> BlockStore::WritableSlots(int64_t block) {
+  Block& target = at(block);
+  for (size_t i = 0; i < target.slots.size(); ++i) {
+    if (target.slots[i].use_count() == 1) continue;
+    absl::StatusOr<std::shared_ptr<FloatBuffer>> fresh =
+        FloatBuffer::Create(BlockSize(block), /*zeroed=*/false);
+    RUBATO_CHECK(fresh.ok());  // as in TakeSpare
+    const absl::Span<const float> before = std::as_const(*target.slots[i]).values();
+    std::copy(before.begin(), before.end(), (*fresh)->values().begin());
+    target.slots[i] = *std::move(fresh);
+    target.slot_views[i] = target.slots[i]->values();
+  }
+  std::atomic_thread_fence(std::memory_order_acquire);  // after what the last readers did
+  return target.slot_views;
+}
+
 std::shared_ptr<FloatBuffer> BlockStore::TakeSpare(int64_t block) {
   std::shared_ptr<FloatBuffer> spare = std::move(at(block).spare);
   at(block).spare = nullptr;

@@ -55,7 +55,12 @@ class BlockStore {
   std::shared_ptr<const FloatBuffer> Current(int64_t block) const { return at(block).current; }
   // The version before the current one, until TakeSpare is called. Null if there is none.
   std::shared_ptr<const FloatBuffer> Previous(int64_t block) const { return at(block).spare; }
-  absl::Span<const absl::Span<float>> Slots(int64_t block) { return at(block).slot_views; }
+  // The optimizer's; one that its reader keeps is not written any more.
+  absl::Span<const std::shared_ptr<FloatBuffer>> Slots(int64_t block) const {
+    return at(block).slots;
+  }
+  // The same, to be written: of those that somebody else reads, copies.
+  absl::Span<const absl::Span<float>> WritableSlots(int64_t block);
 
   // Overwrites the parameters (slot 0) or a slot of the optimizer (1…), before the first update. As
   // many values as the block has.

@@ -104,7 +104,7 @@ void FloatValues::Sum(const shard_action::Sum& action) {
 ShardValues::Block FloatValues::Apply(const shard_action::Apply& action) {
   const int64_t begin = BlockRange(action.block).begin;
   const absl::Span<const float> current = store_->Current(action.block)->values();
-  const absl::Span<const absl::Span<float>> slots = store_->Slots(action.block);
+  const absl::Span<const absl::Span<float>> slots = store_->WritableSlots(action.block);
   const auto rate_of = [&](double learning_rate) {
     return static_cast<float>(learning_rate_->At(action.samples_before, learning_rate) *
                               action.rate);
@@ -171,15 +171,12 @@ Payload FloatValues::Read(const shard_action::Send& send, Frame* frame) {
   return payload;
 }
 
-// The parameters by reference, since a version is never written again; the slots copied.
+// By reference: what is kept is not written any more.
 std::vector<Payload> FloatValues::Copy(int64_t block) {
   const std::shared_ptr<const FloatBuffer> parameters = store_->Current(block);
   std::vector<Payload> copy = {Payload(parameters, parameters->values())};
-  for (const absl::Span<float> slot : store_->Slots(block)) {
-    absl::StatusOr<std::shared_ptr<FloatBuffer>> buffer = FloatBuffer::Create(slot.size());
-    RUBATO_CHECK(buffer.ok());
-    std::copy(slot.begin(), slot.end(), (*buffer)->values().begin());
-    copy.push_back(Payload(*buffer, (*buffer)->values()));
+  for (const std::shared_ptr<const FloatBuffer> slot : store_->Slots(block)) {
+    copy.push_back(Payload(slot, slot->values()));
   }
   return copy;
 }
