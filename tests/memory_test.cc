@@ -26,7 +26,8 @@ constexpr char kLarge[] =
     "model={layers: [flatten, linear: {out_features: 2500}, relu, linear: {out_features: 4200}, "
     "relu, linear: {out_features: 10}]}";
 
-constexpr double kParametersMb = 12.6 * 4;
+// What libraries map and keep differs so much from one machine to another.
+constexpr double kLibrariesMb = 8;
 
 // Few parameters, and many values computed from many samples at a time.
 constexpr char kConvolutions[] = "model={preset: cnn, padding: 1}";
@@ -109,16 +110,16 @@ class MemoryTest : public ClusterTest {
       ASSERT_EQ(predicted.count(name), 1u) << name;
       const double resident = Resident(child.process.pid(), "VmRSS");
       all += resident;
-      EXPECT_NEAR(resident, predicted[name].training, 0.1 * resident) << name;
+      EXPECT_NEAR(resident, predicted[name].training, std::max(0.1 * resident, kLibrariesMb))
+          << name;
     }
     ASSERT_EQ(predicted.size(), 2u + workers);
-    EXPECT_NEAR(all, predicted["all"].training, 0.1 * all);
+    EXPECT_NEAR(all, predicted["all"].training, std::max(0.1 * all, (1 + workers) * kLibrariesMb));
     const Process::Result result = Start({"tools/rubato", "checkpoint", "run"}).Wait();
     EXPECT_EQ(result.code, 0) << result.err;
     const double peak = Resident(server_0, "VmHWM");
-    // Whether blocks are updated while the checkpoint's version is held, speeds decide.
-    EXPECT_LE(peak, 1.1 * predicted["server 0"].most);
-    EXPECT_GE(peak, 0.9 * (predicted["server 0"].most - kParametersMb));
+    // How much is overwritten while the checkpoint's version is held, speeds decide.
+    EXPECT_LE(peak, std::max(1.1 * predicted["server 0"].most, predicted["server 0"].most + kLibrariesMb));
     train.Signal(SIGTERM);
     train.Wait();
   }

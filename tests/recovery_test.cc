@@ -303,7 +303,7 @@ TEST_F(ByHandRecoveryTest, Shard0WithoutItsRunsFolderDoesNotBegin) {
   const Process::Result astray = StartServer(0, set_).Wait();
   EXPECT_EQ(astray.code, 2);
   EXPECT_THAT(astray.err, HasSubstr(" has taken part in term 1 of this job, and this server would "
-                                    "begin term 1: start shard 0 with --run-dir of the run "));
+                                    "begin it anew: start shard 0 with --run-dir of the run "));
   EXPECT_TRUE(!fs::exists(Path("runs")) || fs::is_empty(Path("runs")));
   // They wait for the right one.
   Process& shard_0 = StartShard0();

@@ -211,13 +211,13 @@ TEST_F(RefusalTest, ParametersThatCannotBeWritten) {
   fs::permissions(Path("limited.sh"), fs::perms::owner_all);
   Process& train = Start({Path("limited.sh")});
   // They are kept, and tried to be written again, until the run is told to end.
-  EXPECT_TRUE(AwaitText(train.err_path(), "kept in memory", train));
+  EXPECT_TRUE(AwaitText(train.err_path(), "servers keep the parameters", train));
   train.Signal(SIGTERM);
   const Process::Result result = train.Wait();
   EXPECT_EQ(result.code, 143);
   EXPECT_THAT(result.err,
               ContainsRegex("warning: server 0: .*run/parameters.safetensors: File too large; .*: "
-                            "File too large; the parameters are kept in memory"));
+                            "File too large; the servers keep the parameters"));
   EXPECT_FALSE(fs::exists(Path("run/parameters.safetensors")));
   EXPECT_FALSE(fs::exists(Path("run/summary.json")));
 }

@@ -16,7 +16,6 @@
 #include "absl/strings/str_split.h"
 #include "common/base/status_matchers.h"
 #include "common/files/checkpoint.h"
-#include "common/files/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster.h"
@@ -184,25 +183,6 @@ class SwitchReplayTest : public ClusterTest {
     return lineages;
   }
 
-  // Of the flat vector, from a file of tensors in the layout's order.
-  Floats Read(const std::string& path, const proto::Layout& layout, const std::string& suffix) {
-    Floats values;
-    const auto file = SafetensorsReader::Open(path);
-    RUBATO_EXPECT_OK(file);
-    if (!file.ok()) return values;
-    for (const proto::Parameter& parameter : layout.parameters()) {
-      const auto index = file->Find(parameter.name() + suffix);
-      EXPECT_TRUE(index.has_value()) << parameter.name() << suffix;
-      if (!index.has_value()) continue;
-      const size_t begin = values.size();
-      values.resize(begin + file->tensors()[*index].Elements());
-      const absl::Span<char> bytes(reinterpret_cast<char*>(values.data() + begin),
-                                   (values.size() - begin) * sizeof(float));
-      RUBATO_EXPECT_OK(file->Read(*index, 0, bytes));
-    }
-    return values;
-  }
-
   static void ExpectSameBits(const Floats& found, const Floats& expected, const std::string& what) {
     ASSERT_EQ(found.size(), expected.size());
     int64_t differences = 0;
@@ -278,10 +258,12 @@ TEST_F(SwitchReplayTest, ParametersAndMomentumHaveTheBitsOfTheRecordedOrder) {
   for (const Lineage& each : lineages) replay.Run(each, traces);
 
   const std::string checkpoint = ListCheckpoints(Path("run/checkpoints")).back();
-  ExpectSameBits(Read(checkpoint + "/parameters.safetensors", replay.layout(), ""),
-                 replay.Parameters(), "parameters");
-  ExpectSameBits(Read(checkpoint + "/optimizer.safetensors", replay.layout(), ".momentum_buffer"),
-                 replay.momentum(), "momentum");
+  const auto manifest = CheckCheckpoint(checkpoint);
+  RUBATO_ASSERT_OK(manifest);
+  const auto state = ReadTrainingState(checkpoint, *manifest, replay.layout());
+  RUBATO_ASSERT_OK(state);
+  ExpectSameBits(state->parameters, replay.Parameters(), "parameters");
+  ExpectSameBits(state->slots[0], replay.momentum(), "momentum");
 }
 
 }  // namespace

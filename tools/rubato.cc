@@ -148,11 +148,14 @@ int Export(const Invocation& invocation) {
   Flags flags("rubato export",
               "Writes the parameters of a run into one new safetensors file, which PyTorch, NumPy "
               "and Hugging Face's\nreaders open, and model.init_from.",
-              {"rubato export runs/latest model.safetensors"});
-  flags.AddPositional(&from, "RUN|FILE", "a run folder or a safetensors file");
+              {"rubato export runs/latest model.safetensors",
+               "rubato export --optimizer runs/latest/checkpoints/step-00002532 state.safetensors"});
+  bool optimizer = false;
+  flags.Add("optimizer", &optimizer, "", "the optimizer's state of a checkpoint instead");
+  flags.AddPositional(&from, "RUN|FILE", "a run folder, a checkpoint or a safetensors file");
   flags.AddPositional(&to, "OUT.safetensors", "the new file");
   if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
-  const absl::StatusOr<std::string> text = ExportParameters(from, to);
+  const absl::StatusOr<std::string> text = ExportParameters(from, to, optimizer);
   return PrintResult(text.ok() ? absl::StatusOr<std::string>(*text + "\n") : text);
 }
 

@@ -3,7 +3,9 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cerrno>
+#include <cstdint>
 #include <cstdio>
 #include <system_error>
 #include <utility>
@@ -51,8 +53,9 @@ std::string FolderOf(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<AtomicFile> AtomicFile::Create(std::string path) {
-  // The process's number keeps two writers of one path apart; the last to commit wins.
-  std::string temporary_path = absl::StrCat(path, ".", getpid(), ".tmp");
+  // The number keeps two writers of one path apart, in one process as well; the last to commit wins.
+  static std::atomic<uint64_t> last{0};
+  std::string temporary_path = absl::StrCat(path, ".", getpid(), "-", ++last, ".tmp");
   const int descriptor =
       open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (descriptor < 0) return ErrorOf("create", path, errno);

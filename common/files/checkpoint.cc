@@ -1,25 +1,20 @@
 #include "common/files/checkpoint.h"
 
 #include <fcntl.h>
-#include <google/protobuf/util/json_util.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <filesystem>
-#include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_join.h"
 #include "common/base/digest.h"
-#include "common/base/finite.h"
-#include "common/base/max_count.h"
 #include "common/base/status.h"
+#include "common/files/checkpoint_part.h"
 #include "common/files/run_folder.h"
-#include "common/files/safetensors.h"
 #include "common/space/flat_space.h"
 
 namespace rubato {
@@ -27,37 +22,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kParameters[] = "/parameters.safetensors";
-constexpr char kOptimizer[] = "/optimizer.safetensors";
 constexpr char kManifest[] = "/manifest.json";
 constexpr char kJob[] = "/job.yaml";
 constexpr char kComplete[] = "/COMPLETE";
 constexpr char kPrefix[] = "step-";
-
-std::string SlotName(const std::string& parameter, const std::string& slot) {
-  return absl::StrCat(parameter, ".", slot);
-}
-
-// The tensors of one flat vector, appended to `out`.
-void AppendTensors(const proto::Layout& layout, const std::string& slot,
-                   const std::vector<float>& values, std::vector<TensorView>* out) {
-  size_t begin = 0;
-  for (const proto::Parameter& parameter : layout.parameters()) {
-    TensorView tensor;
-    tensor.info.name = slot.empty() ? parameter.name() : SlotName(parameter.name(), slot);
-    tensor.info.shape.assign(parameter.shape().begin(), parameter.shape().end());
-    const size_t count = ValueCount(parameter);
-    tensor.bytes = AsBytes(absl::MakeConstSpan(values).subspan(begin, count));
-    begin += count;
-    out->push_back(std::move(tensor));
-  }
-}
-
-absl::StatusOr<std::string> WriteTensors(const std::string& path,
-                                         const std::vector<TensorView>& tensors) {
-  RUBATO_RETURN_IF_ERROR(WriteSafetensors(path, tensors, {{"format", "pt"}}));
-  return TensorsDigest(tensors);
-}
 
 // Makes the names in a folder survive a loss of power.
 absl::Status SyncFolder(const std::string& path) {
@@ -70,143 +38,35 @@ absl::Status SyncFolder(const std::string& path) {
   return absl::OkStatus();
 }
 
-// Of all that the manifest says.
-std::string DigestOf(proto::Manifest manifest) {
-  manifest.clear_digest();
-  return Sha256Hex(manifest.SerializeAsString());
-}
-
-absl::Status Damaged(const std::string& file, absl::string_view what) {
-  return absl::InvalidArgumentError(absl::StrCat(file, " is damaged: ", what));
-}
-
-// What a manifest says must hold together, whoever wrote it: what goes on from it computes with it
-// unchecked.
-absl::Status CheckManifest(const std::string& file, const proto::Manifest& manifest) {
-  if (manifest.has_digest() && manifest.digest() != DigestOf(manifest)) {
-    return Damaged(file, "what it says has another digest than it names");
-  }
-  for (const auto& [name, number] : {std::pair("step", manifest.step()),
-                                     {"samples", manifest.samples()},
-                                     {"samples_per_epoch", manifest.samples_per_epoch()},
-                                     {"origin_unit", manifest.origin_unit()},
-                                     {"origin_samples", manifest.origin_samples()},
-                                     {"unit_samples", manifest.unit_samples()},
-                                     {"block_values", manifest.block_values()},
-                                     {"residuals", manifest.residuals()}}) {
-    if (number < 0 || number > kMaxCount) {
-      return Damaged(file, absl::StrFormat("%s is %d, expected 0 to %d", name, number, kMaxCount));
-    }
-  }
-  for (const auto& [name, number] :
-       {std::pair("epoch", manifest.epoch()), {"seconds", manifest.seconds()}}) {
-    if (!(number >= 0 && number <= static_cast<double>(kMaxCount))) {
-      return Damaged(file, absl::StrFormat("%s is %g", name, number));
-    }
-  }
-  if (manifest.blocks().empty()) return Damaged(file, "it has no blocks");
-  if (manifest.origin_unit() > manifest.step()) {
-    return Damaged(file, absl::StrFormat("step is %d, before origin_unit, which is %d",
-                                         manifest.step(), manifest.origin_unit()));
-  }
-  int64_t samples = 0;
-  for (int i = 0; i < manifest.blocks_size(); ++i) {
-    const proto::BlockState& block = manifest.blocks(i);
-    bool fits = block.block() == i;
-    for (const int64_t number :
-         {block.version(), block.samples(), block.units_below(), block.skipped()}) {
-      fits = fits && 0 <= number && number <= kMaxCount;
-    }
-    for (const int64_t unit : block.units_above()) {
-      fits = fits && 0 <= unit && unit < std::max(manifest.step(), int64_t{1});
-    }
-    if (manifest.mode() == proto::Manifest::MODE_SYNC) {  // all blocks are at one version
-      fits = fits && block.version() == manifest.step();
-    } else {
-      fits = fits && block.units_below() <= manifest.step();
-    }
-    if (!fits) {
-      return Damaged(file, absl::StrFormat("of block %d it says what cannot be", i));
-    }
-    samples = std::max(samples, block.samples());
-  }
-  if (samples != manifest.samples()) {
-    return Damaged(file,
-                   absl::StrFormat("samples is %d, of the blocks %d", manifest.samples(), samples));
-  }
-  return absl::OkStatus();
-}
-
+// All but the parts.
 absl::Status WriteFiles(const std::string& path, proto::Manifest manifest,
-                        const std::string& job_yaml, const proto::Layout& layout,
-                        const TrainingState& state) {
-  std::vector<TensorView> parameters, slots;
-  AppendTensors(layout, "", state.parameters, &parameters);
-  for (size_t i = 0; i < state.slots.size(); ++i) {
-    AppendTensors(layout, manifest.slots(static_cast<int>(i)), state.slots[i], &slots);
-  }
-  RUBATO_ASSIGN_OR_RETURN(*manifest.mutable_parameters_digest(),
-                          WriteTensors(path + kParameters, parameters));
-  if (!slots.empty()) {
-    RUBATO_ASSIGN_OR_RETURN(*manifest.mutable_optimizer_digest(),
-                            WriteTensors(path + kOptimizer, slots));
-  }
+                        const std::string& job_yaml) {
   manifest.set_job_file_digest(Sha256Hex(job_yaml));
-  manifest.set_digest(DigestOf(manifest));
-  google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
-  options.preserve_proto_field_names = true;
-  std::string json;
-  if (!google::protobuf::util::MessageToJsonString(manifest, &json, options).ok()) {
-    return absl::InternalError("cannot write the manifest as JSON");
-  }
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(path + kManifest, json));
+  RUBATO_RETURN_IF_ERROR(WriteManifest(path + kManifest, std::move(manifest)));
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(path + kJob, job_yaml));
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(path + kComplete, ""));
   return SyncFolder(path);
 }
 
-absl::StatusOr<SafetensorsReader> OpenChecked(const std::string& path, const std::string& digest) {
-  RUBATO_ASSIGN_OR_RETURN(SafetensorsReader reader, SafetensorsReader::Open(path));
-  RUBATO_ASSIGN_OR_RETURN(const std::string found, TensorsDigest(reader));
-  if (found != digest) {
-    return Damaged(path, absl::StrFormat("its digest is %s, the manifest says %s",
-                                         found.substr(0, 12), digest.substr(0, 12)));
-  }
-  return reader;
-}
-
-// Fills `out` from the tensors named for `slot`.
-absl::Status ReadVector(const SafetensorsReader& reader, const proto::Layout& layout,
-                        const std::string& slot, std::vector<float>* out) {
-  out->resize(ValueCount(layout));
-  int64_t begin = 0;
-  std::vector<std::string> wrong;
-  size_t known = 0;
-  for (const proto::Parameter& parameter : layout.parameters()) {
-    const std::string name = slot.empty() ? parameter.name() : SlotName(parameter.name(), slot);
-    const int64_t count = ValueCount(parameter);
-    const std::optional<size_t> index = reader.Find(name);
-    const std::vector<int64_t> shape(parameter.shape().begin(), parameter.shape().end());
-    if (!index.has_value()) {
-      wrong.push_back(absl::StrCat(name, " is missing"));
-    } else if (reader.tensors()[*index].shape != shape) {
-      wrong.push_back(absl::StrFormat("%s has shape (%s), the model's is (%s)", name,
-                                      absl::StrJoin(reader.tensors()[*index].shape, ", "),
-                                      absl::StrJoin(shape, ", ")));
-    } else {
-      ++known;
-      RUBATO_RETURN_IF_ERROR(
-          reader.ReadFloats(*index, 0, absl::MakeSpan(*out).subspan(begin, count)));
+// Writes part number `part` of a whole state, and what the manifest says of it.
+absl::Status WritePart(const std::string& folder, const TrainingState& state, int part,
+                       proto::Manifest* manifest) {
+  const FlatSpace space = SpaceOf(*manifest);
+  const PartPlace place = PlaceOf(*manifest, part);
+  RUBATO_ASSIGN_OR_RETURN(
+      CheckpointPart files,
+      CheckpointPart::Create(folder, manifest->layout(), space,
+                             {manifest->slots().begin(), manifest->slots().end()}, place));
+  for (int64_t block = place.blocks.begin; block < place.blocks.end; ++block) {
+    const Range values = space.BlockValues(block);
+    for (size_t vector = 0; vector <= state.slots.size(); ++vector) {
+      const std::vector<float>& all = vector == 0 ? state.parameters : state.slots[vector - 1];
+      RUBATO_RETURN_IF_ERROR(files.Append(
+          vector, absl::MakeConstSpan(all).subspan(values.begin, values.size())));
     }
-    begin += count;
   }
-  if (wrong.empty() && slot.empty() && known < reader.tensors().size()) {
-    wrong.push_back(absl::StrFormat("%d more tensors", reader.tensors().size() - known));
-  }
-  if (wrong.empty()) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrFormat("%s does not fit the model: %s", reader.path(), absl::StrJoin(wrong, "; ")));
+  AddChecksums(place.blocks, files.checksums(), manifest);
+  return files.Finish();
 }
 
 // Gives the whole checkpoint `temporary` its name. If there is one of that name they change places,
@@ -227,43 +87,61 @@ absl::Status Publish(const std::string& temporary, const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<std::string> WriteCheckpoint(const std::string& folder, proto::Manifest manifest,
-                                            const std::string& job_yaml,
-                                            const proto::Layout& layout,
-                                            const TrainingState& state) {
-  // Sums that are finite may not be so together: nobody wants to go on from what comes of that.
-  std::vector<absl::Span<const float>> vectors = {state.parameters};
-  vectors.insert(vectors.end(), state.slots.begin(), state.slots.end());
-  for (const absl::Span<const float> vector : vectors) {
-    const size_t index = FirstNonFinite(vector);
-    if (index < vector.size()) {
-      return absl::DataLossError(
-          absl::StrCat(ParameterAt(layout, static_cast<int64_t>(index)), " is not finite"));
-    }
-  }
+absl::Status BeginCheckpoint(const std::string& folder, const std::string& temporary) {
   std::error_code error;
   fs::create_directories(folder, error);
   if (error) {
     return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make the folder ", folder));
   }
-  const std::string name = absl::StrFormat("%s%08d", kPrefix, manifest.step());
-  const std::string path = absl::StrCat(folder, "/", name);
-  const std::string temporary = absl::StrFormat("%s/.%s.%d.tmp", folder, name, getpid());
   // The folder may be new, and the run's as well: their names must be on the disk, too.
   (void)SyncFolder(fs::path(folder).parent_path().string());
   (void)SyncFolder(fs::path(folder).parent_path().parent_path().string());
-  fs::remove_all(temporary, error);
-  fs::create_directory(temporary, error);
+  fs::create_directories(temporary, error);
   if (error) {
     return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make the folder ", temporary));
   }
-  absl::Status status = WriteFiles(temporary, std::move(manifest), job_yaml, layout, state);
-  if (status.ok()) status = Publish(temporary, path);
-  if (status.ok()) status = SyncFolder(folder);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> PublishCheckpoint(const std::string& folder,
+                                              const std::string& temporary,
+                                              proto::Manifest manifest,
+                                              const std::string& job_yaml) {
+  const std::string path = absl::StrFormat("%s/%s%08d", folder, kPrefix, manifest.step());
+  manifest.set_format(kManifestFormat);
+  absl::Status status = [&] {
+    for (const std::string& vector : VectorsOf(manifest)) {
+      RUBATO_RETURN_IF_ERROR(OpenVector(temporary, manifest, vector).status());
+    }
+    RUBATO_RETURN_IF_ERROR(WriteFiles(temporary, manifest, job_yaml));
+    RUBATO_RETURN_IF_ERROR(Publish(temporary, path));
+    return SyncFolder(folder);
+  }();
   // What is left under the temporary name: a failure, or an older checkpoint of the same step.
+  std::error_code error;
   fs::remove_all(temporary, error);
   if (!status.ok()) return status;
   return path;
+}
+
+absl::StatusOr<std::string> WriteCheckpoint(const std::string& folder, proto::Manifest manifest,
+                                            const std::string& job_yaml,
+                                            const proto::Layout& layout,
+                                            const TrainingState& state) {
+  const std::string temporary =
+      absl::StrFormat("%s/.%s%08d.%d.tmp", folder, kPrefix, manifest.step(), getpid());
+  std::error_code error;
+  fs::remove_all(temporary, error);
+  RUBATO_RETURN_IF_ERROR(BeginCheckpoint(folder, temporary));
+  *manifest.mutable_layout() = layout;
+  if (manifest.parts().empty()) manifest.add_parts()->set_end(manifest.blocks_size());
+  for (int part = 0; part < manifest.parts_size(); ++part) {
+    if (absl::Status status = WritePart(temporary, state, part, &manifest); !status.ok()) {
+      fs::remove_all(temporary, error);
+      return status;
+    }
+  }
+  return PublishCheckpoint(folder, temporary, std::move(manifest), job_yaml);
 }
 
 std::vector<std::string> ListCheckpoints(const std::string& folder) {
@@ -302,16 +180,7 @@ absl::StatusOr<proto::Manifest> ReadManifest(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat("checkpoint ", path, " is half-written: it has no file COMPLETE"));
   }
-  RUBATO_ASSIGN_OR_RETURN(const std::string json, ReadSmallFile(path + kManifest));
-  proto::Manifest manifest;
-  if (!google::protobuf::util::JsonStringToMessage(json, &manifest).ok()) {
-    return Damaged(path + kManifest, "it is no JSON of a manifest");
-  }
-  if (manifest.format() != 1) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "%s has format %d; this version reads format 1", path + kManifest, manifest.format()));
-  }
-  RUBATO_RETURN_IF_ERROR(CheckManifest(path + kManifest, manifest));
+  RUBATO_ASSIGN_OR_RETURN(proto::Manifest manifest, ReadManifestFile(path + kManifest));
   if (manifest.has_job_file_digest()) {
     RUBATO_ASSIGN_OR_RETURN(const std::string job, ReadSmallFile(path + kJob));
     if (Sha256Hex(job) != manifest.job_file_digest()) {
@@ -323,9 +192,20 @@ absl::StatusOr<proto::Manifest> ReadManifest(const std::string& path) {
 
 absl::StatusOr<proto::Manifest> CheckCheckpoint(const std::string& path) {
   RUBATO_ASSIGN_OR_RETURN(proto::Manifest manifest, ReadManifest(path));
-  RUBATO_RETURN_IF_ERROR(OpenChecked(path + kParameters, manifest.parameters_digest()).status());
-  if (manifest.slots_size() > 0) {
-    RUBATO_RETURN_IF_ERROR(OpenChecked(path + kOptimizer, manifest.optimizer_digest()).status());
+  if (manifest.format() == 1) {
+    RUBATO_RETURN_IF_ERROR(CheckDigests(path, manifest));
+    return manifest;
+  }
+  RUBATO_ASSIGN_OR_RETURN(const CheckpointReader reader,
+                          CheckpointReader::Open(path, manifest, manifest.layout()));
+  const FlatSpace space = SpaceOf(manifest);
+  std::vector<float> block(std::min(space.block_values(), space.values()));
+  for (int vector = 0; vector <= manifest.slots_size(); ++vector) {
+    for (int64_t i = 0; i < space.blocks(); ++i) {
+      const Range values = space.BlockValues(i);
+      RUBATO_RETURN_IF_ERROR(
+          reader.Read(vector, values.begin, absl::MakeSpan(block).first(values.size())));
+    }
   }
   return manifest;
 }
@@ -364,44 +244,16 @@ absl::StatusOr<std::string> FindCheckpoint(const std::string& path,
 absl::StatusOr<TrainingState> ReadTrainingState(const std::string& path,
                                                 const proto::Manifest& manifest,
                                                 const proto::Layout& layout) {
+  RUBATO_ASSIGN_OR_RETURN(const CheckpointReader reader,
+                          CheckpointReader::Open(path, manifest, layout));
   TrainingState state;
-  RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader parameters,
-                          OpenChecked(path + kParameters, manifest.parameters_digest()));
-  RUBATO_RETURN_IF_ERROR(ReadVector(parameters, layout, "", &state.parameters));
-  if (manifest.slots_size() == 0) return state;
-  RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader slots,
-                          OpenChecked(path + kOptimizer, manifest.optimizer_digest()));
-  for (const std::string& slot : manifest.slots()) {
-    RUBATO_RETURN_IF_ERROR(ReadVector(slots, layout, slot, &state.slots.emplace_back()));
+  state.slots.resize(manifest.slots_size());
+  for (int vector = 0; vector <= manifest.slots_size(); ++vector) {
+    std::vector<float>& values = vector == 0 ? state.parameters : state.slots[vector - 1];
+    values.resize(ValueCount(layout));
+    RUBATO_RETURN_IF_ERROR(reader.Read(vector, 0, absl::MakeSpan(values)));
   }
   return state;
-}
-
-absl::StatusOr<std::vector<float>> ReadParameters(const std::string& path,
-                                                  const proto::Layout& layout) {
-  RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader reader, SafetensorsReader::Open(path));
-  std::vector<float> parameters;
-  RUBATO_RETURN_IF_ERROR(ReadVector(reader, layout, "", &parameters));
-  return parameters;
-}
-
-std::vector<int64_t> UnitsNotWhole(const proto::Manifest& checkpoint) {
-  const auto holds = [](const proto::BlockState& block, int64_t unit) {
-    return unit < block.units_below() ||
-           std::count(block.units_above().begin(), block.units_above().end(), unit) > 0;
-  };
-  int64_t below = checkpoint.step();
-  for (const proto::BlockState& block : checkpoint.blocks()) {
-    below = std::min(below, block.units_below());
-  }
-  std::vector<int64_t> units;
-  for (int64_t unit = below; unit < checkpoint.step(); ++unit) {
-    if (!std::all_of(checkpoint.blocks().begin(), checkpoint.blocks().end(),
-                     [&](const proto::BlockState& block) { return holds(block, unit); })) {
-      units.push_back(unit);
-    }
-  }
-  return units;
 }
 
 }  // namespace rubato

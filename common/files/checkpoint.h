@@ -1,11 +1,18 @@
 // A checkpoint: a folder that appears whole or not at all.
 //
 //   checkpoints/step-00000500/
-//     parameters.safetensors   under their own names
-//     optimizer.safetensors    the optimizer's slots, "1.weight.momentum"; absent if it has none
+//     parameters-0-of-2.safetensors        what each server has written: see checkpoint_part.h
+//     momentum_buffer-0-of-2.safetensors
+//     ...
 //     manifest.json            all else that the job needs to go on (proto/checkpoint.proto)
 //     job.yaml                 the resolved job
 //     COMPLETE                 written last, before the folder gets its name
+//
+// Manifests of format 1 have all parameters in parameters.safetensors and all slots in
+// optimizer.safetensors, with a digest of each file instead of a checksum of each block.
+//
+// All that reads and writes checkpoints goes through this file: whole states, or one server's part
+// (CheckpointPart, CheckpointReader) of a folder that BeginCheckpoint and PublishCheckpoint frame.
 #ifndef RUBATO_COMMON_FILES_CHECKPOINT_H_
 #define RUBATO_COMMON_FILES_CHECKPOINT_H_
 
@@ -15,6 +22,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/files/checkpoint_reader.h"
+#include "common/files/manifest.h"
 #include "proto/checkpoint.pb.h"
 #include "proto/layout.pb.h"
 
@@ -26,12 +35,23 @@ struct TrainingState {
   std::vector<std::vector<float>> slots;  // in the order of manifest.slots
 };
 
-// Writes folder/step-… for manifest.step and returns its path. The manifest's digests are filled
-// in. An error (a full disk, say) names the file and leaves nothing behind.
+// Writes folder/step-… for manifest.step and returns its path, with as many parts as the manifest
+// names; one if it names none. What the manifest says of the files is filled in. An error (a full
+// disk, say) names the file and leaves nothing behind.
 absl::StatusOr<std::string> WriteCheckpoint(const std::string& folder, proto::Manifest manifest,
                                             const std::string& job_yaml,
                                             const proto::Layout& layout,
                                             const TrainingState& state);
+
+// The same in two steps, with the parts between them. Makes the folder `temporary` beside the
+// checkpoints in `folder`, or takes it as it is.
+absl::Status BeginCheckpoint(const std::string& folder, const std::string& temporary);
+// Gives `temporary`, which holds the parts that the manifest names, its name in `folder`.
+// InvalidArgument if a part is missing or not whole.
+absl::StatusOr<std::string> PublishCheckpoint(const std::string& folder,
+                                              const std::string& temporary,
+                                              proto::Manifest manifest,
+                                              const std::string& job_yaml);
 
 // The complete checkpoints of a folder, oldest first; those of the same step by name. Empty if
 // there is no such folder.
@@ -53,20 +73,10 @@ absl::StatusOr<proto::Manifest> CheckCheckpoint(const std::string& path);
 absl::StatusOr<std::string> FindCheckpoint(const std::string& path,
                                            std::vector<std::string>* warnings);
 
-// The floats, in the order of `layout`. InvalidArgument if names, shapes or slots are others,
-// listing them.
+// The floats, in the order of `layout`. Errors as of CheckpointReader.
 absl::StatusOr<TrainingState> ReadTrainingState(const std::string& path,
                                                 const proto::Manifest& manifest,
                                                 const proto::Layout& layout);
-
-// A safetensors file of parameters, in the order of `layout`. InvalidArgument if names or shapes
-// are others, listing them.
-absl::StatusOr<std::vector<float>> ReadParameters(const std::string& path,
-                                                  const proto::Layout& layout);
-
-// Of a checkpoint on arrival: the contributions, of those that had been given out, that some block
-// does not hold. They are computed again.
-std::vector<int64_t> UnitsNotWhole(const proto::Manifest& checkpoint);
 
 }  // namespace rubato
 

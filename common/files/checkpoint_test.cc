@@ -20,6 +20,8 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/status_matchers.h"
+#include "common/files/checkpoint_part.h"
+#include "common/files/old_checkpoint.h"
 #include "common/files/safetensors.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -47,7 +49,6 @@ class CheckpointTest : public ::testing::Test {
     bias->add_shape(2);
     state_.parameters = {1, 2, 3, 4, 5, 6, 7, 8};
     state_.slots = {{-1, -2, -3, -4, -5, -6, -7, -8}};
-    manifest_.set_format(1);
     manifest_.add_slots("momentum");
   }
 
@@ -82,10 +83,125 @@ TEST_F(CheckpointTest, WhatIsReadIsWhatWasWritten) {
   RUBATO_ASSERT_OK(state);
   EXPECT_EQ(state->parameters, state_.parameters);
   EXPECT_EQ(state->slots, state_.slots);
-  const auto slots = SafetensorsReader::Open(path + "/optimizer.safetensors");
+  const auto slots = SafetensorsReader::Open(path + "/momentum.safetensors");
   RUBATO_ASSERT_OK(slots);
   EXPECT_EQ(slots->tensors()[0].name, "0.weight.momentum");
   EXPECT_THAT(slots->tensors()[0].shape, ElementsAre(2, 3));
+}
+
+// 3 blocks of 3, 3 and 2 values; the first part ends within the weight.
+class CheckpointPartsTest : public CheckpointTest {
+ protected:
+  std::string WriteParts(std::vector<Range> parts) {
+    manifest_.set_block_values(3);
+    manifest_.set_step(1);
+    for (int64_t block = 0; block < 3; ++block) {
+      proto::BlockState* state = manifest_.add_blocks();
+      state->set_block(block);
+      state->set_version(1);
+    }
+    for (const Range& blocks : parts) {
+      proto::Manifest::Part* part = manifest_.add_parts();
+      part->set_begin(blocks.begin);
+      part->set_end(blocks.end);
+    }
+    const auto path = WriteCheckpoint(folder_, manifest_, "name: x\n", layout_, state_);
+    EXPECT_THAT(path, IsOk());
+    return path.value_or("");
+  }
+};
+
+TEST_F(CheckpointPartsTest, PartsPutOneAfterTheOtherAreTheVectors) {
+  const std::string path = WriteParts({{0, 1}, {1, 1}, {1, 3}});
+  const auto manifest = CheckCheckpoint(path);
+  RUBATO_ASSERT_OK(manifest);
+  const auto state = ReadTrainingState(path, *manifest, layout_);
+  RUBATO_ASSERT_OK(state);
+  EXPECT_EQ(state->parameters, state_.parameters);
+  EXPECT_EQ(state->slots, state_.slots);
+  EXPECT_FALSE(fs::exists(path + "/parameters-1-of-3.safetensors")) << "of no blocks";
+  // As other readers see them: cut tensors are flat and say what they hold.
+  const auto first = SafetensorsReader::Open(path + "/parameters-0-of-3.safetensors");
+  RUBATO_ASSERT_OK(first);
+  ASSERT_EQ(first->tensors().size(), 1u);
+  EXPECT_EQ(first->tensors()[0].name, "0.weight[0:3]");
+  EXPECT_THAT(first->tensors()[0].shape, ElementsAre(3));
+  const auto last = SafetensorsReader::Open(path + "/momentum-2-of-3.safetensors");
+  RUBATO_ASSERT_OK(last);
+  ASSERT_EQ(last->tensors().size(), 2u);
+  EXPECT_EQ(last->tensors()[0].name, "0.weight.momentum[3:6]");
+  EXPECT_EQ(last->tensors()[1].name, "0.bias.momentum");
+  // Together they are whole again.
+  const auto joined = OpenVector(path, *manifest, "");
+  RUBATO_ASSERT_OK(joined);
+  EXPECT_EQ(joined->tensors()[0].name, "0.weight");
+  EXPECT_THAT(joined->tensors()[0].shape, ElementsAre(2, 3));
+  std::vector<float> weight(6);
+  RUBATO_ASSERT_OK(joined->ReadFloats(0, 0, absl::MakeSpan(weight)));
+  EXPECT_THAT(weight, ElementsAre(1, 2, 3, 4, 5, 6));
+  std::vector<float> middle(2);
+  RUBATO_ASSERT_OK(joined->ReadFloats(0, 2, absl::MakeSpan(middle)));
+  EXPECT_THAT(middle, ElementsAre(3, 4)) << "across two files";
+}
+
+TEST_F(CheckpointPartsTest, ARangeIsReadWithoutTheRestAndComparedWithItsChecksums) {
+  const std::string path = WriteParts({{0, 1}, {1, 3}});
+  const auto manifest = CheckCheckpoint(path);
+  RUBATO_ASSERT_OK(manifest);
+  Damage(path + "/parameters-1-of-2.safetensors");  // its last value: of block 2
+  const auto reader = CheckpointReader::Open(path, *manifest, layout_);
+  RUBATO_ASSERT_OK(reader);
+  std::vector<float> values(3);
+  RUBATO_ASSERT_OK(reader->Read(0, 1, absl::MakeSpan(values)));
+  EXPECT_THAT(values, ElementsAre(2, 3, 4)) << "of two blocks, neither of which is wanted whole";
+  RUBATO_ASSERT_OK(reader->Read(1, 5, absl::MakeSpan(values)));
+  EXPECT_THAT(values, ElementsAre(-6, -7, -8));
+  EXPECT_THAT(reader->Read(0, 5, absl::MakeSpan(values)),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("the checksum of block 2 is")));
+  EXPECT_THAT(CheckCheckpoint(path).status(),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("is damaged")));
+}
+
+TEST_F(CheckpointPartsTest, AMissingOrForeignPartIsFound) {
+  const std::string path = WriteParts({{0, 1}, {1, 3}});
+  const std::string part = path + "/momentum-1-of-2.safetensors";
+  fs::rename(part, part + ".away");
+  EXPECT_THAT(CheckCheckpoint(path).status(),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("part 1 is missing")));
+  fs::copy(path + "/momentum-0-of-2.safetensors", part);
+  EXPECT_THAT(CheckCheckpoint(path).status(),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("are not whole")));
+}
+
+TEST_F(CheckpointPartsTest, APartThatNobodyHasWrittenKeepsACheckpointFromItsName) {
+  manifest_.set_step(1);
+  manifest_.add_blocks()->set_version(1);
+  manifest_.mutable_blocks(0)->add_checksums(0);
+  manifest_.mutable_blocks(0)->add_checksums(0);
+  *manifest_.mutable_layout() = layout_;
+  manifest_.set_format(2);
+  manifest_.add_parts()->set_end(1);
+  RUBATO_ASSERT_OK(BeginCheckpoint(folder_, folder_ + "/.new"));
+  EXPECT_THAT(PublishCheckpoint(folder_, folder_ + "/.new", manifest_, "name: x\n").status(),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("part 0 is missing")));
+  EXPECT_TRUE(fs::is_empty(folder_));
+}
+
+TEST_F(CheckpointTest, OneOfFormat1IsReadAndComparedWithItsDigests) {
+  manifest_.set_step(3);
+  manifest_.add_blocks()->set_version(3);
+  const std::string path = WriteOldCheckpoint(folder_, manifest_, "name: x\n", layout_, state_);
+  const auto manifest = CheckCheckpoint(path);
+  RUBATO_ASSERT_OK(manifest);
+  const auto state = ReadTrainingState(path, *manifest, layout_);
+  RUBATO_ASSERT_OK(state);
+  EXPECT_EQ(state->parameters, state_.parameters);
+  EXPECT_EQ(state->slots, state_.slots);
+  Damage(path + "/optimizer.safetensors");
+  EXPECT_THAT(CheckCheckpoint(path).status(),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("its digest is")));
+  EXPECT_THAT(ReadTrainingState(path, *manifest, layout_).status(),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("its digest is")));
 }
 
 TEST_F(CheckpointTest, ListsInOrderOfStepsAndReplacesTheSameStep) {
@@ -101,7 +217,7 @@ TEST_F(CheckpointTest, ListsInOrderOfStepsAndReplacesTheSameStep) {
 
 TEST_F(CheckpointTest, RefusesEveryDamageAndNamesTheOneBefore) {
   for (const std::string file :
-       {"/parameters.safetensors", "/optimizer.safetensors", "/manifest.json", "/COMPLETE"}) {
+       {"/parameters.safetensors", "/momentum.safetensors", "/manifest.json", "/COMPLETE"}) {
     fs::remove_all(folder_);
     const std::string before = Write(1), path = Write(2);
     if (file == "/COMPLETE") {
@@ -207,7 +323,7 @@ std::optional<bool> KilledAt(int stop, const std::function<void()>& work) {
 // At every moment there is a newest checkpoint, and it is whole: the one before or the new one.
 TEST_F(CheckpointTest, WhereverTheWriterIsKilledTheNewestOneLoads) {
   const std::string before = Write(1);
-  const std::string old_digest = CheckCheckpoint(before)->parameters_digest();
+  const std::string old_digest = CheckCheckpoint(before)->digest();
   const std::string saved = folder_ + "_saved";
   fs::remove_all(saved);
   fs::copy(folder_, saved, fs::copy_options::recursive);
@@ -229,7 +345,7 @@ TEST_F(CheckpointTest, WhereverTheWriterIsKilledTheNewestOneLoads) {
       const auto newest = CheckCheckpoint(all.back());
       RUBATO_ASSERT_OK(newest) << "stop " << stop;
       // Once the new one is there it stays.
-      const bool now_new = newest->parameters_digest() != old_digest;
+      const bool now_new = newest->digest() != old_digest;
       EXPECT_TRUE(now_new || !is_new) << "stop " << stop;
       is_new = now_new;
       if (stop % 20 == 0) {  // who goes on writes over what was left
@@ -318,7 +434,7 @@ TEST_F(CheckpointTest, WhatGetsItsNameIsOnTheDisk) {
     })) << it->to;
     names.insert(fs::path(it->to).filename());
   }
-  EXPECT_THAT(names, testing::IsSupersetOf({"parameters.safetensors", "optimizer.safetensors",
+  EXPECT_THAT(names, testing::IsSupersetOf({"parameters.safetensors", "momentum.safetensors",
                                             "manifest.json", "job.yaml", "step-00000001"}));
 }
 

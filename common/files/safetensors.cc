@@ -94,44 +94,52 @@ absl::Status WriteSafetensors(std::string path, absl::Span<const TensorView> ten
   return writer.Finish();
 }
 
-absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(std::string path) {
-  // Not blocking: a named pipe is refused below, not waited for.
-  const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) {
-    const int error = errno;
-    return absl::Status(
-        error == ENOENT || error == ENOTDIR ? absl::StatusCode::kNotFound
-                                            : absl::StatusCode::kFailedPrecondition,
-        absl::StrCat("cannot open ", path, ": ", std::generic_category().message(error)));
+// Closes itself.
+class SafetensorsReader::File {
+ public:
+  static absl::StatusOr<std::shared_ptr<const File>> Open(std::string path) {
+    // Not blocking: a named pipe is refused below, not waited for.
+    const int descriptor = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+    if (descriptor < 0) {
+      const int error = errno;
+      return absl::Status(
+          error == ENOENT || error == ENOTDIR ? absl::StatusCode::kNotFound
+                                              : absl::StatusCode::kFailedPrecondition,
+          absl::StrCat("cannot open ", path, ": ", std::generic_category().message(error)));
+    }
+    return std::make_shared<const File>(std::move(path), descriptor);
   }
-  SafetensorsReader reader(std::move(path), descriptor);
-  RUBATO_RETURN_IF_ERROR(reader.ReadHeader());
-  return reader;
-}
 
-SafetensorsReader::SafetensorsReader(std::string path, int descriptor)
-    : path_(std::move(path)), descriptor_(descriptor) {}
+  File(std::string path, int descriptor) : path_(std::move(path)), descriptor_(descriptor) {}
+  ~File() { close(descriptor_); }
+  File(const File&) = delete;
 
-SafetensorsReader::SafetensorsReader(SafetensorsReader&& other)
-    : path_(std::move(other.path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)),
-      header_(std::move(other.header_)),
-      data_begin_(other.data_begin_) {}
+  const std::string& path() const { return path_; }
 
-SafetensorsReader& SafetensorsReader::operator=(SafetensorsReader&& other) {
-  if (descriptor_ >= 0) close(descriptor_);
-  path_ = std::move(other.path_);
-  descriptor_ = std::exchange(other.descriptor_, -1);
-  header_ = std::move(other.header_);
-  data_begin_ = other.data_begin_;
-  return *this;
-}
+  absl::Status Read(int64_t offset, absl::Span<char> out) const {
+    while (!out.empty()) {
+      const ssize_t bytes = pread(descriptor_, out.data(), out.size(), offset);
+      if (bytes < 0 && errno == EINTR) continue;
+      if (bytes <= 0) {
+        return absl::UnavailableError(absl::StrCat(
+            "cannot read ", path_, " at byte ", offset, ": ",
+            bytes == 0 ? "it has become shorter" : std::generic_category().message(errno)));
+      }
+      out.remove_prefix(bytes);
+      offset += bytes;
+    }
+    return absl::OkStatus();
+  }
 
-SafetensorsReader::~SafetensorsReader() {
-  if (descriptor_ >= 0) close(descriptor_);
-}
+  // `data_begin`: where the data begin.
+  absl::StatusOr<SafetensorsHeader> ReadHeader(int64_t* data_begin) const;
 
-absl::Status SafetensorsReader::ReadHeader() {
+ private:
+  const std::string path_;
+  const int descriptor_;
+};
+
+absl::StatusOr<SafetensorsHeader> SafetensorsReader::File::ReadHeader(int64_t* data_begin) const {
   const auto damaged = [&](absl::string_view reason) {
     return absl::InvalidArgumentError(
         absl::StrCat(path_, " is not a whole safetensors file: ", reason));
@@ -146,14 +154,14 @@ absl::Status SafetensorsReader::ReadHeader() {
     return damaged(absl::StrCat("it has ", file.st_size, " bytes"));
   }
   uint64_t length = 0;
-  RUBATO_RETURN_IF_ERROR(ReadAt(0, absl::MakeSpan(reinterpret_cast<char*>(&length), kLengthBytes)));
+  RUBATO_RETURN_IF_ERROR(Read(0, absl::MakeSpan(reinterpret_cast<char*>(&length), kLengthBytes)));
   const uint64_t room = file.st_size - kLengthBytes;
   if (length > room || length > kMaxHeaderBytes) {
     return damaged(absl::StrCat("its header takes ", length, " bytes; expected at most ",
                                 std::min<uint64_t>(room, kMaxHeaderBytes)));
   }
   std::string text(length, '\0');
-  RUBATO_RETURN_IF_ERROR(ReadAt(kLengthBytes, absl::MakeSpan(&text[0], text.size())));
+  RUBATO_RETURN_IF_ERROR(Read(kLengthBytes, absl::MakeSpan(&text[0], text.size())));
   absl::StatusOr<SafetensorsHeader> header = ParseSafetensorsHeader(text);
   if (!header.ok()) return damaged(header.status().message());
   const int64_t data_bytes = room - length;
@@ -161,9 +169,37 @@ absl::Status SafetensorsReader::ReadHeader() {
     return damaged(absl::StrCat("its tensors take ", header->data_bytes,
                                 " bytes of data and it holds ", data_bytes));
   }
-  header_ = *std::move(header);
-  data_begin_ = kLengthBytes + length;
-  return absl::OkStatus();
+  *data_begin = kLengthBytes + length;
+  return header;
+}
+
+absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(std::string path) {
+  RUBATO_ASSIGN_OR_RETURN(std::shared_ptr<const File> file, File::Open(path));
+  Run run{file};
+  RUBATO_ASSIGN_OR_RETURN(SafetensorsHeader header, file->ReadHeader(&run.begin));
+  run.bytes = header.data_bytes;
+  return SafetensorsReader(std::move(path), std::move(header), {std::move(run)});
+}
+
+absl::StatusOr<SafetensorsReader> SafetensorsReader::Join(std::string path,
+                                                          absl::Span<const TensorInfo> tensors,
+                                                          std::vector<SafetensorsReader> parts) {
+  RUBATO_ASSIGN_OR_RETURN(SafetensorsHeader header, MakeSafetensorsHeader(tensors, {}));
+  std::vector<Run> runs;
+  int64_t bytes = 0;
+  for (const SafetensorsReader& part : parts) {
+    for (const Run& run : part.runs_) {
+      bytes += run.bytes;
+      runs.push_back(run);
+    }
+    header.metadata.insert(part.metadata().begin(), part.metadata().end());
+  }
+  if (bytes != header.data_bytes) {
+    return absl::InvalidArgumentError(absl::StrCat(path, " are not whole: their tensors take ",
+                                                   header.data_bytes, " bytes of data and they hold ",
+                                                   bytes));
+  }
+  return SafetensorsReader(std::move(path), std::move(header), std::move(runs));
 }
 
 std::optional<size_t> SafetensorsReader::Find(absl::string_view name) const {
@@ -178,7 +214,18 @@ absl::Status SafetensorsReader::Read(size_t tensor, int64_t offset, absl::Span<c
   const int64_t bytes = header_.tensors[tensor].Bytes();
   RUBATO_CHECK(0 <= offset && offset <= bytes);
   RUBATO_CHECK(static_cast<int64_t>(out.size()) <= bytes - offset);
-  return ReadAt(data_begin_ + header_.offsets[tensor] + offset, out);
+  int64_t begin = header_.offsets[tensor] + offset;  // in the data from `run` on
+  for (const Run& run : runs_) {
+    if (out.empty()) break;
+    if (begin < run.bytes) {
+      const auto size = std::min<int64_t>(run.bytes - begin, out.size());
+      RUBATO_RETURN_IF_ERROR(run.file->Read(run.begin + begin, out.first(size)));
+      out.remove_prefix(size);
+      begin += size;
+    }
+    begin -= run.bytes;
+  }
+  return absl::OkStatus();
 }
 
 absl::Status SafetensorsReader::ReadFloats(size_t tensor, int64_t begin,
@@ -192,21 +239,6 @@ absl::Status SafetensorsReader::ReadFloats(size_t tensor, int64_t begin,
   }
   return Read(tensor, begin * sizeof(float),
               absl::MakeSpan(reinterpret_cast<char*>(out.data()), out.size() * sizeof(float)));
-}
-
-absl::Status SafetensorsReader::ReadAt(int64_t offset, absl::Span<char> out) const {
-  while (!out.empty()) {
-    const ssize_t bytes = pread(descriptor_, out.data(), out.size(), offset);
-    if (bytes < 0 && errno == EINTR) continue;
-    if (bytes <= 0) {
-      return absl::UnavailableError(absl::StrCat(
-          "cannot read ", path_, " at byte ", offset, ": ",
-          bytes == 0 ? "it has become shorter" : std::generic_category().message(errno)));
-    }
-    out.remove_prefix(bytes);
-    offset += bytes;
-  }
-  return absl::OkStatus();
 }
 
 std::string TensorsDigest(absl::Span<const TensorView> tensors) {

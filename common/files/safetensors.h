@@ -3,6 +3,7 @@
 #define RUBATO_COMMON_FILES_SAFETENSORS_H_
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -50,9 +51,9 @@ class SafetensorsWriter {
 absl::Status WriteSafetensors(std::string path, absl::Span<const TensorView> tensors,
                               const Metadata& metadata);
 
-// An open file. Open() reads and checks the header only; the data are read piece by piece on
-// demand, by positioned reads, so that several threads may share it. (Not mapped: a mapped file
-// that is cut short kills its reader.)
+// An open file, or several that hold the tensors together. Open() reads and checks the header only;
+// the data are read piece by piece on demand, by positioned reads, so that several threads may
+// share it. (Not mapped: a mapped file that is cut short kills its reader.)
 class SafetensorsReader {
  public:
   // NotFound if there is no such file, FailedPrecondition if it cannot be opened, InvalidArgument,
@@ -60,9 +61,12 @@ class SafetensorsReader {
   // sizes those of the shapes, the data without gaps or overlap up to the end of the file.
   static absl::StatusOr<SafetensorsReader> Open(std::string path);
 
-  SafetensorsReader(SafetensorsReader&& other);
-  SafetensorsReader& operator=(SafetensorsReader&& other);
-  ~SafetensorsReader();
+  // `tensors`, whose data are those of `parts`, one part's after the other's; what these call their
+  // own tensors is no matter. `path` is what messages call it. InvalidArgument if the parts hold
+  // more bytes or fewer.
+  static absl::StatusOr<SafetensorsReader> Join(std::string path,
+                                                absl::Span<const TensorInfo> tensors,
+                                                std::vector<SafetensorsReader> parts);
 
   const std::string& path() const { return path_; }
   const Metadata& metadata() const { return header_.metadata; }
@@ -79,14 +83,20 @@ class SafetensorsReader {
   absl::Status ReadFloats(size_t tensor, int64_t begin, absl::Span<float> out) const;
 
  private:
-  SafetensorsReader(std::string path, int descriptor);
-  absl::Status ReadHeader();
-  absl::Status ReadAt(int64_t offset, absl::Span<char> out) const;
+  class File;
+  // Data in the order of the tensors.
+  struct Run {
+    std::shared_ptr<const File> file;
+    int64_t begin = 0;  // in the file
+    int64_t bytes = 0;
+  };
+
+  SafetensorsReader(std::string path, SafetensorsHeader header, std::vector<Run> runs)
+      : path_(std::move(path)), header_(std::move(header)), runs_(std::move(runs)) {}
 
   std::string path_;
-  int descriptor_ = -1;
   SafetensorsHeader header_;
-  int64_t data_begin_ = 0;  // where the data begin in the file
+  std::vector<Run> runs_;
 };
 
 // SHA-256, in hexadecimal, of names, types, shapes and bits: over the tensors in the order of their

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/space/modes.h"
 #include "common/space/placement.h"
 
@@ -78,11 +79,45 @@ bool Checkpoints::OnMissed(const proto::SnapshotMissed& missed) {
   return true;
 }
 
-WriteCheckpoint Checkpoints::Write(const proto::View& view, const Work& work,
-                                   const Evaluations& evaluations, const Registry& registry) const {
-  WriteCheckpoint write{snapshots_.id(), {}};
-  proto::Manifest& manifest = write.manifest;
-  manifest.set_format(1);
+bool Checkpoints::OnCopied(const ShardId& shard, const proto::SnapshotCopied& copied,
+                           const proto::View& view, const Work& work,
+                           const Evaluations& evaluations, const Registry& registry,
+                           absl::Time now) {
+  if (!snapshots_.OnCopied(shard, copied, now)) return false;
+  manifest_ = ManifestOf(view, work, evaluations, registry);
+  return true;
+}
+
+void Checkpoints::OnPartsTick(absl::Time now, Outcomes* out) {
+  if (!snapshots_.GivesUpOnParts(now)) return;
+  out->push_back(Warn{absl::StrFormat(
+      "of the checkpoint of step %d the parts of shards %s do not get on: they are read over the "
+      "network",
+      snapshots_.step(), absl::StrJoin(snapshots_.silent(), ", "))});
+}
+
+void Checkpoints::WriteIfReady(Outcomes* out) {
+  if (!manifest_.has_value() || !snapshots_.has_parts()) return;
+  WriteCheckpoint write{snapshots_.id(), *std::exchange(manifest_, std::nullopt),
+                        snapshots_.unseen(), snapshots_.failure()};
+  write.unseen.insert(write.unseen.end(), snapshots_.silent().begin(), snapshots_.silent().end());
+  for (const auto& [index, block] : snapshots_.blocks()) *write.manifest.add_blocks() = block;
+  if (snapshots_.has_parts_folder()) {
+    for (const int shard : snapshots_.unseen()) {
+      if (!told_unseen_.insert(shard).second) continue;
+      out->push_back(Log{absl::StrFormat(
+          "shard %d does not see the run's folder: its parts of checkpoints are read over the "
+          "network",
+          shard)});
+    }
+  }
+  out->push_back(std::move(write));
+}
+
+proto::Manifest Checkpoints::ManifestOf(const proto::View& view, const Work& work,
+                                        const Evaluations& evaluations,
+                                        const Registry& registry) const {
+  proto::Manifest manifest;
   manifest.set_version(version_);
   manifest.set_job_digest(job_digest_);
   manifest.set_seed(job_.seed());
@@ -90,7 +125,6 @@ WriteCheckpoint Checkpoints::Write(const proto::View& view, const Work& work,
   manifest.set_data_digest(registry.model().data_digest());
   int64_t samples = 0;
   for (const auto& [index, block] : snapshots_.blocks()) {
-    *manifest.add_blocks() = block;
     samples = std::max(samples, block.samples());
   }
   manifest.set_step(work.policy().blocks_in_step() ? snapshots_.step() : work.ledger().next());
@@ -111,7 +145,13 @@ WriteCheckpoint Checkpoints::Write(const proto::View& view, const Work& work,
     if (std::isfinite(last->loss)) manifest.set_eval_loss(last->loss);
     if (last->accuracy.has_value()) manifest.set_eval_accuracy(*last->accuracy);
   }
-  return write;
+  *manifest.mutable_layout() = view.layout();
+  for (const proto::Shard& shard : view.shards()) {
+    proto::Manifest::Part* part = manifest.add_parts();
+    part->set_begin(shard.first_block());
+    part->set_end(shard.end_block());
+  }
+  return manifest;
 }
 
 void Checkpoints::OnWritten(uint32_t snapshot, const absl::StatusOr<std::string>& path,

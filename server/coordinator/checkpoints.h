@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -52,13 +53,19 @@ class Checkpoints {
   void Announce(int64_t after, const Work& work, const Registry& registry,
                 coordinator::Outcomes* out);
 
-  // A shard's answers. Whether all have copied it: then it is to be written.
-  bool OnCopied(const ShardId& shard, const proto::SnapshotCopied& copied) {
-    return snapshots_.OnCopied(shard, copied);
+  // Where shards that see the folder write their parts.
+  void SetPartsFolder(const std::string& folder) { snapshots_.SetPartsFolder(folder); }
+  // A shard's answers. Whether all have copied it; what the checkpoint says of itself is how things
+  // stand then.
+  bool OnCopied(const ShardId& shard, const proto::SnapshotCopied& copied, const proto::View& view,
+                const Work& work, const Evaluations& evaluations, const Registry& registry,
+                absl::Time now);
+  void OnPart(const ShardId& shard, const proto::PartWritten& part, absl::Time now) {
+    snapshots_.OnPart(shard, part, now);
   }
-  coordinator::WriteCheckpoint Write(const proto::View& view, const Work& work,
-                                     const Evaluations& evaluations,
-                                     const Registry& registry) const;
+  void OnPartsTick(absl::Time now, coordinator::Outcomes* out);
+  // Has it written once all parts are accounted for.
+  void WriteIfReady(coordinator::Outcomes* out);
   // Whether it will not be taken.
   bool OnMissed(const proto::SnapshotMissed& missed);
   // It is written, or could not be.
@@ -74,6 +81,9 @@ class Checkpoints {
   const std::string& last() const { return last_; }
 
  private:
+  proto::Manifest ManifestOf(const proto::View& view, const Work& work,
+                             const Evaluations& evaluations, const Registry& registry) const;
+
   const proto::Job job_;
   const std::string job_digest_;
   const std::string version_;
@@ -82,6 +92,8 @@ class Checkpoints {
   absl::Time last_time_;   // that every_time_ counts from
   int64_t next_unit_ = 0;  // where none is announced
   Snapshots snapshots_;
+  std::optional<proto::Manifest> manifest_;  // of the one that waits for its parts
+  std::set<int> told_unseen_;                // shards of which that was said
   bool is_wanted_ = false;   // as soon as none is under way
   bool has_failed_ = false;  // the last one
   std::string last_;

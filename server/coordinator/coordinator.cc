@@ -34,7 +34,7 @@ Coordinator::Coordinator(const proto::Job& job, const std::string& job_digest,
       restore_key_(begin.restore_key),
       before_(begin.state),
       lasting_(begin.state.lasting()),
-      starting_(job, begin.resume, begin.initial, begin.state, now),
+      starting_(job, begin.resume, begin.shared_path, begin.initial, begin.state, now),
       registry_(job, job_digest, version),
       leases_(job, now),
       checkpoints_(job, job_digest, version, begin.path),
@@ -137,6 +137,8 @@ void Coordinator::On(const coordinator::Tick&) {
   leases_.OnTick(now_, &registry_);
   CheckLeases();
   if (starting_.state() == Starting::State::kGathering) Gather();
+  checkpoints_.OnPartsTick(now_, &out_);
+  checkpoints_.WriteIfReady(&out_);
   if (!is_training()) return;
   checkpoints_.OnTick(now_);
   TakeWantedCheckpoint();

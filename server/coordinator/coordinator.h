@@ -55,6 +55,9 @@ class Coordinator {
   struct Begin {
     std::optional<proto::Manifest> resume;
     std::string path;
+    // The same path for shards, of which those that see it read their floats there; empty: the shell
+    // has them all.
+    std::string shared_path;
     bool initial = false;
     // Drawn by the shell: shows the shards which values are those. 0: nothing is restored.
     uint64_t restore_key = 1;
@@ -95,7 +98,7 @@ class Coordinator {
   void On(const coordinator::Failed& event);
   void On(const coordinator::RestoreBroke& event);
   void OnRegistration(PeerId id, const proto::Registration& registration);
-  // Who registers is of a run that is further than this one, which would be another run of the same
+  // Who registers is of a run that has begun already, and this would be another run of the same
   // job: ends, and the others wait for the right coordinator.
   void RefuseToBegin(PeerId id, const proto::Registration& registration);
   // Why the peer cannot have said this, or OK.

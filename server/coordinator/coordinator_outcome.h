@@ -49,13 +49,18 @@ struct Collect {
   int64_t version;
 };
 
-// Send the checkpoint's floats to the shards, which answer.
-struct Restore {};
+// Send the floats that the job begins with to these shards, which answer.
+struct Restore {
+  std::vector<int> shards;
+};
 
-// Write the snapshot as a checkpoint, then Checkpointed.
+// Write the snapshot as a checkpoint, then Checkpointed. All shards but `unseen` have written their
+// parts; where one could not, there is nothing to write, and `failure` is what Checkpointed tells.
 struct WriteCheckpoint {
   uint32_t snapshot;
   proto::Manifest manifest;
+  std::vector<int> unseen;
+  absl::Status failure;
 };
 
 // To be remembered by who begins the next term, before anybody is answered.

@@ -102,16 +102,21 @@ void Coordinator::OnShard(PeerId id, const ShardId& shard, const proto::PeerMess
       if (starting_.OnOpened(shard, *placement_, registry_, &out_)) BeginTraining();
       break;
     case proto::PeerMessage::kShardRestored:
-      if (starting_.OnRestored(shard)) BeginTraining();
+      if (starting_.OnRestored(shard, message.shard_restored(), &out_)) BeginTraining();
       break;
     case proto::PeerMessage::kShardClosed:
       if (change_.OnClosed(shard, message.shard_closed())) TryOpen();
       break;
     case proto::PeerMessage::kSnapshotCopied:
-      if (checkpoints_.OnCopied(shard, message.snapshot_copied())) {
-        out_.push_back(checkpoints_.Write(view_, *work_, *evaluations_, registry_));
+      if (checkpoints_.OnCopied(shard, message.snapshot_copied(), view_, *work_, *evaluations_,
+                                registry_, now_)) {
+        checkpoints_.WriteIfReady(&out_);
         CheckDrained();
       }
+      break;
+    case proto::PeerMessage::kPartWritten:
+      checkpoints_.OnPart(shard, message.part_written(), now_);
+      checkpoints_.WriteIfReady(&out_);
       break;
     case proto::PeerMessage::kSnapshotMissed:
       if (!checkpoints_.OnMissed(message.snapshot_missed())) break;
@@ -221,12 +226,13 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
   if (status.ok() && registration.has_worker()) {
     status = starting_.CheckData(registration.worker());
   }
-  if (status.ok() && gathers && registration.has_last_term() &&
-      registration.last_term() >= before_.term()) {
+  // One that goes on knows the run; that its term is no later one is the fault of a full disk, which
+  // has not taken the number of the last.
+  if (status.ok() && is_first && registration.has_last_term()) {
     RefuseToBegin(id, registration);
     return;
   }
-  if (status.ok() && registration.last_term() > before_.term()) {
+  if (status.ok() && !gathers && registration.last_term() > before_.term()) {
     status = absl::FailedPreconditionError(
         absl::StrFormat("this process has taken part in term %d of its job; this one is in term %d",
                         registration.last_term(), before_.term()));
@@ -243,6 +249,7 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
     return;
   }
   const Peer* const peer = registry_.Add(id, registration, now_, &out_);
+  if (id == kOwnShard) checkpoints_.SetPartsFolder(registration.parts_folder());
   if (gathers) {
     Gather();
     if (!is_over_ && starting_.state() == Starting::State::kGathering) {
@@ -256,10 +263,10 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
 
 void Coordinator::RefuseToBegin(PeerId id, const proto::Registration& registration) {
   const std::string reason = absl::StrFormat(
-      "%s (%s) has taken part in term %d of this job, and this server would begin term %d: start "
+      "%s (%s) has taken part in term %d of this job, and this server would begin it anew: start "
       "shard 0 with --run-dir of the run that goes on, or end its other processes first",
       registration.has_worker() ? "a worker" : absl::StrCat("shard ", registration.shard()),
-      PeerText(registration.process()), registration.last_term(), before_.term());
+      PeerText(registration.process()), registration.last_term());
   is_over_ = true;
   for (const auto& [other, peer] : registry_.peers()) SendBack(other, reason);
   SendBack(id, reason);

@@ -124,11 +124,15 @@ void Fill(const Collect& collect, proto::CoordinatorOutcome* out) {
   out->set_collect(collect.version);
 }
 
-void Fill(const Restore&, proto::CoordinatorOutcome* out) { out->set_restore(true); }
+void Fill(const Restore& restore, proto::CoordinatorOutcome* out) {
+  proto::CoordinatorOutcome::Restore* message = out->mutable_restore();
+  for (const int shard : restore.shards) message->add_shards(shard);
+}
 
 void Fill(const WriteCheckpoint& write, proto::CoordinatorOutcome* out) {
   out->mutable_checkpoint()->set_snapshot(write.snapshot);
   *out->mutable_checkpoint()->mutable_manifest() = write.manifest;
+  for (const int shard : write.unseen) out->mutable_checkpoint()->add_unseen(shard);
 }
 
 void Fill(const Keep& keep, proto::CoordinatorOutcome* out) { *out->mutable_keep() = keep.lasting; }

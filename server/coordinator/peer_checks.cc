@@ -20,6 +20,7 @@ constexpr int64_t kMostSamples = int64_t{1} << 40;
 constexpr int64_t kMostAhead = 1 << 20;
 constexpr size_t kMostText = 4096;  // bytes
 constexpr size_t kMostName = 256;
+constexpr int64_t kMostSlots = 8;  // of an optimizer
 constexpr double kMostSeconds = 1e9;
 
 absl::Status Found(absl::string_view field, absl::string_view found, absl::string_view expected) {
@@ -131,8 +132,23 @@ absl::Status Check(const proto::SnapshotCopied& copied, const PeerTerms& terms) 
     RUBATO_RETURN_IF_ERROR(Count("snapshot_copied.blocks.samples", block.samples()));
     RUBATO_RETURN_IF_ERROR(Count("snapshot_copied.blocks.units_below", block.units_below()));
     RUBATO_RETURN_IF_ERROR(Counts("snapshot_copied.blocks.units_above", block.units_above()));
+    RUBATO_RETURN_IF_ERROR(Size("snapshot_copied.blocks.checksums", block.checksums_size(), 0));
   }
   return absl::OkStatus();
+}
+
+absl::Status Check(const proto::PartWritten& part, const PeerTerms& terms) {
+  RUBATO_RETURN_IF_ERROR(Short("part_written.reason", part.reason(), kMostText));
+  if (part.state() != proto::PartWritten::STATE_WRITTEN) {
+    return Size("part_written.checksums", part.checksums_size(), 0);
+  }
+  RUBATO_RETURN_IF_ERROR(In("part_written.checksums", part.checksums_size(),
+                            terms.blocks.size(), (1 + kMostSlots) * terms.blocks.size()));
+  if (terms.blocks.empty() || part.checksums_size() % terms.blocks.size() == 0) {
+    return absl::OkStatus();
+  }
+  return Found("part_written.checksums", absl::StrCat(part.checksums_size(), " entries"),
+               absl::StrCat("as many for each of ", terms.blocks.size(), " blocks"));
 }
 
 absl::Status Check(const proto::Question& question, const PeerTerms& terms) {
@@ -186,6 +202,7 @@ absl::Status CheckRegistration(const proto::Registration& registration) {
   RUBATO_RETURN_IF_ERROR(Short("version", registration.version()));
   RUBATO_RETURN_IF_ERROR(Short("job_digest", registration.job_digest()));
   RUBATO_RETURN_IF_ERROR(Short("address", registration.address(), kMostText));
+  RUBATO_RETURN_IF_ERROR(Short("parts_folder", registration.parts_folder(), kMostText));
   RUBATO_RETURN_IF_ERROR(Short("worker.data_digest", registration.worker().data_digest()));
   return Short("worker.numerics", registration.worker().numerics(), kMostText);
 }
@@ -221,6 +238,8 @@ absl::Status CheckShardMessage(const proto::PeerMessage& message, const PeerTerm
       return Check(message.shard_closed(), terms);
     case proto::PeerMessage::kSnapshotCopied:
       return Check(message.snapshot_copied(), terms);
+    case proto::PeerMessage::kPartWritten:
+      return Check(message.part_written(), terms);
     case proto::PeerMessage::kSnapshotMissed:
       return Count("snapshot_missed.version", message.snapshot_missed().version());
     case proto::PeerMessage::kQuestion:

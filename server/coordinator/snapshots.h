@@ -5,8 +5,11 @@
 
 #include <cstdint>
 #include <map>
+#include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "proto/cluster.pb.h"
 #include "server/coordinator/roll_call.h"
 
@@ -14,13 +17,28 @@ namespace rubato {
 
 class Snapshots {
  public:
-  // kAnnounced: of a step to come; kTaking: of the next moment.
+  // kAnnounced: of a step to come; kTaking: of the next moment. kWriting: all shards hold it.
   enum class Phase { kNone, kAnnounced, kTaking, kWriting };
+
+  // Where shards write their parts; empty: they do not.
+  void SetPartsFolder(const std::string& folder) { parts_folder_ = folder; }
+  bool has_parts_folder() const { return !parts_folder_.empty(); }
 
   // The message that announces another one to `shards`. Forgets the one before.
   proto::CoordinatorMessage Announce(int64_t step, Phase phase, const std::vector<ShardId>& shards);
-  // Whether that was the last answer: then it is to be written.
-  bool OnCopied(const ShardId& shard, const proto::SnapshotCopied& copied);
+  // Whether that was the last answer: then all shards hold it.
+  bool OnCopied(const ShardId& shard, const proto::SnapshotCopied& copied, absl::Time now);
+  // What a shard says of its part. Whether that counts.
+  bool OnPart(const ShardId& shard, const proto::PartWritten& part, absl::Time now);
+  // Whether nothing has been heard of parts for so long that they count as unseen.
+  bool GivesUpOnParts(absl::Time now);
+  // Whether all shards hold it, and nobody writes at it any more.
+  bool has_parts() const { return phase_ == Phase::kWriting && part_call_.complete(); }
+  // After that: who does not see the folder, of whom nothing has been heard for too long, and why it
+  // comes to nothing, if it does.
+  const std::vector<int>& unseen() const { return unseen_; }
+  const std::vector<int>& silent() const { return silent_; }
+  const absl::Status& failure() const { return failure_; }
   // Whether it cannot be taken any more.
   bool OnMissed(const proto::SnapshotMissed& missed);
   // It is written, or not wanted any more.
@@ -42,8 +60,13 @@ class Snapshots {
   Phase phase_ = Phase::kNone;
   uint32_t id_ = 0;  // the last one given
   int64_t step_ = 0;
-  RollCall call_;
+  RollCall call_, part_call_;
   std::map<int64_t, proto::BlockState> blocks_;
+  std::map<int, std::vector<int64_t>> blocks_of_;  // by shard
+  std::string parts_folder_;
+  absl::Time last_part_;  // when something was heard of one
+  std::vector<int> unseen_, silent_;
+  absl::Status failure_;
 };
 
 }  // namespace rubato

@@ -13,10 +13,11 @@ using coordinator::Outcomes;
 using coordinator::Send;
 using coordinator::Warn;
 
-Starting::Starting(const proto::Job& job, std::optional<proto::Manifest> resume, bool initial,
-                   const proto::RunState& before, absl::Time now)
+Starting::Starting(const proto::Job& job, std::optional<proto::Manifest> resume, std::string path,
+                   bool initial, const proto::RunState& before, absl::Time now)
     : job_(job),
       resume_(std::move(resume)),
+      path_(std::move(path)),
       initial_(initial),
       goes_on_(before.term() > 1),
       begun_on_(before.lasting().data_digest()),
@@ -107,7 +108,16 @@ bool Starting::OnOpened(const ShardId& shard, const Placement& placement, const 
   return false;
 }
 
-bool Starting::OnRestored(const ShardId& shard) {
+bool Starting::OnRestored(const ShardId& shard, const proto::ShardRestored& restored,
+                          Outcomes* out) {
+  if (restored.unseen()) {
+    if (state_ == State::kRestoring && readers_.OnAnswer(shard)) {
+      out->push_back(coordinator::Log{absl::StrFormat(
+          "shard %d does not see the checkpoint: it is sent its part", shard.number)});
+      out->push_back(coordinator::Restore{{shard.number}});
+    }
+    return false;
+  }
   if (state_ != State::kRestoring || !call_.OnAnswer(shard) || !call_.complete()) return false;
   state_ = State::kDone;
   return true;
@@ -123,6 +133,10 @@ void Starting::Restore(const Placement& placement, const Registry& registry, Out
     proto::CoordinatorMessage message;
     proto::Restore* restore = message.mutable_restore();
     if (resume_.has_value()) restore->set_slots(resume_->slots_size());
+    if (!path_.empty()) {
+      restore->set_path(path_);
+      restore->set_digest(resume_->digest());
+    }
     const Range blocks = placement.Blocks(peer.shard.number);
     for (int64_t block = blocks.begin; block < blocks.end; ++block) {
       proto::BlockState* state = restore->add_blocks();
@@ -137,10 +151,17 @@ void Starting::Restore(const Placement& placement, const Registry& registry, Out
         *state = *states[block];
       }
       state->set_block(block);
+      state->clear_checksums();
     }
     out->push_back(Send{id, std::move(message)});
   }
-  out->push_back(coordinator::Restore{});
+  if (!path_.empty()) {  // each reads its own
+    readers_.Ask(registry.Shards());
+    return;
+  }
+  coordinator::Restore all;
+  for (const ShardId& shard : registry.Shards()) all.shards.push_back(shard.number);
+  out->push_back(std::move(all));
 }
 
 }  // namespace rubato

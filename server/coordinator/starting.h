@@ -28,8 +28,8 @@ class Starting {
   enum class State { kGathering, kOpening, kRestoring, kDone };
 
   // See Coordinator; `before` is of the terms before.
-  Starting(const proto::Job& job, std::optional<proto::Manifest> resume, bool initial,
-           const proto::RunState& before, absl::Time now);
+  Starting(const proto::Job& job, std::optional<proto::Manifest> resume, std::string path,
+           bool initial, const proto::RunState& before, absl::Time now);
 
   // Whether the first view can be opened: all are here, or, once the deadline has passed, enough.
   // DeadlineExceeded, with who did not come, if they are not. When the job has gone back, all are
@@ -50,7 +50,9 @@ class Starting {
   void Open(const proto::View& view, const Registry& registry, coordinator::Outcomes* out);
   bool OnOpened(const ShardId& shard, const Placement& placement, const Registry& registry,
                 coordinator::Outcomes* out);
-  bool OnRestored(const ShardId& shard);
+  // A shard has its floats, or does not see the checkpoint: then they are sent.
+  bool OnRestored(const ShardId& shard, const proto::ShardRestored& restored,
+                  coordinator::Outcomes* out);
 
   State state() const { return state_; }
   // Whether the shards get values to begin with.
@@ -62,6 +64,7 @@ class Starting {
 
   const proto::Job job_;
   const std::optional<proto::Manifest> resume_;
+  const std::string path_;  // that shards may read; empty: none
   const bool initial_;
   const bool goes_on_;          // it is not the first term
   const std::string begun_on_;  // digest of the data; empty: not known
@@ -70,6 +73,7 @@ class Starting {
   absl::Time workers_deadline_ = absl::InfiniteFuture();
   State state_ = State::kGathering;
   RollCall call_;
+  RollCall readers_;  // shards that read their floats themselves
 };
 
 }  // namespace rubato

@@ -43,7 +43,7 @@ class StartingTest : public ::testing::Test {
 };
 
 TEST_F(StartingTest, IsReadyWhenAllAreHere) {
-  Starting starting(Job(), std::nullopt, /*initial=*/false, {}, kStart);
+  Starting starting(Job(), std::nullopt, "", /*initial=*/false, {}, kStart);
   AddShard(0);
   AddShard(1);
   AddWorker(2);
@@ -54,7 +54,7 @@ TEST_F(StartingTest, IsReadyWhenAllAreHere) {
 }
 
 TEST_F(StartingTest, AfterTheDeadlineFewerWorkersDoButNoFewerShards) {
-  Starting starting(Job(), std::nullopt, /*initial=*/false, {}, kStart);
+  Starting starting(Job(), std::nullopt, "", /*initial=*/false, {}, kStart);
   AddShard(0);
   AddWorker(2);
   EXPECT_THAT(
@@ -74,7 +74,7 @@ TEST_F(StartingTest, WhoGoesBackWaitsForShardsLongAndForWorkersALease) {
   proto::RunState before;
   before.set_term(2);
   before.mutable_lasting()->set_workers(2);
-  Starting starting(job, std::nullopt, /*initial=*/false, before, kStart);
+  Starting starting(job, std::nullopt, "", /*initial=*/false, before, kStart);
   AddShard(0);
   AddWorker(2);
   EXPECT_FALSE(*starting.IsReady(registry_, /*stops=*/false, kStart + absl::Seconds(30), &out_));
@@ -103,7 +103,7 @@ TEST_F(StartingTest, TheTrainingBeginsWhenEachShardHasOpenedAndRestored) {
   proto::Job job = Job();
   job.mutable_wire()->set_chunk(32);  // two blocks of 8 values
   const Placement placement = Placement::Even(SpaceOf(job, view.layout()), 2);
-  Starting starting(job, std::nullopt, /*initial=*/true, {}, kStart);
+  Starting starting(job, std::nullopt, "", /*initial=*/true, {}, kStart);
   AddShard(0);
   AddShard(1);
   starting.Open(view, registry_, &out_);
@@ -112,11 +112,44 @@ TEST_F(StartingTest, TheTrainingBeginsWhenEachShardHasOpenedAndRestored) {
   EXPECT_EQ(starting.state(), Starting::State::kOpening);
   EXPECT_FALSE(starting.OnOpened({1, 1}, placement, registry_, &out_));
   EXPECT_EQ(starting.state(), Starting::State::kRestoring);
-  EXPECT_TRUE(std::holds_alternative<coordinator::Restore>(out_.back()));
-  EXPECT_FALSE(starting.OnRestored({1, 1}));
-  EXPECT_FALSE(starting.OnRestored({1, 2})) << "nobody asked it";
-  EXPECT_TRUE(starting.OnRestored({0, 1}));
+  EXPECT_EQ(std::get<coordinator::Restore>(out_.back()).shards, (std::vector<int>{0, 1}));
+  EXPECT_FALSE(starting.OnRestored({1, 1}, {}, &out_));
+  EXPECT_FALSE(starting.OnRestored({1, 2}, {}, &out_)) << "nobody asked it";
+  EXPECT_TRUE(starting.OnRestored({0, 1}, {}, &out_));
   EXPECT_EQ(starting.state(), Starting::State::kDone);
+}
+
+// Each is told where the checkpoint lies; who does not see it is sent its floats, once.
+TEST_F(StartingTest, ShardsThatDoNotSeeTheCheckpointAreSentTheirFloats) {
+  proto::View view;
+  view.mutable_layout()->add_parameters()->add_shape(16);
+  proto::Job job = Job();
+  job.mutable_wire()->set_chunk(32);
+  const Placement placement = Placement::Even(SpaceOf(job, view.layout()), 2);
+  proto::Manifest resume;
+  resume.set_step(7);
+  resume.set_digest("d");
+  resume.add_blocks()->add_checksums(1);
+  Starting starting(job, resume, "/somewhere", /*initial=*/false, {}, kStart);
+  AddShard(0);
+  AddShard(1);
+  starting.Open(view, registry_, &out_);
+  starting.OnOpened({0, 1}, placement, registry_, &out_);
+  starting.OnOpened({1, 1}, placement, registry_, &out_);
+  const proto::Restore& restore = std::get<coordinator::Send>(out_.back()).message.restore();
+  EXPECT_EQ(restore.path(), "/somewhere");
+  EXPECT_EQ(restore.digest(), "d");
+  EXPECT_EQ(restore.blocks(0).checksums_size(), 0) << "of blocks that may be cut otherwise";
+  out_.clear();
+  proto::ShardRestored unseen;
+  unseen.set_unseen(true);
+  EXPECT_FALSE(starting.OnRestored({1, 1}, unseen, &out_));
+  EXPECT_FALSE(starting.OnRestored({1, 1}, unseen, &out_));
+  EXPECT_FALSE(starting.OnRestored({1, 2}, unseen, &out_)) << "nobody asked it";
+  ASSERT_EQ(out_.size(), 2u);
+  EXPECT_EQ(std::get<coordinator::Restore>(out_[1]).shards, std::vector<int>{1});
+  EXPECT_FALSE(starting.OnRestored({0, 1}, {}, &out_));
+  EXPECT_TRUE(starting.OnRestored({1, 1}, {}, &out_));
 }
 
 // After a change of mode blocks may have been trained on unlike numbers of samples.
@@ -142,7 +175,7 @@ TEST_F(StartingTest, EachBlockGoesOnWithItsOwnAccountHoweverTheBlocksAreCut) {
     proto::Job job = Job();
     job.mutable_wire()->set_chunk(chunk);
     const Placement placement = Placement::Even(SpaceOf(job, view.layout()), 2);
-    Starting starting(job, resume, /*initial=*/false, {}, kStart);
+    Starting starting(job, resume, "", /*initial=*/false, {}, kStart);
     starting.Open(view, registry_, &out_);
     out_.clear();
     for (int shard : {0, 1}) starting.OnOpened({shard, 1}, placement, registry_, &out_);

@@ -204,14 +204,13 @@ struct Runner {
   std::optional<coordinator::Event> operator()(const coordinator::Collect& task) const {
     return coordinator::Collected{tasks.collect(view, task.version, summary)};
   }
-  std::optional<coordinator::Event> operator()(const coordinator::Restore&) const {
-    const absl::Status status = tasks.restore(view);
+  std::optional<coordinator::Event> operator()(const coordinator::Restore& task) const {
+    const absl::Status status = tasks.restore(view, task.shards);
     if (status.ok()) return std::nullopt;
     return coordinator::Failed{status};
   }
   std::optional<coordinator::Event> operator()(const coordinator::WriteCheckpoint& task) const {
-    return coordinator::Checkpointed{task.snapshot,
-                                     tasks.checkpoint(view, task.snapshot, task.manifest)};
+    return coordinator::Checkpointed{task.snapshot, tasks.checkpoint(view, task)};
   }
 };
 

@@ -73,11 +73,11 @@ class ClusterService : public proto::Coordination::CallbackService {
     // Writes the final parameters.
     std::function<absl::Status(const proto::View& view, int64_t version, const Summary& summary)>
         collect;
-    // Sends the floats that the job begins with to the shards.
-    std::function<absl::Status(const proto::View& view)> restore;
+    // Sends the floats that the job begins with to these shards.
+    std::function<absl::Status(const proto::View& view, const std::vector<int>& shards)> restore;
     // Writes a snapshot; returns the checkpoint's path.
-    std::function<absl::StatusOr<std::string>(const proto::View& view, uint32_t snapshot,
-                                              const proto::Manifest& manifest)>
+    std::function<absl::StatusOr<std::string>(const proto::View& view,
+                                              const coordinator::WriteCheckpoint& write)>
         checkpoint;
     // The job is over, and waits for the one that is under way. From another thread; may be null.
     std::function<void()> stop;

@@ -82,7 +82,7 @@ TEST_F(ClusterServiceTest, LeasesAreJudgedWhileACheckpointIsWritten) {
                          outlets_, &log_);
   PostUpToACheckpoint(&service);
   ClusterService::Tasks tasks;
-  tasks.checkpoint = [&](const proto::View&, uint32_t, const proto::Manifest&) {
+  tasks.checkpoint = [&](const proto::View&, const coordinator::WriteCheckpoint&) {
     proto::HeartbeatRequest alive;
     alive.set_job_digest(kDigest);
     alive.set_rank(0);
@@ -102,7 +102,7 @@ TEST_F(ClusterServiceTest, ACheckpointThatIsBeingWrittenIsStoppedWhenTheJobIsOve
   absl::Notification stopped;
   ClusterService::Tasks tasks;
   tasks.stop = [&] { stopped.Notify(); };
-  tasks.checkpoint = [&](const proto::View&, uint32_t, const proto::Manifest&) {
+  tasks.checkpoint = [&](const proto::View&, const coordinator::WriteCheckpoint&) {
     service.Post(coordinator::Failed{absl::CancelledError("enough")});
     stopped.WaitForNotification();
     return absl::StatusOr<std::string>(absl::CancelledError("stopped"));

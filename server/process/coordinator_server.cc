@@ -29,6 +29,7 @@ absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordCoordinator(const proto::
   if (begin.resume.has_value()) *header.mutable_resume() = *begin.resume;
   header.set_initial(begin.initial);
   header.set_last_checkpoint(begin.path);
+  header.set_shared_checkpoint(begin.shared_path);
   header.set_restore_key(begin.restore_key);
   *header.mutable_state() = begin.state;
   const std::string path = CoordinatorRecording(options.record);
@@ -92,9 +93,12 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
   });
   proto::PeerMessage registration;
   *registration.mutable_registration() = ShardRegistration(job_digest_, 0, advertised());
+  registration.mutable_registration()->set_parts_folder(files_->parts_folder());
   service_.Post(coordinator::FromPeer{kOwnShard, registration});
   const absl::Status status = service_.Wait(Tasks());
   signals->OnSignal(nullptr);
+  host_.StopParts();
+  files_->RemovePartsFolder();
   if (const std::optional<int> lost = service_.lost_shard(); lost.has_value()) {
     goes_back_ = true;
     const int vain = service_.has_trained() ? 0 : begin_.state.terms_in_vain() + 1;
@@ -147,7 +151,10 @@ absl::Status CoordinatorServer::OpenFiles() {
   connection.own_address = advertised();
   connection.own_channel = host_.OwnChannel();
   files_.emplace(job_, job_digest_, connection, *folder_, &log_);
-  if (!is_first_term()) files_->KeepWritten();
+  if (!is_first_term()) {
+    files_->KeepWritten();
+    files_->RemovePartsFolder();  // of a term that was killed
+  }
   return WriteFileAtomically(folder_->AddressFile(), host_.address() + "\n");
 }
 
@@ -190,6 +197,7 @@ void CoordinatorServer::OnView(const proto::View& view, const std::string& reaso
   if (!std::exchange(has_view_, true)) {
     const absl::Status latest = folder_->BecomeLatest();
     if (!latest.ok()) log_.Warning(latest.message());
+    files_->MakePartsFolder();
   }
   const absl::Status status = journal_->Append(JournalLine(view, reason, absl::Now()));
   if (!status.ok()) log_.Warning(status.message());
@@ -200,16 +208,16 @@ ClusterService::Tasks CoordinatorServer::Tasks() {
   tasks.collect = [this](const proto::View& view, int64_t version, const Summary& summary) {
     return files_->WriteResult(view, version, summary);
   };
-  tasks.checkpoint = [this](const proto::View& view, uint32_t snapshot,
-                            const proto::Manifest& manifest) {
-    return files_->WriteSnapshot(view, snapshot, manifest);
+  tasks.checkpoint = [this](const proto::View& view, const coordinator::WriteCheckpoint& write) {
+    return files_->WriteSnapshot(view, write.snapshot, write.manifest, write.unseen, write.failure);
   };
-  tasks.restore = [this](const proto::View& view) {
+  tasks.restore = [this](const proto::View& view, const std::vector<int>& shards) {
     const auto on_failure = [this](const absl::Status& status) {
       service_.Post(coordinator::RestoreBroke{status});
     };
-    return begin_.initial ? files_->SendInitial(view, job_.model().init_from(), on_failure)
-                          : files_->Restore(view, begin_.path, *begin_.resume, on_failure);
+    return begin_.initial
+               ? files_->SendInitial(view, shards, job_.model().init_from(), on_failure)
+               : files_->Restore(view, shards, begin_.path, *begin_.resume, on_failure);
   };
   tasks.stop = [this] { files_->StopCollecting(); };
   return tasks;

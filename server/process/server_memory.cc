@@ -10,6 +10,7 @@
 #include "common/space/reduction_tree.h"
 #include "common/wire/stream_memory.h"
 #include "server/optimizers/optimizer.h"
+#include "server/run/collect.h"
 
 namespace rubato {
 namespace {
@@ -77,10 +78,11 @@ absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const Place
     memory.training += 2 * static_cast<int64_t>(PulledBytes(job, placement.Values(shard),
                                                             placement.space().values()));
   }
-  // The version of the checkpoint, which is held until it has been read, and its slots; what shard
-  // 0 has read of all shards.
+  // The version of the checkpoint and its slots, of which what is overwritten is held twice until it
+  // has been written; of shard 0 also the window in which it reads the parts and the result of those
+  // who do not see its folder.
   memory.checkpoint = own * (1 + slots);
-  if (shard == 0) memory.checkpoint += all * (1 + slots);
+  if (shard == 0) memory.checkpoint += std::min(all * (1 + slots), kMaxBytesUnderWay);
   return memory;
 }
 

@@ -21,6 +21,8 @@
 namespace rubato {
 namespace {
 
+constexpr uint64_t kNoStream = 0;  // of what comes from within the process
+
 std::shared_ptr<SharedArena> ArenaFor(const proto::Job& job, const Log* log) {
   if (!IsLent(SharesMemory(job), PullCodec(job), job.wire().chunk())) return nullptr;
   absl::StatusOr<std::shared_ptr<SharedArena>> arena = SharedArena::Create();
@@ -43,7 +45,12 @@ ShardHost::ShardHost(const proto::Job& job, const std::string& job_digest,
       arena_(ArenaFor(job, log)),
       data_(job_digest, SharesMemory(job), log, arena_, connection.strangers) {}
 
+void ShardHost::StopParts() {
+  if (parts_ != nullptr) parts_->Close();
+}
+
 void ShardHost::Stop() {
+  StopParts();
   if (listener_.has_value()) listener_->Shutdown();
   data_.Stop();    // waits for the engine
   watch_.reset();  // which is watched until then
@@ -53,15 +60,26 @@ absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Servic
                               Ask ask_cluster) {
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> values,
                           FloatValues::Create(job_, shard, arena_));
-  const auto sink = [this](const ShardOutcome& outcome) {
-    if (const auto* sent = std::get_if<shard_outcome::Sent>(&outcome)) {
-      data_.Send(sent->stream, sent->frame, sent->payload);
-    } else if (const auto* said = std::get_if<shard_outcome::Said>(&outcome)) {
-      if (said->message.has_shard_opened()) has_opened_ = true;
-      report_(said->message);
-    }
+  shard_.emplace(std::move(values),
+                 RecordingSink([this](const ShardOutcome& outcome) { Do(outcome); },
+                               recording_.get()));
+  PartFiles::Outlets outlets;
+  // Not at once: whoever hears it may be about to give the parts something.
+  outlets.say = [this](const proto::PeerMessage& message) {
+    data_.Post([this, message] { report_(message); });
   };
-  shard_.emplace(std::move(values), RecordingSink(sink, recording_.get()));
+  outlets.give = [this](const Frame& frame, std::vector<float> floats, std::shared_ptr<void> done) {
+    data_.Post([this, frame, floats = std::move(floats), done = std::move(done)] {
+      const absl::Status status =
+          Handle(shard_event::Arrival{kNoStream, frame, absl::MakeConstSpan(floats)});
+      if (status.ok()) return;
+      proto::PeerMessage message;
+      message.mutable_failure()->set_exit_code(kExitFailure);
+      message.mutable_failure()->set_reason(std::string(status.message()));
+      report_(message);
+    });
+  };
+  RUBATO_ASSIGN_OR_RETURN(parts_, PartFiles::Create(job_, shard, std::move(outlets)));
   RUBATO_ASSIGN_OR_RETURN(
       listener_, Listener::Listen(
                      listen, connection_, [this](const std::string& text) { log_.Warning(text); },
@@ -94,6 +112,21 @@ absl::Status ShardHost::Handle(const ShardEvent& event) {
   return HandleAndRecord(event, &*shard_, recording_.get());
 }
 
+void ShardHost::Do(const ShardOutcome& outcome) {
+  if (const auto* sent = std::get_if<shard_outcome::Sent>(&outcome)) {
+    data_.Send(sent->stream, sent->frame, sent->payload);
+  } else if (const auto* said = std::get_if<shard_outcome::Said>(&outcome)) {
+    if (said->message.has_shard_opened()) has_opened_ = true;
+    report_(said->message);
+  } else if (const auto* write = std::get_if<shard_outcome::WritePart>(&outcome)) {
+    parts_->Write(*write);
+  } else if (const auto* forget = std::get_if<shard_outcome::ForgetPart>(&outcome)) {
+    parts_->Forget(forget->snapshot);
+  } else if (const auto* read = std::get_if<shard_outcome::ReadPart>(&outcome)) {
+    parts_->Read(*read);
+  }
+}
+
 void ShardHost::OnStuck() {
   const absl::Status why = absl::DeadlineExceededError(absl::StrFormat(
       "this server is stuck: its engine has done nothing for most of cluster.lease (%s)",
@@ -109,7 +142,10 @@ void ShardHost::OnStuck() {
 }
 
 void ShardHost::OnMessage(const proto::CoordinatorMessage& message) {
-  if (message.has_view()) data_.SetTerm(message.view().term());
+  if (message.has_view()) {
+    data_.SetTerm(message.view().term());
+    parts_->SetView(message.view());
+  }
   data_.Post([this, message] { Handle(shard_event::Message{message}).IgnoreError(); });
 }
 

@@ -19,6 +19,7 @@
 #include "proto/job.pb.h"
 #include "proto/record.pb.h"
 #include "server/process/engine_watch.h"
+#include "server/process/part_files.h"
 #include "server/process/server_options.h"
 #include "server/run/recording.h"
 #include "server/shard/shard_protocol.h"
@@ -36,6 +37,8 @@ class ShardHost {
             std::unique_ptr<RecordingWriter> recording);
   ~ShardHost() { Stop(); }
 
+  // Writes and reads no parts of checkpoints any more.
+  void StopParts();
   // Breaks all calls and takes no more.
   void Stop();
 
@@ -59,6 +62,7 @@ class ShardHost {
 
  private:
   absl::Status Handle(const ShardEvent& event);
+  void Do(const ShardOutcome& outcome);
   // Says so and ends the process: what waits for the engine would wait for ever.
   void OnStuck();
 
@@ -68,6 +72,7 @@ class ShardHost {
   const Reporter report_;
   const std::unique_ptr<RecordingWriter> recording_;
   std::optional<ShardProtocol> shard_;        // once it has been started
+  std::unique_ptr<PartFiles> parts_;          // likewise
   const std::shared_ptr<SharedArena> arena_;  // of the parameters; may be null
   DataService data_;
   std::optional<Listener> listener_;

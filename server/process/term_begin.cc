@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <random>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -62,20 +64,24 @@ absl::StatusOr<std::optional<proto::RunState>> NextState(const std::string& run_
   return state;
 }
 
-// The run's newest whole checkpoint; empty if it has none. Damaged ones are set aside.
-absl::StatusOr<std::string> OwnCheckpoint(const RunFolder& folder, const Log& log) {
+// Begins with the run's newest whole checkpoint, if it has one. Damaged ones are set aside.
+absl::Status BeginFromOwn(const RunFolder& folder, const Log& log, Coordinator::Begin* begin) {
   std::vector<std::string> paths = ListCheckpoints(folder.CheckpointFolder());
   for (; !paths.empty(); paths.pop_back()) {
-    const absl::Status whole = CheckCheckpoint(paths.back()).status();
-    if (whole.ok()) return paths.back();
-    if (!absl::IsInvalidArgument(whole)) return whole;  // it may be read another time
+    absl::StatusOr<proto::Manifest> whole = CheckCheckpoint(paths.back());
+    if (whole.ok()) {
+      begin->path = paths.back();
+      begin->resume = *std::move(whole);
+      return absl::OkStatus();
+    }
+    if (!absl::IsInvalidArgument(whole.status())) return whole.status();  // perhaps another time
     const size_t name = paths.back().rfind('/') + 1;
     const std::string aside =
         absl::StrCat(paths.back().substr(0, name), "damaged-", paths.back().substr(name));
     const bool moved = rename(paths.back().c_str(), aside.c_str()) == 0;
-    log.Warning(whole.message(), {{"set_aside", moved ? aside : "no"}});
+    log.Warning(whole.status().message(), {{"set_aside", moved ? aside : "no"}});
   }
-  return "";
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -112,7 +118,7 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
                           NextState(options.run_dir, job_digest));
   if (before.has_value()) {
     begin.state = *before;
-    RUBATO_ASSIGN_OR_RETURN(begin.path, OwnCheckpoint(RunFolder(options.run_dir), log));
+    RUBATO_RETURN_IF_ERROR(BeginFromOwn(RunFolder(options.run_dir), log, &begin));
   } else {
     begin.state.set_job_digest(job_digest);
     begin.state.set_term(1);
@@ -126,7 +132,13 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
     begin.state.set_begun_from(begin.path);
   }
   if (!begin.path.empty()) {
-    RUBATO_ASSIGN_OR_RETURN(begin.resume, CheckCheckpoint(begin.path));
+    if (!begin.resume.has_value()) {
+      RUBATO_ASSIGN_OR_RETURN(begin.resume, CheckCheckpoint(begin.path));
+    }
+    if (begin.resume->format() > 1) {  // else only the whole files have digests
+      std::error_code error;
+      begin.shared_path = std::filesystem::absolute(begin.path, error).string();
+    }
     if (begin.resume->job_digest() != job_digest) {
       log.Info(
           absl::StrCat("goes on from ", begin.path, ", whose job has other settings than this"),

@@ -1,14 +1,15 @@
 #include "server/run/collect.h"
 
 #include <algorithm>
-#include <iterator>
 #include <memory>
+#include <optional>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
-#include "common/files/safetensors.h"
 #include "common/space/placement.h"
 #include "common/wire/shard_streams.h"
 
@@ -24,140 +25,203 @@ void AwaitedBlocks::OnBlock(int64_t block, int64_t slot, absl::Time now) {
 
 namespace {
 
-// Parameters, then slots: each the whole flat vector.
-using Vectors = std::vector<std::vector<float>>;
+int64_t WindowBlocks(const FlatSpace& space, int vectors) {
+  const int64_t bytes = space.block_values() * static_cast<int64_t>(sizeof(float)) * vectors;
+  return std::max<int64_t>(1, kMaxBytesUnderWay / bytes);
+}
+
+// The blocks that have been asked for and are waited for.
+struct BlockWindow {
+  BlockWindow(Range blocks, size_t vectors, absl::Duration silence)
+      : blocks(blocks),
+        values(blocks.size() * vectors),
+        vectors(vectors),
+        awaited(blocks.size(), static_cast<int64_t>(vectors), silence, MonotonicNow()) {}
+
+  std::vector<float>& at(int64_t block, size_t vector) {
+    return values[(block - blocks.begin) * vectors + vector];
+  }
+
+  Range blocks;
+  std::vector<std::vector<float>> values;
+  size_t vectors;
+  AwaitedBlocks awaited;
+};
 
 // Internal if it is no block that was asked for.
-absl::Status Take(const Placement& placement, int shard, const Frame& frame,
-                  const ReceivedValues& values, Vectors* vectors) {
-  const FlatSpace& space = placement.space();
+absl::Status Take(const FlatSpace& space, int shard, const Frame& frame,
+                  const ReceivedValues& values, BlockWindow* window) {
   const int64_t block = static_cast<int64_t>(frame.block);
-  if (frame.kind != FrameKind::kParameters || !placement.Blocks(shard).Contains(block) ||
-      frame.slot >= vectors->size() ||
+  if (frame.kind != FrameKind::kParameters || !window->blocks.Contains(block) ||
+      frame.slot >= window->vectors ||
       static_cast<int64_t>(values.size()) != space.BlockValues(block).size()) {
     return absl::InternalError(
         absl::StrFormat("shard %d sent %d values as block %d", shard, values.size(), block));
   }
-  std::vector<float>& vector = (*vectors)[frame.slot];
-  values.CopyTo(absl::MakeSpan(vector).subspan(space.BlockValues(block).begin, values.size()));
+  std::vector<float>& into = window->at(block, frame.slot);
+  into.resize(values.size());
+  values.CopyTo(absl::MakeSpan(into));
+  window->awaited.OnBlock(block - window->blocks.begin, frame.slot, MonotonicNow());
   return absl::OkStatus();
 }
 
-void PullAll(const Placement& placement, const proto::View& view, const Selection& selection,
-             ShardStreams* streams) {
-  for (int shard = 0; shard < placement.shards(); ++shard) {
-    const Range blocks = placement.Blocks(shard);
-    if (blocks.empty()) continue;
-    Frame pull;
-    pull.kind = FrameKind::kPull;
-    pull.view = view.number();
-    pull.worker = kObserver;
-    pull.set_blocks(blocks);
-    pull.clock = static_cast<uint64_t>(selection.version);
-    pull.snapshot = selection.snapshot;
-    streams->Send(shard, pull, {});
-  }
+// What streams say of the shard that is number `index` among theirs.
+absl::Status Renumbered(const absl::Status& status, int index, int shard) {
+  absl::string_view message = status.message();
+  if (!absl::ConsumePrefix(&message, absl::StrCat("shard ", index, " "))) return status;
+  return absl::Status(status.code(), absl::StrCat("shard ", shard, " ", message));
+}
+
+Frame PullOf(const proto::View& view, const Selection& selection, Range blocks) {
+  Frame pull;
+  pull.kind = FrameKind::kPull;
+  pull.view = view.number();
+  pull.worker = kObserver;
+  pull.set_blocks(blocks);
+  pull.clock = static_cast<uint64_t>(selection.version);
+  pull.snapshot = selection.snapshot;
+  return pull;
 }
 
 }  // namespace
 
-absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::View& view,
-                                           const Selection& selection,
-                                           const std::string& job_digest,
-                                           const ConnectionOptions& connection,
-                                           absl::Duration silence, CollectEnd* end) {
+absl::Status ReadBlocks(const proto::Job& job, const proto::View& view, int shard,
+                        const Selection& selection, const std::string& job_digest,
+                        const ConnectionOptions& connection, absl::Duration silence,
+                        CollectEnd* end, TakeBlock take) {
   RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job, view));
   const FlatSpace& space = placement.space();
-  Vectors vectors(1 + selection.slots);
-  for (std::vector<float>& vector : vectors) vector.resize(space.values());
-  AwaitedBlocks awaited(space.blocks(), static_cast<int64_t>(vectors.size()), silence,
-                        MonotonicNow());
+  const Range all = placement.Blocks(shard);
+  if (all.empty()) return absl::OkStatus();
+  const int vectors = 1 + selection.slots;
+  std::optional<BlockWindow> window;  // under end->mutex, as is the failure
   absl::Status failure;
   ShardStreams::Callbacks callbacks;
-  callbacks.on_frame = [&](int shard, const Frame& frame, const ReceivedValues& values) {
+  callbacks.on_frame = [&](int, const Frame& frame, const ReceivedValues& values) {
     MonotonicLock lock(&end->mutex);
-    const absl::Status taken = Take(placement, shard, frame, values, &vectors);
-    failure.Update(taken);
-    if (taken.ok()) awaited.OnBlock(static_cast<int64_t>(frame.block), frame.slot, MonotonicNow());
+    failure.Update(window.has_value()
+                       ? Take(space, shard, frame, values, &*window)
+                       : absl::InternalError(absl::StrFormat(
+                             "shard %d sent block %d, which nobody has asked for", shard,
+                             frame.block)));
   };
-  callbacks.on_failure = [&](int, const absl::Status& status) {
+  callbacks.on_failure = [&](int index, const absl::Status& status) {
     MonotonicLock lock(&end->mutex);
-    failure.Update(status);
+    failure.Update(Renumbered(status, index, shard));
   };
-  auto streams = std::make_unique<ShardStreams>(
-      ShardAddresses(view), StreamScope{job_digest, view.term()}, connection, std::move(callbacks));
-  PullAll(placement, view, selection, streams.get());
+  ShardStreams streams({ShardAddresses(view)[shard]}, StreamScope{job_digest, view.term()},
+                       connection, std::move(callbacks));
   const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(end->mutex) {
-    return awaited.missing() == 0 || !failure.ok() || end->is_set;
+    return window->awaited.missing() == 0 || !failure.ok() || end->is_set;
   };
-  bool is_ended = false;
-  {
-    MonotonicLock lock(&end->mutex);
-    while (!end->mutex.AwaitUntil(absl::Condition(&done), awaited.deadline()) &&
-           MonotonicNow() < awaited.deadline()) {
+  const int64_t step = WindowBlocks(space, vectors);
+  for (int64_t begin = all.begin; begin < all.end; begin += step) {
+    const Range blocks = {begin, std::min(begin + step, all.end)};
+    {
+      MonotonicLock lock(&end->mutex);
+      window.emplace(blocks, vectors, silence);
     }
-    is_ended = end->is_set;
+    streams.Send(0, PullOf(view, selection, blocks), {});
+    std::optional<BlockWindow> whole;
+    {
+      MonotonicLock lock(&end->mutex);
+      while (!end->mutex.AwaitUntil(absl::Condition(&done), window->awaited.deadline()) &&
+             MonotonicNow() < window->awaited.deadline()) {
+      }
+      if (!failure.ok()) return failure;
+      const AwaitedBlocks& awaited = window->awaited;
+      if (awaited.missing() > 0 && end->is_set) return absl::CancelledError("the job has ended");
+      if (awaited.missing() > 0) {
+        return absl::DeadlineExceededError(absl::StrFormat(
+            "%d of %d blocks of shard %d have not come, and none for %s", awaited.missing(),
+            awaited.size(), shard, absl::FormatDuration(silence)));
+      }
+      whole.swap(window);
+    }
+    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+      for (int vector = 0; vector < vectors; ++vector) {
+        RUBATO_RETURN_IF_ERROR(take(block, vector, whole->at(block, vector)));
+      }
+    }
   }
-  streams.reset();  // no callback runs from here on
-  if (!failure.ok()) return failure;
-  if (awaited.missing() > 0 && is_ended) return absl::CancelledError("the job has ended");
-  if (awaited.missing() > 0) {
-    return absl::DeadlineExceededError(
-        absl::StrFormat("%d of %d blocks have not come, and none for %s", awaited.missing(),
-                        awaited.size(), absl::FormatDuration(silence)));
-  }
-  TrainingState state;
-  state.parameters = std::move(vectors[0]);
-  state.slots.assign(std::make_move_iterator(vectors.begin() + 1),
-                     std::make_move_iterator(vectors.end()));
-  return state;
+  return absl::OkStatus();
 }
 
-absl::StatusOr<std::unique_ptr<ShardStreams>> SendState(
-    const proto::Job& job, const proto::View& view, std::shared_ptr<const TrainingState> state,
-    const std::string& job_digest, const ConnectionOptions& connection,
-    std::function<void(absl::Status)> on_failure) {
+namespace {
+
+// How many floats are on their way; each buffer tells when it goes.
+struct SentFloats {
+  MonotonicMutex mutex;
+  int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
+  bool has_failed ABSL_GUARDED_BY(mutex) = false;
+};
+
+std::shared_ptr<std::vector<float>> TakeBuffer(size_t size,
+                                               const std::shared_ptr<SentFloats>& sent) {
+  const int64_t bytes = static_cast<int64_t>(size * sizeof(float));
+  {
+    MonotonicLock lock(&sent->mutex);
+    sent->bytes += bytes;
+  }
+  return {new std::vector<float>(size), [sent, bytes](std::vector<float>* buffer) {
+            delete buffer;
+            MonotonicLock lock(&sent->mutex);
+            sent->bytes -= bytes;
+          }};
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<ShardStreams>> SendBlocks(
+    const proto::Job& job, const proto::View& view, const std::vector<int>& shards, int vectors,
+    const std::string& job_digest, const ConnectionOptions& connection, CollectEnd* end,
+    std::function<void(absl::Status)> on_failure, FloatSource source) {
+  constexpr absl::Duration kBetweenLooks = absl::Milliseconds(100);
   RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job, view));
+  const auto sent = std::make_shared<SentFloats>();
   ShardStreams::Callbacks callbacks;
   callbacks.on_frame = [](int, const Frame&, const ReceivedValues&) {};
-  callbacks.on_failure = [on_failure = std::move(on_failure)](int, const absl::Status& status) {
-    on_failure(status);
+  callbacks.on_failure = [sent, shards, on_failure = std::move(on_failure)](
+                             int index, const absl::Status& status) {
+    {
+      MonotonicLock lock(&sent->mutex);
+      sent->has_failed = true;
+    }
+    on_failure(Renumbered(status, index, shards[index]));
   };
-  auto streams = std::make_unique<ShardStreams>(
-      ShardAddresses(view), StreamScope{job_digest, view.term()}, connection, std::move(callbacks));
-  for (int64_t block = 0; block < placement.space().blocks(); ++block) {
-    const Range values = placement.space().BlockValues(block);
-    for (size_t slot = 0; slot <= state->slots.size(); ++slot) {
-      const std::vector<float>& vector = slot == 0 ? state->parameters : state->slots[slot - 1];
-      Frame frame;
-      frame.kind = FrameKind::kRestore;
-      frame.worker = kObserver;
-      frame.block = static_cast<uint64_t>(block);
-      frame.slot = static_cast<uint32_t>(slot);
-      frame.unit = view.restore_key();
-      streams->Send(
-          placement.ShardOf(block), frame,
-          Payload{state, absl::MakeConstSpan(vector).subspan(values.begin, values.size())});
+  std::vector<std::string> addresses;
+  for (const int shard : shards) addresses.push_back(ShardAddresses(view)[shard]);
+  auto streams = std::make_unique<ShardStreams>(addresses, StreamScope{job_digest, view.term()},
+                                                connection, std::move(callbacks));
+  const auto has_room = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(sent->mutex) {
+    return sent->bytes < kMaxBytesUnderWay || sent->has_failed;
+  };
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const Range blocks = placement.Blocks(shards[i]);
+    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+      const Range range = placement.space().BlockValues(block);
+      for (int vector = 0; vector < vectors; ++vector) {
+        {
+          MonotonicLock lock(&sent->mutex);
+          while (!sent->mutex.AwaitFor(absl::Condition(&has_room), kBetweenLooks)) {
+            MonotonicLock end_lock(&end->mutex);
+            if (end->is_set) return absl::CancelledError("the job has ended");
+          }
+          if (sent->has_failed) return streams;  // who listens has heard of it
+        }
+        const std::shared_ptr<std::vector<float>> values = TakeBuffer(range.size(), sent);
+        RUBATO_RETURN_IF_ERROR(source(vector, range.begin, absl::MakeSpan(*values)));
+        Frame frame;
+        frame.kind = FrameKind::kRestore;
+        frame.worker = kObserver;
+        frame.block = static_cast<uint64_t>(block);
+        frame.slot = static_cast<uint32_t>(vector);
+        frame.unit = view.restore_key();
+        streams->Send(static_cast<int>(i), frame, Payload{values, *values});
+      }
     }
   }
   return streams;
-}
-
-absl::StatusOr<std::string> WriteParameters(const std::string& path, const proto::Layout& layout,
-                                            const std::vector<float>& parameters) {
-  std::vector<TensorView> tensors;
-  size_t begin = 0;
-  for (const proto::Parameter& parameter : layout.parameters()) {
-    TensorView tensor;
-    tensor.info.name = parameter.name();
-    tensor.info.shape.assign(parameter.shape().begin(), parameter.shape().end());
-    const size_t count = ValueCount(parameter);
-    tensor.bytes = AsBytes(absl::MakeConstSpan(parameters).subspan(begin, count));
-    begin += count;
-    tensors.push_back(std::move(tensor));
-  }
-  RUBATO_RETURN_IF_ERROR(WriteSafetensors(path, tensors, {{"format", "pt"}}));
-  return TensorsDigest(tensors);
 }
 
 }  // namespace rubato

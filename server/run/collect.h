@@ -1,4 +1,6 @@
-// Reads the parameters of all shards, as an observer, over the same streams that workers use.
+// Moves the floats of shards over the same streams that workers use: reads them as an observer, and
+// sends those that a job begins with. At any time some megabytes are under way, whatever the size
+// of the model.
 #ifndef RUBATO_SERVER_RUN_COLLECT_H_
 #define RUBATO_SERVER_RUN_COLLECT_H_
 
@@ -9,16 +11,21 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "common/base/monotonic.h"
-#include "common/files/checkpoint.h"
 #include "common/wire/connection_options.h"
 #include "common/wire/shard_streams.h"
 #include "proto/job.pb.h"
 #include "proto/view.pb.h"
 
 namespace rubato {
+
+// Of floats that are read or sent at most so many are under way, or a block of each vector.
+constexpr int64_t kMaxBytesUnderWay = 16 << 20;
 
 // What to read of each block.
 struct Selection {
@@ -45,8 +52,8 @@ class AwaitedBlocks {
   int64_t size() const { return static_cast<int64_t>(has_come_.size()); }
 
  private:
-  const int64_t blocks_;
-  const absl::Duration silence_;
+  int64_t blocks_;
+  absl::Duration silence_;
   std::vector<bool> has_come_;  // (slots, blocks)
   int64_t missing_;
   absl::Time deadline_;
@@ -63,25 +70,29 @@ struct CollectEnd {
   bool is_set ABSL_GUARDED_BY(mutex) = false;
 };
 
-// The whole flat vectors. DeadlineExceeded if blocks are missing and none has come for `silence`;
-// the error of a stream that breaks; Cancelled when `end` is set, which a connection that is being
-// made would not notice for as long as that is given.
-absl::StatusOr<TrainingState> CollectState(const proto::Job& job, const proto::View& view,
-                                           const Selection& selection,
-                                           const std::string& job_digest,
-                                           const ConnectionOptions& connection,
-                                           absl::Duration silence, CollectEnd* end);
+// Takes one vector of a block: 0 the parameters, then the optimizer's slots.
+using TakeBlock =
+    absl::FunctionRef<absl::Status(int64_t block, size_t vector, absl::Span<const float> values)>;
 
-// Sends them to the shards, whose coordinator waits for their answers. The streams must live until
-// those have come.
-absl::StatusOr<std::unique_ptr<ShardStreams>> SendState(
-    const proto::Job& job, const proto::View& view, std::shared_ptr<const TrainingState> state,
-    const std::string& job_digest, const ConnectionOptions& connection,
-    std::function<void(absl::Status)> on_failure);
+// Reads the blocks of `shard` in order. DeadlineExceeded if some are missing and none has come for
+// `silence`; the error of a stream that breaks, or of `take`; Cancelled when `end` is set, which a
+// connection that is being made would not notice for as long as that is given.
+absl::Status ReadBlocks(const proto::Job& job, const proto::View& view, int shard,
+                        const Selection& selection, const std::string& job_digest,
+                        const ConnectionOptions& connection, absl::Duration silence,
+                        CollectEnd* end, TakeBlock take);
 
-// Writes them under the layout's names and shapes; returns TensorsDigest of them.
-absl::StatusOr<std::string> WriteParameters(const std::string& path, const proto::Layout& layout,
-                                            const std::vector<float>& parameters);
+// Fills `out` with the values from `begin` on of a flat vector.
+using FloatSource =
+    absl::FunctionRef<absl::Status(size_t vector, int64_t begin, absl::Span<float> out)>;
+
+// Sends `vectors` vectors of its blocks to each of `shards`, whose coordinator waits for their
+// answers: the streams must live until those have come. `on_failure` hears of a stream that breaks.
+// Errors of `source`; Cancelled when `end` is set.
+absl::StatusOr<std::unique_ptr<ShardStreams>> SendBlocks(
+    const proto::Job& job, const proto::View& view, const std::vector<int>& shards, int vectors,
+    const std::string& job_digest, const ConnectionOptions& connection, CollectEnd* end,
+    std::function<void(absl::Status)> on_failure, FloatSource source);
 
 }  // namespace rubato
 

@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <numeric>
 #include <optional>
 #include <thread>
@@ -13,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
+#include "common/base/status.h"
 #include "common/base/status_matchers.h"
 #include "common/space/placement.h"
 #include "common/wire/data_service.h"
@@ -87,9 +89,46 @@ class Shard {
   std::optional<Listener> listener_;
 };
 
-// Of a job with 20 parameters in blocks of 16 and 4, from a shard that gives these answers.
-absl::StatusOr<TrainingState> Collect(std::vector<std::pair<int64_t, int>> answers, int slots,
-                                      absl::Duration silence) {
+// Answers a pull with the blocks that it asks for, each full of its number.
+class LargeShard {
+ public:
+  LargeShard(const FlatSpace& space, int64_t* max_asked) {
+    absl::StatusOr<Listener> listener = Listener::Listen(
+        "127.0.0.1:0", ConnectionOptions(), [](const std::string&) {},
+        [&](grpc::ServerBuilder* builder) { service_.Register(builder); });
+    RUBATO_CHECK(listener.ok());
+    listener_.emplace(*std::move(listener));
+    service_.Start({[=](uint64_t stream, const Frame& pull, const ReceivedValues&) {
+                      *max_asked = std::max(*max_asked, pull.blocks().size());
+                      for (int64_t block = pull.blocks().begin; block < pull.blocks().end;
+                           ++block) {
+                        Frame frame;
+                        frame.kind = FrameKind::kParameters;
+                        frame.block = static_cast<uint64_t>(block);
+                        const auto values = std::make_shared<std::vector<float>>(
+                            space.BlockValues(block).size(), static_cast<float>(block));
+                        service_.Send(stream, frame, Payload{values, *values});
+                      }
+                      return absl::OkStatus();
+                    },
+                    [](uint64_t) {}});
+  }
+  ~LargeShard() {
+    listener_->Shutdown();
+    service_.Stop();
+  }
+  const std::string& address() const { return listener_->address(); }
+
+ private:
+  const Log log_{"server", 0, LogLevel::kWarning};
+  DataService service_{"digest", /*share_memory=*/false, &log_};
+  std::optional<Listener> listener_;
+};
+
+// What is read, by vector, of a job with 20 parameters in blocks of 16 and 4, from a shard that
+// gives these answers.
+absl::StatusOr<std::vector<std::vector<float>>> Collect(std::vector<std::pair<int64_t, int>> answers,
+                                                        int slots, absl::Duration silence) {
   proto::Job job;
   job.mutable_cluster()->set_servers(1);
   job.mutable_wire()->set_chunk(64);
@@ -103,7 +142,14 @@ absl::StatusOr<TrainingState> Collect(std::vector<std::pair<int64_t, int>> answe
   Selection selection;
   selection.slots = slots;
   CollectEnd end;
-  return CollectState(job, view, selection, "digest", {}, silence, &end);
+  std::vector<std::vector<float>> vectors(1 + slots);
+  RUBATO_RETURN_IF_ERROR(ReadBlocks(job, view, 0, selection, "digest", {}, silence, &end,
+                                    [&](int64_t, size_t vector, absl::Span<const float> values) {
+                                      vectors[vector].insert(vectors[vector].end(), values.begin(),
+                                                             values.end());
+                                      return absl::OkStatus();
+                                    }));
+  return vectors;
 }
 
 TEST(CollectTest, HasAllBlocksAndSlotsInWhateverOrderTheyCome) {
@@ -113,8 +159,56 @@ TEST(CollectTest, HasAllBlocksAndSlotsInWhateverOrderTheyCome) {
   std::vector<float> parameters(20), slot(20);
   std::iota(parameters.begin(), parameters.end(), 0.f);
   std::iota(slot.begin(), slot.end(), 100.f);
-  EXPECT_EQ(state->parameters, parameters);
-  EXPECT_EQ(state->slots, std::vector<std::vector<float>>{slot});
+  EXPECT_EQ((*state)[0], parameters);
+  EXPECT_EQ((*state)[1], slot);
+}
+
+// Blocks of a megabyte: some sixteen are asked for at a time.
+TEST(CollectTest, OfALargeShardAsMuchIsUnderWayAsTheWindowHolds) {
+  constexpr int64_t kBlocks = 100;
+  proto::Job job;
+  job.mutable_cluster()->set_servers(1);
+  job.mutable_wire()->set_chunk(1 << 20);
+  proto::View view;
+  view.set_number(1);
+  view.mutable_layout()->add_parameters()->add_shape(kBlocks << 18);
+  const FlatSpace space = SpaceOf(job, view.layout());
+  Placement::Even(space, 1).AddTo(&view);
+  int64_t max_asked = 0;
+  const LargeShard shard(space, &max_asked);
+  view.mutable_shards(0)->set_address(shard.address());
+  CollectEnd end;
+  int64_t next = 0;
+  RUBATO_ASSERT_OK(ReadBlocks(job, view, 0, {}, "digest", {}, absl::InfiniteDuration(), &end,
+                              [&](int64_t block, size_t, absl::Span<const float> values) {
+                                EXPECT_EQ(block, next++);
+                                EXPECT_EQ(values.front(), static_cast<float>(block));
+                                return absl::OkStatus();
+                              }));
+  EXPECT_EQ(next, kBlocks);
+  EXPECT_LE(max_asked, 16);
+}
+
+TEST(CollectTest, AnErrorOfWhoTakesTheBlocksEndsIt) {
+  proto::Job job;
+  job.mutable_cluster()->set_servers(1);
+  job.mutable_wire()->set_chunk(64);
+  proto::View view;
+  view.set_number(1);
+  view.mutable_layout()->add_parameters()->add_shape(20);
+  const FlatSpace space = SpaceOf(job, view.layout());
+  Placement::Even(space, 1).AddTo(&view);
+  const Shard shard(space, {{0, 0}, {1, 0}});
+  view.mutable_shards(0)->set_address(shard.address());
+  CollectEnd end;
+  int taken = 0;
+  EXPECT_THAT(ReadBlocks(job, view, 0, {}, "digest", {}, absl::InfiniteDuration(), &end,
+                         [&](int64_t, size_t, absl::Span<const float>) {
+                           ++taken;
+                           return absl::ResourceExhaustedError("the disk is full");
+                         }),
+              IsError(absl::StatusCode::kResourceExhausted, "the disk is full"));
+  EXPECT_EQ(taken, 1);
 }
 
 TEST(CollectTest, ABlockThatComesTwiceStandsForNoOther) {
@@ -151,7 +245,8 @@ TEST(CollectTest, EndsWhenItIsToldToThoughAConnectionIsStillBeingMade) {
   view.mutable_shards(0)->set_address(server.address());
   CollectEnd end;
   std::thread other([&] { end.Set(); });
-  EXPECT_THAT(CollectState(job, view, {}, "digest", {}, absl::InfiniteDuration(), &end),
+  EXPECT_THAT(ReadBlocks(job, view, 0, {}, "digest", {}, absl::InfiniteDuration(), &end,
+                         [](int64_t, size_t, absl::Span<const float>) { return absl::OkStatus(); }),
               IsError(absl::StatusCode::kCancelled, "the job has ended"));
   other.join();
 }

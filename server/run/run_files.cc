@@ -6,16 +6,22 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
+#include <random>
 #include <system_error>
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/base/bytes.h"
 #include "common/base/json.h"
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
+#include "common/files/checkpoint_part.h"
 #include "common/files/init_from.h"
+#include "common/files/safetensors.h"
 #include "common/job/job.h"
 #include "common/space/modes.h"
 #include "server/optimizers/optimizer.h"
@@ -30,14 +36,15 @@ constexpr absl::Duration kCollectSilence = absl::Minutes(2);
 constexpr absl::Duration kWriteTimeout = absl::Minutes(10);
 constexpr absl::Duration kBetweenWrites = absl::Seconds(1);
 
-// Returns the digest of the parameters.
-absl::StatusOr<std::string> WriteResultTo(const RunFolder& folder, const proto::Layout& layout,
-                                          const std::vector<float>& parameters,
-                                          const Summary& summary) {
-  RUBATO_ASSIGN_OR_RETURN(std::string digest,
-                          WriteParameters(folder.ParametersFile(), layout, parameters));
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.SummaryFile(), ToJson(summary, digest)));
-  return digest;
+constexpr char kPartsPrefix[] = ".parts-";
+
+// A name that nobody else gives: who sees such a folder shares the file system.
+std::string PartsFolder(const RunFolder& folder) {
+  std::random_device random;
+  std::error_code error;
+  return absl::StrFormat("%s/%s%08x%08x%08x%08x",
+                         std::filesystem::absolute(folder.CheckpointFolder(), error).string(),
+                         kPartsPrefix, random(), random(), random(), random());
 }
 
 // What metrics.jsonl tells of tests beside the training, by the samples trained before them.
@@ -64,42 +71,64 @@ RunFiles::RunFiles(const proto::Job& job, std::string job_digest,
       job_digest_(std::move(job_digest)),
       connection_(connection),
       folder_(std::move(folder)),
+      parts_folder_(PartsFolder(folder_)),
       log_(*log) {}
 
 absl::Status RunFiles::WriteResult(const proto::View& view, int64_t version,
                                    const Summary& summary) {
   if (view.number() == 0) return WriteSummary(summary);  // stopped before it began
-  Selection selection;
-  selection.version = version;
-  const absl::StatusOr<TrainingState> collected =
-      CollectState(job_, view, selection, job_digest_, connection_, kCollectSilence, &collect_end_);
-  if (!collected.ok()) return absl::AbortedError(collected.status().message());
-  const TrainingState& state = *collected;
+  const Result result{view, version, summary};
   const absl::Time deadline = MonotonicNow() + kWriteTimeout;
   const auto gives_up = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return gives_up_; };
   for (bool is_first = true;; is_first = false) {
     bool is_written = false;
-    const absl::Status status =
-        WriteResultOnce(view.layout(), state.parameters, summary, &is_written);
-    if (is_written || MonotonicNow() >= deadline) return status;
+    const absl::Status status = WriteResultOnce(result, &is_written);
+    if (is_written || absl::IsAborted(status) || MonotonicNow() >= deadline) return status;
     if (is_first) {
-      log_.Warning(absl::StrCat(status.message(), "; the parameters are kept in memory, and tried ",
-                                "to be written again for ", absl::FormatDuration(kWriteTimeout)));
+      log_.Warning(absl::StrCat(status.message(), "; the servers keep the parameters, which are ",
+                                "tried to be written again for ",
+                                absl::FormatDuration(kWriteTimeout)));
     }
     MonotonicLock lock(&mutex_);
     if (mutex_.AwaitFor(absl::Condition(&gives_up), kBetweenWrites)) return status;
   }
 }
 
+absl::StatusOr<std::string> RunFiles::WriteResultTo(const RunFolder& folder, const Result& result) {
+  Selection selection;
+  selection.version = result.version;
+  RUBATO_ASSIGN_OR_RETURN(
+      SafetensorsWriter file,
+      SafetensorsWriter::Create(folder.ParametersFile(), VectorTensors(result.view.layout(), ""),
+                                {{"format", "pt"}}));
+  for (int shard = 0; shard < result.view.shards_size(); ++shard) {
+    absl::Status disk;
+    const absl::Status status = ReadBlocks(
+        job_, result.view, shard, selection, job_digest_, connection_, kCollectSilence,
+        &collect_end_,
+        [&](int64_t, size_t, absl::Span<const float> values) {
+          return disk = file.Append(AsBytes(values));
+        });
+    RUBATO_RETURN_IF_ERROR(disk);
+    if (!status.ok()) return absl::AbortedError(status.message());
+  }
+  RUBATO_RETURN_IF_ERROR(file.Finish());
+  RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader written,
+                          SafetensorsReader::Open(folder.ParametersFile()));
+  RUBATO_ASSIGN_OR_RETURN(std::string digest, TensorsDigest(written));
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.SummaryFile(), ToJson(result.summary, digest)));
+  return digest;
+}
+
 absl::Status RunFiles::WriteSummary(const Summary& summary) const {
   return WriteFileAtomically(folder_.SummaryFile(), ToJson(summary, ""));
 }
 
-absl::Status RunFiles::WriteResultOnce(const proto::Layout& layout,
-                                       const std::vector<float>& parameters, const Summary& summary,
-                                       bool* is_written) const {
-  const absl::StatusOr<std::string> digest = WriteResultTo(folder_, layout, parameters, summary);
+absl::Status RunFiles::WriteResultOnce(const Result& result, bool* is_written) {
+  const Summary& summary = result.summary;
+  const absl::StatusOr<std::string> digest = WriteResultTo(folder_, result);
   *is_written = digest.ok();
+  if (absl::IsAborted(digest.status())) return digest.status();
   if (digest.ok()) {
     LogFields fields = {{"test_loss", summary.test_loss},
                         {"samples_per_second", summary.samples_per_second},
@@ -118,11 +147,12 @@ absl::Status RunFiles::WriteResultOnce(const proto::Layout& layout,
   const RunFolder elsewhere(other);
   const absl::Status saved = [&] {
     RUBATO_RETURN_IF_ERROR(WriteFileAtomically(elsewhere.JobFile(), ResolvedYaml(job_)));
-    return WriteResultTo(elsewhere, layout, parameters, summary).status();
+    return WriteResultTo(elsewhere, result).status();
   }();
   *is_written = saved.ok();
   if (!saved.ok()) {
     std::filesystem::remove_all(other, error);
+    if (absl::IsAborted(saved)) return saved;
     return absl::Status(digest.status().code(),
                         absl::StrCat(digest.status().message(), "; ", saved.message()));
   }
@@ -135,11 +165,12 @@ void RunFiles::GiveUp() {
   gives_up_ = true;
 }
 
-int64_t RunFiles::EvaluationBefore(const proto::View& view, int64_t step) const {
-  const int64_t n = view.samples_per_epoch();
+int64_t RunFiles::EvaluationBefore(const proto::Manifest& manifest) const {
+  const int64_t n = manifest.samples_per_epoch();
+  const proto::Mode mode = FromManifest(manifest.mode());
   return Recurrence(job_.evaluation().every(), job_, n)
-      .Last(ScheduleOf(job_, view.mode(), n, view.origin_unit(), view.origin_samples()),
-            view.mode(), step);
+      .Last(ScheduleOf(job_, mode, n, manifest.origin_unit(), manifest.origin_samples()), mode,
+            manifest.step());
 }
 
 void RunFiles::KeepWritten() {
@@ -155,57 +186,109 @@ void RunFiles::KeepWritten() {
   }
 }
 
+void RunFiles::MakePartsFolder() const {
+  std::error_code error;
+  std::filesystem::create_directories(parts_folder_, error);
+  if (error) log_.Warning(absl::StrCat("cannot make ", parts_folder_, ": ", error.message()));
+}
+
+void RunFiles::RemovePartsFolder() const {
+  std::error_code error;
+  std::filesystem::directory_iterator files(folder_.CheckpointFolder(), error);
+  std::vector<std::string> found;
+  for (; !error && files != std::filesystem::directory_iterator(); files.increment(error)) {
+    if (absl::StartsWith(files->path().filename().string(), kPartsPrefix)) {
+      found.push_back(files->path().string());
+    }
+  }
+  for (const std::string& path : found) std::filesystem::remove_all(path, error);
+}
+
+absl::Status RunFiles::WritePart(const proto::View& view, int shard, uint32_t snapshot,
+                                 const std::string& folder, proto::Manifest* manifest) {
+  const PartPlace place = PlaceOf(*manifest, shard);
+  RUBATO_ASSIGN_OR_RETURN(
+      CheckpointPart part,
+      CheckpointPart::Create(folder, manifest->layout(), SpaceOf(*manifest),
+                             {manifest->slots().begin(), manifest->slots().end()}, place));
+  Selection selection;
+  selection.snapshot = snapshot;
+  selection.slots = manifest->slots_size();
+  RUBATO_RETURN_IF_ERROR(ReadBlocks(job_, view, shard, selection, job_digest_, connection_,
+                                    kCollectSilence, &collect_end_,
+                                    [&](int64_t, size_t vector, absl::Span<const float> values) {
+                                      return part.Append(vector, values);
+                                    }));
+  AddChecksums(place.blocks, part.checksums(), manifest);
+  return part.Finish();
+}
+
 absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uint32_t snapshot,
-                                                    proto::Manifest manifest) {
+                                                    proto::Manifest manifest,
+                                                    const std::vector<int>& unseen,
+                                                    const absl::Status& failure) {
   if (access(folder_.path().c_str(), F_OK) != 0) {  // it is not made again for this alone
     return absl::NotFoundError(absl::StrCat("the run's folder ", folder_.path(), " is gone"));
   }
-  RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job_)));
-  for (const std::string& slot : optimizer.slots()) manifest.add_slots(slot);
-  Selection selection;
-  selection.snapshot = snapshot;
-  selection.slots = manifest.slots_size();
-  RUBATO_ASSIGN_OR_RETURN(const TrainingState state,
-                          CollectState(job_, view, selection, job_digest_, connection_,
-                                       kCollectSilence, &collect_end_));
-  RUBATO_ASSIGN_OR_RETURN(const std::string path,
-                          WriteCheckpoint(folder_.CheckpointFolder(), manifest, ResolvedYaml(job_),
-                                          view.layout(), state));
+  // Shards have made it, if any has written a part.
+  const std::string temporary = absl::StrCat(parts_folder_, "/", snapshot);
+  const absl::StatusOr<std::string> path = [&]() -> absl::StatusOr<std::string> {
+    RUBATO_RETURN_IF_ERROR(failure);
+    RUBATO_RETURN_IF_ERROR(BeginCheckpoint(folder_.CheckpointFolder(), temporary));
+    RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job_)));
+    for (const std::string& slot : optimizer.slots()) manifest.add_slots(slot);
+    for (const int shard : unseen) {
+      RUBATO_RETURN_IF_ERROR(WritePart(view, shard, snapshot, temporary, &manifest));
+    }
+    return PublishCheckpoint(folder_.CheckpointFolder(), temporary, manifest, ResolvedYaml(job_));
+  }();
+  // What is left, of snapshots that were not taken as well: there is no other until this is done.
+  std::error_code error;
+  std::vector<std::string> left;
+  for (const auto& file : std::filesystem::directory_iterator(parts_folder_, error)) {
+    left.push_back(file.path().string());
+  }
+  for (const std::string& old : left) std::filesystem::remove_all(old, error);
+  RUBATO_RETURN_IF_ERROR(path.status());
   std::vector<std::string> expired;
   {
     MonotonicLock lock(&mutex_);
-    kept_.Add({path, manifest.step(), EvaluationBefore(view, manifest.step())});
+    kept_.Add({*path, manifest.step(), EvaluationBefore(manifest)});
     expired = kept_.Expire(job_.checkpoint());
   }
   for (const std::string& old : expired) {
     const absl::Status status = RemoveCheckpoint(old);
     if (!status.ok()) log_.Warning(status.message());
   }
-  return path;
+  return *path;
 }
 
-absl::Status RunFiles::Restore(const proto::View& view, const std::string& checkpoint,
-                               const proto::Manifest& manifest,
+absl::Status RunFiles::Restore(const proto::View& view, const std::vector<int>& shards,
+                               const std::string& checkpoint, const proto::Manifest& manifest,
                                std::function<void(absl::Status)> on_failure) {
-  RUBATO_ASSIGN_OR_RETURN(TrainingState state,
-                          ReadTrainingState(checkpoint, manifest, view.layout()));
+  RUBATO_ASSIGN_OR_RETURN(const CheckpointReader reader,
+                          CheckpointReader::Open(checkpoint, manifest, view.layout()));
   RUBATO_ASSIGN_OR_RETURN(
-      restoring_, SendState(job_, view, std::make_shared<const TrainingState>(std::move(state)),
-                            job_digest_, connection_, std::move(on_failure)));
+      restoring_.emplace_back(),
+      SendBlocks(job_, view, shards, 1 + manifest.slots_size(), job_digest_, connection_,
+                 &collect_end_, std::move(on_failure),
+                 [&](size_t vector, int64_t begin, absl::Span<float> out) {
+                   return reader.Read(vector, begin, out);
+                 }));
   return absl::OkStatus();
 }
 
-absl::Status RunFiles::SendInitial(const proto::View& view, const std::string& file,
+absl::Status RunFiles::SendInitial(const proto::View& view, const std::vector<int>& shards,
+                                   const std::string& file,
                                    std::function<void(absl::Status)> on_failure) {
   RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader reader,
                           OpenInitialParameters(file, view.layout()));
-  TrainingState state;
-  state.parameters.resize(ValueCount(view.layout()));
-  RUBATO_RETURN_IF_ERROR(
-      ReadInitialValues(reader, view.layout(), 0, absl::MakeSpan(state.parameters)));
   RUBATO_ASSIGN_OR_RETURN(
-      restoring_, SendState(job_, view, std::make_shared<const TrainingState>(std::move(state)),
-                            job_digest_, connection_, std::move(on_failure)));
+      restoring_.emplace_back(),
+      SendBlocks(job_, view, shards, /*vectors=*/1, job_digest_, connection_, &collect_end_,
+                 std::move(on_failure), [&](size_t, int64_t begin, absl::Span<float> out) {
+                   return ReadInitialValues(reader, view.layout(), begin, out);
+                 }));
   return absl::OkStatus();
 }
 

@@ -37,7 +37,7 @@ class RunFiles {
   // Aborted if they do not come.
   // Where the run's folder does not take them they go to a new folder of the system's temporary
   // one, which the error names; where that does not either, both are tried again every second, for
-  // ten minutes or until GiveUp.
+  // ten minutes or until GiveUp: the shards keep them.
   absl::Status WriteResult(const proto::View& view, int64_t version, const Summary& summary);
   // From any thread.
   void GiveUp() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -48,42 +48,63 @@ class RunFiles {
   // The checkpoints that the folder has are as if this had written them, with what metrics.jsonl
   // tells of them: in a run that goes on.
   void KeepWritten() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Collects a snapshot and writes it as a checkpoint, whose path it returns; removes those that
-  // are not kept.
+  // Where shards that see it write their parts of snapshots: see proto::Snapshot.
+  const std::string& parts_folder() const { return parts_folder_; }
+  // Before the first snapshot. A warning if it cannot be made: then shards write no parts.
+  void MakePartsFolder() const;
+  // That of this term and of earlier ones, with what lies there.
+  void RemovePartsFolder() const;
+  // Makes a checkpoint, whose path it returns, of the parts of a snapshot that shards have written
+  // and of those of `unseen`, which are read; or removes them and returns `failure`, if there is
+  // one. Removes checkpoints that are not kept.
   absl::StatusOr<std::string> WriteSnapshot(const proto::View& view, uint32_t snapshot,
-                                            proto::Manifest manifest) ABSL_LOCKS_EXCLUDED(mutex_);
+                                            proto::Manifest manifest,
+                                            const std::vector<int>& unseen,
+                                            const absl::Status& failure)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // Which checkpoints are kept may depend on it. From any thread; other lines are ignored.
   void OnMetrics(const MetricsLine& line) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Sends the floats of a checkpoint to the shards; `on_failure` hears if a stream breaks.
-  absl::Status Restore(const proto::View& view, const std::string& checkpoint,
-                       const proto::Manifest& manifest,
+  // Sends the floats of a checkpoint to these shards; `on_failure` hears if a stream breaks.
+  absl::Status Restore(const proto::View& view, const std::vector<int>& shards,
+                       const std::string& checkpoint, const proto::Manifest& manifest,
                        std::function<void(absl::Status)> on_failure);
   // The same with the parameters of model.init_from.
-  absl::Status SendInitial(const proto::View& view, const std::string& file,
-                           std::function<void(absl::Status)> on_failure);
+  absl::Status SendInitial(const proto::View& view, const std::vector<int>& shards,
+                           const std::string& file, std::function<void(absl::Status)> on_failure);
   // What is being collected from shards comes to nothing. From any thread.
   void StopCollecting() { collect_end_.Set(); }
 
   // Before the shards go away: the streams to them are of no use any more.
-  void StopRestoring() { restoring_.reset(); }
+  void StopRestoring() { restoring_.clear(); }
 
  private:
-  // Writes them to the run's folder, or elsewhere: then the error says where.
-  absl::Status WriteResultOnce(const proto::Layout& layout, const std::vector<float>& parameters,
-                               const Summary& summary, bool* is_written) const;
-  // The last unit up to `step` after which the parameters are evaluated.
-  int64_t EvaluationBefore(const proto::View& view, int64_t step) const;
+  // The final parameters, and how they are read.
+  struct Result {
+    const proto::View& view;
+    int64_t version;
+    const Summary& summary;
+  };
+  // Reads them and writes them to `folder`; returns their digest. Aborted if they do not come.
+  absl::StatusOr<std::string> WriteResultTo(const RunFolder& folder, const Result& result);
+  // The same to the run's folder, or elsewhere: then the error says where.
+  absl::Status WriteResultOnce(const Result& result, bool* is_written);
+  // Reads the part of a shard that does not see `folder` and writes it there.
+  absl::Status WritePart(const proto::View& view, int shard, uint32_t snapshot,
+                         const std::string& folder, proto::Manifest* manifest);
+  // The last unit up to the checkpoint's step after which the parameters are evaluated.
+  int64_t EvaluationBefore(const proto::Manifest& manifest) const;
   const proto::Job job_;
   const std::string job_digest_;
   const ConnectionOptions connection_;
   const RunFolder folder_;
+  const std::string parts_folder_;
   const Log& log_;
   MonotonicMutex mutex_;
   KeptCheckpoints kept_ ABSL_GUARDED_BY(mutex_);
   bool gives_up_ ABSL_GUARDED_BY(mutex_) = false;
   CollectEnd collect_end_;
-  std::unique_ptr<ShardStreams> restoring_;
+  std::vector<std::unique_ptr<ShardStreams>> restoring_;
 };
 
 }  // namespace rubato

@@ -145,8 +145,8 @@ class FloatShardTest : public ::testing::Test {
     all.insert(all.end(), values.begin(), values.end());
   }
   void Take(const shard_outcome::Said& said) { said_.push_back(said.message); }
-  void Take(const shard_outcome::Updated&) {}
-  void Take(const shard_outcome::Refused&) {}
+  template <typename Other>
+  void Take(const Other&) {}
 };
 
 }  // namespace rubato

@@ -102,10 +102,11 @@ absl::Status ShardProtocol::On(const shard_event::Message& event) {
     case proto::CoordinatorMessage::kSnapshot:
       // One at a time: older ones are written, or some shard has missed its part.
       snapshots_.erase(snapshots_.begin(), snapshots_.lower_bound(message.snapshot().id()));
+      snapshots_[message.snapshot().id()].folder = message.snapshot().parts_folder();
       core_->OnSnapshot(message.snapshot().id(), message.snapshot().step(), &actions);
       break;
     case proto::CoordinatorMessage::kReleaseSnapshot:
-      snapshots_.erase(message.release_snapshot().id());
+      ReleaseSnapshot(message.release_snapshot().id());
       break;
     case proto::CoordinatorMessage::kDecision:
       core_->OnDecision(message.decision(), &actions);
@@ -133,13 +134,25 @@ absl::Status ShardProtocol::Open(const proto::View& view) {
 
 void ShardProtocol::Restore(const proto::Restore& restore) {
   if (restore_key_ == 0) return;
+  const bool is_new = restore_expected_ < 0;
   restore_expected_ = static_cast<int64_t>(restore.blocks_size()) * (1 + restore.slots());
   for (const proto::BlockState& block : restore.blocks()) {
     if (!core_->blocks().Contains(block.block())) continue;  // of another shard
     core_->Restore(block.block(), block.version(), block.samples(), block.skipped(),
                    UnitSet(block.units_below(), block.units_above()));
   }
+  if (restore.has_path() && is_new && restore_expected_ > 0) {
+    sink_(shard_outcome::ReadPart{restore.path(), restore.digest(), core_->blocks(),
+                                  restore.slots(), restore_key_});
+  }
   MaybeSayRestored();
+}
+
+void ShardProtocol::ReleaseSnapshot(uint32_t id) {
+  const auto released = snapshots_.find(id);
+  if (released == snapshots_.end()) return;
+  if (!released->second.folder.empty()) sink_(shard_outcome::ForgetPart{id});
+  snapshots_.erase(released);
 }
 
 void ShardProtocol::MaybeSayRestored() {
@@ -254,7 +267,7 @@ absl::Status ShardProtocol::SendSnapshot(uint64_t stream, const Frame& frame) co
   if (snapshot == snapshots_.end()) {
     return absl::NotFoundError(absl::StrFormat("there is no snapshot %d", frame.snapshot));
   }
-  for (const auto& [block, copy] : snapshot->second) {
+  for (const auto& [block, copy] : snapshot->second.blocks) {
     if (!frame.blocks().Contains(block)) continue;
     Frame answer;
     answer.kind = FrameKind::kParameters;
@@ -371,17 +384,20 @@ void ShardProtocol::Do(const shard_action::Ask& ask) {
 }
 
 void ShardProtocol::Do(const shard_action::Copy& copy) {
-  snapshots_[copy.snapshot][copy.block] = {BlockStateMessage(*core_, copy.block),
+  snapshots_[copy.snapshot].blocks[copy.block] = {BlockStateMessage(*core_, copy.block),
                                            values_->Copy(copy.block)};
 }
 
 void ShardProtocol::Do(const shard_action::Copied& copied) {
   proto::PeerMessage message;
   message.mutable_snapshot_copied()->set_id(copied.snapshot);
-  for (const auto& [block, copy] : snapshots_[copied.snapshot]) {
+  const Snapshot& snapshot = snapshots_[copied.snapshot];
+  for (const auto& [block, copy] : snapshot.blocks) {
     *message.mutable_snapshot_copied()->add_blocks() = copy.state;
   }
   Say(std::move(message));
+  if (snapshot.folder.empty()) return;
+  sink_(shard_outcome::WritePart{copied.snapshot, snapshot.folder, snapshot.blocks});
 }
 
 void ShardProtocol::Do(const shard_action::Missed& missed) {

@@ -46,10 +46,9 @@ class ShardProtocol {
  private:
   using Change = std::variant<shard_action::Sum, shard_action::Apply, shard_action::Measure,
                               shard_action::Skip>;
-  // A block as it was.
-  struct BlockCopy {
-    proto::BlockState state;
-    std::vector<Payload> values;  // parameters, then slots
+  struct Snapshot {
+    std::string folder;  // for this shard's part; empty: it is to be read
+    BlockCopies blocks;
   };
 
   absl::Status On(const shard_event::Message& event);
@@ -67,6 +66,7 @@ class ShardProtocol {
   absl::Status OnRestoredBlock(const Frame& frame, const ReceivedValues& values);
   absl::Status SendSnapshot(uint64_t stream, const Frame& frame) const;
   void Restore(const proto::Restore& restore);
+  void ReleaseSnapshot(uint32_t id);
   void MaybeSayRestored();
   void Report();
 
@@ -98,7 +98,7 @@ class ShardProtocol {
   ShardActions spare_;
   absl::flat_hash_map<int64_t, Change> due_;  // by block: those that take their time
 
-  std::map<uint32_t, std::map<int64_t, BlockCopy>> snapshots_;  // by block
+  std::map<uint32_t, Snapshot> snapshots_;
   // Of values that the job begins with. They may come before the message that announces them.
   uint64_t restore_key_ = 0;                          // 0: nothing is restored, or any more
   int64_t restore_expected_ = -1;                     // frames; below 0: not announced yet

@@ -92,6 +92,13 @@ class ShardProtocolTest : public ::testing::Test {
       } else if (const auto* updated = std::get_if<shard_outcome::Updated>(&outcome)) {
         outcomes_.push_back(absl::StrCat("updated ", updated->block, " v", updated->version, ": ",
                                          updated->parameters[0]));
+      } else if (const auto* write = std::get_if<shard_outcome::WritePart>(&outcome)) {
+        outcomes_.push_back(absl::StrCat("write ", write->blocks.size(), " blocks of snapshot ",
+                                         write->snapshot, " to ", write->folder));
+      } else if (const auto* forget = std::get_if<shard_outcome::ForgetPart>(&outcome)) {
+        outcomes_.push_back(absl::StrCat("forget ", forget->snapshot));
+      } else if (const auto* read = std::get_if<shard_outcome::ReadPart>(&outcome)) {
+        outcomes_.push_back(absl::StrCat("read ", read->blocks.size(), " blocks of ", read->path));
       } else {
         outcomes_.push_back("refused");
       }
@@ -231,6 +238,45 @@ TEST_F(ShardProtocolTest, IsRestoredWhenAllValuesAndTheirAnnouncementAreThere) {
     RUBATO_EXPECT_OK(Pull(0));
     EXPECT_THAT(Taken(), ElementsAre("block 0 v4: 10", "block 1 v4: 11"));
   }
+}
+
+TEST_F(ShardProtocolTest, ItsPartIsWrittenWhereItIsToldUntilItIsReleased) {
+  Begin(/*take_time=*/false);
+  Open();
+  proto::CoordinatorMessage snapshot;
+  snapshot.mutable_snapshot()->set_id(1);
+  snapshot.mutable_snapshot()->set_step(0);
+  snapshot.mutable_snapshot()->set_parts_folder("/parts");
+  Tell(snapshot);
+  const std::vector<std::string> taken = Taken();
+  ASSERT_EQ(taken.size(), 2u);
+  EXPECT_THAT(taken[0], HasSubstr("snapshot_copied")) << "the coordinator hears of that first";
+  EXPECT_EQ(taken[1], "write 2 blocks of snapshot 1 to /parts");
+  proto::CoordinatorMessage release;
+  release.mutable_release_snapshot()->set_id(1);
+  Tell(release);
+  EXPECT_THAT(Taken(), ElementsAre("forget 1"));
+  Tell(release);
+  EXPECT_THAT(Taken(), IsEmpty());
+}
+
+TEST_F(ShardProtocolTest, WhatItIsToldTwiceToReadItReadsOnce) {
+  Begin(/*take_time=*/false);
+  Open(kKey);
+  proto::CoordinatorMessage message;
+  message.mutable_restore()->set_path("/checkpoint");
+  for (int64_t block = 0; block < 2; ++block) {
+    message.mutable_restore()->add_blocks()->set_block(block);
+  }
+  Tell(message);
+  EXPECT_THAT(Taken(), ElementsAre("read 2 blocks of /checkpoint"));
+  Tell(message);
+  EXPECT_THAT(Taken(), IsEmpty());
+  RUBATO_EXPECT_OK(RestoreBlock(0, 1));
+  RUBATO_EXPECT_OK(RestoreBlock(1, 1));
+  EXPECT_THAT(Taken(), ElementsAre("shard_restored { }"));
+  Tell(message);
+  EXPECT_THAT(Taken(), IsEmpty());
 }
 
 TEST_F(ShardProtocolTest, NothingIsRestoredInAJobThatDoesNotBeginSo) {

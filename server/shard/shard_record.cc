@@ -60,7 +60,19 @@ proto::ShardOutcome ToProto(const ShardOutcome& outcome) {
                    const absl::Status& status = refused.status;
                    out.mutable_refused()->set_code(static_cast<int>(status.code()));
                    out.mutable_refused()->set_message(std::string(status.message()));
-                 }},
+                 },
+                 [&](const shard_outcome::WritePart& part) {
+                   out.mutable_part()->set_snapshot(part.snapshot);
+                   for (const auto& [block, copy] : part.blocks) {
+                     for (const Payload& values : copy.values) {
+                       out.mutable_part()->add_bits(BitsOf(values.values()));
+                     }
+                   }
+                 },
+                 [&](const shard_outcome::ForgetPart& part) {  // nothing of it is written any more
+                   out.mutable_part()->set_snapshot(part.snapshot);
+                 },
+                 [&](const shard_outcome::ReadPart& part) { out.set_read(part.path); }},
       outcome);
   return out;
 }

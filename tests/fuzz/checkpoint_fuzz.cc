@@ -58,7 +58,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }();
   FuzzInput input(data, size);
   constexpr const char* kFiles[] = {"manifest.json", "parameters.safetensors",
-                                    "optimizer.safetensors", "job.yaml"};
+                                    "momentum.safetensors", "job.yaml"};
   const std::string path = FuzzFolder() + "/damaged";
   std::filesystem::remove_all(path);
   std::filesystem::copy(whole, path);

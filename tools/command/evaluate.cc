@@ -1,7 +1,6 @@
 #include "tools/command/evaluate.h"
 
 #include <cmath>
-#include <filesystem>
 #include <memory>
 #include <vector>
 
@@ -9,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/json.h"
 #include "common/base/status.h"
-#include "common/files/checkpoint.h"
+#include "common/files/checkpoint_reader.h"
 #include "common/files/run_folder.h"
 #include "common/job/job.h"
 #include "tools/command/parameters_file.h"
@@ -34,9 +33,9 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
         absl::StrCat("--split: found ", split, ", expected train, validation or test"));
   }
   // A run's final parameters lie beside its job as a checkpoint's do.
-  RUBATO_ASSIGN_OR_RETURN(const std::string file, FindParametersFile(path));
-  const std::string folder = std::filesystem::path(file).parent_path().string();
-  RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(RunFolder(folder).JobFile()));
+  RUBATO_ASSIGN_OR_RETURN(const FoundParameters found, FindParameters(path));
+  const std::string& file = found.file.path();
+  RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(RunFolder(found.folder).JobFile()));
   RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job));
   const Dataset& examples = split == "train"        ? data.train
                             : split == "validation" ? data.validation
@@ -51,7 +50,7 @@ absl::StatusOr<std::string> EvaluateText(const std::string& path, const std::str
                     EvaluationBatch(examples.size(), ComputeDevice(), examples.size()),
                     DType::kFloat32, Purpose::kEvaluation));
   RUBATO_ASSIGN_OR_RETURN(const std::vector<float> parameters,
-                          ReadParameters(file, model->layout()));
+                          ReadParameters(found.file, model->layout()));
 
   const BatchResult total = EvaluateSplit(model.get(), parameters, examples);
   const bool has_accuracy = total.judged > 0;

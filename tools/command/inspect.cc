@@ -4,9 +4,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
-#include <filesystem>
 #include <limits>
-#include <system_error>
 #include <vector>
 
 #include "absl/strings/escaping.h"
@@ -14,7 +12,6 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
-#include "common/files/checkpoint.h"
 #include "common/files/safetensors.h"
 #include "tools/command/parameters_file.h"
 
@@ -136,12 +133,8 @@ std::string Table(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
-// What else is in the checkpoint that the file belongs to; nothing if it belongs to none.
-absl::StatusOr<std::string> CheckpointText(const std::string& parameters) {
-  const std::string folder = std::filesystem::path(parameters).parent_path().string();
-  std::error_code error;
-  if (!std::filesystem::exists(folder + "/manifest.json", error)) return "";
-  RUBATO_ASSIGN_OR_RETURN(const proto::Manifest manifest, CheckCheckpoint(folder));
+// What else is in the checkpoint.
+std::string CheckpointText(const proto::Manifest& manifest) {
   std::string text = absl::StrFormat(
       "checkpoint: %s %d, %d samples, epoch %.2f, %.1f s of training, seed %d\n",
       manifest.mode() == proto::Manifest::MODE_SYNC ? "step" : "contribution", manifest.step(),
@@ -154,8 +147,7 @@ absl::StatusOr<std::string> CheckpointText(const std::string& parameters) {
     text += '\n';
   }
   if (manifest.slots_size() > 0) {
-    absl::StrAppend(&text, "optimizer: ", absl::StrJoin(manifest.slots(), ", "),
-                    " in optimizer.safetensors\n");
+    absl::StrAppend(&text, "optimizer: ", absl::StrJoin(manifest.slots(), ", "), "\n");
   }
   return text;
 }
@@ -163,8 +155,8 @@ absl::StatusOr<std::string> CheckpointText(const std::string& parameters) {
 }  // namespace
 
 absl::StatusOr<std::string> InspectText(const std::string& path) {
-  RUBATO_ASSIGN_OR_RETURN(const std::string found, FindParametersFile(path));
-  RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader file, SafetensorsReader::Open(found));
+  RUBATO_ASSIGN_OR_RETURN(const FoundParameters found, FindParameters(path));
+  const SafetensorsReader& file = found.file;
 
   std::vector<std::vector<std::string>> rows = {
       {"name", "dtype", "shape", "min", "max", "mean", "std", "non-finite"}};
@@ -183,8 +175,7 @@ absl::StatusOr<std::string> InspectText(const std::string& path) {
     bytes += info.Bytes();
   }
   std::string text = absl::StrCat("file: ", file.path(), "\n", Table(rows));
-  RUBATO_ASSIGN_OR_RETURN(const std::string checkpoint, CheckpointText(found));
-  text += checkpoint;
+  if (found.manifest.has_value()) text += CheckpointText(*found.manifest);
   for (const auto& [key, value] : file.metadata()) {
     absl::StrAppend(&text, "metadata: ", absl::Utf8SafeCHexEscape(key), " = ",
                     absl::Utf8SafeCHexEscape(value), "\n");

@@ -2,17 +2,27 @@
 #ifndef RUBATO_TOOLS_COMMAND_PARAMETERS_FILE_H_
 #define RUBATO_TOOLS_COMMAND_PARAMETERS_FILE_H_
 
+#include <optional>
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "common/files/safetensors.h"
+#include "proto/checkpoint.pb.h"
 
 namespace rubato {
 
-// The safetensors file that `path` stands for: itself, if it is a file; parameters.safetensors in
-// it, if it is a folder, of a run or of a checkpoint; of a run that has not come to its end, that
-// of its newest whole checkpoint. NotFound, saying what is missing; InvalidArgument if it is a
-// damaged checkpoint.
-absl::StatusOr<std::string> FindParametersFile(const std::string& path);
+// The parameters that `path` stands for: a safetensors file; the folder of a run, or of a checkpoint,
+// in one file or several; of a run that has not come to its end, those of its newest whole
+// checkpoint.
+struct FoundParameters {
+  SafetensorsReader file;
+  std::string folder;                        // that it lies in
+  std::optional<proto::Manifest> manifest;  // of a checkpoint
+};
+
+// NotFound, saying what is missing; InvalidArgument if it is a damaged checkpoint or no safetensors
+// file.
+absl::StatusOr<FoundParameters> FindParameters(const std::string& path);
 
 }  // namespace rubato
 

@@ -71,6 +71,12 @@ std::string StatusText(const proto::JobStatus& status) {
                                ledger.left_out(), ledger.under_way()),
                &text);
   }
+  if (status.servers_lost() > 0) {
+    AppendLine("rolled back",
+               absl::StrFormat("%d samples, %d server%s lost", status.samples_rolled_back(),
+                               status.servers_lost(), status.servers_lost() == 1 ? "" : "s"),
+               &text);
+  }
   if (!status.last_checkpoint().empty()) AppendLine("checkpoint", status.last_checkpoint(), &text);
   return text;
 }
@@ -94,6 +100,8 @@ std::string StatusJson(const proto::JobStatus& status) {
                       {"partial", ledger.partial()},   {"lost", ledger.lost()},
                       {"left_out", ledger.left_out()}, {"under_way", ledger.under_way()}};
   }
+  json["servers_lost"] = status.servers_lost();
+  json["samples_rolled_back"] = status.samples_rolled_back();
   json["members"] = Json::array();
   for (const proto::JobStatus::Member& member : ByRank(status)) {
     json["members"].push_back({{"rank", member.rank()},

@@ -56,6 +56,16 @@ TEST(StatusTest, TellsAPersonHowAJobStands) {
             "under way\n");
 }
 
+TEST(StatusTest, TellsWhatWasTrainedInVain) {
+  proto::JobStatus status = Example();
+  status.set_servers_lost(1);
+  status.set_samples_rolled_back(7168);
+  EXPECT_THAT(StatusText(status), HasSubstr("\nrolled back 7168 samples, 1 server lost\n"));
+  const auto json = nlohmann::json::parse(StatusJson(status));
+  EXPECT_EQ(json["samples_rolled_back"], 7168);
+  EXPECT_EQ(json["servers_lost"], 1);
+}
+
 TEST(StatusTest, BeforeTheStartItTellsWhoIsMissing) {
   proto::JobStatus status;
   status.set_state("waiting for the others");

@@ -325,8 +325,10 @@ class Replay {
       return absl::OkStatus();
     }
     const proto::Layout& layout = coordinator.view.layout();
+    RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader file,
+                            SafetensorsReader::Open(folder_.ParametersFile()));
     RUBATO_ASSIGN_OR_RETURN(const std::vector<float> parameters,
-                            rubato::ReadParameters(folder_.ParametersFile(), layout));
+                            rubato::ReadParameters(file, layout));
     const FlatSpace space = SpaceOf(coordinator.header.job(), coordinator.view.layout());
     for (const ShardReplay& shard : last().shards) {
       for (const auto& [block, values] : shard.parameters) {
@@ -340,8 +342,6 @@ class Replay {
         return absl::OkStatus();
       }
     }
-    RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader file,
-                            SafetensorsReader::Open(folder_.ParametersFile()));
     RUBATO_ASSIGN_OR_RETURN(const std::string digest, TensorsDigest(file));
     Same("parameters", absl::StrFormat("bit for bit those of %s (digest %s)",
                                        folder_.ParametersFile(), digest.substr(0, 12)));

@@ -61,6 +61,11 @@ std::string DescribeOutcome(const proto::ShardOutcome& outcome) {
     return absl::StrCat(frame.ok() ? DescribeFrame(*frame) : "frame", " to stream ",
                         outcome.sent().stream());
   }
+  if (outcome.has_part()) {
+    return absl::StrFormat("part of snapshot %d with bits %s", outcome.part().snapshot(),
+                           Brief(outcome.part()));
+  }
+  if (outcome.has_read()) return absl::StrCat("is to read ", outcome.read());
   if (outcome.has_refused()) return absl::StrCat("refused: ", outcome.refused().message());
   return absl::StrCat("says ", KindOf(outcome.said()), " {", Brief(outcome.said()), "}");
 }
@@ -93,6 +98,14 @@ absl::StatusOr<ShardReplay> ReplayShard(const std::string& path, int shard) {
   const auto sink = [&](const ShardOutcome& outcome) {
     if (outcomes != nullptr) outcomes->push_back(ToProto(outcome));
     replay.updates += std::holds_alternative<shard_outcome::Updated>(outcome);
+    if (const auto* part = std::get_if<shard_outcome::WritePart>(&outcome)) {
+      for (const auto& [block, copy] : part->blocks) {
+        for (size_t vector = 0; vector < copy.values.size(); ++vector) {
+          replay.snapshots[part->snapshot][{block, static_cast<uint32_t>(vector)}] =
+              BitsOf(copy.values[vector].values());
+        }
+      }
+    }
     const auto* sent = std::get_if<shard_outcome::Sent>(&outcome);
     if (sent == nullptr) return;
     const int64_t block = static_cast<int64_t>(sent->frame.block);

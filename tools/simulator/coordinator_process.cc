@@ -93,9 +93,9 @@ void CoordinatorProcess::Do(const coordinator::Collect& collect) {
   });
 }
 
-void CoordinatorProcess::Do(const coordinator::Restore&) {
-  Later(0, [this]() -> std::optional<coordinator::Event> {
-    const absl::Status status = callbacks_.restore();
+void CoordinatorProcess::Do(const coordinator::Restore& restore) {
+  Later(0, [this, restore]() -> std::optional<coordinator::Event> {
+    const absl::Status status = callbacks_.restore(restore.shards);
     if (status.ok()) return std::nullopt;
     if (absl::IsUnavailable(status)) return coordinator::RestoreBroke{status};
     return coordinator::Failed{status};
@@ -105,7 +105,8 @@ void CoordinatorProcess::Do(const coordinator::Restore&) {
 void CoordinatorProcess::Do(const coordinator::WriteCheckpoint& write) {
   Later(checkpoint_time_, [this, write]() -> std::optional<coordinator::Event> {
     absl::StatusOr<std::string> path = "";
-    if (callbacks_.checkpoint) path = callbacks_.checkpoint(write.snapshot, write.manifest);
+    if (!write.failure.ok()) path = write.failure;
+    if (path.ok() && callbacks_.checkpoint) path = callbacks_.checkpoint(write.snapshot, write.manifest);
     return coordinator::Checkpointed{write.snapshot, path};
   });
 }

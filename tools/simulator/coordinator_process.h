@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -35,7 +36,7 @@ class CoordinatorProcess : public Process {
     // A view is about to hold.
     std::function<void(const proto::View& view, const std::string& reason, absl::Time now)> on_view;
     std::function<absl::Status(int64_t version, const Summary&)> collect;
-    std::function<absl::Status()> restore;
+    std::function<absl::Status(const std::vector<int>& shards)> restore;
     std::function<absl::StatusOr<std::string>(uint32_t snapshot, const proto::Manifest&)>
         checkpoint;
     // To be remembered by who begins the next term.

@@ -61,7 +61,7 @@ MUTANTS = {
         "  return call_.complete();",
         "  return true;",
     ]),
-    "shards_answer_counted_twice": ("//server/coordinator:roll_call.cc", "exactly once", [
+    "shards_answer_counted_twice": ("//server/coordinator:roll_call.cc", "account", [
         "bool RollCall::OnAnswer(const ShardId& shard) { return missing_.erase(shard) > 0; }",
         "bool RollCall::OnAnswer(const ShardId&) {\n" +
         "  if (missing_.empty()) return false;\n" +
@@ -139,6 +139,10 @@ MUTANTS = {
     "written_when_one_shard_has_copied": ("//server/coordinator:snapshots.cc", "checkpoint", [
         "  if (!call_.complete()) return false;\n",
         "",
+    ]),
+    "part_of_another_snapshot": ("//server/coordinator:snapshots.cc", "checkpoint", [
+        "  if (part.id() != id_ || !under_way()",
+        "  if (!under_way()",
     ]),
     "joiner_not_taken_in": ("//server/coordinator:coordinator_peers.cc", "finishes", [
         "    ChangeView(absl::StrCat(Describe(*peer), \" joins\"));\n",

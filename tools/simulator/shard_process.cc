@@ -32,6 +32,9 @@ void Unfold(const Blocks& blocks, States* states) {
 constexpr SimTime kBetweenCalls = 100 * kMillisecond;
 constexpr SimTime kBetweenTries = 200 * kMillisecond;
 
+// How long it takes to write or read a part.
+constexpr SimTime kPartTime = 5 * kMillisecond;
+
 // Instead of a connection: the simulation itself.
 constexpr uint64_t kReader = ~uint64_t{0};
 
@@ -102,6 +105,7 @@ void ShardProcess::Register() {
   registration->set_attempt(attempt());
   if (last_term_ > 0) registration->set_last_term(last_term_);
   registration->set_process(absl::StrCat("simulated shard ", shard_));
+  if (shard_ == 0) registration->set_parts_folder(setting_.parts_folder);
   Do(shard_outcome::Said{std::move(message)});
 }
 
@@ -191,6 +195,8 @@ void ShardProcess::OnTimer(uint64_t argument) {
   if (end_.has_value() || argument >> 32 != term_->number) return;
   const uint64_t what = argument & 0xffffffff;
   if (what == kRegister) return Register();
+  if (what == kWritten) return SayWritten();
+  if (what == kRead) return ReadPart();
   VirtualStreams::Batch batch(&term_->ends);
   term_->protocol->Handle(shard_event::ChangeDue{static_cast<int64_t>(what)}).IgnoreError();
 }
@@ -266,6 +272,45 @@ void ShardProcess::Do(const shard_outcome::Said& said) {
   }
   if (term_->control < 0) return;
   setting_.network->Send(term_->control, self_, SimMessage::ToCoordinator(std::move(message)));
+}
+
+void ShardProcess::Do(const shard_outcome::WritePart& part) {
+  proto::PartWritten& written = term_->parts.emplace_back();
+  written.set_id(part.snapshot);
+  for (const auto& [block, copy] : part.blocks) {
+    written.add_checksums(PartChecksum(AsSymbol(copy.values[0].values())));
+  }
+  // Now and then as long as other shards need to miss this snapshot and to take another.
+  const bool is_slow = (part.snapshot + 2 * shard_) % 4 == 1;
+  SetTimer(setting_.network->now() + kPartTime * (is_slow ? 100 : 1 + shard_), kWritten);
+}
+
+void ShardProcess::SayWritten() {
+  proto::PeerMessage message;
+  proto::PartWritten* written = message.mutable_part_written();
+  *written = std::move(term_->parts.front());
+  term_->parts.pop_front();
+  written->set_state(proto::PartWritten::STATE_WRITTEN);
+  if ((written->id() + shard_) % 3 == 0) {
+    written->set_state(proto::PartWritten::STATE_UNSEEN);
+    written->clear_checksums();
+  }
+  Do(shard_outcome::Said{std::move(message)});
+}
+
+void ShardProcess::Do(const shard_outcome::ReadPart&) {
+  SetTimer(setting_.network->now() + kPartTime, kRead);
+}
+
+void ShardProcess::ReadPart() {
+  if ((term_->term + shard_) % 2 == 0) {
+    proto::PeerMessage message;
+    message.mutable_shard_restored()->set_unseen(true);
+    Do(shard_outcome::Said{std::move(message)});
+  } else if (const absl::Status status = setting_.read_part(shard_);
+             !status.ok() && !absl::IsUnavailable(status)) {  // else the job is in a later term
+    setting_.on_failure(status);
+  }
 }
 
 bool ShardProcess::Defer(int64_t block) {

@@ -4,6 +4,7 @@
 #define RUBATO_TOOLS_SIMULATOR_SHARD_PROCESS_H_
 
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -20,6 +21,11 @@
 
 namespace rubato {
 
+// What a shard says of a block that it has written, in the place of a checksum.
+inline uint32_t PartChecksum(uint64_t symbol) {
+  return static_cast<uint32_t>(symbol ^ symbol >> 32);
+}
+
 // What all shards of a simulation share; outlives them.
 struct ShardSetting {
   const Blocks* blocks = nullptr;
@@ -34,6 +40,10 @@ struct ShardSetting {
   // Whether servers are started again, and how long one waits for the others then.
   bool come_back = false;
   SimTime start_timeout = 0;
+  // Where shards are told to write their parts of checkpoints; empty: they are not. Some see it.
+  std::string parts_folder;
+  // Gives a shard its floats of the checkpoint that it is told to read, if it sees it.
+  std::function<absl::Status(int shard)> read_part;
   std::optional<StreamLimits> streams;
   StreamJudge* judge = nullptr;  // may be null
   std::function<void(const absl::Status&)> on_failure;
@@ -82,7 +92,10 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
   const Shard* core() const { return term_->protocol->core(); }
 
  private:
-  static constexpr uint64_t kRegister = 0xffffffff;  // a timer's argument, in place of a block
+  // A timer's argument, in place of a block.
+  static constexpr uint64_t kRegister = 0xffffffff;
+  static constexpr uint64_t kWritten = 0xfffffffe;
+  static constexpr uint64_t kRead = 0xfffffffd;
 
   // What lives as long as one core.
   struct Term {
@@ -94,6 +107,7 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
     std::optional<ShardProtocol> protocol;
     ConnectionId control = -1;
     SimTime busy_until = 0;
+    std::deque<proto::PartWritten> parts;  // that it writes
   };
 
   ShardProcess(const ShardSetting* setting, int shard, MakeValues make)
@@ -117,6 +131,11 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
   void Do(const shard_outcome::Said& said);
   void Do(const shard_outcome::Updated&) {}
   void Do(const shard_outcome::Refused&) {}
+  void Do(const shard_outcome::WritePart& part);
+  void Do(const shard_outcome::ForgetPart&) {}
+  void Do(const shard_outcome::ReadPart& part);
+  void SayWritten();
+  void ReadPart();
   bool Defer(int64_t block);
 
   const ShardSetting& setting_;

@@ -6,12 +6,14 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "common/base/bytes.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/files/checkpoint.h"
+#include "common/files/checkpoint_part.h"
+#include "common/files/safetensors.h"
 #include "common/space/modes.h"
 #include "server/optimizers/optimizer.h"
-#include "server/run/collect.h"
 #include "server/run/journal.h"
 #include "server/run/kept_checkpoints.h"
 #include "server/run/metrics_file.h"
@@ -80,11 +82,24 @@ class Files {
     if (has_floats_) {
       RUBATO_ASSIGN_OR_RETURN(const TrainingState state, simulation.ReadState(0, 0));
       RUBATO_ASSIGN_OR_RETURN(
-          digest, WriteParameters(folder_.ParametersFile(),
-                                  simulation.coordinator().view().layout(), state.parameters));
+          digest, WriteParameters(simulation.coordinator().view().layout(), state.parameters));
     }
     summary_ = ToJson(WithWorkers(simulation, summary), digest);
     return WriteFileAtomically(folder_.SummaryFile(), summary_);
+  }
+
+  // Returns their digest.
+  absl::StatusOr<std::string> WriteParameters(const proto::Layout& layout,
+                                              const std::vector<float>& parameters) const {
+    const std::vector<TensorInfo> tensors = VectorTensors(layout, "");
+    RUBATO_ASSIGN_OR_RETURN(
+        SafetensorsWriter writer,
+        SafetensorsWriter::Create(folder_.ParametersFile(), tensors, {{"format", "pt"}}));
+    RUBATO_RETURN_IF_ERROR(writer.Append(AsBytes(absl::MakeConstSpan(parameters))));
+    RUBATO_RETURN_IF_ERROR(writer.Finish());
+    RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader written,
+                            SafetensorsReader::Open(folder_.ParametersFile()));
+    return TensorsDigest(written);
   }
 
   // Of a job that has diverged: there are no parameters.

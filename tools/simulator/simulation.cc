@@ -108,6 +108,8 @@ void Simulation::SetWhatIsShared(const std::string& digest) {
   shard_setting_.policies = setting_.policies;
   shard_setting_.network = &network_;
   shard_setting_.has_symbols = setting_.data == nullptr;
+  if (has_parts()) shard_setting_.parts_folder = "parts";
+  shard_setting_.read_part = [this](int shard) { return Restore({shard}); };
   shard_setting_.change_bytes_per_second = setting_.change_bytes_per_second;
   shard_setting_.job_digest = digest;
   shard_setting_.version = kVersion;
@@ -257,8 +259,9 @@ VirtualNetwork::Card Simulation::CardOf(std::optional<int> LinkSetting::*machine
   return card;
 }
 
-absl::Status Simulation::Restore() {
+absl::Status Simulation::Restore(const std::vector<int>& shards) {
   for (int64_t block = 0; block < blocks_.placement.space().blocks(); ++block) {
+    if (std::count(shards.begin(), shards.end(), blocks_.placement.ShardOf(block)) == 0) continue;
     if (setting_.data == nullptr) {
       RUBATO_RETURN_IF_ERROR(RestoreBlock(block, 0, {kept_.symbols[block], {}}));
       continue;
@@ -288,7 +291,7 @@ absl::Status Simulation::RestoreBlock(int64_t block, size_t slot, const Content&
 
 CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
   CoordinatorProcess::Callbacks callbacks = setting_.callbacks;
-  callbacks.restore = [this] { return Restore(); };
+  callbacks.restore = [this](const std::vector<int>& shards) { return Restore(shards); };
   callbacks.keep = [this](const proto::Lasting& lasting) {
     *kept_.state.mutable_lasting() = lasting;
   };

@@ -263,7 +263,10 @@ class Simulation : private Process {
   void Replace(int index);
   VirtualNetwork::Card CardOf(std::optional<int> LinkSetting::*machine, int number) const;
   // Gives the shards what the job goes on from.
-  absl::Status Restore();
+  // Whether shards write and read their parts of checkpoints: where nothing is computed, and faults
+  // may meet it.
+  bool has_parts() const { return setting_.data == nullptr && !setting_.faults.empty(); }
+  absl::Status Restore(const std::vector<int>& shards);
   absl::Status RestoreBlock(int64_t block, size_t slot, const Content& content);
   CoordinatorProcess::Callbacks AllCallbacks();
   WorkerProcess* WorkerOf(ProcessId process) const;

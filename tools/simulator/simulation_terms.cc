@@ -27,6 +27,7 @@ Coordinator Simulation::MakeCore() {
   Coordinator::Begin begin;
   begin.resume = kept_.resume;
   begin.path = kept_.state.term() > 1 && kept_.resume.has_value() ? "the last checkpoint" : "";
+  if (has_parts() && kept_.resume.has_value()) begin.shared_path = "checkpoint";
   begin.initial = setting_.initial != nullptr && !kept_.resume.has_value();
   begin.restore_key = kept_.state.term();
   begin.state = kept_.state;
@@ -117,6 +118,12 @@ absl::StatusOr<std::string> Simulation::WriteCheckpoint(uint32_t snapshot,
         return absl::UnavailableError("a shard is gone");
       }
       symbols.push_back(*value);
+      const proto::BlockState& state = manifest.blocks(static_cast<int>(block));
+      for (const uint32_t checksum : state.checksums()) {
+        if (checksum == PartChecksum(*value)) continue;
+        Fail(absl::InternalError(absl::StrFormat(
+            "checkpoint: the part with block %d was written of another snapshot", block)));
+      }
     }
   }
   absl::StatusOr<std::string> path = "";

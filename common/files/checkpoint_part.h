@@ -1,0 +1,77 @@
+// The files of a checkpoint that one server writes: for each flat vector (the parameters, each slot
+// of the optimizer) one with the values of its blocks.
+//
+//   parameters-0-of-2.safetensors        of server 0 of two
+//   momentum_buffer-0-of-2.safetensors   of a slot of the optimizer
+//   parameters.safetensors               of the only server
+//
+// Each is a safetensors file: what lies in it whole has the name and shape of the model, what is
+// cut is a flat run of values under the name "NAME[BEGIN:END]". Put one after the other the data of
+// all parts are the flat vector.
+#ifndef RUBATO_COMMON_FILES_CHECKPOINT_PART_H_
+#define RUBATO_COMMON_FILES_CHECKPOINT_PART_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "common/files/safetensors.h"
+#include "common/space/flat_space.h"
+#include "proto/layout.pb.h"
+
+namespace rubato {
+
+// Which part it is: the blocks `blocks` of `space`.
+struct PartPlace {
+  int part = 0;
+  int parts = 1;
+  Range blocks;
+};
+
+// The tensors of a flat vector: of the parameters if `slot` is empty, else of that slot.
+std::vector<TensorInfo> VectorTensors(const proto::Layout& layout, const std::string& slot);
+
+// Opens the file of a vector of one part in `folder`. Errors as SafetensorsReader::Open.
+absl::StatusOr<SafetensorsReader> OpenPart(const std::string& folder, const std::string& slot,
+                                           const PartPlace& place);
+
+// For one thread.
+class CheckpointPart {
+ public:
+  // Begins the files in `folder`, under their names once they are whole. No files if there are no
+  // blocks. Errors as SafetensorsWriter::Create.
+  static absl::StatusOr<CheckpointPart> Create(const std::string& folder,
+                                               const proto::Layout& layout, const FlatSpace& space,
+                                               const std::vector<std::string>& slots,
+                                               const PartPlace& place);
+
+  // The values of the next block of vector `vector`: 0 the parameters, then the slots. DataLoss,
+  // naming the parameter, if one is not finite: sums that are finite may not be so together, and
+  // nobody wants to go on from what comes of that. Else errors as SafetensorsWriter::Append.
+  absl::Status Append(size_t vector, absl::Span<const float> values);
+  // When all blocks of all vectors are appended: flushes each file to the disk and gives it its name.
+  // `goes_on`, if given, is asked before each; Cancelled if it says no.
+  absl::Status Finish(const std::function<bool()>& goes_on = nullptr);
+
+  // Of the blocks in order: CRC-32C of the bytes of each vector.
+  const std::vector<uint32_t>& checksums() const { return checksums_; }
+
+ private:
+  CheckpointPart(const proto::Layout& layout, const FlatSpace& space, Range blocks)
+      : layout_(layout), space_(space), blocks_(blocks) {}
+
+  const proto::Layout layout_;
+  const FlatSpace space_;
+  const Range blocks_;
+  std::vector<SafetensorsWriter> files_;  // by vector
+  std::vector<int64_t> appended_;         // blocks, by vector
+  std::vector<uint32_t> checksums_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_FILES_CHECKPOINT_PART_H_

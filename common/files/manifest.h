@@ -1,0 +1,44 @@
+// What a checkpoint's manifest.json says (proto/checkpoint.proto).
+#ifndef RUBATO_COMMON_FILES_MANIFEST_H_
+#define RUBATO_COMMON_FILES_MANIFEST_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/types/span.h"
+#include "common/files/checkpoint_part.h"
+#include "common/space/flat_space.h"
+#include "proto/checkpoint.pb.h"
+
+namespace rubato {
+
+constexpr int kManifestFormat = 2;  // that is written; 1 is read, too
+
+// Fills in the format and the digest. Errors as ReadManifestFile if it could not be read again.
+absl::Status WriteManifest(const std::string& file, proto::Manifest manifest);
+// InvalidArgument, in one sentence, if it is damaged, of a later format, or says what cannot be.
+absl::StatusOr<proto::Manifest> ReadManifestFile(const std::string& file);
+
+// `what` completes "FILE is damaged: ...".
+absl::Status Damaged(const std::string& file, absl::string_view what);
+
+// The flat space that the blocks cut. Format 2.
+FlatSpace SpaceOf(const proto::Manifest& manifest);
+// Of one of its parts.
+PartPlace PlaceOf(const proto::Manifest& manifest, int part);
+// "" for the parameters, then the slots.
+std::vector<std::string> VectorsOf(const proto::Manifest& manifest);
+// Notes what CheckpointPart has found of its blocks.
+void AddChecksums(Range blocks, absl::Span<const uint32_t> checksums, proto::Manifest* manifest);
+
+// Of a checkpoint on arrival: the contributions, of those that had been given out, that some block
+// does not hold. They are computed again.
+std::vector<int64_t> UnitsNotWhole(const proto::Manifest& checkpoint);
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_FILES_MANIFEST_H_

@@ -1,0 +1,279 @@
+#include "server/process/part_files.h"
+
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+#include <thread>
+#include <utility>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/time.h"
+#include "common/base/exit_code.h"
+#include "common/base/monotonic.h"
+#include "common/base/status.h"
+#include "common/files/checkpoint.h"
+#include "common/files/checkpoint_part.h"
+#include "common/files/checkpoint_reader.h"
+#include "common/space/placement.h"
+#include "server/optimizers/optimizer.h"
+#include "server/run/collect.h"
+
+namespace rubato {
+namespace {
+
+// How often it is said that a part is still being written.
+constexpr absl::Duration kBetweenWords = absl::Seconds(5);
+// Bytes that the shard has not handled yet.
+constexpr int64_t kMaxGiven = kMaxBytesUnderWay;
+
+proto::PeerMessage PartMessage(uint32_t snapshot, proto::PartWritten::State state) {
+  proto::PeerMessage message;
+  message.mutable_part_written()->set_id(snapshot);
+  message.mutable_part_written()->set_state(state);
+  return message;
+}
+
+proto::PeerMessage FailedMessage(uint32_t snapshot, const absl::Status& why) {
+  // Else it is this server's way to the folder that fails: shard 0 may have a better one.
+  if (!absl::IsDataLoss(why) && !absl::IsResourceExhausted(why)) {
+    return PartMessage(snapshot, proto::PartWritten::STATE_UNSEEN);
+  }
+  proto::PeerMessage message = PartMessage(snapshot, proto::PartWritten::STATE_FAILED);
+  message.mutable_part_written()->set_reason(std::string(why.message()));
+  return message;
+}
+
+}  // namespace
+
+// Belongs to the thread as well, which may outlive the rest: it may wait for a disk.
+class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
+ public:
+  Worker(const proto::Job& job, int shard, std::vector<std::string> slots, Outlets outlets)
+      : job_(job), shard_(shard), slots_(std::move(slots)), outlets_(std::move(outlets)) {}
+
+  void Start() {
+    std::thread([self = shared_from_this()] { self->Run(); }).detach();
+  }
+  void Close() {
+    {
+      MonotonicLock lock(&mutex_);
+      is_closed_ = true;
+      write_.reset();
+      read_.reset();
+    }
+    MonotonicLock lock(&given_mutex_);
+    takes_no_more_ = true;
+  }
+  void SetView(const proto::View& view) {
+    MonotonicLock lock(&mutex_);
+    view_ = view;
+  }
+  void Write(const shard_outcome::WritePart& part) {
+    MonotonicLock lock(&mutex_);
+    if (is_closed_) return;
+    write_ = {part.snapshot, part.folder, part.blocks};
+    wanted_ = part.snapshot;
+  }
+  void Forget(uint32_t snapshot) {
+    MonotonicLock lock(&mutex_);
+    if (write_.has_value() && write_->snapshot == snapshot) write_.reset();
+    if (wanted_ == snapshot) wanted_ = 0;
+  }
+  void Read(const shard_outcome::ReadPart& part) {
+    MonotonicLock lock(&mutex_);
+    if (is_closed_) return;
+    read_ = {part.path, part.digest, part.blocks, part.slots, part.restore_key};
+  }
+
+ private:
+  struct WriteTask {
+    uint32_t snapshot;
+    std::string folder;
+    BlockCopies blocks;
+  };
+  struct ReadTask {
+    std::string path;
+    std::string digest;
+    Range blocks;
+    int slots;
+    uint64_t restore_key;
+  };
+
+  void Run() {
+    // Of this thread alone.
+    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
+    const auto has_task = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return is_closed_ || write_.has_value() || read_.has_value();
+    };
+    while (true) {
+      std::optional<WriteTask> write;
+      std::optional<ReadTask> read;
+      {
+        MonotonicLock lock(&mutex_, absl::Condition(&has_task));
+        if (is_closed_) return;
+        write.swap(write_);
+        read.swap(read_);
+      }
+      if (read.has_value()) DoRead(*read);
+      if (write.has_value()) DoWrite(*write);
+    }
+  }
+
+  void Say(const proto::PeerMessage& message) ABSL_LOCKS_EXCLUDED(mutex_) {
+    MonotonicLock lock(&mutex_);
+    if (!is_closed_) outlets_.say(message);
+  }
+  proto::View view() ABSL_LOCKS_EXCLUDED(mutex_) {
+    MonotonicLock lock(&mutex_);
+    return view_;
+  }
+  bool IsWanted(uint32_t snapshot) ABSL_LOCKS_EXCLUDED(mutex_) {
+    MonotonicLock lock(&mutex_);
+    return !is_closed_ && wanted_ == snapshot;
+  }
+
+  void DoWrite(const WriteTask& task) {
+    std::vector<uint32_t> checksums;
+    const absl::Status status = WriteFiles(task, &checksums);
+    if (absl::IsCancelled(status)) return;
+    if (!status.ok()) return Say(FailedMessage(task.snapshot, status));
+    proto::PeerMessage message = PartMessage(task.snapshot, proto::PartWritten::STATE_WRITTEN);
+    for (const uint32_t checksum : checksums) message.mutable_part_written()->add_checksums(checksum);
+    Say(message);
+  }
+
+  absl::Status WriteFiles(const WriteTask& task, std::vector<uint32_t>* checksums) {
+    const proto::View view = this->view();
+    RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job_, view));
+    const std::string folder = absl::StrCat(task.folder, "/", task.snapshot);
+    if (!IsWanted(task.snapshot)) return absl::CancelledError("it has come too late");
+    if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
+      return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the folder ", folder));
+    }
+    RUBATO_ASSIGN_OR_RETURN(
+        CheckpointPart part,
+        CheckpointPart::Create(folder, view.layout(), placement.space(), slots_,
+                               {shard_, placement.shards(), placement.Blocks(shard_)}));
+    absl::Time next_word = MonotonicNow() + kBetweenWords;
+    for (const auto& [block, copy] : task.blocks) {
+      if (!IsWanted(task.snapshot)) return absl::CancelledError("another one is wanted");
+      for (size_t vector = 0; vector < copy.values.size(); ++vector) {
+        RUBATO_RETURN_IF_ERROR(part.Append(vector, copy.values[vector].values()));
+      }
+      if (MonotonicNow() < next_word) continue;
+      next_word = MonotonicNow() + kBetweenWords;
+      Say(PartMessage(task.snapshot, proto::PartWritten::STATE_WRITING));
+    }
+    *checksums = part.checksums();
+    // To flush a file to the disk may take long, and each tells.
+    return part.Finish([&] {
+      Say(PartMessage(task.snapshot, proto::PartWritten::STATE_WRITING));
+      return IsWanted(task.snapshot);
+    });
+  }
+
+  void DoRead(const ReadTask& task) {
+    bool has_begun = false;
+    const absl::Status status = ReadFiles(task, &has_begun);
+    if (status.ok() || absl::IsCancelled(status)) return;
+    proto::PeerMessage message;
+    if (has_begun) {
+      message.mutable_failure()->set_exit_code(kExitFailure);
+      message.mutable_failure()->set_reason(std::string(status.message()));
+    } else {
+      message.mutable_shard_restored()->set_unseen(true);
+    }
+    Say(message);
+  }
+
+  absl::Status ReadFiles(const ReadTask& task, bool* has_begun) {
+    RUBATO_ASSIGN_OR_RETURN(const proto::Manifest manifest, ReadManifest(task.path));
+    if (manifest.digest() != task.digest || manifest.slots_size() < task.slots) {
+      return absl::NotFoundError("another checkpoint");
+    }
+    const proto::View view = this->view();
+    RUBATO_ASSIGN_OR_RETURN(const CheckpointReader reader,
+                            CheckpointReader::Open(task.path, manifest, view.layout()));
+    RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job_, view));
+    for (int64_t block = task.blocks.begin; block < task.blocks.end; ++block) {
+      const Range range = placement.space().BlockValues(block);
+      for (int vector = 0; vector <= task.slots; ++vector) {
+        std::vector<float> values(range.size());
+        RUBATO_RETURN_IF_ERROR(reader.Read(vector, range.begin, absl::MakeSpan(values)));
+        Frame frame;
+        frame.kind = FrameKind::kRestore;
+        frame.worker = kObserver;
+        frame.block = static_cast<uint64_t>(block);
+        frame.slot = static_cast<uint32_t>(vector);
+        frame.unit = task.restore_key;
+        frame.values = static_cast<uint32_t>(values.size());
+        frame.payload_bytes = static_cast<uint32_t>(values.size() * sizeof(float));
+        RUBATO_RETURN_IF_ERROR(Give(frame, std::move(values)));
+        *has_begun = true;
+      }
+    }
+    return absl::OkStatus();
+  }
+
+  absl::Status Give(const Frame& frame, std::vector<float> values) ABSL_LOCKS_EXCLUDED(mutex_) {
+    const auto has_room = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(given_mutex_) {
+      return takes_no_more_ || given_ < kMaxGiven;
+    };
+    const int64_t bytes = frame.payload_bytes;
+    {
+      MonotonicLock lock(&given_mutex_, absl::Condition(&has_room));
+      given_ += bytes;
+    }
+    const std::shared_ptr<void> done(nullptr, [self = shared_from_this(), bytes](void*) {
+      MonotonicLock lock(&self->given_mutex_);
+      self->given_ -= bytes;
+    });
+    MonotonicLock lock(&mutex_);
+    if (is_closed_) return absl::CancelledError("the term is over");
+    outlets_.give(frame, std::move(values), done);
+    return absl::OkStatus();
+  }
+
+  const proto::Job job_;
+  const int shard_;
+  const std::vector<std::string> slots_;
+  const Outlets outlets_;
+
+  MonotonicMutex mutex_;
+  bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
+  proto::View view_ ABSL_GUARDED_BY(mutex_);
+  std::optional<WriteTask> write_ ABSL_GUARDED_BY(mutex_);
+  std::optional<ReadTask> read_ ABSL_GUARDED_BY(mutex_);
+  uint32_t wanted_ ABSL_GUARDED_BY(mutex_) = 0;  // snapshot; 0: none
+
+  MonotonicMutex given_mutex_;  // after mutex_
+  int64_t given_ ABSL_GUARDED_BY(given_mutex_) = 0;
+  bool takes_no_more_ ABSL_GUARDED_BY(given_mutex_) = false;
+};
+
+absl::StatusOr<std::unique_ptr<PartFiles>> PartFiles::Create(const proto::Job& job, int shard,
+                                                             Outlets outlets) {
+  RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job)));
+  const std::vector<std::string> slots(optimizer.slots().begin(), optimizer.slots().end());
+  auto worker = std::make_shared<Worker>(job, shard, slots, std::move(outlets));
+  worker->Start();
+  return std::unique_ptr<PartFiles>(new PartFiles(std::move(worker)));
+}
+
+void PartFiles::Close() { worker_->Close(); }
+
+void PartFiles::SetView(const proto::View& view) { worker_->SetView(view); }
+
+void PartFiles::Write(const shard_outcome::WritePart& part) { worker_->Write(part); }
+
+void PartFiles::Forget(uint32_t snapshot) { worker_->Forget(snapshot); }
+
+void PartFiles::Read(const shard_outcome::ReadPart& part) { worker_->Read(part); }
+
+}  // namespace rubato

@@ -1,0 +1,59 @@
+// Writes a shard's part of checkpoints, and reads it, beside the training: on a thread of its own,
+// which takes what time the others leave.
+#ifndef RUBATO_SERVER_PROCESS_PART_FILES_H_
+#define RUBATO_SERVER_PROCESS_PART_FILES_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "common/frames/frame.h"
+#include "proto/cluster.pb.h"
+#include "proto/job.pb.h"
+#include "proto/view.pb.h"
+#include "server/shard/shard_event.h"
+
+namespace rubato {
+
+class PartFiles {
+ public:
+  // What its thread calls. Neither blocks for long.
+  struct Outlets {
+    // To the coordinator.
+    std::function<void(const proto::PeerMessage&)> say;
+    // A frame for the shard, with values; `done` is to be let go when it has been handled, or never
+    // will be.
+    std::function<void(const Frame& frame, std::vector<float> values, std::shared_ptr<void> done)>
+        give;
+  };
+
+  // Of shard number `shard`. InvalidArgument if the job's optimizer cannot be made.
+  static absl::StatusOr<std::unique_ptr<PartFiles>> Create(const proto::Job& job, int shard,
+                                                           Outlets outlets);
+  ~PartFiles() { Close(); }
+  // Calls no outlet any more, and does not wait for a disk. What it is asked after that it does not
+  // do. Any thread.
+  void Close();
+
+  // Before the first of the others. Any thread.
+  void SetView(const proto::View& view);
+  // Says how it goes (proto::PartWritten). One that is still being written is given up: the
+  // coordinator wants no two at a time.
+  void Write(const shard_outcome::WritePart& part);
+  // Gives up that part, if it is still being written.
+  void Forget(uint32_t snapshot);
+  // Gives the shard its floats, or says that it does not see them (proto::ShardRestored).
+  void Read(const shard_outcome::ReadPart& part);
+
+ private:
+  class Worker;
+
+  explicit PartFiles(std::shared_ptr<Worker> worker) : worker_(std::move(worker)) {}
+
+  const std::shared_ptr<Worker> worker_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_PROCESS_PART_FILES_H_
