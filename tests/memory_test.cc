@@ -119,7 +119,8 @@ class MemoryTest : public ClusterTest {
     EXPECT_EQ(result.code, 0) << result.err;
     const double peak = Resident(server_0, "VmHWM");
     // How much is overwritten while the checkpoint's version is held, speeds decide.
-    EXPECT_LE(peak, std::max(1.1 * predicted["server 0"].most, predicted["server 0"].most + kLibrariesMb));
+    EXPECT_LE(peak, std::max(1.1 * predicted["server 0"].most,
+                             predicted["server 0"].most + kLibrariesMb));
     train.Signal(SIGTERM);
     train.Wait();
   }

@@ -416,10 +416,16 @@ TEST_F(ResumeTest, AServerThatDoesNotSeeTheFolderTakesPartAllTheSame) {
     Arguments set = cluster;
     set.push_back("cluster.address=" + port.address());
     set.push_back(absl::StrCat("train.until={steps: ", steps, "}"));
-    Arguments hidden = {"/usr/bin/unshare", "-rm", "/bin/sh", "-c",
+    Arguments hidden = {"/usr/bin/unshare",
+                        "-rm",
+                        "/bin/sh",
+                        "-c",
                         "mount -t tmpfs none run && exec \"$0\" \"$@\"",
-                        fs::absolute("server/rubato-server").string(), "--config", "job.yaml",
-                        "--shard", "1"};
+                        fs::absolute("server/rubato-server").string(),
+                        "--config",
+                        "job.yaml",
+                        "--shard",
+                        "1"};
     for (const std::string& override : set) hidden.insert(hidden.end(), {"--set", override});
     Process& shard_1 = Start(hidden);
     Arguments options = {"--run-dir", run};

@@ -145,11 +145,12 @@ int Stop(const Invocation& invocation) {
 
 int Export(const Invocation& invocation) {
   std::string from, to;
-  Flags flags("rubato export",
-              "Writes the parameters of a run into one new safetensors file, which PyTorch, NumPy "
-              "and Hugging Face's\nreaders open, and model.init_from.",
-              {"rubato export runs/latest model.safetensors",
-               "rubato export --optimizer runs/latest/checkpoints/step-00002532 state.safetensors"});
+  Flags flags(
+      "rubato export",
+      "Writes the parameters of a run into one new safetensors file, which PyTorch, NumPy "
+      "and Hugging Face's\nreaders open, and model.init_from.",
+      {"rubato export runs/latest model.safetensors",
+       "rubato export --optimizer runs/latest/checkpoints/step-00002532 state.safetensors"});
   bool optimizer = false;
   flags.Add("optimizer", &optimizer, "", "the optimizer's state of a checkpoint instead");
   flags.AddPositional(&from, "RUN|FILE", "a run folder, a checkpoint or a safetensors file");
@@ -163,7 +164,9 @@ int Plot(const Invocation& invocation) { return PlotMain(invocation.arguments); 
 
 int Simulate(const Invocation& invocation) { return SimulateMain(invocation.arguments); }
 int Replay(const Invocation& invocation) { return ReplayMain(invocation.arguments); }
-int Bench(const Invocation& invocation) { return BenchMain(invocation.arguments, invocation.signals); }
+int Bench(const Invocation& invocation) {
+  return BenchMain(invocation.arguments, invocation.signals);
+}
 
 int Help(const Invocation& invocation);
 int Version(const Invocation& invocation);

@@ -53,7 +53,8 @@ std::string FolderOf(const std::string& path) {
 }  // namespace
 
 absl::StatusOr<AtomicFile> AtomicFile::Create(std::string path) {
-  // The number keeps two writers of one path apart, in one process as well; the last to commit wins.
+  // The number keeps two writers of one path apart, in one process as well; the last to commit
+  // wins.
   static std::atomic<uint64_t> last{0};
   std::string temporary_path = absl::StrCat(path, ".", getpid(), "-", ++last, ".tmp");
   const int descriptor =

@@ -61,8 +61,8 @@ absl::Status WritePart(const std::string& folder, const TrainingState& state, in
     const Range values = space.BlockValues(block);
     for (size_t vector = 0; vector <= state.slots.size(); ++vector) {
       const std::vector<float>& all = vector == 0 ? state.parameters : state.slots[vector - 1];
-      RUBATO_RETURN_IF_ERROR(files.Append(
-          vector, absl::MakeConstSpan(all).subspan(values.begin, values.size())));
+      RUBATO_RETURN_IF_ERROR(
+          files.Append(vector, absl::MakeConstSpan(all).subspan(values.begin, values.size())));
     }
   }
   AddChecksums(place.blocks, files.checksums(), manifest);

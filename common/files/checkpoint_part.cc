@@ -75,9 +75,9 @@ absl::StatusOr<CheckpointPart> CheckpointPart::Create(const std::string& folder,
   for (const std::string& vector : vectors) {
     RUBATO_ASSIGN_OR_RETURN(
         SafetensorsWriter file,
-        SafetensorsWriter::Create(
-            PartFile(folder, vector, place),
-            Cut(VectorTensors(layout, vector), ValuesOf(space, place.blocks)), {{"format", "pt"}}));
+        SafetensorsWriter::Create(PartFile(folder, vector, place),
+                                  Cut(VectorTensors(layout, vector), ValuesOf(space, place.blocks)),
+                                  {{"format", "pt"}}));
     part.files_.push_back(std::move(file));
   }
   return part;

@@ -16,8 +16,8 @@
 
 namespace rubato {
 
-// The tensors of one vector, in however many files: of the parameters if `slot` is empty. Nothing is
-// compared with a digest or checksum. InvalidArgument if a part is missing or not whole.
+// The tensors of one vector, in however many files: of the parameters if `slot` is empty. Nothing
+// is compared with a digest or checksum. InvalidArgument if a part is missing or not whole.
 absl::StatusOr<SafetensorsReader> OpenVector(const std::string& path,
                                              const proto::Manifest& manifest,
                                              const std::string& slot);
@@ -55,8 +55,8 @@ class CheckpointReader {
   std::vector<Vector> vectors_;
 };
 
-// The parameters of a file, in the order of `layout`. InvalidArgument if names or shapes are others,
-// listing them.
+// The parameters of a file, in the order of `layout`. InvalidArgument if names or shapes are
+// others, listing them.
 absl::StatusOr<std::vector<float>> ReadParameters(const SafetensorsReader& file,
                                                   const proto::Layout& layout);
 

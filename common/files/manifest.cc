@@ -28,8 +28,8 @@ absl::Status CheckParts(const std::string& file, const proto::Manifest& manifest
   }
   const int64_t blocks = SpaceOf(manifest).blocks();
   if (manifest.blocks_size() != blocks) {
-    return Damaged(file, absl::StrFormat("it has %d blocks, expected %d", manifest.blocks_size(),
-                                         blocks));
+    return Damaged(
+        file, absl::StrFormat("it has %d blocks, expected %d", manifest.blocks_size(), blocks));
   }
   int64_t end = 0;
   for (const proto::Manifest::Part& part : manifest.parts()) {
@@ -146,8 +146,8 @@ absl::Status Damaged(const std::string& file, absl::string_view what) {
 
 FlatSpace SpaceOf(const proto::Manifest& manifest) {
   const int64_t values = ValueCount(manifest.layout());
-  return FlatSpace(values, manifest.block_values() > 0 ? manifest.block_values()
-                                                       : std::max<int64_t>(1, values));
+  return FlatSpace(
+      values, manifest.block_values() > 0 ? manifest.block_values() : std::max<int64_t>(1, values));
 }
 
 void AddChecksums(Range blocks, absl::Span<const uint32_t> checksums, proto::Manifest* manifest) {

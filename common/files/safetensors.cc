@@ -196,8 +196,8 @@ absl::StatusOr<SafetensorsReader> SafetensorsReader::Join(std::string path,
   }
   if (bytes != header.data_bytes) {
     return absl::InvalidArgumentError(absl::StrCat(path, " are not whole: their tensors take ",
-                                                   header.data_bytes, " bytes of data and they hold ",
-                                                   bytes));
+                                                   header.data_bytes,
+                                                   " bytes of data and they hold ", bytes));
   }
   return SafetensorsReader(std::move(path), std::move(header), std::move(runs));
 }

@@ -94,8 +94,8 @@ class Checkpoints {
   Snapshots snapshots_;
   std::optional<proto::Manifest> manifest_;  // of the one that waits for its parts
   std::set<int> told_unseen_;                // shards of which that was said
-  bool is_wanted_ = false;   // as soon as none is under way
-  bool has_failed_ = false;  // the last one
+  bool is_wanted_ = false;                   // as soon as none is under way
+  bool has_failed_ = false;                  // the last one
   std::string last_;
 };
 

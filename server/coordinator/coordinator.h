@@ -55,8 +55,8 @@ class Coordinator {
   struct Begin {
     std::optional<proto::Manifest> resume;
     std::string path;
-    // The same path for shards, of which those that see it read their floats there; empty: the shell
-    // has them all.
+    // The same path for shards, of which those that see it read their floats there; empty: the
+    // shell has them all.
     std::string shared_path;
     bool initial = false;
     // Drawn by the shell: shows the shards which values are those. 0: nothing is restored.

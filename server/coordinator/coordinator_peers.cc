@@ -226,8 +226,8 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
   if (status.ok() && registration.has_worker()) {
     status = starting_.CheckData(registration.worker());
   }
-  // One that goes on knows the run; that its term is no later one is the fault of a full disk, which
-  // has not taken the number of the last.
+  // One that goes on knows the run; that its term is no later one is the fault of a full disk,
+  // which has not taken the number of the last.
   if (status.ok() && is_first && registration.has_last_term()) {
     RefuseToBegin(id, registration);
     return;

@@ -142,8 +142,8 @@ absl::Status Check(const proto::PartWritten& part, const PeerTerms& terms) {
   if (part.state() != proto::PartWritten::STATE_WRITTEN) {
     return Size("part_written.checksums", part.checksums_size(), 0);
   }
-  RUBATO_RETURN_IF_ERROR(In("part_written.checksums", part.checksums_size(),
-                            terms.blocks.size(), (1 + kMostSlots) * terms.blocks.size()));
+  RUBATO_RETURN_IF_ERROR(In("part_written.checksums", part.checksums_size(), terms.blocks.size(),
+                            (1 + kMostSlots) * terms.blocks.size()));
   if (terms.blocks.empty() || part.checksums_size() % terms.blocks.size() == 0) {
     return absl::OkStatus();
   }

@@ -75,8 +75,8 @@ bool Snapshots::GivesUpOnParts(absl::Time now) {
   if (phase_ != Phase::kWriting || part_call_.complete() || now - last_part_ < kPartSilence) {
     return false;
   }
-  for (const ShardId& shard : std::vector<ShardId>(part_call_.missing().begin(),
-                                                   part_call_.missing().end())) {
+  for (const ShardId& shard :
+       std::vector<ShardId>(part_call_.missing().begin(), part_call_.missing().end())) {
     silent_.push_back(shard.number);
     part_call_.OnAnswer(shard);
   }

@@ -34,8 +34,8 @@ class Snapshots {
   bool GivesUpOnParts(absl::Time now);
   // Whether all shards hold it, and nobody writes at it any more.
   bool has_parts() const { return phase_ == Phase::kWriting && part_call_.complete(); }
-  // After that: who does not see the folder, of whom nothing has been heard for too long, and why it
-  // comes to nothing, if it does.
+  // After that: who does not see the folder, of whom nothing has been heard for too long, and why
+  // it comes to nothing, if it does.
   const std::vector<int>& unseen() const { return unseen_; }
   const std::vector<int>& silent() const { return silent_; }
   const absl::Status& failure() const { return failure_; }

@@ -215,9 +215,8 @@ ClusterService::Tasks CoordinatorServer::Tasks() {
     const auto on_failure = [this](const absl::Status& status) {
       service_.Post(coordinator::RestoreBroke{status});
     };
-    return begin_.initial
-               ? files_->SendInitial(view, shards, job_.model().init_from(), on_failure)
-               : files_->Restore(view, shards, begin_.path, *begin_.resume, on_failure);
+    return begin_.initial ? files_->SendInitial(view, shards, job_.model().init_from(), on_failure)
+                          : files_->Restore(view, shards, begin_.path, *begin_.resume, on_failure);
   };
   tasks.stop = [this] { files_->StopCollecting(); };
   return tasks;

@@ -144,7 +144,8 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     if (absl::IsCancelled(status)) return;
     if (!status.ok()) return Say(FailedMessage(task.snapshot, status));
     proto::PeerMessage message = PartMessage(task.snapshot, proto::PartWritten::STATE_WRITTEN);
-    for (const uint32_t checksum : checksums) message.mutable_part_written()->add_checksums(checksum);
+    for (const uint32_t checksum : checksums)
+      message.mutable_part_written()->add_checksums(checksum);
     Say(message);
   }
 

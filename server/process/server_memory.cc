@@ -78,9 +78,9 @@ absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const Place
     memory.training += 2 * static_cast<int64_t>(PulledBytes(job, placement.Values(shard),
                                                             placement.space().values()));
   }
-  // The version of the checkpoint and its slots, of which what is overwritten is held twice until it
-  // has been written; of shard 0 also the window in which it reads the parts and the result of those
-  // who do not see its folder.
+  // The version of the checkpoint and its slots, of which what is overwritten is held twice until
+  // it has been written; of shard 0 also the window in which it reads the parts and the result of
+  // those who do not see its folder.
   memory.checkpoint = own * (1 + slots);
   if (shard == 0) memory.checkpoint += std::min(all * (1 + slots), kMaxBytesUnderWay);
   return memory;

@@ -60,9 +60,9 @@ absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Servic
                               Ask ask_cluster) {
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> values,
                           FloatValues::Create(job_, shard, arena_));
-  shard_.emplace(std::move(values),
-                 RecordingSink([this](const ShardOutcome& outcome) { Do(outcome); },
-                               recording_.get()));
+  shard_.emplace(
+      std::move(values),
+      RecordingSink([this](const ShardOutcome& outcome) { Do(outcome); }, recording_.get()));
   PartFiles::Outlets outlets;
   // Not at once: whoever hears it may be about to give the parts something.
   outlets.say = [this](const proto::PeerMessage& message) {

@@ -99,11 +99,10 @@ absl::Status ReadBlocks(const proto::Job& job, const proto::View& view, int shar
   ShardStreams::Callbacks callbacks;
   callbacks.on_frame = [&](int, const Frame& frame, const ReceivedValues& values) {
     MonotonicLock lock(&end->mutex);
-    failure.Update(window.has_value()
-                       ? Take(space, shard, frame, values, &*window)
-                       : absl::InternalError(absl::StrFormat(
-                             "shard %d sent block %d, which nobody has asked for", shard,
-                             frame.block)));
+    failure.Update(window.has_value() ? Take(space, shard, frame, values, &*window)
+                                      : absl::InternalError(absl::StrFormat(
+                                            "shard %d sent block %d, which nobody has asked for",
+                                            shard, frame.block)));
   };
   callbacks.on_failure = [&](int index, const absl::Status& status) {
     MonotonicLock lock(&end->mutex);

@@ -127,8 +127,8 @@ class LargeShard {
 
 // What is read, by vector, of a job with 20 parameters in blocks of 16 and 4, from a shard that
 // gives these answers.
-absl::StatusOr<std::vector<std::vector<float>>> Collect(std::vector<std::pair<int64_t, int>> answers,
-                                                        int slots, absl::Duration silence) {
+absl::StatusOr<std::vector<std::vector<float>>> Collect(
+    std::vector<std::pair<int64_t, int>> answers, int slots, absl::Duration silence) {
   proto::Job job;
   job.mutable_cluster()->set_servers(1);
   job.mutable_wire()->set_chunk(64);

@@ -103,12 +103,11 @@ absl::StatusOr<std::string> RunFiles::WriteResultTo(const RunFolder& folder, con
                                 {{"format", "pt"}}));
   for (int shard = 0; shard < result.view.shards_size(); ++shard) {
     absl::Status disk;
-    const absl::Status status = ReadBlocks(
-        job_, result.view, shard, selection, job_digest_, connection_, kCollectSilence,
-        &collect_end_,
-        [&](int64_t, size_t, absl::Span<const float> values) {
-          return disk = file.Append(AsBytes(values));
-        });
+    const absl::Status status =
+        ReadBlocks(job_, result.view, shard, selection, job_digest_, connection_, kCollectSilence,
+                   &collect_end_, [&](int64_t, size_t, absl::Span<const float> values) {
+                     return disk = file.Append(AsBytes(values));
+                   });
     RUBATO_RETURN_IF_ERROR(disk);
     if (!status.ok()) return absl::AbortedError(status.message());
   }
@@ -268,13 +267,12 @@ absl::Status RunFiles::Restore(const proto::View& view, const std::vector<int>& 
                                std::function<void(absl::Status)> on_failure) {
   RUBATO_ASSIGN_OR_RETURN(const CheckpointReader reader,
                           CheckpointReader::Open(checkpoint, manifest, view.layout()));
-  RUBATO_ASSIGN_OR_RETURN(
-      restoring_.emplace_back(),
-      SendBlocks(job_, view, shards, 1 + manifest.slots_size(), job_digest_, connection_,
-                 &collect_end_, std::move(on_failure),
-                 [&](size_t vector, int64_t begin, absl::Span<float> out) {
-                   return reader.Read(vector, begin, out);
-                 }));
+  RUBATO_ASSIGN_OR_RETURN(restoring_.emplace_back(),
+                          SendBlocks(job_, view, shards, 1 + manifest.slots_size(), job_digest_,
+                                     connection_, &collect_end_, std::move(on_failure),
+                                     [&](size_t vector, int64_t begin, absl::Span<float> out) {
+                                       return reader.Read(vector, begin, out);
+                                     }));
   return absl::OkStatus();
 }
 

@@ -97,10 +97,9 @@ struct ReadPart {
 
 }  // namespace shard_outcome
 
-using ShardOutcome =
-    std::variant<shard_outcome::Sent, shard_outcome::Said, shard_outcome::Updated,
-                 shard_outcome::Refused, shard_outcome::WritePart, shard_outcome::ForgetPart,
-                 shard_outcome::ReadPart>;
+using ShardOutcome = std::variant<shard_outcome::Sent, shard_outcome::Said, shard_outcome::Updated,
+                                  shard_outcome::Refused, shard_outcome::WritePart,
+                                  shard_outcome::ForgetPart, shard_outcome::ReadPart>;
 
 }  // namespace rubato
 

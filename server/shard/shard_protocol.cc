@@ -385,7 +385,7 @@ void ShardProtocol::Do(const shard_action::Ask& ask) {
 
 void ShardProtocol::Do(const shard_action::Copy& copy) {
   snapshots_[copy.snapshot].blocks[copy.block] = {BlockStateMessage(*core_, copy.block),
-                                           values_->Copy(copy.block)};
+                                                  values_->Copy(copy.block)};
 }
 
 void ShardProtocol::Do(const shard_action::Copied& copied) {

@@ -11,12 +11,12 @@
 
 namespace rubato {
 
-// The parameters that `path` stands for: a safetensors file; the folder of a run, or of a checkpoint,
-// in one file or several; of a run that has not come to its end, those of its newest whole
-// checkpoint.
+// The parameters that `path` stands for: a safetensors file; the folder of a run, or of a
+// checkpoint, in one file or several; of a run that has not come to its end, those of its newest
+// whole checkpoint.
 struct FoundParameters {
   SafetensorsReader file;
-  std::string folder;                        // that it lies in
+  std::string folder;                       // that it lies in
   std::optional<proto::Manifest> manifest;  // of a checkpoint
 };
 

@@ -38,7 +38,7 @@ absl::StatusOr<CoordinatorReplay> ReplayCoordinator(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is of shard ", header.shard(), ", expected the coordinator"));
   }
-  Coordinator::Begin begin{std::nullopt,       header.last_checkpoint(), header.shared_checkpoint(),
+  Coordinator::Begin begin{std::nullopt,     header.last_checkpoint(), header.shared_checkpoint(),
                            header.initial(), header.restore_key(),     header.state()};
   if (header.has_resume()) begin.resume = header.resume();
   Coordinator core(header.job(), header.job_digest(), header.version(), begin,

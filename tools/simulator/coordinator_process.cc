@@ -106,7 +106,8 @@ void CoordinatorProcess::Do(const coordinator::WriteCheckpoint& write) {
   Later(checkpoint_time_, [this, write]() -> std::optional<coordinator::Event> {
     absl::StatusOr<std::string> path = "";
     if (!write.failure.ok()) path = write.failure;
-    if (path.ok() && callbacks_.checkpoint) path = callbacks_.checkpoint(write.snapshot, write.manifest);
+    if (path.ok() && callbacks_.checkpoint)
+      path = callbacks_.checkpoint(write.snapshot, write.manifest);
     return coordinator::Checkpointed{write.snapshot, path};
   });
 }
