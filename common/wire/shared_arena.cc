@@ -9,12 +9,12 @@
 #include <algorithm>
 #include <cstring>
 #include <iterator>
-#include <random>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/base/entropy.h"
 #include "common/base/status.h"
 #include "common/wire/memory_file.h"
 
@@ -53,8 +53,7 @@ absl::StatusOr<std::shared_ptr<SharedArena>> SharedArena::Create() {
   std::shared_ptr<SharedArena> arena(new SharedArena);
   arena->fd_ = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (arena->fd_ < 0 || fcntl(arena->fd_, F_ADD_SEALS, kSeals) != 0) return NoMemory();
-  std::random_device random;
-  arena->nonce_ = uint64_t{random()} << 32 | random();
+  arena->nonce_ = DrawEntropy();
   absl::MutexLock lock(&arena->mutex_);
   char* const begin = arena->Take(arena->space_.Find(sizeof(Label)));
   if (begin == nullptr) return NoMemory();

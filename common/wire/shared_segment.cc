@@ -8,7 +8,6 @@
 
 #include <cstring>
 #include <fstream>
-#include <random>
 #include <vector>
 
 #include "absl/strings/numbers.h"
@@ -16,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/entropy.h"
 #include "common/base/status.h"
 #include "common/wire/memory_file.h"
 
@@ -62,8 +62,7 @@ absl::StatusOr<std::unique_ptr<SharedSegment>> SharedSegment::Create(size_t ring
   }
   if (fcntl(segment->fd_, F_ADD_SEALS, kSeals) != 0) return failed(errno);
   RUBATO_RETURN_IF_ERROR(segment->Map(ring_bytes));
-  std::random_device random;
-  segment->words_->nonce = uint64_t{random()} << 32 | random();
+  segment->words_->nonce = DrawEntropy();
   segment->words_->magic = kMagic;
   return segment;
 }

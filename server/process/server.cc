@@ -3,7 +3,6 @@
 #include <atomic>
 #include <memory>
 #include <optional>
-#include <random>
 #include <string>
 #include <vector>
 
@@ -12,6 +11,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "common/base/address.h"
+#include "common/base/entropy.h"
 #include "common/base/exit_code.h"
 #include "common/base/log.h"
 #include "common/base/monotonic.h"
@@ -25,12 +25,6 @@
 
 namespace rubato {
 namespace {
-
-// A number that nobody else shows.
-uint64_t Draw() {
-  std::random_device random;
-  return uint64_t{random()} << 32 | random();
-}
 
 // A shard's part in one term of its job, or the attempt to take part.
 class ShardTerm {
@@ -69,7 +63,7 @@ class ShardTerm {
   const Log& log_;
   SignalWatcher& signals_;
   const uint32_t last_term_;
-  const uint64_t attempt_ = Draw();
+  const uint64_t attempt_ = DrawEntropy();
   std::string address_;
   std::atomic<uint32_t> term_{0};  // 0: it has no view yet
 

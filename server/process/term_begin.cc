@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <random>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/base/entropy.h"
 #include "common/base/status.h"
 #include "common/files/checkpoint.h"
 #include "common/files/resume_point.h"
@@ -152,8 +152,7 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
     begin.state.set_samples_rolled_back(before->samples_rolled_back() +
                                         std::max<int64_t>(0, before->samples() - kept));
   }
-  std::random_device random;
-  begin.restore_key = uint64_t{random()} << 32 | random() | 1;
+  begin.restore_key = DrawEntropy() | 1;
   begin.initial = !begin.resume.has_value() && !job.model().init_from().empty();
   return term;
 }

@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <iterator>
 #include <map>
-#include <random>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -16,6 +15,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
 #include "common/base/bytes.h"
+#include "common/base/entropy.h"
 #include "common/base/json.h"
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
@@ -40,11 +40,10 @@ constexpr char kPartsPrefix[] = ".parts-";
 
 // A name that nobody else gives: who sees such a folder shares the file system.
 std::string PartsFolder(const RunFolder& folder) {
-  std::random_device random;
   std::error_code error;
   return absl::StrFormat("%s/%s%08x%08x%08x%08x",
                          std::filesystem::absolute(folder.CheckpointFolder(), error).string(),
-                         kPartsPrefix, random(), random(), random(), random());
+                         kPartsPrefix, DrawEntropy(), DrawEntropy());
 }
 
 // What metrics.jsonl tells of tests beside the training, by the samples trained before them.
