@@ -52,12 +52,9 @@ absl::Status WriteFiles(const std::string& path, proto::Manifest manifest,
 absl::Status WritePart(const std::string& folder, const TrainingState& state, int part,
                        proto::Manifest* manifest) {
   const FlatSpace space = SpaceOf(*manifest);
-  const PartPlace place = PlaceOf(*manifest, part);
-  RUBATO_ASSIGN_OR_RETURN(
-      CheckpointPart files,
-      CheckpointPart::Create(folder, manifest->layout(), space,
-                             {manifest->slots().begin(), manifest->slots().end()}, place));
-  for (int64_t block = place.blocks.begin; block < place.blocks.end; ++block) {
+  const Range blocks = PlaceOf(*manifest, part).blocks;
+  RUBATO_ASSIGN_OR_RETURN(CheckpointPart files, CreatePart(folder, *manifest, part));
+  for (int64_t block = blocks.begin; block < blocks.end; ++block) {
     const Range values = space.BlockValues(block);
     for (size_t vector = 0; vector <= state.slots.size(); ++vector) {
       const std::vector<float>& all = vector == 0 ? state.parameters : state.slots[vector - 1];
@@ -65,7 +62,7 @@ absl::Status WritePart(const std::string& folder, const TrainingState& state, in
           files.Append(vector, absl::MakeConstSpan(all).subspan(values.begin, values.size())));
     }
   }
-  AddChecksums(place.blocks, files.checksums(), manifest);
+  AddChecksums(blocks, files.checksums(), manifest);
   return files.Finish();
 }
 

@@ -61,6 +61,13 @@ class CheckpointTest : public ::testing::Test {
     return path.value_or("");
   }
 
+  void ExpectState(const std::string& path, const proto::Manifest& manifest) const {
+    const auto state = ReadTrainingState(path, manifest, layout_);
+    RUBATO_ASSERT_OK(state);
+    EXPECT_EQ(state->parameters, state_.parameters);
+    EXPECT_EQ(state->slots, state_.slots);
+  }
+
   static void Damage(const std::string& file) {
     std::fstream stream(file, std::ios::in | std::ios::out | std::ios::binary);
     stream.seekp(-1, std::ios::end);
@@ -79,10 +86,7 @@ TEST_F(CheckpointTest, WhatIsReadIsWhatWasWritten) {
   const auto manifest = CheckCheckpoint(path);
   RUBATO_ASSERT_OK(manifest);
   EXPECT_EQ(manifest->step(), 500);
-  const auto state = ReadTrainingState(path, *manifest, layout_);
-  RUBATO_ASSERT_OK(state);
-  EXPECT_EQ(state->parameters, state_.parameters);
-  EXPECT_EQ(state->slots, state_.slots);
+  ExpectState(path, *manifest);
   const auto slots = SafetensorsReader::Open(path + "/momentum.safetensors");
   RUBATO_ASSERT_OK(slots);
   EXPECT_EQ(slots->tensors()[0].name, "0.weight.momentum");
@@ -115,10 +119,7 @@ TEST_F(CheckpointPartsTest, PartsPutOneAfterTheOtherAreTheVectors) {
   const std::string path = WriteParts({{0, 1}, {1, 1}, {1, 3}});
   const auto manifest = CheckCheckpoint(path);
   RUBATO_ASSERT_OK(manifest);
-  const auto state = ReadTrainingState(path, *manifest, layout_);
-  RUBATO_ASSERT_OK(state);
-  EXPECT_EQ(state->parameters, state_.parameters);
-  EXPECT_EQ(state->slots, state_.slots);
+  ExpectState(path, *manifest);
   EXPECT_FALSE(fs::exists(path + "/parameters-1-of-3.safetensors")) << "of no blocks";
   // As other readers see them: cut tensors are flat and say what they hold.
   const auto first = SafetensorsReader::Open(path + "/parameters-0-of-3.safetensors");
@@ -193,10 +194,7 @@ TEST_F(CheckpointTest, OneOfFormat1IsReadAndComparedWithItsDigests) {
   const std::string path = WriteOldCheckpoint(folder_, manifest_, "name: x\n", layout_, state_);
   const auto manifest = CheckCheckpoint(path);
   RUBATO_ASSERT_OK(manifest);
-  const auto state = ReadTrainingState(path, *manifest, layout_);
-  RUBATO_ASSERT_OK(state);
-  EXPECT_EQ(state->parameters, state_.parameters);
-  EXPECT_EQ(state->slots, state_.slots);
+  ExpectState(path, *manifest);
   Damage(path + "/optimizer.safetensors");
   EXPECT_THAT(CheckCheckpoint(path).status(),
               IsError(absl::StatusCode::kInvalidArgument, HasSubstr("its digest is")));

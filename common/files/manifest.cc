@@ -165,6 +165,13 @@ PartPlace PlaceOf(const proto::Manifest& manifest, int part) {
   return {part, manifest.parts_size(), {manifest.parts(part).begin(), manifest.parts(part).end()}};
 }
 
+absl::StatusOr<CheckpointPart> CreatePart(const std::string& folder,
+                                          const proto::Manifest& manifest, int part) {
+  return CheckpointPart::Create(folder, manifest.layout(), SpaceOf(manifest),
+                                {manifest.slots().begin(), manifest.slots().end()},
+                                PlaceOf(manifest, part));
+}
+
 std::vector<std::string> VectorsOf(const proto::Manifest& manifest) {
   std::vector<std::string> vectors = {""};
   vectors.insert(vectors.end(), manifest.slots().begin(), manifest.slots().end());

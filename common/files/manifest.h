@@ -30,6 +30,9 @@ absl::Status Damaged(const std::string& file, absl::string_view what);
 FlatSpace SpaceOf(const proto::Manifest& manifest);
 // Of one of its parts.
 PartPlace PlaceOf(const proto::Manifest& manifest, int part);
+// Begins one of its parts in `folder`. Errors as CheckpointPart::Create.
+absl::StatusOr<CheckpointPart> CreatePart(const std::string& folder,
+                                          const proto::Manifest& manifest, int part);
 // "" for the parameters, then the slots.
 std::vector<std::string> VectorsOf(const proto::Manifest& manifest);
 // Notes what CheckpointPart has found of its blocks.

@@ -268,4 +268,9 @@ absl::StatusOr<std::string> TensorsDigest(const SafetensorsReader& file) {
   return sha256.FinishHex();
 }
 
+absl::StatusOr<std::string> FileDigest(const std::string& path) {
+  RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader file, SafetensorsReader::Open(path));
+  return TensorsDigest(file);
+}
+
 }  // namespace rubato

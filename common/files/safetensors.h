@@ -105,6 +105,8 @@ class SafetensorsReader {
 // trained it do not enter.
 std::string TensorsDigest(absl::Span<const TensorView> tensors);
 absl::StatusOr<std::string> TensorsDigest(const SafetensorsReader& file);
+// Of the file at `path`. Also the errors of SafetensorsReader::Open.
+absl::StatusOr<std::string> FileDigest(const std::string& path);
 
 }  // namespace rubato
 

@@ -104,8 +104,7 @@ class PartFilesTest : public ::testing::Test {
     manifest.add_parts()->set_begin(1);
     manifest.mutable_parts(1)->set_end(3);
     const std::string folder = folder_ + "/parts/7";
-    auto other = CheckpointPart::Create(folder, view_.layout(), SpaceOf(manifest),
-                                        {"momentum_buffer"}, PlaceOf(manifest, 0));
+    auto other = CreatePart(folder, manifest, 0);
     RUBATO_EXPECT_OK(other);
     RUBATO_EXPECT_OK(other->Append(0, std::vector<float>(16, 1)));
     RUBATO_EXPECT_OK(other->Append(1, std::vector<float>(16, 2)));

@@ -111,9 +111,7 @@ absl::StatusOr<std::string> RunFiles::WriteResultTo(const RunFolder& folder, con
     if (!status.ok()) return absl::AbortedError(status.message());
   }
   RUBATO_RETURN_IF_ERROR(file.Finish());
-  RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader written,
-                          SafetensorsReader::Open(folder.ParametersFile()));
-  RUBATO_ASSIGN_OR_RETURN(std::string digest, TensorsDigest(written));
+  RUBATO_ASSIGN_OR_RETURN(std::string digest, FileDigest(folder.ParametersFile()));
   RUBATO_RETURN_IF_ERROR(WriteFileAtomically(folder.SummaryFile(), ToJson(result.summary, digest)));
   return digest;
 }
@@ -204,11 +202,7 @@ void RunFiles::RemovePartsFolder() const {
 
 absl::Status RunFiles::WritePart(const proto::View& view, int shard, uint32_t snapshot,
                                  const std::string& folder, proto::Manifest* manifest) {
-  const PartPlace place = PlaceOf(*manifest, shard);
-  RUBATO_ASSIGN_OR_RETURN(
-      CheckpointPart part,
-      CheckpointPart::Create(folder, manifest->layout(), SpaceOf(*manifest),
-                             {manifest->slots().begin(), manifest->slots().end()}, place));
+  RUBATO_ASSIGN_OR_RETURN(CheckpointPart part, CreatePart(folder, *manifest, shard));
   Selection selection;
   selection.snapshot = snapshot;
   selection.slots = manifest->slots_size();
@@ -217,7 +211,7 @@ absl::Status RunFiles::WritePart(const proto::View& view, int shard, uint32_t sn
                                     [&](int64_t, size_t vector, absl::Span<const float> values) {
                                       return part.Append(vector, values);
                                     }));
-  AddChecksums(place.blocks, part.checksums(), manifest);
+  AddChecksums(PlaceOf(*manifest, shard).blocks, part.checksums(), manifest);
   return part.Finish();
 }
 

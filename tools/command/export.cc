@@ -78,8 +78,7 @@ absl::StatusOr<std::string> ExportParameters(const std::string& from, const std:
                           SafetensorsWriter::Create(to, tensors, metadata));
   for (const SafetensorsReader& file : files) RUBATO_RETURN_IF_ERROR(Copy(file, &writer));
   RUBATO_RETURN_IF_ERROR(writer.Finish());
-  RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader written, SafetensorsReader::Open(to));
-  RUBATO_ASSIGN_OR_RETURN(const std::string digest, TensorsDigest(written));
+  RUBATO_ASSIGN_OR_RETURN(const std::string digest, FileDigest(to));
   return absl::StrCat(to, ": ", tensors.size(), " tensors, ", elements,
                       optimizer ? " numbers" : " parameters", ", digest ", digest, ", from ", path);
 }

@@ -91,15 +91,13 @@ class Files {
   // Returns their digest.
   absl::StatusOr<std::string> WriteParameters(const proto::Layout& layout,
                                               const std::vector<float>& parameters) const {
-    const std::vector<TensorInfo> tensors = VectorTensors(layout, "");
     RUBATO_ASSIGN_OR_RETURN(
         SafetensorsWriter writer,
-        SafetensorsWriter::Create(folder_.ParametersFile(), tensors, {{"format", "pt"}}));
+        SafetensorsWriter::Create(folder_.ParametersFile(), VectorTensors(layout, ""),
+                                  {{"format", "pt"}}));
     RUBATO_RETURN_IF_ERROR(writer.Append(AsBytes(absl::MakeConstSpan(parameters))));
     RUBATO_RETURN_IF_ERROR(writer.Finish());
-    RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader written,
-                            SafetensorsReader::Open(folder_.ParametersFile()));
-    return TensorsDigest(written);
+    return FileDigest(folder_.ParametersFile());
   }
 
   // Of a job that has diverged: there are no parameters.
