@@ -126,12 +126,13 @@ class ShardStreams::Stream : public DataStream {
 
 ShardStreams::ShardStreams(const std::vector<std::string>& addresses, const StreamScope& scope,
                            const ConnectionOptions& connection, Callbacks callbacks,
-                           bool share_memory, std::shared_ptr<const SharedArena> arena)
-    : callbacks_(std::move(callbacks)) {
-  for (size_t shard = 0; shard < addresses.size(); ++shard) {
-    streams_.push_back(std::make_unique<Stream>(static_cast<int>(shard), addresses[shard], scope,
-                                                &callbacks_, &queue_, share_memory, arena,
-                                                connection));
+                           bool share_memory, std::shared_ptr<const SharedArena> arena,
+                           int first_shard)
+    : callbacks_(std::move(callbacks)), first_shard_(first_shard) {
+  for (const std::string& address : addresses) {
+    const int shard = first_shard + static_cast<int>(streams_.size());
+    streams_.push_back(std::make_unique<Stream>(shard, address, scope, &callbacks_, &queue_,
+                                                share_memory, arena, connection));
   }
   thread_ = std::thread([this] { Run(); });
 }
@@ -145,7 +146,7 @@ ShardStreams::~ShardStreams() {
 }
 
 void ShardStreams::Send(int shard, const Frame& frame, const Payload& payload) {
-  streams_[shard]->Send(frame, payload);
+  streams_[shard - first_shard_]->Send(frame, payload);
 }
 
 ShardStreams::Batch::Batch(ShardStreams* streams) : streams_(streams) {

@@ -35,13 +35,14 @@ class ShardStreams {
     std::function<void(int shard, const absl::Status& why)> on_copied;
   };
 
-  // Opens a stream to each of `addresses`; the shards answer only what is of their scope. A shard
-  // that cannot be reached shows as a failure. With `share_memory` frames go through memory that is
-  // shared with a shard where that is possible, and then each shard has a thread of its own here,
-  // which calls the callbacks; payloads that lie in `arena`, if there is one, are lent to shards.
+  // Opens a stream to each of `addresses`, those of shards number `first_shard` and on; these
+  // answer only what is of their scope. A shard that cannot be reached shows as a failure. With
+  // `share_memory` frames go through memory that is shared with a shard where that is possible, and
+  // then each shard has a thread of its own here, which calls the callbacks; payloads that lie in
+  // `arena`, if there is one, are lent to shards.
   ShardStreams(const std::vector<std::string>& addresses, const StreamScope& scope,
                const ConnectionOptions& connection, Callbacks callbacks, bool share_memory = false,
-               std::shared_ptr<const SharedArena> arena = nullptr);
+               std::shared_ptr<const SharedArena> arena = nullptr, int first_shard = 0);
   // Breaks the streams and waits until no callback runs any more.
   ~ShardStreams();
 
@@ -69,6 +70,7 @@ class ShardStreams {
   void Run();
 
   Callbacks callbacks_;
+  const int first_shard_;
   grpc::CompletionQueue queue_;
   std::vector<std::unique_ptr<Stream>> streams_;
   std::thread thread_;

@@ -29,8 +29,6 @@ namespace {
 
 // How often it is said that a part is still being written.
 constexpr absl::Duration kBetweenWords = absl::Seconds(5);
-// Bytes that the shard has not handled yet.
-constexpr int64_t kMaxGiven = kMaxBytesUnderWay;
 
 proto::PeerMessage PartMessage(uint32_t snapshot, proto::PartWritten::State state) {
   proto::PeerMessage message;
@@ -61,14 +59,10 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     std::thread([self = shared_from_this()] { self->Run(); }).detach();
   }
   void Close() {
-    {
-      MonotonicLock lock(&mutex_);
-      is_closed_ = true;
-      write_.reset();
-      read_.reset();
-    }
-    MonotonicLock lock(&given_mutex_);
-    takes_no_more_ = true;
+    MonotonicLock lock(&mutex_);
+    is_closed_ = true;
+    write_.reset();
+    read_.reset();
   }
   void SetView(const proto::View& view) {
     MonotonicLock lock(&mutex_);
@@ -132,6 +126,10 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   proto::View view() ABSL_LOCKS_EXCLUDED(mutex_) {
     MonotonicLock lock(&mutex_);
     return view_;
+  }
+  bool is_closed() ABSL_LOCKS_EXCLUDED(mutex_) {
+    MonotonicLock lock(&mutex_);
+    return is_closed_;
   }
   bool IsWanted(uint32_t snapshot) ABSL_LOCKS_EXCLUDED(mutex_) {
     MonotonicLock lock(&mutex_);
@@ -202,43 +200,17 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     RUBATO_ASSIGN_OR_RETURN(const CheckpointReader reader,
                             CheckpointReader::Open(task.path, manifest, view.layout()));
     RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job_, view));
-    for (int64_t block = task.blocks.begin; block < task.blocks.end; ++block) {
-      const Range range = placement.space().BlockValues(block);
-      for (int vector = 0; vector <= task.slots; ++vector) {
-        std::vector<float> values(range.size());
-        RUBATO_RETURN_IF_ERROR(reader.Read(vector, range.begin, absl::MakeSpan(values)));
-        Frame frame;
-        frame.kind = FrameKind::kRestore;
-        frame.worker = kObserver;
-        frame.block = static_cast<uint64_t>(block);
-        frame.slot = static_cast<uint32_t>(vector);
-        frame.unit = task.restore_key;
-        frame.values = static_cast<uint32_t>(values.size());
-        frame.payload_bytes = static_cast<uint32_t>(values.size() * sizeof(float));
-        RUBATO_RETURN_IF_ERROR(Give(frame, std::move(values)));
-        *has_begun = true;
-      }
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status Give(const Frame& frame, std::vector<float> values) ABSL_LOCKS_EXCLUDED(mutex_) {
-    const auto has_room = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(given_mutex_) {
-      return takes_no_more_ || given_ < kMaxGiven;
-    };
-    const int64_t bytes = frame.payload_bytes;
-    {
-      MonotonicLock lock(&given_mutex_, absl::Condition(&has_room));
-      given_ += bytes;
-    }
-    const std::shared_ptr<void> done(nullptr, [self = shared_from_this(), bytes](void*) {
-      MonotonicLock lock(&self->given_mutex_);
-      self->given_ -= bytes;
-    });
-    MonotonicLock lock(&mutex_);
-    if (is_closed_) return absl::CancelledError("the term is over");
-    outlets_.give(frame, std::move(values), done);
-    return absl::OkStatus();
+    return GiveBlocks(
+        placement.space(), task.blocks, 1 + task.slots, task.restore_key,
+        [this] { return is_closed(); },
+        [&](size_t vector, int64_t begin, absl::Span<float> out) {
+          return reader.Read(vector, begin, out);
+        },
+        [&](const Frame& frame, const Payload& payload) {
+          MonotonicLock lock(&mutex_);
+          if (!is_closed_) outlets_.give(HeaderOf(frame, payload), payload);
+          *has_begun = true;
+        });
   }
 
   const proto::Job job_;
@@ -252,10 +224,6 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   std::optional<WriteTask> write_ ABSL_GUARDED_BY(mutex_);
   std::optional<ReadTask> read_ ABSL_GUARDED_BY(mutex_);
   uint32_t wanted_ ABSL_GUARDED_BY(mutex_) = 0;  // snapshot; 0: none
-
-  MonotonicMutex given_mutex_;  // after mutex_
-  int64_t given_ ABSL_GUARDED_BY(given_mutex_) = 0;
-  bool takes_no_more_ ABSL_GUARDED_BY(given_mutex_) = false;
 };
 
 absl::StatusOr<std::unique_ptr<PartFiles>> PartFiles::Create(const proto::Job& job, int shard,

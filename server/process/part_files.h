@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "common/frames/frame.h"
+#include "common/frames/payload.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "proto/view.pb.h"
@@ -22,10 +23,9 @@ class PartFiles {
   struct Outlets {
     // To the coordinator.
     std::function<void(const proto::PeerMessage&)> say;
-    // A frame for the shard, with values; `done` is to be let go when it has been handled, or never
-    // will be.
-    std::function<void(const Frame& frame, std::vector<float> values, std::shared_ptr<void> done)>
-        give;
+    // A frame for the shard; the payload is to be let go when it has been handled, or never will
+    // be.
+    std::function<void(const Frame& frame, const Payload& payload)> give;
   };
 
   // Of shard number `shard`. InvalidArgument if the job's optimizer cannot be made.

@@ -55,9 +55,10 @@ class PartFilesTest : public ::testing::Test {
       MonotonicLock lock(&mutex_);
       said_.push_back(message);
     };
-    outlets.give = [this](const Frame& frame, std::vector<float> values, std::shared_ptr<void>) {
+    outlets.give = [this](const Frame& frame, const Payload& payload) {
       MonotonicLock lock(&mutex_);
-      given_[{frame.block, frame.slot}] = std::move(values);
+      const absl::Span<const float> values = payload.values();
+      given_[{frame.block, frame.slot}].assign(values.begin(), values.end());
       key_ = frame.unit;
     };
     auto files = PartFiles::Create(job_, 1, std::move(outlets));

@@ -68,10 +68,9 @@ absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Servic
   outlets.say = [this](const proto::PeerMessage& message) {
     data_.Post([this, message] { report_(message); });
   };
-  outlets.give = [this](const Frame& frame, std::vector<float> floats, std::shared_ptr<void> done) {
-    data_.Post([this, frame, floats = std::move(floats), done = std::move(done)] {
-      const absl::Status status =
-          Handle(shard_event::Arrival{kNoStream, frame, absl::MakeConstSpan(floats)});
+  outlets.give = [this](const Frame& frame, const Payload& payload) {
+    data_.Post([this, frame, payload] {
+      const absl::Status status = Handle(shard_event::Arrival{kNoStream, frame, payload.values()});
       if (status.ok()) return;
       proto::PeerMessage message;
       message.mutable_failure()->set_exit_code(kExitFailure);

@@ -1,13 +1,12 @@
 #include "server/run/collect.h"
 
 #include <algorithm>
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <utility>
 
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/strip.h"
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/space/placement.h"
@@ -65,11 +64,12 @@ absl::Status Take(const FlatSpace& space, int shard, const Frame& frame,
   return absl::OkStatus();
 }
 
-// What streams say of the shard that is number `index` among theirs.
-absl::Status Renumbered(const absl::Status& status, int index, int shard) {
-  absl::string_view message = status.message();
-  if (!absl::ConsumePrefix(&message, absl::StrCat("shard ", index, " "))) return status;
-  return absl::Status(status.code(), absl::StrCat("shard ", shard, " ", message));
+std::unique_ptr<ShardStreams> StreamTo(const proto::View& view, int shard, const StreamScope& scope,
+                                       const ConnectionOptions& connection,
+                                       ShardStreams::Callbacks callbacks) {
+  return std::make_unique<ShardStreams>(
+      std::vector<std::string>{ShardAddresses(view)[shard]}, scope, connection,
+      std::move(callbacks), /*share_memory=*/false, /*arena=*/nullptr, /*first_shard=*/shard);
 }
 
 Frame PullOf(const proto::View& view, const Selection& selection, Range blocks) {
@@ -104,12 +104,12 @@ absl::Status ReadBlocks(const proto::Job& job, const proto::View& view, int shar
                                             "shard %d sent block %d, which nobody has asked for",
                                             shard, frame.block)));
   };
-  callbacks.on_failure = [&](int index, const absl::Status& status) {
+  callbacks.on_failure = [&](int, const absl::Status& status) {
     MonotonicLock lock(&end->mutex);
-    failure.Update(Renumbered(status, index, shard));
+    failure.Update(status);
   };
-  ShardStreams streams({ShardAddresses(view)[shard]}, StreamScope{job_digest, view.term()},
-                       connection, std::move(callbacks));
+  const auto streams =
+      StreamTo(view, shard, StreamScope{job_digest, view.term()}, connection, std::move(callbacks));
   const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(end->mutex) {
     return window->awaited.missing() == 0 || !failure.ok() || end->is_set;
   };
@@ -120,7 +120,7 @@ absl::Status ReadBlocks(const proto::Job& job, const proto::View& view, int shar
       MonotonicLock lock(&end->mutex);
       window.emplace(blocks, vectors, silence);
     }
-    streams.Send(0, PullOf(view, selection, blocks), {});
+    streams->Send(shard, PullOf(view, selection, blocks), {});
     std::optional<BlockWindow> whole;
     {
       MonotonicLock lock(&end->mutex);
@@ -146,80 +146,74 @@ absl::Status ReadBlocks(const proto::Job& job, const proto::View& view, int shar
   return absl::OkStatus();
 }
 
-namespace {
-
-// How many floats are on their way; each buffer tells when it goes.
-struct SentFloats {
-  MonotonicMutex mutex;
-  int64_t bytes ABSL_GUARDED_BY(mutex) = 0;
-  bool has_failed ABSL_GUARDED_BY(mutex) = false;
-};
-
-std::shared_ptr<std::vector<float>> TakeBuffer(size_t size,
-                                               const std::shared_ptr<SentFloats>& sent) {
-  const int64_t bytes = static_cast<int64_t>(size * sizeof(float));
-  {
-    MonotonicLock lock(&sent->mutex);
-    sent->bytes += bytes;
+std::shared_ptr<std::vector<float>> FloatWindow::Take(size_t values,
+                                                      absl::FunctionRef<bool()> is_over) {
+  constexpr absl::Duration kBetweenLooks = absl::Milliseconds(100);
+  const auto bytes = static_cast<int64_t>(values * sizeof(float));
+  const auto has_room = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return bytes_ < kMaxBytesUnderWay;
+  };
+  while (true) {
+    if (is_over()) return nullptr;
+    MonotonicLock lock(&mutex_);
+    if (mutex_.AwaitFor(absl::Condition(&has_room), kBetweenLooks)) {
+      bytes_ += bytes;
+      break;
+    }
   }
-  return {new std::vector<float>(size), [sent, bytes](std::vector<float>* buffer) {
+  return {new std::vector<float>(values),
+          [self = shared_from_this(), bytes](std::vector<float>* buffer) {
             delete buffer;
-            MonotonicLock lock(&sent->mutex);
-            sent->bytes -= bytes;
+            MonotonicLock lock(&self->mutex_);
+            self->bytes_ -= bytes;
           }};
 }
 
-}  // namespace
-
-absl::StatusOr<std::unique_ptr<ShardStreams>> SendBlocks(
-    const proto::Job& job, const proto::View& view, const std::vector<int>& shards, int vectors,
-    const std::string& job_digest, const ConnectionOptions& connection, CollectEnd* end,
-    std::function<void(absl::Status)> on_failure, FloatSource source) {
-  constexpr absl::Duration kBetweenLooks = absl::Milliseconds(100);
-  RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job, view));
-  const auto sent = std::make_shared<SentFloats>();
-  ShardStreams::Callbacks callbacks;
-  callbacks.on_frame = [](int, const Frame&, const ReceivedValues&) {};
-  callbacks.on_failure = [sent, shards, on_failure = std::move(on_failure)](
-                             int index, const absl::Status& status) {
-    {
-      MonotonicLock lock(&sent->mutex);
-      sent->has_failed = true;
-    }
-    on_failure(Renumbered(status, index, shards[index]));
-  };
-  std::vector<std::string> addresses;
-  for (const int shard : shards) addresses.push_back(ShardAddresses(view)[shard]);
-  auto streams = std::make_unique<ShardStreams>(addresses, StreamScope{job_digest, view.term()},
-                                                connection, std::move(callbacks));
-  const auto has_room = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(sent->mutex) {
-    return sent->bytes < kMaxBytesUnderWay || sent->has_failed;
-  };
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const Range blocks = placement.Blocks(shards[i]);
-    for (int64_t block = blocks.begin; block < blocks.end; ++block) {
-      const Range range = placement.space().BlockValues(block);
-      for (int vector = 0; vector < vectors; ++vector) {
-        {
-          MonotonicLock lock(&sent->mutex);
-          while (!sent->mutex.AwaitFor(absl::Condition(&has_room), kBetweenLooks)) {
-            MonotonicLock end_lock(&end->mutex);
-            if (end->is_set) return absl::CancelledError("the job has ended");
-          }
-          if (sent->has_failed) return streams;  // who listens has heard of it
-        }
-        const std::shared_ptr<std::vector<float>> values = TakeBuffer(range.size(), sent);
-        RUBATO_RETURN_IF_ERROR(source(vector, range.begin, absl::MakeSpan(*values)));
-        Frame frame;
-        frame.kind = FrameKind::kRestore;
-        frame.worker = kObserver;
-        frame.block = static_cast<uint64_t>(block);
-        frame.slot = static_cast<uint32_t>(vector);
-        frame.unit = view.restore_key();
-        streams->Send(static_cast<int>(i), frame, Payload{values, *values});
-      }
+absl::Status GiveBlocks(const FlatSpace& space, Range blocks, int vectors, uint64_t restore_key,
+                        absl::FunctionRef<bool()> is_over, FloatSource source, GiveFrame give) {
+  const auto window = std::make_shared<FloatWindow>();
+  for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+    const Range range = space.BlockValues(block);
+    for (int vector = 0; vector < vectors; ++vector) {
+      const std::shared_ptr<std::vector<float>> values = window->Take(range.size(), is_over);
+      if (values == nullptr) return absl::CancelledError("the job has ended");
+      RUBATO_RETURN_IF_ERROR(source(vector, range.begin, absl::MakeSpan(*values)));
+      Frame frame;
+      frame.kind = FrameKind::kRestore;
+      frame.worker = kObserver;
+      frame.block = static_cast<uint64_t>(block);
+      frame.slot = static_cast<uint32_t>(vector);
+      frame.unit = restore_key;
+      give(frame, Payload{values, *values});
     }
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::unique_ptr<ShardStreams>> SendBlocks(
+    const proto::Job& job, const proto::View& view, int shard, int vectors,
+    const std::string& job_digest, const ConnectionOptions& connection, CollectEnd* end,
+    std::function<void(absl::Status)> on_failure, FloatSource source) {
+  RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job, view));
+  const auto has_failed = std::make_shared<std::atomic<bool>>(false);
+  ShardStreams::Callbacks callbacks;
+  callbacks.on_frame = [](int, const Frame&, const ReceivedValues&) {};
+  callbacks.on_failure = [has_failed, on_failure = std::move(on_failure)](
+                             int, const absl::Status& status) {
+    *has_failed = true;
+    on_failure(status);
+  };
+  auto streams =
+      StreamTo(view, shard, StreamScope{job_digest, view.term()}, connection, std::move(callbacks));
+  const absl::Status given = GiveBlocks(
+      placement.space(), placement.Blocks(shard), vectors, view.restore_key(),
+      [&] {
+        MonotonicLock lock(&end->mutex);
+        return end->is_set || *has_failed;
+      },
+      source,
+      [&](const Frame& frame, const Payload& payload) { streams->Send(shard, frame, payload); });
+  if (!given.ok() && !*has_failed) return given;  // else who listens has heard of it
   return streams;
 }
 

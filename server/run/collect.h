@@ -17,6 +17,8 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "common/base/monotonic.h"
+#include "common/frames/payload.h"
+#include "common/space/flat_space.h"
 #include "common/wire/connection_options.h"
 #include "common/wire/shard_streams.h"
 #include "proto/job.pb.h"
@@ -86,11 +88,30 @@ absl::Status ReadBlocks(const proto::Job& job, const proto::View& view, int shar
 using FloatSource =
     absl::FunctionRef<absl::Status(size_t vector, int64_t begin, absl::Span<float> out)>;
 
-// Sends `vectors` vectors of its blocks to each of `shards`, whose coordinator waits for their
-// answers: the streams must live until those have come. `on_failure` hears of a stream that breaks.
-// Errors of `source`; Cancelled when `end` is set.
+// Buffers of floats that are under way: kMaxBytesUnderWay of them, and one more. Any thread.
+class FloatWindow : public std::enable_shared_from_this<FloatWindow> {
+ public:
+  // A buffer for so many values, when there is room; it counts until it goes. Null as soon as
+  // `is_over`, which is asked now and then, says so.
+  std::shared_ptr<std::vector<float>> Take(size_t values, absl::FunctionRef<bool()> is_over)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  MonotonicMutex mutex_;
+  int64_t bytes_ ABSL_GUARDED_BY(mutex_) = 0;
+};
+
+using GiveFrame = absl::FunctionRef<void(const Frame& frame, const Payload& payload)>;
+
+// Gives the frames that a shard gets its values by: `vectors` vectors of each of `blocks`. Errors
+// of `source`; Cancelled when `is_over` says so.
+absl::Status GiveBlocks(const FlatSpace& space, Range blocks, int vectors, uint64_t restore_key,
+                        absl::FunctionRef<bool()> is_over, FloatSource source, GiveFrame give);
+
+// Sends the shard its own, for which its coordinator waits: the streams must live until it has
+// answered. `on_failure` hears of a stream that breaks. Errors as GiveBlocks, when `end` is set.
 absl::StatusOr<std::unique_ptr<ShardStreams>> SendBlocks(
-    const proto::Job& job, const proto::View& view, const std::vector<int>& shards, int vectors,
+    const proto::Job& job, const proto::View& view, int shard, int vectors,
     const std::string& job_digest, const ConnectionOptions& connection, CollectEnd* end,
     std::function<void(absl::Status)> on_failure, FloatSource source);
 

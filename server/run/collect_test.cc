@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <functional>
 #include <numeric>
 #include <optional>
 #include <thread>
@@ -48,18 +49,29 @@ class SilentServer {
   int port_ = 0;
 };
 
-// Answers a pull with the blocks and slots that the test says; slot k begins with 100 k.
+// A job with so many parameters on one shard, and a server that answers a pull of that with what
+// `answer` says: by block and slot.
 class Shard {
  public:
-  Shard(const FlatSpace& space, std::vector<std::pair<int64_t, int>> answers)
-      : space_(space), answers_(std::move(answers)) {
+  using Answers = std::vector<std::pair<int64_t, int>>;
+
+  Shard(int64_t parameters, int64_t chunk, std::function<Answers(Range asked)> answer)
+      : answer_(std::move(answer)) {
+    job_.mutable_cluster()->set_servers(1);
+    job_.mutable_wire()->set_chunk(chunk);
+    view_.set_number(1);
+    view_.mutable_layout()->add_parameters()->add_shape(parameters);
+    Placement::Even(SpaceOf(job_, view_.layout()), 1).AddTo(&view_);
     absl::StatusOr<Listener> listener = Listener::Listen(
         "127.0.0.1:0", ConnectionOptions(), [](const std::string&) {},
         [&](grpc::ServerBuilder* builder) { service_.Register(builder); });
     RUBATO_CHECK(listener.ok());
     listener_.emplace(*std::move(listener));
-    service_.Start({[this](uint64_t stream, const Frame&, const ReceivedValues&) {
-                      for (const auto& [block, slot] : answers_) Answer(stream, block, slot);
+    view_.mutable_shards(0)->set_address(listener_->address());
+    service_.Start({[this](uint64_t stream, const Frame& pull, const ReceivedValues&) {
+                      for (const auto& [block, slot] : answer_(pull.blocks())) {
+                        Answer(stream, block, slot);
+                      }
                       return absl::OkStatus();
                     },
                     [](uint64_t) {}});
@@ -68,58 +80,30 @@ class Shard {
     listener_->Shutdown();
     service_.Stop();
   }
-  const std::string& address() const { return listener_->address(); }
+
+  absl::Status Read(int slots, absl::Duration silence, TakeBlock take) const {
+    Selection selection;
+    selection.slots = slots;
+    CollectEnd end;
+    return ReadBlocks(job_, view_, 0, selection, "digest", {}, silence, &end, take);
+  }
 
  private:
+  // Slot k begins with 100 k.
   void Answer(uint64_t stream, int64_t block, int slot) {
     Frame frame;
     frame.kind = FrameKind::kParameters;
     frame.block = static_cast<uint64_t>(block);
     frame.slot = static_cast<uint32_t>(slot);
-    const Range range = space_.BlockValues(block);
+    const Range range = SpaceOf(job_, view_.layout()).BlockValues(block);
     const auto values = std::make_shared<std::vector<float>>(range.size());
     std::iota(values->begin(), values->end(), static_cast<float>(100 * slot + range.begin));
     service_.Send(stream, frame, Payload{values, *values});
   }
 
-  const FlatSpace space_;
-  const std::vector<std::pair<int64_t, int>> answers_;
-  const Log log_{"server", 0, LogLevel::kWarning};
-  DataService service_{"digest", /*share_memory=*/false, &log_};
-  std::optional<Listener> listener_;
-};
-
-// Answers a pull with the blocks that it asks for, each full of its number.
-class LargeShard {
- public:
-  LargeShard(const FlatSpace& space, int64_t* max_asked) {
-    absl::StatusOr<Listener> listener = Listener::Listen(
-        "127.0.0.1:0", ConnectionOptions(), [](const std::string&) {},
-        [&](grpc::ServerBuilder* builder) { service_.Register(builder); });
-    RUBATO_CHECK(listener.ok());
-    listener_.emplace(*std::move(listener));
-    service_.Start({[=](uint64_t stream, const Frame& pull, const ReceivedValues&) {
-                      *max_asked = std::max(*max_asked, pull.blocks().size());
-                      for (int64_t block = pull.blocks().begin; block < pull.blocks().end;
-                           ++block) {
-                        Frame frame;
-                        frame.kind = FrameKind::kParameters;
-                        frame.block = static_cast<uint64_t>(block);
-                        const auto values = std::make_shared<std::vector<float>>(
-                            space.BlockValues(block).size(), static_cast<float>(block));
-                        service_.Send(stream, frame, Payload{values, *values});
-                      }
-                      return absl::OkStatus();
-                    },
-                    [](uint64_t) {}});
-  }
-  ~LargeShard() {
-    listener_->Shutdown();
-    service_.Stop();
-  }
-  const std::string& address() const { return listener_->address(); }
-
- private:
+  proto::Job job_;
+  proto::View view_;
+  const std::function<Answers(Range asked)> answer_;
   const Log log_{"server", 0, LogLevel::kWarning};
   DataService service_{"digest", /*share_memory=*/false, &log_};
   std::optional<Listener> listener_;
@@ -127,28 +111,15 @@ class LargeShard {
 
 // What is read, by vector, of a job with 20 parameters in blocks of 16 and 4, from a shard that
 // gives these answers.
-absl::StatusOr<std::vector<std::vector<float>>> Collect(
-    std::vector<std::pair<int64_t, int>> answers, int slots, absl::Duration silence) {
-  proto::Job job;
-  job.mutable_cluster()->set_servers(1);
-  job.mutable_wire()->set_chunk(64);
-  proto::View view;
-  view.set_number(1);
-  view.mutable_layout()->add_parameters()->add_shape(20);
-  const FlatSpace space = SpaceOf(job, view.layout());
-  Placement::Even(space, 1).AddTo(&view);
-  const Shard shard(space, std::move(answers));
-  view.mutable_shards(0)->set_address(shard.address());
-  Selection selection;
-  selection.slots = slots;
-  CollectEnd end;
+absl::StatusOr<std::vector<std::vector<float>>> Collect(const Shard::Answers& answers, int slots,
+                                                        absl::Duration silence) {
+  const Shard shard(20, 64, [&](Range) { return answers; });
   std::vector<std::vector<float>> vectors(1 + slots);
-  RUBATO_RETURN_IF_ERROR(ReadBlocks(job, view, 0, selection, "digest", {}, silence, &end,
-                                    [&](int64_t, size_t vector, absl::Span<const float> values) {
-                                      vectors[vector].insert(vectors[vector].end(), values.begin(),
-                                                             values.end());
-                                      return absl::OkStatus();
-                                    }));
+  RUBATO_RETURN_IF_ERROR(
+      shard.Read(slots, silence, [&](int64_t, size_t vector, absl::Span<const float> values) {
+        vectors[vector].insert(vectors[vector].end(), values.begin(), values.end());
+        return absl::OkStatus();
+      }));
   return vectors;
 }
 
@@ -165,24 +136,19 @@ TEST(CollectTest, HasAllBlocksAndSlotsInWhateverOrderTheyCome) {
 
 // Blocks of a megabyte: some sixteen are asked for at a time.
 TEST(CollectTest, OfALargeShardAsMuchIsUnderWayAsTheWindowHolds) {
-  constexpr int64_t kBlocks = 100;
-  proto::Job job;
-  job.mutable_cluster()->set_servers(1);
-  job.mutable_wire()->set_chunk(1 << 20);
-  proto::View view;
-  view.set_number(1);
-  view.mutable_layout()->add_parameters()->add_shape(kBlocks << 18);
-  const FlatSpace space = SpaceOf(job, view.layout());
-  Placement::Even(space, 1).AddTo(&view);
+  constexpr int64_t kBlocks = 100, kValues = 1 << 18;  // of a block
   int64_t max_asked = 0;
-  const LargeShard shard(space, &max_asked);
-  view.mutable_shards(0)->set_address(shard.address());
-  CollectEnd end;
+  const Shard shard(kBlocks * kValues, 1 << 20, [&](Range asked) {
+    max_asked = std::max(max_asked, asked.size());
+    Shard::Answers answers;
+    for (int64_t block = asked.begin; block < asked.end; ++block) answers.emplace_back(block, 0);
+    return answers;
+  });
   int64_t next = 0;
-  RUBATO_ASSERT_OK(ReadBlocks(job, view, 0, {}, "digest", {}, absl::InfiniteDuration(), &end,
+  RUBATO_ASSERT_OK(shard.Read(/*slots=*/0, absl::InfiniteDuration(),
                               [&](int64_t block, size_t, absl::Span<const float> values) {
                                 EXPECT_EQ(block, next++);
-                                EXPECT_EQ(values.front(), static_cast<float>(block));
+                                EXPECT_EQ(values.front(), static_cast<float>(block * kValues));
                                 return absl::OkStatus();
                               }));
   EXPECT_EQ(next, kBlocks);
@@ -190,19 +156,9 @@ TEST(CollectTest, OfALargeShardAsMuchIsUnderWayAsTheWindowHolds) {
 }
 
 TEST(CollectTest, AnErrorOfWhoTakesTheBlocksEndsIt) {
-  proto::Job job;
-  job.mutable_cluster()->set_servers(1);
-  job.mutable_wire()->set_chunk(64);
-  proto::View view;
-  view.set_number(1);
-  view.mutable_layout()->add_parameters()->add_shape(20);
-  const FlatSpace space = SpaceOf(job, view.layout());
-  Placement::Even(space, 1).AddTo(&view);
-  const Shard shard(space, {{0, 0}, {1, 0}});
-  view.mutable_shards(0)->set_address(shard.address());
-  CollectEnd end;
+  const Shard shard(20, 64, [](Range) { return Shard::Answers{{0, 0}, {1, 0}}; });
   int taken = 0;
-  EXPECT_THAT(ReadBlocks(job, view, 0, {}, "digest", {}, absl::InfiniteDuration(), &end,
+  EXPECT_THAT(shard.Read(/*slots=*/0, absl::InfiniteDuration(),
                          [&](int64_t, size_t, absl::Span<const float>) {
                            ++taken;
                            return absl::ResourceExhaustedError("the disk is full");

@@ -41,7 +41,7 @@ constexpr char kPartsPrefix[] = ".parts-";
 // A name that nobody else gives: who sees such a folder shares the file system.
 std::string PartsFolder(const RunFolder& folder) {
   std::error_code error;
-  return absl::StrFormat("%s/%s%08x%08x%08x%08x",
+  return absl::StrFormat("%s/%s%016x%016x",
                          std::filesystem::absolute(folder.CheckpointFolder(), error).string(),
                          kPartsPrefix, DrawEntropy(), DrawEntropy());
 }
@@ -257,29 +257,34 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
 
 absl::Status RunFiles::Restore(const proto::View& view, const std::vector<int>& shards,
                                const std::string& checkpoint, const proto::Manifest& manifest,
-                               std::function<void(absl::Status)> on_failure) {
+                               const std::function<void(absl::Status)>& on_failure) {
   RUBATO_ASSIGN_OR_RETURN(const CheckpointReader reader,
                           CheckpointReader::Open(checkpoint, manifest, view.layout()));
-  RUBATO_ASSIGN_OR_RETURN(restoring_.emplace_back(),
-                          SendBlocks(job_, view, shards, 1 + manifest.slots_size(), job_digest_,
-                                     connection_, &collect_end_, std::move(on_failure),
-                                     [&](size_t vector, int64_t begin, absl::Span<float> out) {
-                                       return reader.Read(vector, begin, out);
-                                     }));
-  return absl::OkStatus();
+  return Send(view, shards, 1 + manifest.slots_size(), on_failure,
+              [&](size_t vector, int64_t begin, absl::Span<float> out) {
+                return reader.Read(vector, begin, out);
+              });
 }
 
 absl::Status RunFiles::SendInitial(const proto::View& view, const std::vector<int>& shards,
                                    const std::string& file,
-                                   std::function<void(absl::Status)> on_failure) {
+                                   const std::function<void(absl::Status)>& on_failure) {
   RUBATO_ASSIGN_OR_RETURN(const SafetensorsReader reader,
                           OpenInitialParameters(file, view.layout()));
-  RUBATO_ASSIGN_OR_RETURN(
-      restoring_.emplace_back(),
-      SendBlocks(job_, view, shards, /*vectors=*/1, job_digest_, connection_, &collect_end_,
-                 std::move(on_failure), [&](size_t, int64_t begin, absl::Span<float> out) {
-                   return ReadInitialValues(reader, view.layout(), begin, out);
-                 }));
+  return Send(view, shards, /*vectors=*/1, on_failure,
+              [&](size_t, int64_t begin, absl::Span<float> out) {
+                return ReadInitialValues(reader, view.layout(), begin, out);
+              });
+}
+
+absl::Status RunFiles::Send(const proto::View& view, const std::vector<int>& shards, int vectors,
+                            const std::function<void(absl::Status)>& on_failure,
+                            FloatSource source) {
+  for (const int shard : shards) {
+    RUBATO_ASSIGN_OR_RETURN(restoring_.emplace_back(),
+                            SendBlocks(job_, view, shard, vectors, job_digest_, connection_,
+                                       &collect_end_, on_failure, source));
+  }
   return absl::OkStatus();
 }
 

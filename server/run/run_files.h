@@ -68,10 +68,11 @@ class RunFiles {
   // Sends the floats of a checkpoint to these shards; `on_failure` hears if a stream breaks.
   absl::Status Restore(const proto::View& view, const std::vector<int>& shards,
                        const std::string& checkpoint, const proto::Manifest& manifest,
-                       std::function<void(absl::Status)> on_failure);
+                       const std::function<void(absl::Status)>& on_failure);
   // The same with the parameters of model.init_from.
   absl::Status SendInitial(const proto::View& view, const std::vector<int>& shards,
-                           const std::string& file, std::function<void(absl::Status)> on_failure);
+                           const std::string& file,
+                           const std::function<void(absl::Status)>& on_failure);
   // What is being collected from shards comes to nothing. From any thread.
   void StopCollecting() { collect_end_.Set(); }
 
@@ -89,6 +90,9 @@ class RunFiles {
   absl::StatusOr<std::string> WriteResultTo(const RunFolder& folder, const Result& result);
   // The same to the run's folder, or elsewhere: then the error says where.
   absl::Status WriteResultOnce(const Result& result, bool* is_written);
+  // Sends these shards their blocks, one after the other.
+  absl::Status Send(const proto::View& view, const std::vector<int>& shards, int vectors,
+                    const std::function<void(absl::Status)>& on_failure, FloatSource source);
   // Reads the part of a shard that does not see `folder` and writes it there.
   absl::Status WritePart(const proto::View& view, int shard, uint32_t snapshot,
                          const std::string& folder, proto::Manifest* manifest);
