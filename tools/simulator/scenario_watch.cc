@@ -188,7 +188,7 @@ void ScenarioWatch::OnTerm(const proto::RunState& state,
   begun_at_.reset();
   if (stop_lasts_) {
     invariants_.BeginStopped();
-  } else if (signals_ == 0) {
+  } else {
     stops_ = 0;
     stopped_.clear();
     has_reached_time_ = has_met_target_ = false;

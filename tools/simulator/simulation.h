@@ -279,7 +279,7 @@ class Simulation : private Process {
   ShardSetting shard_setting_;
   WorkerSetting worker_setting_;
   KeptOnDisk kept_;
-  bool is_interrupted_ = false;  // nobody starts a server again
+  bool is_interrupted_ = false;  // by a signal: nobody starts a server again, nor another term
   std::unique_ptr<CoordinatorProcess> coordinator_;
   std::vector<std::unique_ptr<ShardProcess>> shards_;
   std::vector<std::unique_ptr<Process>> dead_;  // in whose places others are

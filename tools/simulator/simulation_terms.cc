@@ -81,6 +81,10 @@ void Simulation::BeginTerm() {
     SetTask(kBeginTerm, 0, kBetweenTries);
     return;
   }
+  if (is_interrupted_) {  // the signal counts, though nobody may have heard it in the term before
+    KillServer(0);
+    return;
+  }
   CountTerm();
   coordinator_->BeginTerm(MakeCore());
   TellOfTerm();
