@@ -94,14 +94,15 @@ absl::Status AtomicFile::Append(absl::string_view bytes) {
   return absl::OkStatus();
 }
 
-absl::Status AtomicFile::Commit() {
+absl::Status AtomicFile::Commit(Flush flush) {
   if (descriptor_ < 0) {
     return absl::FailedPreconditionError(absl::StrCat(path_, " is no longer being written"));
   }
-  if (fsync(descriptor_) != 0) return Fail("write", errno);
+  if (flush != Flush::kNothing && fsync(descriptor_) != 0) return Fail("write", errno);
   // Some file systems report a full disk only now.
   if (close(std::exchange(descriptor_, -1)) != 0) return Fail("write", errno);
   if (rename(temporary_path_.c_str(), path_.c_str()) != 0) return Fail("rename to", errno);
+  if (flush != Flush::kName) return absl::OkStatus();
   // The new name is on the disk when the folder is. Where folders cannot be flushed, nothing more
   // can be done.
   const int folder = open(FolderOf(path_).c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);

@@ -10,6 +10,11 @@
 
 namespace rubato {
 
+// What Commit() flushes to the disk: the contents and the name; the contents, where whoever
+// publishes the folder flushes its names; nothing, where others wait and the file has to outlive
+// the process alone.
+enum class Flush { kName, kContents, kNothing };
+
 // Bytes are written to a temporary file beside `path`, which Commit() flushes to the disk and
 // renames. Without Commit() (an error, a destructor) nothing is left behind and an older file of
 // that name stays as it was. A crash may leave the temporary file, never part of a file under the
@@ -30,7 +35,7 @@ class AtomicFile {
 
   // After an error the file is gone, and Append and Commit fail.
   absl::Status Append(absl::string_view bytes);
-  absl::Status Commit();
+  absl::Status Commit(Flush flush = Flush::kName);
 
  private:
   AtomicFile(std::string path, std::string temporary_path, int descriptor);

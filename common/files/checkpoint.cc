@@ -43,9 +43,9 @@ absl::Status WriteFiles(const std::string& path, proto::Manifest manifest,
                         const std::string& job_yaml) {
   manifest.set_job_file_digest(Sha256Hex(job_yaml));
   RUBATO_RETURN_IF_ERROR(WriteManifest(path + kManifest, std::move(manifest)));
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(path + kJob, job_yaml));
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(path + kComplete, ""));
-  return SyncFolder(path);
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(path + kJob, job_yaml, Flush::kContents));
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(path + kComplete, "", Flush::kContents));
+  return SyncFolder(path);  // the names of the parts as well
 }
 
 // Writes part number `part` of a whole state, and what the manifest says of it.

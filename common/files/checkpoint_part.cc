@@ -99,7 +99,7 @@ absl::Status CheckpointPart::Append(size_t vector, absl::Span<const float> value
 absl::Status CheckpointPart::Finish(const std::function<bool()>& goes_on) {
   for (SafetensorsWriter& file : files_) {
     if (goes_on && !goes_on()) return absl::CancelledError("the part is not wanted any more");
-    RUBATO_RETURN_IF_ERROR(file.Finish());
+    RUBATO_RETURN_IF_ERROR(file.Finish(Flush::kContents));
   }
   return absl::OkStatus();
 }

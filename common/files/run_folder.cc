@@ -220,23 +220,10 @@ absl::StatusOr<std::string> OpenToken(const std::string& path) {
   return token;
 }
 
-absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents) {
+absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents, Flush flush) {
   RUBATO_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path));
   RUBATO_RETURN_IF_ERROR(file.Append(contents));
-  return file.Commit();
-}
-
-absl::Status ReplaceSmallFile(const std::string& path, absl::string_view contents) {
-  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
-  if (fd < 0) return SystemError(errno, "create", path);
-  const ssize_t written = write(fd, contents.data(), contents.size());
-  int error = written == static_cast<ssize_t>(contents.size()) ? 0 : written < 0 ? errno : ENOSPC;
-  close(fd);
-  if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-  if (error == 0) return absl::OkStatus();
-  unlink(temporary.c_str());
-  return SystemError(error, "write", path);
+  return file.Commit(flush);
 }
 
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path) {

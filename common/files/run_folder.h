@@ -23,6 +23,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
+#include "common/files/atomic_file.h"
 
 namespace rubato {
 
@@ -73,11 +74,8 @@ absl::StatusOr<std::string> WriteToken(const std::string& path);
 absl::StatusOr<std::string> OpenToken(const std::string& path);
 
 // The whole of a small file at once (see AtomicFile, which also says the codes of errors).
-absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents);
-
-// The same without waiting for the disk, for which a process that others wait for has no time: the
-// old contents or the new ones outlive the process.
-absl::Status ReplaceSmallFile(const std::string& path, absl::string_view contents);
+absl::Status WriteFileAtomically(const std::string& path, absl::string_view contents,
+                                 Flush flush = Flush::kName);
 
 // The whole file. NotFound, PermissionDenied, … naming the file.
 absl::StatusOr<std::string> ReadSmallFile(const std::string& path);

@@ -71,13 +71,13 @@ absl::Status SafetensorsWriter::Append(absl::string_view bytes) {
   return absl::OkStatus();
 }
 
-absl::Status SafetensorsWriter::Finish() {
+absl::Status SafetensorsWriter::Finish(Flush flush) {
   if (appended_bytes_ != data_bytes_) {
     return absl::InvalidArgumentError(absl::StrCat("cannot write ", file_.path(), ": found ",
                                                    appended_bytes_, " bytes of data; expected ",
                                                    data_bytes_));
   }
-  return file_.Commit();
+  return file_.Commit(flush);
 }
 
 absl::Status WriteSafetensors(std::string path, absl::Span<const TensorView> tensors,

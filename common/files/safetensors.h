@@ -37,7 +37,7 @@ class SafetensorsWriter {
   // The next bytes of the data. InvalidArgument if they are more than the tensors hold.
   absl::Status Append(absl::string_view bytes);
   // InvalidArgument if bytes are missing.
-  absl::Status Finish();
+  absl::Status Finish(Flush flush = Flush::kName);
 
  private:
   SafetensorsWriter(AtomicFile file, int64_t data_bytes);

@@ -1,8 +1,10 @@
 #include "server/run/run_files.h"
 
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <filesystem>
 #include <iterator>
 #include <map>
@@ -183,9 +185,8 @@ void RunFiles::KeepWritten() {
 }
 
 void RunFiles::MakePartsFolder() const {
-  std::error_code error;
-  std::filesystem::create_directories(parts_folder_, error);
-  if (error) log_.Warning(absl::StrCat("cannot make ", parts_folder_, ": ", error.message()));
+  const absl::Status status = BeginCheckpoint(folder_.CheckpointFolder(), parts_folder_);
+  if (!status.ok()) log_.Warning(status.message());
 }
 
 void RunFiles::RemovePartsFolder() const {
@@ -226,7 +227,9 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
   const std::string temporary = absl::StrCat(parts_folder_, "/", snapshot);
   const absl::StatusOr<std::string> path = [&]() -> absl::StatusOr<std::string> {
     RUBATO_RETURN_IF_ERROR(failure);
-    RUBATO_RETURN_IF_ERROR(BeginCheckpoint(folder_.CheckpointFolder(), temporary));
+    if (mkdir(temporary.c_str(), 0777) != 0 && errno != EEXIST) {  // somebody removed the rest
+      RUBATO_RETURN_IF_ERROR(BeginCheckpoint(folder_.CheckpointFolder(), temporary));
+    }
     RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job_)));
     for (const std::string& slot : optimizer.slots()) manifest.add_slots(slot);
     for (const int shard : unseen) {

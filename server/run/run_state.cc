@@ -37,7 +37,8 @@ absl::Status WriteRunState(const RunFolder& folder, const proto::RunState& state
   if (!google::protobuf::util::MessageToJsonString(state, &text, options).ok()) {
     return absl::InternalError("the run's state is no JSON");
   }
-  return ReplaceSmallFile(folder.StateFile(), text);
+  // Others wait for it, and a server that waits for its disk looks as if it stood still.
+  return WriteFileAtomically(folder.StateFile(), text, Flush::kNothing);
 }
 
 int64_t LastSamples(const RunFolder& folder) {
