@@ -47,6 +47,13 @@ proto::PeerMessage FailedMessage(uint32_t snapshot, const absl::Status& why) {
   return message;
 }
 
+// After the first view. A snapshot that comes earlier does without, and a job that ends before then
+// needs no memory for one.
+absl::Duration TimeToPrepare(const proto::Job& job) {
+  const proto::Point& every = job.checkpoint().every();
+  return every.has_time() ? absl::Seconds(every.time() / 2) : absl::ZeroDuration();
+}
+
 }  // namespace
 
 // Belongs to the thread as well, which may outlive the rest: it may wait for a disk.
@@ -66,6 +73,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   }
   void SetView(const proto::View& view) {
     MonotonicLock lock(&mutex_);
+    if (view_.number() == 0) prepare_at_ = MonotonicNow() + TimeToPrepare(job_);
     view_ = view;
   }
   void Write(const shard_outcome::WritePart& part) {
@@ -102,23 +110,41 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   void Run() {
     // Of this thread alone.
     setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
-    const auto has_task = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return is_closed_ || write_.has_value() || read_.has_value();
-    };
     while (true) {
       std::optional<WriteTask> write;
       std::optional<ReadTask> read;
+      bool prepares = false;
       {
-        MonotonicLock lock(&mutex_, absl::Condition(&has_task));
+        MonotonicLock lock(&mutex_);
+        const absl::Time prepare_at = prepare_at_;
+        const auto wakes = [this, prepare_at]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+          return HasTask() || prepare_at_ != prepare_at;
+        };
+        prepares = !mutex_.AwaitUntil(absl::Condition(&wakes), prepare_at);
+        if (prepares) prepare_at_ = absl::InfiniteFuture();
         if (is_closed_) return;
         write.swap(write_);
         read.swap(read_);
       }
+      if (prepares) Prepare();
       if (read.has_value()) DoRead(*read);
-      if (write.has_value()) DoWrite(*write);
+      if (write.has_value()) DoWrite(*std::move(write));
     }
   }
 
+  bool HasTask() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return is_closed_ || write_.has_value() || read_.has_value();
+  }
+  void Prepare() ABSL_LOCKS_EXCLUDED(mutex_) {
+    if (!outlets_.prepare) return;
+    outlets_.prepare([this] {
+      MonotonicLock lock(&mutex_);
+      return HasTask();
+    });
+    // What is left of it comes after the task.
+    MonotonicLock lock(&mutex_);
+    if (HasTask()) prepare_at_ = MonotonicNow();
+  }
   void Say(const proto::PeerMessage& message) ABSL_LOCKS_EXCLUDED(mutex_) {
     MonotonicLock lock(&mutex_);
     if (!is_closed_) outlets_.say(message);
@@ -136,9 +162,12 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     return !is_closed_ && wanted_ == snapshot;
   }
 
-  void DoWrite(const WriteTask& task) {
+  void DoWrite(WriteTask task) {
     std::vector<uint32_t> checksums;
     const absl::Status status = WriteFiles(task, &checksums);
+    // Before the engine lets go of them. To free its memory at this thread's priority would hold it
+    // up: a lock may be kept for as long as others have work.
+    task.blocks.clear();
     if (absl::IsCancelled(status)) return;
     if (!status.ok()) return Say(FailedMessage(task.snapshot, status));
     proto::PeerMessage message = PartMessage(task.snapshot, proto::PartWritten::STATE_WRITTEN);
@@ -221,6 +250,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   MonotonicMutex mutex_;
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
   proto::View view_ ABSL_GUARDED_BY(mutex_);
+  absl::Time prepare_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::optional<WriteTask> write_ ABSL_GUARDED_BY(mutex_);
   std::optional<ReadTask> read_ ABSL_GUARDED_BY(mutex_);
   uint32_t wanted_ ABSL_GUARDED_BY(mutex_) = 0;  // snapshot; 0: none

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "common/frames/frame.h"
 #include "common/frames/payload.h"
 #include "proto/cluster.pb.h"
@@ -19,13 +20,15 @@ namespace rubato {
 
 class PartFiles {
  public:
-  // What its thread calls. Neither blocks for long.
+  // What its thread calls. None of them but the last blocks for long.
   struct Outlets {
     // To the coordinator.
     std::function<void(const proto::PeerMessage&)> say;
     // A frame for the shard; the payload is to be let go when it has been handled, or never will
     // be.
     std::function<void(const Frame& frame, const Payload& payload)> give;
+    // Makes ready what a snapshot needs, unless `stops` says so; takes long. May be null.
+    std::function<void(absl::FunctionRef<bool()> stops)> prepare;
   };
 
   // Of shard number `shard`. InvalidArgument if the job's optimizer cannot be made.

@@ -42,8 +42,8 @@ ShardHost::ShardHost(const proto::Job& job, const std::string& job_digest,
       log_(*log),
       report_(std::move(report)),
       recording_(std::move(recording)),
-      arena_(ArenaFor(job, log)),
-      data_(job_digest, SharesMemory(job), log, arena_, connection.strangers) {}
+      memory_(ArenaFor(job, log)),
+      data_(job_digest, SharesMemory(job), log, memory_.arena, connection.strangers) {}
 
 void ShardHost::StopParts() {
   if (parts_ != nullptr) parts_->Close();
@@ -59,7 +59,7 @@ void ShardHost::Stop() {
 absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Service* cluster,
                               Ask ask_cluster) {
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> values,
-                          FloatValues::Create(job_, shard, arena_));
+                          FloatValues::Create(job_, shard, memory_));
   shard_.emplace(
       std::move(values),
       RecordingSink([this](const ShardOutcome& outcome) { Do(outcome); }, recording_.get()));
@@ -77,6 +77,10 @@ absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Servic
       message.mutable_failure()->set_reason(std::string(status.message()));
       report_(message);
     });
+  };
+  outlets.prepare = [memory = memory_](absl::FunctionRef<bool()> stops) {
+    memory.slots->Fill(stops);
+    memory.parameters->Fill(stops);
   };
   RUBATO_ASSIGN_OR_RETURN(parts_, PartFiles::Create(job_, shard, std::move(outlets)));
   RUBATO_ASSIGN_OR_RETURN(

@@ -14,7 +14,6 @@
 #include "common/wire/connection_options.h"
 #include "common/wire/data_service.h"
 #include "common/wire/listener.h"
-#include "common/wire/shared_arena.h"
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "proto/record.pb.h"
@@ -22,6 +21,7 @@
 #include "server/process/part_files.h"
 #include "server/process/server_options.h"
 #include "server/run/recording.h"
+#include "server/shard/buffer_pool.h"
 #include "server/shard/shard_protocol.h"
 
 namespace rubato {
@@ -71,9 +71,9 @@ class ShardHost {
   const Log& log_;
   const Reporter report_;
   const std::unique_ptr<RecordingWriter> recording_;
-  std::optional<ShardProtocol> shard_;        // once it has been started
-  std::unique_ptr<PartFiles> parts_;          // likewise
-  const std::shared_ptr<SharedArena> arena_;  // of the parameters; may be null
+  std::optional<ShardProtocol> shard_;  // once it has been started
+  std::unique_ptr<PartFiles> parts_;    // likewise
+  const BlockMemory memory_;
   DataService data_;
   std::optional<Listener> listener_;
   std::atomic<bool> has_opened_{false};  // the first view

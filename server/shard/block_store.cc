@@ -2,8 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_format.h"
@@ -13,8 +11,6 @@
 
 namespace rubato {
 namespace {
-
-constexpr size_t kCacheLine = 64;  // bytes
 
 // Draws the values [range.begin, range.end) of the flat vector.
 void Initialize(const proto::Layout& layout, uint64_t seed, Range range, absl::Span<float> out) {
@@ -32,34 +28,22 @@ void Initialize(const proto::Layout& layout, uint64_t seed, Range range, absl::S
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<FloatBuffer>> FloatBuffer::Create(int64_t size, bool zeroed,
-                                                                 SharedArena* arena) {
-  const size_t bytes = (size * sizeof(float) + kCacheLine - 1) / kCacheLine * kCacheLine;
-  std::shared_ptr<char> data;
-  if (arena != nullptr) data = arena->Allocate(bytes);
-  if (data == nullptr) {
-    data.reset(static_cast<char*>(std::aligned_alloc(kCacheLine, std::max(bytes, kCacheLine))),
-               std::free);
-  }
-  if (data == nullptr) {
-    return absl::ResourceExhaustedError(absl::StrFormat("no memory for %d bytes", bytes));
-  }
-  if (zeroed) std::memset(data.get(), 0, bytes);
-  return std::shared_ptr<FloatBuffer>(new FloatBuffer(std::move(data), size));
-}
-
 absl::StatusOr<BlockStore> BlockStore::Create(const Placement& placement, int shard,
                                               const proto::Layout& layout, uint64_t seed, int slots,
-                                              bool spares, std::shared_ptr<SharedArena> arena) {
+                                              bool spares, const BlockMemory& memory) {
   const Range owned = placement.Blocks(shard);
-  BlockStore store(owned.begin, spares, std::move(arena));
+  BlockStore store(owned.begin, spares, memory);
+  const int64_t block_values =
+      owned.empty() ? 0 : placement.space().BlockValues(owned.begin).size();
+  memory.parameters->Plan(block_values, owned.size());
+  memory.slots->Plan(block_values, slots * owned.size());
   for (int64_t index = owned.begin; index < owned.end; ++index) {
     const Range values = placement.space().BlockValues(index);
     Block block;
     std::vector<std::shared_ptr<FloatBuffer>> buffers;
     for (int i = 0; i < 1 + spares + slots; ++i) {
       absl::StatusOr<std::shared_ptr<FloatBuffer>> buffer = FloatBuffer::Create(
-          values.size(), /*zeroed=*/true, i <= int{spares} ? store.arena_.get() : nullptr);
+          values.size(), /*zeroed=*/true, i <= int{spares} ? memory.arena.get() : nullptr);
       if (!buffer.ok()) {
         return absl::ResourceExhaustedError(absl::StrFormat(
             "no memory for shard %d: %d parameters with %d optimizer slots each need %d bytes",
@@ -89,8 +73,7 @@ absl::Span<const absl::Span<float>> BlockStore::WritableSlots(int64_t block) {
   Block& target = at(block);
   for (size_t i = 0; i < target.slots.size(); ++i) {
     if (target.slots[i].use_count() == 1) continue;
-    absl::StatusOr<std::shared_ptr<FloatBuffer>> fresh =
-        FloatBuffer::Create(BlockSize(block), /*zeroed=*/false);
+    absl::StatusOr<std::shared_ptr<FloatBuffer>> fresh = memory_.slots->Take(BlockSize(block));
     RUBATO_CHECK(fresh.ok());  // as in TakeSpare
     const absl::Span<const float> before = std::as_const(*target.slots[i]).values();
     std::copy(before.begin(), before.end(), (*fresh)->values().begin());
@@ -108,8 +91,7 @@ std::shared_ptr<FloatBuffer> BlockStore::TakeSpare(int64_t block) {
     std::atomic_thread_fence(std::memory_order_acquire);  // after what its last reader did
     return spare;
   }
-  absl::StatusOr<std::shared_ptr<FloatBuffer>> fresh =
-      FloatBuffer::Create(BlockSize(block), /*zeroed=*/false, arena_.get());
+  absl::StatusOr<std::shared_ptr<FloatBuffer>> fresh = memory_.parameters->Take(BlockSize(block));
   RUBATO_CHECK(fresh.ok());  // one block: a process that cannot get it cannot go on
   return *std::move(fresh);
 }

@@ -14,42 +14,21 @@
 #include "absl/types/span.h"
 #include "common/frames/received_values.h"
 #include "common/space/placement.h"
-#include "common/wire/shared_arena.h"
 #include "proto/layout.pb.h"
+#include "server/shard/buffer_pool.h"
 
 namespace rubato {
-
-// A fixed number of floats, aligned to a cache line.
-class FloatBuffer {
- public:
-  // Zeroes, or whatever values. ResourceExhausted if there is no memory for them.
-  // In `arena` if there is one and it has memory.
-  static absl::StatusOr<std::shared_ptr<FloatBuffer>> Create(int64_t size, bool zeroed = true,
-                                                             SharedArena* arena = nullptr);
-
-  absl::Span<float> values() { return {data(), size_}; }
-  absl::Span<const float> values() const { return {data(), size_}; }
-
- private:
-  FloatBuffer(std::shared_ptr<char> data, size_t size) : data_(std::move(data)), size_(size) {}
-
-  float* data() const { return reinterpret_cast<float*>(data_.get()); }
-
-  const std::shared_ptr<char> data_;
-  size_t size_;
-};
 
 class BlockStore {
  public:
   // The blocks of `shard`, at their initial values, with `slots` zeroed floats a parameter, and a
   // spare buffer for each from the beginning if `spares`: for several workers, so that memory does
   // not grow with who happens to read while another's update comes. ResourceExhausted, saying how
-  // much was asked for, if memory does not hold them. Parameters lie in `arena`, if there is one,
-  // so that they can be lent.
+  // much was asked for, if memory does not hold them. What the pools of `memory` make beforehand is
+  // planned for a snapshot of all blocks.
   static absl::StatusOr<BlockStore> Create(const Placement& placement, int shard,
                                            const proto::Layout& layout, uint64_t seed, int slots,
-                                           bool spares,
-                                           std::shared_ptr<SharedArena> arena = nullptr);
+                                           bool spares, const BlockMemory& memory);
 
   int64_t BlockSize(int64_t block) const { return at(block).current->values().size(); }
   std::shared_ptr<const FloatBuffer> Current(int64_t block) const { return at(block).current; }
@@ -87,14 +66,14 @@ class BlockStore {
     std::vector<absl::Span<float>> slot_views;
   };
 
-  BlockStore(int64_t first_block, bool spares, std::shared_ptr<SharedArena> arena)
-      : first_block_(first_block), spares_(spares), arena_(std::move(arena)) {}
+  BlockStore(int64_t first_block, bool spares, const BlockMemory& memory)
+      : first_block_(first_block), spares_(spares), memory_(memory) {}
   const Block& at(int64_t block) const { return blocks_[block - first_block_]; }
   Block& at(int64_t block) { return blocks_[block - first_block_]; }
 
   int64_t first_block_;
   bool spares_;
-  std::shared_ptr<SharedArena> arena_;
+  BlockMemory memory_;
   std::vector<Block> blocks_;
 };
 

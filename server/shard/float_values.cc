@@ -35,11 +35,10 @@ GroupUpdate UpdateOf(const shard_action::Apply& apply, int64_t batch_size,
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<FloatValues>> FloatValues::Create(
-    const proto::Job& job, int shard, std::shared_ptr<SharedArena> arena) {
+absl::StatusOr<std::unique_ptr<FloatValues>> FloatValues::Create(const proto::Job& job, int shard,
+                                                                 const BlockMemory& memory) {
   RUBATO_ASSIGN_OR_RETURN(Optimizer optimizer, Optimizer::Create(ServerOptimizer(job)));
-  return std::unique_ptr<FloatValues>(
-      new FloatValues(job, shard, std::move(optimizer), std::move(arena)));
+  return std::unique_ptr<FloatValues>(new FloatValues(job, shard, std::move(optimizer), memory));
 }
 
 absl::StatusOr<Range> FloatValues::Open(const proto::View& view) {
@@ -52,9 +51,10 @@ absl::StatusOr<Range> FloatValues::Open(const proto::View& view) {
     return absl::InvalidArgumentError(absl::StrFormat("view %d has %d shards; this is shard %d",
                                                       view.number(), placement.shards(), shard_));
   }
-  RUBATO_ASSIGN_OR_RETURN(store_, BlockStore::Create(placement, shard_, view.layout(), job_.seed(),
-                                                     optimizer_.slots().size(),
-                                                     job_.cluster().workers().start() > 1, arena_));
+  RUBATO_ASSIGN_OR_RETURN(
+      store_,
+      BlockStore::Create(placement, shard_, view.layout(), job_.seed(), optimizer_.slots().size(),
+                         job_.cluster().workers().start() > 1, memory_));
   RUBATO_ASSIGN_OR_RETURN(groups_, ParameterGroups::Create(ServerOptimizer(job_), view.layout()));
   learning_rate_.emplace(job_.optimizer(), job_.train().batch_size(), view.samples_per_epoch(),
                          job_.train().until());

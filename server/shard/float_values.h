@@ -25,10 +25,10 @@ namespace rubato {
 
 class FloatValues : public ShardValues {
  public:
-  // Of shard number `shard` of `job`. Parameters lie in `arena`, if there is one. InvalidArgument
-  // if the job's optimizer cannot be made.
+  // Of shard number `shard` of `job`, in `memory`. InvalidArgument if the job's optimizer cannot be
+  // made.
   static absl::StatusOr<std::unique_ptr<FloatValues>> Create(
-      const proto::Job& job, int shard, std::shared_ptr<SharedArena> arena = nullptr);
+      const proto::Job& job, int shard, const BlockMemory& memory = BlockMemory(nullptr));
 
   absl::StatusOr<Range> Open(const proto::View& view) override;
   size_t BlockSize(int64_t block) const override { return store_->BlockSize(block); }
@@ -49,12 +49,11 @@ class FloatValues : public ShardValues {
   void Restore(int64_t block, uint32_t slot, const ReceivedValues& values) override;
 
  private:
-  FloatValues(const proto::Job& job, int shard, Optimizer optimizer,
-              std::shared_ptr<SharedArena> arena)
+  FloatValues(const proto::Job& job, int shard, Optimizer optimizer, const BlockMemory& memory)
       : job_(job),
         shard_(shard),
         optimizer_(std::move(optimizer)),
-        arena_(std::move(arena)),
+        memory_(memory),
         threads_(job.cluster().server_threads()) {}
 
   Range BlockRange(int64_t block) const;  // its values of the flat vector
@@ -63,7 +62,7 @@ class FloatValues : public ShardValues {
   const proto::Job job_;
   const int shard_;
   const Optimizer optimizer_;
-  const std::shared_ptr<SharedArena> arena_;
+  const BlockMemory memory_;
 
   // From the first view on.
   std::optional<LearningRate> learning_rate_;

@@ -28,7 +28,7 @@ class Fuzzed {
   explicit Fuzzed(uint8_t how) {
     proto::Job job;
     RUBATO_CHECK(google::protobuf::TextFormat::ParseFromString(kJob, &job));
-    auto values = FloatValues::Create(job, 0, nullptr);
+    auto values = FloatValues::Create(job, 0);
     RUBATO_CHECK(values.ok());
     shard_.emplace(*std::move(values), [this](const ShardOutcome& outcome) {
       const auto* said = std::get_if<shard_outcome::Said>(&outcome);

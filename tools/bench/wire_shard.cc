@@ -61,7 +61,7 @@ int ServeBenchShard(int64_t bytes, bool sync) {
   absl::StatusOr<std::shared_ptr<SharedArena>> arena = SharedArena::Create();
   RUBATO_CHECK(arena.ok());
   DataService data(kBenchDigest, /*share_memory=*/true, &log, *arena);
-  absl::StatusOr<std::unique_ptr<FloatValues>> values = FloatValues::Create(job, 0, *arena);
+  absl::StatusOr<std::unique_ptr<FloatValues>> values = FloatValues::Create(job, 0, BlockMemory(*arena));
   RUBATO_CHECK(values.ok());
   ShardProtocol shard(*std::move(values), [&data](const ShardOutcome& outcome) {
     if (const auto* sent = std::get_if<shard_outcome::Sent>(&outcome)) {
