@@ -272,9 +272,11 @@ bool Launcher::IsUnexplained() const {
 }
 
 void Launcher::Judge() {
+  // Of two who explain as much it is the one without whom the others cannot go on.
+  const auto rank = [](const BadEnd& end) { return std::pair(end.weight, !end.expendable); };
   const BadEnd& worst =
       *std::max_element(bad_ends_.begin(), bad_ends_.end(),
-                        [](const BadEnd& a, const BadEnd& b) { return a.weight < b.weight; });
+                        [&](const BadEnd& a, const BadEnd& b) { return rank(a) < rank(b); });
   failure_ = worst.failure;
   const std::vector<const Child*> others = Others();
   if (!worst.failure.only_followed || others.size() != 1) return;

@@ -94,8 +94,9 @@ class Launcher {
   void Stop(const std::string& role, int rank, absl::Duration patience);
 
   // The first failure. Of several within kGrace, the one that explains most: a signal before exit
-  // code 2 before others, those that only followed another last. If all did and only one that is
-  // not expendable still runs, it is that one, which stands still, and it is killed.
+  // code 2 before others, those that only followed another last; of two that explain as much one
+  // that is not expendable. If all only followed and only one that is not expendable still runs, it
+  // is that one, which stands still, and it is killed.
   const std::optional<Failure>& failure() const { return failure_; }
   // What the last kLost is about.
   const Failure& lost() const { return lost_; }

@@ -255,6 +255,18 @@ TEST_F(LauncherTest, AnExpendableProcessIsBlamedForAFailureThatFollowsItsOwn) {
   EXPECT_EQ(launcher.failure()->exit_code, 2);
 }
 
+// A worker dies, and just after it a server by the same signal: only the latter ends the job.
+TEST_F(LauncherTest, OfTwoThatExplainAsMuchTheExpendableOneIsNotBlamed) {
+  ASSERT_EQ(mkfifo(Path("go").c_str(), 0600), 0);
+  Launcher launcher(/*grace=*/absl::Seconds(5));
+  Command worker = Fake("worker", 1, {"announce", Path("go"), "raise", "9"});
+  worker.expendable = true;
+  RUBATO_ASSERT_OK(launcher.Start(worker));
+  RUBATO_ASSERT_OK(launcher.Start(Fake("server", 1, {"await", Path("go"), "raise", "9"})));
+  EXPECT_EQ(launcher.Wait(absl::InfiniteDuration()), Event::kFailure);
+  EXPECT_EQ(launcher.failure()->role, "server");
+}
+
 TEST_F(LauncherTest, AllHaveEndedWithoutAnExpendableProcessThatDoesNotEnd) {
   Launcher launcher;
   RUBATO_ASSERT_OK(launcher.Start(Fake("server", 0, {"exit", "0"})));
