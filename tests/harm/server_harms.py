@@ -125,12 +125,13 @@ class ServerHarms:
     def _harm_server(self, how, server):
         """By hand also what the person does, who starts it again. Returns from when on going back counts, if not from now."""
         server.harmed.add(HARMED[how])
+        told = self._blames(server)
         begin = None
         if how == "kill":
             server.send(signal.SIGKILL)
         elif how == "freeze":
             server.send(signal.SIGSTOP)
-            if self._by_hand and self._await_blame(server) and self._random.random() < 0.5:
+            if self._by_hand and self._await_blame(server, told) and self._random.random() < 0.5:
                 self._say("it wakes by itself")
                 if server.name == "server-0":
                     self._wake_shard_0(server)
@@ -152,7 +153,7 @@ class ServerHarms:
             cut = self._job.proxies.cut(lambda connection: connection.door in doors)
             for door in doors:
                 self._job.proxies.bar(door)
-            self._await_blame(server)
+            self._await_blame(server, told)
             self._stalls_for(self._random.choice((0, 1)) * LEASE)
             for door in doors:
                 self._job.proxies.unbar(door)
@@ -174,15 +175,17 @@ class ServerHarms:
         self._job.events.wait(server.has_ended, f"{server} ends")
         self._job.start_server(int(server.name[-1]))
 
-    def _await_blame(self, server):
-        """Of shard 0 nobody tells."""
+    def _blames(self, server):
+        """How often the job has gone back for this process."""
+        return sum(f"pid {server.pid})" in line and "; the job goes back to " in line
+                   for line in self._job.servers()[0].said().splitlines())
+
+    def _await_blame(self, server, told):
+        """Once more than `told` times. Of shard 0 nobody tells."""
         if server.name == "server-0":
             self._stalls_for(self._random.uniform(1.1, 2) * LEASE)
             return True
-        first = self._job.servers()[0]
-        def is_missed():
-            return any(f"pid {server.pid})" in line and "; the job goes back to " in line for line in first.said().splitlines())
-        return self._job.events.wait(is_missed, f"{server} is missed", [first])
+        return self._job.events.wait(lambda: self._blames(server) > told, f"{server} is missed", [self._job.servers()[0]])
 
     def _lose_another(self):
         """At a moment of going back."""
