@@ -36,7 +36,10 @@ def blocks(summary, job):
         lineages.setdefault(view["lineage"], (view["mode"] == "sync", view["from_step"]))
     in_order = [lineages[lineage] for lineage in sorted(lineages)]
     if job.term() > 1 and not in_order[0][0]:
-        in_order[0] = (False, updates_before(job.returns()[-1][0]))
+        begun_at = job.returns()[-1][0]
+        if job.checkpoints() and begun_at == job.checkpoints()[-1]:
+            return  # what was left of the units given out is all that was done: the end's checkpoint has replaced the one of that name
+        in_order[0] = (False, updates_before(begun_at))
     expect(summary["blocks"], "the summary tells of no block")
     for block in summary["blocks"]:
         ends = [begin for _, begin in in_order[1:]] + [block["updates"]]

@@ -398,7 +398,10 @@ absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
 
 void LocalRun::OnSilence(absl::Time now) {
   ask_at_ = now + kAskAgain;
-  if (!comes_back() || !StandsStill(address_)) {
+  // Where nobody starts a server again the others end without it, and that is judged; unless there
+  // are no others.
+  const bool others_tell = !comes_back() && launcher_.running() > 1;
+  if (others_tell || !StandsStill(address_)) {
     silent_since_ = absl::InfiniteFuture();
     return;
   }
