@@ -1,10 +1,12 @@
 // rubato-server: one shard of a job.
 
+#include <cstdlib>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/flags.h"
 #include "common/base/last_words.h"
 #include "common/base/log.h"
@@ -12,6 +14,7 @@
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "common/wire/channel.h"
+#include "common/wire/key.h"
 #include "common/wire/strangers.h"
 #include "server/process/server.h"
 
@@ -26,6 +29,13 @@ absl::Status Serve(const std::string& config, const std::vector<std::string>& ov
   log->emplace("server", options.shard, static_cast<rubato::LogLevel>(job.log().level()),
                static_cast<rubato::LogFormat>(job.log().format()));
   options.connection.lease = absl::Seconds(job.cluster().lease());
+  RUBATO_ASSIGN_OR_RETURN(const std::optional<rubato::JobKey> key, rubato::FindKey(std::getenv));
+  if (key.has_value() && !key->is_secret()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("a server needs the job's secret; found the key of the role ",
+                     rubato::RoleName(key->role())));
+  }
+  if (key.has_value()) options.connection.credentials = rubato::Credentials(*key);
   constexpr int kOthers = 16;
   options.connection.strangers = std::make_shared<rubato::Strangers>(
       job.cluster().workers().max() + job.cluster().servers() + kOthers,

@@ -113,7 +113,7 @@ TEST_P(MembershipTest, ACoordinatorThatWasFrozenForLessThanTheLeaseEvictsNobody)
   ASSERT_TRUE(AwaitSteps(kSome));
   EXPECT_EQ(View()["view"], 1) << View();
   StopAndJudge();
-  EXPECT_THAT(shard_0().err(), Not(HasSubstr("warning")));
+  EXPECT_THAT(shard_0().err(), Not(HasSubstr("warning: worker")));
   for (int i = 0; i < 2; ++i) {
     EXPECT_EQ(worker(i).Wait().code, 0);
     EXPECT_THAT(worker(i).err(), Not(HasSubstr("joins anew")));

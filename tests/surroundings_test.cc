@@ -207,8 +207,9 @@ train: {batch_size: 10, until: {steps: 2}}
 )");
   const Process::Result result = Shell("ulimit -v 2000000; exec $rubato train job.yaml --dry-run");
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, HasSubstr("rows.svm: found 5000 examples of 200000 features, "
-                                    "which take 4.4 GB as dense floats with the splits; expected "));
+  EXPECT_THAT(result.err,
+              HasSubstr("rows.svm: found 5000 examples of 200000 features, "
+                        "which take 4.4 GB as dense floats with the splits; expected "));
 }
 
 TEST_F(SurroundingsTest, AnEmbeddingThatIsTooSmallForTheTextIsRefused) {
@@ -267,7 +268,7 @@ TEST_F(SurroundingsTest, TheResultIsKeptWhereTheRunFolderIsRemoved) {
   const std::string address = ReadText(Path("run/address")), token = ReadText(Path("run/token"));
   fs::remove_all(Path("run"));
   Write("stop.sh",
-        absl::StrCat("RUBATO_TOKEN=", token.substr(0, 32), " exec ",
+        absl::StrCat("RUBATO_TOKEN=", token.substr(0, token.find('\n')), " exec ",
                      fs::absolute("tools/rubato").string(), " stop --address ", address));
   EXPECT_EQ(Start({"/bin/sh", "stop.sh"}).Wait().code, 0);
   const Process::Result result = train.Wait();

@@ -22,6 +22,7 @@
 #include "tools/command/inspect.h"
 #include "tools/command/simulate.h"
 #include "tools/command/status.h"
+#include "tools/command/token.h"
 #include "tools/command/train.h"
 #include "tools/plot/plot.h"
 #include "tools/replay/replay.h"
@@ -104,6 +105,20 @@ proto::CommandRequest Request(proto::CommandRequest::Kind kind) {
   return request;
 }
 
+int Token(const Invocation& invocation) {
+  std::string role, from;
+  Flags flags("rubato token",
+              "Prints a new secret for a job, which its servers get as RUBATO_KEY_FILE or "
+              "RUBATO_KEY; or, of a\n"
+              "secret, the key of a role, which is all that a worker or an operator needs.",
+              {"(umask 077; rubato token > secret)",
+               "(umask 077; rubato token --role worker --from secret > worker-key)"});
+  flags.Add("role", &role, "ROLE", "whose key: worker, operator or observer");
+  flags.Add("from", &from, "FILE", "the file with the secret, for --role");
+  if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
+  return PrintResult(TokenText(role, from));
+}
+
 int Status(const Invocation& invocation) {
   bool json = false;
   Flags flags("rubato status",
@@ -176,6 +191,7 @@ constexpr Verb kVerbs[] = {
     {"inspect", "print names, shapes and digest of a run's parameters", Inspect},
     {"eval", "test the parameters of a run or a checkpoint", Evaluate},
     {"status", "tell how a running job stands, and who waits for whom", Status},
+    {"token", "make the secret of a job, or a role's key from it", Token},
     {"switch", "have a running job go on in another mode", Switch},
     {"checkpoint", "have a running job write a checkpoint", Checkpoint},
     {"stop", "end a running job in order, with a checkpoint", Stop},

@@ -156,8 +156,8 @@ absl::StatusOr<RunFolder> RunFolder::Create(absl::string_view name, absl::string
 
 void RunFolder::Abandon() const {
   std::error_code error;
-  std::vector<fs::path> entries = {JobFile(),     AddressFile(), TokenFile(),   StateFile(),
-                                   MetricsFile(), ViewsFile(),   RecordFolder()};
+  std::vector<fs::path> entries = {JobFile(),   AddressFile(), TokenFile(), WorkerKeyFile(),
+                                   StateFile(), MetricsFile(), ViewsFile(), RecordFolder()};
   for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
     if (absl::StartsWith(it->path().filename().string(), "events.out.tfevents.")) {
       entries.push_back(it->path());
@@ -175,6 +175,8 @@ absl::Status RunFolder::BecomeLatest() const {
 std::string RunFolder::JobFile() const { return path_ + "/job.yaml"; }
 std::string RunFolder::AddressFile() const { return path_ + "/address"; }
 std::string RunFolder::TokenFile() const { return absl::StrCat(path_, "/token"); }
+
+std::string RunFolder::WorkerKeyFile() const { return absl::StrCat(path_, "/worker-key"); }
 std::string RunFolder::StateFile() const { return absl::StrCat(path_, "/state.json"); }
 
 std::string RunFolder::ViewsFile() const { return absl::StrCat(path_, "/views.jsonl"); }
@@ -194,26 +196,33 @@ std::optional<int64_t> FreeBytes(const std::string& path) {
   return static_cast<int64_t>(disk.f_bavail) * static_cast<int64_t>(disk.f_frsize);
 }
 
-absl::StatusOr<std::string> WriteToken(const std::string& path) {
-  uint8_t bytes[16];
-  if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
-    return absl::ErrnoToStatus(errno, "no random numbers for a token");
-  }
-  const std::string token =
-      absl::BytesToHexString(absl::string_view(reinterpret_cast<const char*>(bytes), sizeof bytes));
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot create ", path));
-  const std::string line = token + "\n";
-  const bool written = write(fd, line.data(), line.size()) == static_cast<ssize_t>(line.size());
-  const int error = errno;
+absl::Status WritePrivateFile(const std::string& path, absl::string_view contents) {
+  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
+  unlink(temporary.c_str());
+  const int fd =
+      open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+  if (fd < 0) return SystemError(errno, "create", path);
+  const ssize_t written = write(fd, contents.data(), contents.size());
+  int error = written == static_cast<ssize_t>(contents.size()) ? 0 : written < 0 ? errno : ENOSPC;
   close(fd);
-  if (!written) return absl::ErrnoToStatus(error, absl::StrCat("cannot write ", path));
-  return token;
+  if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) error = errno;
+  if (error == 0) return absl::OkStatus();
+  unlink(temporary.c_str());
+  return SystemError(error, "write", path);
 }
 
 absl::StatusOr<std::string> OpenToken(const std::string& path) {
   absl::StatusOr<std::string> token = ReadSmallFile(path);
-  if (absl::IsNotFound(token.status())) return WriteToken(path);
+  if (absl::IsNotFound(token.status())) {
+    uint8_t bytes[16];
+    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
+      return absl::ErrnoToStatus(errno, "no random numbers for a token");
+    }
+    token = absl::BytesToHexString(
+        absl::string_view(reinterpret_cast<const char*>(bytes), sizeof bytes));
+    RUBATO_RETURN_IF_ERROR(WritePrivateFile(path, *token + "\n"));
+    return token;
+  }
   if (!token.ok()) return token.status();
   absl::StripAsciiWhitespace(&*token);
   if (token->empty()) return absl::InvalidArgumentError(absl::StrCat(path, " is empty"));

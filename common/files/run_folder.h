@@ -5,7 +5,9 @@
 //     job.yaml                 the resolved job
 //     address                  HOST:PORT of shard 0, once it listens
 //     state.json               what outlives the job's servers (proto/run_state.proto)
-//     token                    what commands that change the job must show; for its owner only
+//     token                    the operator's key, or what else commands must show; for its owner
+//                              only
+//     worker-key               what a worker that joins must have, likewise
 //     metrics.jsonl            one JSON object per line
 //     views.jsonl              who took part since when, likewise
 //     logs/worker-1.log        standard output and error of each process
@@ -50,6 +52,7 @@ class RunFolder {
   std::string JobFile() const;
   std::string AddressFile() const;
   std::string TokenFile() const;
+  std::string WorkerKeyFile() const;
   std::string StateFile() const;
   std::string MetricsFile() const;
   std::string ViewsFile() const;
@@ -67,10 +70,10 @@ class RunFolder {
 // What its owner may still write to the disk of the file or folder; nothing where it does not tell.
 std::optional<int64_t> FreeBytes(const std::string& path);
 
-// A new random token in a new file that only its owner may read. Errors as WriteFileAtomically.
-absl::StatusOr<std::string> WriteToken(const std::string& path);
+// The whole of a small file at once, which only its owner may read. Errors as WriteFileAtomically.
+absl::Status WritePrivateFile(const std::string& path, absl::string_view contents);
 
-// That of a run that goes on, or a new one.
+// The token of a run that goes on, or a new random one in a file that only its owner may read.
 absl::StatusOr<std::string> OpenToken(const std::string& path);
 
 // The whole of a small file at once (see AtomicFile, which also says the codes of errors).

@@ -12,8 +12,19 @@
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/wire/channel.h"
+#include "common/wire/control_methods.h"
+#include "common/wire/hello.h"
 
 namespace rubato {
+namespace {
+
+// The coordinator does not let this process in.
+bool IsRefusal(const grpc::Status& status) {
+  return status.error_code() == grpc::StatusCode::UNAUTHENTICATED ||
+         status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
     const std::string& address, absl::Duration timeout, const proto::Registration& registration,
@@ -25,15 +36,29 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
   const std::shared_ptr<grpc::Channel> channel = MakeChannel(address, connection);
   const absl::Time deadline = MonotonicNow() + timeout;
   constexpr absl::Duration kTry = absl::Milliseconds(100);  // so that a signal is soon heeded
-  while (!channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kTry))) {
+  std::optional<Caller> caller = connection.credentials.NewCaller();
+  const auto reach = [&]() -> absl::Status {
+    if (!channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kTry))) {
+      return absl::UnavailableError("it does not listen");
+    }
+    if (!caller.has_value()) return absl::OkStatus();
+    return SayHello(channel, deadline - MonotonicNow(), cancelled, &*caller);
+  };
+  for (absl::Status status = reach(); !status.ok(); status = reach()) {
     if (cancelled()) return absl::CancelledError("interrupted");
     if (MonotonicNow() > deadline) {
       return absl::DeadlineExceededError(
           absl::StrFormat("no answer from the coordinator (shard 0) at %s within %s", address,
                           absl::FormatDuration(timeout)));
     }
+    if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("the coordinator (shard 0) at ", address, ": ", status.message()));
+    }
   }
-  std::unique_ptr<ControlClient> client(new ControlClient(address, channel));
+  std::unique_ptr<ControlClient> client(new ControlClient(
+      address, channel,
+      caller.has_value() ? std::make_optional(caller->Show(kJoinMethod)) : std::nullopt));
   proto::PeerMessage message;
   *message.mutable_registration() = registration;
   client->Send(message);
@@ -45,10 +70,12 @@ void ControlClient::Start(ControlCallbacks callbacks) {
   thread_ = std::thread([this] { Run(); });
 }
 
-ControlClient::ControlClient(std::string address, std::shared_ptr<grpc::Channel> channel)
-    : address_(std::move(address)),
-      stub_(proto::Coordination::NewStub(channel)),
-      call_(stub_->Join(&context_)) {}
+ControlClient::ControlClient(std::string address, std::shared_ptr<grpc::Channel> channel,
+                             const std::optional<std::string>& shown)
+    : address_(std::move(address)), stub_(proto::Coordination::NewStub(channel)) {
+  if (shown.has_value()) context_.AddMetadata(kCallerKey, *shown);
+  call_ = stub_->Join(&context_);
+}
 
 ControlClient::~ControlClient() {
   {
@@ -93,6 +120,13 @@ void ControlClient::Run() {
     MonotonicLock lock(&mutex_);
     ended_ = true;
     if (closing_ || stopped) return;
+  }
+  if (IsRefusal(status)) {  // to try again would not help
+    message.mutable_stop()->set_exit_code(kExitUsage);
+    message.mutable_stop()->set_refused(true);
+    message.mutable_stop()->set_reason(status.error_message());
+    callbacks_.on_message(message);
+    return;
   }
   callbacks_.on_failure(StoppedByOthers(absl::UnavailableError(
       absl::StrCat("the coordinator (shard 0) at ", address_, " is gone",

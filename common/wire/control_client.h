@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -32,7 +33,8 @@ class ControlClient {
  public:
   // Connects to the coordinator at `address`, trying again until `timeout` has passed (the
   // processes of a job may start in any order), and registers. DeadlineExceeded, saying where and
-  // how long, if nobody answers; Cancelled if `cancelled` becomes true meanwhile.
+  // how long, if nobody answers; FailedPrecondition if the two do not hold the same key; Cancelled
+  // if `cancelled` becomes true meanwhile.
   static absl::StatusOr<std::unique_ptr<ControlClient>> Connect(
       const std::string& address, absl::Duration timeout, const proto::Registration& registration,
       std::function<bool()> cancelled, const ConnectionOptions& connection);
@@ -47,7 +49,9 @@ class ControlClient {
   void Send(const proto::PeerMessage& message) ABSL_LOCKS_EXCLUDED(write_mutex_);
 
  private:
-  ControlClient(std::string address, std::shared_ptr<grpc::Channel> channel);
+  // `shown`: what the call shows of who calls.
+  ControlClient(std::string address, std::shared_ptr<grpc::Channel> channel,
+                const std::optional<std::string>& shown);
   void Run();
 
   const std::string address_;

@@ -5,10 +5,12 @@
 
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/wire/channel.h"
 #include "common/wire/data_stream.h"
 #include "common/wire/event_queue.h"
+#include "common/wire/hello.h"
 #include "common/wire/shared_segment.h"
 #include "common/wire/stream_opening.h"
 
@@ -44,9 +46,7 @@ class DataService::Stream : public DataStream {
       return;
     }
     service_->Accept();
-    const absl::Status status = CheckOpening(context_.method(), Find(kJobDigestKey), Find(kTermKey),
-                                             StreamScope{service_->job_digest_, service_->term_});
-    if (!status.ok()) {
+    if (const absl::Status status = Check(); !status.ok()) {
       OpenFailed(status);
       return;
     }
@@ -58,6 +58,19 @@ class DataService::Stream : public DataStream {
     } else {
       Opened();
     }
+  }
+
+  // Who calls, before what for.
+  absl::Status Check() const {
+    RUBATO_ASSIGN_OR_RETURN(
+        const Role role,
+        CheckCaller(service_->credentials_.gate(), context_.client_metadata(), context_.method()));
+    if (role != Role::kWorker && role != Role::kServer) {
+      return absl::PermissionDeniedError(
+          absl::StrCat("the key is the ", RoleName(role), "'s: it opens no stream of data"));
+    }
+    return CheckOpening(context_.method(), Find(kJobDigestKey), Find(kTermKey),
+                        StreamScope{service_->job_digest_, service_->term_});
   }
 
   std::optional<absl::string_view> Find(const char* key) const {
@@ -123,12 +136,13 @@ struct DataService::TaskDue {
 
 DataService::DataService(std::string job_digest, bool share_memory, const Log* log,
                          std::shared_ptr<const SharedArena> arena,
-                         std::shared_ptr<Strangers> strangers)
+                         const ConnectionOptions& connection)
     : job_digest_(std::move(job_digest)),
       share_memory_(share_memory),
       log_(log),
       arena_(std::move(arena)),
-      strangers_(std::move(strangers)) {}
+      credentials_(connection.credentials),
+      strangers_(connection.strangers) {}
 
 DataService::~DataService() { Stop(); }
 

@@ -25,8 +25,8 @@
 #include "common/frames/frame.h"
 #include "common/frames/payload.h"
 #include "common/frames/received_values.h"
+#include "common/wire/connection_options.h"
 #include "common/wire/shared_arena.h"
-#include "common/wire/strangers.h"
 
 namespace rubato {
 
@@ -41,12 +41,13 @@ class DataService {
     std::function<void(uint64_t stream)> on_gone;
   };
 
-  // Answers only processes of the job with this digest and of its term, and takes their offers of
-  // shared memory if `share_memory`; payloads that lie in `arena`, if there is one, are lent to
-  // these. `log` must outlive it. `strangers`, if given, hears whose streams it answers.
+  // Answers only workers and servers by the credentials of `connection`, of the job with this
+  // digest and of its term, and takes their offers of shared memory if `share_memory`; payloads
+  // that lie in `arena`, if there is one, are lent to these. `log` must outlive it. The strangers
+  // of `connection`, if there are any, hear whose streams it answers.
   DataService(std::string job_digest, bool share_memory, const Log* log,
               std::shared_ptr<const SharedArena> arena = nullptr,
-              std::shared_ptr<Strangers> strangers = nullptr);
+              const ConnectionOptions& connection = ConnectionOptions());
   ~DataService();
 
   // Before the server is built.
@@ -88,6 +89,7 @@ class DataService {
   const bool share_memory_;
   const Log* const log_;
   const std::shared_ptr<const SharedArena> arena_;
+  const Credentials credentials_;
   const std::shared_ptr<Strangers> strangers_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;

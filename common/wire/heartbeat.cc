@@ -5,13 +5,17 @@
 #include "absl/time/clock.h"
 #include "common/base/heartbeat_interval.h"
 #include "common/wire/channel.h"
+#include "common/wire/control_methods.h"
+#include "common/wire/hello.h"
 
 namespace rubato {
 
 Heartbeat::Heartbeat(const std::string& address, proto::HeartbeatRequest who,
                      std::function<absl::Duration()> busy, const ConnectionOptions& connection)
     : interval_(HeartbeatInterval(connection.lease)),
-      stub_(proto::Coordination::NewStub(MakeChannel(address, connection))),
+      channel_(MakeChannel(address, connection)),
+      stub_(proto::Coordination::NewStub(channel_)),
+      caller_(connection.credentials.NewCaller()),
       request_(std::move(who)),
       busy_(std::move(busy)) {
   thread_ = std::thread([this] { Run(); });
@@ -31,6 +35,23 @@ absl::Time Heartbeat::heard_at() const {
   return heard_at_;
 }
 
+bool Heartbeat::stops() const {
+  MonotonicLock lock(&mutex_);
+  return stopped_;
+}
+
+grpc::Status Heartbeat::Beat(grpc::ClientContext* context) {
+  if (caller_.has_value()) context->AddMetadata(kCallerKey, caller_->Show(kHeartbeatMethod));
+  request_.set_busy_seconds(absl::ToDoubleSeconds(busy_()));
+  proto::HeartbeatReply reply;
+  const grpc::Status status = stub_->Heartbeat(context, request_, &reply);
+  // The server may be another by now.
+  if (caller_.has_value() && status.error_code() == grpc::StatusCode::UNAUTHENTICATED) {
+    caller_->Leave();
+  }
+  return status;
+}
+
 void Heartbeat::Run() {
   bool stopped = false;
   while (!stopped) {
@@ -42,11 +63,15 @@ void Heartbeat::Run() {
     }
     context.set_deadline(absl::ToChronoTime(absl::Now() + interval_));
     context.set_wait_for_ready(true);
-    request_.set_busy_seconds(absl::ToDoubleSeconds(busy_()));
-    proto::HeartbeatReply reply;
+    grpc::Status status;
+    if (caller_.has_value() && !caller_->is_welcome(MonotonicNow())) {
+      const absl::Status hello = SayHello(
+          channel_, interval_, [this] { return stops(); }, &*caller_);
+      status = ToGrpc(hello);
+    }
+    if (status.ok()) status = Beat(&context);
     // Whether it came shows at the other end. One that was given up took an interval already: who
     // was frozen meanwhile is not to be silent for another.
-    const grpc::Status status = stub_->Heartbeat(&context, request_, &reply);
     const bool is_late = status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED;
     MonotonicLock lock(&mutex_);
     if (status.ok()) heard_at_ = MonotonicNow();

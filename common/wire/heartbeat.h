@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 
@@ -31,9 +32,13 @@ class Heartbeat {
 
  private:
   void Run();
+  grpc::Status Beat(grpc::ClientContext* context);
+  bool stops() const;
 
   const absl::Duration interval_;
+  const std::shared_ptr<grpc::Channel> channel_;
   const std::unique_ptr<proto::Coordination::Stub> stub_;
+  std::optional<Caller> caller_;  // none: nobody is shown a key
   proto::HeartbeatRequest request_;
   const std::function<absl::Duration()> busy_;
   mutable MonotonicMutex mutex_;

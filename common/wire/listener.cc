@@ -25,9 +25,19 @@ absl::StatusOr<Listener> Listener::Listen(
       builder.experimental().AddExternalConnectionAcceptor(
           grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
           connection.credentials.OfServer());
+  std::unique_ptr<HelloService> hello;
+  if (connection.credentials.gate() != nullptr) {
+    hello = std::make_unique<HelloService>(connection.credentials.gate());
+    builder.RegisterService(hello.get());
+  }
   add_services(&builder);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) return absl::InternalError("gRPC's server does not start");
+  if (hello == nullptr) {
+    warn(
+        "asks nobody for a key: whoever reaches this server may read the parameters, change them "
+        "and stop the job (RUBATO_KEY_FILE, `rubato token`)");
+  }
   (*acceptor)->Start(
       [to_server](int fd) {
         grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
@@ -39,7 +49,7 @@ absl::StatusOr<Listener> Listener::Listen(
   for (const HostPort& place : (*acceptor)->places()) {
     absl::StrAppend(&address, address.empty() ? "" : ",", ToString(place));
   }
-  return Listener(std::move(server), *std::move(acceptor), std::move(address));
+  return Listener(std::move(hello), std::move(server), *std::move(acceptor), std::move(address));
 }
 
 std::shared_ptr<grpc::Channel> Listener::OwnChannel() const {

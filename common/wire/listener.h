@@ -1,4 +1,5 @@
-// Where a process listens: its gRPC server, with the settings of a job's servers.
+// Where a process listens: its gRPC server, with the settings of a job's servers. Callers say
+// hello here; to ask them who they are at each call is for the services.
 #ifndef RUBATO_COMMON_WIRE_LISTENER_H_
 #define RUBATO_COMMON_WIRE_LISTENER_H_
 
@@ -12,13 +13,15 @@
 #include "absl/status/statusor.h"
 #include "common/wire/acceptor.h"
 #include "common/wire/connection_options.h"
+#include "common/wire/hello.h"
 
 namespace rubato {
 
 class Listener {
  public:
   // At `addresses`, as ParseAddresses takes them; `add_services` registers what is served. `warn`
-  // gets what the acceptor warns of. Unavailable if an address is in use or not of this machine.
+  // hears if nobody is asked for a key, and gets what the acceptor warns of. Unavailable if an
+  // address is in use or not of this machine.
   static absl::StatusOr<Listener> Listen(
       const std::string& addresses, const ConnectionOptions& connection, Acceptor::Warn warn,
       absl::FunctionRef<void(grpc::ServerBuilder*)> add_services);
@@ -33,10 +36,14 @@ class Listener {
   void Shutdown();
 
  private:
-  Listener(std::unique_ptr<grpc::Server> server, std::unique_ptr<Acceptor> acceptor,
-           std::string address)
-      : server_(std::move(server)), acceptor_(std::move(acceptor)), address_(std::move(address)) {}
+  Listener(std::unique_ptr<HelloService> hello, std::unique_ptr<grpc::Server> server,
+           std::unique_ptr<Acceptor> acceptor, std::string address)
+      : hello_(std::move(hello)),
+        server_(std::move(server)),
+        acceptor_(std::move(acceptor)),
+        address_(std::move(address)) {}
 
+  std::unique_ptr<HelloService> hello_;  // null if nobody is asked for a key
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Acceptor> acceptor_;  // goes first
   std::string address_;

@@ -1,9 +1,11 @@
 #include "common/wire/shard_streams.h"
 
+#include <grpcpp/alarm.h>
 #include <grpcpp/generic/generic_stub.h>
 
 #include <atomic>
 #include <limits>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -11,6 +13,7 @@
 #include "common/wire/channel.h"
 #include "common/wire/data_stream.h"
 #include "common/wire/event_queue.h"
+#include "common/wire/hello.h"
 #include "common/wire/shared_segment.h"
 #include "common/wire/stream_opening.h"
 
@@ -26,14 +29,20 @@ class ShardStreams::Stream : public DataStream {
         shard_(shard),
         address_(address),
         callbacks_(callbacks),
-        stub_(MakeChannel(address, connection)) {
+        channel_(MakeChannel(address, connection)),
+        stub_(channel_),
+        queue_(queue),
+        scope_(scope),
+        share_memory_(share_memory),
+        caller_(connection.credentials.NewCaller()) {
+    welcomed_ = [this](bool) { OnWelcomed(); };
     started_ = [this](bool ok) { OnStarted(ok); };
     answered_ = [this](bool ok) { OnAnswered(ok); };
-    context_.AddMetadata(kJobDigestKey, scope.job_digest);
-    if (scope.term > 0) context_.AddMetadata(kTermKey, absl::StrCat(scope.term));
-    if (share_memory) Offer();
-    call_ = stub_.PrepareCall(&context_, kDataMethod, queue);
-    call_->StartCall(&started_);
+    if (caller_.has_value()) {
+      SayHello();
+    } else {
+      Call();
+    }
   }
 
   // Breaks the call; no failure is reported from here on.
@@ -46,6 +55,35 @@ class ShardStreams::Stream : public DataStream {
   void AwaitEnd() { gone_.WaitForNotification(); }
 
  private:
+  void SayHello() {
+    proto::HelloRequest request;
+    request.set_hello(caller_->Hello());
+    hello_ = proto::Authentication::NewStub(channel_)->AsyncHello(&hello_context_, request, queue_);
+    hello_->Finish(&welcome_, &status_, &welcomed_);
+  }
+
+  // Before the server has shown that it holds the key, it is told nothing.
+  void OnWelcomed() {
+    absl::Status status = OnHelloAnswered(status_, welcome_, &*caller_);
+    if (ended() && status.ok()) status = absl::CancelledError("the stream was closed");
+    if (status.ok()) {
+      context_.AddMetadata(kCallerKey, caller_->Show(kDataMethod));
+      Call();
+    } else {
+      status_ =
+          grpc::Status(static_cast<grpc::StatusCode>(status.code()), std::string(status.message()));
+      OpenFailed(absl::OkStatus());
+    }
+  }
+
+  void Call() {
+    context_.AddMetadata(kJobDigestKey, scope_.job_digest);
+    if (scope_.term > 0) context_.AddMetadata(kTermKey, absl::StrCat(scope_.term));
+    if (share_memory_) Offer();
+    call_ = stub_.PrepareCall(&context_, kDataMethod, queue_);
+    call_->StartCall(&started_);
+  }
+
   void Offer() {
     absl::StatusOr<std::unique_ptr<SharedSegment>> segment = SharedSegment::Create();
     if (segment.ok()) {
@@ -92,8 +130,17 @@ class ShardStreams::Stream : public DataStream {
   void StartWrite(const grpc::ByteBuffer& message, Tag* tag) override {
     call_->Write(message, tag);
   }
-  void StartFinish(const absl::Status&, Tag* tag) override { call_->Finish(&status_, tag); }
-  void Cancel() override { context_.TryCancel(); }
+  void StartFinish(const absl::Status&, Tag* tag) override {
+    if (call_ != nullptr) {
+      call_->Finish(&status_, tag);
+    } else {  // it was never made
+      never_called_.Set(queue_, gpr_inf_past(GPR_CLOCK_MONOTONIC), tag);
+    }
+  }
+  void Cancel() override {
+    hello_context_.TryCancel();
+    context_.TryCancel();
+  }
 
   absl::Status OnFrame(const Frame& frame, const ReceivedValues& values) override {
     callbacks_->on_frame(shard_, frame, values);
@@ -114,11 +161,20 @@ class ShardStreams::Stream : public DataStream {
   const int shard_;
   const std::string address_;
   const Callbacks* const callbacks_;
+  const std::shared_ptr<grpc::Channel> channel_;
   grpc::GenericStub stub_;
+  grpc::CompletionQueue* const queue_;
+  const StreamScope scope_;
+  const bool share_memory_;
+  std::optional<Caller> caller_;  // none: nobody is shown a key
+  grpc::ClientContext hello_context_;
+  std::unique_ptr<grpc::ClientAsyncResponseReader<proto::HelloReply>> hello_;
+  proto::HelloReply welcome_;
+  grpc::Alarm never_called_;
   grpc::ClientContext context_;
   std::unique_ptr<grpc::GenericClientAsyncReaderWriter> call_;
-  Tag started_, answered_;
-  grpc::Status status_;                     // of the outstanding finish
+  Tag welcomed_, started_, answered_;
+  grpc::Status status_;                     // of the hello, then of the outstanding finish
   std::unique_ptr<SharedSegment> offered_;  // until it is answered
   std::atomic<bool> closing_{false};
   absl::Notification gone_;

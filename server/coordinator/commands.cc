@@ -12,11 +12,14 @@ absl::StatusOr<proto::CommandReply> Text(const absl::StatusOr<std::string>& text
 
 }  // namespace
 
-absl::Status Commands::Check(const proto::CommandRequest& request) const {
-  if (request.kind() == proto::CommandRequest::KIND_STATUS ||
-      (!token_.empty() && request.token() == token_)) {
-    return absl::OkStatus();
+absl::Status Commands::Check(const proto::CommandRequest& request,
+                             std::optional<bool> may_change) const {
+  if (request.kind() == proto::CommandRequest::KIND_STATUS) return absl::OkStatus();
+  if (may_change.has_value()) {
+    if (*may_change) return absl::OkStatus();
+    return absl::PermissionDeniedError("this changes the job: it needs the operator's key");
   }
+  if (!token_.empty() && request.token() == token_) return absl::OkStatus();
   return absl::PermissionDeniedError(
       request.token().empty()
           ? "this changes the job: it needs the run's token (the file `token` in the run's "
@@ -24,9 +27,9 @@ absl::Status Commands::Check(const proto::CommandRequest& request) const {
           : "the token is not this run's");
 }
 
-void Commands::Handle(const proto::CommandRequest& request, Ask ask,
+void Commands::Handle(const proto::CommandRequest& request, std::optional<bool> may_change, Ask ask,
                       absl::FunctionRef<proto::JobStatus()> status, Answer answer) {
-  if (const absl::Status allowed = Check(request); !allowed.ok()) {
+  if (const absl::Status allowed = Check(request, may_change); !allowed.ok()) {
     answer(allowed);
     return;
   }

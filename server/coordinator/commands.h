@@ -4,6 +4,7 @@
 #define RUBATO_SERVER_COORDINATOR_COMMANDS_H_
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -23,19 +24,21 @@ class Commands {
   // What the core answers to an event.
   using Ask = absl::FunctionRef<absl::StatusOr<std::string>(const coordinator::Event& event)>;
 
-  // Commands that change the job must show it; before, there are none.
+  // Commands that change the job must show it, unless their sender has shown a key; before, there
+  // are none.
   void SetToken(std::string token) { token_ = std::move(token); }
 
+  // `may_change`: whether the sender's key lets it change the job; nothing if it has shown none.
   // `status` says how the job stands. Answers now, or, of a checkpoint, when it has been written.
-  void Handle(const proto::CommandRequest& request, Ask ask,
+  void Handle(const proto::CommandRequest& request, std::optional<bool> may_change, Ask ask,
               absl::FunctionRef<proto::JobStatus()> status, Answer answer);
 
   // A checkpoint has been written at `path`, or none will be: answers those who wait.
   void OnCheckpoint(const absl::StatusOr<std::string>& path);
 
  private:
-  // PermissionDenied without the token, where it is needed.
-  absl::Status Check(const proto::CommandRequest& request) const;
+  // PermissionDenied to who may not give this command.
+  absl::Status Check(const proto::CommandRequest& request, std::optional<bool> may_change) const;
 
   std::string token_;
   std::vector<Answer> waiting_;

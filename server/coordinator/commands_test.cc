@@ -19,7 +19,7 @@ class CommandsTest : public ::testing::Test {
     request_.set_kind(kind);
     request_.set_token(token);
     commands_.Handle(
-        request_,
+        request_, may_change_,
         [this](const coordinator::Event& event) {
           asked_.push_back(event);
           return core_says_;
@@ -40,11 +40,28 @@ class CommandsTest : public ::testing::Test {
   }
 
   Commands commands_;
+  std::optional<bool> may_change_;
   proto::CommandRequest request_;
   absl::StatusOr<std::string> core_says_ = "";
   std::vector<coordinator::Event> asked_;
   std::vector<absl::StatusOr<proto::CommandReply>> answers_;
 };
+
+TEST_F(CommandsTest, OfWhoShowsAKeyItCountsAlone) {
+  commands_.SetToken("secret");
+  may_change_ = false;
+  Give(proto::CommandRequest::KIND_STOP);
+  ASSERT_EQ(answers_.size(), 1u);
+  EXPECT_THAT(answers_[0],
+              IsError(absl::StatusCode::kPermissionDenied, HasSubstr("operator's key")));
+  EXPECT_TRUE(asked_.empty());
+  Give(proto::CommandRequest::KIND_STATUS);
+  RUBATO_EXPECT_OK(answers_.back());
+  may_change_ = true;
+  Give(proto::CommandRequest::KIND_STOP, "");
+  RUBATO_EXPECT_OK(answers_.back());
+  EXPECT_EQ(asked_.size(), 1u);
+}
 
 TEST_F(CommandsTest, WhatChangesTheJobNeedsItsToken) {
   Give(proto::CommandRequest::KIND_STOP, "");  // nobody can have one yet

@@ -4,9 +4,14 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/check.h"
 #include "common/base/exit_code.h"
+#include "common/base/status.h"
 #include "common/wire/channel.h"
+#include "common/wire/control_methods.h"
+#include "common/wire/hello.h"
 #include "server/coordinator/control_call.h"
 #include "server/coordinator/coordinator_record.h"
 
@@ -26,13 +31,45 @@ proto::CoordinatorMessage Refusal(absl::string_view reason) {
 
 }  // namespace
 
+namespace {
+
+// `bytes` as a message. False if they are none.
+template <typename Message>
+bool Read(grpc::ByteBuffer bytes, Message* message) {
+  return grpc::SerializationTraits<Message>::Deserialize(&bytes, message).ok();
+}
+
+template <typename Message>
+grpc::ByteBuffer Write(const Message& message) {
+  grpc::ByteBuffer bytes;
+  bool own_buffer;
+  const grpc::Status status =
+      grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own_buffer);
+  RUBATO_CHECK(status.ok());
+  return bytes;
+}
+
+// A call that ends at once.
+class EndedCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
+ public:
+  explicit EndedCall(const absl::Status& why) { Finish(ToGrpc(why)); }
+  void OnDone() override { delete this; }
+};
+
+absl::Status NoMessage() { return absl::InvalidArgumentError("this is no message of Rubato's"); }
+
+absl::Status NotFor(Role role, absl::string_view what) {
+  return absl::PermissionDeniedError(absl::StrCat("the key is the ", RoleName(role), "'s: ", what));
+}
+
+}  // namespace
+
 // One peer's call. gRPC calls OnReadDone, OnWriteDone and OnDone on threads of its own; all state
 // is protected by the service's mutex. Starting an operation never blocks.
-class ClusterService::Call
-    : public grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage> {
+class ClusterService::Call : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  Call(PeerId id, const std::string& peer, ClusterService* service)
-      : id_(id), peer_(peer), service_(service), core_(MonotonicNow()) {
+  Call(PeerId id, const std::string& peer, Role role, ClusterService* service)
+      : id_(id), peer_(peer), role_(role), service_(service), core_(MonotonicNow()) {
     Proceed();
   }
 
@@ -46,12 +83,18 @@ class ClusterService::Call
   }
 
   void OnReadDone(bool ok) override {
+    proto::PeerMessage message;
+    ok = ok && Read(incoming_, &message);
     if (ok) service_->outlets_.on_message(peer_);
     MonotonicLock lock(&service_->mutex_);
-    service_
-        ->Handle(ok ? coordinator::Event(coordinator::FromPeer{id_, std::move(incoming_)})
-                    : coordinator::PeerGone{id_})
-        .IgnoreError();
+    if (ok && message.registration().has_shard() && role_ != Role::kServer) {
+      Send(Refusal(NotFor(role_, "it takes part as no server").message()));
+    } else {
+      service_
+          ->Handle(ok ? coordinator::Event(coordinator::FromPeer{id_, std::move(message)})
+                      : coordinator::PeerGone{id_})
+          .IgnoreError();
+    }
     core_.OnRead(ok);
     Proceed();
   }
@@ -75,22 +118,27 @@ class ClusterService::Call
     for (ControlCall::Step step = core_.Next(); step != ControlCall::Step::kNone;
          step = core_.Next()) {
       if (step == ControlCall::Step::kRead) StartRead(&incoming_);
-      if (step == ControlCall::Step::kWrite) StartWrite(&core_.outgoing());
+      if (step == ControlCall::Step::kWrite) {
+        outgoing_ = Write(core_.outgoing());
+        StartWrite(&outgoing_);
+      }
       if (step == ControlCall::Step::kFinish) Finish(grpc::Status::OK);
     }
   }
 
   const PeerId id_;
   const std::string peer_;
+  const Role role_;
   ClusterService* const service_;
   ControlCall core_;
-  proto::PeerMessage incoming_;
+  grpc::ByteBuffer incoming_, outgoing_;
 };
 
 ClusterService::ClusterService(Coordinator core, std::unique_ptr<RecordingWriter> recording,
-                               Outlets outlets, const Log* log)
+                               Outlets outlets, const Log* log, Gate* gate)
     : outlets_(std::move(outlets)),
       log_(log),
+      gate_(gate),
       core_(std::move(core)),
       recording_(std::move(recording)) {}
 
@@ -99,11 +147,16 @@ void ClusterService::SetToken(std::string token) {
   commands_.SetToken(std::move(token));
 }
 
-grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* ClusterService::Join(
+grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ClusterService::Join(
     grpc::CallbackServerContext* context) {
+  absl::StatusOr<Role> role = CheckCaller(gate_, context->client_metadata(), kJoinMethod);
+  if (role.ok() && *role != Role::kWorker && *role != Role::kServer) {
+    role = NotFor(*role, "it takes no part in the job");
+  }
+  if (!role.ok()) return new EndedCall(role.status());
   MonotonicLock lock(&mutex_);
   const PeerId id = ++last_peer_;
-  Call* const call = calls_[id] = new Call(id, context->peer(), this);
+  Call* const call = calls_[id] = new Call(id, context->peer(), *role, this);
   const auto silent = std::count_if(calls_.begin(), calls_.end(),
                                     [](const auto& other) { return !other.second->has_spoken(); });
   if (silent > kMaxSilent) {
@@ -113,31 +166,48 @@ grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* ClusterS
 }
 
 grpc::ServerUnaryReactor* ClusterService::Heartbeat(grpc::CallbackServerContext* context,
-                                                    const proto::HeartbeatRequest* request,
-                                                    proto::HeartbeatReply*) {
+                                                    const grpc::ByteBuffer* request,
+                                                    grpc::ByteBuffer* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  outlets_.on_message(context->peer());
-  {
+  const absl::Status status = [&]() -> absl::Status {
+    RUBATO_ASSIGN_OR_RETURN(const Role role,
+                            CheckCaller(gate_, context->client_metadata(), kHeartbeatMethod));
+    proto::HeartbeatRequest beat;
+    if (!Read(*request, &beat)) return NoMessage();
+    if (role != Role::kServer && (role != Role::kWorker || beat.has_shard())) {
+      return NotFor(role, "it speaks for no such process");
+    }
+    outlets_.on_message(context->peer());
+    *reply = Write(proto::HeartbeatReply());
     MonotonicLock lock(&mutex_);
-    Handle(coordinator::Heartbeat{*request}).IgnoreError();
-  }
-  reactor->Finish(grpc::Status::OK);
+    Handle(coordinator::Heartbeat{beat}).IgnoreError();
+    return absl::OkStatus();
+  }();
+  reactor->Finish(ToGrpc(status));
   return reactor;
 }
 
 grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* context,
-                                                  const proto::CommandRequest* request,
-                                                  proto::CommandReply* reply) {
+                                                  const grpc::ByteBuffer* request,
+                                                  grpc::ByteBuffer* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const absl::StatusOr<Role> role = CheckCaller(gate_, context->client_metadata(), kCommandMethod);
+  proto::CommandRequest command;
+  if (!role.ok() || !Read(*request, &command)) {
+    reactor->Finish(ToGrpc(role.ok() ? NoMessage() : role.status()));
+    return reactor;
+  }
   outlets_.on_message(context->peer());
+  std::optional<bool> may_change;
+  if (gate_ != nullptr) may_change = *role == Role::kOperator || *role == Role::kServer;
   MonotonicLock lock(&mutex_);
   commands_.Handle(
-      *request,
+      command, may_change,
       [this](const coordinator::Event& event)
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Handle(event); },
       [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return core_.Status(MonotonicNow()); },
       [reactor, reply](const absl::StatusOr<proto::CommandReply>& answer) {
-        if (answer.ok()) *reply = *answer;
+        if (answer.ok()) *reply = Write(*answer);
         reactor->Finish(ToGrpc(answer.status()));
       });
   return reactor;

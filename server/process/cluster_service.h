@@ -20,6 +20,7 @@
 #include "absl/time/time.h"
 #include "common/base/log.h"
 #include "common/base/monotonic.h"
+#include "common/wire/authentication.h"
 #include "proto/cluster.grpc.pb.h"
 #include "server/coordinator/commands.h"
 #include "server/coordinator/coordinator.h"
@@ -28,7 +29,12 @@
 
 namespace rubato {
 
-class ClusterService : public proto::Coordination::CallbackService {
+// gRPC gives it bytes: who calls is asked before any of them is read.
+using RawCoordination = proto::Coordination::WithRawCallbackMethod_Join<
+    proto::Coordination::WithRawCallbackMethod_Heartbeat<
+        proto::Coordination::WithRawCallbackMethod_Command<proto::Coordination::Service>>>;
+
+class ClusterService : public RawCoordination {
  public:
   // None of them may block for long.
   struct Outlets {
@@ -43,23 +49,24 @@ class ClusterService : public proto::Coordination::CallbackService {
     std::function<void(const std::string& peer)> on_message;
   };
 
-  // Without a `recording` nothing is recorded. `log` must outlive the service.
+  // Without a `recording` nothing is recorded. `gate` asks callers for their keys, if it is given.
+  // `log` and `gate` must outlive the service.
   ClusterService(Coordinator core, std::unique_ptr<RecordingWriter> recording, Outlets outlets,
-                 const Log* log);
+                 const Log* log, Gate* gate = nullptr);
 
   // Commands that change the job must show it; before, there are none.
   void SetToken(std::string token) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  grpc::ServerBidiReactor<proto::PeerMessage, proto::CoordinatorMessage>* Join(
+  grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* Join(
       grpc::CallbackServerContext* context) override;
 
   grpc::ServerUnaryReactor* Heartbeat(grpc::CallbackServerContext* context,
-                                      const proto::HeartbeatRequest* request,
-                                      proto::HeartbeatReply* reply) override;
+                                      const grpc::ByteBuffer* request,
+                                      grpc::ByteBuffer* reply) override;
 
   grpc::ServerUnaryReactor* Command(grpc::CallbackServerContext* context,
-                                    const proto::CommandRequest* request,
-                                    proto::CommandReply* reply) override;
+                                    const grpc::ByteBuffer* request,
+                                    grpc::ByteBuffer* reply) override;
 
   // What happens in this process: shard 0 says something (it is kOwnShard), a signal, a failure.
   // Any thread.
@@ -125,6 +132,7 @@ class ClusterService : public proto::Coordination::CallbackService {
 
   const Outlets outlets_;
   const Log* const log_;
+  Gate* const gate_;
 
   MonotonicMutex mutex_;
   Commands commands_ ABSL_GUARDED_BY(mutex_);

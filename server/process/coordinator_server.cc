@@ -71,7 +71,7 @@ CoordinatorServer::CoordinatorServer(const proto::Job& job, const ServerOptions&
           },
           std::move(shard_recording)),
       service_(Coordinator(job, job_digest, kVersion, begin_, now), std::move(recording), Outlets(),
-               log) {}
+               log, options.connection.credentials.gate()) {}
 
 CoordinatorServer::~CoordinatorServer() {  // before the service goes
   if (files_.has_value()) files_->StopRestoring();
@@ -145,8 +145,7 @@ absl::Status CoordinatorServer::OpenFiles() {
       metrics_, MetricsRecorder::Create(*folder_, job_.metrics().tensorboard(),
                                         /*goes_on=*/!is_first_term(), absl::Now(), &log_));
   RUBATO_ASSIGN_OR_RETURN(journal_, RecordFile::Open(folder_->ViewsFile(), kMaxJournal));
-  RUBATO_ASSIGN_OR_RETURN(std::string token, OpenToken(folder_->TokenFile()));
-  service_.SetToken(std::move(token));
+  RUBATO_RETURN_IF_ERROR(WriteKeys());
   ConnectionOptions connection = options_.connection;
   connection.own_address = advertised();
   connection.own_channel = host_.OwnChannel();
@@ -156,6 +155,19 @@ absl::Status CoordinatorServer::OpenFiles() {
     files_->RemovePartsFolder();  // of a term that was killed
   }
   return WriteFileAtomically(folder_->AddressFile(), host_.address() + "\n");
+}
+
+absl::Status CoordinatorServer::WriteKeys() {
+  const Credentials& credentials = options_.connection.credentials;
+  const std::optional<JobKey> operators = credentials.KeyOf(Role::kOperator);
+  const std::optional<JobKey> workers = credentials.KeyOf(Role::kWorker);
+  if (!operators.has_value() || !workers.has_value()) {
+    RUBATO_ASSIGN_OR_RETURN(std::string token, OpenToken(folder_->TokenFile()));
+    service_.SetToken(std::move(token));
+    return absl::OkStatus();
+  }
+  RUBATO_RETURN_IF_ERROR(WritePrivateFile(folder_->TokenFile(), operators->ToText() + "\n"));
+  return WritePrivateFile(folder_->WorkerKeyFile(), workers->ToText() + "\n");
 }
 
 ClusterService::Outlets CoordinatorServer::Outlets() {

@@ -58,6 +58,8 @@ class CoordinatorServer {
   bool is_first_term() const { return begin_.state.term() == 1; }
   // The run's folder, and what is written there.
   absl::Status OpenFiles();
+  // What whoever may read the folder needs to command the job, or to join it.
+  absl::Status WriteKeys();
   // From any thread. A warning if it cannot be written.
   void KeepState(absl::FunctionRef<void(proto::RunState*)> change)
       ABSL_LOCKS_EXCLUDED(state_mutex_);

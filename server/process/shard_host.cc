@@ -43,7 +43,7 @@ ShardHost::ShardHost(const proto::Job& job, const std::string& job_digest,
       report_(std::move(report)),
       recording_(std::move(recording)),
       memory_(ArenaFor(job, log)),
-      data_(job_digest, SharesMemory(job), log, memory_.arena, connection.strangers) {}
+      data_(job_digest, SharesMemory(job), log, memory_.arena, connection) {}
 
 void ShardHost::StopParts() {
   if (parts_ != nullptr) parts_->Close();

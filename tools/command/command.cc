@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <system_error>
 #include <utility>
 #include <vector>
@@ -23,6 +24,9 @@
 #include "common/job/completion.h"
 #include "common/job/yaml_reader.h"
 #include "common/wire/channel.h"
+#include "common/wire/control_methods.h"
+#include "common/wire/hello.h"
+#include "common/wire/key.h"
 #include "proto/cluster.grpc.pb.h"
 
 namespace rubato {
@@ -45,20 +49,38 @@ Connection Connect(grpc::Channel& channel, absl::Time deadline) {
   }
 }
 
-// Shows the token, if there is one. Says where it was found.
-absl::StatusOr<std::string> AddToken(const RunFolder& folder, proto::CommandRequest* request) {
-  if (const char* token = std::getenv("RUBATO_TOKEN")) {
-    request->set_token(token);
-    return std::string("RUBATO_TOKEN");
+// What a person shows: a key, which is not sent, or an open job's token, which is.
+struct Pass {
+  std::optional<JobKey> key;
+  std::string token;
+  std::string from;  // where it was found
+};
+
+absl::StatusOr<Pass> FindPass(const RunFolder& folder, bool is_needed) {
+  Pass pass;
+  if (const char* text = std::getenv("RUBATO_TOKEN")) {
+    pass.token = std::string(absl::StripAsciiWhitespace(text));
+    pass.from = "RUBATO_TOKEN";
+  } else {
+    RUBATO_ASSIGN_OR_RETURN(pass.key, FindKey(std::getenv));
+    if (pass.key.has_value()) {
+      pass.from = "RUBATO_KEY";
+      return pass;
+    }
+    pass.from = folder.TokenFile();
+    const absl::StatusOr<std::string> found = ReadSmallFile(folder.TokenFile());
+    if (found.ok()) {
+      pass.token = std::string(absl::StripAsciiWhitespace(*found));
+    } else if (is_needed && !absl::IsNotFound(found.status())) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "this changes the job and needs the run's token: ", found.status().message()));
+    }
   }
-  const absl::StatusOr<std::string> found = ReadSmallFile(folder.TokenFile());
-  if (found.ok()) {
-    request->set_token(std::string(absl::StripAsciiWhitespace(*found)));
-  } else if (!absl::IsNotFound(found.status())) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("this changes the job and needs the run's token: ", found.status().message()));
+  if (absl::StatusOr<JobKey> key = JobKey::Parse(pass.token); key.ok()) {
+    pass.key = *std::move(key);
+    pass.token.clear();
   }
-  return folder.TokenFile();
+  return pass;
 }
 
 absl::StatusOr<std::string> AddressOf(const RunFolder& folder) {
@@ -160,26 +182,34 @@ absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const st
           ? ConnectToNewest(deadline, timeout)
           : ConnectTo(RunFolder(run.empty() ? "runs/latest" : run), address, deadline, timeout));
   const bool changes = request.kind() != proto::CommandRequest::KIND_STATUS;
-  std::string token_from;
-  if (changes) {
-    RUBATO_ASSIGN_OR_RETURN(token_from, AddToken(peer.folder, &request));
-  }
+  RUBATO_ASSIGN_OR_RETURN(const Pass pass, FindPass(peer.folder, changes));
+  if (changes && !pass.token.empty()) request.set_token(pass.token);
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(deadline));
   proto::CommandReply reply;
-  const absl::Status status =
-      FromGrpc(proto::Coordination::NewStub(peer.channel)->Command(&context, request, &reply));
+  const absl::Status status = [&]() -> absl::Status {
+    if (pass.key.has_value()) {
+      // What may be done goes by the least that is needed.
+      RUBATO_ASSIGN_OR_RETURN(
+          const JobKey key,
+          pass.key->Of(pass.key->is_secret() ? Role::kOperator : pass.key->role()));
+      Caller caller(key);
+      RUBATO_RETURN_IF_ERROR(SayHello(peer.channel, deadline - absl::Now(), nullptr, &caller));
+      context.AddMetadata(kCallerKey, caller.Show(kCommandMethod));
+    }
+    return FromGrpc(proto::Coordination::NewStub(peer.channel)->Command(&context, request, &reply));
+  }();
   if (absl::IsDeadlineExceeded(status)) {
     return absl::DeadlineExceededError(absl::StrCat(
         "shard 0 at ", peer.address, " has not answered within ", absl::FormatDuration(timeout),
         ": it is busy or frozen",
         changes ? "; whether it does what was asked is not known: `rubato status` will tell" : ""));
   }
-  if (absl::IsPermissionDenied(status)) {
+  if (absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status)) {
     // Asking again does not help.
-    return absl::FailedPreconditionError(absl::StrCat(status.message(),
-                                                      request.token().empty() ? "" : ": that in ",
-                                                      request.token().empty() ? "" : token_from));
+    const bool has_shown = pass.key.has_value() || !pass.token.empty();
+    return absl::FailedPreconditionError(
+        absl::StrCat(status.message(), has_shown ? ": that in " : "", has_shown ? pass.from : ""));
   }
   if (absl::IsUnavailable(status)) {
     return absl::UnavailableError(

@@ -81,7 +81,7 @@ std::string WhyMute(int fd, const std::string& path) {
 
 // In the child, between fork and exec: only async-signal-safe calls. Returns only if something
 // failed, with errno.
-void BecomeChild(pid_t parent, int log_fd, char* const* arguments) {
+void BecomeChild(pid_t parent, int log_fd, char* const* arguments, char* const* environment) {
   if (setpgid(0, 0) != 0 || prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
   // The parent may have died before prctl: then the kernel will never tell.
   if (getppid() != parent) _exit(1);
@@ -93,7 +93,7 @@ void BecomeChild(pid_t parent, int log_fd, char* const* arguments) {
   sigprocmask(SIG_SETMASK, &none, nullptr);
   const int null_fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
   if (null_fd < 0 || dup2(null_fd, 0) < 0 || dup2(log_fd, 1) < 0 || dup2(log_fd, 2) < 0) return;
-  execv(arguments[0], arguments);
+  execve(arguments[0], arguments, environment);
 }
 
 // The last words of a log, of one kind; empty if there are none.
@@ -162,14 +162,28 @@ absl::Status Launcher::Start(const Command& command) {
   if (pipe2(result, O_CLOEXEC) != 0) return SystemError("start", command.arguments[0]);
   auto close_result = absl::MakeCleanup([&result] { close(result[0]); });
 
-  std::vector<char*> arguments;
+  std::vector<char*> arguments, environment;
   for (const std::string& argument : command.arguments)
     arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
+  for (const std::string& variable : command.environment)
+    environment.push_back(const_cast<char*>(variable.c_str()));
+  for (char** variable = environ; *variable != nullptr; ++variable) {
+    // Of two of one name the first would count, or the last.
+    const absl::string_view name =
+        absl::string_view(*variable).substr(0, absl::string_view(*variable).find('='));
+    if (!std::any_of(command.environment.begin(), command.environment.end(),
+                     [&](const std::string& own) {
+                       return absl::StartsWith(own, absl::StrCat(name, "="));
+                     })) {
+      environment.push_back(*variable);
+    }
+  }
+  environment.push_back(nullptr);
   const pid_t self = getpid();
   const pid_t pid = fork();
   if (pid == 0) {
-    BecomeChild(self, log_fd, arguments.data());
+    BecomeChild(self, log_fd, arguments.data(), environment.data());
     const int error = errno;
     (void)!write(result[1], &error, sizeof error);
     _exit(127);

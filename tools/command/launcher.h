@@ -28,6 +28,8 @@ struct Command {
   int rank = 0;                        // within its role
   std::vector<std::string> arguments;  // [0] is the path of the program
   std::string log_path;                // gets standard output and error
+  // NAME=VALUE, beside the launcher's own: what no argument may show.
+  std::vector<std::string> environment = {};
   // The others can go on without it: its failure is kLost, not kFailure, and when all others have
   // ended well, so has the whole.
   bool expendable = false;

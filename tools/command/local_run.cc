@@ -105,6 +105,7 @@ LocalRun::LocalRun(const Plan& plan, const Resume& resume, bool record, const Pr
       worker_flags_(std::move(worker_flags)),
       folder_(std::move(folder)),
       launcher_(launcher),
+      secret_(JobKey::DrawSecret()),
       log_(LauncherLog(plan.job)),
       views_(folder_.ViewsFile()) {}
 
@@ -159,7 +160,13 @@ absl::Status LocalRun::Start(const std::string& role, int rank, std::vector<std:
     arguments.insert(arguments.end(), {"--set", absl::StrCat("cluster.address=\"", address, "\"")});
   logs_.try_emplace(absl::StrCat(role, " ", rank), folder_.LogFile(role, rank));
   const bool is_worker = role == "worker";
-  return launcher_.Start({role, rank, std::move(arguments), folder_.LogFile(role, rank),
+  RUBATO_ASSIGN_OR_RETURN(const JobKey worker_key, secret_.Of(Role::kWorker));
+  const std::string key = is_worker ? worker_key.ToText() : secret_.ToText();
+  return launcher_.Start({role,
+                          rank,
+                          std::move(arguments),
+                          folder_.LogFile(role, rank),
+                          {absl::StrCat("RUBATO_KEY=", key)},
                           /*expendable=*/is_worker,
                           /*restartable=*/!is_worker && comes_back()});
 }

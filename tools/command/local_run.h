@@ -12,6 +12,7 @@
 #include "absl/time/time.h"
 #include "common/base/log.h"
 #include "common/files/run_folder.h"
+#include "common/wire/key.h"
 #include "tools/command/launcher.h"
 #include "tools/command/plan.h"
 #include "tools/command/progress.h"
@@ -86,6 +87,7 @@ class LocalRun {
   const std::vector<std::string> worker_flags_;
   const RunFolder folder_;
   Launcher& launcher_;
+  const JobKey secret_;  // of the job
   const Log log_;
   LineTail views_;
   std::map<std::string, LineTail> logs_;      // by the process that writes

@@ -56,7 +56,7 @@ MUTANTS_OF_TESTS = {
             "//common/space:modes",
             "//server/coordinator:commands",
         ],
-        ["(!token_.empty() && request.token() == token_)", "true"],
+        ["!token_.empty() && request.token() == token_", "true"],
     ),
     "test_that_is_told_is_under_way": (
         "//server/coordinator:evaluations.cc",

@@ -1,0 +1,13 @@
+// The methods of proto::Coordination as they are named in a call, which what a caller shows is for.
+#ifndef RUBATO_COMMON_WIRE_CONTROL_METHODS_H_
+#define RUBATO_COMMON_WIRE_CONTROL_METHODS_H_
+
+namespace rubato {
+
+constexpr char kJoinMethod[] = "/rubato.proto.Coordination/Join";
+constexpr char kHeartbeatMethod[] = "/rubato.proto.Coordination/Heartbeat";
+constexpr char kCommandMethod[] = "/rubato.proto.Coordination/Command";
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_CONTROL_METHODS_H_

@@ -1,0 +1,85 @@
+#include "common/wire/hello.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/time/clock.h"
+#include "common/base/monotonic.h"
+#include "common/wire/channel.h"
+
+namespace rubato {
+
+grpc::ServerUnaryReactor* HelloService::Hello(grpc::CallbackServerContext* context,
+                                              const grpc::ByteBuffer* request,
+                                              grpc::ByteBuffer* reply) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const grpc::Status status = [&] {
+    proto::HelloRequest hello;
+    grpc::ByteBuffer bytes = *request;  // shares them
+    if (bytes.Length() > kMaxHelloBytes ||
+        !grpc::SerializationTraits<proto::HelloRequest>::Deserialize(&bytes, &hello).ok()) {
+      return ToGrpc(absl::InvalidArgumentError("this is no hello"));
+    }
+    absl::StatusOr<std::string> welcome = gate_.Welcome(hello.hello(), MonotonicNow());
+    if (!welcome.ok()) return ToGrpc(welcome.status());
+    proto::HelloReply answer;
+    answer.set_welcome(*std::move(welcome));
+    bool own_buffer;
+    return grpc::SerializationTraits<proto::HelloReply>::Serialize(answer, reply, &own_buffer);
+  }();
+  reactor->Finish(status);
+  return reactor;
+}
+
+absl::Status OnHelloAnswered(const grpc::Status& status, const proto::HelloReply& reply,
+                             Caller* caller) {
+  if (status.ok()) return caller->OnWelcome(reply.welcome(), MonotonicNow());
+  if (status.error_code() == grpc::StatusCode::UNIMPLEMENTED) {
+    return absl::UnauthenticatedError(
+        "the server asks for no key, and this process has one: give it the job's key, too, or "
+        "unset RUBATO_KEY and RUBATO_KEY_FILE here");
+  }
+  return FromGrpc(status);
+}
+
+absl::Status SayHello(const std::shared_ptr<grpc::Channel>& channel, absl::Duration timeout,
+                      const std::function<bool()>& cancelled, Caller* caller) {
+  constexpr absl::Duration kLook = absl::Milliseconds(100);
+  const std::unique_ptr<proto::Authentication::Stub> stub = proto::Authentication::NewStub(channel);
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + timeout));
+  proto::HelloRequest request;
+  request.set_hello(caller->Hello());
+  grpc::CompletionQueue queue;
+  const auto call = stub->AsyncHello(&context, request, &queue);
+  proto::HelloReply reply;
+  grpc::Status status;
+  call->Finish(&reply, &status, nullptr);
+  void* tag;
+  bool ok;
+  const auto ends = [&](absl::Duration within) {
+    return queue.AsyncNext(&tag, &ok, absl::ToChronoTime(absl::Now() + within)) !=
+           grpc::CompletionQueue::TIMEOUT;
+  };
+  while (!ends(kLook)) {
+    if (cancelled && cancelled()) context.TryCancel();
+  }
+  queue.Shutdown();
+  while (queue.Next(&tag, &ok)) {
+  }
+  return OnHelloAnswered(status, reply, caller);
+}
+
+absl::StatusOr<Role> CheckCaller(Gate* gate,
+                                 const std::multimap<grpc::string_ref, grpc::string_ref>& metadata,
+                                 absl::string_view method) {
+  if (gate == nullptr) return Role::kServer;
+  const auto shown = metadata.find(kCallerKey);
+  return gate->Check(method,
+                     shown == metadata.end()
+                         ? absl::string_view()
+                         : absl::string_view(shown->second.data(), shown->second.size()),
+                     MonotonicNow());
+}
+
+}  // namespace rubato

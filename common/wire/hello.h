@@ -1,0 +1,51 @@
+// The first call on a connection, by which both ends show that they hold the job's key
+// (authentication.h): the service that answers it, and the call itself.
+#ifndef RUBATO_COMMON_WIRE_HELLO_H_
+#define RUBATO_COMMON_WIRE_HELLO_H_
+
+#include <grpcpp/grpcpp.h>
+
+#include <functional>
+#include <memory>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "common/wire/authentication.h"
+#include "proto/authentication.grpc.pb.h"
+
+namespace rubato {
+
+// Answers callers whom nobody knows yet: reads nothing longer than kMaxHelloBytes, and keeps
+// nothing.
+class HelloService
+    : public proto::Authentication::WithRawCallbackMethod_Hello<proto::Authentication::Service> {
+ public:
+  // `gate` must outlive it.
+  explicit HelloService(const Gate* gate) : gate_(*gate) {}
+
+  grpc::ServerUnaryReactor* Hello(grpc::CallbackServerContext* context,
+                                  const grpc::ByteBuffer* request,
+                                  grpc::ByteBuffer* reply) override;
+
+ private:
+  const Gate& gate_;
+};
+
+// What has come of a hello that was said for `caller`. Unauthenticated if the server does not hold
+// the key, or asks for none; else what gRPC says.
+absl::Status OnHelloAnswered(const grpc::Status& status, const proto::HelloReply& reply,
+                             Caller* caller);
+
+// Says hello and waits for the answer: for `timeout` at most, and until `cancelled`, which may be
+// null. DeadlineExceeded, Cancelled, or as OnHelloAnswered.
+absl::Status SayHello(const std::shared_ptr<grpc::Channel>& channel, absl::Duration timeout,
+                      const std::function<bool()>& cancelled, Caller* caller);
+
+// Who begins a call to `gate`, by the call's metadata. A null gate takes everybody for a server.
+absl::StatusOr<Role> CheckCaller(Gate* gate,
+                                 const std::multimap<grpc::string_ref, grpc::string_ref>& metadata,
+                                 absl::string_view method);
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_HELLO_H_
