@@ -150,6 +150,33 @@ TEST_F(ClusterTest, ARunThatWouldPauseForEverEnds) {
                               "2 (cluster.workers.min), and none may be started again")));
 }
 
+// Its own workers would notice, and end; the one that has joined by hand is not its child.
+TEST_F(ClusterTest, ARunWithoutWorkersOfItsOwnEndsAShard0ThatIsFrozen) {
+  fs::create_directory(Path("run"));
+  Process& train = StartTrain(
+      "run", {"cluster={workers: {start: 1, max: 2}, address: '127.0.0.1:0', max_restarts: 0, "
+              "lease: 1s}",
+              kForever});
+  ASSERT_TRUE(AwaitTraining("run", train));
+  const std::string address = ReadText(Path("run/address"));
+  Process& guest = Start({"/usr/bin/env", "RUBATO_KEY_FILE=run/worker-key",
+                          fs::absolute("worker/rubato-worker").string(), "--config", "run/job.yaml",
+                          "--set", "cluster.address=" + address.substr(0, address.find('\n'))});
+  ASSERT_TRUE(AwaitText(guest.err_path(), "takes part", guest));
+  const std::vector<RunningChild> children = ChildrenOf(train.pid());
+  for (const RunningChild& child : children) {
+    if (absl::StrContains(child.command, "--rank 0")) child.process.Signal(SIGKILL);
+  }
+  ASSERT_TRUE(AwaitText(train.err_path(), "worker 0 ended: killed by signal 9", train));
+  for (const RunningChild& child : children) {
+    if (absl::StrContains(child.command, "--shard 0")) child.process.Signal(SIGSTOP);
+  }
+  const Process::Result result = train.Wait();
+  EXPECT_EQ(result.code, 1);
+  EXPECT_THAT(result.err, HasSubstr("server 0 stands still for 1 s (cluster.lease): killed"));
+  EXPECT_NE(guest.Wait().code, 0);
+}
+
 // The same processes started by hand, where nobody would start a server again: each must find its
 // end by itself.
 class ByHandFailureTest : public ClusterTest {
