@@ -293,7 +293,8 @@ class JobByTrain(Job):
         with open(f"{self.run}/address") as file:
             address = file.read().strip()
         return self.start(f"worker-guest-{self._guests}", [self.programs.worker, "--config", f"{self.run}/job.yaml", "--set",
-                                                           f"cluster.address={address}"])
+                                                           f"cluster.address={address}"],
+                          {"RUBATO_KEY_FILE": f"{self.run}/worker-key"})
 
     def find_children(self):
         known = {process.pid for process in self.processes}
