@@ -13,6 +13,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster.h"
+#include "tests/proxy.h"
 
 namespace rubato {
 namespace {
@@ -249,17 +250,18 @@ TEST_F(ByHandRecoveryTest, ACoordinatorThatDiesBeforeItTrainsHasLostNothingMore)
   shard_1_->Signal(SIGKILL);
   shard_0_->Signal(SIGKILL);
   shard_0_->Wait();
-  std::vector<std::string> lost;
+  std::vector<std::string> samples;
   for (int term = 2; term <= 3; ++term) {
     Process& shard_0 = StartShard0();
     ASSERT_TRUE(AwaitText(shard_0.err_path(), " is here; waiting for shard 1", shard_0));
     const auto state = nlohmann::json::parse(ReadText(Path("run/state.json")));
     EXPECT_EQ(state["term"], term);
-    lost.push_back(state["samples_rolled_back"]);
+    samples.push_back(state["samples"]);
+    EXPECT_EQ(state["lasting"]["begun_term"], 1);
     shard_0.Signal(SIGKILL);
     shard_0.Wait();
   }
-  EXPECT_EQ(lost[0], lost[1]);
+  EXPECT_EQ(samples[0], samples[1]) << "it is where the first term ended";
 }
 
 TEST_F(ByHandRecoveryTest, ADamagedCheckpointIsSetAsideForTheOneBefore) {
@@ -330,6 +332,86 @@ TEST_F(ByHandRecoveryTest, WhoIsNotStartedAgainIsNamed) {
     EXPECT_EQ(process->Wait().code, 1);
     EXPECT_THAT(process->err(), HasSubstr("shard 1 did not come"));
   }
+}
+
+// Servers that are cut off, or stand still, and come back with all that they had.
+class KeptRecoveryTest : public RecoveryTest {
+ protected:
+  // Shard 1 reaches shard 0 by a proxy, and nobody else does.
+  void StartJob(const std::string& mode) {
+    fs::create_directory(Path("run"));
+    setenv("RUBATO_TEST_COMPUTE_MS", "15", 1);  // it outlasts a lease or two
+    std::vector<std::string> set = Settings(mode);
+    set.push_back("cluster.lease=1s");
+    const Arguments record = {"--run-dir", "run", "--record", "run/record"};
+    Arguments listens = record;
+    listens.insert(listens.end(), {"--listen", "127.0.0.1:0"});
+    shard_0_ = &StartServer(0, set, listens);
+    const std::string address = AwaitAddress("run", *shard_0_);
+    proxy_.SetTarget(address);
+    proxy_.Mark();
+    std::vector<std::string> cuttable = set;
+    cuttable.push_back("cluster.address=" + proxy_.address());
+    set.push_back("cluster.address=" + address);
+    shard_1_ = &StartServer(1, cuttable, record);
+    workers_ = {&StartWorker(set), &StartWorker(set)};
+    ASSERT_TRUE(AwaitCheckpoints(shard_0_->err_path(), 1, *shard_0_));
+  }
+
+  // That it has ended after `lost` losses, nothing was trained in vain, and that it replays.
+  void ExpectEnd(int lost) {
+    for (Process* process : {shard_0_, shard_1_, workers_[0], workers_[1]}) {
+      EXPECT_EQ(process->Wait().code, 0) << process->err();
+    }
+    ExpectAccount("run", lost);
+    EXPECT_EQ(Summary("run")["samples_rolled_back"], 0);
+    EXPECT_THAT(shard_0_->err(), HasSubstr("; all shards have kept their values, nothing is "
+                                           "trained again"));
+    EXPECT_THAT(shard_0_->err(), Not(HasSubstr("went back to step ")));
+    EXPECT_THAT(ReadText(Path("run/views.jsonl")), HasSubstr("\"reason\":\"goes on after: "));
+    const Process::Result replay = Start({"tools/rubato", "replay", "run"}).Wait();
+    EXPECT_EQ(replay.code, 0) << replay.err;
+    EXPECT_THAT(replay.out, AllOf(HasSubstr("bit for bit those of run"), Not(HasSubstr("early"))));
+  }
+
+  Proxy proxy_;
+  Process *shard_0_ = nullptr, *shard_1_ = nullptr;
+  std::vector<Process*> workers_;
+};
+
+TEST_F(KeptRecoveryTest, AShardThatIsCutOffFromTheCoordinatorLosesNothing) {
+  for (const std::string mode : {"sync", "async", "{mode: bounded, staleness: 2}"}) {
+    fs::remove_all(Path("run"));
+    fs::remove_all(Path("undisturbed"));
+    setenv("RUBATO_TEST_COMPUTE_MS", "3", 1);
+    const std::string digest = Undisturbed(mode);
+    StartJob(mode);
+    proxy_.Cut();
+    ASSERT_TRUE(AwaitText(shard_0_->err_path(), ", unless all have kept their values", *shard_0_));
+    proxy_.Heal();
+    ExpectEnd(1);
+    if (mode == "sync") {
+      EXPECT_EQ(Summary("run")["digest"], digest);
+    }
+  }
+}
+
+TEST_F(KeptRecoveryTest, NorDoesAServerThatStandsStillForLongerThanALease) {
+  const std::string digest = Undisturbed("sync");
+  StartJob("sync");
+  shard_1_->Signal(SIGSTOP);
+  ASSERT_TRUE(AwaitText(shard_0_->err_path(), ", unless all have kept their values", *shard_0_));
+  shard_1_->Signal(SIGCONT);
+  ASSERT_TRUE(AwaitCheckpoints(shard_0_->err_path(), 2, *shard_0_));
+  shard_0_->Signal(SIGSTOP);
+  const auto registers_again = [](const std::string& text) {
+    const size_t first = text.find("registers again");
+    return first != std::string::npos && text.find("registers again", first + 1) != text.npos;
+  };
+  ASSERT_TRUE(AwaitText(shard_1_->err_path(), registers_again, *shard_1_));
+  shard_0_->Signal(SIGCONT);
+  ExpectEnd(2);
+  EXPECT_EQ(Summary("run")["digest"], digest);
 }
 
 }  // namespace

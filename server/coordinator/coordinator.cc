@@ -46,7 +46,13 @@ Coordinator::Coordinator(const proto::Job& job, const std::string& job_digest,
   summary_.workers_left = lasting_.workers_left();
   summary_.switches = lasting_.switches();
   summary_.servers_lost = before_.servers_lost();
-  summary_.samples_rolled_back = before_.samples_rolled_back();
+  summary_.samples_rolled_back = lasting_.samples_rolled_back();
+}
+
+double Coordinator::seconds() const {
+  const double before = starting_.resume().has_value() ? starting_.resume()->seconds() : 0;
+  if (!work_.has_value() || !work_->is_training()) return before;
+  return std::max(before, work_->metrics().last_seconds());
 }
 
 int64_t Coordinator::samples() const {
@@ -113,7 +119,7 @@ void Coordinator::GoBack(int lost_shard, const std::string& reason) {
   const std::string& last = checkpoints_.last();
   out_.push_back(
       Warn{absl::StrCat(reason, "; the job goes back to ", last.empty() ? "its beginning" : last,
-                        " when all servers are here")});
+                        " when all servers are here, unless all have kept their values")});
   for (const auto& [id, peer] : registry_.peers()) SendBack(id, reason);
   out_.push_back(coordinator::End{StoppedByOthers(absl::AbortedError(reason)), lost_shard});
 }

@@ -13,15 +13,16 @@
 // then the next view begins another lineage.
 //
 // A term is the life of one such core. When a shard is lost the term ends, unless nobody would
-// start the shard again (cluster.max_restarts: 0): every process then begins anew at the last
-// checkpoint, with a core of the next term, so that nothing of this one is left but what that holds
-// and Keep.
+// start the shard again (cluster.max_restarts: 0): every process then begins anew with a core of
+// the next term, so that nothing of this one is left but Keep and the blocks of the shards, if all
+// have kept theirs (kept_values.h), or else what the last checkpoint holds.
 #ifndef RUBATO_SERVER_COORDINATOR_COORDINATOR_H_
 #define RUBATO_SERVER_COORDINATOR_COORDINATOR_H_
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -80,6 +81,15 @@ class Coordinator {
   bool wants_checkpoint() const { return checkpoints_.is_wanted(); }
   // Trained so far, with those before the checkpoint that it goes on from.
   int64_t samples() const;
+  // If the term goes on with the values that the shards have kept: what a checkpoint of these would
+  // say, from when its first view is sent.
+  const proto::Manifest* kept() const {
+    return starting_.is_kept() ? &*starting_.resume() : nullptr;
+  }
+  // Of training, up to the last unit that is done.
+  double seconds() const;
+  // Whether the training has begun, or goes on.
+  bool has_begun() const { return starting_.state() == Starting::State::kDone; }
   // Whether this term has trained anything.
   bool has_trained() const { return samples() > first_samples(); }
   // How the job stands (coordinator_status.cc).
@@ -97,6 +107,7 @@ class Coordinator {
   void On(const coordinator::StopRequested& event);
   void On(const coordinator::Failed& event);
   void On(const coordinator::RestoreBroke& event);
+  void On(const coordinator::PartsFolder& event) { checkpoints_.SetPartsFolder(event.path); }
   void OnRegistration(PeerId id, const proto::Registration& registration);
   // Who registers is of a run that has begun already, and this would be another run of the same
   // job: ends, and the others wait for the right coordinator.
@@ -118,7 +129,6 @@ class Coordinator {
   }
   void AddWaits(absl::Time now, proto::JobStatus* status) const;
 
-  bool has_begun() const { return starting_.state() == Starting::State::kDone; }
   // Between the beginning and the end.
   bool is_training() const {
     return !is_over_ && has_begun() && ending_.state() == Ending::State::kTraining;
@@ -148,7 +158,9 @@ class Coordinator {
   void GoBack(int lost_shard, const std::string& reason);
   // Has the peer register again.
   void SendBack(PeerId id, const std::string& reason);
-  // What the term begins with is not what the last one ended with.
+  // Whether the term goes on with what the shards have kept, and what was trained in vain if not.
+  void DecideOnKept();
+  // What the term begins with, after one that a server's loss has ended.
   void TellOfGoingBack();
   void KeepCounts();
   void Keep() { out_.push_back(coordinator::Keep{lasting_}); }
@@ -193,6 +205,9 @@ class Coordinator {
   std::optional<int> lost_;
   std::string why_lost_;
   Summary summary_;
+  // Of a term that follows another: the kept decisions; or why it cannot go on with what is kept.
+  std::vector<proto::Decision> kept_decisions_;
+  std::string why_not_kept_;
 
   // Of the event at hand.
   absl::Time now_;

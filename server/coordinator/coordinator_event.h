@@ -75,9 +75,14 @@ struct RestoreBroke {
   absl::Status status;
 };
 
+// Shards that see this folder write their parts of checkpoints there. Before it, nobody does.
+struct PartsFolder {
+  std::string path;
+};
+
 using Event =
     std::variant<FromPeer, PeerGone, Heartbeat, Tick, Collected, Checkpointed, CheckpointRequested,
-                 SwitchRequested, StopRequested, Failed, RestoreBroke>;
+                 SwitchRequested, StopRequested, Failed, RestoreBroke, PartsFolder>;
 
 }  // namespace rubato::coordinator
 

@@ -249,7 +249,6 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
     return;
   }
   const Peer* const peer = registry_.Add(id, registration, now_, &out_);
-  if (id == kOwnShard) checkpoints_.SetPartsFolder(registration.parts_folder());
   if (gathers) {
     Gather();
     if (!is_over_ && starting_.state() == Starting::State::kGathering) {

@@ -67,6 +67,10 @@ void Fill(const RestoreBroke& event, proto::CoordinatorEvent* out) {
   *out->mutable_restore_broke() = ToProto(event.status);
 }
 
+void Fill(const PartsFolder& event, proto::CoordinatorEvent* out) {
+  out->set_parts_folder(event.path);
+}
+
 Event FromProto(const proto::CoordinatorEvent& event) {
   switch (event.kind_case()) {
     case proto::CoordinatorEvent::kMessage:
@@ -93,6 +97,8 @@ Event FromProto(const proto::CoordinatorEvent& event) {
       return Failed{FromProto(event.failure())};
     case proto::CoordinatorEvent::kRestoreBroke:
       return RestoreBroke{FromProto(event.restore_broke())};
+    case proto::CoordinatorEvent::kPartsFolder:
+      return PartsFolder{event.parts_folder()};
     case proto::CoordinatorEvent::kTick:
     case proto::CoordinatorEvent::KIND_NOT_SET:
       break;

@@ -75,7 +75,7 @@ proto::JobStatus Coordinator::Status(absl::Time now) const {
   status.set_term(before_.term());
   status.set_last_checkpoint(checkpoints_.last());
   status.set_servers_lost(before_.servers_lost());
-  status.set_samples_rolled_back(before_.samples_rolled_back());
+  status.set_samples_rolled_back(summary_.samples_rolled_back);
   AddMembers(registry_, now, &status);
   if (starting_.state() == Starting::State::kGathering && !is_over_) {
     status.add_waits(absl::StrCat(before_.term() > 1 ? "going on" : "the start", " waits for ",

@@ -20,8 +20,8 @@ class CoordinatorTermsTest : public CoordinatorTest {
     begin_.state.set_reason("shard 1 is gone");
     begin_.state.set_lost_shard(1);
     begin_.state.set_servers_lost(1);
-    begin_.state.set_samples_rolled_back(8);
     if (!kept_.empty()) *begin_.state.mutable_lasting() = kept_.back();
+    begin_.state.mutable_lasting()->set_samples_rolled_back(8);
     sent_.clear();
     kept_.clear();
     end_.reset();
@@ -239,7 +239,8 @@ TEST_F(CoordinatorTermsTest, TheNextTermSaysWhatWasLostAndCountsOn) {
   EXPECT_THAT(warnings_.back(), HasSubstr("went back to step 0 (the beginning) because shard 1 is "
                                           "gone; 24 samples are trained again"));
   EXPECT_EQ(coordinator_->summary().servers_lost, 1);
-  EXPECT_EQ(coordinator_->summary().samples_rolled_back, 8);
+  EXPECT_EQ(coordinator_->summary().samples_rolled_back, 8 + 24);
+  EXPECT_EQ(kept_.back().samples_rolled_back(), 8 + 24);
   EXPECT_EQ(coordinator_->summary().workers_lost, 1);
 }
 

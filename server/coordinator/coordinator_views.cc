@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "common/space/modes.h"
 #include "server/coordinator/coordinator.h"
+#include "server/coordinator/kept_values.h"
 #include "server/optimizers/parameter_groups.h"
 
 namespace rubato {
@@ -28,6 +29,21 @@ void Coordinator::Gather() {
   }
 }
 
+void Coordinator::DecideOnKept() {
+  if (before_.term() <= 1) return;
+  absl::StatusOr<KeptTerm> kept = KeptByAll(job_, before_, *placement_, registry_);
+  if (kept.ok()) {
+    starting_.GoOnWith(kept->manifest);
+    kept_decisions_ = std::move(kept->decisions);
+    view_.set_kept_term(lasting_.begun_term());
+    // As of workers that are lost.
+    if (summary_.residuals_lost.has_value()) summary_.residuals_lost = lasting_.workers();
+    return;
+  }
+  why_not_kept_ = std::string(kept.status().message());
+  summary_.samples_rolled_back += std::max<int64_t>(0, before_.samples() - first_samples());
+}
+
 void Coordinator::OpenFirstView() {
   const proto::WorkerRegistration& model = registry_.model();
   const std::optional<proto::Manifest>& resume = starting_.resume();
@@ -38,6 +54,7 @@ void Coordinator::OpenFirstView() {
   placement_ = Placement::Even(SpaceOf(job_, view_.layout()), job_.cluster().servers());
   placement_->AddTo(&view_);
   registry_.AddShards(&view_);
+  DecideOnKept();
   if (resume.has_value()) {
     if (const absl::Status status = starting_.CheckResume(model); !status.ok()) {
       End(status, kExitUsage, std::string(status.message()));
@@ -51,6 +68,13 @@ void Coordinator::OpenFirstView() {
   decisions_.emplace(job_, *placement_, registry_.Shards(), TrainableCount(view_.layout()));
   evaluations_.emplace(job_, model.train_samples());
   work_.emplace(job_, model.train_samples(), resume, lasting_, policies_);
+  if (starting_.is_kept() &&
+      OnArrival(work_->lineage().mode()) == OnArrival(FromManifest(resume->mode()))) {
+    for (const proto::Decision& decision : kept_decisions_) {
+      decisions_->Keep(decision);
+      if (!decision.verdict().apply()) work_->Skip();  // by those who have not done so yet
+    }
+  }
   view_.set_number(1);
   view_.set_term(before_.term());
   work_->OpenFirstView(registry_.WorkerIds(), &view_);
@@ -63,14 +87,16 @@ void Coordinator::OpenFirstView() {
   for (std::string& group : UnusedGroups(job_.optimizer(), view_.layout())) {
     out_.push_back(Warn{std::move(group)});
   }
-  change_.AddReason(before_.term() > 1 ? absl::StrCat("back after: ", before_.reason())
-                                       : "the start");
+  change_.AddReason(before_.term() <= 1   ? "the start"
+                    : starting_.is_kept() ? absl::StrCat("goes on after: ", before_.reason())
+                                          : absl::StrCat("back after: ", before_.reason()));
   if (starting_.restores()) view_.set_restore_key(restore_key_);
   starting_.Open(view_, registry_, &out_);
 }
 
 void Coordinator::BeginTraining() {
   view_.clear_restore_key();
+  view_.clear_kept_term();
   const std::optional<proto::Manifest>& resume = starting_.resume();
   work_->BeginTraining(resume.has_value() ? resume->seconds() : 0, now_);
   checkpoints_.BeginTraining(view_.samples_per_epoch(), *work_, now_);
@@ -93,11 +119,17 @@ void Coordinator::BeginTraining() {
 }
 
 void Coordinator::TellOfGoingBack() {
+  if (starting_.is_kept()) {
+    out_.push_back(Warn{absl::StrFormat(
+        "goes on at step %d after %s; all shards have kept their values, nothing is trained again",
+        work_->metrics().steps(), before_.reason())});
+    return;
+  }
   const std::string& from = checkpoints_.last();
   out_.push_back(Warn{absl::StrFormat(
-      "went back to step %d (%s) because %s; %d samples are trained again",
+      "went back to step %d (%s) because %s; %d samples are trained again: %s",
       work_->metrics().steps(), from.empty() ? "the beginning" : from, before_.reason(),
-      std::max<int64_t>(0, before_.samples() - work_->metrics().samples()))});
+      std::max<int64_t>(0, before_.samples() - work_->metrics().samples()), why_not_kept_)});
 }
 
 void Coordinator::ChangeView(const std::string& reason) {
@@ -183,6 +215,9 @@ void Coordinator::KeepCounts() {
   now.set_workers_lost(summary_.workers_lost);
   now.set_workers_left(summary_.workers_left);
   now.set_switches(summary_.switches);
+  now.set_begun_term(before_.term());
+  now.set_begun_samples(first_samples());
+  now.set_samples_rolled_back(summary_.samples_rolled_back);
   if (now.SerializeAsString() == lasting_.SerializeAsString()) return;
   lasting_ = std::move(now);
   Keep();

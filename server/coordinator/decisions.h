@@ -35,6 +35,8 @@ class Decisions {
   // `first_open`, so that decisions on them are forgotten.
   std::optional<Answer> OnQuestion(const ShardId& shard, const proto::Question& question,
                                    const Policy& policy, int64_t first_open);
+  // Of the term before: it stands.
+  void Keep(const proto::Decision& decision) { matters_[SubjectOf(decision)] = {{}, decision}; }
   // Units are counted anew.
   void BeginLineage();
 

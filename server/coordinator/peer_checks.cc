@@ -191,6 +191,23 @@ absl::Status Check(const proto::ShardReport& report, const PeerTerms& terms) {
   return In("shard_report.pulled_bytes", report.pulled_bytes(), 0, kMaxBytes);
 }
 
+absl::Status Check(const proto::KeptValues& kept) {
+  RUBATO_RETURN_IF_ERROR(In("kept.view.leaves", kept.view().leaves(), 0, 1 << 30));
+  RUBATO_RETURN_IF_ERROR(Count("kept.view.origin_unit", kept.view().origin_unit()));
+  RUBATO_RETURN_IF_ERROR(Count("kept.view.origin_samples", kept.view().origin_samples()));
+  for (const proto::BlockState& block : kept.blocks()) {
+    RUBATO_RETURN_IF_ERROR(Count("kept.blocks.version", block.version()));
+    RUBATO_RETURN_IF_ERROR(Count("kept.blocks.samples", block.samples()));
+    RUBATO_RETURN_IF_ERROR(In("kept.blocks.skipped", block.skipped(), 0, block.version()));
+    RUBATO_RETURN_IF_ERROR(Count("kept.blocks.units_below", block.units_below()));
+    RUBATO_RETURN_IF_ERROR(Counts("kept.blocks.units_above", block.units_above()));
+  }
+  for (const proto::Decision& decision : kept.decisions()) {
+    RUBATO_RETURN_IF_ERROR(Count("kept.decisions.unit", decision.unit()));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Check(const proto::Failure& failure) {
   return In("failure.exit_code", failure.exit_code(), 1, 255);
 }
@@ -202,8 +219,8 @@ absl::Status CheckRegistration(const proto::Registration& registration) {
   RUBATO_RETURN_IF_ERROR(Short("version", registration.version()));
   RUBATO_RETURN_IF_ERROR(Short("job_digest", registration.job_digest()));
   RUBATO_RETURN_IF_ERROR(Short("address", registration.address(), kMostText));
-  RUBATO_RETURN_IF_ERROR(Short("parts_folder", registration.parts_folder(), kMostText));
   RUBATO_RETURN_IF_ERROR(Short("worker.data_digest", registration.worker().data_digest()));
+  RUBATO_RETURN_IF_ERROR(Check(registration.kept()));
   return Short("worker.numerics", registration.worker().numerics(), kMostText);
 }
 

@@ -45,6 +45,14 @@ class Starting {
   // FailedPrecondition if the job cannot go on from the checkpoint with such workers.
   absl::Status CheckResume(const proto::WorkerRegistration& worker) const;
 
+  // The job goes on with the values that the shards have kept instead, of which a checkpoint would
+  // say this.
+  void GoOnWith(const proto::Manifest& kept) {
+    resume_ = kept;
+    is_kept_ = true;
+  }
+  bool is_kept() const { return is_kept_; }
+
   // Sends the first view to the shards. After that, whether the answer was the last one that the
   // beginning of the training waits for.
   void Open(const proto::View& view, const Registry& registry, coordinator::Outcomes* out);
@@ -56,14 +64,15 @@ class Starting {
 
   State state() const { return state_; }
   // Whether the shards get values to begin with.
-  bool restores() const { return initial_ || resume_.has_value(); }
+  bool restores() const { return !is_kept_ && (initial_ || resume_.has_value()); }
   const std::optional<proto::Manifest>& resume() const { return resume_; }
 
  private:
   void Restore(const Placement& placement, const Registry& registry, coordinator::Outcomes* out);
 
   const proto::Job job_;
-  const std::optional<proto::Manifest> resume_;
+  std::optional<proto::Manifest> resume_;
+  bool is_kept_ = false;    // by the shards
   const std::string path_;  // that shards may read; empty: none
   const bool initial_;
   const bool goes_on_;          // it is not the first term

@@ -21,7 +21,10 @@ Work::Work(const proto::Job& job, int64_t samples_per_epoch,
       samples_per_epoch_(samples_per_epoch),
       lineage_(job, samples_per_epoch),
       policies_(std::move(policies)) {
-  const bool is_of_steps = resume.has_value() && resume->mode() == proto::Manifest::MODE_SYNC;
+  // Where no contribution has been given out yet, there is nothing to be done first either.
+  const bool is_of_steps = resume.has_value() &&
+                           (resume->mode() == proto::Manifest::MODE_SYNC ||
+                            (resume->has_origin_unit() && resume->step() == resume->origin_unit()));
   int64_t position = 0;
   if (resume.has_value()) position = is_of_steps ? PositionOf(*resume) : resume->samples();
   if (lasting.has_mode() && position < lasting.mode_until_samples()) {
@@ -32,8 +35,15 @@ Work::Work(const proto::Job& job, int64_t samples_per_epoch,
     lineage_.Begin(wanted, 0, 0);
     return;
   }
-  if (is_of_steps) {  // all blocks are at one version
-    lineage_.Begin(wanted, resume->step(), position);
+  if (is_of_steps) {
+    // A step that only some blocks have taken is done first, as a step; else all are at one
+    // version.
+    const bool is_split =
+        std::any_of(resume->blocks().begin(), resume->blocks().end(),
+                    [&](const auto& block) { return block.version() > resume->step(); });
+    const bool holds_back = is_split && OnArrival(wanted);
+    lineage_.Begin(holds_back ? FromManifest(resume->mode()) : wanted, resume->step(), position);
+    if (holds_back) lineage_.Cut(resume->step() + 1);
     ledger_.Restart(lineage_.origin());
     return;
   }

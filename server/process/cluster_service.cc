@@ -356,9 +356,10 @@ bool ClusterService::has_trained() {
   return core_.has_trained();
 }
 
-int64_t ClusterService::samples() {
+std::optional<ClusterService::Place> ClusterService::place() {
   MonotonicLock lock(&mutex_);
-  return core_.samples();
+  if (!core_.has_begun()) return std::nullopt;
+  return Place{core_.samples(), core_.seconds()};
 }
 
 void ClusterService::Do(const coordinator::Answer& answer) { answer_ = answer.text; }

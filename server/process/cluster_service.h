@@ -94,8 +94,12 @@ class ClusterService : public RawCoordination {
   absl::Status Wait(const Tasks& tasks) ABSL_LOCKS_EXCLUDED(mutex_);
   // After that. Which shard was lost, if only the term is over.
   std::optional<int> lost_shard() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Samples trained.
-  int64_t samples() ABSL_LOCKS_EXCLUDED(mutex_);
+  // How far the term has come, if it has begun.
+  struct Place {
+    int64_t samples = 0;
+    double seconds = 0;  // of training
+  };
+  std::optional<Place> place() ABSL_LOCKS_EXCLUDED(mutex_);
   bool has_trained() ABSL_LOCKS_EXCLUDED(mutex_);
   Summary summary() ABSL_LOCKS_EXCLUDED(mutex_);
 

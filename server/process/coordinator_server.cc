@@ -40,23 +40,24 @@ absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordCoordinator(const proto::
 
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Create(
     const proto::Job& job, const ServerOptions& options, const std::string& job_digest,
-    const Log* log) {
+    const Log* log, ShardHost::Remains remains) {
   RUBATO_ASSIGN_OR_RETURN(TermBegin term, FindTermBegin(job, options, job_digest, *log));
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<RecordingWriter> shard_recording,
-                          RecordShard(job, options, job_digest, *log));
+                          RecordShard(job, options, job_digest, remains.kept, *log));
   const absl::Time now = MonotonicNow();
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<RecordingWriter> recording,
                           RecordCoordinator(job, options, job_digest, term.begin, now, *log));
   return std::unique_ptr<CoordinatorServer>(
       new CoordinatorServer(job, options, job_digest, log, std::move(term), now,
-                            std::move(shard_recording), std::move(recording)));
+                            std::move(shard_recording), std::move(recording), std::move(remains)));
 }
 
 CoordinatorServer::CoordinatorServer(const proto::Job& job, const ServerOptions& options,
                                      const std::string& job_digest, const Log* log, TermBegin term,
                                      absl::Time now,
                                      std::unique_ptr<RecordingWriter> shard_recording,
-                                     std::unique_ptr<RecordingWriter> recording)
+                                     std::unique_ptr<RecordingWriter> recording,
+                                     ShardHost::Remains remains)
     : job_(job),
       options_(options),
       job_digest_(job_digest),
@@ -64,18 +65,26 @@ CoordinatorServer::CoordinatorServer(const proto::Job& job, const ServerOptions&
       begin_(std::move(term.begin)),
       state_(begin_.state),
       lock_(std::move(term.lock)),
+      registration_(ShardRegistration(job_digest, 0, remains.kept)),
       host_(
           job, job_digest, options.connection, log,
           [this](const proto::PeerMessage& message) {
             service_.Post(coordinator::FromPeer{kOwnShard, message});
           },
-          std::move(shard_recording)),
+          std::move(shard_recording), std::move(remains)),
       service_(Coordinator(job, job_digest, kVersion, begin_, now), std::move(recording), Outlets(),
                log, options.connection.credentials.gate()) {}
 
-CoordinatorServer::~CoordinatorServer() {  // before the service goes
+CoordinatorServer::~CoordinatorServer() { Stop(); }
+
+void CoordinatorServer::Stop() {  // before the service goes
   if (files_.has_value()) files_->StopRestoring();
   host_.Stop();
+}
+
+ShardHost::Remains CoordinatorServer::TakeRemains() {
+  Stop();
+  return host_.TakeRemains();
 }
 
 absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
@@ -91,9 +100,10 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
     files_->GiveUp();
     service_.Post(coordinator::StopRequested{InterruptedBy(signal), ""});
   });
+  service_.Post(coordinator::PartsFolder{files_->parts_folder()});
   proto::PeerMessage registration;
-  *registration.mutable_registration() = ShardRegistration(job_digest_, 0, advertised());
-  registration.mutable_registration()->set_parts_folder(files_->parts_folder());
+  *registration.mutable_registration() = registration_;
+  registration.mutable_registration()->set_address(advertised());
   service_.Post(coordinator::FromPeer{kOwnShard, registration});
   const absl::Status status = service_.Wait(Tasks());
   signals->OnSignal(nullptr);
@@ -103,7 +113,10 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
     goes_back_ = true;
     const int vain = service_.has_trained() ? 0 : begin_.state.terms_in_vain() + 1;
     KeepState([&](proto::RunState* state) {
-      state->set_samples(service_.samples());
+      if (const std::optional<ClusterService::Place> place = service_.place()) {
+        state->set_samples(place->samples);
+        state->set_seconds(place->seconds);
+      }
       state->set_reason(std::string(status.message()));
       state->set_lost_shard(*lost);
       state->set_terms_in_vain(vain);
@@ -134,9 +147,12 @@ absl::Status CoordinatorServer::OpenFiles() {
   } else {
     folder_.emplace(options_.run_dir);
   }
-  // From here on the term's number is taken, whoever dies; until it trains it is where it began.
+  // From here on the term's number is taken, whoever dies; until it begins the job is where the
+  // term before ended.
   KeepState([this](proto::RunState* state) {
-    state->set_samples(begin_.resume.has_value() ? begin_.resume->samples() : 0);
+    if (is_first_term()) {
+      state->set_samples(begin_.resume.has_value() ? begin_.resume->samples() : 0);
+    }
     state->clear_reason();
     state->clear_lost_shard();
     state->clear_interrupted();
@@ -178,6 +194,7 @@ ClusterService::Outlets CoordinatorServer::Outlets() {
     if (line.kind == MetricsLine::Kind::kTrain && !std::exchange(has_trained_, true)) {
       KeepState([](proto::RunState* state) {
         state->clear_samples();  // metrics.jsonl has them
+        state->clear_seconds();
         state->clear_terms_in_vain();
       });
     }
@@ -186,7 +203,12 @@ ClusterService::Outlets CoordinatorServer::Outlets() {
     OnView(view, reason);
   };
   outlets.keep = [this](const proto::Lasting& lasting) {
-    KeepState([&](proto::RunState* state) { *state->mutable_lasting() = lasting; });
+    KeepState([&](proto::RunState* state) {
+      *state->mutable_lasting() = lasting;
+      if (lasting.begun_term() == state->term() && !has_trained_) {
+        state->set_samples(lasting.begun_samples());
+      }
+    });
   };
   outlets.to_own_shard = [this](const proto::CoordinatorMessage& message) {
     host_.OnMessage(message);

@@ -31,11 +31,12 @@ namespace rubato {
 class CoordinatorServer {
  public:
   // Finds what the term begins with. Errors of the checkpoint and of the recordings. `log` must
-  // outlive it.
+  // outlive it. `remains`: of the term before, if this process had one.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Create(const proto::Job& job,
                                                                    const ServerOptions& options,
                                                                    const std::string& job_digest,
-                                                                   const Log* log);
+                                                                   const Log* log,
+                                                                   ShardHost::Remains remains);
   ~CoordinatorServer();
 
   // Serves until the job is over, or its term: returns what it ended with.
@@ -44,13 +45,16 @@ class CoordinatorServer {
   bool goes_back() const { return goes_back_; }
   const std::string& run_dir() const { return folder_->path(); }
   const std::string& address() const { return host_.address(); }
+  // Breaks all calls.
+  ShardHost::Remains TakeRemains();
 
  private:
   CoordinatorServer(const proto::Job& job, const ServerOptions& options,
                     const std::string& job_digest, const Log* log, TermBegin term, absl::Time now,
                     std::unique_ptr<RecordingWriter> shard_recording,
-                    std::unique_ptr<RecordingWriter> recording);
+                    std::unique_ptr<RecordingWriter> recording, ShardHost::Remains remains);
 
+  void Stop();
   // Where others reach this server.
   const std::string& advertised() const {
     return options_.advertise.empty() ? host_.address() : options_.advertise;
@@ -77,6 +81,7 @@ class CoordinatorServer {
   bool has_trained_ = false;  // a line of metrics says so
   std::optional<FolderLock> lock_;
   bool goes_back_ = false;
+  proto::Registration registration_;  // of the shard
   // In the order of their life: the shard and the coordinator speak to one another, from the time
   // when the shard listens on; the files come then, and training begins only when the shard has
   // registered after that.

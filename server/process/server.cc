@@ -30,14 +30,16 @@ namespace {
 class ShardTerm {
  public:
   // All must outlive it. `last_term`: in which this process has taken part before; 0: in none.
+  // `remains`: of that.
   ShardTerm(const proto::Job& job, const ServerOptions& options, const std::string& job_digest,
-            const Log& log, SignalWatcher* signals, uint32_t last_term)
+            const Log& log, SignalWatcher* signals, uint32_t last_term, ShardHost::Remains remains)
       : job_(job),
         options_(options),
         job_digest_(job_digest),
         log_(log),
         signals_(*signals),
-        last_term_(last_term) {}
+        last_term_(last_term),
+        remains_(std::move(remains)) {}
 
   // Listens at `listen` and serves until the job or the term is over: returns what that ended with.
   absl::Status Serve(const std::string& listen);
@@ -48,9 +50,10 @@ class ShardTerm {
   // In which it did.
   uint32_t term() const { return term_; }
   const std::string& address() const { return address_; }
+  ShardHost::Remains TakeRemains() { return std::move(remains_); }
 
  private:
-  absl::StatusOr<std::unique_ptr<ControlClient>> Register(const ShardHost& host) const;
+  absl::StatusOr<std::unique_ptr<ControlClient>> Register();
   std::unique_ptr<Heartbeat> StartHeartbeat(const ShardHost& host) const;
   ControlCallbacks Callbacks(ShardHost* host);
   void OnSignal(int signal, ControlClient* control) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -64,6 +67,8 @@ class ShardTerm {
   SignalWatcher& signals_;
   const uint32_t last_term_;
   const uint64_t attempt_ = DrawEntropy();
+  proto::Registration registration_;
+  ShardHost::Remains remains_;  // of the term before, and then of this one
   std::string address_;
   std::atomic<uint32_t> term_{0};  // 0: it has no view yet
 
@@ -74,14 +79,12 @@ class ShardTerm {
   bool goes_back_ = false;  // set with end_
 };
 
-absl::StatusOr<std::unique_ptr<ControlClient>> ShardTerm::Register(const ShardHost& host) const {
-  proto::Registration registration =
-      ShardRegistration(job_digest_, options_.shard,
-                        options_.advertise.empty() ? host.address() : options_.advertise);
-  registration.set_attempt(attempt_);
-  if (last_term_ > 0) registration.set_last_term(last_term_);
+absl::StatusOr<std::unique_ptr<ControlClient>> ShardTerm::Register() {
+  registration_.set_address(options_.advertise.empty() ? address_ : options_.advertise);
+  registration_.set_attempt(attempt_);
+  if (last_term_ > 0) registration_.set_last_term(last_term_);
   return ControlClient::Connect(
-      job_.cluster().address(), absl::Seconds(job_.cluster().start_timeout()), registration,
+      job_.cluster().address(), absl::Seconds(job_.cluster().start_timeout()), registration_,
       [this] { return signals_.signal() != 0; }, options_.connection);
 }
 
@@ -150,17 +153,18 @@ absl::Status ShardTerm::AwaitEnd() {
 
 absl::Status ShardTerm::Serve(const std::string& listen) {
   std::unique_ptr<ControlClient> control;
+  registration_ = ShardRegistration(job_digest_, options_.shard, remains_.kept);
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<RecordingWriter> shard_recording,
-                          RecordShard(job_, options_, job_digest_, log_));
+                          RecordShard(job_, options_, job_digest_, remains_.kept, log_));
   ShardHost host(
       job_, job_digest_, options_.connection, &log_,
       [&control](const proto::PeerMessage& message) { control->Send(message); },
-      std::move(shard_recording));
+      std::move(shard_recording), std::move(remains_));
   RUBATO_RETURN_IF_ERROR(host.Start(options_.shard, listen, nullptr));
   address_ = host.address();
   log_.Info("listening", {{"address", address_}});
 
-  RUBATO_ASSIGN_OR_RETURN(control, Register(host));
+  RUBATO_ASSIGN_OR_RETURN(control, Register());
   signals_.OnSignal([&](int signal) { OnSignal(signal, control.get()); });
   control->Start(Callbacks(&host));
   std::unique_ptr<Heartbeat> heartbeat = StartHeartbeat(host);
@@ -169,6 +173,7 @@ absl::Status ShardTerm::Serve(const std::string& listen) {
   heartbeat.reset();
   host.Stop();
   control.reset();  // before the host, which its thread calls
+  remains_ = host.TakeRemains();
   return status;
 }
 
@@ -180,14 +185,16 @@ absl::Status RunShard(const proto::Job& job, const ServerOptions& options,
   absl::Status lost;  // why it takes part again
   absl::Time give_up = absl::InfiniteFuture();
   uint32_t last_term = 0;
+  ShardHost::Remains remains;
   while (true) {
-    ShardTerm term(job, options, job_digest, log, signals, last_term);
+    ShardTerm term(job, options, job_digest, log, signals, last_term, std::move(remains));
     const absl::Status status = term.Serve(listen);
     // That it was left alone says more than that nobody came.
     if (!term.goes_back()) return absl::IsDeadlineExceeded(status) && !lost.ok() ? lost : status;
     // One that came when the term was over was heard by nobody.
     if (const int signal = signals->signal(); signal != 0) return InterruptedBy(signal);
     listen = term.address();
+    remains = term.TakeRemains();
     if (term.took_part()) last_term = term.term();
     if (term.took_part() || lost.ok()) {
       lost = status;
@@ -211,15 +218,18 @@ absl::Status CheckAddresses(absl::string_view flag, const std::string& text,
 
 absl::Status RunCoordinator(const proto::Job& job, ServerOptions options,
                             const std::string& job_digest, const Log& log, SignalWatcher* signals) {
+  ShardHost::Remains remains;
   while (true) {
-    RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<CoordinatorServer> server,
-                            CoordinatorServer::Create(job, options, job_digest, &log));
+    RUBATO_ASSIGN_OR_RETURN(
+        std::unique_ptr<CoordinatorServer> server,
+        CoordinatorServer::Create(job, options, job_digest, &log, std::move(remains)));
     const absl::Status status = server->Run(signals);
     if (!server->goes_back()) return status;
     // One that came when the term was over was heard by nobody.
     if (const int signal = signals->signal(); signal != 0) return InterruptedBy(signal);
     options.run_dir = server->run_dir();
     options.listen = server->address();
+    remains = server->TakeRemains();
   }
 }
 

@@ -36,13 +36,14 @@ std::shared_ptr<SharedArena> ArenaFor(const proto::Job& job, const Log* log) {
 
 ShardHost::ShardHost(const proto::Job& job, const std::string& job_digest,
                      const ConnectionOptions& connection, const Log* log, Reporter report,
-                     std::unique_ptr<RecordingWriter> recording)
+                     std::unique_ptr<RecordingWriter> recording, Remains remains)
     : job_(job),
       connection_(connection),
       log_(*log),
       report_(std::move(report)),
       recording_(std::move(recording)),
-      memory_(ArenaFor(job, log)),
+      kept_(std::move(remains.kept)),
+      memory_(remains.memory.has_value() ? *remains.memory : BlockMemory(ArenaFor(job, log))),
       data_(job_digest, SharesMemory(job), log, memory_.arena, connection) {}
 
 void ShardHost::StopParts() {
@@ -56,13 +57,18 @@ void ShardHost::Stop() {
   watch_.reset();  // which is watched until then
 }
 
+ShardHost::Remains ShardHost::TakeRemains() {
+  return {shard_.has_value() ? shard_->TakeKept() : std::move(kept_), memory_};
+}
+
 absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Service* cluster,
                               Ask ask_cluster) {
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> values,
                           FloatValues::Create(job_, shard, memory_));
   shard_.emplace(
       std::move(values),
-      RecordingSink([this](const ShardOutcome& outcome) { Do(outcome); }, recording_.get()));
+      RecordingSink([this](const ShardOutcome& outcome) { Do(outcome); }, recording_.get()),
+      BuiltInPolicy, std::exchange(kept_, std::nullopt));
   PartFiles::Outlets outlets;
   // Not at once: whoever hears it may be about to give the parts something.
   outlets.say = [this](const proto::PeerMessage& message) {
@@ -153,13 +159,13 @@ void ShardHost::OnMessage(const proto::CoordinatorMessage& message) {
 }
 
 proto::Registration ShardRegistration(const std::string& job_digest, int shard,
-                                      const std::string& address) {
+                                      const std::optional<KeptShard>& kept) {
   proto::Registration registration;
   registration.set_version(kVersion);
   registration.set_job_digest(job_digest);
-  registration.set_address(address);
   registration.set_shard(shard);
   registration.set_process(ProcessDescription());
+  if (kept.has_value()) *registration.mutable_kept() = kept->state;
   return registration;
 }
 
@@ -174,10 +180,12 @@ proto::RecordHeader MakeRecordHeader(const proto::Job& job, const std::string& j
 absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordShard(const proto::Job& job,
                                                              const ServerOptions& options,
                                                              const std::string& job_digest,
+                                                             const std::optional<KeptShard>& kept,
                                                              const Log& log) {
   if (options.record.empty()) return nullptr;
   proto::RecordHeader header = MakeRecordHeader(job, job_digest);
   header.set_shard(options.shard);
+  if (kept.has_value()) *header.mutable_kept() = kept->state;
   return RecordingWriter::Create(NextRecording(ShardRecording(options.record, options.shard)),
                                  header, &log);
 }

@@ -31,16 +31,24 @@ class ShardHost {
   // Says something to the coordinator, from the data service's thread.
   using Reporter = std::function<void(const proto::PeerMessage& message)>;
 
+  // What one leaves to the next one of this process, which may go on with its values.
+  struct Remains {
+    std::optional<KeptShard> kept;
+    std::optional<BlockMemory> memory;  // in which they lie
+  };
+
   // `recording` may be null. `log` must outlive it.
   ShardHost(const proto::Job& job, const std::string& job_digest,
             const ConnectionOptions& connection, const Log* log, Reporter report,
-            std::unique_ptr<RecordingWriter> recording);
+            std::unique_ptr<RecordingWriter> recording, Remains remains = {});
   ~ShardHost() { Stop(); }
 
   // Writes and reads no parts of checkpoints any more.
   void StopParts();
   // Breaks all calls and takes no more.
   void Stop();
+  // After that, once.
+  Remains TakeRemains();
 
   // Lets what it is given go as soon as something has come round.
   using Ask = std::function<void(std::shared_ptr<void> asked)>;
@@ -71,7 +79,8 @@ class ShardHost {
   const Log& log_;
   const Reporter report_;
   const std::unique_ptr<RecordingWriter> recording_;
-  std::optional<ShardProtocol> shard_;  // once it has been started
+  std::optional<KeptShard> kept_;       // until it has been started
+  std::optional<ShardProtocol> shard_;  // from then on
   std::unique_ptr<PartFiles> parts_;    // likewise
   const BlockMemory memory_;
   DataService data_;
@@ -80,16 +89,17 @@ class ShardHost {
   std::optional<EngineWatch> watch_;
 };
 
-// What the shard registers with; `address` is where others reach it.
+// What the shard registers with, but for where others reach it.
 proto::Registration ShardRegistration(const std::string& job_digest, int shard,
-                                      const std::string& address);
+                                      const std::optional<KeptShard>& kept);
 
 // The beginning of a recording.
 proto::RecordHeader MakeRecordHeader(const proto::Job& job, const std::string& job_digest);
-// None if nothing is to be recorded.
+// None if nothing is to be recorded. Of one that may go on with what is `kept`.
 absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordShard(const proto::Job& job,
                                                              const ServerOptions& options,
                                                              const std::string& job_digest,
+                                                             const std::optional<KeptShard>& kept,
                                                              const Log& log);
 
 }  // namespace rubato

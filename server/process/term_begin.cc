@@ -59,7 +59,11 @@ absl::StatusOr<std::optional<proto::RunState>> NextState(const std::string& run_
   if (!state->has_reason()) {
     state->set_reason("shard 0, which coordinates the job, was lost");
     if (state->has_samples()) state->set_terms_in_vain(state->terms_in_vain() + 1);
-    if (!state->has_samples()) state->set_samples(LastSamples(folder));
+    if (!state->has_samples()) {
+      const LastMetrics last = ReadLastMetrics(folder);
+      state->set_samples(last.samples);
+      state->set_seconds(last.seconds);
+    }
   }
   return state;
 }
@@ -146,11 +150,6 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
     }
     RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*begin.resume));
     if (!note.empty()) log.Warning(note);
-  }
-  if (before.has_value()) {
-    const int64_t kept = begin.resume.has_value() ? begin.resume->samples() : 0;
-    begin.state.set_samples_rolled_back(before->samples_rolled_back() +
-                                        std::max<int64_t>(0, before->samples() - kept));
   }
   begin.restore_key = DrawEntropy() | 1;
   begin.initial = !begin.resume.has_value() && !job.model().init_from().empty();

@@ -41,19 +41,22 @@ absl::Status WriteRunState(const RunFolder& folder, const proto::RunState& state
   return WriteFileAtomically(folder.StateFile(), text, Flush::kNothing);
 }
 
-int64_t LastSamples(const RunFolder& folder) {
+LastMetrics ReadLastMetrics(const RunFolder& folder) {
   constexpr std::streamoff kTail = 1 << 14;  // some 50 lines
   std::ifstream file(folder.MetricsFile(), std::ios::binary | std::ios::ate);
-  if (!file) return 0;
+  if (!file) return {};
   file.seekg(std::max<std::streamoff>(0, file.tellg() - kTail));
-  int64_t samples = 0;
+  LastMetrics last;
   for (std::string line; std::getline(file, line);) {
     const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
     if (!json.is_object()) continue;
     const auto found = json.find("samples");
-    if (found != json.end() && found->is_number_integer()) samples = found->get<int64_t>();
+    if (found == json.end() || !found->is_number_integer()) continue;
+    last.samples = found->get<int64_t>();
+    const auto time = json.find("time");
+    if (time != json.end() && time->is_number()) last.seconds = time->get<double>();
   }
-  return samples;
+  return last;
 }
 
 }  // namespace rubato

@@ -17,8 +17,12 @@ namespace rubato {
 absl::StatusOr<std::optional<proto::RunState>> ReadRunState(const RunFolder& folder);
 absl::Status WriteRunState(const RunFolder& folder, const proto::RunState& state);
 
-// The samples of the last line of metrics.jsonl that tells them; 0 if there is none.
-int64_t LastSamples(const RunFolder& folder);
+// Of the last line of metrics.jsonl that tells samples; zeroes if there is none.
+struct LastMetrics {
+  int64_t samples = 0;
+  double seconds = 0;  // of training
+};
+LastMetrics ReadLastMetrics(const RunFolder& folder);
 
 }  // namespace rubato
 

@@ -41,8 +41,8 @@ absl::StatusOr<std::unique_ptr<FloatValues>> FloatValues::Create(const proto::Jo
   return std::unique_ptr<FloatValues>(new FloatValues(job, shard, std::move(optimizer), memory));
 }
 
-absl::StatusOr<Range> FloatValues::Open(const proto::View& view) {
-  RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job_, view));
+absl::StatusOr<Placement> FloatValues::PlacementOf(const proto::View& view) const {
+  RUBATO_ASSIGN_OR_RETURN(Placement placement, Placement::Of(job_, view));
   if (view.samples_per_epoch() <= 0) {
     return absl::InvalidArgumentError(
         absl::StrFormat("view %d has no samples in an epoch", view.number()));
@@ -51,6 +51,11 @@ absl::StatusOr<Range> FloatValues::Open(const proto::View& view) {
     return absl::InvalidArgumentError(absl::StrFormat("view %d has %d shards; this is shard %d",
                                                       view.number(), placement.shards(), shard_));
   }
+  return placement;
+}
+
+absl::StatusOr<Range> FloatValues::Open(const proto::View& view) {
+  RUBATO_ASSIGN_OR_RETURN(const Placement placement, PlacementOf(view));
   RUBATO_ASSIGN_OR_RETURN(
       store_,
       BlockStore::Create(placement, shard_, view.layout(), job_.seed(), optimizer_.slots().size(),
@@ -59,7 +64,23 @@ absl::StatusOr<Range> FloatValues::Open(const proto::View& view) {
   learning_rate_.emplace(job_.optimizer(), job_.train().batch_size(), view.samples_per_epoch(),
                          job_.train().until());
   trainable_ = TrainableCount(view.layout());
-  return placement.Blocks(shard_);
+  layout_ = view.layout();
+  blocks_ = placement.Blocks(shard_);
+  return blocks_;
+}
+
+absl::StatusOr<Range> FloatValues::GoOn(const proto::View& view) {
+  RUBATO_ASSIGN_OR_RETURN(const Placement placement, PlacementOf(view));
+  if (!store_.has_value() || !(placement.Blocks(shard_) == blocks_) ||
+      view.layout().SerializeAsString() != layout_.SerializeAsString()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "view %d is of other blocks than shard %d has kept", view.number(), shard_));
+  }
+  held_.clear();
+  arrived_ = {};
+  learning_rate_.emplace(job_.optimizer(), job_.train().batch_size(), view.samples_per_epoch(),
+                         job_.train().until());
+  return blocks_;
 }
 
 PayloadId FloatValues::Arrive(const Frame& frame, const ReceivedValues& values) {

@@ -12,8 +12,10 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/space/learning_rate.h"
+#include "common/space/placement.h"
 #include "common/wire/shared_arena.h"
 #include "proto/job.pb.h"
+#include "proto/layout.pb.h"
 #include "server/optimizers/optimizer.h"
 #include "server/optimizers/parameter_groups.h"
 #include "server/shard/block_store.h"
@@ -31,6 +33,7 @@ class FloatValues : public ShardValues {
       const proto::Job& job, int shard, const BlockMemory& memory = BlockMemory(nullptr));
 
   absl::StatusOr<Range> Open(const proto::View& view) override;
+  absl::StatusOr<Range> GoOn(const proto::View& view) override;
   size_t BlockSize(int64_t block) const override { return store_->BlockSize(block); }
   size_t slots() const override { return optimizer_.slots().size(); }
 
@@ -56,8 +59,9 @@ class FloatValues : public ShardValues {
         memory_(memory),
         threads_(job.cluster().server_threads()) {}
 
+  // Where the view places this shard's blocks.
+  absl::StatusOr<Placement> PlacementOf(const proto::View& view) const;
   Range BlockRange(int64_t block) const;  // its values of the flat vector
-  // Of a global batch, by which an update on arrival scales its learning rate.
 
   const proto::Job job_;
   const int shard_;
@@ -68,6 +72,8 @@ class FloatValues : public ShardValues {
   std::optional<LearningRate> learning_rate_;
   std::optional<ParameterGroups> groups_;
   std::optional<BlockStore> store_;
+  proto::Layout layout_;
+  Range blocks_;
   int64_t trainable_ = 0;  // values of the flat vector before averages of statistics
   CodedBlocks coded_;
   UpdateThreads threads_;

@@ -9,6 +9,7 @@
 #define RUBATO_SERVER_SHARD_SHARD_H_
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <utility>
 #include <vector>
@@ -41,6 +42,8 @@ class Shard {
   uint32_t view() const { return view_; }
   // From the first view on.
   const Policy& policy() const { return *policy_; }
+  // Of the coordinator, on units that some block was not done with when the last one came.
+  const std::map<Subject, proto::Decision>& decisions() const { return terms_.decisions; }
   ShardState State() const { return StateOf(ledgers_, members_.size()); }
 
   // From now on `view` holds, unless it is older than the one that does.
@@ -74,6 +77,8 @@ class Shard {
 
   // Before the first contribution: the block continues from a checkpoint.
   void Restore(int64_t block, int64_t version, int64_t samples, int64_t skipped, UnitSet units);
+  // In sync, after that: the version before is still there.
+  void RestorePrevious(int64_t block) { mutable_ledger(block).has_previous = true; }
 
  private:
   BlockLedger& mutable_ledger(int64_t block) { return ledgers_[block - blocks_.begin]; }

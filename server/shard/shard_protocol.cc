@@ -120,16 +120,87 @@ absl::Status ShardProtocol::On(const shard_event::Message& event) {
 
 absl::Status ShardProtocol::Open(const proto::View& view) {
   RUBATO_RETURN_IF_ERROR(CheckView(view));
-  if (!core_.has_value()) {
-    RUBATO_ASSIGN_OR_RETURN(const Range blocks, values_->Open(view));
+  const bool is_first = !core_.has_value();
+  if (is_first) {
+    RUBATO_ASSIGN_OR_RETURN(const Range blocks, OpenValues(view));
     core_.emplace(blocks, policies_);
     squares_.emplace(TrainableCount(view.layout()));
     restore_key_ = view.restore_key();
   }
+  if (view.number() > core_->view()) {
+    if (view.lineage() != view_.lineage()) earlier_decisions_.clear();  // units are others
+    view_ = view;
+    view_.clear_members();
+    view_.clear_shards();
+    view_.clear_layout();
+    view_.clear_assignments();
+  }
   ShardActions actions = NoActions();
   core_->OnView(view, &actions);
+  if (is_first && kept_.has_value()) RestoreKept(view);
   Run(std::move(actions));
   return absl::OkStatus();
+}
+
+absl::StatusOr<Range> ShardProtocol::OpenValues(const proto::View& view) {
+  if (!view.has_kept_term()) {
+    kept_.reset();  // first: memory may not hold both
+    return values_->Open(view);
+  }
+  if (!kept_.has_value() || kept_->state.view().term() != view.kept_term()) {
+    return absl::AbortedError(
+        absl::StrFormat("view %d goes on with the values of term %d, which this shard has not kept",
+                        view.number(), view.kept_term()));
+  }
+  absl::StatusOr<Range> blocks = kept_->values->GoOn(view);
+  if (!blocks.ok()) return absl::AbortedError(blocks.status().message());
+  values_ = std::move(kept_->values);
+  return blocks;
+}
+
+void ShardProtocol::RestoreKept(const proto::View& view) {
+  const bool on_arrival = policies_(kept_->state.view())->on_arrival();
+  for (size_t i = 0; i < kept_->has_previous.size(); ++i) {
+    const proto::BlockState& block = kept_->state.blocks(static_cast<int>(i));
+    // After steps contributions count from where the lineage begins.
+    core_->Restore(block.block(), block.version(), block.samples(), block.skipped(),
+                   on_arrival ? UnitSet(block.units_below(), block.units_above())
+                              : UnitSet(view.origin_unit(), std::set<int64_t>()));
+    if (kept_->has_previous[i]) core_->RestorePrevious(block.block());
+  }
+  if (core_->policy().on_arrival() == on_arrival) {
+    const auto& decisions = kept_->state.decisions();
+    earlier_decisions_.assign(decisions.begin(), decisions.end());
+  }
+  kept_.reset();
+}
+
+std::optional<KeptShard> ShardProtocol::TakeKept() {
+  if (!core_.has_value()) return std::move(kept_);
+  while (!due_.empty()) {
+    const auto first = std::min_element(
+        due_.begin(), due_.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    On(shard_event::ChangeDue{first->first}).IgnoreError();
+  }
+  if (restore_key_ != 0) return std::nullopt;
+  KeptShard kept;
+  kept.values = std::move(values_);
+  *kept.state.mutable_view() = view_;
+  const Range blocks = core_->blocks();
+  int64_t lowest = blocks.empty() ? 0 : core_->ledger(blocks.begin).version;
+  for (int64_t block = blocks.begin; block < blocks.end; ++block) {
+    *kept.state.add_blocks() = BlockStateMessage(*core_, block);
+    kept.has_previous.push_back(core_->ledger(block).has_previous);
+    lowest = std::min(lowest, core_->policy().FirstOpen(core_->ledger(block)));
+  }
+  // Other shards may be an update behind.
+  for (const auto& [subject, decision] : core_->decisions()) {
+    if (subject.unit >= lowest - 1) *kept.state.add_decisions() = decision;
+  }
+  for (const proto::Decision& decision : earlier_decisions_) {
+    if (decision.unit() >= lowest - 1) *kept.state.add_decisions() = decision;
+  }
+  return kept;
 }
 
 void ShardProtocol::Restore(const proto::Restore& restore) {

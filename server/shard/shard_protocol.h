@@ -26,6 +26,14 @@
 
 namespace rubato {
 
+// What a shard has when its term is over, for the next one.
+struct KeptShard {
+  std::unique_ptr<ShardValues> values;
+  proto::KeptValues state;
+  // By block: in sync the version before, too.
+  std::vector<bool> has_previous;
+};
+
 class ShardProtocol {
  public:
   // Takes what comes of an event, in order, while it is handled. A call each and no list, since an
@@ -33,13 +41,25 @@ class ShardProtocol {
   // allocation for every frame.
   using Sink = std::function<void(const ShardOutcome& outcome)>;
 
+  // `values` are new. The first view says whether the term goes on with those of `kept` instead.
   ShardProtocol(std::unique_ptr<ShardValues> values, Sink sink,
-                PolicyFactory policies = BuiltInPolicy)
-      : values_(std::move(values)), sink_(std::move(sink)), policies_(std::move(policies)) {}
+                PolicyFactory policies = BuiltInPolicy,
+                std::optional<KeptShard> kept = std::nullopt)
+      : values_(std::move(values)),
+        sink_(std::move(sink)),
+        policies_(std::move(policies)),
+        kept_(std::move(kept)) {}
 
   // The only door. An error, which is an outcome as well, is the fault of the frame's sender.
   absl::Status Handle(const ShardEvent& event);
 
+  // The term is over and all streams are broken: ends the changes that are under way and gives away
+  // the values. Without a view those that it was given; none if they are not whole. The last call.
+  std::optional<KeptShard> TakeKept();
+  // What TakeKept would give before the first view.
+  const std::optional<KeptShard>& kept() const { return kept_; }
+
+  const ShardValues& values() const { return *values_; }
   // Null before the first view.
   const Shard* core() const { return core_.has_value() ? &*core_ : nullptr; }
 
@@ -58,6 +78,10 @@ class ShardProtocol {
 
   // Every view holds from here on.
   absl::Status Open(const proto::View& view);
+  // At the first one: which blocks there are, made anew or kept.
+  absl::StatusOr<Range> OpenValues(const proto::View& view);
+  // Blocks are as they were when the term before was over.
+  void RestoreKept(const proto::View& view);
   // What holds for frames of any kind.
   static absl::Status CheckNumbers(const Frame& frame);
   absl::Status CheckBlock(const Frame& frame, const ReceivedValues& values) const;
@@ -91,10 +115,13 @@ class ShardProtocol {
   void Do(const shard_action::Closed& closed);
   void Say(proto::PeerMessage message) { sink_(shard_outcome::Said{std::move(message)}); }
 
-  const std::unique_ptr<ShardValues> values_;
+  std::unique_ptr<ShardValues> values_;
   const Sink sink_;
   const PolicyFactory policies_;
-  std::optional<Shard> core_;  // from the first view on
+  std::optional<KeptShard> kept_;                   // up to the first view
+  std::optional<Shard> core_;                       // from the first view on
+  proto::View view_;                                // the last one, as KeptValues has it
+  std::vector<proto::Decision> earlier_decisions_;  // of earlier terms, as KeptValues has them
   ShardActions spare_;
   absl::flat_hash_map<int64_t, Change> due_;  // by block: those that take their time
 

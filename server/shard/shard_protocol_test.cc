@@ -1,5 +1,6 @@
 #include "server/shard/shard_protocol.h"
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -28,6 +29,10 @@ class Numbers : public ShardValues {
   size_t held() const { return held_.size(); }
 
   absl::StatusOr<Range> Open(const proto::View&) override { return Range{0, 2}; }
+  absl::StatusOr<Range> GoOn(const proto::View&) override {
+    held_.clear();
+    return Range{0, 2};
+  }
   size_t BlockSize(int64_t) const override { return 1; }
   size_t slots() const override { return 0; }
   PayloadId Arrive(const Frame&, const ReceivedValues& values) override {
@@ -80,29 +85,33 @@ class ShardProtocolTest : public ::testing::Test {
   explicit ShardProtocolTest(bool take_time = false) { Begin(take_time); }
 
   // A new shard.
-  void Begin(bool take_time) {
+  void Begin(bool take_time, std::optional<KeptShard> kept = std::nullopt) {
     auto numbers = std::make_unique<Numbers>(take_time);
     numbers_ = numbers.get();
-    shard_.emplace(std::move(numbers), [this](const ShardOutcome& outcome) {
-      if (const auto* said = std::get_if<shard_outcome::Said>(&outcome)) {
-        outcomes_.push_back(said->message.ShortDebugString());
-      } else if (const auto* sent = std::get_if<shard_outcome::Sent>(&outcome)) {
-        outcomes_.push_back(absl::StrCat("block ", sent->frame.block, " v", sent->frame.version,
-                                         ": ", sent->payload.values()[0]));
-      } else if (const auto* updated = std::get_if<shard_outcome::Updated>(&outcome)) {
-        outcomes_.push_back(absl::StrCat("updated ", updated->block, " v", updated->version, ": ",
-                                         updated->parameters[0]));
-      } else if (const auto* write = std::get_if<shard_outcome::WritePart>(&outcome)) {
-        outcomes_.push_back(absl::StrCat("write ", write->blocks.size(), " blocks of snapshot ",
-                                         write->snapshot, " to ", write->folder));
-      } else if (const auto* forget = std::get_if<shard_outcome::ForgetPart>(&outcome)) {
-        outcomes_.push_back(absl::StrCat("forget ", forget->snapshot));
-      } else if (const auto* read = std::get_if<shard_outcome::ReadPart>(&outcome)) {
-        outcomes_.push_back(absl::StrCat("read ", read->blocks.size(), " blocks of ", read->path));
-      } else {
-        outcomes_.push_back("refused");
-      }
-    });
+    shard_.emplace(
+        std::move(numbers),
+        [this](const ShardOutcome& outcome) {
+          if (const auto* said = std::get_if<shard_outcome::Said>(&outcome)) {
+            outcomes_.push_back(said->message.ShortDebugString());
+          } else if (const auto* sent = std::get_if<shard_outcome::Sent>(&outcome)) {
+            outcomes_.push_back(absl::StrCat("block ", sent->frame.block, " v", sent->frame.version,
+                                             ": ", sent->payload.values()[0]));
+          } else if (const auto* updated = std::get_if<shard_outcome::Updated>(&outcome)) {
+            outcomes_.push_back(absl::StrCat("updated ", updated->block, " v", updated->version,
+                                             ": ", updated->parameters[0]));
+          } else if (const auto* write = std::get_if<shard_outcome::WritePart>(&outcome)) {
+            outcomes_.push_back(absl::StrCat("write ", write->blocks.size(), " blocks of snapshot ",
+                                             write->snapshot, " to ", write->folder));
+          } else if (const auto* forget = std::get_if<shard_outcome::ForgetPart>(&outcome)) {
+            outcomes_.push_back(absl::StrCat("forget ", forget->snapshot));
+          } else if (const auto* read = std::get_if<shard_outcome::ReadPart>(&outcome)) {
+            outcomes_.push_back(
+                absl::StrCat("read ", read->blocks.size(), " blocks of ", read->path));
+          } else {
+            outcomes_.push_back("refused");
+          }
+        },
+        BuiltInPolicy, std::move(kept));
   }
 
   static constexpr uint64_t kKey = 77;
@@ -112,6 +121,7 @@ class ShardProtocolTest : public ::testing::Test {
     proto::CoordinatorMessage message;
     proto::View& view = *message.mutable_view();
     view.set_number(1);
+    view.set_term(7);
     view.set_leaves(1);
     view.set_until_step(100);
     if (restore_key != 0) view.set_restore_key(restore_key);
@@ -353,6 +363,110 @@ TEST_F(ShardProtocolTest, RefusesNumbersThatCannotBe) {
       }
     }
   }
+}
+
+class KeptShardProtocolTest : public ShardProtocolTest {
+ protected:
+  // The term is over; the next one begins, in which the view is `view`.
+  void BeginTerm(const std::function<void(proto::View*)>& change) {
+    std::optional<KeptShard> kept = shard_->TakeKept();
+    ASSERT_TRUE(kept.has_value());
+    state_ = kept->state;
+    Begin(take_time_, std::move(kept));
+    proto::CoordinatorMessage message;
+    proto::View& view = *message.mutable_view();
+    view.set_number(1);
+    view.set_term(8);
+    view.set_leaves(1);
+    view.set_until_step(100);
+    view.add_members()->set_incarnation(1);
+    view.mutable_layout()->add_parameters()->add_shape(2);
+    change(&view);
+    Tell(message);
+  }
+  absl::Status PullStep(uint64_t step) {
+    Frame frame;
+    frame.kind = FrameKind::kPull;
+    frame.view = 1;
+    frame.clock = step;
+    frame.block_count = 2;
+    return shard_->Handle(shard_event::Arrival{7, frame, {}});
+  }
+
+  bool take_time_ = false;
+  proto::KeptValues state_;  // of the term before
+};
+
+TEST_F(KeptShardProtocolTest, BlocksGoOnWhereTheyWereThoughOnlySomeHaveTakenTheStep) {
+  Open();
+  for (const uint64_t block : {0, 1}) RUBATO_EXPECT_OK(Push(0, 1 + block, block));
+  RUBATO_EXPECT_OK(Push(1, 10));
+  Taken();
+  BeginTerm([](proto::View* view) {
+    view->set_kept_term(7);
+    view->set_origin_unit(1);
+  });
+  EXPECT_EQ(state_.view().term(), 7u);
+  EXPECT_FALSE(state_.view().has_layout());
+  ASSERT_EQ(state_.blocks_size(), 2);
+  EXPECT_EQ(state_.blocks(0).version(), 2);
+  EXPECT_EQ(state_.blocks(1).version(), 1);
+  EXPECT_EQ(state_.blocks(1).samples(), 1);
+  EXPECT_THAT(Taken(), ElementsAre("shard_opened { view: 1 }"));
+  RUBATO_EXPECT_OK(PullStep(1));
+  EXPECT_THAT(Taken(), ElementsAre(HasSubstr("block 0 v1"), "block 1 v1: 2"));
+  RUBATO_EXPECT_OK(Push(1, 10));
+  EXPECT_THAT(Taken(), IsEmpty()) << "it has taken the step";
+  RUBATO_EXPECT_OK(Push(1, 20, 1));
+  EXPECT_THAT(Taken(), ElementsAre("updated 1 v2: 22"));
+  RUBATO_EXPECT_OK(Push(2, 100));
+  EXPECT_THAT(Taken(), ElementsAre("updated 0 v3: 111"));
+}
+
+TEST_F(KeptShardProtocolTest, AViewThatDoesNotSaySoBeginsAnew) {
+  Open();
+  RUBATO_EXPECT_OK(Push(0, 1));
+  Taken();
+  BeginTerm([](proto::View*) {});
+  Taken();
+  RUBATO_EXPECT_OK(Pull(0));
+  EXPECT_THAT(Taken(), ElementsAre("block 0 v0: 0", "block 1 v0: 0"));
+}
+
+TEST_F(KeptShardProtocolTest, OneOfAnotherTermIsAFailureAndNoEnd) {
+  Open();
+  BeginTerm([](proto::View* view) { view->set_kept_term(6); });
+  const std::vector<std::string> taken = Taken();
+  ASSERT_EQ(taken.size(), 1u);
+  EXPECT_THAT(taken[0], HasSubstr("exit_code: 1 reason: \"view 1 goes on with the values of term "
+                                  "6, which this shard has not kept\""));
+}
+
+TEST_F(KeptShardProtocolTest, WhatIsUnderWayIsDoneFirst) {
+  take_time_ = true;
+  Begin(take_time_);
+  Open();
+  RUBATO_EXPECT_OK(Push(0, 3));
+  EXPECT_THAT(Taken(), IsEmpty());
+  BeginTerm([](proto::View* view) { view->set_kept_term(7); });
+  EXPECT_EQ(state_.blocks(0).version(), 1);
+  EXPECT_EQ(state_.blocks(1).version(), 0);
+}
+
+TEST_F(KeptShardProtocolTest, ValuesThatAreNotWholeAreNotKept) {
+  Open(kKey);
+  RUBATO_EXPECT_OK(RestoreBlock(0, 10));
+  EXPECT_FALSE(shard_->TakeKept().has_value());
+}
+
+TEST_F(KeptShardProtocolTest, WithoutAViewTheyWaitForTheTermAfterThat) {
+  Open();
+  RUBATO_EXPECT_OK(Push(0, 1));
+  std::optional<KeptShard> kept = shard_->TakeKept();
+  Begin(/*take_time=*/false, std::move(kept));
+  ASSERT_TRUE(shard_->kept().has_value());
+  BeginTerm([](proto::View* view) { view->set_kept_term(7); });
+  EXPECT_EQ(state_.blocks(0).version(), 1);
 }
 
 class SlowShardProtocolTest : public ShardProtocolTest {

@@ -35,6 +35,10 @@ class ShardValues {
   // are. InvalidArgument if the view does not place them; ResourceExhausted if memory does not hold
   // them.
   virtual absl::StatusOr<Range> Open(const proto::View& view) = 0;
+  // In its place, at the first view of a term that goes on with the blocks of the one before, as
+  // they are: lets go of payloads that were not used. FailedPrecondition if the view does not place
+  // these blocks.
+  virtual absl::StatusOr<Range> GoOn(const proto::View& view) = 0;
 
   // Values in a block, and in a payload for it.
   virtual size_t BlockSize(int64_t block) const = 0;

@@ -57,8 +57,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   is_shard ? Write<proto::ShardEvent>(input, writer->get())
            : Write<proto::CoordinatorEvent>(input, writer->get());
   *writer = nullptr;
+  std::optional<KeptShard> kept;
   const absl::Status status =
-      is_shard ? ReplayShard(path, 0).status() : ReplayCoordinator(path).status();
+      is_shard ? ReplayShard(path, 0, &kept).status() : ReplayCoordinator(path).status();
   RUBATO_CHECK(status.ok() || !status.message().empty());
   return 0;
 }

@@ -202,10 +202,16 @@ class Job:
             if os.path.isdir(folder) else []
 
     def returns(self):
-        """Of each term that went back and trained: the checkpoint ("" for the beginning) and the samples to be trained again."""
-        found = re.findall(r"warning: went back to step \d+ \((.*?)\) because .*; (\d+) samples are trained again",
-                           self.servers()[0].said())
-        return [("" if path == "the beginning" else os.path.join(self.folder, path), int(samples)) for path, samples in found]
+        """Of each term that followed another and trained: the checkpoint ("" for the beginning, None where it went on with what all
+        shards had kept) and the samples to be trained again."""
+        found = re.findall(r"warning: (?:went back to step \d+ \((.*?)\) because .*; (\d+) samples are trained again|"
+                           r"goes on at step \d+ after .*; all shards have kept their values)", self.servers()[0].said())
+        return [(None, 0) if not path else ("" if path == "the beginning" else os.path.join(self.folder, path), int(samples))
+                for path, samples in found]
+
+    def begun_at(self):
+        """Steps, or contributions on arrival, that were done when the last term that trained began."""
+        return int(re.findall(r"training goes on at (\d+):", self.servers()[0].said())[-1])
 
     def await_steps(self, more, what="training goes on"):
         """As many further lines of steps, by whoever is there; the steps' numbers may go back meanwhile."""

@@ -29,17 +29,17 @@ def ledger(status):
 
 def blocks(summary, job):
     """Each block's version is the number of contributions on arrival and of steps in sync, each sample counted once. Accounts
-    are those of the last term, with what the checkpoint holds that it began at."""
+    are those of the last term, with what the checkpoint holds that it began at, or what was kept."""
     views = [view for view in job.views() if view["term"] == job.term()]
     lineages = {}  # -> (is sync, the version that it began at)
     for view in views:
         lineages.setdefault(view["lineage"], (view["mode"] == "sync", view["from_step"]))
     in_order = [lineages[lineage] for lineage in sorted(lineages)]
     if job.term() > 1 and not in_order[0][0]:
-        begun_at = job.returns()[-1][0]
-        if job.checkpoints() and begun_at == job.checkpoints()[-1]:
+        checkpoint = job.returns()[-1][0]
+        if checkpoint and job.checkpoints() and checkpoint == job.checkpoints()[-1]:
             return  # what was left of the units given out is all that was done: the end's checkpoint has replaced the one of that name
-        in_order[0] = (False, updates_before(begun_at))
+        in_order[0] = (False, job.begun_at() if checkpoint is None else updates_before(checkpoint))
     expect(summary["blocks"], "the summary tells of no block")
     for block in summary["blocks"]:
         ends = [begin for _, begin in in_order[1:]] + [block["updates"]]

@@ -151,8 +151,9 @@ class Replay {
   absl::Status ReplayShards(const std::string& first, int shard) {
     std::vector<std::string> paths = Recordings(first);
     if (paths.empty()) paths = {first};
+    std::optional<KeptShard> kept;
     for (const std::string& path : paths) {
-      RUBATO_ASSIGN_OR_RETURN(ShardReplay replay, ReplayShard(path, shard));
+      RUBATO_ASSIGN_OR_RETURN(ShardReplay replay, ReplayShard(path, shard, &kept));
       if (replay.header.job_digest() != last().coordinator.header.job_digest()) {
         return absl::InvalidArgumentError(
             absl::StrCat(path, " is of another job than ", last().coordinator.part.path));

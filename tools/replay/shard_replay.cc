@@ -1,6 +1,7 @@
 #include "tools/replay/shard_replay.h"
 
 #include <memory>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -81,7 +82,8 @@ absl::Status ReadParameters(ShardProtocol* shard, Range blocks) {
 
 }  // namespace
 
-absl::StatusOr<ShardReplay> ReplayShard(const std::string& path, int shard) {
+absl::StatusOr<ShardReplay> ReplayShard(const std::string& path, int shard,
+                                        std::optional<KeptShard>* kept) {
   ShardReplay replay;
   replay.part.name = absl::StrCat("shard ", shard);
   replay.part.path = path;
@@ -119,7 +121,15 @@ absl::StatusOr<ShardReplay> ReplayShard(const std::string& path, int shard) {
   };
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<ShardValues> floats,
                           FloatValues::Create(replay.header.job(), shard));
-  ShardProtocol protocol(std::move(floats), sink);
+  std::optional<KeptShard> begin = std::exchange(*kept, std::nullopt);
+  if (!replay.header.has_kept()) begin.reset();  // of a process that came later
+  if (replay.header.has_kept() &&
+      (!begin.has_value() ||
+       begin->state.SerializeAsString() != replay.header.kept().SerializeAsString())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, " goes on with values that no recording before it ends with"));
+  }
+  ShardProtocol protocol(std::move(floats), sink, BuiltInPolicy, std::move(begin));
   const auto handle = [&](const proto::ShardEvent& event, std::vector<float> values,
                           std::vector<proto::ShardOutcome>* into) -> absl::Status {
     outcomes = into;
@@ -133,6 +143,7 @@ absl::StatusOr<ShardReplay> ReplayShard(const std::string& path, int shard) {
     replay.blocks = protocol.core()->blocks();
     RUBATO_RETURN_IF_ERROR(ReadParameters(&protocol, replay.blocks));
   }
+  *kept = protocol.TakeKept();
   return replay;
 }
 

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "common/space/flat_space.h"
 #include "proto/record.pb.h"
+#include "server/shard/shard_protocol.h"
 #include "tools/replay/replayed_part.h"
 
 namespace rubato {
@@ -29,7 +31,9 @@ struct ShardReplay {
 
 // NotFound if there is none; InvalidArgument, in one sentence, if it is damaged. That something
 // else comes of it is no error: see part.difference.
-absl::StatusOr<ShardReplay> ReplayShard(const std::string& path, int shard);
+// `kept` is what the recording before it has ended with, if anything; then, what this one has.
+absl::StatusOr<ShardReplay> ReplayShard(const std::string& path, int shard,
+                                        std::optional<KeptShard>* kept);
 
 }  // namespace rubato
 

@@ -39,6 +39,7 @@ void Coverage::Add(const Coverage& other) {
   killed += other.killed;
   went_back += other.went_back;
   went_back_again += other.went_back_again;
+  kept += other.kept;
   resumed += other.resumed;
   resumed_on_arrival += other.resumed_on_arrival;
   stopped += other.stopped;
@@ -71,8 +72,9 @@ std::string Coverage::ToString() const {
       checkpoints, " checkpoints, ", resumed, " runs that went on from one under faults, ",
       resumed_on_arrival, " from one on arrival, ", killed, " runs that ended with a server, ",
       went_back, " that went back after one was lost, ", went_back_again,
-      " of them more than once, ", stopped, " that were stopped, ", stopped_in_pauses,
-      " of them in a pause, ", met_targets, " by a test that met its target and ", reached_times,
+      " of them more than once, ", kept, " that went on from what the shards had kept, ", stopped,
+      " that were stopped, ", stopped_in_pauses, " of them in a pause, ", met_targets,
+      " by a test that met its target and ", reached_times,
       " by their time; after the last fault at most ", absl::StrFormat("%.0f %%", 100 * longest),
       " of the time given was taken\n");
 }
@@ -81,6 +83,7 @@ std::vector<std::string> Coverage::Empty() const {
   std::vector<std::string> empty;
   if (resumed_on_arrival == 0) empty.push_back("goes on from a checkpoint on arrival");
   if (went_back_again == 0) empty.push_back("goes back more than once");
+  if (kept == 0) empty.push_back("goes on from what the shards have kept");
   if (met_targets == 0) empty.push_back("stopped by a test that met its target");
   if (reached_times == 0) empty.push_back("stopped by its time");
   ForEachRow([&](int from, int to, int fault) {

@@ -31,6 +31,7 @@ struct Coverage {
   int64_t killed = 0;           // runs that ended with a server
   int64_t went_back = 0;        // others that lost one
   int64_t went_back_again = 0;  // more than once
+  int64_t kept = 0;             // went on from what the shards had kept
   int64_t resumed = 0;          // second runs, from a checkpoint, that faults struck
   int64_t resumed_on_arrival = 0;
   int64_t stopped = 0;

@@ -24,6 +24,7 @@ class DeferredValues : public ShardValues {
   bool TakesTime(int64_t block) override { return defer_(block); }
 
   absl::StatusOr<Range> Open(const proto::View& view) override { return values_->Open(view); }
+  absl::StatusOr<Range> GoOn(const proto::View& view) override { return values_->GoOn(view); }
   size_t BlockSize(int64_t block) const override { return values_->BlockSize(block); }
   size_t slots() const override { return values_->slots(); }
   PayloadId Arrive(const Frame& frame, const ReceivedValues& values) override {

@@ -35,11 +35,12 @@ struct Fault {
     kFreezeServer,  // it stands still for `duration`, longer than connections bear
     kCutServer,     // nothing reaches or leaves its machine for as long
     kStickEngine,   // its engine stands still for longer than its watch bears
+    kBreakControl,  // its control call breaks, of a shard that is apart from the coordinator
   };
-  static constexpr std::array<absl::string_view, 17> kKindNames = {
-      "delay",      "duplicate",   "drop",          "cut",        "freeze",      "crash",
-      "restart",    "hang",        "leave",         "join",       "misfit",      "late engine",
-      "late ticks", "kill server", "freeze server", "cut server", "stick engine"};
+  static constexpr std::array<absl::string_view, 18> kKindNames = {
+      "delay",      "duplicate",   "drop",          "cut",        "freeze",       "crash",
+      "restart",    "hang",        "leave",         "join",       "misfit",       "late engine",
+      "late ticks", "kill server", "freeze server", "cut server", "stick engine", "break control"};
 
   Kind kind = Kind::kDelay;
   int64_t at = 0;       // the message: its number among all that are sent, from 0

@@ -63,6 +63,11 @@ class Invariants : public Observer {
   // The job goes on from a checkpoint, with `values` of the blocks and the books of who made it.
   void OnResume(const proto::Manifest& manifest, const std::vector<uint64_t>& values,
                 const Books& books);
+  // The term goes on with the blocks that the shards have kept of the one that `before` judges,
+  // whose books go on: `manifest` is what its coordinator makes of them, and `value` what they are;
+  // none, where that is not known any more.
+  void GoOnFrom(Invariants* before, const proto::Manifest& manifest,
+                absl::FunctionRef<std::optional<uint64_t>(int64_t block)> value);
   // A checkpoint is about to be written, with `value` of each block.
   void OnCheckpoint(const proto::Manifest& manifest,
                     absl::FunctionRef<uint64_t(int64_t block)> value);
@@ -85,6 +90,7 @@ class Invariants : public Observer {
   const proto::Job& job() const { return job_; }
   // What has been violated so far.
   const absl::Status& violated() const { return violated_; }
+  uint32_t term() const { return term_; }
   // The modes that held, in order.
   std::vector<proto::Mode> Modes() const;
 
@@ -136,6 +142,8 @@ class Invariants : public Observer {
   reference::Units UnitsIn(const proto::View& view) const;
   // The lineage that the checkpoint is of; another may have begun since.
   uint32_t LineageOf(const proto::Manifest& manifest) const;
+  // Whether that is where the block has come to.
+  bool IsLast(const proto::BlockState& state, std::optional<uint64_t> value) const;
   // Of a block of a checkpoint on arrival, from the run before.
   void Restore(const proto::Manifest& manifest, const std::vector<int64_t>& held,
                std::vector<Update>* log) const;
@@ -176,8 +184,9 @@ class Invariants : public Observer {
     std::set<int64_t> left_out;
   };
   Resumed resumed_;
-  int64_t first_unit_ = 0;                    // of this run
-  int64_t first_samples_ = 0;                 // before it
+  bool is_split_ = false;      // it began with a step that only some blocks had taken
+  int64_t first_unit_ = 0;     // of this run
+  int64_t first_samples_ = 0;  // before it
   std::map<uint32_t, proto::View> lineages_;  // the last view of each
   proto::View view_;
   std::map<Name, std::vector<int64_t>> read_;  // by block: the versions that it was computed at

@@ -21,6 +21,7 @@ absl::Status Invariants::CheckModes(const std::set<std::string>& asked) const {
     }
     // What only some blocks hold is done first, in the mode that it was begun in.
     if (number == 1 && OnArrival(mode) && end <= resumed_.given) continue;
+    if (number == 1 && is_split_ && end == first_unit_ + 1) continue;
     return absl::InternalError(absl::StrFormat(
         "modes: lineage %d is %s from sample %d to %d; the schedule has %s up to sample %d", number,
         ModeName(mode), view.origin_samples(), units.Before(end), ModeName(stage.mode),

@@ -71,6 +71,56 @@ void Invariants::OnResume(const proto::Manifest& manifest, const std::vector<uin
   }
 }
 
+// Behind it no more than what the next lineage takes for updates that were left out.
+bool Invariants::IsLast(const proto::BlockState& state, std::optional<uint64_t> value) const {
+  const std::vector<Update>& log = blocks_[state.block()].log;
+  const int64_t size = static_cast<int64_t>(log.size());
+  if (state.version() > size || Held(state.block(), state.version()) !=
+                                    std::pair<int64_t, int64_t>(state.samples(), state.skipped())) {
+    return false;
+  }
+  for (int64_t i = state.version(); i < size; ++i) {
+    if (!log[i].skipped || log[i].contribution.lineage != 0) return false;
+  }
+  return !value.has_value() || *value == ValueAt(state.block(), state.version());
+}
+
+void Invariants::GoOnFrom(Invariants* before, const proto::Manifest& manifest,
+                          absl::FunctionRef<std::optional<uint64_t>(int64_t block)> value) {
+  const bool on_arrival = OnArrival(FromManifest(manifest.mode()));
+  proto::Manifest begin = manifest;
+  std::vector<uint64_t> values;
+  for (proto::BlockState& state : *begin.mutable_blocks()) {
+    const int64_t ahead = on_arrival ? 0 : state.version() - manifest.step();
+    if (!before->IsLast(state, value(state.block())) || ahead < 0 || ahead > 1) {
+      Violated(absl::InternalError(absl::StrFormat(
+          "kept: term %d goes on from step %d with block %d at version %d; term %d has brought it "
+          "to %d",
+          term_, manifest.step(), state.block(), state.version(), before->term_,
+          before->blocks_[state.block()].log.size())));
+      return;
+    }
+    // A step that only some blocks have taken is judged with those that have not.
+    if (!on_arrival) {
+      const auto [samples, skipped] = before->Held(state.block(), manifest.step());
+      state.set_version(manifest.step());
+      state.set_samples(samples);
+      state.set_skipped(skipped);
+    }
+    values.push_back(before->ValueAt(state.block(), state.version()));
+  }
+  if (const absl::Status status = before->CheckUpTo(begin); !status.ok()) return Violated(status);
+  OnResume(begin, values, before->BooksOf(begin));
+  if (on_arrival) return;
+  for (const proto::BlockState& state : manifest.blocks()) {
+    if (state.version() == manifest.step()) continue;
+    Update update = before->blocks_[state.block()].log[manifest.step()];
+    update.contribution.lineage = 1;
+    blocks_[state.block()].log.push_back(update);
+    is_split_ = true;
+  }
+}
+
 void Invariants::Restore(const proto::Manifest& manifest, const std::vector<int64_t>& held,
                          std::vector<Update>* log) const {
   const reference::Units units(job_, /*on_arrival=*/true, epoch_samples_, manifest.origin_unit(),
@@ -89,14 +139,15 @@ void Invariants::BeginStopped() {
   begins_stopped_ = true;
 }
 
-// On arrival what only some blocks hold is done first, in the mode that it was begun in.
+// What only some blocks hold is done first, in the mode that it was begun in.
 void Invariants::CheckFirstView(const proto::View& view) {
   if (view.origin_unit() != first_unit_ || view.origin_samples() != first_samples_) {
     Violated(absl::InternalError(absl::StrFormat(
         "terms: term %d begins with unit %d after %d samples; its checkpoint is of unit %d and %d",
         term_, view.origin_unit(), view.origin_samples(), first_unit_, first_samples_)));
   }
-  if (!asked_mode_.has_value() || view.origin_samples() >= asked_until_ || resumed_.given > 0) {
+  if (!asked_mode_.has_value() || view.origin_samples() >= asked_until_ || resumed_.given > 0 ||
+      is_split_) {
     return;
   }
   if (IsSame(view.mode(), *asked_mode_)) return;

@@ -194,8 +194,29 @@ MUTANTS = {
         "view_.set_term(1);",
     ]),
     "begins_at_the_beginning": ("//server/coordinator:work.cc", "terms", [
-        "lineage_.Begin(wanted, resume->step(), position);",
-        "lineage_.Begin(wanted, 0, 0);",
+        "wanted, resume->step(), position);",
+        "wanted, 0, 0);",
+    ]),
+    # Values that the shards have kept.
+    "kept_at_the_highest_version": ("//server/coordinator:kept_values.cc", "kept", [
+        "manifest->set_step(on_arrival ? highest : lowest);",
+        "manifest->set_step(highest);",
+    ]),
+    "kept_without_the_version_before": ("//server/shard:shard_protocol.cc", "finishes", [
+        "if (kept_->has_previous[i]) core_->RestorePrevious(block.block());",
+        "",
+    ]),
+    "kept_without_what_was_left_out": ("//server/shard:shard_protocol.cc", "checkpoint", [
+        "core_->Restore(block.block(), block.version(), block.samples(), block.skipped(),\n                   on_arrival",
+        "core_->Restore(block.block(), block.version(), block.samples(), 0,\n                   on_arrival",
+    ]),
+    "kept_verdict_forgotten": ("//server/coordinator:coordinator_views.cc", "finishes", [
+        "      decisions_->Keep(decision);\n",
+        "",
+    ]),
+    "kept_split_ends_in_another_mode": ("//server/coordinator:work.cc", "asked", [
+        "const bool holds_back = is_split && OnArrival(wanted);",
+        "const bool holds_back = false;",
     ]),
     # What shards answer.
     "checkpoint_forgets_what_was_left_out": ("//server/shard:shard_answers.cc", "checkpoint", [

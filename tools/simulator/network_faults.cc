@@ -27,6 +27,9 @@ ProcessId VirtualNetwork::Victim(const Fault& fault, int32_t channel, SimMessage
     case Fault::Kind::kLateEngine:
     case Fault::Kind::kStickEngine:
       return processes_[wanted].is_shard ? wanted : processes_[other].is_shard ? other : -1;
+    case Fault::Kind::kBreakControl:
+      if (IsData(kind) || channels_[channel].way == kLocal) return -1;
+      return processes_[wanted].is_shard ? wanted : processes_[other].is_shard ? other : -1;
     case Fault::Kind::kKillServer:
     case Fault::Kind::kFreezeServer:
     case Fault::Kind::kCutServer:
@@ -62,6 +65,7 @@ bool VirtualNetwork::Strike(const Fault& fault, int32_t channel, ProcessId struc
       Transmit(channel, SimMessage(*message), *extra);
       break;
     case Fault::Kind::kDrop:
+    case Fault::Kind::kBreakControl:
       Break(channel / 2, -1);
       lost = true;
       break;

@@ -10,6 +10,9 @@ namespace {
 
 constexpr double kStallSeconds = kDrawnStallTimeout / 1e9;
 
+// Kinds of faults in which a server stands still or dies.
+constexpr uint32_t kDeaths = static_cast<uint32_t>(Fault::Kind::kBreakControl) - kSurvivable;
+
 template <typename T, size_t N>
 T OneOf(RandomStream* random, const T (&choices)[N]) {
   return choices[random->Below(N)];
@@ -105,7 +108,7 @@ void DrawHarsher(int64_t messages, Scenario* scenario) {
     }
   }
   if (random.Below(20) == 0) {
-    const uint32_t fatal = kSurvivable + random.Below(Fault::kKindNames.size() - kSurvivable);
+    const uint32_t fatal = kSurvivable + random.Below(kDeaths);
     const int64_t at = random.Below(4) == 0 ? random.Below(20) : anywhere();
     Fault fault = DrawFault(&random, static_cast<Fault::Kind>(fatal), at);
     fault.message = -1;
@@ -125,7 +128,7 @@ void DrawDeaths(int64_t messages, Scenario* scenario) {
   int64_t at =
       random.Below(4) == 0 ? random.Below(20) : random.Below(static_cast<uint32_t>(messages));
   for (int64_t more = (has_one ? 0 : 1) + random.Below(2); more > 0; --more) {
-    const uint32_t kind = kSurvivable + random.Below(Fault::kKindNames.size() - kSurvivable);
+    const uint32_t kind = kSurvivable + random.Below(kDeaths);
     faults.push_back(DrawFault(&random, static_cast<Fault::Kind>(kind), at));
     faults.back().message = -1;
     at = random.Below(2) == 0 ? at + random.Below(200)
@@ -136,6 +139,28 @@ void DrawDeaths(int64_t messages, Scenario* scenario) {
       fault.duration = static_cast<SimTime>(random.Unit() * 4 * kSecond);
     } else if (fault.kind == Fault::Kind::kHang && fault.duration >= kDrawnStallTimeout) {
       fault.duration /= 4;  // a term that begins waits for workers no longer than start_timeout
+    }
+  }
+}
+
+// In some seeds control calls of shards break while all live: once to three times.
+void DrawBreaks(int64_t messages, Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "breaks"));
+  std::vector<Fault>& faults = scenario->faults;
+  const bool ends = scenario->job.max_restarts == 0 &&
+                    std::any_of(faults.begin(), faults.end(),
+                                [](const Fault& fault) { return !IsSurvivable(fault.kind); });
+  if (ends || random.Below(8) != 0) return;
+  scenario->job.max_restarts = 8;
+  for (int64_t more = 1 + random.Below(3); more > 0; --more) {
+    const int64_t at =
+        random.Below(4) == 0 ? random.Below(40) : random.Below(static_cast<uint32_t>(messages));
+    faults.push_back(DrawFault(&random, Fault::Kind::kBreakControl, at));
+    faults.back().message = -1;
+  }
+  for (Fault& fault : faults) {
+    if (fault.kind == Fault::Kind::kHang && fault.duration >= kDrawnStallTimeout) {
+      fault.duration /= 4;  // as above
     }
   }
 }
@@ -269,6 +294,7 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawMore(messages, &scenario);
   DrawEnd(&scenario);
   DrawDeaths(messages, &scenario);
+  DrawBreaks(messages, &scenario);
   return scenario;
 }
 

@@ -199,6 +199,7 @@ void Judge::Count(Coverage* coverage) const {
   coverage->checkpoints += watch_.checkpoints();
   if (watch_.deaths() > 0) ++coverage->went_back;
   if (watch_.deaths() > 1) ++coverage->went_back_again;
+  if (watch_.kept() > 0) ++coverage->kept;
   coverage->longest = std::max(coverage->longest, watch_.share_of_bound());
 }
 

@@ -27,7 +27,7 @@ ScenarioWatch::ScenarioWatch(const Scenario& scenario, SimulationSetting* settin
       bound_(scenario),
       invariants_(setting->job, setting->train_samples, scenario.job.blocks),
       liveness_(kDrawnLease, kDrawnStallTimeout, bound_.view_time()) {
-  setting->observer = &invariants_;
+  setting->observer = this;
   setting->limit = bound_.From(samples_);
   setting->ends_within = bound_.EndsWithin();
   setting->callbacks.on_text = [this](bool, const std::string& text, absl::Time now) {
@@ -126,6 +126,16 @@ void ScenarioWatch::OnFatal(const Fault& fault, int server, SimTime now) {
   fatal_ = {fault.kind, server, now, state == "training" || state == "paused"};
 }
 
+Observer* ScenarioWatch::OfTerm(uint32_t term) {
+  if (term == invariants_.term()) return &invariants_;
+  return before_.has_value() && term == before_->term() ? &*before_ : nullptr;
+}
+
+void ScenarioWatch::OnView(const proto::View& view, SimTime now) {
+  if (view.number() == 1 && invariants_.term() > 1) OnFirstView();
+  invariants_.OnView(view, now);
+}
+
 void ScenarioWatch::OnView(const proto::View& view, const std::string& reason, absl::Time now) {
   if (!begun_at_.has_value()) begun_at_ = now;
   if (log_ != nullptr) {
@@ -156,12 +166,14 @@ absl::Status ScenarioWatch::CheckTerm(const proto::RunState& state,
                         state.lost_shard(), state.reason()));
   }
   // One that had no view yet had what its checkpoint holds.
-  const int64_t begun =
-      std::max(invariants_.begun_samples(), newest_.has_value() ? newest_->manifest.samples() : 0);
-  if (state.samples() > begun) {
+  const Invariants& begun =
+      invariants_.view().number() > 0 || !before_.has_value() ? invariants_ : *before_;
+  const int64_t most =
+      std::max(begun.begun_samples(), newest_.has_value() ? newest_->manifest.samples() : 0);
+  if (state.samples() > most) {
     return absl::InternalError(
-        absl::StrFormat("account: term %d ended after %d samples; %d had begun", state.term() - 1,
-                        state.samples(), begun));
+        absl::StrFormat("account: term %d ended after %d samples; %d had begun", begun.term(),
+                        state.samples(), most));
   }
   return absl::OkStatus();
 }
@@ -171,38 +183,76 @@ void ScenarioWatch::OnTerm(const proto::RunState& state,
   if (log_ != nullptr) *log_ << "  term " << state.term() << ": " << state.reason() << "\n";
   Violated(CheckTerm(state, resume));
   ++deaths_;
-  const int64_t kept = newest_.has_value() ? newest_->manifest.samples() : 0;
-  rolled_back_ += std::max<int64_t>(0, state.samples() - kept);
+  samples_before_ = state.samples();
   const proto::Job job = invariants_.job();
+  if (invariants_.view().number() > 0) before_ = std::move(invariants_);
   invariants_ =
       Invariants(job, epoch_samples_, scenario_.job.blocks, static_cast<uint32_t>(state.term()));
   newest_is_of_term_ = false;
-  seconds_before_ = 0;
-  if (newest_.has_value()) {
-    invariants_.OnResume(newest_->manifest, newest_->symbols, newest_->books);
-    seconds_before_ = newest_->manifest.seconds();
-    last_step_ = newest_->manifest.step();
-  } else {
-    last_step_.reset();
-  }
   begun_at_.reset();
-  if (stop_lasts_) {
-    invariants_.BeginStopped();
-  } else {
+  begins_stopped_ = stop_lasts_;
+  was_stopped_since_ = false;
+  if (!stop_lasts_) {
     stops_ = 0;
     stopped_.clear();
     has_reached_time_ = has_met_target_ = false;
   }
-  if (asked_.has_value()) invariants_.BeginAsked(asked_->mode, asked_->until);
   for (Struck& what : struck_) what.mode = kOfEarlierTerm;
   liveness_.OnTerm();
   ExtendUntil(simulation_->queue().now());
 }
 
+void ScenarioWatch::OnFirstView() {
+  const proto::Manifest* const manifest = simulation_->coordinator().kept();
+  // Who has been stopped meanwhile has stopped before it.
+  invariants_ =
+      Invariants(invariants_.job(), epoch_samples_, scenario_.job.blocks, invariants_.term());
+  seconds_before_ = 0;
+  begins_at_ = 0;
+  if (manifest != nullptr) {
+    ++kept_;
+    begins_at_ = manifest->samples();
+    seconds_before_ = manifest->seconds();
+    if (!before_.has_value()) {
+      Violated(absl::InternalError(
+          absl::StrFormat("kept: term %d goes on from step %d, and no term has begun",
+                          invariants_.term(), manifest->step())));
+      return;
+    }
+    Violated(before_->violated());
+    invariants_.GoOnFrom(&*before_, *manifest, [this](int64_t block) -> std::optional<uint64_t> {
+      // A shard may be lost again.
+      if (!simulation_->HasLedger(block)) return std::nullopt;
+      return simulation_->Value(block);
+    });
+  } else {
+    const int64_t kept = newest_.has_value() ? newest_->manifest.samples() : 0;
+    rolled_back_ += std::max<int64_t>(0, samples_before_ - kept);
+    if (newest_.has_value()) {
+      invariants_.OnResume(newest_->manifest, newest_->symbols, newest_->books);
+      seconds_before_ = newest_->manifest.seconds();
+      begins_at_ = newest_->manifest.samples();
+      last_step_ = newest_->manifest.step();
+    } else {
+      last_step_.reset();
+    }
+  }
+  before_.reset();
+  if (begins_stopped_) {
+    invariants_.BeginStopped();
+  } else if (was_stopped_since_) {
+    invariants_.OnStop();
+  }
+  if (asked_.has_value()) invariants_.BeginAsked(asked_->mode, asked_->until);
+}
+
 void ScenarioWatch::OnSwitch(const proto::Mode& mode) {
   const proto::View& view = invariants_.view();
-  const bool is_pending = asked_.has_value() && !IsSame(asked_->mode, view.mode()) &&
-                          view.origin_samples() < asked_->until;
+  // What a term does first, of a lineage before, may have the mode after it.
+  const int64_t begun =
+      view.lineage() == 1 ? std::max(begins_at_, view.origin_samples()) : view.origin_samples();
+  const bool is_pending =
+      asked_.has_value() && !IsSame(asked_->mode, view.mode()) && begun < asked_->until;
   if (IsSame(mode, view.mode()) && !is_pending) {
     // It holds already, or the lineage has just ended and the next one is to have it, too.
     if (asked_.has_value() && !IsSame(asked_->mode, mode)) asked_.reset();
@@ -233,6 +283,7 @@ void ScenarioWatch::OnStop(bool is_signal) {
   if (++stops_ > 1) return;
   stopped_ = simulation_->coordinator().Status(ToTime(simulation_->queue().now())).state();
   invariants_.OnStop();
+  was_stopped_since_ = true;
 }
 
 absl::StatusOr<std::string> ScenarioWatch::OnCheckpoint(uint32_t snapshot,

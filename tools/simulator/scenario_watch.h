@@ -21,7 +21,7 @@
 
 namespace rubato {
 
-class ScenarioWatch {
+class ScenarioWatch : private Observer {
  public:
   struct Checkpoint {
     proto::Manifest manifest;
@@ -81,13 +81,20 @@ class ScenarioWatch {
   // it knew them.
   bool has_struck_server() const { return !struck_servers_.empty(); }
   int64_t deaths() const { return deaths_; }
+  // So often it went on from what the shards had kept.
+  int64_t kept() const { return kept_; }
   int64_t rolled_back() const { return rolled_back_; }
 
  private:
+  // Of a term that is over what still happens counts, for its values may be kept.
+  Observer* OfTerm(uint32_t term) override;
+  void OnView(const proto::View& view, SimTime now) override;
   void OnTerm(const proto::RunState& state, const std::optional<proto::Manifest>& resume);
   // The term that has ended, and what the next one begins with.
   absl::Status CheckTerm(const proto::RunState& state,
                          const std::optional<proto::Manifest>& resume) const;
+  // The term's first view is about to hold: what it begins with is known.
+  void OnFirstView();
   void OnSwitch(const proto::Mode& mode);
   void Violated(absl::Status status) {
     if (violated_.ok()) violated_ = std::move(status);
@@ -108,6 +115,10 @@ class ScenarioWatch {
   const int64_t samples_;
   const FinishBound bound_;
   Invariants invariants_;
+  std::optional<Invariants> before_;  // of the last term that has begun, until the next one does
+  int64_t samples_before_ = 0;        // where that ended, as what coordinated it knew
+  int64_t begins_at_ = 0;             // samples done when the term's first view began
+  bool begins_stopped_ = false, was_stopped_since_ = false;
   Liveness liveness_;
   Simulation* simulation_ = nullptr;
   std::vector<Struck> struck_;
@@ -133,6 +144,7 @@ class ScenarioWatch {
   std::set<int> struck_servers_;
   bool stop_lasts_ = false;
   int64_t deaths_ = 0;
+  int64_t kept_ = 0;
   int64_t rolled_back_ = 0;
   std::optional<int64_t> last_step_;
   absl::Status violated_;

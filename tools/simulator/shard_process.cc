@@ -68,12 +68,14 @@ absl::Status ShardProcess::MakeTerm() {
   const auto sink = [this](const ShardOutcome& outcome) {
     std::visit([this](const auto& what) { Do(what); }, outcome);
   };
+  std::optional<KeptShard> kept;
   if (term_ != nullptr) {
     if (term_->control >= 0) setting_.network->Close(term_->control, self_);
     term_->ends.CloseAll();
+    kept = term_->protocol->TakeKept();
   }
   term_ = std::make_unique<Term>(this, ++terms_);
-  term_->protocol.emplace(std::move(values), sink, setting_.policies);
+  term_->protocol.emplace(std::move(values), sink, setting_.policies, std::move(kept));
   return absl::OkStatus();
 }
 
@@ -105,7 +107,10 @@ void ShardProcess::Register() {
   registration->set_attempt(attempt());
   if (last_term_ > 0) registration->set_last_term(last_term_);
   registration->set_process(absl::StrCat("simulated shard ", shard_));
-  if (shard_ == 0) registration->set_parts_folder(setting_.parts_folder);
+  if (const std::optional<KeptShard>& kept = term_->protocol->kept(); kept.has_value()) {
+    *registration->mutable_kept() = kept->state;
+    Unfold(*setting_.blocks, registration->mutable_kept()->mutable_blocks());
+  }
   Do(shard_outcome::Said{std::move(message)});
 }
 

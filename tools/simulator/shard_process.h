@@ -40,8 +40,6 @@ struct ShardSetting {
   // Whether servers are started again, and how long one waits for the others then.
   bool come_back = false;
   SimTime start_timeout = 0;
-  // Where shards are told to write their parts of checkpoints; empty: they are not. Some see it.
-  std::string parts_folder;
   // Gives a shard its floats of the checkpoint that it is told to read, if it sees it.
   std::function<absl::Status(int shard)> read_part;
   std::optional<StreamLimits> streams;
@@ -90,6 +88,7 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
   uint64_t attempt() const { return static_cast<uint64_t>(self_) << 32 | term_->number; }
   // Null before the first view of a term.
   const Shard* core() const { return term_->protocol->core(); }
+  const ShardValues& values() const { return term_->protocol->values(); }
 
  private:
   // A timer's argument, in place of a block.
@@ -113,7 +112,7 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
   ShardProcess(const ShardSetting* setting, int shard, MakeValues make)
       : setting_(*setting), shard_(shard), make_(std::move(make)) {}
 
-  // Nothing is left of the term before.
+  // Nothing is left of the term before but what its protocol has kept.
   absl::Status MakeTerm();
   void SetTimer(SimTime at, uint64_t what) {
     setting_.network->SetTimer(self_, at, term_->number << 32 | what);

@@ -72,7 +72,6 @@ absl::Status Simulation::Build() {
   StartCoordinator();
   self_ = network_.AddProcess(shard_card(0), this);
   shards_.resize(cluster.servers());
-  symbols_.resize(cluster.servers());
   worker_setting_.shards.resize(cluster.servers());
   shard_hearts_.resize(cluster.servers() - 1);
   shard_heart_processes_.resize(cluster.servers() - 1);
@@ -108,7 +107,6 @@ void Simulation::SetWhatIsShared(const std::string& digest) {
   shard_setting_.policies = setting_.policies;
   shard_setting_.network = &network_;
   shard_setting_.has_symbols = setting_.data == nullptr;
-  if (has_parts()) shard_setting_.parts_folder = "parts";
   shard_setting_.read_part = [this](int shard) { return Restore({shard}); };
   shard_setting_.change_bytes_per_second = setting_.change_bytes_per_second;
   shard_setting_.job_digest = digest;
@@ -153,11 +151,9 @@ absl::Status Simulation::MakeShard(int shard) {
       if (!defer) return floats;
       return std::make_unique<DeferredValues>(std::move(floats), std::move(defer));
     }
-    auto symbols =
-        std::make_unique<SymbolicValues>(&blocks_, shard, job.seed(), setting_.symbols_are_judged,
-                                         LeavesOut(), std::move(defer), setting_.observer);
-    symbols_[shard] = symbols.get();
-    return symbols;
+    return std::make_unique<SymbolicValues>(&blocks_, shard, job.seed(),
+                                            setting_.symbols_are_judged, LeavesOut(),
+                                            std::move(defer), setting_.observer);
   };
   RUBATO_ASSIGN_OR_RETURN(shards_[shard], ShardProcess::Create(&shard_setting_, shard, make));
   ShardProcess* const process = shards_[shard].get();
@@ -294,10 +290,13 @@ CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
   callbacks.restore = [this](const std::vector<int>& shards) { return Restore(shards); };
   callbacks.keep = [this](const proto::Lasting& lasting) {
     *kept_.state.mutable_lasting() = lasting;
+    if (lasting.begun_term() == kept_.state.term() && !kept_.last_line.has_value()) {
+      kept_.state.set_samples(lasting.begun_samples());
+    }
   };
   callbacks.on_lost_shard = [this](int shard, const absl::Status& why) { OnLostShard(shard, why); };
   callbacks.on_metrics = [this](const MetricsLine& line, absl::Time now) {
-    kept_.samples = line.samples;
+    kept_.last_line = {line.samples, line.time};
     if (setting_.callbacks.on_metrics) setting_.callbacks.on_metrics(line, now);
   };
   callbacks.checkpoint = [this](uint32_t snapshot, const proto::Manifest& manifest) {
@@ -389,7 +388,7 @@ absl::StatusOr<TrainingState> Simulation::ReadState(uint32_t snapshot, int slots
 }
 
 uint64_t Simulation::Value(int64_t block) const {
-  return symbols_[blocks_.placement.ShardOf(block)]->value(block);
+  return SymbolsOf(blocks_.placement.ShardOf(block)).value(block);
 }
 
 std::optional<uint64_t> Simulation::FindSnapshotValue(uint32_t snapshot, int64_t block) const {

@@ -113,7 +113,12 @@ struct SimulationSetting {
 // What outlives the servers of a simulation, as a run's folder does.
 struct KeptOnDisk {
   proto::RunState state;
-  int64_t samples = 0;  // that the last line of the term's metrics tells
+  // What the last line of the term's metrics tells.
+  struct Line {
+    int64_t samples = 0;
+    double seconds = 0;
+  };
+  std::optional<Line> last_line;
   // The last checkpoint that was written, or what the job began with; with symbols those of the
   // blocks.
   std::optional<proto::Manifest> resume;
@@ -159,6 +164,9 @@ class Simulation : private Process {
   // Of the machine of a worker that has been made.
   int worker_card(int index) const { return worker_cards_[index]; }
   // With symbols.
+  const SymbolicValues& SymbolsOf(int shard) const {
+    return static_cast<const SymbolicValues&>(shards_[shard]->values());
+  }
   uint64_t Value(int64_t block) const;
   // Whether its shard has a view: one that was lost at the very end has none any more.
   bool HasLedger(int64_t block) const;
@@ -169,7 +177,7 @@ class Simulation : private Process {
     return *FindSnapshotValue(snapshot, block);
   }
   // Payloads that wait on a shard for others.
-  int64_t HeldPayloads(int shard) const { return symbols_[shard]->held(); }
+  int64_t HeldPayloads(int shard) const { return SymbolsOf(shard).held(); }
   // With floats: all parameters as they are, or what snapshot `snapshot` holds, with `slots` of the
   // optimizer.
   absl::StatusOr<TrainingState> ReadState(uint32_t snapshot, int slots) const;
@@ -283,7 +291,6 @@ class Simulation : private Process {
   std::unique_ptr<CoordinatorProcess> coordinator_;
   std::vector<std::unique_ptr<ShardProcess>> shards_;
   std::vector<std::unique_ptr<Process>> dead_;  // in whose places others are
-  std::vector<const SymbolicValues*> symbols_;  // by shard, with symbols
   std::shared_ptr<RealWorker::Floats> floats_;  // of all workers, where there are data
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
   std::array<WorkerSetting, kMisfits> misfit_settings_;

@@ -191,7 +191,9 @@ void Simulation::OnTimer(uint64_t argument) {
       network_.Crash(misfits_[0]->self());
       break;
     case kStop:
-      if (network_.Runs(coordinator_->self())) {
+      // A signal that comes between two terms is heeded in the next.
+      if (network_.Runs(coordinator_->self()) &&
+          (coordinator_->is_in_term() || !setting_.stops[number].is_signal)) {
         Stop(setting_.stops[number]);
       } else {
         SetTask(kStop, number, kBetweenTries);

@@ -31,8 +31,10 @@ Coordinator Simulation::MakeCore() {
   begin.initial = setting_.initial != nullptr && !kept_.resume.has_value();
   begin.restore_key = kept_.state.term();
   begin.state = kept_.state;
-  return Coordinator(setting_.job, kept_.state.job_digest(), kVersion, begin, ToTime(queue_.now()),
-                     setting_.policies);
+  Coordinator core(setting_.job, kept_.state.job_digest(), kVersion, begin, ToTime(queue_.now()),
+                   setting_.policies);
+  if (has_parts()) core.Handle(coordinator::PartsFolder{"parts"}, ToTime(queue_.now()));
+  return core;
 }
 
 void Simulation::StartCoordinator() {
@@ -46,7 +48,10 @@ void Simulation::StartCoordinator() {
 }
 
 void Simulation::OnLostShard(int lost_shard, const absl::Status& why) {
-  kept_.state.set_samples(coordinator_->core().samples());
+  if (coordinator_->core().has_begun()) {
+    kept_.state.set_samples(coordinator_->core().samples());
+    kept_.state.set_seconds(coordinator_->core().seconds());
+  }
   kept_.state.set_reason(std::string(why.message()));
   kept_.state.set_lost_shard(lost_shard);
   SetTask(kBeginTerm, 0, kBeginsAfter);
@@ -59,20 +64,19 @@ void Simulation::CountTerm() {
   state.set_servers_lost(state.servers_lost() + 1);
   if (!state.has_reason()) {
     state.set_reason("shard 0, which coordinates the job, was lost");
-    state.set_samples(kept_.samples);
+    if (kept_.last_line.has_value()) {
+      state.set_samples(kept_.last_line->samples);
+      state.set_seconds(kept_.last_line->seconds);
+    }
   }
-  const int64_t samples = kept_.resume.has_value() ? kept_.resume->samples() : 0;
-  state.set_samples_rolled_back(state.samples_rolled_back() +
-                                std::max<int64_t>(0, state.samples() - samples));
 }
 
 void Simulation::TellOfTerm() {
   if (setting_.on_term) setting_.on_term(kept_.state, kept_.resume);
   // How this one ends is not known.
-  kept_.state.clear_samples();
   kept_.state.clear_reason();
   kept_.state.clear_lost_shard();
-  kept_.samples = 0;
+  kept_.last_line.reset();
 }
 
 void Simulation::BeginTerm() {

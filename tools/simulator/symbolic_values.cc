@@ -31,6 +31,15 @@ SymbolicValues::SymbolicValues(const Blocks* blocks, int shard, uint64_t seed, b
   }
 }
 
+absl::StatusOr<Range> SymbolicValues::GoOn(const proto::View& view) {
+  held_.clear();
+  frames_.clear();
+  free_ = -1;
+  in_use_ = 0;
+  arrived_ = 0;
+  return Open(view);
+}
+
 PayloadId SymbolicValues::Arrive(const Frame& frame, const ReceivedValues& values) {
   int64_t index = free_;
   if (index < 0) {

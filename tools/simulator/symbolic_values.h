@@ -48,6 +48,7 @@ class SymbolicValues : public ShardValues {
     term_ = view.term();
     return owned_;
   }
+  absl::StatusOr<Range> GoOn(const proto::View& view) override;
   size_t BlockSize(int64_t) const override { return kFloatsOfSymbol; }
   size_t slots() const override { return 0; }
 

@@ -1,0 +1,222 @@
+// Terms that go on with the values that all shards have kept of the one before.
+#include "server/coordinator/coordinator_fixture.h"
+
+namespace rubato {
+namespace {
+
+class CoordinatorKeptTest : public CoordinatorTest {
+ protected:
+  // Term 2, after one that shard 1 has ended in step `step`, with a checkpoint of step 1.
+  void StartNextTerm(const std::string& more = "") {
+    begin_.state.set_term(2);
+    begin_.state.set_reason("shard 1 is gone");
+    begin_.state.set_lost_shard(1);
+    begin_.state.set_servers_lost(1);
+    begin_.state.set_samples(24);
+    begin_.state.set_seconds(7);
+    begin_.state.mutable_lasting()->set_begun_term(1);
+    begin_.state.mutable_lasting()->set_workers(2);
+    begin_.state.mutable_lasting()->set_samples_rolled_back(8);
+    begin_.path = "a checkpoint";
+    proto::Manifest& checkpoint = begin_.resume.emplace();
+    checkpoint.set_data_digest("data");
+    checkpoint.set_step(1);
+    checkpoint.set_samples(8);
+    for (int block = 0; block < 2; ++block) {
+      proto::BlockState* state = checkpoint.add_blocks();
+      state->set_block(block);
+      state->set_version(1);
+    }
+    Start(more);
+  }
+
+  // With its only block, of the term before: at that version in sync.
+  static proto::PeerMessage Keeper(int shard, int64_t version, uint32_t term = 1) {
+    proto::PeerMessage message = Shard(shard);
+    proto::KeptValues* kept = message.mutable_registration()->mutable_kept();
+    kept->mutable_view()->set_term(term);
+    kept->mutable_view()->set_number(3);
+    kept->mutable_view()->set_lineage(1);
+    kept->mutable_view()->set_leaves(4);
+    proto::BlockState* state = kept->add_blocks();
+    state->set_block(shard);
+    state->set_version(version);
+    state->set_samples(version * 8);
+    return message;
+  }
+
+  // On arrival, of contributions of two micro-batches.
+  static proto::PeerMessage KeeperOnArrival(int shard, int64_t below,
+                                            const std::vector<int64_t>& above) {
+    proto::PeerMessage message = Keeper(shard, below + static_cast<int64_t>(above.size()));
+    proto::KeptValues* kept = message.mutable_registration()->mutable_kept();
+    kept->mutable_view()->mutable_mode()->set_mode(proto::Mode::NAME_ASYNC);
+    kept->mutable_view()->set_leaves(2);
+    kept->mutable_blocks(0)->set_units_below(below);
+    for (const int64_t unit : above) kept->mutable_blocks(0)->add_units_above(unit);
+    return message;
+  }
+
+  void Gather(const proto::PeerMessage& shard_0, const proto::PeerMessage& shard_1) {
+    Receive(2, Worker());
+    Receive(3, Worker());
+    Receive(kOwnShard, shard_0);
+    Receive(1, shard_1);
+  }
+
+  // That it begins at the checkpoint, for this reason.
+  void ExpectGoesBack(const std::string& why) {
+    ASSERT_FALSE(sent_[1].empty());
+    EXPECT_FALSE(sent_[1].back().view().has_kept_term());
+    Opened();
+    proto::PeerMessage restored;
+    restored.mutable_shard_restored();
+    Receive(kOwnShard, restored);
+    Receive(1, restored);
+    EXPECT_THAT(warnings_.back(), HasSubstr("went back to step 1 (a checkpoint) because shard 1 is "
+                                            "gone; 16 samples are trained again: " +
+                                            why));
+    EXPECT_EQ(coordinator_->summary().samples_rolled_back, 8 + 16);
+    EXPECT_EQ(journal_.back(), "back after: shard 1 is gone");
+  }
+};
+
+TEST_F(CoordinatorKeptTest, WhatAllHaveKeptGoesOnAndNothingIsRolledBack) {
+  StartNextTerm();
+  Gather(Keeper(0, 2), Keeper(1, 2));
+  EXPECT_EQ(sent_[1].back().view().kept_term(), 1u);
+  EXPECT_FALSE(sent_[1].back().view().has_restore_key());
+  Opened();
+  EXPECT_EQ(restores_, 0);
+  ASSERT_TRUE(sent_[2].back().has_view());
+  EXPECT_FALSE(sent_[2].back().view().has_kept_term()) << "workers have none";
+  EXPECT_EQ(coordinator_->view().origin_unit(), 2);
+  EXPECT_EQ(coordinator_->view().origin_samples(), 16);
+  EXPECT_THAT(Assignments(2), ElementsAre("2 0:0-2 1:2-4"));
+  EXPECT_EQ(warnings_.back(),
+            "goes on at step 2 after shard 1 is gone; all shards have kept their values, nothing "
+            "is trained again");
+  EXPECT_EQ(journal_.back(), "goes on after: shard 1 is gone");
+  EXPECT_EQ(coordinator_->summary().samples_rolled_back, 8);
+  EXPECT_EQ(coordinator_->summary().servers_lost, 1);
+  EXPECT_EQ(kept_.back().begun_term(), 2u);
+  EXPECT_EQ(kept_.back().begun_samples(), 16);
+  EXPECT_EQ(kept_.back().samples_rolled_back(), 8);
+  EXPECT_FALSE(coordinator_->has_trained());
+  EXPECT_EQ(coordinator_->seconds(), 7);
+}
+
+TEST_F(CoordinatorKeptTest, AStepThatOnlySomeBlocksHaveTakenIsDoneFirst) {
+  StartNextTerm();
+  Gather(Keeper(0, 3), Keeper(1, 2));
+  EXPECT_EQ(sent_[1].back().view().kept_term(), 1u);
+  Opened();
+  EXPECT_EQ(coordinator_->view().origin_unit(), 2);
+  EXPECT_EQ(coordinator_->view().mode().mode(), proto::Mode::NAME_SYNC);
+}
+
+TEST_F(CoordinatorKeptTest, AlsoBeforeAModeOnArrivalThatWasAskedFor) {
+  for (const int64_t version : {3, 2}) {
+    begin_ = {};
+    sent_.clear();
+    begin_.state.mutable_lasting()->mutable_mode()->set_mode(proto::Mode::NAME_ASYNC);
+    begin_.state.mutable_lasting()->set_mode_until_samples(40);
+    StartNextTerm();
+    Gather(Keeper(0, version), Keeper(1, 2));
+    Opened();
+    const proto::View& view = coordinator_->view();
+    EXPECT_EQ(view.mode().mode(), version > 2 ? proto::Mode::NAME_SYNC : proto::Mode::NAME_ASYNC);
+    if (version > 2) {
+      EXPECT_EQ(view.until_step(), 3);
+    }
+  }
+}
+
+TEST_F(CoordinatorKeptTest, BlocksFurtherApartHaveNoCommonStep) {
+  StartNextTerm();
+  Gather(Keeper(0, 4), Keeper(1, 2));
+  ExpectGoesBack("blocks are at versions 2 to 4 of a lineage that began at 0");
+}
+
+TEST_F(CoordinatorKeptTest, OneThatHasLostItsValuesTakesAllBack) {
+  StartNextTerm();
+  Gather(Keeper(0, 2), Shard(1));
+  ExpectGoesBack("shard 1 has lost its values");
+}
+
+TEST_F(CoordinatorKeptTest, ValuesOfAnEarlierTermAreOfNoUse) {
+  StartNextTerm();
+  begin_.state.set_term(3);
+  begin_.state.mutable_lasting()->set_begun_term(2);
+  Start();
+  Gather(Keeper(0, 2, 2), Keeper(1, 2, 1));
+  ExpectGoesBack("shard 1 has values of term 1, and term 2 was the last");
+}
+
+TEST_F(CoordinatorKeptTest, NorAreThoseOfOtherBlocks) {
+  StartNextTerm();
+  proto::PeerMessage other = Keeper(1, 2);
+  other.mutable_registration()->mutable_kept()->mutable_blocks(0)->set_block(0);
+  Gather(Keeper(0, 2), other);
+  ExpectGoesBack("shard 1 has values of other blocks");
+}
+
+TEST_F(CoordinatorKeptTest, NorWhatIsHalfInAnotherLineage) {
+  StartNextTerm();
+  proto::PeerMessage other = Keeper(1, 2);
+  other.mutable_registration()->mutable_kept()->mutable_view()->set_lineage(2);
+  Gather(Keeper(0, 2), other);
+  ExpectGoesBack("shard 1 was in lineage 2, another in 1: the mode was being changed");
+}
+
+TEST_F(CoordinatorKeptTest, OnArrivalWhatOnlySomeBlocksHoldIsGivenAgain) {
+  StartNextTerm("consistency { mode { mode: NAME_ASYNC } }");
+  Gather(KeeperOnArrival(0, 2, {4}), KeeperOnArrival(1, 3, {}));
+  EXPECT_EQ(sent_[1].back().view().kept_term(), 1u);
+  Opened();
+  std::vector<int64_t> given;
+  for (int i = 0; i < 3; ++i) {
+    proto::PeerMessage request;
+    request.mutable_work_request();
+    Receive(2, request);
+    given.push_back(sent_[2].back().work().contribution());
+  }
+  EXPECT_THAT(given, ElementsAre(2, 3, 4));
+}
+
+TEST_F(CoordinatorKeptTest, AVerdictOnAStepThatSomeHaveTakenHoldsForTheOthers) {
+  const std::string clips = "optimizer { clip_grad_norm: 1 }";
+  StartNextTerm(clips);
+  proto::PeerMessage ahead = Keeper(0, 3), behind = Keeper(1, 2);
+  for (proto::PeerMessage* shard : {&ahead, &behind}) {
+    shard->mutable_registration()->mutable_kept()->mutable_view()->set_verdict_steps(true);
+  }
+  Gather(ahead, behind);
+  ExpectGoesBack("some blocks have taken step 2, and no shard knows the verdict on it");
+
+  sent_.clear();
+  begin_ = {};
+  StartNextTerm(clips);
+  proto::Decision* verdict = ahead.mutable_registration()->mutable_kept()->add_decisions();
+  verdict->set_unit(2);
+  verdict->mutable_verdict()->set_factor(0.5);
+  Gather(ahead, behind);
+  Opened();
+  proto::PeerMessage question;
+  question.mutable_question()->set_unit(2);
+  question.mutable_question()->mutable_measured()->set_samples(8);
+  Receive(1, question);
+  EXPECT_EQ(sent_[1].back().decision().verdict().factor(), 0.5);
+}
+
+TEST_F(CoordinatorKeptTest, AShardThatTellsNonsenseIsRefused) {
+  StartNextTerm();
+  proto::PeerMessage shard = Keeper(1, 2);
+  shard.mutable_registration()->mutable_kept()->mutable_blocks(0)->set_version(-1);
+  Receive(1, shard);
+  EXPECT_TRUE(sent_[1].back().stop().refused());
+  EXPECT_THAT(Reason(1), HasSubstr("kept.blocks.version: found -1, expected 0 to "));
+}
+
+}  // namespace
+}  // namespace rubato
