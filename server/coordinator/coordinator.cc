@@ -204,22 +204,18 @@ void Coordinator::On(const coordinator::StopRequested& event) {
     End(end, kExitFailure, WhyStopped(end));
     return;
   }
-  if (is_ending) return;
-  if (starting_.state() == Starting::State::kGathering && before_.term() > 1) {
-    // What was trained is not lost: it stops when all are back.
+  // What was trained is not lost while the job gathers again: it stops when all are back.
+  const bool is_back = starting_.state() == Starting::State::kGathering && before_.term() > 1;
+  if (end.ok() && (event.lasts || is_back) && lasting_.stop().empty()) {
     lasting_.set_stop(event.reason);
     Keep();
-    return;
   }
+  if (is_ending || is_back) return;
   const bool is_first = !ending_.stopping();
   ending_.Stop(end);
   if (!is_first) return;
   if (end.ok() && event.reason != kUntilReached) {
     summary_.stopped = event.reason;
-    if (event.lasts) {
-      lasting_.set_stop(event.reason);
-      Keep();
-    }
   }
   out_.push_back(
       Log{absl::StrCat("stopping: ", end.ok() ? event.reason : std::string(end.message()))});

@@ -212,6 +212,16 @@ TEST_F(CoordinatorTermsTest, WhatTheTrainingItselfEndsWithIsNotKept) {
   EXPECT_TRUE(kept_.back().stop().empty());
 }
 
+TEST_F(CoordinatorTermsTest, WhatAPersonAsksForMeanwhileIsKept) {
+  Start();
+  Begin();
+  Handle(coordinator::StopRequested{absl::OkStatus(), "the target is met", /*lasts=*/false})
+      .IgnoreError();
+  Handle(coordinator::StopRequested{absl::OkStatus(), "asked to"}).IgnoreError();
+  EXPECT_EQ(coordinator_->summary().stopped, "the target is met");
+  EXPECT_EQ(kept_.back().stop(), "asked to");
+}
+
 TEST_F(CoordinatorTermsTest, ASignalIsNotKept) {
   Start();
   Begin();
