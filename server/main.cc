@@ -1,4 +1,4 @@
-// rubato-server: one shard of a job.
+// rubato-server: one shard of a job, or its coordinator.
 
 #include <cstdlib>
 #include <memory>
@@ -26,7 +26,8 @@ absl::Status Serve(const std::string& config, const std::vector<std::string>& ov
   RUBATO_ASSIGN_OR_RETURN(
       const rubato::proto::Job job,
       rubato::LoadJob(config, overrides, rubato::ProcessEnvironment(), &options.sources));
-  log->emplace("server", options.shard, static_cast<rubato::LogLevel>(job.log().level()),
+  log->emplace(options.coordinator ? "coordinator" : "server", options.shard,
+               static_cast<rubato::LogLevel>(job.log().level()),
                static_cast<rubato::LogFormat>(job.log().format()));
   options.connection.lease = absl::Seconds(job.cluster().lease());
   RUBATO_ASSIGN_OR_RETURN(const std::optional<rubato::JobKey> key, rubato::FindKey(std::getenv));
@@ -36,6 +37,7 @@ absl::Status Serve(const std::string& config, const std::vector<std::string>& ov
                      rubato::RoleName(key->role())));
   }
   if (key.has_value()) options.connection.credentials = rubato::Credentials(*key);
+  if (job.cluster().dedicated_coordinator()) options.connection.coordinator = "the coordinator";
   constexpr int kOthers = 16;
   options.connection.strangers = std::make_shared<rubato::Strangers>(
       job.cluster().workers().max() + job.cluster().servers() + kOthers,
@@ -55,25 +57,32 @@ int main(int argc, char** argv) {
   std::vector<std::string> overrides;
   rubato::ServerOptions options;
   rubato::Flags flags(
-      "rubato-server", "Serves one shard of a job's parameters; shard 0 also coordinates the job.",
+      "rubato-server",
+      "Serves one shard of a job's parameters; shard 0 also coordinates the job, unless a process "
+      "of "
+      "its own does\n(--coordinator, where the job has cluster.dedicated_coordinator).",
       {"rubato-server --config job.yaml --shard 0",
        "rubato-server --config job.yaml --shard 1 --listen 10.0.0.7:29501",
        "rubato-server --config job.yaml --shard 0 --set cluster.address=127.0.0.1:0"});
   flags.Add("config", &config, "FILE", "the job", rubato::Flags::kRequired);
-  flags.Add("shard", &options.shard, "K", "which shard, 0 to cluster.servers - 1",
-            rubato::Flags::kRequired);
-  flags.Add(
-      "listen", &options.listen, "HOST:PORT",
-      "where to listen; default: cluster.address for shard 0, else any free port of loopback");
+  flags.Add("shard", &options.shard, "K", "which shard, 0 to cluster.servers - 1");
+  flags.Add("coordinator", &options.coordinator, "", "coordinates the job, in place of a shard");
+  flags.Add("listen", &options.listen, "HOST:PORT",
+            "where to listen; default: cluster.address for shard 0 or the coordinator, else any "
+            "free port "
+            "of loopback");
   flags.Add("advertise", &options.advertise, "HOST:PORT",
             "what others connect to; default: where it listens. In each of the two, several IP "
             "addresses with commas between");
   flags.Add("set", &overrides, "KEY=VALUE",
             "overrides a key of the job, and RUBATO__... of the environment");
-  flags.Add("run-dir", &options.run_dir, "DIR",
-            "shard 0: an existing folder for the run's files; default: a new one under runs/");
+  flags.Add(
+      "run-dir", &options.run_dir, "DIR",
+      "shard 0 or the coordinator: an existing folder for the run's files; default: a new one "
+      "under runs/");
   flags.Add("resume", &options.resume, "RUN|CHECKPOINT|auto",
-            "shard 0: the checkpoint to go on from; default: what checkpoint.resume says");
+            "shard 0 or the coordinator: the checkpoint to go on from; default: what "
+            "checkpoint.resume says");
   flags.Add(
       "record", &options.record, "DIR",
       "a folder to write down in what enters the cores, for `rubato replay`; made if need be");

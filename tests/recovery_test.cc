@@ -414,5 +414,84 @@ TEST_F(KeptRecoveryTest, NorDoesAServerThatStandsStillForLongerThanALease) {
   EXPECT_EQ(Summary("run")["digest"], digest);
 }
 
+// A process of its own coordinates, and dies.
+class DedicatedRecoveryTest : public TrainRecoveryTest {
+ protected:
+  void StartRun(const std::string& mode) {
+    fs::create_directory(Path("run"));
+    setenv("RUBATO_TEST_COMPUTE_MS", "10", 1);
+    std::vector<std::string> set = Settings(mode);
+    set.push_back("cluster.dedicated_coordinator=true");
+    launcher_ = &StartTrain("run", set);
+  }
+
+  // Once the term has checkpoints, as the coordinator logs.
+  void KillCoordinatorIn(int term) {
+    ASSERT_TRUE(AwaitTraining("run", *launcher_));
+    ASSERT_TRUE(AwaitCheckpoints(Path("run/logs/coordinator-0.log"), term, *launcher_));
+    for (const RunningChild& child : ChildrenOf(launcher_->pid())) {
+      if (absl::StrContains(child.command, "--coordinator")) child.process.Signal(SIGKILL);
+    }
+  }
+};
+
+TEST_F(DedicatedRecoveryTest, ACoordinatorThatDiesCostsNothingThatWasTrained) {
+  for (const std::string mode : {"sync", "async", "{mode: bounded, staleness: 2}"}) {
+    fs::remove_all(Path("run"));
+    fs::remove_all(Path("undisturbed"));
+    setenv("RUBATO_TEST_COMPUTE_MS", "3", 1);
+    const std::string digest = Undisturbed(mode);
+    StartRun(mode);
+    KillCoordinatorIn(1);
+    KillCoordinatorIn(2);
+    const Process::Result result = launcher_->Wait();
+    EXPECT_EQ(result.code, 0) << result.err;
+    ExpectAccount("run", 2);
+    EXPECT_EQ(Summary("run")["samples_rolled_back"], 0);
+    if (mode == "sync") {
+      EXPECT_EQ(Summary("run")["digest"], digest);
+    }
+    EXPECT_THAT(
+        result.err,
+        AllOf(HasSubstr("\ncoordinator ended: killed by signal 9 (SIGKILL); started again (1 "
+                        "of 3)\n"),
+              HasSubstr(" after the coordinator was lost; all shards have kept their "
+                        "values, nothing is trained again"),
+              Not(HasSubstr("went back to step"))));
+  }
+}
+
+TEST_F(DedicatedRecoveryTest, AShardThatDiesTakesTheJobBackShard0AsAnyOther) {
+  const std::string digest = Undisturbed("sync");
+  StartRun("sync");
+  ASSERT_TRUE(AwaitTraining("run", *launcher_));
+  ASSERT_TRUE(AwaitCheckpoints(Path("run/logs/coordinator-0.log"), 1, *launcher_));
+  for (const RunningChild& child : ChildrenOf(launcher_->pid())) {
+    if (absl::StrContains(child.command, "--shard 0")) child.process.Signal(SIGKILL);
+  }
+  const Process::Result result = launcher_->Wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  ExpectAccount("run", 1);
+  EXPECT_EQ(Summary("run")["digest"], digest);
+  EXPECT_THAT(result.err, HasSubstr(" samples are trained again: shard 0 has lost its values\n"));
+}
+
+TEST_F(DedicatedRecoveryTest, WhoCoordinatesIsSaidOnce) {
+  const auto error = [this](std::vector<std::string> arguments, const std::string& key) {
+    arguments.insert(arguments.begin(), {"server/rubato-server", "--config", "job.yaml", "--set",
+                                         "cluster.dedicated_coordinator=" + key});
+    const Process::Result result = Start(arguments).Wait();
+    EXPECT_EQ(result.code, 2);
+    return result.err;
+  };
+  EXPECT_THAT(error({"--coordinator"}, "false"),
+              HasSubstr("--coordinator: shard 0 coordinates this job, whose "
+                        "cluster.dedicated_coordinator is false"));
+  EXPECT_THAT(error({"--coordinator", "--shard", "0"}, "true"),
+              HasSubstr("--coordinator and --shard exclude one another"));
+  EXPECT_THAT(error({}, "true"), HasSubstr("--shard K or --coordinator is required"));
+  EXPECT_THAT(error({}, "false"), HasSubstr("--shard is required"));
+}
+
 }  // namespace
 }  // namespace rubato

@@ -49,6 +49,7 @@ absl::Status Work(const std::string& config, const std::vector<std::string>& ove
     RUBATO_ASSIGN_OR_RETURN(const rubato::JobKey own, key->Of(rubato::Role::kWorker));
     options.connection.credentials = rubato::Credentials(own);
   }
+  if (job.cluster().dedicated_coordinator()) options.connection.coordinator = "the coordinator";
   return rubato::RunWorker(job, options, signals);
 }
 

@@ -63,7 +63,7 @@ absl::Status MakeFolders(const std::string& path) {
 bool IsLog(absl::string_view name) {
   absl::ConsumeSuffix(&name, ".1");
   if (name == "simulation.log") return true;
-  for (const absl::string_view role : {"server-", "worker-"}) {
+  for (const absl::string_view role : {"coordinator-", "server-", "worker-"}) {
     absl::string_view rank = name;
     int number;
     if (absl::ConsumePrefix(&rank, role) && absl::ConsumeSuffix(&rank, ".log") &&

@@ -19,6 +19,8 @@ struct ConnectionOptions {
   // a lost host, a cut) breaks 0.15 to 0.45 s later than that: who has a lease is judged by it
   // first.
   absl::Duration lease = absl::Seconds(10);
+  // What the coordinator, which a process calls, is called in its messages.
+  std::string coordinator = "the coordinator (shard 0)";
   // Of a server: the connections on which nothing whole has been said.
   std::shared_ptr<Strangers> strangers;
   // Of a server that calls itself: where it is reached, and the way there without a socket, for

@@ -47,17 +47,17 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
   for (absl::Status status = reach(); !status.ok(); status = reach()) {
     if (cancelled()) return absl::CancelledError("interrupted");
     if (MonotonicNow() > deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrFormat("no answer from the coordinator (shard 0) at %s within %s", address,
-                          absl::FormatDuration(timeout)));
+      return absl::DeadlineExceededError(absl::StrFormat("no answer from %s at %s within %s",
+                                                         connection.coordinator, address,
+                                                         absl::FormatDuration(timeout)));
     }
     if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) {
       return absl::FailedPreconditionError(
-          absl::StrCat("the coordinator (shard 0) at ", address, ": ", status.message()));
+          absl::StrCat(connection.coordinator, " at ", address, ": ", status.message()));
     }
   }
   std::unique_ptr<ControlClient> client(new ControlClient(
-      address, channel,
+      absl::StrCat(connection.coordinator, " at ", address), channel,
       caller.has_value() ? std::make_optional(caller->Show(kJoinMethod)) : std::nullopt));
   proto::PeerMessage message;
   *message.mutable_registration() = registration;
@@ -70,9 +70,9 @@ void ControlClient::Start(ControlCallbacks callbacks) {
   thread_ = std::thread([this] { Run(); });
 }
 
-ControlClient::ControlClient(std::string address, std::shared_ptr<grpc::Channel> channel,
+ControlClient::ControlClient(std::string name, std::shared_ptr<grpc::Channel> channel,
                              const std::optional<std::string>& shown)
-    : address_(std::move(address)), stub_(proto::Coordination::NewStub(channel)) {
+    : name_(std::move(name)), stub_(proto::Coordination::NewStub(channel)) {
   if (shown.has_value()) context_.AddMetadata(kCallerKey, *shown);
   call_ = stub_->Join(&context_);
 }
@@ -128,9 +128,8 @@ void ControlClient::Run() {
     callbacks_.on_message(message);
     return;
   }
-  callbacks_.on_failure(StoppedByOthers(absl::UnavailableError(
-      absl::StrCat("the coordinator (shard 0) at ", address_, " is gone",
-                   status.error_message().empty() ? "" : ": ", status.error_message()))));
+  callbacks_.on_failure(StoppedByOthers(absl::UnavailableError(absl::StrCat(
+      name_, " is gone", status.error_message().empty() ? "" : ": ", status.error_message()))));
 }
 
 std::string ProcessDescription() {

@@ -50,11 +50,11 @@ class ControlClient {
 
  private:
   // `shown`: what the call shows of who calls.
-  ControlClient(std::string address, std::shared_ptr<grpc::Channel> channel,
+  ControlClient(std::string name, std::shared_ptr<grpc::Channel> channel,
                 const std::optional<std::string>& shown);
   void Run();
 
-  const std::string address_;
+  const std::string name_;  // of the coordinator, with its address
   const std::unique_ptr<proto::Coordination::Stub> stub_;
   ControlCallbacks callbacks_;
   grpc::ClientContext context_;

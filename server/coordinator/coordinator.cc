@@ -88,9 +88,8 @@ void Coordinator::LoseShard(PeerId shard, const std::string& why) {
   std::string reason = absl::StrCat(Describe(*registry_.Find(shard)), " ", why);
   if (const absl::Duration pause = leases_.StoodStill(now_); pause > absl::ZeroDuration()) {
     reason = absl::StrFormat(
-        "shard 0 stood still for %s, longer than cluster.lease (%s), and has lost its connections: "
-        "%s",
-        absl::FormatDuration(absl::Trunc(pause, absl::Milliseconds(1))),
+        "%s stood still for %s, longer than cluster.lease (%s), and has lost its connections: %s",
+        Name(), absl::FormatDuration(absl::Trunc(pause, absl::Milliseconds(1))),
         absl::FormatDuration(absl::Seconds(job_.cluster().lease())), reason);
   }
   registry_.Remove(shard);
@@ -264,7 +263,7 @@ void Coordinator::On(const coordinator::RestoreBroke& event) {
 
 void Coordinator::On(const coordinator::Failed& event) {
   if (is_over_) return;
-  End(event.status, kExitFailure, absl::StrCat("shard 0 has failed: ", event.status.message()));
+  End(event.status, kExitFailure, absl::StrCat(Name(), " has failed: ", event.status.message()));
 }
 
 void Coordinator::Diverge(PeerId culprit, const std::string& reason) {
@@ -291,10 +290,11 @@ void Coordinator::EndDiverged() {
   End(absl::AbortedError(reason), kExitFailure, reason);
 }
 
-std::string Coordinator::WhyStopped(const absl::Status& end) {
+std::string Coordinator::WhyStopped(const absl::Status& end) const {
   // Cancelled: by a signal to this process.
-  return absl::StrCat(end.code() == absl::StatusCode::kCancelled ? "shard 0 was ended: " : "",
-                      end.message());
+  return absl::StrCat(
+      end.code() == absl::StatusCode::kCancelled ? absl::StrCat(Name(), " was ended: ") : "",
+      end.message());
 }
 
 void Coordinator::End(const absl::Status& status, int exit_code, const std::string& reason) {

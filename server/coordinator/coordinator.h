@@ -180,7 +180,11 @@ class Coordinator {
   void EndDiverged();
   void End(const absl::Status& status, int exit_code, const std::string& reason);
   // What the others are told of a stop.
-  static std::string WhyStopped(const absl::Status& end);
+  std::string WhyStopped(const absl::Status& end) const;
+  // What this process is called.
+  std::string Name() const {
+    return job_.cluster().dedicated_coordinator() ? "the coordinator" : "shard 0";
+  }
 
   const proto::Job job_;
   const PolicyFactory policies_;

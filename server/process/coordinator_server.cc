@@ -1,10 +1,15 @@
 #include "server/process/coordinator_server.h"
 
+#include <cstdlib>
+#include <functional>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
+#include "common/base/exit_code.h"
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
@@ -42,8 +47,11 @@ absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Create(
     const proto::Job& job, const ServerOptions& options, const std::string& job_digest,
     const Log* log, ShardHost::Remains remains) {
   RUBATO_ASSIGN_OR_RETURN(TermBegin term, FindTermBegin(job, options, job_digest, *log));
-  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<RecordingWriter> shard_recording,
-                          RecordShard(job, options, job_digest, remains.kept, *log));
+  std::unique_ptr<RecordingWriter> shard_recording;
+  if (!options.coordinator) {
+    RUBATO_ASSIGN_OR_RETURN(shard_recording,
+                            RecordShard(job, options, job_digest, remains.kept, *log));
+  }
   const absl::Time now = MonotonicNow();
   RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<RecordingWriter> recording,
                           RecordCoordinator(job, options, job_digest, term.begin, now, *log));
@@ -66,48 +74,77 @@ CoordinatorServer::CoordinatorServer(const proto::Job& job, const ServerOptions&
       state_(begin_.state),
       lock_(std::move(term.lock)),
       registration_(ShardRegistration(job_digest, 0, remains.kept)),
-      host_(
-          job, job_digest, options.connection, log,
-          [this](const proto::PeerMessage& message) {
-            service_.Post(coordinator::FromPeer{kOwnShard, message});
-          },
-          std::move(shard_recording), std::move(remains)),
       service_(Coordinator(job, job_digest, kVersion, begin_, now), std::move(recording), Outlets(),
-               log, options.connection.credentials.gate()) {}
+               log, options.connection.credentials.gate()) {
+  if (options.coordinator) return;
+  host_.emplace(
+      job, job_digest, options.connection, log,
+      [this](const proto::PeerMessage& message) {
+        service_.Post(coordinator::FromPeer{kOwnShard, message});
+      },
+      std::move(shard_recording), std::move(remains));
+}
 
 CoordinatorServer::~CoordinatorServer() { Stop(); }
 
 void CoordinatorServer::Stop() {  // before the service goes
   if (files_.has_value()) files_->StopRestoring();
-  host_.Stop();
+  watch_.reset();
+  if (host_.has_value()) host_->Stop();
+  if (listener_.has_value()) listener_->Shutdown();
 }
 
 ShardHost::Remains CoordinatorServer::TakeRemains() {
   Stop();
-  return host_.TakeRemains();
+  if (!host_.has_value()) return {};
+  return host_->TakeRemains();
+}
+
+absl::Status CoordinatorServer::Listen() {
+  const std::string& listen = options_.listen.empty() ? job_.cluster().address() : options_.listen;
+  const auto ask = [this](std::shared_ptr<void> asked) { service_.Ask(std::move(asked)); };
+  if (host_.has_value()) return host_->Start(0, listen, &service_, ask);
+  RUBATO_ASSIGN_OR_RETURN(
+      listener_,
+      Listener::Listen(
+          listen, options_.connection, [this](const std::string& text) { log_.Warning(text); },
+          [this](grpc::ServerBuilder* builder) { builder->RegisterService(&service_); }));
+  watch_.emplace(
+      options_.connection.lease,
+      [ask](std::function<void()> answer) {
+        ask(std::shared_ptr<void>(nullptr, [answer](void*) { answer(); }));
+      },
+      [this] { OnStuck(); });
+  return absl::OkStatus();
+}
+
+void CoordinatorServer::OnStuck() {
+  log_.Fatal(absl::DeadlineExceededError(absl::StrFormat(
+      "the coordinator is stuck: it has done nothing for most of cluster.lease (%s)",
+      absl::FormatDuration(options_.connection.lease))));
+  std::_Exit(kExitFailure);
 }
 
 absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
-  const std::string& listen = options_.listen.empty() ? job_.cluster().address() : options_.listen;
-  RUBATO_RETURN_IF_ERROR(host_.Start(0, listen, &service_, [this](std::shared_ptr<void> asked) {
-    service_.Ask(std::move(asked));
-  }));
+  RUBATO_RETURN_IF_ERROR(Listen());
   // Nothing is written for a server that cannot listen; training begins only when this shard has
   // registered.
   RUBATO_RETURN_IF_ERROR(OpenFiles());
-  log_.Info("listening", {{"address", host_.address()}, {"run", folder_->path()}});
+  log_.Info("listening", {{"address", address()}, {"run", folder_->path()}});
   signals->OnSignal([this](int signal) {
     files_->GiveUp();
     service_.Post(coordinator::StopRequested{InterruptedBy(signal), ""});
   });
   service_.Post(coordinator::PartsFolder{files_->parts_folder()});
-  proto::PeerMessage registration;
-  *registration.mutable_registration() = registration_;
-  registration.mutable_registration()->set_address(advertised());
-  service_.Post(coordinator::FromPeer{kOwnShard, registration});
+  if (host_.has_value()) {
+    proto::PeerMessage registration;
+    *registration.mutable_registration() = registration_;
+    registration.mutable_registration()->set_address(advertised());
+    service_.Post(coordinator::FromPeer{kOwnShard, registration});
+  }
   const absl::Status status = service_.Wait(Tasks());
   signals->OnSignal(nullptr);
-  host_.StopParts();
+  if (host_.has_value()) host_->StopParts();
   files_->RemovePartsFolder();
   if (const std::optional<int> lost = service_.lost_shard(); lost.has_value()) {
     goes_back_ = true;
@@ -163,14 +200,16 @@ absl::Status CoordinatorServer::OpenFiles() {
   RUBATO_ASSIGN_OR_RETURN(journal_, RecordFile::Open(folder_->ViewsFile(), kMaxJournal));
   RUBATO_RETURN_IF_ERROR(WriteKeys());
   ConnectionOptions connection = options_.connection;
-  connection.own_address = advertised();
-  connection.own_channel = host_.OwnChannel();
+  if (host_.has_value()) {
+    connection.own_address = advertised();
+    connection.own_channel = host_->OwnChannel();
+  }
   files_.emplace(job_, job_digest_, connection, *folder_, &log_);
   if (!is_first_term()) {
     files_->KeepWritten();
     files_->RemovePartsFolder();  // of a term that was killed
   }
-  return WriteFileAtomically(folder_->AddressFile(), host_.address() + "\n");
+  return WriteFileAtomically(folder_->AddressFile(), address() + "\n");
 }
 
 absl::Status CoordinatorServer::WriteKeys() {
@@ -211,7 +250,7 @@ ClusterService::Outlets CoordinatorServer::Outlets() {
     });
   };
   outlets.to_own_shard = [this](const proto::CoordinatorMessage& message) {
-    host_.OnMessage(message);
+    host_->OnMessage(message);
   };
   outlets.on_message = [this](const std::string& peer) {
     options_.connection.strangers->OnMessage(peer);

@@ -1,4 +1,5 @@
-// The process of shard 0: its shard, the coordinator beside it, and the run's folder.
+// The process that coordinates a job: the coordinator, the run's folder, and shard 0 beside it
+// unless the job has cluster.dedicated_coordinator.
 #ifndef RUBATO_SERVER_PROCESS_COORDINATOR_SERVER_H_
 #define RUBATO_SERVER_PROCESS_COORDINATOR_SERVER_H_
 
@@ -16,9 +17,11 @@
 #include "common/base/process_exit.h"
 #include "common/files/record_file.h"
 #include "common/files/run_folder.h"
+#include "common/wire/listener.h"
 #include "proto/job.pb.h"
 #include "server/coordinator/coordinator.h"
 #include "server/process/cluster_service.h"
+#include "server/process/engine_watch.h"
 #include "server/process/server_options.h"
 #include "server/process/shard_host.h"
 #include "server/process/term_begin.h"
@@ -44,7 +47,9 @@ class CoordinatorServer {
   // After that: whether another term follows, in the run's folder and at the same address.
   bool goes_back() const { return goes_back_; }
   const std::string& run_dir() const { return folder_->path(); }
-  const std::string& address() const { return host_.address(); }
+  const std::string& address() const {
+    return host_.has_value() ? host_->address() : listener_->address();
+  }
   // Breaks all calls.
   ShardHost::Remains TakeRemains();
 
@@ -54,10 +59,13 @@ class CoordinatorServer {
                     std::unique_ptr<RecordingWriter> shard_recording,
                     std::unique_ptr<RecordingWriter> recording, ShardHost::Remains remains);
 
+  absl::Status Listen();
   void Stop();
+  // Says so and ends the process.
+  void OnStuck();
   // Where others reach this server.
   const std::string& advertised() const {
-    return options_.advertise.empty() ? host_.address() : options_.advertise;
+    return options_.advertise.empty() ? address() : options_.advertise;
   }
   bool is_first_term() const { return begin_.state.term() == 1; }
   // The run's folder, and what is written there.
@@ -81,12 +89,14 @@ class CoordinatorServer {
   bool has_trained_ = false;  // a line of metrics says so
   std::optional<FolderLock> lock_;
   bool goes_back_ = false;
-  proto::Registration registration_;  // of the shard
+  proto::Registration registration_;  // of the shard, if it has one
   // In the order of their life: the shard and the coordinator speak to one another, from the time
   // when the shard listens on; the files come then, and training begins only when the shard has
   // registered after that.
-  ShardHost host_;
+  std::optional<ShardHost> host_;
   ClusterService service_;
+  std::optional<Listener> listener_;  // without a shard, as the watch
+  std::optional<EngineWatch> watch_;
   std::optional<RunFolder> folder_;
   std::optional<MetricsRecorder> metrics_;
   std::optional<RecordFile> journal_;

@@ -238,18 +238,35 @@ absl::Status RunCoordinator(const proto::Job& job, ServerOptions options,
 absl::Status RunServer(const proto::Job& job, const ServerOptions& options,
                        SignalWatcher* signals) {
   const int servers = job.cluster().servers();
-  if (options.shard < 0 || options.shard >= servers) {
+  const bool is_dedicated = job.cluster().dedicated_coordinator();
+  if (options.coordinator && options.shard >= 0) {
+    return absl::InvalidArgumentError(
+        "--coordinator and --shard exclude one another: a process of its own coordinates the job");
+  }
+  if (options.coordinator && !is_dedicated) {
+    return absl::InvalidArgumentError(
+        "--coordinator: shard 0 coordinates this job, whose cluster.dedicated_coordinator is "
+        "false");
+  }
+  if (!options.coordinator && options.shard == ServerOptions::kNoShard) {
+    return absl::InvalidArgumentError(is_dedicated ? "--shard K or --coordinator is required"
+                                                   : "--shard is required");
+  }
+  if (!options.coordinator && (options.shard < 0 || options.shard >= servers)) {
     return absl::OutOfRangeError(
         absl::StrFormat("--shard: found %d, expected 0 to %d: cluster.servers is %d", options.shard,
                         servers - 1, servers));
   }
   RUBATO_RETURN_IF_ERROR(CheckAddresses("--listen", options.listen, ParseAddresses));
   RUBATO_RETURN_IF_ERROR(CheckAddresses("--advertise", options.advertise, ParseReachableAddresses));
-  const Log log("server", options.shard, static_cast<LogLevel>(job.log().level()),
+  const Log log(options.coordinator ? "coordinator" : "server", options.shard,
+                static_cast<LogLevel>(job.log().level()),
                 static_cast<LogFormat>(job.log().format()));
   const std::string job_digest = JobDigest(job);
-  if (options.shard > 0) return RunShard(job, options, job_digest, log, signals);
-  return RunCoordinator(job, options, job_digest, log, signals);
+  if (options.coordinator || (options.shard == 0 && !is_dedicated)) {
+    return RunCoordinator(job, options, job_digest, log, signals);
+  }
+  return RunShard(job, options, job_digest, log, signals);
 }
 
 }  // namespace rubato

@@ -1,4 +1,5 @@
-// The process of one shard; that of shard 0 also coordinates the job and writes the run's folder.
+// The process of one shard, or of the coordinator, which writes the run's folder; shard 0's has the
+// coordinator in it unless the job has cluster.dedicated_coordinator.
 #ifndef RUBATO_SERVER_PROCESS_SERVER_H_
 #define RUBATO_SERVER_PROCESS_SERVER_H_
 

@@ -2,6 +2,7 @@
 #ifndef RUBATO_SERVER_PROCESS_SERVER_OPTIONS_H_
 #define RUBATO_SERVER_PROCESS_SERVER_OPTIONS_H_
 
+#include <limits>
 #include <string>
 
 #include "common/job/job.h"
@@ -10,17 +11,21 @@
 namespace rubato {
 
 struct ServerOptions {
-  int shard = 0;
-  // Where the data service listens, HOST:PORT; port 0 is any free one. Shard 0 listens at
-  // cluster.address unless told otherwise, the others at any free port of loopback.
+  static constexpr int kNoShard = std::numeric_limits<int>::min();
+  int shard = kNoShard;
+  // Coordinates the job (cluster.dedicated_coordinator) instead of serving a shard.
+  bool coordinator = false;
+  // Where the process listens, HOST:PORT; port 0 is any free one. The one that coordinates listens
+  // at cluster.address unless told otherwise, the others at any free port of loopback.
   std::string listen;
   // What others are told to connect to; the address that it listens at if empty.
   std::string advertise;
-  // Shard 0: an existing folder for the run's files; a new one under runs/ if empty.
+  // Of the one that coordinates: an existing folder for the run's files; a new one under runs/ if
+  // empty.
   std::string run_dir;
   // Which keys of the job were not taken from its file, for the run's copy of it.
   Sources sources;
-  // Shard 0: the value of --resume (common/files/resume_point.h).
+  // Likewise: the value of --resume (common/files/resume_point.h).
   std::string resume;
   // The folder to write down in what enters the cores (server/run/recording.h); empty: nothing is.
   std::string record;

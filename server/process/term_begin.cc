@@ -30,7 +30,9 @@ absl::Status HoldsRun(const std::string& run_dir, const std::string& file) {
 
 // What the run's folder knows, for the next term; none if the run begins.
 absl::StatusOr<std::optional<proto::RunState>> NextState(const std::string& run_dir,
-                                                         const std::string& job_digest) {
+                                                         const std::string& job_digest,
+                                                         bool is_dedicated) {
+  const std::string who = is_dedicated ? "the coordinator" : "shard 0, which coordinates the job,";
   if (run_dir.empty()) return std::nullopt;
   const RunFolder folder(run_dir);
   RUBATO_ASSIGN_OR_RETURN(std::optional<proto::RunState> state, ReadRunState(folder));
@@ -51,13 +53,13 @@ absl::StatusOr<std::optional<proto::RunState>> NextState(const std::string& run_
   }
   state->set_term(state->term() + 1);
   if (state->interrupted()) {
-    state->set_reason("shard 0, which coordinates the job, was ended by a signal");
+    state->set_reason(absl::StrCat(who, " was ended by a signal"));
     state->clear_samples();
     return state;
   }
   state->set_servers_lost(state->servers_lost() + 1);
   if (!state->has_reason()) {
-    state->set_reason("shard 0, which coordinates the job, was lost");
+    state->set_reason(absl::StrCat(who, " was lost"));
     if (state->has_samples()) state->set_terms_in_vain(state->terms_in_vain() + 1);
     if (!state->has_samples()) {
       const LastMetrics last = ReadLastMetrics(folder);
@@ -118,8 +120,9 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
   if (goes_on) {
     RUBATO_ASSIGN_OR_RETURN(term.lock, FolderLock::Take(options.run_dir));
   }
-  RUBATO_ASSIGN_OR_RETURN(const std::optional<proto::RunState> before,
-                          NextState(options.run_dir, job_digest));
+  RUBATO_ASSIGN_OR_RETURN(
+      const std::optional<proto::RunState> before,
+      NextState(options.run_dir, job_digest, job.cluster().dedicated_coordinator()));
   if (before.has_value()) {
     begin.state = *before;
     RUBATO_RETURN_IF_ERROR(BeginFromOwn(RunFolder(options.run_dir), log, &begin));

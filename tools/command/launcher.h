@@ -24,7 +24,7 @@ namespace rubato {
 
 // A process to start.
 struct Command {
-  std::string role;                    // "server", "worker"
+  std::string role;                    // "coordinator", "server", "worker"
   int rank = 0;                        // within its role
   std::vector<std::string> arguments;  // [0] is the path of the program
   std::string log_path;                // gets standard output and error

@@ -58,7 +58,7 @@ LogLine ParseLogLine(const std::string& line) {
     // TIME ROLE [RANK] [warning:] TEXT
     std::vector<std::string> words = absl::StrSplit(line, absl::MaxSplits(' ', 4));
     words.resize(5);
-    if (words[1] != "server" && words[1] != "worker") return parsed;
+    if (words[1] != "coordinator" && words[1] != "server" && words[1] != "worker") return parsed;
     int rank;
     const bool has_rank = absl::SimpleAtoi(words[2], &rank);
     parsed.name = has_rank ? absl::StrCat(words[1], " ", rank) : words[1];
@@ -82,6 +82,11 @@ LogLine ParseLogLine(const std::string& line) {
     if (!fields.empty()) absl::StrAppend(&*parsed.warning, " ", JsonText(fields));
   }
   return parsed;
+}
+
+// Of a process for people. There is one coordinator.
+std::string ProcessName(const std::string& role, int rank) {
+  return role == "coordinator" ? role : absl::StrCat(role, " ", rank);
 }
 
 std::string OneLine(const std::string& reason) {
@@ -113,14 +118,15 @@ absl::StatusOr<Launcher::Event> LocalRun::Train() {
   RUBATO_RETURN_IF_ERROR(
       WriteFileAtomically(folder_.JobFile(), ResolvedYaml(plan_.job, plan_.sources)));
   RUBATO_RETURN_IF_ERROR(CopyMetrics(resume_, folder_.MetricsFile()));
-  RUBATO_RETURN_IF_ERROR(StartServer(0, ""));
-  // The others start when shard 0 listens: they then find this run's, not another program that
+  RUBATO_RETURN_IF_ERROR(StartHead(""));
+  // The others start when it listens: they then find this run's, not another program that
   // holds its port.
   RUBATO_ASSIGN_OR_RETURN(const Event event, AwaitAddress());
   if (event != Event::kTimeout) return event;
   RUBATO_ASSIGN_OR_RETURN(address_, ReadSmallFile(folder_.AddressFile()));
   absl::StripAsciiWhitespace(&address_);
-  for (int shard = 1; shard < plan_.job.cluster().servers(); ++shard) {
+  for (int shard = plan_.job.cluster().dedicated_coordinator() ? 0 : 1;
+       shard < plan_.job.cluster().servers(); ++shard) {
     RUBATO_RETURN_IF_ERROR(StartServer(shard, address_));
   }
   for (int rank = 0; rank < plan_.job.cluster().workers().start(); ++rank) {
@@ -139,18 +145,35 @@ absl::Status LocalRun::StartWorker(int rank) {
   return Start("worker", rank, std::move(arguments), address_);
 }
 
+absl::Status LocalRun::StartHead(const std::string& address) {
+  const bool is_dedicated = plan_.job.cluster().dedicated_coordinator();
+  if (!is_dedicated) started_[0] = MonotonicNow();
+  std::vector<std::string> arguments = {programs_.server, "--config", folder_.JobFile()};
+  if (is_dedicated) {
+    arguments.push_back("--coordinator");
+  } else {
+    arguments.insert(arguments.end(), {"--shard", "0"});
+  }
+  arguments.insert(arguments.end(), {"--run-dir", folder_.path()});
+  if (record_) arguments.insert(arguments.end(), {"--record", folder_.RecordFolder()});
+  // It need not search again, and finds the same.
+  if (!resume_.checkpoint.empty() ||
+      plan_.job.checkpoint().resume() != proto::Checkpoint::RESUME_NEVER) {
+    arguments.insert(arguments.end(),
+                     {"--resume", resume_.checkpoint.empty() ? "never" : resume_.checkpoint});
+  }
+  return Start(head_role(), 0, std::move(arguments), address);
+}
+
+std::string LocalRun::head_name() const { return ProcessName(head_role(), 0); }
+
 absl::Status LocalRun::StartServer(int shard, const std::string& address) {
+  if (shard == 0 && head_role() == "server") return StartHead(address);
   started_[shard] = MonotonicNow();
   std::vector<std::string> arguments = {programs_.server, "--config",          folder_.JobFile(),
                                         "--shard",        absl::StrCat(shard), "--run-dir",
                                         folder_.path()};
   if (record_) arguments.insert(arguments.end(), {"--record", folder_.RecordFolder()});
-  // It need not search again, and finds the same.
-  if (shard == 0 && (!resume_.checkpoint.empty() ||
-                     plan_.job.checkpoint().resume() != proto::Checkpoint::RESUME_NEVER)) {
-    arguments.insert(arguments.end(),
-                     {"--resume", resume_.checkpoint.empty() ? "never" : resume_.checkpoint});
-  }
   return Start("server", shard, std::move(arguments), address);
 }
 
@@ -158,7 +181,7 @@ absl::Status LocalRun::Start(const std::string& role, int rank, std::vector<std:
                              const std::string& address) {
   if (!address.empty())
     arguments.insert(arguments.end(), {"--set", absl::StrCat("cluster.address=\"", address, "\"")});
-  logs_.try_emplace(absl::StrCat(role, " ", rank), folder_.LogFile(role, rank));
+  logs_.try_emplace(ProcessName(role, rank), folder_.LogFile(role, rank));
   const bool is_worker = role == "worker";
   RUBATO_ASSIGN_OR_RETURN(const JobKey worker_key, secret_.Of(Role::kWorker));
   const std::string key = is_worker ? worker_key.ToText() : secret_.ToText();
@@ -177,8 +200,8 @@ absl::StatusOr<Launcher::Event> LocalRun::AwaitAddress() {
   while (access(folder_.AddressFile().c_str(), F_OK) != 0) {
     const Event event = launcher_.Wait(kAddressPoll);
     if (event == Event::kAllEnded) {
-      return absl::InternalError("server 0 has ended before it listened; see " +
-                                 folder_.LogFile("server", 0));
+      return absl::InternalError(absl::StrCat(head_name(), " has ended before it listened; see ",
+                                              folder_.LogFile(head_role(), 0)));
     }
     if (event == Event::kLost) {
       failure_ = launcher_.lost();
@@ -187,7 +210,7 @@ absl::StatusOr<Launcher::Event> LocalRun::AwaitAddress() {
     if (event != Event::kTimeout) return event;
     if (MonotonicNow() > deadline) {
       return absl::DeadlineExceededError(absl::StrCat(
-          "server 0 has not begun to listen within cluster.start_timeout, ", limit, " s"));
+          head_name(), " has not begun to listen within cluster.start_timeout, ", limit, " s"));
     }
   }
   return Event::kTimeout;
@@ -270,7 +293,7 @@ void LocalRun::CutLogs(ProgressDisplay& display) {
 }
 
 std::string LocalRun::NameOf(const Failure& failure) const {
-  const std::string process = absl::StrCat(failure.role, " ", failure.rank);
+  const std::string process = ProcessName(failure.role, failure.rank);
   const auto name = names_.find(process);
   if (name == names_.end() || name->second == process) return process;
   return absl::StrCat(name->second, " (", failure.log_path, ")");
@@ -279,13 +302,13 @@ std::string LocalRun::NameOf(const Failure& failure) const {
 absl::StatusOr<bool> LocalRun::OnLost(const Failure& lost) {
   // A worker that was left alone: by the only server, or there would be another that ended.
   if (!comes_back() && lost.only_followed && StandsStill(address_)) {
-    launcher_.Kill("server", 0);
-    failure_ = Failure{"server", 0, 1, absl::StrCat("stands still: ", lost.reason),
-                       folder_.LogFile("server", 0)};
+    launcher_.Kill(head_role(), 0);
+    failure_ = Failure{head_role(), 0, 1, absl::StrCat("stands still: ", lost.reason),
+                       folder_.LogFile(head_role(), 0)};
     return false;
   }
-  if (lost.role == "server") return OnLostServer(lost);
-  if (HasFailed()) return true;  // server 0 tells why
+  if (lost.role != "worker") return OnLostServer(lost);
+  if (HasFailed()) return true;  // who coordinates tells why
   const std::string who = NameOf(lost);
   if (lost.exit_code == 128 + SIGTERM || lost.exit_code == 128 + SIGINT) {
     Say(log_, absl::StrCat(who, " has left"));
@@ -310,12 +333,13 @@ absl::StatusOr<bool> LocalRun::OnLost(const Failure& lost) {
 
 absl::StatusOr<bool> LocalRun::StartAgain(const Failure& lost) {
   const int most = plan_.job.cluster().max_restarts();
-  int& restarts = restarts_[absl::StrCat(lost.role, " ", lost.rank)];
+  int& restarts = restarts_[ProcessName(lost.role, lost.rank)];
   if (restarts >= most) return false;
   Say(log_, absl::StrFormat("%s ended: %s; started again (%d of %d)", NameOf(lost),
                             OneLine(lost.reason), ++restarts, most));
-  RUBATO_RETURN_IF_ERROR(lost.role == "worker" ? StartWorker(lost.rank)
-                                               : StartServer(lost.rank, address_));
+  RUBATO_RETURN_IF_ERROR(lost.role == "worker"   ? StartWorker(lost.rank)
+                         : lost.role == "server" ? StartServer(lost.rank, address_)
+                                                 : StartHead(address_));
   if (lost.role == "server") missing_since_.erase(lost.rank);
   return true;
 }
@@ -356,12 +380,12 @@ void LocalRun::StopInOrder() {
     const absl::Status status =
         SendCommand(folder_.path(), address_, std::move(request), lease).status();
     if (absl::IsDeadlineExceeded(status)) {
-      Say(log_, absl::StrCat("server 0 has not answered within ", absl::FormatDuration(lease),
+      Say(log_, absl::StrCat(head_name(), " has not answered within ", absl::FormatDuration(lease),
                              ": no last checkpoint"));
       patience = absl::ZeroDuration();
     }
   }
-  launcher_.Stop("server", 0, patience);
+  launcher_.Stop(head_role(), 0, patience);
 }
 
 absl::Status LocalRun::CheckPaused(ProgressDisplay& display) {
@@ -415,8 +439,8 @@ void LocalRun::OnSilence(absl::Time now) {
   silent_since_ = std::min(silent_since_, now);
   if (now - silent_since_ < absl::Seconds(plan_.job.cluster().lease())) return;
   silent_since_ = absl::InfiniteFuture();
-  if (launcher_.Kill("server", 0)) {
-    Say(log_, absl::StrFormat("server 0 stands still for %g s (cluster.lease): killed",
+  if (launcher_.Kill(head_role(), 0)) {
+    Say(log_, absl::StrFormat("%s stands still for %g s (cluster.lease): killed", head_name(),
                               plan_.job.cluster().lease()));
   }
 }

@@ -54,6 +54,12 @@ class LocalRun {
   bool comes_back() const { return plan_.job.cluster().max_restarts() > 0; }
   absl::Status StartWorker(int rank);
   absl::Status StartServer(int shard, const std::string& address);
+  // The process that coordinates, which is of number 0 in its role.
+  absl::Status StartHead(const std::string& address);
+  std::string head_role() const {
+    return plan_.job.cluster().dedicated_coordinator() ? "coordinator" : "server";
+  }
+  std::string head_name() const;
   absl::Status Start(const std::string& role, int rank, std::vector<std::string> arguments,
                      const std::string& address);
   // kTimeout when the address is there, as nothing else has happened.
@@ -75,7 +81,7 @@ class LocalRun {
   // When nothing happens: shows that the run is paused or waits for servers, if so, and kills those
   // that stand still. If it would be paused for ever, has shard 0 end it with a checkpoint.
   absl::Status CheckPaused(ProgressDisplay& display);
-  // Shard 0 has not answered at `now`.
+  // The head has not answered at `now`.
   void OnSilence(absl::Time now);
   // What shards the job waits for: those that have been started again are on their way.
   void KillMissing(const proto::JobStatus& status, absl::Time now);
@@ -94,15 +100,15 @@ class LocalRun {
   std::map<std::string, std::string> names_;  // by the same: what it calls itself
   ToldWarnings warnings_;
   bool cuts_logs_ = true;  // until that fails
-  std::string address_;    // of shard 0
+  std::string address_;    // of the head
   bool has_begun_ = false;
   std::string mode_;
   std::map<std::string, int> restarts_;               // by role and rank
   std::map<int, absl::Time> missing_since_;           // shards
   std::map<int, absl::Time> started_;                 // likewise: the last time
-  absl::Time silent_since_ = absl::InfiniteFuture();  // shard 0
+  absl::Time silent_since_ = absl::InfiniteFuture();  // the head
   std::optional<Failure> failure_;
-  bool is_complete_ = false;  // its result was there when server 0 was lost
+  bool is_complete_ = false;  // its result was there when a server was lost
   absl::Time ask_at_ = absl::InfinitePast();
 };
 
