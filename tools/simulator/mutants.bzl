@@ -214,7 +214,7 @@ MUTANTS = {
         "      decisions_->Keep(decision);\n",
         "",
     ]),
-    "kept_split_ends_in_another_mode": ("//server/coordinator:work.cc", "asked", [
+    "kept_split_ends_in_another_mode": ("//server/coordinator:work.cc", "checkpoint", [
         "const bool holds_back = is_split && OnArrival(wanted);",
         "const bool holds_back = false;",
     ]),

@@ -39,6 +39,7 @@ std::string Scenario::ToString() const {
     absl::StrAppend(&text, "; checkpoints every ", job.checkpoint_every, " steps");
   }
   if (job.max_restarts > 0) absl::StrAppend(&text, "; servers come back");
+  if (job.dedicated_coordinator) absl::StrAppend(&text, "; the coordinator is apart");
   for (const int64_t at : checkpoints) absl::StrAppend(&text, "; checkpoint at message ", at);
   for (const SimulationSetting::Stop& stop : stops) {
     absl::StrAppend(&text, "; ", stop.is_signal ? "signal " : "stop ", stop.after,

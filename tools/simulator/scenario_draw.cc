@@ -165,6 +165,21 @@ void DrawBreaks(int64_t messages, Scenario* scenario) {
   }
 }
 
+// Every second job whose servers come back has a coordinator of its own, which every second time
+// dies.
+void DrawCoordinator(int64_t messages, Scenario* scenario) {
+  RandomStream random(Key(scenario->seed, "coordinator"));
+  if (scenario->job.max_restarts == 0 || random.Below(2) == 0) return;
+  scenario->job.dedicated_coordinator = true;
+  if (random.Below(2) == 0) return;
+  Fault fault =
+      DrawFault(&random, Fault::Kind::kKillServer, random.Below(static_cast<uint32_t>(messages)));
+  fault.message = static_cast<int>(SimMessage::Kind::kFromCoordinator);
+  fault.sender = true;
+  fault.duration = static_cast<SimTime>(random.Unit() * 4 * kSecond);
+  scenario->faults.push_back(fault);
+}
+
 // What the training goes through besides, and what comes when it goes on from its last checkpoint.
 void DrawMore(int64_t messages, Scenario* scenario) {
   RandomStream random(Key(scenario->seed, "more"));
@@ -295,6 +310,7 @@ Scenario Scenario::Draw(uint64_t seed) {
   DrawEnd(&scenario);
   DrawDeaths(messages, &scenario);
   DrawBreaks(messages, &scenario);
+  DrawCoordinator(messages, &scenario);
   return scenario;
 }
 

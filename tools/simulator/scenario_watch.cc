@@ -160,7 +160,12 @@ absl::Status ScenarioWatch::CheckTerm(const proto::RunState& state,
         absl::StrFormat("terms: term %d begins with step %d; the last checkpoint is of step %d",
                         state.term(), resume.has_value() ? resume->step() : 0, step));
   }
-  if (struck_servers_.count(0) == 0 && struck_servers_.count(state.lost_shard()) == 0) {
+  // Of a shard that cannot be given its values it is not said which it is.
+  const bool is_explained =
+      struck_servers_.count(simulation_->head()) > 0 ||
+      struck_servers_.count(state.lost_shard()) > 0 ||
+      (scenario_.job.dedicated_coordinator && state.lost_shard() == 0 && !struck_servers_.empty());
+  if (!is_explained) {
     return absl::InternalError(
         absl::StrFormat("blame: nothing has happened to shard %d, of which is said: %s",
                         state.lost_shard(), state.reason()));

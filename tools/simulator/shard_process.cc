@@ -89,7 +89,7 @@ void ShardProcess::Start(ProcessId self) {
 void ShardProcess::Register() {
   VirtualNetwork& network = *setting_.network;
   const ProcessId coordinator = setting_.coordinator;
-  if (shard_ > 0 && (!network.Reaches(self_, coordinator) || !network.Runs(coordinator))) {
+  if (is_apart() && (!network.Reaches(self_, coordinator) || !network.Runs(coordinator))) {
     if (network.now() >= gives_up_at_) {
       end_ = absl::DeadlineExceededError("the coordinator (shard 0) does not answer");
     } else {
@@ -132,7 +132,7 @@ void ShardProcess::GoBack(const absl::Status& why) {
     return;
   }
   if (const absl::Status status = MakeTerm(); !status.ok()) return setting_.on_failure(status);
-  if (shard_ > 0) SetTimer(now + (took_part ? 0 : kBetweenTries), kRegister);
+  if (is_apart()) SetTimer(now + (took_part ? 0 : kBetweenTries), kRegister);
 }
 
 absl::Status ShardProcess::CheckTerm(uint32_t term) const {

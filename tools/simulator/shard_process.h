@@ -39,6 +39,7 @@ struct ShardSetting {
   ProcessId coordinator = 0;
   // Whether servers are started again, and how long one waits for the others then.
   bool come_back = false;
+  bool is_dedicated = false;  // the coordinator is no shard's process
   SimTime start_timeout = 0;
   // Gives a shard its floats of the checkpoint that it is told to read, if it sees it.
   std::function<absl::Status(int shard)> read_part;
@@ -112,6 +113,7 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
   ShardProcess(const ShardSetting* setting, int shard, MakeValues make)
       : setting_(*setting), shard_(shard), make_(std::move(make)) {}
 
+  bool is_apart() const { return shard_ > 0 || setting_.is_dedicated; }
   // Nothing is left of the term before but what its protocol has kept.
   absl::Status MakeTerm();
   void SetTimer(SimTime at, uint64_t what) {

@@ -62,7 +62,8 @@ absl::Status Simulation::Build() {
   network_.SetOnFault([this](const Fault& fault, SimMessage::Kind kind, ProcessId struck) {
     OnFault(fault, kind, struck);
   });
-  for (int i = 0; i < cluster.servers(); ++i) network_.AddCard(CardOf(&LinkSetting::shard, i));
+  for (int i = 0; i <= std::max(cluster.servers() - 1, head()); ++i)
+    network_.AddCard(CardOf(&LinkSetting::shard, i));
   const std::string digest = JobDigest(setting_.job);
   SetWhatIsShared(digest);
   kept_.state.set_job_digest(digest);
@@ -73,8 +74,8 @@ absl::Status Simulation::Build() {
   self_ = network_.AddProcess(shard_card(0), this);
   shards_.resize(cluster.servers());
   worker_setting_.shards.resize(cluster.servers());
-  shard_hearts_.resize(cluster.servers() - 1);
-  shard_heart_processes_.resize(cluster.servers() - 1);
+  shard_hearts_.resize(cluster.servers());
+  shard_heart_processes_.resize(cluster.servers());
   for (int shard = 0; shard < cluster.servers(); ++shard) RUBATO_RETURN_IF_ERROR(MakeShard(shard));
   for (int worker = 0; worker < cluster.workers().start() && !setting_.first.has_value();
        ++worker) {
@@ -86,10 +87,10 @@ absl::Status Simulation::Build() {
 void Simulation::StartAll() {
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
     shards_[shard]->Start(worker_setting_.shards[shard]);
-    if (shard == 0) {
+    if (!IsApart(static_cast<int>(shard))) {
       coordinator_->SetOwnShard(shards_[0]->control());
     } else {
-      shard_hearts_[shard - 1]->Start(shard_heart_processes_[shard - 1]);
+      shard_hearts_[shard]->Start(shard_heart_processes_[shard]);
     }
   }
   for (size_t number = 0; number < workers_.size(); ++number) Start(number);
@@ -112,6 +113,7 @@ void Simulation::SetWhatIsShared(const std::string& digest) {
   shard_setting_.job_digest = digest;
   shard_setting_.version = kVersion;
   shard_setting_.come_back = comes_back();
+  shard_setting_.is_dedicated = is_dedicated();
   shard_setting_.start_timeout =
       absl::ToInt64Nanoseconds(absl::Seconds(setting_.job.cluster().start_timeout()));
   // Where one message stands for all blocks there is no order among them to keep.
@@ -160,8 +162,8 @@ absl::Status Simulation::MakeShard(int shard) {
   const ProcessId id = network_.AddProcess(shard_card(shard), process);
   worker_setting_.shards[shard] = id;
   network_.SetVital(id, /*is_shard=*/true);
-  if (shard == 0) return absl::OkStatus();
-  std::unique_ptr<HeartbeatProcess>& heart = shard_hearts_[shard - 1];
+  if (!IsApart(shard)) return absl::OkStatus();
+  std::unique_ptr<HeartbeatProcess>& heart = shard_hearts_[shard];
   heart = MakeHeart(
       id,
       [this, shard, id, process](proto::HeartbeatRequest* request) {
@@ -171,7 +173,7 @@ absl::Status Simulation::MakeShard(int shard) {
         return !process->end().has_value();
       },
       [] {});
-  shard_heart_processes_[shard - 1] = network_.AddProcess(shard_card(shard), heart.get());
+  shard_heart_processes_[shard] = network_.AddProcess(shard_card(shard), heart.get());
   return absl::OkStatus();
 }
 

@@ -153,10 +153,13 @@ class Simulation : private Process {
   const std::vector<std::unique_ptr<ShardProcess>>& shards() const { return shards_; }
   // Workers that do not fit.
   const std::vector<std::unique_ptr<WorkerProcess>>& misfits() const { return misfits_; }
-  // The number of the server that the process is of; below 0: it is none.
+  // The number of the server that the process is of, where one behind the shards is a coordinator
+  // of its own; below 0: it is none.
   int ServerOf(ProcessId process) const {
-    return process == coordinator_->self() ? 0 : ShardOf(process);
+    return process == coordinator_->self() ? head() : ShardOf(process);
   }
+  // The server that coordinates.
+  int head() const { return is_dedicated() ? setting_.job.cluster().servers() : 0; }
   // The number of the shard that the process is; below 0: it is none.
   int ShardOf(ProcessId process) const;
   // Of the machine of a shard.
@@ -210,6 +213,9 @@ class Simulation : private Process {
   // `what` has gone wrong; and who waits for what: the coordinator, each shard, each worker.
   absl::Status Waits(const std::string& what) const;
   // Terms (simulation_terms.cc).
+  bool is_dedicated() const { return setting_.job.cluster().dedicated_coordinator(); }
+  // Whether the shard is apart from the coordinator.
+  bool IsApart(int shard) const { return shard > 0 || is_dedicated(); }
   bool comes_back() const { return setting_.job.cluster().max_restarts() > 0; }
   bool is_over() const;
   void StartCoordinator();
@@ -296,7 +302,7 @@ class Simulation : private Process {
   std::array<WorkerSetting, kMisfits> misfit_settings_;
   std::vector<std::unique_ptr<WorkerProcess>> misfits_;
   std::vector<std::unique_ptr<HeartbeatProcess>> hearts_;        // by worker
-  std::vector<std::unique_ptr<HeartbeatProcess>> shard_hearts_;  // by shard, but for the first
+  std::vector<std::unique_ptr<HeartbeatProcess>> shard_hearts_;  // by shard, if it is apart
   std::vector<ProcessId> worker_processes_, heart_processes_;    // by worker
   std::vector<ProcessId> shard_heart_processes_;                 // as shard_hearts_
   std::vector<int> worker_cards_;                                // by index

@@ -109,11 +109,13 @@ void Simulation::OnServerFault(const Fault& fault, ProcessId struck) {
     case Fault::Kind::kFreezeServer:
       // Who starts it again kills it first; some are not watched by anybody.
       if (fault.kind == Fault::Kind::kFreezeServer && comes_back() && fault.at % 2 == 0) {
-        SetTask(kEndServer, worker_setting_.shards[server],
+        const bool is_coordinator = is_dedicated() && server == head();
+        SetTask(kEndServer, is_coordinator ? struck : worker_setting_.shards[server],
                 static_cast<SimTime>(setting_.job.cluster().lease() * kSecond) + kMissedAfter);
       }
-      if (server > 0) {
-        network_.Freeze(shard_heart_processes_[server - 1], fault.duration);
+      if (is_dedicated() && server == head()) break;
+      if (IsApart(server)) {
+        network_.Freeze(shard_heart_processes_[server], fault.duration);
         break;
       }
       for (const ProcessId process : {coordinator_->self(), worker_setting_.shards[0]}) {
@@ -136,8 +138,10 @@ void Simulation::OnServerFault(const Fault& fault, ProcessId struck) {
 }
 
 void Simulation::KillServer(int server) {
+  if (server == head()) network_.Crash(coordinator_->self());
+  if (server >= static_cast<int>(worker_setting_.shards.size())) return;
   network_.Crash(worker_setting_.shards[server]);
-  network_.Crash(server == 0 ? coordinator_->self() : shard_heart_processes_[server - 1]);
+  if (IsApart(server)) network_.Crash(shard_heart_processes_[server]);
 }
 
 void Simulation::StartMisfit(Misfit misfit) {
@@ -172,7 +176,7 @@ void Simulation::OnTimer(uint64_t argument) {
   const int number = static_cast<int>(argument >> 8);
   const Task task = static_cast<Task>(argument & 0xff);
   if (task == kEndServer) {
-    const int server = ShardOf(number);
+    const int server = ServerOf(number);
     if (server < 0) return;
     KillServer(server);
     if (comes_back()) SetTask(kStartServer, server, kStartsAfter);
@@ -270,8 +274,10 @@ std::vector<std::string> Simulation::WhoGoesOn() const {
 
 absl::Status Simulation::EndAll() {
   network_.SetFaults({});
-  if (network_.alive(coordinator_->self()))
-    SetTask(kEndServer, worker_setting_.shards[0], kMessagesLeave);
+  if (network_.alive(coordinator_->self())) {
+    SetTask(kEndServer, is_dedicated() ? coordinator_->self() : worker_setting_.shards[0],
+            kMessagesLeave);
+  }
   // Looks from time to time: to look costs more than an event.
   constexpr SimTime kLook = 100 * kMillisecond;
   const SimTime limit = std::max(queue_.now(), network_.disturbed_until()) + setting_.ends_within;

@@ -41,7 +41,7 @@ void Simulation::StartCoordinator() {
   if (coordinator_ != nullptr) dead_.push_back(std::move(coordinator_));
   coordinator_ = std::make_unique<CoordinatorProcess>(&network_, MakeCore(), AllCallbacks(),
                                                       setting_.checkpoint_time);
-  const ProcessId process = network_.AddProcess(shard_card(0), coordinator_.get());
+  const ProcessId process = network_.AddProcess(shard_card(head()), coordinator_.get());
   network_.SetVital(process, /*is_shard=*/false);
   shard_setting_.coordinator = worker_setting_.coordinator = process;
   coordinator_->Start(process);
@@ -63,7 +63,8 @@ void Simulation::CountTerm() {
   state.set_term(state.term() + 1);
   state.set_servers_lost(state.servers_lost() + 1);
   if (!state.has_reason()) {
-    state.set_reason("shard 0, which coordinates the job, was lost");
+    state.set_reason(is_dedicated() ? "the coordinator was lost"
+                                    : "shard 0, which coordinates the job, was lost");
     if (kept_.last_line.has_value()) {
       state.set_samples(kept_.last_line->samples);
       state.set_seconds(kept_.last_line->seconds);
@@ -92,25 +93,30 @@ void Simulation::BeginTerm() {
   CountTerm();
   coordinator_->BeginTerm(MakeCore());
   TellOfTerm();
+  if (is_dedicated()) return;
   shards_[0]->BeginTerm();
   coordinator_->SetOwnShard(shards_[0]->control());
 }
 
 void Simulation::StartServer(int server) {
-  if (network_.alive(worker_setting_.shards[server])) return;
-  if (server == 0) {
+  const bool is_head = server == head();
+  const ProcessId before =
+      is_head && is_dedicated() ? coordinator_->self() : worker_setting_.shards[server];
+  if (network_.alive(before)) return;
+  if (is_head) {
     CountTerm();
     StartCoordinator();
     TellOfTerm();
+    if (is_dedicated()) return;
   }
   dead_.push_back(std::move(shards_[server]));
-  if (server > 0) dead_.push_back(std::move(shard_hearts_[server - 1]));
+  if (IsApart(server)) dead_.push_back(std::move(shard_hearts_[server]));
   if (const absl::Status status = MakeShard(server); !status.ok()) return Fail(status);
   shards_[server]->Start(worker_setting_.shards[server]);
-  if (server == 0) {
+  if (!IsApart(server)) {
     coordinator_->SetOwnShard(shards_[0]->control());
   } else {
-    shard_hearts_[server - 1]->Start(shard_heart_processes_[server - 1]);
+    shard_hearts_[server]->Start(shard_heart_processes_[server]);
   }
 }
 

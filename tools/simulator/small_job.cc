@@ -20,6 +20,7 @@ SimulationSetting MakeSetting(const SmallJob& small) {
   job.mutable_cluster()->mutable_workers()->set_max(std::max(small.workers, small.max_workers));
   job.mutable_cluster()->mutable_workers()->set_min(small.min_workers);
   job.mutable_cluster()->set_max_restarts(small.max_restarts);
+  job.mutable_cluster()->set_dedicated_coordinator(small.dedicated_coordinator);
   if (small.schedule.empty()) *job.mutable_consistency()->mutable_mode() = small.mode;
   for (const SmallJob::Stage& stage : small.schedule) {
     proto::Stage* out = job.mutable_consistency()->add_schedule();

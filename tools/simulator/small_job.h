@@ -35,6 +35,7 @@ struct SmallJob {
   int max_workers = 0;   // cluster.workers.max; 0: as many as there are at the start
   int min_workers = 1;   // cluster.workers.min
   int max_restarts = 0;  // cluster.max_restarts; 0: the job ends with a server
+  bool dedicated_coordinator = false;
   std::vector<Stage>
       schedule;             // if not empty, instead of `mode`; the last one's end does not count
   bool leaves_out = false;  // what is not finite (train.on_non_finite: skip)
