@@ -310,7 +310,7 @@ TEST_F(ByHandRecoveryTest, Shard0WithoutItsRunsFolderDoesNotBegin) {
   // They wait for the right one.
   Process& shard_0 = StartShard0();
   ASSERT_TRUE(AwaitText(shard_0.err_path(), "training goes on at ", shard_0));
-  EXPECT_THAT(ReadText(Path("run/views.jsonl")), HasSubstr("\"term\":2,\"view\":1,"));
+  ASSERT_TRUE(AwaitText(Path("run/views.jsonl"), "\"term\":2,\"view\":1,", shard_0));
   Rubato({"stop", "run"});
   for (Process* process : {&shard_0, shard_1_, workers_[0], workers_[1]}) {
     EXPECT_EQ(process->Wait().code, 0) << process->err();
