@@ -52,13 +52,14 @@ std::string FolderOf(const std::string& path) {
 
 }  // namespace
 
-absl::StatusOr<AtomicFile> AtomicFile::Create(std::string path) {
+absl::StatusOr<AtomicFile> AtomicFile::Create(std::string path, mode_t mode) {
   // The number keeps two writers of one path apart, in one process as well; the last to commit
   // wins.
   static std::atomic<uint64_t> last{0};
   std::string temporary_path = absl::StrCat(path, ".", getpid(), "-", ++last, ".tmp");
+  unlink(temporary_path.c_str());  // of a process before, which had the same number
   const int descriptor =
-      open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+      open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
   if (descriptor < 0) return ErrorOf("create", path, errno);
   return AtomicFile(std::move(path), std::move(temporary_path), descriptor);
 }

@@ -2,6 +2,8 @@
 #ifndef RUBATO_COMMON_FILES_ATOMIC_FILE_H_
 #define RUBATO_COMMON_FILES_ATOMIC_FILE_H_
 
+#include <sys/types.h>
+
 #include <string>
 
 #include "absl/status/status.h"
@@ -25,7 +27,8 @@ enum class Flush { kName, kContents, kNothing };
 // else.
 class AtomicFile {
  public:
-  static absl::StatusOr<AtomicFile> Create(std::string path);
+  // `mode` is the file's, of which the process's mask takes away.
+  static absl::StatusOr<AtomicFile> Create(std::string path, mode_t mode = 0666);
 
   AtomicFile(AtomicFile&& other);
   AtomicFile& operator=(AtomicFile&& other);

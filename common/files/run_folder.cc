@@ -23,6 +23,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/strip.h"
+#include "common/base/hmac.h"
 #include "common/base/status.h"
 #include "common/files/atomic_file.h"
 
@@ -175,7 +176,6 @@ absl::Status RunFolder::BecomeLatest() const {
 std::string RunFolder::JobFile() const { return path_ + "/job.yaml"; }
 std::string RunFolder::AddressFile() const { return path_ + "/address"; }
 std::string RunFolder::TokenFile() const { return absl::StrCat(path_, "/token"); }
-
 std::string RunFolder::WorkerKeyFile() const { return absl::StrCat(path_, "/worker-key"); }
 std::string RunFolder::StateFile() const { return absl::StrCat(path_, "/state.json"); }
 
@@ -197,29 +197,15 @@ std::optional<int64_t> FreeBytes(const std::string& path) {
 }
 
 absl::Status WritePrivateFile(const std::string& path, absl::string_view contents) {
-  const std::string temporary = absl::StrCat(path, ".", getpid(), ".tmp");
-  unlink(temporary.c_str());
-  const int fd =
-      open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd < 0) return SystemError(errno, "create", path);
-  const ssize_t written = write(fd, contents.data(), contents.size());
-  int error = written == static_cast<ssize_t>(contents.size()) ? 0 : written < 0 ? errno : ENOSPC;
-  close(fd);
-  if (error == 0 && rename(temporary.c_str(), path.c_str()) != 0) error = errno;
-  if (error == 0) return absl::OkStatus();
-  unlink(temporary.c_str());
-  return SystemError(error, "write", path);
+  RUBATO_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(path, 0600));
+  RUBATO_RETURN_IF_ERROR(file.Append(contents));
+  return file.Commit(Flush::kNothing);
 }
 
 absl::StatusOr<std::string> OpenToken(const std::string& path) {
   absl::StatusOr<std::string> token = ReadSmallFile(path);
   if (absl::IsNotFound(token.status())) {
-    uint8_t bytes[16];
-    if (getrandom(bytes, sizeof bytes, 0) != sizeof bytes) {
-      return absl::ErrnoToStatus(errno, "no random numbers for a token");
-    }
-    token = absl::BytesToHexString(
-        absl::string_view(reinterpret_cast<const char*>(bytes), sizeof bytes));
+    token = absl::BytesToHexString(RandomBytes(16));
     RUBATO_RETURN_IF_ERROR(WritePrivateFile(path, *token + "\n"));
     return token;
   }
