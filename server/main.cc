@@ -59,8 +59,7 @@ int main(int argc, char** argv) {
   rubato::Flags flags(
       "rubato-server",
       "Serves one shard of a job's parameters; shard 0 also coordinates the job, unless a process "
-      "of "
-      "its own does\n(--coordinator, where the job has cluster.dedicated_coordinator).",
+      "of its own does\n(--coordinator, where the job has cluster.dedicated_coordinator).",
       {"rubato-server --config job.yaml --shard 0",
        "rubato-server --config job.yaml --shard 1 --listen 10.0.0.7:29501",
        "rubato-server --config job.yaml --shard 0 --set cluster.address=127.0.0.1:0"});
@@ -69,8 +68,7 @@ int main(int argc, char** argv) {
   flags.Add("coordinator", &options.coordinator, "", "coordinates the job, in place of a shard");
   flags.Add("listen", &options.listen, "HOST:PORT",
             "where to listen; default: cluster.address for shard 0 or the coordinator, else any "
-            "free port "
-            "of loopback");
+            "free port of loopback");
   flags.Add("advertise", &options.advertise, "HOST:PORT",
             "what others connect to; default: where it listens. In each of the two, several IP "
             "addresses with commas between");

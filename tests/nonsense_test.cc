@@ -14,6 +14,7 @@
 #include "common/base/version.h"
 #include "common/frames/frame.h"
 #include "common/job/job.h"
+#include "common/wire/control_methods.h"
 #include "common/wire/message.h"
 #include "common/wire/shard_streams.h"
 #include "common/wire/stream_opening.h"
@@ -34,9 +35,6 @@ using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
-
-constexpr char kJoinMethod[] = "/rubato.proto.Coordination/Join";
-constexpr char kCommandMethod[] = "/rubato.proto.Coordination/Command";
 
 std::string Bytes(Frame frame, size_t payload_bytes = 0) {
   frame.payload_bytes = static_cast<uint32_t>(payload_bytes);

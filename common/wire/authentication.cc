@@ -100,7 +100,7 @@ std::string Caller::Show(absl::string_view method) {
 }
 
 Gate::Gate(const JobKey& secret) : own_key_(RandomBytes(kHmacBytes)) {
-  for (const Role role : {Role::kObserver, Role::kOperator, Role::kWorker, Role::kServer}) {
+  for (const Role role : kRoles) {
     // A gate that has one role's key alone takes that role alone.
     if (absl::StatusOr<JobKey> key = secret.Of(role); key.ok())
       keys_.emplace(role, *std::move(key));

@@ -5,7 +5,9 @@
 
 #include "absl/time/clock.h"
 #include "common/base/monotonic.h"
+#include "common/base/status.h"
 #include "common/wire/channel.h"
+#include "common/wire/raw_message.h"
 
 namespace rubato {
 
@@ -13,21 +15,18 @@ grpc::ServerUnaryReactor* HelloService::Hello(grpc::CallbackServerContext* conte
                                               const grpc::ByteBuffer* request,
                                               grpc::ByteBuffer* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const grpc::Status status = [&] {
+  const absl::Status status = [&]() -> absl::Status {
     proto::HelloRequest hello;
-    grpc::ByteBuffer bytes = *request;  // shares them
-    if (bytes.Length() > kMaxHelloBytes ||
-        !grpc::SerializationTraits<proto::HelloRequest>::Deserialize(&bytes, &hello).ok()) {
-      return ToGrpc(absl::InvalidArgumentError("this is no hello"));
+    if (request->Length() > kMaxHelloBytes || !FromBytes(*request, &hello)) {
+      return absl::InvalidArgumentError("this is no hello");
     }
-    absl::StatusOr<std::string> welcome = gate_.Welcome(hello.hello(), MonotonicNow());
-    if (!welcome.ok()) return ToGrpc(welcome.status());
     proto::HelloReply answer;
-    answer.set_welcome(*std::move(welcome));
-    bool own_buffer;
-    return grpc::SerializationTraits<proto::HelloReply>::Serialize(answer, reply, &own_buffer);
+    RUBATO_ASSIGN_OR_RETURN(*answer.mutable_welcome(),
+                            gate_.Welcome(hello.hello(), MonotonicNow()));
+    *reply = ToBytes(answer);
+    return absl::OkStatus();
   }();
-  reactor->Finish(status);
+  reactor->Finish(ToGrpc(status));
   return reactor;
 }
 

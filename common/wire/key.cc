@@ -19,7 +19,6 @@
 namespace rubato {
 namespace {
 
-constexpr Role kRoles[] = {Role::kObserver, Role::kOperator, Role::kWorker, Role::kServer};
 constexpr absl::string_view kSecret = "secret";
 constexpr size_t kBytes = 32;
 // No key is longer: what else is given as one is not read whole.

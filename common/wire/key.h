@@ -22,6 +22,8 @@ enum class Role : uint8_t {
   kServer = 4,    // may do all that anybody may
 };
 
+constexpr Role kRoles[] = {Role::kObserver, Role::kOperator, Role::kWorker, Role::kServer};
+
 // "observer", "operator", "worker", "server".
 absl::string_view RoleName(Role role);
 // Of a byte that a peer has sent.

@@ -263,8 +263,7 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
 void Coordinator::RefuseToBegin(PeerId id, const proto::Registration& registration) {
   const std::string reason = absl::StrFormat(
       "%s (%s) has taken part in term %d of this job, and this server would begin it anew: start "
-      "%s "
-      "with --run-dir of the run that goes on, or end its other processes first",
+      "%s with --run-dir of the run that goes on, or end its other processes first",
       registration.has_worker() ? "a worker" : absl::StrCat("shard ", registration.shard()),
       PeerText(registration.process()), registration.last_term(), Name());
   is_over_ = true;

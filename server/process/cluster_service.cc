@@ -6,12 +6,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/base/check.h"
 #include "common/base/exit_code.h"
 #include "common/base/status.h"
 #include "common/wire/channel.h"
 #include "common/wire/control_methods.h"
 #include "common/wire/hello.h"
+#include "common/wire/raw_message.h"
 #include "server/coordinator/control_call.h"
 #include "server/coordinator/coordinator_record.h"
 
@@ -27,26 +27,6 @@ proto::CoordinatorMessage Refusal(absl::string_view reason) {
   message.mutable_stop()->set_refused(true);
   message.mutable_stop()->set_reason(std::string(reason));
   return message;
-}
-
-}  // namespace
-
-namespace {
-
-// `bytes` as a message. False if they are none.
-template <typename Message>
-bool Read(grpc::ByteBuffer bytes, Message* message) {
-  return grpc::SerializationTraits<Message>::Deserialize(&bytes, message).ok();
-}
-
-template <typename Message>
-grpc::ByteBuffer Write(const Message& message) {
-  grpc::ByteBuffer bytes;
-  bool own_buffer;
-  const grpc::Status status =
-      grpc::SerializationTraits<Message>::Serialize(message, &bytes, &own_buffer);
-  RUBATO_CHECK(status.ok());
-  return bytes;
 }
 
 // A call that ends at once.
@@ -84,7 +64,7 @@ class ClusterService::Call : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 
   void OnReadDone(bool ok) override {
     proto::PeerMessage message;
-    ok = ok && Read(incoming_, &message);
+    ok = ok && FromBytes(incoming_, &message);
     if (ok) service_->outlets_.on_message(peer_);
     MonotonicLock lock(&service_->mutex_);
     if (ok && message.registration().has_shard() && role_ != Role::kServer) {
@@ -119,7 +99,7 @@ class ClusterService::Call : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
          step = core_.Next()) {
       if (step == ControlCall::Step::kRead) StartRead(&incoming_);
       if (step == ControlCall::Step::kWrite) {
-        outgoing_ = Write(core_.outgoing());
+        outgoing_ = ToBytes(core_.outgoing());
         StartWrite(&outgoing_);
       }
       if (step == ControlCall::Step::kFinish) Finish(grpc::Status::OK);
@@ -173,12 +153,12 @@ grpc::ServerUnaryReactor* ClusterService::Heartbeat(grpc::CallbackServerContext*
     RUBATO_ASSIGN_OR_RETURN(const Role role,
                             CheckCaller(gate_, context->client_metadata(), kHeartbeatMethod));
     proto::HeartbeatRequest beat;
-    if (!Read(*request, &beat)) return NoMessage();
+    if (!FromBytes(*request, &beat)) return NoMessage();
     if (role != Role::kServer && (role != Role::kWorker || beat.has_shard())) {
       return NotFor(role, "it speaks for no such process");
     }
     outlets_.on_message(context->peer());
-    *reply = Write(proto::HeartbeatReply());
+    *reply = ToBytes(proto::HeartbeatReply());
     MonotonicLock lock(&mutex_);
     Handle(coordinator::Heartbeat{beat}).IgnoreError();
     return absl::OkStatus();
@@ -193,7 +173,7 @@ grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* c
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const absl::StatusOr<Role> role = CheckCaller(gate_, context->client_metadata(), kCommandMethod);
   proto::CommandRequest command;
-  if (!role.ok() || !Read(*request, &command)) {
+  if (!role.ok() || !FromBytes(*request, &command)) {
     reactor->Finish(ToGrpc(role.ok() ? NoMessage() : role.status()));
     return reactor;
   }
@@ -207,7 +187,7 @@ grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* c
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Handle(event); },
       [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return core_.Status(MonotonicNow()); },
       [reactor, reply](const absl::StatusOr<proto::CommandReply>& answer) {
-        if (answer.ok()) *reply = Write(*answer);
+        if (answer.ok()) *reply = ToBytes(*answer);
         reactor->Finish(ToGrpc(answer.status()));
       });
   return reactor;
