@@ -118,7 +118,7 @@ absl::StatusOr<Launcher::Event> LocalRun::Train() {
   RUBATO_RETURN_IF_ERROR(
       WriteFileAtomically(folder_.JobFile(), ResolvedYaml(plan_.job, plan_.sources)));
   RUBATO_RETURN_IF_ERROR(CopyMetrics(resume_, folder_.MetricsFile()));
-  RUBATO_RETURN_IF_ERROR(StartHead(""));
+  RUBATO_RETURN_IF_ERROR(StartServer(head_role(), 0, ""));
   // The others start when it listens: they then find this run's, not another program that
   // holds its port.
   RUBATO_ASSIGN_OR_RETURN(const Event event, AwaitAddress());
@@ -127,7 +127,7 @@ absl::StatusOr<Launcher::Event> LocalRun::Train() {
   absl::StripAsciiWhitespace(&address_);
   for (int shard = plan_.job.cluster().dedicated_coordinator() ? 0 : 1;
        shard < plan_.job.cluster().servers(); ++shard) {
-    RUBATO_RETURN_IF_ERROR(StartServer(shard, address_));
+    RUBATO_RETURN_IF_ERROR(StartServer("server", shard, address_));
   }
   for (int rank = 0; rank < plan_.job.cluster().workers().start(); ++rank) {
     RUBATO_RETURN_IF_ERROR(StartWorker(rank));
@@ -145,37 +145,27 @@ absl::Status LocalRun::StartWorker(int rank) {
   return Start("worker", rank, std::move(arguments), address_);
 }
 
-absl::Status LocalRun::StartHead(const std::string& address) {
-  const bool is_dedicated = plan_.job.cluster().dedicated_coordinator();
-  if (!is_dedicated) started_[0] = MonotonicNow();
+absl::Status LocalRun::StartServer(const std::string& role, int rank, const std::string& address) {
   std::vector<std::string> arguments = {programs_.server, "--config", folder_.JobFile()};
-  if (is_dedicated) {
-    arguments.push_back("--coordinator");
+  if (role == "server") {
+    started_[rank] = MonotonicNow();
+    arguments.insert(arguments.end(), {"--shard", absl::StrCat(rank)});
   } else {
-    arguments.insert(arguments.end(), {"--shard", "0"});
+    arguments.push_back("--coordinator");
   }
   arguments.insert(arguments.end(), {"--run-dir", folder_.path()});
   if (record_) arguments.insert(arguments.end(), {"--record", folder_.RecordFolder()});
   // It need not search again, and finds the same.
-  if (!resume_.checkpoint.empty() ||
-      plan_.job.checkpoint().resume() != proto::Checkpoint::RESUME_NEVER) {
+  if (role == head_role() && rank == 0 &&
+      (!resume_.checkpoint.empty() ||
+       plan_.job.checkpoint().resume() != proto::Checkpoint::RESUME_NEVER)) {
     arguments.insert(arguments.end(),
                      {"--resume", resume_.checkpoint.empty() ? "never" : resume_.checkpoint});
   }
-  return Start(head_role(), 0, std::move(arguments), address);
+  return Start(role, rank, std::move(arguments), address);
 }
 
 std::string LocalRun::head_name() const { return ProcessName(head_role(), 0); }
-
-absl::Status LocalRun::StartServer(int shard, const std::string& address) {
-  if (shard == 0 && head_role() == "server") return StartHead(address);
-  started_[shard] = MonotonicNow();
-  std::vector<std::string> arguments = {programs_.server, "--config",          folder_.JobFile(),
-                                        "--shard",        absl::StrCat(shard), "--run-dir",
-                                        folder_.path()};
-  if (record_) arguments.insert(arguments.end(), {"--record", folder_.RecordFolder()});
-  return Start("server", shard, std::move(arguments), address);
-}
 
 absl::Status LocalRun::Start(const std::string& role, int rank, std::vector<std::string> arguments,
                              const std::string& address) {
@@ -337,9 +327,8 @@ absl::StatusOr<bool> LocalRun::StartAgain(const Failure& lost) {
   if (restarts >= most) return false;
   Say(log_, absl::StrFormat("%s ended: %s; started again (%d of %d)", NameOf(lost),
                             OneLine(lost.reason), ++restarts, most));
-  RUBATO_RETURN_IF_ERROR(lost.role == "worker"   ? StartWorker(lost.rank)
-                         : lost.role == "server" ? StartServer(lost.rank, address_)
-                                                 : StartHead(address_));
+  RUBATO_RETURN_IF_ERROR(lost.role == "worker" ? StartWorker(lost.rank)
+                                               : StartServer(lost.role, lost.rank, address_));
   if (lost.role == "server") missing_since_.erase(lost.rank);
   return true;
 }

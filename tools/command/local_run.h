@@ -53,9 +53,9 @@ class LocalRun {
   // Whether servers that have ended are started again.
   bool comes_back() const { return plan_.job.cluster().max_restarts() > 0; }
   absl::Status StartWorker(int rank);
-  absl::Status StartServer(int shard, const std::string& address);
-  // The process that coordinates, which is of number 0 in its role.
-  absl::Status StartHead(const std::string& address);
+  // A shard, of role "server", or the coordinator of its own, number 0.
+  absl::Status StartServer(const std::string& role, int rank, const std::string& address);
+  // The process that coordinates, which is of number 0 in this role.
   std::string head_role() const {
     return plan_.job.cluster().dedicated_coordinator() ? "coordinator" : "server";
   }
