@@ -38,6 +38,10 @@ absl::Status OnHelloAnswered(const grpc::Status& status, const proto::HelloReply
         "the server asks for no key, and this process has one: give it the job's key, too, or "
         "unset RUBATO_KEY and RUBATO_KEY_FILE here");
   }
+  // It has shut down, or its host has: another may take its place.
+  if (status.error_code() == grpc::StatusCode::CANCELLED) {
+    return absl::UnavailableError("the server has ended");
+  }
   return FromGrpc(status);
 }
 
@@ -66,6 +70,7 @@ absl::Status SayHello(const std::shared_ptr<grpc::Channel>& channel, absl::Durat
   queue.Shutdown();
   while (queue.Next(&tag, &ok)) {
   }
+  if (cancelled && cancelled()) return absl::CancelledError("interrupted");
   return OnHelloAnswered(status, reply, caller);
 }
 

@@ -32,7 +32,7 @@ class HelloService
 };
 
 // What has come of a hello that was said for `caller`. Unauthenticated if the server does not hold
-// the key, or asks for none; else what gRPC says.
+// the key, or asks for none; Unavailable if it has ended meanwhile; else what gRPC says.
 absl::Status OnHelloAnswered(const grpc::Status& status, const proto::HelloReply& reply,
                              Caller* caller);
 
