@@ -54,7 +54,7 @@ std::shared_ptr<grpc::Channel> MakeChannel(const std::string& address,
 void ConfigureServer(const ConnectionOptions& connection, grpc::ServerBuilder* builder) {
   const KeepAlive keep_alive(connection.lease);
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
-  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, InMilliseconds(keep_alive.ask));
+  builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, InMilliseconds(keep_alive.server_asks));
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, InMilliseconds(keep_alive.answer));
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,

@@ -149,7 +149,8 @@ absl::Status AwaitServers(const std::vector<std::string>& addresses, bool come_b
   absl::Time mute_since = absl::InfiniteFuture();  // all of them
   while (true) {
     const absl::Time looked = MonotonicNow();
-    const std::vector<Reach> found = LookFor(addresses, was_mute ? kLookAgain : kLookAtServers);
+    const bool is_known = was_mute || longest_mute <= absl::ZeroDuration();
+    const std::vector<Reach> found = LookFor(addresses, is_known ? kLookAgain : kLookAtServers);
     const auto count = [&found](Reach reach) {
       return static_cast<size_t>(std::count(found.begin(), found.end(), reach));
     };
@@ -160,7 +161,7 @@ absl::Status AwaitServers(const std::vector<std::string>& addresses, bool come_b
     }
     // Twice, since who is busy may say nothing for a while, unless it has said nothing for long.
     if (!come_back && count(Reach::kGone) > 0 && found.back() == Reach::kMute) {
-      if (was_mute || longest_mute <= absl::ZeroDuration()) {
+      if (is_known) {
         return absl::AbortedError(absl::StrCat("the coordinator (shard 0) at ", addresses.back(),
                                                " takes connections and says nothing"));
       }

@@ -20,8 +20,9 @@ enum class Reach {
   kSilent,   // nothing comes back: the network is cut, or the host is lost
 };
 
-// How long AwaitServers looks at first, and when it looks again. With what keep-alive takes
-// (channel.h) a lease and a second at most, for both.
+// How long AwaitServers looks; and when it looks again, or the coordinator has been silent for a
+// lease. With what keep-alive takes (channel.h) and the grace of a stream that breaks
+// (worker_session.cc) a lease and a second at most.
 constexpr absl::Duration kLookAtServers = absl::Milliseconds(400);
 constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 

@@ -300,6 +300,13 @@ void Launcher::Judge() {
   Kill(still.command.role, still.command.rank);
 }
 
+const Failure* Launcher::follower() const {
+  const bool is_known = std::any_of(bad_ends_.begin(), bad_ends_.end(), [](const BadEnd& end) {
+    return !end.failure.only_followed;
+  });
+  return is_known || bad_ends_.empty() ? nullptr : &bad_ends_.front().failure;
+}
+
 int Launcher::running(const std::string& role) const {
   int count = 0;
   for (const Child& child : children_) count += child.command.role == role;

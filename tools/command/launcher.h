@@ -102,6 +102,8 @@ class Launcher {
   const std::optional<Failure>& failure() const { return failure_; }
   // What the last kLost is about.
   const Failure& lost() const { return lost_; }
+  // One that only followed another, and is yet to be told, if nobody has said more than that.
+  const Failure* follower() const;
   int interrupted_by() const { return interrupted_by_; }
   int running() const { return static_cast<int>(children_.size()); }
   // Of this role, with those whose failure has not been told yet.

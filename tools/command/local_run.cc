@@ -225,6 +225,11 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
     } else if (event != Event::kTimeout) {
       return event;
     }
+    if (const Failure* follower = launcher_.follower();
+        follower != nullptr && IsLeftAlone(*follower)) {
+      display.Clear();
+      return Event::kFailure;
+    }
     RUBATO_RETURN_IF_ERROR(CheckPaused(display));
   }
 }
@@ -289,14 +294,16 @@ std::string LocalRun::NameOf(const Failure& failure) const {
   return absl::StrCat(name->second, " (", failure.log_path, ")");
 }
 
+bool LocalRun::IsLeftAlone(const Failure& lost) {
+  if (comes_back() || !lost.only_followed || !StandsStill(address_)) return false;
+  failure_ = Failure{head_role(), 0, 1, absl::StrCat("stands still: ", lost.reason),
+                     folder_.LogFile(head_role(), 0)};
+  launcher_.Kill(head_role(), 0);
+  return true;
+}
+
 absl::StatusOr<bool> LocalRun::OnLost(const Failure& lost) {
-  // A worker that was left alone: by the only server, or there would be another that ended.
-  if (!comes_back() && lost.only_followed && StandsStill(address_)) {
-    launcher_.Kill(head_role(), 0);
-    failure_ = Failure{head_role(), 0, 1, absl::StrCat("stands still: ", lost.reason),
-                       folder_.LogFile(head_role(), 0)};
-    return false;
-  }
+  if (IsLeftAlone(lost)) return false;
   if (lost.role != "worker") return OnLostServer(lost);
   if (HasFailed()) return true;  // who coordinates tells why
   const std::string who = NameOf(lost);

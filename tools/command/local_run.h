@@ -73,6 +73,9 @@ class LocalRun {
   void CutLogs(ProgressDisplay& display);
   // Whether the job has ended with an error.
   bool HasFailed() const;
+  // Whether this one ended since the server stands still, where nobody starts that again: then the
+  // server is killed, and failure() says so.
+  bool IsLeftAlone(const Failure& lost);
   // Starts a process anew if that may help. Whether the run goes on.
   absl::StatusOr<bool> OnLost(const Failure& lost);
   absl::StatusOr<bool> OnLostServer(const Failure& lost);

@@ -112,7 +112,7 @@ MUTANTS = {
         "apply.factor = 1;",
     ]),
     "broken_stream_endured": ("//worker/session:worker_session.cc", "broken stream", [
-        "WaitNoLongerThan(kStreamFailureGrace);",
+        "WaitNoLongerThan(kHeartAnswers);",
         "",
     ]),
     "pushes_tell_of_no_samples": ("//worker/session:worker_session.cc", "refused", [

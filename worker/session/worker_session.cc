@@ -15,6 +15,9 @@ namespace {
 // the others wait for it: with what keep-alive takes (common/wire/channel.h), a lease and a
 // second.
 constexpr absl::Duration kStreamFailureGrace = absl::Milliseconds(400);
+// A coordinator that has not answered the heart for a lease tells nothing. Who stood still itself
+// has an answer within this.
+constexpr absl::Duration kHeartAnswers = absl::Milliseconds(100);
 
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
 
@@ -143,7 +146,8 @@ void WorkerSession::On(const CallBroke& event) {
 void WorkerSession::On(const StreamBroke& event) {
   if (!is_member() || !stream_failure_.ok()) return;
   stream_failure_ = StoppedByOthers(event.status);
-  WaitNoLongerThan(kStreamFailureGrace);
+  grace_ends_ = now_ + kStreamFailureGrace;
+  WaitNoLongerThan(kHeartAnswers);
 }
 
 void WorkerSession::On(const StreamLied& event) {
@@ -210,8 +214,11 @@ void WorkerSession::On(const AskedToLeave& event) {
 void WorkerSession::On(const DeadlinePassed& event) {
   if (now_ < deadline_) return;
   heard_at_ = std::max(heard_at_, event.heard_at);
+  const bool is_heard = now_ - heard_at_ < absl::Seconds(job_.cluster().lease());
   if (state_ == State::kCutOff) {
     Join(patience_);
+  } else if (!stream_failure_.ok() && is_heard && now_ < grace_ends_) {
+    deadline_ = grace_ends_;
   } else {
     // The coordinator has not ended the job: only this worker was cut off.
     const absl::Status& status = diverged_.ok() ? stream_failure_ : diverged_;

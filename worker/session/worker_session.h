@@ -225,6 +225,7 @@ class WorkerSession {
   bool was_stopped_ = false;     // by the coordinator
   absl::Time registered_at_ = absl::InfiniteFuture();
   absl::Status stream_failure_;
+  absl::Time grace_ends_;  // in which the coordinator may say why a stream has broken
   absl::Status diverged_;
   Compute computing_;
   double staleness_ = 0;  // mean over blocks, of this worker's last contribution

@@ -312,9 +312,12 @@ TEST_F(SessionTest, AfterABrokenStreamTheCoordinatorHasAMomentToEndTheJob) {
   now_ = 10;
   EXPECT_THAT(Tell(broke), IsEmpty());
   const absl::Time deadline = session_->deadline();
-  EXPECT_EQ(deadline, absl::FromUnixSeconds(10) + absl::Milliseconds(400));
+  EXPECT_EQ(deadline, absl::FromUnixSeconds(10) + absl::Milliseconds(100));
   EXPECT_THAT(Tell(broke), IsEmpty());
   EXPECT_EQ(session_->deadline(), deadline);
+  const Session::Event answered = Session::DeadlinePassed{absl::FromUnixSeconds(6)};
+  EXPECT_THAT(session_->Handle(answered, deadline), IsEmpty());
+  EXPECT_EQ(session_->deadline(), absl::FromUnixSeconds(10) + absl::Milliseconds(400));
   now_ = 11;
   // No computation begins any more.
   EXPECT_THAT(Tell(Session::SomeArrived{pull_}), IsEmpty());
@@ -325,6 +328,16 @@ TEST_F(SessionTest, AfterABrokenStreamTheCoordinatorHasAMomentToEndTheJob) {
   Tell(MakeView());
   Tell(broke);
   EXPECT_THAT(Stop(1), ElementsAre("disconnect", "end with 1: the reason"));
+}
+
+// The coordinator is frozen: nobody tells why the stream has broken.
+TEST_F(SessionTest, ForACoordinatorThatTheHeartHasNotHeardNothingIsWaitedFor) {
+  BecomeMember();
+  now_ = 10;
+  Tell(Session::StreamBroke{absl::UnavailableError("a stream broke")});
+  const Session::Event silent = Session::DeadlinePassed{absl::FromUnixSeconds(5)};
+  EXPECT_FALSE(session_->Handle(silent, session_->deadline()).empty());
+  EXPECT_FALSE(session_->is_member());
 }
 
 // Its streams may break before its call does, which would say so.
