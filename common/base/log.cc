@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "common/base/exit_code.h"
 #include "common/base/json.h"
+#include "common/base/printable.h"
 #include "common/base/terminal.h"
 
 namespace rubato {
@@ -19,7 +20,7 @@ namespace {
 
 // A newline never ends a line early; an apostrophe needs no escape.
 std::string Escape(absl::string_view text) {
-  return absl::StrReplaceAll(absl::Utf8SafeCEscape(text), {{"\\'", "'"}});
+  return Printable(absl::StrReplaceAll(absl::Utf8SafeCEscape(text), {{"\\'", "'"}}));
 }
 
 // Quoted where a reader that splits at spaces and at the first '=' would go wrong.
@@ -120,7 +121,8 @@ void PrintError(const absl::Status& status) {
   const bool color = UsesColor(2);
   std::string text;
   for (const std::string& line : Lines(status)) {
-    absl::StrAppend(&text, color ? "\x1b[1;31m" : "", mark, color ? "\x1b[0m " : " ", line, "\n");
+    absl::StrAppend(&text, color ? "\x1b[1;31m" : "", mark, color ? "\x1b[0m " : " ",
+                    Printable(line), "\n");
   }
   WriteAll(2, text);
 }

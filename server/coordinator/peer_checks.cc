@@ -6,6 +6,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "common/base/max_count.h"
+#include "common/base/printable.h"
 #include "common/base/status.h"
 #include "common/consistency/ledger.h"
 #include "common/space/flat_space.h"
@@ -275,7 +276,8 @@ absl::Status CheckShardMessage(const proto::PeerMessage& message, const PeerTerm
 }
 
 std::string PeerText(const std::string& text) {
-  return text.size() <= kMostText ? text : absl::StrCat(text.substr(0, kMostText), "...");
+  const std::string printable = Printable(text.substr(0, kMostText));
+  return text.size() <= kMostText ? printable : absl::StrCat(printable, "...");
 }
 
 }  // namespace rubato

@@ -3,8 +3,10 @@
 #define RUBATO_TOOLS_COMMAND_SAY_H_
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
 #include "common/base/log.h"
+#include "common/base/printable.h"
 #include "proto/job.pb.h"
 
 namespace rubato {
@@ -19,7 +21,9 @@ inline void Say(const Log& log, absl::string_view text) {
   if (log.format() == LogFormat::kJson) {
     log.Info(text);
   } else {
-    WriteAll(2, absl::StrCat(text, "\n"));
+    for (const absl::string_view line : absl::StrSplit(text, '\n')) {
+      WriteAll(2, absl::StrCat(Printable(line), "\n"));
+    }
   }
 }
 

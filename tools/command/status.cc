@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/string_view.h"
 #include "common/base/json.h"
+#include "common/base/printable.h"
 #include "common/job/schema.h"
 #include "common/space/modes.h"
 
@@ -16,7 +17,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 void AppendLine(absl::string_view name, absl::string_view value, std::string* text) {
-  absl::StrAppendFormat(text, "%-12s%s\n", name, value);
+  absl::StrAppendFormat(text, "%-12s%s\n", name, Printable(value));
 }
 
 std::vector<proto::JobStatus::Member> ByRank(const proto::JobStatus& status) {
