@@ -14,15 +14,16 @@
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "common/wire/channel.h"
-#include "common/wire/key.h"
+#include "common/wire/find_credentials.h"
+#include "common/wire/health.h"
 #include "common/wire/strangers.h"
 #include "server/process/server.h"
 
 namespace {
 
 absl::Status Serve(const std::string& config, const std::vector<std::string>& overrides,
-                   rubato::ServerOptions options, rubato::SignalWatcher* signals,
-                   std::optional<rubato::Log>* log) {
+                   const std::string& health_at, rubato::ServerOptions options,
+                   rubato::SignalWatcher* signals, std::optional<rubato::Log>* log) {
   RUBATO_ASSIGN_OR_RETURN(
       const rubato::proto::Job job,
       rubato::LoadJob(config, overrides, rubato::ProcessEnvironment(), &options.sources));
@@ -30,18 +31,20 @@ absl::Status Serve(const std::string& config, const std::vector<std::string>& ov
                static_cast<rubato::LogLevel>(job.log().level()),
                static_cast<rubato::LogFormat>(job.log().format()));
   options.connection.lease = absl::Seconds(job.cluster().lease());
-  RUBATO_ASSIGN_OR_RETURN(const std::optional<rubato::JobKey> key, rubato::FindKey(std::getenv));
-  if (key.has_value() && !key->is_secret()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a server needs the job's secret; found the key of the role ",
-                     rubato::RoleName(key->role())));
-  }
-  if (key.has_value()) options.connection.credentials = rubato::Credentials(*key);
+  RUBATO_ASSIGN_OR_RETURN(
+      options.connection.credentials,
+      rubato::FindCredentials(static_cast<rubato::SecurityMode>(job.security().mode()),
+                              rubato::Role::kServer, std::getenv));
   if (job.cluster().dedicated_coordinator()) options.connection.coordinator = "the coordinator";
-  constexpr int kOthers = 16;
   options.connection.strangers = std::make_shared<rubato::Strangers>(
-      job.cluster().workers().max() + job.cluster().servers() + kOthers,
-      rubato::kMaxCalls * uint64_t{rubato::kMaxRequestBytes});
+      rubato::MaxStrangers(job.cluster().workers().max(), job.cluster().servers()),
+      rubato::kMaxConnectionBytes);
+  std::unique_ptr<rubato::HealthListener> health;
+  if (!health_at.empty()) {
+    RUBATO_ASSIGN_OR_RETURN(health, rubato::HealthListener::Listen(health_at));
+    options.on_ready = [&health](bool is_ready) { health->SetReady(is_ready); };
+    (*log)->Info("answers probes", {{"health", health->address()}});
+  }
   return rubato::RunServer(job, options, signals);
 }
 
@@ -55,6 +58,7 @@ int main(int argc, char** argv) {
   rubato::RaiseDescriptorLimit();
   std::string config;
   std::vector<std::string> overrides;
+  std::string health_at;
   rubato::ServerOptions options;
   rubato::Flags flags(
       "rubato-server",
@@ -72,6 +76,9 @@ int main(int argc, char** argv) {
   flags.Add("advertise", &options.advertise, "HOST:PORT",
             "what others connect to; default: where it listens. In each of the two, several IP "
             "addresses with commas between");
+  flags.Add("health", &health_at, "HOST:PORT",
+            "where probes are answered: grpc.health.v1.Health, of the services live and ready; "
+            "default: nowhere");
   flags.Add("set", &overrides, "KEY=VALUE",
             "overrides a key of the job, and RUBATO__... of the environment");
   flags.Add(
@@ -87,7 +94,7 @@ int main(int argc, char** argv) {
   if (const std::optional<int> code = flags.Handle(argc, argv)) return *code;
   rubato::SignalWatcher signals;
   std::optional<rubato::Log> log;  // once the job says how
-  const absl::Status status = Serve(config, overrides, options, &signals, &log);
+  const absl::Status status = Serve(config, overrides, health_at, options, &signals, &log);
   if (!status.ok()) log.has_value() ? log->Fatal(status) : rubato::PrintError(status);
   return rubato::ExitCode(status);
 }

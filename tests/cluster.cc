@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
@@ -26,6 +27,9 @@ train: {batch_size: 64, micro_batches: 4, until: {steps: 40}}
 wire: {chunk: 16KiB}
 metrics: {every: {samples: 1}}
 )";
+
+const char kTestSecret[] =
+    "secret-00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 
 const char kForever[] = "train.until={steps: 1000000000}";
 
@@ -57,6 +61,10 @@ proto::Job ClusterTest::Job(const Arguments& overrides) const {
 Process& ClusterTest::Start(const Arguments& arguments) {
   Arguments absolute = arguments;
   absolute[0] = fs::absolute(arguments[0]);  // of the runfiles
+  // `rubato` has each run's own.
+  const bool is_by_hand = arguments[0] != "tools/rubato";
+  if (is_by_hand) setenv("RUBATO_KEY", kTestSecret, 1);
+  const auto unset = absl::MakeCleanup([] { unsetenv("RUBATO_KEY"); });
   return processes_.emplace_back(absolute, folder_,
                                  Path(absl::StrCat("process-", processes_.size())));
 }

@@ -19,6 +19,8 @@ namespace rubato {
 // short last batch, of a model of 50,890 parameters, one shard and one worker; a line of metrics
 // for each step.
 extern const char kSmallJob[];
+// The job's secret, of processes that no launcher starts.
+extern const char kTestSecret[];
 // An override that lets it go on until it is ended.
 extern const char kForever[];
 
@@ -36,7 +38,8 @@ class ClusterTest : public testing::Test {
   // job.yaml with overrides, as any process of the job reads it.
   proto::Job Job(const Arguments& overrides = {}) const;
 
-  // Start a process in the folder; it is ended with the test. `set` are overrides.
+  // Start a process in the folder; it is ended with the test. `set` are overrides. All but `rubato`
+  // find kTestSecret in RUBATO_KEY.
   Process& Start(const Arguments& arguments);
   Process& StartTrain(const std::string& run_dir, const Arguments& set = {});
   Process& StartServer(int shard, const Arguments& set, const Arguments& more = {});

@@ -159,7 +159,7 @@ TEST_F(ClusterTest, ARunWithoutWorkersOfItsOwnEndsAShard0ThatIsFrozen) {
               kForever});
   ASSERT_TRUE(AwaitTraining("run", train));
   const std::string address = ReadText(Path("run/address"));
-  Process& guest = Start({"/usr/bin/env", "RUBATO_KEY_FILE=run/worker-key",
+  Process& guest = Start({"/usr/bin/env", "-u", "RUBATO_KEY", "RUBATO_KEY_FILE=run/worker-key",
                           fs::absolute("worker/rubato-worker").string(), "--config", "run/job.yaml",
                           "--set", "cluster.address=" + address.substr(0, address.find('\n'))});
   ASSERT_TRUE(AwaitText(guest.err_path(), "takes part", guest));

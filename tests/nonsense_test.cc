@@ -71,7 +71,7 @@ class NonsenseTest : public ClusterTest, public testing::WithParamInterface<std:
   }
 
   void StartJob(int64_t steps) {
-    set_ = {"consistency.mode=" + GetParam(),
+    set_ = {"security.mode=none", "consistency.mode=" + GetParam(),
             "model={layers: [flatten, linear: {out_features: 10}]}", "metrics.every={steps: 10}",
             absl::StrCat("train={batch_size: 8, micro_batches: 2, until: {steps: ", steps, "}}")};
     fs::create_directory(Path("run"));
@@ -476,7 +476,7 @@ using EarlyTest = ClusterTest;
 
 TEST_F(EarlyTest, FramesBeforeTheJobHasBegunAreRefused) {
   fs::create_directory(Path("run"));
-  Process& shard = StartServer(0, {}, {"--run-dir", "run", "--listen", "127.0.0.1:0"});
+  Process& shard = StartServer(0, {"security.mode=none"}, {"--run-dir", "run"});
   const std::string address = AwaitAddress("run", shard);
   for (const FrameKind kind : {FrameKind::kPush, FrameKind::kPull, FrameKind::kParameters}) {
     const grpc::Status status =
@@ -484,7 +484,7 @@ TEST_F(EarlyTest, FramesBeforeTheJobHasBegunAreRefused) {
     EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
     EXPECT_THAT(status.error_message(), HasSubstr("not begun"));
   }
-  EXPECT_EQ(StartWorker({"cluster.address=" + address}).Wait().code, 0);
+  EXPECT_EQ(StartWorker({"security.mode=none", "cluster.address=" + address}).Wait().code, 0);
   EXPECT_EQ(shard.Wait().code, 0) << shard.err();
   Train("undisturbed");
   EXPECT_EQ(Summary("run")["digest"], Summary("undisturbed")["digest"]);

@@ -24,8 +24,9 @@ namespace fs = std::filesystem;
 class OtherMachineTest : public MachinesTest {
  protected:
   Process::Result Rubato(const Process& machine, const Arguments& arguments) {
-    Arguments all = {"/usr/bin/env", "-C", Path("elsewhere"),
-                     fs::absolute("tools/rubato").string()};
+    Arguments all = {"/usr/bin/env",    "-u",
+                     "RUBATO_KEY",      "-C",
+                     Path("elsewhere"), fs::absolute("tools/rubato").string()};
     all.insert(all.end(), arguments.begin(), arguments.end());
     return RunOn(machine, all);
   }
@@ -56,20 +57,26 @@ TEST_F(OtherMachineTest, StatusAndSwitchReachAJobByItsAddress) {
   StartOn(there(), worker);
   ASSERT_TRUE(AwaitTraining("run", shard_0));
 
-  Process::Result result = Rubato(there(), {"status", "--address", address, "--json"});
+  // The keys are in the run's folder, which is on the other machine.
+  const Arguments status = {"status", "--address", address, "--json"};
+  const Arguments change = {"switch", "--mode", "async", "--address", address, "--json"};
+  Process::Result result;
+  for (const Arguments& arguments : {status, change}) {
+    result = Rubato(there(), arguments);
+    EXPECT_EQ(result.code, 2);
+    EXPECT_THAT(result.err, HasSubstr("the caller has shown no key"));
+  }
+  const std::string token = ReadText(Path("run/token"));
+  const auto with_token = [&](const Arguments& arguments) {
+    Arguments all = {"/usr/bin/env", "RUBATO_TOKEN=" + token.substr(0, token.find('\n')),
+                     fs::absolute("tools/rubato").string()};
+    all.insert(all.end(), arguments.begin(), arguments.end());
+    return RunOn(there(), all);
+  };
+  result = with_token(status);
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(nlohmann::json::parse(result.out, nullptr, false)["state"], "training") << result.out;
-
-  // The token is in the run's folder, which is on the other machine.
-  const Arguments change = {"switch", "--mode", "async", "--address", address, "--json"};
-  result = Rubato(there(), change);
-  EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.err, HasSubstr("needs the run's token"));
-  const std::string token = ReadText(Path("run/token"));
-  Arguments with_token = {"/usr/bin/env", "RUBATO_TOKEN=" + token.substr(0, token.find('\n')),
-                          fs::absolute("tools/rubato").string()};
-  with_token.insert(with_token.end(), change.begin(), change.end());
-  result = RunOn(there(), with_token);
+  result = with_token(change);
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out, "{\"answer\":\"switching from sync to async after the step at hand\"}\n");
   EXPECT_TRUE(AwaitText(Path("run/views.jsonl"), "\"mode\":\"async\"", shard_0));
@@ -82,7 +89,7 @@ TEST_F(OtherMachineTest, StatusAndSwitchReachAJobByItsAddress) {
   EXPECT_EQ(result.code, 1);
   EXPECT_EQ(result.err, silence);
   shard_0.Signal(SIGCONT);
-  EXPECT_EQ(Rubato(there(), {"status", "--address", address}).code, 0);
+  EXPECT_EQ(with_token({"status", "--address", address}).code, 0);
   // The cable is pulled out at the far end.
   Configure(here(), {"ip", "address", "del", "10.77.0.1/24", "dev", "cable7"});
   Configure(there(), {"ip", "neighbour", "flush", "dev", "cable7"});

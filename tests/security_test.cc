@@ -176,7 +176,7 @@ class KeysByHandTest : public ClusterTest {
     chmod(Path(file).c_str(), 0600);
   }
   Process& StartWith(const std::string& key_file, const Arguments& arguments) {
-    Arguments all = {"/usr/bin/env", "RUBATO_KEY_FILE=" + key_file};
+    Arguments all = {"/usr/bin/env", "-u", "RUBATO_KEY", "RUBATO_KEY_FILE=" + key_file};
     all.insert(all.end(), arguments.begin(), arguments.end());
     return Start(all);
   }
@@ -212,9 +212,14 @@ TEST_F(KeysByHandTest, AJobTakesWhoHoldsItsKeysAndTellsTheOthersWhy) {
     EXPECT_NE(result.code, 0) << refused.key_file;
     EXPECT_THAT(result.err, HasSubstr(refused.says)) << refused.key_file;
   }
-  const Process::Result without = Start(Worker(address)).Wait();
+  const Process::Result without = StartWith("", Worker(address)).Wait();
   EXPECT_EQ(without.code, 2);
-  EXPECT_THAT(without.err, HasSubstr("the caller has shown no key: give this process the job's"));
+  EXPECT_THAT(without.err, HasSubstr("neither RUBATO_KEY_FILE nor RUBATO_KEY is set: a worker"));
+  Arguments open = Worker(address);
+  open.insert(open.end(), {"--set", "security.mode=none"});
+  const Process::Result stranger = Start(open).Wait();
+  EXPECT_EQ(stranger.code, 2);
+  EXPECT_THAT(stranger.err, HasSubstr("the caller has shown no key: give this process the job's"));
   const Process::Result worker = StartWith("worker-key", Worker(address)).Wait();
   EXPECT_EQ(worker.code, 0) << worker.err;
   const Process::Result ended = server.Wait();
@@ -224,21 +229,28 @@ TEST_F(KeysByHandTest, AJobTakesWhoHoldsItsKeysAndTellsTheOthersWhy) {
   EXPECT_EQ(Summary("run")["digest"], Summary("undisturbed")["digest"]);
 }
 
-TEST_F(KeysByHandTest, AServerNeedsTheSecretAndSaysSoIfItAsksNobody) {
+TEST_F(KeysByHandTest, AServerNeedsTheSecretAndAsksNobodyOnlyIfToldTo) {
   Token("secret", {});
   Token("worker-key", {"--role", "worker", "--from", Path("secret")});
   const Process::Result result = StartServerWith("worker-key").Wait();
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.err,
               HasSubstr("a server needs the job's secret; found the key of the role worker"));
-  // One without a key, and a worker with one, who trusts no such server.
-  Process& open = StartServer(0, {}, {"--run-dir", "run", "--listen", "127.0.0.1:0"});
+  const Process::Result none =
+      StartWith("", {fs::absolute("server/rubato-server"), "--config", "job.yaml", "--shard", "0"})
+          .Wait();
+  EXPECT_EQ(none.code, 2);
+  EXPECT_THAT(none.err, HasSubstr("neither RUBATO_KEY_FILE nor RUBATO_KEY is set: a server needs"));
+  // One that asks nobody, and a worker with a key, who trusts no such server.
+  Process& open = StartServer(0, {"security.mode=none"}, {"--run-dir", "run"});
   const std::string address = AwaitAddress("run", open);
   const Process::Result worker = StartWith("worker-key", Worker(address)).Wait();
   EXPECT_EQ(worker.code, 2);
   EXPECT_THAT(worker.err, HasSubstr("the server asks for no key, and this process has one"));
-  open.Signal(SIGTERM);
-  EXPECT_THAT(open.Wait().err, HasSubstr("asks nobody for a key: whoever reaches this server"));
+  EXPECT_EQ(StartWorker({"security.mode=none", "cluster.address=" + address}).Wait().code, 0);
+  const Process::Result ended = open.Wait();
+  EXPECT_EQ(ended.code, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("asks nobody for a key (security.mode: none): whoever reaches"));
 }
 
 TEST_F(KeysByHandTest, TokenSaysWhatItNeeds) {

@@ -14,7 +14,7 @@
 #include "common/job/job.h"
 #include "common/pace/delays.h"
 #include "common/wire/channel.h"
-#include "common/wire/key.h"
+#include "common/wire/find_credentials.h"
 #include "worker/process/worker.h"
 
 namespace {
@@ -43,12 +43,10 @@ absl::Status Work(const std::string& config, const std::vector<std::string>& ove
   log->emplace("worker", options.rank, static_cast<rubato::LogLevel>(job.log().level()),
                static_cast<rubato::LogFormat>(job.log().format()));
   options.connection.lease = absl::Seconds(job.cluster().lease());
-  RUBATO_ASSIGN_OR_RETURN(const std::optional<rubato::JobKey> key, rubato::FindKey(std::getenv));
-  if (key.has_value()) {
-    // With the secret it is no more than a worker either.
-    RUBATO_ASSIGN_OR_RETURN(const rubato::JobKey own, key->Of(rubato::Role::kWorker));
-    options.connection.credentials = rubato::Credentials(own);
-  }
+  RUBATO_ASSIGN_OR_RETURN(
+      options.connection.credentials,
+      rubato::FindCredentials(static_cast<rubato::SecurityMode>(job.security().mode()),
+                              rubato::Role::kWorker, std::getenv));
   if (job.cluster().dedicated_coordinator()) options.connection.coordinator = "the coordinator";
   return rubato::RunWorker(job, options, signals);
 }

@@ -60,6 +60,15 @@ absl::Status MakeFolders(const std::string& path) {
   return absl::OkStatus();
 }
 
+// A new one in a folder that exists. AlreadyExists if it is there.
+absl::Status MakeFolder(const std::string& path, mode_t mode) {
+  if (mkdir(path.c_str(), mode) == 0) return absl::OkStatus();
+  if (errno == EEXIST) {
+    return absl::AlreadyExistsError(absl::StrCat("run folder ", path, " is there already"));
+  }
+  return SystemError(errno, "create the folder", path);
+}
+
 // Whether LogFile has given that name, or it is of one that was begun anew.
 bool IsLog(absl::string_view name) {
   absl::ConsumeSuffix(&name, ".1");
@@ -94,7 +103,7 @@ void RemoveOldLogs(const std::string& path) {
 }
 
 // Takes `path` for a run: creates it, or finds it empty.
-absl::Status Claim(const std::string& path) {
+absl::Status Claim(const std::string& path, mode_t mode) {
   struct stat info;
   if (stat(path.c_str(), &info) == 0) {
     if (!S_ISDIR(info.st_mode)) {
@@ -109,8 +118,11 @@ absl::Status Claim(const std::string& path) {
       return absl::AlreadyExistsError(
           absl::StrCat("run folder ", path, " is not empty; an existing run is never overwritten"));
     }
+    return absl::OkStatus();
   }
-  return MakeFolders(path);
+  std::error_code error;
+  fs::create_directories(fs::path(path).parent_path(), error);  // an error shows below
+  return MakeFolder(path, mode);
 }
 
 // Points runs/latest to `target`. Best taken over by renaming: a reader always finds a link.
@@ -133,10 +145,12 @@ RunFolder::RunFolder(std::string path) : path_(std::move(path)) {
 }
 
 absl::StatusOr<RunFolder> RunFolder::Create(absl::string_view name, absl::string_view run_dir,
-                                            absl::Time now) {
+                                            absl::Time now, Readers readers) {
+  constexpr mode_t kModes[] = {0700, 0770, 0777};
+  const mode_t mode = kModes[static_cast<size_t>(readers)];
   if (!run_dir.empty()) {
     RunFolder folder{std::string(run_dir)};
-    RUBATO_RETURN_IF_ERROR(Claim(folder.path()));
+    RUBATO_RETURN_IF_ERROR(Claim(folder.path(), mode));
     RUBATO_RETURN_IF_ERROR(MakeFolders(folder.path() + "/logs"));
     return folder;
   }
@@ -145,10 +159,9 @@ absl::StatusOr<RunFolder> RunFolder::Create(absl::string_view name, absl::string
   while (true) {
     const std::string leaf = absl::StrCat(name, "-", time, "-", FourHex());
     RunFolder folder("runs/" + leaf);
-    if (mkdir(folder.path().c_str(), 0777) != 0) {
-      if (errno == EEXIST) continue;  // another run of this second: draw again
-      return SystemError(errno, "create the folder", folder.path());
-    }
+    const absl::Status made = MakeFolder(folder.path(), mode);
+    if (absl::IsAlreadyExists(made)) continue;  // another run of this second: draw again
+    RUBATO_RETURN_IF_ERROR(made);
     RUBATO_RETURN_IF_ERROR(MakeFolders(folder.path() + "/logs"));
     folder.leaf_ = leaf;
     return folder;

@@ -29,14 +29,19 @@
 
 namespace rubato {
 
+// Who may look into a run's folder: what its owner's mask leaves of that. Numbered as
+// proto::Security::Readers.
+enum class Readers { kOwner, kGroup, kAll };
+
 class RunFolder {
  public:
   // Creates `run_dir`, or if that is empty runs/<name>-<UTC yyyymmddThhmmssZ>-<4 hex>/ under the
   // current directory, and logs/ in it. An existing run is never overwritten: AlreadyExists if
-  // `run_dir` is a file, or holds more than the logs of a run that never began (see Abandon).
+  // `run_dir` is a file, or holds more than the logs of a run that never began (see Abandon). Open
+  // to these `readers` and shut to others, unless it was there.
   // PermissionDenied, ResourceExhausted, … where the system refuses.
   static absl::StatusOr<RunFolder> Create(absl::string_view name, absl::string_view run_dir,
-                                          absl::Time now);
+                                          absl::Time now, Readers readers = Readers::kOwner);
 
   // Of a run that ends before it trains: removes its files but for its logs, which do not keep
   // Create from taking the folder again; the folder as well if there are none.

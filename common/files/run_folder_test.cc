@@ -39,6 +39,20 @@ TEST_F(RunFolderTest, IsNamedByJobTimeAndFourHexDigits) {
   EXPECT_EQ(run->LogFile("worker", 1), run->path() + "/logs/worker-1.log");
 }
 
+TEST_F(RunFolderTest, IsItsOwnersUnlessOthersWereAskedIn) {
+  umask(022);
+  const auto mode = [](const std::string& path) {
+    return static_cast<int>(fs::status(path).permissions());
+  };
+  EXPECT_EQ(mode(RunFolder::Create("job", "", kTime)->path()), 0700);
+  EXPECT_EQ(mode(RunFolder::Create("job", "below/mine", kTime)->path()), 0700);
+  EXPECT_EQ(mode("below"), 0755);
+  EXPECT_EQ(mode(RunFolder::Create("job", "", kTime, Readers::kGroup)->path()), 0750);
+  EXPECT_EQ(mode(RunFolder::Create("job", "all", kTime, Readers::kAll)->path()), 0755);
+  fs::create_directory("there");
+  EXPECT_EQ(mode(RunFolder::Create("job", "there", kTime)->path()), 0755);
+}
+
 TEST_F(RunFolderTest, LatestPointsToTheLastRunOfMany) {
   std::set<std::string> paths;
   for (int i = 0; i < 20; ++i) {

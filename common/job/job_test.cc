@@ -98,7 +98,8 @@ TEST(LoadJobTest, FillsInEveryDefault) {
             "metrics: {every: {steps: 50}, tensorboard: true}\n"
             "log: {level: info, format: text}\n"
             "evaluation: {split: test, every: {epochs: 1}}\n"
-            "checkpoint: {every: {time: 5m}, keep_last: 3, resume: never}\n");
+            "checkpoint: {every: {time: 5m}, keep_last: 3, resume: never}\n"
+            "security: {mode: token, readers: owner}\n");
 }
 
 // Those of PyTorch 1.13's constructors.

@@ -21,6 +21,13 @@ namespace rubato {
 constexpr int kMaxRequestBytes = 8 << 20;
 constexpr int kMaxCalls = 4;
 
+// What the peers of a server may make it hold by messages that they begin and never finish: so much
+// a connection, of which members have three each (calls, heartbeat, data), and so many may be
+// there on which nothing whole has been said (strangers.h): as many as may well come at once.
+constexpr int64_t kMaxConnectionBytes = int64_t{kMaxCalls} * kMaxRequestBytes;
+constexpr int kConnectionsOfMember = 3;
+inline int MaxStrangers(int workers, int servers) { return workers + servers + 16; }
+
 // How long a connection may take to speak HTTP/2 (and then to say something whole, see
 // strangers.h), and be without calls.
 constexpr int kHandshakeMilliseconds = 10'000;
@@ -37,8 +44,8 @@ constexpr int kWindowBytes = 4 << 20;
 
 // gRPC's keep-alive asks when nothing has come for `ask`, and breaks the connection if nothing
 // comes for `answer` behind that: a peer that falls silent is given up after `answer` at the
-// earliest, if it was asked just before, and after both at the latest. But gRPC's clients ask once a
-// second at most (next_allowed_ping_interval in its chttp2 transport): one that asked just before
+// earliest, if it was asked just before, and after both at the latest. But gRPC's clients ask once
+// a second at most (next_allowed_ping_interval in its chttp2 transport): one that asked just before
 // the server fell silent would notice up to a second later. So servers ask first: as long as one
 // lives, no client need ask.
 struct KeepAlive {

@@ -110,8 +110,12 @@ absl::StatusOr<JobKey> ReadKeyFile(const std::string& path) {
 
 absl::StatusOr<std::optional<JobKey>> FindKey(
     absl::FunctionRef<const char*(const char* name)> environment) {
-  const char* const text = environment("RUBATO_KEY");
-  const char* const file = environment("RUBATO_KEY_FILE");
+  const auto find = [&](const char* name) {
+    const char* const value = environment(name);
+    return value != nullptr && *value != '\0' ? value : nullptr;
+  };
+  const char* const text = find("RUBATO_KEY");
+  const char* const file = find("RUBATO_KEY_FILE");
   if (text == nullptr && file == nullptr) return std::optional<JobKey>();
   if (text != nullptr && file != nullptr) {
     return absl::FailedPreconditionError("RUBATO_KEY and RUBATO_KEY_FILE are both set: unset one");

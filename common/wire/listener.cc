@@ -35,8 +35,8 @@ absl::StatusOr<Listener> Listener::Listen(
   if (server == nullptr) return absl::InternalError("gRPC's server does not start");
   if (hello == nullptr) {
     warn(
-        "asks nobody for a key: whoever reaches this server may read the parameters, change them "
-        "and stop the job (RUBATO_KEY_FILE, `rubato token`)");
+        "asks nobody for a key (security.mode: none): whoever reaches this server may read the "
+        "parameters, change them and stop the job");
   }
   (*acceptor)->Start(
       [to_server](int fd) {

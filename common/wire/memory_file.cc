@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -40,6 +41,11 @@ absl::StatusOr<int> OpenMemoryFile(const std::string& path, absl::string_view na
   // By now the number may be another file's: it is not waited for.
   const int fd = open(path.c_str(), flags | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) return absl::UnavailableError(absl::StrCat(path, ": ", std::strerror(errno)));
+  struct stat about = {};
+  if (fstat(fd, &about) != 0 || about.st_uid != geteuid()) {  // root may open all
+    close(fd);
+    return absl::UnavailableError(absl::StrCat(path, " is another user's"));
+  }
   if (!HasSeals(fd, seals)) {
     close(fd);
     return absl::UnavailableError(absl::StrCat(path, " is not what was offered"));

@@ -20,7 +20,8 @@ bool HasSeals(int fd, int seals);
 std::string DescriptorPath(int pid, int fd);
 
 // Opens another process's memory file at DescriptorPath, by the flags of open(2), if it has `name`
-// and these seals: a descriptor of the caller's. Unavailable, beginning with the path.
+// and these seals: a descriptor of the caller's. Unavailable, beginning with the path; so it is if
+// the memory is another user's.
 absl::StatusOr<int> OpenMemoryFile(const std::string& path, absl::string_view name, int flags,
                                    int seals);
 

@@ -4,6 +4,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace rubato {
@@ -20,6 +22,19 @@ TEST(HasSealsTest, OnlyOfFilesThatHaveThemAll) {
   EXPECT_TRUE(HasSeals(sealed, F_SEAL_SHRINK));
   EXPECT_FALSE(HasSeals(sealed, F_SEAL_SHRINK | F_SEAL_SEAL));
   close(sealed);
+}
+
+// Root's processes may open what is any user's: they are not to map it.
+TEST(OpenMemoryFileTest, OnlyOfTheSameUser) {
+  const int file = memfd_create("mine", MFD_ALLOW_SEALING | MFD_CLOEXEC);
+  const std::string path = DescriptorPath(getpid(), file);
+  const absl::StatusOr<int> opened = OpenMemoryFile(path, "mine", O_RDWR, 0);
+  ASSERT_THAT(opened, IsOk());
+  close(*opened);
+  if (fchown(file, 4711, 4711) != 0) GTEST_SKIP() << "only root can give a file away";
+  EXPECT_THAT(OpenMemoryFile(path, "mine", O_RDWR, 0),
+              IsError(absl::StatusCode::kUnavailable, testing::HasSubstr("another user's")));
+  close(file);
 }
 
 }  // namespace

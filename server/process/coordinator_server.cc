@@ -142,7 +142,9 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
     registration.mutable_registration()->set_address(advertised());
     service_.Post(coordinator::FromPeer{kOwnShard, registration});
   }
+  options_.on_ready(true);
   const absl::Status status = service_.Wait(Tasks());
+  options_.on_ready(false);
   signals->OnSignal(nullptr);
   if (host_.has_value()) host_->StopParts();
   files_->RemovePartsFolder();

@@ -120,7 +120,10 @@ ControlCallbacks ShardTerm::Callbacks(ShardHost* host) {
   ControlCallbacks callbacks;
   callbacks.on_message = [this, host](const proto::CoordinatorMessage& message) {
     if (!message.has_stop()) {
-      if (message.has_view()) term_ = message.view().term();
+      if (message.has_view()) {
+        term_ = message.view().term();
+        options_.on_ready(true);
+      }
       host->OnMessage(message);
       return;
     }
@@ -169,6 +172,7 @@ absl::Status ShardTerm::Serve(const std::string& listen) {
   control->Start(Callbacks(&host));
   std::unique_ptr<Heartbeat> heartbeat = StartHeartbeat(host);
   const absl::Status status = AwaitEnd();
+  options_.on_ready(false);
   signals_.OnSignal(nullptr);
   heartbeat.reset();
   host.Stop();

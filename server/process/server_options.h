@@ -2,6 +2,7 @@
 #ifndef RUBATO_SERVER_PROCESS_SERVER_OPTIONS_H_
 #define RUBATO_SERVER_PROCESS_SERVER_OPTIONS_H_
 
+#include <functional>
 #include <limits>
 #include <string>
 
@@ -29,6 +30,9 @@ struct ServerOptions {
   std::string resume;
   // The folder to write down in what enters the cores (server/run/recording.h); empty: nothing is.
   std::string record;
+  // Hears whether the process takes part in its job: the coordinator once it listens, a shard once
+  // it is in a view, until the term is over.
+  std::function<void(bool)> on_ready = [](bool) {};
   // Of all its connections, and of those to it.
   ConnectionOptions connection;
 };

@@ -95,7 +95,9 @@ absl::Status BeginFromOwn(const RunFolder& folder, const Log& log, Coordinator::
 absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptions& options) {
   const std::string& run_dir = options.run_dir;
   if (run_dir.empty()) {
-    RUBATO_ASSIGN_OR_RETURN(RunFolder folder, RunFolder::Create(job.name(), "", absl::Now()));
+    RUBATO_ASSIGN_OR_RETURN(RunFolder folder,
+                            RunFolder::Create(job.name(), "", absl::Now(),
+                                              static_cast<Readers>(job.security().readers())));
     RUBATO_RETURN_IF_ERROR(
         WriteFileAtomically(folder.JobFile(), ResolvedYaml(job, options.sources)));
     return folder;

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import resource
+import secrets
 import select
 import signal
 import subprocess
@@ -234,6 +235,7 @@ class JobByHand(Job):
 
     def __init__(self, programs, folder, tag, shape):
         super().__init__(programs, folder, tag, shape)
+        self.environment["RUBATO_KEY"] = "secret-" + secrets.token_hex(32)
         self.proxies = Proxies(lambda: [process.pid for process in self.processes])
         self._controls = {}  # by server: its door to the coordinator
         ports = [self.proxies.open(f"data {shard}") for shard in range(shape["servers"])]

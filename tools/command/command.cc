@@ -56,19 +56,20 @@ struct Pass {
   std::string from;  // where it was found
 };
 
-absl::StatusOr<Pass> FindPass(const RunFolder& folder, bool is_needed) {
+// RUBATO_TOKEN; else, if it `is_of_folder` that is asked, what the folder's token file says; else a
+// key of the environment; else that file all the same.
+absl::StatusOr<Pass> FindPass(const RunFolder& folder, bool is_of_folder, bool is_needed) {
   Pass pass;
+  const absl::StatusOr<std::string> found = ReadSmallFile(folder.TokenFile());
   if (const char* text = std::getenv("RUBATO_TOKEN")) {
     pass.token = std::string(absl::StripAsciiWhitespace(text));
     pass.from = "RUBATO_TOKEN";
-  } else {
+  } else if (!is_of_folder || !found.ok()) {
     RUBATO_ASSIGN_OR_RETURN(pass.key, FindKey(std::getenv));
-    if (pass.key.has_value()) {
-      pass.from = "RUBATO_KEY";
-      return pass;
-    }
+    pass.from = "RUBATO_KEY";
+  }
+  if (pass.from.empty() || (pass.from == "RUBATO_KEY" && !pass.key.has_value())) {
     pass.from = folder.TokenFile();
-    const absl::StatusOr<std::string> found = ReadSmallFile(folder.TokenFile());
     if (found.ok()) {
       pass.token = std::string(absl::StripAsciiWhitespace(*found));
     } else if (is_needed && !absl::IsNotFound(found.status())) {
@@ -182,7 +183,8 @@ absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const st
           ? ConnectToNewest(deadline, timeout)
           : ConnectTo(RunFolder(run.empty() ? "runs/latest" : run), address, deadline, timeout));
   const bool changes = request.kind() != proto::CommandRequest::KIND_STATUS;
-  RUBATO_ASSIGN_OR_RETURN(const Pass pass, FindPass(peer.folder, changes));
+  RUBATO_ASSIGN_OR_RETURN(const Pass pass,
+                          FindPass(peer.folder, !run.empty() || address.empty(), changes));
   if (changes && !pass.token.empty()) request.set_token(pass.token);
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(deadline));

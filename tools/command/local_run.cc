@@ -173,13 +173,16 @@ absl::Status LocalRun::Start(const std::string& role, int rank, std::vector<std:
     arguments.insert(arguments.end(), {"--set", absl::StrCat("cluster.address=\"", address, "\"")});
   logs_.try_emplace(ProcessName(role, rank), folder_.LogFile(role, rank));
   const bool is_worker = role == "worker";
-  RUBATO_ASSIGN_OR_RETURN(const JobKey worker_key, secret_.Of(Role::kWorker));
-  const std::string key = is_worker ? worker_key.ToText() : secret_.ToText();
+  std::vector<std::string> environment = {"RUBATO_KEY=", "RUBATO_KEY_FILE="};  // not the caller's
+  if (plan_.job.security().mode() == proto::Security::MODE_TOKEN) {
+    RUBATO_ASSIGN_OR_RETURN(const JobKey worker_key, secret_.Of(Role::kWorker));
+    absl::StrAppend(&environment[0], is_worker ? worker_key.ToText() : secret_.ToText());
+  }
   return launcher_.Start({role,
                           rank,
                           std::move(arguments),
                           folder_.LogFile(role, rank),
-                          {absl::StrCat("RUBATO_KEY=", key)},
+                          std::move(environment),
                           /*expendable=*/is_worker,
                           /*restartable=*/!is_worker && comes_back()});
 }

@@ -15,6 +15,7 @@
 #include "common/space/job_codec.h"
 #include "common/space/modes.h"
 #include "common/space/placement.h"
+#include "common/wire/channel.h"
 #include "server/optimizers/optimizer.h"
 #include "server/optimizers/parameter_groups.h"
 #include "server/process/server_memory.h"
@@ -148,6 +149,17 @@ std::string MemoryText(const Plan& plan, const Placement& placement) {
   return table.Text();
 }
 
+// What else a server may have to hold, for peers that mean it harm.
+std::string HostileText(const proto::Cluster& cluster) {
+  const int strangers = MaxStrangers(cluster.workers().max(), cluster.servers());
+  return absl::StrFormat(
+      "#  besides, strangers may make a server hold up to %s (%d connections), and each member "
+      "that "
+      "has gone bad %s\n",
+      Megabytes(strangers * kMaxConnectionBytes), strangers,
+      Megabytes(kConnectionsOfMember * kMaxConnectionBytes));
+}
+
 }  // namespace
 
 absl::StatusOr<Plan> MakePlan(proto::Job job) {
@@ -243,8 +255,8 @@ std::string DryRunText(const Plan& plan) {
       " bytes in training, ", plan.sizes.test_bytes, " in tests\n", "#\n",
       MemoryText(plan, placement),
       "#  resident memory on one host; at most: while a checkpoint is written, and where "
-      "parameters "
-      "have been tested\n");
+      "parameters have been tested\n",
+      HostileText(plan.job.cluster()));
 }
 
 }  // namespace rubato

@@ -193,7 +193,8 @@ absl::StatusOr<std::string> Simulate(Options options) {
     setting.data_digest = data->digest;
   }
   RUBATO_ASSIGN_OR_RETURN(const RunFolder folder,
-                          RunFolder::Create(plan.job.name(), options.run_dir, absl::Now()));
+                          RunFolder::Create(plan.job.name(), options.run_dir, absl::Now(),
+                                            static_cast<Readers>(plan.job.security().readers())));
   const absl::StatusOr<SimulatedFigures> figures =
       RunSimulation(std::move(setting), sources, folder);
   if (!figures.ok()) {

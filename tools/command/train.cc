@@ -119,7 +119,8 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
   RUBATO_ASSIGN_OR_RETURN(programs.server, FindBinary("rubato-server"));
   RUBATO_ASSIGN_OR_RETURN(programs.worker, FindBinary("rubato-worker"));
   RUBATO_ASSIGN_OR_RETURN(const RunFolder folder,
-                          RunFolder::Create(plan.job.name(), options.run_dir, absl::Now()));
+                          RunFolder::Create(plan.job.name(), options.run_dir, absl::Now(),
+                                            static_cast<Readers>(plan.job.security().readers())));
   const Log log = LauncherLog(plan.job);
   if (const absl::Status room = CheckRoom(plan, folder); !room.ok()) {
     folder.Abandon();
