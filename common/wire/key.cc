@@ -1,20 +1,14 @@
 #include "common/wire/key.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
-#include <cerrno>
-#include <cstring>
 #include <utility>
 
-#include "absl/cleanup/cleanup.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/hmac.h"
 #include "common/base/status.h"
+#include "common/wire/given_file.h"
 
 namespace rubato {
 namespace {
@@ -88,23 +82,12 @@ absl::StatusOr<JobKey> JobKey::Of(Role role) const {
 }
 
 absl::StatusOr<JobKey> ReadKeyFile(const std::string& path) {
-  const auto failure = [&](absl::string_view what) {
-    return absl::FailedPreconditionError(absl::StrCat(path, ": ", what));
-  };
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) return failure(std::strerror(errno));
-  const auto close_fd = absl::MakeCleanup([fd] { close(fd); });
-  struct stat about = {};
-  if (fstat(fd, &about) != 0) return failure(std::strerror(errno));
-  if (!S_ISREG(about.st_mode)) return failure("this is no file");
-  if ((about.st_mode & (S_IRWXG | S_IRWXO)) != 0 && about.st_uid == geteuid()) {
-    return failure("others may read this key: chmod 600");
+  RUBATO_ASSIGN_OR_RETURN(const std::string text,
+                          ReadGivenFile(path, kMaxText, Secrecy::kOwnerOnly));
+  absl::StatusOr<JobKey> key = JobKey::Parse(text);
+  if (!key.ok()) {
+    return absl::FailedPreconditionError(absl::StrCat(path, ": ", key.status().message()));
   }
-  char text[kMaxText];
-  const ssize_t size = read(fd, text, sizeof text);
-  if (size < 0) return failure(std::strerror(errno));
-  absl::StatusOr<JobKey> key = JobKey::Parse(absl::string_view(text, static_cast<size_t>(size)));
-  if (!key.ok()) return failure(key.status().message());
   return key;
 }
 
