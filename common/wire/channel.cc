@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/match.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/address.h"
 
@@ -17,6 +18,29 @@ namespace {
 
 int InMilliseconds(absl::Duration duration) {
   return static_cast<int>(absl::ToInt64Milliseconds(duration));
+}
+
+// By what gRPC says of the connection that it tried last; OK if it is of something else.
+absl::Status WhyNoHandshake(absl::string_view said) {
+  constexpr absl::string_view kVerifier = "check failed with error: UNAUTHENTICATED: ";
+  if (const size_t at = said.find(kVerifier); at != absl::string_view::npos) {
+    return absl::UnauthenticatedError(said.substr(at + kVerifier.size()));
+  }
+  if (absl::StrContains(said, "certificate verify failed")) {
+    return absl::UnauthenticatedError(
+        "the server's certificate is not of this job's authority (ca.crt), or not valid now");
+  }
+  if (absl::StrContains(said, "wrong version number")) {
+    return absl::UnauthenticatedError(
+        "the server asks for no certificate, and this process has one: give it the job's, too, or "
+        "unset RUBATO_CERTIFICATES here");
+  }
+  if (absl::StrContains(said, "Socket closed")) {
+    return absl::UnavailableError(
+        "the server closes the connection as it begins: it is ending, or wants a certificate other "
+        "than this process has (RUBATO_CERTIFICATES)");
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -95,8 +119,16 @@ void RaiseDescriptorLimit() {
   (void)setrlimit(RLIMIT_NOFILE, &limit);  // else it stays as it is
 }
 
+bool IsFromConnecting(absl::string_view message) {
+  return absl::StartsWith(message, "failed to connect to all addresses");
+}
+
 absl::Status FromGrpc(const grpc::Status& status) {
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), status.error_message());
+  const std::string& said = status.error_message();
+  if (status.error_code() == grpc::StatusCode::UNAVAILABLE && IsFromConnecting(said)) {
+    if (const absl::Status why = WhyNoHandshake(said); !why.ok()) return why;
+  }
+  return absl::Status(static_cast<absl::StatusCode>(status.error_code()), said);
 }
 
 grpc::Status ToGrpc(const absl::Status& status) {

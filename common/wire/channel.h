@@ -10,6 +10,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/wire/connection_options.h"
 
@@ -87,8 +88,14 @@ void RaiseDescriptorLimit();
 // dropped, unless GRPC_VERBOSITY is set. Call it early in main.
 void SilenceGrpc();
 
-// The same code and message.
+// Whether that is what gRPC says of a call for which it found no connection.
+bool IsFromConnecting(absl::string_view message);
+
+// The same code and message; but where no connection has come about because the two ends do not
+// take each other's certificates, Unauthenticated with a sentence that says so, and Unavailable
+// with one where it may be so.
 absl::Status FromGrpc(const grpc::Status& status);
+// The same code and message.
 grpc::Status ToGrpc(const absl::Status& status);
 
 }  // namespace rubato

@@ -37,19 +37,24 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
   const absl::Time deadline = MonotonicNow() + timeout;
   constexpr absl::Duration kTry = absl::Milliseconds(100);  // so that a signal is soon heeded
   std::optional<Caller> caller = connection.credentials.NewCaller();
+  std::string why_not;
   const auto reach = [&]() -> absl::Status {
+    why_not.clear();
     if (!channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kTry))) {
-      return absl::UnavailableError("it does not listen");
+      const absl::Status why = WhyNotConnected(channel);
+      why_not = std::string(why.message());
+      return why;
     }
     if (!caller.has_value()) return absl::OkStatus();
     return SayHello(channel, deadline - MonotonicNow(), cancelled, &*caller);
   };
   for (absl::Status status = reach(); !status.ok(); status = reach()) {
     if (cancelled()) return absl::CancelledError("interrupted");
+    RUBATO_RETURN_IF_ERROR(connection.credentials.Check());  // a certificate ends by itself
     if (MonotonicNow() > deadline) {
-      return absl::DeadlineExceededError(absl::StrFormat("no answer from %s at %s within %s",
-                                                         connection.coordinator, address,
-                                                         absl::FormatDuration(timeout)));
+      return absl::DeadlineExceededError(
+          absl::StrFormat("no answer from %s at %s within %s%s%s", connection.coordinator, address,
+                          absl::FormatDuration(timeout), why_not.empty() ? "" : ": ", why_not));
     }
     if (!absl::IsUnavailable(status) && !absl::IsDeadlineExceeded(status)) {
       return absl::FailedPreconditionError(

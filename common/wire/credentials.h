@@ -6,12 +6,17 @@
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "common/wire/authentication.h"
 #include "common/wire/key.h"
 
 namespace rubato {
+
+class Tls;
 
 // A value that a process makes once and gives to all its channels (channel.h) and to its listener
 // (listener.h).
@@ -22,13 +27,23 @@ class Credentials {
   // By a key: a role's, of one who only calls; a server's is the secret.
   explicit Credentials(const JobKey& key)
       : key_(key), gate_(key.is_secret() ? std::make_shared<Gate>(key) : nullptr) {}
+  // By certificates that have been checked.
+  explicit Credentials(std::shared_ptr<const Tls> tls) : tls_(std::move(tls)) {}
+  // By the certificate in `folder` (certificates.h), of a process that takes part as `as`. New
+  // files in the folder are taken up as they come. Errors as CheckCertificates.
+  static absl::StatusOr<Credentials> FromCertificates(const std::string& folder, Role as);
+  // As FromCertificates, of the files as they are now; OK without certificates.
+  absl::Status Check() const;
 
-  std::shared_ptr<grpc::ChannelCredentials> OfChannel() const {
-    return grpc::InsecureChannelCredentials();
-  }
-  std::shared_ptr<grpc::ServerCredentials> OfServer() const {
-    return grpc::InsecureServerCredentials();
-  }
+  std::shared_ptr<grpc::ChannelCredentials> OfChannel() const;
+  std::shared_ptr<grpc::ServerCredentials> OfServer() const;
+
+  // Whether this server asks its callers who they are.
+  bool asks_callers() const { return gate_ != nullptr || tls_ != nullptr; }
+  // Who begins a call of `method`; whoever is not asked counts as a server. Unauthenticated if the
+  // caller does not show it.
+  absl::StatusOr<Role> CheckCaller(const grpc::ServerContextBase& context,
+                                   absl::string_view method) const;
 
   // For one connection to a server; none without a key.
   std::optional<Caller> NewCaller() const {
@@ -40,12 +55,13 @@ class Credentials {
     if (!key_.has_value() || !key_->is_secret()) return std::nullopt;
     return *key_->Of(role);
   }
-  // Of those who call this server; null without a key.
+  // Of those who say hello to this server; null without a key.
   Gate* gate() const { return gate_.get(); }
 
  private:
   std::optional<JobKey> key_;
   std::shared_ptr<Gate> gate_;
+  std::shared_ptr<const Tls> tls_;
 };
 
 }  // namespace rubato

@@ -10,7 +10,6 @@
 #include "common/wire/channel.h"
 #include "common/wire/data_stream.h"
 #include "common/wire/event_queue.h"
-#include "common/wire/hello.h"
 #include "common/wire/shared_segment.h"
 #include "common/wire/stream_opening.h"
 
@@ -62,12 +61,11 @@ class DataService::Stream : public DataStream {
 
   // Who calls, before what for.
   absl::Status Check() const {
-    RUBATO_ASSIGN_OR_RETURN(
-        const Role role,
-        CheckCaller(service_->credentials_.gate(), context_.client_metadata(), context_.method()));
+    RUBATO_ASSIGN_OR_RETURN(const Role role,
+                            service_->credentials_.CheckCaller(context_, context_.method()));
     if (role != Role::kWorker && role != Role::kServer) {
       return absl::PermissionDeniedError(
-          absl::StrCat("the key is the ", RoleName(role), "'s: it opens no stream of data"));
+          absl::StrCat("the caller is the job's ", RoleName(role), ": it opens no stream of data"));
     }
     return CheckOpening(context_.method(), Find(kJobDigestKey), Find(kTermKey),
                         StreamScope{service_->job_digest_, service_->term_});

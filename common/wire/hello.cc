@@ -74,16 +74,17 @@ absl::Status SayHello(const std::shared_ptr<grpc::Channel>& channel, absl::Durat
   return OnHelloAnswered(status, reply, caller);
 }
 
-absl::StatusOr<Role> CheckCaller(Gate* gate,
-                                 const std::multimap<grpc::string_ref, grpc::string_ref>& metadata,
-                                 absl::string_view method) {
-  if (gate == nullptr) return Role::kServer;
-  const auto shown = metadata.find(kCallerKey);
-  return gate->Check(method,
-                     shown == metadata.end()
-                         ? absl::string_view()
-                         : absl::string_view(shown->second.data(), shown->second.size()),
-                     MonotonicNow());
+absl::Status WhyNotConnected(const std::shared_ptr<grpc::Channel>& channel) {
+  const absl::Status nobody = absl::UnavailableError("");
+  if (channel->GetState(false) != GRPC_CHANNEL_TRANSIENT_FAILURE) return nobody;
+  // A call that does not wait ends with what kept the channel from connecting last.
+  grpc::ClientContext context;
+  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Milliseconds(100)));
+  proto::HelloReply reply;
+  const absl::Status status = FromGrpc(
+      proto::Authentication::NewStub(channel)->Hello(&context, proto::HelloRequest(), &reply));
+  const bool is_told = absl::IsUnavailable(status) && !IsFromConnecting(status.message());
+  return absl::IsUnauthenticated(status) || is_told ? status : nobody;
 }
 
 }  // namespace rubato

@@ -41,10 +41,9 @@ absl::Status OnHelloAnswered(const grpc::Status& status, const proto::HelloReply
 absl::Status SayHello(const std::shared_ptr<grpc::Channel>& channel, absl::Duration timeout,
                       const std::function<bool()>& cancelled, Caller* caller);
 
-// Who begins a call to `gate`, by the call's metadata. A null gate takes everybody for a server.
-absl::StatusOr<Role> CheckCaller(Gate* gate,
-                                 const std::multimap<grpc::string_ref, grpc::string_ref>& metadata,
-                                 absl::string_view method);
+// Why `channel`, which tries to connect, has not yet: Unauthenticated if the two ends do not take
+// each other's certificates; else Unavailable, with a message if somebody listens.
+absl::Status WhyNotConnected(const std::shared_ptr<grpc::Channel>& channel);
 
 }  // namespace rubato
 

@@ -33,7 +33,7 @@ absl::StatusOr<Listener> Listener::Listen(
   add_services(&builder);
   std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
   if (server == nullptr) return absl::InternalError("gRPC's server does not start");
-  if (hello == nullptr) {
+  if (!connection.credentials.asks_callers()) {
     warn(
         "asks nobody for a key (security.mode: none): whoever reaches this server may read the "
         "parameters, change them and stop the job");

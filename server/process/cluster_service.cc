@@ -10,7 +10,6 @@
 #include "common/base/status.h"
 #include "common/wire/channel.h"
 #include "common/wire/control_methods.h"
-#include "common/wire/hello.h"
 #include "common/wire/raw_message.h"
 #include "server/coordinator/control_call.h"
 #include "server/coordinator/coordinator_record.h"
@@ -39,7 +38,8 @@ class EndedCall : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuf
 absl::Status NoMessage() { return absl::InvalidArgumentError("this is no message of Rubato's"); }
 
 absl::Status NotFor(Role role, absl::string_view what) {
-  return absl::PermissionDeniedError(absl::StrCat("the key is the ", RoleName(role), "'s: ", what));
+  return absl::PermissionDeniedError(
+      absl::StrCat("the caller is the job's ", RoleName(role), ": ", what));
 }
 
 }  // namespace
@@ -115,10 +115,10 @@ class ClusterService::Call : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 };
 
 ClusterService::ClusterService(Coordinator core, std::unique_ptr<RecordingWriter> recording,
-                               Outlets outlets, const Log* log, Gate* gate)
+                               Outlets outlets, const Log* log, Credentials credentials)
     : outlets_(std::move(outlets)),
       log_(log),
-      gate_(gate),
+      credentials_(std::move(credentials)),
       core_(std::move(core)),
       recording_(std::move(recording)) {}
 
@@ -129,7 +129,7 @@ void ClusterService::SetToken(std::string token) {
 
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ClusterService::Join(
     grpc::CallbackServerContext* context) {
-  absl::StatusOr<Role> role = CheckCaller(gate_, context->client_metadata(), kJoinMethod);
+  absl::StatusOr<Role> role = credentials_.CheckCaller(*context, kJoinMethod);
   if (role.ok() && *role != Role::kWorker && *role != Role::kServer) {
     role = NotFor(*role, "it takes no part in the job");
   }
@@ -150,8 +150,7 @@ grpc::ServerUnaryReactor* ClusterService::Heartbeat(grpc::CallbackServerContext*
                                                     grpc::ByteBuffer* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const absl::Status status = [&]() -> absl::Status {
-    RUBATO_ASSIGN_OR_RETURN(const Role role,
-                            CheckCaller(gate_, context->client_metadata(), kHeartbeatMethod));
+    RUBATO_ASSIGN_OR_RETURN(const Role role, credentials_.CheckCaller(*context, kHeartbeatMethod));
     proto::HeartbeatRequest beat;
     if (!FromBytes(*request, &beat)) return NoMessage();
     if (role != Role::kServer && (role != Role::kWorker || beat.has_shard())) {
@@ -171,7 +170,7 @@ grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* c
                                                   const grpc::ByteBuffer* request,
                                                   grpc::ByteBuffer* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const absl::StatusOr<Role> role = CheckCaller(gate_, context->client_metadata(), kCommandMethod);
+  const absl::StatusOr<Role> role = credentials_.CheckCaller(*context, kCommandMethod);
   proto::CommandRequest command;
   if (!role.ok() || !FromBytes(*request, &command)) {
     reactor->Finish(ToGrpc(role.ok() ? NoMessage() : role.status()));
@@ -179,7 +178,7 @@ grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* c
   }
   outlets_.on_message(context->peer());
   std::optional<bool> may_change;
-  if (gate_ != nullptr) may_change = *role == Role::kOperator || *role == Role::kServer;
+  if (credentials_.asks_callers()) may_change = *role == Role::kOperator || *role == Role::kServer;
   MonotonicLock lock(&mutex_);
   commands_.Handle(
       command, may_change,

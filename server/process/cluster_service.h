@@ -20,7 +20,7 @@
 #include "absl/time/time.h"
 #include "common/base/log.h"
 #include "common/base/monotonic.h"
-#include "common/wire/authentication.h"
+#include "common/wire/credentials.h"
 #include "proto/cluster.grpc.pb.h"
 #include "server/coordinator/commands.h"
 #include "server/coordinator/coordinator.h"
@@ -49,10 +49,10 @@ class ClusterService : public RawCoordination {
     std::function<void(const std::string& peer)> on_message;
   };
 
-  // Without a `recording` nothing is recorded. `gate` asks callers for their keys, if it is given.
-  // `log` and `gate` must outlive the service.
+  // Without a `recording` nothing is recorded. Callers are asked as `credentials` say. `log`
+  // must outlive the service.
   ClusterService(Coordinator core, std::unique_ptr<RecordingWriter> recording, Outlets outlets,
-                 const Log* log, Gate* gate = nullptr);
+                 const Log* log, Credentials credentials = Credentials());
 
   // Commands that change the job must show it; before, there are none.
   void SetToken(std::string token) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -136,7 +136,7 @@ class ClusterService : public RawCoordination {
 
   const Outlets outlets_;
   const Log* const log_;
-  Gate* const gate_;
+  const Credentials credentials_;
 
   MonotonicMutex mutex_;
   Commands commands_ ABSL_GUARDED_BY(mutex_);
