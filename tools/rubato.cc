@@ -16,6 +16,7 @@
 #include "common/wire/channel.h"
 #include "proto/cluster.pb.h"
 #include "tools/bench/bench.h"
+#include "tools/command/certificates.h"
 #include "tools/command/command.h"
 #include "tools/command/evaluate.h"
 #include "tools/command/export.h"
@@ -119,6 +120,24 @@ int Token(const Invocation& invocation) {
   return PrintResult(TokenText(role, from));
 }
 
+int Certificates(const Invocation& invocation) {
+  std::string out, from;
+  int days = 365;
+  Flags flags("rubato certificates",
+              "Makes an authority for a job and a certificate for each role, in folders that only "
+              "their owner may read.\nA process gets the folder of its role as RUBATO_CERTIFICATES "
+              "in its environment.",
+              {"rubato certificates --out certificates",
+               "rubato certificates --from certificates/authority --out certificates"});
+  flags.Add("out", &out, "DIR", "where to make authority, server, worker, operator and observer",
+            Flags::kRequired);
+  flags.Add("days", &days, "N", "how long the certificates are valid");
+  flags.Add("from", &from, "AUTHORITY",
+            "the folder of an authority, for new certificates of it in place of those in --out");
+  if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
+  return PrintResult(CertificatesText(out, days, from));
+}
+
 int Status(const Invocation& invocation) {
   bool json = false;
   Flags flags("rubato status",
@@ -192,6 +211,7 @@ constexpr Verb kVerbs[] = {
     {"eval", "test the parameters of a run or a checkpoint", Evaluate},
     {"status", "tell how a running job stands, and who waits for whom", Status},
     {"token", "make the secret of a job, or a role's key from it", Token},
+    {"certificates", "make certificates for the roles of a job", Certificates},
     {"switch", "have a running job go on in another mode", Switch},
     {"checkpoint", "have a running job write a checkpoint", Checkpoint},
     {"stop", "end a running job in order, with a checkpoint", Stop},
@@ -212,7 +232,7 @@ std::string HelpText() {
       "\n"
       "Verbs:\n";
   for (const Verb& verb : kVerbs)
-    absl::StrAppend(&text, absl::StrFormat("  %-12s%s\n", verb.name, verb.summary));
+    absl::StrAppend(&text, absl::StrFormat("  %-14s%s\n", verb.name, verb.summary));
   return absl::StrCat(text,
                       "\n"
                       "`rubato VERB --help` tells more about a verb.\n"
