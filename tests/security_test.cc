@@ -163,6 +163,54 @@ TEST_F(SecurityTest, OnlyTheOwnerMayReadTheKeysAndNoLogHasThem) {
   EXPECT_GT(files, 5);
 }
 
+// The launcher makes the run's certificates.
+TEST_F(ClusterTest, ByMtlsAJobHasTheSameBitsAndStrangersNoWord) {
+  const Arguments set = {"security=mtls", kForever};
+  fs::create_directory(Path("run"));
+  Process& train = StartTrain("run", set);
+  ASSERT_TRUE(AwaitTraining("run", train));
+  const std::string address = AwaitAddress("run", train);
+  Process::Result status = Start({"tools/rubato", "status", "run"}).Wait();
+  EXPECT_EQ(status.code, 0) << status.err;
+  const auto ask = [&](const std::string& certificates) {
+    return Start({"/usr/bin/env", "-u", "RUBATO_KEY", "RUBATO_CERTIFICATES=" + certificates,
+                  fs::absolute("tools/rubato"), "stop", "--address", address})
+        .Wait();
+  };
+  EXPECT_NE(ask("").code, 0);
+  status = ask("run/certificates/worker");
+  EXPECT_EQ(status.code, 2) << status.err;
+  EXPECT_THAT(status.err, HasSubstr("needs the operator's key or certificate"));
+  for (const char* secret : {"token", "worker-key"}) {
+    EXPECT_FALSE(fs::exists(Path(absl::StrCat("run/", secret)))) << secret;
+  }
+  EXPECT_EQ(ask("run/certificates/operator").code, 0);
+  EXPECT_EQ(train.Wait().code, 0) << train.err();
+  Train("mtls", {"security=mtls", "cluster.servers=2", "cluster.workers=2"});
+  Train("keys");
+  EXPECT_EQ(Summary("mtls")["digest"], Summary("keys")["digest"]);
+}
+
+TEST_F(ClusterTest, ByMtlsWhoDiesComesBack) {
+  fs::create_directory(Path("run"));
+  Process& train = StartTrain("run", {"security=mtls", "cluster.servers=2",
+                                      "checkpoint.every={steps: 10}", "train.until={steps: 400}"});
+  ASSERT_TRUE(AwaitTraining("run", train));
+  ASSERT_TRUE(AwaitText(Path("run/logs/server-0.log"), " checkpoint ", train));
+  const auto kill = [&train](absl::string_view which) {
+    for (const RunningChild& child : ChildrenOf(train.pid())) {
+      if (absl::StrContains(child.command, which)) child.process.Signal(SIGKILL);
+    }
+  };
+  kill("--shard 1");
+  ASSERT_TRUE(AwaitText(Path("run/logs/server-0.log"), "training goes on", train));
+  kill("rubato-worker");
+  const Process::Result result = train.Wait();
+  EXPECT_EQ(result.code, 0) << result.err;
+  Train("undisturbed", {"train.until={steps: 400}"});
+  EXPECT_EQ(Summary("run")["digest"], Summary("undisturbed")["digest"]);
+}
+
 // By hand, with the keys in files that `rubato token` has made.
 class KeysByHandTest : public ClusterTest {
  protected:

@@ -170,8 +170,9 @@ absl::StatusOr<RunFolder> RunFolder::Create(absl::string_view name, absl::string
 
 void RunFolder::Abandon() const {
   std::error_code error;
-  std::vector<fs::path> entries = {JobFile(),   AddressFile(), TokenFile(), WorkerKeyFile(),
-                                   StateFile(), MetricsFile(), ViewsFile(), RecordFolder()};
+  std::vector<fs::path> entries = {JobFile(),       AddressFile(),        TokenFile(),
+                                   WorkerKeyFile(), CertificatesFolder(), StateFile(),
+                                   MetricsFile(),   ViewsFile(),          RecordFolder()};
   for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
     if (absl::StartsWith(it->path().filename().string(), "events.out.tfevents.")) {
       entries.push_back(it->path());
@@ -190,6 +191,7 @@ std::string RunFolder::JobFile() const { return path_ + "/job.yaml"; }
 std::string RunFolder::AddressFile() const { return path_ + "/address"; }
 std::string RunFolder::TokenFile() const { return absl::StrCat(path_, "/token"); }
 std::string RunFolder::WorkerKeyFile() const { return absl::StrCat(path_, "/worker-key"); }
+std::string RunFolder::CertificatesFolder() const { return absl::StrCat(path_, "/certificates"); }
 std::string RunFolder::StateFile() const { return absl::StrCat(path_, "/state.json"); }
 
 std::string RunFolder::ViewsFile() const { return absl::StrCat(path_, "/views.jsonl"); }

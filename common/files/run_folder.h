@@ -58,6 +58,8 @@ class RunFolder {
   std::string AddressFile() const;
   std::string TokenFile() const;
   std::string WorkerKeyFile() const;
+  // Of each role, where the run has its own (`rubato certificates`).
+  std::string CertificatesFolder() const;
   std::string StateFile() const;
   std::string MetricsFile() const;
   std::string ViewsFile() const;

@@ -38,6 +38,7 @@ class Credentials {
   std::shared_ptr<grpc::ChannelCredentials> OfChannel() const;
   std::shared_ptr<grpc::ServerCredentials> OfServer() const;
 
+  bool is_tls() const { return tls_ != nullptr; }
   // Whether this server asks its callers who they are.
   bool asks_callers() const { return gate_ != nullptr || tls_ != nullptr; }
   // Who begins a call of `method`; whoever is not asked counts as a server. Unauthenticated if the

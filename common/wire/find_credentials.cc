@@ -19,13 +19,22 @@ absl::Status NoKey(Role role) {
       "asks nobody for a key"));
 }
 
+absl::Status NoCertificate(Role role) {
+  const absl::string_view name = RoleName(role);
+  return absl::FailedPreconditionError(absl::StrCat(
+      "security.mode is mtls, and RUBATO_CERTIFICATES is not set: a ", name,
+      " needs the folder with its certificate, DIR/", name, " of `rubato certificates --out DIR`"));
+}
+
 }  // namespace
 
 absl::StatusOr<Credentials> FindCredentials(
     SecurityMode mode, Role role, absl::FunctionRef<const char*(const char* name)> environment) {
   if (mode == SecurityMode::kNone) return Credentials();
   if (mode == SecurityMode::kMtls) {
-    return absl::UnimplementedError("security.mode: mtls is not built yet");
+    const char* const folder = environment("RUBATO_CERTIFICATES");
+    if (folder == nullptr || *folder == '\0') return NoCertificate(role);
+    return Credentials::FromCertificates(folder, role);
   }
   RUBATO_ASSIGN_OR_RETURN(const std::optional<JobKey> key, FindKey(environment));
   if (!key.has_value()) return NoKey(role);

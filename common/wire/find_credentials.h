@@ -13,8 +13,9 @@ namespace rubato {
 enum class SecurityMode { kToken, kMtls, kNone };
 
 // What a process that takes part as `role`, kServer or kWorker, shows in a job of this mode: the
-// key in RUBATO_KEY or RUBATO_KEY_FILE (FindKey). A worker that is given the secret shows its own
-// role's key. FailedPrecondition, with what to do, if there is none or another role's.
+// key in RUBATO_KEY or RUBATO_KEY_FILE (FindKey), or the certificate in the folder that
+// RUBATO_CERTIFICATES names. A worker that is given the secret shows its own role's key.
+// FailedPrecondition, with what to do, if there is none or another role's.
 absl::StatusOr<Credentials> FindCredentials(
     SecurityMode mode, Role role, absl::FunctionRef<const char*(const char* name)> environment);
 

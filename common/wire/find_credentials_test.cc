@@ -38,6 +38,15 @@ TEST(FindCredentialsTest, ByTokenAProcessShowsTheKeyOfItsRole) {
               IsError(Code::kFailedPrecondition, HasSubstr("the job's secret")));
 }
 
+TEST(FindCredentialsTest, ByMtlsAProcessNeedsItsFolder) {
+  for (const char* folder : {"", "/nowhere"}) {
+    EXPECT_THAT(Find(SecurityMode::kMtls, Role::kWorker, {{"RUBATO_CERTIFICATES", folder}}),
+                IsError(Code::kFailedPrecondition,
+                        HasSubstr(*folder == '\0' ? "DIR/worker of `rubato certificates --out DIR`"
+                                                  : "/nowhere")));
+  }
+}
+
 TEST(FindCredentialsTest, OpenToAllIsOnlyWhoSaysSo) {
   for (const Role role : {Role::kServer, Role::kWorker}) {
     EXPECT_THAT(Find(SecurityMode::kToken, role, {}),

@@ -2,17 +2,20 @@
 
 #include <errno.h>
 #include <netdb.h>
+#include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "common/base/address.h"
+#include "common/base/check.h"
 #include "common/base/monotonic.h"
 
 namespace rubato {
@@ -20,8 +23,28 @@ namespace {
 
 // What an HTTP/2 client begins with (RFC 9113, 3.4): its preface and an empty SETTINGS frame. A
 // server answers with its own.
-constexpr char kGreeting[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0";
-constexpr size_t kGreetingBytes = sizeof(kGreeting);  // the last byte is the string's own 0
+constexpr absl::string_view kPreface("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\4\0\0\0\0\0", 33);
+
+// What a TLS client begins with (RFC 8446, 4.1.2), for HTTP/2. Also a server that would refuse this
+// one's certificate answers.
+std::string ClientHello() {
+  constexpr unsigned char kProtocol[] = {2, 'h', '2'};
+  const std::unique_ptr<SSL_CTX, decltype(&SSL_CTX_free)> context(SSL_CTX_new(TLS_client_method()),
+                                                                  SSL_CTX_free);
+  const std::unique_ptr<SSL, decltype(&SSL_free)> tls(SSL_new(context.get()), SSL_free);
+  RUBATO_CHECK(tls != nullptr);
+  BIO* const out = BIO_new(BIO_s_mem());
+  SSL_set_bio(tls.get(), BIO_new(BIO_s_mem()), out);  // are its own
+  SSL_set_alpn_protos(tls.get(), kProtocol, sizeof kProtocol);
+  SSL_connect(tls.get());  // comes as far as its first word
+  char* bytes;
+  const long size = BIO_get_mem_data(out, &bytes);
+  return std::string(bytes, static_cast<size_t>(size));
+}
+
+std::string BytesOf(Greeting greeting) {
+  return greeting == Greeting::kTls ? ClientHello() : std::string(kPreface);
+}
 
 // One attempt to speak to a server.
 class Attempt {
@@ -45,12 +68,14 @@ class Attempt {
     return {fd_, static_cast<int16_t>(reach_ == Reach::kSilent ? POLLOUT : POLLIN), 0};
   }
 
-  void OnReady() {
+  // `greeting`: what is said to a server that takes the connection.
+  void OnReady(const std::string& greeting) {
     if (reach_ == Reach::kSilent) {
       int error = 0;
       socklen_t size = sizeof error;
       getsockopt(fd_, SOL_SOCKET, SO_ERROR, &error, &size);
-      if (error == 0 && send(fd_, kGreeting, kGreetingBytes, MSG_NOSIGNAL) < 0) error = errno;
+      if (error == 0 && send(fd_, greeting.data(), greeting.size(), MSG_NOSIGNAL) < 0)
+        error = errno;
       if (error == 0) reach_ = Reach::kMute;
       if (error != 0) Fail(error);
       return;
@@ -105,7 +130,9 @@ int Rank(Reach reach) {
 
 }  // namespace
 
-std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Duration patience) {
+std::vector<Reach> LookFor(const std::vector<std::string>& addresses, Greeting greeting,
+                           absl::Duration patience) {
+  const std::string said = BytesOf(greeting);
   const absl::Time deadline = MonotonicNow() + patience;
   std::vector<Attempt> attempts;
   for (size_t i = 0; i < addresses.size(); ++i) {
@@ -128,7 +155,7 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Dura
         poll(fds.data(), fds.size(),
              static_cast<int>(absl::ToInt64Milliseconds(absl::Ceil(left, absl::Milliseconds(1)))));
     for (size_t i = 0; ready > 0 && i < fds.size(); ++i) {
-      if (fds[i].revents != 0) asked[i]->OnReady();
+      if (fds[i].revents != 0) asked[i]->OnReady(said);
     }
     if (left == absl::ZeroDuration()) break;
   }
@@ -140,8 +167,8 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Dura
   return found;
 }
 
-absl::Status AwaitServers(const std::vector<std::string>& addresses, bool come_back,
-                          absl::Duration longest_mute, absl::Duration lease,
+absl::Status AwaitServers(const std::vector<std::string>& addresses, Greeting greeting,
+                          bool come_back, absl::Duration longest_mute, absl::Duration lease,
                           absl::Duration patience, const std::function<bool()>& cancelled) {
   constexpr absl::Duration kBetweenLooks = absl::Milliseconds(100);
   const absl::Time deadline = MonotonicNow() + patience;
@@ -150,7 +177,8 @@ absl::Status AwaitServers(const std::vector<std::string>& addresses, bool come_b
   while (true) {
     const absl::Time looked = MonotonicNow();
     const bool is_known = was_mute || longest_mute <= absl::ZeroDuration();
-    const std::vector<Reach> found = LookFor(addresses, is_known ? kLookAgain : kLookAtServers);
+    const std::vector<Reach> found =
+        LookFor(addresses, greeting, is_known ? kLookAgain : kLookAtServers);
     const auto count = [&found](Reach reach) {
       return static_cast<size_t>(std::count(found.begin(), found.end(), reach));
     };

@@ -26,9 +26,13 @@ enum class Reach {
 constexpr absl::Duration kLookAtServers = absl::Milliseconds(400);
 constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
 
+// What a server is spoken to in: HTTP/2, or TLS before it.
+enum class Greeting { kPlain, kTls };
+
 // Of each of `addresses` (one or several behind commas, as ParseAddresses takes them: the best of
 // those), asked all at once; who has not said more within `patience` is kMute or kSilent.
-std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Duration patience);
+std::vector<Reach> LookFor(const std::vector<std::string>& addresses, Greeting greeting,
+                           absl::Duration patience);
 
 // Waits until the servers of a job, which have all been there before, the coordinator the last of
 // them, answer again. DeadlineExceeded if some are not reached within `patience`, Cancelled if
@@ -40,8 +44,8 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, absl::Dura
 // so, or all have been mute for `longest_mute`, or for `lease` once the network was found cut,
 // since who was cut off cannot know for how long they have been mute: they are frozen. Aborted,
 // naming the coordinator, if it is mute and another has ended, which has done so for that.
-absl::Status AwaitServers(const std::vector<std::string>& addresses, bool come_back,
-                          absl::Duration longest_mute, absl::Duration lease,
+absl::Status AwaitServers(const std::vector<std::string>& addresses, Greeting greeting,
+                          bool come_back, absl::Duration longest_mute, absl::Duration lease,
                           absl::Duration patience, const std::function<bool()>& cancelled);
 
 }  // namespace rubato

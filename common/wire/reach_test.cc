@@ -57,35 +57,39 @@ TEST(LookForTest, AServerAnswers) {
   grpc::CallbackGenericService service;
   const absl::StatusOr<Listener> listener = StartServer(&service);
   ASSERT_THAT(listener, IsOk());
-  EXPECT_THAT(LookFor({listener->address()}, kLong), ElementsAre(Reach::kAnswers));
+  EXPECT_THAT(LookFor({listener->address()}, Greeting::kPlain, kLong),
+              ElementsAre(Reach::kAnswers));
 }
 
 TEST(LookForTest, WhereNobodyListensItIsGone) {
-  EXPECT_THAT(LookFor({Port(std::nullopt).address()}, kLong), ElementsAre(Reach::kGone));
+  EXPECT_THAT(LookFor({Port(std::nullopt).address()}, Greeting::kPlain, kLong),
+              ElementsAre(Reach::kGone));
 }
 
 // As a frozen one: its host takes connections for it.
 TEST(LookForTest, AServerThatSaysNothingIsMute) {
   const Port mute(16);
-  EXPECT_THAT(LookFor({mute.address()}, kShort), ElementsAre(Reach::kMute));
+  EXPECT_THAT(LookFor({mute.address()}, Greeting::kPlain, kShort), ElementsAre(Reach::kMute));
 }
 
 TEST(LookForTest, WhoHasNoTimeLeftStillSeesWhatHasCome) {
   const Port mute(16);
-  EXPECT_THAT(LookFor({mute.address()}, absl::ZeroDuration()), ElementsAre(Reach::kMute));
+  EXPECT_THAT(LookFor({mute.address()}, Greeting::kPlain, absl::ZeroDuration()),
+              ElementsAre(Reach::kMute));
 }
 
 // The kernel drops what a full queue has no place for, as a cut network drops all.
 TEST(LookForTest, WhereNothingComesBackItIsSilent) {
   const Port full(0);
   const std::string& address = full.address();
-  EXPECT_THAT(LookFor({address, address, address, address}, kShort),
+  EXPECT_THAT(LookFor({address, address, address, address}, Greeting::kPlain, kShort),
               testing::Contains(Reach::kSilent));
 }
 
 TEST(LookForTest, OfSeveralAddressesTheBestCounts) {
   const Port mute(16), gone(std::nullopt);
-  EXPECT_THAT(LookFor({absl::StrCat(gone.address(), ",", mute.address()), gone.address()}, kShort),
+  EXPECT_THAT(LookFor({absl::StrCat(gone.address(), ",", mute.address()), gone.address()},
+                      Greeting::kPlain, kShort),
               ElementsAre(Reach::kMute, Reach::kGone));
 }
 
@@ -98,8 +102,8 @@ TEST(AwaitServersTest, ReturnsWhenAllAnswerOrOneHasEndedOrAllAreFrozen) {
   const Port mute(16), gone(std::nullopt);
   const auto await = [](const std::vector<std::string>& addresses, absl::Duration longest_mute,
                         absl::Duration patience, bool cancelled = false) {
-    return AwaitServers(addresses, /*come_back=*/false, longest_mute, kHeard, patience,
-                        [cancelled] { return cancelled; })
+    return AwaitServers(addresses, Greeting::kPlain, /*come_back=*/false, longest_mute, kHeard,
+                        patience, [cancelled] { return cancelled; })
         .code();
   };
   using Code = absl::StatusCode;
@@ -125,11 +129,11 @@ TEST(AwaitServersTest, WhoWasCutOffGivesMuteServersALease) {
     port.Listen(16);  // the network is whole again, and the servers are busy
     return ++looks == 4;
   };
-  EXPECT_EQ(
-      AwaitServers({address, address, address, address}, /*come_back=*/false, absl::ZeroDuration(),
-                   /*lease=*/absl::Hours(1), kLong, cancelled)
-          .code(),
-      absl::StatusCode::kCancelled);
+  EXPECT_EQ(AwaitServers({address, address, address, address}, Greeting::kPlain,
+                         /*come_back=*/false, absl::ZeroDuration(),
+                         /*lease=*/absl::Hours(1), kLong, cancelled)
+                .code(),
+            absl::StatusCode::kCancelled);
   EXPECT_EQ(looks, 4);
 }
 
@@ -140,7 +144,8 @@ TEST(AwaitServersTest, WaitsForACoordinatorThatComesBackAndNotForShardsThatHaveE
   const std::string& there = listener->address();
   const Port mute(16), gone(std::nullopt);
   const auto await = [](const std::vector<std::string>& addresses, absl::Duration patience) {
-    return AwaitServers(addresses, /*come_back=*/true, /*longest_mute=*/absl::ZeroDuration(),
+    return AwaitServers(addresses, Greeting::kPlain, /*come_back=*/true,
+                        /*longest_mute=*/absl::ZeroDuration(),
                         /*lease=*/absl::ZeroDuration(), patience, [] { return false; })
         .code();
   };

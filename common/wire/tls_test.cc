@@ -25,6 +25,7 @@
 #include "common/wire/credentials.h"
 #include "common/wire/data_service.h"
 #include "common/wire/listener.h"
+#include "common/wire/reach.h"
 #include "common/wire/stream_opening.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -322,6 +323,15 @@ TEST_F(TlsTest, ARoleOpensTheStreamsThatAKeyOfItOpens) {
   }
   listener->Shutdown();
   service.Stop();
+}
+
+// A worker that was cut off looks before it has anything to show (reach.h).
+TEST_F(TlsTest, WhoLooksWhetherAServerIsThereIsAnswered) {
+  const Server server(Of(Role::kServer));
+  EXPECT_THAT(LookFor({server.address()}, Greeting::kTls, kPatience),
+              testing::ElementsAre(Reach::kAnswers));
+  EXPECT_THAT(LookFor({server.address()}, Greeting::kPlain, kPatience),
+              testing::ElementsAre(Reach::kGone));
 }
 
 }  // namespace

@@ -100,6 +100,18 @@ absl::StatusOr<std::string> AddressOf(const RunFolder& folder) {
   return std::string(absl::StripAsciiWhitespace(*found));
 }
 
+// Where a job asks for certificates: the run's own, if it `is_of_folder` that is asked and it has
+// some; else what RUBATO_CERTIFICATES names, but for a run that has a token.
+absl::StatusOr<Credentials> FindCertificates(const RunFolder& folder, bool is_of_folder) {
+  const auto exists = [](const std::string& path) { return access(path.c_str(), F_OK) == 0; };
+  const std::string own = absl::StrCat(folder.CertificatesFolder(), "/", RoleName(Role::kOperator));
+  if (is_of_folder && exists(own)) return Credentials::FromCertificates(own, Role::kObserver);
+  const char* const named = std::getenv("RUBATO_CERTIFICATES");
+  if (named == nullptr || *named == '\0') return Credentials();
+  if (is_of_folder && exists(folder.TokenFile())) return Credentials();
+  return Credentials::FromCertificates(named, Role::kObserver);
+}
+
 // A job that is asked.
 struct Peer {
   RunFolder folder;
@@ -114,15 +126,18 @@ std::string Silence(const std::string& address, absl::Duration timeout) {
 }
 
 // The run in `folder`; `address`, if not empty, is that of its shard 0.
-absl::StatusOr<Peer> ConnectTo(RunFolder folder, const std::string& address, absl::Time deadline,
-                               absl::Duration timeout) {
+absl::StatusOr<Peer> ConnectTo(RunFolder folder, bool is_of_folder, const std::string& address,
+                               absl::Time deadline, absl::Duration timeout) {
   Peer peer{std::move(folder), address, nullptr};
   if (address.empty()) {
     RUBATO_ASSIGN_OR_RETURN(peer.address, AddressOf(peer.folder));
   } else if (const absl::Status status = ParseAddresses(address).status(); !status.ok()) {
     return absl::InvalidArgumentError(absl::StrCat("--address: ", status.message()));
   }
-  peer.channel = MakeChannel(peer.address, ConnectionOptions());
+  ConnectionOptions connection_options;
+  RUBATO_ASSIGN_OR_RETURN(connection_options.credentials,
+                          FindCertificates(peer.folder, is_of_folder));
+  peer.channel = MakeChannel(peer.address, connection_options);
   const Connection connection = Connect(*peer.channel, deadline);
   if (connection == Connection::kSilence) {
     return absl::DeadlineExceededError(Silence(peer.address, timeout));
@@ -162,10 +177,10 @@ absl::StatusOr<Peer> ConnectToNewest(absl::Time deadline, absl::Duration timeout
   std::error_code error;
   const std::filesystem::path latest = std::filesystem::read_symlink("runs/latest", error);
   const RunFolder first(error ? "runs/latest" : "runs/" + latest.string());
-  absl::StatusOr<Peer> peer = ConnectTo(first, "", deadline, timeout);
+  absl::StatusOr<Peer> peer = ConnectTo(first, true, "", deadline, timeout);
   if (peer.ok() || absl::IsDeadlineExceeded(peer.status())) return peer;
   for (RunFolder& folder : RunsUnderWay()) {
-    absl::StatusOr<Peer> other = ConnectTo(std::move(folder), "", deadline, timeout);
+    absl::StatusOr<Peer> other = ConnectTo(std::move(folder), true, "", deadline, timeout);
     if (other.ok() || absl::IsDeadlineExceeded(other.status())) return other;
   }
   return peer;
@@ -177,14 +192,14 @@ absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const st
                                                 proto::CommandRequest request,
                                                 absl::Duration timeout) {
   const absl::Time deadline = absl::Now() + timeout;
+  const bool is_of_folder = !run.empty() || address.empty();
   RUBATO_ASSIGN_OR_RETURN(
-      const Peer peer,
-      run.empty() && address.empty()
-          ? ConnectToNewest(deadline, timeout)
-          : ConnectTo(RunFolder(run.empty() ? "runs/latest" : run), address, deadline, timeout));
+      const Peer peer, run.empty() && address.empty()
+                           ? ConnectToNewest(deadline, timeout)
+                           : ConnectTo(RunFolder(run.empty() ? "runs/latest" : run), is_of_folder,
+                                       address, deadline, timeout));
   const bool changes = request.kind() != proto::CommandRequest::KIND_STATUS;
-  RUBATO_ASSIGN_OR_RETURN(const Pass pass,
-                          FindPass(peer.folder, !run.empty() || address.empty(), changes));
+  RUBATO_ASSIGN_OR_RETURN(const Pass pass, FindPass(peer.folder, is_of_folder, changes));
   if (changes && !pass.token.empty()) request.set_token(pass.token);
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(deadline));

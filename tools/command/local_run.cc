@@ -24,6 +24,7 @@
 #include "common/job/job.h"
 #include "common/wire/reach.h"
 #include "server/run/run_state.h"
+#include "tools/command/certificates.h"
 #include "tools/command/command.h"
 #include "tools/command/log_file.h"
 #include "tools/command/say.h"
@@ -35,6 +36,8 @@ using Event = Launcher::Event;
 
 constexpr int kStderr = 2;
 constexpr int64_t kMaxLog = 16 << 20;  // bytes of a process's log, and of the one before
+// For which a run's own certificates are valid: longer than any training.
+constexpr absl::Duration kCertificatesTime = absl::Hours(24 * 366 * 5);
 constexpr absl::Duration kAddressPoll = absl::Milliseconds(10);
 constexpr absl::Duration kProgressPoll = absl::Milliseconds(200);
 // How long nothing may happen before shard 0 is asked what it waits for, and how long it has to
@@ -96,7 +99,8 @@ std::string OneLine(const std::string& reason) {
 // Whether the server at `address` takes connections and says nothing.
 bool StandsStill(const std::string& address) {
   constexpr absl::Duration kLook = absl::Milliseconds(300);
-  return LookFor({address}, kLook).front() == Reach::kMute;
+  // One that is spoken to in TLS and is not frozen hangs up.
+  return LookFor({address}, Greeting::kPlain, kLook).front() == Reach::kMute;
 }
 
 }  // namespace
@@ -118,6 +122,10 @@ absl::StatusOr<Launcher::Event> LocalRun::Train() {
   RUBATO_RETURN_IF_ERROR(
       WriteFileAtomically(folder_.JobFile(), ResolvedYaml(plan_.job, plan_.sources)));
   RUBATO_RETURN_IF_ERROR(CopyMetrics(resume_, folder_.MetricsFile()));
+  if (plan_.job.security().mode() == proto::Security::MODE_MTLS) {
+    RUBATO_RETURN_IF_ERROR(
+        MakeCertificates(folder_.CertificatesFolder(), kCertificatesTime, absl::Now()));
+  }
   RUBATO_RETURN_IF_ERROR(StartServer(head_role(), 0, ""));
   // The others start when it listens: they then find this run's, not another program that
   // holds its port.
@@ -174,14 +182,15 @@ absl::Status LocalRun::Start(const std::string& role, int rank, std::vector<std:
   logs_.try_emplace(ProcessName(role, rank), folder_.LogFile(role, rank));
   const bool is_worker = role == "worker";
   std::vector<std::string> environment = {"RUBATO_KEY=", "RUBATO_KEY_FILE="};  // not the caller's
+  if (plan_.job.security().mode() == proto::Security::MODE_MTLS) {
+    environment.push_back(absl::StrCat("RUBATO_CERTIFICATES=", folder_.CertificatesFolder(), "/",
+                                       RoleName(is_worker ? Role::kWorker : Role::kServer)));
+  }
   if (plan_.job.security().mode() == proto::Security::MODE_TOKEN) {
     RUBATO_ASSIGN_OR_RETURN(const JobKey worker_key, secret_.Of(Role::kWorker));
     absl::StrAppend(&environment[0], is_worker ? worker_key.ToText() : secret_.ToText());
   }
-  return launcher_.Start({role,
-                          rank,
-                          std::move(arguments),
-                          folder_.LogFile(role, rank),
+  return launcher_.Start({role, rank, std::move(arguments), folder_.LogFile(role, rank),
                           std::move(environment),
                           /*expendable=*/is_worker,
                           /*restartable=*/!is_worker && comes_back()});
