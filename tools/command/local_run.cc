@@ -463,8 +463,10 @@ void LocalRun::KillMissing(const proto::JobStatus& status, absl::Time now) {
     const std::string name = absl::StrCat("server ", shard);
     // One that is here and alive comes back by itself, but the one that fell silent has been given
     // a lease already, if it is not another by now.
-    const bool is_new = now - started_[shard] < kComesBack;
-    const bool is_silent = status.has_lost_shard() && status.lost_shard() == shard;
+    const bool was_there =  // for a lease, before it was missed
+        since - started_[shard] >= absl::Seconds(plan_.job.cluster().lease());
+    const bool is_silent = status.has_lost_shard() && status.lost_shard() == shard && was_there;
+    const bool is_new = !is_silent && now - started_[shard] < kComesBack;
     if (!comes_back() || is_new || (!is_silent && now - since < kComesBack)) continue;
     if (launcher_.Kill("server", shard)) {
       Say(log_, absl::StrCat(name, " has not come back: killed"));
