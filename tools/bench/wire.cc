@@ -21,6 +21,7 @@
 #include "tools/bench/raw_tcp.h"
 #include "tools/bench/wire_load.h"
 #include "tools/bench/wire_memory.h"
+#include "tools/bench/wire_security.h"
 #include "tools/bench/wire_shard.h"
 #include "tools/bench/yardsticks.h"
 
@@ -42,13 +43,15 @@ bool IsOf(WireOp op, Codec codec) {
 
 // A shard in its own process, and the load on it.
 struct Wire {
-  static absl::StatusOr<Wire> Start(const std::string& path, int64_t bytes) {
+  static absl::StatusOr<Wire> Start(const std::string& path, int64_t bytes,
+                                    const BenchSecurity& security) {
     Wire wire;
     wire.path = path;
     wire.bytes = bytes;
-    RUBATO_ASSIGN_OR_RETURN(
-        wire.shard, Peer::Start({"bench", "wire", "--serve", absl::StrCat("shard:", bytes)}));
-    wire.load = std::make_unique<WireLoad>(wire.shard->address(), bytes, path == "shm");
+    RUBATO_ASSIGN_OR_RETURN(wire.shard, Peer::Start({"bench", "wire", "--serve",
+                                                     absl::StrCat("shard:", bytes, ":", path)}));
+    RUBATO_ASSIGN_OR_RETURN(const ConnectionOptions connection, security.OfWorker(path));
+    wire.load = std::make_unique<WireLoad>(wire.shard->address(), bytes, path == "shm", connection);
     return wire;
   }
 
@@ -212,10 +215,13 @@ absl::Status SetSizes(const std::string& sizes, WireBench* bench) {
 
 absl::Status SetPath(const std::string& path, WireBench* bench) {
   if (path.empty()) return absl::OkStatus();
-  if (path != "tcp" && path != "shm") {
-    return absl::InvalidArgumentError(absl::StrCat("found --path ", path, ", expected tcp or shm"));
+  bench->paths = absl::StrSplit(path, ',');
+  for (const std::string& one : bench->paths) {
+    if (one != "tcp" && one != "shm" && one != "token" && one != "mtls") {
+      return absl::InvalidArgumentError(
+          absl::StrCat("found --path ", path, ", expected some of tcp, shm, token and mtls"));
+    }
   }
-  bench->paths = {path};
   return absl::OkStatus();
 }
 
@@ -261,13 +267,14 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
                           Peer::Start({"bench", "wire", "--serve", "raw"}));
   RUBATO_ASSIGN_OR_RETURN(const std::unique_ptr<RawTcp> raw,
                           RawTcp::Connect(raw_server->address()));
+  RUBATO_ASSIGN_OR_RETURN(const std::unique_ptr<BenchSecurity> security, BenchSecurity::Create());
   std::vector<Wire> wires, latency_wires;
   for (const std::string& path : bench.paths) {
     for (const int64_t bytes : bench.sizes) {
-      RUBATO_ASSIGN_OR_RETURN(Wire wire, Wire::Start(path, bytes));
+      RUBATO_ASSIGN_OR_RETURN(Wire wire, Wire::Start(path, bytes, *security));
       wires.push_back(std::move(wire));
     }
-    RUBATO_ASSIGN_OR_RETURN(Wire wire, Wire::Start(path, kLatencyBytes));
+    RUBATO_ASSIGN_OR_RETURN(Wire wire, Wire::Start(path, kLatencyBytes, *security));
     latency_wires.push_back(std::move(wire));
   }
   WireBench warm_up = bench;
@@ -284,6 +291,7 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
   }
 
   for (const std::string& path : bench.paths) {
+    if (path != "tcp" && path != "shm") continue;
     RUBATO_ASSIGN_OR_RETURN(measured.memory[path],
                             MeasureServerMemory(bench.memory_bytes, path == "shm"));
   }
@@ -304,7 +312,9 @@ int BenchWireMain(const std::vector<std::string>& arguments) {
       {"rubato bench wire --json", "rubato bench wire --sizes 1048576,4194304 --rounds 5"});
   flags.Add("sizes", &sizes, "N,N,N",
             "bytes of a request, multiples of 64; default: 4 KiB to 64 MiB");
-  flags.Add("path", &path, "tcp|shm", "only through TCP, or shared memory; default: both in turn");
+  flags.Add("path", &path, "P,P",
+            "of tcp, shm (shared memory), token (TCP, by a key) and mtls (TCP, by certificates); "
+            "default: tcp,shm. All take turns");
   flags.Add("codec", &codecs, "C,C",
             "of float32, bf16, fp16, int8 and topk; default: all. Parameters are pulled in float32 "
             "where\n                        it is for gradients");
@@ -316,11 +326,11 @@ int BenchWireMain(const std::vector<std::string>& arguments) {
   if (serve == "raw") return ServeRawTcp();
   int64_t bytes = 0;
   const std::vector<std::string> role = absl::StrSplit(serve, ':');
-  if (role.size() == 2 && role[0] == "shard" && absl::SimpleAtoi(role[1], &bytes)) {
-    return ServeBenchShard(bytes);
+  if (role.size() == 3 && role[0] == "shard" && absl::SimpleAtoi(role[1], &bytes)) {
+    return ServeBenchShard(bytes, role[2]);
   }
   if (role.size() == 2 && role[0] == "sync" && absl::SimpleAtoi(role[1], &bytes)) {
-    return ServeBenchShard(bytes, /*sync=*/true);
+    return ServeBenchShard(bytes, /*path=*/"", /*sync=*/true);
   }
   return PrintResult(RunBench(std::move(bench), sizes, path, codecs, quick, json));
 }

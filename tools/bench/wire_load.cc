@@ -40,7 +40,8 @@ WireLoad::Coding::Coding(Codec codec, const FlatSpace& space)
   expected.Begin(schedule, 0, {0, 1}, policy);
 }
 
-WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared)
+WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared,
+                   const ConnectionOptions& connection)
     : space_(BenchSpace(bytes)),
       blocks_{0, space_.blocks() - 1},
       arena_(shared && LendsGradients(space_.values()) ? SharedArena::Create().value_or(nullptr)
@@ -69,7 +70,7 @@ WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared)
   };
   streams_ =
       std::make_unique<ShardStreams>(std::vector<std::string>{address}, StreamScope{kBenchDigest},
-                                     ConnectionOptions(), std::move(callbacks), shared, arena_);
+                                     connection, std::move(callbacks), shared, arena_);
 }
 
 absl::StatusOr<WireLoad::Took> WireLoad::Run(WireOp op, Codec codec, int64_t count,

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "common/space/flat_space.h"
+#include "common/wire/connection_options.h"
 #include "common/wire/shard_streams.h"
 #include "common/wire/shared_arena.h"
 #include "tools/bench/peer.h"
@@ -24,7 +25,8 @@ enum class WireOp { kPush, kPull, kPushPull };
 class WireLoad {
  public:
   // Of a shard that ServeBenchShard(bytes) serves at `address`, through shared memory if `shared`.
-  WireLoad(const std::string& address, int64_t bytes, bool shared);
+  WireLoad(const std::string& address, int64_t bytes, bool shared,
+           const ConnectionOptions& connection);
 
   // What `count` requests take of all parameters, which are pushed in `codec`, and pulled in it if
   // it is for parameters, else in float32. As many under way at a time as hold 4 MiB,

@@ -16,6 +16,7 @@
 #include "server/shard/float_values.h"
 #include "server/shard/shard_protocol.h"
 #include "tools/bench/peer.h"
+#include "tools/bench/wire_security.h"
 
 namespace rubato {
 namespace {
@@ -30,7 +31,9 @@ FlatSpace BenchSpace(int64_t bytes) {
   return FlatSpace(values + kReceiptValues, block);
 }
 
-int ServeBenchShard(int64_t bytes, bool sync) {
+int ServeBenchShard(int64_t bytes, const std::string& path, bool sync) {
+  const absl::StatusOr<ConnectionOptions> connection = BenchServerSecurity(path);
+  RUBATO_CHECK(connection.ok());
   const FlatSpace space = BenchSpace(bytes);
   proto::Job job;
   job.mutable_cluster()->set_servers(1);
@@ -60,8 +63,9 @@ int ServeBenchShard(int64_t bytes, bool sync) {
   const Log log("server", 0, LogLevel::kWarning);
   absl::StatusOr<std::shared_ptr<SharedArena>> arena = SharedArena::Create();
   RUBATO_CHECK(arena.ok());
-  DataService data(kBenchDigest, /*share_memory=*/true, &log, *arena);
-  absl::StatusOr<std::unique_ptr<FloatValues>> values = FloatValues::Create(job, 0, BlockMemory(*arena));
+  DataService data(kBenchDigest, /*share_memory=*/true, &log, *arena, *connection);
+  absl::StatusOr<std::unique_ptr<FloatValues>> values =
+      FloatValues::Create(job, 0, BlockMemory(*arena));
   RUBATO_CHECK(values.ok());
   ShardProtocol shard(*std::move(values), [&data](const ShardOutcome& outcome) {
     if (const auto* sent = std::get_if<shard_outcome::Sent>(&outcome)) {
@@ -72,7 +76,7 @@ int ServeBenchShard(int64_t bytes, bool sync) {
   });
   RUBATO_CHECK(shard.Handle(shard_event::Message{message}).ok());
   absl::StatusOr<Listener> listener = Listener::Listen(
-      "127.0.0.1:0", ConnectionOptions(), [](const std::string&) {},
+      "127.0.0.1:0", *connection, [](const std::string&) {},
       [&data](grpc::ServerBuilder* builder) { data.Register(builder); });
   RUBATO_CHECK(listener.ok());
   DataService::Callbacks callbacks;

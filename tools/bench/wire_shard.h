@@ -24,8 +24,8 @@ inline float BenchGradient(int64_t index) { return static_cast<float>(index % 7 
 
 // The peer's role. The space's parameters begin at 0; contributions are applied on arrival with a
 // learning rate of 1: a value is what the contributions subtracted from it in turn. With `sync`
-// they are those of two workers in step, with a momentum of 0.5.
-int ServeBenchShard(int64_t bytes, bool sync = false);
+// they are those of two workers in step, with a momentum of 0.5. Secured as `path` says.
+int ServeBenchShard(int64_t bytes, const std::string& path = "", bool sync = false);
 
 }  // namespace rubato
 

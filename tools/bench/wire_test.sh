@@ -18,6 +18,12 @@ assert set(result["server_memory"]) == {"tcp", "shm"}
 assert all(r > 1 for r in result["server_memory"].values())
 assert all(0 < l["p50"] <= l["p99"] for l in result["latency_us"].values())
 '
+$rubato bench wire --quick --json --sizes 524288 --path tcp,token,mtls --codec float32 | python3 -c '
+import json, sys
+result = json.load(sys.stdin)
+assert {r["path"] for r in result["results"]} == {"tcp", "token", "mtls"}, result
+assert all(r["gbps"] > 0 for r in result["results"])
+'
 refused() {
   local code=0
   "$rubato" bench wire "$@" 2>"$TEST_TMPDIR/refused" || code=$?
