@@ -38,7 +38,7 @@ absl::Status Serve(const std::string& config, const std::vector<std::string>& ov
   if (job.cluster().dedicated_coordinator()) options.connection.coordinator = "the coordinator";
   options.connection.strangers = std::make_shared<rubato::Strangers>(
       rubato::MaxStrangers(job.cluster().workers().max(), job.cluster().servers()),
-      rubato::kMaxConnectionBytes);
+      rubato::kMaxStrangerBytes);
   std::unique_ptr<rubato::HealthListener> health;
   if (!health_at.empty()) {
     RUBATO_ASSIGN_OR_RETURN(health, rubato::HealthListener::Listen(health_at));

@@ -23,10 +23,12 @@ constexpr int kMaxRequestBytes = 8 << 20;
 constexpr int kMaxCalls = 4;
 
 // What the peers of a server may make it hold by messages that they begin and never finish: so much
-// a connection, of which members have three each (calls, heartbeat, data), and so many may be
-// there on which nothing whole has been said (strangers.h): as many as may well come at once.
+// a connection, of which members have three each (calls, heartbeat, data).
 constexpr int64_t kMaxConnectionBytes = int64_t{kMaxCalls} * kMaxRequestBytes;
 constexpr int kConnectionsOfMember = 3;
+// On a connection on which nothing whole has been said (strangers.h): one message of any length, and
+// what comes before it. As many may be there as may well come at once.
+constexpr int64_t kMaxStrangerBytes = kMaxRequestBytes + (1 << 20);
 inline int MaxStrangers(int workers, int servers) { return workers + servers + 16; }
 
 // How long a connection may take to speak HTTP/2 (and then to say something whole, see

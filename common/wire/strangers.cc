@@ -3,6 +3,7 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/tcp.h>
+#include <malloc.h>
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -86,16 +87,22 @@ void Strangers::OnMessage(const std::string& peer) {
 void Strangers::Look(absl::Time now) {
   absl::MutexLock lock(&mutex_);
   strangers_.remove_if([this, now](const Stranger& stranger) {
-    const bool breaks = now - stranger.since >= kPatience || BytesFrom(stranger.fd) > max_bytes_;
+    const uint64_t bytes = BytesFrom(stranger.fd);
+    const bool breaks = now - stranger.since >= kPatience || bytes > max_bytes_;
     if (!breaks && !HasEnded(stranger.fd)) return false;
+    mutex_.AssertHeld();
+    if (bytes > kMuch) gives_back_at_ = now + kUntilFreed;
     breaks ? Break(stranger.fd) : static_cast<void>(close(stranger.fd));
     return true;
   });
+  if (now < gives_back_at_) return;
+  gives_back_at_ = absl::InfiniteFuture();
+  malloc_trim(/*pad=*/0);
 }
 
 bool Strangers::empty() const {
   absl::MutexLock lock(&mutex_);
-  return strangers_.empty();
+  return strangers_.empty() && gives_back_at_ == absl::InfiniteFuture();
 }
 
 }  // namespace rubato

@@ -20,6 +20,10 @@ namespace rubato {
 class Strangers {
  public:
   static constexpr absl::Duration kPatience = absl::Seconds(10);
+  // Of more bytes the memory is given back: that of a few hellos is not worth it.
+  static constexpr uint64_t kMuch = 64 << 10;
+  // How long after the end of a connection: gRPC frees what is of it on threads of its own.
+  static constexpr absl::Duration kUntilFreed = absl::Seconds(1);
 
   // At most `max` at a time: as many as may well come at once. Each may send `max_bytes`.
   Strangers(size_t max, uint64_t max_bytes) : max_(max), max_bytes_(max_bytes) {}
@@ -34,9 +38,10 @@ class Strangers {
   void OnMessage(const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Forgets connections that have ended, and breaks those that have said nothing for kPatience or
-  // have sent too much.
+  // have sent too much. Gives back the memory of those, and of others who have sent much.
   void Look(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
 
+  // Whether there is nothing to look at.
   bool empty() const ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
@@ -50,6 +55,7 @@ class Strangers {
   const size_t max_;
   const uint64_t max_bytes_;
   std::list<Stranger> strangers_ ABSL_GUARDED_BY(mutex_);  // the oldest first
+  absl::Time gives_back_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
 };
 
 }  // namespace rubato

@@ -8,9 +8,12 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <cstdint>
+#include <fstream>
 #include <memory>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/base/check.h"
 #include "common/base/status_matchers.h"
@@ -81,6 +84,36 @@ TEST(StrangersTest, WhoSaysNothingForTooLongIsBroken) {
   EXPECT_TRUE(silent.is_broken());
   EXPECT_FALSE(known.is_broken());
   EXPECT_FALSE(later.is_broken());
+}
+
+// Bytes of this process that are in memory.
+int64_t Resident() {
+  int64_t size = 0, resident = 0;
+  std::ifstream("/proc/self/statm") >> size >> resident;
+  return resident * sysconf(_SC_PAGESIZE);
+}
+
+TEST(StrangersTest, WhatThoseLeaveWhoHaveSentMuchIsGivenBack) {
+  KeepFreedMemory();
+  constexpr int64_t kLeft = 100 << 20;
+  Strangers strangers(8, kMaxBytes);
+  for (const bool much : {false, true}) {
+    Connection connection;
+    strangers.Add(connection.server(), kStart);
+    connection.Send(much ? Strangers::kMuch + 1 : kMaxBytes + 1);
+    {
+      std::vector<std::unique_ptr<std::string>> held;
+      for (int64_t at = 0; at < kLeft; at += 10'000) {
+        held.push_back(std::make_unique<std::string>(10'000, 'x'));
+      }
+    }
+    strangers.Look(kStart);
+    const int64_t before = Resident();
+    EXPECT_EQ(strangers.empty(), !much);
+    strangers.Look(kStart + Strangers::kUntilFreed);
+    EXPECT_TRUE(strangers.empty());
+    EXPECT_EQ(before - Resident() > kLeft / 2, much);
+  }
 }
 
 TEST(StrangersTest, WhoSendsTooMuchIsBroken) {

@@ -156,7 +156,7 @@ std::string HostileText(const proto::Cluster& cluster) {
       "#  besides, strangers may make a server hold up to %s (%d connections), and each member "
       "that "
       "has gone bad %s\n",
-      Megabytes(strangers * kMaxConnectionBytes), strangers,
+      Megabytes(strangers * kMaxStrangerBytes), strangers,
       Megabytes(kConnectionsOfMember * kMaxConnectionBytes));
 }
 
