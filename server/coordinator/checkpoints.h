@@ -76,7 +76,8 @@ class Checkpoints {
   bool IsCopying(int64_t until) const { return snapshots_.copying() && snapshots_.step() <= until; }
   bool is_writing() const { return snapshots_.phase() == Snapshots::Phase::kWriting; }
   bool is_under_way() const { return snapshots_.under_way(); }
-  int64_t step() const { return snapshots_.step(); }  // of the one taken last
+  int64_t step() const { return snapshots_.step(); }          // of the one taken last
+  uint32_t last_snapshot() const { return snapshots_.id(); }  // that shards have been told of
   // The path of the last good one; empty: there is none.
   const std::string& last() const { return last_; }
 

@@ -67,19 +67,24 @@ Outcomes Coordinator::Handle(const coordinator::Event& event, absl::Time now) {
 }
 
 void Coordinator::On(const coordinator::PeerGone& event) {
-  const Peer* const peer = registry_.Find(event.peer);
+  LosePeer(event.peer);
+  registry_.Forget(event.peer);
+}
+
+void Coordinator::LosePeer(PeerId id) {
+  const Peer* const peer = registry_.Find(id);
   if (peer == nullptr || is_over_) return;
   if (starting_.state() == Starting::State::kGathering) {
     out_.push_back(Warn{absl::StrCat(Describe(*peer), " has left before the start")});
-    registry_.Remove(event.peer);
+    registry_.Remove(id);
     return;
   }
   const std::string why = absl::StrFormat("is gone: its connection broke at step %d",
                                           has_begun() ? work_->metrics().steps() : 0);
   if (peer->is_worker) {
-    Lose(event.peer, why);
+    Lose(id, why);
   } else {
-    LoseShard(event.peer, why);
+    LoseShard(id, why);
   }
 }
 

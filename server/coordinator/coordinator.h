@@ -45,6 +45,7 @@
 #include "server/coordinator/starting.h"
 #include "server/coordinator/view_change.h"
 #include "server/coordinator/work.h"
+#include "server/rules/allowed.h"
 #include "server/run/metrics.h"
 
 namespace rubato {
@@ -92,6 +93,9 @@ class Coordinator {
   bool has_begun() const { return starting_.state() == Starting::State::kDone; }
   // Whether this term has trained anything.
   bool has_trained() const { return samples() > first_samples(); }
+  // Messages that were refused, each of which has ended its call: no peer that keeps to the
+  // protocol says one, however late it is.
+  int64_t refused() const { return refused_; }
   // How the job stands (coordinator_status.cc).
   proto::JobStatus Status(absl::Time now) const;
 
@@ -112,8 +116,11 @@ class Coordinator {
   // Who registers is of a run that has begun already, and this would be another run of the same
   // job: ends, and the others wait for the right coordinator.
   void RefuseToBegin(PeerId id, const proto::Registration& registration);
+  // As what the peer of this call speaks (server/rules/allowed.h).
+  Speaker SpeakerOf(PeerId id);
+  void RefuseStranger(PeerId id, const proto::PeerMessage& message);
   // Why the peer cannot have said this, or OK.
-  absl::Status Check(const Peer& peer, const proto::PeerMessage& message) const;
+  absl::Status Check(PeerId id, const Peer& peer, const proto::PeerMessage& message) const;
   // It said what none of ours says: its call ends, and for a worker nothing else.
   void EndCall(PeerId id, const Peer& peer, const absl::Status& why);
   void OnFailure(PeerId id, const Peer& peer, const proto::Failure& failure);
@@ -148,6 +155,8 @@ class Coordinator {
   // To the workers that are its members.
   void SendViewToWorkers();
   void CheckLeases();
+  // Its call is broken.
+  void LosePeer(PeerId id);
   // A worker is not there any more; `why` completes "worker 1 (host pid 2) ...".
   void Lose(PeerId id, const std::string& why);
   void Evict(const Leases::Expired& expired);
@@ -203,6 +212,7 @@ class Coordinator {
   std::optional<Decisions> decisions_;
   Checkpoints checkpoints_;
   Ending ending_;
+  int64_t refused_ = 0;
   bool is_over_ = false;
   bool goes_back_ = false;  // only the term is
   // A shard that was lost while the result was collected, which may have come off all the same.

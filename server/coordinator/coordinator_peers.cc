@@ -4,8 +4,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/status.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/peer_checks.h"
+#include "server/rules/allowed.h"
 
 namespace rubato {
 
@@ -22,28 +24,54 @@ namespace {
 // for the next.
 constexpr int64_t kMaxAsked = 64;
 
+// Who may not say it, for people.
+absl::Status NoMessageOf(Speaker speaker, proto::PeerMessage::KindCase kind) {
+  const bool is_shard = speaker == Speaker::kNewShard || speaker == Speaker::kShard;
+  const bool is_new = speaker == Speaker::kNewShard || speaker == Speaker::kNewWorker;
+  return absl::InvalidArgumentError(absl::StrCat(MessageName(kind), ": it is no message of a ",
+                                                 is_shard ? "shard" : "worker",
+                                                 is_new ? " that has had no view" : ""));
+}
+
+// What a shard says may come twice, and so may this.
+absl::Status CheckAgain(const Peer& peer, const proto::Registration& registration) {
+  if (registration.SerializeAsString() == peer.registration.SerializeAsString()) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError("registration: found another than its first");
+}
+
 }  // namespace
+
+Speaker Coordinator::SpeakerOf(PeerId id) {
+  const Peer* const peer = registry_.Find(id);
+  if (peer == nullptr) return registry_.HasGone(id) ? Speaker::kGone : Speaker::kStranger;
+  if (!peer->is_worker) return work_.has_value() ? Speaker::kShard : Speaker::kNewShard;
+  if (!peer->is_member) return Speaker::kNewWorker;
+  return is_training() ? Speaker::kMember : Speaker::kMemberAfter;
+}
 
 void Coordinator::On(const coordinator::FromPeer& event) {
   if (is_over_) return;
   const proto::PeerMessage& message = event.message;
-  if (message.has_registration()) {
-    OnRegistration(event.peer, message.registration());
-    return;
-  }
+  const Speaker speaker = SpeakerOf(event.peer);
+  const Verdict verdict = MaySay(message.kind_case(), speaker);
   Peer* const peer = registry_.Find(event.peer);
   if (peer == nullptr) {
-    out_.push_back(
-        SendStop(event.peer,
-                 MakeRefusal(kExitFailure,
-                             "this process is not registered: a call begins with a registration")));
+    if (verdict == Verdict::kAllowed) OnRegistration(event.peer, message.registration());
+    if (verdict == Verdict::kRefused) RefuseStranger(event.peer, message);
     return;
   }
-  if (const absl::Status status = Check(*peer, message); !status.ok()) {
+  absl::Status status;
+  if (verdict == Verdict::kRefused) status = NoMessageOf(speaker, message.kind_case());
+  if (verdict == Verdict::kAllowed) status = Check(event.peer, *peer, message);
+  if (message.has_registration()) status.Update(CheckAgain(*peer, message.registration()));
+  if (!status.ok()) {
     EndCall(event.peer, *peer, status);
     return;
   }
   peer->last_heard = now_;
+  if (verdict == Verdict::kDropped) return;
   if (message.has_stop_request()) {
     On(coordinator::StopRequested{
         absl::AbortedError(absl::StrCat(Describe(*peer),
@@ -58,18 +86,28 @@ void Coordinator::On(const coordinator::FromPeer& event) {
   }
 }
 
-absl::Status Coordinator::Check(const Peer& peer, const proto::PeerMessage& message) const {
+void Coordinator::RefuseStranger(PeerId id, const proto::PeerMessage& message) {
+  ++refused_;
+  registry_.MarkGone(id);
+  out_.push_back(SendStop(
+      id, MakeRefusal(kExitFailure, absl::StrCat("this process is not registered: a call begins "
+                                                 "with a registration, found ",
+                                                 MessageName(message.kind_case())))));
+}
+
+absl::Status Coordinator::Check(PeerId id, const Peer& peer,
+                                const proto::PeerMessage& message) const {
+  // There are no terms yet; what may be said needs none.
   if (!work_.has_value()) {
-    // There are no terms yet, and what needs them counts for nothing.
-    if (!message.has_failure() && !message.has_stop_request()) return absl::OkStatus();
     return peer.is_worker ? CheckWorkerMessage(message, {}) : CheckShardMessage(message, {});
-  }
-  // What was on its way when the training ended counts for nothing any more.
-  if (peer.is_worker && message.has_progress() && !(is_training() && peer.is_member)) {
-    return absl::OkStatus();
   }
   const Lineage& lineage = work_->lineage();
   PeerTerms terms;
+  terms.view = view_.number();
+  terms.snapshot = checkpoints_.last_snapshot();
+  terms.is_member = peer.is_member;
+  terms.tests_last = id == ending_.tester() && ending_.is_final();
+  terms.reports = ending_.state() >= Ending::State::kReporting;
   terms.in_step = work_->policy().blocks_in_step();
   terms.origin = lineage.origin();
   terms.until = lineage.until();
@@ -77,12 +115,17 @@ absl::Status Coordinator::Check(const Peer& peer, const proto::PeerMessage& mess
   terms.leaves = lineage.schedule().leaves();
   terms.micro_batch = job_.train().batch_size() / job_.train().micro_batches();
   terms.values = placement_->space().values();
-  if (peer.is_worker) return CheckWorkerMessage(message, terms);
+  if (peer.is_worker) {
+    RUBATO_RETURN_IF_ERROR(CheckWorkerMessage(message, terms));
+    const bool tells = message.has_progress() && is_training();
+    return tells ? work_->CheckGiven(peer.worker, message.progress()) : absl::OkStatus();
+  }
   terms.blocks = placement_->Blocks(peer.shard.number);
   return CheckShardMessage(message, terms);
 }
 
 void Coordinator::EndCall(PeerId id, const Peer& peer, const absl::Status& why) {
+  ++refused_;
   const std::string reason =
       absl::StrCat("says what no ", peer.is_worker ? "worker" : "shard", " says: ", why.message());
   out_.push_back(SendStop(id, MakeRefusal(kExitFailure, absl::StrCat("this process ", reason))));
@@ -96,7 +139,6 @@ void Coordinator::EndCall(PeerId id, const Peer& peer, const absl::Status& why) 
 }
 
 void Coordinator::OnShard(PeerId id, const ShardId& shard, const proto::PeerMessage& message) {
-  if (!work_.has_value()) return;  // before the first view nothing is asked
   switch (message.kind_case()) {
     case proto::PeerMessage::kShardOpened:
       if (starting_.OnOpened(shard, *placement_, registry_, &out_)) BeginTraining();
@@ -134,7 +176,7 @@ void Coordinator::OnShard(PeerId id, const ShardId& shard, const proto::PeerMess
       ending_.OnReport(shard, message.shard_report(), &summary_, &out_);
       break;
     default:
-      break;  // a worker's, or of a later version
+      break;  // no shard's
   }
 }
 
@@ -148,29 +190,20 @@ bool Coordinator::MayAskForMore(PeerId id, const Peer& peer) {
 }
 
 void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& message) {
-  const bool works = is_training() && peer->is_member;
   switch (message.kind_case()) {
     case proto::PeerMessage::kWorkRequest:
-      if (!works) break;
       if (!MayAskForMore(id, *peer)) break;
       work_->OnApplied(peer->worker, message.work_request().applied());
       work_->Give(id, peer, &*evaluations_, now_, &out_);
       break;
     case proto::PeerMessage::kProgress:
-      if (!works) break;
-      if (!work_->IsGiven(peer->worker, message.progress().unit())) {
-        EndCall(id, *peer,
-                absl::InvalidArgumentError(absl::StrFormat(
-                    "progress.unit: found %d, expected a contribution that it has been given",
-                    message.progress().unit())));
-        break;
-      }
       work_->OnProgress(message.progress(), peer, &registry_, &*evaluations_, now_, &out_);
       checkpoints_.OnProgress(*work_);
       TakeWantedCheckpoint();
       break;
     case proto::PeerMessage::kIdle:
-      if (!works || message.idle().view() != view_.number() || !MayAskForMore(id, *peer)) break;
+      // Of an earlier view it comes late.
+      if (message.idle().view() != view_.number() || !MayAskForMore(id, *peer)) break;
       work_->OnApplied(peer->worker, message.idle().applied());
       if (work_->OnIdle(id, peer, &*evaluations_, now_, &out_)) CheckDrained();
       break;
@@ -184,7 +217,7 @@ void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& mess
       Lose(id, absl::StrCat("leaves: ", PeerText(message.leave().reason())));
       break;
     default:
-      break;  // a shard's, or of a later version
+      break;  // no worker's
   }
 }
 
@@ -217,7 +250,6 @@ void Coordinator::OnFailure(PeerId id, const Peer& peer, const proto::Failure& f
 }
 
 void Coordinator::OnRegistration(PeerId id, const proto::Registration& registration) {
-  if (registry_.Find(id) != nullptr) return;
   const bool gathers = starting_.state() == Starting::State::kGathering;
   const proto::Workers& workers = job_.cluster().workers();
   const bool is_first = gathers && before_.term() <= 1;
@@ -241,6 +273,7 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
     status = absl::UnavailableError("the training is over");
   }
   if (!status.ok()) {
+    registry_.MarkGone(id);
     out_.push_back(
         Warn{absl::StrCat("refused ", PeerText(registration.process()), ": ", status.message())});
     out_.push_back(SendStop(
@@ -306,7 +339,7 @@ void Coordinator::OnQuestion(PeerId id, const ShardId& shard, const proto::Quest
 
 void Coordinator::OnEvaluation(PeerId id, const Peer& peer,
                                const proto::EvaluationResult& evaluation) {
-  if (!has_begun() || evaluation.samples() <= 0) return;
+  if (evaluation.samples() <= 0) return;
   // Of the parameters at the end, from the one that is asked; others while the training goes on.
   const bool at_end = ending_.state() == Ending::State::kTesting && id == ending_.tester() &&
                       evaluation.unit() == ending_.unit();

@@ -149,8 +149,11 @@ TEST_F(CoordinatorTest, AFailureBeforeTheStartIsPassedOnWithItsExitCode) {
     sent_.clear();
     end_.reset();
     Start();
-    Receive(2, Worker());
-    if (begun) Begin();
+    if (begun) {
+      Begin();
+    } else {
+      Receive(2, Worker());
+    }
     proto::PeerMessage failure;
     failure.mutable_failure()->set_exit_code(2);
     failure.mutable_failure()->set_reason("no such file");

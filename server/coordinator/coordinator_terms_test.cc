@@ -379,11 +379,11 @@ TEST_F(CoordinatorTermsTest, AWorkerThatFailsWhileAllComeBackIsLostAndNoMore) {
   Receive(2, Failed(1));
   EXPECT_FALSE(end_.has_value());
   EXPECT_THAT(warnings_.back(), HasSubstr("worker 0 (host pid 0) failed: "));
-  Receive(1, Shard(1));
-  Receive(1, Failed(1));
+  Receive(5, Shard(1));
+  Receive(5, Failed(1));
   EXPECT_FALSE(end_.has_value());
-  Receive(1, Shard(1));
-  Receive(1, Failed(2));
+  Receive(6, Shard(1));
+  Receive(6, Failed(2));
   EXPECT_TRUE(end_.has_value()) << "repeating cannot help";
 }
 

@@ -100,7 +100,21 @@ absl::Status Check(const proto::Progress& progress, const PeerTerms& terms) {
               kMostSeconds);
 }
 
-absl::Status Check(const proto::EvaluationResult& evaluation) {
+// What has a number that rises was, or is.
+absl::Status Begun(absl::string_view field, uint32_t found, uint32_t last) {
+  if (found <= last) return absl::OkStatus();
+  return Found(field, absl::StrCat(found), absl::StrCat("at most ", last));
+}
+
+absl::Status Check(const proto::Idle& idle, const PeerTerms& terms) {
+  RUBATO_RETURN_IF_ERROR(Begun("idle.view", idle.view(), terms.view));
+  return Count("idle.applied", idle.applied());
+}
+
+absl::Status Check(const proto::EvaluationResult& evaluation, const PeerTerms& terms) {
+  if (evaluation.is_final() && !terms.tests_last) {
+    return Found("evaluation.is_final", "a final test", "none: it has not been asked for one");
+  }
   RUBATO_RETURN_IF_ERROR(Count("evaluation.unit", evaluation.unit()));
   RUBATO_RETURN_IF_ERROR(In("evaluation.samples", evaluation.samples(), 0, kMostSamples));
   RUBATO_RETURN_IF_ERROR(Shares("evaluation.correct", evaluation.correct(), evaluation.samples()));
@@ -109,6 +123,7 @@ absl::Status Check(const proto::EvaluationResult& evaluation) {
 
 absl::Status Check(const proto::ShardClosed& closed, const PeerTerms& terms) {
   const int64_t most = terms.in_step ? terms.until : kMaxCount;
+  RUBATO_RETURN_IF_ERROR(Begun("shard_closed.view", closed.view(), terms.view));
   RUBATO_RETURN_IF_ERROR(
       Size("shard_closed.lowest_version", closed.has_lowest_version(), !terms.blocks.empty()));
   RUBATO_RETURN_IF_ERROR(In("shard_closed.highest_version", closed.highest_version(), 0, most));
@@ -124,6 +139,7 @@ absl::Status Check(const proto::ShardClosed& closed, const PeerTerms& terms) {
 }
 
 absl::Status Check(const proto::SnapshotCopied& copied, const PeerTerms& terms) {
+  RUBATO_RETURN_IF_ERROR(Begun("snapshot_copied.id", copied.id(), terms.snapshot));
   RUBATO_RETURN_IF_ERROR(Size("snapshot_copied.blocks", copied.blocks_size(), terms.blocks.size()));
   int64_t expected = terms.blocks.begin;
   for (const proto::BlockState& block : copied.blocks()) {
@@ -138,7 +154,13 @@ absl::Status Check(const proto::SnapshotCopied& copied, const PeerTerms& terms) 
   return absl::OkStatus();
 }
 
+absl::Status Check(const proto::SnapshotMissed& missed, const PeerTerms& terms) {
+  RUBATO_RETURN_IF_ERROR(Begun("snapshot_missed.id", missed.id(), terms.snapshot));
+  return Count("snapshot_missed.version", missed.version());
+}
+
 absl::Status Check(const proto::PartWritten& part, const PeerTerms& terms) {
+  RUBATO_RETURN_IF_ERROR(Begun("part_written.id", part.id(), terms.snapshot));
   RUBATO_RETURN_IF_ERROR(Short("part_written.reason", part.reason(), kMostText));
   if (part.state() != proto::PartWritten::STATE_WRITTEN) {
     return Size("part_written.checksums", part.checksums_size(), 0);
@@ -189,7 +211,9 @@ absl::Status Check(const proto::ShardReport& report, const PeerTerms& terms) {
   }
   RUBATO_RETURN_IF_ERROR(Count("shard_report.duplicates", report.duplicates()));
   RUBATO_RETURN_IF_ERROR(In("shard_report.pushed_bytes", report.pushed_bytes(), 0, kMaxBytes));
-  return In("shard_report.pulled_bytes", report.pulled_bytes(), 0, kMaxBytes);
+  RUBATO_RETURN_IF_ERROR(In("shard_report.pulled_bytes", report.pulled_bytes(), 0, kMaxBytes));
+  if (terms.reports) return absl::OkStatus();
+  return Found("shard_report", "one", "none: it has not been asked for one");
 }
 
 absl::Status Check(const proto::KeptValues& kept) {
@@ -209,7 +233,11 @@ absl::Status Check(const proto::KeptValues& kept) {
   return absl::OkStatus();
 }
 
-absl::Status Check(const proto::Failure& failure) {
+// Only who computes finds what is not finite.
+absl::Status Check(const proto::Failure& failure, const PeerTerms& terms) {
+  if (failure.non_finite() && !terms.is_member) {
+    return Found("failure.non_finite", "true", "false: it has computed nothing");
+  }
   return In("failure.exit_code", failure.exit_code(), 1, 255);
 }
 
@@ -238,15 +266,15 @@ absl::Status CheckWorkerMessage(const proto::PeerMessage& message, const PeerTer
     case proto::PeerMessage::kProgress:
       return Check(message.progress(), terms);
     case proto::PeerMessage::kEvaluation:
-      return Check(message.evaluation());
+      return Check(message.evaluation(), terms);
     case proto::PeerMessage::kIdle:
-      return Count("idle.applied", message.idle().applied());
+      return Check(message.idle(), terms);
     case proto::PeerMessage::kLeave:
       return Count("leave.applied", message.leave().applied());
     case proto::PeerMessage::kFailure:
-      return Check(message.failure());
+      return Check(message.failure(), terms);
     default:
-      return absl::InvalidArgumentError("it is no message of a worker");
+      return absl::OkStatus();
   }
 }
 
@@ -259,19 +287,17 @@ absl::Status CheckShardMessage(const proto::PeerMessage& message, const PeerTerm
     case proto::PeerMessage::kPartWritten:
       return Check(message.part_written(), terms);
     case proto::PeerMessage::kSnapshotMissed:
-      return Count("snapshot_missed.version", message.snapshot_missed().version());
+      return Check(message.snapshot_missed(), terms);
     case proto::PeerMessage::kQuestion:
       return Check(message.question(), terms);
     case proto::PeerMessage::kShardReport:
       return Check(message.shard_report(), terms);
     case proto::PeerMessage::kFailure:
-      return Check(message.failure());
+      return Check(message.failure(), terms);
     case proto::PeerMessage::kShardOpened:
-    case proto::PeerMessage::kShardRestored:
-    case proto::PeerMessage::kStopRequest:
-      return absl::OkStatus();
+      return Begun("shard_opened.view", message.shard_opened().view(), terms.view);
     default:
-      return absl::InvalidArgumentError("it is no message of a shard");
+      return absl::OkStatus();
   }
 }
 

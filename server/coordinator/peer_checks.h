@@ -1,5 +1,6 @@
 // What a peer can have said. Each message of proto/cluster.proto that comes from a worker or a
-// shard is checked here, whole, before the coordinator or one of its parts sees it: every number
+// shard, and that it may say then (server/rules/allowed.h), is checked here, whole, before the
+// coordinator or one of its parts sees it: every number
 // against what is true at the moment, every list and text against what an honest peer could need.
 // What does not pass ends that peer's call. The limits are listed in docs/wire.md.
 #ifndef RUBATO_SERVER_COORDINATOR_PEER_CHECKS_H_
@@ -16,6 +17,11 @@ namespace rubato {
 
 // What the checks compare with.
 struct PeerTerms {
+  uint32_t view = 0;      // the last one
+  uint32_t snapshot = 0;  // the last one
+  bool is_member = false;
+  bool tests_last = false;  // the final test has been asked of it
+  bool reports = false;     // the shards have been asked for their reports
   bool in_step = true;
   int64_t origin = 0;       // of the lineage: its first unit
   int64_t until = 0;        // and the first that is not its

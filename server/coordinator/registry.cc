@@ -124,6 +124,7 @@ void Registry::Remove(PeerId id) {
   if (peer == nullptr) return;
   if (peer->is_worker) ranks_.erase(peer->worker.rank);
   peers_.erase(id);
+  gone_.insert(id);
 }
 
 Peer* Registry::Find(PeerId id) {

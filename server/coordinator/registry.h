@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -55,7 +56,12 @@ class Registry {
   // each kind that computes unlike the first of all.
   Peer* Add(PeerId id, const proto::Registration& registration, absl::Time now,
             coordinator::Outcomes* out);
+  // What is on its way from it comes late; MarkGone: from one that was never added.
   void Remove(PeerId id);
+  void MarkGone(PeerId id) { gone_.insert(id); }
+  bool HasGone(PeerId id) const { return gone_.count(id) > 0; }
+  // Its call is broken: nothing comes any more.
+  void Forget(PeerId id) { gone_.erase(id); }
   // Until here the model goes with the last worker; then it is the job's.
   void KeepModel() { keeps_model_ = true; }
 
@@ -95,6 +101,7 @@ class Registry {
   const std::string version_;
   std::map<PeerId, Peer> peers_;
   std::map<int, PeerId> ranks_;  // of the workers among them
+  std::set<PeerId> gone_;        // whose calls are not broken yet
   // The last ones given, by rank and by number.
   std::map<int, uint32_t> worker_incarnations_, shard_incarnations_;
   proto::WorkerRegistration model_;  // of the first worker

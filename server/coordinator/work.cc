@@ -185,6 +185,24 @@ void Work::OnLeaving(const WorkerId& worker, int64_t applied) {
   ledger_.OnLeaving(worker);
 }
 
+absl::Status Work::CheckGiven(const WorkerId& worker, const proto::Progress& progress) const {
+  const int64_t unit = progress.unit();
+  if (!divides()) {
+    if (ledger_.Holds(worker, unit)) return absl::OkStatus();
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "progress.unit: found %d, expected a contribution that it has been given", unit));
+  }
+  const int64_t end = progress.first_leaf() + progress.loss_sum_size();
+  for (int64_t leaf = progress.first_leaf(); leaf < end; ++leaf) {
+    const WorkerId owner = assignments_->Owner(unit, leaf);
+    if (owner == worker || owner.rank < 0) continue;
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "progress.first_leaf: found %d of step %d, expected micro-batches that it has been given",
+        progress.first_leaf(), unit));
+  }
+  return absl::OkStatus();
+}
+
 void Work::OnProgress(const proto::Progress& progress, Peer* peer, Registry* registry,
                       Evaluations* evaluations, absl::Time now, Outcomes* out) {
   peer->last_progress = now;

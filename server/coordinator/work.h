@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/consistency/policy.h"
@@ -84,10 +85,9 @@ class Work {
   // What it waits for `worker` to do, for people.
   std::string WaitText(const Peer& worker, double seconds) const;
 
-  // Whether `worker` may say that it has computed the unit: steps are everybody's.
-  bool IsGiven(const WorkerId& worker, int64_t unit) const {
-    return divides() || ledger_.Holds(worker, unit);
-  }
+  // InvalidArgument if `worker` tells of what it has not been given. Of steps before those whose
+  // division is known, which come late, anybody may tell.
+  absl::Status CheckGiven(const WorkerId& worker, const proto::Progress& progress) const;
   // Of a shard that has come to `unit`: all shards are done with the units below this one.
   int64_t FirstOpen(int64_t unit) const { return divides() ? unit : ledger_.first_open(); }
 

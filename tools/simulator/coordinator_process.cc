@@ -25,7 +25,11 @@ void CoordinatorProcess::BeginTerm(Coordinator core) {
 void CoordinatorProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
   if (message.kind != SimMessage::Kind::kToCoordinator) return;
   term_->calls.insert(connection);
+  const int64_t refused = term_->core.refused();
   Handle(coordinator::FromPeer{PeerOf(connection), message.to_coordinator()});
+  if (term_->core.refused() > refused && callbacks_.on_refused) {
+    callbacks_.on_refused(message.to_coordinator().ShortDebugString());
+  }
 }
 
 void CoordinatorProcess::OnBroken(ConnectionId connection) {

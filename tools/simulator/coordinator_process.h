@@ -39,6 +39,8 @@ class CoordinatorProcess : public Process {
     std::function<absl::Status(const std::vector<int>& shards)> restore;
     std::function<absl::StatusOr<std::string>(uint32_t snapshot, const proto::Manifest&)>
         checkpoint;
+    // The core has refused what a peer has said.
+    std::function<void(const std::string& what)> on_refused;
     // To be remembered by who begins the next term.
     std::function<void(const proto::Lasting&)> keep;
     // The term has ended because this shard was lost; BeginTerm is to follow.

@@ -327,8 +327,8 @@ MUTANTS = {
         "",
     ]),
     "death_of_a_worker_ends_the_job": ("//server/coordinator:coordinator.cc", "survives", [
-        "if (peer->is_worker) {\n    Lose(event.peer, why);",
-        "if (peer->is_worker && !peer->is_member) {\n    Lose(event.peer, why);",
+        "if (peer->is_worker) {\n    Lose(id, why);",
+        "if (peer->is_worker && !peer->is_member) {\n    Lose(id, why);",
     ]),
 }
 

@@ -296,6 +296,9 @@ CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
       kept_.state.set_samples(lasting.begun_samples());
     }
   };
+  callbacks.on_refused = [this](const std::string& what) {
+    Fail(absl::InternalError(absl::StrCat("refused: the coordinator refused: ", what)));
+  };
   callbacks.on_lost_shard = [this](int shard, const absl::Status& why) { OnLostShard(shard, why); };
   callbacks.on_metrics = [this](const MetricsLine& line, absl::Time now) {
     kept_.last_line = {line.samples, line.time};
