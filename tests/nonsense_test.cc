@@ -213,7 +213,6 @@ TEST_P(NonsenseTest, ManyCallsOnAConnectionDoNotFillItsMemory) {
 }
 
 TEST_P(NonsenseTest, FramesThatNoWorkerSends) {
-  const bool sync = GetParam() == "sync";
   Frame push;  // one that fits, but of a step in the far future
   push.kind = FrameKind::kPush;
   push.view = push.lineage = push.incarnation = 1;
@@ -226,8 +225,10 @@ TEST_P(NonsenseTest, FramesThatNoWorkerSends) {
   struct Case {
     std::string bytes, reason;
   };
+  // Its name is that of the worker's own stream.
+  constexpr char kImpostor[] = "from worker 0 (incarnation 1), who has another stream";
   std::vector<Case> cases = {
-      {Bytes(push, kBlockBytes[0]), sync ? "step 1099511627776" : "clock 1099511627776"},
+      {Bytes(push, kBlockBytes[0]), kImpostor},
       {Bytes(push), "0 values"},
       {Bytes(push, kBlockBytes[0] - 4), "4095 values"},
       {Bytes(push, kBlockBytes[0] + 4), "4097 values"},
@@ -237,6 +238,7 @@ TEST_P(NonsenseTest, FramesThatNoWorkerSends) {
     outside.block = block;
     cases.push_back({Bytes(outside, kBlockBytes[0]), "this shard owns blocks 0 to 2"});
     outside.kind = FrameKind::kPull;
+    outside.worker = kObserver;
     outside.block_count = 1;
     cases.push_back({Bytes(outside), "this shard owns blocks 0 to 2"});
   }
@@ -251,17 +253,14 @@ TEST_P(NonsenseTest, FramesThatNoWorkerSends) {
   }
   for (const uint32_t count : {0u, 3u, 0x7fffffffu, 0xffffffffu}) {
     Frame many = pull;
+    many.worker = kObserver;
     many.block_count = count;
     cases.push_back({Bytes(many), "this shard owns blocks 0 to 2"});
   }
-  if (sync) {
-    for (const auto& [first, end] : {std::pair(0u, 3u), {1u, 1u}, {2u, 1u}, {0u, 0xffffffffu}}) {
-      Frame node = push;
-      node.clock = 0;  // long past, but no duplicate either
-      node.first_leaf = first;
-      node.end_leaf = end;
-      cases.push_back({Bytes(node, kBlockBytes[0]), "no node of the tree"});
-    }
+  for (const FrameKind kind : {FrameKind::kPull, FrameKind::kRetire}) {
+    Frame other = pull;
+    other.kind = kind;
+    cases.push_back({Bytes(other), kImpostor});
   }
   for (const Case& c : cases) {
     const grpc::Status status = Data({c.bytes});
@@ -318,8 +317,9 @@ TEST_P(NonsenseTest, PayloadsThatNoCodecWrites) {
   ExpectGoodEnd();
 }
 
-// Their mean would be a division by zero, and the end of the job's parameters.
-TEST_P(NonsenseTest, SumsOfNoSamples) {
+// A sum that fits the open step, in the worker's name: of no samples, too, whose mean would be a
+// division by zero, and the end of the job's parameters.
+TEST_P(NonsenseTest, SumsInTheNameOfAWorkerThatIsThere) {
   RawCall call(address_, kDataMethod, metadata_);
   Frame frame;
   frame.kind = FrameKind::kPull;
@@ -330,7 +330,7 @@ TEST_P(NonsenseTest, SumsOfNoSamples) {
   const absl::StatusOr<Frame> parameters = DecodeFrame(
       absl::MakeConstSpan(reinterpret_cast<const uint8_t*>(block.data()), kFrameHeaderBytes));
   ASSERT_TRUE(parameters.ok());
-  // What the worker is about to send for the open step, but for its weight.
+  // What the worker is about to send for the open step, but for its weight and values.
   frame.kind = FrameKind::kPush;
   frame.view = frame.lineage = frame.incarnation = 1;
   frame.worker = 0;
@@ -339,7 +339,7 @@ TEST_P(NonsenseTest, SumsOfNoSamples) {
   call.Write(Bytes(frame, kBlockBytes[0]));
   const grpc::Status status = call.Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("samples"));
+  EXPECT_THAT(status.error_message(), HasSubstr("who has another stream"));
   ExpectGoodEnd();
 }
 

@@ -70,12 +70,12 @@ class FloatShardTest : public ::testing::Test {
     ASSERT_TRUE(said_.back().has_shard_opened());
   }
 
-  // What the coordinator tells the shard, and what comes on stream 1.
+  // What the coordinator tells the shard, and what comes on the stream of who sends it.
   void Tell(const proto::CoordinatorMessage& message) {
     RUBATO_ASSERT_OK(shard_->Handle(shard_event::Message{message}));
   }
   absl::Status Receive(const Frame& frame, absl::Span<const float> values = {}) {
-    return shard_->Handle(shard_event::Arrival{1, frame, values});
+    return shard_->Handle(shard_event::Arrival{1 + uint64_t{frame.worker}, frame, values});
   }
 
   // A gradient that is a pure function of its key.

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_format.h"
 #include "common/base/check.h"
+#include "common/base/status.h"
 
 namespace rubato {
 namespace {
@@ -23,6 +24,8 @@ void Shard::OnView(const proto::View& view, ShardActions* actions) {
   terms_.closed = answers_close_ = false;
   terms_.limit = terms_.readable = view.until_step();
   terms_.asked.clear();
+  origin_ = view.origin_unit();
+  grants_ = Grants(view);
   until_ = view.has_until_step() ? view.until_step() : ShardTerms::kNoLimit;
   if (new_lineage) terms_.decisions.clear();
   std::vector<uint32_t> before = std::exchange(members_, {});
@@ -113,6 +116,39 @@ bool Shard::IsApplying() const {
                      [](const BlockLedger& ledger) { return ledger.is_updating(); });
 }
 
+Sender Shard::SenderOf(const Contribution& contribution) const {
+  if (contribution.worker == kObserver) return Sender::kObserver;
+  if (contribution.view < view_) return Sender::kEarlier;
+  // The next view follows when this shard, too, has closed this one. Who could read this shard's
+  // blocks was a member, and is one.
+  if (contribution.view > view_ + 1 || !IsMember(contribution)) return Sender::kNobody;
+  return contribution.view == view_ ? Sender::kMember : Sender::kNext;
+}
+
+Sender Shard::SenderOf(const Pull& pull) const {
+  if (pull.worker == kObserver) return Sender::kObserver;
+  if (pull.view < view_) return Sender::kEarlier;
+  if (pull.view == view_ + 1) return Sender::kNext;
+  return pull.view == view_ && IsMember(pull.worker) ? Sender::kMember : Sender::kNobody;
+}
+
+absl::Status Shard::CheckOrigin(const Contribution& contribution) const {
+  if (contribution.lineage > lineage_ ||
+      (contribution.view == view_ && contribution.lineage != lineage_)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("contribution of view %d is of lineage %d; view %d is of lineage %d",
+                        contribution.view, contribution.lineage, view_, lineage_));
+  }
+  const bool is_number =
+      policy_ != nullptr && policy_->on_arrival() && contribution.lineage == lineage_;
+  if (is_number && (contribution.unit < origin_ || contribution.unit >= until_)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "contribution is number %d; those of this lineage begin with %d and end before %d",
+        contribution.unit, origin_, until_));
+  }
+  return absl::OkStatus();
+}
+
 absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, PayloadId payload,
                            ShardActions* actions) {
   if (!blocks_.Contains(block)) {
@@ -120,18 +156,12 @@ absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, Payl
         absl::StrFormat("contribution is for block %d; this shard owns blocks %d to %d", block,
                         blocks_.begin, blocks_.end));
   }
-  // Of a later view too: who could read this shard's blocks was a member, and is one.
-  if (contribution.view >= view_ && !IsMember(contribution)) {
+  if (MaySend(FrameKind::kPush, SenderOf(contribution)) == Verdict::kRefused) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "contribution is from worker %d (incarnation %d), who is no member of view %d",
-        contribution.worker, contribution.incarnation, view_));
+        "contribution of view %d is from worker %d (incarnation %d), who is no member of view %d",
+        contribution.view, contribution.worker, contribution.incarnation, view_));
   }
-  if (policy_ != nullptr && policy_->on_arrival() && contribution.lineage == lineage_ &&
-      contribution.unit >= until_) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("contribution is number %d; those of this lineage end before %d",
-                        contribution.unit, until_));
-  }
+  RUBATO_RETURN_IF_ERROR(CheckOrigin(contribution));
   BlockLedger& ledger = mutable_ledger(block);
   bool is_new = false;
   const bool counts = policy_ != nullptr && contribution.lineage == lineage_ &&
@@ -140,6 +170,14 @@ absl::Status Shard::OnPush(int64_t block, const Contribution& contribution, Payl
     absl::StatusOr<bool> admitted = policy_->Admit(ledger, contribution, terms_);
     if (!admitted.ok()) return admitted.status();
     is_new = *admitted;
+  }
+  if (is_new && contribution.view == view_ &&
+      grants_.Denies(contribution.worker, contribution.clock, contribution.node)) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "contribution of worker %d sums micro-batches %d to %d of step %d, which view %d grants "
+        "to others",
+        contribution.worker, contribution.node.begin, contribution.node.end, contribution.clock,
+        view_));
   }
   if (!is_new) {
     ++duplicates_;
@@ -160,17 +198,23 @@ absl::Status Shard::OnPull(const Pull& pull, Range blocks, ShardActions* actions
         absl::StrFormat("pull is for blocks %d to %d; this shard owns blocks %d to %d",
                         blocks.begin, blocks.end, blocks_.begin, blocks_.end));
   }
-  if (pull.worker != kObserver) {
-    if (pull.view < view_) return absl::OkStatus();  // it asks anew when it hears of the next view
-    if (pull.view > view_) {
-      waiting_.ForgetPuller(pull.puller);  // one asks for one thing at a time
-      waiting_.AddEarly(pull, blocks);
-      return absl::OkStatus();
-    }
-    if (!IsMember(pull.worker)) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "pull is from worker %d, who is no member of view %d", pull.worker, view_));
-    }
+  const Sender sender = SenderOf(pull);
+  const Verdict verdict = MaySend(pull.retire ? FrameKind::kRetire : FrameKind::kPull, sender);
+  if (verdict == Verdict::kRefused) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("pull of view %d is from worker %d, who is no member of view %d", pull.view,
+                        pull.worker, view_));
+  }
+  // It asks anew when it hears of the next view.
+  if (verdict == Verdict::kDropped) return absl::OkStatus();
+  if (sender == Sender::kNext) {
+    waiting_.ForgetPuller(pull.puller);  // one asks for one thing at a time
+    waiting_.AddEarly(pull, blocks);
+    return absl::OkStatus();
+  }
+  if (pull.retire && !policy_->on_arrival()) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "worker %d retires; in view %d nobody waits for its clock", pull.worker, view_));
   }
   for (int64_t block = blocks.begin; block < blocks.end; ++block) {
     BlockLedger& ledger = mutable_ledger(block);

@@ -19,6 +19,8 @@
 #include "common/consistency/policy.h"
 #include "common/space/flat_space.h"
 #include "proto/view.pb.h"
+#include "server/rules/allowed.h"
+#include "server/shard/grants.h"
 #include "server/shard/shard_action.h"
 #include "server/shard/shard_state.h"
 #include "server/shard/snapshot_progress.h"
@@ -40,6 +42,10 @@ class Shard {
   const BlockLedger& ledger(int64_t block) const { return ledgers_[block - blocks_.begin]; }
   int64_t duplicates() const { return duplicates_; }
   uint32_t view() const { return view_; }
+  // Of the member of this rank; 0: there is none.
+  uint32_t Incarnation(uint32_t worker) const {
+    return worker < members_.size() ? members_[worker] : 0;
+  }
   // From the first view on.
   const Policy& policy() const { return *policy_; }
   // Of the coordinator, on units that some block was not done with when the last one came.
@@ -82,11 +88,16 @@ class Shard {
 
  private:
   BlockLedger& mutable_ledger(int64_t block) { return ledgers_[block - blocks_.begin]; }
-  bool IsMember(uint32_t worker) const { return worker < members_.size() && members_[worker] != 0; }
+  bool IsMember(uint32_t worker) const { return Incarnation(worker) != 0; }
   bool IsMember(const Contribution& contribution) const {
     return IsMember(contribution.worker) &&
            members_[contribution.worker] == contribution.incarnation;
   }
+  // As what this is sent (server/rules/allowed.h).
+  Sender SenderOf(const Contribution& contribution) const;
+  Sender SenderOf(const Pull& pull) const;
+  // Whether it can be of the view and lineage that it names.
+  absl::Status CheckOrigin(const Contribution& contribution) const;
   void BeginLineage(int64_t block, const proto::View& view, ShardActions* actions);
   // Starts what may now be done with the block.
   void Advance(int64_t block, ShardActions* actions);
@@ -122,7 +133,9 @@ class Shard {
   // Of the view in force; none before the first.
   uint32_t view_ = 0;
   uint32_t lineage_ = 0;
-  int64_t until_ = 0;              // the lineage's first unit that is not its
+  int64_t origin_ = 0;  // of the lineage: its first unit,
+  int64_t until_ = 0;   // and the first that is not its
+  Grants grants_;
   std::vector<uint32_t> members_;  // incarnation by rank; 0: nobody
   std::unique_ptr<const Policy> policy_;
 };

@@ -245,13 +245,14 @@ void ShardProtocol::Report() {
 }
 
 absl::Status ShardProtocol::On(const shard_event::Arrival& event) {
-  if (!core_.has_value()) {
+  const FrameKind kind = event.frame.kind;
+  if (!core_.has_value() && MaySend(kind, Sender::kUnknown) == Verdict::kRefused) {
     return absl::FailedPreconditionError("the job has not begun: no view holds yet");
   }
   RUBATO_RETURN_IF_ERROR(CheckNumbers(event.frame));
-  switch (event.frame.kind) {
+  switch (kind) {
     case FrameKind::kPush:
-      return OnPush(event.frame, event.values);
+      return OnPush(event.stream, event.frame, event.values);
     case FrameKind::kPull:
     case FrameKind::kRetire:
       return event.frame.snapshot != 0 ? SendSnapshot(event.stream, event.frame)
@@ -294,8 +295,20 @@ absl::Status ShardProtocol::CheckBlock(const Frame& frame, const ReceivedValues&
   return absl::OkStatus();
 }
 
-absl::Status ShardProtocol::OnPush(const Frame& frame, const ReceivedValues& values) {
+absl::Status ShardProtocol::CheckName(uint64_t stream, const Frame& frame) {
+  if (frame.worker == kObserver) return absl::OkStatus();
+  const uint32_t member = core_->Incarnation(frame.worker);
+  StreamNames::Name name{frame.worker, frame.incarnation};
+  if (frame.kind != FrameKind::kPush) name.incarnation = frame.view == core_->view() ? member : 0;
+  const bool is_member = member != 0 && name.incarnation == member;
+  const absl::Status status = names_.Check(stream, name, is_member);
+  return MaySend(frame.kind, Sender::kImpostor) == Verdict::kRefused ? status : absl::OkStatus();
+}
+
+absl::Status ShardProtocol::OnPush(uint64_t stream, const Frame& frame,
+                                   const ReceivedValues& values) {
   RUBATO_RETURN_IF_ERROR(CheckBlock(frame, values));
+  RUBATO_RETURN_IF_ERROR(CheckName(stream, frame));
   pushed_bytes_ += frame.payload_bytes;
   const PayloadId payload = values_->Arrive(frame, values);
   ShardActions actions = NoActions();
@@ -312,6 +325,7 @@ absl::Status ShardProtocol::OnPull(uint64_t stream, const Frame& frame) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "pull asks for parameters in %s; expected float32, bf16 or fp16", CodecName(frame.codec)));
   }
+  RUBATO_RETURN_IF_ERROR(CheckName(stream, frame));
   ShardActions actions = NoActions();
   const absl::Status status = core_->OnPull(PullOf(stream, frame), frame.blocks(), &actions);
   Run(std::move(actions));
@@ -319,6 +333,7 @@ absl::Status ShardProtocol::OnPull(uint64_t stream, const Frame& frame) {
 }
 
 absl::Status ShardProtocol::OnRestoredBlock(const Frame& frame, const ReceivedValues& values) {
+  // The key is what only servers are told.
   if (restore_key_ == 0 || frame.unit != restore_key_ || frame.worker != kObserver) {
     return absl::InvalidArgumentError("nothing is being restored");
   }
@@ -334,6 +349,10 @@ absl::Status ShardProtocol::OnRestoredBlock(const Frame& frame, const ReceivedVa
 }
 
 absl::Status ShardProtocol::SendSnapshot(uint64_t stream, const Frame& frame) const {
+  if (frame.worker != kObserver || frame.kind != FrameKind::kPull) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "worker %d asks for snapshot %d; observers do", frame.worker, frame.snapshot));
+  }
   const auto snapshot = snapshots_.find(frame.snapshot);
   if (snapshot == snapshots_.end()) {
     return absl::NotFoundError(absl::StrFormat("there is no snapshot %d", frame.snapshot));
@@ -354,6 +373,7 @@ absl::Status ShardProtocol::SendSnapshot(uint64_t stream, const Frame& frame) co
 }
 
 absl::Status ShardProtocol::On(const shard_event::StreamGone& event) {
+  names_.Forget(event.stream);
   if (core_.has_value()) core_->OnPullerGone(event.stream);
   return absl::OkStatus();
 }

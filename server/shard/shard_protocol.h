@@ -23,6 +23,7 @@
 #include "server/shard/shard.h"
 #include "server/shard/shard_event.h"
 #include "server/shard/shard_values.h"
+#include "server/shard/stream_names.h"
 
 namespace rubato {
 
@@ -85,7 +86,9 @@ class ShardProtocol {
   // What holds for frames of any kind.
   static absl::Status CheckNumbers(const Frame& frame);
   absl::Status CheckBlock(const Frame& frame, const ReceivedValues& values) const;
-  absl::Status OnPush(const Frame& frame, const ReceivedValues& values);
+  // Whether the worker that it names may send on this stream.
+  absl::Status CheckName(uint64_t stream, const Frame& frame);
+  absl::Status OnPush(uint64_t stream, const Frame& frame, const ReceivedValues& values);
   absl::Status OnPull(uint64_t stream, const Frame& frame);
   absl::Status OnRestoredBlock(const Frame& frame, const ReceivedValues& values);
   absl::Status SendSnapshot(uint64_t stream, const Frame& frame) const;
@@ -125,6 +128,7 @@ class ShardProtocol {
   ShardActions spare_;
   absl::flat_hash_map<int64_t, Change> due_;  // by block: those that take their time
 
+  StreamNames names_;
   std::map<uint32_t, Snapshot> snapshots_;
   // Of values that the job begins with. They may come before the message that announces them.
   uint64_t restore_key_ = 0;                          // 0: nothing is restored, or any more

@@ -365,6 +365,69 @@ TEST_F(ShardProtocolTest, RefusesNumbersThatCannotBe) {
   }
 }
 
+// A stream is its worker's, and a member has one: whoever else has a worker's key pushes, pulls and
+// retires in its own name.
+TEST_F(ShardProtocolTest, NobodySpeaksInAnothersName) {
+  Open();
+  RUBATO_EXPECT_OK(Push(0, 1));
+  Frame frame;
+  frame.view = frame.incarnation = frame.samples = frame.end_leaf = frame.block_count = 1;
+  const float value = 1;
+  const auto send = [&](uint64_t stream) {
+    return shard_->Handle(shard_event::Arrival{stream, frame, absl::MakeConstSpan(&value, 1)});
+  };
+  for (const FrameKind kind : {FrameKind::kPush, FrameKind::kPull, FrameKind::kRetire}) {
+    frame.kind = kind;
+    EXPECT_THAT(send(8),
+                IsError(absl::StatusCode::kInvalidArgument, HasSubstr("has another stream")));
+    frame.worker = 1;
+    EXPECT_THAT(send(7),
+                IsError(absl::StatusCode::kInvalidArgument, HasSubstr("that of worker 0")));
+    frame.worker = 0;
+  }
+  EXPECT_EQ(numbers_->held(), 0u);
+  RUBATO_EXPECT_OK(Pull(0)) << "the final test is read on a worker's own stream";
+  RUBATO_EXPECT_OK(Push(1, 1)) << "its own stream goes on";
+  RUBATO_EXPECT_OK(shard_->Handle(shard_event::StreamGone{7}));
+  frame.kind = FrameKind::kPull;
+  RUBATO_EXPECT_OK(send(8)) << "it is gone";
+}
+
+// Their mean would be a division by zero, and the end of the block's parameters.
+TEST_F(ShardProtocolTest, RefusesSumsOfNoSamples) {
+  for (const proto::Mode::Name mode : {proto::Mode::NAME_SYNC, proto::Mode::NAME_ASYNC}) {
+    Begin(/*take_time=*/false);
+    proto::CoordinatorMessage message;
+    proto::View& view = *message.mutable_view();
+    view.set_number(1);
+    view.mutable_mode()->set_mode(mode);
+    view.set_leaves(1);
+    view.set_until_step(100);
+    view.add_members()->set_incarnation(1);
+    view.mutable_layout()->add_parameters()->add_shape(2);
+    Tell(message);
+    Frame frame;
+    frame.view = frame.incarnation = frame.end_leaf = 1;
+    const float value = 1;
+    EXPECT_THAT(shard_->Handle(shard_event::Arrival{7, frame, absl::MakeConstSpan(&value, 1)}),
+                IsError(absl::StatusCode::kInvalidArgument, HasSubstr("0 samples")));
+    EXPECT_EQ(numbers_->held(), 0u);
+  }
+}
+
+TEST_F(ShardProtocolTest, SnapshotsAreForObservers) {
+  Open();
+  proto::CoordinatorMessage message;
+  message.mutable_snapshot()->set_id(1);
+  message.mutable_snapshot()->set_step(0);
+  Tell(message);
+  Frame frame;
+  frame.kind = FrameKind::kPull;
+  frame.view = frame.block_count = frame.snapshot = 1;
+  EXPECT_THAT(shard_->Handle(shard_event::Arrival{7, frame, {}}),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("asks for snapshot 1")));
+}
+
 class KeptShardProtocolTest : public ShardProtocolTest {
  protected:
   // The term is over; the next one begins, in which the view is `view`.

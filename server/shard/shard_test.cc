@@ -237,8 +237,13 @@ TEST(ShardTest, AContributionOfAnotherLineageChangesNothing) {
     SymbolicShard shard(mode, 1, 1);
     RUBATO_ASSERT_OK(shard.Pull(3, kObserver, 0));
     shard.view().set_lineage(2);
-    shard.Open();
+    shard.Open(2, 0);
     RUBATO_ASSERT_OK(shard.Push(0, 0, {0, 1}, "old", 0, 0, /*view=*/1, /*lineage=*/1));
+    // But not in this view, or of one that this shard has shown nobody anything of.
+    for (const auto& [view, lineage] : {std::pair(2u, 1u), {1u, 3u}, {3u, 3u}}) {
+      EXPECT_THAT(shard.Push(0, 0, {0, 1}, "x", 0, 0, view, lineage),
+                  IsError(absl::StatusCode::kInvalidArgument, HasSubstr("of lineage")));
+    }
     EXPECT_EQ(shard.parameters[0], "");
     EXPECT_EQ(shard.held_payloads(), 0u);
   }
@@ -283,6 +288,66 @@ TEST(ShardTest, OnlyAMemberContributesWhateverViewItNames) {
     // It has heard of the next view before this shard.
     RUBATO_EXPECT_OK(shard.Push(0, 0, {0, 1}, "a", 0, 0, /*view=*/2));
   }
+}
+
+TEST(ShardTest, NobodyIsTwoViewsAhead) {
+  SymbolicShard shard(AsyncMode(), 1, 1);
+  shard.Open();
+  RUBATO_EXPECT_OK(shard.Pull(3, 0, 0, /*view=*/2));
+  EXPECT_THAT(shard.Push(0, 0, {0, 1}, "x", 0, 0, /*view=*/3),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("view 3")));
+  EXPECT_THAT(shard.Pull(3, 0, 0, /*view=*/3),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("view 3")));
+  RUBATO_EXPECT_OK(shard.Pull(3, kObserver, 0, /*view=*/3));
+}
+
+// Nobody waits for a clock in sync.
+TEST(SyncShardTest, NobodyRetires) {
+  SymbolicShard shard(SyncMode(), 1, 1);
+  shard.Open();
+  EXPECT_THAT(shard.Pull(3, 0, 0, 1, /*retire=*/true),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("retires")));
+}
+
+TEST(ShardTest, ObserversNeitherContributeNorRetire) {
+  for (const proto::Mode& mode : {SyncMode(), AsyncMode()}) {
+    SymbolicShard shard(mode, 1, 1);
+    shard.Open();
+    for (const uint32_t view : {0, 1, 2}) {
+      EXPECT_FALSE(shard.Push(static_cast<int>(kObserver), 0, {0, 1}, "x", 0, 0, view).ok());
+    }
+    EXPECT_FALSE(shard.Pull(3, kObserver, 0, 1, /*retire=*/true).ok());
+  }
+}
+
+TEST(SyncShardTest, AStepIsSummedByThoseToWhomTheViewGrantsIt) {
+  SymbolicShard shard(SyncMode(), 2, 4);
+  proto::Assignment* const assignment = shard.view().add_assignments();
+  for (const int rank : {0, 1}) {
+    proto::Grant* const grant = assignment->add_grants();
+    grant->set_rank(rank);
+    grant->set_first_leaf(2 * rank);
+    grant->set_end_leaf(2 * rank + 2);
+  }
+  shard.Open();
+  for (const Range node : {Range{2, 4}, {2, 3}, {0, 4}}) {
+    EXPECT_THAT(shard.Push(0, 0, node, "x"),
+                IsError(absl::StatusCode::kInvalidArgument, HasSubstr("grants to others")));
+  }
+  RUBATO_EXPECT_OK(shard.Push(0, 0, {0, 2}, "a"));
+  // One more of it is late, whoever sends it.
+  RUBATO_EXPECT_OK(shard.Push(1, 0, {0, 2}, "a"));
+  RUBATO_EXPECT_OK(shard.Push(1, 0, {2, 3}, "b"));
+  RUBATO_EXPECT_OK(shard.Push(1, 0, {3, 4}, "c"));
+  EXPECT_EQ(shard.shard().ledger(0).version, 1);
+}
+
+TEST(AsyncShardTest, RefusesAContributionOfBeforeTheLineage) {
+  SymbolicShard shard(AsyncMode(), 1, 1);
+  shard.view().set_origin_unit(1);
+  shard.Open();
+  EXPECT_THAT(shard.Push(0, 0, {0, 1}, "x", /*read_version=*/1),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("begin with 1")));
 }
 
 TEST(AsyncShardTest, RefusesAContributionThatNobodyIsGiven) {
