@@ -115,6 +115,26 @@ MUTANTS = {
         "WaitNoLongerThan(kHeartAnswers);",
         "",
     ]),
+    "gone_taken_for_strangers": ("//server/coordinator:coordinator_peers.cc", "refused", [
+        "registry_.HasGone(id) ? Speaker::kGone : Speaker::kStranger",
+        "Speaker::kStranger",
+    ]),
+    "late_is_refused": ("//server/shard:shard.cc", "refused", [
+        "if (pull.view < view_) return Sender::kEarlier;",
+        "",
+    ]),
+    "late_progress_refused": ("//server/coordinator:work.cc", "refused", [
+        "if (owner == worker || owner.rank < 0) continue;",
+        "if (owner == worker) continue;",
+    ]),
+    "pulls_name_an_incarnation": ("//server/shard:stream_names.cc", "refused", [
+        "(name.incarnation == 0 || name.incarnation == own.incarnation)",
+        "name.incarnation == own.incarnation",
+    ]),
+    "grants_of_the_first_division": ("//server/shard:grants.cc", "refused", [
+        "if (candidate.from_step <= step) division = &candidate;",
+        "if (division == nullptr) division = &candidate;",
+    ]),
     "pushes_tell_of_no_samples": ("//worker/session:worker_session.cc", "refused", [
         "static_cast<uint32_t>(schedule().Samples(compute.unit, node));",
         "0;",
