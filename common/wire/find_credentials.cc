@@ -34,7 +34,10 @@ absl::StatusOr<Credentials> FindCredentials(
   if (mode == SecurityMode::kMtls) {
     const char* const folder = environment("RUBATO_CERTIFICATES");
     if (folder == nullptr || *folder == '\0') return NoCertificate(role);
-    return Credentials::FromCertificates(folder, role);
+    absl::StatusOr<Credentials> found = Credentials::FromCertificates(folder, role);
+    if (found.ok()) return found;
+    return absl::Status(found.status().code(),
+                        absl::StrCat("RUBATO_CERTIFICATES: ", found.status().message()));
   }
   RUBATO_ASSIGN_OR_RETURN(const std::optional<JobKey> key, FindKey(environment));
   if (!key.has_value()) return NoKey(role);

@@ -43,7 +43,7 @@ TEST(FindCredentialsTest, ByMtlsAProcessNeedsItsFolder) {
     EXPECT_THAT(Find(SecurityMode::kMtls, Role::kWorker, {{"RUBATO_CERTIFICATES", folder}}),
                 IsError(Code::kFailedPrecondition,
                         HasSubstr(*folder == '\0' ? "DIR/worker of `rubato certificates --out DIR`"
-                                                  : "/nowhere")));
+                                                  : "RUBATO_CERTIFICATES: /nowhere")));
   }
 }
 

@@ -167,9 +167,11 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, Greeting g
   return found;
 }
 
-absl::Status AwaitServers(const std::vector<std::string>& addresses, Greeting greeting,
-                          bool come_back, absl::Duration longest_mute, absl::Duration lease,
-                          absl::Duration patience, const std::function<bool()>& cancelled) {
+absl::Status AwaitServers(const std::vector<std::string>& addresses,
+                          const ConnectionOptions& connection, bool come_back,
+                          absl::Duration longest_mute, absl::Duration patience,
+                          const std::function<bool()>& cancelled) {
+  const Greeting greeting = connection.credentials.is_tls() ? Greeting::kTls : Greeting::kPlain;
   constexpr absl::Duration kBetweenLooks = absl::Milliseconds(100);
   const absl::Time deadline = MonotonicNow() + patience;
   bool was_mute = false;
@@ -190,7 +192,7 @@ absl::Status AwaitServers(const std::vector<std::string>& addresses, Greeting gr
     // Twice, since who is busy may say nothing for a while, unless it has said nothing for long.
     if (!come_back && count(Reach::kGone) > 0 && found.back() == Reach::kMute) {
       if (is_known) {
-        return absl::AbortedError(absl::StrCat("the coordinator (shard 0) at ", addresses.back(),
+        return absl::AbortedError(absl::StrCat(connection.coordinator, " at ", addresses.back(),
                                                " takes connections and says nothing"));
       }
       was_mute = true;
@@ -201,7 +203,7 @@ absl::Status AwaitServers(const std::vector<std::string>& addresses, Greeting gr
       return absl::UnavailableError(
           absl::StrCat("nobody listens at ", addresses[static_cast<size_t>(gone)], " any more"));
     }
-    if (count(Reach::kSilent) > 0) longest_mute = std::max(longest_mute, lease);
+    if (count(Reach::kSilent) > 0) longest_mute = std::max(longest_mute, connection.lease);
     const bool all_mute = count(Reach::kMute) == found.size();
     mute_since = all_mute ? std::min(mute_since, looked) : absl::InfiniteFuture();
     if (!come_back && all_mute && looked - mute_since >= longest_mute) {

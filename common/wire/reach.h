@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "common/wire/connection_options.h"
 
 namespace rubato {
 
@@ -41,12 +42,14 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, Greeting g
 // Servers that `come_back` are started again when they have ended, perhaps at another address: of
 // them the coordinator is waited for, and those that do not answer though their hosts may be there.
 // Where they do not come back, the job is over when one has ended: Unavailable as soon as that is
-// so, or all have been mute for `longest_mute`, or for `lease` once the network was found cut,
-// since who was cut off cannot know for how long they have been mute: they are frozen. Aborted,
-// naming the coordinator, if it is mute and another has ended, which has done so for that.
-absl::Status AwaitServers(const std::vector<std::string>& addresses, Greeting greeting,
-                          bool come_back, absl::Duration longest_mute, absl::Duration lease,
-                          absl::Duration patience, const std::function<bool()>& cancelled);
+// so, or all have been mute for `longest_mute`, or for the lease of `connection` once the network
+// was found cut, since who was cut off cannot know for how long they have been mute: they are
+// frozen. Aborted, naming the coordinator, if it is mute and another has ended, which has done so
+// for that.
+absl::Status AwaitServers(const std::vector<std::string>& addresses,
+                          const ConnectionOptions& connection, bool come_back,
+                          absl::Duration longest_mute, absl::Duration patience,
+                          const std::function<bool()>& cancelled);
 
 }  // namespace rubato
 

@@ -53,6 +53,12 @@ absl::StatusOr<Listener> StartServer(grpc::CallbackGenericService* service) {
       [service](auto* builder) { builder->RegisterCallbackGenericService(service); });
 }
 
+ConnectionOptions WithLease(absl::Duration lease) {
+  ConnectionOptions connection;
+  connection.lease = lease;
+  return connection;
+}
+
 TEST(LookForTest, AServerAnswers) {
   grpc::CallbackGenericService service;
   const absl::StatusOr<Listener> listener = StartServer(&service);
@@ -102,8 +108,8 @@ TEST(AwaitServersTest, ReturnsWhenAllAnswerOrOneHasEndedOrAllAreFrozen) {
   const Port mute(16), gone(std::nullopt);
   const auto await = [](const std::vector<std::string>& addresses, absl::Duration longest_mute,
                         absl::Duration patience, bool cancelled = false) {
-    return AwaitServers(addresses, Greeting::kPlain, /*come_back=*/false, longest_mute, kHeard,
-                        patience, [cancelled] { return cancelled; })
+    return AwaitServers(addresses, WithLease(kHeard), /*come_back=*/false, longest_mute, patience,
+                        [cancelled] { return cancelled; })
         .code();
   };
   using Code = absl::StatusCode;
@@ -129,9 +135,8 @@ TEST(AwaitServersTest, WhoWasCutOffGivesMuteServersALease) {
     port.Listen(16);  // the network is whole again, and the servers are busy
     return ++looks == 4;
   };
-  EXPECT_EQ(AwaitServers({address, address, address, address}, Greeting::kPlain,
-                         /*come_back=*/false, absl::ZeroDuration(),
-                         /*lease=*/absl::Hours(1), kLong, cancelled)
+  EXPECT_EQ(AwaitServers({address, address, address, address}, WithLease(absl::Hours(1)),
+                         /*come_back=*/false, absl::ZeroDuration(), kLong, cancelled)
                 .code(),
             absl::StatusCode::kCancelled);
   EXPECT_EQ(looks, 4);
@@ -144,9 +149,8 @@ TEST(AwaitServersTest, WaitsForACoordinatorThatComesBackAndNotForShardsThatHaveE
   const std::string& there = listener->address();
   const Port mute(16), gone(std::nullopt);
   const auto await = [](const std::vector<std::string>& addresses, absl::Duration patience) {
-    return AwaitServers(addresses, Greeting::kPlain, /*come_back=*/true,
-                        /*longest_mute=*/absl::ZeroDuration(),
-                        /*lease=*/absl::ZeroDuration(), patience, [] { return false; })
+    return AwaitServers(addresses, WithLease(absl::ZeroDuration()), /*come_back=*/true,
+                        /*longest_mute=*/absl::ZeroDuration(), patience, [] { return false; })
         .code();
   };
   using Code = absl::StatusCode;

@@ -194,10 +194,9 @@ absl::StatusOr<std::unique_ptr<ControlClient>> Worker::Call(const Session::Conne
   if (!connect.servers.empty()) {
     std::vector<std::string> addresses = connect.servers;
     addresses.push_back(coordinator);
-    RUBATO_RETURN_IF_ERROR(StoppedByOthers(AwaitServers(
-        addresses, options_.connection.credentials.is_tls() ? Greeting::kTls : Greeting::kPlain,
-        job_.cluster().max_restarts() > 0, connect.longest_mute, options_.connection.lease,
-        connect.patience, interrupted)));
+    RUBATO_RETURN_IF_ERROR(StoppedByOthers(
+        AwaitServers(addresses, options_.connection, job_.cluster().max_restarts() > 0,
+                     connect.longest_mute, connect.patience, interrupted)));
   }
   proto::Registration registration = MakeRegistration();
   if (connect.last_term > 0) registration.set_last_term(connect.last_term);
