@@ -262,6 +262,7 @@ TEST(CountersTest, AShardMayReportWhatItHasDone) {
   block->set_samples(kSamples);
   PeerTerms terms;
   terms.blocks = {0, 1};
+  terms.reports = true;
   RUBATO_EXPECT_OK(CheckShardMessage(message, terms));
 }
 

@@ -132,7 +132,7 @@ def _roles(world):
         return call(address, path, message, world.of_job(world.shown(role, path, address)))
 
     for role in ("observer", "operator"):
-        not_this = f"PERMISSION_DENIED the key is the {role}'s: "
+        not_this = f"PERMISSION_DENIED the caller is the job's {role}: "
         for server, address in (("the coordinator", one), ("a shard", two)):
             yield role, f"opens a data stream of {server}", not_this + "it opens no stream of data", lambda role=role, address=address: asks(
                 role, STREAM, b"", address)
@@ -141,12 +141,12 @@ def _roles(world):
         yield role, "says that worker 0 hangs", not_this + "it speaks for no such process", lambda role=role: asks(role, HEARTBEAT, beat)
         yield role, "says that shard 1 hangs", not_this + "it speaks for no such process", lambda role=role: asks(role, HEARTBEAT, shard_beat)
     for role in ("observer", "worker"):
-        changes = "PERMISSION_DENIED this changes the job: it needs the operator's key"
+        changes = "PERMISSION_DENIED this changes the job: it needs the operator's key or certificate"
         for verb, message in (("stop", STOP), ("checkpoint", CHECKPOINT), ("switch", SWITCH)):
             yield role, f"`{verb}`", changes, lambda role=role, message=message: asks(role, COMMAND, message)
         yield role, "`stop`, with a token", changes, lambda role=role: asks(role, COMMAND, STOP + proto((2, world.read("run/token").strip())))
-    yield "worker", "joins as a shard", "the key is the worker's: it takes part as no server", lambda: _join(world, "worker", shard)
-    yield "worker", "says that shard 1 hangs", "PERMISSION_DENIED the key is the worker's: it speaks for no such process", lambda: asks(
+    yield "worker", "joins as a shard", "the caller is the job's worker: it takes part as no server", lambda: _join(world, "worker", shard)
+    yield "worker", "says that shard 1 hangs", "PERMISSION_DENIED the caller is the job's worker: it speaks for no such process", lambda: asks(
         "worker", HEARTBEAT, shard_beat)
     yield "operator", "a command that is none", "UNIMPLEMENTED no such command", lambda: asks("operator", COMMAND, proto((1, 0)))
     yield "operator", "a command that is no message", "INVALID_ARGUMENT this is no message of Rubato's", lambda: asks("operator", COMMAND, b"\xff" * 9)

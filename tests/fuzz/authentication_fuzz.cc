@@ -35,8 +35,9 @@ void Show(absl::string_view bytes) {
   const std::string welcome = *gate.Welcome(caller.Hello(), kNow);
   RUBATO_CHECK(!caller.OnWelcome(bytes, kNow).ok());
   const std::string bent = Changed(welcome, bytes);
-  RUBATO_CHECK(caller.OnWelcome(bent, kNow).ok() == (bent == welcome));
-  RUBATO_CHECK(caller.OnWelcome(welcome, kNow).ok());
+  const bool is_welcome = caller.OnWelcome(bent, kNow).ok();
+  RUBATO_CHECK(is_welcome == (bent == welcome));
+  RUBATO_CHECK(is_welcome || caller.OnWelcome(welcome, kNow).ok());
   const std::string shown = caller.Show(kMethod), other = Changed(shown, bytes);
   RUBATO_CHECK(gate.Check(kMethod, other, kNow).ok() == (other == shown));
 }

@@ -153,9 +153,8 @@ std::string MemoryText(const Plan& plan, const Placement& placement) {
 std::string HostileText(const proto::Cluster& cluster) {
   const int strangers = MaxStrangers(cluster.workers().max(), cluster.servers());
   return absl::StrFormat(
-      "#  besides, strangers may make a server hold up to %s (%d connections), and each member "
-      "that "
-      "has gone bad %s\n",
+      "#  besides, a server may have to hold up to %s for strangers (%d connections), and up to %s "
+      "for each member gone bad\n",
       Megabytes(strangers * kMaxStrangerBytes), strangers,
       Megabytes(kConnectionsOfMember * kMaxConnectionBytes));
 }
