@@ -10,6 +10,7 @@
 #include "common/wire/channel.h"
 #include "common/wire/data_stream.h"
 #include "common/wire/event_queue.h"
+#include "common/wire/hello.h"
 #include "common/wire/shared_segment.h"
 #include "common/wire/stream_opening.h"
 
@@ -127,6 +128,54 @@ class DataService::Stream : public DataStream {
   bool has_peer_ = false;  // of this job
 };
 
+// Hellos, answered on the queue of the streams.
+class DataService::Hellos
+    : public proto::Authentication::WithRawMethod_Hello<proto::Authentication::Service> {
+ public:
+  Hellos(const Gate& gate, DataService* service) : gate_(gate), service_(*service) {}
+
+  // Waits for the next one.
+  void Await() ABSL_LOCKS_EXCLUDED(service_.mutex_) {
+    {
+      absl::MutexLock lock(&service_.mutex_);
+      ++service_.open_hellos_;
+    }
+    auto* call = new Call;
+    call->came = [this, call](bool ok) {
+      if (!ok) {  // the server is shutting down
+        End(call);
+        return;
+      }
+      Await();
+      const absl::StatusOr<grpc::ByteBuffer> answer = AnswerHello(gate_, call->request);
+      call->responder.Finish(answer.value_or(grpc::ByteBuffer()), ToGrpc(answer.status()),
+                             &call->answered);
+    };
+    call->answered = [this, call](bool) { End(call); };
+    RequestHello(&call->context, &call->request, &call->responder, service_.queue_.get(),
+                 service_.queue_.get(), &call->came);
+  }
+
+ private:
+  struct Call {
+    grpc::ServerContext context;
+    grpc::ByteBuffer request;
+    grpc::ServerAsyncResponseWriter<grpc::ByteBuffer> responder{&context};
+    Tag came, answered;
+  };
+
+  void End(Call* call) ABSL_LOCKS_EXCLUDED(service_.mutex_) {
+    DataService& service = service_;  // the tag that runs goes with the call
+    delete call;
+    absl::MutexLock lock(&service.mutex_);
+    --service.open_hellos_;
+    service.NotifyIfEmpty();
+  }
+
+  const Gate& gate_;
+  DataService& service_;
+};
+
 struct DataService::TaskDue {
   Tag tag;
   grpc::Alarm alarm;
@@ -153,7 +202,7 @@ void DataService::Stop() {
     Post([this, &empty] {
       mutex_.AssertHeld();
       when_empty_ = &empty;
-      if (streams_.empty()) empty.Notify();
+      NotifyIfEmpty();
     });
     empty.WaitForNotification();
     {
@@ -177,12 +226,17 @@ void DataService::Stop() {
 
 void DataService::Register(grpc::ServerBuilder* builder) {
   builder->RegisterAsyncGenericService(&service_);
+  if (const Gate* gate = credentials_.gate(); gate != nullptr) {
+    hellos_ = std::make_unique<Hellos>(*gate, this);
+    builder->RegisterService(hellos_.get());
+  }
   queue_ = builder->AddCompletionQueue();
 }
 
 void DataService::Start(Callbacks callbacks) {
   callbacks_ = std::move(callbacks);
   Accept();
+  if (hellos_ != nullptr) hellos_->Await();
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -252,7 +306,12 @@ void DataService::Remove(uint64_t stream) {
   const auto it = streams_.find(stream);
   removed_ = std::move(it->second);  // not destroyed here: one of its functions is running
   streams_.erase(it);
-  if (when_empty_ != nullptr && streams_.empty()) when_empty_->Notify();
+  NotifyIfEmpty();
+}
+
+void DataService::NotifyIfEmpty() {
+  if (when_empty_ == nullptr || !streams_.empty() || open_hellos_ > 0) return;
+  std::exchange(when_empty_, nullptr)->Notify();
 }
 
 void DataService::Run() {

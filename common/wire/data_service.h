@@ -50,7 +50,7 @@ class DataService {
               const ConnectionOptions& connection = ConnectionOptions());
   ~DataService();
 
-  // Before the server is built.
+  // Before the server is built, whose hellos it answers, too (HelloBy::kService).
   void Register(grpc::ServerBuilder* builder);
   // After it is built.
   void Start(Callbacks callbacks) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -75,6 +75,7 @@ class DataService {
 
  private:
   class Stream;
+  class Hellos;
   struct TaskDue;
   using Tag = std::function<void(bool ok)>;
 
@@ -83,6 +84,7 @@ class DataService {
   // What callbacks have sent goes, that of one event together.
   void ReleaseHeld() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Remove(uint64_t stream) ABSL_LOCKS_EXCLUDED(mutex_);
+  void NotifyIfEmpty() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const std::string job_digest_;
   std::atomic<uint32_t> term_{0};
@@ -92,6 +94,7 @@ class DataService {
   const Credentials credentials_;
   const std::shared_ptr<Strangers> strangers_;
   grpc::AsyncGenericService service_;
+  std::unique_ptr<Hellos> hellos_;  // null if nobody is asked for a key
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   Callbacks callbacks_;
   bool stopped_ = false;
@@ -105,7 +108,8 @@ class DataService {
   absl::flat_hash_map<uint64_t, std::unique_ptr<Stream>> streams_ ABSL_GUARDED_BY(mutex_);
   std::vector<uint64_t> held_ ABSL_GUARDED_BY(mutex_);
   uint64_t last_stream_ ABSL_GUARDED_BY(mutex_) = 0;
-  // Closing: told when the last stream is gone.
+  int open_hellos_ ABSL_GUARDED_BY(mutex_) = 0;
+  // Closing: told when the last stream and hello are gone.
   absl::Notification* when_empty_ ABSL_GUARDED_BY(mutex_) = nullptr;
 };
 

@@ -11,22 +11,23 @@
 
 namespace rubato {
 
+absl::StatusOr<grpc::ByteBuffer> AnswerHello(const Gate& gate, const grpc::ByteBuffer& request) {
+  proto::HelloRequest hello;
+  if (request.Length() > kMaxHelloBytes || !FromBytes(request, &hello)) {
+    return absl::InvalidArgumentError("this is no hello");
+  }
+  proto::HelloReply answer;
+  RUBATO_ASSIGN_OR_RETURN(*answer.mutable_welcome(), gate.Welcome(hello.hello(), MonotonicNow()));
+  return ToBytes(answer);
+}
+
 grpc::ServerUnaryReactor* HelloService::Hello(grpc::CallbackServerContext* context,
                                               const grpc::ByteBuffer* request,
                                               grpc::ByteBuffer* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const absl::Status status = [&]() -> absl::Status {
-    proto::HelloRequest hello;
-    if (request->Length() > kMaxHelloBytes || !FromBytes(*request, &hello)) {
-      return absl::InvalidArgumentError("this is no hello");
-    }
-    proto::HelloReply answer;
-    RUBATO_ASSIGN_OR_RETURN(*answer.mutable_welcome(),
-                            gate_.Welcome(hello.hello(), MonotonicNow()));
-    *reply = ToBytes(answer);
-    return absl::OkStatus();
-  }();
-  reactor->Finish(ToGrpc(status));
+  absl::StatusOr<grpc::ByteBuffer> answer = AnswerHello(gate_, *request);
+  if (answer.ok()) *reply = *std::move(answer);
+  reactor->Finish(ToGrpc(answer.status()));
   return reactor;
 }
 

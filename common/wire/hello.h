@@ -9,14 +9,19 @@
 #include <memory>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/wire/authentication.h"
 #include "proto/authentication.grpc.pb.h"
 
 namespace rubato {
 
-// Answers callers whom nobody knows yet: reads nothing longer than kMaxHelloBytes, and keeps
-// nothing.
+// What `gate` answers to the bytes of a hello: reads nothing longer than kMaxHelloBytes. As
+// Gate::Welcome.
+absl::StatusOr<grpc::ByteBuffer> AnswerHello(const Gate& gate, const grpc::ByteBuffer& request);
+
+// Answers callers whom nobody knows yet, and keeps nothing. A service of gRPC's callbacks slows
+// data streams of the same server: where there are some they answer (data_service.h).
 class HelloService
     : public proto::Authentication::WithRawCallbackMethod_Hello<proto::Authentication::Service> {
  public:

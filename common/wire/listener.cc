@@ -12,7 +12,7 @@ namespace rubato {
 
 absl::StatusOr<Listener> Listener::Listen(
     const std::string& addresses, const ConnectionOptions& connection, Acceptor::Warn warn,
-    absl::FunctionRef<void(grpc::ServerBuilder*)> add_services) {
+    absl::FunctionRef<void(grpc::ServerBuilder*)> add_services, HelloBy hello_by) {
   RUBATO_ASSIGN_OR_RETURN(std::vector<HostPort> places, ParseAddresses(addresses));
   absl::StatusOr<std::unique_ptr<Acceptor>> acceptor = Acceptor::Listen(std::move(places));
   if (!acceptor.ok()) {
@@ -26,7 +26,7 @@ absl::StatusOr<Listener> Listener::Listen(
           grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
           connection.credentials.OfServer());
   std::unique_ptr<HelloService> hello;
-  if (connection.credentials.gate() != nullptr) {
+  if (connection.credentials.gate() != nullptr && hello_by == HelloBy::kListener) {
     hello = std::make_unique<HelloService>(connection.credentials.gate());
     builder.RegisterService(hello.get());
   }

@@ -17,14 +17,18 @@
 
 namespace rubato {
 
+// Who answers hellos, where a key is asked for: the listener itself, or a service of its server.
+enum class HelloBy { kListener, kService };
+
 class Listener {
  public:
   // At `addresses`, as ParseAddresses takes them; `add_services` registers what is served. `warn`
   // hears if nobody is asked for a key, and gets what the acceptor warns of. Unavailable if an
   // address is in use or not of this machine.
-  static absl::StatusOr<Listener> Listen(
-      const std::string& addresses, const ConnectionOptions& connection, Acceptor::Warn warn,
-      absl::FunctionRef<void(grpc::ServerBuilder*)> add_services);
+  static absl::StatusOr<Listener> Listen(const std::string& addresses,
+                                         const ConnectionOptions& connection, Acceptor::Warn warn,
+                                         absl::FunctionRef<void(grpc::ServerBuilder*)> add_services,
+                                         HelloBy hello_by = HelloBy::kListener);
 
   // As given, with the ports that were free for those given as 0.
   const std::string& address() const { return address_; }

@@ -95,7 +95,8 @@ absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Servic
                      [&](grpc::ServerBuilder* builder) {
                        data_.Register(builder);
                        if (cluster != nullptr) builder->RegisterService(cluster);
-                     }));
+                     },
+                     HelloBy::kService));
   DataService::Callbacks callbacks;
   callbacks.on_frame = [this](uint64_t stream, const Frame& frame, const ReceivedValues& values) {
     return Handle(shard_event::Arrival{stream, frame, values});
