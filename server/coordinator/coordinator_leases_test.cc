@@ -191,6 +191,25 @@ TEST_F(CoordinatorTest, AHeartbeatOfAnotherJobRenewsNoLeaseAndBlamesNobody) {
   EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) was not heard of for 5s")));
 }
 
+// One that knows rank and incarnation does not know what was drawn for the registration.
+TEST_F(CoordinatorTest, AHeartbeatInAnothersNameRenewsNoLeaseAndBlamesNobody) {
+  Start("cluster { lease: 5 stall_timeout: 20 }");
+  Begin();
+  proto::HeartbeatRequest request;
+  request.set_job_digest(kDigest);
+  request.set_rank(1);
+  request.set_incarnation(1);
+  request.set_attempt(12);
+  request.set_busy_seconds(1e9);
+  for (int i = 0; i < 51; ++i) {
+    now_ += absl::Milliseconds(100);
+    Handle(coordinator::Heartbeat{request}).IgnoreError();
+    Beat(0);
+    Tick();
+  }
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("worker 1 (host pid 0) was not heard of for 5s")));
+}
+
 TEST_F(CoordinatorTest, TheStatusTellsOfAShardThatKeepsOthersWaiting) {
   Start("cluster { lease: 5 }");
   Begin();

@@ -143,10 +143,10 @@ Peer* Registry::FindWorker(const WorkerId& worker, PeerId* id) {
 
 Peer* Registry::FindAlive(const proto::HeartbeatRequest& request) {
   if (request.job_digest() != job_digest_) return nullptr;
-  if (!request.has_shard()) return FindWorker({request.rank(), request.incarnation()});
-  Peer* const shard = FindShard(request.shard());
-  const bool is_it = shard != nullptr && shard->registration.attempt() == request.attempt();
-  return is_it ? shard : nullptr;
+  Peer* const peer = request.has_shard() ? FindShard(request.shard())
+                                         : FindWorker({request.rank(), request.incarnation()});
+  const bool is_it = peer != nullptr && peer->registration.attempt() == request.attempt();
+  return is_it ? peer : nullptr;
 }
 
 Peer* Registry::FindShard(int number, PeerId* id) {

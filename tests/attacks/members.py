@@ -223,6 +223,8 @@ def _beats(world):
     yield "heartbeats of nobody, and of another job", "3 × OK", lambda: tally(
         beat(**f) for f in (dict(rank=-1, busy=1e9), dict(rank=1 << 30, busy=1e9), dict(digest="x", rank=0, busy=1e9)))
     yield "a heartbeat of another incarnation of worker 0 that says it hangs", "OK", lambda: beat(rank=0, incarnation=99, busy=1e300)
+    yield "a heartbeat in the name of the worker that computes, which says that it hangs", "OK", lambda: beat(
+        rank=HIGHEST, incarnation=1, busy=1e300)
     yield "heartbeats of itself, busy for NaN and -1e300 seconds", "2 × OK", lambda: _busy(world, beat)
     yield "a heartbeat that is no message", "INVALID_ARGUMENT this is no message of Rubato's", lambda: call(
         world.coordinator, HEARTBEAT, b"\xff" * 9, world.shown("worker", HEARTBEAT))

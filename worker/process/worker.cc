@@ -10,6 +10,7 @@
 
 #include "absl/time/clock.h"
 #include "common/base/busy_clock.h"
+#include "common/base/entropy.h"
 #include "common/base/isa.h"
 #include "common/base/log.h"
 #include "common/base/monotonic.h"
@@ -98,6 +99,7 @@ class Worker {
   const WorkerOptions options_;
   SignalWatcher& signals_;
   const std::string job_digest_;
+  uint64_t attempt_ = 0;  // of the registration; its heartbeats show it
   TestHooks hooks_;
   std::optional<Log> log_;
   std::optional<absl::Status> end_;
@@ -146,6 +148,7 @@ proto::Registration Worker::MakeRegistration() const {
   registration.set_version(kVersion);
   registration.set_job_digest(job_digest_);
   registration.set_process(ProcessDescription());
+  registration.set_attempt(attempt_);
   proto::WorkerRegistration* worker = registration.mutable_worker();
   worker->set_rank(options_.rank);
   *worker->mutable_layout() = values_->layout();
@@ -209,6 +212,7 @@ void Worker::Run(const Session::Connect& connect) {
   if (const absl::Status lends = values_->OnJoin(); !lends.ok()) {
     log_->Warning("copies its gradients to servers of this host", {{"reason", lends.message()}});
   }
+  attempt_ = DrawEntropy();
   absl::StatusOr<std::unique_ptr<ControlClient>> control = Call(connect);
   if (!control.ok()) {
     // After a signal, AskedToLeave is on its way.
@@ -257,6 +261,7 @@ void Worker::Run(const Session::OpenStreams&) {
   who.set_rank(me.rank());
   who.set_incarnation(me.incarnation());
   who.set_term(session_->view().term());
+  who.set_attempt(attempt_);
   heartbeat_ = std::make_unique<Heartbeat>(
       job_.cluster().address(), who, [this] { return busy_.busy(); }, options_.connection);
   ShardStreams::Callbacks callbacks;
