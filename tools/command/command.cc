@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -19,6 +20,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/address.h"
+#include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
 #include "common/job/completion.h"
@@ -32,6 +34,12 @@
 namespace rubato {
 namespace {
 
+// gRPC takes deadlines by the wall clock, and turns them into its own at once: one that is kept by
+// that would be another when the clock is set.
+std::chrono::system_clock::time_point ForGrpc(absl::Time deadline) {
+  return absl::ToChronoTime(absl::Now() + (deadline - MonotonicNow()));
+}
+
 enum class Connection { kMade, kRefused, kSilence };
 
 // Ends at the first refusal: a job that runs listens. Silence is that of one that is frozen, or of
@@ -43,7 +51,7 @@ Connection Connect(grpc::Channel& channel, absl::Time deadline) {
     if (state == GRPC_CHANNEL_TRANSIENT_FAILURE || state == GRPC_CHANNEL_SHUTDOWN) {
       return Connection::kRefused;
     }
-    if (!channel.WaitForStateChange(state, absl::ToChronoTime(deadline))) {
+    if (!channel.WaitForStateChange(state, ForGrpc(deadline))) {
       return Connection::kSilence;
     }
   }
@@ -191,7 +199,7 @@ absl::StatusOr<Peer> ConnectToNewest(absl::Time deadline, absl::Duration timeout
 absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const std::string& address,
                                                 proto::CommandRequest request,
                                                 absl::Duration timeout) {
-  const absl::Time deadline = absl::Now() + timeout;
+  const absl::Time deadline = MonotonicNow() + timeout;
   const bool is_of_folder = !run.empty() || address.empty();
   RUBATO_ASSIGN_OR_RETURN(
       const Peer peer, run.empty() && address.empty()
@@ -202,7 +210,7 @@ absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const st
   RUBATO_ASSIGN_OR_RETURN(const Pass pass, FindPass(peer.folder, is_of_folder, changes));
   if (changes && !pass.token.empty()) request.set_token(pass.token);
   grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(deadline));
+  context.set_deadline(ForGrpc(deadline));
   proto::CommandReply reply;
   const absl::Status status = [&]() -> absl::Status {
     if (pass.key.has_value()) {
@@ -211,7 +219,7 @@ absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const st
           const JobKey key,
           pass.key->Of(pass.key->is_secret() ? Role::kOperator : pass.key->role()));
       Caller caller(key);
-      RUBATO_RETURN_IF_ERROR(SayHello(peer.channel, deadline - absl::Now(), nullptr, &caller));
+      RUBATO_RETURN_IF_ERROR(SayHello(peer.channel, deadline - MonotonicNow(), nullptr, &caller));
       context.AddMetadata(kCallerKey, caller.Show(kCommandMethod));
     }
     return FromGrpc(proto::Coordination::NewStub(peer.channel)->Command(&context, request, &reply));
