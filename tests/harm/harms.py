@@ -62,7 +62,7 @@ class Harms:
 
     def _is_blamed(self, victim, how):
         """Once more than before."""
-        blame, server = f"warning: worker \\d+ \\(\\S+ pid {victim.pid}\\) {how}", self._job.servers()[0]
+        blame, server = f"warning: worker \\d+ \\(\\S+ pid {victim.pid}\\) {how}", self._job.coordinator()
         before = len(re.findall(blame, server.said()))
         return lambda: len(re.findall(blame, server.said())) > before
 
@@ -108,11 +108,11 @@ class Harms:
         end = time.monotonic() + seconds
         self._job.events.wait(lambda: time.monotonic() >= end, "the end of a pause", patience=seconds + 100, grain=0.01)
 
-    def _pause_shard_0(self):
-        self._pause_server(self._job.servers()[0])
+    def _pause_coordinator(self):
+        self._pause_server(self._job.coordinator())
 
     def _pause_shard(self):
-        self._pause_server(self._random.choice(self._job.servers()[1:]))
+        self._pause_server(self._random.choice([server for server in self._job.servers() if not self._job.coordinates(server)]))
 
     def _pause_server(self, server):
         seconds = self._random.uniform(0.05, 0.6) * LEASE
@@ -202,7 +202,7 @@ class Harms:
 
     def _slow_disk(self):
         milliseconds = self._random.choice((5, 30, 150))
-        self._say(f"step {self._job.step()}: each write of shard 0 takes {milliseconds} ms")
+        self._say(f"step {self._job.step()}: each write of {self._job.coordinator()} takes {milliseconds} ms")
         with open(self._job.path("slow.new"), "w") as file:
             file.write(str(milliseconds))
         os.rename(self._job.path("slow.new"), self._job.path("slow"))
@@ -211,7 +211,7 @@ class Harms:
 
     def _few_descriptors(self):
         """Who calls meanwhile is not taken, and a listener that fails so takes nobody any more: nobody calls."""
-        server = self._job.servers()[0]
+        server = self._job.coordinator()
         before = server.limit_descriptors(server.descriptors())
         self._say(f"step {self._job.step()}: {server} gets no descriptor any more")
         self._job.await_steps(self._random.randint(5, 30))

@@ -19,7 +19,7 @@ name: harmed
 seed: 7
 cluster:
   {servers: %(servers)d, workers: {start: %(workers)d, min: 1, max: %(most)d}, max_restarts: %(max_restarts)d,
-   lease: %(lease)gs, address: "127.0.0.1:0"}
+   lease: %(lease)gs, address: "127.0.0.1:0", dedicated_coordinator: %(apart)s}
 data: {format: glyphs, train_size: 1500, test_size: 200}
 model: {layers: [flatten, linear: {out_features: 64}, relu, linear: {out_features: 10}]}
 optimizer: {learning_rate: 0.05, momentum: 0.9}
@@ -122,6 +122,7 @@ class Job:
         """`shape` has the words of JOB, and run_dir."""
         self.programs, self.folder, self.shape = programs, folder, shape
         self.run = shape["run_dir"]
+        self.apart = shape["apart"] == "true"  # the coordinator, in a process of its own
         self.processes = []  # all that there ever were
         self.events = Events()
         self.environment = dict(os.environ, RUBATO_HARM=tag, TMPDIR=self.path("tmp"), RUBATO_TEST_COMPUTE_MS="3")
@@ -184,14 +185,25 @@ class Job:
         """Also those that have been started since, by others."""
 
     def servers(self):
-        """The last process of each shard."""
+        """The last process of each shard, and behind them that of a coordinator of its own."""
         self.find_children()
-        last = {process.name: process for process in self.processes if process.name.startswith("server")}
-        return [last[name] for name in sorted(last)]
+        last = {process.name: process for process in self.processes if process.name.startswith(("server", "coordinator"))}
+        return [last[name] for name in sorted(last, key=lambda name: (name == "coordinator", name))]
+
+    def number(self, server):
+        """Its place in servers(); likewise of one that another has replaced."""
+        return [other.name for other in self.servers()].index(server.name)
+
+    def coordinator(self):
+        """The last process that coordinates."""
+        return self.servers()[-1 if self.apart else 0]
+
+    def coordinates(self, server):
+        return server.name == ("coordinator" if self.apart else "server-0")
 
     def head(self):
         """The processes without which nothing comes."""
-        return self.servers()[:1]
+        return [self.coordinator()]
 
     def term(self):
         return self.views()[-1]["term"]
@@ -206,13 +218,13 @@ class Job:
         """Of each term that followed another and trained: the checkpoint ("" for the beginning, None where it went on with what all
         shards had kept) and the samples to be trained again."""
         found = re.findall(r"warning: (?:went back to step \d+ \((.*?)\) because .*; (\d+) samples are trained again|"
-                           r"goes on at step \d+ after .*; all shards have kept their values)", self.servers()[0].said())
+                           r"goes on at step \d+ after .*; all shards have kept their values)", self.coordinator().said())
         return [(None, 0) if not path else ("" if path == "the beginning" else os.path.join(self.folder, path), int(samples))
                 for path, samples in found]
 
     def begun_at(self):
         """Steps, or contributions on arrival, that were done when the last term that trained began."""
-        return int(re.findall(r"training goes on at (\d+):", self.servers()[0].said())[-1])
+        return int(re.findall(r"training goes on at (\d+):", self.coordinator().said())[-1])
 
     def await_steps(self, more, what="training goes on"):
         """As many further lines of steps, by whoever is there; the steps' numbers may go back meanwhile."""
@@ -231,7 +243,7 @@ class Job:
 
 class JobByHand(Job):
     """Servers and workers that are started one by one. Their connections go through proxies: the door to shard K's data is
-    "data K", those by which processes call shard 0 are "of PROCESS"."""
+    "data K", those by which processes call the coordinator are "of PROCESS"."""
 
     def __init__(self, programs, folder, tag, shape):
         super().__init__(programs, folder, tag, shape)
@@ -240,28 +252,33 @@ class JobByHand(Job):
         self._controls = {}  # by server: its door to the coordinator
         ports = [self.proxies.open(f"data {shard}") for shard in range(shape["servers"])]
         self._ports, self._coordinator = ports, 0
-        for shard in range(shape["servers"]):
-            self.start_server(shard)
+        for number in ([shape["servers"]] if self.apart else []) + list(range(shape["servers"])):
+            self.start_server(number)
         for _ in range(shape["workers"]):
             self.add_worker()
         self.await_steps(3, "training begins")
 
-    def start_server(self, shard):
-        """The first time, or again: then shard 0 listens where it did, and the others anywhere."""
-        name = f"server-{shard}"
-        arguments = [self.programs.server, "--config", "job.yaml", "--shard", str(shard), "--advertise",
-                     f"127.0.0.1:{self._ports[shard]}", "--listen", f"127.0.0.1:{0 if shard else self._coordinator}"]
-        if shard > 0:
+    def start_server(self, number):
+        """That of servers(), the first time, or again: then who coordinates listens where it did, and the others anywhere."""
+        has_shard = number < self.shape["servers"]
+        name = f"server-{number}" if has_shard else "coordinator"
+        coordinates = number == (self.shape["servers"] if self.apart else 0)
+        arguments = [self.programs.server, "--config", "job.yaml", "--listen", f"127.0.0.1:{self._coordinator if coordinates else 0}"]
+        if has_shard:
+            arguments += ["--shard", str(number), "--advertise", f"127.0.0.1:{self._ports[number]}"]
+        else:
+            arguments += ["--coordinator"]
+        if coordinates:
+            preload = {"LD_PRELOAD": self.programs.slow_disk, "RUBATO_TEST_SLOW_DISK": self.path("slow")}
+            server = self.start(name, arguments + ["--run-dir", self.run], preload)
+            port = self._coordinator = self._coordinator or self._port(server)
+        else:
             if name not in self._controls:
                 self._controls[name] = self._door_to_coordinator(name)
-            arguments += ["--set", f"cluster.address=127.0.0.1:{self._controls[name]}"]
-            server = self.start(name, arguments)
-            self.proxies.set_target(f"data {shard}", self._port(server))
-            return server
-        preload = {"LD_PRELOAD": self.programs.slow_disk, "RUBATO_TEST_SLOW_DISK": self.path("slow")}
-        server = self.start(name, arguments + ["--run-dir", self.run], preload)
-        self._coordinator = self._coordinator or self._port(server)
-        self.proxies.set_target("data 0", self._coordinator)
+            server = self.start(name, arguments + ["--set", f"cluster.address=127.0.0.1:{self._controls[name]}"])
+            port = self._port(server)
+        if has_shard:
+            self.proxies.set_target(f"data {number}", port)
         return server
 
     def _port(self, server):
@@ -276,6 +293,12 @@ class JobByHand(Job):
         port = self.proxies.open(f"of {process}")
         self.proxies.set_target(f"of {process}", self._coordinator)
         return port
+
+    def doors_of(self, server):
+        """By which others call the coordinator; of another server also its own to that."""
+        if self.coordinates(server):
+            return sorted({f"of {process.name}" for process in self.processes} - {f"of {server.name}"})
+        return [f"data {self.number(server)}", f"of {server.name}"]
 
     def close(self):
         super().close()
@@ -316,9 +339,13 @@ class JobByTrain(Job):
                     arguments = file.read().split("\0")
                 if int(words[1]) != self.launcher.pid or words[0] == "Z":
                     continue
-                role = "server" if "--shard" in arguments else "worker"
-                number = arguments[arguments.index("--shard" if role == "server" else "--rank") + 1]
-                self.processes.append(Process(f"{role}-{number}", int(entry), f"{self.run}/logs/{role}-{number}.log"))
+                if "--coordinator" in arguments:
+                    name = log = "coordinator"
+                    log += "-0"
+                else:
+                    role = "server" if "--shard" in arguments else "worker"
+                    name = log = f"{role}-{arguments[arguments.index('--shard' if role == 'server' else '--rank') + 1]}"
+                self.processes.append(Process(name, int(entry), f"{self.run}/logs/{log}.log"))
             except (OSError, ValueError, ProcessLookupError):
                 continue  # it has ended meanwhile
         self.processes.sort(key=lambda process: process.name)

@@ -38,9 +38,9 @@ def blocks(summary, job):
     gaps = 0  # contributions below where the term began that no block held: those that were under way
     if job.term() > 1 and not in_order[0][0]:
         checkpoint = job.returns()[-1][0]
-        if checkpoint and job.checkpoints() and checkpoint == job.checkpoints()[-1]:
-            return  # what was left of the units given out is all that was done: the end's checkpoint has replaced the one of that name
-        in_order[0] = (False, job.begun_at() if checkpoint is None else updates_before(checkpoint))
+        # With what was left of the units given out, a later one has its name.
+        is_replaced = checkpoint and f"checkpoint {checkpoint}\n" in job.coordinator().said().rpartition("went back to step")[2]
+        in_order[0] = (False, job.begun_at() if checkpoint is None or is_replaced else updates_before(checkpoint))
         if checkpoint is None:
             gaps = 2 * sum(process.name.startswith("worker") for process in job.processes)
     expect(summary["blocks"], "the summary tells of no block")
@@ -90,7 +90,7 @@ def culprits(job, kinds):
     """Whoever is blamed was harmed, in a way that explains it. `kinds` are those that may cost a worker its place."""
     harmed = {process.pid: process.harmed for process in job.processes}
     blames = re.findall(r"warning: (worker|shard) (\d+) \(\S+ pid (\d+)\) (is gone|was not heard of|failed|is alive but|says)",
-                        job.servers()[0].said())
+                        job.coordinator().said())
     for role, number, pid, how in blames:
         expect(harmed.get(int(pid), set()) & set(kinds),
                f"{role} {number} (pid {pid}) is blamed ('{how}'), which was {harmed.get(int(pid)) or 'not harmed'}")
@@ -121,11 +121,11 @@ def no_temporary_files(folder):
             expect(not name.endswith(".tmp"), f"a temporary file is left: {parent}/{name}")
 
 
-def ends_by_name(process, shard):
-    """The last words of a process of a job whose server has ended name that."""
+def ends_by_name(process, server):
+    """The last words of a process of a job whose `server` ("server 1" or "coordinator") has ended name that."""
     words = process.last_words()
-    expect(re.match(r"(error|stopped): ", words) and (f"shard {shard}" in words or f"server {shard}" in words),
-           f"{process} does not name shard {shard}: {words}")
+    expect(re.match(r"(error|stopped): ", words) and (server in words or server.replace("server", "shard") in words),
+           f"{process} does not name {server}: {words}")
 
 
 def same_bits(job, steps):

@@ -2,6 +2,7 @@
 
 import os
 import random
+import re
 import shutil
 import signal
 import subprocess
@@ -18,6 +19,7 @@ class Round(Harms, ServerHarms):
     def __init__(self, seed, programs, folder, machine, log):
         """`log(text)` is told what is done; the job's files are in the new `folder`."""
         self._random = random.Random(seed)
+        self._of_coordinator = random.Random(f"coordinator {seed}")  # whatever it draws, the others draw the same
         self._programs, self._folder, self._machine, self._log = programs, folder, machine, log
         self._tag = f"{os.getpid()}-{seed}"
         self._disk = None  # the process that holds the disk of its own
@@ -44,9 +46,12 @@ class Round(Harms, ServerHarms):
                  "steps": 10 ** 9, "shared_memory": draw.choice(("auto", "off")),
                  "every": draw.choice(("", ", every: {steps: 25}")), "lease": LEASE,
                  "max_restarts": 100 if self._comes_back else 0, "run_dir": self._place_of_run()}
+        self._apart = self._of_coordinator.random() < 0.4
+        shape["apart"] = "true" if self._apart else "false"
         if self._surroundings == "few descriptors":
             shape["every"] = ""  # a checkpoint calls
-        self._say(f"{'by hand' if self._by_hand else 'by train'}, {shape['servers']} servers, {shape['workers']} workers, "
+        self._say(f"{'by hand' if self._by_hand else 'by train'}, {shape['servers']} servers, "
+                  f"{'the coordinator apart, ' * self._apart}{shape['workers']} workers, "
                   f"{shape['mode']}{', switching' if self._switches else ''}, max_restarts {shape['max_restarts']}, "
                   f"shared memory {shape['shared_memory']}, {self._surroundings}{shape['every']}")
         kind = JobByHand if self._by_hand else JobByTrain
@@ -55,6 +60,7 @@ class Round(Harms, ServerHarms):
             self._machine.watch(lambda: [process.pid for process in self._job.processes] if self._job else [])
             self._job = kind(self._programs, self._folder, self._tag, shape)
             self._stretches, self._stretch, self._woken = [], None, None
+            self._may_go_back = not self._apart  # something has been lost that no other process has
             self._begin_stretch()
             for _ in range(draw.randint(3, 6)):
                 self._harm()
@@ -90,7 +96,7 @@ class Round(Harms, ServerHarms):
     def _ports(self):
         ports = set()
         for process in self._job.processes:
-            if process.name.startswith("server") and os.path.exists(process.log):
+            if process.name.startswith(("server", "coordinator")) and os.path.exists(process.log):
                 for word in process.said().split():
                     if word.startswith("address=127.0.0.1:"):
                         ports.add(int(word.rsplit(":", 1)[1]))
@@ -99,8 +105,8 @@ class Round(Harms, ServerHarms):
     # Harm.
 
     def _harm(self):
-        kinds = ["kill", "kill", "leave", "freeze", "freeze", "pause", "checkpoint", "pause shard 0"]
-        if self._shape["servers"] > 1:
+        kinds = ["kill", "kill", "leave", "freeze", "freeze", "pause", "checkpoint", "pause coordinator"]
+        if self._shape["servers"] > 1 or self._apart:
             kinds += ["pause shard"]
         if self._by_hand:
             kinds += ["join", "cut", "cut", "delay"]
@@ -116,7 +122,7 @@ class Round(Harms, ServerHarms):
             kinds += ["few descriptors"] * 4
         if self._comes_back:
             kinds += ["kill server"] * 6 + ["freeze server"] * 3 + ["stick server"] * 2
-            if self._by_hand and self._shape["servers"] > 1:
+            if self._by_hand and (self._shape["servers"] > 1 or self._apart):
                 kinds += ["cut server"] * 3
         kind = self._random.choice(kinds)
         self.harms[kind] = self.harms.get(kind, 0) + 1
@@ -140,7 +146,7 @@ class Round(Harms, ServerHarms):
         self._end_stretch(self._mode)
         self._say(f"step {self._job.step()}: {how}")
         self.harms[how] = self.harms.get(how, 0) + 1
-        first = self._job.servers()[0] if self._by_hand else self._job.launcher
+        first = self._job.head()[0]
         if how != "signal":
             code, _, err = self._job.rubato("stop", self._job.run)
             judge.expect(code == 0, f"rubato stop: exit code {code}: {err}")
@@ -151,7 +157,8 @@ class Round(Harms, ServerHarms):
         for process in self._job.processes:
             self._job.events.wait(process.has_ended, f"{process} ends")
         first = self._job.head()[0]
-        judge.expect(first.code() == (143 if how == "signal" else 0), f"{first} ended with {first.code()}: {first.last_words()}")
+        ends_with = 143 if how == "signal" else -signal.SIGKILL if first.code() < 0 and "killed" in first.harmed else 0
+        judge.expect(first.code() == ends_with, f"{first} ended with {first.code()}: {first.last_words()}")
         if how == "signal":
             return self._go_on()
         self.is_certain = True
@@ -159,6 +166,9 @@ class Round(Harms, ServerHarms):
         judge.accounts(summary)
         judge.blocks(summary, self._job)
         judge.terms(summary, self._job)
+        if not self._may_go_back:
+            judge.expect(summary["samples_rolled_back"] == 0, f"samples_rolled_back: {summary['samples_rolled_back']}, and no shard "
+                                                              f"was lost; told: {self._job.returns()}")
         judge.expect(judge.digest(self._job, self._job.run) == summary["digest"], "the parameters are not the summary's")
         if not self._switches and self._mode == 0:
             judge.same_bits(self._job, summary["steps"])
@@ -172,22 +182,26 @@ class Round(Harms, ServerHarms):
         server = self._random.choice(self._job.servers())
         self._say(f"kill {server} while the job stops")
         server.harmed.add("killed")
+        self._may_go_back = self._may_go_back or not self._job.coordinates(server)
         server.send(signal.SIGKILL)
         if not self._by_hand:
             return
         self._job.events.wait(server.has_ended, f"{server} ends")
-        if server.name == "server-0":
+        if self._job.coordinates(server):
             if not os.path.exists(f"{self._job.run}/summary.json"):
-                self._job.start_server(0)
+                self._job.start_server(self._job.number(server))
             return
-        first = self._job.servers()[0]
-        self._job.events.wait(lambda: first.has_ended() or f"pid {server.pid})" in first.said(), "the job ends, or goes back")
+        first = self._job.coordinator()
+        is_missed = re.compile(rf"pid {server.pid}\)(?! is here)").search
+        self._job.events.wait(lambda: first.has_ended() or is_missed(first.said()), "the job ends, or goes back")
         if not first.has_ended():
-            self._job.start_server(int(server.name[-1]))
+            self._job.start_server(self._job.number(server))
 
     def _end_of_server(self, how):
-        shard = self._random.randrange(1 if how == "cut" else 0, self._shape["servers"])
-        server = next(process for process in self._job.servers() if process.name == f"server-{shard}")
+        server = self._job.servers()[self._random.randrange(1 if how == "cut" else 0, self._shape["servers"])]
+        if self._apart and how != "cut" and self._of_coordinator.random() < 0.5:
+            server = self._job.coordinator()
+        name = server.name.replace("-", " ")  # as the launcher says it
         self._say(f"step {self._job.step()}: the end: {how} {server}")
         self.harms[f"{how} server"] = self.harms.get(f"{how} server", 0) + 1
         # One that is cut off ends by itself.
@@ -199,13 +213,12 @@ class Round(Harms, ServerHarms):
         elif how == "freeze":
             server.send(signal.SIGSTOP)
         elif how == "cut":
-            doors = (f"data {shard}", f"of {server.name}")
+            doors = self._job.doors_of(server)
             self._job.proxies.cut(lambda connection: connection.door in doors)
             for door in doors:
                 self._job.proxies.bar(door)
         else:
-            threads = ("engine", "rubato-server") if shard == 0 else ("engine",)
-            thread = StoppedThread(server.pid, self._random.choice(threads))
+            thread = StoppedThread(server.pid, self._random.choice(self._threads(server)))
             if not thread.stopped:
                 self._say("no thread can be stopped here: it is killed")
                 server.send(signal.SIGKILL)
@@ -215,7 +228,7 @@ class Round(Harms, ServerHarms):
             nonlocal taken
             taken = max(taken, machine.seconds())  # of who has ended nothing is known any more
             return all(process.has_ended() for process in others)
-        self._job.events.wait(all_ended, f"all end after shard {shard} ({how})", others)
+        self._job.events.wait(all_ended, f"all end after {name} ({how})", others)
         seconds = time.monotonic() - begin
         if thread is not None:
             thread.release()
@@ -224,15 +237,20 @@ class Round(Harms, ServerHarms):
         self.times.append((f"a server's end ({how})", seconds, taken))
         for process in others:
             if self._by_hand and process is not server:
-                judge.ends_by_name(process, shard)
+                judge.ends_by_name(process, name)
         if not self._by_hand:
-            judge.expect(f"error: server {shard}: " in self._job.launcher.said(),
-                         f"the launcher does not name server {shard}: {self._job.launcher.said()[-500:]}")
+            judge.expect(f"error: {name}: " in self._job.launcher.said(),
+                         f"the launcher does not name {name}: {self._job.launcher.said()[-500:]}")
         # The launcher collects ends for a moment before it judges, and ends what is left.
         longest = LEASE + 1 + (0 if self._by_hand else 1)
         if seconds > longest + taken:
             self.late.append(f"the end took {seconds:.2f} s, {taken:.2f} s of it taken by the machine")
         self._go_on()
+
+    def _threads(self, server):
+        """Without which it is stuck: those of a shard, those that coordinate."""
+        threads = [] if server.name == "coordinator" else ["engine"]
+        return threads + ["rubato-server"] * self._job.coordinates(server)
 
     def _go_on(self):
         """The job goes on from its last checkpoint, if it has one, and nothing half-written is left by then."""

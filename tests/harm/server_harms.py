@@ -33,18 +33,18 @@ class ServerHarms:
 
     def _lose_server(self, how):
         job, draw = self._job, self._random
-        shard = draw.randrange(1 if how == "cut" else 0, self._shape["servers"])
+        server = self._draw_server(how)
         company = draw.choice(["alone", "a checkpoint", "again", "a worker's death"] + ["a switch"] * 2 * self._switches)
         if self._surroundings == "few descriptors" and company in ("a checkpoint", "a switch"):
             company = "alone"
-        self._say(f"step {job.step()}, term {job.term()}: {how} server {shard}, with {company}")
+        self._say(f"step {job.step()}, term {job.term()}: {how} {server}, with {company}")
         before, term, others = self._newest(), job.term(), job.alive()
         command = self._command_beside(company)
         if company == "a worker's death":
             worker = self._victim("killed")
             worker.send(signal.SIGKILL)
             others.remove(worker)
-        victims = [job.servers()[shard]]
+        victims = [server]
         machine, begin = Taken(self._machine), time.monotonic()
         begin = self._harm_server(how, victims[0]) or begin
         losses, least = 1, term
@@ -59,24 +59,34 @@ class ServerHarms:
         if command is not None:
             self._after_command(command, company)
         judge.expect(all(not process.has_ended() for process in others if process not in victims),
-                     f"ended with server {shard}: " + "; ".join(
+                     f"ended with {server}: " + "; ".join(
                          f"{process}: {process.last_words()}" for process in others
                          if process not in victims and process.has_ended()))
+        has_lost = company == "a switch" or not all(job.coordinates(victim) for victim in victims)
+        self._may_go_back = self._may_go_back or has_lost
         if job.term() > term:
             self._kept(before, term, losses)
+            judge.expect(has_lost or not self._apart or job.returns()[-1] == (None, 0), f"lost the coordinator, and went back: {job.returns()}")
         self._mode_holds()
         if self._by_hand and len(self._workers()) < 2:
             self._replace()
 
+    def _draw_server(self, how):
+        """If the coordinator is apart, that in half of the cases. One that has a shard in it is not cut off."""
+        number = self._random.randrange(1 if how == "cut" and not self._apart else 0, self._shape["servers"])
+        is_head = self._apart and self._of_coordinator.random() < 0.5
+        return self._job.coordinator() if is_head else self._job.servers()[number]
+
     def _lose_server_on_full_disk(self, clear):
-        """Shard 0 cannot write down that a term begins, and ends; there is space again when it is started once more."""
+        """Who coordinates cannot write down that a term begins, and ends; there is space again when it is started once more."""
         before, term = self._newest(), self._job.term()
         server = self._random.choice(self._job.servers())
         self._say(f"kill {server} meanwhile")
         self.harms["kill server"] = self.harms.get("kill server", 0) + 1
         server.harmed.add("killed")
+        self._may_go_back = self._may_go_back or not self._job.coordinates(server)
         server.send(signal.SIGKILL)
-        first = self._job.servers()[0]
+        first = self._job.coordinator()
         if self._by_hand:
             self._job.events.wait(first.has_ended, f"{first} ends for want of space")
             judge.expect(server is first or "No space left on device" in first.last_words(), f"{first}: {first.last_words()}")
@@ -84,9 +94,9 @@ class ServerHarms:
             self._stalls_for(self._random.uniform(0, 0.3))
         clear()
         if self._by_hand:
-            for shard, process in enumerate(self._job.servers()):
+            for number, process in enumerate(self._job.servers()):
                 if process.has_ended():
-                    self._job.start_server(shard)
+                    self._job.start_server(number)
         self._await_term(term, None)
         self._kept(before, term, losses=100)
         self._mode_holds()
@@ -133,8 +143,9 @@ class ServerHarms:
             server.send(signal.SIGSTOP)
             if self._by_hand and self._await_blame(server, told) and self._random.random() < 0.5:
                 self._say("it wakes by itself")
-                if server.name == "server-0":
-                    self._wake_shard_0(server)
+                if self._job.coordinates(server):
+                    server.send(signal.SIGCONT)
+                    self._coordinator_is_back()
                 else:
                     server.send(signal.SIGCONT)
                 return time.monotonic()
@@ -142,15 +153,15 @@ class ServerHarms:
             if self._by_hand:
                 server.send(signal.SIGKILL)
         elif how == "stick":
-            thread = StoppedThread(server.pid, "engine")
+            thread = StoppedThread(server.pid, self._threads(server)[0])
             if not thread.stopped:
                 self._say("no thread can be stopped here: it is killed")
                 server.send(signal.SIGKILL)
             self._job.events.wait(server.has_ended, f"{server}, which is stuck, ends")
             thread.release()
         else:
-            doors = (f"data {server.name[-1]}", f"of {server.name}")
-            cut = self._job.proxies.cut(lambda connection: connection.door in doors)
+            doors, is_head = self._job.doors_of(server), self._job.coordinates(server)
+            cut = self._job.proxies.cut(lambda connection: connection.door in doors or (is_head and connection.pid == server.pid))
             for door in doors:
                 self._job.proxies.bar(door)
             self._await_blame(server, told)
@@ -158,34 +169,35 @@ class ServerHarms:
             for door in doors:
                 self._job.proxies.unbar(door)
             self._job.proxies.heal(cut)
+            if is_head:
+                self._coordinator_is_back()
             return time.monotonic()
         if self._by_hand:
             self._start_again(server)
         return begin
 
-    def _wake_shard_0(self, server):
-        """Whose connections have broken meanwhile, or not: it may go on in the same term, and whom it misses has done nothing."""
+    def _coordinator_is_back(self):
+        """Its connections have broken meanwhile, or not: it may go on in the same term, and whom it misses has done nothing."""
         for process in self._job.alive():
             process.harmed.add("cut off")
-        server.send(signal.SIGCONT)
         self._stalls_for(LEASE)
         self._woken = self._job.term()
 
     def _start_again(self, server):
         self._job.events.wait(server.has_ended, f"{server} ends")
-        self._job.start_server(int(server.name[-1]))
+        self._job.start_server(self._job.number(server))
 
     def _blames(self, server):
         """How often the job has gone back for this process."""
         return sum(f"pid {server.pid})" in line and "; the job goes back to " in line
-                   for line in self._job.servers()[0].said().splitlines())
+                   for line in self._job.coordinator().said().splitlines())
 
     def _await_blame(self, server, told):
-        """Once more than `told` times. Of shard 0 nobody tells."""
-        if server.name == "server-0":
+        """Once more than `told` times. Of who coordinates nobody tells."""
+        if self._job.coordinates(server):
             self._stalls_for(self._random.uniform(1.1, 2) * LEASE)
             return True
-        return self._job.events.wait(lambda: self._blames(server) > told, f"{server} is missed", [self._job.servers()[0]])
+        return self._job.events.wait(lambda: self._blames(server) > told, f"{server} is missed", self._job.head())
 
     def _lose_another(self):
         """At a moment of going back."""
@@ -210,7 +222,7 @@ class ServerHarms:
 
     def _is_served(self, lost):
         """Whether the job trains without the process."""
-        if not self._by_hand and lost is self._job.servers()[int(lost.name[-1])]:
+        if not self._by_hand and lost is self._job.servers()[self._job.number(lost)]:
             return False  # the launcher has not started it again
         status = self._job.status()
         return status.get("state") == "training" and f"pid {lost.pid}" not in str(status)
@@ -235,7 +247,7 @@ class ServerHarms:
                      f"went back to '{returns[-1][0] if returns else 'nothing'}', which is before {before}")
         # One that comes back while the coordinator begins anew may find its old place taken.
         judge.expect(self._job.term() <= term + losses,
-                     f"{losses} losses took {self._job.term() - term} terms: " + self._job.servers()[0].said()[-1500:])
+                     f"{losses} losses took {self._job.term() - term} terms: " + self._job.coordinator().said()[-1500:])
 
     def _mode_holds(self):
         self._job.events.wait(lambda: self._job.views()[-1]["mode"] == NAMES[self._mode],
