@@ -7,11 +7,21 @@
 #include <system_error>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 
 namespace rubato {
+namespace {
+
+// The folder that this program lies in.
+std::filesystem::path Here() {
+  std::error_code error;
+  return std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+}
+
+}  // namespace
 
 absl::StatusOr<std::string> FindBinary(absl::string_view name) {
   const std::string leaf(name);
@@ -19,9 +29,7 @@ absl::StatusOr<std::string> FindBinary(absl::string_view name) {
   if (const char* folder = getenv("RUBATO_BIN_DIR"); folder != nullptr && *folder != '\0') {
     candidates.push_back(absl::StrCat(folder, "/", leaf));
   } else {
-    std::error_code error;
-    const std::filesystem::path here =
-        std::filesystem::read_symlink("/proc/self/exe", error).parent_path();
+    const std::filesystem::path here = Here();
     const std::string part(absl::StripPrefix(leaf, "rubato-"));
     candidates = {(here / leaf).string(), (here.parent_path() / part / leaf).string()};
   }
@@ -32,6 +40,12 @@ absl::StatusOr<std::string> FindBinary(absl::string_view name) {
   return absl::NotFoundError(absl::StrCat("found no program ", leaf, "; looked for ",
                                           absl::StrJoin(candidates, " and "),
                                           " (RUBATO_BIN_DIR names another folder)"));
+}
+
+std::string FindConfig(const std::string& path) {
+  if (!absl::StartsWith(path, "configs/") || access(path.c_str(), F_OK) == 0) return path;
+  const std::string installed = (Here().parent_path() / "share/rubato" / path).string();
+  return access(installed.c_str(), F_OK) == 0 ? installed : path;
 }
 
 }  // namespace rubato

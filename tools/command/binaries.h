@@ -1,4 +1,4 @@
-// Where the other programs of this installation lie.
+// Where the other files of this installation lie.
 #ifndef RUBATO_TOOLS_COMMAND_BINARIES_H_
 #define RUBATO_TOOLS_COMMAND_BINARIES_H_
 
@@ -13,6 +13,10 @@ namespace rubato {
 // puts it
 // (../server/rubato-server, ../worker/rubato-worker). NotFound, saying where was looked.
 absl::StatusOr<std::string> FindBinary(absl::string_view name);
+
+// `path`, unless nothing is there and it names an example that is installed: configs/... is then
+// looked for in ../share/rubato beside this program's folder.
+std::string FindConfig(const std::string& path);
 
 }  // namespace rubato
 

@@ -24,6 +24,7 @@
 #include "common/job/job.h"
 #include "common/pace/quantity.h"
 #include "server/run/resumed_slots.h"
+#include "tools/command/binaries.h"
 #include "tools/command/plan.h"
 #include "tools/simulator/link.h"
 #include "tools/simulator/real_worker.h"
@@ -253,6 +254,7 @@ int SimulateMain(const std::vector<std::string>& arguments) {
             "new or empty folder for the run (default runs/NAME-TIME-XXXX)");
   flags.Add("set", &options.set, "KEY=VALUE", "override a key of the job; may be repeated");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
+  options.config = FindConfig(options.config);
   const absl::StatusOr<std::string> text = Simulate(std::move(options));
   return PrintResult(text);
 }

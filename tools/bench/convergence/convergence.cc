@@ -28,6 +28,7 @@
 #include "tools/bench/convergence/study.h"
 #include "tools/bench/convergence/study_file.h"
 #include "tools/bench/convergence/verify.h"
+#include "tools/command/binaries.h"
 #include "tools/command/summary.h"
 
 namespace rubato {
@@ -359,6 +360,7 @@ absl::Status AddStudyFile(const std::vector<std::string>& arguments, Options* op
 int BenchConvergenceMain(const std::vector<std::string>& arguments, SignalWatcher& signals) {
   Options options;
   if (const std::optional<int> code = FlagsOf(&options).Handle(arguments)) return *code;
+  options.study.config = FindConfig(options.study.config);
   if (const absl::Status read = AddStudyFile(arguments, &options); !read.ok()) {
     return PrintFailure(read);
   }
