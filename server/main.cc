@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/flags.h"
 #include "common/base/last_words.h"
@@ -14,19 +15,41 @@
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "common/wire/channel.h"
+#include "common/wire/connections.h"
 #include "common/wire/find_credentials.h"
 #include "common/wire/health.h"
-#include "common/wire/strangers.h"
+#include "common/wire/refusals.h"
 #include "server/process/server.h"
 
 namespace {
 
+constexpr int kMaxIndex = 65535;
+
+// Of the pods of an indexed Job each is a shard, the first of them `first`; negative: that is not
+// asked for.
+absl::Status FindShard(int first, rubato::ServerOptions* options) {
+  if (first < 0) return absl::OkStatus();
+  if (options->coordinator || options->shard != rubato::ServerOptions::kNoShard) {
+    return absl::InvalidArgumentError("--first-shard stands in place of --shard and --coordinator");
+  }
+  const char* const text = std::getenv("JOB_COMPLETION_INDEX");
+  int index = 0;
+  if (text == nullptr || !absl::SimpleAtoi(text, &index) || index < 0 || index > kMaxIndex) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--first-shard: found JOB_COMPLETION_INDEX=", text == nullptr ? "" : text,
+                     ", expected the index of a pod, 0 to ", kMaxIndex));
+  }
+  options->shard = first + index;
+  return absl::OkStatus();
+}
+
 absl::Status Serve(const std::string& config, const std::vector<std::string>& overrides,
-                   const std::string& health_at, rubato::ServerOptions options,
+                   const std::string& health_at, int first_shard, rubato::ServerOptions options,
                    rubato::SignalWatcher* signals, std::optional<rubato::Log>* log) {
   RUBATO_ASSIGN_OR_RETURN(
       const rubato::proto::Job job,
       rubato::LoadJob(config, overrides, rubato::ProcessEnvironment(), &options.sources));
+  RUBATO_RETURN_IF_ERROR(FindShard(first_shard, &options));
   log->emplace(options.coordinator ? "coordinator" : "server", options.shard,
                static_cast<rubato::LogLevel>(job.log().level()),
                static_cast<rubato::LogFormat>(job.log().format()));
@@ -36,9 +59,9 @@ absl::Status Serve(const std::string& config, const std::vector<std::string>& ov
       rubato::FindCredentials(static_cast<rubato::SecurityMode>(job.security().mode()),
                               rubato::Role::kServer, std::getenv));
   if (job.cluster().dedicated_coordinator()) options.connection.coordinator = "the coordinator";
-  options.connection.strangers = std::make_shared<rubato::Strangers>(
-      rubato::MaxStrangers(job.cluster().workers().max(), job.cluster().servers()),
-      rubato::kMaxStrangerBytes);
+  options.connection.connections = std::make_shared<rubato::Connections>(
+      rubato::LimitsOfConnections(job.cluster().workers().max(), job.cluster().servers()));
+  options.connection.refusals = std::make_shared<rubato::Refusals>(&**log);
   std::unique_ptr<rubato::HealthListener> health;
   if (!health_at.empty()) {
     RUBATO_ASSIGN_OR_RETURN(health, rubato::HealthListener::Listen(health_at));
@@ -59,6 +82,7 @@ int main(int argc, char** argv) {
   std::string config;
   std::vector<std::string> overrides;
   std::string health_at;
+  int first_shard = -1;
   rubato::ServerOptions options;
   rubato::Flags flags(
       "rubato-server",
@@ -69,6 +93,9 @@ int main(int argc, char** argv) {
        "rubato-server --config job.yaml --shard 0 --set cluster.address=127.0.0.1:0"});
   flags.Add("config", &config, "FILE", "the job", rubato::Flags::kRequired);
   flags.Add("shard", &options.shard, "K", "which shard, 0 to cluster.servers - 1");
+  flags.Add("first-shard", &first_shard, "K",
+            "in place of --shard: K and what JOB_COMPLETION_INDEX of the environment says, the "
+            "index of a pod of Kubernetes");
   flags.Add("coordinator", &options.coordinator, "", "coordinates the job, in place of a shard");
   flags.Add("listen", &options.listen, "HOST:PORT",
             "where to listen; default: cluster.address for shard 0 or the coordinator, else any "
@@ -81,10 +108,10 @@ int main(int argc, char** argv) {
             "default: nowhere");
   flags.Add("set", &overrides, "KEY=VALUE",
             "overrides a key of the job, and RUBATO__... of the environment");
-  flags.Add(
-      "run-dir", &options.run_dir, "DIR",
-      "shard 0 or the coordinator: an existing folder for the run's files; default: a new one "
-      "under runs/");
+  flags.Add("run-dir", &options.run_dir, "DIR",
+            "shard 0 or the coordinator: a folder for the run's files, made if need be; default: a "
+            "new one "
+            "under runs/");
   flags.Add("resume", &options.resume, "RUN|CHECKPOINT|auto",
             "shard 0 or the coordinator: the checkpoint to go on from; default: what "
             "checkpoint.resume says");
@@ -94,7 +121,8 @@ int main(int argc, char** argv) {
   if (const std::optional<int> code = flags.Handle(argc, argv)) return *code;
   rubato::SignalWatcher signals;
   std::optional<rubato::Log> log;  // once the job says how
-  const absl::Status status = Serve(config, overrides, health_at, options, &signals, &log);
+  const absl::Status status =
+      Serve(config, overrides, health_at, first_shard, options, &signals, &log);
   if (!status.ok()) log.has_value() ? log->Fatal(status) : rubato::PrintError(status);
   return rubato::ExitCode(status);
 }

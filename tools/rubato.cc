@@ -25,6 +25,7 @@
 #include "tools/command/status.h"
 #include "tools/command/token.h"
 #include "tools/command/train.h"
+#include "tools/kubernetes/render.h"
 #include "tools/plot/plot.h"
 #include "tools/replay/replay.h"
 
@@ -78,7 +79,8 @@ int Ask(const Invocation& invocation, proto::CommandRequest request, absl::Durat
         Flags flags, const std::string* mode = nullptr, const bool* json = nullptr) {
   std::string run, address;
   flags.AddPositional(&run, "RUN", "a run folder; default: the newest that runs", Flags::kOptional);
-  flags.Add("address", &address, "HOST:PORT", "shard 0 of the job, instead of a run folder");
+  flags.Add("address", &address, "HOST:PORT",
+            "the coordinator of the job, instead of a run folder");
   if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
   SilenceGrpc();
   if (mode != nullptr) {
@@ -95,7 +97,7 @@ int Ask(const Invocation& invocation, proto::CommandRequest request, absl::Durat
     return PrintResult((as_json ? AnswerJson(reply->text()) : reply->text()) + "\n");
   }
   if (!reply->has_status()) {
-    return PrintResult(absl::Status(absl::StatusCode::kInternal, "shard 0 sent no status"));
+    return PrintResult(absl::Status(absl::StatusCode::kInternal, "the coordinator sent no status"));
   }
   return PrintResult(*json ? StatusJson(reply->status()) : StatusText(reply->status()));
 }
@@ -196,6 +198,7 @@ int Export(const Invocation& invocation) {
 
 int Plot(const Invocation& invocation) { return PlotMain(invocation.arguments); }
 
+int Render(const Invocation& invocation) { return RenderMain(invocation.arguments); }
 int Simulate(const Invocation& invocation) { return SimulateMain(invocation.arguments); }
 int Replay(const Invocation& invocation) { return ReplayMain(invocation.arguments); }
 int Bench(const Invocation& invocation) {
@@ -218,6 +221,7 @@ constexpr Verb kVerbs[] = {
     {"export", "write a run's parameters into one safetensors file", Export},
     {"bench", "measure a step of training, kernels or the wire, or compare modes", Bench},
     {"plot", "draw the curves of runs into one page for a browser", Plot},
+    {"render", "print the manifests with which Kubernetes runs a job", Render},
     {"simulate", "run a job in virtual time, on a cluster that is not there", Simulate},
     {"replay", "run the servers of a recorded run again, to the same bits", Replay},
     {"help", "print this, or the help of a verb", Help},

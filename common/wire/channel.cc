@@ -53,6 +53,9 @@ grpc::ChannelArguments ChannelArgumentsOf(const ConnectionOptions& connection) {
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
   // Also the time that one attempt to connect is given: a loaded machine may need it.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, 20000);
+  // A name may stand for another address at any time: who failed to connect looks it up again. gRPC
+  // would wait for 30 s.
+  arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, 500);
   // A peer that does not answer (its host is gone, or it is frozen) breaks the connection.
   const KeepAlive keep_alive(connection.lease);
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, InMilliseconds(keep_alive.ask));
@@ -94,6 +97,14 @@ void ConfigureServer(const ConnectionOptions& connection, grpc::ServerBuilder* b
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, kMaxCalls);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_STREAM_LOOKAHEAD_BYTES, kWindowBytes);
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
+}
+
+Connections::Limits LimitsOfConnections(int workers, int servers) {
+  Connections::Limits limits;
+  limits.strangers = static_cast<size_t>(MaxStrangers(workers, servers));
+  limits.stranger_bytes = kMaxStrangerBytes;
+  limits.unread_bytes = kMaxConnectionBytes;
+  return limits;
 }
 
 void SilenceGrpc() {

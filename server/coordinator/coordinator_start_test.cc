@@ -129,6 +129,20 @@ TEST_F(CoordinatorTest, AfterTheTimeoutBeginsWithFewerWorkersOrSaysWhoIsMissing)
   }
 }
 
+TEST_F(CoordinatorTest, IfNobodyComesWhoMayItEndsForTheReasonOfThoseWhoMayNot) {
+  Start();
+  Receive(kOwnShard, Shard(0));
+  Receive(1, Shard(1));
+  proto::PeerMessage other = Worker();
+  other.mutable_registration()->set_version("9.9");
+  Receive(2, other);
+  now_ = kStart + absl::Seconds(60);
+  Tick();
+  ASSERT_TRUE(end_.has_value());
+  EXPECT_THAT(*end_, IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("version 9.9")));
+  EXPECT_EQ(sent_[1].back().stop().exit_code(), kExitUsage);
+}
+
 TEST_F(CoordinatorTest, APeerThatLeavesBeforeTheStartMayBeReplaced) {
   Start();
   Receive(2, Worker());

@@ -32,11 +32,14 @@ class Starting {
            bool initial, const proto::RunState& before, absl::Time now);
 
   // Whether the first view can be opened: all are here, or, once the deadline has passed, enough.
-  // DeadlineExceeded, with who did not come, if they are not. When the job has gone back, all are
+  // DeadlineExceeded, with who did not come, if they are not; FailedPrecondition if somebody came
+  // and was refused, for what repeating does not help. When the job has gone back, all are
   // the shards and as many workers as the last view had, and these have cluster.lease to come when
   // all shards are here; with fewer than the least the job pauses, if it is not to stop.
   absl::StatusOr<bool> IsReady(const Registry& registry, bool stops, absl::Time now,
                                coordinator::Outcomes* out);
+  // Somebody came who will be refused each time; `what` is a sentence about it.
+  void OnRefused(const std::string& what) { refused_ = what; }
   // So many workers are waited for.
   int wanted() const { return wanted_; }
   // FailedPrecondition if the job goes on from a checkpoint that was made on other data, or was
@@ -71,6 +74,7 @@ class Starting {
   void Restore(const Placement& placement, const Registry& registry, coordinator::Outcomes* out);
 
   const proto::Job job_;
+  std::string refused_;  // the last that was; empty: nobody
   std::optional<proto::Manifest> resume_;
   bool is_kept_ = false;    // by the shards
   const std::string path_;  // that shards may read; empty: none

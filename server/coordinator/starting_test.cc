@@ -1,5 +1,6 @@
 #include "server/coordinator/starting.h"
 
+#include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -64,6 +65,20 @@ TEST_F(StartingTest, AfterTheDeadlineFewerWorkersDoButNoFewerShards) {
   AddShard(1);
   EXPECT_TRUE(*starting.IsReady(registry_, /*stops=*/false, kDeadline, &out_));
   EXPECT_THAT(std::get<coordinator::Warn>(out_.back()).text, HasSubstr("begins with 1 of 2"));
+}
+
+// To start the job again would not help.
+TEST_F(StartingTest, WhoWasRefusedIsTheReasonThatNobodyElseCame) {
+  Starting starting(Job(), std::nullopt, "", /*initial=*/false, {}, kStart);
+  AddShard(0);
+  AddShard(1);
+  starting.OnRefused("refused host pid 7: the data differ");
+  EXPECT_FALSE(*starting.IsReady(registry_, /*stops=*/false, kStart, &out_));
+  EXPECT_THAT(starting.IsReady(registry_, /*stops=*/false, kDeadline, &out_).status(),
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      HasSubstr("2 of 2 workers did not come; refused host pid 7")));
+  AddWorker(2);
+  EXPECT_TRUE(*starting.IsReady(registry_, /*stops=*/false, kDeadline, &out_));
 }
 
 // As many workers as the last view had, and these have a lease to come once all shards are here.

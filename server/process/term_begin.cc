@@ -94,9 +94,9 @@ absl::Status BeginFromOwn(const RunFolder& folder, const Log& log, Coordinator::
 
 absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptions& options) {
   const std::string& run_dir = options.run_dir;
-  if (run_dir.empty()) {
+  if (run_dir.empty() || access(run_dir.c_str(), F_OK) != 0) {
     RUBATO_ASSIGN_OR_RETURN(RunFolder folder,
-                            RunFolder::Create(job.name(), "", absl::Now(),
+                            RunFolder::Create(job.name(), run_dir, absl::Now(),
                                               static_cast<Readers>(job.security().readers())));
     RUBATO_RETURN_IF_ERROR(
         WriteFileAtomically(folder.JobFile(), ResolvedYaml(job, options.sources)));

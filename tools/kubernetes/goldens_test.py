@@ -1,0 +1,54 @@
+"""Every example job renders to its golden file, and mistakes are told in one line."""
+
+import difflib
+import os
+import subprocess
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import render_examples  # pylint: disable=wrong-import-position
+
+RUBATO = sys.argv.pop(1)
+
+
+class GoldensTest(unittest.TestCase):
+
+    def test_examples_render_to_their_goldens(self):
+        goldens = "tools/kubernetes/goldens"
+        self.assertEqual(render_examples.examples(),
+                         sorted(name[:-5] for name in os.listdir(goldens)))
+        for name in render_examples.examples():
+            with open(f"{goldens}/{name}.yaml", encoding="utf-8") as file:
+                golden = file.read()
+            rendered = render_examples.render(RUBATO, name)
+            difference = "".join(difflib.unified_diff(golden.splitlines(True),
+                                                      rendered.splitlines(True),
+                                                      "golden", "rendered"))
+            self.assertEqual(difference, "",
+                             f"{name}: tools/kubernetes/render_examples.py makes goldens anew")
+
+    def test_mistakes_are_one_line(self):
+        quickstart = ["kubernetes", "configs/quickstart.yaml"]
+        for arguments, said in (
+                (quickstart, "--image"),
+                (["nomad", "configs/quickstart.yaml", "--image", "x"], "found nomad"),
+                (quickstart + ["--image", "two words"], "expected an image"),
+                (quickstart + ["--image", "x", "--gpus", "-1"], "--gpus: found -1"),
+                (["kubernetes", "configs/fashion_mnist.yaml", "--image", "x"], "--data-claim"),
+                (["kubernetes", "configs/fashion_mnist.yaml", "--image", "x", "--data-claim", "d"],
+                 "--worker-memory"),
+                (quickstart + ["--image", "x", "--worker-memory", "much"], "expected a size"),
+        ):
+            done = subprocess.run([RUBATO, "render"] + arguments, stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, check=False)
+            self.assertEqual(done.returncode, 2, (arguments, done.stderr))
+            self.assertEqual(done.stdout, "")
+            self.assertIn(said, done.stderr)
+            self.assertEqual(done.stderr.count("\n"), 1, done.stderr)
+
+
+if __name__ == "__main__":
+    unittest.main()

@@ -1,0 +1,86 @@
+#include "tools/kubernetes/head.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "common/base/version.h"
+#include "tools/kubernetes/manifests.h"
+#include "tools/kubernetes/places.h"
+#include "tools/kubernetes/yaml_text.h"
+
+namespace rubato::kubernetes {
+namespace {
+
+std::string Prefixed(absl::string_view prefix, absl::string_view text) {
+  std::string out;
+  for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
+    absl::StrAppend(&out, prefix, line, "\n");
+  }
+  return out;
+}
+
+std::string Secrets(const Model& model) {
+  const std::string server = SecretName(model, /*is_server=*/true);
+  const std::string worker = SecretName(model, /*is_server=*/false);
+  const auto create = [](const std::string& name, const std::string& from) {
+    return absl::StrCat("  kubectl create secret generic ", name, " --from-file=", from, "\n");
+  };
+  switch (model.job.security().mode()) {
+    case proto::Security::MODE_TOKEN:
+      return absl::StrCat(
+          "First, once for all jobs of this name, the keys that the pods show each other:\n",
+          "  (umask 077; rubato token > secret; rubato token --role worker --from secret > "
+          "worker-key)\n",
+          create(server, "key=secret"), create(worker, "key=worker-key"));
+    case proto::Security::MODE_MTLS:
+      return absl::StrCat(
+          "First, once for all jobs of this name, the certificates that the pods show each "
+          "other:\n",
+          "  rubato certificates --out certificates\n", create(server, "certificates/server"),
+          create(worker, "certificates/worker"));
+    case proto::Security::MODE_NONE:
+      return "The servers ask nobody for a key: whoever reaches their ports may do everything.\n";
+  }
+  return "";
+}
+
+std::string Workers(const Model& model) {
+  const proto::Workers& workers = model.job.cluster().workers();
+  const std::string job = GroupName(model, Group::kWorkers);
+  if (workers.max() == workers.min()) return "";
+  const std::string count = absl::StrCat(workers.max());
+  return absl::StrCat("More or fewer workers while it trains, from ", workers.min(), " to ",
+                      workers.max(), "; both numbers in one command:\n", "  kubectl patch job ",
+                      job, " --type=merge -p '{\"spec\":{\"parallelism\":", count,
+                      ",\"completions\":", count, "}}'\n");
+}
+
+}  // namespace
+
+std::string HeadText(const Model& model, const std::string& command) {
+  const std::string coordinator = absl::StrCat("job/", GroupName(model, Group::kCoordinator));
+  const std::string label = absl::StrCat("app.kubernetes.io/instance=", model.base);
+  const std::string in_coordinator = absl::StrCat("  kubectl exec ", coordinator, " -- rubato ");
+  const std::string at = absl::StrCat(" --address 127.0.0.1:", kPort, "\n");
+  const std::string pod = absl::StrCat(model.base, "-files");
+  std::string text = absl::StrCat(
+      "The job ", model.job.name(), " on Kubernetes, rendered by rubato ", kVersion, ":\n", "  ",
+      command, "\n", Secrets(model),  //
+      "Begin (job.yaml is this file):\n  kubectl apply -f job.yaml\n",
+      "Look inside: pods, what they say, who waits for whom:\n", "  kubectl get jobs,pods -l ",
+      label, "\n", "  kubectl logs -f ", coordinator, "\n",
+      "  kubectl logs -f --prefix --max-log-requests=100 -l ", label, "\n", in_coordinator,
+      "status", at, "Change the mode; write a checkpoint; end the training in order:\n",
+      in_coordinator, "switch --mode async", at, in_coordinator, "checkpoint", at, in_coordinator,
+      "stop", at,
+      Workers(model),  //
+      "Get the model out, while it trains or afterwards, by the pod in the lines below:\n",
+      "  sed -n 's/^#| //p' job.yaml | kubectl apply -f -\n",
+      "  kubectl wait --for=condition=Ready pod/", pod, "\n", "  kubectl exec ", pod, " -- ls ",
+      kRunsFolder, "\n", "  kubectl cp ", pod, ":", kRunsFolder, " runs\n", "  kubectl delete pod ",
+      pod, "\n", "Remove all of it",
+      model.options.runs_claim.empty() ? ", the volume with the model too" : "",
+      ":\n  kubectl delete -f job.yaml\n");
+  return absl::StrCat(Prefixed("# ", text), Prefixed("#| ", YamlText(FilesPod(model))));
+}
+
+}  // namespace rubato::kubernetes

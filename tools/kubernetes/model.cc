@@ -1,0 +1,215 @@
+#include "tools/kubernetes/model.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_split.h"
+#include "common/base/digest.h"
+#include "common/base/status.h"
+#include "common/job/job.h"
+#include "tools/kubernetes/manifests.h"
+#include "tools/kubernetes/places.h"
+
+namespace rubato::kubernetes {
+namespace {
+
+constexpr size_t kMaxLabel = 63;  // RFC 1123
+constexpr size_t kDigestDigits = 8;
+// A pod that failed is started again after up to 6 minutes; a node may take its time, too.
+constexpr double kStartTimeout = 30 * 60;
+
+bool IsLabel(absl::string_view text) {
+  return !text.empty() && text.size() <= kMaxLabel && absl::ascii_isalnum(text.front()) &&
+         absl::ascii_isalnum(text.back()) && std::all_of(text.begin(), text.end(), [](char c) {
+           return absl::ascii_islower(c) || absl::ascii_isdigit(c) || c == '-';
+         });
+}
+
+// Labels with dots between: how objects are named.
+bool IsSubdomain(absl::string_view text) {
+  if (text.size() > 253) return false;
+  for (const absl::string_view label : absl::StrSplit(text, '.')) {
+    if (!IsLabel(label)) return false;
+  }
+  return true;
+}
+
+absl::Status CheckObjectName(absl::string_view flag, const std::string& name) {
+  if (name.empty() || IsSubdomain(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, ": found ", name,
+                   ", expected the name of an object: lower-case letters, digits, - and ."));
+}
+
+absl::Status CheckImage(const std::string& image) {
+  if (image.empty()) {
+    return absl::InvalidArgumentError(
+        "--image is missing: an image that has rubato-server and rubato-worker");
+  }
+  const bool visible =
+      std::all_of(image.begin(), image.end(), [](char c) { return absl::ascii_isgraph(c); });
+  if (visible && image.front() != '-' && image.front() != '/') return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--image: found \"", image, "\", expected an image such as example.org/rubato:1"));
+}
+
+absl::Status CheckGpus(const proto::Device& device, int gpus) {
+  if (gpus < 0 || gpus > 1) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--gpus: found ", gpus,
+        ", expected 0 or 1: a worker computes with one GPU, and more workers with more"));
+  }
+  if (gpus == 0 && device.type() == proto::Device::TYPE_CUDA) {
+    return absl::InvalidArgumentError("device: found cuda, and no GPU is asked for: give --gpus 1");
+  }
+  if (gpus == 1 && device.type() == proto::Device::TYPE_CPU) {
+    return absl::InvalidArgumentError(
+        "--gpus: found 1, and the job says device: cpu: expected 0, or another device");
+  }
+  return absl::OkStatus();
+}
+
+// The longest name that leaves room for what stands behind it: the digest, and the index of a
+// worker.
+absl::StatusOr<std::string> NameOf(const proto::Job& job, const std::string& given) {
+  std::string name = given;
+  if (given.empty()) {
+    for (const char c : job.name()) {
+      name.push_back(absl::ascii_isalnum(c) ? absl::ascii_tolower(c) : '-');
+    }
+  }
+  const std::string key = given.empty() ? "name" : "--name";
+  const size_t behind =
+      1 + kDigestDigits +
+      std::max(std::string("-coordinator").size(),
+               absl::StrCat("-workers-", job.cluster().workers().max() - 1).size());
+  if (name.size() > kMaxLabel - behind) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: found %d characters, expected at most %d, so that pods can be called by it%s", key,
+        name.size(), kMaxLabel - behind, given.empty() ? "; --name gives another" : ""));
+  }
+  if (!IsLabel(name) || !absl::ascii_islower(name.front())) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "%s: found %s, expected a letter in front, then lower-case letters, digits and -%s", key,
+        name, given.empty() ? "; --name gives another" : ""));
+  }
+  return name;
+}
+
+// Where the data lie for the pods: the claim's or the init container's folder, and in it what the
+// job names by their last names.
+absl::Status PlaceData(Model* model) {
+  namespace fs = std::filesystem;
+  const Options& options = model->options;
+  proto::Data& data = *model->job.mutable_data();
+  proto::Model& net = *model->job.mutable_model();
+  const bool has_claim = !options.data_claim.empty(), has_command = !options.data_command.empty();
+  if (has_claim && has_command) {
+    return absl::InvalidArgumentError(
+        "--data-claim and --data-command exclude one another: the data are in a claim, or made by "
+        "each worker");
+  }
+  std::string folder = kDataFolder;
+  if (has_claim) {
+    const std::pair<std::string, std::string> parts =
+        absl::StrSplit(options.data_claim, absl::MaxSplits(':', 1));
+    model->data_claim = parts.first;
+    if (parts.first.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("--data-claim: found ", options.data_claim, ", expected NAME or NAME:PATH"));
+    }
+    RUBATO_RETURN_IF_ERROR(CheckObjectName("--data-claim", parts.first));
+    if (options.data_claim.find(':') != std::string::npos) folder = parts.second;
+    if (folder.empty() || folder.front() != '/' || folder == "/" ||
+        folder.find(':') != std::string::npos) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--data-claim: found ", options.data_claim,
+          ", expected behind the colon the folder in the pods where it is mounted, such as /data"));
+    }
+  }
+  if (has_claim || has_command) model->data_volume = folder;
+  const bool reads = data.has_path(), initial = net.has_init_from();
+  if (!reads && !initial) {
+    if (has_claim || has_command || !options.data_path.empty()) {
+      return absl::InvalidArgumentError(
+          absl::StrCat(has_claim     ? "--data-claim"
+                       : has_command ? "--data-command"
+                                     : "--data-path",
+                       ": the job draws its data and reads no files"));
+    }
+    return absl::OkStatus();
+  }
+  if (!has_claim && !has_command && options.data_path.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        reads ? "data.path" : "model.init_from", ": found ", reads ? data.path() : net.init_from(),
+        ", a path of this machine; say where the pods find it: --data-claim NAME[:PATH], "
+        "--data-command, or --data-path if the image has it"));
+  }
+  if (!options.data_path.empty() && options.data_path.front() != '/') {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--data-path: found ", options.data_path,
+                     ", expected a path in the pods that begins with /"));
+  }
+  const fs::path here = reads ? data.path() : net.init_from();
+  const fs::path there =
+      options.data_path.empty() ? fs::path(folder) / here.filename() : fs::path(options.data_path);
+  const auto move = [&](const char* key, std::string* path) {
+    if (fs::path(*path).parent_path() != here.parent_path()) {
+      return absl::InvalidArgumentError(absl::StrCat(key, ": found ", *path,
+                                                     ", expected a file beside ", here.string(),
+                                                     ", so that the pods find both in one folder"));
+    }
+    *path = (there.parent_path() / fs::path(*path).filename()).string();
+    return absl::OkStatus();
+  };
+  if (data.has_test_path())
+    RUBATO_RETURN_IF_ERROR(move("data.test_path", data.mutable_test_path()));
+  if (initial && reads) RUBATO_RETURN_IF_ERROR(move("model.init_from", net.mutable_init_from()));
+  if (reads) {
+    data.set_path(there.string());
+  } else {
+    net.set_init_from(there.string());
+  }
+  return absl::OkStatus();
+}
+
+std::string Digest(const Model& model) {
+  std::string text;
+  for (const Json& document : Manifests(model)) absl::StrAppend(&text, document.dump(), "\n");
+  return Sha256Hex(text).substr(0, kDigestDigits);
+}
+
+}  // namespace
+
+absl::StatusOr<Model> MakeModel(proto::Job job, const Options& options, const Sizes& sizes) {
+  RUBATO_RETURN_IF_ERROR(CheckImage(options.image));
+  RUBATO_RETURN_IF_ERROR(CheckGpus(job.device(), options.gpus));
+  RUBATO_RETURN_IF_ERROR(CheckObjectName("--runs-claim", options.runs_claim));
+  RUBATO_RETURN_IF_ERROR(CheckObjectName("--priority-class", options.priority_class));
+  Model model;
+  RUBATO_ASSIGN_OR_RETURN(model.name, NameOf(job, options.name));
+  model.job = std::move(job);
+  model.options = options;
+  model.sizes = sizes;
+  RUBATO_RETURN_IF_ERROR(PlaceData(&model));
+  proto::Job& inside = model.job;
+  inside.mutable_cluster()->set_start_timeout(
+      std::max(inside.cluster().start_timeout(), kStartTimeout));
+  inside.mutable_device()->set_type(options.gpus > 0 ? proto::Device::TYPE_CUDA
+                                                     : proto::Device::TYPE_CPU);
+  // Pods share none.
+  inside.mutable_wire()->set_shared_memory(proto::Wire::SHARED_MEMORY_OFF);
+  model.job_digest = JobDigest(inside);
+  // What is rendered cannot be changed in place, so each change has names of its own.
+  for (const bool has_digest : {false, true}) {
+    model.base = has_digest ? absl::StrCat(model.name, "-", Digest(model)) : model.name;
+    inside.mutable_cluster()->set_address(absl::StrCat(CoordinatorHost(model), ":", kPort));
+  }
+  return model;
+}
+
+}  // namespace rubato::kubernetes

@@ -1,0 +1,63 @@
+// A job as Kubernetes is to run it: what every format is made from (manifests.h).
+#ifndef RUBATO_TOOLS_KUBERNETES_MODEL_H_
+#define RUBATO_TOOLS_KUBERNETES_MODEL_H_
+
+#include <cstdint>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "proto/job.pb.h"
+
+namespace rubato::kubernetes {
+
+// What is told beside the job, as flags.
+struct Options {
+  std::string image;
+  // Of all that is rendered, with a digest behind it; default: the job's.
+  std::string name;
+  int gpus = 0;  // of each worker: 0 or 1
+  // A claim with the data, NAME or NAME:PATH, which the workers mount at PATH to read it.
+  std::string data_claim;
+  // What an init container of each worker runs in a shell, in the folder that it is to fill.
+  std::string data_command;
+  // data.path as the workers see it; default: in the folder above, under the name that it has here.
+  std::string data_path;
+  // An existing claim for the run's folder; default: one is rendered.
+  std::string runs_claim;
+  std::string priority_class;
+  bool disruption_budget = false;
+};
+
+// Bytes of memory that a container asks for, and that it never holds more than.
+struct Memory {
+  int64_t request = 0;
+  int64_t limit = 0;
+};
+
+// What is predicted (predict.h).
+struct Sizes {
+  Memory coordinator;  // shard 0, or the coordinator of its own
+  Memory server;       // the largest of the others
+  Memory worker;
+  int64_t runs = 0;  // bytes on the volume of the run's folder
+};
+
+struct Model {
+  proto::Job job;          // as the pods read it
+  std::string job_digest;  // JobDigest of it, and of the job as it ran elsewhere
+  Options options;
+  Sizes sizes;
+  std::string name;         // of what is not bound to this rendering: the Secrets
+  std::string base;         // of what is: the name and a digest of all that is rendered
+  std::string data_volume;  // where the data are mounted; empty: nowhere
+  std::string data_claim;   // the name alone
+};
+
+// Checks `job`, as LoadJob makes it, and `options`, and changes the job to what holds in pods:
+// addresses by names, times to wait, paths, no shared memory. InvalidArgument or
+// FailedPrecondition, in one sentence, naming the flag or key.
+absl::StatusOr<Model> MakeModel(proto::Job job, const Options& options, const Sizes& sizes);
+
+}  // namespace rubato::kubernetes
+
+#endif  // RUBATO_TOOLS_KUBERNETES_MODEL_H_

@@ -1,0 +1,263 @@
+// What runs in the pods of each group.
+#include "absl/strings/str_cat.h"
+#include "tools/kubernetes/manifests.h"
+#include "tools/kubernetes/places.h"
+
+namespace rubato::kubernetes {
+namespace {
+
+// Of everything: an identity that nothing on a node has.
+constexpr int kUser = 10001;
+
+Json FieldVariable(const std::string& name, const std::string& path) {
+  return {{"name", name}, {"valueFrom", {{"fieldRef", {{"fieldPath", path}}}}}};
+}
+
+Json Volume(const std::string& name, const std::string& kind, Json what) {
+  Json volume = {{"name", name}};
+  volume[kind] = std::move(what);
+  return volume;
+}
+
+Json Mount(const std::string& name, const std::string& path, bool read_only) {
+  Json mount = {{"name", name}, {"mountPath", path}};
+  if (read_only) mount["readOnly"] = true;
+  return mount;
+}
+
+bool IsServer(Group group) { return group != Group::kWorkers; }
+
+Json Command(Group group) {
+  return Json::array({IsServer(group) ? "rubato-server" : "rubato-worker"});
+}
+
+Json Arguments(const Model& model, Group group) {
+  Json arguments = Json::array({"--config", kJobFile});
+  const auto add = [&](const std::string& flag, const std::string& value) {
+    arguments.push_back(flag);
+    arguments.push_back(value);
+  };
+  const bool is_dedicated = model.job.cluster().dedicated_coordinator();
+  const std::string port = absl::StrCat(":", kPort);
+  switch (group) {
+    case Group::kCoordinator:
+      if (is_dedicated) {
+        arguments.push_back("--coordinator");
+      } else {
+        add("--shard", "0");
+      }
+      add("--advertise", absl::StrCat(CoordinatorHost(model), port));
+      add("--run-dir", absl::StrCat(kRunsFolder, "/", model.base, "-$(RUN_UID)"));
+      break;
+    case Group::kServers:
+      add("--first-shard", is_dedicated ? "0" : "1");
+      add("--advertise",
+          absl::StrCat(GroupName(model, group), "-$(JOB_COMPLETION_INDEX).", model.base, port));
+      break;
+    case Group::kWorkers:
+      return arguments;
+  }
+  add("--listen", absl::StrCat("[::]", port));
+  add("--health", absl::StrCat("[::]:", kHealthPort));
+  return arguments;
+}
+
+Json Environment(const Model& model, Group group) {
+  Json environment = Json::array();
+  if (group == Group::kCoordinator) {
+    environment.push_back(
+        FieldVariable("RUN_UID", "metadata.labels['batch.kubernetes.io/controller-uid']"));
+  }
+  switch (model.job.security().mode()) {
+    case proto::Security::MODE_TOKEN:
+      environment.push_back(
+          {{"name", "RUBATO_KEY"},
+           {"valueFrom",
+            {{"secretKeyRef", {{"name", SecretName(model, IsServer(group))}, {"key", "key"}}}}}});
+      break;
+    case proto::Security::MODE_MTLS:
+      environment.push_back({{"name", "RUBATO_CERTIFICATES"}, {"value", kCertificatesFolder}});
+      break;
+    case proto::Security::MODE_NONE:
+      break;
+  }
+  environment.push_back({{"name", "HOME"}, {"value", "/tmp"}});
+  return environment;
+}
+
+// Where a group sees the data: workers, and who reads the initial values of a checkpoint.
+bool MountsData(const Model& model, Group group) {
+  if (model.data_volume.empty()) return false;
+  return group == Group::kWorkers ||
+         (group == Group::kCoordinator && model.job.model().has_init_from());
+}
+
+Json Mounts(const Model& model, Group group) {
+  Json mounts = Json::array({Mount("job", kJobFolder, true), Mount("tmp", "/tmp", false)});
+  if (group == Group::kCoordinator) mounts.push_back(Mount("runs", kRunsFolder, false));
+  if (MountsData(model, group)) mounts.push_back(Mount("data", model.data_volume, true));
+  if (model.job.security().mode() == proto::Security::MODE_MTLS) {
+    mounts.push_back(Mount("certificates", kCertificatesFolder, true));
+  }
+  return mounts;
+}
+
+Json Volumes(const Model& model, Group group) {
+  Json volumes = Json::array({Volume("job", "configMap", {{"name", model.base}}),
+                              Volume("tmp", "emptyDir", Json::object())});
+  if (group == Group::kCoordinator) {
+    volumes.push_back(
+        Volume("runs", "persistentVolumeClaim", {{"claimName", RunsClaimName(model)}}));
+  }
+  if (MountsData(model, group)) {
+    volumes.push_back(model.data_claim.empty()
+                          ? Volume("data", "emptyDir", Json::object())
+                          : Volume("data", "persistentVolumeClaim",
+                                   {{"claimName", model.data_claim}, {"readOnly", true}}));
+  }
+  if (model.job.security().mode() == proto::Security::MODE_MTLS) {
+    // Root's, and read by the group of fsGroup.
+    volumes.push_back(
+        Volume("certificates", "secret",
+               {{"secretName", SecretName(model, IsServer(group))}, {"defaultMode", 0440}}));
+  }
+  return volumes;
+}
+
+std::string Mebibytes(int64_t bytes) {
+  constexpr int64_t kMebibyte = 1 << 20;
+  return absl::StrCat((bytes + kMebibyte - 1) / kMebibyte, "Mi");
+}
+
+Json Resources(const Model& model, Group group) {
+  const Memory& memory = group == Group::kCoordinator ? model.sizes.coordinator
+                         : group == Group::kServers   ? model.sizes.server
+                                                      : model.sizes.worker;
+  const int threads =
+      IsServer(group) ? model.job.cluster().server_threads() : model.job.device().threads();
+  Json requests = {{"cpu", absl::StrCat(threads)}, {"memory", Mebibytes(memory.request)}};
+  Json limits = {{"memory", Mebibytes(memory.limit)}};
+  if (group == Group::kWorkers && model.options.gpus > 0) {
+    limits["nvidia.com/gpu"] = absl::StrCat(model.options.gpus);
+  }
+  return {{"requests", requests}, {"limits", limits}};
+}
+
+Json ContainerSecurity() {
+  return {{"allowPrivilegeEscalation", false},
+          {"readOnlyRootFilesystem", true},
+          {"capabilities", {{"drop", Json::array({"ALL"})}}}};
+}
+
+Json PodSecurity() {
+  return {{"runAsNonRoot", true},
+          {"runAsUser", kUser},
+          {"runAsGroup", kUser},
+          {"fsGroup", kUser},
+          {"fsGroupChangePolicy", "OnRootMismatch"},
+          {"seccompProfile", {{"type", "RuntimeDefault"}}}};
+}
+
+// `live` is served as long as the process runs, `ready` while it takes part: who waits for others
+// is not killed.
+Json Probe(const std::string& service, int period_seconds, int failures) {
+  return {{"grpc", {{"port", kHealthPort}, {"service", service}}},
+          {"periodSeconds", period_seconds},
+          {"timeoutSeconds", 5},
+          {"failureThreshold", failures}};
+}
+
+Json Container(const Model& model, Group group) {
+  Json container = {{"name", ContainerName(group)},
+                    {"image", model.options.image},
+                    {"command", Command(group)},
+                    {"args", Arguments(model, group)},
+                    {"env", Environment(model, group)}};
+  if (IsServer(group)) {
+    container["ports"] = Json::array({{{"name", kPortName}, {"containerPort", kPort}},
+                                      {{"name", "health"}, {"containerPort", kHealthPort}}});
+    container["startupProbe"] = Probe("live", 2, 60);
+    container["readinessProbe"] = Probe("ready", 5, 1);
+    container["livenessProbe"] = Probe("live", 10, 6);
+  }
+  container["resources"] = Resources(model, group);
+  container["securityContext"] = ContainerSecurity();
+  container["volumeMounts"] = Mounts(model, group);
+  return container;
+}
+
+Json FillData(const Model& model) {
+  return {{"name", "data"},
+          {"image", model.options.image},
+          {"command", Json::array({"sh", "-c", model.options.data_command})},
+          {"workingDir", model.data_volume},
+          {"env", Json::array({{{"name", "HOME"}, {"value", "/tmp"}}})},
+          {"resources", Resources(model, Group::kWorkers)},
+          {"securityContext", ContainerSecurity()},
+          {"volumeMounts",
+           Json::array({Mount("tmp", "/tmp", false), Mount("data", model.data_volume, false)})}};
+}
+
+Json PodLabels(const Model& model, Group group) {
+  Json labels = Labels(model);
+  labels["app.kubernetes.io/component"] = Component(group);
+  return labels;
+}
+
+}  // namespace
+
+Json PodTemplate(const Model& model, Group group) {
+  Json spec = {{"restartPolicy", "Never"},
+               {"terminationGracePeriodSeconds", IsServer(group) ? kServerGrace : kWorkerGrace},
+               {"enableServiceLinks", false},
+               {"automountServiceAccountToken", false}};
+  if (!model.options.priority_class.empty()) {
+    spec["priorityClassName"] = model.options.priority_class;
+  }
+  if (IsServer(group)) {
+    // An indexed Job gives its pods host names of their own.
+    if (group == Group::kCoordinator) spec["hostname"] = GroupName(model, group);
+    spec["subdomain"] = model.base;
+  }
+  spec["securityContext"] = PodSecurity();
+  spec["topologySpreadConstraints"] =
+      Json::array({{{"maxSkew", 1},
+                    {"topologyKey", "kubernetes.io/hostname"},
+                    {"whenUnsatisfiable", "ScheduleAnyway"},
+                    {"labelSelector", {{"matchLabels", PodLabels(model, group)}}}}});
+  if (MountsData(model, group) && !model.options.data_command.empty()) {
+    spec["initContainers"] = Json::array({FillData(model)});
+  }
+  spec["containers"] = Json::array({Container(model, group)});
+  spec["volumes"] = Volumes(model, group);
+  return {{"metadata", {{"labels", PodLabels(model, group)}}}, {"spec", spec}};
+}
+
+Json FilesPod(const Model& model) {
+  Json labels = Labels(model);
+  labels["app.kubernetes.io/component"] = "files";
+  const Json container = {
+      {"name", "files"},
+      {"image", model.options.image},
+      {"command", Json::array({"sleep", "3600"})},
+      {"resources",
+       {{"requests", {{"cpu", "10m"}, {"memory", "64Mi"}}}, {"limits", {{"memory", "256Mi"}}}}},
+      {"securityContext", ContainerSecurity()},
+      {"volumeMounts", Json::array({Mount("runs", kRunsFolder, true)})}};
+  const Json volume =
+      Volume("runs", "persistentVolumeClaim", {{"claimName", RunsClaimName(model)}});
+  return {{"apiVersion", "v1"},
+          {"kind", "Pod"},
+          {"metadata", {{"name", absl::StrCat(model.base, "-files")}, {"labels", labels}}},
+          {"spec",
+           {{"restartPolicy", "Never"},
+            {"activeDeadlineSeconds", 3600},
+            {"terminationGracePeriodSeconds", 0},
+            {"enableServiceLinks", false},
+            {"automountServiceAccountToken", false},
+            {"securityContext", PodSecurity()},
+            {"containers", Json::array({container})},
+            {"volumes", Json::array({volume})}}}};
+}
+
+}  // namespace rubato::kubernetes

@@ -1,0 +1,129 @@
+#include "tools/kubernetes/render.h"
+
+#include <optional>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/flags.h"
+#include "common/base/log.h"
+#include "common/base/status.h"
+#include "common/job/job.h"
+#include "common/job/scalar.h"
+#include "tools/command/plan.h"
+#include "tools/command/summary.h"
+#include "tools/kubernetes/head.h"
+#include "tools/kubernetes/manifests.h"
+#include "tools/kubernetes/model.h"
+#include "tools/kubernetes/predict.h"
+#include "tools/kubernetes/yaml_text.h"
+
+namespace rubato {
+namespace {
+
+using kubernetes::Memory;
+using kubernetes::Model;
+using kubernetes::Options;
+using kubernetes::Sizes;
+
+// What was typed.
+struct Typed {
+  std::string target;
+  std::string config;
+  std::vector<std::string> set;
+  std::string server_memory;
+  std::string worker_memory;
+  std::string runs_size;
+  Options options;
+};
+
+// Zero if nothing was given.
+absl::StatusOr<int64_t> SizeOf(absl::string_view flag, const std::string& text) {
+  if (text.empty()) return 0;
+  const std::optional<int64_t> bytes = ParseSize(text);
+  if (bytes.has_value() && *bytes > 0) return *bytes;
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, ": found ", text, ", expected a size such as 2GiB"));
+}
+
+// What is given, and else predicted, which reads the data.
+absl::StatusOr<Sizes> FindSizes(const proto::Job& job, const Typed& typed) {
+  RUBATO_ASSIGN_OR_RETURN(const int64_t server, SizeOf("--server-memory", typed.server_memory));
+  RUBATO_ASSIGN_OR_RETURN(const int64_t worker, SizeOf("--worker-memory", typed.worker_memory));
+  RUBATO_ASSIGN_OR_RETURN(const int64_t runs, SizeOf("--runs-size", typed.runs_size));
+  Sizes sizes;
+  const bool all_given =
+      server > 0 && worker > 0 && (runs > 0 || !typed.options.runs_claim.empty());
+  if (!all_given) {
+    absl::StatusOr<Plan> plan = MakePlan(job);
+    if (!plan.ok()) {
+      return absl::Status(plan.status().code(),
+                          absl::StrCat(plan.status().message(),
+                                       "; without the data --server-memory, --worker-memory and "
+                                       "--runs-size say what would be predicted by them"));
+    }
+    sizes = kubernetes::Predict(*plan, typed.options);
+  }
+  if (server > 0) sizes.server = sizes.coordinator = Memory{server, server};
+  if (worker > 0) sizes.worker = Memory{worker, worker};
+  if (runs > 0) sizes.runs = runs;
+  return sizes;
+}
+
+absl::StatusOr<std::string> Render(const Typed& typed, const std::string& command) {
+  if (typed.target != "kubernetes") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("found ", typed.target, ", expected kubernetes: what to render for"));
+  }
+  RUBATO_ASSIGN_OR_RETURN(proto::Job job, LoadJob(typed.config, typed.set));
+  // The cheap mistakes before the data are read.
+  RUBATO_RETURN_IF_ERROR(kubernetes::MakeModel(job, typed.options, Sizes()).status());
+  RUBATO_ASSIGN_OR_RETURN(const Sizes sizes, FindSizes(job, typed));
+  RUBATO_ASSIGN_OR_RETURN(const Model model,
+                          kubernetes::MakeModel(std::move(job), typed.options, sizes));
+  return absl::StrCat(kubernetes::HeadText(model, command),
+                      kubernetes::YamlText(kubernetes::Manifests(model)));
+}
+
+}  // namespace
+
+int RenderMain(const std::vector<std::string>& arguments) {
+  Typed typed;
+  Options& options = typed.options;
+  Flags flags(
+      "rubato render",
+      "Prints the manifests with which Kubernetes runs the job in CONFIG.yaml: Jobs for servers "
+      "and "
+      "workers and\nwhat they need. Comments at their head say what to type.",
+      {"rubato render kubernetes configs/quickstart.yaml --image example.org/rubato:0.1.0 > "
+       "job.yaml",
+       "rubato render kubernetes job.yaml --image IMAGE --gpus 1 --data-claim datasets:/data"});
+  flags.AddPositional(&typed.target, "kubernetes", "what to render for");
+  flags.AddPositional(&typed.config, "CONFIG.yaml", "the job");
+  flags.Add("image", &options.image, "IMAGE", "that has rubato, rubato-server and rubato-worker",
+            Flags::kRequired);
+  flags.Add("gpus", &options.gpus, "N", "GPUs of each worker, 0 or 1");
+  flags.Add("data-claim", &options.data_claim, "NAME[:PATH]",
+            "a claim with the data, which workers mount at PATH (/data) to read them");
+  flags.Add("data-command", &options.data_command, "COMMAND",
+            "what each worker's pod runs first, in a shell in /data, to get the data there");
+  flags.Add("data-path", &options.data_path, "PATH",
+            "data.path as the workers see it; default: by its last name, in the folder above");
+  flags.Add("runs-claim", &options.runs_claim, "NAME",
+            "an existing claim for the run's folder; default: one is rendered");
+  flags.Add("runs-size", &typed.runs_size, "SIZE",
+            "of the claim that is rendered; default: as predicted");
+  flags.Add("server-memory", &typed.server_memory, "SIZE", "of each server; default: as predicted");
+  flags.Add("worker-memory", &typed.worker_memory, "SIZE", "of each worker; default: as predicted");
+  flags.Add("priority-class", &options.priority_class, "NAME", "of all pods");
+  flags.Add("disruption-budget", &options.disruption_budget, "",
+            "no server is evicted, which keeps nodes from being drained");
+  flags.Add("name", &options.name, "NAME", "of all that is rendered; default: the job's");
+  flags.Add("set", &typed.set, "KEY=VALUE",
+            "override a key of the job, as optimizer.learning_rate=0.1; may be repeated");
+  if (const std::optional<int> code = flags.Handle(arguments)) return *code;
+  std::vector<std::string> words = {"rubato", "render"};
+  words.insert(words.end(), arguments.begin(), arguments.end());
+  return PrintResult(Render(typed, ShellLine(words)));
+}
+
+}  // namespace rubato

