@@ -52,8 +52,8 @@ class MemoryTest : public ClusterTest {
       Memory memory;
       EXPECT_TRUE(absl::SimpleAtod(words[words.size() - 4], &memory.training)) << line;
       EXPECT_TRUE(absl::SimpleAtod(words[words.size() - 2], &memory.most)) << line;
-      if (words[1] == "all") {
-        predicted["all"] = memory;
+      if (words[1] == "all" || words[1] == "coordinator") {
+        predicted[words[1]] = memory;
         continue;
       }
       const std::string kind(absl::StripSuffix(words[1], "s"));
@@ -103,18 +103,26 @@ class MemoryTest : public ClusterTest {
     double all = 0;
     pid_t server_0 = 0;
     int workers = 0;
+    size_t coordinators = 0;
     for (const RunningChild& child : ChildrenOf(train.pid())) {
-      const bool is_server = absl::StrContains(child.command, "rubato-server");
-      if (is_server) server_0 = child.process.pid();
-      const std::string name = is_server ? "server 0" : absl::StrCat("worker ", workers++);
+      std::string name = "server 0";
+      if (absl::StrContains(child.command, "--coordinator")) {
+        name = "coordinator";
+        ++coordinators;
+      } else if (absl::StrContains(child.command, "rubato-server")) {
+        server_0 = child.process.pid();
+      } else {
+        name = absl::StrCat("worker ", workers++);
+      }
       ASSERT_EQ(predicted.count(name), 1u) << name;
       const double resident = Resident(child.process.pid(), "VmRSS");
       all += resident;
       EXPECT_NEAR(resident, predicted[name].training, std::max(0.1 * resident, kLibrariesMb))
           << name;
     }
-    ASSERT_EQ(predicted.size(), 2u + workers);
-    EXPECT_NEAR(all, predicted["all"].training, std::max(0.1 * all, (1 + workers) * kLibrariesMb));
+    ASSERT_EQ(predicted.size(), 2u + workers + coordinators);
+    const double libraries = static_cast<double>(predicted.size() - 1) * kLibrariesMb;
+    EXPECT_NEAR(all, predicted["all"].training, std::max(0.1 * all, libraries));
     const Process::Result result = Start({"tools/rubato", "checkpoint", "run"}).Wait();
     EXPECT_EQ(result.code, 0) << result.err;
     const double peak = Resident(server_0, "VmHWM");
@@ -146,6 +154,10 @@ TEST_F(MemoryTest, OfASmallModelAndTwoWorkers) {
       {"model={layers: [flatten, linear: {out_features: 256}, relu, linear: {out_features: "
        "10}]}",
        "train.batch_size=64", "cluster.workers=2"});
+}
+
+TEST_F(MemoryTest, OfACoordinatorOfItsOwn) {
+  Check({"cluster.dedicated_coordinator=true"});
 }
 
 // Too small to be lent: in no arena, which would take a page for each.

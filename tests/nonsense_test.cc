@@ -195,19 +195,19 @@ TEST_P(NonsenseTest, CompressedMessagesDoNotFillItsMemory) {
 TEST_P(NonsenseTest, MessagesThatAreNeverFinishedDoNotFillItsMemory) {
   const int64_t before = shard_->PeakMemoryMiB();
   UnfinishedCalls calls(address_, /*connections=*/100);
-  EXPECT_GT(calls.Send(kCommandMethod, /*calls=*/4), int64_t{200} << 20);
-  EXPECT_LT(shard_->PeakMemoryMiB() - before, 18 * 4 * 8 + 200);
+  EXPECT_GT(calls.Send(kCommandMethod, /*calls=*/4), 0);
+  EXPECT_LT(shard_->PeakMemoryMiB() - before, 100);
   ExpectGoodEnd();
 }
 
 // Ten times as many as a connection may have at a time; who does not acknowledge the server's
-// settings does not know of that limit, and gRPC does not enforce it.
+// settings does not know of that limit.
 TEST_P(NonsenseTest, ManyCallsOnAConnectionDoNotFillItsMemory) {
   const int64_t before = shard_->PeakMemoryMiB();
   for (const bool acknowledges : {true, false}) {
     UnfinishedCalls calls(address_, /*connections=*/100, acknowledges);
     EXPECT_GT(calls.Send(kCommandMethod, /*calls=*/40), 0);
-    EXPECT_LT(shard_->PeakMemoryMiB() - before, 18 * 4 * 8 + 200) << acknowledges;
+    EXPECT_LT(shard_->PeakMemoryMiB() - before, 100) << acknowledges;
   }
   ExpectGoodEnd();
 }
@@ -266,8 +266,8 @@ TEST_P(NonsenseTest, FramesThatNoWorkerSends) {
     const grpc::Status status = Data({c.bytes});
     EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT) << c.reason;
     EXPECT_THAT(status.error_message(), HasSubstr(c.reason));
-    EXPECT_THAT(shard_->err(), HasSubstr(c.reason));
   }
+  EXPECT_THAT(shard_->err(), HasSubstr(kImpostor)) << "the log tells of one a second";
   ExpectGoodEnd();
 }
 

@@ -81,7 +81,7 @@ TEST_F(OtherMachineTest, StatusAndSwitchReachAJobByItsAddress) {
   EXPECT_EQ(result.out, "{\"answer\":\"switching from sync to async after the step at hand\"}\n");
   EXPECT_TRUE(AwaitText(Path("run/views.jsonl"), "\"mode\":\"async\"", shard_0));
 
-  const std::string silence = absl::StrCat("error: shard 0 at ", address,
+  const std::string silence = absl::StrCat("error: the coordinator at ", address,
                                            " has not answered within 900ms: it is frozen, or "
                                            "cannot be reached from here\n");
   shard_0.Signal(SIGSTOP);

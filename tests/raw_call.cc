@@ -11,6 +11,8 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/wire/channel.h"
+#include "common/wire/control_methods.h"
+#include "common/wire/stream_opening.h"
 #include "tests/process.h"
 
 namespace rubato {
@@ -24,6 +26,10 @@ RawCall::RawCall(const std::string& address, const std::string& method,
   call_ = stub_.PrepareCall(&context_, method, &queue_);
   call_->StartCall(nullptr);
   Await();  // a call that could not begin shows in its status
+  if (method != kDataMethod && method != kJoinMethod) return;
+  // As every peer: before that the server takes nothing long (common/wire/connections.h).
+  call_->ReadInitialMetadata(nullptr);
+  Await();
 }
 
 RawCall::~RawCall() {

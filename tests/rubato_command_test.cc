@@ -51,6 +51,7 @@ constexpr char kPrelude[] = R"(#!/bin/sh
 echo "$(basename "$0") $*" >> calls
 while [ $# -gt 0 ]; do
   case $1 in
+    --coordinator) shard=coordinator; shift; continue ;;
     --config) config=$2 ;;
     --shard) shard=$2 ;;
     --run-dir) run=$2 ;;
@@ -383,6 +384,27 @@ TEST_F(RubatoCommandTest, EndBeforeItsTimeIsAnError) {
       HasSubstr("error: server 0 has ended without a summary: cannot open run2/summary.json"));
 }
 
+TEST_F(RubatoCommandTest, ACoordinatorOfItsOwnIsNamed) {
+  const std::vector<std::string> train = {"train", "job.yaml", "--set",
+                                          "cluster.dedicated_coordinator=true", "--run-dir"};
+  const auto run = [&](const std::string& folder) {
+    std::vector<std::string> arguments = train;
+    arguments.push_back(folder);
+    return Rubato(arguments).err;
+  };
+  SetScripts("", "");
+  EXPECT_THAT(run("run"), HasSubstr("error: coordinator has ended before it listened; see "
+                                    "run/logs/coordinator-0.log"));
+
+  const std::string server =
+      absl::StrReplaceAll(absl::StrCat(kGoodServer, "rm -f $run/summary.json\n", kAwaitWorkers),
+                          {{"$shard = 0", "$shard = coordinator"}});
+  SetScripts(server, kGoodWorker);
+  EXPECT_THAT(
+      run("run2"),
+      HasSubstr("error: coordinator has ended without a summary: cannot open run2/summary.json"));
+}
+
 TEST_F(RubatoCommandTest, AWorkerThatDiesIsStartedAgain) {
   SetScripts(absl::StrCat(kGoodServer, kAwaitWorkers),
              absl::StrCat("if mkdir died 2> /dev/null; then kill -9 $$; fi\n", kGoodWorker));
@@ -473,7 +495,7 @@ TEST_F(RubatoCommandTest, QuestionsToARunThatIsOverOrNotThereAreAnswered) {
 
 TEST_F(RubatoCommandTest, WithoutARunTheNewestThatRunsIsMeant) {
   const Listener listener;
-  const std::string there = absl::StrCat("error: shard 0 at ", listener.address(),
+  const std::string there = absl::StrCat("error: the coordinator at ", listener.address(),
                                          " has not answered within 900ms: it is frozen, or cannot "
                                          "be reached from here\n");
   for (const char* run : {"over", "killed", "begins", "first"}) {

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdint>
 #include <cstring>
@@ -17,16 +18,18 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "common/base/check.h"
 #include "common/base/monotonic.h"
+#include "common/base/status.h"
+#include "common/wire/http2_opening.h"
 
 namespace rubato {
 namespace {
 
 constexpr int kOn = 1, kOff = 0;
-// Between two looks for a free descriptor, and at connections that have said nothing whole, which
-// send tens of MB in that time.
-constexpr int kRetryMilliseconds = 20;
+// Between two looks for a free descriptor.
+constexpr absl::Duration kRetry = absl::Milliseconds(20);
 
 rlim_t DescriptorLimit() {
   rlimit limit = {};
@@ -101,10 +104,38 @@ std::string Acceptor::Bind(HostPort* place) {
   return listens ? "" : why;
 }
 
-void Acceptor::Start(Take take, Warn warn, std::shared_ptr<Strangers> strangers) {
+absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(const std::string& addresses) {
+  RUBATO_ASSIGN_OR_RETURN(std::vector<HostPort> places, ParseAddresses(addresses));
+  absl::StatusOr<std::unique_ptr<Acceptor>> acceptor = Listen(std::move(places));
+  if (acceptor.ok()) return acceptor;
+  return absl::UnavailableError(
+      absl::StrCat("cannot listen at ", addresses, ": ", acceptor.status().message()));
+}
+
+std::string Acceptor::address() const {
+  return absl::StrJoin(places_, ",", [](std::string* text, const HostPort& place) {
+    absl::StrAppend(text, ToString(place));
+  });
+}
+
+Acceptor::Take Acceptor::ToServerOf(grpc::ServerBuilder* builder,
+                                    const std::shared_ptr<grpc::ServerCredentials>& credentials) {
+  const std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> to_server =
+      builder->experimental().AddExternalConnectionAcceptor(
+          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD, credentials);
+  return [to_server](int fd) {
+    grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
+    connection.fd = fd;
+    to_server->HandleNewConnection(&connection);
+  };
+}
+
+void Acceptor::Start(Take take, Warn warn, std::shared_ptr<Connections> connections,
+                     std::string first_settings) {
   take_ = std::move(take);
   warn_ = std::move(warn);
-  strangers_ = std::move(strangers);
+  connections_ = std::move(connections);
+  first_settings_ = std::move(first_settings);
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -114,28 +145,45 @@ void Acceptor::Stop() {
     RUBATO_CHECK(write(wake_fd_, &one, sizeof one) == sizeof one);
     thread_.join();
   }
-  for (const int fd : listeners_) close(fd);
+  for (const std::vector<int>* fds : {&listeners_, &opening_}) {
+    for (const int fd : *fds) close(fd);
+  }
   listeners_.clear();
+  opening_.clear();
   if (wake_fd_ >= 0) close(wake_fd_);
   wake_fd_ = -1;
 }
 
 void Acceptor::Run() {
   pthread_setname_np(pthread_self(), "acceptor");
-  std::vector<pollfd> fds = {{wake_fd_, POLLIN, 0}};
-  for (const int fd : listeners_) fds.push_back({fd, POLLIN, 0});
+  std::vector<pollfd> fds;
   bool has_room = true;
   while (true) {
+    fds = {{wake_fd_, POLLIN, 0}};
+    for (const int fd : opening_) fds.push_back({fd, POLLIN, 0});
+    const size_t first_listener = fds.size();
     // Without room a connection that waits would be found again at once.
-    const nfds_t watched = has_room ? fds.size() : 1;
-    const bool looks = strangers_ != nullptr && !strangers_->empty();
-    const int ready = poll(fds.data(), watched, looks || !has_room ? kRetryMilliseconds : -1);
+    if (has_room) {
+      for (const int fd : listeners_) fds.push_back({fd, POLLIN, 0});
+    }
+    absl::Duration wait = has_room ? absl::InfiniteDuration() : kRetry;
+    if (connections_ != nullptr) wait = std::min(wait, connections_->UntilNextLook());
+    const bool waits_for_ever = wait == absl::InfiniteDuration();
+    const int milliseconds =
+        waits_for_ever ? -1 : static_cast<int>(absl::ToInt64Milliseconds(wait));
+    const int ready = poll(fds.data(), fds.size(), milliseconds);
     if (ready > 0 && fds[0].revents != 0) return;
-    if (looks) strangers_->Look(MonotonicNow());
+    if (connections_ != nullptr) connections_->Look(MonotonicNow());
+    opening_.clear();
+    for (size_t i = 1; i < first_listener; ++i) {
+      if (fds[i].revents == 0 || !Open(fds[i].fd)) opening_.push_back(fds[i].fd);
+    }
     const bool retries = !has_room;
     has_room = true;
-    for (size_t i = 1; i < fds.size(); ++i) {
-      if (retries || fds[i].revents != 0) has_room = Accept(fds[i].fd) && has_room;
+    for (size_t i = 0; i < listeners_.size(); ++i) {
+      if (retries || fds[first_listener + i].revents != 0) {
+        has_room = Accept(listeners_[i]) && has_room;
+      }
     }
   }
 }
@@ -160,9 +208,35 @@ bool Acceptor::Accept(int listener) {
   }
   warned_ = false;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &kOn, sizeof kOn);
-  if (strangers_ != nullptr) strangers_->Add(fd, MonotonicNow());
-  take_(fd);
+  if (connections_ != nullptr) connections_->Add(fd, MonotonicNow());
+  const auto size = static_cast<ssize_t>(first_settings_.size());
+  if (size == 0) {
+    take_(fd);
+  } else if (send(fd, first_settings_.data(), first_settings_.size(), MSG_NOSIGNAL) == size) {
+    opening_.push_back(fd);
+  } else {
+    close(fd);
+  }
   return true;
+}
+
+bool Acceptor::Open(int fd) {
+  char bytes[kMaxOpeningBytes];
+  const ssize_t size = recv(fd, bytes, sizeof bytes, MSG_PEEK | MSG_DONTWAIT);
+  if (size < 0 && errno == EAGAIN) return false;
+  const Opening opening =
+      size > 0 ? ReadOpening({bytes, static_cast<size_t>(size)}) : Opening::kTooLong;
+  // Of one that opens still, poll tells when there is more than was seen, and of its end for ever.
+  const bool opens = opening == Opening::kUnfinished;
+  const int awaited = opens ? static_cast<int>(size) + 1 : 1;
+  pollfd end = {fd, POLLRDHUP, 0};
+  if (opening == Opening::kTooLong || (opens && poll(&end, 1, 0) != 0) ||
+      setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &awaited, sizeof awaited) != 0) {
+    close(fd);
+    return true;
+  }
+  if (!opens) take_(fd);
+  return !opens;
 }
 
 void Acceptor::WarnOnce(const std::string& text) {

@@ -4,6 +4,8 @@
 #ifndef RUBATO_COMMON_WIRE_ACCEPTOR_H_
 #define RUBATO_COMMON_WIRE_ACCEPTOR_H_
 
+#include <grpcpp/grpcpp.h>
+
 #include <functional>
 #include <memory>
 #include <string>
@@ -13,7 +15,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/base/address.h"
-#include "common/wire/strangers.h"
+#include "common/wire/connections.h"
 
 namespace rubato {
 
@@ -27,15 +29,26 @@ class Acceptor {
   // Listens at all of `places`; a name may stand for several addresses, of which one is enough.
   // Unavailable, saying why, if one of the places is in use or not of this machine.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(std::vector<HostPort> places);
+  // The same at `addresses`, as ParseAddresses takes them, which the sentence names.
+  static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(const std::string& addresses);
   ~Acceptor() { Stop(); }
   Acceptor(const Acceptor&) = delete;
 
   // As given, with the ports that were free for those given as 0.
   const std::vector<HostPort>& places() const { return places_; }
+  // The same with commas between.
+  std::string address() const;
 
-  // Begins to take connections, of which `strangers` hears if it is given. A quarter of the limit
-  // on descriptors is left to other uses: connections beyond are closed at once.
-  void Start(Take take, Warn warn, std::shared_ptr<Strangers> strangers = nullptr);
+  // Gives connections to the server that `builder` will build.
+  static Take ToServerOf(grpc::ServerBuilder* builder,
+                         const std::shared_ptr<grpc::ServerCredentials>& credentials);
+
+  // Begins to take connections, of which `connections` hears if it is given. A quarter of the limit
+  // on descriptors is left to other uses: connections beyond are closed at once. If there are
+  // `first_settings` (http2_opening.h) each connection is sent them, and is handed on when it has
+  // acknowledged them; for how long that may take, and how many may wait, say its limits.
+  void Start(Take take, Warn warn, std::shared_ptr<Connections> connections = nullptr,
+             std::string first_settings = "");
   // Takes no more, and does not listen any more.
   void Stop();
 
@@ -47,6 +60,8 @@ class Acceptor {
   void Run();
   // Whether there may be room for another one.
   bool Accept(int listener);
+  // Looks at a connection that opens: hands it on, or closes it. False if it opens still.
+  bool Open(int fd);
   void WarnOnce(const std::string& text);
 
   std::vector<HostPort> places_;
@@ -54,7 +69,9 @@ class Acceptor {
   int wake_fd_ = -1;
   Take take_;
   Warn warn_;
-  std::shared_ptr<Strangers> strangers_;
+  std::shared_ptr<Connections> connections_;
+  std::string first_settings_;
+  std::vector<int> opening_;  // have not acknowledged these yet
   bool warned_ = false;
   std::thread thread_;
 };

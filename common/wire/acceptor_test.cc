@@ -7,12 +7,14 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_matchers.h"
+#include "common/wire/http2_opening.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -34,7 +36,7 @@ class AcceptorTest : public testing::Test {
     for (const int fd : connected_) close(fd);
   }
 
-  void Start(const std::string& host) {
+  void Start(const std::string& host, const std::string& first_settings = "") {
     absl::StatusOr<std::unique_ptr<Acceptor>> acceptor = Acceptor::Listen({{host, 0}});
     RUBATO_ASSERT_OK(acceptor);
     acceptor_ = *std::move(acceptor);
@@ -46,7 +48,8 @@ class AcceptorTest : public testing::Test {
         [this](const std::string& text) {
           absl::MutexLock lock(&mutex_);
           warnings_.push_back(text);
-        });
+        },
+        /*connections=*/nullptr, first_settings);
   }
 
   // To loopback; made by the kernel, whoever accepts.
@@ -160,6 +163,65 @@ TEST_F(AcceptorTest, GoesOnWhenThereAreDescriptorsAgain) {
     EXPECT_EQ(taken_.size(), 1u);
   }
   EXPECT_TRUE(AwaitTaken(2));
+}
+
+void Send(int fd, const std::string& bytes) {
+  EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+}
+
+// `size` bytes, or fewer if no more come.
+std::string Receive(int fd, size_t size) {
+  std::string bytes(size, 0);
+  bytes.resize(static_cast<size_t>(std::max<ssize_t>(recv(fd, &bytes[0], size, MSG_WAITALL), 0)));
+  return bytes;
+}
+
+const char kPreface[] = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+// SETTINGS without and with ACK; WINDOW_UPDATE by 1.
+const std::string kSettings("\0\0\0\4\0\0\0\0\0", 9), kAck("\0\0\0\4\1\0\0\0\0", 9),
+    kWindow("\0\0\4\10\0\0\0\0\0\0\0\0\1", 13);
+
+// Nothing of what came with the acknowledgement is taken from who gets the connection.
+TEST_F(AcceptorTest, HandsOnWhoHasAcknowledgedTheSettings) {
+  Start("127.0.0.1", FirstSettings(4));
+  const int silent = Connect(), early = Connect(), later = Connect();
+  EXPECT_EQ(Receive(early, 15), std::string("\0\0\6\4\0\0\0\0\0\0\3\0\0\0\4", 15));
+  Send(later, kPreface + kSettings);
+  Send(early, kPreface + kSettings + kWindow + kAck + "and a call");
+  ASSERT_TRUE(AwaitTaken(1));
+  for (const char byte : kWindow + kAck) Send(later, std::string(1, byte));
+  ASSERT_TRUE(AwaitTaken(2));
+  absl::MutexLock lock(&mutex_);
+  EXPECT_EQ(Receive(taken_[0], 65), kPreface + kSettings + kWindow + kAck + "and a call");
+  // As before for who reads: told of a single byte.
+  EXPECT_EQ(Receive(taken_[1], 55), kPreface + kSettings + kWindow + kAck);
+  Send(later, "x");
+  EXPECT_EQ(Receive(taken_[1], 1), "x");
+  pollfd nothing = {silent, POLLRDHUP, 0};
+  EXPECT_EQ(poll(&nothing, 1, 0), 0);
+}
+
+TEST_F(AcceptorTest, ClosesWhoGoesOnWithoutAcknowledgingOrEnds) {
+  Start("127.0.0.1", FirstSettings(4));
+  const int floods = Connect(), ends = Connect(), half = Connect();
+  std::string calls = kPreface + kSettings;
+  while (calls.size() < kMaxOpeningBytes) calls += std::string("\0\0\0\1\4\0\0\0\1", 9);
+  Send(floods, calls);
+  Send(ends, kPreface + kSettings);
+  for (const int fd : {ends, half}) EXPECT_EQ(shutdown(fd, SHUT_WR), 0);
+  for (const int fd : {floods, ends, half}) {
+    Receive(fd, 15);
+    EXPECT_TRUE(IsClosed(fd));
+  }
+  absl::MutexLock lock(&mutex_);
+  EXPECT_THAT(taken_, IsEmpty());
+}
+
+// gRPC tells it that it speaks no HTTP/2.
+TEST_F(AcceptorTest, HandsOnWhoSpeaksSomethingElse) {
+  Start("127.0.0.1", FirstSettings(4));
+  Send(Connect(), "GET / HTTP/1.1\r\n");
+  EXPECT_TRUE(AwaitTaken(1));
 }
 
 }  // namespace

@@ -13,6 +13,7 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "common/wire/connection_options.h"
+#include "common/wire/connections.h"
 
 namespace rubato {
 
@@ -22,17 +23,22 @@ namespace rubato {
 constexpr int kMaxRequestBytes = 8 << 20;
 constexpr int kMaxCalls = 4;
 
-// What the peers of a server may make it hold by messages that they begin and never finish: so much
-// a connection, of which members have three each (calls, heartbeat, data).
-constexpr int64_t kMaxConnectionBytes = int64_t{kMaxCalls} * kMaxRequestBytes;
+// What the peers of a server may make it hold by messages that they begin and never finish, or that
+// are longer than a server takes, which gRPC finds only when they are whole: so much a connection
+// (connections.h), of which members have three each (calls, heartbeat, data).
+constexpr int64_t kMaxConnectionBytes = 2 * kMaxRequestBytes;
 constexpr int kConnectionsOfMember = 3;
-// On a connection on which nothing whole has been said (strangers.h): one message of any length, and
-// what comes before it. As many may be there as may well come at once.
-constexpr int64_t kMaxStrangerBytes = kMaxRequestBytes + (1 << 20);
+// On a connection of which it is not known who calls (connections.h): a hello and the beginning of
+// a call take less than 2 KB, of TLS some 6 KB. As many may be there as may well come at once.
+constexpr int64_t kMaxStrangerBytes = 32 << 10;
+// What these can be made to hold: calls that are reset at once, of 24 bytes and 10 KB each.
+constexpr int64_t kMaxStrangerMemory = 14 << 20;
 inline int MaxStrangers(int workers, int servers) { return workers + servers + 16; }
+// Of a server of so many workers at most.
+Connections::Limits LimitsOfConnections(int workers, int servers);
 
-// How long a connection may take to speak HTTP/2 (and then to say something whole, see
-// strangers.h), and be without calls.
+// How long a connection may take to speak HTTP/2 (and then to show who calls, see connections.h),
+// and be without calls.
 constexpr int kHandshakeMilliseconds = 10'000;
 constexpr int kIdleMilliseconds = 60'000;
 

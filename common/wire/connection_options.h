@@ -8,8 +8,9 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "common/wire/connections.h"
 #include "common/wire/credentials.h"
-#include "common/wire/strangers.h"
+#include "common/wire/refusals.h"
 
 namespace rubato {
 
@@ -21,8 +22,10 @@ struct ConnectionOptions {
   absl::Duration lease = absl::Seconds(10);
   // What the coordinator, which a process calls, is called in its messages.
   std::string coordinator = "the coordinator (shard 0)";
-  // Of a server: the connections on which nothing whole has been said.
-  std::shared_ptr<Strangers> strangers;
+  // Of a server: those that there are to it.
+  std::shared_ptr<Connections> connections;
+  // Of a server: whom it refuses.
+  std::shared_ptr<Refusals> refusals = std::make_shared<Refusals>();
   // Of a server that calls itself: where it is reached, and the way there without a socket, for
   // which it would need two more descriptors.
   std::string own_address;

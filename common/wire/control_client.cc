@@ -63,10 +63,8 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
   }
   std::unique_ptr<ControlClient> client(new ControlClient(
       absl::StrCat(connection.coordinator, " at ", address), channel,
-      caller.has_value() ? std::make_optional(caller->Show(kJoinMethod)) : std::nullopt));
-  proto::PeerMessage message;
-  *message.mutable_registration() = registration;
-  client->Send(message);
+      caller.has_value() ? std::make_optional(caller->Show(kJoinMethod)) : std::nullopt,
+      registration));
   return client;
 }
 
@@ -76,8 +74,10 @@ void ControlClient::Start(ControlCallbacks callbacks) {
 }
 
 ControlClient::ControlClient(std::string name, std::shared_ptr<grpc::Channel> channel,
-                             const std::optional<std::string>& shown)
+                             const std::optional<std::string>& shown,
+                             const proto::Registration& registration)
     : name_(std::move(name)), stub_(proto::Coordination::NewStub(channel)) {
+  *early_.emplace_back().mutable_registration() = registration;
   if (shown.has_value()) context_.AddMetadata(kCallerKey, *shown);
   call_ = stub_->Join(&context_);
 }
@@ -95,7 +95,7 @@ ControlClient::~ControlClient() {
   // Half-closing, rather than cancelling, lets what was sent arrive. A write that does not end
   // holds the mutex.
   if (write_mutex_.TryLock()) {
-    call_->WritesDone();
+    is_known_ ? static_cast<void>(call_->WritesDone()) : context_.TryCancel();
     write_mutex_.Unlock();
   } else {
     context_.TryCancel();
@@ -110,12 +110,23 @@ ControlClient::~ControlClient() {
 
 void ControlClient::Send(const proto::PeerMessage& message) {
   absl::MutexLock lock(&write_mutex_);
-  call_->Write(message);
+  if (is_known_) {
+    call_->Write(message);
+  } else {
+    early_.push_back(message);
+  }
 }
 
 void ControlClient::Run() {
   proto::CoordinatorMessage message;
   bool stopped = false;
+  call_->WaitForInitialMetadata();
+  {
+    absl::MutexLock lock(&write_mutex_);
+    for (const proto::PeerMessage& early : early_) call_->Write(early);
+    early_.clear();
+    is_known_ = true;
+  }
   while (call_->Read(&message)) {
     if (message.has_stop()) stopped = true;
     callbacks_.on_message(message);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
@@ -32,9 +33,9 @@ struct ControlCallbacks {
 class ControlClient {
  public:
   // Connects to the coordinator at `address`, trying again until `timeout` has passed (the
-  // processes of a job may start in any order), and registers. DeadlineExceeded, saying where and
-  // how long, if nobody answers; FailedPrecondition if the two do not hold the same key; Cancelled
-  // if `cancelled` becomes true meanwhile.
+  // processes of a job may start in any order), and registers, from Start on. DeadlineExceeded,
+  // saying where and how long, if nobody answers; FailedPrecondition if the two do not hold the
+  // same key; Cancelled if `cancelled` becomes true meanwhile.
   static absl::StatusOr<std::unique_ptr<ControlClient>> Connect(
       const std::string& address, absl::Duration timeout, const proto::Registration& registration,
       std::function<bool()> cancelled, const ConnectionOptions& connection);
@@ -51,7 +52,7 @@ class ControlClient {
  private:
   // `shown`: what the call shows of who calls.
   ControlClient(std::string name, std::shared_ptr<grpc::Channel> channel,
-                const std::optional<std::string>& shown);
+                const std::optional<std::string>& shown, const proto::Registration& registration);
   void Run();
 
   const std::string name_;  // of the coordinator, with its address
@@ -59,6 +60,10 @@ class ControlClient {
   ControlCallbacks callbacks_;
   grpc::ClientContext context_;
   absl::Mutex write_mutex_;
+  // What is sent before the coordinator has answered that it knows who calls: till then it takes
+  // nothing long (connections.h), and a registration has a model's layout.
+  std::vector<proto::PeerMessage> early_ ABSL_GUARDED_BY(write_mutex_);
+  bool is_known_ ABSL_GUARDED_BY(write_mutex_) = false;
   std::unique_ptr<grpc::ClientReaderWriter<proto::PeerMessage, proto::CoordinatorMessage>> call_;
   MonotonicMutex mutex_;
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/wire/channel.h"
 #include "common/wire/data_stream.h"
@@ -47,17 +48,18 @@ class DataService::Stream : public DataStream {
     }
     service_->Accept();
     if (const absl::Status status = Check(); !status.ok()) {
+      service_->refusals_->Add(context_.peer(), status, MonotonicNow());
       OpenFailed(status);
       return;
     }
     has_peer_ = true;
-    if (service_->strangers_ != nullptr) service_->strangers_->OnMessage(context_.peer());
+    if (service_->connections_ != nullptr) {
+      has_read_ = service_->connections_->OnKnown(context_.peer());
+    }
     if (const auto offer = Find(kSharedMemoryKey); offer.has_value()) {
       context_.AddInitialMetadata(kSharedMemoryKey, AnswerToOffer(Take(*offer)));
-      call_.SendInitialMetadata(&greeted_);
-    } else {
-      Opened();
     }
+    call_.SendInitialMetadata(&greeted_);  // the peer waits for it
   }
 
   // Who calls, before what for.
@@ -96,8 +98,7 @@ class DataService::Stream : public DataStream {
   void StartWrite(const grpc::ByteBuffer& message, Tag* tag) override { call_.Write(message, tag); }
   void StartFinish(const absl::Status& status, Tag* tag) override {
     if (has_peer_ && !status.ok()) {
-      service_->log_->Warning("a data stream ends: its peer sent what no worker sends",
-                              {{"peer", context_.peer()}, {"reason", status.message()}});
+      service_->refusals_->Add(context_.peer(), status, MonotonicNow());
     }
     call_.Finish(ToGrpc(status), tag);
   }
@@ -108,6 +109,7 @@ class DataService::Stream : public DataStream {
     return service_->callbacks_.on_frame(id_, frame, values);
   }
   void OnMessageEnd() override {
+    if (has_read_ != nullptr) *has_read_ = true;
     absl::MutexLock lock(&service_->mutex_);
     service_->ReleaseHeld();
   }
@@ -125,7 +127,8 @@ class DataService::Stream : public DataStream {
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter call_;
   Tag accepted_, greeted_;
-  bool has_peer_ = false;  // of this job
+  Connections::HasRead has_read_;  // null if nobody looks
+  bool has_peer_ = false;          // of this job
 };
 
 // Hellos, answered on the queue of the streams.
@@ -189,7 +192,8 @@ DataService::DataService(std::string job_digest, bool share_memory, const Log* l
       log_(log),
       arena_(std::move(arena)),
       credentials_(connection.credentials),
-      strangers_(connection.strangers) {}
+      connections_(connection.connections),
+      refusals_(connection.refusals) {}
 
 DataService::~DataService() { Stop(); }
 

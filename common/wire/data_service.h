@@ -26,6 +26,7 @@
 #include "common/frames/payload.h"
 #include "common/frames/received_values.h"
 #include "common/wire/connection_options.h"
+#include "common/wire/refusals.h"
 #include "common/wire/shared_arena.h"
 
 namespace rubato {
@@ -43,8 +44,8 @@ class DataService {
 
   // Answers only workers and servers by the credentials of `connection`, of the job with this
   // digest and of its term, and takes their offers of shared memory if `share_memory`; payloads
-  // that lie in `arena`, if there is one, are lent to these. `log` must outlive it. The strangers
-  // of `connection`, if there are any, hear whose streams it answers.
+  // that lie in `arena`, if there is one, are lent to these. `log` must outlive it. The connections
+  // of `connection`, if there are any, hear whose streams it answers, its refusals whose not.
   DataService(std::string job_digest, bool share_memory, const Log* log,
               std::shared_ptr<const SharedArena> arena = nullptr,
               const ConnectionOptions& connection = ConnectionOptions());
@@ -92,7 +93,8 @@ class DataService {
   const Log* const log_;
   const std::shared_ptr<const SharedArena> arena_;
   const Credentials credentials_;
-  const std::shared_ptr<Strangers> strangers_;
+  const std::shared_ptr<Connections> connections_;
+  const std::shared_ptr<Refusals> refusals_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<Hellos> hellos_;  // null if nobody is asked for a key
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;

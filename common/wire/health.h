@@ -17,8 +17,8 @@ namespace rubato {
 
 class HealthListener {
  public:
-  // At most so many connections at a time, of which none lasts longer than Strangers::kPatience: a
-  // probe makes one for each question.
+  // At most so many connections at a time, of which none lasts longer than Connections::kPatience:
+  // a probe makes one for each question.
   static constexpr size_t kMaxConnections = 16;
 
   // Listens at `addresses`, as ParseAddresses takes them, and says that `live` is SERVING and
@@ -31,7 +31,7 @@ class HealthListener {
   void SetReady(bool is_ready);
 
   // As given, with the ports that were free for those given as 0.
-  const std::string& address() const { return address_; }
+  std::string address() const { return acceptor_->address(); }
 
  private:
   HealthListener() = default;
@@ -39,7 +39,6 @@ class HealthListener {
   grpc::CallbackGenericService nothing_;  // refuses all else
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Acceptor> acceptor_;  // goes first
-  std::string address_;
 };
 
 }  // namespace rubato

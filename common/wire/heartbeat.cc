@@ -17,7 +17,8 @@ Heartbeat::Heartbeat(const std::string& address, proto::HeartbeatRequest who,
       stub_(proto::Coordination::NewStub(channel_)),
       caller_(connection.credentials.NewCaller()),
       request_(std::move(who)),
-      busy_(std::move(busy)) {
+      busy_(std::move(busy)),
+      refusals_(connection.refusals) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -43,6 +44,7 @@ bool Heartbeat::stops() const {
 grpc::Status Heartbeat::Beat(grpc::ClientContext* context) {
   if (caller_.has_value()) context->AddMetadata(kCallerKey, caller_->Show(kHeartbeatMethod));
   request_.set_busy_seconds(absl::ToDoubleSeconds(busy_()));
+  if (refusals_->count() > 0) request_.set_refused(refusals_->count());
   proto::HeartbeatReply reply;
   const grpc::Status status = stub_->Heartbeat(context, request_, &reply);
   // The server may be another by now.

@@ -20,8 +20,8 @@ namespace rubato {
 class Heartbeat {
  public:
   // Says that `who` (a HeartbeatRequest without busy_seconds) is alive, and has been `busy` for so
-  // long, every HeartbeatInterval until it is destroyed. A beat that is not answered within that
-  // time is given up; the next one follows.
+  // long, and how many the refusals of `connection` are, every HeartbeatInterval until it is
+  // destroyed. A beat that is not answered within that time is given up; the next one follows.
   Heartbeat(const std::string& address, proto::HeartbeatRequest who,
             std::function<absl::Duration()> busy, const ConnectionOptions& connection);
   ~Heartbeat();
@@ -41,6 +41,7 @@ class Heartbeat {
   std::optional<Caller> caller_;  // none: nobody is shown a key
   proto::HeartbeatRequest request_;
   const std::function<absl::Duration()> busy_;
+  const std::shared_ptr<Refusals> refusals_;
   mutable MonotonicMutex mutex_;
   absl::Time heard_at_ ABSL_GUARDED_BY(mutex_) = MonotonicNow();
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

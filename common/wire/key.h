@@ -56,8 +56,8 @@ class JobKey {
 };
 
 // Where a process finds its key: RUBATO_KEY has the text, or RUBATO_KEY_FILE the name of a file
-// with it. Nothing if neither is set to something. FailedPrecondition, naming the variable or the file, if
-// what is there cannot be read, is no key, or others than its owner may read the file.
+// with it. Nothing if neither is set to something. FailedPrecondition, naming the variable or the
+// file, if what is there cannot be read, is no key, or others than its owner may read the file.
 absl::StatusOr<std::optional<JobKey>> FindKey(
     absl::FunctionRef<const char*(const char* name)> environment);
 

@@ -1,56 +1,45 @@
 #include "common/wire/listener.h"
 
-#include <vector>
-
-#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/base/address.h"
 #include "common/base/status.h"
 #include "common/wire/channel.h"
+#include "common/wire/http2_opening.h"
 
 namespace rubato {
 
 absl::StatusOr<Listener> Listener::Listen(
     const std::string& addresses, const ConnectionOptions& connection, Acceptor::Warn warn,
-    absl::FunctionRef<void(grpc::ServerBuilder*)> add_services, HelloBy hello_by) {
-  RUBATO_ASSIGN_OR_RETURN(std::vector<HostPort> places, ParseAddresses(addresses));
-  absl::StatusOr<std::unique_ptr<Acceptor>> acceptor = Acceptor::Listen(std::move(places));
-  if (!acceptor.ok()) {
-    return absl::UnavailableError(
-        absl::StrCat("cannot listen at ", addresses, ": ", acceptor.status().message()));
-  }
+    absl::FunctionRef<void(grpc::ServerBuilder*)> add_services, HelloBy hello_by,
+    Accepting accepting) {
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Acceptor> acceptor, Acceptor::Listen(addresses));
+  Listener listener;
   grpc::ServerBuilder builder;
   ConfigureServer(connection, &builder);
-  std::shared_ptr<grpc::experimental::ExternalConnectionAcceptor> to_server =
-      builder.experimental().AddExternalConnectionAcceptor(
-          grpc::ServerBuilder::experimental_type::ExternalConnectionType::FROM_FD,
-          connection.credentials.OfServer());
-  std::unique_ptr<HelloService> hello;
+  Acceptor::Take take = Acceptor::ToServerOf(&builder, connection.credentials.OfServer());
   if (connection.credentials.gate() != nullptr && hello_by == HelloBy::kListener) {
-    hello = std::make_unique<HelloService>(connection.credentials.gate());
-    builder.RegisterService(hello.get());
+    listener.hello_ = std::make_unique<HelloService>(connection.credentials.gate());
+    builder.RegisterService(listener.hello_.get());
   }
   add_services(&builder);
-  std::unique_ptr<grpc::Server> server = builder.BuildAndStart();
-  if (server == nullptr) return absl::InternalError("gRPC's server does not start");
+  listener.server_ = builder.BuildAndStart();
+  if (listener.server_ == nullptr) return absl::InternalError("gRPC's server does not start");
   if (!connection.credentials.asks_callers()) {
     warn(
         "asks nobody for a key (security.mode: none): whoever reaches this server may read the "
         "parameters, change them and stop the job");
   }
-  (*acceptor)->Start(
-      [to_server](int fd) {
-        grpc::experimental::ExternalConnectionAcceptor::NewConnectionParameters connection;
-        connection.fd = fd;
-        to_server->HandleNewConnection(&connection);
-      },
-      std::move(warn), connection.strangers);
-  std::string address;
-  for (const HostPort& place : (*acceptor)->places()) {
-    absl::StrAppend(&address, address.empty() ? "" : ",", ToString(place));
-  }
-  return Listener(std::move(hello), std::move(server), *std::move(acceptor), std::move(address));
+  // With certificates the first bytes are of TLS, and who has none gets no further.
+  const std::string settings = connection.credentials.is_tls() ? "" : FirstSettings(kMaxCalls);
+  listener.accept_ = [acceptor = acceptor.get(), take = std::move(take), warn = std::move(warn),
+                      connections = connection.connections,
+                      settings] { acceptor->Start(take, warn, connections, settings); };
+  listener.address_ = acceptor->address();
+  listener.acceptor_ = std::move(acceptor);
+  if (accepting == Accepting::kAtOnce) listener.Accept();
+  return listener;
 }
+
+void Listener::Accept() { accept_(); }
 
 std::shared_ptr<grpc::Channel> Listener::OwnChannel() const {
   grpc::ChannelArguments arguments;

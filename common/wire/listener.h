@@ -5,6 +5,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,6 +21,9 @@ namespace rubato {
 // Who answers hellos, where a key is asked for: the listener itself, or a service of its server.
 enum class HelloBy { kListener, kService };
 
+// From when on callers are taken: at once, or when Accept is called, until which they wait.
+enum class Accepting { kAtOnce, kLater };
+
 class Listener {
  public:
   // At `addresses`, as ParseAddresses takes them; `add_services` registers what is served. `warn`
@@ -28,7 +32,11 @@ class Listener {
   static absl::StatusOr<Listener> Listen(const std::string& addresses,
                                          const ConnectionOptions& connection, Acceptor::Warn warn,
                                          absl::FunctionRef<void(grpc::ServerBuilder*)> add_services,
-                                         HelloBy hello_by = HelloBy::kListener);
+                                         HelloBy hello_by = HelloBy::kListener,
+                                         Accepting accepting = Accepting::kAtOnce);
+
+  // Of one that is Accepting::kLater: once.
+  void Accept();
 
   // As given, with the ports that were free for those given as 0.
   const std::string& address() const { return address_; }
@@ -40,17 +48,13 @@ class Listener {
   void Shutdown();
 
  private:
-  Listener(std::unique_ptr<HelloService> hello, std::unique_ptr<grpc::Server> server,
-           std::unique_ptr<Acceptor> acceptor, std::string address)
-      : hello_(std::move(hello)),
-        server_(std::move(server)),
-        acceptor_(std::move(acceptor)),
-        address_(std::move(address)) {}
+  Listener() = default;
 
   std::unique_ptr<HelloService> hello_;  // null if nobody is asked for a key
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<Acceptor> acceptor_;  // goes first
   std::string address_;
+  std::function<void()> accept_;  // starts the acceptor
 };
 
 }  // namespace rubato

@@ -98,18 +98,22 @@ class ShardStreams::Stream : public DataStream {
   void OnStarted(bool ok) {
     if (!ok) {
       OpenFailed(absl::OkStatus());  // the call's own status tells
-    } else if (offered_ != nullptr) {
+    } else {  // to a server that does not know yet who calls nothing long is sent (connections.h)
       call_->ReadInitialMetadata(&answered_);
-    } else {
-      Opened();
     }
   }
 
   void OnAnswered(bool ok) {
     if (!ok || ended()) {
       OpenFailed(absl::OkStatus());
-      return;
+    } else if (offered_ == nullptr) {
+      Opened();
+    } else {
+      OnOfferAnswered();
     }
+  }
+
+  void OnOfferAnswered() {
     const auto& metadata = context_.GetServerInitialMetadata();
     const auto answer = metadata.find(kSharedMemoryKey);
     const absl::Status shared = ReadAnswer(

@@ -140,6 +140,7 @@ void Coordinator::On(const coordinator::Heartbeat& event) {
   if (peer == nullptr) return;
   peer->last_heard = peer->last_beat = now_;
   peer->busy_seconds = event.request.busy_seconds();
+  peer->refused = event.request.refused();
 }
 
 void Coordinator::On(const coordinator::Tick&) {
@@ -150,6 +151,7 @@ void Coordinator::On(const coordinator::Tick&) {
   checkpoints_.OnPartsTick(now_, &out_);
   checkpoints_.WriteIfReady(&out_);
   if (!is_training()) return;
+  LetJoin();
   checkpoints_.OnTick(now_);
   TakeWantedCheckpoint();
   const proto::Point& until = job_.train().until();

@@ -27,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/exit_code.h"
+#include "common/base/seldom.h"
 #include "common/consistency/policy.h"
 #include "common/space/placement.h"
 #include "proto/checkpoint.pb.h"
@@ -40,6 +41,7 @@
 #include "server/coordinator/decisions.h"
 #include "server/coordinator/ending.h"
 #include "server/coordinator/evaluations.h"
+#include "server/coordinator/join_pace.h"
 #include "server/coordinator/leases.h"
 #include "server/coordinator/registry.h"
 #include "server/coordinator/starting.h"
@@ -148,6 +150,9 @@ class Coordinator {
 
   // Views.
   void ChangeView(const std::string& reason);
+  void BeginChange();
+  // Workers that have come since the view began, if it may change for them.
+  void LetJoin();
   // All shards have closed the view.
   void TryOpen();
   void OpenNextView();
@@ -212,7 +217,9 @@ class Coordinator {
   std::optional<Decisions> decisions_;
   Checkpoints checkpoints_;
   Ending ending_;
+  JoinPace join_pace_;
   int64_t refused_ = 0;
+  Seldom tells_refusal_;
   bool is_over_ = false;
   bool goes_back_ = false;  // only the term is
   // A shard that was lost while the result was collected, which may have come off all the same.

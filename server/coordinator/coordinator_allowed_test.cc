@@ -151,6 +151,17 @@ TEST_F(AllowedTest, WhatIsSaidBeforeARegistration) {
   }
   EXPECT_EQ(coordinator_->refused(), 6);
   EXPECT_FALSE(end_.has_value());
+  // All are counted, with those of a shard's process, and of one a second the log tells.
+  EXPECT_THAT(warnings_, ElementsAre(HasSubstr("refused a process that is not registered")));
+  now_ += Seldom::kBetween;
+  Receive(++peer, {});
+  EXPECT_EQ(warnings_.size(), 2u);
+  proto::HeartbeatRequest beat;
+  beat.set_job_digest(kDigest);
+  beat.set_shard(1);
+  beat.set_refused(5);
+  Handle(coordinator::Heartbeat{beat}).IgnoreError();
+  EXPECT_EQ(coordinator_->Status(now_).refused(), 12);
 }
 
 // What was on its way when its call was ended counts for nothing, and nobody is blamed for it.

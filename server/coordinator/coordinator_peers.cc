@@ -87,12 +87,15 @@ void Coordinator::On(const coordinator::FromPeer& event) {
 }
 
 void Coordinator::RefuseStranger(PeerId id, const proto::PeerMessage& message) {
+  const std::string reason =
+      absl::StrCat("is not registered: a call begins with a registration, found ",
+                   MessageName(message.kind_case()));
   ++refused_;
+  if (tells_refusal_.May(now_)) {
+    out_.push_back(Warn{absl::StrCat("refused a process that ", reason)});
+  }
   registry_.MarkGone(id);
-  out_.push_back(SendStop(
-      id, MakeRefusal(kExitFailure, absl::StrCat("this process is not registered: a call begins "
-                                                 "with a registration, found ",
-                                                 MessageName(message.kind_case())))));
+  out_.push_back(SendStop(id, MakeRefusal(kExitFailure, absl::StrCat("this process ", reason))));
 }
 
 absl::Status Coordinator::Check(PeerId id, const Peer& peer,
@@ -274,8 +277,10 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
   }
   if (!status.ok()) {
     registry_.MarkGone(id);
-    out_.push_back(
-        Warn{absl::StrCat("refused ", PeerText(registration.process()), ": ", status.message())});
+    const std::string refused =
+        absl::StrCat("refused ", PeerText(registration.process()), ": ", status.message());
+    if (!absl::IsUnavailable(status)) starting_.OnRefused(refused);
+    if (tells_refusal_.May(now_)) out_.push_back(Warn{refused});
     out_.push_back(SendStop(
         id, MakeRefusal(status.code() == absl::StatusCode::kUnavailable ? kExitFailure : kExitUsage,
                         std::string(status.message()))));
@@ -289,7 +294,8 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
                                       registry_.Missing(starting_.wanted()))});
     }
   } else {
-    ChangeView(absl::StrCat(Describe(*peer), " joins"));
+    if (is_training()) change_.AddReason(absl::StrCat(Describe(*peer), " joins"));
+    LetJoin();
   }
 }
 

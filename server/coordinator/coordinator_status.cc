@@ -76,6 +76,9 @@ proto::JobStatus Coordinator::Status(absl::Time now) const {
   status.set_last_checkpoint(checkpoints_.last());
   status.set_servers_lost(before_.servers_lost());
   status.set_samples_rolled_back(summary_.samples_rolled_back);
+  int64_t refused = refused_;
+  for (const auto& [id, peer] : registry_.peers()) refused += peer.refused;
+  status.set_refused(refused);
   AddMembers(registry_, now, &status);
   if (starting_.state() == Starting::State::kGathering && !is_over_) {
     status.add_waits(absl::StrCat(before_.term() > 1 ? "going on" : "the start", " waits for ",

@@ -23,7 +23,7 @@ void Coordinator::Gather() {
   const absl::StatusOr<bool> is_ready =
       starting_.IsReady(registry_, !lasting_.stop().empty(), now_, &out_);
   if (!is_ready.ok()) {
-    End(is_ready.status(), kExitFailure, std::string(is_ready.status().message()));
+    End(is_ready.status(), ExitCode(is_ready.status()), std::string(is_ready.status().message()));
   } else if (*is_ready) {
     OpenFirstView();
   }
@@ -110,10 +110,9 @@ void Coordinator::BeginTraining() {
   SendViewToWorkers();  // the shards have it
   // Who has come or gone in the meantime.
   for (const Peer* worker : registry_.Workers()) {
-    if (worker->is_member) continue;
-    ChangeView(absl::StrCat(Describe(*worker), " joins"));
-    break;
+    if (!worker->is_member) change_.AddReason(absl::StrCat(Describe(*worker), " joins"));
   }
+  LetJoin();
   if (!change_.lost().empty()) ChangeView("workers were lost");
   if (ending_.stopping()) EndLineage("the stop");
 }
@@ -135,11 +134,24 @@ void Coordinator::TellOfGoingBack() {
 void Coordinator::ChangeView(const std::string& reason) {
   if (!is_training()) return;
   change_.AddReason(reason);
+  BeginChange();
+}
+
+void Coordinator::BeginChange() {
   if (change_.state() == ViewChange::State::kPaused) {
     TryOpen();
   } else if (change_.state() == ViewChange::State::kOpen) {
     registry_.SendToShards(change_.Close(view_.number(), registry_.Shards()), &out_);
   }
+}
+
+void Coordinator::LetJoin() {
+  if (!is_training() || change_.state() == ViewChange::State::kClosing) return;
+  const std::vector<Peer*> workers = registry_.Workers();
+  const bool is_new = std::any_of(workers.begin(), workers.end(),
+                                  [](const Peer* worker) { return !worker->is_member; });
+  if (!is_new) return;
+  if (change_.state() == ViewChange::State::kPaused || join_pace_.May(now_)) BeginChange();
 }
 
 void Coordinator::TryOpen() {
@@ -291,8 +303,13 @@ void Coordinator::Lose(PeerId id, const std::string& why) {
     ++(peer->leaves ? summary_.workers_left : summary_.workers_lost);
     if (peer->is_member && summary_.residuals_lost.has_value()) ++*summary_.residuals_lost;
   }
+  const bool was_member = peer->is_member;
   registry_.Remove(id);
-  ChangeView(reason);
+  if (was_member) {
+    ChangeView(reason);
+  } else if (is_training()) {  // no view has it
+    change_.AddReason(reason);
+  }
   if (was_tester) ending_.Test(&*evaluations_, &registry_, now_, &summary_, &out_);
 }
 

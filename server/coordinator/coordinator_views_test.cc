@@ -38,6 +38,42 @@ TEST_F(CoordinatorTest, UnderTheLeastNumberOfWorkersItPausesAndGoesOn) {
   EXPECT_EQ(sent_[2].back().view().members_size(), 2);
 }
 
+// Each change stops all workers: who has gone bad may not have them stop all the time.
+TEST_F(CoordinatorTest, WhoComesAndGoesAgainAndAgainChangesTheViewSeldom) {
+  Start();
+  Begin();
+  PeerId peer = 10;
+  const auto close = [this] {
+    if (sent_[1].back().has_close()) Close(0, 0);
+  };
+  const auto come = [&] {
+    Receive(++peer, Worker());
+    close();
+  };
+  const auto come_and_go = [&](int times) {
+    const uint32_t before = coordinator_->view().number();
+    for (int i = 0; i < times; ++i) {
+      come();
+      proto::PeerMessage leave;
+      leave.mutable_leave();
+      Receive(peer, leave);
+      close();
+    }
+    return coordinator_->view().number() - before;
+  };
+  EXPECT_EQ(come_and_go(1000), 2u * JoinPace::kAtOnce);
+  now_ += JoinPace::kBetween;
+  EXPECT_EQ(come_and_go(1000), 2u);
+  // Who stays joins a little later.
+  come();
+  EXPECT_EQ(coordinator_->view().members_size(), 2);
+  now_ += JoinPace::kBetween;
+  Handle(coordinator::Tick{}).IgnoreError();
+  close();
+  EXPECT_EQ(coordinator_->view().members_size(), 3);
+  EXPECT_THAT(journal_.back(), HasSubstr("joins"));
+}
+
 // The end of the lineage, its end seen by all, and another one from there on.
 TEST_F(CoordinatorTest, ASwitchTakesPlaceWhenNothingIsUnderWay) {
   Start();

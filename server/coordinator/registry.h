@@ -31,6 +31,7 @@ struct Peer {
   absl::Time contested_at = absl::InfinitePast();
   absl::Time contested_since = absl::InfinitePast();
   double busy_seconds = 0;  // as its last heartbeat said
+  int64_t refused = 0;      // likewise, of a shard
   // A worker:
   bool is_member = false;  // of the view that was installed last
   bool idle = false;       // has nothing left to do in that view

@@ -48,8 +48,13 @@ absl::Status NotFor(Role role, absl::string_view what) {
 // is protected by the service's mutex. Starting an operation never blocks.
 class ClusterService::Call : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {
  public:
-  Call(PeerId id, const std::string& peer, Role role, ClusterService* service)
-      : id_(id), peer_(peer), role_(role), service_(service), core_(MonotonicNow()) {
+  Call(PeerId id, Role role, Connections::HasRead has_read, ClusterService* service)
+      : id_(id),
+        role_(role),
+        has_read_(std::move(has_read)),
+        service_(service),
+        core_(MonotonicNow()) {
+    StartSendInitialMetadata();  // the peer waits for it
     Proceed();
   }
 
@@ -64,8 +69,8 @@ class ClusterService::Call : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
 
   void OnReadDone(bool ok) override {
     proto::PeerMessage message;
+    if (ok && has_read_ != nullptr) *has_read_ = true;
     ok = ok && FromBytes(incoming_, &message);
-    if (ok) service_->outlets_.on_message(peer_);
     MonotonicLock lock(&service_->mutex_);
     if (ok && message.registration().has_shard() && role_ != Role::kServer) {
       Send(Refusal(NotFor(role_, "it takes part as no server").message()));
@@ -107,18 +112,20 @@ class ClusterService::Call : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   }
 
   const PeerId id_;
-  const std::string peer_;
   const Role role_;
+  const Connections::HasRead has_read_;  // null if nobody looks
   ClusterService* const service_;
   ControlCall core_;
   grpc::ByteBuffer incoming_, outgoing_;
 };
 
 ClusterService::ClusterService(Coordinator core, std::unique_ptr<RecordingWriter> recording,
-                               Outlets outlets, const Log* log, Credentials credentials)
+                               Outlets outlets, const Log* log, const ConnectionOptions& connection)
     : outlets_(std::move(outlets)),
       log_(log),
-      credentials_(std::move(credentials)),
+      credentials_(connection.credentials),
+      connections_(connection.connections),
+      refusals_(connection.refusals),
       core_(std::move(core)),
       recording_(std::move(recording)) {}
 
@@ -127,16 +134,35 @@ void ClusterService::SetToken(std::string token) {
   commands_.SetToken(std::move(token));
 }
 
+absl::StatusOr<Role> ClusterService::Admit(const grpc::CallbackServerContext& context,
+                                           absl::string_view method,
+                                           Connections::HasRead* has_read) {
+  absl::StatusOr<Role> role = credentials_.CheckCaller(context, method);
+  if (role.ok() && connections_ != nullptr) {
+    Connections::HasRead known = connections_->OnKnown(context.peer());
+    if (has_read != nullptr) *has_read = std::move(known);
+  }
+  return role;
+}
+
+void ClusterService::Refuse(const grpc::CallbackServerContext& context, const absl::Status& why) {
+  refusals_->Add(context.peer(), why, MonotonicNow());
+}
+
 grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>* ClusterService::Join(
     grpc::CallbackServerContext* context) {
-  absl::StatusOr<Role> role = credentials_.CheckCaller(*context, kJoinMethod);
+  Connections::HasRead has_read;
+  absl::StatusOr<Role> role = Admit(*context, kJoinMethod, &has_read);
   if (role.ok() && *role != Role::kWorker && *role != Role::kServer) {
     role = NotFor(*role, "it takes no part in the job");
   }
-  if (!role.ok()) return new EndedCall(role.status());
+  if (!role.ok()) {
+    Refuse(*context, role.status());
+    return new EndedCall(role.status());
+  }
   MonotonicLock lock(&mutex_);
   const PeerId id = ++last_peer_;
-  Call* const call = calls_[id] = new Call(id, context->peer(), *role, this);
+  Call* const call = calls_[id] = new Call(id, *role, std::move(has_read), this);
   const auto silent = std::count_if(calls_.begin(), calls_.end(),
                                     [](const auto& other) { return !other.second->has_spoken(); });
   if (silent > kMaxSilent) {
@@ -150,18 +176,18 @@ grpc::ServerUnaryReactor* ClusterService::Heartbeat(grpc::CallbackServerContext*
                                                     grpc::ByteBuffer* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
   const absl::Status status = [&]() -> absl::Status {
-    RUBATO_ASSIGN_OR_RETURN(const Role role, credentials_.CheckCaller(*context, kHeartbeatMethod));
+    RUBATO_ASSIGN_OR_RETURN(const Role role, Admit(*context, kHeartbeatMethod));
     proto::HeartbeatRequest beat;
     if (!FromBytes(*request, &beat)) return NoMessage();
     if (role != Role::kServer && (role != Role::kWorker || beat.has_shard())) {
       return NotFor(role, "it speaks for no such process");
     }
-    outlets_.on_message(context->peer());
     *reply = ToBytes(proto::HeartbeatReply());
     MonotonicLock lock(&mutex_);
     Handle(coordinator::Heartbeat{beat}).IgnoreError();
     return absl::OkStatus();
   }();
+  if (!status.ok()) Refuse(*context, status);
   reactor->Finish(ToGrpc(status));
   return reactor;
 }
@@ -170,13 +196,14 @@ grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* c
                                                   const grpc::ByteBuffer* request,
                                                   grpc::ByteBuffer* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const absl::StatusOr<Role> role = credentials_.CheckCaller(*context, kCommandMethod);
+  const absl::StatusOr<Role> role = Admit(*context, kCommandMethod);
   proto::CommandRequest command;
   if (!role.ok() || !FromBytes(*request, &command)) {
-    reactor->Finish(ToGrpc(role.ok() ? NoMessage() : role.status()));
+    const absl::Status status = role.ok() ? NoMessage() : role.status();
+    Refuse(*context, status);
+    reactor->Finish(ToGrpc(status));
     return reactor;
   }
-  outlets_.on_message(context->peer());
   std::optional<bool> may_change;
   if (credentials_.asks_callers()) may_change = *role == Role::kOperator || *role == Role::kServer;
   MonotonicLock lock(&mutex_);
@@ -184,7 +211,11 @@ grpc::ServerUnaryReactor* ClusterService::Command(grpc::CallbackServerContext* c
       command, may_change,
       [this](const coordinator::Event& event)
           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Handle(event); },
-      [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return core_.Status(MonotonicNow()); },
+      [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        proto::JobStatus status = core_.Status(MonotonicNow());
+        status.set_refused(status.refused() + refusals_->count());
+        return status;
+      },
       [reactor, reply](const absl::StatusOr<proto::CommandReply>& answer) {
         if (answer.ok()) *reply = ToBytes(*answer);
         reactor->Finish(ToGrpc(answer.status()));

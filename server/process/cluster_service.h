@@ -20,7 +20,10 @@
 #include "absl/time/time.h"
 #include "common/base/log.h"
 #include "common/base/monotonic.h"
+#include "common/wire/connection_options.h"
+#include "common/wire/connections.h"
 #include "common/wire/credentials.h"
+#include "common/wire/refusals.h"
 #include "proto/cluster.grpc.pb.h"
 #include "server/coordinator/commands.h"
 #include "server/coordinator/coordinator.h"
@@ -45,14 +48,13 @@ class ClusterService : public RawCoordination {
     std::function<void(const proto::Lasting&)> keep;
     // What the coordinator sends to shard 0, which lives in this process.
     std::function<void(const proto::CoordinatorMessage&)> to_own_shard;
-    // A peer, as gRPC names it, has said something whole for the first time, or again.
-    std::function<void(const std::string& peer)> on_message;
   };
 
-  // Without a `recording` nothing is recorded. Callers are asked as `credentials` say. `log`
-  // must outlive the service.
+  // Without a `recording` nothing is recorded. Callers are asked by the credentials of
+  // `connection`, whose connections, if there are any, hear who is known, and its refusals who is
+  // refused. `log` must outlive the service.
   ClusterService(Coordinator core, std::unique_ptr<RecordingWriter> recording, Outlets outlets,
-                 const Log* log, Credentials credentials = Credentials());
+                 const Log* log, const ConnectionOptions& connection = ConnectionOptions());
 
   // Commands that change the job must show it; before, there are none.
   void SetToken(std::string token) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -110,6 +112,11 @@ class ClusterService : public RawCoordination {
   using Task =
       std::variant<coordinator::Collect, coordinator::Restore, coordinator::WriteCheckpoint>;
 
+  // Who begins a call of `method`, or why it is refused; and of one that will send messages, what
+  // is set for each of them.
+  absl::StatusOr<Role> Admit(const grpc::CallbackServerContext& context, absl::string_view method,
+                             Connections::HasRead* has_read = nullptr);
+  void Refuse(const grpc::CallbackServerContext& context, const absl::Status& why);
   // Does what comes of the event. Returns what the person who asked is answered; OK if none did.
   absl::StatusOr<std::string> Handle(const coordinator::Event& event)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -137,6 +144,8 @@ class ClusterService : public RawCoordination {
   const Outlets outlets_;
   const Log* const log_;
   const Credentials credentials_;
+  const std::shared_ptr<Connections> connections_;
+  const std::shared_ptr<Refusals> refusals_;
 
   MonotonicMutex mutex_;
   Commands commands_ ABSL_GUARDED_BY(mutex_);

@@ -75,7 +75,7 @@ CoordinatorServer::CoordinatorServer(const proto::Job& job, const ServerOptions&
       lock_(std::move(term.lock)),
       registration_(ShardRegistration(job_digest, 0, remains.kept)),
       service_(Coordinator(job, job_digest, kVersion, begin_, now), std::move(recording), Outlets(),
-               log, options.connection.credentials) {
+               log, options.connection) {
   if (options.coordinator) return;
   host_.emplace(
       job, job_digest, options.connection, log,
@@ -108,7 +108,8 @@ absl::Status CoordinatorServer::Listen() {
       listener_,
       Listener::Listen(
           listen, options_.connection, [this](const std::string& text) { log_.Warning(text); },
-          [this](grpc::ServerBuilder* builder) { builder->RegisterService(&service_); }));
+          [this](grpc::ServerBuilder* builder) { builder->RegisterService(&service_); },
+          HelloBy::kListener, Accepting::kLater));
   watch_.emplace(
       options_.connection.lease,
       [ask](std::function<void()> answer) {
@@ -127,8 +128,8 @@ void CoordinatorServer::OnStuck() {
 
 absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
   RUBATO_RETURN_IF_ERROR(Listen());
-  // Nothing is written for a server that cannot listen; training begins only when this shard has
-  // registered.
+  // Nothing is written for a server that cannot listen, and callers wait until there are files to
+  // write to.
   RUBATO_RETURN_IF_ERROR(OpenFiles());
   log_.Info("listening", {{"address", address()}, {"run", folder_->path()}});
   signals->OnSignal([this](int signal) {
@@ -136,6 +137,7 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
     service_.Post(coordinator::StopRequested{InterruptedBy(signal), ""});
   });
   service_.Post(coordinator::PartsFolder{files_->parts_folder()});
+  host_.has_value() ? host_->Accept() : listener_->Accept();
   if (host_.has_value()) {
     proto::PeerMessage registration;
     *registration.mutable_registration() = registration_;
@@ -254,9 +256,6 @@ ClusterService::Outlets CoordinatorServer::Outlets() {
   };
   outlets.to_own_shard = [this](const proto::CoordinatorMessage& message) {
     host_->OnMessage(message);
-  };
-  outlets.on_message = [this](const std::string& peer) {
-    options_.connection.strangers->OnMessage(peer);
   };
   return outlets;
 }

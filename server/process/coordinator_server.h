@@ -91,8 +91,7 @@ class CoordinatorServer {
   bool goes_back_ = false;
   proto::Registration registration_;  // of the shard, if it has one
   // In the order of their life: the shard and the coordinator speak to one another, from the time
-  // when the shard listens on; the files come then, and training begins only when the shard has
-  // registered after that.
+  // when the shard listens on; the files come then, and callers are taken after that.
   std::optional<ShardHost> host_;
   ClusterService service_;
   std::optional<Listener> listener_;  // without a shard, as the watch

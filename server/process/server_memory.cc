@@ -22,6 +22,13 @@ constexpr int64_t kProcessBytes = 22 << 20;
 // Measured with 12,300 blocks of 4 KiB: a block's ledger, and what its buffers take beside values.
 constexpr int64_t kBlockBytes = 1800;
 
+// The window in which who coordinates reads the parts and the result of shards that do not see its
+// folder.
+int64_t WindowBytes(const Placement& placement, int64_t slots) {
+  const int64_t all = placement.space().values() * static_cast<int64_t>(sizeof(float));
+  return std::min(all * (1 + slots), kMaxBytesUnderWay);
+}
+
 }  // namespace
 
 int64_t MaxSumsHeld(int64_t leaves, int64_t workers) {
@@ -56,7 +63,6 @@ absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const Place
   RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job)));
   const int64_t slots = static_cast<int64_t>(optimizer.slots().size());
   const int64_t own = placement.Values(shard).size() * static_cast<int64_t>(sizeof(float));
-  const int64_t all = placement.space().values() * static_cast<int64_t>(sizeof(float));
   const int64_t workers = job.cluster().workers().start();
   const bool sync = !OnArrival(job.consistency().mode()) || job.consistency().schedule_size() > 0;
   // Buffers that become the next version: in sync they hold sums. On arrival a version is written
@@ -79,11 +85,19 @@ absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const Place
                                                             placement.space().values()));
   }
   // The version of the checkpoint and its slots, of which what is overwritten is held twice until
-  // it has been written; of shard 0 also the window in which it reads the parts and the result of
-  // those who do not see its folder.
+  // it has been written.
   memory.checkpoint = own * (1 + slots);
-  if (shard == 0) memory.checkpoint += std::min(all * (1 + slots), kMaxBytesUnderWay);
+  if (shard == 0 && !job.cluster().dedicated_coordinator()) {
+    memory.checkpoint += WindowBytes(placement, slots);
+  }
   return memory;
+}
+
+absl::StatusOr<ServerMemory> PlanCoordinatorMemory(const proto::Job& job,
+                                                   const Placement& placement) {
+  RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job)));
+  return ServerMemory{kProcessBytes,
+                      WindowBytes(placement, static_cast<int64_t>(optimizer.slots().size()))};
 }
 
 }  // namespace rubato

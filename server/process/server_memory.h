@@ -13,7 +13,7 @@ namespace rubato {
 // Bytes that are resident.
 struct ServerMemory {
   int64_t training = 0;
-  // Besides, while a checkpoint is written; of shard 0 also for the result, in the end.
+  // Besides, while a checkpoint is written; of who coordinates also for the result, in the end.
   int64_t checkpoint = 0;
 };
 
@@ -21,6 +21,10 @@ struct ServerMemory {
 // on the same host. InvalidArgument as Optimizer::Create.
 absl::StatusOr<ServerMemory> PlanServerMemory(const proto::Job& job, const Placement& placement,
                                               int shard);
+
+// Of a coordinator that has a process of its own. InvalidArgument likewise.
+absl::StatusOr<ServerMemory> PlanCoordinatorMemory(const proto::Job& job,
+                                                   const Placement& placement);
 
 // Sync: how many sums of one block may wait for others at a time, if `workers` share `leaves`
 // micro-batches: two that are siblings in the tree are one.

@@ -90,13 +90,14 @@ absl::Status ShardHost::Start(int shard, const std::string& listen, grpc::Servic
   };
   RUBATO_ASSIGN_OR_RETURN(parts_, PartFiles::Create(job_, shard, std::move(outlets)));
   RUBATO_ASSIGN_OR_RETURN(
-      listener_, Listener::Listen(
-                     listen, connection_, [this](const std::string& text) { log_.Warning(text); },
-                     [&](grpc::ServerBuilder* builder) {
-                       data_.Register(builder);
-                       if (cluster != nullptr) builder->RegisterService(cluster);
-                     },
-                     HelloBy::kService));
+      listener_,
+      Listener::Listen(
+          listen, connection_, [this](const std::string& text) { log_.Warning(text); },
+          [&](grpc::ServerBuilder* builder) {
+            data_.Register(builder);
+            if (cluster != nullptr) builder->RegisterService(cluster);
+          },
+          HelloBy::kService, cluster == nullptr ? Accepting::kAtOnce : Accepting::kLater));
   DataService::Callbacks callbacks;
   callbacks.on_frame = [this](uint64_t stream, const Frame& frame, const ReceivedValues& values) {
     return Handle(shard_event::Arrival{stream, frame, values});

@@ -54,9 +54,11 @@ class ShardHost {
   using Ask = std::function<void(std::shared_ptr<void> asked)>;
 
   // Listens at `listen`, with `cluster` beside the data service if it is given, which `ask_cluster`
-  // asks whether it stands still. Unavailable if the address is in use.
+  // asks whether it stands still; then callers wait until Accept. Unavailable if the address is in
+  // use.
   absl::Status Start(int shard, const std::string& listen, grpc::Service* cluster,
                      Ask ask_cluster = nullptr);
+  void Accept() { listener_->Accept(); }
 
   const std::string& address() const { return listener_->address(); }
   // To this server, without a socket.

@@ -71,6 +71,7 @@ RunFiles::RunFiles(const proto::Job& job, std::string job_digest,
     : job_(job),
       job_digest_(std::move(job_digest)),
       connection_(connection),
+      job_yaml_(ResolvedYaml(job)),
       folder_(std::move(folder)),
       parts_folder_(PartsFolder(folder_)),
       log_(*log) {}
@@ -144,7 +145,7 @@ absl::Status RunFiles::WriteResultOnce(const Result& result, bool* is_written) {
   if (error || mkdtemp(other.data()) == nullptr) return digest.status();
   const RunFolder elsewhere(other);
   const absl::Status saved = [&] {
-    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(elsewhere.JobFile(), ResolvedYaml(job_)));
+    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(elsewhere.JobFile(), job_yaml_));
     return WriteResultTo(elsewhere, result).status();
   }();
   *is_written = saved.ok();
@@ -235,7 +236,7 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
     for (const int shard : unseen) {
       RUBATO_RETURN_IF_ERROR(WritePart(view, shard, snapshot, temporary, &manifest));
     }
-    return PublishCheckpoint(folder_.CheckpointFolder(), temporary, manifest, ResolvedYaml(job_));
+    return PublishCheckpoint(folder_.CheckpointFolder(), temporary, manifest, job_yaml_);
   }();
   // What is left, of snapshots that were not taken as well: there is no other until this is done.
   std::error_code error;

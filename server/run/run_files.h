@@ -101,6 +101,7 @@ class RunFiles {
   const proto::Job job_;
   const std::string job_digest_;
   const ConnectionOptions connection_;
+  const std::string job_yaml_;  // resolved: to make it takes as long as to write a small file
   const RunFolder folder_;
   const std::string parts_folder_;
   const Log& log_;

@@ -17,7 +17,7 @@ import strangers
 from http2 import Gone
 from world import World
 
-KEPT = 24 << 10  # KiB that a server may have more than before, beside a tenth: what malloc keeps at the ends of its arenas
+KEPT = 48 << 10  # KiB that a server may have more than before, beside a tenth: what malloc keeps at the ends of its arenas
 
 
 def observe(row):
@@ -49,14 +49,16 @@ def main():
         try:
             before, sockets = world.resident(), world.sockets()
             wrong = []
+            world.forget_peak()
             rows = attack(world, sys.argv[4] if len(sys.argv) > 4 else "")
             # When it has forgotten all who have called, and has given back what they left.
             world.await_sockets(sockets)
+            peak = world.peak()
             most = {name: size * 11 // 10 + KEPT for name, size in before.items()}
             after = world.await_resident(most)
             print()
             for name, size in before.items():
-                print(f"{name}: {size} KiB resident before, {after[name]} KiB after.")
+                print(f"{name}: {size} KiB resident before, at most {peak[name]} KiB meanwhile, {after[name]} KiB after.")
                 if after[name] > most[name]:
                     wrong.append(f"{name} has grown")
             wrong += world.end()

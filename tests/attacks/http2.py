@@ -89,7 +89,7 @@ class Gone(Exception):
 
 class Stream:
     def __init__(self):
-        self.data, self.fields, self.ended, self.reset, self.window = b"", {}, False, None, 65535
+        self.data, self.fields, self.ended, self.reset, self.window, self.answered = b"", {}, False, None, 65535, False
 
     def messages(self):
         at, messages = 0, []
@@ -103,7 +103,7 @@ class Stream:
 
 
 class Connection:
-    """`polite` ones acknowledge settings and answer pings."""
+    """`polite` ones wait for the server's settings, acknowledge them, and answer pings."""
 
     def __init__(self, address, first=None, polite=True):
         self.began, self.polite, self.goaway = time.monotonic(), polite, None
@@ -111,10 +111,12 @@ class Connection:
         self._socket = socket.create_connection((host, int(port)), timeout=PATIENCE)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._in, self._next = b"", 1
-        self.streams, self.window, self._first_window, self.is_closed = {}, 65535, 65535, False
+        self.streams, self.window, self._first_window, self.is_closed, self._settled = {}, 65535, 65535, False, False
         if first is None:  # no table of headers, all windows as large as may be
             first = PREFACE + settings((1, 0), (4, (1 << 31) - 1)) + frame(WINDOW, 0, 0, struct.pack(">I", (1 << 31) - 65536))
         self.send(first)
+        while self.polite and not self._settled:
+            self.read(self.began + PATIENCE)
 
     def __enter__(self):
         return self
@@ -163,6 +165,7 @@ class Connection:
                     for other in self.streams.values():
                         other.window += value - self._first_window
                     self._first_window = value
+            self._settled = True
             if self.polite:
                 self.send(frame(SETTINGS, ACK, 0))
         elif kind == PING and not flags & ACK:
@@ -177,8 +180,10 @@ class Connection:
         elif kind == DATA and stream:
             stream.data += payload
         elif kind in (HEADERS, CONTINUATION) and stream:
+            stream.answered = True
             stream.fields.update(fields_of(payload))
         elif kind == RST and stream:
+            stream.answered = True
             stream.reset, stream.ended = struct.unpack(">I", payload)[0], True
         if kind in (DATA, HEADERS) and stream and flags & END_STREAM:
             stream.ended = True
@@ -189,6 +194,14 @@ class Connection:
         self.streams[number] = Stream()
         self.streams[number].window = self._first_window
         self.send(frame(HEADERS, END_HEADERS | (END_STREAM if end else 0), number, call_headers(path, metadata)))
+        return number
+
+    def open_and_wait(self, path, metadata=()):
+        """The same, once the server has answered that it knows who calls, or that it does not."""
+        number = self.open(path, metadata)
+        deadline = time.monotonic() + PATIENCE
+        while not self.streams[number].answered:
+            self.read(deadline)
         return number
 
     def message(self, number, payload, end=False, compressed=0, announced=None):

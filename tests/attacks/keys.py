@@ -113,7 +113,7 @@ def _replays(world):
 def _join(world, role, message):
     """What the coordinator says to a Join that begins so."""
     with Connection(world.coordinator) as connection:
-        number = connection.open(JOIN, world.shown(role, JOIN))
+        number = connection.open_and_wait(JOIN, world.shown(role, JOIN))
         try:
             connection.message(number, message)
         except Gone:

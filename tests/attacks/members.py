@@ -1,6 +1,7 @@
 """A registered worker gone bad: it holds the run's worker-key, knows the job, and has a rank, but nothing to compute."""
 
 import struct
+import time
 
 from http2 import Connection, Gone, PATIENCE, call
 from row import Row, tally
@@ -17,7 +18,7 @@ class Member:
     def __init__(self, world, **registration):
         self.world = world
         self._connection = Connection(world.coordinator)
-        self._number = self._connection.open(JOIN, world.shown("worker", JOIN))
+        self._number = self._connection.open_and_wait(JOIN, world.shown("worker", JOIN))
         self.say(world.registration(**registration))
 
     def __enter__(self):
@@ -72,7 +73,7 @@ def _sends(world, address, *frames):
     with Member(world) as member:
         member.view()
         with Connection(address) as connection:
-            number = connection.open(STREAM, world.of_job(world.shown("worker", STREAM, address)))
+            number = connection.open_and_wait(STREAM, world.of_job(world.shown("worker", STREAM, address)))
             first = 0 if address == world.coordinator else 6
             try:
                 for payload, fields in frames:
@@ -89,7 +90,7 @@ def _sends(world, address, *frames):
 
 def _bytes(address, world, *messages, **how):
     with Connection(address) as connection:
-        number = connection.open(STREAM, world.of_job(world.shown("worker", STREAM, address)))
+        number = connection.open_and_wait(STREAM, world.of_job(world.shown("worker", STREAM, address)))
         try:
             for message in messages:
                 connection.message(number, message, **how)
@@ -125,6 +126,7 @@ def _registrations(world):
     begins = "this process is not registered: a call begins with a registration, found .*"
     for attack, message in (("progress", proto((4, b""))), ("nothing", b""), ("a field that there is not", proto((99, b"x")))):
         yield f"joins with {attack} in place of a registration", begins, lambda message=message: _join(world, message)
+    yield "registers and leaves 200 times", "200 registrations; the view changed seldom", lambda: _comes_and_goes(world)
     yield "joins with what is no message", "OK", lambda: _join(world, b"\xff" * 99)
 
 
@@ -139,9 +141,19 @@ def _many(world):
             member.__exit__()
 
 
+def _comes_and_goes(world):
+    before, began = len(world.views()), time.monotonic()
+    for _ in range(200):
+        with Member(world):
+            pass
+    changes = len(world.views()) - before
+    # 16 times at once and 4 a second for those who come, and as often for those who go.
+    return "200 registrations; the view changed " + ("seldom" if changes <= 2 * (16 + 4 * (time.monotonic() - began + 1)) else f"{changes} times")
+
+
 def _join(world, message):
     with Connection(world.coordinator) as connection:
-        number = connection.open(JOIN, world.shown("worker", JOIN))
+        number = connection.open_and_wait(JOIN, world.shown("worker", JOIN))
         try:
             connection.message(number, message)
         except Gone:
@@ -288,6 +300,8 @@ def _frames(world):
             ("a frame of another version", wrong + "frame begins with .*", (b"", dict(magic=0x06425552)))):
         yield attack, expected, lambda frame=frame: _sends(world, two, frame)
     yield "95 bytes of a frame", wrong + "frame has 95 bytes; .*", lambda: _bytes(two, world, bytes(95))
+    yield "a message of 256 MiB", r"closed after \d s", lambda: _bytes(two, world, bytes(256 << 20))
+    yield "a message of 256 MiB on the coordinator's data stream", r"closed after \d s", lambda: _bytes(one, world, bytes(256 << 20))
     yield "a message without a frame", wrong + "frame has 0 bytes; .*", lambda: _bytes(one, world, b"")
     yield "1,000 pulls of what never comes, in one message", "the stream is kept; .*", lambda: _waits(world, two)
     yield "20 data streams that never read their answers", "20 × open", lambda: _unread(world, two)
@@ -307,7 +321,7 @@ def _frames(world):
 def _waits(world, address):
     pulls = b"".join(data_frame(worker=OBSERVER, block=6, block_count=7, clock=1 << 49, unit=i) for i in range(1000))
     with Connection(address) as connection:
-        number = connection.open(STREAM, world.of_job(world.shown("worker", STREAM, address)))
+        number = connection.open_and_wait(STREAM, world.of_job(world.shown("worker", STREAM, address)))
         connection.message(number, pulls + data_frame(worker=OBSERVER, block=6, block_count=1))
         answer = connection.await_message(number)
         return "the stream is kept; a pull behind them is answered" if isinstance(answer, list) else answer
@@ -318,7 +332,7 @@ def _unread(world, address):
     for _ in range(20):
         connection = Connection(address)
         connections.append(connection)
-        number = connection.open(STREAM, world.of_job(world.shown("worker", STREAM, address)))
+        number = connection.open_and_wait(STREAM, world.of_job(world.shown("worker", STREAM, address)))
         connection.message(number, b"".join(data_frame(worker=OBSERVER, block=6, block_count=7) for _ in range(20)))
     for connection in connections:
         outcomes.append("closed" if connection.is_closed else "open")
@@ -332,7 +346,7 @@ def _offers(world, address, text):
     pid = world.pids["server 1"]
     text = text.replace("{boot}", boot).replace("{pid}", str(pid))
     with Connection(address) as connection:
-        number = connection.open(STREAM, world.of_job(world.shown("worker", STREAM, address)) + [("rubato-shared-memory", text)])
+        number = connection.open_and_wait(STREAM, world.of_job(world.shown("worker", STREAM, address)) + [("rubato-shared-memory", text)])
         connection.message(number, data_frame(worker=OBSERVER, block=6, block_count=1))
         answer = connection.await_message(number)
         return f"answer: {connection.streams[number].fields.get('rubato-shared-memory')}" if isinstance(answer, list) else answer

@@ -172,13 +172,22 @@ class World:
 
     # How it stands, and must end.
 
-    def resident(self):
+    def resident(self, what="VmRSS"):
         """KiB of each server."""
         sizes = {}
         for name, pid in self.pids.items():
             with open(f"/proc/{pid}/status") as file:
-                sizes[name] = int(re.search(r"VmRSS:\s+(\d+)", file.read()).group(1))
+                sizes[name] = int(re.search(what + r":\s+(\d+)", file.read()).group(1))
         return sizes
+
+    def forget_peak(self):
+        for pid in self.pids.values():
+            with open(f"/proc/{pid}/clear_refs", "w") as file:
+                file.write("5")
+
+    def peak(self):
+        """As resident, the most since forget_peak."""
+        return self.resident("VmHWM")
 
     def await_resident(self, most):
         """As resident, at last: waits a few seconds for what is to be given back."""

@@ -123,17 +123,17 @@ absl::StatusOr<Credentials> FindCertificates(const RunFolder& folder, bool is_of
 // A job that is asked.
 struct Peer {
   RunFolder folder;
-  std::string address;  // of shard 0
+  std::string address;  // of its coordinator
   std::shared_ptr<grpc::Channel> channel;
 };
 
 std::string Silence(const std::string& address, absl::Duration timeout) {
-  return absl::StrCat("shard 0 at ", address, " has not answered within ",
+  return absl::StrCat("the coordinator at ", address, " has not answered within ",
                       absl::FormatDuration(timeout),
                       ": it is frozen, or cannot be reached from here");
 }
 
-// The run in `folder`; `address`, if not empty, is that of its shard 0.
+// The run in `folder`; `address`, if not empty, is that of its coordinator.
 absl::StatusOr<Peer> ConnectTo(RunFolder folder, bool is_of_folder, const std::string& address,
                                absl::Time deadline, absl::Duration timeout) {
   Peer peer{std::move(folder), address, nullptr};
@@ -154,7 +154,7 @@ absl::StatusOr<Peer> ConnectTo(RunFolder folder, bool is_of_folder, const std::s
     return absl::UnavailableError(absl::StrCat(
         "nobody answers at ", peer.address, ": ",
         address.empty() ? absl::StrCat("the run ", peer.folder.path(), " is over, or was killed")
-                        : "does shard 0 of the job listen there?"));
+                        : "does the coordinator of the job listen there?"));
   }
   return peer;
 }
@@ -226,8 +226,8 @@ absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const st
   }();
   if (absl::IsDeadlineExceeded(status)) {
     return absl::DeadlineExceededError(absl::StrCat(
-        "shard 0 at ", peer.address, " has not answered within ", absl::FormatDuration(timeout),
-        ": it is busy or frozen",
+        "the coordinator at ", peer.address, " has not answered within ",
+        absl::FormatDuration(timeout), ": it is busy or frozen",
         changes ? "; whether it does what was asked is not known: `rubato status` will tell" : ""));
   }
   if (absl::IsPermissionDenied(status) || absl::IsUnauthenticated(status)) {
@@ -238,12 +238,13 @@ absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const st
   }
   if (absl::IsUnavailable(status)) {
     return absl::UnavailableError(
-        absl::StrCat("shard 0 at ", peer.address, ": ", status.message()));
+        absl::StrCat("the coordinator at ", peer.address, ": ", status.message()));
   }
   if (!status.ok()) {
-    return absl::Status(status.code(),
-                        absl::StrCat(peer.address, " does not answer as shard 0 of a job does: ",
-                                     status.message()));
+    return absl::Status(
+        status.code(),
+        absl::StrCat(peer.address,
+                     " does not answer as the coordinator of a job does: ", status.message()));
   }
   return reply;
 }

@@ -38,12 +38,14 @@ class LocalRun {
   // are too few workers to go on. What still runs is left to Stop.
   absl::StatusOr<Launcher::Event> Train();
 
-  // Has shard 0 end the others, with a last checkpoint, unless it is frozen; then ends what is
-  // left.
+  // Has the coordinator end the others, with a last checkpoint, unless it is frozen; then ends what
+  // is left.
   void StopInOrder();
 
   // Whether training has begun.
   bool has_begun() const { return has_begun_; }
+  // The process that coordinates, for people.
+  std::string head_name() const;
   // What the others call a process: the worker of a log may have come back under another rank.
   std::string NameOf(const Failure& failure) const;
   // After kFailure.
@@ -55,11 +57,10 @@ class LocalRun {
   absl::Status StartWorker(int rank);
   // A shard, of role "server", or the coordinator of its own, number 0.
   absl::Status StartServer(const std::string& role, int rank, const std::string& address);
-  // The process that coordinates, which is of number 0 in this role.
+  // The role of the process that coordinates, whose number in it is 0.
   std::string head_role() const {
     return plan_.job.cluster().dedicated_coordinator() ? "coordinator" : "server";
   }
-  std::string head_name() const;
   absl::Status Start(const std::string& role, int rank, std::vector<std::string> arguments,
                      const std::string& address);
   // kTimeout when the address is there, as nothing else has happened.
@@ -82,7 +83,7 @@ class LocalRun {
   // Starts it, if that may be done once more, and says so.
   absl::StatusOr<bool> StartAgain(const Failure& lost);
   // When nothing happens: shows that the run is paused or waits for servers, if so, and kills those
-  // that stand still. If it would be paused for ever, has shard 0 end it with a checkpoint.
+  // that stand still. If it would be paused for ever, has the coordinator end it with a checkpoint.
   absl::Status CheckPaused(ProgressDisplay& display);
   // The head has not answered at `now`.
   void OnSilence(absl::Time now);

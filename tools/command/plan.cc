@@ -135,6 +135,14 @@ std::string MemoryText(const Plan& plan, const Placement& placement) {
       first = end;
     }
   };
+  if (plan.job.cluster().dedicated_coordinator()) {
+    const absl::StatusOr<ServerMemory> memory = PlanCoordinatorMemory(plan.job, placement);
+    RUBATO_CHECK(memory.ok());  // as below
+    const int64_t at_most = memory->training + memory->checkpoint;
+    training += memory->training;
+    most += at_most;
+    table.Add({"coordinator", Megabytes(memory->training), Megabytes(at_most)});
+  }
   add("server", placement.shards(), [&](int64_t shard) {
     const absl::StatusOr<ServerMemory> memory =
         PlanServerMemory(plan.job, placement, static_cast<int>(shard));
@@ -155,7 +163,7 @@ std::string HostileText(const proto::Cluster& cluster) {
   return absl::StrFormat(
       "#  besides, a server may have to hold up to %s for strangers (%d connections), and up to %s "
       "for each member gone bad\n",
-      Megabytes(strangers * kMaxStrangerBytes), strangers,
+      Megabytes(strangers * kMaxStrangerMemory), strangers,
       Megabytes(kConnectionsOfMember * kMaxConnectionBytes));
 }
 

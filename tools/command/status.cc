@@ -78,6 +78,9 @@ std::string StatusText(const proto::JobStatus& status) {
                                status.servers_lost(), status.servers_lost() == 1 ? "" : "s"),
                &text);
   }
+  if (status.refused() > 0) {
+    AppendLine("refused", absl::StrCat(status.refused(), " calls, streams and messages"), &text);
+  }
   if (!status.last_checkpoint().empty()) AppendLine("checkpoint", status.last_checkpoint(), &text);
   return text;
 }
@@ -103,6 +106,7 @@ std::string StatusJson(const proto::JobStatus& status) {
   }
   json["servers_lost"] = status.servers_lost();
   json["samples_rolled_back"] = status.samples_rolled_back();
+  json["refused"] = status.refused();
   json["members"] = Json::array();
   for (const proto::JobStatus::Member& member : ByRank(status)) {
     json["members"].push_back({{"rank", member.rank()},

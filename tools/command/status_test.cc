@@ -66,6 +66,13 @@ TEST(StatusTest, TellsWhatWasTrainedInVain) {
   EXPECT_EQ(json["servers_lost"], 1);
 }
 
+TEST(StatusTest, TellsWhoWasRefused) {
+  proto::JobStatus status = Example();
+  status.set_refused(12);
+  EXPECT_THAT(StatusText(status), HasSubstr("\nrefused     12 calls, streams and messages\n"));
+  EXPECT_EQ(nlohmann::json::parse(StatusJson(status))["refused"], 12);
+}
+
 TEST(StatusTest, BeforeTheStartItTellsWhoIsMissing) {
   proto::JobStatus status;
   status.set_state("waiting for the others");

@@ -85,11 +85,13 @@ std::string HowToGoOn(const Options& options, const RunFolder& folder, absl::str
   return absl::StrCat(before, "go on with: ", GoOn(options, folder));
 }
 
-absl::Status PrintSummary(const Options& options, const Plan& plan, const RunFolder& folder) {
+// `head` is the process that coordinates.
+absl::Status PrintSummary(const Options& options, const Plan& plan, const RunFolder& folder,
+                          const std::string& head) {
   const absl::StatusOr<std::string> json = ReadSmallFile(folder.SummaryFile());
   if (!json.ok()) {
     return absl::InternalError(
-        absl::StrCat("server 0 has ended without a summary: ", json.status().message()));
+        absl::StrCat(head, " has ended without a summary: ", json.status().message()));
   }
   const bool is_stopped =
       absl::StrContains(*json, "\"stopped\"") && !HowToGoOn(options, folder, "").empty();
@@ -164,7 +166,7 @@ absl::StatusOr<int> Launch(const Options& options, const Plan& plan, const Resum
       if (const std::string how = HowToGoOn(options, folder, ""); !how.empty()) Say(log, how);
       return ExitCode(InterruptedBy(launcher.interrupted_by()));
     default:
-      RUBATO_RETURN_IF_ERROR(PrintSummary(options, plan, folder));
+      RUBATO_RETURN_IF_ERROR(PrintSummary(options, plan, folder, run.head_name()));
       return 0;
   }
 }
@@ -228,6 +230,7 @@ int TrainMain(const std::string& program, const std::vector<std::string>& argume
   flags.Add("dry-run", &options.dry_run, "",
             "only print the resolved job, its parameters, shards and steps");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
+  options.config = FindConfig(options.config);
 
   std::optional<Log> log;
   const absl::StatusOr<int> code = Train(options, signals, &log);

@@ -164,9 +164,9 @@ MUTANTS = {
         "  if (part.id() != id_ || !under_way()",
         "  if (!under_way()",
     ]),
-    "joiner_not_taken_in": ("//server/coordinator:coordinator_peers.cc", "finishes", [
-        "    ChangeView(absl::StrCat(Describe(*peer), \" joins\"));\n",
-        "",
+    "joiner_not_taken_in": ("//server/coordinator:coordinator_views.cc", "finishes", [
+        "if (!is_new) return;",
+        "return;",
     ]),
     "status_names_nobody": ("//server/coordinator:coordinator_status.cc", "waits", [
         "add(work_->WaitText(peer, idle(peer)));",
@@ -302,8 +302,8 @@ MUTANTS = {
         "counts[i] = report.staleness_counts(i);",
     ]),
     "loss_without_a_view": ("//server/coordinator:coordinator_views.cc", "lease", [
-        "  registry_.Remove(id);\n  ChangeView(reason);",
-        "  registry_.Remove(id);",
+        "    ChangeView(reason);\n  } else if (is_training()) {",
+        "  } else if (is_training()) {",
     ]),
     "stall_endured": ("//server/coordinator:leases.cc", "stall timeout", [
         "if (peer.busy_seconds <= absl::ToDoubleSeconds(stall_timeout_)) continue;",

@@ -1,4 +1,4 @@
-#include "common/wire/strangers.h"
+#include "common/wire/connections.h"
 
 #include <arpa/inet.h>
 #include <grpcpp/generic/async_generic_service.h>
@@ -26,7 +26,9 @@ namespace rubato {
 namespace {
 
 constexpr absl::Time kStart = absl::UnixEpoch();
-constexpr uint64_t kMaxBytes = 1000;
+constexpr uint64_t kMaxBytes = 1000, kMaxUnread = 5000;
+
+Connections::Limits Limits(size_t strangers) { return {strangers, kMaxBytes, kMaxUnread}; }
 
 // Both ends of a TCP connection of loopback.
 class Connection {
@@ -71,19 +73,23 @@ class Connection {
   std::string peer_;
 };
 
-TEST(StrangersTest, WhoSaysNothingForTooLongIsBroken) {
-  Strangers strangers(8, kMaxBytes);
+TEST(ConnectionsTest, WhoSaysNothingForTooLongIsBroken) {
+  Connections connections(Limits(8));
   Connection silent, later, known;
-  strangers.Add(silent.server(), kStart);
-  strangers.Add(known.server(), kStart);
-  strangers.Add(later.server(), kStart + absl::Seconds(1));
-  strangers.OnMessage(known.peer());
-  strangers.Look(kStart + Strangers::kPatience - absl::Milliseconds(1));
+  connections.Add(silent.server(), kStart);
+  connections.Add(known.server(), kStart);
+  connections.Add(later.server(), kStart + absl::Seconds(1));
+  connections.OnKnown(known.peer());
+  connections.Look(kStart + Connections::kPatience - absl::Milliseconds(1));
   EXPECT_FALSE(silent.is_broken());
-  strangers.Look(kStart + Strangers::kPatience);
+  connections.Look(kStart + Connections::kPatience);
   EXPECT_TRUE(silent.is_broken());
   EXPECT_FALSE(known.is_broken());
   EXPECT_FALSE(later.is_broken());
+}
+
+bool IsEmpty(const Connections& connections) {
+  return connections.UntilNextLook() == absl::InfiniteDuration();
 }
 
 // Bytes of this process that are in memory.
@@ -93,75 +99,98 @@ int64_t Resident() {
   return resident * sysconf(_SC_PAGESIZE);
 }
 
-TEST(StrangersTest, WhatThoseLeaveWhoHaveSentMuchIsGivenBack) {
+TEST(ConnectionsTest, WhatThoseLeaveWhoHaveSentMuchIsGivenBack) {
   KeepFreedMemory();
   constexpr int64_t kLeft = 100 << 20;
-  Strangers strangers(8, kMaxBytes);
+  Connections connections(Limits(8));
   for (const bool much : {false, true}) {
     Connection connection;
-    strangers.Add(connection.server(), kStart);
-    connection.Send(much ? Strangers::kMuch + 1 : kMaxBytes + 1);
+    connections.Add(connection.server(), kStart);
+    connection.Send(much ? Connections::kMuch + 1 : kMaxBytes + 1);
     {
       std::vector<std::unique_ptr<std::string>> held;
       for (int64_t at = 0; at < kLeft; at += 10'000) {
         held.push_back(std::make_unique<std::string>(10'000, 'x'));
       }
     }
-    strangers.Look(kStart);
+    connections.Look(kStart);
     const int64_t before = Resident();
-    EXPECT_EQ(strangers.empty(), !much);
-    strangers.Look(kStart + Strangers::kUntilFreed);
-    EXPECT_TRUE(strangers.empty());
+    EXPECT_EQ(IsEmpty(connections), !much);
+    connections.Look(kStart + Connections::kUntilFreed);
+    EXPECT_TRUE(IsEmpty(connections));
     EXPECT_EQ(before - Resident() > kLeft / 2, much);
   }
 }
 
-TEST(StrangersTest, WhoSendsTooMuchIsBroken) {
-  Strangers strangers(8, kMaxBytes);
+TEST(ConnectionsTest, WhoSendsTooMuchIsBroken) {
+  Connections connections(Limits(8));
   Connection modest, greedy, known;
   for (const Connection* connection : {&modest, &greedy, &known}) {
-    strangers.Add(connection->server(), kStart);
+    connections.Add(connection->server(), kStart);
   }
-  strangers.OnMessage(known.peer());
+  connections.OnKnown(known.peer());
   modest.Send(kMaxBytes);
   greedy.Send(kMaxBytes + 1);
   known.Send(kMaxBytes + 1);
-  strangers.Look(kStart);
+  connections.Look(kStart);
   EXPECT_FALSE(modest.is_broken());
   EXPECT_TRUE(greedy.is_broken());
   EXPECT_FALSE(known.is_broken());
 }
 
-TEST(StrangersTest, OfTooManyTheOldestIsBroken) {
-  Strangers strangers(2, kMaxBytes);
+TEST(ConnectionsTest, WhoIsKnownMaySendWithoutEndButNotOneMessage) {
+  Connections connections(Limits(8));
+  Connection honest, greedy;
+  for (const Connection* connection : {&honest, &greedy}) {
+    connections.Add(connection->server(), kStart);
+  }
+  const Connections::HasRead has_read = connections.OnKnown(honest.peer());
+  connections.OnKnown(greedy.peer());
+  absl::Time now = kStart;
+  const auto send = [&](size_t bytes) {
+    honest.Send(bytes);
+    greedy.Send(bytes);
+    *has_read = true;
+    connections.Look(now += absl::Seconds(1));
+  };
+  send(kMaxUnread + 1);  // before the first look
+  send(kMaxUnread);
+  EXPECT_FALSE(greedy.is_broken());
+  send(1);
+  EXPECT_TRUE(greedy.is_broken());
+  EXPECT_FALSE(honest.is_broken());
+}
+
+TEST(ConnectionsTest, OfTooManyTheOldestIsBroken) {
+  Connections connections(Limits(2));
   Connection known, first, second, third;
   for (const Connection* connection : {&known, &first, &second}) {
-    strangers.Add(connection->server(), kStart);
-    strangers.OnMessage(known.peer());
+    connections.Add(connection->server(), kStart);
+    connections.OnKnown(known.peer());
   }
   EXPECT_FALSE(first.is_broken());
-  strangers.Add(third.server(), kStart);
+  connections.Add(third.server(), kStart);
   EXPECT_FALSE(known.is_broken());
   EXPECT_TRUE(first.is_broken());
   EXPECT_FALSE(second.is_broken());
   EXPECT_FALSE(third.is_broken());
 }
 
-TEST(StrangersTest, WhoHasGoneIsForgotten) {
-  Strangers strangers(8, kMaxBytes);
+TEST(ConnectionsTest, WhoHasGoneIsForgotten) {
+  Connections connections(Limits(8));
   Connection gone;
-  strangers.Add(gone.server(), kStart);
-  strangers.Look(kStart);
-  EXPECT_FALSE(strangers.empty());
+  connections.Add(gone.server(), kStart);
+  connections.Look(kStart);
+  EXPECT_FALSE(IsEmpty(connections));
   gone.Hang();
-  strangers.Look(kStart);
-  EXPECT_TRUE(strangers.empty());
+  connections.Look(kStart);
+  EXPECT_TRUE(IsEmpty(connections));
 }
 
 // Says who has called, and nothing.
 class Service : public grpc::CallbackGenericService {
  public:
-  explicit Service(Strangers* strangers) : strangers_(strangers) {}
+  explicit Service(Connections* connections) : connections_(connections) {}
 
  private:
   class Reactor : public grpc::ServerGenericBidiReactor {
@@ -171,20 +200,21 @@ class Service : public grpc::CallbackGenericService {
   };
   grpc::ServerGenericBidiReactor* CreateReactor(
       grpc::GenericCallbackServerContext* context) override {
-    EXPECT_FALSE(strangers_->empty());
-    strangers_->OnMessage(context->peer());
+    EXPECT_EQ(connections_->UntilNextLook(), Connections::kBetweenLooks);
+    connections_->OnKnown(context->peer());
     return new Reactor;
   }
 
-  Strangers* const strangers_;
+  Connections* const connections_;
 };
 
 // By the name that gRPC gives a peer its connection is found again.
-TEST(StrangersTest, KnowsPeersByTheNameThatGrpcGivesThem) {
+TEST(ConnectionsTest, KnowsPeersByTheNameThatGrpcGivesThem) {
   for (const std::string host : {"127.0.0.1", "[::1]", "localhost"}) {
     ConnectionOptions connection;
-    connection.strangers = std::make_shared<Strangers>(8, 1 << 20);
-    Service service(connection.strangers.get());
+    connection.connections =
+        std::make_shared<Connections>(Connections::Limits{8, 1 << 20, 1 << 20});
+    Service service(connection.connections.get());
     absl::StatusOr<Listener> listener = Listener::Listen(
         host + ":0", connection, [](const std::string&) {},
         [&](auto* builder) { builder->RegisterCallbackGenericService(&service); });
@@ -201,7 +231,9 @@ TEST(StrangersTest, KnowsPeersByTheNameThatGrpcGivesThem) {
     call->Finish(&status, &tag);
     ASSERT_TRUE(queue.Next(&tag, &ok));
     EXPECT_TRUE(status.ok()) << status.error_message();
-    EXPECT_TRUE(connection.strangers->empty()) << host;
+    EXPECT_EQ(connection.connections->UntilNextLook(),
+              Connections::kBetweenLooks + Connections::kForEachKnown)
+        << host << ": one is known, and none a stranger";
     queue.Shutdown();
     listener->Shutdown();
   }

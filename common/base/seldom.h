@@ -1,0 +1,27 @@
+// Of many like events, which may be told of.
+#ifndef RUBATO_COMMON_BASE_SELDOM_H_
+#define RUBATO_COMMON_BASE_SELDOM_H_
+
+#include "absl/time/time.h"
+
+namespace rubato {
+
+// One a second. For one thread.
+class Seldom {
+ public:
+  static constexpr absl::Duration kBetween = absl::Seconds(1);
+
+  // Whether an event that happens `now` may be.
+  bool May(absl::Time now) {
+    if (now < next_) return false;
+    next_ = now + kBetween;
+    return true;
+  }
+
+ private:
+  absl::Time next_ = absl::InfinitePast();
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_BASE_SELDOM_H_

@@ -1,0 +1,84 @@
+// The connections of a server, as the kernel counts their bytes: what gRPC holds for a peer shows
+// in nothing else before a message is whole.
+//
+// Until it is known who calls, a connection is a *stranger's*: it has shown no key, or whatever the
+// job asks for. Anybody may call and go on calling, and gRPC makes calls faster than it ends them.
+// So strangers are few, none lasts, and none sends much: who belongs to a job sends a few KB until
+// the server has answered that it knows it. Afterwards a connection may send without end, but not
+// one message: gRPC 1.51 takes one of any length whole before it refuses it.
+#ifndef RUBATO_COMMON_WIRE_CONNECTIONS_H_
+#define RUBATO_COMMON_WIRE_CONNECTIONS_H_
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+
+namespace rubato {
+
+class Connections {
+ public:
+  struct Limits {
+    size_t strangers = 0;         // at a time: as many as may well come at once
+    uint64_t stranger_bytes = 0;  // that each may send
+    uint64_t unread_bytes = 0;    // that others may send between the ends of two messages
+  };
+  static constexpr absl::Duration kPatience = absl::Seconds(10);  // with strangers
+  // Between two looks, in which time a connection may send 10 MB; and as much for each that is
+  // known, so that looking takes less than a hundredth of a processor's time.
+  static constexpr absl::Duration kBetweenLooks = absl::Milliseconds(10);
+  static constexpr absl::Duration kForEachKnown = absl::Microseconds(200);
+  // Of more bytes the memory is given back: that of a few hellos is not worth it.
+  static constexpr uint64_t kMuch = 8 << 10;
+  // How long after the end of a connection: gRPC frees what is of it on threads of its own.
+  static constexpr absl::Duration kUntilFreed = absl::Seconds(1);
+
+  explicit Connections(const Limits& limits) : limits_(limits) {}
+  ~Connections();
+  Connections(const Connections&) = delete;
+
+  // One has come, `now` on a clock that never steps back. Breaks the oldest stranger if there are
+  // too many.
+  void Add(int fd, absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Set by who reads a whole message of a peer that is known.
+  using HasRead = std::shared_ptr<std::atomic<bool>>;
+  // It is known who `peer` is, as gRPC names it. Never null.
+  HasRead OnKnown(const std::string& peer) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // Forgets connections that have ended, and breaks those that have reached a limit. Gives back the
+  // memory of those, and of strangers who have sent much.
+  void Look(absl::Time now) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // In how long the next look is due; for ever if there is nothing to look at.
+  absl::Duration UntilNextLook() const ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Connection {
+    std::string peer;
+    int fd;  // of its own, so that it stays this connection's
+    absl::Time since;
+    HasRead has_read;           // null: a stranger's
+    uint64_t bytes_before = 0;  // had come when a look found that a message had been read
+  };
+  // Whether it is to be forgotten; breaks it if it has reached a limit.
+  bool IsOver(Connection* connection, absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const Limits limits_;
+  mutable absl::Mutex mutex_;
+  std::list<Connection> strangers_ ABSL_GUARDED_BY(mutex_);  // the oldest first
+  std::list<Connection> known_ ABSL_GUARDED_BY(mutex_);
+  absl::Time looks_at_known_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();
+  absl::Time gives_back_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_COMMON_WIRE_CONNECTIONS_H_
