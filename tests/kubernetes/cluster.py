@@ -26,14 +26,14 @@ class Cluster:
 
     def __init__(self, folder, programs, environment, delays):
         self.stores, self.network = Stores(folder, programs), Network(folder)
-        self.jobs, self._services, self._probes, self._pods = {}, [], {}, {}
+        self.jobs, self._services, self._probes, self.pods = {}, [], {}, {}
         self._environment, self._delays, self._folder = environment, delays, folder
         self.watchers = []  # called at each tick
 
     def _make(self, name, document, host=None):
         pod = Pod(name, document, self.stores, self.network, self._environment, host)
         self._probes[pod] = Probes(pod)
-        self._pods[name] = pod
+        self.pods[name] = pod
         return pod
 
     def apply(self, text):
@@ -57,7 +57,7 @@ class Cluster:
         names = set()
         for service in self._services:
             name, spec = service["metadata"]["name"], service["spec"]
-            for pod in self._pods.values():
+            for pod in self.pods.values():
                 if pod.ended is not None or not spec["selector"].items() <= pod.labels.items():
                     continue
                 for port in spec["ports"]:
@@ -91,7 +91,7 @@ class Cluster:
             self.tick()
 
     def said(self):
-        return "".join(f"--- {pod.name} ({pod.address}) exit code {pod.exit_code()}\n{pod.said()[-1500:]}" for pod in self._pods.values())
+        return "".join(f"--- {pod.name} ({pod.address}) exit code {pod.exit_code()}\n{pod.said()[-1500:]}" for pod in self.pods.values())
 
     def make_keys(self, head):
         """What the head of the manifests says to type before they are applied."""
@@ -117,16 +117,16 @@ class Cluster:
             self.jobs[words[3]].patch(json.loads(words[words.index("-p") + 1])["spec"])
         elif words[1] == "exec":
             kind, _, name = words[2].rpartition("/")
-            pod = self.jobs[name].pod() if kind == "job" else self._pods[name]
+            pod = self.jobs[name].pod() if kind == "job" else self.pods[name]
             return pod.execute(words[words.index("--") + 1:])
         elif words[1:3] == ["delete", "pod"]:
-            self._pods[words[3]].delete()
+            self.pods[words[3]].delete()
         else:
             raise ValueError(f"{line}: is not executed")
         return None
 
     def close(self):
-        for pod in self._pods.values():
+        for pod in self.pods.values():
             pod.tick()
             if pod.ended is None:
                 os.kill(pod.pid() or pod.launcher(), 9)

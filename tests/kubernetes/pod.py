@@ -5,6 +5,7 @@ import re
 import shlex
 import signal
 import subprocess
+import sys
 import time
 
 from network import Network
@@ -34,7 +35,6 @@ mkdir $R/dev/shm
 mount -t tmpfs -o mode=1777,size=64m tmpfs $R/dev/shm
 """
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-TERM_EXIT, KILL_EXIT = 128 + signal.SIGTERM, 128 + signal.SIGKILL
 
 
 def expand(text, variables):
@@ -112,8 +112,8 @@ class Pod:
         script += "mount -o remount,ro $R\nexec chroot $R " + shlex.join(self._inside(words)) + "\n"
         variables = dict(R=root, PROGRAMS=self._stores.programs, ADDRESS=self.address, NAME=self.host, RESOLV_CONF=resolv_conf)
         head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items())
-        return ["nsenter", f"--net=/run/netns/{self.name}", "unshare", "--mount", "--pid", "--fork", "--kill-child", "--uts", "--ipc",
-                "sh", "-c", head + script]
+        return [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "launch.py"), f"/run/netns/{self.name}",
+                head + script]
 
     def _inside(self, words):
         return [*self._user(), "env", "-i", *(f"{name}={value}" for name, value in self.environment.items()), *words]
@@ -126,6 +126,13 @@ class Pod:
             return int(children[0]) if children else None
         except OSError:
             return None
+
+    def is_started(self):
+        """Whether its own command runs: what makes its root is root's."""
+        try:
+            return os.stat(f"/proc/{self.pid()}").st_uid == self.spec["securityContext"]["runAsUser"]
+        except OSError:
+            return False
 
     def launcher(self):
         """Of the process that made its namespaces, with which they end."""
@@ -150,8 +157,7 @@ class Pod:
 
     def exit_code(self):
         """None while it runs; as a container runtime says it."""
-        code = self._process.poll()
-        return 128 - code if code is not None and code < 0 else code
+        return self._process.poll()
 
     def tick(self):
         if self.ended is not None:
