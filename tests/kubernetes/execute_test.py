@@ -1,6 +1,6 @@
 """Runs the manifests that `rubato render kubernetes` prints, without a cluster, harms the pods, and prints what came of it.
 
-Usage: execute_test.py RUBATO SERVER WORKER [--all] [--delays FACTOR] [SCENARIO...]   (the binaries; words of scenarios' names)
+Usage: execute_test.py RUBATO SERVER WORKER [--all] [--delays FACTOR] [--out FOLDER] [SCENARIO...]   (the binaries; words of scenarios' names)
 
 Pods are network, mount and process namespaces over a bridge; it needs root, iproute2, dnsmasq and PyYAML.
 """
@@ -104,15 +104,15 @@ def run_all(arguments, folder):
         if done.returncode != 0:
             wrong.append(f"{name}: {done.stderr[-12000:]}")
             continue
-        sys.stderr.write(done.stderr)
         figures = json.loads(done.stdout.splitlines()[-1])
-        print(f"{name}: {done.stdout}", flush=True)
+        print(f"{name}: done", flush=True)
         equal = "" if "digest" not in figures else "equal" if figures["digest"] == digest else "DIFFERENT"
         if equal == "DIFFERENT":
             wrong.append(f"{name}: the digest is {figures['digest']}, undisturbed {digest}")
         rows.append([name, figures["what"], seconds(figures.get("noticed")), seconds(figures.get("reached")),
-                     seconds(figures.get("first_step")), equal])
-    print("| scenario | what happened | noticed after | reached, once it listens | first new step | digest |\n|---|---|---|---|---|---|")
+                     seconds(figures.get("first_step")), seconds(figures.get("standstill")), equal])
+    print("| scenario | what happened | noticed after | reached after | first new step after | longest without a step | digest |\n"
+          "|---|---|---|---|---|---|---|")
     for row in rows:
         print("| " + " | ".join(row) + " |")
     for sentence in wrong:
@@ -129,14 +129,18 @@ def main():
     parser.add_argument("scenarios", nargs="*")
     parser.add_argument("--all", action="store_true")
     parser.add_argument("--delays", type=float, default=0.1)
+    parser.add_argument("--out")
     parser.add_argument("--one")
     parser.add_argument("--folder")
-    arguments = parser.parse_args()
+    arguments = parser.parse_intermixed_args()
     if arguments.one:
         return run_one(arguments)
     reason = why_not()
     if reason:
         skip("KubernetesTest", "Execute", reason)
+    if arguments.out:
+        os.makedirs(arguments.out)
+        return 1 if run_all(arguments, os.path.abspath(arguments.out)) else 0
     with tempfile.TemporaryDirectory(prefix="rubato_kubernetes_") as folder:
         return 1 if run_all(arguments, folder) else 0
 

@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+import time
 
 NODE = "10.77.0.1"  # of the bridge: where probes come from and dnsmasq answers
 DOMAIN = "default.svc.cluster.local"
@@ -28,11 +29,19 @@ class Network:
         run("ip", "link", "set", "br0", "up")
         with open(self._hosts, "w", encoding="utf-8"):
             pass
-        self._log = open(os.path.join(folder, "dnsmasq.log"), "w", encoding="utf-8")
         self._dnsmasq = subprocess.Popen(
-            ["dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-hosts", "--no-resolv", "--user=root", "--pid-file=",
-             f"--listen-address={NODE}", "--bind-interfaces", "--local=/cluster.local/", f"--addn-hosts={self._hosts}", "--log-facility=-"],
-            stdout=self._log, stderr=self._log)
+            ["dnsmasq", "--keep-in-foreground", "--conf-file=/dev/null", "--no-hosts", "--no-resolv", "--user=root",
+             "--pid-file=", f"--listen-address={NODE}", "--bind-interfaces", "--local=/#/",
+             f"--addn-hosts={self._hosts}", f"--log-facility={folder}/dnsmasq.log"])
+        while ":0035 " not in self._sockets():  # port 53
+            if self._dnsmasq.poll() is not None:
+                raise RuntimeError(f"dnsmasq has ended with {self._dnsmasq.returncode}")
+            time.sleep(0.01)
+
+    @staticmethod
+    def _sockets():
+        with open("/proc/net/udp", encoding="utf-8") as file:
+            return file.read()
 
     def add(self, name):
         """A namespace with an address that none has had before; the address."""
@@ -75,4 +84,3 @@ class Network:
     def close(self):
         self._dnsmasq.kill()
         self._dnsmasq.wait()
-        self._log.close()

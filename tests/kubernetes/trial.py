@@ -70,14 +70,12 @@ class Trial:
         self.run_until(lambda: sum(bool(re.search(word, view["reason"])) for view in self.views()[self._views:]) >= more, f"a view: {word}")
 
     def standstill(self):
-        """The longest time from the harm on without a new line of metrics, and that until a step is behind all of before: seconds."""
+        """The longest time from the harm to the last step without a new line of metrics, and that until a new step: seconds."""
         before = [step for at, step in self.steps if at <= self.harmed]
-        after = [(at, step) for at, step in self.steps if at > self.harmed]
+        end = next(at for at, step in self.steps if step == self.steps[-1][1])
+        after = [(at, step) for at, step in self.steps if self.harmed < at <= end]
         times = [self.harmed] + [at for at, _ in after]
         longest = max(b - a for a, b in zip(times, times[1:]))
-        if os.environ.get("TRACE"):
-            print(max((b - a, a - self.harmed) for a, b in zip(times, times[1:])), [(v["reason"], v["time"], v["from_step"]) for v in self.views()], self.harmed_at,
-                  [(round(a - self.harmed, 2), s) for a, s in after], file=__import__("sys").stderr)
         return longest, next(at for at, step in after if step > before[-1] + 5) - self.harmed
 
     def complete(self):
