@@ -203,7 +203,7 @@ ALL = {
     "a wrong argument for the servers": server_wrong_argument,
     "a wrong argument for the workers": worker_wrong_argument,
 }
-SHORT = ["undisturbed", "a worker killed", "shard 1 killed", "shard 0 killed", "a wrong argument for the servers",
+SHORT = ["undisturbed", "a worker killed", "shard 0 killed", "a wrong argument for the servers",
          "a wrong argument for the workers"]
 # What stands in the manifests, and what instead.
 WRONG = {"server_wrong_argument": ('"--first-shard"', '"--frist-shard"'), "worker_wrong_argument": ('- "--config"', '- "--confg"')}
