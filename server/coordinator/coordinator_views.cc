@@ -201,9 +201,7 @@ void Coordinator::OpenNextView() {
   // Every block can reach that step, and none goes beyond it before it hears of the snapshot.
   if (takes && !is_new_lineage) checkpoints_.Take(step, registry_, &out_);
   work_->AddMembers(change_, is_new_lineage, &registry_, &view_);
-  proto::CoordinatorMessage message;
-  *message.mutable_view() = view_;
-  registry_.SendToShards(message, &out_);
+  registry_.SendViewToShards(view_, &out_);
   // What a shard copies depends on the lineage that it is in.
   if (takes && is_new_lineage) checkpoints_.Take(step, registry_, &out_);
   SendViewToWorkers();
