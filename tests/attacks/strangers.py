@@ -16,6 +16,8 @@ from rubato import CALLER, COMMAND, HEARTBEAT, HELLO, JOIN, STREAM, Key, Session
 AT_ONCE = r"(GOAWAY \w+, )?closed after [0-7] s"
 ALL_AT_ONCE = rf"(\d+ × )?{AT_ONCE}(; (\d+ × )?{AT_ONCE})*"
 WHEN_SILENT = r"(GOAWAY \w+, )?closed after (9|1\d) s"
+# gRPC may have answered before the server sees how much has come.
+ANSWERED_OR_AT_ONCE = rf"UNKNOWN .*|{AT_ONCE}"
 ANY_TIME = r"(GOAWAY \w+, )?closed after \d+ s"
 
 ACKNOWLEDGED = frame(SETTINGS, http2.ACK, 0)
@@ -186,8 +188,8 @@ def _slow(one, two):
     yield "a hello that announces 64 MiB and sends nothing", WHEN_SILENT, lambda: _unfinished(one, 64 << 20, 0)
     yield "a hello that announces 4 GiB and sends nothing", WHEN_SILENT, lambda: _unfinished(two, (1 << 32) - 1, 0)
     metadata = b"".join(header(f"x-{i}", "y" * 1000) for i in range(1000))
-    yield "a hello with 1 MiB of metadata", AT_ONCE, lambda: _big_headers(one, metadata)
-    yield "a hello with a header of 100 KiB", AT_ONCE, lambda: _big_headers(two, header("x", "y" * 100_000))
+    yield "a hello with 1 MiB of metadata", ANSWERED_OR_AT_ONCE, lambda: _big_headers(one, metadata)
+    yield "a hello with a header of 100 KiB", ANSWERED_OR_AT_ONCE, lambda: _big_headers(two, header("x", "y" * 100_000))
     yield "200 calls that are reset at once", WHEN_SILENT, lambda: flood(one, calls(50, _headers, _reset))
     yield "200 hellos that are reset at once", WHEN_SILENT, lambda: flood(two, calls(50, _headers, _hello, _reset))
     yield "data on stream 0", WHEN_SILENT, lambda: _polite(two, frame(DATA, 0, 0, b"x"))
@@ -219,7 +221,7 @@ def _http(one, two):
     yield "headers that never end (CONTINUATION)", AT_ONCE, lambda: flood(
         one, itertools.chain(endless, again(frame(CONTINUATION, 0, 1, header("x", "y" * 99)))))
     yield "empty CONTINUATIONs without end", AT_ONCE, lambda: flood(two, itertools.chain(endless, again(frame(CONTINUATION, 0, 1))))
-    yield "a header of 4 KB put into the table and named 10,000 times", "UNKNOWN .*", lambda: _big_headers(one, TABLE_BOMB)
+    yield "a header of 4 KB put into the table and named 10,000 times", ANSWERED_OR_AT_ONCE, lambda: _big_headers(one, TABLE_BOMB)
     yield "a header of the table that is none", AT_ONCE, lambda: raw(two, BEGIN + frame(HEADERS, END_HEADERS, 1, b"\xff\xff\xff\xff\xff"))
     yield "a frame of 16 MiB", AT_ONCE, lambda: flood(one, itertools.chain([frame(DATA, 0, 1, length=(1 << 24) - 1)], again(bytes(1000))))
     over = [_headers(1), frame(DATA, 0, 1, b"\0" + big_endian(7 << 20))]
