@@ -339,7 +339,8 @@ TEST_P(NonsenseTest, SumsInTheNameOfAWorkerThatIsThere) {
   call.Write(Bytes(frame, kBlockBytes[0]));
   const grpc::Status status = call.Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("its stream has not shown that it is that worker's"));
+  EXPECT_THAT(status.error_message(),
+              HasSubstr("its stream has not shown that it is that worker's"));
   ExpectGoodEnd();
 }
 

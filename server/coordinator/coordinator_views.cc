@@ -151,7 +151,8 @@ void Coordinator::LetJoin() {
   const bool is_new = std::any_of(workers.begin(), workers.end(),
                                   [](const Peer* worker) { return !worker->is_member; });
   if (!is_new) return;
-  if (change_.state() == ViewChange::State::kPaused || join_limit_.Wait(now_) == absl::ZeroDuration()) {
+  if (change_.state() == ViewChange::State::kPaused ||
+      join_limit_.Wait(now_) == absl::ZeroDuration()) {
     BeginChange();
   }
 }
