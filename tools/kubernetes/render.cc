@@ -20,6 +20,7 @@
 namespace rubato {
 namespace {
 
+using kubernetes::Format;
 using kubernetes::Memory;
 using kubernetes::Model;
 using kubernetes::Options;
@@ -29,12 +30,31 @@ using kubernetes::Sizes;
 struct Typed {
   std::string target;
   std::string config;
+  std::string format = "plain";
   std::vector<std::string> set;
   std::string server_memory;
   std::string worker_memory;
   std::string runs_size;
   Options options;
 };
+
+absl::StatusOr<Format> FormatOf(const std::string& text) {
+  if (text == "plain") return Format::kPlain;
+  if (text == "jobset") return Format::kJobSet;
+  if (text == "trainingruntime") return Format::kTrainingRuntime;
+  return absl::InvalidArgumentError(
+      absl::StrCat("--format: found ", text, ", expected plain, jobset or trainingruntime"));
+}
+
+// Which flags go with which format.
+absl::Status CheckFlags(const Typed& typed) {
+  if (typed.options.queue.empty() || typed.options.format == Format::kJobSet) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--queue: expected with --format jobset alone, which is one workload for a queue; found ",
+      typed.format));
+}
 
 // Zero if nothing was given.
 absl::StatusOr<int64_t> SizeOf(absl::string_view flag, const std::string& text) {
@@ -69,11 +89,13 @@ absl::StatusOr<Sizes> FindSizes(const proto::Job& job, const Typed& typed) {
   return sizes;
 }
 
-absl::StatusOr<std::string> Render(const Typed& typed, const std::string& command) {
+absl::StatusOr<std::string> Render(Typed typed, const std::string& command) {
   if (typed.target != "kubernetes") {
     return absl::InvalidArgumentError(
         absl::StrCat("found ", typed.target, ", expected kubernetes: what to render for"));
   }
+  RUBATO_ASSIGN_OR_RETURN(typed.options.format, FormatOf(typed.format));
+  RUBATO_RETURN_IF_ERROR(CheckFlags(typed));
   RUBATO_ASSIGN_OR_RETURN(proto::Job job, LoadJob(typed.config, typed.set));
   // The cheap mistakes before the data are read.
   RUBATO_RETURN_IF_ERROR(kubernetes::MakeModel(job, typed.options, Sizes()).status());
@@ -96,11 +118,15 @@ int RenderMain(const std::vector<std::string>& arguments) {
       "workers and\nwhat they need. Comments at their head say what to type.",
       {"rubato render kubernetes configs/quickstart.yaml --image example.org/rubato:0.1.0 > "
        "job.yaml",
-       "rubato render kubernetes job.yaml --image IMAGE --gpus 1 --data-claim datasets:/data"});
+       "rubato render kubernetes job.yaml --image IMAGE --gpus 1 --data-claim datasets:/data",
+       "rubato render kubernetes job.yaml --image IMAGE --format jobset --queue team-a"});
   flags.AddPositional(&typed.target, "kubernetes", "what to render for");
   flags.AddPositional(&typed.config, "CONFIG.yaml", "the job");
   flags.Add("image", &options.image, "IMAGE", "that has rubato, rubato-server and rubato-worker",
             Flags::kRequired);
+  flags.Add("format", &typed.format, "FORMAT",
+            "plain: Jobs; jobset: one JobSet; trainingruntime: a TrainingRuntime for TrainJobs");
+  flags.Add("queue", &options.queue, "NAME", "Kueue's queue that the JobSet waits in");
   flags.Add("gpus", &options.gpus, "N", "GPUs of each worker, 0 or 1");
   flags.Add("data-claim", &options.data_claim, "NAME[:PATH]",
             "a claim with the data, which workers mount at PATH (/data) to read them");
@@ -117,6 +143,8 @@ int RenderMain(const std::vector<std::string>& arguments) {
   flags.Add("priority-class", &options.priority_class, "NAME", "of all pods");
   flags.Add("disruption-budget", &options.disruption_budget, "",
             "no server is evicted, which keeps nodes from being drained");
+  flags.Add("monitoring-namespace", &options.monitoring_namespace, "NS",
+            "a namespace whose pods, too, may reach the servers' health port");
   flags.Add("name", &options.name, "NAME", "of all that is rendered; default: the job's");
   flags.Add("set", &typed.set, "KEY=VALUE",
             "override a key of the job, as optimizer.learning_rate=0.1; may be repeated");

@@ -2,8 +2,8 @@
 
     tools/kubernetes/render_examples.py RUBATO FOLDER
 
-writes FOLDER/NAME.yaml for each configs/NAME.yaml; with tools/kubernetes/goldens for FOLDER it makes
-the goldens anew. Run it from the repository's root.
+writes FOLDER/NAME.yaml for each configs/NAME.yaml, and FOLDER/formats/FORMAT.yaml for one of them in
+each other format; with tools/kubernetes/goldens for FOLDER it makes the goldens anew. Run it from the repository's root.
 """
 
 import os
@@ -20,6 +20,12 @@ MORE = {
     "bounded": ["--runs-claim", "runs"],
 }
 
+# The other formats, and what is shown beside them.
+FORMATS = {
+    "jobset": ["--queue", "team-a", "--monitoring-namespace", "monitoring"],
+    "trainingruntime": [],
+}
+
 
 def examples():
     """Names of the example jobs."""
@@ -31,10 +37,12 @@ def reads_files(name):
         return " path:" in file.read()
 
 
-def render(rubato, name):
+def render(rubato, name, output_format="plain"):
     """The manifests of an example job."""
     command = [rubato, "render", "kubernetes", f"configs/{name}.yaml", "--image",
                "example.org/rubato:0.1.0"]
+    if output_format != "plain":
+        command += ["--format", output_format] + FORMATS[output_format]
     command += (TOLD if reads_files(name) else []) + MORE.get(name, [])
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           check=False)
@@ -48,10 +56,14 @@ def main(arguments):
         print(__doc__, file=sys.stderr)
         return 2
     rubato, folder = arguments
-    os.makedirs(folder, exist_ok=True)
+    os.makedirs(os.path.join(folder, "formats"), exist_ok=True)
     for name in examples():
         with open(os.path.join(folder, name + ".yaml"), "w", encoding="utf-8") as file:
             file.write(render(rubato, name))
+    for output_format in FORMATS:
+        path = os.path.join(folder, "formats", output_format + ".yaml")
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(render(rubato, "quickstart", output_format))
     return 0
 
 
