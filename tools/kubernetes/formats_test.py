@@ -1,4 +1,4 @@
-"""Every example job in the formats of custom resources, against the schemas of these.
+"""Every example job in the other formats, against schemas and the programs that read them.
 
 RUBATO_KUBERNETES_SCHEMAS names a folder with NAME.json files {apiVersion, kind, schema}, where
 `schema` is the OpenAPI schema of a published custom resource. The packages are those of
@@ -9,7 +9,9 @@ import copy
 import glob
 import json
 import os
+import subprocess
 import sys
+import tempfile
 import unittest
 import warnings
 
@@ -17,6 +19,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, "tests")
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import render_examples  # pylint: disable=wrong-import-position
+from packaged import program  # pylint: disable=wrong-import-position
 from skipped import run_cases, skip  # pylint: disable=wrong-import-position
 
 RUBATO = sys.argv.pop(1)
@@ -90,6 +93,10 @@ def refusal(document, version):
     return None
 
 
+def by_name(found):
+    return sorted(found, key=lambda d: (d["kind"], d["metadata"]["name"]))
+
+
 class FormatsTest(unittest.TestCase):
 
     def test_what_is_not_custom_is_as_kubernetes_has_it(self):
@@ -119,6 +126,48 @@ class FormatsTest(unittest.TestCase):
                     errors = list(jsonschema.Draft7Validator(schema).iter_errors(document))
                     self.assertEqual(errors, [], (output_format, name))
         self.assertEqual(kinds, CUSTOM)
+
+    def test_overlays_are_what_the_flags_render(self):
+        kubectl = program("kubectl")
+        if kubectl is None:
+            self.skipTest("RUBATO_TEST_PACKAGES names no folder with kubectl")
+
+        def built(folder, overlay):
+            done = subprocess.run([kubectl, "kustomize", f"{folder}/overlays/{overlay}"],
+                                  stdout=subprocess.PIPE, check=True)
+            return by_name(yaml.safe_load_all(done.stdout))
+
+        def plain(name, more=()):
+            text = render_examples.render(RUBATO, name, "plain", more, leave_out=["--gpus"])
+            return by_name(d for d in yaml.safe_load_all(text) if d)
+
+        for name in render_examples.examples():
+            with tempfile.TemporaryDirectory() as folder:
+                render_examples.kustomize(RUBATO, name, folder)
+                self.assertEqual(built(folder, "cpu"), plain(name), name)
+                gpu = render_examples.render(RUBATO, name, "plain",
+                                             [] if name == "fashion_cnn" else ["--gpus", "1"])
+                self.assertEqual(built(folder, "gpu"),
+                                 by_name(d for d in yaml.safe_load_all(gpu) if d), name)
+                dev = built(folder, "dev")
+                small = [d for d in dev if d["kind"] == "Job"]
+                self.assertEqual([d["spec"]["completions"] for d in small
+                                  if d["metadata"]["name"].endswith("-workers")], [1])
+                for job in small:
+                    container = job["spec"]["template"]["spec"]["containers"][0]
+                    self.assertEqual(container["resources"]["requests"]["cpu"], "100m")
+                for document in dev:
+                    self.assertIsNone(refusal(document, newest()), (name, document["kind"]))
+        # What an overlay says wrongly is seen in what is made with it.
+        with tempfile.TemporaryDirectory() as folder:
+            render_examples.kustomize(RUBATO, "quickstart", folder)
+            path = folder + "/overlays/dev/kustomization.yaml"
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+            self.assertIn("/spec/parallelism", text)
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(text.replace("/spec/parallelism", "/spec/paralelism"))
+            self.assertTrue([d for d in built(folder, "dev") if refusal(d, newest())])
 
     def test_planted_mistakes_are_refused(self):
         if not os.path.isdir(SCHEMAS):

@@ -22,10 +22,11 @@ class GoldensTest(unittest.TestCase):
                          sorted(n[:-5] for n in os.listdir(goldens) if n.endswith(".yaml")))
         cases = [(name, "plain", name) for name in render_examples.examples()]
         cases += [("quickstart", f, "formats/" + f) for f in render_examples.FORMATS]
-        for name, output_format, path in cases:
+        texts = [(path, render_examples.render(RUBATO, name, f)) for name, f, path in cases]
+        texts += [("formats/" + n, t) for n, t in render_examples.overlays(RUBATO).items()]
+        for path, rendered in texts:
             with open(f"{goldens}/{path}.yaml", encoding="utf-8") as file:
                 golden = file.read()
-            rendered = render_examples.render(RUBATO, name, output_format)
             difference = "".join(difflib.unified_diff(golden.splitlines(True),
                                                       rendered.splitlines(True),
                                                       "golden", "rendered"))
@@ -44,6 +45,12 @@ class GoldensTest(unittest.TestCase):
                  "--worker-memory"),
                 (quickstart + ["--image", "x", "--worker-memory", "much"], "expected a size"),
                 (quickstart + ["--image", "x", "--format", "json"], "--format: found json"),
+                (quickstart + ["--image", "x", "--format", "kustomize"], "--output is missing"),
+                (quickstart + ["--image", "x", "--output", "d"], "--output: expected with"),
+                (quickstart + ["--image", "x", "--format", "kustomize", "--output", "d", "--gpus",
+                               "1"], "--gpus: found with --format kustomize"),
+                (quickstart + ["--image", "x", "--format", "kustomize", "--output", "configs"],
+                 "--output: configs is there"),
                 (quickstart + ["--image", "x", "--queue", "q"], "--queue: expected with --format"),
                 (quickstart + ["--image", "x", "--format", "jobset", "--queue", "Q"],
                  "--queue: found Q"),

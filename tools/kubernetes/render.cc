@@ -1,5 +1,7 @@
 #include "tools/kubernetes/render.h"
 
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "common/job/scalar.h"
 #include "tools/command/plan.h"
 #include "tools/command/summary.h"
+#include "tools/kubernetes/folders.h"
 #include "tools/kubernetes/head.h"
 #include "tools/kubernetes/manifests.h"
 #include "tools/kubernetes/model.h"
@@ -20,6 +23,7 @@
 namespace rubato {
 namespace {
 
+using kubernetes::Files;
 using kubernetes::Format;
 using kubernetes::Memory;
 using kubernetes::Model;
@@ -31,6 +35,7 @@ struct Typed {
   std::string target;
   std::string config;
   std::string format = "plain";
+  std::string output;
   std::vector<std::string> set;
   std::string server_memory;
   std::string worker_memory;
@@ -39,15 +44,31 @@ struct Typed {
 };
 
 absl::StatusOr<Format> FormatOf(const std::string& text) {
-  if (text == "plain") return Format::kPlain;
+  // A folder is made of what is plain.
+  if (text == "plain" || text == "kustomize") return Format::kPlain;
   if (text == "jobset") return Format::kJobSet;
   if (text == "trainingruntime") return Format::kTrainingRuntime;
-  return absl::InvalidArgumentError(
-      absl::StrCat("--format: found ", text, ", expected plain, jobset or trainingruntime"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--format: found ", text, ", expected plain, jobset, trainingruntime or kustomize"));
 }
+
+bool IsFolder(const Typed& typed) { return typed.format == "kustomize"; }
 
 // Which flags go with which format.
 absl::Status CheckFlags(const Typed& typed) {
+  if (IsFolder(typed) && typed.output.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--output is missing: the folder that --format ", typed.format, " writes"));
+  }
+  if (!IsFolder(typed) && !typed.output.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--output: expected with --format kustomize alone, which writes a folder; found ",
+        typed.format));
+  }
+  if (typed.format == "kustomize" && typed.options.gpus != 0) {
+    return absl::InvalidArgumentError(
+        "--gpus: found with --format kustomize, expected none: its overlays cpu and gpu say it");
+  }
   if (typed.options.queue.empty() || typed.options.format == Format::kJobSet) {
     return absl::OkStatus();
   }
@@ -89,6 +110,45 @@ absl::StatusOr<Sizes> FindSizes(const proto::Job& job, const Typed& typed) {
   return sizes;
 }
 
+absl::StatusOr<Model> MakeModel(const Typed& typed) {
+  RUBATO_ASSIGN_OR_RETURN(proto::Job job, LoadJob(typed.config, typed.set));
+  // The cheap mistakes before the data are read.
+  RUBATO_RETURN_IF_ERROR(kubernetes::MakeModel(job, typed.options, Sizes()).status());
+  RUBATO_ASSIGN_OR_RETURN(const Sizes sizes, FindSizes(job, typed));
+  return kubernetes::MakeModel(std::move(job), typed.options, sizes);
+}
+
+absl::StatusOr<Files> Kustomize(Typed typed, const std::string& command) {
+  typed.set.push_back("device.type=auto");  // the overlays say it
+  RUBATO_ASSIGN_OR_RETURN(const Model cpu, MakeModel(typed));
+  Typed with_gpu = typed, small = typed;
+  with_gpu.options.gpus = 1;
+  RUBATO_ASSIGN_OR_RETURN(const Model gpu, MakeModel(with_gpu));
+  small.set.push_back("cluster.workers=1");
+  small.options.cpu = "100m";
+  RUBATO_ASSIGN_OR_RETURN(const Model dev, MakeModel(small));
+  return kubernetes::KustomizeFolder(cpu, {{"cpu", cpu}, {"gpu", gpu}, {"dev", dev}}, command);
+}
+
+// Into a folder of its own, so that nothing of another rendering stays in it.
+absl::Status WriteFiles(const std::string& folder, const Files& files) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::exists(folder, error) && !fs::is_empty(folder, error)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--output: ", folder, " is there, expected a new or empty folder"));
+  }
+  for (const auto& [name, text] : files) {
+    const fs::path path = fs::path(folder) / name;
+    fs::create_directories(path.parent_path(), error);
+    std::ofstream file(path);
+    file << text;
+    file.close();
+    if (!file) return absl::InternalError(absl::StrCat("cannot write ", path.string()));
+  }
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::string> Render(Typed typed, const std::string& command) {
   if (typed.target != "kubernetes") {
     return absl::InvalidArgumentError(
@@ -96,12 +156,12 @@ absl::StatusOr<std::string> Render(Typed typed, const std::string& command) {
   }
   RUBATO_ASSIGN_OR_RETURN(typed.options.format, FormatOf(typed.format));
   RUBATO_RETURN_IF_ERROR(CheckFlags(typed));
-  RUBATO_ASSIGN_OR_RETURN(proto::Job job, LoadJob(typed.config, typed.set));
-  // The cheap mistakes before the data are read.
-  RUBATO_RETURN_IF_ERROR(kubernetes::MakeModel(job, typed.options, Sizes()).status());
-  RUBATO_ASSIGN_OR_RETURN(const Sizes sizes, FindSizes(job, typed));
-  RUBATO_ASSIGN_OR_RETURN(const Model model,
-                          kubernetes::MakeModel(std::move(job), typed.options, sizes));
+  if (IsFolder(typed)) {
+    RUBATO_ASSIGN_OR_RETURN(const Files files, Kustomize(typed, command));
+    RUBATO_RETURN_IF_ERROR(WriteFiles(typed.output, files));
+    return absl::StrCat("wrote ", files.size(), " files to ", typed.output, "\n");
+  }
+  RUBATO_ASSIGN_OR_RETURN(const Model model, MakeModel(typed));
   return absl::StrCat(kubernetes::HeadText(model, command),
                       kubernetes::YamlText(kubernetes::Manifests(model)));
 }
@@ -125,7 +185,9 @@ int RenderMain(const std::vector<std::string>& arguments) {
   flags.Add("image", &options.image, "IMAGE", "that has rubato, rubato-server and rubato-worker",
             Flags::kRequired);
   flags.Add("format", &typed.format, "FORMAT",
-            "plain: Jobs; jobset: one JobSet; trainingruntime: a TrainingRuntime for TrainJobs");
+            "plain: Jobs; jobset: one JobSet; trainingruntime: a TrainingRuntime for TrainJobs; "
+            "kustomize: a base with overlays cpu, gpu and dev");
+  flags.Add("output", &typed.output, "DIR", "the folder that --format kustomize writes");
   flags.Add("queue", &options.queue, "NAME", "Kueue's queue that the JobSet waits in");
   flags.Add("gpus", &options.gpus, "N", "GPUs of each worker, 0 or 1");
   flags.Add("data-claim", &options.data_claim, "NAME[:PATH]",

@@ -9,6 +9,7 @@ each other format; with tools/kubernetes/goldens for FOLDER it makes the goldens
 import os
 import subprocess
 import sys
+import tempfile
 
 # Of those with data, which need not be here to render: sizes are told, not predicted.
 TOLD = ["--data-claim", "datasets", "--server-memory", "256MiB", "--worker-memory", "1GiB",
@@ -37,18 +38,43 @@ def reads_files(name):
         return " path:" in file.read()
 
 
-def render(rubato, name, output_format="plain"):
-    """The manifests of an example job."""
+# Of --format kustomize.
+OVERLAYS = ("cpu", "gpu", "dev")
+
+
+def render(rubato, name, output_format="plain", more=(), leave_out=()):
+    """The manifests of an example job, or what is said when a folder is written."""
     command = [rubato, "render", "kubernetes", f"configs/{name}.yaml", "--image",
                "example.org/rubato:0.1.0"]
     if output_format != "plain":
-        command += ["--format", output_format] + FORMATS[output_format]
-    command += (TOLD if reads_files(name) else []) + MORE.get(name, [])
+        command += ["--format", output_format] + FORMATS.get(output_format, [])
+    command += (TOLD if reads_files(name) else []) + MORE.get(name, []) + list(more)
+    if "--gpus" in command and "--gpus" in leave_out:
+        at = command.index("--gpus")
+        del command[at:at + 2]
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                           check=False)
     if done.returncode != 0:
         raise SystemExit(f"{name}: exit code {done.returncode}: {done.stderr}")
     return done.stdout
+
+
+def kustomize(rubato, name, folder):
+    """Renders a base with overlays into `folder`."""
+    render(rubato, name, "kustomize", ["--output", folder], leave_out=["--gpus"])
+
+
+def overlays(rubato):
+    """The text of each overlay of the example that has goldens."""
+    with tempfile.TemporaryDirectory() as folder:
+        # The command that rendered stands in base/ alone.
+        kustomize(rubato, "quickstart", folder)
+        found = {}
+        for overlay in OVERLAYS:
+            path = f"{folder}/overlays/{overlay}/kustomization.yaml"
+            with open(path, encoding="utf-8") as file:
+                found["kustomize-" + overlay] = file.read()
+        return found
 
 
 def main(arguments):
@@ -64,6 +90,9 @@ def main(arguments):
         path = os.path.join(folder, "formats", output_format + ".yaml")
         with open(path, "w", encoding="utf-8") as file:
             file.write(render(rubato, "quickstart", output_format))
+    for overlay, text in overlays(rubato).items():
+        with open(os.path.join(folder, "formats", overlay + ".yaml"), "w", encoding="utf-8") as file:
+            file.write(text)
     return 0
 
 
