@@ -169,6 +169,55 @@ class FormatsTest(unittest.TestCase):
                 file.write(text.replace("/spec/parallelism", "/spec/paralelism"))
             self.assertTrue([d for d in built(folder, "dev") if refusal(d, newest())])
 
+    def test_a_chart_is_what_the_flags_render(self):
+        helm = program("helm")
+        if helm is None:
+            self.skipTest("RUBATO_TEST_PACKAGES names no folder with helm")
+
+        def run(*arguments):
+            return subprocess.run([helm] + list(arguments), stdout=subprocess.PIPE,
+                                  stderr=subprocess.PIPE, text=True, check=False,
+                                  env=dict(os.environ, HOME=os.environ["TEST_TMPDIR"]))
+
+        def filled(folder, *more):
+            done = run("template", "x", folder, *more)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            return by_name(d for d in yaml.safe_load_all(done.stdout) if d)
+
+        for name in render_examples.examples():
+            with tempfile.TemporaryDirectory() as folder:
+                render_examples.render(RUBATO, name, "helm", ["--output", folder])
+                lint = run("lint", "--strict", folder)
+                self.assertEqual(lint.returncode, 0, lint.stdout + lint.stderr)
+                plain = by_name(d for d in yaml.safe_load_all(
+                    render_examples.render(RUBATO, name)) if d)
+                self.assertEqual(filled(folder), plain, name)
+        with tempfile.TemporaryDirectory() as folder:
+            render_examples.render(RUBATO, "quickstart", "helm", ["--output", folder])
+            changed = filled(folder, "--set", "gpus=1,workers=1,name=other,claims.runs=mine,image=a/b:1")
+            flags = ["--gpus", "1", "--runs-claim", "mine", "--image", "a/b:1"]
+            text = render_examples.render(RUBATO, "quickstart", "plain", flags)
+            wanted = [d for d in yaml.safe_load_all(text) if d]
+            base = [d for d in wanted if d["kind"] == "ConfigMap"][0]["metadata"]["name"]
+            wanted = by_name(yaml.safe_load_all(text.replace(base, "other")))
+            for found, expected in zip(changed, [d for d in wanted if d], strict=True):
+                if found["kind"] == "ConfigMap":
+                    # One worker of two that there may be; the digest counts them.
+                    self.assertEqual(found["metadata"]["annotations"]["rubato-job-digest"], "")
+                    self.assertEqual(found["data"]["job.yaml"], expected["data"]["job.yaml"].replace(
+                        "workers: {start: 2,", "workers: {start: 1,"))
+                elif found["metadata"]["name"] == "other-workers":
+                    self.assertEqual(found["spec"]["parallelism"], 1)
+                    self.assertEqual(found["spec"]["completions"], 1)
+                    container = found["spec"]["template"]["spec"]["containers"][0]
+                    self.assertEqual(container["resources"]["limits"]["nvidia.com/gpu"], "1")
+                else:
+                    self.assertEqual(found["metadata"], expected["metadata"])
+            for mistake in ("worker=1", "workers=3", "workers=two", "gpus=2", "name=A", "image=",
+                            "resources.shard-0.cpu=1", "claims.run=x"):
+                self.assertNotEqual(run("template", "x", folder, "--set", mistake).returncode, 0,
+                                    mistake)
+
     def test_planted_mistakes_are_refused(self):
         if not os.path.isdir(SCHEMAS):
             self.skipTest("RUBATO_KUBERNETES_SCHEMAS names no folder (CONTRIBUTING.md)")

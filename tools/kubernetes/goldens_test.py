@@ -22,10 +22,11 @@ class GoldensTest(unittest.TestCase):
                          sorted(n[:-5] for n in os.listdir(goldens) if n.endswith(".yaml")))
         cases = [(name, "plain", name) for name in render_examples.examples()]
         cases += [("quickstart", f, "formats/" + f) for f in render_examples.FORMATS]
-        texts = [(path, render_examples.render(RUBATO, name, f)) for name, f, path in cases]
-        texts += [("formats/" + n, t) for n, t in render_examples.overlays(RUBATO).items()]
+        texts = [(path + ".yaml", render_examples.render(RUBATO, name, f)) for name, f, path in cases]
+        folders = dict(render_examples.overlays(RUBATO), **render_examples.chart(RUBATO))
+        texts += [("formats/" + name, text) for name, text in folders.items()]
         for path, rendered in texts:
-            with open(f"{goldens}/{path}.yaml", encoding="utf-8") as file:
+            with open(f"{goldens}/{path}", encoding="utf-8") as file:
                 golden = file.read()
             difference = "".join(difflib.unified_diff(golden.splitlines(True),
                                                       rendered.splitlines(True),

@@ -45,14 +45,14 @@ struct Typed {
 
 absl::StatusOr<Format> FormatOf(const std::string& text) {
   // A folder is made of what is plain.
-  if (text == "plain" || text == "kustomize") return Format::kPlain;
+  if (text == "plain" || text == "helm" || text == "kustomize") return Format::kPlain;
   if (text == "jobset") return Format::kJobSet;
   if (text == "trainingruntime") return Format::kTrainingRuntime;
   return absl::InvalidArgumentError(absl::StrCat(
-      "--format: found ", text, ", expected plain, jobset, trainingruntime or kustomize"));
+      "--format: found ", text, ", expected plain, jobset, trainingruntime, helm or kustomize"));
 }
 
-bool IsFolder(const Typed& typed) { return typed.format == "kustomize"; }
+bool IsFolder(const Typed& typed) { return typed.format == "helm" || typed.format == "kustomize"; }
 
 // Which flags go with which format.
 absl::Status CheckFlags(const Typed& typed) {
@@ -62,7 +62,7 @@ absl::Status CheckFlags(const Typed& typed) {
   }
   if (!IsFolder(typed) && !typed.output.empty()) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--output: expected with --format kustomize alone, which writes a folder; found ",
+        "--output: expected with --format helm or kustomize alone, which write a folder; found ",
         typed.format));
   }
   if (typed.format == "kustomize" && typed.options.gpus != 0) {
@@ -131,7 +131,7 @@ absl::StatusOr<Files> Kustomize(Typed typed, const std::string& command) {
 }
 
 // Into a folder of its own, so that nothing of another rendering stays in it.
-absl::Status WriteFiles(const std::string& folder, const Files& files) {
+absl::StatusOr<std::string> Written(const std::string& folder, const Files& files) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (fs::exists(folder, error) && !fs::is_empty(folder, error)) {
@@ -146,7 +146,7 @@ absl::Status WriteFiles(const std::string& folder, const Files& files) {
     file.close();
     if (!file) return absl::InternalError(absl::StrCat("cannot write ", path.string()));
   }
-  return absl::OkStatus();
+  return absl::StrCat("wrote ", files.size(), " files to ", folder, "\n");
 }
 
 absl::StatusOr<std::string> Render(Typed typed, const std::string& command) {
@@ -156,12 +156,12 @@ absl::StatusOr<std::string> Render(Typed typed, const std::string& command) {
   }
   RUBATO_ASSIGN_OR_RETURN(typed.options.format, FormatOf(typed.format));
   RUBATO_RETURN_IF_ERROR(CheckFlags(typed));
-  if (IsFolder(typed)) {
+  if (typed.format == "kustomize") {
     RUBATO_ASSIGN_OR_RETURN(const Files files, Kustomize(typed, command));
-    RUBATO_RETURN_IF_ERROR(WriteFiles(typed.output, files));
-    return absl::StrCat("wrote ", files.size(), " files to ", typed.output, "\n");
+    return Written(typed.output, files);
   }
   RUBATO_ASSIGN_OR_RETURN(const Model model, MakeModel(typed));
+  if (typed.format == "helm") return Written(typed.output, kubernetes::HelmChart(model));
   return absl::StrCat(kubernetes::HeadText(model, command),
                       kubernetes::YamlText(kubernetes::Manifests(model)));
 }
@@ -186,8 +186,8 @@ int RenderMain(const std::vector<std::string>& arguments) {
             Flags::kRequired);
   flags.Add("format", &typed.format, "FORMAT",
             "plain: Jobs; jobset: one JobSet; trainingruntime: a TrainingRuntime for TrainJobs; "
-            "kustomize: a base with overlays cpu, gpu and dev");
-  flags.Add("output", &typed.output, "DIR", "the folder that --format kustomize writes");
+            "helm: a chart; kustomize: a base with overlays cpu, gpu and dev");
+  flags.Add("output", &typed.output, "DIR", "the folder that --format helm or kustomize writes");
   flags.Add("queue", &options.queue, "NAME", "Kueue's queue that the JobSet waits in");
   flags.Add("gpus", &options.gpus, "N", "GPUs of each worker, 0 or 1");
   flags.Add("data-claim", &options.data_claim, "NAME[:PATH]",

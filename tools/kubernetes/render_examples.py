@@ -64,6 +64,17 @@ def kustomize(rubato, name, folder):
     render(rubato, name, "kustomize", ["--output", folder], leave_out=["--gpus"])
 
 
+def chart(rubato):
+    """The text of some of the files of the chart that has goldens."""
+    with tempfile.TemporaryDirectory() as folder:
+        render(rubato, "quickstart", "helm", ["--output", folder])
+        found = {}
+        for path in ("values.yaml", "values.schema.json", "templates/job-workers.yaml"):
+            with open(os.path.join(folder, path), encoding="utf-8") as file:
+                found["helm-" + os.path.basename(path)] = file.read()
+        return found
+
+
 def overlays(rubato):
     """The text of each overlay of the example that has goldens."""
     with tempfile.TemporaryDirectory() as folder:
@@ -73,7 +84,7 @@ def overlays(rubato):
         for overlay in OVERLAYS:
             path = f"{folder}/overlays/{overlay}/kustomization.yaml"
             with open(path, encoding="utf-8") as file:
-                found["kustomize-" + overlay] = file.read()
+                found[f"kustomize-{overlay}.yaml"] = file.read()
         return found
 
 
@@ -90,8 +101,8 @@ def main(arguments):
         path = os.path.join(folder, "formats", output_format + ".yaml")
         with open(path, "w", encoding="utf-8") as file:
             file.write(render(rubato, "quickstart", output_format))
-    for overlay, text in overlays(rubato).items():
-        with open(os.path.join(folder, "formats", overlay + ".yaml"), "w", encoding="utf-8") as file:
+    for path, text in dict(overlays(rubato), **chart(rubato)).items():
+        with open(os.path.join(folder, "formats", path), "w", encoding="utf-8") as file:
             file.write(text)
     return 0
 
