@@ -76,6 +76,7 @@ absl::Status Serve(const std::string& config, const std::vector<std::string>& ov
 int main(int argc, char** argv) {
   rubato::InstallLastWords();
   rubato::KeepFreedMemory();
+  rubato::UseOneHeap();
   rubato::SilenceGrpc();
   rubato::TuneGrpc();
   rubato::RaiseDescriptorLimit();

@@ -156,9 +156,7 @@ TEST_F(MemoryTest, OfASmallModelAndTwoWorkers) {
        "train.batch_size=64", "cluster.workers=2"});
 }
 
-TEST_F(MemoryTest, OfACoordinatorOfItsOwn) {
-  Check({"cluster.dedicated_coordinator=true"});
-}
+TEST_F(MemoryTest, OfACoordinatorOfItsOwn) { Check({"cluster.dedicated_coordinator=true"}); }
 
 // Too small to be lent: in no arena, which would take a page for each.
 TEST_F(MemoryTest, OfSmallBlocks) { Check({"wire.chunk=4KiB"}); }

@@ -226,7 +226,7 @@ TEST_P(NonsenseTest, FramesThatNoWorkerSends) {
     std::string bytes, reason;
   };
   // Its name is that of the worker's own stream.
-  constexpr char kImpostor[] = "from worker 0 (incarnation 1), who has another stream";
+  constexpr char kImpostor[] = "from worker 0 (incarnation 1); its stream has not shown";
   std::vector<Case> cases = {
       {Bytes(push, kBlockBytes[0]), kImpostor},
       {Bytes(push), "0 values"},
@@ -339,7 +339,8 @@ TEST_P(NonsenseTest, SumsInTheNameOfAWorkerThatIsThere) {
   call.Write(Bytes(frame, kBlockBytes[0]));
   const grpc::Status status = call.Finish();
   EXPECT_EQ(status.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
-  EXPECT_THAT(status.error_message(), HasSubstr("who has another stream"));
+  EXPECT_THAT(status.error_message(),
+              HasSubstr("its stream has not shown that it is that worker's"));
   ExpectGoodEnd();
 }
 

@@ -36,7 +36,8 @@ struct Frame {
   uint64_t clock = 0;        // push: step (sync) or the worker's clock; pull: the clock it is for;
                              // parameters: as asked
   uint64_t version = 0;      // push: the version of the block that the gradient was computed at;
-                             // parameters: its version
+                             // parameters: its version; pull: the attempt of its sender's
+                             // registration, by which a shard knows whose the stream is
   uint32_t block_count = 0;  // pull
   uint32_t samples = 0;      // push: the weight of the sum
   uint32_t first_leaf = 0;   // push: the node of the reduction tree

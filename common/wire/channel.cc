@@ -123,6 +123,8 @@ void KeepFreedMemory() {
   mallopt(M_TOP_PAD, 16 << 20);
 }
 
+void UseOneHeap() { mallopt(M_ARENA_MAX, 1); }
+
 void RaiseDescriptorLimit() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == limit.rlim_max) return;

@@ -37,6 +37,12 @@ inline int MaxStrangers(int workers, int servers) { return workers + servers + 1
 // Of a server of so many workers at most.
 Connections::Limits LimitsOfConnections(int workers, int servers);
 
+// Messages of a data stream that a server reads at once, and how long until it reads one more: no
+// worker of ours comes near. Who sends more is read later. Of control messages it is
+// ControlCall::kMaxMessages.
+constexpr int kMaxMessagesAtOnce = 8192;
+constexpr absl::Duration kBetweenMessages = absl::Microseconds(5);
+
 // How long a connection may take to speak HTTP/2 (and then to show who calls, see connections.h),
 // and be without calls.
 constexpr int kHandshakeMilliseconds = 10'000;
@@ -87,6 +93,10 @@ void TuneGrpc();
 // Keeps freed memory in the process instead of giving it back to the system and asking again:
 // without this, messages of 256 KiB cost twice the time. Call it first in main.
 void KeepFreedMemory();
+
+// One heap for all threads, from which all that is free can be given back (Connections::Look): of
+// others the C library keeps their ends. Call it first in main of a server.
+void UseOneHeap();
 
 // Raises the limit on this process's descriptors, of which each connection takes one, to what the
 // system allows it. Call it early in main.

@@ -30,7 +30,8 @@ class DataService::Stream : public DataStream {
       : DataStream(StreamCore::Side::kServer, kMaxWaiting, service->arena_),
         id_(id),
         service_(service),
-        call_(&context_) {
+        call_(&context_),
+        limit_(service->limit_) {
     accepted_ = [this](bool ok) { OnAccepted(ok); };
     greeted_ = [this](bool) { Opened(); };  // if not `ok`, the first read ends the stream
     service_->service_.RequestCall(&context_, &call_, service_->queue_.get(),
@@ -94,15 +95,36 @@ class DataService::Stream : public DataStream {
     return absl::OkStatus();
   }
 
-  void StartRead(grpc::ByteBuffer* message, Tag* tag) override { call_.Read(message, tag); }
+  void StartRead(grpc::ByteBuffer* message, Tag* tag) override {
+    const absl::Duration wait = limit_.Wait(MonotonicNow());
+    if (wait == absl::ZeroDuration()) {
+      call_.Read(message, tag);
+      return;
+    }
+    may_read_ = [this, message, tag](bool) {
+      if (ended()) {
+        (*tag)(false);
+      } else {
+        call_.Read(message, tag);
+      }
+    };
+    until_read_.Set(service_->queue_.get(),
+                    gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                                 gpr_time_from_nanos(absl::ToInt64Nanoseconds(wait), GPR_TIMESPAN)),
+                    &may_read_);
+  }
   void StartWrite(const grpc::ByteBuffer& message, Tag* tag) override { call_.Write(message, tag); }
   void StartFinish(const absl::Status& status, Tag* tag) override {
     if (has_peer_ && !status.ok()) {
       service_->refusals_->Add(context_.peer(), status, MonotonicNow());
     }
+    until_read_.Cancel();
     call_.Finish(ToGrpc(status), tag);
   }
-  void Cancel() override { context_.TryCancel(); }
+  void Cancel() override {
+    context_.TryCancel();
+    until_read_.Cancel();
+  }
 
   absl::Status OnFrame(const Frame& frame, const ReceivedValues& values) override {
     absl::MutexLock lock(&service_->mutex_);
@@ -126,7 +148,9 @@ class DataService::Stream : public DataStream {
   DataService* const service_;
   grpc::GenericServerContext context_;
   grpc::GenericServerAsyncReaderWriter call_;
-  Tag accepted_, greeted_;
+  RateLimit limit_;
+  grpc::Alarm until_read_;
+  Tag accepted_, greeted_, may_read_;
   Connections::HasRead has_read_;  // null if nobody looks
   bool has_peer_ = false;          // of this job
 };
@@ -186,14 +210,15 @@ struct DataService::TaskDue {
 
 DataService::DataService(std::string job_digest, bool share_memory, const Log* log,
                          std::shared_ptr<const SharedArena> arena,
-                         const ConnectionOptions& connection)
+                         const ConnectionOptions& connection, const RateLimit& limit)
     : job_digest_(std::move(job_digest)),
       share_memory_(share_memory),
       log_(log),
       arena_(std::move(arena)),
       credentials_(connection.credentials),
       connections_(connection.connections),
-      refusals_(connection.refusals) {}
+      refusals_(connection.refusals),
+      limit_(limit) {}
 
 DataService::~DataService() { Stop(); }
 

@@ -22,9 +22,11 @@
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "common/base/log.h"
+#include "common/base/rate_limit.h"
 #include "common/frames/frame.h"
 #include "common/frames/payload.h"
 #include "common/frames/received_values.h"
+#include "common/wire/channel.h"
 #include "common/wire/connection_options.h"
 #include "common/wire/refusals.h"
 #include "common/wire/shared_arena.h"
@@ -46,9 +48,11 @@ class DataService {
   // digest and of its term, and takes their offers of shared memory if `share_memory`; payloads
   // that lie in `arena`, if there is one, are lent to these. `log` must outlive it. The connections
   // of `connection`, if there are any, hear whose streams it answers, its refusals whose not.
+  // Messages of a stream are read as its own copy of `limit` allows.
   DataService(std::string job_digest, bool share_memory, const Log* log,
               std::shared_ptr<const SharedArena> arena = nullptr,
-              const ConnectionOptions& connection = ConnectionOptions());
+              const ConnectionOptions& connection = ConnectionOptions(),
+              const RateLimit& limit = RateLimit(kMaxMessagesAtOnce, kBetweenMessages));
   ~DataService();
 
   // Before the server is built, whose hellos it answers, too (HelloBy::kService).
@@ -95,6 +99,7 @@ class DataService {
   const Credentials credentials_;
   const std::shared_ptr<Connections> connections_;
   const std::shared_ptr<Refusals> refusals_;
+  const RateLimit limit_;
   grpc::AsyncGenericService service_;
   std::unique_ptr<Hellos> hellos_;  // null if nobody is asked for a key
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;

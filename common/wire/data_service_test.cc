@@ -1,16 +1,25 @@
 #include "common/wire/data_service.h"
 
+#include <utility>
 #include <vector>
 
+#include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/base/status_matchers.h"
 #include "common/wire/listener.h"
+#include "common/wire/shard_streams.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace rubato {
 namespace {
+
+using ::testing::_;
+using ::testing::AnyOf;
+using ::testing::Each;
+using ::testing::Lt;
+using ::testing::Pair;
 
 // What the coordinator sends to the shard in its own process: a Close that overtook its View would
 // go unanswered for ever.
@@ -36,6 +45,59 @@ TEST(DataServiceTest, TasksRunInTheOrderInWhichTheyWerePosted) {
   }
   done.WaitForNotification();
   EXPECT_EQ(order, expected);
+  listener->Shutdown();
+  service.Stop();
+}
+
+// Of two streams the one that sends too much is read on when its time has come.
+TEST(DataServiceTest, MessagesOfAStreamAreReadAsOftenAsTheyMayBe) {
+  constexpr uint64_t kMost = 3;
+  const Log log("server", 0, LogLevel::kWarning, LogFormat::kText);
+  DataService service("digest", /*share_memory=*/false, &log, nullptr, ConnectionOptions(),
+                      RateLimit(kMost, absl::Seconds(10)));
+  absl::StatusOr<Listener> listener = Listener::Listen(
+      "127.0.0.1:0", ConnectionOptions(), [](const std::string&) {},
+      [&](grpc::ServerBuilder* builder) { service.Register(builder); });
+  RUBATO_ASSERT_OK(listener);
+  absl::Mutex mutex;
+  std::vector<std::pair<uint32_t, uint64_t>> taken;  // by whom, which
+  DataService::Callbacks callbacks;
+  callbacks.on_frame = [&](uint64_t, const Frame& frame, const ReceivedValues&) {
+    absl::MutexLock lock(&mutex);
+    taken.emplace_back(frame.worker, frame.unit);
+    return absl::OkStatus();
+  };
+  callbacks.on_gone = [](uint64_t) {};
+  service.Start(std::move(callbacks));
+  {
+    ShardStreams::Callbacks ignored;
+    ignored.on_frame = [](int, const Frame&, const ReceivedValues&) {};
+    ignored.on_failure = [](int, const absl::Status&) {};
+    ShardStreams much({listener->address()}, {"digest"}, ConnectionOptions(), ignored);
+    ShardStreams little({listener->address()}, {"digest"}, ConnectionOptions(), ignored);
+    const auto send = [&](ShardStreams* streams, uint32_t worker, uint64_t unit) {
+      Frame frame;
+      frame.worker = worker;
+      frame.unit = unit;
+      streams->Send(0, frame, {});
+    };
+    const auto await = [&](size_t count) {
+      const auto are_taken = [&] { return taken.size() >= count; };
+      absl::MutexLock lock(&mutex);
+      mutex.Await(absl::Condition(&are_taken));
+    };
+    for (uint64_t unit = 0; unit < kMost; ++unit) {
+      send(&much, 1, unit);
+      await(unit + 1);  // a message each
+    }
+    send(&much, 1, kMost);
+    for (uint64_t unit = 0; unit < kMost; ++unit) {
+      send(&little, 2, unit);
+      await(kMost + unit + 1);
+    }
+    absl::MutexLock lock(&mutex);
+    EXPECT_THAT(taken, Each(AnyOf(Pair(1, Lt(kMost)), Pair(2, _))));
+  }
   listener->Shutdown();
   service.Stop();
 }

@@ -17,6 +17,9 @@ class ControlCall {
   // A peer speaks first. One that says nothing for so long is not waited for.
   static constexpr absl::Duration kPatience = absl::Seconds(10);
 
+  // Who says more between two ticks of the coordinator is read on after the next.
+  static constexpr int kMaxMessages = 10'000;
+
   explicit ControlCall(absl::Time now = absl::InfiniteFuture()) : begun_(now) {}
 
   enum class Step {
@@ -36,6 +39,7 @@ class ControlCall {
   void OnRead(bool ok) {
     reading_ = false;
     has_spoken_ = true;
+    ++read_;
     gone_ = gone_ || !ok;
   }
   // If it was not taken, the peer is gone, which the read shows.
@@ -43,6 +47,8 @@ class ControlCall {
     writing_ = false;
     outbox_.pop_front();
   }
+
+  void OnTick() { read_ = 0; }
 
   bool has_spoken() const { return has_spoken_; }
   bool KeepsSilent(absl::Time now) const { return !has_spoken_ && now - begun_ > kPatience; }
@@ -57,7 +63,7 @@ class ControlCall {
       writing_ = true;
       return Step::kWrite;
     }
-    if (!reading_ && !gone_) {
+    if (!reading_ && !gone_ && read_ < kMaxMessages) {
       reading_ = true;
       return Step::kRead;
     }
@@ -69,6 +75,7 @@ class ControlCall {
  private:
   std::deque<proto::CoordinatorMessage> outbox_;  // the first is under way while writing_
   const absl::Time begun_;
+  int read_ = 0;  // since the last tick
   bool has_spoken_ = false;
   bool reading_ = false;
   bool writing_ = false;

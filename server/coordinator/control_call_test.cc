@@ -61,6 +61,19 @@ TEST(ControlCallTest, EndsWhenAStopHasLeftWithAllBeforeIt) {
   EXPECT_THAT(Steps(&call), IsEmpty());
 }
 
+TEST(ControlCallTest, NoMoreIsReadBetweenTwoTicksThanMayBe) {
+  ControlCall call;
+  for (int i = 0; i < ControlCall::kMaxMessages; ++i) {
+    ASSERT_THAT(Steps(&call), ElementsAre(Step::kRead)) << i;
+    call.OnRead(true);
+  }
+  EXPECT_THAT(Steps(&call), IsEmpty());
+  call.Push(Close(1));
+  EXPECT_THAT(Steps(&call), ElementsAre(Step::kWrite));
+  call.OnTick();
+  EXPECT_THAT(Steps(&call), ElementsAre(Step::kRead));
+}
+
 TEST(ControlCallTest, EndsWhenThePeerIsGoneAndNothingIsUnderWay) {
   ControlCall call;
   call.Push(Close(1));

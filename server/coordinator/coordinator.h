@@ -27,6 +27,7 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/exit_code.h"
+#include "common/base/rate_limit.h"
 #include "common/base/seldom.h"
 #include "common/consistency/policy.h"
 #include "common/space/placement.h"
@@ -41,7 +42,6 @@
 #include "server/coordinator/decisions.h"
 #include "server/coordinator/ending.h"
 #include "server/coordinator/evaluations.h"
-#include "server/coordinator/join_pace.h"
 #include "server/coordinator/leases.h"
 #include "server/coordinator/registry.h"
 #include "server/coordinator/starting.h"
@@ -54,6 +54,12 @@ namespace rubato {
 
 class Coordinator {
  public:
+  // The view changes for workers that join so many times at once, and four times a second: each
+  // change stops all workers for a moment, and nothing else keeps a worker gone bad from
+  // registering and leaving again and again. Whoever has to wait joins with the next.
+  static constexpr int kJoinsAtOnce = 16;
+  static constexpr absl::Duration kBetweenJoins = absl::Milliseconds(250);
+
   // What the job begins with: `resume`, the checkpoint at `path`, whose floats the shell has; or,
   // if `initial`, parameters that the shell has; or else nothing.
   struct Begin {
@@ -217,7 +223,7 @@ class Coordinator {
   std::optional<Decisions> decisions_;
   Checkpoints checkpoints_;
   Ending ending_;
-  JoinPace join_pace_;
+  RateLimit join_limit_{kJoinsAtOnce, kBetweenJoins};
   int64_t refused_ = 0;
   Seldom tells_refusal_;
   bool is_over_ = false;

@@ -151,7 +151,10 @@ void Coordinator::LetJoin() {
   const bool is_new = std::any_of(workers.begin(), workers.end(),
                                   [](const Peer* worker) { return !worker->is_member; });
   if (!is_new) return;
-  if (change_.state() == ViewChange::State::kPaused || join_pace_.May(now_)) BeginChange();
+  if (change_.state() == ViewChange::State::kPaused ||
+      join_limit_.Wait(now_) == absl::ZeroDuration()) {
+    BeginChange();
+  }
 }
 
 void Coordinator::TryOpen() {
@@ -199,9 +202,7 @@ void Coordinator::OpenNextView() {
   // Every block can reach that step, and none goes beyond it before it hears of the snapshot.
   if (takes && !is_new_lineage) checkpoints_.Take(step, registry_, &out_);
   work_->AddMembers(change_, is_new_lineage, &registry_, &view_);
-  proto::CoordinatorMessage message;
-  *message.mutable_view() = view_;
-  registry_.SendToShards(message, &out_);
+  registry_.SendViewToShards(view_, &out_);
   // What a shard copies depends on the lineage that it is in.
   if (takes && is_new_lineage) checkpoints_.Take(step, registry_, &out_);
   SendViewToWorkers();

@@ -61,13 +61,13 @@ TEST_F(CoordinatorTest, WhoComesAndGoesAgainAndAgainChangesTheViewSeldom) {
     }
     return coordinator_->view().number() - before;
   };
-  EXPECT_EQ(come_and_go(1000), 2u * JoinPace::kAtOnce);
-  now_ += JoinPace::kBetween;
+  EXPECT_EQ(come_and_go(1000), 2u * Coordinator::kJoinsAtOnce);
+  now_ += Coordinator::kBetweenJoins;
   EXPECT_EQ(come_and_go(1000), 2u);
   // Who stays joins a little later.
   come();
   EXPECT_EQ(coordinator_->view().members_size(), 2);
-  now_ += JoinPace::kBetween;
+  now_ += Coordinator::kBetweenJoins;
   Handle(coordinator::Tick{}).IgnoreError();
   close();
   EXPECT_EQ(coordinator_->view().members_size(), 3);

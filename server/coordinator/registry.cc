@@ -201,6 +201,20 @@ void Registry::SendToShards(const proto::CoordinatorMessage& message,
   }
 }
 
+void Registry::SendViewToShards(const proto::View& view, coordinator::Outcomes* out) const {
+  proto::CoordinatorMessage message;
+  *message.mutable_view() = view;
+  for (proto::Member& member : *message.mutable_view()->mutable_members()) {
+    const auto id = ranks_.find(member.rank());
+    if (id == ranks_.end()) continue;
+    const Peer& peer = peers_.at(id->second);
+    if (peer.worker.incarnation == member.incarnation()) {
+      member.set_attempt(peer.registration.attempt());
+    }
+  }
+  SendToShards(message, out);
+}
+
 std::vector<int> Registry::MissingShards() const {
   std::vector<int> missing;
   const std::vector<ShardId> here = Shards();

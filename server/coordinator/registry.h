@@ -86,6 +86,8 @@ class Registry {
   // States the shards' names and addresses.
   void AddShards(proto::View* view) const;
   void SendToShards(const proto::CoordinatorMessage& message, coordinator::Outcomes* out) const;
+  // With what shards alone are told: by what its members' streams show whose they are.
+  void SendViewToShards(const proto::View& view, coordinator::Outcomes* out) const;
   std::vector<int> MissingShards() const;
   // Who has to come, of all shards and `workers` workers.
   std::string Missing(int workers) const;

@@ -92,9 +92,7 @@ absl::Status Starting::CheckResume(const proto::WorkerRegistration& worker) cons
 void Starting::Open(const proto::View& view, const Registry& registry, Outcomes* out) {
   state_ = State::kOpening;
   call_.Ask(registry.Shards());
-  proto::CoordinatorMessage message;
-  *message.mutable_view() = view;
-  registry.SendToShards(message, out);
+  registry.SendViewToShards(view, out);
 }
 
 bool Starting::OnOpened(const ShardId& shard, const Placement& placement, const Registry& registry,

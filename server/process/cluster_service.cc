@@ -61,6 +61,11 @@ class ClusterService::Call : public grpc::ServerBidiReactor<grpc::ByteBuffer, gr
   bool has_spoken() const { return core_.has_spoken(); }
   bool KeepsSilent(absl::Time now) const { return core_.KeepsSilent(now); }
 
+  void OnTick() {
+    core_.OnTick();
+    Proceed();
+  }
+
   void Send(const proto::CoordinatorMessage& message) {
     service_->mutex_.AssertHeld();
     core_.Push(message);
@@ -248,7 +253,7 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
   const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
   while (!mutex_.AwaitFor(absl::Condition(&is_over), kTick)) {
     Handle(coordinator::Tick{}).IgnoreError();
-    EndSilentCalls();
+    TickCalls();
     OnTicked(/*goes_on=*/true);
   }
   OnTicked(/*goes_on=*/false);
@@ -265,11 +270,12 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
   return end;
 }
 
-void ClusterService::EndSilentCalls() {
+void ClusterService::TickCalls() {
   for (const auto& [id, call] : calls_) {
     if (call->KeepsSilent(MonotonicNow())) {
       call->Send(Refusal("this process has called and not registered"));
     }
+    call->OnTick();
   }
 }
 

@@ -137,8 +137,8 @@ class ClusterService : public RawCoordination {
   void RunTasks(const Tasks& tasks) ABSL_LOCKS_EXCLUDED(mutex_);
   // Says whether it ticks, and lets go what was asked before.
   void OnTicked(bool goes_on) ABSL_LOCKS_EXCLUDED(ask_mutex_);
-  // Of peers that never speak.
-  void EndSilentCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Ends those of peers that never speak, and reads on those that have said too much at once.
+  void TickCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunTask(const Task& task, const Tasks& tasks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Outlets outlets_;

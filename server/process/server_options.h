@@ -21,8 +21,8 @@ struct ServerOptions {
   std::string listen;
   // What others are told to connect to; the address that it listens at if empty.
   std::string advertise;
-  // Of the one that coordinates: a folder for the run's files, made if need be; a new one under runs/ if
-  // empty.
+  // Of the one that coordinates: a folder for the run's files, made if need be; a new one under
+  // runs/ if empty.
   std::string run_dir;
   // Which keys of the job were not taken from its file, for the run's copy of it.
   Sources sources;

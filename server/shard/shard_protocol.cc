@@ -129,6 +129,7 @@ absl::Status ShardProtocol::Open(const proto::View& view) {
   }
   if (view.number() > core_->view()) {
     if (view.lineage() != view_.lineage()) earlier_decisions_.clear();  // units are others
+    names_.SetMembers(view);
     view_ = view;
     view_.clear_members();
     view_.clear_shards();
@@ -270,7 +271,7 @@ absl::Status ShardProtocol::CheckNumbers(const Frame& frame) {
   if (std::max({frame.clock, frame.version, frame.unit}) <= kMost) return absl::OkStatus();
   for (const auto& [name, number] :
        {std::pair("clock", frame.clock),
-        {"version", frame.version},
+        {"version", frame.kind == FrameKind::kPush ? frame.version : 0},
         {"unit", frame.kind == FrameKind::kRestore ? 0 : frame.unit}}) {
     if (number > kMost) {
       return absl::InvalidArgumentError(
@@ -301,6 +302,7 @@ absl::Status ShardProtocol::CheckName(uint64_t stream, const Frame& frame) {
   StreamNames::Name name{frame.worker, frame.incarnation};
   if (frame.kind != FrameKind::kPush) name.incarnation = frame.view == core_->view() ? member : 0;
   const bool is_member = member != 0 && name.incarnation == member;
+  if (frame.kind != FrameKind::kPush) names_.Show(stream, frame.version);
   const absl::Status status = names_.Check(stream, name, is_member);
   return MaySend(frame.kind, Sender::kImpostor) == Verdict::kRefused ? status : absl::OkStatus();
 }

@@ -117,7 +117,7 @@ class ShardProtocolTest : public ::testing::Test {
   static constexpr uint64_t kKey = 77;
 
   // In sync; one worker.
-  void Open(uint64_t restore_key = 0) {
+  void Open(uint64_t restore_key = 0, uint64_t attempt = 0) {
     proto::CoordinatorMessage message;
     proto::View& view = *message.mutable_view();
     view.set_number(1);
@@ -126,6 +126,7 @@ class ShardProtocolTest : public ::testing::Test {
     view.set_until_step(100);
     if (restore_key != 0) view.set_restore_key(restore_key);
     view.add_members()->set_incarnation(1);
+    if (attempt != 0) view.mutable_members(0)->set_attempt(attempt);
     view.mutable_layout()->add_parameters()->add_shape(2);
     Tell(message);
     EXPECT_THAT(Taken(), ElementsAre("shard_opened { view: 1 }"));
@@ -353,6 +354,8 @@ TEST_F(ShardProtocolTest, RefusesNumbersThatCannotBe) {
   for (const uint64_t number : {(uint64_t{1} << 50) + 1, uint64_t{1} << 63, ~uint64_t{0}}) {
     for (uint64_t Frame::*field : {&Frame::clock, &Frame::version, &Frame::unit}) {
       for (const FrameKind kind : {FrameKind::kPush, FrameKind::kPull, FrameKind::kRetire}) {
+        // A pull shows an attempt there, which is any number.
+        if (field == &Frame::version && kind != FrameKind::kPush) continue;
         Frame frame;
         frame.kind = kind;
         frame.view = frame.incarnation = frame.samples = frame.end_leaf = frame.block_count = 1;
@@ -391,6 +394,24 @@ TEST_F(ShardProtocolTest, NobodySpeaksInAnothersName) {
   RUBATO_EXPECT_OK(shard_->Handle(shard_event::StreamGone{7}));
   frame.kind = FrameKind::kPull;
   RUBATO_EXPECT_OK(send(8)) << "it is gone";
+}
+
+TEST_F(ShardProtocolTest, NobodySpeaksInTheNameOfAMemberThatHasNotSpoken) {
+  Open(/*restore_key=*/0, /*attempt=*/77);
+  Frame frame;
+  frame.view = frame.incarnation = frame.samples = frame.end_leaf = frame.block_count = 1;
+  const float value = 1;
+  const auto send = [&](uint64_t stream, FrameKind kind, uint64_t version) {
+    frame.kind = kind;
+    frame.version = version;
+    return shard_->Handle(shard_event::Arrival{stream, frame, absl::MakeConstSpan(&value, 1)});
+  };
+  for (const FrameKind kind : {FrameKind::kPush, FrameKind::kPull, FrameKind::kRetire}) {
+    EXPECT_THAT(send(8, kind, 0),
+                IsError(absl::StatusCode::kInvalidArgument, HasSubstr("has not shown")));
+  }
+  RUBATO_EXPECT_OK(send(7, FrameKind::kPull, 77));
+  RUBATO_EXPECT_OK(send(7, FrameKind::kPush, 0));
 }
 
 // Their mean would be a division by zero, and the end of the block's parameters.

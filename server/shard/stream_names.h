@@ -1,7 +1,7 @@
 // Whose the data streams of a shard are. A stream is that of the first worker that its frames name,
-// and a member of the shard's view has one stream: so who has a worker's key neither pushes nor
-// retires in the name of a member that is there. Pulls name a rank alone, pushes its incarnation
-// too. Observers have no name.
+// and a member of the shard's view has one stream, which shows the attempt of its registration: so
+// who has a worker's key neither pushes nor retires in the name of a member. Pulls name a rank
+// alone, pushes its incarnation too. Observers have no name.
 #ifndef RUBATO_SERVER_SHARD_STREAM_NAMES_H_
 #define RUBATO_SERVER_SHARD_STREAM_NAMES_H_
 
@@ -9,6 +9,7 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "proto/view.pb.h"
 
 namespace rubato {
 
@@ -19,8 +20,13 @@ class StreamNames {
     uint32_t incarnation = 0;  // 0: not said
   };
 
+  // The view that holds.
+  void SetMembers(const proto::View& view);
+  // A frame on `stream` shows this attempt. What is shown later counts for nothing.
+  void Show(uint64_t stream, uint64_t attempt) { shown_.try_emplace(stream, attempt); }
   // A frame on `stream` has this name; `is_member`: that of a member of the view that holds.
-  // InvalidArgument if the stream has another, or a member another stream.
+  // InvalidArgument if the stream has another, or shows another attempt than the member's, or if
+  // the member has another stream.
   absl::Status Check(uint64_t stream, const Name& name, bool is_member);
   // The stream is gone.
   void Forget(uint64_t stream);
@@ -31,6 +37,8 @@ class StreamNames {
     uint64_t stream;
   };
 
+  absl::flat_hash_map<uint32_t, uint64_t> attempts_;  // of members, by rank; not those of 0
+  absl::flat_hash_map<uint64_t, uint64_t> shown_;     // by stream
   absl::flat_hash_map<uint64_t, Name> by_stream_;
   absl::flat_hash_map<uint32_t, Holder> by_rank_;  // of members
 };

@@ -17,9 +17,6 @@ import strangers
 from http2 import Gone
 from world import World
 
-KEPT = 48 << 10  # KiB that a server may have more than before, beside a tenth: what malloc keeps at the ends of its arenas
-
-
 def observe(row):
     try:
         return row.run()
@@ -54,7 +51,7 @@ def main():
             # When it has forgotten all who have called, and has given back what they left.
             world.await_sockets(sockets)
             peak = world.peak()
-            most = {name: size * 11 // 10 + KEPT for name, size in before.items()}
+            most = {name: size * 11 // 10 for name, size in before.items()}
             after = world.await_resident(most)
             print()
             for name, size in before.items():

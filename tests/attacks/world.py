@@ -145,12 +145,12 @@ class World:
     def registration(self, **other):
         """Of a worker of this job, as a PeerMessage, but for what is `other`."""
         f = dict(version="0.1.0", job_digest=self.digest, process="bad member", address=None, shard=None, rank=-1, layout=self._layout,
-                 data_digest=self.data_digest, train_samples=1500, test_samples=200, numerics="none", worker=b"", last_term=None)
+                 data_digest=self.data_digest, train_samples=1500, test_samples=200, numerics="none", worker=b"", last_term=None, attempt=None)
         f.update(other)
         role = [(4, f["shard"])] if f["shard"] is not None else \
             [(5, proto((1, f["rank"]), (2, f["layout"]), (3, f["data_digest"]), (4, f["train_samples"]), (5, f["test_samples"]),
                        (6, f["numerics"])) + f["worker"])]
-        more = [(number, f[name]) for number, name in ((3, "address"), (9, "last_term")) if f[name] is not None]
+        more = [(number, f[name]) for number, name in ((3, "address"), (8, "attempt"), (9, "last_term")) if f[name] is not None]
         return proto((1, proto((1, f["version"]), (2, f["job_digest"]), *role, (6, f["process"]), *more)))
 
     @staticmethod

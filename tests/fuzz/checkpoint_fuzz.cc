@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <string>
+#include <system_error>
 
 #include "common/base/check.h"
 #include "common/files/checkpoint.h"
@@ -60,8 +61,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   constexpr const char* kFiles[] = {"manifest.json", "parameters.safetensors",
                                     "momentum.safetensors", "job.yaml"};
   const std::string path = FuzzFolder() + "/damaged";
-  std::filesystem::remove_all(path);
-  std::filesystem::copy(whole, path);
+  std::error_code error;
+  do {  // the fuzzer's alarm interrupts
+    std::filesystem::remove_all(path);
+    std::filesystem::copy(whole, path, error);
+  } while (error == std::errc::interrupted);
+  RUBATO_CHECK(!error);
   const char* const name = kFiles[input.Byte() % 4];
   const absl::string_view bytes = input.Rest();
   FuzzFile(absl::StrCat("damaged/", name), bytes);

@@ -165,7 +165,7 @@ class Round(Harms, ServerHarms):
         summary = self._job.summary()
         judge.accounts(summary)
         judge.blocks(summary, self._job)
-        judge.terms(summary, self._job)
+        judge.terms(summary, self._job, self._surroundings == "small disk")
         if not self._may_go_back:
             judge.expect(summary["samples_rolled_back"] == 0, f"samples_rolled_back: {summary['samples_rolled_back']}, and no shard "
                                                               f"was lost; told: {self._job.returns()}")

@@ -1,6 +1,6 @@
 """Runs the manifests that `rubato render kubernetes` prints, without a cluster, harms the pods, and prints what came of it.
 
-Usage: execute_test.py RUBATO SERVER WORKER [--all] [--delays FACTOR] [--out FOLDER] [SCENARIO...]   (the binaries; words of scenarios' names)
+Usage: execute_test.py RUBATO SERVER WORKER [--all] [--delays FACTOR] [--out FOLDER] [SCENARIO...]   (the binaries; words of names)
 
 Pods are network, mount and process namespaces over a bridge; it needs root, iproute2, dnsmasq and PyYAML.
 """

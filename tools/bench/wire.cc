@@ -300,6 +300,7 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
 
 int BenchWireMain(const std::vector<std::string>& arguments) {
   KeepFreedMemory();
+  UseOneHeap();  // as a server
   SilenceGrpc();
   TuneGrpc();
   WireBench bench;

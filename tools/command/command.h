@@ -17,11 +17,12 @@ constexpr absl::Duration kAnswerTimeout = absl::Milliseconds(900);
 constexpr absl::Duration kChangeTimeout = absl::Seconds(10);
 constexpr absl::Duration kCheckpointTimeout = absl::Minutes(10);
 
-// Asks the coordinator of the run in folder `run`, or at `address` if that is not empty; if both are, that
-// of runs/latest, or if that is over the newest under runs/ that runs. Returns its answer. Shows
-// the token in RUBATO_TOKEN, or that in the run's folder. InvalidArgument if `address` is none,
-// NotFound if there is no such run, FailedPrecondition without its token, Unavailable if the job
-// does not run any more, DeadlineExceeded if it does not answer; else what it says.
+// Asks the coordinator of the run in folder `run`, or at `address` if that is not empty; if both
+// are, that of runs/latest, or if that is over the newest under runs/ that runs. Returns its
+// answer. Shows the token in RUBATO_TOKEN, or that in the run's folder. InvalidArgument if
+// `address` is none, NotFound if there is no such run, FailedPrecondition without its token,
+// Unavailable if the job does not run any more, DeadlineExceeded if it does not answer; else what
+// it says.
 absl::StatusOr<proto::CommandReply> SendCommand(const std::string& run, const std::string& address,
                                                 proto::CommandRequest request,
                                                 absl::Duration timeout);

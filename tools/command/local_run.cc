@@ -40,8 +40,8 @@ constexpr int64_t kMaxLog = 16 << 20;  // bytes of a process's log, and of the o
 constexpr absl::Duration kCertificatesTime = absl::Hours(24 * 366 * 5);
 constexpr absl::Duration kAddressPoll = absl::Milliseconds(10);
 constexpr absl::Duration kProgressPoll = absl::Milliseconds(200);
-// How long nothing may happen before the coordinator is asked what it waits for, and how long it has to
-// answer, while nobody sees whether a process ends.
+// How long nothing may happen before the coordinator is asked what it waits for, and how long it
+// has to answer, while nobody sees whether a process ends.
 constexpr absl::Duration kQuiet = absl::Seconds(1);
 constexpr absl::Duration kAskTimeout = absl::Milliseconds(300);
 // While the job waits for servers.

@@ -19,16 +19,20 @@ class GoldensTest(unittest.TestCase):
     def test_examples_render_to_their_goldens(self):
         goldens = "tools/kubernetes/goldens"
         self.assertEqual(render_examples.examples(),
-                         sorted(name[:-5] for name in os.listdir(goldens)))
-        for name in render_examples.examples():
-            with open(f"{goldens}/{name}.yaml", encoding="utf-8") as file:
+                         sorted(n[:-5] for n in os.listdir(goldens) if n.endswith(".yaml")))
+        cases = [(name, "plain", name) for name in render_examples.examples()]
+        cases += [("quickstart", f, "formats/" + f) for f in render_examples.FORMATS]
+        texts = [(path + ".yaml", render_examples.render(RUBATO, name, f)) for name, f, path in cases]
+        folders = dict(render_examples.overlays(RUBATO), **render_examples.chart(RUBATO))
+        texts += [("formats/" + name, text) for name, text in folders.items()]
+        for path, rendered in texts:
+            with open(f"{goldens}/{path}", encoding="utf-8") as file:
                 golden = file.read()
-            rendered = render_examples.render(RUBATO, name)
             difference = "".join(difflib.unified_diff(golden.splitlines(True),
                                                       rendered.splitlines(True),
                                                       "golden", "rendered"))
             self.assertEqual(difference, "",
-                             f"{name}: tools/kubernetes/render_examples.py makes goldens anew")
+                             f"{path}: tools/kubernetes/render_examples.py makes goldens anew")
 
     def test_mistakes_are_one_line(self):
         quickstart = ["kubernetes", "configs/quickstart.yaml"]
@@ -41,6 +45,18 @@ class GoldensTest(unittest.TestCase):
                 (["kubernetes", "configs/fashion_mnist.yaml", "--image", "x", "--data-claim", "d"],
                  "--worker-memory"),
                 (quickstart + ["--image", "x", "--worker-memory", "much"], "expected a size"),
+                (quickstart + ["--image", "x", "--format", "json"], "--format: found json"),
+                (quickstart + ["--image", "x", "--format", "kustomize"], "--output is missing"),
+                (quickstart + ["--image", "x", "--output", "d"], "--output: expected with"),
+                (quickstart + ["--image", "x", "--format", "kustomize", "--output", "d", "--gpus",
+                               "1"], "--gpus: found with --format kustomize"),
+                (quickstart + ["--image", "x", "--format", "kustomize", "--output", "configs"],
+                 "--output: configs is there"),
+                (quickstart + ["--image", "x", "--queue", "q"], "--queue: expected with --format"),
+                (quickstart + ["--image", "x", "--format", "jobset", "--queue", "Q"],
+                 "--queue: found Q"),
+                (quickstart + ["--image", "x", "--monitoring-namespace", "a.b"],
+                 "--monitoring-namespace: found a.b"),
         ):
             done = subprocess.run([RUBATO, "render"] + arguments, stdout=subprocess.PIPE,
                                   stderr=subprocess.PIPE, text=True, check=False)

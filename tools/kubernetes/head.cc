@@ -45,8 +45,9 @@ std::string Secrets(const Model& model) {
 
 std::string Workers(const Model& model) {
   const proto::Workers& workers = model.job.cluster().workers();
-  const std::string job = GroupName(model, Group::kWorkers);
-  if (workers.max() == workers.min()) return "";
+  const std::string job = JobName(model, Group::kWorkers);
+  // What is in a JobSet cannot be changed.
+  if (workers.max() == workers.min() || model.options.format != Format::kPlain) return "";
   const std::string count = absl::StrCat(workers.max());
   return absl::StrCat("More or fewer workers while it trains, from ", workers.min(), " to ",
                       workers.max(), "; both numbers in one command:\n", "  kubectl patch job ",
@@ -57,7 +58,7 @@ std::string Workers(const Model& model) {
 }  // namespace
 
 std::string HeadText(const Model& model, const std::string& command) {
-  const std::string coordinator = absl::StrCat("job/", GroupName(model, Group::kCoordinator));
+  const std::string coordinator = absl::StrCat("job/", JobName(model, Group::kCoordinator));
   const std::string label = absl::StrCat("app.kubernetes.io/instance=", model.base);
   const std::string in_coordinator = absl::StrCat("  kubectl exec ", coordinator, " -- rubato ");
   const std::string at = absl::StrCat(" --address 127.0.0.1:", kPort, "\n");
@@ -66,6 +67,9 @@ std::string HeadText(const Model& model, const std::string& command) {
       "The job ", model.job.name(), " on Kubernetes, rendered by rubato ", kVersion, ":\n", "  ",
       command, "\n", Secrets(model),  //
       "Begin (job.yaml is this file):\n  kubectl apply -f job.yaml\n",
+      IsTraining(model) ? "Then train, by a TrainJob such as that in the lines below:\n"
+                          "  sed -n 's/^#> //p' job.yaml | kubectl apply -f -\n"
+                        : "",
       "Look inside: pods, what they say, who waits for whom:\n", "  kubectl get jobs,pods -l ",
       label, "\n", "  kubectl logs -f ", coordinator, "\n",
       "  kubectl logs -f --prefix --max-log-requests=100 -l ", label, "\n", in_coordinator,
@@ -80,7 +84,10 @@ std::string HeadText(const Model& model, const std::string& command) {
       pod, "\n", "Remove all of it",
       model.options.runs_claim.empty() ? ", the volume with the model too" : "",
       ":\n  kubectl delete -f job.yaml\n");
-  return absl::StrCat(Prefixed("# ", text), Prefixed("#| ", YamlText(FilesPod(model))));
+  return absl::StrCat(Prefixed("# ", text), Prefixed("#| ", YamlText(FilesPod(model))),
+                      IsTraining(model) ? Prefixed("#> ", YamlText(TrainJobDocument(model))) : "");
 }
+
+std::string SecretsText(const Model& model) { return Prefixed("# ", Secrets(model)); }
 
 }  // namespace rubato::kubernetes

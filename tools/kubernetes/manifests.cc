@@ -10,15 +10,7 @@
 namespace rubato::kubernetes {
 namespace {
 
-constexpr int kTtlSeconds = 24 * 60 * 60;
 constexpr int kLeft = 143;  // exit code after SIGTERM
-
-Json Document(const Model& model, const std::string& api, const std::string& kind,
-              const std::string& name) {
-  return {{"apiVersion", api},
-          {"kind", kind},
-          {"metadata", {{"name", name}, {"labels", Labels(model)}}}};
-}
 
 Json PodSelector(const Model& model, const std::string& component) {
   Json labels = {{"app.kubernetes.io/name", "rubato"}, {"app.kubernetes.io/instance", model.base}};
@@ -26,23 +18,24 @@ Json PodSelector(const Model& model, const std::string& component) {
   return {{"matchLabels", labels}};
 }
 
-Json OnExit(Group group, const std::string& action, int code) {
+Json OnExit(const Model& model, Group group, const std::string& action, int code) {
   return {{"action", action},
           {"onExitCodes",
-           {{"containerName", ContainerName(group)},
+           {{"containerName", ContainerName(model, group)},
             {"operator", "In"},
             {"values", Json::array({code})}}}};
 }
 
 // An end that repeating cannot help is final; who was asked to leave, or whose node is lost, is
 // replaced and has not failed.
-Json FailurePolicy(Group group) {
+Json FailurePolicy(const Model& model, Group group) {
   const Json disrupted = {
       {"action", "Ignore"},
       {"onPodConditions", Json::array({{{"type", "DisruptionTarget"}, {"status", "True"}}})}};
-  return {{"rules", Json::array({OnExit(group, group == Group::kWorkers ? "FailIndex" : "FailJob",
-                                        kExitUsage),
-                                 disrupted, OnExit(group, "Ignore", kLeft)})}};
+  return {
+      {"rules", Json::array({OnExit(model, group,
+                                    group == Group::kWorkers ? "FailIndex" : "FailJob", kExitUsage),
+                             disrupted, OnExit(model, group, "Ignore", kLeft)})}};
 }
 
 int OtherServers(const Model& model) {
@@ -57,21 +50,41 @@ std::vector<Group> Groups(const Model& model) {
   return {Group::kCoordinator, Group::kServers, Group::kWorkers};
 }
 
-std::string GroupName(const Model& model, Group group) {
+std::string GroupWord(const Model& model, Group group) {
   switch (group) {
     case Group::kCoordinator:
-      return model.base +
-             (model.job.cluster().dedicated_coordinator() ? "-coordinator" : "-shard-0");
+      return model.job.cluster().dedicated_coordinator() ? "coordinator" : "shard-0";
     case Group::kServers:
-      return model.base + "-servers";
+      return "servers";
     case Group::kWorkers:
-      return model.base + "-workers";
+      break;
   }
-  return model.base;
+  return IsTraining(model) ? kTrainerNode : "workers";
 }
 
-std::string CoordinatorHost(const Model& model) {
-  return absl::StrCat(GroupName(model, Group::kCoordinator), ".", model.base);
+std::string JobName(const Model& model, Group group) {
+  const std::string word = GroupWord(model, group);
+  if (model.options.format == Format::kPlain) return absl::StrCat(model.base, "-", word);
+  return absl::StrCat(IsTraining(model) ? model.name : model.base, "-", word, "-0");
+}
+
+std::string PodHost(const Model& model, Group group, const std::string& index) {
+  const std::string word = GroupWord(model, group);
+  if (model.options.format == Format::kPlain) {
+    return absl::StrCat(model.base, "-", word, index.empty() ? "" : "-", index, ".", model.base);
+  }
+  // SET-GROUP-JOB-POD, as JobSet calls them; its Service has its own name.
+  const std::string set = IsTraining(model) ? "$(JOBSET_NAME)" : model.base;
+  return absl::StrCat(set, "-", word, "-0-", index.empty() ? "0" : index, ".", set);
+}
+
+std::string CoordinatorHost(const Model& model) { return PodHost(model, Group::kCoordinator, ""); }
+
+Json Document(const Model& model, const std::string& api, const std::string& kind,
+              const std::string& name) {
+  return {{"apiVersion", api},
+          {"kind", kind},
+          {"metadata", {{"name", name}, {"labels", Labels(model)}}}};
 }
 
 Json Labels(const Model& model) {
@@ -80,8 +93,14 @@ Json Labels(const Model& model) {
 
 Json JobSpec(const Model& model, Group group) {
   const int restarts = model.job.cluster().max_restarts();
+  const bool is_plain = model.options.format == Format::kPlain;
   Json spec = Json::object();
   if (group == Group::kCoordinator) {
+    if (!is_plain) {
+      spec["completionMode"] = "Indexed";  // a JobSet calls its pods by their indexes
+      spec["completions"] = 1;
+      spec["parallelism"] = 1;
+    }
     spec["backoffLimit"] = restarts;
   } else {
     const int pods =
@@ -94,8 +113,9 @@ Json JobSpec(const Model& model, Group group) {
     if (group == Group::kServers) spec["maxFailedIndexes"] = 0;
   }
   spec["podReplacementPolicy"] = "Failed";
-  spec["podFailurePolicy"] = FailurePolicy(group);
-  spec["ttlSecondsAfterFinished"] = kTtlSeconds;
+  spec["podFailurePolicy"] = FailurePolicy(model, group);
+  // A JobSet would make anew the Job that is missing: it has this itself.
+  if (is_plain) spec["ttlSecondsAfterFinished"] = kTtlSeconds;
   spec["template"] = PodTemplate(model, group);
   return spec;
 }
@@ -125,6 +145,12 @@ Json NetworkPolicy(const Model& model) {
                     {"policyTypes", Json::array({"Ingress"})},
                     {"ingress", Json::array({{{"from", Json::array({from})},
                                               {"ports", Json::array({{{"port", kPortName}}})}}})}};
+  if (!model.options.monitoring_namespace.empty()) {
+    const Json labels = {{"kubernetes.io/metadata.name", model.options.monitoring_namespace}};
+    policy["spec"]["ingress"].push_back(
+        {{"from", Json::array({{{"namespaceSelector", {{"matchLabels", labels}}}}})},
+         {"ports", Json::array({{{"port", kHealthPortName}}})}});
+  }
   return policy;
 }
 
@@ -150,13 +176,24 @@ std::vector<Json> Manifests(const Model& model) {
   std::vector<Json> documents;
   if (model.options.runs_claim.empty()) documents.push_back(RunsClaim(model));
   documents.push_back(ConfigMap(model));
-  documents.push_back(Service(model));
+  // A JobSet has its own.
+  if (model.options.format == Format::kPlain) documents.push_back(Service(model));
   documents.push_back(NetworkPolicy(model));
   if (model.options.disruption_budget) documents.push_back(DisruptionBudget(model));
-  for (const Group group : Groups(model)) {
-    Json job = Document(model, "batch/v1", "Job", GroupName(model, group));
-    job["spec"] = JobSpec(model, group);
-    documents.push_back(std::move(job));
+  switch (model.options.format) {
+    case Format::kPlain:
+      for (const Group group : Groups(model)) {
+        Json job = Document(model, "batch/v1", "Job", JobName(model, group));
+        job["spec"] = JobSpec(model, group);
+        documents.push_back(std::move(job));
+      }
+      break;
+    case Format::kJobSet:
+      documents.push_back(JobSet(model));
+      break;
+    case Format::kTrainingRuntime:
+      documents.push_back(TrainingRuntime(model));
+      break;
   }
   return documents;
 }

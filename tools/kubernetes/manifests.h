@@ -22,9 +22,13 @@ enum class Group {
 // The groups that `model` has.
 std::vector<Group> Groups(const Model& model);
 
-// The name of a group's Job.
-std::string GroupName(const Model& model, Group group);
-// What others call a pod of a group, by the headless Service's names: HOST.SERVICE.
+// What a group is called: "shard-0".
+std::string GroupWord(const Model& model, Group group);
+// The name of a group's Job; of a TrainingRuntime, in the TrainJob of TrainJobDocument.
+std::string JobName(const Model& model, Group group);
+// What others call a pod of a group, by the headless Service's names: HOST.SERVICE. In a
+// TrainingRuntime they begin with $(JOBSET_NAME), a variable of the containers.
+std::string PodHost(const Model& model, Group group, const std::string& index);
 std::string CoordinatorHost(const Model& model);
 
 // The labels of all that is rendered.
@@ -43,7 +47,18 @@ Json DisruptionBudget(const Model& model);
 // A pod that mounts the run's folder, to copy from when the job's pods have ended.
 Json FilesPod(const Model& model);
 
-// All documents of plain Kubernetes, in the order in which they are applied.
+// One for all groups (jobset.cc).
+Json JobSet(const Model& model);
+Json TrainingRuntime(const Model& model);
+// A TrainJob that refers to the TrainingRuntime: an example of what a data scientist applies.
+Json TrainJobDocument(const Model& model);
+
+// Of `kind`, with labels and without `spec`.
+Json Document(const Model& model, const std::string& api, const std::string& kind,
+              const std::string& name);
+constexpr int kTtlSeconds = 24 * 60 * 60;  // from the end of the pods to their removal
+
+// All documents of the model's format, in the order in which they are applied.
 std::vector<Json> Manifests(const Model& model);
 
 }  // namespace rubato::kubernetes

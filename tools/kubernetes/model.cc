@@ -45,6 +45,12 @@ absl::Status CheckObjectName(absl::string_view flag, const std::string& name) {
                    ", expected the name of an object: lower-case letters, digits, - and ."));
 }
 
+absl::Status CheckLabel(absl::string_view flag, const std::string& name) {
+  if (name.empty() || IsLabel(name)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      flag, ": found ", name, ", expected a name: at most 63 lower-case letters, digits and -"));
+}
+
 absl::Status CheckImage(const std::string& image) {
   if (image.empty()) {
     return absl::InvalidArgumentError(
@@ -75,7 +81,8 @@ absl::Status CheckGpus(const proto::Device& device, int gpus) {
 
 // The longest name that leaves room for what stands behind it: the digest, and the index of a
 // worker.
-absl::StatusOr<std::string> NameOf(const proto::Job& job, const std::string& given) {
+absl::StatusOr<std::string> NameOf(const proto::Job& job, const Options& options) {
+  const std::string& given = options.name;
   std::string name = given;
   if (given.empty()) {
     for (const char c : job.name()) {
@@ -83,8 +90,10 @@ absl::StatusOr<std::string> NameOf(const proto::Job& job, const std::string& giv
     }
   }
   const std::string key = given.empty() ? "name" : "--name";
+  // A JobSet's pods are called by two indexes, and it counts what is drawn behind them.
+  const size_t drawn = options.format == Format::kPlain ? 0 : std::string("-0-0-abcde").size();
   const size_t behind =
-      1 + kDigestDigits +
+      1 + kDigestDigits + drawn +
       std::max(std::string("-coordinator").size(),
                absl::StrCat("-workers-", job.cluster().workers().max() - 1).size());
   if (name.size() > kMaxLabel - behind) {
@@ -190,8 +199,11 @@ absl::StatusOr<Model> MakeModel(proto::Job job, const Options& options, const Si
   RUBATO_RETURN_IF_ERROR(CheckGpus(job.device(), options.gpus));
   RUBATO_RETURN_IF_ERROR(CheckObjectName("--runs-claim", options.runs_claim));
   RUBATO_RETURN_IF_ERROR(CheckObjectName("--priority-class", options.priority_class));
+  RUBATO_RETURN_IF_ERROR(CheckLabel("--queue", options.queue));
+  RUBATO_RETURN_IF_ERROR(CheckLabel("--monitoring-namespace", options.monitoring_namespace));
   Model model;
-  RUBATO_ASSIGN_OR_RETURN(model.name, NameOf(job, options.name));
+  model.any_device = job.device().type() == proto::Device::TYPE_AUTO;
+  RUBATO_ASSIGN_OR_RETURN(model.name, NameOf(job, options));
   model.job = std::move(job);
   model.options = options;
   model.sizes = sizes;
@@ -207,6 +219,7 @@ absl::StatusOr<Model> MakeModel(proto::Job job, const Options& options, const Si
   // What is rendered cannot be changed in place, so each change has names of its own.
   for (const bool has_digest : {false, true}) {
     model.base = has_digest ? absl::StrCat(model.name, "-", Digest(model)) : model.name;
+    if (options.format == Format::kTrainingRuntime) continue;  // each TrainJob has its own
     inside.mutable_cluster()->set_address(absl::StrCat(CoordinatorHost(model), ":", kPort));
   }
   return model;

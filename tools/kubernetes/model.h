@@ -10,8 +10,16 @@
 
 namespace rubato::kubernetes {
 
+// What makes the pods.
+enum class Format {
+  kPlain,            // Jobs
+  kJobSet,           // one JobSet
+  kTrainingRuntime,  // a TrainingRuntime, of which each TrainJob makes a JobSet
+};
+
 // What is told beside the job, as flags.
 struct Options {
+  Format format = Format::kPlain;
   std::string image;
   // Of all that is rendered, with a digest behind it; default: the job's.
   std::string name;
@@ -26,6 +34,9 @@ struct Options {
   std::string runs_claim;
   std::string priority_class;
   bool disruption_budget = false;
+  std::string queue;                 // of Kueue, which a JobSet waits in
+  std::string monitoring_namespace;  // whose pods may reach the servers' health port
+  std::string cpu;                   // that each container requests; default: its threads
 };
 
 // Bytes of memory that a container asks for, and that it never holds more than.
@@ -51,6 +62,7 @@ struct Model {
   std::string base;         // of what is: the name and a digest of all that is rendered
   std::string data_volume;  // where the data are mounted; empty: nowhere
   std::string data_claim;   // the name alone
+  bool any_device = false;  // the job leaves it open, so that it can run with and without GPUs
 };
 
 // Checks `job`, as LoadJob makes it, and `options`, and changes the job to what holds in pods:

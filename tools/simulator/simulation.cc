@@ -213,6 +213,7 @@ absl::Status Simulation::MakeWorker(int index) {
         const WorkerId id = worker->id();
         request->set_rank(id.rank);
         request->set_incarnation(id.incarnation);
+        request->set_attempt(worker->attempt());
         request->set_term(worker->term());
         request->set_busy_seconds(absl::ToDoubleSeconds(absl::Nanoseconds(worker->busy())));
         return id.rank >= 0;

@@ -207,6 +207,8 @@ void WorkerProcess::TryToConnect() {
   registration->set_version(setting_.version);
   registration->set_job_digest(setting_.job_digest);
   registration->set_process(absl::StrCat(setting_.name, " ", index_));
+  attempt_ += uint64_t{1} << 32;
+  registration->set_attempt(attempt_);
   if (last_term_ > 0) registration->set_last_term(last_term_);
   *registration->mutable_worker() = setting_.registration;
   registration->mutable_worker()->set_rank(index_);
@@ -245,6 +247,7 @@ void WorkerProcess::Run(const Session::SendFrame& send) {
   message.kind = SimMessage::Kind::kPull;
   message.bytes = kFrameHeaderBytes;
   message.frame = send.frame;
+  if (send.frame.worker != kObserver) message.frame.version = attempt_;
   ends_.Send(streams_[send.shard], std::move(message));
 }
 

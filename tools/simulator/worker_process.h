@@ -96,6 +96,8 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
 
   int index() const { return index_; }
   ProcessId self() const { return self_; }
+  // Of its registration.
+  uint64_t attempt() const { return attempt_; }
   // Who it is in the view, for its heartbeat; {-1, 0}: nobody.
   WorkerId id() const;
   // In which it is that.
@@ -183,6 +185,7 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
 
   // Of one taking part.
   uint32_t part_ = 0;
+  uint64_t attempt_ = static_cast<uint64_t>(index_) + 1;
   SimTime connects_until_ = 0;
   bool connects_again_ = false;
   SimTime longest_mute_ = 0;

@@ -65,7 +65,11 @@ class Worker {
   void Run(const Session::OpenStreams& open);
   void Run(const Session::SendToCoordinator& send);
   void Run(const Session::StartPull& start) { parameters_.Begin(start.pull); }
-  void Run(const Session::SendFrame& send) { streams_->Send(send.shard, send.frame, {}); }
+  void Run(const Session::SendFrame& send) {
+    Frame frame = send.frame;
+    if (frame.worker != kObserver) frame.version = attempt_;
+    streams_->Send(send.shard, frame, {});
+  }
   void Run(const Session::Test& test);
   void Run(const Session::ReadAhead& read);
   void Run(const Session::Compute& compute);
