@@ -19,6 +19,7 @@ constexpr int kMaxRanks = 1 << 16;  // cluster.workers.max is at most this
 
 // What any view of a job is: it may come of a recording, or of who is no coordinator.
 absl::Status CheckView(const proto::View& view) {
+  if (view.number() == 0) return absl::InvalidArgumentError("a view has no number");
   RUBATO_RETURN_IF_ERROR(CheckLayout(view.layout()));
   if (TrainableCount(view.layout()) <= 0) {
     return absl::InvalidArgumentError(absl::StrFormat("view %d has no parameters", view.number()));

@@ -342,6 +342,8 @@ TEST_F(ShardProtocolTest, RefusesViewsThatNoJobHas) {
               ElementsAre(HasSubstr("view 1 has units of 0 micro-batches")));
   EXPECT_THAT(answer([](proto::View* view) { view->set_origin_unit(-1); }),
               ElementsAre(HasSubstr("number -1")));
+  EXPECT_THAT(answer([](proto::View* view) { view->clear_number(); }),
+              ElementsAre(HasSubstr("a view has no number")));
   for (const int rank : {-1, 1 << 16}) {
     EXPECT_THAT(answer([&](proto::View* view) { view->mutable_members(0)->set_rank(rank); }),
                 ElementsAre(HasSubstr(absl::StrCat("a member of rank ", rank))));
