@@ -56,6 +56,12 @@ int PortOf(int fd) {
   return ntohs(address.sin6_port);
 }
 
+// Others may have descriptors of it, too (connections.h).
+void Break(int fd) {
+  shutdown(fd, SHUT_RDWR);
+  close(fd);
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(std::vector<HostPort> places) {
@@ -145,9 +151,8 @@ void Acceptor::Stop() {
     RUBATO_CHECK(write(wake_fd_, &one, sizeof one) == sizeof one);
     thread_.join();
   }
-  for (const std::vector<int>* fds : {&listeners_, &opening_}) {
-    for (const int fd : *fds) close(fd);
-  }
+  for (const int fd : listeners_) close(fd);
+  for (const int fd : opening_) Break(fd);
   listeners_.clear();
   opening_.clear();
   if (wake_fd_ >= 0) close(wake_fd_);
@@ -215,7 +220,7 @@ bool Acceptor::Accept(int listener) {
   } else if (send(fd, first_settings_.data(), first_settings_.size(), MSG_NOSIGNAL) == size) {
     opening_.push_back(fd);
   } else {
-    close(fd);
+    Break(fd);
   }
   return true;
 }
@@ -232,7 +237,7 @@ bool Acceptor::Open(int fd) {
   pollfd end = {fd, POLLRDHUP, 0};
   if (opening == Opening::kTooLong || (opens && poll(&end, 1, 0) != 0) ||
       setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &awaited, sizeof awaited) != 0) {
-    close(fd);
+    Break(fd);
     return true;
   }
   if (!opens) take_(fd);

@@ -14,6 +14,7 @@
 #include "absl/strings/match.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/status_matchers.h"
+#include "common/wire/connections.h"
 #include "common/wire/http2_opening.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -49,7 +50,7 @@ class AcceptorTest : public testing::Test {
           absl::MutexLock lock(&mutex_);
           warnings_.push_back(text);
         },
-        /*connections=*/nullptr, first_settings);
+        first_settings.empty() ? nullptr : connections_, first_settings);
   }
 
   // To loopback; made by the kernel, whoever accepts.
@@ -81,6 +82,9 @@ class AcceptorTest : public testing::Test {
            recv(fd, &byte, 1, 0) <= 0;
   }
 
+  // They have descriptors of their own of what opens.
+  const std::shared_ptr<Connections> connections_ =
+      std::make_shared<Connections>(Connections::Limits{100, 1 << 20, 1 << 20});
   std::unique_ptr<Acceptor> acceptor_;
   absl::Mutex mutex_;
   std::vector<int> taken_;
@@ -215,6 +219,15 @@ TEST_F(AcceptorTest, ClosesWhoGoesOnWithoutAcknowledgingOrEnds) {
   }
   absl::MutexLock lock(&mutex_);
   EXPECT_THAT(taken_, IsEmpty());
+}
+
+// The next term's server, which listens at the same place, does not know of it.
+TEST_F(AcceptorTest, WhoOpensStillIsClosedWhenItStops) {
+  Start("127.0.0.1", FirstSettings(4));
+  const int fd = Connect();
+  Receive(fd, 15);
+  acceptor_->Stop();
+  EXPECT_TRUE(IsClosed(fd));
 }
 
 // gRPC tells it that it speaks no HTTP/2.
