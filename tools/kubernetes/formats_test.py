@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import unittest
-import warnings
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, "tests")
@@ -27,8 +26,8 @@ SCHEMAS = os.environ.get("RUBATO_KUBERNETES_SCHEMAS", "")
 sys.path.insert(0, os.environ.get("RUBATO_TEST_PACKAGES") or "/nonexistent")
 try:
     import jsonschema
-    import kubernetes_validate
     import yaml
+    from strict import newest, refusal
 except ImportError:
     skip("FormatsTest", "Schemas",
          "RUBATO_TEST_PACKAGES names no folder with kubernetes-validate and jsonschema")
@@ -74,23 +73,6 @@ def jobs(document):
     return [{"apiVersion": "batch/v1", "kind": "Job",
              "metadata": dict(job["template"]["metadata"], name="x"),
              "spec": job["template"]["spec"]} for job in spec.get("replicatedJobs", [])]
-
-
-def newest():
-    schemas = os.path.join(os.path.dirname(kubernetes_validate.__file__), "kubernetes-json-schema")
-    numbers = [os.path.basename(path).split(".") for path in glob.glob(schemas + "/v*-strict")]
-    return "1." + str(max(int(number[1]) for number in numbers))
-
-
-def refusal(document, version):
-    """Why Kubernetes' own schema refuses the document, or None."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            kubernetes_validate.validate(document, version, strict=True)
-    except kubernetes_validate.ValidationError as error:
-        return error
-    return None
 
 
 def by_name(found):

@@ -11,7 +11,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import warnings
 
 sys.dont_write_bytecode = True
 sys.path.insert(0, "tests")
@@ -22,19 +21,13 @@ from skipped import skip  # pylint: disable=wrong-import-position
 PACKAGES = os.environ.get("RUBATO_TEST_PACKAGES", "")
 sys.path.insert(0, PACKAGES or "/nonexistent")
 try:
-    import kubernetes_validate
     import yaml
+    from strict import newest, refusal
 except ImportError:
     skip("KubernetesTest", "StrictSchemas",
          "RUBATO_TEST_PACKAGES names no folder with kubernetes-validate (CONTRIBUTING.md)")
 
 OLDEST = "1.33"
-
-
-def newest():
-    schemas = os.path.join(os.path.dirname(kubernetes_validate.__file__), "kubernetes-json-schema")
-    numbers = [os.path.basename(path).split(".") for path in glob.glob(schemas + "/v*-strict")]
-    return "1." + str(max(int(number[1]) for number in numbers))
 
 
 def documents(path):
@@ -43,17 +36,6 @@ def documents(path):
         text = file.read()
     pod = "".join(line[3:] for line in text.splitlines(True) if line.startswith("#| "))
     return [d for d in yaml.safe_load_all(text) if d] + [yaml.safe_load(pod)]
-
-
-def refusal(document, version):
-    """Why the document is no valid one, or None."""
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            kubernetes_validate.validate(document, version, strict=True)
-    except kubernetes_validate.ValidationError as error:
-        return error
-    return None
 
 
 def planted(document):
