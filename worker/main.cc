@@ -16,12 +16,14 @@
 #include "common/wire/channel.h"
 #include "common/wire/find_credentials.h"
 #include "worker/process/worker.h"
+#include "worker/script/script_opening.h"
 
 namespace {
 
 absl::Status Work(const std::string& config, const std::vector<std::string>& overrides,
                   const rubato::DelayFlags& delays, rubato::WorkerOptions options,
-                  rubato::SignalWatcher* signals, std::optional<rubato::Log>* log) {
+                  rubato::ScriptChannel* script, rubato::SignalWatcher* signals,
+                  std::optional<rubato::Log>* log) {
   const rubato::Environment environment = rubato::ProcessEnvironment();
   RUBATO_ASSIGN_OR_RETURN(const rubato::proto::Job job,
                           rubato::LoadJob(config, overrides, environment));
@@ -48,7 +50,13 @@ absl::Status Work(const std::string& config, const std::vector<std::string>& ove
       rubato::FindCredentials(static_cast<rubato::SecurityMode>(job.security().mode()),
                               rubato::Role::kWorker, std::getenv));
   if (job.cluster().dedicated_coordinator()) options.connection.coordinator = "the coordinator";
-  return rubato::RunWorker(job, options, signals);
+  rubato::Departure departure;
+  signals->OnSignal([&](int signal) { departure.Ask(rubato::InterruptedBy(signal)); });
+  const absl::Status status = script != nullptr
+                                  ? rubato::RunScriptWorker(job, options, script, &departure)
+                                  : rubato::RunWorker(job, options, &departure);
+  signals->OnSignal(nullptr);
+  return status;
 }
 
 // It was asked to, and the others go on: no error.
@@ -91,10 +99,20 @@ int main(int argc, char** argv) {
             "that a micro-batch takes beside the computing itself: as if the worker were slower; "
             "as of rubato simulate");
   flags.Add("speeds", &delays.speeds, "SPEEDS", "a factor of that; likewise");
+  int script_socket = -1, script_memory = -1;
+  flags.Add("script-fd", &script_socket, "FD",
+            "a socket to the script that computes; a script gives it to the worker that it starts");
+  flags.Add("memory-fd", &script_memory, "FD", "the memory that it shares with that; likewise");
   if (const std::optional<int> code = flags.Handle(argc, argv)) return *code;
   rubato::SignalWatcher signals;
   std::optional<rubato::Log> log;  // once the job says how
-  const absl::Status status = Work(config, overrides, delays, options, &signals, &log);
+  if (script_socket >= 0) {
+    rubato::ScriptChannel channel(script_socket, script_memory);
+    const absl::Status status = Work(config, overrides, delays, options, &channel, &signals, &log);
+    rubato::EndScript(status, &channel);  // who says it
+    return rubato::ExitCode(status);
+  }
+  const absl::Status status = Work(config, overrides, delays, options, nullptr, &signals, &log);
   if (absl::IsCancelled(status) && !rubato::IsStoppedByOthers(status)) {
     SayThatItLeft(status, log);
   } else if (!status.ok()) {

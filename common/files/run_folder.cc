@@ -172,7 +172,8 @@ void RunFolder::Abandon() const {
   std::error_code error;
   std::vector<fs::path> entries = {JobFile(),       AddressFile(),        TokenFile(),
                                    WorkerKeyFile(), CertificatesFolder(), StateFile(),
-                                   MetricsFile(),   ViewsFile(),          RecordFolder()};
+                                   MetricsFile(),   ViewsFile(),          RecordFolder(),
+                                   InitialFile()};
   for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
     if (absl::StartsWith(it->path().filename().string(), "events.out.tfevents.")) {
       entries.push_back(it->path());
@@ -192,6 +193,7 @@ std::string RunFolder::AddressFile() const { return path_ + "/address"; }
 std::string RunFolder::TokenFile() const { return absl::StrCat(path_, "/token"); }
 std::string RunFolder::WorkerKeyFile() const { return absl::StrCat(path_, "/worker-key"); }
 std::string RunFolder::CertificatesFolder() const { return absl::StrCat(path_, "/certificates"); }
+std::string RunFolder::InitialFile() const { return path_ + "/initial.safetensors"; }
 std::string RunFolder::StateFile() const { return absl::StrCat(path_, "/state.json"); }
 
 std::string RunFolder::ViewsFile() const { return absl::StrCat(path_, "/views.jsonl"); }

@@ -61,6 +61,8 @@ class RunFolder {
   // Of each role, where the run has its own (`rubato certificates`).
   std::string CertificatesFolder() const;
   std::string StateFile() const;
+  // The values that a script's model began with.
+  std::string InitialFile() const;
   std::string MetricsFile() const;
   std::string ViewsFile() const;
   std::string ParametersFile() const;

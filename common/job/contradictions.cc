@@ -21,7 +21,10 @@ std::optional<double> Samples(const proto::Point& point, const proto::Job& job) 
     case proto::Point::kSteps:
       return static_cast<double>(point.steps()) * static_cast<double>(job.train().batch_size());
     case proto::Point::kEpochs:
-      if (job.data().format() != proto::Data::FORMAT_GLYPHS) return std::nullopt;
+      if (job.data().format() != proto::Data::FORMAT_GLYPHS ||
+          job.model().preset() == proto::Model::PRESET_SCRIPT) {
+        return std::nullopt;
+      }
       // Without `validation` its fraction is 0.
       return point.epochs() * static_cast<double>(job.data().train_size()) *
              (1 - job.data().validation().fraction());
@@ -138,6 +141,11 @@ class Checks {
   void CheckTopK() {
     const proto::Optimizer& optimizer = job_.optimizer();
     if (job_.wire().push().codec() != proto::Push::CODEC_TOPK || !Sound({"wire.push"})) return;
+    if (job_.model().preset() == proto::Model::PRESET_SCRIPT) {
+      report_.Add("wire.push",
+                  "found topk beside a script, expected another codec: its optimizer is not known");
+      return;
+    }
     const auto refuse = [this](const std::string& key, bool found, const std::string& why) {
       if (found && Sound({key})) report_.Add(key, why);
     };

@@ -66,12 +66,35 @@ void DeriveDefaults(proto::Job* job) {
       job->train().has_until()) {
     *schedule.mutable_until() = job->train().until();
   }
+  if (job->model().preset() == proto::Model::PRESET_SCRIPT) {
+    job->clear_data();
+    job->clear_loss();
+    job->clear_optimizer();
+  }
   // A schedule stands in place of the one mode.
   if (job->consistency().schedule_size() > 0) job->mutable_consistency()->clear_mode();
   proto::Evaluation& evaluation = *job->mutable_evaluation();
   if (!evaluation.has_split()) {
     evaluation.set_split(job->data().has_validation() ? proto::Evaluation::SPLIT_VALIDATION
                                                       : proto::Evaluation::SPLIT_TEST);
+  }
+}
+
+// A script brings its model, and what belongs to that: the job has nothing of it.
+void TakeScript(proto::Job* job, Report* report) {
+  if (job->script_size() > 0 && !report->Given("model")) {
+    job->mutable_model()->set_preset(proto::Model::PRESET_SCRIPT);
+  }
+  if (job->model().preset() != proto::Model::PRESET_SCRIPT) {
+    if (job->script_size() > 0 && report->Sound("model") && report->Sound("script")) {
+      report->Add("script",
+                  "found beside a model, expected one of the two: a script has its own model");
+    }
+    return;
+  }
+  for (const char* key : {"data", "loss", "optimizer"}) {
+    if (!report->Given(key) || !report->Sound(key)) continue;
+    report->Add(key, "found beside a script, expected nothing: the script has its own");
   }
 }
 
@@ -116,6 +139,7 @@ absl::StatusOr<proto::Job> LoadJob(const std::string& path, absl::Span<const std
   Report& report = reader.report();
   // Of another version of the schema nothing else can be judged.
   RUBATO_RETURN_IF_ERROR(report.ToStatus("version"));
+  TakeScript(&job, &report);
   Complete(&job, &report);
   DeriveDefaults(&job);
   CheckContradictions(job, &report);
@@ -130,6 +154,12 @@ std::string ResolvedYaml(const proto::Job& job, const Sources& sources) {
   Complete(&resolved, &ignored);
   DeriveDefaults(&resolved);
   return WriteYaml(resolved, sources);
+}
+
+proto::Job WithOptimizerOf(const proto::Layout& layout, const proto::Job& job) {
+  proto::Job whole = job;
+  if (layout.has_optimizer()) *whole.mutable_optimizer() = layout.optimizer();
+  return whole;
 }
 
 std::string JobDigest(const proto::Job& job) {

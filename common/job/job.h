@@ -10,6 +10,7 @@
 #include "absl/types/span.h"
 #include "common/job/environment.h"
 #include "proto/job.pb.h"
+#include "proto/layout.pb.h"
 
 namespace rubato {
 
@@ -37,6 +38,9 @@ absl::StatusOr<proto::Job> LoadJob(const std::string& path,
 // The whole job as YAML, with every key and default in its place, and with comments that say which
 // of them `sources` gave. LoadJob reads it back to an equal message.
 std::string ResolvedYaml(const proto::Job& job, const Sources& sources = {});
+
+// The job with the optimizer that its script's layout brings, if it is a script's.
+proto::Job WithOptimizerOf(const proto::Layout& layout, const proto::Job& job);
 
 // SHA-256, in hexadecimal, of what all processes of one job must agree on: the resolved job without
 // the keys that are marked `local` in the schema, where each says why.

@@ -191,8 +191,8 @@ TEST(JobMistakesTest, OneWrongLine) {
        "optimizer.momentum?"},
       {"nonsense: 3",
        "13:1: nonsense: found an unknown key, expected version, name, seed, cluster, device, data, "
-       "model, loss, optimizer, consistency, wire, train, metrics, log, evaluation, checkpoint or "
-       "security"},
+       "model, loss, optimizer, consistency, wire, train, metrics, log, evaluation, checkpoint, "
+       "security or script"},
       {"<<: {a: b}",
        "13:1: <<: found a merge key, expected plain keys: << is not part of YAML 1.2"},
       {"log: {level:error}",
@@ -378,7 +378,7 @@ TEST(JobMistakesTest, AllAtOnceInTheOrderOfTheFile) {
           "job.yaml:9:7: model.layers[3]: found flatten and relu, expected only one of them",
           "job.yaml:10:3: found a map as a key, expected version, name, seed, cluster, device, "
           "data, model, loss, optimizer, consistency, wire, train, metrics, log, evaluation, "
-          "checkpoint or security",
+          "checkpoint, security or script",
           "job.yaml:12:1: train.until: found nothing, expected {epochs: N}, {steps: N}, {samples: "
           "N} or {time: N}",
           "job.yaml:12:21: train.batch_size: found 0, expected an integer from 1 to 16777216",

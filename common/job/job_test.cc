@@ -209,7 +209,7 @@ TEST(LoadJobTest, AModelIsItsLayersOrAName) {
        "model.hidden: found with preset: none, expected only with preset: mlp"},
       {"{preset: char_gpt, channels: 30, heads: 4}",
        "model.heads: found 4, expected a divisor of channels, which is 30"},
-      {"cn", "expected none, mlp, cnn, lenet, char_gpt, resnet20 or resnet18"},
+      {"cn", "expected none, mlp, cnn, lenet, char_gpt, resnet20, resnet18 or script"},
       {"{layers: [{residual: {layers: []}}]}",
        "model.layers[0].residual.layers: found an empty list"},
   };

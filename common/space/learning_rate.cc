@@ -33,7 +33,10 @@ LearningRate::LearningRate(const proto::Optimizer& optimizer, int64_t batch_size
     : learning_rate_(optimizer.learning_rate()),
       name_(optimizer.schedule().name()),
       gamma_(optimizer.schedule().gamma()),
-      final_ratio_(optimizer.schedule().final_ratio()) {
+      final_ratio_(optimizer.schedule().final_ratio()),
+      factors_(optimizer.schedule().factors().begin(), optimizer.schedule().factors().end()),
+      batch_size_(batch_size),
+      samples_per_epoch_(samples_per_epoch) {
   RUBATO_CHECK(batch_size > 0 && samples_per_epoch > 0);
   const auto samples_at = [&](const proto::Point& point) {
     return static_cast<double>(SamplesAt(point, batch_size, samples_per_epoch));
@@ -59,6 +62,15 @@ double LearningRate::Factor(double samples) const {
       return 1;
     case proto::Schedule::NAME_STEP:
       return std::pow(gamma_, std::floor(samples / every_));
+    case proto::Schedule::NAME_TABLE: {
+      // An epoch's last step may be short.
+      const int64_t steps_per_epoch = (samples_per_epoch_ + batch_size_ - 1) / batch_size_;
+      const int64_t at = static_cast<int64_t>(samples);
+      const int64_t step =
+          at / samples_per_epoch_ * steps_per_epoch + at % samples_per_epoch_ / batch_size_;
+      if (factors_.empty()) return 1;
+      return factors_[std::min<size_t>(static_cast<size_t>(step), factors_.size() - 1)];
+    }
     case proto::Schedule::NAME_COSINE:
       return final_ratio_ +
              (1 - final_ratio_) * (1 + std::cos(kPi * std::min(1.0, samples / until_))) / 2;

@@ -42,6 +42,7 @@
 #include "server/coordinator/decisions.h"
 #include "server/coordinator/ending.h"
 #include "server/coordinator/evaluations.h"
+#include "server/coordinator/first_values.h"
 #include "server/coordinator/leases.h"
 #include "server/coordinator/registry.h"
 #include "server/coordinator/starting.h"
@@ -119,6 +120,7 @@ class Coordinator {
   void On(const coordinator::StopRequested& event);
   void On(const coordinator::Failed& event);
   void On(const coordinator::RestoreBroke& event);
+  void On(const coordinator::ValuesSaved& event);
   void On(const coordinator::PartsFolder& event) { checkpoints_.SetPartsFolder(event.path); }
   void OnRegistration(PeerId id, const proto::Registration& registration);
   // Who registers is of a run that has begun already, and this would be another run of the same
@@ -151,6 +153,8 @@ class Coordinator {
 
   // The beginning.
   void Gather();
+  // Whether the job has what it begins with; sees to it.
+  bool HasFirstValues();
   void OpenFirstView();
   void BeginTraining();
 
@@ -212,6 +216,7 @@ class Coordinator {
   const proto::RunState before_;
   proto::Lasting lasting_;
   Starting starting_;
+  FirstValues first_values_;
   Registry registry_;
   Leases leases_;
   ViewChange change_;

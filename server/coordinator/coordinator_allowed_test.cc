@@ -25,6 +25,7 @@ TEST_F(AllowedTest, WhatOnlyWhoHasAViewSays) {
          *m = Computed(0, {0, 2}, 1, 2);
        }},
       {"idle", [](auto* m) { m->mutable_idle()->set_view(1); }},
+      {"initial_values.begin", [](auto* m) { m->mutable_initial_values()->set_begin(-1); }},
       {"evaluation", [](auto* m) { *m = Evaluated(3); }},
       {"failure.non_finite",
        [](auto* m) {

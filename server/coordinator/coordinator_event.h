@@ -80,9 +80,15 @@ struct PartsFolder {
   std::string path;
 };
 
+// What has come of SaveValues.
+struct ValuesSaved {
+  absl::Status status;
+};
+
 using Event =
     std::variant<FromPeer, PeerGone, Heartbeat, Tick, Collected, Checkpointed, CheckpointRequested,
-                 SwitchRequested, StopRequested, Failed, RestoreBroke, PartsFolder>;
+                 SwitchRequested, StopRequested, Failed, RestoreBroke, PartsFolder,
+                 ValuesSaved>;
 
 }  // namespace rubato::coordinator
 

@@ -86,6 +86,8 @@ class CoordinatorTest : public ::testing::Test {
         kept_.push_back(keep->lasting);
       } else if (std::holds_alternative<coordinator::Restore>(outcome)) {
         ++restores_;
+      } else if (const auto* save = std::get_if<coordinator::SaveValues>(&outcome)) {
+        saves_.push_back(*save);
       } else if (const auto* write = std::get_if<coordinator::WriteCheckpoint>(&outcome)) {
         manifests_.push_back(write->manifest);
         snapshots_.push_back(write->snapshot);
@@ -243,6 +245,7 @@ class CoordinatorTest : public ::testing::Test {
   std::vector<proto::Manifest> manifests_;
   std::vector<uint32_t> snapshots_;
   int restores_ = 0;
+  std::vector<coordinator::SaveValues> saves_;
 };
 
 // What the last message to both shards was.

@@ -54,6 +54,15 @@ struct Restore {
   std::vector<int> shards;
 };
 
+// Keep these values in the run's folder, then ValuesSaved: float32 of the flat vector that the job
+// begins with, from value `begin` on (0: anew), to its end if they are the last.
+struct SaveValues {
+  int64_t begin;
+  std::string values;
+  bool is_last;
+  proto::Layout layout;  // of the vector
+};
+
 // Write the snapshot as a checkpoint, then Checkpointed. All shards but `unseen` have written their
 // parts; where one could not, there is nothing to write, and `failure` is what Checkpointed tells.
 struct WriteCheckpoint {
@@ -81,7 +90,7 @@ struct Answer {
 
 // MetricsLine: it is complete.
 using Outcome = std::variant<Send, Log, Warn, MetricsLine, Journal, Collect, Restore,
-                             WriteCheckpoint, Keep, End, Answer>;
+                             SaveValues, WriteCheckpoint, Keep, End, Answer>;
 using Outcomes = std::vector<Outcome>;
 
 inline proto::Stop MakeStop(int exit_code, const std::string& reason) {

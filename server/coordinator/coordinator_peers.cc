@@ -213,6 +213,9 @@ void Coordinator::OnWorker(PeerId id, Peer* peer, const proto::PeerMessage& mess
     case proto::PeerMessage::kEvaluation:
       OnEvaluation(id, *peer, message.evaluation());
       break;
+    case proto::PeerMessage::kInitialValues:
+      first_values_.OnPiece(id, message.initial_values(), &out_);
+      break;
     case proto::PeerMessage::kLeave:
       out_.push_back(SendStop(id, MakeStop(0, "it has left")));
       if (work_.has_value()) work_->OnLeaving(peer->worker, message.leave().applied());

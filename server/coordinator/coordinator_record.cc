@@ -4,6 +4,7 @@
 #include <variant>
 
 #include "absl/status/status.h"
+#include "common/base/crc32c.h"
 #include "server/run/metrics_file.h"
 
 namespace rubato::coordinator {
@@ -71,6 +72,10 @@ void Fill(const PartsFolder& event, proto::CoordinatorEvent* out) {
   out->set_parts_folder(event.path);
 }
 
+void Fill(const ValuesSaved& event, proto::CoordinatorEvent* out) {
+  *out->mutable_values_saved() = ToProto(event.status);
+}
+
 Event FromProto(const proto::CoordinatorEvent& event) {
   switch (event.kind_case()) {
     case proto::CoordinatorEvent::kMessage:
@@ -99,6 +104,8 @@ Event FromProto(const proto::CoordinatorEvent& event) {
       return RestoreBroke{FromProto(event.restore_broke())};
     case proto::CoordinatorEvent::kPartsFolder:
       return PartsFolder{event.parts_folder()};
+    case proto::CoordinatorEvent::kValuesSaved:
+      return ValuesSaved{FromProto(event.values_saved())};
     case proto::CoordinatorEvent::kTick:
     case proto::CoordinatorEvent::KIND_NOT_SET:
       break;
@@ -133,6 +140,11 @@ void Fill(const Collect& collect, proto::CoordinatorOutcome* out) {
 void Fill(const Restore& restore, proto::CoordinatorOutcome* out) {
   proto::CoordinatorOutcome::Restore* message = out->mutable_restore();
   for (const int shard : restore.shards) message->add_shards(shard);
+}
+
+void Fill(const SaveValues& save, proto::CoordinatorOutcome* out) {
+  out->mutable_save_values()->set_begin(save.begin);
+  out->mutable_save_values()->set_bits(Crc32c(save.values));
 }
 
 void Fill(const WriteCheckpoint& write, proto::CoordinatorOutcome* out) {

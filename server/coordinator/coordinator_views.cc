@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/job/job.h"
 #include "common/space/modes.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/kept_values.h"
@@ -24,8 +25,25 @@ void Coordinator::Gather() {
       starting_.IsReady(registry_, !lasting_.stop().empty(), now_, &out_);
   if (!is_ready.ok()) {
     End(is_ready.status(), ExitCode(is_ready.status()), std::string(is_ready.status().message()));
-  } else if (*is_ready) {
+  } else if (*is_ready && HasFirstValues()) {
     OpenFirstView();
+  }
+}
+
+bool Coordinator::HasFirstValues() {
+  const proto::Layout& layout = registry_.model().layout();
+  if (!layout.gives_values() || !starting_.lacks_values()) return true;
+  if (!first_values_.Fetch(registry_, &out_)) return false;
+  starting_.OnInitialValues();
+  return true;
+}
+
+void Coordinator::On(const coordinator::ValuesSaved& event) {
+  if (!event.status.ok()) {
+    On(coordinator::Failed{event.status});
+  } else {
+    first_values_.OnSaved(&out_);
+    if (starting_.state() == Starting::State::kGathering && !is_over_) Gather();
   }
 }
 
@@ -46,6 +64,7 @@ void Coordinator::DecideOnKept() {
 
 void Coordinator::OpenFirstView() {
   const proto::WorkerRegistration& model = registry_.model();
+  const proto::Job job = WithOptimizerOf(model.layout(), job_);
   const std::optional<proto::Manifest>& resume = starting_.resume();
   view_.set_samples_per_epoch(model.train_samples());
   *view_.mutable_layout() = model.layout();
@@ -65,9 +84,9 @@ void Coordinator::OpenFirstView() {
     ending_.Stop(absl::OkStatus());
     summary_.stopped = lasting_.stop();
   }
-  decisions_.emplace(job_, *placement_, registry_.Shards(), TrainableCount(view_.layout()));
+  decisions_.emplace(job, *placement_, registry_.Shards(), TrainableCount(view_.layout()));
   evaluations_.emplace(job_, model.train_samples());
-  work_.emplace(job_, model.train_samples(), resume, lasting_, policies_);
+  work_.emplace(job, model.train_samples(), resume, lasting_, policies_);
   if (starting_.is_kept() &&
       OnArrival(work_->lineage().mode()) == OnArrival(FromManifest(resume->mode()))) {
     for (const proto::Decision& decision : kept_decisions_) {
@@ -84,7 +103,7 @@ void Coordinator::OpenFirstView() {
         Warn{absl::StrFormat("%d of %d workers have nothing to compute: train.micro_batches is %d",
                              spare, registry_.workers(), job_.train().micro_batches())});
   }
-  for (std::string& group : UnusedGroups(job_.optimizer(), view_.layout())) {
+  for (std::string& group : UnusedGroups(job.optimizer(), view_.layout())) {
     out_.push_back(Warn{std::move(group)});
   }
   change_.AddReason(before_.term() <= 1   ? "the start"

@@ -11,6 +11,7 @@
 #include "common/consistency/ledger.h"
 #include "common/space/flat_space.h"
 #include "common/space/sum_of_squares.h"
+#include "server/coordinator/value_pieces.h"
 
 namespace rubato {
 namespace {
@@ -119,6 +120,12 @@ absl::Status Check(const proto::EvaluationResult& evaluation, const PeerTerms& t
   RUBATO_RETURN_IF_ERROR(In("evaluation.samples", evaluation.samples(), 0, kMostSamples));
   RUBATO_RETURN_IF_ERROR(Shares("evaluation.correct", evaluation.correct(), evaluation.samples()));
   return Shares("evaluation.judged", evaluation.judged(), evaluation.samples());
+}
+
+absl::Status Check(const proto::InitialValues& initial) {
+  RUBATO_RETURN_IF_ERROR(Count("initial_values.begin", initial.begin()));
+  return In("initial_values.values", static_cast<int64_t>(initial.values().size()), 0,
+            kValuesOfPiece * static_cast<int64_t>(sizeof(float)));
 }
 
 absl::Status Check(const proto::ShardClosed& closed, const PeerTerms& terms) {
@@ -271,6 +278,8 @@ absl::Status CheckWorkerMessage(const proto::PeerMessage& message, const PeerTer
       return Check(message.idle(), terms);
     case proto::PeerMessage::kLeave:
       return Count("leave.applied", message.leave().applied());
+    case proto::PeerMessage::kInitialValues:
+      return Check(message.initial_values());
     case proto::PeerMessage::kFailure:
       return Check(message.failure(), terms);
     default:

@@ -8,8 +8,11 @@
 #include "absl/strings/str_join.h"
 #include "common/base/heartbeat_interval.h"
 #include "common/base/status.h"
+#include "common/job/job.h"
 #include "common/space/flat_space.h"
+#include "server/coordinator/layout_difference.h"
 #include "server/coordinator/peer_checks.h"
+#include "server/optimizers/parameter_groups.h"
 
 namespace rubato {
 namespace {
@@ -46,6 +49,7 @@ absl::Status Registry::Check(const proto::Registration& registration, int max_wo
   if (TrainableCount(worker.layout()) <= 0) {
     return absl::FailedPreconditionError("the worker has no parameters");
   }
+  RUBATO_RETURN_IF_ERROR(CheckScript(worker));
   if (workers() == 0 && !keeps_model_) return absl::OkStatus();
   const std::string others =
       ranks_.empty() ? "the workers before it" : Describe(peers_.at(ranks_.rbegin()->second));
@@ -54,11 +58,26 @@ absl::Status Registry::Check(const proto::Registration& registration, int max_wo
         absl::StrFormat("this worker's data differ from those of %s: digests %s and %s", others,
                         worker.data_digest().substr(0, 12), model_.data_digest().substr(0, 12)));
   }
-  if (worker.layout().SerializeAsString() != model_.layout().SerializeAsString()) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("this worker's parameters differ from those of %s", others));
+  const std::string difference = LayoutDifference(worker.layout(), model_.layout());
+  if (!difference.empty()) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "this worker's parameters differ from those of %s: %s", others, difference));
   }
   return absl::OkStatus();
+}
+
+absl::Status Registry::CheckScript(const proto::WorkerRegistration& worker) const {
+  const proto::Layout& layout = worker.layout();
+  const bool is_script = job_.model().preset() == proto::Model::PRESET_SCRIPT;
+  if (layout.has_optimizer() != is_script || (layout.gives_values() && !is_script)) {
+    return absl::FailedPreconditionError(
+        is_script ? "the job's model is a script's, and this worker brings no optimizer"
+                  : "this worker brings an optimizer, which the job has");
+  }
+  if (!is_script) return absl::OkStatus();
+  const proto::Job job = WithOptimizerOf(layout, job_);
+  RUBATO_RETURN_IF_ERROR(Optimizer::Create(ServerOptimizer(job)).status());
+  return ParameterGroups::Create(ServerOptimizer(job), layout).status();
 }
 
 absl::Status Registry::CheckShard(int shard, absl::Time now) {

@@ -95,6 +95,8 @@ class Registry {
   const proto::WorkerRegistration& model() const { return model_; }
 
  private:
+  // Why the worker brings too much or too little for a job of a script, or for another; or OK.
+  absl::Status CheckScript(const proto::WorkerRegistration& worker) const;
   // Why the process cannot be that shard, or OK.
   absl::Status CheckShard(int shard, absl::Time now);
   void AddNumerics(const proto::Registration& registration, coordinator::Outcomes* out);

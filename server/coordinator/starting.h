@@ -55,6 +55,10 @@ class Starting {
     is_kept_ = true;
   }
   bool is_kept() const { return is_kept_; }
+  // The shell has got the values that the job begins with.
+  void OnInitialValues() { initial_ = true; }
+  // Whether the job begins with values that are neither a checkpoint's nor the shell's.
+  bool lacks_values() const { return !initial_ && !resume_.has_value(); }
 
   // Sends the first view to the shards. After that, whether the answer was the last one that the
   // beginning of the training waits for.
@@ -78,7 +82,7 @@ class Starting {
   std::optional<proto::Manifest> resume_;
   bool is_kept_ = false;    // by the shards
   const std::string path_;  // that shards may read; empty: none
-  const bool initial_;
+  bool initial_;
   const bool goes_on_;          // it is not the first term
   const std::string begun_on_;  // digest of the data; empty: not known
   const int wanted_;            // workers

@@ -295,6 +295,9 @@ struct Runner {
     if (status.ok()) return std::nullopt;
     return coordinator::Failed{status};
   }
+  std::optional<coordinator::Event> operator()(const coordinator::SaveValues& task) const {
+    return coordinator::ValuesSaved{tasks.save_values(task)};
+  }
   std::optional<coordinator::Event> operator()(const coordinator::WriteCheckpoint& task) const {
     return coordinator::Checkpointed{task.snapshot, tasks.checkpoint(view, task)};
   }
@@ -354,6 +357,8 @@ Summary ClusterService::summary() {
 void ClusterService::Do(const coordinator::Collect& task) { tasks_.push_back(task); }
 
 void ClusterService::Do(const coordinator::Restore& task) { tasks_.push_back(task); }
+
+void ClusterService::Do(const coordinator::SaveValues& task) { tasks_.push_back(task); }
 
 void ClusterService::Do(const coordinator::WriteCheckpoint& task) { tasks_.push_back(task); }
 

@@ -84,6 +84,8 @@ class ClusterService : public RawCoordination {
         collect;
     // Sends the floats that the job begins with to these shards.
     std::function<absl::Status(const proto::View& view, const std::vector<int>& shards)> restore;
+    // Keeps a piece of the values that the job begins with.
+    std::function<absl::Status(const coordinator::SaveValues& save)> save_values;
     // Writes a snapshot; returns the checkpoint's path.
     std::function<absl::StatusOr<std::string>(const proto::View& view,
                                               const coordinator::WriteCheckpoint& write)>
@@ -108,9 +110,9 @@ class ClusterService : public RawCoordination {
  private:
   class Call;
 
-  // What takes time: Collect, Restore, WriteCheckpoint.
-  using Task =
-      std::variant<coordinator::Collect, coordinator::Restore, coordinator::WriteCheckpoint>;
+  // What takes time.
+  using Task = std::variant<coordinator::Collect, coordinator::Restore, coordinator::SaveValues,
+                            coordinator::WriteCheckpoint>;
 
   // Who begins a call of `method`, or why it is refused; and of one that will send messages, what
   // is set for each of them.
@@ -128,6 +130,7 @@ class ClusterService : public RawCoordination {
   void Do(const coordinator::Journal& journal) { outlets_.journal(journal.view, journal.reason); }
   void Do(const coordinator::Collect& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::Restore& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void Do(const coordinator::SaveValues& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::WriteCheckpoint& task) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Do(const coordinator::Keep& keep) {
     if (outlets_.keep) outlets_.keep(keep.lasting);

@@ -71,6 +71,7 @@ CoordinatorServer::CoordinatorServer(const proto::Job& job, const ServerOptions&
       job_digest_(job_digest),
       log_(*log),
       begin_(std::move(term.begin)),
+      initial_file_(std::move(term.initial_file)),
       state_(begin_.state),
       lock_(std::move(term.lock)),
       registration_(ShardRegistration(job_digest, 0, remains.kept)),
@@ -290,8 +291,13 @@ ClusterService::Tasks CoordinatorServer::Tasks() {
     const auto on_failure = [this](const absl::Status& status) {
       service_.Post(coordinator::RestoreBroke{status});
     };
-    return begin_.initial ? files_->SendInitial(view, shards, job_.model().init_from(), on_failure)
-                          : files_->Restore(view, shards, begin_.path, *begin_.resume, on_failure);
+    return begin_.resume.has_value()
+               ? files_->Restore(view, shards, begin_.path, *begin_.resume, on_failure)
+               : files_->SendInitial(view, shards, initial_file_, on_failure);
+  };
+  tasks.save_values = [this](const coordinator::SaveValues& save) {
+    initial_file_ = folder_->InitialFile();
+    return files_->SaveInitial(save.layout, save.begin, save.values, save.is_last);
   };
   tasks.stop = [this] { files_->StopCollecting(); };
   return tasks;

@@ -84,6 +84,7 @@ class CoordinatorServer {
   const std::string job_digest_;
   const Log& log_;
   const Coordinator::Begin begin_;
+  std::string initial_file_;  // with the values that the job begins with; empty: none
   absl::Mutex state_mutex_;
   proto::RunState state_ ABSL_GUARDED_BY(state_mutex_);
   bool has_trained_ = false;  // a line of metrics says so

@@ -20,6 +20,7 @@
 #include "common/files/checkpoint.h"
 #include "common/files/checkpoint_part.h"
 #include "common/files/checkpoint_reader.h"
+#include "common/job/job.h"
 #include "common/space/placement.h"
 #include "server/optimizers/optimizer.h"
 #include "server/run/collect.h"
@@ -59,8 +60,8 @@ absl::Duration TimeToPrepare(const proto::Job& job) {
 // Belongs to the thread as well, which may outlive the rest: it may wait for a disk.
 class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
  public:
-  Worker(const proto::Job& job, int shard, std::vector<std::string> slots, Outlets outlets)
-      : job_(job), shard_(shard), slots_(std::move(slots)), outlets_(std::move(outlets)) {}
+  Worker(const proto::Job& job, int shard, Outlets outlets)
+      : job_(job), shard_(shard), outlets_(std::move(outlets)) {}
 
   void Start() {
     std::thread([self = shared_from_this()] { self->Run(); }).detach();
@@ -179,6 +180,10 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   absl::Status WriteFiles(const WriteTask& task, std::vector<uint32_t>* checksums) {
     const proto::View view = this->view();
     RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job_, view));
+    RUBATO_ASSIGN_OR_RETURN(
+        const Optimizer optimizer,
+        Optimizer::Create(ServerOptimizer(WithOptimizerOf(view.layout(), job_))));
+    const std::vector<std::string> slots(optimizer.slots().begin(), optimizer.slots().end());
     const std::string folder = absl::StrCat(task.folder, "/", task.snapshot);
     if (!IsWanted(task.snapshot)) return absl::CancelledError("it has come too late");
     if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
@@ -186,7 +191,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     }
     RUBATO_ASSIGN_OR_RETURN(
         CheckpointPart part,
-        CheckpointPart::Create(folder, view.layout(), placement.space(), slots_,
+        CheckpointPart::Create(folder, view.layout(), placement.space(), slots,
                                {shard_, placement.shards(), placement.Blocks(shard_)}));
     absl::Time next_word = MonotonicNow() + kBetweenWords;
     for (const auto& [block, copy] : task.blocks) {
@@ -244,7 +249,6 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
 
   const proto::Job job_;
   const int shard_;
-  const std::vector<std::string> slots_;
   const Outlets outlets_;
 
   MonotonicMutex mutex_;
@@ -258,9 +262,8 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
 
 absl::StatusOr<std::unique_ptr<PartFiles>> PartFiles::Create(const proto::Job& job, int shard,
                                                              Outlets outlets) {
-  RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job)));
-  const std::vector<std::string> slots(optimizer.slots().begin(), optimizer.slots().end());
-  auto worker = std::make_shared<Worker>(job, shard, slots, std::move(outlets));
+  RUBATO_RETURN_IF_ERROR(Optimizer::Create(ServerOptimizer(job)).status());
+  auto worker = std::make_shared<Worker>(job, shard, std::move(outlets));
   worker->Start();
   return std::unique_ptr<PartFiles>(new PartFiles(std::move(worker)));
 }

@@ -153,11 +153,20 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
           absl::StrCat("goes on from ", begin.path, ", whose job has other settings than this"),
           {{"job_digest", begin.resume->job_digest()}});
     }
-    RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*begin.resume));
-    if (!note.empty()) log.Warning(note);
+    // Of a script's optimizer nothing is known yet.
+    if (job.model().preset() != proto::Model::PRESET_SCRIPT) {
+      RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*begin.resume));
+      if (!note.empty()) log.Warning(note);
+    }
   }
   begin.restore_key = DrawEntropy() | 1;
-  begin.initial = !begin.resume.has_value() && !job.model().init_from().empty();
+  if (!begin.resume.has_value()) {
+    term.initial_file = job.model().init_from();
+    if (before.has_value() && access(RunFolder(options.run_dir).InitialFile().c_str(), F_OK) == 0) {
+      term.initial_file = RunFolder(options.run_dir).InitialFile();
+    }
+  }
+  begin.initial = !term.initial_file.empty();
   return term;
 }
 

@@ -19,6 +19,8 @@ namespace rubato {
 
 struct TermBegin {
   Coordinator::Begin begin;
+  // Which the shell sends, if begin.initial.
+  std::string initial_file;
   // Of a run that goes on.
   std::optional<FolderLock> lock;
 };

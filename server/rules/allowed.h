@@ -62,7 +62,7 @@ using Message = proto::PeerMessage;
 // clang-format off
 inline constexpr auto kMessageRules = [] {
   using namespace allowed_internal;
-  return std::array<MessageRule, 16>{{
+  return std::array<MessageRule, 17>{{
       // stranger, new worker, member, member after, new shard, shard, gone
       {Message::kRegistration,   {A, R, R, R, D, D, D}},
       {Message::kWorkRequest,    {R, R, A, D, R, R, D}},
@@ -70,6 +70,7 @@ inline constexpr auto kMessageRules = [] {
       {Message::kIdle,           {R, R, A, D, R, R, D}},
       {Message::kEvaluation,     {R, R, A, A, R, R, D}},
       {Message::kLeave,          {R, A, A, A, R, R, D}},
+      {Message::kInitialValues,  {R, A, D, D, R, R, D}},
       {Message::kFailure,        {R, A, A, A, A, A, D}},
       {Message::kStopRequest,    {R, R, R, R, A, A, D}},
       {Message::kShardOpened,    {R, R, R, R, R, A, D}},

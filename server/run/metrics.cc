@@ -96,9 +96,11 @@ void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
     Leaf& leaf = unit.leaves[first + i];
     if (!leaf.done) --unit.missing;
     const int64_t samples = progress.samples(i);
-    leaf = {true, progress.loss_sum(i), std::nullopt, static_cast<double>(samples), samples};
+    leaf = {true,    progress.loss_sum(i),         std::nullopt, static_cast<double>(samples),
+            samples, static_cast<double>(samples)};
     if (has_correct) leaf.correct = progress.correct(i);
     if (has_judged) leaf.judged = progress.judged(i);
+    if (has_judged && !has_correct) leaf.told = progress.judged(i);
   }
   if (!sync_) {
     CountUnit(unit.leaves, progress.staleness(), now, lines);
@@ -136,7 +138,7 @@ void Metrics::CountUnit(const std::vector<Leaf>& leaves, double staleness, absl:
   for (const Leaf& leaf : leaves) {
     loss += leaf.loss_sum;
     samples += leaf.samples;
-    if (leaf.done) window_told_ += leaf.samples;
+    if (leaf.done) window_told_ += leaf.told;
     if (!leaf.correct.has_value()) continue;
     window_correct_ += *leaf.correct;
     window_judged_ += leaf.judged;

@@ -114,6 +114,7 @@ class Metrics {
     std::optional<double> correct;
     double judged = 0;
     int64_t samples = 0;
+    double told = 0;  // samples whose loss is known, once it is done
   };
 
   int64_t StepsAt(int64_t units, int64_t samples) const {
@@ -165,7 +166,7 @@ class Metrics {
   double window_correct_ = 0;
   double window_judged_ = 0;
   int64_t window_samples_ = 0;
-  int64_t window_told_ = 0;  // samples whose loss is known
+  double window_told_ = 0;  // samples whose loss is known
   double window_staleness_ = 0;
   int64_t window_pushed_ = 0, window_pulled_ = 0;  // bytes
   Overlap window_overlap_;

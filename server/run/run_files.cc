@@ -231,7 +231,9 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
     if (mkdir(temporary.c_str(), 0777) != 0 && errno != EEXIST) {  // somebody removed the rest
       RUBATO_RETURN_IF_ERROR(BeginCheckpoint(folder_.CheckpointFolder(), temporary));
     }
-    RUBATO_ASSIGN_OR_RETURN(const Optimizer optimizer, Optimizer::Create(ServerOptimizer(job_)));
+    RUBATO_ASSIGN_OR_RETURN(
+        const Optimizer optimizer,
+        Optimizer::Create(ServerOptimizer(WithOptimizerOf(view.layout(), job_))));
     for (const std::string& slot : optimizer.slots()) manifest.add_slots(slot);
     for (const int shard : unseen) {
       RUBATO_RETURN_IF_ERROR(WritePart(view, shard, snapshot, temporary, &manifest));
@@ -268,6 +270,18 @@ absl::Status RunFiles::Restore(const proto::View& view, const std::vector<int>& 
               [&](size_t vector, int64_t begin, absl::Span<float> out) {
                 return reader.Read(vector, begin, out);
               });
+}
+
+absl::Status RunFiles::SaveInitial(const proto::Layout& layout, int64_t begin,
+                                   absl::string_view values, bool is_last) {
+  if (begin == 0) {
+    initial_.reset();
+    RUBATO_ASSIGN_OR_RETURN(
+        initial_,
+        SafetensorsWriter::Create(folder_.InitialFile(), VectorTensors(layout, /*slot=*/""), {}));
+  }
+  RUBATO_RETURN_IF_ERROR(initial_->Append(values));
+  return is_last ? initial_->Finish() : absl::OkStatus();
 }
 
 absl::Status RunFiles::SendInitial(const proto::View& view, const std::vector<int>& shards,

@@ -16,6 +16,7 @@
 #include "common/base/monotonic.h"
 #include "common/files/checkpoint.h"
 #include "common/files/run_folder.h"
+#include "common/files/safetensors.h"
 #include "common/wire/connection_options.h"
 #include "common/wire/shard_streams.h"
 #include "proto/checkpoint.pb.h"
@@ -69,7 +70,11 @@ class RunFiles {
   absl::Status Restore(const proto::View& view, const std::vector<int>& shards,
                        const std::string& checkpoint, const proto::Manifest& manifest,
                        const std::function<void(absl::Status)>& on_failure);
-  // The same with the parameters of model.init_from.
+  // Takes the values of the flat vector of `layout` from `begin` on, which is where those before
+  // ended, or 0: they are in `folder`'s InitialFile when the last are.
+  absl::Status SaveInitial(const proto::Layout& layout, int64_t begin, absl::string_view values,
+                           bool is_last);
+  // The same with the parameters in this file, as those of model.init_from.
   absl::Status SendInitial(const proto::View& view, const std::vector<int>& shards,
                            const std::string& file,
                            const std::function<void(absl::Status)>& on_failure);
@@ -110,6 +115,7 @@ class RunFiles {
   bool gives_up_ ABSL_GUARDED_BY(mutex_) = false;
   CollectEnd collect_end_;
   std::vector<std::unique_ptr<ShardStreams>> restoring_;
+  std::optional<SafetensorsWriter> initial_;
 };
 
 }  // namespace rubato

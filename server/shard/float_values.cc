@@ -9,6 +9,7 @@
 #include "common/base/finite.h"
 #include "common/base/kernels.h"
 #include "common/base/status.h"
+#include "common/job/job.h"
 #include "common/space/job_codec.h"
 #include "common/space/placement.h"
 
@@ -54,15 +55,22 @@ absl::StatusOr<Placement> FloatValues::PlacementOf(const proto::View& view) cons
   return placement;
 }
 
+void FloatValues::UseRate(const proto::View& view) {
+  learning_rate_.emplace(WithOptimizerOf(view.layout(), job_).optimizer(),
+                         job_.train().batch_size(), view.samples_per_epoch(),
+                         job_.train().until());
+}
+
 absl::StatusOr<Range> FloatValues::Open(const proto::View& view) {
   RUBATO_ASSIGN_OR_RETURN(const Placement placement, PlacementOf(view));
+  const proto::Optimizer settings = ServerOptimizer(WithOptimizerOf(view.layout(), job_));
+  RUBATO_ASSIGN_OR_RETURN(optimizer_, Optimizer::Create(settings));
   RUBATO_ASSIGN_OR_RETURN(
       store_,
       BlockStore::Create(placement, shard_, view.layout(), job_.seed(), optimizer_.slots().size(),
                          job_.cluster().workers().start() > 1, memory_));
-  RUBATO_ASSIGN_OR_RETURN(groups_, ParameterGroups::Create(ServerOptimizer(job_), view.layout()));
-  learning_rate_.emplace(job_.optimizer(), job_.train().batch_size(), view.samples_per_epoch(),
-                         job_.train().until());
+  RUBATO_ASSIGN_OR_RETURN(groups_, ParameterGroups::Create(settings, view.layout()));
+  UseRate(view);
   trainable_ = TrainableCount(view.layout());
   layout_ = view.layout();
   blocks_ = placement.Blocks(shard_);
@@ -78,8 +86,7 @@ absl::StatusOr<Range> FloatValues::GoOn(const proto::View& view) {
   }
   held_.clear();
   arrived_ = {};
-  learning_rate_.emplace(job_.optimizer(), job_.train().batch_size(), view.samples_per_epoch(),
-                         job_.train().until());
+  UseRate(view);
   return blocks_;
 }
 

@@ -61,11 +61,13 @@ class FloatValues : public ShardValues {
 
   // Where the view places this shard's blocks.
   absl::StatusOr<Placement> PlacementOf(const proto::View& view) const;
+  // The learning rate that the view's layout or the job says.
+  void UseRate(const proto::View& view);
   Range BlockRange(int64_t block) const;  // its values of the flat vector
 
   const proto::Job job_;
   const int shard_;
-  const Optimizer optimizer_;
+  Optimizer optimizer_;  // the job's; from the first view on its script's, if it has one
   const BlockMemory memory_;
 
   // From the first view on.

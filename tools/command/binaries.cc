@@ -10,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 
 namespace rubato {
@@ -40,6 +41,17 @@ absl::StatusOr<std::string> FindBinary(absl::string_view name) {
   return absl::NotFoundError(absl::StrCat("found no program ", leaf, "; looked for ",
                                           absl::StrJoin(candidates, " and "),
                                           " (RUBATO_BIN_DIR names another folder)"));
+}
+
+absl::StatusOr<std::string> FindProgram(const std::string& name) {
+  if (absl::StrContains(name, '/')) return name;
+  const char* const path = std::getenv("PATH");
+  for (const absl::string_view folder : absl::StrSplit(path != nullptr ? path : "", ':')) {
+    std::string program = absl::StrCat(folder, "/", name);
+    if (!folder.empty() && access(program.c_str(), X_OK) == 0) return program;
+  }
+  return absl::NotFoundError(
+      absl::StrCat("script: found no program ", name, " in the folders of PATH"));
 }
 
 std::string FindConfig(const std::string& path) {

@@ -24,6 +24,7 @@
 #include "common/job/job.h"
 #include "common/wire/reach.h"
 #include "server/run/run_state.h"
+#include "tools/command/binaries.h"
 #include "tools/command/certificates.h"
 #include "tools/command/command.h"
 #include "tools/command/log_file.h"
@@ -146,11 +147,22 @@ absl::StatusOr<Launcher::Event> LocalRun::Train() {
 }
 
 absl::Status LocalRun::StartWorker(int rank) {
+  if (plan_.job.script_size() > 0) return StartScript(rank);
   std::vector<std::string> arguments = {programs_.worker,  "--config",         folder_.JobFile(),
                                         "--rank",          absl::StrCat(rank), "--local-rank",
                                         absl::StrCat(rank)};
   arguments.insert(arguments.end(), worker_flags_.begin(), worker_flags_.end());
   return Start("worker", rank, std::move(arguments), address_);
+}
+
+absl::Status LocalRun::StartScript(int rank) {
+  std::vector<std::string> arguments(plan_.job.script().begin(), plan_.job.script().end());
+  RUBATO_ASSIGN_OR_RETURN(arguments[0], FindProgram(arguments[0]));
+  return Start("worker", rank, std::move(arguments), /*address=*/"",
+               {absl::StrCat("RUBATO_JOB=", folder_.JobFile()),
+                absl::StrCat("RUBATO_WORKER=", programs_.worker),
+                absl::StrCat("RUBATO__CLUSTER__ADDRESS=", address_),
+                absl::StrCat("RUBATO_RANK=", rank), absl::StrCat("LOCAL_RANK=", rank)});
 }
 
 absl::Status LocalRun::StartServer(const std::string& role, int rank, const std::string& address) {
@@ -176,12 +188,13 @@ absl::Status LocalRun::StartServer(const std::string& role, int rank, const std:
 std::string LocalRun::head_name() const { return ProcessName(head_role(), 0); }
 
 absl::Status LocalRun::Start(const std::string& role, int rank, std::vector<std::string> arguments,
-                             const std::string& address) {
+                             const std::string& address, std::vector<std::string> variables) {
   if (!address.empty())
     arguments.insert(arguments.end(), {"--set", absl::StrCat("cluster.address=\"", address, "\"")});
   logs_.try_emplace(ProcessName(role, rank), folder_.LogFile(role, rank));
   const bool is_worker = role == "worker";
   std::vector<std::string> environment = {"RUBATO_KEY=", "RUBATO_KEY_FILE="};  // not the caller's
+  environment.insert(environment.end(), variables.begin(), variables.end());
   if (plan_.job.security().mode() == proto::Security::MODE_MTLS) {
     environment.push_back(absl::StrCat("RUBATO_CERTIFICATES=", folder_.CertificatesFolder(), "/",
                                        RoleName(is_worker ? Role::kWorker : Role::kServer)));

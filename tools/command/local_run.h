@@ -55,6 +55,8 @@ class LocalRun {
   // Whether servers that have ended are started again.
   bool comes_back() const { return plan_.job.cluster().max_restarts() > 0; }
   absl::Status StartWorker(int rank);
+  // A worker that is a script.
+  absl::Status StartScript(int rank);
   // A shard, of role "server", or the coordinator of its own, number 0.
   absl::Status StartServer(const std::string& role, int rank, const std::string& address);
   // The role of the process that coordinates, whose number in it is 0.
@@ -62,7 +64,7 @@ class LocalRun {
     return plan_.job.cluster().dedicated_coordinator() ? "coordinator" : "server";
   }
   absl::Status Start(const std::string& role, int rank, std::vector<std::string> arguments,
-                     const std::string& address);
+                     const std::string& address, std::vector<std::string> variables = {});
   // kTimeout when the address is there, as nothing else has happened.
   absl::StatusOr<Launcher::Event> AwaitAddress();
   absl::StatusOr<Launcher::Event> Watch();

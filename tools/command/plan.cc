@@ -19,6 +19,7 @@
 #include "server/optimizers/optimizer.h"
 #include "server/optimizers/parameter_groups.h"
 #include "server/process/server_memory.h"
+#include "tools/command/binaries.h"
 #include "worker/data/load.h"
 #include "worker/model/model.h"
 #include "worker/step/compute_device.h"
@@ -173,6 +174,15 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
   // What convolutions need depends on it. If this processor lacks it, the workers' is near its own.
   static_cast<void>(FixIsa(job.device()));
   Plan plan;
+  if (job.model().preset() == proto::Model::PRESET_SCRIPT) {
+    if (job.script().empty()) {
+      return absl::FailedPreconditionError(
+          "model: found script, and no `script` to start, such as [python3, train.py]");
+    }
+    RUBATO_RETURN_IF_ERROR(FindProgram(job.script(0)).status());
+    plan.job = std::move(job);
+    return plan;
+  }
   proto::Job small = job;
   const bool drawn = job.data().format() == proto::Data::FORMAT_GLYPHS;
   if (drawn) {
@@ -224,11 +234,17 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
 }
 
 int64_t TotalSamples(const Plan& plan) {
-  if (plan.job.train().until().has_time()) return 0;
+  // How many samples a script's epoch has, it tells when it registers.
+  if (plan.job.train().until().has_time() || plan.job.script_size() > 0) return 0;
   return TotalSamples(plan.job, plan.train_samples);
 }
 
 std::string DryRunText(const Plan& plan) {
+  if (plan.job.script_size() > 0) {
+    return absl::StrCat(ResolvedYaml(plan.job, plan.sources),
+                        "\n#  parameters, data and optimizer are the script's, told when it runs\n",
+                        HostileText(plan.job.cluster()));
+  }
   const proto::Train& train = plan.job.train();
   const FlatSpace space = SpaceOf(plan.job, plan.layout);
   const Placement placement = Placement::Even(space, plan.job.cluster().servers());

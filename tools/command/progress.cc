@@ -82,6 +82,9 @@ Progress::Kind Progress::OnLine(absl::string_view json) {
     const auto value = line.find(std::string(figure.name));
     if (value != line.end() && value->is_number()) values[figure.name] = value->get<double>();
   }
+  if (epoch_samples_ <= 0 && values["epoch"] > 0) {
+    epoch_samples_ = values["samples"] / values["epoch"];
+  }
   // A test may tell of a moment before the last training line.
   const auto update = [&](absl::string_view name, double* value) {
     const auto now = values.find(name);

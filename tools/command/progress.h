@@ -40,7 +40,7 @@ class Progress {
   // Figures of a line by name; without those that are null, which stands for what is not finite.
   using Values = std::map<absl::string_view, double>;
 
-  double Epoch() const { return samples_ / epoch_samples_; }
+  double Epoch() const { return epoch_samples_ > 0 ? samples_ / epoch_samples_ : 0; }
   // Of the live line.
   struct Part {
     std::string text;
@@ -52,7 +52,7 @@ class Progress {
   std::optional<double> SecondsLeft() const;
 
   const double total_samples_;
-  const double epoch_samples_;
+  double epoch_samples_;  // 0: not known yet
   bool started_ = false;
   bool has_trained_ = false;  // a training line has come
   double step_ = 0;

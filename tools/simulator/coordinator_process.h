@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/base/check.h"
 #include "server/coordinator/coordinator.h"
 #include "tools/simulator/network.h"
 
@@ -123,6 +124,8 @@ class CoordinatorProcess : public Process {
   void Do(const coordinator::Journal& journal);
   void Do(const coordinator::Collect& collect);
   void Do(const coordinator::Restore& restore);
+  // No simulated model is a script's.
+  void Do(const coordinator::SaveValues&) { RUBATO_CHECK(false); }
   void Do(const coordinator::WriteCheckpoint& write);
   void Do(const coordinator::Keep& keep) {
     if (callbacks_.keep) callbacks_.keep(keep.lasting);

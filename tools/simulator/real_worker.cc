@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<RealWorker>> RealWorker::Create(const proto::Job&
       results->push_back(result);
     };
     RUBATO_ASSIGN_OR_RETURN(floats->values,
-                            WorkerValues::Create(Alone(job), data, /*local_rank=*/0, on_tested));
+                            ModelValues::Create(Alone(job), data, /*local_rank=*/0, on_tested));
     if (PushCodec(job) != Codec::kTopK) *shared = floats;
   }
   return std::unique_ptr<RealWorker>(new RealWorker(std::move(floats)));
@@ -41,7 +41,7 @@ int64_t RealWorker::Memory(const proto::Job& job, int64_t values, int64_t shared
 
 void RealWorker::OnJoin() {
   floats_->values->OnJoin().IgnoreError();  // it shares no memory
-  floats_->values->OnWorkers(/*workers=*/1, /*max_values=*/0);
+  floats_->values->OnView(proto::View(), /*max_values=*/0);
 }
 
 void RealWorker::OnBlock(int64_t block, const Content& content) {
@@ -62,8 +62,8 @@ absl::Status RealWorker::Compute(const SampleSchedule& schedule, int64_t unit, R
 }
 
 std::vector<proto::EvaluationResult> RealWorker::Test(int64_t unit, bool is_final) {
-  floats_->values->tests().Start(unit, parameters_, is_final);
-  floats_->values->tests().Wait();
+  floats_->values->StartTest(unit, parameters_, is_final);
+  floats_->values->AwaitTests();
   return std::exchange(floats_->results, {});
 }
 

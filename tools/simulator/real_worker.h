@@ -10,7 +10,7 @@
 #include "proto/job.pb.h"
 #include "tools/simulator/worker_model.h"
 #include "worker/data/load.h"
-#include "worker/step/worker_values.h"
+#include "worker/step/model_values.h"
 
 namespace rubato {
 
@@ -26,7 +26,7 @@ class RealWorker : public WorkerModel {
   };
 
   // `data` must outlive it. Made by the first, `shared` serves all workers of one job but those
-  // that keep what they have not sent (wire.push: topk). Errors as WorkerValues::Create.
+  // that keep what they have not sent (wire.push: topk). Errors as ModelValues::Create.
   static absl::StatusOr<std::unique_ptr<RealWorker>> Create(const proto::Job& job, const Data* data,
                                                             std::shared_ptr<Floats>* shared);
 

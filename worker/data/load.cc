@@ -112,6 +112,11 @@ int64_t ValidationSize(const proto::Data& config, int64_t size) {
 }
 
 absl::StatusOr<Data> LoadData(const proto::Job& job) {
+  if (job.model().preset() == proto::Model::PRESET_SCRIPT) {
+    return absl::FailedPreconditionError(
+        "the job's model and data are a script's, which has to be run for them: by `rubato train` "
+        "where the job has `script`, or by itself");
+  }
   const proto::Data& config = job.data();
   RUBATO_ASSIGN_OR_RETURN(Source source, ReadSource(job));
   if (config.has_test_fraction()) {

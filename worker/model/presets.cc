@@ -199,6 +199,10 @@ absl::StatusOr<proto::Model> ExpandPreset(const proto::Model& config,
   switch (config.preset()) {
     case proto::Model::PRESET_NONE:
       break;
+    case proto::Model::PRESET_SCRIPT:
+      status =
+          absl::FailedPreconditionError("model: found a script's, expected one of Rubato's own");
+      break;
     case proto::Model::PRESET_MLP:
       Mlp(config, is_image, outputs, chain);
       break;

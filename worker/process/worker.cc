@@ -11,10 +11,10 @@
 #include "absl/time/clock.h"
 #include "common/base/busy_clock.h"
 #include "common/base/entropy.h"
+#include "common/base/exit_code.h"
 #include "common/base/isa.h"
 #include "common/base/log.h"
 #include "common/base/monotonic.h"
-#include "common/base/process_exit.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/job/job.h"
@@ -27,7 +27,10 @@
 #include "worker/data/load.h"
 #include "worker/process/mailbox.h"
 #include "worker/process/test_hooks.h"
+#include "worker/script/script_opening.h"
+#include "worker/script/script_values.h"
 #include "worker/session/worker_session.h"
+#include "worker/step/model_values.h"
 #include "worker/step/pulled_parameters.h"
 #include "worker/step/worker_values.h"
 
@@ -36,23 +39,28 @@ namespace {
 
 class Worker {
  public:
-  Worker(const proto::Job& job, const Data* data, const WorkerOptions& options,
-         SignalWatcher* signals)
+  Worker(const proto::Job& job, const WorkerOptions& options, Departure* departure)
       : job_(job),
-        data_(*data),
         options_(options),
-        signals_(*signals),
+        departure_(*departure),
         job_digest_(JobDigest(job)),
         mailbox_([this] { parameters_.Wake(); }),
         parameters_(&mailbox_.waiting()) {}
 
-  // Takes part until the session ends.
-  absl::Status Run();
+  // Who computes its values tells results of tests by this, until they are told to end.
+  std::function<void(const proto::EvaluationResult& result)> OnTested() {
+    return [this](const proto::EvaluationResult& result) {
+      proto::PeerMessage message;
+      *message.mutable_evaluation() = result;
+      control_->Send(message);
+    };
+  }
+  // Takes part with these values until the session ends.
+  absl::Status Run(std::unique_ptr<WorkerValues> values);
 
  private:
   using Session = WorkerSession;
 
-  absl::Status Prepare();
   proto::Registration MakeRegistration() const;
   Log MakeLog(int rank) const;
 
@@ -73,6 +81,7 @@ class Worker {
   void Run(const Session::Test& test);
   void Run(const Session::ReadAhead& read);
   void Run(const Session::Compute& compute);
+  void Run(const Session::GiveValues& give);
   void Run(const Session::Disconnect& disconnect);
   void Run(const Session::End& end) { end_ = end.status; }
 
@@ -99,9 +108,8 @@ class Worker {
   };
 
   const proto::Job job_;
-  const Data& data_;
   const WorkerOptions options_;
-  SignalWatcher& signals_;
+  Departure& departure_;
   const std::string job_digest_;
   uint64_t attempt_ = 0;  // of the registration; its heartbeats show it
   TestHooks hooks_;
@@ -125,23 +133,6 @@ class Worker {
   std::optional<ShardStreams::Batch> batch_;
 };
 
-absl::Status Worker::Prepare() {
-  const auto on_tested = [this](const proto::EvaluationResult& result) {
-    proto::PeerMessage message;
-    *message.mutable_evaluation() = result;
-    control_->Send(message);
-  };
-  RUBATO_ASSIGN_OR_RETURN(values_,
-                          WorkerValues::Create(job_, &data_, options_.local_rank, on_tested));
-  session_.emplace(job_, values_->space().values());
-  log_.emplace(MakeLog(options_.rank));
-  for (const std::string& note : data_.notes) log_->Info(note);
-  if (!values_->device().note().empty()) log_->Info(values_->device().note());
-  log_->Info("ready; waiting for the coordinator and the others",
-             {{"coordinator", job_.cluster().address()}});
-  return absl::OkStatus();
-}
-
 Log Worker::MakeLog(int rank) const {
   return Log("worker", rank, static_cast<LogLevel>(job_.log().level()),
              static_cast<LogFormat>(job_.log().format()));
@@ -153,20 +144,20 @@ proto::Registration Worker::MakeRegistration() const {
   registration.set_job_digest(job_digest_);
   registration.set_process(ProcessDescription());
   registration.set_attempt(attempt_);
-  proto::WorkerRegistration* worker = registration.mutable_worker();
-  worker->set_rank(options_.rank);
-  *worker->mutable_layout() = values_->layout();
-  worker->set_data_digest(data_.digest);
-  worker->set_train_samples(data_.train.size());
-  worker->set_test_samples(data_.test.size());
-  worker->set_numerics(values_->device().numerics());
+  *registration.mutable_worker() = values_->Registration();
+  registration.mutable_worker()->set_rank(options_.rank);
   return registration;
 }
 
-absl::Status Worker::Run() {
-  RUBATO_RETURN_IF_ERROR(Prepare());
-  signals_.OnSignal(
-      [this](int signal) { mailbox_.Post(Session::AskedToLeave{InterruptedBy(signal)}); });
+absl::Status Worker::Run(std::unique_ptr<WorkerValues> values) {
+  values_ = std::move(values);
+  session_.emplace(job_, values_->space().values());
+  log_.emplace(MakeLog(options_.rank));
+  for (const std::string& note : values_->notes()) log_->Info(note);
+  log_->Info("ready; waiting for the coordinator and the others",
+             {{"coordinator", job_.cluster().address()}});
+  departure_.OnAsked(
+      [this](const absl::Status& why) { mailbox_.Post(Session::AskedToLeave{why}); });
   Handle(Session::Started{});
   while (!end_.has_value()) {
     busy_.Wait();
@@ -178,7 +169,8 @@ absl::Status Worker::Run() {
       HandleInBatch(Session::SomeArrived{*pull});
     }
   }
-  signals_.OnSignal(nullptr);
+  departure_.OnAsked(nullptr);
+  values_->EndTests();
   return *end_;
 }
 
@@ -197,7 +189,7 @@ void Worker::Handle(const Session::Event& event) {
 
 absl::StatusOr<std::unique_ptr<ControlClient>> Worker::Call(const Session::Connect& connect) const {
   const std::string& coordinator = job_.cluster().address();
-  const auto interrupted = [this] { return signals_.signal() != 0; };
+  const auto interrupted = [this] { return !departure_.why().ok(); };
   if (!connect.servers.empty()) {
     std::vector<std::string> addresses = connect.servers;
     addresses.push_back(coordinator);
@@ -219,8 +211,8 @@ void Worker::Run(const Session::Connect& connect) {
   attempt_ = DrawEntropy();
   absl::StatusOr<std::unique_ptr<ControlClient>> control = Call(connect);
   if (!control.ok()) {
-    // After a signal, AskedToLeave is on its way.
-    if (signals_.signal() == 0) mailbox_.Post(Session::NotConnected{control.status()});
+    // Who is asked to leave has AskedToLeave on its way.
+    if (departure_.why().ok()) mailbox_.Post(Session::NotConnected{control.status()});
     return;
   }
   control_ = *std::move(control);
@@ -241,7 +233,7 @@ void Worker::Run(const Session::UseView&) {
   log_.emplace(MakeLog(view.your_rank()));
   hooks_.OnMember(view.your_rank());
   log_->Info("takes part", {{"view", view.number()}, {"workers", view.members_size()}});
-  values_->OnWorkers(view.members_size(), session_->placement().max_values());
+  values_->OnView(view, session_->placement().max_values());
 }
 
 void Worker::OpenParameters() {
@@ -295,13 +287,13 @@ void Worker::Run(const Session::OpenStreams&) {
 
 void Worker::Run(const Session::SendToCoordinator& send) {
   if (send.after_tests) {
-    values_->tests().Wait(session_->deadline());
+    values_->AwaitTests(session_->deadline());
   }
   if (control_ != nullptr) control_->Send(send.message);
 }
 
 void Worker::Run(const Session::Test& test) {
-  values_->tests().Start(test.unit, parameters_.values(), test.is_final);
+  values_->StartTest(test.unit, parameters_.values(), test.is_final);
 }
 
 void Worker::Run(const Session::ReadAhead& read) {
@@ -343,6 +335,10 @@ void Worker::Run(const Session::Compute& compute) {
     const absl::Status status = values_->contributions().Compute(
         session_->schedule(), compute.unit, node, session_->policy(), parameters_.values(), send,
         &computed.progress, await);
+    if (absl::IsUnavailable(status)) {  // nobody computes any more: it ends as if it had died
+      end_ = absl::CancelledError(status.message());
+      return;
+    }
     if (absl::IsCancelled(status)) {
       Handle(Session::Interrupted{});
       parameters_.Abandon();
@@ -384,26 +380,48 @@ void Worker::AddFigures(int64_t pushed_bytes, proto::Progress* progress) {
   waiting_ = {};
 }
 
+void Worker::Run(const Session::GiveValues& give) {
+  const absl::Span<const float> values = values_->initial();
+  if (control_ == nullptr || values.empty()) return;
+  proto::PeerMessage message;
+  message.mutable_initial_values()->set_begin(give.values.begin);
+  message.mutable_initial_values()->set_values(values.data() + give.values.begin,
+                                               give.values.size() * sizeof(float));
+  control_->Send(message);
+}
+
 void Worker::Run(const Session::Disconnect&) {
   batch_.reset();
   heartbeat_.reset();
   streams_.reset();
-  values_->tests().Wait();
+  values_->EndTests();
   control_.reset();
   mailbox_.Clear();  // of what is over
-  if (const int signal = signals_.signal(); signal != 0) {
-    mailbox_.Post(Session::AskedToLeave{InterruptedBy(signal)});
+  if (const absl::Status why = departure_.why(); !why.ok()) {
+    mailbox_.Post(Session::AskedToLeave{why});
   }
 }
 
 }  // namespace
 
-absl::Status RunWorker(const proto::Job& job, const WorkerOptions& options,
-                       SignalWatcher* signals) {
+absl::Status RunWorker(const proto::Job& job, const WorkerOptions& options, Departure* departure) {
   RUBATO_RETURN_IF_ERROR(FixIsa(job.device()));
   RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job));
-  Worker worker(job, &data, options, signals);
-  return worker.Run();
+  Worker worker(job, options, departure);
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<WorkerValues> values,
+                          ModelValues::Create(job, &data, options.local_rank, worker.OnTested()));
+  return worker.Run(std::move(values));
+}
+
+absl::Status RunScriptWorker(const proto::Job& job, const WorkerOptions& options,
+                             ScriptChannel* channel, Departure* departure) {
+  RUBATO_RETURN_IF_ERROR(FixIsa(job.device()));
+  RUBATO_ASSIGN_OR_RETURN(const ScriptOpening opening, OpenScript(job, channel));
+  Worker worker(opening.job, options, departure);
+  const auto on_leave = [departure](absl::Status why) { departure->Ask(std::move(why)); };
+  return worker.Run(
+      std::make_unique<ScriptValues>(opening.job, opening.registration, channel,
+                                     ScriptValues::Callbacks{worker.OnTested(), on_leave}));
 }
 
 }  // namespace rubato

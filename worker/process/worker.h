@@ -5,10 +5,11 @@
 #include <optional>
 
 #include "absl/status/status.h"
-#include "common/base/process_exit.h"
 #include "common/pace/delays.h"
 #include "common/wire/connection_options.h"
 #include "proto/job.pb.h"
+#include "worker/process/departure.h"
+#include "worker/script/script_channel.h"
 
 namespace rubato {
 
@@ -20,8 +21,12 @@ struct WorkerOptions {
 };
 
 // Works until the job is over. FailedPrecondition and the like where repeating cannot help (exit
-// code 2); Cancelled after a signal.
-absl::Status RunWorker(const proto::Job& job, const WorkerOptions& options, SignalWatcher* signals);
+// code 2); Cancelled, or what was said, after it was asked to leave.
+absl::Status RunWorker(const proto::Job& job, const WorkerOptions& options, Departure* departure);
+
+// The same for a script, which computes at the other end of the channel.
+absl::Status RunScriptWorker(const proto::Job& job, const WorkerOptions& options,
+                             ScriptChannel* channel, Departure* departure);
 
 }  // namespace rubato
 

@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kProcessBytes = 35 << 20;
 
 // Gradients that are held at a time, or are still on their way.
-int64_t GradientBuffers(const proto::Job& job, int64_t index, int64_t threads) {
+int64_t GradientsHeld(const proto::Job& job, int64_t index, int64_t threads) {
   const int64_t workers = job.cluster().workers().start();
   int64_t most = 1;
   const auto count = [&](int64_t leaves, Range own) {
@@ -55,7 +55,7 @@ WorkerMemory PlanWorkerMemory(const proto::Job& job, const WorkerSizes& sizes, i
       (!OnArrival(job.consistency().mode()) || job.consistency().schedule_size() > 0) &&
       IsLent(SharesMemory(job), PullCodec(job), job.wire().chunk());
   memory.training = kProcessBytes + sizes.data_bytes +
-                    sizes.values * kValue * (1 + borrows + GradientBuffers(job, index, threads)) +
+                    sizes.values * kValue * (1 + borrows + GradientsHeld(job, index, threads)) +
                     threads * sizes.training_bytes + sizes.test_bytes + batches * batch +
                     job.cluster().servers() * StreamMemory(SharesMemory(job));
   // What goes out in fewer bytes lies beside the gradient; of topk what has not gone out, too.

@@ -87,6 +87,13 @@ void WorkerSession::On(const FromCoordinator& event) {
     case proto::CoordinatorMessage::kEvaluationRequest:
       if (is_member()) loop_->OnEvaluationRequest(message.evaluation_request(), &actions);
       break;
+    case proto::CoordinatorMessage::kValuesRequest: {
+      const Range values = {message.values_request().begin(), message.values_request().end()};
+      if (0 <= values.begin && values.begin < values.end && values.end <= values_) {
+        outcomes_.emplace_back(GiveValues{values});
+      }
+      break;
+    }
     case proto::CoordinatorMessage::kStop:
       OnStop(message.stop());
       break;

@@ -124,6 +124,10 @@ class WorkerSession {
     int shard = 0;
     Frame frame;
   };
+  // Sends the coordinator these of the values that the job begins with.
+  struct GiveValues {
+    Range values;
+  };
   // Ends the streams and the call, once what was sent on it has left.
   struct Disconnect {};
   // Nothing follows.
@@ -132,7 +136,7 @@ class WorkerSession {
   };
 
   using Outcome = std::variant<Connect, UseView, OpenStreams, SendToCoordinator, StartPull,
-                               SendFrame, Test, ReadAhead, Compute, Disconnect, End>;
+                               SendFrame, Test, ReadAhead, Compute, GiveValues, Disconnect, End>;
   using Outcomes = std::vector<Outcome>;
 
   // The model has `values` values. A simulation in which one block stands for several has a

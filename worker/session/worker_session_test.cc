@@ -94,6 +94,9 @@ std::string Text(const Session::ReadAhead&) { return "read ahead"; }
 std::string Text(const Session::Compute& compute) {
   return absl::StrCat(compute.early ? "early compute " : "compute ", compute.unit);
 }
+std::string Text(const Session::GiveValues& give) {
+  return absl::StrCat("give ", give.values.begin, " to ", give.values.end);
+}
 std::string Text(const Session::Disconnect&) { return "disconnect"; }
 std::string Text(const Session::End& end) {
   return absl::StrCat("end with ", ExitCode(end.status), ": ", end.status.message());
@@ -438,6 +441,21 @@ TEST_F(SessionTest, EndsIfPeersAreNotHonest) {
   EXPECT_THAT(Tell(Session::StreamLied{absl::InternalError("shard 0 lies")}),
               ElementsAre("say failure { exit_code: 1 reason: \"shard 0 lies\" }", "disconnect",
                           "end with 1: shard 0 lies"));
+}
+
+TEST_F(SessionTest, GivesTheCoordinatorValuesToBeginWithIfThereAreSuch) {
+  Tell(Session::Started{});
+  Tell(Session::Registered{});
+  const auto ask = [&](int64_t begin, int64_t end) {
+    proto::CoordinatorMessage message;
+    message.mutable_values_request()->set_begin(begin);
+    message.mutable_values_request()->set_end(end);
+    return Tell(FromCoordinator(message));
+  };
+  EXPECT_THAT(ask(2, 6), ElementsAre("give 2 to 6"));
+  EXPECT_THAT(ask(2, 7), IsEmpty()) << "there are six";
+  EXPECT_THAT(ask(-1, 2), IsEmpty());
+  EXPECT_THAT(ask(2, 2), IsEmpty());
 }
 
 }  // namespace

@@ -43,7 +43,7 @@ absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit
   };
   RUBATO_ASSIGN_OR_RETURN(
       const std::vector<BatchResult> results,
-      micro_batches_.Compute(schedule, unit, node, parameters, on_block, await));
+      sums_.Compute(schedule, unit, node, parameters, on_block, await));
   const std::string gradient =
       non_finite < 0
           ? ""
@@ -73,7 +73,9 @@ absl::Status Contributions::AddResults(absl::Span<const BatchResult> results,
                        gradient.empty() ? "" : absl::StrCat(", and ", gradient)));
     }
     progress->add_loss_sum(result.loss_sum);
-    if (IsClassification(job_.loss().name())) {
+    if (job_.model().preset() == proto::Model::PRESET_SCRIPT) {
+      progress->add_judged(result.judged);  // those of which the loss is known
+    } else if (IsClassification(job_.loss().name())) {
       progress->add_correct(result.correct);
       progress->add_judged(result.judged);
     }

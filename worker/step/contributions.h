@@ -18,22 +18,22 @@
 #include "proto/cluster.pb.h"
 #include "proto/job.pb.h"
 #include "proto/layout.pb.h"
-#include "worker/step/micro_batches.h"
+#include "worker/step/gradient_sums.h"
 #include "worker/step/push_encoder.h"
 
 namespace rubato {
 
 class Contributions {
  public:
-  using Push = MicroBatches::Push;
+  using Push = GradientSums::Push;
 
-  // `layout`, `space`, `micro_batches` and `encoder` must outlive it.
+  // `layout`, `space`, `sums` and `encoder` must outlive it.
   Contributions(const proto::Job& job, const proto::Layout* layout, const FlatSpace* space,
-                MicroBatches* micro_batches, PushEncoder* encoder)
+                GradientSums* sums, PushEncoder* encoder)
       : job_(job),
         layout_(*layout),
         space_(*space),
-        micro_batches_(*micro_batches),
+        sums_(*sums),
         encoder_(*encoder) {}
 
   // The gradient sum of `node` of `unit`, in the job's codec, last blocks first; appends its
@@ -61,7 +61,7 @@ class Contributions {
   const proto::Job job_;
   const proto::Layout& layout_;
   const FlatSpace& space_;
-  MicroBatches& micro_batches_;
+  GradientSums& sums_;
   PushEncoder& encoder_;
 };
 

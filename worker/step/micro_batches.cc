@@ -1,7 +1,6 @@
 #include "worker/step/micro_batches.h"
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
 #include "common/base/kernels.h"
@@ -12,7 +11,7 @@ namespace rubato {
 
 MicroBatches::MicroBatches(std::vector<Model*> models, const FlatSpace* space, BatchReader* reader,
                            uint64_t seed, std::shared_ptr<SharedArena> arena)
-    : space_(space), reader_(reader), seed_(seed), arena_(std::move(arena)) {
+    : space_(space), reader_(reader), seed_(seed), buffers_(space->values(), std::move(arena)) {
   for (Model* model : models) {
     lanes_.push_back(std::make_unique<Lane>());
     Lane* const lane = lanes_.back().get();
@@ -29,32 +28,6 @@ MicroBatches::~MicroBatches() {
   for (const auto& lane : lanes_) {
     if (lane->thread.joinable()) lane->thread.join();
   }
-}
-
-MicroBatches::Gradient MicroBatches::TakeBuffer() {
-  for (const Gradient& buffer : buffers_) {
-    if (buffer.use_count() > 1) continue;
-    std::atomic_thread_fence(std::memory_order_acquire);  // after what its last reader did
-    return buffer;
-  }
-  struct Buffer {
-    absl::Span<float> values;
-    std::shared_ptr<char> lendable;
-    std::vector<float> own;
-  };
-  const auto buffer = std::make_shared<Buffer>();
-  const size_t size = static_cast<size_t>(space_->values());
-  if (arena_ != nullptr) {
-    buffer->lendable = arena_->Allocate(size * sizeof(float));
-  }
-  if (buffer->lendable != nullptr) {
-    buffer->values = {reinterpret_cast<float*>(buffer->lendable.get()), size};
-  } else {
-    buffer->own.resize(size);
-    buffer->values = absl::MakeSpan(buffer->own);
-  }
-  buffers_.push_back(Gradient(buffer, &buffer->values));
-  return buffers_.back();
 }
 
 int WaitingSums(int64_t leaves) {
@@ -98,7 +71,7 @@ absl::StatusOr<std::vector<BatchResult>> MicroBatches::ComputeOnDevice(
     const SampleSchedule& schedule, int64_t unit, Range node, absl::Span<const float> parameters,
     Push push, AwaitParameters await) {
   Lane& lane = *lanes_[0];
-  const Gradient sum = TakeBuffer();
+  const Gradient sum = buffers_.Take();
   const std::vector<Summing> summings = SummingsOf(schedule.leaves(), node);
   const double weight = WeightOf(schedule, unit);
   std::vector<BatchResult> results;
@@ -197,7 +170,7 @@ MicroBatches::Round MicroBatches::PlanRound(const ReductionTree& tree, Range nod
   round.next_block = space_->blocks() - 1;
   for (size_t i = 0; i < round.count; ++i) {
     const int64_t leaf = first + static_cast<int64_t>(i);
-    Sum sum{{leaf, leaf + 1}, TakeBuffer()};
+    Sum sum{{leaf, leaf + 1}, buffers_.Take()};
     round.gradients.push_back(sum.gradient);
     while (!(sum.node == node) && !sums->empty() && tree.Sibling(sum.node) == sums->back().node) {
       round.additions.push_back({std::move(sums->back().gradient), sum.gradient->data()});

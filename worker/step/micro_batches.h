@@ -11,11 +11,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/functional/function_ref.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
-#include "common/frames/payload.h"
 #include "common/space/flat_space.h"
 #include "common/space/reduction_tree.h"
 #include "common/space/sample_schedule.h"
@@ -23,6 +21,8 @@
 #include "worker/data/batch_reader.h"
 #include "worker/model/loss.h"
 #include "worker/model/model.h"
+#include "worker/step/gradient_buffers.h"
+#include "worker/step/gradient_sums.h"
 
 namespace rubato {
 
@@ -36,38 +36,30 @@ std::vector<Summing> SummingsOf(int64_t leaves, Range node);
 
 // With several models it computes as many micro-batches side by side, each on a thread of its own:
 // since a micro-batch is one thread's work and sums follow the tree, their number changes no bit.
-class MicroBatches {
+class MicroBatches : public GradientSums {
  public:
-  // What is pushed: the sum's values of one block, last blocks first.
-  using Push = absl::FunctionRef<void(int64_t block, const Payload& payload)>;
-
   // All must outlive it. The models, at least one, are alike. What layers draw is a function of
   // (seed, unit, micro-batch). Gradients lie in `arena`, if there is one, so that they can be lent.
   MicroBatches(std::vector<Model*> models, const FlatSpace* space, BatchReader* reader,
                uint64_t seed, std::shared_ptr<SharedArena> arena = nullptr);
-  ~MicroBatches();
+  ~MicroBatches() override;
 
   // From now on batches come from `reader`.
   void Use(BatchReader* reader) { reader_ = reader; }
 
-  // The gradient sum over the micro-batches of `node`, a node of the tree over schedule.leaves(),
-  // of `unit`: divided by the unit's samples it is PyTorch's, without the labels that are ignored.
-  // Returns the result of each micro-batch, in order. Pushes on the caller's thread. `await` as in
-  // Model::Gradient, asked by several threads; Cancelled, and nothing has been pushed, if it says
-  // no. Once all parameters have arrived it says yes.
   absl::StatusOr<std::vector<BatchResult>> Compute(const SampleSchedule& schedule, int64_t unit,
                                                    Range node, absl::Span<const float> parameters,
                                                    Push push,
-                                                   AwaitParameters await = AllHaveArrived);
+                                                   AwaitParameters await = AllHaveArrived) override;
 
   // How many gradients Compute holds at a time for `node` of the tree over `leaves`, on so many
   // threads, if what it pushed before has left.
   static int64_t MaxBuffers(int64_t leaves, Range node, int64_t threads);
   // How many this has made so far.
-  int64_t buffers() const { return static_cast<int64_t>(buffers_.size()); }
+  int64_t buffers() const { return buffers_.size(); }
 
  private:
-  using Gradient = std::shared_ptr<absl::Span<float>>;  // and its memory
+  using Gradient = GradientBuffers::Gradient;
   struct Sum {
     Range node;
     Gradient gradient;
@@ -124,8 +116,6 @@ class MicroBatches {
   // The factor (TargetWeight) of all labels of `unit`, whoever computes which, so that sums have
   // the same bits.
   double WeightOf(const SampleSchedule& schedule, int64_t unit) const;
-  // A buffer that nobody reads any more.
-  Gradient TakeBuffer();
   void RunLane(Lane* lane) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetReady(Lane* lane, int64_t begin) ABSL_LOCKS_EXCLUDED(mutex_);
   // The first value from which on all is final in the lanes 1 to `count` - 1; waits until it is
@@ -135,8 +125,7 @@ class MicroBatches {
   const FlatSpace* const space_;
   BatchReader* reader_;
   const uint64_t seed_;
-  const std::shared_ptr<SharedArena> arena_;
-  std::vector<Gradient> buffers_;
+  GradientBuffers buffers_;
   // The first is the caller's. `work` and `ready` are guarded by the mutex; the rest is of who has
   // its work.
   std::vector<std::unique_ptr<Lane>> lanes_;

@@ -21,7 +21,7 @@
 #include "tools/bench/yardsticks.h"
 #include "tools/simulator/real_worker.h"
 #include "worker/data/load.h"
-#include "worker/step/worker_values.h"
+#include "worker/step/model_values.h"
 
 namespace rubato {
 namespace {
@@ -69,9 +69,9 @@ absl::StatusOr<Calibration> Calibrate(const proto::Job& studied) {
   RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job));
   RUBATO_ASSIGN_OR_RETURN(
       const std::unique_ptr<WorkerValues> values,
-      WorkerValues::Create(job, &data, /*local_rank=*/0, [](const proto::EvaluationResult&) {}));
+      ModelValues::Create(job, &data, /*local_rank=*/0, [](const proto::EvaluationResult&) {}));
   values->OnJoin().IgnoreError();  // it shares no memory
-  values->OnWorkers(/*workers=*/1, /*max_values=*/0);
+  values->OnView(proto::View(), /*max_values=*/0);
   const std::vector<float> parameters = InitialParameters(values->layout(), job.seed());
   const SampleSchedule schedule(data.train.size(), job.train().batch_size(),
                                 job.train().micro_batches());

@@ -1,0 +1,91 @@
+// Jobs whose model is a script's.
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
+#include "absl/strings/str_split.h"
+#include "common/base/status_matchers.h"
+#include "common/job/job.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr char kTrain[] = "train: {batch_size: 64, micro_batches: 4, until: {epochs: 3}}\n";
+
+absl::StatusOr<proto::Job> Load(const std::string& keys) {
+  const std::string file = testing::TempDir() + "/job.yaml";
+  std::ofstream(file, std::ios::binary) << "version: 1\nname: s\n" << kTrain << keys;
+  return LoadJob(file, {}, Environment());
+}
+
+std::vector<std::string> MistakesIn(const std::string& keys) {
+  const absl::StatusOr<proto::Job> job = Load(keys);
+  if (job.ok()) return {};
+  const std::string file = testing::TempDir() + "/job.yaml";
+  return absl::StrSplit(absl::StrReplaceAll(job.status().message(), {{file, "job.yaml"}}), '\n');
+}
+
+TEST(ScriptJobTest, AScriptStandsInPlaceOfModelDataLossAndOptimizer) {
+  const absl::StatusOr<proto::Job> job = Load("script: [python3, train.py]\n");
+  RUBATO_ASSERT_OK(job);
+  EXPECT_EQ(job->model().preset(), proto::Model::PRESET_SCRIPT);
+  EXPECT_THAT(job->script(), ElementsAre("python3", "train.py"));
+  EXPECT_FALSE(job->has_data());
+  EXPECT_FALSE(job->has_loss());
+  EXPECT_FALSE(job->has_optimizer());
+}
+
+// A run's job.yaml is read by its processes and by who trains it again.
+TEST(ScriptJobTest, TheResolvedJobReadsBackToTheSame) {
+  const absl::StatusOr<proto::Job> job = Load("script: [python3, train.py]\n");
+  RUBATO_ASSERT_OK(job);
+  const std::string file = testing::TempDir() + "/resolved.yaml";
+  std::ofstream(file, std::ios::binary) << ResolvedYaml(*job);
+  const absl::StatusOr<proto::Job> again = LoadJob(file, {}, Environment());
+  RUBATO_ASSERT_OK(again);
+  EXPECT_EQ(again->DebugString(), job->DebugString());
+  EXPECT_EQ(JobDigest(*again), JobDigest(*job));
+}
+
+// Who starts the script is no matter: by a cluster the job names none.
+TEST(ScriptJobTest, TheProgramIsNoPartOfTheDigest) {
+  const absl::StatusOr<proto::Job> script = Load("script: [python3, train.py]\n");
+  const absl::StatusOr<proto::Job> model = Load("model: script\n");
+  RUBATO_ASSERT_OK(script);
+  RUBATO_ASSERT_OK(model);
+  EXPECT_EQ(JobDigest(*script), JobDigest(*model));
+}
+
+TEST(ScriptJobTest, WhatTheScriptHasTheJobHasNot) {
+  EXPECT_THAT(MistakesIn("script: [a]\noptimizer: sgd\ndata: {format: glyphs}\nloss: mse\n"),
+              ElementsAre("job.yaml:5:1: optimizer: found beside a script, expected nothing: the "
+                          "script has its own",
+                          "job.yaml:6:1: data: found beside a script, expected nothing: the script "
+                          "has its own",
+                          "job.yaml:7:1: loss: found beside a script, expected nothing: the script "
+                          "has its own"));
+  EXPECT_THAT(MistakesIn("script: [a]\nmodel: mlp\n"),
+              ElementsAre("job.yaml:4:1: script: found beside a model, expected one of the two: a "
+                          "script has its own model"));
+  EXPECT_THAT(MistakesIn("script: [a]\nwire: {push: topk}\n"),
+              ElementsAre("job.yaml:5:8: wire.push: found topk beside a script, expected another "
+                          "codec: its optimizer is not known"));
+}
+
+TEST(ScriptJobTest, LayoutsBringTheOptimizer) {
+  const absl::StatusOr<proto::Job> job = Load("model: script\n");
+  RUBATO_ASSERT_OK(job);
+  proto::Layout layout;
+  EXPECT_EQ(WithOptimizerOf(layout, *job).DebugString(), job->DebugString());
+  layout.mutable_optimizer()->set_learning_rate(0.5);
+  EXPECT_EQ(WithOptimizerOf(layout, *job).optimizer().learning_rate(), 0.5);
+}
+
+}  // namespace
+}  // namespace rubato

@@ -1,0 +1,55 @@
+#include "server/coordinator/first_values.h"
+
+#include <algorithm>
+
+#include "common/space/flat_space.h"
+#include "server/coordinator/value_pieces.h"
+
+namespace rubato {
+
+bool FirstValues::Fetch(const Registry& registry, coordinator::Outcomes* out) {
+  if (is_complete_ || saves_) return is_complete_;
+  if (worker_.has_value() && registry.peers().count(*worker_) > 0) return false;
+  worker_.reset();
+  for (const auto& [id, peer] : registry.peers()) {
+    if (peer.is_worker) worker_ = id;
+    if (worker_.has_value()) break;
+  }
+  if (!worker_.has_value()) return false;
+  layout_ = registry.model().layout();
+  values_ = ValueCount(layout_);
+  begin_ = 0;
+  Ask(out);
+  return false;
+}
+
+void FirstValues::Ask(coordinator::Outcomes* out) {
+  proto::CoordinatorMessage message;
+  message.mutable_values_request()->set_begin(begin_);
+  message.mutable_values_request()->set_end(std::min(begin_ + kValuesOfPiece, values_));
+  out->push_back(coordinator::Send{*worker_, std::move(message)});
+}
+
+bool FirstValues::OnPiece(PeerId worker, const proto::InitialValues& piece,
+                          coordinator::Outcomes* out) {
+  const int64_t end = std::min(begin_ + kValuesOfPiece, values_);
+  const auto bytes = static_cast<int64_t>((end - begin_) * sizeof(float));
+  if (saves_ || is_complete_ || worker_ != worker || piece.begin() != begin_ ||
+      static_cast<int64_t>(piece.values().size()) != bytes) {
+    return false;
+  }
+  saves_ = true;
+  out->push_back(coordinator::SaveValues{begin_, piece.values(), end == values_, layout_});
+  return true;
+}
+
+void FirstValues::OnSaved(coordinator::Outcomes* out) {
+  if (!saves_) return;
+  saves_ = false;
+  begin_ = std::min(begin_ + kValuesOfPiece, values_);
+  is_complete_ = begin_ == values_;
+  // Whoever has gone is replaced by Fetch.
+  if (!is_complete_) Ask(out);
+}
+
+}  // namespace rubato

@@ -1,0 +1,39 @@
+// Part of the coordinator's core: the values that a job begins with, where a worker has them
+// (proto::Layout.gives_values). One worker is asked for them, piece by piece, and the shell saves
+// each piece before the next is asked for, so that little of them is ever under way.
+#ifndef RUBATO_SERVER_COORDINATOR_FIRST_VALUES_H_
+#define RUBATO_SERVER_COORDINATOR_FIRST_VALUES_H_
+
+#include <cstdint>
+#include <optional>
+
+#include "proto/cluster.pb.h"
+#include "server/coordinator/coordinator_outcome.h"
+#include "server/coordinator/registry.h"
+
+namespace rubato {
+
+class FirstValues {
+ public:
+  // Whether all values are saved. If not, sees to it that a worker of `registry` is being
+  // asked: from the beginning if the one that was has gone, for others may have drawn other values.
+  bool Fetch(const Registry& registry, coordinator::Outcomes* out);
+  // A piece that was not asked for, or is not of the length that was, is dropped: false.
+  bool OnPiece(PeerId worker, const proto::InitialValues& piece, coordinator::Outcomes* out);
+  // The last piece is saved.
+  void OnSaved(coordinator::Outcomes* out);
+
+ private:
+  void Ask(coordinator::Outcomes* out);
+
+  proto::Layout layout_;
+  int64_t values_ = 0;
+  std::optional<PeerId> worker_;  // who is asked
+  int64_t begin_ = 0;             // of the piece
+  bool saves_ = false;            // the shell has it
+  bool is_complete_ = false;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_COORDINATOR_FIRST_VALUES_H_

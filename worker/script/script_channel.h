@@ -1,0 +1,60 @@
+// The way between a script and the worker process that takes part for it: frames of JSON over a
+// socket, and floats in memory that both have mapped. The script's side is
+// python/rubato/channel.py.
+#ifndef RUBATO_WORKER_SCRIPT_SCRIPT_CHANNEL_H_
+#define RUBATO_WORKER_SCRIPT_SCRIPT_CHANNEL_H_
+
+#include <cstdint>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/types/span.h"
+
+namespace rubato {
+
+// A frame is its length in 4 bytes, little-endian, and so many bytes of a JSON object.
+class ScriptChannel {
+ public:
+  static constexpr uint32_t kMaxFrame = 64 << 20;  // a layout
+
+  // Takes both descriptors: a stream socket's, and that of the memory.
+  ScriptChannel(int socket, int memory) : socket_(socket), memory_(memory) {}
+  ScriptChannel(const ScriptChannel&) = delete;
+  ~ScriptChannel();
+
+  // The next frame, by one thread. Unavailable if the script has gone; InvalidArgument, in one
+  // sentence, if it is no JSON object.
+  absl::StatusOr<nlohmann::json> Read();
+  // Any thread. A script that has gone hears nothing.
+  void Write(const nlohmann::json& frame) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Read comes to nothing from now on, also where it waits. Any thread.
+  void EndReading();
+
+  // Maps the parameters and two gradients of `values` floats each, for which the script has made
+  // the memory large enough. InvalidArgument if it has not.
+  absl::Status Map(int64_t values);
+  absl::Span<float> parameters() const { return Region(0); }
+  absl::Span<float> gradient(int index) const { return Region(1 + index); }
+
+ private:
+  static constexpr int kRegions = 3;
+
+  absl::Span<float> Region(int index) const;
+  absl::Status ReadBytes(char* to, size_t size);
+
+  const int socket_;
+  const int memory_;
+  absl::Mutex mutex_;
+  int64_t values_ = 0;
+  int64_t region_bytes_ = 0;
+  char* mapped_ = nullptr;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_SCRIPT_SCRIPT_CHANNEL_H_

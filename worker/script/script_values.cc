@@ -1,0 +1,242 @@
+#include "worker/script/script_values.h"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/exit_code.h"
+#include "common/base/json.h"
+#include "common/base/kernels.h"
+#include "common/base/status.h"
+#include "common/space/modes.h"
+#include "common/space/permutation.h"
+#include "common/space/reduction_tree.h"
+#include "common/wire/stream_memory.h"
+
+namespace rubato {
+namespace {
+
+// A number; null or nothing: not known; "nan" and "inf", which JSON has no numbers for.
+std::optional<double> RealAt(const nlohmann::json& frame, const char* name) {
+  const auto found = frame.find(name);
+  if (found == frame.end() || found->is_null()) return std::nullopt;
+  if (found->is_number()) return found->get<double>();
+  return std::numeric_limits<double>::quiet_NaN();
+}
+
+}  // namespace
+
+ScriptValues::ScriptValues(const proto::Job& job, const proto::WorkerRegistration& registration,
+                           ScriptChannel* channel, Callbacks callbacks)
+    : WorkerValues(job, registration.layout()),
+      registration_(registration),
+      channel_(*channel),
+      callbacks_(std::move(callbacks)),
+      seed_(job.seed()),
+      hears_([this] { Hear(); }) {}
+
+ScriptValues::~ScriptValues() {
+  channel_.EndReading();
+  hears_.join();
+}
+
+void ScriptValues::OnView(const proto::View& view, int64_t max_values) {
+  where_ = {{"rank", view.your_rank()},
+            {"workers", view.members_size()},
+            {"mode", ModeName(view.mode())},
+            {"version", absl::StrCat(view.term(), ".", view.lineage(), ".", view.number())}};
+  has_new_view_ = true;
+  if (has_sums()) return;
+  buffers_.emplace(space().values(), LendsGradients(max_values) ? arena() : nullptr);
+  UseSums(this);
+}
+
+nlohmann::json ScriptValues::Describe(const SampleSchedule& schedule, int64_t unit,
+                                      int64_t leaf) const {
+  const SampleRange range = schedule.MicroBatch(unit, leaf);
+  nlohmann::json samples = nlohmann::json::array();
+  for (int64_t place = range.positions.begin; place < range.positions.end; ++place) {
+    samples.push_back(SampleAt(seed_, static_cast<uint64_t>(range.epoch),
+                               static_cast<uint64_t>(place),
+                               static_cast<uint64_t>(registration_.train_samples())));
+  }
+  return {{"unit", unit},
+          {"leaf", leaf},
+          {"epoch", range.epoch},
+          {"begin", range.positions.begin},
+          {"end", range.positions.end},
+          {"samples", std::move(samples)}};
+}
+
+void ScriptValues::ReadAhead(const SampleSchedule& schedule, int64_t unit, Range leaves) {
+  for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
+    if (schedule.MicroBatch(unit, leaf).positions.empty()) continue;
+    ahead_.push_back(Describe(schedule, unit, leaf));
+  }
+}
+
+absl::StatusOr<BatchResult> ScriptValues::ComputeLeaf(const SampleSchedule& schedule, int64_t unit,
+                                                      int64_t leaf,
+                                                      absl::Span<const float> parameters) {
+  const bool is_new = std::exchange(has_new_view_, false) || unit != computed_unit_;
+  computed_unit_ = unit;
+  nlohmann::json work = Describe(schedule, unit, leaf);
+  work.update(where_);
+  work["kind"] = "work";
+  work["id"] = ++id_;
+  work["gradient"] = id_ % 2;
+  work["new"] = is_new;
+  work["leaves"] = schedule.leaves();
+  work["unit_samples"] = schedule.Samples(unit, {0, schedule.leaves()});
+  work["samples_before"] = schedule.SamplesBefore(unit);
+  work["ahead"] = std::exchange(ahead_, nlohmann::json::array());
+  const auto samples = static_cast<int64_t>(work["samples"].size());
+  const auto is_asked = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return is_asked_ || has_gone_;
+  };
+  const auto is_given = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return given_.id == id_ || has_gone_;
+  };
+  MonotonicLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&is_asked));
+  if (!has_gone_) {
+    // The script reads its parameters while it has not asked.
+    if (is_new) std::copy(parameters.begin(), parameters.end(), channel_.parameters().begin());
+    work["tests"] = test_.has_value() && !test_->is_final;
+    is_asked_ = false;
+    channel_.Write(work);
+    mutex_.Await(absl::Condition(&is_given));
+  }
+  if (given_.id != id_) return absl::UnavailableError("the script has ended");
+  if (test_.has_value() && !test_->is_final) Tell(std::nullopt, std::nullopt);
+  BatchResult result;
+  result.samples = samples;
+  result.loss_sum = given_.loss_sum.value_or(0);
+  result.judged = given_.loss_sum.has_value() ? static_cast<double>(samples) : 0;
+  return result;
+}
+
+absl::StatusOr<std::vector<BatchResult>> ScriptValues::Compute(const SampleSchedule& schedule,
+                                                               int64_t unit, Range node,
+                                                               absl::Span<const float> parameters,
+                                                               Push push, AwaitParameters await) {
+  if (!await({0, space().values()})) {
+    return absl::CancelledError("nobody waits for the parameters any more");
+  }
+  struct Sum {
+    Range node;
+    GradientBuffers::Gradient gradient;
+  };
+  const ReductionTree tree(schedule.leaves());
+  const auto size = static_cast<size_t>(space().values());
+  std::vector<BatchResult> results;
+  std::vector<Sum> sums;  // of finished left siblings, outermost first
+  for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
+    Sum sum{{leaf, leaf + 1}, buffers_->Take()};
+    float* const to = sum.gradient->data();
+    const float* from = to;
+    if (schedule.MicroBatch(unit, leaf).positions.empty()) {  // of a short unit
+      std::fill_n(to, size, 0.0f);
+      results.emplace_back();
+    } else {
+      RUBATO_ASSIGN_OR_RETURN(results.emplace_back(),
+                              ComputeLeaf(schedule, unit, leaf, parameters));
+      from = channel_.gradient(static_cast<int>(id_ % 2)).data();
+    }
+    while (!(sum.node == node) && !sums.empty() && tree.Sibling(sum.node) == sums.back().node) {
+      Add(sums.back().gradient->data(), from, to, size);
+      from = to;
+      sums.pop_back();
+      sum.node = tree.Parent(sum.node);
+    }
+    if (from != to) std::copy_n(from, size, to);
+    sums.push_back(std::move(sum));
+  }
+  const GradientBuffers::Gradient& whole = sums.back().gradient;
+  for (int64_t block = space().blocks() - 1; block >= 0; --block) {
+    const Range values = space().BlockValues(block);
+    push(block, Payload{whole, absl::MakeConstSpan(*whole).subspan(values.begin, values.size())});
+  }
+  return results;
+}
+
+void ScriptValues::StartTest(int64_t unit, absl::Span<const float> parameters, bool is_final) {
+  MonotonicLock lock(&mutex_);
+  test_ = Test{unit, is_final, false};
+  if (!is_final) return;  // it is handed out with the micro-batch that follows
+  final_.assign(parameters.begin(), parameters.end());
+  MaybeHandOutFinal();
+}
+
+void ScriptValues::MaybeHandOutFinal() {
+  if (!is_asked_ || !test_.has_value() || !test_->is_final || test_->is_handed_out) return;
+  is_asked_ = false;
+  test_->is_handed_out = true;
+  std::copy(final_.begin(), final_.end(), channel_.parameters().begin());
+  nlohmann::json frame = where_;
+  frame["kind"] = "final";
+  frame["new"] = true;
+  frame["unit"] = test_->unit;
+  channel_.Write(frame);
+}
+
+void ScriptValues::Tell(std::optional<double> loss, std::optional<double> accuracy) {
+  if (!test_.has_value()) return;
+  proto::EvaluationResult result;
+  result.set_unit(test_->unit);
+  result.set_is_final(test_->is_final);
+  result.set_samples(1);
+  result.set_judged(loss.has_value() || accuracy.has_value() ? 1 : 0);
+  result.set_loss_sum(loss.value_or(std::numeric_limits<double>::quiet_NaN()));
+  if (accuracy.has_value()) result.set_correct(*accuracy);
+  test_.reset();
+  callbacks_.on_tested(result);
+}
+
+void ScriptValues::AwaitTests(absl::Time deadline) {
+  const auto is_tested = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return !test_.has_value() || has_gone_;
+  };
+  MonotonicLock lock(&mutex_);
+  mutex_.AwaitUntil(absl::Condition(&is_tested), deadline);
+}
+
+void ScriptValues::EndTests() {
+  MonotonicLock lock(&mutex_);
+  test_.reset();
+}
+
+void ScriptValues::Hear() {
+  absl::Status why;
+  while (true) {
+    const absl::StatusOr<nlohmann::json> frame = channel_.Read();
+    why = frame.status();
+    if (!frame.ok() || !On(*frame)) break;
+  }
+  if (!why.ok()) callbacks_.on_leave(absl::CancelledError(why.message()));
+  MonotonicLock lock(&mutex_);
+  has_gone_ = true;
+}
+
+bool ScriptValues::On(const nlohmann::json& frame) {
+  const std::string kind = TextAt(frame, "kind");
+  if (kind == "leave") {
+    callbacks_.on_leave(InterruptedBy(SIGTERM));
+    return true;
+  }
+  MonotonicLock lock(&mutex_);
+  if (kind == "next") {
+    is_asked_ = true;
+    MaybeHandOutFinal();
+  } else if (kind == "give") {
+    given_ = {static_cast<int64_t>(NumberAt(frame, "id")), RealAt(frame, "loss_sum")};
+  } else if (kind == "tested") {
+    Tell(RealAt(frame, "loss"), RealAt(frame, "accuracy"));
+  }
+  return true;
+}
+
+}  // namespace rubato

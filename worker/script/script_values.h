@@ -1,0 +1,110 @@
+// The floats of a worker whose gradients a script computes: it is handed one micro-batch after the
+// other, with the parameters, and gives each one's gradient back.
+#ifndef RUBATO_WORKER_SCRIPT_SCRIPT_VALUES_H_
+#define RUBATO_WORKER_SCRIPT_SCRIPT_VALUES_H_
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/synchronization/mutex.h"
+#include "common/base/monotonic.h"
+#include "proto/cluster.pb.h"
+#include "worker/script/script_channel.h"
+#include "worker/step/gradient_buffers.h"
+#include "worker/step/worker_values.h"
+
+namespace rubato {
+
+class ScriptValues : public WorkerValues, private GradientSums {
+ public:
+  struct Callbacks {
+    // A result of a test has come. On the thread that hears the script.
+    std::function<void(const proto::EvaluationResult& result)> on_tested;
+    // The script wants to leave, or has gone. On the same thread.
+    std::function<void(absl::Status why)> on_leave;
+  };
+
+  // `channel` must outlive it; from here on this alone hears the script. `registration` is without
+  // a rank; its layout gives values, which lie in the channel's memory.
+  ScriptValues(const proto::Job& job, const proto::WorkerRegistration& registration,
+               ScriptChannel* channel, Callbacks callbacks);
+  // Hears the script no more.
+  ~ScriptValues() override;
+
+  proto::WorkerRegistration Registration() const override { return registration_; }
+  std::vector<std::string> notes() const override { return {}; }
+  absl::Span<const float> initial() const override { return channel_.parameters(); }
+  void OnView(const proto::View& view, int64_t max_values) override;
+  void ReadAhead(const SampleSchedule& schedule, int64_t unit, Range leaves) override;
+  void StartTest(int64_t unit, absl::Span<const float> parameters, bool is_final) override
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  void AwaitTests(absl::Time deadline) override ABSL_LOCKS_EXCLUDED(mutex_);
+  void EndTests() override ABSL_LOCKS_EXCLUDED(mutex_);
+
+ protected:
+  void DropSums() override { buffers_.reset(); }
+
+ private:
+  struct Given {
+    int64_t id = -1;
+    std::optional<double> loss_sum;
+  };
+  struct Test {
+    int64_t unit = 0;
+    bool is_final = false;
+    bool is_handed_out = false;
+  };
+
+  // Unavailable if the script has gone.
+  absl::StatusOr<std::vector<BatchResult>> Compute(const SampleSchedule& schedule, int64_t unit,
+                                                   Range node, absl::Span<const float> parameters,
+                                                   Push push, AwaitParameters await) override;
+  // Has the script compute one micro-batch; its gradient is in the channel's region `work`.
+  absl::StatusOr<BatchResult> ComputeLeaf(const SampleSchedule& schedule, int64_t unit,
+                                          int64_t leaf, absl::Span<const float> parameters)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  nlohmann::json Describe(const SampleSchedule& schedule, int64_t unit, int64_t leaf) const;
+
+  void Hear() ABSL_LOCKS_EXCLUDED(mutex_);
+  // False if nothing more is to be heard.
+  bool On(const nlohmann::json& frame) ABSL_LOCKS_EXCLUDED(mutex_);
+  void MaybeHandOutFinal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What came of the test, which is over: absent: not known.
+  void Tell(std::optional<double> loss, std::optional<double> accuracy)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+
+  const proto::WorkerRegistration registration_;
+  ScriptChannel& channel_;
+  const Callbacks callbacks_;
+  const uint64_t seed_;
+
+  // Of the thread that computes.
+  std::optional<GradientBuffers> buffers_;
+  nlohmann::json where_;       // of the view, for the script
+  bool has_new_view_ = false;  // so parameters are pulled anew
+  int64_t computed_unit_ = -1;
+  int64_t id_ = 0;
+  nlohmann::json ahead_ = nlohmann::json::array();
+
+  MonotonicMutex mutex_;
+  bool is_asked_ ABSL_GUARDED_BY(mutex_) = false;  // the script waits for what is next
+  bool has_gone_ ABSL_GUARDED_BY(mutex_) = false;
+  Given given_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Test> test_ ABSL_GUARDED_BY(mutex_);
+  std::vector<float> final_ ABSL_GUARDED_BY(mutex_);
+  std::thread hears_;
+};
+
+}  // namespace rubato
+
+#endif  // RUBATO_WORKER_SCRIPT_SCRIPT_VALUES_H_
