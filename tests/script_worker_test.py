@@ -1,0 +1,153 @@
+"""Jobs whose workers are a script: numbers, bits, deaths and refusals, by `rubato train`."""
+
+import json
+import os
+import pathlib
+import struct
+import subprocess
+import sys
+import tempfile
+import unittest
+
+import script_worker
+from skipped import run_cases
+
+RUBATO = os.path.abspath(sys.argv[1])
+SCRIPT = os.path.abspath(script_worker.__file__)
+JOB = """version: 1
+name: script
+seed: 3
+cluster: {servers: 2, workers: 2}
+script: [/usr/bin/python3, %s]
+train: {batch_size: 8, micro_batches: 4, until: {epochs: 3}}
+wire: {chunk: 64}
+metrics: {every: {steps: 1}}
+log: {format: text}
+""" % SCRIPT
+STEPS = 9
+
+
+def reference(order):
+    """The values in the end, in double precision, by the samples of each step."""
+    features, targets = script_worker.data()
+    values, momentum = script_worker.initial(), None
+    for step, samples in enumerate(order):
+        total, _ = script_worker.gradient(values, samples, features, targets)
+        mean = [g / len(samples) for g in total]
+        momentum = mean if momentum is None else [
+            script_worker.MOMENTUM * m + g for m, g in zip(momentum, mean)]
+        rate = script_worker.RATE * (1 if step < 2 else 0.5)
+        values = [w - rate * m for w, m in zip(values, momentum)]
+    return values
+
+
+class ScriptWorkerTest(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+        self.path = pathlib.Path(self.folder.name)
+        (self.path / "job.yaml").write_text(JOB)
+
+    def train(self, name, *settings, variables=None, code=0):
+        """The run's folder; what was printed is in self.printed."""
+        run = self.path / name
+        command = [RUBATO, "train", str(self.path / "job.yaml"), "--run-dir", str(run)]
+        for setting in settings:
+            command += ["--set", setting]
+        done = subprocess.run(command, cwd=self.path, env={**os.environ, **(variables or {})},
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              timeout=120)
+        self.printed = done.stdout
+        self.assertEqual(done.returncode, code, done.stdout)
+        return run
+
+    def summary(self, run):
+        return json.loads((run / "summary.json").read_text())
+
+    def values(self, run):
+        data = (run / "parameters.safetensors").read_bytes()
+        size = struct.unpack("<Q", data[:8])[0]
+        header = json.loads(data[8:8 + size])
+        values = []
+        for name in ("w", "b"):
+            begin, end = header[name]["data_offsets"]
+            values += struct.unpack(f"<{(end - begin) // 4}f", data[8 + size:][begin:end])
+        return values
+
+    def test_trains_by_the_formula_in_double_precision(self):
+        trace = self.path / "trace"
+        run = self.train("one", "cluster.workers=1", "cluster.servers=1",
+                         variables={"SCRIPT_TRACE": str(trace)})
+        steps = {}
+        for line in trace.read_text().splitlines():
+            work = json.loads(line)
+            if work["kind"] == "work":
+                steps.setdefault(work["unit"], []).extend(work["samples"])
+        self.assertEqual(len(steps), STEPS)
+        for epoch in range(3):
+            seen = sum((steps[3 * epoch + i] for i in range(3)), [])
+            self.assertEqual(sorted(seen), list(range(script_worker.SAMPLES)))
+        expected = reference([steps[unit] for unit in sorted(steps)])
+        found = self.values(run)
+        difference = sum((a - b) ** 2 for a, b in zip(found, expected)) ** 0.5
+        self.assertLess(difference / sum(b * b for b in expected) ** 0.5, 5e-7)
+
+    def test_tests_are_told_where_they_are_due(self):
+        run = self.train("tests")
+        lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+        evals = [(line["step"], line["loss"]) for line in lines if line["kind"] == "eval"]
+        self.assertEqual(evals, [(3, 1.0), (6, 2.0)])
+        self.assertEqual(self.summary(run)["test_loss"], 0.5)
+        self.assertEqual(self.summary(run)["test_accuracy"], 0.25)
+
+    def test_the_cluster_changes_no_bit(self):
+        digests = {self.summary(self.train(f"{workers}-{servers}", f"cluster.workers={workers}",
+                                           f"cluster.servers={servers}"))["digest"]
+                   for workers, servers in ((1, 1), (2, 2), (3, 1), (4, 2))}
+        self.assertEqual(len(digests), 1)
+
+    def test_deaths_change_no_bit(self):
+        undisturbed = self.summary(self.train("undisturbed"))["digest"]
+        for who in ("script", "worker"):
+            run = self.train(who, variables={"SCRIPT_KILLS": f"{who}:4:{self.path}/once-{who}"})
+            self.assertEqual(self.summary(run)["workers_lost"], 1, self.printed)
+            self.assertEqual(self.summary(run)["digest"], undisturbed, who)
+        for shard in ("0", "1"):  # back to the beginning, whose values the run has
+            run = self.train(f"server-{shard}",
+                             variables={"SCRIPT_KILLS": f"{shard}:7:{self.path}/once-{shard}"})
+            self.assertEqual(self.summary(run)["servers_lost"], 1, self.printed)
+            self.assertEqual(self.summary(run)["digest"], undisturbed, shard)
+
+    def test_counts_each_sample_once_on_arrival(self):
+        run = self.train("async", "consistency=async",
+                         variables={"SCRIPT_KILLS": f"script:4:{self.path}/once"})
+        samples = {block["samples"] for block in self.summary(run)["blocks"]}
+        self.assertEqual(samples, {3 * script_worker.SAMPLES})
+
+    def test_keeps_the_values_that_it_began_with(self):
+        run = self.train("initial")
+        data = (run / "initial.safetensors").read_bytes()
+        size = struct.unpack("<Q", data[:8])[0]
+        for found, wanted in zip(struct.unpack("<5f", data[8 + size:]), script_worker.initial()):
+            self.assertAlmostEqual(found, wanted, places=6)
+
+    def test_what_is_not_finite_ends_the_job_and_says_where(self):
+        self.train("nan", variables={"SCRIPT_NAN": "4"}, code=1)
+        self.assertIn("the gradient of w is not finite", self.printed)
+
+    def test_a_program_that_is_not_there_leaves_no_run(self):
+        self.train("none", "script=[no-such-program]", code=2)
+        self.assertIn("script: found no program no-such-program in the folders of PATH",
+                      self.printed)
+        self.assertFalse((self.path / "none").exists())
+
+    def test_other_commands_say_that_only_the_script_knows_its_model(self):
+        done = subprocess.run([RUBATO, "simulate", str(self.path / "job.yaml")],
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("the job's model and data are a script's", done.stdout)
+
+
+if __name__ == "__main__":
+    sys.argv[1:] = sys.argv[2:]
+    run_cases()
