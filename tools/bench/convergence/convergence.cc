@@ -156,6 +156,14 @@ absl::Status Complete(Options* options) {
         "--verify: found --processes, whose times differ from run to run; expected a simulated "
         "study");
   }
+  if (study.processes && options->jobs > 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--jobs: found %d with --processes, expected 1: runs would wait for each other",
+        options->jobs));
+  }
+  if (!options->verify_seed.empty() && options->verify == 0) {
+    return absl::InvalidArgumentError("--verify-seed: expected --verify N as well");
+  }
   // The delay is given, and each run takes its time.
   if (study.processes) study.compute_scales = {1};
   if (!options->compute_scales.empty()) study.compute_scales.clear();
@@ -324,9 +332,9 @@ Flags FlagsOf(Options* options) {
   flags.Add("apply", &study.apply, "RATE",
             "bytes a second that a shard sums and applies, or unlimited; default: likewise");
   flags.Add("compute-scales", &options->compute_scales, "X,X",
-            "what the computing time is multiplied by: the verdict is the first one's and "
-            "repeated at\n"
-            "                        the others; default: 1,0.5,2");
+            "what the computing time is multiplied by: 1, whose verdict it is, and at what it "
+            "is repeated;\n"
+            "                        default: 1,0.5,2");
   flags.Add("latency", &study.latency, "TIME", "as of rubato simulate");
   flags.Add("bandwidth", &study.bandwidth, "RATE", "likewise");
   flags.Add("out", &options->folder, "DIR",

@@ -81,6 +81,16 @@ std::string TargetText(const Target& target) {
                          target.higher_is_better ? "of at least" : "of at most", target.value);
 }
 
+std::string MissesText(const Study& study, const ModeVerdict& verdict) {
+  std::string text = absl::StrFormat("does not reach %s in %d of %d runs", TargetText(study.target),
+                                     verdict.misses, verdict.pairs);
+  if (verdict.diverged > 0) absl::StrAppend(&text, ", ", verdict.diverged, " of which diverge");
+  if (verdict.nearest_miss.has_value()) {
+    absl::StrAppendFormat(&text, "; the nearest is %.4g", *verdict.nearest_miss);
+  }
+  return text;
+}
+
 std::string SpeedText(const Study& study, const ModeVerdict& verdict) {
   const auto interval = [&](double low, double high) {
     return absl::StrFormat("%.2f to %.2f times (%.4g %% confidence)", low, high,
@@ -93,9 +103,7 @@ std::string SpeedText(const Study& study, const ModeVerdict& verdict) {
       return absl::StrFormat("cannot be judged by %d seeds: %d are needed", verdict.pairs,
                              PairsNeeded(static_cast<int>(study.modes.size()) - 1, kAlpha));
     case ModeVerdict::Speed::kNotReached:
-      return absl::StrFormat("does not reach %s in %d of %d runs; the nearest is %.4g",
-                             TargetText(study.target), verdict.misses, verdict.pairs,
-                             verdict.nearest_miss.value_or(0));
+      return MissesText(study, verdict);
     case ModeVerdict::Speed::kFaster:
       return absl::StrCat("is faster than ", study.baseline, " by ",
                           interval(verdict.speedup.first, verdict.speedup.second));
@@ -124,9 +132,9 @@ std::string QualityText(const ModeVerdict& verdict, const Target& target) {
 
 // "and 0.5 times the computing time "; "" for the first scale.
 std::string AtScale(const Study& study, size_t scale) {
-  return scale == 0 ? ""
-                    : absl::StrFormat("and %g times the computing time ",
-                                      study.compute_scales[scale] / study.compute_scales[0]);
+  return scale == 0
+             ? ""
+             : absl::StrFormat("and %g times the computing time ", study.compute_scales[scale]);
 }
 
 bool IsJudged(const ModeVerdict& verdict) {
@@ -152,11 +160,9 @@ std::string Sentence(const Study& study, const Group& group, size_t mode) {
 std::string BaselineMisses(const Study& study, const Group& group, size_t mode) {
   const ModeVerdict& verdict = group.verdicts[mode];
   if (verdict.misses == 0) return "";
-  return absl::StrFormat(
-      "With %s %s, the baseline, does not reach %s in %d of %d runs; the nearest is %.4g. "
-      "So no mode is called slower.",
-      ClusterText(study, group.workers, group.speeds), study.baseline, TargetText(study.target),
-      verdict.misses, verdict.pairs, verdict.nearest_miss.value_or(0));
+  return absl::StrCat("With ", ClusterText(study, group.workers, group.speeds), " ", study.baseline,
+                      ", the baseline, ", MissesText(study, verdict),
+                      ". So no mode is called slower.");
 }
 
 // Of the table of modes.

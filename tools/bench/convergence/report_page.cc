@@ -113,7 +113,7 @@ Json GroupData(const Study& study, const Group& group, const Names& names,
   }
   return {{"workers", group.workers},
           {"speeds", group.speeds},
-          {"scale", study.compute_scales[group.scale] / study.compute_scales[0]},
+          {"scale", study.compute_scales[group.scale]},
           {"modes", std::move(modes)},
           {"leftOut", group.left_out}};
 }
