@@ -30,6 +30,7 @@
 #include "tools/bench/convergence/verify.h"
 #include "tools/command/binaries.h"
 #include "tools/command/summary.h"
+#include "worker/step/compute_device.h"
 
 namespace rubato {
 namespace {
@@ -85,6 +86,16 @@ absl::StatusOr<Calibration> CalibrationOf(const Options& options, bool keep) {
         WriteFileAtomically(CalibrationFile(options.folder), CalibrationJson(calibration) + "\n"));
   }
   return calibration;
+}
+
+// What the bits of the study's runs depend on here. Their kernels are those of this process, too,
+// which measures how long computing takes.
+absl::StatusOr<std::string> NumericsHere(const Study& study) {
+  RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(study.config, study.set));
+  RUBATO_RETURN_IF_ERROR(FixIsa(job.device()));
+  RUBATO_ASSIGN_OR_RETURN(const ComputeDevice device,
+                          ComputeDevice::Choose(job.device(), /*local_rank=*/0));
+  return device.numerics();
 }
 
 bool NeedsCalibration(const Study& study) {
@@ -248,6 +259,7 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
   RUBATO_RETURN_IF_ERROR(Complete(&options));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> trials, TrialsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> cells, CellsOf(options.study));
+  RUBATO_ASSIGN_OR_RETURN(options.study.numerics, NumericsHere(options.study));
   if (options.dry_run) return DryRun(std::move(options));
   if (options.folder.empty()) {
     return absl::InvalidArgumentError("--out is missing: the folder for the results");

@@ -125,7 +125,7 @@ std::string QualityText(const ModeVerdict& verdict, const Target& target) {
   if (verdict.quality == Finding::kCannotTell) return "";
   const auto [low, high] = verdict.quality_difference;
   const bool is_better = verdict.quality == Finding::kMore;
-  return absl::StrFormat("; at the end its %s is %s by %.4g to %.4g",
+  return absl::StrFormat("; at the end its %s is %s by %.3g to %.3g",
                          absl::StripPrefix(target.metric, "eval/"), is_better ? "better" : "worse",
                          is_better ? low : -high, is_better ? high : -low);
 }
@@ -343,6 +343,12 @@ std::string Conditions(const Study& study) {
                       " a machine. Seconds are of training, without the time of evaluations.");
 }
 
+std::string Repeatable(const Study& study) {
+  return study.processes ? absl::StrCat("It computed on ", study.numerics, ".")
+                         : absl::StrCat("results.jsonl is the same wherever workers compute on ",
+                                        study.numerics, ".");
+}
+
 ReportTable TableOf(const Study& study, const std::vector<Group>& groups) {
   ReportTable table;
   table.titles = {"mode",
@@ -384,7 +390,7 @@ std::string ReportMarkdown(const Study& study, const std::vector<DoneCell>& cell
   }
   absl::StrAppend(&text, StalenessMarkdown(study, cells), TimesMarkdown(study, cells));
   absl::StrAppend(&text, RatesMarkdown(study, SearchRates(study, cells)));
-  absl::StrAppend(&text, "\nRepeat it with\n\n    ", command, "\n");
+  absl::StrAppend(&text, "\nRepeat it with\n\n    ", command, "\n\n", Repeatable(study), "\n");
   return text;
 }
 

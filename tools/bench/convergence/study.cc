@@ -128,14 +128,15 @@ absl::Status CheckStudy(const Study& study) {
   RUBATO_RETURN_IF_ERROR(CheckDistinct("--speeds", study.speeds));
   RUBATO_RETURN_IF_ERROR(CheckPace(study));
   if (study.processes) RUBATO_RETURN_IF_ERROR(CheckProcesses(study));
+  std::vector<double> rates;
   for (const std::string& rate : study.learning_rates) {
-    double value = 0;
+    double& value = rates.emplace_back();
     if (!absl::SimpleAtod(rate, &value) || !(value > 0) || !std::isfinite(value)) {
       return absl::InvalidArgumentError(
           absl::StrCat("--learning-rates: found ", rate, ", expected numbers above 0"));
     }
   }
-  return CheckDistinct("--learning-rates", study.learning_rates);
+  return CheckDistinct("--learning-rates", rates);
 }
 
 }  // namespace
@@ -162,6 +163,21 @@ absl::StatusOr<std::string> Scaled(const std::string& compute, double scale) {
   if (scale == 1) return compute;
   RUBATO_ASSIGN_OR_RETURN(const int64_t time, ParseTime("--compute", compute));
   return absl::StrCat(std::max<int64_t>(1, std::llround(static_cast<double>(time) * scale)), "ns");
+}
+
+// A refusal of the job, by the flag that sets the key.
+absl::Status ByFlag(const absl::Status& refusal, const std::string& mode) {
+  const absl::string_view text = refusal.message();
+  for (const auto& [key, flag] :
+       {std::pair<absl::string_view, std::string>("consistency", absl::StrCat("--mode ", mode)),
+        {"cluster.workers", "--workers"},
+        {"optimizer.learning_rate", "--learning-rates"}}) {
+    absl::string_view said = text;
+    if (absl::ConsumePrefix(&said, absl::StrCat("--set ", key, ": "))) {
+      return absl::Status(refusal.code(), absl::StrCat(flag, ": ", said));
+    }
+  }
+  return refusal;
 }
 
 // The seed of the first trial: behind all that are judged.
@@ -248,7 +264,7 @@ absl::StatusOr<std::vector<Cell>> CellMaker::Make(int workers, size_t speeds, si
     set.push_back(absl::StrCat("optimizer.learning_rate=", learning_rate));
     absl::StrAppend(&name, "-lr", learning_rate);
   }
-  RUBATO_RETURN_IF_ERROR(LoadJob(study_.config, set).status());
+  RUBATO_RETURN_IF_ERROR(ByFlag(LoadJob(study_.config, set).status(), study_.modes[mode]));
   std::vector<Cell> cells;
   for (int64_t seed = seeds.begin; seed < seeds.end; ++seed) {
     Cell cell;
@@ -336,6 +352,7 @@ absl::StatusOr<std::string> StudyJson(const Study& study) {
   RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(study.config, study.set));
   json["name"] = job.name();
   json["job"] = JobDigest(job);
+  json["numerics"] = study.numerics;
   json["set"] = study.set;
   json["modes"] = study.modes;
   json["baseline"] = study.baseline;

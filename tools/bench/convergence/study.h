@@ -35,6 +35,8 @@ struct Study {
   std::string latency, bandwidth;
   std::string apply;    // likewise; empty: not known yet
   std::string compute;  // likewise, times each of `compute_scales`; empty: not known yet
+  // What bits depend on besides, as a worker of the job states it on this machine.
+  std::string numerics;
   // The verdict is that of the first, which is 1, and repeated at the others.
   std::vector<double> compute_scales = {1, 0.5, 2};
 };

@@ -14,6 +14,7 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 MATCHER_P(Yields, value, "") {
   *result_listener << arg.status().ToString();
@@ -133,7 +134,10 @@ TEST_F(CellsOfTest, RefusesWhatCannotBeCompared) {
   study_.modes = {"sync", "async", "async"};
   EXPECT_THAT(refusal(), HasSubstr("--mode async is given twice"));
   study_.modes = {"sync", "asink"};
-  EXPECT_THAT(refusal(), HasSubstr("consistency"));
+  EXPECT_THAT(refusal(), StartsWith("--mode asink: consistency.mode: found asink"));
+  study_ = sound;
+  study_.workers = {100000};
+  EXPECT_THAT(refusal(), StartsWith("--workers: cluster.workers.start: found 100000"));
   study_ = sound;
   study_.baseline = "bounded";
   EXPECT_THAT(refusal(), HasSubstr("--baseline"));
@@ -158,7 +162,7 @@ TEST_F(CellsOfTest, RefusesWhatCannotBeCompared) {
     study_.learning_rates = {rate};
     EXPECT_THAT(refusal(), HasSubstr("--learning-rates: found"));
   }
-  study_.learning_rates = {"0.1", "0.1"};
+  study_.learning_rates = {"0.1", "0.10"};
   EXPECT_THAT(refusal(), HasSubstr("0.1 is given twice"));
   study_ = sound;
   study_.set = {"train.until={time: 10s}"};
