@@ -164,9 +164,11 @@ class ConvergenceTest(unittest.TestCase):
                 (["--simulated"], "found --simulated and --processes, expected one of them"),
                 ([], "--speeds: expected --compute as well with --processes"),
                 (["--verify", "1", "--compute", "1ms"], "--verify: found --processes")]:
-            refused = self.run_study("refused", "--processes", "--dry-run", *flags, compute=())
-            self.assertEqual(refused.returncode, 2, flags)
-            self.assertIn(sentence, refused.stderr)
+            for dry in ([], ["--dry-run"]):
+                refused = self.run_study("refused", "--processes", *dry, *flags, compute=())
+                self.assertEqual(refused.returncode, 2, flags)
+                self.assertIn(sentence, refused.stderr)
+                self.assertFalse(os.path.exists(self.path("refused")))  # it waits for what is right
 
     def test_the_time_of_computing_is_measured_once_for_a_study(self):
         study = self.run_study("study", "--seeds", "1", compute=())
@@ -314,7 +316,7 @@ class ConvergenceTest(unittest.TestCase):
         # Data that are not there: every cell is refused, and none stops the rest.
         failed = self.run_study("failed", "--set", "data={format: idx, path: nowhere}")
         self.assertEqual(failed.returncode, 1)
-        self.assertIn("6 cells failed", failed.stdout)
+        self.assertIn("6 of 6 cells failed, which the report names", failed.stdout)
         self.assertIn("Left out: sync-w2-s0: ", self.read("failed/report.md"))
 
     def test_mistakes_are_told_before_anything_runs(self):

@@ -23,6 +23,7 @@
 #include "tools/bench/convergence/calibration.h"
 #include "tools/bench/convergence/cost.h"
 #include "tools/bench/convergence/driver.h"
+#include "tools/bench/convergence/kept_calibration.h"
 #include "tools/bench/convergence/learning_rates.h"
 #include "tools/bench/convergence/report.h"
 #include "tools/bench/convergence/study.h"
@@ -60,34 +61,6 @@ size_t JobsOf(const Options& options) {
                           : std::max<size_t>(1, std::thread::hardware_concurrency());
 }
 
-std::string CalibrationFile(const std::string& folder) { return folder + "/calibration.json"; }
-
-// That of the study in `folder`, if it has one.
-absl::StatusOr<std::optional<Calibration>> KeptCalibration(const std::string& folder) {
-  const absl::StatusOr<std::string> text = ReadSmallFile(CalibrationFile(folder));
-  if (!text.ok()) return std::nullopt;
-  const absl::StatusOr<Calibration> calibration = ParseCalibration(*text);
-  if (calibration.ok()) return *calibration;
-  return absl::FailedPreconditionError(absl::StrCat(
-      CalibrationFile(folder), ": ", calibration.status().message(), "; give another --out"));
-}
-
-// As this study was begun with, else measured now and, with `keep`, kept.
-absl::StatusOr<Calibration> CalibrationOf(const Options& options, bool keep) {
-  RUBATO_ASSIGN_OR_RETURN(const std::optional<Calibration> kept, KeptCalibration(options.folder));
-  if (kept.has_value()) return *kept;
-  WriteAll(2,
-           "measuring how long a worker computes and a shard applies here (--compute and --apply "
-           "say it)\n");
-  RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(options.study.config, options.study.set));
-  RUBATO_ASSIGN_OR_RETURN(const Calibration calibration, Calibrate(job));
-  if (keep) {
-    RUBATO_RETURN_IF_ERROR(
-        WriteFileAtomically(CalibrationFile(options.folder), CalibrationJson(calibration) + "\n"));
-  }
-  return calibration;
-}
-
 // What the bits of the study's runs depend on here. Their kernels are those of this process, too,
 // which measures how long computing takes.
 absl::StatusOr<std::string> NumericsHere(const Study& study) {
@@ -98,19 +71,8 @@ absl::StatusOr<std::string> NumericsHere(const Study& study) {
   return device.numerics();
 }
 
-bool NeedsCalibration(const Study& study) {
-  return study.processes || study.compute.empty() || study.apply.empty();
-}
-
-// What of its times `study` does not say.
-void Calibrated(const Calibration& calibration, Study* study) {
-  if (study->processes) return;
-  if (study->compute.empty()) study->compute = ComputeFlag(calibration);
-  if (study->apply.empty()) study->apply = ApplyFlag(calibration);
-}
-
 absl::StatusOr<std::string> DryRun(Options options) {
-  RUBATO_ASSIGN_OR_RETURN(const Calibration here, CalibrationOf(options, /*keep=*/false));
+  RUBATO_ASSIGN_OR_RETURN(const Calibration here, CalibrationOf(options.study, options.folder));
   if (options.study.processes) RUBATO_RETURN_IF_ERROR(CheckCores(options.study, here));
   Calibrated(here, &options.study);
   RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> trials, TrialsOf(options.study));
@@ -265,12 +227,19 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
     return absl::InvalidArgumentError("--out is missing: the folder for the results");
   }
   if (options.verify > 0) return VerifyStudy(std::move(options), signals, code);
+  std::optional<Calibration> calibration;
+  if (options.study.processes) {  // before there is a folder, for delays that are too short
+    RUBATO_ASSIGN_OR_RETURN(calibration, CalibrationOf(options.study, options.folder));
+    RUBATO_RETURN_IF_ERROR(CheckCores(options.study, *calibration));
+  }
   Driver driver(&options.study, options.folder, JobsOf(options));
   RUBATO_RETURN_IF_ERROR(driver.Open());
   if (NeedsCalibration(options.study)) {
-    RUBATO_ASSIGN_OR_RETURN(const Calibration calibration, CalibrationOf(options, /*keep=*/true));
-    if (options.study.processes) RUBATO_RETURN_IF_ERROR(CheckCores(options.study, calibration));
-    Calibrated(calibration, &options.study);
+    if (!calibration.has_value()) {
+      RUBATO_ASSIGN_OR_RETURN(calibration, CalibrationOf(options.study, options.folder));
+    }
+    RUBATO_RETURN_IF_ERROR(Keep(*calibration, options.folder));
+    Calibrated(*calibration, &options.study);
     RUBATO_ASSIGN_OR_RETURN(trials, TrialsOf(options.study));
   }
   driver.Add(trials);
@@ -293,8 +262,11 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
   if (failed > 0) *code = 1;
   return absl::StrCat(
       absl::StrJoin(Verdicts(options.study, done), "\n"), "\n",
-      failed > 0 ? absl::StrCat(failed, " cells failed; the report names them\n") : "", "report  ",
-      options.folder, "/report.html (and report.md)\n");
+      failed > 0 ? absl::StrCat(failed, " of ", done.size(),
+                                " cells failed, which the report names; the same command runs "
+                                "them again\n")
+                 : "",
+      "report  ", options.folder, "/report.html (and report.md)\n");
 }
 
 Flags FlagsOf(Options* options) {

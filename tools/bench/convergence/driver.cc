@@ -159,10 +159,10 @@ absl::Status Driver::Finish(const CellPool::Ended& ended) {
 void Driver::Say(const CellPool& pool, const std::string& event) const {
   const size_t all = done_before_ + done_;
   std::string left;
-  if (done_ > 0) {
+  if (done_ > 0 && all < cells_.size()) {
     const absl::Duration each = (absl::Now() - begun_) / static_cast<int64_t>(done_);
     left = absl::StrCat(", some ",
-                        absl::FormatDuration(absl::Trunc(
+                        absl::FormatDuration(absl::Ceil(
                             each * static_cast<int64_t>(cells_.size() - all), absl::Seconds(1))),
                         " left");
   }
