@@ -255,10 +255,12 @@
       y.afterBuildTicks = scale => { scale.ticks = rows.map((_, value) => ({value})); };
       const shares = mode => {
         const spent = parts.map((_, part) => sum(rows.filter(row => row.mode === mode).map(({seconds}) => seconds[part])));
-        return parts.map(([label], part) => Math.round(100 * spent[part] / sum(spent)) + ' % ' + label).join(', ');
+        return parts.map(([label], part) => Math.round(100 * spent[part] / sum(spent)) + ' % ' + label).filter((_, part) => spent[part] > 0).join(', ');
       };
       return {
-        datasets, note: 'Mean over the runs. Dark: computing; middle: its machine’s card sends; light: it waits.',
+        // Real workers do not tell what they send.
+        datasets, note: 'Mean over the runs. Dark: computing; ' + (sum(rows.map(({seconds}) => seconds[1])) > 0
+            ? 'middle: its machine’s card sends; light: it waits.' : 'light: it sends and waits.'),
         text: 'What workers’ time went into. ' + rows.map((row, at) => isFirst(at) ? modes[row.mode] + ': ' + shares(row.mode) : '')
             .filter(text => text !== '').join('; ') + '.',
         scales: {x: axisOf(data.seconds, {min: 0, stacked: true}), y},

@@ -216,6 +216,9 @@ TEST_F(ReportTest, TimesAreSharesOfAllWorkers) {
   const std::string table = TimesMarkdown(study_, cells_);
   EXPECT_THAT(table, HasSubstr("| sync | 4 | 50 | 20 to 80 | 10 | 40 |\n"));
   EXPECT_THAT(ReportMarkdown(study_, cells_, ""), HasSubstr(table));
+  // Real workers do not tell what they send.
+  study_.processes = true;
+  EXPECT_THAT(TimesMarkdown(study_, cells_), HasSubstr("| 20 to 80 | in waiting | 40 |\n"));
 }
 
 class ReadCellTest : public ::testing::Test {
