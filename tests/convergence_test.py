@@ -217,6 +217,7 @@ class ConvergenceTest(unittest.TestCase):
         rates = ["--learning-rates", "0.0001,0.1", "--seeds", "2"]
         whole = self.run_study("whole", *rates)
         self.assertEqual(whole.returncode, 0, whole.stderr)
+        self.assertIn("12 cells search for learning rates; then 4 are judged\n", whole.stderr)
         lines = [json.loads(line) for line in self.read("whole/results.jsonl").splitlines()]
         trials = [line for line in lines if line.get("trial")]
         self.assertEqual(len(trials), 2 * 2 * 3)
@@ -230,6 +231,7 @@ class ConvergenceTest(unittest.TestCase):
         with subprocess.Popen(self.command("broken", "--jobs", "1", *rates), cwd=self.folder.name,
                               text=True, stderr=subprocess.PIPE) as driver:
             driver.stderr.readline()
+            driver.stderr.readline()  # the first cell is done
             driver.send_signal(signal.SIGKILL)
         again = self.run_study("broken", *rates)
         self.assertEqual(again.returncode, 0, again.stderr)

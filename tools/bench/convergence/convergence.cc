@@ -242,6 +242,10 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
     Calibrated(*calibration, &options.study);
     RUBATO_ASSIGN_OR_RETURN(trials, TrialsOf(options.study));
   }
+  if (!trials.empty()) {
+    WriteAll(2, absl::StrFormat("%d cells search for learning rates; then %d are judged\n",
+                                trials.size(), cells.size()));
+  }
   driver.Add(trials);
   RUBATO_ASSIGN_OR_RETURN(int signal, driver.Run(signals));
   if (signal == 0) {
