@@ -95,6 +95,17 @@ class ConvergenceTest(unittest.TestCase):
         self.assertIn("none has no results.jsonl", none.stderr)
         self.assertFalse(os.path.exists(self.path("none")))
 
+        # One that was begun where bits are others does not go on here.
+        study = json.loads(self.read("whole/study.json"))
+        self.assertRegex(study["numerics"], "^cpu, OpenBLAS ")
+        self.assertIn(f"the same wherever workers compute on {study['numerics']}.", self.read("whole/report.md"))
+        study["numerics"] = "an abacus"
+        with open(self.path("whole/study.json"), "w", encoding="utf-8") as file:
+            json.dump(study, file)
+        elsewhere = self.run_study("whole")
+        self.assertEqual(elsewhere.returncode, 2)
+        self.assertIn("whole was begun where workers compute on an abacus, here on cpu, ", elsewhere.stderr)
+
         # A cell by hand has the same bits.
         cells = [line for line in self.run_study("whole", "--dry-run").stdout.splitlines()
                  if not line.startswith("#")]
@@ -102,6 +113,30 @@ class ConvergenceTest(unittest.TestCase):
         subprocess.run(by_hand, cwd=self.folder.name, check=True, capture_output=True)
         self.assertEqual(json.loads(self.read("by_hand/summary.json"))["digest"],
                          lines[4]["digest"])
+
+    def test_results_are_the_same_bytes_elsewhere(self):
+        modes = ["--mode", "bounded,staleness=1", "--mode", "sync@50%+async"]
+        here = self.run_study("here", *modes)
+        self.assertEqual(here.returncode, 0, here.stderr)
+        # Another folder, from which the job lies elsewhere; another user's surroundings; one processor.
+        os.makedirs(self.path("deep/down"))
+        os.rename(self.path("job.yaml"), self.path("deep/job.yaml"))
+        command = [word.replace("job.yaml", "../job.yaml") for word in self.command("there", *modes)]
+        there = subprocess.run(
+            command, cwd=self.path("deep/down"), text=True, capture_output=True, check=False,
+            preexec_fn=lambda: os.sched_setaffinity(0, [min(os.sched_getaffinity(0))]),
+            env={"PATH": "", "TZ": "Asia/Kathmandu", "LC_ALL": "C.UTF-8", "HOME": "/nowhere", "USER": "nobody",
+                 "OMP_NUM_THREADS": "3", "OPENBLAS_NUM_THREADS": "3"})
+        self.assertEqual(there.returncode, 0, there.stderr)
+        results = self.read("here/results.jsonl")
+        self.assertEqual(len(results.splitlines()), 12)
+        self.assertEqual(self.read("deep/down/there/results.jsonl"), results)
+        # And the folder itself goes on there.
+        os.rename(self.path("here"), self.path("deep/down/here"))
+        again = subprocess.run([word if word != "there" else "here" for word in command], cwd=self.path("deep/down"),
+                               text=True, capture_output=True, check=False)
+        self.assertEqual(again.returncode, 0, again.stderr)
+        self.assertIn("12 of 12 cells are done already", again.stderr)
 
     def test_real_processes_are_delayed_as_simulated_ones_compute(self):
         delay = {"compute": ("--compute", "20ms")}
@@ -129,9 +164,11 @@ class ConvergenceTest(unittest.TestCase):
                 (["--simulated"], "found --simulated and --processes, expected one of them"),
                 ([], "--speeds: expected --compute as well with --processes"),
                 (["--verify", "1", "--compute", "1ms"], "--verify: found --processes")]:
-            refused = self.run_study("refused", "--processes", "--dry-run", *flags, compute=())
-            self.assertEqual(refused.returncode, 2, flags)
-            self.assertIn(sentence, refused.stderr)
+            for dry in ([], ["--dry-run"]):
+                refused = self.run_study("refused", "--processes", *dry, *flags, compute=())
+                self.assertEqual(refused.returncode, 2, flags)
+                self.assertIn(sentence, refused.stderr)
+                self.assertFalse(os.path.exists(self.path("refused")))  # it waits for what is right
 
     def test_the_time_of_computing_is_measured_once_for_a_study(self):
         study = self.run_study("study", "--seeds", "1", compute=())
@@ -143,7 +180,7 @@ class ConvergenceTest(unittest.TestCase):
         flag = f"{max(1, round(measured['micro_batch_seconds'] * 1e6))}us"
         self.assertIn(f", {flag} for a micro-batch", self.read("study/report.md"))
         self.assertGreater(measured["change_bytes_per_second"], 0)
-        apply = f"{max(1, round(measured['change_bytes_per_second'] / 1e3))}kB"
+        apply = f"{max(1, round(measured['change_bytes_per_second'] / 1e6))}MB"
         self.assertIn(f", {apply} a second that a shard sums and applies", self.read("study/report.md"))
         # Of which the results are a function: told to take it, another study has the same.
         again = self.run_study("again", "--seeds", "1",
@@ -180,6 +217,7 @@ class ConvergenceTest(unittest.TestCase):
         rates = ["--learning-rates", "0.0001,0.1", "--seeds", "2"]
         whole = self.run_study("whole", *rates)
         self.assertEqual(whole.returncode, 0, whole.stderr)
+        self.assertIn("12 cells search for learning rates; then 4 are judged\n", whole.stderr)
         lines = [json.loads(line) for line in self.read("whole/results.jsonl").splitlines()]
         trials = [line for line in lines if line.get("trial")]
         self.assertEqual(len(trials), 2 * 2 * 3)
@@ -193,6 +231,7 @@ class ConvergenceTest(unittest.TestCase):
         with subprocess.Popen(self.command("broken", "--jobs", "1", *rates), cwd=self.folder.name,
                               text=True, stderr=subprocess.PIPE) as driver:
             driver.stderr.readline()
+            driver.stderr.readline()  # the first cell is done
             driver.send_signal(signal.SIGKILL)
         again = self.run_study("broken", *rates)
         self.assertEqual(again.returncode, 0, again.stderr)
@@ -279,11 +318,14 @@ class ConvergenceTest(unittest.TestCase):
         # Data that are not there: every cell is refused, and none stops the rest.
         failed = self.run_study("failed", "--set", "data={format: idx, path: nowhere}")
         self.assertEqual(failed.returncode, 1)
-        self.assertIn("6 cells failed", failed.stdout)
+        self.assertIn("6 of 6 cells failed, which the report names", failed.stdout)
         self.assertIn("Left out: sync-w2-s0: ", self.read("failed/report.md"))
 
     def test_mistakes_are_told_before_anything_runs(self):
-        for more, said in [(["--mode", "asink"], "asink"),
+        for more, said in [(["--mode", "asink"], "error: --mode asink: consistency.mode: found asink"),
+                           (["--workers", "2,2"], "--workers 2 is given twice"),
+                           (["--verify-seed", "5"], "--verify-seed: expected --verify N as well"),
+                           (["--processes", "--jobs", "2"], "--jobs: found 2 with --processes"),
                            (["--baseline", "bounded"], "--baseline: found bounded"),
                            (["--target", "0.8"], "--target: found 0.8"),
                            (["--target", ""], "--target is missing"),

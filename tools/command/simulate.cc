@@ -30,6 +30,7 @@
 #include "tools/simulator/real_worker.h"
 #include "tools/simulator/simulated_run.h"
 #include "worker/data/load.h"
+#include "worker/step/compute_device.h"
 
 namespace rubato {
 namespace {
@@ -187,6 +188,7 @@ absl::StatusOr<std::string> Simulate(Options options) {
         "checkpoint.resume is required, and with --sizes-only nothing is resumed: set it to never");
   }
   if (!options.sizes_only) {
+    RUBATO_RETURN_IF_ERROR(FixIsa(plan.job.device()));  // or the bits would be others
     RUBATO_RETURN_IF_ERROR(CheckMemory(plan));
     RUBATO_RETURN_IF_ERROR(ReadStart(plan.job, plan.layout, &setting));
     RUBATO_ASSIGN_OR_RETURN(data, LoadData(plan.job));

@@ -98,7 +98,7 @@ std::string ComputeFlag(const Calibration& calibration) {
 
 std::string ApplyFlag(const Calibration& calibration) {
   return absl::StrCat(
-      std::max<int64_t>(1, std::llround(calibration.change_bytes_per_second * 1e-3)), "kB");
+      std::max<int64_t>(1, std::llround(calibration.change_bytes_per_second * 1e-6)), "MB");
 }
 
 std::string CalibrationJson(const Calibration& calibration) {

@@ -24,7 +24,7 @@ const std::vector<double>* Find(const RunCurves& curves, const std::string& kind
   return curve == of_kind->second.end() || curve->second.empty() ? nullptr : &curve->second;
 }
 
-// Seconds, of a run that was not evaluated: above 0, since times are compared by logarithms.
+// Seconds, of a run that ended at once: above 0, since times are compared by logarithms.
 constexpr double kNoTime = 1e-9;
 
 // The training time at which `samples` were done, by a straight line between two lines of training;
@@ -74,11 +74,6 @@ absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves,
   return evaluations;
 }
 
-absl::StatusOr<RunOutcome> OutcomeOf(const RunCurves& curves, const Target& target) {
-  RUBATO_ASSIGN_OR_RETURN(const std::vector<Evaluation> evaluations, EvaluationsOf(curves, target));
-  return OutcomeOf(evaluations, target);
-}
-
 absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target) {
   RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(folder + "/summary.json"));
   const nlohmann::json summary = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -91,21 +86,25 @@ absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& tar
   result.end_seconds = NumberAt(summary, "seconds");
   const absl::StatusOr<RunCurves> curves = ReadCurves(folder);
   if (!curves.ok() && result.diverged.empty()) return curves.status();
-  const absl::StatusOr<RunOutcome> outcome = OutcomeOf(curves.value_or(RunCurves()), target);
-  if (!outcome.ok() && result.diverged.empty()) return outcome.status();
-  if (outcome.ok()) result.outcome = *outcome;
+  absl::StatusOr<std::vector<Evaluation>> evaluations =
+      EvaluationsOf(curves.value_or(RunCurves()), target);
+  if (result.diverged.empty()) {
+    RUBATO_RETURN_IF_ERROR(evaluations.status());
+  } else {
+    // It may end before its first evaluation.
+    if (!evaluations.ok()) evaluations.emplace();
+    const Evaluation last = evaluations->empty() ? Evaluation() : evaluations->back();
+    evaluations->push_back({std::max({kNoTime, last.seconds, result.end_seconds}), last.samples,
+                            std::nan(""), last.updates});
+  }
+  result.outcome = OutcomeOf(*evaluations, target);
   result.staleness_counts = CountsAt(summary);
   for (const nlohmann::json& worker : summary.value("workers", nlohmann::json::array())) {
     result.workers.push_back({NumberAt(worker, "computing_seconds"),
                               NumberAt(worker, "sending_seconds"),
                               NumberAt(worker, "waiting_seconds")});
   }
-  if (!result.diverged.empty()) {
-    result.outcome.last.reset();
-    // Before its first evaluation: a miss that ends where it begins.
-    if (!outcome.ok()) result.outcome.seconds = kNoTime;
-    return result;
-  }
+  if (!result.diverged.empty()) return result;
   double updates = 0, staleness = 0;
   const nlohmann::json& blocks = summary.value("blocks", nlohmann::json::array());
   for (const nlohmann::json& block : blocks) {

@@ -41,9 +41,9 @@ struct DoneCell {
 // the run was not evaluated.
 absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves,
                                                       const Target& target);
-absl::StatusOr<RunOutcome> OutcomeOf(const RunCurves& curves, const Target& target);
 
-// Of the run in `folder` that has ended: finished or diverged. What reading it ends with.
+// Of the run in `folder` that has ended: finished, or diverged, which is a miss at its end. What
+// reading it ends with.
 absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target);
 
 // One object; the same bytes for the same result.

@@ -23,6 +23,7 @@
 #include "tools/bench/convergence/calibration.h"
 #include "tools/bench/convergence/cost.h"
 #include "tools/bench/convergence/driver.h"
+#include "tools/bench/convergence/kept_calibration.h"
 #include "tools/bench/convergence/learning_rates.h"
 #include "tools/bench/convergence/report.h"
 #include "tools/bench/convergence/study.h"
@@ -30,6 +31,7 @@
 #include "tools/bench/convergence/verify.h"
 #include "tools/command/binaries.h"
 #include "tools/command/summary.h"
+#include "worker/step/compute_device.h"
 
 namespace rubato {
 namespace {
@@ -59,47 +61,18 @@ size_t JobsOf(const Options& options) {
                           : std::max<size_t>(1, std::thread::hardware_concurrency());
 }
 
-std::string CalibrationFile(const std::string& folder) { return folder + "/calibration.json"; }
-
-// That of the study in `folder`, if it has one.
-absl::StatusOr<std::optional<Calibration>> KeptCalibration(const std::string& folder) {
-  const absl::StatusOr<std::string> text = ReadSmallFile(CalibrationFile(folder));
-  if (!text.ok()) return std::nullopt;
-  const absl::StatusOr<Calibration> calibration = ParseCalibration(*text);
-  if (calibration.ok()) return *calibration;
-  return absl::FailedPreconditionError(absl::StrCat(
-      CalibrationFile(folder), ": ", calibration.status().message(), "; give another --out"));
-}
-
-// As this study was begun with, else measured now and, with `keep`, kept.
-absl::StatusOr<Calibration> CalibrationOf(const Options& options, bool keep) {
-  RUBATO_ASSIGN_OR_RETURN(const std::optional<Calibration> kept, KeptCalibration(options.folder));
-  if (kept.has_value()) return *kept;
-  WriteAll(2,
-           "measuring how long a worker computes and a shard applies here (--compute and --apply "
-           "say it)\n");
-  RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(options.study.config, options.study.set));
-  RUBATO_ASSIGN_OR_RETURN(const Calibration calibration, Calibrate(job));
-  if (keep) {
-    RUBATO_RETURN_IF_ERROR(
-        WriteFileAtomically(CalibrationFile(options.folder), CalibrationJson(calibration) + "\n"));
-  }
-  return calibration;
-}
-
-bool NeedsCalibration(const Study& study) {
-  return study.processes || study.compute.empty() || study.apply.empty();
-}
-
-// What of its times `study` does not say.
-void Calibrated(const Calibration& calibration, Study* study) {
-  if (study->processes) return;
-  if (study->compute.empty()) study->compute = ComputeFlag(calibration);
-  if (study->apply.empty()) study->apply = ApplyFlag(calibration);
+// What the bits of the study's runs depend on here. Their kernels are those of this process, too,
+// which measures how long computing takes.
+absl::StatusOr<std::string> NumericsHere(const Study& study) {
+  RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(study.config, study.set));
+  RUBATO_RETURN_IF_ERROR(FixIsa(job.device()));
+  RUBATO_ASSIGN_OR_RETURN(const ComputeDevice device,
+                          ComputeDevice::Choose(job.device(), /*local_rank=*/0));
+  return device.numerics();
 }
 
 absl::StatusOr<std::string> DryRun(Options options) {
-  RUBATO_ASSIGN_OR_RETURN(const Calibration here, CalibrationOf(options, /*keep=*/false));
+  RUBATO_ASSIGN_OR_RETURN(const Calibration here, CalibrationOf(options.study, options.folder));
   if (options.study.processes) RUBATO_RETURN_IF_ERROR(CheckCores(options.study, here));
   Calibrated(here, &options.study);
   RUBATO_ASSIGN_OR_RETURN(const std::vector<Cell> trials, TrialsOf(options.study));
@@ -155,6 +128,14 @@ absl::Status Complete(Options* options) {
     return absl::InvalidArgumentError(
         "--verify: found --processes, whose times differ from run to run; expected a simulated "
         "study");
+  }
+  if (study.processes && options->jobs > 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "--jobs: found %d with --processes, expected 1: runs would wait for each other",
+        options->jobs));
+  }
+  if (!options->verify_seed.empty() && options->verify == 0) {
+    return absl::InvalidArgumentError("--verify-seed: expected --verify N as well");
   }
   // The delay is given, and each run takes its time.
   if (study.processes) study.compute_scales = {1};
@@ -240,18 +221,30 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
   RUBATO_RETURN_IF_ERROR(Complete(&options));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> trials, TrialsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> cells, CellsOf(options.study));
+  RUBATO_ASSIGN_OR_RETURN(options.study.numerics, NumericsHere(options.study));
   if (options.dry_run) return DryRun(std::move(options));
   if (options.folder.empty()) {
     return absl::InvalidArgumentError("--out is missing: the folder for the results");
   }
   if (options.verify > 0) return VerifyStudy(std::move(options), signals, code);
+  std::optional<Calibration> calibration;
+  if (options.study.processes) {  // before there is a folder, for delays that are too short
+    RUBATO_ASSIGN_OR_RETURN(calibration, CalibrationOf(options.study, options.folder));
+    RUBATO_RETURN_IF_ERROR(CheckCores(options.study, *calibration));
+  }
   Driver driver(&options.study, options.folder, JobsOf(options));
   RUBATO_RETURN_IF_ERROR(driver.Open());
   if (NeedsCalibration(options.study)) {
-    RUBATO_ASSIGN_OR_RETURN(const Calibration calibration, CalibrationOf(options, /*keep=*/true));
-    if (options.study.processes) RUBATO_RETURN_IF_ERROR(CheckCores(options.study, calibration));
-    Calibrated(calibration, &options.study);
+    if (!calibration.has_value()) {
+      RUBATO_ASSIGN_OR_RETURN(calibration, CalibrationOf(options.study, options.folder));
+    }
+    RUBATO_RETURN_IF_ERROR(Keep(*calibration, options.folder));
+    Calibrated(*calibration, &options.study);
     RUBATO_ASSIGN_OR_RETURN(trials, TrialsOf(options.study));
+  }
+  if (!trials.empty()) {
+    WriteAll(2, absl::StrFormat("%d cells search for learning rates; then %d are judged\n",
+                                trials.size(), cells.size()));
   }
   driver.Add(trials);
   RUBATO_ASSIGN_OR_RETURN(int signal, driver.Run(signals));
@@ -273,8 +266,11 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
   if (failed > 0) *code = 1;
   return absl::StrCat(
       absl::StrJoin(Verdicts(options.study, done), "\n"), "\n",
-      failed > 0 ? absl::StrCat(failed, " cells failed; the report names them\n") : "", "report  ",
-      options.folder, "/report.html (and report.md)\n");
+      failed > 0 ? absl::StrCat(failed, " of ", done.size(),
+                                " cells failed, which the report names; the same command runs "
+                                "them again\n")
+                 : "",
+      "report  ", options.folder, "/report.html (and report.md)\n");
 }
 
 Flags FlagsOf(Options* options) {
@@ -324,9 +320,9 @@ Flags FlagsOf(Options* options) {
   flags.Add("apply", &study.apply, "RATE",
             "bytes a second that a shard sums and applies, or unlimited; default: likewise");
   flags.Add("compute-scales", &options->compute_scales, "X,X",
-            "what the computing time is multiplied by: the verdict is the first one's and "
-            "repeated at\n"
-            "                        the others; default: 1,0.5,2");
+            "what the computing time is multiplied by: 1, whose verdict it is, and at what it "
+            "is repeated;\n"
+            "                        default: 1,0.5,2");
   flags.Add("latency", &study.latency, "TIME", "as of rubato simulate");
   flags.Add("bandwidth", &study.bandwidth, "RATE", "likewise");
   flags.Add("out", &options->folder, "DIR",

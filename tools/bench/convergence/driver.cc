@@ -36,6 +36,17 @@ int64_t SizeOf(const std::string& folder) {
   return bytes;
 }
 
+// Those of `before`, if two studies as JSON differ by nothing else; else "".
+std::string OtherNumerics(const std::string& before, const std::string& now) {
+  nlohmann::json one = nlohmann::json::parse(before, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json other = nlohmann::json::parse(now);
+  if (!one.is_object()) return "";
+  std::string numerics = TextAt(one, "numerics");
+  one.erase("numerics");
+  other.erase("numerics");
+  return one == other ? numerics : "";
+}
+
 }  // namespace
 
 absl::Status Driver::Lock() {
@@ -74,6 +85,12 @@ absl::Status Driver::Open() {
   RUBATO_RETURN_IF_ERROR(Lock());
   const absl::StatusOr<std::string> before = ReadSmallFile(Path("study.json"));
   if (before.ok() && *before != study) {
+    if (const std::string numerics = OtherNumerics(*before, study); !numerics.empty()) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          folder_, " was begun where workers compute on ", numerics, ", here on ", study_.numerics,
+          ", whose bits differ: give another --out, or begin it with a device.isa "
+          "that both machines have"));
+    }
     return absl::FailedPreconditionError(
         absl::StrCat(folder_, " holds another study, or of a job that has changed since; ",
                      Path("study.json"), " describes it: give another --out"));
@@ -142,10 +159,10 @@ absl::Status Driver::Finish(const CellPool::Ended& ended) {
 void Driver::Say(const CellPool& pool, const std::string& event) const {
   const size_t all = done_before_ + done_;
   std::string left;
-  if (done_ > 0) {
+  if (done_ > 0 && all < cells_.size()) {
     const absl::Duration each = (absl::Now() - begun_) / static_cast<int64_t>(done_);
     left = absl::StrCat(", some ",
-                        absl::FormatDuration(absl::Trunc(
+                        absl::FormatDuration(absl::Ceil(
                             each * static_cast<int64_t>(cells_.size() - all), absl::Seconds(1))),
                         " left");
   }

@@ -16,19 +16,23 @@ namespace {
 RateTrials TrialsOfRate(const std::vector<const CellResult*>& results) {
   RateTrials trials;
   double logarithms = 0;
-  int ran = 0;
+  int ran = 0, ended = 0;
   for (const CellResult* result : results) {
     ++trials.runs;
     if (!result->error.empty() || !result->outcome.reached) ++trials.misses;
-    if (!result->error.empty()) continue;
-    ++ran;
-    logarithms += std::log(result->outcome.seconds);
-    trials.best += result->outcome.best;
+    if (result->error.empty()) {
+      ++ran;
+      logarithms += std::log(result->outcome.seconds);
+    }
+    if (!result->outcome.last.has_value()) {
+      ++trials.diverged;
+    } else {
+      ++ended;
+      trials.best += result->outcome.best;
+    }
   }
-  if (ran > 0) {
-    trials.seconds = std::exp(logarithms / ran);
-    trials.best /= ran;
-  }
+  if (ran > 0) trials.seconds = std::exp(logarithms / ran);
+  if (ended > 0) trials.best /= ended;
   return trials;
 }
 
@@ -47,6 +51,8 @@ size_t BestRate(absl::Span<const RateTrials> rates, const Target& target) {
       if (one.misses < other.misses) best = i;
     } else if (one.misses < one.runs) {
       if (one.seconds < other.seconds) best = i;
+    } else if (one.diverged != other.diverged) {
+      if (one.diverged < other.diverged) best = i;
     } else if (target.higher_is_better ? one.best > other.best : one.best < other.best) {
       best = i;
     }

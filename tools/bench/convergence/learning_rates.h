@@ -18,10 +18,11 @@ struct RateTrials {
   int misses = 0;      // runs that failed among them
   double seconds = 0;  // geometric mean, to the target or, of a miss, to the run's end
   double best = 0;     // mean of the metric's best
+  int diverged = 0;    // or failed: they are misses, and have no part in `best`
 };
 
 // Which is taken: of those with the fewest misses the fastest; where none reaches the target the
-// one that comes nearest. The first of equals.
+// one that diverges least and comes nearest. The first of equals.
 size_t BestRate(absl::Span<const RateTrials> rates, const Target& target);
 
 // A study's trials, by workers, speeds and mode, and the rates that are taken.

@@ -1,5 +1,6 @@
 #include "tools/bench/convergence/learning_rates.h"
 
+#include <optional>
 #include <vector>
 
 #include "gmock/gmock.h"
@@ -25,6 +26,13 @@ TEST(BestRateTest, TheNearestWhereNoneReachesTheTarget) {
   EXPECT_EQ(BestRate({{3, 3, 5, 0.5}, {3, 3, 50, 0.6}}, {"eval/loss", 0.1, false}), 0u);
 }
 
+// A run that diverged has no metric, which is less than any loss.
+TEST(BestRateTest, NoneThatDivergesWhereNoneReachesTheTarget) {
+  const Target loss = {"eval/loss", 0.1, false};
+  EXPECT_EQ(BestRate({{3, 3, 5, 0, 3}, {3, 3, 50, 0.6, 0}, {3, 3, 50, 0.5, 1}}, loss), 1u);
+  EXPECT_EQ(BestRate({{3, 3, 50, 0.6, 0}, {3, 3, 5, 0, 3}}, loss), 0u);
+}
+
 // Of sync 0.1 is the fastest and 1 diverges; of async 0.01 is.
 class RateSearchTest : public ::testing::Test {
  protected:
@@ -45,6 +53,8 @@ class RateSearchTest : public ::testing::Test {
           // A geometric mean of `seconds`.
           done.result.outcome.seconds = rate < 2 ? seconds[mode][rate] * (1 << seed) / 2 : 1e-9;
           done.result.outcome.reached = rate < 2;
+          done.result.outcome.best = rate < 2 ? 0.95 : 0;
+          if (rate < 2) done.result.outcome.last = 0.95;
           cells_.push_back(done);
         }
       }
@@ -66,6 +76,14 @@ TEST_F(RateSearchTest, SaysHowSensitiveEachModeIsAndWhatToTry) {
                     HasSubstr("| async | 4 | **10 s** | 30 s | misses 3 of 3 |"),
                     HasSubstr("With 4 workers async took the lowest rate of the list"),
                     Not(HasSubstr("workers sync took"))));
+}
+
+TEST_F(RateSearchTest, WhatDivergedHasNoPartInTheBest) {
+  cells_[0].result.outcome = {1e-9, 0, false, 0, std::nullopt};
+  const RateSearch search = SearchRates(study_, cells_);
+  EXPECT_EQ(search.modes[0].rates[0].diverged, 1);
+  EXPECT_DOUBLE_EQ(search.modes[0].rates[0].best, 0.95);
+  EXPECT_EQ(search.modes[0].rates[2].diverged, kTrialSeeds);
 }
 
 TEST_F(RateSearchTest, ARunThatFailedIsAMiss) {

@@ -81,6 +81,16 @@ std::string TargetText(const Target& target) {
                          target.higher_is_better ? "of at least" : "of at most", target.value);
 }
 
+std::string MissesText(const Study& study, const ModeVerdict& verdict) {
+  std::string text = absl::StrFormat("does not reach %s in %d of %d runs", TargetText(study.target),
+                                     verdict.misses, verdict.pairs);
+  if (verdict.diverged > 0) absl::StrAppend(&text, ", ", verdict.diverged, " of which diverge");
+  if (verdict.nearest_miss.has_value()) {
+    absl::StrAppendFormat(&text, "; the nearest is %.4g", *verdict.nearest_miss);
+  }
+  return text;
+}
+
 std::string SpeedText(const Study& study, const ModeVerdict& verdict) {
   const auto interval = [&](double low, double high) {
     return absl::StrFormat("%.2f to %.2f times (%.4g %% confidence)", low, high,
@@ -93,9 +103,7 @@ std::string SpeedText(const Study& study, const ModeVerdict& verdict) {
       return absl::StrFormat("cannot be judged by %d seeds: %d are needed", verdict.pairs,
                              PairsNeeded(static_cast<int>(study.modes.size()) - 1, kAlpha));
     case ModeVerdict::Speed::kNotReached:
-      return absl::StrFormat("does not reach %s in %d of %d runs; the nearest is %.4g",
-                             TargetText(study.target), verdict.misses, verdict.pairs,
-                             verdict.nearest_miss.value_or(0));
+      return MissesText(study, verdict);
     case ModeVerdict::Speed::kFaster:
       return absl::StrCat("is faster than ", study.baseline, " by ",
                           interval(verdict.speedup.first, verdict.speedup.second));
@@ -117,16 +125,16 @@ std::string QualityText(const ModeVerdict& verdict, const Target& target) {
   if (verdict.quality == Finding::kCannotTell) return "";
   const auto [low, high] = verdict.quality_difference;
   const bool is_better = verdict.quality == Finding::kMore;
-  return absl::StrFormat("; at the end its %s is %s by %.4g to %.4g",
+  return absl::StrFormat("; at the end its %s is %s by %.3g to %.3g",
                          absl::StripPrefix(target.metric, "eval/"), is_better ? "better" : "worse",
                          is_better ? low : -high, is_better ? high : -low);
 }
 
 // "and 0.5 times the computing time "; "" for the first scale.
 std::string AtScale(const Study& study, size_t scale) {
-  return scale == 0 ? ""
-                    : absl::StrFormat("and %g times the computing time ",
-                                      study.compute_scales[scale] / study.compute_scales[0]);
+  return scale == 0
+             ? ""
+             : absl::StrFormat("and %g times the computing time ", study.compute_scales[scale]);
 }
 
 bool IsJudged(const ModeVerdict& verdict) {
@@ -152,11 +160,9 @@ std::string Sentence(const Study& study, const Group& group, size_t mode) {
 std::string BaselineMisses(const Study& study, const Group& group, size_t mode) {
   const ModeVerdict& verdict = group.verdicts[mode];
   if (verdict.misses == 0) return "";
-  return absl::StrFormat(
-      "With %s %s, the baseline, does not reach %s in %d of %d runs; the nearest is %.4g. "
-      "So no mode is called slower.",
-      ClusterText(study, group.workers, group.speeds), study.baseline, TargetText(study.target),
-      verdict.misses, verdict.pairs, verdict.nearest_miss.value_or(0));
+  return absl::StrCat("With ", ClusterText(study, group.workers, group.speeds), " ", study.baseline,
+                      ", the baseline, ", MissesText(study, verdict),
+                      ". So no mode is called slower.");
 }
 
 // Of the table of modes.
@@ -337,6 +343,12 @@ std::string Conditions(const Study& study) {
                       " a machine. Seconds are of training, without the time of evaluations.");
 }
 
+std::string Repeatable(const Study& study) {
+  return study.processes ? absl::StrCat("It computed on ", study.numerics, ".")
+                         : absl::StrCat("results.jsonl is the same wherever workers compute on ",
+                                        study.numerics, ".");
+}
+
 ReportTable TableOf(const Study& study, const std::vector<Group>& groups) {
   ReportTable table;
   table.titles = {"mode",
@@ -378,7 +390,7 @@ std::string ReportMarkdown(const Study& study, const std::vector<DoneCell>& cell
   }
   absl::StrAppend(&text, StalenessMarkdown(study, cells), TimesMarkdown(study, cells));
   absl::StrAppend(&text, RatesMarkdown(study, SearchRates(study, cells)));
-  absl::StrAppend(&text, "\nRepeat it with\n\n    ", command, "\n");
+  absl::StrAppend(&text, "\nRepeat it with\n\n    ", command, "\n\n", Repeatable(study), "\n");
   return text;
 }
 

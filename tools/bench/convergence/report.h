@@ -41,6 +41,8 @@ std::vector<std::string> Verdicts(const Study& study, const std::vector<DoneCell
 // Parts of the report: its title, the network and the times of computing, and a table of the modes.
 std::string ReportTitle(const Study& study);
 std::string Conditions(const Study& study);
+// Where the same bytes come of it.
+std::string Repeatable(const Study& study);
 struct ReportTable {
   std::vector<std::string> titles;
   std::vector<std::vector<std::string>> rows;

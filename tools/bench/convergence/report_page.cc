@@ -113,7 +113,7 @@ Json GroupData(const Study& study, const Group& group, const Names& names,
   }
   return {{"workers", group.workers},
           {"speeds", group.speeds},
-          {"scale", study.compute_scales[group.scale] / study.compute_scales[0]},
+          {"scale", study.compute_scales[group.scale]},
           {"modes", std::move(modes)},
           {"leftOut", group.left_out}};
 }
@@ -186,8 +186,8 @@ std::string ReportPage(const Study& study, const std::vector<DoneCell>& cells,
       {"tableNote", std::string(kTableNote)},
       {"how", absl::StrFormat("%d seeds; each run is evaluated %d times on the validation split. "
                               "One with the same seed has the same order of samples, initial "
-                              "parameters and draws of speeds in every mode.",
-                              study.seeds, study.evaluations)},
+                              "parameters and draws of speeds in every mode. %s",
+                              study.seeds, study.evaluations, Repeatable(study))},
       {"command", command},
   };
   return Document({"rubato bench convergence", kReportStyle, kReportHtml, kReportScript}, data);

@@ -9,8 +9,9 @@
   const {data, palette, element, style, number, onColors} = shared;
   const {modes, metric, target, groups, rates} = data;
   const byId = id => document.getElementById(id);
-  // A mode is told by its colour, its point and its dash.
-  const points = ['circle', 'triangle', 'rect', 'rectRot', 'star', 'cross'], signs = ['●', '▲', '■', '◆', '✳', '+'];
+  // A mode is told by its colour, its point and its dash. All points can be hollow.
+  const points = ['circle', 'triangle', 'rect', 'rectRot', 'triangle', 'triangle'], turns = [0, 0, 0, 0, 180, 90];
+  const signs = ['●', '▲', '■', '◆', '▼', '▶'];
   const dashes = [[], [7, 4], [2, 3], [10, 3, 2, 3], [14, 5], [4, 2]];
   const of = (list, mode) => list[mode % list.length];
   const hidden = modes.map(() => false);
@@ -21,6 +22,7 @@
     const sorted = [...values].sort((a, b) => a - b), half = sorted.length >> 1;
     return sorted.length === 0 ? NaN : sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
   };
+  const sum = values => values.reduce((all, value) => all + value, 0);
   const runsOf = mode => group && group.modes[mode] ? group.modes[mode].runs : [];
   const named = text => text[0].toUpperCase() + text.slice(1);
   const rowLabel = mode => modes[mode].split(/(?<=[,+])/);
@@ -94,7 +96,7 @@
         const pointsOf = miss => shown.filter(point => crossed(point.run) === miss);
         const set = {showLine: false, hidden: hidden[mode], mode, borderColor: color, clip: 12};
         datasets.push(
-            {...set, data: pointsOf(false), pointStyle: of(points, mode), pointRadius: 4.5, pointHoverRadius: 7,
+            {...set, data: pointsOf(false), pointStyle: of(points, mode), rotation: of(turns, mode), pointRadius: 4.5, pointHoverRadius: 7,
              pointBorderWidth: 1.5, backgroundColor: hollow ? 'transparent' : color + 'b0'},
             {...set, data: pointsOf(true), isMiss: true, pointStyle: 'crossRot', pointRadius: 6, pointHoverRadius: 8, pointBorderWidth: 2});
         const middle = median(pointsOf(false).map(point => point.x));
@@ -197,7 +199,7 @@
       if (shown.length === 0) return null;
       const most = Math.max(...shown.map(({counts}) => counts.length));
       const datasets = shown.map(({mode, counts}) => {
-        const all = counts.reduce((sum, count) => sum + count, 0);
+        const all = sum(counts);
         return {
           mode, hidden: hidden[mode], borderColor: of(palette, mode), backgroundColor: of(palette, mode) + '2e', fill: 'origin',
           stepped: 'middle', borderWidth: 2, borderDash: of(dashes, mode), pointRadius: 0, pointHoverRadius: 4,
@@ -221,7 +223,6 @@
   });
   // What workers' time went into, told by depth of the modes' colours. Of very many workers the mean.
   const parts = [['computing', 'cc'], ['sending', '77'], ['waiting', '22']];
-  const sum = values => values.reduce((all, value) => all + value, 0);
   const bars = one => {
     const every = sum(one.modes.map(({workerSeconds}) => workerSeconds.length)) <= 48;
     return one.modes.flatMap(({workerSeconds}, mode) => {
@@ -254,10 +255,12 @@
       y.afterBuildTicks = scale => { scale.ticks = rows.map((_, value) => ({value})); };
       const shares = mode => {
         const spent = parts.map((_, part) => sum(rows.filter(row => row.mode === mode).map(({seconds}) => seconds[part])));
-        return parts.map(([label], part) => Math.round(100 * spent[part] / sum(spent)) + ' % ' + label).join(', ');
+        return parts.map(([label], part) => Math.round(100 * spent[part] / sum(spent)) + ' % ' + label).filter((_, part) => spent[part] > 0).join(', ');
       };
       return {
-        datasets, note: 'Mean over the runs. Dark: computing; middle: its machine’s card sends; light: it waits.',
+        // Real workers do not tell what they send.
+        datasets, note: 'Mean over the runs. Dark: computing; ' + (sum(rows.map(({seconds}) => seconds[1])) > 0
+            ? 'middle: its machine’s card sends; light: it waits.' : 'light: it sends and waits.'),
         text: 'What workers’ time went into. ' + rows.map((row, at) => isFirst(at) ? modes[row.mode] + ': ' + shares(row.mode) : '')
             .filter(text => text !== '').join('; ') + '.',
         scales: {x: axisOf(data.seconds, {min: 0, stacked: true}), y},
@@ -277,7 +280,7 @@
         return {
           mode, data: line, hidden: hidden[mode], borderColor: of(palette, mode), borderWidth: 2, borderDash: of(dashes, mode),
           backgroundColor: line.map(point => point.taken ? of(palette, mode) : style('--card')),
-          pointStyle: line.map(point => point.trials.misses > 0 ? 'crossRot' : of(points, mode)),
+          pointStyle: line.map(point => point.trials.misses > 0 ? 'crossRot' : of(points, mode)), rotation: of(turns, mode),
           pointRadius: line.map(point => point.taken ? 8 : 5), pointHoverRadius: 9, pointBorderWidth: 2,
         };
       });

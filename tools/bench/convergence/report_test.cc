@@ -68,6 +68,11 @@ TEST_F(ReportTest, SaysThatTheBaselineMisses) {
       Verdicts(study_, cells_)[0],
       "With 4 workers sync, the baseline, does not reach eval/accuracy of at least 0.9 in 3 "
       "of 10 runs; the nearest is 0.82. So no mode is called slower.");
+  cells_[2].result.outcome.last.reset();
+  EXPECT_THAT(Verdicts(study_, cells_)[0],
+              HasSubstr("in 3 of 10 runs, 1 of which diverge; the nearest is 0.81. So"));
+  for (int seed = 0; seed < 3; ++seed) cells_[seed].result.outcome.last.reset();
+  EXPECT_THAT(Verdicts(study_, cells_)[0], HasSubstr("in 3 of 10 runs, 3 of which diverge. So"));
 }
 
 TEST_F(ReportTest, TheVerdictIsRepeatedAtOtherComputingTimes) {
@@ -211,6 +216,9 @@ TEST_F(ReportTest, TimesAreSharesOfAllWorkers) {
   const std::string table = TimesMarkdown(study_, cells_);
   EXPECT_THAT(table, HasSubstr("| sync | 4 | 50 | 20 to 80 | 10 | 40 |\n"));
   EXPECT_THAT(ReportMarkdown(study_, cells_, ""), HasSubstr(table));
+  // Real workers do not tell what they send.
+  study_.processes = true;
+  EXPECT_THAT(TimesMarkdown(study_, cells_), HasSubstr("| 20 to 80 | in waiting | 40 |\n"));
 }
 
 class ReadCellTest : public ::testing::Test {
@@ -257,10 +265,24 @@ TEST_F(ReadCellTest, ADivergedRunSaysSoInItsSummary) {
   RUBATO_ASSERT_OK(result);
   EXPECT_EQ(result->diverged, "step 7: the loss is nan");
   EXPECT_EQ(result->outcome.last, std::nullopt);
+  EXPECT_FALSE(result->outcome.reached);  // though it had come to the target
+  EXPECT_EQ(result->outcome.seconds, 8);
+  EXPECT_EQ(result->outcome.samples, 50);
   EXPECT_EQ(result->end_seconds, 8);
   EXPECT_THAT(ResultJson(*result), HasSubstr("\"diverged\":\"step 7: the loss is nan\""));
   Write("summary.json", "{}");
   EXPECT_EQ(ReadCell(folder_, target_)->outcome.last, std::optional<double>(0.9));
+}
+
+TEST_F(ReadCellTest, OneThatDivergesBeforeItsFirstEvaluationIsAMiss) {
+  Write("metrics.jsonl", "");
+  Write("summary.json", "{\"seconds\":3,\"diverged\":\"step 1: the loss is inf\"}");
+  const absl::StatusOr<CellResult> result = ReadCell(folder_, target_);
+  RUBATO_ASSERT_OK(result);
+  EXPECT_FALSE(result->outcome.reached);
+  EXPECT_EQ(result->outcome.seconds, 3);
+  Write("summary.json", "{\"diverged\":\"step 1: the loss is inf\"}");
+  EXPECT_GT(ReadCell(folder_, target_)->outcome.seconds, 0);  // its logarithm is a number
 }
 
 // Evaluated at 100 and 200 samples; the line of training at 150 samples says when half of it was
@@ -272,12 +294,14 @@ TEST(OutcomeOfTest, TrainingTimeIsThatOfTheLinesAroundIt) {
       "{\"kind\":\"train\",\"step\":3,\"samples\":150,\"time\":25,\"loss\":1}\n"
       "{\"kind\":\"train\",\"step\":4,\"samples\":200,\"time\":30,\"loss\":1}\n"
       "{\"kind\":\"eval\",\"step\":4,\"samples\":200,\"time\":99,\"loss\":1,\"accuracy\":0.9}\n");
-  const absl::StatusOr<RunOutcome> outcome = OutcomeOf(curves, {"eval/accuracy", 0.7, true});
-  RUBATO_ASSERT_OK(outcome);
+  const Target target = {"eval/accuracy", 0.7, true};
+  const absl::StatusOr<std::vector<Evaluation>> evaluations = EvaluationsOf(curves, target);
+  RUBATO_ASSERT_OK(evaluations);
+  const RunOutcome outcome = OutcomeOf(*evaluations, target);
   // 15 s at 100 samples, 30 s at 200; the target lies in the middle.
-  EXPECT_DOUBLE_EQ(outcome->seconds, 22.5);
-  EXPECT_DOUBLE_EQ(outcome->samples, 150);
-  EXPECT_THAT(OutcomeOf(RunCurves(), {"eval/accuracy", 0.7, true}),
+  EXPECT_DOUBLE_EQ(outcome.seconds, 22.5);
+  EXPECT_DOUBLE_EQ(outcome.samples, 150);
+  EXPECT_THAT(EvaluationsOf(RunCurves(), target),
               IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("no eval/accuracy")));
 }
 

@@ -6,8 +6,6 @@
 #include <set>
 #include <utility>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -22,6 +20,7 @@
 #include "common/job/job.h"
 #include "common/pace/quantity.h"
 #include "common/pace/speeds.h"
+#include "tools/bench/convergence/mode_yaml.h"
 #include "tools/bench/convergence/sign_flip.h"
 #include "worker/model/loss.h"
 
@@ -32,46 +31,16 @@ namespace {
 // is read.
 constexpr int64_t kLinesOfAnEvaluation = 10;
 
-// `share` of the way to `until`, as YAML; "" where a time decides.
-std::string PointAt(const proto::Point& until, double share) {
-  const auto whole = [share](int64_t count) {
-    return std::max<int64_t>(1, std::llround(share * static_cast<double>(count)));
-  };
-  switch (until.at_case()) {
-    case proto::Point::kEpochs:
-      return absl::StrFormat("{epochs: %.17g}", share * until.epochs());
-    case proto::Point::kSteps:
-      return absl::StrCat("{steps: ", whole(until.steps()), "}");
-    case proto::Point::kSamples:
-      return absl::StrCat("{samples: ", whole(until.samples()), "}");
-    default:
-      return "";
-  }
-}
-
-// "bounded,staleness=3" as "mode: bounded, staleness: 3". What it says is the job's to check.
-std::string ModeYaml(absl::string_view mode) {
-  std::string yaml;
-  for (const absl::string_view part : absl::StrSplit(mode, ',')) {
-    const std::pair<absl::string_view, absl::string_view> key_value =
-        absl::StrSplit(part, absl::MaxSplits('=', 1));
-    absl::StrAppend(&yaml, yaml.empty() ? "mode: " : ", ", key_value.first);
-    if (absl::StrContains(part, '=')) absl::StrAppend(&yaml, ": ", key_value.second);
-  }
-  return yaml;
-}
-
-// For the name of a folder: letters, digits and single hyphens.
-std::string Slug(absl::string_view mode) {
-  std::string slug;
-  for (const char c : mode) {
-    if (absl::ascii_isalnum(static_cast<unsigned char>(c))) {
-      slug.push_back(c);
-    } else if (!slug.empty() && slug.back() != '-') {
-      slug.push_back('-');
+// Runs of values whose texts are alike would share a folder.
+template <typename T>
+absl::Status CheckDistinct(const char* flag, const std::vector<T>& values) {
+  std::set<std::string> before;
+  for (const T& value : values) {
+    if (!before.insert(absl::StrCat(value)).second) {
+      return absl::InvalidArgumentError(absl::StrCat(flag, " ", value, " is given twice"));
     }
   }
-  return slug;
+  return absl::OkStatus();
 }
 
 // What each run would be refused for.
@@ -90,11 +59,7 @@ absl::Status CheckPace(const Study& study) {
 
 // Likewise, of a job that has so many workers if the study does not say it.
 absl::Status CheckSpeeds(const Study& study, const std::vector<int>& workers) {
-  std::set<std::string> before;
   for (const std::string& text : study.speeds) {
-    if (!before.insert(text).second) {
-      return absl::InvalidArgumentError(absl::StrCat("--speeds ", text, " is given twice"));
-    }
     RUBATO_ASSIGN_OR_RETURN(const Speeds speeds, Speeds::Parse(text, /*seed=*/0));
     for (const int count : workers) RUBATO_RETURN_IF_ERROR(speeds.CheckWorkers(count));
   }
@@ -147,27 +112,31 @@ absl::Status CheckStudy(const Study& study) {
           absl::StrFormat("--workers: found %d, expected 1 or more", workers));
     }
   }
+  RUBATO_RETURN_IF_ERROR(CheckDistinct("--workers", study.workers));
+  if (study.compute_scales.empty() || study.compute_scales[0] != 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--compute-scales: found ", absl::StrJoin(study.compute_scales, ","),
+                     ", expected 1 first: the verdict is that of the computing time itself"));
+  }
   for (const double scale : study.compute_scales) {
     if (!(scale > 0) || !std::isfinite(scale)) {
       return absl::InvalidArgumentError(
           absl::StrFormat("--compute-scales: found %g, expected numbers above 0", scale));
     }
   }
+  RUBATO_RETURN_IF_ERROR(CheckDistinct("--compute-scales", study.compute_scales));
+  RUBATO_RETURN_IF_ERROR(CheckDistinct("--speeds", study.speeds));
   RUBATO_RETURN_IF_ERROR(CheckPace(study));
   if (study.processes) RUBATO_RETURN_IF_ERROR(CheckProcesses(study));
-  std::set<std::string> rates;
+  std::vector<double> rates;
   for (const std::string& rate : study.learning_rates) {
-    double value = 0;
+    double& value = rates.emplace_back();
     if (!absl::SimpleAtod(rate, &value) || !(value > 0) || !std::isfinite(value)) {
       return absl::InvalidArgumentError(
           absl::StrCat("--learning-rates: found ", rate, ", expected numbers above 0"));
     }
-    if (!rates.insert(rate).second) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--learning-rates: ", rate, " is given twice"));
-    }
   }
-  return absl::OkStatus();
+  return CheckDistinct("--learning-rates", rates);
 }
 
 }  // namespace
@@ -187,42 +156,6 @@ absl::StatusOr<Target> ParseTarget(absl::string_view text) {
   return target;
 }
 
-absl::StatusOr<std::string> ConsistencyYaml(absl::string_view mode, const proto::Point& until) {
-  const std::vector<absl::string_view> stages = absl::StrSplit(mode, '+');
-  if (stages.size() == 1 && !absl::StrContains(mode, '@')) {
-    return absl::StrCat("{", ModeYaml(mode), "}");
-  }
-  std::vector<std::string> yaml;
-  double end = 0;
-  for (const absl::string_view stage : stages) {
-    const std::pair<absl::string_view, absl::string_view> parts =
-        absl::StrSplit(stage, absl::MaxSplits('@', 1));
-    const bool is_last = stage.data() == stages.back().data();
-    if (is_last != !absl::StrContains(stage, '@')) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "--mode ", mode,
-          ": expected MODE@SHARE% for each stage but the last, such as sync@12%+async"));
-    }
-    if (is_last) {
-      yaml.push_back(absl::StrCat("{", ModeYaml(stage), "}"));
-      continue;
-    }
-    double percent = 0;
-    absl::string_view share = parts.second;
-    if (!absl::EndsWith(share, "%") ||
-        !absl::SimpleAtod(share.substr(0, share.size() - 1), &percent) || !(percent > 0) ||
-        !(end + percent < 100)) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--mode ", mode, ": found the share ", share,
-                       ", expected a part of the training above 0% and, all together, below 100%"));
-    }
-    end += percent;
-    yaml.push_back(
-        absl::StrCat("{", ModeYaml(parts.first), ", until: ", PointAt(until, end / 100), "}"));
-  }
-  return absl::StrCat("{schedule: [", absl::StrJoin(yaml, ", "), "]}");
-}
-
 namespace {
 
 // "10ms" times 0.5.
@@ -230,6 +163,21 @@ absl::StatusOr<std::string> Scaled(const std::string& compute, double scale) {
   if (scale == 1) return compute;
   RUBATO_ASSIGN_OR_RETURN(const int64_t time, ParseTime("--compute", compute));
   return absl::StrCat(std::max<int64_t>(1, std::llround(static_cast<double>(time) * scale)), "ns");
+}
+
+// A refusal of the job, by the flag that sets the key.
+absl::Status ByFlag(const absl::Status& refusal, const std::string& mode) {
+  const absl::string_view text = refusal.message();
+  for (const auto& [key, flag] :
+       {std::pair<absl::string_view, std::string>("consistency", absl::StrCat("--mode ", mode)),
+        {"cluster.workers", "--workers"},
+        {"optimizer.learning_rate", "--learning-rates"}}) {
+    absl::string_view said = text;
+    if (absl::ConsumePrefix(&said, absl::StrCat("--set ", key, ": "))) {
+      return absl::Status(refusal.code(), absl::StrCat(flag, ": ", said));
+    }
+  }
+  return refusal;
 }
 
 // The seed of the first trial: behind all that are judged.
@@ -316,7 +264,7 @@ absl::StatusOr<std::vector<Cell>> CellMaker::Make(int workers, size_t speeds, si
     set.push_back(absl::StrCat("optimizer.learning_rate=", learning_rate));
     absl::StrAppend(&name, "-lr", learning_rate);
   }
-  RUBATO_RETURN_IF_ERROR(LoadJob(study_.config, set).status());
+  RUBATO_RETURN_IF_ERROR(ByFlag(LoadJob(study_.config, set).status(), study_.modes[mode]));
   std::vector<Cell> cells;
   for (int64_t seed = seeds.begin; seed < seeds.end; ++seed) {
     Cell cell;
@@ -401,9 +349,10 @@ std::string ClusterColumn(const Study& study, int workers, size_t speeds) {
 
 absl::StatusOr<std::string> StudyJson(const Study& study) {
   nlohmann::ordered_json json;
-  json["config"] = study.config;
   RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(study.config, study.set));
+  json["name"] = job.name();
   json["job"] = JobDigest(job);
+  json["numerics"] = study.numerics;
   json["set"] = study.set;
   json["modes"] = study.modes;
   json["baseline"] = study.baseline;

@@ -11,7 +11,6 @@
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
-#include "proto/job.pb.h"
 #include "tools/bench/convergence/verdict.h"
 
 namespace rubato {
@@ -36,7 +35,9 @@ struct Study {
   std::string latency, bandwidth;
   std::string apply;    // likewise; empty: not known yet
   std::string compute;  // likewise, times each of `compute_scales`; empty: not known yet
-  // The verdict is that of the first, and repeated at the others.
+  // What bits depend on besides, as a worker of the job states it on this machine.
+  std::string numerics;
+  // The verdict is that of the first, which is 1, and repeated at the others.
   std::vector<double> compute_scales = {1, 0.5, 2};
 };
 
@@ -76,12 +77,8 @@ absl::StatusOr<std::vector<Cell>> CellsOf(const Study& study, const LearningRate
 // nothing to search for.
 absl::StatusOr<std::vector<Cell>> TrialsOf(const Study& study);
 
-// `consistency` for a mode of a study in a job that trains until `until`, as YAML:
-// "sync@12%+async" is a schedule of sync for 12 % of the training, then async.
-absl::StatusOr<std::string> ConsistencyYaml(absl::string_view mode, const proto::Point& until);
-
 // What identifies the study: all that decides its results, as JSON, with digests of the job and of
-// traces. Two with the same text have the same cells.
+// traces; not where the job's file lies. Two with the same text have the same results.
 absl::StatusOr<std::string> StudyJson(const Study& study);
 
 }  // namespace rubato

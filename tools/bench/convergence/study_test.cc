@@ -14,37 +14,11 @@ using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::SizeIs;
+using ::testing::StartsWith;
 
 MATCHER_P(Yields, value, "") {
   *result_listener << arg.status().ToString();
   return arg.ok() && *arg == value;
-}
-
-proto::Point Epochs(double epochs) {
-  proto::Point point;
-  point.set_epochs(epochs);
-  return point;
-}
-
-TEST(ConsistencyYamlTest, OneModeOrSeveral) {
-  EXPECT_THAT(ConsistencyYaml("sync", Epochs(4)), Yields("{mode: sync}"));
-  EXPECT_THAT(ConsistencyYaml("bounded,staleness=3", Epochs(4)),
-              Yields("{mode: bounded, staleness: 3}"));
-  EXPECT_THAT(ConsistencyYaml("sync@25%+async", Epochs(4)),
-              Yields("{schedule: [{mode: sync, until: {epochs: 1}}, {mode: async}]}"));
-  proto::Point steps;
-  steps.set_steps(200);
-  EXPECT_THAT(ConsistencyYaml("sync@10%+bounded,staleness=2@50%+async", steps),
-              Yields("{schedule: [{mode: sync, until: {steps: 20}}, {mode: bounded, staleness: 2, "
-                     "until: {steps: 120}}, {mode: async}]}"));
-}
-
-TEST(ConsistencyYamlTest, RefusesSharesThatAreNone) {
-  for (const char* mode : {"sync+async", "sync@12%", "sync@12+async", "sync@0%+async",
-                           "sync@60%+bounded@40%+async", "sync@12%+async@50%"}) {
-    EXPECT_THAT(ConsistencyYaml(mode, Epochs(4)),
-                IsError(absl::StatusCode::kInvalidArgument, HasSubstr(mode)));
-  }
 }
 
 TEST(ParseTargetTest, AccuracyAndLoss) {
@@ -160,7 +134,10 @@ TEST_F(CellsOfTest, RefusesWhatCannotBeCompared) {
   study_.modes = {"sync", "async", "async"};
   EXPECT_THAT(refusal(), HasSubstr("--mode async is given twice"));
   study_.modes = {"sync", "asink"};
-  EXPECT_THAT(refusal(), HasSubstr("consistency"));
+  EXPECT_THAT(refusal(), StartsWith("--mode asink: consistency.mode: found asink"));
+  study_ = sound;
+  study_.workers = {100000};
+  EXPECT_THAT(refusal(), StartsWith("--workers: cluster.workers.start: found 100000"));
   study_ = sound;
   study_.baseline = "bounded";
   EXPECT_THAT(refusal(), HasSubstr("--baseline"));
@@ -170,16 +147,22 @@ TEST_F(CellsOfTest, RefusesWhatCannotBeCompared) {
   study_ = sound;
   study_.compute_scales = {1, 0};
   EXPECT_THAT(refusal(), HasSubstr("--compute-scales: found 0"));
+  study_.compute_scales = {0.5, 1};
+  EXPECT_THAT(refusal(), HasSubstr("--compute-scales: found 0.5,1, expected 1 first"));
+  study_.compute_scales = {1, 2, 2};
+  EXPECT_THAT(refusal(), HasSubstr("--compute-scales 2 is given twice"));
+  study_ = sound;
+  study_.workers = {4, 8, 4};
+  EXPECT_THAT(refusal(), HasSubstr("--workers 4 is given twice"));
   study_ = sound;
   study_.compute = "soon";
-  study_.compute_scales = {0.5};
   EXPECT_THAT(refusal(), HasSubstr("--compute: found soon"));
   study_ = sound;
   for (const std::string rate : {"0", "-1", "fast", "nan", ""}) {
     study_.learning_rates = {rate};
     EXPECT_THAT(refusal(), HasSubstr("--learning-rates: found"));
   }
-  study_.learning_rates = {"0.1", "0.1"};
+  study_.learning_rates = {"0.1", "0.10"};
   EXPECT_THAT(refusal(), HasSubstr("0.1 is given twice"));
   study_ = sound;
   study_.set = {"train.until={time: 10s}"};
@@ -220,6 +203,9 @@ TEST_F(CellsOfTest, AStudyOfAJobThatHasChangedIsAnother) {
   EXPECT_THAT(StudyJson(study_), Yields(*first));
   std::ofstream(study_.config, std::ios::app) << "# only a comment\n";
   EXPECT_THAT(StudyJson(study_), Yields(*first));
+  Study elsewhere = study_;
+  elsewhere.config = ::testing::TempDir() + "/./job.yaml";
+  EXPECT_THAT(StudyJson(elsewhere), Yields(*first));
   std::ofstream(trace) << "0,1\n1,3\n";
   EXPECT_THAT(StudyJson(study_), Not(Yields(*first)));
   std::ofstream(trace) << "0,1\n1,2\n";

@@ -99,7 +99,8 @@ std::string TimesMarkdown(const Study& study, const std::vector<DoneCell>& cells
     const double all = computing + sending + waiting;
     if (!(all > 0)) continue;
     absl::StrAppend(&rows, "| ", ModeColumns(study, key), " | ", Percent(computing / all), " | ",
-                    Percent(least), " to ", Percent(most), " | ", Percent(sending / all), " | ",
+                    Percent(least), " to ", Percent(most), " | ",
+                    study.processes ? "in waiting" : Percent(sending / all), " | ",
                     Percent(waiting / all), " |\n");
   }
   if (rows.empty()) return "";

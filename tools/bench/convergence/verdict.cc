@@ -75,7 +75,7 @@ ModeVerdict VerdictAlone(const std::vector<RunOutcome>& runs, const Target& targ
   verdict.misses = Misses(runs);
   for (size_t seed = 0; seed < runs.size(); ++seed) {
     const RunOutcome& run = runs[seed];
-    if (!run.reached) {
+    if (!run.reached && run.last.has_value()) {
       const double nearest = verdict.nearest_miss.value_or(run.best);
       verdict.nearest_miss =
           target.higher_is_better ? std::max(nearest, run.best) : std::min(nearest, run.best);
@@ -102,6 +102,7 @@ ModeVerdict::Speed SpeedOf(const ModeVerdict& verdict, const ModeVerdict& baseli
 
 RunOutcome OutcomeOf(absl::Span<const Evaluation> evaluations, const Target& target) {
   RunOutcome outcome;
+  bool is_first = true;  // that is finite
   for (size_t i = 0; i < evaluations.size(); ++i) {
     const Evaluation& now = evaluations[i];
     if (!std::isfinite(now.value)) {
@@ -110,7 +111,8 @@ RunOutcome OutcomeOf(absl::Span<const Evaluation> evaluations, const Target& tar
     }
     const bool is_better =
         target.higher_is_better ? now.value > outcome.best : now.value < outcome.best;
-    if (i == 0 || is_better) outcome.best = now.value;
+    if (is_first || is_better) outcome.best = now.value;
+    is_first = false;
     outcome.last = now.value;
     if (outcome.reached) continue;
     outcome.seconds = now.seconds;
@@ -122,6 +124,11 @@ RunOutcome OutcomeOf(absl::Span<const Evaluation> evaluations, const Target& tar
     const double share = (target.value - before.value) / (now.value - before.value);
     outcome.seconds = before.seconds + share * (now.seconds - before.seconds);
     outcome.samples = before.samples + share * (now.samples - before.samples);
+  }
+  if (!evaluations.empty() && !outcome.last.has_value()) {
+    outcome.reached = false;
+    outcome.seconds = evaluations.back().seconds;
+    outcome.samples = evaluations.back().samples;
   }
   return outcome;
 }

@@ -49,7 +49,8 @@ struct ModeVerdict {
   Speed speed = Speed::kCannotTell;
   int pairs = 0;
   int misses = 0;
-  // Of the target's metric: the best that a run which misses it came to; none if none misses.
+  // Of the target's metric: the best that a run came to which misses it, and which has a metric at
+  // its end.
   std::optional<double> nearest_miss;
   double p = 1;      // of the times
   double level = 0;  // at which it was judged
@@ -58,7 +59,7 @@ struct ModeVerdict {
   // Of the metric at the end, higher meaning better.
   Finding quality = Finding::kCannotTell;
   std::pair<double, double> quality_difference = {0, 0};
-  int diverged = 0;  // runs without a metric at the end, which the comparison leaves out
+  int diverged = 0;  // runs without a metric at the end, which that comparison leaves out
   // Seeds whose run needed suspiciously few samples: fewer than the mean of plain sync less three
   // standard deviations.
   std::vector<int> suspicious;
@@ -75,7 +76,7 @@ std::vector<ModeVerdict> Judge(const std::vector<std::vector<RunOutcome>>& modes
 
 // The seconds and samples at which a metric that was (seconds, samples, value) at each evaluation,
 // in order, reaches the target: by a straight line between two evaluations, at the first one not
-// before it.
+// before it. A run whose last value is not finite misses the target, whatever it came to before.
 struct Evaluation {
   double seconds = 0;
   double samples = 0;

@@ -112,6 +112,11 @@ TEST(JudgeTest, OfTheRunsThatMissTheNearestIsTold) {
   modes[1][4] = Missed(60);
   modes[1][4].best = 0.75;
   EXPECT_EQ(Judge(modes, 0, 0, kAccuracy)[1].nearest_miss, 0.75);
+  // One that diverged came nowhere.
+  modes[1][5] = Missed(60);
+  modes[1][5].best = 0.95;
+  modes[1][5].last.reset();
+  EXPECT_EQ(Judge(modes, 0, 0, kAccuracy)[1].nearest_miss, 0.75);
 }
 
 TEST(JudgeTest, WhereTheBaselineMissesNoneIsSlower) {
@@ -192,6 +197,20 @@ TEST(OutcomeOfTest, WhatIsNotFiniteReachesNothing) {
   EXPECT_FALSE(outcome.reached);
   EXPECT_FALSE(outcome.last.has_value());
   EXPECT_EQ(outcome.best, 0.5);
+  EXPECT_EQ(outcome.seconds, 20);
+  // Of a loss nothing is lower than a value that is none.
+  const Target loss = {"eval/loss", 0.3, false};
+  EXPECT_EQ(OutcomeOf({{10, 100, kNan}, {20, 200, 2.0}}, loss).best, 2.0);
+}
+
+TEST(OutcomeOfTest, ARunThatReachesTheTargetAndThenDivergesIsAMiss) {
+  constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+  const RunOutcome outcome =
+      OutcomeOf({{10, 100, 0.95}, {20, 200, 0.96}, {25, 250, kNan}}, kAccuracy);
+  EXPECT_FALSE(outcome.reached);
+  EXPECT_FALSE(outcome.last.has_value());
+  EXPECT_EQ(outcome.seconds, 25);
+  EXPECT_EQ(outcome.samples, 250);
 }
 
 }  // namespace
