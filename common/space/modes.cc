@@ -70,6 +70,18 @@ int64_t PositionOf(const proto::Manifest& checkpoint) {
       .SamplesBefore(checkpoint.step());
 }
 
+proto::BlockState AsGoesOn(const proto::View& view, const proto::View& kept,
+                           proto::BlockState block) {
+  const int64_t origin = view.origin_unit();
+  if (OnArrival(kept.mode()) && kept.origin_unit() == origin) return block;
+  block.set_units_below(origin);
+  block.clear_units_above();
+  if (!OnArrival(kept.mode()) && !OnArrival(view.mode())) return block;
+  block.set_skipped(block.skipped() + origin - block.version());
+  block.set_version(origin);
+  return block;
+}
+
 int64_t TotalSamples(const proto::Job& job, int64_t samples_per_epoch) {
   return SamplesOf(job.train().until(), job, samples_per_epoch);
 }

@@ -10,6 +10,7 @@
 #include "proto/checkpoint.pb.h"
 #include "proto/job.pb.h"
 #include "proto/mode.pb.h"
+#include "proto/view.pb.h"
 
 namespace rubato {
 
@@ -30,6 +31,14 @@ proto::Mode FromManifest(proto::Manifest::Mode mode);
 // The place in the job's order of samples that a checkpoint of steps goes on from. What was left
 // out counts, though no block holds it; so it may lie behind `samples`, which is told by blocks.
 int64_t PositionOf(const proto::Manifest& checkpoint);
+
+// A block that was kept in view `kept`, as the first view `view` of a term finds it, which goes on
+// from there or from a lineage behind it. That one was begun when all shards were done with what
+// came before, so a block that has not heard of it is where it begins, and has left out what it
+// lacks of others (Shard::BeginLineage). Between steps, blocks stay where they are: some may have
+// taken one that others have not.
+proto::BlockState AsGoesOn(const proto::View& view, const proto::View& kept,
+                           proto::BlockState block);
 
 // One mode up to a point of the training.
 struct ModeSpan {

@@ -161,12 +161,76 @@ TEST_F(CoordinatorKeptTest, NorAreThoseOfOtherBlocks) {
   ExpectGoesBack("shard 1 has values of other blocks");
 }
 
-TEST_F(CoordinatorKeptTest, NorWhatIsHalfInAnotherLineage) {
+TEST_F(CoordinatorKeptTest, AShardThatHasNotHeardOfTheNextLineageIsWhereItBegins) {
+  for (const bool to_sync : {true, false}) {
+    begin_ = {};
+    sent_.clear();
+    if (to_sync) *begin_.state.mutable_lasting()->mutable_mode() = SyncMode();
+    begin_.state.mutable_lasting()->set_mode_until_samples(40);
+    StartNextTerm("consistency { mode { mode: NAME_ASYNC } }");
+    // Five contributions, of which block 1 lacks one.
+    proto::PeerMessage behind = KeeperOnArrival(1, 5, {});
+    behind.mutable_registration()->mutable_kept()->mutable_blocks(0)->set_version(4);
+    behind.mutable_registration()->mutable_kept()->add_decisions()->set_unit(4);
+    proto::PeerMessage ahead = to_sync ? Keeper(0, 5) : KeeperOnArrival(0, 5, {});
+    proto::View* view = ahead.mutable_registration()->mutable_kept()->mutable_view();
+    view->set_lineage(2);
+    view->set_origin_unit(5);
+    view->set_origin_samples(18);
+    Gather(ahead, behind);
+    EXPECT_EQ(sent_[1].back().view().kept_term(), 1u);
+    Opened();
+    EXPECT_EQ(OnArrival(coordinator_->view().mode()), !to_sync);
+    EXPECT_EQ(coordinator_->view().origin_unit(), 5);
+    EXPECT_EQ(coordinator_->view().origin_samples(), 18);
+    ASSERT_NE(coordinator_->kept(), nullptr);
+    const proto::BlockState& block = coordinator_->kept()->blocks(1);
+    EXPECT_EQ(block.version(), 5);
+    EXPECT_EQ(block.skipped(), 1);
+    EXPECT_EQ(block.units_below(), 5);
+    EXPECT_EQ(block.samples(), 40) << "it has no more than it had";
+  }
+}
+
+TEST_F(CoordinatorKeptTest, WhatIsBehindTheNextLineagesBeginningIsNotOfIt) {
   StartNextTerm();
-  proto::PeerMessage other = Keeper(1, 2);
-  other.mutable_registration()->mutable_kept()->mutable_view()->set_lineage(2);
-  Gather(Keeper(0, 2), other);
-  ExpectGoesBack("shard 1 was in lineage 2, another in 1: the mode was being changed");
+  proto::PeerMessage ahead = Keeper(0, 3);
+  ahead.mutable_registration()->mutable_kept()->mutable_view()->set_lineage(2);
+  ahead.mutable_registration()->mutable_kept()->mutable_view()->set_origin_unit(3);
+  Gather(ahead, KeeperOnArrival(1, 4, {}));
+  ExpectGoesBack("shard 1 has block 1 at version 4, and another shard begins a lineage at 3");
+}
+
+TEST_F(CoordinatorKeptTest, ATermThatOnlySomeShardsHaveSeenTheBeginningOfGoesOn) {
+  for (const int64_t version : {3, 2}) {
+    begin_ = {};
+    sent_.clear();
+    StartNextTerm();
+    begin_.state.set_term(3);
+    Start();
+    // It was to go on with step 2.
+    proto::PeerMessage ahead = Keeper(0, 2, 2);
+    proto::View* view = ahead.mutable_registration()->mutable_kept()->mutable_view();
+    view->set_number(1);
+    view->set_kept_term(1);
+    view->set_origin_unit(2);
+    view->set_origin_samples(16);
+    Gather(ahead, Keeper(1, version));
+    EXPECT_EQ(sent_[1].back().view().kept_term(), 1u);
+    Opened();
+    EXPECT_EQ(coordinator_->view().origin_unit(), 2);
+    EXPECT_EQ(coordinator_->view().origin_samples(), 16);
+    EXPECT_EQ(coordinator_->kept()->blocks(1).version(), version);
+  }
+}
+
+TEST_F(CoordinatorKeptTest, OneThatHasBegunAnewHasOtherValues) {
+  StartNextTerm();
+  begin_.state.set_term(3);
+  Start();
+  Gather(Keeper(0, 0, 2), Keeper(1, 2));
+  Opened();
+  EXPECT_THAT(sent_[1].back().restore().blocks_size(), 1) << "it begins at the checkpoint";
 }
 
 TEST_F(CoordinatorKeptTest, OnArrivalWhatOnlySomeBlocksHoldIsGivenAgain) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <map>
+#include <tuple>
 
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
@@ -23,10 +24,11 @@ absl::Status CheckKept(const Peer& shard, const Placement& placement, uint32_t t
     return absl::FailedPreconditionError(absl::StrFormat("shard %d has lost its values", number));
   }
   const proto::KeptValues& kept = shard.registration.kept();
-  if (kept.view().term() != term) {
-    return absl::FailedPreconditionError(
-        absl::StrFormat("shard %d has values of term %d, and term %d was the last", number,
-                        kept.view().term(), term));
+  const proto::View& view = kept.view();
+  // The second is of a term that has not begun: its only view says that the values go on.
+  if (view.term() != term && !(view.has_kept_term() && view.kept_term() == term)) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "shard %d has values of term %d, and term %d was the last", number, view.term(), term));
   }
   const Range blocks = placement.Blocks(number);
   bool are_its = kept.blocks_size() == blocks.size();
@@ -36,6 +38,20 @@ absl::Status CheckKept(const Peer& shard, const Placement& placement, uint32_t t
   if (are_its) return absl::OkStatus();
   return absl::FailedPreconditionError(
       absl::StrFormat("shard %d has values of other blocks", number));
+}
+
+// The view that holds: of the last term and lineage that some shard has heard of.
+const proto::View& NewestView(const Registry& registry) {
+  const proto::View* newest = &proto::View::default_instance();
+  for (const auto& [id, peer] : registry.peers()) {
+    if (peer.is_worker) continue;
+    const proto::View& view = peer.registration.kept().view();
+    if (std::make_tuple(view.term(), view.lineage()) >
+        std::make_tuple(newest->term(), newest->lineage())) {
+      newest = &view;
+    }
+  }
+  return *newest;
 }
 
 // Of steps: how far all blocks have come; of contributions: which have been given out.
@@ -64,36 +80,39 @@ absl::Status SetPlace(bool on_arrival, proto::Manifest* manifest) {
 absl::StatusOr<KeptTerm> KeptByAll(const proto::Job& job, const proto::RunState& state,
                                    const Placement& placement, const Registry& registry) {
   KeptTerm kept;
-  std::map<int64_t, const proto::BlockState*> blocks;
+  std::map<int64_t, proto::BlockState> blocks;
   std::map<Subject, proto::Decision> decisions;
-  const proto::View* view = nullptr;
+  const proto::View& view = NewestView(registry);
+  const bool on_arrival = OnArrival(view.mode());
   for (const auto& [id, peer] : registry.peers()) {
     if (peer.is_worker) continue;
     RUBATO_RETURN_IF_ERROR(CheckKept(peer, placement, state.lasting().begun_term()));
     const proto::KeptValues& its = peer.registration.kept();
-    if (view != nullptr && its.view().lineage() != view->lineage()) {
-      return absl::FailedPreconditionError(
-          absl::StrFormat("shard %d was in lineage %d, another in %d: the mode was being changed",
-                          peer.shard.number, its.view().lineage(), view->lineage()));
+    for (const proto::BlockState& block : its.blocks()) {
+      blocks[block.block()] = AsGoesOn(view, its.view(), block);
+      if (blocks[block.block()].skipped() >= block.skipped()) continue;
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "shard %d has block %d at version %d, and another shard begins a lineage at %d",
+          peer.shard.number, block.block(), block.version(), view.origin_unit()));
     }
-    view = &its.view();
-    for (const proto::BlockState& block : its.blocks()) blocks[block.block()] = &block;
+    // Of an earlier lineage all are done with what was decided.
+    const bool goes_on = OnArrival(its.view().mode()) == on_arrival &&
+                         (!on_arrival || its.view().origin_unit() == view.origin_unit());
+    if (!goes_on) continue;
     for (const proto::Decision& decision : its.decisions()) {
       decisions.emplace(SubjectOf(decision), decision);
     }
   }
-  const bool on_arrival = OnArrival(view->mode());
   proto::Manifest& manifest = kept.manifest;
-  manifest.set_mode(ToManifest(view->mode()));
+  manifest.set_mode(ToManifest(view.mode()));
   manifest.set_data_digest(registry.model().data_digest());
   manifest.set_samples_per_epoch(registry.model().train_samples());
-  manifest.set_origin_unit(view->origin_unit());
-  manifest.set_origin_samples(view->origin_samples());
-  manifest.set_unit_samples(job.train().batch_size() / job.train().micro_batches() *
-                            view->leaves());
+  manifest.set_origin_unit(view.origin_unit());
+  manifest.set_origin_samples(view.origin_samples());
+  manifest.set_unit_samples(job.train().batch_size() / job.train().micro_batches() * view.leaves());
   manifest.set_block_values(ValuesPerBlock(job));
   manifest.set_seconds(state.seconds());
-  for (const auto& [index, block] : blocks) *manifest.add_blocks() = *block;
+  for (const auto& [index, block] : blocks) *manifest.add_blocks() = block;
   RUBATO_RETURN_IF_ERROR(SetPlace(on_arrival, &manifest));
   bool knows_verdict = false;
   for (const auto& [subject, decision] : decisions) {
@@ -106,7 +125,7 @@ absl::StatusOr<KeptTerm> KeptByAll(const proto::Job& job, const proto::RunState&
                                                    manifest.blocks().end(), [&](const auto& block) {
                                                      return block.version() > manifest.step();
                                                    });
-  if (is_split && view->verdict_steps() && !knows_verdict) {
+  if (is_split && view.verdict_steps() && !knows_verdict) {
     return absl::FailedPreconditionError(absl::StrFormat(
         "some blocks have taken step %d, and no shard knows the verdict on it", manifest.step()));
   }

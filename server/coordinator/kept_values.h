@@ -5,6 +5,11 @@
 // sync a block that has taken a step and one that has not may be one step apart, not more: the next
 // step needs the last version of all. The first can still be read at the version before
 // (docs/views.md), so the step is computed once more for the second.
+//
+// Some shards may have had a view that others have not: the next lineage, or the first view of a
+// term that was to go on with what all had kept. Nobody can have computed anything in it, since
+// that needs an answer of all shards; so what holds is that view, and the others are where it
+// begins.
 #ifndef RUBATO_SERVER_COORDINATOR_KEPT_VALUES_H_
 #define RUBATO_SERVER_COORDINATOR_KEPT_VALUES_H_
 
@@ -29,7 +34,7 @@ struct KeptTerm {
 
 // FailedPrecondition, saying why, if the shards of `registry`, which are all here, cannot go on
 // with what they have kept: all need the blocks of `placement`, at one place of the last term that
-// has begun. `state` is of the terms before.
+// has begun, or as that has left them. `state` is of the terms before.
 absl::StatusOr<KeptTerm> KeptByAll(const proto::Job& job, const proto::RunState& state,
                                    const Placement& placement, const Registry& registry);
 

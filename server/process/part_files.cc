@@ -48,8 +48,18 @@ proto::PeerMessage FailedMessage(uint32_t snapshot, const absl::Status& why) {
   return message;
 }
 
-// After the first view. A snapshot that comes earlier does without, and a job that ends before then
-// needs no memory for one.
+// Of this thread alone, as nice values. What is not ready when the first snapshot comes is touched
+// by training itself, for three times the time of a step: so where processors are never idle, that
+// has a quarter of the time of one, once. Writing has the least that there is, from then on.
+constexpr int kMakesReadyAt = 5;
+constexpr int kWritesAt = 19;
+
+void SetPriority(int nice) {
+  setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), nice);
+}
+
+// After the shard has made its state. A snapshot that comes earlier does without, and a job that
+// ends before then needs no memory for one.
 absl::Duration TimeToPrepare(const proto::Job& job) {
   const proto::Point& every = job.checkpoint().every();
   return every.has_time() ? absl::Seconds(every.time() / 2) : absl::ZeroDuration();
@@ -74,8 +84,11 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   }
   void SetView(const proto::View& view) {
     MonotonicLock lock(&mutex_);
-    if (view_.number() == 0) prepare_at_ = MonotonicNow() + TimeToPrepare(job_);
     view_ = view;
+  }
+  void Prepare() {
+    MonotonicLock lock(&mutex_);
+    prepare_at_ = MonotonicNow() + TimeToPrepare(job_);
   }
   void Write(const shard_outcome::WritePart& part) {
     MonotonicLock lock(&mutex_);
@@ -109,8 +122,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   };
 
   void Run() {
-    // Of this thread alone.
-    setpriority(PRIO_PROCESS, static_cast<id_t>(syscall(SYS_gettid)), 19);
+    SetPriority(kMakesReadyAt);
     while (true) {
       std::optional<WriteTask> write;
       std::optional<ReadTask> read;
@@ -127,7 +139,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
         write.swap(write_);
         read.swap(read_);
       }
-      if (prepares) Prepare();
+      if (prepares) MakeReady();
       if (read.has_value()) DoRead(*read);
       if (write.has_value()) DoWrite(*std::move(write));
     }
@@ -136,7 +148,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   bool HasTask() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return is_closed_ || write_.has_value() || read_.has_value();
   }
-  void Prepare() ABSL_LOCKS_EXCLUDED(mutex_) {
+  void MakeReady() ABSL_LOCKS_EXCLUDED(mutex_) {
     if (!outlets_.prepare) return;
     outlets_.prepare([this] {
       MonotonicLock lock(&mutex_);
@@ -164,6 +176,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   }
 
   void DoWrite(WriteTask task) {
+    SetPriority(kWritesAt);
     std::vector<uint32_t> checksums;
     const absl::Status status = WriteFiles(task, &checksums);
     // Before the engine lets go of them. To free its memory at this thread's priority would hold it
@@ -271,6 +284,8 @@ absl::StatusOr<std::unique_ptr<PartFiles>> PartFiles::Create(const proto::Job& j
 void PartFiles::Close() { worker_->Close(); }
 
 void PartFiles::SetView(const proto::View& view) { worker_->SetView(view); }
+
+void PartFiles::Prepare() { worker_->Prepare(); }
 
 void PartFiles::Write(const shard_outcome::WritePart& part) { worker_->Write(part); }
 

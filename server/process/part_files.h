@@ -41,6 +41,8 @@ class PartFiles {
 
   // Before the first of the others. Any thread.
   void SetView(const proto::View& view);
+  // The shard has made its state: what its snapshots need is to be made ready, when it is time.
+  void Prepare();
   // Says how it goes (proto::PartWritten). One that is still being written is given up: the
   // coordinator wants no two at a time.
   void Write(const shard_outcome::WritePart& part);

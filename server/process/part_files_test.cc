@@ -51,6 +51,10 @@ class PartFilesTest : public ::testing::Test {
 
   void Start() {
     PartFiles::Outlets outlets;
+    outlets.prepare = [this](absl::FunctionRef<bool()>) {
+      MonotonicLock lock(&mutex_);
+      ++prepared_;
+    };
     outlets.say = [this](const proto::PeerMessage& message) {
       MonotonicLock lock(&mutex_);
       said_.push_back(message);
@@ -126,6 +130,7 @@ class PartFilesTest : public ::testing::Test {
   std::vector<proto::PeerMessage> said_ ABSL_GUARDED_BY(mutex_);
   std::map<std::pair<uint64_t, uint32_t>, std::vector<float>> given_ ABSL_GUARDED_BY(mutex_);
   uint64_t key_ ABSL_GUARDED_BY(mutex_) = 0;
+  int prepared_ ABSL_GUARDED_BY(mutex_) = 0;
   std::unique_ptr<PartFiles> files_;  // last: its thread uses the above
 };
 
@@ -158,6 +163,23 @@ TEST_F(PartFilesTest, AfterItIsClosedItSaysNothingAndTakesNothing) {
   files_.reset();
   MonotonicLock lock(&mutex_);
   EXPECT_TRUE(said_.empty());
+}
+
+// A view alone says nothing: the shard may still be about to plan what its snapshots need.
+TEST_F(PartFilesTest, MakesReadyWhenTheShardHasItsState) {
+  Start();
+  for (const uint32_t snapshot : {7, 8}) {
+    files_->Write({snapshot, folder_ + "/parts", copies_});
+    Said();
+  }
+  const auto is_prepared = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return prepared_ > 0; };
+  {
+    MonotonicLock lock(&mutex_);
+    EXPECT_EQ(prepared_, 0);
+  }
+  files_->Prepare();
+  MonotonicLock lock(&mutex_, absl::Condition(&is_prepared));
+  EXPECT_EQ(prepared_, 1);
 }
 
 TEST_F(PartFilesTest, AFolderThatItDoesNotSeeIsNotMade) {

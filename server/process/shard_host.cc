@@ -127,7 +127,8 @@ void ShardHost::Do(const ShardOutcome& outcome) {
   if (const auto* sent = std::get_if<shard_outcome::Sent>(&outcome)) {
     data_.Send(sent->stream, sent->frame, sent->payload);
   } else if (const auto* said = std::get_if<shard_outcome::Said>(&outcome)) {
-    if (said->message.has_shard_opened()) has_opened_ = true;
+    // Before that it is not planned what snapshots need.
+    if (said->message.has_shard_opened() && !has_opened_.exchange(true)) parts_->Prepare();
     report_(said->message);
   } else if (const auto* write = std::get_if<shard_outcome::WritePart>(&outcome)) {
     parts_->Write(*write);

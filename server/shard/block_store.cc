@@ -35,21 +35,26 @@ absl::StatusOr<BlockStore> BlockStore::Create(const Placement& placement, int sh
   BlockStore store(owned.begin, spares, memory);
   const int64_t block_values =
       owned.empty() ? 0 : placement.space().BlockValues(owned.begin).size();
-  memory.parameters->Plan(block_values, owned.size());
-  memory.slots->Plan(block_values, slots * owned.size());
+  // Those in use, and as many as a snapshot keeps of them.
+  memory.parameters->Plan(block_values, (2 + spares) * owned.size());
+  memory.slots->Plan(block_values, 2 * slots * owned.size());
   for (int64_t index = owned.begin; index < owned.end; ++index) {
     const Range values = placement.space().BlockValues(index);
     Block block;
     std::vector<std::shared_ptr<FloatBuffer>> buffers;
     for (int i = 0; i < 1 + spares + slots; ++i) {
-      absl::StatusOr<std::shared_ptr<FloatBuffer>> buffer = FloatBuffer::Create(
-          values.size(), /*zeroed=*/true, i <= int{spares} ? memory.arena.get() : nullptr);
+      // Of a pool, to which one comes back that a snapshot has kept: else the next snapshot's copies
+      // would be touched for the first time again.
+      absl::StatusOr<std::shared_ptr<FloatBuffer>> buffer =
+          (i <= int{spares} ? memory.parameters : memory.slots)->Take(values.size());
       if (!buffer.ok()) {
         return absl::ResourceExhaustedError(absl::StrFormat(
             "no memory for shard %d: %d parameters with %d optimizer slots each need %d bytes",
             shard, placement.Values(shard).size(), slots,
             placement.Values(shard).size() * (1 + spares + slots) * sizeof(float)));
       }
+      const absl::Span<float> zeroes = (*buffer)->values();
+      std::fill(zeroes.begin(), zeroes.end(), 0.0F);
       buffers.push_back(*std::move(buffer));
     }
     block.current = buffers[0];

@@ -22,10 +22,10 @@ namespace rubato {
 class BlockStore {
  public:
   // The blocks of `shard`, at their initial values, with `slots` zeroed floats a parameter, and a
-  // spare buffer for each from the beginning if `spares`: for several workers, so that memory does
-  // not grow with who happens to read while another's update comes. ResourceExhausted, saying how
-  // much was asked for, if memory does not hold them. What the pools of `memory` make beforehand is
-  // planned for a snapshot of all blocks.
+  // spare buffer for each from the beginning if `spares`: in steps, which need it, and for several
+  // workers, so that memory does not grow with who happens to read while another's update comes.
+  // ResourceExhausted, saying how much was asked for, if memory does not hold them. What the pools
+  // of `memory` make beforehand is planned for a snapshot of all blocks.
   static absl::StatusOr<BlockStore> Create(const Placement& placement, int shard,
                                            const proto::Layout& layout, uint64_t seed, int slots,
                                            bool spares, const BlockMemory& memory);

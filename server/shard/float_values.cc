@@ -11,6 +11,7 @@
 #include "common/base/status.h"
 #include "common/job/job.h"
 #include "common/space/job_codec.h"
+#include "common/space/modes.h"
 #include "common/space/placement.h"
 
 namespace rubato {
@@ -65,10 +66,9 @@ absl::StatusOr<Range> FloatValues::Open(const proto::View& view) {
   RUBATO_ASSIGN_OR_RETURN(const Placement placement, PlacementOf(view));
   const proto::Optimizer settings = ServerOptimizer(WithOptimizerOf(view.layout(), job_));
   RUBATO_ASSIGN_OR_RETURN(optimizer_, Optimizer::Create(settings));
-  RUBATO_ASSIGN_OR_RETURN(
-      store_,
-      BlockStore::Create(placement, shard_, view.layout(), job_.seed(), optimizer_.slots().size(),
-                         job_.cluster().workers().start() > 1, memory_));
+  const bool spares = job_.cluster().workers().start() > 1 || !OnArrival(view.mode());
+  RUBATO_ASSIGN_OR_RETURN(store_, BlockStore::Create(placement, shard_, view.layout(), job_.seed(),
+                                                     optimizer_.slots().size(), spares, memory_));
   RUBATO_ASSIGN_OR_RETURN(groups_, ParameterGroups::Create(settings, view.layout()));
   UseRate(view);
   trainable_ = TrainableCount(view.layout());

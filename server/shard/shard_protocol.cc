@@ -10,6 +10,7 @@
 #include "common/base/max_count.h"
 #include "common/base/overloaded.h"
 #include "common/base/status.h"
+#include "common/space/modes.h"
 #include "server/shard/shard_answers.h"
 
 namespace rubato {
@@ -149,7 +150,10 @@ absl::StatusOr<Range> ShardProtocol::OpenValues(const proto::View& view) {
     kept_.reset();  // first: memory may not hold both
     return values_->Open(view);
   }
-  if (!kept_.has_value() || kept_->state.view().term() != view.kept_term()) {
+  // Its term, or one that was to go on with the values of that and did not begin.
+  const bool has_them = kept_.has_value() && (kept_->state.view().term() == view.kept_term() ||
+                                              kept_->state.view().kept_term() == view.kept_term());
+  if (!has_them) {
     return absl::AbortedError(
         absl::StrFormat("view %d goes on with the values of term %d, which this shard has not kept",
                         view.number(), view.kept_term()));
@@ -161,16 +165,17 @@ absl::StatusOr<Range> ShardProtocol::OpenValues(const proto::View& view) {
 }
 
 void ShardProtocol::RestoreKept(const proto::View& view) {
-  const bool on_arrival = policies_(kept_->state.view())->on_arrival();
+  const proto::View& before = kept_->state.view();
+  const bool on_arrival = OnArrival(before.mode());
   for (size_t i = 0; i < kept_->has_previous.size(); ++i) {
-    const proto::BlockState& block = kept_->state.blocks(static_cast<int>(i));
-    // After steps contributions count from where the lineage begins.
+    const proto::BlockState block =
+        AsGoesOn(view, before, kept_->state.blocks(static_cast<int>(i)));
     core_->Restore(block.block(), block.version(), block.samples(), block.skipped(),
-                   on_arrival ? UnitSet(block.units_below(), block.units_above())
-                              : UnitSet(view.origin_unit(), std::set<int64_t>()));
+                   UnitSet(block.units_below(), block.units_above()));
     if (kept_->has_previous[i]) core_->RestorePrevious(block.block());
   }
-  if (core_->policy().on_arrival() == on_arrival) {
+  const bool is_ended = on_arrival && before.origin_unit() != view.origin_unit();
+  if (core_->policy().on_arrival() == on_arrival && !is_ended) {
     const auto& decisions = kept_->state.decisions();
     earlier_decisions_.assign(decisions.begin(), decisions.end());
   }

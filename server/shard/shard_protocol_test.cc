@@ -528,6 +528,52 @@ TEST_F(KeptShardProtocolTest, OneOfAnotherTermIsAFailureAndNoEnd) {
                                   "6, which this shard has not kept\""));
 }
 
+// The shard has closed its last view, and another one has opened the next, in another mode.
+TEST_F(KeptShardProtocolTest, BlocksThatHaveNotHeardOfTheNextLineageAreWhereItBegins) {
+  for (const proto::Mode::Name next : {proto::Mode::NAME_SYNC, proto::Mode::NAME_BOUNDED}) {
+    Begin(/*take_time=*/false);
+    proto::CoordinatorMessage message;
+    proto::View& first = *message.mutable_view();
+    first.set_number(1);
+    first.set_term(7);
+    first.mutable_mode()->set_mode(proto::Mode::NAME_ASYNC);
+    first.set_leaves(1);
+    first.set_until_step(2);
+    first.add_members()->set_incarnation(1);
+    first.mutable_layout()->add_parameters()->add_shape(2);
+    Tell(message);
+    RUBATO_EXPECT_OK(Push(0, 3));
+    message.mutable_left_out()->set_unit(1);  // of two contributions
+    Tell(message);
+    Taken();
+    BeginTerm([next](proto::View* view) {
+      view->set_kept_term(7);
+      view->mutable_mode()->set_mode(next);
+      view->set_origin_unit(2);
+    });
+    Taken();
+    EXPECT_EQ(shard_->core()->ledger(0).skipped, 1);
+    EXPECT_EQ(shard_->core()->ledger(1).skipped, 2);
+    EXPECT_EQ(shard_->core()->ledger(1).units.below(), 2);
+    RUBATO_EXPECT_OK(Pull(0));
+    EXPECT_THAT(Taken(), ElementsAre("block 0 v2: 3", "block 1 v2: 0"));
+  }
+}
+
+TEST_F(KeptShardProtocolTest, ATermThatHasOnlyBeenToGoOnWithThemHasThemStill) {
+  Open();
+  RUBATO_EXPECT_OK(Push(0, 3));
+  for (const int opened : {0, 1, 2}) {
+    BeginTerm([opened](proto::View* view) {
+      view->set_term(8 + opened);
+      view->set_kept_term(7);
+    });
+    EXPECT_EQ(state_.view().kept_term(), opened == 0 ? 0 : 7);
+  }
+  EXPECT_EQ(shard_->core()->ledger(0).version, 1);
+  EXPECT_EQ(shard_->core()->ledger(1).version, 0);
+}
+
 TEST_F(KeptShardProtocolTest, WhatIsUnderWayIsDoneFirst) {
   take_time_ = true;
   Begin(take_time_);

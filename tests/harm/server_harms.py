@@ -62,7 +62,7 @@ class ServerHarms:
                      f"ended with {server}: " + "; ".join(
                          f"{process}: {process.last_words()}" for process in others
                          if process not in victims and process.has_ended()))
-        has_lost = company == "a switch" or not all(job.coordinates(victim) for victim in victims)
+        has_lost = not all(job.coordinates(victim) for victim in victims)
         self._may_go_back = self._may_go_back or has_lost
         if job.term() > term:
             self._kept(before, term, losses)

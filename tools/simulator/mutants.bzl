@@ -231,14 +231,22 @@ MUTANTS = {
         "",
     ]),
     "kept_without_what_was_left_out": ("//server/shard:shard_protocol.cc", "checkpoint", [
-        "core_->Restore(block.block(), block.version(), block.samples(), block.skipped(),\n                   on_arrival",
-        "core_->Restore(block.block(), block.version(), block.samples(), 0,\n                   on_arrival",
+        "core_->Restore(block.block(), block.version(), block.samples(), block.skipped(),\n                   UnitSet(block.units_below()",
+        "core_->Restore(block.block(), block.version(), block.samples(), 0,\n                   UnitSet(block.units_below()",
+    ]),
+    "kept_in_one_lineage_alone": ("//server/coordinator:kept_values.cc", "kept", [
+        "if (blocks[block.block()].skipped() >= block.skipped()) continue;",
+        "if (its.view().lineage() == view.lineage()) continue;",
+    ]),
+    "kept_of_a_term_that_has_begun_alone": ("//server/coordinator:kept_values.cc", "kept", [
+        "if (view.term() != term && !(view.has_kept_term() && view.kept_term() == term)) {",
+        "if (view.term() != term) {",
     ]),
     "kept_verdict_forgotten": ("//server/coordinator:coordinator_views.cc", "finishes", [
         "      decisions_->Keep(decision);\n",
         "",
     ]),
-    "kept_split_ends_in_another_mode": ("//server/coordinator:work.cc", "checkpoint", [
+    "kept_split_ends_in_another_mode": ("//server/coordinator:work.cc", "versions", [
         "const bool holds_back = is_split && OnArrival(wanted);",
         "const bool holds_back = false;",
     ]),

@@ -1,6 +1,7 @@
 #include "tools/simulator/scenario_watch.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_format.h"
@@ -207,6 +208,18 @@ void ScenarioWatch::OnTerm(const proto::RunState& state,
   ExtendUntil(simulation_->queue().now());
 }
 
+void ScenarioWatch::CheckGoesBack() {
+  const uint32_t values_of = std::exchange(values_of_, invariants_.term());
+  const auto& shards = simulation_->shards();
+  const bool are_kept = std::all_of(shards.begin(), shards.end(), [values_of](const auto& shard) {
+    return shard->offered() == values_of;
+  });
+  if (!before_.has_value() || !are_kept) return;
+  Violated(absl::InternalError(
+      absl::StrFormat("kept: term %d goes back, and all shards have kept the values of term %d",
+                      invariants_.term(), before_->term())));
+}
+
 void ScenarioWatch::OnFirstView() {
   const proto::Manifest* const manifest = simulation_->coordinator().kept();
   // Who has been stopped meanwhile has stopped before it.
@@ -231,6 +244,7 @@ void ScenarioWatch::OnFirstView() {
       return simulation_->Value(block);
     });
   } else {
+    CheckGoesBack();
     const int64_t kept = newest_.has_value() ? newest_->manifest.samples() : 0;
     rolled_back_ += std::max<int64_t>(0, samples_before_ - kept);
     if (newest_.has_value()) {

@@ -95,6 +95,8 @@ class ScenarioWatch : private Observer {
                          const std::optional<proto::Manifest>& resume) const;
   // The term's first view is about to hold: what it begins with is known.
   void OnFirstView();
+  // That the term goes back has a reason: some shard has lost what the last one had.
+  void CheckGoesBack();
   void OnSwitch(const proto::Mode& mode);
   void Violated(absl::Status status) {
     if (violated_.ok()) violated_ = std::move(status);
@@ -145,6 +147,7 @@ class ScenarioWatch : private Observer {
   bool stop_lasts_ = false;
   int64_t deaths_ = 0;
   int64_t kept_ = 0;
+  uint32_t values_of_ = 1;  // the last term that began anew; those behind it went on
   int64_t rolled_back_ = 0;
   std::optional<int64_t> last_step_;
   absl::Status violated_;

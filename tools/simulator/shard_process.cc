@@ -107,7 +107,9 @@ void ShardProcess::Register() {
   registration->set_attempt(attempt());
   if (last_term_ > 0) registration->set_last_term(last_term_);
   registration->set_process(absl::StrCat("simulated shard ", shard_));
-  if (const std::optional<KeptShard>& kept = term_->protocol->kept(); kept.has_value()) {
+  const std::optional<KeptShard>& kept = term_->protocol->kept();
+  offered_ = kept.has_value() ? values_of_ : 0;
+  if (kept.has_value()) {
     *registration->mutable_kept() = kept->state;
     Unfold(*setting_.blocks, registration->mutable_kept()->mutable_blocks());
   }
@@ -160,7 +162,11 @@ void ShardProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
     }
     return;
   }
-  if (said.has_view()) term_->term = last_term_ = said.view().term();
+  if (said.has_view()) {
+    const proto::View& view = said.view();
+    term_->term = last_term_ = view.term();
+    if (view.number() == 1 && !view.has_kept_term()) values_of_ = view.term();
+  }
   VirtualStreams::Batch batch(&term_->ends);
   term_->protocol->Handle(shard_event::Message{said}).IgnoreError();
 }

@@ -87,6 +87,8 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
   ConnectionId control() const { return term_->control; }
   // See proto::Registration.
   uint64_t attempt() const { return static_cast<uint64_t>(self_) << 32 | term_->number; }
+  // The term that began anew with the values that it has registered with; 0: it had none.
+  uint32_t offered() const { return offered_; }
   // Null before the first view of a term.
   const Shard* core() const { return term_->protocol->core(); }
   const ShardValues& values() const { return term_->protocol->values(); }
@@ -145,6 +147,8 @@ class ShardProcess : public Process, private VirtualStreams::Owner {
   std::unique_ptr<Term> term_;
   uint64_t terms_ = 0;
   uint32_t last_term_ = 0;  // of the job, that it has had a view of
+  uint32_t values_of_ = 0;  // the last term that began anew; those behind it went on
+  uint32_t offered_ = 0;
   ProcessId self_ = 0;
   absl::Status lost_;        // why it takes part again
   SimTime gives_up_at_ = 0;  // if nobody answers

@@ -1,0 +1,61 @@
+#include "server/shard/block_store.h"
+
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "common/base/status_matchers.h"
+#include "common/space/placement.h"
+#include "gtest/gtest.h"
+#include "proto/layout.pb.h"
+
+namespace rubato {
+namespace {
+
+constexpr int kSlots = 2;
+constexpr int kBlocks = 3;  // the last is shorter
+
+class BlockStoreTest : public ::testing::Test {
+ protected:
+  BlockStoreTest() {
+    proto::Layout layout;
+    layout.add_parameters()->add_shape(40);
+    auto store = BlockStore::Create(Placement::Even(FlatSpace(40, 16), 1), /*shard=*/0, layout,
+                                    /*seed=*/1, kSlots, /*spares=*/true, memory_);
+    RUBATO_EXPECT_OK(store);
+    store_.emplace(*std::move(store));
+    for (BufferPool* pool : {memory_.parameters.get(), memory_.slots.get()}) {
+      pool->Fill([] { return false; });
+    }
+  }
+
+  void Step() {
+    for (int64_t block = 0; block < kBlocks; ++block) {
+      store_->WritableSlots(block);
+      store_->Publish(block, store_->TakeSpare(block));
+    }
+  }
+
+  BlockMemory memory_{nullptr};
+  std::optional<BlockStore> store_;
+};
+
+// Memory that is touched for the first time holds a step up.
+TEST_F(BlockStoreTest, NoSnapshotNeedsMemoryThatWasNotMadeBeforehand) {
+  for (int snapshot = 0; snapshot < 4; ++snapshot) {
+    EXPECT_EQ(memory_.parameters->spare(), size_t{kBlocks}) << snapshot;
+    EXPECT_EQ(memory_.slots->spare(), size_t{kSlots * kBlocks}) << snapshot;
+    std::vector<std::shared_ptr<const FloatBuffer>> kept;
+    for (int64_t block = 0; block < kBlocks; ++block) {
+      kept.push_back(store_->Current(block));
+      for (const auto& slot : store_->Slots(block)) kept.push_back(slot);
+    }
+    for (int step = 0; step < 3; ++step) Step();
+    EXPECT_EQ(memory_.parameters->spare(), 0u) << snapshot;
+    EXPECT_EQ(memory_.slots->spare(), 0u) << snapshot;
+  }
+}
+
+}  // namespace
+}  // namespace rubato
