@@ -137,7 +137,8 @@ class Job(server.Commands):
         """Runs `test` on the parameters as they are now: at one worker of the job, the others go on.
 
         All call it, at the end of each epoch for example. The model is in eval mode meanwhile, no gradient is kept,
-        and what is drawn does not show. `loss` and `accuracy` of what it returns (means over the samples) are the
+        and what is drawn does not show. A test that puts other values into the parameters, such as averages, puts them
+        back. `loss` and `accuracy` of what it returns (means over the samples) are the
         job's; others are the script's alone. Returns what `test` has, or None where it was not run.
         """
         engine = self._prepared()
@@ -151,7 +152,7 @@ class Job(server.Commands):
             figures = self._run_test(test)
         finally:
             self._evaluating = False
-        engine.reload()  # a test may try others, such as averages
+        engine.reload()
         numbers = figures or {}
         engine.tested(_as_float(numbers.get("loss")), _as_float(numbers.get("accuracy")))
         return figures

@@ -64,10 +64,10 @@ class Layout:
         self._versions: List[int] = []
 
     def _add(self, name: str, tensor: torch.Tensor, average: float) -> None:
-        if tensor.numel() == 0:  # nothing to train
-            return
         if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
             raise Refused(f"{name} has no shape yet: run the model once on a batch before job.prepare")
+        if tensor.numel() == 0:  # nothing to train
+            return
         if tensor.dtype not in _FLOATS:
             raise Refused(f"{name}: found {tensor.dtype}, expected real numbers with a floating point: parameters are "
                           "float32 at the servers")

@@ -207,7 +207,7 @@ job.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader)
     def test_a_shape_that_is_not_known(self):
         self.refuses("run the model once", """
 model = nn.LazyLinear(2)
-job.prepare(model, torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1), loader)
+job.prepare(model, optimizer, loader)
 """)
 
     def test_the_trainings_loader_in_a_test(self):
@@ -261,7 +261,9 @@ print(model.weight.sum().item())
     before = torch.rand(1), model.training
     torch.manual_seed(5)
     def test():
-        torch.rand(3); model.weight.data.zero_()
+        torch.rand(3)
+        with torch.no_grad():  # other parameters for a while, such as averages
+            model.weight.zero_(); model.weight.copy_(weight)
         return {"training": model.training}
     value = torch.random.get_rng_state()
     weight = model.weight.clone()

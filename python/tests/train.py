@@ -10,6 +10,7 @@ import os
 import pathlib
 import random
 import sys
+import time
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 
@@ -30,7 +31,7 @@ class Odd(nn.Module):
         self.unused = nn.Linear(3, 2)
         self.frozen = nn.Linear(8, 8)
         self.frozen.requires_grad_(False)
-        self.conv = nn.Conv2d(1, 4, 3, padding=1)
+        self.conv = nn.Conv2d(1, 4, 3, padding=1, bias=False)  # norm would leave its bias nothing but noise
         self.norm = nn.BatchNorm2d(4)
         self.first = nn.Linear(4 * 8, 8)
         self.second = nn.Linear(8, 8)
@@ -64,7 +65,7 @@ OPTIMIZERS = {
     "adam": (torch.optim.Adam, dict(lr=0.01, amsgrad=True, weight_decay=1e-3)),
     "adamw": (torch.optim.AdamW, dict(lr=0.01, betas=(0.8, 0.99), eps=1e-6)),
     "adagrad": (torch.optim.Adagrad, dict(lr=0.05, lr_decay=0.01, initial_accumulator_value=0.1)),
-    "rmsprop": (torch.optim.RMSprop, dict(lr=0.01, momentum=0.5, centered=True, eps=1e-4)),
+    "rmsprop": (torch.optim.RMSprop, dict(lr=0.01, momentum=0.5, eps=1e-4)),
 }
 
 
@@ -113,6 +114,7 @@ def arguments():
 
 def main():
     args = arguments()
+    print(f"pid={os.getpid()}", file=sys.stderr, flush=True)
     torch.manual_seed(1)
     torch.set_num_threads(1)
     x, y = torch.randn(args.samples, 8), torch.randint(0, 3, (args.samples,))
@@ -121,7 +123,7 @@ def main():
         model, x = model.double(), x.double()
     optimizer = make_optimizer(args.optimizer, model)
     scheduler = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, [0.1, 0.05], total_steps=21, cycle_momentum=False) if args.schedule else None
+        optimizer, [group["lr"] for group in optimizer.param_groups], total_steps=21, cycle_momentum=False) if args.schedule else None
     dataset = Augmented(x, y) if args.augment else TensorDataset(x, y)
     loader = DataLoader(dataset, batch_size=args.batch, shuffle=args.shuffle, num_workers=args.workers)
     job = None
@@ -142,6 +144,7 @@ def main():
         model.train()
         batches = 0
         for a, b in loader:
+            time.sleep(args.slow)  # so that there is time to disturb
             optimizer.zero_grad()
             loss = F.cross_entropy(model(a), b, reduction="sum" if args.sum else "mean")
             loss.backward()
