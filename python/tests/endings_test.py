@@ -1,6 +1,6 @@
 """However a script ends, nobody waits for it, and nothing of it stays.
 
-Usage: endings_test.py RUBATO SERVER WORKER   (the programs). Needs Debian's python3-torch; skipped without it.
+Usage: endings_test.py RUBATO   (the binary). Needs Debian's python3-torch; skipped without it.
 """
 
 import json
@@ -21,8 +21,8 @@ try:
 except ImportError:
     skip("EndingsTest", "Ends", "python3-torch is not installed")
 
-PROGRAMS = [os.path.abspath(path) for path in sys.argv[1:4]]
-del sys.argv[1:4]
+ROOT = pathlib.Path(os.path.abspath(sys.argv.pop(1))).parent.parent  # where Bazel has all of them
+PROGRAMS = [str(ROOT / name) for name in ("tools/rubato", "server/rubato-server", "worker/rubato-worker")]
 PYTHON = "/usr/bin/python3"
 TRAIN = str(HERE / "train.py")
 LIBRARY = f"""

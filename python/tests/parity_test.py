@@ -1,6 +1,6 @@
 """A script with Rubato ends where the same script ends without it, in float64; and bits do not depend on the cluster.
 
-Usage: parity_test.py RUBATO SERVER WORKER   (the programs). Needs Debian's python3-torch; skipped without it.
+Usage: parity_test.py RUBATO   (the binary). Needs Debian's python3-torch; skipped without it.
 """
 
 import json
@@ -22,8 +22,8 @@ try:
 except ImportError:
     skip("ParityTest", "EndsWherePyTorchEnds", "python3-torch is not installed")
 
-PROGRAMS = [os.path.abspath(path) for path in sys.argv[1:4]]
-del sys.argv[1:4]
+ROOT = pathlib.Path(os.path.abspath(sys.argv.pop(1))).parent.parent  # where Bazel has all of them
+PROGRAMS = [str(ROOT / name) for name in ("tools/rubato", "server/rubato-server", "worker/rubato-worker")]
 PYTHON = "/usr/bin/python3"
 SCRIPT = str(HERE / "train.py")
 TOLERANCE = 5e-7  # of float32 against float64, over 20 steps
