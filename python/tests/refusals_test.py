@@ -288,6 +288,7 @@ print(model.weight.sum().item())
         self.refuses("found no rubato-server", """
 import os
 os.environ.update(RUBATO_BIN="/nowhere", PATH="/nowhere")
+rubato.core.__file__ = "/no/where/at/all/rubato/core.py"  # nor beside the package
 job.prepare(model, optimizer, loader)
 """)
 
