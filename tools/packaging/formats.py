@@ -17,6 +17,7 @@ from requirements import GLIBC
 from tree import document, folders
 
 SUMMARY = "Parameter server for training neural networks"
+MODULES = "share/rubato/python/"  # in a tree; for PYTHONPATH where it is no wheel
 WHEEL_TAG = f"py3-none-manylinux_{GLIBC.replace('.', '_')}_x86_64"
 
 
@@ -81,10 +82,14 @@ Description: {SUMMARY}
 
 
 def wheel(tree, version, epoch):
-    """A wheel (PEP 427) of the distribution rubato_ps: programs as scripts, all else as data."""
+    """A wheel (PEP 427) of the distribution rubato_ps: programs as scripts, what lies in MODULES as Python's modules, all
+    else as data."""
     info = f"rubato_ps-{version}.dist-info"
     files = {}
     for path, file in tree.items():
+        if path.startswith(MODULES):
+            files[path[len(MODULES):]] = file
+            continue
         scheme = path.replace("bin/", "scripts/", 1) if path.startswith("bin/") else f"data/{path}"
         files[f"rubato_ps-{version}.data/{scheme}"] = file
     files[f"{info}/METADATA"] = document(f"""Metadata-Version: 2.1
@@ -92,10 +97,11 @@ Name: rubato-ps
 Version: {version}
 Summary: {SUMMARY}
 License: Apache-2.0
-Requires-Python: >=3.6
+Requires-Python: >=3.9
 
-The commands `rubato`, `rubato-server` and `rubato-worker`, and no Python module. They begin
-with `rubato train configs/quickstart.yaml`.
+The commands `rubato`, `rubato-server` and `rubato-worker`, which begin with
+`rubato train configs/quickstart.yaml`, and the module `rubato`, by which a script trains a model
+of its own. It needs no other distribution; PyTorch or NumPy are the script's.
 """)
     files[f"{info}/WHEEL"] = document(f"""Wheel-Version: 1.0
 Generator: rubato {version}

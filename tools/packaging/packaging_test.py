@@ -42,6 +42,7 @@ class PackagingTest(unittest.TestCase):
         script = self.write("rubato", SCRIPT)
         self.tree = {"bin/rubato": program(script),
                      "share/rubato/configs/quickstart.yaml": document("version: 1\n"),
+                     formats.MODULES + "rubato/__init__.py": document("answer = 42\n"),
                      "share/doc/rubato/LICENSE": document("text\n")}
 
     def write(self, name, data):
@@ -127,6 +128,7 @@ class FormatsTest(PackagingTest):
         said([*pip, "install", "--no-index", "--no-deps", path])
         self.assertEqual(said([environment / "bin/rubato"]), "rubato 1.2.3\n")
         self.assertTrue((environment / "share/rubato/configs/quickstart.yaml").exists())
+        self.assertEqual(said([environment / "bin/python", "-c", "import rubato; print(rubato.answer)"]), "42\n")
         self.assertIn("rubato-ps==1.2.3", said([*pip, "list", "--format=freeze"]))
         shown = said([*pip, "show", "--files", "rubato-ps"])
         self.assertIn("../../../share/rubato/configs/quickstart.yaml", shown)

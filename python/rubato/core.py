@@ -1,0 +1,221 @@
+"""The worker's process, rubato-worker, as the script speaks with it.
+
+Its session with the servers is in a process of its own, so that nothing of it is in the script's: no threads, no
+sockets but one, no libraries. The two share memory for the parameters and for two gradients, float32, and speak over a
+pair of sockets in frames: the length, 4 bytes little-endian, and a JSON object whose "kind" says which.
+
+    worker -> script   job         the job with all defaults; first of all
+                       work        a micro-batch, and the parameters for it
+                       final       the parameters at the end of the training, to be tested
+                       end         nothing follows
+    script -> worker   register    layout, samples
+                       next        wants one of work, final and end; the parameters change only until the answer
+                       give        the gradient of a work is filled
+                       tested      what a test of the parameters found
+                       leave       to go when what was begun is done
+"""
+
+import json
+import math
+import mmap
+import os
+import pathlib
+import shutil
+import signal
+import socket
+import struct
+import subprocess
+import types
+import weakref
+from typing import Any, Dict, Optional, Sequence
+
+from .errors import Ended, Error, Refused
+
+_LENGTH = struct.Struct("<I")
+_READ = 1 << 16  # bytes
+_END = 30  # seconds that the process may take to leave
+_USAGE = 2  # kExitUsage: repeating cannot help
+
+Work = types.SimpleNamespace  # a frame's values as attributes: rubato-worker names them
+
+
+def program(name: str) -> str:
+    """The path of one of Rubato's programs: beside the package, where RUBATO_BIN says, or on PATH."""
+    here = pathlib.Path(__file__).resolve().parent
+    said = os.environ.get("RUBATO_BIN")
+    folders = ([pathlib.Path(said)] if said else []) + [here / "bin", *(parent / "bin" for parent in here.parents[2:5])]
+    folders += [here.parents[1] / "bazel-bin" / part for part in ("server", "worker", "tools")]
+    for folder in folders:
+        path = folder / name
+        if path.is_file() and os.access(path, os.X_OK):
+            return str(path)
+    found = shutil.which(name)
+    if found is None:
+        raise Error(f"found no {name}, expected it on PATH or in the folder that RUBATO_BIN names")
+    return found
+
+
+class Worker:
+    """One thread uses it; signal handlers may call leave()."""
+
+    def __init__(self, config: str, overrides: Sequence[str] = (), rank: Optional[int] = None,
+                 key: Optional[str] = None):
+        """Starts the process. `config`: path of the job file. `overrides`: KEY=VALUE. `rank`: that it would like.
+        `key`: of the job; default: the environment's. Refused if the job has mistakes."""
+        self._socket, theirs = socket.socketpair()
+        self._memory_fd = os.memfd_create("rubato")
+        self._pid = os.getpid()
+        self._in = bytearray()
+        self._out = bytearray()
+        self._is_sending = False
+        self._has_asked = False
+        self._values = 0
+        command = [os.environ.get("RUBATO_WORKER") or program("rubato-worker"), "--config", config]
+        for override in overrides:
+            command += ["--set", override]
+        if rank is not None:
+            command += ["--rank", str(rank)]
+        command += ["--script-fd", str(theirs.fileno()), "--memory-fd", str(self._memory_fd)]
+        environment = dict(os.environ)
+        if key is not None:
+            environment.pop("RUBATO_KEY_FILE", None)
+            environment["RUBATO_KEY"] = key
+        with theirs:
+            # A session of its own: Ctrl-C is the script's, whose end it notices.
+            self._process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL, start_new_session=True,
+                                             pass_fds=[theirs.fileno(), self._memory_fd])
+        _workers.add(self)
+        self.job: Dict[str, Any] = self._read("job")["job"]
+
+    def register(self, layout: Dict[str, Any], samples: int, digest: str, numerics: str, ahead: int) -> None:
+        """The initial values are in the memory by now. `ahead`: units that work tells beforehand."""
+        self._say({"kind": "register", "layout": layout, "train_samples": samples, "data_digest": digest,
+                   "numerics": numerics, "ahead": ahead})
+
+    def make_memory(self, values: int) -> mmap.mmap:
+        """For the flat vector of so many values: parameters at offset 0, to be filled with the initial values, and
+        gradients at gradient_offset(0) and (1)."""
+        self._values = values
+        os.ftruncate(self._memory_fd, 3 * self._region())
+        return mmap.mmap(self._memory_fd, 0)
+
+    def _region(self) -> int:
+        page = mmap.PAGESIZE
+        return -(-4 * self._values // page) * page
+
+    def gradient_offset(self, index: int) -> int:
+        """Bytes, in the memory."""
+        return (1 + index) * self._region()
+
+    def next(self) -> Work:
+        """The next frame of kind work, final or end; waits for it. Interrupted by a signal's exception it may be called
+        again."""
+        if not self._has_asked:
+            self._say({"kind": "next"})
+            self._has_asked = True
+        frame = self._read("work", "final", "end")
+        self._has_asked = False
+        return Work(**frame)
+
+    def give(self, work: Work, loss_sum: Optional[float], correct: Optional[float]) -> None:
+        """The gradient of `work` is filled. Sums over its samples; None: not known."""
+        self._say({"kind": "give", "id": work.id, "loss_sum": _number(loss_sum), "correct": _number(correct)})
+
+    def tested(self, loss: Optional[float], accuracy: Optional[float]) -> None:
+        """Means of a test of the parameters at hand."""
+        self._say({"kind": "tested", "loss": _number(loss), "accuracy": _number(accuracy)})
+
+    def leave(self) -> None:
+        self._say({"kind": "leave"})
+
+    def close(self) -> None:
+        """Ends the process, which leaves the job at once if that is not over."""
+        self._socket.close()
+        if os.getpid() != self._pid:
+            return
+        try:
+            self._process.wait(_END)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        os.close(self._memory_fd)
+
+    def _say(self, message: Dict[str, Any]) -> None:
+        """Whole frames in a row, also if a signal's handler has something to say meanwhile."""
+        if os.getpid() != self._pid:
+            raise Error("a forked process does not take part in the job; only the script does")
+        text = json.dumps(message).encode()
+        self._out += _LENGTH.pack(len(text)) + text
+        if self._is_sending:
+            return
+        self._is_sending = True
+        try:
+            while self._out:
+                frames, self._out = self._out, bytearray()
+                self._socket.sendall(frames)
+        except (BrokenPipeError, ConnectionResetError):
+            pass  # why it has ended is still to be read
+        finally:
+            self._is_sending = False
+
+    def _read(self, *kinds: str) -> Dict[str, Any]:
+        """The next frame, which is of these kinds or an end."""
+        while True:
+            frame = self._take()
+            if frame is not None:
+                break
+            try:
+                data = self._socket.recv(_READ)
+            except ConnectionResetError:
+                data = b""
+            if not data:
+                raise self._lost()
+            self._in += data
+        kind = frame["kind"]
+        if kind not in kinds:
+            if kind != "end":
+                raise Error(f"rubato-worker said {kind}, expected {' or '.join(kinds)}: package and programs are of "
+                            "different releases")
+            raise ended(Work(**frame))
+        return frame
+
+    def _take(self) -> Optional[Dict[str, Any]]:
+        if len(self._in) < _LENGTH.size:
+            return None
+        end = _LENGTH.size + _LENGTH.unpack_from(self._in)[0]
+        if len(self._in) < end:
+            return None
+        frame = json.loads(self._in[_LENGTH.size:end])
+        del self._in[:end]
+        return frame
+
+    def _lost(self) -> Ended:
+        code = self._process.wait()
+        how = f"was killed by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"ended with {code}"
+        return Ended(f"rubato-worker, which works for this script, {how}", 1)
+
+
+def ended(end: Work) -> Exception:
+    """What is raised for a frame "end" that is not of a job that is done."""
+    if end.code > 128:
+        return SystemExit(end.code)
+    kind = Refused if end.code == _USAGE else Ended
+    return kind(end.reason or f"the job ended with exit code {end.code}", *(() if kind is Refused else (end.code,)))
+
+
+def _number(value: Optional[float]) -> Any:
+    """As JSON, which has no infinity."""
+    return value if value is None or math.isfinite(value) else str(value)
+
+
+# Forked processes, such as a DataLoader's, close the sockets that they have got: else the job would notice that the
+# script was killed only when these have ended, too.
+_workers: "weakref.WeakSet[Worker]" = weakref.WeakSet()
+
+
+def _close_in_child() -> None:
+    for worker in list(_workers):
+        worker._socket.close()
+
+
+os.register_at_fork(after_in_child=_close_in_child)

@@ -1,0 +1,171 @@
+"""Drives a worker: one micro-batch at a time, from what rubato-worker tells to what it gets back.
+
+    advance   a micro-batch is at hand, and the parameters are loaded
+    begin     the script computes it
+    fill      its gradient is written to the memory that is shared
+    give      rubato-worker is told; with the loss, if that is known by then
+
+Knows neither torch nor NumPy.
+"""
+
+import enum
+import signal
+import threading
+from typing import Any, Callable, List, Optional, Tuple
+
+from . import core, seeds
+from .errors import Refused
+
+
+class _State(enum.Enum):
+    """Of what is at hand."""
+
+    NOTHING = 0
+    FRESH = 1  # a micro-batch that the script has not begun
+    BEGUN = 2
+    FILLED = 3  # its gradient is written
+    FINAL = 4  # the parameters at the end of the training
+    OVER = 5
+
+
+class Engine:
+    """Of one script. One thread calls it."""
+
+    def __init__(self, worker: core.Worker, samples: int, load: Callable[[bool], None]):
+        """`samples`: of an epoch. `load`: the parameters in the shared memory become the script's; not its argument:
+        they are those of before, but the script may have overwritten averages."""
+        self.worker = worker
+        self.seed = int(worker.job.get("seed", 0))
+        self.samples = samples
+        self.work: Any = core.Work(samples_before=0, epoch=0, rank=0, workers=1, mode="", begin=0, end=0)
+        self.ahead: List[Tuple[int, int, int]] = []  # epoch, begin, end of micro-batches that will likely come
+        self._batch = int(worker.job["train"]["batch_size"])
+        self._load = load
+        self._state = _State.NOTHING
+        self._loss_sum: Optional[float] = None
+        self._correct: Optional[float] = None
+        self.is_done = False  # the job has come to its end, and well
+        self.has_final = False  # the parameters are those of the end of the training
+        self._handler: Any = None
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
+            self._handler = signal.signal(signal.SIGTERM, lambda *_: self.leave())
+
+    @property
+    def is_final(self) -> bool:
+        """The parameters at the end of the training are at hand, and nothing has been said of their test."""
+        return self._state is _State.FINAL
+
+    @property
+    def is_over(self) -> bool:
+        return self._state is _State.OVER
+
+    def advance(self) -> Any:
+        """What was computed is given; then the next micro-batch is at hand, its parameters loaded, and is returned.
+        None: none follows.
+
+        Refused if the script has not done its part with the micro-batch at hand; Ended if the job has come to grief.
+        """
+        if self._state is _State.BEGUN:
+            raise Refused("optimizer.step() was not called for the micro-batch before, expected once for each: to add "
+                          "gradients of several, set train.micro_batches")
+        if self._state is _State.FILLED:
+            self._give()
+        if self._state is _State.NOTHING:
+            self._next()
+        return self.work if self._state is _State.FRESH else None
+
+    def _next(self) -> None:
+        frame = self.worker.next()
+        if frame.kind == "end":
+            self._state = _State.OVER
+            self.is_done = frame.code == 0
+            if not self.is_done:
+                raise core.ended(frame)
+            return
+        self._load(frame.new)
+        self.ahead += [(work["epoch"], work["begin"], work["end"]) for work in getattr(frame, "ahead", ())]
+        # The final parameters are of no micro-batch: what is not said of them is as it was.
+        self.work = core.Work(**{**vars(self.work), **vars(frame)})
+        self.has_final = frame.kind == "final"
+        self._state = _State.FINAL if self.has_final else _State.FRESH
+        self._loss_sum = self._correct = None
+
+    def reload(self) -> None:
+        """The parameters at hand, again: the script has changed them."""
+        self._load(True)
+
+    def begin(self) -> Any:
+        """The fresh micro-batch is the script's. What it draws is set by its place in the job."""
+        self._state = _State.BEGUN
+        seeds.seed_all(self.key)
+        return self.work
+
+    @property
+    def key(self) -> int:
+        """Of what is drawn for the micro-batch at hand."""
+        return seeds.key(self.seed, seeds.MICRO_BATCH, self.work.unit, self.work.leaf)
+
+    def put_back(self) -> None:
+        """The script has left the micro-batch that it had begun; it comes again."""
+        if self._state is _State.BEGUN:
+            self._state = _State.FRESH
+
+    def fill(self, write: Callable[[Any], None]) -> None:
+        """`write` fills the gradient of the micro-batch that it is given."""
+        if self._state in (_State.FILLED, _State.NOTHING):
+            raise Refused("optimizer.step() was called twice for one micro-batch, expected once")
+        if self._state is not _State.BEGUN:
+            raise Refused("optimizer.step() was called with no micro-batch at hand, expected one from the loader that "
+                          "job.prepare returned")
+        write(self.work)
+        self._state = _State.FILLED
+        if self._loss_sum is not None:
+            self._give()
+
+    def log(self, loss_sum: Optional[float], correct: Optional[float]) -> None:
+        """Of the micro-batch at hand. One that is filled is given, as nothing more will be told of it."""
+        if self._state not in (_State.BEGUN, _State.FILLED):
+            return
+        self._correct = self._correct if correct is None else correct
+        self._loss_sum = self._loss_sum if loss_sum is None else loss_sum
+        if self._state is _State.FILLED:
+            self._give()
+
+    def _give(self) -> None:
+        self._state = _State.NOTHING
+        self.worker.give(self.work, self._loss_sum, self._correct)
+
+    def tested(self, loss: Optional[float], accuracy: Optional[float]) -> None:
+        """Means of a test of the parameters at hand. The final ones are done with by that."""
+        if self._state is _State.FINAL:
+            self.worker.tested(loss, accuracy)
+            self._next()
+        elif self._state is _State.FRESH and self.work.tests:
+            self.work.tests = False
+            self.worker.tested(loss, accuracy)
+
+    def settle(self) -> None:
+        """The script goes on behind the final parameters without a test."""
+        if self._state is _State.FINAL:
+            self.tested(None, None)
+
+    @property
+    def step(self) -> int:
+        """Steps of the job before the micro-batch at hand."""
+        epochs, place = divmod(self.work.samples_before, self.samples)
+        return epochs * -(-self.samples // self._batch) + place // self._batch
+
+    def leave(self) -> None:
+        """To go when what has begun is done."""
+        if self._state is not _State.OVER:
+            self.worker.leave()
+
+    def close(self) -> None:
+        """At the script's end, whichever way it ends."""
+        if self._handler is not None:
+            signal.signal(signal.SIGTERM, self._handler)
+            self._handler = None
+        if self._state is _State.FILLED:
+            self._give()
+        self._state = _State.OVER
+        self.worker.close()

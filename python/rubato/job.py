@@ -1,0 +1,277 @@
+"""A job as its script sees it."""
+
+import atexit
+import os
+import pathlib
+import sys
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+from . import core, seeds, server
+from .engine import Engine
+from .errors import Error, Refused
+from .sampler import Order, wanted_rank
+
+def join(job: Optional[Dict[str, Any]] = None, *, epochs: Optional[float] = None, **settings: Any) -> "Job":
+    """Takes part in a job. It begins with Job.prepare.
+
+    Under `rubato train` (RUBATO_JOB in the environment) that is the job which the command has started, and the
+    arguments are not regarded. Else it is one of this process alone, with a server of its own.
+
+    Args:
+        job: a dictionary with the keys of a job file; default: what the other arguments say.
+        epochs: for how many passes over the data to train: train.until.
+        settings: further keys of the job, such as seed=1, consistency="async", train={"micro_batches": 2}.
+    """
+    return Job(job, epochs, settings)
+
+
+class Job(server.Commands):
+    """Made by join. One thread uses it."""
+
+    def __init__(self, job: Optional[Dict[str, Any]], epochs: Optional[float], settings: Dict[str, Any]):
+        self._given = dict(job or {})
+        for name, value in settings.items():
+            if isinstance(value, dict) and isinstance(self._given.get(name), dict):
+                self._given[name] = {**self._given[name], **value}
+            else:
+                self._given[name] = value
+        if epochs is not None:
+            self._given["train"] = {**self._given.get("train", {}), "until": {"epochs": epochs}}
+        self._file = os.environ.get("RUBATO_JOB")
+        self._servers: Optional[server.Servers] = None
+        self._worker: Optional[core.Worker] = None
+        self._engine: Optional[Engine] = None
+        self._layout: Any = None
+        self._model: Any = None
+        self._is_mean = True
+        self._loops = 0  # of the loader
+        self._epoch: Optional[int] = None  # that epochs() has given
+        self._evaluating = False
+
+    # Before the training.
+
+    def prepare(self, model: Any, optimizer: Any, loader: Any, scheduler: Any = None, *, loss: str = "mean",
+                clip_grad_norm: Optional[float] = None, scheduler_per: str = "step", order: Order = None,
+                overlap: bool = False) -> Tuple[Any, ...]:
+        """Registers model, optimizer and samples with the job; the first worker's initial values are everybody's.
+
+        Args:
+            model: a torch.nn.Module. Its parameters become float32 at the servers.
+            optimizer: torch's SGD, Adam, AdamW, Adagrad or RMSprop over the model's parameters.
+            loader: a DataLoader over a data set with indices. Its batch_size is the job's, or a micro-batch of it.
+            scheduler: of torch.optim.lr_scheduler; it is run to the job's end, and the servers get its rates.
+            loss: whether the loss is a "mean" over the samples of its batch, or their "sum".
+            clip_grad_norm: to which the servers clip the gradient of an update, over all parameters.
+            scheduler_per: "step" or "epoch", whichever the script calls scheduler.step() for.
+            order: of the samples in an epoch; default: shuffled by the job's seed, or sequential where the loader has
+                shuffle=False. "sequential", or a function from an epoch to the indices in it.
+            overlap: not yet.
+
+        Returns:
+            model, optimizer, loader and, if one was given, scheduler, to be used in place of those given.
+        """
+        from . import prepare
+
+        return prepare.prepare(self, model, optimizer, loader, scheduler, loss, clip_grad_norm, scheduler_per, order,
+                               overlap)
+
+    def _start(self, batch: int) -> core.Worker:
+        """Starts the worker, whose .job is then the whole job; and before it the servers, where the script has a job of
+        its own, with batches of so many samples."""
+        rank = wanted_rank(os.environ)
+        if self._file is not None:
+            self.run = pathlib.Path(self._file).resolve().parent
+            if rank is not None:
+                os.environ.setdefault("LOCAL_RANK", str(rank))
+            self._worker = core.Worker(self._file, rank=rank)
+        else:
+            self._servers = server.Servers(_own_job(self._given, batch))
+            self.run = self._servers.path
+            self._worker = core.Worker(str(self.run / "job.yaml"), [f"cluster.address={self._servers.address}", "log.level=warning"],
+                                       key=self._servers.secret)
+        _open.append(self)
+        return self._worker
+
+    # While it trains.
+
+    # While it trains.
+
+    def epochs(self) -> Iterator[int]:
+        """The epochs that the job has left, by number. It ends with the job."""
+        engine = self._prepared()
+        try:
+            while True:
+                work = engine.advance()
+                if work is not None:
+                    self._epoch = work.epoch
+                elif self._epoch is None and engine.is_final:  # nothing was left to train
+                    self._epoch = 0
+                else:
+                    engine.settle()
+                    return
+                yield self._epoch
+        finally:
+            self._epoch = None
+
+    def _limit(self) -> int:
+        """The epoch whose end ends the loop over the loader that begins."""
+        if self._evaluating:
+            raise Refused("the training's loader was used within job.evaluate, expected one of its own")
+        self._loops += 1
+        return self._loops - 1 if self._epoch is None else self._epoch
+
+    def log(self, loss: Any = None, correct: Optional[float] = None) -> None:
+        """Tells the job of the micro-batch at hand; before or behind optimizer.step().
+
+        Args:
+            loss: of the micro-batch, as `loss` of prepare says; a number or a tensor of one.
+            correct: how many of its samples were right.
+        """
+        engine = self._prepared()
+        total = None
+        if loss is not None:
+            total = float(loss) * (engine.work.end - engine.work.begin if self._is_mean else 1)
+        engine.log(total, _as_float(correct))
+
+    def evaluate(self, test: Callable[[], Optional[Dict[str, float]]]) -> Optional[Dict[str, float]]:
+        """Runs `test` on the parameters as they are now: at one worker of the job, the others go on.
+
+        All call it, at the end of each epoch for example. The model is in eval mode meanwhile, no gradient is kept,
+        and what is drawn does not show. A test that puts other values into the parameters, such as averages, puts them
+        back. `loss` and `accuracy` of what it returns (means over the samples) are the
+        job's; others are the script's alone. Returns what `test` has, or None where it was not run.
+        """
+        engine = self._prepared()
+        if self._evaluating:
+            raise Refused("job.evaluate was called within job.evaluate")
+        work = engine.advance()
+        if not (engine.is_final or work is not None and (work.tests or work.rank == 0)):
+            return None
+        self._evaluating = True
+        try:
+            figures = self._run_test(test)
+        finally:
+            self._evaluating = False
+        engine.reload()
+        numbers = figures or {}
+        engine.tested(_as_float(numbers.get("loss")), _as_float(numbers.get("accuracy")))
+        return figures
+
+    def _run_test(self, test: Callable[[], Optional[Dict[str, float]]]) -> Optional[Dict[str, float]]:
+        import torch
+
+        modes = [(module, module.training) for module in self._model.modules()]
+        self._model.eval()
+        try:
+            with seeds.kept(), torch.no_grad():
+                return test()
+        finally:
+            for module, training in modes:
+                module.training = training
+
+    def save(self, path: Any) -> bool:
+        """torch.save of the model's state_dict, by the worker that has the job's parameters: rank 0, and at the end who
+        tests the final ones. Whether that is this one."""
+        import torch
+
+        engine = self._prepared()
+        engine.advance()
+        if not (engine.has_final or (self.rank == 0 and not engine.is_over)):
+            return False
+        # Not the flat vector behind all of them, but each.
+        values = {name: value.detach().clone() if isinstance(value, torch.Tensor) else value
+                  for name, value in self._model.state_dict().items()}
+        temporary = f"{os.fspath(path)}.{os.getpid()}"
+        torch.save(values, temporary)
+        os.replace(temporary, path)
+        engine.settle()
+        return True
+
+    def leave(self) -> None:
+        """Goes when what it has begun is done; the job goes on without this worker."""
+        self._prepared().leave()
+
+    @property
+    def rank(self) -> int:
+        """Of this worker, from the first micro-batch on; it may change when workers come and go."""
+        return int(self._prepared().work.rank)
+
+    @property
+    def workers(self) -> int:
+        return int(self._prepared().work.workers)
+
+    @property
+    def mode(self) -> str:
+        """sync, async or bounded."""
+        return str(self._prepared().work.mode)
+
+    @property
+    def step(self) -> int:
+        """Steps of train.batch_size samples before the micro-batch at hand."""
+        return self._prepared().step
+
+    @property
+    def epoch(self) -> int:
+        """Of the micro-batch at hand."""
+        return self._prepared().work.epoch
+
+    def _prepared(self) -> Engine:
+        if self._engine is None:
+            raise Refused("the job has not begun, expected job.prepare first")
+        return self._engine
+
+    def _close(self) -> None:
+        engine, worker, servers = self._engine, self._worker, self._servers
+        self._engine = self._worker = self._servers = None
+        try:
+            if engine is not None:
+                engine.settle()
+                if not engine.is_over and engine.work.samples_before > 0 and getattr(sys, "last_type", None) is None:
+                    print(f"rubato: the script ends in epoch {engine.work.epoch} of the job, before the job does",
+                          file=sys.stderr)
+        except (Error, SystemExit):
+            pass  # it was raised before
+        finally:
+            if self._layout is not None:
+                self._layout.give_back()
+            if engine is not None:
+                engine.close()
+            elif worker is not None:
+                worker.close()
+            if servers is not None:
+                servers.end(at_once=engine is None or not engine.is_done)
+
+
+_open: List[Job] = []  # that have begun, in this process
+
+
+@atexit.register
+def close_all() -> None:
+    """At the end of the script, or of its part in the job."""
+    while _open:
+        _open.pop()._close()
+
+
+os.register_at_fork(after_in_child=_open.clear)
+
+
+def _as_float(value: Any) -> Optional[float]:
+    return None if value is None else float(value)
+
+
+def _own_job(given: Dict[str, Any], batch: int) -> Dict[str, Any]:
+    """Of one script alone, as in a job file."""
+    job: Dict[str, Any] = {"version": 1, "name": server.script_name(), "model": "script", **given}
+    job.pop("script", None)
+    job["cluster"] = {**_section(job, "cluster"), "address": "127.0.0.1:0", "workers": 1}
+    job["train"] = {"batch_size": batch, **_section(job, "train")}
+    if "until" not in job["train"]:
+        raise Refused("found no end of the training, expected one: rubato.join(epochs=10)")
+    return job
+
+
+def _section(job: Dict[str, Any], name: str) -> Dict[str, Any]:
+    value = job.get(name) or {}
+    if not isinstance(value, dict):
+        raise Refused(f"{name}: found {value!r}, expected a dictionary")
+    return value

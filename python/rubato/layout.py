@@ -1,0 +1,178 @@
+"""A module's parameters as the flat vector that the servers hold: names, shapes, and where gradients go.
+
+The vector is what the parameters are, in the order in which modules and parameters were registered, and the running
+statistics of normalising layers, each of which is an average that the servers keep.
+"""
+
+import dataclasses
+import math
+from typing import Any, Dict, List, Sequence
+
+import torch
+
+from .errors import Refused
+
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+_NORMALISING = torch.nn.modules.batchnorm._NormBase  # batch norm's and instance norm's
+
+
+@dataclasses.dataclass
+class Entry:
+    """A named range of the flat vector."""
+
+    name: str
+    tensor: torch.Tensor
+    average: float  # as proto::Parameter's: 0 for a parameter
+    begin: int  # values
+    size: int
+
+
+class Layout:
+    """Of one module. It changes where the parameters lie, and the momentum of normalising layers."""
+
+    def __init__(self, model: torch.nn.Module):
+        model = getattr(model, "_orig_mod", model)  # what torch.compile has wrapped
+        self.entries: List[Entry] = []
+        self._normalising: List[torch.nn.Module] = []
+        self.values = 0
+        averages: List[Any] = []
+        seen = set()
+        for prefix, module in model.named_modules():
+            _check_module(prefix, module)
+            where = prefix + "." if prefix else ""
+            for name, parameter in module._parameters.items():
+                if parameter is not None and id(parameter) not in seen:
+                    seen.add(id(parameter))
+                    self._add(where + name, parameter, 0)
+            if isinstance(module, _NORMALISING) and module.running_mean is not None:
+                if module.momentum is None:
+                    raise Refused(f"{prefix}: found momentum=None, a mean over all batches, expected a number: the "
+                                  "servers average with a fixed momentum")
+                if module.momentum > 0:
+                    self._normalising.append(module)
+                    averages += [(where + name, getattr(module, name), module.momentum)
+                                 for name in ("running_mean", "running_var")]
+        for average in averages:  # behind all parameters
+            self._add(*average)
+        self.parameters = [entry for entry in self.entries if entry.average == 0]
+        if not self.parameters:
+            raise Refused("the model has no parameters to train")
+        self._momenta = [module.momentum for module in self._normalising]
+        self._loads: List[Any] = []  # of pairs (tensor, the values in the vector), where memory is not shared
+        self._averages: List[Any] = []  # likewise, of these alone
+        self._gradients: List[List[torch.Tensor]] = []
+        self._versions: List[int] = []
+
+    def _add(self, name: str, tensor: torch.Tensor, average: float) -> None:
+        if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+            raise Refused(f"{name} has no shape yet: run the model once on a batch before job.prepare")
+        if tensor.numel() == 0:  # nothing to train
+            return
+        if tensor.dtype not in _FLOATS:
+            raise Refused(f"{name}: found {tensor.dtype}, expected real numbers with a floating point: parameters are "
+                          "float32 at the servers")
+        self.entries.append(Entry(name, tensor, average, self.values, tensor.numel()))
+        self.values += tensor.numel()
+
+    def _views(self, memory: Any, offset: int) -> List[torch.Tensor]:
+        """The entries in a flat vector at so many bytes of `memory`."""
+        flat = torch.frombuffer(memory, dtype=torch.float32, count=self.values, offset=offset)
+        return [flat[entry.begin:entry.begin + entry.size].view(entry.tensor.shape) for entry in self.entries]
+
+    @torch.no_grad()
+    def move_to(self, memory: Any, gradients: Sequence[int]) -> None:
+        """The values go into the flat vector at the beginning of `memory`, and parameters lie there from now on as far as
+        torch allows. `gradients`: where those of fill lie, bytes. Normalising layers measure each micro-batch for
+        itself from now on."""
+        for entry, view in zip(self.entries, self._views(memory, 0)):
+            tensor = entry.tensor
+            view.copy_(tensor)
+            if entry.average > 0:
+                self._averages.append((tensor, view))
+            elif tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.is_contiguous():
+                tensor.data = view
+            else:
+                self._loads.append((tensor, view))
+        self._gradients = [self._views(memory, offset) for offset in gradients]
+        for module in self._normalising:
+            module.momentum = 1.0
+        self._note_versions()
+
+    def give_back(self) -> None:
+        """The layers' momentum is what it was."""
+        for module, momentum in zip(self._normalising, self._momenta):
+            module.momentum = momentum
+
+    @torch.no_grad()
+    def load(self, is_new: bool) -> None:
+        """What has changed in the flat vector becomes the model's. Averages have been overwritten by the layers in any
+        case."""
+        for tensor, view in self._averages:
+            tensor.copy_(view)
+        if is_new:
+            for tensor, view in self._loads:
+                tensor.copy_(view)
+            self._note_versions()
+
+    def _note_versions(self) -> None:
+        self._versions = [entry.tensor._version for entry in self.parameters]
+
+    def check_untouched(self) -> None:
+        """Refused if the script has changed parameters itself since the last load."""
+        for entry, version in zip(self.parameters, self._versions):
+            if entry.tensor._version != version:
+                raise Refused(f"{entry.name} was changed in place by the script, expected only optimizer.step() to "
+                              "change parameters: the servers hold them, and the change would be lost")
+
+    @torch.no_grad()
+    def fill(self, gradient: int, factor: float, samples: int, trained: Any) -> None:
+        """Writes factor x .grad of the parameters in `trained` (a set of ids), 0 for others, and samples x each
+        statistic, to the gradient of that number, in one pass."""
+        views = self._gradients[gradient]
+        for entry, view in zip(self.entries, views):
+            tensor, scale = entry.tensor, factor
+            if entry.average > 0:
+                value, scale = tensor, samples
+            else:
+                value = tensor.grad if id(tensor) in trained else None
+            if value is None:
+                view.zero_()
+            elif value.is_sparse:
+                raise Refused(f"{entry.name} has a sparse gradient, expected a dense one: make the embedding with "
+                              "sparse=False")
+            elif value.device.type == "cpu":
+                torch.mul(value, scale, out=view)
+            else:
+                view.copy_(value * scale)
+
+    def forget_gradients(self) -> None:
+        """So that none is added to the next micro-batch's."""
+        for entry in self.parameters:
+            entry.tensor.grad = None
+
+    def to_proto(self) -> Dict[str, Any]:
+        """As JSON of proto::Layout, but for the optimizer."""
+        parameters = []
+        for entry in self.entries:
+            parameter: Dict[str, Any] = {"name": entry.name, "shape": list(entry.tensor.shape)}
+            if entry.average > 0:
+                parameter["average"] = entry.average
+            parameters.append(parameter)
+        return {"parameters": parameters}
+
+
+def _check_module(name: str, module: torch.nn.Module) -> None:
+    if isinstance(module, torch.nn.parallel.DistributedDataParallel):
+        raise Refused("the model is wrapped in DistributedDataParallel, expected the module in it: Rubato's servers "
+                      "take the place of all-reduce")
+    if getattr(module, "sparse", False) and isinstance(module, (torch.nn.Embedding, torch.nn.EmbeddingBag)):
+        raise Refused(f"{name} has sparse=True, expected dense gradients: make the embedding with sparse=False")
+
+
+def same_settings(a: Any, b: Any) -> bool:
+    """Of optimizers: numbers that differ by rounding alone are the same."""
+    if isinstance(a, (int, float)) and isinstance(b, (int, float)):
+        return math.isclose(a, b, rel_tol=1e-12, abs_tol=0)
+    if isinstance(a, (tuple, list)) and isinstance(b, (tuple, list)):
+        return len(a) == len(b) and all(map(same_settings, a, b))
+    return a is b or a == b

@@ -1,0 +1,213 @@
+"""In place of the script's DataLoader: batches are those of the job's micro-batches that are this worker's."""
+
+import collections
+from typing import Any, Callable, Deque, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+
+import torch
+from torch.utils import data
+
+from . import seeds
+from .engine import Engine
+from .errors import Refused
+from .sampler import Order, Places
+
+Place = Tuple[int, int, int]  # epoch, begin, end
+
+
+def _place(work: Any) -> Place:
+    return work.epoch, work.begin, work.end
+
+
+class _Request(NamedTuple):
+    epoch: int
+    indices: List[int]
+
+
+class _Samples(data.Dataset):
+    """The script's data set by requests for whole batches, each sample drawing from a seed of its own."""
+
+    def __init__(self, dataset: Any, seed: int, draws: bool):
+        self.dataset, self.seed, self.draws = dataset, seed, draws
+
+    def __getitem__(self, request: Optional[_Request]) -> Optional[List[Any]]:
+        if request is None:
+            return None
+        if not self.draws:
+            return [self.dataset[index] for index in request.indices]
+        samples = []
+        for index in request.indices:
+            seeds.seed_sample(self.seed, request.epoch, index)
+            samples.append(self.dataset[index])
+        return samples
+
+
+class _Collate:
+    def __init__(self, collate: Callable[[List[Any]], Any]):
+        self.collate = collate
+
+    def __call__(self, batches: List[Optional[List[Any]]]) -> Any:
+        return None if batches[0] is None else self.collate(batches[0])
+
+
+class _Plan:
+    """What loader processes read, in order: what is wanted now, else what is announced, else nothing.
+
+    It never waits, because it is asked while the script waits for a batch.
+    """
+
+    def __init__(self, places: Places, room: int):
+        self._places = places
+        self.room = room
+        self._announced: Deque[Place] = collections.deque()
+        self.urgent: Optional[Place] = None
+        self.asked: Deque[Optional[Place]] = collections.deque()  # and not fetched yet; None: nothing
+
+    def __iter__(self) -> Iterator[List[Optional[_Request]]]:
+        while True:
+            place = self._next()
+            self.asked.append(place)
+            yield [None if place is None else _Request(place[0], self._places(*place))]
+
+    def announce(self, places: Iterable[Place]) -> None:
+        """They will likely be wanted, after those that were announced before."""
+        self._announced.extend(places)
+        while len(self._announced) > self.room:  # more than are ever read ahead
+            self._announced.popleft()
+
+    def _next(self) -> Optional[Place]:
+        if self.urgent is not None:
+            place, self.urgent = self.urgent, None
+            return place
+        while self._announced:
+            place = self._announced.popleft()
+            if place not in self.asked:
+                return place
+        return None
+
+
+def _check(loader: Any) -> None:
+    if not isinstance(loader, data.DataLoader):
+        raise Refused(f"found a {type(loader).__name__}, expected a torch.utils.data.DataLoader")
+    if isinstance(loader.dataset, data.IterableDataset):
+        raise Refused("the data set is an IterableDataset, expected one with indices: the job counts each sample once, "
+                      "whoever computes it")
+    if loader.batch_size is None:
+        raise Refused("the DataLoader has a batch_sampler of its own or no batches, expected batch_size: which samples "
+                      "a batch has is the job's (job.prepare's `order` may say in what order)")
+    if not isinstance(loader.sampler, (data.RandomSampler, data.SequentialSampler)):
+        raise Refused(f"the DataLoader has a {type(loader.sampler).__name__}, expected shuffle=True or False: the order "
+                      "is the job's (job.prepare's `order` may be a function from the epoch to its indices)")
+    if isinstance(loader.sampler, data.RandomSampler) and (
+            loader.sampler.replacement or loader.sampler.num_samples != len(loader.dataset)):
+        raise Refused("the RandomSampler draws with replacement or another number of samples, expected each sample once "
+                      "an epoch (job.prepare's `order` may be a function from the epoch to its indices)")
+
+
+class Loader:
+    """Iterating yields the micro-batches of this worker up to the end of the epoch; see Job.prepare."""
+
+    def __init__(self, loader: Any, order: Order):
+        _check(loader)
+        self.dataset = loader.dataset
+        self.batch_size: int = loader.batch_size
+        self.drop_last: bool = loader.drop_last
+        self._from = loader
+        size = len(loader.dataset)
+        self.samples = size - size % self.batch_size if loader.drop_last else size  # of an epoch; see use_batch
+        if order is None and isinstance(loader.sampler, data.SequentialSampler):
+            order = "sequential"
+        self._order = order
+        self._engine: Optional[Engine] = None
+        self._limit: Callable[[], int] = lambda: 0
+        self._batches: Optional[Iterator[Any]] = None
+        self._fetched: Dict[Place, Any] = {}  # by loader processes, ahead of their turn
+        self._micro = self.batch_size
+
+    def use_batch(self, batch: int, micro_batches: int) -> None:
+        """Of the job. Refused if the script's batches are neither the job's nor its micro-batches."""
+        self._micro = batch // micro_batches
+        if self.batch_size not in (batch, self._micro):
+            raise Refused(f"the DataLoader has batch_size={self.batch_size}, expected {batch}, which is the job's "
+                          f"train.batch_size, or {self._micro}, which is one of its micro-batches")
+        if self.drop_last:
+            self.samples = len(self.dataset) // batch * batch
+        if self.samples == 0:
+            raise Refused(f"the data set has {len(self.dataset)} samples, expected those of one batch at least")
+
+    def start(self, seed: int) -> None:
+        """Starts loader processes, which live as long as the job."""
+        loader = self._from
+        places = Places(len(self.dataset), seed, self._order)
+        samples = _Samples(self.dataset, seed, draws=not _is_plain(self.dataset))
+        collate = _Collate(loader.collate_fn)
+        self._places, self._samples, self._collate = places, samples, collate
+        self.ahead = loader.num_workers * loader.prefetch_factor if loader.num_workers > 0 else 0
+        self._room = 2 * self.ahead  # of batches that were fetched before their turn
+        self._plan = _Plan(places, max(self._room, 64))
+        if loader.num_workers > 0:
+            self._batches = iter(data.DataLoader(
+                samples, batch_sampler=_AsSampler(self._plan), num_workers=loader.num_workers, collate_fn=collate,
+                pin_memory=loader.pin_memory, timeout=loader.timeout, worker_init_fn=loader.worker_init_fn,
+                multiprocessing_context=loader.multiprocessing_context, prefetch_factor=loader.prefetch_factor))
+
+    def connect(self, engine: Engine, limit: Callable[[], int]) -> None:
+        """`limit`: the epoch whose end ends the loop that begins."""
+        self._engine, self._limit = engine, limit
+
+    def __len__(self) -> int:
+        """Micro-batches of an epoch, over all workers."""
+        return -(-self.samples // self._micro)
+
+    def __iter__(self) -> Iterator[Any]:
+        engine = self._engine
+        if engine is None:
+            raise Refused("the loader is of a job that has not begun")
+        limit = self._limit()
+        while True:
+            work = engine.advance()
+            self._plan.announce(engine.ahead)
+            engine.ahead.clear()
+            if work is None or work.epoch > limit:
+                return
+            batch = self._fetch(_place(work))
+            engine.begin()
+            try:
+                yield batch
+            except GeneratorExit:
+                engine.put_back()
+                raise
+
+    def _fetch(self, place: Place) -> Any:
+        if self._batches is None:
+            batch = self._collate([self._samples[_Request(place[0], self._places(*place))]])
+            if self._from.pin_memory and torch.cuda.is_available():
+                batch = data._utils.pin_memory.pin_memory(batch)
+            return batch
+        if place in self._fetched:
+            return self._fetched.pop(place)
+        if place not in self._plan.asked:
+            self._plan.urgent = place
+        while True:
+            batch = next(self._batches)
+            of = self._plan.asked.popleft()
+            if of == place:
+                return batch
+            if of is not None:
+                self._fetched[of] = batch
+            while len(self._fetched) > self._room:  # no longer ours, likely; the oldest first
+                self._fetched.pop(next(iter(self._fetched)))
+
+
+class _AsSampler(data.Sampler):
+    def __init__(self, plan: _Plan):
+        self._plan = plan
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._plan)
+
+
+def _is_plain(dataset: Any) -> bool:
+    """Whether it is known to draw nothing, so that seeding each sample would be lost time."""
+    while type(dataset) is data.Subset:
+        dataset = dataset.dataset
+    return type(dataset) is data.TensorDataset

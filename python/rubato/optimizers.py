@@ -1,0 +1,195 @@
+"""torch's optimizers and schedulers as the servers' settings, and what stands in their place in the script."""
+
+import warnings
+from typing import Any, Callable, Dict, List, Optional, Sequence
+
+import torch
+
+from .errors import Error, Refused
+from .layout import Layout, same_settings
+
+# Settings by torch's names; those of the servers are the same.
+_RULES = {
+    torch.optim.SGD: ("sgd", ("momentum", "dampening", "nesterov")),
+    torch.optim.Adam: ("adam", ("betas", "eps", "amsgrad")),
+    torch.optim.AdamW: ("adamw", ("betas", "eps", "amsgrad")),
+    torch.optim.Adagrad: ("adagrad", ("lr_decay", "initial_accumulator_value", "eps")),
+    torch.optim.RMSprop: ("rmsprop", ("momentum", "alpha", "eps", "centered")),
+}
+# How torch computes, not what.
+_NO_MATTER = {"params", "foreach", "capturable", "differentiable", "fused", "initial_lr", "max_lr", "min_lr",
+              "decoupled_weight_decay", "max_momentum", "base_momentum"}
+
+
+def _settings(group: Dict[str, Any]) -> Dict[str, Any]:
+    return {name: value for name, value in group.items() if name not in _NO_MATTER}
+
+
+def to_proto(optimizer: torch.optim.Optimizer, layout: Layout) -> Dict[str, Any]:
+    """As JSON of proto::Optimizer: settings, and a group for each parameter whose rate or decay is its own."""
+    kind = type(optimizer)
+    if kind not in _RULES:
+        names = ", ".join(rule.__name__ for rule in _RULES)
+        raise Refused(f"found {kind.__name__}, expected one of {names}: the servers apply the updates, and have no "
+                      "other rules")
+    name, keys = _RULES[kind]
+    if any(int(state.get("step", 0)) > 0 or (kind is torch.optim.SGD and state)
+           for state in optimizer.state.values()):
+        raise Refused(f"the {kind.__name__} has made steps already, expected one that has not: the servers begin with "
+                      "fresh slots")
+    groups = optimizer.param_groups
+    for group in groups:
+        if group.get("maximize"):
+            raise Refused(f"{kind.__name__} has maximize=True, expected a loss to be minimised: negate the loss")
+        for key in keys:
+            if not same_settings(group[key], groups[0][key]):
+                raise Refused(f"groups of parameters differ in {key} ({groups[0][key]} and {group[key]}), expected "
+                              "learning rates and weight decays alone to differ")
+    rates = [float(group.get("initial_lr", group["lr"])) for group in groups]
+    base = next((i for i, rate in enumerate(rates) if rate > 0), None)
+    if base is None:
+        raise Refused("all learning rates are 0, expected one above 0")
+    proto: Dict[str, Any] = {"name": "NAME_" + name.upper(), "learning_rate": rates[base],
+                             "weight_decay": float(groups[base]["weight_decay"])}
+    for key in keys:
+        value = groups[0][key]
+        proto[key] = [float(x) for x in value] if key == "betas" else value
+    of = {id(parameter): i for i, group in enumerate(groups) for parameter in group["params"]}
+    known = {id(entry.tensor) for entry in layout.parameters}
+    if any(id(parameter) not in known and parameter.numel() > 0 for group in groups for parameter in group["params"]):
+        raise Refused("the optimizer has a parameter that is none of the model's, expected those of the model: make "
+                      "one module of all that is trained")
+    own = []
+    for entry in layout.parameters:
+        i = of.get(id(entry.tensor)) if entry.tensor.requires_grad else None
+        if i is None:  # nobody trains it
+            own.append({"match": entry.name, "learning_rate": 0, "weight_decay": 0})
+            continue
+        decay = float(groups[i]["weight_decay"])
+        if rates[i] != rates[base] or decay != proto["weight_decay"]:
+            own.append({"match": entry.name, "learning_rate": rates[i], "weight_decay": decay})
+    if own:
+        proto["groups"] = own
+    return proto
+
+
+def factors(scheduler: Any, optimizer: torch.optim.Optimizer, steps: int, each: int) -> List[float]:
+    """The learning rate of each step over the first's base, by running the scheduler to the job's end.
+
+    `each`: steps of the job for one of the scheduler. The scheduler is used up, and the optimizer's groups are as they
+    were.
+    """
+    if isinstance(scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
+        raise Refused("ReduceLROnPlateau decides by what is measured, expected a scheduler that is known beforehand: "
+                      "the servers have the rates of the whole job from its beginning")
+    if getattr(scheduler, "optimizer", optimizer) is not optimizer:
+        raise Refused("the scheduler is of another optimizer than the one that is prepared")
+    groups = optimizer.param_groups
+    before = [dict(group) for group in groups]
+    bases = [float(group.get("initial_lr", group["lr"])) for group in groups]
+    fixed = [{k: v for k, v in _settings(group).items() if k != "lr"} for group in groups]
+    table: List[float] = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that no optimizer has made a step before it
+        while len(table) < steps:
+            step = len(table)
+            found = [float(group["lr"]) / base for group, base in zip(groups, bases) if base > 0]
+            for factor in found:
+                if not same_settings(factor, found[0]) and abs(factor - found[0]) > 1e-9:
+                    raise Refused(f"at step {step} the scheduler has factors {found[0]:.6g} and {factor:.6g} for two "
+                                  "groups of parameters, expected the same for all")
+            for group, settings in zip(groups, fixed):
+                for name, value in settings.items():
+                    if not same_settings(group[name], value):
+                        raise Refused(f"the scheduler changes {name} at step {step}, expected learning rates alone to "
+                                      "change (cycle_momentum=False)")
+            table += [found[0] if found else 1.0] * min(each, steps - step)
+            if len(table) < steps:
+                scheduler.step()
+    for group, values in zip(groups, before):
+        group.update(values)
+    while len(table) > 1 and table[-1] == table[-2]:
+        table.pop()  # the last holds afterwards
+    return table
+
+
+class Optimizer(torch.optim.Optimizer):
+    """In place of the script's: step() hands the gradients over, and changes no parameter.
+
+    Its groups show the settings and the job's rate; they are not to be changed.
+    """
+
+    _step_supports_amp_scaling = True  # a GradScaler leaves it to step() to divide by its scale
+
+    def __init__(self, optimizer: torch.optim.Optimizer, hand_over: Callable[[float, Optional[float]], None],
+                 note_loss: Callable[[Any], None], table: Sequence[float]):
+        self._kind = type(optimizer).__name__
+        super().__init__([dict(group) for group in optimizer.param_groups], dict(optimizer.defaults))
+        self._hand_over = hand_over
+        self._note_loss = note_loss
+        self._table = table
+        self._bases = [float(group.get("initial_lr", group["lr"])) for group in self.param_groups]
+        self._shown = [_settings(group) for group in self.param_groups]
+        self.trained = {id(parameter) for group in self.param_groups for parameter in group["params"]}
+        self._ready = True
+
+    @torch.no_grad()
+    def step(self, closure: Optional[Callable[[], Any]] = None, *, weight: Optional[float] = None) -> Any:
+        """Gives the gradients in `.grad` for the micro-batch at hand, zero for parameters that have none.
+
+        closure: computes the loss and the gradients, as for any optimizer; its loss is the job's.
+        weight: what the loss is a mean over, such as tokens; default: the samples.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+            self._note_loss(loss)
+        for group, shown in zip(self.param_groups, self._shown):
+            for name, value in shown.items():
+                if group.get(name) is not value and not same_settings(group.get(name), value):
+                    raise Refused(f"{name} of the optimizer was changed from {value} to {group.get(name)}, expected "
+                                  "what job.prepare was given: the servers have the settings of the whole job, and a "
+                                  "scheduler is given to job.prepare")
+        scale = getattr(self, "grad_scale", None)
+        self._hand_over(1.0 if scale is None else 1.0 / float(scale), weight)
+        return loss
+
+    def show_rate(self, step: int) -> None:
+        """The groups' rates become those of a step of the job."""
+        factor = self._table[min(step, len(self._table) - 1)] if self._table else 1.0
+        for group, base, shown in zip(self.param_groups, self._bases, self._shown):
+            group["lr"] = shown["lr"] = base * factor
+
+    def add_param_group(self, param_group: Dict[str, Any]) -> None:
+        if getattr(self, "_ready", False):
+            raise Refused("a group of parameters was added after job.prepare, expected all before: the servers have "
+                          "the settings of the whole job")
+        super().add_param_group(param_group)
+
+    def state_dict(self) -> Dict[str, Any]:
+        raise Error(f"the state of {self._kind} is the servers': job.checkpoint() writes it, and "
+                    "`rubato export --optimizer` makes one file of it")
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        raise Error(f"the state of {self._kind} is the servers': `rubato train --resume` goes on from a checkpoint")
+
+
+class Scheduler:
+    """In place of the script's: the servers have its table of rates already; step() shows the job's rate."""
+
+    def __init__(self, optimizer: Optimizer, step_of_job: Callable[[], int]):
+        self.optimizer = optimizer
+        self._step_of_job = step_of_job
+
+    def step(self, epoch: Any = None) -> None:
+        self.optimizer.show_rate(self._step_of_job())
+
+    def get_last_lr(self) -> List[float]:
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+    def state_dict(self) -> Dict[str, Any]:
+        return {}
+
+    def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
+        raise Error("the scheduler's place is the job's: `rubato train --resume` goes on from a checkpoint")

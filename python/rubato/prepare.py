@@ -1,0 +1,104 @@
+"""Job.prepare for torch: checks what the script has, and registers it."""
+
+import math
+import sys
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+
+from .engine import Engine
+from .errors import Refused
+from .layout import Layout
+from .loader import Loader
+from .optimizers import Optimizer, Scheduler, factors, to_proto
+from .sampler import Order
+
+
+def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, loss: str,
+            clip_grad_norm: Optional[float], scheduler_per: str, order: Order, overlap: bool) -> Tuple[Any, ...]:
+    """See Job.prepare."""
+    _check(job, model, optimizer, loss, scheduler_per, overlap)
+    layout = Layout(model)
+    batches = Loader(loader, order)
+    settings = to_proto(optimizer, layout)
+    worker = job._start(batches.batch_size)
+    train = worker.job["train"]
+    batch = int(train["batch_size"])
+    batches.use_batch(batch, int(train.get("micro_batches", 1)))
+    if job._file is not None:  # so that the bits do not depend on how many cores a host has
+        torch.set_num_threads(int(worker.job.get("device", {}).get("threads", 1)))
+    table: List[float] = []
+    if scheduler is not None:
+        each = -(-batches.samples // batch) if scheduler_per == "epoch" else 1
+        table = factors(scheduler, optimizer, _steps(train["until"], batches.samples, batch), each)
+        settings["schedule"] = {"name": "NAME_TABLE", "factors": table}
+    if clip_grad_norm is not None:
+        settings["clip_grad_norm"] = float(clip_grad_norm)
+
+    batches.start(int(worker.job.get("seed", 0)))
+    layout.move_to(worker.make_memory(layout.values), [worker.gradient_offset(i) for i in range(2)])
+    worker.register({**layout.to_proto(), "optimizer": settings}, batches.samples, _digest(batches, order), _numerics(),
+                    max(2, batches.ahead))
+    engine = Engine(worker, batches.samples, layout.load)
+    job._engine, job._layout, job._model, job._is_mean = engine, layout, model, loss == "mean"
+    batches.connect(engine, job._limit)
+
+    def hand_over(scale: float, weight: Optional[float]) -> None:
+        if weight is not None:
+            raise Refused("found a weight, expected none: micro-batches count by their samples for now")
+        layout.check_untouched()
+        samples = engine.work.end - engine.work.begin
+        factor = scale * (samples if job._is_mean else 1)
+        engine.fill(lambda work: layout.fill(work.gradient, factor, samples, prepared.trained))
+        layout.forget_gradients()
+
+    prepared = Optimizer(optimizer, hand_over, lambda value: job.log(loss=value), table)
+    prepared.show_rate(0)
+    result = (model, prepared, batches)
+    return result if scheduler is None else result + (Scheduler(prepared, lambda: engine.step),)
+
+
+def _check(job: Any, model: Any, optimizer: Any, loss: str, scheduler_per: str, overlap: bool) -> None:
+    if job._engine is not None:
+        raise Refused("job.prepare was called twice, expected once: a job has one model and one optimizer")
+    if not isinstance(model, torch.nn.Module):
+        raise Refused(f"found a {type(model).__name__} for a model, expected a torch.nn.Module")
+    if isinstance(optimizer, (list, tuple)):
+        raise Refused(f"found {len(optimizer)} optimizers, expected one: groups of parameters may have learning rates "
+                      "of their own")
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise Refused(f"found a {type(optimizer).__name__} for an optimizer, expected one of torch.optim")
+    if loss not in ("mean", "sum"):
+        raise Refused(f"found loss={loss!r}, expected 'mean' or 'sum'")
+    if scheduler_per not in ("step", "epoch"):
+        raise Refused(f"found scheduler_per={scheduler_per!r}, expected 'step' or 'epoch'")
+    if overlap:
+        raise Refused("found overlap=True, expected False: gradients do not leave before backward is done for now")
+
+
+def _steps(until: Dict[str, Any], samples: int, batch: int) -> int:
+    """Of the whole job, at the end of which it stands."""
+    steps_per_epoch = -(-samples // batch)
+    if "steps" in until:
+        return int(until["steps"])
+    if "epochs" in until:
+        total = math.ceil(float(until["epochs"]) * samples)
+    elif "samples" in until:
+        total = int(until["samples"])
+    else:
+        raise Refused("train.until is a time, and there is a scheduler: expected epochs, steps or samples, by which the "
+                      "rates of the whole job are known")
+    epochs, rest = divmod(total, samples)
+    return max(1, epochs * steps_per_epoch + -(-rest // batch))
+
+
+def _digest(batches: Loader, order: Order) -> str:
+    """What all workers' data have in common. Not the samples themselves: to read all of them may take hours."""
+    kind = type(batches.dataset)
+    return f"{kind.__module__}.{kind.__qualname__} {len(batches.dataset)} {order if isinstance(order, str) else ''}"
+
+
+def _numerics() -> str:
+    """What bits depend on."""
+    capability = getattr(torch.backends.cpu, "get_cpu_capability", lambda: "")() if hasattr(torch.backends, "cpu") else ""
+    return f"torch {torch.__version__} {capability} threads {torch.get_num_threads()} python {sys.version_info[0]}"

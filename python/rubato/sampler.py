@@ -1,0 +1,150 @@
+"""Which samples a micro-batch has: the job's order of an epoch, or the script's."""
+
+import functools
+import sys
+from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Union
+
+# None: the job's random order, of its seed. "sequential". Or epoch -> the indices of the epoch, in order.
+Order = Union[None, str, Callable[[int], Sequence[int]]]
+
+_MASK = (1 << 64) - 1
+_ROUNDS = 8
+
+
+def _mix(x: int) -> int:
+    """SplitMix64's finaliser, as Mix of common/base/random.h."""
+    x = (x + 0x9E3779B97F4A7C15) & _MASK
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK
+    return x ^ (x >> 31)
+
+
+def _key(seed: int, purpose: bytes, number: int) -> int:
+    """As Key of common/base/random.h."""
+    part = 0xCBF29CE484222325  # FNV-1a
+    for byte in purpose:
+        part = ((part ^ byte) * 0x100000001B3) & _MASK
+    return _mix(_mix(_mix(seed) ^ part) ^ number)
+
+
+class Permutation:
+    """Of [0, size): the order of an epoch that a job has, without servers; as common/space/permutation.h says."""
+
+    def __init__(self, seed: int, epoch: int, size: int):
+        key = _key(seed & _MASK, b"order", epoch)
+        self._size = size
+        self._half = ((size - 1).bit_length() + 1) // 2
+        self._keys = [_key(key, b"feistel", i) for i in range(_ROUNDS)]
+
+    def __call__(self, begin: int, end: int) -> List[int]:
+        """What stands at the places [begin, end)."""
+        numpy = sys.modules.get("numpy")
+        if numpy is None or end - begin < 8:  # below that arrays cost more than they save
+            return [self._at(place) for place in range(begin, end)]
+        with numpy.errstate(over="ignore"):
+            return self._all(numpy, numpy.arange(begin, end, dtype=numpy.uint64)).tolist()
+
+    def _at(self, value: int) -> int:
+        mask = (1 << self._half) - 1
+        while True:
+            left, right = value >> self._half, value & mask
+            for key in self._keys:
+                left, right = right, left ^ (_mix(key ^ right) & mask)
+            value = left << self._half | right
+            if value < self._size:
+                return value
+
+    def _all(self, numpy: Any, values: Any) -> Any:
+        u = numpy.uint64
+        half, mask = u(self._half), u((1 << self._half) - 1)
+        left, right = values >> half, values & mask
+        for key in self._keys:
+            x = (right ^ u(key)) + u(0x9E3779B97F4A7C15)
+            x = (x ^ (x >> u(30))) * u(0xBF58476D1CE4E5B9)
+            x = (x ^ (x >> u(27))) * u(0x94D049BB133111EB)
+            left, right = right, left ^ ((x ^ (x >> u(31))) & mask)
+        values = left << half | right
+        outside = values >= u(self._size)
+        if outside.any():
+            values[outside] = self._all(numpy, values[outside])
+        return values
+
+
+class Places:
+    """The indices at the places of an epoch, out of a data set of `size` samples."""
+
+    def __init__(self, size: int, seed: int, order: Order = None):
+        if isinstance(order, str) and order != "sequential":
+            raise ValueError(f"found order={order!r}, expected None, 'sequential' or a function of the epoch")
+        self._order = order
+        if order is None:
+            self._of = functools.lru_cache(maxsize=2)(lambda epoch: Permutation(seed, epoch, size))
+        elif callable(order):
+            self._of = functools.lru_cache(maxsize=2)(order)
+
+    def __call__(self, epoch: int, begin: int, end: int) -> List[int]:
+        if self._order == "sequential":
+            return list(range(begin, end))
+        if self._order is None:
+            return self._of(epoch)(begin, end)
+        indices = self._of(epoch)
+        if len(indices) < end:
+            raise ValueError(f"order({epoch}) has {len(indices)} indices, expected {end} at least: as many in each epoch")
+        return [int(i) for i in indices[begin:end]]
+
+
+class Sampler:
+    """A torch.utils.data.Sampler in a job's order, without servers: a rank's part of each global batch.
+
+    However many ranks there are, the global batches are the same; by state_dict a training goes on in the midst of an
+    epoch with another number of ranks, and each sample counts once.
+
+        sampler = rubato.Sampler(len(train_set), batch_size=256, rank=rank, ranks=ranks, seed=1)
+        loader = DataLoader(train_set, batch_sampler=sampler)
+
+    Yields lists of indices, and goes to the next epoch at the end of each. A rank's part of a short last batch may be
+    empty, and is left out.
+    """
+
+    def __init__(self, size: int, batch_size: int, *, rank: int = 0, ranks: int = 1, seed: int = 0,
+                 order: Order = None):
+        """`batch_size`: samples of a global batch, over all ranks."""
+        if not 0 <= rank < ranks:
+            raise ValueError(f"found rank={rank} of {ranks}, expected 0 to {ranks - 1}")
+        self.size, self.batch_size, self.rank, self.ranks = size, batch_size, rank, ranks
+        self.epoch = 0
+        self.position = 0  # samples of the epoch that have been given out, to all ranks
+        self._places = Places(size, seed, order)
+
+    def __iter__(self) -> Iterator[List[int]]:
+        while self.position < self.size:
+            begin, end = self.position, min(self.size, self.position + self.batch_size)
+            n = end - begin
+            self.position = end
+            mine = self._places(self.epoch, begin + self.rank * n // self.ranks,
+                                begin + (self.rank + 1) * n // self.ranks)
+            if mine:
+                yield mine
+        self.set_epoch(self.epoch + 1)
+
+    def __len__(self) -> int:
+        """Batches that are left of the epoch."""
+        return -(-(self.size - self.position) // self.batch_size)
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch, self.position = epoch, 0
+
+    def state_dict(self) -> Any:
+        return {"epoch": self.epoch, "position": self.position}
+
+    def load_state_dict(self, state: Any) -> None:
+        self.epoch, self.position = state["epoch"], state["position"]
+
+
+def wanted_rank(environment: Mapping[str, str]) -> Optional[int]:
+    """The rank that whoever started the script has in mind; torchrun's, too."""
+    for name in ("RUBATO_RANK", "RANK"):
+        text = environment.get(name, "")
+        if text.isdigit():
+            return int(text)
+    return None

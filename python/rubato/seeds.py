@@ -1,0 +1,59 @@
+"""The random generators of the process, set to what is a function of the job's seed and a place in it.
+
+So it does not show who computes a micro-batch, or loads a sample.
+"""
+
+import contextlib
+import hashlib
+import random
+import struct
+import sys
+from typing import Iterator
+
+MICRO_BATCH = b"micro-batch"  # purposes of keys
+SAMPLE = b"sample"
+
+_PLACE = struct.Struct("<Qqq")
+
+
+def key(seed: int, purpose: bytes, a: int, b: int) -> int:
+    """64 bits that are a function of the four alone."""
+    digest = hashlib.blake2b(_PLACE.pack(seed, a, b), digest_size=8, person=purpose).digest()
+    return int.from_bytes(digest, "little")
+
+
+def seed_all(number: int) -> None:
+    """Sets the generators of torch, NumPy and Python, as far as they have been imported. Some 12 us."""
+    random.seed(number)
+    numpy = sys.modules.get("numpy")
+    if numpy is not None:
+        numpy.random.seed(number & 0xFFFFFFFF)
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        # torch.manual_seed looks at every kind of device, which takes longer than all of this.
+        if torch.cuda.is_initialized():
+            torch.manual_seed(number)
+        else:
+            torch.default_generator.manual_seed(number)
+
+
+def seed_sample(seed: int, epoch: int, index: int) -> None:
+    """Before a sample is taken from the data set: what it draws is its own, whichever process loads it."""
+    seed_all(key(seed, SAMPLE, epoch, index))
+
+
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """What is drawn inside does not show outside."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    state = random.getstate()
+    torch_state = torch.get_rng_state() if torch is not None else None
+    numpy_state = numpy.random.get_state() if numpy is not None else None
+    try:
+        yield
+    finally:
+        random.setstate(state)
+        if torch is not None:
+            torch.set_rng_state(torch_state)
+        if numpy is not None:
+            numpy.random.set_state(numpy_state)

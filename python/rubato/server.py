@@ -1,0 +1,139 @@
+"""The servers of a job that a script starts for itself, and the commands that a person gives a running job."""
+
+import ctypes
+import json
+import os
+import pathlib
+import secrets
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+from . import core
+from .errors import Ended, Error, Refused
+
+_PR_SET_PDEATHSIG = 1
+_START = 60  # seconds until a server listens, as cluster.start_timeout
+_STOP = 30  # seconds that a server may take to end in order, as kStopGrace
+
+
+def _new_run(name: str) -> pathlib.Path:
+    when = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime())
+    folder = pathlib.Path("runs") / f"{name}-{when}-{secrets.token_hex(2)}"
+    (folder / "logs").mkdir(mode=0o700, parents=True)
+    folder.chmod(0o700)
+    return folder.resolve()
+
+
+def _make_latest(folder: pathlib.Path) -> None:
+    link = folder.parent / f".latest-{secrets.token_hex(4)}"
+    link.symlink_to(folder.name)
+    link.replace(folder.parent / "latest")
+
+
+_libc = ctypes.CDLL(None)
+
+
+def _die_with_parent() -> None:
+    os.setpgid(0, 0)  # Ctrl-C is the script's, which ends the servers
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+
+
+class Servers:
+    """Of one job, with its run folder and a secret of its own. They end with this process, however it ends."""
+
+    def __init__(self, job: Dict[str, Any]):
+        """`job` as in a job file. Refused if it has mistakes."""
+        self._program = core.program("rubato-server")
+        self.path = _new_run(str(job.get("name", "script")))
+        self.secret = "secret-" + secrets.token_hex(32)
+        self.processes: List[subprocess.Popen] = []
+        (self.path / "job.yaml").write_text(json.dumps(job, indent=2) + "\n")
+        self._start(0, [])
+        self.address = self._await_address()
+        for shard in range(1, int(job.get("cluster", {}).get("servers", 1))):
+            self._start(shard, ["--set", f"cluster.address={self.address}"])
+        _make_latest(self.path)
+
+    def _start(self, shard: int, arguments: List[str]) -> None:
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("RUBATO_")}
+        environment["RUBATO_KEY"] = self.secret
+        with open(self.path / "logs" / f"server-{shard}.log", "ab") as log:
+            self.processes.append(subprocess.Popen(
+                [self._program, "--config", str(self.path / "job.yaml"), "--shard", str(shard),
+                 "--run-dir", str(self.path), *arguments],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=environment, preexec_fn=_die_with_parent))
+
+    def _await_address(self) -> str:
+        file = self.path / "address"
+        deadline = time.monotonic() + _START
+        while not file.exists():
+            if self.processes[0].poll() is not None:
+                words = self.last_words() or f"the server ended before it listened: see {self.path / 'logs'}"
+                raise Refused(words) if self.processes[0].returncode == 2 else Ended(words, 1)
+            if time.monotonic() > deadline:
+                raise Ended(f"the server has not begun to listen within {_START} s", 1)
+            time.sleep(0.01)
+        return file.read_text().strip()
+
+    def last_words(self) -> str:
+        """Of the first server that says why it ended."""
+        for log in sorted((self.path / "logs").glob("server-*.log")):
+            text = log.read_text(errors="replace")
+            if "error: " in text:
+                return text[text.index("error: ") + len("error: "):].strip()
+        return ""
+
+    def end(self, at_once: bool = False) -> None:
+        """Waits for servers whose job is done, and tells others to end."""
+        if at_once:
+            for process in self.processes:
+                process.terminate()
+        deadline = time.monotonic() + _STOP
+        for process in self.processes:
+            try:
+                process.wait(max(0.1, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def command(verb: str, run: pathlib.Path, *arguments: str) -> str:
+    """What `rubato VERB` prints of the job in the folder `run`. Error with its sentence if it fails."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("RUBATO_KEY", "RUBATO_KEY_FILE")}
+    done = subprocess.run([core.program("rubato"), verb, *arguments, str(run)], env=environment, text=True,
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    if done.returncode != 0:
+        text = done.stderr.strip()
+        raise Error(text[len("error: "):] if text.startswith("error: ") else text or f"rubato {verb} failed")
+    return done.stdout
+
+
+def mode_text(mode: str, staleness: Optional[int]) -> str:
+    return mode if staleness is None else f"{mode},staleness={staleness}"
+
+
+class Commands:
+    """What a person may ask of a running job; `run` is its folder."""
+
+    run: pathlib.Path
+
+    def switch(self, mode: str, *, staleness: Optional[int] = None) -> str:
+        """Changes the mode: "sync", "async", or "bounded" with a staleness (contributions). Returns the answer."""
+        return command("switch", self.run, "--mode", mode_text(mode, staleness)).strip()
+
+    def status(self) -> Dict[str, Any]:
+        """How the job stands, as `rubato status --json` says."""
+        return json.loads(command("status", self.run, "--json"))
+
+    def checkpoint(self) -> str:
+        """Has the job write a checkpoint now; returns its path."""
+        return command("checkpoint", self.run).strip()
+
+
+def script_name() -> str:
+    """Of the script that runs, fit for a job's name."""
+    name = pathlib.Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c") else "script"
+    return "".join(c if c.isalnum() or c in "-_" else "_" for c in name) or "script"

@@ -1,0 +1,123 @@
+"""A worker for models that are no torch.nn.Module: arrays of NumPy, or what JAX makes of them."""
+
+import dataclasses
+import sys
+from typing import Any, Dict, Iterator, List, Mapping, Optional, Union
+
+from .engine import Engine
+from .errors import Refused
+from .job import Job, join
+from .sampler import Order, Places
+
+
+@dataclasses.dataclass
+class Work:
+    """A micro-batch."""
+
+    indices: List[int]  # of its samples, in the data set
+    seed: int  # of what is drawn for it, 64 bits
+    epoch: int
+
+
+class Worker:
+    """Iterating yields micro-batches; each is answered by push.
+
+        parameters = {"w": numpy.zeros((784, 10), numpy.float32), "b": numpy.zeros(10, numpy.float32)}
+        worker = rubato.Worker(rubato.join(epochs=3), parameters, samples=60000, batch_size=64,
+                               optimizer={"name": "sgd", "learning_rate": 0.1})
+        for work in worker:
+            loss, gradients = compute(parameters, x[work.indices], y[work.indices])
+            worker.push(gradients, loss=loss)
+
+    The arrays are filled with the parameters for each micro-batch, and with the final ones at the end.
+    """
+
+    def __init__(self, job: Union[Job, Dict[str, Any], str, None], arrays: Mapping[str, Any], samples: int,
+                 optimizer: Dict[str, Any], *, batch_size: int = 1, order: Order = None):
+        """
+        Args:
+            job: from join, or what join takes.
+            arrays: float32 arrays by name; they are the layout, in their order, and the initial values.
+            samples: in the data set.
+            optimizer: as the key of a job file, such as {"name": "adam", "learning_rate": 0.001}.
+            batch_size: train.batch_size, where the job does not say.
+            order: see Job.prepare.
+        """
+        import numpy
+
+        self._numpy = numpy
+        self.job = job if isinstance(job, Job) else join(job)
+        for name, array in arrays.items():
+            if not isinstance(array, numpy.ndarray) or array.dtype != numpy.float32:
+                raise Refused(f"{name}: found {getattr(array, 'dtype', type(array).__name__)}, expected an array of "
+                              "float32, which is filled with the parameters")
+        self._arrays = {name: array for name, array in arrays.items() if array.size > 0}
+        self._values = sum(array.size for array in self._arrays.values())
+        worker = self.job._start(batch_size)
+        self._memory = worker.make_memory(self._values)
+        self._gradients = [self._views(worker.gradient_offset(i)) for i in range(2)]
+        self._parameters = self._views(0)
+        for name, view in self._parameters.items():
+            view[...] = arrays[name]
+        settings = dict(optimizer)
+        settings["name"] = "NAME_" + str(settings.get("name", "sgd")).upper()
+        layout = {"parameters": [{"name": name, "shape": list(array.shape)} for name, array in self._arrays.items()],
+                  "optimizer": settings}
+        worker.register(layout, samples, f"arrays {samples}",
+                        f"numpy {numpy.__version__} python {sys.version_info[0]}", 2)
+        self._places = Places(samples, int(worker.job.get("seed", 0)), order)
+        self._engine = self.job._engine = Engine(worker, samples, self._load)
+
+    def _views(self, offset: int) -> Dict[str, Any]:
+        """The arrays in the flat vector at so many bytes of the memory."""
+        flat = self._numpy.frombuffer(self._memory, self._numpy.float32, self._values, offset)
+        views, begin = {}, 0
+        for name, array in self._arrays.items():
+            views[name] = flat[begin:begin + array.size].reshape(array.shape)
+            begin += array.size
+        return views
+
+    def _load(self, is_new: bool) -> None:
+        if is_new:
+            for name, array in self._arrays.items():
+                array[...] = self._parameters[name]
+
+    def __iter__(self) -> Iterator[Work]:
+        engine = self._engine
+        while True:
+            work = engine.advance()
+            if work is None:
+                engine.settle()
+                return
+            engine.begin()
+            try:
+                yield Work(self._places(work.epoch, work.begin, work.end), engine.key, work.epoch)
+            except GeneratorExit:
+                engine.put_back()
+                raise
+
+    def push(self, gradients: Mapping[str, Any], weight: Optional[float] = None, loss: Optional[float] = None) -> None:
+        """Answers the micro-batch at hand.
+
+        Args:
+            gradients: of each array by name, in its shape, of the mean loss over the micro-batch.
+            weight: what that is a mean over; default: the micro-batch's samples.
+            loss: the mean loss.
+        """
+        engine = self._engine
+        samples = engine.work.end - engine.work.begin
+        if weight is not None and weight != samples:
+            raise Refused(f"found weight={weight}, expected {samples}, the micro-batch's samples: micro-batches count by "
+                          "their samples for now")
+        numpy = self._numpy
+
+        def write(work: Any) -> None:
+            for name, view in self._gradients[work.gradient].items():
+                gradient = numpy.asarray(gradients[name])
+                if gradient.shape != view.shape:
+                    raise Refused(f"the gradient of {name} has shape {gradient.shape}, expected {view.shape}")
+                numpy.multiply(gradient, numpy.float32(samples), casting="same_kind", out=view)
+
+        engine.fill(write)
+        if loss is not None:
+            engine.log(float(loss) * samples, None)

@@ -1,0 +1,230 @@
+"""However a script ends, nobody waits for it, and nothing of it stays.
+
+Usage: endings_test.py RUBATO   (the binary). Needs Debian's python3-torch; skipped without it.
+"""
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent.parent / "tests"))
+from skipped import run_cases, skip
+
+try:
+    import torch  # noqa: F401
+except ImportError:
+    skip("EndingsTest", "Ends", "python3-torch is not installed")
+
+ROOT = pathlib.Path(os.path.abspath(sys.argv.pop(1))).parent.parent  # where Bazel has all of them
+PROGRAMS = [str(ROOT / name) for name in ("tools/rubato", "server/rubato-server", "worker/rubato-worker")]
+PYTHON = "/usr/bin/python3"
+TRAIN = str(HERE / "train.py")
+LIBRARY = f"""
+import sys
+sys.path.insert(0, {str(HERE.parent)!r})
+import rubato
+"""
+NOTEBOOK = LIBRARY + """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def work():
+    job = rubato.join()
+    model = nn.Linear(8, 3)
+    loader = DataLoader(TensorDataset(torch.ones(64, 8)), batch_size=16)
+    model, optimizer, loader = job.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01), loader)
+    for epoch in job.epochs():
+        for (x,) in loader:
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+    job.save("notebook.pt")
+
+torch.set_num_threads(1)
+train = {"batch_size": 16, "micro_batches": 2, "until": {"epochs": 300}}
+run = rubato.launch(work, job={"train": train}, workers=2)
+while run.status()["state"] != "training":
+    pass
+print(run.switch("async"))
+print(run.wait())
+print(sorted(torch.load("notebook.pt")))
+"""
+ARRAYS = LIBRARY + """
+import numpy as np
+w = {"w": np.ones(3, np.float32)}
+worker = rubato.Worker(rubato.join(epochs=2), w, samples=8, batch_size=4,
+                       optimizer={"name": "sgd", "learning_rate": 0.25})
+seen = []
+for work in worker:
+    assert work.indices == worker._engine.work.samples, "the order is not the servers'"
+    seen += work.indices
+    worker.push({"w": np.full(3, 1.0)}, loss=w["w"].sum())
+print(w["w"].tolist(), sorted(seen), "torch" in sys.modules)
+"""
+
+
+def processes_of(folder):
+    """Ids of those that work in a folder, or were started with a path in it."""
+    found = set()
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            if (os.readlink(f"/proc/{pid}/cwd") == str(folder)
+                    or str(folder).encode() in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()):
+                if pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z":
+                    found.add(int(pid))
+        except OSError:  # it has ended
+            pass
+    return found
+
+
+class EndingsTest(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name).resolve()
+        (self.folder / "bin").mkdir()
+        for name, path in zip(("rubato", "rubato-server", "rubato-worker"), PROGRAMS):
+            (self.folder / "bin" / name).symlink_to(path)
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("RUBATO_")}
+        self.environment["RUBATO_BIN"] = str(self.folder / "bin")
+
+    def start(self, *arguments):
+        """A script whose first epoch is over."""
+        script = subprocess.Popen([PYTHON, TRAIN, "--epochs=100000", *arguments], cwd=self.folder,
+                                  env=self.environment, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        self.addCleanup(script.stdout.close)
+        self.addCleanup(script.stderr.close)
+        self.addCleanup(script.kill)
+        self.assertEqual(json.loads(script.stdout.readline())["epoch"], 0)
+        return script
+
+    def await_nobody(self):
+        """Nothing of it runs any more. The test's own time limit is the bound."""
+        while processes_of(self.folder):
+            pass
+
+    def loaders_of(self, script):
+        return [int(pid) for pid in
+                pathlib.Path(f"/proc/{script.pid}/task/{script.pid}/children").read_text().split()
+                if b"train.py" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    def test_interrupted(self):
+        script = self.start("--workers=2")
+        script.send_signal(signal.SIGINT)
+        errors = script.communicate()[1]
+        self.assertIn("KeyboardInterrupt", errors)
+        self.assertEqual(script.returncode, -signal.SIGINT)
+        self.await_nobody()
+
+    def test_interrupted_while_it_waits_for_others(self):
+        self.script_of_a_job("cluster: {workers: 2, address: '127.0.0.1:0'}")
+        script = subprocess.Popen([PYTHON, TRAIN], cwd=self.folder, text=True, stderr=subprocess.PIPE,
+                                  stdout=subprocess.PIPE, env={**self.environment, "RUBATO_JOB": "job.yaml", **self.key})
+        self.addCleanup(script.stdout.close)
+        self.addCleanup(script.stderr.close)
+        while "ready" not in script.stderr.readline():
+            pass
+        script.send_signal(signal.SIGINT)
+        script.communicate()
+        self.assertEqual(script.returncode, -signal.SIGINT)
+        self.server.terminate()
+        self.server.wait()
+        self.await_nobody()
+
+    def script_of_a_job(self, cluster):
+        """Starts a server by hand."""
+        (self.folder / "job.yaml").write_text(
+            f"version: 1\nname: hand\nmodel: script\n{cluster}\ntrain: {{batch_size: 16, until: {{epochs: 2}}}}\n")
+        secret = "secret-" + "5" * 64
+        self.server = subprocess.Popen([PROGRAMS[1], "--config", "job.yaml", "--shard", "0", "--run-dir", "run"],
+                                       cwd=self.folder, env={**self.environment, "RUBATO_KEY": secret},
+                                       stderr=subprocess.DEVNULL)
+        self.addCleanup(self.server.kill)
+        address = self.folder / "run" / "address"
+        while not (address.exists() and address.read_text().endswith("\n")):
+            self.assertIsNone(self.server.poll())
+        self.key = {"RUBATO_KEY": secret, "RUBATO__CLUSTER__ADDRESS": address.read_text().strip()}
+
+    def test_two_scripts_by_hand(self):
+        self.script_of_a_job("cluster: {workers: 2, address: '127.0.0.1:0'}")
+        scripts = [subprocess.Popen([PYTHON, TRAIN, "--range"], cwd=self.folder, text=True, stdout=subprocess.PIPE,
+                                    stderr=subprocess.PIPE,
+                                    env={**self.environment, **self.key, "RUBATO_JOB": "job.yaml", "RANK": str(rank)})
+                   for rank in range(2)]
+        for script in scripts:
+            errors = script.communicate()[1]
+            self.assertEqual(script.returncode, 0, errors)
+        self.assertEqual(self.server.wait(), 0)
+
+    def test_a_layout_that_is_another_is_refused(self):
+        self.script_of_a_job("cluster: {workers: 2, address: '127.0.0.1:0'}")
+        scripts = [subprocess.Popen([PYTHON, TRAIN, f"--model={model}"], cwd=self.folder, text=True,
+                                    stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+                                    env={**self.environment, **self.key, "RUBATO_JOB": "job.yaml"})
+                   for model in ("mlp", "odd")]
+        for script in scripts:
+            self.addCleanup(script.stderr.close)
+        while all(script.poll() is None for script in scripts):
+            pass
+        refused = next(script for script in scripts if script.poll() is not None)
+        self.assertIn("rubato.errors.Refused", refused.stderr.read())
+        for script in scripts:
+            script.kill()
+            script.wait()
+        self.server.kill()
+        self.server.wait()
+        self.await_nobody()
+
+    def test_killed(self):
+        script = self.start("--workers=2")
+        loaders = self.loaders_of(script)
+        self.assertEqual(len(loaders), 2)
+        for pid in loaders:  # they cannot notice anything, and hold what they have inherited
+            os.kill(pid, signal.SIGSTOP)
+        script.kill()
+        script.wait()
+        while processes_of(self.folder) - set(loaders):
+            pass
+        for pid in loaders:
+            os.kill(pid, signal.SIGKILL)
+        self.await_nobody()
+
+    def test_a_loader_process_is_killed(self):
+        script = self.start("--workers=2")
+        os.kill(self.loaders_of(script)[0], signal.SIGKILL)
+        errors = script.communicate()[1]
+        self.assertEqual(script.returncode, 1, errors)  # torch has several sentences for it
+        self.assertIn("in __iter__", errors)
+        self.await_nobody()
+
+    def test_told_to_leave(self):
+        script = self.start()
+        script.terminate()
+        errors = script.communicate()[1]
+        self.assertEqual(script.returncode, 128 + signal.SIGTERM, errors)
+        self.await_nobody()
+
+    def run_text(self, text):
+        done = subprocess.run([PYTHON, "-c", text], cwd=self.folder, env=self.environment, text=True,
+                              capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.await_nobody()
+        return done.stdout.splitlines()
+
+    def test_a_notebook(self):
+        lines = self.run_text(NOTEBOOK)
+        self.assertEqual(lines[1:], ["True", "['bias', 'weight']"])
+
+    def test_arrays_without_torch(self):
+        # Four steps of 0.25 x 1.
+        self.assertEqual(self.run_text(ARRAYS), [str([0.0] * 3) + " " + str(sorted(list(range(8)) * 2)) + " False"])
+
+
+run_cases()

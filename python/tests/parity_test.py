@@ -1,0 +1,127 @@
+"""A script with Rubato ends where the same script ends without it, in float64; and bits do not depend on the cluster.
+
+Usage: parity_test.py RUBATO   (the binary). Needs Debian's python3-torch; skipped without it.
+"""
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent.parent / "tests"))
+from skipped import run_cases, skip
+
+try:
+    import torch
+except ImportError:
+    skip("ParityTest", "EndsWherePyTorchEnds", "python3-torch is not installed")
+
+ROOT = pathlib.Path(os.path.abspath(sys.argv.pop(1))).parent.parent  # where Bazel has all of them
+PROGRAMS = [str(ROOT / name) for name in ("tools/rubato", "server/rubato-server", "worker/rubato-worker")]
+PYTHON = "/usr/bin/python3"
+SCRIPT = str(HERE / "train.py")
+TOLERANCE = 5e-7  # of float32 against float64, over 20 steps
+
+
+class ParityTest(unittest.TestCase):
+    def setUp(self):
+        temporary = tempfile.TemporaryDirectory()
+        self.addCleanup(temporary.cleanup)
+        self.folder = pathlib.Path(temporary.name)
+        (self.folder / "bin").mkdir()
+        for name, path in zip(("rubato", "rubato-server", "rubato-worker"), PROGRAMS):
+            (self.folder / "bin" / name).symlink_to(path)
+        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("RUBATO_")}
+        self.environment["RUBATO_BIN"] = str(self.folder / "bin")
+
+    def alone(self, *arguments):
+        """The lines that a script prints, which is started by itself."""
+        done = subprocess.run([PYTHON, SCRIPT, *arguments], cwd=self.folder, env=self.environment, text=True,
+                              capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return [json.loads(line) for line in done.stdout.splitlines()]
+
+    def compare(self, *arguments):
+        found = self.alone("--out", "found.pt", *arguments)
+        expected = self.alone("--plain", "--out", "expected.pt",
+                              *(a for a in arguments if a not in ("--mode=async", "--range", "--parts=2")))
+        a, b = (torch.load(self.folder / name) for name in ("found.pt", "expected.pt"))
+        a = {name: value for name, value in a.items() if "num_batches" not in name}  # a count, of this worker alone
+        self.assertEqual(set(a), set(b))
+        # torch leaves alone what has no gradient; at the servers that counts as zero, and decays.
+        names = [name for name in b if "unused" not in name]
+        a, b = (torch.cat([values[name].double().flatten() for name in names]) for values in (a, b))
+        difference = ((a - b).norm() / b.norm()).item()
+        print(arguments, difference)
+        self.assertLessEqual(difference, TOLERANCE, arguments)
+        for one, other in zip(found[:-1], expected[:-1]):
+            self.assertAlmostEqual(one["test"]["loss"], other["test"]["loss"], places=5)
+
+    def test_each_optimizer(self):
+        for optimizer in ("sgd", "adam", "adamw", "adagrad", "rmsprop"):
+            with self.subTest(optimizer):
+                self.compare(f"--optimizer={optimizer}")
+                self.compare(f"--optimizer={optimizer}", "--mode=async", "--schedule")
+
+    def test_an_odd_model(self):
+        for optimizer in ("sgd", "adam", "adagrad"):
+            with self.subTest(optimizer):
+                self.compare("--model=odd", f"--optimizer={optimizer}")
+                self.compare("--model=odd", f"--optimizer={optimizer}", "--mode=async")
+
+    def test_clipping_and_a_short_last_batch(self):
+        self.compare("--clip=0.3", "--samples=75", "--range")
+        self.compare("--clip=0.3", "--mode=async", "--optimizer=adam")  # whose short batch has a lower rate
+
+    def test_a_sum_for_a_loss(self):
+        # The servers divide by the samples, so the plain script's rate is 16 times too high for its sum.
+        mean = self.alone("--optimizer=sgd_plain", "--sum")
+        self.assertEqual(mean[-1]["digest"], self.alone("--optimizer=sgd_plain")[-1]["digest"])
+
+    def train(self, servers, workers, *arguments, kill=None, processes=2):
+        """The summary of a run of that cluster, of a script that draws in every way."""
+        run = self.folder / "run"
+        shutil.rmtree(run, ignore_errors=True)
+        job = {"version": 1, "name": "bits", "seed": 3,
+               "script": [PYTHON, SCRIPT, "--model=noisy", "--shuffle", "--augment", "--parts=4", "--samples=152",
+                          f"--workers={processes}", *arguments],
+               "cluster": {"servers": servers, "workers": workers, "address": "127.0.0.1:0"},
+               "train": {"batch_size": 16, "micro_batches": 4, "until": {"epochs": 4}}}
+        (self.folder / "job.yaml").write_text(json.dumps(job))
+        train = subprocess.Popen([str(self.folder / "bin" / "rubato"), "train", "job.yaml", "--run-dir", "run"],
+                                 cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE,
+                                 stderr=subprocess.STDOUT)
+        if kill is not None:
+            kill(run, train)
+        output = train.communicate()[0]
+        self.assertEqual(train.returncode, 0, output)
+        return json.loads((run / "summary.json").read_text())
+
+    def test_bits_do_not_depend_on_the_cluster(self):
+        digests = {(servers, workers): self.train(servers, workers)["digest"]
+                   for servers, workers in ((1, 1), (1, 2), (3, 1), (3, 4))}
+        digests["no loader processes"] = self.train(1, 2, processes=0)["digest"]
+        self.assertEqual(len(set(digests.values())), 1, digests)
+
+    def test_bits_do_not_depend_on_deaths(self):
+        def kill(run, train):
+            """Worker 0, in the second epoch."""
+            log = run / "logs" / "worker-0.log"
+            while train.poll() is None and not (log.exists() and '"epoch": 0' in log.read_text()):
+                pass
+            pid = next(int(line.split("=")[1]) for line in log.read_text().splitlines() if line.startswith("pid="))
+            os.kill(pid, signal.SIGKILL)
+
+        undisturbed = self.train(1, 2)
+        disturbed = self.train(1, 2, "--slow=0.05", kill=kill)
+        self.assertEqual(disturbed["workers_lost"], 1)
+        self.assertEqual(undisturbed["digest"], disturbed["digest"])
+
+
+run_cases()
