@@ -107,12 +107,16 @@ class Worker:
         """Bytes, in the memory."""
         return (1 + index) * self._region()
 
+    def ask(self) -> None:
+        """Wants the next frame, if that has not been said."""
+        if not self._has_asked:
+            self._has_asked = True
+            self._say({"kind": "next"})
+
     def next(self) -> Work:
         """The next frame of kind work, final or end; waits for it. Interrupted by a signal's exception it may be called
         again."""
-        if not self._has_asked:
-            self._say({"kind": "next"})
-            self._has_asked = True
+        self.ask()
         frame = self._read("work", "final", "end")
         self._has_asked = False
         return Work(**frame)

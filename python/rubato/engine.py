@@ -65,14 +65,22 @@ class Engine:
 
         Refused if the script has not done its part with the micro-batch at hand; Ended if the job has come to grief.
         """
+        self.ask()
+        if self._state is _State.NOTHING:
+            self._next()
+        return self.work if self._state is _State.FRESH else None
+
+    def ask(self) -> bool:
+        """What was computed is given, and the next wanted. Whether it is not here yet: there is time for other things,
+        but not for the parameters, which are changing."""
         if self._state is _State.BEGUN:
             raise Refused("optimizer.step() was not called for the micro-batch before, expected once for each: to add "
                           "gradients of several, set train.micro_batches")
         if self._state is _State.FILLED:
             self._give()
         if self._state is _State.NOTHING:
-            self._next()
-        return self.work if self._state is _State.FRESH else None
+            self.worker.ask()
+        return self._state is _State.NOTHING
 
     def _next(self) -> None:
         frame = self.worker.next()

@@ -64,7 +64,7 @@ class _Plan:
 
     def __iter__(self) -> Iterator[List[Optional[_Request]]]:
         while True:
-            place = self._next()
+            place = self.next()
             self.asked.append(place)
             yield [None if place is None else _Request(place[0], self._places(*place))]
 
@@ -74,7 +74,8 @@ class _Plan:
         while len(self._announced) > self.room:  # more than are ever read ahead
             self._announced.popleft()
 
-    def _next(self) -> Optional[Place]:
+    def next(self) -> Optional[Place]:
+        """What is to be read; None: nothing that is known of."""
         if self.urgent is not None:
             place, self.urgent = self.urgent, None
             return place
@@ -142,7 +143,7 @@ class Loader:
         collate = _Collate(loader.collate_fn)
         self._places, self._samples, self._collate = places, samples, collate
         self.ahead = loader.num_workers * loader.prefetch_factor if loader.num_workers > 0 else 0
-        self._room = 2 * self.ahead  # of batches that were fetched before their turn
+        self._room = max(2, 2 * self.ahead)  # of batches that were fetched before their turn
         self._plan = _Plan(places, max(self._room, 64))
         if loader.num_workers > 0:
             self._batches = iter(data.DataLoader(
@@ -164,8 +165,11 @@ class Loader:
             raise Refused("the loader is of a job that has not begun")
         limit = self._limit()
         while True:
+            if engine.ask() and self._batches is None:
+                self._read_ahead()
             work = engine.advance()
-            self._plan.announce(engine.ahead)
+            if work is not None:
+                self._plan.announce(place for place in engine.ahead if place > _place(work))
             engine.ahead.clear()
             if work is None or work.epoch > limit:
                 return
@@ -178,13 +182,10 @@ class Loader:
                 raise
 
     def _fetch(self, place: Place) -> Any:
-        if self._batches is None:
-            batch = self._collate([self._samples[_Request(place[0], self._places(*place))]])
-            if self._from.pin_memory and torch.cuda.is_available():
-                batch = data._utils.pin_memory.pin_memory(batch)
-            return batch
         if place in self._fetched:
             return self._fetched.pop(place)
+        if self._batches is None:
+            return self._read(place)
         if place not in self._plan.asked:
             self._plan.urgent = place
         while True:
@@ -193,9 +194,26 @@ class Loader:
             if of == place:
                 return batch
             if of is not None:
-                self._fetched[of] = batch
-            while len(self._fetched) > self._room:  # no longer ours, likely; the oldest first
-                self._fetched.pop(next(iter(self._fetched)))
+                self._keep(of, batch)
+
+    def _read(self, place: Place) -> Any:
+        """In this process."""
+        batch = self._collate([self._samples[_Request(place[0], self._places(*place))]])
+        if self._from.pin_memory and torch.cuda.is_available():
+            batch = data._utils.pin_memory.pin_memory(batch)
+        return batch
+
+    def _read_ahead(self) -> None:
+        """What will likely be next, while the servers apply the update."""
+        place = self._plan.next()
+        if place is not None and place not in self._fetched:
+            self._keep(place, self._read(place))
+
+    def _keep(self, place: Place, batch: Any) -> None:
+        """Before its turn."""
+        self._fetched[place] = batch
+        while len(self._fetched) > self._room:  # no longer ours, likely; the oldest first
+            self._fetched.pop(next(iter(self._fetched)))
 
 
 class _AsSampler(data.Sampler):
