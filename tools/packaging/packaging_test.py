@@ -42,7 +42,6 @@ class PackagingTest(unittest.TestCase):
         script = self.write("rubato", SCRIPT)
         self.tree = {"bin/rubato": program(script),
                      "share/rubato/configs/quickstart.yaml": document("version: 1\n"),
-                     formats.MODULES + "rubato/__init__.py": document("answer = 42\n"),
                      "share/doc/rubato/LICENSE": document("text\n")}
 
     def write(self, name, data):
@@ -123,6 +122,7 @@ class FormatsTest(PackagingTest):
                           stdout=subprocess.DEVNULL).returncode:
             self.skipTest("Python here makes no environment (python3-venv)")
         name = f"rubato_ps-1.2.3-{formats.WHEEL_TAG}.whl"
+        self.tree[formats.MODULES + "rubato/__init__.py"] = document("answer = 42\n")
         path = self.write(name, formats.wheel(self.tree, "1.2.3", EPOCH))
         pip = [environment / "bin/pip", "--disable-pip-version-check"]
         said([*pip, "install", "--no-index", "--no-deps", path])
