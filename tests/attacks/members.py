@@ -216,7 +216,7 @@ def _messages(world):
             ("a request with -1 contributions applied", proto((3, proto((1, -1)))), "work_request.applied: .*"),
             ("idle with 2^62 contributions applied", proto((6, proto((1, 1), (2, 1 << 62)))), "idle.applied: .*"),
             ("leaves with -1 contributions applied", proto((15, proto((2, -1)))), "leave.applied: .*"),
-            ("values to begin with at place -1", proto((17, proto((1, -1)))), "initial_values.begin: .*"),
+            ("values to begin with, which nobody has asked for", proto((17, proto((1, 0), (2, b"\0" * 8)))), None),
             ("a failure with exit code 0", proto((8, proto((1, 0), (2, "x")))), "failure.exit_code: .*"),
             ("a failure with exit code 2^31 - 1", proto((8, proto((1, (1 << 31) - 1)))), "failure.exit_code: .*"),
             *((f"a shard's {name}", proto((number, b"")), "[a-z_]+: it is no message of a worker")
