@@ -170,10 +170,9 @@ absl::StatusOr<RunFolder> RunFolder::Create(absl::string_view name, absl::string
 
 void RunFolder::Abandon() const {
   std::error_code error;
-  std::vector<fs::path> entries = {JobFile(),       AddressFile(),        TokenFile(),
-                                   WorkerKeyFile(), CertificatesFolder(), StateFile(),
-                                   MetricsFile(),   ViewsFile(),          RecordFolder(),
-                                   InitialFile()};
+  std::vector<fs::path> entries = {
+      JobFile(),   AddressFile(), TokenFile(), WorkerKeyFile(), CertificatesFolder(),
+      StateFile(), MetricsFile(), ViewsFile(), RecordFolder(),  InitialFile()};
   for (fs::directory_iterator it(path_, error), end; !error && it != end; it.increment(error)) {
     if (absl::StartsWith(it->path().filename().string(), "events.out.tfevents.")) {
       entries.push_back(it->path());

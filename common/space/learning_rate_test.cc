@@ -53,9 +53,9 @@ TEST(LearningRateTest, FollowsPyTorchStepByStep) {
 
 // Steps end with the epoch: of 25 samples, ten at a time, the third has five.
 TEST(LearningRateTest, TakesAFactorForEachStepFromATable) {
-  const LearningRate rate = Make(
-      "learning_rate: 0.5 schedule { name: NAME_TABLE factors: [1, 0.5, 0.25, 2, 4, 8] }",
-      /*batch_size=*/10, /*samples_per_epoch=*/25);
+  const LearningRate rate =
+      Make("learning_rate: 0.5 schedule { name: NAME_TABLE factors: [1, 0.5, 0.25, 2, 4, 8] }",
+           /*batch_size=*/10, /*samples_per_epoch=*/25);
   const std::vector<std::pair<int64_t, float>> expected = {
       {0, 0.5f}, {9, 0.5f},  {10, 0.25f}, {19, 0.25f}, {20, 0.125f}, {24, 0.125f},
       {25, 1},   {35, 2.0f}, {45, 4.0f},  {49, 4.0f},  {50, 4.0f},   {1000, 4.0f}};

@@ -87,8 +87,7 @@ struct ValuesSaved {
 
 using Event =
     std::variant<FromPeer, PeerGone, Heartbeat, Tick, Collected, Checkpointed, CheckpointRequested,
-                 SwitchRequested, StopRequested, Failed, RestoreBroke, PartsFolder,
-                 ValuesSaved>;
+                 SwitchRequested, StopRequested, Failed, RestoreBroke, PartsFolder, ValuesSaved>;
 
 }  // namespace rubato::coordinator
 

@@ -89,8 +89,8 @@ struct Answer {
 };
 
 // MetricsLine: it is complete.
-using Outcome = std::variant<Send, Log, Warn, MetricsLine, Journal, Collect, Restore,
-                             SaveValues, WriteCheckpoint, Keep, End, Answer>;
+using Outcome = std::variant<Send, Log, Warn, MetricsLine, Journal, Collect, Restore, SaveValues,
+                             WriteCheckpoint, Keep, End, Answer>;
 using Outcomes = std::vector<Outcome>;
 
 inline proto::Stop MakeStop(int exit_code, const std::string& reason) {

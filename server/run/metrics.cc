@@ -96,7 +96,7 @@ void Metrics::OnProgress(const proto::Progress& progress, absl::Time now,
     Leaf& leaf = unit.leaves[first + i];
     if (!leaf.done) --unit.missing;
     const int64_t samples = progress.samples(i);
-    leaf = {true,    progress.loss_sum(i),         std::nullopt, static_cast<double>(samples),
+    leaf = {true,    progress.loss_sum(i),        std::nullopt, static_cast<double>(samples),
             samples, static_cast<double>(samples)};
     if (has_correct) leaf.correct = progress.correct(i);
     if (has_judged) leaf.judged = progress.judged(i);

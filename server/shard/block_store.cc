@@ -43,8 +43,8 @@ absl::StatusOr<BlockStore> BlockStore::Create(const Placement& placement, int sh
     Block block;
     std::vector<std::shared_ptr<FloatBuffer>> buffers;
     for (int i = 0; i < 1 + spares + slots; ++i) {
-      // Of a pool, to which one comes back that a snapshot has kept: else the next snapshot's copies
-      // would be touched for the first time again.
+      // Of a pool, to which one comes back that a snapshot has kept: else the next snapshot's
+      // copies would be touched for the first time again.
       absl::StatusOr<std::shared_ptr<FloatBuffer>> buffer =
           (i <= int{spares} ? memory.parameters : memory.slots)->Take(values.size());
       if (!buffer.ok()) {

@@ -58,8 +58,7 @@ absl::StatusOr<Placement> FloatValues::PlacementOf(const proto::View& view) cons
 
 void FloatValues::UseRate(const proto::View& view) {
   learning_rate_.emplace(WithOptimizerOf(view.layout(), job_).optimizer(),
-                         job_.train().batch_size(), view.samples_per_epoch(),
-                         job_.train().until());
+                         job_.train().batch_size(), view.samples_per_epoch(), job_.train().until());
 }
 
 absl::StatusOr<Range> FloatValues::Open(const proto::View& view) {

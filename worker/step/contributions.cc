@@ -41,9 +41,8 @@ absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit
       push(block, encoder_.Encode(block, payload));
     }
   };
-  RUBATO_ASSIGN_OR_RETURN(
-      const std::vector<BatchResult> results,
-      sums_.Compute(schedule, unit, node, parameters, on_block, await));
+  RUBATO_ASSIGN_OR_RETURN(const std::vector<BatchResult> results,
+                          sums_.Compute(schedule, unit, node, parameters, on_block, await));
   const std::string gradient =
       non_finite < 0
           ? ""

@@ -30,11 +30,7 @@ class Contributions {
   // `layout`, `space`, `sums` and `encoder` must outlive it.
   Contributions(const proto::Job& job, const proto::Layout* layout, const FlatSpace* space,
                 GradientSums* sums, PushEncoder* encoder)
-      : job_(job),
-        layout_(*layout),
-        space_(*space),
-        sums_(*sums),
-        encoder_(*encoder) {}
+      : job_(job), layout_(*layout), space_(*space), sums_(*sums), encoder_(*encoder) {}
 
   // The gradient sum of `node` of `unit`, in the job's codec, last blocks first; appends its
   // micro-batches' results. If it is to be left out, says so in `progress`, and nothing has been
