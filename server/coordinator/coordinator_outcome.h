@@ -60,7 +60,7 @@ struct SaveValues {
   int64_t begin;
   std::string values;
   bool is_last;
-  proto::Layout layout;  // of the vector
+  proto::Layout layout;  // of the vector; with the first only
 };
 
 // Write the snapshot as a checkpoint, then Checkpointed. All shards but `unseen` have written their

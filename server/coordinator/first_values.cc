@@ -11,11 +11,10 @@ bool FirstValues::Fetch(const Registry& registry, coordinator::Outcomes* out) {
   if (is_complete_ || saves_) return is_complete_;
   if (worker_.has_value() && registry.peers().count(*worker_) > 0) return false;
   worker_.reset();
-  for (const auto& [id, peer] : registry.peers()) {
-    if (peer.is_worker) worker_ = id;
-    if (worker_.has_value()) break;
-  }
-  if (!worker_.has_value()) return false;
+  const auto found = std::find_if(registry.peers().begin(), registry.peers().end(),
+                                  [](const auto& peer) { return peer.second.is_worker; });
+  if (found == registry.peers().end()) return false;
+  worker_ = found->first;
   layout_ = registry.model().layout();
   values_ = ValueCount(layout_);
   begin_ = 0;
@@ -30,17 +29,17 @@ void FirstValues::Ask(coordinator::Outcomes* out) {
   out->push_back(coordinator::Send{*worker_, std::move(message)});
 }
 
-bool FirstValues::OnPiece(PeerId worker, const proto::InitialValues& piece,
+void FirstValues::OnPiece(PeerId worker, const proto::InitialValues& piece,
                           coordinator::Outcomes* out) {
   const int64_t end = std::min(begin_ + kValuesOfPiece, values_);
   const auto bytes = static_cast<int64_t>((end - begin_) * sizeof(float));
   if (saves_ || is_complete_ || worker_ != worker || piece.begin() != begin_ ||
       static_cast<int64_t>(piece.values().size()) != bytes) {
-    return false;
+    return;
   }
   saves_ = true;
-  out->push_back(coordinator::SaveValues{begin_, piece.values(), end == values_, layout_});
-  return true;
+  out->push_back(coordinator::SaveValues{begin_, piece.values(), end == values_,
+                                         begin_ == 0 ? layout_ : proto::Layout()});
 }
 
 void FirstValues::OnSaved(coordinator::Outcomes* out) {

@@ -18,8 +18,8 @@ class FirstValues {
   // Whether all values are saved. If not, sees to it that a worker of `registry` is being
   // asked: from the beginning if the one that was has gone, for others may have drawn other values.
   bool Fetch(const Registry& registry, coordinator::Outcomes* out);
-  // A piece that was not asked for, or is not of the length that was, is dropped: false.
-  bool OnPiece(PeerId worker, const proto::InitialValues& piece, coordinator::Outcomes* out);
+  // A piece that was not asked for, or is not of the length that was, is dropped.
+  void OnPiece(PeerId worker, const proto::InitialValues& piece, coordinator::Outcomes* out);
   // The last piece is saved.
   void OnSaved(coordinator::Outcomes* out);
 

@@ -196,7 +196,6 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     RUBATO_ASSIGN_OR_RETURN(
         const Optimizer optimizer,
         Optimizer::Create(ServerOptimizer(WithOptimizerOf(view.layout(), job_))));
-    const std::vector<std::string> slots(optimizer.slots().begin(), optimizer.slots().end());
     const std::string folder = absl::StrCat(task.folder, "/", task.snapshot);
     if (!IsWanted(task.snapshot)) return absl::CancelledError("it has come too late");
     if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
@@ -204,7 +203,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     }
     RUBATO_ASSIGN_OR_RETURN(
         CheckpointPart part,
-        CheckpointPart::Create(folder, view.layout(), placement.space(), slots,
+        CheckpointPart::Create(folder, view.layout(), placement.space(), optimizer.slots(),
                                {shard_, placement.shards(), placement.Blocks(shard_)}));
     absl::Time next_word = MonotonicNow() + kBetweenWords;
     for (const auto& [block, copy] : task.blocks) {

@@ -70,8 +70,8 @@ class RunFiles {
   absl::Status Restore(const proto::View& view, const std::vector<int>& shards,
                        const std::string& checkpoint, const proto::Manifest& manifest,
                        const std::function<void(absl::Status)>& on_failure);
-  // Takes the values of the flat vector of `layout` from `begin` on, which is where those before
-  // ended, or 0: they are in `folder`'s InitialFile when the last are.
+  // Takes the values of the flat vector from `begin` on, which is where those before ended, or 0
+  // and of `layout`: they are in `folder`'s InitialFile when the last are.
   absl::Status SaveInitial(const proto::Layout& layout, int64_t begin, absl::string_view values,
                            bool is_last);
   // The same with the parameters in this file, as those of model.init_from.

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/bytes.h"
 #include "common/base/crc32c.h"
 #include "common/base/max_count.h"
 #include "common/base/status.h"
@@ -17,12 +18,6 @@
 
 namespace rubato {
 namespace {
-
-std::string LittleEndian(uint64_t value, int bytes) {
-  std::string text;
-  for (int i = 0; i < bytes; ++i) text += static_cast<char>(value >> 8 * i & 255);
-  return text;
-}
 
 // A checksum of data that hold checksums themselves is weak; hence the mask
 // (tensorflow/core/lib/hash/crc32c.h).

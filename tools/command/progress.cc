@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/json.h"
 #include "common/base/max_count.h"
 #include "common/base/terminal.h"
 #include "nlohmann/json.hpp"
@@ -82,8 +83,8 @@ Progress::Kind Progress::OnLine(absl::string_view json) {
     const auto value = line.find(std::string(figure.name));
     if (value != line.end() && value->is_number()) values[figure.name] = value->get<double>();
   }
-  if (epoch_samples_ <= 0 && values["epoch"] > 0) {
-    epoch_samples_ = values["samples"] / values["epoch"];
+  if (const double epoch = NumberAt(line, "epoch"); epoch_samples_ <= 0 && epoch > 0) {
+    epoch_samples_ = NumberAt(line, "samples") / epoch;
   }
   // A test may tell of a moment before the last training line.
   const auto update = [&](absl::string_view name, double* value) {

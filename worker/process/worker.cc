@@ -10,6 +10,7 @@
 
 #include "absl/time/clock.h"
 #include "common/base/busy_clock.h"
+#include "common/base/bytes.h"
 #include "common/base/entropy.h"
 #include "common/base/exit_code.h"
 #include "common/base/isa.h"
@@ -385,8 +386,8 @@ void Worker::Run(const Session::GiveValues& give) {
   if (control_ == nullptr || values.empty()) return;
   proto::PeerMessage message;
   message.mutable_initial_values()->set_begin(give.values.begin);
-  message.mutable_initial_values()->set_values(values.data() + give.values.begin,
-                                               give.values.size() * sizeof(float));
+  message.mutable_initial_values()->set_values(
+      std::string(AsBytes(values.subspan(give.values.begin, give.values.size()))));
   control_->Send(message);
 }
 

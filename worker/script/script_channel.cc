@@ -11,6 +11,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/bytes.h"
 #include "common/base/status.h"
 
 namespace rubato {
@@ -56,10 +57,7 @@ absl::StatusOr<nlohmann::json> ScriptChannel::Read() {
 
 void ScriptChannel::Write(const nlohmann::json& frame) {
   const std::string text = frame.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  const auto size = static_cast<uint32_t>(text.size());
-  std::string bytes;
-  for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(size >> shift));
-  bytes += text;
+  const std::string bytes = absl::StrCat(LittleEndian(text.size(), 4), text);
   absl::MutexLock lock(&mutex_);
   for (size_t sent = 0; sent < bytes.size();) {
     const ssize_t count = send(socket_, bytes.data() + sent, bytes.size() - sent, MSG_NOSIGNAL);

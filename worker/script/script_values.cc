@@ -13,8 +13,8 @@
 #include "common/base/status.h"
 #include "common/space/modes.h"
 #include "common/space/permutation.h"
-#include "common/space/reduction_tree.h"
 #include "common/wire/stream_memory.h"
+#include "worker/step/micro_batches.h"
 
 namespace rubato {
 namespace {
@@ -126,17 +126,13 @@ absl::StatusOr<std::vector<BatchResult>> ScriptValues::Compute(const SampleSched
   if (!await({0, space().values()})) {
     return absl::CancelledError("nobody waits for the parameters any more");
   }
-  struct Sum {
-    Range node;
-    GradientBuffers::Gradient gradient;
-  };
-  const ReductionTree tree(schedule.leaves());
+  const std::vector<Summing> summings = SummingsOf(schedule.leaves(), node);
   const auto size = static_cast<size_t>(space().values());
   std::vector<BatchResult> results;
-  std::vector<Sum> sums;  // of finished left siblings, outermost first
+  std::vector<GradientBuffers::Gradient> sums;  // of finished left siblings, outermost first
   for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
-    Sum sum{{leaf, leaf + 1}, buffers_->Take()};
-    float* const to = sum.gradient->data();
+    GradientBuffers::Gradient sum = buffers_->Take();
+    float* const to = sum->data();
     const float* from = to;
     if (schedule.MicroBatch(unit, leaf).positions.empty()) {  // of a short unit
       std::fill_n(to, size, 0.0f);
@@ -146,16 +142,15 @@ absl::StatusOr<std::vector<BatchResult>> ScriptValues::Compute(const SampleSched
                               ComputeLeaf(schedule, unit, leaf, parameters));
       from = channel_.gradient(static_cast<int>(id_ % 2)).data();
     }
-    while (!(sum.node == node) && !sums.empty() && tree.Sibling(sum.node) == sums.back().node) {
-      Add(sums.back().gradient->data(), from, to, size);
+    for (int added = 0; added < summings[leaf - node.begin].adds; ++added) {
+      Add(sums.back()->data(), from, to, size);
       from = to;
       sums.pop_back();
-      sum.node = tree.Parent(sum.node);
     }
     if (from != to) std::copy_n(from, size, to);
     sums.push_back(std::move(sum));
   }
-  const GradientBuffers::Gradient& whole = sums.back().gradient;
+  const GradientBuffers::Gradient& whole = sums.back();
   for (int64_t block = space().blocks() - 1; block >= 0; --block) {
     const Range values = space().BlockValues(block);
     push(block, Payload{whole, absl::MakeConstSpan(*whole).subspan(values.begin, values.size())});
@@ -210,22 +205,18 @@ void ScriptValues::EndTests() {
 }
 
 void ScriptValues::Hear() {
-  absl::Status why;
-  while (true) {
-    const absl::StatusOr<nlohmann::json> frame = channel_.Read();
-    why = frame.status();
-    if (!frame.ok() || !On(*frame)) break;
-  }
-  if (!why.ok()) callbacks_.on_leave(absl::CancelledError(why.message()));
+  absl::StatusOr<nlohmann::json> frame = channel_.Read();
+  for (; frame.ok(); frame = channel_.Read()) On(*frame);
+  callbacks_.on_leave(absl::CancelledError(frame.status().message()));
   MonotonicLock lock(&mutex_);
   has_gone_ = true;
 }
 
-bool ScriptValues::On(const nlohmann::json& frame) {
+void ScriptValues::On(const nlohmann::json& frame) {
   const std::string kind = TextAt(frame, "kind");
   if (kind == "leave") {
     callbacks_.on_leave(InterruptedBy(SIGTERM));
-    return true;
+    return;
   }
   MonotonicLock lock(&mutex_);
   if (kind == "next") {
@@ -236,7 +227,6 @@ bool ScriptValues::On(const nlohmann::json& frame) {
   } else if (kind == "tested") {
     Tell(RealAt(frame, "loss"), RealAt(frame, "accuracy"));
   }
-  return true;
 }
 
 }  // namespace rubato

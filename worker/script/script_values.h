@@ -76,8 +76,7 @@ class ScriptValues : public WorkerValues, private GradientSums {
   nlohmann::json Describe(const SampleSchedule& schedule, int64_t unit, int64_t leaf) const;
 
   void Hear() ABSL_LOCKS_EXCLUDED(mutex_);
-  // False if nothing more is to be heard.
-  bool On(const nlohmann::json& frame) ABSL_LOCKS_EXCLUDED(mutex_);
+  void On(const nlohmann::json& frame) ABSL_LOCKS_EXCLUDED(mutex_);
   void MaybeHandOutFinal() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // What came of the test, which is over: absent: not known.
   void Tell(std::optional<double> loss, std::optional<double> accuracy)

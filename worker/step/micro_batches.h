@@ -30,8 +30,8 @@ namespace rubato {
 // model on a device keep (Model::keeps) for gradients to be added there.
 int WaitingSums(int64_t leaves);
 
-// What becomes of the gradients of the leaves of `node`, in turn, on a device: each is added to the
-// sums of finished left siblings, and only that of the node leaves.
+// What becomes of the gradients of the leaves of `node`, computed one after the other: each is
+// added to the sums of finished left siblings, and only that of the node leaves.
 std::vector<Summing> SummingsOf(int64_t leaves, Range node);
 
 // With several models it computes as many micro-batches side by side, each on a thread of its own:
