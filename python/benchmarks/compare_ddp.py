@@ -5,7 +5,7 @@
 
 Same models, data and optimizer (SGD with momentum), 64 samples a process, one thread a process; they take turns. Prints
 a line for each model: medians over the rounds of the time of all steps but the first tenth, and of their ratio.
---slow: process 1 sleeps so long in each step; then Rubato's async is measured, too. Needs rubato's programs (RUBATO_BIN
+--slow: process 1 sleeps so long in each step; then Rubato's async is measured, too. Needs rubato's programs (RUBATO_BIN_DIR
 or PATH).
 """
 

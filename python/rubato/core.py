@@ -40,9 +40,9 @@ Work = types.SimpleNamespace  # a frame's values as attributes: rubato-worker na
 
 
 def program(name: str) -> str:
-    """The path of one of Rubato's programs: beside the package, where RUBATO_BIN says, or on PATH."""
+    """The path of one of Rubato's programs: beside the package, where RUBATO_BIN_DIR says, or on PATH."""
     here = pathlib.Path(__file__).resolve().parent
-    said = os.environ.get("RUBATO_BIN")
+    said = os.environ.get("RUBATO_BIN_DIR")
     folders = ([pathlib.Path(said)] if said else []) + [here / "bin", *(parent / "bin" for parent in here.parents[2:5])]
     folders += [here.parents[1] / "bazel-bin" / part for part in ("server", "worker", "tools")]
     for folder in folders:
@@ -51,7 +51,7 @@ def program(name: str) -> str:
             return str(path)
     found = shutil.which(name)
     if found is None:
-        raise Error(f"found no {name}, expected it on PATH or in the folder that RUBATO_BIN names")
+        raise Error(f"found no {name}, expected it on PATH or in the folder that RUBATO_BIN_DIR names")
     return found
 
 
@@ -121,9 +121,9 @@ class Worker:
         self._has_asked = False
         return Work(**frame)
 
-    def give(self, work: Work, loss_sum: Optional[float], correct: Optional[float]) -> None:
-        """The gradient of `work` is filled. Sums over its samples; None: not known."""
-        self._say({"kind": "give", "id": work.id, "loss_sum": _number(loss_sum), "correct": _number(correct)})
+    def give(self, work: Work, loss_sum: Optional[float]) -> None:
+        """The gradient of `work` is filled. The loss is a sum over its samples; None: not known."""
+        self._say({"kind": "give", "id": work.id, "loss_sum": _number(loss_sum)})
 
     def tested(self, loss: Optional[float], accuracy: Optional[float]) -> None:
         """Means of a test of the parameters at hand."""

@@ -43,7 +43,6 @@ class Engine:
         self._load = load
         self._state = _State.NOTHING
         self._loss_sum: Optional[float] = None
-        self._correct: Optional[float] = None
         self.is_done = False  # the job has come to its end, and well
         self.has_final = False  # the parameters are those of the end of the training
         self._handler: Any = None
@@ -96,7 +95,7 @@ class Engine:
         self.work = core.Work(**{**vars(self.work), **vars(frame)})
         self.has_final = frame.kind == "final"
         self._state = _State.FINAL if self.has_final else _State.FRESH
-        self._loss_sum = self._correct = None
+        self._loss_sum = None
 
     def reload(self) -> None:
         """The parameters at hand, again: the script has changed them."""
@@ -130,18 +129,17 @@ class Engine:
         if self._loss_sum is not None:
             self._give()
 
-    def log(self, loss_sum: Optional[float], correct: Optional[float]) -> None:
+    def log(self, loss_sum: Optional[float]) -> None:
         """Of the micro-batch at hand. One that is filled is given, as nothing more will be told of it."""
         if self._state not in (_State.BEGUN, _State.FILLED):
             return
-        self._correct = self._correct if correct is None else correct
         self._loss_sum = self._loss_sum if loss_sum is None else loss_sum
         if self._state is _State.FILLED:
             self._give()
 
     def _give(self) -> None:
         self._state = _State.NOTHING
-        self.worker.give(self.work, self._loss_sum, self._correct)
+        self.worker.give(self.work, self._loss_sum)
 
     def tested(self, loss: Optional[float], accuracy: Optional[float]) -> None:
         """Means of a test of the parameters at hand. The final ones are done with by that."""

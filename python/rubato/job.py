@@ -94,8 +94,6 @@ class Job(server.Commands):
 
     # While it trains.
 
-    # While it trains.
-
     def epochs(self) -> Iterator[int]:
         """The epochs that the job has left, by number. It ends with the job."""
         engine = self._prepared()
@@ -120,18 +118,17 @@ class Job(server.Commands):
         self._loops += 1
         return self._loops - 1 if self._epoch is None else self._epoch
 
-    def log(self, loss: Any = None, correct: Optional[float] = None) -> None:
+    def log(self, loss: Any = None) -> None:
         """Tells the job of the micro-batch at hand; before or behind optimizer.step().
 
         Args:
             loss: of the micro-batch, as `loss` of prepare says; a number or a tensor of one.
-            correct: how many of its samples were right.
         """
         engine = self._prepared()
         total = None
         if loss is not None:
             total = float(loss) * (engine.work.end - engine.work.begin if self._is_mean else 1)
-        engine.log(total, _as_float(correct))
+        engine.log(total)
 
     def evaluate(self, test: Callable[[], Optional[Dict[str, float]]]) -> Optional[Dict[str, float]]:
         """Runs `test` on the parameters as they are now: at one worker of the job, the others go on.
@@ -261,17 +258,8 @@ def _as_float(value: Any) -> Optional[float]:
 
 def _own_job(given: Dict[str, Any], batch: int) -> Dict[str, Any]:
     """Of one script alone, as in a job file."""
-    job: Dict[str, Any] = {"version": 1, "name": server.script_name(), "model": "script", **given}
-    job.pop("script", None)
-    job["cluster"] = {**_section(job, "cluster"), "address": "127.0.0.1:0", "workers": 1}
-    job["train"] = {"batch_size": batch, **_section(job, "train")}
+    job = server.own_job(given, server.script_name(), workers=1)
+    job["train"] = {"batch_size": batch, **server.section(job, "train")}
     if "until" not in job["train"]:
         raise Refused("found no end of the training, expected one: rubato.join(epochs=10)")
     return job
-
-
-def _section(job: Dict[str, Any], name: str) -> Dict[str, Any]:
-    value = job.get(name) or {}
-    if not isinstance(value, dict):
-        raise Refused(f"{name}: found {value!r}, expected a dictionary")
-    return value

@@ -48,12 +48,7 @@ def launch(function: Callable[[], Any], job: Dict[str, Any], workers: int = 2, *
         job: as a job file; `model` and `cluster.workers` are set here.
         method: "fork", or "spawn" for functions of modules, where the notebook has used CUDA.
     """
-    whole = dict(job)
-    whole.setdefault("version", 1)
-    whole.setdefault("name", "notebook")
-    whole.setdefault("model", "script")
-    whole["cluster"] = {**whole.get("cluster", {}), "address": "127.0.0.1:0", "workers": workers}
-    servers = server.Servers(whole)
+    servers = server.Servers(server.own_job(job, "notebook", workers))
     context = multiprocessing.get_context(method)
     processes = []
     for rank in range(workers):

@@ -133,6 +133,21 @@ class Commands:
         return command("checkpoint", self.run).strip()
 
 
+def own_job(given: Dict[str, Any], name: str, workers: int) -> Dict[str, Any]:
+    """`given`, with what a job needs whose servers this process starts, and whose workers run its script."""
+    job: Dict[str, Any] = {"version": 1, "name": name, "model": "script", **given}
+    job.pop("script", None)
+    job["cluster"] = {**section(job, "cluster"), "address": "127.0.0.1:0", "workers": workers}
+    return job
+
+
+def section(job: Dict[str, Any], name: str) -> Dict[str, Any]:
+    value = job.get(name) or {}
+    if not isinstance(value, dict):
+        raise Refused(f"{name}: found {value!r}, expected a dictionary")
+    return value
+
+
 def script_name() -> str:
     """Of the script that runs, fit for a job's name."""
     name = pathlib.Path(sys.argv[0]).stem if sys.argv and sys.argv[0] not in ("", "-c") else "script"

@@ -120,4 +120,4 @@ class Worker:
 
         engine.fill(write)
         if loss is not None:
-            engine.log(float(loss) * samples, None)
+            engine.log(float(loss) * samples)

@@ -55,7 +55,7 @@ class RefusalsTest(unittest.TestCase):
             path = pathlib.Path(folder, name)
             path.write_text(BEGINNING.format(package=str(HERE.parent)) + textwrap.dedent(text))
             environment = {k: v for k, v in os.environ.items() if not k.startswith("RUBATO_")}
-            environment["RUBATO_BIN"] = str(HERE / "fake")
+            environment["RUBATO_BIN_DIR"] = str(HERE / "fake")
             done = subprocess.run(["/usr/bin/python3", str(path)], cwd=folder, env=environment, text=True,
                                   capture_output=True)
             return done.returncode, done.stdout, done.stderr
@@ -287,7 +287,7 @@ print(model.weight.sum().item())
     def test_no_programs(self):
         self.refuses("found no rubato-server", """
 import os
-os.environ.update(RUBATO_BIN="/nowhere", PATH="/nowhere")
+os.environ.update(RUBATO_BIN_DIR="/nowhere", PATH="/nowhere")
 rubato.core.__file__ = "/no/where/at/all/rubato/core.py"  # nor beside the package
 job.prepare(model, optimizer, loader)
 """)
