@@ -8,23 +8,12 @@ import os
 import pathlib
 import signal
 import subprocess
-import sys
-import tempfile
-import unittest
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent / "tests"))
-from skipped import run_cases, skip
+from programs import HERE, PROGRAMS, PYTHON, TRAIN, WithPrograms, need_torch
+from skipped import run_cases
 
-try:
-    import torch  # noqa: F401
-except ImportError:
-    skip("EndingsTest", "Ends", "python3-torch is not installed")
+need_torch("EndingsTest", "Ends")
 
-ROOT = pathlib.Path(os.path.abspath(sys.argv.pop(1))).parent.parent  # where Bazel has all of them
-PROGRAMS = [str(ROOT / name) for name in ("tools/rubato", "server/rubato-server", "worker/rubato-worker")]
-PYTHON = "/usr/bin/python3"
-TRAIN = str(HERE / "train.py")
 LIBRARY = f"""
 import sys
 sys.path.insert(0, {str(HERE.parent)!r})
@@ -84,17 +73,7 @@ def processes_of(folder):
     return found
 
 
-class EndingsTest(unittest.TestCase):
-    def setUp(self):
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        self.folder = pathlib.Path(temporary.name).resolve()
-        (self.folder / "bin").mkdir()
-        for name, path in zip(("rubato", "rubato-server", "rubato-worker"), PROGRAMS):
-            (self.folder / "bin" / name).symlink_to(path)
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("RUBATO_")}
-        self.environment["RUBATO_BIN"] = str(self.folder / "bin")
-
+class EndingsTest(WithPrograms):
     def start(self, *arguments):
         """A script whose first epoch is over."""
         script = subprocess.Popen([PYTHON, TRAIN, "--epochs=100000", *arguments], cwd=self.folder,

@@ -5,44 +5,23 @@ Usage: parity_test.py RUBATO   (the binary). Needs Debian's python3-torch; skipp
 
 import json
 import os
-import pathlib
 import shutil
 import signal
 import subprocess
-import sys
-import tempfile
-import unittest
 
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent / "tests"))
-from skipped import run_cases, skip
+from programs import PROGRAMS, PYTHON, TRAIN, WithPrograms, need_torch
+from skipped import run_cases
 
-try:
-    import torch
-except ImportError:
-    skip("ParityTest", "EndsWherePyTorchEnds", "python3-torch is not installed")
+need_torch("ParityTest", "EndsWherePyTorchEnds")
+import torch
 
-ROOT = pathlib.Path(os.path.abspath(sys.argv.pop(1))).parent.parent  # where Bazel has all of them
-PROGRAMS = [str(ROOT / name) for name in ("tools/rubato", "server/rubato-server", "worker/rubato-worker")]
-PYTHON = "/usr/bin/python3"
-SCRIPT = str(HERE / "train.py")
 TOLERANCE = 5e-7  # of float32 against float64, over 20 steps
 
 
-class ParityTest(unittest.TestCase):
-    def setUp(self):
-        temporary = tempfile.TemporaryDirectory()
-        self.addCleanup(temporary.cleanup)
-        self.folder = pathlib.Path(temporary.name)
-        (self.folder / "bin").mkdir()
-        for name, path in zip(("rubato", "rubato-server", "rubato-worker"), PROGRAMS):
-            (self.folder / "bin" / name).symlink_to(path)
-        self.environment = {k: v for k, v in os.environ.items() if not k.startswith("RUBATO_")}
-        self.environment["RUBATO_BIN"] = str(self.folder / "bin")
-
+class ParityTest(WithPrograms):
     def alone(self, *arguments):
         """The lines that a script prints, which is started by itself."""
-        done = subprocess.run([PYTHON, SCRIPT, *arguments], cwd=self.folder, env=self.environment, text=True,
+        done = subprocess.run([PYTHON, TRAIN, *arguments], cwd=self.folder, env=self.environment, text=True,
                               capture_output=True)
         self.assertEqual(done.returncode, 0, done.stderr)
         return [json.loads(line) for line in done.stdout.splitlines()]
@@ -89,7 +68,7 @@ class ParityTest(unittest.TestCase):
         run = self.folder / "run"
         shutil.rmtree(run, ignore_errors=True)
         job = {"version": 1, "name": "bits", "seed": 3,
-               "script": [PYTHON, SCRIPT, "--model=noisy", "--shuffle", "--augment", "--parts=4", "--samples=152",
+               "script": [PYTHON, TRAIN, "--model=noisy", "--shuffle", "--augment", "--parts=4", "--samples=152",
                           f"--workers={processes}", *arguments],
                "cluster": {"servers": servers, "workers": workers, "address": "127.0.0.1:0"},
                "train": {"batch_size": 16, "micro_batches": 4, "until": {"epochs": 4}}}
