@@ -253,7 +253,7 @@ TEST_F(ByHandFailureTest, AllNameAShardWhoseThreadOfSharedMemoryIsStuck) {
 
 TEST_F(ByHandFailureTest, AllNameShard0ThatIsStuck) {
   const StoppedThread engine(shard_0_->pid(), "engine");
-  ExpectFailure({shard_1_, worker_0_, worker_1_}, "shard 0 ");
+  ExpectFailure({shard_1_, worker_0_, worker_1_}, "shard 0");
   ExpectFailure({shard_0_}, "this server is stuck");
 }
 

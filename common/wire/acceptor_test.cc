@@ -173,9 +173,11 @@ void Send(int fd, const std::string& bytes) {
   EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
 }
 
-// `size` bytes, or fewer if no more come.
+// `size` bytes, or fewer if no more come; waits until poll tells of the first.
 std::string Receive(int fd, size_t size) {
   std::string bytes(size, 0);
+  pollfd readable = {fd, POLLIN, 0};
+  poll(&readable, 1, 10000);
   bytes.resize(static_cast<size_t>(std::max<ssize_t>(recv(fd, &bytes[0], size, MSG_WAITALL), 0)));
   return bytes;
 }
