@@ -7,27 +7,33 @@ import sys
 
 sys.dont_write_bytecode = True
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path[:0] = [HERE, os.path.dirname(HERE), os.environ.get("RUBATO_TEST_PACKAGES") or "/nonexistent"]
-import fields  # pylint: disable=wrong-import-position
+sys.path[:0] = [HERE, os.path.dirname(HERE),
+                os.environ.get("RUBATO_TEST_PACKAGES") or "/nonexistent"]
 from skipped import skip  # pylint: disable=wrong-import-position
 
 try:
     import yaml
+
+    import fields
 except ImportError:
     skip("KubernetesTest", "Fields", "PyYAML is not installed")
 
 
 def planted(job):
     """The Job with one thing each that is not executed, and a word of the refusal."""
-    for change, word in (
-            (lambda spec: spec.update(suspend=True), "spec.suspend is neither"),
-            (lambda spec: spec.update(podReplacementPolicy="TerminatingOrFailed"), "found TerminatingOrFailed"),
-            (lambda spec: spec["template"]["spec"].update(restartPolicy="OnFailure"), "found OnFailure"),
-            (lambda spec: spec["template"]["spec"].update(initContainers=[{"name": "data"}]), "initContainers[].name is neither"),
-            (lambda spec: spec["template"]["spec"]["containers"][0].update(lifecycle={"preStop": {}}), "lifecycle.preStop is neither"),
-            (lambda spec: spec["template"]["spec"]["securityContext"].update(runAsNonRoot=False), "found False")):
+    for path, value, word in (
+            ("suspend", True, "spec.suspend is neither"),
+            ("podReplacementPolicy", "TerminatingOrFailed", "found TerminatingOrFailed"),
+            ("template.spec.restartPolicy", "OnFailure", "found OnFailure"),
+            ("template.spec.initContainers", [{"name": "data"}], "initContainers is neither"),
+            ("template.spec.containers.0.lifecycle", {"preStop": {}}, "lifecycle is neither"),
+            ("template.spec.securityContext.runAsNonRoot", False, "found False")):
         changed = copy.deepcopy(job)
-        change(changed["spec"])
+        *way, last = path.split(".")
+        node = changed["spec"]
+        for key in way:
+            node = node[int(key) if isinstance(node, list) else key]
+        node[last] = value
         yield changed, word
 
 
@@ -38,7 +44,7 @@ def main():
         with open(path, encoding="utf-8") as file:
             text = file.read()
         pod = "".join(line[3:] for line in text.splitlines(True) if line.startswith("#| "))
-        documents = [document for document in yaml.safe_load_all(text) if document] + [yaml.safe_load(pod)]
+        documents = [d for d in yaml.safe_load_all(text) if d] + [yaml.safe_load(pod)]
         found = [sentence for document in documents for sentence in fields.refusals(document)]
         assert not found, f"{path}: {found}"
         for job in documents:
@@ -46,7 +52,7 @@ def main():
                 found = list(fields.refusals(changed))
                 assert len(found) == 1 and word in found[0], (path, word, found)
     with open("docs/kubernetes.md", encoding="utf-8") as file:
-        assert fields.table() in file.read(), "docs/kubernetes.md is to have this table:\n" + fields.table()
+        assert fields.markdown() in file.read(), "to be in the page:\n" + fields.markdown()
 
 
 main()
