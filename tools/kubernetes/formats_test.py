@@ -195,6 +195,13 @@ class FormatsTest(unittest.TestCase):
                     self.assertEqual(container["resources"]["limits"]["nvidia.com/gpu"], "1")
                 else:
                     self.assertEqual(found["metadata"], expected["metadata"])
+            # What are words for truth or nothing in YAML are names here.
+            names = lambda d: [d["metadata"]["name"].partition("-")[0],
+                               d["metadata"]["labels"]["app.kubernetes.io/instance"]]
+            for name in ("on", "null", "y", "no", "true"):
+                for document in filled(folder, "--set-string", "name=" + name):
+                    self.assertEqual(names(document), [name, name])
+                    self.assertIsNone(refusal(document, newest()), name)
             for mistake in ("worker=1", "workers=3", "workers=two", "gpus=2", "name=A", "image=",
                             "resources.shard-0.cpu=1", "claims.run=x"):
                 self.assertNotEqual(run("template", "x", folder, "--set", mistake).returncode, 0,

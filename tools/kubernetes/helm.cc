@@ -19,8 +19,9 @@ namespace rubato::kubernetes {
 namespace {
 
 // Words that stand in the model for a value, until the text is made: then they are replaced by
-// expressions. As plain in YAML as what they stand for.
-constexpr const char* kName = "rubato--name--value";
+// expressions. Those that are plain in YAML stand alone, and their expressions quote; in the name's
+// a mark has the text quoted wherever it stands, for a name may be `on`.
+constexpr const char* kName = "%rubato--name--value";
 constexpr const char* kImage = "rubato--image--value";
 constexpr const char* kDataClaim = "rubato--data-claim--value";
 constexpr const char* kRunsClaim = "rubato--runs-claim--value";
