@@ -23,6 +23,7 @@ namespace {
 // a mark has the text quoted wherever it stands, for a name may be `on`.
 constexpr const char* kName = "%rubato--name--value";
 constexpr const char* kImage = "rubato--image--value";
+constexpr const char* kWorkerImage = "rubato--worker-image--value";
 constexpr const char* kDataClaim = "rubato--data-claim--value";
 constexpr const char* kRunsClaim = "rubato--runs-claim--value";
 constexpr const char* kRunsSize = "rubato--runs-size--value";
@@ -75,6 +76,8 @@ std::vector<Value> Values(const Model& model) {
                     model.base, name});
   values.push_back({"image", "Has rubato, rubato-server and rubato-worker.", model.options.image,
                     Text("^[^\\s-/][^\\s]*$")});
+  values.push_back({"workerImage", "Of the workers; empty: the same.", model.options.worker_image,
+                    Text("^$|^[^\\s-/][^\\s]*$")});
   Json gpus = {{"type", "integer"}, {"enum", {0, 1}}};
   if (!model.any_device) gpus["enum"] = Json::array({model.options.gpus});
   values.push_back({"gpus",
@@ -136,6 +139,7 @@ Model WithWords(const Model& model) {
   Model words = model;
   words.base = kName;
   words.options.image = kImage;
+  words.options.worker_image = kWorkerImage;
   words.job_digest = kDigest;
   words.options.runs_claim = kRunsClaim;
   if (!words.data_claim.empty()) words.data_claim = kDataClaim;
@@ -157,6 +161,7 @@ std::string Template(const Model& model, const Json& document) {
       {"{{", "{{`{{`}}"},  // is none of ours
       {kName, "{{ .Values.name }}"},
       {kImage, "{{ .Values.image | quote }}"},
+      {kWorkerImage, "{{ .Values.workerImage | default .Values.image | quote }}"},
       {kDataClaim, "{{ .Values.claims.data | quote }}"},
       {kRunsClaim, "{{ .Values.claims.runs | default (printf \"%s-runs\" .Values.name) | quote }}"},
       {kRunsSize, "{{ .Values.runsSize | quote }}"},

@@ -1,5 +1,6 @@
 #include "tools/kubernetes/manifests.h"
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -120,6 +121,37 @@ TEST(ManifestsTest, WorkersHaveNoProbesAndNoPorts) {
     EXPECT_FALSE(worker.contains(key));
     EXPECT_TRUE(ContainerOf(Named(model, "Job", "-servers")).contains(key));
   }
+}
+
+// What `rubato train` tells a script in its environment, but that the address stands in the job.
+TEST(ManifestsTest, AScriptRunsInItsOwnImage) {
+  proto::Job job = MakeJob();
+  job.add_script("python3");
+  job.add_script("train.py");
+  job.mutable_model()->set_preset(proto::Model::PRESET_SCRIPT);
+  Options options = MakeOptions();
+  options.worker_image = "example.org/net:1";
+  const Model model = Made(job, options);
+  const Json workers = Named(model, "Job", "-workers");
+  const Json worker = ContainerOf(workers);
+  EXPECT_EQ(worker["image"], "example.org/net:1");
+  EXPECT_EQ(worker["command"], Json::array({"python3", "train.py"}));
+  EXPECT_FALSE(worker.contains("args"));
+  EXPECT_FALSE(worker.contains("workingDir"));  // the image's, where its files are
+  std::map<std::string, Json> variables;
+  for (const Json& variable : worker["env"]) variables[variable["name"]] = variable;
+  EXPECT_EQ(variables["RUBATO_JOB"]["value"], "/etc/rubato/job.yaml");
+  EXPECT_EQ(variables["RUBATO_WORKER"]["value"], "rubato-worker");
+  EXPECT_EQ(variables["RUBATO_RANK"]["valueFrom"]["fieldRef"]["fieldPath"],
+            "metadata.labels['batch.kubernetes.io/job-completion-index']");
+  EXPECT_EQ(variables["LOCAL_RANK"]["value"], "0");
+  EXPECT_TRUE(variables.count("RUBATO_KEY") > 0);
+  EXPECT_EQ(worker["volumeMounts"][2], Json({{"name", "shm"}, {"mountPath", "/dev/shm"}}));
+  EXPECT_EQ(workers["spec"]["template"]["spec"]["volumes"][2]["emptyDir"]["medium"], "Memory");
+  for (const char* other : {"-shard-0", "-servers"}) {
+    EXPECT_EQ(ContainerOf(Named(model, "Job", other))["image"], "example.org/rubato:1");
+  }
+  EXPECT_EQ(FilesPod(model)["spec"]["containers"][0]["image"], "example.org/rubato:1");
 }
 
 // Kubernetes' Pod Security Standards, profile "restricted".

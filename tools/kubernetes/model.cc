@@ -51,16 +51,12 @@ absl::Status CheckLabel(absl::string_view flag, const std::string& name) {
       flag, ": found ", name, ", expected a name: at most 63 lower-case letters, digits and -"));
 }
 
-absl::Status CheckImage(const std::string& image) {
-  if (image.empty()) {
-    return absl::InvalidArgumentError(
-        "--image is missing: an image that has rubato-server and rubato-worker");
-  }
+absl::Status CheckImage(absl::string_view flag, const std::string& image) {
   const bool visible =
       std::all_of(image.begin(), image.end(), [](char c) { return absl::ascii_isgraph(c); });
   if (visible && image.front() != '-' && image.front() != '/') return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat(
-      "--image: found \"", image, "\", expected an image such as example.org/rubato:1"));
+      flag, ": found \"", image, "\", expected an image such as example.org/rubato:1"));
 }
 
 absl::Status CheckGpus(const proto::Device& device, int gpus) {
@@ -143,12 +139,15 @@ absl::Status PlaceData(Model* model) {
   if (has_claim || has_command) model->data_volume = folder;
   const bool reads = data.has_path(), initial = net.has_init_from();
   if (!reads && !initial) {
-    if (has_claim || has_command || !options.data_path.empty()) {
+    // What a script reads, and where, is its own affair.
+    const bool may_read = model->IsScript() && options.data_path.empty();
+    if (!may_read && (has_claim || has_command || !options.data_path.empty())) {
       return absl::InvalidArgumentError(
           absl::StrCat(has_claim     ? "--data-claim"
                        : has_command ? "--data-command"
                                      : "--data-path",
-                       ": the job draws its data and reads no files"));
+                       model->IsScript() ? ": the job is a script's, which knows where its data lie"
+                                         : ": the job draws its data and reads no files"));
     }
     return absl::OkStatus();
   }
@@ -186,6 +185,14 @@ absl::Status PlaceData(Model* model) {
   return absl::OkStatus();
 }
 
+absl::Status CheckScript(const proto::Job& job) {
+  if (job.model().preset() != proto::Model::PRESET_SCRIPT || job.script_size() > 0) {
+    return absl::OkStatus();
+  }
+  return absl::InvalidArgumentError(
+      "model: found script, and no `script` that the workers run, such as [python3, train.py]");
+}
+
 std::string Digest(const Model& model) {
   std::string text;
   for (const Json& document : Manifests(model)) absl::StrAppend(&text, document.dump(), "\n");
@@ -195,7 +202,15 @@ std::string Digest(const Model& model) {
 }  // namespace
 
 absl::StatusOr<Model> MakeModel(proto::Job job, const Options& options, const Sizes& sizes) {
-  RUBATO_RETURN_IF_ERROR(CheckImage(options.image));
+  if (options.image.empty()) {
+    return absl::InvalidArgumentError(
+        "--image is missing: an image that has rubato-server and rubato-worker");
+  }
+  RUBATO_RETURN_IF_ERROR(CheckImage("--image", options.image));
+  if (!options.worker_image.empty()) {
+    RUBATO_RETURN_IF_ERROR(CheckImage("--worker-image", options.worker_image));
+  }
+  RUBATO_RETURN_IF_ERROR(CheckScript(job));
   RUBATO_RETURN_IF_ERROR(CheckGpus(job.device(), options.gpus));
   RUBATO_RETURN_IF_ERROR(CheckObjectName("--runs-claim", options.runs_claim));
   RUBATO_RETURN_IF_ERROR(CheckObjectName("--priority-class", options.priority_class));

@@ -21,6 +21,7 @@ enum class Format {
 struct Options {
   Format format = Format::kPlain;
   std::string image;
+  std::string worker_image;  // of the workers; default: image
   // Of all that is rendered, with a digest behind it; default: the job's.
   std::string name;
   int gpus = 0;  // of each worker: 0 or 1
@@ -63,6 +64,12 @@ struct Model {
   std::string data_volume;  // where the data are mounted; empty: nowhere
   std::string data_claim;   // the name alone
   bool any_device = false;  // the job leaves it open, so that it can run with and without GPUs
+
+  const std::string& WorkerImage() const {
+    return options.worker_image.empty() ? options.image : options.worker_image;
+  }
+  // The workers run the job's script, beside which each has a rubato-worker.
+  bool IsScript() const { return job.script_size() > 0; }
 };
 
 // Checks `job`, as LoadJob makes it, and `options`, and changes the job to what holds in pods:

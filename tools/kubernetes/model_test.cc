@@ -62,6 +62,9 @@ TEST(ModelTest, MistakesAreOneSentence) {
   const std::vector<Mistake> mistakes = {
       {[](proto::Job*, Options* o) { o->image = ""; }, "--image is missing"},
       {[](proto::Job*, Options* o) { o->image = "a b"; }, "--image: found \"a b\""},
+      {[](proto::Job*, Options* o) { o->worker_image = "a b"; }, "--worker-image: found \"a b\""},
+      {[](proto::Job* j, Options*) { j->mutable_model()->set_preset(proto::Model::PRESET_SCRIPT); },
+       "model: found script, and no `script`"},
       {[](proto::Job*, Options* o) { o->gpus = -1; }, "--gpus: found -1, expected 0 or 1"},
       {[](proto::Job*, Options* o) { o->gpus = 2; }, "--gpus: found 2, expected 0 or 1"},
       {[](proto::Job* j, Options*) { j->mutable_device()->set_type(proto::Device::TYPE_CUDA); },

@@ -1,4 +1,7 @@
 // What runs in the pods of each group.
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "tools/kubernetes/manifests.h"
 #include "tools/kubernetes/places.h"
@@ -27,7 +30,14 @@ Json Mount(const std::string& name, const std::string& path, bool read_only) {
 
 bool IsServer(Group group) { return group != Group::kWorkers; }
 
-Json Command(Group group) {
+// Whether the containers run a script, which begins a rubato-worker by itself.
+bool RunsScript(const Model& model, Group group) { return !IsServer(group) && model.IsScript(); }
+
+Json Command(const Model& model, Group group) {
+  if (RunsScript(model, group)) {
+    // As it stands in the job: the image's folder is that of its files.
+    return Json(std::vector<std::string>(model.job.script().begin(), model.job.script().end()));
+  }
   return Json::array({IsServer(group) ? "rubato-server" : "rubato-worker"});
 }
 
@@ -88,6 +98,14 @@ Json Environment(const Model& model, Group group) {
       break;
   }
   environment.push_back({{"name", "HOME"}, {"value", "/tmp"}});
+  if (RunsScript(model, group)) {
+    // What `rubato train` tells a script (docs/scripts.md); the address stands in the job.
+    environment.push_back({{"name", "RUBATO_JOB"}, {"value", kJobFile}});
+    environment.push_back({{"name", "RUBATO_WORKER"}, {"value", "rubato-worker"}});
+    environment.push_back(FieldVariable(
+        "RUBATO_RANK", "metadata.labels['batch.kubernetes.io/job-completion-index']"));
+    environment.push_back({{"name", "LOCAL_RANK"}, {"value", "0"}});  // a pod has one GPU
+  }
   return environment;
 }
 
@@ -102,6 +120,7 @@ Json Mounts(const Model& model, Group group) {
   Json mounts = Json::array({Mount("job", kJobFolder, true), Mount("tmp", "/tmp", false)});
   if (group == Group::kCoordinator) mounts.push_back(Mount("runs", kRunsFolder, false));
   if (MountsData(model, group)) mounts.push_back(Mount("data", model.data_volume, true));
+  if (RunsScript(model, group)) mounts.push_back(Mount("shm", "/dev/shm", false));
   if (model.job.security().mode() == proto::Security::MODE_MTLS) {
     mounts.push_back(Mount("certificates", kCertificatesFolder, true));
   }
@@ -120,6 +139,11 @@ Json Volumes(const Model& model, Group group) {
                           ? Volume("data", "emptyDir", Json::object())
                           : Volume("data", "persistentVolumeClaim",
                                    {{"claimName", model.data_claim}, {"readOnly", true}}));
+  }
+  if (RunsScript(model, group)) {
+    // PyTorch's loaders hand batches over in it, and a container has 64 MiB of it by default. What
+    // is there counts as the container's memory.
+    volumes.push_back(Volume("shm", "emptyDir", {{"medium", "Memory"}}));
   }
   if (model.job.security().mode() == proto::Security::MODE_MTLS) {
     // Root's, and read by the group of fsGroup.
@@ -176,10 +200,10 @@ Json Probe(const std::string& service, int period_seconds, int failures) {
 
 Json Container(const Model& model, Group group) {
   Json container = {{"name", ContainerName(model, group)},
-                    {"image", model.options.image},
-                    {"command", Command(group)},
-                    {"args", Arguments(model, group)},
-                    {"env", Environment(model, group)}};
+                    {"image", IsServer(group) ? model.options.image : model.WorkerImage()},
+                    {"command", Command(model, group)}};
+  if (!RunsScript(model, group)) container["args"] = Arguments(model, group);
+  container["env"] = Environment(model, group);
   if (IsServer(group)) {
     container["ports"] = Json::array({{{"name", kPortName}, {"containerPort", kPort}},
                                       {{"name", kHealthPortName}, {"containerPort", kHealthPort}}});
@@ -195,7 +219,7 @@ Json Container(const Model& model, Group group) {
 
 Json FillData(const Model& model) {
   return {{"name", "data"},
-          {"image", model.options.image},
+          {"image", model.WorkerImage()},
           {"command", Json::array({"sh", "-c", model.options.data_command})},
           {"workingDir", model.data_volume},
           {"env", Json::array({{{"name", "HOME"}, {"value", "/tmp"}}})},

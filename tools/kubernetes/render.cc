@@ -94,6 +94,11 @@ absl::StatusOr<Sizes> FindSizes(const proto::Job& job, const Typed& typed) {
   Sizes sizes;
   const bool all_given =
       server > 0 && worker > 0 && (runs > 0 || !typed.options.runs_claim.empty());
+  if (!all_given && job.script_size() > 0) {
+    return absl::InvalidArgumentError(
+        "script: how large its model is, is known only when it runs: give --server-memory, "
+        "--worker-memory and --runs-size (or --runs-claim)");
+  }
   if (!all_given) {
     absl::StatusOr<Plan> plan = MakePlan(job);
     if (!plan.ok()) {
@@ -184,6 +189,9 @@ int RenderMain(const std::vector<std::string>& arguments) {
   flags.AddPositional(&typed.config, "CONFIG.yaml", "the job");
   flags.Add("image", &options.image, "IMAGE", "that has rubato, rubato-server and rubato-worker",
             Flags::kRequired);
+  flags.Add("worker-image", &options.worker_image, "IMAGE",
+            "of the workers, that has rubato-worker and, for a script, all that it needs; default: "
+            "the same");
   flags.Add("format", &typed.format, "FORMAT",
             "plain: Jobs; jobset: one JobSet; trainingruntime: a TrainingRuntime for TrainJobs; "
             "helm: a chart; kustomize: a base with overlays cpu, gpu and dev");

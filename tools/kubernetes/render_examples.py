@@ -2,7 +2,7 @@
 
     tools/kubernetes/render_examples.py RUBATO FOLDER
 
-writes FOLDER/NAME.yaml for each configs/NAME.yaml, and FOLDER/formats/FORMAT.yaml for one of them in
+writes FOLDER/NAME.yaml for each configs/NAME.yaml and for script.yaml of this folder, and FOLDER/formats/FORMAT.yaml for one of them in
 each other format; with tools/kubernetes/goldens for FOLDER it makes the goldens anew. Run it from the repository's root.
 """
 
@@ -19,6 +19,7 @@ MORE = {
     "fashion_cnn": ["--gpus", "1", "--priority-class", "training"],
     "char_gpt": ["--disruption-budget"],
     "bounded": ["--runs-claim", "runs"],
+    "script": TOLD + ["--worker-image", "example.org/net:1"],
 }
 
 # The other formats, and what is shown beside them.
@@ -30,11 +31,16 @@ FORMATS = {
 
 def examples():
     """Names of the example jobs."""
-    return sorted(name[:-5] for name in os.listdir("configs") if name.endswith(".yaml"))
+    found = [name[:-5] for name in os.listdir("configs") if name.endswith(".yaml")]
+    return sorted(found + ["script"])
+
+
+def path_of(name):
+    return ("tools/kubernetes" if name == "script" else "configs") + f"/{name}.yaml"
 
 
 def reads_files(name):
-    with open(f"configs/{name}.yaml", encoding="utf-8") as file:
+    with open(path_of(name), encoding="utf-8") as file:
         return " path:" in file.read()
 
 
@@ -44,7 +50,7 @@ OVERLAYS = ("cpu", "gpu", "dev")
 
 def render(rubato, name, output_format="plain", more=(), leave_out=()):
     """The manifests of an example job, or what is said when a folder is written."""
-    command = [rubato, "render", "kubernetes", f"configs/{name}.yaml", "--image",
+    command = [rubato, "render", "kubernetes", path_of(name), "--image",
                "example.org/rubato:0.1.0"]
     if output_format != "plain":
         command += ["--format", output_format] + FORMATS.get(output_format, [])

@@ -76,6 +76,13 @@ inline std::vector<Model> Variants() {
   job = MakeJob();
   job.mutable_data()->set_path("/home/me/fashion-mnist");
   models.push_back(Made(job, options));
+  job = MakeJob();
+  job.add_script("python3");
+  job.add_script("train.py");
+  job.mutable_model()->set_preset(proto::Model::PRESET_SCRIPT);
+  models.push_back(Made(job, options));
+  job = MakeJob();
+  job.mutable_data()->set_path("/home/me/fashion-mnist");
   options.data_claim.clear();
   options.data_command = "cp -r /image/data/. .";
   models.push_back(Made(job, options));
