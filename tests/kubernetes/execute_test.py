@@ -1,146 +1,128 @@
-"""Runs the manifests that `rubato render kubernetes` prints, without a cluster, harms the pods, and prints what came of it.
+"""Runs the manifests that `rubato render kubernetes` prints, without a cluster, harms the pods, and
+prints what came of it.
 
-Usage: execute_test.py RUBATO SERVER WORKER [--all] [--delays FACTOR] [--out FOLDER] [SCENARIO...]   (the binaries; words of names)
+Usage: execute_test.py RUBATO SERVER WORKER [--all] [--haste FACTOR] [SCENARIO...]
 
-Pods are network, mount and process namespaces over a bridge; it needs root, iproute2, dnsmasq and PyYAML.
+RUBATO, SERVER and WORKER are the binaries, a SCENARIO some words of its name. Pods are network,
+mount and process namespaces over a bridge; it needs root, iproute2, dnsmasq and PyYAML.
 """
 
 import argparse
 import json
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
+import traceback
 
 sys.dont_write_bytecode = True  # beside the sources
 HERE = os.path.dirname(os.path.abspath(__file__))
-sys.path.insert(0, os.path.dirname(HERE))
-sys.path.insert(0, os.environ.get("RUBATO_TEST_PACKAGES") or "/nonexistent")
+sys.path[:0] = [os.environ.get("RUBATO_TEST_PACKAGES") or "/nonexistent", os.path.dirname(HERE)]
 from skipped import skip  # pylint: disable=wrong-import-position
 
+try:
+    import yaml
+
+    from network import Network
+    from trial import Trial
+except ImportError:
+    skip("KubernetesTest", "Execute", "PyYAML is not installed")
+
 os.environ["PATH"] = "/usr/sbin:/usr/bin:/sbin:/bin"
-NAMESPACES = ["unshare", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"]
-# Two servers and four workers. The image lets a computation take 20 ms, so that the job lasts.
-JOB = """
-version: 1
-name: quickstart
-seed: 1
-cluster: {servers: 2, workers: 4}
-data: {format: glyphs, train_size: 4000, test_size: 1000}
-model: {layers: [flatten, linear: {out_features: 256}, relu, linear: {out_features: 10}]}
-loss: cross_entropy
-optimizer: {name: sgd, learning_rate: 0.05, momentum: 0.9}
-consistency: {mode: sync}
-train: {batch_size: 64, micro_batches: 4, until: {steps: %d}}
-metrics: {every: {steps: 5}}
-checkpoint: {every: {steps: 50}}
-"""
-STEPS = 400
-IMAGE = {"RUBATO_TEST_COMPUTE_MS": "20"}
+NAMESPACES = "unshare --net --mount --pid --fork --kill-child --mount-proc".split()
+# The image lets a computation take 20 ms, so that the job lasts.
+IMAGE = {"RUBATO_TEST_COMPUTE_MS": "20", "PYTHONPATH": "/usr/local/bin"}
+COLUMNS = {"noticed": "noticed after", "reached": "reached after", "first": "first new step after",
+           "longest": "longest without a step", "again": "steps trained again",
+           "digest": "digest"}
 
 
 def why_not():
     """What is missing here, or None."""
-    for program in ("unshare", "nsenter", "setpriv", "ip", "dnsmasq"):
-        if shutil.which(program) is None:
-            return f"{program} is not installed"
-    try:
-        import yaml  # pylint: disable=import-outside-toplevel,unused-import
-    except ImportError:
-        return "PyYAML is not installed"
-    if os.getuid() != 0:
-        return "network namespaces with a bridge need root"
-    trying = ("mount -t tmpfs tmpfs /run && ip netns add a && ip link add br0 type bridge && "
-              "ip link add v0 type veth peer name eth0 netns a && setpriv --reuid=10001 --regid=10001 --groups=10001 true")
-    done = subprocess.run(NAMESPACES + ["sh", "-c", trying], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
-    return None if done.returncode == 0 else "the kernel allows no such namespaces: " + done.stdout.strip().split("\n")[-1]
+    trying = """set -e
+      for name in nsenter setpriv ip dnsmasq; do
+        command -v $name > /dev/null || { echo $name is not installed; exit 1; }
+      done
+      mount -t tmpfs tmpfs /run
+      ip netns add a
+      ip link add v0 type veth peer name eth0 netns a
+      setpriv --reuid=10001 --regid=10001 --groups=10001 true"""
+    done = subprocess.run(NAMESPACES + ["sh", "-c", trying], stdout=subprocess.PIPE,
+                          stderr=subprocess.STDOUT, text=True, check=False)
+    return done.stdout.strip().split("\n")[-1] if done.returncode != 0 else None
 
 
-def run_one(arguments):
-    """In namespaces of its own: one scenario, whose figures are printed as JSON."""
-    import scenarios  # pylint: disable=import-outside-toplevel
-    from trial import Trial  # pylint: disable=import-outside-toplevel
-    scenario = scenarios.ALL[arguments.one]
-    old, new = scenarios.WRONG.get(scenario.__name__, ("", ""))
-
-    def change(text):
-        assert old in text
-        return text.replace(old, new) if not old.startswith("- ") else new.join(text.rsplit(old, 1))
-
-    programs = [os.path.abspath(path) for path in (arguments.rubato, arguments.server, arguments.worker)]
-    trial = Trial(arguments.folder, programs, arguments.folder + ".yaml", IMAGE, arguments.delays, change)
-    try:
-        print(json.dumps(scenario(trial)), flush=True)
-    finally:
-        trial.close()
+def run_one(scenario, trial, digest):
+    """The row of a scenario."""
+    for step in "; ".join(scenario["do"]).split("; "):
+        verb, *words = step.split()
+        getattr(trial, verb)(*words)
+    figures = trial.figures
+    if "digest" in figures:
+        assert figures["digest"] == digest, f"the digest is {figures['digest']}, alone {digest}"
+        figures["digest"] = "equal"
+    return [scenario["what"], *(str(figures.get(name, "")) for name in COLUMNS)]
 
 
-def seconds(value):
-    return "" if value is None else f"{value:.2f} s"
+def digest_of(job, rubato, folder):
+    """Of the parameters that `rubato train` makes of it, by the processes of one machine."""
+    subprocess.run([rubato, "train", job, "--run-dir", folder], stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL, check=True,
+                   env=dict(os.environ, PYTHONPATH=os.path.dirname(HERE)))
+    with open(folder + "/summary.json", encoding="utf-8") as file:
+        return json.load(file)["digest"]
 
 
 def run_all(arguments, folder):
     """Prints a row for each scenario; how many went wrong."""
-    import scenarios  # pylint: disable=import-outside-toplevel
-    words = arguments.scenarios
-    names = [name for name in scenarios.ALL if (any(w in name for w in words) if words else arguments.all or name in scenarios.SHORT)]
-    job = os.path.join(folder, "alone.yaml")
-    with open(job, "w", encoding="utf-8") as file:
-        file.write(JOB % STEPS)
-    alone = os.path.join(folder, "alone")
-    subprocess.run([os.path.abspath(arguments.rubato), "train", job, "--run-dir", alone], stdout=subprocess.DEVNULL,
-                   stderr=subprocess.DEVNULL, check=True)
-    with open(alone + "/summary.json", encoding="utf-8") as file:
-        digest = json.load(file)["digest"]
-    rows, wrong = [], []
+    with open(HERE + "/scenarios.yaml", encoding="utf-8") as file:
+        jobs, scenarios = yaml.safe_load_all(file)
+    words, rows, wrong = arguments.scenarios, [], 0
+    names = [name for name, scenario in scenarios.items()
+             if (any(w in name for w in words) if words else arguments.all or "short" in scenario)]
+    programs = [os.path.abspath(path) for path in arguments.programs]
+    image = programs + [os.path.dirname(HERE) + "/script_worker.py"]
+    network, digests = Network(folder), {}
     for number, name in enumerate(names):
-        place = os.path.join(folder, str(number))
-        os.makedirs(place)
-        shutil.copy(job, place + ".yaml")
-        command = [sys.executable, os.path.abspath(__file__), arguments.rubato, arguments.server, arguments.worker, "--one", name,
-                   "--folder", place, "--delays", str(arguments.delays)]
-        done = subprocess.run(NAMESPACES + command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False)
-        if done.returncode != 0:
-            wrong.append(f"{name}: {done.stderr[-12000:]}")
-            continue
-        figures = json.loads(done.stdout.splitlines()[-1])
-        print(f"{name}: done", flush=True)
-        equal = "" if "digest" not in figures else "equal" if figures["digest"] == digest else "DIFFERENT"
-        if equal == "DIFFERENT":
-            wrong.append(f"{name}: the digest is {figures['digest']}, undisturbed {digest}")
-        rows.append([name, figures["what"], seconds(figures.get("noticed")), seconds(figures.get("reached")),
-                     seconds(figures.get("first_step")), seconds(figures.get("standstill")), equal])
-    print("| scenario | what happened | noticed after | reached after | first new step after | longest without a step | digest |\n"
-          "|---|---|---|---|---|---|---|")
-    for row in rows:
+        scenario, trial = scenarios[name], None
+        kind = scenario.get("job", "model")
+        job = f"{folder}/{kind}.yaml"
+        try:
+            if kind not in digests:
+                with open(job, "w", encoding="utf-8") as file:
+                    yaml.safe_dump(jobs[kind], file)
+                digests[kind] = digest_of(job, programs[0], f"{folder}/{kind}")
+            trial = Trial(f"{folder}/{number}", image, job, network, IMAGE, arguments.haste,
+                          scenario)
+            rows.append([name, *run_one(scenario, trial, digests[kind])])
+            print(f"{name}: done", flush=True)
+        except Exception:  # pylint: disable=broad-exception-caught
+            wrong += 1
+            print(f"{name}: WRONG\n{traceback.format_exc()[-12000:]}", flush=True)
+        finally:
+            if trial is not None:
+                trial.close()
+    head = ["scenario", "what happened", *COLUMNS.values()]
+    for row in [head, ["---"] * len(head), *rows]:
         print("| " + " | ".join(row) + " |")
-    for sentence in wrong:
-        print(f"WRONG: {sentence}")
-    print(f"{len(rows)} of {len(names)} scenarios ran to their end; the digest of rubato train is {digest[:16]}...")
-    return len(wrong)
+    print(f"{len(rows)} of {len(names)} scenarios ran as they should.")
+    return wrong
 
 
 def main():
     parser = argparse.ArgumentParser(usage=__doc__)
-    parser.add_argument("rubato")
-    parser.add_argument("server")
-    parser.add_argument("worker")
+    parser.add_argument("programs", nargs=3)
     parser.add_argument("scenarios", nargs="*")
     parser.add_argument("--all", action="store_true")
-    parser.add_argument("--delays", type=float, default=0.1)
-    parser.add_argument("--out")
-    parser.add_argument("--one")
-    parser.add_argument("--folder")
+    parser.add_argument("--haste", type=float, default=0.1)
+    parser.add_argument("--inside", action="store_true")
     arguments = parser.parse_intermixed_args()
-    if arguments.one:
-        return run_one(arguments)
-    reason = why_not()
-    if reason:
-        skip("KubernetesTest", "Execute", reason)
-    if arguments.out:
-        os.makedirs(arguments.out)
-        return 1 if run_all(arguments, os.path.abspath(arguments.out)) else 0
+    if not arguments.inside:
+        reason = why_not()
+        if reason:
+            skip("KubernetesTest", "Execute", reason)
+        again = [sys.executable, os.path.abspath(__file__), "--inside"] + sys.argv[1:]
+        return subprocess.run(NAMESPACES + again, check=False).returncode
     with tempfile.TemporaryDirectory(prefix="rubato_kubernetes_") as folder:
         return 1 if run_all(arguments, folder) else 0
 

@@ -28,21 +28,3 @@ def refusals(document):
     kind, name = document["kind"], document["metadata"]["name"]
     for sentence in _wrong(document, dict(TABLE["any"], **TABLE.get(kind, {})), ""):
         yield f"{kind} {name}: {sentence}"
-
-
-def _looked_at(rule, path, seen):
-    if isinstance(rule, dict) and id(rule) not in seen:
-        seen.add(id(rule))
-        for key, value in rule.items():
-            yield from _looked_at(value, f"{path}.{key}", seen)
-    elif isinstance(rule, str) and rule != "run":
-        yield f"| {path} | {rule} |"
-
-
-def markdown():
-    """What is not executed. What a Job's pods have is told of a Pod."""
-    rows, seen = ["| field | why it is not executed |", "|---|---|"], set()
-    for kind, rules in TABLE.items():
-        for key, rule in rules.items():
-            rows += _looked_at(rule, f"{kind} {key}", seen)
-    return "\n".join(rows)

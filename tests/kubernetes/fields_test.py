@@ -19,6 +19,24 @@ except ImportError:
     skip("KubernetesTest", "Fields", "PyYAML is not installed")
 
 
+def _looked_at(rule, path, seen):
+    if isinstance(rule, dict) and id(rule) not in seen:
+        seen.add(id(rule))
+        for key, value in rule.items():
+            yield from _looked_at(value, f"{path}.{key}", seen)
+    elif isinstance(rule, str) and rule != "run":
+        yield f"| {path} | {rule} |"
+
+
+def markdown():
+    """What is not executed. What a Job's pods have is told of a Pod."""
+    rows, seen = ["| field | why it is not executed |", "|---|---|"], set()
+    for kind, rules in fields.TABLE.items():
+        for key, rule in rules.items():
+            rows += _looked_at(rule, f"{kind} {key}", seen)
+    return "\n".join(rows)
+
+
 def planted(job):
     """The Job with one thing each that is not executed, and a word of the refusal."""
     for path, value, word in (
@@ -52,7 +70,7 @@ def main():
                 found = list(fields.refusals(changed))
                 assert len(found) == 1 and word in found[0], (path, word, found)
     with open("docs/kubernetes.md", encoding="utf-8") as file:
-        assert fields.markdown() in file.read(), "to be in the page:\n" + fields.markdown()
+        assert markdown() in file.read(), "to be in the page:\n" + markdown()
 
 
 main()

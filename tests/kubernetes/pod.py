@@ -8,64 +8,71 @@ import subprocess
 import sys
 import time
 
-from network import Network
+from network import RESOLV_CONF
 
 # The image: programs in /usr/local/bin over this machine's /usr. `$R` is the root that is made.
 ROOT = """
 set -e
+read_only() { mount --bind $1 $2; mount -o remount,bind,ro $2; }
 mount -t tmpfs -o mode=755,size=16m tmpfs $R
 mkdir -p $R/usr $R/etc/alternatives $R/proc $R/dev $R/tmp $R/var $R/run
 for name in bin sbin lib lib64; do ln -s usr/$name $R/$name; done
-mount --bind /usr $R/usr
-mount --bind $PROGRAMS $R/usr/local/bin
-mount -o remount,bind,ro $R/usr/local/bin
-mount -o remount,bind,ro $R/usr
-mount --bind /etc/alternatives $R/etc/alternatives
-mount -o remount,bind,ro $R/etc/alternatives
+read_only /usr $R/usr
+read_only $PROGRAMS $R/usr/local/bin
+read_only /etc/alternatives $R/etc/alternatives
 cp /etc/ld.so.cache $R/etc
 echo root:x:0:0:root:/root:/bin/sh > $R/etc/passwd
 echo hosts: files dns > $R/etc/nsswitch.conf
 printf '127.0.0.1 localhost\\n::1 localhost\\n%s %s\\n' $ADDRESS $NAME > $R/etc/hosts
-cp $RESOLV_CONF $R/etc/resolv.conf
+printf '%s' "$RESOLV_CONF" > $R/etc/resolv.conf
 hostname $NAME
 mount -t proc proc $R/proc
 mount -t tmpfs -o mode=755 tmpfs $R/dev
-for name in null zero full random urandom; do touch $R/dev/$name; mount --bind /dev/$name $R/dev/$name; done
+for name in null zero full random urandom; do
+  touch $R/dev/$name
+  mount --bind /dev/$name $R/dev/$name
+done
 mkdir $R/dev/shm
 mount -t tmpfs -o mode=1777,size=64m tmpfs $R/dev/shm
 """
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launch.py")
 
 
 def expand(text, variables):
     """$(NAME) where there is such a variable; $$ stands for $."""
     def value(match):
-        if match[0] == "$$":
-            return "$"
-        return variables.get(match[1], match[0])
+        return "$" if match[0] == "$$" else variables.get(match[1], match[0])
     return re.sub(r"\$\$|\$\(([^)]+)\)", value, text)
 
 
 class Pod:
-    """`stores` has what volumes and variables are of; `image_environment` is the image's own."""
+    """`stores` has what volumes and variables are of; `image` are the image's own variables;
+    `haste` is a factor of the time that it has to end."""
 
-    def __init__(self, name, document, stores, network, image_environment, host=None):
-        self.name, self.document, self.labels = name, document, document["metadata"]["labels"]
-        self.spec = document["spec"]
+    def __init__(self, name, document, stores, network, image, haste, host=None):
+        self.name, self.spec, self.labels = name, document["spec"], document["metadata"]["labels"]
         self.container, = self.spec["containers"]
         self.host = host or self.spec.get("hostname", name)
-        self.is_ready, self.is_disrupted, self.is_counted, self.deadline = False, False, False, None
-        self._network, self._stores = network, stores
-        self.folder = os.path.join(stores.folder, "pods", name)
-        os.makedirs(self.folder + "/root")
+        self.is_ready, self.is_disrupted = False, False
+        self.ended, self.deadline = None, None  # when, and when it is killed
+        self._stores, self._network, self._haste = stores, network, haste
+        self._folder = os.path.join(stores.folder, "pods", name)
+        self._root = self._folder + "/root"
+        os.makedirs(self._root)
         self.link, self.address = network.add(name)
-        self.variables = self._variables()
-        self.log = os.path.join(self.folder, "log")
-        environment = dict(image_environment, PATH=PATH, HOSTNAME=self.host, **self.variables)
-        with open(self.log, "wb") as log:
-            self._process = subprocess.Popen(self._command(environment), stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        self.started = time.monotonic()
-        self.ended = None  # when
+        variables = self._variables()
+        self._environment = dict(image, PATH=PATH, HOSTNAME=self.host, **variables)
+        words = self.container["command"] + self.container.get("args", [])
+        inside = self._inside([expand(word, variables) for word in words])
+        script = (ROOT + self._mounts() + "mount -o remount,ro $R\nexec chroot $R " +
+                  shlex.join(inside))
+        names = dict(os.environ, R=self._root, PROGRAMS=stores.programs, ADDRESS=self.address,
+                     NAME=self.host, RESOLV_CONF=RESOLV_CONF)
+        with open(self._folder + "/log", "wb") as log:
+            self._process = subprocess.Popen(
+                ["ip", "netns", "exec", name, sys.executable, LAUNCH, script],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, env=names)
 
     def _variables(self):
         variables = {}
@@ -78,81 +85,68 @@ class Pod:
                     raise ValueError(f"{self.name}: fieldPath {path} is not executed")
                 value = self.labels[field[1]]
             elif "secretKeyRef" in source:
-                value = self._stores.secret(source["secretKeyRef"]["name"])[source["secretKeyRef"]["key"]].decode().rstrip("\n")
+                key = source["secretKeyRef"]
+                value = self._stores.secrets[key["name"]][key["key"]].decode().rstrip("\n")
             else:
                 value = expand(entry.get("value", ""), variables)
             variables[entry["name"]] = value
         return variables
 
-    def _user(self):
-        """Without a capability, or a way to get one."""
+    def _mounts(self):
+        script, volumes = "", {volume["name"]: volume for volume in self.spec["volumes"]}
+        for mount in self.container["volumeMounts"]:
+            volume = volumes[mount["name"]]
+            group = self.spec["securityContext"]["fsGroup"]
+            source = shlex.quote(self._stores.volume(volume, self._folder, group))
+            place = "$R" + shlex.quote(mount["mountPath"])
+            is_read = mount.get("readOnly") or "configMap" in volume or "secret" in volume
+            how = "read_only" if is_read else "mount --bind"
+            script += f"mkdir -p {place}\n{how} {source} {place}\n"
+        return script
+
+    def _inside(self, words):
+        """As the user, without a capability, or a way to get one."""
         security = self.spec["securityContext"]
         if security["runAsUser"] == 0:
             raise ValueError(f"{self.name}: runAsNonRoot, and runAsUser is 0")
-        return ["setpriv", f"--reuid={security['runAsUser']}", f"--regid={security['runAsGroup']}", f"--groups={security['fsGroup']}",
-                "--bounding-set=-all", "--inh-caps=-all", "--ambient-caps=-all", "--no-new-privs"]
-
-    def _command(self, environment):
-        root, group = os.path.join(self.folder, "root"), self.spec["securityContext"]["fsGroup"]
-        resolv_conf = os.path.join(self.folder, "resolv.conf")
-        with open(resolv_conf, "w", encoding="utf-8") as file:
-            file.write(self._network.resolv_conf())
-        script = ROOT
-        volumes = {volume["name"]: volume for volume in self.spec["volumes"]}
-        for mount in self.container["volumeMounts"]:
-            volume = volumes[mount["name"]]
-            source = shlex.quote(self._stores.volume(volume, self.folder, group))
-            place = "$R" + shlex.quote(mount["mountPath"])
-            script += f"mkdir -p {place}\nmount --bind {source} {place}\n"
-            if mount.get("readOnly") or "configMap" in volume or "secret" in volume:
-                script += f"mount -o remount,bind,ro {place}\n"
-        self.environment = environment
-        words = self.container["command"] + self.container.get("args", [])
-        words = [expand(word, self.variables) for word in words]
-        script += "mount -o remount,ro $R\nexec chroot $R " + shlex.join(self._inside(words)) + "\n"
-        variables = dict(R=root, PROGRAMS=self._stores.programs, ADDRESS=self.address, NAME=self.host, RESOLV_CONF=resolv_conf)
-        head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in variables.items())
-        return [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "launch.py"), f"/run/netns/{self.name}",
-                head + script]
-
-    def _inside(self, words):
-        return [*self._user(), "env", "-i", *(f"{name}={value}" for name, value in self.environment.items()), *words]
+        return ["setpriv", f"--reuid={security['runAsUser']}", f"--regid={security['runAsGroup']}",
+                f"--groups={security['fsGroup']}", "--bounding-set=-all", "--inh-caps=-all",
+                "--ambient-caps=-all", "--no-new-privs", "env", "-i",
+                *(f"{name}={value}" for name, value in self._environment.items()), *words]
 
     def pid(self):
         """Of process 1, as seen from here; None if there is none."""
+        pid = self._process.pid
         try:
-            with open(f"/proc/{self._process.pid}/task/{self._process.pid}/children", encoding="utf-8") as file:
-                children = file.read().split()
-            return int(children[0]) if children else None
+            with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+                return int((file.read().split() or [0])[0]) or None
         except OSError:
             return None
 
     def is_started(self):
         """Whether its own command runs: what makes its root is root's."""
         try:
-            return os.stat(f"/proc/{self.pid()}").st_uid == self.spec["securityContext"]["runAsUser"]
+            return os.stat(f"/proc/{self.pid()}").st_uid != 0
         except OSError:
             return False
 
-    def launcher(self):
-        """Of the process that made its namespaces, with which they end."""
-        return self._process.pid
-
     def execute(self, words):
         """As `kubectl exec`: the exit code and what was said."""
-        command = ["nsenter", "-t", str(self.pid()), "-m", "-n", "-p", "-u", "-i", "chroot", os.path.join(self.folder, "root")]
-        done = subprocess.run(command + self._inside(words), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        command = ["nsenter", "-t", str(self.pid()), "-m", "-n", "-p", "-u", "-i", "chroot",
+                   self._root, *self._inside(words)]
+        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+                              check=False)
         return done.returncode, done.stdout
 
     def signal(self, number):
-        pid = self.pid()
-        if pid is not None:
-            os.kill(pid, number)
+        if self.pid() is not None:
+            os.kill(self.pid(), number)
 
     def delete(self):
         """SIGTERM, and SIGKILL when its time to end is over."""
         if self.deadline is None and self.ended is None:
-            self.deadline = time.monotonic() + self.spec["terminationGracePeriodSeconds"]
+            grace = self.spec["terminationGracePeriodSeconds"] * self._haste
+            self.deadline = time.monotonic() + grace
             self.signal(signal.SIGTERM)
 
     def exit_code(self):
@@ -160,14 +154,18 @@ class Pod:
         return self._process.poll()
 
     def tick(self):
-        if self.ended is not None:
-            return
-        if self.exit_code() is not None:
+        if self.ended is None and self.exit_code() is not None:
             self.ended, self.is_ready = time.monotonic(), False
-            Network.remove(self.name, self.link)
+            self._network.remove(self.name, self.link)
         elif self.deadline is not None and time.monotonic() > self.deadline:
             self.signal(signal.SIGKILL)
 
+    def close(self):
+        """At once."""
+        self.signal(signal.SIGKILL)
+        self._process.wait()
+        self.tick()
+
     def said(self):
-        with open(self.log, encoding="utf-8", errors="replace") as file:
+        with open(self._folder + "/log", encoding="utf-8", errors="replace") as file:
             return file.read()

@@ -9,18 +9,8 @@ class Stores:
         self.folder, self.programs = folder, os.path.join(folder, "programs")
         os.makedirs(self.programs)
         for path in programs:
-            target = shutil.copy(path, self.programs)
-            os.chmod(target, 0o755)
-        self._maps, self._secrets = {}, {}
-
-    def add_map(self, name, data):
-        self._maps[name] = {key: text.encode() for key, text in data.items()}
-
-    def add_secret(self, name, data):
-        self._secrets[name] = data
-
-    def secret(self, name):
-        return self._secrets[name]
+            os.chmod(shutil.copy(path, self.programs), 0o755)
+        self.maps, self.secrets = {}, {}  # by name: bytes by key
 
     def claim(self, name):
         """Its folder, as a new volume is: root's."""
@@ -31,29 +21,25 @@ class Stores:
     def volume(self, volume, pod_folder, group):
         """The folder that is mounted, given to the group as the kubelet does."""
         path = os.path.join(pod_folder, "volumes", volume["name"])
-        if "configMap" in volume:
-            return self._files(path, self._maps[volume["configMap"]["name"]], 0o644, group)
-        if "secret" in volume:
-            return self._files(path, self._secrets[volume["secret"]["secretName"]], volume["secret"].get("defaultMode", 0o644), group)
         if "persistentVolumeClaim" in volume:
             path = self.claim(volume["persistentVolumeClaim"]["claimName"])
         else:
             os.makedirs(path)
-            os.chmod(path, 0o777)
-        status = os.stat(path)
-        if status.st_gid != group or not status.st_mode & 0o2000:  # OnRootMismatch
-            for name, _, files in os.walk(path):
-                for entry in [name] + [os.path.join(name, file) for file in files]:
-                    os.chown(entry, -1, group)
-                    os.chmod(entry, os.stat(entry).st_mode | (0o2070 if entry == name else 0o060))
+        if "configMap" in volume:
+            self._write(path, self.maps[volume["configMap"]["name"]], 0o644)
+        elif "secret" in volume:
+            secret = volume["secret"]
+            self._write(path, self.secrets[secret["secretName"]], secret.get("defaultMode", 0o644))
+        elif os.stat(path).st_gid != group:  # OnRootMismatch
+            os.chmod(path, 0o2777 if "emptyDir" in volume else 0o2775)
+        for name, _, files in os.walk(path) if os.stat(path).st_gid != group else ():
+            for entry in [name] + [os.path.join(name, file) for file in files]:
+                os.chown(entry, -1, group)
         return path
 
     @staticmethod
-    def _files(path, data, mode, group):
-        os.makedirs(path)
+    def _write(path, data, mode):
         for key, content in data.items():
             with open(os.path.join(path, key), "wb") as file:
                 file.write(content)
-            os.chown(file.name, 0, group)
             os.chmod(file.name, mode)
-        return path

@@ -1,137 +1,241 @@
-"""A job in a cluster, from its manifests to its end, and what is seen of it meanwhile."""
+"""A job in a cluster, from its manifests to its end: what is done to it, what is awaited of it, and
+what is seen meanwhile. Each public method with words is a verb of scenarios.yaml."""
 
-import datetime
-import glob
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 
 from cluster import Cluster
 
+JOBS = ("shard-0", "servers", "workers")
 PORT = 29500
+PATIENCE = 150  # seconds
 
 
-def pages(text):
-    """The lines of a file of JSON objects; one that is not whole yet is left out."""
+def objects(text):
+    """Of the lines of a file of JSON; one that is not whole yet is left out."""
     return [json.loads(line) for line in text.split("\n")[:-1]]
 
 
 class Trial:
-    """`change` alters the manifests' text before they are applied."""
+    """A pod is called JOB/INDEX, as `workers/1` and `shard-0/0`."""
 
-    def __init__(self, folder, programs, job, environment, delays, change=lambda text: text):
-        self.text = subprocess.run([programs[0], "render", "kubernetes", job, "--image", "rubato:test"],
-                                   stdout=subprocess.PIPE, text=True, check=True).stdout
-        self.base = re.search(r"^kind: Service\nmetadata:\n  name: (.*)$", self.text, re.MULTILINE)[1]
-        self.cluster = Cluster(folder, programs, environment, delays)
-        self.cluster.make_keys(self.text)
-        self.cluster.apply(change(self.text))
-        self.coordinator, self.servers, self.workers = (
-            self.cluster.jobs[f"{self.base}-{name}"] for name in ("shard-0", "servers", "workers"))
-        self._runs = os.path.join(folder, "claims", self.base + "-runs", f"{self.base}-{self.coordinator.uid}")
-        self._seen, self._size, self.steps = 0, 0, []  # pairs of a moment and a step
-        self.harmed = None
-        self.cluster.watchers.append(self._watch)
+    def __init__(self, folder, programs, job, network, image, haste, scenario):
+        self._text = subprocess.run(
+            [programs[0], "render", "kubernetes", job, "--image", "a/b:1", "--runs-size", "1GiB",
+             "--server-memory", "1GiB", "--worker-memory", "1GiB"],
+            stdout=subprocess.PIPE, text=True, check=True).stdout
+        base = re.search(r"^kind: Service\nmetadata:\n  name: (.*)$", self._text, re.MULTILINE)[1]
+        self._cluster = Cluster(folder, programs, network, image, haste, "hasty" in scenario)
+        self._cluster.make_keys(self._text)
+        old, new = scenario.get("change", ("", ""))
+        assert old in self._text
+        self._cluster.apply(new.join(self._text.rsplit(old, 1)) if old else self._text)
+        self._base, self._old, self._failed, self._harmed, self._views = base, {}, set(), None, 0
+        uid = self._job("shard-0").uid
+        self._runs = os.path.join(folder, "claims", f"{base}-runs", f"{base}-{uid}")
+        self._steps = []  # pairs of a moment and a step
+        self.figures = {}
+        self._cluster.watchers.append(self._watch)
 
-    def read(self, name):
-        try:
-            with open(os.path.join(self._runs, name), encoding="utf-8") as file:
-                return file.read()
-        except FileNotFoundError:
+    def _job(self, word):
+        return self._cluster.jobs[f"{self._base}-{word}"]
+
+    def _words(self, jobs=JOBS):
+        """What the running pods are called."""
+        return [f"{job}/{index}" for job in jobs for index in self._job(job).running()]
+
+    def _pod(self, word):
+        job, index = word.split("/")
+        return self._job(job).running()[int(index)]
+
+    def _pods(self, jobs=JOBS):
+        return [self._pod(word) for word in self._words(jobs)]
+
+    def _read(self, name):
+        path = os.path.join(self._runs, name)
+        if not os.path.exists(path):
             return ""
-
-    def views(self):
-        return pages(self.read("views.jsonl"))
+        with open(path, encoding="utf-8") as file:
+            return file.read()
 
     def _watch(self):
-        path = os.path.join(self._runs, "metrics.jsonl")
-        size = os.path.getsize(path) if os.path.exists(path) else 0
-        if size != self._size:
-            self._size = size
-            lines = [line for line in pages(self.read("metrics.jsonl")) if line["kind"] == "train"]
-            if lines:
-                self.steps.append((time.monotonic(), lines[-1]["step"]))
+        steps = [x["step"] for x in objects(self._read("metrics.jsonl")) if x["kind"] == "train"]
+        if steps and steps[-1:] != [step for _, step in self._steps[-1:]]:
+            self._steps.append((time.monotonic(), steps[-1]))
 
-    def run_until(self, condition, what, patience=120):
-        self.cluster.run_until(condition, what, patience)
+    def _until(self, condition, what):
+        deadline = time.monotonic() + PATIENCE
+        while not condition():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{PATIENCE} s passed without: {what}\n{self._cluster.said()}")
+            self._cluster.tick()
 
-    def await_step(self, step):
-        self.run_until(lambda: self.steps and self.steps[-1][1] >= step, f"step {step}")
+    def _note(self, name, seconds):
+        self.figures[name] = f"{seconds:.2f} s"
 
-    def harm(self):
-        """From now on is afterwards."""
-        self.harmed, self.harmed_at = time.monotonic(), time.time()
-        self._views = len(self.views())
+    def _head(self, pattern):
+        """What the head of the manifests says to type."""
+        return re.search("^#   (" + pattern + ")$", self._text, re.MULTILINE)[1]
 
-    def await_view(self, word, more=1):
-        """As many views since the harm whose reason has the word."""
-        self.run_until(lambda: sum(bool(re.search(word, view["reason"])) for view in self.views()[self._views:]) >= more, f"a view: {word}")
+    def _harm(self, word):
+        """The pod. From the first time on is afterwards, and all pods are old ones."""
+        if self._harmed is None:
+            self._harmed = time.monotonic()
+            self._views = len(objects(self._read("views.jsonl")))
+            self._said = {pod: len(pod.said()) for pod in self._pods()}
+            self._old = dict(zip(self._words(), self._pods()))
+        self._until(lambda: word in self._words() and self._pod(word).is_started(),
+                    f"the start of {word}")
+        self._old[word] = self._pod(word)
+        return self._old[word]
 
-    def standstill(self):
-        """The longest time from the harm to the last step without a new line of metrics, and that until a new step: seconds."""
-        before = [step for at, step in self.steps if at <= self.harmed]
-        end = next(at for at, step in self.steps if step == self.steps[-1][1])
-        after = [(at, step) for at, step in self.steps if self.harmed < at <= end]
-        times = [self.harmed] + [at for at, _ in after]
-        longest = max(b - a for a, b in zip(times, times[1:]))
-        return longest, next(at for at, step in after if step > before[-1] + 5) - self.harmed
+    def kill(self, word):
+        self._harm(word).signal(signal.SIGKILL)
 
-    def complete(self):
-        """Until all Jobs have ended well; the digest."""
-        self.run_until(lambda: all(job.condition for job in self.cluster.jobs.values()), "the Jobs' ends")
-        wrong = [f"{job.name}: {job.condition} {job.reason}" for job in self.cluster.jobs.values() if job.condition != "Complete"]
-        if wrong:
-            raise AssertionError("; ".join(wrong) + "\n" + self.cluster.said())
-        return self.summary()["digest"]
+    def freeze(self, word):
+        """It neither runs nor ends."""
+        self._harm(word).signal(signal.SIGSTOP)
 
-    def summary(self):
-        return json.loads(self.read("summary.json"))
+    def delete(self, word):
+        self._cluster.kubectl(f"kubectl delete pod {self._harm(word).name}")
 
-    def said_after(self, pods, words):
-        """The first line that one of the pods has said since the harm with one of the words: seconds after the harm, and the line."""
-        found = []
-        for pod in pods:
-            for line in pod.said().splitlines():
-                match = re.match(r"(\d{4}-\S+Z) (.*)", line)
-                if not match or not re.search(words, line):
-                    continue
-                at = datetime.datetime.fromisoformat(match[1].replace("Z", "+00:00")).timestamp()
-                if at > self.harmed_at:
-                    found.append((at - self.harmed_at, match[2]))
-        return min(found) if found else None
+    def cut(self, word):
+        self._cluster.network.set_link(self._harm(word).link, False)
 
-    def connected(self, pod):
-        """Who has a connection to the pod's port, as addresses; None if nobody listens there."""
-        listens, peers = False, set()
-        for path in glob.glob(f"/proc/{pod.pid()}/net/tcp*"):
-            with open(path, encoding="utf-8") as file:
-                for line in file.readlines()[1:]:
-                    _, local, remote, state = line.split()[:4]
-                    if int(local.split(":")[1], 16) != PORT:
-                        continue
-                    listens |= state == "0A"
-                    if state == "01":
-                        digits = remote.split(":")[0][-8:]
-                        peers.add(".".join(str(byte) for byte in reversed(bytes.fromhex(digits))))
-        return peers if listens else None
+    def heal(self, word):
+        self._cluster.network.set_link(self._old[word].link, True)
+
+    def give_up(self, word):
+        """As the pod of a node that is lost."""
+        self._old[word].is_disrupted = True
+        self._old[word].signal(signal.SIGKILL)
+
+    def scale(self, count):
+        """Other workers than the four that there may be at most."""
+        self._harm("workers/0")
+        self._cluster.kubectl(self._head(r"kubectl patch .*").replace(":4", ":" + count))
+
+    def step(self, number):
+        """+N: so many later."""
+        last = int(number) + (self._steps[-1][1] if number[0] == "+" else 0)
+        self._until(lambda: self._steps and self._steps[-1][1] >= last, f"step {last}")
+
+    def ended(self, word, code):
+        pod = self._old[word]
+        self._until(lambda: pod.ended is not None, f"the end of {word}")
+        assert pod.exit_code() == int(code), (word, pod.exit_code(), pod.said())
+
+    def replaced(self, word):
+        self._until(lambda: word in self._words(), f"another {word}")
+        assert self._pod(word).address != self._old[word].address
+
+    def stays(self, word):
+        assert self._pod(word) is self._old[word]
+
+    def view(self, count, *pattern):
+        """As many views since the harm whose reason has the pattern."""
+        def found():
+            views = objects(self._read("views.jsonl"))[self._views:]
+            return sum(bool(re.search(" ".join(pattern), v["reason"])) for v in views)
+        self._until(lambda: found() >= int(count), f"{count} views: {' '.join(pattern)}")
+
+    def ready(self):
+        self._until(lambda: all(pod.is_ready for pod in self._pods()), "ready pods")
+
+    def unready(self, word):
+        self._until(lambda: not self._old[word].is_ready, f"{word} is not ready")
+
+    def probe(self, word, name):
+        """That of the old pod for which it is killed."""
+        probes = self._cluster.probes[self._old[word].name]
+        self._until(lambda: probes.failed, f"a probe of {word} fails")
+        assert probes.failed == name, probes.failed
+
+    def noticed(self, word):
+        """How long after the harm another pod says that one is lost."""
+        def said():
+            pods = [pod for pod in self._pods() if pod in self._said and pod is not self._old[word]]
+            return any(re.search("warning|is gone|lost", pod.said()[self._said[pod]:])
+                       for pod in pods)
+        self._until(said, f"word of {word}")
+        self._note("noticed", time.monotonic() - self._harmed)
+
+    def reached(self, word):
+        """How long after the new pod listens all others have connected to it."""
+        peers = {pod.address for pod in self._pods(("workers",))}
+        peers |= {pod.address for pod in self._pods(("servers",)) if word == "shard-0/0"}
+        listens = []
+
+        def connected():
+            states = self._connections(self._pod(word))
+            if "LISTEN" in states.values():
+                listens.append(time.monotonic())
+            return peers <= {peer for peer, state in states.items() if state == "ESTAB"}
+        self._until(connected, f"all have reached {word}")
+        self._note("reached", time.monotonic() - listens[0])
 
     @staticmethod
-    def now():
-        return time.monotonic()
+    def _connections(pod):
+        """Of the pod's port: states by addresses."""
+        said = subprocess.run(f"ip netns exec {pod.name} ss -Htna sport = :{PORT}".split(),
+                              stdout=subprocess.PIPE, text=True, check=False).stdout
+        rows = [line.split() for line in said.splitlines()]
+        address = re.compile(r"(?:\[::ffff:)?([^\]]*)\]?:[^:]*")
+        return {address.fullmatch(row[4])[1]: row[0] for row in rows}
 
-    @property
-    def network(self):
-        return self.cluster.network
+    def status(self, *words):
+        """By the command at the head."""
+        code, said = self._cluster.kubectl(self._head(r"kubectl exec .* status .*"))
+        assert code == 0 and re.search(r"\s+".join(words), said), said
 
-    def head(self, pattern):
-        """What the head of the manifests says to type."""
-        return re.search("^#   (" + pattern + ")$", self.text, re.MULTILINE)[1]
+    def failed(self, word, reason, pods):
+        """A Job has, after so many pods."""
+        job = self._job(word)
+        self._until(lambda: job.condition, f"the end of Job {word}")
+        assert (job.condition, job.reason, len(job.pods)) == ("Failed", reason, int(pods)), (
+            job.condition, job.reason, [(pod.exit_code(), pod.said()[-300:]) for pod in job.pods])
+        self._failed.add(job)
 
-    def head_pod(self):
-        """The pod in the comments."""
-        return "".join(re.findall(r"^#\| (.*\n)", self.text, re.MULTILINE))
+    def trained(self):
+        """All Jobs have ended, and none has failed but those of which it was said."""
+        jobs = self._cluster.jobs.values()
+        self._until(lambda: all(job.condition for job in jobs), "the Jobs' ends")
+        wrong = [(j.name, j.reason) for j in jobs
+                 if (j.condition == "Failed") != (j in self._failed)]
+        assert not wrong, f"{wrong}\n{self._cluster.said()}"
+        summary = json.loads(self._read("summary.json"))
+        self.figures["digest"] = summary["digest"]
+        if self._harmed is not None:
+            self.figures["again"] = summary["samples_rolled_back"] // 64
+            self._measure()
+
+    def _measure(self):
+        """The longest time from the harm to the last step without a new line of metrics, and that
+        until a new step."""
+        before = [step for at, step in self._steps if at <= self._harmed] or [0]
+        end = next(at for at, step in self._steps if step == self._steps[-1][1])
+        after = [(at, step) for at, step in self._steps if self._harmed < at <= end]
+        times = [self._harmed] + [at for at, _ in after]
+        self._note("longest", max(b - a for a, b in zip(times, times[1:])))
+        new = (at for at, step in after if step > before[-1] + 5)
+        self._note("first", next(new) - self._harmed)
+
+    def copy(self):
+        """The pod in the comments reads the result, and can do no more."""
+        self._cluster.apply("".join(re.findall(r"^#\| (.*\n)", self._text, re.MULTILINE)))
+        name = f"{self._base}-files"
+        self._until(self._cluster.pods[name].is_started, "the pod for copying")
+        for line, wanted in (("cat /runs/*/summary.json", [self.figures["digest"]]),
+                             ("touch /runs/x", ["Read-only file system"]),
+                             ("touch /x", ["Read-only file system"]),
+                             ("id -u", ["10001"]),
+                             ("grep CapBnd /proc/self/status", ["0000000000000000"])):
+            _, said = self._cluster.kubectl(f"kubectl exec {name} -- sh -c '{line}'")
+            assert all(word in said for word in wanted), said
 
     def close(self):
-        self.cluster.close()
+        self._cluster.close()
