@@ -17,6 +17,7 @@
 #include "common/wire/find_credentials.h"
 #include "worker/process/worker.h"
 #include "worker/script/script_opening.h"
+#include "worker/trainer/trainer_client.h"
 
 namespace {
 
@@ -49,6 +50,7 @@ absl::Status Work(const std::string& config, const std::vector<std::string>& ove
       options.connection.credentials,
       rubato::FindCredentials(static_cast<rubato::SecurityMode>(job.security().mode()),
                               rubato::Role::kWorker, std::getenv));
+  options.trainer = rubato::FindTrainerServer(std::getenv);
   if (job.cluster().dedicated_coordinator()) options.connection.coordinator = "the coordinator";
   rubato::Departure departure;
   signals->OnSignal([&](int signal) { departure.Ask(rubato::InterruptedBy(signal)); });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <string>
 #include <utility>
@@ -20,6 +21,7 @@
 #include "common/base/version.h"
 #include "common/job/job.h"
 #include "common/space/job_codec.h"
+#include "common/space/modes.h"
 #include "common/space/placement.h"
 #include "common/wire/control_client.h"
 #include "common/wire/heartbeat.h"
@@ -98,6 +100,7 @@ class Worker {
   // All parameters of the last pull are here.
   void MeasureWaiting();
   void AddFigures(int64_t pushed_bytes, proto::Progress* progress);
+  void ReportProgress(const Session::Compute& compute, const proto::Progress& progress);
   // Waits as long as the computation is to take, beside its own time.
   void Delay(const Session::Compute& compute);
 
@@ -121,6 +124,9 @@ class Worker {
   PulledParameters parameters_;
   std::unique_ptr<WorkerValues> values_;
   std::optional<Session> session_;
+  std::unique_ptr<TrainerClient> trainer_;
+
+  bool is_reporter_ = false;  // of the view's members it has the lowest rank
 
   BusyClock busy_;
   int64_t pushed_at_ = 0;  // nanoseconds: the first push behind the last pull; 0: none
@@ -155,6 +161,9 @@ absl::Status Worker::Run(std::unique_ptr<WorkerValues> values) {
   session_.emplace(job_, values_->space().values());
   log_.emplace(MakeLog(options_.rank));
   for (const std::string& note : values_->notes()) log_->Info(note);
+  if (options_.trainer.has_value()) {
+    trainer_ = std::make_unique<TrainerClient>(*options_.trainer, *log_);
+  }
   log_->Info("ready; waiting for the coordinator and the others",
              {{"coordinator", job_.cluster().address()}});
   departure_.OnAsked(
@@ -172,6 +181,8 @@ absl::Status Worker::Run(std::unique_ptr<WorkerValues> values) {
   }
   departure_.OnAsked(nullptr);
   values_->EndTests();
+  if (trainer_ != nullptr && end_->ok() && is_reporter_) trainer_->Finish();
+  trainer_.reset();
   return *end_;
 }
 
@@ -235,6 +246,10 @@ void Worker::Run(const Session::UseView&) {
   hooks_.OnMember(view.your_rank());
   log_->Info("takes part", {{"view", view.number()}, {"workers", view.members_size()}});
   values_->OnView(view, session_->placement().max_values());
+  const auto is_lower = [&](const proto::Member& member) {
+    return member.rank() < view.your_rank();
+  };
+  is_reporter_ = std::none_of(view.members().begin(), view.members().end(), is_lower);
 }
 
 void Worker::OpenParameters() {
@@ -353,9 +368,30 @@ void Worker::Run(const Session::Compute& compute) {
     if (computed.progress.left_out()) break;
   }
   AddFigures(pushed_bytes, &computed.progress);
+  if (trainer_ != nullptr && is_reporter_) ReportProgress(compute, computed.progress);
   computed.progress.set_computing_seconds(
       static_cast<double>(MonotonicNanos() - begun - (parameters_.times().waited - waited)) * 1e-9);
   Handle(computed);
+}
+
+void Worker::ReportProgress(const Session::Compute& compute, const proto::Progress& progress) {
+  const int64_t epoch_samples = values_->Registration().train_samples();
+  const int64_t before = session_->schedule().SamplesBefore(compute.unit);
+  TrainingFigures figures;
+  if (!job_.train().until().has_time()) {
+    figures.done = static_cast<double>(before) /
+                   static_cast<double>(std::max<int64_t>(1, TotalSamples(job_, epoch_samples)));
+  }
+  figures.epoch = static_cast<double>(before) / static_cast<double>(epoch_samples);
+  figures.step = before / job_.train().batch_size();
+  figures.workers = session_->view().members_size();
+  const double samples = static_cast<double>(
+      std::accumulate(progress.samples().begin(), progress.samples().end(), int64_t{0}));
+  if (samples > 0) {
+    figures.loss =
+        std::accumulate(progress.loss_sum().begin(), progress.loss_sum().end(), 0.0) / samples;
+  }
+  trainer_->Report(figures);
 }
 
 void Worker::Delay(const Session::Compute& compute) {

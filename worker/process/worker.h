@@ -10,14 +10,16 @@
 #include "proto/job.pb.h"
 #include "worker/process/departure.h"
 #include "worker/script/script_channel.h"
+#include "worker/trainer/trainer_client.h"
 
 namespace rubato {
 
 struct WorkerOptions {
-  int rank = -1;                 // the rank it asks for; any free one by default
-  int local_rank = 0;            // which of its host's workers it is: that decides its GPU
-  ConnectionOptions connection;  // of all its connections
-  std::optional<Delays> delays;  // of its computations
+  int rank = -1;                         // the rank it asks for; any free one by default
+  int local_rank = 0;                    // which of its host's workers it is: that decides its GPU
+  ConnectionOptions connection;          // of all its connections
+  std::optional<Delays> delays;          // of its computations
+  std::optional<TrainerServer> trainer;  // is told how far the training is
 };
 
 // Works until the job is over. FailedPrecondition and the like where repeating cannot help (exit
