@@ -57,9 +57,14 @@ absl::StatusOr<AtomicFile> AtomicFile::Create(std::string path, mode_t mode) {
   // wins.
   static std::atomic<uint64_t> last{0};
   std::string temporary_path = absl::StrCat(path, ".", getpid(), "-", ++last, ".tmp");
-  unlink(temporary_path.c_str());  // of a process before, which had the same number
-  const int descriptor =
-      open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+  const auto create = [&] {
+    return open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
+  };
+  int descriptor = create();
+  if (descriptor < 0 && errno == EEXIST) {  // of a process before, which had the same number
+    unlink(temporary_path.c_str());
+    descriptor = create();
+  }
   if (descriptor < 0) return ErrorOf("create", path, errno);
   return AtomicFile(std::move(path), std::move(temporary_path), descriptor);
 }

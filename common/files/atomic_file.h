@@ -13,8 +13,8 @@
 namespace rubato {
 
 // What Commit() flushes to the disk: the contents and the name; the contents, where whoever
-// publishes the folder flushes its names; nothing, where others wait and the file has to outlive
-// the process alone.
+// publishes the folder flushes its names; nothing, where the file has to outlive the process alone,
+// or others flush it.
 enum class Flush { kName, kContents, kNothing };
 
 // Bytes are written to a temporary file beside `path`, which Commit() flushes to the disk and

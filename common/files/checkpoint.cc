@@ -27,9 +27,9 @@ constexpr char kJob[] = "/job.yaml";
 constexpr char kComplete[] = "/COMPLETE";
 constexpr char kPrefix[] = "step-";
 
-// Makes the names in a folder survive a loss of power.
-absl::Status SyncFolder(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+// Makes a file's contents, or the names in a folder, survive a loss of power.
+absl::Status Sync(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) return absl::ErrnoToStatus(errno, absl::StrCat("cannot open ", path));
   const int result = fsync(fd);
   const int error = errno;
@@ -38,14 +38,23 @@ absl::Status SyncFolder(const std::string& path) {
   return absl::OkStatus();
 }
 
+// The files in a folder, and their names.
+absl::Status SyncFiles(const std::string& folder) {
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error)) {
+    RUBATO_RETURN_IF_ERROR(Sync(it->path().string()));
+  }
+  if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot read ", folder));
+  return Sync(folder);
+}
+
 // All but the parts.
 absl::Status WriteFiles(const std::string& path, proto::Manifest manifest,
                         const std::string& job_yaml) {
   manifest.set_job_file_digest(Sha256Hex(job_yaml));
   RUBATO_RETURN_IF_ERROR(WriteManifest(path + kManifest, std::move(manifest)));
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(path + kJob, job_yaml, Flush::kContents));
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(path + kComplete, "", Flush::kContents));
-  return SyncFolder(path);  // the names of the parts as well
+  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(path + kJob, job_yaml, Flush::kNothing));
+  return WriteFileAtomically(path + kComplete, "", Flush::kNothing);
 }
 
 // Writes part number `part` of a whole state, and what the manifest says of it.
@@ -91,8 +100,8 @@ absl::Status BeginCheckpoint(const std::string& folder, const std::string& tempo
     return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make the folder ", folder));
   }
   // The folder may be new, and the run's as well: their names must be on the disk, too.
-  (void)SyncFolder(fs::path(folder).parent_path().string());
-  (void)SyncFolder(fs::path(folder).parent_path().parent_path().string());
+  (void)Sync(fs::path(folder).parent_path().string());
+  (void)Sync(fs::path(folder).parent_path().parent_path().string());
   fs::create_directories(temporary, error);
   if (error) {
     return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make the folder ", temporary));
@@ -102,8 +111,8 @@ absl::Status BeginCheckpoint(const std::string& folder, const std::string& tempo
 
 absl::StatusOr<std::string> PublishCheckpoint(const std::string& folder,
                                               const std::string& temporary,
-                                              proto::Manifest manifest,
-                                              const std::string& job_yaml) {
+                                              proto::Manifest manifest, const std::string& job_yaml,
+                                              bool flushes) {
   const std::string path = absl::StrFormat("%s/%s%08d", folder, kPrefix, manifest.step());
   manifest.set_format(kManifestFormat);
   absl::Status status = [&] {
@@ -111,14 +120,23 @@ absl::StatusOr<std::string> PublishCheckpoint(const std::string& folder,
       RUBATO_RETURN_IF_ERROR(OpenVector(temporary, manifest, vector).status());
     }
     RUBATO_RETURN_IF_ERROR(WriteFiles(temporary, manifest, job_yaml));
+    // What it replaces may be on the disk, and the only one there.
+    std::error_code error;
+    flushes = flushes || fs::exists(path, error);
+    if (flushes) RUBATO_RETURN_IF_ERROR(SyncFiles(temporary));
     RUBATO_RETURN_IF_ERROR(Publish(temporary, path));
-    return SyncFolder(folder);
+    return flushes ? Sync(folder) : absl::OkStatus();
   }();
   // What is left under the temporary name: a failure, or an older checkpoint of the same step.
   std::error_code error;
   fs::remove_all(temporary, error);
   if (!status.ok()) return status;
   return path;
+}
+
+absl::Status FlushCheckpoint(const std::string& path) {
+  RUBATO_RETURN_IF_ERROR(SyncFiles(path));
+  return Sync(fs::path(path).parent_path().string());
 }
 
 absl::StatusOr<std::string> WriteCheckpoint(const std::string& folder, proto::Manifest manifest,
@@ -138,7 +156,7 @@ absl::StatusOr<std::string> WriteCheckpoint(const std::string& folder, proto::Ma
       return status;
     }
   }
-  return PublishCheckpoint(folder, temporary, std::move(manifest), job_yaml);
+  return PublishCheckpoint(folder, temporary, std::move(manifest), job_yaml, /*flushes=*/true);
 }
 
 std::vector<std::string> ListCheckpoints(const std::string& folder) {
@@ -161,7 +179,6 @@ absl::Status RemoveCheckpoint(const std::string& path) {
   if (unlink((path + kComplete).c_str()) != 0 && errno != ENOENT) {
     return absl::ErrnoToStatus(errno, absl::StrCat("cannot remove ", path));
   }
-  (void)SyncFolder(path);  // the mark goes before the rest, whatever happens
   std::error_code error;
   fs::remove_all(path, error);
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot remove ", path));

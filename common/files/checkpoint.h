@@ -13,6 +13,10 @@
 //
 // All that reads and writes checkpoints goes through this file: whole states, or one server's part
 // (CheckpointPart, CheckpointReader) of a folder that BeginCheckpoint and PublishCheckpoint frame.
+//
+// A folder that has its name outlives every process. It outlives the machine once it is flushed,
+// when it is published or later (FlushCheckpoint). One that was not may be there all the same after
+// a loss of power, with files that are short or hold other bytes: CheckCheckpoint finds that.
 #ifndef RUBATO_COMMON_FILES_CHECKPOINT_H_
 #define RUBATO_COMMON_FILES_CHECKPOINT_H_
 
@@ -36,8 +40,8 @@ struct TrainingState {
 };
 
 // Writes folder/step-… for manifest.step and returns its path, with as many parts as the manifest
-// names; one if it names none. What the manifest says of the files is filled in. An error (a full
-// disk, say) names the file and leaves nothing behind.
+// names; one if it names none. What the manifest says of the files is filled in. It is flushed. An
+// error (a full disk, say) names the file and leaves nothing behind.
 absl::StatusOr<std::string> WriteCheckpoint(const std::string& folder, proto::Manifest manifest,
                                             const std::string& job_yaml,
                                             const proto::Layout& layout,
@@ -46,18 +50,23 @@ absl::StatusOr<std::string> WriteCheckpoint(const std::string& folder, proto::Ma
 // The same in two steps, with the parts between them. Makes the folder `temporary` beside the
 // checkpoints in `folder`, or takes it as it is.
 absl::Status BeginCheckpoint(const std::string& folder, const std::string& temporary);
-// Gives `temporary`, which holds the parts that the manifest names, its name in `folder`.
+// Gives `temporary`, which holds the parts that the manifest names, its name in `folder`; if
+// `flushes`, or if it replaces another, when it is on the disk, whoever on this machine has written
+// the parts.
 // InvalidArgument if a part is missing or not whole.
 absl::StatusOr<std::string> PublishCheckpoint(const std::string& folder,
                                               const std::string& temporary,
-                                              proto::Manifest manifest,
-                                              const std::string& job_yaml);
+                                              proto::Manifest manifest, const std::string& job_yaml,
+                                              bool flushes);
+// Has one that was published without being flushed on the disk. Errors name the file.
+absl::Status FlushCheckpoint(const std::string& path);
 
 // The complete checkpoints of a folder, oldest first; those of the same step by name. Empty if
 // there is no such folder.
 std::vector<std::string> ListCheckpoints(const std::string& folder);
 
-// Deletes a checkpoint such that it is never taken for a whole one.
+// Deletes a checkpoint such that it is never taken for a whole one, unless the machine goes down
+// meanwhile: then it may be found damaged.
 absl::Status RemoveCheckpoint(const std::string& path);
 
 // What it says, without a look at its floats. Errors as CheckCheckpoint.

@@ -96,10 +96,10 @@ absl::Status CheckpointPart::Append(size_t vector, absl::Span<const float> value
   return files_[vector].Append(AsBytes(values));
 }
 
-absl::Status CheckpointPart::Finish(const std::function<bool()>& goes_on) {
+absl::Status CheckpointPart::Finish(Flush flush, const std::function<bool()>& goes_on) {
   for (SafetensorsWriter& file : files_) {
     if (goes_on && !goes_on()) return absl::CancelledError("the part is not wanted any more");
-    RUBATO_RETURN_IF_ERROR(file.Finish(Flush::kContents));
+    RUBATO_RETURN_IF_ERROR(file.Finish(flush));
   }
   return absl::OkStatus();
 }

@@ -53,10 +53,11 @@ class CheckpointPart {
   // naming the parameter, if one is not finite: sums that are finite may not be so together, and
   // nobody wants to go on from what comes of that. Else errors as SafetensorsWriter::Append.
   absl::Status Append(size_t vector, absl::Span<const float> values);
-  // When all blocks of all vectors are appended: flushes the contents of each file to the disk
-  // and gives it its name, which is for who publishes the folder to flush. `goes_on`, if given, is
-  // asked before each; Cancelled if it says no.
-  absl::Status Finish(const std::function<bool()>& goes_on = nullptr);
+  // When all blocks of all vectors are appended: gives each file its name, which is for who
+  // publishes the folder to flush. `flush` says whether the contents are, too. `goes_on`, if given,
+  // is asked before each; Cancelled if it says no.
+  absl::Status Finish(Flush flush = Flush::kNothing,
+                      const std::function<bool()>& goes_on = nullptr);
 
   // Of the blocks in order: CRC-32C of the bytes of each vector.
   const std::vector<uint32_t>& checksums() const { return checksums_; }

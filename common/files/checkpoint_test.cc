@@ -183,7 +183,7 @@ TEST_F(CheckpointPartsTest, APartThatNobodyHasWrittenKeepsACheckpointFromItsName
   manifest_.set_format(2);
   manifest_.add_parts()->set_end(1);
   RUBATO_ASSERT_OK(BeginCheckpoint(folder_, folder_ + "/.new"));
-  EXPECT_THAT(PublishCheckpoint(folder_, folder_ + "/.new", manifest_, "name: x\n").status(),
+  EXPECT_THAT(PublishCheckpoint(folder_, folder_ + "/.new", manifest_, "name: x\n", true).status(),
               IsError(absl::StatusCode::kInvalidArgument, HasSubstr("part 0 is missing")));
   EXPECT_TRUE(fs::is_empty(folder_));
 }
@@ -410,30 +410,80 @@ std::optional<std::vector<Call>> CallsOf(const std::function<void()>& work) {
   return calls;
 }
 
-// So that it is whole after the machine has gone down, too: what gets a name has been flushed, and
-// then the folder that holds the name.
+// What of the calls' files and folders is not on the disk, when a folder gets the name `to` or, if
+// it never does, in the end.
+std::set<std::string> UnflushedAt(const std::string& to, const std::vector<Call>& calls) {
+  std::set<std::string> unflushed;
+  for (const Call& call : calls) {
+    if (call.number == SYS_fsync || call.number == SYS_fdatasync) {
+      unflushed.erase(call.path);
+    } else if (call.to.empty()) {
+      unflushed.insert(call.path);
+    } else if (call.to == to) {
+      return unflushed;
+    } else {
+      if (unflushed.erase(call.path) > 0) unflushed.insert(call.to);
+      unflushed.insert(fs::path(call.to).parent_path());
+      for (const std::string& path : std::set<std::string>(unflushed)) {
+        if (!absl::StartsWith(path, call.path + "/")) continue;
+        unflushed.erase(path);
+        unflushed.insert(call.to + path.substr(call.path.size()));
+      }
+    }
+  }
+  return unflushed;
+}
+
+// So that it is whole after the machine has gone down, too: what gets its name has been flushed,
+// and then the folder that holds the name.
 TEST_F(CheckpointTest, WhatGetsItsNameIsOnTheDisk) {
   fs::create_directories(folder_);
   folder_ = fs::canonical(folder_);
   const auto calls = CallsOf([&] { Write(1); });
   if (!calls.has_value()) GTEST_SKIP() << "processes cannot be traced here";
+  EXPECT_THAT(UnflushedAt(folder_ + "/step-00000001", *calls), IsEmpty());
+  EXPECT_THAT(UnflushedAt("", *calls), IsEmpty());
   std::set<std::string> names;
-  for (auto it = calls->begin(); it != calls->end(); ++it) {
-    if (it->to.empty()) continue;
-    const auto touches = [&](const Call& call) {
-      const std::string& name = call.to.empty() ? call.path : call.to;
-      return name == it->path || absl::StartsWith(name, it->path + "/");
-    };
-    const auto last = std::find_if(std::make_reverse_iterator(it), calls->rend(), touches);
-    ASSERT_NE(last, calls->rend()) << it->path;
-    EXPECT_TRUE(last->number == SYS_fsync && last->path == it->path) << it->path;
-    EXPECT_TRUE(std::any_of(it, calls->end(), [&](const Call& call) {
-      return call.number == SYS_fsync && call.path == fs::path(it->to).parent_path();
-    })) << it->to;
-    names.insert(fs::path(it->to).filename());
-  }
+  for (const Call& call : *calls) names.insert(fs::path(call.to).filename());
   EXPECT_THAT(names, testing::IsSupersetOf({"parameters.safetensors", "momentum.safetensors",
                                             "manifest.json", "job.yaml", "step-00000001"}));
+}
+
+TEST_F(CheckpointTest, WhatWasNotFlushedCanBeLater) {
+  fs::create_directories(folder_);
+  folder_ = fs::canonical(folder_);
+  const std::string temporary = folder_ + "/.new", path = folder_ + "/step-00000001";
+  const auto write = [&] {
+    manifest_.set_step(1);
+    manifest_.clear_blocks();
+    manifest_.add_blocks()->set_version(1);
+    *manifest_.mutable_layout() = layout_;
+    manifest_.clear_parts();
+    manifest_.add_parts()->set_end(1);
+    RUBATO_ASSERT_OK(BeginCheckpoint(folder_, temporary));
+    auto part = CreatePart(temporary, manifest_, 0);
+    RUBATO_ASSERT_OK(part);
+    RUBATO_ASSERT_OK(part->Append(0, state_.parameters));
+    RUBATO_ASSERT_OK(part->Append(1, state_.slots[0]));
+    RUBATO_ASSERT_OK(part->Finish());
+    AddChecksums({0, 1}, part->checksums(), &manifest_);
+    RUBATO_ASSERT_OK(
+        PublishCheckpoint(folder_, temporary, manifest_, "name: x\n", /*flushes=*/false));
+  };
+  const auto published = CallsOf(write);
+  if (!published.has_value()) GTEST_SKIP() << "processes cannot be traced here";
+  RUBATO_ASSERT_OK(CheckCheckpoint(path));
+  EXPECT_THAT(UnflushedAt("", *published),
+              testing::IsSupersetOf({path + "/parameters.safetensors", path + "/manifest.json"}));
+  fs::remove_all(path);
+  const auto flushed = CallsOf([&] {
+    write();
+    RUBATO_ASSERT_OK(FlushCheckpoint(path));
+  });
+  EXPECT_THAT(UnflushedAt("", *flushed), IsEmpty());
+  // One that takes its place is flushed, whatever was asked for.
+  const auto again = CallsOf(write);
+  EXPECT_THAT(UnflushedAt(path, *again), IsEmpty());
 }
 
 }  // namespace

@@ -122,7 +122,7 @@ absl::Status WriteManifest(const std::string& file, proto::Manifest manifest) {
   if (!google::protobuf::util::MessageToJsonString(manifest, &json, options).ok()) {
     return absl::InternalError("cannot write the manifest as JSON");
   }
-  return WriteFileAtomically(file, json, Flush::kContents);
+  return WriteFileAtomically(file, json, Flush::kNothing);
 }
 
 absl::StatusOr<proto::Manifest> ReadManifestFile(const std::string& file) {

@@ -18,7 +18,8 @@ namespace rubato {
 
 constexpr int kManifestFormat = 2;  // that is written; 1 is read, too
 
-// Fills in the format and the digest. Errors as ReadManifestFile if it could not be read again.
+// Fills in the format and the digest; flushes nothing. Errors as ReadManifestFile if it could not
+// be read again.
 absl::Status WriteManifest(const std::string& file, proto::Manifest manifest);
 // InvalidArgument, in one sentence, if it is damaged, of a later format, or says what cannot be.
 absl::StatusOr<proto::Manifest> ReadManifestFile(const std::string& file);

@@ -7,13 +7,13 @@
 #include <unistd.h>
 
 #include <cstring>
-#include <fstream>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/base/boot_id.h"
 #include "common/base/check.h"
 #include "common/base/entropy.h"
 #include "common/base/status.h"
@@ -32,13 +32,6 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free &&
 constexpr int kSeals = F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL;
 
 constexpr char kOtherHost[] = "the worker is on another host";
-
-// Differs from one start of a machine to the next, and between machines.
-std::string BootId() {
-  std::string id;
-  std::getline(std::ifstream("/proc/sys/kernel/random/boot_id"), id);
-  return id;
-}
 
 absl::Status CannotOpen(absl::string_view why) {
   return absl::UnavailableError(

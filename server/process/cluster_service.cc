@@ -20,6 +20,8 @@ namespace {
 // Calls whose peers have not spoken yet. A peer registers as soon as it has called.
 constexpr int kMaxSilent = 1024;
 
+constexpr absl::Duration kUntilRest = absl::Seconds(1);
+
 proto::CoordinatorMessage Refusal(absl::string_view reason) {
   proto::CoordinatorMessage message;
   message.mutable_stop()->set_exit_code(kExitFailure);
@@ -310,8 +312,14 @@ void ClusterService::RunTasks(const Tasks& tasks) {
   const auto something_to_do = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return end_.has_value() || !tasks_.empty();
   };
-  for (mutex_.Await(absl::Condition(&something_to_do)); !end_.has_value();
-       mutex_.Await(absl::Condition(&something_to_do))) {
+  while (true) {
+    if (!mutex_.AwaitFor(absl::Condition(&something_to_do), kUntilRest)) {
+      mutex_.Unlock();
+      if (tasks.rest) tasks.rest();
+      mutex_.Lock();
+      continue;
+    }
+    if (end_.has_value()) return;
     const Task task = std::move(tasks_.front());
     tasks_.pop_front();
     RunTask(task, tasks);

@@ -90,6 +90,8 @@ class ClusterService : public RawCoordination {
     std::function<absl::StatusOr<std::string>(const proto::View& view,
                                               const coordinator::WriteCheckpoint& write)>
         checkpoint;
+    // None of these has come for a second; may be null.
+    std::function<void()> rest;
     // The job is over, and waits for the one that is under way. From another thread; may be null.
     std::function<void()> stop;
   };

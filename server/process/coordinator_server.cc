@@ -150,6 +150,7 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
   options_.on_ready(false);
   signals->OnSignal(nullptr);
   if (host_.has_value()) host_->StopParts();
+  files_->FlushLast();
   files_->RemovePartsFolder();
   if (const std::optional<int> lost = service_.lost_shard(); lost.has_value()) {
     goes_back_ = true;
@@ -299,6 +300,7 @@ ClusterService::Tasks CoordinatorServer::Tasks() {
     initial_file_ = folder_->InitialFile();
     return files_->SaveInitial(save.layout, save.begin, save.values, save.is_last);
   };
+  tasks.rest = [this] { files_->FlushLast(); };
   tasks.stop = [this] { files_->StopCollecting(); };
   return tasks;
 }

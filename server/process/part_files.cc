@@ -12,8 +12,10 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "common/base/boot_id.h"
 #include "common/base/exit_code.h"
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
@@ -216,8 +218,10 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
       Say(PartMessage(task.snapshot, proto::PartWritten::STATE_WRITING));
     }
     *checksums = part.checksums();
-    // To flush a file to the disk may take long, and each tells.
-    return part.Finish([&] {
+    // Who publishes the checkpoint flushes what this machine has in its memory. To do so here may
+    // take long, and each file tells.
+    const bool flushes = !absl::EndsWith(task.folder, BootId());
+    return part.Finish(flushes ? Flush::kContents : Flush::kNothing, [&] {
       Say(PartMessage(task.snapshot, proto::PartWritten::STATE_WRITING));
       return IsWanted(task.snapshot);
     });

@@ -117,7 +117,7 @@ class PartFilesTest : public ::testing::Test {
     AddChecksums({0, 1}, other->checksums(), &manifest);
     const std::vector<uint32_t> own(part.checksums().begin(), part.checksums().end());
     AddChecksums({1, 3}, own, &manifest);
-    const auto path = PublishCheckpoint(folder_, folder, manifest, "name: x\n");
+    const auto path = PublishCheckpoint(folder_, folder, manifest, "name: x\n", /*flushes=*/false);
     EXPECT_THAT(path, IsOk());
     return path.value_or("");
   }

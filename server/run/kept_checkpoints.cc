@@ -1,5 +1,6 @@
 #include "server/run/kept_checkpoints.h"
 
+#include <algorithm>
 #include <cmath>
 #include <iterator>
 #include <set>
@@ -15,6 +16,10 @@ void KeptCheckpoints::Add(Entry entry) {
 void KeptCheckpoints::OnEvaluation(int64_t step, double metric) {
   evaluated_[step] = metric;
   if (evaluated_.size() > 2 * kMostEvaluations) ForgetEvaluations();
+}
+
+void KeptCheckpoints::OnFlushed(const std::string& path) {
+  for (Entry& entry : entries_) entry.is_flushed = entry.is_flushed || entry.path == path;
 }
 
 void KeptCheckpoints::ForgetEvaluations() {
@@ -59,6 +64,9 @@ std::vector<std::string> KeptCheckpoints::Expire(const proto::Checkpoint& settin
     }
     candidates.insert(best);
   }
+  const auto flushed = std::find_if(entries_.rbegin(), entries_.rend(),
+                                    [](const Entry& entry) { return entry.is_flushed; });
+  if (flushed != entries_.rend()) candidates.insert(flushed->path);
   std::vector<std::string> expired;
   std::vector<Entry> kept;
   const size_t newest = settings.keep_last();

@@ -1,4 +1,4 @@
-// Which checkpoints of a run are kept: the newest so many, and the best.
+// Which checkpoints of a run are kept: the newest so many, the best, and the newest on the disk.
 #ifndef RUBATO_SERVER_RUN_KEPT_CHECKPOINTS_H_
 #define RUBATO_SERVER_RUN_KEPT_CHECKPOINTS_H_
 
@@ -18,6 +18,7 @@ class KeptCheckpoints {
     std::string path;
     int64_t step = 0;  // its manifest's
     int64_t due = 0;   // the last unit up to that step after which there is an evaluation
+    bool is_flushed = false;
   };
 
   // Later than all before it, or the last one written anew: on arrival the final checkpoint may be
@@ -27,8 +28,12 @@ class KeptCheckpoints {
   // of that step, which is written while they are evaluated.
   void OnEvaluation(int64_t step, double metric);
 
+  // That one is on the disk, and not in memory alone.
+  void OnFlushed(const std::string& path);
+
   // Forgets those that `settings` does not keep, and returns their paths. Beside the best, what an
-  // evaluation that is still to come may find to be so is kept.
+  // evaluation that is still to come may find to be so is kept; and so is the newest that is on the
+  // disk, which is all that a loss of power may leave.
   std::vector<std::string> Expire(const proto::Checkpoint& settings);
 
  private:

@@ -34,6 +34,24 @@ TEST(KeptCheckpointsTest, KeepsTheNewest) {
   EXPECT_THAT(kept.Expire(Settings(1)), ElementsAre("b"));
 }
 
+// All that a loss of power may leave.
+TEST(KeptCheckpointsTest, KeepsTheNewestOnTheDisk) {
+  KeptCheckpoints kept;
+  kept.Add({"a", 1, 0});
+  kept.Add({"b", 2, 0});
+  kept.OnFlushed("b");
+  kept.Add({"c", 3, 0});
+  kept.Add({"d", 4, 0});
+  EXPECT_THAT(kept.Expire(Settings(1)), ElementsAre("a", "c"));
+  kept.Add({"e", 5, 0});
+  EXPECT_THAT(kept.Expire(Settings(1)), ElementsAre("d"));
+  kept.OnFlushed("e");
+  EXPECT_THAT(kept.Expire(Settings(1)), ElementsAre("b"));
+  kept.OnFlushed("e");
+  kept.Add({"e", 5, 0});  // anew
+  EXPECT_THAT(kept.Expire(Settings(1)), IsEmpty());
+}
+
 // The evaluation of a checkpoint's step comes when the checkpoint has been written.
 TEST(KeptCheckpointsTest, AnEvaluationCountsForTheCheckpointOfItsStep) {
   for (const auto mode : {proto::KeepBest::MODE_MIN, proto::KeepBest::MODE_MAX}) {

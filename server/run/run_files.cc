@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
+#include "common/base/boot_id.h"
 #include "common/base/bytes.h"
 #include "common/base/entropy.h"
 #include "common/base/json.h"
@@ -38,14 +39,18 @@ constexpr absl::Duration kCollectSilence = absl::Minutes(2);
 constexpr absl::Duration kWriteTimeout = absl::Minutes(10);
 constexpr absl::Duration kBetweenWrites = absl::Seconds(1);
 
+// Checkpoints that come sooner after one another are not all flushed: see RunFiles::WriteSnapshot.
+constexpr absl::Duration kBetweenFlushes = absl::Seconds(1);
+
 constexpr char kPartsPrefix[] = ".parts-";
 
-// A name that nobody else gives: who sees such a folder shares the file system.
+// A name that nobody else gives: who sees such a folder shares the file system. It ends with this
+// machine's: who is on another one flushes what it writes there (server/process/part_files.h).
 std::string PartsFolder(const RunFolder& folder) {
   std::error_code error;
-  return absl::StrFormat("%s/%s%016x%016x",
+  return absl::StrFormat("%s/%s%016x%016x-%s",
                          std::filesystem::absolute(folder.CheckpointFolder(), error).string(),
-                         kPartsPrefix, DrawEntropy(), DrawEntropy());
+                         kPartsPrefix, DrawEntropy(), DrawEntropy(), BootId());
 }
 
 // What metrics.jsonl tells of tests beside the training, by the samples trained before them.
@@ -226,6 +231,7 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
   }
   // Shards have made it, if any has written a part.
   const std::string temporary = absl::StrCat(parts_folder_, "/", snapshot);
+  const bool flushes = MonotonicNow() - last_flush_ >= kBetweenFlushes;
   const absl::StatusOr<std::string> path = [&]() -> absl::StatusOr<std::string> {
     RUBATO_RETURN_IF_ERROR(failure);
     if (mkdir(temporary.c_str(), 0777) != 0 && errno != EEXIST) {  // somebody removed the rest
@@ -238,7 +244,7 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
     for (const int shard : unseen) {
       RUBATO_RETURN_IF_ERROR(WritePart(view, shard, snapshot, temporary, &manifest));
     }
-    return PublishCheckpoint(folder_.CheckpointFolder(), temporary, manifest, job_yaml_);
+    return PublishCheckpoint(folder_.CheckpointFolder(), temporary, manifest, job_yaml_, flushes);
   }();
   // What is left, of snapshots that were not taken as well: there is no other until this is done.
   std::error_code error;
@@ -248,17 +254,43 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
   }
   for (const std::string& old : left) std::filesystem::remove_all(old, error);
   RUBATO_RETURN_IF_ERROR(path.status());
-  std::vector<std::string> expired;
   {
     MonotonicLock lock(&mutex_);
     kept_.Add({*path, manifest.step(), EvaluationBefore(manifest)});
+  }
+  unflushed_ = *path;
+  if (flushes) OnFlushed();
+  RemoveExpired();
+  return *path;
+}
+
+void RunFiles::OnFlushed() {
+  last_flush_ = MonotonicNow();
+  MonotonicLock lock(&mutex_);
+  kept_.OnFlushed(std::exchange(unflushed_, ""));
+}
+
+void RunFiles::RemoveExpired() {
+  std::vector<std::string> expired;
+  {
+    MonotonicLock lock(&mutex_);
     expired = kept_.Expire(job_.checkpoint());
   }
   for (const std::string& old : expired) {
     const absl::Status status = RemoveCheckpoint(old);
     if (!status.ok()) log_.Warning(status.message());
   }
-  return *path;
+}
+
+void RunFiles::FlushLast() {
+  if (unflushed_.empty()) return;
+  if (const absl::Status status = FlushCheckpoint(unflushed_); !status.ok()) {
+    log_.Warning(absl::StrCat("a checkpoint may not outlive this machine: ", status.message()));
+    unflushed_.clear();
+    return;
+  }
+  OnFlushed();
+  RemoveExpired();
 }
 
 absl::Status RunFiles::Restore(const proto::View& view, const std::vector<int>& shards,

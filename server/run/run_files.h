@@ -58,11 +58,17 @@ class RunFiles {
   // Makes a checkpoint, whose path it returns, of the parts of a snapshot that shards have written
   // and of those of `unseen`, which are read; or removes them and returns `failure`, if there is
   // one. Removes checkpoints that are not kept.
+  // One that comes within a second after another has been flushed to the disk is not flushed, which
+  // would take more time than all else: it outlives all processes, and a loss of power takes the
+  // job back to the last that was flushed, which is kept.
   absl::StatusOr<std::string> WriteSnapshot(const proto::View& view, uint32_t snapshot,
                                             proto::Manifest manifest,
                                             const std::vector<int>& unseen,
                                             const absl::Status& failure)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // Flushes the last checkpoint to the disk, unless it is there. By the thread that writes them,
+  // when it has had nothing to do for a second, and when the term is over.
+  void FlushLast() ABSL_LOCKS_EXCLUDED(mutex_);
   // Which checkpoints are kept may depend on it. From any thread; other lines are ignored.
   void OnMetrics(const MetricsLine& line) ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -101,6 +107,9 @@ class RunFiles {
   // Reads the part of a shard that does not see `folder` and writes it there.
   absl::Status WritePart(const proto::View& view, int shard, uint32_t snapshot,
                          const std::string& folder, proto::Manifest* manifest);
+  // What was not flushed is.
+  void OnFlushed() ABSL_LOCKS_EXCLUDED(mutex_);
+  void RemoveExpired() ABSL_LOCKS_EXCLUDED(mutex_);
   // The last unit up to the checkpoint's step after which the parameters are evaluated.
   int64_t EvaluationBefore(const proto::Manifest& manifest) const;
   const proto::Job job_;
@@ -113,6 +122,8 @@ class RunFiles {
   MonotonicMutex mutex_;
   KeptCheckpoints kept_ ABSL_GUARDED_BY(mutex_);
   bool gives_up_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Time last_flush_ = absl::InfinitePast();  // of this term's checkpoints
+  std::string unflushed_;                         // the last checkpoint, if it is not on the disk
   CollectEnd collect_end_;
   std::vector<std::unique_ptr<ShardStreams>> restoring_;
   std::optional<SafetensorsWriter> initial_;

@@ -129,6 +129,24 @@ MUTANTS_OF_TESTS = {
         ["//server/run:kept_checkpoints"],
         ["candidates.insert(best);", ""],
     ),
+    "reader_waited_for_for_ever": (
+        "//server/coordinator:starting.cc",
+        "StartingTest.AShardThatReadsForEverIsFound",
+        "//server/coordinator:starting_test.cc",
+        [
+            "//common/base:status_matchers",
+            "//server/coordinator:starting",
+            "//tools/bazel:protobuf",
+        ],
+        ["if (waited_ <= patience_) return std::nullopt;", "return std::nullopt;"],
+    ),
+    "checkpoint_on_the_disk_expires": (
+        "//server/run:kept_checkpoints.cc",
+        "KeptCheckpointsTest.KeepsTheNewestOnTheDisk",
+        "//server/run:kept_checkpoints_test.cc",
+        ["//server/run:kept_checkpoints"],
+        ["candidates.insert(flushed->path);", ";"],
+    ),
 }
 
 def mutants_of_tests():

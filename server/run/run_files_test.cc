@@ -1,0 +1,238 @@
+#include "server/run/run_files.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status_matchers.h"
+#include "common/files/checkpoint.h"
+#include "common/space/placement.h"
+#include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
+#include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+namespace fs = std::filesystem;
+
+// What the disk holds for sure: what has been flushed, by number. It stays open, so that no other
+// file gets its number.
+struct Disk {
+  ~Disk() {
+    for (const int fd : open) close(fd);
+  }
+
+  std::map<ino_t, std::string> files;                     // contents
+  std::map<ino_t, std::map<std::string, ino_t>> folders;  // names
+  std::vector<int> open;
+};
+
+Disk* disk = nullptr;  // of the test that runs
+bool fails = false;    // whether it takes nothing
+
+std::string Contents(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+}  // namespace
+}  // namespace rubato
+
+// In place of the C library's: flushes to the disk of the test.
+extern "C" int fsync(int fd) {
+  using namespace rubato;
+  if (fails) {
+    errno = EIO;
+    return -1;
+  }
+  struct stat status;
+  if (disk == nullptr || fstat(fd, &status) != 0) return 0;
+  const fs::path path = fs::read_symlink(absl::StrCat("/proc/self/fd/", fd));
+  disk->open.push_back(dup(fd));
+  if (S_ISDIR(status.st_mode)) {
+    std::map<std::string, ino_t>& names = disk->folders[status.st_ino];
+    names.clear();
+    for (const auto& entry : fs::directory_iterator(path)) {
+      struct stat of;
+      if (stat(entry.path().c_str(), &of) == 0) names[entry.path().filename()] = of.st_ino;
+    }
+  } else {
+    disk->files[status.st_ino] = Contents(path);
+  }
+  return 0;
+}
+
+namespace rubato {
+namespace {
+
+ino_t NumberOf(const fs::path& path) {
+  struct stat status;
+  return stat(path.c_str(), &status) == 0 ? status.st_ino : 0;
+}
+
+// What a loss of power leaves of `from`, as `to`: of files what was flushed, and else as many other
+// bytes. Either all names are there, or none that was not flushed.
+void LosePower(const fs::path& from, const fs::path& to, bool has_names) {
+  std::map<std::string, ino_t> names;
+  if (has_names) {
+    for (const auto& entry : fs::directory_iterator(from)) {
+      names[entry.path().filename()] = NumberOf(entry.path());
+    }
+  } else {
+    names = disk->folders[NumberOf(from)];
+  }
+  fs::create_directories(to);
+  for (const auto& [name, number] : names) {
+    if (fs::is_directory(from / name)) {
+      LosePower(from / name, to / name, has_names);
+    } else if (disk->files.count(number) > 0) {
+      std::ofstream(to / name, std::ios::binary) << disk->files[number];
+    } else {
+      std::ofstream(to / name, std::ios::binary) << std::string(Contents(from / name).size(), 'x');
+    }
+  }
+}
+
+// A job of 40 values in blocks of 16 on one shard, with momentum, that keeps one checkpoint.
+class RunFilesTest : public ::testing::Test {
+ protected:
+  RunFilesTest() {
+    disk = &disk_;
+    folder_ = absl::StrCat(::testing::TempDir(), "/run_files_",
+                           ::testing::UnitTest::GetInstance()->current_test_info()->name());
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+    EXPECT_TRUE(google::protobuf::TextFormat::ParseFromString(
+        "cluster { servers: 1 } wire { chunk: 64 } optimizer { momentum: 0.5 } "
+        "train { batch_size: 8 micro_batches: 2 until { steps: 100 } } "
+        "evaluation { every { steps: 100 } } checkpoint { keep_last: 1 }",
+        &job_));
+    view_.mutable_layout()->add_parameters()->set_name("w");
+    view_.mutable_layout()->mutable_parameters(0)->add_shape(40);
+    Placement::Even(SpaceOf(job_, view_.layout()), 1).AddTo(&view_);
+    files_.emplace(job_, "digest", ConnectionOptions(), RunFolder(folder_), &log_);
+    files_->MakePartsFolder();
+  }
+  ~RunFilesTest() override {
+    disk = nullptr;
+    fails = false;
+  }
+
+  // A checkpoint of that step, of which the shard has written its part.
+  absl::StatusOr<std::string> Write(int64_t step) {
+    proto::Manifest manifest;
+    manifest.set_step(step);
+    manifest.set_samples_per_epoch(100);
+    manifest.set_block_values(16);
+    *manifest.mutable_layout() = view_.layout();
+    manifest.add_parts()->set_end(3);
+    for (int64_t block = 0; block < 3; ++block) {
+      manifest.add_blocks()->set_block(block);
+      manifest.mutable_blocks(static_cast<int>(block))->set_version(step);
+    }
+    const std::string folder = absl::StrCat(files_->parts_folder(), "/", step);
+    fs::create_directories(folder);
+    proto::Manifest with_slots = manifest;
+    with_slots.add_slots("momentum_buffer");
+    auto part = CreatePart(folder, with_slots, 0);
+    RUBATO_EXPECT_OK(part);
+    for (const size_t values : {16, 16, 8}) {
+      for (const size_t vector : {0, 1}) {
+        RUBATO_EXPECT_OK(
+            part->Append(vector, std::vector<float>(values, static_cast<float>(step))));
+      }
+    }
+    RUBATO_EXPECT_OK(part->Finish());
+    AddChecksums({0, 3}, part->checksums(), &manifest);
+    return files_->WriteSnapshot(view_, static_cast<uint32_t>(step), manifest, {},
+                                 absl::OkStatus());
+  }
+
+  // The step that a job goes on from when the power is lost now; -1: there is none.
+  int64_t StepAfterLoss(bool has_names) {
+    const std::string after = folder_ + "_after";
+    fs::remove_all(after);
+    LosePower(folder_ + "/checkpoints", after + "/checkpoints", has_names);
+    std::vector<std::string> warnings;
+    const auto found = FindCheckpoint(after, &warnings);
+    if (!found.ok()) return -1;
+    return ReadManifest(*found)->step();
+  }
+
+  std::vector<std::string> Names() {
+    std::vector<std::string> names;
+    for (const std::string& path : ListCheckpoints(folder_ + "/checkpoints")) {
+      names.push_back(fs::path(path).filename());
+    }
+    return names;
+  }
+
+  Disk disk_;
+  std::string folder_;
+  proto::Job job_;
+  proto::View view_;
+  const Log log_{"server", 0, LogLevel::kError};
+  std::optional<RunFiles> files_;
+};
+
+TEST_F(RunFilesTest, ALossOfPowerLeavesTheLastThatWasFlushed) {
+  int64_t last = 0;
+  for (int64_t step = 1; step <= 8; ++step) {
+    RUBATO_ASSERT_OK(Write(step));
+    for (const bool has_names : {true, false}) {
+      const int64_t found = StepAfterLoss(has_names);
+      EXPECT_GE(found, last) << "step " << step << (has_names ? "" : ", no names");
+      EXPECT_GE(found, 1) << "step " << step << (has_names ? "" : ", no names");
+      last = found;
+    }
+    EXPECT_EQ(Names().back(), absl::StrCat("step-0000000", step)) << "whatever becomes of power";
+    EXPECT_LE(Names().size(), 2u) << "the newest, and the newest on the disk";
+  }
+  files_->FlushLast();
+  EXPECT_EQ(StepAfterLoss(/*has_names=*/true), 8);
+  EXPECT_EQ(StepAfterLoss(/*has_names=*/false), 8);
+  EXPECT_THAT(Names(), testing::ElementsAre("step-00000008"));
+}
+
+// Nothing is flushed twice, and the first of a term is at once.
+TEST_F(RunFilesTest, WhatIsOnTheDiskIsNotFlushedAgain) {
+  RUBATO_ASSERT_OK(Write(1));
+  EXPECT_EQ(StepAfterLoss(/*has_names=*/false), 1);
+  const size_t flushed = disk_.open.size();
+  files_->FlushLast();
+  EXPECT_EQ(disk_.open.size(), flushed);
+}
+
+TEST_F(RunFilesTest, WhatTheDiskDoesNotTakeCountsAsNotFlushed) {
+  RUBATO_ASSERT_OK(Write(1));
+  RUBATO_ASSERT_OK(Write(2));
+  fails = true;
+  files_->FlushLast();
+  fails = false;
+  EXPECT_GE(StepAfterLoss(/*has_names=*/true), 1);
+  EXPECT_GE(StepAfterLoss(/*has_names=*/false), 1);
+  RUBATO_ASSERT_OK(Write(3));
+  EXPECT_GE(StepAfterLoss(/*has_names=*/true), 1);
+  EXPECT_GE(StepAfterLoss(/*has_names=*/false), 1);
+}
+
+// As on arrival: the end may have the contributions of the checkpoint before.
+TEST_F(RunFilesTest, OneThatTakesAnothersPlaceIsOnTheDiskBeforeIt) {
+  RUBATO_ASSERT_OK(Write(1));
+  RUBATO_ASSERT_OK(Write(1));
+  EXPECT_EQ(StepAfterLoss(/*has_names=*/true), 1);
+  EXPECT_EQ(StepAfterLoss(/*has_names=*/false), 1);
+}
+
+}  // namespace
+}  // namespace rubato
