@@ -54,8 +54,8 @@ absl::StatusOr<std::shared_ptr<SharedArena>> SharedArena::Create() {
   arena->fd_ = memfd_create(kName, MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (arena->fd_ < 0 || fcntl(arena->fd_, F_ADD_SEALS, kSeals) != 0) return NoMemory();
   arena->nonce_ = DrawEntropy();
-  absl::MutexLock lock(&arena->mutex_);
-  char* const begin = arena->Take(arena->space_.Find(sizeof(Label)));
+  ArenaSpace::Piece piece;
+  char* const begin = arena->Take(sizeof(Label), &piece);
   if (begin == nullptr) return NoMemory();
   const Label label = {kMagic, arena->nonce_};
   std::memcpy(begin, &label, sizeof(label));
@@ -84,24 +84,27 @@ char* SharedArena::At(uint64_t offset) const {
   return std::prev(behind)->begin + (offset - std::prev(behind)->offset);
 }
 
-char* SharedArena::Take(const ArenaSpace::Piece& piece) {
-  if (piece.slab_bytes > 0) {
-    if (!AddSlab(piece.offset, piece.slab_bytes)) return nullptr;
-    space_.Grow(piece.slab_bytes);
+char* SharedArena::Take(size_t bytes, ArenaSpace::Piece* piece) {
+  char* place = nullptr;
+  {
+    absl::MutexLock lock(&mutex_);
+    *piece = space_.Find(bytes);
+    if (piece->slab_bytes > 0) {
+      if (!AddSlab(piece->offset, piece->slab_bytes)) return nullptr;
+      space_.Grow(piece->slab_bytes);
+    }
+    space_.Take(*piece);
+    place = At(piece->offset);
   }
-  if (!piece.is_reserved) {
-    // Now, and not by a fatal signal at the first write.
-    errno = ReserveMemory(fd_, piece.offset, piece.bytes);
-    if (errno != 0) return nullptr;
-  }
-  space_.Take(piece);
-  return At(piece.offset);
+  if (piece->is_reserved) return place;
+  // Now, and not by a fatal signal at the first write. A place that gets no memory is lost.
+  errno = ReserveMemory(fd_, piece->offset, piece->bytes);
+  return errno == 0 ? place : nullptr;
 }
 
 std::shared_ptr<char> SharedArena::Allocate(size_t bytes) {
-  absl::MutexLock lock(&mutex_);
-  const ArenaSpace::Piece piece = space_.Find(bytes);
-  char* const place = Take(piece);
+  ArenaSpace::Piece piece;
+  char* const place = Take(bytes, &piece);
   if (place == nullptr) return nullptr;
   return {place, [arena = shared_from_this(), piece](char*) {
             absl::MutexLock lock(&arena->mutex_);

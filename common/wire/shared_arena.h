@@ -29,7 +29,8 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   SharedArena(const SharedArena&) = delete;
 
   // `bytes` of whatever values, at a page; all of it is there now, and when the last share is gone
-  // it is for the next that is as large. Null if it cannot be had.
+  // it is for the next that is as large. Null if it cannot be had. Memory that is new takes long,
+  // for which nobody else waits.
   std::shared_ptr<char> Allocate(size_t bytes) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // What another process of this host needs to open it: at most kMaxOffer bytes.
@@ -46,8 +47,8 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   };
 
   SharedArena() = default;
-  // Memory for the piece, from now on taken; null with errno set if there is none.
-  char* Take(const ArenaSpace::Piece& piece) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A place for `bytes`, from now on taken; null with errno set if there is none.
+  char* Take(size_t bytes, ArenaSpace::Piece* piece) ABSL_LOCKS_EXCLUDED(mutex_);
   bool AddSlab(uint64_t offset, uint64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   char* At(uint64_t offset) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

@@ -1,17 +1,39 @@
 #include "common/wire/shared_arena.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstring>
 #include <fstream>
+#include <functional>
 #include <string>
+#include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+
+namespace rubato {
+namespace {
+
+// What happens while memory is reserved, and what comes of it.
+std::function<int()>* while_reserving = nullptr;
+
+}  // namespace
+}  // namespace rubato
+
+// In place of the C library's.
+extern "C" int posix_fallocate(int fd, off_t offset, off_t bytes) {
+  if (rubato::while_reserving != nullptr) {
+    if (const int error = (*rubato::while_reserving)(); error != 0) return error;
+  }
+  return fallocate(fd, 0, offset, bytes) == 0 ? 0 : errno;
+}
 
 namespace rubato {
 namespace {
@@ -78,6 +100,38 @@ TEST(SharedArena, GivesWhatNobodyHasAnyMoreToTheNext) {
   piece = nullptr;
   EXPECT_NE(arena->Allocate(2 * kBytes).get(), place);
   EXPECT_EQ(arena->Allocate(kBytes).get(), place);
+}
+
+// Gigabytes take seconds.
+TEST(SharedArena, WhileMemoryIsReservedOthersUseTheArena) {
+  const auto arena = NewArena();
+  const auto piece = arena->Allocate(kBytes);
+  auto free = arena->Allocate(2 * kBytes);
+  free = nullptr;
+  std::function<int()> use = [&] {
+    std::thread([&] {
+      EXPECT_TRUE(arena->Find(BytesOf(piece)).has_value());
+      free = arena->Allocate(2 * kBytes);
+    }).join();
+    return 0;
+  };
+  while_reserving = &use;
+  const auto other = arena->Allocate(kBytes);
+  while_reserving = nullptr;
+  ASSERT_NE(other, nullptr);
+  ASSERT_NE(free, nullptr);
+  EXPECT_NE(arena->Find(BytesOf(other)), arena->Find(BytesOf(free)));
+}
+
+TEST(SharedArena, APieceThatGetsNoMemoryIsNotGiven) {
+  const auto arena = NewArena();
+  std::function<int()> fail = [] { return ENOSPC; };
+  while_reserving = &fail;
+  EXPECT_EQ(arena->Allocate(kBytes), nullptr);
+  while_reserving = nullptr;
+  const auto piece = arena->Allocate(kBytes);
+  ASSERT_NE(piece, nullptr);
+  std::memset(piece.get(), 1, kBytes);
 }
 
 TEST(SharedArena, FindsOnlyItsOwn) {
