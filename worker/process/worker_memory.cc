@@ -36,7 +36,7 @@ int64_t GradientsHeld(const proto::Job& job, int64_t index, int64_t threads) {
     const int64_t own = std::max<int64_t>(1, leaves / workers);
     count(own, {0, own});
   }
-  return most;
+  return most + (job.cluster().servers() > 1 ? 1 : 0);  // see MicroBatches
 }
 
 }  // namespace

@@ -10,8 +10,12 @@
 namespace rubato {
 
 MicroBatches::MicroBatches(std::vector<Model*> models, const FlatSpace* space, BatchReader* reader,
-                           uint64_t seed, std::shared_ptr<SharedArena> arena)
-    : space_(space), reader_(reader), seed_(seed), buffers_(space->values(), std::move(arena)) {
+                           uint64_t seed, std::shared_ptr<SharedArena> arena, bool is_split)
+    : space_(space),
+      reader_(reader),
+      seed_(seed),
+      buffers_(space->values(), std::move(arena)),
+      lacks_spare_(is_split) {
   for (Model* model : models) {
     lanes_.push_back(std::make_unique<Lane>());
     Lane* const lane = lanes_.back().get();
@@ -134,6 +138,8 @@ absl::StatusOr<std::vector<BatchResult>> MicroBatches::Compute(const SampleSched
                                                                int64_t unit, Range node,
                                                                absl::Span<const float> parameters,
                                                                Push push, AwaitParameters await) {
+  Gradient spare;  // held here once, so that there is one more than a step needs
+  if (std::exchange(lacks_spare_, false)) spare = buffers_.Take();
   for (const auto& lane : lanes_) lane->model->OnNewParameters();
   if (lanes_.size() == 1 && node.size() > 1 &&
       lanes_[0]->model->keeps() >= WaitingSums(schedule.leaves())) {

@@ -40,8 +40,10 @@ class MicroBatches : public GradientSums {
  public:
   // All must outlive it. The models, at least one, are alike. What layers draw is a function of
   // (seed, unit, micro-batch). Gradients lie in `arena`, if there is one, so that they can be lent.
+  // Of several servers (`is_split`) the first blocks of one may be here before another has taken
+  // the last gradient: the buffer that the next one needs then is made in the first step.
   MicroBatches(std::vector<Model*> models, const FlatSpace* space, BatchReader* reader,
-               uint64_t seed, std::shared_ptr<SharedArena> arena = nullptr);
+               uint64_t seed, std::shared_ptr<SharedArena> arena = nullptr, bool is_split = false);
   ~MicroBatches() override;
 
   // From now on batches come from `reader`.
@@ -126,6 +128,7 @@ class MicroBatches : public GradientSums {
   BatchReader* reader_;
   const uint64_t seed_;
   GradientBuffers buffers_;
+  bool lacks_spare_;
   // The first is the caller's. `work` and `ready` are guarded by the mutex; the rest is of who has
   // its work.
   std::vector<std::unique_ptr<Lane>> lanes_;

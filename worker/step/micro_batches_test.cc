@@ -206,6 +206,28 @@ TEST_F(MicroBatchesTest, TheSumHasTheSameBitsIfParametersArriveAsTheyAreNeeded) 
   }
 }
 
+// Of several servers one may answer before another has taken the last gradient.
+TEST_F(MicroBatchesTest, OfSeveralServersTheBufferOfTheNextStepIsMadeInTheFirst) {
+  const FlatSpace space(model_->parameter_count(), 7);
+  const SampleSchedule schedule(kSamples, kBatch, kLeaves);
+  BatchReader reader(data_.get(), kSeed, kBatch / kLeaves);
+  for (const int threads : {1, 3}) {
+    const std::vector<std::unique_ptr<Model>> models = MakeModels(threads);
+    MicroBatches micro_batches(Pointers(models), &space, &reader, kSeed, nullptr,
+                               /*is_split=*/true);
+    const int64_t buffers = MicroBatches::MaxBuffers(kLeaves, {0, kLeaves}, threads) + 1;
+    std::vector<Payload> untaken;
+    for (const int64_t unit : {0, 1, 2}) {
+      std::vector<Payload> pushed;
+      RUBATO_ASSERT_OK(micro_batches.Compute(
+          schedule, unit, {0, kLeaves}, parameters_,
+          [&](int64_t, const Payload& payload) { pushed.push_back(payload); }));
+      EXPECT_EQ(micro_batches.buffers(), buffers) << "unit " << unit;
+      untaken = std::move(pushed);
+    }
+  }
+}
+
 TEST_F(MicroBatchesTest, OneThatIsNotToWaitPushesNothingAndMayBeginAgain) {
   const FlatSpace space(model_->parameter_count(), 7);
   const SampleSchedule schedule(kSamples, kBatch, kLeaves);

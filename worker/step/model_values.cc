@@ -93,7 +93,8 @@ void ModelValues::OnView(const proto::View& view, int64_t max_values) {
     std::vector<Model*> models;
     for (const std::unique_ptr<Model>& model : models_) models.push_back(model.get());
     micro_batches_.emplace(std::move(models), &space(), reader.get(), job().seed(),
-                           LendsGradients(max_values) ? arena() : nullptr);
+                           LendsGradients(max_values) ? arena() : nullptr,
+                           /*is_split=*/job().cluster().servers() > 1);
     UseSums(&*micro_batches_);
   }
   reader_ = std::move(reader);
