@@ -148,6 +148,8 @@ void Coordinator::On(const coordinator::Tick&) {
   leases_.OnTick(now_, &registry_);
   CheckLeases();
   if (starting_.state() == Starting::State::kGathering) Gather();
+  CheckReaders();
+  if (is_over_) return;
   checkpoints_.OnPartsTick(now_, &out_);
   checkpoints_.WriteIfReady(&out_);
   if (!is_training()) return;

@@ -153,6 +153,8 @@ class Coordinator {
 
   // The beginning.
   void Gather();
+  // That no shard takes for ever to read its part of the checkpoint.
+  void CheckReaders();
   // Whether the job has what it begins with; sees to it.
   bool HasFirstValues();
   void OpenFirstView();

@@ -92,6 +92,26 @@ TEST_F(CoordinatorTermsTest, SoDoesAStreamThatBreaksWhileItRestoresAndNoneLater)
   EXPECT_FALSE(end_.has_value()) << "the shard's call tells";
 }
 
+// Its process lives, and a disk or a network file system keeps its thread.
+TEST_F(CoordinatorTermsTest, SoDoesOneThatReadsItsPartForEver) {
+  begin_.path = begin_.shared_path = "a checkpoint";
+  proto::Manifest& checkpoint = begin_.resume.emplace();
+  checkpoint.set_data_digest("data");
+  checkpoint.add_blocks();
+  Start();
+  Begin();
+  proto::PeerMessage restored;
+  restored.mutable_shard_restored();
+  Receive(kOwnShard, restored);
+  Work(120, {});
+  EXPECT_FALSE(end_.has_value());
+  Work(2, {});
+  ExpectGoesBack(1);
+  EXPECT_THAT(warnings_.back(),
+              HasSubstr("shard 1 (host pid 1) has not read its part of a checkpoint within 2m1s: "
+                        "its disk, or its way to the folder, stands still; the job goes back to"));
+}
+
 // max_restarts in a row.
 TEST_F(CoordinatorTermsTest, TheJobEndsWhereGoingBackIsInVain) {
   for (const int before : {0, 2, 3}) {

@@ -30,6 +30,15 @@ void Coordinator::Gather() {
   }
 }
 
+void Coordinator::CheckReaders() {
+  const std::optional<ShardId> late = starting_.LateReader(now_);
+  PeerId id;
+  if (!late.has_value() || registry_.FindShard(late->number, &id) == nullptr) return;
+  LoseShard(id, absl::StrFormat("has not read its part of %s within %s: its disk, or its way to "
+                                "the folder, stands still",
+                                checkpoints_.last(), absl::FormatDuration(starting_.patience())));
+}
+
 bool Coordinator::HasFirstValues() {
   const proto::Layout& layout = registry_.model().layout();
   if (!layout.gives_values() || !starting_.lacks_values()) return true;

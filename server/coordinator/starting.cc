@@ -1,6 +1,7 @@
 #include "server/coordinator/starting.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <utility>
 
@@ -13,6 +14,14 @@ namespace rubato {
 using coordinator::Outcomes;
 using coordinator::Send;
 using coordinator::Warn;
+
+namespace {
+
+constexpr absl::Duration kReadSilence = absl::Minutes(2);  // as of parts that are written
+constexpr double kSlowDisk = 4 << 20;                      // bytes a second
+constexpr absl::Duration kMostOfATick = absl::Seconds(1);
+
+}  // namespace
 
 Starting::Starting(const proto::Job& job, std::optional<proto::Manifest> resume, std::string path,
                    bool initial, const proto::RunState& before, absl::Time now)
@@ -123,8 +132,20 @@ bool Starting::OnRestored(const ShardId& shard, const proto::ShardRestored& rest
   return true;
 }
 
+std::optional<ShardId> Starting::LateReader(absl::Time now) {
+  if (state_ != State::kRestoring) return std::nullopt;
+  waited_ += std::clamp(now - last_tick_, absl::ZeroDuration(), kMostOfATick);
+  last_tick_ = now;
+  if (waited_ <= patience_) return std::nullopt;
+  for (const ShardId& shard : readers_.missing()) {
+    if (call_.missing().count(shard) > 0) return shard;
+  }
+  return std::nullopt;
+}
+
 void Starting::Restore(const Placement& placement, const Registry& registry, Outcomes* out) {
   std::map<int64_t, const proto::BlockState*> states;
+  int64_t most = 0;  // values that a shard gets
   if (resume_.has_value()) {
     for (const proto::BlockState& block : resume_->blocks()) states[block.block()] = &block;
   }
@@ -138,6 +159,8 @@ void Starting::Restore(const Placement& placement, const Registry& registry, Out
       restore->set_digest(resume_->digest());
     }
     const Range blocks = placement.Blocks(peer.shard.number);
+    most = std::max(most, blocks.size() * placement.space().block_values() *
+                              (1 + static_cast<int64_t>(restore->slots())));
     for (int64_t block = blocks.begin; block < blocks.end; ++block) {
       proto::BlockState* state = restore->add_blocks();
       if (resume_.has_value() && resume_->mode() == proto::Manifest::MODE_SYNC) {
@@ -157,6 +180,8 @@ void Starting::Restore(const Placement& placement, const Registry& registry, Out
   }
   if (!path_.empty()) {  // each reads its own
     readers_.Ask(registry.Shards());
+    patience_ = kReadSilence +
+                absl::Seconds(std::ceil(static_cast<double>(most * sizeof(float)) / kSlowDisk));
     return;
   }
   coordinator::Restore all;

@@ -69,6 +69,13 @@ class Starting {
   bool OnRestored(const ShardId& shard, const proto::ShardRestored& restored,
                   coordinator::Outcomes* out);
 
+  // Of a shard that reads its floats itself nothing is heard meanwhile, so it has so long for them:
+  // what a slow disk takes, and two minutes.
+  absl::Duration patience() const { return patience_; }
+  // At each tick: a shard that has had longer, if there is one. A coordinator that stood still
+  // counts a second of that.
+  std::optional<ShardId> LateReader(absl::Time now);
+
   State state() const { return state_; }
   // Whether the shards get values to begin with.
   bool restores() const { return !is_kept_ && (initial_ || resume_.has_value()); }
@@ -91,6 +98,9 @@ class Starting {
   State state_ = State::kGathering;
   RollCall call_;
   RollCall readers_;  // shards that read their floats themselves
+  absl::Duration patience_ = absl::InfiniteDuration();
+  absl::Duration waited_;                          // for readers
+  absl::Time last_tick_ = absl::InfiniteFuture();  // that counts for that
 };
 
 }  // namespace rubato

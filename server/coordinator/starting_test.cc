@@ -167,6 +167,41 @@ TEST_F(StartingTest, ShardsThatDoNotSeeTheCheckpointAreSentTheirFloats) {
   EXPECT_TRUE(starting.OnRestored({1, 1}, {}, &out_));
 }
 
+// 2 MiB at 4 MiB a second, rounded up, beside the two minutes. What the coordinator itself stood
+// still for proves nothing.
+TEST_F(StartingTest, AShardThatReadsForEverIsFound) {
+  proto::View view;
+  view.mutable_layout()->add_parameters()->add_shape(1 << 19);
+  proto::Job job = Job();
+  job.mutable_wire()->set_chunk(1 << 20);
+  const Placement placement = Placement::Even(SpaceOf(job, view.layout()), 2);
+  proto::Manifest resume;
+  resume.add_slots("momentum_buffer");
+  resume.add_blocks();
+  Starting starting(job, resume, "/somewhere", /*initial=*/false, {}, kStart);
+  AddShard(0);
+  AddShard(1);
+  starting.Open(view, registry_, &out_);
+  starting.OnOpened({0, 1}, placement, registry_, &out_);
+  starting.OnOpened({1, 1}, placement, registry_, &out_);
+  EXPECT_EQ(starting.patience(), absl::Seconds(121));
+  EXPECT_FALSE(starting.OnRestored({0, 1}, {}, &out_));
+  absl::Time now = kStart;
+  EXPECT_EQ(starting.LateReader(now), std::nullopt);
+  now += absl::Hours(1);
+  EXPECT_EQ(starting.LateReader(now), std::nullopt) << "the coordinator stood still";
+  for (int second = 1; second < 121; ++second) {
+    now += absl::Seconds(1);
+    ASSERT_EQ(starting.LateReader(now), std::nullopt) << second;
+  }
+  now += absl::Seconds(1);
+  EXPECT_EQ(starting.LateReader(now), (ShardId{1, 1}));
+  proto::ShardRestored unseen;
+  unseen.set_unseen(true);
+  starting.OnRestored({1, 1}, unseen, &out_);
+  EXPECT_EQ(starting.LateReader(now), std::nullopt) << "it is sent its floats";
+}
+
 // After a change of mode blocks may have been trained on unlike numbers of samples.
 TEST_F(StartingTest, EachBlockGoesOnWithItsOwnAccountHoweverTheBlocksAreCut) {
   proto::View view;
