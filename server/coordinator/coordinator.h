@@ -184,6 +184,8 @@ class Coordinator {
   void GoBack(int lost_shard, const std::string& reason);
   // Has the peer register again.
   void SendBack(PeerId id, const std::string& reason);
+  // Changes of mode that the last term told a shard of and did not live to keep.
+  void CountLastSwitches();
   // Whether the term goes on with what the shards have kept, and what was trained in vain if not.
   void DecideOnKept();
   // What the term begins with, after one that a server's loss has ended.

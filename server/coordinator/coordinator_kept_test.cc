@@ -192,6 +192,50 @@ TEST_F(CoordinatorKeptTest, AShardThatHasNotHeardOfTheNextLineageIsWhereItBegins
   }
 }
 
+// The coordinator died when it had told a shard of the next lineage and not kept that it had; its
+// successor died when all shards had its first view, which says nothing of that.
+TEST_F(CoordinatorKeptTest, AChangeOfModeThatWasNotKeptIsCountedOnce) {
+  StartNextTerm();
+  begin_.state.mutable_lasting()->set_switches(3);
+  begin_.state.mutable_lasting()->set_lineage(1);
+  Start();
+  proto::PeerMessage ahead = Keeper(0, 2);
+  proto::View* view = ahead.mutable_registration()->mutable_kept()->mutable_view();
+  view->set_lineage(2);
+  view->set_origin_unit(2);
+  view->set_origin_samples(16);
+  Gather(ahead, Keeper(1, 2));
+  EXPECT_EQ(sent_[1].back().view().kept_term(), 1u);
+  EXPECT_EQ(coordinator_->summary().switches, 4);
+  ASSERT_FALSE(kept_.empty()) << "before a shard has the view";
+  EXPECT_EQ(kept_.back().switches(), 4);
+  EXPECT_EQ(kept_.back().begun_term(), 1u);
+
+  *begin_.state.mutable_lasting() = kept_.back();
+  begin_.state.set_term(3);
+  sent_.clear();
+  Start();
+  Gather(ahead, Keeper(1, 2));
+  Opened();
+  EXPECT_EQ(coordinator_->summary().switches, 4);
+  EXPECT_EQ(kept_.back().switches(), 4);
+  EXPECT_EQ(kept_.back().begun_term(), 3u);
+  EXPECT_EQ(kept_.back().lineage(), 1u);
+}
+
+// Nobody has trained in it, and the job changes its mode once more.
+TEST_F(CoordinatorKeptTest, AChangeOfModeBehindACheckpointIsNotCounted) {
+  StartNextTerm();
+  begin_.state.mutable_lasting()->set_lineage(1);
+  Start();
+  proto::PeerMessage ahead = Keeper(0, 3);
+  ahead.mutable_registration()->mutable_kept()->mutable_view()->set_lineage(2);
+  ahead.mutable_registration()->mutable_kept()->mutable_view()->set_origin_unit(3);
+  Gather(ahead, KeeperOnArrival(1, 4, {}));
+  ExpectGoesBack("shard 1 has block 1 at version 4, and another shard begins a lineage at 3");
+  EXPECT_EQ(coordinator_->summary().switches, 0);
+}
+
 TEST_F(CoordinatorKeptTest, WhatIsBehindTheNextLineagesBeginningIsNotOfIt) {
   StartNextTerm();
   proto::PeerMessage ahead = Keeper(0, 3);

@@ -56,11 +56,21 @@ void Coordinator::On(const coordinator::ValuesSaved& event) {
   }
 }
 
+void Coordinator::CountLastSwitches() {
+  const uint32_t last = LastLineage(lasting_.begun_term(), registry_);
+  if (!lasting_.has_lineage() || last <= lasting_.lineage()) return;
+  summary_.switches += last - lasting_.lineage();
+  lasting_.set_switches(summary_.switches);
+  lasting_.set_lineage(last);
+  Keep();  // before a shard forgets it
+}
+
 void Coordinator::DecideOnKept() {
   if (before_.term() <= 1) return;
   absl::StatusOr<KeptTerm> kept = KeptByAll(job_, before_, *placement_, registry_);
   if (kept.ok()) {
     starting_.GoOnWith(kept->manifest);
+    CountLastSwitches();
     kept_decisions_ = std::move(kept->decisions);
     view_.set_kept_term(lasting_.begun_term());
     // As of workers that are lost.
@@ -256,6 +266,7 @@ void Coordinator::KeepCounts() {
   now.set_workers_lost(summary_.workers_lost);
   now.set_workers_left(summary_.workers_left);
   now.set_switches(summary_.switches);
+  now.set_lineage(work_->lineage().number());
   now.set_begun_term(before_.term());
   now.set_begun_samples(first_samples());
   now.set_samples_rolled_back(summary_.samples_rolled_back);

@@ -77,6 +77,15 @@ absl::Status SetPlace(bool on_arrival, proto::Manifest* manifest) {
 
 }  // namespace
 
+uint32_t LastLineage(uint32_t term, const Registry& registry) {
+  uint32_t last = 0;
+  for (const auto& [id, peer] : registry.peers()) {
+    const proto::View& view = peer.registration.kept().view();
+    if (!peer.is_worker && view.term() == term) last = std::max(last, view.lineage());
+  }
+  return last;
+}
+
 absl::StatusOr<KeptTerm> KeptByAll(const proto::Job& job, const proto::RunState& state,
                                    const Placement& placement, const Registry& registry) {
   KeptTerm kept;

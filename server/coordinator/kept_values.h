@@ -13,6 +13,7 @@
 #ifndef RUBATO_SERVER_COORDINATOR_KEPT_VALUES_H_
 #define RUBATO_SERVER_COORDINATOR_KEPT_VALUES_H_
 
+#include <cstdint>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -31,6 +32,9 @@ struct KeptTerm {
   // On units that some block may not be done with.
   std::vector<proto::Decision> decisions;
 };
+
+// The last lineage of that term that one of the shards here has heard of; 0 if none has.
+uint32_t LastLineage(uint32_t term, const Registry& registry);
 
 // FailedPrecondition, saying why, if the shards of `registry`, which are all here, cannot go on
 // with what they have kept: all need the blocks of `placement`, at one place of the last term that
