@@ -74,6 +74,8 @@ class Coordinator {
     uint64_t restore_key = 1;
     // Of the terms before; with the number of this one, from 1.
     proto::RunState state;
+    // For how long nothing has been trained when this term begins, by the shell's clock.
+    absl::Duration stood_still = absl::ZeroDuration();
   };
 
   // `job_digest` is JobDigest(job); peers must show the same, and the same `version`.
@@ -218,6 +220,8 @@ class Coordinator {
   const PolicyFactory policies_;
   const uint64_t restore_key_;
   const proto::RunState before_;
+  const absl::Duration stood_still_;  // before this term,
+  const absl::Time begun_;            // which began then
   proto::Lasting lasting_;
   Starting starting_;
   FirstValues first_values_;

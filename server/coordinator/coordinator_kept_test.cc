@@ -14,6 +14,7 @@ class CoordinatorKeptTest : public CoordinatorTest {
     begin_.state.set_servers_lost(1);
     begin_.state.set_samples(24);
     begin_.state.set_seconds(7);
+    begin_.stood_still = absl::Milliseconds(1500);
     begin_.state.mutable_lasting()->set_begun_term(1);
     begin_.state.mutable_lasting()->set_workers(2);
     begin_.state.mutable_lasting()->set_samples_rolled_back(8);
@@ -73,9 +74,13 @@ class CoordinatorKeptTest : public CoordinatorTest {
     restored.mutable_shard_restored();
     Receive(kOwnShard, restored);
     Receive(1, restored);
-    EXPECT_THAT(warnings_.back(), HasSubstr("went back to step 1 (a checkpoint) because shard 1 is "
-                                            "gone; 16 samples are trained again: " +
-                                            why));
+    EXPECT_EQ(
+        warnings_.back(),
+        "went back to step 1 (a checkpoint) because shard 1 is gone; 16 samples are trained "
+        "again: " +
+            why +
+            "; training stood still for 1.5 s; nothing is to be done, and the next loss costs "
+            "less with a shorter checkpoint.every");
     EXPECT_EQ(coordinator_->summary().samples_rolled_back, 8 + 16);
     EXPECT_EQ(journal_.back(), "back after: shard 1 is gone");
   }
@@ -83,6 +88,7 @@ class CoordinatorKeptTest : public CoordinatorTest {
 
 TEST_F(CoordinatorKeptTest, WhatAllHaveKeptGoesOnAndNothingIsRolledBack) {
   StartNextTerm();
+  now_ += absl::Milliseconds(700);
   Gather(Keeper(0, 2), Keeper(1, 2));
   EXPECT_EQ(sent_[1].back().view().kept_term(), 1u);
   EXPECT_FALSE(sent_[1].back().view().has_restore_key());
@@ -95,7 +101,7 @@ TEST_F(CoordinatorKeptTest, WhatAllHaveKeptGoesOnAndNothingIsRolledBack) {
   EXPECT_THAT(Assignments(2), ElementsAre("2 0:0-2 1:2-4"));
   EXPECT_EQ(warnings_.back(),
             "goes on at step 2 after shard 1 is gone; all shards have kept their values, nothing "
-            "is trained again");
+            "is trained again; training stood still for 2.2 s");
   EXPECT_EQ(journal_.back(), "goes on after: shard 1 is gone");
   EXPECT_EQ(coordinator_->summary().samples_rolled_back, 8);
   EXPECT_EQ(coordinator_->summary().servers_lost, 1);

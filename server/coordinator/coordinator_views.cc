@@ -156,17 +156,21 @@ void Coordinator::BeginTraining() {
 }
 
 void Coordinator::TellOfGoingBack() {
+  const std::string pause = absl::StrFormat("training stood still for %.1f s",
+                                            absl::ToDoubleSeconds(now_ - begun_ + stood_still_));
   if (starting_.is_kept()) {
     out_.push_back(Warn{absl::StrFormat(
-        "goes on at step %d after %s; all shards have kept their values, nothing is trained again",
-        work_->metrics().steps(), before_.reason())});
+        "goes on at step %d after %s; all shards have kept their values, nothing is trained again; "
+        "%s",
+        work_->metrics().steps(), before_.reason(), pause)});
     return;
   }
   const std::string& from = checkpoints_.last();
   out_.push_back(Warn{absl::StrFormat(
-      "went back to step %d (%s) because %s; %d samples are trained again: %s",
+      "went back to step %d (%s) because %s; %d samples are trained again: %s; %s; nothing is to "
+      "be done, and the next loss costs less with a shorter checkpoint.every",
       work_->metrics().steps(), from.empty() ? "the beginning" : from, before_.reason(),
-      std::max<int64_t>(0, before_.samples() - work_->metrics().samples()), why_not_kept_)});
+      std::max<int64_t>(0, before_.samples() - work_->metrics().samples()), why_not_kept_, pause)});
 }
 
 void Coordinator::ChangeView(const std::string& reason) {

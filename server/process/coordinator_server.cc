@@ -37,6 +37,7 @@ absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordCoordinator(const proto::
   header.set_shared_checkpoint(begin.shared_path);
   header.set_restore_key(begin.restore_key);
   *header.mutable_state() = begin.state;
+  header.set_stood_still_nanos(absl::ToInt64Nanoseconds(begin.stood_still));
   const std::string path = CoordinatorRecording(options.record);
   return RecordingWriter::Create(begin.state.term() > 1 ? NextRecording(path) : path, header, &log);
 }

@@ -1,5 +1,6 @@
 #include "server/process/term_begin.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,10 +29,11 @@ absl::Status HoldsRun(const std::string& run_dir, const std::string& file) {
       absl::StrCat("--run-dir ", run_dir, " holds a run already: ", file, " exists"));
 }
 
-// What the run's folder knows, for the next term; none if the run begins.
+// What the run's folder knows, for the next term; none if the run begins. `in_order`: whether
+// somebody was there to write how the last term ended.
 absl::StatusOr<std::optional<proto::RunState>> NextState(const std::string& run_dir,
                                                          const std::string& job_digest,
-                                                         bool is_dedicated) {
+                                                         bool is_dedicated, bool* in_order) {
   const std::string who = is_dedicated ? "the coordinator" : "shard 0, which coordinates the job,";
   if (run_dir.empty()) return std::nullopt;
   const RunFolder folder(run_dir);
@@ -52,6 +54,7 @@ absl::StatusOr<std::optional<proto::RunState>> NextState(const std::string& run_
                         run_dir, state->ended(), run_dir));
   }
   state->set_term(state->term() + 1);
+  *in_order = state->has_reason();
   if (state->interrupted()) {
     state->set_reason(absl::StrCat(who, " was ended by a signal"));
     state->clear_samples();
@@ -68,6 +71,20 @@ absl::StatusOr<std::optional<proto::RunState>> NextState(const std::string& run_
     }
   }
   return state;
+}
+
+absl::Time ChangedAt(const std::string& file) {
+  struct stat status;
+  if (stat(file.c_str(), &status) != 0) return absl::InfinitePast();
+  return absl::TimeFromTimespec(status.st_mtim);
+}
+
+// For how long nothing has been trained: since the state tells why the last term ended, if it was
+// ended in order, else since the last line of metrics.
+absl::Duration StoodStill(const RunFolder& folder, bool in_order) {
+  const absl::Time since = ChangedAt(in_order ? folder.StateFile() : folder.MetricsFile());
+  if (since == absl::InfinitePast()) return absl::ZeroDuration();
+  return std::max(absl::Now() - since, absl::ZeroDuration());
 }
 
 // Begins with the run's newest whole checkpoint, if it has one. Damaged ones are set aside.
@@ -122,11 +139,13 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
   if (goes_on) {
     RUBATO_ASSIGN_OR_RETURN(term.lock, FolderLock::Take(options.run_dir));
   }
-  RUBATO_ASSIGN_OR_RETURN(
-      const std::optional<proto::RunState> before,
-      NextState(options.run_dir, job_digest, job.cluster().dedicated_coordinator()));
+  bool ended_in_order = false;
+  RUBATO_ASSIGN_OR_RETURN(const std::optional<proto::RunState> before,
+                          NextState(options.run_dir, job_digest,
+                                    job.cluster().dedicated_coordinator(), &ended_in_order));
   if (before.has_value()) {
     begin.state = *before;
+    begin.stood_still = StoodStill(RunFolder(options.run_dir), ended_in_order);
     RUBATO_RETURN_IF_ERROR(BeginFromOwn(RunFolder(options.run_dir), log, &begin));
   } else {
     begin.state.set_job_digest(job_digest);

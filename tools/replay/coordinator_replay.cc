@@ -38,8 +38,13 @@ absl::StatusOr<CoordinatorReplay> ReplayCoordinator(const std::string& path) {
     return absl::InvalidArgumentError(
         absl::StrCat(path, " is of shard ", header.shard(), ", expected the coordinator"));
   }
-  Coordinator::Begin begin{std::nullopt,     header.last_checkpoint(), header.shared_checkpoint(),
-                           header.initial(), header.restore_key(),     header.state()};
+  Coordinator::Begin begin{std::nullopt,
+                           header.last_checkpoint(),
+                           header.shared_checkpoint(),
+                           header.initial(),
+                           header.restore_key(),
+                           header.state(),
+                           absl::Nanoseconds(header.stood_still_nanos())};
   if (header.has_resume()) begin.resume = header.resume();
   Coordinator core(header.job(), header.job_digest(), header.version(), begin,
                    absl::FromUnixNanos(header.begin_nanos()));
