@@ -53,6 +53,7 @@ absl::Status Serve(const std::string& config, const std::vector<std::string>& ov
   log->emplace(options.coordinator ? "coordinator" : "server", options.shard,
                static_cast<rubato::LogLevel>(job.log().level()),
                static_cast<rubato::LogFormat>(job.log().format()));
+  options.leaves &= job.cluster().max_restarts() > 0;  // else it has no successor
   options.connection.lease = absl::Seconds(job.cluster().lease());
   RUBATO_ASSIGN_OR_RETURN(
       options.connection.credentials,
@@ -116,6 +117,10 @@ int main(int argc, char** argv) {
   flags.Add("resume", &options.resume, "RUN|CHECKPOINT|auto",
             "shard 0 or the coordinator: the checkpoint to go on from; default: what "
             "checkpoint.resume says");
+  flags.Add("leave-on-sigterm", &options.leaves, "",
+            "as a pod of Kubernetes: on SIGTERM it has a checkpoint written and leaves the others "
+            "to wait for its successor (unless cluster.max_restarts is 0), and one whose run has "
+            "ended well ends with 0; default: SIGTERM ends the training in order");
   flags.Add(
       "record", &options.record, "DIR",
       "a folder to write down in what enters the cores, for `rubato replay`; made if need be");

@@ -28,6 +28,7 @@ namespace rubato {
 namespace {
 
 constexpr int kOn = 1, kOff = 0;
+constexpr char kAnyAddress[] = "::", kAnyIpv4Address[] = "0.0.0.0";
 // Between two looks for a free descriptor.
 constexpr absl::Duration kRetry = absl::Milliseconds(20);
 
@@ -35,6 +36,14 @@ rlim_t DescriptorLimit() {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
   return limit.rlim_cur;
+}
+
+// Whether the kernel knows it at all; a socket for any address takes IPv4's connections, too.
+bool HasIpv6() {
+  const int fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return errno != EAFNOSUPPORT;
+  close(fd);
+  return true;
 }
 
 std::string WhyNot(int error) {
@@ -77,6 +86,7 @@ absl::StatusOr<std::unique_ptr<Acceptor>> Acceptor::Listen(std::vector<HostPort>
 }
 
 std::string Acceptor::Bind(HostPort* place) {
+  if (place->host == kAnyAddress && !HasIpv6()) place->host = kAnyIpv4Address;
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;

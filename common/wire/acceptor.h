@@ -27,14 +27,16 @@ class Acceptor {
   using Warn = std::function<void(const std::string& text)>;
 
   // Listens at all of `places`; a name may stand for several addresses, of which one is enough.
-  // Unavailable, saying why, if one of the places is in use or not of this machine.
+  // Unavailable, saying why, if one of the places is in use or not of this machine. All addresses
+  // of a machine, "::", are those of IPv4 where there is no IPv6.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(std::vector<HostPort> places);
   // The same at `addresses`, as ParseAddresses takes them, which the sentence names.
   static absl::StatusOr<std::unique_ptr<Acceptor>> Listen(const std::string& addresses);
   ~Acceptor() { Stop(); }
   Acceptor(const Acceptor&) = delete;
 
-  // As given, with the ports that were free for those given as 0.
+  // As given, with the ports that were free for those given as 0, and 0.0.0.0 where it stands in
+  // for "::".
   const std::vector<HostPort>& places() const { return places_; }
   // The same with commas between.
   std::string address() const;

@@ -1,14 +1,21 @@
 #include "common/wire/acceptor.h"
 
 #include <arpa/inet.h>
+#include <errno.h>
 #include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <poll.h>
+#include <stddef.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "absl/strings/match.h"
@@ -116,6 +123,35 @@ TEST_F(AcceptorTest, TakesConnectionsAtTheAddressesOfAName) {
   Connect();
   EXPECT_TRUE(AwaitTaken(2));
   EXPECT_THAT(warnings_, IsEmpty());
+}
+
+// From now on the kernel has no IPv6 for this thread.
+void TakeIpv6Away() {
+  constexpr uint32_t kFamily = offsetof(seccomp_data, args);  // its lower half
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_socket, 0, 3),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, kFamily),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, AF_INET6, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EAFNOSUPPORT),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program = {sizeof filter / sizeof filter[0], filter};
+  ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+  ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+  ASSERT_LT(socket(AF_INET6, SOCK_STREAM, 0), 0);
+}
+
+TEST_F(AcceptorTest, WhereThereIsNoIpv6AllAddressesAreThoseOfIpv4) {
+  std::thread without([this] {
+    TakeIpv6Away();
+    Start("::");
+  });
+  without.join();
+  ASSERT_NE(acceptor_, nullptr);
+  EXPECT_EQ(acceptor_->places()[0].host, "0.0.0.0");
+  Connect();
+  EXPECT_TRUE(AwaitTaken(1));
 }
 
 TEST_F(AcceptorTest, SaysWhyNobodyCanListen) {

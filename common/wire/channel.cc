@@ -112,6 +112,9 @@ void SilenceGrpc() {
 }
 
 void TuneGrpc() {
+  // A question to a name server that gets lost is asked again after 1 s, by the C library and by
+  // gRPC's; they would wait for 5.
+  setenv("RES_OPTIONS", "timeout:1 attempts:5 retrans:1000 retry:5", /*overwrite=*/0);
   setenv("GRPC_POLL_STRATEGY", "poll", /*overwrite=*/0);
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
 }

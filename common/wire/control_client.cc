@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <set>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,6 +15,8 @@
 #include "common/wire/channel.h"
 #include "common/wire/control_methods.h"
 #include "common/wire/hello.h"
+#include "common/wire/look_up.h"
+#include "common/wire/reach.h"
 
 namespace rubato {
 namespace {
@@ -24,21 +27,52 @@ bool IsRefusal(const grpc::Status& status) {
          status.error_code() == grpc::StatusCode::PERMISSION_DENIED;
 }
 
+// All that the hosts stand for now; empty if nothing is known.
+std::set<std::string> PlacesOf(const std::vector<HostPort>& hosts) {
+  std::set<std::string> places;
+  for (const HostPort& host : hosts) {
+    const absl::StatusOr<std::vector<Place>> found = LookUp(host);
+    if (!found.ok()) continue;
+    for (const Place& place : *found) places.insert(place.bytes());
+  }
+  return places;
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
     const std::string& address, absl::Duration timeout, const proto::Registration& registration,
     std::function<bool()> cancelled, const ConnectionOptions& connection) {
-  const absl::Status reachable = ParseReachableAddresses(address).status();
-  if (!reachable.ok()) {
-    return absl::InvalidArgumentError(absl::StrCat("cluster.address: ", reachable.message()));
+  const absl::StatusOr<std::vector<HostPort>> hosts = ParseReachableAddresses(address);
+  if (!hosts.ok()) {
+    return absl::InvalidArgumentError(absl::StrCat("cluster.address: ", hosts.status().message()));
   }
-  const std::shared_ptr<grpc::Channel> channel = MakeChannel(address, connection);
-  const absl::Time deadline = MonotonicNow() + timeout;
+  const Greeting greeting = connection.credentials.is_tls() ? Greeting::kTls : Greeting::kPlain;
+  std::set<std::string> places = PlacesOf(*hosts);
+  std::shared_ptr<grpc::Channel> channel = MakeChannel(address, connection);
+  absl::Time looked = MonotonicNow();
+  const absl::Time deadline = looked + timeout;
   constexpr absl::Duration kTry = absl::Milliseconds(100);  // so that a signal is soon heeded
+  constexpr absl::Duration kBetweenLooks = absl::Seconds(1);
+  // A channel looks a name up again only when it has failed to connect, which takes 20 s where
+  // nothing comes back, and ever more seldom while the name stands for nothing. So it is a new one
+  // each second, unless somebody is at the same place as before, who may be slow.
+  bool was_there = false;
+  const auto look_again = [&] {
+    if (MonotonicNow() - looked < kBetweenLooks) return;
+    std::set<std::string> found = PlacesOf(*hosts);
+    const Reach reach = LookFor({address}, greeting, kLookAgain).front();
+    looked = MonotonicNow();
+    const bool is_there = reach == Reach::kAnswers || reach == Reach::kMute;
+    if (is_there && was_there && found == places) return;
+    was_there = is_there;
+    places = std::move(found);
+    channel = MakeChannel(address, connection);
+  };
   std::optional<Caller> caller = connection.credentials.NewCaller();
   std::string why_not;
   const auto reach = [&]() -> absl::Status {
+    look_again();
     why_not.clear();
     if (!channel->WaitForConnected(absl::ToChronoTime(absl::Now() + kTry))) {
       const absl::Status why = WhyNotConnected(channel);

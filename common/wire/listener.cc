@@ -1,11 +1,20 @@
 #include "common/wire/listener.h"
 
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/status.h"
 #include "common/wire/channel.h"
 #include "common/wire/http2_opening.h"
 
 namespace rubato {
+
+namespace {
+
+// Whether all addresses of a machine are among these.
+bool WantsAny(const std::string& addresses) { return absl::StrContains(addresses, "[::]:"); }
+
+}  // namespace
 
 absl::StatusOr<Listener> Listener::Listen(
     const std::string& addresses, const ConnectionOptions& connection, Acceptor::Warn warn,
@@ -34,6 +43,10 @@ absl::StatusOr<Listener> Listener::Listen(
                       connections = connection.connections,
                       settings] { acceptor->Start(take, warn, connections, settings); };
   listener.address_ = acceptor->address();
+  if (WantsAny(addresses) && !WantsAny(listener.address_)) {
+    warn(absl::StrCat("there is no IPv6 here: listens at ", listener.address_, " in place of ",
+                      addresses));
+  }
   listener.acceptor_ = std::move(acceptor);
   if (accepting == Accepting::kAtOnce) listener.Accept();
   return listener;

@@ -1,7 +1,6 @@
 #include "common/wire/reach.h"
 
 #include <errno.h>
-#include <netdb.h>
 #include <openssl/ssl.h>
 #include <poll.h>
 #include <sys/socket.h>
@@ -17,6 +16,7 @@
 #include "common/base/address.h"
 #include "common/base/check.h"
 #include "common/base/monotonic.h"
+#include "common/wire/look_up.h"
 
 namespace rubato {
 namespace {
@@ -49,9 +49,10 @@ std::string BytesOf(Greeting greeting) {
 // One attempt to speak to a server.
 class Attempt {
  public:
-  Attempt(const addrinfo& place, size_t of)
-      : of_(of), fd_(socket(place.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
-    if (fd_ >= 0 && connect(fd_, place.ai_addr, place.ai_addrlen) != 0 && errno != EINPROGRESS) {
+  Attempt(const Place& place, size_t of)
+      : of_(of),
+        fd_(socket(place.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)) {
+    if (fd_ >= 0 && connect(fd_, place.socket_address(), place.size) != 0 && errno != EINPROGRESS) {
       Fail(errno);
     }
   }
@@ -102,18 +103,6 @@ class Attempt {
   Reach reach_ = Reach::kSilent;
 };
 
-void AddAttempts(const HostPort& place, size_t of, std::vector<Attempt>* attempts) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  if (getaddrinfo(place.host.c_str(), absl::StrCat(place.port).c_str(), &hints, &found) != 0)
-    return;
-  for (const addrinfo* one = found; one != nullptr; one = one->ai_next) {
-    attempts->emplace_back(*one, of);
-  }
-  freeaddrinfo(found);
-}
-
 // The more it says, the more it counts.
 int Rank(Reach reach) {
   switch (reach) {
@@ -134,11 +123,17 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, Greeting g
                            absl::Duration patience) {
   const std::string said = BytesOf(greeting);
   const absl::Time deadline = MonotonicNow() + patience;
+  std::vector<Reach> found(addresses.size(), Reach::kSilent);
   std::vector<Attempt> attempts;
   for (size_t i = 0; i < addresses.size(); ++i) {
-    const auto places = ParseAddresses(addresses[i]);
-    if (!places.ok()) continue;
-    for (const HostPort& place : *places) AddAttempts(place, i, &attempts);
+    const auto hosts = ParseAddresses(addresses[i]);
+    if (!hosts.ok()) continue;
+    for (const HostPort& host : *hosts) {
+      const absl::StatusOr<std::vector<Place>> places = LookUp(host);
+      if (absl::IsNotFound(places.status())) found[i] = Reach::kGone;
+      if (!places.ok()) continue;
+      for (const Place& place : *places) attempts.emplace_back(place, i);
+    }
   }
   while (true) {
     std::vector<pollfd> fds;
@@ -159,7 +154,6 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, Greeting g
     }
     if (left == absl::ZeroDuration()) break;
   }
-  std::vector<Reach> found(addresses.size(), Reach::kSilent);
   for (const Attempt& attempt : attempts) {
     Reach& best = found[attempt.of()];
     if (Rank(attempt.reach()) > Rank(best)) best = attempt.reach();

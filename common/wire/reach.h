@@ -17,7 +17,7 @@ namespace rubato {
 enum class Reach {
   kAnswers,  // a gRPC server is there
   kMute,     // its host takes the connection, the process says nothing: it is frozen, or very busy
-  kGone,     // its host says that nobody listens there
+  kGone,     // its host says that nobody listens there, or its name stands for nothing any more
   kSilent,   // nothing comes back: the network is cut, or the host is lost
 };
 

@@ -40,7 +40,9 @@ Coordinator::Coordinator(const proto::Job& job, const std::string& job_digest,
       registry_(job, job_digest, version),
       leases_(job, now),
       checkpoints_(job, job_digest, version, begin.path),
-      ending_(job) {
+      ending_(job),
+      is_over_(begin.is_over),
+      has_ended_well_(begin.is_over) {
   if (job.wire().push().codec() == proto::Push::CODEC_TOPK) {
     summary_.residuals_lost = begin.resume.has_value() ? begin.resume->residuals() : 0;
   }
@@ -49,6 +51,7 @@ Coordinator::Coordinator(const proto::Job& job, const std::string& job_digest,
   summary_.switches = lasting_.switches();
   summary_.servers_lost = before_.servers_lost();
   summary_.samples_rolled_back = lasting_.samples_rolled_back();
+  if (begin.is_over) absent_ = CountAbsent();
 }
 
 double Coordinator::seconds() const {
@@ -308,8 +311,21 @@ std::string Coordinator::WhyStopped(const absl::Status& end) const {
       end.message());
 }
 
+// Who has been cut off for less than the lease is taken to be here still, and is not heard.
+int Coordinator::CountAbsent() const {
+  const proto::Cluster& cluster = job_.cluster();
+  int others =
+      cluster.servers() - (cluster.dedicated_coordinator() ? 0 : 1) + cluster.workers().start();
+  for (const auto& [id, peer] : registry_.peers()) {
+    if (id != kOwnShard && now_ - peer.last_heard <= absl::Seconds(cluster.lease()) / 2) --others;
+  }
+  return std::max(0, others);
+}
+
 void Coordinator::End(const absl::Status& status, int exit_code, const std::string& reason) {
   is_over_ = true;
+  has_ended_well_ = status.ok();
+  absent_ = CountAbsent();
   const std::string& last = checkpoints_.last();
   if (has_begun() && !status.ok() && !last.empty() && ending_.diverged().empty()) {
     out_.push_back(Log{absl::StrCat("the last good checkpoint is ", last,

@@ -76,6 +76,8 @@ class Coordinator {
     proto::RunState state;
     // For how long nothing has been trained when this term begins, by the shell's clock.
     absl::Duration stood_still = absl::ZeroDuration();
+    // Nothing of this: the job has ended well, and all that is left is to tell who has not heard it.
+    bool is_over = false;
   };
 
   // `job_digest` is JobDigest(job); peers must show the same, and the same `version`.
@@ -107,11 +109,15 @@ class Coordinator {
   // Messages that were refused, each of which has ended its call: no peer that keeps to the
   // protocol says one, however late it is.
   int64_t refused() const { return refused_; }
+  // When the job has ended well: processes that are lacking, or may be cut off, and do not know.
+  int absent() const { return absent_; }
   // How the job stands (coordinator_status.cc).
   proto::JobStatus Status(absl::Time now) const;
 
  private:
   void On(const coordinator::FromPeer& event);
+  // Whoever registers when the job has ended well is done.
+  void TellOfEnd(const coordinator::FromPeer& event);
   void On(const coordinator::PeerGone& event);
   void On(const coordinator::Heartbeat& event);
   void On(const coordinator::Tick& event);
@@ -206,6 +212,8 @@ class Coordinator {
   void EndAbandoned();
   // The next thing to be done once the training is over.
   void GoOnEnding();
+  // Who is not here to hear that the job has ended.
+  int CountAbsent() const;
   void Diverge(PeerId culprit, const std::string& reason);
   void EndDiverged();
   void End(const absl::Status& status, int exit_code, const std::string& reason);
@@ -240,6 +248,8 @@ class Coordinator {
   int64_t refused_ = 0;
   Seldom tells_refusal_;
   bool is_over_ = false;
+  bool has_ended_well_ = false;
+  int absent_ = 0;
   bool goes_back_ = false;  // only the term is
   // A shard that was lost while the result was collected, which may have come off all the same.
   std::optional<int> lost_;

@@ -76,6 +76,47 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
   Handle(coordinator::Collected{absl::OkStatus()}).IgnoreError();
   RUBATO_EXPECT_OK(*end_);
   for (PeerId peer : {1, 2, 3}) EXPECT_EQ(sent_[peer].back().stop().exit_code(), 0);
+
+  // Who comes now is told as well, if it is of this job.
+  Receive(4, Worker());
+  ASSERT_TRUE(sent_[4].back().has_stop());
+  EXPECT_EQ(sent_[4].back().stop().exit_code(), 0);
+  EXPECT_FALSE(sent_[4].back().stop().refused());
+  proto::PeerMessage other = Worker();
+  other.mutable_registration()->set_job_digest("other");
+  Receive(5, other);
+  EXPECT_EQ(sent_[5].back().stop().exit_code(), kExitUsage);
+  EXPECT_EQ(coordinator_->absent(), 0);
+}
+
+// It begins with two shards and two workers.
+TEST_F(CoordinatorTest, WhoIsNotHereAtTheEndOrMayBeCutOffIsAbsent) {
+  Start("cluster { lease: 4 }");
+  Receive(kOwnShard, Shard(0));
+  Receive(2, Worker());
+  now_ += absl::Seconds(1.5);
+  Receive(1, Shard(1));
+  now_ += absl::Seconds(1);
+  Stop(absl::OkStatus());
+  Handle(coordinator::Collected{absl::OkStatus()}).IgnoreError();
+  RUBATO_EXPECT_OK(*end_);
+  EXPECT_EQ(coordinator_->absent(), 2) << "one has not been heard, and one is lacking";
+}
+
+TEST_F(CoordinatorTest, OfAJobThatIsOverOneThatBeginsKnowsNothingButThat) {
+  begin_.is_over = true;
+  Start();
+  EXPECT_EQ(coordinator_->absent(), 3);
+  Handle(coordinator::Tick{}).IgnoreError();
+  Receive(1, Shard(1));
+  Receive(2, Worker());
+  for (PeerId peer : {1, 2}) {
+    ASSERT_EQ(sent_[peer].size(), 1);
+    EXPECT_EQ(sent_[peer].back().stop().exit_code(), 0);
+  }
+  Receive(3, Idle());
+  EXPECT_THAT(sent_[3], IsEmpty());
+  EXPECT_FALSE(end_.has_value());
 }
 
 TEST_F(CoordinatorTest, AShardThatIsGoneEndsTheJobForAll) {

@@ -51,8 +51,19 @@ Speaker Coordinator::SpeakerOf(PeerId id) {
   return is_training() ? Speaker::kMember : Speaker::kMemberAfter;
 }
 
+void Coordinator::TellOfEnd(const coordinator::FromPeer& event) {
+  if (!event.message.has_registration() || registry_.Find(event.peer) != nullptr) return;
+  const absl::Status status = registry_.CheckJob(event.message.registration());
+  out_.push_back(SendStop(event.peer,
+                          status.ok() ? MakeStop(0, "the training is over")
+                                      : MakeRefusal(kExitUsage, std::string(status.message()))));
+}
+
 void Coordinator::On(const coordinator::FromPeer& event) {
-  if (is_over_) return;
+  if (is_over_) {
+    if (has_ended_well_) TellOfEnd(event);
+    return;
+  }
   const proto::PeerMessage& message = event.message;
   const Speaker speaker = SpeakerOf(event.peer);
   const Verdict verdict = MaySay(message.kind_case(), speaker);

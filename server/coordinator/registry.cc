@@ -25,8 +25,7 @@ constexpr size_t kMaxNumerics = 8;
 Registry::Registry(const proto::Job& job, std::string job_digest, std::string version)
     : job_(job), job_digest_(std::move(job_digest)), version_(std::move(version)) {}
 
-absl::Status Registry::Check(const proto::Registration& registration, int max_workers,
-                             absl::Time now) {
+absl::Status Registry::CheckJob(const proto::Registration& registration) const {
   RUBATO_RETURN_IF_ERROR(CheckRegistration(registration));
   if (registration.version() != version_) {
     return absl::FailedPreconditionError(
@@ -39,6 +38,12 @@ absl::Status Registry::Check(const proto::Registration& registration, int max_wo
         "coordinator's %s; compare what it was started with and the run's job.yaml",
         registration.job_digest().substr(0, 12), job_digest_.substr(0, 12)));
   }
+  return absl::OkStatus();
+}
+
+absl::Status Registry::Check(const proto::Registration& registration, int max_workers,
+                             absl::Time now) {
+  RUBATO_RETURN_IF_ERROR(CheckJob(registration));
   if (!registration.has_worker()) return CheckShard(registration.shard(), now);
   if (workers() >= max_workers) {
     return absl::UnavailableError(

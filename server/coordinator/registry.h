@@ -49,6 +49,9 @@ class Registry {
   // See Coordinator.
   Registry(const proto::Job& job, std::string job_digest, std::string version);
 
+  // Why the process is none of this job, or OK.
+  absl::Status CheckJob(const proto::Registration& registration) const;
+
   // Why the process cannot take part, or OK: Unavailable where it may try again later. So may a
   // shard whose place is taken if shards are started again: it may be back before its end is
   // noticed, unless who has the place has shown since that it is alive.

@@ -272,6 +272,48 @@ absl::Status ClusterService::Wait(const Tasks& tasks) {
   return end;
 }
 
+bool ClusterService::AwaitCheckpointOrEnd(absl::Duration patience) {
+  proto::CommandRequest request;
+  request.set_kind(proto::CommandRequest::KIND_CHECKPOINT);
+  const auto answer = std::make_shared<std::optional<absl::Status>>();
+  MonotonicLock lock(&mutex_);
+  commands_.Handle(
+      request, /*may_change=*/true,
+      [this](const coordinator::Event& event)
+          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return Handle(event); },
+      [] { return proto::JobStatus(); },
+      [answer](const absl::StatusOr<proto::CommandReply>& reply) { *answer = reply.status(); });
+  const bool is_refused = answer->has_value();
+  if (is_refused && !core_.has_begun()) return end_.has_value();  // there is nothing to save
+  const auto is_done = [this, is_refused, &answer]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return end_.has_value() || (!is_refused && answer->has_value());
+  };
+  mutex_.AwaitFor(absl::Condition(&is_done), patience);
+  return end_.has_value();
+}
+
+int ClusterService::Untold() const {
+  return core_.absent() - static_cast<int>(last_peer_ - last_before_end_);
+}
+
+int ClusterService::untold() {
+  MonotonicLock lock(&mutex_);
+  return Untold();
+}
+
+void ClusterService::TellOfEnd(absl::Duration patience, absl::FunctionRef<bool()> stops) {
+  constexpr absl::Duration kTick = absl::Milliseconds(100);
+  const absl::Time deadline = MonotonicNow() + patience;
+  MonotonicLock lock(&mutex_);
+  const auto all_told = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return calls_.empty() && Untold() <= 0;
+  };
+  while (!mutex_.AwaitFor(absl::Condition(&all_told), kTick) && MonotonicNow() < deadline &&
+         !stops()) {
+    TickCalls();
+  }
+}
+
 void ClusterService::TickCalls() {
   for (const auto& [id, call] : calls_) {
     if (call->KeepsSilent(MonotonicNow())) {
@@ -373,6 +415,7 @@ void ClusterService::Do(const coordinator::WriteCheckpoint& task) { tasks_.push_
 void ClusterService::Do(const coordinator::End& end) {
   end_ = end.status;
   lost_shard_ = end.lost_shard;
+  last_before_end_ = last_peer_;
 }
 
 std::optional<int> ClusterService::lost_shard() {

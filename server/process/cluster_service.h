@@ -14,6 +14,7 @@
 #include <variant>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -98,7 +99,16 @@ class ClusterService : public RawCoordination {
 
   // Waits until the job is over and its tasks are done. Returns the job's status.
   absl::Status Wait(const Tasks& tasks) ABSL_LOCKS_EXCLUDED(mutex_);
-  // After that. Which shard was lost, if only the term is over.
+  // For a process that is to leave its job: has a checkpoint written, and waits for it, or for the
+  // end of a training that is about to end, at most `patience`. Whether the job, or its term, is
+  // over by then. Any thread.
+  bool AwaitCheckpointOrEnd(absl::Duration patience) ABSL_LOCKS_EXCLUDED(mutex_);
+  // When the job has ended well: how many processes have not heard it that have not called since.
+  int untold() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Tells those that call, until all have heard it, for `patience` at most, or until `stops`.
+  void TellOfEnd(absl::Duration patience, absl::FunctionRef<bool()> stops)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // After Wait. Which shard was lost, if only the term is over.
   std::optional<int> lost_shard() ABSL_LOCKS_EXCLUDED(mutex_);
   // How far the term has come, if it has begun.
   struct Place {
@@ -144,6 +154,7 @@ class ClusterService : public RawCoordination {
   void OnTicked(bool goes_on) ABSL_LOCKS_EXCLUDED(ask_mutex_);
   // Ends those of peers that never speak, and reads on those that have said too much at once.
   void TickCalls() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  int Untold() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void RunTask(const Task& task, const Tasks& tasks) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const Outlets outlets_;
@@ -162,6 +173,7 @@ class ClusterService : public RawCoordination {
   absl::StatusOr<std::string> answer_ ABSL_GUARDED_BY(mutex_);  // of the event at hand
   std::optional<absl::Status> end_ ABSL_GUARDED_BY(mutex_);
   std::optional<int> lost_shard_ ABSL_GUARDED_BY(mutex_);
+  PeerId last_before_end_ ABSL_GUARDED_BY(mutex_) = kOwnShard;
 
   absl::Mutex ask_mutex_;  // of its own: mutex_ may be what does not come round
   bool ticks_ ABSL_GUARDED_BY(ask_mutex_) = false;

@@ -42,6 +42,15 @@ absl::StatusOr<std::unique_ptr<RecordingWriter>> RecordCoordinator(const proto::
   return RecordingWriter::Create(begin.state.term() > 1 ? NextRecording(path) : path, header, &log);
 }
 
+// The job has ended well.
+void TellOfEnd(SignalWatcher* signals, const Log& log, ClusterService* service) {
+  if (const int untold = service->untold(); untold > 0) {
+    log.Info("the training is over; tells those that come late", {{"missing", untold}});
+  }
+  signals->OnSignal([](int) {});
+  service->TellOfEnd(kTellPatience, [signals] { return signals->signal() != 0; });
+}
+
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<CoordinatorServer>> CoordinatorServer::Create(
@@ -128,16 +137,24 @@ void CoordinatorServer::OnStuck() {
   std::_Exit(kExitFailure);
 }
 
+void CoordinatorServer::OnSignal(int signal) {
+  if (!options_.leaves) {
+    files_->GiveUp();
+    service_.Post(coordinator::StopRequested{InterruptedBy(signal), ""});
+    return;
+  }
+  log_.Info("leaves the job to its successor", {{"reason", InterruptedBy(signal).message()}});
+  if (service_.AwaitCheckpointOrEnd(kLeavePatience)) return;
+  std::_Exit(ExitCode(InterruptedBy(signal)));  // as a death, of which everything recovers
+}
+
 absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
   RUBATO_RETURN_IF_ERROR(Listen());
   // Nothing is written for a server that cannot listen, and callers wait until there are files to
   // write to.
   RUBATO_RETURN_IF_ERROR(OpenFiles());
   log_.Info("listening", {{"address", address()}, {"run", folder_->path()}});
-  signals->OnSignal([this](int signal) {
-    files_->GiveUp();
-    service_.Post(coordinator::StopRequested{InterruptedBy(signal), ""});
-  });
+  signals->OnSignal([this](int signal) { OnSignal(signal); });
   service_.Post(coordinator::PartsFolder{files_->parts_folder()});
   host_.has_value() ? host_->Accept() : listener_->Accept();
   if (host_.has_value()) {
@@ -181,7 +198,26 @@ absl::Status CoordinatorServer::Run(SignalWatcher* signals) {
     if (!written.ok()) log_.Warning(written.message());
   }
   if (!status.ok() && !has_view_ && is_first_term()) folder_->Abandon();
+  if (status.ok() && options_.leaves) TellOfEnd(signals, log_, &service_);
   return status;
+}
+
+absl::Status TellOfEnd(const proto::Job& job, const ServerOptions& options,
+                       const std::string& job_digest, const Log& log, SignalWatcher* signals) {
+  log.Info("the job has ended well: its result is there", {{"run", options.run_dir}});
+  Coordinator::Begin begin;
+  begin.is_over = true;
+  ClusterService service(Coordinator(job, job_digest, kVersion, begin, MonotonicNow()), nullptr,
+                         ClusterService::Outlets(), &log, options.connection);
+  RUBATO_ASSIGN_OR_RETURN(
+      Listener listener,
+      Listener::Listen(
+          options.listen.empty() ? job.cluster().address() : options.listen, options.connection,
+          [&log](const std::string& text) { log.Warning(text); },
+          [&service](grpc::ServerBuilder* builder) { builder->RegisterService(&service); }));
+  TellOfEnd(signals, log, &service);
+  listener.Shutdown();
+  return absl::OkStatus();
 }
 
 absl::Status CoordinatorServer::OpenFiles() {

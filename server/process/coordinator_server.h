@@ -61,6 +61,7 @@ class CoordinatorServer {
 
   absl::Status Listen();
   void Stop();
+  void OnSignal(int signal);
   // Says so and ends the process.
   void OnStuck();
   // Where others reach this server.
@@ -103,6 +104,11 @@ class CoordinatorServer {
   std::optional<RunFiles> files_;
   bool has_view_ = false;
 };
+
+// In place of all that, where the run has ended well (term_begin.h): tells those that have not
+// heard it, for kTellPatience at most.
+absl::Status TellOfEnd(const proto::Job& job, const ServerOptions& options,
+                       const std::string& job_digest, const Log& log, SignalWatcher* signals);
 
 }  // namespace rubato
 

@@ -20,8 +20,10 @@
 #include "common/job/job.h"
 #include "common/wire/control_client.h"
 #include "common/wire/heartbeat.h"
+#include "server/process/checkpoint_request.h"
 #include "server/process/coordinator_server.h"
 #include "server/process/shard_host.h"
+#include "server/process/term_begin.h"
 
 namespace rubato {
 namespace {
@@ -56,6 +58,8 @@ class ShardTerm {
   absl::StatusOr<std::unique_ptr<ControlClient>> Register();
   std::unique_ptr<Heartbeat> StartHeartbeat(const ShardHost& host) const;
   ControlCallbacks Callbacks(ShardHost* host);
+  // Has a checkpoint written first, if that can be; the end of the job comes before.
+  void Leave(int signal) ABSL_LOCKS_EXCLUDED(mutex_);
   void OnSignal(int signal, ControlClient* control) ABSL_LOCKS_EXCLUDED(mutex_);
   void Finish(const absl::Status& status, bool goes_back) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::Status AwaitEnd() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -104,7 +108,30 @@ void ShardTerm::Finish(const absl::Status& status, bool goes_back) {
   goes_back_ = goes_back;
 }
 
+void ShardTerm::Leave(int signal) {
+  constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
+  log_.Info("leaves the job to its successor", {{"reason", InterruptedBy(signal).message()}});
+  const absl::Time deadline = MonotonicNow() + kLeavePatience;
+  absl::Status saved = absl::UnavailableError("the job is not training");
+  // A training that is about to begin, or to end, has none written now.
+  for (bool is_over = term_ == 0; !is_over && !saved.ok() && MonotonicNow() < deadline;) {
+    saved =
+        RequestCheckpoint(job_.cluster().address(), options_.connection, deadline - MonotonicNow());
+    if (!saved.ok() && !absl::IsUnavailable(saved)) break;
+    MonotonicLock lock(&mutex_);
+    const auto has_ended = [this]()
+                               ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
+    is_over = saved.ok() || mutex_.AwaitFor(absl::Condition(&has_ended), kBetweenTries);
+  }
+  if (!saved.ok()) log_.Warning("leaves without a checkpoint", {{"reason", saved.message()}});
+  Finish(InterruptedBy(signal), /*goes_back=*/false);
+}
+
 void ShardTerm::OnSignal(int signal, ControlClient* control) {
+  if (options_.leaves) {
+    Leave(signal);
+    return;
+  }
   // The coordinator ends the job in order, or this process ends without it.
   proto::PeerMessage message;
   message.mutable_stop_request()->set_reason(std::string(InterruptedBy(signal).message()));
@@ -222,6 +249,10 @@ absl::Status CheckAddresses(absl::string_view flag, const std::string& text,
 
 absl::Status RunCoordinator(const proto::Job& job, ServerOptions options,
                             const std::string& job_digest, const Log& log, SignalWatcher* signals) {
+  if (options.leaves) {
+    RUBATO_ASSIGN_OR_RETURN(const bool is_over, HasEndedWell(options.run_dir, job_digest));
+    if (is_over) return TellOfEnd(job, options, job_digest, log, signals);
+  }
   ShardHost::Remains remains;
   while (true) {
     RUBATO_ASSIGN_OR_RETURN(

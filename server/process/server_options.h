@@ -6,10 +6,18 @@
 #include <limits>
 #include <string>
 
+#include "absl/time/time.h"
 #include "common/job/job.h"
 #include "common/wire/connection_options.h"
 
 namespace rubato {
+
+// How long a server that leaves waits for a checkpoint, or for the end of a training that is about
+// to end: Kubernetes kills what has not ended some time after SIGTERM (30 s unless it is told).
+constexpr absl::Duration kLeavePatience = absl::Seconds(20);
+// How long a coordinator tells those that come late that the training is over, if some that it
+// knows of have not heard it: a pod that is replaced takes tens of seconds.
+constexpr absl::Duration kTellPatience = absl::Seconds(60);
 
 struct ServerOptions {
   static constexpr int kNoShard = std::numeric_limits<int>::min();
@@ -28,6 +36,9 @@ struct ServerOptions {
   Sources sources;
   // Likewise: the value of --resume (common/files/resume_point.h).
   std::string resume;
+  // What a signal is: not the end of the training, but of this process, for which another will be
+  // started (see kLeavePatience).
+  bool leaves = false;
   // The folder to write down in what enters the cores (server/run/recording.h); empty: nothing is.
   std::string record;
   // Hears whether the process takes part in its job: the coordinator once it listens, a shard once

@@ -109,6 +109,13 @@ absl::Status BeginFromOwn(const RunFolder& folder, const Log& log, Coordinator::
 
 }  // namespace
 
+absl::StatusOr<bool> HasEndedWell(const std::string& run_dir, const std::string& job_digest) {
+  const RunFolder folder(run_dir);
+  if (run_dir.empty() || access(folder.SummaryFile().c_str(), F_OK) != 0) return false;
+  RUBATO_ASSIGN_OR_RETURN(const std::optional<proto::RunState> state, ReadRunState(folder));
+  return state.has_value() && state->job_digest() == job_digest && !state->has_ended();
+}
+
 absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptions& options) {
   const std::string& run_dir = options.run_dir;
   if (run_dir.empty() || access(run_dir.c_str(), F_OK) != 0) {

@@ -31,6 +31,9 @@ struct TermBegin {
 absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptions& options,
                                         const std::string& job_digest, const Log& log);
 
+// Whether options.run_dir holds a run of the job that has ended well: then there is nothing to do.
+absl::StatusOr<bool> HasEndedWell(const std::string& run_dir, const std::string& job_digest);
+
 // A new folder under runs/, or options.run_dir, which exists: for a run that begins.
 absl::StatusOr<RunFolder> OpenRunFolder(const proto::Job& job, const ServerOptions& options);
 

@@ -68,6 +68,7 @@ Json Arguments(const Model& model, Group group) {
   }
   add("--listen", absl::StrCat("[::]", port));
   add("--health", absl::StrCat("[::]:", kHealthPort));
+  arguments.push_back("--leave-on-sigterm");
   return arguments;
 }
 

@@ -341,6 +341,10 @@ MUTANTS = {
         "} else if (ending_.WantsCheckpoint()) {",
         "} else if (!ending_.stopping() && ending_.WantsCheckpoint()) {",
     ]),
+    "end_not_told": ("//server/coordinator:coordinator_peers.cc", "told", [
+        "if (has_ended_well_) TellOfEnd(event);",
+        "",
+    ]),
     "never_gives_up": ("//worker/session:worker_session.cc", "all end", [
         "  EndWith(is_alone && ",
         "  if (is_alone && has_taken_part_) {\n" +

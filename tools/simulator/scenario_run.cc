@@ -107,7 +107,7 @@ absl::Status Judge::CheckMisfits() const {
   // Who comes to a job that is stopped before it has begun is told so, fit or not.
   if (simulation_.coordinator().view().number() == 0) return absl::OkStatus();
   for (const auto& misfit : simulation_.misfits()) {
-    if (misfit->ended() && misfit->end()->ok()) {
+    if (misfit->took_part_until() != kNever) {
       return absl::InternalError(
           absl::StrFormat("misfits refused: worker %d has taken part", misfit->index()));
     }

@@ -323,7 +323,11 @@ absl::Status Simulation::Run() {
     Step(&idle_since);
     if (!failure_.ok()) return failure_;
   }
-  if (setting_.ends_within > 0) RUBATO_RETURN_IF_ERROR(EndAll());
+  if (setting_.ends_within > 0) {
+    // Of a job that is stopped before it has begun not all processes have been started.
+    const bool tells = comes_back() && has_ended_well() && coordinator().view().number() > 0;
+    RUBATO_RETURN_IF_ERROR(tells ? TellAll() : EndAll());
+  }
   if (coordinator_->end().has_value()) return *coordinator_->end();
   return absl::UnavailableError("the coordinator (shard 0) has died");
 }

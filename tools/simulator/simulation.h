@@ -247,7 +247,8 @@ class Simulation : private Process {
     kSayStuck,   // of the server that this process is
     kEndServer,  // likewise
     kStartServer,
-    kBeginTerm
+    kBeginTerm,
+    kStartTeller
   };
   void SetTask(Task task, int number, SimTime after);
   void OnFault(const Fault& fault, SimMessage::Kind kind, ProcessId struck);
@@ -272,6 +273,17 @@ class Simulation : private Process {
   // The coordinator is gone, or about to be: so is each other process in the end.
   absl::Status EndAll();
   std::vector<std::string> WhoGoesOn() const;
+  // Until all processes have ended, for `patience` from the end of all harm; `what` says why not.
+  absl::Status AwaitEnds(const std::string& what, SimTime patience);
+  // The job has ended well: likewise, and who comes now, or has not heard it, is told.
+  absl::Status TellAll();
+  bool has_ended_well() const {
+    return coordinator_->end().has_value() && coordinator_->end()->ok();
+  }
+  // In place of a coordinator that had no time to tell the others.
+  void StartTeller();
+  // A worker that comes when the job is over.
+  absl::Status StartLate();
   void Stop(const SimulationSetting::Stop& stop);
   // Enough have to go on: another worker takes this one's place if fewer than the least are left.
   void Replace(int index);
@@ -295,12 +307,15 @@ class Simulation : private Process {
   KeptOnDisk kept_;
   bool is_interrupted_ = false;  // by a signal: nobody starts a server again, nor another term
   std::unique_ptr<CoordinatorProcess> coordinator_;
+  std::unique_ptr<CoordinatorProcess> teller_;  // of a job that was over when it came
   std::vector<std::unique_ptr<ShardProcess>> shards_;
   std::vector<std::unique_ptr<Process>> dead_;  // in whose places others are
   std::shared_ptr<RealWorker::Floats> floats_;  // of all workers, where there are data
   std::vector<std::unique_ptr<WorkerProcess>> workers_;
   std::array<WorkerSetting, kMisfits> misfit_settings_;
   std::vector<std::unique_ptr<WorkerProcess>> misfits_;
+  WorkerSetting late_setting_;
+  std::unique_ptr<WorkerProcess> late_;
   std::vector<std::unique_ptr<HeartbeatProcess>> hearts_;        // by worker
   std::vector<std::unique_ptr<HeartbeatProcess>> shard_hearts_;  // by shard, if it is apart
   std::vector<ProcessId> worker_processes_, heart_processes_;    // by worker

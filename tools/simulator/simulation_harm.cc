@@ -3,10 +3,12 @@
 #include <limits>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
+#include "common/base/version.h"
 #include "tools/simulator/simulation.h"
 
 namespace rubato {
@@ -25,6 +27,10 @@ constexpr SimTime kStartsAfter = 500 * kMillisecond;
 
 // What the coordinator has said in the end arrives before its process is gone, however late.
 constexpr SimTime kMessagesLeave = 5 * kSecond;
+
+// How long those that come late are told that the job has ended well
+// (server/process/server_options.h).
+constexpr SimTime kTellPatience = 60 * kSecond;
 
 // How often one who is to be told something looks whether the coordinator runs.
 constexpr SimTime kBetweenTries = 100 * kMillisecond;
@@ -180,8 +186,10 @@ void Simulation::OnTimer(uint64_t argument) {
     if (server < 0) return;
     KillServer(server);
     if (comes_back()) SetTask(kStartServer, server, kStartsAfter);
+    if (server == head() && has_ended_well()) SetTask(kStartTeller, 0, kStartsAfter);
     return;
   }
+  if (task == kStartTeller) return StartTeller();
   if (is_over()) return;
   switch (task) {
     case kStartWorker:
@@ -258,6 +266,7 @@ void Simulation::Request() {
 std::vector<std::string> Simulation::WhoGoesOn() const {
   std::vector<std::string> who;
   for (size_t shard = 0; shard < shards_.size(); ++shard) {
+    if (has_ended_well() && !IsApart(static_cast<int>(shard))) continue;  // ends with its process
     if (network_.alive(worker_setting_.shards[shard]) && !shards_[shard]->end().has_value()) {
       who.push_back(absl::StrFormat("shard %d %s", shard, shards_[shard]->State()));
     }
@@ -269,7 +278,74 @@ std::vector<std::string> Simulation::WhoGoesOn() const {
       }
     }
   }
+  if (late_ != nullptr && !late_->ended()) {
+    who.push_back(absl::StrCat("the worker that has come late ", late_->State()));
+  }
   return who;
+}
+
+void Simulation::StartTeller() {
+  if (teller_ != nullptr) return;
+  Coordinator::Begin begin;
+  begin.is_over = true;
+  teller_ = std::make_unique<CoordinatorProcess>(
+      &network_,
+      Coordinator(setting_.job, kept_.state.job_digest(), kVersion, begin, ToTime(queue_.now())),
+      CoordinatorProcess::Callbacks(), 0);
+  const ProcessId process = network_.AddProcess(shard_card(head()), teller_.get());
+  shard_setting_.coordinator = worker_setting_.coordinator = late_setting_.coordinator = process;
+  teller_->Start(process);
+}
+
+absl::Status Simulation::StartLate() {
+  late_setting_ = worker_setting_;
+  late_setting_.name = "simulated late-comer";
+  late_setting_.on_end = [](int, const absl::Status&) {};
+  late_setting_.observer = nullptr;
+  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<WorkerModel> model, MakeModel());
+  const int index = static_cast<int>(worker_cards_.size());
+  const int card = WorkerCard(index);
+  late_ = std::make_unique<WorkerProcess>(&late_setting_, index, std::move(model));
+  late_->Start(network_.AddProcess(card, late_.get()));
+  return absl::OkStatus();
+}
+
+absl::Status Simulation::TellAll() {
+  network_.SetFaults({});
+  std::vector<const WorkerProcess*> untold;
+  for (const auto& worker : workers_) {
+    if (!worker->ended() && !worker->leaves()) untold.push_back(worker.get());
+  }
+  // Every second time the coordinator dies before anybody has heard it.
+  if (network_.sent() % 2 == 0) KillServer(head());
+  if (!network_.alive(coordinator_->self())) SetTask(kStartTeller, 0, kStartsAfter);
+  RUBATO_RETURN_IF_ERROR(StartLate());
+  untold.push_back(late_.get());
+  RUBATO_RETURN_IF_ERROR(
+      AwaitEnds("told: the job has ended well, and nobody tells ", kTellPatience));
+  for (const WorkerProcess* worker : untold) {
+    if (!network_.alive(worker->self()) || worker->end()->ok()) continue;
+    // It came while the job was ending, and the refusal was on its way.
+    if (absl::StrContains(worker->end()->message(), "the training is over")) continue;
+    return absl::InternalError(
+        absl::StrFormat("told: the job has ended well, and worker %d with: %s", worker->index(),
+                        worker->end()->ToString()));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Simulation::AwaitEnds(const std::string& what, SimTime patience) {
+  // Looks from time to time: to look costs more than an event.
+  constexpr SimTime kLook = 100 * kMillisecond;
+  const SimTime limit = std::max(queue_.now(), network_.disturbed_until()) + patience;
+  for (std::vector<std::string> who = WhoGoesOn(); !who.empty(); who = WhoGoesOn()) {
+    if (queue_.now() > limit) return absl::InternalError(what + absl::StrJoin(who, "; "));
+    for (const SimTime look = queue_.now() + kLook; queue_.now() < look;) {
+      if (!queue_.RunNext()) break;
+    }
+    RUBATO_RETURN_IF_ERROR(failure_);
+  }
+  return absl::OkStatus();
 }
 
 absl::Status Simulation::EndAll() {
@@ -278,20 +354,7 @@ absl::Status Simulation::EndAll() {
     SetTask(kEndServer, is_dedicated() ? coordinator_->self() : worker_setting_.shards[0],
             kMessagesLeave);
   }
-  // Looks from time to time: to look costs more than an event.
-  constexpr SimTime kLook = 100 * kMillisecond;
-  const SimTime limit = std::max(queue_.now(), network_.disturbed_until()) + setting_.ends_within;
-  for (std::vector<std::string> who = WhoGoesOn(); !who.empty(); who = WhoGoesOn()) {
-    if (queue_.now() > limit) {
-      return absl::InternalError(
-          absl::StrCat("all end: the job is over, but not for ", absl::StrJoin(who, "; ")));
-    }
-    for (const SimTime look = queue_.now() + kLook; queue_.now() < look;) {
-      if (!queue_.RunNext()) break;
-    }
-    RUBATO_RETURN_IF_ERROR(failure_);
-  }
-  return absl::OkStatus();
+  return AwaitEnds("all end: the job is over, but not for ", setting_.ends_within);
 }
 
 }  // namespace rubato
