@@ -128,5 +128,12 @@ TEST(SampleAtTest, EveryEpochHasAnOrderOfItsOwnAndAllSamples) {
   EXPECT_LT(agreements, 10);
 }
 
+// python/rubato/sampler.py has the same order: python/tests/sampler_test.py.
+TEST(SampleAtTest, KeepsItsValues) {
+  std::vector<uint64_t> values;
+  for (uint64_t i = 0; i < 10; ++i) values.push_back(SampleAt(7, 3, i, 10));
+  EXPECT_EQ(values, (std::vector<uint64_t>{3, 1, 8, 9, 4, 6, 7, 0, 5, 2}));
+}
+
 }  // namespace
 }  // namespace rubato

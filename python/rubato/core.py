@@ -189,7 +189,7 @@ class Worker:
         end = _LENGTH.size + _LENGTH.unpack_from(self._in)[0]
         if len(self._in) < end:
             return None
-        frame = json.loads(self._in[_LENGTH.size:end])
+        frame: Dict[str, Any] = json.loads(self._in[_LENGTH.size:end])
         del self._in[:end]
         return frame
 
@@ -199,7 +199,7 @@ class Worker:
         return Ended(f"rubato-worker, which works for this script, {how}", 1)
 
 
-def ended(end: Work) -> Exception:
+def ended(end: Work) -> BaseException:
     """What is raised for a frame "end" that is not of a job that is done."""
     if end.code > 128:
         return SystemExit(end.code)

@@ -159,7 +159,16 @@ class Engine:
     def step(self) -> int:
         """Steps of the job before the micro-batch at hand."""
         epochs, place = divmod(self.work.samples_before, self.samples)
-        return epochs * -(-self.samples // self._batch) + place // self._batch
+        return int(epochs * -(-self.samples // self._batch) + place // self._batch)
+
+    @property
+    def next_step(self) -> int:
+        """Steps of the job before the next micro-batch, where the one at hand is done with."""
+        if self._state not in (_State.FILLED, _State.NOTHING):
+            return self.step
+        of_epoch = -(-self.samples // self._batch)
+        end = self.work.end
+        return int(self.work.epoch * of_epoch + (of_epoch if end == self.samples else end // self._batch))
 
     def leave(self) -> None:
         """To go when what has begun is done."""

@@ -127,7 +127,8 @@ class Job(server.Commands):
         engine = self._prepared()
         total = None
         if loss is not None:
-            total = float(loss) * (engine.work.end - engine.work.begin if self._is_mean else 1)
+            value = float(loss.detach() if hasattr(loss, "detach") else loss)
+            total = value * (engine.work.end - engine.work.begin if self._is_mean else 1)
         engine.log(total)
 
     def evaluate(self, test: Callable[[], Optional[Dict[str, float]]]) -> Optional[Dict[str, float]]:
@@ -210,7 +211,7 @@ class Job(server.Commands):
     @property
     def epoch(self) -> int:
         """Of the micro-batch at hand."""
-        return self._prepared().work.epoch
+        return int(self._prepared().work.epoch)
 
     def _prepared(self) -> Engine:
         if self._engine is None:

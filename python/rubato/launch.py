@@ -3,6 +3,7 @@
 import multiprocessing
 import os
 import pathlib
+import sys
 import traceback
 from typing import Any, Callable, Dict, Optional
 
@@ -46,10 +47,11 @@ def launch(function: Callable[[], Any], job: Dict[str, Any], workers: int = 2, *
     Args:
         function: of no arguments. With method="fork" it may be one of a notebook.
         job: as a job file; `model` and `cluster.workers` are set here.
-        method: "fork", or "spawn" for functions of modules, where the notebook has used CUDA.
+        method: "fork", or "spawn" for functions of modules: where the notebook has used CUDA, or device.threads is more
+            than 1 and the notebook has used threads of PyTorch.
     """
     servers = server.Servers(server.own_job(job, "notebook", workers))
-    context = multiprocessing.get_context(method)
+    context: Any = multiprocessing.get_context(method)
     processes = []
     for rank in range(workers):
         environment = {"RUBATO_JOB": str(servers.path / "job.yaml"), "RUBATO_RANK": str(rank),
@@ -67,6 +69,9 @@ def _work(function: Callable[[], Any], environment: Dict[str, str], log: str) ->
     fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     os.dup2(fd, 1)
     os.dup2(fd, 2)
+    torch = sys.modules.get("torch")
+    if torch is not None:  # the notebook's threads are not in its forks, where OpenMP would wait for them for ever
+        torch.set_num_threads(1)
     try:
         function()
     except BaseException:

@@ -33,7 +33,7 @@ class Layout:
     def __init__(self, model: torch.nn.Module):
         model = getattr(model, "_orig_mod", model)  # what torch.compile has wrapped
         self.entries: List[Entry] = []
-        self._normalising: List[torch.nn.Module] = []
+        self._normalising: List[Any] = []
         self.values = 0
         averages: List[Any] = []
         seen = set()
@@ -64,7 +64,7 @@ class Layout:
         self._versions: List[int] = []
 
     def _add(self, name: str, tensor: torch.Tensor, average: float) -> None:
-        if isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+        if torch.nn.parameter.is_lazy(tensor):
             raise Refused(f"{name} has no shape yet: run the model once on a batch before job.prepare")
         if tensor.numel() == 0:  # nothing to train
             return
@@ -131,6 +131,7 @@ class Layout:
         views = self._gradients[gradient]
         for entry, view in zip(self.entries, views):
             tensor, scale = entry.tensor, factor
+            value: Any
             if entry.average > 0:
                 value, scale = tensor, samples
             else:

@@ -23,7 +23,7 @@ class _Request(NamedTuple):
     indices: List[int]
 
 
-class _Samples(data.Dataset):
+class _Samples(data.Dataset[Any]):
     """The script's data set by requests for whole batches, each sample drawing from a seed of its own."""
 
     def __init__(self, dataset: Any, seed: int, draws: bool):
@@ -87,9 +87,10 @@ class _Plan:
 
 
 def _check(loader: Any) -> None:
+    dataset: Any = getattr(loader, "dataset", None)
     if not isinstance(loader, data.DataLoader):
         raise Refused(f"found a {type(loader).__name__}, expected a torch.utils.data.DataLoader")
-    if isinstance(loader.dataset, data.IterableDataset):
+    if isinstance(dataset, data.IterableDataset):
         raise Refused("the data set is an IterableDataset, expected one with indices: the job counts each sample once, "
                       "whoever computes it")
     if loader.batch_size is None:
@@ -99,7 +100,7 @@ def _check(loader: Any) -> None:
         raise Refused(f"the DataLoader has a {type(loader.sampler).__name__}, expected shuffle=True or False: the order "
                       "is the job's (job.prepare's `order` may be a function from the epoch to its indices)")
     if isinstance(loader.sampler, data.RandomSampler) and (
-            loader.sampler.replacement or loader.sampler.num_samples != len(loader.dataset)):
+            loader.sampler.replacement or loader.sampler.num_samples != len(dataset)):
         raise Refused("the RandomSampler draws with replacement or another number of samples, expected each sample once "
                       "an epoch (job.prepare's `order` may be a function from the epoch to its indices)")
 
@@ -157,7 +158,7 @@ class Loader:
 
     def __len__(self) -> int:
         """Micro-batches of an epoch, over all workers."""
-        return -(-self.samples // self._micro)
+        return int(-(-self.samples // self._micro))
 
     def __iter__(self) -> Iterator[Any]:
         engine = self._engine
@@ -200,7 +201,8 @@ class Loader:
         """In this process."""
         batch = self._collate([self._samples[_Request(place[0], self._places(*place))]])
         if self._from.pin_memory and torch.cuda.is_available():
-            batch = data._utils.pin_memory.pin_memory(batch)
+            pin: Any = data._utils.pin_memory.pin_memory
+            batch = pin(batch)
         return batch
 
     def _read_ahead(self) -> None:
@@ -216,7 +218,7 @@ class Loader:
             self._fetched.pop(next(iter(self._fetched)))
 
 
-class _AsSampler(data.Sampler):
+class _AsSampler(data.Sampler[Any]):
     def __init__(self, plan: _Plan):
         self._plan = plan
 

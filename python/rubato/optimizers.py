@@ -20,6 +20,8 @@ _RULES = {
 _NO_MATTER = {"params", "foreach", "capturable", "differentiable", "fused", "initial_lr", "max_lr", "min_lr",
               "decoupled_weight_decay", "max_momentum", "base_momentum"}
 
+_OVERFLOWS = 64  # of a GradScaler in a row, by which it has halved any scale to nothing: the gradient itself is not finite
+
 
 def _settings(group: Dict[str, Any]) -> Dict[str, Any]:
     return {name: value for name, value in group.items() if name not in _NO_MATTER}
@@ -119,13 +121,15 @@ class Optimizer(torch.optim.Optimizer):
     Its groups show the settings and the job's rate; they are not to be changed.
     """
 
-    _step_supports_amp_scaling = True  # a GradScaler leaves it to step() to divide by its scale
+    _step_supports_amp_scaling = True  # a GradScaler leaves it to step() to divide by its scale, and to skip
 
     def __init__(self, optimizer: torch.optim.Optimizer, hand_over: Callable[[float, Optional[float]], None],
-                 note_loss: Callable[[Any], None], table: Sequence[float]):
+                 put_back: Callable[[], None], note_loss: Callable[[Any], None], table: Sequence[float]):
         self._kind = type(optimizer).__name__
         super().__init__([dict(group) for group in optimizer.param_groups], dict(optimizer.defaults))
         self._hand_over = hand_over
+        self._put_back = put_back
+        self._overflows = 0  # in a row
         self._note_loss = note_loss
         self._table = table
         self._bases = [float(group.get("initial_lr", group["lr"])) for group in self.param_groups]
@@ -151,7 +155,13 @@ class Optimizer(torch.optim.Optimizer):
                     raise Refused(f"{name} of the optimizer was changed from {value} to {group.get(name)}, expected "
                                   "what job.prepare was given: the servers have the settings of the whole job, and a "
                                   "scheduler is given to job.prepare")
+        # Set by a GradScaler for the time of the call. Where its scale was too large the micro-batch comes again, when
+        # it has lowered the scale: torch would skip the step, but each sample is to count once.
         scale = getattr(self, "grad_scale", None)
+        self._overflows = self._overflows + 1 if float(getattr(self, "found_inf", 0)) > 0 else 0
+        if 0 < self._overflows < _OVERFLOWS:
+            self._put_back()
+            return loss
         self._hand_over(1.0 if scale is None else 1.0 / float(scale), weight)
         return loss
 
@@ -168,8 +178,8 @@ class Optimizer(torch.optim.Optimizer):
         super().add_param_group(param_group)
 
     def state_dict(self) -> Dict[str, Any]:
-        raise Error(f"the state of {self._kind} is the servers': job.checkpoint() writes it, and "
-                    "`rubato export --optimizer` makes one file of it")
+        raise Error(f"the state of {self._kind} is the servers', expected the script to save the model alone: "
+                    "job.checkpoint() writes both, and `rubato export --optimizer` makes a file of it")
 
     def load_state_dict(self, state_dict: Dict[str, Any]) -> None:
         raise Error(f"the state of {self._kind} is the servers': `rubato train --resume` goes on from a checkpoint")
@@ -178,12 +188,12 @@ class Optimizer(torch.optim.Optimizer):
 class Scheduler:
     """In place of the script's: the servers have its table of rates already; step() shows the job's rate."""
 
-    def __init__(self, optimizer: Optimizer, step_of_job: Callable[[], int]):
+    def __init__(self, optimizer: Optimizer, next_step: Callable[[], int]):
         self.optimizer = optimizer
-        self._step_of_job = step_of_job
+        self._next_step = next_step
 
     def step(self, epoch: Any = None) -> None:
-        self.optimizer.show_rate(self._step_of_job())
+        self.optimizer.show_rate(self._next_step())
 
     def get_last_lr(self) -> List[float]:
         return [group["lr"] for group in self.optimizer.param_groups]

@@ -52,10 +52,14 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
         engine.fill(lambda work: layout.fill(work.gradient, factor, samples, prepared.trained))
         layout.forget_gradients()
 
-    prepared = Optimizer(optimizer, hand_over, lambda value: job.log(loss=value), table)
+    def put_back() -> None:
+        layout.forget_gradients()
+        engine.put_back()
+
+    prepared = Optimizer(optimizer, hand_over, put_back, lambda value: job.log(loss=value), table)
     prepared.show_rate(0)
     result = (model, prepared, batches)
-    return result if scheduler is None else result + (Scheduler(prepared, lambda: engine.step),)
+    return result if scheduler is None else result + (Scheduler(prepared, lambda: engine.next_step),)
 
 
 def _check(job: Any, model: Any, optimizer: Any, loss: str, scheduler_per: str, overlap: bool) -> None:

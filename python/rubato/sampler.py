@@ -42,7 +42,8 @@ class Permutation:
         if numpy is None or end - begin < 8:  # below that arrays cost more than they save
             return [self._at(place) for place in range(begin, end)]
         with numpy.errstate(over="ignore"):
-            return self._all(numpy, numpy.arange(begin, end, dtype=numpy.uint64)).tolist()
+            places: List[int] = self._all(numpy, numpy.arange(begin, end, dtype=numpy.uint64)).tolist()
+        return places
 
     def _at(self, value: int) -> int:
         mask = (1 << self._half) - 1
@@ -77,6 +78,7 @@ class Places:
         if isinstance(order, str) and order != "sequential":
             raise ValueError(f"found order={order!r}, expected None, 'sequential' or a function of the epoch")
         self._order = order
+        self._of: Callable[[int], Any]
         if order is None:
             self._of = functools.lru_cache(maxsize=2)(lambda epoch: Permutation(seed, epoch, size))
         elif callable(order):
@@ -86,7 +88,8 @@ class Places:
         if self._order == "sequential":
             return list(range(begin, end))
         if self._order is None:
-            return self._of(epoch)(begin, end)
+            places: List[int] = self._of(epoch)(begin, end)
+            return places
         indices = self._of(epoch)
         if len(indices) < end:
             raise ValueError(f"order({epoch}) has {len(indices)} indices, expected {end} at least: as many in each epoch")

@@ -49,7 +49,7 @@ class Servers:
         self._program = core.program("rubato-server")
         self.path = _new_run(str(job.get("name", "script")))
         self.secret = "secret-" + secrets.token_hex(32)
-        self.processes: List[subprocess.Popen] = []
+        self.processes: List[subprocess.Popen[bytes]] = []
         (self.path / "job.yaml").write_text(json.dumps(job, indent=2) + "\n")
         self._start(0, [])
         self.address = self._await_address()
@@ -126,7 +126,8 @@ class Commands:
 
     def status(self) -> Dict[str, Any]:
         """How the job stands, as `rubato status --json` says."""
-        return json.loads(command("status", self.run, "--json"))
+        status: Dict[str, Any] = json.loads(command("status", self.run, "--json"))
+        return status
 
     def checkpoint(self) -> str:
         """Has the job write a checkpoint now; returns its path."""

@@ -32,11 +32,11 @@ class Worker:
     The arrays are filled with the parameters for each micro-batch, and with the final ones at the end.
     """
 
-    def __init__(self, job: Union[Job, Dict[str, Any], str, None], arrays: Mapping[str, Any], samples: int,
+    def __init__(self, job: Union[Job, Dict[str, Any], None], arrays: Mapping[str, Any], samples: int,
                  optimizer: Dict[str, Any], *, batch_size: int = 1, order: Order = None):
         """
         Args:
-            job: from join, or what join takes.
+            job: from join, or the dictionary that join takes.
             arrays: float32 arrays by name; they are the layout, in their order, and the initial values.
             samples: in the data set.
             optimizer: as the key of a job file, such as {"name": "adam", "learning_rate": 0.001}.

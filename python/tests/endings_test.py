@@ -24,7 +24,11 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
+def busy():
+    return torch.ones(1 << 20).tanh().sum()
+
 def work():
+    busy()
     job = rubato.join()
     model = nn.Linear(8, 3)
     loader = DataLoader(TensorDataset(torch.ones(64, 8)), batch_size=16)
@@ -36,7 +40,8 @@ def work():
             optimizer.step()
     job.save("notebook.pt")
 
-torch.set_num_threads(1)
+torch.set_num_threads(2)
+busy()  # threads that no forked process has
 train = {"batch_size": 16, "micro_batches": 2, "until": {"epochs": 300}}
 run = rubato.launch(work, job={"train": train}, workers=2)
 while run.status()["state"] != "training":

@@ -10,7 +10,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent.parent / "tests"))
 from skipped import skip
 
-PYTHON = "/usr/bin/python3"
+PYTHON = sys.executable
 TRAIN = str(HERE / "train.py")
 ROOT = pathlib.Path(os.path.abspath(sys.argv.pop(1))).parent.parent  # of `rubato`: where Bazel has all of them
 PROGRAMS = [str(ROOT / name) for name in ("tools/rubato", "server/rubato-server", "worker/rubato-worker")]

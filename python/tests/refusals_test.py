@@ -1,18 +1,8 @@
-"""What a script may not do is refused with a sentence; what it may is not. Against a fake of rubato-worker.
+"""What a script may not do is refused with a sentence. Against a fake of rubato-worker."""
 
-Each case is a process of its own, as a script is: job, model and loader at hand, in which something is done.
-"""
+import signal
 
-import os
-import pathlib
-import subprocess
-import sys
-import tempfile
-import textwrap
-import unittest
-
-HERE = pathlib.Path(__file__).resolve().parent
-sys.path.insert(0, str(HERE.parent.parent / "tests"))
+from fakes import LOOP, WithFake
 from skipped import run_cases, skip
 
 try:
@@ -20,58 +10,8 @@ try:
 except ImportError:
     skip("RefusalsTest", "Refuses", "python3-torch is not installed")
 
-BEGINNING = """
-import sys
-sys.path.insert(0, {package!r})
-import torch, torch.nn.functional as F
-from torch import nn
-from torch.utils.data import DataLoader, IterableDataset, TensorDataset, WeightedRandomSampler
-import rubato
-torch.manual_seed(1)
-torch.set_num_threads(1)
-x, y = torch.randn(20, 4), torch.randint(0, 2, (20,))
-model = nn.Linear(4, 2)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-loader = DataLoader(TensorDataset(x, y), batch_size=8, shuffle=True)
-job = rubato.join(epochs=2, name="case")
-def compute(a, b):
-    loss = F.cross_entropy(model(a), b)
-    loss.backward()
-    return loss
-"""
-LOOP = """
-model, optimizer, loader = job.prepare(model, optimizer, loader)
-for epoch in job.epochs():
-    for a, b in loader:
-        optimizer.zero_grad()
-        compute(a, b)
-"""
 
-
-class RefusalsTest(unittest.TestCase):
-    def run_script(self, text, name="script.py"):
-        """(exit code, output, errors) of the beginning and what follows it."""
-        with tempfile.TemporaryDirectory() as folder:
-            path = pathlib.Path(folder, name)
-            path.write_text(BEGINNING.format(package=str(HERE.parent)) + textwrap.dedent(text))
-            environment = {k: v for k, v in os.environ.items() if not k.startswith("RUBATO_")}
-            environment["RUBATO_BIN_DIR"] = str(HERE / "fake")
-            done = subprocess.run(["/usr/bin/python3", str(path)], cwd=folder, env=environment, text=True,
-                                  capture_output=True)
-            return done.returncode, done.stdout, done.stderr
-
-    def refuses(self, sentence, text):
-        code, _, errors = self.run_script(text)
-        last = errors.strip().splitlines()[-1] if errors.strip() else ""
-        self.assertEqual(code, 1, errors)
-        self.assertTrue(last.startswith("rubato.errors."), errors)
-        self.assertIn(sentence, last)
-
-    def passes(self, text):
-        code, output, errors = self.run_script(text)
-        self.assertEqual(code, 0, errors)
-        return output
-
+class RefusalsTest(WithFake):
     def test_own_accumulation(self):
         self.refuses("set train.micro_batches", LOOP + "        if epoch == 1: optimizer.step()\n")
 
@@ -105,7 +45,20 @@ for epoch""") + "        optimizer.step()\n        scheduler.step()\n")
         self.refuses("called twice", "job.prepare(model, optimizer, loader)\njob.prepare(model, optimizer, loader)")
 
     def test_another_optimizer(self):
-        self.refuses("found Adamax", "job.prepare(model, torch.optim.Adamax(model.parameters()), loader)")
+        output = self.passes("""
+for name in ("Adadelta", "Adamax", "ASGD", "LBFGS", "NAdam", "RAdam", "Rprop"):
+    try:
+        job.prepare(model, getattr(torch.optim, name)(model.parameters(), lr=0.1), loader)
+    except rubato.Refused as error:
+        print(str(error).startswith(f"found {name}, expected one of SGD, Adam"))
+""")
+        self.assertEqual(output.split(), ["True"] * 7)
+
+    def test_a_second_optimizer_that_is_not_prepared(self):
+        self.refuses("weight was changed in place", "other = torch.optim.Adam([model.weight])\n" + LOOP + """
+        other.step()
+        optimizer.step()
+""")
 
     def test_an_optimizer_that_has_made_steps(self):
         self.refuses("has made steps already", """
@@ -220,63 +173,23 @@ job.prepare(model, optimizer, loader)
         self.refuses("overlap=True", "job.prepare(model, optimizer, loader, overlap=True)")
         self.refuses("found a weight", LOOP + "        optimizer.step(weight=3)\n")
 
-    def test_a_closure(self):
-        self.passes(LOOP.replace("        optimizer.zero_grad()\n        compute(a, b)\n",
-                                 "        optimizer.step(lambda: compute(a, b))\n"))
-
-    def test_no_zero_grad_adds_nothing(self):
-        end = "        optimizer.step()\nprint(model.weight.sum().item())\n"
-        self.assertEqual(self.passes(LOOP + end), self.passes(LOOP.replace("optimizer.zero_grad()", "pass") + end))
-
-    def test_a_loop_that_is_left_early_gets_the_rest_later(self):
-        output = self.passes(LOOP.replace("job.epochs()", "range(4)") + """
-        optimizer.step()
-        if epoch == 0: break
-    print(epoch, job.epoch, job.step)
-""")
-        self.assertEqual(output.splitlines(), ["0 0 0", "1 2 6", "2 2 6", "3 2 6"])
-
-    def test_a_batch_that_is_left_comes_again(self):
-        output = self.passes(LOOP.replace("        optimizer.zero_grad()", "        break") + """
-        pass
-    for a, b in loader:
-        compute(a, b)
-        optimizer.step()
-        print("step", job.step)
-""")
-        self.assertEqual(output.count("step 0"), 1)
-
-    def test_a_grad_scaler_is_divided_by(self):
-        output = self.passes(LOOP + """
-        for p in model.parameters(): p.grad *= 1024
-        optimizer.grad_scale = torch.tensor(1024.0)
-        optimizer.step()
-print(model.weight.sum().item())
-""")
-        self.assertEqual(output, self.passes(LOOP + "        optimizer.step()\nprint(model.weight.sum().item())\n"))
-
-    def test_a_test_leaves_no_trace(self):
-        output = self.passes(LOOP + """
-        optimizer.step()
-    before = torch.rand(1), model.training
-    torch.manual_seed(5)
-    def test():
-        torch.rand(3)
-        with torch.no_grad():  # other parameters for a while, such as averages
-            model.weight.zero_(); model.weight.copy_(weight)
-        return {"training": model.training}
-    value = torch.random.get_rng_state()
-    weight = model.weight.clone()
-    print(job.evaluate(test), model.training, bool((torch.random.get_rng_state() == value).all()))
-    print(bool((model.weight == weight).all()))
-    job.log(loss=1)
-""")
-        self.assertEqual(output.splitlines(), ["{'training': False} True True", "True"] * 2)
-
     def test_an_exception_in_forward_is_the_scripts(self):
         code, _, errors = self.run_script(LOOP + "        raise KeyError('mine')\n")
         self.assertEqual(code, 1)
         self.assertIn("KeyError: 'mine'", errors.splitlines()[-1])
+
+    def test_interrupted_wherever_it_is(self):
+        interrupt = "__import__('os').kill(__import__('os').getpid(), 2)"
+        step = "        optimizer.step()\n"
+        cases = {place: (LOOP + step, place) for place in ("job", "work", "final")}  # while it waits for an answer
+        cases["forward"] = (LOOP + f"        {interrupt}\n" + step, "")
+        cases["test"] = (LOOP + step + f"    job.evaluate(lambda: {interrupt})\n", "")
+        cases["end"] = (LOOP + step + interrupt, "")
+        for name, (text, place) in cases.items():
+            with self.subTest(name):
+                code, _, errors = self.run_script(text, FAKE_INTERRUPTS=place)
+                self.assertEqual(code, -signal.SIGINT, errors)
+                self.assertEqual(errors.splitlines()[-1], "KeyboardInterrupt")
 
     def test_a_lost_worker_process_is_named(self):
         self.refuses("was killed by signal 9 (SIGKILL)", LOOP + """

@@ -1,0 +1,66 @@
+"""Each example runs to its end, on small data in the format of the real.
+
+Usage: examples_test.py RUBATO   (the binary). Needs Debian's python3-torch; skipped without it.
+"""
+
+import gzip
+import os
+import struct
+import subprocess
+
+from programs import HERE, PYTHON, WithPrograms, need_torch
+from skipped import run_cases
+
+need_torch("ExamplesTest", "Run")
+import numpy as np
+import torch
+
+DRAW = np.random.default_rng(1)
+
+
+class ExamplesTest(WithPrograms):
+    def run_example(self, name, *arguments):
+        """What it prints."""
+        done = subprocess.run([PYTHON, str(HERE.parent / "examples" / f"{name}.py"), *arguments], cwd=self.folder,
+                              env={**self.environment, "PYTHONPATH": str(HERE.parent), "OMP_NUM_THREADS": "1"},
+                              text=True, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertTrue(os.path.exists(self.folder / "runs" / "latest" / "summary.json"))
+        return done.stdout
+
+    def write_idx(self, name, values):
+        header = struct.pack(">BBBB", 0, 0, 8, values.ndim) + struct.pack(f">{values.ndim}I", *values.shape)
+        with gzip.open(self.folder / f"{name}.gz", "wb") as file:
+            file.write(header + values.astype(np.uint8).tobytes())
+
+    def test_fashion_mnist(self):
+        for split, count in ("train", 130), ("t10k", 20):
+            self.write_idx(f"{split}-images-idx3-ubyte", DRAW.integers(256, size=(count, 28, 28)))
+            self.write_idx(f"{split}-labels-idx1-ubyte", DRAW.integers(10, size=count))
+        output = self.run_example("fashion_mnist", ".")
+        self.assertEqual(output.count("accuracy"), 3, output)
+        self.assertEqual(torch.load(self.folder / "fashion.pt")["head.1.weight"].shape, (128, 1600))
+
+    def test_char_gpt(self):
+        (self.folder / "text").write_text("To be, or not to be, that is the question. " * 200)
+        self.assertIn("loss", self.run_example("char_gpt", "text", "3"))
+        self.assertIn("head.weight", torch.load(self.folder / "char_gpt.pt"))
+
+    def test_resnet_cifar10(self):
+        for name, count in ("data_batch_1.bin", 140), ("test_batch.bin", 20):
+            records = DRAW.integers(256, size=(count, 3073), dtype=np.uint8)
+            records[:, 0] %= 10
+            records.tofile(self.folder / name)
+        self.assertEqual(self.run_example("resnet_cifar10", ".", "2").count("accuracy"), 2)
+
+    def test_matrix_factorisation(self):
+        lines = [f"{DRAW.integers(20)}\t{DRAW.integers(30)}\t{DRAW.integers(1, 6)}\t0" for _ in range(600)]
+        (self.folder / "u.data").write_text("\n".join(lines) + "\n")
+        self.assertEqual(self.run_example("matrix_factorisation", "u.data").count("root mean square error"), 10)
+
+    def test_numpy_logistic_regression(self):
+        accuracy = self.run_example("numpy_logistic_regression").split()[-1]
+        self.assertGreater(float(accuracy.rstrip("%")), 90)
+
+
+run_cases()

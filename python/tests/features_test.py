@@ -1,0 +1,287 @@
+"""What scripts do with torch beside the plain loop works. Against a fake of rubato-worker."""
+
+import ast
+import unittest
+
+from fakes import LOOP, WithFake
+from skipped import run_cases, skip
+
+try:
+    import torch
+except ImportError:
+    skip("FeaturesTest", "Works", "python3-torch is not installed")
+
+END = "print(model.state_dict())\n"
+
+
+class FeaturesTest(WithFake):
+    def same(self, text, other):
+        """Both end with the same parameters."""
+        self.assertEqual(self.passes(text + END), self.passes(other + END))
+
+    def test_a_closure(self):
+        self.passes(LOOP.replace("        optimizer.zero_grad()\n        compute(a, b)\n",
+                                 "        optimizer.step(lambda: compute(a, b))\n"))
+
+    def test_no_zero_grad_adds_nothing(self):
+        end = "        optimizer.step()\nprint(model.weight.sum().item())\n"
+        self.assertEqual(self.passes(LOOP + end), self.passes(LOOP.replace("optimizer.zero_grad()", "pass") + end))
+
+    def test_a_loop_that_is_left_early_gets_the_rest_later(self):
+        output = self.passes(LOOP.replace("job.epochs()", "range(4)") + """
+        optimizer.step()
+        if epoch == 0: break
+    print(epoch, job.epoch, job.step)
+""")
+        self.assertEqual(output.splitlines(), ["0 0 0", "1 2 6", "2 2 6", "3 2 6"])
+
+    def test_a_batch_that_is_left_comes_again(self):
+        output = self.passes(LOOP.replace("        optimizer.zero_grad()", "        break") + """
+        pass
+    for a, b in loader:
+        compute(a, b)
+        optimizer.step()
+        print("step", job.step)
+""")
+        self.assertEqual(output.count("step 0"), 1)
+
+    def test_a_grad_scaler_is_divided_by(self):
+        output = self.passes(LOOP + """
+        for p in model.parameters(): p.grad *= 1024
+        optimizer.grad_scale = torch.tensor(1024.0)
+        optimizer.step()
+print(model.weight.sum().item())
+""")
+        self.assertEqual(output, self.passes(LOOP + "        optimizer.step()\nprint(model.weight.sum().item())\n"))
+
+    def test_a_test_leaves_no_trace(self):
+        output = self.passes(LOOP + """
+        optimizer.step()
+    before = torch.rand(1), model.training
+    torch.manual_seed(5)
+    def test():
+        torch.rand(3)
+        with torch.no_grad():  # other parameters for a while, such as averages
+            model.weight.zero_(); model.weight.copy_(weight)
+        return {"training": model.training}
+    value = torch.random.get_rng_state()
+    weight = model.weight.clone()
+    print(job.evaluate(test), model.training, bool((torch.random.get_rng_state() == value).all()))
+    print(bool((model.weight == weight).all()))
+    job.log(loss=1)
+""")
+        self.assertEqual(output.splitlines(), ["{'training': False} True True", "True"] * 2)
+
+    @unittest.skipUnless(hasattr(torch, "compile"), "this torch has no torch.compile")
+    def test_compiled(self):
+        prepared = "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n" + LOOP + "        optimizer.step()\n"
+        output = self.passes("model = torch.compile(model, backend='aot_eager')\n" + prepared + END)
+        self.assertEqual(output.replace("_orig_mod.", ""), self.passes(prepared + END))
+
+    def test_mixed_precision(self):
+        self.passes(LOOP.replace("        compute(a, b)", """
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = F.cross_entropy(model(a), b)
+        loss.backward()
+        assert model.weight.grad.dtype == torch.float32
+""") + "        optimizer.step()\n")
+
+    @unittest.skipUnless(hasattr(torch, "amp") and hasattr(torch.amp, "GradScaler"),
+                         "this torch has no GradScaler for the CPU")
+    def test_a_grad_scaler_that_overflows(self):
+        # A scale of 2^127 makes every gradient infinite until it has been halved often enough.
+        self.same(LOOP.replace("for epoch", "scaler = torch.amp.GradScaler('cpu', init_scale=2.0 ** 127)\nfor epoch")
+                  .replace("compute(a, b)", """scaler.scale(100 * F.cross_entropy(model(a), b)).backward()
+        scaler.step(optimizer)
+        scaler.update()""") + "assert scaler.get_scale() < 2.0 ** 126\n",
+                  LOOP.replace("compute(a, b)", "(100 * F.cross_entropy(model(a), b)).backward()")
+                  + "        optimizer.step()\n")
+
+    def test_an_overflow_has_the_micro_batch_come_again(self):
+        output = self.passes(LOOP.replace("for epoch", "seen = []\nfor epoch") + """
+        # As a GradScaler does, but on a GPU alone in older releases of torch.
+        optimizer.grad_scale, optimizer.found_inf = torch.tensor(1.0), torch.tensor(float(len(seen) in (2, 3)))
+        seen.append((job.step, torch.rand(1).item()))
+        optimizer.step()
+        del optimizer.grad_scale, optimizer.found_inf
+print([step for step, _ in seen], len(set(seen[2:5])))
+""").splitlines()
+        self.assertEqual(output, ["[0, 1, 2, 2, 2, 3, 4, 5] 1"])
+
+    def test_a_gradient_that_is_not_finite_at_any_scale_goes_to_the_servers(self):
+        output = self.passes(LOOP.replace("for epoch", "n = 0\nfor epoch") + """
+        optimizer.grad_scale, optimizer.found_inf = torch.tensor(1.0), torch.tensor(1.0 if job.step == 0 else 0.0)
+        optimizer.step()
+        n += 1
+print(n)
+""")
+        self.assertEqual(output, "69\n")  # 6, and the first 64 times
+
+    def test_a_loss_with_a_graph_is_logged_without_a_warning(self):
+        self.passes("import warnings; warnings.simplefilter('error')\n" + LOOP + "        optimizer.step()\n"
+                    "        job.log(loss=model(a).mean())\n")
+
+    def test_losses_are_told_whenever_they_are_known(self):
+        told = "\nimport json, pathlib; rubato.job.close_all(); print(pathlib.Path(job.run, 'done').read_text())\n"
+        before = self.passes(LOOP.replace("compute(a, b)", "loss = compute(a, b); job.log(loss=loss)")
+                             + "        optimizer.step()\n" + told)
+        behind = self.passes(LOOP.replace("compute(a, b)", "loss = compute(a, b)")
+                             + "        optimizer.step()\n        job.log(loss=loss)\n" + told)
+        closure = self.passes(LOOP.replace("compute(a, b)", "optimizer.step(lambda: compute(a, b))") + told)
+        self.assertEqual({before, closure}, {behind})
+        self.assertNotIn("null", behind)
+        self.assertIn("null", self.passes(LOOP + "        optimizer.step()\n" + told))
+
+    def test_what_is_drawn_depends_on_the_place_alone(self):
+        draws = """
+        print(torch.rand(1).item(), np.random.rand(), random.random())
+        optimizer.step()
+"""
+        beginning = "import random, numpy as np\n"
+        quiet = self.passes(beginning + LOOP + draws)
+        self.assertEqual(len(set(quiet.splitlines())), 6)
+        self.assertEqual(quiet, self.passes(beginning + "random.seed(7); np.random.seed(7)\n" + LOOP + draws
+                                            + "        torch.manual_seed(7); np.random.rand(3); random.seed(9)\n"))
+
+    def test_samples_draw_the_same_in_whichever_process(self):
+        text = """
+import random, numpy as np
+class Drawn(torch.utils.data.Dataset):
+    def __len__(self): return 20
+    def __getitem__(self, index): return index, torch.rand(1).item(), np.random.rand(), random.random()
+loader = DataLoader(Drawn(), batch_size=8, shuffle=True, num_workers=%d)
+""" + LOOP.replace("for a, b in loader", "for batch in loader").replace("compute(a, b)", "compute(x, y)") + """
+        print([value.tolist() for value in batch])
+        optimizer.step()
+"""
+        here = self.passes(text % 0)
+        draws = set()
+        for line in here.splitlines():
+            draws.update(zip(*ast.literal_eval(line)))
+        self.assertEqual(len(draws), 40)  # those of a sample differ from epoch to epoch
+        for number in 1, 2, 3:
+            self.assertEqual(len({draw[number] for draw in draws}), 40)
+        self.assertEqual(here, self.passes(text % 1))
+        self.assertEqual(here, self.passes(text % 2))
+
+    def test_a_loop_that_goes_back_reads_again(self):
+        text = """
+loader = DataLoader(TensorDataset(torch.arange(20), y), batch_size=8, num_workers=2)
+""" + LOOP.split("for epoch")[0] + """
+for epoch in job.epochs():
+    for a, b in loader:
+        break  # while the loader processes have read the next
+    for a, b in loader:
+        print(*a.tolist())
+        compute(x, y)
+        optimizer.step()
+"""
+        in_turn = [" ".join(map(str, range(begin, min(begin + 8, 20)))) for begin in (0, 8, 16)]
+        self.assertEqual(self.passes(text).splitlines(), 2 * in_turn)
+
+    def test_other_types_and_strides(self):
+        text = """
+torch.manual_seed(2)
+model = nn.Sequential(nn.Unflatten(1, (1, 2, 2)), nn.Conv2d(1, 3, 2), nn.Flatten(), nn.Linear(3, 2))%s
+x = x.to(next(model.parameters()).dtype)
+loader = DataLoader(TensorDataset(x, y), batch_size=8)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+""" + LOOP + """        optimizer.step()
+print([[round(value, 3) for value in p.flatten().tolist()] for p in model.parameters()])
+"""
+        single = self.passes(text % "")
+        self.assertEqual(self.passes(text % ".double()"), single)
+        self.assertEqual(self.passes(text % ".to(memory_format=torch.channels_last)"), single)
+        for numbers, wanted in zip(ast.literal_eval(self.passes(text % ".bfloat16()")), ast.literal_eval(single)):
+            for number, want in zip(numbers, wanted):
+                self.assertAlmostEqual(number, want, delta=0.02)
+
+    def test_orders(self):
+        text = LOOP.replace("compute(a, b)", "print(*a.tolist()); compute(x, y)") + "        optimizer.step()\n"
+        numbers = "loader = DataLoader(TensorDataset(torch.arange(20), y), batch_size=8, shuffle=%s)\n"
+        in_turn = [" ".join(map(str, range(begin, min(begin + 8, 20)))) for begin in (0, 8, 16)]
+        self.assertEqual(self.passes(numbers % False + text).splitlines(), 2 * in_turn)
+        drawn = self.passes(numbers % True + text).splitlines()
+        for epoch in drawn[:3], drawn[3:]:
+            self.assertEqual(sorted(map(int, " ".join(epoch).split())), list(range(20)))
+        self.assertNotEqual(drawn[:3], drawn[3:])
+        given = text.replace("optimizer, loader)", "optimizer, loader, order=lambda epoch: range(epoch, epoch + 20))", 1)
+        given = given.replace("range(epoch, epoch + 20)", "[(i + epoch) % 20 for i in range(20)]")
+        shifted = self.passes(numbers % True + given).splitlines()
+        self.assertEqual(shifted[:3], in_turn)
+        self.assertEqual(shifted[3], "1 2 3 4 5 6 7 8")
+
+    def test_rates_by_epoch_and_by_step(self):
+        text = """
+def schedule(optimizer): return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+plain = torch.optim.SGD(model.parameters(), lr=0.1)
+reference, rates = schedule(plain), []
+for epoch in range(2):
+    for step in range(3):
+        rates.append(plain.param_groups[0]["lr"])
+        plain.step()
+        if by_step: reference.step()
+    if not by_step: reference.step()
+model, optimizer, loader, scheduler = job.prepare(model, optimizer, loader, schedule(optimizer),
+                                                  scheduler_per="step" if by_step else "epoch")
+for epoch in job.epochs():
+    for a, b in loader:
+        assert optimizer.param_groups[0]["lr"] == scheduler.get_last_lr()[0] == rates.pop(0)
+        before = model.weight.clone()
+        optimizer.zero_grad()
+        compute(a, b)
+        gradient = model.weight.grad.clone()
+        expected = before - optimizer.param_groups[0]["lr"] * gradient
+        optimizer.step()
+        if by_step: scheduler.step()
+        job._engine.advance()
+        assert torch.allclose(model.weight, expected, rtol=0, atol=1e-6)
+    if not by_step: scheduler.step()
+"""
+        self.passes("by_step = True" + text)
+        self.passes("by_step = False" + text)
+
+    def test_a_sum_for_a_loss(self):
+        self.same(LOOP.replace("loader)", "loader, loss='sum')", 1)
+                  .replace("compute(a, b)", "F.cross_entropy(model(a), b, reduction='sum').backward()")
+                  + "        optimizer.step()\n", LOOP + "        optimizer.step()\n")
+
+    def test_batch_norm_is_averaged_as_torch_does(self):
+        output = self.passes("""
+import copy
+model = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2, momentum=0.3))
+loader = DataLoader(TensorDataset(x, y), batch_size=10)
+plain = copy.deepcopy(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+other = torch.optim.SGD(plain.parameters(), lr=0.1)
+for epoch in range(2):
+    for a, b in loader:
+        other.zero_grad()
+        F.cross_entropy(plain(a), b).backward()
+        other.step()
+""" + LOOP + """        optimizer.step()
+for one, two in zip(model.state_dict().values(), plain.state_dict().values()):
+    assert torch.allclose(one, two, atol=1e-6), (one, two)
+print(model[1].momentum)
+rubato.job.close_all()
+print(model[1].momentum)
+""")
+        self.assertEqual(output, "1.0\n0.3\n")
+
+    def test_a_saved_file_has_the_values_alone(self):
+        self.passes(LOOP + """        optimizer.step()
+assert job.save("found.pt")
+for value in torch.load("found.pt").values():
+    storage = value.untyped_storage() if hasattr(value, "untyped_storage") else value.storage()
+    assert storage.nbytes() == 4 * value.numel()
+assert all((a == b).all() for a, b in zip(torch.load("found.pt").values(), model.state_dict().values()))
+""")
+
+    def test_the_environment_starts_nothing_of_others(self):
+        output = self.passes("import os; before = dict(os.environ)\n" + LOOP + """        optimizer.step()
+print({name for name in os.environ if os.environ[name] != before.get(name)})
+""")
+        self.assertEqual(output, "set()\n")
+
+
+run_cases()

@@ -1,0 +1,200 @@
+#!/usr/bin/python3 -B
+"""The package with a bug on purpose, many times: a test that is named for each must fail.
+
+Usage: mutants.py [RUBATO] [--only TEXT]     (the binary; without it those of endings_test and parity_test are left out)
+       mutants.py --check                    whether each bug still finds its place, which takes no time
+
+Prints a line for each; ends with 1 if one lives.
+"""
+
+import argparse
+import contextlib
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROOT = HERE.parent.parent
+LIMIT = 120  # seconds; who waits for ever is caught, too
+
+# What is wrong; file of the package; the text that is there; what stands in its place; the case that must fail.
+MUTANTS = [
+    ("nothing is seeded before a micro-batch", "engine.py", "        seeds.seed_all(self.key)\n", "",
+     "features_test FeaturesTest.test_what_is_drawn_depends_on_the_place_alone"),
+    ("NumPy is not seeded", "seeds.py", "numpy.random.seed(number & 0xFFFFFFFF)", "pass",
+     "features_test FeaturesTest.test_what_is_drawn_depends_on_the_place_alone"),
+    ("all leaves of a step draw the same", "engine.py", "seeds.MICRO_BATCH, self.work.unit", "seeds.MICRO_BATCH, 0",
+     "features_test FeaturesTest.test_what_is_drawn_depends_on_the_place_alone"),
+    ("samples draw what their process draws", "loader.py",
+     "            seeds.seed_sample(self.seed, request.epoch, index)\n", "",
+     "features_test FeaturesTest.test_samples_draw_the_same_in_whichever_process"),
+    ("samples draw the same in every epoch", "loader.py", "seed_sample(self.seed, request.epoch, index)",
+     "seed_sample(self.seed, 0, index)",
+     "features_test FeaturesTest.test_samples_draw_the_same_in_whichever_process"),
+    ("a test's draws show in the training", "job.py", "with seeds.kept(), torch.no_grad():", "with torch.no_grad():",
+     "features_test FeaturesTest.test_a_test_leaves_no_trace"),
+    ("a test's parameters stay", "job.py", "        engine.reload()\n", "",
+     "features_test FeaturesTest.test_a_test_leaves_no_trace"),
+    (".grad is left for the next micro-batch", "prepare.py", "trained))\n        layout.forget_gradients()",
+     "trained))", "features_test FeaturesTest.test_no_zero_grad_adds_nothing"),
+    ("batch norm keeps its momentum", "layout.py", "module.momentum = 1.0", "pass",
+     "features_test FeaturesTest.test_batch_norm_is_averaged_as_torch_does"),
+    ("batch norm's momentum does not come back", "layout.py", "module.momentum = momentum", "pass",
+     "features_test FeaturesTest.test_batch_norm_is_averaged_as_torch_does"),
+    ("statistics are not weighted by samples", "layout.py", "value, scale = tensor, samples",
+     "value, scale = tensor, 1", "features_test FeaturesTest.test_batch_norm_is_averaged_as_torch_does"),
+    ("the loop sees placeholders", "loader.py", "            if of == place:", "            if of == place or of is None:",
+     "features_test FeaturesTest.test_samples_draw_the_same_in_whichever_process"),
+    ("the loop gets the next batch that was read, whichever it is", "loader.py", "            if of == place:",
+     "            if of is not None:", "features_test FeaturesTest.test_a_loop_that_goes_back_reads_again"),
+    ("the loader's sampler waits", "loader.py", "        while self._announced:\n",
+     "        while not self._announced: pass\n        while self._announced:\n",
+     "features_test FeaturesTest.test_samples_draw_the_same_in_whichever_process"),
+    ("a micro-batch is given twice", "engine.py", "        self.worker.give(self.work, self._loss_sum)\n",
+     "        self.worker.give(self.work, self._loss_sum)\n" * 2, "features_test FeaturesTest.test_a_closure"),
+    ("a micro-batch that is left does not come again", "engine.py",
+     "        if self._state is _State.BEGUN:\n            self._state = _State.FRESH",
+     "        if self._state is _State.BEGUN:\n            self._state = _State.FILLED",
+     "features_test FeaturesTest.test_a_batch_that_is_left_comes_again"),
+    ("an epoch's loop takes the next epoch's batches", "loader.py", "work.epoch > limit", "work.epoch > limit + 1",
+     "features_test FeaturesTest.test_rates_by_epoch_and_by_step"),
+    ("shuffle=False is shuffled", "loader.py", '            order = "sequential"\n', "            pass\n",
+     "features_test FeaturesTest.test_orders"),
+    ("`order` is passed over", "loader.py", "        self._order = order\n", "        self._order = None\n",
+     "features_test FeaturesTest.test_orders"),
+    ("a sum counts as a mean", "prepare.py", "scale * (samples if job._is_mean else 1)", "scale * samples",
+     "features_test FeaturesTest.test_a_sum_for_a_loss"),
+    ("a scheduler by epochs goes by steps", "prepare.py", 'if scheduler_per == "epoch" else 1', "if False else 1",
+     "features_test FeaturesTest.test_rates_by_epoch_and_by_step"),
+    ("the servers get no rates", "prepare.py", '        settings["schedule"] =', "        unused =",
+     "features_test FeaturesTest.test_rates_by_epoch_and_by_step"),
+    ("the rate that is shown is the step's before", "prepare.py", "lambda: engine.next_step", "lambda: engine.step",
+     "features_test FeaturesTest.test_rates_by_epoch_and_by_step"),
+    ("a closure's loss is lost", "optimizers.py", "            self._note_loss(loss)\n", "",
+     "features_test FeaturesTest.test_losses_are_told_whenever_they_are_known"),
+    ("what has no loss is never given", "engine.py",
+     "        if self._state is _State.FILLED:\n            self._give()\n        if self._state is _State.NOTHING:\n            self.worker.ask()",
+     "        if self._state is _State.NOTHING:\n            self.worker.ask()",
+     "features_test FeaturesTest.test_orders"),
+    ("a GradScaler's scale stays in the gradient", "optimizers.py", "1.0 if scale is None else 1.0 / float(scale)", "1.0",
+     "features_test FeaturesTest.test_a_grad_scaler_is_divided_by"),
+    ("an overflow goes to the servers", "optimizers.py", "            self._put_back()\n            return loss\n",
+     "            pass\n", "features_test FeaturesTest.test_an_overflow_has_the_micro_batch_come_again"),
+    ("overflows without an end", "optimizers.py", "0 < self._overflows < _OVERFLOWS", "0 < self._overflows",
+     "features_test FeaturesTest.test_a_gradient_that_is_not_finite_at_any_scale_goes_to_the_servers"),
+    ("a saved file has all of the flat vector", "job.py", "value.detach().clone()", "value.detach()",
+     "features_test FeaturesTest.test_a_saved_file_has_the_values_alone"),
+    ("WORLD_SIZE is set", "job.py", "        _open.append(self)\n",
+     "        _open.append(self)\n        os.environ['WORLD_SIZE'] = '1'\n",
+     "features_test FeaturesTest.test_the_environment_starts_nothing_of_others"),
+    ("parameters may be edited", "layout.py", "if entry.tensor._version != version:", "if False:",
+     "refusals_test RefusalsTest.test_edits_of_parameters"),
+    ("rates may be set by hand", "optimizers.py", "if group.get(name) is not value and not", "if False and not",
+     "refusals_test RefusalsTest.test_a_rate_set_by_hand"),
+    ("gradients may be accumulated", "engine.py",
+     "        if self._state is _State.BEGUN:\n            raise Refused",
+     "        if False:\n            raise Refused", "refusals_test RefusalsTest.test_own_accumulation"),
+    ("any optimizer will do", "optimizers.py", "    if kind not in _RULES:",
+     "    if kind is torch.optim.Optimizer:",
+     "refusals_test RefusalsTest.test_another_optimizer"),
+    ("a rank's part begins where the one before did", "sampler.py",
+     "begin + self.rank * n // self.ranks", "begin + max(0, self.rank - 1) * n // self.ranks",
+     "sampler_test SamplerTest.test_ranks_share_the_same_global_batches"),
+    ("a sampler forgets its place", "sampler.py", "            self.position = end\n",
+     "            self.position = max(end, 2 * end - begin - 1)\n",
+     "sampler_test SamplerTest.test_goes_on_in_the_midst_of_an_epoch_with_other_ranks"),
+    ("the order is not the servers'", "sampler.py", 'b"order"', 'b"orders"',
+     "sampler_test SamplerTest.test_the_order_is_the_servers"),
+    ("torchrun's rank is not read", "sampler.py", '("RUBATO_RANK", "RANK")', '("RUBATO_RANK",)',
+     "sampler_test SamplerTest.test_the_rank_is_whoever_started_its"),
+    ("forked processes keep the socket", "core.py", "        worker._socket.close()\n\n\nos.", "        pass\n\n\nos.",
+     "endings_test EndingsTest.test_killed"),
+    ("servers outlive the script", "server.py", "    _libc.prctl(", "    bool(",
+     "endings_test EndingsTest.test_killed"),
+    ("SIGTERM ends at once", "engine.py", "lambda *_: self.leave()", "signal.SIG_DFL",
+     "endings_test EndingsTest.test_told_to_leave"),
+    ("a notebook's threads are waited for in its forks", "launch.py", "        torch.set_num_threads(1)\n", "        pass\n",
+     "endings_test EndingsTest.test_a_notebook"),
+    ("NumPy's gradients are not summed", "worker.py", "numpy.float32(samples), casting", "numpy.float32(1), casting",
+     "endings_test EndingsTest.test_arrays_without_torch"),
+    ("bits depend on loader processes", "loader.py",
+     "            seeds.seed_sample(self.seed, request.epoch, index)\n", "            seeds.seed_all(index)\n"
+     "            random_state = __import__('os').getpid()\n            seeds.seed_all(random_state)\n",
+     "parity_test ParityTest.test_bits_do_not_depend_on_the_cluster"),
+]
+
+
+def broken(name, text, instead):
+    path = HERE.parent / "rubato" / name
+    source = path.read_text()
+    if source.count(text) != 1:
+        sys.exit(f"{path}: found {source.count(text)} times {text!r}, expected it once: mutants.py is of another release")
+    source = source.replace(text, instead)
+    compile(source, name, "exec")
+    return source
+
+
+def outcome(mutant, rubato):
+    """How its test ends."""
+    _, name, text, instead, case = mutant
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder).resolve()
+        shutil.copytree(HERE.parent, root / "python")
+        (root / "tests").mkdir()
+        shutil.copy(ROOT / "tests" / "skipped.py", root / "tests")
+        (root / "python" / "rubato" / name).write_text(broken(name, text, instead))
+        test, case = case.split()
+        command = [sys.executable, "-B", str(root / "python" / "tests" / f"{test}.py")]
+        command += [rubato] if needs_programs(mutant) else []
+        process = subprocess.Popen([*command, case], cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                   text=True, start_new_session=True)
+        try:
+            output = process.communicate(timeout=LIMIT)[0]
+        except subprocess.TimeoutExpired:
+            end(process)
+            return "waits for ever"
+        end(process)
+        if process.returncode == 0:
+            return "LIVES"
+        return "caught" if "FAILED" in output else "LIVES: " + output.strip().splitlines()[-1]
+
+
+def end(process):
+    """Ends what it has started and what is still there."""
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def needs_programs(mutant):
+    return mutant[4].startswith(("endings_test", "parity_test"))
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("rubato", nargs="?")
+    parser.add_argument("--check", action="store_true")
+    parser.add_argument("--only", default="")
+    arguments = parser.parse_args()
+    for _, name, text, instead, case in MUTANTS:
+        broken(name, text, instead)
+        test, case = case.split()
+        if f"def {case.split('.')[1]}(" not in (HERE / f"{test}.py").read_text():
+            sys.exit(f"{test}.py: found no {case}")
+    if arguments.check:
+        return
+    lives = 0
+    for mutant in MUTANTS:
+        if arguments.only in mutant[0] and (arguments.rubato or not needs_programs(mutant)):
+            how = outcome(mutant, arguments.rubato and str(pathlib.Path(arguments.rubato).absolute()))
+            lives += how.startswith("LIVES")
+            print(f"{how:15} {mutant[0]} ({mutant[4].split()[0]})", flush=True)
+    sys.exit(1 if lives else 0)
+
+
+if __name__ == "__main__":
+    main()

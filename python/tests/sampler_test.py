@@ -1,0 +1,102 @@
+"""rubato.Sampler gives each sample once an epoch, in the job's order, whatever the ranks. Needs nothing but Python."""
+
+import pathlib
+import sys
+import unittest
+
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+sys.path.insert(0, str(HERE.parent.parent / "tests"))
+import rubato
+from rubato.sampler import Permutation, wanted_rank
+from skipped import run_cases
+
+
+def global_batches(ranks, size=23, batch=8, **settings):
+    """Of an epoch: the ranks' parts put together."""
+    samplers = [rubato.Sampler(size, batch, rank=rank, ranks=ranks, **settings) for rank in range(ranks)]
+    seen = [list(sampler) for sampler in samplers]
+    batches = []
+    while any(seen):
+        batches.append([index for part in seen if part for index in part.pop(0)])
+    return batches
+
+
+class SamplerTest(unittest.TestCase):
+    def test_ranks_share_the_same_global_batches(self):
+        alone = global_batches(1)
+        self.assertEqual([len(batch) for batch in alone], [8, 8, 7])
+        self.assertEqual(sorted(sum(alone, [])), list(range(23)))
+        for ranks in (2, 3, 5, 7):
+            self.assertEqual(global_batches(ranks), alone, ranks)
+
+    def test_a_part_of_a_short_batch_may_be_empty(self):
+        self.assertEqual(sorted(sum(global_batches(8, size=10, batch=8), [])), list(range(10)))
+
+    def test_epochs_and_seeds_have_orders_of_their_own(self):
+        sampler = rubato.Sampler(100, 100, seed=1)
+        first = next(iter(sampler))
+        sampler.set_epoch(1)
+        second = next(iter(sampler))
+        self.assertEqual(sorted(first), sorted(second))
+        self.assertNotEqual(first, second)
+        self.assertNotEqual(first, next(iter(rubato.Sampler(100, 100, seed=2))))
+        self.assertNotEqual(first, list(range(100)))
+
+    def test_the_end_of_an_epoch_begins_the_next(self):
+        sampler, other = rubato.Sampler(20, 4), rubato.Sampler(20, 4)
+        list(sampler)
+        other.set_epoch(1)
+        self.assertEqual(list(sampler), list(other))
+
+    def test_goes_on_in_the_midst_of_an_epoch_with_other_ranks(self):
+        whole = list(rubato.Sampler(40, 8, seed=3))
+        before = [rubato.Sampler(40, 8, rank=rank, ranks=2, seed=3) for rank in range(2)]
+        seen = []
+        for sampler in before:
+            batches = iter(sampler)
+            seen += next(batches) + next(batches)
+        state = before[0].state_dict()
+        self.assertEqual(len(before[0]), 3)
+        for rank in range(3):
+            sampler = rubato.Sampler(40, 8, rank=rank, ranks=3, seed=3)
+            sampler.load_state_dict(state)
+            for batch, part in zip(whole[2:], list(sampler)):
+                self.assertTrue(set(part) <= set(batch))
+                seen += part
+        self.assertEqual(sorted(seen), list(range(40)))
+
+    def test_orders(self):
+        self.assertEqual(list(rubato.Sampler(5, 2, order="sequential")), [[0, 1], [2, 3], [4]])
+        backwards = rubato.Sampler(5, 2, order=lambda epoch: [4 - i for i in range(5)])
+        self.assertEqual(list(backwards), [[4, 3], [2, 1], [0]])
+        with self.assertRaisesRegex(ValueError, "has 3 indices, expected 4"):
+            list(rubato.Sampler(5, 2, order=lambda epoch: [0, 1, 2]))
+        with self.assertRaisesRegex(ValueError, "order='sorted'"):
+            rubato.Sampler(5, 2, order="sorted")
+        with self.assertRaisesRegex(ValueError, "rank=2 of 2"):
+            rubato.Sampler(5, 2, rank=2, ranks=2)
+
+    def test_the_order_is_the_servers(self):
+        # As common/space/permutation_test.cc has them.
+        self.assertEqual(Permutation(7, 3, 10)(0, 10), [3, 1, 8, 9, 4, 6, 7, 0, 5, 2])
+
+    def test_arrays_and_single_places_agree(self):
+        try:
+            import numpy  # noqa: F401
+        except ImportError:
+            self.skipTest("python3-numpy is not installed")
+        for size in (1, 2, 9, 100, 1025):
+            of = Permutation(7, 2, size)
+            single = [of._at(place) for place in range(size)]
+            self.assertEqual(of(0, size), single)
+            self.assertEqual(sorted(single), list(range(size)))
+
+    def test_the_rank_is_whoever_started_its(self):
+        self.assertEqual(wanted_rank({"RANK": "3"}), 3)
+        self.assertEqual(wanted_rank({"RUBATO_RANK": "1", "RANK": "3"}), 1)
+        self.assertIsNone(wanted_rank({"LOCAL_RANK": "3"}))
+        self.assertIsNone(wanted_rank({"RANK": "all"}))
+
+
+run_cases()
