@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "common/base/address.h"
+#include "common/job/is_script.h"
 
 namespace rubato {
 namespace {
@@ -21,8 +22,7 @@ std::optional<double> Samples(const proto::Point& point, const proto::Job& job) 
     case proto::Point::kSteps:
       return static_cast<double>(point.steps()) * static_cast<double>(job.train().batch_size());
     case proto::Point::kEpochs:
-      if (job.data().format() != proto::Data::FORMAT_GLYPHS ||
-          job.model().preset() == proto::Model::PRESET_SCRIPT) {
+      if (job.data().format() != proto::Data::FORMAT_GLYPHS || IsScript(job)) {
         return std::nullopt;
       }
       // Without `validation` its fraction is 0.
@@ -141,7 +141,7 @@ class Checks {
   void CheckTopK() {
     const proto::Optimizer& optimizer = job_.optimizer();
     if (job_.wire().push().codec() != proto::Push::CODEC_TOPK || !Sound({"wire.push"})) return;
-    if (job_.model().preset() == proto::Model::PRESET_SCRIPT) {
+    if (IsScript(job_)) {
       report_.Add("wire.push",
                   "found topk beside a script, expected another codec: its optimizer is not known");
       return;

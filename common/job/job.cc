@@ -13,6 +13,7 @@
 #include "common/base/status.h"
 #include "common/job/completion.h"
 #include "common/job/contradictions.h"
+#include "common/job/is_script.h"
 #include "common/job/report.h"
 #include "common/job/yaml_reader.h"
 #include "common/job/yaml_writer.h"
@@ -66,7 +67,7 @@ void DeriveDefaults(proto::Job* job) {
       job->train().has_until()) {
     *schedule.mutable_until() = job->train().until();
   }
-  if (job->model().preset() == proto::Model::PRESET_SCRIPT) {
+  if (IsScript(*job)) {
     job->clear_data();
     job->clear_loss();
     job->clear_optimizer();
@@ -85,7 +86,7 @@ void TakeScript(proto::Job* job, Report* report) {
   if (job->script_size() > 0 && !report->Given("model")) {
     job->mutable_model()->set_preset(proto::Model::PRESET_SCRIPT);
   }
-  if (job->model().preset() != proto::Model::PRESET_SCRIPT) {
+  if (!IsScript(*job)) {
     if (job->script_size() > 0 && report->Sound("model") && report->Sound("script")) {
       report->Add("script",
                   "found beside a model, expected one of the two: a script has its own model");

@@ -7,6 +7,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "common/base/status_matchers.h"
+#include "common/job/is_script.h"
 #include "common/job/job.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -34,7 +35,7 @@ std::vector<std::string> MistakesIn(const std::string& keys) {
 TEST(ScriptJobTest, AScriptStandsInPlaceOfModelDataLossAndOptimizer) {
   const absl::StatusOr<proto::Job> job = Load("script: [python3, train.py]\n");
   RUBATO_ASSERT_OK(job);
-  EXPECT_EQ(job->model().preset(), proto::Model::PRESET_SCRIPT);
+  EXPECT_TRUE(IsScript(*job));
   EXPECT_THAT(job->script(), ElementsAre("python3", "train.py"));
   EXPECT_FALSE(job->has_data());
   EXPECT_FALSE(job->has_loss());

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/heartbeat_interval.h"
 #include "common/base/status.h"
+#include "common/job/is_script.h"
 #include "common/job/job.h"
 #include "common/space/flat_space.h"
 #include "server/coordinator/layout_difference.h"
@@ -73,7 +74,7 @@ absl::Status Registry::Check(const proto::Registration& registration, int max_wo
 
 absl::Status Registry::CheckScript(const proto::WorkerRegistration& worker) const {
   const proto::Layout& layout = worker.layout();
-  const bool is_script = job_.model().preset() == proto::Model::PRESET_SCRIPT;
+  const bool is_script = IsScript(job_);
   if (layout.has_optimizer() != is_script || (layout.gives_values() && !is_script)) {
     return absl::FailedPreconditionError(
         is_script ? "the job's model is a script's, and this worker brings no optimizer"

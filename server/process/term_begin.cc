@@ -17,6 +17,7 @@
 #include "common/base/status.h"
 #include "common/files/checkpoint.h"
 #include "common/files/resume_point.h"
+#include "common/job/is_script.h"
 #include "common/job/job.h"
 #include "server/run/resumed_slots.h"
 #include "server/run/run_state.h"
@@ -180,7 +181,7 @@ absl::StatusOr<TermBegin> FindTermBegin(const proto::Job& job, const ServerOptio
           {{"job_digest", begin.resume->job_digest()}});
     }
     // Of a script's optimizer nothing is known yet.
-    if (job.model().preset() != proto::Model::PRESET_SCRIPT) {
+    if (!IsScript(job)) {
       RUBATO_ASSIGN_OR_RETURN(const std::string note, MatchSlots(job, &*begin.resume));
       if (!note.empty()) log.Warning(note);
     }

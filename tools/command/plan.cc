@@ -11,6 +11,7 @@
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/files/init_from.h"
+#include "common/job/is_script.h"
 #include "common/job/job.h"
 #include "common/space/job_codec.h"
 #include "common/space/modes.h"
@@ -174,7 +175,7 @@ absl::StatusOr<Plan> MakePlan(proto::Job job) {
   // What convolutions need depends on it. If this processor lacks it, the workers' is near its own.
   static_cast<void>(FixIsa(job.device()));
   Plan plan;
-  if (job.model().preset() == proto::Model::PRESET_SCRIPT) {
+  if (IsScript(job)) {
     if (job.script().empty()) {
       return absl::FailedPreconditionError(
           "model: found script, and no `script` to start, such as [python3, train.py]");

@@ -10,6 +10,7 @@
 #include "common/base/digest.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
+#include "common/job/is_script.h"
 #include "worker/data/cifar10.h"
 #include "worker/data/csv.h"
 #include "worker/data/glyphs.h"
@@ -112,7 +113,7 @@ int64_t ValidationSize(const proto::Data& config, int64_t size) {
 }
 
 absl::StatusOr<Data> LoadData(const proto::Job& job) {
-  if (job.model().preset() == proto::Model::PRESET_SCRIPT) {
+  if (IsScript(job)) {
     return absl::FailedPreconditionError(
         "the job's model and data are a script's, which has to be run for them: by `rubato train` "
         "where the job has `script`, or by itself");

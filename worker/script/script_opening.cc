@@ -10,6 +10,7 @@
 #include "common/base/json.h"
 #include "common/base/status.h"
 #include "common/job/completion.h"
+#include "common/job/is_script.h"
 #include "common/job/job.h"
 #include "common/job/report.h"
 #include "common/space/flat_space.h"
@@ -36,7 +37,7 @@ absl::StatusOr<proto::Layout> LayoutOf(const nlohmann::json& frame) {
 }  // namespace
 
 absl::StatusOr<ScriptOpening> OpenScript(const proto::Job& job, ScriptChannel* channel) {
-  if (job.model().preset() != proto::Model::PRESET_SCRIPT) {
+  if (!IsScript(job)) {
     return absl::FailedPreconditionError(
         "a script takes part in a job that has a model of its own, expected `script` or `model: "
         "script` in the job");

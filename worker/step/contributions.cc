@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/finite.h"
 #include "common/base/status.h"
+#include "common/job/is_script.h"
 #include "common/space/sum_of_squares.h"
 #include "worker/model/loss.h"
 
@@ -72,7 +73,7 @@ absl::Status Contributions::AddResults(absl::Span<const BatchResult> results,
                        gradient.empty() ? "" : absl::StrCat(", and ", gradient)));
     }
     progress->add_loss_sum(result.loss_sum);
-    if (job_.model().preset() == proto::Model::PRESET_SCRIPT) {
+    if (IsScript(job_)) {
       progress->add_judged(result.judged);  // those of which the loss is known
     } else if (IsClassification(job_.loss().name())) {
       progress->add_correct(result.correct);
