@@ -21,7 +21,9 @@
 #include "common/base/process_exit.h"
 #include "common/base/status.h"
 #include "common/base/terminal.h"
+#include "common/job/is_script.h"
 #include "common/job/job.h"
+#include "common/space/modes.h"
 #include "common/wire/reach.h"
 #include "server/run/run_state.h"
 #include "tools/command/binaries.h"
@@ -232,11 +234,15 @@ absl::StatusOr<Launcher::Event> LocalRun::AwaitAddress() {
 }
 
 absl::StatusOr<Launcher::Event> LocalRun::Watch() {
-  ProgressDisplay display(
-      folder_.MetricsFile(),
-      Progress(static_cast<double>(TotalSamples(plan_)), static_cast<double>(plan_.train_samples)),
-      kStderr, IsTerminal(kStderr) && log_.format() == LogFormat::kText,
-      static_cast<LogLevel>(plan_.job.log().level()), log_.format());
+  ProgressDisplay display(folder_.MetricsFile(),
+                          IsScript(plan_.job) && !plan_.job.train().until().has_time()
+                              ? Progress([&job = plan_.job](int64_t epoch) {
+                                  return static_cast<double>(TotalSamples(job, epoch));
+                                })
+                              : Progress(static_cast<double>(TotalSamples(plan_)),
+                                         static_cast<double>(plan_.train_samples)),
+                          kStderr, IsTerminal(kStderr) && log_.format() == LogFormat::kText,
+                          static_cast<LogLevel>(plan_.job.log().level()), log_.format());
   while (true) {
     const Event event = launcher_.Wait(kProgressPoll);
     ReadViews(display);

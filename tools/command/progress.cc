@@ -68,6 +68,9 @@ std::string ClockText(double seconds) {
 Progress::Progress(double total_samples, double epoch_samples)
     : total_samples_(total_samples), epoch_samples_(epoch_samples) {}
 
+Progress::Progress(std::function<double(int64_t)> total_of)
+    : total_of_(std::move(total_of)), total_samples_(0), epoch_samples_(0) {}
+
 Progress::Kind Progress::OnLine(absl::string_view json) {
   const nlohmann::json line =
       nlohmann::json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
@@ -85,6 +88,7 @@ Progress::Kind Progress::OnLine(absl::string_view json) {
   }
   if (const double epoch = NumberAt(line, "epoch"); epoch_samples_ <= 0 && epoch > 0) {
     epoch_samples_ = NumberAt(line, "samples") / epoch;
+    if (total_of_) total_samples_ = total_of_(std::llround(epoch_samples_));
   }
   // A test may tell of a moment before the last training line.
   const auto update = [&](absl::string_view name, double* value) {

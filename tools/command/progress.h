@@ -2,6 +2,8 @@
 #ifndef RUBATO_TOOLS_COMMAND_PROGRESS_H_
 #define RUBATO_TOOLS_COMMAND_PROGRESS_H_
 
+#include <cstdint>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -21,6 +23,9 @@ class Progress {
   // Training ends after `total_samples`, of which an epoch has `epoch_samples`. A total of 0: it is
   // not known.
   Progress(double total_samples, double epoch_samples);
+  // Of a job whose lines tell first how long an epoch is: of so many samples, `total_of` says how
+  // many there are in all; 0: it is not known.
+  explicit Progress(std::function<double(int64_t)> total_of);
 
   // A line of metrics.jsonl, and of which kind it was. What is not known is skipped, so that newer
   // files can be read.
@@ -51,7 +56,8 @@ class Progress {
   // Seconds, at the average speed so far.
   std::optional<double> SecondsLeft() const;
 
-  const double total_samples_;
+  std::function<double(int64_t)> total_of_;
+  double total_samples_;
   double epoch_samples_;  // 0: not known yet
   bool started_ = false;
   bool has_trained_ = false;  // a training line has come

@@ -45,6 +45,14 @@ TEST(ProgressTest, LiveLineTellsWhereTheRunIs) {
       "step 30  epoch 1.5/3  loss 0.2500  accuracy 94.1 %  150 samples/s  test 95.2 %  0:10 left");
 }
 
+// As of a script's job, whose data nobody else knows.
+TEST(ProgressTest, HowLongAnEpochIsTheFirstLineTells) {
+  Progress progress([](int64_t epoch) { return 3.0 * static_cast<double>(epoch); });
+  EXPECT_THAT(progress.LiveLine(200), Not(HasSubstr("left")));
+  progress.OnLine(R"({"kind":"train","step":30,"epoch":1.5,"samples":1500,"time":10.0,"loss":1})");
+  EXPECT_EQ(progress.LiveLine(200), "step 30  epoch 1.5/3  loss 1.0000  0:10 left");
+}
+
 TEST(ProgressTest, ATestBesideTheTrainingIsCalledByItsSplit) {
   Progress progress(3000, 1000);
   progress.OnLine(kTrain);
