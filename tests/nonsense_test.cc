@@ -217,7 +217,7 @@ TEST_P(NonsenseTest, FramesThatNoWorkerSends) {
   push.kind = FrameKind::kPush;
   push.view = push.lineage = push.incarnation = 1;
   push.clock = uint64_t{1} << 40;
-  push.samples = 4;
+  push.samples = push.weight = 4;
   push.end_leaf = 2;
   Frame pull;
   pull.kind = FrameKind::kPull;

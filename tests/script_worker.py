@@ -9,6 +9,8 @@ What it does beyond that, its environment says:
                                   file that it leaves
     SCRIPT_NAN=4                  a gradient that is not finite in step 4
     SCRIPT_TRACE=file             appends what it is handed
+    SCRIPT_TESTS=0                tells of no test
+    SCRIPT_WEIGHTS=1              a sample counts by 1 + its number: of its gradient, and the mean
 """
 
 import contextlib
@@ -48,6 +50,17 @@ def gradient(values, samples, features, targets):
             total[k] += 2 * error * features[i][k]
         total[4] += 2 * error
     return total, loss
+
+
+def weighted(values, samples, features, targets):
+    """The same where sample i counts 1 + i times, and how much all count."""
+    total, loss, weight = [0.0] * VALUES, 0.0, 0
+    for i in samples:
+        one, error = gradient(values, [i], features, targets)
+        total = [t + (1 + i) * g for t, g in zip(total, one)]
+        loss += (1 + i) * error
+        weight += 1 + i
+    return total, loss, weight
 
 
 class Channel:
@@ -143,9 +156,12 @@ def main():
             if str(frame["unit"]) == os.environ.get("SCRIPT_NAN"):
                 total[2] = float("nan")
             gradients[frame["gradient"]][:] = memoryview(struct.pack("<5f", *total)).cast("f")
-            channel.write(kind="give", id=frame["id"], loss_sum=loss)
+            channel.write(kind="give", id=frame["id"], loss_sum=loss, weight=weight)
     if frame["code"]:
         print("error:", frame["reason"])
+            weight = len(frame["samples"])
+            if "SCRIPT_WEIGHTS" in os.environ:
+                total, loss, weight = weighted(parameters, frame["samples"], features, targets)
     raise SystemExit(frame["code"])
 
 

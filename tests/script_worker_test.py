@@ -27,13 +27,16 @@ log: {format: text}
 STEPS = 9
 
 
-def reference(order):
+def reference(order, weighted=False):
     """The values in the end, in double precision, by the samples of each step."""
     features, targets = script_worker.data()
     values, momentum = script_worker.initial(), None
     for step, samples in enumerate(order):
         total, _ = script_worker.gradient(values, samples, features, targets)
-        mean = [g / len(samples) for g in total]
+        weight = len(samples)
+        if weighted:
+            total, _, weight = script_worker.weighted(values, samples, features, targets)
+        mean = [g / weight for g in total]
         momentum = mean if momentum is None else [
             script_worker.MOMENTUM * m + g for m, g in zip(momentum, mean)]
         rate = script_worker.RATE * (1 if step < 2 else 0.5)
@@ -75,9 +78,21 @@ class ScriptWorkerTest(unittest.TestCase):
         return values
 
     def test_trains_by_the_formula_in_double_precision(self):
-        trace = self.path / "trace"
-        run = self.train("one", "cluster.workers=1", "cluster.servers=1",
-                         variables={"SCRIPT_TRACE": str(trace)})
+        self.train_by_the_formula("samples", weighted=False)
+
+    def test_micro_batches_count_by_their_weights(self):
+        self.train_by_the_formula("weights", weighted=True)
+        digests = {self.summary(self.train(f"weights-{workers}-{servers}",
+                                           f"cluster.workers={workers}",
+                                           f"cluster.servers={servers}",
+                                           variables={"SCRIPT_WEIGHTS": "1"}))["digest"]
+                   for workers, servers in ((1, 1), (2, 2), (4, 1))}
+        self.assertEqual(len(digests), 1)
+
+    def train_by_the_formula(self, name, weighted):
+        trace = self.path / f"trace-{name}"
+        variables = {"SCRIPT_TRACE": str(trace), **({"SCRIPT_WEIGHTS": "1"} if weighted else {})}
+        run = self.train(name, "cluster.workers=1", "cluster.servers=1", variables=variables)
         steps = {}
         for line in trace.read_text().splitlines():
             work = json.loads(line)
@@ -87,7 +102,7 @@ class ScriptWorkerTest(unittest.TestCase):
         for epoch in range(3):
             seen = sum((steps[3 * epoch + i] for i in range(3)), [])
             self.assertEqual(sorted(seen), list(range(script_worker.SAMPLES)))
-        expected = reference([steps[unit] for unit in sorted(steps)])
+        expected = reference([steps[unit] for unit in sorted(steps)], weighted)
         found = self.values(run)
         difference = sum((a - b) ** 2 for a, b in zip(found, expected)) ** 0.5
         self.assertLess(difference / sum(b * b for b in expected) ** 0.5, 5e-7)

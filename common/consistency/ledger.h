@@ -29,7 +29,8 @@ struct Contribution {
   int64_t clock = 0;         // sync: the step; on arrival: the worker's clock
   int64_t unit = 0;          // which samples: the step, or the number of the contribution
   Range node;                // sync: the leaves whose gradients it sums
-  int64_t samples = 0;       // its weight
+  int64_t samples = 0;       // of the sum
+  int64_t weight = 0;        // by which it is divided
   int64_t read_version = 0;  // of the block, when the gradient was computed
 };
 
@@ -39,6 +40,7 @@ struct BlockLedger {
     Range leaves;
     PayloadId payload = 0;
     int64_t samples = 0;
+    int64_t weight = 0;
   };
   // On arrival: a contribution that is not in the parameters.
   struct Pending {
@@ -88,6 +90,9 @@ struct BlockLedger {
   }
   int64_t next_samples() const {
     return queue.empty() ? nodes.begin()->second.samples : queue.front().contribution.samples;
+  }
+  int64_t next_weight() const {
+    return queue.empty() ? nodes.begin()->second.weight : queue.front().contribution.weight;
   }
   // Whether the outstanding action makes the next version.
   bool is_updating() const { return change == Change::kApply || change == Change::kSkip; }

@@ -8,7 +8,7 @@ namespace rubato {
 namespace {
 
 // "RUB" and the version of the protocol.
-constexpr uint32_t kMagic = 0x05425552;
+constexpr uint32_t kMagic = 0x06425552;
 
 // Fields follow one another in this order; the rest of the header is zero.
 template <typename Visit>

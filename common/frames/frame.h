@@ -33,14 +33,18 @@ struct Frame {
   uint32_t worker = 0;       // rank of the sender (to a shard) or the receiver
   uint32_t incarnation = 0;  // of that worker
   uint64_t block = 0;
-  uint64_t clock = 0;        // push: step (sync) or the worker's clock; pull: the clock it is for;
-                             // parameters: as asked
-  uint64_t version = 0;      // push: the version of the block that the gradient was computed at;
-                             // parameters: its version; pull: the attempt of its sender's
-                             // registration, by which a shard knows whose the stream is
-  uint32_t block_count = 0;  // pull
-  uint32_t samples = 0;      // push: the weight of the sum
-  uint32_t first_leaf = 0;   // push: the node of the reduction tree
+  uint64_t clock = 0;    // push: step (sync) or the worker's clock; pull: the clock it is for;
+                         // parameters: as asked
+  uint64_t version = 0;  // push: the version of the block that the gradient was computed at;
+                         // parameters: its version; pull: the attempt of its sender's
+                         // registration, by which a shard knows whose the stream is
+  union {
+    uint32_t block_count = 0;  // pull
+    uint32_t weight;           // push: what the sum divided by is its mean: its samples, or what a
+                               // script says, such as tokens
+  };
+  uint32_t samples = 0;     // push: of the sum
+  uint32_t first_leaf = 0;  // push: the node of the reduction tree
   uint32_t end_leaf = 0;
   uint64_t unit = 0;       // push: which samples: the step (sync) or the contribution's number;
                            // pull and parameters: the number of the pull, among its worker's;

@@ -36,7 +36,7 @@ TEST(FrameTest, HeaderHasTheDocumentedBytes) {
   uint8_t bytes[kFrameHeaderBytes];
   EncodeFrame(frame, bytes);
   const uint8_t expected[kFrameHeaderBytes] = {
-      'R',  'U', 'B', 5, 2,    3,    0, 0, 0x11, 0, 0, 0, 0x22, 0, 0, 0, 0x33, 0, 0, 0,
+      'R',  'U', 'B', 6, 2,    3,    0, 0, 0x11, 0, 0, 0, 0x22, 0, 0, 0, 0x33, 0, 0, 0,
       0x44, 0,   0,   0, 1,    0,    0, 0, 0x55, 0, 0, 0, 0x66, 0, 0, 0, 0,    0, 0, 0,
       0x77, 0,   0,   0, 0,    0,    0, 0, 0x88, 0, 0, 0, 0x99, 0, 0, 0, 0xaa, 0, 0, 0,
       0xbb, 0,   0,   0, 0xcc, 0,    0, 0, 0,    0, 0, 0, 0xdd, 0, 0, 0, 0xee, 0, 0, 0,

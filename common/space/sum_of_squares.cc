@@ -65,8 +65,8 @@ bool SumOfSquares::AddNode(const Node& node) {
   return true;
 }
 
-double ClipFactor(double sum, int64_t samples, double max_norm) {
-  const double norm = std::sqrt(sum) / static_cast<double>(samples);
+double ClipFactor(double sum, int64_t weight, double max_norm) {
+  const double norm = std::sqrt(sum) / static_cast<double>(weight);
   return std::min(1.0, max_norm / (norm + 1e-6));
 }
 

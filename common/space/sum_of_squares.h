@@ -48,10 +48,10 @@ class SumOfSquares {
   std::vector<Node> nodes_;
 };
 
-// What the mean of a gradient over `samples` is multiplied by, so that its norm is at most
+// What the mean of a gradient over `weight` samples is multiplied by, so that its norm is at most
 // `max_norm`; `sum` is that of the squares of the gradient's sum over them. As
 // torch.nn.utils.clip_grad_norm_: min(1, max_norm / (norm + 1e-6)).
-double ClipFactor(double sum, int64_t samples, double max_norm);
+double ClipFactor(double sum, int64_t weight, double max_norm);
 
 }  // namespace rubato
 

@@ -121,9 +121,14 @@ class Worker:
         self._has_asked = False
         return Work(**frame)
 
-    def give(self, work: Work, loss_sum: Optional[float]) -> None:
-        """The gradient of `work` is filled. The loss is a sum over its samples; None: not known."""
-        self._say({"kind": "give", "id": work.id, "loss_sum": _number(loss_sum)})
+    def take_final(self) -> None:
+        """The final parameters that came untested take the place of the last ones."""
+        self._memory.move(0, self.gradient_offset(0), 4 * self._values)
+
+    def give(self, work: Work, loss_sum: Optional[float], weight: int) -> None:
+        """The gradient of `work` is filled: a sum, which divided by `weight` is the mean. So is the loss; None: not
+        known."""
+        self._say({"kind": "give", "id": work.id, "loss_sum": _number(loss_sum), "weight": weight})
 
     def tested(self, loss: Optional[float], accuracy: Optional[float]) -> None:
         """Means of a test of the parameters at hand."""

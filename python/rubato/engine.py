@@ -16,6 +16,8 @@ from typing import Any, Callable, List, Optional, Tuple
 from . import core, seeds
 from .errors import Refused
 
+_MOST_WEIGHT = 2**32 - 1  # as Frame::weight
+
 
 class _State(enum.Enum):
     """Of what is at hand."""
@@ -42,7 +44,9 @@ class Engine:
         self._batch = int(worker.job["train"]["batch_size"])
         self._load = load
         self._state = _State.NOTHING
-        self._loss_sum: Optional[float] = None
+        self._loss: Optional[float] = None
+        self._weight = 0  # of the gradient that is filled
+        self.is_mean = True  # the script's loss is; else a sum
         self.is_done = False  # the job has come to its end, and well
         self.has_final = False  # the parameters are those of the end of the training
         self._handler: Any = None
@@ -93,9 +97,9 @@ class Engine:
         self.ahead += [(work["epoch"], work["begin"], work["end"]) for work in getattr(frame, "ahead", ())]
         # The final parameters are of no micro-batch: what is not said of them is as it was.
         self.work = core.Work(**{**vars(self.work), **vars(frame)})
-        self.has_final = frame.kind == "final"
-        self._state = _State.FINAL if self.has_final else _State.FRESH
-        self._loss_sum = None
+        self.tests_final = frame.kind == "final"
+        self._state = _State.FINAL if self.tests_final else _State.FRESH
+        self._loss = None
 
     def reload(self) -> None:
         """The parameters at hand, again: the script has changed them."""
@@ -117,8 +121,18 @@ class Engine:
         if self._state is _State.BEGUN:
             self._state = _State.FRESH
 
-    def fill(self, write: Callable[[Any], None]) -> None:
-        """`write` fills the gradient of the micro-batch that it is given."""
+    def weight_of(self, weight: Any) -> int:
+        """Of the micro-batch at hand: what the script says, if it does, or its samples."""
+        if weight is None:
+            return int(self.work.end - self.work.begin)
+        number = float(weight)
+        if not (0 <= number <= _MOST_WEIGHT and number.is_integer()):
+            raise Refused(f"found weight={number:g}, expected a whole number from 0 to {_MOST_WEIGHT}, such as the "
+                          "tokens of the micro-batch: what its mean loss is a mean over")
+        return int(number)
+
+    def fill(self, write: Callable[[Any], None], weight: int) -> None:
+        """`write` fills the gradient of the micro-batch that it is given, by which `weight` counts."""
         if self._state in (_State.FILLED, _State.NOTHING):
             raise Refused("optimizer.step() was called twice for one micro-batch, expected once")
         if self._state is not _State.BEGUN:
@@ -126,20 +140,24 @@ class Engine:
                           "job.prepare returned")
         write(self.work)
         self._state = _State.FILLED
-        if self._loss_sum is not None:
+        if self._loss is not None:
             self._give()
 
+        self._weight = weight
     def log(self, loss_sum: Optional[float]) -> None:
         """Of the micro-batch at hand. One that is filled is given, as nothing more will be told of it."""
         if self._state not in (_State.BEGUN, _State.FILLED):
             return
-        self._loss_sum = self._loss_sum if loss_sum is None else loss_sum
+        self._loss = self._loss if loss is None else loss
         if self._state is _State.FILLED:
             self._give()
 
     def _give(self) -> None:
         self._state = _State.NOTHING
-        self.worker.give(self.work, self._loss_sum)
+        loss = self._loss if self._weight > 0 else None  # of nothing, none
+        if loss is not None and self.is_mean:
+            loss *= self._weight
+        self.worker.give(self.work, loss, self._weight)
 
     def tested(self, loss: Optional[float], accuracy: Optional[float]) -> None:
         """Means of a test of the parameters at hand. The final ones are done with by that."""

@@ -43,7 +43,6 @@ class Job(server.Commands):
         self._engine: Optional[Engine] = None
         self._layout: Any = None
         self._model: Any = None
-        self._is_mean = True
         self._loops = 0  # of the loader
         self._epoch: Optional[int] = None  # that epochs() has given
         self._evaluating = False
@@ -125,11 +124,9 @@ class Job(server.Commands):
             loss: of the micro-batch, as `loss` of prepare says; a number or a tensor of one.
         """
         engine = self._prepared()
-        total = None
         if loss is not None:
-            value = float(loss.detach() if hasattr(loss, "detach") else loss)
-            total = value * (engine.work.end - engine.work.begin if self._is_mean else 1)
-        engine.log(total)
+            loss = float(loss.detach() if hasattr(loss, "detach") else loss)
+        engine.log(loss)
 
     def evaluate(self, test: Callable[[], Optional[Dict[str, float]]]) -> Optional[Dict[str, float]]:
         """Runs `test` on the parameters as they are now: at one worker of the job, the others go on.

@@ -40,16 +40,17 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     worker.register({**layout.to_proto(), "optimizer": settings}, batches.samples, _digest(batches, order), _numerics(),
                     max(2, batches.ahead))
     engine = Engine(worker, batches.samples, layout.load)
-    job._engine, job._layout, job._model, job._is_mean = engine, layout, model, loss == "mean"
+    engine.is_mean = loss == "mean"
+    job._engine, job._layout, job._model = engine, layout, model
     batches.connect(engine, job._limit)
 
     def hand_over(scale: float, weight: Optional[float]) -> None:
-        if weight is not None:
-            raise Refused("found a weight, expected none: micro-batches count by their samples for now")
+        counts = engine.weight_of(weight)
         layout.check_untouched()
         samples = engine.work.end - engine.work.begin
-        factor = scale * (samples if job._is_mean else 1)
-        engine.fill(lambda work: layout.fill(work.gradient, factor, samples, prepared.trained))
+        factor = scale * (counts if engine.is_mean else 1)
+        trained = prepared.trained if counts > 0 else ()  # the mean over nothing is no number
+        engine.fill(lambda work: layout.fill(work.gradient, factor, samples, trained), counts)
         layout.forget_gradients()
 
     def put_back() -> None:

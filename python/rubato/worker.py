@@ -105,10 +105,7 @@ class Worker:
             loss: the mean loss.
         """
         engine = self._engine
-        samples = engine.work.end - engine.work.begin
-        if weight is not None and weight != samples:
-            raise Refused(f"found weight={weight}, expected {samples}, the micro-batch's samples: micro-batches count by "
-                          "their samples for now")
+        counts = engine.weight_of(weight)
         numpy = self._numpy
 
         def write(work: Any) -> None:
@@ -116,8 +113,11 @@ class Worker:
                 gradient = numpy.asarray(gradients[name])
                 if gradient.shape != view.shape:
                     raise Refused(f"the gradient of {name} has shape {gradient.shape}, expected {view.shape}")
-                numpy.multiply(gradient, numpy.float32(samples), casting="same_kind", out=view)
+                if counts > 0:
+                    numpy.multiply(gradient, numpy.float32(counts), casting="same_kind", out=view)
+                else:  # the mean over nothing is no number
+                    view[...] = 0
 
-        engine.fill(write)
+        engine.fill(write, counts)
         if loss is not None:
-            engine.log(float(loss) * samples)
+            engine.log(float(loss))

@@ -29,7 +29,7 @@ class ParityTest(WithPrograms):
     def compare(self, *arguments):
         found = self.alone("--out", "found.pt", *arguments)
         expected = self.alone("--plain", "--out", "expected.pt",
-                              *(a for a in arguments if a not in ("--mode=async", "--range", "--parts=2")))
+                              *(a for a in arguments if a not in ("--mode=async", "--range")))
         a, b = (torch.load(self.folder / name) for name in ("found.pt", "expected.pt"))
         a = {name: value for name, value in a.items() if "num_batches" not in name}  # a count, of this worker alone
         self.assertEqual(set(a), set(b))
@@ -63,6 +63,12 @@ class ParityTest(WithPrograms):
         mean = self.alone("--optimizer=sgd_plain", "--sum")
         self.assertEqual(mean[-1]["digest"], self.alone("--optimizer=sgd_plain")[-1]["digest"])
 
+    def test_micro_batches_that_count_by_their_tokens(self):
+        # The plain script's mean is over the whole batch, whatever is ignored in its parts.
+        for arguments in ([], ["--clip=0.1"], ["--mode=async", "--clip=0.1", "--optimizer=adam"]):
+            with self.subTest(arguments):
+                self.compare("--ignore", "--parts=4", *arguments)
+
     def train(self, servers, workers, *arguments, kill=None, processes=2):
         """The summary of a run of that cluster, of a script that draws in every way."""
         run = self.folder / "run"
@@ -93,6 +99,11 @@ class ParityTest(WithPrograms):
             """Worker 0, in the second epoch."""
             log = run / "logs" / "worker-0.log"
             while train.poll() is None and not (log.exists() and '"epoch": 0' in log.read_text()):
+    def test_bits_of_weights_do_not_depend_on_the_cluster(self):
+        digests = {(servers, workers): self.train(servers, workers, "--ignore", "--clip=0.1")["digest"]
+                   for servers, workers in ((1, 1), (3, 4))}
+        self.assertEqual(len(set(digests.values())), 1, digests)
+
                 pass
             pid = next(int(line.split("=")[1]) for line in log.read_text().splitlines() if line.startswith("pid="))
             os.kill(pid, signal.SIGKILL)

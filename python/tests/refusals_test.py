@@ -171,7 +171,7 @@ job.prepare(model, optimizer, loader)
 
     def test_what_is_not_there_yet(self):
         self.refuses("overlap=True", "job.prepare(model, optimizer, loader, overlap=True)")
-        self.refuses("found a weight", LOOP + "        optimizer.step(weight=3)\n")
+        self.refuses("found weight=2.5, expected a whole number", LOOP + "        optimizer.step(weight=2.5)\n")
 
     def test_an_exception_in_forward_is_the_scripts(self):
         code, _, errors = self.run_script(LOOP + "        raise KeyError('mine')\n")

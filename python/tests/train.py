@@ -104,6 +104,7 @@ def arguments():
     parser.add_argument("--shuffle", action="store_true")
     parser.add_argument("--augment", action="store_true")
     parser.add_argument("--sum", action="store_true")
+    parser.add_argument("--ignore", action="store_true")
     parser.add_argument("--clip", type=float)
     parser.add_argument("--schedule", action="store_true")
     parser.add_argument("--range", action="store_true")
@@ -118,6 +119,9 @@ def main():
     torch.manual_seed(1)
     torch.set_num_threads(1)
     x, y = torch.randn(args.samples, 8), torch.randint(0, 3, (args.samples,))
+    if args.ignore:  # a share of the labels that differs from micro-batch to micro-batch, up to all
+        y[torch.rand(args.samples) < torch.linspace(0.1, 0.6, args.samples)] = -100
+        y[:4] = -100
     model = make_model(args.model)
     if args.plain:
         model, x = model.double(), x.double()
@@ -150,7 +154,10 @@ def main():
             loss.backward()
             if args.plain and args.clip:
                 torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip)
-            optimizer.step()
+            if args.ignore and job is not None:
+                optimizer.step(weight=(b != -100).sum())
+            else:
+                optimizer.step()
             if scheduler is not None:
                 scheduler.step()
             if job is not None:

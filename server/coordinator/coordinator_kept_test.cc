@@ -318,7 +318,7 @@ TEST_F(CoordinatorKeptTest, AVerdictOnAStepThatSomeHaveTakenHoldsForTheOthers) {
   Opened();
   proto::PeerMessage question;
   question.mutable_question()->set_unit(2);
-  question.mutable_question()->mutable_measured()->set_samples(8);
+  question.mutable_question()->mutable_measured()->set_weight(8);
   Receive(1, question);
   EXPECT_EQ(sent_[1].back().decision().verdict().factor(), 0.5);
 }

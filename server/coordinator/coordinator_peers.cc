@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
+#include "common/job/is_script.h"
 #include "server/coordinator/coordinator.h"
 #include "server/coordinator/peer_checks.h"
 #include "server/rules/allowed.h"
@@ -129,6 +130,7 @@ absl::Status Coordinator::Check(PeerId id, const Peer& peer,
   terms.leaves = lineage.schedule().leaves();
   terms.micro_batch = job_.train().batch_size() / job_.train().micro_batches();
   terms.values = placement_->space().values();
+  terms.is_script = IsScript(job_);
   if (peer.is_worker) {
     RUBATO_RETURN_IF_ERROR(CheckWorkerMessage(message, terms));
     const bool tells = message.has_progress() && is_training();

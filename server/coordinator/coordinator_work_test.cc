@@ -178,7 +178,7 @@ TEST_F(CoordinatorTest, AStepOfWhichOnlyAPartIsMeasuredIsNotAppliedUnclipped) {
     proto::PeerMessage question;
     question.mutable_question()->set_unit(0);
     proto::Question::Measured* measured = question.mutable_question()->mutable_measured();
-    measured->set_samples(8);
+    measured->set_weight(8);
     if (whole) measured->add_nodes()->set_end(1);  // the one leaf of the sum of squares
     Receive(kOwnShard, question);
     Receive(1, question);

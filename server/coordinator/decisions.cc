@@ -70,8 +70,8 @@ std::optional<Decisions::Answer> Decisions::Judge(const Asked& asked) const {
   } else if (job_.optimizer().has_clip_grad_norm() && !squares.complete()) {
     answer.is_incomplete = true;
   } else if (job_.optimizer().has_clip_grad_norm()) {
-    const int64_t samples = asked.begin()->second.measured().samples();
-    verdict->set_factor(ClipFactor(squares.sum(), samples, job_.optimizer().clip_grad_norm()));
+    const int64_t weight = asked.begin()->second.measured().weight();
+    verdict->set_factor(ClipFactor(squares.sum(), weight, job_.optimizer().clip_grad_norm()));
   }
   return answer;
 }

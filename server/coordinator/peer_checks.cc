@@ -24,6 +24,7 @@ constexpr size_t kMostText = 4096;  // bytes
 constexpr size_t kMostName = 256;
 constexpr int64_t kMostSlots = 8;  // of an optimizer
 constexpr double kMostSeconds = 1e9;
+constexpr int64_t kMostWeight = 4294967295;  // Frame::weight
 
 absl::Status Found(absl::string_view field, absl::string_view found, absl::string_view expected) {
   return absl::InvalidArgumentError(
@@ -83,7 +84,8 @@ absl::Status Check(const proto::Progress& progress, const PeerTerms& terms) {
     RUBATO_RETURN_IF_ERROR(Shares("progress.correct", correct, terms.micro_batch));
   }
   for (const double judged : progress.judged()) {
-    RUBATO_RETURN_IF_ERROR(Shares("progress.judged", judged, terms.micro_batch));
+    RUBATO_RETURN_IF_ERROR(
+        Shares("progress.judged", judged, terms.is_script ? kMostWeight : terms.micro_batch));
   }
   const int64_t last =
       terms.in_step ? std::min(terms.until - 1, terms.done + kMostAhead) : terms.until - 1;
@@ -186,8 +188,9 @@ absl::Status Check(const proto::Question& question, const PeerTerms& terms) {
   const proto::Question::Measured& measured = question.measured();
   RUBATO_RETURN_IF_ERROR(
       In("question.measured.non_finite", measured.non_finite(), 0, terms.values - 1));
+  const int64_t weight = terms.is_script ? kMostWeight : terms.micro_batch;  // of a leaf
   RUBATO_RETURN_IF_ERROR(
-      In("question.measured.samples", measured.samples(), 0, terms.micro_batch * terms.leaves));
+      In("question.measured.weight", measured.weight(), 0, weight * terms.leaves));
   const int64_t leaves = terms.values / SumOfSquares::kLeafValues + 1;
   // What is left of the tree: two of each height for each gap that is not finite.
   RUBATO_RETURN_IF_ERROR(

@@ -28,6 +28,7 @@ struct PeerTerms {
   int64_t done = 0;         // sync: steps of which all has been told
   int64_t leaves = 0;       // of a unit
   int64_t micro_batch = 0;  // samples of a leaf, at most
+  bool is_script = false;   // what a micro-batch weighs is its script's
   Range blocks;             // that the shard holds
   int64_t values = 0;       // of the flat vector
 };

@@ -95,7 +95,7 @@ class FloatShardTest : public ::testing::Test {
     frame.incarnation = 1;
     frame.clock = frame.unit = clock;
     frame.block = block;
-    frame.samples = samples;
+    frame.samples = frame.weight = samples;
     frame.first_leaf = node.begin;
     frame.end_leaf = node.end;
     auto values = std::make_shared<std::vector<float>>(Gradient(key));

@@ -22,15 +22,17 @@ GroupUpdate UpdateOf(const shard_action::Apply& apply, int64_t batch_size,
                      absl::FunctionRef<float(double)> rate_of) {
   GroupUpdate update{rate_of};
   update.count = apply.updates_before;
+  // Parts that claim no weight, or no samples, change nothing by their sums.
+  update.scale =
+      apply.weight > 0 ? static_cast<float>(apply.factor / static_cast<double>(apply.weight)) : 0;
   if (apply.samples > 0) {
-    update.scale = static_cast<float>(apply.factor / static_cast<double>(apply.samples));
     update.mean_scale = static_cast<float>(1 / static_cast<double>(apply.samples));
     // Whatever the learning rate makes of a contribution's share of a batch.
     update.share = apply.keeps_previous ? 1
                                         : static_cast<float>(static_cast<double>(apply.samples) /
                                                              static_cast<double>(batch_size));
-  } else {  // parts that claim no samples make a step of none: it changes nothing by its sums
-    update.scale = update.mean_scale = update.share = 0;
+  } else {
+    update.mean_scale = update.share = 0;
   }
   return update;
 }

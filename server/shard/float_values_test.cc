@@ -198,7 +198,7 @@ TEST_F(FloatShardTest, ASnapshotHoldsOneVersionAndItsSlotsWhateverComesAfter) {
       frame.view = frame.incarnation = 1;
       frame.clock = step;
       frame.block = block;
-      frame.samples = 1;
+      frame.samples = frame.weight = 1;
       frame.end_leaf = 1;
       auto values = std::make_shared<std::vector<float>>(Gradient(step));
       RUBATO_ASSERT_OK(Receive(frame, absl::MakeConstSpan(*values).subspan(block * 16, size)));
@@ -269,7 +269,7 @@ TEST_F(FloatShardTest, OnArrivalARestoredBlockTakesNothingTwice) {
     frame.view = frame.incarnation = 1;
     frame.clock = clock++;
     frame.unit = unit;
-    frame.samples = 8;
+    frame.samples = frame.weight = 8;
     frame.version = 3;
     auto gradient = std::make_shared<std::vector<float>>(Gradient(unit));
     RUBATO_ASSERT_OK(Receive(frame, absl::MakeConstSpan(*gradient).subspan(0, 16)));

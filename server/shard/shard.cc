@@ -390,7 +390,7 @@ void Shard::Apply(int64_t block, const NextChange& change, ShardActions* actions
   const int64_t samples = ledger.next_samples();
   if (change.kind == NextChange::Kind::kMeasure) {
     ledger.change = BlockLedger::Change::kMeasure;
-    actions->push_back(shard_action::Measure{block, payload, samples});
+    actions->push_back(shard_action::Measure{block, payload, ledger.next_weight()});
     return;
   }
   if (change.kind == NextChange::Kind::kSkip) {
@@ -403,6 +403,7 @@ void Shard::Apply(int64_t block, const NextChange& change, ShardActions* actions
   apply.block = block;
   apply.payload = payload;
   apply.samples = samples;
+  apply.weight = ledger.next_weight();
   apply.samples_before = ledger.samples;
   apply.updates_before = ledger.version - ledger.skipped;
   apply.rate = policy_->RateOf(samples);
@@ -420,6 +421,7 @@ void Shard::Sum(int64_t block, const NextChange& change, ShardActions* actions) 
   BlockLedger::Node& both = sum->second;
   const BlockLedger::Node& added = other->second;
   both.samples += added.samples;
+  both.weight += added.weight;
   both.leaves = {std::min(change.first, change.second),
                  std::max(both.leaves.end, added.leaves.end)};
   if (other->first < sum->first) {  // nodes are named by their first leaf

@@ -28,7 +28,8 @@ struct Sum {
 struct Apply {
   int64_t block = 0;
   PayloadId payload = 0;
-  int64_t samples = 0;         // weight of the sum
+  int64_t samples = 0;         // of the sum
+  int64_t weight = 0;          // by which it is divided; averages of statistics by the samples
   int64_t samples_before = 0;  // in earlier updates of the block: the schedule's argument
   int64_t updates_before = 0;  // that the optimizer has made of the block
   double rate = 1;             // the share of the job's learning rate that it has
@@ -40,7 +41,7 @@ struct Apply {
 struct Measure {
   int64_t block = 0;
   PayloadId payload = 0;
-  int64_t samples = 0;
+  int64_t weight = 0;
 };
 // Release `payload`: a decision leaves it out.
 struct Skip {
@@ -83,8 +84,8 @@ struct Copy {
 struct Copied {
   uint32_t snapshot = 0;
 };
-// Snapshot `snapshot` cannot be taken: a block is at `version`, beyond its step, or is being brought
-// there.
+// Snapshot `snapshot` cannot be taken: a block is at `version`, beyond its step, or is being
+// brought there.
 struct Missed {
   uint32_t snapshot = 0;
   int64_t version = 0;

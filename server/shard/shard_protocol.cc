@@ -51,6 +51,7 @@ Contribution ContributionOf(const Frame& frame) {
   contribution.unit = static_cast<int64_t>(frame.unit);
   contribution.node = frame.node();
   contribution.samples = frame.samples;
+  contribution.weight = frame.weight;
   contribution.read_version = static_cast<int64_t>(frame.version);
   return contribution;
 }
@@ -437,7 +438,7 @@ void ShardProtocol::Make(const shard_action::Apply& apply) {
 }
 
 void ShardProtocol::Make(const shard_action::Measure& measure) {
-  measured_.set_samples(measure.samples);
+  measured_.set_weight(measure.weight);
   const std::optional<int64_t> non_finite = values_->Measure(measure, &*squares_);
   if (!non_finite.has_value()) return;
   if (!measured_.has_non_finite() || *non_finite < measured_.non_finite()) {

@@ -140,7 +140,7 @@ class ShardProtocolTest : public ::testing::Test {
     frame.view = frame.incarnation = 1;
     frame.clock = step;
     frame.block = block;
-    frame.samples = frame.end_leaf = 1;
+    frame.samples = frame.weight = frame.end_leaf = 1;
     return shard_->Handle(shard_event::Arrival{7, frame, absl::MakeConstSpan(&value, 1)});
   }
   absl::Status Pull(uint32_t snapshot) {
@@ -360,7 +360,8 @@ TEST_F(ShardProtocolTest, RefusesNumbersThatCannotBe) {
         if (field == &Frame::version && kind != FrameKind::kPush) continue;
         Frame frame;
         frame.kind = kind;
-        frame.view = frame.incarnation = frame.samples = frame.end_leaf = frame.block_count = 1;
+        frame.view = frame.incarnation = frame.samples = frame.weight = frame.end_leaf =
+            frame.block_count = 1;
         frame.*field = number;
         const float value = 1;
         EXPECT_THAT(shard_->Handle(shard_event::Arrival{7, frame, absl::MakeConstSpan(&value, 1)}),
@@ -376,7 +377,8 @@ TEST_F(ShardProtocolTest, NobodySpeaksInAnothersName) {
   Open();
   RUBATO_EXPECT_OK(Push(0, 1));
   Frame frame;
-  frame.view = frame.incarnation = frame.samples = frame.end_leaf = frame.block_count = 1;
+  frame.view = frame.incarnation = frame.samples = frame.weight = frame.end_leaf =
+      frame.block_count = 1;
   const float value = 1;
   const auto send = [&](uint64_t stream) {
     return shard_->Handle(shard_event::Arrival{stream, frame, absl::MakeConstSpan(&value, 1)});
@@ -401,7 +403,8 @@ TEST_F(ShardProtocolTest, NobodySpeaksInAnothersName) {
 TEST_F(ShardProtocolTest, NobodySpeaksInTheNameOfAMemberThatHasNotSpoken) {
   Open(/*restore_key=*/0, /*attempt=*/77);
   Frame frame;
-  frame.view = frame.incarnation = frame.samples = frame.end_leaf = frame.block_count = 1;
+  frame.view = frame.incarnation = frame.samples = frame.weight = frame.end_leaf =
+      frame.block_count = 1;
   const float value = 1;
   const auto send = [&](uint64_t stream, FrameKind kind, uint64_t version) {
     frame.kind = kind;

@@ -67,7 +67,7 @@ class SymbolicShard {
     contribution.clock = clock;
     contribution.unit = last_payload_;  // each its own
     contribution.node = node;
-    contribution.samples = node.empty() ? 1 : node.size();
+    contribution.samples = contribution.weight = node.empty() ? 1 : node.size();
     contribution.read_version = read_version;
     const PayloadId id = ++last_payload_;
     payloads_[id] = text;
@@ -408,7 +408,7 @@ void PushOnArrival(int count, Shard* shard, ShardActions* actions) {
     Contribution contribution;
     contribution.view = contribution.incarnation = 1;
     contribution.clock = contribution.unit = clock;
-    contribution.samples = 1;
+    contribution.samples = contribution.weight = 1;
     RUBATO_ASSERT_OK(shard->OnPush(0, contribution, clock + 1, actions));
   }
 }
@@ -474,7 +474,7 @@ TEST(SnapshotTest, AVersionThatIsBeingWrittenOverIsMissed) {
   Contribution contribution;
   contribution.view = contribution.incarnation = 1;
   contribution.node = {0, 1};
-  contribution.samples = 1;
+  contribution.samples = contribution.weight = 1;
   RUBATO_ASSERT_OK(shard.OnPush(0, contribution, 1, &actions));
   ASSERT_TRUE(std::holds_alternative<shard_action::Apply>(actions.back()));
   shard.OnSnapshot(1, 0, &actions);

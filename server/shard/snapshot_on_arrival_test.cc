@@ -82,7 +82,7 @@ class SnapshotOnArrivalTest : public FloatShardTest,
     frame.clock = clock;
     frame.unit = pushed.unit;
     frame.block = block;
-    frame.samples = pushed.samples;
+    frame.samples = frame.weight = pushed.samples;
     frame.end_leaf = 1;
     auto values = std::make_shared<std::vector<float>>(Gradient(pushed.unit));
     const Range range = Values(block);

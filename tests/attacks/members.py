@@ -305,7 +305,7 @@ def _frames(world):
             ("values to begin with", wrong + "nothing is being restored", (block, dict(kind=RESTORE, worker=OBSERVER))),
             ("a retirement in another's name", wrong + "frame is from worker .*; its stream has not shown .*", (b"", dict(kind=RETIRE, worker=HIGHEST))),
             ("a frame of kind 9", wrong + "frame has kind 9; .*", (b"", dict(kind=9))),
-            ("a frame of another version", wrong + "frame begins with .*", (b"", dict(magic=0x06425552)))):
+            ("a frame of another version", wrong + "frame begins with .*", (b"", dict(magic=0x07425552)))):
         yield attack, expected, lambda frame=frame: _sends(world, two, frame)
     stolen = wrong + "frame is from worker .*; its stream has not shown that it is that worker's"
     for verb, kind in (("pushes", PUSH), ("pulls", PULL), ("retires", RETIRE)):

@@ -160,7 +160,7 @@ void WireLoad::SendPushes() {
   push.view = 1;
   push.incarnation = 1;
   push.clock = push.unit = static_cast<uint64_t>(clock_);
-  push.samples = 1;
+  push.samples = push.weight = 1;
   push.end_leaf = 1;
   for (int64_t block = blocks_.begin; block < blocks_.end; ++block) {
     const Range values = space_.BlockValues(block);

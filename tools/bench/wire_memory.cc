@@ -82,7 +82,7 @@ void PushAndPull(int worker, int step, const FlatSpace& space,
   push.worker = static_cast<uint32_t>(worker);
   push.incarnation = 1;
   push.clock = push.unit = static_cast<uint64_t>(step);
-  push.samples = 1;
+  push.samples = push.weight = 1;
   push.first_leaf = static_cast<uint32_t>(worker);
   push.end_leaf = push.first_leaf + 1;
   for (int64_t block = space.blocks() - 1; block >= 0; --block) {

@@ -351,6 +351,7 @@ void Worker::Run(const Session::Compute& compute) {
     const absl::Status status = values_->contributions().Compute(
         session_->schedule(), compute.unit, node, session_->policy(), parameters_.values(), send,
         &computed.progress, await);
+      frame.weight = values_->contributions().weight().value_or(frame.samples);
     if (absl::IsUnavailable(status)) {  // nobody computes any more: it ends as if it had died
       end_ = absl::CancelledError(status.message());
       return;

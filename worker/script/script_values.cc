@@ -7,6 +7,7 @@
 #include <limits>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/exit_code.h"
 #include "common/base/json.h"
 #include "common/base/kernels.h"
@@ -19,12 +20,22 @@
 namespace rubato {
 namespace {
 
+constexpr int64_t kMostWeight = std::numeric_limits<uint32_t>::max();  // Frame::weight
+
 // A number; null or nothing: not known; "nan" and "inf", which JSON has no numbers for.
 std::optional<double> RealAt(const nlohmann::json& frame, const char* name) {
   const auto found = frame.find(name);
   if (found == frame.end() || found->is_null()) return std::nullopt;
   if (found->is_number()) return found->get<double>();
   return std::numeric_limits<double>::quiet_NaN();
+}
+
+// Nothing: the samples. What no weight can be is -1.
+std::optional<int64_t> WeightAt(const nlohmann::json& frame) {
+  const std::optional<double> weight = RealAt(frame, "weight");
+  if (!weight.has_value()) return std::nullopt;
+  const bool is_one = *weight >= 0 && *weight <= static_cast<double>(kMostWeight);
+  return is_one ? static_cast<int64_t>(*weight) : -1;
 }
 
 }  // namespace
@@ -112,10 +123,18 @@ absl::StatusOr<BatchResult> ScriptValues::ComputeLeaf(const SampleSchedule& sche
   }
   if (given_.id != id_) return absl::UnavailableError("the script has ended");
   if (test_.has_value() && !test_->is_final) Tell(std::nullopt, std::nullopt);
+  const int64_t weight = given_.weight.value_or(samples);
+  if (weight < 0 || weight > kMostWeight - weight_) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "step or contribution %d: found a micro-batch of weight %d, expected 0 to %d, and no more "
+        "in all",
+        unit, weight, kMostWeight));
+  }
+  weight_ += weight;
   BatchResult result;
   result.samples = samples;
   result.loss_sum = given_.loss_sum.value_or(0);
-  result.judged = given_.loss_sum.has_value() ? static_cast<double>(samples) : 0;
+  result.judged = given_.loss_sum.has_value() ? static_cast<double>(weight) : 0;
   return result;
 }
 
@@ -128,6 +147,7 @@ absl::StatusOr<std::vector<BatchResult>> ScriptValues::Compute(const SampleSched
   }
   const std::vector<Summing> summings = SummingsOf(schedule.leaves(), node);
   const auto size = static_cast<size_t>(space().values());
+  weight_ = 0;
   std::vector<BatchResult> results;
   std::vector<GradientBuffers::Gradient> sums;  // of finished left siblings, outermost first
   for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
@@ -223,7 +243,8 @@ void ScriptValues::On(const nlohmann::json& frame) {
     is_asked_ = true;
     MaybeHandOutFinal();
   } else if (kind == "give") {
-    given_ = {static_cast<int64_t>(NumberAt(frame, "id")), RealAt(frame, "loss_sum")};
+    given_ = {static_cast<int64_t>(NumberAt(frame, "id")), RealAt(frame, "loss_sum"),
+              WeightAt(frame)};
   } else if (kind == "tested") {
     Tell(RealAt(frame, "loss"), RealAt(frame, "accuracy"));
   }

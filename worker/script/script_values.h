@@ -59,6 +59,7 @@ class ScriptValues : public WorkerValues, private GradientSums {
     int64_t id = -1;
     std::optional<double> loss_sum;
   };
+    std::optional<int64_t> weight;
   struct Test {
     int64_t unit = 0;
     bool is_final = false;
@@ -69,7 +70,9 @@ class ScriptValues : public WorkerValues, private GradientSums {
   absl::StatusOr<std::vector<BatchResult>> Compute(const SampleSchedule& schedule, int64_t unit,
                                                    Range node, absl::Span<const float> parameters,
                                                    Push push, AwaitParameters await) override;
-  // Has the script compute one micro-batch; its gradient is in the channel's region `work`.
+  std::optional<int64_t> weight() const override { return weight_; }
+  // Has the script compute one micro-batch, and adds its weight; its gradient is in the channel's
+  // region id_ % 2. InvalidArgument if the weights are more than can be said.
   absl::StatusOr<BatchResult> ComputeLeaf(const SampleSchedule& schedule, int64_t unit,
                                           int64_t leaf, absl::Span<const float> parameters)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -93,6 +96,7 @@ class ScriptValues : public WorkerValues, private GradientSums {
   bool has_new_view_ = false;  // so parameters are pulled anew
   int64_t computed_unit_ = -1;
   int64_t id_ = 0;
+  int64_t weight_ = 0;  // of the node
   nlohmann::json ahead_ = nlohmann::json::array();
 
   MonotonicMutex mutex_;

@@ -331,6 +331,7 @@ Frame WorkerSession::PushOf(const Compute& compute, Range node) const {
   frame.first_leaf = static_cast<uint32_t>(node.begin);
   frame.end_leaf = static_cast<uint32_t>(node.end);
   frame.samples = static_cast<uint32_t>(schedule().Samples(compute.unit, node));
+  frame.weight = frame.samples;
   return frame;
 }
 

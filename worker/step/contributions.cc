@@ -55,7 +55,7 @@ absl::Status Contributions::Compute(const SampleSchedule& schedule, int64_t unit
     return absl::OkStatus();
   }
   if (!judge) return absl::OkStatus();
-  Clip(kept, schedule.Samples(unit, node));
+  Clip(kept, weight().value_or(schedule.Samples(unit, node)));
   for (const auto& [block, payload] : kept) push(block, encoder_.Encode(block, payload));
   return absl::OkStatus();
 }
@@ -84,7 +84,7 @@ absl::Status Contributions::AddResults(absl::Span<const BatchResult> results,
   return absl::OkStatus();
 }
 
-void Contributions::Clip(const Blocks& blocks, int64_t samples) const {
+void Contributions::Clip(const Blocks& blocks, int64_t weight) const {
   if (!job_.optimizer().has_clip_grad_norm()) return;
   // Averages of statistics have no part in it.
   const int64_t trainable = TrainableCount(layout_);
@@ -97,7 +97,7 @@ void Contributions::Clip(const Blocks& blocks, int64_t samples) const {
     const absl::Span<const float> values = gradient(block, payload.values());
     if (!values.empty()) squares.Add(space_.BlockValues(block).begin, values);
   }
-  const double factor = ClipFactor(squares.sum(), samples, job_.optimizer().clip_grad_norm());
+  const double factor = ClipFactor(squares.sum(), weight, job_.optimizer().clip_grad_norm());
   if (factor >= 1) return;
   for (const auto& [block, payload] : blocks) {
     // The gradient is this worker's own, and nobody reads it yet.

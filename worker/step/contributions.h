@@ -5,6 +5,7 @@
 #define RUBATO_WORKER_STEP_CONTRIBUTIONS_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -39,6 +40,8 @@ class Contributions {
   absl::Status Compute(const SampleSchedule& schedule, int64_t unit, Range node,
                        const Policy& policy, absl::Span<const float> parameters, Push push,
                        proto::Progress* progress, AwaitParameters await = AllHaveArrived);
+  // See GradientSums.
+  std::optional<int64_t> weight() const { return sums_.weight(); }
 
  private:
   using Blocks = std::vector<std::pair<int64_t, Payload>>;
@@ -48,8 +51,8 @@ class Contributions {
   absl::Status AddResults(absl::Span<const BatchResult> results, const std::string& what,
                           int64_t first, const std::string& gradient,
                           proto::Progress* progress) const;
-  // Scales the gradient down to optimizer.clip_grad_norm.
-  void Clip(const Blocks& blocks, int64_t samples) const;
+  // Scales the gradient down to optimizer.clip_grad_norm; `weight`: by which it is divided.
+  void Clip(const Blocks& blocks, int64_t weight) const;
 
   // train.on_non_finite: what is not finite is left out.
   bool skips() const { return job_.train().on_non_finite() == proto::Train::ON_NON_FINITE_SKIP; }

@@ -1,9 +1,10 @@
 // Gradient sums of runs of micro-batches, whoever computes the gradients: the models of this
-// process (micro_batches.h), or a script (worker/script/script_sums.h).
+// process (micro_batches.h), or a script (worker/script/script_values.h).
 #ifndef RUBATO_WORKER_STEP_GRADIENT_SUMS_H_
 #define RUBATO_WORKER_STEP_GRADIENT_SUMS_H_
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -33,6 +34,8 @@ class GradientSums {
                                                            int64_t unit, Range node,
                                                            absl::Span<const float> parameters,
                                                            Push push, AwaitParameters await) = 0;
+  // While Compute pushes: what the sum divided by is its mean. Nothing: its samples.
+  virtual std::optional<int64_t> weight() const { return std::nullopt; }
 };
 
 }  // namespace rubato
