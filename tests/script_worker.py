@@ -147,21 +147,27 @@ def main():
             if frame["kind"] == "end":
                 break
             if frame["kind"] == "final":
-                channel.write(kind="tested", loss=0.5, accuracy=0.25)
+                values = list(parameters if frame["tests"] else gradients[0])
+                with open(f"{os.path.dirname(os.environ['RUBATO_JOB'])}/final-{os.getpid()}", "w") as final:
+                    json.dump(values, final)
+                if frame["tests"]:
+                    known = os.environ.get("SCRIPT_TESTS") != "0"
+                    channel.write(kind="tested", loss=0.5 if known else None,
+                                  accuracy=0.25 if known else None)
                 continue
             kill(channel, frame)
-            if frame["tests"]:
+            if frame["tests"] and os.environ.get("SCRIPT_TESTS") != "0":
                 channel.write(kind="tested", loss=float(frame["epoch"]), accuracy=None)
             total, loss = gradient(parameters, frame["samples"], features, targets)
+            weight = len(frame["samples"])
+            if "SCRIPT_WEIGHTS" in os.environ:
+                total, loss, weight = weighted(parameters, frame["samples"], features, targets)
             if str(frame["unit"]) == os.environ.get("SCRIPT_NAN"):
                 total[2] = float("nan")
             gradients[frame["gradient"]][:] = memoryview(struct.pack("<5f", *total)).cast("f")
             channel.write(kind="give", id=frame["id"], loss_sum=loss, weight=weight)
     if frame["code"]:
         print("error:", frame["reason"])
-            weight = len(frame["samples"])
-            if "SCRIPT_WEIGHTS" in os.environ:
-                total, loss, weight = weighted(parameters, frame["samples"], features, targets)
     raise SystemExit(frame["code"])
 
 

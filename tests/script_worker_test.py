@@ -107,6 +107,26 @@ class ScriptWorkerTest(unittest.TestCase):
         difference = sum((a - b) ** 2 for a, b in zip(found, expected)) ** 0.5
         self.assertLess(difference / sum(b * b for b in expected) ** 0.5, 5e-7)
 
+    def test_all_workers_have_the_final_parameters(self):
+        for mode in ("sync", "async"):
+            run = self.train(f"final-{mode}", f"consistency={mode}", "cluster.workers=4")
+            found = [json.loads(path.read_text()) for path in run.glob("final-*")]
+            self.assertEqual(len(found), 4)
+            for values in found:
+                self.assertEqual(values, self.values(run))
+
+    def test_where_nothing_is_tested_nothing_is_said(self):
+        run = self.train("untested", variables={"SCRIPT_TESTS": "0"})
+        self.assertIsNone(self.summary(run)["test_loss"])
+        self.assertNotIn("nan", self.printed)
+        self.assertNotIn("test_loss", self.printed)
+        kinds = {json.loads(line)["kind"] for line in (run / "metrics.jsonl").read_text().splitlines()}
+        self.assertEqual(kinds & {"eval", "test"}, set())
+
+    def test_the_log_says_how_long_it_will_take(self):
+        self.train("left")
+        self.assertIn("seconds_left=", self.printed)
+
     def test_tests_are_told_where_they_are_due(self):
         run = self.train("tests")
         lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]

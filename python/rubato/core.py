@@ -6,7 +6,8 @@ pair of sockets in frames: the length, 4 bytes little-endian, and a JSON object 
 
     worker -> script   job         the job with all defaults; first of all
                        work        a micro-batch, and the parameters for it
-                       final       the parameters at the end of the training, to be tested
+                       final       the parameters at the end of the training: to be tested; or, where another worker
+                                   tests them, in place of a gradient and without having been asked for
                        end         nothing follows
     script -> worker   register    layout, samples
                        next        wants one of work, final and end; the parameters change only until the answer
@@ -70,6 +71,7 @@ class Worker:
         self._is_sending = False
         self._has_asked = False
         self._values = 0
+        self._memory: Any = None
         command = [os.environ.get("RUBATO_WORKER") or program("rubato-worker"), "--config", config]
         for override in overrides:
             command += ["--set", override]
@@ -97,7 +99,8 @@ class Worker:
         gradients at gradient_offset(0) and (1)."""
         self._values = values
         os.ftruncate(self._memory_fd, 3 * self._region())
-        return mmap.mmap(self._memory_fd, 0)
+        self._memory = mmap.mmap(self._memory_fd, 0)
+        return self._memory
 
     def _region(self) -> int:
         page = mmap.PAGESIZE
@@ -118,7 +121,7 @@ class Worker:
         again."""
         self.ask()
         frame = self._read("work", "final", "end")
-        self._has_asked = False
+        self._has_asked = frame["kind"] == "final" and not frame["tests"]
         return Work(**frame)
 
     def take_final(self) -> None:

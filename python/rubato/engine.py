@@ -48,7 +48,7 @@ class Engine:
         self._weight = 0  # of the gradient that is filled
         self.is_mean = True  # the script's loss is; else a sum
         self.is_done = False  # the job has come to its end, and well
-        self.has_final = False  # the parameters are those of the end of the training
+        self.tests_final = False  # the parameters are those of the end of the training, and this worker tests them
         self._handler: Any = None
         if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGTERM) == signal.SIG_DFL:
             self._handler = signal.signal(signal.SIGTERM, lambda *_: self.leave())
@@ -87,6 +87,10 @@ class Engine:
 
     def _next(self) -> None:
         frame = self.worker.next()
+        if frame.kind == "final" and not frame.tests:
+            self.worker.take_final()
+            self._load(True)
+            frame = self.worker.next()
         if frame.kind == "end":
             self._state = _State.OVER
             self.is_done = frame.code == 0
@@ -139,13 +143,14 @@ class Engine:
             raise Refused("optimizer.step() was called with no micro-batch at hand, expected one from the loader that "
                           "job.prepare returned")
         write(self.work)
+        self._weight = weight
         self._state = _State.FILLED
         if self._loss is not None:
             self._give()
 
-        self._weight = weight
-    def log(self, loss_sum: Optional[float]) -> None:
-        """Of the micro-batch at hand. One that is filled is given, as nothing more will be told of it."""
+    def log(self, loss: Optional[float]) -> None:
+        """Of the micro-batch at hand, a mean or a sum as is_mean says. One that is filled is given, as nothing more will
+        be told of it."""
         if self._state not in (_State.BEGUN, _State.FILLED):
             return
         self._loss = self._loss if loss is None else loss

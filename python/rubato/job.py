@@ -171,7 +171,7 @@ class Job(server.Commands):
 
         engine = self._prepared()
         engine.advance()
-        if not (engine.has_final or (self.rank == 0 and not engine.is_over)):
+        if not (engine.tests_final or (self.rank == 0 and not engine.is_over)):
             return False
         # Not the flat vector behind all of them, but each.
         values = {name: value.detach().clone() if isinstance(value, torch.Tensor) else value

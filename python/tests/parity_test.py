@@ -70,7 +70,8 @@ class ParityTest(WithPrograms):
                 self.compare("--ignore", "--parts=4", *arguments)
 
     def train(self, servers, workers, *arguments, kill=None, processes=2):
-        """The summary of a run of that cluster, of a script that draws in every way."""
+        """The summary of a run of that cluster, of a script that draws in every way. All its workers end with the same
+        parameters."""
         run = self.folder / "run"
         shutil.rmtree(run, ignore_errors=True)
         job = {"version": 1, "name": "bits", "seed": 3,
@@ -86,6 +87,10 @@ class ParityTest(WithPrograms):
             kill(run, train)
         output = train.communicate()[0]
         self.assertEqual(train.returncode, 0, output)
+        digests = [json.loads(line)["digest"] for log in (run / "logs").glob("worker-*.log")
+                   for line in log.read_text().splitlines() if '"digest"' in line]
+        self.assertEqual(len(digests), workers, output)
+        self.assertEqual(len(set(digests)), 1, digests)
         return json.loads((run / "summary.json").read_text())
 
     def test_bits_do_not_depend_on_the_cluster(self):
@@ -94,16 +99,16 @@ class ParityTest(WithPrograms):
         digests["no loader processes"] = self.train(1, 2, processes=0)["digest"]
         self.assertEqual(len(set(digests.values())), 1, digests)
 
-    def test_bits_do_not_depend_on_deaths(self):
-        def kill(run, train):
-            """Worker 0, in the second epoch."""
-            log = run / "logs" / "worker-0.log"
-            while train.poll() is None and not (log.exists() and '"epoch": 0' in log.read_text()):
     def test_bits_of_weights_do_not_depend_on_the_cluster(self):
         digests = {(servers, workers): self.train(servers, workers, "--ignore", "--clip=0.1")["digest"]
                    for servers, workers in ((1, 1), (3, 4))}
         self.assertEqual(len(set(digests.values())), 1, digests)
 
+    def test_bits_do_not_depend_on_deaths(self):
+        def kill(run, train):
+            """Worker 0, in the second epoch."""
+            log = run / "logs" / "worker-0.log"
+            while train.poll() is None and not (log.exists() and '"epoch": 0' in log.read_text()):
                 pass
             pid = next(int(line.split("=")[1]) for line in log.read_text().splitlines() if line.startswith("pid="))
             os.kill(pid, signal.SIGKILL)

@@ -1,7 +1,6 @@
 #include "server/coordinator/coordinator.h"
 
 #include <algorithm>
-#include <limits>
 #include <utility>
 #include <variant>
 
@@ -233,7 +232,7 @@ void Coordinator::On(const coordinator::StopRequested& event) {
   out_.push_back(
       Log{absl::StrCat("stopping: ", end.ok() ? event.reason : std::string(end.message()))});
   if (starting_.state() == Starting::State::kGathering) {
-    ending_.EndUnbegun(&summary_, &out_);
+    ending_.EndUnbegun(&out_);
   } else if (is_training()) {
     EndLineage("the stop");
   }  // else when the training begins
@@ -286,7 +285,6 @@ void Coordinator::Diverge(PeerId culprit, const std::string& reason) {
 
 void Coordinator::EndDiverged() {
   summary_.diverged = ending_.diverged();
-  summary_.test_loss = std::numeric_limits<double>::quiet_NaN();
   if (is_training()) {
     work_->End(now_, &summary_, &out_);
     summary_.views = view_.number();

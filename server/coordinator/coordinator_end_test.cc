@@ -66,7 +66,7 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
   EXPECT_EQ(summary.samples, 40);
   EXPECT_EQ(summary.steps, 6);
   EXPECT_DOUBLE_EQ(summary.test_accuracy.value(), 0.85);
-  EXPECT_DOUBLE_EQ(summary.test_loss, 0.5);
+  EXPECT_DOUBLE_EQ(summary.test_loss.value(), 0.5);
   EXPECT_DOUBLE_EQ(summary.validation_loss.value(), 0);
   EXPECT_DOUBLE_EQ(summary.samples_per_second, 40.0 / 6);
   EXPECT_EQ(summary.duplicates, 2);
@@ -247,7 +247,7 @@ TEST_F(CoordinatorTest, TheSentenceOfADivergedJobNamesTheLastGoodCheckpoint) {
               IsError(absl::StatusCode::kAborted, "worker 1 (host pid 0) failed: " + sentence));
   EXPECT_EQ(Reason(2), "worker 1 (host pid 0) failed: " + sentence);
   EXPECT_EQ(coordinator_->summary().diverged, "step 2: the gradient of x is not finite");
-  EXPECT_TRUE(std::isnan(coordinator_->summary().test_loss));
+  EXPECT_FALSE(coordinator_->summary().test_loss.has_value());
   // The culprit hears of its own failure first.
   const proto::Stop& own = sent_[3][sent_[3].size() - 2].stop();
   EXPECT_EQ(own.reason(), sentence);

@@ -121,7 +121,7 @@ absl::Status Coordinator::Check(PeerId id, const Peer& peer,
   terms.view = view_.number();
   terms.snapshot = checkpoints_.last_snapshot();
   terms.is_member = peer.is_member;
-  terms.tests_last = id == ending_.tester() && ending_.is_final();
+  terms.tests_last = ending_.Awaits(id) && ending_.is_final();
   terms.reports = ending_.state() >= Ending::State::kReporting;
   terms.in_step = work_->policy().blocks_in_step();
   terms.origin = lineage.origin();
@@ -361,24 +361,29 @@ void Coordinator::OnQuestion(PeerId id, const ShardId& shard, const proto::Quest
 
 void Coordinator::OnEvaluation(PeerId id, const Peer& peer,
                                const proto::EvaluationResult& evaluation) {
+  const bool at_end = ending_.Awaits(id) && evaluation.unit() == ending_.unit();
+  if (at_end && evaluation.is_final() && id != ending_.tester()) {
+    ending_.OnAnswered(id, registry_, &out_);
+    return;
+  }
   if (evaluation.samples() <= 0) return;
   // Of the parameters at the end, from the one that is asked; others while the training goes on.
-  const bool at_end = ending_.state() == Ending::State::kTesting && id == ending_.tester() &&
-                      evaluation.unit() == ending_.unit();
   const bool is_expected = !evaluation.is_final() &&
                            evaluations_->Expects(peer.worker, evaluation.unit(), work_->lineage());
   if (!at_end && !is_expected) {
     return;  // nobody asked for it, or it has been told
   }
   const MetricsLine line = work_->metrics().OnEvaluation(evaluation, now_);
-  out_.push_back(line);
+  const bool is_told = !IsScript(job_) || evaluation.judged() > 0;
+  if (is_told) out_.push_back(line);
   if (evaluation.is_final()) {
-    ending_.OnFinalTest(evaluation.unit(), line, *evaluations_, registry_, &summary_, &out_);
+    ending_.OnFinalTest(evaluation, line, *evaluations_, registry_, &summary_, &out_);
     return;
   }
-  const std::optional<std::string> stop = evaluations_->OnResult(evaluation.unit(), line);
+  const std::optional<std::string> stop =
+      evaluations_->OnResult(evaluation.unit(), is_told ? std::make_optional(line) : std::nullopt);
   if (ending_.state() == Ending::State::kTesting && !ending_.is_final()) {
-    ending_.Test(&*evaluations_, &registry_, now_, &summary_, &out_);
+    ending_.Test(&*evaluations_, &registry_, now_, &out_);
   }
   if (stop.has_value()) {
     On(coordinator::StopRequested{absl::OkStatus(), *stop, /*lasts=*/false});

@@ -99,10 +99,11 @@ void Coordinator::AddWaits(absl::Time now, proto::JobStatus* status) const {
   const auto idle = [now](const Peer& peer) {
     return absl::ToDoubleSeconds(now - peer.last_progress);
   };
-  const auto tester = registry_.peers().find(ending_.tester());
-  if (ending_.state() == Ending::State::kTesting && tester != registry_.peers().end()) {
+  for (const PeerId id : ending_.awaited()) {
+    const auto peer = registry_.peers().find(id);
+    if (peer == registry_.peers().end()) continue;
     add(absl::StrFormat("%s waits for worker %d, for %.1f s", ending_.test(),
-                        tester->second.worker.rank, idle(tester->second)));
+                        peer->second.worker.rank, idle(peer->second)));
   }
   for (const auto& [id, peer] : registry_.peers()) {
     if (peer.is_worker || peer.busy_seconds <= kLongForAnEngine) continue;

@@ -309,10 +309,13 @@ void Coordinator::CheckLeases() {
     if (is_training()) Evict(expired);
   }
   if (ending_.state() == Ending::State::kTesting) {
-    const Peer* const tester = registry_.Find(ending_.tester());
-    if (tester == nullptr) return;
-    const auto expired = leases_.CheckTester(ending_.tester(), *tester, ending_.test(), now_);
-    if (expired.has_value()) Evict(*expired);
+    const std::set<PeerId> awaited = ending_.awaited();
+    for (const PeerId id : awaited) {
+      const Peer* const peer = registry_.Find(id);
+      if (peer == nullptr) continue;
+      const auto expired = leases_.CheckTester(id, *peer, ending_.test(), now_);
+      if (expired.has_value()) Evict(*expired);
+    }
     return;
   }
   // Between two views nobody waits for a worker.
@@ -342,7 +345,6 @@ void Coordinator::Lose(PeerId id, const std::string& why) {
   out_.push_back(Warn{reason});
   change_.AddLost(peer->worker);
   if (evaluations_.has_value()) evaluations_->OnLost(peer->worker);
-  const bool was_tester = ending_.state() == Ending::State::kTesting && id == ending_.tester();
   if (has_begun() && ending_.state() <= Ending::State::kSaving) {
     ++(peer->leaves ? summary_.workers_left : summary_.workers_lost);
     if (peer->is_member && summary_.residuals_lost.has_value()) ++*summary_.residuals_lost;
@@ -354,7 +356,7 @@ void Coordinator::Lose(PeerId id, const std::string& why) {
   } else if (is_training()) {  // no view has it
     change_.AddReason(reason);
   }
-  if (was_tester) ending_.Test(&*evaluations_, &registry_, now_, &summary_, &out_);
+  if (ending_.Awaits(id)) ending_.OnLost(id, &*evaluations_, &registry_, now_, &out_);
 }
 
 void Coordinator::EndLineage(const std::string& reason) {
@@ -415,7 +417,7 @@ void Coordinator::GoOnEnding() {
   } else if (!end.ok()) {
     End(end, kExitFailure, WhyStopped(end));
   } else {
-    ending_.Test(&*evaluations_, &registry_, now_, &summary_, &out_);
+    ending_.Test(&*evaluations_, &registry_, now_, &out_);
   }
 }
 

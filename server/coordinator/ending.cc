@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <utility>
 #include <vector>
+
+#include "common/job/is_script.h"
 
 namespace rubato {
 
@@ -33,8 +36,7 @@ bool Ending::Diverge(PeerId peer, const std::string& reason) {
   return true;
 }
 
-void Ending::EndUnbegun(Summary* summary, Outcomes* out) {
-  summary->test_loss = std::numeric_limits<double>::quiet_NaN();
+void Ending::EndUnbegun(Outcomes* out) {
   state_ = State::kCollecting;
   out->emplace_back(coordinator::Collect{version_});
 }
@@ -45,43 +47,67 @@ void Ending::Begin(int64_t unit, bool blocks_in_step) {
   version_ = blocks_in_step ? unit : 0;
 }
 
-void Ending::Test(Evaluations* evaluations, Registry* registry, absl::Time now, Summary* summary,
-                  Outcomes* out) {
+void Ending::Test(Evaluations* evaluations, Registry* registry, absl::Time now, Outcomes* out) {
   state_ = State::kTesting;
+  tester_ = kOwnShard;
   std::map<int64_t, WorkerId>& tests = evaluations->under_way();
   for (; !tests.empty(); tests.erase(tests.begin())) {
     Peer* const worker = registry->FindWorker(tests.begin()->second, &tester_);
     if (worker == nullptr) continue;
     worker->last_progress = now;
+    awaited_ = {tester_};
     return;
   }
-  is_final_ = true;
+  const bool is_first = !std::exchange(is_final_, true);
+  if (is_first) awaited_.clear();
   for (Peer* worker : registry->Workers()) {
     if (!worker->is_member) continue;
-    registry->FindWorker(worker->worker, &tester_);
+    const bool tests = tester_ == kOwnShard;
+    if (!tests && !(is_first && IsScript(job_))) break;
+    PeerId id;
+    registry->FindWorker(worker->worker, &id);
     worker->last_progress = now;
+    if (tests) tester_ = id;
+    awaited_.insert(id);
     proto::CoordinatorMessage message;
     message.mutable_evaluation_request()->set_step(version_);
     message.mutable_evaluation_request()->set_unit(unit_);
-    out->push_back(Send{tester_, std::move(message)});
-    return;
+    if (!tests) message.mutable_evaluation_request()->set_tests(false);
+    out->push_back(Send{id, std::move(message)});
   }
+  if (tester_ != kOwnShard) return;
   out->push_back(Warn{"no worker is left to test the final parameters"});
-  summary->test_loss = std::numeric_limits<double>::quiet_NaN();
   AskForReports(*registry, out);
 }
 
-void Ending::OnFinalTest(int64_t unit, const MetricsLine& line, const Evaluations& evaluations,
-                         const Registry& registry, Summary* summary, Outcomes* out) {
-  if (state_ != State::kTesting || unit != unit_) return;
-  summary->test_loss = line.loss;
+void Ending::OnFinalTest(const proto::EvaluationResult& evaluation, const MetricsLine& line,
+                         const Evaluations& evaluations, const Registry& registry, Summary* summary,
+                         Outcomes* out) {
+  if (state_ != State::kTesting || evaluation.unit() != unit_) return;
+  if (evaluation.has_loss_sum()) summary->test_loss = line.loss;
   summary->test_accuracy = line.accuracy;
   const std::optional<MetricsLine>& last = evaluations.last();
   if (last.has_value() && job_.evaluation().split() == proto::Evaluation::SPLIT_VALIDATION) {
     summary->validation_loss = last->loss;
     summary->validation_accuracy = last->accuracy;
   }
-  AskForReports(registry, out);
+  OnAnswered(tester_, registry, out);
+}
+
+void Ending::OnAnswered(PeerId worker, const Registry& registry, Outcomes* out) {
+  awaited_.erase(worker);
+  if (awaited_.empty() && state_ == State::kTesting) AskForReports(registry, out);
+}
+
+void Ending::OnLost(PeerId worker, Evaluations* evaluations, Registry* registry, absl::Time now,
+                    Outcomes* out) {
+  if (state_ != State::kTesting) return;
+  if (worker == tester_) {
+    awaited_.erase(worker);
+    Test(evaluations, registry, now, out);
+  } else {
+    OnAnswered(worker, *registry, out);
+  }
 }
 
 void Ending::AskForReports(const Registry& registry, Outcomes* out) {

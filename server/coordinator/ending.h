@@ -1,10 +1,12 @@
 // Part of the coordinator's core: how the job comes to its end. When the training is over a last
 // checkpoint is taken; then tests that are under way, the final test, the shards' reports, and the
-// writing of the result, one after the other.
+// writing of the result, one after the other. Beside the final test all other workers of a script
+// pull the final parameters, which its model has when the job is over.
 #ifndef RUBATO_SERVER_COORDINATOR_ENDING_H_
 #define RUBATO_SERVER_COORDINATOR_ENDING_H_
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -40,7 +42,7 @@ class Ending {
   PeerId culprit() const { return culprit_; }
 
   // Nobody has begun anything: the result is a summary of nothing.
-  void EndUnbegun(Summary* summary, coordinator::Outcomes* out);
+  void EndUnbegun(coordinator::Outcomes* out);
   // Training is over after unit `unit`, which is the version of all blocks if they go in step.
   void Begin(int64_t unit, bool blocks_in_step);
   // Whether a last checkpoint is to be taken; says so once.
@@ -49,17 +51,25 @@ class Ending {
 
   // Waits for the tests that are under way, whose results would be lost or come out of order, and
   // then asks for the final one.
-  void Test(Evaluations* evaluations, Registry* registry, absl::Time now, Summary* summary,
+  void Test(Evaluations* evaluations, Registry* registry, absl::Time now,
             coordinator::Outcomes* out);
-  // Who tests, in state kTesting, and what.
+  // Who tests, in state kTesting, what, and who has not answered yet.
   PeerId tester() const { return tester_; }
   absl::string_view test() const {
     return is_final_ ? "the final test" : "a test of earlier parameters";
   }
   bool is_final() const { return is_final_; }
+  const std::set<PeerId>& awaited() const { return awaited_; }
+  bool Awaits(PeerId id) const { return awaited_.count(id) > 0; }
+  // One that only pulls the final parameters has them.
+  void OnAnswered(PeerId worker, const Registry& registry, coordinator::Outcomes* out);
+  // One that is awaited is gone, and no peer any more.
+  void OnLost(PeerId worker, Evaluations* evaluations, Registry* registry, absl::Time now,
+              coordinator::Outcomes* out);
   // The result of the final test.
-  void OnFinalTest(int64_t unit, const MetricsLine& line, const Evaluations& evaluations,
-                   const Registry& registry, Summary* summary, coordinator::Outcomes* out);
+  void OnFinalTest(const proto::EvaluationResult& evaluation, const MetricsLine& line,
+                   const Evaluations& evaluations, const Registry& registry, Summary* summary,
+                   coordinator::Outcomes* out);
   void OnReport(const ShardId& shard, const proto::ShardReport& report, Summary* summary,
                 coordinator::Outcomes* out);
 
@@ -79,6 +89,7 @@ class Ending {
   bool has_checkpoint_ = false;
   bool is_final_ = false;  // the final test has been asked for
   PeerId tester_ = 0;
+  std::set<PeerId> awaited_;
   RollCall reports_;
 };
 

@@ -1,7 +1,5 @@
 #include "server/coordinator/ending.h"
 
-#include <cmath>
-
 #include "gtest/gtest.h"
 
 namespace rubato {
@@ -30,7 +28,7 @@ class EndingTest : public ::testing::Test {
     return job;
   }
 
-  void Test() { ending_.Test(&evaluations_, &registry_, now_, &summary_, &out_); }
+  void Test() { ending_.Test(&evaluations_, &registry_, now_, &out_); }
 
   // How many messages have been sent of which `has` holds.
   template <typename Has>
@@ -64,11 +62,45 @@ TEST_F(EndingTest, TestsThatAreUnderWayComeBeforeTheFinalOne) {
   EXPECT_EQ(Sent([](const auto& message) { return message.has_evaluation_request(); }), 1);
 }
 
+// They are asked in order of rank; the first tests.
+TEST_F(EndingTest, AllWorkersOfAScriptHaveTheFinalParametersBeforeTheShardsReport) {
+  proto::Job job = SmallJob();
+  job.mutable_model()->set_preset(proto::Model::PRESET_SCRIPT);
+  Ending ending(job);
+  proto::Registration worker;
+  worker.mutable_worker();
+  for (const PeerId id : {3, 4}) registry_.Add(id, worker, now_, &out_)->is_member = true;
+  ending.Begin(6, /*blocks_in_step=*/true);
+  ending.Test(&evaluations_, &registry_, now_, &out_);
+  const auto asks = [](bool tests) {
+    return [tests](const auto& message) {
+      return message.has_evaluation_request() && message.evaluation_request().tests() == tests;
+    };
+  };
+  EXPECT_EQ(ending.tester(), 2u);
+  EXPECT_EQ(Sent(asks(true)), 1);
+  EXPECT_EQ(Sent(asks(false)), 2);
+  ending.OnAnswered(3, registry_, &out_);
+  registry_.Remove(2);
+  ending.OnLost(2, &evaluations_, &registry_, now_, &out_);
+  EXPECT_EQ(ending.tester(), 3u) << "though it has them already";
+  EXPECT_EQ(Sent(asks(true)), 2);
+  EXPECT_EQ(Sent(asks(false)), 2);
+  proto::EvaluationResult result;
+  result.set_unit(6);
+  ending.OnFinalTest(result, MetricsLine(), evaluations_, registry_, &summary_, &out_);
+  EXPECT_FALSE(summary_.test_loss.has_value()) << "none was told";
+  EXPECT_EQ(ending.state(), Ending::State::kTesting) << "worker 2 has nothing yet";
+  registry_.Remove(4);
+  ending.OnLost(4, &evaluations_, &registry_, now_, &out_);
+  EXPECT_EQ(ending.state(), Ending::State::kReporting);
+}
+
 TEST_F(EndingTest, WithoutAWorkerThereIsNoFinalLoss) {
   registry_.Remove(2);
   ending_.Begin(6, /*blocks_in_step=*/true);
   Test();
-  EXPECT_TRUE(std::isnan(summary_.test_loss));
+  EXPECT_FALSE(summary_.test_loss.has_value());
   EXPECT_EQ(ending_.state(), Ending::State::kReporting);
   EXPECT_EQ(Sent([](const auto& message) { return message.has_report_request(); }), 2);
 }

@@ -45,7 +45,8 @@ void Evaluations::OnLost(const WorkerId& worker) {
   }
 }
 
-std::optional<std::string> Evaluations::OnResult(int64_t unit, const MetricsLine& line) {
+std::optional<std::string> Evaluations::OnResult(int64_t unit,
+                                                 const std::optional<MetricsLine>& line) {
   asked_.erase(unit);
   under_way_.erase(unit);
   told_.insert(unit);
@@ -53,13 +54,14 @@ std::optional<std::string> Evaluations::OnResult(int64_t unit, const MetricsLine
     told_below_ = *told_.begin() + 1;
     told_.erase(told_.begin());
   }
+  if (!line.has_value()) return std::nullopt;
   last_ = line;
   const proto::StopWhen& when = job_.train().stop_when();
   const bool is_loss = when.metric() == proto::METRIC_EVAL_LOSS;
-  if (!job_.train().has_stop_when() || (!is_loss && !line.accuracy.has_value())) {
+  if (!job_.train().has_stop_when() || (!is_loss && !line->accuracy.has_value())) {
     return std::nullopt;
   }
-  const double value = is_loss ? line.loss : *line.accuracy;
+  const double value = is_loss ? line->loss : *line->accuracy;
   const bool is_met = when.has_at_least() ? value >= when.at_least() : value <= when.at_most();
   if (!is_met) return std::nullopt;
   return absl::StrFormat("the target is met: %s is %g", is_loss ? "eval/loss" : "eval/accuracy",

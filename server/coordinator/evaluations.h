@@ -32,8 +32,9 @@ class Evaluations {
   void OnComputed(const WorkerId& worker, const proto::Progress& progress, const Lineage& lineage);
   // Whether the worker may have a result of the test at `unit` that has not been told.
   bool Expects(const WorkerId& worker, int64_t unit, const Lineage& lineage) const;
-  // `line` is the result of the test at `unit`. Why the job is to stop, if train.stop_when says so.
-  std::optional<std::string> OnResult(int64_t unit, const MetricsLine& line);
+  // `line` is the result of the test at `unit`; nothing if nothing was tested. Why the job is to
+  // stop, if train.stop_when says so.
+  std::optional<std::string> OnResult(int64_t unit, const std::optional<MetricsLine>& line);
   // It will tell of no test any more.
   void OnLost(const WorkerId& worker);
   // Units may be counted anew from here.

@@ -1,6 +1,7 @@
 #include "server/run/metrics.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "server/run/line_stride.h"
@@ -204,7 +205,9 @@ MetricsLine Metrics::OnEvaluation(const proto::EvaluationResult& evaluation, abs
   line.time = Seconds(now);
   const double judged =
       evaluation.has_judged() ? evaluation.judged() : static_cast<double>(evaluation.samples());
-  line.loss = evaluation.loss_sum() / judged;  // of nothing, none: 0 / 0
+  // Of nothing, none: 0 / 0.
+  line.loss = evaluation.has_loss_sum() ? evaluation.loss_sum() / judged
+                                        : std::numeric_limits<double>::quiet_NaN();
   if (evaluation.has_correct() && judged > 0) line.accuracy = evaluation.correct() / judged;
   return line;
 }

@@ -36,8 +36,7 @@ struct Summary {
   int64_t samples = 0;
   double seconds = 0;
   double samples_per_second = 0;
-  double test_loss = 0;
-  std::optional<double> test_accuracy;
+  std::optional<double> test_loss, test_accuracy;  // as far as something was tested
   // The last of evaluation.split, where that is another.
   std::optional<double> validation_loss, validation_accuracy;
   std::string stopped;     // why it ended before train.until, if it did

@@ -1,5 +1,6 @@
 #include "server/run/metrics_file.h"
 
+#include <limits>
 #include <utility>
 #include <variant>
 
@@ -32,7 +33,7 @@ std::string ToJson(const MetricsLine& line) {
 std::string ToJson(const Summary& summary, const std::string& digest) {
   Json json;
   if (summary.test_accuracy.has_value()) json["test_accuracy"] = *summary.test_accuracy;
-  json["test_loss"] = summary.test_loss;
+  json["test_loss"] = summary.test_loss.value_or(std::numeric_limits<double>::quiet_NaN());
   if (summary.validation_accuracy.has_value()) {
     json["validation_accuracy"] = *summary.validation_accuracy;
   }

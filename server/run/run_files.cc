@@ -134,10 +134,12 @@ absl::Status RunFiles::WriteResultOnce(const Result& result, bool* is_written) {
   *is_written = digest.ok();
   if (absl::IsAborted(digest.status())) return digest.status();
   if (digest.ok()) {
-    LogFields fields = {{"test_loss", summary.test_loss},
-                        {"samples_per_second", summary.samples_per_second},
+    LogFields fields = {{"samples_per_second", summary.samples_per_second},
                         {"digest", *digest},
                         {"run", folder_.path()}};
+    if (summary.test_loss.has_value()) {
+      fields.insert(fields.begin(), {"test_loss", *summary.test_loss});
+    }
     if (summary.test_accuracy.has_value()) {
       fields.insert(fields.begin(), {"test_accuracy", *summary.test_accuracy});
     }

@@ -309,7 +309,15 @@ void Worker::Run(const Session::SendToCoordinator& send) {
 }
 
 void Worker::Run(const Session::Test& test) {
-  values_->StartTest(test.unit, parameters_.values(), test.is_final);
+  if (!test.only_keeps) {
+    values_->StartTest(test.unit, parameters_.values(), test.is_final);
+    return;
+  }
+  values_->KeepFinal(parameters_.values());
+  proto::PeerMessage message;  // that it has them: of no sample
+  message.mutable_evaluation()->set_unit(test.unit);
+  message.mutable_evaluation()->set_is_final(true);
+  if (control_ != nullptr) control_->Send(message);
 }
 
 void Worker::Run(const Session::ReadAhead& read) {

@@ -48,6 +48,7 @@ class ScriptValues : public WorkerValues, private GradientSums {
   void ReadAhead(const SampleSchedule& schedule, int64_t unit, Range leaves) override;
   void StartTest(int64_t unit, absl::Span<const float> parameters, bool is_final) override
       ABSL_LOCKS_EXCLUDED(mutex_);
+  void KeepFinal(absl::Span<const float> parameters) override;
   void AwaitTests(absl::Time deadline) override ABSL_LOCKS_EXCLUDED(mutex_);
   void EndTests() override ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -58,8 +59,8 @@ class ScriptValues : public WorkerValues, private GradientSums {
   struct Given {
     int64_t id = -1;
     std::optional<double> loss_sum;
-  };
     std::optional<int64_t> weight;
+  };
   struct Test {
     int64_t unit = 0;
     bool is_final = false;
@@ -95,8 +96,8 @@ class ScriptValues : public WorkerValues, private GradientSums {
   nlohmann::json where_;       // of the view, for the script
   bool has_new_view_ = false;  // so parameters are pulled anew
   int64_t computed_unit_ = -1;
-  int64_t id_ = 0;
   int64_t weight_ = 0;  // of the node
+  int64_t id_ = 0;
   nlohmann::json ahead_ = nlohmann::json::array();
 
   MonotonicMutex mutex_;

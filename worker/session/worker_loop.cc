@@ -141,7 +141,7 @@ void WorkerLoop::OnParameters(uint64_t pull, bool passed, Actions* actions) {
   RUBATO_CHECK(!has_begun || (pull == pull_ && !passed));
   if (pull != pull_ || !(has_begun || state_ == State::kPulling) || left_) return;
   if (final_) {
-    actions->push_back(Test{final_unit_, /*is_final=*/true});
+    actions->push_back(Test{final_request_.unit(), /*is_final=*/true, !final_request_.tests()});
     state_ = State::kIdle;
     return;
   }
@@ -191,7 +191,7 @@ void WorkerLoop::OnLeave(Actions* actions) {
 void WorkerLoop::OnEvaluationRequest(const proto::EvaluationRequest& request, Actions* actions) {
   RUBATO_CHECK(schedule_.has_value());
   final_ = true;
-  final_unit_ = request.unit();
+  final_request_ = request;
   StartPull(request.step(), /*retires=*/false, actions);
   std::get<Pull>(actions->back()).observer = true;
 }

@@ -38,7 +38,8 @@ class WorkerLoop {
   // Tests the parameters that are here, which have seen `unit` units, beside the next computation.
   struct Test {
     int64_t unit = 0;
-    bool is_final = false;  // on the test split too
+    bool is_final = false;    // on the test split too
+    bool only_keeps = false;  // or else they are a script's final ones, which another worker tests
   };
   // A hint: these micro-batches will be computed after those that were announced before.
   struct ReadAhead {
@@ -132,7 +133,7 @@ class WorkerLoop {
   bool left_ = false;
 
   bool final_ = false;  // the pull is for the final test
-  int64_t final_unit_ = 0;
+  proto::EvaluationRequest final_request_;
 };
 
 }  // namespace rubato

@@ -58,6 +58,8 @@ class WorkerValues {
   // Tests a copy of `parameters`, which have seen `unit` units, beside what else is computed; the
   // final ones on the test split too.
   virtual void StartTest(int64_t unit, absl::Span<const float> parameters, bool is_final) = 0;
+  // The job's final parameters, which another worker tests.
+  virtual void KeepFinal(absl::Span<const float> /*parameters*/) {}
   // Until nothing is being tested, or `deadline` (of MonotonicNow) has come.
   virtual void AwaitTests(absl::Time deadline = absl::InfiniteFuture()) = 0;
   // No result is told behind this of tests that were started before.
