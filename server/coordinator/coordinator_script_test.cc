@@ -119,6 +119,39 @@ TEST_F(ScriptTest, AsksNobodyWhereTheValuesAreHere) {
   EXPECT_EQ(sent_[1].size(), 1u);
 }
 
+TEST_F(ScriptTest, ATableOfRatesTravelsToEachShardOnce) {
+  begin_.initial = true;
+  StartScript();
+  proto::PeerMessage script = Script();
+  proto::Schedule* schedule = script.mutable_registration()
+                                  ->mutable_worker()
+                                  ->mutable_layout()
+                                  ->mutable_optimizer()
+                                  ->mutable_schedule();
+  schedule->set_name(proto::Schedule::NAME_TABLE);
+  for (int i = 0; i < 100; ++i) schedule->add_factors(0.5);
+  Receive(2, script);
+  Receive(3, script);
+  Receive(kOwnShard, Shard(0));
+  Receive(1, Shard(1));
+  const auto factors = [this](PeerId peer) {
+    return sent_[peer].back().view().layout().optimizer().schedule().factors_size();
+  };
+  EXPECT_EQ(factors(1), 100);
+  Opened();
+  proto::PeerMessage restored;
+  restored.mutable_shard_restored();
+  Receive(kOwnShard, restored);
+  Receive(1, restored);
+  ASSERT_EQ(sent_[2].back().view().number(), 1u);
+  EXPECT_EQ(factors(2), 0);
+  Receive(4, script);
+  Close(0, 0);
+  ASSERT_EQ(sent_[1].back().view().number(), 2u);
+  EXPECT_EQ(factors(1), 0);
+  EXPECT_EQ(factors(4), 0);
+}
+
 TEST_F(ScriptTest, WorkersBringOneOptimizer) {
   StartScript();
   Receive(2, Script(0.5));

@@ -135,6 +135,9 @@ void Coordinator::OpenFirstView() {
 void Coordinator::BeginTraining() {
   view_.clear_restore_key();
   view_.clear_kept_term();
+  if (view_.layout().has_optimizer()) {  // the shards have them, and nobody else needs them
+    view_.mutable_layout()->mutable_optimizer()->mutable_schedule()->clear_factors();
+  }
   const std::optional<proto::Manifest>& resume = starting_.resume();
   work_->BeginTraining(resume.has_value() ? resume->seconds() : 0, now_);
   checkpoints_.BeginTraining(view_.samples_per_epoch(), *work_, now_);
