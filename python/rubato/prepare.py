@@ -6,6 +6,7 @@ from typing import Any, Dict, List, Optional, Tuple
 
 import torch
 
+from .digest import digest
 from .engine import Engine
 from .errors import Refused
 from .layout import Layout
@@ -37,8 +38,8 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
 
     batches.start(int(worker.job.get("seed", 0)))
     layout.move_to(worker.make_memory(layout.values), [worker.gradient_offset(i) for i in range(2)])
-    worker.register({**layout.to_proto(), "optimizer": settings}, batches.samples, _digest(batches, order), _numerics(),
-                    max(2, batches.ahead))
+    worker.register({**layout.to_proto(), "optimizer": settings}, batches.samples, digest(batches.dataset, order),
+                    _numerics(), max(2, batches.ahead))
     engine = Engine(worker, batches.samples, layout.load)
     engine.is_mean = loss == "mean"
     job._engine, job._layout, job._model = engine, layout, model
@@ -95,12 +96,6 @@ def _steps(until: Dict[str, Any], samples: int, batch: int) -> int:
                       "rates of the whole job are known")
     epochs, rest = divmod(total, samples)
     return max(1, epochs * steps_per_epoch + -(-rest // batch))
-
-
-def _digest(batches: Loader, order: Order) -> str:
-    """What all workers' data have in common. Not the samples themselves: to read all of them may take hours."""
-    kind = type(batches.dataset)
-    return f"{kind.__module__}.{kind.__qualname__} {len(batches.dataset)} {order if isinstance(order, str) else ''}"
 
 
 def _numerics() -> str:

@@ -1,0 +1,66 @@
+"""What is the same in all workers' data."""
+
+import ctypes
+import hashlib
+import sys
+from typing import Any, Iterator
+
+_MOST = 16 << 20  # bytes that are read of a tensor or array: some 20 ms
+_PIECES = 256  # in which, spread over it, where it has more
+
+
+def digest(dataset: Any, order: Any) -> str:
+    """64 hexadecimal digits, of the data set's kind and length, and of the tensors and arrays that it holds itself: to
+    read samples may take hours, and may draw. `order`: see Job.prepare."""
+    whole = hashlib.blake2b(digest_size=32)
+    _add(whole, dataset, 0)
+    whole.update(order.encode() if isinstance(order, str) else b"")
+    return whole.hexdigest()
+
+
+def _add(whole: Any, dataset: Any, depth: int) -> None:
+    kind = type(dataset)
+    whole.update(f"{kind.__module__}.{kind.__qualname__} {len(dataset)}".encode())
+    for name, value in sorted(vars(dataset).items() if hasattr(dataset, "__dict__") else ()):
+        for held in value if isinstance(value, (tuple, list)) and len(value) <= 16 else (value,):
+            if _is_dataset(held) and depth < 8:  # of a Subset, or a ConcatDataset
+                _add(whole, held, depth + 1)
+            elif _is_array(held):
+                whole.update(f"{name} {held.dtype} {tuple(held.shape)}".encode())
+                for piece in _pieces(held):
+                    whole.update(piece)
+        if name == "indices":  # a Subset's
+            whole.update(repr(list(value)[:_MOST >> 4]).encode())
+
+
+def _is_dataset(value: Any) -> bool:
+    return isinstance(value, sys.modules["torch"].utils.data.Dataset) and hasattr(value, "__len__")
+
+
+def _is_array(value: Any) -> bool:
+    torch, numpy = sys.modules["torch"], sys.modules.get("numpy")
+    if isinstance(value, torch.Tensor):
+        return value.layout is torch.strided and value.device.type in ("cpu", "cuda")
+    return numpy is not None and isinstance(value, numpy.ndarray) and not value.dtype.hasobject
+
+
+def _pieces(array: Any) -> Iterator[bytes]:
+    """Of its values in order, evenly spread."""
+    torch = sys.modules["torch"]
+    is_tensor = isinstance(array, torch.Tensor)
+    flat = array.detach().reshape(-1) if is_tensor else array.reshape(-1)
+    size = flat.numel() if is_tensor else flat.size
+    each = flat.element_size() if is_tensor else flat.itemsize
+    most = max(1, _MOST // max(1, each))
+    if size <= most:
+        places = [(0, size)]
+    else:
+        length = max(1, most // _PIECES)
+        places = [(i * (size - length) // (_PIECES - 1), length) for i in range(_PIECES)]
+    for begin, length in places:
+        piece = flat[begin:begin + length]
+        if is_tensor:  # not by way of NumPy, which need not be there and has no bfloat16
+            piece = piece.cpu().contiguous()
+            yield ctypes.string_at(piece.data_ptr(), piece.numel() * piece.element_size())
+        else:
+            yield piece.tobytes()
