@@ -1,15 +1,20 @@
 #!/usr/bin/python3
-"""Samples a second of two workers and one server beside DistributedDataParallel over gloo with two processes.
+"""Two workers and one server beside DistributedDataParallel over gloo with two processes, and beside the plain script.
 
     python/benchmarks/compare_ddp.py [--models mlp,cnn,char_gpt] [--steps 200] [--rounds 3] [--slow SECONDS]
 
 Same models, data and optimizer (SGD with momentum), 64 samples a process, one thread a process; they take turns. Prints
-a line for each model: medians over the rounds of the time of all steps but the first tenth, and of their ratio.
---slow: process 1 sleeps so long in each step; then Rubato's async is measured, too. Needs rubato's programs (RUBATO_BIN_DIR
-or PATH).
+a line for each model and way: medians over the rounds of samples a second, of their ratio to DDP's in the same round,
+of processor time for 64 samples (all processes, where nothing is told by whatever else the machine does), and the memory
+that a process holds behind these (of Rubato: script and rubato-worker; what processes share, each has its part of). Of
+all steps but the first tenth. A char GPT's step takes some 0.4 s of a core: --steps 20 is enough.
+--slow: process 1 sleeps so long in each step; then Rubato's async is measured, too. Needs rubato's programs
+(RUBATO_BIN_DIR or PATH).
 """
 
 import argparse
+import json
+import os
 import pathlib
 import statistics
 import sys
@@ -25,6 +30,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 import rubato
+from rubato import threads
 
 BATCH = 64  # of a process
 PROCESSES = 2
@@ -49,17 +55,36 @@ def loss_of(model, x, y):
     return F.cross_entropy(output.flatten(0, -2), y.flatten())
 
 
-def train(name, steps, rank, out, slow, prepare):
-    """`prepare` takes and returns model, optimizer and loader, and an iterable of epochs."""
+def processor_seconds(*pids):
+    """Of this process and others, so far."""
+    ticks = 0
+    for pid in ("self", *pids):
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+        ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
+def memory(*pids):
+    """Bytes of this process and others: what they share counts once."""
+    return sum(int(line.split()[1]) << 10 for pid in ("self", *pids)
+               for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines() if line.startswith("Pss:"))
+
+
+def train(name, steps, rank, out, slow, prepare, ends=True):
+    """`prepare` takes and returns model, optimizer and loader, and an iterable of epochs, what is told a loss, and the
+    ids of processes that work for this one; the first of them for this one alone."""
     torch.manual_seed(1)
-    torch.set_num_threads(1)
+    threads.use(1)  # of all ways alike
     model, x, y = make(name)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
     loader = DataLoader(TensorDataset(x, y), batch_size=BATCH, shuffle=True)
-    model, optimizer, loader, epochs, log = prepare(model, optimizer, loader)
+    model, optimizer, loader, epochs, log, others = prepare(model, optimizer, loader)
     times = []
+    begin = steps // 10
     for _ in epochs:
         for a, b in loader:
+            if len(times) == begin:
+                before, held = processor_seconds(*others), memory(*others[:1])
             times.append(time.monotonic())
             if slow and rank == 1:
                 time.sleep(slow)
@@ -68,12 +93,13 @@ def train(name, steps, rank, out, slow, prepare):
             loss.backward()
             optimizer.step()
             log(loss)
-            if len(times) > steps:
+            if ends and len(times) > steps:
                 break
-        if len(times) > steps:
+        if ends and len(times) > steps:
             break
-    begin = len(times) // 10
-    pathlib.Path(out, str(rank)).write_text(f"{len(times) - 1 - begin} {times[-1] - times[begin]}")
+    pathlib.Path(out, str(rank)).write_text(json.dumps({
+        "batches": len(times) - 1 - begin, "seconds": times[-1] - times[begin],
+        "processor": processor_seconds(*others) - before, "memory": held}))
 
 
 def ddp_process(rank, name, steps, out, slow):
@@ -81,40 +107,49 @@ def ddp_process(rank, name, steps, out, slow):
     distributed.init_process_group("gloo", init_method=f"file://{out}/store", rank=rank, world_size=PROCESSES)
 
     def prepare(model, optimizer, loader):
-        return nn.parallel.DistributedDataParallel(model), optimizer, loader, range(10**6), lambda loss: loss.item()
+        return nn.parallel.DistributedDataParallel(model), optimizer, loader, range(10**6), lambda loss: loss.item(), ()
 
     train(name, steps, rank, out, slow, prepare)
 
 
-def rates(out):
-    """Samples a second, over all processes."""
-    found = [pathlib.Path(out, str(rank)).read_text().split() for rank in range(PROCESSES)]
-    return sum(BATCH * float(count) / float(seconds) for count, seconds in found)
+def plain_process(rank, name, steps, out, slow):
+    train(name, steps, rank, out, slow,
+          lambda model, optimizer, loader: (model, optimizer, loader, range(10**6), lambda loss: loss.item(), ()))
 
 
-def measure_ddp(name, steps, slow):
+def figures(out):
+    """Samples a second over all processes, processor seconds for 64 samples, bytes of a process."""
+    found = [json.loads(pathlib.Path(out, str(rank)).read_text()) for rank in range(PROCESSES)]
+    return (sum(BATCH * f["batches"] / f["seconds"] for f in found),
+            sum(f["processor"] for f in found) / sum(f["batches"] for f in found),
+            sum(f["memory"] for f in found) / PROCESSES)
+
+
+def measure(process, name, steps, slow):
     with tempfile.TemporaryDirectory() as out:
-        torch.multiprocessing.spawn(ddp_process, (name, steps, out, slow), PROCESSES)
-        return rates(out)
+        torch.multiprocessing.spawn(process, (name, steps, out, slow), PROCESSES)
+        return figures(out)
 
 
 def measure_rubato(name, steps, slow, mode):
     with tempfile.TemporaryDirectory() as out:
         def work():
-            import os
             job = rubato.join()
 
             def prepare(model, optimizer, loader):
                 model, optimizer, loader = job.prepare(model, optimizer, loader)
-                return model, optimizer, loader, job.epochs(), lambda loss: job.log(loss=loss)
+                others = [job._worker._process.pid]
+                if os.environ["RUBATO_RANK"] == "0":  # the server is counted once
+                    others += [int(pid) for pid in pathlib.Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children")
+                               .read_text().split() if "rubato-server" in pathlib.Path(f"/proc/{pid}/comm").read_text()]
+                return model, optimizer, loader, job.epochs(), lambda loss: job.log(loss=loss), others
 
-            train(name, 10**9, int(os.environ["RUBATO_RANK"]), out, slow, prepare)
+            train(name, steps, int(os.environ["RUBATO_RANK"]), out, slow, prepare, ends=False)
 
-        count = steps if mode == "sync" else steps + 1
         rubato.launch(work, job={"consistency": mode, "name": "compare",
                                  "train": {"batch_size": BATCH * PROCESSES, "micro_batches": PROCESSES,
-                                           "until": {"steps": count}}}, workers=PROCESSES).wait()
-        return rates(out)
+                                           "until": {"steps": steps + 1}}}, workers=PROCESSES).wait()
+        return figures(out)
 
 
 def main():
@@ -124,17 +159,21 @@ def main():
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--slow", type=float, default=0)
     arguments = parser.parse_args()
-    modes = ["sync", "async"] if arguments.slow else ["sync"]
-    print("model       DDP/gloo" + "".join(f"{mode:>10}     ratio" for mode in modes) + "   (samples/s)")
+    ways = {"DDP over gloo": lambda *what: measure(ddp_process, *what),
+            "plain, each for itself": lambda *what: measure(plain_process, *what),
+            "Rubato, sync": lambda *what: measure_rubato(*what, "sync")}
+    if arguments.slow:
+        ways["Rubato, async"] = lambda *what: measure_rubato(*what, "async")
+    print(f"{'':34}samples/s  ratio  processor ms  MB")
     for name in arguments.models.split(","):
-        rounds = []
-        for _ in range(arguments.rounds):
-            rounds.append([measure_ddp(name, arguments.steps, arguments.slow)]
-                          + [measure_rubato(name, arguments.steps, arguments.slow, mode) for mode in modes])
-        line = f"{name:<10}{statistics.median(r[0] for r in rounds):10.0f}"
-        for i in range(1, 1 + len(modes)):
-            line += f"{statistics.median(r[i] for r in rounds):10.0f}{statistics.median(r[i] / r[0] for r in rounds):10.2f}"
-        print(line, flush=True)
+        rounds = [{way: run(name, arguments.steps, arguments.slow) for way, run in ways.items()}
+                  for _ in range(arguments.rounds)]
+        for way in ways:
+            rate, ratio, processor, bytes_held = (
+                statistics.median(f(r) for r in rounds)
+                for f in (lambda r: r[way][0], lambda r: r[way][0] / r["DDP over gloo"][0],
+                          lambda r: r[way][1], lambda r: r[way][2]))
+            print(f"{name:<10}{way:<24}{rate:9.0f}{ratio:7.2f}{1000 * processor:14.2f}{bytes_held / 1e6:4.0f}", flush=True)
 
 
 if __name__ == "__main__":

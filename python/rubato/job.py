@@ -6,7 +6,7 @@ import pathlib
 import sys
 from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
-from . import core, seeds, server
+from . import core, seeds, server, threads
 from .engine import Engine
 from .errors import Error, Refused
 from .sampler import Order, wanted_rank
@@ -83,6 +83,7 @@ class Job(server.Commands):
             if rank is not None:
                 os.environ.setdefault("LOCAL_RANK", str(rank))
             self._worker = core.Worker(self._file, rank=rank)
+            threads.use(int(self._worker.job.get("device", {}).get("threads", 1)))
         else:
             self._servers = server.Servers(_own_job(self._given, batch))
             self.run = self._servers.path

@@ -26,8 +26,6 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     train = worker.job["train"]
     batch = int(train["batch_size"])
     batches.use_batch(batch, int(train.get("micro_batches", 1)))
-    if job._file is not None:  # so that the bits do not depend on how many cores a host has
-        torch.set_num_threads(int(worker.job.get("device", {}).get("threads", 1)))
     table: List[float] = []
     if scheduler is not None:
         each = -(-batches.samples // batch) if scheduler_per == "epoch" else 1
@@ -46,8 +44,8 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     batches.connect(engine, job._limit)
 
     def hand_over(scale: float, weight: Optional[float]) -> None:
-        counts = engine.weight_of(weight)
         layout.check_untouched()
+        counts = engine.weight_of(weight)
         samples = engine.work.end - engine.work.begin
         factor = scale * (counts if engine.is_mean else 1)
         trained = prepared.trained if counts > 0 else ()  # the mean over nothing is no number

@@ -351,6 +351,7 @@ void Worker::Run(const Session::Compute& compute) {
     const auto send = [&](int64_t block, const Payload& payload) {
       if (waits) begin();  // nothing is pushed before all parameters are here
       if (pushed_at_ == 0) pushed_at_ = MonotonicNanos();
+      frame.weight = values_->contributions().weight().value_or(frame.samples);
       frame.block = static_cast<uint64_t>(block);
       frame.version = static_cast<uint64_t>(parameters_.version(block));
       pushed_bytes += static_cast<int64_t>(payload.bytes.size());
@@ -359,7 +360,6 @@ void Worker::Run(const Session::Compute& compute) {
     const absl::Status status = values_->contributions().Compute(
         session_->schedule(), compute.unit, node, session_->policy(), parameters_.values(), send,
         &computed.progress, await);
-      frame.weight = values_->contributions().weight().value_or(frame.samples);
     if (absl::IsUnavailable(status)) {  // nobody computes any more: it ends as if it had died
       end_ = absl::CancelledError(status.message());
       return;

@@ -1,0 +1,28 @@
+"""How many threads the libraries of this process compute with."""
+
+import ctypes
+import pathlib
+import sys
+
+
+def use(threads: int) -> None:
+    """So that bits do not depend on how many cores a host has, and that processes of one host do not fight for them.
+
+    torch.set_num_threads does not reach OpenBLAS where that has threads of its own, as in Debian: they take every core,
+    and spin while they wait.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None:
+        torch.set_num_threads(threads)
+    for path in _loaded():
+        library = ctypes.CDLL(path)
+        for name in ("openblas_set_num_threads", "openblas_set_num_threads64_"):
+            if hasattr(library, name):
+                getattr(library, name)(threads)
+
+
+def _loaded():
+    """Paths of the OpenBLAS libraries that are loaded."""
+    lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
+    return {path for path in (line.split(maxsplit=5)[-1] for line in lines if line.count(" ") >= 5)
+            if "openblas" in pathlib.Path(path).name and ".so" in path}

@@ -1,0 +1,79 @@
+"""What the package says of a script's data, and how many threads it lets libraries have.
+
+Usage: data_and_threads_test.py. Needs Debian's python3-torch; skipped without it.
+"""
+
+import os
+import pathlib
+import subprocess
+import sys
+import unittest
+
+sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[i]) for i in (1,)]
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
+from skipped import run_cases, skip
+
+try:
+    import torch
+except ImportError:
+    skip("DataAndThreadsTest", "Torch", "python3-torch is not installed")
+from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
+
+from rubato import digest as digests
+from rubato.digest import digest
+
+# A product with the number of threads that is asked for, on as many processors as there are: what it took of them, and
+# how many threads are there.
+PRODUCT = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import numpy, torch
+from rubato import threads
+threads.use(int(sys.argv[2]))
+a, b = torch.randn(512, 512), numpy.ones((512, 512), numpy.float32)
+for _ in range(20): a @ a; b @ b
+print(sum(int(open(f"/proc/self/task/{task}/stat").read().rsplit(")", 1)[1].split()[11])
+          for task in os.listdir("/proc/self/task") if int(task) != os.getpid()))
+"""
+
+
+class Own(Dataset):
+    def __init__(self, held):
+        self.held = held
+
+    def __len__(self):
+        return 4
+
+
+class DataAndThreadsTest(unittest.TestCase):
+    def test_equal_data_have_equal_digests(self):
+        x, y = torch.arange(12.0).view(4, 3), torch.arange(4)
+        self.assertEqual(digest(TensorDataset(x, y), None), digest(TensorDataset(x.clone(), y.clone()), None))
+
+    def test_any_value_shows(self):
+        x, y = torch.arange(12.0).view(4, 3), torch.arange(4)
+        other = x.clone()
+        other[3, 2] += 1
+        sets = [TensorDataset(x, y), TensorDataset(other, y), TensorDataset(y, x), TensorDataset(x.double(), y),
+                TensorDataset(x.view(4, 3, 1), y), Own(x), Own(x.numpy()), Own(other.numpy()), Own(x.bfloat16()),
+                Subset(Own(x), [0, 1]), Subset(Own(x), [0, 2]), Subset(Own(other), [0, 1]),
+                ConcatDataset([Own(x), Own(other)]), ConcatDataset([Own(other), Own(x)])]
+        self.assertEqual(len({digest(one, None) for one in sets}), len(sets))
+        self.assertNotEqual(digest(sets[0], None), digest(sets[0], "sequential"))
+
+    def test_of_large_ones_pieces_are_read(self):
+        x = torch.zeros(2 * digests._MOST, dtype=torch.uint8)
+        kept = digest(Own(x), None)
+        x[-1] = 1
+        self.assertNotEqual(digest(Own(x), None), kept)
+        self.assertEqual(sum(map(len, digests._pieces(x))), digests._MOST)
+        self.assertLess(sum(map(len, digests._pieces(x[:1000]))), 1001)
+
+    def test_libraries_have_no_threads_beside_the_one(self):
+        done = subprocess.run([sys.executable, "-c", PRODUCT, str(pathlib.Path(__file__).resolve().parents[1]), "1"],
+                              text=True, capture_output=True)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(int(done.stdout), 0, "ticks of other threads")
+
+
+run_cases()
