@@ -318,7 +318,7 @@ int BenchWireMain(const std::vector<std::string>& arguments) {
             "default: tcp,shm. All take turns");
   flags.Add("codec", &codecs, "C,C",
             "of float32, bf16, fp16, int8 and topk; default: all. Parameters are pulled in float32 "
-            "where\n                        it is for gradients");
+            "where it is for gradients");
   flags.Add("rounds", &bench.rounds, "N", "of which the medians count");
   flags.Add("quick", &quick, "", "little of everything: the figures mean nothing");
   flags.Add("json", &json, "", "print one JSON object");

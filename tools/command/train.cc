@@ -212,20 +212,20 @@ int TrainMain(const std::string& program, const std::vector<std::string>& argume
                       "the job; with --resume, that of the checkpoint by default",
                       Flags::kOptional);
   flags.Add("set", &options.set, "KEY=VALUE",
-            "override a key of the job, as optimizer.learning_rate=0.1; may be repeated; beats\n"
-            "                        RUBATO__OPTIMIZER__LEARNING_RATE=0.1 in the environment");
+            "override a key of the job, as optimizer.learning_rate=0.1; may be repeated; beats "
+            "RUBATO__OPTIMIZER__LEARNING_RATE=0.1 in the environment");
   flags.Add("run-dir", &options.run_dir, "DIR",
             "new or empty folder for the run (default runs/NAME-TIME-XXXX)");
   flags.Add(
       "resume", &options.resume, "RUN|CHECKPOINT|auto",
-      "go on where a run stopped; auto: the newest of this name under runs/, if there is one;\n"
-      "                        required: not without one; never. Beats checkpoint.resume");
+      "go on where a run stopped; auto: the newest of this name under runs/, if there is one; "
+      "required: not without one; never. Beats checkpoint.resume");
   flags.Add("record", &options.record, "",
             "write down in the run's folder what enters the servers' cores, for `rubato replay`: "
-            "every\n                        gradient");
+            "every gradient");
   flags.Add("compute", &options.delays.compute, "TIME",
             "that a micro-batch takes beside the computing itself: as if workers were slower, to "
-            "compare\n                        modes on few cores; as of rubato simulate");
+            "compare modes on few cores; as of rubato simulate");
   flags.Add("speeds", &options.delays.speeds, "SPEEDS", "a factor of that; likewise");
   flags.Add("dry-run", &options.dry_run, "",
             "only print the resolved job, its parameters, shards and steps");
