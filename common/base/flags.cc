@@ -79,6 +79,22 @@ void AppendWrapped(const std::vector<std::string>& words, size_t indent, std::st
   text->push_back('\n');
 }
 
+// Paragraphs, and lines of a list, which begin with a space.
+void AppendDescription(absl::string_view description, std::string* text) {
+  std::vector<std::string> words;
+  for (const absl::string_view line : absl::StrSplit(description, '\n')) {
+    if (absl::StartsWith(line, " ")) {
+      if (!words.empty()) AppendWrapped(words, 0, text);
+      words.clear();
+      absl::StrAppend(text, line, "\n");
+    } else {
+      for (const absl::string_view word : absl::StrSplit(line, ' ', absl::SkipEmpty()))
+        words.emplace_back(word);
+    }
+  }
+  if (!words.empty()) AppendWrapped(words, 0, text);
+}
+
 // One row of the help's table: left column, then help.
 std::string Row(absl::string_view left, absl::string_view help) {
   constexpr size_t kColumn = 24;
@@ -220,7 +236,8 @@ std::string Flags::Usage() const {
 }
 
 std::string Flags::Help() const {
-  std::string help = absl::StrCat(Usage(), "\n", description_, "\n");
+  std::string help = absl::StrCat(Usage(), "\n");
+  AppendDescription(description_, &help);
   if (!positionals_.empty()) absl::StrAppend(&help, "\nArguments:\n");
   for (const Positional& positional : positionals_) {
     absl::StrAppend(&help, Row(positional.value_name, positional.help));
