@@ -94,36 +94,36 @@ int main(int argc, char** argv) {
        "rubato-server --config job.yaml --shard 1 --listen 10.0.0.7:29501",
        "rubato-server --config job.yaml --shard 0 --set cluster.address=127.0.0.1:0"});
   flags.Add("config", &config, "FILE", "the job", rubato::Flags::kRequired);
-  flags.Add("shard", &options.shard, "K", "which shard, 0 to cluster.servers - 1");
+  flags.Add("shard", &options.shard, "K", "which shard this is, from 0 to cluster.servers - 1");
   flags.Add("first-shard", &first_shard, "K",
-            "in place of --shard: K and what JOB_COMPLETION_INDEX of the environment says, the "
-            "index of a pod of Kubernetes");
-  flags.Add("coordinator", &options.coordinator, "", "coordinates the job, in place of a shard");
+            "in place of --shard: K plus JOB_COMPLETION_INDEX in the environment, the index of a "
+            "Kubernetes pod");
+  flags.Add("coordinator", &options.coordinator, "",
+            "coordinate the job, in place of serving a shard");
   flags.Add("listen", &options.listen, "HOST:PORT",
-            "where to listen; default: cluster.address for shard 0 or the coordinator, else any "
-            "free port of loopback");
+            "where to listen; default: cluster.address for shard 0 or the coordinator, any free "
+            "loopback port for others");
   flags.Add("advertise", &options.advertise, "HOST:PORT",
-            "what others connect to; default: where it listens. In each of the two, several IP "
-            "addresses with commas between");
+            "the address that others connect to; default: where it listens. Here and in --listen, "
+            "several IP addresses may be given with commas between");
   flags.Add("health", &health_at, "HOST:PORT",
-            "where probes are answered: grpc.health.v1.Health, of the services live and ready; "
-            "default: nowhere");
+            "where to answer health probes: grpc.health.v1.Health, for the services live and "
+            "ready; default: nowhere");
   flags.Add("set", &overrides, "KEY=VALUE",
-            "overrides a key of the job, and RUBATO__... of the environment");
+            "override a key of the job, and RUBATO__... in the environment; may be repeated");
   flags.Add("run-dir", &options.run_dir, "DIR",
-            "shard 0 or the coordinator: a folder for the run's files, made if need be; default: a "
-            "new one "
-            "under runs/");
+            "of shard 0 or the coordinator: a folder for the run's files, which is made if it does "
+            "not exist; default: a new folder under runs/");
   flags.Add("resume", &options.resume, "RUN|CHECKPOINT|auto",
-            "shard 0 or the coordinator: the checkpoint to go on from; default: what "
+            "of shard 0 or the coordinator: the checkpoint to continue from; default: as "
             "checkpoint.resume says");
   flags.Add("leave-on-sigterm", &options.leaves, "",
             "as a pod of Kubernetes: on SIGTERM it has a checkpoint written and leaves the others "
             "to wait for its successor (unless cluster.max_restarts is 0), and one whose run has "
             "ended well ends with 0; default: SIGTERM ends the training in order");
-  flags.Add(
-      "record", &options.record, "DIR",
-      "a folder to write down in what enters the cores, for `rubato replay`; made if need be");
+  flags.Add("record", &options.record, "DIR",
+            "a folder in which to record everything that enters this server, for `rubato replay`; "
+            "made if it does not exist");
   if (const std::optional<int> code = flags.Handle(argc, argv)) return *code;
   rubato::SignalWatcher signals;
   std::optional<rubato::Log> log;  // once the job says how

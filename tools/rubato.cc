@@ -78,7 +78,8 @@ int Evaluate(const Invocation& invocation) {
 int Ask(const Invocation& invocation, proto::CommandRequest request, absl::Duration timeout,
         Flags flags, const std::string* mode = nullptr, const bool* json = nullptr) {
   std::string run, address;
-  flags.AddPositional(&run, "RUN", "a run folder; default: the newest that runs", Flags::kOptional);
+  flags.AddPositional(&run, "RUN", "a run folder; default: the newest run that is training",
+                      Flags::kOptional);
   flags.Add("address", &address, "HOST:PORT",
             "the coordinator of the job, instead of a run folder");
   if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
@@ -110,12 +111,13 @@ proto::CommandRequest Request(proto::CommandRequest::Kind kind) {
 
 int Token(const Invocation& invocation) {
   std::string role, from;
-  Flags flags("rubato token",
-              "Prints a new secret for a job, which its servers get as RUBATO_KEY_FILE or "
-              "RUBATO_KEY; or, of a\n"
-              "secret, the key of a role, which is all that a worker or an operator needs.",
-              {"(umask 077; rubato token > secret)",
-               "(umask 077; rubato token --role worker --from secret > worker-key)"});
+  Flags flags(
+      "rubato token",
+      "Prints a new secret for a job, which its servers get as RUBATO_KEY_FILE or RUBATO_KEY. "
+      "With --role, prints the key of that role, made from a secret: all that a worker or an "
+      "operator needs.",
+      {"(umask 077; rubato token > secret)",
+       "(umask 077; rubato token --role worker --from secret > worker-key)"});
   flags.Add("role", &role, "ROLE", "whose key: worker, operator or observer");
   flags.Add("from", &from, "FILE", "the file with the secret, for --role");
   if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
@@ -134,19 +136,21 @@ int Certificates(const Invocation& invocation) {
   flags.Add("out", &out, "DIR", "where to make authority, server, worker, operator and observer",
             Flags::kRequired);
   flags.Add("days", &days, "N", "how long the certificates are valid");
-  flags.Add("from", &from, "AUTHORITY",
-            "the folder of an authority, for new certificates of it in place of those in --out");
+  flags.Add(
+      "from", &from, "AUTHORITY",
+      "the folder of an authority, to make new certificates from it in place of those in --out");
   if (const std::optional<int> code = flags.Handle(invocation.arguments)) return *code;
   return PrintResult(CertificatesText(out, days, from));
 }
 
 int Status(const Invocation& invocation) {
   bool json = false;
-  Flags flags("rubato status",
-              "Tells how a running job stands: its mode, its workers and their clocks, who waits "
-              "for whom.",
-              {"rubato status", "rubato status runs/latest --json",
-               "rubato status --address 10.0.0.7:29500"});
+  Flags flags(
+      "rubato status",
+      "Shows the state of a running job: its mode, its workers and how far they are, and who "
+      "waits for whom.",
+      {"rubato status", "rubato status runs/latest --json",
+       "rubato status --address 10.0.0.7:29500"});
   flags.Add("json", &json, "", "print one JSON object");
   return Ask(invocation, Request(proto::CommandRequest::KIND_STATUS), kAnswerTimeout,
              std::move(flags), nullptr, &json);
@@ -154,12 +158,13 @@ int Status(const Invocation& invocation) {
 
 int Switch(const Invocation& invocation) {
   std::string mode;
-  Flags flags("rubato switch",
-              "Has a running job go on in another mode, up to the next point of its "
-              "consistency.schedule. Needs the\n"
-              "run's token: that in the run's folder, or RUBATO_TOKEN in the environment.",
-              {"rubato switch --mode async", "rubato switch --mode bounded,staleness=3 runs/latest",
-               "RUBATO_TOKEN=... rubato switch --mode sync --address 10.0.0.7:29500"});
+  Flags flags(
+      "rubato switch",
+      "Changes the mode of a running job, until the next point of its consistency.schedule. "
+      "Needs the run's token: the file in the run's folder, or RUBATO_TOKEN in the "
+      "environment.",
+      {"rubato switch --mode async", "rubato switch --mode bounded,staleness=3 runs/latest",
+       "RUBATO_TOKEN=... rubato switch --mode sync --address 10.0.0.7:29500"});
   bool json = false;
   flags.Add("mode", &mode, "MODE", "sync, async or bounded,staleness=N", Flags::kRequired);
   flags.Add("json", &json, "", "print one JSON object");
@@ -167,15 +172,17 @@ int Switch(const Invocation& invocation) {
 }
 
 int Checkpoint(const Invocation& invocation) {
-  return Ask(invocation, Request(proto::CommandRequest::KIND_CHECKPOINT), kCheckpointTimeout,
-             Flags("rubato checkpoint",
-                   "Has a running job write a checkpoint, and prints its path when it is written.",
-                   {"rubato checkpoint", "rubato checkpoint runs/latest"}));
+  return Ask(
+      invocation, Request(proto::CommandRequest::KIND_CHECKPOINT), kCheckpointTimeout,
+      Flags("rubato checkpoint",
+            "Writes a checkpoint of a running job now, and prints its path when it is written.",
+            {"rubato checkpoint", "rubato checkpoint runs/latest"}));
 }
 
 int Stop(const Invocation& invocation) {
   return Ask(invocation, Request(proto::CommandRequest::KIND_STOP), kChangeTimeout,
-             Flags("rubato stop", "Ends a running job in order, with a checkpoint.",
+             Flags("rubato stop",
+                   "Ends a running job after the step that it is computing, with a checkpoint.",
                    {"rubato stop", "rubato stop --address 10.0.0.7:29500"}));
 }
 
@@ -212,12 +219,12 @@ constexpr Verb kVerbs[] = {
     {"train", "train a job with servers and workers on this machine", Train},
     {"inspect", "print names, shapes and digest of a run's parameters", Inspect},
     {"eval", "test the parameters of a run or a checkpoint", Evaluate},
-    {"status", "tell how a running job stands, and who waits for whom", Status},
+    {"status", "show the state of a running job, and who waits for whom", Status},
     {"token", "make the secret of a job, or a role's key from it", Token},
     {"certificates", "make certificates for the roles of a job", Certificates},
-    {"switch", "have a running job go on in another mode", Switch},
-    {"checkpoint", "have a running job write a checkpoint", Checkpoint},
-    {"stop", "end a running job in order, with a checkpoint", Stop},
+    {"switch", "change the mode of a running job", Switch},
+    {"checkpoint", "write a checkpoint of a running job", Checkpoint},
+    {"stop", "end a running job, with a checkpoint", Stop},
     {"export", "write a run's parameters into one safetensors file", Export},
     {"bench", "measure a step of training, kernels or the wire, or compare modes", Bench},
     {"plot", "draw the curves of runs into one page for a browser", Plot},

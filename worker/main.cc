@@ -89,22 +89,23 @@ int main(int argc, char** argv) {
                        "rubato-worker --config job.yaml --set cluster.address=10.0.0.7:29500"});
   flags.Add("config", &config, "FILE", "the job", rubato::Flags::kRequired);
   flags.Add("set", &overrides, "KEY=VALUE",
-            "overrides a key of the job, and RUBATO__... of the environment");
+            "override a key of the job, and RUBATO__... in the environment; may be repeated");
   flags.Add("rank", &options.rank, "R",
-            "the rank to ask for; default: that of RANK, JOB_COMPLETION_INDEX or LOCAL_RANK in the "
-            "environment, else any free one");
+            "the rank to ask for; default: RANK, JOB_COMPLETION_INDEX or LOCAL_RANK in the "
+            "environment, else any free rank");
   flags.Add("local-rank", &options.local_rank, "N",
             "which of this host's workers it is, so that each has a GPU of its own; default: "
             "LOCAL_RANK in the environment, else 0");
   rubato::DelayFlags delays;
   flags.Add("compute", &delays.compute, "TIME",
-            "that a micro-batch takes beside the computing itself: as if the worker were slower; "
-            "as of rubato simulate");
-  flags.Add("speeds", &delays.speeds, "SPEEDS", "a factor of that; likewise");
+            "make each micro-batch take this much longer, as if this worker were slower; a time "
+            "such as 5ms");
+  flags.Add("speeds", &delays.speeds, "SPEEDS",
+            "multiply that time by a random factor, as the flag --speeds of rubato simulate does");
   int script_socket = -1, script_memory = -1;
   flags.Add("script-fd", &script_socket, "FD",
             "a socket to the script that computes; a script gives it to the worker that it starts");
-  flags.Add("memory-fd", &script_memory, "FD", "the memory that it shares with that; likewise");
+  flags.Add("memory-fd", &script_memory, "FD", "the memory that it shares with that script");
   if (const std::optional<int> code = flags.Handle(argc, argv)) return *code;
   rubato::SignalWatcher signals;
   std::optional<rubato::Log> log;  // once the job says how

@@ -18,6 +18,14 @@ constexpr char kStoppedPayload[] = "rubato.stopped";
 
 }  // namespace
 
+// Exit codes, which docs/reference/run_folder.md has from here:
+//   0    done
+//   1    failed, and repeating may help: a server cannot be reached, a port is in use, a disk is
+//        full, a loss is not finite
+//   2    failed, and repeating cannot help: a mistake in the job or the flags, missing data, shapes
+//        that do not fit; of a server also if nobody else came than who is refused
+//   130  ended by Ctrl-C (SIGINT)
+//   143  ended by SIGTERM
 int ExitCode(const absl::Status& status) {
   switch (status.code()) {
     case absl::StatusCode::kOk:

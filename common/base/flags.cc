@@ -24,12 +24,15 @@ constexpr char kVersionHelp[] = "print the version and exit";
 
 std::string Hyphened(absl::string_view name) { return absl::StrReplaceAll(name, {{"_", "-"}}); }
 
-// What the help shows as default; nothing for what is empty anyway.
+// What the help shows as default; nothing for what is empty anyway, nor for a negative number,
+// which stands for none.
 struct DefaultText {
   std::string operator()(const std::string* value) const { return *value; }
   std::string operator()(const bool* value) const { return *value ? "true" : ""; }
-  std::string operator()(const int* value) const { return absl::StrCat(*value); }
-  std::string operator()(const int64_t* value) const { return absl::StrCat(*value); }
+  std::string operator()(const int* value) const { return *value < 0 ? "" : absl::StrCat(*value); }
+  std::string operator()(const int64_t* value) const {
+    return *value < 0 ? "" : absl::StrCat(*value);
+  }
   std::string operator()(const std::vector<std::string>* value) const {
     return absl::StrJoin(*value, " ");
   }
@@ -58,12 +61,52 @@ struct Store {
   }
 };
 
+// Appends words to the last line of `text`, and begins a new one where it would be too long.
+void AppendWrapped(const std::vector<std::string>& words, size_t indent, std::string* text) {
+  constexpr size_t kWidth = 100;
+  size_t column = text->size() - (text->rfind('\n') + 1);  // npos + 1 is 0
+  bool fresh = column <= indent;                           // no word stands on the line
+  for (const std::string& word : words) {
+    if (!fresh && column + 1 + word.size() > kWidth) {
+      absl::StrAppend(text, "\n", std::string(indent, ' '));
+      column = indent;
+      fresh = true;
+    }
+    absl::StrAppend(text, fresh ? "" : " ", word);
+    column += (fresh ? 0 : 1) + word.size();
+    fresh = false;
+  }
+  text->push_back('\n');
+}
+
+// Paragraphs, and lines of a list, which begin with a space.
+void AppendDescription(absl::string_view description, std::string* text) {
+  std::vector<std::string> words;
+  for (const absl::string_view line : absl::StrSplit(description, '\n')) {
+    if (absl::StartsWith(line, " ")) {
+      if (!words.empty()) AppendWrapped(words, 0, text);
+      words.clear();
+      absl::StrAppend(text, line, "\n");
+    } else {
+      for (const absl::string_view word : absl::StrSplit(line, ' ', absl::SkipEmpty()))
+        words.emplace_back(word);
+    }
+  }
+  if (!words.empty()) AppendWrapped(words, 0, text);
+}
+
 // One row of the help's table: left column, then help.
 std::string Row(absl::string_view left, absl::string_view help) {
   constexpr size_t kColumn = 24;
   std::string row = absl::StrCat("  ", left);
-  row.append(row.size() < kColumn ? kColumn - row.size() : 2, ' ');
-  return absl::StrCat(row, help, "\n");
+  const size_t used = row.size();
+  if (used < kColumn) {
+    row.append(kColumn - used, ' ');
+  } else {  // the help begins below it
+    row.append("\n").append(kColumn, ' ');
+  }
+  AppendWrapped(absl::StrSplit(help, ' '), kColumn, &row);
+  return row;
 }
 
 }  // namespace
@@ -176,23 +219,25 @@ absl::Status Flags::StorePositionals(const std::vector<std::string>& words) cons
 }
 
 std::string Flags::Usage() const {
-  std::string usage = absl::StrCat("usage: ", program_);
+  std::vector<std::string> words;
   for (const Positional& positional : positionals_) {
-    absl::StrAppend(&usage, positional.need == kRequired
-                                ? absl::StrCat(" ", positional.value_name)
-                                : absl::StrCat(" [", positional.value_name, "]"));
+    words.push_back(positional.need == kRequired ? positional.value_name
+                                                 : absl::StrCat("[", positional.value_name, "]"));
   }
   for (const Flag& flag : flags_) {
     const bool repeated = std::holds_alternative<std::vector<std::string>*>(flag.target);
     const std::string text = absl::StrCat("--", flag.name, flag.value_name.empty() ? "" : " ",
                                           flag.value_name, repeated ? " ..." : "");
-    absl::StrAppend(&usage, " ", flag.need == kRequired ? text : absl::StrCat("[", text, "]"));
+    words.push_back(flag.need == kRequired ? text : absl::StrCat("[", text, "]"));
   }
-  return absl::StrCat(usage, "\n");
+  std::string usage = absl::StrCat("usage: ", program_);
+  AppendWrapped(words, 7, &usage);
+  return usage;
 }
 
 std::string Flags::Help() const {
-  std::string help = absl::StrCat(Usage(), "\n", description_, "\n");
+  std::string help = absl::StrCat(Usage(), "\n");
+  AppendDescription(description_, &help);
   if (!positionals_.empty()) absl::StrAppend(&help, "\nArguments:\n");
   for (const Positional& positional : positionals_) {
     absl::StrAppend(&help, Row(positional.value_name, positional.help));

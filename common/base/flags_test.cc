@@ -128,8 +128,8 @@ TEST(FlagsTest, HelpShowsUsageDefaultsAndExamples) {
       {"--config=c", "--listen=elsewhere:1", "in"}));  // defaults are those of the declaration
   EXPECT_EQ(p.flags.Help(),
             "usage: rubato test INPUT [OUTPUT] --config FILE [--listen HOST:PORT] [--shard K] "
-            "[--bytes N] [--dry-run] "
-            "[--set KEY=VALUE ...]\n"
+            "[--bytes N]\n"
+            "       [--dry-run] [--set KEY=VALUE ...]\n"
             "\n"
             "Does what a test needs.\n"
             "\n"
@@ -149,6 +149,19 @@ TEST(FlagsTest, HelpShowsUsageDefaultsAndExamples) {
             "\n"
             "Examples:\n"
             "  rubato test --config job.yaml in\n");
+}
+
+TEST(FlagsTest, LongRowsOfTheHelpAreWrapped) {
+  int rank = -1;
+  bool narrow = false;
+  Flags flags("rubato test", "");
+  flags.Add("rank", &rank, "K", std::string(70, 'x') + " 76 and more");
+  flags.Add("narrow-or-not-so-narrow", &narrow, "", "below a name that is wide");
+  EXPECT_THAT(flags.Help(), HasSubstr("\n  --rank K              " + std::string(70, 'x') +
+                                      " 76\n"
+                                      "                        and more\n"  // -1 is no default
+                                      "  --narrow-or-not-so-narrow\n"
+                                      "                        below a name that is wide\n"));
 }
 
 TEST(FlagsTest, HandlePrintsAndGivesTheExitCode) {

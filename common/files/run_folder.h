@@ -2,18 +2,26 @@
 // into it.
 //
 //   runs/quickstart-20261121T075901Z-3fa9/
-//     job.yaml                 the resolved job
-//     address                  HOST:PORT of shard 0, once it listens
-//     state.json               what outlives the job's servers (proto/run_state.proto)
-//     token                    the operator's key, or what else commands must show; for its owner
-//                              only
-//     worker-key               what a worker that joins must have, likewise
-//     metrics.jsonl            one JSON object per line
-//     views.jsonl              who took part since when, likewise
-//     logs/worker-1.log        standard output and error of each process
-//     parameters.safetensors   the final parameters
-//     summary.json             the final figures
-//     record/                  all that entered the cores, for `rubato replay`; only if asked for
+//     job.yaml                the resolved job: `rubato train` takes it to train the same again
+//     metrics.jsonl           the figures of training (every metrics.every), evaluations and test,
+//                             a JSON object a line
+//     events.out.tfevents.*   the same for TensorBoard; not with metrics.tensorboard: false
+//     summary.json            at the end: accuracy, speed, digest, updates and staleness of every
+//                             block; why, if the job diverged
+//     parameters.safetensors  at the end: the final parameters
+//     checkpoints/            what --resume goes on from: of the end, and of every checkpoint.every
+//     views.jsonl             each change of mode or of workers: when, why, who; a JSON object a
+//                             line
+//     logs/                   what each process of `rubato train` printed, as server-0.log
+//     record/                 with --record: all that entered the servers' cores, which `rubato
+//                             replay` runs again to the same bits
+//     address                 HOST:PORT of the coordinator, once it listens
+//     token                   the operator's key, which commands show; only its owner can read it
+//     worker-key              the key of a worker that joins, likewise
+//     certificates/           those of each role, where the run has made its own (security: mtls)
+//     state.json              what outlives the job's servers: how often they were lost, a mode or
+//                             a stop that was asked for (proto/run_state.proto)
+//     initial.safetensors     the values that a script's model began with
 #ifndef RUBATO_COMMON_FILES_RUN_FOLDER_H_
 #define RUBATO_COMMON_FILES_RUN_FOLDER_H_
 

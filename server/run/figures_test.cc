@@ -1,55 +1,20 @@
 #include "server/run/figures.h"
 
-#include <fstream>
 #include <map>
 #include <set>
 #include <string>
 #include <variant>
-#include <vector>
 
-#include "absl/strings/match.h"
-#include "absl/strings/str_format.h"
-#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace rubato {
 namespace {
-
-using ::testing::ElementsAreArray;
-
-absl::string_view UseName(Figure::Use use) {
-  switch (use) {
-    case Figure::Use::kAxis:
-      return "axis";
-    case Figure::Use::kCurve:
-      return "curve";
-    case Figure::Use::kRecord:
-      break;
-  }
-  return "record";
-}
 
 std::set<std::string> Told(const MetricsLine& line) {
   std::set<std::string> names;
   ForEachFigure(
       line, [&](const Figure& figure, Figure::Value) { names.insert(std::string(figure.name)); });
   return names;
-}
-
-TEST(FiguresTest, AreThoseOfTheDocumentsTable) {
-  std::vector<std::string> declared, documented;
-  for (const Figure& figure : Figures()) {
-    declared.push_back(absl::StrFormat("| `%s` | %s | %s | %s | %s |", figure.name,
-                                       UnitName(figure.unit), UseName(figure.use),
-                                       figure.of_tests ? "all" : "train", figure.help));
-  }
-  std::ifstream file("docs/runs.md");
-  std::string line;
-  while (std::getline(file, line) && !absl::StartsWith(line, "| figure |")) continue;
-  while (std::getline(file, line) && absl::StartsWith(line, "|")) {
-    if (!absl::StartsWith(line, "|---")) documented.push_back(line);
-  }
-  EXPECT_THAT(documented, ElementsAreArray(declared));
 }
 
 TEST(FiguresTest, HaveNamesOfTheirOwn) {

@@ -10,6 +10,7 @@
 
 namespace rubato {
 
+// What a test chooses of an emulated GPU.
 struct EmulatedDeviceOptions {
   ProductPrecision precision = ProductPrecision::kFloat32;
   uint64_t seed = 1;  // of the order of work, see EmulatedQueue

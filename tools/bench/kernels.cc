@@ -214,7 +214,7 @@ int BenchKernelsMain(const std::vector<std::string>& arguments) {
               "larger than\ncaches; beside them STREAM's triad and memcpy.",
               {"rubato bench kernels --json", "rubato bench kernels --isa avx2"});
   flags.Add("values", &bench.values, "N", "floats in each array");
-  flags.Add("rounds", &bench.rounds, "N", "of which the medians count");
+  flags.Add("rounds", &bench.rounds, "N", "how many rounds; medians are printed");
   flags.Add("isa", &isa, "ISA", "auto, generic, avx2 or avx512");
   flags.Add("json", &json, "", "print one JSON object");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;

@@ -285,16 +285,18 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
        "rubato bench step --model '{preset: mlp, hidden: [1000]}' --layers",
        "rubato bench step --model cnn --servers 1 --workers 2"});
   AddSubjectFlags(&flags, &bench, &shape);
-  flags.Add("accumulate", &bench.accumulate, "N", "batches of a worker's step, added up");
-  flags.Add("threads", &bench.threads, "N", "to compute with; of each worker");
+  flags.Add("accumulate", &bench.accumulate, "N",
+            "batches in a worker's step, whose gradients are added");
+  flags.Add("threads", &bench.threads, "N", "threads of each worker");
   flags.Add("workers", &cluster.workers, "N", "through servers: worker processes; 0: a local step");
   flags.Add("servers", &cluster.servers, "N", "through servers: server processes; 0: one");
-  flags.Add("mode", &cluster.mode, "MODE", "through servers: the mode, as consistency.mode");
-  flags.Add("seconds", &seconds, "N", "to measure for");
+  flags.Add("mode", &cluster.mode, "MODE", "through servers: the mode, as in consistency.mode");
+  flags.Add("seconds", &seconds, "N", "how long to measure");
   flags.Add("steps", &cluster.steps, "N",
-            "through servers: 2 or more, to measure instead; 0: none");
+            "through servers: how many steps to measure, 2 or more, in place of --seconds; 0: as "
+            "--seconds says");
   flags.Add("layers", &bench.layers, "", "also time each layer by itself");
-  flags.Add("openblas", &openblas, "", "leave to OpenBLAS what oneDNN computes: a local step's");
+  flags.Add("openblas", &openblas, "", "of a local step: use OpenBLAS where oneDNN would be used");
   flags.Add("json", &json, "", "print one JSON object");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
   if (openblas) UseOpenBlasAlone();

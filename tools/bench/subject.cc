@@ -12,14 +12,16 @@
 namespace rubato {
 
 void AddSubjectFlags(Flags* flags, BenchSubject* subject, std::string* shape) {
-  flags->Add("model", &subject->model, "MODEL",
-             "a preset, or what stands behind `model:` in a job");
-  flags->Add("shape", shape, "N,N,N", "of an example, if it is not the preset's usual one");
-  flags->Add("classes", &subject->classes, "N", "of the data; 0: the preset's usual number");
+  flags->Add("model", &subject->model, "MODEL", "a preset, or what a job has under `model:`");
+  flags->Add("shape", shape, "N,N,N",
+             "the shape of an example; default: the usual shape for the preset");
+  flags->Add("classes", &subject->classes, "N",
+             "classes in the data; 0: the usual number for the preset");
   flags->Add("batch", &subject->batch, "N", "samples that each worker computes at a time");
   flags->Add("device", &subject->device, "DEVICE",
-             "cpu or cuda; a GPU's step is parameters over, forward, backward, gradient back");
-  flags->Add("precision", &subject->precision, "P", "of a GPU: float32, tf32, bf16 or fp16");
+             "cpu or cuda; on a GPU a step copies parameters there, goes forward and backward, and "
+             "copies the gradient back");
+  flags->Add("precision", &subject->precision, "P", "on a GPU: float32, tf32, bf16 or fp16");
 }
 
 absl::StatusOr<std::vector<int64_t>> ParseShape(const std::string& shape) {

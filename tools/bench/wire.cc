@@ -312,17 +312,17 @@ int BenchWireMain(const std::vector<std::string>& arguments) {
       "this machine, beside\nraw TCP and memory. Every float is checked.",
       {"rubato bench wire --json", "rubato bench wire --sizes 1048576,4194304 --rounds 5"});
   flags.Add("sizes", &sizes, "N,N,N",
-            "bytes of a request, multiples of 64; default: 4 KiB to 64 MiB");
+            "sizes of a request in bytes, multiples of 64; default: 4 KiB to 64 MiB");
   flags.Add("path", &path, "P,P",
-            "of tcp, shm (shared memory), token (TCP, by a key) and mtls (TCP, by certificates); "
-            "default: tcp,shm. All take turns");
+            "which of tcp, shm (shared memory), token (TCP with a key) and mtls (TCP with "
+            "certificates) to measure in turns; default: tcp,shm");
   flags.Add("codec", &codecs, "C,C",
-            "of float32, bf16, fp16, int8 and topk; default: all. Parameters are pulled in float32 "
-            "where\n                        it is for gradients");
-  flags.Add("rounds", &bench.rounds, "N", "of which the medians count");
-  flags.Add("quick", &quick, "", "little of everything: the figures mean nothing");
+            "which of float32, bf16, fp16, int8 and topk to measure; default: all. With int8 and "
+            "topk, which are for gradients only, parameters are pulled in float32");
+  flags.Add("rounds", &bench.rounds, "N", "how many rounds; medians are printed");
+  flags.Add("quick", &quick, "", "a quick try of everything; its figures mean nothing");
   flags.Add("json", &json, "", "print one JSON object");
-  flags.Add("serve", &serve, "ROLE", "for the processes that it starts itself");
+  flags.Add("serve", &serve, "ROLE", "used for the processes that this command starts");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
   if (serve == "raw") return ServeRawTcp();
   int64_t bytes = 0;

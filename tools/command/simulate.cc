@@ -230,28 +230,29 @@ int SimulateMain(const std::vector<std::string>& arguments) {
   flags.AddPositional(&options.config, "CONFIG.yaml", "the job");
   flags.Add("workers", &options.workers, "N", "workers; default: cluster.workers of the job");
   flags.Add("servers", &options.servers, "N", "shards; default: cluster.servers of the job");
-  flags.Add("speeds", &options.speeds, "SPEEDS",
-            "a factor of each computation's time: fixed, exponential, lognormal:sigma=0.5,\n"
-            "                        jitter:width=0.01, transient:p=0.05,factor=10, "
-            "straggler:factor=4,worker=0, trace:FILE\n"
-            "                        (lines `worker,seconds`); several with + between them");
-  flags.Add("compute", &options.compute, "TIME",
-            "that a worker takes for one micro-batch, times its factor");
-  flags.Add("latency", &options.latency, "TIME", "of the way between two machines");
-  flags.Add("bandwidth", &options.bandwidth, "RATE",
-            "of each machine, in each direction; or unlimited");
-  flags.Add("link", &options.link, "MACHINE,SETTINGS",
-            "of one machine, or of the way between two, instead of the above:\n"
-            "                        worker=3,latency=5ms,bandwidth=1Gbit; shard=0,...; "
-            "worker=3,shard=0,...; may be repeated");
-  flags.Add("jitter", &options.jitter, "TIME", "mean of what each message is delayed by at random");
-  flags.Add("apply", &options.apply, "RATE",
-            "bytes a second that a shard sums and applies, or unlimited");
   flags.Add(
-      "sizes-only", &options.sizes_only, "",
-      "compute nothing: messages only take their time, one for all of a worker's blocks on a\n"
-      "                        shard");
-  flags.Add("seed", &options.seed, "N", "of speeds and jitter; the training's own is in the job");
+      "speeds", &options.speeds, "SPEEDS",
+      "a random factor for the time of each computation: fixed, exponential, lognormal:sigma=0.5, "
+      "jitter:width=0.01, transient:p=0.05,factor=10, straggler:factor=4,worker=0, or trace:FILE "
+      "with lines `worker,seconds`; several may be joined by +");
+  flags.Add("compute", &options.compute, "TIME",
+            "the time that a worker needs for one micro-batch, before that factor");
+  flags.Add("latency", &options.latency, "TIME",
+            "the time that a message needs between two machines");
+  flags.Add("bandwidth", &options.bandwidth, "RATE",
+            "the bandwidth of each machine in each direction, or unlimited");
+  flags.Add(
+      "link", &options.link, "MACHINE,SETTINGS",
+      "other latency or bandwidth for one machine, or between two: "
+      "worker=3,latency=5ms,bandwidth=1Gbit; shard=0,...; worker=3,shard=0,...; may be repeated");
+  flags.Add("jitter", &options.jitter, "TIME", "the mean of a random delay of each message");
+  flags.Add("apply", &options.apply, "RATE",
+            "bytes per second that a shard can sum and apply, or unlimited");
+  flags.Add("sizes-only", &options.sizes_only, "",
+            "compute nothing: messages take their time, but carry no values; all blocks of a "
+            "worker on a shard travel in one");
+  flags.Add("seed", &options.seed, "N",
+            "of speeds and jitter; the seed of the training is in the job");
   flags.Add("run-dir", &options.run_dir, "DIR",
             "new or empty folder for the run (default runs/NAME-TIME-XXXX)");
   flags.Add("set", &options.set, "KEY=VALUE", "override a key of the job; may be repeated");

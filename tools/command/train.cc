@@ -212,21 +212,22 @@ int TrainMain(const std::string& program, const std::vector<std::string>& argume
                       "the job; with --resume, that of the checkpoint by default",
                       Flags::kOptional);
   flags.Add("set", &options.set, "KEY=VALUE",
-            "override a key of the job, as optimizer.learning_rate=0.1; may be repeated; beats\n"
-            "                        RUBATO__OPTIMIZER__LEARNING_RATE=0.1 in the environment");
+            "override a key of the job, as optimizer.learning_rate=0.1; may be repeated; takes "
+            "precedence over RUBATO__OPTIMIZER__LEARNING_RATE=0.1 in the environment");
   flags.Add("run-dir", &options.run_dir, "DIR",
             "new or empty folder for the run (default runs/NAME-TIME-XXXX)");
-  flags.Add(
-      "resume", &options.resume, "RUN|CHECKPOINT|auto",
-      "go on where a run stopped; auto: the newest of this name under runs/, if there is one;\n"
-      "                        required: not without one; never. Beats checkpoint.resume");
+  flags.Add("resume", &options.resume, "RUN|CHECKPOINT|auto",
+            "continue from a checkpoint of a run; auto: from the newest run of this name under "
+            "runs/, if there is one; required: the same, and an error if there is none; never. "
+            "Takes precedence over checkpoint.resume");
   flags.Add("record", &options.record, "",
-            "write down in the run's folder what enters the servers' cores, for `rubato replay`: "
-            "every\n                        gradient");
+            "record in the run's folder everything that enters the servers, every gradient "
+            "included, for `rubato replay`");
   flags.Add("compute", &options.delays.compute, "TIME",
-            "that a micro-batch takes beside the computing itself: as if workers were slower, to "
-            "compare\n                        modes on few cores; as of rubato simulate");
-  flags.Add("speeds", &options.delays.speeds, "SPEEDS", "a factor of that; likewise");
+            "make each micro-batch take this much longer, as if workers were slower, to compare "
+            "modes on few cores; a time such as 5ms");
+  flags.Add("speeds", &options.delays.speeds, "SPEEDS",
+            "multiply that time by a random factor, as the flag --speeds of rubato simulate does");
   flags.Add("dry-run", &options.dry_run, "",
             "only print the resolved job, its parameters, shards and steps");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;

@@ -275,64 +275,61 @@ absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* 
 
 Flags FlagsOf(Options* options) {
   Study& study = options->study;
-  Flags flags(
-      "rubato bench convergence",
-      "Which mode reaches a target first on this job, and what it costs in accuracy. Trains the "
-      "job "
-      "in every mode with\n"
-      "several seeds, with real gradients in virtual time (rubato simulate), compares the modes "
-      "seed by seed, and says\n"
-      "which are faster, which slower and which cannot be told apart. The same command goes on "
-      "where it was broken off.",
-      {"rubato bench convergence configs/bench/straggler.yaml --out study",
-       "rubato bench convergence configs/quickstart.yaml --mode sync --mode async \\\n"
-       "      --target eval/accuracy=0.95 --speeds exponential --seeds 6 --out study",
-       "rubato bench convergence job.yaml --mode sync --mode bounded,staleness=3 "
-       "--mode sync@12%+async \\\n"
-       "      --target eval/loss=0.3 --workers 4,8 --out study"});
+  Flags flags("rubato bench convergence",
+              "Compares modes: which reaches a target first on this job, and what it costs in "
+              "accuracy. Trains the job in every mode with several seeds, with real gradients in "
+              "virtual time (rubato simulate), compares the modes seed by seed, and says which are "
+              "faster, which slower and which cannot be told apart. After an interruption the same "
+              "command goes on where it stopped.",
+              {"rubato bench convergence configs/bench/straggler.yaml --out study",
+               "rubato bench convergence configs/quickstart.yaml --mode sync --mode async \\\n"
+               "      --target eval/accuracy=0.95 --speeds exponential --seeds 6 --out study",
+               "rubato bench convergence job.yaml --mode sync --mode bounded,staleness=3 "
+               "--mode sync@12%+async \\\n"
+               "      --target eval/loss=0.3 --workers 4,8 --out study"});
   flags.AddPositional(&study.config, "CONFIG.yaml",
                       "the job; or a study: a file with the key config, which names the job, and "
-                      "with keys named\n"
-                      "                        as these flags; what is typed as well stands in its "
-                      "place");
+                      "keys named as these flags; flags that are typed, too, take precedence");
   flags.Add("mode", &study.modes, "MODE",
-            "sync, async, bounded,staleness=N, or several for parts of the training:\n"
-            "                        sync@12%+async; two or more");
+            "sync, async, bounded,staleness=N, or several for parts of the training: "
+            "sync@12%+async; may be repeated, and two are needed");
   flags.Add("target", &options->target, "METRIC=VALUE",
-            "eval/accuracy=0.88 or eval/loss=0.3, of the validation split");
+            "the target: eval/accuracy=0.88 or eval/loss=0.3, on the validation split");
   flags.Add("baseline", &study.baseline, "MODE",
-            "that the others are compared with; default: the first");
+            "the mode that the others are compared with; default: the first");
   flags.Add("seeds", &study.seeds, "N", "runs of each mode, 20 at most");
   flags.Add("workers", &options->workers, "N,N", "numbers of workers; default: the job's");
   flags.Add("learning-rates", &options->learning_rates, "R,R",
-            "to search for each mode's own, with three runs of each; default: the job's");
-  flags.Add("evaluations", &study.evaluations, "N", "of a run; the target is met between two");
-  flags.Add("simulated", &options->simulated, "", "in virtual time, which is the default");
+            "learning rates from which each mode gets its own, with three runs of each; default: "
+            "the rate of the job");
+  flags.Add("evaluations", &study.evaluations, "N",
+            "evaluations in a run; the target is reached between two of them");
+  flags.Add("simulated", &options->simulated, "", "simulate in virtual time, which is the default");
   flags.Add("processes", &study.processes, "",
-            "in real processes of this machine, one run after the other: --compute is a delay "
-            "beside the\n"
-            "                        computing itself, long enough that they do not wait for "
-            "cores");
+            "train in real processes of this machine, one run after the other; --compute is then a "
+            "delay beside the computing itself, long enough that processes do not wait for cores");
   flags.Add("speeds", &study.speeds, "SPEEDS",
-            "as of rubato simulate; may be repeated, to compare at each of them");
-  flags.Add("compute", &study.compute, "TIME",
-            "that a worker takes for a micro-batch; default: measured here, once for a study");
+            "as in rubato simulate; may be repeated, to compare the modes at each of them");
+  flags.Add(
+      "compute", &study.compute, "TIME",
+      "the time that a worker needs for a micro-batch; default: measured here, once for a study");
   flags.Add("apply", &study.apply, "RATE",
-            "bytes a second that a shard sums and applies, or unlimited; default: likewise");
+            "bytes per second that a shard can sum and apply, or unlimited; default: measured "
+            "here, once for a study");
   flags.Add("compute-scales", &options->compute_scales, "X,X",
-            "what the computing time is multiplied by: 1, whose verdict it is, and at what it "
-            "is repeated;\n"
-            "                        default: 1,0.5,2");
-  flags.Add("latency", &study.latency, "TIME", "as of rubato simulate");
-  flags.Add("bandwidth", &study.bandwidth, "RATE", "likewise");
+            "factors of the computing time at which the study is repeated; the verdict is that of "
+            "1; default: 1,0.5,2");
+  flags.Add("latency", &study.latency, "TIME", "as in rubato simulate");
+  flags.Add("bandwidth", &study.bandwidth, "RATE", "as in rubato simulate");
   flags.Add("out", &options->folder, "DIR",
-            "new folder for the results, or one of the same study to go on");
-  flags.Add("jobs", &options->jobs, "N", "cells side by side; default: as many as cores");
-  flags.Add("dry-run", &options->dry_run, "", "print the cells and run nothing");
+            "a new folder for the results, or that of the same study, to continue it");
+  flags.Add("jobs", &options->jobs, "N", "runs at the same time; default: one for each core");
+  flags.Add("dry-run", &options->dry_run, "", "print the runs, and run nothing");
   flags.Add("verify", &options->verify, "N",
-            "run N randomly drawn cells of a study that is done again, and compare their lines in\n"
-            "                        results.jsonl byte by byte");
-  flags.Add("verify-seed", &options->verify_seed, "N", "that they are drawn with; default: drawn");
+            "repeat N randomly drawn runs of a study that is done, and compare their lines in "
+            "results.jsonl byte by byte");
+  flags.Add("verify-seed", &options->verify_seed, "N",
+            "the seed of that draw; default: a random one");
   flags.Add("set", &study.set, "KEY=VALUE", "override a key of the job; may be repeated");
   return flags;
 }
