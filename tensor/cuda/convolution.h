@@ -150,7 +150,16 @@ class ConvolutionKernels : public virtual DeviceKernels {
                                                examples, true, columns, Pointer<T>(scratch)});
           columns = Pointer<T>(scratch);
         }
-        for (int64_t g = 0; g < c.groups; ++g) {
+        for (int64_t g = 0; places == 1 && g < c.groups; ++g) {
+          // Outputs of one place are rows: one product, and none of a single column for each
+          // example.
+          Product product(Transpose::kNo, Transpose::kYes, examples, out, filter);
+          product.a = MatrixAt(columns + g * filter, Rows(c));
+          product.b = MatrixAt(Pointer<T>(weight) + g * out * filter, filter);
+          product.c = MatrixAt(Pointer<T>(y) + first * c.out_channels + g * out, c.out_channels);
+          queue_.Multiply(product);
+        }
+        for (int64_t g = 0; places > 1 && g < c.groups; ++g) {
           Product product(Transpose::kNo, Transpose::kNo, out, places, filter);
           product.a = MatrixAt(Pointer<T>(weight) + g * out * filter, filter);
           product.b = MatrixAt(columns + g * filter * places, places, Rows(c) * places);

@@ -147,7 +147,7 @@ absl::Status CudaDevice::Open(ProductPrecision precision) {
   }
   RUBATO_ASSIGN_OR_RETURN(void* const workspace, Allocate(CublasHandle::kWorkspaceBytes));
   RUBATO_ASSIGN_OR_RETURN(cublas_, CublasHandle::Create(precision, workspace));
-  queue_ = std::make_unique<CudaQueue>(At(Stream::kCompute), cublas_.get());
+  queue_ = std::make_unique<CudaQueue>(index_, At(Stream::kCompute), cublas_.get());
   kernels_ = MakeCudaKernels(queue_.get());
   return absl::OkStatus();
 }
@@ -214,7 +214,10 @@ void CudaDevice::AwaitSignals(int64_t count) {
 
 }  // namespace
 
-void CudaQueue::Multiply(const Product& product) { cublas_.Multiply(product, stream_); }
+bool CudaQueue::MultiplyByCublas(const Product& product) {
+  CheckCuda(cudaSetDevice(index_), "the choice of a GPU");
+  return cublas_.Multiply(product, stream_);
+}
 
 absl::StatusOr<int> CountGpus() {
   int count = 0;
@@ -235,7 +238,8 @@ absl::StatusOr<std::string> GpuModel(int index) {
   cudaDeviceProp properties;
   RUBATO_RETURN_IF_ERROR(
       CudaStatus(cudaGetDeviceProperties(&properties, index), "a look at the GPU"));
-  return absl::StrCat(properties.name, ", cuBLAS ", CUBLAS_VER_MAJOR, ".", CUBLAS_VER_MINOR);
+  RUBATO_ASSIGN_OR_RETURN(const std::shared_ptr<const Cublas> cublas, Cublas::Open());
+  return absl::StrCat(properties.name, ", cuBLAS ", cublas->Version());
 }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int index, ProductPrecision precision) {

@@ -15,7 +15,8 @@ namespace rubato {
 // saying why, if there is none, or if CUDA is not part of this build.
 absl::StatusOr<int> CountGpus();
 
-// What decides the bits of its results: "NVIDIA H200, cuBLAS 13.1". Errors as CountGpus.
+// What decides the bits of its results: "NVIDIA H200, cuBLAS 13.1.0", of the library that
+// is there. Errors as CountGpus.
 absl::StatusOr<std::string> GpuModel(int index);
 
 // One model's share of GPU `index`. FailedPrecondition if it is too old, or cuBLAS is not there;

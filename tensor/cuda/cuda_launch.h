@@ -83,6 +83,9 @@ __global__ void __launch_bounds__(kMaxThreads) RunBlock(const Kernel kernel) {
 template <typename Kernel>
 void CudaQueue::Launch(int64_t blocks, int threads, const Kernel& kernel) {
   RUBATO_CHECK(blocks > 0 && blocks < (int64_t{1} << 31));
+  // A stream takes kernels only from threads whose GPU is its own (CUDA C++ Programming Guide,
+  // "Stream and Event Behavior" on several GPUs).
+  CheckCuda(cudaSetDevice(index_), "the choice of a GPU");
   RunBlock<<<static_cast<unsigned>(blocks), threads, threads * kSharedBytes, stream_>>>(kernel);
   CheckCuda(cudaGetLastError(), "the start of a kernel");
 }

@@ -16,7 +16,7 @@ class EmulatedDevice final : public Device {
   explicit EmulatedDevice(const EmulatedDeviceOptions& options)
       : total_(options.memory_bytes),
         free_(options.memory_bytes),
-        queue_(options.precision, options.seed),
+        queue_(options.precision, options.seed, options.library),
         kernels_(&queue_, options.columns) {}
 
   std::string description() const override { return "an emulated GPU"; }

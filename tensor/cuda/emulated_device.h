@@ -10,10 +10,14 @@
 
 namespace rubato {
 
+// What products the emulated library has algorithms for.
+enum class EmulatedLibrary { kWhole, kNoBias, kNothing };
+
 struct EmulatedDeviceOptions {
   ProductPrecision precision = ProductPrecision::kFloat32;
   uint64_t seed = 1;  // of the order of work, see EmulatedQueue
   int64_t memory_bytes = int64_t{4} << 30;
+  EmulatedLibrary library = EmulatedLibrary::kWhole;
   int64_t columns = kColumns;  // see ConvolutionKernels
 };
 

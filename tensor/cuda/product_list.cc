@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "tensor/cuda/gpu_kernels.h"
+#include "tensor/cuda/plain_product.h"
 
 namespace rubato {
 namespace {
@@ -21,7 +22,12 @@ class ListingQueue {
 
   template <typename Kernel>
   void Launch(int64_t, int, const Kernel&) {}
-  void Multiply(const Product& product) { products_.push_back(product); }
+  void Multiply(const Product& product) {
+    MultiplyByLibrary(*this, product, [this](const Product& p) {
+      products_.push_back(p);
+      return true;
+    });
+  }
 
  private:
   std::vector<Product>& products_;
