@@ -252,7 +252,8 @@ TEST_P(GpuKernelsTest, OfTexts) {
     const int64_t scores = int64_t{n} * heads * places * places;
     for (const bool causal : {false, true}) {
       ExpectAlike("attention", {values, scores}, [&](KernelSet& k, auto& out) {
-        k.ScaledDotProductAttention(heads, causal, As(qkv, in), As(out[0], out_shape), out[1]);
+        k.ScaledDotProductAttention(heads, causal, As(qkv, in), As(out[0], out_shape), out[1],
+                                    *Keep(scores));
       });
       Values y(values), p(scores);
       CpuKernels().ScaledDotProductAttention(heads, causal, As(qkv, in), As(y, out_shape), p,
