@@ -17,6 +17,7 @@ struct EmulatedDeviceOptions {
   ProductPrecision precision = ProductPrecision::kFloat32;
   uint64_t seed = 1;  // of the order of work, see EmulatedQueue
   int64_t memory_bytes = int64_t{4} << 30;
+  int64_t reserved_bytes = 0;
   EmulatedLibrary library = EmulatedLibrary::kWhole;
   int64_t columns = kColumns;  // see ConvolutionKernels
 };

@@ -50,6 +50,7 @@ class ProductList final : public Device {
   }
   int64_t free_bytes() const override { return std::numeric_limits<int64_t>::max(); }
   int64_t total_bytes() const override { return std::numeric_limits<int64_t>::max(); }
+  int64_t reserved_bytes() const override { return 0; }
 
   void Upload(Stream, const void*, void*, int64_t) override {}
   void Download(Stream, const void*, void*, int64_t) override {}
