@@ -28,7 +28,7 @@ class EmulatedQueue {
 
   template <typename Kernel>
   void Launch(int64_t blocks, int threads, const Kernel& kernel) {
-    RUBATO_CHECK(blocks > 0 && threads % kWarp == 0 && threads <= kMaxThreads);
+    RUBATO_CHECK(blocks > 0 && threads % kWarp == 0 && threads <= MostThreadsOf<Kernel>::kValue);
     const bool backwards = random_.Below(2) == 1;
     Give(Stream::kCompute, [=] {
       for (int64_t i = 0; i < blocks; ++i) {

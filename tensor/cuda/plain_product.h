@@ -4,6 +4,7 @@
 
 #include "common/base/check.h"
 #include "tensor/cuda/block.h"
+#include "tensor/cuda/divisor.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/cuda/product.h"
 #include "tensor/cuda/product_contract.h"
@@ -28,12 +29,12 @@ Values<T> ValuesOf(const Matrix& matrix) {
 // c = bias, in each row.
 template <typename T>
 struct SpreadBias {
-  int64_t m, n;
+  Divisor m, n;
   const T* bias;
   Values<T> c;
 
   RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t column = i % n, row = i / n;
+    const int64_t row = i / n, column = i - row * n;
     c.At(row / m, row % m, column) = bias[column];
   }
 };
@@ -42,14 +43,15 @@ struct SpreadBias {
 template <typename T, typename C>
 struct Multiply {
   bool transpose_a, transpose_b;
-  int64_t m, n, k;
+  Divisor m, n;
+  int64_t k;
   Values<const T> a, b;
   Values<C> c;
   const C* bias;  // or null
   Wide<T> alpha, beta;
 
   RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t column = i % n, row = i / n % m, matrix = i / n / m;
+    const int64_t line = i / n, column = i - line * n, matrix = line / m, row = line - matrix * m;
     Wide<T> sum = 0;
     for (int64_t j = 0; j < k; ++j) {
       const T left = transpose_a ? a.At(matrix, j, row) : a.At(matrix, row, j);

@@ -7,6 +7,7 @@
 #include <type_traits>
 
 #include "tensor/cuda/block.h"
+#include "tensor/cuda/divisor.h"
 #include "tensor/cuda/elementwise.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/cuda/product.h"
@@ -15,45 +16,52 @@
 namespace rubato {
 namespace attention {
 
+constexpr int kAhead = 4;  // of a row of 1024 places all that a thread has
+
 // The softmax of a row of scores, a block's. Row i of a causal one has i + 1 values, then zeros.
 // Scores lie behind one another, in the type that they are computed in, for a half float's rounding
 // would be an error of exp's argument; probabilities may lie where they lay.
 template <typename T>
 struct SoftmaxRow {
+  static constexpr int kMostThreads = kUsualThreads;
+
   const Wide<T>* scores;
   T* probabilities;
-  int64_t places, distance;  // of one matrix of probabilities from the next
+  Divisor places;
+  int64_t distance;  // of one matrix of probabilities from the next
   bool causal;
 
   template <typename Block>
   RUBATO_HOST_DEVICE void operator()(Block& block) const {
     using A = Wide<T>;
-    const int64_t matrix = block.index() / places, place = block.index() % places;
+    const int64_t matrix = block.index() / places, place = block.index() - matrix * places;
     const A* const row = scores + block.index() * places;
     T* const to = probabilities + matrix * distance + place * places;
-    const int64_t seen = causal ? place + 1 : places;
+    const int64_t seen = causal ? place + 1 : places.value();
     const A lowest = numbers::Lowest<A>();
     const A greatest = block.Reduce(
         lowest,
         [&](int thread) {
           A most = lowest;
-          for (int64_t j = thread; j < seen; j += block.threads()) {
-            most = Greater()(most, row[j]);
-          }
+          InTurn<kAhead>(
+              thread, seen, block.threads(), [&](int64_t j) { return row[j]; },
+              [&](int64_t, A score) { most = Greater()(most, score); });
           return most;
         },
         Greater());
     const A sum = block.Sum(A(0), [&](int thread) {
       A part = 0;
-      for (int64_t j = thread; j < seen; j += block.threads()) {
-        part += numbers::Exp(row[j] - greatest);
-      }
+      InTurn<kAhead>(
+          thread, seen, block.threads(), [&](int64_t j) { return row[j]; },
+          [&](int64_t, A score) { part += numbers::Exp(score - greatest); });
       return part;
     });
     block.ForEach([&](int thread) {
-      for (int64_t j = thread; j < places; j += block.threads()) {
-        to[j] = static_cast<T>(j < seen ? numbers::Exp(row[j] - greatest) / sum : A(0));
-      }
+      InTurn<kAhead>(
+          thread, places, block.threads(), [&](int64_t j) { return j < seen ? row[j] : lowest; },
+          [&](int64_t j, A score) {
+            to[j] = static_cast<T>(j < seen ? numbers::Exp(score - greatest) / sum : A(0));
+          });
     });
   }
 };
@@ -62,9 +70,14 @@ struct SoftmaxRow {
 // probabilities are 0 nothing is read.
 template <typename T>
 struct SoftmaxRowBackward {
+  static constexpr int kMostThreads = kUsualThreads;
+  struct Both {
+    T p, g;
+  };
+
   const T* probabilities;
   T* gradient;
-  int64_t places;
+  Divisor places;
   bool causal;
   Wide<T> factor;
 
@@ -73,16 +86,18 @@ struct SoftmaxRowBackward {
     using A = Wide<T>;
     const T* const p = probabilities + block.index() * places;
     T* const g = gradient + block.index() * places;
-    const int64_t seen = causal ? block.index() % places + 1 : places;
+    const int64_t seen = causal ? block.index() % places + 1 : places.value();
+    const auto load = [&](int64_t j) { return j < seen ? Both{p[j], g[j]} : Both(); };
     const A dot = block.Sum(A(0), [&](int thread) {
       A part = 0;
-      for (int64_t j = thread; j < seen; j += block.threads()) part += Widen(g[j]) * Widen(p[j]);
+      InTurn<kAhead>(thread, seen, block.threads(), load,
+                     [&](int64_t, Both both) { part += Widen(both.g) * Widen(both.p); });
       return part;
     });
     block.ForEach([&](int thread) {
-      for (int64_t j = thread; j < places; j += block.threads()) {
-        g[j] = static_cast<T>(j < seen ? Widen(p[j]) * (Widen(g[j]) - dot) * factor : A(0));
-      }
+      InTurn<kAhead>(thread, places, block.threads(), load, [&](int64_t j, Both both) {
+        g[j] = static_cast<T>(j < seen ? Widen(both.p) * (Widen(both.g) - dot) * factor : A(0));
+      });
     });
   }
 };
