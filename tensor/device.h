@@ -39,7 +39,7 @@ constexpr int kStreams = 3;
 
 // One model's share of a device: streams, memory and kernels, which run in the stream kCompute. For
 // one thread at a time. Calls return before their work is done; pointers must stay valid until
-// then. What fails after creation (a kernel that is at fault, a device that is lost) does not heal:
+// then, or until the device is gone, which waits for its work. What fails after creation (a kernel that is at fault, a device that is lost) does not heal:
 // it ends the process, with a sentence.
 class Device {
  public:
@@ -54,6 +54,8 @@ class Device {
   virtual absl::StatusOr<void*> AllocatePinned(int64_t bytes) = 0;
   virtual int64_t free_bytes() const = 0;
   virtual int64_t total_bytes() const = 0;
+  // What libraries and recordings take of the free memory later, by themselves.
+  virtual int64_t reserved_bytes() const = 0;
 
   virtual void Upload(Stream stream, const void* host, void* device, int64_t bytes) = 0;
   virtual void Download(Stream stream, const void* device, void* host, int64_t bytes) = 0;

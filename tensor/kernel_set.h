@@ -40,10 +40,11 @@ class KernelSet {
                               const TensorRef& dx, const TensorRef& dweight, const TensorRef& dbias,
                               const TensorRef& scratch) = 0;
 
-  // Values of scratch of the backward function, for a batch of n.
+  // Values of scratch of both functions, for a batch of n.
   virtual int64_t AttentionScratch(int64_t n, int64_t heads, int64_t places) const = 0;
   virtual void ScaledDotProductAttention(int64_t heads, bool causal, const ConstTensorRef& x,
-                                         const TensorRef& y, const TensorRef& probabilities) = 0;
+                                         const TensorRef& y, const TensorRef& probabilities,
+                                         const TensorRef& scratch) = 0;
   virtual void ScaledDotProductAttentionBackward(int64_t heads, bool causal,
                                                  const ConstTensorRef& x,
                                                  const ConstTensorRef& probabilities,

@@ -9,4 +9,11 @@
 #define RUBATO_HOST_DEVICE inline
 #endif
 
+// Before a loop whose count is known, and which a GPU's compiler is to write out.
+#ifdef __CUDA_ARCH__
+#define RUBATO_UNROLL _Pragma("unroll")
+#else
+#define RUBATO_UNROLL
+#endif
+
 #endif  // RUBATO_COMMON_BASE_HOST_DEVICE_H_

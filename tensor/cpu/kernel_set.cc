@@ -46,7 +46,8 @@ class Cpu final : public KernelSet {
     rubato::Conv2dBackward(convolution, x, weight, dy, dx, dweight, dbias, scratch);
   }
   void ScaledDotProductAttention(int64_t heads, bool causal, const ConstTensorRef& x,
-                                 const TensorRef& y, const TensorRef& probabilities) override {
+                                 const TensorRef& y, const TensorRef& probabilities,
+                                 const TensorRef&) override {
     rubato::ScaledDotProductAttention(heads, causal, x, y, probabilities);
   }
   void ScaledDotProductAttentionBackward(int64_t heads, bool causal, const ConstTensorRef& x,

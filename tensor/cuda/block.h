@@ -15,6 +15,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 
 #include "common/base/host_device.h"
 
@@ -114,10 +116,58 @@ class HostBlock {
   alignas(16) char shared_[kMaxThreads * kSharedBytes];
 };
 
-// f(i) for each i below n.
+// use(i, load(i)) for i = first, first + step, ... below n, in this order. Loads go before uses, so
+// that kAhead of them are under way at a time: a compiler does not move a load before a store that
+// it may see. What use(i, ...) stores no load but that of i may read.
+template <int kAhead, typename Load, typename Use>
+RUBATO_HOST_DEVICE void InTurn(int64_t first, int64_t n, int64_t step, Load load, Use use) {
+  using Value = decltype(load(first));
+  int64_t i = first;
+  for (; i + (kAhead - 1) * step < n; i += kAhead * step) {
+    Value values[kAhead];
+    RUBATO_UNROLL
+    for (int k = 0; k < kAhead; ++k) values[k] = load(i + k * step);
+    RUBATO_UNROLL
+    for (int k = 0; k < kAhead; ++k) use(i + k * step, values[k]);
+  }
+  if (i < n) {
+    Value values[kAhead];
+    RUBATO_UNROLL
+    for (int k = 0; k < kAhead; ++k) values[k] = i + k * step < n ? load(i + k * step) : Value();
+    RUBATO_UNROLL
+    for (int k = 0; k < kAhead; ++k) {
+      if (i + k * step < n) use(i + k * step, values[k]);
+    }
+  }
+}
+
+// The most threads with which a kernel is launched: its own kMostThreads, if it says so. With fewer
+// a thread may have more registers.
+template <typename Kernel, typename = void>
+struct MostThreadsOf {
+  static constexpr int kValue = kMaxThreads;
+};
+template <typename Kernel>
+struct MostThreadsOf<Kernel, std::void_t<decltype(Kernel::kMostThreads)>> {
+  static constexpr int kValue = Kernel::kMostThreads;
+};
+
+// How many of its loads an f of ForEachIndex wants under way: 0 if it does not say what it loads.
+template <typename F, typename = void>
+struct AheadOf {
+  static constexpr int kValue = 0;
+};
+template <typename F>
+struct AheadOf<F, std::void_t<decltype(F::kAhead)>> {
+  static constexpr int kValue = F::kAhead;
+};
+
+// f(i) for each i below n or, for an f that has kAhead, f.Store(i, f.Load(i)).
 template <typename F>
 struct ForEachIndex {
-  static constexpr int kEach = 4;  // values of a thread, so that several loads are under way
+  static constexpr int kAhead = AheadOf<F>::kValue;
+  static constexpr int kEach = kAhead > 0 ? kAhead : 4;  // values of a thread
+  static constexpr int kMostThreads = kUsualThreads;
 
   int64_t n;
   F f;
@@ -125,9 +175,14 @@ struct ForEachIndex {
   template <typename Block>
   RUBATO_HOST_DEVICE void operator()(Block& block) const {
     block.ForEach([&](int thread) {
-      for (int k = 0; k < kEach; ++k) {
-        const int64_t i = (block.index() * kEach + k) * block.threads() + thread;
-        if (i < n) f(i);
+      const int64_t first = block.index() * kEach * block.threads() + thread;
+      const int64_t end = (block.index() + 1) * kEach * block.threads();
+      if constexpr (kAhead > 0) {
+        InTurn<kAhead>(
+            first, n < end ? n : end, block.threads(), [&](int64_t i) { return f.Load(i); },
+            [&](int64_t i, const auto& loaded) { f.Store(i, loaded); });
+      } else {
+        for (int64_t i = first; i < end && i < n; i += block.threads()) f(i);
       }
     });
   }
@@ -148,9 +203,12 @@ inline int ThreadsFor(int64_t n, int most = kUsualThreads) {
 }
 
 // The sums over the rows of f.Value(row, column), which are given to f.Store(column, sum); f.Zero()
-// is the sum of nothing. Threads lie in `tile` columns side by side and take the rows in turn.
+// is the sum of nothing, and F::kAhead of a thread's rows are read at a time. Threads lie in `tile`
+// columns side by side and take the rows in turn.
 template <typename F>
 struct SumColumns {
+  static constexpr int kMostThreads = 512;
+
   int64_t rows, columns;
   int tile;  // divides the threads
   F f;
@@ -164,9 +222,9 @@ struct SumColumns {
       const int64_t column = block.index() * tile + thread % tile;
       A sum = f.Zero();
       if (column < columns) {
-        for (int64_t row = thread / tile; row < rows; row += lanes) {
-          sum = sum + f.Value(row, column);
-        }
+        InTurn<F::kAhead>(
+            thread / tile, rows, lanes, [&](int64_t row) { return f.Value(row, column); },
+            [&](int64_t, const A& value) { sum = sum + value; });
       }
       shared[thread] = sum;
     });
@@ -184,7 +242,7 @@ struct SumColumns {
 
 template <typename Queue, typename F>
 void LaunchSumColumns(Queue& queue, int64_t rows, int64_t columns, const F& f) {
-  constexpr int kThreads = 512;
+  constexpr int kThreads = SumColumns<F>::kMostThreads;
   int tile = 4;
   while (tile < columns && tile < kWarp) tile *= 2;
   queue.Launch((columns + tile - 1) / tile, kThreads, SumColumns<F>{rows, columns, tile, f});

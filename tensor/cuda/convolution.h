@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "tensor/cuda/block.h"
+#include "tensor/cuda/divisor.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"
@@ -12,40 +13,41 @@
 namespace rubato {
 namespace convolution {
 
-// A Window as kernels read it.
+// A Window as kernels read it; places are its outputs'.
 struct Grid {
-  int64_t height, width, kernel, stride, padding, out_height, out_width;
-
-  RUBATO_HOST_DEVICE int64_t plane() const { return height * width; }
-  RUBATO_HOST_DEVICE int64_t places() const { return out_height * out_width; }
+  Divisor height, width, kernel, stride, out_width, places;
+  int64_t padding, out_height;
 };
 inline Grid GridOf(const Window& w) {
-  return {w.height, w.width, w.kernel, w.stride, w.padding, w.out_height(), w.out_width()};
+  return {w.height,      w.width,       w.kernel,  w.stride,
+          w.out_width(), w.out_plane(), w.padding, w.out_height()};
 }
 
 // columns (channels kernel^2, examples places) or, `by_example`, (examples, channels kernel^2,
 // places).
 template <typename T>
 struct Unfold {
+  static constexpr int kAhead = 4;
+
   Grid g;
-  int64_t channels, examples;
+  int64_t channels;
   bool by_example;
-  const T* x;  // (examples, channels, height, width)
+  Divisor inner;  // rows of an example or, of a row, examples
+  const T* x;     // (examples, channels, height, width)
   T* columns;
 
-  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t places = g.places(), rows = channels * g.kernel * g.kernel;
-    const int64_t place = i % places, rest = i / places;
-    const int64_t row = by_example ? rest % rows : rest / examples;
-    const int64_t example = by_example ? rest / rows : rest % examples;
-    const int64_t kx = row % g.kernel, ky = row / g.kernel % g.kernel;
-    const int64_t channel = row / (g.kernel * g.kernel);
-    const int64_t iy = place / g.out_width * g.stride + ky - g.padding;
-    const int64_t ix = place % g.out_width * g.stride + kx - g.padding;
+  RUBATO_HOST_DEVICE T Load(int64_t i) const {
+    const int64_t rest = i / g.places, place = i - rest * g.places;
+    const int64_t outer = rest / inner, within = rest - outer * inner;
+    const int64_t row = by_example ? within : outer, example = by_example ? outer : within;
+    const int64_t line = row / g.kernel, kx = row - line * g.kernel;
+    const int64_t channel = line / g.kernel, ky = line - channel * g.kernel;
+    const int64_t oy = place / g.out_width, ox = place - oy * g.out_width;
+    const int64_t iy = oy * g.stride + ky - g.padding, ix = ox * g.stride + kx - g.padding;
     const bool inside = iy >= 0 && iy < g.height && ix >= 0 && ix < g.width;
-    columns[i] =
-        inside ? x[((example * channels + channel) * g.height + iy) * g.width + ix] : T(0.0f);
+    return inside ? x[((example * channels + channel) * g.height + iy) * g.width + ix] : T(0.0f);
   }
+  RUBATO_HOST_DEVICE void Store(int64_t i, T value) const { columns[i] = value; }
 };
 
 // x = the sum of the columns' values at each place of the input; columns (channels kernel^2,
@@ -53,13 +55,15 @@ struct Unfold {
 template <typename T>
 struct Fold {
   Grid g;
-  int64_t channels, examples;
+  Divisor channels;
+  int64_t examples;
   const T* columns;
   T* x;
 
   RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t ix = i % g.width, iy = i / g.width % g.height, rest = i / g.plane();
-    const int64_t channel = rest % channels, example = rest / channels;
+    const int64_t line = i / g.width, ix = i - line * g.width;
+    const int64_t rest = line / g.height, iy = line - rest * g.height;
+    const int64_t example = rest / channels, channel = rest - example * channels;
     Wide<T> sum = 0;
     for (int64_t ky = 0; ky < g.kernel; ++ky) {
       const int64_t y = iy + g.padding - ky;
@@ -69,7 +73,7 @@ struct Fold {
         if (at < 0 || at % g.stride != 0 || at / g.stride >= g.out_width) continue;
         const int64_t row = (channel * g.kernel + ky) * g.kernel + kx;
         const int64_t place = y / g.stride * g.out_width + at / g.stride;
-        sum += Widen(columns[(row * examples + example) * g.places() + place]);
+        sum += Widen(columns[(row * examples + example) * g.places + place]);
       }
     }
     x[i] = static_cast<T>(sum);
@@ -79,25 +83,36 @@ struct Fold {
 // to (channels, examples, places) of from (examples, channels, places).
 template <typename T>
 struct ChannelsFirst {
-  int64_t channels, examples, places;
+  static constexpr int kAhead = 4;
+
+  int64_t channels;
+  Divisor examples, places;
   const T* from;
   T* to;
 
-  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t place = i % places, rest = i / places;
-    to[i] = from[(rest % examples * channels + rest / examples) * places + place];
+  RUBATO_HOST_DEVICE T Load(int64_t i) const {
+    const int64_t rest = i / places, place = i - rest * places;
+    const int64_t channel = rest / examples, example = rest - channel * examples;
+    return from[(example * channels + channel) * places + place];
   }
+  RUBATO_HOST_DEVICE void Store(int64_t i, T value) const { to[i] = value; }
 };
 
 // y[example, channel, place] += bias[channel].
 template <typename T>
 struct AddToPlanes {
-  int64_t channels, places;
+  static constexpr int kAhead = 4;
+
+  Divisor channels, places;
   const T* bias;
   T* y;
 
-  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    y[i] = static_cast<T>(Widen(y[i]) + Widen(bias[i / places % channels]));
+  struct Both {
+    T y, bias;
+  };
+  RUBATO_HOST_DEVICE Both Load(int64_t i) const { return {y[i], bias[i / places % channels]}; }
+  RUBATO_HOST_DEVICE void Store(int64_t i, Both both) const {
+    y[i] = static_cast<T>(Widen(both.y) + Widen(both.bias));
   }
 };
 
@@ -114,7 +129,9 @@ struct SumChannel {
     const T* const row = values + block.index() * n;
     const Wide<T> sum = block.Sum(Wide<T>(0), [&](int thread) {
       Wide<T> part = 0;
-      for (int64_t j = thread; j < n; j += block.threads()) part += Widen(row[j]);
+      InTurn<8>(
+          thread, n, block.threads(), [&](int64_t j) { return row[j]; },
+          [&](int64_t, T value) { part += Widen(value); });
       return part;
     });
     block.ForEach([&](int thread) {
@@ -146,11 +163,20 @@ class ConvolutionKernels : public virtual DeviceKernels {
         const T* columns = Pointer<T>(x) + first * c.in_channels * c.window.plane();
         if (!IsPointwise(c.window)) {
           LaunchForEach(queue_, examples * Rows(c) * places,
-                        convolution::Unfold<T>{convolution::GridOf(c.window), c.in_channels,
-                                               examples, true, columns, Pointer<T>(scratch)});
+                        convolution::Unfold<T>{convolution::GridOf(c.window), c.in_channels, true,
+                                               Rows(c), columns, Pointer<T>(scratch)});
           columns = Pointer<T>(scratch);
         }
-        for (int64_t g = 0; g < c.groups; ++g) {
+        for (int64_t g = 0; places == 1 && g < c.groups; ++g) {
+          // Outputs of one place are rows: one product, and none of a single column for each
+          // example.
+          Product product(Transpose::kNo, Transpose::kYes, examples, out, filter);
+          product.a = MatrixAt(columns + g * filter, Rows(c));
+          product.b = MatrixAt(Pointer<T>(weight) + g * out * filter, filter);
+          product.c = MatrixAt(Pointer<T>(y) + first * c.out_channels + g * out, c.out_channels);
+          queue_.Multiply(product);
+        }
+        for (int64_t g = 0; places > 1 && g < c.groups; ++g) {
           Product product(Transpose::kNo, Transpose::kNo, out, places, filter);
           product.a = MatrixAt(Pointer<T>(weight) + g * out * filter, filter);
           product.b = MatrixAt(columns + g * filter * places, places, Rows(c) * places);
@@ -186,7 +212,7 @@ class ConvolutionKernels : public virtual DeviceKernels {
             convolution::ChannelsFirst<T>{c.out_channels, examples, places,
                                           Pointer<T>(dy) + first * c.out_channels * places, dout});
         LaunchForEach(queue_, Rows(c) * width,
-                      convolution::Unfold<T>{grid, c.in_channels, examples, false,
+                      convolution::Unfold<T>{grid, c.in_channels, false, examples,
                                              Pointer<T>(x) + inputs, columns});
         for (int64_t g = 0; g < c.groups; ++g) {
           Product product(Transpose::kNo, Transpose::kYes, out, filter, width);

@@ -1,8 +1,6 @@
 #include "tensor/cuda/cublas.h"
 
-#include <dlfcn.h>
-
-#include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "absl/status/status.h"
@@ -18,6 +16,14 @@ namespace {
 uint32_t AlignmentOf(const void* address) {
   const uintptr_t bits = reinterpret_cast<uintptr_t>(address) | 256;
   return static_cast<uint32_t>(bits & -bits);
+}
+
+// How many algorithms are asked for.
+constexpr int kAlgorithms = 8;
+
+// "This configuration cannot be done" (documentation of cublasLtMatmul()), rather than a fault.
+bool IsRefusal(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE;
 }
 
 }  // namespace
@@ -36,63 +42,13 @@ cudaDataType_t CudaTypeOf(DType dtype) {
   RUBATO_CHECK(false);
 }
 
-absl::StatusOr<CublasLibrary> CublasLibrary::Open(absl::string_view name) {
-  CublasLibrary library;
-  library.name_ = absl::StrCat("lib", name, ".so.", CUBLAS_VER_MAJOR);
-  // On the loader's own path, or where it lay beside the compiler.
-  const std::string beside = absl::StrCat(RUBATO_CUDA_FOLDER "/lib64/", library.name_);
-  for (const std::string& path : {library.name_, beside}) {
-    if (library.handle_ == nullptr) library.handle_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  }
-  if (library.handle_ == nullptr) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cuBLAS is needed for the GPU, but ", library.name_,
-                     " was found neither on the loader's path (LD_LIBRARY_PATH) nor as ", beside));
-  }
-  return library;
-}
-
-void* CublasLibrary::Address(const char* function) {
-  void* const address = dlsym(handle_, function);
-  if (address == nullptr) missing_ = function;
-  return address;
-}
-
-absl::Status CublasLibrary::status() const {
-  if (missing_.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(name_, " has no function ", missing_,
-                                                    "; expected cuBLAS ", CUBLAS_VER_MAJOR, ".",
-                                                    CUBLAS_VER_MINOR, " or later"));
-}
-
-absl::StatusOr<std::shared_ptr<const Cublas>> Cublas::Open() {
-  RUBATO_ASSIGN_OR_RETURN(CublasLibrary library, CublasLibrary::Open("cublasLt"));
-  auto cublas = std::make_shared<Cublas>();
-  const auto find = [&](auto* function, const char* name) { library.Find(function, name); };
-  find(&cublas->Create, "cublasLtCreate");
-  find(&cublas->Destroy, "cublasLtDestroy");
-  find(&cublas->GetStatusString, "cublasLtGetStatusString");
-  find(&cublas->Matmul, "cublasLtMatmul");
-  find(&cublas->MatmulAlgoGetHeuristic, "cublasLtMatmulAlgoGetHeuristic");
-  find(&cublas->MatmulDescCreate, "cublasLtMatmulDescCreate");
-  find(&cublas->MatmulDescDestroy, "cublasLtMatmulDescDestroy");
-  find(&cublas->MatmulDescSetAttribute, "cublasLtMatmulDescSetAttribute");
-  find(&cublas->MatmulPreferenceCreate, "cublasLtMatmulPreferenceCreate");
-  find(&cublas->MatmulPreferenceDestroy, "cublasLtMatmulPreferenceDestroy");
-  find(&cublas->MatmulPreferenceSetAttribute, "cublasLtMatmulPreferenceSetAttribute");
-  find(&cublas->MatrixLayoutCreate, "cublasLtMatrixLayoutCreate");
-  find(&cublas->MatrixLayoutDestroy, "cublasLtMatrixLayoutDestroy");
-  find(&cublas->MatrixLayoutSetAttribute, "cublasLtMatrixLayoutSetAttribute");
-  RUBATO_RETURN_IF_ERROR(library.status());
-  return cublas;
-}
-
 // cuBLAS reads matrices by columns. What is row-major to us is its transpose to it, so it is asked
 // for c^T = b^T a^T: its A is our b, its rows are our columns.
 struct CublasHandle::Plan {
   cublasLtMatmulDesc_t description = nullptr;
   cublasLtMatrixLayout_t a = nullptr, b = nullptr, c = nullptr;
-  cublasLtMatmulAlgo_t algorithm;
+  // Those left to try, the best one last. The first that works is kept.
+  std::vector<cublasLtMatmulAlgo_t> algorithms;
 };
 
 CublasHandle::CublasHandle(std::shared_ptr<const Cublas> cublas, ProductPrecision precision,
@@ -128,8 +84,11 @@ void CublasHandle::Check(cublasStatus_t status, const char* what) const {
 }
 
 CublasHandle::Shape CublasHandle::ShapeOf(const Product& p) {
-  const uint64_t alignments = uint64_t{AlignmentOf(p.a.values)} << 32 |
-                              uint64_t{AlignmentOf(p.b.values)} << 16 | AlignmentOf(p.c.values);
+  // Each at most 256. Without a bias its alignment is the greatest.
+  uint64_t alignments = 0;
+  for (const void* address : {p.a.values, p.b.values, p.c.values, p.bias}) {
+    alignments = alignments << 16 | AlignmentOf(address);
+  }
   const int kinds = (p.transpose_a == Transpose::kYes) | (p.transpose_b == Transpose::kYes) << 1 |
                     (p.bias != nullptr) << 2 | (p.beta != 0) << 3;
   const int types = static_cast<int>(p.a.dtype) << 8 | static_cast<int>(p.c.dtype);
@@ -137,13 +96,14 @@ CublasHandle::Shape CublasHandle::ShapeOf(const Product& p) {
           p.a.distance, p.b.distance, p.c.distance, kinds,     types,     alignments};
 }
 
-const CublasHandle::Plan& CublasHandle::PlanOf(const Product& p) {
+CublasHandle::Plan& CublasHandle::PlanOf(const Product& p) {
   std::unique_ptr<Plan>& plan = plans_[ShapeOf(p)];
   if (plan != nullptr) return *plan;
   plan = std::make_unique<Plan>();
   Describe(p, plan.get());
   LayOut(p, plan.get());
-  ChooseAlgorithm(p, plan.get());
+  ChooseAlgorithms(p, plan.get());
+  if (plan->algorithms.empty()) NoteMissing(p);
   return *plan;
 }
 
@@ -163,6 +123,8 @@ void CublasHandle::Describe(const Product& p, Plan* plan) const {
   describe(CUBLASLT_MATMUL_DESC_TRANSA, operation(p.transpose_b));
   describe(CUBLASLT_MATMUL_DESC_TRANSB, operation(p.transpose_a));
   if (p.bias == nullptr) return;
+  // The heuristic takes the bias's alignment from its address (cublasLt.h,
+  // CUBLASLT_MATMUL_DESC_BIAS_POINTER).
   describe(CUBLASLT_MATMUL_DESC_EPILOGUE, CUBLASLT_EPILOGUE_BIAS);
   describe(CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, CudaTypeOf(p.c.dtype));
   describe(CUBLASLT_MATMUL_DESC_BIAS_POINTER, p.bias);
@@ -190,7 +152,7 @@ void CublasHandle::LayOut(const Product& p, Plan* plan) const {
   lay_out(&plan->c, p.c, p.m, p.n);
 }
 
-void CublasHandle::ChooseAlgorithm(const Product& p, Plan* plan) const {
+void CublasHandle::ChooseAlgorithms(const Product& p, Plan* plan) const {
   constexpr char kWhat[] = "the choice of a product's algorithm";
   cublasLtMatmulPreference_t preference;
   Check(cublas_->MatmulPreferenceCreate(&preference), kWhat);
@@ -199,25 +161,41 @@ void CublasHandle::ChooseAlgorithm(const Product& p, Plan* plan) const {
           kWhat);
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, static_cast<size_t>(kWorkspaceBytes));
+  // Where k is cut, parts are added in float32. The other schemes add in the output's type.
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+         static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, AlignmentOf(p.b.values));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, AlignmentOf(p.a.values));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, AlignmentOf(p.c.values));
   prefer(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, AlignmentOf(p.c.values));
-  cublasLtMatmulHeuristicResult_t result;
+  cublasLtMatmulHeuristicResult_t results[kAlgorithms];
   int found = 0;
-  Check(cublas_->MatmulAlgoGetHeuristic(handle_, plan->description, plan->a, plan->b, plan->c,
-                                        plan->c, preference, 1, &result, &found),
-        kWhat);
+  const cublasStatus_t status =
+      cublas_->MatmulAlgoGetHeuristic(handle_, plan->description, plan->a, plan->b, plan->c,
+                                      plan->c, preference, kAlgorithms, results, &found);
   Check(cublas_->MatmulPreferenceDestroy(preference), kWhat);
-  if (found == 0) {
-    EndProcess(absl::InternalError(absl::StrCat("cuBLAS has no algorithm for a product of ", p.m,
-                                                " x ", p.k, " and ", p.k, " x ", p.n)));
+  if (IsRefusal(status)) return;
+  Check(status, kWhat);
+  // A result is one only if its own state says so (cublasLt.h, cublasLtMatmulHeuristicResult_t).
+  for (int i = found - 1; i >= 0; --i) {
+    if (results[i].state != CUBLAS_STATUS_SUCCESS) continue;
+    if (results[i].workspaceSize > static_cast<size_t>(kWorkspaceBytes)) continue;
+    plan->algorithms.push_back(results[i].algo);
   }
-  plan->algorithm = result.algo;
 }
 
-void CublasHandle::Multiply(const Product& p, cudaStream_t stream) {
-  const Plan& plan = PlanOf(p);
+void CublasHandle::NoteMissing(const Product& p) {
+  std::fprintf(stderr,
+               "warning: on the GPU: cuBLAS has no algorithm for a product of %lld x %lld and %lld "
+               "x %lld%s; it is done in another way, which may be slow\n",
+               static_cast<long long>(p.m), static_cast<long long>(p.k),
+               static_cast<long long>(p.k), static_cast<long long>(p.n),
+               p.bias == nullptr ? "" : " with a bias");
+}
+
+bool CublasHandle::Multiply(const Product& p, cudaStream_t stream) {
+  Plan& plan = PlanOf(p);
+  if (plan.algorithms.empty()) return false;
   if (p.bias != nullptr) {
     Check(cublas_->MatmulDescSetAttribute(plan.description, CUBLASLT_MATMUL_DESC_BIAS_POINTER,
                                           &p.bias, sizeof p.bias),
@@ -225,10 +203,18 @@ void CublasHandle::Multiply(const Product& p, cudaStream_t stream) {
   }
   const float alpha = static_cast<float>(p.alpha), beta = static_cast<float>(p.beta);
   void* const c = const_cast<void*>(p.c.values);
-  Check(cublas_->Matmul(handle_, plan.description, &alpha, p.b.values, plan.a, p.a.values, plan.b,
-                        &beta, c, plan.c, c, plan.c, &plan.algorithm, workspace_, kWorkspaceBytes,
-                        stream),
-        "a product");
+  while (!plan.algorithms.empty()) {
+    const cublasStatus_t status = cublas_->Matmul(
+        handle_, plan.description, &alpha, p.b.values, plan.a, p.a.values, plan.b, &beta, c, plan.c,
+        c, plan.c, &plan.algorithms.back(), workspace_, kWorkspaceBytes, stream);
+    if (!IsRefusal(status)) {
+      Check(status, "a product");
+      return true;
+    }
+    plan.algorithms.pop_back();  // nothing was begun
+  }
+  NoteMissing(p);
+  return false;
 }
 
 }  // namespace rubato

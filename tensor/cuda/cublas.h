@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <tuple>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -47,8 +48,12 @@ struct Cublas {
   // Errors as CublasLibrary's.
   static absl::StatusOr<std::shared_ptr<const Cublas>> Open();
 
+  // "13.1.0", of what was opened, which may be another than what was built with.
+  std::string Version() const;
+
   decltype(&cublasLtCreate) Create = nullptr;
   decltype(&cublasLtDestroy) Destroy = nullptr;
+  decltype(&cublasLtGetVersion) GetVersion = nullptr;
   decltype(&cublasLtGetStatusString) GetStatusString = nullptr;
   decltype(&cublasLtMatmul) Matmul = nullptr;
   decltype(&cublasLtMatmulAlgoGetHeuristic) MatmulAlgoGetHeuristic = nullptr;
@@ -74,7 +79,8 @@ class CublasHandle {
                                                               void* workspace);
   ~CublasHandle();
 
-  void Multiply(const Product& product, cudaStream_t stream);
+  // False, and nothing is done, if the library has no algorithm for it.
+  bool Multiply(const Product& product, cudaStream_t stream);
 
  private:
   // All that the choice of an algorithm depends on.
@@ -86,11 +92,12 @@ class CublasHandle {
   void Check(cublasStatus_t status, const char* what) const;
   static Shape ShapeOf(const Product& product);
   // Made once for products of one shape.
-  const Plan& PlanOf(const Product& product);
-  // The parts of a plan: what is computed, how its matrices lie, and by which algorithm.
+  Plan& PlanOf(const Product& product);
+  // The parts of a plan: what is computed, how its matrices lie, and by which algorithms.
   void Describe(const Product& product, Plan* plan) const;
   void LayOut(const Product& product, Plan* plan) const;
-  void ChooseAlgorithm(const Product& product, Plan* plan) const;
+  void ChooseAlgorithms(const Product& product, Plan* plan) const;
+  static void NoteMissing(const Product& product);
 
   const std::shared_ptr<const Cublas> cublas_;
   const ProductPrecision precision_;

@@ -10,6 +10,7 @@
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/host_memory.h"
 #include "common/base/status.h"
@@ -24,8 +25,16 @@ namespace {
 // Of A100, H100 and what came after them.
 constexpr int kMinCapability = 8;
 
-// How often a host that waits looks whether the GPU is still at work.
+// How often a host that waits for a signal looks whether the GPU is still at work.
 constexpr absl::Duration kLook = absl::Milliseconds(200);
+// One that waits for a stream looks all the time, at first; then it leaves its core to others.
+constexpr int kEagerLooks = 1000;
+constexpr absl::Duration kPause = absl::Microseconds(50);
+
+// What CUDA takes after a model has its memory: the code of the kernels and of cuBLAS, which is
+// loaded when it is first called, and recordings of steps. Not measured, and meant to be more than
+// enough: no GPU was there.
+constexpr int64_t kReserved = int64_t{512} << 20;
 
 // Of the host's memory; how much of it may be pinned is known to the driver alone.
 std::string AvailableOnHost() {
@@ -36,7 +45,7 @@ std::string AvailableOnHost() {
 
 class CudaDevice final : public Device {
  public:
-  explicit CudaDevice(int index) : index_(index) {}
+  CudaDevice(int index, absl::Duration patience) : index_(index), patience_(patience) {}
   ~CudaDevice() override;
 
   absl::Status Open(ProductPrecision precision);
@@ -48,6 +57,7 @@ class CudaDevice final : public Device {
   absl::StatusOr<void*> AllocatePinned(int64_t bytes) override;
   int64_t free_bytes() const override { return Memory().first; }
   int64_t total_bytes() const override { return Memory().second; }
+  int64_t reserved_bytes() const override { return kReserved; }
 
   void Upload(Stream stream, const void* host, void* device, int64_t bytes) override {
     Use();
@@ -67,6 +77,7 @@ class CudaDevice final : public Device {
   }
 
   void Signal(Stream stream) override {
+    Use();
     const auto count = [](void* self) { static_cast<CudaDevice*>(self)->CountSignal(); };
     CheckCuda(cudaLaunchHostFunc(At(stream), count, this), "a signal");
   }
@@ -75,12 +86,7 @@ class CudaDevice final : public Device {
     signals_ = 0;
   }
   void AwaitSignals(int64_t count) override;
-  void Synchronize() override {
-    Use();
-    for (cudaStream_t stream : streams_) {
-      if (stream != nullptr) CheckCuda(cudaStreamSynchronize(stream), "a step");
-    }
-  }
+  void Synchronize() override;
 
   void BeginRecording() override {
     Use();
@@ -88,6 +94,7 @@ class CudaDevice final : public Device {
               "the recording of a step");
   }
   int EndRecording() override {
+    Use();
     cudaGraph_t graph;
     CheckCuda(cudaStreamEndCapture(At(Stream::kCompute), &graph), "the recording of a step");
     recordings_.emplace_back();
@@ -115,7 +122,21 @@ class CudaDevice final : public Device {
     ++signals_;
   }
 
+  // Whether a stream's work is done. Ends the process if it failed.
+  bool IsDone(cudaStream_t stream) const {
+    const cudaError_t error = cudaStreamQuery(stream);
+    if (error == cudaErrorNotReady) return false;
+    CheckCuda(error, "a step");
+    return true;
+  }
+  // Ends the process if there has been nothing for too long.
+  static void CheckPatience(const Patience& patience) {
+    const absl::Status status = patience.Check(absl::Now(), "a step");
+    if (!status.ok()) EndProcess(status);
+  }
+
   const int index_;
+  const absl::Duration patience_;
   std::string description_;
   std::array<cudaStream_t, kStreams> streams_ = {};
   std::array<cudaEvent_t, kStreams> events_ = {};
@@ -147,7 +168,7 @@ absl::Status CudaDevice::Open(ProductPrecision precision) {
   }
   RUBATO_ASSIGN_OR_RETURN(void* const workspace, Allocate(CublasHandle::kWorkspaceBytes));
   RUBATO_ASSIGN_OR_RETURN(cublas_, CublasHandle::Create(precision, workspace));
-  queue_ = std::make_unique<CudaQueue>(At(Stream::kCompute), cublas_.get());
+  queue_ = std::make_unique<CudaQueue>(index_, At(Stream::kCompute), cublas_.get());
   kernels_ = MakeCudaKernels(queue_.get());
   return absl::OkStatus();
 }
@@ -155,6 +176,13 @@ absl::Status CudaDevice::Open(ProductPrecision precision) {
 // Nothing is checked here or in other destructors: a process that ends may have no driver any more.
 CudaDevice::~CudaDevice() {
   cudaSetDevice(index_);
+  const Patience patience(patience_, absl::Now());
+  for (cudaStream_t stream : streams_) {
+    while (stream != nullptr && cudaStreamQuery(stream) == cudaErrorNotReady) {
+      if (!patience.Check(absl::Now(), "").ok()) return;  // what is given back waits for it, too
+      absl::SleepFor(kPause);
+    }
+  }
   for (cudaGraphExec_t recording : recordings_) cudaGraphExecDestroy(recording);
   kernels_.reset();
   cublas_.reset();
@@ -199,22 +227,39 @@ absl::StatusOr<void*> CudaDevice::AllocatePinned(int64_t bytes) {
 void CudaDevice::AwaitSignals(int64_t count) {
   const auto there = [this, count]()
                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return signals_ >= count; };
-  while (true) {
+  Use();
+  Patience patience(patience_, absl::Now());
+  for (int64_t seen = 0;;) {
     {
       absl::MutexLock lock(&mutex_);
       if (mutex_.AwaitWithTimeout(absl::Condition(&there), kLook)) return;
+      if (signals_ > seen) patience.OnMoved(absl::Now());
+      seen = signals_;
     }
-    // A stream that has failed signals nothing.
-    for (cudaStream_t stream : streams_) {
-      const cudaError_t error = cudaStreamQuery(stream);
-      if (error != cudaErrorNotReady) CheckCuda(error, "a step");
+    for (cudaStream_t stream : streams_) IsDone(stream);  // one that has failed signals nothing
+    CheckPatience(patience);
+  }
+}
+
+void CudaDevice::Synchronize() {
+  Use();
+  Patience patience(patience_, absl::Now());
+  for (cudaStream_t stream : streams_) {
+    for (int looks = 0; !IsDone(stream); ++looks) {
+      if (looks < kEagerLooks) continue;
+      absl::SleepFor(kPause);
+      CheckPatience(patience);
     }
+    patience.OnMoved(absl::Now());
   }
 }
 
 }  // namespace
 
-void CudaQueue::Multiply(const Product& product) { cublas_.Multiply(product, stream_); }
+bool CudaQueue::MultiplyByCublas(const Product& product) {
+  CheckCuda(cudaSetDevice(index_), "the choice of a GPU");
+  return cublas_.Multiply(product, stream_);
+}
 
 absl::StatusOr<int> CountGpus() {
   int count = 0;
@@ -235,11 +280,13 @@ absl::StatusOr<std::string> GpuModel(int index) {
   cudaDeviceProp properties;
   RUBATO_RETURN_IF_ERROR(
       CudaStatus(cudaGetDeviceProperties(&properties, index), "a look at the GPU"));
-  return absl::StrCat(properties.name, ", cuBLAS ", CUBLAS_VER_MAJOR, ".", CUBLAS_VER_MINOR);
+  RUBATO_ASSIGN_OR_RETURN(const std::shared_ptr<const Cublas> cublas, Cublas::Open());
+  return absl::StrCat(properties.name, ", cuBLAS ", cublas->Version());
 }
 
-absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int index, ProductPrecision precision) {
-  auto device = std::make_unique<CudaDevice>(index);
+absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int index, ProductPrecision precision,
+                                                absl::Duration patience) {
+  auto device = std::make_unique<CudaDevice>(index, patience);
   RUBATO_RETURN_IF_ERROR(device->Open(precision));
   return device;
 }

@@ -6,6 +6,8 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "tensor/cuda/patience.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"
 
@@ -15,12 +17,15 @@ namespace rubato {
 // saying why, if there is none, or if CUDA is not part of this build.
 absl::StatusOr<int> CountGpus();
 
-// What decides the bits of its results: "NVIDIA H200, cuBLAS 13.1". Errors as CountGpus.
+// What decides the bits of its results: "NVIDIA H200, cuBLAS 13.1.0", of the library that
+// is there. Errors as CountGpus.
 absl::StatusOr<std::string> GpuModel(int index);
 
 // One model's share of GPU `index`. FailedPrecondition if it is too old, or cuBLAS is not there;
-// ResourceExhausted without memory.
-absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int index, ProductPrecision precision);
+// ResourceExhausted without memory. A wait of the device's ends the process when nothing has moved
+// for as long as `patience`.
+absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int index, ProductPrecision precision,
+                                                absl::Duration patience = kGpuPatience);
 
 }  // namespace rubato
 

@@ -74,7 +74,7 @@ class CudaBlock {
 
 // With bounds, so that a block of the most threads always has the registers that it needs.
 template <typename Kernel>
-__global__ void __launch_bounds__(kMaxThreads) RunBlock(const Kernel kernel) {
+__global__ void __launch_bounds__(MostThreadsOf<Kernel>::kValue, 1) RunBlock(const Kernel kernel) {
   extern __shared__ double shared[];
   CudaBlock block(reinterpret_cast<char*>(shared));
   kernel(block);
@@ -82,7 +82,11 @@ __global__ void __launch_bounds__(kMaxThreads) RunBlock(const Kernel kernel) {
 
 template <typename Kernel>
 void CudaQueue::Launch(int64_t blocks, int threads, const Kernel& kernel) {
-  RUBATO_CHECK(blocks > 0 && blocks < (int64_t{1} << 31));
+  RUBATO_CHECK(blocks > 0 && blocks < (int64_t{1} << 31) &&
+               threads <= MostThreadsOf<Kernel>::kValue);
+  // A stream takes kernels only from threads whose GPU is its own (CUDA C++ Programming Guide,
+  // "Stream and Event Behavior" on several GPUs).
+  CheckCuda(cudaSetDevice(index_), "the choice of a GPU");
   RunBlock<<<static_cast<unsigned>(blocks), threads, threads * kSharedBytes, stream_>>>(kernel);
   CheckCuda(cudaGetLastError(), "the start of a kernel");
 }

@@ -18,16 +18,22 @@ class CudaQueue {
  public:
   static constexpr bool kHasDouble = false;
 
-  // Both must outlive it.
-  CudaQueue(cudaStream_t stream, CublasHandle* cublas) : stream_(stream), cublas_(*cublas) {}
+  // Of GPU `index`. Both must outlive it.
+  CudaQueue(int index, cudaStream_t stream, CublasHandle* cublas)
+      : index_(index), stream_(stream), cublas_(*cublas) {}
 
   // Defined in cuda_launch.h, for nvcc.
   template <typename Kernel>
   void Launch(int64_t blocks, int threads, const Kernel& kernel);
 
+  // Defined in gpu_kernels.cu, likewise: what cuBLAS has no algorithm for is done by a kernel.
   void Multiply(const Product& product);
 
  private:
+  // By cuBLAS. False if it has no algorithm.
+  bool MultiplyByCublas(const Product& product);
+
+  const int index_;
   const cudaStream_t stream_;
   CublasHandle& cublas_;
 };

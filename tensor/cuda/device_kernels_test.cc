@@ -209,6 +209,32 @@ TEST_P(DeviceKernelsTest, OfCrossEntropy) {
   }
 }
 
+// A score's rounding to a half float is an error of its probability, here of up to e^(1/16). What
+// is left is the rounding of the probability itself.
+TEST_P(DeviceKernelsTest, AttentionsScoresAreNotRounded) {
+  const int64_t n = 3, places = 33;
+  for (const int64_t heads : {1, 2, 5}) {  // one product for each head, or for each example
+    const int64_t size = 4, channels = heads * size, scores = n * heads * places * places;
+    const Values x = Draw(n * places * 3 * channels, 7, 4);
+    Values y(n * places * channels), p(scores);
+    for (const bool causal : {false, true}) {
+      CpuKernels().ScaledDotProductAttention(heads, causal,
+                                             ConstTensorRef(x).Reshaped({n, places, 3 * channels}),
+                                             TensorRef(y).Reshaped({n, places, channels}), p, {});
+      const TensorRef found = Take(scores), out = Take(n * places * channels);
+      kernels().ScaledDotProductAttention(heads, causal,
+                                          Send(x).Reshaped({n, places, 3 * channels}),
+                                          out.Reshaped({n, places, channels}), found,
+                                          Take(kernels().AttentionScratch(n, heads, places)));
+      const Values values = Receive(found);
+      for (int64_t i = 0; i < scores; ++i) {
+        // Smallest numbers of float16 are 2^-24 apart.
+        ASSERT_NEAR(values[i], p[i], (rounding_ + 2e-5) * p[i] + 0x1p-25) << heads << " " << i;
+      }
+    }
+  }
+}
+
 TEST_P(DeviceKernelsTest, OfSquaredErrors) {
   const int64_t rows = 700, columns = 300;
   const Values x = Draw(rows * columns, 3);

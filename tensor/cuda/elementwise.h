@@ -6,6 +6,7 @@
 
 #include "common/base/philox.h"
 #include "tensor/cuda/block.h"
+#include "tensor/cuda/divisor.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/device.h"
 
@@ -62,33 +63,45 @@ struct Addition {
 // y = f(x).
 template <typename T, typename F>
 struct Apply {
+  static constexpr int kAhead = 8;
+
   const T* x;
   T* y;
-  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    y[i] = static_cast<T>(F::Value(Widen(x[i])));
+  RUBATO_HOST_DEVICE T Load(int64_t i) const { return x[i]; }
+  RUBATO_HOST_DEVICE void Store(int64_t i, T value) const {
+    y[i] = static_cast<T>(F::Value(Widen(value)));
   }
 };
 
 // z = f(x, y).
 template <typename T, typename F>
 struct Combine {
+  static constexpr int kAhead = 8;
+
   const T* x;
   const T* y;
   T* z;
-  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    z[i] = static_cast<T>(F::Times(Widen(x[i]), Widen(y[i])));
+  struct Both {
+    T x, y;
+  };
+  RUBATO_HOST_DEVICE Both Load(int64_t i) const { return {x[i], y[i]}; }
+  RUBATO_HOST_DEVICE void Store(int64_t i, Both both) const {
+    z[i] = static_cast<T>(F::Times(Widen(both.x), Widen(both.y)));
   }
 };
 
 template <typename T>
 struct GeluValues {
+  static constexpr int kAhead = 8;
+
   const T* x;
   T* y;
   T* derivative;  // or null
   bool by_tanh;
-  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+  RUBATO_HOST_DEVICE T Load(int64_t i) const { return x[i]; }
+  RUBATO_HOST_DEVICE void Store(int64_t i, T loaded) const {
     Wide<T> d;
-    const Wide<T> value = Widen(x[i]);
+    const Wide<T> value = Widen(loaded);
     y[i] = static_cast<T>(by_tanh ? numbers::GeluTanh(value, &d) : numbers::Gelu(value, &d));
     if (derivative != nullptr) derivative[i] = static_cast<T>(d);
   }
@@ -115,9 +128,12 @@ struct DropFour {
 
 template <typename T>
 struct CopyValues {
+  static constexpr int kAhead = 8;
+
   const T* x;
   T* y;
-  RUBATO_HOST_DEVICE void operator()(int64_t i) const { y[i] = x[i]; }
+  RUBATO_HOST_DEVICE T Load(int64_t i) const { return x[i]; }
+  RUBATO_HOST_DEVICE void Store(int64_t i, T value) const { y[i] = value; }
 };
 
 template <typename T>
@@ -128,25 +144,39 @@ struct Zero {
 
 template <typename From, typename To>
 struct ConvertValues {
+  static constexpr int kAhead = 8;
+
   const From* x;
   To* y;
-  RUBATO_HOST_DEVICE void operator()(int64_t i) const { y[i] = static_cast<To>(Widen(x[i])); }
+  RUBATO_HOST_DEVICE From Load(int64_t i) const { return x[i]; }
+  RUBATO_HOST_DEVICE void Store(int64_t i, From value) const {
+    y[i] = static_cast<To>(Widen(value));
+  }
 };
 
 // y[i, j] = x[i, j] + bias[j].
 template <typename T>
 struct AddToRows {
+  static constexpr int kAhead = 4;
+
   const T* x;
   const Wide<T>* bias;
-  int64_t columns;
+  Divisor columns;
   T* y;
-  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    y[i] = static_cast<T>(Widen(x[i]) + bias[i % columns]);
+  struct Both {
+    T x;
+    Wide<T> bias;
+  };
+  RUBATO_HOST_DEVICE Both Load(int64_t i) const { return {x[i], bias[i % columns]}; }
+  RUBATO_HOST_DEVICE void Store(int64_t i, Both both) const {
+    y[i] = static_cast<T>(Widen(both.x) + both.bias);
   }
 };
 
 template <typename T>
 struct Column {
+  static constexpr int kAhead = 16;
+
   const T* x;
   int64_t columns;
   Wide<T>* sums;
@@ -159,11 +189,14 @@ struct Column {
 
 template <typename T>
 struct UnscaleValues {
+  static constexpr int kAhead = 8;
+
   const float* scale;
   T* gradient;
   double* overflow;
-  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    const T value = gradient[i] / *scale;
+  RUBATO_HOST_DEVICE T Load(int64_t i) const { return gradient[i]; }
+  RUBATO_HOST_DEVICE void Store(int64_t i, T loaded) const {
+    const T value = loaded / *scale;
     gradient[i] = value;
     if (!(value - value == 0)) *overflow = 1;  // infinite, or no number; all write the same
   }

@@ -15,12 +15,15 @@ class EmulatedDevice final : public Device {
  public:
   explicit EmulatedDevice(const EmulatedDeviceOptions& options)
       : total_(options.memory_bytes),
+        reserved_(options.reserved_bytes),
         free_(options.memory_bytes),
-        queue_(options.precision, options.seed),
+        queue_(options.precision, options.seed, options.library),
         kernels_(&queue_, options.columns) {}
 
   std::string description() const override { return "an emulated GPU"; }
   DeviceKernels& kernels() override { return kernels_; }
+
+  ~EmulatedDevice() override { Synchronize(); }
 
   absl::StatusOr<void*> Allocate(int64_t bytes) override {
     if (bytes > free_) {
@@ -42,6 +45,7 @@ class EmulatedDevice final : public Device {
   }
   int64_t free_bytes() const override { return free_; }
   int64_t total_bytes() const override { return total_; }
+  int64_t reserved_bytes() const override { return reserved_; }
 
   void Upload(Stream stream, const void* host, void* device, int64_t bytes) override {
     queue_.Give(stream, [=] { std::memcpy(device, host, bytes); });
@@ -72,7 +76,7 @@ class EmulatedDevice final : public Device {
     void operator()(void* memory) const { std::free(memory); }
   };
 
-  const int64_t total_;
+  const int64_t total_, reserved_;
   int64_t free_;
   std::vector<std::unique_ptr<void, Free>> memory_;
   int64_t signals_ = 0;

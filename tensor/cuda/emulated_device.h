@@ -10,11 +10,16 @@
 
 namespace rubato {
 
+// What products the emulated library has algorithms for.
+enum class EmulatedLibrary { kWhole, kNoBias, kNothing };
+
 // What a test chooses of an emulated GPU.
 struct EmulatedDeviceOptions {
   ProductPrecision precision = ProductPrecision::kFloat32;
   uint64_t seed = 1;  // of the order of work, see EmulatedQueue
   int64_t memory_bytes = int64_t{4} << 30;
+  int64_t reserved_bytes = 0;
+  EmulatedLibrary library = EmulatedLibrary::kWhole;
   int64_t columns = kColumns;  // see ConvolutionKernels
 };
 

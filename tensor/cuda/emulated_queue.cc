@@ -1,10 +1,14 @@
 #include "tensor/cuda/emulated_queue.h"
 
+#include <cstdio>
 #include <cstring>
+#include <string>
 #include <utility>
 
 #include "tensor/cpu/gemm.h"
 #include "tensor/cuda/numbers.h"
+#include "tensor/cuda/plain_product.h"
+#include "tensor/cuda/product_contract.h"
 
 namespace rubato {
 namespace {
@@ -64,18 +68,26 @@ void MultiplyAs(const Product& p, ProductPrecision precision) {
 }  // namespace
 
 void EmulatedQueue::Multiply(const Product& product) {
-  RUBATO_CHECK(product.a.dtype == product.b.dtype && product.k > 0);
+  MultiplyByLibrary(*this, product, [this](const Product& p) { return AskLibrary(p); });
+}
+
+bool EmulatedQueue::AskLibrary(const Product& product) {
+  const absl::Status allowed = CheckContract(product);
+  if (!allowed.ok()) std::fprintf(stderr, "%s\n", std::string(allowed.message()).c_str());
+  RUBATO_CHECK(allowed.ok());
+  if (library_ == EmulatedLibrary::kNothing) return false;
+  if (library_ == EmulatedLibrary::kNoBias && product.bias != nullptr) return false;
   Give(Stream::kCompute, [product, precision = precision_] {
     ByType<EmulatedQueue>(product.a.dtype, [&](auto zero) {
       using T = decltype(zero);
       if (product.c.dtype == DTypeOf<T>()) {
         MultiplyAs<T, T>(product, precision);
       } else {
-        RUBATO_CHECK(product.c.dtype == DType::kFloat32);
         MultiplyAs<T, float>(product, precision);
       }
     });
   });
+  return true;
 }
 
 void EmulatedQueue::Give(Stream stream, std::function<void()> work) {

@@ -9,6 +9,7 @@
 
 #include "common/base/random.h"
 #include "tensor/cuda/block.h"
+#include "tensor/cuda/emulated_device.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"
 
@@ -21,11 +22,13 @@ class EmulatedQueue {
  public:
   static constexpr bool kHasDouble = true;
 
-  EmulatedQueue(ProductPrecision precision, uint64_t seed) : precision_(precision), random_(seed) {}
+  EmulatedQueue(ProductPrecision precision, uint64_t seed,
+                EmulatedLibrary library = EmulatedLibrary::kWhole)
+      : precision_(precision), library_(library), random_(seed) {}
 
   template <typename Kernel>
   void Launch(int64_t blocks, int threads, const Kernel& kernel) {
-    RUBATO_CHECK(blocks > 0 && threads % kWarp == 0 && threads <= kMaxThreads);
+    RUBATO_CHECK(blocks > 0 && threads % kWarp == 0 && threads <= MostThreadsOf<Kernel>::kValue);
     const bool backwards = random_.Below(2) == 1;
     Give(Stream::kCompute, [=] {
       for (int64_t i = 0; i < blocks; ++i) {
@@ -59,9 +62,12 @@ class EmulatedQueue {
     Stream other;
   };
 
+  // What the library is asked for must be allowed (product_contract.h). False if it lacks it.
+  bool AskLibrary(const Product& product);
   bool IsReady(const Piece& piece) const { return piece.work || done_[piece.other] >= piece.count; }
 
   const ProductPrecision precision_;
+  const EmulatedLibrary library_;
   RandomStream random_;
   std::array<std::deque<Piece>, kStreams> streams_;
   std::array<int64_t, kStreams> given_ = {}, done_ = {};

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "tensor/cuda/block.h"
+#include "tensor/cuda/divisor.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/device.h"
 
@@ -14,22 +15,28 @@ namespace ends {
 // y[i] = the row of `weight` that x[i] says; of an index that there is not, no numbers.
 template <typename T>
 struct Embed {
-  int64_t count, channels;
+  static constexpr int kAhead = 4;
+
+  int64_t count;
+  Divisor channels;
   const Wide<T>* x;
   const Wide<T>* weight;
   T* y;
 
-  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t index = static_cast<int64_t>(x[i / channels]);
-    y[i] = static_cast<T>(index >= 0 && index < count ? weight[index * channels + i % channels]
-                                                      : static_cast<Wide<T>>(NAN));
+  RUBATO_HOST_DEVICE Wide<T> Load(int64_t i) const {
+    const int64_t row = i / channels, index = static_cast<int64_t>(x[row]);
+    return index >= 0 && index < count ? weight[(index - row) * channels + i]
+                                       : static_cast<Wide<T>>(NAN);
   }
+  RUBATO_HOST_DEVICE void Store(int64_t i, Wide<T> value) const { y[i] = static_cast<T>(value); }
 };
 
 // A row of dweight, a block's, which looks through x for its index. Rows of dy are added in turn,
 // so that sums need no atomics and have the CPU's order.
 template <typename T>
 struct EmbedBackward {
+  static constexpr int kMostThreads = kUsualThreads;
+
   int64_t rows, channels;  // of dy
   const Wide<T>* x;
   const T* dy;
@@ -65,6 +72,8 @@ struct EmbedBackward {
 // A row of logits, a block's.
 template <typename T>
 struct CrossEntropyRow {
+  static constexpr int kMostThreads = kUsualThreads;
+
   int64_t classes;
   double label_smoothing, gradient_scale;
   int64_t ignore_index;
@@ -145,6 +154,8 @@ struct CrossEntropyRow {
 // The squared errors of a row, a block's.
 template <typename T>
 struct SquaredErrorRow {
+  static constexpr int kMostThreads = kUsualThreads;
+
   int64_t columns;
   double factor;
   const T* x;

@@ -36,6 +36,10 @@ class GpuKernelsTest : public ::testing::TestWithParam<uint64_t> {
     EmulatedDeviceOptions options;
     options.seed = GetParam();
     options.columns = 100000;
+    // What the library has no algorithm for is done in another way, to the same values.
+    options.library = GetParam() == 3   ? EmulatedLibrary::kNoBias
+                      : GetParam() == 4 ? EmulatedLibrary::kNothing
+                                        : EmulatedLibrary::kWhole;
     device_ = MakeEmulatedDevice(options);
   }
 
@@ -117,6 +121,23 @@ TEST_P(GpuKernelsTest, OfRowsAndColumns) {
     ExpectAlike("layer norm backward", {n, c, c}, [&](KernelSet& k, auto& out) {
       k.LayerNormBackward(As(x, shape), row, statistics, As(dy, shape), As(out[0], shape), out[1],
                           out[2]);
+    });
+  }
+}
+
+// Sides of 1, which the library is kept from, as well as others.
+TEST_P(GpuKernelsTest, OfLinearLayers) {
+  for (const auto& [rows, in, out] : {std::make_tuple(64, 13, 64), std::make_tuple(64, 64, 1),
+                                      std::make_tuple(1, 64, 7), std::make_tuple(9, 1, 5)}) {
+    const int64_t r = rows, i = in, o = out;  // a binding cannot be captured
+    const Values x = Draw(r * i, 1), weight = Draw(o * i, 2), bias = Draw(o, 3),
+                 dy = Draw(r * o, 4);
+    ExpectAlike("linear", {r * o}, [&](KernelSet& k, auto& y) {
+      k.Linear(As(x, {r, i}), As(weight, {o, i}), bias, As(y[0], {r, o}));
+    });
+    ExpectAlike("linear backward", {r * i, o * i, o}, [&](KernelSet& k, auto& d) {
+      k.LinearBackward(As(x, {r, i}), As(weight, {o, i}), As(dy, {r, o}), As(d[0], {r, i}),
+                       As(d[1], {o, i}), d[2]);
     });
   }
 }
@@ -231,10 +252,12 @@ TEST_P(GpuKernelsTest, OfTexts) {
     const int64_t scores = int64_t{n} * heads * places * places;
     for (const bool causal : {false, true}) {
       ExpectAlike("attention", {values, scores}, [&](KernelSet& k, auto& out) {
-        k.ScaledDotProductAttention(heads, causal, As(qkv, in), As(out[0], out_shape), out[1]);
+        k.ScaledDotProductAttention(heads, causal, As(qkv, in), As(out[0], out_shape), out[1],
+                                    *Keep(scores));
       });
       Values y(values), p(scores);
-      CpuKernels().ScaledDotProductAttention(heads, causal, As(qkv, in), As(y, out_shape), p);
+      CpuKernels().ScaledDotProductAttention(heads, causal, As(qkv, in), As(y, out_shape), p,
+                                             TensorRef());
       ExpectAlike("attention backward", {3 * values}, [&](KernelSet& k, auto& out) {
         k.ScaledDotProductAttentionBackward(heads, causal, As(qkv, in), p, As(d, out_shape),
                                             As(out[0], in), *Keep(scores));

@@ -17,7 +17,9 @@ absl::StatusOr<int> CountGpus() { return NotBuilt(); }
 
 absl::StatusOr<std::string> GpuModel(int) { return NotBuilt(); }
 
-absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int, ProductPrecision) { return NotBuilt(); }
+absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int, ProductPrecision, absl::Duration) {
+  return NotBuilt();
+}
 
 absl::StatusOr<std::unique_ptr<ProductTimer>> OpenProductTimer(int, ProductPrecision) {
   return NotBuilt();

@@ -5,11 +5,14 @@
 #define RUBATO_TENSOR_CUDA_NORMALIZATION_H_
 
 #include "tensor/cuda/block.h"
+#include "tensor/cuda/divisor.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/device.h"
 
 namespace rubato {
 namespace normalization {
+
+constexpr int kAhead = 4;  // values that a thread reads at a time
 
 // Values that share mean and variance, and which weight is whose. Set s has the values At(s, i), i
 // below count, of the channels Channel(s, i).
@@ -23,7 +26,8 @@ struct Rows {
 
 // Groups of channels of each example, (channels, plane).
 struct Groups {
-  int64_t count, groups, plane;  // count: channels of a group times plane
+  int64_t count;  // channels of a group times plane
+  Divisor groups, plane;
   RUBATO_HOST_DEVICE int64_t At(int64_t s, int64_t i) const { return s * count + i; }
   RUBATO_HOST_DEVICE int64_t Channel(int64_t s, int64_t i) const {
     return (s % groups * count + i) / plane;
@@ -32,9 +36,10 @@ struct Groups {
 
 // Channels of all examples.
 struct Channels {
-  int64_t count, channels, plane;  // count: examples times plane
+  int64_t count;  // examples times plane
+  Divisor channels, plane;
   RUBATO_HOST_DEVICE int64_t At(int64_t s, int64_t i) const {
-    return (i / plane * channels + s) * plane + i % plane;
+    return (i / plane * (channels - 1) + s) * plane + i;
   }
   RUBATO_HOST_DEVICE int64_t Channel(int64_t s, int64_t) const { return s; }
 };
@@ -53,19 +58,19 @@ struct Normalize {
   RUBATO_HOST_DEVICE void operator()(Block& block) const {
     using A = Wide<T>;
     const int64_t s = block.index();
+    const auto load = [&](int64_t i) { return x[sets.At(s, i)]; };
     const A mean = block.Sum(A(0), [&](int thread) {
       A sum = 0;
-      for (int64_t i = thread; i < sets.count; i += block.threads()) {
-        sum += Widen(x[sets.At(s, i)]);
-      }
+      InTurn<kAhead>(thread, sets.count, block.threads(), load,
+                     [&](int64_t, T value) { sum += Widen(value); });
       return sum;
     }) / static_cast<A>(sets.count);
     const A variance = block.Sum(A(0), [&](int thread) {
       A sum = 0;
-      for (int64_t i = thread; i < sets.count; i += block.threads()) {
-        const A off = Widen(x[sets.At(s, i)]) - mean;
+      InTurn<kAhead>(thread, sets.count, block.threads(), load, [&](int64_t, T value) {
+        const A off = Widen(value) - mean;
         sum += off * off;
-      }
+      });
       return sum;
     }) / static_cast<A>(sets.count);
     const A inverse = 1 / numbers::Sqrt(variance + eps);
@@ -74,13 +79,12 @@ struct Normalize {
         statistics[2 * s] = mean;
         statistics[2 * s + 1] = inverse;
       }
-      for (int64_t i = thread; i < sets.count; i += block.threads()) {
-        const int64_t at = sets.At(s, i);
-        const A value = (Widen(x[at]) - mean) * inverse;
-        y[at] = static_cast<T>(weight == nullptr
-                                   ? value
-                                   : value * weight[sets.Channel(s, i)] + bias[sets.Channel(s, i)]);
-      }
+      InTurn<kAhead>(thread, sets.count, block.threads(), load, [&](int64_t i, T loaded) {
+        const A value = (Widen(loaded) - mean) * inverse;
+        y[sets.At(s, i)] = static_cast<T>(weight == nullptr ? value
+                                                            : value * weight[sets.Channel(s, i)] +
+                                                                  bias[sets.Channel(s, i)]);
+      });
     });
   }
 };
@@ -95,27 +99,32 @@ struct NormalizeBackward {
   const T* dy;
   T* dx;
 
+  struct Both {
+    T x;
+    Wide<T> gradient;
+  };
+
   template <typename Block>
   RUBATO_HOST_DEVICE void operator()(Block& block) const {
     using A = Wide<T>;
     const int64_t s = block.index();
     const A mean = statistics[2 * s], inverse = statistics[2 * s + 1];
+    const auto load = [&](int64_t i) { return Both{x[sets.At(s, i)], Gradient(s, i)}; };
     const Pair<A> sums = block.Sum(Pair<A>{0, 0}, [&](int thread) {
       Pair<A> part = {0, 0};
-      for (int64_t i = thread; i < sets.count; i += block.threads()) {
-        const A gradient = Gradient(s, i), value = (Widen(x[sets.At(s, i)]) - mean) * inverse;
-        part = part + Pair<A>{gradient, gradient * value};
-      }
+      InTurn<kAhead>(thread, sets.count, block.threads(), load, [&](int64_t, Both both) {
+        const A value = (Widen(both.x) - mean) * inverse;
+        part = part + Pair<A>{both.gradient, both.gradient * value};
+      });
       return part;
     });
     const A count = static_cast<A>(sets.count);
     block.ForEach([&](int thread) {
-      for (int64_t i = thread; i < sets.count; i += block.threads()) {
-        const int64_t at = sets.At(s, i);
-        const A value = (Widen(x[at]) - mean) * inverse;
-        dx[at] =
-            static_cast<T>(inverse * (Gradient(s, i) - (sums.first + value * sums.second) / count));
-      }
+      InTurn<kAhead>(thread, sets.count, block.threads(), load, [&](int64_t i, Both both) {
+        const A value = (Widen(both.x) - mean) * inverse;
+        dx[sets.At(s, i)] =
+            static_cast<T>(inverse * (both.gradient - (sums.first + value * sums.second) / count));
+      });
     });
   }
 
@@ -129,6 +138,8 @@ struct NormalizeBackward {
 // The gradients by weight and bias of rows, as sums of columns.
 template <typename T>
 struct ColumnGradients {
+  static constexpr int kAhead = 8;
+
   int64_t columns;
   const T* x;
   const Wide<T>* statistics;
@@ -165,13 +176,16 @@ struct ChannelGradients {
     const int64_t c = block.index();
     const Pair<A> sums = block.Sum(Pair<A>{0, 0}, [&](int thread) {
       Pair<A> part = {0, 0};
-      for (int64_t i = thread; i < all.count; i += block.threads()) {
-        const int64_t at = all.At(c, i);
-        const int64_t s = groups == 0 ? c : i / all.plane * groups + c * groups / all.channels;
-        const A gradient = Widen(dy[at]);
-        const A value = (Widen(x[at]) - statistics[2 * s]) * statistics[2 * s + 1];
-        part = part + Pair<A>{gradient * value, gradient};
-      }
+      InTurn<kAhead>(
+          thread, all.count, block.threads(),
+          [&](int64_t i) {
+            const int64_t at = all.At(c, i);
+            const int64_t s = groups == 0 ? c : i / all.plane * groups + c * groups / all.channels;
+            const A gradient = Widen(dy[at]);
+            const A value = (Widen(x[at]) - statistics[2 * s]) * statistics[2 * s + 1];
+            return Pair<A>{gradient * value, gradient};
+          },
+          [&](int64_t, Pair<A> value) { part = part + value; });
       return part;
     });
     block.ForEach([&](int thread) {
@@ -184,7 +198,9 @@ struct ChannelGradients {
 
 template <typename T>
 struct ByStatistics {
-  int64_t channels, plane;
+  static constexpr int kAhead = 4;
+
+  Divisor channels, plane;
   const T* x;
   const Wide<T>* weight;
   const Wide<T>* bias;
@@ -193,12 +209,13 @@ struct ByStatistics {
   Wide<T> eps;
   T* y;
 
-  RUBATO_HOST_DEVICE void operator()(int64_t i) const {
+  RUBATO_HOST_DEVICE Wide<T> Load(int64_t i) const {
     using A = Wide<T>;
     const int64_t c = i / plane % channels;
     const A value = (Widen(x[i]) - mean[c]) * (1 / numbers::Sqrt(variance[c] + eps));
-    y[i] = static_cast<T>(weight == nullptr ? value : value * weight[c] + bias[c]);
+    return weight == nullptr ? value : value * weight[c] + bias[c];
   }
+  RUBATO_HOST_DEVICE void Store(int64_t i, Wide<T> value) const { y[i] = static_cast<T>(value); }
 };
 
 template <typename A>

@@ -4,6 +4,7 @@
 #define RUBATO_TENSOR_CUDA_POOLING_H_
 
 #include "tensor/cuda/block.h"
+#include "tensor/cuda/divisor.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/device.h"
 
@@ -16,19 +17,22 @@ struct Span {
 
 // Windows of `kernel` values, `stride` apart, on a side of `size` values with padding.
 struct Sliding {
-  int64_t size, out, kernel, stride, padding;
+  Divisor size, out;
+  int64_t kernel;
+  Divisor stride;
+  int64_t padding;
 
   // What window o sees of the side.
   RUBATO_HOST_DEVICE Span Seen(int64_t o) const {
     const int64_t begin = o * stride - padding, end = begin + kernel;
-    return {begin < 0 ? 0 : begin, end > size ? size : end};
+    return {begin < 0 ? 0 : begin, end > size.value() ? size.value() : end};
   }
   // The windows that see value i.
   RUBATO_HOST_DEVICE Span Holding(int64_t i) const {
     const int64_t least = i + padding - kernel + 1;
     const int64_t begin = least <= 0 ? 0 : (least + stride - 1) / stride;
     const int64_t end = (i + padding) / stride + 1;
-    return {begin, end > out ? out : end};
+    return {begin, end > out.value() ? out.value() : end};
   }
   RUBATO_HOST_DEVICE int64_t Length(int64_t o, bool count_padding) const {
     return count_padding ? kernel : Seen(o).end - Seen(o).begin;
@@ -37,7 +41,7 @@ struct Sliding {
 
 // out windows that share a side evenly: [floor(o s / out), ceil((o + 1) s / out)).
 struct Adaptive {
-  int64_t size, out;
+  Divisor size, out;
 
   RUBATO_HOST_DEVICE Span Seen(int64_t o) const {
     return {o * size / out, ((o + 1) * size + out - 1) / out};
@@ -55,8 +59,8 @@ struct Maximum {
   T* y;
 
   RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t plane = i / (rows.out * columns.out);
-    const Span ys = rows.Seen(i / columns.out % rows.out), xs = columns.Seen(i % columns.out);
+    const int64_t line = i / columns.out, plane = line / rows.out;
+    const Span ys = rows.Seen(line - plane * rows.out), xs = columns.Seen(i - line * columns.out);
     const T* const from = x + plane * rows.size * columns.size;
     T greatest = from[ys.begin * columns.size + xs.begin];
     for (int64_t iy = ys.begin; iy < ys.end; ++iy) {
@@ -78,8 +82,8 @@ struct MaximumBackward {
   T* dx;
 
   RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t iy = i / columns.size % rows.size, ix = i % columns.size;
-    const int64_t plane = i / (rows.size * columns.size);
+    const int64_t line = i / columns.size, ix = i - line * columns.size;
+    const int64_t plane = line / rows.size, iy = line - plane * rows.size;
     const Span ys = rows.Holding(iy), xs = columns.Holding(ix);
     Wide<T> sum = 0;
     for (int64_t oy = ys.begin; oy < ys.end; ++oy) {
@@ -113,9 +117,10 @@ struct Average {
   T* y;
 
   RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    const int64_t oy = i / columns.out % rows.out, ox = i % columns.out;
+    const int64_t line = i / columns.out, ox = i - line * columns.out;
+    const int64_t plane = line / rows.out, oy = line - plane * rows.out;
     const Span ys = rows.Seen(oy), xs = columns.Seen(ox);
-    const T* const from = x + i / (rows.out * columns.out) * rows.size * columns.size;
+    const T* const from = x + plane * rows.size * columns.size;
     Wide<T> sum = 0;
     for (int64_t iy = ys.begin; iy < ys.end; ++iy) {
       for (int64_t ix = xs.begin; ix < xs.end; ++ix) sum += Widen(from[iy * columns.size + ix]);
@@ -133,9 +138,10 @@ struct AverageBackward {
   T* dx;
 
   RUBATO_HOST_DEVICE void operator()(int64_t i) const {
-    const Span ys = rows.Holding(i / columns.size % rows.size),
-               xs = columns.Holding(i % columns.size);
-    const T* const from = dy + i / (rows.size * columns.size) * rows.out * columns.out;
+    const int64_t line = i / columns.size, plane = line / rows.size;
+    const Span ys = rows.Holding(line - plane * rows.size),
+               xs = columns.Holding(i - line * columns.size);
+    const T* const from = dy + plane * rows.out * columns.out;
     Wide<T> sum = 0;
     for (int64_t oy = ys.begin; oy < ys.end; ++oy) {
       for (int64_t ox = xs.begin; ox < xs.end; ++ox) {

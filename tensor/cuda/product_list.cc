@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "tensor/cuda/gpu_kernels.h"
+#include "tensor/cuda/plain_product.h"
 
 namespace rubato {
 namespace {
@@ -21,7 +22,12 @@ class ListingQueue {
 
   template <typename Kernel>
   void Launch(int64_t, int, const Kernel&) {}
-  void Multiply(const Product& product) { products_.push_back(product); }
+  void Multiply(const Product& product) {
+    MultiplyByLibrary(*this, product, [this](const Product& p) {
+      products_.push_back(p);
+      return true;
+    });
+  }
 
  private:
   std::vector<Product>& products_;
@@ -44,6 +50,7 @@ class ProductList final : public Device {
   }
   int64_t free_bytes() const override { return std::numeric_limits<int64_t>::max(); }
   int64_t total_bytes() const override { return std::numeric_limits<int64_t>::max(); }
+  int64_t reserved_bytes() const override { return 0; }
 
   void Upload(Stream, const void*, void*, int64_t) override {}
   void Download(Stream, const void*, void*, int64_t) override {}

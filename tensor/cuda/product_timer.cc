@@ -17,6 +17,7 @@
 #include "common/base/status.h"
 #include "tensor/cuda/cublas.h"
 #include "tensor/cuda/cuda_check.h"
+#include "tensor/cuda/product_contract.h"
 #include "tensor/half_float.h"
 
 namespace rubato {
@@ -228,9 +229,11 @@ absl::StatusOr<ProductTime> CudaProductTimer::Time(const Product& product) {
     RUBATO_RETURN_IF_ERROR(bias.Allocate(p.n * BytesOf(p.c.dtype), p.bias));
     p.bias = bias.values();
   }
+  if (!MayEndInBias(p)) p.bias = nullptr;  // which layers do not ask the library for either
   const auto ours = [&] {
-    cublas_->Multiply(p, stream_);  // ends the process if it fails
-    return absl::OkStatus();
+    return cublas_->Multiply(p, stream_)  // ends the process if it fails
+               ? absl::OkStatus()
+               : absl::UnimplementedError("cuBLAS has no algorithm for a product");
   };
   const auto alone = [&] { return Alone(p); };
 

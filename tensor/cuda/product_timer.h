@@ -6,6 +6,7 @@
 
 #include "absl/status/statusor.h"
 #include "tensor/cuda/product.h"
+#include "tensor/cuda/product_extent.h"
 
 namespace rubato {
 
@@ -31,21 +32,6 @@ absl::StatusOr<std::unique_ptr<ProductTimer>> OpenProductTimer(int gpu, ProductP
 
 // On the CPU, in an emulated GPU, beside plain loops in double precision: for tests.
 std::unique_ptr<ProductTimer> MakeEmulatedProductTimer(ProductPrecision precision);
-
-// A matrix's values from the first to the last of all that the product has; `rows` and `columns`
-// are as stored.
-inline int64_t ExtentOf(const Matrix& matrix, int64_t rows, int64_t columns, int64_t count) {
-  return (count - 1) * matrix.distance + (rows - 1) * matrix.pitch + columns;
-}
-inline int64_t ExtentOfA(const Product& p) {
-  return p.transpose_a == Transpose::kYes ? ExtentOf(p.a, p.k, p.m, p.count)
-                                          : ExtentOf(p.a, p.m, p.k, p.count);
-}
-inline int64_t ExtentOfB(const Product& p) {
-  return p.transpose_b == Transpose::kYes ? ExtentOf(p.b, p.n, p.k, p.count)
-                                          : ExtentOf(p.b, p.k, p.n, p.count);
-}
-inline int64_t ExtentOfC(const Product& p) { return ExtentOf(p.c, p.m, p.n, p.count); }
 
 }  // namespace rubato
 

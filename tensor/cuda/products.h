@@ -2,9 +2,12 @@
 #ifndef RUBATO_TENSOR_CUDA_PRODUCTS_H_
 #define RUBATO_TENSOR_CUDA_PRODUCTS_H_
 
+#include <algorithm>
 #include <cmath>
+#include <type_traits>
 
 #include "tensor/cuda/block.h"
+#include "tensor/cuda/divisor.h"
 #include "tensor/cuda/elementwise.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/cuda/product.h"
@@ -13,41 +16,52 @@
 namespace rubato {
 namespace attention {
 
-// A row of scores becomes its softmax: a block's. Row i of a causal one has i + 1 values, then
-// zeros.
+constexpr int kAhead = 4;  // of a row of 1024 places all that a thread has
+
+// The softmax of a row of scores, a block's. Row i of a causal one has i + 1 values, then zeros.
+// Scores lie behind one another, in the type that they are computed in, for a half float's rounding
+// would be an error of exp's argument; probabilities may lie where they lay.
 template <typename T>
 struct SoftmaxRow {
-  T* scores;
-  int64_t places;
+  static constexpr int kMostThreads = kUsualThreads;
+
+  const Wide<T>* scores;
+  T* probabilities;
+  Divisor places;
+  int64_t distance;  // of one matrix of probabilities from the next
   bool causal;
 
   template <typename Block>
   RUBATO_HOST_DEVICE void operator()(Block& block) const {
     using A = Wide<T>;
-    T* const row = scores + block.index() * places;
-    const int64_t seen = causal ? block.index() % places + 1 : places;
+    const int64_t matrix = block.index() / places, place = block.index() - matrix * places;
+    const A* const row = scores + block.index() * places;
+    T* const to = probabilities + matrix * distance + place * places;
+    const int64_t seen = causal ? place + 1 : places.value();
     const A lowest = numbers::Lowest<A>();
     const A greatest = block.Reduce(
         lowest,
         [&](int thread) {
           A most = lowest;
-          for (int64_t j = thread; j < seen; j += block.threads()) {
-            most = Greater()(most, Widen(row[j]));
-          }
+          InTurn<kAhead>(
+              thread, seen, block.threads(), [&](int64_t j) { return row[j]; },
+              [&](int64_t, A score) { most = Greater()(most, score); });
           return most;
         },
         Greater());
     const A sum = block.Sum(A(0), [&](int thread) {
       A part = 0;
-      for (int64_t j = thread; j < seen; j += block.threads()) {
-        part += numbers::Exp(Widen(row[j]) - greatest);
-      }
+      InTurn<kAhead>(
+          thread, seen, block.threads(), [&](int64_t j) { return row[j]; },
+          [&](int64_t, A score) { part += numbers::Exp(score - greatest); });
       return part;
     });
     block.ForEach([&](int thread) {
-      for (int64_t j = thread; j < places; j += block.threads()) {
-        row[j] = static_cast<T>(j < seen ? numbers::Exp(Widen(row[j]) - greatest) / sum : A(0));
-      }
+      InTurn<kAhead>(
+          thread, places, block.threads(), [&](int64_t j) { return j < seen ? row[j] : lowest; },
+          [&](int64_t j, A score) {
+            to[j] = static_cast<T>(j < seen ? numbers::Exp(score - greatest) / sum : A(0));
+          });
     });
   }
 };
@@ -56,9 +70,14 @@ struct SoftmaxRow {
 // probabilities are 0 nothing is read.
 template <typename T>
 struct SoftmaxRowBackward {
+  static constexpr int kMostThreads = kUsualThreads;
+  struct Both {
+    T p, g;
+  };
+
   const T* probabilities;
   T* gradient;
-  int64_t places;
+  Divisor places;
   bool causal;
   Wide<T> factor;
 
@@ -67,16 +86,18 @@ struct SoftmaxRowBackward {
     using A = Wide<T>;
     const T* const p = probabilities + block.index() * places;
     T* const g = gradient + block.index() * places;
-    const int64_t seen = causal ? block.index() % places + 1 : places;
+    const int64_t seen = causal ? block.index() % places + 1 : places.value();
+    const auto load = [&](int64_t j) { return j < seen ? Both{p[j], g[j]} : Both(); };
     const A dot = block.Sum(A(0), [&](int thread) {
       A part = 0;
-      for (int64_t j = thread; j < seen; j += block.threads()) part += Widen(g[j]) * Widen(p[j]);
+      InTurn<kAhead>(thread, seen, block.threads(), load,
+                     [&](int64_t, Both both) { part += Widen(both.g) * Widen(both.p); });
       return part;
     });
     block.ForEach([&](int thread) {
-      for (int64_t j = thread; j < places; j += block.threads()) {
-        g[j] = static_cast<T>(j < seen ? Widen(p[j]) * (Widen(g[j]) - dot) * factor : A(0));
-      }
+      InTurn<kAhead>(thread, places, block.threads(), load, [&](int64_t j, Both both) {
+        g[j] = static_cast<T>(j < seen ? Widen(both.p) * (Widen(both.g) - dot) * factor : A(0));
+      });
     });
   }
 };
@@ -139,30 +160,51 @@ class ProductKernels : public virtual DeviceKernels {
   }
 
   int64_t AttentionScratch(int64_t n, int64_t heads, int64_t places) const override {
-    return n * heads * places * places;
+    // Forward, in half floats: one matrix in float32 takes the room of two.
+    return std::max<int64_t>(n * heads, 2) * places * places;
   }
 
   void ScaledDotProductAttention(int64_t heads, bool causal, const ConstTensorRef& x,
-                                 const TensorRef& y, const TensorRef& probabilities) override {
+                                 const TensorRef& y, const TensorRef& probabilities,
+                                 const TensorRef& scratch) override {
     const attention::Layout l = {x.dim(0), heads, x.dim(1), x.dim(2) / 3};
     ByType<Queue>(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      T* const scores = Pointer<T>(probabilities);
+      using A = Wide<T>;
+      T* const p = Pointer<T>(probabilities);
+      // Scores of half floats are in float32, of so many matrices at a time as scratch has room
+      // for. Others lie where the probabilities will, all of them.
+      constexpr bool kInPlace = std::is_same_v<T, A>;
+      const int64_t most = kInPlace ? l.count() : std::max<int64_t>(1, l.n * heads / 2);
       for (int64_t i = 0; i < l.products(); ++i) {
-        const T* q = Pointer<T>(x) + l.X(i);
-        Product product(Transpose::kNo, Transpose::kYes, l.places, l.places, l.size());
-        product.a = MatrixAt(q, l.row(), l.x_distance());
-        product.b = MatrixAt(q + l.channels, l.row(), l.x_distance());
-        product.c = Scores(l, scores, i);
-        product.alpha = 1 / std::sqrt(static_cast<double>(l.size()));
-        product.count = l.count();
-        queue_.Multiply(product);
+        for (int64_t first = 0; first < l.count(); first += most) {
+          const T* const q = Pointer<T>(x) + l.X(i) + first * l.x_distance();
+          T* const here = p + l.Score(i) + first * l.score_distance();
+          Product product(Transpose::kNo, Transpose::kYes, l.places, l.places, l.size());
+          product.a = MatrixAt(q, l.row(), l.x_distance());
+          product.b = MatrixAt(q + l.channels, l.row(), l.x_distance());
+          product.alpha = 1 / std::sqrt(static_cast<double>(l.size()));
+          product.count = std::min(most, l.count() - first);
+          if constexpr (kInPlace) {
+            product.c = MatrixAt(here, l.places, l.score_distance());
+            queue_.Multiply(product);
+          } else {
+            A* const scores = static_cast<A*>(const_cast<void*>(scratch.address()));
+            product.c = MatrixAt(scores, l.places, l.places * l.places);
+            queue_.Multiply(product);
+            queue_.Launch(
+                product.count * l.places, ThreadsFor(l.places),
+                attention::SoftmaxRow<T>{scores, here, l.places, l.score_distance(), causal});
+          }
+        }
       }
-      queue_.Launch(l.n * heads * l.places, ThreadsFor(l.places),
-                    attention::SoftmaxRow<T>{scores, l.places, causal});
+      if constexpr (kInPlace) {
+        queue_.Launch(l.n * heads * l.places, ThreadsFor(l.places),
+                      attention::SoftmaxRow<T>{p, p, l.places, l.places * l.places, causal});
+      }
       for (int64_t i = 0; i < l.products(); ++i) {
         Product product(Transpose::kNo, Transpose::kNo, l.places, l.size(), l.places);
-        product.a = Scores(l, scores, i);
+        product.a = Scores(l, p, i);
         product.b = MatrixAt(Pointer<T>(x) + l.X(i) + 2 * l.channels, l.row(), l.x_distance());
         product.c = MatrixAt(Pointer<T>(y) + l.Y(i), l.channels, l.y_distance());
         product.count = l.count();

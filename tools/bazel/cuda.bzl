@@ -31,12 +31,18 @@ def _cuda_toolkit_impl(repository):
 cc_library(
     name = "runtime",
     srcs = ["lib64/libcudart_static.a"],
+    linkopts = ["-lpthread", "-ldl", "-lrt"],
+    visibility = ["//visibility:public"],
+    deps = [":headers"],
+)
+
+cc_library(
+    name = "headers",
     hdrs = glob(
         ["include/*.h", "include/*.hpp", "include/crt/**", "include/nv/**", "include/cccl/nv/**"],
         allow_empty = True,
     ),
     includes = ["include", "include/cccl"],
-    linkopts = ["-lpthread", "-ldl", "-lrt"],
     visibility = ["//visibility:public"],
 )
 """)

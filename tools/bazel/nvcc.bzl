@@ -2,24 +2,38 @@
 
 load("@cuda//:cuda.bzl", "CUDA")
 
-# Machine code for the GPUs of the A100 and of the H100 and H200; later ones translate the PTX.
-_TARGETS = ["arch=compute_80,code=sm_80", "arch=compute_90,code=sm_90", "arch=compute_90,code=compute_90"]
+# Machine code for the GPUs of the A100, of the H100 and H200, and of both kinds of Blackwell; later
+# ones translate the PTX.
+_TARGETS = [
+    "arch=compute_80,code=sm_80",
+    "arch=compute_90,code=sm_90",
+    "arch=compute_90,code=compute_90",
+    "arch=compute_100,code=sm_100",
+    "arch=compute_120,code=sm_120",
+]
 
-def nvcc_object(name, src, hdrs):
+def nvcc_object(name, src, hdrs, table, table_maker):
     """NAME.o of a .cu file, to be listed in a cc_library's srcs.
 
     Args:
       name: of the rule.
       src: the .cu file.
       hdrs: what it includes, but for the distribution's headers and the toolkit's.
+      table: a file that says what became of each kernel.
+      table_maker: the program that writes it (tensor/cuda/kernel_table.py).
     """
+    kept = "$(RULEDIR)/" + name + ".kept"
     native.genrule(
         name = name,
-        srcs = [src] + hdrs,
-        outs = [name + ".o"],
-        cmd = " ".join(
+        srcs = [src, table_maker] + hdrs,
+        outs = [name + ".o", table],
+        cmd = "mkdir -p %s && " % kept + " ".join(
             [CUDA + "/bin/nvcc", "-std=c++17", "-O3", "-I.", "-Werror=all-warnings"] +
             ["-gencode=" + target for target in _TARGETS] +
-            ["-Xcompiler=-Wall,-Wextra,-fPIC", "-c $(location %s) -o $@" % src],
-        ),
+            ["-Xptxas=-v", "--keep", "--keep-dir", kept] +
+            ["-Xcompiler=-Wall,-Wextra,-fPIC", "-c $(location %s) -o $(location %s.o)" % (src, name)],
+        ) + (" > %s/log 2>&1 || { cat %s/log >&2; exit 1; }; " % (kept, kept)) +
+        ("/usr/bin/python3 $(location %s) $$(%s/bin/nvcc --version | sed -n 's/.*, V//p') %s/log %s " %
+         (table_maker, CUDA, kept, kept)) +
+        ("> $(location %s) && rm -r %s" % (table, kept)),
     )

@@ -33,17 +33,22 @@ void* Address(const ConstTensorRef& tensor) { return const_cast<void*>(tensor.ad
 
 int64_t BytesOf(const ConstTensorRef& tensor) { return tensor.size() * BytesOf(tensor.dtype()); }
 
-// Of a device with `free` bytes; batches of n take bytes_for(n). Says how many would fit.
-absl::Status DoesNotFit(const Device& device, int64_t free, Purpose purpose, int64_t batch,
+// Of a device with room for `room` bytes; batches of n take bytes_for(n). Says how many would fit.
+absl::Status DoesNotFit(const Device& device, int64_t room, Purpose purpose, int64_t batch,
                         absl::FunctionRef<int64_t(int64_t n)> bytes_for) {
   int64_t fits = 0;
   for (int64_t below = batch; below - fits > 1;) {
     const int64_t middle = (fits + below) / 2;
-    (bytes_for(middle) <= free ? fits : below) = middle;
+    (bytes_for(middle) <= room ? fits : below) = middle;
   }
+  const std::string reserved = device.reserved_bytes() == 0
+                                   ? ""
+                                   : absl::StrCat(" beside ", Gigabytes(device.reserved_bytes()),
+                                                  " that its libraries take");
   return absl::ResourceExhaustedError(absl::StrCat(
-      device.description(), " has ", Gigabytes(free), " free of ", Gigabytes(device.total_bytes()),
-      "; ", purpose == Purpose::kEvaluation ? "evaluation" : "training", " in batches of ", batch,
+      device.description(), " has ", Gigabytes(std::max<int64_t>(room, 0)), " free of ",
+      Gigabytes(device.total_bytes()), reserved, "; ",
+      purpose == Purpose::kEvaluation ? "evaluation" : "training", " in batches of ", batch,
       " needs ", Gigabytes(bytes_for(batch)), ", ",
       fits == 0 ? "and even single samples do not fit"
                 : absl::StrCat(fits, " would fit (train.batch_size over train.micro_batches)")));
@@ -72,8 +77,6 @@ DeviceStep::DeviceStep(const Objective& objective, int64_t max_batch, DType dtyp
       keeps_(keeps),
       device_(std::move(device)) {}
 
-DeviceStep::~DeviceStep() { device_->Synchronize(); }
-
 absl::Status DeviceStep::Allocate(Graph graph) {
   const KernelSet& kernels = device_->kernels();
   const auto bytes_for = [&](int64_t n) {
@@ -83,39 +86,38 @@ absl::Status DeviceStep::Allocate(Graph graph) {
   };
   MemoryPlan plan = PlanMemory(graph, max_batch_, purpose_, kernels, dtype_);
   const DeviceLayout l = LayOut(graph, plan, objective_, max_batch_, dtype_, purpose_, keeps_);
-  const int64_t had = device_->free_bytes();
-  const absl::StatusOr<void*> memory = device_->Allocate(l.device_bytes);
-  if (!memory.ok()) {
-    if (!absl::IsResourceExhausted(memory.status())) return memory.status();
-    return DoesNotFit(*device_, had, purpose_, max_batch_, bytes_for);
+  const int64_t room = device_->free_bytes() - device_->reserved_bytes();
+  if (l.device_bytes > room) {
+    return DoesNotFit(*device_, room, purpose_, max_batch_, bytes_for);
   }
+  RUBATO_ASSIGN_OR_RETURN(void* const memory, device_->Allocate(l.device_bytes));
   bytes_ = l.device_bytes;
   RUBATO_ASSIGN_OR_RETURN(void* const host, device_->AllocatePinned(l.host.bytes));
-  parameters_ = At(*memory, l.parameters, value_, graph.size);
+  parameters_ = At(memory, l.parameters, value_, graph.size);
   if (IsHalf(dtype_)) {
-    factors_ = At(*memory, l.factors, dtype_, l.n_factors);
+    factors_ = At(memory, l.factors, dtype_, l.n_factors);
     factor_begins_ = l.factor_begins;
-    converted_ = At(*memory, l.converted, dtype_, l.n_features);
+    converted_ = At(memory, l.converted, dtype_, l.n_features);
   }
   if (purpose_ != Purpose::kEvaluation) {
     for (int64_t offset : l.gradients) {
-      gradients_.push_back(At(*memory, offset, value_, graph.size));
+      gradients_.push_back(At(memory, offset, value_, graph.size));
     }
     staged_gradient_ = At(host, l.host.gradient, value_, graph.size);
   }
-  features_ = At(*memory, l.features, value_, l.n_features);
-  targets_ = At(*memory, l.targets, l.target, l.n_targets);
-  scale_ = At(*memory, l.scale, DType::kFloat32, 2);
-  rows_ = At(*memory, l.rows, DType::kFloat64, 2 * l.n_rows);
-  sums_ = At(*memory, l.sums, DType::kFloat64, 3);
-  keys_ = reinterpret_cast<const uint64_t*>(static_cast<char*>(*memory) + l.keys);
+  features_ = At(memory, l.features, value_, l.n_features);
+  targets_ = At(memory, l.targets, l.target, l.n_targets);
+  scale_ = At(memory, l.scale, DType::kFloat32, 2);
+  rows_ = At(memory, l.rows, DType::kFloat64, 2 * l.n_rows);
+  sums_ = At(memory, l.sums, DType::kFloat64, 3);
+  keys_ = reinterpret_cast<const uint64_t*>(static_cast<char*>(memory) + l.keys);
   staged_parameters_ = At(host, l.host.parameters, value_, graph.size);
   staged_features_ = At(host, l.host.features, value_, l.n_features);
   staged_targets_ = At(host, l.host.targets, l.target, l.n_targets);
   staged_sums_ = At(host, l.host.sums, DType::kFloat64, 3);
   staged_scale_ = reinterpret_cast<float*>(static_cast<char*>(host) + l.host.scale);
   staged_keys_ = reinterpret_cast<uint64_t*>(static_cast<char*>(host) + l.host.keys);
-  const TensorRef arena = At(*memory, l.arena, dtype_, plan.size);
+  const TensorRef arena = At(memory, l.arena, dtype_, plan.size);
   network_ = std::make_unique<Network>(std::move(graph), std::move(plan), max_batch_,
                                        &device_->kernels(), arena);
   return absl::OkStatus();

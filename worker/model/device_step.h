@@ -40,7 +40,6 @@ class DeviceStep {
                                                             int64_t max_batch, DType dtype,
                                                             Purpose purpose, int keeps,
                                                             std::unique_ptr<Device> device);
-  ~DeviceStep();
 
   const Graph& graph() const { return network_->graph(); }
   int64_t memory_bytes() const { return bytes_; }  // of the device

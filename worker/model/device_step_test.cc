@@ -328,6 +328,23 @@ TEST(DeviceMemory, SaysWhatBatchWouldFit) {
                                   HasSubstr("even single samples do not fit")));
 }
 
+// What the device's libraries take later must be there then.
+TEST(DeviceMemory, LeavesWhatTheDeviceTakesLater) {
+  const Problem p = Mlp(64);
+  EmulatedDeviceOptions options;
+  const auto create = [&](int64_t n) {
+    return OnGpu(TestedGpu::kEmulated, p.model, p.example, p.objective, n, DType::kFloat32,
+                 options);
+  };
+  const int64_t ten = (*create(10))->memory_bytes();
+  options.memory_bytes = ten + 99;
+  options.reserved_bytes = 100;
+  EXPECT_THAT(create(10),
+              IsError(absl::StatusCode::kResourceExhausted, HasSubstr(", 9 would fit")));
+  options.memory_bytes = ten + 100;
+  RUBATO_EXPECT_OK(create(10));
+}
+
 // Where training fits, evaluation by as many samples does, and not by any number; who reads that it
 // does not is told what was for lack of memory.
 TEST(DeviceMemory, SufficesForEvaluationByTheMicroBatch) {

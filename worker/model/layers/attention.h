@@ -27,7 +27,8 @@ class AttentionCore : public Layer {
 
   void Forward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
                const TensorRef& y) override {
-    context.kernels->ScaledDotProductAttention(heads_, causal_, x, y, context.saved);
+    context.kernels->ScaledDotProductAttention(heads_, causal_, x, y, context.saved,
+                                               context.scratch);
   }
 
   void Backward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,

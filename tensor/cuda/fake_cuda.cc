@@ -1,0 +1,368 @@
+#include "tensor/cuda/fake_cuda.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <set>
+#include <utility>
+
+#include "common/base/check.h"
+
+// What streams and their like are. One thread at a time uses the runtime, as one uses a Device.
+struct CUgraph_st {
+  std::vector<void (*)(void*)> functions;
+  std::vector<void*> arguments;
+  std::vector<CUstream_st*> streams;  // that take part
+  bool is_broken = false;
+};
+struct CUgraphExec_st {
+  CUgraph_st graph;
+  int device;
+};
+struct CUstream_st {
+  int device;
+  CUgraph_st* capture = nullptr;  // what it is recorded into
+  bool is_origin = false;
+  int64_t given = 0, joined = 0;  // pieces of work, and how many of them the origin comes after
+};
+struct CUevent_st {
+  int device;
+  CUstream_st* stream = nullptr;  // in which it was last recorded, behind so much
+  int64_t given = 0;
+  bool in_capture = false;
+};
+
+namespace rubato {
+namespace {
+
+struct Runtime {
+  FakeCuda told;
+  int device = 0;
+  cudaError_t last = cudaSuccess, fault = cudaSuccess;
+  std::map<char*, int64_t> memory;  // of the host's and of all GPUs', with lengths
+  std::set<char*> of_gpus;
+  int64_t used = 0;
+  dim3 grid, block;
+  size_t shared = 0;
+  cudaStream_t stream = nullptr;
+};
+
+Runtime& TheRuntime() {
+  static auto* const runtime = new Runtime;
+  return *runtime;
+}
+
+cudaError_t Fail(cudaError_t error) { return TheRuntime().last = error; }
+
+// What every call begins with.
+cudaError_t Enter(const char* name) {
+  Runtime& r = TheRuntime();
+  r.told.calls.push_back(name);
+  if (r.fault != cudaSuccess) return Fail(r.fault);
+  if (static_cast<int64_t>(r.told.calls.size()) - 1 != r.told.fails_at) return cudaSuccess;
+  if (r.told.stays) r.fault = r.told.error;
+  return Fail(r.told.error);
+}
+
+// Work of a stream. CUDA C++ Programming Guide, several GPUs: kernels want the stream's GPU to be
+// the calling thread's; copies and waits do not.
+cudaError_t EnterStream(const char* name, cudaStream_t stream, bool wants_device) {
+  const cudaError_t error = Enter(name);
+  if (error != cudaSuccess) return error;
+  RUBATO_CHECK(stream != nullptr);
+  if (wants_device && stream->device != TheRuntime().device) {
+    return Fail(cudaErrorInvalidResourceHandle);
+  }
+  ++stream->given;
+  return cudaSuccess;
+}
+
+// CUDA Runtime API, stream capture: what waits for the GPU, or may, ends a recording that is made.
+cudaError_t EnterWait(const char* name, cudaStream_t stream) {
+  const cudaError_t error = Enter(name);
+  if (error != cudaSuccess || stream->capture == nullptr) return error;
+  stream->capture->is_broken = true;
+  return Fail(cudaErrorStreamCaptureUnsupported);
+}
+
+// That both ends lie in memory that is there.
+bool IsThere(const void* address, size_t bytes) {
+  char* const begin = static_cast<char*>(const_cast<void*>(address));
+  auto after = TheRuntime().memory.upper_bound(begin);
+  if (after == TheRuntime().memory.begin()) return false;
+  --after;
+  return begin + bytes <= after->first + after->second;
+}
+
+cudaError_t Take(void** memory, size_t bytes, bool of_gpu) {
+  Runtime& r = TheRuntime();
+  if (of_gpu && r.used + static_cast<int64_t>(bytes) > r.told.memory_bytes) {
+    return Fail(cudaErrorMemoryAllocation);
+  }
+  char* const taken = static_cast<char*>(std::aligned_alloc(256, (bytes / 256 + 1) * 256));
+  std::memset(taken, 0xff, std::min<size_t>(bytes, 1 << 16));
+  if (of_gpu) {
+    r.of_gpus.insert(taken);
+    r.used += bytes;
+  }
+  r.memory[taken] = bytes;
+  ++r.told.live;
+  *memory = taken;
+  return cudaSuccess;
+}
+
+cudaError_t GiveBack(void* memory, bool of_gpu) {
+  Runtime& r = TheRuntime();
+  if (memory == nullptr) return cudaSuccess;
+  const auto found = r.memory.find(static_cast<char*>(memory));
+  if (found == r.memory.end() || r.of_gpus.count(found->first) != (of_gpu ? 1u : 0u)) {
+    return Fail(cudaErrorInvalidValue);
+  }
+  if (of_gpu) {
+    r.used -= found->second;
+    r.of_gpus.erase(found->first);
+  }
+  r.memory.erase(found);
+  --r.told.live;
+  std::free(memory);
+  return cudaSuccess;
+}
+
+template <typename T>
+cudaError_t Destroy(const char* name, T* thing) {
+  const cudaError_t error = Enter(name);
+  if (error != cudaSuccess) return error;
+  --TheRuntime().told.live;
+  delete thing;
+  return cudaSuccess;
+}
+
+template <typename T>
+T* Count(T* thing) {
+  ++TheRuntime().told.live;
+  return thing;
+}
+
+}  // namespace
+
+FakeCuda& TheFakeCuda() { return TheRuntime().told; }
+
+}  // namespace rubato
+
+using rubato::Count;
+using rubato::Destroy;
+using rubato::Enter;
+using rubato::EnterStream;
+using rubato::EnterWait;
+using rubato::Fail;
+using rubato::GiveBack;
+using rubato::IsThere;
+using rubato::Take;
+using rubato::TheRuntime;
+
+extern "C" {
+
+const char* cudaGetErrorName(cudaError_t) { return "cudaErrorOfTheTest"; }
+const char* cudaGetErrorString(cudaError_t) { return "a failure of the test's"; }
+
+cudaError_t cudaGetLastError() {
+  const cudaError_t error = Enter("cudaGetLastError");
+  if (error != cudaSuccess) return error;
+  return std::exchange(TheRuntime().last, TheRuntime().fault);
+}
+
+cudaError_t cudaGetDeviceCount(int* count) {
+  *count = TheRuntime().told.devices;
+  return Enter("cudaGetDeviceCount");
+}
+cudaError_t cudaDriverGetVersion(int* version) {
+  *version = CUDART_VERSION;
+  return Enter("cudaDriverGetVersion");
+}
+cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  std::memset(properties, 0, sizeof *properties);
+  std::strcpy(properties->name, "Fake");
+  properties->major = 9;
+  return Enter("cudaGetDeviceProperties");
+}
+cudaError_t cudaSetDevice(int device) {
+  const cudaError_t error = Enter("cudaSetDevice");
+  if (error == cudaSuccess) TheRuntime().device = device;
+  return error;
+}
+cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  *total = TheRuntime().told.memory_bytes;
+  *free = *total - TheRuntime().used;
+  return Enter("cudaMemGetInfo");
+}
+
+cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  const cudaError_t error = Enter("cudaMalloc");
+  return error != cudaSuccess ? error : Take(memory, bytes, /*of_gpu=*/true);
+}
+cudaError_t cudaMallocHost(void** memory, size_t bytes) {
+  const cudaError_t error = Enter("cudaMallocHost");
+  return error != cudaSuccess ? error : Take(memory, bytes, /*of_gpu=*/false);
+}
+cudaError_t cudaFree(void* memory) {
+  const cudaError_t error = Enter("cudaFree");
+  return error != cudaSuccess ? error : GiveBack(memory, /*of_gpu=*/true);
+}
+cudaError_t cudaFreeHost(void* memory) {
+  const cudaError_t error = Enter("cudaFreeHost");
+  return error != cudaSuccess ? error : GiveBack(memory, /*of_gpu=*/false);
+}
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+                            cudaStream_t stream) {
+  const cudaError_t error = EnterStream("cudaMemcpyAsync", stream, false);
+  if (error != cudaSuccess) return error;
+  if (!IsThere(to, bytes) || !IsThere(from, bytes)) return Fail(cudaErrorInvalidValue);
+  if (stream->capture == nullptr) std::memcpy(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const cudaError_t error = Enter("cudaStreamCreateWithFlags");
+  if (error == cudaSuccess) *stream = Count(new CUstream_st{TheRuntime().device});
+  return error;
+}
+cudaError_t cudaStreamDestroy(cudaStream_t stream) { return Destroy("cudaStreamDestroy", stream); }
+cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  RUBATO_CHECK(!TheRuntime().told.hangs);
+  return EnterWait("cudaStreamSynchronize", stream);
+}
+cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  const cudaError_t error = EnterWait("cudaStreamQuery", stream);
+  if (error != cudaSuccess) return error;
+  return TheRuntime().told.hangs ? cudaErrorNotReady : cudaSuccess;
+}
+cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
+  const cudaError_t error = EnterStream("cudaLaunchHostFunc", stream, false);
+  if (error != cudaSuccess) return error;
+  if (stream->capture != nullptr) {
+    stream->capture->functions.push_back(function);
+    stream->capture->arguments.push_back(argument);
+  } else if (!TheRuntime().told.hangs) {
+    function(argument);
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  const cudaError_t error = Enter("cudaEventCreateWithFlags");
+  if (error == cudaSuccess) *event = Count(new CUevent_st{TheRuntime().device});
+  return error;
+}
+cudaError_t cudaEventDestroy(cudaEvent_t event) { return Destroy("cudaEventDestroy", event); }
+cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const cudaError_t error = Enter("cudaEventRecord");
+  if (error != cudaSuccess) return error;
+  if (event->device != stream->device) return Fail(cudaErrorInvalidResourceHandle);
+  event->stream = stream;
+  event->given = stream->given;
+  event->in_capture = stream->capture != nullptr;
+  return cudaSuccess;
+}
+// A stream that waits for one that is recorded is recorded from then on, too.
+cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const cudaError_t error = Enter("cudaStreamWaitEvent");
+  if (error != cudaSuccess || event->stream == nullptr) return error;
+  CUgraph_st* const capture = event->stream->capture;
+  if (event->in_capture != (capture != nullptr)) return Fail(cudaErrorStreamCaptureUnmatched);
+  if (stream->capture != capture) {
+    if (stream->capture != nullptr) return Fail(cudaErrorStreamCaptureIsolation);
+    stream->capture = capture;
+    stream->joined = stream->given - 1;  // the wait itself is work
+    capture->streams.push_back(stream);
+  } else if (capture != nullptr && stream->is_origin) {
+    event->stream->joined = event->given;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const cudaError_t error = Enter("cudaStreamBeginCapture");
+  if (error != cudaSuccess) return error;
+  if (stream->capture != nullptr) return Fail(cudaErrorIllegalState);
+  stream->capture = Count(new CUgraph_st);
+  stream->capture->streams = {stream};
+  stream->is_origin = true;
+  return cudaSuccess;
+}
+cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const cudaError_t error = Enter("cudaStreamEndCapture");
+  if (error != cudaSuccess) return error;
+  if (stream->capture == nullptr || !stream->is_origin)
+    return Fail(cudaErrorStreamCaptureUnmatched);
+  *graph = stream->capture;
+  bool joined = true;
+  for (CUstream_st* each : (*graph)->streams) {
+    joined = joined && (each->is_origin || each->joined == each->given);
+    each->capture = nullptr;
+    each->is_origin = false;
+  }
+  if ((*graph)->is_broken) return Fail(cudaErrorStreamCaptureInvalidated);
+  return joined ? cudaSuccess : Fail(cudaErrorStreamCaptureUnjoined);
+}
+cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return Destroy("cudaGraphDestroy", graph); }
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  const cudaError_t error = Enter("cudaGraphInstantiate");
+  if (error == cudaSuccess) *exec = Count(new CUgraphExec_st{*graph, TheRuntime().device});
+  return error;
+}
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  return Destroy("cudaGraphExecDestroy", exec);
+}
+cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  const cudaError_t error = EnterStream("cudaGraphLaunch", stream, false);
+  if (error != cudaSuccess) return error;
+  if (exec->device != stream->device) return Fail(cudaErrorInvalidResourceHandle);
+  for (size_t i = 0; i < exec->graph.functions.size() && !TheRuntime().told.hangs; ++i) {
+    exec->graph.functions[i](exec->graph.arguments[i]);
+  }
+  return cudaSuccess;
+}
+
+// What nvcc makes of a kernel's start.
+unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, CUstream_st* stream) {
+  TheRuntime().grid = grid;
+  TheRuntime().block = block;
+  TheRuntime().shared = shared;
+  TheRuntime().stream = stream;
+  return 0;
+}
+cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, void* stream) {
+  *grid = TheRuntime().grid;
+  *block = TheRuntime().block;
+  *shared = TheRuntime().shared;
+  *static_cast<cudaStream_t*>(stream) = TheRuntime().stream;
+  return cudaSuccess;
+}
+cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
+  *kernel = reinterpret_cast<cudaKernel_t>(const_cast<void*>(function));
+  return cudaSuccess;
+}
+// Limits of every GPU since compute capability 3.0 (CUDA C++ Programming Guide, compute
+// capabilities), and the shared memory of a block that nobody asked to be more.
+cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3 grid, dim3 block, void**, size_t shared,
+                               cudaStream_t stream) {
+  const cudaError_t error = EnterStream("cudaLaunchKernel", stream, true);
+  if (error != cudaSuccess) return error;
+  if (grid.x < 1 || grid.x > 0x7fffffff || block.x < 1 || block.x > 1024 || shared > 48 << 10) {
+    return Fail(cudaErrorInvalidConfiguration);
+  }
+  ++TheRuntime().told.launches;
+  return cudaSuccess;
+}
+void** __cudaRegisterFatBinary(void*) {
+  static void* any = nullptr;
+  return &any;
+}
+void __cudaRegisterFatBinaryEnd(void**) {}
+void __cudaUnregisterFatBinary(void**) {}
+void __cudaRegisterFunction(void**, const char*, char*, const char*, int, uint3*, uint3*, dim3*,
+                            dim3*, int*) {}
+
+}  // extern "C"
