@@ -1,5 +1,9 @@
 // The command line of Rubato: one tool with verbs.
+#include <unistd.h>
+
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <optional>
 #include <string>
 #include <utility>
@@ -15,25 +19,23 @@
 #include "common/base/version.h"
 #include "common/wire/channel.h"
 #include "proto/cluster.pb.h"
-#include "tools/bench/bench.h"
+#include "tools/command/binaries.h"
 #include "tools/command/certificates.h"
 #include "tools/command/command.h"
 #include "tools/command/evaluate.h"
 #include "tools/command/export.h"
 #include "tools/command/inspect.h"
-#include "tools/command/simulate.h"
 #include "tools/command/status.h"
 #include "tools/command/token.h"
 #include "tools/command/train.h"
-#include "tools/kubernetes/render.h"
 #include "tools/plot/plot.h"
-#include "tools/replay/replay.h"
 
 namespace rubato {
 namespace {
 
 struct Invocation {
-  std::string program;                 // as it was called
+  std::string program;  // as it was called
+  std::string verb;
   std::vector<std::string> arguments;  // after the verb
   SignalWatcher& signals;
 };
@@ -205,11 +207,23 @@ int Export(const Invocation& invocation) {
 
 int Plot(const Invocation& invocation) { return PlotMain(invocation.arguments); }
 
-int Render(const Invocation& invocation) { return RenderMain(invocation.arguments); }
-int Simulate(const Invocation& invocation) { return SimulateMain(invocation.arguments); }
-int Replay(const Invocation& invocation) { return ReplayMain(invocation.arguments); }
-int Bench(const Invocation& invocation) {
-  return BenchMain(invocation.arguments, invocation.signals);
+// The verbs that training does not need have a program of their own, which becomes this process:
+// so neither this one nor a first build has the simulator and the benches in it.
+int InTools(const Invocation& invocation) {
+  const absl::StatusOr<std::string> program = FindBinary("rubato-tools");
+  if (!program.ok()) {
+    return PrintFailure(absl::NotFoundError(absl::StrCat(
+        "rubato ", invocation.verb, " is in a program of its own: ", program.status().message(),
+        "; in a source tree, `bazel build //tools:rubato-tools` makes it")));
+  }
+  std::vector<std::string> words = {*program, invocation.verb};
+  words.insert(words.end(), invocation.arguments.begin(), invocation.arguments.end());
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  execv(program->c_str(), argv.data());
+  return PrintFailure(
+      absl::UnavailableError(absl::StrCat("cannot start ", *program, ": ", std::strerror(errno))));
 }
 
 int Help(const Invocation& invocation);
@@ -226,11 +240,11 @@ constexpr Verb kVerbs[] = {
     {"checkpoint", "write a checkpoint of a running job", Checkpoint},
     {"stop", "end a running job, with a checkpoint", Stop},
     {"export", "write a run's parameters into one safetensors file", Export},
-    {"bench", "measure a step of training, kernels or the wire, or compare modes", Bench},
+    {"bench", "measure a step of training, kernels or the wire, or compare modes", InTools},
     {"plot", "draw the curves of runs into one page for a browser", Plot},
-    {"render", "print the manifests with which Kubernetes runs a job", Render},
-    {"simulate", "run a job in virtual time, on a cluster that is not there", Simulate},
-    {"replay", "run the servers of a recorded run again, to the same bits", Replay},
+    {"render", "print the manifests with which Kubernetes runs a job", InTools},
+    {"simulate", "run a job in virtual time, on a cluster that is not there", InTools},
+    {"replay", "run the servers of a recorded run again, to the same bits", InTools},
     {"help", "print this, or the help of a verb", Help},
     {"version", "print the version", Version},
 };
@@ -281,7 +295,7 @@ int Help(const Invocation& invocation) {
   }
   const Verb* verb = FindVerb(name);
   if (verb == nullptr) return UnknownVerb(name);
-  return verb->run({invocation.program, {"--help"}, invocation.signals});
+  return verb->run({invocation.program, verb->name, {"--help"}, invocation.signals});
 }
 
 int Version(const Invocation& invocation) {
@@ -301,16 +315,18 @@ int Main(int argc, char** argv) {
     Flags flags("rubato", "");
     flags.AddPositional(&verb, "VERB", "what to do");
     const absl::StatusOr<Flags::Request> request = flags.Parse(words);
-    if (request.ok() && *request == Flags::Request::kHelp) return Help({argv[0], {}, signals});
+    if (request.ok() && *request == Flags::Request::kHelp)
+      return Help({argv[0], "help", {}, signals});
     if (request.ok() && *request == Flags::Request::kVersion)
-      return Version({argv[0], {}, signals});
+      return Version({argv[0], "version", {}, signals});
     return PrintFailure(request.ok()
                             ? absl::InvalidArgumentError("missing verb (see rubato --help)")
                             : request.status());
   }
   const Verb* verb = FindVerb(first);
   if (verb == nullptr) return UnknownVerb(first);
-  return verb->run({argv[0], std::vector<std::string>(words.begin() + 1, words.end()), signals});
+  return verb->run(
+      {argv[0], first, std::vector<std::string>(words.begin() + 1, words.end()), signals});
 }
 
 }  // namespace

@@ -27,6 +27,7 @@
 #include "common/base/status.h"
 #include "tools/bench/operations.h"
 #include "tools/bench/yardsticks.h"
+#include "tools/command/binaries.h"
 #include "worker/model/graph.h"
 #include "worker/model/presets.h"
 
@@ -129,8 +130,9 @@ std::string ReadText(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-// This program again, what it says in `log`. Its exit code.
-absl::StatusOr<int> RunSelf(std::vector<std::string> arguments, const std::string& log) {
+// `rubato`, what it says in `log`. Its exit code.
+absl::StatusOr<int> RunRubato(std::vector<std::string> arguments, const std::string& log) {
+  RUBATO_ASSIGN_OR_RETURN(const std::string program, FindBinary("rubato"));
   arguments.insert(arguments.begin(), "rubato");
   std::vector<char*> words;
   for (std::string& argument : arguments) words.push_back(argument.data());
@@ -140,7 +142,7 @@ absl::StatusOr<int> RunSelf(std::vector<std::string> arguments, const std::strin
   posix_spawn_file_actions_addopen(&files, 1, log.c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600);
   posix_spawn_file_actions_adddup2(&files, 1, 2);
   pid_t pid = 0;
-  const int error = posix_spawn(&pid, "/proc/self/exe", &files, nullptr, words.data(), environ);
+  const int error = posix_spawn(&pid, program.c_str(), &files, nullptr, words.data(), environ);
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) {
     return absl::InternalError(absl::StrCat("cannot start rubato train: ", std::strerror(error)));
@@ -233,7 +235,7 @@ absl::StatusOr<std::string> BenchClusterStep(const ClusterStepBench& bench, bool
       MakeExamples(setup, bench.batch * bench.accumulate * bench.workers, folder));
   const std::string job = folder + "/job.yaml", log = folder + "/log", run = folder + "/run";
   std::ofstream(job) << JobYaml(bench, data);
-  RUBATO_ASSIGN_OR_RETURN(const int code, RunSelf({"train", job, "--run-dir", run}, log));
+  RUBATO_ASSIGN_OR_RETURN(const int code, RunRubato({"train", job, "--run-dir", run}, log));
   if (code != 0) {
     const std::string said = ReadText(log);
     const size_t at = said.rfind("error: ");

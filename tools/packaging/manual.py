@@ -5,7 +5,8 @@ import time
 
 TITLES = {"rubato": "train a model across server and worker processes",
           "rubato-server": "one shard of a Rubato job, or its coordinator",
-          "rubato-worker": "computes gradients of a Rubato job"}
+          "rubato-worker": "computes gradients of a Rubato job",
+          "rubato-tools": "the verbs of rubato that training does not need"}
 
 
 def literal(text):

@@ -15,6 +15,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/status.h"
+#include "tools/command/binaries.h"
 
 namespace rubato {
 
@@ -34,6 +36,7 @@ CellPool::~CellPool() {
 
 absl::Status CellPool::Start(size_t cell, const std::vector<std::string>& arguments,
                              const std::string& log) {
+  RUBATO_ASSIGN_OR_RETURN(const std::string program, FindBinary("rubato"));
   std::vector<std::string> copies = arguments;
   copies.insert(copies.begin(), "rubato");
   std::vector<char*> words;
@@ -51,7 +54,7 @@ absl::Status CellPool::Start(size_t cell, const std::vector<std::string>& argume
     setpgid(0, 0);  // a terminal's Ctrl-C is for the parent, which ends the cells
     dup2(output, 1);
     dup2(output, 2);
-    execv("/proc/self/exe", words.data());
+    execv(program.c_str(), words.data());
     _exit(127);
   }
   const int error = errno;

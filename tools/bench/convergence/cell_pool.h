@@ -1,4 +1,4 @@
-// Runs commands of this program side by side, each in a process of its own that does not outlive
+// Runs commands of `rubato` side by side, each in a process of its own that does not outlive
 // this one.
 #ifndef RUBATO_TOOLS_BENCH_CONVERGENCE_CELL_POOL_H_
 #define RUBATO_TOOLS_BENCH_CONVERGENCE_CELL_POOL_H_
