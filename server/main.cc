@@ -118,9 +118,9 @@ int main(int argc, char** argv) {
             "of shard 0 or the coordinator: the checkpoint to continue from; default: as "
             "checkpoint.resume says");
   flags.Add("leave-on-sigterm", &options.leaves, "",
-            "as a pod of Kubernetes: on SIGTERM it has a checkpoint written and leaves the others "
-            "to wait for its successor (unless cluster.max_restarts is 0), and one whose run has "
-            "ended well ends with 0; default: SIGTERM ends the training in order");
+            "for pods of Kubernetes: on SIGTERM, write a checkpoint and leave, while the others "
+            "wait for the successor (unless cluster.max_restarts is 0); if the run has ended well, "
+            "exit with 0. Default: SIGTERM ends the training with a checkpoint");
   flags.Add("record", &options.record, "DIR",
             "a folder in which to record everything that enters this server, for `rubato replay`; "
             "made if it does not exist");

@@ -15,7 +15,7 @@ import unittest
 ROOT = pathlib.Path(os.path.realpath("README.md")).parent
 # Written by a tool, or by somebody else, or what tests take in as it is.
 AS_IT_IS = re.compile(
-    r".*(goldens?/|/corpus/|tests/data/|docs/reference/|chart_js_licence|LICENSE$)")
+    r".*(goldens?/|/corpus/|tests/data/|docs/reference/|\.ipynb$|chart_js_licence|LICENSE$)")
 
 
 def listed():
