@@ -18,6 +18,9 @@ AS_IT_IS = re.compile(
     r".*(goldens?/|/corpus/|tests/data/|docs/reference/|\.ipynb$|chart_js_licence|LICENSE$)")
 
 
+NO_TEXT = []
+
+
 def listed():
     """Names and texts of the files of text that Git knows."""
     out = subprocess.run(["git", "-C", ROOT, "ls-files"], check=True, text=True,
@@ -26,7 +29,10 @@ def listed():
     for name in out.stdout.splitlines():
         path = ROOT / name
         if path.is_file() and not AS_IT_IS.match(name) and not name.endswith((".png", ".svg")):
-            texts[name] = path.read_text()
+            try:
+                texts[name] = path.read_text()
+            except UnicodeDecodeError:
+                NO_TEXT.append(name)
     return texts
 
 
@@ -58,6 +64,9 @@ class TidyTest(unittest.TestCase):
         wide = {name for name, lines in found.items() if lines}
         self.assertEqual({name: found[name] for name in wide - WIDE}, {}, "lines are too long")
         self.assertEqual(sorted(WIDE - wide), [], "these can be taken off tests/tidy/wide_files.txt")
+
+    def test_no_program_is_kept(self):
+        self.assertEqual(NO_TEXT, [], "neither text nor picture")
 
     def test_the_readme_fits(self):
         self.assertLessEqual(len(TEXTS["README.md"].splitlines()), 150)
