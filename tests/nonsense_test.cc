@@ -44,6 +44,12 @@ std::string Bytes(Frame frame, size_t payload_bytes = 0) {
   return bytes + std::string(payload_bytes, '\x3f');
 }
 
+std::string Bytes(FrameKind kind, size_t payload_bytes = 0) {
+  Frame frame;
+  frame.kind = kind;
+  return Bytes(frame, payload_bytes);
+}
+
 std::string RandomBytes(std::mt19937_64* random, size_t count) {
   std::string bytes(count, '\0');
   for (char& byte : bytes) byte = static_cast<char>((*random)());
@@ -133,7 +139,7 @@ TEST_P(NonsenseTest, BytesThatAreNoHttp) {
 }
 
 TEST_P(NonsenseTest, StreamsOfAnotherJobAndUnknownMethods) {
-  const std::string pull = Bytes({FrameKind::kPull});
+  const std::string pull = Bytes(FrameKind::kPull);
   for (const auto& metadata : {std::map<std::string, std::string>{},
                                {{kJobDigestKey, ""}},
                                {{kJobDigestKey, "0123456789abcdef"}},
@@ -152,19 +158,19 @@ TEST_P(NonsenseTest, StreamsOfAnotherJobAndUnknownMethods) {
 }
 
 TEST_P(NonsenseTest, MessagesThatAreNoFrames) {
-  std::string wrong_kind = Bytes({FrameKind::kPull}), later_version = wrong_kind;
+  std::string wrong_kind = Bytes(FrameKind::kPull), later_version = wrong_kind;
   wrong_kind[4] = 9;
-  later_version[3] = 6;
+  later_version[3] = 7;
   const std::vector<std::pair<std::string, std::string>> cases = {
       {"", "0 bytes"},
       {std::string(95, '\0'), "95 bytes"},
       {std::string(96, '\0'), "00000000"},
       {std::string(1000000, '\xff'), "ffffffff"},
       {wrong_kind, "kind 9"},
-      {later_version, "06425552"},
-      {Bytes({FrameKind::kPull}).substr(0, 40), "40 bytes"},
-      {Bytes({FrameKind::kPush}, 3), "3 bytes"},
-      {Bytes({FrameKind::kParameters}, kBlockBytes[0]), "parameters"},
+      {later_version, "07425552"},
+      {Bytes(FrameKind::kPull).substr(0, 40), "40 bytes"},
+      {Bytes(FrameKind::kPush, 3), "3 bytes"},
+      {Bytes(FrameKind::kParameters, kBlockBytes[0]), "parameters"},
   };
   for (const auto& [bytes, reason] : cases) {
     const grpc::Status status = Data({bytes});
@@ -481,7 +487,7 @@ TEST_F(EarlyTest, FramesBeforeTheJobHasBegunAreRefused) {
   const std::string address = AwaitAddress("run", shard);
   for (const FrameKind kind : {FrameKind::kPush, FrameKind::kPull, FrameKind::kParameters}) {
     const grpc::Status status =
-        SendAll(address, kDataMethod, {{kJobDigestKey, JobDigest(Job())}}, {Bytes({kind})});
+        SendAll(address, kDataMethod, {{kJobDigestKey, JobDigest(Job())}}, {Bytes(kind)});
     EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
     EXPECT_THAT(status.error_message(), HasSubstr("not begun"));
   }

@@ -105,11 +105,13 @@ class RecordTest : public ClusterTest {
 };
 
 Frame FrameOf(const RecordingEntry& entry) {
+  Frame none;
+  none.kind = FrameKind::kPull;
   proto::ShardEvent event;
-  if (!event.ParseFromString(entry.message) || !event.has_frame()) return {FrameKind::kPull};
+  if (!event.ParseFromString(entry.message) || !event.has_frame()) return none;
   const auto* bytes = reinterpret_cast<const uint8_t*>(event.frame().data());
   const absl::StatusOr<Frame> frame = DecodeFrame({bytes, event.frame().size()});
-  return frame.ok() ? *frame : Frame{FrameKind::kPull};
+  return frame.value_or(none);
 }
 
 TEST_F(RecordTest, RecordingChangesNoBitOfASyncRunAndReplays) {

@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/flags.h"
+#include "common/base/log.h"
 #include "common/base/process_exit.h"
 #include "tools/bench/bench.h"
 #include "tools/command/simulate.h"
