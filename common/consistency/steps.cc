@@ -70,9 +70,9 @@ absl::StatusOr<bool> Steps::Admit(const BlockLedger& ledger, const Contribution&
 
 bool Steps::Enter(const Contribution& contribution, PayloadId payload, BlockLedger* ledger) const {
   ledger->has_previous = false;
-  ledger->nodes.emplace(
-      contribution.node.begin,
-      BlockLedger::Node{contribution.node, payload, contribution.samples, contribution.weight});
+  const BlockLedger::Node node{contribution.node, payload, contribution.samples,
+                               contribution.weight};
+  ledger->nodes.emplace(contribution.node.begin, node);
   ledger->unpaired.push_back(contribution.node.begin);
   return true;
 }
