@@ -31,9 +31,14 @@ import numpy, torch
 from rubato import threads
 threads.use(int(sys.argv[2]))
 a, b = torch.randn(512, 512), numpy.ones((512, 512), numpy.float32)
-for _ in range(20): a @ a; b @ b
-print(sum(int(open(f"/proc/self/task/{task}/stat").read().rsplit(")", 1)[1].split()[11])
-          for task in os.listdir("/proc/self/task") if int(task) != os.getpid()))
+def ticks():
+    return {int(task): int(open(f"/proc/self/task/{task}/stat").read().rsplit(")", 1)[1].split()[11])
+            for task in os.listdir("/proc/self/task")}
+before = ticks()
+for _ in range(100): a @ a; b @ b
+used = {task: now - before.get(task, 0) for task, now in ticks().items()}
+own = used.pop(os.getpid())
+print(sum(used.values()) / own)
 """
 
 
@@ -73,7 +78,8 @@ class DataAndThreadsTest(unittest.TestCase):
         done = subprocess.run([sys.executable, "-c", PRODUCT, str(pathlib.Path(__file__).resolve().parents[1]), "1"],
                               text=True, capture_output=True)
         self.assertEqual(done.returncode, 0, done.stderr)
-        self.assertEqual(int(done.stdout), 0, "ticks of other threads")
+        # Of the processor time of the one; with a second thread it is near 1.
+        self.assertLess(float(done.stdout), 0.2, "processor time of other threads")
 
 
 run_cases()

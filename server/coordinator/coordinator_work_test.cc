@@ -146,7 +146,7 @@ TEST_F(CoordinatorTest, ADecisionClipsByTheNormOverAllShardsAndLeavesOutWhatIsNo
     measured.mutable_question()->set_unit(step);
     proto::Question::Measured* m = measured.mutable_question()->mutable_measured();
     m->Clear();
-    m->set_samples(2);
+    m->set_weight(2);
     proto::Question::Measured::Node* node = m->add_nodes();
     node->set_begin(0);
     node->set_end(1);
