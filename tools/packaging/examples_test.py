@@ -16,7 +16,8 @@ class ExamplesTest(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         for folder in ("usr/bin", "usr/share/rubato/configs", "home/configs"):
             (self.folder / folder).mkdir(parents=True)
-        shutil.copy("tools/rubato", self.folder / "usr/bin/rubato")
+        for program in ("rubato", "rubato-tools"):
+            shutil.copy(f"tools/{program}", self.folder / "usr/bin")
         shutil.copy("configs/quickstart.yaml", self.folder / "usr/share/rubato/configs")
 
     def say(self, *arguments):
