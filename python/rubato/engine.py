@@ -87,7 +87,7 @@ class Engine:
 
     def _next(self) -> None:
         frame = self.worker.next()
-        if frame.kind == "final" and not frame.tests:
+        while frame.kind == "final" and not frame.tests:  # again where the job went back to its end
             self.worker.take_final()
             self._load(True)
             frame = self.worker.next()

@@ -54,6 +54,13 @@ print(model.weight.sum().item())
 """)
         self.assertEqual(output, self.passes(LOOP + "        optimizer.step()\nprint(model.weight.sum().item())\n"))
 
+    def test_final_parameters_may_come_untested_and_more_than_once(self):
+        text = LOOP + "        optimizer.step()\n" + END
+        tested = self.passes(text)
+        for kept in ("1", "2"):
+            code, output, errors = self.run_script(text, FAKE_KEPT=kept)
+            self.assertEqual((code, output), (0, tested), errors)
+
     def test_a_test_leaves_no_trace(self):
         output = self.passes(LOOP + """
         optimizer.step()
