@@ -7,7 +7,8 @@ pair of sockets in frames: the length, 4 bytes little-endian, and a JSON object 
     worker -> script   job         the job with all defaults; first of all
                        work        a micro-batch, and the parameters for it
                        final       the parameters at the end of the training: to be tested; or, where another worker
-                                   tests them, in place of a gradient and without having been asked for
+                                   tests them, in place of a gradient and without having been asked for, so that the
+                                   script asks again
                        end         nothing follows
     script -> worker   register    layout, samples
                        next        wants one of work, final and end; the parameters change only until the answer
@@ -121,7 +122,7 @@ class Worker:
         again."""
         self.ask()
         frame = self._read("work", "final", "end")
-        self._has_asked = frame["kind"] == "final" and not frame["tests"]
+        self._has_asked = False
         return Work(**frame)
 
     def take_final(self) -> None:

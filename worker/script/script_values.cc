@@ -200,8 +200,11 @@ void ScriptValues::MaybeHandOutFinal() {
 }
 
 // Nothing is being computed any more: the gradients' regions are free, and that of the parameters
-// is the script's. So this frame need not be asked for.
+// is the script's. So this frame need not be asked for. The script writes to its region when it
+// takes them, and asks again: what it has asked, or is about to, before that does not count.
 void ScriptValues::KeepFinal(absl::Span<const float> parameters) {
+  MonotonicLock lock(&mutex_);
+  if (!std::exchange(is_asked_, false)) ++asks_before_;
   std::copy(parameters.begin(), parameters.end(), channel_.gradient(0).begin());
   nlohmann::json frame = where_;
   frame["kind"] = "final";
@@ -251,6 +254,10 @@ void ScriptValues::On(const nlohmann::json& frame) {
   }
   MonotonicLock lock(&mutex_);
   if (kind == "next") {
+    if (asks_before_ > 0) {
+      --asks_before_;
+      return;
+    }
     is_asked_ = true;
     MaybeHandOutFinal();
   } else if (kind == "give") {

@@ -48,7 +48,7 @@ class ScriptValues : public WorkerValues, private GradientSums {
   void ReadAhead(const SampleSchedule& schedule, int64_t unit, Range leaves) override;
   void StartTest(int64_t unit, absl::Span<const float> parameters, bool is_final) override
       ABSL_LOCKS_EXCLUDED(mutex_);
-  void KeepFinal(absl::Span<const float> parameters) override;
+  void KeepFinal(absl::Span<const float> parameters) override ABSL_LOCKS_EXCLUDED(mutex_);
   void AwaitTests(absl::Time deadline) override ABSL_LOCKS_EXCLUDED(mutex_);
   void EndTests() override ABSL_LOCKS_EXCLUDED(mutex_);
 
@@ -102,6 +102,7 @@ class ScriptValues : public WorkerValues, private GradientSums {
 
   MonotonicMutex mutex_;
   bool is_asked_ ABSL_GUARDED_BY(mutex_) = false;  // the script waits for what is next
+  int asks_before_ ABSL_GUARDED_BY(mutex_) = 0;    // it has not seen what KeepFinal gave it
   bool has_gone_ ABSL_GUARDED_BY(mutex_) = false;
   Given given_ ABSL_GUARDED_BY(mutex_);
   std::optional<Test> test_ ABSL_GUARDED_BY(mutex_);
