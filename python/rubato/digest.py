@@ -29,7 +29,7 @@ def _add(whole: Any, dataset: Any, depth: int) -> None:
                 whole.update(f"{name} {held.dtype} {tuple(held.shape)}".encode())
                 for piece in _pieces(held):
                     whole.update(piece)
-        if name == "indices":  # a Subset's
+        if name == "indices" and isinstance(value, (list, tuple, range)):  # a Subset's
             whole.update(repr(list(value)[:_MOST >> 4]).encode())
 
 

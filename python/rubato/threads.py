@@ -15,10 +15,15 @@ def use(threads: int) -> None:
     if torch is not None:
         torch.set_num_threads(threads)
     for path in _loaded():
-        library = ctypes.CDLL(path)
-        for name in ("openblas_set_num_threads", "openblas_set_num_threads64_"):
-            if hasattr(library, name):
-                getattr(library, name)(threads)
+        try:
+            library = ctypes.CDLL(path)
+        except OSError:  # its file was replaced while it is in use
+            continue
+        for prefix in ("", "scipy_"):  # of those that NumPy and SciPy bring
+            for suffix in ("", "64_"):
+                name = f"{prefix}openblas_set_num_threads{suffix}"
+                if hasattr(library, name):
+                    getattr(library, name)(threads)
 
 
 def _loaded():

@@ -7,7 +7,9 @@ import os
 import pathlib
 import subprocess
 import sys
+import types
 import unittest
+from unittest import mock
 
 sys.path[:0] = [str(pathlib.Path(__file__).resolve().parents[i]) for i in (1,)]
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tests"))
@@ -20,6 +22,7 @@ except ImportError:
 from torch.utils.data import ConcatDataset, Dataset, Subset, TensorDataset
 
 from rubato import digest as digests
+from rubato import threads
 from rubato.digest import digest
 
 # A product with the number of threads that is asked for, on as many processors as there are: what it took of them, and
@@ -66,6 +69,13 @@ class DataAndThreadsTest(unittest.TestCase):
         self.assertEqual(len({digest(one, None) for one in sets}), len(sets))
         self.assertNotEqual(digest(sets[0], None), digest(sets[0], "sequential"))
 
+    def test_what_is_called_indices_may_be_anything(self):
+        several = [Own(torch.arange(4.0)) for _ in range(3)]
+        for dataset, indices in zip(several, (None, 7, torch.tensor([0, 1]))):
+            dataset.indices = indices
+        self.assertEqual(len({digest(one, None) for one in several[1:]}), 2)
+        self.assertEqual(digest(several[0], None), digest(Own(torch.arange(4.0)), None))
+
     def test_of_large_ones_pieces_are_read(self):
         x = torch.zeros(2 * digests._MOST, dtype=torch.uint8)
         kept = digest(Own(x), None)
@@ -80,6 +90,21 @@ class DataAndThreadsTest(unittest.TestCase):
         self.assertEqual(done.returncode, 0, done.stderr)
         # Of the processor time of the one; with a second thread it is near 1.
         self.assertLess(float(done.stdout), 0.2, "processor time of other threads")
+
+    def test_openblas_of_numpy_and_scipy_has_names_of_its_own(self):
+        said = []
+        libraries = {"one": types.SimpleNamespace(scipy_openblas_set_num_threads64_=said.append),
+                     "two": types.SimpleNamespace(openblas_set_num_threads=said.append)}
+
+        def load(path):
+            if path not in libraries:
+                raise OSError(f"{path}: cannot open shared object file")
+            return libraries[path]
+
+        with mock.patch.object(threads, "_loaded", lambda: ["gone (deleted)", "one", "two"]), \
+                mock.patch.object(threads.ctypes, "CDLL", load):
+            threads.use(torch.get_num_threads())
+        self.assertEqual(said, [torch.get_num_threads()] * 2)
 
 
 run_cases()
