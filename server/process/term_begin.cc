@@ -98,7 +98,9 @@ absl::Status BeginFromOwn(const RunFolder& folder, const Log& log, Coordinator::
       begin->resume = *std::move(whole);
       return absl::OkStatus();
     }
-    if (!absl::IsInvalidArgument(whole.status())) return whole.status();  // perhaps another time
+    const bool is_damaged =
+        absl::IsInvalidArgument(whole.status()) || absl::IsNotFound(whole.status());
+    if (!is_damaged) return whole.status();  // perhaps another time
     const size_t name = paths.back().rfind('/') + 1;
     const std::string aside =
         absl::StrCat(paths.back().substr(0, name), "damaged-", paths.back().substr(name));
