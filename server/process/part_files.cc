@@ -220,7 +220,8 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     *checksums = part.checksums();
     // Who publishes the checkpoint flushes what this machine has in its memory. To do so here may
     // take long, and each file tells.
-    const bool flushes = !absl::EndsWith(task.folder, BootId());
+    const std::string boot_id = BootId();
+    const bool flushes = boot_id.empty() || !absl::EndsWith(task.folder, boot_id);
     return part.Finish(flushes ? Flush::kContents : Flush::kNothing, [&] {
       Say(PartMessage(task.snapshot, proto::PartWritten::STATE_WRITING));
       return IsWanted(task.snapshot);
