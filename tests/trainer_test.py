@@ -107,6 +107,7 @@ class TrainerTest(unittest.TestCase):
         if url is not None:
             environment.update(
                 KUBEFLOW_TRAINER_SERVER_URL=url,
+                https_proxy="http://localhost:1",  # of a company: not for what is in the cluster
                 KUBEFLOW_TRAINER_SERVER_CA_CERT=str(self.folder / authority / "authority.pem"),
                 KUBEFLOW_TRAINER_SERVER_TOKEN=str(self.folder / "token"))
         begun = time.monotonic()
