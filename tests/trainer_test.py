@@ -17,6 +17,7 @@ import threading
 import time
 import unittest
 
+import script_worker
 from skipped import run_cases, skip
 
 WORKER, SERVER = (os.path.abspath(sys.argv.pop()) for _ in range(2))
@@ -33,6 +34,14 @@ loss: cross_entropy
 optimizer: {name: sgd, learning_rate: 0.05}
 consistency: {mode: sync}
 train: {batch_size: 64, micro_batches: 2, until: {steps: %d}}
+"""
+SCRIPT_JOB = """version: 1
+name: script
+cluster: {servers: 1, workers: 1, address: "127.0.0.1:0"}
+security: {mode: none}
+model: script
+train: {batch_size: 8, micro_batches: 4, until: {epochs: 3}}
+metrics: {every: {steps: 1}}
 """
 
 
@@ -96,14 +105,15 @@ class TrainerTest(unittest.TestCase):
         make_authority(cls.folder / "ours")
         make_authority(cls.folder / "others")
 
-    def train(self, name, url=None, authority="ours", steps=30):
-        """By a server and two workers: the digest, what the workers said, and for how many seconds
-        it lasted."""
+    def train(self, name, url=None, authority="ours", steps=30, script=None):
+        """By a server and two workers, or one that is a script's: the digest, what the workers
+        said, and for how many seconds it lasted."""
         run = self.folder / name
         shutil.rmtree(run, ignore_errors=True)
         job = self.folder / "job.yaml"
-        job.write_text(JOB % steps)
-        environment = dict(os.environ, RUBATO_TEST_COMPUTE_MS="20")
+        job.write_text(SCRIPT_JOB if script else JOB % steps)
+        environment = dict(os.environ, RUBATO_TEST_COMPUTE_MS="20", RUBATO_WORKER=WORKER,
+                           RUBATO_JOB=str(job), RUBATO_RANK="0", **(script or {}))
         if url is not None:
             environment.update(
                 KUBEFLOW_TRAINER_SERVER_URL=url,
@@ -113,21 +123,24 @@ class TrainerTest(unittest.TestCase):
         begun = time.monotonic()
         processes = []
 
-        def start(program, *arguments):
-            processes.append(subprocess.Popen([program, "--config", str(job), *arguments],
-                                              env=environment, stdout=subprocess.PIPE,
+        def start(*command):
+            processes.append(subprocess.Popen(command, env=environment, stdout=subprocess.PIPE,
                                               stderr=subprocess.STDOUT, text=True))
             self.addCleanup(processes[-1].kill)
 
-        start(SERVER, "--shard", "0", "--run-dir", str(run))
+        start(SERVER, "--config", str(job), "--shard", "0", "--run-dir", str(run))
         while not (run / "address").exists():
             self.assertIsNone(processes[0].poll(), "the server has ended")
             time.sleep(0.01)
         address = (run / "address").read_text().strip()
-        for rank in ("0", "1"):
-            start(WORKER, "--rank", rank, "--set", f"cluster.address={address}")
+        if script:
+            environment["RUBATO__CLUSTER__ADDRESS"] = address
+            start(sys.executable, script_worker.__file__)
+        for rank in () if script else ("0", "1"):
+            start(WORKER, "--config", str(job), "--rank", rank,
+                  "--set", f"cluster.address={address}")
         said = [process.communicate(timeout=120)[0] for process in processes]
-        self.assertEqual([process.returncode for process in processes], [0, 0, 0], said)
+        self.assertEqual({process.returncode for process in processes}, {0}, said)
         summary = json.loads((run / "summary.json").read_text())
         return summary["digest"], "".join(said[1:]), time.monotonic() - begun
 
@@ -157,6 +170,14 @@ class TrainerTest(unittest.TestCase):
             self.assertEqual(set(metrics), {"epoch", "step", "workers", "loss"})
             self.assertEqual(metrics["workers"], 2)
         self.assertNotIn(WORDS, said)
+
+    def test_of_a_script_it_hears_the_loss_that_the_run_has(self):
+        trainer = self.trainer()
+        self.train("weights", trainer.url, script={"SCRIPT_WEIGHTS": "1"})
+        lines = map(json.loads, (self.folder / "weights/metrics.jsonl").read_text().splitlines())
+        losses = [line["loss"] for line in lines if line["kind"] == "train"]
+        metrics = {metric["name"]: metric["value"] for metric in trainer.told[0][3]["metrics"]}
+        self.assertEqual(metrics["loss"], f"{losses[int(metrics['step'])]:.6g}")
 
     def disturbed(self, name, url, authority="ours"):
         """Trains as if there were no trainer, and says once of one worker why."""

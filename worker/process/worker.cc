@@ -19,6 +19,7 @@
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
+#include "common/job/is_script.h"
 #include "common/job/job.h"
 #include "common/space/job_codec.h"
 #include "common/space/modes.h"
@@ -394,12 +395,12 @@ void Worker::ReportProgress(const Session::Compute& compute, const proto::Progre
   figures.epoch = static_cast<double>(before) / static_cast<double>(epoch_samples);
   figures.step = before / job_.train().batch_size();
   figures.workers = session_->view().members_size();
-  const double samples = static_cast<double>(
-      std::accumulate(progress.samples().begin(), progress.samples().end(), int64_t{0}));
-  if (samples > 0) {
-    figures.loss =
-        std::accumulate(progress.loss_sum().begin(), progress.loss_sum().end(), 0.0) / samples;
-  }
+  const auto sum = [](const auto& parts) {
+    return std::accumulate(parts.begin(), parts.end(), 0.0);
+  };
+  // A script's micro-batches count by weights, and by none where it does not tell the loss.
+  const double weight = IsScript(job_) ? sum(progress.judged()) : sum(progress.samples());
+  if (weight > 0) figures.loss = sum(progress.loss_sum()) / weight;
   trainer_->Report(figures);
 }
 
