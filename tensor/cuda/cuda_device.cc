@@ -13,6 +13,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/host_memory.h"
+#include "common/base/monotonic.h"
 #include "common/base/status.h"
 #include "tensor/cuda/cublas.h"
 #include "tensor/cuda/cuda_check.h"
@@ -131,7 +132,7 @@ class CudaDevice final : public Device {
   }
   // Ends the process if there has been nothing for too long.
   static void CheckPatience(const Patience& patience) {
-    const absl::Status status = patience.Check(absl::Now(), "a step");
+    const absl::Status status = patience.Check(MonotonicNow(), "a step");
     if (!status.ok()) EndProcess(status);
   }
 
@@ -176,10 +177,10 @@ absl::Status CudaDevice::Open(ProductPrecision precision) {
 // Nothing is checked here or in other destructors: a process that ends may have no driver any more.
 CudaDevice::~CudaDevice() {
   cudaSetDevice(index_);
-  const Patience patience(patience_, absl::Now());
+  const Patience patience(patience_, MonotonicNow());
   for (cudaStream_t stream : streams_) {
     while (stream != nullptr && cudaStreamQuery(stream) == cudaErrorNotReady) {
-      if (!patience.Check(absl::Now(), "").ok()) return;  // what is given back waits for it, too
+      if (!patience.Check(MonotonicNow(), "").ok()) return;  // what is given back waits for it, too
       absl::SleepFor(kPause);
     }
   }
@@ -228,12 +229,12 @@ void CudaDevice::AwaitSignals(int64_t count) {
   const auto there = [this, count]()
                          ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return signals_ >= count; };
   Use();
-  Patience patience(patience_, absl::Now());
+  Patience patience(patience_, MonotonicNow());
   for (int64_t seen = 0;;) {
     {
       absl::MutexLock lock(&mutex_);
       if (mutex_.AwaitWithTimeout(absl::Condition(&there), kLook)) return;
-      if (signals_ > seen) patience.OnMoved(absl::Now());
+      if (signals_ > seen) patience.OnMoved(MonotonicNow());
       seen = signals_;
     }
     for (cudaStream_t stream : streams_) IsDone(stream);  // one that has failed signals nothing
@@ -243,14 +244,14 @@ void CudaDevice::AwaitSignals(int64_t count) {
 
 void CudaDevice::Synchronize() {
   Use();
-  Patience patience(patience_, absl::Now());
+  Patience patience(patience_, MonotonicNow());
   for (cudaStream_t stream : streams_) {
     for (int looks = 0; !IsDone(stream); ++looks) {
       if (looks < kEagerLooks) continue;
       absl::SleepFor(kPause);
       CheckPatience(patience);
     }
-    patience.OnMoved(absl::Now());
+    patience.OnMoved(MonotonicNow());
   }
 }
 
