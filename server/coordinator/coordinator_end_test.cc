@@ -38,6 +38,7 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
 
   proto::PeerMessage tested;
   tested.mutable_evaluation()->set_unit(6);
+  tested.mutable_evaluation()->set_loss_sum(0);
   // A late test of before the end, and the last of the evaluated split, do not end the job.
   tested.mutable_evaluation()->set_samples(20);
   Receive(2, tested);
