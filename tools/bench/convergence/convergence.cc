@@ -218,6 +218,8 @@ absl::StatusOr<std::string> VerifyStudy(Options options, SignalWatcher* signals,
 
 // What to print; `code` is the exit code if that is well.
 absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* code) {
+  // First: where a study's file cannot be read, the flags that it has would be said to be missing.
+  RUBATO_RETURN_IF_ERROR(LoadJob(options.study.config, options.study.set).status());
   RUBATO_RETURN_IF_ERROR(Complete(&options));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> trials, TrialsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> cells, CellsOf(options.study));
