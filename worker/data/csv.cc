@@ -181,8 +181,8 @@ absl::Status Table::AddNumbers(const CsvReader& reader, const Places& places, Fi
     } else if (!ParseNumber(field, &value)) {
       return Wrong(reader, numeric_[i],
                    absl::StrCat("found ", Quoted(field), ", expected a number", WhyNoNumber(field),
-                                " (data.categorical takes names, data.missing "
-                                "what stands for none)"));
+                                " (data.categorical takes names, data.numeric the "
+                                "columns to use, data.missing what stands for none)"));
     }
     file->numbers.push_back(value);
   }
