@@ -339,6 +339,18 @@ class ConvergenceTest(unittest.TestCase):
             self.assertEqual(study.returncode, 2, more)
             self.assertIn(said, study.stderr)
             self.assertFalse(os.path.exists(self.path("study")), more)
+        # Nor that a flag is missing, which a study's file would have.
+        study = subprocess.run([RUBATO, "bench", "convergence", "nowhere.yaml"], text=True,
+                               cwd=self.folder.name, capture_output=True, check=False)
+        self.assertEqual(study.returncode, 2)
+        self.assertIn("nowhere.yaml: cannot read the job: No such file", study.stderr)
+        with open(self.path("script.yaml"), "w", encoding="utf-8") as file:
+            file.write("version: 1\nname: net\nscript: [python3, net.py]\n"
+                       "train: {batch_size: 64, until: {epochs: 1}}\n")
+        study = subprocess.run([RUBATO, "bench", "convergence", "script.yaml"], text=True,
+                               cwd=self.folder.name, capture_output=True, check=False)
+        self.assertEqual(study.returncode, 2)
+        self.assertIn("the job's model is a script's, which this bench does not run", study.stderr)
         os.mkdir(self.path("study"))
         with open(self.path("study/notes"), "w", encoding="utf-8"):
             pass

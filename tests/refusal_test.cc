@@ -165,8 +165,9 @@ TEST_F(RefusalTest, ThoseWhoDoNotComeAreNamed) {
   Process& shard_1 = StartServer(1, {"cluster.servers=3", "cluster.workers=2",
                                      "cluster.address=" + AwaitAddress("run", shard_0)});
   EXPECT_EQ(shard_0.Wait().code, 1);
-  EXPECT_THAT(shard_0.err(), ContainsRegex("error: waited 1s at 127.0.0.1:[0-9]+: .*shard 2 and 2 "
-                                           "of 2 workers did not come\n$"));
+  EXPECT_THAT(shard_0.err(), ContainsRegex("error: waited 1s \\(cluster.start_timeout\\) at "
+                                           "127.0.0.1:[0-9]+: .*shard 2 and 2 of 2 workers did "
+                                           "not come\n$"));
   EXPECT_EQ(shard_1.Wait().code, 1);
 }
 

@@ -484,7 +484,9 @@ TEST_F(RubatoCommandTest, QuestionsToARunThatIsOverOrNotThereAreAnswered) {
   EXPECT_THAT(nonsense.err, StartsWith("error: --address: found \"here\", expected HOST:PORT"));
   const Result nowhere = Rubato({"status"});
   EXPECT_EQ(nowhere.code, 2);
-  EXPECT_EQ(nowhere.err, "error: found no run runs/latest\n");
+  EXPECT_EQ(nowhere.err,
+            "error: found no run runs/latest, expected a run's folder: runs/latest is one where "
+            "`rubato train` was started\n");
   const Result empty = Rubato({"switch", "--mode", "", "run"});
   EXPECT_EQ(empty.code, 2);
   EXPECT_EQ(empty.err, "error: --mode: found nothing, expected sync, async or bounded\n");

@@ -93,7 +93,7 @@ TEST_F(SurroundingsTest, AFailedStartDoesNotTakeTheRunFolder) {
   const Process::Result refused = StartTrain("run", {"cluster.address=" + port.address()}).Wait();
   close(listener);
   EXPECT_EQ(refused.code, 1);
-  EXPECT_THAT(refused.err, HasSubstr("the port is in use"));
+  EXPECT_THAT(refused.err, HasSubstr("the port is in use (by another job? cluster.address, or "));
   EXPECT_TRUE(fs::exists(Path("run/logs/server-0.log")));
   Train("run");
 }

@@ -48,7 +48,10 @@ bool HasIpv6() {
 
 std::string WhyNot(int error) {
   if (error == EADDRNOTAVAIL) return "the address is not of this machine";
-  if (error == EADDRINUSE) return "the port is in use (by another job? port 0 takes any free one)";
+  if (error == EADDRINUSE) {
+    return "the port is in use (by another job? cluster.address, or --listen of a server, sets "
+           "another; port 0 takes any free one)";
+  }
   return std::strerror(error);
 }
 

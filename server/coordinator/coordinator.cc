@@ -292,7 +292,8 @@ void Coordinator::EndDiverged() {
   const std::string& last = checkpoints_.last();
   std::string reason = absl::StrCat(
       ending_.diverged(), "; ",
-      last.empty() ? "there is no checkpoint" : absl::StrCat("the last good checkpoint is ", last));
+      last.empty() ? "there is no checkpoint" : absl::StrCat("the last good checkpoint is ", last),
+      " (often the learning rate is too high, or the inputs are not normalized)");
   const PeerId id = ending_.culprit();
   const Peer* const culprit = id == kOwnShard ? nullptr : registry_.Find(id);
   if (culprit != nullptr) {

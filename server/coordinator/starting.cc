@@ -51,13 +51,15 @@ absl::StatusOr<bool> Starting::IsReady(const Registry& registry, bool stops, abs
   if (now < deadline_) return false;
   const std::string timeout = absl::FormatDuration(absl::Seconds(job_.cluster().start_timeout()));
   if (!has_shards || registry.workers() < workers.min()) {
-    const std::string text = absl::StrFormat("waited %s at %s: %s did not come", timeout,
-                                             job_.cluster().address(), registry.Missing(wanted_));
+    const std::string text =
+        absl::StrFormat("waited %s (cluster.start_timeout) at %s: %s did not come", timeout,
+                        job_.cluster().address(), registry.Missing(wanted_));
     if (refused_.empty()) return absl::DeadlineExceededError(text);
     return absl::FailedPreconditionError(absl::StrCat(text, "; ", refused_));
   }
   out->push_back(
-      Warn{absl::StrFormat("begins with %d of %d workers: the others have not come within %s",
+      Warn{absl::StrFormat("begins with %d of %d workers: the others have not come within %s "
+                           "(cluster.start_timeout)",
                            registry.workers(), wanted_, timeout)});
   return true;
 }

@@ -20,6 +20,7 @@ class StartingTest : public ::testing::Test {
   static proto::Job Job() {
     proto::Job job;
     job.mutable_cluster()->set_servers(2);
+    job.mutable_cluster()->set_address("127.0.0.1:1");
     job.mutable_cluster()->set_start_timeout(60);
     job.mutable_cluster()->mutable_workers()->set_start(2);
     job.mutable_cluster()->mutable_workers()->set_min(1);
@@ -61,10 +62,13 @@ TEST_F(StartingTest, AfterTheDeadlineFewerWorkersDoButNoFewerShards) {
   EXPECT_THAT(
       std::string(
           starting.IsReady(registry_, /*stops=*/false, kDeadline, &out_).status().message()),
-      HasSubstr("shard 1 and 1 of 2 workers did not come"));
+      HasSubstr("waited 1m (cluster.start_timeout) at 127.0.0.1:1: shard 1 and 1 of 2 workers did "
+                "not come"));
   AddShard(1);
   EXPECT_TRUE(*starting.IsReady(registry_, /*stops=*/false, kDeadline, &out_));
-  EXPECT_THAT(std::get<coordinator::Warn>(out_.back()).text, HasSubstr("begins with 1 of 2"));
+  EXPECT_THAT(std::get<coordinator::Warn>(out_.back()).text,
+              HasSubstr("begins with 1 of 2 workers: the others have not come within 1m "
+                        "(cluster.start_timeout)"));
 }
 
 // To start the job again would not help.

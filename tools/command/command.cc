@@ -94,7 +94,9 @@ absl::StatusOr<Pass> FindPass(const RunFolder& folder, bool is_of_folder, bool i
 
 absl::StatusOr<std::string> AddressOf(const RunFolder& folder) {
   if (access(folder.path().c_str(), F_OK) != 0) {
-    return absl::NotFoundError(absl::StrCat("found no run ", folder.path()));
+    return absl::NotFoundError(absl::StrCat(
+        "found no run ", folder.path(),
+        ", expected a run's folder: runs/latest is one where `rubato train` was started"));
   }
   if (access(folder.SummaryFile().c_str(), F_OK) == 0) {
     return absl::UnavailableError(absl::StrCat("the run ", folder.path(), " is over"));

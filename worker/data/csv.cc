@@ -133,10 +133,12 @@ absl::StatusOr<Places> Table::FindColumns(const std::string& where,
     const size_t shown = std::min<size_t>(header.size(), 20);
     return absl::InvalidArgumentError(absl::StrCat(
         where, ": has no column ", Quoted(name), " (", key, "); ",
-        near.empty() ? absl::StrCat("its columns are ",
-                                    absl::StrJoin(header.begin(), header.begin() + shown, ", "),
-                                    shown < header.size() ? ", ..." : "")
-                     : absl::StrCat("did you mean ", Quoted(near), "?")));
+        header.size() == 1
+            ? absl::StrCat("its only column is ", Quoted(header[0]), " (is data.separator right?)")
+        : near.empty() ? absl::StrCat("its columns are ",
+                                      absl::StrJoin(header.begin(), header.begin() + shown, ", "),
+                                      shown < header.size() ? ", ..." : "")
+                       : absl::StrCat("did you mean ", Quoted(near), "?")));
   };
   RUBATO_RETURN_IF_ERROR(find(config_.target(), "data.target", &result.target));
   for (const std::string& name : categorical_) {
@@ -181,8 +183,8 @@ absl::Status Table::AddNumbers(const CsvReader& reader, const Places& places, Fi
     } else if (!ParseNumber(field, &value)) {
       return Wrong(reader, numeric_[i],
                    absl::StrCat("found ", Quoted(field), ", expected a number", WhyNoNumber(field),
-                                " (data.categorical takes names, data.missing "
-                                "what stands for none)"));
+                                " (data.categorical takes names, data.numeric the "
+                                "columns to use, data.missing what stands for none)"));
     }
     file->numbers.push_back(value);
   }

@@ -186,6 +186,8 @@ TEST_F(CsvTest, NamesLineAndColumnOfWhatIsWrong) {
   ExpectWrong("rooms,age,sea,price\n3,1,near,2,9\n", ":2: ", "found 5 fields, expected 4");
   ExpectWrong("rooms,age,sea,cost\n", ":1: has no column \"price\" (data.target)",
               "its columns are rooms, age, sea, cost");
+  ExpectWrong("rooms;age;sea;price\n", ":1: has no column \"price\" (data.target)",
+              "its only column is \"rooms;age;sea;price\" (is data.separator right?)");
   ExpectWrong("rooms,age,sea,prices\n", ":1: has no column \"price\" (data.target)",
               "did you mean \"prices\"?");
   ExpectWrong("rooms,sea,rooms,price\n", ":1: ", "columns 1 and 3 are both named \"rooms\"");

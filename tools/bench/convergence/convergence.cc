@@ -19,6 +19,7 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
+#include "common/job/is_script.h"
 #include "common/job/job.h"
 #include "tools/bench/convergence/calibration.h"
 #include "tools/bench/convergence/cost.h"
@@ -218,6 +219,13 @@ absl::StatusOr<std::string> VerifyStudy(Options options, SignalWatcher* signals,
 
 // What to print; `code` is the exit code if that is well.
 absl::StatusOr<std::string> Bench(Options options, SignalWatcher* signals, int* code) {
+  // First: where a study's file cannot be read, the flags that it has would be said to be missing.
+  RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(options.study.config, options.study.set));
+  if (IsScript(job)) {
+    return absl::InvalidArgumentError(
+        "the job's model is a script's, which this bench does not run: use `rubato train` in each "
+        "mode, and compare the runs by `rubato plot`");
+  }
   RUBATO_RETURN_IF_ERROR(Complete(&options));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> trials, TrialsOf(options.study));
   RUBATO_ASSIGN_OR_RETURN(std::vector<Cell> cells, CellsOf(options.study));

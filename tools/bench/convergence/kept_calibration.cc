@@ -26,9 +26,10 @@ absl::StatusOr<std::optional<Calibration>> KeptCalibration(const std::string& fo
 absl::StatusOr<Calibration> CalibrationOf(const Study& study, const std::string& folder) {
   RUBATO_ASSIGN_OR_RETURN(const std::optional<Calibration> kept, KeptCalibration(folder));
   if (kept.has_value()) return *kept;
-  WriteAll(2,
-           "measuring how long a worker computes and a shard applies here (--compute and --apply "
-           "say it)\n");
+  WriteAll(
+      2,
+      "measuring how long a worker computes and a shard applies on this machine (--compute and "
+      "--apply give these times instead)\n");
   RUBATO_ASSIGN_OR_RETURN(const proto::Job job, LoadJob(study.config, study.set));
   return Calibrate(job);
 }

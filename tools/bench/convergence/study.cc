@@ -85,8 +85,8 @@ absl::Status CheckProcesses(const Study& study) {
 
 absl::Status CheckStudy(const Study& study) {
   if (study.modes.size() < 2) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("found %d --mode, expected two or more to compare", study.modes.size()));
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "found %d --mode, expected two or more, as --mode sync --mode async", study.modes.size()));
   }
   std::set<std::string> slugs;
   for (const std::string& mode : study.modes) {
