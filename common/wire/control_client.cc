@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -56,15 +57,23 @@ absl::StatusOr<std::unique_ptr<ControlClient>> ControlClient::Connect(
   constexpr absl::Duration kBetweenLooks = absl::Seconds(1);
   // A channel looks a name up again only when it has failed to connect, which takes 20 s where
   // nothing comes back, and ever more seldom while the name stands for nothing. So it is a new one
-  // each second, unless somebody is at the same place as before, who may be slow.
+  // when the name stands for another place or somebody is there who was not, and else after a
+  // second, then two, then four: on a way that takes long, to connect takes a few times as long.
+  // Who is at the same place as before may be slow.
+  constexpr absl::Duration kLongest = absl::Seconds(16);
   bool was_there = false;
+  absl::Time made = looked;
+  absl::Duration lasts = kBetweenLooks;
   const auto look_again = [&] {
     if (MonotonicNow() - looked < kBetweenLooks) return;
     std::set<std::string> found = PlacesOf(*hosts);
     const Reach reach = LookFor({address}, greeting, kLookAgain).front();
     looked = MonotonicNow();
     const bool is_there = reach == Reach::kAnswers || reach == Reach::kMute;
-    if (is_there && was_there && found == places) return;
+    const bool is_same = found == places && is_there == was_there;
+    if (is_same && (is_there || looked - made < lasts)) return;
+    lasts = is_same ? std::min(2 * lasts, kLongest) : kBetweenLooks;
+    made = looked;
     was_there = is_there;
     places = std::move(found);
     channel = MakeChannel(address, connection);

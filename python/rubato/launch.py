@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import pathlib
 import sys
+import time
 import traceback
 from typing import Any, Callable, Dict, Optional
 
@@ -21,8 +22,9 @@ class Run(server.Commands):
 
     def wait(self, seconds: Optional[float] = None) -> bool:
         """Until the job's end, or for `seconds`. Whether it has ended; Ended with the reason if not well."""
+        deadline = None if seconds is None else time.monotonic() + seconds
         for process in self._processes:
-            process.join(seconds)
+            process.join(None if deadline is None else max(0.0, deadline - time.monotonic()))
             if process.is_alive():
                 return False
         codes = [process.exitcode for process in self._processes]
