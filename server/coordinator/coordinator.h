@@ -4,7 +4,7 @@
 // server/process/cluster_service.h.
 //
 // Each part of it has its own state: Starting, Registry and Leases (who is here), ViewChange (the
-// two beats), Work with its Lineage, Checkpoints, Evaluations, Decisions, Ending. The coordinator
+// two phases), Work with its Lineage, Checkpoints, Evaluations, Decisions, Ending. The coordinator
 // takes events to them and does what takes several.
 //
 // A view is a statement of who takes part and how; every change is the next view. A change of mode
@@ -76,7 +76,8 @@ class Coordinator {
     proto::RunState state;
     // For how long nothing has been trained when this term begins, by the shell's clock.
     absl::Duration stood_still = absl::ZeroDuration();
-    // Nothing of this: the job has ended well, and all that is left is to tell who has not heard it.
+    // Nothing of this: the job has ended well, and all that is left is to tell who has not heard
+    // it.
     bool is_over = false;
   };
 

@@ -1,4 +1,4 @@
-// Part of the coordinator's core: the change from one view to the next, in two beats. Close: the
+// Part of the coordinator's core: the change from one view to the next, in two phases. Close: the
 // shards stand still and say how far each block has come and what it holds. When all have answered,
 // Open: the next view goes to shards and workers.
 #ifndef RUBATO_SERVER_COORDINATOR_VIEW_CHANGE_H_

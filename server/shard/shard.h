@@ -2,7 +2,7 @@
 // and which pulls may be answered. A single-threaded state machine: events in, actions out; no
 // clock, socket, thread or float. The protocol (server/shard/shard_protocol.h) runs the actions.
 //
-// Views change in two beats. From OnClose on, sync applies no step beyond the open one and nobody
+// Views change in two phases. From OnClose on, sync applies no step beyond the open one and nobody
 // reads what comes of it; on arrival nothing is applied. So the shard's State() tells the
 // coordinator all that the next view, which OnView brings, must take into account.
 #ifndef RUBATO_SERVER_SHARD_SHARD_H_

@@ -112,7 +112,7 @@ MUTANTS = {
         "apply.factor = 1;",
     ]),
     "broken_stream_endured": ("//worker/session:worker_session.cc", "broken stream", [
-        "WaitNoLongerThan(kHeartAnswers);",
+        "WaitNoLongerThan(kHeartbeatAnswers);",
         "",
     ]),
     "gone_taken_for_strangers": ("//server/coordinator:coordinator_peers.cc", "refused", [

@@ -74,8 +74,8 @@ absl::Status Simulation::Build() {
   self_ = network_.AddProcess(shard_card(0), this);
   shards_.resize(cluster.servers());
   worker_setting_.shards.resize(cluster.servers());
-  shard_hearts_.resize(cluster.servers());
-  shard_heart_processes_.resize(cluster.servers());
+  shard_heartbeats_.resize(cluster.servers());
+  shard_heartbeat_processes_.resize(cluster.servers());
   for (int shard = 0; shard < cluster.servers(); ++shard) RUBATO_RETURN_IF_ERROR(MakeShard(shard));
   for (int worker = 0; worker < cluster.workers().start() && !setting_.first.has_value();
        ++worker) {
@@ -90,7 +90,7 @@ void Simulation::StartAll() {
     if (!IsApart(static_cast<int>(shard))) {
       coordinator_->SetOwnShard(shards_[0]->control());
     } else {
-      shard_hearts_[shard]->Start(shard_heart_processes_[shard]);
+      shard_heartbeats_[shard]->Start(shard_heartbeat_processes_[shard]);
     }
   }
   for (size_t number = 0; number < workers_.size(); ++number) Start(number);
@@ -163,8 +163,8 @@ absl::Status Simulation::MakeShard(int shard) {
   worker_setting_.shards[shard] = id;
   network_.SetVital(id, /*is_shard=*/true);
   if (!IsApart(shard)) return absl::OkStatus();
-  std::unique_ptr<HeartbeatProcess>& heart = shard_hearts_[shard];
-  heart = MakeHeart(
+  std::unique_ptr<HeartbeatProcess>& heartbeat = shard_heartbeats_[shard];
+  heartbeat = MakeHeartbeat(
       id,
       [this, shard, id, process](proto::HeartbeatRequest* request) {
         request->set_shard(shard);
@@ -173,7 +173,7 @@ absl::Status Simulation::MakeShard(int shard) {
         return !process->end().has_value();
       },
       [] {});
-  shard_heart_processes_[shard] = network_.AddProcess(shard_card(shard), heart.get());
+  shard_heartbeat_processes_[shard] = network_.AddProcess(shard_card(shard), heartbeat.get());
   return absl::OkStatus();
 }
 
@@ -207,7 +207,7 @@ absl::Status Simulation::MakeWorker(int index) {
   workers_.push_back(std::make_unique<WorkerProcess>(&worker_setting_, index, std::move(model)));
   WorkerProcess* worker = workers_.back().get();
   const ProcessId process = network_.AddProcess(card, worker);
-  hearts_.push_back(MakeHeart(
+  heartbeats_.push_back(MakeHeartbeat(
       process,
       [worker](proto::HeartbeatRequest* request) {
         const WorkerId id = worker->id();
@@ -219,12 +219,12 @@ absl::Status Simulation::MakeWorker(int index) {
         return id.rank >= 0;
       },
       [worker] { worker->OnHeartbeatAnswered(); }));
-  heart_processes_.push_back(network_.AddProcess(card, hearts_.back().get()));
+  heartbeat_processes_.push_back(network_.AddProcess(card, heartbeats_.back().get()));
   worker_processes_.push_back(process);
   return absl::OkStatus();
 }
 
-std::unique_ptr<HeartbeatProcess> Simulation::MakeHeart(
+std::unique_ptr<HeartbeatProcess> Simulation::MakeHeartbeat(
     ProcessId process, std::function<bool(proto::HeartbeatRequest*)> fill,
     std::function<void()> on_answer) {
   const SimTime every =
@@ -243,7 +243,7 @@ std::unique_ptr<HeartbeatProcess> Simulation::MakeHeart(
 
 void Simulation::Start(size_t number) {
   // First: the worker may die of its first message.
-  hearts_[number]->Start(heart_processes_[number]);
+  heartbeats_[number]->Start(heartbeat_processes_[number]);
   workers_[number]->Start(worker_processes_[number]);
 }
 

@@ -259,9 +259,9 @@ class Simulation : private Process {
   // Worker `index` is made; and takes part.
   absl::Status MakeWorker(int index);
   // `fill` says who `process` is, and whether it says anything.
-  std::unique_ptr<HeartbeatProcess> MakeHeart(ProcessId process,
-                                              std::function<bool(proto::HeartbeatRequest*)> fill,
-                                              std::function<void()> on_answer);
+  std::unique_ptr<HeartbeatProcess> MakeHeartbeat(
+      ProcessId process, std::function<bool(proto::HeartbeatRequest*)> fill,
+      std::function<void()> on_answer);
   void Start(size_t number);
   absl::StatusOr<std::unique_ptr<WorkerModel>> MakeModel();
   void StartMisfit(Misfit misfit);
@@ -316,11 +316,11 @@ class Simulation : private Process {
   std::vector<std::unique_ptr<WorkerProcess>> misfits_;
   WorkerSetting late_setting_;
   std::unique_ptr<WorkerProcess> late_;
-  std::vector<std::unique_ptr<HeartbeatProcess>> hearts_;        // by worker
-  std::vector<std::unique_ptr<HeartbeatProcess>> shard_hearts_;  // by shard, if it is apart
-  std::vector<ProcessId> worker_processes_, heart_processes_;    // by worker
-  std::vector<ProcessId> shard_heart_processes_;                 // as shard_hearts_
-  std::vector<int> worker_cards_;                                // by index
+  std::vector<std::unique_ptr<HeartbeatProcess>> heartbeats_;        // by worker
+  std::vector<std::unique_ptr<HeartbeatProcess>> shard_heartbeats_;  // by shard, if it is apart
+  std::vector<ProcessId> worker_processes_, heartbeat_processes_;    // by worker
+  std::vector<ProcessId> shard_heartbeat_processes_;                 // as shard_heartbeats_
+  std::vector<int> worker_cards_;                                    // by index
   ProcessId self_ = 0;
   SimTime limit_;
   size_t next_switch_ = 0;

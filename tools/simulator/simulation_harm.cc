@@ -90,14 +90,14 @@ void Simulation::OnWorkerFault(const Fault& fault, size_t number) {
   const int index = workers_[number]->index();
   switch (fault.kind) {
     case Fault::Kind::kFreeze:
-      network_.Freeze(heart_processes_[number], fault.duration);
+      network_.Freeze(heartbeat_processes_[number], fault.duration);
       break;
     case Fault::Kind::kCrash:
-      network_.Crash(heart_processes_[number]);
+      network_.Crash(heartbeat_processes_[number]);
       Replace(index);
       break;
     case Fault::Kind::kRestart:
-      network_.Crash(heart_processes_[number]);
+      network_.Crash(heartbeat_processes_[number]);
       SetTask(kStartWorker, index, fault.duration);
       break;
     case Fault::Kind::kLeave:
@@ -121,7 +121,7 @@ void Simulation::OnServerFault(const Fault& fault, ProcessId struck) {
       }
       if (is_dedicated() && server == head()) break;
       if (IsApart(server)) {
-        network_.Freeze(shard_heart_processes_[server], fault.duration);
+        network_.Freeze(shard_heartbeat_processes_[server], fault.duration);
         break;
       }
       for (const ProcessId process : {coordinator_->self(), worker_setting_.shards[0]}) {
@@ -147,7 +147,7 @@ void Simulation::KillServer(int server) {
   if (server == head()) network_.Crash(coordinator_->self());
   if (server >= static_cast<int>(worker_setting_.shards.size())) return;
   network_.Crash(worker_setting_.shards[server]);
-  if (IsApart(server)) network_.Crash(shard_heart_processes_[server]);
+  if (IsApart(server)) network_.Crash(shard_heartbeat_processes_[server]);
 }
 
 void Simulation::StartMisfit(Misfit misfit) {

@@ -110,13 +110,13 @@ void Simulation::StartServer(int server) {
     if (is_dedicated()) return;
   }
   dead_.push_back(std::move(shards_[server]));
-  if (IsApart(server)) dead_.push_back(std::move(shard_hearts_[server]));
+  if (IsApart(server)) dead_.push_back(std::move(shard_heartbeats_[server]));
   if (const absl::Status status = MakeShard(server); !status.ok()) return Fail(status);
   shards_[server]->Start(worker_setting_.shards[server]);
   if (!IsApart(server)) {
     coordinator_->SetOwnShard(shards_[0]->control());
   } else {
-    shard_hearts_[server]->Start(shard_heart_processes_[server]);
+    shard_heartbeats_[server]->Start(shard_heartbeat_processes_[server]);
   }
 }
 

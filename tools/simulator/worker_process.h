@@ -91,7 +91,7 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   void OnTimer(uint64_t argument) override;
   void OnSent(ConnectionId connection) override { ends_.OnSent(connection); }
   void OnAcknowledged(ConnectionId connection) override { ends_.OnAcknowledged(connection); }
-  // The coordinator has answered the heart that beats for it.
+  // The coordinator has answered its heartbeat.
   void OnHeartbeatAnswered() { heard_at_ = setting_.network->now(); }
 
   int index() const { return index_; }
@@ -182,7 +182,7 @@ class WorkerProcess : public Process, private VirtualStreams::Owner {
   SimTime ended_at_ = 0;
   SimTime took_part_until_ = kNever;
   SimTime had_parameters_at_ = kNever;  // kNever: never
-  SimTime heard_at_ = 0;                // the coordinator, by its heart
+  SimTime heard_at_ = 0;                // the coordinator, by its heartbeat
 
   // Of one taking part.
   uint32_t part_ = 0;

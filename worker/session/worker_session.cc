@@ -15,9 +15,9 @@ namespace {
 // the others wait for it: with what keep-alive takes (common/wire/channel.h), a lease and a
 // second.
 constexpr absl::Duration kStreamFailureGrace = absl::Milliseconds(400);
-// A coordinator that has not answered the heart for a lease tells nothing. Who stood still itself
+// A coordinator that has not answered a heartbeat for a lease tells nothing. Who stood still itself
 // has an answer within this.
-constexpr absl::Duration kHeartAnswers = absl::Milliseconds(100);
+constexpr absl::Duration kHeartbeatAnswers = absl::Milliseconds(100);
 
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
 
@@ -154,7 +154,7 @@ void WorkerSession::On(const StreamBroke& event) {
   if (!is_member() || !stream_failure_.ok()) return;
   stream_failure_ = StoppedByOthers(event.status);
   grace_ends_ = now_ + kStreamFailureGrace;
-  WaitNoLongerThan(kHeartAnswers);
+  WaitNoLongerThan(kHeartbeatAnswers);
 }
 
 void WorkerSession::On(const StreamLied& event) {

@@ -80,8 +80,8 @@ class WorkerSession {
   struct AskedToLeave {
     absl::Status why;
   };
-  // No other event has come by deadline(). Until when the coordinator has answered the heart that
-  // beats for me(), as far as is known.
+  // No other event has come by deadline(). Until when the coordinator has answered the
+  // heartbeats of me(), as far as is known.
   struct DeadlinePassed {
     absl::Time heard_at = absl::InfinitePast();
   };
@@ -109,7 +109,7 @@ class WorkerSession {
   };
   // view() is another.
   struct UseView {};
-  // Opens the streams to the view's shards, and has the heart beat for me().
+  // Opens the streams to the view's shards, and sends heartbeats for me().
   struct OpenStreams {};
   struct SendToCoordinator {
     proto::PeerMessage message;
