@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -14,7 +15,7 @@
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
-#include "tensor/cuda/product_list.h"
+#include "tensor/cuda/work_list.h"
 #include "worker/model/model.h"
 
 namespace rubato {
@@ -47,18 +48,18 @@ std::string NameOf(const Product& p) {
 }  // namespace
 
 absl::StatusOr<std::vector<StepProduct>> ProductsOf(const BenchSetup& setup, int64_t batch) {
-  std::vector<Product> all;
+  std::vector<Work> work;
   RUBATO_ASSIGN_OR_RETURN(
       const std::unique_ptr<Model> model,
       Model::Create(setup.model, setup.shape, setup.objective, batch, setup.device.dtype(),
-                    Purpose::kTraining, MakeProductList(&all)));
+                    Purpose::kTraining, MakeWorkList(&work)));
   const std::vector<float> parameters(model->parameter_count());
   std::vector<float> gradient(parameters.size());
   model->Gradient(parameters, setup.features, {setup.labels, {}}, 0,
                   TensorRef(absl::MakeSpan(gradient)), [](int64_t) {});
   std::vector<StepProduct> products;
-  std::map<decltype(KeyOf(all[0])), size_t> places;
-  for (const Product& product : all) {
+  std::map<decltype(KeyOf(std::declval<Product>())), size_t> places;
+  for (const Product& product : ProductsOf(work)) {
     const auto [place, is_new] = places.try_emplace(KeyOf(product), products.size());
     if (is_new) products.push_back({product, 0});
     ++products[place->second].times;
