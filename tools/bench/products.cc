@@ -16,6 +16,7 @@
 #include "common/base/log.h"
 #include "common/base/status.h"
 #include "tensor/cuda/work_list.h"
+#include "tools/bench/product_names.h"
 #include "worker/model/model.h"
 
 namespace rubato {
@@ -30,19 +31,6 @@ auto KeyOf(const Product& p) {
   };
   return std::make_tuple(p.transpose_a, p.transpose_b, p.m, p.n, p.k, p.count, matrix(p.a),
                          matrix(p.b), matrix(p.c), p.bias != nullptr, p.beta != 0);
-}
-
-double OperationsOf(const Product& p) {
-  return 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
-         static_cast<double>(p.count);
-}
-
-// "16384 x 2304 x 768, nt, with bias": of c = a b, a's rows, b's columns, and what both share.
-std::string NameOf(const Product& p) {
-  return absl::StrCat(p.count > 1 ? absl::StrCat(p.count, " of ") : "", p.m, " x ", p.n, " x ", p.k,
-                      ", ", p.transpose_a == Transpose::kYes ? "t" : "n",
-                      p.transpose_b == Transpose::kYes ? "t" : "n",
-                      p.bias != nullptr ? ", with bias" : "");
 }
 
 }  // namespace
