@@ -19,6 +19,7 @@
 #include <utility>
 
 #include "common/base/host_device.h"
+#include "tensor/cuda/traffic.h"
 
 namespace rubato {
 
@@ -172,6 +173,8 @@ struct ForEachIndex {
   int64_t n;
   F f;
 
+  Traffic Moves(int64_t) const { return f.Moves(n); }
+
   template <typename Block>
   RUBATO_HOST_DEVICE void operator()(Block& block) const {
     block.ForEach([&](int thread) {
@@ -212,6 +215,8 @@ struct SumColumns {
   int64_t rows, columns;
   int tile;  // divides the threads
   F f;
+
+  Traffic Moves(int64_t) const { return f.Moves(rows, columns); }
 
   template <typename Block>
   RUBATO_HOST_DEVICE void operator()(Block& block) const {

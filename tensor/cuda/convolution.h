@@ -22,6 +22,12 @@ inline Grid GridOf(const Window& w) {
   return {w.height,      w.width,       w.kernel,  w.stride,
           w.out_width(), w.out_plane(), w.padding, w.out_height()};
 }
+inline SideSeen RowsSeen(const Grid& g) {
+  return SeenOfSide(g.height, g.kernel, g.stride, g.padding, g.out_height);
+}
+inline SideSeen ColumnsSeen(const Grid& g) {
+  return SeenOfSide(g.width, g.kernel, g.stride, g.padding, g.out_width);
+}
 
 // columns (channels kernel^2, examples places) or, `by_example`, (examples, channels kernel^2,
 // places).
@@ -48,6 +54,11 @@ struct Unfold {
     return inside ? x[((example * channels + channel) * g.height + iy) * g.width + ix] : T(0.0f);
   }
   RUBATO_HOST_DEVICE void Store(int64_t i, T value) const { columns[i] = value; }
+  Traffic Moves(int64_t n) const {
+    const int64_t planes = n / (g.kernel * g.kernel * g.places);
+    return {planes * RowsSeen(g).values * ColumnsSeen(g).values * SizeInBytes<T>(),
+            n * SizeInBytes<T>(), SizeInBytes<T>()};
+  }
 };
 
 // x = the sum of the columns' values at each place of the input; columns (channels kernel^2,
@@ -78,6 +89,11 @@ struct Fold {
     }
     x[i] = static_cast<T>(sum);
   }
+  Traffic Moves(int64_t n) const {
+    const int64_t planes = n / (g.height * g.width);
+    return {planes * RowsSeen(g).pairs * ColumnsSeen(g).pairs * SizeInBytes<T>(),
+            n * SizeInBytes<T>(), SizeInBytes<T>()};
+  }
 };
 
 // to (channels, examples, places) of from (examples, channels, places).
@@ -96,6 +112,9 @@ struct ChannelsFirst {
     return from[(example * channels + channel) * places + place];
   }
   RUBATO_HOST_DEVICE void Store(int64_t i, T value) const { to[i] = value; }
+  Traffic Moves(int64_t n) const {
+    return {n * SizeInBytes<T>(), n * SizeInBytes<T>(), SizeInBytes<T>()};
+  }
 };
 
 // y[example, channel, place] += bias[channel].
@@ -113,6 +132,9 @@ struct AddToPlanes {
   RUBATO_HOST_DEVICE Both Load(int64_t i) const { return {y[i], bias[i / places % channels]}; }
   RUBATO_HOST_DEVICE void Store(int64_t i, Both both) const {
     y[i] = static_cast<T>(Widen(both.y) + Widen(both.bias));
+  }
+  Traffic Moves(int64_t n) const {
+    return {(n + channels) * SizeInBytes<T>(), n * SizeInBytes<T>(), SizeInBytes<T>()};
   }
 };
 
@@ -137,6 +159,11 @@ struct SumChannel {
     block.ForEach([&](int thread) {
       if (thread == 0) sums[block.index()] = adds ? sums[block.index()] + sum : sum;
     });
+  }
+
+  Traffic Moves(int64_t channels) const {
+    return {channels * (n * SizeInBytes<T>() + (adds ? SizeInBytes<Wide<T>>() : 0)),
+            channels * SizeInBytes<Wide<T>>(), SizeInBytes<T>()};
   }
 };
 

@@ -71,6 +71,9 @@ struct Apply {
   RUBATO_HOST_DEVICE void Store(int64_t i, T value) const {
     y[i] = static_cast<T>(F::Value(Widen(value)));
   }
+  Traffic Moves(int64_t n) const {
+    return {n * SizeInBytes<T>(), n * SizeInBytes<T>(), SizeInBytes<T>()};
+  }
 };
 
 // z = f(x, y).
@@ -88,6 +91,9 @@ struct Combine {
   RUBATO_HOST_DEVICE void Store(int64_t i, Both both) const {
     z[i] = static_cast<T>(F::Times(Widen(both.x), Widen(both.y)));
   }
+  Traffic Moves(int64_t n) const {
+    return {2 * n * SizeInBytes<T>(), n * SizeInBytes<T>(), SizeInBytes<T>()};
+  }
 };
 
 template <typename T>
@@ -104,6 +110,10 @@ struct GeluValues {
     const Wide<T> value = Widen(loaded);
     y[i] = static_cast<T>(by_tanh ? numbers::GeluTanh(value, &d) : numbers::Gelu(value, &d));
     if (derivative != nullptr) derivative[i] = static_cast<T>(d);
+  }
+  Traffic Moves(int64_t n) const {
+    return {n * SizeInBytes<T>(), (derivative == nullptr ? 1 : 2) * n * SizeInBytes<T>(),
+            SizeInBytes<T>()};
   }
 };
 
@@ -124,6 +134,9 @@ struct DropFour {
       if (i < n) y[i] = static_cast<T>(Widen(x[i]) * (words[w] >= threshold ? scale : Wide<T>(0)));
     }
   }
+  Traffic Moves(int64_t) const {
+    return {n * SizeInBytes<T>() + SizeInBytes<uint64_t>(), n * SizeInBytes<T>(), SizeInBytes<T>()};
+  }
 };
 
 template <typename T>
@@ -134,12 +147,16 @@ struct CopyValues {
   T* y;
   RUBATO_HOST_DEVICE T Load(int64_t i) const { return x[i]; }
   RUBATO_HOST_DEVICE void Store(int64_t i, T value) const { y[i] = value; }
+  Traffic Moves(int64_t n) const {
+    return {n * SizeInBytes<T>(), n * SizeInBytes<T>(), SizeInBytes<T>()};
+  }
 };
 
 template <typename T>
 struct Zero {
   T* y;
   RUBATO_HOST_DEVICE void operator()(int64_t i) const { y[i] = T(0.0f); }
+  Traffic Moves(int64_t n) const { return {0, n * SizeInBytes<T>()}; }
 };
 
 template <typename From, typename To>
@@ -151,6 +168,9 @@ struct ConvertValues {
   RUBATO_HOST_DEVICE From Load(int64_t i) const { return x[i]; }
   RUBATO_HOST_DEVICE void Store(int64_t i, From value) const {
     y[i] = static_cast<To>(Widen(value));
+  }
+  Traffic Moves(int64_t n) const {
+    return {n * SizeInBytes<From>(), n * SizeInBytes<To>(), SizeInBytes<From>()};
   }
 };
 
@@ -171,6 +191,10 @@ struct AddToRows {
   RUBATO_HOST_DEVICE void Store(int64_t i, Both both) const {
     y[i] = static_cast<T>(Widen(both.x) + both.bias);
   }
+  Traffic Moves(int64_t n) const {
+    return {n * SizeInBytes<T>() + columns * SizeInBytes<Wide<T>>(), n * SizeInBytes<T>(),
+            SizeInBytes<T>()};
+  }
 };
 
 template <typename T>
@@ -185,6 +209,9 @@ struct Column {
     return Widen(x[row * columns + column]);
   }
   RUBATO_HOST_DEVICE void Store(int64_t column, Wide<T> sum) const { sums[column] = sum; }
+  Traffic Moves(int64_t rows, int64_t) const {
+    return {rows * columns * SizeInBytes<T>(), columns * SizeInBytes<Wide<T>>(), SizeInBytes<T>()};
+  }
 };
 
 template <typename T>
@@ -199,6 +226,9 @@ struct UnscaleValues {
     const T value = loaded / *scale;
     gradient[i] = value;
     if (!(value - value == 0)) *overflow = 1;  // infinite, or no number; all write the same
+  }
+  Traffic Moves(int64_t n) const {
+    return {n * SizeInBytes<T>() + SizeInBytes<float>(), n * SizeInBytes<T>(), SizeInBytes<T>()};
   }
 };
 

@@ -29,6 +29,11 @@ struct Embed {
                                        : static_cast<Wide<T>>(NAN);
   }
   RUBATO_HOST_DEVICE void Store(int64_t i, Wide<T> value) const { y[i] = static_cast<T>(value); }
+  Traffic Moves(int64_t n) const {
+    const int64_t rows = n / channels, used = rows < count ? rows : count;
+    return {(rows + used * channels) * SizeInBytes<Wide<T>>(), n * SizeInBytes<T>(),
+            SizeInBytes<Wide<T>>()};
+  }
 };
 
 // A row of dweight, a block's, which looks through x for its index. Rows of dy are added in turn,
@@ -66,6 +71,11 @@ struct EmbedBackward {
         });
       }
     }
+  }
+
+  Traffic Moves(int64_t count) const {
+    return {rows * (SizeInBytes<Wide<T>>() + channels * SizeInBytes<T>()),
+            count * channels * SizeInBytes<Wide<T>>(), SizeInBytes<T>()};
   }
 };
 
@@ -149,6 +159,11 @@ struct CrossEntropyRow {
       }
     });
   }
+
+  Traffic Moves(int64_t n) const {
+    return {n * (classes * SizeInBytes<T>() + SizeInBytes<int32_t>()) + SizeInBytes<float>(),
+            n * (classes * SizeInBytes<T>() + 2 * SizeInBytes<double>()), SizeInBytes<T>()};
+  }
 };
 
 // The squared errors of a row, a block's.
@@ -184,6 +199,11 @@ struct SquaredErrorRow {
       rows[2 * block.index() + 1] = 0;
     });
   }
+
+  Traffic Moves(int64_t n) const {
+    return {n * columns * (SizeInBytes<T>() + SizeInBytes<float>()) + SizeInBytes<float>(),
+            n * (columns * SizeInBytes<T>() + 2 * SizeInBytes<double>()), SizeInBytes<T>()};
+  }
 };
 
 // One block adds up all rows.
@@ -206,6 +226,10 @@ struct SumRows {
       sums[0] = sum.first;
       sums[1] = sum.second;
     });
+  }
+
+  Traffic Moves(int64_t) const {
+    return {2 * n * SizeInBytes<double>(), 2 * SizeInBytes<double>(), SizeInBytes<double>()};
   }
 };
 

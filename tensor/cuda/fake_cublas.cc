@@ -16,6 +16,32 @@ T& As(void* handle) {
 
 void Violation(const std::string& what) { TheFakeCublas().violations.push_back(what); }
 
+// What every call begins with.
+cublasStatus_t Enter(const char* name) {
+  FakeCublas& fake = TheFakeCublas();
+  fake.calls.push_back(name);
+  return static_cast<int64_t>(fake.calls.size()) - 1 == fake.fails_at ? fake.error
+                                                                      : CUBLAS_STATUS_SUCCESS;
+}
+
+template <typename T, typename Handle>
+cublasStatus_t Make(const char* name, Handle* handle, const T& made) {
+  const cublasStatus_t status = Enter(name);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  *handle = reinterpret_cast<Handle>(new T(made));
+  ++TheFakeCublas().live;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+template <typename T, typename Handle>
+cublasStatus_t GiveBack(const char* name, Handle handle) {
+  const cublasStatus_t status = Enter(name);
+  if (status != CUBLAS_STATUS_SUCCESS) return status;
+  delete reinterpret_cast<T*>(handle);
+  --TheFakeCublas().live;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
 uint64_t AlignmentOf(const void* address) {
   const uint64_t bits = reinterpret_cast<uintptr_t>(address) | 256;
   return bits & -bits;
@@ -30,6 +56,8 @@ cublasStatus_t Set(T* to, const void* from, size_t size) {
 
 cublasStatus_t SetDescription(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttributes_t attribute,
                               const void* value, size_t size) {
+  const cublasStatus_t entered = Enter("cublasLtMatmulDescSetAttribute");
+  if (entered != CUBLAS_STATUS_SUCCESS) return entered;
   auto& d = As<FakeCublas::Description>(handle);
   switch (attribute) {
     case CUBLASLT_MATMUL_DESC_TRANSA:
@@ -49,6 +77,8 @@ cublasStatus_t SetDescription(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAtt
 
 cublasStatus_t SetLayout(cublasLtMatrixLayout_t handle, cublasLtMatrixLayoutAttribute_t attribute,
                          const void* value, size_t size) {
+  const cublasStatus_t entered = Enter("cublasLtMatrixLayoutSetAttribute");
+  if (entered != CUBLAS_STATUS_SUCCESS) return entered;
   auto& layout = As<FakeCublas::Layout>(handle);
   switch (attribute) {
     case CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT:
@@ -63,6 +93,8 @@ cublasStatus_t SetLayout(cublasLtMatrixLayout_t handle, cublasLtMatrixLayoutAttr
 cublasStatus_t SetPreference(cublasLtMatmulPreference_t handle,
                              cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
                              size_t size) {
+  const cublasStatus_t entered = Enter("cublasLtMatmulPreferenceSetAttribute");
+  if (entered != CUBLAS_STATUS_SUCCESS) return entered;
   auto& p = As<FakeCublas::Preference>(handle);
   switch (attribute) {
     case CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES:
@@ -86,6 +118,8 @@ cublasStatus_t GetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description,
                             cublasLtMatmulPreference_t preference, int wanted,
                             cublasLtMatmulHeuristicResult_t results[], int* found) {
   FakeCublas& fake = TheFakeCublas();
+  const cublasStatus_t entered = Enter("cublasLtMatmulAlgoGetHeuristic");
+  if (entered != CUBLAS_STATUS_SUCCESS) return entered;
   const auto& d = As<FakeCublas::Description>(description);
   fake.questions.push_back({d, As<FakeCublas::Layout>(a), As<FakeCublas::Layout>(b),
                             As<FakeCublas::Layout>(c), As<FakeCublas::Preference>(preference),
@@ -131,6 +165,8 @@ cublasStatus_t Multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, cons
                         const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t bytes,
                         cudaStream_t) {
   FakeCublas& fake = TheFakeCublas();
+  const cublasStatus_t entered = Enter("cublasLtMatmul");
+  if (entered != CUBLAS_STATUS_SUCCESS) return entered;
   const auto& desc = As<FakeCublas::Description>(description);
   const auto& la = As<FakeCublas::Layout>(a_layout);
   const auto& lb = As<FakeCublas::Layout>(b_layout);
@@ -199,12 +235,10 @@ std::string Cublas::Version() const { return "0.0.0"; }
 
 absl::StatusOr<std::shared_ptr<const Cublas>> Cublas::Open() {
   auto cublas = std::make_shared<Cublas>();
-  cublas->Create = [](cublasLtHandle_t* handle) {
-    static int any = 0;
-    *handle = reinterpret_cast<cublasLtHandle_t>(&any);
-    return CUBLAS_STATUS_SUCCESS;
+  cublas->Create = [](cublasLtHandle_t* handle) { return Make("cublasLtCreate", handle, 0); };
+  cublas->Destroy = [](cublasLtHandle_t handle) {
+    return GiveBack<int>("cublasLtDestroy", handle);
   };
-  cublas->Destroy = [](cublasLtHandle_t) { return CUBLAS_STATUS_SUCCESS; };
   cublas->GetStatusString = [](cublasStatus_t status) {
     return status == CUBLAS_STATUS_EXECUTION_FAILED ? "it failed to run" : "another failure";
   };
@@ -212,36 +246,29 @@ absl::StatusOr<std::shared_ptr<const Cublas>> Cublas::Open() {
   cublas->MatmulAlgoGetHeuristic = GetHeuristic;
   cublas->MatmulDescCreate = [](cublasLtMatmulDesc_t* handle, cublasComputeType_t compute,
                                 cudaDataType_t scale) {
-    auto* const description = new FakeCublas::Description;
-    description->compute = compute;
-    description->scale = scale;
-    *handle = reinterpret_cast<cublasLtMatmulDesc_t>(description);
-    return CUBLAS_STATUS_SUCCESS;
+    FakeCublas::Description description;
+    description.compute = compute;
+    description.scale = scale;
+    return Make("cublasLtMatmulDescCreate", handle, description);
   };
   cublas->MatmulDescDestroy = [](cublasLtMatmulDesc_t handle) {
-    delete reinterpret_cast<FakeCublas::Description*>(handle);
-    return CUBLAS_STATUS_SUCCESS;
+    return GiveBack<FakeCublas::Description>("cublasLtMatmulDescDestroy", handle);
   };
   cublas->MatmulDescSetAttribute = SetDescription;
   cublas->MatmulPreferenceCreate = [](cublasLtMatmulPreference_t* handle) {
-    *handle = reinterpret_cast<cublasLtMatmulPreference_t>(new FakeCublas::Preference);
-    return CUBLAS_STATUS_SUCCESS;
+    return Make("cublasLtMatmulPreferenceCreate", handle, FakeCublas::Preference());
   };
   cublas->MatmulPreferenceDestroy = [](cublasLtMatmulPreference_t handle) {
-    delete reinterpret_cast<FakeCublas::Preference*>(handle);
-    return CUBLAS_STATUS_SUCCESS;
+    return GiveBack<FakeCublas::Preference>("cublasLtMatmulPreferenceDestroy", handle);
   };
   cublas->MatmulPreferenceSetAttribute = SetPreference;
   cublas->MatrixLayoutCreate = [](cublasLtMatrixLayout_t* handle, cudaDataType type, uint64_t rows,
                                   uint64_t columns, int64_t leading) {
-    auto* const layout = new FakeCublas::Layout;
-    *layout = {type, rows, columns, leading};
-    *handle = reinterpret_cast<cublasLtMatrixLayout_t>(layout);
-    return CUBLAS_STATUS_SUCCESS;
+    return Make("cublasLtMatrixLayoutCreate", handle,
+                FakeCublas::Layout{type, rows, columns, leading});
   };
   cublas->MatrixLayoutDestroy = [](cublasLtMatrixLayout_t handle) {
-    delete reinterpret_cast<FakeCublas::Layout*>(handle);
-    return CUBLAS_STATUS_SUCCESS;
+    return GiveBack<FakeCublas::Layout>("cublasLtMatrixLayoutDestroy", handle);
   };
   cublas->MatrixLayoutSetAttribute = SetLayout;
   return std::shared_ptr<const Cublas>(std::move(cublas));

@@ -47,6 +47,11 @@ struct FakeCublas {
   cublasStatus_t heuristic = CUBLAS_STATUS_SUCCESS;
   std::vector<cublasStatus_t> states = {CUBLAS_STATUS_SUCCESS};
   std::vector<cublasStatus_t> products = {CUBLAS_STATUS_SUCCESS};
+  int64_t fails_at = -1;                                  // the call that fails, counted from 0
+  cublasStatus_t error = CUBLAS_STATUS_EXECUTION_FAILED;  // with which
+
+  std::vector<std::string> calls;  // names, in order
+  int64_t live = 0;                // handles, descriptions, layouts and preferences
 
   std::vector<Question> questions;
   std::vector<int> used;                // of each product asked for, the place of its algorithm

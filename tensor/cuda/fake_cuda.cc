@@ -1,6 +1,7 @@
 #include "tensor/cuda/fake_cuda.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <map>
@@ -52,6 +53,12 @@ struct Runtime {
 Runtime& TheRuntime() {
   static auto* const runtime = new Runtime;
   return *runtime;
+}
+
+// By the address of a kernel's function on the host. Filled before main().
+std::map<const void*, std::string>& NamesOfKernels() {
+  static auto* const names = new std::map<const void*, std::string>;
+  return *names;
 }
 
 cudaError_t Fail(cudaError_t error) { return TheRuntime().last = error; }
@@ -159,12 +166,17 @@ using rubato::EnterWait;
 using rubato::Fail;
 using rubato::GiveBack;
 using rubato::IsThere;
+using rubato::NamesOfKernels;
 using rubato::Take;
 using rubato::TheRuntime;
 
 extern "C" {
 
-const char* cudaGetErrorName(cudaError_t) { return "cudaErrorOfTheTest"; }
+const char* cudaGetErrorName(cudaError_t error) {
+  static thread_local char name[32];
+  std::snprintf(name, sizeof name, "cudaError%d", static_cast<int>(error));
+  return name;
+}
 const char* cudaGetErrorString(cudaError_t) { return "a failure of the test's"; }
 
 cudaError_t cudaGetLastError() {
@@ -214,10 +226,12 @@ cudaError_t cudaFreeHost(void* memory) {
   const cudaError_t error = Enter("cudaFreeHost");
   return error != cudaSuccess ? error : GiveBack(memory, /*of_gpu=*/false);
 }
-cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind,
+cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
   const cudaError_t error = EnterStream("cudaMemcpyAsync", stream, false);
   if (error != cudaSuccess) return error;
+  rubato::FakeCuda& told = TheRuntime().told;
+  (kind == cudaMemcpyHostToDevice ? told.bytes_up : told.bytes_down) += bytes;
   if (!IsThere(to, bytes) || !IsThere(from, bytes)) return Fail(cudaErrorInvalidValue);
   if (stream->capture == nullptr) std::memcpy(to, from, bytes);
   return cudaSuccess;
@@ -346,7 +360,7 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
 }
 // Limits of every GPU since compute capability 3.0 (CUDA C++ Programming Guide, compute
 // capabilities), and the shared memory of a block that nobody asked to be more.
-cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3 grid, dim3 block, void**, size_t shared,
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void**, size_t shared,
                                cudaStream_t stream) {
   const cudaError_t error = EnterStream("cudaLaunchKernel", stream, true);
   if (error != cudaSuccess) return error;
@@ -354,6 +368,7 @@ cudaError_t __cudaLaunchKernel(cudaKernel_t, dim3 grid, dim3 block, void**, size
     return Fail(cudaErrorInvalidConfiguration);
   }
   ++TheRuntime().told.launches;
+  TheRuntime().told.kernels.push_back(NamesOfKernels()[kernel]);
   return cudaSuccess;
 }
 void** __cudaRegisterFatBinary(void*) {
@@ -362,7 +377,9 @@ void** __cudaRegisterFatBinary(void*) {
 }
 void __cudaRegisterFatBinaryEnd(void**) {}
 void __cudaUnregisterFatBinary(void**) {}
-void __cudaRegisterFunction(void**, const char*, char*, const char*, int, uint3*, uint3*, dim3*,
-                            dim3*, int*) {}
+void __cudaRegisterFunction(void**, const char* function, char*, const char* name, int, uint3*,
+                            uint3*, dim3*, dim3*, int*) {
+  NamesOfKernels()[function] = name;
+}
 
 }  // extern "C"

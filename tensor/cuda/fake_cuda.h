@@ -20,9 +20,11 @@ struct FakeCuda {
   bool stays = false;                       // and so do all after it, as after a fault of a kernel
   bool hangs = false;                       // streams are never done
 
-  std::vector<std::string> calls;  // names, in order
-  int64_t launches = 0;            // of kernels, in streams or recordings
-  int64_t live = 0;                // streams, events, graphs and pieces of memory not given back
+  std::vector<std::string> calls;        // names, in order
+  int64_t launches = 0;                  // of kernels, in streams or recordings
+  std::vector<std::string> kernels;      // of these, by the linker's names
+  int64_t bytes_up = 0, bytes_down = 0;  // copied to and from GPUs, likewise
+  int64_t live = 0;  // streams, events, graphs and pieces of memory not given back
 };
 
 // The runtime's one state, as it is now. What it is told anew holds from then on.

@@ -20,12 +20,12 @@ namespace rubato {
 constexpr int64_t kColumns = int64_t{1} << 27;
 
 template <typename Queue>
-class GpuKernels final : public ElementwiseKernels<Queue>,
-                         public ProductKernels<Queue>,
-                         public ConvolutionKernels<Queue>,
-                         public NormalizationKernels<Queue>,
-                         public PoolingKernels<Queue>,
-                         public EndKernels<Queue> {
+class GpuKernels : public ElementwiseKernels<Queue>,
+                   public ProductKernels<Queue>,
+                   public ConvolutionKernels<Queue>,
+                   public NormalizationKernels<Queue>,
+                   public PoolingKernels<Queue>,
+                   public EndKernels<Queue> {
  public:
   explicit GpuKernels(Queue* queue, int64_t columns = kColumns)
       : ElementwiseKernels<Queue>(queue),

@@ -22,6 +22,7 @@ struct Rows {
   int64_t count;
   RUBATO_HOST_DEVICE int64_t At(int64_t s, int64_t i) const { return s * count + i; }
   RUBATO_HOST_DEVICE int64_t Channel(int64_t, int64_t i) const { return i; }
+  int64_t channel_count() const { return count; }
 };
 
 // Groups of channels of each example, (channels, plane).
@@ -32,6 +33,7 @@ struct Groups {
   RUBATO_HOST_DEVICE int64_t Channel(int64_t s, int64_t i) const {
     return (s % groups * count + i) / plane;
   }
+  int64_t channel_count() const { return groups * count / plane; }
 };
 
 // Channels of all examples.
@@ -42,6 +44,7 @@ struct Channels {
     return (i / plane * (channels - 1) + s) * plane + i;
   }
   RUBATO_HOST_DEVICE int64_t Channel(int64_t s, int64_t) const { return s; }
+  int64_t channel_count() const { return channels; }
 };
 
 template <typename T, typename Sets>
@@ -87,6 +90,12 @@ struct Normalize {
       });
     });
   }
+
+  Traffic Moves(int64_t n) const {
+    const int64_t affine = weight == nullptr ? 0 : 2 * sets.channel_count();
+    return {n * sets.count * SizeInBytes<T>() + affine * SizeInBytes<Wide<T>>(),
+            n * (sets.count * SizeInBytes<T>() + 2 * SizeInBytes<Wide<T>>()), SizeInBytes<T>()};
+  }
 };
 
 // The gradient by x.
@@ -128,6 +137,12 @@ struct NormalizeBackward {
     });
   }
 
+  Traffic Moves(int64_t n) const {
+    const int64_t wide = 2 * n + (weight == nullptr ? 0 : sets.channel_count());
+    return {2 * n * sets.count * SizeInBytes<T>() + wide * SizeInBytes<Wide<T>>(),
+            n * sets.count * SizeInBytes<T>(), SizeInBytes<T>()};
+  }
+
   // By the normalised value.
   RUBATO_HOST_DEVICE Wide<T> Gradient(int64_t s, int64_t i) const {
     const Wide<T> gradient = Widen(dy[sets.At(s, i)]);
@@ -156,6 +171,10 @@ struct ColumnGradients {
   RUBATO_HOST_DEVICE void Store(int64_t column, Pair<Wide<T>> sums) const {
     dweight[column] = sums.first;
     dbias[column] = sums.second;
+  }
+  Traffic Moves(int64_t rows, int64_t) const {
+    return {2 * rows * (columns * SizeInBytes<T>() + SizeInBytes<Wide<T>>()),
+            2 * columns * SizeInBytes<Wide<T>>(), SizeInBytes<T>()};
   }
 };
 
@@ -194,6 +213,12 @@ struct ChannelGradients {
       dbias[c] = sums.second;
     });
   }
+
+  Traffic Moves(int64_t channels) const {
+    const int64_t sets = groups == 0 ? channels : all.count / all.plane * groups;
+    return {2 * (channels * all.count * SizeInBytes<T>() + sets * SizeInBytes<Wide<T>>()),
+            2 * channels * SizeInBytes<Wide<T>>(), SizeInBytes<T>()};
+  }
 };
 
 template <typename T>
@@ -216,6 +241,11 @@ struct ByStatistics {
     return weight == nullptr ? value : value * weight[c] + bias[c];
   }
   RUBATO_HOST_DEVICE void Store(int64_t i, Wide<T> value) const { y[i] = static_cast<T>(value); }
+  Traffic Moves(int64_t n) const {
+    const int64_t wide = (weight == nullptr ? 2 : 4) * channels;
+    return {n * SizeInBytes<T>() + wide * SizeInBytes<Wide<T>>(), n * SizeInBytes<T>(),
+            SizeInBytes<T>()};
+  }
 };
 
 template <typename A>
@@ -230,6 +260,9 @@ struct Averages {
     const double variance = 1 / (inverse * inverse) - eps;
     averages[c] = static_cast<A>(n * static_cast<double>(statistics[2 * c]));
     averages[channels + c] = static_cast<A>(count > 1 ? n * (variance * count / (count - 1)) : 0.0);
+  }
+  Traffic Moves(int64_t) const {
+    return {2 * channels * SizeInBytes<A>(), 2 * channels * SizeInBytes<A>(), SizeInBytes<A>()};
   }
 };
 

@@ -37,6 +37,9 @@ struct SpreadBias {
     const int64_t row = i / n, column = i - row * n;
     c.At(row / m, row % m, column) = bias[column];
   }
+  Traffic Moves(int64_t size) const {
+    return {n * SizeInBytes<T>(), size * SizeInBytes<T>(), SizeInBytes<T>()};
+  }
 };
 
 // One value of c, summed in the order of k.
@@ -63,6 +66,14 @@ struct Multiply {
     if (beta != 0) value += beta * static_cast<Wide<T>>(Widen(to));
     if (bias != nullptr) value += static_cast<Wide<T>>(Widen(bias[column]));
     to = static_cast<C>(value);
+  }
+  Traffic Moves(int64_t size) const {
+    const int64_t count = size / (m * n);
+    const int64_t factors =
+        ((a.distance == 0 ? 1 : count) * m + (b.distance == 0 ? 1 : count) * n) * k;
+    const int64_t added = (beta != 0 ? size : 0) + (bias != nullptr ? n.value() : 0);
+    return {factors * SizeInBytes<T>() + added * SizeInBytes<C>(), size * SizeInBytes<C>(),
+            SizeInBytes<T>(), static_cast<double>(size) * static_cast<double>(k)};
   }
 };
 

@@ -37,6 +37,8 @@ struct Sliding {
   RUBATO_HOST_DEVICE int64_t Length(int64_t o, bool count_padding) const {
     return count_padding ? kernel : Seen(o).end - Seen(o).begin;
   }
+  // Values that some window sees.
+  int64_t seen() const { return SeenOfSide(size, kernel, stride, padding, out).values; }
 };
 
 // out windows that share a side evenly: [floor(o s / out), ceil((o + 1) s / out)).
@@ -50,7 +52,18 @@ struct Adaptive {
     return {i * out / size, ((i + 1) * out + size - 1) / size};
   }
   RUBATO_HOST_DEVICE int64_t Length(int64_t o, bool) const { return Seen(o).end - Seen(o).begin; }
+  int64_t seen() const { return size; }
 };
+
+// Values of `planes` planes that some window sees, and of their outputs.
+template <typename Side>
+int64_t Inputs(int64_t planes, const Side& rows, const Side& columns) {
+  return planes * rows.seen() * columns.seen();
+}
+template <typename Side>
+int64_t Outputs(int64_t planes, const Side& rows, const Side& columns) {
+  return planes * rows.out * columns.out;
+}
 
 template <typename T>
 struct Maximum {
@@ -70,6 +83,10 @@ struct Maximum {
       }
     }
     y[i] = greatest;
+  }
+  Traffic Moves(int64_t n) const {
+    return {Inputs(n / (rows.out * columns.out), rows, columns) * SizeInBytes<T>(),
+            n * SizeInBytes<T>(), SizeInBytes<T>()};
   }
 };
 
@@ -93,6 +110,11 @@ struct MaximumBackward {
       }
     }
     dx[i] = static_cast<T>(sum);
+  }
+  Traffic Moves(int64_t n) const {
+    const int64_t planes = n / (rows.size * columns.size);
+    return {(Inputs(planes, rows, columns) + 2 * Outputs(planes, rows, columns)) * SizeInBytes<T>(),
+            n * SizeInBytes<T>(), SizeInBytes<T>()};
   }
 
   RUBATO_HOST_DEVICE bool IsFirstGreatest(int64_t plane, int64_t iy, int64_t ix, int64_t oy,
@@ -128,6 +150,10 @@ struct Average {
     y[i] = static_cast<T>(sum / static_cast<Wide<T>>(rows.Length(oy, count_padding) *
                                                      columns.Length(ox, count_padding)));
   }
+  Traffic Moves(int64_t n) const {
+    return {Inputs(n / (rows.out * columns.out), rows, columns) * SizeInBytes<T>(),
+            n * SizeInBytes<T>(), SizeInBytes<T>()};
+  }
 };
 
 template <typename T, typename Side>
@@ -151,6 +177,11 @@ struct AverageBackward {
       }
     }
     dx[i] = static_cast<T>(sum);
+  }
+  Traffic Moves(int64_t n) const {
+    const int64_t planes = n / (rows.size * columns.size);
+    return {Outputs(planes, rows, columns) * SizeInBytes<T>(), n * SizeInBytes<T>(),
+            SizeInBytes<T>()};
   }
 };
 

@@ -18,6 +18,11 @@ namespace attention {
 
 constexpr int kAhead = 4;  // of a row of 1024 places all that a thread has
 
+// What is seen of the values of whole matrices that have so many rows together.
+inline int64_t Seen(int64_t rows, int64_t places, bool causal) {
+  return causal ? rows * (places + 1) / 2 : rows * places;
+}
+
 // The softmax of a row of scores, a block's. Row i of a causal one has i + 1 values, then zeros.
 // Scores lie behind one another, in the type that they are computed in, for a half float's rounding
 // would be an error of exp's argument; probabilities may lie where they lay.
@@ -64,6 +69,11 @@ struct SoftmaxRow {
           });
     });
   }
+
+  Traffic Moves(int64_t rows) const {
+    return {Seen(rows, places, causal) * SizeInBytes<Wide<T>>(), rows * places * SizeInBytes<T>(),
+            SizeInBytes<Wide<T>>()};
+  }
 };
 
 // gradient = probabilities * (gradient - sum of gradient * probabilities) * factor, likewise: where
@@ -99,6 +109,11 @@ struct SoftmaxRowBackward {
         g[j] = static_cast<T>(j < seen ? Widen(both.p) * (Widen(both.g) - dot) * factor : A(0));
       });
     });
+  }
+
+  Traffic Moves(int64_t rows) const {
+    return {2 * Seen(rows, places, causal) * SizeInBytes<T>(), rows * places * SizeInBytes<T>(),
+            SizeInBytes<T>()};
   }
 };
 

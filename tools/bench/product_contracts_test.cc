@@ -11,7 +11,7 @@
 #include "common/job/job.h"
 #include "gtest/gtest.h"
 #include "tensor/cuda/product_contract.h"
-#include "tensor/cuda/product_list.h"
+#include "tensor/cuda/work_list.h"
 #include "worker/model/model.h"
 
 namespace rubato {
@@ -38,15 +38,16 @@ void CheckProducts(const proto::Model& model, const Sample& sample, proto::Loss:
   const std::vector<int32_t> labels(batch * objective.places);
   for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
     SCOPED_TRACE(absl::StrCat("batch ", batch, ", ", DTypeName(dtype)));
-    std::vector<Product> products;
+    std::vector<Work> work;
     const auto created = Model::Create(model, sample.shape, objective, batch, dtype,
-                                       Purpose::kTraining, MakeProductList(&products));
+                                       Purpose::kTraining, MakeWorkList(&work));
     RUBATO_ASSERT_OK(created);
     const std::vector<float> parameters((*created)->parameter_count());
     std::vector<float> gradient(parameters.size());
     const Targets wanted = IsClassification(loss) ? Targets{labels, {}} : Targets{{}, targets};
     (*created)->Gradient(parameters, features, wanted, /*key=*/0,
                          TensorRef(absl::MakeSpan(gradient)), [](int64_t) {});
+    const std::vector<Product> products = ProductsOf(work);
     EXPECT_GT(products.size(), 1u);
     for (const Product& product : products) RUBATO_EXPECT_OK(CheckContract(product));
   }

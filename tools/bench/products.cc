@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -14,7 +15,8 @@
 #include "common/base/json.h"
 #include "common/base/log.h"
 #include "common/base/status.h"
-#include "tensor/cuda/product_list.h"
+#include "tensor/cuda/work_list.h"
+#include "tools/bench/product_names.h"
 #include "worker/model/model.h"
 
 namespace rubato {
@@ -31,34 +33,21 @@ auto KeyOf(const Product& p) {
                          matrix(p.b), matrix(p.c), p.bias != nullptr, p.beta != 0);
 }
 
-double OperationsOf(const Product& p) {
-  return 2.0 * static_cast<double>(p.m) * static_cast<double>(p.n) * static_cast<double>(p.k) *
-         static_cast<double>(p.count);
-}
-
-// "16384 x 2304 x 768, nt, with bias": of c = a b, a's rows, b's columns, and what both share.
-std::string NameOf(const Product& p) {
-  return absl::StrCat(p.count > 1 ? absl::StrCat(p.count, " of ") : "", p.m, " x ", p.n, " x ", p.k,
-                      ", ", p.transpose_a == Transpose::kYes ? "t" : "n",
-                      p.transpose_b == Transpose::kYes ? "t" : "n",
-                      p.bias != nullptr ? ", with bias" : "");
-}
-
 }  // namespace
 
 absl::StatusOr<std::vector<StepProduct>> ProductsOf(const BenchSetup& setup, int64_t batch) {
-  std::vector<Product> all;
+  std::vector<Work> work;
   RUBATO_ASSIGN_OR_RETURN(
       const std::unique_ptr<Model> model,
       Model::Create(setup.model, setup.shape, setup.objective, batch, setup.device.dtype(),
-                    Purpose::kTraining, MakeProductList(&all)));
+                    Purpose::kTraining, MakeWorkList(&work)));
   const std::vector<float> parameters(model->parameter_count());
   std::vector<float> gradient(parameters.size());
   model->Gradient(parameters, setup.features, {setup.labels, {}}, 0,
                   TensorRef(absl::MakeSpan(gradient)), [](int64_t) {});
   std::vector<StepProduct> products;
-  std::map<decltype(KeyOf(all[0])), size_t> places;
-  for (const Product& product : all) {
+  std::map<decltype(KeyOf(std::declval<Product>())), size_t> places;
+  for (const Product& product : ProductsOf(work)) {
     const auto [place, is_new] = places.try_emplace(KeyOf(product), products.size());
     if (is_new) products.push_back({product, 0});
     ++products[place->second].times;

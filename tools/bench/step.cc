@@ -20,6 +20,7 @@
 #include "server/optimizers/parameter_groups.h"
 #include "tools/bench/cluster_step.h"
 #include "tools/bench/operations.h"
+#include "tools/bench/reckoned_step.h"
 #include "tools/bench/yardsticks.h"
 #include "worker/model/model.h"
 #include "worker/model/presets.h"
@@ -223,10 +224,17 @@ absl::Status CheckFlags(const StepBench& bench, const ClusterStepBench& cluster,
 }
 
 absl::StatusOr<std::string> RunBench(StepBench bench, ClusterStepBench cluster,
-                                     const std::string& shape, bool openblas, bool json) {
+                                     const std::string& shape, const std::string& gpu,
+                                     bool openblas, bool json) {
   const bool is_cluster = cluster.workers != 0 || cluster.servers != 0;
   RUBATO_RETURN_IF_ERROR(CheckFlags(bench, cluster, is_cluster, openblas));
+  if (!gpu.empty() && (is_cluster || bench.layers || openblas)) {
+    return absl::InvalidArgumentError(
+        "found --model-of-device beside --workers, --layers or --openblas, expected a local step: "
+        "what is reckoned is the work of one GPU");
+  }
   RUBATO_ASSIGN_OR_RETURN(bench.shape, ParseShape(shape));
+  if (!gpu.empty()) return ReckonStep(bench, bench.accumulate, gpu, json);
   if (!is_cluster) return BenchStep(bench, json);
   static_cast<BenchSubject&>(cluster) = bench;
   cluster.threads = bench.threads;
@@ -268,7 +276,7 @@ absl::StatusOr<std::string> BenchStep(const StepBench& bench, bool json) {
 }
 
 int BenchStepMain(const std::vector<std::string>& arguments) {
-  std::string shape;
+  std::string shape, gpu;
   StepBench bench;
   ClusterStepBench cluster;
   int seconds = 3;
@@ -280,10 +288,12 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
       "examples; with --servers or --workers a step through servers, in processes of their own.\n"
       "On a GPU a local step is what its worker does: parameters over, forward, backward, "
       "gradient\n"
-      "back; the update, which is the servers', is not part of it.",
+      "back; the update, which is the servers', is not part of it. With --model-of-device it is\n"
+      "reckoned, without a GPU, by what is published of one.",
       {"rubato bench step --model cnn --batch 64 --json",
        "rubato bench step --model '{preset: mlp, hidden: [1000]}' --layers",
-       "rubato bench step --model cnn --servers 1 --workers 2"});
+       "rubato bench step --model cnn --servers 1 --workers 2",
+       "rubato bench step --model-of-device h100 --model resnet18 --precision bf16 --batch 256"});
   AddSubjectFlags(&flags, &bench, &shape);
   flags.Add("accumulate", &bench.accumulate, "N",
             "batches in a worker's step, whose gradients are added");
@@ -295,13 +305,15 @@ int BenchStepMain(const std::vector<std::string>& arguments) {
   flags.Add("steps", &cluster.steps, "N",
             "through servers: how many steps to measure, 2 or more, in place of --seconds; 0: as "
             "--seconds says");
+  flags.Add("model-of-device", &gpu, "GPU",
+            "measure nothing, but reckon what a GPU's step would take: h100, h200 or a100");
   flags.Add("layers", &bench.layers, "", "also time each layer by itself");
   flags.Add("openblas", &openblas, "", "of a local step: use OpenBLAS where oneDNN would be used");
   flags.Add("json", &json, "", "print one JSON object");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
   if (openblas) UseOpenBlasAlone();
   bench.seconds = seconds;
-  return PrintResult(RunBench(std::move(bench), std::move(cluster), shape, openblas, json));
+  return PrintResult(RunBench(std::move(bench), std::move(cluster), shape, gpu, openblas, json));
 }
 
 }  // namespace rubato

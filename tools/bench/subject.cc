@@ -50,7 +50,10 @@ absl::StatusOr<BenchSetup> MakeSetup(const BenchSubject& subject) {
   Complete(job.mutable_model(), &reader.report());
   RUBATO_RETURN_IF_ERROR(reader.report().ToStatus());
   setup.model = job.model();
-  RUBATO_ASSIGN_OR_RETURN(setup.device, ComputeDevice::Choose(job.device(), /*local_rank=*/0));
+  setup.numbers = NumbersOf(job.device().precision());
+  if (subject.opens_device) {
+    RUBATO_ASSIGN_OR_RETURN(setup.device, ComputeDevice::Choose(job.device(), /*local_rank=*/0));
+  }
   setup.shape = subject.shape;
   setup.objective.outputs = subject.classes;
   const bool is_text = setup.model.preset() == proto::Model::PRESET_CHAR_GPT;

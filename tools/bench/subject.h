@@ -22,6 +22,7 @@ struct BenchSubject {
   int64_t batch = 64;
   std::string device = "cpu";         // or cuda, as in a job
   std::string precision = "float32";  // of a GPU, likewise
+  bool opens_device = true;           // or else it stays the CPU, whatever `device` says
 };
 
 // The flags of a subject; what stands behind --shape goes to `shape`, for ParseShape.
@@ -34,6 +35,7 @@ struct BenchSetup {
   proto::Model model;
   std::vector<int64_t> shape;
   ComputeDevice device;
+  GpuNumbers numbers;  // of a GPU in that precision
   Objective objective;
   std::vector<float> features;
   std::vector<int32_t> labels;

@@ -24,6 +24,24 @@ absl::Status FixIsa(const proto::Device& device) {
   return absl::OkStatus();
 }
 
+GpuNumbers NumbersOf(proto::Device::Precision precision) {
+  GpuNumbers numbers;
+  switch (precision) {
+    case proto::Device::PRECISION_FLOAT32:
+      break;
+    case proto::Device::PRECISION_TF32:
+      numbers.products = ProductPrecision::kTf32;
+      break;
+    case proto::Device::PRECISION_BF16:
+      numbers.dtype = DType::kBFloat16;
+      break;
+    case proto::Device::PRECISION_FP16:
+      numbers.dtype = DType::kFloat16;
+      break;
+  }
+  return numbers;
+}
+
 absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device, int local_rank) {
   ComputeDevice chosen;
   const char* const test = std::getenv(kTestGpuVariable);
@@ -56,19 +74,7 @@ absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device,
     return chosen;
   }
   chosen.precision_ = precision;
-  switch (device.precision()) {
-    case proto::Device::PRECISION_FLOAT32:
-      break;
-    case proto::Device::PRECISION_TF32:
-      chosen.products_ = ProductPrecision::kTf32;
-      break;
-    case proto::Device::PRECISION_BF16:
-      chosen.dtype_ = DType::kBFloat16;
-      break;
-    case proto::Device::PRECISION_FP16:
-      chosen.dtype_ = DType::kFloat16;
-      break;
-  }
+  chosen.numbers_ = NumbersOf(device.precision());
   return chosen;
 }
 
@@ -77,19 +83,19 @@ absl::StatusOr<std::unique_ptr<Device>> ComputeDevice::Open() const {
     case Kind::kCpu:
       return std::unique_ptr<Device>();
     case Kind::kGpu:
-      return OpenGpu(gpu_, products_);
+      return OpenGpu(gpu_, numbers_.products);
     case Kind::kEmulatedGpu:
       break;
   }
   EmulatedDeviceOptions options;
-  options.precision = products_;
+  options.precision = numbers_.products;
   return MakeEmulatedDevice(options);
 }
 
 absl::StatusOr<std::unique_ptr<ProductTimer>> ComputeDevice::OpenTimer() const {
   RUBATO_CHECK(!is_cpu());
-  if (kind_ == Kind::kGpu) return OpenProductTimer(gpu_, products_);
-  return MakeEmulatedProductTimer(products_);
+  if (kind_ == Kind::kGpu) return OpenProductTimer(gpu_, numbers_.products);
+  return MakeEmulatedProductTimer(numbers_.products);
 }
 
 std::string ComputeDevice::numerics() const {

@@ -26,6 +26,13 @@ constexpr char kTestGpuVariable[] = "RUBATO_TEST_GPU";
 // FailedPrecondition if this processor lacks it: then nothing has changed.
 absl::Status FixIsa(const proto::Device& device);
 
+// What GPUs compute in.
+struct GpuNumbers {
+  DType dtype = DType::kFloat32;                           // models' activations
+  ProductPrecision products = ProductPrecision::kFloat32;  // of float32
+};
+GpuNumbers NumbersOf(proto::Device::Precision precision);
+
 class ComputeDevice {
  public:
   // The CPU.
@@ -40,7 +47,7 @@ class ComputeDevice {
   // For benchmarks of a GPU, which the CPU is not. Errors likewise.
   absl::StatusOr<std::unique_ptr<ProductTimer>> OpenTimer() const;
   // What models compute in.
-  DType dtype() const { return dtype_; }
+  DType dtype() const { return numbers_.dtype; }
   // What decides the bits of results, as far as it is known.
   std::string numerics() const;
   // One line about the choice, for the log; empty if the job left none.
@@ -51,8 +58,7 @@ class ComputeDevice {
 
   Kind kind_ = Kind::kCpu;
   int gpu_ = 0;
-  DType dtype_ = DType::kFloat32;
-  ProductPrecision products_ = ProductPrecision::kFloat32;
+  GpuNumbers numbers_;
   std::string precision_ = "float32";  // as the job says it
   std::string model_;                  // of the GPU
   std::string note_;

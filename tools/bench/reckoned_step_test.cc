@@ -1,0 +1,201 @@
+#include "tools/bench/reckoned_step.h"
+
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+#include "tools/bench/kernel_facts.h"
+#include "tools/bench/published.h"
+#include "tools/bench/reckoning.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+BenchSubject SmallMlp() {
+  BenchSubject subject;
+  subject.model = "{preset: mlp, hidden: [20]}";
+  subject.shape = {5};
+  subject.classes = 7;
+  subject.batch = 2;
+  return subject;
+}
+
+nlohmann::json Reckoned(const BenchSubject& subject, int64_t accumulate = 1) {
+  const absl::StatusOr<std::string> text = ReckonStep(subject, accumulate, "h100", /*json=*/true);
+  RUBATO_EXPECT_OK(text);
+  return text.ok() ? nlohmann::json::parse(*text) : nlohmann::json();
+}
+
+// By pencil: all that a step of 2 examples has to do, of 5 x 20 and 20 x 7 weights, in float32.
+TEST(ReckonedStep, IsWhatPencilSaysOfASmallModel) {
+  struct Row {
+    int64_t times;
+    double bytes, flop;
+  };
+  const double parameters = 4 * (5 * 20 + 20 + 20 * 7 + 7);
+  const std::map<std::string, Row> rows = {
+      // x, weight and bias are read, y is written.
+      {"2 x 20 x 5, nt, with bias", {1, 4 * (2 * 5 + 20 * 5 + 20 + 2 * 20), 2 * 2 * 5 * 20}},
+      {"2 x 7 x 20, nt, with bias", {1, 4 * (2 * 20 + 7 * 20 + 7 + 2 * 7), 2 * 2 * 20 * 7}},
+      {"7 x 20 x 2, tn", {1, 4 * (2 * 7 + 2 * 20 + 7 * 20), 2 * 2 * 20 * 7}},
+      {"2 x 20 x 7, nn", {1, 4 * (2 * 7 + 7 * 20 + 2 * 20), 2 * 2 * 20 * 7}},
+      {"20 x 5 x 2, tn", {1, 4 * (2 * 20 + 2 * 5 + 20 * 5), 2 * 2 * 5 * 20}},
+      {"SumColumns<Column<float>>", {2, 4 * (2 * 7 + 7 + 2 * 20 + 20), 0}},
+      {"ForEachIndex<Apply<float,ReluFunction>>", {1, 4 * 2 * 40, 0}},
+      {"ForEachIndex<Combine<float,ReluFunction>>", {1, 4 * 3 * 40, 0}},
+      {"ForEachIndex<Zero<double>>", {1, 3 * 8, 0}},  // the loss's sums
+      // Logits, labels and a factor; their gradient, and two sums a row.
+      {"CrossEntropyRow<float>", {1, 4 * (14 + 2 + 1 + 14) + 2 * 16, 0}},
+      {"SumRows", {1, 2 * 16 + 16, 0}},
+      // Parameters; features, a key for each of linear, ReLU and linear, two factors and labels.
+      // The gradient; three sums.
+      {"to the GPU", {5, parameters + 4 * 10 + 3 * 8 + 2 * 4 + 2 * 4, 0}},
+      {"from the GPU", {2, parameters + 3 * 8, 0}},
+  };
+  const nlohmann::json object = Reckoned(SmallMlp());
+  EXPECT_EQ(object["work"].size(), rows.size());
+  double seconds = 0;
+  for (const nlohmann::json& row : object["work"]) {
+    SCOPED_TRACE(row);
+    const auto found = rows.find(row["name"]);
+    ASSERT_NE(found, rows.end());
+    EXPECT_EQ(row["times"], found->second.times);
+    EXPECT_EQ(row["bytes"], found->second.bytes);
+    EXPECT_EQ(row["flop"], found->second.flop);
+    seconds += row["milliseconds"].get<double>() * 1e-3;
+  }
+  // All is so small that each piece but the zeros takes a load's time and a start; a copy its
+  // bytes' and a start.
+  const double copies = (2 * parameters + 40 + 24 + 8 + 8 + 24) / (32e9 * 16 * 128 / 130 / 8);
+  EXPECT_NEAR(seconds, 19 * kLaunchSeconds + 11 * kLoadSeconds + copies + 24 / 3.35e12, 1e-12);
+  double parts = 0;
+  for (const nlohmann::json& part : object["parts"]) parts += part["milliseconds"].get<double>();
+  EXPECT_NEAR(parts * 1e-3, seconds, 1e-12);
+  EXPECT_LT(object["milliseconds"].get<double>() * 1e-3, seconds + 1e-12);
+}
+
+TEST(ReckonedStep, SaysThatItIsAReckoning) {
+  EXPECT_THAT(*ReckonStep(SmallMlp(), 1, "h200", false), StartsWith("reckoned, not measured: "));
+  const nlohmann::json object = Reckoned(SmallMlp());
+  EXPECT_EQ(object["reckoned"], true);
+  EXPECT_THAT(object["note"].get<std::string>(), StartsWith("reckoned, not measured: "));
+  EXPECT_THAT(ReckonStep(SmallMlp(), 1, "h1000", false),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      HasSubstr("found --model-of-device h1000, expected one of a100, h100")));
+}
+
+// Parameters and gradient cross once, whatever is added up on the GPU.
+TEST(ReckonedStep, AddsUpBatches) {
+  const auto bytes_of = [](const nlohmann::json& object, const std::string& name) {
+    for (const nlohmann::json& row : object["work"]) {
+      if (row["name"] == name) return row["bytes"].get<double>();
+    }
+    return 0.0;
+  };
+  const nlohmann::json one = Reckoned(SmallMlp()), many = Reckoned(SmallMlp(), 8);
+  const double sums = 3 * 8, inputs = 40 + 24 + 8 + 8;
+  EXPECT_EQ(bytes_of(many, "from the GPU"), bytes_of(one, "from the GPU") + 7 * sums);
+  EXPECT_EQ(bytes_of(many, "to the GPU"), bytes_of(one, "to the GPU") + 7 * inputs);
+  EXPECT_EQ(bytes_of(many, "2 x 20 x 7, nn"), 8 * bytes_of(one, "2 x 20 x 7, nn"));
+  // Seven additions of 267 values.
+  EXPECT_EQ(bytes_of(many, "ForEachIndex<Combine<float,Addition>>"), 7 * 3 * 4 * 267);
+}
+
+TEST(ReckonedStep, KnowsEveryKernelsRegisters) {
+  for (const char* precision : {"float32", "bf16", "fp16"}) {
+    for (const char* model : {"lenet", "char_gpt", "resnet20"}) {
+      BenchSubject subject;
+      subject.model = model;
+      subject.precision = precision;
+      subject.batch = 2;
+      const nlohmann::json object = Reckoned(subject);
+      for (const nlohmann::json& row : object["work"]) {
+        const std::string name = row["name"];
+        const bool is_kernel =
+            name.find(" x ") == std::string::npos && name.find("the GPU") == std::string::npos;
+        EXPECT_EQ(row.contains("registers"), is_kernel) << model << ' ' << precision << ' ' << row;
+      }
+    }
+  }
+}
+
+// Work of one piece.
+double SecondsOf(const Work& work, ProductPrecision precision = ProductPrecision::kFloat32) {
+  return Reckon({work}, *FindPublishedGpu("h100"), precision, *KernelFactsOf(90)).seconds -
+         kLaunchSeconds;
+}
+
+TEST(Reckoning, IsBoundByWhatTakesLongest) {
+  Work product = {Work::kProduct, Stream::kCompute};
+  product.product = Product(Transpose::kNo, Transpose::kNo, 4096, 4096, 4096);
+  const double operations = 2.0 * 4096 * 4096 * 4096;
+  EXPECT_DOUBLE_EQ(SecondsOf(product), operations / 66.9e12);
+  EXPECT_NEAR(SecondsOf(product, ProductPrecision::kTf32), operations / 494.7e12, 1e-12);
+  for (Matrix* matrix : {&product.product->a, &product.product->b, &product.product->c}) {
+    matrix->dtype = DType::kBFloat16;
+    matrix->distance = 1;
+  }
+  EXPECT_NEAR(SecondsOf(product), operations / 989.4e12, 1e-12);
+  product.product->k = 16;  // 2 x 4096 x 16 values are read, 4096 x 4096 written
+  EXPECT_NEAR(SecondsOf(product), 2.0 * (2 * 4096 * 16 + 4096 * 4096) / 3.35e12, 1e-12);
+
+  // 16,384 rows of 768 half floats by 24 blocks of 512 threads, each with 16 loads under way.
+  Work kernel = {Work::kKernel, Stream::kCompute};
+  kernel.kernel = "SumColumns<Column<BFloat16>>";
+  kernel.blocks = 24;
+  kernel.threads = 512;
+  kernel.traffic = {2 * 16384 * 768, 4 * 768, 2};
+  EXPECT_NEAR(SecondsOf(kernel), 16384.0 * 768 / (24 * 512 * 16) * kLoadSeconds, 1e-12);
+  kernel.blocks = 1 << 20;  // all 132 processors have one block each
+  EXPECT_NEAR(SecondsOf(kernel), 16384.0 * 768 / (132 * 512 * 16) * kLoadSeconds, 1e-12);
+  // 1024 threads of a processor, with 16 loads each: the memory is slower.
+  kernel.kernel = "ForEachIndex<Combine<BFloat16,Addition>>";
+  kernel.threads = 256;
+  EXPECT_NEAR(SecondsOf(kernel), (2.0 * 16384 * 768 + 4 * 768) / 3.35e12, 1e-12);
+}
+
+// What waits for another stream begins when that is done; what does not is beside it.
+TEST(Reckoning, OverlapsStreams) {
+  Work copy = {Work::kDownload, Stream::kDownload};
+  copy.bytes = int64_t{63} << 20;
+  Work upload = {Work::kUpload, Stream::kUpload};
+  upload.bytes = int64_t{63} << 20;
+  const PublishedGpu gpu = *FindPublishedGpu("h100");
+  const auto seconds = [&](const std::vector<Work>& work) {
+    return Reckon(work, gpu, ProductPrecision::kFloat32, {}).seconds;
+  };
+  const double one = seconds({copy});
+  EXPECT_DOUBLE_EQ(seconds({upload, copy}), one);
+  EXPECT_DOUBLE_EQ(seconds({upload, {Work::kOrder, Stream::kDownload, Stream::kUpload}, copy}),
+                   2 * one);
+}
+
+TEST(KernelFacts, ReadsTheTable) {
+  const std::string table =
+      "nvcc 1.0: divisions\nkernel div sm_80 sm_90\nA<float>   0    38 0 8   40 0 4\n";
+  const auto facts = ParseKernelTable(table, 90);
+  RUBATO_ASSERT_OK(facts);
+  EXPECT_EQ(facts->at("A<float>").registers, 40);
+  EXPECT_EQ(facts->at("A<float>").loads, 4);
+  EXPECT_EQ(ParseKernelTable(table, 80)->at("A<float>").registers, 38);
+  EXPECT_THAT(ParseKernelTable(table, 100), IsError(absl::StatusCode::kInvalidArgument,
+                                                    HasSubstr("found in the table of kernels")));
+  EXPECT_THAT(
+      ParseKernelTable(table + "B 1 2\n", 90),
+      IsError(absl::StatusCode::kInvalidArgument, HasSubstr("found in the table of kernels")));
+  // 48 registers of 65,536 for 256 threads: 5 blocks. 83 are given out as 88: 1 of 512.
+  EXPECT_EQ(ThreadsOfAProcessor({48, 4}, 256), 1280);
+  EXPECT_EQ(ThreadsOfAProcessor({83, 16}, 512), 512);
+  EXPECT_EQ(ThreadsOfAProcessor({10, 0}, 32), 1024);
+}
+
+}  // namespace
+}  // namespace rubato

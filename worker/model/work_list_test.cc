@@ -1,0 +1,108 @@
+// That the list of a step's work (tensor/cuda/work_list.h) is what CUDA's runtime and cublasLt are
+// asked for, all of it and nothing else.
+#include "tensor/cuda/work_list.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/strip.h"
+#include "common/base/status_matchers.h"
+#include "gtest/gtest.h"
+#include "tensor/cuda/cuda_device.h"
+#include "tensor/cuda/fake_cublas.h"
+#include "tensor/cuda/fake_cuda.h"
+#include "worker/model/model.h"
+#include "worker/model/preset_trajectory.h"
+
+namespace rubato {
+namespace {
+
+constexpr int64_t kBatch = 2;
+
+struct Subject {
+  const char* name;
+  const char* model;  // as text of proto::Model
+  std::vector<int64_t> shape;
+  int64_t places;
+};
+
+void PrintTo(const Subject& subject, std::ostream* out) { *out << subject.name; }
+
+class WorkListTest : public ::testing::TestWithParam<Subject> {
+ protected:
+  // One step on a device.
+  void Step(std::unique_ptr<Device> device, DType dtype) {
+    const Subject& subject = GetParam();
+    Objective objective;
+    objective.outputs = 5;
+    objective.places = subject.places;
+    const auto model = Model::Create(ParseModel(subject.model), subject.shape, objective, kBatch,
+                                     dtype, Purpose::kTraining, std::move(device));
+    RUBATO_ASSERT_OK(model);
+    const std::vector<float> features(kBatch * SizeOf(subject.shape)),
+        parameters((*model)->parameter_count());
+    const std::vector<int32_t> labels(kBatch * subject.places);
+    std::vector<float> gradient(parameters.size());
+    (*model)->Gradient(parameters, features, {labels, {}}, /*key=*/1, TensorRef(gradient),
+                       [](int64_t) {});
+  }
+};
+
+// "ForEachIndex<...>" of "void rubato::RunBlock<...>(...)".
+std::string KernelOf(const std::string& function) {
+  const std::string name = ShortKernelName(function.c_str());
+  const absl::string_view inside = absl::StripPrefix(name, "voidRunBlock<");
+  return std::string(inside.substr(0, inside.find(">(")));
+}
+
+TEST_P(WorkListTest, IsWhatCudaIsAskedFor) {
+  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+    SCOPED_TRACE(DTypeName(dtype));
+    TheFakeCuda() = FakeCuda();
+    ResetFakeCublas();
+    auto device = OpenGpu(0, ProductPrecision::kFloat32);
+    RUBATO_ASSERT_OK(device);
+    Step(*std::move(device), dtype);
+    std::vector<Work> work;
+    Step(MakeWorkList(&work), dtype);
+
+    std::vector<std::string> kernels, listed;
+    for (const std::string& function : TheFakeCuda().kernels) kernels.push_back(KernelOf(function));
+    int64_t products = 0, up = 0, down = 0, orders = 0, signals = 0;
+    for (const Work& each : work) {
+      if (each.kind == Work::kKernel) listed.push_back(each.kernel);
+      products += each.kind == Work::kProduct;
+      orders += each.kind == Work::kOrder;
+      signals += each.kind == Work::kSignal;
+      if (each.kind == Work::kUpload) up += each.bytes;
+      if (each.kind == Work::kDownload) down += each.bytes;
+    }
+    EXPECT_GT(listed.size(), 5u);
+    EXPECT_EQ(listed, kernels) << "in this order";
+    const auto calls = [](const char* name) {
+      const std::vector<std::string>& all = TheFakeCuda().calls;
+      return std::count(all.begin(), all.end(), name);
+    };
+    EXPECT_EQ(products, static_cast<int64_t>(TheFakeCublas().used.size()));
+    EXPECT_EQ(up, TheFakeCuda().bytes_up);
+    EXPECT_EQ(down, TheFakeCuda().bytes_down);
+    EXPECT_EQ(orders, calls("cudaStreamWaitEvent"));
+    EXPECT_EQ(signals, calls("cudaLaunchHostFunc"));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    OfModels, WorkListTest,
+    ::testing::Values(
+        Subject{"mlp", "preset: PRESET_MLP hidden: [20]", {6}, 1},
+        Subject{"char_gpt", "preset: PRESET_CHAR_GPT blocks: 2 heads: 2 channels: 8", {7}, 7},
+        Subject{"lenet", "preset: PRESET_LENET", {1, 28, 28}, 1},
+        Subject{"resnet20", "preset: PRESET_RESNET20", {3, 32, 32}, 1}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace rubato
