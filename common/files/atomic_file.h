@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 
 #include "absl/status/status.h"
@@ -29,6 +30,11 @@ class AtomicFile {
  public:
   // `mode` is the file's, of which the process's mask takes away.
   static absl::StatusOr<AtomicFile> Create(std::string path, mode_t mode = 0666);
+  // The same, but a file that has that name is gone, and is written over: neither a file nor memory
+  // for its contents need be made, which takes longer than to copy them, and nothing need be
+  // removed. Not one that somebody else holds open or that has another name as well, nor where the
+  // file system does not tell: those keep what they have.
+  static absl::StatusOr<AtomicFile> Reuse(std::string path);
 
   AtomicFile(AtomicFile&& other);
   AtomicFile& operator=(AtomicFile&& other);
@@ -41,7 +47,7 @@ class AtomicFile {
   absl::Status Commit(Flush flush = Flush::kName);
 
  private:
-  AtomicFile(std::string path, std::string temporary_path, int descriptor);
+  AtomicFile(std::string path, std::string temporary_path, int descriptor, int64_t size_before);
   // Removes the temporary file and reports what failed, by errno.
   absl::Status Fail(absl::string_view action, int error);
   void Discard();
@@ -49,6 +55,8 @@ class AtomicFile {
   std::string path_;
   std::string temporary_path_;
   int descriptor_ = -1;  // -1: committed, discarded or moved from
+  int64_t size_before_ = 0;
+  int64_t written_ = 0;  // bytes
 };
 
 }  // namespace rubato

@@ -1,6 +1,8 @@
 #include "common/files/atomic_file.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -124,6 +126,71 @@ TEST_F(AtomicFileTest, CannotReplaceAFolder) {
   EXPECT_THAT(file->Commit(),
               IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("Is a directory")));
   EXPECT_THAT(FolderNames(), ElementsAre("a"));
+}
+
+ino_t NumberOf(const std::string& path) {
+  struct stat file = {};
+  return stat(path.c_str(), &file) == 0 ? file.st_ino : 0;
+}
+
+TEST_F(AtomicFileTest, ReuseWritesOverTheFileThatWasThere) {
+  std::ofstream(Path("a")) << "old and longer";
+  const ino_t number = NumberOf(Path("a"));
+  absl::StatusOr<AtomicFile> file = AtomicFile::Reuse(Path("a"));
+  RUBATO_ASSERT_OK(file);
+  EXPECT_NE(access(Path("a").c_str(), F_OK), 0) << "not before it is whole";
+  RUBATO_EXPECT_OK(file->Append("new"));
+  AtomicFile moved = *std::move(file);
+  RUBATO_EXPECT_OK(moved.Commit(Flush::kNothing));
+  EXPECT_EQ(Contents("a"), "new");
+  EXPECT_EQ(NumberOf(Path("a")), number);
+  EXPECT_THAT(FolderNames(), ElementsAre("a"));
+}
+
+TEST_F(AtomicFileTest, ReuseMakesAFileWhereThereIsNone) {
+  absl::StatusOr<AtomicFile> file = AtomicFile::Reuse(Path("a"));
+  RUBATO_ASSERT_OK(file);
+  RUBATO_EXPECT_OK(file->Append("new"));
+  RUBATO_EXPECT_OK(file->Commit());
+  EXPECT_EQ(Contents("a"), "new");
+}
+
+TEST_F(AtomicFileTest, WithoutCommitWhatWasToBeReusedIsGone) {
+  std::ofstream(Path("a")) << "old";
+  { RUBATO_ASSERT_OK(AtomicFile::Reuse(Path("a"))); }
+  EXPECT_THAT(FolderNames(), IsEmpty());
+}
+
+// By an open file, by a mapping of one that is closed again, by another name: whoever has it in
+// one of these ways keeps its contents.
+TEST_F(AtomicFileTest, ReuseLeavesToOthersWhatTheyHave) {
+  for (const std::string how : {"open", "mapped", "linked"}) {
+    std::ofstream(Path("a")) << "old";
+    const int reader = open(Path("a").c_str(), O_RDONLY | O_CLOEXEC);
+    const void* mapped = MAP_FAILED;
+    if (how == "mapped") mapped = mmap(nullptr, 3, PROT_READ, MAP_PRIVATE, reader, 0);
+    if (how != "open") close(reader);
+    if (how == "linked") {
+      ASSERT_EQ(link(Path("a").c_str(), Path("b").c_str()), 0);
+    }
+    absl::StatusOr<AtomicFile> file = AtomicFile::Reuse(Path("a"));
+    RUBATO_ASSERT_OK(file) << how;
+    RUBATO_EXPECT_OK(file->Append("new"));
+    RUBATO_EXPECT_OK(file->Commit());
+    EXPECT_EQ(Contents("a"), "new") << how;
+    std::string kept(3, ' ');
+    if (how == "open") {
+      EXPECT_EQ(pread(reader, kept.data(), 3, 0), 3);
+      close(reader);
+    } else if (how == "mapped") {
+      ASSERT_NE(mapped, MAP_FAILED);
+      kept.assign(static_cast<const char*>(mapped), 3);
+      munmap(const_cast<void*>(mapped), 3);
+    } else {
+      kept = Contents("b");
+    }
+    EXPECT_EQ(kept, "old") << how;
+  }
 }
 
 }  // namespace

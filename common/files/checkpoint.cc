@@ -1,10 +1,12 @@
 #include "common/files/checkpoint.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <utility>
 
@@ -25,6 +27,8 @@ namespace fs = std::filesystem;
 constexpr char kManifest[] = "/manifest.json";
 constexpr char kJob[] = "/job.yaml";
 constexpr char kComplete[] = "/COMPLETE";
+// What it was called in a folder that is used again.
+constexpr char kOldComplete[] = "/.COMPLETE";
 constexpr char kPrefix[] = "step-";
 
 // Makes a file's contents, or the names in a folder, survive a loss of power.
@@ -53,7 +57,13 @@ absl::Status WriteFiles(const std::string& path, proto::Manifest manifest,
                         const std::string& job_yaml) {
   manifest.set_job_file_digest(Sha256Hex(job_yaml));
   RUBATO_RETURN_IF_ERROR(WriteManifest(path + kManifest, std::move(manifest)));
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(path + kJob, job_yaml, Flush::kNothing));
+  // In a folder that is used again it is there.
+  if (const auto before = ReadSmallFile(path + kJob); !before.ok() || *before != job_yaml) {
+    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(path + kJob, job_yaml, Flush::kNothing));
+  }
+  if (rename((path + kOldComplete).c_str(), (path + kComplete).c_str()) == 0) {
+    return absl::OkStatus();
+  }
   return WriteFileAtomically(path + kComplete, "", Flush::kNothing);
 }
 
@@ -107,6 +117,17 @@ absl::Status BeginCheckpoint(const std::string& folder, const std::string& tempo
     return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot make the folder ", temporary));
   }
   return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> BeginParts(const std::string& parts, uint32_t snapshot) {
+  std::string folder = absl::StrCat(parts, "/", snapshot);
+  const std::string spare = absl::StrCat(parts, "/", kSpare);
+  // Of several servers one gets it, and the others find the folder made.
+  if (rename(spare.c_str(), folder.c_str()) == 0 || mkdir(folder.c_str(), 0777) == 0 ||
+      errno == EEXIST) {
+    return folder;
+  }
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the folder ", folder));
 }
 
 absl::StatusOr<std::string> PublishCheckpoint(const std::string& folder,
@@ -183,6 +204,15 @@ absl::Status RemoveCheckpoint(const std::string& path) {
   fs::remove_all(path, error);
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot remove ", path));
   return absl::OkStatus();
+}
+
+absl::Status RecycleCheckpoint(const std::string& path, const std::string& parts) {
+  const std::string spare = absl::StrCat(parts, "/", kSpare);
+  if (rename((path + kComplete).c_str(), (path + kOldComplete).c_str()) == 0 &&
+      rename(path.c_str(), spare.c_str()) == 0) {
+    return absl::OkStatus();
+  }
+  return RemoveCheckpoint(path);
 }
 
 absl::StatusOr<proto::Manifest> ReadManifest(const std::string& path) {

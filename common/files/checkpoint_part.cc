@@ -9,6 +9,7 @@
 #include "common/base/crc32c.h"
 #include "common/base/finite.h"
 #include "common/base/status.h"
+#include "common/files/atomic_file.h"
 
 namespace rubato {
 namespace {
@@ -73,12 +74,13 @@ absl::StatusOr<CheckpointPart> CheckpointPart::Create(const std::string& folder,
   std::vector<std::string> vectors = {""};
   vectors.insert(vectors.end(), slots.begin(), slots.end());
   for (const std::string& vector : vectors) {
+    RUBATO_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Reuse(PartFile(folder, vector, place)));
     RUBATO_ASSIGN_OR_RETURN(
-        SafetensorsWriter file,
-        SafetensorsWriter::Create(PartFile(folder, vector, place),
+        SafetensorsWriter writer,
+        SafetensorsWriter::Create(std::move(file),
                                   Cut(VectorTensors(layout, vector), ValuesOf(space, place.blocks)),
                                   {{"format", "pt"}}));
-    part.files_.push_back(std::move(file));
+    part.files_.push_back(std::move(writer));
   }
   return part;
 }

@@ -42,8 +42,8 @@ absl::StatusOr<SafetensorsReader> OpenPart(const std::string& folder, const std:
 // For one thread.
 class CheckpointPart {
  public:
-  // Begins the files in `folder`, under their names once they are whole. No files if there are no
-  // blocks. Errors as SafetensorsWriter::Create.
+  // Begins the files in `folder`, under their names once they are whole: over those that are there
+  // (BeginParts). No files if there are no blocks. Errors as SafetensorsWriter::Create.
   static absl::StatusOr<CheckpointPart> Create(const std::string& folder,
                                                const proto::Layout& layout, const FlatSpace& space,
                                                const std::vector<std::string>& slots,

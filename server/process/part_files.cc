@@ -198,11 +198,8 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     RUBATO_ASSIGN_OR_RETURN(
         const Optimizer optimizer,
         Optimizer::Create(ServerOptimizer(WithOptimizerOf(view.layout(), job_))));
-    const std::string folder = absl::StrCat(task.folder, "/", task.snapshot);
     if (!IsWanted(task.snapshot)) return absl::CancelledError("it has come too late");
-    if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the folder ", folder));
-    }
+    RUBATO_ASSIGN_OR_RETURN(const std::string folder, BeginParts(task.folder, task.snapshot));
     RUBATO_ASSIGN_OR_RETURN(
         CheckpointPart part,
         CheckpointPart::Create(folder, view.layout(), placement.space(), optimizer.slots(),
