@@ -14,6 +14,10 @@
 namespace rubato {
 namespace {
 
+// Files of so many bytes are written past the kernel's memory. What is smaller is written sooner
+// so, and may be written over while it is there (BeginParts).
+constexpr int64_t kLarge = int64_t{32} << 20;
+
 std::string PartFile(const std::string& folder, const std::string& slot, const PartPlace& place) {
   const std::string vector = slot.empty() ? "parameters" : slot;
   if (place.parts == 1) return absl::StrCat(folder, "/", vector, ".safetensors");
@@ -71,14 +75,15 @@ absl::StatusOr<CheckpointPart> CheckpointPart::Create(const std::string& folder,
   part.appended_.resize(1 + slots.size());
   part.checksums_.resize(place.blocks.size() * (1 + slots.size()));
   if (place.blocks.empty()) return part;
+  const Range values = ValuesOf(space, place.blocks);
   std::vector<std::string> vectors = {""};
   vectors.insert(vectors.end(), slots.begin(), slots.end());
   for (const std::string& vector : vectors) {
     RUBATO_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Reuse(PartFile(folder, vector, place)));
+    if (values.size() * static_cast<int64_t>(sizeof(float)) >= kLarge) file.BypassCache();
     RUBATO_ASSIGN_OR_RETURN(
         SafetensorsWriter writer,
-        SafetensorsWriter::Create(std::move(file),
-                                  Cut(VectorTensors(layout, vector), ValuesOf(space, place.blocks)),
+        SafetensorsWriter::Create(std::move(file), Cut(VectorTensors(layout, vector), values),
                                   {{"format", "pt"}}));
     part.files_.push_back(std::move(writer));
   }
