@@ -1,5 +1,7 @@
 #include "common/files/checkpoint_part.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -64,6 +66,14 @@ std::vector<TensorInfo> VectorTensors(const proto::Layout& layout, const std::st
 absl::StatusOr<SafetensorsReader> OpenPart(const std::string& folder, const std::string& slot,
                                            const PartPlace& place) {
   return SafetensorsReader::Open(PartFile(folder, slot, place));
+}
+
+bool HasPart(const std::string& folder, const std::string& slot, const FlatSpace& space,
+             const PartPlace& place) {
+  struct stat file = {};
+  const int64_t values = ValuesOf(space, place.blocks).size();
+  return stat(PartFile(folder, slot, place).c_str(), &file) == 0 &&
+         file.st_size > values * static_cast<int64_t>(sizeof(float));
 }
 
 absl::StatusOr<CheckpointPart> CheckpointPart::Create(const std::string& folder,

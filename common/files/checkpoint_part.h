@@ -39,6 +39,11 @@ std::vector<TensorInfo> VectorTensors(const proto::Layout& layout, const std::st
 absl::StatusOr<SafetensorsReader> OpenPart(const std::string& folder, const std::string& slot,
                                            const PartPlace& place);
 
+// Whether that file is there and long enough for its data, without a look into it. Who writes one
+// gives it its name when it is whole.
+bool HasPart(const std::string& folder, const std::string& slot, const FlatSpace& space,
+             const PartPlace& place);
+
 // For one thread.
 class CheckpointPart {
  public:

@@ -202,10 +202,17 @@ TEST_F(CheckpointPartsTest, APartThatNobodyHasWrittenKeepsACheckpointFromItsName
   *manifest_.mutable_layout() = layout_;
   manifest_.set_format(2);
   manifest_.add_parts()->set_end(1);
-  RUBATO_ASSERT_OK(BeginCheckpoint(folder_, folder_ + "/.new"));
-  EXPECT_THAT(PublishCheckpoint(folder_, folder_ + "/.new", manifest_, "name: x\n", true).status(),
-              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("part 0 is missing")));
-  EXPECT_TRUE(fs::is_empty(folder_));
+  const std::string temporary = folder_ + "/.new";
+  for (const size_t bytes : {0, 32}) {  // without a header
+    RUBATO_ASSERT_OK(BeginCheckpoint(folder_, temporary));
+    if (bytes > 0) {
+      std::ofstream(temporary + "/parameters.safetensors") << std::string(bytes, ' ');
+      std::ofstream(temporary + "/momentum.safetensors") << std::string(200, ' ');
+    }
+    EXPECT_THAT(PublishCheckpoint(folder_, temporary, manifest_, "name: x\n", true).status(),
+                IsError(absl::StatusCode::kInvalidArgument, HasSubstr("part 0 is missing")));
+    EXPECT_TRUE(fs::is_empty(folder_));
+  }
 }
 
 TEST_F(CheckpointTest, OneOfFormat1IsReadAndComparedWithItsDigests) {
