@@ -86,11 +86,12 @@ absl::StatusOr<CheckpointPart> CheckpointPart::Create(const std::string& folder,
   part.checksums_.resize(place.blocks.size() * (1 + slots.size()));
   if (place.blocks.empty()) return part;
   const Range values = ValuesOf(space, place.blocks);
+  part.is_large_ = values.size() * static_cast<int64_t>(sizeof(float)) >= kLarge;
   std::vector<std::string> vectors = {""};
   vectors.insert(vectors.end(), slots.begin(), slots.end());
   for (const std::string& vector : vectors) {
     RUBATO_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Reuse(PartFile(folder, vector, place)));
-    if (values.size() * static_cast<int64_t>(sizeof(float)) >= kLarge) file.BypassCache();
+    if (part.is_large_) file.BypassCache();
     RUBATO_ASSIGN_OR_RETURN(
         SafetensorsWriter writer,
         SafetensorsWriter::Create(std::move(file), Cut(VectorTensors(layout, vector), values),

@@ -64,6 +64,8 @@ class CheckpointPart {
   absl::Status Finish(Flush flush = Flush::kNothing,
                       const std::function<bool()>& goes_on = nullptr);
 
+  // Whether it takes so long that it is written otherwise than small ones.
+  bool is_large() const { return is_large_; }
   // Of the blocks in order: CRC-32C of the bytes of each vector.
   const std::vector<uint32_t>& checksums() const { return checksums_; }
 
@@ -74,6 +76,7 @@ class CheckpointPart {
   const proto::Layout layout_;
   const FlatSpace space_;
   const Range blocks_;
+  bool is_large_ = false;
   std::vector<SafetensorsWriter> files_;  // by vector
   std::vector<int64_t> appended_;         // blocks, by vector
   std::vector<uint32_t> checksums_;
