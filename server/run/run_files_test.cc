@@ -238,11 +238,13 @@ TEST_F(RunFilesTest, WhatWasNotFlushedIsWrittenOver) {
     const ino_t number = NumberOf(*path);
     EXPECT_EQ(flushed.count(number), 0u) << "step " << step;
     folders.insert(number);
+    // Then one that was flushed before is not kept any more: the second time with none to spare.
+    if (step % 4 < 2) files_->FlushLast();
     if (disk_.folders.count(number) > 0) flushed.insert(number);
   }
   EXPECT_LE(folders.size(), flushed.size() + 2) << "the newest, and the one before";
   files_->RemovePartsFolder();
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_ + "/checkpoints"), {}), 2);
+  EXPECT_LE(std::distance(fs::directory_iterator(folder_ + "/checkpoints"), {}), 2);
 }
 
 // As on arrival: the end may have the contributions of the checkpoint before.
