@@ -2,6 +2,7 @@
 
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "gtest/gtest.h"
 
 namespace rubato {
@@ -22,17 +23,38 @@ TEST(Crc32cTest, PublishedValues) {
   EXPECT_EQ(Crc32c(""), 0u);
 }
 
-// The polynomial division itself, bit by bit, for every cut of some bytes.
-TEST(Crc32cTest, HoweverTheBytesAreCut) {
+std::string SomeBytes(size_t count) {
   std::string bytes;
-  for (int i = 0; i < 41; ++i) bytes += static_cast<char>(37 * i + 11);
-  uint32_t expected = ~uint32_t{0};
+  for (uint32_t i = 0; i < count; ++i) bytes += static_cast<char>(37 * i + 11 + (i * i >> 9));
+  return bytes;
+}
+
+// The polynomial division itself, bit by bit.
+uint32_t ByDivision(absl::string_view bytes) {
+  uint32_t crc = ~uint32_t{0};
   for (const char c : bytes) {
-    expected ^= static_cast<unsigned char>(c);
-    for (int bit = 0; bit < 8; ++bit) expected = expected >> 1 ^ (expected & 1 ? 0x82f63b78u : 0);
+    crc ^= static_cast<unsigned char>(c);
+    for (int bit = 0; bit < 8; ++bit) crc = crc >> 1 ^ (crc & 1 ? 0x82f63b78u : 0);
   }
+  return ~crc;
+}
+
+TEST(Crc32cTest, HoweverTheBytesAreCut) {
+  const std::string bytes = SomeBytes(41);
   for (size_t cut = 0; cut <= bytes.size(); ++cut) {
-    EXPECT_EQ(Crc32c(bytes.substr(cut), Crc32c(bytes.substr(0, cut))), ~expected) << cut;
+    EXPECT_EQ(Crc32c(bytes.substr(cut), Crc32c(bytes.substr(0, cut))), ByDivision(bytes)) << cut;
+  }
+}
+
+// Long runs are taken in lanes of some kilobytes.
+TEST(Crc32cTest, OfAnyLengthAndAtAnyAddress) {
+  const std::string bytes = SomeBytes(60'000);
+  for (const size_t size : {12'287, 12'288, 12'289, 24'575, 24'576, 24'600, 59'000}) {
+    for (const size_t begin : {0, 1, 7, 64, 999}) {
+      const absl::string_view some = absl::string_view(bytes).substr(begin, size);
+      EXPECT_EQ(Crc32c(some), ByDivision(some)) << size << " bytes from " << begin;
+      EXPECT_EQ(Crc32c(some.substr(5000), Crc32c(some.substr(0, 5000))), ByDivision(some));
+    }
   }
 }
 

@@ -1,16 +1,23 @@
 #include "common/files/atomic_file.h"
 
 #include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <csignal>
 #include <cstdint>
 #include <cstdio>
+#include <cstring>
+#include <optional>
 #include <system_error>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/status.h"
 
 namespace rubato {
 namespace {
@@ -50,13 +57,30 @@ std::string FolderOf(const std::string& path) {
   return path.substr(0, slash == 0 ? 1 : slash);
 }
 
-}  // namespace
-
-absl::StatusOr<AtomicFile> AtomicFile::Create(std::string path, mode_t mode) {
+std::string TemporaryPath(const std::string& path) {
   // The number keeps two writers of one path apart, in one process as well; the last to commit
   // wins.
   static std::atomic<uint64_t> last{0};
-  std::string temporary_path = absl::StrCat(path, ".", getpid(), "-", ++last, ".tmp");
+  return absl::StrCat(path, ".", getpid(), "-", ++last, ".tmp");
+}
+
+// The size of a file that `descriptor` alone holds open, under one name; else nothing.
+std::optional<int64_t> SizeOfOwn(int descriptor) {
+  struct stat file = {};
+  if (descriptor < 0 || fstat(descriptor, &file) != 0) return std::nullopt;
+  if (!S_ISREG(file.st_mode) || file.st_nlink != 1) return std::nullopt;
+  // The kernel gives a lease to write only while nobody else has the file open or mapped. Whoever
+  // opens it while we have the lease would have us sent a signal: one that is ignored.
+  (void)fcntl(descriptor, F_SETSIG, SIGURG);
+  if (fcntl(descriptor, F_SETLEASE, F_WRLCK) != 0) return std::nullopt;
+  (void)fcntl(descriptor, F_SETLEASE, F_UNLCK);
+  return file.st_size;
+}
+
+}  // namespace
+
+absl::StatusOr<AtomicFile> AtomicFile::Create(std::string path, mode_t mode) {
+  std::string temporary_path = TemporaryPath(path);
   const auto create = [&] {
     return open(temporary_path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, mode);
   };
@@ -66,36 +90,93 @@ absl::StatusOr<AtomicFile> AtomicFile::Create(std::string path, mode_t mode) {
     descriptor = create();
   }
   if (descriptor < 0) return ErrorOf("create", path, errno);
-  return AtomicFile(std::move(path), std::move(temporary_path), descriptor);
+  return AtomicFile(std::move(path), std::move(temporary_path), descriptor, /*size_before=*/0);
 }
 
-AtomicFile::AtomicFile(std::string path, std::string temporary_path, int descriptor)
-    : path_(std::move(path)), temporary_path_(std::move(temporary_path)), descriptor_(descriptor) {}
+absl::StatusOr<AtomicFile> AtomicFile::Reuse(std::string path) {
+  std::string temporary_path = TemporaryPath(path);
+  if (rename(path.c_str(), temporary_path.c_str()) != 0) return Create(std::move(path));
+  const int descriptor =
+      open(temporary_path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  if (const std::optional<int64_t> size = SizeOfOwn(descriptor); size.has_value()) {
+    return AtomicFile(std::move(path), std::move(temporary_path), descriptor, *size);
+  }
+  if (descriptor >= 0) close(descriptor);
+  unlink(temporary_path.c_str());
+  return Create(std::move(path));
+}
+
+AtomicFile::AtomicFile(std::string path, std::string temporary_path, int descriptor,
+                       int64_t size_before)
+    : path_(std::move(path)),
+      temporary_path_(std::move(temporary_path)),
+      descriptor_(descriptor),
+      size_before_(size_before) {}
 
 AtomicFile::AtomicFile(AtomicFile&& other)
     : path_(std::move(other.path_)),
       temporary_path_(std::move(other.temporary_path_)),
-      descriptor_(std::exchange(other.descriptor_, -1)) {}
+      descriptor_(std::exchange(other.descriptor_, -1)),
+      size_before_(other.size_before_),
+      written_(other.written_),
+      piece_(std::move(other.piece_)),
+      gathered_(other.gathered_) {}
 
 AtomicFile& AtomicFile::operator=(AtomicFile&& other) {
   Discard();
   path_ = std::move(other.path_);
   temporary_path_ = std::move(other.temporary_path_);
   descriptor_ = std::exchange(other.descriptor_, -1);
+  size_before_ = other.size_before_;
+  written_ = other.written_;
+  piece_ = std::move(other.piece_);
+  gathered_ = other.gathered_;
   return *this;
 }
 
 AtomicFile::~AtomicFile() { Discard(); }
 
+void AtomicFile::BypassCache() {
+  // Aligned to a large page: the kernel then looks up one for each piece, and not 512.
+  piece_.reset(static_cast<char*>(std::aligned_alloc(kPiece, kPiece)));
+  if (piece_ == nullptr) return;
+  (void)madvise(piece_.get(), kPiece, MADV_HUGEPAGE);
+  (void)fcntl(descriptor_, F_SETFL, O_DIRECT);
+}
+
+void AtomicFile::UseCache() { (void)fcntl(descriptor_, F_SETFL, 0); }
+
 absl::Status AtomicFile::Append(absl::string_view bytes) {
   if (descriptor_ < 0) {
     return absl::FailedPreconditionError(absl::StrCat(path_, " is no longer being written"));
   }
+  if (piece_ == nullptr) return Write(bytes);
+  while (!bytes.empty()) {
+    const size_t some = std::min(bytes.size(), kPiece - gathered_);
+    std::memcpy(piece_.get() + gathered_, bytes.data(), some);
+    bytes.remove_prefix(some);
+    gathered_ += some;
+    if (gathered_ == kPiece) RUBATO_RETURN_IF_ERROR(WriteGathered());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status AtomicFile::WriteGathered() {
+  if (gathered_ < kPiece) UseCache();  // which alone takes what ends within a sector
+  return Write({piece_.get(), std::exchange(gathered_, 0)});
+}
+
+absl::Status AtomicFile::Write(absl::string_view bytes) {
   while (!bytes.empty()) {
     const ssize_t written = write(descriptor_, bytes.data(), bytes.size());
     if (written < 0 && errno == EINTR) continue;
+    if (written < 0 && errno == EINVAL && (fcntl(descriptor_, F_GETFL) & O_DIRECT) != 0) {
+      UseCache();
+      continue;
+    }
     if (written < 0) return Fail("write", errno);
     bytes.remove_prefix(written);
+    written_ += written;
   }
   return absl::OkStatus();
 }
@@ -104,6 +185,9 @@ absl::Status AtomicFile::Commit(Flush flush) {
   if (descriptor_ < 0) {
     return absl::FailedPreconditionError(absl::StrCat(path_, " is no longer being written"));
   }
+  if (gathered_ > 0) RUBATO_RETURN_IF_ERROR(WriteGathered());
+  piece_.reset();
+  if (written_ < size_before_ && ftruncate(descriptor_, written_) != 0) return Fail("write", errno);
   if (flush != Flush::kNothing && fsync(descriptor_) != 0) return Fail("write", errno);
   // Some file systems report a full disk only now.
   if (close(std::exchange(descriptor_, -1)) != 0) return Fail("write", errno);

@@ -4,6 +4,10 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <memory>
 #include <string>
 
 #include "absl/status/status.h"
@@ -29,6 +33,11 @@ class AtomicFile {
  public:
   // `mode` is the file's, of which the process's mask takes away.
   static absl::StatusOr<AtomicFile> Create(std::string path, mode_t mode = 0666);
+  // The same, but a file that has that name is gone, and is written over: neither a file nor memory
+  // for its contents need be made, which takes longer than to copy them, and nothing need be
+  // removed. Not one that somebody else holds open or that has another name as well, nor where the
+  // file system does not tell: those keep what they have.
+  static absl::StatusOr<AtomicFile> Reuse(std::string path);
 
   AtomicFile(AtomicFile&& other);
   AtomicFile& operator=(AtomicFile&& other);
@@ -36,12 +45,23 @@ class AtomicFile {
 
   const std::string& path() const { return path_; }
 
+  // For a large file, before anything is appended: what is appended is gathered to pieces of
+  // kPiece, and these go to the disk without a copy in the kernel's memory, which takes several
+  // times as long where that has to be found first. Where the file system does not take that,
+  // nothing but the pieces changes.
+  void BypassCache();
+  static constexpr size_t kPiece = size_t{2} << 20;  // bytes
+
   // After an error the file is gone, and Append and Commit fail.
   absl::Status Append(absl::string_view bytes);
   absl::Status Commit(Flush flush = Flush::kName);
 
  private:
-  AtomicFile(std::string path, std::string temporary_path, int descriptor);
+  AtomicFile(std::string path, std::string temporary_path, int descriptor, int64_t size_before);
+  absl::Status Write(absl::string_view bytes);
+  // What has been gathered, which need be no whole piece if the file ends with it.
+  absl::Status WriteGathered();
+  void UseCache();
   // Removes the temporary file and reports what failed, by errno.
   absl::Status Fail(absl::string_view action, int error);
   void Discard();
@@ -49,6 +69,11 @@ class AtomicFile {
   std::string path_;
   std::string temporary_path_;
   int descriptor_ = -1;  // -1: committed, discarded or moved from
+  int64_t size_before_ = 0;
+  int64_t written_ = 0;  // bytes
+  // Of kPiece bytes, of which `gathered_` have yet to be written; null: all are written at once.
+  std::unique_ptr<char, void (*)(void*)> piece_{nullptr, std::free};
+  size_t gathered_ = 0;
 };
 
 }  // namespace rubato

@@ -1,11 +1,15 @@
 #include "common/files/atomic_file.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdlib>
 #include <fstream>
 #include <sstream>
 #include <string>
@@ -124,6 +128,128 @@ TEST_F(AtomicFileTest, CannotReplaceAFolder) {
   EXPECT_THAT(file->Commit(),
               IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("Is a directory")));
   EXPECT_THAT(FolderNames(), ElementsAre("a"));
+}
+
+ino_t NumberOf(const std::string& path) {
+  struct stat file = {};
+  return stat(path.c_str(), &file) == 0 ? file.st_ino : 0;
+}
+
+TEST_F(AtomicFileTest, ReuseWritesOverTheFileThatWasThere) {
+  std::ofstream(Path("a")) << "old and longer";
+  const ino_t number = NumberOf(Path("a"));
+  absl::StatusOr<AtomicFile> file = AtomicFile::Reuse(Path("a"));
+  RUBATO_ASSERT_OK(file);
+  EXPECT_NE(access(Path("a").c_str(), F_OK), 0) << "not before it is whole";
+  RUBATO_EXPECT_OK(file->Append("new"));
+  AtomicFile moved = *std::move(file);
+  RUBATO_EXPECT_OK(moved.Commit(Flush::kNothing));
+  EXPECT_EQ(Contents("a"), "new");
+  EXPECT_EQ(NumberOf(Path("a")), number);
+  EXPECT_THAT(FolderNames(), ElementsAre("a"));
+}
+
+TEST_F(AtomicFileTest, ReuseMakesAFileWhereThereIsNone) {
+  absl::StatusOr<AtomicFile> file = AtomicFile::Reuse(Path("a"));
+  RUBATO_ASSERT_OK(file);
+  RUBATO_EXPECT_OK(file->Append("new"));
+  RUBATO_EXPECT_OK(file->Commit());
+  EXPECT_EQ(Contents("a"), "new");
+}
+
+TEST_F(AtomicFileTest, WithoutCommitWhatWasToBeReusedIsGone) {
+  std::ofstream(Path("a")) << "old";
+  { RUBATO_ASSERT_OK(AtomicFile::Reuse(Path("a"))); }
+  EXPECT_THAT(FolderNames(), IsEmpty());
+}
+
+// By an open file, by a mapping of one that is closed again, by another name: whoever has it in
+// one of these ways keeps its contents.
+TEST_F(AtomicFileTest, ReuseLeavesToOthersWhatTheyHave) {
+  for (const std::string how : {"open", "mapped", "linked"}) {
+    std::ofstream(Path("a")) << "old";
+    const int reader = open(Path("a").c_str(), O_RDONLY | O_CLOEXEC);
+    const void* mapped = MAP_FAILED;
+    if (how == "mapped") mapped = mmap(nullptr, 3, PROT_READ, MAP_PRIVATE, reader, 0);
+    if (how != "open") close(reader);
+    if (how == "linked") {
+      ASSERT_EQ(link(Path("a").c_str(), Path("b").c_str()), 0);
+    }
+    absl::StatusOr<AtomicFile> file = AtomicFile::Reuse(Path("a"));
+    RUBATO_ASSERT_OK(file) << how;
+    RUBATO_EXPECT_OK(file->Append("new"));
+    RUBATO_EXPECT_OK(file->Commit());
+    EXPECT_EQ(Contents("a"), "new") << how;
+    std::string kept(3, ' ');
+    if (how == "open") {
+      EXPECT_EQ(pread(reader, kept.data(), 3, 0), 3);
+      close(reader);
+    } else if (how == "mapped") {
+      ASSERT_NE(mapped, MAP_FAILED);
+      kept.assign(static_cast<const char*>(mapped), 3);
+      munmap(const_cast<void*>(mapped), 3);
+    } else {
+      kept = Contents("b");
+    }
+    EXPECT_EQ(kept, "old") << how;
+  }
+}
+
+// How many bytes of a file the kernel has in its memory.
+size_t CachedBytes(const std::string& path, size_t size) {
+  const int file = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  void* const mapped = mmap(nullptr, size, PROT_READ, MAP_SHARED, file, 0);
+  close(file);
+  if (mapped == MAP_FAILED) return size;
+  const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  std::vector<unsigned char> cached((size + page - 1) / page);
+  EXPECT_EQ(mincore(mapped, size, cached.data()), 0);
+  munmap(mapped, size);
+  return page * std::count_if(cached.begin(), cached.end(), [](int flags) { return flags & 1; });
+}
+
+// Whether a file of this folder can be written so at all.
+bool CanBypassCache(const std::string& path) {
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_DIRECT | O_CLOEXEC, 0666);
+  if (file < 0) return false;
+  void* const sector = std::aligned_alloc(4096, 4096);
+  const bool can = pwrite(file, sector, 4096, 0) == 4096;
+  std::free(sector);
+  close(file);
+  unlink(path.c_str());
+  return can;
+}
+
+TEST_F(AtomicFileTest, BytesThatBypassTheCacheAreTheSame) {
+  constexpr size_t kPiece = AtomicFile::kPiece;
+  std::string bytes(2 * kPiece + 4097, ' ');
+  for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i ^ i >> 8 ^ i >> 16);
+  for (const size_t size : {size_t{0}, size_t{5}, kPiece - 1, kPiece, kPiece + 1, 2 * kPiece,
+                            2 * kPiece + 4096, bytes.size()}) {
+    for (const size_t step : {size_t{100'003}, size_t{3} << 20}) {
+      std::ofstream(Path("a")) << std::string(size / 2 + 77, 'x');
+      absl::StatusOr<AtomicFile> begun = AtomicFile::Reuse(Path("a"));
+      RUBATO_ASSERT_OK(begun);
+      begun->BypassCache();
+      AtomicFile file = *std::move(begun);
+      for (size_t at = 0; at < size; at += step) {
+        RUBATO_ASSERT_OK(file.Append(absl::string_view(bytes).substr(0, size).substr(at, step)));
+      }
+      RUBATO_ASSERT_OK(file.Commit(Flush::kNothing));
+      EXPECT_TRUE(Contents("a") == bytes.substr(0, size)) << size << " by " << step;
+    }
+  }
+}
+
+TEST_F(AtomicFileTest, WhatBypassesTheCacheIsNotInIt) {
+  if (!CanBypassCache(Path("b"))) GTEST_SKIP() << "not on this file system";
+  absl::StatusOr<AtomicFile> file = AtomicFile::Create(Path("a"));
+  RUBATO_ASSERT_OK(file);
+  file->BypassCache();
+  const size_t size = 3 * AtomicFile::kPiece + 100;
+  RUBATO_ASSERT_OK(file->Append(std::string(size, 'x')));
+  RUBATO_ASSERT_OK(file->Commit(Flush::kNothing));
+  EXPECT_LT(CachedBytes(Path("a"), size), AtomicFile::kPiece) << "but for its end";
 }
 
 }  // namespace

@@ -1,10 +1,12 @@
 #include "common/files/checkpoint.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstdio>
 #include <filesystem>
 #include <utility>
 
@@ -25,6 +27,8 @@ namespace fs = std::filesystem;
 constexpr char kManifest[] = "/manifest.json";
 constexpr char kJob[] = "/job.yaml";
 constexpr char kComplete[] = "/COMPLETE";
+// What it was called in a folder that is used again.
+constexpr char kOldComplete[] = "/.COMPLETE";
 constexpr char kPrefix[] = "step-";
 
 // Makes a file's contents, or the names in a folder, survive a loss of power.
@@ -53,7 +57,13 @@ absl::Status WriteFiles(const std::string& path, proto::Manifest manifest,
                         const std::string& job_yaml) {
   manifest.set_job_file_digest(Sha256Hex(job_yaml));
   RUBATO_RETURN_IF_ERROR(WriteManifest(path + kManifest, std::move(manifest)));
-  RUBATO_RETURN_IF_ERROR(WriteFileAtomically(path + kJob, job_yaml, Flush::kNothing));
+  // In a folder that is used again it is there.
+  if (const auto before = ReadSmallFile(path + kJob); !before.ok() || *before != job_yaml) {
+    RUBATO_RETURN_IF_ERROR(WriteFileAtomically(path + kJob, job_yaml, Flush::kNothing));
+  }
+  if (rename((path + kOldComplete).c_str(), (path + kComplete).c_str()) == 0) {
+    return absl::OkStatus();
+  }
   return WriteFileAtomically(path + kComplete, "", Flush::kNothing);
 }
 
@@ -73,6 +83,21 @@ absl::Status WritePart(const std::string& folder, const TrainingState& state, in
   }
   AddChecksums(blocks, files.checksums(), manifest);
   return files.Finish();
+}
+
+// Whether what the manifest names is there. To read the headers would take a tenth of all that a
+// small checkpoint takes.
+absl::Status FindParts(const std::string& folder, const proto::Manifest& manifest) {
+  const FlatSpace space = SpaceOf(manifest);
+  for (int i = 0; i < manifest.parts_size(); ++i) {
+    const PartPlace place = PlaceOf(manifest, i);
+    if (place.blocks.empty()) continue;
+    for (const std::string& vector : VectorsOf(manifest)) {
+      if (HasPart(folder, vector, space, place)) continue;
+      return Damaged(folder, absl::StrFormat("part %d is missing or not whole", i));
+    }
+  }
+  return absl::OkStatus();
 }
 
 // Gives the whole checkpoint `temporary` its name. If there is one of that name they change places,
@@ -109,6 +134,17 @@ absl::Status BeginCheckpoint(const std::string& folder, const std::string& tempo
   return absl::OkStatus();
 }
 
+absl::StatusOr<std::string> BeginParts(const std::string& parts, uint32_t snapshot) {
+  std::string folder = absl::StrCat(parts, "/", snapshot);
+  const std::string spare = absl::StrCat(parts, "/", kSpare);
+  // Of several servers one gets it, and the others find the folder made.
+  if (rename(spare.c_str(), folder.c_str()) == 0 || mkdir(folder.c_str(), 0777) == 0 ||
+      errno == EEXIST) {
+    return folder;
+  }
+  return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the folder ", folder));
+}
+
 absl::StatusOr<std::string> PublishCheckpoint(const std::string& folder,
                                               const std::string& temporary,
                                               proto::Manifest manifest, const std::string& job_yaml,
@@ -116,9 +152,7 @@ absl::StatusOr<std::string> PublishCheckpoint(const std::string& folder,
   const std::string path = absl::StrFormat("%s/%s%08d", folder, kPrefix, manifest.step());
   manifest.set_format(kManifestFormat);
   absl::Status status = [&] {
-    for (const std::string& vector : VectorsOf(manifest)) {
-      RUBATO_RETURN_IF_ERROR(OpenVector(temporary, manifest, vector).status());
-    }
+    RUBATO_RETURN_IF_ERROR(FindParts(temporary, manifest));
     RUBATO_RETURN_IF_ERROR(WriteFiles(temporary, manifest, job_yaml));
     // What it replaces may be on the disk, and the only one there.
     std::error_code error;
@@ -183,6 +217,15 @@ absl::Status RemoveCheckpoint(const std::string& path) {
   fs::remove_all(path, error);
   if (error) return absl::ErrnoToStatus(error.value(), absl::StrCat("cannot remove ", path));
   return absl::OkStatus();
+}
+
+absl::Status RecycleCheckpoint(const std::string& path, const std::string& parts) {
+  const std::string spare = absl::StrCat(parts, "/", kSpare);
+  if (rename((path + kComplete).c_str(), (path + kOldComplete).c_str()) == 0 &&
+      rename(path.c_str(), spare.c_str()) == 0) {
+    return absl::OkStatus();
+  }
+  return RemoveCheckpoint(path);
 }
 
 absl::StatusOr<proto::Manifest> ReadManifest(const std::string& path) {

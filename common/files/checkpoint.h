@@ -50,6 +50,10 @@ absl::StatusOr<std::string> WriteCheckpoint(const std::string& folder, proto::Ma
 // The same in two steps, with the parts between them. Makes the folder `temporary` beside the
 // checkpoints in `folder`, or takes it as it is.
 absl::Status BeginCheckpoint(const std::string& folder, const std::string& temporary);
+// Where the parts of one of several snapshots are written: PARTS/SNAPSHOT, whose path it returns,
+// in the folder `parts`, which is there. It is made, unless another server has: of what
+// RecycleCheckpoint has left, if there is any.
+absl::StatusOr<std::string> BeginParts(const std::string& parts, uint32_t snapshot);
 // Gives `temporary`, which holds the parts that the manifest names, its name in `folder`; if
 // `flushes`, or if it replaces another, when it is on the disk, whoever on this machine has written
 // the parts.
@@ -68,6 +72,13 @@ std::vector<std::string> ListCheckpoints(const std::string& folder);
 // Deletes a checkpoint such that it is never taken for a whole one, unless the machine goes down
 // meanwhile: then it may be found damaged.
 absl::Status RemoveCheckpoint(const std::string& path);
+
+// The same, but its files stay in `parts`, under the name of kSpare, for BeginParts: the next one
+// is written over them, for less than half of what it takes to make and to remove files. Of a
+// checkpoint that was never flushed, with the same parts as the next; if another is there already,
+// it is deleted.
+absl::Status RecycleCheckpoint(const std::string& path, const std::string& parts);
+constexpr char kSpare[] = "spare";
 
 // What it says, without a look at its floats. Errors as CheckCheckpoint.
 absl::StatusOr<proto::Manifest> ReadManifest(const std::string& path);

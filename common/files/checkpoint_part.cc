@@ -1,5 +1,7 @@
 #include "common/files/checkpoint_part.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -9,9 +11,14 @@
 #include "common/base/crc32c.h"
 #include "common/base/finite.h"
 #include "common/base/status.h"
+#include "common/files/atomic_file.h"
 
 namespace rubato {
 namespace {
+
+// Files of so many bytes are written past the kernel's memory. What is smaller is written sooner
+// so, and may be written over while it is there (BeginParts).
+constexpr int64_t kLarge = int64_t{32} << 20;
 
 std::string PartFile(const std::string& folder, const std::string& slot, const PartPlace& place) {
   const std::string vector = slot.empty() ? "parameters" : slot;
@@ -61,6 +68,14 @@ absl::StatusOr<SafetensorsReader> OpenPart(const std::string& folder, const std:
   return SafetensorsReader::Open(PartFile(folder, slot, place));
 }
 
+bool HasPart(const std::string& folder, const std::string& slot, const FlatSpace& space,
+             const PartPlace& place) {
+  struct stat file = {};
+  const int64_t values = ValuesOf(space, place.blocks).size();
+  return stat(PartFile(folder, slot, place).c_str(), &file) == 0 &&
+         file.st_size > values * static_cast<int64_t>(sizeof(float));
+}
+
 absl::StatusOr<CheckpointPart> CheckpointPart::Create(const std::string& folder,
                                                       const proto::Layout& layout,
                                                       const FlatSpace& space,
@@ -70,15 +85,18 @@ absl::StatusOr<CheckpointPart> CheckpointPart::Create(const std::string& folder,
   part.appended_.resize(1 + slots.size());
   part.checksums_.resize(place.blocks.size() * (1 + slots.size()));
   if (place.blocks.empty()) return part;
+  const Range values = ValuesOf(space, place.blocks);
+  part.is_large_ = values.size() * static_cast<int64_t>(sizeof(float)) >= kLarge;
   std::vector<std::string> vectors = {""};
   vectors.insert(vectors.end(), slots.begin(), slots.end());
   for (const std::string& vector : vectors) {
+    RUBATO_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Reuse(PartFile(folder, vector, place)));
+    if (part.is_large_) file.BypassCache();
     RUBATO_ASSIGN_OR_RETURN(
-        SafetensorsWriter file,
-        SafetensorsWriter::Create(PartFile(folder, vector, place),
-                                  Cut(VectorTensors(layout, vector), ValuesOf(space, place.blocks)),
+        SafetensorsWriter writer,
+        SafetensorsWriter::Create(std::move(file), Cut(VectorTensors(layout, vector), values),
                                   {{"format", "pt"}}));
-    part.files_.push_back(std::move(file));
+    part.files_.push_back(std::move(writer));
   }
   return part;
 }

@@ -39,11 +39,16 @@ std::vector<TensorInfo> VectorTensors(const proto::Layout& layout, const std::st
 absl::StatusOr<SafetensorsReader> OpenPart(const std::string& folder, const std::string& slot,
                                            const PartPlace& place);
 
+// Whether that file is there and long enough for its data, without a look into it. Who writes one
+// gives it its name when it is whole.
+bool HasPart(const std::string& folder, const std::string& slot, const FlatSpace& space,
+             const PartPlace& place);
+
 // For one thread.
 class CheckpointPart {
  public:
-  // Begins the files in `folder`, under their names once they are whole. No files if there are no
-  // blocks. Errors as SafetensorsWriter::Create.
+  // Begins the files in `folder`, under their names once they are whole: over those that are there
+  // (BeginParts). No files if there are no blocks. Errors as SafetensorsWriter::Create.
   static absl::StatusOr<CheckpointPart> Create(const std::string& folder,
                                                const proto::Layout& layout, const FlatSpace& space,
                                                const std::vector<std::string>& slots,
@@ -59,6 +64,8 @@ class CheckpointPart {
   absl::Status Finish(Flush flush = Flush::kNothing,
                       const std::function<bool()>& goes_on = nullptr);
 
+  // Whether it takes so long that it is written otherwise than small ones.
+  bool is_large() const { return is_large_; }
   // Of the blocks in order: CRC-32C of the bytes of each vector.
   const std::vector<uint32_t>& checksums() const { return checksums_; }
 
@@ -69,6 +76,7 @@ class CheckpointPart {
   const proto::Layout layout_;
   const FlatSpace space_;
   const Range blocks_;
+  bool is_large_ = false;
   std::vector<SafetensorsWriter> files_;  // by vector
   std::vector<int64_t> appended_;         // blocks, by vector
   std::vector<uint32_t> checksums_;

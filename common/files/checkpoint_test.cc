@@ -2,6 +2,7 @@
 
 #include <sys/ptrace.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,12 +14,14 @@
 #include <functional>
 #include <iterator>
 #include <limits>
+#include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/status_matchers.h"
 #include "common/files/checkpoint_part.h"
 #include "common/files/old_checkpoint.h"
@@ -59,6 +62,23 @@ class CheckpointTest : public ::testing::Test {
     const auto path = WriteCheckpoint(folder_, manifest_, "name: x\n", layout_, state_);
     EXPECT_THAT(path, IsOk());
     return path.value_or("");
+  }
+
+  // The same by a server that writes its part to `folder`, published without being flushed.
+  void WritePart(int64_t step, const std::string& folder) {
+    manifest_.set_step(step);
+    manifest_.clear_blocks();
+    manifest_.add_blocks()->set_version(step);
+    *manifest_.mutable_layout() = layout_;
+    manifest_.clear_parts();
+    manifest_.add_parts()->set_end(1);
+    auto part = CreatePart(folder, manifest_, 0);
+    RUBATO_ASSERT_OK(part);
+    RUBATO_ASSERT_OK(part->Append(0, state_.parameters));
+    RUBATO_ASSERT_OK(part->Append(1, state_.slots[0]));
+    RUBATO_ASSERT_OK(part->Finish());
+    AddChecksums({0, 1}, part->checksums(), &manifest_);
+    RUBATO_ASSERT_OK(PublishCheckpoint(folder_, folder, manifest_, "name: x\n", /*flushes=*/false));
   }
 
   void ExpectState(const std::string& path, const proto::Manifest& manifest) const {
@@ -182,10 +202,17 @@ TEST_F(CheckpointPartsTest, APartThatNobodyHasWrittenKeepsACheckpointFromItsName
   *manifest_.mutable_layout() = layout_;
   manifest_.set_format(2);
   manifest_.add_parts()->set_end(1);
-  RUBATO_ASSERT_OK(BeginCheckpoint(folder_, folder_ + "/.new"));
-  EXPECT_THAT(PublishCheckpoint(folder_, folder_ + "/.new", manifest_, "name: x\n", true).status(),
-              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("part 0 is missing")));
-  EXPECT_TRUE(fs::is_empty(folder_));
+  const std::string temporary = folder_ + "/.new";
+  for (const size_t bytes : {0, 32}) {  // without a header
+    RUBATO_ASSERT_OK(BeginCheckpoint(folder_, temporary));
+    if (bytes > 0) {
+      std::ofstream(temporary + "/parameters.safetensors") << std::string(bytes, ' ');
+      std::ofstream(temporary + "/momentum.safetensors") << std::string(200, ' ');
+    }
+    EXPECT_THAT(PublishCheckpoint(folder_, temporary, manifest_, "name: x\n", true).status(),
+                IsError(absl::StatusCode::kInvalidArgument, HasSubstr("part 0 is missing")));
+    EXPECT_TRUE(fs::is_empty(folder_));
+  }
 }
 
 TEST_F(CheckpointTest, OneOfFormat1IsReadAndComparedWithItsDigests) {
@@ -318,14 +345,88 @@ std::optional<bool> KilledAt(int stop, const std::function<void()>& work) {
   return true;
 }
 
+std::map<std::string, ino_t> NumbersOf(const std::string& folder) {
+  std::map<std::string, ino_t> numbers;
+  for (const auto& file : fs::directory_iterator(folder)) {
+    struct stat status = {};
+    EXPECT_EQ(stat(file.path().c_str(), &status), 0);
+    numbers[file.path().filename()] = status.st_ino;
+  }
+  return numbers;
+}
+
+TEST_F(CheckpointTest, WhatIsRecycledIsWrittenOver) {
+  const std::string parts = folder_ + "/.parts";
+  RUBATO_ASSERT_OK(BeginCheckpoint(folder_, parts));
+  const std::string first = folder_ + "/step-00000001", second = folder_ + "/step-00000002";
+  WritePart(1, *BeginParts(parts, 1));
+  const std::map<std::string, ino_t> numbers = NumbersOf(first);
+  RUBATO_ASSERT_OK(RecycleCheckpoint(first, parts));
+  EXPECT_FALSE(fs::exists(first));
+  EXPECT_FALSE(fs::exists(parts + "/spare/COMPLETE"));
+  state_.parameters[3] = 7;
+  const auto folder = BeginParts(parts, 2);
+  RUBATO_ASSERT_OK(folder);
+  RUBATO_EXPECT_OK(BeginParts(parts, 2)) << "by another server";
+  WritePart(2, *folder);
+  const auto manifest = CheckCheckpoint(second);
+  RUBATO_ASSERT_OK(manifest);
+  ExpectState(second, *manifest);
+  EXPECT_EQ(NumbersOf(second), numbers) << "the same files, and no others";
+  EXPECT_TRUE(fs::is_empty(parts));
+}
+
+// What somebody has done to a checkpoint before it is recycled is not in the next.
+TEST_F(CheckpointTest, WhatIsRecycledMayBeDamaged) {
+  const std::string parts = folder_ + "/.parts";
+  RUBATO_ASSERT_OK(BeginCheckpoint(folder_, parts));
+  const std::vector<std::string> files = {"/parameters.safetensors", "/momentum.safetensors",
+                                          "/manifest.json", "/job.yaml", "/COMPLETE"};
+  int64_t step = 0;
+  for (const std::string& file : files) {
+    for (const bool is_gone : {false, true}) {
+      ++step;
+      WritePart(step, *BeginParts(parts, static_cast<uint32_t>(step)));
+      const std::string path = absl::StrFormat("%s/step-%08d", folder_, step);
+      RUBATO_ASSERT_OK(CheckCheckpoint(path)) << step;
+      if (is_gone) {
+        fs::remove(path + file);
+      } else {
+        std::ofstream(path + file, std::ios::app) << "and more";
+      }
+      RUBATO_ASSERT_OK(RecycleCheckpoint(path, parts));
+      EXPECT_FALSE(fs::exists(path));
+    }
+  }
+}
+
+TEST_F(CheckpointTest, OneSpareIsEnough) {
+  const std::string parts = folder_ + "/.parts";
+  RUBATO_ASSERT_OK(BeginCheckpoint(folder_, parts));
+  for (const int step : {1, 2}) WritePart(step, *BeginParts(parts, step));
+  for (const std::string& path : ListCheckpoints(folder_)) {
+    RUBATO_ASSERT_OK(RecycleCheckpoint(path, parts));
+    EXPECT_FALSE(fs::exists(path));
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(parts), fs::directory_iterator()), 1);
+}
+
+// How a checkpoint takes the place of the one before: another step with keep_last: 1, as a whole or
+// in parts, over the files of one before that; or the same step.
+enum class Change { kNext, kRecycled, kSameStep };
+
 // At every moment there is a newest checkpoint, and it is whole: the one before or the new one.
 TEST_F(CheckpointTest, WhereverTheWriterIsKilledTheNewestOneLoads) {
+  const std::string parts = folder_ + "/.parts";
+  RUBATO_ASSERT_OK(BeginCheckpoint(folder_, parts));
+  WritePart(0, *BeginParts(parts, 1));
+  RUBATO_ASSERT_OK(RecycleCheckpoint(folder_ + "/step-00000000", parts));
   const std::string before = Write(1);
   const std::string old_digest = CheckCheckpoint(before)->digest();
   const std::string saved = folder_ + "_saved";
   fs::remove_all(saved);
   fs::copy(folder_, saved, fs::copy_options::recursive);
-  for (const bool same_step : {false, true}) {
+  for (const Change change : {Change::kNext, Change::kRecycled, Change::kSameStep}) {
     bool is_new = false;
     int stops = 0;
     // On disk the return from a call is no other moment than the entry to the next.
@@ -334,8 +435,13 @@ TEST_F(CheckpointTest, WhereverTheWriterIsKilledTheNewestOneLoads) {
       fs::copy(saved, folder_, fs::copy_options::recursive);
       const std::optional<bool> killed = KilledAt(stop, [&] {
         state_.parameters[0] = 9;
-        Write(same_step ? 1 : 2);
-        if (!same_step) (void)RemoveCheckpoint(before);  // as keep_last: 1 does
+        if (change == Change::kRecycled) {
+          WritePart(2, *BeginParts(parts, 2));
+          (void)RecycleCheckpoint(before, parts);
+        } else {
+          Write(change == Change::kSameStep ? 1 : 2);
+          if (change == Change::kNext) (void)RemoveCheckpoint(before);
+        }
       });
       if (!killed.has_value()) GTEST_SKIP() << "processes cannot be traced here";
       const std::vector<std::string> all = ListCheckpoints(folder_);
@@ -454,21 +560,8 @@ TEST_F(CheckpointTest, WhatWasNotFlushedCanBeLater) {
   folder_ = fs::canonical(folder_);
   const std::string temporary = folder_ + "/.new", path = folder_ + "/step-00000001";
   const auto write = [&] {
-    manifest_.set_step(1);
-    manifest_.clear_blocks();
-    manifest_.add_blocks()->set_version(1);
-    *manifest_.mutable_layout() = layout_;
-    manifest_.clear_parts();
-    manifest_.add_parts()->set_end(1);
     RUBATO_ASSERT_OK(BeginCheckpoint(folder_, temporary));
-    auto part = CreatePart(temporary, manifest_, 0);
-    RUBATO_ASSERT_OK(part);
-    RUBATO_ASSERT_OK(part->Append(0, state_.parameters));
-    RUBATO_ASSERT_OK(part->Append(1, state_.slots[0]));
-    RUBATO_ASSERT_OK(part->Finish());
-    AddChecksums({0, 1}, part->checksums(), &manifest_);
-    RUBATO_ASSERT_OK(
-        PublishCheckpoint(folder_, temporary, manifest_, "name: x\n", /*flushes=*/false));
+    WritePart(1, temporary);
   };
   const auto published = CallsOf(write);
   if (!published.has_value()) GTEST_SKIP() << "processes cannot be traced here";

@@ -10,6 +10,7 @@
 #include "common/base/digest.h"
 #include "common/base/max_count.h"
 #include "common/base/status.h"
+#include "common/files/atomic_file.h"
 #include "common/files/run_folder.h"
 
 namespace rubato {
@@ -122,7 +123,9 @@ absl::Status WriteManifest(const std::string& file, proto::Manifest manifest) {
   if (!google::protobuf::util::MessageToJsonString(manifest, &json, options).ok()) {
     return absl::InternalError("cannot write the manifest as JSON");
   }
-  return WriteFileAtomically(file, json, Flush::kNothing);
+  RUBATO_ASSIGN_OR_RETURN(AtomicFile writer, AtomicFile::Reuse(file));
+  RUBATO_RETURN_IF_ERROR(writer.Append(json));
+  return writer.Commit(Flush::kNothing);
 }
 
 absl::StatusOr<proto::Manifest> ReadManifestFile(const std::string& file) {

@@ -49,12 +49,18 @@ SafetensorsWriter::SafetensorsWriter(AtomicFile file, int64_t data_bytes)
 absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(std::string path,
                                                             absl::Span<const TensorInfo> tensors,
                                                             const Metadata& metadata) {
-  absl::StatusOr<SafetensorsHeader> header = MakeSafetensorsHeader(tensors, metadata);
+  RUBATO_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(std::move(path)));
+  return Create(std::move(file), tensors, metadata);
+}
+
+absl::StatusOr<SafetensorsWriter> SafetensorsWriter::Create(AtomicFile file,
+                                                            absl::Span<const TensorInfo> tensors,
+                                                            const Metadata& metadata) {
+  const absl::StatusOr<SafetensorsHeader> header = MakeSafetensorsHeader(tensors, metadata);
   if (!header.ok()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("cannot write ", path, ": ", header.status().message()));
+        absl::StrCat("cannot write ", file.path(), ": ", header.status().message()));
   }
-  RUBATO_ASSIGN_OR_RETURN(AtomicFile file, AtomicFile::Create(std::move(path)));
   RUBATO_RETURN_IF_ERROR(file.Append(SafetensorsHeaderBytes(*header)));
   return SafetensorsWriter(std::move(file), header->data_bytes);
 }

@@ -33,6 +33,10 @@ class SafetensorsWriter {
   static absl::StatusOr<SafetensorsWriter> Create(std::string path,
                                                   absl::Span<const TensorInfo> tensors,
                                                   const Metadata& metadata);
+  // The same to a file that has been begun, with nothing in it.
+  static absl::StatusOr<SafetensorsWriter> Create(AtomicFile file,
+                                                  absl::Span<const TensorInfo> tensors,
+                                                  const Metadata& metadata);
 
   // The next bytes of the data. InvalidArgument if they are more than the tensors hold.
   absl::Status Append(absl::string_view bytes);

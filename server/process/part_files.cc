@@ -1,11 +1,10 @@
 #include "server/process/part_files.h"
 
 #include <sys/resource.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <algorithm>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -25,6 +24,7 @@
 #include "common/job/job.h"
 #include "common/space/placement.h"
 #include "server/optimizers/optimizer.h"
+#include "server/process/pace.h"
 #include "server/run/collect.h"
 
 namespace rubato {
@@ -32,6 +32,9 @@ namespace {
 
 // How often it is said that a part is still being written.
 constexpr absl::Duration kBetweenWords = absl::Seconds(5);
+
+// After so long it is looked at again what the processors do.
+constexpr absl::Duration kLongestRest = absl::Milliseconds(500);
 
 proto::PeerMessage PartMessage(uint32_t snapshot, proto::PartWritten::State state) {
   proto::PeerMessage message;
@@ -177,6 +180,14 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     return !is_closed_ && wanted_ == snapshot;
   }
 
+  void RestWhileWanted(uint32_t snapshot, absl::Duration rest) ABSL_LOCKS_EXCLUDED(mutex_) {
+    const auto is_over = [this, snapshot]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return is_closed_ || wanted_ != snapshot;
+    };
+    MonotonicLock lock(&mutex_);
+    mutex_.AwaitFor(absl::Condition(&is_over), std::min(rest, kLongestRest));
+  }
+
   void DoWrite(WriteTask task) {
     SetPriority(kWritesAt);
     std::vector<uint32_t> checksums;
@@ -198,24 +209,29 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     RUBATO_ASSIGN_OR_RETURN(
         const Optimizer optimizer,
         Optimizer::Create(ServerOptimizer(WithOptimizerOf(view.layout(), job_))));
-    const std::string folder = absl::StrCat(task.folder, "/", task.snapshot);
     if (!IsWanted(task.snapshot)) return absl::CancelledError("it has come too late");
-    if (mkdir(folder.c_str(), 0777) != 0 && errno != EEXIST) {
-      return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the folder ", folder));
-    }
+    RUBATO_ASSIGN_OR_RETURN(const std::string folder, BeginParts(task.folder, task.snapshot));
     RUBATO_ASSIGN_OR_RETURN(
         CheckpointPart part,
         CheckpointPart::Create(folder, view.layout(), placement.space(), optimizer.slots(),
                                {shard_, placement.shards(), placement.Blocks(shard_)}));
     absl::Time next_word = MonotonicNow() + kBetweenWords;
+    const absl::Duration time_before = ThreadTime();
+    std::optional<Pace> pace;
+    if (part.is_large()) pace.emplace(MonotonicNow(), ReadProcessors());
     for (const auto& [block, copy] : task.blocks) {
       if (!IsWanted(task.snapshot)) return absl::CancelledError("another one is wanted");
       for (size_t vector = 0; vector < copy.values.size(); ++vector) {
         RUBATO_RETURN_IF_ERROR(part.Append(vector, copy.values[vector].values()));
       }
-      if (MonotonicNow() < next_word) continue;
-      next_word = MonotonicNow() + kBetweenWords;
-      Say(PartMessage(task.snapshot, proto::PartWritten::STATE_WRITING));
+      if (MonotonicNow() >= next_word) {
+        next_word = MonotonicNow() + kBetweenWords;
+        Say(PartMessage(task.snapshot, proto::PartWritten::STATE_WRITING));
+      }
+      if (!pace.has_value()) continue;
+      const absl::Duration rest =
+          pace->Rest(MonotonicNow(), ThreadTime() - time_before, ReadProcessors());
+      if (rest > absl::ZeroDuration()) RestWhileWanted(task.snapshot, rest);
     }
     *checksums = part.checksums();
     // Who publishes the checkpoint flushes what this machine has in its memory. To do so here may

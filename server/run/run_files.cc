@@ -42,6 +42,10 @@ constexpr absl::Duration kBetweenWrites = absl::Seconds(1);
 // Checkpoints that come sooner after one another are not all flushed: see RunFiles::WriteSnapshot.
 constexpr absl::Duration kBetweenFlushes = absl::Seconds(1);
 
+// What has been there for longer may be in use, as somebody's current folder, and is not written
+// over.
+constexpr absl::Duration kUntilUsed = absl::Seconds(10);
+
 constexpr char kPartsPrefix[] = ".parts-";
 
 // A name that nobody else gives: who sees such a folder shares the file system. It ends with this
@@ -231,12 +235,12 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
   if (access(folder_.path().c_str(), F_OK) != 0) {  // it is not made again for this alone
     return absl::NotFoundError(absl::StrCat("the run's folder ", folder_.path(), " is gone"));
   }
-  // Shards have made it, if any has written a part.
   const std::string temporary = absl::StrCat(parts_folder_, "/", snapshot);
   const bool flushes = MonotonicNow() - last_flush_ >= kBetweenFlushes;
   const absl::StatusOr<std::string> path = [&]() -> absl::StatusOr<std::string> {
     RUBATO_RETURN_IF_ERROR(failure);
-    if (mkdir(temporary.c_str(), 0777) != 0 && errno != EEXIST) {  // somebody removed the rest
+    // Shards have made it, if any has written a part.
+    if (!BeginParts(parts_folder_, snapshot).ok()) {  // somebody removed the rest
       RUBATO_RETURN_IF_ERROR(BeginCheckpoint(folder_.CheckpointFolder(), temporary));
     }
     RUBATO_ASSIGN_OR_RETURN(
@@ -252,7 +256,7 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
   std::error_code error;
   std::vector<std::string> left;
   for (const auto& file : std::filesystem::directory_iterator(parts_folder_, error)) {
-    left.push_back(file.path().string());
+    if (file.path().filename() != kSpare) left.push_back(file.path().string());
   }
   for (const std::string& old : left) std::filesystem::remove_all(old, error);
   RUBATO_RETURN_IF_ERROR(path.status());
@@ -261,13 +265,18 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
     kept_.Add({*path, manifest.step(), EvaluationBefore(manifest)});
   }
   unflushed_ = *path;
-  if (flushes) OnFlushed();
+  if (flushes) {
+    OnFlushed();
+  } else if (unseen.empty()) {
+    recyclable_[*path] = MonotonicNow();
+  }
   RemoveExpired();
   return *path;
 }
 
 void RunFiles::OnFlushed() {
   last_flush_ = MonotonicNow();
+  recyclable_.erase(unflushed_);
   MonotonicLock lock(&mutex_);
   kept_.OnFlushed(std::exchange(unflushed_, ""));
 }
@@ -279,9 +288,16 @@ void RunFiles::RemoveExpired() {
     expired = kept_.Expire(job_.checkpoint());
   }
   for (const std::string& old : expired) {
-    const absl::Status status = RemoveCheckpoint(old);
-    if (!status.ok()) log_.Warning(status.message());
+    if (const absl::Status status = Remove(old); !status.ok()) log_.Warning(status.message());
   }
+}
+
+absl::Status RunFiles::Remove(const std::string& checkpoint) {
+  const auto recyclable = recyclable_.find(checkpoint);
+  if (recyclable == recyclable_.end()) return RemoveCheckpoint(checkpoint);
+  const bool is_new = MonotonicNow() - recyclable->second < kUntilUsed;
+  recyclable_.erase(recyclable);
+  return is_new ? RecycleCheckpoint(checkpoint, parts_folder_) : RemoveCheckpoint(checkpoint);
 }
 
 void RunFiles::FlushLast() {

@@ -4,6 +4,7 @@
 #define RUBATO_SERVER_RUN_RUN_FILES_H_
 
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -110,6 +111,7 @@ class RunFiles {
   // What was not flushed is.
   void OnFlushed() ABSL_LOCKS_EXCLUDED(mutex_);
   void RemoveExpired() ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::Status Remove(const std::string& checkpoint);
   // The last unit up to the checkpoint's step after which the parameters are evaluated.
   int64_t EvaluationBefore(const proto::Manifest& manifest) const;
   const proto::Job job_;
@@ -124,6 +126,8 @@ class RunFiles {
   bool gives_up_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time last_flush_ = absl::InfinitePast();  // of this term's checkpoints
   std::string unflushed_;                         // the last checkpoint, if it is not on the disk
+  // Those of this term that are not on the disk and whose parts servers have written, by when.
+  std::map<std::string, absl::Time> recyclable_;
   CollectEnd collect_end_;
   std::vector<std::unique_ptr<ShardStreams>> restoring_;
   std::optional<SafetensorsWriter> initial_;

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -140,11 +141,11 @@ class RunFilesTest : public ::testing::Test {
       manifest.add_blocks()->set_block(block);
       manifest.mutable_blocks(static_cast<int>(block))->set_version(step);
     }
-    const std::string folder = absl::StrCat(files_->parts_folder(), "/", step);
-    fs::create_directories(folder);
+    const auto folder = BeginParts(files_->parts_folder(), static_cast<uint32_t>(step));
+    RUBATO_EXPECT_OK(folder);
     proto::Manifest with_slots = manifest;
     with_slots.add_slots("momentum_buffer");
-    auto part = CreatePart(folder, with_slots, 0);
+    auto part = CreatePart(*folder, with_slots, 0);
     RUBATO_EXPECT_OK(part);
     for (const size_t values : {16, 16, 8}) {
       for (const size_t vector : {0, 1}) {
@@ -224,6 +225,26 @@ TEST_F(RunFilesTest, WhatTheDiskDoesNotTakeCountsAsNotFlushed) {
   RUBATO_ASSERT_OK(Write(3));
   EXPECT_GE(StepAfterLoss(/*has_names=*/true), 1);
   EXPECT_GE(StepAfterLoss(/*has_names=*/false), 1);
+}
+
+// Those that come quickly take turns in a few folders. One that is on the disk is not written over,
+// whatever is kept.
+TEST_F(RunFilesTest, WhatWasNotFlushedIsWrittenOver) {
+  std::set<ino_t> folders, flushed;
+  for (int64_t step = 1; step <= 20; ++step) {
+    const auto path = Write(step);
+    RUBATO_ASSERT_OK(path);
+    RUBATO_ASSERT_OK(CheckCheckpoint(*path));
+    const ino_t number = NumberOf(*path);
+    EXPECT_EQ(flushed.count(number), 0u) << "step " << step;
+    folders.insert(number);
+    // Then one that was flushed before is not kept any more: the second time with none to spare.
+    if (step % 4 < 2) files_->FlushLast();
+    if (disk_.folders.count(number) > 0) flushed.insert(number);
+  }
+  EXPECT_LE(folders.size(), flushed.size() + 2) << "the newest, and the one before";
+  files_->RemovePartsFolder();
+  EXPECT_LE(std::distance(fs::directory_iterator(folder_ + "/checkpoints"), {}), 2);
 }
 
 // As on arrival: the end may have the contributions of the checkpoint before.

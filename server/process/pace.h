@@ -1,0 +1,48 @@
+// How a thread that works beside the training draws its work out, so that the training is held up
+// little at a time. For one thread.
+#ifndef RUBATO_SERVER_PROCESS_PACE_H_
+#define RUBATO_SERVER_PROCESS_PACE_H_
+
+#include "absl/time/time.h"
+
+namespace rubato {
+
+class Pace {
+ public:
+  // What the processors of this machine have done since some moment.
+  struct Processors {
+    double idle = 0, all = 0;  // in one unit
+  };
+
+  // The thread takes this share of a processor, where others have work for all of them: it yields
+  // to them by its priority as well, but shares the way to memory with whoever runs.
+  static constexpr double kShare = 1.0 / 32;
+  // Who waits for the work waits so much longer at most.
+  static constexpr absl::Duration kLongest = absl::Seconds(15);
+  // Of processors that are idle for so much of the time, it may have one.
+  static constexpr double kIdle = 0.25;
+
+  // Work that begins.
+  Pace(absl::Time now, const Processors& processors)
+      : begin_(now), looked_at_(now), looked_(processors) {}
+
+  // How long to rest, with `busy` of a processor's time had since the beginning; none before it is
+  // known what else goes on, and none for less than a millisecond.
+  absl::Duration Rest(absl::Time now, absl::Duration busy, const Processors& processors);
+
+ private:
+  const absl::Time begin_;
+  absl::Time looked_at_;
+  Processors looked_;
+  bool others_work_ = false;  // between the last two looks
+};
+
+// Zeroes where the kernel does not say: then nobody rests.
+Pace::Processors ReadProcessors();
+
+// What this thread has had of a processor.
+absl::Duration ThreadTime();
+
+}  // namespace rubato
+
+#endif  // RUBATO_SERVER_PROCESS_PACE_H_
