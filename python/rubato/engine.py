@@ -47,6 +47,7 @@ class Engine:
         self._loss: Optional[float] = None
         self._weight = 0  # of the gradient that is filled
         self.is_mean = True  # the script's loss is; else a sum
+        self.begun = 0  # times that the script has begun a micro-batch
         self.is_done = False  # the job has come to its end, and well
         self.tests_final = False  # the parameters are those of the end of the training, and this worker tests them
         self._handler: Any = None
@@ -57,6 +58,11 @@ class Engine:
     def is_final(self) -> bool:
         """The parameters at the end of the training are at hand, and nothing has been said of their test."""
         return self._state is _State.FINAL
+
+    @property
+    def is_begun(self) -> bool:
+        """The script computes the micro-batch at hand."""
+        return self._state is _State.BEGUN
 
     @property
     def is_over(self) -> bool:
@@ -112,6 +118,7 @@ class Engine:
     def begin(self) -> Any:
         """The fresh micro-batch is the script's. What it draws is set by its place in the job."""
         self._state = _State.BEGUN
+        self.begun += 1
         seeds.seed_all(self.key)
         return self.work
 

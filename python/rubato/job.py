@@ -64,7 +64,8 @@ class Job(server.Commands):
             scheduler_per: "step" or "epoch", whichever the script calls scheduler.step() for.
             order: of the samples in an epoch; default: shuffled by the job's seed, or sequential where the loader has
                 shuffle=False. "sequential", or a function from an epoch to the indices in it.
-            overlap: not yet.
+            overlap: gradients leave while backward still runs, those of the last parameters first. One backward for
+                each micro-batch, which nothing follows that changes `.grad`; no GradScaler and no weights.
 
         Returns:
             model, optimizer, loader and, if one was given, scheduler, to be used in place of those given.

@@ -6,7 +6,7 @@ statistics of normalising layers, each of which is an average that the servers k
 
 import dataclasses
 import math
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
@@ -128,23 +128,31 @@ class Layout:
     def fill(self, gradient: int, factor: float, samples: int, trained: Any) -> None:
         """Writes factor x .grad of the parameters in `trained` (a set of ids), 0 for others, and samples x each
         statistic, to the gradient of that number, in one pass."""
-        views = self._gradients[gradient]
-        for entry, view in zip(self.entries, views):
-            tensor, scale = entry.tensor, factor
-            value: Any
-            if entry.average > 0:
-                value, scale = tensor, samples
-            else:
-                value = tensor.grad if id(tensor) in trained else None
-            if value is None:
-                view.zero_()
-            elif value.is_sparse:
-                raise Refused(f"{entry.name} has a sparse gradient, expected a dense one: make the embedding with "
-                              "sparse=False")
-            elif value.device.type == "cpu":
-                torch.mul(value, scale, out=view)
-            else:
-                view.copy_(value * scale)
+        for index in range(len(self.entries)):
+            self.fill_entry(index, gradient, factor, samples, trained)
+
+    def fill_entry(self, index: int, gradient: int, factor: float, samples: int, trained: Any,
+                   below: Optional[int] = None) -> None:
+        """The same for one entry; `below`: for what of it lies before that place of the flat vector."""
+        entry, view = self.entries[index], self._gradients[gradient][index]
+        tensor, scale = entry.tensor, factor
+        value: Any
+        if entry.average > 0:
+            value, scale = tensor, samples
+        else:
+            value = tensor.grad if id(tensor) in trained else None
+        if below is not None and below < entry.begin + entry.size:
+            view = view.flatten()[:below - entry.begin]
+            value = None if value is None else value.flatten()[:below - entry.begin]
+        if value is None:
+            view.zero_()
+        elif value.is_sparse:
+            raise Refused(f"{entry.name} has a sparse gradient, expected a dense one: make the embedding with "
+                          "sparse=False")
+        elif value.device.type == "cpu":
+            torch.mul(value, scale, out=view)
+        else:
+            view.copy_(value * scale)
 
     def forget_gradients(self) -> None:
         """So that none is added to the next micro-batch's."""
