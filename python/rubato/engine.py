@@ -41,6 +41,8 @@ class Engine:
         self.samples = samples
         self.work: Any = core.Work(samples_before=0, epoch=0, rank=0, workers=1, mode="", begin=0, end=0)
         self.ahead: List[Tuple[int, int, int]] = []  # epoch, begin, end of micro-batches that will likely come
+        # Hears of places (epoch, begin, end) what samples stand there, in the job's order.
+        self.on_samples: Callable[[int, int, int, List[int]], None] = lambda *_: None
         self._batch = int(worker.job["train"]["batch_size"])
         self._load = load
         self._state = _State.NOTHING
@@ -104,6 +106,9 @@ class Engine:
                 raise core.ended(frame)
             return
         self._load(frame.new)
+        for work in (*getattr(frame, "ahead", ()), vars(frame)):
+            if "samples" in work:
+                self.on_samples(work["epoch"], work["begin"], work["end"], work["samples"])
         self.ahead += [(work["epoch"], work["begin"], work["end"]) for work in getattr(frame, "ahead", ())]
         # The final parameters are of no micro-batch: what is not said of them is as it was.
         self.work = core.Work(**{**vars(self.work), **vars(frame)})

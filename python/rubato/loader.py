@@ -156,6 +156,8 @@ class Loader:
         """`limit`: the epoch whose end ends the loop that begins. `put_back`: the script leaves the batch that it has
         got."""
         self._engine, self._limit, self._put_back = engine, limit, put_back
+        if self.samples == len(self.dataset):  # else the job's order is that of fewer samples
+            engine.on_samples = self._places.tell
 
     def __len__(self) -> int:
         """Micro-batches of an epoch, over all workers."""

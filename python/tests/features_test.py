@@ -221,6 +221,20 @@ print([[round(value, 3) for value in p.flatten().tolist()] for p in model.parame
     def test_rates_by_epoch_and_by_step(self):
         text = """
 def schedule(optimizer): return torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+    def test_what_is_told_of_the_jobs_order_is_not_computed_again(self):
+        def lines(settings):
+            text = f"loader = DataLoader(TensorDataset(torch.arange(20), y), batch_size=8, {settings})\n" + LOOP.replace(
+                "compute(a, b)", "print(*a.tolist()); compute(x, y)") + "        optimizer.step()\n"
+            code, output, errors = self.run_script(text, FAKE_SAMPLES="1")
+            self.assertEqual(code, 0, errors)
+            return output.splitlines()
+
+        backwards = [" ".join(map(str, range(min(begin + 8, 20) - 1, begin - 1, -1))) for begin in (0, 8, 16)]
+        self.assertEqual(lines("shuffle=True"), 2 * backwards)
+        # What the job orders is not what this orders.
+        self.assertEqual(lines("shuffle=False")[0], "0 1 2 3 4 5 6 7")
+        self.assertNotIn(backwards[0], lines("shuffle=True, drop_last=True"))
+
 plain = torch.optim.SGD(model.parameters(), lr=0.1)
 reference, rates = schedule(plain), []
 for epoch in range(2):
