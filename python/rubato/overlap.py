@@ -25,6 +25,7 @@ class Overlap:
         self._id: Any = None  # of the micro-batch
         self._left = layout.values  # values of the vector from there on are rubato-worker's
         self._next = 0  # the last entry that is not filled, or -1
+        self._under_way: Dict[int, Any] = {}  # entries that a GPU is still writing: the event of that
         self._seen: Dict[int, Tuple[torch.Tensor, int]] = {}  # entries: their gradient, and its version
         self._refused: Optional[Refused] = None  # for step(): a process that raises in a hook may not end (torch 1.13)
         self._may_leave = False  # a whole micro-batch has shown that the script does nothing that is refused
@@ -40,7 +41,7 @@ class Overlap:
         if self._id != self._engine.work.id:
             self._id, self._left = self._engine.work.id, self._layout.values
         self._next = len(self._layout.entries) - 1
-        self._seen, self._refused = {}, None
+        self._seen, self._under_way, self._refused = {}, {}, None
 
     @torch.no_grad()
     def _on_gradient(self, index: int) -> None:
@@ -59,8 +60,10 @@ class Overlap:
         self._seen[index] = gradient, gradient._version
         self._fill(index)
         while self._next >= 0 and (self._next in self._seen or not self._is_awaited(self._next)):
-            if self._next not in self._seen:
+            if self._next not in self._seen and self._next not in self._under_way:
                 self._fill(self._next)
+            if not self._is_written(self._next):
+                break
             self._next -= 1
         if self._next >= 0 and self._may_leave:
             self._tell(entries[self._next].begin + entries[self._next].size)
@@ -70,13 +73,17 @@ class Overlap:
         entry = self._layout.entries[index]
         return entry.average == 0 and entry.tensor.requires_grad and id(entry.tensor) in self._trained
 
+    def _is_written(self, index: int) -> bool:
+        event = self._under_way.get(index)
+        return event is None or event.query()
+
     def _fill(self, index: int) -> None:
         engine = self._engine
         if self._layout.entries[index].begin >= self._left:
             return
         samples = engine.work.end - engine.work.begin
-        self._layout.fill_entry(index, engine.work.gradient, samples if engine.is_mean else 1, samples, self._trained,
-                                self._left)
+        self._under_way[index] = self._layout.fill_entry(
+            index, engine.work.gradient, samples if engine.is_mean else 1, samples, self._trained, self._left)
 
     def _tell(self, begin: int) -> None:
         """Whole blocks leave."""
@@ -98,8 +105,9 @@ class Overlap:
                               "expected nothing to change it with overlap=True: it may have left (prepare's "
                               "clip_grad_norm clips at the servers)")
         for index in range(self._next, -1, -1):
-            if index not in self._seen:
+            if index not in self._under_way:
                 self._fill(index)
+        self._layout.wait()
         self._seen = {}  # they are not kept longer than `.grad` is
         self._may_leave = True
 
