@@ -7,6 +7,8 @@ What it does beyond that, its environment says:
     SCRIPT_KILLS=worker:4:once    SIGKILL before step 4, of itself (script), of its rubato-worker
                                   (worker) or of the run's shard 0 (0) or 1 (1), once; `once` is a
                                   file that it leaves
+    SCRIPT_ENDS=4:75:mine         prints "mine" and exits with 75 before step 4; step -1: before it
+                                  registers
     SCRIPT_NAN=4                  a gradient that is not finite in step 4
     SCRIPT_TRACE=file             appends what it is handed
     SCRIPT_TESTS=0                tells of no test
@@ -113,6 +115,13 @@ def kill(channel, work):
     os.kill(pid or server(who), signal.SIGKILL)
 
 
+def end(unit):
+    step, code, text = os.environ.get("SCRIPT_ENDS", "-2:0:").split(":")
+    if unit == int(step):
+        print(text)
+        raise SystemExit(int(code))
+
+
 def server(shard):
     """The process number of the run's shard."""
     run = os.path.dirname(os.environ["RUBATO_JOB"])
@@ -124,6 +133,7 @@ def server(shard):
 
 
 def main():
+    end(-1)
     channel = Channel([os.environ["RUBATO_WORKER"], "--config", os.environ["RUBATO_JOB"],
                        "--rank", os.environ["RUBATO_RANK"]])
     frame = channel.read()
@@ -156,6 +166,7 @@ def main():
                                   accuracy=0.25 if known else None)
                 continue
             kill(channel, frame)
+            end(frame["unit"])
             if frame["tests"] and os.environ.get("SCRIPT_TESTS") != "0":
                 channel.write(kind="tested", loss=float(frame["epoch"]), accuracy=None)
             total, loss = gradient(parameters, frame["samples"], features, targets)

@@ -170,6 +170,28 @@ class ScriptWorkerTest(unittest.TestCase):
         self.train("nan", variables={"SCRIPT_NAN": "4"}, code=1)
         self.assertIn("the gradient of w is not finite", self.printed)
 
+    def test_an_error_that_would_come_again_ends_the_job(self):
+        for ends, restarts, code in (("-1:1:mine", 0, 1),  # before the training
+                                     ("-1:2:mine", 0, 2),
+                                     ("4:2:mine", 0, 2),  # refused
+                                     ("4:1:mine", 1, 1)):  # twice
+            with self.subTest(ends):
+                run = self.train(ends, "cluster.workers=1", variables={"SCRIPT_ENDS": ends}, code=code)
+                self.assertEqual(self.printed.count("; started again"), restarts, self.printed)
+                self.assertIn(f"exited with code {code}: mine", self.printed)
+                if ends.startswith("4"):  # and can go on from there
+                    self.assertEqual([path.name for path in (run / "checkpoints").iterdir()], ["step-00000004"])
+
+    def test_a_script_that_takes_no_part_is_not_waited_for(self):
+        self.train("nothing", "script=['true']", code=2)
+        self.assertIn("the script ended without taking part in the job", self.printed)
+
+    def test_a_script_that_is_not_to_blame_is_started_again(self):
+        self.train("again", "cluster.workers=1", "cluster.max_restarts=2",
+                   variables={"SCRIPT_ENDS": "4:75:mine"}, code=1)
+        self.assertEqual(self.printed.count("; started again"), 2, self.printed)
+        self.assertIn("too few workers", self.printed)
+
     def test_a_program_that_is_not_there_leaves_no_run(self):
         self.train("none", "script=[no-such-program]", code=2)
         self.assertIn("script: found no program no-such-program in the folders of PATH",

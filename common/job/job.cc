@@ -28,6 +28,9 @@ using google::protobuf::Reflection;
 
 // A file of more is not a job, and would only make a mistake slow.
 constexpr size_t kMaxFileBytes = 1 << 20;
+// Seconds. A script imports its libraries and loads its data before it registers: torch twice on
+// two busy cores has taken more than a minute. `rubato train` sees at once that one has ended.
+constexpr double kScriptStartTimeout = 600;
 
 absl::StatusOr<std::string> ReadFile(const std::string& path) {
   const auto error = [&](int code) {
@@ -92,6 +95,9 @@ void TakeScript(proto::Job* job, Report* report) {
                   "found beside a model, expected one of the two: a script has its own model");
     }
     return;
+  }
+  if (!report->Given("cluster.start_timeout")) {
+    job->mutable_cluster()->set_start_timeout(kScriptStartTimeout);
   }
   for (const char* key : {"data", "loss", "optimizer"}) {
     if (!report->Given(key) || !report->Sound(key)) continue;

@@ -42,6 +42,18 @@ TEST(ScriptJobTest, AScriptStandsInPlaceOfModelDataLossAndOptimizer) {
   EXPECT_FALSE(job->has_optimizer());
 }
 
+TEST(ScriptJobTest, AScriptHasLongerToStart) {
+  const auto timeout = [](const std::string& keys) {
+    const absl::StatusOr<proto::Job> job = Load(keys);
+    RUBATO_EXPECT_OK(job);
+    return job.ok() ? job->cluster().start_timeout() : 0;
+  };
+  EXPECT_EQ(timeout("model: mlp\n"), 60);
+  EXPECT_EQ(timeout("script: [a]\n"), 600);
+  EXPECT_EQ(timeout("model: script\ncluster: {workers: 2}\n"), 600);
+  EXPECT_EQ(timeout("script: [a]\ncluster: {start_timeout: 5s}\n"), 5);
+}
+
 // A run's job.yaml is read by its processes and by who trains it again.
 TEST(ScriptJobTest, TheResolvedJobReadsBackToTheSame) {
   const absl::StatusOr<proto::Job> job = Load("script: [python3, train.py]\n");

@@ -8,7 +8,8 @@ a line for each model and way: medians over the rounds of samples a second, of t
 of processor time for 64 samples (all processes, where nothing is told by whatever else the machine does), and the memory
 that a process holds behind these (of Rubato: script and rubato-worker; what processes share, each has its part of). Of
 all steps but the first tenth. A char GPT's step takes some 0.4 s of a core: --steps 20 is enough.
---slow: process 1 sleeps so long in each step; then Rubato's async is measured, too. Needs rubato's programs
+--slow: process 1 sleeps so long in each step; then Rubato's async is measured, too. --overlap: also with gradients that
+leave while backward runs. Needs rubato's programs
 (RUBATO_BIN_DIR or PATH).
 """
 
@@ -131,13 +132,13 @@ def measure(process, name, steps, slow):
         return figures(out)
 
 
-def measure_rubato(name, steps, slow, mode):
+def measure_rubato(name, steps, slow, mode, overlap=False):
     with tempfile.TemporaryDirectory() as out:
         def work():
             job = rubato.join()
 
             def prepare(model, optimizer, loader):
-                model, optimizer, loader = job.prepare(model, optimizer, loader)
+                model, optimizer, loader = job.prepare(model, optimizer, loader, overlap=overlap)
                 others = [job._worker._process.pid]
                 if os.environ["RUBATO_RANK"] == "0":  # the server is counted once
                     others += [int(pid) for pid in pathlib.Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children")
@@ -158,10 +159,13 @@ def main():
     parser.add_argument("--steps", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--slow", type=float, default=0)
+    parser.add_argument("--overlap", action="store_true")
     arguments = parser.parse_args()
     ways = {"DDP over gloo": lambda *what: measure(ddp_process, *what),
             "plain, each for itself": lambda *what: measure(plain_process, *what),
             "Rubato, sync": lambda *what: measure_rubato(*what, "sync")}
+    if arguments.overlap:
+        ways["Rubato, sync, overlap"] = lambda *what: measure_rubato(*what, "sync", overlap=True)
     if arguments.slow:
         ways["Rubato, async"] = lambda *what: measure_rubato(*what, "async")
     print(f"{'':34}samples/s  ratio  processor ms  MB")
@@ -173,7 +177,7 @@ def main():
                 statistics.median(f(r) for r in rounds)
                 for f in (lambda r: r[way][0], lambda r: r[way][0] / r["DDP over gloo"][0],
                           lambda r: r[way][1], lambda r: r[way][2]))
-            print(f"{name:<10}{way:<24}{rate:9.0f}{ratio:7.2f}{1000 * processor:14.2f}{bytes_held / 1e6:4.0f}", flush=True)
+            print(f"{name:<10}{way:<24}{rate:9.0f}{ratio:7.2f}{1000 * processor:14.2f} {bytes_held / 1e6:4.0f}", flush=True)
 
 
 if __name__ == "__main__":

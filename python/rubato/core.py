@@ -12,6 +12,7 @@ pair of sockets in frames: the length, 4 bytes little-endian, and a JSON object 
                        end         nothing follows
     script -> worker   register    layout, samples
                        next        wants one of work, final and end; the parameters change only until the answer
+                       ready       of the gradient of a work that much is filled, from its end
                        give        the gradient of a work is filled
                        tested      what a test of the parameters found
                        leave       to go when what was begun is done
@@ -128,6 +129,10 @@ class Worker:
     def take_final(self) -> None:
         """The final parameters that came untested take the place of the last ones."""
         self._memory.move(0, self.gradient_offset(0), 4 * self._values)
+
+    def ready(self, work: Work, begin: int, weight: int) -> None:
+        """The gradient of `work` is filled from the value `begin` on, and stays so; `weight` as for give."""
+        self._say({"kind": "ready", "id": work.id, "begin": begin, "weight": weight})
 
     def give(self, work: Work, loss_sum: Optional[float], weight: int) -> None:
         """The gradient of `work` is filled: a sum, which divided by `weight` is the mean. So is the loss; None: not

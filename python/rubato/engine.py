@@ -41,12 +41,15 @@ class Engine:
         self.samples = samples
         self.work: Any = core.Work(samples_before=0, epoch=0, rank=0, workers=1, mode="", begin=0, end=0)
         self.ahead: List[Tuple[int, int, int]] = []  # epoch, begin, end of micro-batches that will likely come
+        # Hears of places (epoch, begin, end) what samples stand there, in the job's order.
+        self.on_samples: Callable[[int, int, int, List[int]], None] = lambda *_: None
         self._batch = int(worker.job["train"]["batch_size"])
         self._load = load
         self._state = _State.NOTHING
         self._loss: Optional[float] = None
         self._weight = 0  # of the gradient that is filled
         self.is_mean = True  # the script's loss is; else a sum
+        self.begun = 0  # times that the script has begun a micro-batch
         self.is_done = False  # the job has come to its end, and well
         self.tests_final = False  # the parameters are those of the end of the training, and this worker tests them
         self._handler: Any = None
@@ -57,6 +60,11 @@ class Engine:
     def is_final(self) -> bool:
         """The parameters at the end of the training are at hand, and nothing has been said of their test."""
         return self._state is _State.FINAL
+
+    @property
+    def is_begun(self) -> bool:
+        """The script computes the micro-batch at hand."""
+        return self._state is _State.BEGUN
 
     @property
     def is_over(self) -> bool:
@@ -98,6 +106,9 @@ class Engine:
                 raise core.ended(frame)
             return
         self._load(frame.new)
+        for work in (*getattr(frame, "ahead", ()), vars(frame)):
+            if "samples" in work:
+                self.on_samples(work["epoch"], work["begin"], work["end"], work["samples"])
         self.ahead += [(work["epoch"], work["begin"], work["end"]) for work in getattr(frame, "ahead", ())]
         # The final parameters are of no micro-batch: what is not said of them is as it was.
         self.work = core.Work(**{**vars(self.work), **vars(frame)})
@@ -112,6 +123,7 @@ class Engine:
     def begin(self) -> Any:
         """The fresh micro-batch is the script's. What it draws is set by its place in the job."""
         self._state = _State.BEGUN
+        self.begun += 1
         seeds.seed_all(self.key)
         return self.work
 

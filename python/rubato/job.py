@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 from . import core, seeds, server, threads
 from .engine import Engine
-from .errors import Error, Refused
+from .errors import Error, Refused, tell_by_exit_code
 from .sampler import Order, wanted_rank
 
 def join(job: Optional[Dict[str, Any]] = None, *, epochs: Optional[float] = None, **settings: Any) -> "Job":
@@ -38,6 +38,8 @@ class Job(server.Commands):
         if epochs is not None:
             self._given["train"] = {**self._given.get("train", {}), "until": {"epochs": epochs}}
         self._file = os.environ.get("RUBATO_JOB")
+        if self._file is not None:
+            tell_by_exit_code()
         self._servers: Optional[server.Servers] = None
         self._worker: Optional[core.Worker] = None
         self._engine: Optional[Engine] = None
@@ -64,7 +66,8 @@ class Job(server.Commands):
             scheduler_per: "step" or "epoch", whichever the script calls scheduler.step() for.
             order: of the samples in an epoch; default: shuffled by the job's seed, or sequential where the loader has
                 shuffle=False. "sequential", or a function from an epoch to the indices in it.
-            overlap: not yet.
+            overlap: gradients leave while backward still runs, those of the last parameters first. One backward for
+                each micro-batch, which nothing follows that changes `.grad`; no GradScaler and no weights.
 
         Returns:
             model, optimizer, loader and, if one was given, scheduler, to be used in place of those given.

@@ -6,10 +6,11 @@ statistics of normalising layers, each of which is an average that the servers k
 
 import dataclasses
 import math
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List, Optional, Sequence
 
 import torch
 
+from . import staging
 from .errors import Refused
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -60,6 +61,7 @@ class Layout:
         self._momenta = [module.momentum for module in self._normalising]
         self._loads: List[Any] = []  # of pairs (tensor, the values in the vector), where memory is not shared
         self._averages: List[Any] = []  # likewise, of these alone
+        self._staging: Dict[torch.device, staging.Staging] = {}  # of GPUs that have entries
         self._gradients: List[List[torch.Tensor]] = []
         self._versions: List[int] = []
 
@@ -87,9 +89,12 @@ class Layout:
         for entry, view in zip(self.entries, self._views(memory, 0)):
             tensor = entry.tensor
             view.copy_(tensor)
+            if staging.is_staged(tensor) and tensor.device not in self._staging:
+                self._staging[tensor.device] = staging.Staging(tensor.device, memory)
             if entry.average > 0:
                 self._averages.append((tensor, view))
-            elif tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.is_contiguous():
+            elif (tensor.dtype == torch.float32 and tensor.device.type == "cpu" and tensor.is_contiguous()
+                  and not staging.is_staged(tensor)):
                 tensor.data = view
             else:
                 self._loads.append((tensor, view))
@@ -99,7 +104,10 @@ class Layout:
         self._note_versions()
 
     def give_back(self) -> None:
-        """The layers' momentum is what it was."""
+        """The layers' momentum is what it was, and the memory is nobody's but the script's."""
+        for way in self._staging.values():
+            way.close()
+        self._staging = {}
         for module, momentum in zip(self._normalising, self._momenta):
             module.momentum = momentum
 
@@ -107,11 +115,13 @@ class Layout:
     def load(self, is_new: bool) -> None:
         """What has changed in the flat vector becomes the model's. Averages have been overwritten by the layers in any
         case."""
-        for tensor, view in self._averages:
-            tensor.copy_(view)
-        if is_new:
-            for tensor, view in self._loads:
+        pairs = self._averages + (self._loads if is_new else [])
+        for tensor, view in pairs:
+            if not staging.is_staged(tensor):
                 tensor.copy_(view)
+        for device, way in self._staging.items():
+            way.to_device([pair for pair in pairs if pair[0].device == device])
+        if is_new:
             self._note_versions()
 
     def _note_versions(self) -> None:
@@ -128,23 +138,41 @@ class Layout:
     def fill(self, gradient: int, factor: float, samples: int, trained: Any) -> None:
         """Writes factor x .grad of the parameters in `trained` (a set of ids), 0 for others, and samples x each
         statistic, to the gradient of that number, in one pass."""
-        views = self._gradients[gradient]
-        for entry, view in zip(self.entries, views):
-            tensor, scale = entry.tensor, factor
-            value: Any
-            if entry.average > 0:
-                value, scale = tensor, samples
-            else:
-                value = tensor.grad if id(tensor) in trained else None
-            if value is None:
-                view.zero_()
-            elif value.is_sparse:
-                raise Refused(f"{entry.name} has a sparse gradient, expected a dense one: make the embedding with "
-                              "sparse=False")
-            elif value.device.type == "cpu":
-                torch.mul(value, scale, out=view)
-            else:
-                view.copy_(value * scale)
+        for index in range(len(self.entries)):
+            self.fill_entry(index, gradient, factor, samples, trained)
+        self.wait()
+
+    def wait(self) -> None:
+        """Until what fill_entry has begun is done."""
+        for way in self._staging.values():
+            way.wait()
+
+    def fill_entry(self, index: int, gradient: int, factor: float, samples: int, trained: Any,
+                   below: Optional[int] = None) -> Any:
+        """The same for one entry; `below`: for what of it lies before that place of the flat vector. Of a tensor of a GPU
+        this only begins: returns an event that happens when it is done, None where it is."""
+        entry, view = self.entries[index], self._gradients[gradient][index]
+        tensor, scale = entry.tensor, factor
+        value: Any
+        if entry.average > 0:
+            value, scale = tensor, samples
+        else:
+            value = tensor.grad if id(tensor) in trained else None
+        if below is not None and below < entry.begin + entry.size:
+            view = view.flatten()[:below - entry.begin]
+            value = None if value is None else value.flatten()[:below - entry.begin]
+        if value is None:
+            view.zero_()
+        elif value.is_sparse:
+            raise Refused(f"{entry.name} has a sparse gradient, expected a dense one: make the embedding with "
+                          "sparse=False")
+        elif staging.is_staged(value):
+            return self._staging[value.device].to_host(value, scale, view)
+        elif value.device.type == "cpu":
+            torch.mul(value, scale, out=view)
+        else:
+            view.copy_(value * scale)
+        return None
 
     def forget_gradients(self) -> None:
         """So that none is added to the next micro-batch's."""

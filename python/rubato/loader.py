@@ -152,9 +152,12 @@ class Loader:
                 pin_memory=loader.pin_memory, timeout=loader.timeout, worker_init_fn=loader.worker_init_fn,
                 multiprocessing_context=loader.multiprocessing_context, prefetch_factor=loader.prefetch_factor))
 
-    def connect(self, engine: Engine, limit: Callable[[], int]) -> None:
-        """`limit`: the epoch whose end ends the loop that begins."""
-        self._engine, self._limit = engine, limit
+    def connect(self, engine: Engine, limit: Callable[[], int], put_back: Callable[[], None]) -> None:
+        """`limit`: the epoch whose end ends the loop that begins. `put_back`: the script leaves the batch that it has
+        got."""
+        self._engine, self._limit, self._put_back = engine, limit, put_back
+        if self.samples == len(self.dataset):  # else the job's order is that of fewer samples
+            engine.on_samples = self._places.tell
 
     def __len__(self) -> int:
         """Micro-batches of an epoch, over all workers."""
@@ -179,7 +182,7 @@ class Loader:
             try:
                 yield batch
             except GeneratorExit:
-                engine.put_back()
+                self._put_back()
                 raise
 
     def _fetch(self, place: Place) -> Any:

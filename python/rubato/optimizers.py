@@ -124,11 +124,14 @@ class Optimizer(torch.optim.Optimizer):
     _step_supports_amp_scaling = True  # a GradScaler leaves it to step() to divide by its scale, and to skip
 
     def __init__(self, optimizer: torch.optim.Optimizer, hand_over: Callable[[float, Optional[float]], None],
-                 put_back: Callable[[], None], note_loss: Callable[[Any], None], table: Sequence[float]):
+                 put_back: Callable[[], None], note_loss: Callable[[Any], None], table: Sequence[float],
+                 overlap: bool):
+        """`overlap`: gradients leave before step(), which then can no longer say how much they count."""
         self._kind = type(optimizer).__name__
         super().__init__([dict(group) for group in optimizer.param_groups], dict(optimizer.defaults))
         self._hand_over = hand_over
         self._put_back = put_back
+        self._overlap = overlap
         self._overflows = 0  # in a row
         self._note_loss = note_loss
         self._table = table
@@ -158,6 +161,12 @@ class Optimizer(torch.optim.Optimizer):
         # Set by a GradScaler for the time of the call. Where its scale was too large the micro-batch comes again, when
         # it has lowered the scale: torch would skip the step, but each sample is to count once.
         scale = getattr(self, "grad_scale", None)
+        if self._overlap and weight is not None:
+            raise Refused("optimizer.step(weight=...) was called, expected no weight with overlap=True: how much a "
+                          "micro-batch counts would have to be known before its gradients leave")
+        if self._overlap and hasattr(self, "found_inf"):
+            raise Refused("a GradScaler steps the optimizer, expected none with overlap=True: whether its scale was too "
+                          "large is known when all gradients are there, and by then some would have left")
         self._overflows = self._overflows + 1 if float(getattr(self, "found_inf", 0)) > 0 else 0
         if 0 < self._overflows < _OVERFLOWS:
             self._put_back()

@@ -12,13 +12,14 @@ from .errors import Refused
 from .layout import Layout
 from .loader import Loader
 from .optimizers import Optimizer, Scheduler, factors, to_proto
+from .overlap import Overlap
 from .sampler import Order
 
 
 def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, loss: str,
             clip_grad_norm: Optional[float], scheduler_per: str, order: Order, overlap: bool) -> Tuple[Any, ...]:
     """See Job.prepare."""
-    _check(job, model, optimizer, loss, scheduler_per, overlap)
+    _check(job, model, optimizer, loss, scheduler_per)
     layout = Layout(model)
     batches = Loader(loader, order)
     settings = to_proto(optimizer, layout)
@@ -41,7 +42,6 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
     engine = Engine(worker, batches.samples, layout.load)
     engine.is_mean = loss == "mean"
     job._engine, job._layout, job._model = engine, layout, model
-    batches.connect(engine, job._limit)
 
     def hand_over(scale: float, weight: Optional[float]) -> None:
         layout.check_untouched()
@@ -49,20 +49,25 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
         samples = engine.work.end - engine.work.begin
         factor = scale * (counts if engine.is_mean else 1)
         trained = prepared.trained if counts > 0 else ()  # the mean over nothing is no number
-        engine.fill(lambda work: layout.fill(work.gradient, factor, samples, trained), counts)
+        if early is not None:
+            engine.fill(early.finish, counts)
+        else:
+            engine.fill(lambda work: layout.fill(work.gradient, factor, samples, trained), counts)
         layout.forget_gradients()
 
     def put_back() -> None:
         layout.forget_gradients()
         engine.put_back()
 
-    prepared = Optimizer(optimizer, hand_over, put_back, lambda value: job.log(loss=value), table)
+    prepared = Optimizer(optimizer, hand_over, put_back, lambda value: job.log(loss=value), table, overlap)
     prepared.show_rate(0)
+    early = Overlap(layout, engine, prepared.trained) if overlap else None
+    batches.connect(engine, job._limit, put_back)
     result = (model, prepared, batches)
     return result if scheduler is None else result + (Scheduler(prepared, lambda: engine.next_step),)
 
 
-def _check(job: Any, model: Any, optimizer: Any, loss: str, scheduler_per: str, overlap: bool) -> None:
+def _check(job: Any, model: Any, optimizer: Any, loss: str, scheduler_per: str) -> None:
     if job._engine is not None:
         raise Refused("job.prepare was called twice, expected once: a job has one model and one optimizer")
     if not isinstance(model, torch.nn.Module):
@@ -76,8 +81,6 @@ def _check(job: Any, model: Any, optimizer: Any, loss: str, scheduler_per: str, 
         raise Refused(f"found loss={loss!r}, expected 'mean' or 'sum'")
     if scheduler_per not in ("step", "epoch"):
         raise Refused(f"found scheduler_per={scheduler_per!r}, expected 'step' or 'epoch'")
-    if overlap:
-        raise Refused("found overlap=True, expected False: gradients do not leave before backward is done for now")
 
 
 def _steps(until: Dict[str, Any], samples: int, batch: int) -> int:

@@ -2,13 +2,14 @@
 
 import functools
 import sys
-from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Union
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple, Union
 
 # None: the job's random order, of its seed. "sequential". Or epoch -> the indices of the epoch, in order.
 Order = Union[None, str, Callable[[int], Sequence[int]]]
 
 _MASK = (1 << 64) - 1
 _ROUNDS = 8
+_MOST_TOLD = 64  # as many micro-batches as a loader may know of beforehand
 
 
 def _mix(x: int) -> int:
@@ -78,15 +79,26 @@ class Places:
         if isinstance(order, str) and order != "sequential":
             raise ValueError(f"found order={order!r}, expected None, 'sequential' or a function of the epoch")
         self._order = order
+        self._told: Dict[Tuple[int, int, int], List[int]] = {}
         self._of: Callable[[int], Any]
         if order is None:
             self._of = functools.lru_cache(maxsize=2)(lambda epoch: Permutation(seed, epoch, size))
         elif callable(order):
             self._of = functools.lru_cache(maxsize=2)(order)
 
+    def tell(self, epoch: int, begin: int, end: int, indices: List[int]) -> None:
+        """What the job's random order has there, which need not be computed once more. Of the last that were told."""
+        if self._order is None:
+            self._told[epoch, begin, end] = indices
+            if len(self._told) > _MOST_TOLD:
+                self._told.pop(next(iter(self._told)))
+
     def __call__(self, epoch: int, begin: int, end: int) -> List[int]:
         if self._order == "sequential":
             return list(range(begin, end))
+        told = self._told.get((epoch, begin, end))
+        if told is not None:
+            return told
         if self._order is None:
             places: List[int] = self._of(epoch)(begin, end)
             return places

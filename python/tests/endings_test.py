@@ -50,6 +50,21 @@ print(run.switch("async"))
 print(run.wait())
 print(sorted(torch.load("notebook.pt")))
 """
+FAILING = LIBRARY + """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+job = rubato.join()
+model = nn.Linear(8, 3)
+loader = DataLoader(TensorDataset(torch.ones(64, 8)), batch_size=16)
+model, optimizer, loader = job.prepare(model, torch.optim.SGD(model.parameters(), lr=0.01), loader)
+for epoch in job.epochs():
+    for (x,) in loader:
+        model(x).sum().backward()
+        FAILS
+        optimizer.step()
+print("came to its end")
+"""
 ARRAYS = LIBRARY + """
 import numpy as np
 w = {"w": np.ones(3, np.float32)}
@@ -194,6 +209,38 @@ class EndingsTest(WithPrograms):
         errors = script.communicate()[1]
         self.assertEqual(script.returncode, 128 + signal.SIGTERM, errors)
         self.await_nobody()
+
+    def train_text(self, text):
+        """(exit code, what is printed) of a job whose script this is."""
+        (self.folder / "train.py").write_text(text)
+        (self.folder / "job.yaml").write_text(
+            f"version: 1\nname: failing\nscript: [{PYTHON}, train.py]\ncluster: {{address: '127.0.0.1:0'}}\n"
+            "train: {batch_size: 16, until: {epochs: 2}}\n")
+        done = subprocess.run([PROGRAMS[0], "train", "job.yaml"], cwd=self.folder, env=self.environment, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.await_nobody()
+        return done.returncode, done.stdout
+
+    def test_what_is_wrong_with_a_script_ends_its_job(self):
+        for text, last, restarts, code in (
+                ("this is no Python", "SyntaxError: invalid syntax", 0, 1),
+                (FAILING.replace("rubato.join()", "rubato.jion()"), "AttributeError: module 'rubato' has no attribute", 0, 1),
+                (FAILING.replace("FAILS", "if job.step == 5: model.weight.data.zero_(); model.weight.zero_()"),
+                 "a leaf Variable", 1, 1),
+                (FAILING.replace("FAILS", "if job.step == 5: optimizer.step()"),
+                 "rubato.errors.Refused: optimizer.step() was called twice", 0, 2)):
+            with self.subTest(last):
+                found, printed = self.train_text(text)
+                self.assertEqual(found, code, printed)
+                self.assertEqual(printed.count("started again"), restarts, printed)
+                self.assertIn(last, printed)
+
+    def test_who_has_lost_its_worker_process_is_started_again(self):
+        kill = "import os; os.path.exists('once') or (open('once', 'w').close(), os.kill(job._worker._process.pid, 9))"
+        code, printed = self.train_text(FAILING.replace("FAILS", kill))
+        self.assertEqual(code, 0, printed)
+        self.assertIn("exited with code 75: rubato.errors.Ended: rubato-worker, which works for this script, was killed "
+                      "by signal 9 (SIGKILL); started again (1 of 3)", printed)
 
     def run_text(self, text):
         done = subprocess.run([PYTHON, "-c", text], cwd=self.folder, env=self.environment, text=True,

@@ -97,12 +97,15 @@ print(model.weight.sum().item())
                          "this torch has no GradScaler for the CPU")
     def test_a_grad_scaler_that_overflows(self):
         # A scale of 2^127 makes every gradient infinite until it has been halved often enough.
-        self.same(LOOP.replace("for epoch", "scaler = torch.amp.GradScaler('cpu', init_scale=2.0 ** 127)\nfor epoch")
-                  .replace("compute(a, b)", """scaler.scale(100 * F.cross_entropy(model(a), b)).backward()
+        for unscale in "pass", "scaler.unscale_(optimizer)":
+            self.same(LOOP.replace("for epoch",
+                                   "scaler = torch.amp.GradScaler('cpu', init_scale=2.0 ** 127)\nfor epoch")
+                      .replace("compute(a, b)", f"""scaler.scale(100 * F.cross_entropy(model(a), b)).backward()
+        {unscale}
         scaler.step(optimizer)
         scaler.update()""") + "assert scaler.get_scale() < 2.0 ** 126\n",
-                  LOOP.replace("compute(a, b)", "(100 * F.cross_entropy(model(a), b)).backward()")
-                  + "        optimizer.step()\n")
+                      LOOP.replace("compute(a, b)", "(100 * F.cross_entropy(model(a), b)).backward()")
+                      + "        optimizer.step()\n")
 
     def test_an_overflow_has_the_micro_batch_come_again(self):
         output = self.passes(LOOP.replace("for epoch", "seen = []\nfor epoch") + """
@@ -217,6 +220,20 @@ print([[round(value, 3) for value in p.flatten().tolist()] for p in model.parame
         shifted = self.passes(numbers % True + given).splitlines()
         self.assertEqual(shifted[:3], in_turn)
         self.assertEqual(shifted[3], "1 2 3 4 5 6 7 8")
+
+    def test_what_is_told_of_the_jobs_order_is_not_computed_again(self):
+        def lines(settings):
+            text = f"loader = DataLoader(TensorDataset(torch.arange(20), y), batch_size=8, {settings})\n" + LOOP.replace(
+                "compute(a, b)", "print(*a.tolist()); compute(x, y)") + "        optimizer.step()\n"
+            code, output, errors = self.run_script(text, FAKE_SAMPLES="1")
+            self.assertEqual(code, 0, errors)
+            return output.splitlines()
+
+        backwards = [" ".join(map(str, range(min(begin + 8, 20) - 1, begin - 1, -1))) for begin in (0, 8, 16)]
+        self.assertEqual(lines("shuffle=True"), 2 * backwards)
+        # What the job orders is not what this orders.
+        self.assertEqual(lines("shuffle=False")[0], "0 1 2 3 4 5 6 7")
+        self.assertNotIn(backwards[0], lines("shuffle=True, drop_last=True"))
 
     def test_rates_by_epoch_and_by_step(self):
         text = """

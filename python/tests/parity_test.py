@@ -69,7 +69,7 @@ class ParityTest(WithPrograms):
             with self.subTest(arguments):
                 self.compare("--ignore", "--parts=4", *arguments)
 
-    def train(self, servers, workers, *arguments, kill=None, processes=2):
+    def train(self, servers, workers, *arguments, kill=None, processes=2, **settings):
         """The summary of a run of that cluster, of a script that draws in every way. All its workers end with the same
         parameters."""
         run = self.folder / "run"
@@ -78,7 +78,7 @@ class ParityTest(WithPrograms):
                "script": [PYTHON, TRAIN, "--model=noisy", "--shuffle", "--augment", "--parts=4", "--samples=152",
                           f"--workers={processes}", *arguments],
                "cluster": {"servers": servers, "workers": workers, "address": "127.0.0.1:0"},
-               "train": {"batch_size": 16, "micro_batches": 4, "until": {"epochs": 4}}}
+               "train": {"batch_size": 16, "micro_batches": 4, "until": {"epochs": 4}}, **settings}
         (self.folder / "job.yaml").write_text(json.dumps(job))
         train = subprocess.Popen([str(self.folder / "bin" / "rubato"), "train", "job.yaml", "--run-dir", "run"],
                                  cwd=self.folder, env=self.environment, text=True, stdout=subprocess.PIPE,
@@ -103,6 +103,25 @@ class ParityTest(WithPrograms):
         digests = {(servers, workers): self.train(servers, workers, "--ignore", "--clip=0.1")["digest"]
                    for servers, workers in ((1, 1), (3, 4))}
         self.assertEqual(len(set(digests.values())), 1, digests)
+
+    def test_bits_do_not_depend_on_overlap(self):
+        chunk = {"wire": {"chunk": 128}}  # 10 blocks
+        expected = self.train(1, 1, **chunk)["digest"]
+        for servers, workers in (1, 1), (2, 2):
+            self.assertEqual(self.train(servers, workers, "--overlap", **chunk)["digest"], expected)
+        # What has left of a micro-batch whose backward broke does not count twice.
+        self.assertEqual(self.train(2, 1, "--overlap", "--breaks=raise", **chunk)["digest"], expected)
+        (self.folder / "broken").unlink()
+        killed = self.train(2, 2, "--overlap", "--breaks=kill", **chunk)
+        self.assertEqual((killed["workers_lost"], killed["digest"]), (1, expected))
+        (self.folder / "broken").unlink()
+
+    def test_overlap_with_what_is_of_servers(self):
+        for arguments in (["--model=odd", "--optimizer=adamw"], ["--clip=0.1", "--optimizer=adam", "--schedule"],
+                          ["--clip=0.1", "--mode=async"]):
+            with self.subTest(arguments):
+                digests = {self.alone(*arguments, *overlap)[-1]["digest"] for overlap in ([], ["--overlap"])}
+                self.assertEqual(len(digests), 1)
 
     def test_bits_do_not_depend_on_deaths(self):
         def kill(run, train):

@@ -169,8 +169,7 @@ job.prepare(model, optimizer, loader)
     job.evaluate(lambda: {"n": sum(1 for _ in loader)})
 """)
 
-    def test_what_is_not_there_yet(self):
-        self.refuses("overlap=True", "job.prepare(model, optimizer, loader, overlap=True)")
+    def test_a_weight_that_is_no_whole_number(self):
         self.refuses("found weight=2.5, expected a whole number", LOOP + "        optimizer.step(weight=2.5)\n")
 
     def test_an_exception_in_forward_is_the_scripts(self):

@@ -9,6 +9,7 @@ import json
 import os
 import pathlib
 import random
+import signal
 import sys
 import time
 
@@ -109,8 +110,24 @@ def arguments():
     parser.add_argument("--schedule", action="store_true")
     parser.add_argument("--range", action="store_true")
     parser.add_argument("--slow", type=float, default=0)
+    parser.add_argument("--overlap", action="store_true")
+    parser.add_argument("--breaks", choices=["raise", "kill"], help="in the midst of a backward, of one worker, once")
     parser.add_argument("--out")
     return parser.parse_args()
+
+
+class Broken(Exception):
+    """An exception within backward."""
+
+
+def break_once(how):
+    try:
+        os.close(os.open("broken", os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    if how == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise Broken
 
 
 def main():
@@ -135,34 +152,47 @@ def main():
         import rubato
         job = rubato.join(epochs=args.epochs, consistency=args.mode, train={"micro_batches": args.parts}, name="trial")
         prepared = job.prepare(model, optimizer, loader, scheduler, clip_grad_norm=args.clip,
-                               loss="sum" if args.sum else "mean")
+                               loss="sum" if args.sum else "mean", overlap=args.overlap)
         model, optimizer, loader = prepared[:3]
         scheduler = prepared[3] if args.schedule else None
+
+    if args.breaks:
+        first = next(model.parameters())  # whose gradient comes last
+        first.register_hook(lambda gradient: break_once(args.breaks) if job.step == 5 else None)
 
     def test():
         with torch.no_grad():
             output = model(x)
         return {"loss": F.cross_entropy(output, y).item(), "accuracy": (output.argmax(1) == y).double().mean().item()}
 
+    def train(a, b):
+        time.sleep(args.slow)  # so that there is time to disturb
+        optimizer.zero_grad()
+        loss = F.cross_entropy(model(a), b, reduction="sum" if args.sum else "mean")
+        loss.backward()
+        if args.plain and args.clip:
+            torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip)
+        if args.ignore and job is not None:
+            optimizer.step(weight=(b != -100).sum())
+        else:
+            optimizer.step()
+        if scheduler is not None:
+            scheduler.step()
+        if job is not None:
+            job.log(loss=loss)
+
     for epoch in range(args.epochs) if job is None or args.range else job.epochs():
         model.train()
         batches = 0
-        for a, b in loader:
-            time.sleep(args.slow)  # so that there is time to disturb
-            optimizer.zero_grad()
-            loss = F.cross_entropy(model(a), b, reduction="sum" if args.sum else "mean")
-            loss.backward()
-            if args.plain and args.clip:
-                torch.nn.utils.clip_grad_norm_(model.parameters(), args.clip)
-            if args.ignore and job is not None:
-                optimizer.step(weight=(b != -100).sum())
-            else:
-                optimizer.step()
-            if scheduler is not None:
-                scheduler.step()
-            if job is not None:
-                job.log(loss=loss)
-            batches += 1
+        goes_on = True
+        while goes_on:
+            goes_on = False
+            try:
+                for a, b in loader:
+                    train(a, b)
+                    batches += 1
+            except Broken:  # the batch comes again
+                goes_on = True
         if args.plain:
             model.eval()
             figures = test()

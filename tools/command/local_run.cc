@@ -38,6 +38,9 @@ namespace {
 using Event = Launcher::Event;
 
 constexpr int kStderr = 2;
+// Of a script that has lost those who work for it (common/base/exit_code.cc). As EX_TEMPFAIL of
+// sysexits.h.
+constexpr int kExitTryAgain = 75;
 constexpr int64_t kMaxLog = 16 << 20;  // bytes of a process's log, and of the one before
 // For which a run's own certificates are valid: longer than any training.
 constexpr absl::Duration kCertificatesTime = absl::Hours(24 * 366 * 5);
@@ -261,6 +264,12 @@ absl::StatusOr<Launcher::Event> LocalRun::Watch() {
       display.Clear();
       return Event::kFailure;
     }
+    if (!has_begun_ && plan_.job.script_size() > 0 && launcher_.running("worker") == 0) {
+      display.Clear();
+      failure_ = Failure{"worker", 0, kExitUsage, "the script ended without taking part in the job",
+                         folder_.LogFile("worker", 0)};
+      return Event::kFailure;
+    }
     RUBATO_RETURN_IF_ERROR(CheckPaused(display));
   }
 }
@@ -342,6 +351,11 @@ absl::StatusOr<bool> LocalRun::OnLost(const Failure& lost) {
     Say(log_, absl::StrCat(who, " has left"));
     return true;
   }
+  if (WouldComeAgain(lost)) {
+    if (has_begun_) StopInOrder();
+    failure_ = lost;
+    return false;
+  }
   if (lost.exit_code != kExitUsage) {
     RUBATO_ASSIGN_OR_RETURN(const bool started, StartAgain(lost));
     if (started) return true;
@@ -357,6 +371,16 @@ absl::StatusOr<bool> LocalRun::OnLost(const Failure& lost) {
                                                plan_.job.cluster().max_restarts()),
                          "; log: ", lost.log_path));
   return true;
+}
+
+bool LocalRun::WouldComeAgain(const Failure& lost) {
+  if (plan_.job.script_size() == 0) return false;
+  if (lost.killed || lost.exit_code == kExitTryAgain) {
+    errors_.erase(lost.rank);
+    return false;
+  }
+  const std::string before = std::exchange(errors_[lost.rank], lost.reason);
+  return !has_begun_ || lost.exit_code == kExitUsage || before == lost.reason;
 }
 
 absl::StatusOr<bool> LocalRun::StartAgain(const Failure& lost) {

@@ -81,6 +81,9 @@ class LocalRun {
   bool IsLeftAlone(const Failure& lost);
   // Starts a process anew if that may help. Whether the run goes on.
   absl::StatusOr<bool> OnLost(const Failure& lost);
+  // Whether a script ended with an error of its own that would only come again: before the training
+  // any; then what is refused, and what the same worker ended with the time before.
+  bool WouldComeAgain(const Failure& lost);
   absl::StatusOr<bool> OnLostServer(const Failure& lost);
   // Starts it, if that may be done once more, and says so.
   absl::StatusOr<bool> StartAgain(const Failure& lost);
@@ -110,6 +113,7 @@ class LocalRun {
   bool has_begun_ = false;
   std::string mode_;
   std::map<std::string, int> restarts_;               // by role and rank
+  std::map<int, std::string> errors_;                 // of scripts: how each ended the last time
   std::map<int, absl::Time> missing_since_;           // shards
   std::map<int, absl::Time> started_;                 // likewise: the last time
   absl::Time silent_since_ = absl::InfiniteFuture();  // the head

@@ -13,6 +13,7 @@
 #include "common/files/checkpoint.h"
 #include "common/files/resume_point.h"
 #include "common/files/run_folder.h"
+#include "common/job/is_script.h"
 #include "common/job/job.h"
 #include "common/job/yaml_writer.h"
 #include "common/space/modes.h"
@@ -72,8 +73,10 @@ absl::StatusOr<Resume> FindResume(const std::string& resume, const std::vector<s
 }
 
 absl::Status CheckResume(const Plan& plan, const Resume& resume, const Log& log) {
-  RUBATO_RETURN_IF_ERROR(
-      ReadTrainingState(resume.checkpoint, resume.manifest, plan.layout).status());
+  if (!IsScript(plan.job)) {  // whose layout the servers will see
+    RUBATO_RETURN_IF_ERROR(
+        ReadTrainingState(resume.checkpoint, resume.manifest, plan.layout).status());
+  }
   const bool sync = resume.manifest.mode() == proto::Manifest::MODE_SYNC;
   Say(log, absl::StrFormat("goes on from %s: %s %d, epoch %.2f", resume.checkpoint,
                            sync ? "step" : "contribution", resume.manifest.step(),

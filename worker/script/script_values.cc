@@ -89,9 +89,8 @@ void ScriptValues::ReadAhead(const SampleSchedule& schedule, int64_t unit, Range
   }
 }
 
-absl::StatusOr<BatchResult> ScriptValues::ComputeLeaf(const SampleSchedule& schedule, int64_t unit,
-                                                      int64_t leaf,
-                                                      absl::Span<const float> parameters) {
+void ScriptValues::HandOut(const SampleSchedule& schedule, int64_t unit, int64_t leaf,
+                           absl::Span<const float> parameters) {
   const bool is_new = std::exchange(has_new_view_, false) || unit != computed_unit_;
   computed_unit_ = unit;
   nlohmann::json work = Describe(schedule, unit, leaf);
@@ -104,38 +103,67 @@ absl::StatusOr<BatchResult> ScriptValues::ComputeLeaf(const SampleSchedule& sche
   work["unit_samples"] = schedule.Samples(unit, {0, schedule.leaves()});
   work["samples_before"] = schedule.SamplesBefore(unit);
   work["ahead"] = std::exchange(ahead_, nlohmann::json::array());
-  const auto samples = static_cast<int64_t>(work["samples"].size());
   const auto is_asked = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return is_asked_ || has_gone_;
   };
-  const auto is_given = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return given_.id == id_ || has_gone_;
+  MonotonicLock lock(&mutex_, absl::Condition(&is_asked));
+  if (has_gone_) return;
+  // The script reads its parameters while it has not asked.
+  if (is_new) std::copy(parameters.begin(), parameters.end(), channel_.parameters().begin());
+  work["tests"] = test_.has_value() && !test_->is_final;
+  is_asked_ = false;
+  channel_.Write(work);
+}
+
+std::optional<ScriptValues::Given> ScriptValues::AwaitMore(int64_t done) {
+  const auto has_more = [this, done]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return given_.id == id_ && (given_.is_whole || given_.begin < done);
   };
-  MonotonicLock lock(&mutex_);
-  mutex_.Await(absl::Condition(&is_asked));
-  if (!has_gone_) {
-    // The script reads its parameters while it has not asked.
-    if (is_new) std::copy(parameters.begin(), parameters.end(), channel_.parameters().begin());
-    work["tests"] = test_.has_value() && !test_->is_final;
-    is_asked_ = false;
-    channel_.Write(work);
-    mutex_.Await(absl::Condition(&is_given));
+  const auto is_over = [this, &has_more]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return has_gone_ || has_more();
+  };
+  MonotonicLock lock(&mutex_, absl::Condition(&is_over));
+  if (!has_more()) return std::nullopt;
+  if (given_.is_whole && test_.has_value() && !test_->is_final) Tell(std::nullopt, std::nullopt);
+  return given_;
+}
+
+absl::StatusOr<BatchResult> ScriptValues::ComputeLeaf(const SampleSchedule& schedule, int64_t unit,
+                                                      int64_t leaf,
+                                                      absl::Span<const float> parameters,
+                                                      absl::FunctionRef<void(int64_t)> on_filled) {
+  HandOut(schedule, unit, leaf, parameters);
+  const int64_t samples = schedule.MicroBatch(unit, leaf).positions.size();
+  const int64_t before = weight_;
+  std::optional<int64_t> said;  // the weight, with values that have left
+  for (int64_t done = space().values();;) {
+    const std::optional<Given> given = AwaitMore(done);
+    if (!given.has_value()) return absl::UnavailableError("the script has ended");
+    const int64_t weight = given->weight.value_or(samples);
+    if (weight < 0 || weight > kMostWeight - before) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "step or contribution %d: found a micro-batch of weight %d, expected 0 to %d, and no "
+          "more in all",
+          unit, weight, kMostWeight));
+    }
+    if (said.value_or(weight) != weight) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("step or contribution %d: found a micro-batch of weight %d, expected %d, "
+                          "as was said with its first values",
+                          unit, weight, *said));
+    }
+    said = weight;
+    weight_ = before + weight;
+    if (given->is_whole) {
+      BatchResult result;
+      result.samples = samples;
+      result.loss_sum = given->loss_sum.value_or(0);
+      result.judged = given->loss_sum.has_value() ? static_cast<double>(weight) : 0;
+      return result;
+    }
+    done = given->begin;
+    on_filled(done);
   }
-  if (given_.id != id_) return absl::UnavailableError("the script has ended");
-  if (test_.has_value() && !test_->is_final) Tell(std::nullopt, std::nullopt);
-  const int64_t weight = given_.weight.value_or(samples);
-  if (weight < 0 || weight > kMostWeight - weight_) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "step or contribution %d: found a micro-batch of weight %d, expected 0 to %d, and no more "
-        "in all",
-        unit, weight, kMostWeight));
-  }
-  weight_ += weight;
-  BatchResult result;
-  result.samples = samples;
-  result.loss_sum = given_.loss_sum.value_or(0);
-  result.judged = given_.loss_sum.has_value() ? static_cast<double>(weight) : 0;
-  return result;
 }
 
 absl::StatusOr<std::vector<BatchResult>> ScriptValues::Compute(const SampleSchedule& schedule,
@@ -146,34 +174,42 @@ absl::StatusOr<std::vector<BatchResult>> ScriptValues::Compute(const SampleSched
     return absl::CancelledError("nobody waits for the parameters any more");
   }
   const std::vector<Summing> summings = SummingsOf(schedule.leaves(), node);
-  const auto size = static_cast<size_t>(space().values());
   weight_ = 0;
   std::vector<BatchResult> results;
   std::vector<GradientBuffers::Gradient> sums;  // of finished left siblings, outermost first
   for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
-    GradientBuffers::Gradient sum = buffers_->Take();
-    float* const to = sum->data();
-    const float* from = to;
-    if (schedule.MicroBatch(unit, leaf).positions.empty()) {  // of a short unit
-      std::fill_n(to, size, 0.0f);
+    const Summing& summing = summings[leaf - node.begin];
+    const GradientBuffers::Gradient sum = buffers_->Take();
+    const bool is_empty = schedule.MicroBatch(unit, leaf).positions.empty();  // of a short unit
+    int64_t next_block = space().blocks() - 1;
+    // Values from `done` on are final: blocks of them are added up and, of the last leaf, leave.
+    const auto on_filled = [&](int64_t done) {
+      const float* const gradient =
+          is_empty ? sum->data() : channel_.gradient(static_cast<int>(id_ % 2)).data();
+      for (; next_block >= 0 && space().BlockValues(next_block).begin >= done; --next_block) {
+        const Range values = space().BlockValues(next_block);
+        const float* from = gradient + values.begin;
+        float* const to = sum->data() + values.begin;
+        for (int added = 0; added < summing.adds; ++added) {
+          Add(sums[sums.size() - 1 - added]->data() + values.begin, from, to, values.size());
+          from = to;
+        }
+        if (from != to) std::copy_n(from, values.size(), to);
+        if (!summing.leaves) continue;
+        push(next_block,
+             Payload{sum, absl::MakeConstSpan(*sum).subspan(values.begin, values.size())});
+      }
+    };
+    if (is_empty) {
+      std::fill(sum->begin(), sum->end(), 0.0f);
       results.emplace_back();
     } else {
       RUBATO_ASSIGN_OR_RETURN(results.emplace_back(),
-                              ComputeLeaf(schedule, unit, leaf, parameters));
-      from = channel_.gradient(static_cast<int>(id_ % 2)).data();
+                              ComputeLeaf(schedule, unit, leaf, parameters, on_filled));
     }
-    for (int added = 0; added < summings[leaf - node.begin].adds; ++added) {
-      Add(sums.back()->data(), from, to, size);
-      from = to;
-      sums.pop_back();
-    }
-    if (from != to) std::copy_n(from, size, to);
-    sums.push_back(std::move(sum));
-  }
-  const GradientBuffers::Gradient& whole = sums.back();
-  for (int64_t block = space().blocks() - 1; block >= 0; --block) {
-    const Range values = space().BlockValues(block);
-    push(block, Payload{whole, absl::MakeConstSpan(*whole).subspan(values.begin, values.size())});
+    on_filled(0);
+    sums.resize(sums.size() - static_cast<size_t>(summing.adds));
+    sums.push_back(sum);
   }
   return results;
 }
@@ -260,9 +296,12 @@ void ScriptValues::On(const nlohmann::json& frame) {
     }
     is_asked_ = true;
     MaybeHandOutFinal();
-  } else if (kind == "give") {
-    given_ = {static_cast<int64_t>(NumberAt(frame, "id")), RealAt(frame, "loss_sum"),
-              WeightAt(frame)};
+  } else if (kind == "ready" || kind == "give") {
+    given_.id = static_cast<int64_t>(NumberAt(frame, "id"));
+    given_.is_whole = kind == "give";
+    given_.begin = static_cast<int64_t>(NumberAt(frame, "begin"));
+    given_.weight = WeightAt(frame);
+    given_.loss_sum = RealAt(frame, "loss_sum");
   } else if (kind == "tested") {
     Tell(RealAt(frame, "loss"), RealAt(frame, "accuracy"));
   }

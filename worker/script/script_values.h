@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
@@ -56,10 +57,13 @@ class ScriptValues : public WorkerValues, private GradientSums {
   void DropSums() override { buffers_.reset(); }
 
  private:
+  // Of a micro-batch's gradient.
   struct Given {
     int64_t id = -1;
-    std::optional<double> loss_sum;
+    bool is_whole = false;
+    int64_t begin = 0;  // else values from there on are filled
     std::optional<int64_t> weight;
+    std::optional<double> loss_sum;
   };
   struct Test {
     int64_t unit = 0;
@@ -73,10 +77,17 @@ class ScriptValues : public WorkerValues, private GradientSums {
                                                    Push push, AwaitParameters await) override;
   std::optional<int64_t> weight() const override { return weight_; }
   // Has the script compute one micro-batch, and adds its weight; its gradient is in the channel's
-  // region id_ % 2. InvalidArgument if the weights are more than can be said.
+  // region id_ % 2. `on_filled` hears meanwhile from where on that is final. InvalidArgument if the
+  // weights are more than can be said, Unavailable if the script has gone.
   absl::StatusOr<BatchResult> ComputeLeaf(const SampleSchedule& schedule, int64_t unit,
-                                          int64_t leaf, absl::Span<const float> parameters)
+                                          int64_t leaf, absl::Span<const float> parameters,
+                                          absl::FunctionRef<void(int64_t begin)> on_filled)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // Tells the script of the next micro-batch, when it asks.
+  void HandOut(const SampleSchedule& schedule, int64_t unit, int64_t leaf,
+               absl::Span<const float> parameters) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits for values below `done`, or for the whole. Nothing: the script has gone.
+  std::optional<Given> AwaitMore(int64_t done) ABSL_LOCKS_EXCLUDED(mutex_);
   nlohmann::json Describe(const SampleSchedule& schedule, int64_t unit, int64_t leaf) const;
 
   void Hear() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -1,0 +1,121 @@
+"""Gradients that leave while backward still runs: job.prepare(..., overlap=True).
+
+The vector leaves from its end, as the servers' streams want it and as backward makes it: a parameter is filled when its
+gradient is accumulated, and what lies behind the first that is missing is told to rubato-worker, block by block. What
+the loss does not reach is known to be so at optimizer.step() alone, and holds up what lies before it.
+"""
+
+from typing import Any, Collection, Dict, Optional, Tuple
+
+import torch
+
+from .engine import Engine
+from .errors import Refused
+from .layout import Layout
+
+
+class Overlap:
+    """Of one model. Autograd calls it, in whichever thread, during backward."""
+
+    def __init__(self, layout: Layout, engine: Engine, trained: Collection[int]):
+        """`trained`: ids of the parameters that the optimizer has."""
+        self._layout, self._engine, self._trained = layout, engine, trained
+        self._block = max(1, int(engine.worker.job.get("wire", {}).get("chunk", 1 << 18)) // 4)  # values
+        self._begun = 0  # engine.begun of what follows
+        self._id: Any = None  # of the micro-batch
+        self._left = layout.values  # values of the vector from there on are rubato-worker's
+        self._next = 0  # the last entry that is not filled, or -1
+        self._under_way: Dict[int, Any] = {}  # entries that a GPU is still writing: the event of that
+        self._seen: Dict[int, Tuple[torch.Tensor, int]] = {}  # entries: their gradient, and its version
+        self._refused: Optional[Refused] = None  # for step(): a process that raises in a hook may not end (torch 1.13)
+        self._may_leave = False  # a whole micro-batch has shown that the script does nothing that is refused
+        self._hooks = [_on_accumulated(entry.tensor, self._hook(index)) for index, entry in enumerate(layout.entries)
+                       if entry.average == 0 and entry.tensor.requires_grad and id(entry.tensor) in trained]
+
+    def _hook(self, index: int) -> Any:
+        return lambda *_: self._on_gradient(index)
+
+    def _start(self) -> None:
+        """A micro-batch, or one that has come again: then what has left of it stays as it is."""
+        self._begun = self._engine.begun
+        if self._id != self._engine.work.id:
+            self._id, self._left = self._engine.work.id, self._layout.values
+        self._next = len(self._layout.entries) - 1
+        self._seen, self._under_way, self._refused = {}, {}, None
+
+    @torch.no_grad()
+    def _on_gradient(self, index: int) -> None:
+        engine, entries = self._engine, self._layout.entries
+        if not engine.is_begun:  # of something else than a micro-batch
+            return
+        if self._begun != engine.begun:
+            self._start()
+        gradient: Any = entries[index].tensor.grad
+        if index in self._seen:
+            self._refused = Refused(
+                f"the gradient of {entries[index].name} was added to again, expected one backward for each micro-batch "
+                "with overlap=True, and checkpoints with use_reentrant=False: it may have left")
+        if self._refused is not None or gradient.is_sparse:  # which finish() refuses
+            return
+        self._seen[index] = gradient, gradient._version
+        self._fill(index)
+        while self._next >= 0 and (self._next in self._seen or not self._is_awaited(self._next)):
+            if self._next not in self._seen and self._next not in self._under_way:
+                self._fill(self._next)
+            if not self._is_written(self._next):
+                break
+            self._next -= 1
+        if self._next >= 0 and self._may_leave:
+            self._tell(entries[self._next].begin + entries[self._next].size)
+
+    def _is_awaited(self, index: int) -> bool:
+        """Whether backward may still bring it; averages have been there since forward."""
+        entry = self._layout.entries[index]
+        return entry.average == 0 and entry.tensor.requires_grad and id(entry.tensor) in self._trained
+
+    def _is_written(self, index: int) -> bool:
+        event = self._under_way.get(index)
+        return event is None or event.query()
+
+    def _fill(self, index: int) -> None:
+        engine = self._engine
+        if self._layout.entries[index].begin >= self._left:
+            return
+        samples = engine.work.end - engine.work.begin
+        self._under_way[index] = self._layout.fill_entry(
+            index, engine.work.gradient, samples if engine.is_mean else 1, samples, self._trained, self._left)
+
+    def _tell(self, begin: int) -> None:
+        """Whole blocks leave."""
+        begin = -(-begin // self._block) * self._block
+        if begin < self._left:
+            self._left = begin
+            self._engine.worker.ready(self._engine.work, begin, self._engine.weight_of(None))
+
+    def finish(self, work: Any) -> None:
+        """optimizer.step(): what is still missing is filled. Refused if `.grad` is another than what may have left."""
+        if self._begun != self._engine.begun:
+            self._start()
+        if self._refused is not None:
+            raise self._refused
+        for index, (gradient, version) in self._seen.items():
+            entry = self._layout.entries[index]
+            if entry.tensor.grad is not gradient or gradient._version != version:
+                raise Refused(f"the gradient of {entry.name} was changed between backward and optimizer.step(), "
+                              "expected nothing to change it with overlap=True: it may have left (prepare's "
+                              "clip_grad_norm clips at the servers)")
+        for index in range(self._next, -1, -1):
+            if index not in self._under_way:
+                self._fill(index)
+        self._layout.wait()
+        self._seen = {}  # they are not kept longer than `.grad` is
+        self._may_leave = True
+
+
+def _on_accumulated(parameter: torch.Tensor, hook: Any) -> Any:
+    """Has `hook` called when the gradient of a backward is whole in `.grad`; returns what is to be kept."""
+    if hasattr(parameter, "register_post_accumulate_grad_hook"):
+        return parameter.register_post_accumulate_grad_hook(hook)
+    node: Any = parameter.expand_as(parameter).grad_fn
+    accumulate = node.next_functions[0][0]  # AccumulateGrad, which autograd keeps only while somebody does
+    return accumulate, accumulate.register_hook(hook)

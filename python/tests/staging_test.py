@@ -1,0 +1,135 @@
+"""What passes between a GPU and the shared memory waits for what it must.
+
+No GPU: a fake of torch.cuda records the calls, and the tensors are the CPU's. Against a fake of rubato-worker.
+"""
+
+import re
+import unittest
+
+from fakes import WithFake
+from skipped import run_cases, skip
+
+try:
+    import torch  # noqa: F401
+except ImportError:
+    skip("StagingTest", "Waits", "python3-torch is not installed")
+
+FAKE = """
+import contextlib
+from rubato import core, staging
+log = []
+class Event:
+    def __init__(self, number): self.number, self.asked = number, 0
+    def query(self):
+        self.asked += 1
+        log.append(("query", self.number, self.asked > DELAY))
+        return self.asked > DELAY
+class Stream:
+    def __init__(self, name): self.name = name
+    def wait_stream(self, other): log.append((self.name, "waits for", other.name))
+    def synchronize(self): log.append((self.name, "synchronize"))
+    def record_event(self):
+        log.append((self.name, "event", sum("event" in line for line in log)))
+        return Event(log[-1][2])
+class Cuda:
+    current = Stream("current")
+    def Stream(self, device): return Stream("copies")
+    def current_stream(self, device): return self.current
+    def cudart(self): return self
+    def cudaHostRegister(self, address, size, flags): log.append(("register", size)); return CODE
+    def cudaHostUnregister(self, address): log.append(("unregister",))
+    @contextlib.contextmanager
+    def stream(self, stream):
+        log.append((stream.name, "begins"))
+        yield
+        log.append((stream.name, "ends"))
+def told(name):
+    call = getattr(core.Worker, name)
+    def noted(self, work, *what):
+        log.append((name, work.id, *(what[:1] if name == "ready" else ())))
+        call(self, work, *what)
+    setattr(core.Worker, name, noted)
+if STAGED:
+    staging.is_staged, staging.CUDA = lambda tensor: True, Cuda()
+    told("give"); told("ready")
+model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 8), nn.Linear(8, 2))
+job = rubato.join(epochs=2, name="case", wire={"chunk": 64})
+model, optimizer, loader = job.prepare(model, torch.optim.SGD(model.parameters(), lr=0.1), loader, overlap=OVERLAP)
+memory = len(job._worker._memory)
+for epoch in job.epochs():
+    for a, b in loader:
+        log.append(("forward",))
+        optimizer.zero_grad()
+        compute(a, b)
+        log.append(("step",))
+        optimizer.step()
+for name, value in model.state_dict().items():
+    print(name, [x.hex() for x in value.double().flatten().tolist()])
+rubato.job.close_all()
+if STAGED:
+    assert log[0] == ("register", memory)
+    assert log[-1] == ("unregister",) if CODE == 0 else ("unregister",) not in log
+for line in log: print("log", line)
+"""
+ENTRIES = 8 + 2  # parameters, and averages
+
+
+class StagingTest(WithFake):
+    def train(self, staged, overlap=False, delay=0, code=0):
+        """(the parameters in the end, the calls)."""
+        text = FAKE
+        for name, value in ("STAGED", staged), ("OVERLAP", overlap), ("DELAY", delay), ("CODE", code):
+            text = text.replace(name, str(value))
+        output = self.passes(text)
+        log = [eval(line[4:]) for line in output.splitlines() if line.startswith("log ")]
+        return re.sub("^log.*$", "", output, flags=re.M).strip(), log
+
+    def test_the_bits_are_the_same(self):
+        expected, _ = self.train(False)
+        for what in dict(), dict(overlap=True), dict(overlap=True, delay=2), dict(code=1):
+            self.assertEqual(self.train(True, **what)[0], expected, what)
+
+    def test_a_gradient_is_given_when_it_has_been_written(self):
+        for overlap in False, True:
+            _, log = self.train(True, overlap)
+            gives = [i for i, line in enumerate(log) if line[0] == "give"]
+            self.assertEqual(len(gives), 6)
+            begin = 0
+            for end in gives:
+                part = log[begin:end]
+                last = max(i for i, line in enumerate(part) if "event" in line)
+                self.assertEqual(sum("event" in line for line in part), ENTRIES)
+                self.assertIn(("copies", "synchronize"), part[last:])
+                begin = end
+
+    def test_a_copy_waits_for_what_computes_its_source(self):
+        _, log = self.train(True)
+        for i, line in enumerate(log):
+            if line == ("copies", "begins"):
+                self.assertEqual(log[i - 1], ("copies", "waits for", "current"))
+
+    def test_forward_waits_for_the_parameters(self):
+        _, log = self.train(True)
+        for i, line in enumerate(log):
+            if line == ("forward",):
+                self.assertEqual(log[i - 2:i], [("current", "waits for", "copies"), ("copies", "synchronize")])
+
+    def test_what_leaves_early_has_been_written(self):
+        _, log = self.train(True, overlap=True, delay=1)
+        written, number = set(), 0
+        ready = [line for line in log if line[0] == "ready"]
+        self.assertTrue(ready)
+        # Entries in the order of the vector: their first value.
+        begins = [0, 32, 40, 48, 56, 120, 128, 144, 146, 154]
+        for line in log:
+            if "event" in line:
+                number += 1
+            elif line[0] == "query" and line[2]:
+                written.add(line[1])
+            elif line[0] == "ready":
+                # Of this micro-batch so many entries have been written as end behind what is told.
+                least = sum(begin >= line[2] for begin in begins)
+                self.assertGreaterEqual(len([event for event in written if event // ENTRIES == line[1]]), least, line)
+
+
+run_cases()
