@@ -9,6 +9,7 @@
 #include "common/base/check.h"
 #include "common/base/kernels.h"
 #include "common/base/status.h"
+#include "common/frames/add_values.h"
 
 namespace rubato {
 namespace {
@@ -235,33 +236,32 @@ void ReceivedValues::CopyTo(absl::Span<float> out) const {
 
 void ReceivedValues::AddTo(absl::Span<float> sum) const {
   RUBATO_CHECK(sum.size() == size_);
-  if (codec_ != Codec::kFloat32) {
+  if (codec_ != Codec::kFloat32 && codec_ != Codec::kBf16) {
     ForEachRun([&](size_t begin, absl::Span<const float> run) {
       Add(sum.data() + begin, run.data(), sum.data() + begin, run.size());
     });
     return;
   }
-  if (is_fetched_ahead_) {
-    VisitAhead(kAheadRun, [&](size_t begin, absl::Span<const float> run) {
-      Add(sum.data() + begin, run.data(), sum.data() + begin, run.size());
-    });
-    return;
-  }
+  const size_t value_bytes = ValueBytes(codec_);
+  const size_t most = is_fetched_ahead_ ? kAheadRun : size_;
   Cursor cursor(pieces(), offset_);
-  for (float* at = sum.data(); at != sum.data() + size_;) {
+  for (absl::Span<float> left = sum; !left.empty();) {
     const Piece rest = cursor.rest();
-    const size_t left = static_cast<size_t>(sum.data() + size_ - at);
-    const size_t count = std::min(rest.size() / sizeof(float), left);
-    if (count > 0) {
-      Add(at, rest.data(), at, count);
-      cursor.Skip(count * sizeof(float));
-      at += count;
-    } else {  // a float in two pieces
-      char split[sizeof(float)];
-      cursor.Read(split, sizeof(split));
-      Add(at, split, at, 1);
-      ++at;
+    size_t count = std::min({rest.size() / value_bytes, left.size(), most});
+    if (is_fetched_ahead_) {  // which lies in one piece
+      const size_t next = std::min(most, left.size() - count);
+      FetchAhead(rest.data() + count * value_bytes, next * value_bytes);
     }
+    if (count > 0) {
+      AddValues(codec_, rest.data(), left.first(count));
+      cursor.Skip(count * value_bytes);
+    } else {  // a value in two pieces
+      char split[sizeof(float)];
+      count = 1;
+      cursor.Read(split, value_bytes);
+      AddValues(codec_, split, left.first(count));
+    }
+    left.remove_prefix(count);
   }
 }
 

@@ -39,6 +39,18 @@ class Arguments : public grpc::ServerBuilderOption {
   grpc::ChannelArguments* const out_;
 };
 
+// What a server gives to gRPC.
+grpc::ChannelArguments ServerArgumentsOf(const ConnectionOptions& connection) {
+  grpc::ChannelArguments server;
+  grpc::ServerBuilder builder;
+  grpc::CallbackGenericService service;
+  builder.RegisterCallbackGenericService(&service);
+  ConfigureServer(connection, &builder);
+  builder.SetOption(std::make_unique<Arguments>(&server));
+  EXPECT_NE(builder.BuildAndStart(), nullptr);
+  return server;
+}
+
 ConnectionOptions WithLease(double seconds) {
   ConnectionOptions connection;
   connection.lease = absl::Seconds(seconds);
@@ -63,14 +75,7 @@ TEST(KeepAliveTest, BothEndsOfAConnectionKeepIt) {
   for (const double seconds : kLeases) {
     const KeepAlive keep_alive(absl::Seconds(seconds));
     const ConnectionOptions connection = WithLease(seconds);
-    grpc::ChannelArguments server;
-    grpc::ServerBuilder builder;
-    grpc::CallbackGenericService service;
-    builder.RegisterCallbackGenericService(&service);
-    ConfigureServer(connection, &builder);
-    builder.SetOption(std::make_unique<Arguments>(&server));
-    const std::unique_ptr<grpc::Server> built = builder.BuildAndStart();
-    ASSERT_NE(built, nullptr);
+    const grpc::ChannelArguments server = ServerArgumentsOf(connection);
     for (const grpc::ChannelArguments& arguments : {ChannelArgumentsOf(connection), server}) {
       EXPECT_LE(ValueOf(arguments, GRPC_ARG_KEEPALIVE_TIME_MS),
                 absl::ToInt64Milliseconds(keep_alive.ask));
@@ -84,6 +89,15 @@ TEST(KeepAliveTest, BothEndsOfAConnectionKeepIt) {
     // Else the server would take its clients' questions for abuse.
     EXPECT_LT(ValueOf(server, GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS),
               absl::ToInt64Milliseconds(keep_alive.ask));
+  }
+}
+
+// An end says how long the frames may be that it takes.
+TEST(ChannelTest, BothEndsTakeALargeBlockInOneFrameOfHttp2) {
+  constexpr int kLargestBlock = 1 << 20;  // of wire.chunk
+  for (const grpc::ChannelArguments& arguments :
+       {ChannelArgumentsOf(ConnectionOptions()), ServerArgumentsOf(ConnectionOptions())}) {
+    EXPECT_GT(ValueOf(arguments, GRPC_ARG_HTTP2_MAX_FRAME_SIZE), kLargestBlock);
   }
 }
 

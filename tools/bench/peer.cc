@@ -9,8 +9,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
-#include <sstream>
+#include <system_error>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
@@ -26,6 +27,31 @@ double Seconds(clockid_t clock) {
   timespec time = {};
   clock_gettime(clock, &time);
   return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
+// What stands behind `name` in a file of /proc, without its unit; 0 if nothing does.
+int64_t StatusNumber(const std::string& file, absl::string_view name) {
+  std::ifstream status(file);
+  std::string line;
+  while (std::getline(status, line)) {
+    absl::string_view rest = line;
+    int64_t number = 0;
+    if (!absl::ConsumePrefix(&rest, name)) continue;
+    absl::ConsumeSuffix(&rest, "kB");
+    return absl::SimpleAtoi(rest, &number) ? number : 0;
+  }
+  return 0;
+}
+
+// Of the threads that there are.
+int64_t SwitchesOf(const std::string& process) {
+  int64_t switches = 0;
+  std::error_code error;
+  const std::string threads = absl::StrCat("/proc/", process, "/task");
+  for (const auto& thread : std::filesystem::directory_iterator(threads, error)) {
+    switches += StatusNumber(thread.path() / "status", "voluntary_ctxt_switches:");
+  }
+  return switches;
 }
 
 // The first line that `fd` brings.
@@ -76,18 +102,10 @@ double Peer::CpuSeconds() const {
   return clock_getcpuclockid(pid_, &clock) == 0 ? Seconds(clock) : 0;
 }
 
+int64_t Peer::Switches() const { return SwitchesOf(absl::StrCat(pid_)); }
+
 int64_t Peer::ResidentBytes() const {
-  std::ifstream status(absl::StrCat("/proc/", pid_, "/status"));
-  std::string line;
-  while (std::getline(status, line)) {
-    absl::string_view rest = line;
-    int64_t kib = 0;
-    if (absl::ConsumePrefix(&rest, "VmRSS:") && absl::ConsumeSuffix(&rest, "kB") &&
-        absl::SimpleAtoi(rest, &kib)) {
-      return kib * 1024;
-    }
-  }
-  return 0;
+  return 1024 * StatusNumber(absl::StrCat("/proc/", pid_, "/status"), "VmRSS:");
 }
 
 void ServeUntilTold(const std::string& address) {
@@ -97,6 +115,8 @@ void ServeUntilTold(const std::string& address) {
   while (read(STDIN_FILENO, &c, 1) > 0) {
   }
 }
+
+int64_t OwnSwitches() { return SwitchesOf("self"); }
 
 double OwnCpuSeconds() { return Seconds(CLOCK_PROCESS_CPUTIME_ID); }
 

@@ -25,6 +25,8 @@ class Peer {
   const std::string& address() const { return address_; }
   // Processor time that it has used so far.
   double CpuSeconds() const;
+  // How often its threads have gone to sleep so far.
+  int64_t Switches() const;
   int64_t ResidentBytes() const;
 
  private:
@@ -39,8 +41,9 @@ class Peer {
 // In the peer: prints the address, and returns when the standard input has ended.
 void ServeUntilTold(const std::string& address);
 
-// Processor time that this process has used so far.
+// Processor time that this process has used so far, and how often its threads have gone to sleep.
 double OwnCpuSeconds();
+int64_t OwnSwitches();
 
 }  // namespace rubato
 

@@ -8,10 +8,9 @@
 #include <tuple>
 #include <utility>
 
-#include "absl/strings/numbers.h"
+#include "absl/functional/function_ref.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "absl/strings/str_split.h"
 #include "common/base/flags.h"
 #include "common/base/json.h"
 #include "common/base/log.h"
@@ -19,10 +18,11 @@
 #include "common/wire/channel.h"
 #include "tools/bench/peer.h"
 #include "tools/bench/raw_tcp.h"
-#include "tools/bench/wire_load.h"
+#include "tools/bench/wire_arguments.h"
 #include "tools/bench/wire_memory.h"
 #include "tools/bench/wire_security.h"
 #include "tools/bench/wire_shard.h"
+#include "tools/bench/wire_workers.h"
 #include "tools/bench/yardsticks.h"
 
 namespace rubato {
@@ -36,33 +36,32 @@ constexpr struct {
 } kOps[] = {
     {WireOp::kPush, "push", 1}, {WireOp::kPull, "pull", 1}, {WireOp::kPushPull, "pushpull", 2}};
 
-// Whether it differs from that of float32.
-bool IsOf(WireOp op, Codec codec) {
-  return op != WireOp::kPull || (codec != Codec::kInt8 && codec != Codec::kTopK);
-}
-
 // A shard in its own process, and the load on it.
 struct Wire {
-  static absl::StatusOr<Wire> Start(const std::string& path, int64_t bytes,
-                                    const BenchSecurity& security) {
+  static absl::StatusOr<Wire> Start(const BenchShard& bench, const BenchSecurity& security) {
     Wire wire;
-    wire.path = path;
-    wire.bytes = bytes;
-    RUBATO_ASSIGN_OR_RETURN(wire.shard, Peer::Start({"bench", "wire", "--serve",
-                                                     absl::StrCat("shard:", bytes, ":", path)}));
-    RUBATO_ASSIGN_OR_RETURN(const ConnectionOptions connection, security.OfWorker(path));
-    wire.load = std::make_unique<WireLoad>(wire.shard->address(), bytes, path == "shm", connection);
+    wire.bench = bench;
+    RUBATO_ASSIGN_OR_RETURN(wire.shard, Peer::Start({"bench", "wire", "--serve", bench.Role()}));
+    RUBATO_ASSIGN_OR_RETURN(const ConnectionOptions connection, security.OfWorker(bench.path));
+    wire.workers = std::make_unique<WireWorkers>(bench, wire.shard.get(), connection);
     return wire;
   }
 
-  std::string path;
-  int64_t bytes = 0;
+  // Whether it is measured: it differs from that of float32; of several workers, sums are exact in
+  // any order; in step, who pushes pulls.
+  bool Has(WireOp op, Codec codec) const {
+    const bool is_exact = codec != Codec::kInt8 && codec != Codec::kTopK;
+    if (bench.sync && op != WireOp::kPushPull) return false;
+    return is_exact || (op != WireOp::kPull && bench.workers == 1);
+  }
+
+  BenchShard bench;
   std::unique_ptr<Peer> shard;
-  std::unique_ptr<WireLoad> load;
+  std::unique_ptr<WireWorkers> workers;
 };
 
 struct Samples {
-  std::vector<double> gbps, cpu_s_per_gb;
+  std::vector<double> gbps, worker_cpu, server_cpu, switches;  // a GB
 };
 
 struct Latencies {
@@ -82,6 +81,29 @@ struct Measured {
   std::map<std::string, double> memory;                          // of the server, by path
 };
 
+// `count` requests of all workers together, in each operation.
+absl::Status MeasureWire(const Wire& wire, Codec codec, int64_t count,
+                         absl::FunctionRef<Samples*(size_t op)> samples_of) {
+  const int64_t each = std::max<int64_t>(4, count / wire.bench.workers);
+  const double gigabytes = static_cast<double>(wire.bench.bytes * each * wire.bench.workers) * 1e-9;
+  for (const WireOp op : {WireOp::kPush, WireOp::kPushPull}) {
+    if (!wire.Has(op, codec)) continue;
+    RUBATO_RETURN_IF_ERROR(wire.workers->Run(op, codec, std::min<int64_t>(each, 8)).status());
+  }
+  for (size_t k = 0; k < std::size(kOps); ++k) {
+    if (!wire.Has(kOps[k].op, codec)) continue;
+    RUBATO_ASSIGN_OR_RETURN(const WireWorkers::Took took,
+                            wire.workers->Run(kOps[k].op, codec, each));
+    const double moved = gigabytes * kOps[k].directions;
+    Samples* const samples = samples_of(k);
+    samples->gbps.push_back(moved / took.seconds);
+    samples->worker_cpu.push_back(took.worker_cpu_seconds / moved);
+    samples->server_cpu.push_back(took.server_cpu_seconds / moved);
+    samples->switches.push_back(static_cast<double>(took.switches) / moved);
+  }
+  return absl::OkStatus();
+}
+
 absl::Status MeasureRound(const WireBench& bench, RawTcp* raw, const std::vector<Wire>& wires,
                           const std::vector<Wire>& latency_wires, Measured* measured) {
   for (const int64_t bytes : bench.sizes) {
@@ -96,19 +118,11 @@ absl::Status MeasureRound(const WireBench& bench, RawTcp* raw, const std::vector
     measured->raw_push[bytes].push_back(gigabytes / push);
     measured->raw_pull[bytes].push_back(gigabytes / pull);
     for (size_t i = 0; i < wires.size(); ++i) {
-      if (wires[i].bytes != bytes) continue;
+      if (wires[i].bench.bytes != bytes) continue;
       for (const Codec codec : bench.codecs) {
-        for (const WireOp op : {WireOp::kPush, WireOp::kPushPull}) {
-          RUBATO_RETURN_IF_ERROR(wires[i].load->Run(op, codec, first, *wires[i].shard).status());
-        }
-        for (size_t k = 0; k < std::size(kOps); ++k) {
-          if (!IsOf(kOps[k].op, codec)) continue;
-          RUBATO_ASSIGN_OR_RETURN(const WireLoad::Took took,
-                                  wires[i].load->Run(kOps[k].op, codec, count, *wires[i].shard));
-          Samples& samples = measured->samples[{i, codec, k}];
-          samples.gbps.push_back(gigabytes * kOps[k].directions / took.seconds);
-          samples.cpu_s_per_gb.push_back(took.cpu_seconds / (gigabytes * kOps[k].directions));
-        }
+        RUBATO_RETURN_IF_ERROR(MeasureWire(wires[i], codec, count, [&](size_t k) {
+          return &measured->samples[{i, codec, k}];
+        }));
       }
     }
   }
@@ -117,8 +131,8 @@ absl::Status MeasureRound(const WireBench& bench, RawTcp* raw, const std::vector
   measured->latencies["raw"].Add(raw_trips);
   for (const Wire& wire : latency_wires) {
     RUBATO_ASSIGN_OR_RETURN(const std::vector<double> trips,
-                            wire.load->RoundTrips(bench.round_trips));
-    measured->latencies[wire.path].Add(trips);
+                            wire.workers->RoundTrips(bench.round_trips));
+    measured->latencies[wire.bench.path].Add(trips);
   }
   return absl::OkStatus();
 }
@@ -137,12 +151,19 @@ std::string Json(const WireBench& bench, const std::vector<Wire>& wires, Measure
   yardsticks["triad_gbps"] = Median(measured.triad);
   for (const auto& [key, samples] : measured.samples) {
     const auto& [wire, codec, op] = key;
-    object["results"].push_back({{"path", wires[wire].path},
+    const BenchShard& bench_shard = wires[wire].bench;
+    const double worker = Median(samples.worker_cpu), server = Median(samples.server_cpu);
+    object["results"].push_back({{"path", bench_shard.path},
                                  {"op", kOps[op].name},
                                  {"codec", std::string(CodecName(codec))},
-                                 {"bytes", wires[wire].bytes},
+                                 {"bytes", bench_shard.bytes},
+                                 {"workers", bench_shard.workers},
+                                 {"mode", bench_shard.sync ? "sync" : "async"},
                                  {"gbps", Median(samples.gbps)},
-                                 {"cpu_s_per_gb", Median(samples.cpu_s_per_gb)}});
+                                 {"cpu_s_per_gb", worker + server},
+                                 {"worker_cpu_s_per_gb", worker},
+                                 {"server_cpu_s_per_gb", server},
+                                 {"switches_per_gb", Median(samples.switches)}});
   }
   for (const auto& [path, latencies] : measured.latencies) {
     object["latency_us"][path] = {{"p50", Median(latencies.p50)}, {"p99", Median(latencies.p99)}};
@@ -151,16 +172,18 @@ std::string Json(const WireBench& bench, const std::vector<Wire>& wires, Measure
   return JsonText(object) + "\n";
 }
 
-// The row of a codec between one worker and its server.
+// The row of a codec between workers and their server.
 std::string Row(const std::vector<Wire>& wires, size_t index, Codec codec, Measured& measured) {
   const Wire& wire = wires[index];
-  std::string row =
-      absl::StrFormat("%-5s%8s  %-8s", wire.path, SizeText(wire.bytes), CodecName(codec));
+  std::string row = absl::StrFormat(
+      "%-5s%8s%9s  %-8s", wire.bench.path, SizeText(wire.bench.bytes),
+      absl::StrCat(wire.bench.workers, wire.bench.sync ? " sync" : ""), CodecName(codec));
   for (size_t k = 0; k < std::size(kOps); ++k) {
-    std::string cell = "as float32";
-    if (IsOf(kOps[k].op, codec)) {
+    std::string cell = wire.bench.sync ? "" : "as float32";
+    if (wire.Has(kOps[k].op, codec)) {
       const Samples& samples = measured.samples[{index, codec, k}];
-      cell = absl::StrFormat("%.2f (%.2f)", Median(samples.gbps), Median(samples.cpu_s_per_gb));
+      cell = absl::StrFormat("%.2f (%.2f %.2f)", Median(samples.gbps), Median(samples.worker_cpu),
+                             Median(samples.server_cpu));
     }
     absl::StrAppendFormat(&row, "%20s", cell);
   }
@@ -171,17 +194,19 @@ std::string Row(const std::vector<Wire>& wires, size_t index, Codec codec, Measu
 std::string Text(const WireBench& bench, const std::vector<Wire>& wires, Measured& measured) {
   std::string text = absl::StrFormat(
       "medians of %d rounds; GB/s of float32 payload (both: in both directions), in brackets\n"
-      "processor seconds per GB, of worker and server together\n\n"
+      "processor seconds per GB, of workers and of the server\n\n"
       "memcpy %.1f GB/s, triad %.1f GB/s\n\n"
-      "%-5s%8s  %-8s%20s%20s%20s%14s\n",
-      bench.rounds, Median(measured.copy), Median(measured.triad), "path", "size", "codec", "push",
-      "pull", "both", "server's MB");
+      "%-5s%8s%9s  %-8s%20s%20s%20s%14s\n",
+      bench.rounds, Median(measured.copy), Median(measured.triad), "path", "size", "workers",
+      "codec", "push", "pull", "both", "server's MB");
   for (const int64_t bytes : bench.sizes) {
-    absl::StrAppendFormat(&text, "%-5s%8s  %-8s%20.2f%20.2f\n", "raw", SizeText(bytes), "",
+    absl::StrAppendFormat(&text, "%-5s%8s%9s  %-8s%20.2f%20.2f\n", "raw", SizeText(bytes), "", "",
                           Median(measured.raw_push[bytes]), Median(measured.raw_pull[bytes]));
     for (size_t i = 0; i < wires.size(); ++i) {
-      if (wires[i].bytes != bytes) continue;
-      for (const Codec codec : bench.codecs) text += Row(wires, i, codec, measured);
+      if (wires[i].bench.bytes != bytes) continue;
+      for (const Codec codec : bench.codecs) {
+        if (wires[i].Has(WireOp::kPushPull, codec)) text += Row(wires, i, codec, measured);
+      }
     }
   }
   text += "\nround trip of 1 KiB\n";
@@ -197,69 +222,6 @@ std::string Text(const WireBench& bench, const std::vector<Wire>& wires, Measure
   return text;
 }
 
-// What was typed after --sizes, --path and --codec, if anything.
-absl::Status SetSizes(const std::string& sizes, WireBench* bench) {
-  if (!sizes.empty()) bench->sizes.clear();
-  for (absl::string_view size : absl::StrSplit(sizes, ',', absl::SkipEmpty())) {
-    int64_t bytes = 0;
-    if (!absl::SimpleAtoi(size, &bytes) || bytes < 64 || bytes % 64 != 0 || bytes > 1 << 30 ||
-        (bytes > 256 << 10 && bytes % (256 << 10) != 0)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "found --sizes ", sizes,
-          ", expected numbers of bytes: multiples of 64, above 262144 of that, up to 1073741824"));
-    }
-    bench->sizes.push_back(bytes);
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SetPath(const std::string& path, WireBench* bench) {
-  if (path.empty()) return absl::OkStatus();
-  bench->paths = absl::StrSplit(path, ',');
-  for (const std::string& one : bench->paths) {
-    if (one != "tcp" && one != "shm" && one != "token" && one != "mtls") {
-      return absl::InvalidArgumentError(
-          absl::StrCat("found --path ", path, ", expected some of tcp, shm, token and mtls"));
-    }
-  }
-  return absl::OkStatus();
-}
-
-absl::Status SetCodecs(const std::string& codecs, WireBench* bench) {
-  if (codecs.empty()) return absl::OkStatus();
-  std::vector<Codec> chosen;
-  for (absl::string_view name : absl::StrSplit(codecs, ',')) {
-    const auto codec = std::find_if(bench->codecs.begin(), bench->codecs.end(),
-                                    [&](Codec known) { return CodecName(known) == name; });
-    if (codec == bench->codecs.end()) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "found --codec ", codecs, ", expected some of float32, bf16, fp16, int8 and topk"));
-    }
-    chosen.push_back(*codec);
-  }
-  bench->codecs = chosen;
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> RunBench(WireBench bench, const std::string& sizes,
-                                     const std::string& path, const std::string& codecs, bool quick,
-                                     bool json) {
-  RUBATO_RETURN_IF_ERROR(SetSizes(sizes, &bench));
-  RUBATO_RETURN_IF_ERROR(SetPath(path, &bench));
-  RUBATO_RETURN_IF_ERROR(SetCodecs(codecs, &bench));
-  if (bench.rounds < 1 || bench.rounds > 1000) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("found --rounds ", bench.rounds, ", expected 1 to 1000"));
-  }
-  if (quick) {
-    bench.rounds = 1;
-    bench.sample_bytes = 1 << 20;
-    bench.round_trips = 100;
-    bench.memory_bytes = 4 << 20;
-  }
-  return BenchWire(bench, json);
-}
-
 }  // namespace
 
 absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
@@ -270,11 +232,25 @@ absl::StatusOr<std::string> BenchWire(const WireBench& bench, bool json) {
   RUBATO_ASSIGN_OR_RETURN(const std::unique_ptr<BenchSecurity> security, BenchSecurity::Create());
   std::vector<Wire> wires, latency_wires;
   for (const std::string& path : bench.paths) {
+    BenchShard shard;
+    shard.path = path;
+    shard.threads = bench.threads;
     for (const int64_t bytes : bench.sizes) {
-      RUBATO_ASSIGN_OR_RETURN(Wire wire, Wire::Start(path, bytes, *security));
-      wires.push_back(std::move(wire));
+      for (const int workers : bench.workers) {
+        for (const bool sync : {false, true}) {
+          if (sync && workers == 1) continue;
+          shard.bytes = bytes;
+          shard.workers = workers;
+          shard.sync = sync;
+          RUBATO_ASSIGN_OR_RETURN(Wire wire, Wire::Start(shard, *security));
+          wires.push_back(std::move(wire));
+        }
+      }
     }
-    RUBATO_ASSIGN_OR_RETURN(Wire wire, Wire::Start(path, kLatencyBytes, *security));
+    shard.bytes = kLatencyBytes;
+    shard.workers = 1;
+    shard.sync = false;
+    RUBATO_ASSIGN_OR_RETURN(Wire wire, Wire::Start(shard, *security));
     latency_wires.push_back(std::move(wire));
   }
   WireBench warm_up = bench;
@@ -304,36 +280,39 @@ int BenchWireMain(const std::vector<std::string>& arguments) {
   SilenceGrpc();
   TuneGrpc();
   WireBench bench;
-  std::string sizes, path, codecs, serve;
-  bool quick = false, json = false;
+  WireArguments typed;
+  std::string serve;
+  bool json = false;
   Flags flags(
       "rubato bench wire",
       "Measures how fast floats go between a worker and a server, each in its own process on "
       "this machine, beside\nraw TCP and memory. Every float is checked.",
       {"rubato bench wire --json", "rubato bench wire --sizes 1048576,4194304 --rounds 5"});
-  flags.Add("sizes", &sizes, "N,N,N",
+  flags.Add("sizes", &typed.sizes, "N,N,N",
             "sizes of a request in bytes, multiples of 64; default: 4 KiB to 64 MiB");
-  flags.Add("path", &path, "P,P",
+  flags.Add("path", &typed.path, "P,P",
             "which of tcp, shm (shared memory), token (TCP with a key) and mtls (TCP with "
             "certificates) to measure in turns; default: tcp,shm");
-  flags.Add("codec", &codecs, "C,C",
+  flags.Add("codec", &typed.codecs, "C,C",
             "which of float32, bf16, fp16, int8 and topk to measure; default: all. With int8 and "
             "topk, which are for gradients only, parameters are pulled in float32");
+  flags.Add(
+      "workers", &typed.workers, "N,N",
+      "how many workers, powers of two; several push and pull on arrival and in step; default: "
+      "1. Of several, codecs are measured in which any sum of theirs is exact");
+  flags.Add("threads", &bench.threads, "N",
+            "threads with which a server makes updates (cluster.server_threads)");
   flags.Add("rounds", &bench.rounds, "N", "how many rounds; medians are printed");
-  flags.Add("quick", &quick, "", "a quick try of everything; its figures mean nothing");
+  flags.Add("quick", &typed.quick, "", "a quick try of everything; its figures mean nothing");
   flags.Add("json", &json, "", "print one JSON object");
   flags.Add("serve", &serve, "ROLE", "used for the processes that this command starts");
   if (const std::optional<int> code = flags.Handle(arguments)) return *code;
   if (serve == "raw") return ServeRawTcp();
-  int64_t bytes = 0;
-  const std::vector<std::string> role = absl::StrSplit(serve, ':');
-  if (role.size() == 3 && role[0] == "shard" && absl::SimpleAtoi(role[1], &bytes)) {
-    return ServeBenchShard(bytes, role[2]);
+  if (const std::optional<BenchShard> shard = BenchShard::FromRole(serve); shard.has_value()) {
+    return ServeBenchShard(*shard);
   }
-  if (role.size() == 2 && role[0] == "sync" && absl::SimpleAtoi(role[1], &bytes)) {
-    return ServeBenchShard(bytes, /*path=*/"", /*sync=*/true);
-  }
-  return PrintResult(RunBench(std::move(bench), sizes, path, codecs, quick, json));
+  const absl::Status status = typed.ApplyTo(&bench);
+  return PrintResult(status.ok() ? BenchWire(bench, json) : status);
 }
 
 }  // namespace rubato

@@ -16,6 +16,8 @@ struct WireBench {
   std::vector<std::string> paths = {"tcp", "shm"};
   std::vector<Codec> codecs = {Codec::kFloat32, Codec::kBf16, Codec::kFp16, Codec::kInt8,
                                Codec::kTopK};
+  std::vector<int> workers = {1};
+  int threads = 1;                   // with which a server makes updates
   int rounds = 9;                    // of which the medians count; all take turns in each
   int64_t sample_bytes = 64 << 20;   // that go in one measurement, at least
   int64_t round_trips = 2000;        // a round

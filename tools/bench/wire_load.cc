@@ -40,12 +40,15 @@ WireLoad::Coding::Coding(Codec codec, const FlatSpace& space)
   expected.Begin(schedule, 0, {0, 1}, policy);
 }
 
-WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared,
+WireLoad::WireLoad(const std::string& address, const BenchShard& shard, int rank,
                    const ConnectionOptions& connection)
-    : space_(BenchSpace(bytes)),
+    : shard_(shard),
+      rank_(rank),
+      space_(BenchSpace(shard.bytes)),
       blocks_{0, space_.blocks() - 1},
-      arena_(shared && LendsGradients(space_.values()) ? SharedArena::Create().value_or(nullptr)
-                                                       : nullptr),
+      arena_(shard.path == "shm" && LendsGradients(space_.values())
+                 ? SharedArena::Create().value_or(nullptr)
+                 : nullptr),
       parameters_(space_.values()),
       expected_(space_.values()) {
   if (arena_ != nullptr) {
@@ -70,23 +73,21 @@ WireLoad::WireLoad(const std::string& address, int64_t bytes, bool shared,
   };
   streams_ =
       std::make_unique<ShardStreams>(std::vector<std::string>{address}, StreamScope{kBenchDigest},
-                                     connection, std::move(callbacks), shared, arena_);
+                                     connection, std::move(callbacks), shard.path == "shm", arena_);
 }
 
-absl::StatusOr<WireLoad::Took> WireLoad::Run(WireOp op, Codec codec, int64_t count,
-                                             const Peer& shard) {
-  const int64_t bytes = (space_.values() - kReceiptValues) * static_cast<int64_t>(sizeof(float));
-  const int64_t window = std::max<int64_t>(2, kBytesUnderWay / bytes);
+absl::Status WireLoad::Run(WireOp op, Codec codec, int64_t count) {
+  const int64_t window = shard_.sync ? 1 : std::max<int64_t>(2, kBytesUnderWay / shard_.bytes);
   std::fill(parameters_.begin(), parameters_.end(), NAN);
-  absl::Status status;
-  const double before = OwnCpuSeconds() + shard.CpuSeconds();
-  Took took;
-  took.seconds = SecondsOf([&] { status = Exchange(op, codec, count, window, nullptr); });
-  took.cpu_seconds = OwnCpuSeconds() + shard.CpuSeconds() - before;
-  RUBATO_RETURN_IF_ERROR(status);
-  if (op == WireOp::kPush) RUBATO_RETURN_IF_ERROR(Exchange(WireOp::kPull, codec, 1, 1, nullptr));
-  RUBATO_RETURN_IF_ERROR(Verify());
-  return took;
+  return Exchange(op, codec, count, window, nullptr);
+}
+
+absl::Status WireLoad::Check(WireOp op, Codec codec) {
+  // What was pulled with a push may lack the last of others'.
+  if (op == WireOp::kPush || shard_.workers > 1) {
+    RUBATO_RETURN_IF_ERROR(Exchange(WireOp::kPull, codec, 1, 1, nullptr));
+  }
+  return Verify();
 }
 
 absl::StatusOr<std::vector<double>> WireLoad::RoundTrips(int64_t count) {
@@ -147,6 +148,7 @@ void WireLoad::SendPull(Range blocks, uint64_t number, int64_t clock) {
   Frame pull;
   pull.kind = FrameKind::kPull;
   pull.view = 1;
+  pull.worker = static_cast<uint32_t>(rank_);
   pull.unit = number;
   pull.set_blocks(blocks);
   pull.clock = static_cast<uint64_t>(clock);
@@ -158,10 +160,13 @@ void WireLoad::SendPushes() {
   Frame push;
   push.kind = FrameKind::kPush;
   push.view = 1;
+  push.worker = static_cast<uint32_t>(rank_);
   push.incarnation = 1;
-  push.clock = push.unit = static_cast<uint64_t>(clock_);
+  push.clock = static_cast<uint64_t>(clock_);
+  push.unit = static_cast<uint64_t>(shard_.sync ? clock_ : clock_ * shard_.workers + rank_);
   push.samples = push.weight = 1;
-  push.end_leaf = 1;
+  push.first_leaf = static_cast<uint32_t>(shard_.sync ? rank_ : 0);
+  push.end_leaf = push.first_leaf + 1;
   for (int64_t block = blocks_.begin; block < blocks_.end; ++block) {
     const Range values = space_.BlockValues(block);
     push.block = static_cast<uint64_t>(block);
@@ -206,7 +211,9 @@ absl::Status WireLoad::Verify() {
     for (int64_t clock = verified_; clock < clock_; ++clock) {
       const Payload payload = coding_->expected.Encode(block, {nullptr, GradientOf(range)});
       ReceivedValues(payload).CopyTo(absl::MakeSpan(values));
-      for (size_t i = 0; i < values.size(); ++i) expected[i] = expected[i] - values[i];
+      for (int worker = 0; worker < (shard_.sync ? 1 : shard_.workers); ++worker) {
+        for (size_t i = 0; i < values.size(); ++i) expected[i] = expected[i] - values[i];
+      }
     }
     bytes.resize(EncodedBound(coding_->pull_codec, values.size()));
     Encode(coding_->pull_codec, 0, expected, bytes.data());

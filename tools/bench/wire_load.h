@@ -15,7 +15,7 @@
 #include "common/wire/connection_options.h"
 #include "common/wire/shard_streams.h"
 #include "common/wire/shared_arena.h"
-#include "tools/bench/peer.h"
+#include "tools/bench/wire_shard.h"
 #include "worker/step/push_encoder.h"
 
 namespace rubato {
@@ -24,20 +24,19 @@ enum class WireOp { kPush, kPull, kPushPull };
 
 class WireLoad {
  public:
-  // Of a shard that ServeBenchShard(bytes) serves at `address`, through shared memory if `shared`.
-  WireLoad(const std::string& address, int64_t bytes, bool shared,
+  // Of worker `rank` on the shard that ServeBenchShard(shard) serves at `address`, through shared
+  // memory if that is its path.
+  WireLoad(const std::string& address, const BenchShard& shard, int rank,
            const ConnectionOptions& connection);
 
-  // What `count` requests take of all parameters, which are pushed in `codec`, and pulled in it if
-  // it is for parameters, else in float32. As many under way at a time as hold 4 MiB,
-  // at least 2. A push goes without an answer, but for one small block every quarter of those under
+  // Makes `count` requests of all parameters, which are pushed in `codec`, and pulled in it if it
+  // is for parameters, else in float32. As many under way at a time as hold 4 MiB, at least 2; in
+  // step one. A push goes without an answer, but for one small block every quarter of those under
   // way; what is pulled goes with the pushes of the request, and is answered block by block.
-  // Internal if one float that comes of it is not what it should be.
-  struct Took {
-    double seconds = 0;
-    double cpu_seconds = 0;  // of this process and of `shard`
-  };
-  absl::StatusOr<Took> Run(WireOp op, Codec codec, int64_t count, const Peer& shard);
+  absl::Status Run(WireOp op, Codec codec, int64_t count);
+  // When all workers have made as many: Internal if one float that came of them is not what it
+  // should be.
+  absl::Status Check(WireOp op, Codec codec);
 
   // Seconds of each of `count` round trips, one at a time: a push of all parameters, which come
   // back as they are after it.
@@ -63,16 +62,18 @@ class WireLoad {
   // Internal unless all values that were pulled are those after `clock_` contributions.
   absl::Status Verify();
 
+  const BenchShard shard_;
+  const int rank_;
   const FlatSpace space_;
   const Range blocks_;                        // without the receipt's
   const std::shared_ptr<SharedArena> arena_;  // of the gradient, as a worker's; or null
   std::shared_ptr<float> gradient_;
   std::vector<float> parameters_;
-  std::vector<float> expected_;  // at the server, after `verified_` contributions
+  std::vector<float> expected_;  // at the server, after `verified_` contributions of each
   int64_t verified_ = 0;
   std::map<Codec, Coding> codings_;
   Coding* coding_ = nullptr;  // at hand
-  int64_t clock_ = 0;         // contributions so far
+  int64_t clock_ = 0;         // contributions of this worker so far
   uint64_t number_ = 0;       // of requests so far
 
   absl::Mutex mutex_;

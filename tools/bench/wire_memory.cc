@@ -4,7 +4,6 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
@@ -103,8 +102,13 @@ void PushAndPull(int worker, int step, const FlatSpace& space,
 }  // namespace
 
 absl::StatusOr<double> MeasureServerMemory(int64_t bytes, bool shared) {
+  BenchShard bench;
+  bench.bytes = bytes;
+  bench.workers = kWorkers;
+  bench.sync = true;
+  bench.momentum = kMomentum;
   RUBATO_ASSIGN_OR_RETURN(const std::unique_ptr<Peer> shard,
-                          Peer::Start({"bench", "wire", "--serve", absl::StrCat("sync:", bytes)}));
+                          Peer::Start({"bench", "wire", "--serve", bench.Role()}));
   const FlatSpace space = BenchSpace(bytes);
   const auto ones = std::make_shared<const std::vector<float>>(space.block_values(), 1.0f);
   Arrivals arrivals;

@@ -2,8 +2,13 @@
 
 #include <algorithm>
 #include <memory>
+#include <tuple>
 #include <utility>
+#include <vector>
 
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "common/base/check.h"
 #include "common/base/log.h"
 #include "common/space/modes.h"
@@ -31,25 +36,46 @@ FlatSpace BenchSpace(int64_t bytes) {
   return FlatSpace(values + kReceiptValues, block);
 }
 
-int ServeBenchShard(int64_t bytes, const std::string& path, bool sync) {
-  const absl::StatusOr<ConnectionOptions> connection = BenchServerSecurity(path);
+std::string BenchShard::Role() const {
+  return absl::StrJoin(
+      std::make_tuple("shard", bytes, path, workers, sync ? 1 : 0, momentum, threads), ":");
+}
+
+std::optional<BenchShard> BenchShard::FromRole(const std::string& role) {
+  const std::vector<std::string> words = absl::StrSplit(role, ':');
+  BenchShard shard;
+  int sync = 0;
+  if (words.size() != 7 || words[0] != "shard" || !absl::SimpleAtoi(words[1], &shard.bytes) ||
+      !absl::SimpleAtoi(words[3], &shard.workers) || !absl::SimpleAtoi(words[4], &sync) ||
+      !absl::SimpleAtof(words[5], &shard.momentum) || !absl::SimpleAtoi(words[6], &shard.threads)) {
+    return std::nullopt;
+  }
+  shard.path = words[2];
+  shard.sync = sync != 0;
+  return shard;
+}
+
+int ServeBenchShard(const BenchShard& bench) {
+  const absl::StatusOr<ConnectionOptions> connection = BenchServerSecurity(bench.path);
   RUBATO_CHECK(connection.ok());
-  const FlatSpace space = BenchSpace(bytes);
+  const FlatSpace space = BenchSpace(bench.bytes);
   proto::Job job;
   job.mutable_cluster()->set_servers(1);
   job.mutable_wire()->set_chunk(space.block_values() * static_cast<int64_t>(sizeof(float)));
   job.mutable_optimizer()->set_learning_rate(1);
-  if (sync) job.mutable_optimizer()->set_momentum(0.5);
+  if (bench.momentum > 0) job.mutable_optimizer()->set_momentum(bench.momentum);
+  job.mutable_cluster()->mutable_workers()->set_start(bench.workers);
+  job.mutable_cluster()->set_server_threads(bench.threads);
   job.mutable_train()->set_batch_size(1);
   job.mutable_train()->mutable_until()->set_steps(1 << 30);
   proto::CoordinatorMessage message;
   proto::View& view = *message.mutable_view();
   view.set_number(1);
-  *view.mutable_mode() = sync ? SyncMode() : AsyncMode();
-  view.set_leaves(sync ? 2 : 1);
+  *view.mutable_mode() = bench.sync ? SyncMode() : AsyncMode();
+  view.set_leaves(bench.sync ? bench.workers : 1);
   view.set_samples_per_epoch(1);
   view.set_until_step(1 << 30);
-  for (int rank = 0; rank < (sync ? 2 : 1); ++rank) {
+  for (int rank = 0; rank < bench.workers; ++rank) {
     view.add_members()->set_incarnation(1);
     view.mutable_members(rank)->set_rank(rank);
   }

@@ -4,6 +4,7 @@
 #define RUBATO_TOOLS_BENCH_WIRE_SHARD_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "common/space/flat_space.h"
@@ -22,10 +23,23 @@ FlatSpace BenchSpace(int64_t bytes);
 // The gradient's value at `index`: a small whole number, so that sums are exact.
 inline float BenchGradient(int64_t index) { return static_cast<float>(index % 7 + 1); }
 
-// The peer's role. The space's parameters begin at 0; contributions are applied on arrival with a
-// learning rate of 1: a value is what the contributions subtracted from it in turn. With `sync`
-// they are those of two workers in step, with a momentum of 0.5. Secured as `path` says.
-int ServeBenchShard(int64_t bytes, const std::string& path = "", bool sync = false);
+// A shard, and who works with it.
+struct BenchShard {
+  int64_t bytes = 0;  // of parameters
+  std::string path;   // by which it is secured
+  int workers = 1;
+  bool sync = false;  // in step, else their contributions are applied on arrival
+  float momentum = 0;
+  int threads = 1;  // for updates: cluster.server_threads
+
+  // As the word that starts its process, and back. Nothing if it is no such word.
+  std::string Role() const;
+  static std::optional<BenchShard> FromRole(const std::string& role);
+};
+
+// The peer's role. The space's parameters begin at 0; the learning rate is 1: a value is what the
+// contributions, or the means of those of a step, subtracted from it in turn.
+int ServeBenchShard(const BenchShard& bench);
 
 }  // namespace rubato
 

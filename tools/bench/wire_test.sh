@@ -24,6 +24,20 @@ result = json.load(sys.stdin)
 assert {r["path"] for r in result["results"]} == {"tcp", "token", "mtls"}, result
 assert all(r["gbps"] > 0 for r in result["results"])
 '
+$rubato bench wire --quick --json --sizes 4096,524288 --path tcp --codec float32,bf16 --workers 1,2,4 \
+    --threads 2 | python3 -c '
+import json, sys
+result = json.load(sys.stdin)
+rows = {(r["workers"], r["mode"], r["op"], r["codec"], r["bytes"]) for r in result["results"]}
+assert rows == {(w, m, o, c, n) for w in (1, 2, 4) for m in ("async", "sync")
+                for o in ("push", "pull", "pushpull") for c in ("float32", "bf16")
+                for n in (4096, 524288)
+                if m == "async" or (w > 1 and o == "pushpull")}, rows
+for r in result["results"]:
+    assert r["gbps"] > 0, r
+    assert abs(r["worker_cpu_s_per_gb"] + r["server_cpu_s_per_gb"] - r["cpu_s_per_gb"]) < 1e-6, r
+    assert r["switches_per_gb"] >= 0, r
+'
 refused() {
   local code=0
   "$rubato" bench wire "$@" 2>"$TEST_TMPDIR/refused" || code=$?
@@ -34,4 +48,6 @@ refused --sizes 300000
 refused --rounds 0
 refused --path carrier-pigeon
 refused --codec zip
+refused --workers 3
+refused --threads 0
 rm -f "$TEST_TMPDIR/refused"

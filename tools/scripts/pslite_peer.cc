@@ -1,8 +1,12 @@
-// Built by tools/scripts/compare_pslite against a ps-lite that the user has: the same load as `rubato bench
-// wire` puts on a server, through ps-lite. Not part of Rubato's build.
+// Built by tools/scripts/compare_pslite against a ps-lite that the user has: the same load as
+// `rubato bench wire` puts on a server, through ps-lite. Not part of Rubato's build.
 //
 // Its role comes from ps-lite's environment. The worker prints one line a measurement:
-// OP BYTES GB/s. The server's handle is dense: one key a size, whose floats are added as vectors.
+// OP BYTES GB/s, and the processor seconds a GB of its process and of the server, whose number is
+// in RUBATO_PSLITE_SERVER. The server's handle is dense: one key a size, whose floats are added as
+// vectors.
+
+#include <time.h>
 
 #include <algorithm>
 #include <chrono>
@@ -43,6 +47,15 @@ double Now() {
   return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count();
 }
 
+// Processor seconds of a process so far; 0: of this one.
+double CpuSeconds(pid_t process) {
+  clockid_t clock = CLOCK_PROCESS_CPUTIME_ID;
+  timespec time = {};
+  if (process != 0 && clock_getcpuclockid(process, &clock) != 0) return 0;
+  clock_gettime(clock, &time);
+  return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_nsec) * 1e-9;
+}
+
 constexpr long kBytesUnderWay = 4 << 20;
 
 void Work(const std::vector<long>& sizes, long sample_bytes) {
@@ -76,14 +89,19 @@ void Work(const std::vector<long>& sizes, long sample_bytes) {
       return Now() - begin;
     };
     const long count = std::max(4L, sample_bytes / bytes);
+    const char* const number = std::getenv("RUBATO_PSLITE_SERVER");
+    const pid_t server = number == nullptr ? 0 : std::atoi(number);
     run("push", std::min(count, 8L));
     run("pushpull", std::min(count, 8L));
     for (const char* op : {"push", "pull", "pushpull"}) {
+      const double own_before = CpuSeconds(0), server_before = CpuSeconds(server);
       const double seconds = run(op, count);
+      const double own = CpuSeconds(0) - own_before, servers = CpuSeconds(server) - server_before;
       const double directions = std::string(op) == "pushpull" ? 2 : 1;
-      std::printf(
-          "%s %ld %.6f\n", op, bytes,
-          directions * static_cast<double>(bytes) * static_cast<double>(count) * 1e-9 / seconds);
+      const double moved =
+          directions * static_cast<double>(bytes) * static_cast<double>(count) * 1e-9;
+      std::printf("%s %ld %.6f %.6f %.6f\n", op, bytes, moved / seconds, own / moved,
+                  servers / moved);
     }
     run("pull", 1);
     for (size_t i = 0; i < n; ++i) {
