@@ -127,11 +127,16 @@ TEST_F(ScriptValuesTest, WholeBlocksOfTheLastMicroBatchLeaveBeforeItIsGiven) {
 }
 
 TEST_F(ScriptValuesTest, AnotherWeightThanWasSaidIsRefused) {
+  absl::Notification left;  // else the worker may hear of the last weight alone
   const absl::Status status = Compute(
-      {0, 1}, [](int64_t) {},
+      {0, 1},
+      [&](int64_t block) {
+        if (block == 1) left.Notify();
+      },
       [&] {
         const int64_t id = Fill(1);
         Say("ready", id, 16, 4);
+        left.WaitForNotification();
         Say("give", id, 0, 3);
       });
   EXPECT_THAT(status, IsError(absl::StatusCode::kInvalidArgument,
