@@ -13,8 +13,10 @@ constexpr absl::Duration kBetweenLooks = absl::Milliseconds(200);
 
 }  // namespace
 
-absl::Duration Pace::Rest(absl::Time now, absl::Duration busy, const Processors& processors) {
+absl::Duration Pace::Rest(absl::Time now, absl::Duration busy,
+                          absl::FunctionRef<Processors()> read) {
   if (now - looked_at_ >= kBetweenLooks) {
+    const Processors processors = read();
     const double all = processors.all - looked_.all;
     others_work_ = all > 0 && processors.idle - looked_.idle < kIdle * all;
     looked_at_ = now;

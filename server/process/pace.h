@@ -3,6 +3,7 @@
 #ifndef RUBATO_SERVER_PROCESS_PACE_H_
 #define RUBATO_SERVER_PROCESS_PACE_H_
 
+#include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 
 namespace rubato {
@@ -27,8 +28,9 @@ class Pace {
       : begin_(now), looked_at_(now), looked_(processors) {}
 
   // How long to rest, with `busy` of a processor's time had since the beginning; none before it is
-  // known what else goes on, and none for less than a millisecond.
-  absl::Duration Rest(absl::Time now, absl::Duration busy, const Processors& processors);
+  // known what else goes on, and none for less than a millisecond. Looks at the processors, by
+  // `read`, a few times a second.
+  absl::Duration Rest(absl::Time now, absl::Duration busy, absl::FunctionRef<Processors()> read);
 
  private:
   const absl::Time begin_;

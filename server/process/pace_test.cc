@@ -13,7 +13,9 @@ class PaceTest : public ::testing::Test {
     processors_.all += absl::ToDoubleSeconds(time);
     processors_.idle += idle * absl::ToDoubleSeconds(time);
   }
-  absl::Duration Rest(absl::Duration busy) { return pace_.Rest(now_, busy, processors_); }
+  absl::Duration Rest(absl::Duration busy) {
+    return pace_.Rest(now_, busy, [this] { return processors_; });
+  }
 
   absl::Time now_ = absl::FromUnixSeconds(100);
   Pace::Processors processors_{50, 300};
