@@ -143,7 +143,7 @@ def _metadata(world, path, address):
     """A call that shows nothing, garbage, and what is too short and too long."""
     of_job = world.of_job([])
     return tally([call(address, path, b"", of_job)] + [call(address, path, b"", of_job + [(CALLER, shown)]) for shown in (
-        os.urandom(114), b"\1" + os.urandom(112), b"\1" + os.urandom(114), b"\1" * 4000)])
+        b"\2" + os.urandom(113), b"\1" + os.urandom(112), b"\1" + os.urandom(114), b"\1" * 4000)])
 
 
 def _big_headers(address, more):
