@@ -1,5 +1,5 @@
-"""What comes of attacks on a job: prints a table of them, and fails if one came to something else than it should, a server died, the
-job's bits are not those of one that nobody disturbs, or the servers have grown.
+"""What comes of attacks on a job: prints a table of them, and fails if one came to something else than it should, a
+server died, the job's bits are not those of one that nobody disturbs, or the servers have grown.
 
 Usage: attacks_test.py RUBATO SERVER WORKER [WORD]   (the binaries; only attacks that have the word in them)
 """
@@ -26,7 +26,8 @@ def observe(row):
 
 def attack(world, word):
     """All rows of which this is a word; how many came to something else than they should."""
-    rows = [row for kind in (strangers, keys, members) for row in kind.rows(world) if word in f"{row.who}: {row.attack}"]
+    rows = [row for kind in (strangers, keys, members) for row in kind.rows(world)
+            if word in f"{row.who}: {row.attack}"]
     slow = [row for row in rows if row.takes_time]
     with concurrent.futures.ThreadPoolExecutor(len(slow) + 1) as threads:
         observed = dict(zip(map(id, slow), threads.map(observe, slow)))
@@ -55,7 +56,8 @@ def main():
             after = world.await_resident(most)
             print()
             for name, size in before.items():
-                print(f"{name}: {size} KiB resident before, at most {peak[name]} KiB meanwhile, {after[name]} KiB after.")
+                print(f"{name}: {size} KiB resident before, at most {peak[name]} KiB meanwhile, "
+                      f"{after[name]} KiB after.")
                 if after[name] > most[name]:
                     wrong.append(f"{name} has grown")
             wrong += world.end()

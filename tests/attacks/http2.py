@@ -1,4 +1,5 @@
-"""As much of HTTP/2 (RFC 9113) and gRPC as a stranger needs: every byte is the caller's to choose, no rule is kept for it."""
+"""As much of HTTP/2 (RFC 9113) and gRPC as a stranger needs: every byte is the caller's to choose, no rule is kept
+for it."""
 
 import base64
 import socket
@@ -12,15 +13,18 @@ PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 DATA, HEADERS, PRIORITY, RST, SETTINGS, PUSH, PING, GOAWAY, WINDOW, CONTINUATION = range(10)
 END_STREAM, ACK, END_HEADERS, PADDED = 1, 1, 4, 8
 
-CODES = ("OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED RESOURCE_EXHAUSTED "
-         "FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS UNAUTHENTICATED").split()
-ERRORS = ("NO_ERROR PROTOCOL_ERROR INTERNAL_ERROR FLOW_CONTROL_ERROR SETTINGS_TIMEOUT STREAM_CLOSED FRAME_SIZE_ERROR REFUSED_STREAM "
-          "CANCEL COMPRESSION_ERROR CONNECT_ERROR ENHANCE_YOUR_CALM INADEQUATE_SECURITY HTTP_1_1_REQUIRED").split()
+CODES = ("OK CANCELLED UNKNOWN INVALID_ARGUMENT DEADLINE_EXCEEDED NOT_FOUND ALREADY_EXISTS PERMISSION_DENIED "
+         "RESOURCE_EXHAUSTED FAILED_PRECONDITION ABORTED OUT_OF_RANGE UNIMPLEMENTED INTERNAL UNAVAILABLE DATA_LOSS "
+         "UNAUTHENTICATED").split()
+ERRORS = ("NO_ERROR PROTOCOL_ERROR INTERNAL_ERROR FLOW_CONTROL_ERROR SETTINGS_TIMEOUT STREAM_CLOSED "
+          "FRAME_SIZE_ERROR REFUSED_STREAM CANCEL COMPRESSION_ERROR CONNECT_ERROR ENHANCE_YOUR_CALM "
+          "INADEQUATE_SECURITY HTTP_1_1_REQUIRED").split()
 
 
 def frame(kind, flags, stream, payload=b"", length=None):
     """`length` is what it says of its payload, if that is not the truth."""
-    return struct.pack(">I", len(payload) if length is None else length)[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+    size = struct.pack(">I", len(payload) if length is None else length)[1:]
+    return size + struct.pack(">BBI", kind, flags, stream) + payload
 
 
 def settings(*pairs):
@@ -46,8 +50,8 @@ def header(name, value):
 
 def call_headers(path, metadata=()):
     """`metadata`: pairs; bytes under a name in -bin are coded."""
-    fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "test"), ("content-type", "application/grpc"),
-              ("te", "trailers")]
+    fields = [(":method", "POST"), (":scheme", "http"), (":path", path), (":authority", "test"),
+              ("content-type", "application/grpc"), ("te", "trailers")]
     for name, value in metadata:
         fields.append((name, base64.b64encode(value).rstrip(b"=") if name.endswith("-bin") else value))
     return b"".join(header(name, value) for name, value in fields)
@@ -113,7 +117,8 @@ class Connection:
         self._in, self._next = b"", 1
         self.streams, self.window, self._first_window, self.is_closed, self._settled = {}, 65535, 65535, False, False
         if first is None:  # no table of headers, all windows as large as may be
-            first = PREFACE + settings((1, 0), (4, (1 << 31) - 1)) + frame(WINDOW, 0, 0, struct.pack(">I", (1 << 31) - 65536))
+            window = frame(WINDOW, 0, 0, struct.pack(">I", (1 << 31) - 65536))
+            first = PREFACE + settings((1, 0), (4, (1 << 31) - 1)) + window
         self.send(first)
         while self.polite and not self._settled:
             self.read(self.began + PATIENCE)
@@ -220,7 +225,8 @@ class Connection:
         return True
 
     def await_end(self, number, patience=PATIENCE):
-        """The end of a call, in words: its code and sentence, or how the stream or the connection ended, or that it did not."""
+        """The end of a call, in words: its code and sentence, or how the stream or the connection ended, or that it
+        did not."""
         stream, deadline = self.streams[number], time.monotonic() + patience
         try:
             while not stream.ended:

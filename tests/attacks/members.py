@@ -1,4 +1,5 @@
-"""A registered worker gone bad: it holds the run's worker-key, knows the job, and has a rank, but nothing to compute."""
+"""A registered worker gone bad: it holds the run's worker-key, knows the job, and has a rank, but nothing to
+compute."""
 
 import random
 import struct
@@ -6,8 +7,8 @@ import time
 
 from http2 import Connection, Gone, PATIENCE, call
 from row import Row, tally
-from rubato import (HEARTBEAT, INT8, JOIN, OBSERVER, PARAMETERS, PULL, PUSH, RESTORE, RETIRE, STREAM, TOPK, data_frame, parse,
-                    proto)
+from rubato import (HEARTBEAT, INT8, JOIN, OBSERVER, PARAMETERS, PULL, PUSH, RESTORE, RETIRE, STREAM, TOPK,
+                    data_frame, parse, proto)
 from world import BLOCK, HIGHEST
 
 NAN, INFINITY = float("nan"), float("inf")
@@ -72,20 +73,22 @@ def _registers(world, **other):
 
 
 def _sends(world, address, *frames):
-    """What ends a member's data stream that carries such frames; "stream still" if nothing does, and a pull is answered behind them.
-    `frames`: each a payload and fields, to which what fits is added."""
+    """What ends a member's data stream that carries such frames; "stream still" if nothing does, and a pull is
+    answered behind them. `frames`: each a payload and fields, to which what fits is added."""
     with Member(world) as member:
         member.view()
         with Connection(address) as connection:
             number = connection.open_and_wait(STREAM, world.of_job(world.shown("worker", STREAM, address)))
             first = 0 if address == world.coordinator else 6
             try:
-                if not any("worker" in fields for _, fields in frames):  # shows whose the stream is, by a pull that is never answered
-                    connection.message(number, data_frame(view=member.number, worker=member.rank, block=first, block_count=1, clock=1 << 49,
-                                                          version=member.attempt))
+                if not any("worker" in fields for _, fields in frames):
+                    # Shows whose the stream is, by a pull that is never answered.
+                    connection.message(number, data_frame(
+                        view=member.number, worker=member.rank, block=first, block_count=1, clock=1 << 49,
+                        version=member.attempt))
                 for payload, fields in frames:
-                    f = dict(view=member.number, lineage=1, worker=member.rank, incarnation=member.incarnation, block=first, samples=64, end_leaf=1,
-                             block_count=1)
+                    f = dict(view=member.number, lineage=1, worker=member.rank, incarnation=member.incarnation,
+                             block=first, samples=64, end_leaf=1, block_count=1)
                     f.update(fields)
                     connection.message(number, data_frame(payload, **f))
                 connection.message(number, data_frame(worker=OBSERVER, block=first, block_count=1, unit=99))
@@ -120,18 +123,23 @@ def _registrations(world):
             ("an extent below 0", ".*-1.*", dict(layout=proto((1, proto((1, "x"), (2, -1)))))),
             ("a layout 200 messages deep", ".*(has no parameters|differ).*", dict(layout=deep)),
             ("-1 training samples", "worker.train_samples: found -1, expected 1 to .*", dict(train_samples=-1)),
-            ("2^63 - 1 test samples", "worker.test_samples: found 9223372036854775807, expected 0 to .*", dict(test_samples=(1 << 63) - 1)),
-            ("a term that has not been", "this process has taken part in term 7 of its job; this one is in term 1", dict(last_term=7)),
+            ("2^63 - 1 test samples", "worker.test_samples: found 9223372036854775807, expected 0 to .*",
+             dict(test_samples=(1 << 63) - 1)),
+            ("a term that has not been", "this process has taken part in term 7 of its job; this one is in term 1",
+             dict(last_term=7)),
             ("a name of 257 bytes", "process: found 257 bytes, expected at most 256", dict(process="x" * 257)),
             ("a name of 1 MB", "process: found 1000000 bytes, expected at most 256", dict(process="x" * 1_000_000)),
-            ("what computes it, in 5 KB", "worker.numerics: found 5000 bytes, expected at most 4096", dict(numerics="x" * 5000)),
+            ("what computes it, in 5 KB", "worker.numerics: found 5000 bytes, expected at most 4096",
+             dict(numerics="x" * 5000)),
             ("a rank of others", "a member", dict(rank=HIGHEST)),
             ("rank 2^31 - 1", "a member", dict(rank=(1 << 31) - 1)),
             ("rank -2^31", "a member", dict(rank=-(1 << 31)))):
         yield f"registers with {attack}", expected, lambda other=other: _registers(world, **other)
-    yield "registers nine times, of which six have room", "6 × a member; 3 × no more workers are wanted: .*", lambda: _many(world)
+    yield "registers nine times, of which six have room", "6 × a member; 3 × no more workers are wanted: .*", (
+        lambda: _many(world))
     begins = "this process is not registered: a call begins with a registration, found .*"
-    for attack, message in (("progress", proto((4, b""))), ("nothing", b""), ("a field that there is not", proto((99, b"x")))):
+    for attack, message in (("progress", proto((4, b""))), ("nothing", b""),
+                            ("a field that there is not", proto((99, b"x")))):
         yield f"joins with {attack} in place of a registration", begins, lambda message=message: _join(world, message)
     yield "registers and leaves 200 times", "200 registrations; the view changed seldom", lambda: _comes_and_goes(world)
     yield "joins with what is no message", "OK", lambda: _join(world, b"\xff" * 99)
@@ -142,7 +150,8 @@ def _many(world):
     try:
         for _ in range(9):
             members.append(Member(world))
-        return tally("a member" if isinstance(answer, Member) else answer for answer in [member.view() for member in members])
+        answers = [member.view() for member in members]
+        return tally("a member" if isinstance(answer, Member) else answer for answer in answers)
     finally:
         for member in members:
             member.__exit__()
@@ -155,7 +164,8 @@ def _comes_and_goes(world):
             pass
     changes = len(world.views()) - before
     # 16 times at once and 4 a second for those who come, and as often for those who go.
-    return "200 registrations; the view changed " + ("seldom" if changes <= 2 * (16 + 4 * (time.monotonic() - began + 1)) else f"{changes} times")
+    is_seldom = changes <= 2 * (16 + 4 * (time.monotonic() - began + 1))
+    return "200 registrations; the view changed " + ("seldom" if is_seldom else f"{changes} times")
 
 
 def _join(world, message):
@@ -190,8 +200,8 @@ def _messages(world):
 
     def tells(**other):
         f = dict(progress, **other)
-        return proto((4, proto((1, f["unit"]), (2, f["first"]), *((3, loss) for loss in f["loss"]), *((5, count) for count in f["samples"]),
-                               *f["more"])))
+        return proto((4, proto((1, f["unit"]), (2, f["first"]), *((3, loss) for loss in f["loss"]),
+                               *((5, count) for count in f["samples"]), *f["more"])))
 
     for attack, message, expected in (
             ("progress of step -1", tells(unit=-1), "progress.unit: .*"),
@@ -220,29 +230,38 @@ def _messages(world):
             ("a failure with exit code 0", proto((8, proto((1, 0), (2, "x")))), "failure.exit_code: .*"),
             ("a failure with exit code 2^31 - 1", proto((8, proto((1, (1 << 31) - 1)))), "failure.exit_code: .*"),
             *((f"a shard's {name}", proto((number, b"")), "[a-z_]+: it is no message of a worker")
-              for name, number in (("opening", 2), ("report", 7), ("close", 9), ("question", 10), ("copy", 11), ("missed copy", 12),
-                                   ("restoring", 13), ("part of a checkpoint", 16))),
+              for name, number in (("opening", 2), ("report", 7), ("close", 9), ("question", 10), ("copy", 11),
+                                   ("missed copy", 12), ("restoring", 13), ("part of a checkpoint", 16))),
             ("a request to stop the job", proto((14, proto((1, "x")))), "[a-z_]+: it is no message of a worker"),
-            ("a second registration, and then nothing that is known", world.registration() + proto((99, b"x")), "registration: it is no message of a worker")):
-        yield attack, "member still" if expected is None else no_worker + expected, lambda message=message: _says(world, message)
-    yield "a test that nobody asked for", "this process says what no worker says: evaluation.is_final: found a final test, expected none: .*", lambda: _says(world, proto((5, proto((1, 1), (3, 1.0), (5, 9), (6, 1)))))
+            ("a second registration, and then nothing that is known", world.registration() + proto((99, b"x")),
+             "registration: it is no message of a worker")):
+        yield attack, "member still" if expected is None else no_worker + expected, (
+            lambda message=message: _says(world, message))
+    yield ("a test that nobody asked for",
+           "this process says what no worker says: evaluation.is_final: found a final test, expected none: .*",
+           lambda: _says(world, proto((5, proto((1, 1), (3, 1.0), (5, 9), (6, 1))))))
     yield "10,000 messages that are of no use", "member still", lambda: _says(world, *[proto((3, b""))] * 10_000)
     yield "what is no message", "OK", lambda: _says(world, b"\xff" * 50)
-    yield "a failure, in escape sequences", "member still|OK", lambda: _says(world, proto((8, proto((1, 1), (2, "\x1b[2J\x1b]0;owned\7")))))
+    yield "a failure, in escape sequences", "member still|OK", lambda: _says(
+        world, proto((8, proto((1, 1), (2, "\x1b[2J\x1b]0;owned\7")))))
     clean = "a member; logs and JSON have it escaped"
-    for attack, text in (("escape sequences of terminals", "\x1b[2J\x1b]0;owned\7"), ("bytes that are no UTF-8", b"\xff\xfe\xc0\xaf"),
-                         ("lines that look like the log's", "x\nforged error\r\nforged"), ("zeros and backspaces", "a\0b\x08")):
+    for attack, text in (("escape sequences of terminals", "\x1b[2J\x1b]0;owned\7"),
+                         ("bytes that are no UTF-8", b"\xff\xfe\xc0\xaf"),
+                         ("lines that look like the log's", "x\nforged error\r\nforged"),
+                         ("zeros and backspaces", "a\0b\x08")):
         yield f"is called {attack}", clean, lambda text=text: _text(world, text)
 
 
 def _beats(world):
     def beat(**f):
-        fields = [(3, f.get("digest", world.digest)), (1, f.get("rank", 5)), (2, f.get("incarnation", 1)), (5, f["busy"])]
+        fields = [(3, f.get("digest", world.digest)), (1, f.get("rank", 5)), (2, f.get("incarnation", 1)),
+                  (5, f["busy"])]
         return call(world.coordinator, HEARTBEAT, proto(*fields), world.shown("worker", HEARTBEAT))
 
     yield "heartbeats of nobody, and of another job", "3 × OK", lambda: tally(
         beat(**f) for f in (dict(rank=-1, busy=1e9), dict(rank=1 << 30, busy=1e9), dict(digest="x", rank=0, busy=1e9)))
-    yield "a heartbeat of another incarnation of worker 0 that says it hangs", "OK", lambda: beat(rank=0, incarnation=99, busy=1e300)
+    yield "a heartbeat of another incarnation of worker 0 that says it hangs", "OK", lambda: beat(
+        rank=0, incarnation=99, busy=1e300)
     yield "a heartbeat in the name of the worker that computes, which says that it hangs", "OK", lambda: beat(
         rank=HIGHEST, incarnation=1, busy=1e300)
     yield "heartbeats of itself, busy for NaN and -1e300 seconds", "2 × OK", lambda: _busy(world, beat)
@@ -267,9 +286,11 @@ def _frames(world):
         return b"", dict(fields, kind=PULL)
 
     most, far = (1 << 64) - 1, 1 << 51
+    not_shown = wrong + "frame is from worker .*; its stream has not shown .*"
     for attack, expected, frame in (
             ("a push of block 2^64 - 1", wrong + "gradient is for block .*", push(block=most)),
-            ("a push of a block of another shard", wrong + "gradient is for block 0; this shard owns .*", push(block=0)),
+            ("a push of a block of another shard", wrong + "gradient is for block 0; this shard owns .*",
+             push(block=0)),
             ("a push of too few values", wrong + "gradient has 4095 values; .*", push(block[:-4])),
             ("a push of too many values", wrong + "gradient has 4097 values; .*", push(block + bytes(4))),
             ("a push of no values", wrong + ".*0 values.*", push(b"")),
@@ -282,16 +303,20 @@ def _frames(world):
             ("a push of no samples", wrong + ".*0 samples.*", push(samples=0)),
             ("a push of micro-batches 0 to 2 of 1", wrong + ".*no node of the tree.*", push(end_leaf=2)),
             ("a push of micro-batches 1 to 0", wrong + ".*no node of the tree.*", push(first_leaf=1, end_leaf=0)),
-            ("a push of another incarnation of the worker that computes", wrong + ".*no member.*", push(worker=HIGHEST, incarnation=99)),
+            ("a push of another incarnation of the worker that computes", wrong + ".*no member.*",
+             push(worker=HIGHEST, incarnation=99)),
             ("a push of worker 2^32 - 2", wrong + ".*no member.*", push(worker=OBSERVER - 1)),
             ("a push in a view that is to come, by no member", wrong + ".*no member.*", push(view=1 << 31, worker=6)),
             ("a push of a view that is past", "stream still", push(view=1)),
             ("a push of another lineage", wrong + "contribution of view .* is of lineage 9; .*", push(lineage=9)),
-            ("a push, in another's name, of a step that is past", wrong + "frame is from worker .*; its stream has not shown .*", push(worker=HIGHEST, incarnation=1, clock=1)),
-            ("NaNs for a step that is past", "stream still", push(struct.pack("<I", 0x7fc00000) * (BLOCK // 4), clock=1)),
+            ("a push, in another's name, of a step that is past", not_shown,
+             push(worker=HIGHEST, incarnation=1, clock=1)),
+            ("NaNs for a step that is past", "stream still",
+             push(struct.pack("<I", 0x7fc00000) * (BLOCK // 4), clock=1)),
             ("a push in a codec that is none", wrong + "frame has codec 200; .*", push(codec=200)),
             ("a push in int8 of the size of float32", wrong + ".*in int8.*", push(codec=INT8, values=4096)),
-            ("a push in topk of 2^32 - 1 of 4,096 values", wrong + ".*in topk.*", push(b"\xff" * 4 + bytes(4), codec=TOPK, values=4096)),
+            ("a push in topk of 2^32 - 1 of 4,096 values", wrong + ".*in topk.*",
+             push(b"\xff" * 4 + bytes(4), codec=TOPK, values=4096)),
             ("a push in topk with the same value twice", wrong + ".*in topk.*",
              push(struct.pack("<5I", 2, 7, 7, 0, 0), codec=TOPK, values=4096)),
             ("a pull of no block", wrong + "pull is for blocks .*", pull(block_count=0)),
@@ -299,11 +324,14 @@ def _frames(world):
             ("a pull from block 2^64 - 1", wrong + "pull is for blocks .*", pull(block=most)),
             ("a pull at clock 2^64 - 1", wrong + "frame has clock .*", pull(clock=most)),
             ("a pull in int8", wrong + "pull asks for parameters in int8; .*", pull(codec=INT8)),
-            ("a pull of a worker that is no member", wrong + "pull of view .* is from worker 6, who is no member of view .*", pull(worker=6)),
-            ("a pull of a snapshot that is none", wrong + "worker .* asks for snapshot 77; observers do", pull(snapshot=77)),
-            ("parameters, which only servers send", wrong + "a shard takes pushes and pulls; .*", (block, dict(kind=PARAMETERS))),
+            ("a pull of a worker that is no member",
+             wrong + "pull of view .* is from worker 6, who is no member of view .*", pull(worker=6)),
+            ("a pull of a snapshot that is none", wrong + "worker .* asks for snapshot 77; observers do",
+             pull(snapshot=77)),
+            ("parameters, which only servers send", wrong + "a shard takes pushes and pulls; .*",
+             (block, dict(kind=PARAMETERS))),
             ("values to begin with", wrong + "nothing is being restored", (block, dict(kind=RESTORE, worker=OBSERVER))),
-            ("a retirement in another's name", wrong + "frame is from worker .*; its stream has not shown .*", (b"", dict(kind=RETIRE, worker=HIGHEST))),
+            ("a retirement in another's name", not_shown, (b"", dict(kind=RETIRE, worker=HIGHEST))),
             ("a frame of kind 9", wrong + "frame has kind 9; .*", (b"", dict(kind=9))),
             ("a frame of another version", wrong + "frame begins with .*", (b"", dict(magic=0x07425552)))):
         yield attack, expected, lambda frame=frame: _sends(world, two, frame)
@@ -312,26 +340,30 @@ def _frames(world):
         yield f"{verb} in the name of a member that has not spoken yet", stolen, lambda kind=kind: _steals(world, kind)
     yield "95 bytes of a frame", wrong + "frame has 95 bytes; .*", lambda: _bytes(two, world, bytes(95))
     yield "a message of 256 MiB", r"closed after \d s", lambda: _bytes(two, world, bytes(256 << 20))
-    yield "a message of 256 MiB on the coordinator's data stream", r"closed after \d s", lambda: _bytes(one, world, bytes(256 << 20))
+    yield "a message of 256 MiB on the coordinator's data stream", r"closed after \d s", lambda: _bytes(
+        one, world, bytes(256 << 20))
     yield "a message without a frame", wrong + "frame has 0 bytes; .*", lambda: _bytes(one, world, b"")
     yield "1,000 pulls of what never comes, in one message", "the stream is kept; .*", lambda: _waits(world, two)
     yield "20 data streams that never read their answers", "20 × open", lambda: _unread(world, two)
     offer = "answer: the (offer of shared memory is not understood|worker.*)"
-    for attack, text in (("five words", "a b c d e"), ("process 1", "{boot} 1 1 2097152 1"), ("its own standard input", "{boot} {pid} 0 2097152 1"),
-                         ("rings of 2^64 - 1 bytes", "{boot} 1 1 18446744073709551615 1"), ("process -1", "{boot} -1 -1 2097152 1"),
-                         ("7,000 bytes", "x" * 7000)):
+    for attack, text in (("five words", "a b c d e"), ("process 1", "{boot} 1 1 2097152 1"),
+                         ("its own standard input", "{boot} {pid} 0 2097152 1"),
+                         ("rings of 2^64 - 1 bytes", "{boot} 1 1 18446744073709551615 1"),
+                         ("process -1", "{boot} -1 -1 2097152 1"), ("7,000 bytes", "x" * 7000)):
         yield f"offers to share the memory of {attack}", offer, lambda text=text: _offers(world, two, text)
     yield "a data stream of another job", "FAILED_PRECONDITION this server runs another job: .*", lambda: call(
         two, STREAM, b"", world.shown("worker", STREAM, two) + [("rubato-job-digest", "0" * 64), ("rubato-term", "1")])
-    for term, expected in (("-1", "INVALID_ARGUMENT the stream's term is not a number"), ("99", "UNAVAILABLE the stream is of term 99, .*"),
+    for term, expected in (("-1", "INVALID_ARGUMENT the stream's term is not a number"),
+                           ("99", "UNAVAILABLE the stream is of term 99, .*"),
                            ("9" * 99, "INVALID_ARGUMENT the stream's term is not a number")):
         yield f"a data stream of term {term[:9]}", expected, lambda term=term: call(
-            one, STREAM, b"", world.shown("worker", STREAM) + [("rubato-job-digest", world.digest), ("rubato-term", term)])
+            one, STREAM, b"",
+            world.shown("worker", STREAM) + [("rubato-job-digest", world.digest), ("rubato-term", term)])
 
 
 def _steals(world, kind):
-    """Speaks as another worker, which is a member and has not opened its stream yet. Once more if the view has changed meanwhile:
-    what is late is dropped."""
+    """Speaks as another worker, which is a member and has not opened its stream yet. Once more if the view has
+    changed meanwhile: what is late is dropped."""
     answers = (_steals_once(world, kind) for _ in range(3))
     return next((answer for answer in answers if answer != "no end"), "no end")
 
@@ -343,9 +375,9 @@ def _steals_once(world, kind):
         with Connection(world.shard) as connection:
             number = connection.open_and_wait(STREAM, world.of_job(world.shown("worker", STREAM, world.shard)))
             payload, version = (bytes(BLOCK), 0) if kind == PUSH else (b"", member.attempt)
-            connection.message(number, data_frame(payload, kind=kind, view=member.number, lineage=1, worker=victim.rank, clock=1 << 49,
-                                                  incarnation=victim.incarnation, block=6, samples=64, end_leaf=1, block_count=1,
-                                                  version=version))
+            connection.message(number, data_frame(
+                payload, kind=kind, view=member.number, lineage=1, worker=victim.rank, clock=1 << 49,
+                incarnation=victim.incarnation, block=6, samples=64, end_leaf=1, block_count=1, version=version))
             return connection.await_end(number, patience=3)
 
 
@@ -377,19 +409,24 @@ def _offers(world, address, text):
     pid = world.pids["server 1"]
     text = text.replace("{boot}", boot).replace("{pid}", str(pid))
     with Connection(address) as connection:
-        number = connection.open_and_wait(STREAM, world.of_job(world.shown("worker", STREAM, address)) + [("rubato-shared-memory", text)])
+        number = connection.open_and_wait(
+            STREAM, world.of_job(world.shown("worker", STREAM, address)) + [("rubato-shared-memory", text)])
         connection.message(number, data_frame(worker=OBSERVER, block=6, block_count=1))
         answer = connection.await_message(number)
-        return f"answer: {connection.streams[number].fields.get('rubato-shared-memory')}" if isinstance(answer, list) else answer
+        if isinstance(answer, list):
+            return f"answer: {connection.streams[number].fields.get('rubato-shared-memory')}"
+        return answer
 
 
 def rows(world):
-    for who, kind in (("worker that registers", _registrations), ("bad member", _messages), ("bad member", _beats), ("bad member", _frames)):
+    for who, kind in (("worker that registers", _registrations), ("bad member", _messages), ("bad member", _beats),
+                      ("bad member", _frames)):
         for attack, expected, run in kind(world):
             yield Row(who, attack, expected, run)
-    yield Row("bad member", "says nothing any more", "taken for dead: it was not heard of for 5s .*", lambda: _silent(world), True)
-    yield Row("bad member", "a Join that does not register", "closed after (9|1\d) s|this process has called and not registered",
-              lambda: _mute(world), True)
+    yield Row("bad member", "says nothing any more", "taken for dead: it was not heard of for 5s .*",
+              lambda: _silent(world), True)
+    yield Row("bad member", "a Join that does not register",
+              "closed after (9|1\d) s|this process has called and not registered", lambda: _mute(world), True)
 
 
 def _silent(world):

@@ -21,7 +21,8 @@ class Row:
 
 def tally(outcomes):
     """All that came of it, and how often if that is not once."""
-    return "; ".join((f"{count} × " if count > 1 else "") + outcome for outcome, count in collections.Counter(outcomes).items())
+    return "; ".join((f"{count} × " if count > 1 else "") + outcome
+                     for outcome, count in collections.Counter(outcomes).items())
 
 
 def raw(address, data):

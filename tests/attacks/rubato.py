@@ -22,7 +22,8 @@ def varint(value):
 
 
 def proto(*fields):
-    """A message of (number, value): an int, a float (a double), text, bytes (also another message) or a list of packed ones."""
+    """A message of (number, value): an int, a float (a double), text, bytes (also another message) or a list of
+    packed ones."""
     out = b""
     for number, value in fields:
         if isinstance(value, bool) or isinstance(value, int):
@@ -114,13 +115,14 @@ OBSERVER = 0xffffffff
 
 def data_frame(payload=b"", magic=0x06425552, **fields):
     """A frame of common/frames/frame.h; `payload_bytes` and `values` tell the truth unless they are given."""
-    f = dict(kind=PULL, codec=FLOAT32, view=0, worker=0, incarnation=0, block_count=0, block=0, clock=0, version=0, samples=0,
-             first_leaf=0, end_leaf=0, staleness=0, unit=0, slot=0, snapshot=0, lineage=0, payload_bytes=len(payload),
-             values=len(payload) // 4)
+    f = dict(kind=PULL, codec=FLOAT32, view=0, worker=0, incarnation=0, block_count=0, block=0, clock=0, version=0,
+             samples=0, first_leaf=0, end_leaf=0, staleness=0, unit=0, slot=0, snapshot=0, lineage=0,
+             payload_bytes=len(payload), values=len(payload) // 4)
     f.update(fields)
     if f["kind"] == PUSH and "block_count" not in fields:  # the weight
         f["block_count"] = f["samples"]
-    begin = struct.pack("<IBBxx4I3Q4IQ5I", magic, f["kind"], f["codec"], f["view"], f["worker"], f["incarnation"], f["block_count"],
-                        f["block"], f["clock"], f["version"], f["samples"], f["first_leaf"], f["end_leaf"], f["staleness"], f["unit"],
-                        f["slot"], f["snapshot"], f["lineage"], f["payload_bytes"], f["values"])
+    begin = struct.pack("<IBBxx4I3Q4IQ5I", magic, f["kind"], f["codec"], f["view"], f["worker"], f["incarnation"],
+                        f["block_count"], f["block"], f["clock"], f["version"], f["samples"], f["first_leaf"],
+                        f["end_leaf"], f["staleness"], f["unit"], f["slot"], f["snapshot"], f["lineage"],
+                        f["payload_bytes"], f["values"])
     return begin.ljust(96, b"\0") + payload

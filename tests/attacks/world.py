@@ -1,4 +1,5 @@
-"""The job that is attacked: real processes of `rubato train`, what a stranger and a bad member know of it, and how it must end."""
+"""The job that is attacked: real processes of `rubato train`, what a stranger and a bad member know of it, and how it
+must end."""
 
 import glob
 import json
@@ -10,8 +11,8 @@ import time
 from http2 import PATIENCE, Gone
 from rubato import CALLER, Key, Session, parse, proto
 
-# One micro-batch a step: the member of the highest rank computes all, so that bad members, of lower ranks, are given nothing to
-# compute. Whatever they say then must change no bit.
+# One micro-batch a step: the member of the highest rank computes all, so that bad members, of lower ranks, are given
+# nothing to compute. Whatever they say then must change no bit.
 JOB = """version: 1
 name: attacked
 seed: 7
@@ -49,12 +50,15 @@ class World:
         self.run = f"{folder}/run"
         self._processes = []
         self._write("job.yaml", JOB % 10**9)
-        self._train = self.start("train", [self._rubato, "train", "job.yaml", "--run-dir", "run"], RUBATO_TEST_COMPUTE_MS="3")
+        self._train = self.start("train", [self._rubato, "train", "job.yaml", "--run-dir", "run"],
+                                 RUBATO_TEST_COMPUTE_MS="3")
         self.await_file("run/metrics.jsonl")
         self.coordinator = self.read("run/address").strip()
         self.shard = re.search(r"listening address=(\S+)", self.read("run/logs/server-1.log")).group(1)
-        self.keys = {role: Key(self.read(f"run/{file}")) for role, file in (("operator", "token"), ("worker", "worker-key"))}
-        self.pids = {f"server {number}": self._pid_of(address) for number, address in enumerate((self.coordinator, self.shard))}
+        self.keys = {role: Key(self.read(f"run/{file}"))
+                     for role, file in (("operator", "token"), ("worker", "worker-key"))}
+        self.pids = {f"server {number}": self._pid_of(address)
+                     for number, address in enumerate((self.coordinator, self.shard))}
         # Nobody but its own user can read that; of the secret the observer's key is made.
         with open(f"/proc/{self.pids['server 0']}/environ", "rb") as file:
             secret = Key(re.search(rb"RUBATO_KEY=(\S+?)\0", file.read()).group(1).decode())
@@ -82,8 +86,9 @@ class World:
 
     def start(self, name, arguments, **environment):
         with open(f"{self.folder}/{name}.log", "wb") as log:
-            process = subprocess.Popen(["/usr/bin/setpriv", "--pdeathsig", "KILL"] + arguments, cwd=self.folder, stdout=log, stderr=log,
-                                       stdin=subprocess.DEVNULL, env=dict(os.environ, TMPDIR=self.folder, **environment))
+            process = subprocess.Popen(["/usr/bin/setpriv", "--pdeathsig", "KILL"] + arguments, cwd=self.folder,
+                                       stdout=log, stderr=log, stdin=subprocess.DEVNULL,
+                                       env=dict(os.environ, TMPDIR=self.folder, **environment))
         self._processes.append(process)
         return process
 
@@ -94,7 +99,8 @@ class World:
             process.wait()
 
     def command(self, verb, *more):
-        done = subprocess.run([self._rubato, verb, "run", *more], cwd=self.folder, capture_output=True, timeout=60, check=False)
+        done = subprocess.run([self._rubato, verb, "run", *more], cwd=self.folder, capture_output=True, timeout=60,
+                              check=False)
         if done.returncode != 0:
             raise Failure(f"rubato {verb}: {done.stderr.decode(errors='replace')}")
         return done.stdout
@@ -102,7 +108,8 @@ class World:
     def texts(self):
         """What people read of the run, by name."""
         texts = []
-        for path in glob.glob(f"{self.run}/logs/*") + [f"{self.folder}/train.log", f"{self.run}/views.jsonl", f"{self.run}/metrics.jsonl"]:
+        for path in glob.glob(f"{self.run}/logs/*") + [f"{self.folder}/train.log", f"{self.run}/views.jsonl",
+                                                       f"{self.run}/metrics.jsonl"]:
             with open(path, "rb") as file:
                 texts.append((os.path.basename(path), file.read()))
         return texts
@@ -144,13 +151,15 @@ class World:
 
     def registration(self, **other):
         """Of a worker of this job, as a PeerMessage, but for what is `other`."""
-        f = dict(version="0.1.0", job_digest=self.digest, process="bad member", address=None, shard=None, rank=-1, layout=self._layout,
-                 data_digest=self.data_digest, train_samples=1500, test_samples=200, numerics="none", worker=b"", last_term=None, attempt=None)
+        f = dict(version="0.1.0", job_digest=self.digest, process="bad member", address=None, shard=None, rank=-1,
+                 layout=self._layout, data_digest=self.data_digest, train_samples=1500, test_samples=200,
+                 numerics="none", worker=b"", last_term=None, attempt=None)
         f.update(other)
         role = [(4, f["shard"])] if f["shard"] is not None else \
-            [(5, proto((1, f["rank"]), (2, f["layout"]), (3, f["data_digest"]), (4, f["train_samples"]), (5, f["test_samples"]),
-                       (6, f["numerics"])) + f["worker"])]
-        more = [(number, f[name]) for number, name in ((3, "address"), (8, "attempt"), (9, "last_term")) if f[name] is not None]
+            [(5, proto((1, f["rank"]), (2, f["layout"]), (3, f["data_digest"]), (4, f["train_samples"]),
+                       (5, f["test_samples"]), (6, f["numerics"])) + f["worker"])]
+        more = [(number, f[name]) for number, name in ((3, "address"), (8, "attempt"), (9, "last_term"))
+                if f[name] is not None]
         return proto((1, proto((1, f["version"]), (2, f["job_digest"]), *role, (6, f["process"]), *more)))
 
     @staticmethod
@@ -198,11 +207,13 @@ class World:
 
     def sockets(self):
         """How many each server has."""
-        return {name: sum(os.readlink(path).startswith("socket") for path in glob.glob(f"/proc/{pid}/fd/*") if os.path.islink(path))
+        return {name: sum(os.readlink(path).startswith("socket")
+                          for path in glob.glob(f"/proc/{pid}/fd/*") if os.path.islink(path))
                 for name, pid in self.pids.items()}
 
     def await_sockets(self, before):
-        await_true(lambda: all(now <= before[name] for name, now in self.sockets().items()), f"the servers have {before} sockets again")
+        await_true(lambda: all(now <= before[name] for name, now in self.sockets().items()),
+                   f"the servers have {before} sockets again")
 
     def end(self):
         """Stops the job and runs it once more, undisturbed; what is wrong, in sentences."""
@@ -213,7 +224,8 @@ class World:
         summary = json.loads(self.read("run/summary.json"))
         if summary["servers_lost"]:
             wrong.append("a server died")
-        granted = {grant["rank"] for view in self.views()[self._first_view:] for span in view["assignments"] for grant in span["grants"]}
+        granted = {grant["rank"] for view in self.views()[self._first_view:]
+                   for span in view["assignments"] for grant in span["grants"]}
         if granted != {HIGHEST}:
             wrong.append(f"bad members were given work: ranks {granted}")
         self._write("job.yaml", JOB % summary["steps"])
@@ -223,5 +235,6 @@ class World:
         bits, undisturbed = summary["digest"], json.loads(self.read("again/summary.json"))["digest"]
         if bits != undisturbed:
             wrong.append(f"the bits differ: {bits}, undisturbed {undisturbed}")
-        print(f"\n{summary['steps']} steps; the digest of the final parameters is {bits[:16]}..., undisturbed {undisturbed[:16]}...")
+        print(f"\n{summary['steps']} steps; the digest of the final parameters is {bits[:16]}..., "
+              f"undisturbed {undisturbed[:16]}...")
         return wrong
