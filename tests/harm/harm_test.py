@@ -8,9 +8,10 @@ Usage: harm_test.py RUBATO SERVER WORKER SLOW_DISK   (the binaries, and the libr
   RUBATO_HARM_LEASE=4      seconds, of each job (2); for a machine with much other work
   RUBATO_HARM_TIMES=1      fails where going on, or an end, takes longer than it may; else that is only printed
 
-A round that finds something says what, and where its files are. Where the machine took more than a third of a lease from one
-thread within a lease, who is silent, late or gone proves nothing, and the round counts as starved; bits and accounts count always.
-A seed repeats the same draws, at the same steps as far as the machine lets it. docs/views.md says what is judged.
+A round that finds something says what, and where its files are. Where the machine took more than a third of a lease
+from one thread within a lease, who is silent, late or gone proves nothing, and the round counts as starved; bits and
+accounts count always. A seed repeats the same draws, at the same steps as far as the machine lets it. docs/views.md
+says what is judged.
 """
 
 import os
@@ -53,8 +54,8 @@ def main():
     machine.close()
     if not findings and not starved:
         os.rmdir(base)
-    print(f"{number} rounds, {sum(harms.values())} harms, {len(findings)} findings {findings or ''}, {len(late)} late {late or ''}, {len(starved)} starved "
-          f"{starved or ''}")
+    print(f"{number} rounds, {sum(harms.values())} harms, {len(findings)} findings {findings or ''}, "
+          f"{len(late)} late {late or ''}, {len(starved)} starved {starved or ''}")
     for kind, count in sorted(harms.items()):
         print(f"  {count:5d} {kind}")
     for kind, measured in sorted(times.items()):

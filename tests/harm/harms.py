@@ -26,14 +26,16 @@ class Harms:
         def members():
             ranks = self._ranks()
             return [(worker, ranks[worker.pid]) for worker in self._workers() if worker.pid in ranks]
-        victim, victim.rank = self._random.choice(self._job.events.wait(members, "a worker takes part", self._job.head()))
+        found = self._job.events.wait(members, "a worker takes part", self._job.head())
+        victim, victim.rank = self._random.choice(found)
         victim.harmed.add(how)
         self._say(f"step {self._job.step()}: {how}: {victim}")
         return victim
 
     def _ranks(self):
         """Of the workers that take part, by process."""
-        return {int(member["process"].rsplit(" ", 1)[1]): member["rank"] for member in self._job.status().get("members", [])}
+        members = self._job.status().get("members", [])
+        return {int(member["process"].rsplit(" ", 1)[1]): member["rank"] for member in members}
 
     def _replace(self):
         """As many workers as before: by hand another is started; the launcher does it by itself."""
@@ -42,7 +44,8 @@ class Harms:
             worker = self._job.add_worker()
             self._say(f"a worker joins: {worker}")
         elif len(self._workers()) < 2:
-            self._job.events.wait(lambda: len(self._workers()) >= 2, "the launcher starts another", [self._job.launcher])
+            self._job.events.wait(lambda: len(self._workers()) >= 2, "the launcher starts another",
+                                  [self._job.launcher])
         else:
             return
         self._job.events.wait(lambda: len(self._job.views()) > before, "it joins", self._job.head())
@@ -58,7 +61,8 @@ class Harms:
         longest = max((after - before for before, after in zip(times, times[1:])), default=0.0)
         self.times.append((kind, longest, taken))
         if longest > LEASE + 1 + taken:
-            self.late.append(f"after {kind} training stood still for {longest:.2f} s, {taken:.2f} s of it taken by the machine")
+            self.late.append(f"after {kind} training stood still for {longest:.2f} s, "
+                             f"{taken:.2f} s of it taken by the machine")
 
     def _is_blamed(self, victim, how):
         """Once more than before."""
@@ -70,7 +74,8 @@ class Harms:
         victim = self._victim("killed")
         self._timed("a worker's death", lambda: victim.send(signal.SIGKILL), self._is_blamed(victim, "is gone"))
         if self._replaces:
-            self._job.await_said(self._job.launcher, f"worker {victim.rank} (\\(.*\\) )?ended: killed by signal 9 .SIGKILL.; started again")
+            ended = f"worker {victim.rank} (\\(.*\\) )?ended: killed by signal 9 .SIGKILL.; started again"
+            self._job.await_said(self._job.launcher, ended)
 
     def _leave(self):
         if not self._by_hand and len(self._workers()) < 3:
@@ -90,7 +95,8 @@ class Harms:
 
     def _freeze(self):
         victim = self._victim("frozen")
-        self._timed("a worker's freeze", lambda: victim.send(signal.SIGSTOP), self._is_blamed(victim, "was not heard of"))
+        self._timed("a worker's freeze", lambda: victim.send(signal.SIGSTOP),
+                    self._is_blamed(victim, "was not heard of"))
         self._job.await_steps(self._random.randint(0, 200))
         victim.send(signal.SIGCONT)
         self._joins_anew(victim)
@@ -112,7 +118,8 @@ class Harms:
         self._pause_server(self._job.coordinator())
 
     def _pause_shard(self):
-        self._pause_server(self._random.choice([server for server in self._job.servers() if not self._job.coordinates(server)]))
+        others = [server for server in self._job.servers() if not self._job.coordinates(server)]
+        self._pause_server(self._random.choice(others))
 
     def _pause_server(self, server):
         seconds = self._random.uniform(0.05, 0.6) * LEASE
@@ -168,7 +175,8 @@ class Harms:
         self._say(f"step {self._job.step()}: switch to {MODES[self._mode]}")
         self._end_stretch(before)
         lineage = self._job.views()[-1]["lineage"]
-        code, _, err = self._job.rubato("switch", "--mode", ("sync", "async", "bounded,staleness=2")[self._mode], self._job.run)
+        mode = ("sync", "async", "bounded,staleness=2")[self._mode]
+        code, _, err = self._job.rubato("switch", "--mode", mode, self._job.run)
         judge.expect(code == 0, f"rubato switch: exit code {code}: {err}")
         self._job.events.wait(lambda: self._job.views()[-1]["lineage"] > lineage, "the switch", self._job.head())
         self._begin_stretch()

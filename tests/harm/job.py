@@ -33,7 +33,8 @@ metrics: {every: {samples: 1}}
 
 class Programs:
     def __init__(self, rubato, server, worker, slow_disk):
-        self.rubato, self.server, self.worker, self.slow_disk = map(os.path.abspath, (rubato, server, worker, slow_disk))
+        self.rubato, self.server = os.path.abspath(rubato), os.path.abspath(server)
+        self.worker, self.slow_disk = os.path.abspath(worker), os.path.abspath(slow_disk)
 
 
 class Process:
@@ -142,8 +143,9 @@ class Job:
         """Starts a process, which is killed with this one; what it says goes to NAME.log."""
         log = self.path(name + ".log")
         with open(log, "ab") as file:
-            popen = subprocess.Popen(["/usr/bin/setpriv", "--pdeathsig", "KILL"] + arguments, cwd=self.folder, stdout=file,
-                                     stderr=file, stdin=subprocess.DEVNULL, env=dict(self.environment, **(more or {})))
+            popen = subprocess.Popen(["/usr/bin/setpriv", "--pdeathsig", "KILL"] + arguments, cwd=self.folder,
+                                     stdout=file, stderr=file, stdin=subprocess.DEVNULL,
+                                     env=dict(self.environment, **(more or {})))
             begins = file.tell()
         process = Process(name, popen.pid, log, popen)
         process.log_begins = begins
@@ -152,8 +154,8 @@ class Job:
 
     def rubato(self, *arguments, patience=PATIENCE):
         """Its exit code, what it printed, and what it said."""
-        done = subprocess.run([self.programs.rubato, *arguments], cwd=self.folder, env=self.environment, capture_output=True,
-                              text=True, timeout=patience)
+        done = subprocess.run([self.programs.rubato, *arguments], cwd=self.folder, env=self.environment,
+                              capture_output=True, text=True, timeout=patience)
         return done.returncode, done.stdout, done.stderr
 
     def train_lines(self):
@@ -187,7 +189,8 @@ class Job:
     def servers(self):
         """The last process of each shard, and behind them that of a coordinator of its own."""
         self.find_children()
-        last = {process.name: process for process in self.processes if process.name.startswith(("server", "coordinator"))}
+        last = {process.name: process for process in self.processes
+                if process.name.startswith(("server", "coordinator"))}
         return [last[name] for name in sorted(last, key=lambda name: (name == "coordinator", name))]
 
     def number(self, server):
@@ -211,16 +214,25 @@ class Job:
     def checkpoints(self):
         """Those that are whole, in order."""
         folder = f"{self.run}/checkpoints"
-        return sorted(f"{folder}/{name}" for name in os.listdir(folder) if name.startswith("step-") and not name.endswith(".tmp")) \
-            if os.path.isdir(folder) else []
+        if not os.path.isdir(folder):
+            return []
+        return sorted(f"{folder}/{name}" for name in os.listdir(folder)
+                      if name.startswith("step-") and not name.endswith(".tmp"))
 
     def returns(self):
-        """Of each term that followed another and trained: the checkpoint ("" for the beginning, None where it went on with what all
-        shards had kept) and the samples to be trained again."""
-        found = re.findall(r"warning: (?:went back to step \d+ \((.*?)\) because .*; (\d+) samples are trained again|"
-                           r"goes on at step \d+ after .*; all shards have kept their values)", self.coordinator().said())
-        return [(None, 0) if not path else ("" if path == "the beginning" else os.path.join(self.folder, path), int(samples))
-                for path, samples in found]
+        """Of each term that followed another and trained: the checkpoint ("" for the beginning, None where it went on
+        with what all shards had kept) and the samples to be trained again."""
+        found = re.findall(
+            r"warning: (?:went back to step \d+ \((.*?)\) because .*; (\d+) samples are trained again|"
+            r"goes on at step \d+ after .*; all shards have kept their values)", self.coordinator().said())
+        returns = []
+        for path, samples in found:
+            if not path:
+                returns.append((None, 0))
+            else:
+                checkpoint = "" if path == "the beginning" else os.path.join(self.folder, path)
+                returns.append((checkpoint, int(samples)))
+        return returns
 
     def begun_at(self):
         """Steps, or contributions on arrival, that were done when the last term that trained began."""
@@ -233,7 +245,8 @@ class Job:
 
     def await_said(self, process, pattern):
         """The match, in all that the process has said."""
-        return self.events.wait(lambda: re.search(pattern, process.said_itself()), f"{process} says '{pattern}'", [process])
+        return self.events.wait(lambda: re.search(pattern, process.said_itself()), f"{process} says '{pattern}'",
+                                [process])
 
     def close(self):
         for process in self.processes:
@@ -242,8 +255,8 @@ class Job:
 
 
 class JobByHand(Job):
-    """Servers and workers that are started one by one. Their connections go through proxies: the door to shard K's data is
-    "data K", those by which processes call the coordinator are "of PROCESS"."""
+    """Servers and workers that are started one by one. Their connections go through proxies: the door to shard K's
+    data is "data K", those by which processes call the coordinator are "of PROCESS"."""
 
     def __init__(self, programs, folder, tag, shape):
         super().__init__(programs, folder, tag, shape)
@@ -259,11 +272,13 @@ class JobByHand(Job):
         self.await_steps(3, "training begins")
 
     def start_server(self, number):
-        """That of servers(), the first time, or again: then who coordinates listens where it did, and the others anywhere."""
+        """That of servers(), the first time, or again: then who coordinates listens where it did, and the others
+        anywhere."""
         has_shard = number < self.shape["servers"]
         name = f"server-{number}" if has_shard else "coordinator"
         coordinates = number == (self.shape["servers"] if self.apart else 0)
-        arguments = [self.programs.server, "--config", "job.yaml", "--listen", f"127.0.0.1:{self._coordinator if coordinates else 0}"]
+        arguments = [self.programs.server, "--config", "job.yaml",
+                     "--listen", f"127.0.0.1:{self._coordinator if coordinates else 0}"]
         if has_shard:
             arguments += ["--shard", str(number), "--advertise", f"127.0.0.1:{self._ports[number]}"]
         else:
@@ -323,9 +338,8 @@ class JobByTrain(Job):
         self._guests += 1
         with open(f"{self.run}/address") as file:
             address = file.read().strip()
-        return self.start(f"worker-guest-{self._guests}", [self.programs.worker, "--config", f"{self.run}/job.yaml", "--set",
-                                                           f"cluster.address={address}"],
-                          {"RUBATO_KEY_FILE": f"{self.run}/worker-key"})
+        arguments = [self.programs.worker, "--config", f"{self.run}/job.yaml", "--set", f"cluster.address={address}"]
+        return self.start(f"worker-guest-{self._guests}", arguments, {"RUBATO_KEY_FILE": f"{self.run}/worker-key"})
 
     def find_children(self):
         known = {process.pid for process in self.processes}

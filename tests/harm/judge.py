@@ -28,8 +28,8 @@ def ledger(status):
 
 
 def blocks(summary, job):
-    """Each block's version is the number of contributions on arrival and of steps in sync, each sample counted once. Accounts
-    are those of the last term, with what the checkpoint holds that it began at, or what was kept."""
+    """Each block's version is the number of contributions on arrival and of steps in sync, each sample counted once.
+    Accounts are those of the last term, with what the checkpoint holds that it began at, or what was kept."""
     views = [view for view in job.views() if view["term"] == job.term()]
     lineages = {}  # -> (is sync, the version that it began at)
     for view in views:
@@ -39,7 +39,8 @@ def blocks(summary, job):
     if job.term() > 1 and not in_order[0][0]:
         checkpoint = job.returns()[-1][0]
         # With what was left of the units given out, a later one has its name.
-        is_replaced = checkpoint and f"checkpoint {checkpoint}\n" in job.coordinator().said().rpartition("went back to step")[2]
+        since = job.coordinator().said().rpartition("went back to step")[2]
+        is_replaced = checkpoint and f"checkpoint {checkpoint}\n" in since
         in_order[0] = (False, job.begun_at() if checkpoint is None or is_replaced else updates_before(checkpoint))
         if checkpoint is None:
             gaps = 2 * sum(process.name.startswith("worker") for process in job.processes)
@@ -71,35 +72,40 @@ def updates_before(checkpoint):
 
 
 def terms(summary, job, loses_lines):
-    """Views count from 1 in each term; a server was lost for each but the first; what was trained in vain is told to the step.
-    `loses_lines`: the disk was full for a while, and what was trained then is in no line."""
+    """Views count from 1 in each term; a server was lost for each but the first; what was trained in vain is told to
+    the step. `loses_lines`: the disk was full for a while, and what was trained then is in no line."""
     before = (0, 0)
     for view in job.views():
         now = (view["term"], view["view"])
         follows = now == (before[0], before[1] + 1) or (now[0] > before[0] and now[1] == 1)
         expect(follows, f"view {now[1]} of term {now[0]} comes after view {before[1]} of term {before[0]}")
         before = now
-    expect(summary["servers_lost"] == job.term() - 1, f"{job.term()} terms, and servers_lost is {summary['servers_lost']}")
-    samples = [line["samples"] for line in job.train_lines()] + [summary["samples"]]  # the last term may have trained nothing
+    expect(summary["servers_lost"] == job.term() - 1,
+           f"{job.term()} terms, and servers_lost is {summary['servers_lost']}")
+    # The last term may have trained nothing.
+    samples = [line["samples"] for line in job.train_lines()] + [summary["samples"]]
     drops = sum(max(0, earlier - later) for earlier, later in zip(samples, samples[1:]))
     found, slack = summary["samples_rolled_back"], 512 * (job.term() - 1)  # what a line may tell of, or not yet
     told = sum(samples for _, samples in job.returns())
     expect(drops - slack <= found <= (told if loses_lines else drops + slack),
-           f"samples_rolled_back: {found}, by the lines of metrics.jsonl {drops} to within {slack}; told: {job.returns()}")
+           f"samples_rolled_back: {found}, by the lines of metrics.jsonl {drops} to within {slack}; "
+           f"told: {job.returns()}")
 
 
 def culprits(job, kinds):
     """Whoever is blamed was harmed, in a way that explains it. `kinds` are those that may cost a worker its place."""
     harmed = {process.pid: process.harmed for process in job.processes}
-    blames = re.findall(r"warning: (worker|shard) (\d+) \(\S+ pid (\d+)\) (is gone|was not heard of|failed|is alive but|says)",
-                        job.coordinator().said())
+    blames = re.findall(
+        r"warning: (worker|shard) (\d+) \(\S+ pid (\d+)\) (is gone|was not heard of|failed|is alive but|says)",
+        job.coordinator().said())
     for role, number, pid, how in blames:
         expect(harmed.get(int(pid), set()) & set(kinds),
                f"{role} {number} (pid {pid}) is blamed ('{how}'), which was {harmed.get(int(pid)) or 'not harmed'}")
 
 
 def nothing_left(job, tag, ports):
-    """No process with the tag, nobody who listens at the ports, no temporary file in the folder that all used for such."""
+    """No process with the tag, nobody who listens at the ports, no temporary file in the folder that all used for
+    such."""
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) != os.getpid():
             try:
@@ -113,7 +119,8 @@ def nothing_left(job, tag, ports):
     with open("/proc/net/tcp") as table:
         listening = {int(line.split()[1].split(":")[1], 16) for line in list(table)[1:] if line.split()[3] == "0A"}
     expect(not listening & set(ports), f"ports are left: {listening & set(ports)}")
-    left = [name for name in os.listdir("/dev/shm") if "rubato" in name and "rubato_fuzz" not in name]  # those are fuzzers'
+    # Those of fuzzers are theirs.
+    left = [name for name in os.listdir("/dev/shm") if "rubato" in name and "rubato_fuzz" not in name]
     expect(not left, f"shared memory is left: {left}")
 
 
@@ -150,8 +157,9 @@ def same_stretch(job, begin, end, number):
         samples = int(json.load(file)["samples"])
     again = job.path(f"again-{number}")
     code, _, err = job.rubato("train", "--resume", begin, "--run-dir", again, "--set",
-                              "cluster={servers: 1, workers: 1, address: '127.0.0.1:0'}", "--set", "consistency=sync", "--set",
-                              f"train.until={{samples: {samples}}}", "--set", "metrics.every={steps: 100}")
+                              "cluster={servers: 1, workers: 1, address: '127.0.0.1:0'}",
+                              "--set", "consistency=sync", "--set", f"train.until={{samples: {samples}}}",
+                              "--set", "metrics.every={steps: 100}")
     expect(code == 0, f"repeating {begin} to {end}: exit code {code}: {err}")
     found, repeated = (digest(job, path) for path in (end, again))
     expect(found == repeated, f"from {begin} to {end}: digest {found}, repeated {repeated}")

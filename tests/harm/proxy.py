@@ -1,4 +1,5 @@
-"""Proxies of TCP connections that harm them as networks do: bytes stay away, come late, or overtake those of other connections.
+"""Proxies of TCP connections that harm them as networks do: bytes stay away, come late, or overtake those of other
+connections.
 
 Within a connection bytes keep their order, as TCP has it. Nobody is told of anything.
 """
@@ -91,8 +92,8 @@ class Proxies:
         self._poke()
 
     def bar(self, name):
-        """As a network that is cut, the door answers nobody: a kernel takes connections for who does not accept them, until the
-        queue for them is full."""
+        """As a network that is cut, the door answers nobody: a kernel takes connections for who does not accept them,
+        until the queue for them is full."""
         with self._lock:
             door = self._doors[name]
             door.barred = True
@@ -114,7 +115,8 @@ class Proxies:
         self._poke()
 
     def cut(self, is_cut):
-        """From now on connections of which `is_cut` is true, old and new ones, carry nothing. Returns what heal takes."""
+        """From now on connections of which `is_cut` is true, old and new ones, carry nothing. Returns what heal
+        takes."""
         with self._lock:
             self._cuts.append(is_cut)
         self._poke()

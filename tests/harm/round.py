@@ -39,7 +39,8 @@ class Round(Harms, ServerHarms):
             self._surroundings = "plain"
         self._mode = draw.choice((0, 0, 0, 1, 2))
         # Who ends by a server's loss is a job whose servers nobody starts again.
-        self._ending = draw.choice(("stop", "stop", "stop", "stop and kill", "signal", "kill", "freeze", "stick", "cut"))
+        self._ending = draw.choice(("stop", "stop", "stop", "stop and kill", "signal", "kill", "freeze", "stick",
+                                    "cut"))
         self._comes_back = self._ending in ("stop", "stop and kill", "signal")
         self._replaces = not self._by_hand and self._comes_back  # the launcher, who was lost
         shape = {"servers": draw.randint(1, 3), "workers": draw.randint(2, 4), "most": 6, "mode": MODES[self._mode],
@@ -86,7 +87,8 @@ class Round(Harms, ServerHarms):
         os.makedirs(disk)
         self._disk = subprocess.Popen(
             ["/usr/bin/setpriv", "--pdeathsig", "KILL", "/usr/bin/unshare", "-rm", "/bin/sh", "-c",
-             f"mount -t tmpfs -o size=128m none {disk} && echo ready && exec sleep 10000"], stdout=subprocess.PIPE, text=True)
+             f"mount -t tmpfs -o size=128m none {disk} && echo ready && exec sleep 10000"],
+            stdout=subprocess.PIPE, text=True)
         if self._disk.stdout.readline() != "ready\n":
             self._say("no file system can be mounted here: the disk is not filled")
             self._surroundings = "plain"
@@ -167,9 +169,11 @@ class Round(Harms, ServerHarms):
         judge.blocks(summary, self._job)
         judge.terms(summary, self._job, self._surroundings == "small disk")
         if not self._may_go_back:
-            judge.expect(summary["samples_rolled_back"] == 0, f"samples_rolled_back: {summary['samples_rolled_back']}, and no shard "
-                                                              f"was lost; told: {self._job.returns()}")
-        judge.expect(judge.digest(self._job, self._job.run) == summary["digest"], "the parameters are not the summary's")
+            judge.expect(summary["samples_rolled_back"] == 0,
+                         f"samples_rolled_back: {summary['samples_rolled_back']}, and no shard was lost; "
+                         f"told: {self._job.returns()}")
+        judge.expect(judge.digest(self._job, self._job.run) == summary["digest"],
+                     "the parameters are not the summary's")
         if not self._switches and self._mode == 0:
             judge.same_bits(self._job, summary["steps"])
         for number, (begin, end) in enumerate(self._stretches):

@@ -34,7 +34,8 @@ class ServerHarms:
     def _lose_server(self, how):
         job, draw = self._job, self._random
         server = self._draw_server(how)
-        company = draw.choice(["alone", "a checkpoint", "again", "a worker's death"] + ["a switch"] * 2 * self._switches)
+        company = draw.choice(["alone", "a checkpoint", "again", "a worker's death"] +
+                              ["a switch"] * 2 * self._switches)
         if self._surroundings == "few descriptors" and company in ("a checkpoint", "a switch"):
             company = "alone"
         self._say(f"step {job.step()}, term {job.term()}: {how} {server}, with {company}")
@@ -66,7 +67,8 @@ class ServerHarms:
         self._may_go_back = self._may_go_back or has_lost
         if job.term() > term:
             self._kept(before, term, losses)
-            judge.expect(has_lost or not self._apart or job.returns()[-1] == (None, 0), f"lost the coordinator, and went back: {job.returns()}")
+            judge.expect(has_lost or not self._apart or job.returns()[-1] == (None, 0),
+                         f"lost the coordinator, and went back: {job.returns()}")
         self._mode_holds()
         if self._by_hand and len(self._workers()) < 2:
             self._replace()
@@ -78,7 +80,8 @@ class ServerHarms:
         return self._job.coordinator() if is_head else self._job.servers()[number]
 
     def _lose_server_on_full_disk(self, clear):
-        """Who coordinates cannot write down that a term begins, and ends; there is space again when it is started once more."""
+        """Who coordinates cannot write down that a term begins, and ends; there is space again when it is started
+        once more."""
         before, term = self._newest(), self._job.term()
         server = self._random.choice(self._job.servers())
         self._say(f"kill {server} meanwhile")
@@ -89,7 +92,8 @@ class ServerHarms:
         first = self._job.coordinator()
         if self._by_hand:
             self._job.events.wait(first.has_ended, f"{first} ends for want of space")
-            judge.expect(server is first or "No space left on device" in first.last_words(), f"{first}: {first.last_words()}")
+            judge.expect(server is first or "No space left on device" in first.last_words(),
+                         f"{first}: {first.last_words()}")
         else:
             self._stalls_for(self._random.uniform(0, 0.3))
         clear()
@@ -117,8 +121,8 @@ class ServerHarms:
         return command
 
     def _after_command(self, command, company):
-        """A checkpoint that was told of is whole, which _kept sees; a switch that was accepted holds, and one that broke is asked
-        for again."""
+        """A checkpoint that was told of is whole, which _kept sees; a switch that was accepted holds, and one that
+        broke is asked for again."""
         out, err = command.communicate(timeout=60)
         self._say(f"rubato {command.args[1]}: {command.returncode}: {(out or err).strip()}")
         if company == "a checkpoint":
@@ -133,7 +137,8 @@ class ServerHarms:
         self._begin_stretch()
 
     def _harm_server(self, how, server):
-        """By hand also what the person does, who starts it again. Returns from when on going back counts, if not from now."""
+        """By hand also what the person does, who starts it again. Returns from when on going back counts, if not from
+        now."""
         server.harmed.add(HARMED[how])
         told = self._blames(server)
         begin = None
@@ -161,7 +166,8 @@ class ServerHarms:
             thread.release()
         else:
             doors, is_head = self._job.doors_of(server), self._job.coordinates(server)
-            cut = self._job.proxies.cut(lambda connection: connection.door in doors or (is_head and connection.pid == server.pid))
+            cut = self._job.proxies.cut(
+                lambda connection: connection.door in doors or (is_head and connection.pid == server.pid))
             for door in doors:
                 self._job.proxies.bar(door)
             self._await_blame(server, told)
@@ -177,7 +183,8 @@ class ServerHarms:
         return begin
 
     def _coordinator_is_back(self):
-        """Its connections have broken meanwhile, or not: it may go on in the same term, and whom it misses has done nothing."""
+        """Its connections have broken meanwhile, or not: it may go on in the same term, and whom it misses has done
+        nothing."""
         for process in self._job.alive():
             process.harmed.add("cut off")
         self._stalls_for(LEASE)
@@ -228,13 +235,14 @@ class ServerHarms:
         return status.get("state") == "training" and f"pid {lost.pid}" not in str(status)
 
     def _judge_time(self, kind, how, company, seconds, taken):
-        self.times.append((f"{kind} ({'by hand' if self._by_hand else 'by train'}{', again' * (company == 'again')})", seconds, taken))
+        by, again = "by hand" if self._by_hand else "by train", ", again" * (company == "again")
+        self.times.append((f"{kind} ({by}{again})", seconds, taken))
         longest = LONGEST + (LEASE if how in SILENT or company == "a worker's death" else 0)
         if company == "again":
             longest += LONGEST
         if seconds > longest + taken:
-            self.late.append(f"after {how} of a server, with {company}, the first step came after {seconds:.2f} s, {taken:.2f} s of it "
-                             "taken by the machine")
+            self.late.append(f"after {how} of a server, with {company}, the first step came after {seconds:.2f} s, "
+                             f"{taken:.2f} s of it taken by the machine")
 
     def _newest(self):
         whole = self._job.checkpoints()
@@ -250,6 +258,7 @@ class ServerHarms:
                      f"{losses} losses took {self._job.term() - term} terms: " + self._job.coordinator().said()[-1500:])
 
     def _mode_holds(self):
+        found = self._job.views()[-1]["mode"]
         self._job.events.wait(lambda: self._job.views()[-1]["mode"] == NAMES[self._mode],
-                              f"mode {NAMES[self._mode]}, which holds or was asked for; found {self._job.views()[-1]['mode']}",
+                              f"mode {NAMES[self._mode]}, which holds or was asked for; found {found}",
                               self._job.head())

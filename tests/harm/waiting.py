@@ -33,8 +33,8 @@ class Events:
         os.close(self._inotify)
 
     def wait(self, wanted, what, processes=(), patience=PATIENCE, grain=1):
-        """Returns what `wanted` says as soon as that is true, or, where no file and no process tells, within `grain` seconds.
-        Finding if it does not come, or comes to nothing because all of `processes` have ended."""
+        """Returns what `wanted` says as soon as that is true, or, where no file and no process tells, within `grain`
+        seconds. Finding if it does not come, or comes to nothing because all of `processes` have ended."""
         poll = select.poll()
         poll.register(self._inotify, select.POLLIN)
         for process in processes:
@@ -64,8 +64,8 @@ class Events:
 
 
 class Machine:
-    """What the machine takes of the time: a round's threads may be ready and get no processor (the kernel counts it), and all may
-    stand still at once (a thread that has nothing to do wakes later than it asked for)."""
+    """What the machine takes of the time: a round's threads may be ready and get no processor (the kernel counts it),
+    and all may stand still at once (a thread that has nothing to do wakes later than it asked for)."""
 
     _BEAT = 0.1
 
@@ -116,7 +116,8 @@ class Machine:
 
 
 class Taken:
-    """The seconds that the machine takes of a stretch of time: of all threads together, since any of them may be waited for."""
+    """The seconds that the machine takes of a stretch of time: of all threads together, since any of them may be
+    waited for."""
 
     def __init__(self, machine):
         self._machine, self._total, self._waited = machine, machine.total, machine.waited()
@@ -128,7 +129,8 @@ class Taken:
 
 
 class StoppedThread:
-    """Stops the first thread of this name of a process (that of the program is the main thread's), by a tracer of its own, until it is released."""
+    """Stops the first thread of this name of a process (that of the program is the main thread's), by a tracer of its
+    own, until it is released."""
 
     _SEIZE, _INTERRUPT, _WALL = 0x4206, 0x4207, 0x40000000
 
@@ -140,7 +142,8 @@ class StoppedThread:
         self._tracer = os.fork()
         if self._tracer == 0:
             _libc.prctl(1, 9)  # to be killed with its parent
-            stopped = _libc.ptrace(self._SEIZE, tasks[0], 0, 0) == 0 and _libc.ptrace(self._INTERRUPT, tasks[0], 0, 0) == 0
+            stopped = (_libc.ptrace(self._SEIZE, tasks[0], 0, 0) == 0 and
+                       _libc.ptrace(self._INTERRUPT, tasks[0], 0, 0) == 0)
             if stopped:
                 os.waitpid(tasks[0], self._WALL)
             os.write(tell, struct.pack("?", stopped))
