@@ -32,15 +32,17 @@ def chromium(suite, test):
 
 
 def ask(browser, page, script, folder, width=1400, fragment=""):
-    """What `script`, run at the end of the page, puts into `answer`, and its `errors`. The page's address ends with `fragment`."""
+    """What `script`, run at the end of the page, puts into `answer`, and its `errors`. The page's address ends with
+    `fragment`."""
     begin, end = page.index("<head>") + 6, page.rindex("</body>")
     with open(f"{folder}/probed.html", "w", encoding="utf-8") as file:
         file.write(page[:begin] + PROBE + page[begin:end] + f"<script>{script}</script>" + TELL + page[end:])
     with open(f"{folder}/frame.html", "w", encoding="utf-8") as file:
         file.write(FRAME % (fragment, width))
     done = subprocess.run(
-        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile",
-         "--window-size=1500,1300", "--virtual-time-budget=5000", "--dump-dom", f"file://{folder}/frame.html"],
+        [browser, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+         f"--user-data-dir={folder}/profile", "--window-size=1500,1300", "--virtual-time-budget=5000", "--dump-dom",
+         f"file://{folder}/frame.html"],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, check=False, env={**os.environ, "HOME": folder})
     found = re.search(r'data-answer="([^"]*)"', done.stdout)
     assert found, (done.returncode, done.stderr[-2000:], done.stdout[-500:])

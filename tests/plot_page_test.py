@@ -1,7 +1,7 @@
 """A browser draws the page of `rubato plot`.
 
-Makes two runs' metrics with a gap, lets headless Chromium open the page, and asks Chart.js in it what it has drawn, and the
-canvases whether they hold the runs' colours. Skipped without Chromium.
+Makes two runs' metrics with a gap, lets headless Chromium open the page, and asks Chart.js in it what it has drawn,
+and the canvases whether they hold the runs' colours. Skipped without Chromium.
 
 Usage: plot_page_test.py RUBATO   (the binary).
 """
@@ -50,8 +50,9 @@ def write_run(folder, staleness, scale):
                         learning_rate=0.1, samples_per_second=200, staleness=staleness)
             file.write(json.dumps(line) + "\n")
             if i % 25 == 0:
-                file.write(json.dumps(dict(kind="eval" if i < 100 else "test", step=10 * i, epoch=i / 10, samples=100 * i, time=0.5 * i,
-                                           loss=scale * math.exp(-i / 29), accuracy=0.5)) + "\n")
+                line = dict(kind="eval" if i < 100 else "test", step=10 * i, epoch=i / 10, samples=100 * i,
+                            time=0.5 * i, loss=scale * math.exp(-i / 29), accuracy=0.5)
+                file.write(json.dumps(line) + "\n")
 
 
 def main():

@@ -1,9 +1,10 @@
 """A state_dict of PyTorch's is where a job begins, and the job goes on as PyTorch does.
 
-Writes state_dicts as safetensors, trains one step from each by `model.init_from`, makes the same step in PyTorch, and compares the losses
-before and after it, and what of the parameters has become. The models: a Sequential by PyTorch's names, one by names of its own, and resnet20
-by torchvision's names, with num_batches_tracked and running statistics that are not those of the beginning. Once more a class is ignored,
-and two workers share the step, each with another number of targets that count.
+Writes state_dicts as safetensors, trains one step from each by `model.init_from`, makes the same step in PyTorch, and
+compares the losses before and after it, and what of the parameters has become. The models: a Sequential by PyTorch's
+names, one by names of its own, and resnet20 by torchvision's names, with num_batches_tracked and running statistics
+that are not those of the beginning. Once more a class is ignored, and two workers share the step, each with another
+number of targets that count.
 
 Usage: pytorch_init_test.py RUBATO   (the binary). Needs Debian's python3-torch; skipped without it.
 """

@@ -1,7 +1,8 @@
 """A model trained here gives the same logits in PyTorch.
 
-Trains a small job on IDX files that the test writes, loads parameters.safetensors into the equivalent torch.nn.Sequential with
-strict=True, and compares PyTorch's loss and accuracy on the test split, in float64, with those that Rubato measured.
+Trains a small job on IDX files that the test writes, loads parameters.safetensors into the equivalent
+torch.nn.Sequential with strict=True, and compares PyTorch's loss and accuracy on the test split, in float64, with
+those that Rubato measured.
 
 Usage: pytorch_logits_test.py RUBATO   (the binary). Needs Debian's python3-torch; skipped without it.
 """
@@ -68,7 +69,8 @@ seed: 4
 cluster: {{servers: 2, workers: 2, address: "127.0.0.1:0"}}
 data: {{format: idx, path: {folder}, normalize: {{mean: [0.4], std: [0.3]}}}}
 model:
-  layers: [flatten, {{linear: {{out_features: 12}}}}, gelu, {{dropout: 0.1}}, {{linear: {{out_features: 4, bias: false}}}}]
+  layers: [flatten, {{linear: {{out_features: 12}}}}, gelu, {{dropout: 0.1}},
+           {{linear: {{out_features: 4, bias: false}}}}]
 optimizer: {{learning_rate: 0.1, momentum: 0.9}}
 train: {{batch_size: 20, micro_batches: 4, until: {{epochs: 5}}}}
 """

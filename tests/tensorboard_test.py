@@ -1,8 +1,9 @@
 """What a run records can be read by others: TensorBoard's event file, the JSON log, the resolved job.
 
-Trains a small job. Reads its event file by the published format (TFRecord framing with masked CRC-32C, Protocol Buffers' wire
-format, the field numbers of TensorFlow's event.proto and summary.proto), with code that shares nothing with Rubato's, and compares
-every scalar with metrics.jsonl. Where the Python module tensorboard is installed, its own reader does the same.
+Trains a small job. Reads its event file by the published format (TFRecord framing with masked CRC-32C, Protocol
+Buffers' wire format, the field numbers of TensorFlow's event.proto and summary.proto), with code that shares nothing
+with Rubato's, and compares every scalar with metrics.jsonl. Where the Python module tensorboard is installed, its own
+reader does the same.
 
 Usage: tensorboard_test.py RUBATO   (the binary).
 """
@@ -101,7 +102,8 @@ def read_with_tensorboard(folder):
     from tensorboard.backend.event_processing import event_accumulator
     accumulator = event_accumulator.EventAccumulator(folder, size_guidance={event_accumulator.SCALARS: 0})
     accumulator.Reload()
-    return {tag: [(e.step, e.value, e.wall_time) for e in accumulator.Scalars(tag)] for tag in accumulator.Tags()["scalars"]}
+    return {tag: [(e.step, e.value, e.wall_time) for e in accumulator.Scalars(tag)]
+            for tag in accumulator.Tags()["scalars"]}
 
 
 def float32(value):
@@ -116,7 +118,8 @@ def expected_scalars(run):
             for figure in ("loss", "accuracy", "learning_rate", "samples_per_second", "staleness",
                            "communication_hidden"):
                 if figure in line:
-                    scalars.setdefault(f"{line['kind']}/{figure}", []).append((line["step"], float32(line[figure]), line["time"]))
+                    scalars.setdefault(f"{line['kind']}/{figure}", []).append(
+                        (line["step"], float32(line[figure]), line["time"]))
     return scalars
 
 
@@ -164,9 +167,11 @@ def main():
         file.write(JOB)
 
     start = time.time()
-    # The launcher's environment must reach the processes through the job alone: WORLD_SIZE would otherwise beat the flag there.
+    # The launcher's environment must reach the processes through the job alone: WORLD_SIZE would otherwise beat the
+    # flag there.
     done = run_rubato(["train", job, "--run-dir", run, "--set", "log.format=json", "--set", "cluster.workers=2"],
-                      {"RUBATO__OPTIMIZER__LEARNING_RATE": "0.125", "WORLD_SIZE": "3", "RUBATO_PORT": "tcp://10.0.0.1:80"})
+                      {"RUBATO__OPTIMIZER__LEARNING_RATE": "0.125", "WORLD_SIZE": "3",
+                       "RUBATO_PORT": "tcp://10.0.0.1:80"})
     end = time.time()
     assert done.returncode == 0, done.stderr
     (events,) = glob.glob(f"{run}/events.out.tfevents.*")
@@ -195,7 +200,8 @@ def main():
         resolved = file.read()
     assert "  learning_rate: 0.125  # from RUBATO__OPTIMIZER__LEARNING_RATE\n" in resolved, resolved
     assert "# from --set" in resolved and "WORLD_SIZE" not in resolved, resolved
-    again = run_rubato(["train", f"{run}/job.yaml", "--run-dir", f"{folder}/again", "--set", "metrics.tensorboard=false"])
+    again = run_rubato(["train", f"{run}/job.yaml", "--run-dir", f"{folder}/again",
+                        "--set", "metrics.tensorboard=false"])
     assert again.returncode == 0, again.stderr
     assert not glob.glob(f"{folder}/again/events*")
     digests = []
@@ -210,7 +216,8 @@ def main():
         compare(read_with_tensorboard(run), expected_scalars(run), start, end)
         cases["TensorBoardsReader"] = ""
     except ImportError:
-        cases["TensorBoardsReader"] = "the Python module tensorboard is not installed; read by the published format instead"
+        cases["TensorBoardsReader"] = (
+            "the Python module tensorboard is not installed; read by the published format instead")
     write_xml(cases)
     print(cases)
 

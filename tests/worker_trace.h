@@ -1,5 +1,6 @@
-// What a worker has written under RUBATO_TEST_TRACE (worker/process/test_hooks.h): what it pulled and
-// computed, in order. The order in which the shards applied its contributions can be told from it.
+// What a worker has written under RUBATO_TEST_TRACE (worker/process/test_hooks.h): what it pulled
+// and computed, in order. The order in which the shards applied its contributions can be told from
+// it.
 #ifndef RUBATO_TESTS_WORKER_TRACE_H_
 #define RUBATO_TESTS_WORKER_TRACE_H_
 

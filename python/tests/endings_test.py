@@ -125,7 +125,8 @@ class EndingsTest(WithPrograms):
     def test_interrupted_while_it_waits_for_others(self):
         self.script_of_a_job("cluster: {workers: 2, address: '127.0.0.1:0'}")
         script = subprocess.Popen([PYTHON, TRAIN], cwd=self.folder, text=True, stderr=subprocess.PIPE,
-                                  stdout=subprocess.PIPE, env={**self.environment, "RUBATO_JOB": "job.yaml", **self.key})
+                                  stdout=subprocess.PIPE,
+                                  env={**self.environment, "RUBATO_JOB": "job.yaml", **self.key})
         self.addCleanup(script.stdout.close)
         self.addCleanup(script.stderr.close)
         while "ready" not in script.stderr.readline():
@@ -224,7 +225,8 @@ class EndingsTest(WithPrograms):
     def test_what_is_wrong_with_a_script_ends_its_job(self):
         for text, last, restarts, code in (
                 ("this is no Python", "SyntaxError: invalid syntax", 0, 1),
-                (FAILING.replace("rubato.join()", "rubato.jion()"), "AttributeError: module 'rubato' has no attribute", 0, 1),
+                (FAILING.replace("rubato.join()", "rubato.jion()"),
+                 "AttributeError: module 'rubato' has no attribute", 0, 1),
                 (FAILING.replace("FAILS", "if job.step == 5: model.weight.data.zero_(); model.weight.zero_()"),
                  "a leaf Variable", 1, 1),
                 (FAILING.replace("FAILS", "if job.step == 5: optimizer.step()"),
@@ -239,8 +241,8 @@ class EndingsTest(WithPrograms):
         kill = "import os; os.path.exists('once') or (open('once', 'w').close(), os.kill(job._worker._process.pid, 9))"
         code, printed = self.train_text(FAILING.replace("FAILS", kill))
         self.assertEqual(code, 0, printed)
-        self.assertIn("exited with code 75: rubato.errors.Ended: rubato-worker, which works for this script, was killed "
-                      "by signal 9 (SIGKILL); started again (1 of 3)", printed)
+        self.assertIn("exited with code 75: rubato.errors.Ended: rubato-worker, which works for this script, was "
+                      "killed by signal 9 (SIGKILL); started again (1 of 3)", printed)
 
     def run_text(self, text):
         done = subprocess.run([PYTHON, "-c", text], cwd=self.folder, env=self.environment, text=True,

@@ -215,7 +215,8 @@ print([[round(value, 3) for value in p.flatten().tolist()] for p in model.parame
         for epoch in drawn[:3], drawn[3:]:
             self.assertEqual(sorted(map(int, " ".join(epoch).split())), list(range(20)))
         self.assertNotEqual(drawn[:3], drawn[3:])
-        given = text.replace("optimizer, loader)", "optimizer, loader, order=lambda epoch: range(epoch, epoch + 20))", 1)
+        given = text.replace("optimizer, loader)",
+                             "optimizer, loader, order=lambda epoch: range(epoch, epoch + 20))", 1)
         given = given.replace("range(epoch, epoch + 20)", "[(i + epoch) % 20 for i in range(20)]")
         shifted = self.passes(numbers % True + given).splitlines()
         self.assertEqual(shifted[:3], in_turn)
@@ -223,8 +224,8 @@ print([[round(value, 3) for value in p.flatten().tolist()] for p in model.parame
 
     def test_what_is_told_of_the_jobs_order_is_not_computed_again(self):
         def lines(settings):
-            text = f"loader = DataLoader(TensorDataset(torch.arange(20), y), batch_size=8, {settings})\n" + LOOP.replace(
-                "compute(a, b)", "print(*a.tolist()); compute(x, y)") + "        optimizer.step()\n"
+            loop = LOOP.replace("compute(a, b)", "print(*a.tolist()); compute(x, y)") + "        optimizer.step()\n"
+            text = f"loader = DataLoader(TensorDataset(torch.arange(20), y), batch_size=8, {settings})\n" + loop
             code, output, errors = self.run_script(text, FAKE_SAMPLES="1")
             self.assertEqual(code, 0, errors)
             return output.splitlines()

@@ -47,7 +47,8 @@ MUTANTS = [
      "features_test FeaturesTest.test_batch_norm_is_averaged_as_torch_does"),
     ("statistics are not weighted by samples", "layout.py", "value, scale = tensor, samples",
      "value, scale = tensor, 1", "features_test FeaturesTest.test_batch_norm_is_averaged_as_torch_does"),
-    ("the loop sees placeholders", "loader.py", "            if of == place:", "            if of == place or of is None:",
+    ("the loop sees placeholders", "loader.py", "            if of == place:",
+     "            if of == place or of is None:",
      "features_test FeaturesTest.test_samples_draw_the_same_in_whichever_process"),
     ("the loop gets the next batch that was read, whichever it is", "loader.py", "            if of == place:",
      "            if of is not None:", "features_test FeaturesTest.test_a_loop_that_goes_back_reads_again"),
@@ -67,9 +68,11 @@ MUTANTS = [
     ("`order` is passed over", "loader.py", "        self._order = order\n", "        self._order = None\n",
      "features_test FeaturesTest.test_orders"),
     ("weights are not regarded", "prepare.py", "scale * (counts if engine.is_mean else 1)",
-     "scale * (samples if engine.is_mean else 1)", "parity_test ParityTest.test_micro_batches_that_count_by_their_tokens"),
-    ("only who tests has the final parameters", "core.py", "self._memory.move(0, self.gradient_offset(0), 4 * self._values)",
-     "pass", "parity_test ParityTest.test_bits_do_not_depend_on_the_cluster"),
+     "scale * (samples if engine.is_mean else 1)",
+     "parity_test ParityTest.test_micro_batches_that_count_by_their_tokens"),
+    ("only who tests has the final parameters", "core.py",
+     "self._memory.move(0, self.gradient_offset(0), 4 * self._values)", "pass",
+     "parity_test ParityTest.test_bits_do_not_depend_on_the_cluster"),
     ("a sum counts as a mean", "prepare.py", "scale * (counts if engine.is_mean else 1)", "scale * counts",
      "features_test FeaturesTest.test_a_sum_for_a_loss"),
     ("a scheduler by epochs goes by steps", "prepare.py", 'if scheduler_per == "epoch" else 1', "if False else 1",
@@ -81,11 +84,12 @@ MUTANTS = [
     ("a closure's loss is lost", "optimizers.py", "            self._note_loss(loss)\n", "",
      "features_test FeaturesTest.test_losses_are_told_whenever_they_are_known"),
     ("what has no loss is never given", "engine.py",
-     "        if self._state is _State.FILLED:\n            self._give()\n        if self._state is _State.NOTHING:\n            self.worker.ask()",
+     "        if self._state is _State.FILLED:\n            self._give()\n"
+     "        if self._state is _State.NOTHING:\n            self.worker.ask()",
      "        if self._state is _State.NOTHING:\n            self.worker.ask()",
      "features_test FeaturesTest.test_orders"),
-    ("a GradScaler's scale stays in the gradient", "optimizers.py", "1.0 if scale is None else 1.0 / float(scale)", "1.0",
-     "features_test FeaturesTest.test_a_grad_scaler_is_divided_by"),
+    ("a GradScaler's scale stays in the gradient", "optimizers.py", "1.0 if scale is None else 1.0 / float(scale)",
+     "1.0", "features_test FeaturesTest.test_a_grad_scaler_is_divided_by"),
     ("an overflow goes to the servers", "optimizers.py", "            self._put_back()\n            return loss\n",
      "            pass\n", "features_test FeaturesTest.test_an_overflow_has_the_micro_batch_come_again"),
     ("overflows without an end", "optimizers.py", "0 < self._overflows < _OVERFLOWS", "0 < self._overflows",
@@ -112,8 +116,9 @@ MUTANTS = [
      "        if False:\n            raise", "overlap_test OverlapTest.test_a_backward_of_something_else"),
     ("a refusal ends like any exception", "errors.py", "_USAGE if isinstance(error, Error) else 0", "0",
      "endings_test EndingsTest.test_what_is_wrong_with_a_script_ends_its_job"),
-    ("a lost worker process is the script's fault", "errors.py", "_TRY_AGAIN if error.exit_code == 1 else error.exit_code",
-     "error.exit_code", "endings_test EndingsTest.test_who_has_lost_its_worker_process_is_started_again"),
+    ("a lost worker process is the script's fault", "errors.py",
+     "_TRY_AGAIN if error.exit_code == 1 else error.exit_code", "error.exit_code",
+     "endings_test EndingsTest.test_who_has_lost_its_worker_process_is_started_again"),
     ("a GPU's gradient is given before it is written", "layout.py", "            way.wait()\n", "            pass\n",
      "staging_test StagingTest.test_a_gradient_is_given_when_it_has_been_written"),
     ("a GPU's gradient is copied before it is computed", "staging.py",
@@ -157,8 +162,8 @@ MUTANTS = [
      "endings_test EndingsTest.test_killed"),
     ("SIGTERM ends at once", "engine.py", "lambda *_: self.leave()", "signal.SIG_DFL",
      "endings_test EndingsTest.test_told_to_leave"),
-    ("a notebook's threads are waited for in its forks", "launch.py", "        torch.set_num_threads(1)\n", "        pass\n",
-     "endings_test EndingsTest.test_a_notebook"),
+    ("a notebook's threads are waited for in its forks", "launch.py", "        torch.set_num_threads(1)\n",
+     "        pass\n", "endings_test EndingsTest.test_a_notebook"),
     ("NumPy's gradients are not summed", "worker.py", "numpy.float32(counts), casting", "numpy.float32(1), casting",
      "endings_test EndingsTest.test_arrays_without_torch"),
     ("bits depend on loader processes", "loader.py",
@@ -172,7 +177,8 @@ def broken(name, text, instead):
     path = HERE.parent / "rubato" / name
     source = path.read_text()
     if source.count(text) != 1:
-        sys.exit(f"{path}: found {source.count(text)} times {text!r}, expected it once: mutants.py is of another release")
+        sys.exit(f"{path}: found {source.count(text)} times {text!r}, expected it once: "
+                 "mutants.py is of another release")
     source = source.replace(text, instead)
     compile(source, name, "exec")
     return source

@@ -74,7 +74,8 @@ job.prepare(model, optimizer, loader)
 
     def test_groups_with_other_momenta(self):
         self.refuses("differ in momentum", """
-job.prepare(model, torch.optim.SGD([{"params": [model.weight]}, {"params": [model.bias], "momentum": 0.5}], lr=0.1), loader)
+groups = [{"params": [model.weight]}, {"params": [model.bias], "momentum": 0.5}]
+job.prepare(model, torch.optim.SGD(groups, lr=0.1), loader)
 """)
 
     def test_a_group_added_later(self):

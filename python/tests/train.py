@@ -143,8 +143,10 @@ def main():
     if args.plain:
         model, x = model.double(), x.double()
     optimizer = make_optimizer(args.optimizer, model)
-    scheduler = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, [group["lr"] for group in optimizer.param_groups], total_steps=21, cycle_momentum=False) if args.schedule else None
+    scheduler = None
+    if args.schedule:
+        scheduler = torch.optim.lr_scheduler.OneCycleLR(
+            optimizer, [group["lr"] for group in optimizer.param_groups], total_steps=21, cycle_momentum=False)
     dataset = Augmented(x, y) if args.augment else TensorDataset(x, y)
     loader = DataLoader(dataset, batch_size=args.batch, shuffle=args.shuffle, num_workers=args.workers)
     job = None
