@@ -63,9 +63,10 @@ done
 // Shard 0 of a run that ends well when both workers have.
 constexpr char kGoodServer[] = R"(
 if [ $shard = 0 ]; then
-  echo '{"kind":"train","step":50,"samples":500,"time":1,"loss":0.5,"samples_per_second":500}' > $run/metrics.jsonl
-  echo '{"test_accuracy":0.975,"test_loss":0.1,"samples_per_second":500,"seconds":2,"steps":100,"samples":1000}' \
-      > $run/summary.json
+  echo '{"kind":"train","step":50,"samples":500,"time":1,"loss":0.5,"samples_per_second":500}' \
+      > $run/metrics.jsonl
+  printf '{%s,%s}\n' '"test_accuracy":0.975,"test_loss":0.1,"samples_per_second":500' \
+      '"seconds":2,"steps":100,"samples":1000' > $run/summary.json
   exec 3<> gate
   echo 127.0.0.1:4711 > $run/address.new && mv $run/address.new $run/address
 fi

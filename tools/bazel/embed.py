@@ -31,7 +31,8 @@ def main():
             with open(path, "rb") as file:
                 data = file.read()
         except OSError as error:
-            sys.exit(f"error: cannot embed {path}: {error.strerror}; tools/install_packages installs what the build needs")
+            sys.exit(f"error: cannot embed {path}: {error.strerror}; "
+                     "tools/install_packages installs what the build needs")
         parts.append(f"extern const std::string_view {name};")
         parts.append(f"const std::string_view {name}(\n{literal(data)},\n    {len(data)});")
     parts.append("}")

@@ -1,4 +1,5 @@
-"""The distribution's libraries as cc_library targets: linked as shared objects, or statically with --config=portable."""
+"""The distribution's libraries as cc_library targets: linked as shared objects, or statically with
+--config=portable."""
 
 ABSL = [
     "statusor", "status", "strerror", "str_format_internal", "raw_hash_set", "hashtablez_sampler",

@@ -2,8 +2,9 @@
 
     tools/kubernetes/render_examples.py RUBATO FOLDER
 
-writes FOLDER/NAME.yaml for each configs/NAME.yaml and for script.yaml of this folder, and FOLDER/formats/FORMAT.yaml for one of them in
-each other format; with tools/kubernetes/goldens for FOLDER it makes the goldens anew. Run it from the repository's root.
+writes FOLDER/NAME.yaml for each configs/NAME.yaml and for script.yaml of this folder, and FOLDER/formats/FORMAT.yaml
+for one of them in each other format; with tools/kubernetes/goldens for FOLDER it makes the goldens anew. Run it from
+the repository's root.
 """
 
 import os

@@ -82,8 +82,8 @@ Description: {SUMMARY}
 
 
 def wheel(tree, version, epoch):
-    """A wheel (PEP 427) of the distribution rubato_ps: programs as scripts, what lies in MODULES as Python's modules, all
-    else as data."""
+    """A wheel (PEP 427) of the distribution rubato_ps: programs as scripts, what lies in MODULES as Python's modules,
+    all else as data."""
     info = f"rubato_ps-{version}.dist-info"
     files = {}
     for path, file in tree.items():

@@ -1,5 +1,6 @@
 #!/usr/bin/python3
-"""Makes tests/goldens/{layers,trajectories,optimizer_trajectories,clipped_trajectories}.safetensors: PyTorch in float64.
+"""Makes the goldens of models, in float64 by PyTorch: layers.safetensors, trajectories.safetensors,
+optimizer_trajectories.safetensors and clipped_trajectories.safetensors of tests/goldens.
 
 Needs python3-torch. The tests need only the files.
 
@@ -15,11 +16,11 @@ the squared error CASE.x (outputs), CASE.values, CASE.loss (batch size times the
 
 trajectories.safetensors: SGD on five small models. `features` (batches, batch, features), `labels`
 (batches, batch) for cross-entropy and `values` (batches, batch, outputs) for the squared error are
-shared: step t takes batch t modulo their number. MODEL/PARAMETER
-is where a model begins, exact in float32; of `batch_norm` each step is two parts, of 11 and 5 samples, each
-normalised by itself, and what the two have is averaged by samples into running statistics. For each VARIANT the metadata hold the optimizer's
-settings as a text-format proto; MODEL/VARIANT/losses (steps) are the batches' mean losses, each
-before its update, and MODEL/VARIANT/PARAMETER is where the model ends.
+shared: step t takes batch t modulo their number. MODEL/PARAMETER is where a model begins, exact in
+float32; of `batch_norm` each step is two parts, of 11 and 5 samples, each normalised by itself, and
+what the two have is averaged by samples into running statistics. For each VARIANT the metadata hold
+the optimizer's settings as a text-format proto; MODEL/VARIANT/losses (steps) are the batches' mean
+losses, each before its update, and MODEL/VARIANT/PARAMETER is where the model ends.
 
 optimizer_trajectories.safetensors: likewise every optimizer on six models, whose layers the
 metadata hold under `model/MODEL` as a text-format proto.

@@ -1,10 +1,13 @@
-"""What PyTorch reaches with the settings of configs/agaricus.yaml, california_housing.yaml, fashion_cnn.yaml and char_gpt.yaml.
+"""What PyTorch reaches with the settings of configs/agaricus.yaml, california_housing.yaml, fashion_cnn.yaml and
+char_gpt.yaml.
 
-    tools/scripts/train_in_pytorch.py agaricus|california-housing|fashion-cnn|fashion-cnn-unpadded|tiny-shakespeare DIR [SEED...]
+    tools/scripts/train_in_pytorch.py SET DIR [SEED...]
 
-DIR holds the data set's files as they are. Prints, for each seed, the loss and the accuracy or the root of the mean squared error on
-the test split, of tiny Shakespeare every 500 steps (`fashion-cnn-unpadded`: the convolutions pad nothing); the configs state the range. Needs Debian's python3-torch. The examples of each split are those of Rubato; initial
-parameters and the order of samples are drawn by PyTorch, so figures are comparable, not equal.
+SET is agaricus, california-housing, fashion-cnn, fashion-cnn-unpadded (the convolutions pad nothing) or
+tiny-shakespeare; DIR holds the data set's files as they are. Prints, for each seed, the loss and the accuracy or the
+root of the mean squared error on the test split, of tiny Shakespeare every 500 steps; the configs state the range.
+Needs Debian's python3-torch. The examples of each split are those of Rubato; initial parameters and the order of
+samples are drawn by PyTorch, so figures are comparable, not equal.
 """
 
 import csv
@@ -89,7 +92,8 @@ def read_california_housing(folder):
 def read_fashion_mnist(folder):
     def read(name, shape):
         with gzip.open(os.path.join(folder, name + '.gz')) as file:
-            return torch.frombuffer(bytearray(file.read()[4 + 4 * len(shape):]), dtype=torch.uint8).reshape(-1, *shape[1:])
+            values = bytearray(file.read()[4 + 4 * len(shape):])
+            return torch.frombuffer(values, dtype=torch.uint8).reshape(-1, *shape[1:])
     splits = []
     for prefix in 'train', 't10k':
         images = read(prefix + '-images-idx3-ubyte', (0, 28, 28)).unsqueeze(1) / 255
@@ -101,8 +105,9 @@ def read_fashion_mnist(folder):
 def fashion_cnn(padding):
     nn = torch.nn
     return nn.Sequential(
-        nn.Conv2d(1, 32, 3, padding=padding), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(32, 64, 3, padding=padding), nn.ReLU(),
-        nn.MaxPool2d(2), nn.Flatten(), nn.Linear(64 * (7 if padding else 5)**2, 128), nn.ReLU(), nn.Linear(128, 10))
+        nn.Conv2d(1, 32, 3, padding=padding), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Conv2d(32, 64, 3, padding=padding), nn.ReLU(), nn.MaxPool2d(2),
+        nn.Flatten(), nn.Linear(64 * (7 if padding else 5)**2, 128), nn.ReLU(), nn.Linear(128, 10))
 
 
 def linear_relu(*sizes):
@@ -113,12 +118,14 @@ def linear_relu(*sizes):
 
 
 SETTINGS = {
-    'agaricus': dict(read=read_agaricus, make=lambda: linear_relu(126, 32, 2), loss=torch.nn.CrossEntropyLoss(), rate=0.1, epochs=5),
-    'california-housing': dict(read=read_california_housing, make=lambda: linear_relu(13, 64, 64, 1), loss=torch.nn.MSELoss(), rate=0.01,
-                               epochs=20, cosine=True),
-    'fashion-cnn': dict(read=read_fashion_mnist, make=lambda: fashion_cnn(1), loss=torch.nn.CrossEntropyLoss(), rate=0.01, epochs=5),
-    'fashion-cnn-unpadded': dict(read=read_fashion_mnist, make=lambda: fashion_cnn(0), loss=torch.nn.CrossEntropyLoss(), rate=0.01,
-                                 epochs=5),
+    'agaricus': dict(read=read_agaricus, make=lambda: linear_relu(126, 32, 2), loss=torch.nn.CrossEntropyLoss(),
+                     rate=0.1, epochs=5),
+    'california-housing': dict(read=read_california_housing, make=lambda: linear_relu(13, 64, 64, 1),
+                               loss=torch.nn.MSELoss(), rate=0.01, epochs=20, cosine=True),
+    'fashion-cnn': dict(read=read_fashion_mnist, make=lambda: fashion_cnn(1), loss=torch.nn.CrossEntropyLoss(),
+                        rate=0.01, epochs=5),
+    'fashion-cnn-unpadded': dict(read=read_fashion_mnist, make=lambda: fashion_cnn(0),
+                                 loss=torch.nn.CrossEntropyLoss(), rate=0.01, epochs=5),
 }
 
 

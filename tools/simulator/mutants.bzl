@@ -231,8 +231,10 @@ MUTANTS = {
         "",
     ]),
     "kept_without_what_was_left_out": ("//server/shard:shard_protocol.cc", "checkpoint", [
-        "core_->Restore(block.block(), block.version(), block.samples(), block.skipped(),\n                   UnitSet(block.units_below()",
-        "core_->Restore(block.block(), block.version(), block.samples(), 0,\n                   UnitSet(block.units_below()",
+        "core_->Restore(block.block(), block.version(), block.samples(), block.skipped(),\n" +
+        "                   UnitSet(block.units_below()",
+        "core_->Restore(block.block(), block.version(), block.samples(), 0,\n" +
+        "                   UnitSet(block.units_below()",
     ]),
     "kept_in_one_lineage_alone": ("//server/coordinator:kept_values.cc", "kept", [
         "if (blocks[block.block()].skipped() >= block.skipped()) continue;",
@@ -326,8 +328,10 @@ MUTANTS = {
         "if (peer.busy_seconds <= 0) continue;",
     ]),
     "end_without_a_name": ("//server/coordinator:coordinator.cc", "named end", [
-        "std::string reason = absl::StrCat(Describe(*registry_.Find(shard)), \" \", why);\n  if (const absl::Duration pause",
-        "std::string reason = absl::StrCat(\"a server \", why);\n  if (const absl::Duration pause",
+        "std::string reason = absl::StrCat(Describe(*registry_.Find(shard)), \" \", why);\n" +
+        "  if (const absl::Duration pause",
+        "std::string reason = absl::StrCat(\"a server \", why);\n" +
+        "  if (const absl::Duration pause",
     ]),
     "death_of_a_shard_ignored": ("//server/coordinator:coordinator.cc", "finishes", [
         "  registry_.Remove(shard);\n  if (MayGoBack() && ending_.state()",
