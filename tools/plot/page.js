@@ -1,6 +1,6 @@
 'use strict';
-// Draws what `rubato plot` has put into #data: {runs: [{name, mode, kinds: {train: {step: [...], ...}, test: ...}, seams}],
-// figures: [{name, title, unit, isAxis}]}, in the order in which they are shown.
+// Draws what `rubato plot` has put into #data: {runs: [{name, mode, kinds: {train: {step: [...], ...}, test: ...},
+// seams}], figures: [{name, title, unit, isAxis}]}, in the order in which they are shown.
 // A null is a figure that was not finite: a gap in the curve. Seams are the lines of training before which the run went
 // back to a checkpoint.
 (() => {
@@ -82,8 +82,9 @@
         const shown = smooth(values);
         made.push({
           label: run.name + ', back at a checkpoint',
-          data: run.seams.map(i => ({x: columns[axis][i], y: shown[i] === null ? NaN : shown[i]})), hidden: hidden[index],
-          borderColor: color, showLine: false, pointStyle: 'crossRot', pointRadius: 6, pointBorderWidth: 2, order: 0, clip: 8,
+          data: run.seams.map(i => ({x: columns[axis][i], y: shown[i] === null ? NaN : shown[i]})),
+          hidden: hidden[index], borderColor: color, showLine: false, pointStyle: 'crossRot', pointRadius: 6,
+          pointBorderWidth: 2, order: 0, clip: 8,
         });
       }
     });
@@ -102,7 +103,8 @@
         ticks: {color: style('--faint'), maxTicksLimit: 8, maxRotation: 0, callback: onAxis},
       },
       y: {
-        type: chart.logarithmic ? 'logarithmic' : 'linear', grid, beginAtZero: !['loss', 'accuracy'].includes(chart.figure.name),
+        type: chart.logarithmic ? 'logarithmic' : 'linear', grid,
+        beginAtZero: !['loss', 'accuracy'].includes(chart.figure.name),
         ticks: {
           color: style('--faint'), maxTicksLimit: 7,
           callback: value => inUnit(chart.figure, value),
@@ -184,11 +186,12 @@
     swatch.style.background = palette[index % palette.length];
     const button = element('button', {title: 'show or hide'}, swatch, run.name);
     button.onclick = () => { hidden[index] = !hidden[index]; redraw(); };
-    return element('tr', {}, element('td', {}, button), ...columns.map(([, value]) => element('td', {textContent: value(run)})));
+    const cells = columns.map(([, value]) => element('td', {textContent: value(run)}));
+    return element('tr', {}, element('td', {}, button), ...cells);
   });
+  const titles = columns.map(([title]) => element('th', {textContent: title}));
   document.getElementById('runs').append(
-      element('tr', {}, element('th', {textContent: 'run'}), ...columns.map(([title]) => element('th', {textContent: title}))),
-      ...rows);
+      element('tr', {}, element('th', {textContent: 'run'}), ...titles), ...rows);
   const title = runs.length === 1 ? runs[0].name : runs.length + ' runs';
   document.getElementById('title').textContent = title;
   document.title = title + ' – Rubato';

@@ -1,8 +1,8 @@
 'use strict';
 // Draws what `rubato bench convergence` has put into #data:
-//   groups   by cluster and computing time: {workers, speeds, scale, modes: [{runs, bands, stalenessCounts, workerSeconds}],
-//            leftOut}; a run
-//            is {seed, reached, seconds, ...}, a band {x, low, middle, high} over its mode's runs
+//   groups   by cluster and computing time: {workers, speeds, scale, modes: [{runs, bands, stalenessCounts,
+//            workerSeconds}], leftOut}; a run is {seed, reached, seconds, ...}, a band {x, low, middle, high} over its
+//            mode's runs
 //   rates    of the search for learning rates: [{workers, speeds, mode, taken, trials}]
 // and texts and tables as they are in report.md.
 (() => {
@@ -30,7 +30,10 @@
   const axisOf = (title, more = {}) => ({
     type: 'linear', title: {display: true, text: title, color: style('--faint')},
     grid: {color: style('--line'), borderColor: style('--line')}, ...more,
-    ticks: {color: style('--faint'), maxTicksLimit: 7, maxRotation: 0, includeBounds: false, callback: number, ...more.ticks},
+    ticks: {
+      color: style('--faint'), maxTicksLimit: 7, maxRotation: 0, includeBounds: false, callback: number,
+      ...more.ticks,
+    },
   });
 
   // A figure beside each mark of a median.
@@ -80,7 +83,8 @@
       view.options.scales = made.scales;
       view.update('none');
     }
-    document.querySelectorAll('#legend button').forEach((button, mode) => button.setAttribute('aria-pressed', !hidden[mode]));
+    document.querySelectorAll('#legend button').forEach(
+        (button, mode) => button.setAttribute('aria-pressed', !hidden[mode]));
     fillTables();
   };
 
@@ -91,14 +95,18 @@
     modes.forEach((name, mode) => {
       const color = of(palette, mode);
       for (const {value, crossed, hollow, drop = 0} of columns) {
-        const shown = runsOf(mode).map((run, i) => ({run, x: value(run), y: mode + drop + 0.42 * ((i + 0.5) / seeds - 0.5)}))
-            .filter(point => point.x !== null).sort((a, b) => a.x - b.x);  // Chart.js takes the first and the last for the ends
+        // Chart.js takes the first and the last for the ends.
+        const shown = runsOf(mode)
+            .map((run, i) => ({run, x: value(run), y: mode + drop + 0.42 * ((i + 0.5) / seeds - 0.5)}))
+            .filter(point => point.x !== null).sort((a, b) => a.x - b.x);
         const pointsOf = miss => shown.filter(point => crossed(point.run) === miss);
         const set = {showLine: false, hidden: hidden[mode], mode, borderColor: color, clip: 12};
         datasets.push(
-            {...set, data: pointsOf(false), pointStyle: of(points, mode), rotation: of(turns, mode), pointRadius: 4.5, pointHoverRadius: 7,
-             pointBorderWidth: 1.5, backgroundColor: hollow ? 'transparent' : color + 'b0'},
-            {...set, data: pointsOf(true), isMiss: true, pointStyle: 'crossRot', pointRadius: 6, pointHoverRadius: 8, pointBorderWidth: 2});
+            {...set, data: pointsOf(false), pointStyle: of(points, mode), rotation: of(turns, mode),
+             pointRadius: 4.5, pointHoverRadius: 7, pointBorderWidth: 1.5,
+             backgroundColor: hollow ? 'transparent' : color + 'b0'},
+            {...set, data: pointsOf(true), isMiss: true, pointStyle: 'crossRot',
+             pointRadius: 6, pointHoverRadius: 8, pointBorderWidth: 2});
         const middle = median(pointsOf(false).map(point => point.x));
         if (!hollow && !Number.isNaN(middle)) {
           datasets.push({...set, data: [{x: middle, y: mode + drop}], isMedian: true, pointStyle: 'line', rotation: 90,
@@ -125,14 +133,17 @@
         return seeds.length === 0 ? '' : name + ' with ' + (seeds.length === runs.length ? 'every seed'
             : (seeds.length > 1 ? 'seeds ' : 'seed ') + seeds.join(', '));
       }).filter(text => text !== '');
-      const made = dots([{value: run => run.seconds, crossed: run => !run.reached}], data.seconds + ' of training', {min: 0});
-      made.note = 'A point is a run, at one height for one seed; the bar is the median of the runs that reach the target.' +
-          (missed.length > 0 ? ' ✕ is a miss, drawn at the end of its run: ' + missed.join('; ') + '.' : '');
-      made.text = data.seconds[0].toUpperCase() + data.seconds.slice(1) + ' to the target. ' + modes.map((name, mode) => {
+      const made = dots([{value: run => run.seconds, crossed: run => !run.reached}], data.seconds + ' of training',
+                        {min: 0});
+      made.note = 'A point is a run, at one height for one seed; ' +
+          'the bar is the median of the runs that reach the target.';
+      if (missed.length > 0) made.note += ' ✕ is a miss, drawn at the end of its run: ' + missed.join('; ') + '.';
+      const told = modes.map((name, mode) => {
         const reached = runsOf(mode).filter(run => run.reached).map(run => run.seconds);
         return name + ': ' + reached.length + ' of ' + runsOf(mode).length + ' runs reach it' +
             (reached.length > 0 ? ', median ' + number(median(reached)) + ' s' : '');
-      }).join('; ') + '. The tables below have the figures.';
+      });
+      made.text = named(data.seconds) + ' to the target. ' + told.join('; ') + '. The tables below have the figures.';
       return made;
     },
   });
@@ -151,29 +162,41 @@
         datasets.push({...set, data: line(band.low), label: name + ', least', borderWidth: 0, order: 2},
                       {...set, data: line(band.high), label: name + ', greatest', borderWidth: 0, order: 2,
                        fill: '-1', backgroundColor: color + '2e'},
-                      {...set, data: line(band.middle), label: name + ', median', isLine: true, borderWidth: 2.2, order: 1,
-                       borderDash: of(dashes, mode), pointHoverRadius: 4});
+                      {...set, data: line(band.middle), label: name + ', median', isLine: true, borderWidth: 2.2,
+                       order: 1, borderDash: of(dashes, mode), pointHoverRadius: 4});
         if (!hidden[mode]) end = Math.max(end, band.x[band.x.length - 1]);
       });
       if (datasets.length === 0) return null;
       datasets.push({data: [{x: 0, y: target}, {x: end, y: target}], label: 'the target', borderColor: style('--text'),
                      borderWidth: 1, borderDash: [3, 3], pointRadius: 0, order: 3});
       const titles = {time: data.seconds + ' of training', samples: 'samples', updates: 'updates of a block'};
-      return {datasets, note, text: 'Curves of ' + metric + ' against ' + titles[axis] + ', a band for each mode. The tables below have the figures.',
-              scales: {x: axisOf(titles[axis], {min: 0, max: end || 1, ticks: {maxTicksLimit: 6}}), y: axisOf(metric, {grace: '3%'})}};
+      return {
+        datasets, note,
+        text: 'Curves of ' + metric + ' against ' + titles[axis] +
+            ', a band for each mode. The tables below have the figures.',
+        scales: {
+          x: axisOf(titles[axis], {min: 0, max: end || 1, ticks: {maxTicksLimit: 6}}),
+          y: axisOf(metric, {grace: '3%'}),
+        },
+      };
     },
   });
   curves('time', named(metric) + ' against time',
          'What counts in the end: speed of the cluster and worth of an update together.');
-  curves('samples', named(metric) + ' against samples', 'What a sample is worth, however long it takes: statistical efficiency.');
-  curves('updates', named(metric) + ' against updates', 'What an update is worth: in sync of a whole batch, on arrival of a contribution.');
+  curves('samples', named(metric) + ' against samples',
+         'What a sample is worth, however long it takes: statistical efficiency.');
+  curves('updates', named(metric) + ' against updates',
+         'What an update is worth: in sync of a whole batch, on arrival of a contribution.');
 
   addChart({
     id: 'final', title: named(metric) + ' at the end', width: 'third', height, label: dotLabel(''),
     make: () => {
       const made = dots([{value: run => run.last, crossed: () => false},
-                         {value: run => run.test, crossed: () => false, hollow: true, drop: 0.02}], metric, {grace: '8%'});
-      const missing = modes.map((name, mode) => [name, runsOf(mode).filter(run => run.last === null).length]).filter(([, n]) => n > 0);
+                         {value: run => run.test, crossed: () => false, hollow: true, drop: 0.02}],
+                        metric, {grace: '8%'});
+      const missing = modes
+          .map((name, mode) => [name, runsOf(mode).filter(run => run.last === null).length])
+          .filter(([, n]) => n > 0);
       made.note = 'Filled: the validation split, by which modes are judged; hollow: the test split.' +
           missing.map(([name, n]) => ' Of ' + name + ' ' + n + (n > 1 ? ' runs diverged.' : ' run diverged.')).join('');
       made.text = metric + ' at the end. ' + modes.map((name, mode) => name + ': median ' +
@@ -184,40 +207,52 @@
   addChart({
     id: 'staleness', title: 'Staleness', width: 'third', height, label: dotLabel(''),
     make: () => {
-      const made = dots([{value: run => run.staleness, crossed: () => false}], 'mean staleness of a run, updates', {min: 0});
+      const made = dots([{value: run => run.staleness, crossed: () => false}], 'mean staleness of a run, updates',
+                        {min: 0});
       made.note = 'How many updates of others a gradient comes too late, on average over a run.';
-      made.text = 'Mean staleness. ' + modes.map((name, mode) => name + ': median ' + number(median(runsOf(mode).map(run => run.staleness)))).join('; ') + '.';
+      const mean = mode => number(median(runsOf(mode).map(run => run.staleness)));
+      made.text = 'Mean staleness. ' + modes.map((name, mode) => name + ': median ' + mean(mode)).join('; ') + '.';
       return made;
     },
   });
   addChart({
     id: 'staleness-counts', title: 'Updates by staleness', width: 'third', height: Math.max(height, 250),
-    label: ({dataset, raw}) => (dataset.label || modes[dataset.mode]) + ': ' + number(raw.y) + ' % at staleness ' + raw.staleness,
+    label: ({dataset, raw}) => (dataset.label || modes[dataset.mode]) + ': ' + number(raw.y) +
+        ' % at staleness ' + raw.staleness,
     make: () => {
-      const shown = modes.map((_, mode) => ({mode, counts: group && group.modes[mode] ? group.modes[mode].stalenessCounts : []}))
-          .filter(({counts}) => counts.length > 0);
+      const countsOf = mode => group && group.modes[mode] ? group.modes[mode].stalenessCounts : [];
+      const shown = modes.map((_, mode) => ({mode, counts: countsOf(mode)})).filter(({counts}) => counts.length > 0);
       if (shown.length === 0) return null;
       const most = Math.max(...shown.map(({counts}) => counts.length));
       const datasets = shown.map(({mode, counts}) => {
         const all = sum(counts);
         return {
-          mode, hidden: hidden[mode], borderColor: of(palette, mode), backgroundColor: of(palette, mode) + '2e', fill: 'origin',
-          stepped: 'middle', borderWidth: 2, borderDash: of(dashes, mode), pointRadius: 0, pointHoverRadius: 4,
-          data: Array.from({length: most + 2}, (_, i) => ({x: i - 1, y: 100 * (counts[i - 1] || 0) / all, staleness: i - 1})),
+          mode, hidden: hidden[mode], borderColor: of(palette, mode), backgroundColor: of(palette, mode) + '2e',
+          fill: 'origin', stepped: 'middle', borderWidth: 2, borderDash: of(dashes, mode), pointRadius: 0,
+          pointHoverRadius: 4,
+          data: Array.from({length: most + 2}, (_, i) =>
+              ({x: i - 1, y: 100 * (counts[i - 1] || 0) / all, staleness: i - 1})),
         };
       });
       // Workers whose times are exponential, of one mean: 1/N (1 - 1/N)^j.
       datasets.push({
-        label: 'the law', borderColor: style('--text'), borderWidth: 1, borderDash: [3, 3], pointRadius: 0, pointHoverRadius: 4, order: 3,
+        label: 'the law', borderColor: style('--text'), borderWidth: 1, borderDash: [3, 3], pointRadius: 0,
+        pointHoverRadius: 4, order: 3,
         data: Array.from({length: Math.min(most, data.mostStaleness)}, (_, i) =>
             ({x: i, y: 100 / group.workers * (1 - 1 / group.workers) ** i, staleness: i})),
       });
       const mean = ({mode}) => median(runsOf(mode).map(run => run.staleness));
       return {
-        datasets, note: 'Of all runs of a mode, on arrival. Dotted: the law for async with ' + group.workers + ' workers alike whose times are exponential, mean ' +
-            (group.workers - 1) + '.' + (most > data.mostStaleness ? ' ' + data.mostStaleness + ' stands for that and more.' : ''),
-        text: 'Updates by staleness. ' + shown.map(one => modes[one.mode] + ': mean ' + number(mean(one))).join('; ') + '.',
-        scales: {x: axisOf('staleness of an update', {min: -0.5, max: most - 0.5, ticks: {precision: 0}}), y: axisOf('% of the updates', {min: 0})},
+        datasets,
+        note: 'Of all runs of a mode, on arrival. Dotted: the law for async with ' + group.workers +
+            ' workers alike whose times are exponential, mean ' + (group.workers - 1) + '.' +
+            (most > data.mostStaleness ? ' ' + data.mostStaleness + ' stands for that and more.' : ''),
+        text: 'Updates by staleness. ' +
+            shown.map(one => modes[one.mode] + ': mean ' + number(mean(one))).join('; ') + '.',
+        scales: {
+          x: axisOf('staleness of an update', {min: -0.5, max: most - 0.5, ticks: {precision: 0}}),
+          y: axisOf('% of the updates', {min: 0}),
+        },
       };
     },
   });
@@ -226,20 +261,26 @@
   const bars = one => {
     const every = sum(one.modes.map(({workerSeconds}) => workerSeconds.length)) <= 48;
     return one.modes.flatMap(({workerSeconds}, mode) => {
-      if (every || workerSeconds.length === 0) return workerSeconds.map((seconds, worker) => ({mode, seconds, name: String(worker)}));
-      return [{mode, name: 'mean', seconds: parts.map((_, part) => sum(workerSeconds.map(seconds => seconds[part])) / workerSeconds.length)}];
+      if (every || workerSeconds.length === 0) {
+        return workerSeconds.map((seconds, worker) => ({mode, seconds, name: String(worker)}));
+      }
+      const mean = part => sum(workerSeconds.map(seconds => seconds[part])) / workerSeconds.length;
+      return [{mode, name: 'mean', seconds: parts.map((_, part) => mean(part))}];
     });
   };
   const highest = 90 + 17 * Math.max(0, ...groups.map(one => bars(one).length));
   addChart({
-    id: 'workers', title: 'What workers’ time went into', type: 'bar', indexAxis: 'y', width: rates.length > 0 ? 'half' : '', height: highest,
-    label: ({dataset, raw}) => modes[raw.mode] + ', worker ' + raw.name + ', ' + dataset.label + ': ' + number(raw.x) + ' s',
+    id: 'workers', title: 'What workers’ time went into', type: 'bar', indexAxis: 'y',
+    width: rates.length > 0 ? 'half' : '', height: highest,
+    label: ({dataset, raw}) => modes[raw.mode] + ', worker ' + raw.name + ', ' + dataset.label + ': ' +
+        number(raw.x) + ' s',
     make: () => {
       const rows = group ? bars(group) : [];
       if (rows.length === 0) return null;
       const datasets = parts.map(([label, depth], part) => ({
         label, stack: 'time', barPercentage: 0.85, categoryPercentage: 1, borderWidth: 1,
-        borderColor: rows.map(({mode}) => of(palette, mode)), backgroundColor: rows.map(({mode}) => of(palette, mode) + depth),
+        borderColor: rows.map(({mode}) => of(palette, mode)),
+        backgroundColor: rows.map(({mode}) => of(palette, mode) + depth),
         data: rows.map(({mode, name, seconds}, y) => ({x: hidden[mode] ? null : seconds[part], y, mode, name})),
       }));
       const isFirst = at => at === 0 || rows[at - 1].mode !== rows[at].mode;
@@ -254,15 +295,17 @@
       y.ticks = {color: style('--text'), autoSkip: false, callback: at => nameAt(at) + '  ' + rows[at].name};
       y.afterBuildTicks = scale => { scale.ticks = rows.map((_, value) => ({value})); };
       const shares = mode => {
-        const spent = parts.map((_, part) => sum(rows.filter(row => row.mode === mode).map(({seconds}) => seconds[part])));
-        return parts.map(([label], part) => Math.round(100 * spent[part] / sum(spent)) + ' % ' + label).filter((_, part) => spent[part] > 0).join(', ');
+        const own = rows.filter(row => row.mode === mode);
+        const spent = parts.map((_, part) => sum(own.map(({seconds}) => seconds[part])));
+        return parts.map(([label], part) => Math.round(100 * spent[part] / sum(spent)) + ' % ' + label)
+            .filter((_, part) => spent[part] > 0).join(', ');
       };
       return {
         // Real workers do not tell what they send.
         datasets, note: 'Mean over the runs. Dark: computing; ' + (sum(rows.map(({seconds}) => seconds[1])) > 0
             ? 'middle: its machine’s card sends; light: it waits.' : 'light: it sends and waits.'),
-        text: 'What workers’ time went into. ' + rows.map((row, at) => isFirst(at) ? modes[row.mode] + ': ' + shares(row.mode) : '')
-            .filter(text => text !== '').join('; ') + '.',
+        text: 'What workers’ time went into. ' + rows.filter((_, at) => isFirst(at))
+            .map(({mode}) => modes[mode] + ': ' + shares(mode)).join('; ') + '.',
         scales: {x: axisOf(data.seconds, {min: 0, stacked: true}), y},
       };
     },
@@ -270,21 +313,27 @@
   addChart({
     id: 'rates', title: 'Sensitivity to the learning rate', width: 'half', height: Math.max(highest, 250),
     label: ({dataset, raw}) => modes[dataset.mode] + ' at ' + raw.rate + ': ' + number(raw.y) + ' s, ' +
-        (raw.trials.runs - raw.trials.misses) + ' of ' + raw.trials.runs + ' reach the target' + (raw.taken ? ', taken' : ''),
+        (raw.trials.runs - raw.trials.misses) + ' of ' + raw.trials.runs + ' reach the target' +
+        (raw.taken ? ', taken' : ''),
     make: () => {
       const found = rates.filter(({workers, speeds}) => group && workers === group.workers && speeds === group.speeds);
       if (found.length === 0) return null;
       const datasets = found.map(({mode, taken, trials}) => {
-        const line = trials.map((one, i) => ({x: Number(data.learningRates[i]), y: one.seconds, rate: data.learningRates[i], trials: one, taken: i === taken}))
-            .sort((a, b) => a.x - b.x).filter(point => point.y > 0);
+        const line = trials.map((one, i) => {
+          const rate = data.learningRates[i];
+          return {x: Number(rate), y: one.seconds, rate, trials: one, taken: i === taken};
+        }).sort((a, b) => a.x - b.x).filter(point => point.y > 0);
         return {
-          mode, data: line, hidden: hidden[mode], borderColor: of(palette, mode), borderWidth: 2, borderDash: of(dashes, mode),
+          mode, data: line, hidden: hidden[mode], borderColor: of(palette, mode), borderWidth: 2,
+          borderDash: of(dashes, mode), rotation: of(turns, mode),
           backgroundColor: line.map(point => point.taken ? of(palette, mode) : style('--card')),
-          pointStyle: line.map(point => point.trials.misses > 0 ? 'crossRot' : of(points, mode)), rotation: of(turns, mode),
+          pointStyle: line.map(point => point.trials.misses > 0 ? 'crossRot' : of(points, mode)),
           pointRadius: line.map(point => point.taken ? 8 : 5), pointHoverRadius: 9, pointBorderWidth: 2,
         };
       });
-      const x = axisOf('learning rate', {type: 'logarithmic', ticks: {autoSkip: false, callback: value => number(value)}});
+      const x = axisOf('learning rate', {
+        type: 'logarithmic', ticks: {autoSkip: false, callback: value => number(value)},
+      });
       x.afterBuildTicks = scale => { scale.ticks = data.learningRates.map(rate => ({value: Number(rate)})); };
       const values = data.learningRates.map(Number);
       const atTheEdge = found.filter(({taken}) => [Math.min(...values), Math.max(...values)].includes(values[taken]))
@@ -292,9 +341,11 @@
       Object.assign(x, {min: Math.min(...values) / 1.25, max: Math.max(...values) * 1.25});
       return {
         datasets, scales: {x, y: axisOf(data.seconds + ' to the target', {min: 0})},
-        note: 'Mean of the trials of each rate, with seeds of their own; large and filled: the one that was taken; ✕: some trial missed the target.' +
+        note: 'Mean of the trials of each rate, with seeds of their own; large and filled: the one that was taken; ' +
+            '✕: some trial missed the target.' +
             (atTheEdge.length > 0 ? ' A rate beyond the list may be better for ' + atTheEdge.join(', ') + '.' : ''),
-        text: 'Seconds to the target by learning rate. ' + found.map(({mode, taken}) => modes[mode] + ' took ' + data.learningRates[taken]).join('; ') + '.',
+        text: 'Seconds to the target by learning rate. ' +
+            found.map(({mode, taken}) => modes[mode] + ' took ' + data.learningRates[taken]).join('; ') + '.',
       };
     },
   });
@@ -306,8 +357,9 @@
   const fillTables = () => {
     byId('runs').replaceChildren(...table(
         ['mode', 'seed', 'reaches it', 'seconds', 'samples', metric + ' at the end', 'of the test split', 'staleness'],
-        modes.flatMap((name, mode) => runsOf(mode).map(run => [name, run.seed, run.reached ? 'yes' : 'no, ends at', number(run.seconds),
-            number(run.samples), number(run.last), number(run.test), number(run.staleness)]))));
+        modes.flatMap((name, mode) => runsOf(mode).map(run => [
+          name, run.seed, run.reached ? 'yes' : 'no, ends at', number(run.seconds), number(run.samples),
+          number(run.last), number(run.test), number(run.staleness)]))));
     byId('left-out').textContent = group && group.leftOut.length > 0 ? 'Left out: ' + group.leftOut.join('; ') : '';
   };
 
@@ -323,8 +375,11 @@
     swatch.setAttribute('width', 34);
     swatch.setAttribute('height', 10);
     const line = document.createElementNS('http://www.w3.org/2000/svg', 'line');
-    for (const [key, value] of Object.entries({x1: 0, x2: 34, y1: 5, y2: 5, stroke: of(palette, mode), 'stroke-width': 3,
-                                               'stroke-dasharray': of(dashes, mode).join(' ')})) line.setAttribute(key, value);
+    const drawn = {
+      x1: 0, x2: 34, y1: 5, y2: 5, stroke: of(palette, mode), 'stroke-width': 3,
+      'stroke-dasharray': of(dashes, mode).join(' '),
+    };
+    for (const [key, value] of Object.entries(drawn)) line.setAttribute(key, value);
     swatch.append(line);
     const sign = element('span', {textContent: of(signs, mode), ariaHidden: 'true'});
     sign.style.color = of(palette, mode);
@@ -338,10 +393,11 @@
   const choose = (key, title, text) => {
     const values = [...new Set(groups.map(one => one[key]))];
     if (values.length < 2) return;
-    const select = element('select', {id: 'choose-' + key}, ...values.map(value => element('option', {value, textContent: text(value)})));
+    const options = values.map(value => element('option', {value, textContent: text(value)}));
+    const select = element('select', {id: 'choose-' + key}, ...options);
     select.onchange = () => {
       choice[key] = Number(select.value);
-      group = groups.find(one => one.workers === choice.workers && one.speeds === choice.speeds && one.scale === choice.scale);
+      group = groups.find(one => ['workers', 'speeds', 'scale'].every(which => one[which] === choice[which]));
       redraw();
     };
     byId('choices').append(element('label', {}, title, select));
