@@ -39,8 +39,8 @@ constexpr int kStreams = 3;
 
 // One model's share of a device: streams, memory and kernels, which run in the stream kCompute. For
 // one thread at a time. Calls return before their work is done; pointers must stay valid until
-// then, or until the device is gone, which waits for its work. What fails after creation (a kernel that is at fault, a device that is lost) does not heal:
-// it ends the process, with a sentence.
+// then, or until the device is gone, which waits for its work. What fails after creation (a kernel
+// that is at fault, a device that is lost) does not heal: it ends the process, with a sentence.
 class Device {
  public:
   virtual ~Device() = default;

@@ -1,6 +1,6 @@
 // Loops over flat spans of floats: element by element, so that any cut of the work gives the same
-// bits. Each loop is written once and compiled for every instruction set (common/base/isa.h); without
-// fused multiply-adds the bits are equal at every one of them.
+// bits. Each loop is written once and compiled for every instruction set (common/base/isa.h);
+// without fused multiply-adds the bits are equal at every one of them.
 #ifndef RUBATO_COMMON_BASE_KERNELS_H_
 #define RUBATO_COMMON_BASE_KERNELS_H_
 

@@ -16,8 +16,8 @@ bool IsResumeMode(const std::string& flag);
 // The path of a checkpoint; empty: from the beginning. `flag` is the value of --resume: empty for
 // what the job says, `never`, `auto`, `required`, or a run or checkpoint. For `auto` and `required`
 // it is the newest whole checkpoint of the newest run NAME-... under `runs` that has one.
-// The path has no links in it, such as runs/latest. `warnings` as FindCheckpoint. NotFound if there is none where one is required; else as
-// FindCheckpoint.
+// The path has no links in it, such as runs/latest. `warnings` as FindCheckpoint. NotFound if there
+// is none where one is required; else as FindCheckpoint.
 absl::StatusOr<std::string> ResumePoint(const proto::Job& job, const std::string& flag,
                                         const std::string& runs,
                                         std::vector<std::string>* warnings);

@@ -70,8 +70,8 @@ TEST_F(RealDataTest, ReadsCaliforniaHousing) {
   EXPECT_EQ(data->train.shape(), (ExampleShape{9, 0, 0}));
   EXPECT_THAT(data->classes,
               ElementsAre("<1H OCEAN", "INLAND", "ISLAND", "NEAR BAY", "NEAR OCEAN"));
-  // The mean price, column 8, of the test split that tools/scripts/train_in_pytorch.py picks by its own
-  // implementation of the permutation.
+  // The mean price, column 8, of the test split that tools/scripts/train_in_pytorch.py picks by its
+  // own implementation of the permutation.
   double price = 0;
   for (int64_t i = 0; i < 4128; ++i) price += data->test.examples().features[9 * i + 8];
   EXPECT_NEAR(price / 4128, 205633.25601947575, 0.01);

@@ -46,8 +46,9 @@ class Model {
   // Errors as LayoutOf, and ResourceExhausted if there is no memory for max_batch examples.
   // dtype: float32, or float64 for tests of the arithmetic. For kEvaluation, which needs a fraction
   // of the memory, Gradient may not be called.
-  // With a device the model computes there, and the types of worker/model/device_step.h are known too;
-  // ResourceExhausted then says what batch would fit. It can keep up to `keeps` gradients there.
+  // With a device the model computes there, and the types of worker/model/device_step.h are known
+  // too; ResourceExhausted then says what batch would fit. It can keep up to `keeps` gradients
+  // there.
   static absl::StatusOr<std::unique_ptr<Model>> Create(
       const proto::Model& config, absl::Span<const int64_t> example_shape,
       const Objective& objective, int64_t max_batch, DType dtype = DType::kFloat32,
