@@ -5,12 +5,11 @@
 
 Same models, data and optimizer (SGD with momentum), 64 samples a process, one thread a process; they take turns. Prints
 a line for each model and way: medians over the rounds of samples a second, of their ratio to DDP's in the same round,
-of processor time for 64 samples (all processes, where nothing is told by whatever else the machine does), and the memory
-that a process holds behind these (of Rubato: script and rubato-worker; what processes share, each has its part of). Of
-all steps but the first tenth. A char GPT's step takes some 0.4 s of a core: --steps 20 is enough.
---slow: process 1 sleeps so long in each step; then Rubato's async is measured, too. --overlap: also with gradients that
-leave while backward runs. Needs rubato's programs
-(RUBATO_BIN_DIR or PATH).
+of processor time for 64 samples (all processes, where nothing is told by whatever else the machine does), and the
+memory that a process holds behind these (of Rubato: script and rubato-worker; what processes share, each has its part
+of). Of all steps but the first tenth. A char GPT's step takes some 0.4 s of a core: --steps 20 is enough. --slow:
+process 1 sleeps so long in each step; then Rubato's async is measured, too. --overlap: also with gradients that leave
+while backward runs. Needs rubato's programs (RUBATO_BIN_DIR or PATH).
 """
 
 import argparse
@@ -67,8 +66,12 @@ def processor_seconds(*pids):
 
 def memory(*pids):
     """Bytes of this process and others: what they share counts once."""
-    return sum(int(line.split()[1]) << 10 for pid in ("self", *pids)
-               for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines() if line.startswith("Pss:"))
+    total = 0
+    for pid in ("self", *pids):
+        for line in pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                total += int(line.split()[1]) << 10
+    return total
 
 
 def train(name, steps, rank, out, slow, prepare, ends=True):
@@ -177,7 +180,8 @@ def main():
                 statistics.median(f(r) for r in rounds)
                 for f in (lambda r: r[way][0], lambda r: r[way][0] / r["DDP over gloo"][0],
                           lambda r: r[way][1], lambda r: r[way][2]))
-            print(f"{name:<10}{way:<24}{rate:9.0f}{ratio:7.2f}{1000 * processor:14.2f} {bytes_held / 1e6:4.0f}", flush=True)
+            print(f"{name:<10}{way:<24}{rate:9.0f}{ratio:7.2f}{1000 * processor:14.2f} {bytes_held / 1e6:4.0f}",
+                  flush=True)
 
 
 if __name__ == "__main__":

@@ -161,8 +161,8 @@ class Engine:
             self._give()
 
     def log(self, loss: Optional[float]) -> None:
-        """Of the micro-batch at hand, a mean or a sum as is_mean says. One that is filled is given, as nothing more will
-        be told of it."""
+        """Of the micro-batch at hand, a mean or a sum as is_mean says. One that is filled is given, as nothing more
+        will be told of it."""
         if self._state not in (_State.BEGUN, _State.FILLED):
             return
         self._loss = self._loss if loss is None else loss

@@ -90,8 +90,8 @@ class Job(server.Commands):
         else:
             self._servers = server.Servers(_own_job(self._given, batch))
             self.run = self._servers.path
-            self._worker = core.Worker(str(self.run / "job.yaml"), [f"cluster.address={self._servers.address}", "log.level=warning"],
-                                       key=self._servers.secret)
+            settings = [f"cluster.address={self._servers.address}", "log.level=warning"]
+            self._worker = core.Worker(str(self.run / "job.yaml"), settings, key=self._servers.secret)
         _open.append(self)
         return self._worker
 

@@ -83,8 +83,8 @@ class Layout:
 
     @torch.no_grad()
     def move_to(self, memory: Any, gradients: Sequence[int]) -> None:
-        """The values go into the flat vector at the beginning of `memory`, and parameters lie there from now on as far as
-        torch allows. `gradients`: where those of fill lie, bytes. Normalising layers measure each micro-batch for
+        """The values go into the flat vector at the beginning of `memory`, and parameters lie there from now on as far
+        as torch allows. `gradients`: where those of fill lie, bytes. Normalising layers measure each micro-batch for
         itself from now on."""
         for entry, view in zip(self.entries, self._views(memory, 0)):
             tensor = entry.tensor
@@ -149,8 +149,8 @@ class Layout:
 
     def fill_entry(self, index: int, gradient: int, factor: float, samples: int, trained: Any,
                    below: Optional[int] = None) -> Any:
-        """The same for one entry; `below`: for what of it lies before that place of the flat vector. Of a tensor of a GPU
-        this only begins: returns an event that happens when it is done, None where it is."""
+        """The same for one entry; `below`: for what of it lies before that place of the flat vector. Of a tensor of a
+        GPU this only begins: returns an event that happens when it is done, None where it is."""
         entry, view = self.entries[index], self._gradients[gradient][index]
         tensor, scale = entry.tensor, factor
         value: Any

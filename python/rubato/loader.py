@@ -97,12 +97,12 @@ def _check(loader: Any) -> None:
         raise Refused("the DataLoader has a batch_sampler of its own or no batches, expected batch_size: which samples "
                       "a batch has is the job's (job.prepare's `order` may say in what order)")
     if not isinstance(loader.sampler, (data.RandomSampler, data.SequentialSampler)):
-        raise Refused(f"the DataLoader has a {type(loader.sampler).__name__}, expected shuffle=True or False: the order "
-                      "is the job's (job.prepare's `order` may be a function from the epoch to its indices)")
+        raise Refused(f"the DataLoader has a {type(loader.sampler).__name__}, expected shuffle=True or False: the "
+                      "order is the job's (job.prepare's `order` may be a function from the epoch to its indices)")
     if isinstance(loader.sampler, data.RandomSampler) and (
             loader.sampler.replacement or loader.sampler.num_samples != len(dataset)):
-        raise Refused("the RandomSampler draws with replacement or another number of samples, expected each sample once "
-                      "an epoch (job.prepare's `order` may be a function from the epoch to its indices)")
+        raise Refused("the RandomSampler draws with replacement or another number of samples, expected each sample "
+                      "once an epoch (job.prepare's `order` may be a function from the epoch to its indices)")
 
 
 class Loader:

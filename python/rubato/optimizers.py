@@ -20,7 +20,8 @@ _RULES = {
 _NO_MATTER = {"params", "foreach", "capturable", "differentiable", "fused", "initial_lr", "max_lr", "min_lr",
               "decoupled_weight_decay", "max_momentum", "base_momentum"}
 
-_OVERFLOWS = 64  # of a GradScaler in a row, by which it has halved any scale to nothing: the gradient itself is not finite
+# Of a GradScaler in a row, by which it has halved any scale to nothing: the gradient itself is not finite.
+_OVERFLOWS = 64
 
 
 def _settings(group: Dict[str, Any]) -> Dict[str, Any]:
@@ -165,8 +166,8 @@ class Optimizer(torch.optim.Optimizer):
             raise Refused("optimizer.step(weight=...) was called, expected no weight with overlap=True: how much a "
                           "micro-batch counts would have to be known before its gradients leave")
         if self._overlap and hasattr(self, "found_inf"):
-            raise Refused("a GradScaler steps the optimizer, expected none with overlap=True: whether its scale was too "
-                          "large is known when all gradients are there, and by then some would have left")
+            raise Refused("a GradScaler steps the optimizer, expected none with overlap=True: whether its scale was "
+                          "too large is known when all gradients are there, and by then some would have left")
         self._overflows = self._overflows + 1 if float(getattr(self, "found_inf", 0)) > 0 else 0
         if 0 < self._overflows < _OVERFLOWS:
             self._put_back()

@@ -93,13 +93,14 @@ def _steps(until: Dict[str, Any], samples: int, batch: int) -> int:
     elif "samples" in until:
         total = int(until["samples"])
     else:
-        raise Refused("train.until is a time, and there is a scheduler: expected epochs, steps or samples, by which the "
-                      "rates of the whole job are known")
+        raise Refused("train.until is a time, and there is a scheduler: expected epochs, steps or samples, by which "
+                      "the rates of the whole job are known")
     epochs, rest = divmod(total, samples)
     return max(1, epochs * steps_per_epoch + -(-rest // batch))
 
 
 def _numerics() -> str:
     """What bits depend on."""
-    capability = getattr(torch.backends.cpu, "get_cpu_capability", lambda: "")() if hasattr(torch.backends, "cpu") else ""
+    cpu = getattr(torch.backends, "cpu", None)
+    capability = getattr(cpu, "get_cpu_capability", lambda: "")()
     return f"torch {torch.__version__} {capability} threads {torch.get_num_threads()} python {sys.version_info[0]}"

@@ -104,7 +104,8 @@ class Places:
             return places
         indices = self._of(epoch)
         if len(indices) < end:
-            raise ValueError(f"order({epoch}) has {len(indices)} indices, expected {end} at least: as many in each epoch")
+            raise ValueError(f"order({epoch}) has {len(indices)} indices, expected {end} at least: "
+                             "as many in each epoch")
         return [int(i) for i in indices[begin:end]]
 
 

@@ -17,7 +17,8 @@ absl::Status Commands::Check(const proto::CommandRequest& request,
   if (request.kind() == proto::CommandRequest::KIND_STATUS) return absl::OkStatus();
   if (may_change.has_value()) {
     if (*may_change) return absl::OkStatus();
-    return absl::PermissionDeniedError("this changes the job: it needs the operator's key or certificate");
+    return absl::PermissionDeniedError(
+        "this changes the job: it needs the operator's key or certificate");
   }
   if (!token_.empty() && request.token() == token_) return absl::OkStatus();
   return absl::PermissionDeniedError(

@@ -136,8 +136,8 @@ TEST_F(WorkTest, AModeThatWasAskedForGoesOn) {
   EXPECT_EQ(resumed(proto::Manifest::MODE_ASYNC, 24).lineage().until(), 6);
 }
 
-// Asked for in the second stage, when the job is back in the first: it holds up to the point that it
-// was asked for.
+// Asked for in the second stage, when the job is back in the first: it holds up to the point that
+// it was asked for.
 TEST_F(WorkTest, AModeThatWasAskedForHoldsOverThePointsBefore) {
   Begin("schedule { mode { mode: NAME_SYNC } until { samples: 8 } } "
         "schedule { mode { mode: NAME_ASYNC } until { samples: 24 } } "
