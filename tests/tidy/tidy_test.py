@@ -39,11 +39,12 @@ def listed():
 TEXTS = listed()
 BUILDS = {name: text for name, text in TEXTS.items()
           if name.endswith(("BUILD", "BUILD.bazel", ".bzl"))}
-WIDE = set(TEXTS["tests/tidy/wide_files.txt"].split("\n")[2:]) - {""}
 
 
 def too_long(name, text):
     """Numbers of lines that are longer than their kind of file may have."""
+    if name == "tensor/cuda/kernel_table.txt":
+        return  # A table, written by a tool: a row is a kernel, with four figures for each of four devices.
     limit = 100 if re.search(r"\.(cc|h|cu|md)$", name) else 120
     fence = False
     for number, line in enumerate(text.splitlines(), 1):
@@ -61,9 +62,7 @@ class TidyTest(unittest.TestCase):
 
     def test_no_line_is_too_long(self):
         found = {name: list(too_long(name, text)) for name, text in TEXTS.items()}
-        wide = {name for name, lines in found.items() if lines}
-        self.assertEqual({name: found[name] for name in wide - WIDE}, {}, "lines are too long")
-        self.assertEqual(sorted(WIDE - wide), [], "these can be taken off tests/tidy/wide_files.txt")
+        self.assertEqual({name: lines for name, lines in found.items() if lines}, {}, "too long")
 
     def test_no_program_is_kept(self):
         self.assertEqual(NO_TEXT, [], "neither text nor picture")
