@@ -1,4 +1,4 @@
-"""A header that is parsed once. Sources that include it need its options, and GCC's bits of it differ from time to time."""
+"""A header that is parsed once: sources that include it need the same options of the compiler."""
 
 load("@bazel_tools//tools/build_defs/cc:action_names.bzl", "CPP_COMPILE_ACTION_NAME")
 load("@bazel_tools//tools/cpp:toolchain_utils.bzl", "find_cpp_toolchain")
@@ -13,7 +13,8 @@ def _precompiled_header_impl(ctx):
     )
     deps = cc_common.merge_cc_infos(cc_infos = [dep[CcInfo] for dep in ctx.attr.deps]).compilation_context
 
-    # The compiler takes NAME.h.gch in place of NAME.h beside it, if its options are those of the source that includes it.
+    # The compiler takes NAME.h.gch in place of NAME.h beside it. Its bits differ from time to time, so
+    # that a cache that has lost it has nothing of what was compiled with it.
     header = ctx.actions.declare_file(ctx.label.name + ".h")
     ctx.actions.symlink(output = header, target_file = ctx.file.src)
     compiled = ctx.actions.declare_file(ctx.label.name + ".h.gch")

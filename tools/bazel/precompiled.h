@@ -1,7 +1,7 @@
 // What most sources include, of the distribution and of protocol buffers: parsed once, instead of
-// some 300 times (precompiled.bzl). A source includes what it uses all the same. Not in here is what
-// costs all others more, by templates that are instantiated at the end of each source, than it saves
-// those that include it: <filesystem>, flat_hash_map.h, gRPC, JSON.
+// some 300 times (precompiled.bzl). A source includes what it uses all the same. Not in here is
+// what costs all others more, by templates that are instantiated at the end of each source, than
+// it saves those that include it: <filesystem>, flat_hash_map.h, gRPC, JSON.
 #include <algorithm>
 #include <atomic>
 #include <cmath>
