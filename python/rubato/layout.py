@@ -56,6 +56,7 @@ class Layout:
         for average in averages:  # behind all parameters
             self._add(*average)
         self.parameters = [entry for entry in self.entries if entry.average == 0]
+        self._trainable = [entry.tensor for entry in self.parameters]
         if not self.parameters:
             raise Refused("the model has no parameters to train")
         self._momenta = [module.momentum for module in self._normalising]
@@ -111,21 +112,25 @@ class Layout:
         for module, momentum in zip(self._normalising, self._momenta):
             module.momentum = momentum
 
-    @torch.no_grad()
     def load(self, is_new: bool) -> None:
         """What has changed in the flat vector becomes the model's. Averages have been overwritten by the layers in any
         case."""
         pairs = self._averages + (self._loads if is_new else [])
+        if pairs:
+            self._copy(pairs)
+        if is_new:
+            self._note_versions()
+
+    @torch.no_grad()
+    def _copy(self, pairs: List[Any]) -> None:
         for tensor, view in pairs:
             if not staging.is_staged(tensor):
                 tensor.copy_(view)
         for device, way in self._staging.items():
             way.to_device([pair for pair in pairs if pair[0].device == device])
-        if is_new:
-            self._note_versions()
 
     def _note_versions(self) -> None:
-        self._versions = [entry.tensor._version for entry in self.parameters]
+        self._versions = [tensor._version for tensor in self._trainable]
 
     def check_untouched(self) -> None:
         """Refused if the script has changed parameters itself since the last load."""
@@ -176,8 +181,8 @@ class Layout:
 
     def forget_gradients(self) -> None:
         """So that none is added to the next micro-batch's."""
-        for entry in self.parameters:
-            entry.tensor.grad = None
+        for tensor in self._trainable:
+            tensor.grad = None
 
     def to_proto(self) -> Dict[str, Any]:
         """As JSON of proto::Layout, but for the optimizer."""

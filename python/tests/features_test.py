@@ -27,6 +27,11 @@ class FeaturesTest(WithFake):
         end = "        optimizer.step()\nprint(model.weight.sum().item())\n"
         self.assertEqual(self.passes(LOOP + end), self.passes(LOOP.replace("optimizer.zero_grad()", "pass") + end))
 
+    def test_zero_grad_forgets_what_was_not_handed_over(self):
+        end = "        optimizer.step()\n"
+        for how in "", "set_to_none=False", "set_to_none=True":
+            self.same(LOOP.replace("optimizer.zero_grad()", f"compute(a, b); optimizer.zero_grad({how})") + end, LOOP + end)
+
     def test_a_loop_that_is_left_early_gets_the_rest_later(self):
         output = self.passes(LOOP.replace("job.epochs()", "range(4)") + """
         optimizer.step()

@@ -78,6 +78,8 @@ MUTANTS = [
      "features_test FeaturesTest.test_rates_by_epoch_and_by_step"),
     ("the rate that is shown is the step's before", "prepare.py", "lambda: engine.next_step", "lambda: engine.step",
      "features_test FeaturesTest.test_rates_by_epoch_and_by_step"),
+    ("zero_grad keeps what was not handed over", "optimizers.py", "            super().zero_grad(*arguments, **named)\n",
+     "            pass\n", "features_test FeaturesTest.test_zero_grad_forgets_what_was_not_handed_over"),
     ("a closure's loss is lost", "optimizers.py", "            self._note_loss(loss)\n", "",
      "features_test FeaturesTest.test_losses_are_told_whenever_they_are_known"),
     ("what has no loss is never given", "engine.py",
