@@ -72,7 +72,7 @@ worker = rubato.Worker(rubato.join(epochs=2), w, samples=8, batch_size=4,
                        optimizer={"name": "sgd", "learning_rate": 0.25})
 seen = []
 for work in worker:
-    assert work.indices == worker._engine.work.samples, "the order is not the servers'"
+    assert work.indices == order.pop(0), "the order is not the servers'"
     seen += work.indices
     worker.push({"w": np.full(3, 1.0)}, loss=w["w"].sum())
 print(w["w"].tolist(), sorted(seen), "torch" in sys.modules)

@@ -66,6 +66,14 @@ print(model.weight.sum().item())
             code, output, errors = self.run_script(text, FAKE_KEPT=kept)
             self.assertEqual((code, output), (0, tested), errors)
 
+    def test_gradients_are_written_where_they_leave_from(self):
+        text = LOOP + "        optimizer.step()\n" + END
+        expected = self.passes(text)
+        for lends, in_place in ("1", 6), ("closed", 0):
+            code, output, errors = self.run_script(text, FAKE_LENDS=lends)
+            self.assertEqual((code, output), (0, expected), errors)
+            self.assertEqual(errors.count("in place True"), in_place, errors)
+
     def test_a_test_leaves_no_trace(self):
         output = self.passes(LOOP + """
         optimizer.step()

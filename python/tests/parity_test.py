@@ -98,6 +98,8 @@ class ParityTest(WithPrograms):
         digests = {(servers, workers): self.train(servers, workers)["digest"]
                    for servers, workers in ((1, 1), (1, 2), (3, 1), (3, 4))}
         digests["no loader processes"] = self.train(1, 2, processes=0)["digest"]
+        # Whose gradients are pushed from memory of rubato-worker above, and here are not.
+        digests["blocks that are not lent"] = self.train(1, 2, wire={"chunk": 128})["digest"]
         self.assertEqual(len(set(digests.values())), 1, digests)
 
     def test_bits_of_weights_do_not_depend_on_the_cluster(self):
