@@ -74,6 +74,26 @@ print(model.weight.sum().item())
             self.assertEqual((code, output), (0, expected), errors)
             self.assertEqual(errors.count("in place True"), in_place, errors)
 
+    def test_tensors_are_read_at_once_as_they_are_by_samples(self):
+        text = """
+class Own(TensorDataset): pass
+images = torch.randn(20, 2, 3, 4).contiguous(memory_format=torch.channels_last if LAST else torch.contiguous_format)
+loader = DataLoader(KIND(x, y, images), batch_size=8, ORDER)
+""" + LOOP.replace("for a, b in", "for a, b, image in").replace("prepare(model, optimizer, loader",
+                                                                "prepare(model, optimizer, loader, order=FUNCTION") + """
+        optimizer.step()
+        print(type(image), image.stride(), a.tolist(), b.tolist(), image.tolist())
+print(loader._tensors is not None)
+"""
+        for order, function in (("shuffle=True", "None"), ("shuffle=False", "lambda epoch: range(-20, 0)")):
+            for last in False, True:
+                with self.subTest(order, last=last):
+                    found, expected = (
+                        self.passes(text.replace("KIND", kind).replace("ORDER", order).replace("FUNCTION", function)
+                                    .replace("LAST", str(last))).splitlines() for kind in ("TensorDataset", "Own"))
+                    self.assertEqual(found[:-1], expected[:-1])
+                    self.assertEqual((found[-1], expected[-1]), (str(not last), "False"))
+
     def test_a_test_leaves_no_trace(self):
         output = self.passes(LOOP + """
         optimizer.step()

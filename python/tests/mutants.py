@@ -77,6 +77,8 @@ MUTANTS = [
      "features_test FeaturesTest.test_gradients_are_written_where_they_leave_from"),
     ("a GPU writes to memory that is not pinned", "prepare.py", "worker.may_borrow = not layout.is_staged",
      "worker.may_borrow = True", "staging_test StagingTest.test_a_gradient_is_written_to_what_is_pinned"),
+    ("tensors are read in another order", "loader.py", "torch.tensor(indices)", "torch.tensor(sorted(indices))",
+     "features_test FeaturesTest.test_tensors_are_read_at_once_as_they_are_by_samples"),
     ("only who tests has the final parameters", "core.py", "self._memory.move(0, self._regions[0].offset, 4 * self._values)",
      "pass", "parity_test ParityTest.test_bits_do_not_depend_on_the_cluster"),
     ("a sum counts as a mean", "prepare.py", "scale * (counts if engine.is_mean else 1)", "scale * counts",
