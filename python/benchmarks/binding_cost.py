@@ -4,9 +4,10 @@
     python/benchmarks/binding_cost.py [--models mlp,cnn] [--steps 1000] [--rounds 3]
 
 Models, data and optimizer are compare_ddp.py's. Plain scripts and Rubato take turns; prints medians over the rounds, in
-milliseconds of processor time for the 64 samples of a process and step, without what is waited for. *calls* is what the
-script spends within the calls that Rubato answers in place of torch: the loader's next batch, zero_grad, step and the
-loss; *rest* is forward and backward, and what else the script does. Of all steps but the first tenth. Needs rubato's
+milliseconds of processor time for the 64 samples of a process and step, without what is waited for. First what the
+script spends within the calls that Rubato answers in place of torch: the loader's next batch but for the reading of
+samples, zero_grad, step and the loss; *binding* is by how much these take longer than torch's, of the plain script's
+step. *rest* is forward and backward, and what else the script does. Of all steps but the first tenth. Needs rubato's
 programs (RUBATO_BIN_DIR or PATH).
 """
 
@@ -23,6 +24,7 @@ from compare_ddp import BATCH, PROCESSES, loss_of, make
 from rubato import threads
 
 import rubato
+import rubato.loader
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -46,6 +48,11 @@ class Clock:
         finally:
             self.seconds += time.thread_time() - begin
 
+    def add(self, owner, name):
+        """What this method takes counts, too."""
+        function = getattr(owner, name)
+        setattr(owner, name, lambda *arguments: self(function, *arguments))
+
 
 def train(name, steps, rank, out, prepare):
     """`prepare` is given model, optimizer and loader, and returns these, an iterable of epochs, what is told a loss,
@@ -57,7 +64,9 @@ def train(name, steps, rank, out, prepare):
     loader = DataLoader(TensorDataset(x, y), batch_size=BATCH, shuffle=True)
     model, optimizer, loader, epochs, log, others = prepare(model, optimizer, loader)
     pids = {"script": os.getpid(), **others}
-    clocks = {call: Clock() for call in ("next batch", "zero_grad", "step", "loss")}
+    clocks = {call: Clock() for call in ("next batch", "zero_grad", "step", "loss", "samples")}
+    for owner, read in (torch.utils.data._utils.fetch._MapDatasetFetcher, "fetch"), (rubato.loader.Loader, "_read"):
+        clocks["samples"].add(owner, read)
     before = begun = None
     done = 0
     for _ in epochs:
@@ -79,6 +88,7 @@ def train(name, steps, rank, out, prepare):
             if done == steps:
                 after, seconds = {who: processor(pid) for who, pid in pids.items()}, time.monotonic() - begun
                 calls = {call: clock.seconds for call, clock in clocks.items()}
+                calls["next batch"] -= calls["samples"]  # which are read within it
         if done > steps:
             break
     count = steps - steps // 10
@@ -139,6 +149,10 @@ def main():
         for part in rounds[0][1]:
             a, b = (statistics.median(r[i].get(part, 0) for r in rounds) for i in range(2))
             print(f"{part:<20}{a:8.3f} {b:8.3f}", flush=True)
+        binding = statistics.median(
+            sum(b[call] - a[call] for call in ("next batch", "zero_grad", "step", "loss")) / a["script"]
+            for a, b in rounds)
+        print(f"{'binding, of a step':<20}{100 * binding:17.1f} %")
 
 
 if __name__ == "__main__":
