@@ -230,7 +230,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
       }
       if (!pace.has_value()) continue;
       const absl::Duration rest =
-          pace->Rest(MonotonicNow(), ThreadTime() - time_before, ReadProcessors);
+          pace->Rest(MonotonicNow(), ThreadTime() - time_before, [] { return ReadProcessors(); });
       if (rest > absl::ZeroDuration()) RestWhileWanted(task.snapshot, rest);
     }
     *checksums = part.checksums();
