@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "common/base/address.h"
 #include "common/base/check.h"
+#include "common/base/lease.h"
 #include "common/base/monotonic.h"
 #include "common/wire/look_up.h"
 
@@ -197,7 +198,9 @@ absl::Status AwaitServers(const std::vector<std::string>& addresses,
       return absl::UnavailableError(
           absl::StrCat("nobody listens at ", addresses[static_cast<size_t>(gone)], " any more"));
     }
-    if (count(Reach::kSilent) > 0) longest_mute = std::max(longest_mute, connection.lease);
+    if (count(Reach::kSilent) > 0) {
+      longest_mute = std::max(longest_mute, BorneSilence(connection.lease));
+    }
     const bool all_mute = count(Reach::kMute) == found.size();
     mute_since = all_mute ? std::min(mute_since, looked) : absl::InfiniteFuture();
     if (!come_back && all_mute && looked - mute_since >= longest_mute) {

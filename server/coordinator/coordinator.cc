@@ -97,8 +97,8 @@ void Coordinator::LoseShard(PeerId shard, const std::string& why) {
   std::string reason = absl::StrCat(Describe(*registry_.Find(shard)), " ", why);
   if (const absl::Duration pause = leases_.StoodStill(now_); pause > absl::ZeroDuration()) {
     reason = absl::StrFormat(
-        "%s stood still for %s, longer than cluster.lease (%s), and has lost its connections: %s",
-        Name(), absl::FormatDuration(absl::Trunc(pause, absl::Milliseconds(1))),
+        "%s stood still for %s (cluster.lease: %s) and has lost its connections: %s", Name(),
+        absl::FormatDuration(absl::Trunc(pause, absl::Milliseconds(1))),
         absl::FormatDuration(absl::Seconds(job_.cluster().lease())), reason);
   }
   registry_.Remove(shard);

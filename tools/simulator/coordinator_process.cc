@@ -4,22 +4,16 @@
 #include <utility>
 
 namespace rubato {
-namespace {
-
-// As in server/process/cluster_service.cc.
-constexpr SimTime kTickTime = 100 * kMillisecond;
-
-}  // namespace
 
 void CoordinatorProcess::Start(ProcessId self) {
   self_ = self;
-  SetTimer(kTick, network_.now() + kTickTime, EventQueue::Kind::kBackground);
+  SetTimer(kTick, network_.now() + tick_time_, EventQueue::Kind::kBackground);
 }
 
 void CoordinatorProcess::BeginTerm(Coordinator core) {
   for (const ConnectionId call : term_->calls) network_.Close(call, self_);
   term_ = std::make_unique<Term>(std::move(core), term_->number + 1);
-  SetTimer(kTick, network_.now() + kTickTime, EventQueue::Kind::kBackground);
+  SetTimer(kTick, network_.now() + tick_time_, EventQueue::Kind::kBackground);
 }
 
 void CoordinatorProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
@@ -49,7 +43,7 @@ void CoordinatorProcess::OnTimer(uint64_t argument) {
   if (term_->is_over || number != term_->number) return;
   if (timer == kTick) {
     if (network_.now() >= ticks_from_) Handle(coordinator::Tick{});
-    SetTimer(kTick, std::max(network_.now() + kTickTime, ticks_from_),
+    SetTimer(kTick, std::max(network_.now() + tick_time_, ticks_from_),
              EventQueue::Kind::kBackground);
     return;
   }

@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/check.h"
+#include "common/base/lease.h"
 #include "server/coordinator/coordinator.h"
 #include "tools/simulator/network.h"
 
@@ -50,9 +51,10 @@ class CoordinatorProcess : public Process {
 
   // A checkpoint takes so long to write.
   CoordinatorProcess(VirtualNetwork* network, Coordinator core, Callbacks callbacks,
-                     SimTime checkpoint_time)
+                     absl::Duration lease, SimTime checkpoint_time)
       : network_(*network),
         callbacks_(std::move(callbacks)),
+        tick_time_(absl::ToInt64Nanoseconds(LeaseTick(lease))),
         checkpoint_time_(checkpoint_time),
         term_(std::make_unique<Term>(std::move(core), 0)) {}
 
@@ -139,6 +141,7 @@ class CoordinatorProcess : public Process {
 
   VirtualNetwork& network_;
   const Callbacks callbacks_;
+  const SimTime tick_time_;
   const SimTime checkpoint_time_;
   std::unique_ptr<Term> term_;
   SimTime ticks_from_ = 0;

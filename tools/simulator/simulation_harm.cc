@@ -19,7 +19,7 @@ namespace {
 constexpr double kWatch = 0.65;  // leases
 constexpr SimTime kLastWords = kSecond;
 
-// Beyond its lease, until somebody ends a server that stands still.
+// Beyond the lease, until somebody ends a server that stands still.
 constexpr SimTime kMissedAfter = 2 * kSecond;
 
 // That it takes to start a server again that had to be ended.
@@ -291,7 +291,7 @@ void Simulation::StartTeller() {
   teller_ = std::make_unique<CoordinatorProcess>(
       &network_,
       Coordinator(setting_.job, kept_.state.job_digest(), kVersion, begin, ToTime(queue_.now())),
-      CoordinatorProcess::Callbacks(), 0);
+      CoordinatorProcess::Callbacks(), absl::Seconds(setting_.job.cluster().lease()), 0);
   const ProcessId process = network_.AddProcess(shard_card(head()), teller_.get());
   shard_setting_.coordinator = worker_setting_.coordinator = late_setting_.coordinator = process;
   teller_->Start(process);
