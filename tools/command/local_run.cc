@@ -16,6 +16,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/base/exit_code.h"
 #include "common/base/json.h"
 #include "common/base/lease.h"
 #include "common/base/monotonic.h"
@@ -39,9 +40,6 @@ namespace {
 using Event = Launcher::Event;
 
 constexpr int kStderr = 2;
-// Of a script that has lost those who work for it (common/base/exit_code.cc). As EX_TEMPFAIL of
-// sysexits.h.
-constexpr int kExitTryAgain = 75;
 constexpr int64_t kMaxLog = 16 << 20;  // bytes of a process's log, and of the one before
 // For which a run's own certificates are valid: longer than any training.
 constexpr absl::Duration kCertificatesTime = absl::Hours(24 * 366 * 5);
