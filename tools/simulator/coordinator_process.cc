@@ -62,6 +62,8 @@ void CoordinatorProcess::Handle(const coordinator::Event& event) {
   for (coordinator::Outcome& outcome : term_->core.Handle(event, ToTime(network_.now()))) {
     std::visit([this](auto& what) { Do(std::move(what)); }, outcome);
   }
+  const bool was_ending = std::exchange(term_->is_ending, term_->core.is_ending());
+  if (!was_ending && term_->is_ending && callbacks_.on_ending) callbacks_.on_ending();
 }
 
 void CoordinatorProcess::Do(coordinator::Send&& send) {

@@ -41,6 +41,8 @@ class CoordinatorProcess : public Process {
     std::function<absl::Status(const std::vector<int>& shards)> restore;
     std::function<absl::StatusOr<std::string>(uint32_t snapshot, const proto::Manifest&)>
         checkpoint;
+    // The training of a term is over, and the job is not.
+    std::function<void()> on_ending;
     // The core has refused what a peer has said.
     std::function<void(const std::string& what)> on_refused;
     // To be remembered by who begins the next term.
@@ -101,6 +103,7 @@ class CoordinatorProcess : public Process {
     Coordinator core;
     const uint64_t number;
     bool is_over = false;
+    bool is_ending = false;
     ConnectionId own_shard = -1;
     std::set<ConnectionId> calls;  // of peers that have spoken
     std::deque<std::function<std::optional<coordinator::Event>()>> tasks;

@@ -302,6 +302,9 @@ CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
   callbacks.on_refused = [this](const std::string& what) {
     Fail(absl::InternalError(absl::StrCat("refused: the coordinator refused: ", what)));
   };
+  callbacks.on_ending = [this] {
+    if (setting_.comes_late) SetTask(kStartWorker, static_cast<int>(worker_cards_.size()), 0);
+  };
   callbacks.on_lost_shard = [this](int shard, const absl::Status& why) { OnLostShard(shard, why); };
   callbacks.on_metrics = [this](const MetricsLine& line, absl::Time now) {
     kept_.last_line = {line.samples, line.time};

@@ -3,7 +3,6 @@
 #include <limits>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -325,8 +324,6 @@ absl::Status Simulation::TellAll() {
       AwaitEnds("told: the job has ended well, and nobody tells ", kTellPatience));
   for (const WorkerProcess* worker : untold) {
     if (!network_.alive(worker->self()) || worker->end()->ok()) continue;
-    // It came while the job was ending, and the refusal was on its way.
-    if (absl::StrContains(worker->end()->message(), "the training is over")) continue;
     return absl::InternalError(
         absl::StrFormat("told: the job has ended well, and worker %d with: %s", worker->index(),
                         worker->end()->ToString()));
