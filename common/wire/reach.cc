@@ -126,15 +126,19 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, Greeting g
   const absl::Time deadline = MonotonicNow() + patience;
   std::vector<Reach> found(addresses.size(), Reach::kSilent);
   std::vector<Attempt> attempts;
+  std::vector<HostPort> hosts;
+  std::vector<size_t> of;  // which of the addresses
   for (size_t i = 0; i < addresses.size(); ++i) {
-    const auto hosts = ParseAddresses(addresses[i]);
-    if (!hosts.ok()) continue;
-    for (const HostPort& host : *hosts) {
-      const absl::StatusOr<std::vector<Place>> places = LookUp(host);
-      if (absl::IsNotFound(places.status())) found[i] = Reach::kGone;
-      if (!places.ok()) continue;
-      for (const Place& place : *places) attempts.emplace_back(place, i);
-    }
+    const auto parsed = ParseAddresses(addresses[i]);
+    if (!parsed.ok()) continue;
+    hosts.insert(hosts.end(), parsed->begin(), parsed->end());
+    of.resize(hosts.size(), i);
+  }
+  const std::vector<absl::StatusOr<std::vector<Place>>> places = LookUpAll(hosts);
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    if (absl::IsNotFound(places[i].status())) found[of[i]] = Reach::kGone;
+    if (!places[i].ok()) continue;
+    for (const Place& place : *places[i]) attempts.emplace_back(place, of[i]);
   }
   while (true) {
     std::vector<pollfd> fds;
