@@ -173,7 +173,7 @@ TEST_F(ClusterTest, ARunWithoutWorkersOfItsOwnEndsAShard0ThatIsFrozen) {
   }
   const Process::Result result = train.Wait();
   EXPECT_EQ(result.code, 1);
-  EXPECT_THAT(result.err, HasSubstr("server 0 stands still for 1 s (cluster.lease): killed"));
+  EXPECT_THAT(result.err, HasSubstr("server 0 stands still for 875ms (cluster.lease: 1s): killed"));
   EXPECT_NE(guest.Wait().code, 0);
 }
 

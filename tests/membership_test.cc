@@ -60,13 +60,13 @@ TEST_P(MembershipTest, OneThatFreezesIsToldSoAndJoinsAnew) {
   BeginJob(3);
   const pid_t pid = worker(1).pid();
   worker(1).Signal(SIGSTOP);
-  EXPECT_TRUE(
-      AwaitSaid(absl::StrCat("pid ", pid, ") was not heard of for 1s (cluster.lease) at step ")));
+  EXPECT_TRUE(AwaitSaid(
+      absl::StrCat("pid ", pid, ") was not heard of for 875ms (cluster.lease: 1s) at step ")));
   EXPECT_TRUE(AwaitSteps(kSome));
   worker(1).Signal(SIGCONT);
   EXPECT_TRUE(AwaitText(worker(1).err_path(), "joins anew", worker(1)));
   EXPECT_TRUE(AwaitMembers(3));
-  EXPECT_THAT(worker(1).err(), HasSubstr("taken for dead: it was not heard of for 1s"));
+  EXPECT_THAT(worker(1).err(), HasSubstr("taken for dead: it was not heard of for 875ms"));
   StopAndJudge();
   EXPECT_EQ(worker(1).Wait().code, 0);
 }
@@ -86,7 +86,7 @@ TEST_P(MembershipTest, OneThatIsCutOffIsTakenForDeadAndComesBack) {
   EXPECT_TRUE(AwaitMembers(3));
   EXPECT_TRUE(AwaitSteps(kSome));
   Cut();
-  EXPECT_TRUE(AwaitSaid(absl::StrCat("pid ", cut.pid(), ") was not heard of for 1s")));
+  EXPECT_TRUE(AwaitSaid(absl::StrCat("pid ", cut.pid(), ") was not heard of for 875ms")));
   EXPECT_TRUE(AwaitSteps(10));  // not for so long that it gives up
   Heal();
   EXPECT_TRUE(AwaitText(cut.err_path(), "joins anew", cut));

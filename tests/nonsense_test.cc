@@ -79,8 +79,11 @@ class NonsenseTest : public ClusterTest, public testing::WithParamInterface<std:
   void StartJob(int64_t steps) {
     // It is not taken for dead meanwhile: a contribution of which half has arrived would be
     // computed anew, in async from later parameters than the half that counts.
-    set_ = {"security.mode=none", "cluster.lease=10m", "consistency.mode=" + GetParam(),
-            "model={layers: [flatten, linear: {out_features: 10}]}", "metrics.every={steps: 10}",
+    set_ = {"security.mode=none",
+            "cluster.lease=10m",
+            "consistency.mode=" + GetParam(),
+            "model={layers: [flatten, linear: {out_features: 10}]}",
+            "metrics.every={steps: 10}",
             absl::StrCat("train={batch_size: 8, micro_batches: 2, until: {steps: ", steps, "}}")};
     fs::create_directory(Path("run"));
     shard_ = &StartServer(0, set_, {"--run-dir", "run", "--listen", "127.0.0.1:0"});

@@ -145,7 +145,7 @@ TEST_F(TrainRecoveryTest, AServerThatIsFrozenIsKilledAndStartedAgain) {
   EXPECT_EQ(Summary("run")["digest"], digest);
   ExpectAccount("run", 2);
   EXPECT_THAT(result.err, AllOf(HasSubstr("\nserver 1 has not come back: killed\n"),
-                                HasSubstr("\nserver 0 stands still for 2 s (cluster.lease): "
+                                HasSubstr("\nserver 0 stands still for 1.75s (cluster.lease: 2s): "
                                           "killed\n")));
 }
 

@@ -25,7 +25,7 @@ TEST_F(WallClockTest, OnlyWhoIsSilentIsTakenForDead) {
   EXPECT_EQ(View()["members"].size(), 3);
   EXPECT_EQ(View()["view"], 1) << View();
   worker(1).Signal(SIGSTOP);
-  EXPECT_TRUE(AwaitSaid("was not heard of for 1s (cluster.lease)"));
+  EXPECT_TRUE(AwaitSaid("was not heard of for 875ms (cluster.lease: 1s)"));
   EXPECT_TRUE(AwaitSteps(100));
   worker(1).Signal(SIGCONT);
   EXPECT_TRUE(AwaitText(worker(1).err_path(), "joins anew", worker(1)));

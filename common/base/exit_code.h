@@ -13,6 +13,9 @@ namespace rubato {
 // given. 0: it is done; 128 + signal: a signal ended it.
 constexpr int kExitFailure = 1;
 constexpr int kExitUsage = 2;
+// Of a script that has lost those who work for it, and is to be started again (EX_TEMPFAIL of
+// sysexits.h; python/rubato/errors.py).
+constexpr int kExitTryAgain = 75;
 
 // How long a job that is told to end may take to do so in order: to finish its step without those
 // that do not answer, and to write a checkpoint.

@@ -94,16 +94,15 @@ absl::StatusOr<AtomicFile> AtomicFile::Create(std::string path, mode_t mode) {
 }
 
 absl::StatusOr<AtomicFile> AtomicFile::Reuse(std::string path) {
-  std::string temporary_path = TemporaryPath(path);
-  if (rename(path.c_str(), temporary_path.c_str()) != 0) return Create(std::move(path));
-  const int descriptor =
-      open(temporary_path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+  int descriptor = open(path.c_str(), O_WRONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
   if (const std::optional<int64_t> size = SizeOfOwn(descriptor); size.has_value()) {
-    return AtomicFile(std::move(path), std::move(temporary_path), descriptor, *size);
+    return AtomicFile(path, path, descriptor, *size);
   }
+  if (descriptor >= 0 || errno != ENOENT) unlink(path.c_str());
   if (descriptor >= 0) close(descriptor);
-  unlink(temporary_path.c_str());
-  return Create(std::move(path));
+  descriptor = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
+  if (descriptor < 0) return ErrorOf("create", path, errno);
+  return AtomicFile(path, path, descriptor, /*size_before=*/0);
 }
 
 AtomicFile::AtomicFile(std::string path, std::string temporary_path, int descriptor,
@@ -191,7 +190,9 @@ absl::Status AtomicFile::Commit(Flush flush) {
   if (flush != Flush::kNothing && fsync(descriptor_) != 0) return Fail("write", errno);
   // Some file systems report a full disk only now.
   if (close(std::exchange(descriptor_, -1)) != 0) return Fail("write", errno);
-  if (rename(temporary_path_.c_str(), path_.c_str()) != 0) return Fail("rename to", errno);
+  if (temporary_path_ != path_ && rename(temporary_path_.c_str(), path_.c_str()) != 0) {
+    return Fail("rename to", errno);
+  }
   if (flush != Flush::kName) return absl::OkStatus();
   // The new name is on the disk when the folder is. Where folders cannot be flushed, nothing more
   // can be done.

@@ -33,10 +33,12 @@ class AtomicFile {
  public:
   // `mode` is the file's, of which the process's mask takes away.
   static absl::StatusOr<AtomicFile> Create(std::string path, mode_t mode = 0666);
-  // The same, but a file that has that name is gone, and is written over: neither a file nor memory
-  // for its contents need be made, which takes longer than to copy them, and nothing need be
-  // removed. Not one that somebody else holds open or that has another name as well, nor where the
-  // file system does not tell: those keep what they have.
+  // In a folder that nobody looks into before it is published: the bytes are written to `path`
+  // itself, whose file is whole when Commit() says so. A file that is there is written over:
+  // neither a file nor memory for its contents need be made, which takes longer than to copy them,
+  // and nothing need be removed. Not one that somebody else holds open or that has another name as
+  // well, nor where the file system does not tell: those keep what they have. Without Commit() the
+  // file is gone.
   static absl::StatusOr<AtomicFile> Reuse(std::string path);
 
   AtomicFile(AtomicFile&& other);

@@ -8,9 +8,11 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/digest.h"
@@ -27,8 +29,6 @@ namespace fs = std::filesystem;
 constexpr char kManifest[] = "/manifest.json";
 constexpr char kJob[] = "/job.yaml";
 constexpr char kComplete[] = "/COMPLETE";
-// What it was called in a folder that is used again.
-constexpr char kOldComplete[] = "/.COMPLETE";
 constexpr char kPrefix[] = "step-";
 
 // Makes a file's contents, or the names in a folder, survive a loss of power.
@@ -61,9 +61,7 @@ absl::Status WriteFiles(const std::string& path, proto::Manifest manifest,
   if (const auto before = ReadSmallFile(path + kJob); !before.ok() || *before != job_yaml) {
     RUBATO_RETURN_IF_ERROR(WriteFileAtomically(path + kJob, job_yaml, Flush::kNothing));
   }
-  if (rename((path + kOldComplete).c_str(), (path + kComplete).c_str()) == 0) {
-    return absl::OkStatus();
-  }
+  if (access((path + kComplete).c_str(), F_OK) == 0) return absl::OkStatus();
   return WriteFileAtomically(path + kComplete, "", Flush::kNothing);
 }
 
@@ -100,20 +98,26 @@ absl::Status FindParts(const std::string& folder, const proto::Manifest& manifes
   return absl::OkStatus();
 }
 
-// Gives the whole checkpoint `temporary` its name. If there is one of that name they change places,
-// so that at no moment there is none.
-absl::Status Publish(const std::string& temporary, const std::string& path) {
-  const auto rename_with = [&](unsigned flags) {
-    return renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), flags) == 0;
-  };
-  if (rename_with(RENAME_EXCHANGE)) return absl::OkStatus();
-  if (errno != ENOENT) {
-    // A file system that knows no exchange.
-    std::error_code error;
-    if (fs::exists(path, error)) RUBATO_RETURN_IF_ERROR(RemoveCheckpoint(path));
+// Gives the whole checkpoint `temporary` its name. If it is to replace one of that name they change
+// places, so that at no moment there is none.
+absl::Status Publish(const std::string& temporary, const std::string& path, bool replaces) {
+  if (replaces) {
+    if (renameat2(AT_FDCWD, temporary.c_str(), AT_FDCWD, path.c_str(), RENAME_EXCHANGE) == 0) {
+      return absl::OkStatus();
+    }
+    RUBATO_RETURN_IF_ERROR(RemoveCheckpoint(path));  // a file system that knows no exchange
   }
-  if (rename_with(0)) return absl::OkStatus();
+  if (rename(temporary.c_str(), path.c_str()) == 0) return absl::OkStatus();
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot rename ", temporary, " to ", path));
+}
+
+// The step that a checkpoint's folder is named after; nothing if it has another name.
+std::optional<int64_t> StepOfName(const std::string& path) {
+  const std::string name = fs::path(path).filename().string();
+  int64_t step;
+  if (!absl::StartsWith(name, kPrefix)) return std::nullopt;
+  if (!absl::SimpleAtoi(name.substr(sizeof kPrefix - 1), &step)) return std::nullopt;
+  return step;
 }
 
 }  // namespace
@@ -136,12 +140,9 @@ absl::Status BeginCheckpoint(const std::string& folder, const std::string& tempo
 
 absl::StatusOr<std::string> BeginParts(const std::string& parts, uint32_t snapshot) {
   std::string folder = absl::StrCat(parts, "/", snapshot);
-  const std::string spare = absl::StrCat(parts, "/", kSpare);
-  // Of several servers one gets it, and the others find the folder made.
-  if (rename(spare.c_str(), folder.c_str()) == 0 || mkdir(folder.c_str(), 0777) == 0 ||
-      errno == EEXIST) {
-    return folder;
-  }
+  // To ask first takes a tenth of what it takes to be refused.
+  if (access(folder.c_str(), F_OK) == 0) return folder;
+  if (mkdir(folder.c_str(), 0777) == 0 || errno == EEXIST) return folder;
   return absl::ErrnoToStatus(errno, absl::StrCat("cannot make the folder ", folder));
 }
 
@@ -151,19 +152,18 @@ absl::StatusOr<std::string> PublishCheckpoint(const std::string& folder,
                                               bool flushes) {
   const std::string path = absl::StrFormat("%s/%s%08d", folder, kPrefix, manifest.step());
   manifest.set_format(kManifestFormat);
+  const bool replaces = access(path.c_str(), F_OK) == 0;
+  // What it replaces may be on the disk, and the only one there.
+  flushes = flushes || replaces;
   absl::Status status = [&] {
     RUBATO_RETURN_IF_ERROR(FindParts(temporary, manifest));
     RUBATO_RETURN_IF_ERROR(WriteFiles(temporary, manifest, job_yaml));
-    // What it replaces may be on the disk, and the only one there.
-    std::error_code error;
-    flushes = flushes || fs::exists(path, error);
     if (flushes) RUBATO_RETURN_IF_ERROR(SyncFiles(temporary));
-    RUBATO_RETURN_IF_ERROR(Publish(temporary, path));
+    RUBATO_RETURN_IF_ERROR(Publish(temporary, path, replaces));
     return flushes ? Sync(folder) : absl::OkStatus();
   }();
-  // What is left under the temporary name: a failure, or an older checkpoint of the same step.
   std::error_code error;
-  fs::remove_all(temporary, error);
+  if (replaces || !status.ok()) fs::remove_all(temporary, error);
   if (!status.ok()) return status;
   return path;
 }
@@ -219,12 +219,10 @@ absl::Status RemoveCheckpoint(const std::string& path) {
   return absl::OkStatus();
 }
 
-absl::Status RecycleCheckpoint(const std::string& path, const std::string& parts) {
-  const std::string spare = absl::StrCat(parts, "/", kSpare);
-  if (rename((path + kComplete).c_str(), (path + kOldComplete).c_str()) == 0 &&
-      rename(path.c_str(), spare.c_str()) == 0) {
-    return absl::OkStatus();
-  }
+absl::Status RecycleCheckpoint(const std::string& path, const std::string& parts,
+                               uint32_t snapshot) {
+  const std::string folder = absl::StrCat(parts, "/", snapshot);
+  if (rename(path.c_str(), folder.c_str()) == 0) return absl::OkStatus();
   return RemoveCheckpoint(path);
 }
 
@@ -238,6 +236,10 @@ absl::StatusOr<proto::Manifest> ReadManifest(const std::string& path) {
         absl::StrCat("checkpoint ", path, " is half-written: it has no file COMPLETE"));
   }
   RUBATO_ASSIGN_OR_RETURN(proto::Manifest manifest, ReadManifestFile(path + kManifest));
+  // One that was written over another may have, after a loss of power, all that the other had.
+  if (const auto step = StepOfName(path); step.has_value() && *step != manifest.step()) {
+    return Damaged(path, absl::StrFormat("its manifest is of step %d", manifest.step()));
+  }
   if (manifest.has_job_file_digest()) {
     RUBATO_ASSIGN_OR_RETURN(const std::string job, ReadSmallFile(path + kJob));
     if (Sha256Hex(job) != manifest.job_file_digest()) {

@@ -6,7 +6,8 @@
 //     ...
 //     manifest.json            all else that the job needs to go on (proto/checkpoint.proto)
 //     job.yaml                 the resolved job
-//     COMPLETE                 written last, before the folder gets its name
+//     COMPLETE                 written last, before the folder gets its name; in one whose files
+//                              are written over (RecycleCheckpoint) it stays
 //
 // Manifests of format 1 have all parameters in parameters.safetensors and all slots in
 // optimizer.safetensors, with a digest of each file instead of a checksum of each block.
@@ -51,8 +52,8 @@ absl::StatusOr<std::string> WriteCheckpoint(const std::string& folder, proto::Ma
 // checkpoints in `folder`, or takes it as it is.
 absl::Status BeginCheckpoint(const std::string& folder, const std::string& temporary);
 // Where the parts of one of several snapshots are written: PARTS/SNAPSHOT, whose path it returns,
-// in the folder `parts`, which is there. It is made, unless another server has: of what
-// RecycleCheckpoint has left, if there is any.
+// in the folder `parts`, which is there. It is made, unless another server or RecycleCheckpoint
+// has.
 absl::StatusOr<std::string> BeginParts(const std::string& parts, uint32_t snapshot);
 // Gives `temporary`, which holds the parts that the manifest names, its name in `folder`; if
 // `flushes`, or if it replaces another, when it is on the disk, whoever on this machine has written
@@ -73,12 +74,11 @@ std::vector<std::string> ListCheckpoints(const std::string& folder);
 // meanwhile: then it may be found damaged.
 absl::Status RemoveCheckpoint(const std::string& path);
 
-// The same, but its files stay in `parts`, under the name of kSpare, for BeginParts: the next one
-// is written over them, for less than half of what it takes to make and to remove files. Of a
-// checkpoint that was never flushed, with the same parts as the next; if another is there already,
-// it is deleted.
-absl::Status RecycleCheckpoint(const std::string& path, const std::string& parts);
-constexpr char kSpare[] = "spare";
+// The same, but its folder becomes that of the parts of a snapshot to come, which is written over
+// its files, for less than half of what it takes to make and to remove them. Of a checkpoint with
+// the same parts; if that snapshot has a folder with something in it, it is deleted.
+absl::Status RecycleCheckpoint(const std::string& path, const std::string& parts,
+                               uint32_t snapshot);
 
 // What it says, without a look at its floats. Errors as CheckCheckpoint.
 absl::StatusOr<proto::Manifest> ReadManifest(const std::string& path);

@@ -17,8 +17,11 @@ namespace rubato {
 namespace {
 
 // Files of so many bytes are written past the kernel's memory. What is smaller is written sooner
-// so, and may be written over while it is there (BeginParts).
+// so, and may be written over while it is there (RecycleCheckpoint).
 constexpr int64_t kLarge = int64_t{32} << 20;
+
+// So many values are looked at and summed up while they are in the first-level cache.
+constexpr size_t kTile = 6144;
 
 std::string PartFile(const std::string& folder, const std::string& slot, const PartPlace& place) {
   const std::string vector = slot.empty() ? "parameters" : slot;
@@ -106,11 +109,17 @@ absl::Status CheckpointPart::Append(size_t vector, absl::Span<const float> value
   const int64_t index = appended_[vector]++;
   const Range range = space_.BlockValues(blocks_.begin + index);
   RUBATO_CHECK(static_cast<int64_t>(values.size()) == range.size());
-  if (const size_t wrong = FirstNonFinite(values); wrong < values.size()) {
-    return absl::DataLossError(absl::StrCat(
-        ParameterAt(layout_, range.begin + static_cast<int64_t>(wrong)), " is not finite"));
+  uint32_t checksum = 0;
+  for (size_t begin = 0; begin < values.size(); begin += kTile) {
+    const absl::Span<const float> tile = values.subspan(begin, kTile);
+    if (const size_t wrong = FirstNonFinite(tile); wrong < tile.size()) {
+      return absl::DataLossError(
+          absl::StrCat(ParameterAt(layout_, range.begin + static_cast<int64_t>(begin + wrong)),
+                       " is not finite"));
+    }
+    checksum = Crc32c(AsBytes(tile), checksum);
   }
-  checksums_[index * files_.size() + vector] = Crc32c(AsBytes(values));
+  checksums_[index * files_.size() + vector] = checksum;
   return files_[vector].Append(AsBytes(values));
 }
 

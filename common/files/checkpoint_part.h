@@ -39,16 +39,16 @@ std::vector<TensorInfo> VectorTensors(const proto::Layout& layout, const std::st
 absl::StatusOr<SafetensorsReader> OpenPart(const std::string& folder, const std::string& slot,
                                            const PartPlace& place);
 
-// Whether that file is there and long enough for its data, without a look into it. Who writes one
-// gives it its name when it is whole.
+// Whether that file is there and long enough for its data, without a look into it: it may be one
+// that is still to be written over.
 bool HasPart(const std::string& folder, const std::string& slot, const FlatSpace& space,
              const PartPlace& place);
 
 // For one thread.
 class CheckpointPart {
  public:
-  // Begins the files in `folder`, under their names once they are whole: over those that are there
-  // (BeginParts). No files if there are no blocks. Errors as SafetensorsWriter::Create.
+  // Begins the files in `folder`, over those that are there (RecycleCheckpoint). No files if there
+  // are no blocks. Errors as AtomicFile::Reuse.
   static absl::StatusOr<CheckpointPart> Create(const std::string& folder,
                                                const proto::Layout& layout, const FlatSpace& space,
                                                const std::vector<std::string>& slots,
@@ -58,9 +58,9 @@ class CheckpointPart {
   // naming the parameter, if one is not finite: sums that are finite may not be so together, and
   // nobody wants to go on from what comes of that. Else errors as SafetensorsWriter::Append.
   absl::Status Append(size_t vector, absl::Span<const float> values);
-  // When all blocks of all vectors are appended: gives each file its name, which is for who
-  // publishes the folder to flush. `flush` says whether the contents are, too. `goes_on`, if given,
-  // is asked before each; Cancelled if it says no.
+  // When all blocks of all vectors are appended: from then on the files are whole. Their names are
+  // for who publishes the folder to flush. `flush` says whether the contents are. `goes_on`, if
+  // given, is asked before each; Cancelled if it says no.
   absl::Status Finish(Flush flush = Flush::kNothing,
                       const std::function<bool()>& goes_on = nullptr);
 

@@ -361,9 +361,8 @@ TEST_F(CheckpointTest, WhatIsRecycledIsWrittenOver) {
   const std::string first = folder_ + "/step-00000001", second = folder_ + "/step-00000002";
   WritePart(1, *BeginParts(parts, 1));
   const std::map<std::string, ino_t> numbers = NumbersOf(first);
-  RUBATO_ASSERT_OK(RecycleCheckpoint(first, parts));
+  RUBATO_ASSERT_OK(RecycleCheckpoint(first, parts, 2));
   EXPECT_FALSE(fs::exists(first));
-  EXPECT_FALSE(fs::exists(parts + "/spare/COMPLETE"));
   state_.parameters[3] = 7;
   const auto folder = BeginParts(parts, 2);
   RUBATO_ASSERT_OK(folder);
@@ -394,21 +393,31 @@ TEST_F(CheckpointTest, WhatIsRecycledMayBeDamaged) {
       } else {
         std::ofstream(path + file, std::ios::app) << "and more";
       }
-      RUBATO_ASSERT_OK(RecycleCheckpoint(path, parts));
+      RUBATO_ASSERT_OK(RecycleCheckpoint(path, parts, static_cast<uint32_t>(step) + 1));
       EXPECT_FALSE(fs::exists(path));
     }
   }
 }
 
-TEST_F(CheckpointTest, OneSpareIsEnough) {
+TEST_F(CheckpointTest, OneIsRecycledForASnapshot) {
   const std::string parts = folder_ + "/.parts";
   RUBATO_ASSERT_OK(BeginCheckpoint(folder_, parts));
   for (const int step : {1, 2}) WritePart(step, *BeginParts(parts, step));
   for (const std::string& path : ListCheckpoints(folder_)) {
-    RUBATO_ASSERT_OK(RecycleCheckpoint(path, parts));
+    RUBATO_ASSERT_OK(RecycleCheckpoint(path, parts, 3));
     EXPECT_FALSE(fs::exists(path));
   }
   EXPECT_EQ(std::distance(fs::directory_iterator(parts), fs::directory_iterator()), 1);
+}
+
+// As after a loss of power, when the disk has the new name and all that it was written over.
+TEST_F(CheckpointTest, WhatHasAnotherStepsNameIsDamaged) {
+  const std::string first = Write(1), second = folder_ + "/step-00000002";
+  fs::copy(first, second);
+  EXPECT_THAT(CheckCheckpoint(second).status(),
+              IsError(absl::StatusCode::kInvalidArgument, HasSubstr("its manifest is of step 1")));
+  fs::rename(second, folder_ + "/best");
+  RUBATO_EXPECT_OK(CheckCheckpoint(folder_ + "/best"));
 }
 
 // How a checkpoint takes the place of the one before: another step with keep_last: 1, as a whole or
@@ -420,7 +429,7 @@ TEST_F(CheckpointTest, WhereverTheWriterIsKilledTheNewestOneLoads) {
   const std::string parts = folder_ + "/.parts";
   RUBATO_ASSERT_OK(BeginCheckpoint(folder_, parts));
   WritePart(0, *BeginParts(parts, 1));
-  RUBATO_ASSERT_OK(RecycleCheckpoint(folder_ + "/step-00000000", parts));
+  RUBATO_ASSERT_OK(RecycleCheckpoint(folder_ + "/step-00000000", parts, 2));
   const std::string before = Write(1);
   const std::string old_digest = CheckCheckpoint(before)->digest();
   const std::string saved = folder_ + "_saved";
@@ -437,7 +446,7 @@ TEST_F(CheckpointTest, WhereverTheWriterIsKilledTheNewestOneLoads) {
         state_.parameters[0] = 9;
         if (change == Change::kRecycled) {
           WritePart(2, *BeginParts(parts, 2));
-          (void)RecycleCheckpoint(before, parts);
+          (void)RecycleCheckpoint(before, parts, 3);
         } else {
           Write(change == Change::kSameStep ? 1 : 2);
           if (change == Change::kNext) (void)RemoveCheckpoint(before);
@@ -550,7 +559,9 @@ TEST_F(CheckpointTest, WhatGetsItsNameIsOnTheDisk) {
   EXPECT_THAT(UnflushedAt(folder_ + "/step-00000001", *calls), IsEmpty());
   EXPECT_THAT(UnflushedAt("", *calls), IsEmpty());
   std::set<std::string> names;
-  for (const Call& call : *calls) names.insert(fs::path(call.to).filename());
+  for (const Call& call : *calls) {
+    names.insert(fs::path(call.to.empty() ? call.path : call.to).filename());
+  }
   EXPECT_THAT(names, testing::IsSupersetOf({"parameters.safetensors", "momentum.safetensors",
                                             "manifest.json", "job.yaml", "step-00000001"}));
 }

@@ -11,6 +11,7 @@
 #include "common/base/max_count.h"
 #include "common/base/status.h"
 #include "common/files/atomic_file.h"
+#include "common/files/message_json.h"
 #include "common/files/run_folder.h"
 
 namespace rubato {
@@ -116,15 +117,8 @@ absl::Status WriteManifest(const std::string& file, proto::Manifest manifest) {
   manifest.set_format(kManifestFormat);
   manifest.set_digest(DigestOf(manifest));
   RUBATO_RETURN_IF_ERROR(CheckManifest(file, manifest));  // else nobody could read it
-  google::protobuf::util::JsonPrintOptions options;
-  options.add_whitespace = true;
-  options.preserve_proto_field_names = true;
-  std::string json;
-  if (!google::protobuf::util::MessageToJsonString(manifest, &json, options).ok()) {
-    return absl::InternalError("cannot write the manifest as JSON");
-  }
   RUBATO_ASSIGN_OR_RETURN(AtomicFile writer, AtomicFile::Reuse(file));
-  RUBATO_RETURN_IF_ERROR(writer.Append(json));
+  RUBATO_RETURN_IF_ERROR(writer.Append(MessageJson(manifest)));
   return writer.Commit(Flush::kNothing);
 }
 

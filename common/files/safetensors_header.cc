@@ -10,6 +10,7 @@
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
@@ -37,6 +38,7 @@ constexpr DtypeRow kDtypes[] = {
 };
 
 bool IsUtf8(const std::string& text) {
+  if (std::all_of(text.begin(), text.end(), absl::ascii_isascii)) return true;
   const std::string dumped = JsonText(Json(text));
   return Json::parse(dumped).get_ref<const std::string&>() == text;
 }

@@ -12,6 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/synchronization/mutex.h"
 #include "common/base/address.h"
+#include "common/base/lease.h"
 
 namespace rubato {
 namespace {

@@ -4,7 +4,6 @@
 
 #include <grpcpp/grpcpp.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -56,21 +55,6 @@ constexpr int kMaxReplyBytes = 64 << 20;
 // the caches: with 4 MiB the bench of the wire moves a quarter to a half more. Between machines it
 // is enough for 1 GB/s and round trips of 4 ms.
 constexpr int kWindowBytes = 4 << 20;
-
-// gRPC's keep-alive asks when nothing has come for `ask`, and breaks the connection if nothing
-// comes for `answer` behind that: a peer that falls silent is given up after `answer` at the
-// earliest, if it was asked just before, and after both at the latest. But gRPC's clients ask once
-// a second at most (next_allowed_ping_interval in its chttp2 transport): one that asked just before
-// the server fell silent would notice up to a second later. So servers ask first: as long as one
-// lives, no client need ask.
-struct KeepAlive {
-  explicit KeepAlive(absl::Duration lease)
-      : ask(std::min(lease / 2, absl::Milliseconds(300))),
-        server_asks(ask * 2 / 3),
-        answer(lease + absl::Milliseconds(150)) {}
-
-  absl::Duration ask, server_asks, answer;
-};
 
 // What MakeChannel says to gRPC.
 grpc::ChannelArguments ChannelArgumentsOf(const ConnectionOptions& connection);

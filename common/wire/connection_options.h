@@ -17,8 +17,8 @@ namespace rubato {
 struct ConnectionOptions {
   Credentials credentials;
   // Of a job's processes: cluster.lease. A connection whose other end is silent (a frozen process,
-  // a lost host, a cut) breaks 0.15 to 0.45 s later than that: who has a lease is judged by it
-  // first.
+  // a lost host, a cut) breaks within it, 0.05 to 0.35 s before its end (KeepAlive in
+  // common/base/lease.h).
   absl::Duration lease = absl::Seconds(10);
   // What the coordinator, which a process calls, is called in its messages.
   std::string coordinator = "the coordinator (shard 0)";

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/time/clock.h"
-#include "common/base/heartbeat_interval.h"
+#include "common/base/lease.h"
 #include "common/wire/channel.h"
 #include "common/wire/control_methods.h"
 #include "common/wire/hello.h"

@@ -2,11 +2,19 @@
 
 #include <netdb.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 
 namespace rubato {
+namespace {
+
+constexpr size_t kMostAtOnce = 64;
+
+}  // namespace
 
 absl::StatusOr<std::vector<Place>> LookUp(const HostPort& host) {
   addrinfo hints = {};
@@ -25,6 +33,21 @@ absl::StatusOr<std::vector<Place>> LookUp(const HostPort& host) {
   }
   freeaddrinfo(found);
   return places;
+}
+
+std::vector<absl::StatusOr<std::vector<Place>>> LookUpAll(
+    const std::vector<HostPort>& hosts,
+    const std::function<absl::StatusOr<std::vector<Place>>(const HostPort&)>& look_up) {
+  std::vector<absl::StatusOr<std::vector<Place>>> found(hosts.size());
+  std::atomic<size_t> next{0};
+  const auto run = [&] {
+    for (size_t i = next++; i < hosts.size(); i = next++) found[i] = look_up(hosts[i]);
+  };
+  std::vector<std::thread> threads;
+  while (threads.size() + 1 < std::min(hosts.size(), kMostAtOnce)) threads.emplace_back(run);
+  run();
+  for (std::thread& thread : threads) thread.join();
+  return found;
 }
 
 }  // namespace rubato

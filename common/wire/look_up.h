@@ -4,6 +4,7 @@
 
 #include <sys/socket.h>
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,12 @@ struct Place {
 // What the host stands for now. NotFound if there is no such name, Unavailable if nobody knows,
 // which may take seconds.
 absl::StatusOr<std::vector<Place>> LookUp(const HostPort& host);
+
+// The same of each of `hosts`, side by side: names of which nobody knows do not make one another
+// wait. `look_up` is called by several threads.
+std::vector<absl::StatusOr<std::vector<Place>>> LookUpAll(
+    const std::vector<HostPort>& hosts,
+    const std::function<absl::StatusOr<std::vector<Place>>(const HostPort&)>& look_up = LookUp);
 
 }  // namespace rubato
 

@@ -15,6 +15,7 @@
 #include "absl/time/clock.h"
 #include "common/base/address.h"
 #include "common/base/check.h"
+#include "common/base/lease.h"
 #include "common/base/monotonic.h"
 #include "common/wire/look_up.h"
 
@@ -125,15 +126,19 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, Greeting g
   const absl::Time deadline = MonotonicNow() + patience;
   std::vector<Reach> found(addresses.size(), Reach::kSilent);
   std::vector<Attempt> attempts;
+  std::vector<HostPort> hosts;
+  std::vector<size_t> of;  // which of the addresses
   for (size_t i = 0; i < addresses.size(); ++i) {
-    const auto hosts = ParseAddresses(addresses[i]);
-    if (!hosts.ok()) continue;
-    for (const HostPort& host : *hosts) {
-      const absl::StatusOr<std::vector<Place>> places = LookUp(host);
-      if (absl::IsNotFound(places.status())) found[i] = Reach::kGone;
-      if (!places.ok()) continue;
-      for (const Place& place : *places) attempts.emplace_back(place, i);
-    }
+    const auto parsed = ParseAddresses(addresses[i]);
+    if (!parsed.ok()) continue;
+    hosts.insert(hosts.end(), parsed->begin(), parsed->end());
+    of.resize(hosts.size(), i);
+  }
+  const std::vector<absl::StatusOr<std::vector<Place>>> places = LookUpAll(hosts);
+  for (size_t i = 0; i < hosts.size(); ++i) {
+    if (absl::IsNotFound(places[i].status())) found[of[i]] = Reach::kGone;
+    if (!places[i].ok()) continue;
+    for (const Place& place : *places[i]) attempts.emplace_back(place, of[i]);
   }
   while (true) {
     std::vector<pollfd> fds;
@@ -197,7 +202,9 @@ absl::Status AwaitServers(const std::vector<std::string>& addresses,
       return absl::UnavailableError(
           absl::StrCat("nobody listens at ", addresses[static_cast<size_t>(gone)], " any more"));
     }
-    if (count(Reach::kSilent) > 0) longest_mute = std::max(longest_mute, connection.lease);
+    if (count(Reach::kSilent) > 0) {
+      longest_mute = std::max(longest_mute, BorneSilence(connection.lease));
+    }
     const bool all_mute = count(Reach::kMute) == found.size();
     mute_since = all_mute ? std::min(mute_since, looked) : absl::InfiniteFuture();
     if (!come_back && all_mute && looked - mute_since >= longest_mute) {

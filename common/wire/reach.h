@@ -22,7 +22,7 @@ enum class Reach {
 };
 
 // How long AwaitServers looks; and when it looks again, or the coordinator has been silent for a
-// lease. With what keep-alive takes (channel.h) and the grace of a stream that breaks
+// lease. With what keep-alive takes (common/base/lease.h) and the grace of a stream that breaks
 // (worker_session.cc) a lease and a second at most.
 constexpr absl::Duration kLookAtServers = absl::Milliseconds(400);
 constexpr absl::Duration kLookAgain = absl::Milliseconds(100);
@@ -42,10 +42,10 @@ std::vector<Reach> LookFor(const std::vector<std::string>& addresses, Greeting g
 // Servers that `come_back` are started again when they have ended, perhaps at another address: of
 // them the coordinator is waited for, and those that do not answer though their hosts may be there.
 // Where they do not come back, the job is over when one has ended: Unavailable as soon as that is
-// so, or all have been mute for `longest_mute`, or for the lease of `connection` once the network
-// was found cut, since who was cut off cannot know for how long they have been mute: they are
-// frozen. Aborted, naming the coordinator, if it is mute and another has ended, which has done so
-// for that.
+// so, or all have been mute for `longest_mute`, or for as long as `connection` bears silence once
+// the network was found cut, since who was cut off cannot know for how long they have been mute:
+// they are frozen. Aborted, naming the coordinator, if it is mute and another has ended, which has
+// done so for that.
 absl::Status AwaitServers(const std::vector<std::string>& addresses,
                           const ConnectionOptions& connection, bool come_back,
                           absl::Duration longest_mute, absl::Duration patience,

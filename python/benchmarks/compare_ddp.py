@@ -135,6 +135,12 @@ def measure(process, name, steps, slow):
         return figures(out)
 
 
+def servers():
+    """Process numbers of the servers that the command has started which started this worker."""
+    children = pathlib.Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children").read_text().split()
+    return [int(pid) for pid in children if "rubato-server" in pathlib.Path(f"/proc/{pid}/comm").read_text()]
+
+
 def measure_rubato(name, steps, slow, mode, overlap=False):
     with tempfile.TemporaryDirectory() as out:
         def work():
@@ -144,8 +150,7 @@ def measure_rubato(name, steps, slow, mode, overlap=False):
                 model, optimizer, loader = job.prepare(model, optimizer, loader, overlap=overlap)
                 others = [job._worker._process.pid]
                 if os.environ["RUBATO_RANK"] == "0":  # the server is counted once
-                    others += [int(pid) for pid in pathlib.Path(f"/proc/{os.getppid()}/task/{os.getppid()}/children")
-                               .read_text().split() if "rubato-server" in pathlib.Path(f"/proc/{pid}/comm").read_text()]
+                    others += servers()
                 return model, optimizer, loader, job.epochs(), lambda loss: job.log(loss=loss), others
 
             train(name, steps, int(os.environ["RUBATO_RANK"]), out, slow, prepare, ends=False)

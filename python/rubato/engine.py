@@ -110,9 +110,9 @@ class Engine:
             if "samples" in work:
                 self.on_samples(work["epoch"], work["begin"], work["end"], work["samples"])
         self.ahead += [(work["epoch"], work["begin"], work["end"]) for work in getattr(frame, "ahead", ())]
-        # The final parameters are of no micro-batch: what is not said of them is as it was.
-        self.work = core.Work(**{**vars(self.work), **vars(frame)})
         self.tests_final = frame.kind == "final"
+        # The final parameters are of no micro-batch: what is not said of them is as it was.
+        self.work = core.Work(**{**vars(self.work), **vars(frame)}) if self.tests_final else frame
         self._state = _State.FINAL if self.tests_final else _State.FRESH
         self._loss = None
 

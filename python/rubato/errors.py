@@ -4,7 +4,7 @@ import sys
 from typing import Any
 
 _USAGE = 2  # kExitUsage: repeating cannot help
-_TRY_AGAIN = 75  # EX_TEMPFAIL: nothing is wrong with the script
+_TRY_AGAIN = 75  # kExitTryAgain: nothing is wrong with the script
 
 
 class Error(RuntimeError):

@@ -6,11 +6,12 @@ statistics of normalising layers, each of which is an average that the servers k
 
 import dataclasses
 import math
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Dict, List, Optional
 
 import torch
 
 from . import staging
+from .core import Gradient
 from .errors import Refused
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -56,13 +57,13 @@ class Layout:
         for average in averages:  # behind all parameters
             self._add(*average)
         self.parameters = [entry for entry in self.entries if entry.average == 0]
+        self._trainable = [entry.tensor for entry in self.parameters]
         if not self.parameters:
             raise Refused("the model has no parameters to train")
         self._momenta = [module.momentum for module in self._normalising]
         self._loads: List[Any] = []  # of pairs (tensor, the values in the vector), where memory is not shared
         self._averages: List[Any] = []  # likewise, of these alone
         self._staging: Dict[torch.device, staging.Staging] = {}  # of GPUs that have entries
-        self._gradients: List[List[torch.Tensor]] = []
         self._versions: List[int] = []
 
     def _add(self, name: str, tensor: torch.Tensor, average: float) -> None:
@@ -82,10 +83,9 @@ class Layout:
         return [flat[entry.begin:entry.begin + entry.size].view(entry.tensor.shape) for entry in self.entries]
 
     @torch.no_grad()
-    def move_to(self, memory: Any, gradients: Sequence[int]) -> None:
+    def move_to(self, memory: Any) -> None:
         """The values go into the flat vector at the beginning of `memory`, and parameters lie there from now on as far
-        as torch allows. `gradients`: where those of fill lie, bytes. Normalising layers measure each micro-batch for
-        itself from now on."""
+        as torch allows. Normalising layers measure each micro-batch for itself from now on."""
         for entry, view in zip(self.entries, self._views(memory, 0)):
             tensor = entry.tensor
             view.copy_(tensor)
@@ -98,10 +98,14 @@ class Layout:
                 tensor.data = view
             else:
                 self._loads.append((tensor, view))
-        self._gradients = [self._views(memory, offset) for offset in gradients]
         for module in self._normalising:
             module.momentum = 1.0
         self._note_versions()
+
+    @property
+    def is_staged(self) -> bool:
+        """Some of it is a GPU's, which writes to pinned memory alone by itself."""
+        return bool(self._staging)
 
     def give_back(self) -> None:
         """The layers' momentum is what it was, and the memory is nobody's but the script's."""
@@ -111,21 +115,25 @@ class Layout:
         for module, momentum in zip(self._normalising, self._momenta):
             module.momentum = momentum
 
-    @torch.no_grad()
     def load(self, is_new: bool) -> None:
         """What has changed in the flat vector becomes the model's. Averages have been overwritten by the layers in any
         case."""
         pairs = self._averages + (self._loads if is_new else [])
+        if pairs:
+            self._copy(pairs)
+        if is_new:
+            self._note_versions()
+
+    @torch.no_grad()
+    def _copy(self, pairs: List[Any]) -> None:
         for tensor, view in pairs:
             if not staging.is_staged(tensor):
                 tensor.copy_(view)
         for device, way in self._staging.items():
             way.to_device([pair for pair in pairs if pair[0].device == device])
-        if is_new:
-            self._note_versions()
 
     def _note_versions(self) -> None:
-        self._versions = [entry.tensor._version for entry in self.parameters]
+        self._versions = [tensor._version for tensor in self._trainable]
 
     def check_untouched(self) -> None:
         """Refused if the script has changed parameters itself since the last load."""
@@ -135,9 +143,9 @@ class Layout:
                               "change parameters: the servers hold them, and the change would be lost")
 
     @torch.no_grad()
-    def fill(self, gradient: int, factor: float, samples: int, trained: Any) -> None:
+    def fill(self, gradient: Gradient, factor: float, samples: int, trained: Any) -> None:
         """Writes factor x .grad of the parameters in `trained` (a set of ids), 0 for others, and samples x each
-        statistic, to the gradient of that number, in one pass."""
+        statistic, to that gradient, in one pass."""
         for index in range(len(self.entries)):
             self.fill_entry(index, gradient, factor, samples, trained)
         self.wait()
@@ -147,11 +155,13 @@ class Layout:
         for way in self._staging.values():
             way.wait()
 
-    def fill_entry(self, index: int, gradient: int, factor: float, samples: int, trained: Any,
+    def fill_entry(self, index: int, gradient: Gradient, factor: float, samples: int, trained: Any,
                    below: Optional[int] = None) -> Any:
         """The same for one entry; `below`: for what of it lies before that place of the flat vector. Of a tensor of a
         GPU this only begins: returns an event that happens when it is done, None where it is."""
-        entry, view = self.entries[index], self._gradients[gradient][index]
+        if gradient.views is None:
+            gradient.views = self._views(gradient.memory, gradient.offset)
+        entry, view = self.entries[index], gradient.views[index]
         tensor, scale = entry.tensor, factor
         value: Any
         if entry.average > 0:
@@ -176,8 +186,8 @@ class Layout:
 
     def forget_gradients(self) -> None:
         """So that none is added to the next micro-batch's."""
-        for entry in self.parameters:
-            entry.tensor.grad = None
+        for tensor in self._trainable:
+            tensor.grad = None
 
     def to_proto(self) -> Dict[str, Any]:
         """As JSON of proto::Layout, but for the optimizer."""

@@ -175,6 +175,11 @@ class Optimizer(torch.optim.Optimizer):
         self._hand_over(1.0 if scale is None else 1.0 / float(scale), weight)
         return loss
 
+    def zero_grad(self, *arguments: Any, **named: Any) -> None:
+        """As of any optimizer. What step() has handed over is gone already, which torch takes longer to find out."""
+        if any(parameter.grad is not None for group in self.param_groups for parameter in group["params"]):
+            super().zero_grad(*arguments, **named)
+
     def show_rate(self, step: int) -> None:
         """The groups' rates become those of a step of the job."""
         factor = self._table[min(step, len(self._table) - 1)] if self._table else 1.0

@@ -83,7 +83,8 @@ class Overlap:
             return
         samples = engine.work.end - engine.work.begin
         self._under_way[index] = self._layout.fill_entry(
-            index, engine.work.gradient, samples if engine.is_mean else 1, samples, self._trained, self._left)
+            index, engine.worker.gradient(engine.work), samples if engine.is_mean else 1, samples, self._trained,
+            self._left)
 
     def _tell(self, begin: int) -> None:
         """Whole blocks leave."""

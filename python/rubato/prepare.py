@@ -36,7 +36,8 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
         settings["clip_grad_norm"] = float(clip_grad_norm)
 
     batches.start(int(worker.job.get("seed", 0)))
-    layout.move_to(worker.make_memory(layout.values), [worker.gradient_offset(i) for i in range(2)])
+    layout.move_to(worker.make_memory(layout.values))
+    worker.may_borrow = not layout.is_staged
     worker.register({**layout.to_proto(), "optimizer": settings}, batches.samples, digest(batches.dataset, order),
                     _numerics(), max(2, batches.ahead))
     engine = Engine(worker, batches.samples, layout.load)
@@ -52,7 +53,7 @@ def prepare(job: Any, model: Any, optimizer: Any, loader: Any, scheduler: Any, l
         if early is not None:
             engine.fill(early.finish, counts)
         else:
-            engine.fill(lambda work: layout.fill(work.gradient, factor, samples, trained), counts)
+            engine.fill(lambda work: layout.fill(worker.gradient(work), factor, samples, trained), counts)
         layout.forget_gradients()
 
     def put_back() -> None:

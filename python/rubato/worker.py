@@ -54,9 +54,8 @@ class Worker:
         self._arrays = {name: array for name, array in arrays.items() if array.size > 0}
         self._values = sum(array.size for array in self._arrays.values())
         worker = self.job._start(batch_size)
-        self._memory = worker.make_memory(self._values)
-        self._gradients = [self._views(worker.gradient_offset(i)) for i in range(2)]
-        self._parameters = self._views(0)
+        memory = worker.make_memory(self._values)
+        self._parameters = self._views(memory, 0)
         for name, view in self._parameters.items():
             view[...] = arrays[name]
         settings = dict(optimizer)
@@ -69,9 +68,9 @@ class Worker:
         self._engine = self.job._engine = Engine(worker, samples, self._load)
         self._engine.on_samples = self._places.tell
 
-    def _views(self, offset: int) -> Dict[str, Any]:
+    def _views(self, memory: Any, offset: int) -> Dict[str, Any]:
         """The arrays in the flat vector at so many bytes of the memory."""
-        flat = self._numpy.frombuffer(self._memory, self._numpy.float32, self._values, offset)
+        flat = self._numpy.frombuffer(memory, self._numpy.float32, self._values, offset)
         views, begin = {}, 0
         for name, array in self._arrays.items():
             views[name] = flat[begin:begin + array.size].reshape(array.shape)
@@ -110,7 +109,10 @@ class Worker:
         numpy = self._numpy
 
         def write(work: Any) -> None:
-            for name, view in self._gradients[work.gradient].items():
+            place = engine.worker.gradient(work)
+            if place.views is None:
+                place.views = self._views(place.memory, place.offset)
+            for name, view in place.views.items():
                 gradient = numpy.asarray(gradients[name])
                 if gradient.shape != view.shape:
                     raise Refused(f"the gradient of {name} has shape {gradient.shape}, expected {view.shape}")

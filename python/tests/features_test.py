@@ -27,6 +27,12 @@ class FeaturesTest(WithFake):
         end = "        optimizer.step()\nprint(model.weight.sum().item())\n"
         self.assertEqual(self.passes(LOOP + end), self.passes(LOOP.replace("optimizer.zero_grad()", "pass") + end))
 
+    def test_zero_grad_forgets_what_was_not_handed_over(self):
+        end = "        optimizer.step()\n"
+        for how in "", "set_to_none=False", "set_to_none=True":
+            loop = LOOP.replace("optimizer.zero_grad()", f"compute(a, b); optimizer.zero_grad({how})")
+            self.same(loop + end, LOOP + end)
+
     def test_a_loop_that_is_left_early_gets_the_rest_later(self):
         output = self.passes(LOOP.replace("job.epochs()", "range(4)") + """
         optimizer.step()
@@ -60,6 +66,34 @@ print(model.weight.sum().item())
         for kept in ("1", "2"):
             code, output, errors = self.run_script(text, FAKE_KEPT=kept)
             self.assertEqual((code, output), (0, tested), errors)
+
+    def test_gradients_are_written_where_they_leave_from(self):
+        text = LOOP + "        optimizer.step()\n" + END
+        expected = self.passes(text)
+        for lends, in_place in ("1", 6), ("closed", 0):
+            code, output, errors = self.run_script(text, FAKE_LENDS=lends)
+            self.assertEqual((code, output), (0, expected), errors)
+            self.assertEqual(errors.count("in place True"), in_place, errors)
+
+    def test_tensors_are_read_at_once_as_they_are_by_samples(self):
+        text = """
+class Own(TensorDataset): pass
+images = torch.randn(20, 2, 3, 4).contiguous(memory_format=torch.channels_last if LAST else torch.contiguous_format)
+loader = DataLoader(KIND(x, y, images), batch_size=8, ORDER)
+""" + LOOP.replace("for a, b in", "for a, b, image in").replace(
+            "prepare(model, optimizer, loader", "prepare(model, optimizer, loader, order=FUNCTION") + """
+        optimizer.step()
+        print(type(image), image.stride(), a.tolist(), b.tolist(), image.tolist())
+print(loader._tensors is not None)
+"""
+        for order, function in (("shuffle=True", "None"), ("shuffle=False", "lambda epoch: range(-20, 0)")):
+            for last in False, True:
+                with self.subTest(order, last=last):
+                    found, expected = (
+                        self.passes(text.replace("KIND", kind).replace("ORDER", order).replace("FUNCTION", function)
+                                    .replace("LAST", str(last))).splitlines() for kind in ("TensorDataset", "Own"))
+                    self.assertEqual(found[:-1], expected[:-1])
+                    self.assertEqual((found[-1], expected[-1]), (str(not last), "False"))
 
     def test_a_test_leaves_no_trace(self):
         output = self.passes(LOOP + """

@@ -28,11 +28,11 @@ DEEP = "model = nn.Sequential(*[layer for i in range(4) for layer in (nn.Linear(
 
 
 class OverlapTest(WithFake):
-    def train(self, overlap, model=DEEP, step=STEP, parts=1, beginning=""):
+    def train(self, overlap, model=DEEP, step=STEP, parts=1, beginning="", **variables):
         """(the parameters in the end, what has left early: (micro-batch, from which value on))."""
         loop = LOOP.replace("STEP", step).replace("OVERLAP", str(overlap)).replace("PARTS", str(parts))
         text = beginning + model + loop
-        code, output, errors = self.run_script(text)
+        code, output, errors = self.run_script(text, **variables)
         self.assertEqual(code, 0, errors)
         return output, [tuple(map(int, found)) for found in re.findall(r"^ready (\d+) (\d+)$", errors, re.M)]
 
@@ -48,6 +48,10 @@ class OverlapTest(WithFake):
         # 4 x 20 + 10 values, in blocks of 16; the lowest of which are the first layer's.
         left = [(number, begin) for number, begin in self.same() if begin > 20]
         self.assertEqual(left, [(number, begin) for number in range(1, 6) for begin in (80, 64, 48, 32)])
+
+    def test_from_memory_of_the_worker_process(self):
+        left = self.same(FAKE_LENDS="1")
+        self.assertEqual({number for number, _ in left}, set(range(1, 6)))
 
     def test_of_several_micro_batches_each(self):
         left = self.same(parts=2)

@@ -75,12 +75,13 @@ ENTRIES = 8 + 2  # parameters, and averages
 
 
 class StagingTest(WithFake):
-    def train(self, staged, overlap=False, delay=0, code=0):
+    def train(self, staged, overlap=False, delay=0, code=0, **variables):
         """(the parameters in the end, the calls)."""
         text = FAKE
         for name, value in ("STAGED", staged), ("OVERLAP", overlap), ("DELAY", delay), ("CODE", code):
             text = text.replace(name, str(value))
-        output = self.passes(text)
+        ended, output, self.errors = self.run_script(text, **variables)
+        self.assertEqual(ended, 0, self.errors)
         log = [eval(line[4:]) for line in output.splitlines() if line.startswith("log ")]
         return re.sub("^log.*$", "", output, flags=re.M).strip(), log
 
@@ -101,6 +102,11 @@ class StagingTest(WithFake):
                 self.assertEqual(sum("event" in line for line in part), ENTRIES)
                 self.assertIn(("copies", "synchronize"), part[last:])
                 begin = end
+
+    def test_a_gradient_is_written_to_what_is_pinned(self):
+        for staged, in_place in (True, 0), (False, 6):
+            self.train(staged, FAKE_LENDS="1")
+            self.assertEqual(self.errors.count("in place True"), in_place, self.errors)
 
     def test_a_copy_waits_for_what_computes_its_source(self):
         _, log = self.train(True)

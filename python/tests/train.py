@@ -110,6 +110,7 @@ def arguments():
     parser.add_argument("--schedule", action="store_true")
     parser.add_argument("--range", action="store_true")
     parser.add_argument("--slow", type=float, default=0)
+    parser.add_argument("--gathers", type=int, default=1, help="workers; who is fewer in the last epoch hardly goes on")
     parser.add_argument("--overlap", action="store_true")
     parser.add_argument("--breaks", choices=["raise", "kill"], help="in the midst of a backward, of one worker, once")
     parser.add_argument("--out")
@@ -169,6 +170,8 @@ def main():
 
     def train(a, b):
         time.sleep(args.slow)  # so that there is time to disturb
+        if args.gathers > 1 and job.epoch == args.epochs - 1 and job.workers < args.gathers:
+            time.sleep(1)  # so that there is time to come back
         optimizer.zero_grad()
         loss = F.cross_entropy(model(a), b, reduction="sum" if args.sum else "mean")
         loss.backward()

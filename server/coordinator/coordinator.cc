@@ -23,6 +23,12 @@ namespace {
 
 constexpr char kUntilReached[] = "train.until has been reached";
 
+proto::Stop MakeSendBack(const std::string& reason) {
+  proto::Stop stop = MakeStop(kExitFailure, reason);
+  stop.set_goes_back(true);
+  return stop;
+}
+
 }  // namespace
 
 Coordinator::Coordinator(const proto::Job& job, const std::string& job_digest,
@@ -38,6 +44,7 @@ Coordinator::Coordinator(const proto::Job& job, const std::string& job_digest,
       starting_(job, begin.resume, begin.shared_path, begin.initial, begin.state, now),
       registry_(job, job_digest, version),
       leases_(job, now),
+      latecomers_(job.cluster().workers().max()),
       checkpoints_(job, job_digest, version, begin.path),
       ending_(job),
       is_over_(begin.is_over),
@@ -73,6 +80,7 @@ Outcomes Coordinator::Handle(const coordinator::Event& event, absl::Time now) {
 void Coordinator::On(const coordinator::PeerGone& event) {
   LosePeer(event.peer);
   registry_.Forget(event.peer);
+  latecomers_.OnGone(event.peer);
 }
 
 void Coordinator::LosePeer(PeerId id) {
@@ -97,8 +105,8 @@ void Coordinator::LoseShard(PeerId shard, const std::string& why) {
   std::string reason = absl::StrCat(Describe(*registry_.Find(shard)), " ", why);
   if (const absl::Duration pause = leases_.StoodStill(now_); pause > absl::ZeroDuration()) {
     reason = absl::StrFormat(
-        "%s stood still for %s, longer than cluster.lease (%s), and has lost its connections: %s",
-        Name(), absl::FormatDuration(absl::Trunc(pause, absl::Milliseconds(1))),
+        "%s stood still for %s (cluster.lease: %s) and has lost its connections: %s", Name(),
+        absl::FormatDuration(absl::Trunc(pause, absl::Milliseconds(1))),
         absl::FormatDuration(absl::Seconds(job_.cluster().lease())), reason);
   }
   registry_.Remove(shard);
@@ -129,13 +137,12 @@ void Coordinator::GoBack(int lost_shard, const std::string& reason) {
       Warn{absl::StrCat(reason, "; the job goes back to ", last.empty() ? "its beginning" : last,
                         " when all servers are here, unless all have kept their values")});
   for (const auto& [id, peer] : registry_.peers()) SendBack(id, reason);
+  latecomers_.Tell(MakeSendBack(reason), &out_);
   out_.push_back(coordinator::End{StoppedByOthers(absl::AbortedError(reason)), lost_shard});
 }
 
 void Coordinator::SendBack(PeerId id, const std::string& reason) {
-  proto::Stop stop = MakeStop(kExitFailure, reason);
-  stop.set_goes_back(true);
-  out_.push_back(SendStop(id, std::move(stop)));
+  out_.push_back(SendStop(id, MakeSendBack(reason)));
 }
 
 void Coordinator::On(const coordinator::Heartbeat& event) {
@@ -318,7 +325,7 @@ int Coordinator::CountAbsent() const {
   for (const auto& [id, peer] : registry_.peers()) {
     if (id != kOwnShard && now_ - peer.last_heard <= absl::Seconds(cluster.lease()) / 2) --others;
   }
-  return std::max(0, others);
+  return std::max(0, others - latecomers_.size());
 }
 
 void Coordinator::End(const absl::Status& status, int exit_code, const std::string& reason) {
@@ -333,7 +340,33 @@ void Coordinator::End(const absl::Status& status, int exit_code, const std::stri
   for (const auto& [id, peer] : registry_.peers()) {
     if (id != kOwnShard) out_.push_back(SendStop(id, MakeStop(exit_code, reason)));
   }
+  latecomers_.Tell(MakeStop(exit_code, reason), &out_);
   out_.push_back(coordinator::End{status});
+}
+
+void Coordinator::TellOfEnd(const coordinator::FromPeer& event) {
+  if (!event.message.has_registration() || registry_.Find(event.peer) != nullptr) return;
+  const absl::Status status = registry_.CheckJob(event.message.registration());
+  out_.push_back(SendStop(event.peer,
+                          status.ok() ? MakeStop(0, "the training is over")
+                                      : MakeRefusal(kExitUsage, std::string(status.message()))));
+}
+
+// Whatever an honest one says, it ends with it.
+void Coordinator::OnLatecomer(PeerId id, Verdict verdict, const proto::PeerMessage& message) {
+  latecomers_.OnGone(id);
+  registry_.MarkGone(id);
+  if (verdict == Verdict::kAllowed && (message.has_leave() || message.has_failure())) {
+    if (message.has_leave()) out_.push_back(SendStop(id, MakeStop(0, "it has left")));
+    return;
+  }
+  ++refused_;
+  const std::string reason =
+      absl::StrCat("says ", MessageName(message.kind_case()), " while it waits for the end");
+  if (tells_refusal_.May(now_)) {
+    out_.push_back(Warn{absl::StrCat("refused a worker that ", reason)});
+  }
+  out_.push_back(SendStop(id, MakeRefusal(kExitFailure, absl::StrCat("this process ", reason))));
 }
 
 }  // namespace rubato

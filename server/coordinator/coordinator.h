@@ -3,9 +3,9 @@
 // state machine: events in, outcomes out; time comes in as an argument. The shell is
 // server/process/cluster_service.h.
 //
-// Each part of it has its own state: Starting, Registry and Leases (who is here), ViewChange (the
-// two phases), Work with its Lineage, Checkpoints, Evaluations, Decisions, Ending. The coordinator
-// takes events to them and does what takes several.
+// Each part of it has its own state: Starting, Registry, Leases and Latecomers (who is here),
+// ViewChange (the two phases), Work with its Lineage, Checkpoints, Evaluations, Decisions, Ending.
+// The coordinator takes events to them and does what takes several.
 //
 // A view is a statement of who takes part and how; every change is the next view. A change of mode
 // is made when nothing is under way: first the lineage's end is set (in sync at the step after the
@@ -43,6 +43,7 @@
 #include "server/coordinator/ending.h"
 #include "server/coordinator/evaluations.h"
 #include "server/coordinator/first_values.h"
+#include "server/coordinator/latecomers.h"
 #include "server/coordinator/leases.h"
 #include "server/coordinator/registry.h"
 #include "server/coordinator/starting.h"
@@ -105,6 +106,8 @@ class Coordinator {
   double seconds() const;
   // Whether the training has begun, or goes on.
   bool has_begun() const { return starting_.state() == Starting::State::kDone; }
+  // Whether the training is over and the job is not: last tests, checkpoint and result are due.
+  bool is_ending() const { return !is_over_ && has_begun() && !is_training(); }
   // Whether this term has trained anything.
   bool has_trained() const { return samples() > first_samples(); }
   // Messages that were refused, each of which has ended its call: no peer that keeps to the
@@ -138,6 +141,8 @@ class Coordinator {
   // As what the peer of this call speaks (server/rules/allowed.h).
   Speaker SpeakerOf(PeerId id);
   void RefuseStranger(PeerId id, const proto::PeerMessage& message);
+  // One that waits for the end says something.
+  void OnLatecomer(PeerId id, Verdict verdict, const proto::PeerMessage& message);
   // Why the peer cannot have said this, or OK.
   absl::Status Check(PeerId id, const Peer& peer, const proto::PeerMessage& message) const;
   // It said what none of ours says: its call ends, and for a worker nothing else.
@@ -236,6 +241,7 @@ class Coordinator {
   FirstValues first_values_;
   Registry registry_;
   Leases leases_;
+  Latecomers latecomers_;
   ViewChange change_;
   proto::View view_;
   // From the first view on.

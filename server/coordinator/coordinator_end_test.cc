@@ -36,6 +36,11 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
   ASSERT_TRUE(sent_[2].back().has_evaluation_request());
   EXPECT_EQ(sent_[2].back().evaluation_request().step(), 6);
 
+  // Who comes now waits for the end, and tests nothing.
+  Receive(6, Worker());
+  EXPECT_THAT(sent_[6], IsEmpty());
+  EXPECT_THAT(warnings_, IsEmpty());
+
   proto::PeerMessage tested;
   tested.mutable_evaluation()->set_unit(6);
   tested.mutable_evaluation()->set_loss_sum(0);
@@ -76,7 +81,10 @@ TEST_F(CoordinatorTest, EndsInOrderTestReportCollectStop) {
 
   Handle(coordinator::Collected{absl::OkStatus()}).IgnoreError();
   RUBATO_EXPECT_OK(*end_);
-  for (PeerId peer : {1, 2, 3}) EXPECT_EQ(sent_[peer].back().stop().exit_code(), 0);
+  for (PeerId peer : {1, 2, 3, 6}) {
+    ASSERT_TRUE(sent_[peer].back().has_stop());
+    EXPECT_EQ(sent_[peer].back().stop().exit_code(), 0);
+  }
 
   // Who comes now is told as well, if it is of this job.
   Receive(4, Worker());
@@ -102,6 +110,53 @@ TEST_F(CoordinatorTest, WhoIsNotHereAtTheEndOrMayBeCutOffIsAbsent) {
   Handle(coordinator::Collected{absl::OkStatus()}).IgnoreError();
   RUBATO_EXPECT_OK(*end_);
   EXPECT_EQ(coordinator_->absent(), 2) << "one has not been heard, and one is lacking";
+}
+
+class LatecomerTest : public CoordinatorTest {
+ protected:
+  void End(const std::string& job = "") {
+    Start(job);
+    Begin();
+    Stop(absl::OkStatus());
+    Close(1, 1);
+    for (const PeerId worker : {2, 3}) Receive(worker, Idle());
+    ASSERT_TRUE(coordinator_->is_ending());
+    Receive(6, Worker());
+    EXPECT_THAT(sent_[6], IsEmpty());
+  }
+};
+
+TEST_F(LatecomerTest, TheEndDoesNotWaitForItNorForAWordOfIt) {
+  End("cluster { workers { max: 2 } }");
+  proto::PeerMessage failure;
+  failure.mutable_failure()->set_exit_code(143);
+  failure.mutable_failure()->set_reason("was asked to leave");
+  Receive(6, failure);
+  EXPECT_EQ(coordinator_->refused(), 0);
+  EXPECT_THAT(sent_[6], IsEmpty());
+  Receive(7, Worker());
+  Receive(7, Idle());
+  EXPECT_EQ(coordinator_->refused(), 1);
+  EXPECT_THAT(Reason(7), HasSubstr("says idle while it waits for the end"));
+  Receive(8, Worker());
+  Gone(8);
+  SaveLast();
+  EXPECT_THAT(sent_[8], IsEmpty());
+}
+
+TEST_F(LatecomerTest, WhenTheJobGoesBackItMayRegisterAnew) {
+  End("cluster { max_restarts: 3 }");
+  Gone(1);
+  ASSERT_TRUE(end_.has_value());
+  ASSERT_TRUE(sent_[6].back().has_stop());
+  EXPECT_TRUE(sent_[6].back().stop().goes_back());
+}
+
+TEST_F(LatecomerTest, AnEndThatIsAnErrorIsItsToo) {
+  End();
+  Handle(coordinator::Failed{absl::DataLossError("the disk is full")}).IgnoreError();
+  EXPECT_EQ(sent_[6].back().stop().exit_code(), kExitFailure);
+  EXPECT_THAT(Reason(6), HasSubstr("the disk is full"));
 }
 
 TEST_F(CoordinatorTest, OfAJobThatIsOverOneThatBeginsKnowsNothingButThat) {

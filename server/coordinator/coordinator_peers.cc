@@ -1,5 +1,6 @@
 // What peers say to the coordinator, and what it answers.
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -46,18 +47,11 @@ absl::Status CheckAgain(const Peer& peer, const proto::Registration& registratio
 
 Speaker Coordinator::SpeakerOf(PeerId id) {
   const Peer* const peer = registry_.Find(id);
+  if (latecomers_.Has(id)) return Speaker::kNewWorker;
   if (peer == nullptr) return registry_.HasGone(id) ? Speaker::kGone : Speaker::kStranger;
   if (!peer->is_worker) return work_.has_value() ? Speaker::kShard : Speaker::kNewShard;
   if (!peer->is_member) return Speaker::kNewWorker;
   return is_training() ? Speaker::kMember : Speaker::kMemberAfter;
-}
-
-void Coordinator::TellOfEnd(const coordinator::FromPeer& event) {
-  if (!event.message.has_registration() || registry_.Find(event.peer) != nullptr) return;
-  const absl::Status status = registry_.CheckJob(event.message.registration());
-  out_.push_back(SendStop(event.peer,
-                          status.ok() ? MakeStop(0, "the training is over")
-                                      : MakeRefusal(kExitUsage, std::string(status.message()))));
 }
 
 void Coordinator::On(const coordinator::FromPeer& event) {
@@ -68,6 +62,10 @@ void Coordinator::On(const coordinator::FromPeer& event) {
   const proto::PeerMessage& message = event.message;
   const Speaker speaker = SpeakerOf(event.peer);
   const Verdict verdict = MaySay(message.kind_case(), speaker);
+  if (latecomers_.Has(event.peer)) {
+    OnLatecomer(event.peer, verdict, message);
+    return;
+  }
   Peer* const peer = registry_.Find(event.peer);
   if (peer == nullptr) {
     if (verdict == Verdict::kAllowed) OnRegistration(event.peer, message.registration());
@@ -272,8 +270,9 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
   const bool gathers = starting_.state() == Starting::State::kGathering;
   const proto::Workers& workers = job_.cluster().workers();
   const bool is_first = gathers && before_.term() <= 1;
-  absl::Status status =
-      registry_.Check(registration, is_first ? workers.start() : workers.max(), now_);
+  // Those who wait for the end take nobody's place.
+  const int most = is_ending() ? std::numeric_limits<int>::max() : workers.max();
+  absl::Status status = registry_.Check(registration, is_first ? workers.start() : most, now_);
   if (status.ok() && registration.has_worker()) {
     status = starting_.CheckData(registration.worker());
   }
@@ -288,7 +287,12 @@ void Coordinator::OnRegistration(PeerId id, const proto::Registration& registrat
         absl::StrFormat("this process has taken part in term %d of its job; this one is in term %d",
                         registration.last_term(), before_.term()));
   }
-  if (status.ok() && has_begun() && !is_training()) {
+  if (status.ok() && is_ending()) {
+    if (registration.has_worker() && latecomers_.Add(id)) {
+      out_.push_back(Log{absl::StrCat(PeerText(registration.process()),
+                                      " comes when the training is over, and waits for the end")});
+      return;
+    }
     status = absl::UnavailableError("the training is over");
   }
   if (!status.ok()) {

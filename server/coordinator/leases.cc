@@ -4,19 +4,20 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
-#include "common/base/heartbeat_interval.h"
+#include "common/base/lease.h"
 
 namespace rubato {
 namespace {
 
-// The shell ticks ten times a second. After a longer pause, what has come meanwhile may still lie
-// in the sockets.
+// The shell ticks ten times a second or more often. After a longer pause, what has come meanwhile
+// may still lie in the sockets.
 constexpr absl::Duration kLate = absl::Milliseconds(500);
 
 }  // namespace
 
 Leases::Leases(const proto::Job& job, absl::Time now)
     : lease_(absl::Seconds(job.cluster().lease())),
+      borne_(BorneSilence(lease_)),
       stall_timeout_(absl::Seconds(job.cluster().stall_timeout())),
       last_tick_(now) {}
 
@@ -24,7 +25,7 @@ void Leases::OnTick(absl::Time now, Registry* registry) {
   const absl::Time before = std::exchange(last_tick_, now);
   const absl::Duration missed = now - before;
   if (missed <= kLate) return;
-  if (missed > lease_) {
+  if (missed > borne_) {
     pause_ = missed;
     paused_until_ = now;
   }
@@ -34,18 +35,18 @@ void Leases::OnTick(absl::Time now, Registry* registry) {
       const absl::Time end = since + limit;
       if (before <= end && end < now + more) *until = now + more;
     };
-    spare(peer.last_heard, lease_, &peer.silence_spared_until);
+    spare(peer.last_heard, borne_, &peer.silence_spared_until);
     spare(peer.last_progress, stall_timeout_, &peer.stall_spared_until);
   }
 }
 
 absl::Duration Leases::StoodStill(absl::Time now) const {
-  if (now - last_tick_ > lease_) return now - last_tick_;
+  if (now - last_tick_ > borne_) return now - last_tick_;
   return now - paused_until_ <= lease_ ? pause_ : absl::ZeroDuration();
 }
 
 bool Leases::IsSilent(const Peer& peer, absl::Time now) const {
-  return now - peer.last_heard > lease_ && now >= peer.silence_spared_until;
+  return now - peer.last_heard > borne_ && now >= peer.silence_spared_until;
 }
 
 bool Leases::HearsNobody(const Registry& registry, absl::Time now) const {
@@ -55,6 +56,11 @@ bool Leases::HearsNobody(const Registry& registry, absl::Time now) const {
   });
 }
 
+std::string Leases::NotHeard() const {
+  return absl::StrFormat("was not heard of for %s (cluster.lease: %s)",
+                         absl::FormatDuration(borne_), absl::FormatDuration(lease_));
+}
+
 std::vector<Leases::Expired> Leases::CheckSilent(const Registry& registry, int64_t step,
                                                  absl::Time now) const {
   std::vector<Expired> silent;
@@ -62,8 +68,7 @@ std::vector<Leases::Expired> Leases::CheckSilent(const Registry& registry, int64
   for (const auto& [id, peer] : registry.peers()) {
     const bool beats = peer.is_worker ? peer.is_member : id != kOwnShard;
     if (!beats || !IsSilent(peer, now)) continue;
-    silent.push_back({id, absl::StrFormat("was not heard of for %s (cluster.lease) at step %d",
-                                          absl::FormatDuration(lease_), step)});
+    silent.push_back({id, absl::StrFormat("%s at step %d", NotHeard(), step)});
   }
   return silent;
 }
@@ -84,8 +89,7 @@ std::vector<Leases::Expired> Leases::CheckStalled(const Registry& registry, int6
 std::optional<Leases::Expired> Leases::CheckTester(PeerId id, const Peer& tester,
                                                    absl::string_view test, absl::Time now) const {
   if (IsSilent(tester, now)) {
-    return Expired{id, absl::StrFormat("was not heard of for %s (cluster.lease) during %s",
-                                       absl::FormatDuration(lease_), test)};
+    return Expired{id, absl::StrFormat("%s during %s", NotHeard(), test)};
   }
   if (now - tester.last_progress > stall_timeout_ && now >= tester.stall_spared_until) {
     return Expired{id, absl::StrFormat("is alive but has not done %s in %s (cluster.stall_timeout)",

@@ -33,7 +33,8 @@ class Leases {
     PeerId peer;
     std::string why;  // completes "worker 1 (host pid 2) ..."
   };
-  // Members, and shards of other processes, that are silent for longer than the lease. None while
+  // Members, and shards of other processes, that are silent for longer than is borne, within
+  // the lease. None while
   // nobody is heard: what holds up all heartbeats may be in this process, and says so itself
   // (server/process/engine_watch.h); the connections of those who are dead break soon after.
   // `step` is the one at hand.
@@ -47,12 +48,14 @@ class Leases {
 
  private:
   bool IsSilent(const Peer& peer, absl::Time now) const;
+  std::string NotHeard() const;
   bool HearsNobody(const Registry& registry, absl::Time now) const;
 
   const absl::Duration lease_;
+  const absl::Duration borne_;  // of silence
   const absl::Duration stall_timeout_;
   absl::Time last_tick_;
-  // The last pause that was longer than the lease, and its end.
+  // The last pause that was longer than connections bear, and its end.
   absl::Duration pause_;
   absl::Time paused_until_ = absl::InfinitePast();
 };

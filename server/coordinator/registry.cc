@@ -6,7 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
-#include "common/base/heartbeat_interval.h"
+#include "common/base/lease.h"
 #include "common/base/status.h"
 #include "common/job/is_script.h"
 #include "common/job/job.h"

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/exit_code.h"
+#include "common/base/lease.h"
 #include "common/base/status.h"
 #include "common/wire/channel.h"
 #include "common/wire/control_methods.h"
@@ -130,6 +131,7 @@ ClusterService::ClusterService(Coordinator core, std::unique_ptr<RecordingWriter
                                Outlets outlets, const Log* log, const ConnectionOptions& connection)
     : outlets_(std::move(outlets)),
       log_(log),
+      tick_(LeaseTick(connection.lease)),
       credentials_(connection.credentials),
       connections_(connection.connections),
       refusals_(connection.refusals),
@@ -248,12 +250,11 @@ void ClusterService::OnTicked(bool goes_on) {
 }
 
 absl::Status ClusterService::Wait(const Tasks& tasks) {
-  constexpr absl::Duration kTick = absl::Milliseconds(100);
   std::thread worker([this, &tasks] { RunTasks(tasks); });
   OnTicked(/*goes_on=*/true);
   mutex_.Lock();
   const auto is_over = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return end_.has_value(); };
-  while (!mutex_.AwaitFor(absl::Condition(&is_over), kTick)) {
+  while (!mutex_.AwaitFor(absl::Condition(&is_over), tick_)) {
     Handle(coordinator::Tick{}).IgnoreError();
     TickCalls();
     OnTicked(/*goes_on=*/true);

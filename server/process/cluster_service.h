@@ -159,6 +159,7 @@ class ClusterService : public RawCoordination {
 
   const Outlets outlets_;
   const Log* const log_;
+  const absl::Duration tick_;
   const Credentials credentials_;
   const std::shared_ptr<Connections> connections_;
   const std::shared_ptr<Refusals> refusals_;

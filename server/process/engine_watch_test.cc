@@ -4,7 +4,7 @@
 #include <functional>
 
 #include "absl/synchronization/notification.h"
-#include "common/base/heartbeat_interval.h"
+#include "common/base/lease.h"
 #include "gtest/gtest.h"
 
 namespace rubato {

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <ctime>
 #include <fstream>
-#include <string>
 
 namespace rubato {
 namespace {
@@ -18,7 +17,7 @@ absl::Duration Pace::Rest(absl::Time now, absl::Duration busy,
   if (now - looked_at_ >= kBetweenLooks) {
     const Processors processors = read();
     const double all = processors.all - looked_.all;
-    others_work_ = all > 0 && processors.idle - looked_.idle < kIdle * all;
+    others_work_ = all > 0 && processors.others - looked_.others >= kOthers * all;
     looked_at_ = now;
     looked_ = processors;
   }
@@ -27,15 +26,15 @@ absl::Duration Pace::Rest(absl::Time now, absl::Duration busy,
   return others_work_ && rest >= absl::Milliseconds(1) ? rest : absl::ZeroDuration();
 }
 
-Pace::Processors ReadProcessors() {
+Pace::Processors ReadProcessors(const std::string& path) {
   Pace::Processors processors;
-  std::ifstream stat("/proc/stat");
+  std::ifstream stat(path);
   std::string word;
   stat >> word;
-  double time;  // user, nice, system, idle, waiting for disks, interrupts
+  double time;  // user, user at a low priority, system, idle, waiting for disks, interrupts
   for (int i = 0; i < 8 && stat >> time; ++i) {
     processors.all += time;
-    if (i == 3 || i == 4) processors.idle += time;
+    if (i == 0 || i == 2) processors.others += time;
   }
   return processors;
 }

@@ -3,6 +3,8 @@
 #ifndef RUBATO_SERVER_PROCESS_PACE_H_
 #define RUBATO_SERVER_PROCESS_PACE_H_
 
+#include <string>
+
 #include "absl/functional/function_ref.h"
 #include "absl/time/time.h"
 
@@ -12,16 +14,17 @@ class Pace {
  public:
   // What the processors of this machine have done since some moment.
   struct Processors {
-    double idle = 0, all = 0;  // in one unit
+    // In one unit. What is done at a low priority, as by such a thread, is in `all` alone.
+    double others = 0, all = 0;
   };
 
-  // The thread takes this share of a processor, where others have work for all of them: it yields
-  // to them by its priority as well, but shares the way to memory with whoever runs.
-  static constexpr double kShare = 1.0 / 32;
+  // The thread takes this share of a processor while others work: it yields to them by its priority
+  // as well, but shares the way to memory and the processors' caches with whoever runs.
+  static constexpr double kShare = 1.0 / 48;
   // Who waits for the work waits so much longer at most.
   static constexpr absl::Duration kLongest = absl::Seconds(15);
-  // Of processors that are idle for so much of the time, it may have one.
-  static constexpr double kIdle = 0.25;
+  // Where others do not have so much of the processors' time, nothing is held up.
+  static constexpr double kOthers = 0.25;
 
   // Work that begins.
   Pace(absl::Time now, const Processors& processors)
@@ -39,8 +42,8 @@ class Pace {
   bool others_work_ = false;  // between the last two looks
 };
 
-// Zeroes where the kernel does not say: then nobody rests.
-Pace::Processors ReadProcessors();
+// Zeroes where the kernel does not say: then nobody rests. `path`, but for tests: see proc(5).
+Pace::Processors ReadProcessors(const std::string& path = "/proc/stat");
 
 // What this thread has had of a processor.
 absl::Duration ThreadTime();

@@ -88,8 +88,9 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     read_.reset();
   }
   void SetView(const proto::View& view) {
+    auto copy = std::make_shared<const proto::View>(view);
     MonotonicLock lock(&mutex_);
-    view_ = view;
+    view_ = std::move(copy);
   }
   void Prepare() {
     MonotonicLock lock(&mutex_);
@@ -117,6 +118,11 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     uint32_t snapshot;
     std::string folder;
     BlockCopies blocks;
+  };
+  struct Plan {
+    std::shared_ptr<const proto::View> view;
+    Placement placement;
+    std::vector<std::string> slots;
   };
   struct ReadTask {
     std::string path;
@@ -167,7 +173,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     MonotonicLock lock(&mutex_);
     if (!is_closed_) outlets_.say(message);
   }
-  proto::View view() ABSL_LOCKS_EXCLUDED(mutex_) {
+  std::shared_ptr<const proto::View> view() ABSL_LOCKS_EXCLUDED(mutex_) {
     MonotonicLock lock(&mutex_);
     return view_;
   }
@@ -189,7 +195,7 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   }
 
   void DoWrite(WriteTask task) {
-    SetPriority(kWritesAt);
+    if (!std::exchange(has_written_, true)) SetPriority(kWritesAt);
     std::vector<uint32_t> checksums;
     const absl::Status status = WriteFiles(task, &checksums);
     // Before the engine lets go of them. To free its memory at this thread's priority would hold it
@@ -203,22 +209,35 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     Say(message);
   }
 
-  absl::Status WriteFiles(const WriteTask& task, std::vector<uint32_t>* checksums) {
-    const proto::View view = this->view();
-    RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job_, view));
+  // What parts are of the view at hand. Made once for a view: for a small part it takes as long as
+  // some of its files.
+  absl::StatusOr<const Plan*> PlanOfView() {
+    std::shared_ptr<const proto::View> view = this->view();
+    if (plan_.has_value() && plan_->view == view) return &*plan_;
+    RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job_, *view));
     RUBATO_ASSIGN_OR_RETURN(
         const Optimizer optimizer,
-        Optimizer::Create(ServerOptimizer(WithOptimizerOf(view.layout(), job_))));
+        Optimizer::Create(ServerOptimizer(WithOptimizerOf(view->layout(), job_))));
+    plan_ = {std::move(view), placement, optimizer.slots()};
+    return &*plan_;
+  }
+
+  absl::Status WriteFiles(const WriteTask& task, std::vector<uint32_t>* checksums) {
+    RUBATO_ASSIGN_OR_RETURN(const Plan* const plan, PlanOfView());
+    const Placement& placement = plan->placement;
     if (!IsWanted(task.snapshot)) return absl::CancelledError("it has come too late");
     RUBATO_ASSIGN_OR_RETURN(const std::string folder, BeginParts(task.folder, task.snapshot));
     RUBATO_ASSIGN_OR_RETURN(
         CheckpointPart part,
-        CheckpointPart::Create(folder, view.layout(), placement.space(), optimizer.slots(),
+        CheckpointPart::Create(folder, plan->view->layout(), placement.space(), plan->slots,
                                {shard_, placement.shards(), placement.Blocks(shard_)}));
     absl::Time next_word = MonotonicNow() + kBetweenWords;
-    const absl::Duration time_before = ThreadTime();
     std::optional<Pace> pace;
-    if (part.is_large()) pace.emplace(MonotonicNow(), ReadProcessors());
+    absl::Duration time_before;
+    if (part.is_large()) {
+      time_before = ThreadTime();
+      pace.emplace(MonotonicNow(), ReadProcessors());
+    }
     for (const auto& [block, copy] : task.blocks) {
       if (!IsWanted(task.snapshot)) return absl::CancelledError("another one is wanted");
       for (size_t vector = 0; vector < copy.values.size(); ++vector) {
@@ -230,15 +249,16 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
       }
       if (!pace.has_value()) continue;
       const absl::Duration rest =
-          pace->Rest(MonotonicNow(), ThreadTime() - time_before, ReadProcessors);
+          pace->Rest(MonotonicNow(), ThreadTime() - time_before, [] { return ReadProcessors(); });
       if (rest > absl::ZeroDuration()) RestWhileWanted(task.snapshot, rest);
     }
     *checksums = part.checksums();
     // Who publishes the checkpoint flushes what this machine has in its memory. To do so here may
     // take long, and each file tells.
-    const std::string boot_id = BootId();
-    const bool flushes = boot_id.empty() || !absl::EndsWith(task.folder, boot_id);
-    return part.Finish(flushes ? Flush::kContents : Flush::kNothing, [&] {
+    if (!boot_id_.empty() && absl::EndsWith(task.folder, boot_id_)) {
+      return part.Finish(Flush::kNothing, [&] { return IsWanted(task.snapshot); });
+    }
+    return part.Finish(Flush::kContents, [&] {
       Say(PartMessage(task.snapshot, proto::PartWritten::STATE_WRITING));
       return IsWanted(task.snapshot);
     });
@@ -263,10 +283,10 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
     if (manifest.digest() != task.digest || manifest.slots_size() < task.slots) {
       return absl::NotFoundError("another checkpoint");
     }
-    const proto::View view = this->view();
+    const std::shared_ptr<const proto::View> view = this->view();
     RUBATO_ASSIGN_OR_RETURN(const CheckpointReader reader,
-                            CheckpointReader::Open(task.path, manifest, view.layout()));
-    RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job_, view));
+                            CheckpointReader::Open(task.path, manifest, view->layout()));
+    RUBATO_ASSIGN_OR_RETURN(const Placement placement, Placement::Of(job_, *view));
     return GiveBlocks(
         placement.space(), task.blocks, 1 + task.slots, task.restore_key,
         [this] { return is_closed(); },
@@ -283,10 +303,15 @@ class PartFiles::Worker : public std::enable_shared_from_this<Worker> {
   const proto::Job job_;
   const int shard_;
   const Outlets outlets_;
+  const std::string boot_id_ = BootId();
+  // Of its thread.
+  std::optional<Plan> plan_;
+  bool has_written_ = false;
 
   MonotonicMutex mutex_;
   bool is_closed_ ABSL_GUARDED_BY(mutex_) = false;
-  proto::View view_ ABSL_GUARDED_BY(mutex_);
+  std::shared_ptr<const proto::View> view_ ABSL_GUARDED_BY(mutex_) =
+      std::make_shared<const proto::View>();
   absl::Time prepare_at_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();
   std::optional<WriteTask> write_ ABSL_GUARDED_BY(mutex_);
   std::optional<ReadTask> read_ ABSL_GUARDED_BY(mutex_);

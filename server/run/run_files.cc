@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <iterator>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_split.h"
@@ -239,8 +241,8 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
   const bool flushes = MonotonicNow() - last_flush_ >= kBetweenFlushes;
   const absl::StatusOr<std::string> path = [&]() -> absl::StatusOr<std::string> {
     RUBATO_RETURN_IF_ERROR(failure);
-    // Shards have made it, if any has written a part.
-    if (!BeginParts(parts_folder_, snapshot).ok()) {  // somebody removed the rest
+    // Else shards have made it. Somebody may have removed what it lies in.
+    if (!unseen.empty() && !BeginParts(parts_folder_, snapshot).ok()) {
       RUBATO_RETURN_IF_ERROR(BeginCheckpoint(folder_.CheckpointFolder(), temporary));
     }
     RUBATO_ASSIGN_OR_RETURN(
@@ -252,31 +254,35 @@ absl::StatusOr<std::string> RunFiles::WriteSnapshot(const proto::View& view, uin
     }
     return PublishCheckpoint(folder_.CheckpointFolder(), temporary, manifest, job_yaml_, flushes);
   }();
-  // What is left, of snapshots that were not taken as well: there is no other until this is done.
-  std::error_code error;
-  std::vector<std::string> left;
-  for (const auto& file : std::filesystem::directory_iterator(parts_folder_, error)) {
-    if (file.path().filename() != kSpare) left.push_back(file.path().string());
-  }
-  for (const std::string& old : left) std::filesystem::remove_all(old, error);
+  // Not each time: there is seldom anything.
+  snapshot_ = snapshot;
+  if (flushes || !path.ok()) RemoveLeftParts();
   RUBATO_RETURN_IF_ERROR(path.status());
   {
     MonotonicLock lock(&mutex_);
     kept_.Add({*path, manifest.step(), EvaluationBefore(manifest)});
   }
   unflushed_ = *path;
-  if (flushes) {
-    OnFlushed();
-  } else if (unseen.empty()) {
-    recyclable_[*path] = MonotonicNow();
-  }
+  if (unseen.empty()) recyclable_[*path] = MonotonicNow();
+  if (flushes) OnFlushed();
   RemoveExpired();
   return *path;
 }
 
+void RunFiles::RemoveLeftParts() const {
+  std::error_code error;
+  std::vector<std::string> left;
+  for (const auto& file : std::filesystem::directory_iterator(parts_folder_, error)) {
+    uint32_t snapshot = 0;
+    if (!absl::SimpleAtoi(file.path().filename().string(), &snapshot) || snapshot <= snapshot_) {
+      left.push_back(file.path().string());
+    }
+  }
+  for (const std::string& old : left) std::filesystem::remove_all(old, error);
+}
+
 void RunFiles::OnFlushed() {
   last_flush_ = MonotonicNow();
-  recyclable_.erase(unflushed_);
   MonotonicLock lock(&mutex_);
   kept_.OnFlushed(std::exchange(unflushed_, ""));
 }
@@ -297,7 +303,12 @@ absl::Status RunFiles::Remove(const std::string& checkpoint) {
   if (recyclable == recyclable_.end()) return RemoveCheckpoint(checkpoint);
   const bool is_new = MonotonicNow() - recyclable->second < kUntilUsed;
   recyclable_.erase(recyclable);
-  return is_new ? RecycleCheckpoint(checkpoint, parts_folder_) : RemoveCheckpoint(checkpoint);
+  // When one has been flushed, two expire: the one that was before and the oldest. From then on one
+  // more is kept, so that with the next none does.
+  const uint32_t snapshot = std::max(recycled_for_, snapshot_) + 1;
+  if (!is_new || snapshot > snapshot_ + 2) return RemoveCheckpoint(checkpoint);
+  recycled_for_ = snapshot;
+  return RecycleCheckpoint(checkpoint, parts_folder_, snapshot);
 }
 
 void RunFiles::FlushLast() {

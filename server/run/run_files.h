@@ -108,6 +108,8 @@ class RunFiles {
   // Reads the part of a shard that does not see `folder` and writes it there.
   absl::Status WritePart(const proto::View& view, int shard, uint32_t snapshot,
                          const std::string& folder, proto::Manifest* manifest);
+  // Parts of snapshots up to the last, which were not taken.
+  void RemoveLeftParts() const;
   // What was not flushed is.
   void OnFlushed() ABSL_LOCKS_EXCLUDED(mutex_);
   void RemoveExpired() ABSL_LOCKS_EXCLUDED(mutex_);
@@ -126,8 +128,10 @@ class RunFiles {
   bool gives_up_ ABSL_GUARDED_BY(mutex_) = false;
   absl::Time last_flush_ = absl::InfinitePast();  // of this term's checkpoints
   std::string unflushed_;                         // the last checkpoint, if it is not on the disk
-  // Those of this term that are not on the disk and whose parts servers have written, by when.
+  // Those of this term whose parts servers have written, by when.
   std::map<std::string, absl::Time> recyclable_;
+  uint32_t snapshot_ = 0;      // the last one
+  uint32_t recycled_for_ = 0;  // the last one whose parts are written over an older checkpoint
   CollectEnd collect_end_;
   std::vector<std::unique_ptr<ShardStreams>> restoring_;
   std::optional<SafetensorsWriter> initial_;

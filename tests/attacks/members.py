@@ -423,7 +423,7 @@ def rows(world):
                       ("bad member", _frames)):
         for attack, expected, run in kind(world):
             yield Row(who, attack, expected, run)
-    yield Row("bad member", "says nothing any more", "taken for dead: it was not heard of for 5s .*",
+    yield Row("bad member", "says nothing any more", "taken for dead: it was not heard of for 4.5s .*",
               lambda: _silent(world), True)
     yield Row("bad member", "a Join that does not register",
               "closed after (9|1\d) s|this process has called and not registered", lambda: _mute(world), True)

@@ -16,7 +16,9 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/base/exit_code.h"
 #include "common/base/json.h"
+#include "common/base/lease.h"
 #include "common/base/monotonic.h"
 #include "common/base/process_exit.h"
 #include "common/base/status.h"
@@ -38,9 +40,6 @@ namespace {
 using Event = Launcher::Event;
 
 constexpr int kStderr = 2;
-// Of a script that has lost those who work for it (common/base/exit_code.cc). As EX_TEMPFAIL of
-// sysexits.h.
-constexpr int kExitTryAgain = 75;
 constexpr int64_t kMaxLog = 16 << 20;  // bytes of a process's log, and of the one before
 // For which a run's own certificates are valid: longer than any training.
 constexpr absl::Duration kCertificatesTime = absl::Hours(24 * 366 * 5);
@@ -488,11 +487,13 @@ void LocalRun::OnSilence(absl::Time now) {
     return;
   }
   silent_since_ = std::min(silent_since_, now);
-  if (now - silent_since_ < absl::Seconds(plan_.job.cluster().lease())) return;
+  const absl::Duration lease = absl::Seconds(plan_.job.cluster().lease());
+  if (now - silent_since_ < BorneSilence(lease)) return;
   silent_since_ = absl::InfiniteFuture();
   if (launcher_.Kill(head_role(), 0)) {
-    Say(log_, absl::StrFormat("%s stands still for %g s (cluster.lease): killed", head_name(),
-                              plan_.job.cluster().lease()));
+    Say(log_,
+        absl::StrFormat("%s stands still for %s (cluster.lease: %s): killed", head_name(),
+                        absl::FormatDuration(BorneSilence(lease)), absl::FormatDuration(lease)));
   }
 }
 
@@ -506,8 +507,8 @@ void LocalRun::KillMissing(const proto::JobStatus& status, absl::Time now) {
     const std::string name = absl::StrCat("server ", shard);
     // One that is here and alive comes back by itself, but the one that fell silent has been given
     // a lease already, if it is not another by now.
-    const bool was_there =  // for a lease, before it was missed
-        since - started_[shard] >= absl::Seconds(plan_.job.cluster().lease());
+    const bool was_there =  // for as long as silence is borne, before it was missed
+        since - started_[shard] >= BorneSilence(absl::Seconds(plan_.job.cluster().lease()));
     const bool is_silent = status.has_lost_shard() && status.lost_shard() == shard && was_there;
     const bool is_new = !is_silent && now - started_[shard] < kComesBack;
     if (!comes_back() || is_new || (!is_silent && now - since < kComesBack)) continue;

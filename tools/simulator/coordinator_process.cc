@@ -4,22 +4,16 @@
 #include <utility>
 
 namespace rubato {
-namespace {
-
-// As in server/process/cluster_service.cc.
-constexpr SimTime kTickTime = 100 * kMillisecond;
-
-}  // namespace
 
 void CoordinatorProcess::Start(ProcessId self) {
   self_ = self;
-  SetTimer(kTick, network_.now() + kTickTime, EventQueue::Kind::kBackground);
+  SetTimer(kTick, network_.now() + tick_time_, EventQueue::Kind::kBackground);
 }
 
 void CoordinatorProcess::BeginTerm(Coordinator core) {
   for (const ConnectionId call : term_->calls) network_.Close(call, self_);
   term_ = std::make_unique<Term>(std::move(core), term_->number + 1);
-  SetTimer(kTick, network_.now() + kTickTime, EventQueue::Kind::kBackground);
+  SetTimer(kTick, network_.now() + tick_time_, EventQueue::Kind::kBackground);
 }
 
 void CoordinatorProcess::OnMessage(ConnectionId connection, SimMessage&& message) {
@@ -49,7 +43,7 @@ void CoordinatorProcess::OnTimer(uint64_t argument) {
   if (term_->is_over || number != term_->number) return;
   if (timer == kTick) {
     if (network_.now() >= ticks_from_) Handle(coordinator::Tick{});
-    SetTimer(kTick, std::max(network_.now() + kTickTime, ticks_from_),
+    SetTimer(kTick, std::max(network_.now() + tick_time_, ticks_from_),
              EventQueue::Kind::kBackground);
     return;
   }
@@ -68,6 +62,8 @@ void CoordinatorProcess::Handle(const coordinator::Event& event) {
   for (coordinator::Outcome& outcome : term_->core.Handle(event, ToTime(network_.now()))) {
     std::visit([this](auto& what) { Do(std::move(what)); }, outcome);
   }
+  const bool was_ending = std::exchange(term_->is_ending, term_->core.is_ending());
+  if (!was_ending && term_->is_ending && callbacks_.on_ending) callbacks_.on_ending();
 }
 
 void CoordinatorProcess::Do(coordinator::Send&& send) {

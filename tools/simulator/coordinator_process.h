@@ -17,6 +17,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/check.h"
+#include "common/base/lease.h"
 #include "server/coordinator/coordinator.h"
 #include "tools/simulator/network.h"
 
@@ -40,6 +41,8 @@ class CoordinatorProcess : public Process {
     std::function<absl::Status(const std::vector<int>& shards)> restore;
     std::function<absl::StatusOr<std::string>(uint32_t snapshot, const proto::Manifest&)>
         checkpoint;
+    // The training of a term is over, and the job is not.
+    std::function<void()> on_ending;
     // The core has refused what a peer has said.
     std::function<void(const std::string& what)> on_refused;
     // To be remembered by who begins the next term.
@@ -50,9 +53,10 @@ class CoordinatorProcess : public Process {
 
   // A checkpoint takes so long to write.
   CoordinatorProcess(VirtualNetwork* network, Coordinator core, Callbacks callbacks,
-                     SimTime checkpoint_time)
+                     absl::Duration lease, SimTime checkpoint_time)
       : network_(*network),
         callbacks_(std::move(callbacks)),
+        tick_time_(absl::ToInt64Nanoseconds(LeaseTick(lease))),
         checkpoint_time_(checkpoint_time),
         term_(std::make_unique<Term>(std::move(core), 0)) {}
 
@@ -99,6 +103,7 @@ class CoordinatorProcess : public Process {
     Coordinator core;
     const uint64_t number;
     bool is_over = false;
+    bool is_ending = false;
     ConnectionId own_shard = -1;
     std::set<ConnectionId> calls;  // of peers that have spoken
     std::deque<std::function<std::optional<coordinator::Event>()>> tasks;
@@ -139,6 +144,7 @@ class CoordinatorProcess : public Process {
 
   VirtualNetwork& network_;
   const Callbacks callbacks_;
+  const SimTime tick_time_;
   const SimTime checkpoint_time_;
   std::unique_ptr<Term> term_;
   SimTime ticks_from_ = 0;

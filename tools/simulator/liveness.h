@@ -49,7 +49,7 @@ class Liveness {
   void CheckWaits(const Simulation& simulation);
   // Workers join anew, and give up, when they are to.
   void CheckWorkers(const Simulation& simulation);
-  SimTime DeadlineFrom(SimTime from) const { return from + lease_ + kSecond + slack_; }
+  SimTime DeadlineFrom(SimTime from) const { return from + lease_ + slack_; }
   void Violated(const std::string& text) {
     if (violated_.ok()) violated_ = absl::InternalError(text);
   }

@@ -349,6 +349,10 @@ MUTANTS = {
         "if (has_ended_well_) TellOfEnd(event);",
         "",
     ]),
+    "latecomer_not_told": ("//server/coordinator:latecomers.cc", "told", [
+        "out->push_back(coordinator::SendStop(id, stop));",
+        "(void)id, (void)out;",
+    ]),
     "never_gives_up": ("//worker/session:worker_session.cc", "all end", [
         "  EndWith(is_alone && ",
         "  if (is_alone && has_taken_part_) {\n" +

@@ -112,10 +112,10 @@ MUTANTS_OF_TESTS = {
     # A drawn case in 6,000 shows it: the coordinator seldom hears of some and not yet of others.
     "late_tick_judges_at_once": (
         "//server/coordinator:leases.cc",
-        "LeasesTest.WhomALateTickFindsSilentIsSparedForAsLongAsItWasLateAtMostForALease",
+        "LeasesTest.WhomALateTickFindsSilentIsSparedForAsLongAsItWasLateAtMostForWhatIsBorne",
         "//server/coordinator:leases_test.cc",
         [
-            "//common/base:heartbeat_interval",
+            "//common/base:lease",
             "//server/coordinator:leases",
             "//server/coordinator:registry",
             "//tools/bazel:protobuf",

@@ -66,10 +66,10 @@ class VirtualNetwork : private EventQueue::Handler {
   // connections then overtake one another.
   void SetJitter(SimTime mean, uint64_t seed);
   // How long a connection bears that nothing comes through, before it breaks: 20 s unless this says
-  // otherwise (in a job the lease and 0.75 s, common/wire/connection_options.h).
+  // otherwise (in a job almost the lease: KeepAlive, common/base/lease.h).
   void SetKeepAlive(SimTime keep_alive) { keep_alive_ = keep_alive; }
-  // A server's lease, less the time between two of its heartbeats: as long may it stand still, or
-  // be cut off, and not again within a lease.
+  // The silence of a server that is borne, less the time between two of its heartbeats and what one
+  // takes: as long may it stand still, or be cut off, and not again within a lease.
   void SetServersBear(SimTime bear, SimTime lease) {
     servers_bear_ = bear;
     server_lease_ = lease;

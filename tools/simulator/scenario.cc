@@ -64,6 +64,7 @@ std::string Scenario::ToString() const {
   for (const Fault& fault : faults) absl::StrAppend(&text, "; ", fault.ToString());
   absl::StrAppend(&text, "; goes on in ", ModeName(later_mode),
                   later_on_arrival ? " from on arrival" : "");
+  if (comes_late) absl::StrAppend(&text, "; a worker comes when the training is over");
   if (later_misfit) absl::StrAppend(&text, ", first comes one of another data set");
   for (const Fault& fault : later_faults) absl::StrAppend(&text, ", ", fault.ToString());
   return text;
@@ -107,6 +108,7 @@ absl::StatusOr<SimulationSetting> SettingOf(const Scenario& scenario) {
   setting.checkpoint_time = scenario.checkpoint_time;
   setting.test_time = scenario.test_time;
   setting.replaced_after = scenario.replaced_after;
+  setting.comes_late = scenario.comes_late;
   setting.limit = kLimit;
   return setting;
 }

@@ -48,6 +48,7 @@ struct Scenario {
   bool later_on_arrival = false;
   proto::Mode later_mode = SyncMode();
   std::vector<Fault> later_faults;
+  bool comes_late = false;    // a worker comes when the training is over
   bool later_misfit = false;  // before its workers comes one of another data set, and stays
 
   static Scenario Draw(uint64_t seed);

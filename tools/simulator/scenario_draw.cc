@@ -187,6 +187,7 @@ void DrawMore(int64_t messages, Scenario* scenario) {
   constexpr int64_t kEpochs[] = {1, 1, 2, 4, 5};
   job.epochs = OneOf(&random, kEpochs);
   job.learning_rate_parity = random.Below(8) != 0;
+  scenario->comes_late = RandomStream(Key(scenario->seed, "comes late")).Below(2) == 0;
   scenario->later_misfit = RandomStream(Key(scenario->seed, "later misfit")).Below(30) == 0;
   scenario->later_on_arrival = RandomStream(Key(scenario->seed, "later from")).Below(2) == 0;
   if (random.Below(3) != 0) return;

@@ -78,7 +78,7 @@ absl::Status Judge::CheckDeath() const {
   // A frozen coordinator does nothing; nor does a dead one.
   const SimTime took = simulation_.ended_at() - fatal.at;
   if (fatal.in_training && fatal.server > 0 &&
-      took > kDrawnLease + kSecond + watch_.bound().view_time()) {
+      took > kDrawnLease + watch_.bound().view_time()) {
     return absl::InternalError(
         absl::StrFormat("ends soon: server %d was struck %.3f s before the job ended: %s",
                         fatal.server, static_cast<double>(took) * 1e-9, end_.ToString()));

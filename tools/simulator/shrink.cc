@@ -33,6 +33,7 @@ Scenario Shrink(Scenario scenario, absl::FunctionRef<bool(const Scenario&)> fail
   erase(&Scenario::stops);
   const std::function<void(Scenario*)> kSimpler[] = {
       [](Scenario* s) { s->first.reset(); },
+      [](Scenario* s) { s->comes_late = false; },
       [](Scenario* s) { s->later_misfit = false; },
       [](Scenario* s) { s->job.schedule.clear(); },
       [](Scenario* s) { s->later_mode = SyncMode(); },

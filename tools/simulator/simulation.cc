@@ -8,7 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "common/base/check.h"
-#include "common/base/heartbeat_interval.h"
+#include "common/base/lease.h"
 #include "common/base/status.h"
 #include "common/base/version.h"
 #include "common/job/job.h"
@@ -21,8 +21,8 @@
 namespace rubato {
 namespace {
 
-// Of the time that a connection bears silence (common/wire/connection_options.h).
-constexpr SimTime kAboveLease = 750 * kMillisecond;
+// That a heartbeat may be under way: more than most draws of latency and jitter give.
+constexpr absl::Duration kBeatTakes = absl::Milliseconds(250);
 
 // A misfit that comes first goes when it has been here, and before the others come.
 constexpr SimTime kFirstGoesAfter = 5 * kSecond;
@@ -55,9 +55,11 @@ absl::Status Simulation::Build() {
   const proto::Cluster& cluster = setting_.job.cluster();
   network_.SetJitter(setting_.jitter, setting_.seed);
   const absl::Duration lease = absl::Seconds(cluster.lease());
-  network_.SetKeepAlive(absl::ToInt64Nanoseconds(lease) + kAboveLease);
-  network_.SetServersBear(absl::ToInt64Nanoseconds(lease - HeartbeatInterval(lease)),
-                          absl::ToInt64Nanoseconds(lease));
+  const KeepAlive keep_alive(lease);
+  network_.SetKeepAlive(absl::ToInt64Nanoseconds(keep_alive.ask + keep_alive.answer));
+  network_.SetServersBear(
+      absl::ToInt64Nanoseconds(BorneSilence(lease) - HeartbeatInterval(lease) - kBeatTakes),
+      absl::ToInt64Nanoseconds(lease));
   network_.SetFaults(setting_.faults);
   network_.SetOnFault([this](const Fault& fault, SimMessage::Kind kind, ProcessId struck) {
     OnFault(fault, kind, struck);
@@ -299,6 +301,9 @@ CoordinatorProcess::Callbacks Simulation::AllCallbacks() {
   };
   callbacks.on_refused = [this](const std::string& what) {
     Fail(absl::InternalError(absl::StrCat("refused: the coordinator refused: ", what)));
+  };
+  callbacks.on_ending = [this] {
+    if (setting_.comes_late) SetTask(kStartWorker, static_cast<int>(worker_cards_.size()), 0);
   };
   callbacks.on_lost_shard = [this](int shard, const absl::Status& why) { OnLostShard(shard, why); };
   callbacks.on_metrics = [this](const MetricsLine& line, absl::Time now) {

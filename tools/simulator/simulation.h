@@ -92,6 +92,8 @@ struct SimulationSetting {
   std::optional<Misfit> first;
   // With fewer workers than cluster.workers.min, another is started after so long.
   SimTime replaced_after = kSecond;
+  // One more comes each time that the training is over and the job is not.
+  bool comes_late = false;
   // With symbols: gradients have norms, and some are not finite (symbol.h).
   bool symbols_are_judged = false;
   // Once the job is over, each process must end within so long after all that holds it up; 0: the

@@ -3,7 +3,6 @@
 #include <limits>
 #include <utility>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -19,7 +18,7 @@ namespace {
 constexpr double kWatch = 0.65;  // leases
 constexpr SimTime kLastWords = kSecond;
 
-// Beyond its lease, until somebody ends a server that stands still.
+// Beyond the lease, until somebody ends a server that stands still.
 constexpr SimTime kMissedAfter = 2 * kSecond;
 
 // That it takes to start a server again that had to be ended.
@@ -291,7 +290,7 @@ void Simulation::StartTeller() {
   teller_ = std::make_unique<CoordinatorProcess>(
       &network_,
       Coordinator(setting_.job, kept_.state.job_digest(), kVersion, begin, ToTime(queue_.now())),
-      CoordinatorProcess::Callbacks(), 0);
+      CoordinatorProcess::Callbacks(), absl::Seconds(setting_.job.cluster().lease()), 0);
   const ProcessId process = network_.AddProcess(shard_card(head()), teller_.get());
   shard_setting_.coordinator = worker_setting_.coordinator = late_setting_.coordinator = process;
   teller_->Start(process);
@@ -325,8 +324,6 @@ absl::Status Simulation::TellAll() {
       AwaitEnds("told: the job has ended well, and nobody tells ", kTellPatience));
   for (const WorkerProcess* worker : untold) {
     if (!network_.alive(worker->self()) || worker->end()->ok()) continue;
-    // It came while the job was ending, and the refusal was on its way.
-    if (absl::StrContains(worker->end()->message(), "the training is over")) continue;
     return absl::InternalError(
         absl::StrFormat("told: the job has ended well, and worker %d with: %s", worker->index(),
                         worker->end()->ToString()));

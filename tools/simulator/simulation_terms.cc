@@ -40,6 +40,7 @@ Coordinator Simulation::MakeCore() {
 void Simulation::StartCoordinator() {
   if (coordinator_ != nullptr) dead_.push_back(std::move(coordinator_));
   coordinator_ = std::make_unique<CoordinatorProcess>(&network_, MakeCore(), AllCallbacks(),
+                                                      absl::Seconds(setting_.job.cluster().lease()),
                                                       setting_.checkpoint_time);
   const ProcessId process = network_.AddProcess(shard_card(head()), coordinator_.get());
   network_.SetVital(process, /*is_shard=*/false);

@@ -466,9 +466,9 @@ absl::Status RunScriptWorker(const proto::Job& job, const WorkerOptions& options
   RUBATO_ASSIGN_OR_RETURN(const ScriptOpening opening, OpenScript(job, channel));
   Worker worker(opening.job, options, departure);
   const auto on_leave = [departure](absl::Status why) { departure->Ask(std::move(why)); };
-  return worker.Run(
-      std::make_unique<ScriptValues>(opening.job, opening.registration, channel,
-                                     ScriptValues::Callbacks{worker.OnTested(), on_leave}));
+  return worker.Run(std::make_unique<ScriptValues>(
+      opening.job, opening.registration, opening.samples_once, channel,
+      ScriptValues::Callbacks{worker.OnTested(), on_leave}));
 }
 
 }  // namespace rubato

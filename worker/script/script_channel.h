@@ -1,6 +1,6 @@
 // The way between a script and the worker process that takes part for it: frames of JSON over a
 // socket, and floats in memory that both have mapped. The script's side is
-// python/rubato/channel.py.
+// python/rubato/core.py.
 #ifndef RUBATO_WORKER_SCRIPT_SCRIPT_CHANNEL_H_
 #define RUBATO_WORKER_SCRIPT_SCRIPT_CHANNEL_H_
 

@@ -41,9 +41,10 @@ std::optional<int64_t> WeightAt(const nlohmann::json& frame) {
 }  // namespace
 
 ScriptValues::ScriptValues(const proto::Job& job, const proto::WorkerRegistration& registration,
-                           ScriptChannel* channel, Callbacks callbacks)
+                           bool samples_once, ScriptChannel* channel, Callbacks callbacks)
     : WorkerValues(job, registration.layout()),
       registration_(registration),
+      samples_once_(samples_once),
       channel_(*channel),
       callbacks_(std::move(callbacks)),
       seed_(job.seed()),
@@ -60,6 +61,7 @@ void ScriptValues::OnView(const proto::View& view, int64_t max_values) {
             {"mode", ModeName(view.mode())},
             {"version", absl::StrCat(view.term(), ".", view.lineage(), ".", view.number())}};
   has_new_view_ = true;
+  announced_.clear();
   if (has_sums()) return;
   buffers_.emplace(space().values(), LendsGradients(max_values) ? arena() : nullptr);
   UseSums(this);
@@ -86,18 +88,29 @@ void ScriptValues::ReadAhead(const SampleSchedule& schedule, int64_t unit, Range
   for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
     if (schedule.MicroBatch(unit, leaf).positions.empty()) continue;
     ahead_.push_back(Describe(schedule, unit, leaf));
+    if (samples_once_) announced_.insert({unit, leaf});
   }
 }
 
+nlohmann::json ScriptValues::Lend(absl::Span<float> values) const {
+  if (arena() == nullptr) return nullptr;
+  const std::optional<uint64_t> offset =
+      arena()->Find({reinterpret_cast<const char*>(values.data()), values.size() * sizeof(float)});
+  if (!offset.has_value()) return nullptr;
+  return {{"arena", arena()->Offer()}, {"offset", *offset}};
+}
+
 void ScriptValues::HandOut(const SampleSchedule& schedule, int64_t unit, int64_t leaf,
-                           absl::Span<const float> parameters) {
+                           absl::Span<const float> parameters, absl::Span<float> sum) {
   const bool is_new = std::exchange(has_new_view_, false) || unit != computed_unit_;
   computed_unit_ = unit;
   nlohmann::json work = Describe(schedule, unit, leaf);
+  if (announced_.erase({unit, leaf}) > 0) work.erase("samples");
   work.update(where_);
   work["kind"] = "work";
   work["id"] = ++id_;
   work["gradient"] = id_ % 2;
+  work["lent"] = Lend(sum);
   work["new"] = is_new;
   work["leaves"] = schedule.leaves();
   work["unit_samples"] = schedule.Samples(unit, {0, schedule.leaves()});
@@ -131,8 +144,9 @@ std::optional<ScriptValues::Given> ScriptValues::AwaitMore(int64_t done) {
 absl::StatusOr<BatchResult> ScriptValues::ComputeLeaf(const SampleSchedule& schedule, int64_t unit,
                                                       int64_t leaf,
                                                       absl::Span<const float> parameters,
+                                                      absl::Span<float> sum,
                                                       absl::FunctionRef<void(int64_t)> on_filled) {
-  HandOut(schedule, unit, leaf, parameters);
+  HandOut(schedule, unit, leaf, parameters, sum);
   const int64_t samples = schedule.MicroBatch(unit, leaf).positions.size();
   const int64_t before = weight_;
   std::optional<int64_t> said;  // the weight, with values that have left
@@ -154,6 +168,7 @@ absl::StatusOr<BatchResult> ScriptValues::ComputeLeaf(const SampleSchedule& sche
     }
     said = weight;
     weight_ = before + weight;
+    given_in_place_ = given->is_in_place;
     if (given->is_whole) {
       BatchResult result;
       result.samples = samples;
@@ -184,8 +199,9 @@ absl::StatusOr<std::vector<BatchResult>> ScriptValues::Compute(const SampleSched
     int64_t next_block = space().blocks() - 1;
     // Values from `done` on are final: blocks of them are added up and, of the last leaf, leave.
     const auto on_filled = [&](int64_t done) {
-      const float* const gradient =
-          is_empty ? sum->data() : channel_.gradient(static_cast<int>(id_ % 2)).data();
+      const float* const gradient = is_empty || given_in_place_
+                                        ? sum->data()
+                                        : channel_.gradient(static_cast<int>(id_ % 2)).data();
       for (; next_block >= 0 && space().BlockValues(next_block).begin >= done; --next_block) {
         const Range values = space().BlockValues(next_block);
         const float* from = gradient + values.begin;
@@ -204,8 +220,8 @@ absl::StatusOr<std::vector<BatchResult>> ScriptValues::Compute(const SampleSched
       std::fill(sum->begin(), sum->end(), 0.0f);
       results.emplace_back();
     } else {
-      RUBATO_ASSIGN_OR_RETURN(results.emplace_back(),
-                              ComputeLeaf(schedule, unit, leaf, parameters, on_filled));
+      RUBATO_ASSIGN_OR_RETURN(results.emplace_back(), ComputeLeaf(schedule, unit, leaf, parameters,
+                                                                  absl::MakeSpan(*sum), on_filled));
     }
     on_filled(0);
     sums.resize(sums.size() - static_cast<size_t>(summing.adds));
@@ -300,6 +316,8 @@ void ScriptValues::On(const nlohmann::json& frame) {
     given_.id = static_cast<int64_t>(NumberAt(frame, "id"));
     given_.is_whole = kind == "give";
     given_.begin = static_cast<int64_t>(NumberAt(frame, "begin"));
+    const auto in_place = frame.find("in_place");
+    given_.is_in_place = in_place != frame.end() && *in_place == true;
     given_.weight = WeightAt(frame);
     given_.loss_sum = RealAt(frame, "loss_sum");
   } else if (kind == "tested") {

@@ -8,6 +8,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <utility>
@@ -36,9 +37,10 @@ class ScriptValues : public WorkerValues, private GradientSums {
   };
 
   // `channel` must outlive it; from here on this alone hears the script. `registration` is without
-  // a rank; its layout gives values, which lie in the channel's memory.
+  // a rank; its layout gives values, which lie in the channel's memory. `samples_once`: samples of
+  // micro-batches that were announced are not told again.
   ScriptValues(const proto::Job& job, const proto::WorkerRegistration& registration,
-               ScriptChannel* channel, Callbacks callbacks);
+               bool samples_once, ScriptChannel* channel, Callbacks callbacks);
   // Hears the script no more.
   ~ScriptValues() override;
 
@@ -61,7 +63,8 @@ class ScriptValues : public WorkerValues, private GradientSums {
   struct Given {
     int64_t id = -1;
     bool is_whole = false;
-    int64_t begin = 0;  // else values from there on are filled
+    int64_t begin = 0;         // else values from there on are filled
+    bool is_in_place = false;  // they are in the sum that was lent, not in the channel's region
     std::optional<int64_t> weight;
     std::optional<double> loss_sum;
   };
@@ -76,16 +79,21 @@ class ScriptValues : public WorkerValues, private GradientSums {
                                                    Range node, absl::Span<const float> parameters,
                                                    Push push, AwaitParameters await) override;
   std::optional<int64_t> weight() const override { return weight_; }
-  // Has the script compute one micro-batch, and adds its weight; its gradient is in the channel's
-  // region id_ % 2. `on_filled` hears meanwhile from where on that is final. InvalidArgument if the
-  // weights are more than can be said, Unavailable if the script has gone.
+  // Has the script compute one micro-batch, and adds its weight; its gradient is in `sum` or in the
+  // channel's region, as given_in_place_ says. `on_filled` hears meanwhile from where on that is
+  // final. InvalidArgument if the weights are more than can be said, Unavailable if the script has
+  // gone.
   absl::StatusOr<BatchResult> ComputeLeaf(const SampleSchedule& schedule, int64_t unit,
                                           int64_t leaf, absl::Span<const float> parameters,
+                                          absl::Span<float> sum,
                                           absl::FunctionRef<void(int64_t begin)> on_filled)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // Tells the script of the next micro-batch, when it asks.
   void HandOut(const SampleSchedule& schedule, int64_t unit, int64_t leaf,
-               absl::Span<const float> parameters) ABSL_LOCKS_EXCLUDED(mutex_);
+               absl::Span<const float> parameters, absl::Span<float> sum)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Where the script finds memory of this process; null: it cannot.
+  nlohmann::json Lend(absl::Span<float> values) const;
   // Waits for values below `done`, or for the whole. Nothing: the script has gone.
   std::optional<Given> AwaitMore(int64_t done) ABSL_LOCKS_EXCLUDED(mutex_);
   nlohmann::json Describe(const SampleSchedule& schedule, int64_t unit, int64_t leaf) const;
@@ -98,6 +106,7 @@ class ScriptValues : public WorkerValues, private GradientSums {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 
   const proto::WorkerRegistration registration_;
+  const bool samples_once_;
   ScriptChannel& channel_;
   const Callbacks callbacks_;
   const uint64_t seed_;
@@ -109,7 +118,9 @@ class ScriptValues : public WorkerValues, private GradientSums {
   int64_t computed_unit_ = -1;
   int64_t weight_ = 0;  // of the node
   int64_t id_ = 0;
+  bool given_in_place_ = false;
   nlohmann::json ahead_ = nlohmann::json::array();
+  std::set<std::pair<int64_t, int64_t>> announced_;  // with samples_once_, in this view: unit, leaf
 
   MonotonicMutex mutex_;
   bool is_asked_ ABSL_GUARDED_BY(mutex_) = false;  // the script waits for what is next

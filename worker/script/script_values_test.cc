@@ -1,5 +1,6 @@
 #include "worker/script/script_values.h"
 
+#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -7,9 +8,13 @@
 #include <functional>
 #include <memory>
 #include <numeric>
+#include <optional>
+#include <string>
 #include <thread>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "absl/synchronization/notification.h"
 #include "common/base/status_matchers.h"
 #include "common/consistency/policy.h"
@@ -22,9 +27,9 @@ using ::testing::HasSubstr;
 
 constexpr int64_t kValues = 40, kBlock = 16, kLeaves = 2;
 
-proto::Job MakeJob() {
+proto::Job MakeJob(int chunk) {
   proto::Job job;
-  job.mutable_wire()->set_chunk(kBlock * sizeof(float));
+  job.mutable_wire()->set_chunk(chunk);
   job.mutable_wire()->mutable_push()->set_codec(proto::Push::CODEC_FLOAT32);
   job.mutable_train()->set_batch_size(8);
   job.mutable_train()->set_micro_batches(kLeaves);
@@ -43,7 +48,8 @@ proto::WorkerRegistration MakeRegistration() {
 // A worker, and the other end of its channel, at which the test is the script.
 class ScriptValuesTest : public ::testing::Test {
  protected:
-  ScriptValuesTest() {
+  // Blocks of `chunk` bytes.
+  explicit ScriptValuesTest(int chunk = kBlock * sizeof(float), bool samples_once = false) {
     view_.set_leaves(kLeaves);
     int sockets[2];
     EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM, 0, sockets), 0);
@@ -54,7 +60,7 @@ class ScriptValuesTest : public ::testing::Test {
     RUBATO_EXPECT_OK(channel_->Map(kValues));
     RUBATO_EXPECT_OK(script_->Map(kValues));
     values_ = std::make_unique<ScriptValues>(
-        MakeJob(), MakeRegistration(), channel_.get(),
+        MakeJob(chunk), MakeRegistration(), samples_once, channel_.get(),
         ScriptValues::Callbacks{[](const auto&) {}, [](const auto&) {}});
     RUBATO_EXPECT_OK(values_->OnJoin());
     values_->OnView(view_, kValues);
@@ -69,6 +75,7 @@ class ScriptValuesTest : public ::testing::Test {
     proto::Progress progress;
     const auto push = [&](int64_t block, const Payload& payload) {
       const absl::Span<const float> sums = payload.values();
+      pushed_ = sums.data();
       const Range values = values_->space().BlockValues(block);
       std::copy(sums.begin(), sums.end(), sums_.begin() + values.begin);
       on_push(block);
@@ -96,6 +103,25 @@ class ScriptValuesTest : public ::testing::Test {
   std::unique_ptr<ScriptChannel> channel_, script_;
   std::unique_ptr<ScriptValues> values_;
   std::vector<float> sums_ = std::vector<float>(kValues);
+  const float* pushed_ = nullptr;  // where the last block lay
+};
+
+// Blocks that are large enough to be lent.
+class LendingScriptValuesTest : public ScriptValuesTest {
+ protected:
+  LendingScriptValuesTest() : ScriptValuesTest(8192) {}
+
+  // What `work` lends, as another process opens it; the worker's arena has it at `offset`.
+  float* Open(const nlohmann::json& work, uint64_t* offset) {
+    const std::vector<std::string> parts = absl::StrSplit(std::string(work["lent"]["arena"]), ' ');
+    *offset = work["lent"]["offset"];
+    const int file = open(absl::StrCat("/proc/", parts[0], "/fd/", parts[1]).c_str(), O_RDWR);
+    void* const place = mmap(nullptr, kValues * sizeof(float), PROT_READ | PROT_WRITE, MAP_SHARED,
+                             file, static_cast<off_t>(*offset));
+    close(file);
+    EXPECT_NE(place, MAP_FAILED);
+    return static_cast<float*>(place);
+  }
 };
 
 TEST_F(ScriptValuesTest, WholeBlocksOfTheLastMicroBatchLeaveBeforeItIsGiven) {
@@ -156,6 +182,104 @@ TEST_F(ScriptValuesTest, AScriptThatEndsInTheMidstOfAMicroBatchIsGone) {
         script_.reset();
       });
   EXPECT_THAT(status, IsError(absl::StatusCode::kUnavailable, HasSubstr("ended")));
+}
+
+class SamplesOnceScriptValuesTest : public ScriptValuesTest {
+ protected:
+  SamplesOnceScriptValuesTest() : ScriptValuesTest(kBlock * sizeof(float), true) {}
+};
+
+// What a script is told of both micro-batches of step 0.
+std::vector<nlohmann::json> WorkOf(ScriptChannel* script) {
+  std::vector<nlohmann::json> works;
+  for (int i = 0; i < 2; ++i) {
+    script->Write({{"kind", "next"}});
+    const absl::StatusOr<nlohmann::json> work = script->Read();
+    RUBATO_EXPECT_OK(work.status());
+    works.push_back(*work);
+    script->Write({{"kind", "give"}, {"id", works.back()["id"]}});
+  }
+  return works;
+}
+
+TEST_F(SamplesOnceScriptValuesTest, SamplesThatWereAnnouncedAreNotToldAgain) {
+  values_->ReadAhead(SampleSchedule(80, 8, kLeaves), 0, {1, 2});
+  std::vector<nlohmann::json> works;
+  RUBATO_EXPECT_OK(Compute(
+      {0, 2}, [](int64_t) {}, [&] { works = WorkOf(script_.get()); }));
+  EXPECT_EQ(works[0]["samples"].size(), 4);
+  EXPECT_EQ(works[0]["ahead"][0]["samples"].size(), 4);
+  EXPECT_FALSE(works[1].contains("samples"));
+  // It may come again, long after what was announced.
+  RUBATO_EXPECT_OK(Compute(
+      {0, 2}, [](int64_t) {}, [&] { works = WorkOf(script_.get()); }));
+  EXPECT_EQ(works[1]["samples"].size(), 4);
+}
+
+TEST_F(SamplesOnceScriptValuesTest, SamplesAreToldAgainInAnotherView) {
+  values_->ReadAhead(SampleSchedule(80, 8, kLeaves), 0, {1, 2});
+  values_->OnView(view_, kValues);
+  std::vector<nlohmann::json> works;
+  RUBATO_EXPECT_OK(Compute(
+      {0, 2}, [](int64_t) {}, [&] { works = WorkOf(script_.get()); }));
+  EXPECT_EQ(works[1]["samples"].size(), 4);
+}
+
+TEST_F(ScriptValuesTest, WhoDoesNotKeepSamplesIsToldThemWithTheWork) {
+  values_->ReadAhead(SampleSchedule(80, 8, kLeaves), 0, {1, 2});
+  std::vector<nlohmann::json> works;
+  RUBATO_EXPECT_OK(Compute(
+      {0, 2}, [](int64_t) {}, [&] { works = WorkOf(script_.get()); }));
+  EXPECT_EQ(works[1]["samples"].size(), 4);
+}
+
+TEST_F(ScriptValuesTest, WhatIsNotLentToServersIsNotLentToTheScript) {
+  RUBATO_EXPECT_OK(Compute(
+      {0, 1}, [](int64_t) {},
+      [&] {
+        script_->Write({{"kind", "next"}});
+        const absl::StatusOr<nlohmann::json> work = script_->Read();
+        EXPECT_TRUE((*work)["lent"].is_null());
+        Say("give", (*work)["id"], 0, 4);
+      }));
+}
+
+TEST_F(LendingScriptValuesTest, AGradientIsPushedFromWhereTheScriptHasWrittenIt) {
+  uint64_t offset = 0;
+  RUBATO_EXPECT_OK(Compute(
+      {0, 2}, [](int64_t) {},
+      [&] {
+        Say("give", Fill(1), 0, 4);  // in the region, which may be mixed with what is lent
+        script_->Write({{"kind", "next"}});
+        const absl::StatusOr<nlohmann::json> work = script_->Read();
+        float* const gradient = Open(*work, &offset);
+        std::fill_n(gradient, kValues, 2.0f);
+        script_->Write(
+            {{"kind", "give"}, {"id", (*work)["id"]}, {"weight", 4}, {"in_place", true}});
+        munmap(gradient, kValues * sizeof(float));
+      }));
+  EXPECT_EQ(sums_, std::vector<float>(kValues, 3));
+  EXPECT_EQ(values_->arena()->Find({reinterpret_cast<const char*>(pushed_), 1}),
+            std::optional<uint64_t>(offset));
+}
+
+TEST_F(LendingScriptValuesTest, ABufferIsNotLentToTheScriptWhileItIsRead) {
+  uint64_t first = 0, second = 0;
+  RUBATO_EXPECT_OK(Compute(
+      {0, 2}, [](int64_t) {},
+      [&] {
+        for (uint64_t* const offset : {&first, &second}) {
+          script_->Write({{"kind", "next"}});
+          const absl::StatusOr<nlohmann::json> work = script_->Read();
+          float* const gradient = Open(*work, offset);
+          std::fill_n(gradient, kValues, 2.0f);
+          script_->Write(
+              {{"kind", "give"}, {"id", (*work)["id"]}, {"weight", 4}, {"in_place", true}});
+          munmap(gradient, kValues * sizeof(float));
+        }
+      }));
+  EXPECT_NE(first, second);  // the first is still to be added
+  EXPECT_EQ(sums_, std::vector<float>(kValues, 4));
 }
 
 }  // namespace

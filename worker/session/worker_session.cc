@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "common/base/exit_code.h"
+#include "common/base/lease.h"
 #include "common/base/status.h"
 #include "common/space/job_codec.h"
 
@@ -12,11 +13,11 @@ namespace {
 
 // A stream that breaks is a symptom: a shard has died, or the job is over. The coordinator sees it
 // at about the same time, and tells within this. If it does not, only this worker is cut off, and
-// the others wait for it: with what keep-alive takes (common/wire/channel.h), a lease and a
-// second.
+// the others wait for it: with what keep-alive takes (common/base/lease.h), a lease and a second
+// at most.
 constexpr absl::Duration kStreamFailureGrace = absl::Milliseconds(400);
-// A coordinator that has not answered a heartbeat for a lease tells nothing. Who stood still itself
-// has an answer within this.
+// A coordinator that has answered no heartbeat for as long as silence is borne tells nothing. Who
+// stood still itself has an answer within this.
 constexpr absl::Duration kHeartbeatAnswers = absl::Milliseconds(100);
 
 constexpr absl::Duration kBetweenTries = absl::Milliseconds(200);
@@ -55,7 +56,8 @@ void WorkerSession::Join(absl::Duration patience) {
   registered_at_ = absl::InfiniteFuture();
   stream_failure_ = diverged_ = absl::OkStatus();
   const absl::Duration lease = absl::Seconds(job_.cluster().lease());
-  const absl::Duration longest_mute = std::max(absl::ZeroDuration(), heard_at_ + lease - now_);
+  const absl::Duration longest_mute =
+      std::max(absl::ZeroDuration(), heard_at_ + BorneSilence(lease) - now_);
   outcomes_.emplace_back(Connect{patience, cut_off_, servers_, longest_mute, last_term_});
 }
 
@@ -221,7 +223,7 @@ void WorkerSession::On(const AskedToLeave& event) {
 void WorkerSession::On(const DeadlinePassed& event) {
   if (now_ < deadline_) return;
   heard_at_ = std::max(heard_at_, event.heard_at);
-  const bool is_heard = now_ - heard_at_ < absl::Seconds(job_.cluster().lease());
+  const bool is_heard = now_ - heard_at_ < BorneSilence(absl::Seconds(job_.cluster().lease()));
   if (state_ == State::kCutOff) {
     Join(patience_);
   } else if (!stream_failure_.ok() && is_heard && now_ < grace_ends_) {
