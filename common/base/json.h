@@ -15,7 +15,8 @@ std::string JsonText(const Json& json, int indent = -1) {
   return json.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
 }
 
-// What an object has under `key`, if it is a text or a number; files may have been damaged.
+// What an object has under `key`, if it is a text, a number or a truth; files may have been
+// damaged.
 inline std::string TextAt(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_string() ? found->get<std::string>() : "";
@@ -23,6 +24,10 @@ inline std::string TextAt(const nlohmann::json& object, const char* key) {
 inline double NumberAt(const nlohmann::json& object, const char* key) {
   const auto found = object.find(key);
   return found != object.end() && found->is_number() ? found->get<double>() : 0;
+}
+inline bool FlagAt(const nlohmann::json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_boolean() && found->get<bool>();
 }
 
 }  // namespace rubato

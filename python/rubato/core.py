@@ -30,7 +30,7 @@ import struct
 import subprocess
 import types
 import weakref
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from .errors import Ended, Error, Refused
 
@@ -47,8 +47,14 @@ class Gradient:
     """Where the gradient of a micro-batch is to be written: float32, at `offset` bytes of `memory`."""
 
     def __init__(self, memory: mmap.mmap, offset: int):
-        self.memory, self.offset = memory, offset
-        self.views: Any = None  # of whoever writes there
+        self._memory, self.offset = memory, offset
+        self._views: Any = None
+
+    def views(self, make: Callable[[mmap.mmap, int], Any]) -> Any:
+        """What `make`, of whoever writes there, gives for the memory and the offset; made once."""
+        if self._views is None:
+            self._views = make(self._memory, self.offset)
+        return self._views
 
 
 def program(name: str) -> str:

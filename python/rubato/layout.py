@@ -159,9 +159,7 @@ class Layout:
                    below: Optional[int] = None) -> Any:
         """The same for one entry; `below`: for what of it lies before that place of the flat vector. Of a tensor of a
         GPU this only begins: returns an event that happens when it is done, None where it is."""
-        if gradient.views is None:
-            gradient.views = self._views(gradient.memory, gradient.offset)
-        entry, view = self.entries[index], gradient.views[index]
+        entry, view = self.entries[index], gradient.views(self._views)[index]
         tensor, scale = entry.tensor, factor
         value: Any
         if entry.average > 0:

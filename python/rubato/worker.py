@@ -109,10 +109,7 @@ class Worker:
         numpy = self._numpy
 
         def write(work: Any) -> None:
-            place = engine.worker.gradient(work)
-            if place.views is None:
-                place.views = self._views(place.memory, place.offset)
-            for name, view in place.views.items():
+            for name, view in engine.worker.gradient(work).views(self._views).items():
                 gradient = numpy.asarray(gradients[name])
                 if gradient.shape != view.shape:
                     raise Refused(f"the gradient of {name} has shape {gradient.shape}, expected {view.shape}")

@@ -33,11 +33,10 @@ class Leases {
     PeerId peer;
     std::string why;  // completes "worker 1 (host pid 2) ..."
   };
-  // Members, and shards of other processes, that are silent for longer than is borne, within
-  // the lease. None while
-  // nobody is heard: what holds up all heartbeats may be in this process, and says so itself
-  // (server/process/engine_watch.h); the connections of those who are dead break soon after.
-  // `step` is the one at hand.
+  // Members, and shards of other processes, that are silent for longer than is borne, within the
+  // lease. None while nobody is heard: what holds up all heartbeats may be in this process, and
+  // says so itself (server/process/engine_watch.h); the connections of those who are dead break
+  // soon after. `step` is the one at hand.
   std::vector<Expired> CheckSilent(const Registry& registry, int64_t step, absl::Time now) const;
   // Members that say that they have been at one thing for longer than the stall timeout: who only
   // waits says so.

@@ -316,8 +316,7 @@ void ScriptValues::On(const nlohmann::json& frame) {
     given_.id = static_cast<int64_t>(NumberAt(frame, "id"));
     given_.is_whole = kind == "give";
     given_.begin = static_cast<int64_t>(NumberAt(frame, "begin"));
-    const auto in_place = frame.find("in_place");
-    given_.is_in_place = in_place != frame.end() && *in_place == true;
+    given_.is_in_place = FlagAt(frame, "in_place");
     given_.weight = WeightAt(frame);
     given_.loss_sum = RealAt(frame, "loss_sum");
   } else if (kind == "tested") {

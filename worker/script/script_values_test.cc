@@ -98,6 +98,22 @@ class ScriptValuesTest : public ::testing::Test {
   void Say(const char* kind, int64_t id, int64_t begin, int64_t weight) {
     script_->Write({{"kind", kind}, {"id", id}, {"begin", begin}, {"weight", weight}});
   }
+  // What a script is told of both micro-batches of step 0, which it gives.
+  std::vector<nlohmann::json> ComputeTwo() {
+    std::vector<nlohmann::json> works;
+    const auto script = [&] {
+      for (int i = 0; i < 2; ++i) {
+        script_->Write({{"kind", "next"}});
+        const absl::StatusOr<nlohmann::json> work = script_->Read();
+        RUBATO_EXPECT_OK(work.status());
+        works.push_back(*work);
+        script_->Write({{"kind", "give"}, {"id", works.back()["id"]}});
+      }
+    };
+    RUBATO_EXPECT_OK(Compute(
+        {0, 2}, [](int64_t) {}, script));
+    return works;
+  }
 
   proto::View view_;
   std::unique_ptr<ScriptChannel> channel_, script_;
@@ -189,47 +205,27 @@ class SamplesOnceScriptValuesTest : public ScriptValuesTest {
   SamplesOnceScriptValuesTest() : ScriptValuesTest(kBlock * sizeof(float), true) {}
 };
 
-// What a script is told of both micro-batches of step 0.
-std::vector<nlohmann::json> WorkOf(ScriptChannel* script) {
-  std::vector<nlohmann::json> works;
-  for (int i = 0; i < 2; ++i) {
-    script->Write({{"kind", "next"}});
-    const absl::StatusOr<nlohmann::json> work = script->Read();
-    RUBATO_EXPECT_OK(work.status());
-    works.push_back(*work);
-    script->Write({{"kind", "give"}, {"id", works.back()["id"]}});
-  }
-  return works;
-}
-
 TEST_F(SamplesOnceScriptValuesTest, SamplesThatWereAnnouncedAreNotToldAgain) {
   values_->ReadAhead(SampleSchedule(80, 8, kLeaves), 0, {1, 2});
-  std::vector<nlohmann::json> works;
-  RUBATO_EXPECT_OK(Compute(
-      {0, 2}, [](int64_t) {}, [&] { works = WorkOf(script_.get()); }));
+  std::vector<nlohmann::json> works = ComputeTwo();
   EXPECT_EQ(works[0]["samples"].size(), 4);
   EXPECT_EQ(works[0]["ahead"][0]["samples"].size(), 4);
   EXPECT_FALSE(works[1].contains("samples"));
   // It may come again, long after what was announced.
-  RUBATO_EXPECT_OK(Compute(
-      {0, 2}, [](int64_t) {}, [&] { works = WorkOf(script_.get()); }));
+  works = ComputeTwo();
   EXPECT_EQ(works[1]["samples"].size(), 4);
 }
 
 TEST_F(SamplesOnceScriptValuesTest, SamplesAreToldAgainInAnotherView) {
   values_->ReadAhead(SampleSchedule(80, 8, kLeaves), 0, {1, 2});
   values_->OnView(view_, kValues);
-  std::vector<nlohmann::json> works;
-  RUBATO_EXPECT_OK(Compute(
-      {0, 2}, [](int64_t) {}, [&] { works = WorkOf(script_.get()); }));
+  std::vector<nlohmann::json> works = ComputeTwo();
   EXPECT_EQ(works[1]["samples"].size(), 4);
 }
 
 TEST_F(ScriptValuesTest, WhoDoesNotKeepSamplesIsToldThemWithTheWork) {
   values_->ReadAhead(SampleSchedule(80, 8, kLeaves), 0, {1, 2});
-  std::vector<nlohmann::json> works;
-  RUBATO_EXPECT_OK(Compute(
-      {0, 2}, [](int64_t) {}, [&] { works = WorkOf(script_.get()); }));
+  std::vector<nlohmann::json> works = ComputeTwo();
   EXPECT_EQ(works[1]["samples"].size(), 4);
 }
 
