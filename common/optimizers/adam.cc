@@ -25,19 +25,21 @@ struct Step {
 
 template <bool amsgrad, typename Step>
 struct AdamKernel {
-  static RUBATO_ALWAYS_INLINE void Run(Step step, const float* w, const float* sum, float* m,
-                                       float* v, float* greatest, float* out, size_t n) {
+  static RUBATO_ALWAYS_INLINE void Run(Step step, const float* w, const float* sum,
+                                       const float* m_before, float* m, const float* v_before,
+                                       float* v, const float* greatest_before, float* greatest,
+                                       float* out, size_t n) {
     RUBATO_ELEMENTWISE
     for (size_t i = 0; i < n; ++i) {
       const float g = step.scale * sum[i] + step.coupled_decay * w[i];
       // Read again after a write they would be waited for: the arrays might overlap.
-      const float mean = step.first_moment(m[i], g);
-      const float variance = step.second_moment(v[i], g * g);
+      const float mean = step.first_moment(m_before[i], g);
+      const float variance = step.second_moment(v_before[i], g * g);
       m[i] = mean;
       v[i] = variance;
       float square = variance;
       if constexpr (amsgrad) {
-        const float before = greatest[i];
+        const float before = greatest_before[i];
         square = square < before ? before : square;
         greatest[i] = square;
       }
@@ -89,8 +91,9 @@ void Adam::Apply(const OptimizerUpdate& update, const OptimizerSpans& spans) con
                           static_cast<float>(1 / std::sqrt(1 - Power(beta2, t))),
                           static_cast<float>(eps)};
     Dispatch<AdamKernel<with_amsgrad.value, Numbers>>(
-        step, spans.parameters.data(), spans.gradient_sum.data(), spans.Slot(0), spans.Slot(1),
-        spans.Slot(2), spans.out.data(), spans.out.size());
+        step, spans.parameters.data(), spans.gradient_sum.data(), spans.SlotBefore(0),
+        spans.Slot(0), spans.SlotBefore(1), spans.Slot(1), spans.SlotBefore(2), spans.Slot(2),
+        spans.out.data(), spans.out.size());
   };
   WithFlag(amsgrad, [&](auto a) {
     WithFlag(beta1 >= 0.5, [&](auto b) { WithFlag(beta2 >= 0.5, [&](auto c) { run(a, b, c); }); });

@@ -36,9 +36,17 @@ struct OptimizerSpans {
   absl::Span<const float> gradient_sum;
   absl::Span<const absl::Span<float>> slots;  // in the order of SlotNames()
   absl::Span<float> out;
+  // Of a slot that is not updated in place: where it is read. One each, or none at all; a null
+  // pointer: in place.
+  absl::Span<const float* const> slots_before = {};
 
-  // The data of slot `index`; null if the rule keeps fewer.
+  // The data of slot `index`, to be written; null if the rule keeps fewer.
   float* Slot(size_t index) const { return index < slots.size() ? slots[index].data() : nullptr; }
+  // The same, as it was before.
+  const float* SlotBefore(size_t index) const {
+    const float* const before = index < slots_before.size() ? slots_before[index] : nullptr;
+    return before != nullptr ? before : Slot(index);
+  }
 };
 
 // average ← decay · average + (1 − decay) · value, in the form that loses least: the smaller of the

@@ -16,7 +16,8 @@ enum class Momentum { kNone, kFirst, kLater };
 template <bool weight_decay, Momentum momentum, bool nesterov>
 struct SgdKernel {
   static RUBATO_ALWAYS_INLINE void Run(Sgd sgd, float learning_rate, float scale, const float* w,
-                                       const float* sum, float* m, float* out, size_t n) {
+                                       const float* sum, const float* m_before, float* m,
+                                       float* out, size_t n) {
     const float undampened = 1 - sgd.dampening;
     RUBATO_ELEMENTWISE
     for (size_t i = 0; i < n; ++i) {
@@ -24,7 +25,7 @@ struct SgdKernel {
       if constexpr (weight_decay) g = g + sgd.weight_decay * w[i];
       float d = g;
       if constexpr (momentum != Momentum::kNone) {
-        if constexpr (momentum == Momentum::kLater) d = sgd.momentum * m[i] + undampened * g;
+        if constexpr (momentum == Momentum::kLater) d = sgd.momentum * m_before[i] + undampened * g;
         m[i] = d;
         if constexpr (nesterov) d = g + sgd.momentum * d;
       }
@@ -62,7 +63,8 @@ void Sgd::Apply(const OptimizerUpdate& update, const OptimizerSpans& spans) cons
       const auto run = [&](auto kind) {
         Dispatch<SgdKernel<decays, kind, looks_ahead>>(
             *this, update.learning_rate, update.scale, spans.parameters.data(),
-            spans.gradient_sum.data(), spans.Slot(0), spans.out.data(), spans.out.size());
+            spans.gradient_sum.data(), spans.SlotBefore(0), spans.Slot(0), spans.out.data(),
+            spans.out.size());
       };
       if (momentum == 0) {
         run(std::integral_constant<Momentum, Momentum::kNone>());

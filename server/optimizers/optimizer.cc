@@ -31,14 +31,12 @@ absl::StatusOr<Optimizer> Optimizer::Create(const proto::Optimizer& settings) {
       absl::StrCat("optimizer.name: found number ", settings.name(), ", expected a known one"));
 }
 
-void Optimizer::Apply(const Update& update, absl::Span<const float> parameters,
-                      absl::Span<const float> gradient_sum,
-                      absl::Span<const absl::Span<float>> slots, absl::Span<float> out) const {
-  const size_t n = parameters.size();
-  RUBATO_CHECK(gradient_sum.size() == n && out.size() == n);
-  RUBATO_CHECK(slots.size() == slots_.size());
-  for (const absl::Span<float>& slot : slots) RUBATO_CHECK(slot.size() == n);
-  const OptimizerSpans spans = {parameters, gradient_sum, slots, out};
+void Optimizer::Apply(const Update& update, const OptimizerSpans& spans) const {
+  const size_t n = spans.parameters.size();
+  RUBATO_CHECK(spans.gradient_sum.size() == n && spans.out.size() == n);
+  RUBATO_CHECK(spans.slots.size() == slots_.size());
+  RUBATO_CHECK(spans.slots_before.empty() || spans.slots_before.size() == slots_.size());
+  for (const absl::Span<float>& slot : spans.slots) RUBATO_CHECK(slot.size() == n);
   std::visit([&](const auto& rule) { rule.Apply(update, spans); }, rule_);
 }
 

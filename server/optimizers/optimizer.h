@@ -37,11 +37,9 @@ class Optimizer {
   // checkpoints and PyTorch's state_dict call them. Their values before the first update are 0.
   const std::vector<std::string>& slots() const { return slots_; }
 
-  // Writes the next version of `parameters` to `out` and updates `slots`, of which there are
-  // slots().size(). All spans have one length; `out` may be `parameters` or `gradient_sum` itself.
-  void Apply(const Update& update, absl::Span<const float> parameters,
-             absl::Span<const float> gradient_sum, absl::Span<const absl::Span<float>> slots,
-             absl::Span<float> out) const;
+  // Writes the next version of the parameters to `spans.out`, and of the slots, of which there are
+  // slots().size(), to `spans.slots`.
+  void Apply(const Update& update, const OptimizerSpans& spans) const;
 
  private:
   using Rule = std::variant<Sgd, Adam, Adagrad, RmsProp>;

@@ -60,7 +60,7 @@ struct State {
     std::vector<absl::Span<float>> spans;
     for (auto& slot : slots) spans.push_back(absl::MakeSpan(slot).subspan(begin, end - begin));
     const absl::Span<float> span = absl::MakeSpan(parameters).subspan(begin, end - begin);
-    optimizer.Apply(update, span, gradient_sum.subspan(begin, end - begin), spans, span);
+    optimizer.Apply(update, {span, gradient_sum.subspan(begin, end - begin), spans, span});
   }
   void Apply(const Optimizer& optimizer, const Optimizer::Update& update,
              absl::Span<const float> gradient_sum) {
@@ -179,9 +179,39 @@ TEST(OptimizerTest, OutMayBeTheGradientSum) {
     State over_sum(optimizer, parameters);
     std::vector<absl::Span<float>> slots;
     for (auto& slot : over_sum.slots) slots.push_back(absl::MakeSpan(slot));
-    optimizer.Apply(update, parameters, sum, slots, absl::MakeSpan(sum));
+    optimizer.Apply(update, {parameters, sum, slots, absl::MakeSpan(sum)});
     EXPECT_EQ(sum, in_place.parameters) << rule;
     EXPECT_EQ(over_sum.slots, in_place.slots) << rule;
+  }
+}
+
+// As a block's are that somebody still reads.
+TEST(OptimizerTest, SlotsMayBeWrittenElsewhere) {
+  for (const char* rule : kRules) {
+    const Optimizer optimizer = Create(rule);
+    const size_t slots = optimizer.slots().size();
+    State in_place(optimizer, RandomFloats(1, 501));
+    State elsewhere = in_place;
+    for (int64_t step = 0; step < 3; ++step) {
+      const Optimizer::Update update = {0.05f, 0.25f, step};
+      const std::vector<float> sum = RandomFloats(Key(2, step), 501);
+      in_place.Apply(optimizer, update, sum);
+
+      const std::vector<std::vector<float>> before = elsewhere.slots;
+      std::vector<std::vector<float>> after(slots, std::vector<float>(501, std::nanf("")));
+      std::vector<absl::Span<float>> to;
+      std::vector<const float*> from;
+      for (size_t i = 0; i < slots; ++i) {
+        to.push_back(absl::MakeSpan(after[i]));
+        from.push_back(elsewhere.slots[i].data());
+      }
+      const absl::Span<float> parameters = absl::MakeSpan(elsewhere.parameters);
+      optimizer.Apply(update, {parameters, sum, to, parameters, from});
+      EXPECT_EQ(elsewhere.slots, before) << rule;
+      EXPECT_EQ(elsewhere.parameters, in_place.parameters) << rule;
+      EXPECT_EQ(after, in_place.slots) << rule;
+      elsewhere.slots = after;
+    }
   }
 }
 

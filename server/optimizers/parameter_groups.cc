@@ -110,16 +110,25 @@ void ParameterGroups::Apply(Range values, const GroupUpdate& update,
     const absl::Span<const float> parameters = spans.parameters.subspan(offset, size);
     const absl::Span<float> out = spans.out.subspan(offset, size);
     const Group& group = groups_[run->group];
+    absl::InlinedVector<absl::Span<float>, 4> slots;
+    absl::InlinedVector<const float*, 4> before;
+    for (size_t i = 0; i < spans.slots.size(); ++i) {
+      slots.push_back(spans.slots[i].subspan(offset, size));
+      before.push_back(spans.SlotBefore(i) + offset);
+    }
+    const bool is_trained = run->average == 0 && group.learning_rate != 0;
+    for (size_t i = 0; i < slots.size() && !is_trained; ++i) {
+      if (before[i] != slots[i].data()) std::copy_n(before[i], size, slots[i].begin());
+    }
     if (run->average != 0) {
       Dispatch<Average>(run->average * update.share, update.mean_scale, parameters.data(),
                         spans.gradient_sum.data() + offset, out.data(), size);
     } else if (group.learning_rate == 0) {
       std::copy(parameters.begin(), parameters.end(), out.begin());
     } else {
-      absl::InlinedVector<absl::Span<float>, 4> slots;
-      for (absl::Span<float> slot : spans.slots) slots.push_back(slot.subspan(offset, size));
-      group.optimizer.Apply({update.rate_of(group.learning_rate), update.scale, update.count},
-                            parameters, spans.gradient_sum.subspan(offset, size), slots, out);
+      group.optimizer.Apply(
+          {update.rate_of(group.learning_rate), update.scale, update.count},
+          {parameters, spans.gradient_sum.subspan(offset, size), slots, out, before});
     }
     at = end;
   }

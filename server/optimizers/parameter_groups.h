@@ -48,7 +48,7 @@ class ParameterGroups {
                                                 const proto::Layout& layout);
 
   // Updates the values `values` of the flat vector, to which `spans` belong, as Optimizer::Apply
-  // does, each by its group's settings. Frozen parameters are copied to `out` and their slots left
+  // does, each by its group's settings. Frozen parameters are copied to `out` and their slots stay
   // as they are, whatever the gradient. Averages of statistics move: out = w + average · share ·
   // (statistic − w). Any cut of the vector gives the same bits.
   void Apply(Range values, const GroupUpdate& update, const OptimizerSpans& spans) const;

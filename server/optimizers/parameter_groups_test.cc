@@ -145,7 +145,7 @@ TEST(ParameterGroupsTest, BitsDoNotDependOnTheBlocks) {
   }
 }
 
-// Whatever the gradient; also where the new version goes over the sum.
+// Whatever the gradient; also where the new version goes over the sum, and slots elsewhere.
 TEST(ParameterGroupsTest, FrozenParametersAndSlotsKeepTheirBits) {
   const proto::Optimizer settings =
       Settings(R"(name: NAME_ADAMW groups { match: "2.weight" learning_rate: 0 })");
@@ -171,6 +171,11 @@ TEST(ParameterGroupsTest, FrozenParametersAndSlotsKeepTheirBits) {
     EXPECT_EQ(v[i], 7);
   }
   EXPECT_TRUE(std::isnan(sum[0]) && std::isnan(sum[1]));
+
+  const std::vector<float> m_before(10, 3), v_before(10, 4);
+  const float* const before[] = {m_before.data(), v_before.data()};
+  groups.Apply({14, 24}, update, {parameters, sum, slots, absl::MakeSpan(sum), before});
+  for (int i = 2; i < 10; ++i) EXPECT_TRUE(m[i] == 3 && v[i] == 4) << i;
 }
 
 TEST(ParameterGroupsTest, AveragesOfStatisticsMoveByTheirWeightWhateverTheOptimizer) {
@@ -200,6 +205,17 @@ TEST(ParameterGroupsTest, AveragesOfStatisticsMoveByTheirWeightWhateverTheOptimi
     // 8 + 1/4 · 1/2 · (64 / 4 − 8)
     for (int64_t i = kValues; i < n; ++i) EXPECT_EQ(state.parameters[i], 9) << rule;
     for (int64_t i = 0; i < kValues; ++i) EXPECT_EQ(state.parameters[i], 8) << rule;
+    for (const auto& slot : state.slots) EXPECT_EQ(slot.back(), 0) << rule;
+
+    // A slot of statistics goes along where slots are written elsewhere.
+    const std::vector<std::vector<float>> slots_before = state.slots;
+    std::vector<const float*> before;
+    for (size_t i = 0; i < state.slots.size(); ++i) {
+      before.push_back(slots_before[i].data());
+      std::fill(state.slots[i].begin(), state.slots[i].end(), std::nanf(""));
+    }
+    state.groups.Apply({0, n}, update,
+                       {state.parameters, sum, slots, absl::MakeSpan(state.parameters), before});
     for (const auto& slot : state.slots) EXPECT_EQ(slot.back(), 0) << rule;
   }
 }

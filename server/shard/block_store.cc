@@ -61,6 +61,8 @@ absl::StatusOr<BlockStore> BlockStore::Create(const Placement& placement, int sh
     if (spares) block.spare = buffers[1];
     block.slots.assign(buffers.begin() + 1 + spares, buffers.end());
     for (const auto& slot : block.slots) block.slot_views.push_back(slot->values());
+    block.slots_before.resize(slots);
+    block.slot_views_before.resize(slots);
     Initialize(layout, seed, values, block.current->values());
     store.blocks_.push_back(std::move(block));
   }
@@ -74,19 +76,18 @@ void BlockStore::Restore(int64_t block, int slot, const ReceivedValues& values) 
   values.CopyTo(out);
 }
 
-absl::Span<const absl::Span<float>> BlockStore::WritableSlots(int64_t block) {
+BlockStore::SlotViews BlockStore::WritableSlots(int64_t block) {
   Block& target = at(block);
   for (size_t i = 0; i < target.slots.size(); ++i) {
     if (target.slots[i].use_count() == 1) continue;
     absl::StatusOr<std::shared_ptr<FloatBuffer>> fresh = memory_.slots->Take(BlockSize(block));
     RUBATO_CHECK(fresh.ok());  // as in TakeSpare
-    const absl::Span<const float> before = std::as_const(*target.slots[i]).values();
-    std::copy(before.begin(), before.end(), (*fresh)->values().begin());
-    target.slots[i] = *std::move(fresh);
+    target.slots_before[i] = std::exchange(target.slots[i], *std::move(fresh));
+    target.slot_views_before[i] = std::as_const(*target.slots_before[i]).values().data();
     target.slot_views[i] = target.slots[i]->values();
   }
   std::atomic_thread_fence(std::memory_order_acquire);  // after what the last readers did
-  return target.slot_views;
+  return {target.slot_views, target.slot_views_before};
 }
 
 std::shared_ptr<FloatBuffer> BlockStore::TakeSpare(int64_t block) {
@@ -110,8 +111,12 @@ std::shared_ptr<FloatBuffer> BlockStore::TakeWritable(int64_t block) {
 }
 
 void BlockStore::Publish(int64_t block, std::shared_ptr<FloatBuffer> next) {
-  if (next == at(block).current) return;
-  at(block).spare = std::exchange(at(block).current, std::move(next));
+  Block& target = at(block);
+  for (size_t i = 0; i < target.slots.size(); ++i) {
+    target.slots_before[i] = nullptr;
+    target.slot_views_before[i] = nullptr;
+  }
+  if (next != target.current) target.spare = std::exchange(target.current, std::move(next));
 }
 
 }  // namespace rubato

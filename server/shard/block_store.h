@@ -38,8 +38,14 @@ class BlockStore {
   absl::Span<const std::shared_ptr<FloatBuffer>> Slots(int64_t block) const {
     return at(block).slots;
   }
-  // The same, to be written: of those that somebody else reads, copies.
-  absl::Span<const absl::Span<float>> WritableSlots(int64_t block);
+  // The slots of a block in an update: where to write them, and where to read each of them that
+  // somebody else reads too, so that it is not updated in place (else null).
+  struct SlotViews {
+    absl::Span<const absl::Span<float>> to;
+    absl::Span<const float* const> from;
+  };
+  // Before each update, which ends with Publish, and writes all of them.
+  SlotViews WritableSlots(int64_t block);
 
   // Overwrites the parameters (slot 0) or a slot of the optimizer (1…), before the first update. As
   // many values as the block has.
@@ -53,6 +59,7 @@ class BlockStore {
   std::shared_ptr<FloatBuffer> TakeWritable(int64_t block);
 
   // Makes `next` the current version; the previous buffer, if it is another, becomes the spare.
+  // Slots that were written elsewhere are no longer kept where they were.
   void Publish(int64_t block, std::shared_ptr<FloatBuffer> next);
 
   // Counts the current version as the next one too, so that it is the version before as well.
@@ -64,6 +71,8 @@ class BlockStore {
     std::shared_ptr<FloatBuffer> spare;  // may be null
     std::vector<std::shared_ptr<FloatBuffer>> slots;
     std::vector<absl::Span<float>> slot_views;
+    std::vector<std::shared_ptr<FloatBuffer>> slots_before;  // null: updated in place
+    std::vector<const float*> slot_views_before;
   };
 
   BlockStore(int64_t first_block, bool spares, const BlockMemory& memory)

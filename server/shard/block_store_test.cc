@@ -57,5 +57,26 @@ TEST_F(BlockStoreTest, NoSnapshotNeedsMemoryThatWasNotMadeBeforehand) {
   }
 }
 
+// What a snapshot keeps is not written; and it may let go of it before the update has read it.
+TEST_F(BlockStoreTest, SlotsThatAreReadAreUpdatedElsewhere) {
+  for (const absl::Span<float> slot : store_->WritableSlots(0).to) slot[0] = 5;
+  store_->Publish(0, store_->TakeSpare(0));
+  std::shared_ptr<const FloatBuffer> kept = store_->Slots(0)[1];
+
+  const BlockStore::SlotViews slots = store_->WritableSlots(0);
+  EXPECT_EQ(slots.from[0], nullptr);
+  ASSERT_EQ(slots.from[1], kept->values().data());
+  EXPECT_NE(slots.to[1].data(), kept->values().data());
+  slots.to[1][0] = 6;
+  EXPECT_EQ(kept->values()[0], 5);
+  kept = nullptr;
+  std::vector<std::shared_ptr<FloatBuffer>> others;
+  while (memory_.slots->spare() > 0) others.push_back(*memory_.slots->Take(16));
+  for (const auto& other : others) EXPECT_NE(slots.from[1], std::as_const(*other).values().data());
+  store_->Publish(0, store_->TakeSpare(0));
+  EXPECT_EQ(memory_.slots->spare(), 1u);
+  EXPECT_EQ(std::as_const(*store_->Slots(0)[1]).values()[0], 6);
+}
+
 }  // namespace
 }  // namespace rubato

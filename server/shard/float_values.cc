@@ -133,7 +133,7 @@ void FloatValues::Sum(const shard_action::Sum& action) {
 ShardValues::Block FloatValues::Apply(const shard_action::Apply& action) {
   const int64_t begin = BlockRange(action.block).begin;
   const absl::Span<const float> current = store_->Current(action.block)->values();
-  const absl::Span<const absl::Span<float>> slots = store_->WritableSlots(action.block);
+  const BlockStore::SlotViews slots = store_->WritableSlots(action.block);
   const auto rate_of = [&](double learning_rate) {
     return static_cast<float>(learning_rate_->At(action.samples_before, learning_rate) *
                               action.rate);
@@ -142,13 +142,15 @@ ShardValues::Block FloatValues::Apply(const shard_action::Apply& action) {
   std::shared_ptr<FloatBuffer> next;
   const auto apply = [&](size_t offset, absl::Span<const float> gradient) {
     absl::InlinedVector<absl::Span<float>, 4> slots_there;
-    for (const absl::Span<float> slot : slots) {
-      slots_there.push_back(slot.subspan(offset, gradient.size()));
+    absl::InlinedVector<const float*, 4> slots_before;
+    for (size_t i = 0; i < slots.to.size(); ++i) {
+      slots_there.push_back(slots.to[i].subspan(offset, gradient.size()));
+      slots_before.push_back(slots.from[i] == nullptr ? nullptr : slots.from[i] + offset);
     }
     const int64_t first = begin + static_cast<int64_t>(offset);
     groups_->Apply({first, first + static_cast<int64_t>(gradient.size())}, update,
                    {current.subspan(offset, gradient.size()), gradient, slots_there,
-                    next->values().subspan(offset, gradient.size())});
+                    next->values().subspan(offset, gradient.size()), slots_before});
   };
   if (action.payload == arrived_.id && threads_.size() == 1) {
     next = action.keeps_previous ? store_->TakeSpare(action.block)
@@ -165,7 +167,7 @@ ShardValues::Block FloatValues::Apply(const shard_action::Apply& action) {
     });
   }
   store_->Publish(action.block, std::move(next));
-  return {store_->Current(action.block)->values(), slots};
+  return {store_->Current(action.block)->values(), slots.to};
 }
 
 void FloatValues::Skip(const shard_action::Skip& skip) {

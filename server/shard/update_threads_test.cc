@@ -70,7 +70,7 @@ TEST(UpdateThreadsTest, AdamHasTheBitsOfOneThread) {
           return absl::MakeSpan(arrays[array]).subspan(range.begin, range.size());
         };
         const absl::Span<float> slots[] = {part(2), part(3), part(4)};
-        optimizer.Apply({0.01f, 0.5f, step}, part(0), part(1), slots, part(0));
+        optimizer.Apply({0.01f, 0.5f, step}, {part(0), part(1), slots, part(0)});
       });
     }
     if (threads == 1) expected = arrays;

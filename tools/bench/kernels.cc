@@ -103,8 +103,9 @@ absl::StatusOr<Kernel> OptimizerKernel(const Variant& variant, const std::vector
                   for (const Block& block : *blocks) {
                     absl::InlinedVector<absl::Span<float>, 4> spans;
                     for (size_t i = 0; i < slots; ++i) spans.push_back(block.slots[i]->values());
-                    optimizer.Apply({1e-6f, 1e-2f, 10}, block.parameters->values(),
-                                    block.gradient->values(), spans, block.gradient->values());
+                    optimizer.Apply({1e-6f, 1e-2f, 10},
+                                    {block.parameters->values(), block.gradient->values(), spans,
+                                     block.gradient->values()});
                   }
                 }};
 }

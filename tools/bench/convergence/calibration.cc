@@ -53,7 +53,7 @@ absl::StatusOr<double> ChangeRate(const proto::Job& job, std::vector<float> para
       const absl::Span<float> there = absl::MakeSpan(parameters).subspan(begin, size);
       const absl::Span<float> sum_there = absl::MakeSpan(sum).subspan(begin, size);
       Add(sum_there.data(), gradient.data() + begin, sum_there.data(), size);
-      optimizer.Apply({1e-6f, 1e-2f, 10}, there, sum_there, slots_there, there);
+      optimizer.Apply({1e-6f, 1e-2f, 10}, {there, sum_there, slots_there, there});
     }
   });
   constexpr double kChanges = 2;  // a sum and an update
