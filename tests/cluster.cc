@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/check.h"
+#include "common/base/json.h"
 #include "common/base/status_matchers.h"
 #include "common/job/job.h"
 
@@ -108,7 +109,7 @@ std::string ClusterTest::InspectDigest(const std::string& path) {
 
 nlohmann::json ClusterTest::Summary(const std::string& run_dir) const {
   const std::string text = ReadText(Path(absl::StrCat(run_dir, "/summary.json")));
-  nlohmann::json summary = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json summary = ParseJson(text);
   EXPECT_TRUE(summary.is_object()) << text;
   return summary.is_object() ? summary : nlohmann::json::object();
 }
@@ -120,8 +121,7 @@ std::vector<nlohmann::json> ClusterTest::Metrics(const std::string& run_dir,
   // A reader may see the first pages of a line that is just being written.
   const absl::string_view whole(text.data(), text.rfind('\n') + 1);
   for (const absl::string_view line : absl::StrSplit(whole, '\n', absl::SkipEmpty())) {
-    nlohmann::json json =
-        nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+    nlohmann::json json = ParseJson(line);
     EXPECT_TRUE(json.is_object()) << line;
     if (json.is_object() && json.value("kind", "") == kind) lines.push_back(std::move(json));
   }

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "common/base/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/cluster.h"
@@ -24,7 +25,7 @@ class EvaluationTest : public ClusterTest {
     const Process::Result result =
         Start({"tools/rubato", "eval", path, "--split", split, "--json"}).Wait();
     EXPECT_EQ(result.code, 0) << result.err;
-    return nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+    return ParseJson(result.out);
   }
 };
 

@@ -6,6 +6,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/json.h"
 #include "gtest/gtest.h"
 
 namespace rubato {
@@ -19,8 +20,7 @@ constexpr char kRun[] = "run";
 nlohmann::json LastLine(const std::string& text) {
   const std::vector<absl::string_view> lines = absl::StrSplit(text, '\n', absl::SkipEmpty());
   for (size_t i = lines.size(); i-- > 0;) {
-    nlohmann::json json = nlohmann::json::parse(lines[i].begin(), lines[i].end(), nullptr,
-                                                /*allow_exceptions=*/false);
+    nlohmann::json json = ParseJson(lines[i]);
     if (json.is_object()) return json;
   }
   return nlohmann::json::object();
@@ -118,7 +118,7 @@ Process::Result MembershipJob::Rubato(const Arguments& arguments) {
 nlohmann::json MembershipJob::Status() {
   const Process::Result result = Rubato({"status", kRun, "--json"});
   EXPECT_EQ(result.code, 0) << result.err;
-  nlohmann::json json = nlohmann::json::parse(result.out, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json json = ParseJson(result.out);
   return json.is_object() ? json : nlohmann::json::object();
 }
 

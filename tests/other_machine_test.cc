@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/machines.h"
@@ -75,7 +76,7 @@ TEST_F(OtherMachineTest, StatusAndSwitchReachAJobByItsAddress) {
   };
   result = with_token(status);
   EXPECT_EQ(result.code, 0) << result.err;
-  EXPECT_EQ(nlohmann::json::parse(result.out, nullptr, false)["state"], "training") << result.out;
+  EXPECT_EQ(ParseJson(result.out)["state"], "training") << result.out;
   result = with_token(change);
   EXPECT_EQ(result.code, 0) << result.err;
   EXPECT_EQ(result.out, "{\"answer\":\"switching from sync to async after the step at hand\"}\n");

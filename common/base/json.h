@@ -5,15 +5,21 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "absl/strings/string_view.h"
+
 namespace rubato {
+
+// Writing and reading are compiled once, in json.cc: they are most of what JSON costs a source that
+// includes it.
 
 // The text of `json`, on one line or, with `indent`, on several. Bytes that are no UTF-8, as names
 // of files and what a peer says may hold, become U+FFFD: they must not cost the line. What is not
 // finite becomes null.
-template <typename Json>
-std::string JsonText(const Json& json, int indent = -1) {
-  return json.dump(indent, ' ', /*ensure_ascii=*/false, Json::error_handler_t::replace);
-}
+std::string JsonText(const nlohmann::json& json, int indent = -1);
+std::string JsonText(const nlohmann::ordered_json& json, int indent = -1);
+
+// What `text` says; if it is no JSON, a value that is_discarded().
+nlohmann::json ParseJson(absl::string_view text);
 
 // What an object has under `key`, if it is a text, a number or a truth; files may have been
 // damaged.

@@ -47,10 +47,10 @@ std::string JsonLine(absl::Time time, const std::string& role, int rank, const c
   Json& values = line["fields"] = Json::object();
   for (const LogField& field : fields) {
     // "nan" and "inf" are no JSON, and so become null.
-    Json number = Json::parse(field.value, nullptr, /*allow_exceptions=*/false);
+    const nlohmann::json number = ParseJson(field.value);
     values[field.key] = field.is_text           ? Json(field.value)
                         : number.is_discarded() ? Json()
-                                                : std::move(number);
+                                                : Json(number);
   }
   // Bytes that are no UTF-8 must not cost the line.
   return JsonText(line) + "\n";

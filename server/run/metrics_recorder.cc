@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/json.h"
 #include "common/base/status.h"
 #include "server/run/line_stride.h"
 
@@ -17,8 +18,7 @@ namespace {
 
 // Of a line of metrics.jsonl.
 bool IsEvaluation(absl::string_view line) {
-  const auto json =
-      nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  const auto json = ParseJson(line);
   return json.is_object() && json.contains("kind") && json["kind"] == "eval";
 }
 

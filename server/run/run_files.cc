@@ -65,8 +65,7 @@ std::map<int64_t, double> TestsOf(const RunFolder& folder, const char* metric) {
   const absl::StatusOr<std::string> text = ReadSmallFile(folder.MetricsFile());
   if (!text.ok()) return tests;
   for (const absl::string_view line : absl::StrSplit(*text, '\n', absl::SkipEmpty())) {
-    const auto json =
-        nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+    const auto json = ParseJson(line);
     if (!json.is_object() || TextAt(json, "kind") != "eval") continue;
     const auto value = json.find(metric);
     if (value == json.end() || !value->is_number()) continue;

@@ -48,7 +48,7 @@ LastMetrics ReadLastMetrics(const RunFolder& folder) {
   file.seekg(std::max<std::streamoff>(0, file.tellg() - kTail));
   LastMetrics last;
   for (std::string line; std::getline(file, line);) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto json = ParseJson(line);
     if (!json.is_object()) continue;
     const auto found = json.find("samples");
     if (found == json.end() || !found->is_number_integer()) continue;

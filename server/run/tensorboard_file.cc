@@ -12,6 +12,7 @@
 #include "absl/strings/str_format.h"
 #include "common/base/bytes.h"
 #include "common/base/crc32c.h"
+#include "common/base/json.h"
 #include "common/base/max_count.h"
 #include "common/base/status.h"
 #include "proto/tensorboard_event.pb.h"
@@ -70,8 +71,7 @@ absl::Status TensorboardFile::Append(const MetricsLine& line, absl::Time now) {
 }
 
 absl::Status TensorboardFile::AppendJson(absl::string_view json, absl::Time now) {
-  const auto line =
-      nlohmann::json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
+  const auto line = ParseJson(json);
   if (!line.is_object() || !line.contains("kind") || !line["kind"].is_string()) {
     return absl::OkStatus();
   }

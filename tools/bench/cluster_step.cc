@@ -162,7 +162,7 @@ absl::StatusOr<Lines> ReadLines(const ClusterStepBench& bench, const std::string
   Lines lines;
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);) {
-    const nlohmann::json metrics = nlohmann::json::parse(line, nullptr, /*exceptions=*/false);
+    const nlohmann::json metrics = ParseJson(line);
     if (!metrics.is_object() || metrics.value("kind", "") != "train") continue;
     lines.speeds.push_back(metrics.value("samples_per_second", 0.0));
     lines.hidden.push_back(metrics.value("communication_hidden", 0.0));

@@ -26,6 +26,7 @@
 #include "absl/time/clock.h"
 #include "common/base/check.h"
 #include "common/base/exit_code.h"
+#include "common/base/json.h"
 #include "common/base/monotonic.h"
 
 namespace rubato {
@@ -41,8 +42,7 @@ std::optional<std::string> LastWords(absl::string_view line, bool stopped) {
   const absl::string_view mark = stopped ? kStoppedMark : kErrorMark;
   if (absl::StartsWith(line, mark)) return std::string(absl::StripPrefix(line, mark));
   if (!absl::StartsWith(line, "{")) return std::nullopt;
-  const nlohmann::json json =
-      nlohmann::json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJson(line);
   if (!json.is_object() || json.value("level", nlohmann::json()) != "fatal") return std::nullopt;
   const nlohmann::json fields = json.value("fields", nlohmann::json::object());
   if (stopped != (fields.is_object() && fields.value("stopped", nlohmann::json()) == true)) {
@@ -301,9 +301,8 @@ void Launcher::Judge() {
 }
 
 const Failure* Launcher::follower() const {
-  const bool is_known = std::any_of(bad_ends_.begin(), bad_ends_.end(), [](const BadEnd& end) {
-    return !end.failure.only_followed;
-  });
+  const bool is_known = std::any_of(bad_ends_.begin(), bad_ends_.end(),
+                                    [](const BadEnd& end) { return !end.failure.only_followed; });
   return is_known || bad_ends_.empty() ? nullptr : &bad_ends_.front().failure;
 }
 

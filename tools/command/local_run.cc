@@ -76,7 +76,7 @@ LogLine ParseLogLine(const std::string& line) {
     }
     return parsed;
   }
-  const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+  const auto json = ParseJson(line);
   if (!json.is_object()) return parsed;
   if (json.contains("role") && json["role"].is_string()) {
     parsed.name = json["role"].get<std::string>();
@@ -282,7 +282,7 @@ void LocalRun::ReadViews(ProgressDisplay& display) {
       }
     }
     has_begun_ = true;
-    const auto json = nlohmann::json::parse(*line, nullptr, /*allow_exceptions=*/false);
+    const auto json = ParseJson(*line);
     if (!json.is_object() || !json.contains("mode") || !json["mode"].is_string()) continue;
     const std::string mode = json["mode"];
     if (!mode_.empty() && mode != mode_) {

@@ -72,8 +72,7 @@ Progress::Progress(std::function<double(int64_t)> total_of)
     : total_of_(std::move(total_of)), total_samples_(0), epoch_samples_(0) {}
 
 Progress::Kind Progress::OnLine(absl::string_view json) {
-  const nlohmann::json line =
-      nlohmann::json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json line = ParseJson(json);
   if (!line.is_object()) return Kind::kOther;
   const auto found = line.find("kind");
   if (found == line.end() || !found->is_string()) return Kind::kOther;

@@ -39,7 +39,7 @@ absl::Status CopyMetrics(const Resume& resume, const std::string& to) {
                 static_cast<int64_t>(UnitsNotWhole(manifest).size()) * manifest.unit_samples();
   std::string kept;
   for (const absl::string_view line : absl::StrSplit(text, '\n', absl::SkipEmpty())) {
-    const auto json = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const auto json = ParseJson(line);
     // On arrival a line counts steps, the manifest contributions; both count samples. The test of
     // the end was not the end's.
     if (json.is_object() && ClampedCount(NumberAt(json, "samples")) <= samples &&

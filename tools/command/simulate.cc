@@ -55,7 +55,7 @@ struct Options {
 
 std::string Text(const SimulatedFigures& figures, const Options& options, const proto::Job& job,
                  double wall_seconds, const std::string& path) {
-  const nlohmann::json json = nlohmann::json::parse(figures.summary_json, nullptr, false);
+  const nlohmann::json json = ParseJson(figures.summary_json);
   const double seconds = NumberAt(json, "seconds");
   const double steps = NumberAt(json, "steps");
   double updates = 0, staleness = 0, most = 0;

@@ -7,6 +7,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/json.h"
 #include "nlohmann/json.hpp"
 
 namespace rubato {
@@ -75,8 +76,7 @@ std::string ShellLine(const std::vector<std::string>& words) {
 
 absl::StatusOr<std::string> SummaryText(absl::string_view json, absl::string_view run_path,
                                         const std::vector<std::string>& next) {
-  const nlohmann::json summary =
-      nlohmann::json::parse(json.begin(), json.end(), nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json summary = ParseJson(json);
   if (!summary.is_object()) {
     return absl::InvalidArgumentError(absl::StrCat(run_path, "/summary.json is not a JSON object"));
   }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/json.h"
 #include "common/base/status.h"
 #include "common/files/run_folder.h"
 #include "common/job/job.h"
@@ -19,8 +20,7 @@ namespace {
 namespace fs = std::filesystem;
 
 bool AddLine(absl::string_view text, RunCurves* run) {
-  const nlohmann::json line =
-      nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json line = ParseJson(text);
   if (!line.is_object()) return false;
   const auto kind = line.find("kind");
   const auto step = line.find("step");

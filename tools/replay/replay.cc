@@ -184,7 +184,7 @@ class Replay {
   }
 
   static Json WithoutTime(const std::string& line) {
-    Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    Json json = ParseJson(line);
     if (json.is_object()) json.erase("time");
     return json;
   }
@@ -228,7 +228,7 @@ class Replay {
   }
 
   static uint32_t TermOf(const std::string& line) {
-    const Json json = Json::parse(line, nullptr, /*allow_exceptions=*/false);
+    const Json json = ParseJson(line);
     const auto found = json.is_object() ? json.find("term") : json.end();
     return json.is_object() && found != json.end() && found->is_number_unsigned()
                ? found->get<uint32_t>()

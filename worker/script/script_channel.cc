@@ -12,6 +12,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/bytes.h"
+#include "common/base/json.h"
 #include "common/base/status.h"
 
 namespace rubato {
@@ -48,7 +49,7 @@ absl::StatusOr<nlohmann::json> ScriptChannel::Read() {
   }
   std::string text(size, '\0');
   RUBATO_RETURN_IF_ERROR(ReadBytes(text.data(), size));
-  nlohmann::json frame = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json frame = ParseJson(text);
   if (!frame.is_object()) {
     return absl::InvalidArgumentError("the script sent a frame that is no JSON object");
   }
@@ -56,7 +57,7 @@ absl::StatusOr<nlohmann::json> ScriptChannel::Read() {
 }
 
 void ScriptChannel::Write(const nlohmann::json& frame) {
-  const std::string text = frame.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  const std::string text = JsonText(frame);
   const std::string bytes = absl::StrCat(LittleEndian(text.size(), 4), text);
   absl::MutexLock lock(&mutex_);
   for (size_t sent = 0; sent < bytes.size();) {

@@ -48,7 +48,7 @@ absl::StatusOr<ScriptOpening> OpenScript(const proto::Job& job, ScriptChannel* c
   if (!google::protobuf::util::MessageToJsonString(job, &text, options).ok()) {
     return absl::InternalError("the job cannot be told to the script");
   }
-  channel->Write({{"kind", "job"}, {"job", nlohmann::json::parse(text)}});
+  channel->Write({{"kind", "job"}, {"job", ParseJson(text)}});
   RUBATO_ASSIGN_OR_RETURN(const nlohmann::json frame, channel->Read());
   if (TextAt(frame, "kind") != "register") {
     return absl::InvalidArgumentError(absl::StrCat("the script begins with a frame of kind \"",

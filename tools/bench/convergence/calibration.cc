@@ -110,8 +110,7 @@ std::string CalibrationJson(const Calibration& calibration) {
 }
 
 absl::StatusOr<Calibration> ParseCalibration(absl::string_view text) {
-  const nlohmann::json json =
-      nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJson(text);
   Calibration calibration;
   for (const auto& [key, value] :
        {std::pair("micro_batch_seconds", &calibration.micro_batch_seconds),

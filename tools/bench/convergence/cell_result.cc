@@ -76,7 +76,7 @@ absl::StatusOr<std::vector<Evaluation>> EvaluationsOf(const RunCurves& curves,
 
 absl::StatusOr<CellResult> ReadCell(const std::string& folder, const Target& target) {
   RUBATO_ASSIGN_OR_RETURN(const std::string text, ReadSmallFile(folder + "/summary.json"));
-  const nlohmann::json summary = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json summary = ParseJson(text);
   if (!summary.is_object()) {
     return absl::FailedPreconditionError(absl::StrCat(folder, "/summary.json is no JSON object"));
   }
@@ -143,8 +143,7 @@ std::string ResultJson(const CellResult& result) {
 }
 
 absl::StatusOr<CellResult> ParseResult(absl::string_view text) {
-  const nlohmann::json json =
-      nlohmann::json::parse(text.begin(), text.end(), nullptr, /*allow_exceptions=*/false);
+  const nlohmann::json json = ParseJson(text);
   CellResult result;
   if (json.is_object() && json.contains("error") && json["error"].is_string()) {
     result.error = json["error"];

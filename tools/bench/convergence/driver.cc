@@ -38,7 +38,7 @@ int64_t SizeOf(const std::string& folder) {
 
 // Those of `before`, if two studies as JSON differ by nothing else; else "".
 std::string OtherNumerics(const std::string& before, const std::string& now) {
-  nlohmann::json one = nlohmann::json::parse(before, nullptr, /*allow_exceptions=*/false);
+  nlohmann::json one = ParseJson(before);
   nlohmann::json other = nlohmann::json::parse(now);
   if (!one.is_object()) return "";
   std::string numerics = TextAt(one, "numerics");
