@@ -1,17 +1,20 @@
-// A GPU's kernels, emulated, against the CPU's in float64, at sizes of many blocks, of rows longer
-// than blocks have threads, and of lengths that nothing divides. What goldens of PyTorch hold, at
-// smaller sizes, is tested with the layers.
+// A GPU's kernels, emulated in float64 and on a real one in float32, against the CPU's in float64,
+// at sizes of many blocks, of rows longer than blocks have threads, and of lengths that nothing
+// divides. What goldens of PyTorch hold, at smaller sizes, is tested with the layers.
 #include "tensor/cuda/gpu_kernels.h"
 
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "gtest/gtest.h"
-#include "tensor/cuda/emulated_device.h"
+#include "tensor/cuda/float32_kernels.h"
 #include "tensor/cuda/single_value_kernels.h"
+#include "tensor/cuda/tested_gpu.h"
 
 namespace rubato {
 namespace {
@@ -30,18 +33,33 @@ ConstTensorRef As(const Values& values, const Shape& shape) {
   return ConstTensorRef(values).Reshaped(shape);
 }
 
-class GpuKernelsTest : public ::testing::TestWithParam<uint64_t> {
+struct Parameter {
+  TestedGpu gpu;
+  uint64_t seed;  // of the emulated one
+};
+
+class GpuKernelsTest : public ::testing::TestWithParam<Parameter> {
  protected:
-  GpuKernelsTest() {
+  void SetUp() override {
+    const std::string absent = WhyAbsent(GetParam().gpu);
+    if (!absent.empty()) GTEST_SKIP() << absent;
+    Open();
+  }
+
+  void Open() {
     EmulatedDeviceOptions options;
-    options.seed = GetParam();
+    options.seed = GetParam().seed;
     options.columns = 100000;
     // What the library has no algorithm for is done in another way, to the same values.
-    options.library = GetParam() == 3   ? EmulatedLibrary::kNoBias
-                      : GetParam() == 4 ? EmulatedLibrary::kNothing
-                                        : EmulatedLibrary::kWhole;
-    device_ = MakeEmulatedDevice(options);
+    options.library = options.seed == 3   ? EmulatedLibrary::kNoBias
+                      : options.seed == 4 ? EmulatedLibrary::kNothing
+                                          : EmulatedLibrary::kWhole;
+    absl::StatusOr<std::unique_ptr<Device>> device = OpenTested(GetParam().gpu, options);
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
   }
+
+  bool IsReal() const { return GetParam().gpu == TestedGpu::kReal; }
 
   // That call(kernels, outputs), with outputs of these sizes, gives the same by both sets, but for
   // the roundings of sums of some thousand terms in another order.
@@ -51,13 +69,20 @@ class GpuKernelsTest : public ::testing::TestWithParam<uint64_t> {
     for (int64_t size : sizes) expected.emplace_back(size, 77.0);
     found = expected;
     call(CpuKernels(), expected);
-    call(device_->kernels(), found);
-    device_->Synchronize();
+    if (IsReal()) {
+      Open();  // a call takes memory
+      Float32Kernels kernels(device_.get());
+      call(kernels, found);
+    } else {
+      call(device_->kernels(), found);
+      device_->Synchronize();
+    }
+    const double rounding = IsReal() ? 4e-6 : 1e-12;
     for (size_t k = 0; k < sizes.size(); ++k) {
       double greatest = 0;
       for (double value : expected[k]) greatest = std::max(greatest, std::abs(value));
       for (size_t i = 0; i < expected[k].size(); ++i) {
-        ASSERT_NEAR(found[k][i], expected[k][i], 1e-12 * (1 + greatest))
+        ASSERT_NEAR(found[k][i], expected[k][i], rounding * (1 + greatest))
             << what << ", output " << k << ", value " << i;
       }
     }
@@ -267,6 +292,7 @@ TEST_P(GpuKernelsTest, OfTexts) {
 }
 
 TEST_P(GpuKernelsTest, OfLosses) {
+  if (IsReal()) return;  // device_kernels_test has them in float32
   const int64_t rows = 700;
   for (const int64_t classes : {3, 65, 1000}) {
     const Values logits = Draw(rows * classes, 1);
@@ -300,8 +326,19 @@ TEST_P(GpuKernelsTest, OfLosses) {
   for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-12);
 }
 
+std::string NameOf(const ::testing::TestParamInfo<Parameter>& info) {
+  return absl::StrCat(info.param.seed);
+}
+
 // Orders of work, blocks and threads.
-INSTANTIATE_TEST_SUITE_P(Seeds, GpuKernelsTest, ::testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Seeds, GpuKernelsTest,
+                         ::testing::Values(Parameter{TestedGpu::kEmulated, 1},
+                                           Parameter{TestedGpu::kEmulated, 2},
+                                           Parameter{TestedGpu::kEmulated, 3},
+                                           Parameter{TestedGpu::kEmulated, 4}),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuKernelsTest, ::testing::Values(Parameter{TestedGpu::kReal, 1}),
+                         NameOf);
 
 }  // namespace
 }  // namespace rubato

@@ -1,4 +1,4 @@
-// From one type to another: section 9.7.9.21 (cvt).
+// From one type to another: cvt.
 #include <algorithm>
 #include <cmath>
 #include <limits>

@@ -206,7 +206,7 @@ absl::Status Decoder::DecodeCompute(const InstructionText& from, Instruction* to
   return absl::OkStatus();
 }
 
-// 9.7.9.6: shfl.sync.mode.b32 d|p, a, b, c, membermask.
+// shfl.sync.mode.b32 d|p, a, b, c, membermask.
 absl::Status Decoder::DecodeShuffle(const InstructionText& from, Instruction* to) {
   static const auto* const modes =
       new std::map<std::string, ShuffleMode>{{"shfl.sync.up.b32", ShuffleMode::kUp},
@@ -234,8 +234,8 @@ absl::Status Decoder::DecodeShuffle(const InstructionText& from, Instruction* to
   return absl::OkStatus();
 }
 
-// ld.global.v2.f32 {a, b}, [c+8]. 9.7.9.8, 9.7.9.11; sections 9.4.1: a register may be wider than
-// what is loaded or stored.
+// ld.global.v2.f32 {a, b}, [c+8]. A register may be wider than what is loaded or stored (PTX ISA,
+// "Operand Size Exceeding Instruction-Type Size").
 absl::Status Decoder::DecodeAccess(const InstructionText& from, Instruction* to) {
   const std::vector<std::string> parts = absl::StrSplit(from.opcode, '.');
   const bool loads = parts[0] == "ld";
@@ -289,7 +289,7 @@ absl::Status Decoder::DecodeAddress(const InstructionText& from, absl::string_vi
   return absl::OkStatus();
 }
 
-// The first of a list has the lowest bits (9.7.9.2).
+// The first of a list has the lowest bits (PTX ISA, mov).
 absl::Status Decoder::DecodePacking(const InstructionText& from, const Instruction& guarded) {
   const bool packs = from.operands[1][0] == '{';
   const absl::string_view braces = from.operands[packs ? 1 : 0];

@@ -22,18 +22,32 @@ void Print(const absl::Status& status) {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<EmbeddedKernels>> EmbeddedKernels::Read() {
-  auto kernels = std::make_unique<EmbeddedKernels>();
+absl::StatusOr<std::vector<std::string>> EmbeddedKernels::Texts() {
+  std::vector<std::string> texts;
   for (const void* registered : FakeFatBinaries()) {
     const auto& wrapper = *static_cast<const __fatBinC_Wrapper_t*>(registered);
     if (wrapper.magic != FATBINC_MAGIC) return absl::InvalidArgumentError("no fat binary");
     RUBATO_ASSIGN_OR_RETURN(const absl::string_view binary, FatBinaryAt(wrapper.data));
-    RUBATO_ASSIGN_OR_RETURN(const std::string text,
+    RUBATO_ASSIGN_OR_RETURN(texts.emplace_back(),
                             EmbeddedPtx(binary, kArchitecture, DecompressZstandard));
+  }
+  return texts;
+}
+
+absl::StatusOr<std::unique_ptr<EmbeddedKernels>> EmbeddedKernels::Create(
+    const std::vector<std::string>& texts) {
+  auto kernels = std::make_unique<EmbeddedKernels>();
+  for (const std::string& text : texts) {
     RUBATO_ASSIGN_OR_RETURN(ModuleText module, ReadModule(text));
     kernels->modules_.push_back(std::move(module));
   }
   return kernels;
+}
+
+int64_t EmbeddedKernels::count() const {
+  int64_t count = 0;
+  for (const ModuleText& module : modules_) count += static_cast<int64_t>(module.kernels.size());
+  return count;
 }
 
 absl::StatusOr<const Kernel*> EmbeddedKernels::Find(const std::string& name) {

@@ -18,8 +18,11 @@ namespace rubato::ptx {
 
 class EmbeddedKernels {
  public:
-  // All that was registered with the runtime. Errors as EmbeddedPtx's and ReadModule's.
-  static absl::StatusOr<std::unique_ptr<EmbeddedKernels>> Read();
+  // The PTX of all that was registered with the runtime. Errors as EmbeddedPtx's.
+  static absl::StatusOr<std::vector<std::string>> Texts();
+  // Errors as ReadModule's.
+  static absl::StatusOr<std::unique_ptr<EmbeddedKernels>> Create(
+      const std::vector<std::string>& texts);
 
   // Of which: name, and the kernel, which is decoded when it is first asked for. NotFound without.
   absl::StatusOr<const Kernel*> Find(const std::string& name);
@@ -29,6 +32,8 @@ class EmbeddedKernels {
   FakeWork Prepare(const FakeLaunch& launch);
 
   const std::vector<ModuleText>& modules() const { return modules_; }
+  int64_t count() const;                                                   // of all kernels
+  int64_t found() const { return static_cast<int64_t>(decoded_.size()); }  // of those asked for
   int64_t executed() const { return executed_; }  // instructions, each thread's counted
 
  private:

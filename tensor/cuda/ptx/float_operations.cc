@@ -1,8 +1,8 @@
-// Floats: section 9.7.3. What is rounded to nearest is IEEE 754's, to the bit. Of what is
-// approximate (.approx) the exact value is taken, rounded once; a GPU's may differ by as much as
-// the section says: ex2.approx 2 ulp (2^-22 of full range), rcp.approx 1 ulp.
+// Floats: "Floating Point Instructions". What is rounded to nearest is IEEE 754's, to the bit. Of
+// what is approximate (.approx) the exact value is taken, rounded once; a GPU's may differ by as
+// much as the instruction's description says: rcp.approx by 1 ulp, ex2.approx by 2 (2^-22).
 //
-// An operation without .rn may be fused with its neighbour by ptxas: "add.f32 d, a, b" with "mul"
+// An operation without .rn may be fused with its neighbour by ptxas: "add.f32 d, a, b" and a "mul"
 // may become one fma there. Here it is not.
 #include <cmath>
 #include <cstring>
@@ -21,7 +21,8 @@ To Bits(From value) {
   return bits;
 }
 
-// 9.7.3: "NaN results are the canonical NaN", which for float64 keeps the payload.
+// Results of float32 that are no number are 0x7fffffff ("Floating Point Instructions"); those of
+// float64 keep their payload.
 float Result(float value) { return value == value ? value : Bits<float>(0x7fffffffu); }
 double Result(double value) { return value; }
 
@@ -46,7 +47,7 @@ float FmaDown(float a, float b, float c) {
   return nearest;
 }
 
-// 9.7.3.14: of the operand and of the result only the upper half counts.
+// rcp.approx.ftz.f64: of the operand and of the result only the upper half counts.
 double ReciprocalOfUpperHalf(double a) {
   constexpr uint64_t kUpper = 0xffffffff00000000u;
   const double upper = Bits<double>(Bits<uint64_t>(a) & kUpper);
@@ -85,7 +86,7 @@ void AddArithmetic(const std::string& type, Operations* table) {
   });
 }
 
-// 9.7.6.4: those that end in u are true of what is no number.
+// setp: those that end in u are true of what is no number.
 template <typename T>
 void AddComparisons(const std::string& type, Operations* table) {
   Operations& t = *table;

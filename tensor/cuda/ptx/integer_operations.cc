@@ -1,5 +1,5 @@
-// Integers, bits, predicates and choices: sections 9.7.1 (integer arithmetic), 9.7.6 (comparison
-// and selection), 9.7.8 (logic and shift) and 9.7.9 (moves).
+// Integers, bits, predicates and choices: "Integer Arithmetic Instructions", "Comparison and
+// Selection Instructions", "Logic and Shift Instructions", and the plain moves.
 #include <limits>
 
 #include "absl/strings/str_cat.h"
@@ -110,7 +110,7 @@ void AddBits(const std::string& bits, Operations* table) {
   t["or" + b] = ForEachLane([](T a, T c) { return static_cast<T>(a | c); });
   t["xor" + b] = ForEachLane([](T a, T c) { return static_cast<T>(a ^ c); });
   t["not" + b] = ForEachLane([](T a) { return static_cast<T>(~a); });
-  // 9.7.8: distances beyond the width are taken for the width.
+  // shl, shr: distances beyond the width are taken for the width.
   constexpr uint32_t kBits = 8 * sizeof(T);
   t["shl" + b] = ForEachLane([](T a, uint32_t n) {
     return static_cast<T>(n < kBits ? static_cast<uint64_t>(a) << n : 0);
@@ -153,7 +153,7 @@ void AddIntegerOperations(Operations* table) {
   AddBits<uint64_t>("64", table);
   AddMoves<uint32_t>(".f32", table);
   AddMoves<uint64_t>(".f64", table);
-  // 9.7.9.20: of addresses in the GPU's memory the generic ones are the same.
+  // cvta: of addresses in the GPU's memory the generic ones are the same.
   t["cvta.to.global.u64"] = t["cvta.global.u64"] = t["mov.u64"];
   t["and.pred"] = ForEachLane([](bool a, bool b) { return a && b; });
   t["or.pred"] = ForEachLane([](bool a, bool b) { return a || b; });

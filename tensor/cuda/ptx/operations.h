@@ -1,5 +1,5 @@
-// The instructions that only compute, by their opcodes. Sections are those of NVIDIA's "Parallel
-// Thread Execution ISA", version 9.0.
+// The instructions that only compute, by their opcodes. Where a section or an instruction is named,
+// it is one of NVIDIA's "Parallel Thread Execution ISA", version 9.0.
 #ifndef RUBATO_TENSOR_CUDA_PTX_OPERATIONS_H_
 #define RUBATO_TENSOR_CUDA_PTX_OPERATIONS_H_
 
