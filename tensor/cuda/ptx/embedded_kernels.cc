@@ -44,10 +44,18 @@ absl::StatusOr<std::unique_ptr<EmbeddedKernels>> EmbeddedKernels::Create(
   return kernels;
 }
 
-int64_t EmbeddedKernels::count() const {
-  int64_t count = 0;
-  for (const ModuleText& module : modules_) count += static_cast<int64_t>(module.kernels.size());
-  return count;
+EmbeddedKernels::Summary EmbeddedKernels::Summarize() const {
+  Summary summary;
+  for (const ModuleText& module : modules_) {
+    summary.kernels += static_cast<int64_t>(module.kernels.size());
+  }
+  for (const auto& [name, coverage] : coverage_) {
+    ++summary.kernels_run;
+    summary.executed += coverage.executed;
+    summary.instructions += static_cast<int64_t>(coverage.reached.size());
+    for (uint8_t reached : coverage.reached) summary.instructions_run += reached;
+  }
+  return summary;
 }
 
 absl::StatusOr<const Kernel*> EmbeddedKernels::Find(const std::string& name) {
@@ -89,7 +97,8 @@ FakeWork EmbeddedKernels::Prepare(const FakeLaunch& asked) {
       const auto at = reinterpret_cast<uintptr_t>(begin);
       pieces.push_back({at, at + bytes});
     }
-    const absl::Status status = Run(*kernel, launch, GlobalMemory(std::move(pieces)), &executed_);
+    const absl::Status status =
+        Run(*kernel, launch, GlobalMemory(std::move(pieces)), &coverage_[kernel->name]);
     if (!status.ok()) Print(status);
     return status.ok() ? cudaSuccess : cudaErrorIllegalAddress;
   };

@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "tensor/cuda/fake_cuda.h"
 #include "tensor/cuda/ptx/decode.h"
+#include "tensor/cuda/ptx/machine.h"
 #include "tensor/cuda/ptx/text.h"
 
 namespace rubato::ptx {
@@ -32,14 +33,19 @@ class EmbeddedKernels {
   FakeWork Prepare(const FakeLaunch& launch);
 
   const std::vector<ModuleText>& modules() const { return modules_; }
-  int64_t count() const;                                                   // of all kernels
-  int64_t found() const { return static_cast<int64_t>(decoded_.size()); }  // of those asked for
-  int64_t executed() const { return executed_; }  // instructions, each thread's counted
+  // How much of them was run.
+  struct Summary {
+    int64_t kernels = 0, kernels_run = 0;
+    int64_t instructions = 0, instructions_run = 0;  // of the kernels that were run
+    int64_t executed = 0;                            // as in Coverage
+  };
+  Summary Summarize() const;
 
  private:
   std::vector<ModuleText> modules_;
   std::map<std::string, Kernel> decoded_;
-  int64_t launches_ = 0, executed_ = 0;
+  std::map<std::string, Coverage> coverage_;  // of those that were run
+  int64_t launches_ = 0;
 };
 
 }  // namespace rubato::ptx

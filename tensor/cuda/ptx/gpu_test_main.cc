@@ -2,7 +2,6 @@
 // kernels are run as the PTX that nvcc made of them. What the tests do on an emulated GPU is left
 // out: they do it elsewhere. With the argument "without_cublas" its library has no algorithms, so
 // that kernels do its products.
-#include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <string>
@@ -34,10 +33,11 @@ int main(int argc, char** argv) {
     return (*kernels)->Prepare(launch);
   };
   const int result = RUN_ALL_TESTS();
-  const int64_t executed = (*kernels)->executed();
-  std::printf("%lld of %lld kernels were run, by %lld instructions of PTX\n",
-              static_cast<long long>((*kernels)->found()),
-              static_cast<long long>((*kernels)->count()), static_cast<long long>(executed));
+  const auto ran = (*kernels)->Summarize();
+  std::printf("%lld of %lld kernels were run, %lld of their %lld instructions, %lld times\n",
+              static_cast<long long>(ran.kernels_run), static_cast<long long>(ran.kernels),
+              static_cast<long long>(ran.instructions_run),
+              static_cast<long long>(ran.instructions), static_cast<long long>(ran.executed));
   rubato::TheFakeCuda().prepares = nullptr;
-  return executed > 0 ? result : 1;
+  return ran.executed > 0 ? result : 1;
 }

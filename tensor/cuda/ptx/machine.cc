@@ -34,7 +34,7 @@ absl::StatusOr<bool> RunPhase(Warps& warps) {
 }  // namespace
 
 absl::Status Run(const Kernel& kernel, const Launch& launch, const GlobalMemory& memory,
-                 int64_t* executed) {
+                 Coverage* coverage) {
   const std::string name = absl::StrCat("kernel ", kernel.name);
   if (launch.threads < 1 || (kernel.most_threads > 0 && launch.threads > kernel.most_threads)) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": a block of ", launch.threads,
@@ -65,8 +65,13 @@ absl::Status Run(const Kernel& kernel, const Launch& launch, const GlobalMemory&
       shared.OnBarrier();
     }
   }
+  if (coverage == nullptr) return absl::OkStatus();
+  coverage->reached.resize(kernel.instructions.size());
   for (const std::unique_ptr<Warp>& warp : warps) {
-    if (executed != nullptr) *executed += warp->executed();
+    coverage->executed += warp->executed();
+    for (size_t i = 0; i < kernel.instructions.size(); ++i) {
+      coverage->reached[i] |= warp->reached()[i];
+    }
   }
   return absl::OkStatus();
 }

@@ -4,12 +4,19 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "tensor/cuda/ptx/decode.h"
 #include "tensor/cuda/ptx/memory.h"
 
 namespace rubato::ptx {
+
+// What was run of a kernel.
+struct Coverage {
+  int64_t executed = 0;          // instructions, each thread's counted
+  std::vector<uint8_t> reached;  // of the kernel's instructions: 1 if a thread came there
+};
 
 struct Launch {
   int64_t blocks = 1;
@@ -22,9 +29,9 @@ struct Launch {
 // InvalidArgument for a launch that the kernel does not allow; Internal for what a kernel must not
 // do, with its name, the block, the thread and the line: an access to what is not the GPU's or is
 // not aligned, to shared memory that nobody has written or that another thread writes meanwhile, a
-// barrier or shuffle that not all reach. Adds to `executed`, if not null, what each thread ran.
+// barrier or shuffle that not all reach. Adds to `coverage`, if not null.
 absl::Status Run(const Kernel& kernel, const Launch& launch, const GlobalMemory& memory,
-                 int64_t* executed = nullptr);
+                 Coverage* coverage = nullptr);
 
 }  // namespace rubato::ptx
 

@@ -52,7 +52,8 @@ Warp::Warp(const Kernel* kernel, const std::string* parameters, const GlobalMemo
       first_thread_(first_thread),
       all_(threads - first_thread >= kLanes ? kAllLanes
                                             : (uint32_t{1} << (threads - first_thread)) - 1),
-      file_(kernel->file_bytes, '\xa5') {
+      file_(kernel->file_bytes, '\xa5'),
+      reached_(kernel->instructions.size()) {
   for (const Constant& constant : kernel_.constants) FillConstant(file_.data(), constant);
   for (int lane = 0; lane < kLanes; ++lane) {
     Set<uint32_t>(file_.data(), kernel_.specials[0], lane, first_thread + lane);
@@ -122,6 +123,7 @@ bool Warp::RunGroup() {
     const Instruction& instruction = kernel_.instructions[pc_];
     const uint32_t mask = Guarded(instruction);
     executed_ += size;
+    reached_[pc_] = 1;
     switch (instruction.kind) {
       case Kind::kCompute:
         instruction.run(file_.data(), instruction.places.data(), mask);

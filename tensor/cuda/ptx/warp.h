@@ -36,7 +36,9 @@ class Warp {
   bool has_exited() const { return alive_ == 0; }
   // Whether some of its threads have left.
   bool has_lost() const { return alive_ != all_; }
-  int64_t executed() const { return executed_; }  // instructions, each thread's counted
+  // As in Coverage.
+  int64_t executed() const { return executed_; }
+  const std::vector<uint8_t>& reached() const { return reached_; }
 
  private:
   // Those furthest behind become group_. False if none can run.
@@ -73,6 +75,7 @@ class Warp {
   int32_t meets_ = 0;     // where it meets others
   Piece piece_ = {0, 0};  // that was touched last
   int64_t executed_ = 0;
+  std::vector<uint8_t> reached_;
   std::string fault_;
 };
 
