@@ -123,7 +123,7 @@ class DeviceKernelsTest : public ::testing::TestWithParam<std::tuple<TestedGpu, 
 };
 
 TEST_P(DeviceKernelsTest, OfSingleValues) {
-  const int64_t n = 5003;
+  const int64_t n = 6007;
   const Values x = Draw(n, 1, 4), dy = Draw(n, 2);
   const TensorRef on_device = Send(x), dy_on_device = Send(dy);
   const auto unary = [&](const char* what, auto function) {
@@ -154,6 +154,48 @@ TEST_P(DeviceKernelsTest, OfSingleValues) {
   const TensorRef zeros = Send(x);
   kernels().SetToZero(zeros);
   EXPECT_EQ(Receive(zeros), Values(n, 0.0));
+}
+
+// Zeros of both signs, the least and the greatest numbers, and what is beyond them.
+TEST_P(DeviceKernelsTest, OfExtremeValues) {
+  const double least = dtype_ == DType::kFloat16 ? 0x1p-24 : 0x1p-133, greatest = 0x1.ep15;
+  Values x;
+  for (const double value : {0.0, least, 3 * least, 0x1p-14, 1.0, 4.0, 12.0, 100.0, greatest,
+                             static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+    x.insert(x.end(), {value, -value});
+  }
+  const int64_t n = static_cast<int64_t>(x.size());
+  const TensorRef on_device = Send(x);
+  const auto expect = [&](const char* what, auto call) {
+    Values expected(n);
+    const TensorRef result = Take(n);
+    call(CpuKernels(), x, expected);
+    call(kernels(), on_device, result);
+    const Values found = Receive(result);
+    for (int64_t i = 0; i < n; ++i) {
+      SCOPED_TRACE(absl::StrCat(what, " of ", x[i]));
+      if (std::isnan(expected[i]) && !std::isnan(x[i])) {
+        EXPECT_TRUE(std::isnan(found[i]) || found[i] == 0) << found[i];  // 0 times infinity
+      } else if (std::isnan(expected[i])) {
+        EXPECT_TRUE(std::isnan(found[i])) << found[i];
+      } else if (std::isinf(expected[i])) {
+        EXPECT_EQ(found[i], expected[i]);
+      } else {
+        EXPECT_NEAR(found[i], expected[i], (1e-5 + rounding_) * std::abs(expected[i]) + least);
+      }
+    }
+  };
+  const auto unary = [&](const char* what, auto function) {
+    expect(what, [&](KernelSet& k, const ConstTensorRef& from, const TensorRef& to) {
+      (k.*function)(from, to);
+    });
+  };
+  ForEachOfSingleValues(unary, [](const char*, auto) {});
+  for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
+    expect("gelu", [&](KernelSet& k, const ConstTensorRef& from, const TensorRef& to) {
+      k.Gelu(form, from, to);
+    });
+  }
 }
 
 TEST_P(DeviceKernelsTest, DropoutDrawsTheSameNumbers) {
