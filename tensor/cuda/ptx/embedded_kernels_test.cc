@@ -1,10 +1,15 @@
 // The kernels that ship: all of them are understood, and harm to one does not pass unseen.
 #include "tensor/cuda/ptx/embedded_kernels.h"
 
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/base/status_matchers.h"
 #include "gmock/gmock.h"
@@ -51,6 +56,30 @@ TEST_F(EmbeddedKernelsTest, UnderstandsAllThatShip) {
   }
   EXPECT_THAT((*kernels)->Find("another"),
               IsError(absl::StatusCode::kNotFound, HasSubstr("another")));
+}
+
+// What nvcc compiles for, but for the architecture itself: two forms of each kernel, of which the
+// tests on PTX run both.
+TEST_F(EmbeddedKernelsTest, FourArchitecturesHaveTwoFormsOfCode) {
+  const auto instructions = [](const std::string& text) {
+    const absl::StatusOr<ModuleText> module = ReadModule(text);
+    RUBATO_EXPECT_OK(module);
+    std::map<std::string, std::string> kernels;
+    for (const KernelText& kernel : module->kernels) {
+      std::string& all = kernels[kernel.name];
+      for (const InstructionText& i : kernel.instructions) {
+        absl::StrAppend(&all, i.guard, " ", i.opcode, " ", absl::StrJoin(i.operands, ","), "\n");
+      }
+    }
+    return kernels;
+  };
+  const auto of = [&](const char* architecture) {
+    std::ifstream file(absl::StrCat("tensor/cuda/gpu_kernels_cu.", architecture, ".ptx"));
+    return instructions(std::string(std::istreambuf_iterator<char>(file), {}));
+  };
+  EXPECT_TRUE(of("80") == instructions(text_));
+  EXPECT_TRUE(of("120") == of("100"));
+  EXPECT_EQ(of("100").size(), of("80").size());
 }
 
 // Column sums of small whole numbers: what is found, or nothing if the kernel did what it must not.

@@ -128,6 +128,28 @@ void AddBits(const std::string& bits, Operations* table) {
   t["setp.ne" + b] = ForEachLane([](T a, T c) { return a != c; });
 }
 
+// bfe: `length` bits from `position` on, above them the last of these if there is a sign. Both are
+// counts of up to 255.
+template <typename T>
+T Extract(T value, uint32_t position, uint32_t length) {
+  constexpr int kBits = 8 * sizeof(T);
+  const int from = position & 255, count = length & 255;
+  const bool has_sign = std::numeric_limits<T>::is_signed && count > 0;
+  const int last = from + count - 1 < kBits ? from + count - 1 : kBits - 1;
+  uint64_t bits = 0;
+  for (int i = 0; i < kBits; ++i) {
+    const int at = i < count && from + i < kBits ? from + i : has_sign ? last : -1;
+    if (at >= 0) bits |= static_cast<uint64_t>(value >> at & 1) << i;
+  }
+  return static_cast<T>(bits);
+}
+
+template <typename T>
+void AddExtraction(const std::string& type, Operations* table) {
+  (*table)["bfe" + type] =
+      ForEachLane([](T a, uint32_t b, uint32_t c) { return Extract(a, b, c); });
+}
+
 }  // namespace
 
 void AddIntegerOperations(Operations* table) {
@@ -148,6 +170,10 @@ void AddIntegerOperations(Operations* table) {
   AddComparisons<uint32_t>(".u32", table);
   AddComparisons<int64_t>(".s64", table);
   AddComparisons<uint64_t>(".u64", table);
+  AddExtraction<int32_t>(".s32", table);
+  AddExtraction<uint32_t>(".u32", table);
+  AddExtraction<int64_t>(".s64", table);
+  AddExtraction<uint64_t>(".u64", table);
   AddBits<uint16_t>("16", table);
   AddBits<uint32_t>("32", table);
   AddBits<uint64_t>("64", table);

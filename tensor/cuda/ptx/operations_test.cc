@@ -139,6 +139,16 @@ TEST(OperationsTest, BitsAndShifts) {
   }
 }
 
+TEST(OperationsTest, ExtractsBits) {
+  EXPECT_EQ(As<uint32_t>("bfe.u32", 0x12345678u, 8u, 12u), 0x456u);
+  EXPECT_EQ(As<int32_t>("bfe.s32", 0x12345678, 12u, 8u), 0x45);
+  EXPECT_EQ(As<int32_t>("bfe.s32", 0x12345678, 8u, 11u), 0x456 - 0x800);
+  EXPECT_EQ(As<uint32_t>("bfe.u32", 0xf0000000u, 28u, 12u), 0xfu) << "no more than there are";
+  EXPECT_EQ(As<int64_t>("bfe.s64", INT64_MIN, 60u, 99u), -8);
+  EXPECT_EQ(As<uint64_t>("bfe.u64", uint64_t{0xabcd} << 40, 256u + 44u, 8u), 0xbcu);
+  EXPECT_EQ(As<int32_t>("bfe.s32", -1, 3u, 0u), 0);
+}
+
 TEST(OperationsTest, FloatsRoundToNearest) {
   EXPECT_EQ(As<float>("add.f32", 1.0f, 0x1p-24f), 1.0f);
   EXPECT_EQ(As<float>("add.f32", 1 + 0x1p-23f, 0x1p-24f), 1 + 0x1p-22f);
