@@ -98,7 +98,7 @@ FakeWork EmbeddedKernels::Prepare(const FakeLaunch& asked) {
       pieces.push_back({at, at + bytes});
     }
     const absl::Status status =
-        Run(*kernel, launch, GlobalMemory(std::move(pieces)), &coverage_[kernel->name]);
+        Run(*kernel, launch, GlobalMemory(std::move(pieces)), &accesses_, &coverage_[kernel->name]);
     if (!status.ok()) Print(status);
     return status.ok() ? cudaSuccess : cudaErrorIllegalAddress;
   };

@@ -44,6 +44,7 @@ class EmbeddedKernels {
  private:
   std::vector<ModuleText> modules_;
   std::map<std::string, Kernel> decoded_;
+  GlobalAccesses accesses_;
   std::map<std::string, Coverage> coverage_;  // of those that were run
   int64_t launches_ = 0;
 };

@@ -57,7 +57,9 @@ absl::Status RunBody(absl::string_view body, std::vector<T>* memory, int threads
   launch.backwards = backwards;
   const auto begin = reinterpret_cast<uintptr_t>(memory->data());
   launch.parameters.assign(reinterpret_cast<const char*>(&begin), sizeof begin);
-  return Run(kernel, launch, GlobalMemory({{begin, begin + memory->size() * sizeof(T)}}));
+  GlobalAccesses accesses;
+  return Run(kernel, launch, GlobalMemory({{begin, begin + memory->size() * sizeof(T)}}),
+             &accesses);
 }
 
 }  // namespace rubato::ptx

@@ -34,7 +34,7 @@ absl::StatusOr<bool> RunPhase(Warps& warps) {
 }  // namespace
 
 absl::Status Run(const Kernel& kernel, const Launch& launch, const GlobalMemory& memory,
-                 Coverage* coverage) {
+                 GlobalAccesses* accesses, Coverage* coverage) {
   const std::string name = absl::StrCat("kernel ", kernel.name);
   if (launch.threads < 1 || (kernel.most_threads > 0 && launch.threads > kernel.most_threads)) {
     return absl::InvalidArgumentError(absl::StrCat(name, ": a block of ", launch.threads,
@@ -46,15 +46,17 @@ absl::Status Run(const Kernel& kernel, const Launch& launch, const GlobalMemory&
                                                    kernel.parameter_bytes));
   }
   SharedMemory shared(launch.shared_bytes);
+  if (accesses != nullptr) accesses->BeginLaunch();
   Warps warps;
   for (int first = 0; first < launch.threads; first += kLanes) {
-    warps.push_back(std::make_unique<Warp>(&kernel, &launch.parameters, &memory, &shared, first,
-                                           launch.threads));
+    warps.push_back(std::make_unique<Warp>(&kernel, &launch.parameters, &memory, accesses, &shared,
+                                           first, launch.threads));
   }
   if (launch.backwards) std::reverse(warps.begin(), warps.end());
   for (int64_t i = 0; i < launch.blocks; ++i) {
     const int64_t block = launch.backwards ? launch.blocks - 1 - i : i;
     shared.BeginBlock();
+    if (accesses != nullptr) accesses->BeginBlock();
     for (const std::unique_ptr<Warp>& warp : warps) warp->Begin(block, launch.blocks);
     for (;;) {
       const absl::StatusOr<bool> is_done = RunPhase(warps);
@@ -63,6 +65,7 @@ absl::Status Run(const Kernel& kernel, const Launch& launch, const GlobalMemory&
       }
       if (*is_done) break;
       shared.OnBarrier();
+      if (accesses != nullptr) accesses->OnBarrier();
     }
   }
   if (coverage == nullptr) return absl::OkStatus();

@@ -128,6 +128,37 @@ TEST(MachineTest, RacesInSharedMemoryAreSeen) {
                  ld.shared.u32 %r4, [shared]; bar.sync 0; st.shared.u32 [%r1], %r0;)");
 }
 
+// Between blocks there is no order, within one there is a barrier's.
+TEST(MachineTest, RacesInTheGpusMemoryAreSeen) {
+  const auto run = [](const std::string& body, bool backwards) {
+    std::vector<int32_t> memory(32);
+    return RunBody("mov.u32 %r1, %ctaid.x;" + std::string(kOwn) + body, &memory, 32,
+                   /*blocks=*/3, backwards);
+  };
+  const auto expect = [&](const std::string& body) {
+    for (const bool backwards : {false, true}) {
+      EXPECT_THAT(run(body, backwards),
+                  IsError(absl::StatusCode::kInternal, HasSubstr("with no order between them")));
+    }
+  };
+  const auto expect_none = [&](const std::string& body) {
+    for (const bool backwards : {false, true}) RUBATO_EXPECT_OK(run(body, backwards));
+  };
+  const std::string per_block = "mul.wide.u32 %rd2, %r1, 4; add.s64 %rd2, %rd0, %rd2;";
+  expect("st.global.u32 [%rd1], %r1;");
+  expect("st.global.u32 [%rd0], %r0;");
+  expect("ld.global.u32 %r2, [%rd1]; add.s32 %r2, %r2, 1; st.global.u32 [%rd1], %r2;");
+  expect(per_block + "st.global.u32 [%rd2], 1; ld.global.u32 %r2, [%rd0+4];");
+  expect(R"(setp.eq.s32 %p1, %r1, 1; add.s32 %r3, %r0, 1; @%p1 st.global.u32 [%rd1], %r3;
+            @!%p1 ld.global.u32 %r2, [%rd1];)");
+  // Thread 0 of each block writes for the others.
+  const std::string shares = per_block + "setp.eq.s32 %p1, %r0, 0; @%p1 st.global.u32 [%rd2], 5;";
+  expect(shares + "ld.global.u32 %r2, [%rd2];");
+  expect_none(shares + "bar.sync 0; ld.global.u32 %r2, [%rd2];");
+  expect_none("st.global.u32 [%rd0], 7;");  // the same value
+  expect_none("ld.global.u32 %r2, [%rd0];");
+}
+
 // What a block wrote is gone in the next.
 TEST(MachineTest, EachBlockBeginsWithoutSharedValues) {
   std::vector<int32_t> memory(32);

@@ -21,6 +21,42 @@ const Piece* GlobalMemory::Find(uint64_t address, int64_t bytes) const {
                                                                                        : nullptr;
 }
 
+GlobalAccesses::Page* GlobalAccesses::PageOf(uint64_t index) {
+  if (index != last_index_) {
+    std::unique_ptr<Page>& page = pages_[index];
+    if (page == nullptr) page = std::make_unique<Page>();
+    last_index_ = index;
+    last_ = page.get();
+  }
+  return last_;
+}
+
+const char* GlobalAccesses::Touch(uint64_t address, int64_t bytes, int thread, bool writes,
+                                  bool changes) {
+  for (uint64_t i = address / kBytesOfCell; i * kBytesOfCell < address + bytes; ++i) {
+    Cell& cell = PageOf(i / kCellsOfPage)->cells[i % kCellsOfPage];
+    if (!writes) {
+      if (IsBeside(cell.written, cell.writer, thread)) {
+        return "which another thread of the launch wrote, with no order between them";
+      }
+      // One of another block is kept: whoever writes must not have it beside.
+      if (cell.read >= launch_ && cell.read < block_) continue;
+      cell.reader = cell.read == now_ && cell.reader != thread ? kSeveral : thread;
+      cell.read = now_;
+      continue;
+    }
+    if (changes && IsBeside(cell.written, cell.writer, thread)) {
+      return "which another thread of the launch wrote otherwise, with no order between them";
+    }
+    if (changes && IsBeside(cell.read, cell.reader, thread)) {
+      return "which another thread of the launch read, with no order between them";
+    }
+    cell.writer = static_cast<uint16_t>(thread);
+    cell.written = now_;
+  }
+  return nullptr;
+}
+
 std::string SharedMemory::Touch(uint64_t offset, int64_t bytes, int thread, bool writes) {
   if (offset > bytes_.size() || static_cast<uint64_t>(bytes) > bytes_.size() - offset) {
     return absl::StrCat("beyond the block's ", bytes_.size(), " bytes of shared memory");

@@ -44,10 +44,11 @@ void SetFromMemory(char* file, const Instruction& i, int32_t place, int lane, co
 }  // namespace
 
 Warp::Warp(const Kernel* kernel, const std::string* parameters, const GlobalMemory* global,
-           SharedMemory* shared, int first_thread, int threads)
+           GlobalAccesses* accesses, SharedMemory* shared, int first_thread, int threads)
     : kernel_(*kernel),
       parameters_(*parameters),
       global_(*global),
+      accesses_(accesses),
       shared_(*shared),
       first_thread_(first_thread),
       all_(threads - first_thread >= kLanes ? kAllLanes
@@ -261,6 +262,9 @@ bool Warp::Access(const Instruction& i, uint32_t mask) {
                              i.offset;
     char* const at = Resolve(i, address, bytes, lane);
     if (at == nullptr) return false;
+    if (i.space == Space::kGlobal && accesses_ != nullptr && !TouchGlobal(i, at, bytes, lane)) {
+      return false;
+    }
     for (int k = 0; k < i.count; ++k) {
       if (i.kind == Kind::kLoad) {
         SetFromMemory(file, i, i.places[k], lane, at + k * i.bytes);
@@ -270,6 +274,19 @@ bool Warp::Access(const Instruction& i, uint32_t mask) {
     }
   }
   return true;
+}
+
+bool Warp::TouchGlobal(const Instruction& i, const char* at, int64_t bytes, int lane) {
+  const bool writes = i.kind == Kind::kStore;
+  bool changes = false;
+  for (int k = 0; writes && k < i.count; ++k) {
+    changes = changes || std::memcmp(at + k * i.bytes, file_.data() + i.places[k] + lane * i.width,
+                                     i.bytes) != 0;
+  }
+  const char* const wrong = accesses_->Touch(reinterpret_cast<uintptr_t>(at), bytes,
+                                             first_thread_ + lane, writes, changes);
+  return wrong == nullptr ||
+         Fault(lane, absl::StrCat(bytes, " bytes of the GPU's memory, ", wrong));
 }
 
 char* Warp::Resolve(const Instruction& i, uint64_t address, int64_t bytes, int lane) {

@@ -20,9 +20,10 @@ class Warp {
  public:
   enum class Stop { kBarrier, kExit, kFault };
 
-  // first_thread: of the block, which has `threads`. All that is given must outlive it.
+  // first_thread: of the block, which has `threads`. All that is given must outlive it; accesses
+  // may be null.
   Warp(const Kernel* kernel, const std::string* parameters, const GlobalMemory* global,
-       SharedMemory* shared, int first_thread, int threads);
+       GlobalAccesses* accesses, SharedMemory* shared, int first_thread, int threads);
 
   // Its threads are before the first instruction of a block.
   void Begin(int64_t block, int64_t blocks);
@@ -52,6 +53,8 @@ class Warp {
   Stop Release();
   bool Shuffle(const Instruction& instruction, uint32_t mask);
   bool Access(const Instruction& instruction, uint32_t mask);
+  // That no other thread touches them meanwhile.
+  bool TouchGlobal(const Instruction& instruction, const char* at, int64_t bytes, int lane);
   // Where the bytes are; null after a fault.
   char* Resolve(const Instruction& instruction, uint64_t address, int64_t bytes, int lane);
 
@@ -62,6 +65,7 @@ class Warp {
   const Kernel& kernel_;
   const std::string& parameters_;
   const GlobalMemory& global_;
+  GlobalAccesses* const accesses_;
   SharedMemory& shared_;
   const int first_thread_;
   const uint32_t all_;
