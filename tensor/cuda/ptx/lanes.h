@@ -48,6 +48,14 @@ Values<T> Load(const char* file, int32_t place) {
   return values;
 }
 
+// Of a predicate's byte the lowest bit counts: nothing may have written it yet.
+template <>
+inline Values<bool> Load(const char* file, int32_t place) {
+  Values<bool> values;
+  for (int lane = 0; lane < kLanes; ++lane) values.of[lane] = (file[place + lane] & 1) != 0;
+  return values;
+}
+
 template <typename F, typename R, typename... A, size_t... I>
 void Run(const F& f, char* file, const int32_t* places, uint32_t mask, std::index_sequence<I...>) {
   const auto body = [&](const Values<A>&... from) {
