@@ -159,22 +159,27 @@ TEST_P(DeviceKernelsTest, OfSingleValues) {
 // Zeros of both signs, the least and the greatest numbers, and what is beyond them.
 TEST_P(DeviceKernelsTest, OfExtremeValues) {
   const double least = dtype_ == DType::kFloat16 ? 0x1p-24 : 0x1p-133, greatest = 0x1.ep15;
-  Values x;
+  Values each, x, dy;  // each with each
   for (const double value : {0.0, least, 3 * least, 0x1p-14, 1.0, 4.0, 12.0, 100.0, greatest,
                              static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
-    x.insert(x.end(), {value, -value});
+    each.insert(each.end(), {value, -value});
+  }
+  for (const double value : each) {
+    x.insert(x.end(), each.size(), value);
+    dy.insert(dy.end(), each.begin(), each.end());
   }
   const int64_t n = static_cast<int64_t>(x.size());
-  const TensorRef on_device = Send(x);
+  const TensorRef x_there = Send(x), dy_there = Send(dy);
   const auto expect = [&](const char* what, auto call) {
-    Values expected(n);
+    Values exact(n);
     const TensorRef result = Take(n);
-    call(CpuKernels(), x, expected);
-    call(kernels(), on_device, result);
-    const Values found = Receive(result);
+    call(CpuKernels(), x, dy, exact);
+    call(kernels(), x_there, dy_there, result);
+    const Values found = Receive(result),
+                 expected = Receive(Send(exact));  // as numbers of the type
     for (int64_t i = 0; i < n; ++i) {
-      SCOPED_TRACE(absl::StrCat(what, " of ", x[i]));
-      if (std::isnan(expected[i]) && !std::isnan(x[i])) {
+      SCOPED_TRACE(absl::StrCat(what, " of ", x[i], " and ", dy[i]));
+      if (std::isnan(expected[i]) && std::isinf(x[i])) {
         EXPECT_TRUE(std::isnan(found[i]) || found[i] == 0) << found[i];  // 0 times infinity
       } else if (std::isnan(expected[i])) {
         EXPECT_TRUE(std::isnan(found[i])) << found[i];
@@ -186,15 +191,17 @@ TEST_P(DeviceKernelsTest, OfExtremeValues) {
     }
   };
   const auto unary = [&](const char* what, auto function) {
-    expect(what, [&](KernelSet& k, const ConstTensorRef& from, const TensorRef& to) {
-      (k.*function)(from, to);
-    });
+    expect(what, [&](KernelSet& k, const ConstTensorRef& from, const ConstTensorRef&,
+                     const TensorRef& to) { (k.*function)(from, to); });
   };
-  ForEachOfSingleValues(unary, [](const char*, auto) {});
+  const auto binary = [&](const char* what, auto function) {
+    expect(what, [&](KernelSet& k, const ConstTensorRef& from, const ConstTensorRef& with,
+                     const TensorRef& to) { (k.*function)(from, with, to); });
+  };
+  ForEachOfSingleValues(unary, binary);
   for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
-    expect("gelu", [&](KernelSet& k, const ConstTensorRef& from, const TensorRef& to) {
-      k.Gelu(form, from, to);
-    });
+    expect("gelu", [&](KernelSet& k, const ConstTensorRef& from, const ConstTensorRef&,
+                       const TensorRef& to) { k.Gelu(form, from, to); });
   }
 }
 
