@@ -29,8 +29,8 @@ struct Launch {
 // InvalidArgument for a launch that the kernel does not allow; Internal for what a kernel must not
 // do, with its name, the block, the thread and the line: an access to what is not the GPU's or is
 // not aligned, to shared memory that nobody has written or that another thread writes meanwhile, a
-// barrier or shuffle that not all reach; with `accesses`, if not null, races in the GPU's memory.
-// Adds to `coverage`, if not null.
+// barrier or shuffle that not all reach, a loop without an end; with `accesses`, if not null, races
+// in the GPU's memory. Adds to `coverage`, if not null.
 absl::Status Run(const Kernel& kernel, const Launch& launch, const GlobalMemory& memory,
                  GlobalAccesses* accesses = nullptr, Coverage* coverage = nullptr);
 

@@ -238,6 +238,11 @@ TEST(MachineTest, AccessesOutsideOrUnalignedAreSeen) {
   ExpectFault("ld.param.u64 %rd2, [k_memory+8];", "beyond the parameters");
 }
 
+TEST(MachineTest, AKernelThatDoesNotEndIsStopped) {
+  ExpectFault("$loop: setp.eq.s32 %p1, %r0, 5; @%p1 bra $loop; ret;",
+              "thread 5, PTX line 17: `setp.eq.s32 %p1, %r0, 5`: it does not end");
+}
+
 TEST(MachineTest, LaunchesAreHeldToTheKernel) {
   std::vector<int32_t> memory(1000);
   EXPECT_THAT(RunBody("ret;", &memory, 257),

@@ -8,6 +8,10 @@
 namespace rubato::ptx {
 namespace {
 
+// Of a warp in a block, after which it is taken to go on for ever: a second, where our kernels take
+// milliseconds.
+constexpr int64_t kMostSteps = 20'000'000;
+
 constexpr int32_t kNowhere = std::numeric_limits<int32_t>::max();
 
 template <typename T>
@@ -69,6 +73,7 @@ void Warp::Begin(int64_t block, int64_t blocks) {
   std::fill(pcs_, pcs_ + kLanes, 0);
   alive_ = all_;
   parked_ = 0;
+  steps_ = 0;
 }
 
 Warp::Stop Warp::Run() {
@@ -123,6 +128,7 @@ bool Warp::RunGroup() {
   while (goes_on && pc_ < meets_) {
     const Instruction& instruction = kernel_.instructions[pc_];
     const uint32_t mask = Guarded(instruction);
+    if (++steps_ > kMostSteps) return Fault(First(group_), "it does not end");
     executed_ += size;
     reached_[pc_] = 1;
     switch (instruction.kind) {

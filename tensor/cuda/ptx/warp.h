@@ -78,6 +78,7 @@ class Warp {
   int32_t pc_ = 0;        // the group's
   int32_t meets_ = 0;     // where it meets others
   Piece piece_ = {0, 0};  // that was touched last
+  int64_t steps_ = 0;     // in the block
   int64_t executed_ = 0;
   std::vector<uint8_t> reached_;
   std::string fault_;
