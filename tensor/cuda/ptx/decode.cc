@@ -177,6 +177,9 @@ absl::Status Decoder::DecodeOne(const InstructionText& from) {
   } else {
     RUBATO_RETURN_IF_ERROR(DecodeCompute(from, &to));
   }
+  if (to.guard != kNone && (to.kind == Kind::kBarrier || to.kind == Kind::kShuffle)) {
+    return Error(from, "under a guard it is not known");
+  }
   Append(to, from);
   return absl::OkStatus();
 }

@@ -33,6 +33,7 @@ class EmbeddedKernels {
   FakeWork Prepare(const FakeLaunch& launch);
 
   const std::vector<ModuleText>& modules() const { return modules_; }
+
   // How much of them was run.
   struct Summary {
     int64_t kernels = 0, kernels_run = 0;

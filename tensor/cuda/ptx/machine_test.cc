@@ -266,6 +266,8 @@ TEST(DecodeTest, NamesWhatItDoesNotKnow) {
   expect("add.s32 %r1, %r99, 1;", "`%r99` is not known");
   expect("bra $nowhere;", "goes nowhere");
   expect("bar.sync 1;", "is not known");
+  expect("@%p1 bar.sync 0;", "under a guard");
+  expect("@!%p1 shfl.sync.down.b32 %r1, %r1, 1, 31, -1;", "under a guard");
   expect("bar.sync 0, 64;", "is not known");
   expect("ld.volatile.global.u32 %r1, [%rd0];", "is not known");
   expect("ld.global.u64 %r1, [%rd0];", "too short");
