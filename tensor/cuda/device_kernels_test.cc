@@ -123,7 +123,7 @@ class DeviceKernelsTest : public ::testing::TestWithParam<std::tuple<TestedGpu, 
 };
 
 TEST_P(DeviceKernelsTest, OfSingleValues) {
-  const int64_t n = 5003;
+  const int64_t n = 6007;
   const Values x = Draw(n, 1, 4), dy = Draw(n, 2);
   const TensorRef on_device = Send(x), dy_on_device = Send(dy);
   const auto unary = [&](const char* what, auto function) {
@@ -154,6 +154,55 @@ TEST_P(DeviceKernelsTest, OfSingleValues) {
   const TensorRef zeros = Send(x);
   kernels().SetToZero(zeros);
   EXPECT_EQ(Receive(zeros), Values(n, 0.0));
+}
+
+// Zeros of both signs, the least and the greatest numbers, and what is beyond them.
+TEST_P(DeviceKernelsTest, OfExtremeValues) {
+  const double least = dtype_ == DType::kFloat16 ? 0x1p-24 : 0x1p-133, greatest = 0x1.ep15;
+  Values each, x, dy;  // each with each
+  for (const double value : {0.0, least, 3 * least, 0x1p-14, 1.0, 4.0, 12.0, 100.0, greatest,
+                             static_cast<double>(INFINITY), static_cast<double>(NAN)}) {
+    each.insert(each.end(), {value, -value});
+  }
+  for (const double value : each) {
+    x.insert(x.end(), each.size(), value);
+    dy.insert(dy.end(), each.begin(), each.end());
+  }
+  const int64_t n = static_cast<int64_t>(x.size());
+  const TensorRef x_there = Send(x), dy_there = Send(dy);
+  const auto expect = [&](const char* what, auto call) {
+    Values exact(n);
+    const TensorRef result = Take(n);
+    call(CpuKernels(), x, dy, exact);
+    call(kernels(), x_there, dy_there, result);
+    const Values found = Receive(result),
+                 expected = Receive(Send(exact));  // as numbers of the type
+    for (int64_t i = 0; i < n; ++i) {
+      SCOPED_TRACE(absl::StrCat(what, " of ", x[i], " and ", dy[i]));
+      if (std::isnan(expected[i]) && std::isinf(x[i])) {
+        EXPECT_TRUE(std::isnan(found[i]) || found[i] == 0) << found[i];  // 0 times infinity
+      } else if (std::isnan(expected[i])) {
+        EXPECT_TRUE(std::isnan(found[i])) << found[i];
+      } else if (std::isinf(expected[i])) {
+        EXPECT_EQ(found[i], expected[i]);
+      } else {
+        EXPECT_NEAR(found[i], expected[i], (1e-5 + rounding_) * std::abs(expected[i]) + least);
+      }
+    }
+  };
+  const auto unary = [&](const char* what, auto function) {
+    expect(what, [&](KernelSet& k, const ConstTensorRef& from, const ConstTensorRef&,
+                     const TensorRef& to) { (k.*function)(from, to); });
+  };
+  const auto binary = [&](const char* what, auto function) {
+    expect(what, [&](KernelSet& k, const ConstTensorRef& from, const ConstTensorRef& with,
+                     const TensorRef& to) { (k.*function)(from, with, to); });
+  };
+  ForEachOfSingleValues(unary, binary);
+  for (const GeluForm form : {GeluForm::kExact, GeluForm::kTanh}) {
+    expect("gelu", [&](KernelSet& k, const ConstTensorRef& from, const ConstTensorRef&,
+                       const TensorRef& to) { k.Gelu(form, from, to); });
+  }
 }
 
 TEST_P(DeviceKernelsTest, DropoutDrawsTheSameNumbers) {

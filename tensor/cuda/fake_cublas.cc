@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "tensor/cuda/cublas.h"
+#include "tensor/cuda/fake_cuda.h"
 #include "tensor/half_float.h"
 
 namespace rubato {
@@ -163,7 +164,7 @@ cublasStatus_t Multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, cons
                         cublasLtMatrixLayout_t b_layout, const void* beta, const void* c,
                         cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t,
                         const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t bytes,
-                        cudaStream_t) {
+                        cudaStream_t stream) {
   FakeCublas& fake = TheFakeCublas();
   const cublasStatus_t entered = Enter("cublasLtMatmul");
   if (entered != CUBLAS_STATUS_SUCCESS) return entered;
@@ -200,24 +201,34 @@ cublasStatus_t Multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, cons
   const cublasStatus_t status = fake.products[algorithm->data[0]];
   if (status != CUBLAS_STATUS_SUCCESS) return status;
 
-  for (int64_t i = 0; i < lc.count; ++i) {
-    for (uint64_t column = 0; column < n; ++column) {
-      for (uint64_t row = 0; row < m; ++row) {
-        double sum = 0;
-        for (uint64_t j = 0; j < k; ++j) {
-          const int64_t in_a = ta ? row * la.leading + j : j * la.leading + row;
-          const int64_t in_b = tb ? j * lb.leading + column : column * lb.leading + j;
-          sum += static_cast<double>(Read(a, la.type, i * la.offset + in_a)) *
-                 Read(b, lb.type, i * lb.offset + in_b);
+  // Descriptions and layouts may change, or go, before a recording is replayed.
+  const auto multiply = [=, desc = desc, la = la, lb = lb, lc = lc,
+                         factor = *static_cast<const float*>(alpha),
+                         kept = *static_cast<const float*>(beta)] {
+    for (int64_t i = 0; i < lc.count; ++i) {
+      for (uint64_t column = 0; column < n; ++column) {
+        for (uint64_t row = 0; row < m; ++row) {
+          double sum = 0;
+          for (uint64_t j = 0; j < k; ++j) {
+            const int64_t in_a = ta ? row * la.leading + j : j * la.leading + row;
+            const int64_t in_b = tb ? j * lb.leading + column : column * lb.leading + j;
+            sum += static_cast<double>(Read(a, la.type, i * la.offset + in_a)) *
+                   Read(b, lb.type, i * lb.offset + in_b);
+          }
+          const int64_t at = i * lc.offset + column * lc.leading + row;
+          sum *= factor;
+          if (kept != 0) sum += kept * Read(c, lc.type, at);
+          if (adds) sum += Read(desc.bias, lc.type, row);
+          Write(d, lc.type, at, static_cast<float>(sum));
         }
-        const int64_t at = i * lc.offset + column * lc.leading + row;
-        sum *= *static_cast<const float*>(alpha);
-        const float factor = *static_cast<const float*>(beta);
-        if (factor != 0) sum += factor * Read(c, lc.type, at);
-        if (adds) sum += Read(desc.bias, lc.type, row);
-        Write(d, lc.type, at, static_cast<float>(sum));
       }
     }
+    return cudaSuccess;
+  };
+  if (stream == nullptr) {
+    multiply();
+  } else {
+    GiveToFakeStream(stream, multiply);
   }
   return CUBLAS_STATUS_SUCCESS;
 }

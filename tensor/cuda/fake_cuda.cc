@@ -13,9 +13,8 @@
 
 // What streams and their like are. One thread at a time uses the runtime, as one uses a Device.
 struct CUgraph_st {
-  std::vector<void (*)(void*)> functions;
-  std::vector<void*> arguments;
-  std::vector<CUstream_st*> streams;  // that take part
+  std::vector<rubato::FakeWork> work;  // in the order in which it was given, which is one of it
+  std::vector<CUstream_st*> streams;   // that take part
   bool is_broken = false;
 };
 struct CUgraphExec_st {
@@ -59,6 +58,11 @@ Runtime& TheRuntime() {
 std::map<const void*, std::string>& NamesOfKernels() {
   static auto* const names = new std::map<const void*, std::string>;
   return *names;
+}
+
+std::vector<const void*>& FatBinaries() {
+  static auto* const binaries = new std::vector<const void*>;
+  return *binaries;
 }
 
 cudaError_t Fail(cudaError_t error) { return TheRuntime().last = error; }
@@ -156,6 +160,23 @@ T* Count(T* thing) {
 
 FakeCuda& TheFakeCuda() { return TheRuntime().told; }
 
+cudaError_t GiveToFakeStream(cudaStream_t stream, FakeWork work) {
+  if (stream->capture != nullptr) {
+    stream->capture->work.push_back(std::move(work));
+    return cudaSuccess;
+  }
+  const cudaError_t error = work();
+  return error == cudaSuccess ? error : Fail(TheRuntime().fault = error);
+}
+
+const std::vector<const void*>& FakeFatBinaries() { return FatBinaries(); }
+
+std::vector<std::pair<const char*, int64_t>> FakeGpuMemory() {
+  std::vector<std::pair<const char*, int64_t>> memory;
+  for (char* begin : TheRuntime().of_gpus) memory.emplace_back(begin, TheRuntime().memory[begin]);
+  return memory;
+}
+
 }  // namespace rubato
 
 using rubato::Count;
@@ -165,6 +186,7 @@ using rubato::EnterStream;
 using rubato::EnterWait;
 using rubato::Fail;
 using rubato::GiveBack;
+using rubato::GiveToFakeStream;
 using rubato::IsThere;
 using rubato::NamesOfKernels;
 using rubato::Take;
@@ -232,9 +254,14 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
   if (error != cudaSuccess) return error;
   rubato::FakeCuda& told = TheRuntime().told;
   (kind == cudaMemcpyHostToDevice ? told.bytes_up : told.bytes_down) += bytes;
-  if (!IsThere(to, bytes) || !IsThere(from, bytes)) return Fail(cudaErrorInvalidValue);
-  if (stream->capture == nullptr) std::memcpy(to, from, bytes);
-  return cudaSuccess;
+  const void* const of_gpu = kind == cudaMemcpyHostToDevice ? to : from;
+  const void* const of_host = kind == cudaMemcpyHostToDevice ? from : to;
+  if (!IsThere(of_gpu, bytes)) return Fail(cudaErrorInvalidValue);
+  if (!told.copies_all_host && !IsThere(of_host, bytes)) return Fail(cudaErrorInvalidValue);
+  return GiveToFakeStream(stream, [=] {
+    std::memcpy(to, from, bytes);
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
@@ -255,13 +282,10 @@ cudaError_t cudaStreamQuery(cudaStream_t stream) {
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
   const cudaError_t error = EnterStream("cudaLaunchHostFunc", stream, false);
   if (error != cudaSuccess) return error;
-  if (stream->capture != nullptr) {
-    stream->capture->functions.push_back(function);
-    stream->capture->arguments.push_back(argument);
-  } else if (!TheRuntime().told.hangs) {
-    function(argument);
-  }
-  return cudaSuccess;
+  return GiveToFakeStream(stream, [=] {
+    if (!TheRuntime().told.hangs) function(argument);
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
@@ -333,8 +357,9 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
   const cudaError_t error = EnterStream("cudaGraphLaunch", stream, false);
   if (error != cudaSuccess) return error;
   if (exec->device != stream->device) return Fail(cudaErrorInvalidResourceHandle);
-  for (size_t i = 0; i < exec->graph.functions.size() && !TheRuntime().told.hangs; ++i) {
-    exec->graph.functions[i](exec->graph.arguments[i]);
+  for (const rubato::FakeWork& work : exec->graph.work) {
+    const cudaError_t status = GiveToFakeStream(stream, work);
+    if (status != cudaSuccess) return status;
   }
   return cudaSuccess;
 }
@@ -360,19 +385,23 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
 }
 // Limits of every GPU since compute capability 3.0 (CUDA C++ Programming Guide, compute
 // capabilities), and the shared memory of a block that nobody asked to be more.
-cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void**, size_t shared,
-                               cudaStream_t stream) {
+cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
+                               size_t shared, cudaStream_t stream) {
   const cudaError_t error = EnterStream("cudaLaunchKernel", stream, true);
   if (error != cudaSuccess) return error;
   if (grid.x < 1 || grid.x > 0x7fffffff || block.x < 1 || block.x > 1024 || shared > 48 << 10) {
     return Fail(cudaErrorInvalidConfiguration);
   }
-  ++TheRuntime().told.launches;
-  TheRuntime().told.kernels.push_back(NamesOfKernels()[kernel]);
-  return cudaSuccess;
+  rubato::FakeCuda& told = TheRuntime().told;
+  const std::string name = NamesOfKernels()[kernel];
+  ++told.launches;
+  told.kernels.push_back(name);
+  if (!told.prepares) return cudaSuccess;
+  return GiveToFakeStream(stream, told.prepares({name, grid, block, shared, arguments}));
 }
-void** __cudaRegisterFatBinary(void*) {
+void** __cudaRegisterFatBinary(void* binary) {
   static void* any = nullptr;
+  rubato::FatBinaries().push_back(binary);
   return &any;
 }
 void __cudaRegisterFatBinaryEnd(void**) {}

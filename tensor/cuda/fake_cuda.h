@@ -1,16 +1,29 @@
 // A CUDA runtime for tests, that is linked in the place of NVIDIA's: its GPUs have the host's
-// memory, do copies at once and kernels not at all. It holds calls to the rules of the CUDA Runtime
-// API and fails where it is told to.
+// memory, do copies at once, and kernels not at all unless it is told how. It holds calls to the
+// rules of the CUDA Runtime API and fails where it is told to.
 #ifndef RUBATO_TENSOR_CUDA_FAKE_CUDA_H_
 #define RUBATO_TENSOR_CUDA_FAKE_CUDA_H_
 
 #include <cuda_runtime.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace rubato {
+
+// Work of a stream. What it returns stays, as a fault of a kernel does.
+using FakeWork = std::function<cudaError_t()>;
+
+// A kernel's start. Where the arguments lie may change as soon as the call is over.
+struct FakeLaunch {
+  std::string kernel;  // the linker's name
+  dim3 grid, block;
+  size_t shared;
+  void** arguments;
+};
 
 struct FakeCuda {
   int devices = 2;
@@ -19,6 +32,8 @@ struct FakeCuda {
   cudaError_t error = cudaErrorUnknown;     // with which
   bool stays = false;                       // and so do all after it, as after a fault of a kernel
   bool hangs = false;                       // streams are never done
+  bool copies_all_host = false;             // also what was not taken as pinned memory
+  std::function<FakeWork(const FakeLaunch&)> prepares;  // what a kernel does; null: nothing
 
   std::vector<std::string> calls;        // names, in order
   int64_t launches = 0;                  // of kernels, in streams or recordings
@@ -29,6 +44,15 @@ struct FakeCuda {
 
 // The runtime's one state, as it is now. What it is told anew holds from then on.
 FakeCuda& TheFakeCuda();
+
+// Does it now or, where the stream is recorded, when the recording is replayed.
+cudaError_t GiveToFakeStream(cudaStream_t stream, FakeWork work);
+
+// What of the program's kernels was registered: __fatBinC_Wrapper_t of fatbinary_section.h.
+const std::vector<const void*>& FakeFatBinaries();
+
+// The GPUs' memory that is taken, with lengths.
+std::vector<std::pair<const char*, int64_t>> FakeGpuMemory();
 
 }  // namespace rubato
 

@@ -1,46 +1,77 @@
-// A GPU's kernels, emulated, against the CPU's in float64, at sizes of many blocks, of rows longer
-// than blocks have threads, and of lengths that nothing divides. What goldens of PyTorch hold, at
-// smaller sizes, is tested with the layers.
+// A GPU's kernels, emulated in float64 and on a real one in its own types, against the CPU's in
+// float64, at sizes of many blocks, of rows longer than blocks have threads, and of lengths that
+// nothing divides. What goldens of PyTorch hold, at smaller sizes, is tested with the layers.
 #include "tensor/cuda/gpu_kernels.h"
 
 #include <cmath>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/random.h"
 #include "gtest/gtest.h"
-#include "tensor/cuda/emulated_device.h"
+#include "tensor/cuda/rounded_kernels.h"
 #include "tensor/cuda/single_value_kernels.h"
+#include "tensor/cuda/tested_gpu.h"
 
 namespace rubato {
 namespace {
 
 using Values = std::vector<double>;
 
-Values Draw(int64_t n, uint64_t key) {
-  RandomStream stream(key);
-  Values values(n);
-  for (double& value : values) value = stream.Uniform(-1, 1);
-  return values;
-}
-
 TensorRef As(Values& values, const Shape& shape) { return TensorRef(values).Reshaped(shape); }
 ConstTensorRef As(const Values& values, const Shape& shape) {
   return ConstTensorRef(values).Reshaped(shape);
 }
 
-class GpuKernelsTest : public ::testing::TestWithParam<uint64_t> {
+struct Parameter {
+  TestedGpu gpu;
+  uint64_t seed;  // of the emulated one
+  DType dtype = DType::kFloat64;
+};
+
+// The distance of neighbours of 1, or what is left of some thousand roundings on the way.
+double RoundingOf(DType dtype) {
+  return dtype == DType::kBFloat16  ? 0x1p-7
+         : dtype == DType::kFloat16 ? 0x1p-10
+         : dtype == DType::kFloat32 ? 4e-6
+                                    : 1e-12;
+}
+
+class GpuKernelsTest : public ::testing::TestWithParam<Parameter> {
  protected:
-  GpuKernelsTest() {
+  void SetUp() override {
+    const std::string absent = WhyAbsent(GetParam().gpu);
+    if (!absent.empty()) GTEST_SKIP() << absent;
+    Open();
+  }
+
+  void Open() {
     EmulatedDeviceOptions options;
-    options.seed = GetParam();
+    options.seed = GetParam().seed;
     options.columns = 100000;
     // What the library has no algorithm for is done in another way, to the same values.
-    options.library = GetParam() == 3   ? EmulatedLibrary::kNoBias
-                      : GetParam() == 4 ? EmulatedLibrary::kNothing
-                                        : EmulatedLibrary::kWhole;
-    device_ = MakeEmulatedDevice(options);
+    options.library = options.seed == 3   ? EmulatedLibrary::kNoBias
+                      : options.seed == 4 ? EmulatedLibrary::kNothing
+                                          : EmulatedLibrary::kWhole;
+    absl::StatusOr<std::unique_ptr<Device>> device = OpenTested(GetParam().gpu, options);
+    ASSERT_TRUE(device.ok()) << device.status();
+    device_ = *std::move(device);
+  }
+
+  bool IsReal() const { return GetParam().gpu == TestedGpu::kReal; }
+
+  // For a real GPU, multiples of 1/128, which are numbers of all its types.
+  Values Draw(int64_t n, uint64_t key) const {
+    RandomStream stream(key);
+    Values values(n);
+    for (double& value : values) {
+      value = stream.Uniform(-1, 1);
+      if (IsReal()) value = std::round(value * 128) / 128;
+    }
+    return values;
   }
 
   // That call(kernels, outputs), with outputs of these sizes, gives the same by both sets, but for
@@ -51,16 +82,63 @@ class GpuKernelsTest : public ::testing::TestWithParam<uint64_t> {
     for (int64_t size : sizes) expected.emplace_back(size, 77.0);
     found = expected;
     call(CpuKernels(), expected);
-    call(device_->kernels(), found);
-    device_->Synchronize();
+    std::vector<DType> dtypes(sizes.size(), DType::kFloat64);
+    if (IsReal()) {
+      Open();  // a call takes memory
+      RoundedKernels kernels(device_.get(), GetParam().dtype);
+      call(kernels, found);
+      for (size_t k = 0; k < sizes.size(); ++k) dtypes[k] = kernels.TypeOf(found[k].data());
+    } else {
+      call(device_->kernels(), found);
+      device_->Synchronize();
+    }
     for (size_t k = 0; k < sizes.size(); ++k) {
       double greatest = 0;
       for (double value : expected[k]) greatest = std::max(greatest, std::abs(value));
       for (size_t i = 0; i < expected[k].size(); ++i) {
-        ASSERT_NEAR(found[k][i], expected[k][i], 1e-12 * (1 + greatest))
+        ASSERT_NEAR(found[k][i], expected[k][i], RoundingOf(dtypes[k]) * (1 + greatest))
             << what << ", output " << k << ", value " << i;
       }
     }
+  }
+
+  void CheckPlanes(int64_t n, int64_t plane) {
+    const int64_t channels = 6, size = n * channels * plane;
+    const Shape shape = {n, channels, plane};
+    const Values x = Draw(size, 1), dy = Draw(size, 2), weight = Draw(channels, 3),
+                 bias = Draw(channels, 4), mean = Draw(channels, 5), variance(channels, 0.7);
+    const auto check = [&](const char* what, int64_t sets, auto forward, auto backward) {
+      ExpectAlike(what, {size, 2 * sets},
+                  [&](KernelSet& k, auto& out) { forward(k, As(out[0], shape), out[1]); });
+      Values statistics(2 * sets), y(size);
+      forward(CpuKernels(), As(y, shape), statistics);
+      ExpectAlike(what, {size, channels, channels}, [&](KernelSet& k, auto& out) {
+        backward(k, statistics, As(out[0], shape), out[1], out[2]);
+      });
+    };
+    check(
+        "group norm", n * 3,
+        [&](KernelSet& k, TensorRef y, TensorRef statistics) {
+          k.GroupNorm(3, As(x, shape), weight, bias, 1e-5, y, statistics);
+        },
+        [&](KernelSet& k, const Values& s, TensorRef dx, TensorRef dweight, TensorRef dbias) {
+          k.GroupNormBackward(3, As(x, shape), weight, s, As(dy, shape), dx, dweight, dbias);
+        });
+    check(
+        "batch norm", channels,
+        [&](KernelSet& k, TensorRef y, TensorRef statistics) {
+          k.BatchNorm(As(x, shape), weight, bias, 1e-5, y, statistics);
+        },
+        [&](KernelSet& k, const Values& s, TensorRef dx, TensorRef dweight, TensorRef dbias) {
+          k.BatchNormBackward(As(x, shape), weight, s, As(dy, shape), dx, dweight, dbias);
+        });
+    ExpectAlike("batch norm by statistics", {size}, [&](KernelSet& k, auto& out) {
+      k.BatchNormByStatistics(As(x, shape), weight, bias, mean, variance, 1e-5, As(out[0], shape));
+    });
+    const Values statistics = {0.5, 2, -1, 0.25, 3, 1, 0, 4, 1, 1, 2, 0.5};
+    ExpectAlike("averages", {2 * channels}, [&](KernelSet& k, auto& out) {
+      k.BatchAverages(statistics, n, plane, 1e-5, out[0]);
+    });
   }
 
   // Memory until the test ends: a device's work is done later.
@@ -74,7 +152,7 @@ class GpuKernelsTest : public ::testing::TestWithParam<uint64_t> {
 };
 
 TEST_P(GpuKernelsTest, OfSingleValues) {
-  const int64_t n = 5003;
+  const int64_t n = 6007;  // the last block's threads have up to eight values each
   Values x = Draw(n, 1), dy = Draw(n, 2);
   for (double& value : x) value *= 4;
   const auto unary = [&](const char* what, auto function) {
@@ -103,8 +181,9 @@ TEST_P(GpuKernelsTest, DropoutDrawsTheSameNumbers) {
 }
 
 TEST_P(GpuKernelsTest, OfRowsAndColumns) {
-  for (const auto& [rows, columns] : {std::make_pair(1, 3000), std::make_pair(1500, 3),
-                                      std::make_pair(517, 70), std::make_pair(33, 33)}) {
+  for (const auto& [rows, columns] :
+       {std::make_pair(1, 3000), std::make_pair(2500, 3), std::make_pair(517, 70),
+        std::make_pair(33, 33), std::make_pair(2, 8069)}) {
     const int64_t n = int64_t{rows} * columns;
     const Shape shape = {rows, columns};
     const Values x = Draw(n, 1), dy = Draw(n, 2), row = Draw(columns, 3);
@@ -142,48 +221,12 @@ TEST_P(GpuKernelsTest, OfLinearLayers) {
   }
 }
 
-TEST_P(GpuKernelsTest, OfPlanes) {
-  const int64_t n = 5, channels = 6, plane = 307, size = n * channels * plane;
-  const Shape shape = {n, channels, plane};
-  const Values x = Draw(size, 1), dy = Draw(size, 2), weight = Draw(channels, 3),
-               bias = Draw(channels, 4), mean = Draw(channels, 5), variance(channels, 0.7);
-  const auto check = [&](const char* what, int64_t sets, auto forward, auto backward) {
-    ExpectAlike(what, {size, 2 * sets},
-                [&](KernelSet& k, auto& out) { forward(k, As(out[0], shape), out[1]); });
-    Values statistics(2 * sets), y(size);
-    forward(CpuKernels(), As(y, shape), statistics);
-    ExpectAlike(what, {size, channels, channels}, [&](KernelSet& k, auto& out) {
-      backward(k, statistics, As(out[0], shape), out[1], out[2]);
-    });
-  };
-  check(
-      "group norm", n * 3,
-      [&](KernelSet& k, TensorRef y, TensorRef statistics) {
-        k.GroupNorm(3, As(x, shape), weight, bias, 1e-5, y, statistics);
-      },
-      [&](KernelSet& k, const Values& s, TensorRef dx, TensorRef dweight, TensorRef dbias) {
-        k.GroupNormBackward(3, As(x, shape), weight, s, As(dy, shape), dx, dweight, dbias);
-      });
-  check(
-      "batch norm", channels,
-      [&](KernelSet& k, TensorRef y, TensorRef statistics) {
-        k.BatchNorm(As(x, shape), weight, bias, 1e-5, y, statistics);
-      },
-      [&](KernelSet& k, const Values& s, TensorRef dx, TensorRef dweight, TensorRef dbias) {
-        k.BatchNormBackward(As(x, shape), weight, s, As(dy, shape), dx, dweight, dbias);
-      });
-  ExpectAlike("batch norm by statistics", {size}, [&](KernelSet& k, auto& out) {
-    k.BatchNormByStatistics(As(x, shape), weight, bias, mean, variance, 1e-5, As(out[0], shape));
-  });
-  const Values statistics = {0.5, 2, -1, 0.25, 3, 1, 0, 4, 1, 1, 2, 0.5};
-  ExpectAlike("averages", {2 * channels}, [&](KernelSet& k, auto& out) {
-    k.BatchAverages(statistics, n, plane, 1e-5, out[0]);
-  });
-}
+TEST_P(GpuKernelsTest, OfPlanes) { CheckPlanes(5, 307); }
+TEST_P(GpuKernelsTest, OfLargePlanes) { CheckPlanes(2, 6083); }
 
 TEST_P(GpuKernelsTest, OfWindows) {
   for (const Window& w : {Window{23, 31, 2, 2, 0}, Window{23, 31, 3, 2, 1}, Window{9, 7, 5, 1, 2},
-                          Window{8, 8, 3, 3, 0}}) {
+                          Window{8, 8, 3, 3, 0}, Window{61, 59, 3, 1, 1}}) {
     const int64_t planes = 14, in = planes * w.plane(), out_size = planes * w.out_plane();
     const Values x = Draw(in, 1), dy = Draw(out_size, 2);
     Values y(out_size);
@@ -244,29 +287,32 @@ TEST_P(GpuKernelsTest, OfTexts) {
   });
   // More examples than heads, and fewer; rows longer than a block.
   for (const auto& [n, head_count, places] :
-       {std::make_tuple(3, 2, 37), std::make_tuple(2, 3, 20), std::make_tuple(1, 1, 300)}) {
+       {std::make_tuple(3, 2, 37), std::make_tuple(2, 3, 20), std::make_tuple(1, 1, 300),
+        std::make_tuple(1, 1, 1100)}) {
     const int64_t heads = head_count;  // a binding cannot be captured
     const int64_t size = 4, c = heads * size, values = int64_t{n} * places * c;
     const Values qkv = Draw(3 * values, 4), d = Draw(values, 5);
     const Shape in = {n, places, 3 * c}, out_shape = {n, places, c};
     const int64_t scores = int64_t{n} * heads * places * places;
+    const int64_t scratch = std::max(scores, device_->kernels().AttentionScratch(n, heads, places));
     for (const bool causal : {false, true}) {
       ExpectAlike("attention", {values, scores}, [&](KernelSet& k, auto& out) {
         k.ScaledDotProductAttention(heads, causal, As(qkv, in), As(out[0], out_shape), out[1],
-                                    *Keep(scores));
+                                    *Keep(scratch));
       });
       Values y(values), p(scores);
       CpuKernels().ScaledDotProductAttention(heads, causal, As(qkv, in), As(y, out_shape), p,
                                              TensorRef());
       ExpectAlike("attention backward", {3 * values}, [&](KernelSet& k, auto& out) {
         k.ScaledDotProductAttentionBackward(heads, causal, As(qkv, in), p, As(d, out_shape),
-                                            As(out[0], in), *Keep(scores));
+                                            As(out[0], in), *Keep(scratch));
       });
     }
   }
 }
 
 TEST_P(GpuKernelsTest, OfLosses) {
+  if (IsReal()) return;  // device_kernels_test has them in its types
   const int64_t rows = 700;
   for (const int64_t classes : {3, 65, 1000}) {
     const Values logits = Draw(rows * classes, 1);
@@ -300,8 +346,23 @@ TEST_P(GpuKernelsTest, OfLosses) {
   for (size_t i = 0; i < found.size(); ++i) ASSERT_NEAR(found[i], expected[i], 1e-12);
 }
 
+std::string NameOf(const ::testing::TestParamInfo<Parameter>& info) {
+  return info.param.gpu == TestedGpu::kReal ? std::string(DTypeName(info.param.dtype))
+                                            : absl::StrCat(info.param.seed);
+}
+
 // Orders of work, blocks and threads.
-INSTANTIATE_TEST_SUITE_P(Seeds, GpuKernelsTest, ::testing::Values(1, 2, 3, 4));
+INSTANTIATE_TEST_SUITE_P(Seeds, GpuKernelsTest,
+                         ::testing::Values(Parameter{TestedGpu::kEmulated, 1},
+                                           Parameter{TestedGpu::kEmulated, 2},
+                                           Parameter{TestedGpu::kEmulated, 3},
+                                           Parameter{TestedGpu::kEmulated, 4}),
+                         NameOf);
+INSTANTIATE_TEST_SUITE_P(Gpu, GpuKernelsTest,
+                         ::testing::Values(Parameter{TestedGpu::kReal, 1, DType::kFloat32},
+                                           Parameter{TestedGpu::kReal, 1, DType::kBFloat16},
+                                           Parameter{TestedGpu::kReal, 1, DType::kFloat16}),
+                         NameOf);
 
 }  // namespace
 }  // namespace rubato

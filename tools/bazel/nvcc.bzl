@@ -12,8 +12,12 @@ _TARGETS = [
     "arch=compute_120,code=sm_120",
 ]
 
+# Those whose PTX is not embedded.
+_OTHERS = ["80", "100", "120"]
+
 def nvcc_object(name, src, hdrs, table, table_maker):
-    """NAME.o of a .cu file, to be listed in a cc_library's srcs.
+    """NAME.o of a .cu file, to be listed in a cc_library's srcs; and NAME.80.ptx and so on, the PTX
+    of which the machine code of each architecture was made, but for that which is embedded.
 
     Args:
       name: of the rule.
@@ -26,7 +30,7 @@ def nvcc_object(name, src, hdrs, table, table_maker):
     native.genrule(
         name = name,
         srcs = [src, table_maker] + hdrs,
-        outs = [name + ".o", table],
+        outs = [name + ".o", table] + ["%s.%s.ptx" % (name, other) for other in _OTHERS],
         cmd = "mkdir -p %s && " % kept + " ".join(
             [CUDA + "/bin/nvcc", "-std=c++17", "-O3", "-I.", "-Werror=all-warnings"] +
             ["-gencode=" + target for target in _TARGETS] +
@@ -35,5 +39,9 @@ def nvcc_object(name, src, hdrs, table, table_maker):
         ) + (" > %s/log 2>&1 || { cat %s/log >&2; exit 1; }; " % (kept, kept)) +
         ("/usr/bin/python3 $(location %s) $$(%s/bin/nvcc --version | sed -n 's/.*, V//p') %s/log %s " %
          (table_maker, CUDA, kept, kept)) +
-        ("> $(location %s) && rm -r %s" % (table, kept)),
+        ("> $(location %s) && " % table) +
+        "".join([
+            "mv %s/*_%s.ptx $(location %s.%s.ptx) && " % (kept, other, name, other)
+            for other in _OTHERS
+        ]) + "rm -r %s" % kept,
     )
