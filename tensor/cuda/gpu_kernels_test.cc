@@ -259,8 +259,8 @@ TEST_P(GpuKernelsTest, OfTexts) {
       CpuKernels().ScaledDotProductAttention(heads, causal, As(qkv, in), As(y, out_shape), p,
                                              TensorRef());
       ExpectAlike("attention backward", {3 * values}, [&](KernelSet& k, auto& out) {
-        k.ScaledDotProductAttentionBackward(heads, causal, As(qkv, in), p, As(d, out_shape),
-                                            As(out[0], in), *Keep(scores));
+        k.ScaledDotProductAttentionBackward(heads, causal, As(qkv, in), As(y, out_shape), p,
+                                            As(d, out_shape), As(out[0], in), *Keep(scores));
       });
     }
   }
