@@ -9,6 +9,13 @@
 
 namespace rubato {
 
+// A layer of it, as the next two functions have it, on values of `dtype`.
+struct Attention {
+  int64_t heads, places, channels;
+  bool causal;
+  DType dtype;
+};
+
 // Scaled dot-product attention of several heads: Vaswani et al., "Attention is all you need", 2017,
 // eq. 1. x: (n, places, 3 channels), each place's queries, keys and values behind one another, a
 // head having channels / heads of each; y: (n, places, channels). With `causal` a place sees itself

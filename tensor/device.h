@@ -48,6 +48,10 @@ class Device {
   virtual std::string description() const = 0;  // "NVIDIA H100 (GPU 0)"
   virtual DeviceKernels& kernels() = 0;
 
+  // The library that attention has been given to since it was first planned, "cuDNN 9.19.0", for
+  // its bits are others; empty if it is products and a softmax.
+  virtual std::string fused_by() const { return ""; }
+
   // Memory of the device, and of the host where the device reads and writes it by itself; aligned
   // to 256 bytes, until the device goes. ResourceExhausted, saying how much there was.
   virtual absl::StatusOr<void*> Allocate(int64_t bytes) = 0;

@@ -12,11 +12,17 @@
 
 #include <cstdint>
 
+#include "tensor/attention.h"
 #include "tensor/convolution.h"
 #include "tensor/kernels.h"
 #include "tensor/tensor.h"
 
 namespace rubato {
+
+// What attention keeps for its backward, and scratch of either function: values of its type.
+struct AttentionMemory {
+  int64_t saved, scratch;
+};
 
 class KernelSet {
  public:
@@ -40,14 +46,16 @@ class KernelSet {
                               const TensorRef& dx, const TensorRef& dweight, const TensorRef& dbias,
                               const TensorRef& scratch) = 0;
 
-  // Values of scratch of both functions, for a batch of n.
-  virtual int64_t AttentionScratch(int64_t n, int64_t heads, int64_t places) const = 0;
+  // What the two functions need for a batch of n; the same at each call, and for n examples no less
+  // than for fewer.
+  virtual AttentionMemory MemoryOf(const Attention& attention, int64_t n) const = 0;
+  // `saved` is probabilities, or what the kernels have in their place.
   virtual void ScaledDotProductAttention(int64_t heads, bool causal, const ConstTensorRef& x,
-                                         const TensorRef& y, const TensorRef& probabilities,
+                                         const TensorRef& y, const TensorRef& saved,
                                          const TensorRef& scratch) = 0;
   virtual void ScaledDotProductAttentionBackward(int64_t heads, bool causal,
-                                                 const ConstTensorRef& x,
-                                                 const ConstTensorRef& probabilities,
+                                                 const ConstTensorRef& x, const ConstTensorRef& y,
+                                                 const ConstTensorRef& saved,
                                                  const ConstTensorRef& dy, const TensorRef& dx,
                                                  const TensorRef& scratch) = 0;
 

@@ -18,7 +18,8 @@ loader.exec_module(gpu_check)
 PASSED = """[==========] 4 tests from 1 test suite ran. (812 ms total)
 [  PASSED  ] 4 tests.
 """
-STEP = {"model": "m", "batch": 16, "accumulate": 1, "device": "cuda, bf16, NVIDIA H200, cuBLAS 13.1",
+STEP = {"model": "m", "batch": 16, "accumulate": 1,
+        "device": "cuda, bf16, NVIDIA H200, cuBLAS 13.1, cuDNN 9.19",
         "samples_per_second": 800.0, "milliseconds": 20.0, "gflops": 400000.0, "parameters": 5,
         "arena_bytes": 7}
 SERVED = {"model": "m", "batch": 16, "accumulate": 16, "threads": 1, "device": "cuda",
@@ -56,6 +57,8 @@ class Recorded:
             return 0, PASSED
         if "tools/scripts/step_in_pytorch" in command:
             return 0, json.dumps(PYTORCH)
+        if "RUBATO_ATTENTION=products" in command:
+            return 0, json.dumps({**STEP, "samples_per_second": 500.0})
         if "products" in command:
             return 0, json.dumps(PRODUCTS)
         if "--servers" in command:
@@ -107,6 +110,10 @@ class TableTest(unittest.TestCase):
                          ("at least 0.95 of cuBLAS alone, at each shape",
                           "500.0 TFLOP/s, least ratio 0.900 of 2, 0.960 together; results 1.0e-03 "
                           "apart: not reached"))
+        self.assertEqual(rows[f"{gpt}, batch 16, attention by cuDNN"],
+                         ("at least 1.2 of attention as products and a softmax",
+                          "800.0 samples/s in 0.00 GB, 500.0 as products in 0.00 GB, ratio 1.60: "
+                          "reached"))
         self.assertEqual(rows["quickstart async"],
                          ("", "loss 2.000 to 0.500, test accuracy 0.9500, 1234 samples/s"))
 
@@ -161,6 +168,12 @@ class TableTest(unittest.TestCase):
         self.assertEqual(rows["resnet18 on 32x32, bf16, batch 256, local step, eager PyTorch"][1],
                          "5 parameters, 800.0 samples/s without the update, 400.0 TFLOP/s; PyTorch: "
                          "not measured: No module named 'torch'")
+
+    def test_attention_that_cudnn_does_not_take_is_told(self):
+        found = json.dumps({**STEP, "device": "cuda, bf16, NVIDIA H200, cuBLAS 13.1"})
+        check, rows, _ = self.take({"bench step": (0, found)})
+        self.assertEqual(rows["char_gpt of 124 M parameters, bf16, batch 16, attention by cuDNN"][1],
+                         "not by cuDNN: cuda, bf16, NVIDIA H200, cuBLAS 13.1")
 
     def test_steps_that_overflow_are_told_and_have_no_loss(self):
         with tempfile.TemporaryDirectory() as folder:

@@ -28,8 +28,8 @@ class Cpu final : public KernelSet {
   int64_t ConvolutionScratch(const Convolution& convolution, int64_t n) const override {
     return rubato::ConvolutionScratch(convolution, n);
   }
-  int64_t AttentionScratch(int64_t, int64_t, int64_t places) const override {
-    return places * places;
+  AttentionMemory MemoryOf(const Attention& a, int64_t n) const override {
+    return {n * a.heads * a.places * a.places, a.places * a.places};
   }
   void Dropout(const uint64_t* key, double p, const ConstTensorRef& x,
                const TensorRef& y) override {
@@ -51,7 +51,7 @@ class Cpu final : public KernelSet {
     rubato::ScaledDotProductAttention(heads, causal, x, y, probabilities);
   }
   void ScaledDotProductAttentionBackward(int64_t heads, bool causal, const ConstTensorRef& x,
-                                         const ConstTensorRef& probabilities,
+                                         const ConstTensorRef&, const ConstTensorRef& probabilities,
                                          const ConstTensorRef& dy, const TensorRef& dx,
                                          const TensorRef& scratch) override {
     rubato::ScaledDotProductAttentionBackward(heads, causal, x, probabilities, dy, dx, scratch);

@@ -88,7 +88,7 @@ class Clock {
 
 class ClockedDevice;
 
-class ClockedQueue {
+class ClockedQueue : public NoFusedAttention {
  public:
   static constexpr bool kHasDouble = false;
 

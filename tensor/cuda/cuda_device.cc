@@ -3,6 +3,7 @@
 #include <cuda_runtime.h>
 
 #include <array>
+#include <cstdio>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "common/base/host_memory.h"
 #include "common/base/monotonic.h"
 #include "common/base/status.h"
+#include "tensor/cuda/attention_library.h"
 #include "tensor/cuda/cublas.h"
 #include "tensor/cuda/cuda_check.h"
 #include "tensor/cuda/cuda_queue.h"
@@ -49,10 +51,11 @@ class CudaDevice final : public Device {
   CudaDevice(int index, absl::Duration patience) : index_(index), patience_(patience) {}
   ~CudaDevice() override;
 
-  absl::Status Open(ProductPrecision precision);
+  absl::Status Open(ProductPrecision precision, AttentionForm attention);
 
   std::string description() const override { return description_; }
   DeviceKernels& kernels() override { return *kernels_; }
+  std::string fused_by() const override { return attention_ == nullptr ? "" : attention_->used(); }
 
   absl::StatusOr<void*> Allocate(int64_t bytes) override;
   absl::StatusOr<void*> AllocatePinned(int64_t bytes) override;
@@ -144,13 +147,14 @@ class CudaDevice final : public Device {
   std::vector<void*> memory_, pinned_;
   std::vector<cudaGraphExec_t> recordings_;
   std::unique_ptr<CublasHandle> cublas_;
+  std::unique_ptr<AttentionLibrary> attention_;  // or null
   std::unique_ptr<CudaQueue> queue_;
   std::unique_ptr<DeviceKernels> kernels_;
   absl::Mutex mutex_;
   int64_t signals_ ABSL_GUARDED_BY(mutex_) = 0;
 };
 
-absl::Status CudaDevice::Open(ProductPrecision precision) {
+absl::Status CudaDevice::Open(ProductPrecision precision, AttentionForm attention) {
   RUBATO_RETURN_IF_ERROR(CudaStatus(cudaSetDevice(index_), "the choice of a GPU"));
   cudaDeviceProp properties;
   RUBATO_RETURN_IF_ERROR(
@@ -169,7 +173,18 @@ absl::Status CudaDevice::Open(ProductPrecision precision) {
   }
   RUBATO_ASSIGN_OR_RETURN(void* const workspace, Allocate(CublasHandle::kWorkspaceBytes));
   RUBATO_ASSIGN_OR_RETURN(cublas_, CublasHandle::Create(precision, workspace));
-  queue_ = std::make_unique<CudaQueue>(index_, At(Stream::kCompute), cublas_.get());
+  if (attention == AttentionForm::kFused) {
+    absl::StatusOr<std::unique_ptr<AttentionLibrary>> library =
+        OpenCudnnAttention(properties.major, At(Stream::kCompute));
+    if (library.ok()) {
+      attention_ = *std::move(library);
+    } else {
+      std::fprintf(stderr, "warning: on the GPU: attention is products and a softmax: %s\n",
+                   std::string(library.status().message()).c_str());
+    }
+  }
+  queue_ =
+      std::make_unique<CudaQueue>(index_, At(Stream::kCompute), cublas_.get(), attention_.get());
   kernels_ = MakeCudaKernels(queue_.get());
   return absl::OkStatus();
 }
@@ -186,6 +201,7 @@ CudaDevice::~CudaDevice() {
   }
   for (cudaGraphExec_t recording : recordings_) cudaGraphExecDestroy(recording);
   kernels_.reset();
+  attention_.reset();
   cublas_.reset();
   for (void* memory : memory_) cudaFree(memory);
   for (void* memory : pinned_) cudaFreeHost(memory);
@@ -262,6 +278,18 @@ bool CudaQueue::MultiplyByCublas(const Product& product) {
   return cublas_.Multiply(product, stream_);
 }
 
+int64_t CudaQueue::AttentionWorkspace(const Attention& attention, int64_t n) const {
+  const bool is_half = BytesOf(attention.dtype) < BytesOf(DType::kFloat32);
+  if (attention_ == nullptr || !is_half) return -1;
+  CheckCuda(cudaSetDevice(index_), "the choice of a GPU");
+  return attention_->Workspace(attention, n);
+}
+
+void CudaQueue::Attend(const FusedAttention& fused) {
+  CheckCuda(cudaSetDevice(index_), "the choice of a GPU");
+  attention_->Attend(fused);
+}
+
 absl::StatusOr<int> CountGpus() {
   int count = 0;
   const cudaError_t error = cudaGetDeviceCount(&count);
@@ -286,9 +314,9 @@ absl::StatusOr<std::string> GpuModel(int index) {
 }
 
 absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int index, ProductPrecision precision,
-                                                absl::Duration patience) {
+                                                AttentionForm attention, absl::Duration patience) {
   auto device = std::make_unique<CudaDevice>(index, patience);
-  RUBATO_RETURN_IF_ERROR(device->Open(precision));
+  RUBATO_RETURN_IF_ERROR(device->Open(precision, attention));
   return device;
 }
 

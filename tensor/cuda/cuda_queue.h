@@ -6,21 +6,23 @@
 #include <cstdint>
 #include <memory>
 
+#include "tensor/cuda/fused_attention.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"
 
 namespace rubato {
 
-class CublasHandle;  // cublas.h
+class AttentionLibrary;  // attention_library.h
+class CublasHandle;      // cublas.h
 
 // A GPU's stream of kernels and products.
 class CudaQueue {
  public:
   static constexpr bool kHasDouble = false;
 
-  // Of GPU `index`. Both must outlive it.
-  CudaQueue(int index, cudaStream_t stream, CublasHandle* cublas)
-      : index_(index), stream_(stream), cublas_(*cublas) {}
+  // Of GPU `index`. All must outlive it; attention may be null.
+  CudaQueue(int index, cudaStream_t stream, CublasHandle* cublas, AttentionLibrary* attention)
+      : index_(index), stream_(stream), cublas_(*cublas), attention_(attention) {}
 
   // Defined in cuda_launch.h, for nvcc.
   template <typename Kernel>
@@ -29,6 +31,10 @@ class CudaQueue {
   // Defined in gpu_kernels.cu, likewise: what cuBLAS has no algorithm for is done by a kernel.
   void Multiply(const Product& product);
 
+  // By the library, of half floats.
+  int64_t AttentionWorkspace(const Attention& attention, int64_t n) const;
+  void Attend(const FusedAttention& fused);
+
  private:
   // By cuBLAS. False if it has no algorithm.
   bool MultiplyByCublas(const Product& product);
@@ -36,6 +42,7 @@ class CudaQueue {
   const int index_;
   const cudaStream_t stream_;
   CublasHandle& cublas_;
+  AttentionLibrary* const attention_;
 };
 
 std::unique_ptr<DeviceKernels> MakeCudaKernels(CudaQueue* queue);

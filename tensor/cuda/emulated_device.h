@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <memory>
 
+#include "tensor/cuda/fused_attention.h"
 #include "tensor/cuda/gpu_kernels.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"
@@ -20,6 +21,7 @@ struct EmulatedDeviceOptions {
   int64_t memory_bytes = int64_t{4} << 30;
   int64_t reserved_bytes = 0;
   EmulatedLibrary library = EmulatedLibrary::kWhole;
+  AttentionForm attention = AttentionForm::kProducts;
   int64_t columns = kColumns;  // see ConvolutionKernels
 };
 

@@ -7,6 +7,7 @@
 
 #include "tensor/cpu/gemm.h"
 #include "tensor/cuda/numbers.h"
+#include "tensor/cuda/plain_attention.h"
 #include "tensor/cuda/plain_product.h"
 #include "tensor/cuda/product_contract.h"
 
@@ -88,6 +89,23 @@ bool EmulatedQueue::AskLibrary(const Product& product) {
     });
   });
   return true;
+}
+
+int64_t EmulatedQueue::AttentionWorkspace(const Attention& attention, int64_t n) {
+  const bool is_half = attention.dtype == DType::kBFloat16 || attention.dtype == DType::kFloat16;
+  if (attention_ == AttentionForm::kProducts || !is_half) return -1;
+  has_fused_ = true;
+  return PlainAttentionWorkspace(attention, n);
+}
+
+void EmulatedQueue::Attend(const FusedAttention& fused) {
+  Give(Stream::kCompute, [fused] {
+    if (fused.attention.dtype == DType::kBFloat16) {
+      AttendPlainly<BFloat16>(fused);
+    } else {
+      AttendPlainly<Float16>(fused);
+    }
+  });
 }
 
 void EmulatedQueue::Give(Stream stream, std::function<void()> work) {

@@ -10,6 +10,7 @@
 #include "common/base/random.h"
 #include "tensor/cuda/block.h"
 #include "tensor/cuda/emulated_device.h"
+#include "tensor/cuda/fused_attention.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"
 
@@ -23,8 +24,9 @@ class EmulatedQueue {
   static constexpr bool kHasDouble = true;
 
   EmulatedQueue(ProductPrecision precision, uint64_t seed,
-                EmulatedLibrary library = EmulatedLibrary::kWhole)
-      : precision_(precision), library_(library), random_(seed) {}
+                EmulatedLibrary library = EmulatedLibrary::kWhole,
+                AttentionForm attention = AttentionForm::kProducts)
+      : precision_(precision), library_(library), attention_(attention), random_(seed) {}
 
   template <typename Kernel>
   void Launch(int64_t blocks, int threads, const Kernel& kernel) {
@@ -39,6 +41,11 @@ class EmulatedQueue {
   }
 
   void Multiply(const Product& product);
+
+  // Of half floats, if it is asked for.
+  int64_t AttentionWorkspace(const Attention& attention, int64_t n);
+  void Attend(const FusedAttention& fused);
+  bool has_fused() const { return has_fused_; }  // whether there has been any, planned or done
 
   void Give(Stream stream, std::function<void()> work);
   void Order(Stream waiting, Stream other);
@@ -68,6 +75,8 @@ class EmulatedQueue {
 
   const ProductPrecision precision_;
   const EmulatedLibrary library_;
+  const AttentionForm attention_;
+  bool has_fused_ = false;
   RandomStream random_;
   std::array<std::deque<Piece>, kStreams> streams_;
   std::array<int64_t, kStreams> given_ = {}, done_ = {};

@@ -304,8 +304,8 @@ TEST_P(GpuKernelsTest, OfTexts) {
       CpuKernels().ScaledDotProductAttention(heads, causal, As(qkv, in), As(y, out_shape), p,
                                              TensorRef());
       ExpectAlike("attention backward", {3 * values}, [&](KernelSet& k, auto& out) {
-        k.ScaledDotProductAttentionBackward(heads, causal, As(qkv, in), p, As(d, out_shape),
-                                            As(out[0], in), *Keep(scratch));
+        k.ScaledDotProductAttentionBackward(heads, causal, As(qkv, in), As(y, out_shape), p,
+                                            As(d, out_shape), As(out[0], in), *Keep(scratch));
       });
     }
   }

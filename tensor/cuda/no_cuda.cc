@@ -17,7 +17,8 @@ absl::StatusOr<int> CountGpus() { return NotBuilt(); }
 
 absl::StatusOr<std::string> GpuModel(int) { return NotBuilt(); }
 
-absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int, ProductPrecision, absl::Duration) {
+absl::StatusOr<std::unique_ptr<Device>> OpenGpu(int, ProductPrecision, AttentionForm,
+                                                absl::Duration) {
   return NotBuilt();
 }
 

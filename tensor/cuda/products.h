@@ -9,6 +9,7 @@
 #include "tensor/cuda/block.h"
 #include "tensor/cuda/divisor.h"
 #include "tensor/cuda/elementwise.h"
+#include "tensor/cuda/fused_attention.h"
 #include "tensor/cuda/numbers.h"
 #include "tensor/cuda/product.h"
 #include "tensor/device.h"
@@ -174,19 +175,26 @@ class ProductKernels : public virtual DeviceKernels {
     queue_.Multiply(product);
   }
 
-  int64_t AttentionScratch(int64_t n, int64_t heads, int64_t places) const override {
+  AttentionMemory MemoryOf(const Attention& a, int64_t n) const override {
+    const int64_t workspace = queue_.AttentionWorkspace(a, n), rows = n * a.heads * a.places;
+    if (workspace >= 0) {
+      const int64_t bytes = BytesOf(a.dtype);
+      return {rows * BytesOf(DType::kFloat32) / bytes, (workspace + bytes - 1) / bytes};
+    }
     // Forward, in half floats: one matrix in float32 takes the room of two.
-    return std::max<int64_t>(n * heads, 2) * places * places;
+    return {rows * a.places, std::max<int64_t>(n * a.heads, 2) * a.places * a.places};
   }
 
   void ScaledDotProductAttention(int64_t heads, bool causal, const ConstTensorRef& x,
-                                 const TensorRef& y, const TensorRef& probabilities,
+                                 const TensorRef& y, const TensorRef& saved,
                                  const TensorRef& scratch) override {
+    const FusedAttention fused = Fused(heads, causal, x, y, saved, {}, {}, scratch);
+    if (queue_.AttentionWorkspace(fused.attention, fused.n) >= 0) return queue_.Attend(fused);
     const attention::Layout l = {x.dim(0), heads, x.dim(1), x.dim(2) / 3};
     ByType<Queue>(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
       using A = Wide<T>;
-      T* const p = Pointer<T>(probabilities);
+      T* const p = Pointer<T>(saved);
       // Scores of half floats are in float32, of so many matrices at a time as scratch has room
       // for. Others lie where the probabilities will, all of them.
       constexpr bool kInPlace = std::is_same_v<T, A>;
@@ -229,13 +237,15 @@ class ProductKernels : public virtual DeviceKernels {
   }
 
   void ScaledDotProductAttentionBackward(int64_t heads, bool causal, const ConstTensorRef& x,
-                                         const ConstTensorRef& probabilities,
+                                         const ConstTensorRef& y, const ConstTensorRef& saved,
                                          const ConstTensorRef& dy, const TensorRef& dx,
                                          const TensorRef& scratch) override {
+    const FusedAttention fused = Fused(heads, causal, x, y, saved, dy, dx, scratch);
+    if (queue_.AttentionWorkspace(fused.attention, fused.n) >= 0) return queue_.Attend(fused);
     const attention::Layout l = {x.dim(0), heads, x.dim(1), x.dim(2) / 3};
     ByType<Queue>(x.dtype(), [&](auto zero) {
       using T = decltype(zero);
-      const T* const p = Pointer<T>(probabilities);
+      const T* const p = Pointer<T>(saved);
       T* const ds = Pointer<T>(scratch);
       const auto multiply = [&](Transpose ta, Transpose tb, int64_t n, int64_t k, Matrix a,
                                 Matrix b, Matrix c) {
@@ -272,6 +282,20 @@ class ProductKernels : public virtual DeviceKernels {
   }
 
  private:
+  static FusedAttention Fused(int64_t heads, bool causal, const ConstTensorRef& x,
+                              const ConstTensorRef& y, const ConstTensorRef& saved,
+                              const ConstTensorRef& dy, const ConstTensorRef& dx,
+                              const ConstTensorRef& scratch) {
+    const auto written = [](const ConstTensorRef& t) { return const_cast<void*>(t.address()); };
+    return {{heads, x.dim(1), x.dim(2) / 3, causal, x.dtype()},
+            x.dim(0),
+            x.address(),
+            written(y),
+            static_cast<float*>(written(saved)),
+            dy.address(),
+            written(dx),
+            written(scratch)};
+  }
   static Matrix All(const ConstTensorRef& tensor, int64_t pitch) {
     return {tensor.address(), tensor.dtype(), pitch, 0};
   }

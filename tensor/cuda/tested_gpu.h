@@ -20,10 +20,10 @@ inline std::string WhyAbsent(TestedGpu gpu) {
   return std::string(CountGpus().status().message());
 }
 
-// Of the options, a real GPU takes the precision alone.
+// Of the options, a real GPU takes the precision and the form of attention alone.
 inline absl::StatusOr<std::unique_ptr<Device>> OpenTested(
     TestedGpu gpu, const EmulatedDeviceOptions& options = {}) {
-  if (gpu == TestedGpu::kReal) return OpenGpu(0, options.precision);
+  if (gpu == TestedGpu::kReal) return OpenGpu(0, options.precision, options.attention);
   return MakeEmulatedDevice(options);
 }
 

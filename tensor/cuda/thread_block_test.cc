@@ -108,7 +108,7 @@ class ThreadBlock {
   Memory& shared_;
 };
 
-class ThreadQueue {
+class ThreadQueue : public NoFusedAttention {
  public:
   static constexpr bool kHasDouble = true;
 
@@ -129,7 +129,7 @@ class ThreadQueue {
   void Multiply(const Product& product) { LaunchPlainProduct(*this, product); }
 };
 
-class LoopQueue {
+class LoopQueue : public NoFusedAttention {
  public:
   static constexpr bool kHasDouble = true;
 
@@ -197,10 +197,10 @@ TEST(ThreadBlockTest, AttentionForwardAndBackward) {
   const Shape in = {n, places, 3 * channels}, shape = {n, places, channels};
   ExpectSameBits(
       {places * channels, places * places, places * 3 * channels}, [&](KernelSet& k, auto& out) {
-        Values scratch(k.AttentionScratch(n, heads, places));
+        Values scratch(k.MemoryOf({heads, places, channels, true, DType::kFloat32}, n).scratch);
         k.ScaledDotProductAttention(heads, true, As(x, in), As(out[0], shape), out[1], scratch);
-        k.ScaledDotProductAttentionBackward(heads, true, As(x, in), out[1], As(dy, shape),
-                                            As(out[2], in), scratch);
+        k.ScaledDotProductAttentionBackward(heads, true, As(x, in), As(out[0], shape), out[1],
+                                            As(dy, shape), As(out[2], in), scratch);
       });
 }
 

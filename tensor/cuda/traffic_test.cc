@@ -72,7 +72,7 @@ class CountedMemory {
 };
 
 // Runs kernels at once, and compares. It has no library of products.
-class TracingQueue {
+class TracingQueue : public NoFusedAttention {
  public:
   static constexpr bool kHasDouble = false;
 
@@ -197,8 +197,9 @@ void Cases::Products() {
     });
     Run([&] {
       kernels().ScaledDotProductAttentionBackward(
-          heads, causal, T({n, places, 3 * channels}), T({n, heads, places, places}),
-          T({n, places, channels}), T({n, places, 3 * channels}), T({scratch}));
+          heads, causal, T({n, places, 3 * channels}), T({n, places, channels}),
+          T({n, heads, places, places}), T({n, places, channels}), T({n, places, 3 * channels}),
+          T({scratch}));
     });
   }
 }

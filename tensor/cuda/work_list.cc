@@ -20,7 +20,8 @@ class ListingQueue {
  public:
   static constexpr bool kHasDouble = false;
 
-  explicit ListingQueue(std::vector<Work>* work) : work_(*work) {}
+  ListingQueue(std::vector<Work>* work, AttentionForm attention)
+      : work_(*work), attention_(attention) {}
 
   template <typename Kernel>
   void Launch(int64_t blocks, int threads, const Kernel& kernel) {
@@ -42,10 +43,22 @@ class ListingQueue {
     });
   }
 
+  int64_t AttentionWorkspace(const Attention& attention, int64_t n) const {
+    const bool is_fused = attention_ == AttentionForm::kFused && BytesOf(attention.dtype) == 2;
+    return is_fused ? CudnnAttentionWorkspace(attention, n) : -1;
+  }
+  void Attend(const FusedAttention& fused) {
+    Work work = {Work::kAttention, Stream::kCompute};
+    work.is_attention = true;
+    work.attention = fused;
+    work_.push_back(std::move(work));
+  }
+
   void set_in_attention(bool value) { in_attention_ = value; }
 
  private:
   std::vector<Work>& work_;
+  const AttentionForm attention_;
   bool in_attention_ = false;
 };
 
@@ -55,18 +68,18 @@ class ListingKernels final : public GpuKernels<ListingQueue> {
   explicit ListingKernels(ListingQueue* queue) : GpuKernels(queue), queue_(*queue) {}
 
   void ScaledDotProductAttention(int64_t heads, bool causal, const ConstTensorRef& x,
-                                 const TensorRef& y, const TensorRef& probabilities,
+                                 const TensorRef& y, const TensorRef& saved,
                                  const TensorRef& scratch) override {
     queue_.set_in_attention(true);
-    GpuKernels::ScaledDotProductAttention(heads, causal, x, y, probabilities, scratch);
+    GpuKernels::ScaledDotProductAttention(heads, causal, x, y, saved, scratch);
     queue_.set_in_attention(false);
   }
   void ScaledDotProductAttentionBackward(int64_t heads, bool causal, const ConstTensorRef& x,
-                                         const ConstTensorRef& probabilities,
+                                         const ConstTensorRef& y, const ConstTensorRef& saved,
                                          const ConstTensorRef& dy, const TensorRef& dx,
                                          const TensorRef& scratch) override {
     queue_.set_in_attention(true);
-    GpuKernels::ScaledDotProductAttentionBackward(heads, causal, x, probabilities, dy, dx, scratch);
+    GpuKernels::ScaledDotProductAttentionBackward(heads, causal, x, y, saved, dy, dx, scratch);
     queue_.set_in_attention(false);
   }
 
@@ -76,7 +89,8 @@ class ListingKernels final : public GpuKernels<ListingQueue> {
 
 class WorkList final : public Device {
  public:
-  explicit WorkList(std::vector<Work>* work) : work_(*work), queue_(work), kernels_(&queue_) {}
+  WorkList(std::vector<Work>* work, AttentionForm attention)
+      : work_(*work), queue_(work, attention), kernels_(&queue_) {}
   ~WorkList() override {
     for (const auto& [memory, bytes] : memory_) munmap(memory, bytes);
   }
@@ -142,8 +156,8 @@ class WorkList final : public Device {
 
 }  // namespace
 
-std::unique_ptr<Device> MakeWorkList(std::vector<Work>* work) {
-  return std::make_unique<WorkList>(work);
+std::unique_ptr<Device> MakeWorkList(std::vector<Work>* work, AttentionForm attention) {
+  return std::make_unique<WorkList>(work, attention);
 }
 
 std::vector<Product> ProductsOf(const std::vector<Work>& work) {

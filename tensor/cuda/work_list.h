@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "tensor/cuda/fused_attention.h"
 #include "tensor/cuda/product.h"
 #include "tensor/cuda/traffic.h"
 #include "tensor/device.h"
@@ -16,7 +17,7 @@ namespace rubato {
 
 // One piece of work, in the order in which a device is given it.
 struct Work {
-  enum Kind { kKernel, kProduct, kUpload, kDownload, kOrder, kSignal };
+  enum Kind { kKernel, kProduct, kAttention, kUpload, kDownload, kOrder, kSignal };
 
   Kind kind;
   Stream stream;
@@ -28,13 +29,17 @@ struct Work {
   int threads = 0;
   Traffic traffic = {};
   std::optional<Product> product = {};  // kProduct: for cuBLAS
-  int64_t bytes = 0;                    // kUpload, kDownload
+  // kAttention: for cuDNN; of `attention`, backward if it has a dx.
+  std::optional<FusedAttention> attention = {};
+  int64_t bytes = 0;  // kUpload, kDownload
 };
 
 // A device that computes nothing and has any amount of memory: what it is given it appends to
 // `work`, and what is recorded each time that it is replayed. Addresses are aligned as a GPU's
-// would be; nothing is there. `work` must outlive the device.
-std::unique_ptr<Device> MakeWorkList(std::vector<Work>* work);
+// would be; nothing is there. Fused attention is that of half floats, with cuDNN's workspace
+// (CudnnAttentionWorkspace). `work` must outlive the device.
+std::unique_ptr<Device> MakeWorkList(std::vector<Work>* work,
+                                     AttentionForm attention = AttentionForm::kProducts);
 
 // The products among it, in order.
 std::vector<Product> ProductsOf(const std::vector<Work>& work);

@@ -1,6 +1,7 @@
 #include "tools/bench/reckoned_step.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <string>
 #include <utility>
@@ -119,8 +120,9 @@ TEST(ReckonedStep, KnowsEveryKernelsRegisters) {
       const nlohmann::json object = Reckoned(subject);
       for (const nlohmann::json& row : object["work"]) {
         const std::string name = row["name"];
-        const bool is_kernel =
-            name.find(" x ") == std::string::npos && name.find("the GPU") == std::string::npos;
+        const bool is_kernel = name.find(" x ") == std::string::npos &&
+                               name.find("the GPU") == std::string::npos &&
+                               name.find("attention, ") == std::string::npos;
         EXPECT_EQ(row.contains("registers"), is_kernel) << model << ' ' << precision << ' ' << row;
       }
     }
@@ -160,6 +162,42 @@ TEST(Reckoning, IsBoundByWhatTakesLongest) {
   kernel.kernel = "ForEachIndex<Combine<BFloat16,Addition>>";
   kernel.threads = 256;
   EXPECT_NEAR(SecondsOf(kernel), (2.0 * 16384 * 768 + 4 * 768) / 3.35e12, 1e-12);
+}
+
+// By pencil: 2 examples of 3 heads of 8 channels and 10 places, of which 55 pairs are seen.
+TEST(ReckonedStep, HasAttentionInOnePieceAndAsProducts) {
+  BenchSubject subject;
+  subject.model = "{preset: char_gpt, blocks: 2, heads: 3, channels: 24}";
+  subject.shape = {10};
+  subject.batch = 2;
+  subject.precision = "bf16";
+  const nlohmann::json fused = Reckoned(subject);
+  const double values = 2 * 10 * 24, rows = 2 * 3 * 10, scores = 2 * 3 * 55;
+  int found = 0;
+  for (const nlohmann::json& row : fused["work"]) {
+    const bool is_backward = row["name"] == "attention, backward";
+    if (!is_backward && row["name"] != "attention, forward") {
+      EXPECT_NE(row["part"], "softmax and attention") << row;
+      continue;
+    }
+    ++found;
+    EXPECT_EQ(row["times"], 2);
+    // Queries, keys, values and results; backward all of them and their gradients, and that of
+    // scores to and fro; a float32 a row.
+    const double bytes = is_backward ? 2 * 8 * values + 2 * 2 * scores : 2 * 4 * values;
+    EXPECT_EQ(row["bytes"], 2 * (bytes + 4 * rows));
+    EXPECT_EQ(row["flop"], 2 * (is_backward ? 5 : 2) * 2 * scores * 8);
+  }
+  EXPECT_EQ(found, 2);
+  setenv(kAttentionVariable, "products", 1);
+  const nlohmann::json products = Reckoned(subject);
+  unsetenv(kAttentionVariable);
+  bool has_softmax = false;
+  for (const nlohmann::json& row : products["work"]) {
+    has_softmax = has_softmax || row["name"] == "SoftmaxRow<BFloat16>";
+    EXPECT_NE(row["name"], "attention, forward");
+  }
+  EXPECT_TRUE(has_softmax);
 }
 
 // What waits for another stream begins when that is done; what does not is beside it.

@@ -55,6 +55,8 @@ class Reckoner {
       OfKernel(work, &row);
     } else if (work.kind == Work::kProduct) {
       OfProduct(*work.product, &row);
+    } else if (work.kind == Work::kAttention) {
+      OfAttention(*work.attention, &row);
     } else {
       row.name = work.kind == Work::kUpload ? "to the GPU" : "from the GPU";
       row.bytes = static_cast<double>(work.bytes);
@@ -93,6 +95,26 @@ class Reckoner {
                                                                 : gpu_.float32;
     row->seconds = kLaunchSeconds +
                    std::max({row->bytes / gpu_.memory_bytes, row->operations / peak, kLoadSeconds});
+  }
+
+  // Its operands cross the memory once. Backward, the gradient by all scores that are seen does so
+  // twice: cuDNN's deterministic algorithm. Two products forward, five backward.
+  void OfAttention(const FusedAttention& fused, ReckonedRow* row) const {
+    const Attention& a = fused.attention;
+    const bool is_backward = fused.dx != nullptr;
+    const double size = static_cast<double>(BytesOf(a.dtype));
+    const double places = static_cast<double>(fused.n * a.places);
+    const double rows = places * static_cast<double>(a.heads);
+    const double scores =
+        rows * (a.causal ? (static_cast<double>(a.places) + 1) / 2 : static_cast<double>(a.places));
+    const double values = places * static_cast<double>(a.channels);
+    row->name = is_backward ? "attention, backward" : "attention, forward";
+    row->bytes = (is_backward ? 8 : 4) * values * size + rows * sizeof(float) +
+                 (is_backward ? 2 * scores * size : 0);
+    row->operations =
+        (is_backward ? 5 : 2) * 2 * scores * static_cast<double>(a.channels / a.heads);
+    row->seconds = kLaunchSeconds + std::max({row->bytes / gpu_.memory_bytes,
+                                              row->operations / gpu_.half, kLoadSeconds});
   }
 
   const PublishedGpu& gpu_;

@@ -50,8 +50,8 @@ struct Reckoning {
 
 // A kernel takes as long as the longest of: its bytes at the memory's speed, what its loads under
 // way let through (tensor/cuda/kernel_table.txt, by `facts`), one load, its operations at the
-// peak. A product likewise, without the second. Each piece of work begins kLaunchSeconds after
-// what its stream had before.
+// peak. A product, and attention in one piece, likewise, without the second. Each piece of work
+// begins kLaunchSeconds after what its stream had before.
 Reckoning Reckon(const std::vector<Work>& work, const PublishedGpu& gpu, ProductPrecision precision,
                  const std::map<std::string, KernelFacts>& facts);
 

@@ -59,8 +59,8 @@ absl::StatusOr<std::vector<LayerTime>> TimeLayers(const BenchSetup& setup, int64
     };
     std::vector<float> x = node.input == 0 ? setup.features : make(SizeOf(in)),
                        y = make(SizeOf(out)), dy = make(SizeOf(out)), dx = make(SizeOf(in)),
-                       saved = make(layer.saved_size(n)),
-                       scratch = make(layer.scratch_size(CpuKernels(), n)),
+                       saved = make(layer.saved_size(CpuKernels(), DType::kFloat32, n)),
+                       scratch = make(layer.scratch_size(CpuKernels(), DType::kFloat32, n)),
                        gradient(node.parameters);
     const uint64_t key = 0;
     LayerContext context;
@@ -92,7 +92,7 @@ std::string OnGpu(const StepBench& bench, const BenchSetup& setup, double second
     object["model"] = bench.model;
     object["batch"] = bench.batch;
     object["accumulate"] = bench.accumulate;
-    object["device"] = setup.device.numerics();
+    object["device"] = setup.device.numerics(model.fused_by());
     object["step"] = kStepOnGpu;
     object["samples_per_second"] = rate;
     object["milliseconds"] = seconds * 1e3;
@@ -110,8 +110,8 @@ std::string OnGpu(const StepBench& bench, const BenchSetup& setup, double second
       "memory   %.1f MB of the GPU's\n",
       bench.model, model.trainable_count(), bench.batch,
       bench.accumulate > 1 ? absl::StrCat(", ", bench.accumulate, " of them a step") : "",
-      setup.device.numerics(), seconds * 1e3, rate, kStepOnGpu, operations / seconds * 1e-9,
-      static_cast<double>(model.memory_bytes()) * 1e-6);
+      setup.device.numerics(model.fused_by()), seconds * 1e3, rate, kStepOnGpu,
+      operations / seconds * 1e-9, static_cast<double>(model.memory_bytes()) * 1e-6);
 }
 
 // A step as often as `bench.seconds` allow, from PyTorch's initial parameters. The median.

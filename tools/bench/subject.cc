@@ -50,7 +50,7 @@ absl::StatusOr<BenchSetup> MakeSetup(const BenchSubject& subject) {
   Complete(job.mutable_model(), &reader.report());
   RUBATO_RETURN_IF_ERROR(reader.report().ToStatus());
   setup.model = job.model();
-  setup.numbers = NumbersOf(job.device().precision());
+  RUBATO_ASSIGN_OR_RETURN(setup.numbers, NumbersOf(job.device().precision()));
   if (subject.opens_device) {
     RUBATO_ASSIGN_OR_RETURN(setup.device, ComputeDevice::Choose(job.device(), /*local_rank=*/0));
   }

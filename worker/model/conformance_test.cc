@@ -28,6 +28,7 @@ struct Precision {
   DType dtype;
   ProductPrecision products;
   double rounding;  // the distance of neighbours of 1
+  AttentionForm attention = AttentionForm::kProducts;
 };
 constexpr Precision kPrecisions[] = {
     {"float64", DType::kFloat64, ProductPrecision::kFloat32, 0x1p-52},
@@ -35,11 +36,14 @@ constexpr Precision kPrecisions[] = {
     {"tf32", DType::kFloat32, ProductPrecision::kTf32, 0x1p-10},
     {"bf16", DType::kBFloat16, ProductPrecision::kFloat32, 0x1p-7},
     {"fp16", DType::kFloat16, ProductPrecision::kFloat32, 0x1p-10},
+    {"bf16_fused", DType::kBFloat16, ProductPrecision::kFloat32, 0x1p-7, AttentionForm::kFused},
+    {"fp16_fused", DType::kFloat16, ProductPrecision::kFloat32, 0x1p-10, AttentionForm::kFused},
 };
 
-absl::StatusOr<std::unique_ptr<Device>> Open(TestedGpu gpu, ProductPrecision products) {
+absl::StatusOr<std::unique_ptr<Device>> Open(TestedGpu gpu, const Precision& precision) {
   EmulatedDeviceOptions options;
-  options.precision = products;
+  options.precision = precision.products;
+  options.attention = precision.attention;
   options.columns = 300;  // convolutions take few examples at a time
   return OpenTested(gpu, options);
 }
@@ -188,7 +192,7 @@ void ExpectPyTorchs(const Case& c, TestedGpu gpu, const Precision& precision) {
     call.dx = values((*reference)->Backward(call.parameters, call.dparameters, [](int64_t) {}));
   };
   const Tolerance<T> tolerance(exactly, c.call, precision.rounding);
-  const auto device = Open(gpu, precision.products);
+  const auto device = Open(gpu, precision);
   RUBATO_ASSERT_OK(device);
   DeviceNetwork network(c.text, shape, c.shape[0] + 2, precision.dtype, device->get());
   Call<T> call = Convert<T>(c.call);

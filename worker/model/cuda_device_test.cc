@@ -13,6 +13,7 @@
 #include "gtest/gtest.h"
 #include "tensor/cuda/fake_cublas.h"
 #include "tensor/cuda/fake_cuda.h"
+#include "tensor/cuda/fake_cudnn.h"
 #include "worker/model/model.h"
 #include "worker/model/preset_trajectory.h"
 
@@ -25,7 +26,7 @@ constexpr int64_t kBatch = 4;
 
 absl::StatusOr<std::unique_ptr<Model>> Open(int gpu, absl::Duration patience = kGpuPatience) {
   absl::StatusOr<std::unique_ptr<Device>> device =
-      OpenGpu(gpu, ProductPrecision::kFloat32, patience);
+      OpenGpu(gpu, ProductPrecision::kFloat32, AttentionForm::kFused, patience);
   if (!device.ok()) return device.status();
   const proto::Model model = ParseModel(
       "layers { linear { out_features: 8 } } layers { relu {} } layers { dropout { p: 0.5 } } "
@@ -47,6 +48,8 @@ class CudaDeviceTest : public ::testing::Test {
   CudaDeviceTest() {
     fake_ = FakeCuda();
     ResetFakeCublas();
+    TheFakeCudnn() = FakeCudnn();
+    TheFakeCudnn().is_there = true;
   }
 
   FakeCuda& fake_ = TheFakeCuda();
@@ -100,7 +103,8 @@ TEST_F(CudaDeviceTest, GivesUpOnAGpuThatHangs) {
         Step(**model);
       },
       ::testing::ExitedWithCode(1), "^error: on the GPU: a step has not moved for .*hangs.*\n$");
-  auto device = OpenGpu(0, ProductPrecision::kFloat32, absl::ZeroDuration());
+  auto device =
+      OpenGpu(0, ProductPrecision::kFloat32, AttentionForm::kProducts, absl::ZeroDuration());
   RUBATO_ASSERT_OK(device);
   EXPECT_EXIT(
       {
@@ -117,6 +121,47 @@ TEST_F(CudaDeviceTest, LeavesRoomForWhatCudaTakesLater) {
                                HasSubstr("beside 0.50 GiB that its libraries take")));
   fake_.memory_bytes = int64_t{600} << 20;
   RUBATO_EXPECT_OK(Open(0));
+}
+
+// Results of half floats are named by cuDNN's version where attention has been given to it, and
+// there alone: its bits are others.
+TEST_F(CudaDeviceTest, GivesAttentionToCudnnWhereItIsThereAndTakesIt) {
+  struct Found {
+    std::string fused_by, said;
+    size_t runs;
+  };
+  const auto find = [](DType dtype, bool is_there, bool refuses) {
+    TheFakeCudnn() = {is_there, refuses, {}};
+    testing::internal::CaptureStderr();
+    Objective objective{3};
+    objective.places = 7;
+    auto model =
+        Model::Create(ParseModel("preset: PRESET_CHAR_GPT blocks: 2 heads: 2 channels: 16"), {7},
+                      objective, kBatch, dtype, Purpose::kTraining,
+                      *OpenGpu(0, ProductPrecision::kFloat32, AttentionForm::kFused));
+    RUBATO_EXPECT_OK(model);
+    std::vector<float> features(kBatch * 7), parameters((*model)->parameter_count()),
+        gradient(parameters.size());
+    const std::vector<int32_t> labels(kBatch * 7);
+    (*model)->Gradient(parameters, features, {labels, {}}, 1, TensorRef(gradient), [](int64_t) {});
+    Found found = {(*model)->fused_by(), "", TheFakeCudnn().runs.size()};
+    found.said = testing::internal::GetCapturedStderr();
+    return found;
+  };
+  const Found fused = find(DType::kBFloat16, true, false);
+  EXPECT_EQ(fused.fused_by, "cuDNN 9.0.1");
+  EXPECT_EQ(fused.runs, 4u);
+  EXPECT_EQ(fused.said, "");
+  const Found absent = find(DType::kBFloat16, false, false);
+  EXPECT_EQ(absent.fused_by, "");
+  EXPECT_EQ(absent.runs, 0u);
+  EXPECT_EQ(absent.said,
+            "warning: on the GPU: attention is products and a softmax: there is none\n");
+  for (const Found& other :
+       {find(DType::kBFloat16, true, true), find(DType::kFloat32, true, false)}) {
+    EXPECT_EQ(other.fused_by, "");
+    EXPECT_EQ(other.runs, 0u);
+  }
 }
 
 TEST_F(CudaDeviceTest, NamesTheLibraryThatIsThere) {

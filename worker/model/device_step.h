@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <vector>
 
@@ -44,6 +45,7 @@ class DeviceStep {
   const Graph& graph() const { return network_->graph(); }
   int64_t memory_bytes() const { return bytes_; }  // of the device
   int keeps() const { return keeps_; }
+  std::string fused_by() const { return device_->fused_by(); }
 
   // See Model.
   void OnNewParameters() { ++version_; }

@@ -284,6 +284,52 @@ TEST_P(DeviceStepTest, HalfFloatsComeNearFloat32) {
   }
 }
 
+// Of scores one number a row is kept, and gradients are as near to float32's. Batches are those
+// that memory was planned for, and smaller ones.
+TEST_P(DeviceStepTest, FusedAttentionComesNearFloat32InLessMemory) {
+  const int64_t n = 3, places = 40, classes = 5;
+  const proto::Model config = ParseModel("preset: PRESET_CHAR_GPT blocks: 2 heads: 2 channels: 32");
+  Objective objective{classes};
+  objective.places = places;
+  auto reference = Model::Create(config, {places}, objective, n);
+  RUBATO_ASSERT_OK(reference);
+  RandomStream stream(5);
+  std::vector<float> features(n * places), parameters((*reference)->parameter_count());
+  std::vector<int32_t> labels(n * places);
+  for (float& value : features) value = static_cast<float>(stream.Below(classes));
+  for (int32_t& label : labels) label = static_cast<int32_t>(stream.Below(classes));
+  for (float& value : parameters) value = stream.Uniform(-0.2f, 0.2f);
+  for (const auto& [dtype, rounding] :
+       {std::make_pair(DType::kBFloat16, 0x1p-8), std::make_pair(DType::kFloat16, 0x1p-11)}) {
+    EmulatedDeviceOptions options;
+    auto products = OnGpu(GetParam(), config, {places}, objective, n, dtype, options);
+    options.attention = AttentionForm::kFused;
+    auto fused = OnGpu(GetParam(), config, {places}, objective, n, dtype, options);
+    RUBATO_ASSERT_OK(products);
+    RUBATO_ASSERT_OK(fused);
+    const bool is_fused = !(*fused)->fused_by().empty();  // of cuDNN, where that is there
+    EXPECT_TRUE(is_fused || GetParam() == TestedGpu::kReal);
+    EXPECT_EQ((*products)->fused_by(), "");
+    const int64_t probabilities = 2 * n * 2 * places * places * BytesOf(dtype);
+    if (is_fused) {
+      EXPECT_LT((*fused)->memory_bytes(), (*products)->memory_bytes() - probabilities / 2);
+    }
+    for (const int64_t batch : {n, n, n, int64_t{1}}) {
+      const absl::Span<const float> some(features.data(), batch * places);
+      const absl::Span<const int32_t> few(labels.data(), batch * places);
+      std::vector<float> expected(parameters.size()), gradient(parameters.size());
+      (*reference)->Gradient(parameters, some, {few, {}}, 9, TensorRef(expected), kIgnore);
+      (*fused)->Gradient(parameters, some, {few, {}}, 9, TensorRef(gradient), kIgnore);
+      double difference = 0, norm = 0;
+      for (size_t i = 0; i < gradient.size(); ++i) {
+        difference += std::pow(double{gradient[i]} - expected[i], 2);
+        norm += double{expected[i]} * expected[i];
+      }
+      EXPECT_LT(std::sqrt(difference / norm), 25 * rounding) << DTypeName(dtype) << ' ' << batch;
+    }
+  }
+}
+
 // A loss of 2^17 times float16's smallest step: nothing is left of its gradient unscaled.
 TEST_P(DeviceStepTest, InFloat16SmallGradientsSurviveByScalingAndOverflowsAreSeen) {
   Problem p;

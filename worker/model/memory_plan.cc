@@ -14,6 +14,7 @@ class Planner {
           DType dtype)
       : graph_(graph),
         kernels_(kernels),
+        dtype_(dtype),
         statistic_(std::max<int64_t>(1, BytesOf(DType::kFloat32) / BytesOf(dtype))),
         n_(max_batch),
         nodes_(static_cast<int>(graph.nodes.size())),
@@ -201,10 +202,10 @@ class Planner {
     for (int i = 0; i < nodes_; ++i) {
       const Layer* layer = graph_.nodes[i].layer.get();
       const int back = std::max(step_of_[i], i);
-      const int64_t saved =
-          layer == nullptr ? 0
-                           : layer->saved_size(n_) * (layer->SavesStatistics() ? statistic_ : 1);
-      const int64_t scratch = layer == nullptr ? 0 : layer->scratch_size(kernels_, n_);
+      const int64_t saved = layer == nullptr ? 0
+                                             : layer->saved_size(kernels_, dtype_, n_) *
+                                                   (layer->SavesStatistics() ? statistic_ : 1);
+      const int64_t scratch = layer == nullptr ? 0 : layer->scratch_size(kernels_, dtype_, n_);
       requests.push_back({saved, i, back});
       requests.push_back({scratch, i, i});
       requests.push_back({scratch, back, back});
@@ -223,6 +224,7 @@ class Planner {
 
   const Graph& graph_;
   const KernelSet& kernels_;
+  const DType dtype_;
   const int64_t statistic_;  // values in the place of one
   const int64_t n_;
   const int nodes_;

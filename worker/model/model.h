@@ -66,6 +66,8 @@ class Model {
     return device_step_ != nullptr ? device_step_->graph() : network_->graph();
   }
   // Of activations and gradients.
+  // The device's (Device::fused_by).
+  std::string fused_by() const { return device_step_ != nullptr ? device_step_->fused_by() : ""; }
   int64_t memory_bytes() const {
     return device_step_ != nullptr ? device_step_->memory_bytes() : network_->memory_bytes();
   }

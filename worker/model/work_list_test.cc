@@ -1,5 +1,5 @@
-// That the list of a step's work (tensor/cuda/work_list.h) is what CUDA's runtime and cublasLt are
-// asked for, all of it and nothing else.
+// That the list of a step's work (tensor/cuda/work_list.h) is what CUDA's runtime, cublasLt and
+// cuDNN are asked for, all of it and nothing else.
 #include "tensor/cuda/work_list.h"
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "tensor/cuda/cuda_device.h"
 #include "tensor/cuda/fake_cublas.h"
 #include "tensor/cuda/fake_cuda.h"
+#include "tensor/cuda/fake_cudnn.h"
 #include "worker/model/model.h"
 #include "worker/model/preset_trajectory.h"
 
@@ -60,22 +61,30 @@ std::string KernelOf(const std::string& function) {
 }
 
 TEST_P(WorkListTest, IsWhatCudaIsAskedFor) {
-  for (const DType dtype : {DType::kFloat32, DType::kBFloat16, DType::kFloat16}) {
+  for (const auto& [dtype, form] : {std::make_pair(DType::kFloat32, AttentionForm::kProducts),
+                                    std::make_pair(DType::kBFloat16, AttentionForm::kProducts),
+                                    std::make_pair(DType::kFloat16, AttentionForm::kProducts),
+                                    std::make_pair(DType::kFloat16, AttentionForm::kFused)}) {
     SCOPED_TRACE(DTypeName(dtype));
     TheFakeCuda() = FakeCuda();
+    TheFakeCudnn() = FakeCudnn();
+    TheFakeCudnn().is_there = true;
     ResetFakeCublas();
-    auto device = OpenGpu(0, ProductPrecision::kFloat32);
+    auto device = OpenGpu(0, ProductPrecision::kFloat32, form);
     RUBATO_ASSERT_OK(device);
     Step(*std::move(device), dtype);
     std::vector<Work> work;
-    Step(MakeWorkList(&work), dtype);
+    Step(MakeWorkList(&work, form), dtype);
 
     std::vector<std::string> kernels, listed;
     for (const std::string& function : TheFakeCuda().kernels) kernels.push_back(KernelOf(function));
     int64_t products = 0, up = 0, down = 0, orders = 0, signals = 0;
+    std::vector<bool> fused, asked;  // whether they are backward ones
+    for (const FusedAttention& run : TheFakeCudnn().runs) asked.push_back(run.dx != nullptr);
     for (const Work& each : work) {
       if (each.kind == Work::kKernel) listed.push_back(each.kernel);
       products += each.kind == Work::kProduct;
+      if (each.kind == Work::kAttention) fused.push_back(each.attention->dx != nullptr);
       orders += each.kind == Work::kOrder;
       signals += each.kind == Work::kSignal;
       if (each.kind == Work::kUpload) up += each.bytes;
@@ -88,6 +97,9 @@ TEST_P(WorkListTest, IsWhatCudaIsAskedFor) {
       return std::count(all.begin(), all.end(), name);
     };
     EXPECT_EQ(products, static_cast<int64_t>(TheFakeCublas().used.size()));
+    EXPECT_EQ(fused, asked);
+    const bool attends = absl::StrContains(GetParam().name, "gpt") && form == AttentionForm::kFused;
+    EXPECT_EQ(fused.size(), attends ? 4u : 0u) << "two blocks, forward and backward";
     EXPECT_EQ(up, TheFakeCuda().bytes_up);
     EXPECT_EQ(down, TheFakeCuda().bytes_down);
     EXPECT_EQ(orders, calls("cudaStreamWaitEvent"));

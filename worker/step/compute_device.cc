@@ -24,8 +24,15 @@ absl::Status FixIsa(const proto::Device& device) {
   return absl::OkStatus();
 }
 
-GpuNumbers NumbersOf(proto::Device::Precision precision) {
+absl::StatusOr<GpuNumbers> NumbersOf(proto::Device::Precision precision) {
   GpuNumbers numbers;
+  const char* const set = std::getenv(kAttentionVariable);
+  const absl::string_view form = set == nullptr ? "auto" : set;
+  if (form != "auto" && form != "products") {
+    return absl::InvalidArgumentError(
+        absl::StrCat(kAttentionVariable, ": found ", form, ", expected auto or products"));
+  }
+  if (form == "auto") numbers.attention = AttentionForm::kFused;
   switch (precision) {
     case proto::Device::PRECISION_FLOAT32:
       break;
@@ -74,21 +81,24 @@ absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device,
     return chosen;
   }
   chosen.precision_ = precision;
-  chosen.numbers_ = NumbersOf(device.precision());
+  RUBATO_ASSIGN_OR_RETURN(chosen.numbers_, NumbersOf(device.precision()));
   return chosen;
 }
 
 absl::StatusOr<std::unique_ptr<Device>> ComputeDevice::Open() const {
+  const bool is_half = BytesOf(numbers_.dtype) < BytesOf(DType::kFloat32);
   switch (kind_) {
     case Kind::kCpu:
       return std::unique_ptr<Device>();
     case Kind::kGpu:
-      return OpenGpu(gpu_, numbers_.products);
+      return OpenGpu(gpu_, numbers_.products,
+                     is_half ? numbers_.attention : AttentionForm::kProducts);
     case Kind::kEmulatedGpu:
       break;
   }
   EmulatedDeviceOptions options;
   options.precision = numbers_.products;
+  options.attention = numbers_.attention;
   return MakeEmulatedDevice(options);
 }
 
@@ -98,14 +108,15 @@ absl::StatusOr<std::unique_ptr<ProductTimer>> ComputeDevice::OpenTimer() const {
   return MakeEmulatedProductTimer(numbers_.products);
 }
 
-std::string ComputeDevice::numerics() const {
+std::string ComputeDevice::numerics(const std::string& fused_by) const {
+  const std::string attention = fused_by.empty() ? "" : absl::StrCat(", ", fused_by);
   switch (kind_) {
     case Kind::kCpu:
       break;
     case Kind::kGpu:
-      return absl::StrCat("cuda, ", precision_, ", ", model_);
+      return absl::StrCat("cuda, ", precision_, ", ", model_, attention);
     case Kind::kEmulatedGpu:
-      return absl::StrCat("emulated cuda, ", precision_, ", ", MatMulSignature());
+      return absl::StrCat("emulated cuda, ", precision_, ", ", MatMulSignature(), attention);
   }
   return absl::StrCat("cpu, ", MatMulSignature());
 }

@@ -8,6 +8,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "proto/job.pb.h"
+#include "tensor/cuda/fused_attention.h"
 #include "tensor/cuda/product.h"
 #include "tensor/cuda/product_timer.h"
 #include "tensor/device.h"
@@ -22,6 +23,10 @@ inline int GpuOf(int local_rank, int count) { return local_rank % count; }
 // tests of the whole system.
 constexpr char kTestGpuVariable[] = "RUBATO_TEST_GPU";
 
+// "products" has a GPU compute attention as products and a softmax; "auto", as if it were not set,
+// in one piece, in bf16 and fp16 and by cuDNN, where that is there and takes it.
+constexpr char kAttentionVariable[] = "RUBATO_ATTENTION";
+
 // device.isa, for our own kernels and the matrix libraries'. Before any thread computes.
 // FailedPrecondition if this processor lacks it: then nothing has changed.
 absl::Status FixIsa(const proto::Device& device);
@@ -30,15 +35,18 @@ absl::Status FixIsa(const proto::Device& device);
 struct GpuNumbers {
   DType dtype = DType::kFloat32;                           // models' activations
   ProductPrecision products = ProductPrecision::kFloat32;  // of float32
+  AttentionForm attention = AttentionForm::kProducts;      // fused where it can be
 };
-GpuNumbers NumbersOf(proto::Device::Precision precision);
+// InvalidArgument for another form of attention (kAttentionVariable) than there are.
+absl::StatusOr<GpuNumbers> NumbersOf(proto::Device::Precision precision);
 
 class ComputeDevice {
  public:
   // The CPU.
   ComputeDevice() = default;
 
-  // What device.type says. FailedPrecondition for `cuda` where there is no GPU, saying why.
+  // What device.type says. FailedPrecondition for `cuda` where there is no GPU, saying why; errors
+  // as NumbersOf.
   static absl::StatusOr<ComputeDevice> Choose(const proto::Device& device, int local_rank);
 
   bool is_cpu() const { return kind_ == Kind::kCpu; }
@@ -48,8 +56,8 @@ class ComputeDevice {
   absl::StatusOr<std::unique_ptr<ProductTimer>> OpenTimer() const;
   // What models compute in.
   DType dtype() const { return numbers_.dtype; }
-  // What decides the bits of results, as far as it is known.
-  std::string numerics() const;
+  // What decides the bits of results, as far as it is known; fused_by: that of the models' devices.
+  std::string numerics(const std::string& fused_by = "") const;
   // One line about the choice, for the log; empty if the job left none.
   const std::string& note() const { return note_; }
 

@@ -68,6 +68,39 @@ TEST(ComputeDevice, PrecisionIsTheGpus) {
   EXPECT_NE(*gpu->Open(), nullptr);
 }
 
+// One number is kept of a row of scores, or all; and results are named by who computed them.
+TEST(ComputeDevice, AttentionIsInOnePieceInHalfFloatsUnlessProductsAreAskedFor) {
+  const int64_t rows = 3 * 2 * 8;
+  const auto choose = [](const char* attention, proto::Device::Precision precision) {
+    setenv(kTestGpuVariable, "emulated", 1);
+    setenv(kAttentionVariable, attention, 1);
+    const auto chosen = ComputeDevice::Choose(Of(proto::Device::TYPE_CUDA, precision), 0);
+    unsetenv(kTestGpuVariable);
+    unsetenv(kAttentionVariable);
+    return chosen;
+  };
+  const auto kept = [&](const char* attention, proto::Device::Precision precision) {
+    const auto chosen = choose(attention, precision);
+    RUBATO_EXPECT_OK(chosen);
+    const auto opened = chosen->Open();
+    RUBATO_EXPECT_OK(opened);
+    const Attention layer = {2, 8, 16, true, chosen->dtype()};
+    const int64_t values = (*opened)->kernels().MemoryOf(layer, 3).saved;
+    EXPECT_EQ((*opened)->fused_by().empty(), values == rows * 8);
+    const std::string numerics = chosen->numerics((*opened)->fused_by());
+    EXPECT_EQ(numerics == chosen->numerics(), (*opened)->fused_by().empty());
+    return values * BytesOf(chosen->dtype());
+  };
+  using Device = proto::Device;
+  EXPECT_EQ(kept("auto", Device::PRECISION_BF16), rows * 4);
+  EXPECT_EQ(kept("auto", Device::PRECISION_FP16), rows * 4);
+  EXPECT_EQ(kept("products", Device::PRECISION_BF16), rows * 8 * 2);
+  EXPECT_EQ(kept("auto", Device::PRECISION_TF32), rows * 8 * 4);
+  EXPECT_THAT(choose("flash", Device::PRECISION_BF16),
+              IsError(absl::StatusCode::kInvalidArgument,
+                      HasSubstr("RUBATO_ATTENTION: found flash, expected auto or products")));
+}
+
 TEST(ComputeDevice, EachWorkerOfAHostHasAGpuOfItsOwnAsFarAsTheyGo) {
   EXPECT_EQ(GpuOf(0, 4), 0);
   EXPECT_EQ(GpuOf(3, 4), 3);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/wire/stream_memory.h"
 #include "worker/step/objective.h"
@@ -63,13 +64,15 @@ proto::WorkerRegistration ModelValues::Registration() const {
   registration.set_data_digest(data_.digest);
   registration.set_train_samples(data_.train.size());
   registration.set_test_samples(data_.test.size());
-  registration.set_numerics(device_.numerics());
+  registration.set_numerics(device_.numerics(models_[0]->fused_by()));
   return registration;
 }
 
 std::vector<std::string> ModelValues::notes() const {
   std::vector<std::string> notes = data_.notes;
   if (!device_.note().empty()) notes.push_back(device_.note());
+  const std::string fused_by = models_[0]->fused_by();
+  if (!fused_by.empty()) notes.push_back(absl::StrCat("attention in one piece, by ", fused_by));
   return notes;
 }
 

@@ -60,7 +60,9 @@ class GeluLayer : public Layer {
   bool BackwardReadsX() const override { return false; }
   bool BackwardReadsY() const override { return false; }
   bool MayRunInPlace() const override { return true; }
-  int64_t saved_size(int64_t n) const override { return n * SizeOf(input_shape()); }
+  int64_t saved_size(const KernelSet&, DType, int64_t n) const override {
+    return n * SizeOf(input_shape());
+  }
 
   void Forward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
                const TensorRef& y) override {

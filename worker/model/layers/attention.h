@@ -16,13 +16,12 @@ class AttentionCore : public Layer {
       : Layer({places, 3 * channels}, {places, channels}, {}), heads_(heads), causal_(causal) {}
 
   std::string kind() const override { return "attention"; }
-  bool BackwardReadsY() const override { return false; }
   int64_t multiplications() const override { return 2 * input_shape()[0] * SizeOf(output_shape()); }
-  int64_t saved_size(int64_t n) const override {
-    return n * heads_ * input_shape()[0] * input_shape()[0];
+  int64_t saved_size(const KernelSet& kernels, DType dtype, int64_t n) const override {
+    return kernels.MemoryOf(Of(dtype), n).saved;
   }
-  int64_t scratch_size(const KernelSet& kernels, int64_t n) const override {
-    return kernels.AttentionScratch(n, heads_, input_shape()[0]);
+  int64_t scratch_size(const KernelSet& kernels, DType dtype, int64_t n) const override {
+    return kernels.MemoryOf(Of(dtype), n).scratch;
   }
 
   void Forward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
@@ -32,14 +31,18 @@ class AttentionCore : public Layer {
   }
 
   void Backward(const LayerContext& context, const ConstTensorRef&, const ConstTensorRef& x,
-                const ConstTensorRef&, const ConstTensorRef& dy, const TensorRef& dx,
+                const ConstTensorRef& y, const ConstTensorRef& dy, const TensorRef& dx,
                 const TensorRef&) override {
     if (dx.is_null()) return;
-    context.kernels->ScaledDotProductAttentionBackward(heads_, causal_, x, context.saved, dy, dx,
+    context.kernels->ScaledDotProductAttentionBackward(heads_, causal_, x, y, context.saved, dy, dx,
                                                        context.scratch);
   }
 
  private:
+  Attention Of(DType dtype) const {
+    return {heads_, input_shape()[0], output_shape()[1], causal_, dtype};
+  }
+
   const int64_t heads_;
   const bool causal_;
 };

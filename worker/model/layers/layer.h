@@ -20,9 +20,9 @@ struct LayerContext {
   KernelSet* kernels = &CpuKernels();
   // Of the layer's random draws (common/base/random.h); unused in evaluation.
   const uint64_t* key = nullptr;
-  // What Forward leaves for Backward: saved_size(n) values.
+  // What Forward leaves for Backward: saved_size() values.
   TensorRef saved = {};
-  // scratch_size(n) values, of no meaning between calls.
+  // scratch_size() values, of no meaning between calls.
   TensorRef scratch = {};
   // Values of buffers(), one behind the other; in training Forward writes what the batch adds to
   // their averages into `statistics`: n times what it measured.
@@ -62,9 +62,9 @@ class Layer {
   // Whether y may be x, and dx may be dy: the same memory.
   virtual bool MayRunInPlace() const { return false; }
 
-  // Values of LayerContext::saved and scratch for a batch of n.
-  virtual int64_t saved_size(int64_t) const { return 0; }
-  virtual int64_t scratch_size(const KernelSet&, int64_t) const { return 0; }
+  // Values of LayerContext::saved and scratch for a batch of n, of type `dtype`.
+  virtual int64_t saved_size(const KernelSet&, DType /*dtype*/, int64_t /*n*/) const { return 0; }
+  virtual int64_t scratch_size(const KernelSet&, DType /*dtype*/, int64_t /*n*/) const { return 0; }
 
   // Whether what it saves are statistics, which are of float32 where values are half floats.
   virtual bool SavesStatistics() const { return false; }

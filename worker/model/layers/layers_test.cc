@@ -40,7 +40,8 @@ void Compute(Layer& layer, int64_t n, Call<T>& call) {
   call.dparameters.assign(call.parameters.size(), 77);
   const ConstTensorRef x = ConstTensorRef(call.x).Reshaped(in);
   const TensorRef y = TensorRef(call.y).Reshaped(out);
-  std::vector<T> saved(layer.saved_size(n)), scratch(layer.scratch_size(CpuKernels(), n));
+  std::vector<T> saved(layer.saved_size(CpuKernels(), DTypeOf<T>(), n)),
+      scratch(layer.scratch_size(CpuKernels(), DTypeOf<T>(), n));
   const uint64_t key = 7;
   LayerContext context;
   context.training = true;

@@ -64,7 +64,7 @@ class LayerNormLayer : public NormLayer {
         columns_(SizeOf(input_shape.last(config.dimensions()))) {}
 
   std::string kind() const override { return "layer_norm"; }
-  int64_t saved_size(int64_t n) const override {
+  int64_t saved_size(const KernelSet&, DType, int64_t n) const override {
     return 2 * n * (SizeOf(input_shape()) / columns_);
   }
 
@@ -94,7 +94,7 @@ class GroupNormLayer : public NormLayer {
         groups_(config.num_groups()) {}
 
   std::string kind() const override { return "group_norm"; }
-  int64_t saved_size(int64_t n) const override { return 2 * n * groups_; }
+  int64_t saved_size(const KernelSet&, DType, int64_t n) const override { return 2 * n * groups_; }
 
   void Forward(const LayerContext& context, const ConstTensorRef& parameters,
                const ConstTensorRef& x, const TensorRef& y) override {
@@ -122,7 +122,7 @@ class BatchNormLayer : public NormLayer {
         momentum_(config.momentum()) {}
 
   std::string kind() const override { return "batch_norm"; }
-  int64_t saved_size(int64_t) const override { return 2 * channels_; }
+  int64_t saved_size(const KernelSet&, DType, int64_t) const override { return 2 * channels_; }
 
   std::vector<proto::Parameter> buffers() const override {
     std::vector<proto::Parameter> buffers = {ConstantParameter("running_mean", {channels_}, 0),

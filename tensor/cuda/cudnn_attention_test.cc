@@ -1,0 +1,293 @@
+// Attention's graphs, as the cuDNN that is installed takes them: plans are made for GPUs that are
+// only described, over a driver that has none (fake_driver.cc). No kernel of it is run; what the
+// graphs compute is computed from their descriptors, operation by operation.
+#include "tensor/cuda/cudnn_attention.h"
+
+#include <dlfcn.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random.h"
+#include "common/base/status_matchers.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tensor/cuda/numbers.h"
+#include "tensor/cuda/recorded_cudnn.h"
+#include "tensor/kernel_set.h"
+
+namespace rubato {
+namespace {
+
+using ::testing::AnyOf;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+
+constexpr int64_t kAny = int64_t{1} << 60;
+
+// What cuDNN knows of a GPU (CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION).
+struct Gpu {
+  const char* name;
+  int version, processors, threads, blocks;
+  int64_t shared, cache, memory;
+};
+const std::vector<Gpu> kGpus = {
+    {"NVIDIA A100-SXM4-80GB", 800, 108, 2048, 32, 166912, 41943040, 85899345920},
+    {"NVIDIA H100 80GB HBM3", 900, 132, 2048, 32, 232448, 52428800, 85899345920},
+    {"NVIDIA B200", 1000, 148, 2048, 32, 232448, 132644864, 191503138816},
+    {"NVIDIA GeForce RTX 5090", 1200, 170, 1536, 24, 101376, 100663296, 34359738368},
+};
+const Gpu& kH100 = kGpus[1];
+
+std::string Described(const Gpu& gpu) {
+  return absl::StrCat(
+      R"({"maxGridSize": [2147483647, 65535, 65535], "maxBlockSize": [1024, 1024, 64], )",
+      R"("regsPerBlock": 65536, "warpSize": 32, "maxSharedMemoryPerBlock": 49152, )",
+      R"("reservedSharedMemoryPerBlock": 1024, "maxRegistersPerSM": 65536, )",
+      R"("maxThreadsPerBlock": 1024, "pciDeviceId": 0, "isTccDriver": 0, )",
+      R"("supportCoopLaunch": 1, "smClockRateKHz": 1980000, "memClockRateKHz": 2619000, )",
+      R"("driverVer": 13000, "cudaDeviceId": 0, "deviceName": ")", gpu.name, R"(", "deviceVer": )",
+      gpu.version, R"(, "multiProcessorCount": )", gpu.processors, R"(, "maxThreadsPerSM": )",
+      gpu.threads, R"(, "maxCtasPerSM": )", gpu.blocks, R"(, "maxSharedMemoryPerBlockOptin": )",
+      gpu.shared, R"(, "l2CacheSize": )", gpu.cache, R"(, "totalGlobalMem": )", gpu.memory, "}");
+}
+
+class CudnnAttentionTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string driver =
+        absl::StrCat(std::getenv("TEST_SRCDIR"), "/", std::getenv("TEST_WORKSPACE"),
+                     "/tensor/cuda/libcuda.so.1");
+    ASSERT_NE(dlopen(driver.c_str(), RTLD_NOW | RTLD_GLOBAL), nullptr) << dlerror();
+    absl::StatusOr<std::shared_ptr<const Cudnn>> cudnn = Cudnn::Open();
+    if (!cudnn.ok()) GTEST_SKIP() << cudnn.status().message();
+    cudnn_ = *std::move(cudnn);
+    recorded_ = std::make_unique<RecordedCudnn>(*cudnn_);
+  }
+
+  // Of a GPU that is described.
+  std::unique_ptr<CudnnAttention> For(const Gpu& gpu) {
+    described_.push_back(std::make_unique<CudnnDescriptors>(cudnn_.get()));
+    CudnnDescriptors& all = *described_.back();
+    CudnnTarget target;
+    target.major = gpu.version / 100;
+    target.properties = all.Make(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR);
+    const std::string text = Described(gpu);
+    all.Set(target.properties, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+            static_cast<int64_t>(text.size()), text.data());
+    all.Finalize(target.properties, "a GPU's description");
+    RUBATO_EXPECT_OK(all.status());
+    return std::make_unique<CudnnAttention>(recorded_->functions(), target);
+  }
+
+  std::shared_ptr<const Cudnn> cudnn_;
+  std::unique_ptr<RecordedCudnn> recorded_;
+  std::vector<std::unique_ptr<CudnnDescriptors>> described_;
+};
+
+Attention Of(int64_t heads, int64_t places, int64_t size, bool causal = true,
+             DType dtype = DType::kBFloat16) {
+  return {heads, places, heads * size, causal, dtype};
+}
+
+// The preset as it is, that of configs/char_gpt.yaml, gpu_check's and GPT-2's own.
+TEST_F(CudnnAttentionTest, HasPlansForEveryModelOnEveryGpu) {
+  struct Subject {
+    Attention attention;
+    int64_t n;
+  };
+  const std::vector<Subject> subjects = {{Of(4, 64, 32), 64},
+                                         {Of(12, 1024, 64), 16},
+                                         {Of(12, 1024, 64, false, DType::kFloat16), 32},
+                                         {Of(2, 40, 16, true, DType::kFloat16), 3}};
+  for (const Gpu& gpu : kGpus) {
+    const auto attention = For(gpu);
+    for (const Subject& subject : subjects) {
+      const auto plans = attention->MakePlans(subject.attention, subject.n, kAny);
+      RUBATO_ASSERT_OK(plans) << gpu.name;
+      if (subject.attention.places != 1024) continue;
+      // Blackwell's own engine keeps the gradient by scores on the chip.
+      const int64_t workspace = (*plans)->backward.workspace;
+      if (gpu.version / 100 == 10) {
+        EXPECT_EQ((*plans)->backward.engine, 5);
+        EXPECT_LT(workspace, 1 << 20);
+      } else {
+        const int64_t rows = subject.n * subject.attention.heads * 1024;
+        EXPECT_NEAR(workspace, rows * 2 * 1024, 1024) << gpu.name;
+        EXPECT_NEAR((*plans)->workspace, CudnnAttentionWorkspace(subject.attention, subject.n),
+                    2048);
+      }
+    }
+  }
+}
+
+// Its numbers, in float64 beside the CPU's kernels, which PyTorch's numbers hold; what is an
+// operand of a half float is rounded.
+TEST_F(CudnnAttentionTest, GraphsComputeAttention) {
+  const int64_t n = 2, heads = 3, places = 7, size = 8, channels = heads * size;
+  for (const bool causal : {false, true}) {
+    const auto attention = For(kH100);
+    const Attention a = Of(heads, places, size, causal);
+    const auto plans = attention->MakePlans(a, n, kAny);
+    RUBATO_ASSERT_OK(plans);
+    RandomStream stream(1);
+    std::vector<BFloat16> x(n * places * 3 * channels), dx(x.size()), y(n * places * channels),
+        dy(y.size());
+    for (BFloat16& value : x) value = BFloat16(stream.Uniform(-2, 2));
+    for (BFloat16& value : dy) value = BFloat16(stream.Uniform(-2, 2));
+    std::vector<float> statistics(n * heads * places);
+    std::vector<char> workspace((*plans)->workspace);
+    const auto wide = [](const std::vector<BFloat16>& values) {
+      std::vector<double> result;
+      for (BFloat16 value : values) result.push_back(Widen(value));
+      return result;
+    };
+    const std::vector<double> xs = wide(x), dys = wide(dy);
+    std::vector<double> ys(y.size()), p(n * heads * places * places), dxs(x.size()),
+        scratch(places * places);
+    const Shape in = {n, places, 3 * channels}, out = {n, places, channels};
+    CpuKernels().ScaledDotProductAttention(heads, causal, ConstTensorRef(xs).Reshaped(in),
+                                           TensorRef(ys).Reshaped(out), p, {});
+    CpuKernels().ScaledDotProductAttentionBackward(
+        heads, causal, ConstTensorRef(xs).Reshaped(in), ConstTensorRef(ys).Reshaped(out), p,
+        ConstTensorRef(dys).Reshaped(out), TensorRef(dxs).Reshaped(in), scratch);
+
+    FusedAttention fused = {a,       n,       x.data(),        y.data(), statistics.data(),
+                            nullptr, nullptr, workspace.data()};
+    attention->Attend(fused);
+    recorded_->Compute(2, recorded_->operands);
+    for (size_t i = 0; i < y.size(); ++i) {
+      ASSERT_NEAR(Widen(y[i]), ys[i], 0x1p-8 * std::abs(ys[i]) + 1e-6) << "y " << i;
+    }
+    for (size_t i = 0; i < statistics.size(); ++i) {
+      double greatest = 0;  // of the row's probabilities: that of its greatest score
+      for (int64_t j = 0; j < places; ++j) greatest = std::max(greatest, p[i * places + j]);
+      double score = -1e300;
+      const int64_t row = i % places, head = i / places % heads, example = i / places / heads;
+      for (int64_t j = 0; j < (causal ? row + 1 : places); ++j) {
+        double dot = 0;
+        for (int64_t c = 0; c < size; ++c) {
+          const double* const at = &xs[example * places * 3 * channels + head * size + c];
+          dot += at[row * 3 * channels] * at[j * 3 * channels + channels];
+        }
+        score = std::max(score, dot / std::sqrt(static_cast<double>(size)));
+      }
+      ASSERT_NEAR(statistics[i], score - std::log(greatest), 1e-5) << "statistics " << i;
+    }
+    fused.dy = dy.data();
+    fused.dx = dx.data();
+    attention->Attend(fused);
+    recorded_->Compute(3, recorded_->operands);
+    for (size_t i = 0; i < dx.size(); ++i) {  // y's rounding moves the sums
+      ASSERT_NEAR(Widen(dx[i]), dxs[i], 0x1p-8 * std::abs(dxs[i]) + 0.03) << "dx " << i;
+    }
+    recorded_->ForgetGraphs();
+  }
+}
+
+TEST_F(CudnnAttentionTest, GivesARunTheOperandsOfItsGraphAndRoomOfItsOwn) {
+  const auto attention = For(kH100);
+  const Attention a = Of(2, 64, 16);
+  const int64_t n = 3, bytes = attention->Workspace(a, n);
+  ASSERT_GT(bytes, 0);
+  std::vector<BFloat16> x(n * 64 * 96), y(n * 64 * 32);
+  std::vector<float> statistics(n * 2 * 64);
+  std::vector<char> workspace(bytes);
+  FusedAttention fused = {a,       n,       x.data(),        y.data(), statistics.data(),
+                          nullptr, nullptr, workspace.data()};
+  for (const int graph : {0, 1}) {
+    attention->Attend(fused);
+    std::vector<int64_t> given;
+    for (const auto& [id, address] : recorded_->operands) given.push_back(id);
+    EXPECT_EQ(given, recorded_->OperandsOf(graph));
+    const auto at = [](const void* address) { return reinterpret_cast<intptr_t>(address); };
+    EXPECT_EQ(at(recorded_->workspace) % 256, 0);
+    const auto sums = recorded_->operands.find(static_cast<int64_t>(AttentionOperand::kSums));
+    EXPECT_EQ(sums != recorded_->operands.end(), graph == 1);
+    if (graph == 1) {
+      EXPECT_GE(at(sums->second), at(workspace.data()));
+      EXPECT_GE(at(recorded_->workspace), at(sums->second) + n * 2 * 64 * 4);
+    }
+    const auto plans = attention->MakePlans(a, n, kAny);
+    RUBATO_ASSERT_OK(plans);
+    EXPECT_LE(at(recorded_->workspace) +
+                  std::max((*plans)->forward.workspace, (*plans)->backward.workspace),
+              at(workspace.data()) + bytes);
+    fused.dy = y.data();
+    fused.dx = x.data();
+  }
+}
+
+TEST_F(CudnnAttentionTest, WantsNoMoreForFewerExamples) {
+  const auto attention = For(kH100);
+  const Attention a = Of(2, 64, 16);
+  const int64_t most = attention->Workspace(a, 8);
+  ASSERT_GT(most, 0);
+  EXPECT_EQ(attention->Workspace(a, 8), most);
+  EXPECT_LT(attention->Workspace(a, 3), most);
+  EXPECT_THAT(attention->used(), HasSubstr("cuDNN 9."));
+}
+
+TEST_F(CudnnAttentionTest, LeavesToOthersWhatCudnnRefuses) {
+  const auto attention = For(kH100);
+  testing::internal::CaptureStderr();
+  EXPECT_LT(attention->Workspace(Of(2, 64, 12), 3), 0);
+  EXPECT_LT(attention->Workspace(Of(1, 64, 512), 3), 0);
+  EXPECT_LT(attention->Workspace(Of(1, 64, 512), 2), 0);
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("warning: on the GPU: attention of 3 examples, 2 heads of 12 "
+                              "channels, 64 places is products and a softmax: heads are not of a "
+                              "multiple of 8 channels\n"));
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 2) << "once for each: " << said;
+  EXPECT_THAT(attention->used(), IsEmpty());
+}
+
+// Whatever call fails while plans are made: there are none, or of another engine; and nothing of
+// them is left.
+TEST_F(CudnnAttentionTest, HasNoPlansWhateverCallFails) {
+  const auto attention = For(kH100);
+  const Attention a = Of(1, 64, 16);
+  RUBATO_ASSERT_OK(attention->MakePlans(a, 1, kAny));
+  const int64_t calls = recorded_->calls;
+  EXPECT_GT(calls, 300);
+  EXPECT_EQ(recorded_->live, 0);
+  int refusals = 0;
+  constexpr int64_t kStride = 29;  // of all calls, so many are left out: each time plans are made
+  for (int64_t call = 0; call < calls; call += kStride) {
+    recorded_->calls = 0;
+    recorded_->fails_at = call;
+    recorded_->error =
+        call % 2 == 0 ? CUDNN_STATUS_INTERNAL_ERROR : CUDNN_STATUS_NOT_SUPPORTED_SHAPE;
+    const auto plans = attention->MakePlans(a, 1, kAny);
+    if (!plans.ok()) {
+      ++refusals;
+      EXPECT_THAT(std::string(plans.status().message()),
+                  AnyOf(HasSubstr("CUDNN_STATUS_INTERNAL_ERROR"),
+                        HasSubstr("CUDNN_STATUS_NOT_SUPPORTED_SHAPE")));
+    }
+  }
+  EXPECT_EQ(recorded_->live, 0);
+  EXPECT_GT(refusals, calls / kStride * 2 / 3);
+}
+
+TEST_F(CudnnAttentionTest, EndsTheProcessWhenARunFails) {
+  const auto attention = For(kH100);
+  const Attention a = Of(1, 64, 16);
+  ASSERT_GT(attention->Workspace(a, 1), 0);
+  std::vector<BFloat16> values(64 * 48);
+  std::vector<float> statistics(64);
+  std::vector<char> workspace(attention->Workspace(a, 1));
+  const FusedAttention fused = {a,       1,       values.data(),   values.data(), statistics.data(),
+                                nullptr, nullptr, workspace.data()};
+  recorded_->run = CUDNN_STATUS_EXECUTION_FAILED;
+  EXPECT_EXIT(
+      attention->Attend(fused), ::testing::ExitedWithCode(1),
+      "^error: on the GPU: attention failed: CUDNN_STATUS_EXECUTION_FAILED.*\\(cuDNN\\)\n$");
+}
+
+}  // namespace
+}  // namespace rubato
