@@ -294,7 +294,10 @@ TEST_P(GpuKernelsTest, OfTexts) {
     const Values qkv = Draw(3 * values, 4), d = Draw(values, 5);
     const Shape in = {n, places, 3 * c}, out_shape = {n, places, c};
     const int64_t scores = int64_t{n} * heads * places * places;
-    const int64_t scratch = std::max(scores, device_->kernels().AttentionScratch(n, heads, places));
+    const AttentionMemory memory =
+        device_->kernels().MemoryOf({heads, places, c, false, GetParam().dtype}, n);
+    ASSERT_EQ(memory.saved, scores);  // as products and a softmax
+    const int64_t scratch = std::max(scores, memory.scratch);
     for (const bool causal : {false, true}) {
       ExpectAlike("attention", {values, scores}, [&](KernelSet& k, auto& out) {
         k.ScaledDotProductAttention(heads, causal, As(qkv, in), As(out[0], out_shape), out[1],

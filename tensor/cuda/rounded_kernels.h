@@ -55,19 +55,19 @@ class RoundedKernels final : public KernelSet {
     Call(&KernelSet::Conv2dBackward, convolution, x, weight, dy, dx, InFloat32(dweight),
          InFloat32(dbias), scratch);
   }
-  int64_t AttentionScratch(int64_t n, int64_t heads, int64_t places) const override {
-    return device_.kernels().AttentionScratch(n, heads, places);
+  AttentionMemory MemoryOf(const Attention& attention, int64_t n) const override {
+    return device_.kernels().MemoryOf(attention, n);
   }
   void ScaledDotProductAttention(int64_t heads, bool causal, const ConstTensorRef& x,
-                                 const TensorRef& y, const TensorRef& probabilities,
+                                 const TensorRef& y, const TensorRef& saved,
                                  const TensorRef& scratch) override {
-    Call(&KernelSet::ScaledDotProductAttention, heads, causal, x, y, probabilities, scratch);
+    Call(&KernelSet::ScaledDotProductAttention, heads, causal, x, y, saved, scratch);
   }
   void ScaledDotProductAttentionBackward(int64_t heads, bool causal, const ConstTensorRef& x,
-                                         const ConstTensorRef& probabilities,
+                                         const ConstTensorRef& y, const ConstTensorRef& saved,
                                          const ConstTensorRef& dy, const TensorRef& dx,
                                          const TensorRef& scratch) override {
-    Call(&KernelSet::ScaledDotProductAttentionBackward, heads, causal, x, probabilities, dy, dx,
+    Call(&KernelSet::ScaledDotProductAttentionBackward, heads, causal, x, y, saved, dy, dx,
          scratch);
   }
   void Copy(const ConstTensorRef& x, const TensorRef& y) override { Call(&KernelSet::Copy, x, y); }
