@@ -103,6 +103,23 @@ absl::StatusOr<std::vector<BatchResult>> MicroBatches::ComputeOnDevice(
   return results;
 }
 
+bool MicroBatches::Agree(bool readable) {
+  absl::MutexLock lock(&mutex_);
+  if (!readable && outcome_ == Outcome::kOpen) outcome_ = Outcome::kEnds;
+  return outcome_ != Outcome::kEnds;
+}
+
+bool MicroBatches::Commit() {
+  absl::MutexLock lock(&mutex_);
+  if (outcome_ == Outcome::kOpen) outcome_ = Outcome::kCommitted;
+  return outcome_ == Outcome::kCommitted;
+}
+
+bool MicroBatches::ends() const {
+  absl::MutexLock lock(&mutex_);
+  return outcome_ == Outcome::kEnds;
+}
+
 void MicroBatches::RunLane(Lane* lane) {
   while (true) {
     std::function<void()> work;
@@ -145,23 +162,25 @@ absl::StatusOr<std::vector<BatchResult>> MicroBatches::Compute(const SampleSched
       lanes_[0]->model->keeps() >= WaitingSums(schedule.leaves())) {
     return ComputeOnDevice(schedule, unit, node, parameters, push, await);
   }
+  {
+    absl::MutexLock lock(&mutex_);
+    outcome_ = Outcome::kOpen;
+  }
+  const auto agreed = [&](Range values) { return Agree(await(values)); };
   const ReductionTree tree(schedule.leaves());
-  const Work work{schedule, unit, WeightOf(schedule, unit), parameters, await};
+  const Work work{schedule, unit, WeightOf(schedule, unit), parameters, agreed};
   std::vector<BatchResult> results;
   std::vector<Sum> sums;  // of finished left siblings, outermost first
   for (int64_t first = node.begin; first < node.end; first += static_cast<int64_t>(lanes_.size())) {
     Round round = PlanRound(tree, node, first, &sums);
     for (size_t i = round.count; i-- > 1;) ComputeBeside(work, round, i);
     ComputeHere(work, &round, push);
-    // The first lane waits for all parameters before it pushes anything, and so do the others.
-    if (!lanes_[0]->result.has_value()) {
-      OthersReadyBelow(1, round.count);
-      return absl::CancelledError("nobody waits for the parameters any more");
-    }
-    while (round.next_block >= 0) {
+    while (round.next_block >= 0 && !ends()) {
       const int64_t begin = space_->BlockValues(round.next_block).begin;
       Fold(OthersReadyBelow(begin + 1, round.count), &round, push);
     }
+    OthersReadyBelow(1, round.count);
+    if (ends()) return absl::CancelledError("nobody waits for the parameters any more");
     for (size_t i = 0; i < round.count; ++i) results.push_back(*lanes_[i]->result);
   }
   return results;
@@ -190,6 +209,8 @@ MicroBatches::Round MicroBatches::PlanRound(const ReductionTree& tree, Range nod
 }
 
 void MicroBatches::Fold(int64_t done, Round* round, Push push) {
+  // The first lane has all parameters by now, so the others may go on, too.
+  if (round->sum != nullptr && !Commit()) return;
   for (; round->next_block >= 0 && space_->BlockValues(round->next_block).begin >= done;
        --round->next_block) {
     const Range values = space_->BlockValues(round->next_block);

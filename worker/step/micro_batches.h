@@ -118,6 +118,12 @@ class MicroBatches : public GradientSums {
   // The factor (TargetWeight) of all labels of `unit`, whoever computes which, so that sums have
   // the same bits.
   double WeightOf(const SampleSchedule& schedule, int64_t unit) const;
+  // What a lane goes by that was told whether parameters may be read: all lanes end, or none,
+  // though parameters may arrive between one's answer and another's.
+  bool Agree(bool readable) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Before anything is pushed: from now on none ends. False if one already has.
+  bool Commit() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool ends() const ABSL_LOCKS_EXCLUDED(mutex_);
   void RunLane(Lane* lane) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetReady(Lane* lane, int64_t begin) ABSL_LOCKS_EXCLUDED(mutex_);
   // The first value from which on all is final in the lanes 1 to `count` - 1; waits until it is
@@ -133,7 +139,9 @@ class MicroBatches : public GradientSums {
   // its work.
   std::vector<std::unique_ptr<Lane>> lanes_;
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
+  enum class Outcome { kOpen, kEnds, kCommitted };
+  Outcome outcome_ ABSL_GUARDED_BY(mutex_) = Outcome::kOpen;  // of the computation at hand
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -252,6 +254,42 @@ TEST_F(MicroBatchesTest, OneThatIsNotToWaitPushesNothingAndMayBeginAgain) {
                       sum.begin() + space.BlockValues(block).begin);
           }));
       EXPECT_EQ(sum, Sum(unit, {{0, 5}}, 7));
+    }
+  }
+}
+
+// Parameters arrive after one thread was told to wait no longer, and before another asks.
+TEST_F(MicroBatchesTest, AllThreadsEndOrNone) {
+  const FlatSpace space(model_->parameter_count(), 7);
+  const SampleSchedule schedule(kSamples, kBatch, kLeaves);
+  BatchReader reader(data_.get(), kSeed, kBatch / kLeaves);
+  const std::vector<std::unique_ptr<Model>> models = MakeModels(3);
+  MicroBatches micro_batches(Pointers(models), &space, &reader, kSeed);
+  const std::vector<float> expected = Sum(0, {{0, 5}}, 7);
+  for (int repetition = 0; repetition < 50; ++repetition) {
+    absl::Mutex mutex;
+    bool told = false;
+    const auto caller = std::this_thread::get_id();
+    const auto await = [&](Range) {
+      absl::MutexLock lock(&mutex);
+      if (std::this_thread::get_id() == caller) mutex.Await(absl::Condition(&told));
+      return std::exchange(told, true);
+    };
+    int64_t pushed = 0;
+    std::vector<float> sum(space.values());
+    const auto results = micro_batches.Compute(
+        schedule, 0, {0, 5}, parameters_,
+        [&](int64_t block, const Payload& payload) {
+          ++pushed;
+          std::copy(payload.values().begin(), payload.values().end(),
+                    sum.begin() + space.BlockValues(block).begin);
+        },
+        await);
+    if (results.ok()) {
+      EXPECT_EQ(sum, expected);
+    } else {
+      EXPECT_THAT(results, IsError(absl::StatusCode::kCancelled, ::testing::_));
+      EXPECT_EQ(pushed, 0);
     }
   }
 }
