@@ -46,7 +46,10 @@ class DeviceStep {
   int keeps() const { return keeps_; }
 
   // See Model.
-  void OnNewParameters() { ++version_; }
+  void OnNewParameters() {
+    ++version_;
+    kept_ = 0;
+  }
   BatchResult Evaluate(const ConstTensorRef& parameters, const ConstTensorRef& features,
                        const Targets& targets);
   // Parameters go over part by part as they arrive.

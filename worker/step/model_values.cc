@@ -101,7 +101,7 @@ void ModelValues::OnView(const proto::View& view, int64_t max_values) {
 }
 
 void ModelValues::ReadAhead(const SampleSchedule& schedule, int64_t unit, Range leaves) {
-  for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
+  for (const int64_t leaf : micro_batches_->ReadingOrder(schedule.leaves(), leaves)) {
     const SampleRange range = schedule.MicroBatch(unit, leaf);
     if (!range.positions.empty()) reader_->Announce(range);
   }
