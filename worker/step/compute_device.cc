@@ -1,10 +1,15 @@
 #include "worker/step/compute_device.h"
 
 #include <cstdlib>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/base/isa.h"
@@ -14,6 +19,22 @@
 #include "tensor/kernels.h"
 
 namespace rubato {
+
+namespace {
+
+// How many GPUs a test wants emulated, if it does.
+std::optional<int> EmulatedGpus() {
+  const char* const test = std::getenv(kTestGpuVariable);
+  if (test == nullptr) return std::nullopt;
+  absl::string_view text = test;
+  if (!absl::ConsumePrefix(&text, "emulated")) return std::nullopt;
+  if (text.empty()) return 1;
+  int count = 0;
+  RUBATO_CHECK(absl::ConsumePrefix(&text, ":") && absl::SimpleAtoi(text, &count) && count > 0);
+  return count;
+}
+
+}  // namespace
 
 absl::Status FixIsa(const proto::Device& device) {
   const std::string name = proto::Device::Isa_Name(device.isa());  // "ISA_AVX2"
@@ -42,21 +63,44 @@ GpuNumbers NumbersOf(proto::Device::Precision precision) {
   return numbers;
 }
 
-absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device, int local_rank) {
+absl::StatusOr<int> FirstGpuOf(int local_rank, int each, int count) {
+  if (each == 1) return local_rank % count;
+  const int64_t wanted = (int64_t{local_rank} + 1) * each;
+  if (wanted <= count) return local_rank * each;
+  return absl::FailedPreconditionError(absl::StrCat(
+      "cluster.gpus_per_worker: found ", each, ", so that ",
+      local_rank == 0 ? "a worker takes" : absl::StrCat(local_rank + 1, " workers of a host take"),
+      " ", wanted, " GPUs, and ", count == 1 ? "there is " : "there are ", count));
+}
+
+absl::Status ComputeDevice::ChooseGpus(bool is_emulated, int count, int local_rank, int gpus) {
+  RUBATO_ASSIGN_OR_RETURN(first_gpu_, FirstGpuOf(local_rank, gpus, count));
+  kind_ = is_emulated ? Kind::kEmulatedGpu : Kind::kGpu;
+  gpus_ = gpus;
+  std::set<std::string> models;
+  for (int gpu = first_gpu_; gpu < first_gpu_ + gpus; ++gpu) {
+    if (is_emulated) {
+      models.insert("emulated");
+      continue;
+    }
+    RUBATO_ASSIGN_OR_RETURN(std::string model, GpuModel(gpu));
+    models.insert(std::move(model));
+  }
+  model_ = absl::StrJoin(models, " and ");
+  note_ = absl::StrCat("computes on ", gpus == 1 ? "GPU " : "GPUs ", first_gpu_,
+                       gpus == 1 ? "" : absl::StrCat(" to ", first_gpu_ + gpus - 1), " of ", count,
+                       ", ", model_);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device, int local_rank,
+                                                    int gpus) {
   ComputeDevice chosen;
-  const char* const test = std::getenv(kTestGpuVariable);
-  if (device.type() == proto::Device::TYPE_CPU) {
-    chosen.kind_ = Kind::kCpu;
-  } else if (test != nullptr && absl::string_view(test) == "emulated") {
-    chosen.kind_ = Kind::kEmulatedGpu;
-  } else {
-    const absl::StatusOr<int> count = CountGpus();
+  const std::optional<int> emulated = EmulatedGpus();
+  if (device.type() != proto::Device::TYPE_CPU) {
+    const absl::StatusOr<int> count = emulated.has_value() ? *emulated : CountGpus();
     if (count.ok()) {
-      chosen.kind_ = Kind::kGpu;
-      chosen.gpu_ = GpuOf(local_rank, *count);
-      RUBATO_ASSIGN_OR_RETURN(chosen.model_, GpuModel(chosen.gpu_));
-      chosen.note_ =
-          absl::StrCat("computes on GPU ", chosen.gpu_, " of ", *count, ", ", chosen.model_);
+      RUBATO_RETURN_IF_ERROR(chosen.ChooseGpus(emulated.has_value(), *count, local_rank, gpus));
     } else if (device.type() == proto::Device::TYPE_CUDA) {
       return absl::FailedPreconditionError(
           absl::StrCat("device.type: found cuda, but ", count.status().message()));
@@ -67,10 +111,13 @@ absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device,
   const std::string name = proto::Device::Precision_Name(device.precision());  // "PRECISION_BF16"
   const std::string precision = absl::AsciiStrToLower(absl::StripPrefix(name, "PRECISION_"));
   if (chosen.is_cpu()) {
+    const auto add = [&](auto... text) {
+      absl::StrAppend(&chosen.note_, chosen.note_.empty() ? "" : "; ", text...);
+    };
     if (device.precision() != proto::Device::PRECISION_FLOAT32) {
-      absl::StrAppend(&chosen.note_, chosen.note_.empty() ? "" : "; ",
-                      "in float32, because device.precision: ", precision, " is for GPUs");
+      add("in float32, because device.precision: ", precision, " is for GPUs");
     }
+    if (gpus > 1) add("without cluster.gpus_per_worker: ", gpus, ", which is for GPUs");
     return chosen;
   }
   chosen.precision_ = precision;
@@ -78,23 +125,24 @@ absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device,
   return chosen;
 }
 
-absl::StatusOr<std::unique_ptr<Device>> ComputeDevice::Open() const {
+absl::StatusOr<std::unique_ptr<Device>> ComputeDevice::Open(int i) const {
   switch (kind_) {
     case Kind::kCpu:
       return std::unique_ptr<Device>();
     case Kind::kGpu:
-      return OpenGpu(gpu_, numbers_.products);
+      return OpenGpu(first_gpu_ + i, numbers_.products);
     case Kind::kEmulatedGpu:
       break;
   }
   EmulatedDeviceOptions options;
   options.precision = numbers_.products;
+  options.seed += first_gpu_ + i;  // each with another order of work
   return MakeEmulatedDevice(options);
 }
 
 absl::StatusOr<std::unique_ptr<ProductTimer>> ComputeDevice::OpenTimer() const {
   RUBATO_CHECK(!is_cpu());
-  if (kind_ == Kind::kGpu) return OpenProductTimer(gpu_, numbers_.products);
+  if (kind_ == Kind::kGpu) return OpenProductTimer(first_gpu_, numbers_.products);
   return MakeEmulatedProductTimer(numbers_.products);
 }
 

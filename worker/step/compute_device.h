@@ -14,12 +14,13 @@
 
 namespace rubato {
 
-// The GPU of the local_rank-th worker of a host with `count` of them: each its own, as far as they
-// go.
-inline int GpuOf(int local_rank, int count) { return local_rank % count; }
+// The first GPU of the local_rank-th worker of a host with `count` of them, `each` of which are a
+// worker's: of one, each has its own as far as they go, and then they share; otherwise
+// FailedPrecondition if there are not so many.
+absl::StatusOr<int> FirstGpuOf(int local_rank, int each, int count);
 
-// "emulated" has workers compute on an emulated GPU (tensor/cuda/emulated_device.h), slowly: for
-// tests of the whole system.
+// "emulated:4" has workers compute on emulated GPUs (tensor/cuda/emulated_device.h), of which the
+// host has 4, slowly: for tests of the whole system. "emulated" is one.
 constexpr char kTestGpuVariable[] = "RUBATO_TEST_GPU";
 
 // device.isa, for our own kernels and the matrix libraries'. Before any thread computes.
@@ -38,13 +39,17 @@ class ComputeDevice {
   // The CPU.
   ComputeDevice() = default;
 
-  // What device.type says. FailedPrecondition for `cuda` where there is no GPU, saying why.
-  static absl::StatusOr<ComputeDevice> Choose(const proto::Device& device, int local_rank);
+  // What device.type says, on so many GPUs. FailedPrecondition for `cuda` where there is no GPU,
+  // saying why, and where there are too few.
+  static absl::StatusOr<ComputeDevice> Choose(const proto::Device& device, int local_rank,
+                                              int gpus = 1);
 
   bool is_cpu() const { return kind_ == Kind::kCpu; }
-  // Of a model's share. Null on the CPU. Errors as OpenGpu.
-  absl::StatusOr<std::unique_ptr<Device>> Open() const;
-  // For benchmarks of a GPU, which the CPU is not. Errors likewise.
+  // 0 on the CPU.
+  int gpus() const { return is_cpu() ? 0 : gpus_; }
+  // Of a model's share, of the i-th GPU of these. Null on the CPU. Errors as OpenGpu.
+  absl::StatusOr<std::unique_ptr<Device>> Open(int i = 0) const;
+  // For benchmarks of the first GPU, which the CPU is not. Errors likewise.
   absl::StatusOr<std::unique_ptr<ProductTimer>> OpenTimer() const;
   // What models compute in.
   DType dtype() const { return numbers_.dtype; }
@@ -56,11 +61,14 @@ class ComputeDevice {
  private:
   enum class Kind { kCpu, kGpu, kEmulatedGpu };
 
+  // `gpus` of the `count` that there are.
+  absl::Status ChooseGpus(bool is_emulated, int count, int local_rank, int gpus);
+
   Kind kind_ = Kind::kCpu;
-  int gpu_ = 0;
+  int first_gpu_ = 0, gpus_ = 1;
   GpuNumbers numbers_;
   std::string precision_ = "float32";  // as the job says it
-  std::string model_;                  // of the GPU
+  std::string model_;                  // of the GPUs
   std::string note_;
 };
 

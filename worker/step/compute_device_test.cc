@@ -69,10 +69,45 @@ TEST(ComputeDevice, PrecisionIsTheGpus) {
 }
 
 TEST(ComputeDevice, EachWorkerOfAHostHasAGpuOfItsOwnAsFarAsTheyGo) {
-  EXPECT_EQ(GpuOf(0, 4), 0);
-  EXPECT_EQ(GpuOf(3, 4), 3);
-  EXPECT_EQ(GpuOf(5, 4), 1);
-  EXPECT_EQ(GpuOf(7, 1), 0);
+  EXPECT_EQ(*FirstGpuOf(0, 1, 4), 0);
+  EXPECT_EQ(*FirstGpuOf(3, 1, 4), 3);
+  EXPECT_EQ(*FirstGpuOf(5, 1, 4), 1);
+  EXPECT_EQ(*FirstGpuOf(7, 1, 1), 0);
+}
+
+TEST(ComputeDevice, WorkersWithSeveralGpusShareNone) {
+  EXPECT_EQ(*FirstGpuOf(0, 4, 8), 0);
+  EXPECT_EQ(*FirstGpuOf(1, 4, 8), 4);
+  EXPECT_EQ(*FirstGpuOf(1, 3, 8), 3);
+  EXPECT_THAT(FirstGpuOf(2, 3, 8),
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      "cluster.gpus_per_worker: found 3, so that 3 workers of a host take 9 GPUs, "
+                      "and there are 8"));
+  EXPECT_THAT(FirstGpuOf(0, 2, 1),
+              IsError(absl::StatusCode::kFailedPrecondition,
+                      "cluster.gpus_per_worker: found 2, so that a worker takes 2 GPUs, and there "
+                      "is 1"));
+  EXPECT_THAT(FirstGpuOf(2000000000, 64, 8),
+              IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("128000000064 GPUs")));
+}
+
+TEST(ComputeDevice, SeveralGpusAreTaken) {
+  setenv(kTestGpuVariable, "emulated:8", 1);
+  const auto chosen = ComputeDevice::Choose(Of(proto::Device::TYPE_CUDA), 1, 4);
+  const auto refused = ComputeDevice::Choose(Of(proto::Device::TYPE_AUTO), 2, 4);
+  const auto cpu =
+      ComputeDevice::Choose(Of(proto::Device::TYPE_CPU, proto::Device::PRECISION_BF16), 2, 4);
+  unsetenv(kTestGpuVariable);
+  RUBATO_ASSERT_OK(chosen);
+  EXPECT_EQ(chosen->gpus(), 4);
+  EXPECT_EQ(chosen->note(), "computes on GPUs 4 to 7 of 8, emulated");
+  for (int i = 0; i < 4; ++i) EXPECT_NE(*chosen->Open(i), nullptr);
+  EXPECT_THAT(refused, IsError(absl::StatusCode::kFailedPrecondition, HasSubstr("12 GPUs")));
+  RUBATO_ASSERT_OK(cpu);
+  EXPECT_EQ(cpu->gpus(), 0);
+  EXPECT_EQ(cpu->note(),
+            "in float32, because device.precision: bf16 is for GPUs; without "
+            "cluster.gpus_per_worker: 4, which is for GPUs");
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/wire/stream_memory.h"
 #include "worker/step/objective.h"
@@ -12,19 +13,23 @@ namespace rubato {
 absl::StatusOr<std::unique_ptr<WorkerValues>> ModelValues::Create(const proto::Job& job,
                                                                   const Data* data, int local_rank,
                                                                   OnTested on_tested) {
-  RUBATO_ASSIGN_OR_RETURN(ComputeDevice device, ComputeDevice::Choose(job.device(), local_rank));
+  RUBATO_ASSIGN_OR_RETURN(
+      ComputeDevice device,
+      ComputeDevice::Choose(job.device(), local_rank, job.cluster().gpus_per_worker()));
   const Dataset& train = data->train;
   const int64_t parts = job.train().micro_batches();
   const int64_t micro_batch = job.train().batch_size() / parts;
   RUBATO_ASSIGN_OR_RETURN(const Objective objective, ObjectiveOf(job, *data));
   // A GPU is kept busy by one micro-batch at a time.
-  const int64_t threads = device.is_cpu() ? std::min<int64_t>(job.device().threads(), parts) : 1;
-  std::vector<std::unique_ptr<Model>> models(std::max<int64_t>(threads, 1));
-  for (std::unique_ptr<Model>& model : models) {
-    RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Device> opened, device.Open());
-    RUBATO_ASSIGN_OR_RETURN(model, Model::Create(job.model(), train.shape().dimensions(), objective,
-                                                 micro_batch, device.dtype(), Purpose::kTraining,
-                                                 std::move(opened), WaitingSums(parts)));
+  const int64_t lanes =
+      std::min<int64_t>(device.is_cpu() ? job.device().threads() : device.gpus(), parts);
+  std::vector<std::unique_ptr<Model>> models(std::max<int64_t>(lanes, 1));
+  for (size_t i = 0; i < models.size(); ++i) {
+    RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Device> opened, device.Open(static_cast<int>(i)));
+    RUBATO_ASSIGN_OR_RETURN(
+        models[i], Model::Create(job.model(), train.shape().dimensions(), objective, micro_batch,
+                                 device.dtype(), Purpose::kTraining, std::move(opened),
+                                 WaitingSums(parts, std::max<int64_t>(lanes, 1))));
   }
   std::unique_ptr<ModelValues> values(
       new ModelValues(job, data, std::move(device), std::move(models)));
@@ -70,6 +75,11 @@ proto::WorkerRegistration ModelValues::Registration() const {
 std::vector<std::string> ModelValues::notes() const {
   std::vector<std::string> notes = data_.notes;
   if (!device_.note().empty()) notes.push_back(device_.note());
+  const int lanes = static_cast<int>(models_.size());
+  if (lanes < device_.gpus()) {
+    notes.push_back(absl::StrCat("leaves ", device_.gpus() - lanes, " of its ", device_.gpus(),
+                                 " GPUs idle: train.micro_batches is ", lanes));
+  }
   return notes;
 }
 

@@ -53,7 +53,7 @@ class ModelValues : public WorkerValues {
 
   const Data& data_;
   const ComputeDevice device_;
-  const std::vector<std::unique_ptr<Model>> models_;  // one for each thread
+  const std::vector<std::unique_ptr<Model>> models_;  // one for each thread, or GPU
   std::unique_ptr<BatchReader> reader_;
   std::optional<MicroBatches> micro_batches_;
   std::unique_ptr<Evaluator> evaluator_;
