@@ -55,9 +55,9 @@ TEST_F(EmulatedGpuTest, ResultsDoNotDependOnHowManyGpusAWorkerHas) {
   train("four", 1, 4);
   train("two-two", 2, 2);
   EXPECT_THAT(ReadText(Path("one/logs/worker-0.log")), HasSubstr("computes on GPU 0 of 4"));
-  EXPECT_THAT(ReadText(Path("four/logs/worker-0.log")), HasSubstr("computes on GPUs 0 to 3 of 4"));
-  EXPECT_THAT(ReadText(Path("two-two/logs/worker-1.log")),
-              HasSubstr("computes on GPUs 2 to 3 of 4"));
+  EXPECT_THAT(ReadText(Path("four/logs/worker-0.log")),
+              HasSubstr("computes on GPUs 0, 1, 2, 3 of 4"));
+  EXPECT_THAT(ReadText(Path("two-two/logs/worker-1.log")), HasSubstr("computes on GPUs 2, 3 of 4"));
   EXPECT_EQ(pushed("four"), pushed("one"));
 }
 
@@ -71,6 +71,24 @@ TEST_F(EmulatedGpuTest, OnArrivalAWorkerIsOneWhateverGpusItHas) {
   }
   EXPECT_EQ(Summary("async-4")["digest"], Summary("async-1")["digest"]);
   EXPECT_EQ(Summary("async-4")["contributions"], Summary("async-1")["contributions"]);
+}
+
+// With CUDA a GPU's failure ends its process.
+TEST_F(EmulatedGpuTest, AWorkerGoesOnWithoutAGpuThatHasFailed) {
+  setenv("RUBATO_TEST_GPU", "emulated:4", 1);
+  const Arguments job = {"device=cuda", "train.micro_batches=8"};
+  Train("one", job);
+  setenv("RUBATO_TEST_GPU_FAILS", absl::StrCat("2:60:", Path("failed")).c_str(), 1);
+  const Process::Result result =
+      StartTrain("failed-gpu", {job[0], job[1], "cluster.gpus_per_worker=4"}).Wait();
+  unsetenv("RUBATO_TEST_GPU_FAILS");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr("worker 0 ended: on GPU 2: a step failed; started again (1 of 3)"));
+  EXPECT_THAT(result.err, HasSubstr("worker 0: leaves GPU 2 out: the choice of a GPU failed"));
+  EXPECT_THAT(ReadText(Path("failed-gpu/logs/worker-0.log")),
+              HasSubstr("computes on GPUs 0, 1, 3 of 4"));
+  EXPECT_EQ(Summary("failed-gpu")["digest"], Summary("one")["digest"]);
 }
 
 TEST_F(EmulatedGpuTest, TooFewGpusEndWith2AndASentence) {

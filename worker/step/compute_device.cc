@@ -1,13 +1,12 @@
 #include "worker/step/compute_device.h"
 
-#include <cstdlib>
+#include <algorithm>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
@@ -15,26 +14,10 @@
 #include "common/base/isa.h"
 #include "common/base/status.h"
 #include "tensor/cuda/cuda_device.h"
-#include "tensor/cuda/emulated_device.h"
 #include "tensor/kernels.h"
+#include "worker/step/test_gpus.h"
 
 namespace rubato {
-
-namespace {
-
-// How many GPUs a test wants emulated, if it does.
-std::optional<int> EmulatedGpus() {
-  const char* const test = std::getenv(kTestGpuVariable);
-  if (test == nullptr) return std::nullopt;
-  absl::string_view text = test;
-  if (!absl::ConsumePrefix(&text, "emulated")) return std::nullopt;
-  if (text.empty()) return 1;
-  int count = 0;
-  RUBATO_CHECK(absl::ConsumePrefix(&text, ":") && absl::SimpleAtoi(text, &count) && count > 0);
-  return count;
-}
-
-}  // namespace
 
 absl::Status FixIsa(const proto::Device& device) {
   const std::string name = proto::Device::Isa_Name(device.isa());  // "ISA_AVX2"
@@ -63,44 +46,72 @@ GpuNumbers NumbersOf(proto::Device::Precision precision) {
   return numbers;
 }
 
-absl::StatusOr<int> FirstGpuOf(int local_rank, int each, int count) {
-  if (each == 1) return local_rank % count;
-  const int64_t wanted = (int64_t{local_rank} + 1) * each;
-  if (wanted <= count) return local_rank * each;
-  return absl::FailedPreconditionError(absl::StrCat(
-      "cluster.gpus_per_worker: found ", each, ", so that ",
-      local_rank == 0 ? "a worker takes" : absl::StrCat(local_rank + 1, " workers of a host take"),
-      " ", wanted, " GPUs, and ", count == 1 ? "there is " : "there are ", count));
+absl::StatusOr<std::vector<int>> GpusOf(const GpuShare& share, int count) {
+  if (share.each == 1) return std::vector<int>{share.local_rank % count};
+  const int64_t begin = int64_t{share.local_rank} * share.each, end = begin + share.each;
+  if (end > count && !(share.only_working && begin < count)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cluster.gpus_per_worker: found ", share.each, ", so that ",
+                     begin == 0 ? "a worker takes"
+                                : absl::StrCat(share.local_rank + 1, " workers of a host take"),
+                     " ", end, " GPUs, and ", count == 1 ? "there is " : "there are ", count));
+  }
+  std::vector<int> gpus;
+  for (int64_t gpu = begin; gpu < std::min<int64_t>(end, count); ++gpu) {
+    gpus.push_back(static_cast<int>(gpu));
+  }
+  return gpus;
 }
 
-absl::Status ComputeDevice::ChooseGpus(bool is_emulated, int count, int local_rank, int gpus) {
-  RUBATO_ASSIGN_OR_RETURN(first_gpu_, FirstGpuOf(local_rank, gpus, count));
-  kind_ = is_emulated ? Kind::kEmulatedGpu : Kind::kGpu;
-  gpus_ = gpus;
-  std::set<std::string> models;
-  for (int gpu = first_gpu_; gpu < first_gpu_ + gpus; ++gpu) {
-    if (is_emulated) {
-      models.insert("emulated");
-      continue;
-    }
-    RUBATO_ASSIGN_OR_RETURN(std::string model, GpuModel(gpu));
-    models.insert(std::move(model));
+absl::Status ComputeDevice::ChooseGpus(const GpuShare& share, int count) {
+  RUBATO_ASSIGN_OR_RETURN(gpus_, GpusOf(share, count));
+  count_ = count;
+  only_working_ = share.only_working;
+  if (gpus() < share.each) {
+    warnings_.push_back(absl::StrCat("computes on ", gpus(), " GPUs and not on ", share.each, ": ",
+                                     count, " are there"));
   }
-  model_ = absl::StrJoin(models, " and ");
-  note_ = absl::StrCat("computes on ", gpus == 1 ? "GPU " : "GPUs ", first_gpu_,
-                       gpus == 1 ? "" : absl::StrCat(" to ", first_gpu_ + gpus - 1), " of ", count,
-                       ", ", model_);
+  for (int i = 0; i < gpus();) {
+    absl::StatusOr<std::string> model = "emulated";
+    if (kind_ == Kind::kGpu) model = GpuModel(gpus_[i]);
+    if (model.ok()) {
+      models_[gpus_[i++]] = *std::move(model);
+    } else if (!LeaveOut(i, model.status())) {
+      return model.status();
+    }
+  }
   return absl::OkStatus();
 }
 
-absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device, int local_rank,
-                                                    int gpus) {
+bool ComputeDevice::LeaveOut(int i, const absl::Status& why) {
+  if (!only_working_ || gpus() < 2) return false;
+  warnings_.push_back(absl::StrCat("leaves GPU ", gpus_[i], " out: ", why.message()));
+  models_.erase(gpus_[i]);
+  gpus_.erase(gpus_.begin() + i);
+  return true;
+}
+
+std::string ComputeDevice::Models() const {
+  std::set<std::string> models;
+  for (const auto& [gpu, model] : models_) models.insert(model);
+  return absl::StrJoin(models, " and ");
+}
+
+std::string ComputeDevice::note() const {
+  if (is_cpu()) return note_;
+  return absl::StrCat("computes on ", gpus() == 1 ? "GPU " : "GPUs ", absl::StrJoin(gpus_, ", "),
+                      " of ", count_, ", ", Models());
+}
+
+absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device,
+                                                    const GpuShare& share) {
   ComputeDevice chosen;
-  const std::optional<int> emulated = EmulatedGpus();
+  const std::optional<int> emulated = CountTestGpus();
   if (device.type() != proto::Device::TYPE_CPU) {
     const absl::StatusOr<int> count = emulated.has_value() ? *emulated : CountGpus();
     if (count.ok()) {
-      RUBATO_RETURN_IF_ERROR(chosen.ChooseGpus(emulated.has_value(), *count, local_rank, gpus));
+      chosen.kind_ = emulated.has_value() ? Kind::kEmulatedGpu : Kind::kGpu;
+      RUBATO_RETURN_IF_ERROR(chosen.ChooseGpus(share, *count));
     } else if (device.type() == proto::Device::TYPE_CUDA) {
       return absl::FailedPreconditionError(
           absl::StrCat("device.type: found cuda, but ", count.status().message()));
@@ -117,7 +128,9 @@ absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device,
     if (device.precision() != proto::Device::PRECISION_FLOAT32) {
       add("in float32, because device.precision: ", precision, " is for GPUs");
     }
-    if (gpus > 1) add("without cluster.gpus_per_worker: ", gpus, ", which is for GPUs");
+    if (share.each > 1) {
+      add("without cluster.gpus_per_worker: ", share.each, ", which is for GPUs");
+    }
     return chosen;
   }
   chosen.precision_ = precision;
@@ -130,19 +143,16 @@ absl::StatusOr<std::unique_ptr<Device>> ComputeDevice::Open(int i) const {
     case Kind::kCpu:
       return std::unique_ptr<Device>();
     case Kind::kGpu:
-      return OpenGpu(first_gpu_ + i, numbers_.products);
+      return OpenGpu(gpus_[i], numbers_.products);
     case Kind::kEmulatedGpu:
       break;
   }
-  EmulatedDeviceOptions options;
-  options.precision = numbers_.products;
-  options.seed += first_gpu_ + i;  // each with another order of work
-  return MakeEmulatedDevice(options);
+  return OpenTestGpu(gpus_[i], numbers_.products);
 }
 
 absl::StatusOr<std::unique_ptr<ProductTimer>> ComputeDevice::OpenTimer() const {
   RUBATO_CHECK(!is_cpu());
-  if (kind_ == Kind::kGpu) return OpenProductTimer(first_gpu_, numbers_.products);
+  if (kind_ == Kind::kGpu) return OpenProductTimer(gpus_[0], numbers_.products);
   return MakeEmulatedProductTimer(numbers_.products);
 }
 
@@ -151,7 +161,7 @@ std::string ComputeDevice::numerics() const {
     case Kind::kCpu:
       break;
     case Kind::kGpu:
-      return absl::StrCat("cuda, ", precision_, ", ", model_);
+      return absl::StrCat("cuda, ", precision_, ", ", Models());
     case Kind::kEmulatedGpu:
       return absl::StrCat("emulated cuda, ", precision_, ", ", MatMulSignature());
   }
