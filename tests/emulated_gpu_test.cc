@@ -38,6 +38,69 @@ TEST_F(EmulatedGpuTest, SyncResultsDoNotDependOnTheCluster) {
   EXPECT_NE(Summary("one")["digest"], Summary("cpu")["digest"]) << "was it emulated?";
 }
 
+// A worker's GPUs add up along the tree that workers add up along, and one sum leaves them.
+TEST_F(EmulatedGpuTest, ResultsDoNotDependOnHowManyGpusAWorkerHas) {
+  setenv("RUBATO_TEST_GPU", "emulated:4", 1);
+  const auto train = [&](const std::string& run, int workers, int gpus) {
+    Train(run, {"device=cuda", "train.micro_batches=8", absl::StrCat("cluster.workers=", workers),
+                absl::StrCat("cluster.gpus_per_worker=", gpus)});
+    EXPECT_EQ(Summary(run)["digest"], Summary("one")["digest"]) << run;
+  };
+  const auto pushed = [&](const std::string& run) {
+    return Metrics(run, "train").back()["pushed_bytes"].get<int64_t>();
+  };
+  train("one", 1, 1);
+  train("two", 1, 2);
+  train("three", 1, 3);
+  train("four", 1, 4);
+  train("two-two", 2, 2);
+  EXPECT_THAT(ReadText(Path("one/logs/worker-0.log")), HasSubstr("computes on GPU 0 of 4"));
+  EXPECT_THAT(ReadText(Path("four/logs/worker-0.log")),
+              HasSubstr("computes on GPUs 0, 1, 2, 3 of 4"));
+  EXPECT_THAT(ReadText(Path("two-two/logs/worker-1.log")), HasSubstr("computes on GPUs 2, 3 of 4"));
+  EXPECT_EQ(pushed("four"), pushed("one"));
+}
+
+// On arrival, too, a worker is one, with contributions of the same size.
+TEST_F(EmulatedGpuTest, OnArrivalAWorkerIsOneWhateverGpusItHas) {
+  setenv("RUBATO_TEST_GPU", "emulated:4", 1);
+  for (const int gpus : {1, 4}) {
+    Train(absl::StrCat("async-", gpus),
+          {"device=cuda", "train.micro_batches=4", "consistency=async",
+           absl::StrCat("cluster.gpus_per_worker=", gpus)});
+  }
+  EXPECT_EQ(Summary("async-4")["digest"], Summary("async-1")["digest"]);
+  EXPECT_EQ(Summary("async-4")["contributions"], Summary("async-1")["contributions"]);
+}
+
+// With CUDA a GPU's failure ends its process.
+TEST_F(EmulatedGpuTest, AWorkerGoesOnWithoutAGpuThatHasFailed) {
+  setenv("RUBATO_TEST_GPU", "emulated:4", 1);
+  const Arguments job = {"device=cuda", "train.micro_batches=8"};
+  Train("one", job);
+  setenv("RUBATO_TEST_GPU_FAILS", absl::StrCat("2:60:", Path("failed")).c_str(), 1);
+  const Process::Result result =
+      StartTrain("failed-gpu", {job[0], job[1], "cluster.gpus_per_worker=4"}).Wait();
+  unsetenv("RUBATO_TEST_GPU_FAILS");
+  EXPECT_EQ(result.code, 0) << result.err;
+  EXPECT_THAT(result.err,
+              HasSubstr("worker 0 ended: on GPU 2: a step failed; started again (1 of 3)"));
+  EXPECT_THAT(result.err, HasSubstr("worker 0: leaves GPU 2 out: the choice of a GPU failed"));
+  EXPECT_THAT(ReadText(Path("failed-gpu/logs/worker-0.log")),
+              HasSubstr("computes on GPUs 0, 1, 3 of 4"));
+  EXPECT_EQ(Summary("failed-gpu")["digest"], Summary("one")["digest"]);
+}
+
+TEST_F(EmulatedGpuTest, TooFewGpusEndWith2AndASentence) {
+  setenv("RUBATO_TEST_GPU", "emulated:3", 1);
+  const Process::Result result =
+      StartTrain("run", {"device=cuda", "cluster.workers=2", "cluster.gpus_per_worker=2"}).Wait();
+  EXPECT_EQ(result.code, 2);
+  EXPECT_THAT(result.err,
+              HasSubstr("worker 1: cluster.gpus_per_worker: found 2, so that 2 workers of a host "
+                        "take 4 GPUs, and there are 3"));
+}
+
 TEST_F(EmulatedGpuTest, Bf16Learns) {
   for (const std::string mode : {"sync", "async"}) {
     Train(mode, {"device={type: cuda, precision: bf16}", "consistency=" + mode, "cluster.workers=2",

@@ -94,8 +94,11 @@ int main(int argc, char** argv) {
             "the rank to ask for; default: RANK, JOB_COMPLETION_INDEX or LOCAL_RANK in the "
             "environment, else any free rank");
   flags.Add("local-rank", &options.local_rank, "N",
-            "which of this host's workers it is, so that each has a GPU of its own; default: "
+            "which of this host's workers it is, so that each has GPUs of its own; default: "
             "LOCAL_RANK in the environment, else 0");
+  flags.Add("working-gpus", &options.working_gpus, "",
+            "of several GPUs (cluster.gpus_per_worker), do with those that can be opened: so "
+            "`rubato train` starts a worker again");
   rubato::DelayFlags delays;
   flags.Add("compute", &delays.compute, "TIME",
             "make each micro-batch take this much longer, as if this worker were slower; a time "

@@ -61,6 +61,7 @@ TEST(LoadJobTest, FillsInEveryDefault) {
             "  stall_timeout: 10m\n"
             "  max_restarts: 3\n"
             "  server_threads: 1\n"
+            "  gpus_per_worker: 1\n"
             "  dedicated_coordinator: false\n"
             "device: {type: auto, threads: 1, isa: auto, precision: float32}\n"
             "data:\n"

@@ -2,12 +2,24 @@
 
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdio>
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tensor/cuda/used_gpu.h"
 
 namespace rubato {
+namespace {
+
+thread_local int used_gpu = -1;  // -1: none yet
+
+}  // namespace
+
+void UseGpu(int index) {
+  used_gpu = index;
+  CheckCuda(cudaSetDevice(index), "the choice of a GPU");
+}
 
 absl::Status CudaStatus(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return absl::OkStatus();
@@ -18,7 +30,11 @@ absl::Status CudaStatus(cudaError_t error, const char* what) {
 }
 
 void EndProcess(const absl::Status& status) {
-  std::fprintf(stderr, "error: on the GPU: %s\n", std::string(status.message()).c_str());
+  const std::string gpu = used_gpu < 0 ? "the GPU" : absl::StrCat("GPU ", used_gpu);
+  // Another thread's GPU may fail after it, and by it.
+  static std::atomic<bool> has_begun{false};
+  while (has_begun.exchange(true)) pause();
+  std::fprintf(stderr, "error: on %s: %s\n", gpu.c_str(), std::string(status.message()).c_str());
   std::fflush(stderr);
   _exit(1);
 }

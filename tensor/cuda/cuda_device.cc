@@ -21,6 +21,7 @@
 #include "tensor/cuda/cuda_check.h"
 #include "tensor/cuda/cuda_queue.h"
 #include "tensor/cuda/no_gpu.h"
+#include "tensor/cuda/used_gpu.h"
 
 namespace rubato {
 namespace {
@@ -113,8 +114,7 @@ class CudaDevice final : public Device {
 
  private:
   cudaStream_t At(Stream stream) const { return streams_[static_cast<int>(stream)]; }
-  // This GPU is the calling thread's.
-  void Use() const { CheckCuda(cudaSetDevice(index_), "the choice of a GPU"); }
+  void Use() const { UseGpu(index_); }
   std::pair<int64_t, int64_t> Memory() const {
     Use();
     size_t free = 0, total = 0;
@@ -274,7 +274,7 @@ void CudaDevice::Synchronize() {
 }  // namespace
 
 bool CudaQueue::MultiplyByCublas(const Product& product) {
-  CheckCuda(cudaSetDevice(index_), "the choice of a GPU");
+  UseGpu(index_);
   return cublas_.Multiply(product, stream_);
 }
 

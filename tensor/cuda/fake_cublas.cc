@@ -1,6 +1,7 @@
 #include "tensor/cuda/fake_cublas.h"
 
 #include <memory>
+#include <mutex>
 
 #include "absl/strings/str_cat.h"
 #include "tensor/cuda/cublas.h"
@@ -17,6 +18,12 @@ T& As(void* handle) {
 
 void Violation(const std::string& what) { TheFakeCublas().violations.push_back(what); }
 
+// Held in each call, for any thread may make one.
+std::mutex& TheMutex() {
+  static auto* const mutex = new std::mutex;
+  return *mutex;
+}
+
 // What every call begins with.
 cublasStatus_t Enter(const char* name) {
   FakeCublas& fake = TheFakeCublas();
@@ -27,6 +34,7 @@ cublasStatus_t Enter(const char* name) {
 
 template <typename T, typename Handle>
 cublasStatus_t Make(const char* name, Handle* handle, const T& made) {
+  const std::lock_guard<std::mutex> lock(TheMutex());
   const cublasStatus_t status = Enter(name);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   *handle = reinterpret_cast<Handle>(new T(made));
@@ -36,6 +44,7 @@ cublasStatus_t Make(const char* name, Handle* handle, const T& made) {
 
 template <typename T, typename Handle>
 cublasStatus_t GiveBack(const char* name, Handle handle) {
+  const std::lock_guard<std::mutex> lock(TheMutex());
   const cublasStatus_t status = Enter(name);
   if (status != CUBLAS_STATUS_SUCCESS) return status;
   delete reinterpret_cast<T*>(handle);
@@ -57,6 +66,7 @@ cublasStatus_t Set(T* to, const void* from, size_t size) {
 
 cublasStatus_t SetDescription(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAttributes_t attribute,
                               const void* value, size_t size) {
+  const std::lock_guard<std::mutex> lock(TheMutex());
   const cublasStatus_t entered = Enter("cublasLtMatmulDescSetAttribute");
   if (entered != CUBLAS_STATUS_SUCCESS) return entered;
   auto& d = As<FakeCublas::Description>(handle);
@@ -78,6 +88,7 @@ cublasStatus_t SetDescription(cublasLtMatmulDesc_t handle, cublasLtMatmulDescAtt
 
 cublasStatus_t SetLayout(cublasLtMatrixLayout_t handle, cublasLtMatrixLayoutAttribute_t attribute,
                          const void* value, size_t size) {
+  const std::lock_guard<std::mutex> lock(TheMutex());
   const cublasStatus_t entered = Enter("cublasLtMatrixLayoutSetAttribute");
   if (entered != CUBLAS_STATUS_SUCCESS) return entered;
   auto& layout = As<FakeCublas::Layout>(handle);
@@ -94,6 +105,7 @@ cublasStatus_t SetLayout(cublasLtMatrixLayout_t handle, cublasLtMatrixLayoutAttr
 cublasStatus_t SetPreference(cublasLtMatmulPreference_t handle,
                              cublasLtMatmulPreferenceAttributes_t attribute, const void* value,
                              size_t size) {
+  const std::lock_guard<std::mutex> lock(TheMutex());
   const cublasStatus_t entered = Enter("cublasLtMatmulPreferenceSetAttribute");
   if (entered != CUBLAS_STATUS_SUCCESS) return entered;
   auto& p = As<FakeCublas::Preference>(handle);
@@ -118,6 +130,7 @@ cublasStatus_t GetHeuristic(cublasLtHandle_t, cublasLtMatmulDesc_t description,
                             cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t,
                             cublasLtMatmulPreference_t preference, int wanted,
                             cublasLtMatmulHeuristicResult_t results[], int* found) {
+  const std::lock_guard<std::mutex> lock(TheMutex());
   FakeCublas& fake = TheFakeCublas();
   const cublasStatus_t entered = Enter("cublasLtMatmulAlgoGetHeuristic");
   if (entered != CUBLAS_STATUS_SUCCESS) return entered;
@@ -165,6 +178,7 @@ cublasStatus_t Multiply(cublasLtHandle_t, cublasLtMatmulDesc_t description, cons
                         cublasLtMatrixLayout_t c_layout, void* d, cublasLtMatrixLayout_t,
                         const cublasLtMatmulAlgo_t* algorithm, void* workspace, size_t bytes,
                         cudaStream_t stream) {
+  const std::lock_guard<std::mutex> lock(TheMutex());
   FakeCublas& fake = TheFakeCublas();
   const cublasStatus_t entered = Enter("cublasLtMatmul");
   if (entered != CUBLAS_STATUS_SUCCESS) return entered;

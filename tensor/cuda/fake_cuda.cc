@@ -6,12 +6,13 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <utility>
 
 #include "common/base/check.h"
 
-// What streams and their like are. One thread at a time uses the runtime, as one uses a Device.
+// What streams and their like are. One thread at a time uses them, as one uses a Device.
 struct CUgraph_st {
   std::vector<rubato::FakeWork> work;  // in the order in which it was given, which is one of it
   std::vector<CUstream_st*> streams;   // that take part
@@ -39,14 +40,38 @@ namespace {
 
 struct Runtime {
   FakeCuda told;
-  int device = 0;
-  cudaError_t last = cudaSuccess, fault = cudaSuccess;
+  cudaError_t fault = cudaSuccess;
   std::map<char*, int64_t> memory;  // of the host's and of all GPUs', with lengths
   std::set<char*> of_gpus;
   int64_t used = 0;
-  dim3 grid, block;
+};
+
+// Of each thread of the host (CUDA Runtime API, "Device Management" and "Error Handling").
+struct Thread {
+  int device = 0;
+  cudaError_t last = cudaSuccess;
+  dim3 grid, block;  // of the kernel that it starts
   size_t shared = 0;
   cudaStream_t stream = nullptr;
+};
+
+Thread& ThisThread() {
+  static thread_local Thread thread;
+  return thread;
+}
+
+// Held in each call, for any thread may make one. Work of streams is done in calls, too, and may
+// make others.
+class Lock {
+ public:
+  Lock() : lock_(TheMutex()) {}
+
+ private:
+  static std::recursive_mutex& TheMutex() {
+    static auto* const mutex = new std::recursive_mutex;
+    return *mutex;
+  }
+  const std::lock_guard<std::recursive_mutex> lock_;
 };
 
 Runtime& TheRuntime() {
@@ -65,7 +90,7 @@ std::vector<const void*>& FatBinaries() {
   return *binaries;
 }
 
-cudaError_t Fail(cudaError_t error) { return TheRuntime().last = error; }
+cudaError_t Fail(cudaError_t error) { return ThisThread().last = error; }
 
 // What every call begins with.
 cudaError_t Enter(const char* name) {
@@ -83,7 +108,7 @@ cudaError_t EnterStream(const char* name, cudaStream_t stream, bool wants_device
   const cudaError_t error = Enter(name);
   if (error != cudaSuccess) return error;
   RUBATO_CHECK(stream != nullptr);
-  if (wants_device && stream->device != TheRuntime().device) {
+  if (wants_device && stream->device != ThisThread().device) {
     return Fail(cudaErrorInvalidResourceHandle);
   }
   ++stream->given;
@@ -143,6 +168,7 @@ cudaError_t GiveBack(void* memory, bool of_gpu) {
 
 template <typename T>
 cudaError_t Destroy(const char* name, T* thing) {
+  const Lock lock;
   const cudaError_t error = Enter(name);
   if (error != cudaSuccess) return error;
   --TheRuntime().told.live;
@@ -161,6 +187,7 @@ T* Count(T* thing) {
 FakeCuda& TheFakeCuda() { return TheRuntime().told; }
 
 cudaError_t GiveToFakeStream(cudaStream_t stream, FakeWork work) {
+  const Lock lock;
   if (stream->capture != nullptr) {
     stream->capture->work.push_back(std::move(work));
     return cudaSuccess;
@@ -188,9 +215,11 @@ using rubato::Fail;
 using rubato::GiveBack;
 using rubato::GiveToFakeStream;
 using rubato::IsThere;
+using rubato::Lock;
 using rubato::NamesOfKernels;
 using rubato::Take;
 using rubato::TheRuntime;
+using rubato::ThisThread;
 
 extern "C" {
 
@@ -202,54 +231,65 @@ const char* cudaGetErrorName(cudaError_t error) {
 const char* cudaGetErrorString(cudaError_t) { return "a failure of the test's"; }
 
 cudaError_t cudaGetLastError() {
+  const Lock lock;
   const cudaError_t error = Enter("cudaGetLastError");
   if (error != cudaSuccess) return error;
-  return std::exchange(TheRuntime().last, TheRuntime().fault);
+  return std::exchange(ThisThread().last, TheRuntime().fault);
 }
 
 cudaError_t cudaGetDeviceCount(int* count) {
+  const Lock lock;
   *count = TheRuntime().told.devices;
   return Enter("cudaGetDeviceCount");
 }
 cudaError_t cudaDriverGetVersion(int* version) {
+  const Lock lock;
   *version = CUDART_VERSION;
   return Enter("cudaDriverGetVersion");
 }
 cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int) {
+  const Lock lock;
   std::memset(properties, 0, sizeof *properties);
   std::strcpy(properties->name, "Fake");
   properties->major = 9;
   return Enter("cudaGetDeviceProperties");
 }
 cudaError_t cudaSetDevice(int device) {
+  const Lock lock;
   const cudaError_t error = Enter("cudaSetDevice");
-  if (error == cudaSuccess) TheRuntime().device = device;
+  if (error == cudaSuccess) ThisThread().device = device;
   return error;
 }
 cudaError_t cudaMemGetInfo(size_t* free, size_t* total) {
+  const Lock lock;
   *total = TheRuntime().told.memory_bytes;
   *free = *total - TheRuntime().used;
   return Enter("cudaMemGetInfo");
 }
 
 cudaError_t cudaMalloc(void** memory, size_t bytes) {
+  const Lock lock;
   const cudaError_t error = Enter("cudaMalloc");
   return error != cudaSuccess ? error : Take(memory, bytes, /*of_gpu=*/true);
 }
 cudaError_t cudaMallocHost(void** memory, size_t bytes) {
+  const Lock lock;
   const cudaError_t error = Enter("cudaMallocHost");
   return error != cudaSuccess ? error : Take(memory, bytes, /*of_gpu=*/false);
 }
 cudaError_t cudaFree(void* memory) {
+  const Lock lock;
   const cudaError_t error = Enter("cudaFree");
   return error != cudaSuccess ? error : GiveBack(memory, /*of_gpu=*/true);
 }
 cudaError_t cudaFreeHost(void* memory) {
+  const Lock lock;
   const cudaError_t error = Enter("cudaFreeHost");
   return error != cudaSuccess ? error : GiveBack(memory, /*of_gpu=*/false);
 }
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind,
                             cudaStream_t stream) {
+  const Lock lock;
   const cudaError_t error = EnterStream("cudaMemcpyAsync", stream, false);
   if (error != cudaSuccess) return error;
   rubato::FakeCuda& told = TheRuntime().told;
@@ -265,21 +305,25 @@ cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpy
 }
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* stream, unsigned) {
+  const Lock lock;
   const cudaError_t error = Enter("cudaStreamCreateWithFlags");
-  if (error == cudaSuccess) *stream = Count(new CUstream_st{TheRuntime().device});
+  if (error == cudaSuccess) *stream = Count(new CUstream_st{ThisThread().device});
   return error;
 }
 cudaError_t cudaStreamDestroy(cudaStream_t stream) { return Destroy("cudaStreamDestroy", stream); }
 cudaError_t cudaStreamSynchronize(cudaStream_t stream) {
+  const Lock lock;
   RUBATO_CHECK(!TheRuntime().told.hangs);
   return EnterWait("cudaStreamSynchronize", stream);
 }
 cudaError_t cudaStreamQuery(cudaStream_t stream) {
+  const Lock lock;
   const cudaError_t error = EnterWait("cudaStreamQuery", stream);
   if (error != cudaSuccess) return error;
   return TheRuntime().told.hangs ? cudaErrorNotReady : cudaSuccess;
 }
 cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void* argument) {
+  const Lock lock;
   const cudaError_t error = EnterStream("cudaLaunchHostFunc", stream, false);
   if (error != cudaSuccess) return error;
   return GiveToFakeStream(stream, [=] {
@@ -289,12 +333,14 @@ cudaError_t cudaLaunchHostFunc(cudaStream_t stream, cudaHostFn_t function, void*
 }
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t* event, unsigned) {
+  const Lock lock;
   const cudaError_t error = Enter("cudaEventCreateWithFlags");
-  if (error == cudaSuccess) *event = Count(new CUevent_st{TheRuntime().device});
+  if (error == cudaSuccess) *event = Count(new CUevent_st{ThisThread().device});
   return error;
 }
 cudaError_t cudaEventDestroy(cudaEvent_t event) { return Destroy("cudaEventDestroy", event); }
 cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
+  const Lock lock;
   const cudaError_t error = Enter("cudaEventRecord");
   if (error != cudaSuccess) return error;
   if (event->device != stream->device) return Fail(cudaErrorInvalidResourceHandle);
@@ -305,6 +351,7 @@ cudaError_t cudaEventRecord(cudaEvent_t event, cudaStream_t stream) {
 }
 // A stream that waits for one that is recorded is recorded from then on, too.
 cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned) {
+  const Lock lock;
   const cudaError_t error = Enter("cudaStreamWaitEvent");
   if (error != cudaSuccess || event->stream == nullptr) return error;
   CUgraph_st* const capture = event->stream->capture;
@@ -321,6 +368,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t stream, cudaEvent_t event, unsigned
 }
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
+  const Lock lock;
   const cudaError_t error = Enter("cudaStreamBeginCapture");
   if (error != cudaSuccess) return error;
   if (stream->capture != nullptr) return Fail(cudaErrorIllegalState);
@@ -330,6 +378,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t stream, cudaStreamCaptureMode) {
   return cudaSuccess;
 }
 cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
+  const Lock lock;
   const cudaError_t error = Enter("cudaStreamEndCapture");
   if (error != cudaSuccess) return error;
   if (stream->capture == nullptr || !stream->is_origin)
@@ -346,14 +395,17 @@ cudaError_t cudaStreamEndCapture(cudaStream_t stream, cudaGraph_t* graph) {
 }
 cudaError_t cudaGraphDestroy(cudaGraph_t graph) { return Destroy("cudaGraphDestroy", graph); }
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t* exec, cudaGraph_t graph, unsigned long long) {
+  const Lock lock;
   const cudaError_t error = Enter("cudaGraphInstantiate");
-  if (error == cudaSuccess) *exec = Count(new CUgraphExec_st{*graph, TheRuntime().device});
+  if (error == cudaSuccess) *exec = Count(new CUgraphExec_st{*graph, ThisThread().device});
   return error;
 }
 cudaError_t cudaGraphExecDestroy(cudaGraphExec_t exec) {
+  const Lock lock;
   return Destroy("cudaGraphExecDestroy", exec);
 }
 cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
+  const Lock lock;
   const cudaError_t error = EnterStream("cudaGraphLaunch", stream, false);
   if (error != cudaSuccess) return error;
   if (exec->device != stream->device) return Fail(cudaErrorInvalidResourceHandle);
@@ -366,17 +418,17 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t exec, cudaStream_t stream) {
 
 // What nvcc makes of a kernel's start.
 unsigned __cudaPushCallConfiguration(dim3 grid, dim3 block, size_t shared, CUstream_st* stream) {
-  TheRuntime().grid = grid;
-  TheRuntime().block = block;
-  TheRuntime().shared = shared;
-  TheRuntime().stream = stream;
+  ThisThread().grid = grid;
+  ThisThread().block = block;
+  ThisThread().shared = shared;
+  ThisThread().stream = stream;
   return 0;
 }
 cudaError_t __cudaPopCallConfiguration(dim3* grid, dim3* block, size_t* shared, void* stream) {
-  *grid = TheRuntime().grid;
-  *block = TheRuntime().block;
-  *shared = TheRuntime().shared;
-  *static_cast<cudaStream_t*>(stream) = TheRuntime().stream;
+  *grid = ThisThread().grid;
+  *block = ThisThread().block;
+  *shared = ThisThread().shared;
+  *static_cast<cudaStream_t*>(stream) = ThisThread().stream;
   return cudaSuccess;
 }
 cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
@@ -387,6 +439,7 @@ cudaError_t __cudaGetKernel(cudaKernel_t* kernel, const void* function) {
 // capabilities), and the shared memory of a block that nobody asked to be more.
 cudaError_t __cudaLaunchKernel(cudaKernel_t kernel, dim3 grid, dim3 block, void** arguments,
                                size_t shared, cudaStream_t stream) {
+  const Lock lock;
   const cudaError_t error = EnterStream("cudaLaunchKernel", stream, true);
   if (error != cudaSuccess) return error;
   if (grid.x < 1 || grid.x > 0x7fffffff || block.x < 1 || block.x > 1024 || shared > 48 << 10) {

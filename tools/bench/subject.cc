@@ -52,7 +52,7 @@ absl::StatusOr<BenchSetup> MakeSetup(const BenchSubject& subject) {
   setup.model = job.model();
   RUBATO_ASSIGN_OR_RETURN(setup.numbers, NumbersOf(job.device().precision()));
   if (subject.opens_device) {
-    RUBATO_ASSIGN_OR_RETURN(setup.device, ComputeDevice::Choose(job.device(), /*local_rank=*/0));
+    RUBATO_ASSIGN_OR_RETURN(setup.device, ComputeDevice::Choose(job.device()));
   }
   setup.shape = subject.shape;
   setup.objective.outputs = subject.classes;

@@ -150,11 +150,13 @@ absl::StatusOr<Launcher::Event> LocalRun::Train() {
   return end;
 }
 
-absl::Status LocalRun::StartWorker(int rank) {
+absl::Status LocalRun::StartWorker(int rank, bool again) {
   if (plan_.job.script_size() > 0) return StartScript(rank);
   std::vector<std::string> arguments = {programs_.worker,  "--config",         folder_.JobFile(),
                                         "--rank",          absl::StrCat(rank), "--local-rank",
                                         absl::StrCat(rank)};
+  // It may be a GPU that has ended it.
+  if (again && plan_.job.cluster().gpus_per_worker() > 1) arguments.push_back("--working-gpus");
   arguments.insert(arguments.end(), worker_flags_.begin(), worker_flags_.end());
   return Start("worker", rank, std::move(arguments), address_);
 }
@@ -388,7 +390,7 @@ absl::StatusOr<bool> LocalRun::StartAgain(const Failure& lost) {
   if (restarts >= most) return false;
   Say(log_, absl::StrFormat("%s ended: %s; started again (%d of %d)", NameOf(lost),
                             OneLine(lost.reason), ++restarts, most));
-  RUBATO_RETURN_IF_ERROR(lost.role == "worker" ? StartWorker(lost.rank)
+  RUBATO_RETURN_IF_ERROR(lost.role == "worker" ? StartWorker(lost.rank, /*again=*/true)
                                                : StartServer(lost.role, lost.rank, address_));
   if (lost.role == "server") missing_since_.erase(lost.rank);
   return true;

@@ -54,7 +54,7 @@ class LocalRun {
  private:
   // Whether servers that have ended are started again.
   bool comes_back() const { return plan_.job.cluster().max_restarts() > 0; }
-  absl::Status StartWorker(int rank);
+  absl::Status StartWorker(int rank, bool again = false);
   // A worker that is a script.
   absl::Status StartScript(int rank);
   // A shard, of role "server", or the coordinator of its own, number 0.

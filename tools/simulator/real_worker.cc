@@ -26,7 +26,7 @@ absl::StatusOr<std::unique_ptr<RealWorker>> RealWorker::Create(const proto::Job&
       results->push_back(result);
     };
     RUBATO_ASSIGN_OR_RETURN(floats->values,
-                            ModelValues::Create(Alone(job), data, /*local_rank=*/0, on_tested));
+                            ModelValues::Create(Alone(job), data, GpuShare(), on_tested));
     if (PushCodec(job) != Codec::kTopK) *shared = floats;
   }
   return std::unique_ptr<RealWorker>(new RealWorker(std::move(floats)));

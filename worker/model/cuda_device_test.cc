@@ -102,7 +102,7 @@ TEST_F(CudaDeviceTest, GivesUpOnAGpuThatHangs) {
         fake_.hangs = true;
         Step(**model);
       },
-      ::testing::ExitedWithCode(1), "^error: on the GPU: a step has not moved for .*hangs.*\n$");
+      ::testing::ExitedWithCode(1), "^error: on GPU 1: a step has not moved for .*hangs.*\n$");
   auto device =
       OpenGpu(0, ProductPrecision::kFloat32, AttentionForm::kProducts, absl::ZeroDuration());
   RUBATO_ASSERT_OK(device);
@@ -111,7 +111,7 @@ TEST_F(CudaDeviceTest, GivesUpOnAGpuThatHangs) {
         fake_.hangs = true;
         (*device)->Synchronize();
       },
-      ::testing::ExitedWithCode(1), "^error: on the GPU: a step has not moved for .*hangs.*\n$");
+      ::testing::ExitedWithCode(1), "^error: on GPU 0: a step has not moved for .*hangs.*\n$");
 }
 
 // Libraries load their code when it is first called, after the model has its memory.

@@ -48,7 +48,10 @@ class DeviceStep {
   std::string fused_by() const { return device_->fused_by(); }
 
   // See Model.
-  void OnNewParameters() { ++version_; }
+  void OnNewParameters() {
+    ++version_;
+    kept_ = 0;
+  }
   BatchResult Evaluate(const ConstTensorRef& parameters, const ConstTensorRef& features,
                        const Targets& targets);
   // Parameters go over part by part as they arrive.

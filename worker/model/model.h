@@ -73,7 +73,8 @@ class Model {
   }
 
   // From here until it is called again, `parameters` has the same values in all calls, so that a
-  // device is sent them once. Before the first time they may differ from call to call.
+  // device is sent them once. Before the first time they may differ from call to call. Gradients
+  // that a device has kept are forgotten.
   void OnNewParameters() {
     if (device_step_ != nullptr) device_step_->OnNewParameters();
   }

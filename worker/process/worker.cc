@@ -162,6 +162,7 @@ absl::Status Worker::Run(std::unique_ptr<WorkerValues> values) {
   session_.emplace(job_, values_->space().values());
   log_.emplace(MakeLog(options_.rank));
   for (const std::string& note : values_->notes()) log_->Info(note);
+  for (const std::string& warning : values_->warnings()) log_->Warning(warning);
   if (options_.trainer.has_value()) {
     trainer_ = std::make_unique<TrainerClient>(*options_.trainer, *log_);
   }
@@ -455,8 +456,10 @@ absl::Status RunWorker(const proto::Job& job, const WorkerOptions& options, Depa
   RUBATO_RETURN_IF_ERROR(FixIsa(job.device()));
   RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job));
   Worker worker(job, options, departure);
-  RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<WorkerValues> values,
-                          ModelValues::Create(job, &data, options.local_rank, worker.OnTested()));
+  RUBATO_ASSIGN_OR_RETURN(
+      std::unique_ptr<WorkerValues> values,
+      ModelValues::Create(job, &data, GpuShare{options.local_rank, 1, options.working_gpus},
+                          worker.OnTested()));
   return worker.Run(std::move(values));
 }
 

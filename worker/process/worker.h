@@ -16,7 +16,8 @@ namespace rubato {
 
 struct WorkerOptions {
   int rank = -1;                         // the rank it asks for; any free one by default
-  int local_rank = 0;                    // which of its host's workers it is: that decides its GPU
+  int local_rank = 0;                    // which of its host's workers it is: that decides its GPUs
+  bool working_gpus = false;             // it does with those of them that work
   ConnectionOptions connection;          // of all its connections
   std::optional<Delays> delays;          // of its computations
   std::optional<TrainerServer> trainer;  // is told how far the training is

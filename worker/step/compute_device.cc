@@ -1,17 +1,22 @@
 #include "worker/step/compute_device.h"
 
+#include <algorithm>
 #include <cstdlib>
+#include <optional>
+#include <set>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "common/base/check.h"
 #include "common/base/isa.h"
 #include "common/base/status.h"
 #include "tensor/cuda/cuda_device.h"
-#include "tensor/cuda/emulated_device.h"
 #include "tensor/kernels.h"
+#include "worker/step/test_gpus.h"
 
 namespace rubato {
 
@@ -49,21 +54,72 @@ absl::StatusOr<GpuNumbers> NumbersOf(proto::Device::Precision precision) {
   return numbers;
 }
 
-absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device, int local_rank) {
+absl::StatusOr<std::vector<int>> GpusOf(const GpuShare& share, int count) {
+  if (share.each == 1) return std::vector<int>{share.local_rank % count};
+  const int64_t begin = int64_t{share.local_rank} * share.each, end = begin + share.each;
+  if (end > count && !(share.only_working && begin < count)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("cluster.gpus_per_worker: found ", share.each, ", so that ",
+                     begin == 0 ? "a worker takes"
+                                : absl::StrCat(share.local_rank + 1, " workers of a host take"),
+                     " ", end, " GPUs, and ", count == 1 ? "there is " : "there are ", count));
+  }
+  std::vector<int> gpus;
+  for (int64_t gpu = begin; gpu < std::min<int64_t>(end, count); ++gpu) {
+    gpus.push_back(static_cast<int>(gpu));
+  }
+  return gpus;
+}
+
+absl::Status ComputeDevice::ChooseGpus(const GpuShare& share, int count) {
+  RUBATO_ASSIGN_OR_RETURN(gpus_, GpusOf(share, count));
+  count_ = count;
+  only_working_ = share.only_working;
+  if (gpus() < share.each) {
+    warnings_.push_back(absl::StrCat("computes on ", gpus(), " GPUs and not on ", share.each, ": ",
+                                     count, " are there"));
+  }
+  for (int i = 0; i < gpus();) {
+    absl::StatusOr<std::string> model = "emulated";
+    if (kind_ == Kind::kGpu) model = GpuModel(gpus_[i]);
+    if (model.ok()) {
+      models_[gpus_[i++]] = *std::move(model);
+    } else if (!LeaveOut(i, model.status())) {
+      return model.status();
+    }
+  }
+  return absl::OkStatus();
+}
+
+bool ComputeDevice::LeaveOut(int i, const absl::Status& why) {
+  if (!only_working_ || gpus() < 2) return false;
+  warnings_.push_back(absl::StrCat("leaves GPU ", gpus_[i], " out: ", why.message()));
+  models_.erase(gpus_[i]);
+  gpus_.erase(gpus_.begin() + i);
+  return true;
+}
+
+std::string ComputeDevice::Models() const {
+  std::set<std::string> models;
+  for (const auto& [gpu, model] : models_) models.insert(model);
+  return absl::StrJoin(models, " and ");
+}
+
+std::string ComputeDevice::note() const {
+  if (is_cpu()) return note_;
+  return absl::StrCat("computes on ", gpus() == 1 ? "GPU " : "GPUs ", absl::StrJoin(gpus_, ", "),
+                      " of ", count_, ", ", Models());
+}
+
+absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device,
+                                                    const GpuShare& share) {
   ComputeDevice chosen;
-  const char* const test = std::getenv(kTestGpuVariable);
-  if (device.type() == proto::Device::TYPE_CPU) {
-    chosen.kind_ = Kind::kCpu;
-  } else if (test != nullptr && absl::string_view(test) == "emulated") {
-    chosen.kind_ = Kind::kEmulatedGpu;
-  } else {
-    const absl::StatusOr<int> count = CountGpus();
+  const std::optional<int> emulated = CountTestGpus();
+  if (device.type() != proto::Device::TYPE_CPU) {
+    const absl::StatusOr<int> count = emulated.has_value() ? *emulated : CountGpus();
     if (count.ok()) {
-      chosen.kind_ = Kind::kGpu;
-      chosen.gpu_ = GpuOf(local_rank, *count);
-      RUBATO_ASSIGN_OR_RETURN(chosen.model_, GpuModel(chosen.gpu_));
-      chosen.note_ =
-          absl::StrCat("computes on GPU ", chosen.gpu_, " of ", *count, ", ", chosen.model_);
+      chosen.kind_ = emulated.has_value() ? Kind::kEmulatedGpu : Kind::kGpu;
+      RUBATO_RETURN_IF_ERROR(chosen.ChooseGpus(share, *count));
     } else if (device.type() == proto::Device::TYPE_CUDA) {
       return absl::FailedPreconditionError(
           absl::StrCat("device.type: found cuda, but ", count.status().message()));
@@ -74,9 +130,14 @@ absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device,
   const std::string name = proto::Device::Precision_Name(device.precision());  // "PRECISION_BF16"
   const std::string precision = absl::AsciiStrToLower(absl::StripPrefix(name, "PRECISION_"));
   if (chosen.is_cpu()) {
+    const auto add = [&](auto... text) {
+      absl::StrAppend(&chosen.note_, chosen.note_.empty() ? "" : "; ", text...);
+    };
     if (device.precision() != proto::Device::PRECISION_FLOAT32) {
-      absl::StrAppend(&chosen.note_, chosen.note_.empty() ? "" : "; ",
-                      "in float32, because device.precision: ", precision, " is for GPUs");
+      add("in float32, because device.precision: ", precision, " is for GPUs");
+    }
+    if (share.each > 1) {
+      add("without cluster.gpus_per_worker: ", share.each, ", which is for GPUs");
     }
     return chosen;
   }
@@ -85,26 +146,23 @@ absl::StatusOr<ComputeDevice> ComputeDevice::Choose(const proto::Device& device,
   return chosen;
 }
 
-absl::StatusOr<std::unique_ptr<Device>> ComputeDevice::Open() const {
+absl::StatusOr<std::unique_ptr<Device>> ComputeDevice::Open(int i) const {
   const bool is_half = BytesOf(numbers_.dtype) < BytesOf(DType::kFloat32);
   switch (kind_) {
     case Kind::kCpu:
       return std::unique_ptr<Device>();
     case Kind::kGpu:
-      return OpenGpu(gpu_, numbers_.products,
+      return OpenGpu(gpus_[i], numbers_.products,
                      is_half ? numbers_.attention : AttentionForm::kProducts);
     case Kind::kEmulatedGpu:
       break;
   }
-  EmulatedDeviceOptions options;
-  options.precision = numbers_.products;
-  options.attention = numbers_.attention;
-  return MakeEmulatedDevice(options);
+  return OpenTestGpu(gpus_[i], numbers_.products, numbers_.attention);
 }
 
 absl::StatusOr<std::unique_ptr<ProductTimer>> ComputeDevice::OpenTimer() const {
   RUBATO_CHECK(!is_cpu());
-  if (kind_ == Kind::kGpu) return OpenProductTimer(gpu_, numbers_.products);
+  if (kind_ == Kind::kGpu) return OpenProductTimer(gpus_[0], numbers_.products);
   return MakeEmulatedProductTimer(numbers_.products);
 }
 
@@ -114,7 +172,7 @@ std::string ComputeDevice::numerics(const std::string& fused_by) const {
     case Kind::kCpu:
       break;
     case Kind::kGpu:
-      return absl::StrCat("cuda, ", precision_, ", ", model_, attention);
+      return absl::StrCat("cuda, ", precision_, ", ", Models(), attention);
     case Kind::kEmulatedGpu:
       return absl::StrCat("emulated cuda, ", precision_, ", ", MatMulSignature(), attention);
   }

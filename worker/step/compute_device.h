@@ -2,8 +2,10 @@
 #ifndef RUBATO_WORKER_STEP_COMPUTE_DEVICE_H_
 #define RUBATO_WORKER_STEP_COMPUTE_DEVICE_H_
 
+#include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -15,13 +17,17 @@
 
 namespace rubato {
 
-// The GPU of the local_rank-th worker of a host with `count` of them: each its own, as far as they
-// go.
-inline int GpuOf(int local_rank, int count) { return local_rank % count; }
+// Which of its host's GPUs are a worker's.
+struct GpuShare {
+  int local_rank = 0;  // which of its host's workers it is
+  int each = 1;        // GPUs of each of them
+  // It does with those of its GPUs that are there and work, if there is one: it was started again.
+  bool only_working = false;
+};
 
-// "emulated" has workers compute on an emulated GPU (tensor/cuda/emulated_device.h), slowly: for
-// tests of the whole system.
-constexpr char kTestGpuVariable[] = "RUBATO_TEST_GPU";
+// Of `count` GPUs. If each has one, workers take turns where there are more than GPUs; otherwise
+// FailedPrecondition if there are not so many.
+absl::StatusOr<std::vector<int>> GpusOf(const GpuShare& share, int count);
 
 // "products" has a GPU compute attention as products and a softmax; "auto", as if it were not set,
 // in one piece, in bf16 and fp16 and by cuDNN, where that is there and takes it.
@@ -45,31 +51,47 @@ class ComputeDevice {
   // The CPU.
   ComputeDevice() = default;
 
-  // What device.type says. FailedPrecondition for `cuda` where there is no GPU, saying why; errors
-  // as NumbersOf.
-  static absl::StatusOr<ComputeDevice> Choose(const proto::Device& device, int local_rank);
+  // What device.type says. FailedPrecondition for `cuda` where there is no GPU, saying why, and
+  // where there are too few; errors as NumbersOf.
+  static absl::StatusOr<ComputeDevice> Choose(const proto::Device& device,
+                                              const GpuShare& share = {});
 
   bool is_cpu() const { return kind_ == Kind::kCpu; }
-  // Of a model's share. Null on the CPU. Errors as OpenGpu.
-  absl::StatusOr<std::unique_ptr<Device>> Open() const;
-  // For benchmarks of a GPU, which the CPU is not. Errors likewise.
+  // 0 on the CPU.
+  int gpus() const { return static_cast<int>(gpus_.size()); }
+  // Of a model's share, of the i-th GPU of these. Null on the CPU. Errors as OpenGpu.
+  absl::StatusOr<std::unique_ptr<Device>> Open(int i = 0) const;
+  // The i-th GPU cannot be used: whether it does without, being one of several that are to do with
+  // those that work. The next one is the i-th then.
+  bool LeaveOut(int i, const absl::Status& why);
+  // For benchmarks of the first GPU, which the CPU is not. Errors likewise.
   absl::StatusOr<std::unique_ptr<ProductTimer>> OpenTimer() const;
   // What models compute in.
   DType dtype() const { return numbers_.dtype; }
   // What decides the bits of results, as far as it is known; fused_by: that of the models' devices.
   std::string numerics(const std::string& fused_by = "") const;
   // One line about the choice, for the log; empty if the job left none.
-  const std::string& note() const { return note_; }
+  std::string note() const;
+  // GPUs that are left out, and why.
+  const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
   enum class Kind { kCpu, kGpu, kEmulatedGpu };
 
+  // Of the `count` that there are.
+  absl::Status ChooseGpus(const GpuShare& share, int count);
+  // "NVIDIA H200, cuBLAS 13.1.0", or several.
+  std::string Models() const;
+
   Kind kind_ = Kind::kCpu;
-  int gpu_ = 0;
+  int count_ = 0;
+  std::vector<int> gpus_;
+  std::map<int, std::string> models_;  // of GPUs
+  bool only_working_ = false;
   GpuNumbers numbers_;
   std::string precision_ = "float32";  // as the job says it
-  std::string model_;                  // of the GPU
-  std::string note_;
+  std::string note_;                   // on the CPU
+  std::vector<std::string> warnings_;
 };
 
 }  // namespace rubato

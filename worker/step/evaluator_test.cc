@@ -4,6 +4,7 @@
 
 #include "common/base/status_matchers.h"
 #include "gtest/gtest.h"
+#include "worker/step/test_gpus.h"
 
 namespace rubato {
 namespace {
@@ -15,7 +16,7 @@ TEST(EvaluationBatch, IsOnAGpuNoMoreThanTrainingTakes) {
   proto::Device device;
   device.set_type(proto::Device::TYPE_CUDA);
   setenv(kTestGpuVariable, "emulated", 1);
-  const absl::StatusOr<ComputeDevice> gpu = ComputeDevice::Choose(device, 0);
+  const absl::StatusOr<ComputeDevice> gpu = ComputeDevice::Choose(device);
   unsetenv(kTestGpuVariable);
   RUBATO_ASSERT_OK(gpu);
   EXPECT_EQ(EvaluationBatch(10000, *gpu, 16), 16);

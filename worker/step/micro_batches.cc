@@ -34,12 +34,6 @@ MicroBatches::~MicroBatches() {
   }
 }
 
-int WaitingSums(int64_t leaves) {
-  int height = 0;
-  while ((int64_t{1} << height) < leaves) ++height;
-  return height;
-}
-
 std::vector<Summing> SummingsOf(int64_t leaves, Range node) {
   const ReductionTree tree(leaves);
   std::vector<Summing> summings;
@@ -71,36 +65,21 @@ double MicroBatches::WeightOf(const SampleSchedule& schedule, int64_t unit) cons
   return TargetWeight(labels, ignored);
 }
 
-absl::StatusOr<std::vector<BatchResult>> MicroBatches::ComputeOnDevice(
-    const SampleSchedule& schedule, int64_t unit, Range node, absl::Span<const float> parameters,
-    Push push, AwaitParameters await) {
-  Lane& lane = *lanes_[0];
-  const Gradient sum = buffers_.Take();
-  const std::vector<Summing> summings = SummingsOf(schedule.leaves(), node);
-  const double weight = WeightOf(schedule, unit);
-  std::vector<BatchResult> results;
-  int64_t next_block = space_->blocks() - 1;
-  const auto leave = [&](int64_t done) {
-    for (; next_block >= 0 && space_->BlockValues(next_block).begin >= done; --next_block) {
-      const Range values = space_->BlockValues(next_block);
-      push(next_block,
-           Payload{sum, absl::MakeConstSpan(*sum).subspan(values.begin, values.size())});
-    }
-  };
-  for (int64_t leaf = node.begin; leaf < node.end; ++leaf) {
-    const SampleRange range = schedule.MicroBatch(unit, leaf);
-    const bool is_empty = range.positions.empty();  // of a short unit
-    if (!is_empty) reader_->ReadShuffled(range, &lane.batch);
-    const std::optional<BatchResult> result = lane.model->GradientOnDevice(
-        parameters, is_empty ? absl::Span<const float>() : lane.batch.inputs(),
-        is_empty ? Targets() : lane.batch.targets(weight), Key(seed_, "dropout", unit, leaf),
-        TensorRef(absl::MakeSpan(*sum)), summings[leaf - node.begin], leave, await);
-    if (!result.has_value()) {
-      return absl::CancelledError("nobody waits for the parameters any more");
-    }
-    results.push_back(*result);
-  }
-  return results;
+bool MicroBatches::Agree(bool readable) {
+  absl::MutexLock lock(&mutex_);
+  if (!readable && outcome_ == Outcome::kOpen) outcome_ = Outcome::kEnds;
+  return outcome_ != Outcome::kEnds;
+}
+
+bool MicroBatches::Commit() {
+  absl::MutexLock lock(&mutex_);
+  if (outcome_ == Outcome::kOpen) outcome_ = Outcome::kCommitted;
+  return outcome_ == Outcome::kCommitted;
+}
+
+bool MicroBatches::ends() const {
+  absl::MutexLock lock(&mutex_);
+  return outcome_ == Outcome::kEnds;
 }
 
 void MicroBatches::RunLane(Lane* lane) {
@@ -141,43 +120,47 @@ absl::StatusOr<std::vector<BatchResult>> MicroBatches::Compute(const SampleSched
   Gradient spare;  // held here once, so that there is one more than a step needs
   if (std::exchange(lacks_spare_, false)) spare = buffers_.Take();
   for (const auto& lane : lanes_) lane->model->OnNewParameters();
-  if (lanes_.size() == 1 && node.size() > 1 &&
-      lanes_[0]->model->keeps() >= WaitingSums(schedule.leaves())) {
-    return ComputeOnDevice(schedule, unit, node, parameters, push, await);
+  {
+    absl::MutexLock lock(&mutex_);
+    outcome_ = Outcome::kOpen;
   }
+  const auto agreed = [&](Range values) { return Agree(await(values)); };
   const ReductionTree tree(schedule.leaves());
-  const Work work{schedule, unit, WeightOf(schedule, unit), parameters, await};
-  std::vector<BatchResult> results;
+  const Work work{schedule, unit, WeightOf(schedule, unit), parameters, agreed};
+  std::vector<BatchResult> results(node.size());
   std::vector<Sum> sums;  // of finished left siblings, outermost first
-  for (int64_t first = node.begin; first < node.end; first += static_cast<int64_t>(lanes_.size())) {
-    Round round = PlanRound(tree, node, first, &sums);
-    for (size_t i = round.count; i-- > 1;) ComputeBeside(work, round, i);
-    ComputeHere(work, &round, push);
-    // The first lane waits for all parameters before it pushes anything, and so do the others.
-    if (!lanes_[0]->result.has_value()) {
-      OthersReadyBelow(1, round.count);
-      return absl::CancelledError("nobody waits for the parameters any more");
+  for (LaneRound& plan : PlanLanes(node, lanes(), keeps())) {
+    Round round = PlanRound(tree, node, std::move(plan), &sums);
+    for (int64_t turn = 0; turn < round.plan.turns; ++turn) {
+      ComputeTurn(work, turn, &round, push, node.begin, &results);
+      if (ends()) return absl::CancelledError("nobody waits for the parameters any more");
     }
-    while (round.next_block >= 0) {
-      const int64_t begin = space_->BlockValues(round.next_block).begin;
-      Fold(OthersReadyBelow(begin + 1, round.count), &round, push);
-    }
-    for (size_t i = 0; i < round.count; ++i) results.push_back(*lanes_[i]->result);
   }
   return results;
 }
 
-MicroBatches::Round MicroBatches::PlanRound(const ReductionTree& tree, Range node, int64_t first,
+std::vector<int64_t> MicroBatches::ReadingOrder(int64_t leaves, Range own) const {
+  std::vector<int64_t> order;
+  for (const Range& node : ReductionTree(leaves).MaximalNodes(own)) {
+    for (const LaneRound& round : PlanLanes(node, lanes(), keeps())) {
+      for (int64_t turn = 0; turn < round.turns; ++turn) {
+        for (size_t i = 0; i < round.items.size(); ++i) {
+          if (const std::optional<int64_t> leaf = round.Leaf(i, turn)) order.push_back(*leaf);
+        }
+      }
+    }
+  }
+  return order;
+}
+
+MicroBatches::Round MicroBatches::PlanRound(const ReductionTree& tree, Range node, LaneRound plan,
                                             std::vector<Sum>* sums) {
   Round round;
-  round.first = first;
-  round.count =
-      static_cast<size_t>(std::min(static_cast<int64_t>(lanes_.size()), node.end - first));
   round.next_block = space_->blocks() - 1;
-  for (size_t i = 0; i < round.count; ++i) {
-    const int64_t leaf = first + static_cast<int64_t>(i);
-    Sum sum{{leaf, leaf + 1}, buffers_.Take()};
+  for (const Range& item : plan.items) {
+    Sum sum{item, buffers_.Take()};
     round.gradients.push_back(sum.gradient);
+    round.summings.push_back(SummingsOf(tree.leaves(), item));
     while (!(sum.node == node) && !sums->empty() && tree.Sibling(sum.node) == sums->back().node) {
       round.additions.push_back({std::move(sums->back().gradient), sum.gradient->data()});
       sums->pop_back();
@@ -186,10 +169,45 @@ MicroBatches::Round MicroBatches::PlanRound(const ReductionTree& tree, Range nod
     sums->push_back(std::move(sum));
   }
   if (sums->back().node == node) round.sum = sums->back().gradient;
+  round.plan = std::move(plan);
   return round;
 }
 
+void MicroBatches::ComputeTurn(const Work& work, int64_t turn, Round* round, Push push,
+                               int64_t first, std::vector<BatchResult>* results) {
+  const size_t count = round->plan.items.size();
+  std::optional<Task> here;
+  for (size_t i = 0; i < count; ++i) {
+    Lane* const lane = lanes_[i].get();
+    const std::optional<int64_t> leaf = round->plan.Leaf(i, turn);
+    if (!leaf.has_value()) continue;
+    const SampleRange range = work.schedule.MicroBatch(work.unit, *leaf);
+    const Task task{*leaf, range.positions.empty(),
+                    round->summings[i][*leaf - round->plan.items[i].begin],
+                    absl::MakeSpan(*round->gradients[i])};
+    if (!task.is_empty) reader_->ReadShuffled(range, &lane->batch);
+    i > 0 ? ComputeBeside(work, task, lane) : static_cast<void>(here = task);
+  }
+  if (here.has_value()) {
+    lanes_[0]->result = ComputeLeaf(work, *here, lanes_[0].get(), [&](int64_t begin) {
+      Fold(std::max(begin, OthersReadyBelow(space_->values() + 1, count)), round, push);
+    });
+  }
+  const bool is_last = turn + 1 == round->plan.turns;
+  while (is_last && round->next_block >= 0 && !ends()) {
+    const int64_t begin = space_->BlockValues(round->next_block).begin;
+    Fold(OthersReadyBelow(begin + 1, count), round, push);
+  }
+  OthersReadyBelow(1, count);
+  for (size_t i = 0; i < count && !ends(); ++i) {
+    const std::optional<int64_t> leaf = round->plan.Leaf(i, turn);
+    if (leaf.has_value()) (*results)[*leaf - first] = *lanes_[i]->result;
+  }
+}
+
 void MicroBatches::Fold(int64_t done, Round* round, Push push) {
+  // The first lane has all parameters by now, so the others may go on, too.
+  if (round->sum != nullptr && !Commit()) return;
   for (; round->next_block >= 0 && space_->BlockValues(round->next_block).begin >= done;
        --round->next_block) {
     const Range values = space_->BlockValues(round->next_block);
@@ -204,59 +222,43 @@ void MicroBatches::Fold(int64_t done, Round* round, Push push) {
   }
 }
 
-void MicroBatches::ComputeBeside(const Work& work, const Round& round, size_t i) {
-  Lane* const lane = lanes_[i].get();
-  const int64_t leaf = round.first + static_cast<int64_t>(i);
-  const SampleRange range = work.schedule.MicroBatch(work.unit, leaf);
-  const absl::Span<float> gradient = absl::MakeSpan(*round.gradients[i]);
-  lane->result = BatchResult();
-  if (range.positions.empty()) {  // of a short unit
-    std::fill(gradient.begin(), gradient.end(), 0.0f);
-    SetReady(lane, 0);
-    return;
+std::optional<BatchResult> MicroBatches::ComputeLeaf(
+    const Work& work, const Task& task, Lane* lane,
+    absl::FunctionRef<void(int64_t begin)> ready) const {
+  const uint64_t key = Key(seed_, "dropout", work.unit, task.leaf);
+  const Targets targets = task.is_empty ? Targets() : lane->batch.targets(work.weight);
+  const absl::Span<const float> inputs =
+      task.is_empty ? absl::Span<const float>() : lane->batch.inputs();
+  if (lane->model->keeps() > 0) {
+    return lane->model->GradientOnDevice(work.parameters, inputs, targets, key,
+                                         TensorRef(task.gradient), task.summing, ready, work.await);
   }
-  reader_->ReadShuffled(range, &lane->batch);
-  const uint64_t key = Key(seed_, "dropout", work.unit, leaf);
-  absl::MutexLock lock(&mutex_);
-  lane->ready = space_->values();
-  lane->work = [this, lane, work, gradient, key] {
-    lane->result = lane->model->Gradient(
-        work.parameters, lane->batch.inputs(), lane->batch.targets(work.weight), key,
-        TensorRef(gradient), [&](int64_t begin) { SetReady(lane, std::max<int64_t>(begin, 1)); },
-        work.await);
-    SetReady(lane, 0);  // not before its result is there
-  };
+  if (task.is_empty) {
+    std::fill(task.gradient.begin(), task.gradient.end(), 0.0f);
+    if (!work.await({0, space_->values()})) return std::nullopt;
+    return BatchResult();
+  }
+  return lane->model->Gradient(work.parameters, inputs, targets, key, TensorRef(task.gradient),
+                               ready, work.await);
 }
 
-void MicroBatches::ComputeHere(const Work& work, Round* round, Push push) {
-  Lane* const lane = lanes_[0].get();
-  const SampleRange range = work.schedule.MicroBatch(work.unit, round->first);
-  const absl::Span<float> gradient = absl::MakeSpan(*round->gradients[0]);
-  lane->result = BatchResult();
-  if (range.positions.empty()) {
-    std::fill(gradient.begin(), gradient.end(), 0.0f);
-    if (!work.await({0, space_->values()})) lane->result.reset();
-    return;
-  }
-  reader_->ReadShuffled(range, &lane->batch);
-  lane->result = lane->model->Gradient(
-      work.parameters, lane->batch.inputs(), lane->batch.targets(work.weight),
-      Key(seed_, "dropout", work.unit, round->first), TensorRef(gradient),
-      [&](int64_t begin) {
-        Fold(std::max(begin, OthersReadyBelow(space_->values() + 1, round->count)), round, push);
-      },
-      work.await);
+void MicroBatches::ComputeBeside(const Work& work, const Task& task, Lane* lane) {
+  absl::MutexLock lock(&mutex_);
+  lane->ready = space_->values();
+  lane->work = [this, lane, work, task] {
+    lane->result = ComputeLeaf(work, task, lane,
+                               [&](int64_t begin) { SetReady(lane, std::max<int64_t>(begin, 1)); });
+    SetReady(lane, 0);  // not before its result is there
+  };
 }
 
 int64_t MicroBatches::MaxBuffers(int64_t leaves, Range node, int64_t threads) {
   const ReductionTree tree(leaves);
   std::vector<Range> sums;
-  int64_t most = 0;
-  for (int64_t first = node.begin; first < node.end; first += threads) {
-    const int64_t count = std::min(threads, node.end - first);
-    most = std::max(most, static_cast<int64_t>(sums.size()) + count);
-    for (int64_t leaf = first; leaf < first + count; ++leaf) {
-      Range sum{leaf, leaf + 1};
+  size_t most = 0;
+  for (const LaneRound& round : PlanLanes(node, threads, /*keeps=*/0)) {
+    most = std::max(most, sums.size() + round.items.size());
+    for (Range sum : round.items) {
       while (!(sum == node) && !sums.empty() && tree.Sibling(sum) == sums.back()) {
         sums.pop_back();
         sum = tree.Parent(sum);
@@ -264,7 +266,7 @@ int64_t MicroBatches::MaxBuffers(int64_t leaves, Range node, int64_t threads) {
       sums.push_back(sum);
     }
   }
-  return most;
+  return static_cast<int64_t>(most);
 }
 
 }  // namespace rubato

@@ -23,12 +23,9 @@
 #include "worker/model/model.h"
 #include "worker/step/gradient_buffers.h"
 #include "worker/step/gradient_sums.h"
+#include "worker/step/lane_plan.h"
 
 namespace rubato {
-
-// Sums of a tree over `leaves` micro-batches that wait for their siblings at a time: so many must a
-// model on a device keep (Model::keeps) for gradients to be added there.
-int WaitingSums(int64_t leaves);
 
 // What becomes of the gradients of the leaves of `node`, computed one after the other: each is
 // added to the sums of finished left siblings, and only that of the node leaves.
@@ -36,6 +33,8 @@ std::vector<Summing> SummingsOf(int64_t leaves, Range node);
 
 // With several models it computes as many micro-batches side by side, each on a thread of its own:
 // since a micro-batch is one thread's work and sums follow the tree, their number changes no bit.
+// Models on devices that keep gradients (Model::keeps) add up there what the tree lets them; what
+// is left to be added is added here.
 class MicroBatches : public GradientSums {
  public:
   // All must outlive it. The models, at least one, are alike. What layers draw is a function of
@@ -53,6 +52,9 @@ class MicroBatches : public GradientSums {
                                                    Range node, absl::Span<const float> parameters,
                                                    Push push,
                                                    AwaitParameters await = AllHaveArrived) override;
+
+  // In which order Compute will read the batches of a worker with these leaves.
+  std::vector<int64_t> ReadingOrder(int64_t leaves, Range own) const;
 
   // How many gradients Compute holds at a time for `node` of the tree over `leaves`, on so many
   // threads, if what it pushed before has left.
@@ -91,33 +93,50 @@ class MicroBatches : public GradientSums {
     AwaitParameters await;
   };
 
-  // As many micro-batches as there are lanes, from the leaf `first` on.
+  // A micro-batch of it.
+  struct Task {
+    int64_t leaf;
+    bool is_empty;  // of a short unit
+    Summing summing;
+    absl::Span<float> gradient;  // written if it leaves
+  };
+
+  // What the lanes do side by side.
   struct Round {
-    int64_t first = 0;
-    size_t count = 0;
-    std::vector<Gradient> gradients;
+    LaneRound plan;
+    std::vector<std::vector<Summing>> summings;  // of each item's leaves
+    std::vector<Gradient> gradients;             // of each item
     std::vector<Addition> additions;  // of left siblings that they complete, innermost first
     Gradient sum;                     // the node's, which leaves in the last round; else null
     int64_t next_block = 0;           // behind it all are folded
   };
 
-  // Which left siblings each micro-batch completes is known before they are computed. Moves what
-  // the round adds out of `sums` (of finished left siblings, outermost first) and what it makes in.
-  Round PlanRound(const ReductionTree& tree, Range node, int64_t first, std::vector<Sum>* sums);
+  // Which left siblings each item completes is known before it is computed. Moves what the round
+  // adds out of `sums` (of finished left siblings, outermost first) and what it makes in.
+  Round PlanRound(const ReductionTree& tree, Range node, LaneRound plan, std::vector<Sum>* sums);
+  // A turn of a round; in the last one the items' sums are folded and, in the last round, leave.
+  // Results go to `results`, by leaf from `first` on.
+  void ComputeTurn(const Work& work, int64_t turn, Round* round, Push push, int64_t first,
+                   std::vector<BatchResult>* results) ABSL_LOCKS_EXCLUDED(mutex_);
   // Values from `done` on are final in all lanes: blocks of them are folded and, in the last round,
   // leave.
   void Fold(int64_t done, Round* round, Push push);
-  // The i-th micro-batch of a round: by lane i > 0 on its thread, or by lane 0, on this thread.
-  void ComputeBeside(const Work& work, const Round& round, size_t i) ABSL_LOCKS_EXCLUDED(mutex_);
-  void ComputeHere(const Work& work, Round* round, Push push) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Of a model on a device, which adds the gradients up: only their sum comes to the host.
-  absl::StatusOr<std::vector<BatchResult>> ComputeOnDevice(const SampleSchedule& schedule,
-                                                           int64_t unit, Range node,
-                                                           absl::Span<const float> parameters,
-                                                           Push push, AwaitParameters await);
+  // By lane i > 0 on its thread.
+  void ComputeBeside(const Work& work, const Task& task, Lane* lane) ABSL_LOCKS_EXCLUDED(mutex_);
+  // On the lane's thread, of the batch that it has.
+  std::optional<BatchResult> ComputeLeaf(const Work& work, const Task& task, Lane* lane,
+                                         absl::FunctionRef<void(int64_t begin)> ready) const;
+  int64_t lanes() const { return static_cast<int64_t>(lanes_.size()); }
+  int keeps() const { return lanes_[0]->model->keeps(); }
   // The factor (TargetWeight) of all labels of `unit`, whoever computes which, so that sums have
   // the same bits.
   double WeightOf(const SampleSchedule& schedule, int64_t unit) const;
+  // What a lane goes by that was told whether parameters may be read: all lanes end, or none,
+  // though parameters may arrive between one's answer and another's.
+  bool Agree(bool readable) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Before anything is pushed: from now on none ends. False if one already has.
+  bool Commit() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool ends() const ABSL_LOCKS_EXCLUDED(mutex_);
   void RunLane(Lane* lane) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetReady(Lane* lane, int64_t begin) ABSL_LOCKS_EXCLUDED(mutex_);
   // The first value from which on all is final in the lanes 1 to `count` - 1; waits until it is
@@ -133,7 +152,9 @@ class MicroBatches : public GradientSums {
   // its work.
   std::vector<std::unique_ptr<Lane>> lanes_;
 
-  absl::Mutex mutex_;
+  mutable absl::Mutex mutex_;
+  enum class Outcome { kOpen, kEnds, kCommitted };
+  Outcome outcome_ ABSL_GUARDED_BY(mutex_) = Outcome::kOpen;  // of the computation at hand
   bool closing_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

@@ -6,6 +6,8 @@
 #include <map>
 #include <set>
 #include <string>
+#include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
@@ -73,14 +75,17 @@ class MicroBatchesTest : public ::testing::Test {
     const SampleSchedule schedule(kSamples, kBatch, kLeaves);
     const ReductionTree tree(kLeaves);
     BatchReader reader(data_.get(), kSeed, kBatch / kLeaves, ahead);
-    for (int64_t leaf = 0; ahead > 0 && leaf < kLeaves; ++leaf) {
-      const SampleRange range = schedule.MicroBatch(unit, leaf);
-      if (!range.positions.empty()) reader.Announce(range);
-    }
-    const std::vector<std::unique_ptr<Model>> more = MakeModels(threads - 1);
+    const std::vector<std::unique_ptr<Model>> more =
+        model_->keeps() > 0 ? MakeDevices(threads - 1) : MakeModels(threads - 1);
     std::vector<Model*> models = Pointers(more);
     models.insert(models.begin(), model_.get());
     MicroBatches micro_batches(models, &space, &reader, kSeed);
+    if (ahead > 0) {
+      for (const int64_t leaf : micro_batches.ReadingOrder(kLeaves, {0, kLeaves})) {
+        const SampleRange range = schedule.MicroBatch(unit, leaf);
+        if (!range.positions.empty()) reader.Announce(range);
+      }
+    }
     int64_t max_buffers = 0;
     std::map<int64_t, std::vector<float>> nodes;  // by first leaf
     std::map<int64_t, Range> ranges;
@@ -103,8 +108,12 @@ class MicroBatchesTest : public ::testing::Test {
         ranges[node.begin] = node;
       }
     }
-    // Of a device's sums only whole ones come to the host.
-    EXPECT_EQ(micro_batches.buffers(), model_->keeps() > 0 ? 1 : max_buffers);
+    // Of devices' sums only whole ones come to the host.
+    if (model_->keeps() > 0) {
+      EXPECT_LE(micro_batches.buffers(), std::min<int64_t>(threads, max_buffers));
+    } else {
+      EXPECT_EQ(micro_batches.buffers(), max_buffers);
+    }
     while (nodes.size() > 1) {
       for (auto it = ranges.begin(); it != ranges.end(); ++it) {
         const Range sibling = tree.Sibling(it->second);
@@ -129,6 +138,19 @@ class MicroBatchesTest : public ::testing::Test {
                                Purpose::kTraining, MakeEmulatedDevice(), keeps);
     RUBATO_ASSERT_OK(model);
     model_ = *std::move(model);
+  }
+  // On GPUs that do what they may do in any order in other orders, with room for no more gradients
+  // than `model_` has.
+  std::vector<std::unique_ptr<Model>> MakeDevices(int count) const {
+    std::vector<std::unique_ptr<Model>> models;
+    for (int i = 0; i < count; ++i) {
+      EmulatedDeviceOptions options;
+      options.seed = 2 + i;
+      models.push_back(*Model::Create(config_, {1, 2, 3}, objective_, kBatch / kLeaves,
+                                      DType::kFloat32, Purpose::kTraining,
+                                      MakeEmulatedDevice(options), model_->keeps()));
+    }
+    return models;
   }
 
   proto::Model config_;
@@ -256,6 +278,42 @@ TEST_F(MicroBatchesTest, OneThatIsNotToWaitPushesNothingAndMayBeginAgain) {
   }
 }
 
+// Parameters arrive after one thread was told to wait no longer, and before another asks.
+TEST_F(MicroBatchesTest, AllThreadsEndOrNone) {
+  const FlatSpace space(model_->parameter_count(), 7);
+  const SampleSchedule schedule(kSamples, kBatch, kLeaves);
+  BatchReader reader(data_.get(), kSeed, kBatch / kLeaves);
+  const std::vector<std::unique_ptr<Model>> models = MakeModels(3);
+  MicroBatches micro_batches(Pointers(models), &space, &reader, kSeed);
+  const std::vector<float> expected = Sum(0, {{0, 5}}, 7);
+  for (int repetition = 0; repetition < 50; ++repetition) {
+    absl::Mutex mutex;
+    bool told = false;
+    const auto caller = std::this_thread::get_id();
+    const auto await = [&](Range) {
+      absl::MutexLock lock(&mutex);
+      if (std::this_thread::get_id() == caller) mutex.Await(absl::Condition(&told));
+      return std::exchange(told, true);
+    };
+    int64_t pushed = 0;
+    std::vector<float> sum(space.values());
+    const auto results = micro_batches.Compute(
+        schedule, 0, {0, 5}, parameters_,
+        [&](int64_t block, const Payload& payload) {
+          ++pushed;
+          std::copy(payload.values().begin(), payload.values().end(),
+                    sum.begin() + space.BlockValues(block).begin);
+        },
+        await);
+    if (results.ok()) {
+      EXPECT_EQ(sum, expected);
+    } else {
+      EXPECT_THAT(results, IsError(absl::StatusCode::kCancelled, ::testing::_));
+      EXPECT_EQ(pushed, 0);
+    }
+  }
+}
+
 // All examples are the same, so that only what is dropped can make a difference.
 TEST_F(MicroBatchesTest, DropoutDiffersFromStepToStepAndAmongMicroBatches) {
   Use("layers { linear { out_features: 40 } } layers { dropout { p: 0.5 } }");
@@ -301,11 +359,57 @@ TEST_F(MicroBatchesTest, ADevicesSumsHaveTheBitsOfTheHosts) {
   }
 }
 
-TEST_F(MicroBatchesTest, SumsThatWaitAreCounted) {
-  EXPECT_EQ(WaitingSums(1), 0);
-  EXPECT_EQ(WaitingSums(2), 1);
-  EXPECT_EQ(WaitingSums(5), 3);
-  EXPECT_EQ(WaitingSums(16), 4);
+// Whatever number of GPUs computes, with room for however many gradients.
+TEST_F(MicroBatchesTest, SeveralDevicesSumsHaveTheBitsOfOne) {
+  Use("layers { dropout { p: 0.4 } } layers { relu {} }");
+  UseDevice(WaitingSums(kLeaves));
+  std::map<int64_t, std::vector<float>> one;
+  for (int64_t unit : {0, 2, 4}) one[unit] = Sum(unit, {{0, 5}}, 7);
+  for (int keeps = 1; keeps <= 3; ++keeps) {
+    UseDevice(keeps);
+    for (const int lanes : {2, 3, 4, 8}) {
+      SCOPED_TRACE(absl::StrCat(lanes, " GPUs that keep ", keeps));
+      for (int64_t unit : {0, 2, 4}) {  // unit 2 has empty micro-batches
+        EXPECT_EQ(Sum(unit, {{0, 5}}, 7, /*ahead=*/2, lanes), one[unit]);
+        EXPECT_EQ(Sum(unit, {{0, 2}, {2, 5}}, 16, 0, lanes), one[unit]);
+        EXPECT_EQ(Sum(unit, {{0, 1}, {1, 3}, {3, 5}}, 16, 0, lanes), one[unit]);
+      }
+    }
+  }
+}
+
+// One GPU is told to wait no longer when another has computed: what that one keeps is forgotten.
+TEST_F(MicroBatchesTest, DevicesThatAreInterruptedBeginAgain) {
+  UseDevice(WaitingSums(kLeaves));
+  const std::vector<float> expected = Sum(0, {{0, 5}}, 7);
+  const FlatSpace space(model_->parameter_count(), 7);
+  const SampleSchedule schedule(kSamples, kBatch, kLeaves);
+  BatchReader reader(data_.get(), kSeed, kBatch / kLeaves);
+  const std::vector<std::unique_ptr<Model>> models = MakeDevices(2);
+  MicroBatches micro_batches(Pointers(models), &space, &reader, kSeed);
+  for (int repetition = 0; repetition < 20; ++repetition) {
+    std::vector<float> sum(space.values());
+    int pushed = 0;
+    const auto push = [&](int64_t block, const Payload& payload) {
+      ++pushed;
+      std::copy(payload.values().begin(), payload.values().end(),
+                sum.begin() + space.BlockValues(block).begin);
+    };
+    absl::Mutex mutex;
+    bool told = false;
+    const auto caller = std::this_thread::get_id();
+    const auto await = [&](Range) {
+      absl::MutexLock lock(&mutex);
+      if (std::this_thread::get_id() != caller) return told = true;
+      mutex.Await(absl::Condition(&told));
+      return false;
+    };
+    EXPECT_THAT(micro_batches.Compute(schedule, 0, {0, 5}, parameters_, push, await),
+                IsError(absl::StatusCode::kCancelled, ::testing::_));
+    EXPECT_EQ(pushed, 0);
+    RUBATO_ASSERT_OK(micro_batches.Compute(schedule, 0, {0, 5}, parameters_, push));
+    EXPECT_EQ(sum, expected);
+  }
 }
 
 // The oracle: one batch in double precision over the samples that the definition of the order

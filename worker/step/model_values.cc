@@ -10,23 +10,48 @@
 
 namespace rubato {
 
-absl::StatusOr<std::unique_ptr<WorkerValues>> ModelValues::Create(const proto::Job& job,
-                                                                  const Data* data, int local_rank,
-                                                                  OnTested on_tested) {
-  RUBATO_ASSIGN_OR_RETURN(ComputeDevice device, ComputeDevice::Choose(job.device(), local_rank));
-  const Dataset& train = data->train;
+namespace {
+
+// One for each lane: for each thread of the CPU, or for each GPU, which is kept busy by one
+// micro-batch at a time.
+absl::StatusOr<std::vector<std::unique_ptr<Model>>> MakeModels(const proto::Job& job,
+                                                               const Data& data,
+                                                               const Objective& objective,
+                                                               ComputeDevice* device) {
   const int64_t parts = job.train().micro_batches();
-  const int64_t micro_batch = job.train().batch_size() / parts;
-  RUBATO_ASSIGN_OR_RETURN(const Objective objective, ObjectiveOf(job, *data));
-  // A GPU is kept busy by one micro-batch at a time.
-  const int64_t threads = device.is_cpu() ? std::min<int64_t>(job.device().threads(), parts) : 1;
-  std::vector<std::unique_ptr<Model>> models(std::max<int64_t>(threads, 1));
-  for (std::unique_ptr<Model>& model : models) {
-    RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Device> opened, device.Open());
-    RUBATO_ASSIGN_OR_RETURN(model, Model::Create(job.model(), train.shape().dimensions(), objective,
-                                                 micro_batch, device.dtype(), Purpose::kTraining,
-                                                 std::move(opened), WaitingSums(parts)));
+  const auto lanes = [&] {
+    const int64_t most = device->is_cpu() ? job.device().threads() : device->gpus();
+    return std::max<int64_t>(std::min(most, parts), 1);
+  };
+  const auto make = [&](int lane) -> absl::StatusOr<std::unique_ptr<Model>> {
+    RUBATO_ASSIGN_OR_RETURN(std::unique_ptr<Device> opened, device->Open(lane));
+    return Model::Create(job.model(), data.train.shape().dimensions(), objective,
+                         job.train().batch_size() / parts, device->dtype(), Purpose::kTraining,
+                         std::move(opened), WaitingSums(parts, lanes()));
+  };
+  std::vector<std::unique_ptr<Model>> models;
+  while (static_cast<int64_t>(models.size()) < lanes()) {
+    const int lane = static_cast<int>(models.size());
+    absl::StatusOr<std::unique_ptr<Model>> model = make(lane);
+    if (model.ok()) {
+      models.push_back(*std::move(model));
+    } else if (!device->LeaveOut(lane, model.status())) {
+      return model.status();
+    }
   }
+  return models;
+}
+
+}  // namespace
+
+absl::StatusOr<std::unique_ptr<WorkerValues>> ModelValues::Create(const proto::Job& job,
+                                                                  const Data* data, GpuShare share,
+                                                                  OnTested on_tested) {
+  share.each = job.cluster().gpus_per_worker();
+  RUBATO_ASSIGN_OR_RETURN(ComputeDevice device, ComputeDevice::Choose(job.device(), share));
+  RUBATO_ASSIGN_OR_RETURN(const Objective objective, ObjectiveOf(job, *data));
+  RUBATO_ASSIGN_OR_RETURN(std::vector<std::unique_ptr<Model>> models,
+                          MakeModels(job, *data, objective, &device));
   std::unique_ptr<ModelValues> values(
       new ModelValues(job, data, std::move(device), std::move(models)));
   const bool on_test = job.evaluation().split() == proto::Evaluation::SPLIT_TEST;
@@ -46,7 +71,8 @@ absl::StatusOr<std::unique_ptr<WorkerValues>> ModelValues::Create(const proto::J
   };
   RUBATO_ASSIGN_OR_RETURN(
       values->evaluator_,
-      Evaluator::Create(job.model(), objective, values->device_, micro_batch,
+      Evaluator::Create(job.model(), objective, values->device_,
+                        job.train().batch_size() / job.train().micro_batches(),
                         on_test ? &data->test : &data->validation, &data->test, done));
   return values;
 }
@@ -73,6 +99,11 @@ std::vector<std::string> ModelValues::notes() const {
   if (!device_.note().empty()) notes.push_back(device_.note());
   const std::string fused_by = models_[0]->fused_by();
   if (!fused_by.empty()) notes.push_back(absl::StrCat("attention in one piece, by ", fused_by));
+  const int lanes = static_cast<int>(models_.size());
+  if (lanes < device_.gpus()) {
+    notes.push_back(absl::StrCat("leaves ", device_.gpus() - lanes, " of its ", device_.gpus(),
+                                 " GPUs idle: train.micro_batches is ", lanes));
+  }
   return notes;
 }
 
@@ -104,7 +135,7 @@ void ModelValues::OnView(const proto::View& view, int64_t max_values) {
 }
 
 void ModelValues::ReadAhead(const SampleSchedule& schedule, int64_t unit, Range leaves) {
-  for (int64_t leaf = leaves.begin; leaf < leaves.end; ++leaf) {
+  for (const int64_t leaf : micro_batches_->ReadingOrder(schedule.leaves(), leaves)) {
     const SampleRange range = schedule.MicroBatch(unit, leaf);
     if (!range.positions.empty()) reader_->Announce(range);
   }

@@ -28,13 +28,15 @@ class ModelValues : public WorkerValues {
   // Called on the thread that tests, with a result.
   using OnTested = std::function<void(const proto::EvaluationResult& result)>;
 
-  // `data` must outlive it. Errors as ComputeDevice::Choose and Model::Create.
+  // `data` must outlive it; `share` without its size, which the job says. Errors as
+  // ComputeDevice::Choose and Model::Create.
   static absl::StatusOr<std::unique_ptr<WorkerValues>> Create(const proto::Job& job,
-                                                              const Data* data, int local_rank,
+                                                              const Data* data, GpuShare share,
                                                               OnTested on_tested);
 
   proto::WorkerRegistration Registration() const override;
   std::vector<std::string> notes() const override;
+  std::vector<std::string> warnings() const override { return device_.warnings(); }
   Range first() const override;
   void OnView(const proto::View& view, int64_t max_values) override;
   void ReadAhead(const SampleSchedule& schedule, int64_t unit, Range leaves) override;
@@ -53,7 +55,7 @@ class ModelValues : public WorkerValues {
 
   const Data& data_;
   const ComputeDevice device_;
-  const std::vector<std::unique_ptr<Model>> models_;  // one for each thread
+  const std::vector<std::unique_ptr<Model>> models_;  // one for each thread, or GPU
   std::unique_ptr<BatchReader> reader_;
   std::optional<MicroBatches> micro_batches_;
   std::unique_ptr<Evaluator> evaluator_;

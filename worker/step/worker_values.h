@@ -34,6 +34,7 @@ class WorkerValues {
   virtual proto::WorkerRegistration Registration() const = 0;
   // What people should know, a sentence each.
   virtual std::vector<std::string> notes() const = 0;
+  virtual std::vector<std::string> warnings() const { return {}; }
   const proto::Layout& layout() const { return layout_; }
   const FlatSpace& space() const { return space_; }
   // The parameters with which a computation can begin.

@@ -69,7 +69,7 @@ absl::StatusOr<Calibration> Calibrate(const proto::Job& studied) {
   RUBATO_ASSIGN_OR_RETURN(const Data data, LoadData(job));
   RUBATO_ASSIGN_OR_RETURN(
       const std::unique_ptr<WorkerValues> values,
-      ModelValues::Create(job, &data, /*local_rank=*/0, [](const proto::EvaluationResult&) {}));
+      ModelValues::Create(job, &data, GpuShare(), [](const proto::EvaluationResult&) {}));
   values->OnJoin().IgnoreError();  // it shares no memory
   values->OnView(proto::View(), /*max_values=*/0);
   const std::vector<float> parameters = InitialParameters(values->layout(), job.seed());

@@ -1,0 +1,55 @@
+#include "worker/step/lane_plan.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace rubato {
+namespace {
+
+// Items of `size` leaves, a power of two, cut off where the node ends: nodes of the tree, as the
+// node begins where one of that size does.
+std::vector<LaneRound> RoundsOf(Range node, int64_t lanes, int64_t size) {
+  std::vector<LaneRound> rounds;
+  for (int64_t begin = node.begin; begin < node.end; begin += size) {
+    if (rounds.empty() || static_cast<int64_t>(rounds.back().items.size()) == lanes) {
+      rounds.emplace_back();
+    }
+    const Range item = {begin, std::min(begin + size, node.end)};
+    rounds.back().items.push_back(item);
+    rounds.back().turns = std::max(rounds.back().turns, item.size());
+  }
+  return rounds;
+}
+
+int64_t Turns(const std::vector<LaneRound>& rounds) {
+  int64_t turns = 0;
+  for (const LaneRound& round : rounds) turns += round.turns;
+  return turns;
+}
+
+int Height(int64_t leaves) {
+  int height = 0;
+  while ((int64_t{1} << height) < leaves) ++height;
+  return height;
+}
+
+}  // namespace
+
+std::vector<LaneRound> PlanLanes(Range node, int64_t lanes, int keeps) {
+  std::vector<LaneRound> best = RoundsOf(node, lanes, 1);
+  for (int height = 1; height <= std::min(keeps, Height(node.size())); ++height) {
+    std::vector<LaneRound> rounds = RoundsOf(node, lanes, int64_t{1} << height);
+    if (Turns(rounds) <= Turns(best)) best = std::move(rounds);
+  }
+  return best;
+}
+
+int WaitingSums(int64_t leaves, int64_t lanes) {
+  int64_t most = 1;
+  for (const LaneRound& round : PlanLanes({0, leaves}, lanes, Height(leaves))) {
+    most = std::max(most, round.turns);
+  }
+  return Height(most);
+}
+
+}  // namespace rubato

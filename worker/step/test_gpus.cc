@@ -1,0 +1,99 @@
+#include "worker/step/test_gpus.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
+#include "common/base/check.h"
+#include "common/base/log.h"
+#include "tensor/cuda/emulated_device.h"
+
+namespace rubato {
+namespace {
+
+// Fails as a GPU does: with its process.
+class FailingGpu final : public Device {
+ public:
+  FailingGpu(int index, int waits, std::string file, std::unique_ptr<Device> gpu)
+      : index_(index), left_(waits), file_(std::move(file)), gpu_(std::move(gpu)) {}
+
+  void Synchronize() override {
+    if (--left_ == 0) {
+      std::ofstream(file_).flush();
+      PrintError(absl::InternalError(absl::StrCat("on GPU ", index_, ": a step failed")));
+      _exit(1);
+    }
+    gpu_->Synchronize();
+  }
+
+  std::string description() const override { return gpu_->description(); }
+  DeviceKernels& kernels() override { return gpu_->kernels(); }
+  std::string fused_by() const override { return gpu_->fused_by(); }
+  absl::StatusOr<void*> Allocate(int64_t bytes) override { return gpu_->Allocate(bytes); }
+  absl::StatusOr<void*> AllocatePinned(int64_t bytes) override {
+    return gpu_->AllocatePinned(bytes);
+  }
+  int64_t free_bytes() const override { return gpu_->free_bytes(); }
+  int64_t total_bytes() const override { return gpu_->total_bytes(); }
+  int64_t reserved_bytes() const override { return gpu_->reserved_bytes(); }
+  void Upload(Stream stream, const void* host, void* device, int64_t bytes) override {
+    gpu_->Upload(stream, host, device, bytes);
+  }
+  void Download(Stream stream, const void* device, void* host, int64_t bytes) override {
+    gpu_->Download(stream, device, host, bytes);
+  }
+  void Order(Stream waiting, Stream other) override { gpu_->Order(waiting, other); }
+  void Signal(Stream stream) override { gpu_->Signal(stream); }
+  void ResetSignals() override { gpu_->ResetSignals(); }
+  void AwaitSignals(int64_t count) override { gpu_->AwaitSignals(count); }
+  void BeginRecording() override { gpu_->BeginRecording(); }
+  int EndRecording() override { return gpu_->EndRecording(); }
+  void Replay(int recording) override { gpu_->Replay(recording); }
+
+ private:
+  const int index_;
+  int left_;
+  const std::string file_;
+  const std::unique_ptr<Device> gpu_;
+};
+
+}  // namespace
+
+std::optional<int> CountTestGpus() {
+  const char* const test = std::getenv(kTestGpuVariable);
+  absl::string_view text = test == nullptr ? "" : test;
+  if (!absl::ConsumePrefix(&text, "emulated")) return std::nullopt;
+  if (text.empty()) return 1;
+  int count = 0;
+  RUBATO_CHECK(absl::ConsumePrefix(&text, ":") && absl::SimpleAtoi(text, &count) && count > 0);
+  return count;
+}
+
+absl::StatusOr<std::unique_ptr<Device>> OpenTestGpu(int index, ProductPrecision precision,
+                                                    AttentionForm attention) {
+  EmulatedDeviceOptions options;
+  options.precision = precision;
+  options.attention = attention;
+  options.seed += index;  // each with another order of work
+  std::unique_ptr<Device> device = MakeEmulatedDevice(options);
+  const char* const fails = std::getenv(kTestGpuFailsVariable);
+  const std::vector<std::string> words = absl::StrSplit(fails == nullptr ? "" : fails, ':');
+  int gpu = -1, waits = 0;
+  if (words.size() != 3 || !absl::SimpleAtoi(words[0], &gpu) || gpu != index) return device;
+  RUBATO_CHECK(absl::SimpleAtoi(words[1], &waits));
+  if (access(words[2].c_str(), F_OK) == 0) {
+    return absl::InternalError("the choice of a GPU failed: it was told to");
+  }
+  return std::unique_ptr<Device>(new FailingGpu(index, waits, words[2], std::move(device)));
+}
+
+}  // namespace rubato
