@@ -23,9 +23,9 @@ struct Source {
   std::vector<std::string> notes;  // what people should know of the reading, a sentence each
 };
 
-// Checks in advance that `examples` examples of `values` floats fit into this process's memory,
-// including the copy for a split. If not, InvalidArgument with the required and the available
-// bytes.
+// Checks in advance that `examples` examples of `floats_each` floats fit into this process's
+// memory, including the copy for a split. If not, InvalidArgument with the required and the
+// available bytes.
 absl::Status CheckSize(const proto::Data& config, const std::string& path, int64_t examples,
                        int64_t floats_each);
 
