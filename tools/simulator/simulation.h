@@ -291,8 +291,8 @@ class Simulation : private Process {
   // Replaces the worker if fewer workers than the minimum are left.
   void Replace(int index);
   VirtualNetwork::Card CardOf(std::optional<int> LinkSetting::*machine, int number) const;
-  // Whether shards write and read their parts of checkpoints: only on symbols and with faults, which
-  // may strike these messages.
+  // Whether shards write and read their parts of checkpoints: only on symbols and with faults,
+  // which may strike these messages.
   bool has_parts() const { return setting_.data == nullptr && !setting_.faults.empty(); }
   // Gives the shards the values that the job resumes from.
   absl::Status Restore(const std::vector<int>& shards);
